@@ -362,7 +362,7 @@ static bool computes_parts(const fuser *f, const graph_node *node) {
     return before > 1 && node->inputs <= PARTS_MAX;
 }
 
-/* Elements of less than a byte: no vector is read of them at once, which whoever reads each of them several times would want. */
+/* Elements of less than a byte: they cannot be loaded as vectors, so a consumer that reads each of them several times should not unpack them itself. */
 static bool takes_apart(const fuser *f, uint32_t producer) {
     const graph_node *node = &f->g->nodes.data[producer];
     return node->inputs > 0 && node->input[0] && lib_dtype_is_packed(graph_shape_of(f->g, node->input[0])->dtype);

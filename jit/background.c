@@ -1,6 +1,6 @@
-/* Tiers. Where the host allows a thread of its own for it, shapes that a program has not seen are answered by a plan whose kernels take
- * every symbol as a parameter, which other shapes of the same range share; the plan for just these shapes is built here meanwhile, and
- * takes its place. Jobs are done in the order in which they came. Nothing waits for a job but the end of its program. */
+/* Tiers (`background_compile`). A run with shapes that the program has not seen uses a generic plan, whose kernels take
+ * every symbol as a parameter and which other shapes of the same ranges share. Meanwhile a background thread of the library builds the exact plan, which
+ * replaces the generic one. Jobs run in order of submission. Only the destruction of a program waits for its job. */
 #include "jit/internal.h"
 
 #include <sys/resource.h>

@@ -1,6 +1,6 @@
-/* What binding makes of a program whose sizes stay parameters of its kernels - the bound and simplified graph, its regions, their keys -
- * does not depend on the sizes at hand, and is most of the work: the last one of each program is kept, for other sizes of the same
- * ranges. Whoever binds takes it for himself and puts it back; who finds none starts anew. */
+/* If sizes stay parameters of a program's kernels, most of binding does not depend on the sizes: the bound and simplified graph, its regions and
+ * their keys (the *front*). Each program keeps its last front, for other sizes of the same ranges. A bind takes the front for
+ * itself and puts it back; a bind that finds none makes a new one. */
 #include "jit/internal.h"
 
 static void release(dlc_context *context, jit_front *front) {

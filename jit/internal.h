@@ -197,7 +197,8 @@ bool jit_is_constant(void *build, graph_id value);
 
 /* Asks the host for the region's schedule; its text is the program's or in `arena`. Raises. */
 jit_key jit_region_key(dlc_program *program, lib_arena *arena, tir_region *region, jit_own *own);
-/* Claimed requests are compiled, all are waited for and pinned. What another build failed at for reasons of its own is built here. */
+/* Compiles claimed requests, then waits for all requests and pins them. Kernels that another build gave up because it was cancelled or exceeded its
+ * own limits are claimed again and built here. */
 dlc_status jit_build_kernels(jit_build *build, lib_arena *work, lib_error *error);
 /* Of a failed build: gives back what is pinned or claimed. */
 void jit_leave_kernels(jit_build *build, const lib_error *error);
@@ -207,8 +208,8 @@ void jit_parse_schedules(dlc_program *program, const char *text);
 jit_own jit_own_schedule(dlc_program *program, lib_arena *arena, const tir_region *region);
 void jit_report_schedules(dlc_program *program);
 
-/* The target's rules and what they lead to, in canonical names: whoever computes the same has the same kernel. NULL and *error when
- * lowering refuses their schedule, which is a fault of the rules. */
+/* Lowers the region by the target's rules, in canonical names, so that equal computations give equal kernels. NULL and *error if
+ * lowering refuses the rules' schedule, which is a fault of the rules. */
 tir_kernel *jit_lower_by_rules(const target *by, int width, lib_arena *arena, tir_region *region,
                                tir_region **rewritten, tir_schedule *schedule, const tir_lower_options *options,
                                lib_error *error);

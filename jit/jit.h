@@ -570,7 +570,7 @@ static inline bool jit_is_plain(const jit_how *how) {
 /* Asks the host's flag, the clock and the bind. */
 bool jit_is_over(jit_how *how);
 dlc_status jit_how_it_ended(const jit_how *how, lib_error *error); /* over: the status and its message */
-/* The flag that a call's long loops look at, and whom they ask then; how NULL: nobody. */
+/* Sets the flag that long loops of kernels poll, and the function that they then call; how NULL: no polling. */
 void jit_arguments_watch(target_arguments *arguments, jit_how *how);
 
 /* run.c: inputs[i], outputs[o]: compact tensors of the plan's shapes. Allocates only when no frame is free. */

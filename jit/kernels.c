@@ -419,7 +419,7 @@ static dlc_status pin(jit_build *build, jit_request *request, lib_error *error) 
     return status;
 }
 
-/* All that is not pinned yet. Kernels that another build gave up for reasons of its own are `left`: their requests have none then. */
+/* Pins all requests that are not pinned yet. *left: requests without a kernel, because the build that had claimed it failed. */
 static dlc_status pin_all(jit_build *build, uint32_t *left, lib_error *error) {
     dlc_status status = DLC_OK;
     *left = 0;
@@ -467,7 +467,7 @@ static dlc_status claim_again(jit_build *build, lib_error *error) {
     return DLC_OK;
 }
 
-/* Nothing is waited for while a claim is not settled: two builds would wait for each other. */
+/* Settles all own claims before it waits for others': otherwise two builds could wait for each other. */
 dlc_status jit_build_kernels(jit_build *build, lib_arena *work, lib_error *error) {
     bool built = false;
     for (;;) {

@@ -59,7 +59,7 @@ void jit_arguments_watch(target_arguments *arguments, jit_how *how) {
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------------- */
 
-/* What the pool looks at: raised by whoever asked. */
+/* The pool polls this flag; the participant that found the run to be over raises it. */
 static const volatile int *flag_of(const running *run) {
     return run->how ? &run->how->over : NULL;
 }

@@ -465,7 +465,7 @@ void lib_fp_restore_vectors(lib_fp_state state);
 
 /* A run: consecutive phases of independent tasks. Phase p+1 starts when all tasks of phase p are done. Tasks never block.
  * `body(user, phase, begin, end, slot)` runs tasks begin..end-1; slot < participants is not shared by concurrent calls.
- * Calls need not be `grain` tasks long: whoever is alone gets a whole phase at once, and very long phases a larger grain. */
+ * Calls need not be `grain` tasks long: a participant that is alone gets a whole phase at once, and very long phases have a larger grain. */
 typedef struct lib_phase {
     int64_t tasks;
     int64_t grain;  /* tasks taken at a time, at least 1 */

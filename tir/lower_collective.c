@@ -1,5 +1,5 @@
 /* Units of a warp: the loops that a schedule gives to one become a collective statement, its operands and sums places in registers. What
- * lies outside of the reduction's domain must be zero in both operands; whoever brings them there from memory sees to it. */
+ * lies outside of the reduction's domain must be zero in both operands; the stage that copies them from memory ensures that. */
 #include "tir/lower.h"
 #include "tir/registers.h"
 

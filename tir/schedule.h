@@ -13,7 +13,8 @@
  *     tree    sum1.jr                      halves an rfactored axis repeatedly: pairwise, in fixed order
  *     where   max1                         turns select(cond(axes), v, identity) under the reduction into the predicate cond
  *     rank    S -> K R                     a sort by counting: the place of i is R[i], the number of keys K that precede K[i]
- *     merge   S -> M                       a merge sort: M_p holds sorted runs of 2^p elements, M_p_first where each binary search ended
+ *     merge   S -> M                       a merge sort: M_p holds sorted runs of 2^p elements, each merged from two runs of
+ *                                          M_(p-1); M_p_first[i]: how many elements of the first of these precede place i
  *     block   cumsum1.t 4096 -> total prefix b i
  *                                          an associative fold over blocks b of i: their totals, the state before each, the fold
  *                                          itself free along b

@@ -53,10 +53,10 @@ typedef struct tir_stage_plan {
     tir_expr zero_end;
     bool follower; /* tir_is_follower */
     bool has_scope;
-    tir_scope scope;  /* of the scratch of an attached stage */
-    bool in_output;   /* no scratch: in the memory of the output that its root computes */
-    bool in_state;    /* no scratch: a step in the place of the state whose next value it is */
-    int own_threads;  /* of a fold: that set the state along its own axes; 0: whoever runs the fold */
+    tir_scope scope; /* of the scratch of an attached stage */
+    bool in_output;  /* no scratch: in the memory of the output that its root computes */
+    bool in_state;   /* no scratch: a step in the place of the state whose next value it is */
+    int own_threads; /* of a fold: threads that the state's own axes are distributed over; 0: the thread that runs the fold */
     int pad, swizzle; /* of shared scratch: bytes between rows, bytes of swizzled rows; 0: none */
     int group;        /* of the pipeline that it is a copy of, from 1; 0: none */
     bool non_temporal;

@@ -1,5 +1,5 @@
-/* Folds whose states are small tables (factorisations and solves of small matrices, non-maximum suppression), many at a time: the
- * lanes of a vector are so many of them. The state, and what the steps make, lie with the lanes innermost. */
+/* Folds whose states are small tables (factorisations and solves of small matrices, non-maximum suppression): each lane of a vector works on
+ * another table. The states and the steps' results are stored with the lanes innermost. */
 #include "targets/cpu/rules.h"
 
 enum { TASK_POINTS = 16384, L2_SHARE = 2 };
@@ -8,7 +8,7 @@ static bool is_step(const rules *r, uint32_t q, int fold) {
     return !r->region->stages.data[q].removed && r->region->stages.data[q].fold == fold;
 }
 
-/* Is it the fold's state, or what a step of it makes? */
+/* Is the tensor the fold's state or the result of one of its steps? */
 static bool is_own(const rules *r, const rules_access *access, int fold) {
     const int32_t from = r->region->tensors.data[access->tensor].stage;
     return from >= 0 && (from == fold || r->region->stages.data[from].fold == fold);

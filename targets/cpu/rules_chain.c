@@ -1,6 +1,6 @@
 /* Chains: contraction -> rows -> contraction (attention). The first contraction's result has rows q and columns k; maps and
- * reductions over k work on its rows; the second contraction sums over k. Nothing of size q*k goes to memory: a block of rows runs
- * through all stages before the next begins.
+ * reductions over k work on its rows; the second contraction sums over k. No value of size q*k is stored in memory: a block of rows passes
+ * through all stages before the next block begins.
  *
  * The first result stands transposed, [k][q], so that vectors run along the rows: its operand with k is broadcast as it lies in
  * memory, the other one is transposed once per block, reductions over k need no step across lanes, and the second contraction

@@ -1,7 +1,7 @@
 /* Passes over rows: maps that enumerate the positions along an axis (a value for each, by comparisons: butterflies of a Fourier
  * transform), each reading all of a row of the one before along other axes. The passes follow each other row by row, in scratch of a
- * task; each has vectors along what is most contiguous in it alone, and its positions are repeated, which leaves the arithmetic of
- * each. What a pass writes across its vectors is exchanged in registers by the emitter. */
+ * task. Each pass has vectors along its own most contiguous axis; its positions are unrolled, so that the comparisons fold away. The emitter transposes
+ * in registers what a pass stores across its vectors. */
 #include "targets/cpu/rules.h"
 
 enum { POSITIONS_MOST = 32, VECTORS_NEAR = 2, TASK_POINTS = 4096 };

@@ -1,7 +1,7 @@
 /* Groups of maps whose values depend on the position in a small tile, told by comparisons (the linear transforms of Winograd's
- * convolutions): each tile is done at once. The axes of positions, or axes split by the tile, are repeated, which leaves only the
- * arithmetic of each position; vectors run along what is contiguous in most of the operands, and one that is not is copied first,
- * with that axis last: it is read several times. */
+ * convolutions): the positions of a tile are unrolled (the axes of positions, or axes split by the tile), so that the comparisons fold away and only the
+ * arithmetic of each position is left. Vectors run along the axis that is contiguous in most operands; an operand that is not contiguous there is first
+ * copied with that axis last, because it is read several times. */
 #include "targets/cpu/rules.h"
 
 enum { MOST_POSITIONS = 8, SPARE_REGISTERS = 8, TASK_POINTS = 4096 };

@@ -1,10 +1,10 @@
-/* Large reductions in two steps. A rule of its own prepares what rows and tiles cannot do well alone:
+/* Large reductions in two steps, for shapes that the rules for rows and tiles do not cover well:
  *   chunks    few results of many elements each (a sum over everything): the elements in up to 256 chunks, which are tasks of a
  *             phase of their own and lanes inside; the chunks' results are combined in order
  *   columns   sums along a slow axis, results side by side: blocks of eight rows are summed in registers over all columns,
- *             one after the other, into one row of results that stays in the first-level cache. So memory is read row by row, not
- *             down columns, a page each. Groups of blocks are tasks
- * How many there are of each follows from sizes alone, never from threads: results do not depend on those. */
+ *             one after the other, into one row of results that stays in L1. So memory is read row by row; walking down a column would
+ *             touch a page per element. Groups of blocks are tasks
+ * The numbers of chunks and blocks depend on sizes alone, never on threads, so that results do not depend on threads. */
 #include "targets/cpu/rules.h"
 
 enum {

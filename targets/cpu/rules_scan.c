@@ -1,7 +1,7 @@
-/* Stages whose order the data or a state decides. Cumulative folds along memory go by blocks of one vector, whose sums of pairs do
- * not wait for each other; few long ones are cut into pieces first, which are tasks. Folds over rows keep the state of all columns in
- * the first-level cache and walk rows as they lie in memory. Updates of a scatter run in vectors along what the index leaves alone. Lines
- * of a sort are tasks; short ones are ranked by counting, in vectors. */
+/* Stages whose order is determined by data or by a state. Cumulative folds along contiguous memory use blocks of one vector, whose pairwise sums are
+ * independent; a few long folds are first cut into blocks that are tasks. Folds across rows keep the state of all columns in
+ * L1 and read memory row by row. Updates of a scatter use vectors along the axes that the index does not choose. Each line
+ * of a sort is a task; short lines are sorted by counting, in vectors. */
 #include "targets/cpu/rules.h"
 
 enum {

@@ -135,13 +135,13 @@ static bool is_read_both_ways(int axis, const rules_access *access, int count) {
     return false;
 }
 
-/* A constant is laid out where it lies, once: others that read it otherwise have copies. */
+/* A constant gets the layout itself, once; stages that read it in another layout get copies. */
 static bool is_laid_out_in_place(const tir_tensor *tensor) {
     return tensor->constant && tensor->stage < 0 && tir_layout_is_identity(&tensor->layout);
 }
 
-/* What a unit asks of the operands along axis `a`: its steps run straight through what is broadcast, and lie side by side in panels
- * of what runs along vectors. Operands at run time are packed for it if they are used again and again. False: they cannot. */
+/* Fits the operands to a unit along axis `a`: its steps must be contiguous in the broadcast operand, and innermost in panels
+ * of the vector operand. Operands given at run time are packed for it if they are used often enough. False: impossible. */
 static bool fit_unit(rules *r, int s, rules_tile_shape *t, const tir_unit *unit, int a, const rules_access *access,
                      int count, int64_t rows) {
     enum { ROWS = 8, USES = 48 };
@@ -282,7 +282,7 @@ static double lines_of_vectors(const rules *r, const tir_stage *stage, const int
     return 1 + (double)lanes / (double)line * (1 - (double)begin / (double)line);
 }
 
-/* Tiles of values that stand in registers at once, in the owner's tile. */
+/* The number of whole tiles of values that are live in registers at once, in the owner's tile. */
 static int64_t live_tiles(rules *r, int owner) {
     int *stages = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, owner, stages);
     int64_t *tiles = LIB_NEW_ARRAY(r->arena, int64_t, (size_t)count + 1);
@@ -291,7 +291,7 @@ static int64_t live_tiles(rules *r, int owner) {
     return rules_live(r, stages, tiles, count + 1);
 }
 
-/* Notes a further constant that is to be laid out along v as the packed one is; false: it cannot, or need not. */
+/* Notes in *t a further constant to be laid out along v like the packed one; false: impossible or not needed. */
 static bool lies_with(const rules *r, const rules_access *access, int count, const rules_access *which, tir_expr axis,
                       rules_tile_shape *t) {
     if (t->pack == UINT32_MAX || t->pack_copy || which->tensor == t->pack) return false;
@@ -322,7 +322,7 @@ static tir_expr meet_preparation(void *user, tir_pool *pool, tir_expr e, tir_exp
     return rebuilt;
 }
 
-/* Instructions of the ports that multiply for the operand that goes along one axis of the tile and not along the other, in each step. */
+/* Instructions per step, on the multiplying ports, that convert the operand which depends on axis `along` of the tile and not on axis `across`. */
 static int64_t prepared_instructions(rules *r, const tir_stage *stage, int along, int across) {
     preparation p = {.along = stage->axis[along].var, .across = stage->axis[across].var};
     tir_rewrite(r->region->pool, stage->value[0], meet_preparation, &p);
@@ -427,7 +427,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     p.edges = heavy && !p.separate && stage->predicate && tir_uses(r->region->pool, stage->predicate, axis);
     p.pairs = r->machine->row_pairs && heavy && t->u >= 0 && !p.separate && !t->unit && !p.edges;
     rules_size_tile(r, t, &p);
-    if (t->shared >= 0) { /* few registers: rather more rows that read again */
+    if (t->shared >= 0) { /* with few registers, more rows without shared loads may be faster */
         rules_tile_problem again = p;
         rules_tile_shape other = *t;
         again.window = again.row_step = again.window_step = 1;
@@ -572,7 +572,7 @@ static void copy_outputs(rules *r, int s) {
         rules_rewrite(r, "copy %s -> %s", source[c], rules_fresh_name(r, source[c], "_out"));
 }
 
-/* How the tile reads what lies along vectors and is given at run time. */
+/* In which order the tile reads a vector operand that is given at run time. */
 static rules_walk_kind walk_of(rules *r, int s, rules_tile_shape *t, rules_walk_tile *walk) {
     const tir_stage *stage = &r->region->stages.data[s];
     walk->n = rules_extent(r, &stage->axis[t->v]);
@@ -624,7 +624,7 @@ void rules_prepare_tile(rules *r, int s) {
 
 /* ---- loops */
 
-/* Predicates of padding: loops over the window keep to what is inside the image. */
+/* Predicates of padding: loops over the window are clipped to the points inside the image. */
 static void clip_reduction(rules *r, int s, const rules_tile_shape *t, bool unrolled) {
     const tir_stage *stage = &r->region->stages.data[s];
     for (int a = stage->space; a < stage->space + stage->reduce && stage->predicate; a++) {
@@ -725,9 +725,8 @@ double rules_slice_bytes(rules *r, int main, const rules_tile_shape *t, bool vec
     return sum;
 }
 
-/* Does all of the vector operand, panels of it side by side, stay in the second-level cache? Then rows may come first: results are
- * written as they lie in memory. Not where a predicate (padding) asks for the row: that becomes versions of a loop over rows, and of
- * tasks there are none. */
+/* May the loop over rows be outside of the loop over panels, so that results are written in memory order? Only if the whole vector operand takes at most half of L2.
+ * Not if a predicate (padding) depends on the row: that makes versions of the loop over rows, and a loop of tasks has no versions. */
 static bool rows_first(rules *r, int main, const rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[main];
     if (stage->predicate && t->u >= 0 && tir_uses(r->region->pool, stage->predicate, stage->axis[t->u].var))
@@ -735,8 +734,9 @@ static bool rows_first(rules *r, int main, const rules_tile_shape *t) {
     return rules_slice_bytes(r, main, t, true, t->v) <= (double)r->machine->l2 / 2;
 }
 
-/* Separate rows share nothing along vectors, but rows that follow each other run straight through memory. What stands outside of them
- * has to be tasks enough: versions of a loop over rows (padding) are for loops inside of tasks. */
+/* May the loop over separate rows be outside of the loop over their vectors? Consecutive rows are contiguous in memory, although they share
+ * no vectors. The loops around both must be tasks enough for all threads: a loop over rows with versions (padding) has to be inside of a
+ * task. */
 static bool separate_first(const rules *r, const tir_stage *owner, int v, int u) {
     double tasks = 1;
     for (int a = 0; a < owner->space; a++)
@@ -744,7 +744,7 @@ static bool separate_first(const rules *r, const tir_stage *owner, int v, int u)
     return r->threads == 1 || tasks >= (double)(TASKS * r->threads);
 }
 
-/* Does everything that vectors run along depend on the owner's axis too (a batch of both operands)? */
+/* Do all vector operands depend on the owner's axis, too (a batch of both operands)? */
 static bool is_outside_panels(rules *r, int main, const rules_tile_shape *t, int v, int axis) {
     rules_access access[RULES_ACCESSES];
     int accesses = rules_accesses(r, main, access, RULES_ACCESSES), mine = rules_axis_labelled(r, main, axis);
@@ -764,8 +764,8 @@ double rules_tensor_bytes(const rules *r, const tir_tensor *tensor) {
     return bytes;
 }
 
-/* Panels inside the loops over rows read the broadcast operand once from beyond the second-level cache, and the panels once a row if
- * they do not stay there; panels outside read their own once, and the broadcast operand once a panel. */
+/* Is the loop over panels to be inside the loops over rows? Inside, the broadcast operand is streamed from beyond L2 once, and the panels once per
+ * row if they exceed L2. Outside, the panels are streamed once, and the broadcast operand once per panel if it exceeds L2. */
 static bool panels_inside(rules *r, const tir_stage *owner, int main, const rules_tile_shape *t, int v, int u,
                           int64_t panels) {
     rules_access access[RULES_ACCESSES];
@@ -786,12 +786,16 @@ static bool panels_inside(rules *r, const tir_stage *owner, int main, const rule
     return rows > 1 && inside < outside;
 }
 
-/* Rows that all panels go over before the next rows; 0: all of them. What is broadcast is read again for each panel, panels are read
- * again for each block of rows: which of them should lie how near follows from their sizes. */
+/* Rows of a block that all panels run over before the next block; 0: all rows. The rows are read again for each panel, the panels again
+ * for each block of rows: the sizes of both decide which cache level a block is made for. */
 static int64_t block_rows(rules *r, int main, const rules_tile_shape *t, int64_t n, int64_t m) {
-    enum { L3_COST = 1, MEMORY_COST = 4 }; /* of a byte that tiles wait for: a panel's, when the first tile reads it */
-    const double hidden = 1. / 32; /* of it for rows from L3: a few lines a tile, which come while it is worked on */
-    enum { LEAST = 8, FEW = 4 };   /* tiles in a block, which share the start of a panel */
+    enum {
+        L3_COST = 1,
+        MEMORY_COST = 4
+    }; /* of a byte that tiles stall on: a panel's, in the first tile that reads it */
+    const double hidden =
+        1. / 32; /* of it for rows from L3: a few lines per tile, whose latency the tile's arithmetic hides */
+    enum { LEAST = 8, FEW = 4 }; /* tiles in a block, which share the start of a panel */
     const tir_stage *stage = &r->region->stages.data[main];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, main, access, RULES_ACCESSES);
@@ -802,17 +806,17 @@ static int64_t block_rows(rules *r, int main, const rules_tile_shape *t, int64_t
     double l2 = (double)r->machine->l2, l3 = (double)r->machine->l3;
     double rows = rules_slice_bytes(r, main, t, false, t->u), all = rules_slice_bytes(r, main, t, true, t->v);
     double panels = (double)n / (double)t->nr, row = rows / (double)m;
-    if (rules_rows_are_apart(r, main, t->v, t->u)) { /* no cache beyond gives them in time */
+    if (rules_rows_are_apart(r, main, t->v, t->u)) { /* misses of L2 would not be hidden */
         int64_t block = (int64_t)(l2 / 4 / row), half = block / 2;
         while (block > half && m % block) block--;
         if (block > half && block >= FEW * t->mr && block < m) return block;
     }
-    if (rows <= l2 || rows + all <= l3) return 0; /* what L3 gives comes in time */
+    if (rows <= l2 || rows + all <= l3) return 0; /* streaming from L3 is hidden */
     double best = panels * rows * (double)MEMORY_COST;
     int64_t chosen = 0;
     for (int level = 2; level <= 3; level++) {
         int64_t block = (int64_t)((level == 2 ? l2 : l3 / 2) / row), half = block / 2;
-        while (block > half && m % block) block--; /* a rest would double the versions of the tile */
+        while (block > half && m % block) block--; /* a remainder would double the versions of the tile */
         if (block <= half || block < LEAST * t->mr || block >= m) continue;
         double cost = (double)m / (double)block * all * (all <= l3 ? L3_COST : MEMORY_COST);
         if (level == 3) cost += panels * rows * (double)L3_COST * hidden;
@@ -823,8 +827,8 @@ static int64_t block_rows(rules *r, int main, const rules_tile_shape *t, int64_t
     return chosen;
 }
 
-/* Outer loops of a root: what the vector operand depends on, blocks of rows, the panels, then the other axes: a panel stays in cache
- * while they run. Or the panels last, where the other operand is the larger one. */
+/* Outer loops of a root, outermost first: axes that the vector operand depends on, blocks of rows, panels, then the other axes, during which a panel
+ * stays in cache. `inside`: panels last. */
 static void outer_axes(tile_loops *loops, const rules_tile_place *place, int main, const rules_tile_shape *t, int v,
                        int u, const char *block, const char *vo, bool inside) {
     for (int round = 0; round < 2; round++) {

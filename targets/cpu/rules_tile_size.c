@@ -1,5 +1,5 @@
-/* The size of a register tile. The model counts, for each step of the reduction, FMA issue, load issue and the latency of the accumulator
- * chain; fewer wasted lanes and rows win. */
+/* The size of a register tile. The model takes, for each step of the reduction, the maximum of FMA issue, load issue, the latency of an accumulator's
+ * chain and the stream from L2; tiles that waste fewer lanes and rows win. */
 #include "targets/cpu/cost.h"
 #include "targets/cpu/rules_tile.h"
 
@@ -66,7 +66,7 @@ double rules_window_rows(const rules_tile_problem *p, double height) {
     return height <= (double)dilation ? height * window : (window - 1) * (double)dilation + height;
 }
 
-/* tile_cycles of separate rows. What a row reads for one step of a window is kept for the next rows' steps. */
+/* tile_cycles of separate rows. A vector that a row loads for one step of the window is reused by the next rows' steps. */
 static double separate_cycles(const rules *r, const rules_tile_shape *t, const rules_tile_problem *p, double height,
                               int64_t used, double fma) {
     cost_rates rates;
@@ -75,7 +75,7 @@ static double separate_cycles(const rules *r, const rules_tile_shape *t, const r
     double rows = rules_window_rows(p, height) / (double)p->window;
     double loads = (rows * vectors * p->lines + 1) / rates.load, step = fma > loads ? fma : loads;
     double start = p->n > used ? 2 * ROWS_OVERHEAD : ROWS_OVERHEAD;
-    if (p->far && p->lines > 1) /* ends of rows lie in lines that neighbours fetch too */
+    if (p->far && p->lines > 1) /* the ends of a row share cache lines with its neighbours */
         start += height * (p->beyond ? 2 * FAR_STORE : FAR_STORE);
     return (step > rates.latency ? step : rates.latency) + loads / 20 + start / p->steps;
 }
@@ -92,7 +92,7 @@ static double exchange_cycles(const rules *r, const rules_tile_problem *p, doubl
     return 3 + (1.5 + wait) * pieces * (double)lanes / rows;
 }
 
-/* Cycles of a step of the reduction in tiles of `height` rows, on average, that use `used` columns, and of what surrounds the steps. */
+/* Cycles per reduction step in tiles of `height` rows (an average) and `used` columns, with the share of the tile's start and stores. */
 static double tile_cycles(const rules *r, const rules_tile_shape *t, const rules_tile_problem *p, double height,
                           int64_t used) {
     int64_t ports = r->machine->fma_ports > 0 ? r->machine->fma_ports : 2;
@@ -106,8 +106,8 @@ static double tile_cycles(const rules *r, const rules_tile_shape *t, const rules
     double step = fma > loads ? fma : loads;
     if (chain > step) step = chain;
     if (stream > step) step = stream;
-    step += (loads + 1.5 * stream) / 20; /* what is hidden costs something too */
-    /* stores that go beyond the second-level cache wait, unless the next tiles' work is already in flight beside them */
+    step += (loads + 1.5 * stream) / 20; /* hidden work is not entirely free */
+    /* stores that miss L2 stall, unless the out-of-order window already holds the next tiles' arithmetic */
     double ahead = height * vectors * (p->steps + 1) / (double)WINDOW;
     double start = p->far ? (double)FAR_OVERHEAD + (double)FAR_STORE * height * vectors * (ahead < 1 ? ahead : 1)
                           : (double)TILE_OVERHEAD + LINE_OVERHEAD * height * (vectors + 1);
@@ -115,7 +115,7 @@ static double tile_cycles(const rules *r, const rules_tile_shape *t, const rules
     return step + start / p->steps;
 }
 
-/* Of all tiles. The last columns fill a tile of their own width where that saves more than another version of the tile is worth. */
+/* Cycles per reduction step of all tiles. The last columns get a narrower tile if that saves more than a further version of the tile costs. */
 static double all_tiles_cycles(const rules *r, const rules_tile_shape *t, const rules_tile_problem *p, int64_t nr,
                                int64_t mr, bool *peel) {
     int64_t rows = (p->m + mr - 1) / mr, rest = p->n % nr;
@@ -128,7 +128,7 @@ static double all_tiles_cycles(const rules *r, const rules_tile_shape *t, const 
     *peel = false;
     if (rest && p->n > nr) {
         double narrow = tile_cycles(r, t, p, height, rest);
-        double worth = p->far ? 1 : 1.01; /* masked stores that far are dear */
+        double worth = p->far ? 1 : 1.01; /* masked stores that miss L2 are expensive */
         double peeled = worth * ((others * full + narrow) * versions + masked * conflicts);
         /* Guarded lanes are stored one by one in all tiles where they lie apart, or masks are dear beside those of a window. Where a
          * last tile might end early, all steps of a window have masks that are not known, else those at an image's edges. */
