@@ -1,16 +1,16 @@
 /* Schedule rules of the cpu target: region -> schedule text, by analysis of accesses alone; no rule knows an operator. In order:
- *   inline   cheap maps go into their readers
- *   collapse axes that all accesses run straight through become one
+ *   inline   cheap maps are inlined into their readers
+ *   collapse neighbouring axes across which all accesses are contiguous become one
  *   group    stages that can be computed inside the loops of one root, without computing anything twice, are attached to it
- *   chain    two contractions with work on rows between them: blocks of rows go through all of it (attention)
+ *   chain    two contractions with row operations between them: each block of rows passes through all stages (attention)
  *   scan     cumulative folds, and scatters
  *   reduce   large reductions in two steps: chunks of long rows, blocks of rows for many columns
- *   passes   maps that enumerate positions, one reading whole rows of the other: row by row (Fourier transforms)
- *   points   maps that depend on the position in a small tile: each tile at once
+ *   passes   maps that enumerate positions, each reading whole rows of the one before: all passes for one row after the other (Fourier transforms)
+ *   points   maps that depend on the position in a small tile: the positions of a tile are unrolled
  *   tile     a root with reductions at its own points: register tile (contraction, convolution, pooling, sums of few rows)
- *   chosen   maps that a table chooses from rows, which are computed for a block of them (resize)
+ *   chosen   maps that select elements of rows by a table: the rows are computed per block, in scratch (resize)
  *   rows     a root whose producers need whole rows of it: rows stay on chip, reductions by lanes (softmax, norms, row sums)
- *   map      the rest: straight in vectors, or by transposed tiles */
+ *   map      the rest: contiguous, in vectors, or by transposed tiles */
 #include "targets/cpu/rules.h"
 #include "targets/cpu/cpu.h"
 
@@ -195,8 +195,8 @@ static int count_axes(const tir_region *region) {
     return count;
 }
 
-/* A contraction with steps of one point along an operand that is given at run time, such as a convolution whose window is one point, of
- * images as they come, channel after channel: a matrix product for each image. Units and blocks of channels want vectors along channels. */
+/* Is it a contraction like a 1x1 convolution over channel-first images that are given at run time, which is a matrix product for each image? Not for units and
+ * blocks of channels, which need vectors along channels. */
 static bool has_point_window(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
@@ -264,7 +264,7 @@ static void relabel(const rules *r, int contraction, int *label, int count) {
         if (label[d] >= 0) label[d] = owner->label[label[d]];
 }
 
-/* Work of a single task: then all of it may stand inside one loop around the root. */
+/* Is the stage's work small enough for a single task? Then one loop around the root may hold all of it. */
 static bool is_small(const rules *r, const tir_stage *stage) {
     enum { POINTS = 32768 };
     int64_t points = 1;

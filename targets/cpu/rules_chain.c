@@ -197,7 +197,7 @@ static void rows_last(rules *r, int s, int rows) {
     rules_rewrite(r, "layout %s (%s%s)", stage->name, order.data, stage->axis[rows].name);
 }
 
-/* An operand from outside that has rows, but not side by side: it will be transposed block by block. Returns its tensor. */
+/* An operand given to the region that depends on the rows and is not contiguous along them: it will be transposed block by block. Returns its tensor. */
 static uint32_t operand_across(rules *r, const chain *c, int s) {
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES), rows = axis_along(r, c, s, c->rows);
@@ -291,7 +291,7 @@ static bool is_first_part(rules *r, const rules_chain *plan, int s) {
     return rules_end_of_tree(r, s) == rules_stage_named(r, plan->first);
 }
 
-/* The axis that the first contraction sums over, where both operands have its points side by side; -1: none. */
+/* The axis that the first contraction sums over, if both operands are contiguous along it; -1: none. */
 static int lane_axis(rules *r, const chain *c) {
     const tir_stage *first = stage_of(r, c->first);
     rules_access access[RULES_ACCESSES];
@@ -453,7 +453,7 @@ static void attach_contraction(const chain_loops *l, int s, const char *at, cons
     clip_line(l, s);
 }
 
-/* A block of an operand with its rows side by side: registers' worth of both axes, transposed. */
+/* A transposed block of an operand, rows innermost: tiles of the size of the registers along both axes. */
 static void attach_copy(const chain_loops *l, const rules_chain_copy *copy) {
     int s = rules_stage_named(l->r, copy->name), along = -1;
     const tir_stage *stage = stage_of(l->r, s);
@@ -565,7 +565,7 @@ static void root_loops(chain_loops *l) {
 
 /* ---- blocks of keys: rows of scores that would not stay in L2 */
 
-/* Bytes that a block of rows has for each key: the scores, and what is made of them. */
+/* Bytes that a block of rows holds for each key: the scores, and the maps of scores. */
 static int64_t bytes_of_key(rules *r, const chain *c, int64_t rows) {
     int64_t bytes = 0;
     for (int s = 0; s < (int)r->region->stages.count; s++)
@@ -585,7 +585,7 @@ static const char *online_line(const rules *r, const chain *c, int64_t block, co
                             (long long)block, fold);
 }
 
-/* After the rewrite: is the second contraction in the fold, and are scores and what is made of them needed in there only? */
+/* After the rewrite: is the second contraction in the fold, and are the scores and the maps of scores read inside the fold only? */
 static bool is_whole(rules *r, const char *fold_name, const char *second, const char *scores,
                      const char *const *between, int count) {
     int fold = rules_stage_named(r, fold_name);
@@ -623,7 +623,7 @@ static int64_t even_block(int64_t keys, int64_t most) {
     return (block + TILE - 1) / TILE * TILE;
 }
 
-/* Keys of a block; 0: whole rows, since they are short, or since they do not go by blocks. */
+/* Keys of a block; 0: whole rows, because they are short or because `online` does not apply. */
 static int64_t block_of_keys(rules *r, const rules_chain *plan) {
     chain c;
     if (!chain_again(r, plan, &c)) return 0;

@@ -81,7 +81,7 @@ static int64_t tensor_bytes(const rules *r, const tir_tensor *tensor) {
     return bytes;
 }
 
-/* What one element takes of memory's lines where neighbours along the innermost axis lie so far apart. */
+/* Bytes of cache lines that one element costs if neighbours along the innermost axis have this stride. */
 static int64_t bytes_taken(const rules *r, const tir_tensor *tensor, int64_t stride) {
     int64_t size = (int64_t)lib_dtype_size(tensor->dtype), line = r->machine->line;
     if (stride == RULES_IRREGULAR || stride > line || stride < -line) return line;
@@ -89,7 +89,7 @@ static int64_t bytes_taken(const rules *r, const tir_tensor *tensor, int64_t str
     return taken < size ? size : taken > line ? line : taken;
 }
 
-/* Bytes of what a stage reads from arguments, in lines, each tensor once; what stands still along an axis is read once along it. */
+/* Bytes of the cache lines that a stage reads from arguments; each tensor counts once, and an axis that a load does not depend on counts as one point. */
 static int64_t bytes_read(rules *r, const tir_stage *stage) {
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, (int)(stage - r->region->stages.data), access, RULES_ACCESSES);
@@ -159,7 +159,7 @@ typedef struct panel_loops {
     int64_t lanes;
 } panel_loops;
 
-/* Vectors across the panel, as many side by side as they have lanes, are exchanged in registers. */
+/* Vectors across the panel are transposed in registers, as many neighbouring ones at once as a vector has lanes. */
 static void exchange_loops(const panel_loops *l, const char *order) {
     tir_schedule *out = l->r->schedule;
     const char *name = l->stage->name, *across = l->stage->axis[l->across].name;
@@ -323,7 +323,7 @@ static int carries_on(rules *r, int s, const transposition *t) {
     return -1;
 }
 
-/* Do the source's rows lie side by side, each a few lines? */
+/* Are the source's rows contiguous, of a few cache lines each? */
 static bool has_short_rows(rules *r, int s, const transposition *t) {
     enum { LINES = 16 };
     const tir_stage *stage = &r->region->stages.data[s];
@@ -366,8 +366,8 @@ static int64_t up(int64_t n, int64_t d) {
     return n < 0 ? -1 : (n + d - 1) / d;
 }
 
-/* What does not stay in the second-level cache is walked in blocks: 16 rows are read and 16 written, on and on, and the block after it is
- * fetched meanwhile: the processor's own prefetching does not follow so many rows of a line or two each. False: no such blocks. */
+/* A transposition that exceeds L2 runs in blocks of 16 rows read and 16 rows written; each block prefetches the next one, because the
+ * hardware prefetcher does not follow that many rows of one or two lines each. False: no such blocks. */
 static bool block_loops(tile_loops *l, int s, const transposition *t, int64_t vectors, int64_t rows) {
     rules *r = l->nest.r;
     const tir_stage *stage = l->nest.stage;
@@ -472,7 +472,7 @@ static bool map_transposed(rules *r, int s) {
 
 /* ---- maps by tables */
 
-/* Is what a point reads or computes chosen by its position along an axis? Where the choice is between a value and a constant, masked
+/* Does the position along an axis select what a point reads or computes? Where the choice is between a value and a constant, masked
  * loads make it. */
 typedef struct choice_search {
     tir_expr var;

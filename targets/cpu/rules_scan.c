@@ -24,7 +24,7 @@ static int cumulative_step(rules *r, int fold, int *time) {
     return step;
 }
 
-/* Do the step's loads and its store all lie side by side along the axis, or stand still? */
+/* Is each of the step's loads and its store contiguous along the axis, or independent of it? */
 static bool contiguous_along(rules *r, int step, int axis) {
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, step, access, RULES_ACCESSES);
@@ -99,7 +99,7 @@ static void schedule_scan(rules *r, int s) {
     scan_steps(r, s);
 }
 
-/* The free axis of a fold with one step along which that step's memory lies side by side; -1: none. */
+/* The free axis of a fold with one step along which that step's accesses are contiguous; -1: none. */
 static int column_axis(rules *r, int s, int *step) {
     const tir_stage *fold = &r->region->stages.data[s];
     *step = -1;
@@ -120,7 +120,7 @@ static int column_axis(rules *r, int s, int *step) {
     return -1;
 }
 
-/* Columns side by side: rows one after the other, each in vectors; as many columns at once as have their state in the first cache. */
+/* Contiguous columns: rows one after the other, each in vectors, for as many columns at once as L1 holds the state of. */
 static bool schedule_columns(rules *r, int s) {
     const tir_stage *fold = &r->region->stages.data[s];
     int step, v = column_axis(r, s, &step);

@@ -13,7 +13,7 @@ enum {
     PAGE = 4096
 };
 
-/* The only operand along vectors, in panels; -1: there is no such one. */
+/* The only vector operand, if it is stored in panels; -1: there is no such operand. */
 static int panels_of(rules *r, int main, const rules_tile_shape *t, const rules_access *access, int count) {
     const tir_stage *stage = &r->region->stages.data[main];
     int only = -1;

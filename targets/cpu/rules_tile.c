@@ -789,13 +789,9 @@ static bool panels_inside(rules *r, const tir_stage *owner, int main, const rule
 /* Rows of a block that all panels run over before the next block; 0: all rows. The rows are read again for each panel, the panels again
  * for each block of rows: the sizes of both decide which cache level a block is made for. */
 static int64_t block_rows(rules *r, int main, const rules_tile_shape *t, int64_t n, int64_t m) {
-    enum {
-        L3_COST = 1,
-        MEMORY_COST = 4
-    }; /* of a byte that tiles stall on: a panel's, in the first tile that reads it */
-    const double hidden =
-        1. / 32; /* of it for rows from L3: a few lines per tile, whose latency the tile's arithmetic hides */
-    enum { LEAST = 8, FEW = 4 }; /* tiles in a block, which share the start of a panel */
+    enum { L3_COST = 1, MEMORY_COST = 4 }; /* per byte of a panel: the first tile that reads it stalls */
+    const double hidden = 1. / 32;         /* of L3_COST, for rows from L3: a tile's arithmetic hides the rest */
+    enum { LEAST = 8, FEW = 4 };           /* tiles in a block, which share the start of a panel */
     const tir_stage *stage = &r->region->stages.data[main];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, main, access, RULES_ACCESSES);

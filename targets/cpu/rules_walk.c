@@ -31,7 +31,7 @@ static const line_costs from_l3 = {2.6, 3.4, 6.5}, from_memory = {8, 20, 27};
 #define MISSING_LINE 6.0 /* of a line that conflicts evicted from L2 */
 #define SUMS 2.5         /* of a vector of sums that is read, added to and written */
 
-/* What is asked about the operand. */
+/* Facts of the operand that the choice depends on. */
 typedef struct walk_operand {
     double points;    /* rows of a panel: points of the reduction */
     double pages;     /* that a panel lies in */
@@ -172,13 +172,13 @@ rules_walk_kind rules_choose_walk(rules *r, int s, rules_walk_tile *t) {
     return c.panels < 0.98 * c.straight ? RULES_WALK_PANELS : RULES_WALK_STRAIGHT;
 }
 
-/* ---- what is broadcast */
+/* ---- the broadcast operand */
 
 static bool is_plain_input(const tir_tensor *tensor) {
     return tensor->stage < 0 && !tensor->constant && !tensor->output && tir_layout_is_identity(&tensor->layout);
 }
 
-/* The axis of the reduction that goes from one row of the operand to another, far away; the dimension that it indexes alone. -1: none. */
+/* The reduction axis that steps between distant rows of the operand, and the dimension that it alone indexes; -1: none. */
 static int axis_of_rows(const rules *r, const tir_stage *stage, const rules_access *access, int *dim) {
     const tir_tensor *tensor = &r->region->tensors.data[access->tensor];
     double size = (double)lib_dtype_size(tensor->dtype);
@@ -191,7 +191,7 @@ static int axis_of_rows(const rules *r, const tir_stage *stage, const rules_acce
     return found;
 }
 
-/* Does what a row of tiles reads of the operand stay where the next columns find it? */
+/* Does the part of the operand that a row of tiles reads stay in cache until the next columns read it? */
 static bool row_stays_close(const rules *r, const tir_stage *stage, const rules_access *access, int axis,
                             const rules_walk_tile *t) {
     double size = (double)lib_dtype_size(r->region->tensors.data[access->tensor].dtype), points = 1, run, lines;
@@ -209,7 +209,7 @@ static bool row_stays_close(const rules *r, const tir_stage *stage, const rules_
     return stays_close(r, points, lines, row);
 }
 
-/* The only operand that is broadcast and goes along the tile's rows; NULL: none, or more. */
+/* The only broadcast operand that depends on the tile's rows; NULL: there is none, or more than one. */
 static const rules_access *broadcast_operand(int v, int u, const rules_access *access, int count) {
     const rules_access *found = NULL;
     for (int i = 0; i < count; i++) {
