@@ -97,7 +97,8 @@ static bool is_literal(const tir_region *region, uint32_t tensor) {
     int32_t producer = region->tensors.data[tensor].stage;
     if (producer < 0 || region->tensors.data[tensor].output) return false;
     const tir_stage *stage = &region->stages.data[producer];
-    return stage->kind == TIR_MAP && stage->count == 1 && tir_op_of(region->pool, stage->value[0]) == TIR_CONST;
+    return stage->kind == TIR_MAP && stage->fold < 0 && stage->count == 1 &&
+           tir_op_of(region->pool, stage->value[0]) == TIR_CONST;
 }
 
 static tir_expr replace_literal(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
@@ -130,7 +131,7 @@ void graph_region_finish(graph_region_builder *builder) {
     }
     for (uint32_t s = 0; s < region->stages.count; s++) {
         tir_stage *stage = &region->stages.data[s];
-        if (stage->kind == TIR_MAP && is_literal(region, stage->tensor[0])) stage->removed = true;
+        if (is_literal(region, stage->tensor[0])) stage->removed = true;
     }
 }
 

@@ -54,8 +54,8 @@ typedef struct verifier {
     bool *read, *written;  /* by buffer */
     reg_use *regs;         /* by buffer, during a phase */
     lib_vec(reg_use) past; /* earlier uses of buffers that began anew since */
-    int outermost;         /* number of the statement, or of the outermost loop around it */
     lib_vec(tir_expr) stack, visited;
+    lib_vec(int) opened;                /* numbers of the loops around the statement */
     lib_vec(reg_use) loops;             /* statement numbers of the phase's loops */
     lib_vec(vec_access) accesses;       /* of the vec loop around */
     lib_vec(const tir_stmt *) combined; /* its stores to one place */
@@ -64,7 +64,6 @@ typedef struct verifier {
     bool chain;                         /* what comes is all that it does */
     tir_thread_loops around;            /* all of them */
     tir_registers *registers;           /* by buffer, of the phase; NULL: not asked for yet */
-    int open;                           /* loops */
     int number;                         /* of the statement */
 } verifier;
 
@@ -108,10 +107,11 @@ static void check_arithmetic(verifier *v, const tir_node *node, tir_expr e) {
             "L7: arithmetic on a float of less than 32 bits");
 }
 
-/* A store that does not read its own buffer, behind the loops in which that was used, begins a new life. */
+/* A store that does not read its own buffer, in no loop or in one that began after the buffer was used last, begins a new life: versions
+ * of a tile follow each other, also inside a loop around them. */
 static void begin_reg(verifier *v, const tir_stmt *stmt) {
     reg_use *use = &v->regs[stmt->store.buffer];
-    int around = v->open ? v->outermost : v->number;
+    int around = v->opened.count ? v->opened.data[v->opened.count - 1] : v->number;
     if (use->first < 0 || use->last >= around) return; /* also what the value has just read */
     lib_vec_push(v->kernel->arena, &v->past, *use);
     use->first = use->last = -1;
@@ -292,10 +292,9 @@ static void check_for(verifier *v, const tir_stmt *stmt) {
     }
     v->chain = kind == TIR_THREAD;
     bind(v, stmt->for_.var, TIR_VAR_LOOP, bits | (lower & FREE), range);
-    if (!v->open) v->outermost = loop.first;
-    v->open++;
+    lib_vec_push(v->kernel->arena, &v->opened, loop.first);
     check_list(v, stmt->for_.body);
-    v->open--;
+    v->opened.count--;
     unbind(v, stmt->for_.var);
     v->thread = outer_thread;
     v->around.count -= kind == TIR_THREAD;
@@ -369,7 +368,7 @@ static void check_collective(verifier *v, const tir_stmt *stmt) {
 /* Versions of a parallel loop are branches outside of all loops: what lives in one of them does not live in another. */
 static void check_branch(verifier *v, const tir_stmt *list) {
     const uint32_t count = v->kernel->buffers.count;
-    if (v->open || !list) {
+    if (v->opened.count || !list) {
         check_list(v, list);
         return;
     }
@@ -559,7 +558,7 @@ static void check_registers(verifier *v) {
 static void check_phase(verifier *v, const tir_phase *phase) {
     tir_interval tasks = tir_range(v->pool, phase->tasks);
     for (uint32_t i = 0; i < v->kernel->buffers.count; i++) v->regs[i] = (reg_use){i, -1, -1, 0};
-    v->loops.count = v->past.count = 0;
+    v->loops.count = v->past.count = v->opened.count = 0;
     v->number = 0;
     v->phase = phase;
     v->registers = NULL;

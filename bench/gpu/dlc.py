@@ -20,17 +20,23 @@ class DLTensor(c.Structure):
                 ("shape", c.POINTER(c.c_int64)), ("strides", c.POINTER(c.c_int64)), ("byte_offset", c.c_uint64)]
 
 
+class Limits(c.Structure):
+    _fields_ = [("nesting", c.c_int), ("memory", c.c_size_t), ("time_ms", c.c_int64), ("cancel", c.c_void_p)]
+
+
 class ContextOptions(c.Structure):
     _fields_ = [("struct_size", c.c_size_t), ("target", c.c_char_p), ("allocator", c.c_void_p), ("threads", c.c_int),
                 ("compile_threads", c.c_int), ("parallel_for", c.c_void_p), ("parallel_user", c.c_void_p), ("parallel_width", c.c_int),
                 ("log", c.c_void_p), ("log_user", c.c_void_p), ("clock_ns", c.c_void_p), ("clock_user", c.c_void_p),
                 ("cache_bytes", c.c_size_t), ("plan_cache_entries", c.c_size_t), ("cache_directory", c.c_char_p),
                 ("cache_directory_bytes", c.c_size_t), ("isolate_compiler", c.c_bool), ("compiler_path", c.c_char_p),
-                ("background_compile", c.c_bool), ("default_float_modes", c.c_bool)]
+                ("background_compile", c.c_bool), ("default_float_modes", c.c_bool), ("limits", Limits),
+                ("coroutine_stack", c.c_size_t), ("no_batches", c.c_bool)]
 
 
 class RunOptions(c.Structure):
-    _fields_ = [("struct_size", c.c_size_t), ("cancel", c.c_void_p), ("stream", c.c_void_p), ("event", c.c_void_p)]
+    _fields_ = [("struct_size", c.c_size_t), ("cancel", c.c_void_p), ("budget_ms", c.c_int64), ("stream", c.c_void_p),
+                ("event", c.c_void_p), ("stop_at", c.c_uint)]
 
 
 class OutputSlot(c.Structure):
@@ -162,7 +168,7 @@ class Call:
         self.event = c.c_void_p()
         self.pending = []
         early = self.context.library.events
-        self.options = RunOptions(c.sizeof(RunOptions), None, stream, c.addressof(self.event) if early else None)
+        self.options = RunOptions(c.sizeof(RunOptions), stream=stream, event=c.addressof(self.event) if early else None)
         self.context.check(self.context.lib.dlc_call_create(program.handle, pointers(inputs), len(inputs), pointers(outputs),
                                                             len(outputs), c.byref(self.handle)))
 

@@ -54,7 +54,7 @@ static int64_t most_rows(const rules *r, const rules_tile_problem *p, int64_t us
     if (p->prepared || p->prepared_rows) room -= 2;                /* scales and halves of what is converted */
     if (p->taps > 1)
         room = registers - held - p->taps - (pairs ? 1 : 0); /* unrolled taps share broadcasts, which then stay live */
-    int64_t row = p->taps > 1 ? held + 1 : held * p->sums, two = 2 * row - (pairs ? p->sums : 0);
+    int64_t row = p->taps > 1 ? held * p->sums + 1 : held * p->sums, two = 2 * row - (pairs ? p->sums : 0);
     if (room < row) return room / row;
     return room / two * 2 + (room % two >= row);
 }

@@ -118,9 +118,9 @@ static void test_near_names(void **state) {
         const char *text, *hint;
     } texts[] = {
         {"graph { input x: f32[3] y = sofmax(x) output y }", "did you mean \"softmax\"?"},
-        {"graph { input x: f32[3] y = ReLU(x) output y }", "did you mean \"relu\"?"},
+        {"graph { input x: f32[3] y = ReLUU(x) output y }", "did you mean \"relu\"?"},
         {"graph { input x: f32[3] y = reduce_sum(x, axis=[0]) output y }", "did you mean \"axes\"?"},
-        {"graph { input x: f32[3] input w: f32[3] y = conv(x, w, paddng=same) output y }", "did you mean"},
+        {"graph { input x: f32[3] input w: f32[3] y = convoluton(x, w) output y }", "did you mean"},
         {"graph { input x: float32[3] output x }", "did you mean \"f32\"?"},
         {"graph { input x: f32[3] y = cast(x, dtype=f23) output y }", "did you mean \"f32\"?"},
         {"graph { input hidden: f32[3] y = neg(hiden) output y }", "did you mean \"hidden\"?"},
