@@ -606,7 +606,8 @@ static void test_mistakes(void **state) {
     assert_non_null(strstr(dlc_error_message(context), "late"));
     dlc_graph_destroy(other);
     assert_int_equal(dlc_eager_evaluate(other, 0, NULL), DLC_INVALID_ARGUMENT);
-    dlc_context_destroy(context); /* takes g with it */
+    dlc_graph_destroy(g);
+    dlc_context_destroy(context);
 }
 
 /* ---- allocation failure ----------------------------------------------------------------------------------------------- */

@@ -227,8 +227,10 @@ static void test_time_and_cancel(void **state) {
     cancel = 1;
     assert_false(dlc_value_ok(dlc_input(g, "x", DLC_F32, 0, NULL)));
     assert_int_equal(dlc_graph_status(g), DLC_CANCELLED);
+    dlc_graph_destroy(g);
     cancel = 0;
     OK(context, dlc_graph_parse(context, text, strlen(text), &g));
+    dlc_graph_destroy(g);
     dlc_context_destroy(context);
     free(text);
 }
