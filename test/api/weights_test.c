@@ -167,7 +167,8 @@ static void test_memory(void **state) {
         dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
         dlc_context *context;
         options.allocator = &allocator;
-        assert_int_equal(dlc_context_create(&options, &context), DLC_OK);
+        options.target = "cpu"; /* others hold other things beside the weights */
+        if (dlc_context_create(&options, &context) == DLC_NOT_FOUND) skip();
         fill_weights(&cases[c]);
         dlc_program *program = compile_case(context, &cases[c], false);
         const int64_t before = atomic_load(&count.bytes);
