@@ -169,7 +169,7 @@ static double most_bytes(const graph *g, graph_id value) {
 /* Is what the parts store for each other many times what the whole reads and writes? The scores of attention grow with the square
  * of its operands, and a host that has room for these may have none for them. */
 static bool needs_much_memory(const doubts *d) {
-    enum { TIMES = 2 };
+    const double times = 2;
     const fuser *f = d->f;
     double between = 0, around = 0;
     for (uint32_t i = 0; i < d->whole.input_count; i++) around += most_bytes(f->g, d->whole.inputs[i]);
@@ -183,7 +183,7 @@ static bool needs_much_memory(const doubts *d) {
         }
         if (crosses) between += most_bytes(f->g, f->g->nodes.data[index].first);
     }
-    return between > TIMES * around;
+    return between > times * around;
 }
 
 /* Of all parts when the joins in `cut` are taken back; false: these cannot run one after the other, need too much memory, or nothing is

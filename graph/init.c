@@ -133,7 +133,7 @@ static void find_widening(lib_arena *arena, const graph *g, split *s, const bool
         const graph_node *node = &g->nodes.data[i];
         if (!contracted[i] || !s->fixed[i] || node->op->class_ != GRAPH_MAP || !may_run_later(g, s, i)) continue;
         double wide = bytes_of(g, node->first);
-        if (wide < WIDE_LEAST || 2 * find_sources(arena, g, s, i, &found) > wide) continue;
+        if (wide < (double)WIDE_LEAST || 2 * find_sources(arena, g, s, i, &found) > wide) continue;
         for (uint32_t k = 0; k < found.nodes.count; k++) s->widens[found.nodes.data[k]] = true;
     }
 }

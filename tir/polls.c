@@ -87,7 +87,7 @@ static double count_list(counter *c, const tir_stmt *list) {
         work += count_open(c);
         if (stmt->kind == TIR_FOR) work += count_loop(c, stmt);
         if (stmt->kind == TIR_STORE) work += 1;
-        if (stmt->kind == TIR_COLLECTIVE) work += COLLECTIVE;
+        if (stmt->kind == TIR_COLLECTIVE) work += (double)COLLECTIVE;
         if (stmt->kind == TIR_IF) {
             const double body = count_list(c, stmt->if_.body), otherwise = count_list(c, stmt->if_.otherwise);
             work += body > otherwise ? body : otherwise;

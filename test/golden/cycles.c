@@ -61,7 +61,7 @@ static double predict(dlc_context *context, const bench_shape *shape, const benc
     static bench_builder b;
     dlc_graph *graph;
     dlc_program *program;
-    char *text;
+    char *text = NULL;
     const int64_t *shapes[BENCH_MAX_OPERANDS];
     int ranks[BENCH_MAX_OPERANDS], count = 0;
     const uint64_t refused = refused_schedules(context);
