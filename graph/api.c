@@ -739,7 +739,9 @@ dlc_status dlc_graph_print_with(const dlc_graph *handle, const dlc_print_options
     lib_allowance allowance;
     const lib_stack stack = graph_context_enter(handle->context);
     lib_arena_init(&arena, allocator, &scope);
-    lib_allowance_begin(&allowance, &arena, graph_context_limits(handle->context), handle->arena->total);
+    /* a graph's memory is many times the text that it came from: it counts once */
+    lib_allowance_begin(&allowance, &arena, graph_context_limits(handle->context),
+                        handle->arena->total / LIB_LIMIT_MEMORY_PER_BYTE);
     if (LIB_ENTER(&scope)) {
         lib_stack_require(&scope, graph_stack(handle->g));
         print_into(&arena, handle->g, options.elide_constants, allocator, text);

@@ -134,6 +134,7 @@ typedef struct lib_allowance {
     uint64_t deadline_ns;     /* 0: nobody asked yet */
     size_t outer_limit;       /* the arena's, before */
 } lib_allowance;
+enum { LIB_LIMIT_MEMORY_PER_BYTE = 64 /* of input, beside limits.memory */ };
 /* Before and after the scope of the call; lib_arena_ask behind LIB_ENTER sees a flag that is raised already. An arena that has a
  * watch already keeps what it has: a function of the host's builds inside of a pass. */
 void lib_allowance_begin(lib_allowance *allowance, lib_arena *arena, const dlc_limits *limits, size_t input);

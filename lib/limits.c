@@ -3,7 +3,7 @@
 #include "lib/lib.h"
 
 /* What a call may take for each byte that it is given: names, numbers and nodes of a text are larger than their characters. */
-enum { MEMORY_PER_BYTE = 64, BYTES_PER_MS = 1024 };
+enum { BYTES_PER_MS = 1024 };
 
 bool lib_limits_complete(dlc_limits *limits, lib_error *error) {
 #define X(member, default_)                                                      \
@@ -37,7 +37,7 @@ void lib_allowance_begin(lib_allowance *a, lib_arena *arena, const dlc_limits *l
     *a = (lib_allowance){.watch = {is_over, a}, .limits = limits, .input = input, .outer_limit = arena->limit};
     if (arena->watch || arena->limit) return;
     size_t more;
-    if (!lib_size_multiply(input, MEMORY_PER_BYTE, &more) || !lib_size_add(more, limits->memory, &more) ||
+    if (!lib_size_multiply(input, LIB_LIMIT_MEMORY_PER_BYTE, &more) || !lib_size_add(more, limits->memory, &more) ||
         !lib_size_add(more, arena->total, &more))
         more = SIZE_MAX;
     arena->limit = more;
