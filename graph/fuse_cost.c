@@ -1,7 +1,7 @@
 /* Joins in doubt. `may_join` (fuse.c) knows which clusters one kernel can compute without computing elements several times, but not
  * whether that kernel is as fast as its parts: the target's cost model does. A join is in doubt where it brings loops of different forms
- * together: contractions with each other or with reductions of rows, moves and conversions that a contraction reads through, maps behind a value of a
- * contraction that is wanted in memory as well, and reductions of so few rows that other threads have nothing to do. The joins of a
+ * together: contractions with each other or with reductions of rows, moves and conversions that a contraction reads through, maps
+ * behind a value of a contraction that is wanted in memory as well, and reductions of so few rows that other threads have nothing to do. The joins of a
  * cluster are a tree. It is cut where that is faster on one thread, and nowhere joined where all parts apart are faster on several: a
  * joined kernel is never slower than its parts, by the model. Maps around a contraction, and reductions of the same rows, are not asked
  * about: a prediction takes a fifth of the time that compiling the kernel does. */

@@ -35,7 +35,7 @@ typedef struct fuse_edge {
  * one of them it falls into two parts. */
 typedef struct fuse_join {
     uint32_t producer, user;
-    fuse_kind of_producer, of_user; /* what the two clusters were */
+    fuse_kind of_producer, of_user; /* the kinds of the two clusters before they were joined */
 } fuse_join;
 
 typedef lib_vec(uint32_t) fuse_nodes;

@@ -408,7 +408,7 @@ static void add_phases(jit_build *build, const jit_request *request, int32_t cal
     }
 }
 
-/* For runs that stop at what is not finite. */
+/* For runs that stop at the first NaN or infinity (stop_at). */
 static void describe_results(jit_build *build, const graph_region *region, jit_call *call) {
     lib_arena *arena = &build->plan->arena;
     jit_watched *results = LIB_NEW_ARRAY(arena, jit_watched, region->output_count + 1);

@@ -12,7 +12,7 @@ jit_key jit_region_key(dlc_program *program, lib_arena *arena, tir_region *regio
     key.computation = tir_region_hash(region);
     key.machine = program->context->machine_hash;
     *own = jit_own_schedule(program, arena, region);
-    /* what the text says depends on the names that it mentions, which are not in the computation's hash */
+    /* a host's schedule refers to stages and axes by name, and names are not in the hash of the computation */
     if (own->text) key.schedule = lib_hash_bytes(own->text, own->length, tir_region_hash_names(region));
     key.threads = program->context->width;
     key.options = !program->options.no_excess_precision;
@@ -339,7 +339,7 @@ typedef struct module_jobs {
     _Atomic uint32_t done;
 } module_jobs;
 
-/* Slot 0 is the thread that binds, which tells what all have done. */
+/* Slot 0 is the thread that binds: it alone calls the host's progress callback, with the count of all slots. */
 static void module_task(void *user, int64_t phase, int64_t begin, int64_t end, int slot) {
     (void)phase;
     module_jobs *jobs = user;
