@@ -35,26 +35,64 @@ static int64_t common_divisor(int64_t a, int64_t b) {
     return a;
 }
 
-static void strides_of(tir_pool *pool, const tir_stage *stage, tir_expr address, tir_access *out) {
+/* Along the stage's axes; see tir_access. */
+static int64_t *strides_of(tir_pool *pool, const tir_stage *stage, tir_expr address) {
     tir_term terms[TERMS];
-    out->stride = LIB_NEW_ARRAY(pool->arena, int64_t, 2 * TIR_MAX_AXES);
-    out->multiple = out->stride + TIR_MAX_AXES;
+    int64_t *stride = LIB_NEW_ARRAY(pool->arena, int64_t, 2 * TIR_MAX_AXES), *multiple_of = stride + TIR_MAX_AXES;
     int64_t constant = 1;
     int count = tir_terms(pool, address, terms, TERMS, &constant), axes = stage->space + stage->reduce;
     for (int a = 0; a < axes; a++) {
-        out->stride[a] = count < 0 ? TIR_IRREGULAR : 0;
-        out->multiple[a] = count < 0 ? 1 : constant;
+        stride[a] = count < 0 ? TIR_IRREGULAR : 0;
+        multiple_of[a] = count < 0 ? 1 : constant;
         for (int t = 0; t < count; t++) {
             const bool own = terms[t].atom == stage->axis[a].var;
             if (own)
-                out->stride[a] = out->stride[a] == TIR_IRREGULAR ? TIR_IRREGULAR : terms[t].coefficient;
+                stride[a] = stride[a] == TIR_IRREGULAR ? TIR_IRREGULAR : terms[t].coefficient;
             else if (tir_uses(pool, terms[t].atom, stage->axis[a].var))
-                out->stride[a] = TIR_IRREGULAR;
+                stride[a] = TIR_IRREGULAR;
             int64_t step = terms[t].coefficient, multiple = tir_multiple_of(pool, terms[t].atom);
             if (!own && multiple > 0 && __builtin_mul_overflow(step, multiple, &step)) step = 1;
-            if (!own) out->multiple[a] = common_divisor(out->multiple[a], step);
+            if (!own) multiple_of[a] = common_divisor(multiple_of[a], step);
         }
     }
+    return stride;
+}
+
+/* Everything that the strides of a tensor's elements along the stage's axes depend on. */
+static lib_hash128 access_hash(const tir_tensor *t, const tir_stage *stage, const tir_expr *logical) {
+    enum { NUMBERS = 2 + 3 * DLC_MAX_RANK + 3 * TIR_MAX_PHYSICAL + TIR_MAX_AXES };
+    int64_t key[NUMBERS];
+    int count = 0;
+    key[count++] = t->layout.count;
+    key[count++] = t->has_strides;
+    for (int d = 0; d < t->rank; d++) key[count++] = logical[d];
+    for (int d = 0; d < t->rank; d++) key[count++] = t->extent[d];
+    for (int d = 0; t->has_strides && d < t->rank; d++) key[count++] = t->stride[d];
+    for (int p = 0; p < t->layout.count; p++) {
+        key[count++] = t->layout.part[p].dim;
+        key[count++] = t->layout.part[p].divisor;
+        key[count++] = t->layout.part[p].modulus;
+    }
+    for (int a = 0; a < stage->space + stage->reduce; a++) key[count++] = stage->axis[a].var;
+    return lib_hash_bytes(key, (size_t)count * sizeof *key, (lib_hash128){(uint64_t)t->rank, (uint64_t)count});
+}
+
+/* Rules ask for the same accesses many times between two rewrites, and rewrites leave most of them alone. */
+static void fill_access(tir_region *region, const tir_stage *stage, const tir_expr *logical, tir_access *out) {
+    tir_pool *pool = region->pool;
+    const lib_hash128 hash = access_hash(&region->tensors.data[out->tensor], stage, logical);
+    uint32_t at = lib_map_first(&pool->access_map, hash.low), known = pool->accesses.count;
+    for (; at != LIB_MAP_END && known == pool->accesses.count; at = lib_map_next(&pool->access_map, hash.low, at)) {
+        const uint32_t slot = pool->access_map.slots[at].value;
+        if (pool->accesses.data[slot].hash == hash.high) known = slot;
+    }
+    if (known == pool->accesses.count) {
+        int64_t *stride = strides_of(pool, stage, address_of(region, out->tensor, logical));
+        lib_vec_push(pool->arena, &pool->accesses, ((tir_known_access){hash.high, stride}));
+        lib_map_insert(pool->arena, &pool->access_map, hash.low, known);
+    }
+    out->stride = pool->accesses.data[known].stride;
+    out->multiple = out->stride + TIR_MAX_AXES;
 }
 
 static tir_expr meet_access(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
@@ -68,7 +106,7 @@ static tir_expr meet_access(void *user, tir_pool *pool, tir_expr e, tir_expr reb
     tir_expr logical[DLC_MAX_RANK];
     int rank = node.count - (node.guarded ? 2 : 0);
     for (int d = 0; d < rank; d++) logical[d] = tir_operand(pool, e, d);
-    strides_of(pool, walk->stage, address_of(walk->region, access->tensor, logical), access);
+    fill_access(walk->region, walk->stage, logical, access);
     return rebuilt;
 }
 
@@ -85,7 +123,7 @@ void tir_store_access(tir_region *region, int stage, tir_access *out) {
     tir_expr index[DLC_MAX_RANK];
     for (int a = 0; a < s->space; a++) index[a] = s->axis[a].var;
     *out = (tir_access){.tensor = s->tensor[0]};
-    strides_of(region->pool, s, address_of(region, s->tensor[0], index), out);
+    fill_access(region, s, index, out);
 }
 
 void tir_store_strides(tir_region *region, int stage, int64_t *stride) {

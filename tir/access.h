@@ -9,10 +9,10 @@
 typedef struct tir_access {
     uint32_t tensor;
     tir_expr load;
-    /* By axis of the stage, in the region's arena: lists of accesses stand on the stack, several at once. */
-    int64_t *stride;
+    /* By axis of the stage; the pool's, shared by all who ask for the same. */
+    const int64_t *stride;
     /* What divides the address where that axis is 0. */
-    int64_t *multiple;
+    const int64_t *multiple;
 } tir_access;
 
 /* Distinct loads of the stage's values and predicate, at most `limit`; their number. */

@@ -140,6 +140,12 @@ typedef struct tir_facts {
     int64_t multiple; /* 0: the value is 0 */
 } tir_facts;
 
+/* Strides of a tensor's elements along a stage's axes (access.h). */
+typedef struct tir_known_access {
+    uint64_t hash;
+    const int64_t *stride;
+} tir_known_access;
+
 typedef struct tir_pool {
     lib_arena *arena;
     lib_vec(tir_node) nodes; /* [0] is unused */
@@ -147,7 +153,9 @@ typedef struct tir_pool {
     lib_vec(tir_variable) variables;
     lib_vec(tir_facts) facts; /* by node */
     lib_map map;
-    uint32_t *scratch; /* reused by rewriting; NULL while in use */
+    lib_vec(tir_known_access) accesses;
+    lib_map access_map; /* into `accesses`, by the other half of the hash */
+    uint32_t *scratch;  /* reused by rewriting; NULL while in use */
     uint32_t scratch_size;
 } tir_pool;
 
