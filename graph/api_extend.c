@@ -269,8 +269,10 @@ bool dlc_node_list(dlc_node node, const char *name, const int64_t **list, int *c
 
 const void *dlc_value_constant(dlc_value value, size_t *bytes) {
     const graph_constant *constant = dlc_value_ok(value) ? graph_constant_of(value.graph->g, value.id) : NULL;
-    if (constant && bytes) *bytes = constant->size;
-    return constant ? constant->bytes : NULL;
+    if (!constant) return NULL;
+    if (bytes) *bytes = constant->size;
+    const graph_holder *holder = constant->holder;
+    return holder && holder->read ? holder->read(constant->holder, constant->bytes) : constant->bytes;
 }
 
 /* ---- any operator by its name ---------------------------------------------------------------------------------- */

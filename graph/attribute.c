@@ -160,7 +160,7 @@ graph_attribute graph_attribute_default(graph *g, const graph_attribute_spec *sp
 
 static void print_constant(lib_text *text, const graph_constant *constant) {
     static const char digits[] = "0123456789abcdef";
-    const uint8_t *bytes = constant->bytes;
+    const uint8_t *bytes = graph_constant_bytes(text->arena->scope, constant);
     lib_text_add(text, "{\"");
     for (size_t i = 0; i < constant->size;) {
         char buffer[512];

@@ -210,9 +210,15 @@ bool graph_is_number(const graph *g, graph_id x, double *number) {
     dlc_dtype dtype = graph_shape_of(g, x)->dtype;
     size_t size = lib_dtype_size(dtype);
     if (!constant || constant->size < size || lib_dtype_is_stored_otherwise(dtype)) return false;
+    if (constant->described) {
+        if (constant->size > size && (!constant->period || constant->period > size)) return false;
+        *number = lib_element_get_f64(dtype, constant->head);
+        return true;
+    }
+    const char *bytes = graph_constant_bytes(g->arena->scope, constant);
     for (size_t at = size; at < constant->size; at += size)
-        if (memcmp(constant->bytes, (const char *)constant->bytes + at, size) != 0) return false;
-    *number = lib_element_get_f64(dtype, constant->bytes);
+        if (memcmp(bytes, bytes + at, size) != 0) return false;
+    *number = lib_element_get_f64(dtype, bytes);
     return true;
 }
 

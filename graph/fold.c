@@ -119,7 +119,8 @@ static bool evaluate(lib_arena *scratch, const fold_job *job) {
     for (int i = 0; i < job->inputs; i++) {
         if (!job->input[i] || graph_region_tensor(&builder, job->input[i]) != GRAPH_NONE) continue;
         graph_region_add_input(&builder, job->input[i], true);
-        pointers[given++] = (void *)graph_constant_of(g, job->input[i])->bytes;
+        pointers[given++] =
+            (void *)(uintptr_t)graph_constant_bytes(scratch->scope, graph_constant_of(g, job->input[i]));
     }
     uint32_t tensor;
     graph_region_add_node(&builder, job->op, job->inputs, job->input, job->attributes, 1, result, &tensor);

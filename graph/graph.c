@@ -126,20 +126,58 @@ void graph_require_equal(graph *g, tir_expr left, tir_expr right, const char *fo
 /* Above this a borrowed constant is known by its address and size; below, content is hashed. */
 enum { IDENTITY_BY_CONTENT_MAX = 1 << 16 };
 
-uint32_t graph_add_constant_as(graph *g, graph_constant constant) {
+/* Bytes that may have moved have an address as a name, which memory of something else may have by now. */
+static bool may_move(const graph_constant *constant) {
+    return constant->holder && constant->holder->read;
+}
+
+static bool has_same_bytes(lib_scope *scope, const graph_constant *a, const graph_constant *b) {
+    if (a->identity != b->identity || a->size != b->size) return false;
+    if (a->bytes == b->bytes && (a->holder == b->holder || (!may_move(a) && !may_move(b)))) return true;
+    return memcmp(graph_constant_bytes(scope, a), graph_constant_bytes(scope, b), a->size) == 0;
+}
+
+/* UINT32_MAX: the graph has no such constant. */
+static uint32_t find_constant(graph *g, const graph_constant *constant) {
     const lib_map *map = &g->constants_by_identity;
-    for (uint32_t at = lib_map_first(map, constant.identity); at != LIB_MAP_END;
-         at = lib_map_next(map, constant.identity, at)) {
+    for (uint32_t at = lib_map_first(map, constant->identity); at != LIB_MAP_END;
+         at = lib_map_next(map, constant->identity, at)) {
         graph_constant *known = &g->constants.data[map->slots[at].value];
-        if (known->identity != constant.identity || known->size != constant.size) continue;
-        if (known->bytes == constant.bytes && !known->holder) known->holder = constant.holder;
-        if (known->bytes == constant.bytes || memcmp(known->bytes, constant.bytes, constant.size) == 0)
-            return map->slots[at].value;
+        if (!has_same_bytes(g->arena->scope, known, constant)) continue;
+        if (known->bytes == constant->bytes && !known->holder) known->holder = constant->holder;
+        return map->slots[at].value;
     }
+    return UINT32_MAX;
+}
+
+static uint32_t append_constant(graph *g, graph_constant constant) {
     lib_vec_reserve(g->arena, &g->constants, 1);
     lib_map_insert(g->arena, &g->constants_by_identity, constant.identity, g->constants.count);
     lib_vec_push(g->arena, &g->constants, constant);
     return g->constants.count - 1;
+}
+
+uint32_t graph_add_constant_as(graph *g, graph_constant constant) {
+    uint32_t known = find_constant(g, &constant);
+    return known != UINT32_MAX ? known : append_constant(g, constant);
+}
+
+/* Large ones where other graphs and programs can share them. */
+static void copy_bytes(graph *g, graph_constant *constant) {
+    void *copy;
+    if (constant->size < GRAPH_BYTES_LEAST) {
+        copy = lib_arena_take_aligned(g->arena, constant->size, 64);
+    } else {
+        graph_bytes *shared = graph_bytes_new(g->arena->allocator, constant->size);
+        if (!shared)
+            lib_raise(g->arena->scope, DLC_OUT_OF_MEMORY, "out of memory: a constant of %zu bytes", constant->size);
+        graph_bytes_own(g->arena, shared);
+        constant->holder = graph_bytes_holder(shared);
+        constant->borrowed = true;
+        copy = graph_bytes_data(shared);
+    }
+    if (constant->size) memcpy(copy, constant->bytes, constant->size);
+    constant->bytes = copy;
 }
 
 uint32_t graph_add_constant(graph *g, const void *bytes, size_t size, bool borrow) {
@@ -148,13 +186,10 @@ uint32_t graph_add_constant(graph *g, const void *bytes, size_t size, bool borro
         constant.identity = lib_hash_mix((uint64_t)(uintptr_t)bytes, size);
     else
         constant.identity = lib_hash64(bytes, size, size);
-    uint32_t before = g->constants.count, number = graph_add_constant_as(g, constant);
-    if (number == before && !borrow) {
-        void *copy = lib_arena_take_aligned(g->arena, size, 64);
-        if (size) memcpy(copy, bytes, size);
-        g->constants.data[number].bytes = copy;
-    }
-    return number;
+    uint32_t known = find_constant(g, &constant);
+    if (known != UINT32_MAX) return known;
+    if (!borrow) copy_bytes(g, &constant);
+    return append_constant(g, constant);
 }
 
 /* ---- emit: check ----------------------------------------------------------------------------------------------- */

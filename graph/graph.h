@@ -57,21 +57,40 @@ typedef struct graph_origins { /* a list of names, see origin.h; compared as byt
     uint32_t name[GRAPH_ORIGINS_MAX]; /* ascending, in graph->origin_names; 0 behind the last */
 } graph_origins;
 
-/* An object of the host's that bytes or functions of a graph belong to, its first member (a file, a dlc_native). Who uses these keeps it:
- * a graph of the host's those that it was given, a program those that are left in it. Both functions are thread-safe. */
+/* An object that bytes or functions of a graph belong to, its first member (a file, a dlc_native, graph_bytes, a weight of jit's). Who uses
+ * these keeps it: a graph of the host's those that it was given, a program those that are left in it. All functions are thread-safe. */
 typedef struct graph_holder {
     void (*keep)(struct graph_holder *holder);
     void (*release)(struct graph_holder *holder);
+    /* Of bytes that may have moved: where those now are that lay at `bytes`, as long as the holder is kept; NULL: out of memory. The
+     * function NULL: bytes stay where they are. */
+    const void *(*read)(struct graph_holder *holder, const void *bytes);
+    /* These bytes will hardly be read again. NULL: that is no news. */
+    void (*idle)(struct graph_holder *holder, const void *bytes, size_t size);
 } graph_holder;
 
 /* Bytes of a constant; large ones are keyed by identity. */
 typedef struct graph_constant {
-    const void *bytes; /* compact row-major */
+    /* Compact row-major. Where the holder can move them: where they lay at first, a name for them; graph_constant_bytes reads. */
+    const void *bytes;
     size_t size;
-    bool borrowed;        /* owned by the host, not by the arena */
-    uint64_t identity;    /* content hash, or address-derived when borrowed and large */
-    graph_holder *holder; /* whose bytes they are; NULL: the arena's, or the host keeps them */
+    /* Not the arena's: the host's or the holder's. */
+    bool borrowed;
+    /* Content hash, or address-derived when borrowed and large. */
+    uint64_t identity;
+    /* Whose bytes they are; NULL: the arena's, or the host keeps them. */
+    graph_holder *holder;
+    /* What graph_constant_describe saw, so that it is known without the bytes. */
+    bool described;
+    /* Bytes after which everything repeats, 1, 2, 4 or 8; 0: it does not. */
+    uint8_t period;
+    /* The first bytes. */
+    uint8_t head[16];
 } graph_constant;
+
+/* Bytes of a constant that graphs and programs share, each of which keeps them. The object may outlive its bytes: see graph_bytes_drop. */
+typedef struct graph_bytes graph_bytes;
+enum { GRAPH_BYTES_LEAST = 64 << 10 /* smaller constants are copied where they are wanted */ };
 
 /* Checked at bind: left == right, else the operator's message. */
 typedef struct graph_constraint {
@@ -195,6 +214,20 @@ graph_custom graph_custom_of(lib_arena *arena, const graph *g, const graph_node 
 dlc_status graph_custom_invoke(const graph_custom *custom, int inputs, const DLTensor *const *input, int outputs,
                                DLTensor *const *output, lib_error *error);
 uint32_t graph_add_constant(graph *g, const void *bytes, size_t size, bool borrow);
+/* bytes.c: of this size, not filled, kept once by the caller; NULL: out of memory. */
+graph_bytes *graph_bytes_new(const dlc_allocator *allocator, size_t size);
+void *graph_bytes_data(graph_bytes *bytes);
+graph_holder *graph_bytes_holder(graph_bytes *bytes);
+graph_bytes *graph_bytes_of(graph_holder *holder); /* NULL: the holder is another object */
+/* Who has kept them gives back the bytes, but not the object, whose address stays its own; takes them back, if somebody still has them; gives
+ * back the object, whose bytes it has given back. */
+void graph_bytes_drop(graph_bytes *bytes);
+bool graph_bytes_take(graph_bytes *bytes);
+void graph_bytes_forget(graph_bytes *bytes);
+/* The constant's elements, row-major, wherever they now are. Raises when memory is refused. */
+const void *graph_constant_bytes(lib_scope *scope, const graph_constant *constant);
+/* Fills in what is known of the bytes without reading them. */
+void graph_constant_describe(lib_scope *scope, graph_constant *constant);
 
 /* ---- text (text.c): prints and parses back, structurally equal:
  *   graph {
@@ -218,6 +251,8 @@ lib_hash128 graph_hash(const graph *g);              /* structure and constant i
 
 /* A copy in another arena that shares nothing with g but borrowed constants. */
 graph *graph_copy(lib_arena *arena, const graph *g);
+/* The same, but `adopt` sees each constant first, also of sub-graphs, and may give it a holder that the caller keeps; true: that is all. */
+graph *graph_copy_to(lib_arena *arena, const graph *g, bool (*adopt)(void *user, graph_constant *constant), void *user);
 
 /* ---- passes (each returns a new graph in `arena`, sharing constants) */
 graph *graph_hoist(lib_arena *arena, const graph *g);     /* what is the same in all iterations leaves its loop */

@@ -28,6 +28,8 @@ bool graph_is_source(const graph_op *op);               /* `input` or `constant`
 void graph_constrain(graph *g, tir_expr left, tir_expr right, const char *message); /* records once */
 /* Shares the bytes of a constant of another graph. */
 uint32_t graph_add_constant_as(graph *g, graph_constant constant);
+/* Kept once, which the arena releases with its memory. */
+void graph_bytes_own(lib_arena *arena, graph_bytes *bytes);
 
 /* ---- element types that are stored otherwise than computed with (ops_stored.c)
  *

@@ -273,7 +273,8 @@ static graph_id apply_broadcast_splat(const match *m) {
     const graph_constant *constant = graph_constant_of(m->g, m->input[0]);
     double number;
     if (graph_shape_of(m->g, m->input[0])->rank == 0 || !graph_is_number(m->g, m->input[0], &number)) return 0;
-    graph_id scalar = graph_literal(m->g, m->result->dtype, 0, NULL, constant->bytes);
+    const void *first = constant->described ? constant->head : graph_constant_bytes(m->g->arena->scope, constant);
+    graph_id scalar = graph_literal(m->g, m->result->dtype, 0, NULL, first);
     return graph_broadcast_to(m->g, scalar, m->result->rank, m->result->dim);
 }
 
@@ -328,7 +329,10 @@ static graph_id constant_from(const match *m, size_t offset) {
     size_t size = lib_dtype_size(m->result->dtype);
     if (!numbers_of(m, m->result->rank, m->result->dim, shape)) return 0;
     for (int i = 0; i < m->result->rank; i++) size *= (size_t)shape[i];
-    if (size != part.size) part.identity = lib_hash_mix(lib_hash_mix(part.identity, offset), size);
+    if (size != part.size) {
+        part.identity = lib_hash_mix(lib_hash_mix(part.identity, offset), size);
+        part.described = false;
+    }
     part.bytes = (const char *)part.bytes + offset;
     part.size = size;
     return graph_emit_with(g, "constant", 0, NULL, 3,

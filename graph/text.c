@@ -108,9 +108,10 @@ static void print_attribute(printer *p, const graph_node *node, int i) {
 static bool print_numbers(printer *p, dlc_dtype dtype, const graph_constant *constant) {
     size_t size = lib_dtype_size(dtype), count = constant->size / size;
     if (count > NUMBERS_MAX || lib_dtype_is_stored_otherwise(dtype)) return false;
+    const char *bytes = graph_constant_bytes(p->text->arena->scope, constant);
     for (size_t i = 0; i < count; i++) {
         uint64_t element = 0, again = 0;
-        memcpy(&element, (const char *)constant->bytes + i * size, size);
+        memcpy(&element, bytes + i * size, size);
         double number = lib_element_get_f64(dtype, &element);
         if (lib_dtype_is_float(dtype))
             lib_element_set_f64(dtype, &again, number != number ? (double)NAN : number);
@@ -120,7 +121,7 @@ static bool print_numbers(printer *p, dlc_dtype dtype, const graph_constant *con
     }
     lib_text_add(p->text, "{");
     for (size_t i = 0; i < count; i++) {
-        const void *element = (const char *)constant->bytes + i * size;
+        const void *element = bytes + i * size;
         if (i) lib_text_add(p->text, ", ");
         if (lib_dtype_is_float(dtype))
             lib_text_float(p->text, lib_element_get_f64(dtype, element), dtype);
@@ -147,9 +148,9 @@ static void print_input(printer *p, const graph_node *node) {
 static bool print_start(printer *p, const graph_constant *constant) {
     enum { SHOWN = 16 };
     if (!p->elided || constant->size <= 2 * SHOWN) return false;
+    const uint8_t *head = constant->described ? constant->head : graph_constant_bytes(p->text->arena->scope, constant);
     lib_text_add(p->text, "{\"");
-    for (int i = 0; i < SHOWN; i++)
-        lib_text_format(p->text, "%02x", (unsigned)((const unsigned char *)constant->bytes)[i]);
+    for (int i = 0; i < SHOWN; i++) lib_text_format(p->text, "%02x", (unsigned)head[i]);
     lib_text_add(p->text, "...\"}");
     return *p->elided = true;
 }

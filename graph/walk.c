@@ -224,17 +224,37 @@ graph *graph_walk_run(lib_arena *arena, const graph *from, uint32_t phase, const
 
 /* ---- copy ------------------------------------------------------------------------------------------------------ */
 
+typedef struct adopter {
+    bool (*adopt)(void *user, graph_constant *constant);
+    void *user;
+} adopter;
+
+static void copy_constant(lib_arena *arena, graph_constant *constant) {
+    graph_bytes *shared = graph_bytes_of(constant->holder);
+    if (shared) {
+        constant->holder->keep(constant->holder);
+        graph_bytes_own(arena, shared);
+    }
+    if (constant->borrowed) return;
+    void *bytes = lib_arena_take_aligned(arena, constant->size, 64);
+    if (constant->size) memcpy(bytes, constant->bytes, constant->size);
+    constant->bytes = bytes;
+}
+
 static void pass_copy(graph_walk *walk) {
+    const adopter *by = walk->user;
     graph_walk_all(walk);
     for (uint32_t i = 0; i < walk->to->constants.count; i++) {
         graph_constant *constant = &walk->to->constants.data[i];
-        if (constant->borrowed) continue;
-        void *bytes = lib_arena_take_aligned(walk->to->arena, constant->size, 64);
-        if (constant->size) memcpy(bytes, constant->bytes, constant->size);
-        constant->bytes = bytes;
+        if (!by || !by->adopt(by->user, constant)) copy_constant(walk->to->arena, constant);
     }
 }
 
 graph *graph_copy(lib_arena *arena, const graph *g) {
     return graph_walk_run(arena, g, g->phase, NULL, pass_copy, NULL);
+}
+
+graph *graph_copy_to(lib_arena *arena, const graph *g, bool (*adopt)(void *user, graph_constant *constant),
+                     void *user) {
+    return graph_walk_run(arena, g, g->phase, NULL, pass_copy, &(adopter){adopt, user});
 }

@@ -96,6 +96,8 @@ typedef struct lib_arena {
     const char *limit_name; /* the option that sets it, for the message; NULL: budget_bytes */
     const lib_watch *watch; /* NULL: nobody ends what works here */
     uint32_t taken;         /* allocations since it was asked */
+    /* What is released with its memory, newest first. */
+    struct lib_arena_owned *owned;
 } lib_arena;
 
 /* Leaves the scope if the arena's watch says that it is over. */
@@ -108,6 +110,8 @@ void *lib_arena_take_aligned(lib_arena *arena, size_t size, size_t alignment);
 void *lib_arena_array(lib_arena *arena, size_t count, size_t element_size); /* overflow raises */
 void *lib_arena_copy(lib_arena *arena, const void *bytes, size_t size);
 char *lib_arena_string(lib_arena *arena, const char *string); /* copy, NULL gives NULL */
+/* The arena's from now on, which calls release(object) when it is freed or reset; at once, when memory for this note is refused, which raises. */
+void lib_arena_own(lib_arena *arena, void (*release)(void *object), void *object);
 /* `old` with room for `size` bytes: where it lies, if it was taken last and there is room, else a copy of its `used` bytes. What is
  * behind those is not zeroed. */
 void *lib_arena_extend(lib_arena *arena, void *old, size_t used, size_t old_size, size_t size);

@@ -79,7 +79,19 @@ void lib_arena_init(lib_arena *arena, const dlc_allocator *allocator, lib_scope 
     *arena = (lib_arena){.allocator = allocator, .scope = scope};
 }
 
+typedef struct lib_arena_owned {
+    struct lib_arena_owned *next;
+    void (*release)(void *object);
+    void *object;
+} lib_arena_owned;
+
+static void release_owned(lib_arena *arena) {
+    for (const lib_arena_owned *owned = arena->owned; owned; owned = owned->next) owned->release(owned->object);
+    arena->owned = NULL;
+}
+
 void lib_arena_free(lib_arena *arena) {
+    release_owned(arena);
     for (lib_arena_chunk *chunk = arena->chunks, *next; chunk; chunk = next) {
         next = chunk->next;
         lib_release(arena->allocator, chunk, chunk->size, PLAIN_ALIGNMENT);
@@ -89,6 +101,7 @@ void lib_arena_free(lib_arena *arena) {
 
 void lib_arena_reset(lib_arena *arena) {
     lib_arena_chunk *kept = arena->chunks;
+    release_owned(arena);
     if (!kept) return;
     for (lib_arena_chunk *chunk = kept->next, *next; chunk; chunk = next) {
         next = chunk->next;
@@ -191,6 +204,20 @@ void *lib_arena_extend(lib_arena *arena, void *old, size_t used, size_t old_size
     void *grown = take_raw(arena, size);
     if (used) memcpy(grown, old, used);
     return grown;
+}
+
+void lib_arena_own(lib_arena *arena, void (*release)(void *object), void *object) {
+    lib_scope *outer = arena->scope, scope; /* the object must be released before the caller's scope is left */
+    arena->scope = &scope;
+    if (LIB_ENTER(&scope)) {
+        lib_arena_owned *owned = LIB_NEW(arena, lib_arena_owned);
+        *owned = (lib_arena_owned){.next = arena->owned, .release = release, .object = object};
+        arena->owned = owned;
+    }
+    arena->scope = outer;
+    if (scope.error.status == DLC_OK) return;
+    release(object);
+    lib_raise_error(outer, &scope.error);
 }
 
 char *lib_arena_string(lib_arena *arena, const char *string) {

@@ -375,6 +375,73 @@ static void test_copy(void **state) {
     run(body_copy, NULL);
 }
 
+/* Bytes of large constants are shared by a graph and its copies, and live as long as one of them. */
+static void body_shared_bytes(workbench *bench, void *user) {
+    (void)user;
+    enum { COUNT = 40000 };
+    float *numbers = lib_arena_take(&bench->arena, COUNT * sizeof *numbers);
+    for (int i = 0; i < COUNT; i++) numbers[i] = (float)i;
+    lib_arena first, second;
+    lib_arena_init(&first, &lib_libc_allocator, &bench->scope);
+    lib_arena_init(&second, &lib_libc_allocator, &bench->scope);
+    graph *g = graph_new(&first, NULL);
+    const int64_t shape = COUNT;
+    graph_new_output(g, NULL, graph_literal(g, DLC_F32, 1, &shape, numbers));
+    const void *bytes = g->constants.data[0].bytes;
+    assert_ptr_not_equal(bytes, numbers);
+    graph_new_output(g, "again", graph_literal(g, DLC_F32, 1, &shape, numbers)); /* equal ones are one */
+    assert_int_equal(g->constants.count, 1);
+    const graph *copy = graph_copy(&second, g);
+    lib_arena_free(&first);
+    assert_ptr_equal(copy->constants.data[0].bytes, bytes);
+    assert_memory_equal(bytes, numbers, COUNT * sizeof *numbers);
+    lib_arena_free(&second);
+}
+
+static void test_shared_bytes(void **state) {
+    (void)state;
+    run(body_shared_bytes, NULL);
+}
+
+/* What is known of a constant without its bytes: does it repeat, and as which element. */
+static void body_described(workbench *bench, void *user) {
+    (void)user;
+    graph *g = graph_new(&bench->arena, NULL);
+    static const struct {
+        dlc_dtype dtype;
+        int count;
+        uint64_t bits[4];
+        bool uniform;
+        double number;
+    } cases[] = {{DLC_I8, 4, {0x05050505}, true, 5},
+                 {DLC_I8, 4, {0x05050506}, false, 0},
+                 {DLC_I16, 4, {0x0102010201020102}, true, 0x102},
+                 {DLC_I16, 4, {0x0102010201020103}, false, 0},
+                 {DLC_F32, 2, {0x3f8000003f800000}, true, 1},
+                 {DLC_F32, 2, {0x3f80000040000000}, false, 0},
+                 {DLC_F32, 3, {0, 0}, true, 0},
+                 {DLC_I64, 2, {7, 7}, true, 7},
+                 {DLC_I64, 2, {7, 8}, false, 0},
+                 {DLC_I8, 2, {0x0201}, false, 0},
+                 {DLC_I16, 1, {0x0201}, true, 0x201},
+                 {DLC_F64, 1, {0x4000000000000000}, true, 2}};
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        const int64_t count = cases[c].count;
+        graph_id value = graph_literal(g, cases[c].dtype, 1, &count, cases[c].bits);
+        for (int described = 0; described < 2; described++) {
+            double number = 0;
+            assert_true(graph_is_number(g, value, &number) == cases[c].uniform);
+            if (cases[c].uniform) assert_true(number == cases[c].number);
+            graph_constant_describe(&bench->scope, (graph_constant *)(uintptr_t)graph_constant_of(g, value));
+        }
+    }
+}
+
+static void test_described(void **state) {
+    (void)state;
+    run(body_described, NULL);
+}
+
 /* ---- loop-invariant code */
 
 /* Of two loops in one another: exp(w) leaves both, w + x what is made of w alone. Operators of the graphs from outside in. */
@@ -509,9 +576,10 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bind),          cmocka_unit_test(test_rules), cmocka_unit_test(test_rules_of_types),
-        cmocka_unit_test(test_init),          cmocka_unit_test(test_copy),  cmocka_unit_test(test_captures),
-        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_hoist),
+        cmocka_unit_test(test_bind),      cmocka_unit_test(test_rules),    cmocka_unit_test(test_rules_of_types),
+        cmocka_unit_test(test_init),      cmocka_unit_test(test_copy),     cmocka_unit_test(test_shared_bytes),
+        cmocka_unit_test(test_described), cmocka_unit_test(test_captures), cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_hoist),
     };
     return cmocka_run_group_tests_name("graph/passes", tests, NULL, NULL);
 }

@@ -211,6 +211,45 @@ static void test_arena_refused(void **state) {
     assert_true(refusals > 5);
 }
 
+/* ---- what an arena owns */
+
+static void count_release(void *object) {
+    ++*(int *)object;
+}
+
+static void own_three(lib_arena *arena, int *released) {
+    for (int i = 0; i < 3; i++) {
+        lib_arena_take(arena, 3000);
+        lib_arena_own(arena, count_release, &released[i]);
+    }
+}
+
+static void test_arena_owns(void **state) {
+    (void)state;
+    for (size_t site = 1;; site++) {
+        int released[3] = {0, 0, 0};
+        lib_scope scope;
+        counting c = {.fail_at = site};
+        const dlc_allocator allocator = {counting_allocate, counting_release, &c};
+        lib_arena arena;
+        lib_arena_init(&arena, &allocator, &scope);
+        if (LIB_ENTER(&scope)) {
+            own_three(&arena, released);
+            for (int i = 0; i < 3; i++) assert_int_equal(released[i], 0);
+            lib_arena_reset(&arena);
+            for (int i = 0; i < 3; i++) assert_int_equal(released[i], 1);
+            own_three(&arena, released);
+        }
+        const bool refused = scope.error.status != DLC_OK;
+        lib_arena_free(&arena);
+        for (int i = 0; i < 3; i++) assert_true(refused ? released[i] <= 2 : released[i] == 2);
+        lib_arena_free(&arena); /* nothing is released again */
+        for (int i = 0; i < 3; i++) assert_true(refused ? released[i] <= 2 : released[i] == 2);
+        assert_int_equal(c.live, 0);
+        if (!refused) break;
+    }
+}
+
 /* true if it was refused. */
 static bool refuses(size_t count, size_t size, size_t alignment) {
     lib_scope scope;
@@ -354,11 +393,12 @@ static void test_log(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes),          cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_scopes),         cmocka_unit_test(test_allocate),
-        cmocka_unit_test(test_arena),          cmocka_unit_test(test_arena_refused),
-        cmocka_unit_test(test_arena_overflow), cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_misspelt),       cmocka_unit_test(test_log),
+        cmocka_unit_test(test_bytes),       cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_scopes),      cmocka_unit_test(test_allocate),
+        cmocka_unit_test(test_arena),       cmocka_unit_test(test_arena_refused),
+        cmocka_unit_test(test_arena_owns),  cmocka_unit_test(test_arena_overflow),
+        cmocka_unit_test(test_environment), cmocka_unit_test(test_misspelt),
+        cmocka_unit_test(test_log),
     };
     return cmocka_run_group_tests_name("lib/memory", tests, NULL, NULL);
 }
