@@ -197,7 +197,7 @@ void jit_place_sources(jit_build *build) {
         } else {
             const graph_constant *values = build->init_values; /* NULL: a dump before they are computed */
             *place = (jit_place){.kind = JIT_PLACE_CONSTANT};
-            if (values) place->pointer = (void *)(uintptr_t)values[(int)i - build->ordinary_inputs].bytes;
+            if (values) *place = jit_constant_place(build, &values[(int)i - build->ordinary_inputs]);
             build->constant[g->inputs.data[i]] = true;
         }
     }
@@ -205,9 +205,7 @@ void jit_place_sources(jit_build *build) {
         const graph_node *node = &g->nodes.data[n];
         if (strcmp(node->op->name, "constant") != 0) continue;
         int which = graph_op_attribute(node->op, "value");
-        const graph_constant *constant = &g->constants.data[node->attribute[which].integer];
-        void *bytes = (void *)(uintptr_t)jit_keep_constant(build, constant);
-        build->place[node->first] = (jit_place){.kind = JIT_PLACE_CONSTANT, .pointer = bytes};
+        build->place[node->first] = jit_constant_place(build, &g->constants.data[node->attribute[which].integer]);
         build->constant[node->first] = true;
     }
 }
@@ -347,15 +345,30 @@ static void ask_for_scratch(jit_build *build) {
     }
 }
 
-static jit_tensor describe_tensor(jit_build *build, graph_id value) {
+/* A tensor without a place. */
+static jit_tensor describe_value(jit_build *build, graph_id value) {
     const graph_shape *shape = graph_shape_of(build->bound, value);
-    jit_tensor tensor = {.place = build->place[value],
-                         .dtype = shape->dtype,
-                         .rank = shape->rank,
-                         .bytes = jit_value_bytes(build, value)};
-    if (tensor.place.kind == JIT_PLACE_CONSTANT) tensor.place.pointer = jit_resident_constant(build, value);
+    jit_tensor tensor = {.dtype = shape->dtype, .rank = shape->rank, .bytes = jit_value_bytes(build, value)};
     for (int d = 0; d < shape->rank; d++) tensor.shape[d] = jit_dimension(build, shape->dim[d]);
     lib_strides_compact(tensor.rank, tensor.shape, tensor.strides);
+    return tensor;
+}
+
+static jit_tensor describe_tensor(jit_build *build, graph_id value) {
+    jit_tensor tensor = describe_value(build, value);
+    tensor.place = build->place[value];
+    if (tensor.place.kind == JIT_PLACE_CONSTANT)
+        tensor.place = (jit_place){.kind = JIT_PLACE_CONSTANT, .pointer = jit_resident_constant(build, value)};
+    return tensor;
+}
+
+/* Constants that branches take from outside are constants there, with places of their own. */
+static jit_tensor describe_operand(jit_build *build, const graph_node *node, int operand) {
+    const graph_id value = node->input[operand];
+    if (build->place[value].kind != JIT_PLACE_CONSTANT || !jit_is_captured(node, operand))
+        return describe_tensor(build, value);
+    jit_tensor tensor = describe_value(build, value);
+    tensor.place.kind = JIT_PLACE_CONSTANT;
     return tensor;
 }
 
@@ -442,6 +455,7 @@ static void add_call(jit_build *build, uint32_t number, phase_list *list) {
     call->origins = graph_origins_of_nodes(&build->plan->arena, build->bound, region->nodes, region->node_count);
     for (uint32_t i = 0; i < region->input_count; i++) {
         jit_place place = build->place[region->inputs[i]];
+        place.weight = NULL; /* the pointer becomes an address */
         if (build->constant[region->inputs[i]])
             place.pointer = request->kernel->host ? jit_pack_host_constant(build, region->inputs[i], &layouts[i])
                                                   : jit_pack_constant(build, region->inputs[i], &layouts[i]);
@@ -467,7 +481,7 @@ static void add_control(jit_build *build, uint32_t r, jit_step *step) {
     step->input_count = node->inputs + (int)control->lifted.count;
     step->output_count = node->results;
     step->scratch = build->step_scratch[r];
-    for (int i = 0; i < node->inputs; i++) step->inputs[i] = describe_tensor(build, node->input[i]);
+    for (int i = 0; i < node->inputs; i++) step->inputs[i] = describe_operand(build, node, i);
     for (uint32_t i = 0; i < control->lifted.count; i++) {
         const jit_lifted *lifted = &control->lifted.data[i];
         jit_tensor *tensor = &step->inputs[(uint32_t)node->inputs + i];
@@ -545,6 +559,7 @@ static uint32_t most_steps(const jit_build *build) {
 }
 
 static void make_steps(jit_build *build) {
+    jit_keep_weights(build);
     jit_plan *plan = build->plan;
     lib_arena *arena = &plan->arena;
     uint32_t slots = 0, request = 0;
@@ -613,7 +628,7 @@ static void describe_extents(jit_build *build) {
                  !build->program->context->target->runtime;
     for (int i = 0; i < count; i++) {
         bool output = i >= inputs;
-        jit_tensor tensor = describe_tensor(build, output ? g->outputs.data[i - inputs] : g->inputs.data[i]);
+        jit_tensor tensor = describe_value(build, output ? g->outputs.data[i - inputs] : g->inputs.data[i]);
         known[i] = (jit_known){.bytes = tensor.bytes, .misaligned = lib_dtype_size(tensor.dtype) - 1};
         known[i].shape = lib_arena_copy(&plan->arena, tensor.shape, sizeof tensor.shape);
         known[i].strides = lib_arena_copy(&plan->arena, tensor.strides, sizeof tensor.strides);
@@ -746,6 +761,7 @@ void jit_plan_free(jit_plan *plan) {
         jit_plan_free(branch);
     }
     jit_device_release(context, plan->residents);
+    jit_weights_leave(plan);
     atomic_fetch_sub_explicit(&context->plan_bytes, plan->counted_bytes, memory_order_relaxed);
     lib_arena_free(&plan->arena);
     lib_release(&context->allocator, plan, sizeof *plan, 64);

@@ -1,9 +1,7 @@
 /* Constants at run time: where their bytes are, and copies in the layouts that kernels want; such copies, too, of what a loop takes from
  * outside. Bytes that belong to the program (or to the host, when borrowed) are used as they are; those that binding made by folding
- * are copied into the plan. Packed copies of large constants are shared by all plans of a program. */
+ * are copied into the plan. Large constants are weights (weights.c); smaller ones are packed anew for each plan. */
 #include "jit/internal.h"
-
-enum { SHARED_MIN = 64 << 10 }; /* smaller ones are packed anew for each plan */
 
 /* ---- which bytes live as long as the program */
 
@@ -12,9 +10,14 @@ static int by_address(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
+/* Of weights the address is but a name. */
 static size_t collect(const graph *g, const void **out) {
-    size_t count = g->constants.count;
-    for (uint32_t i = 0; out && i < g->constants.count; i++) out[i] = g->constants.data[i].bytes;
+    size_t count = 0;
+    for (uint32_t i = 0; i < g->constants.count; i++) {
+        if (jit_weight_of(&g->constants.data[i])) continue;
+        if (out) out[count] = g->constants.data[i].bytes;
+        count++;
+    }
     for (uint32_t i = 0; i < g->subgraphs.count; i++) count += collect(g->subgraphs.data[i], out ? out + count : NULL);
     return count;
 }
@@ -28,7 +31,8 @@ static void list_holder(lib_arena *arena, holder_list *list, graph_holder *holde
 }
 
 static void list_holders(lib_arena *arena, holder_list *list, const graph *g) {
-    for (uint32_t i = 0; i < g->constants.count; i++) list_holder(arena, list, g->constants.data[i].holder);
+    for (uint32_t i = 0; i < g->constants.count; i++)
+        if (!jit_weight_of(&g->constants.data[i])) list_holder(arena, list, g->constants.data[i].holder);
     for (uint32_t i = 0; i < g->customs.count; i++) list_holder(arena, list, g->customs.data[i].holder);
     for (uint32_t i = 0; i < g->subgraphs.count; i++) list_holders(arena, list, g->subgraphs.data[i]);
 }
@@ -53,190 +57,72 @@ void jit_collect_constants(dlc_program *program) {
     if (all) qsort(program->constants, all, sizeof *program->constants, by_address);
 }
 
-static bool is_kept(const dlc_program *program, const void *bytes) {
+static bool lives_on(const dlc_program *program, const void *bytes) {
     bool init = program->init && atomic_load(&program->init_state) == JIT_INIT_DONE;
     for (uint32_t i = 0; init && i < program->init->outputs.count; i++)
-        if (program->init_values[i].bytes == bytes) return true;
+        if (program->init_values[i].bytes == bytes && !jit_weight_of(&program->init_values[i])) return true;
     return program->constant_count &&
            bsearch(&bytes, program->constants, program->constant_count, sizeof bytes, by_address) != NULL;
 }
 
-const void *jit_keep_constant(jit_build *build, const graph_constant *constant) {
-    if (is_kept(build->program, constant->bytes)) return constant->bytes;
-    return lib_arena_copy(&build->plan->arena, constant->bytes, constant->size);
+static bool is_kept(const dlc_program *program, const jit_place *place) {
+    return place->weight || lives_on(program, place->pointer);
+}
+
+jit_place jit_constant_place(jit_build *build, const graph_constant *constant) {
+    const void *bytes = constant->bytes;
+    jit_weight *weight = jit_weight_of(constant);
+    if (!weight && !lives_on(build->program, bytes)) bytes = lib_arena_copy(&build->plan->arena, bytes, constant->size);
+    return (jit_place){.kind = JIT_PLACE_CONSTANT, .pointer = (void *)(uintptr_t)bytes, .weight = weight};
 }
 
 /* ---- packing */
 
-/* Extents and strides of the physical dimensions; returns the number of elements. */
-static size_t physical(const tir_layout *layout, const int64_t *shape, int64_t *stride) {
-    size_t count = 1;
-    for (int p = layout->count - 1; p >= 0; p--) {
-        const tir_layout_part *part = &layout->part[p];
-        stride[p] = (int64_t)count;
-        count *= (size_t)(part->modulus ? part->modulus : (shape[part->dim] + part->divisor - 1) / part->divisor);
-    }
-    return count;
+/* Row-major, as long as the plan lives; of a view of a weight, from where it begins. */
+static void *whole_bytes(jit_build *build, const jit_place *place) {
+    if (!place->weight) return place->pointer;
+    const char *whole = jit_weight_whole(build, place->weight);
+    return (void *)(uintptr_t)(whole + ((const char *)place->pointer - (const char *)place->weight->name));
 }
 
-/* Where the elements of a row lie in the packed copy, from its first one on: what the coordinates of the last dimension add. */
-static void place_row(const tir_layout *layout, const int64_t *stride, int dim, int64_t count, int64_t *place) {
-    for (int64_t i = 0; i < count; i++) {
-        place[i] = 0;
-        for (int p = 0; p < layout->count; p++) {
-            const tir_layout_part *part = &layout->part[p];
-            int64_t value = i / part->divisor;
-            if (part->dim == dim) place[i] += (part->modulus ? value % part->modulus : value) * stride[p];
-        }
-    }
-}
-
-/* The longest runs of equal length in which a row's elements lie side by side in the copy, too. */
-static int64_t run_of(const int64_t *place, int64_t count) {
-    int64_t run = 1;
-    while (run < count && place[run] == place[run - 1] + 1) run++;
-    for (int64_t i = 1; i < count; i++)
-        if (i % run && place[i] != place[i - 1] + 1) return 1;
-    return run;
-}
-
-static void copy_row(const jit_packing *packing, int64_t count, const int64_t *place, const char *from, char *to) {
-    const size_t size = packing->element;
-    const int64_t run = packing->run;
-    if (run > 1) {
-        for (int64_t i = 0; i < count; i += run)
-            memcpy(to + (size_t)place[i] * size, from + (size_t)i * size,
-                   (size_t)(run < count - i ? run : count - i) * size);
-        return;
-    }
-    switch (size) { /* a copy of constant size is a move */
-    case 1:
-        for (int64_t i = 0; i < count; i++) to[place[i]] = from[i];
-        break;
-    case 2:
-        for (int64_t i = 0; i < count; i++) memcpy(to + 2 * place[i], from + 2 * i, 2);
-        break;
-    case 4:
-        for (int64_t i = 0; i < count; i++) memcpy(to + 4 * place[i], from + 4 * i, 4);
-        break;
-    default:
-        for (int64_t i = 0; i < count; i++) memcpy(to + (size_t)place[i] * size, from + (size_t)i * size, size);
-        break;
-    }
-}
-
-/* How a compact tensor of this shape becomes one of that layout; tables in `arena`. */
-static jit_packing packing_of(lib_arena *arena, const tir_layout *layout, size_t element, const int64_t *shape) {
-    int64_t stride[TIR_MAX_PHYSICAL];
-    jit_packing packing = {.layout = *layout, .element = element, .run = 1};
-    const size_t count = physical(layout, shape, stride);
-    size_t own = 1;
-    packing.bytes = count * element;
-    for (int d = 0; d < layout->rank; d++) own *= (size_t)shape[d];
-    packing.padded = count != own;
-    for (int d = 0; d < layout->rank; d++) {
-        packing.shape[d] = shape[d];
-        packing.places[d] = LIB_NEW_ARRAY(arena, int64_t, (size_t)shape[d]);
-        place_row(layout, stride, d, shape[d], packing.places[d]);
-        if (d == layout->rank - 1) packing.run = run_of(packing.places[d], shape[d]);
-    }
-    return packing;
-}
-
-/* Padding is left as it is. */
-static void pack(const jit_packing *packing, const char *from, char *to) {
-    int64_t index[DLC_MAX_RANK] = {0}, rows = 1;
-    const int64_t *shape = packing->shape, *const *place = (const int64_t *const *)packing->places;
-    const int last = packing->layout.rank - 1;
-    if (last < 0) {
-        memcpy(to, from, packing->element);
-        return;
-    }
-    for (int d = 0; d < last; d++) rows *= shape[d];
-    for (int64_t row = 0; row < rows && shape[last]; row++) {
-        int64_t at = 0;
-        for (int d = 0; d < last; d++) at += place[d][index[d]];
-        copy_row(packing, shape[last], place[last], from, to + (size_t)at * packing->element);
-        from += (size_t)shape[last] * packing->element;
-        for (int d = last - 1; d >= 0 && ++index[d] == shape[d]; d--) index[d] = 0;
-    }
-}
-
-static void free_packed(const dlc_allocator *allocator, jit_packed *packed) {
-    lib_release_bytes(allocator, packed->bytes, packed->size, TIR_BUFFER_ALIGNMENT);
-    lib_release(allocator, packed, sizeof *packed, 16);
-}
-
-/* Zeroed memory, not yet the program's. */
-static jit_packed *new_packed(jit_build *build, const jit_packed *wanted, size_t size) {
-    const dlc_allocator *allocator = &build->program->context->allocator;
-    jit_packed *packed = lib_allocate_zeroed(allocator, sizeof *packed, 16);
-    void *bytes = packed ? lib_allocate_bytes(allocator, size, TIR_BUFFER_ALIGNMENT) : NULL;
-    if (!bytes) {
-        lib_release(allocator, packed, sizeof *packed, 16);
-        lib_raise(build->work->scope, DLC_OUT_OF_MEMORY, "out of memory: a packed constant of %zu bytes", size);
-    }
-    memset(bytes, 0, size);
-    *packed = *wanted;
-    packed->bytes = bytes;
-    packed->size = size;
-    return packed;
-}
-
-static bool is_same(const jit_packed *a, const jit_packed *b) {
-    return a->source == b->source && a->element == b->element && memcmp(a->shape, b->shape, sizeof a->shape) == 0 &&
-           tir_layout_equal(&a->layout, &b->layout);
-}
-
-static void *find_packed(const jit_packed *p, const jit_packed *wanted) {
-    while (p && !is_same(p, wanted)) p = p->next;
-    return p ? p->bytes : NULL;
-}
-
-/* Of the program from now on; another thread may have packed the same meanwhile. */
-static void *publish_packed(dlc_program *program, jit_packed *packed) {
-    lib_mutex_lock(&program->mutex);
-    void *bytes = find_packed(program->packed, packed);
-    if (!bytes) {
-        packed->next = program->packed;
-        program->packed = packed;
-    }
-    lib_mutex_unlock(&program->mutex);
-    if (!bytes) return packed->bytes;
-    free_packed(&program->context->allocator, packed);
-    return bytes;
+static bool is_all_of(const jit_place *place, size_t bytes) {
+    return place->weight && place->pointer == place->weight->name && bytes == place->weight->size;
 }
 
 /* Bytes of a constant in the layout asked for, and whether they live as long as the program. */
 static void *pack_constant(jit_build *build, graph_id value, const tir_layout *layout, size_t *total, bool *kept_on) {
-    dlc_program *program = build->program;
-    const void *from = build->place[value].pointer;
+    const jit_place *place = &build->place[value];
     const graph_shape *shape = graph_shape_of(build->bound, value);
-    jit_packed wanted = {.source = from, .element = lib_dtype_size(shape->dtype), .layout = *layout};
-    int64_t *dims = wanted.shape;
-    bool kept = *kept_on = is_kept(program, from);
+    const size_t element = lib_dtype_size(shape->dtype);
+    size_t compact = element;
+    int64_t dims[DLC_MAX_RANK] = {0};
     if (tir_layout_is_identity(layout)) {
         *total = jit_value_bytes(build, value);
-        return build->place[value].pointer;
+        void *bytes = whole_bytes(build, place);
+        *kept_on = is_kept(build->program, place);
+        return bytes;
     }
-    for (int d = 0; d < shape->rank; d++) dims[d] = jit_dimension(build, shape->dim[d]);
-    const jit_packing packing = packing_of(build->work, layout, wanted.element, dims);
-    const size_t bytes = *total = packing.bytes;
-    if (kept) {
-        lib_mutex_lock(&program->mutex);
-        void *known = find_packed(program->packed, &wanted);
-        lib_mutex_unlock(&program->mutex);
-        if (known) return known;
-    }
-    if (kept && bytes >= SHARED_MIN) {
-        jit_packed *packed = new_packed(build, &wanted, bytes);
-        pack(&packing, from, packed->bytes);
-        return publish_packed(program, packed);
-    }
-    *kept_on = false;
-    void *to = lib_arena_take_aligned(&build->plan->arena, bytes, TIR_BUFFER_ALIGNMENT);
-    pack(&packing, from, to);
+    for (int d = 0; d < shape->rank; d++) dims[d] = jit_dimension(build, shape->dim[d]), compact *= (size_t)dims[d];
+    const jit_packing packing = jit_packing_of(build->work, layout, element, dims);
+    *total = packing.bytes;
+    *kept_on = is_all_of(place, compact);
+    if (*kept_on) return jit_weight_packed(build, place->weight, &packing);
+    void *to = lib_arena_take_aligned(&build->plan->arena, packing.bytes, TIR_BUFFER_ALIGNMENT);
+    jit_pack(&packing, whole_bytes(build, place), to);
     return to;
+}
+
+void jit_keep_weights(jit_build *build) {
+    for (uint32_t r = 0; r < build->request_count; r++) {
+        const jit_request *request = &build->requests[r];
+        for (uint32_t i = 0; i < request->region->input_count; i++) {
+            const graph_id value = request->region->inputs[i];
+            const jit_place *place = &build->place[value];
+            if (place->kind != JIT_PLACE_CONSTANT || !place->weight) continue;
+            if (!build->constant[value] || tir_layout_is_identity(&request->kernel->input_layouts[i]))
+                jit_weight_whole(build, place->weight);
+        }
+    }
 }
 
 void *jit_pack_constant(jit_build *build, graph_id value, const tir_layout *layout) {
@@ -290,7 +176,7 @@ static void want_packing(jit_build *build, graph_id value, const tir_layout *lay
     int64_t dims[DLC_MAX_RANK];
     for (int d = 0; d < shape->rank; d++) dims[d] = jit_dimension(build, shape->dim[d]);
     jit_packing *packing = &plan->packings[plan->packing_count++];
-    *packing = packing_of(&plan->arena, layout, lib_dtype_size(shape->dtype), dims);
+    *packing = jit_packing_of(&plan->arena, layout, lib_dtype_size(shape->dtype), dims);
     packing->input = build->place[value].number;
 }
 
@@ -326,7 +212,7 @@ void jit_pack_steady(const jit_plan *plan, const jit_frame *frame, char *const *
         const jit_packing *packing = &plan->packings[i];
         char *to = frame->memory + packing->offset;
         if (packing->padded) memset(to, 0, packing->bytes);
-        pack(packing, inputs[packing->input], to);
+        jit_pack(packing, inputs[packing->input], to);
     }
 }
 
@@ -344,21 +230,12 @@ void *jit_pack_host_constant(jit_build *build, graph_id value, const tir_layout 
 }
 
 void *jit_host_constant(jit_build *build, graph_id value) {
-    return aligned(build, build->place[value].pointer, jit_value_bytes(build, value));
+    return aligned(build, whole_bytes(build, &build->place[value]), jit_value_bytes(build, value));
 }
 
 void *jit_resident_constant(jit_build *build, graph_id value) {
-    void *bytes = build->place[value].pointer;
+    const jit_place *place = &build->place[value];
+    void *bytes = whole_bytes(build, place);
     if (!build->program->context->target->runtime) return bytes;
-    return jit_device_constant(build, bytes, jit_value_bytes(build, value), is_kept(build->program, bytes));
-}
-
-void jit_constants_free(dlc_program *program) {
-    jit_device_constants_free(program);
-    const dlc_allocator *allocator = &program->context->allocator;
-    for (jit_packed *packed = program->packed, *next; packed; packed = next) {
-        next = packed->next;
-        free_packed(allocator, packed);
-    }
-    program->packed = NULL;
+    return jit_device_constant(build, bytes, jit_value_bytes(build, value), is_kept(build->program, place));
 }

@@ -241,6 +241,7 @@ dlc_status dlc_context_create(const dlc_context_options *given, dlc_context **ou
     graph_handles_init(&context->handles);
     lib_mutex_init(&context->mutex);
     jit_decisions_open(context);
+    jit_weights_open(context);
     context->log = (lib_log){options->log, options->log_user};
     context->clock_ns = options->clock_ns ? options->clock_ns : default_clock;
     context->clock_user = options->clock_user;
@@ -275,6 +276,7 @@ static void end_context(dlc_context *context) {
     jit_cache_free(context);
     jit_disk_close(context);
     jit_decisions_close(context);
+    jit_weights_close(context);
     jit_blocks_free(context);
     jit_device_close(context);
     jit_host_close(context);
@@ -326,6 +328,7 @@ void dlc_context_statistics(const dlc_context *context, dlc_statistics *out) {
                         .interpreted_regions = READ(interpreted_regions),
                         .cache_bytes = READ(plan_bytes),
                         .arena_bytes = READ(arena_bytes),
+                        .constant_bytes = READ(constant_bytes),
                         .copied_bytes = READ(copied_bytes),
                         .transferred_bytes = READ(transferred_bytes),
                         .host_regions = READ(host_regions),

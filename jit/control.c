@@ -60,12 +60,20 @@ static jit_place source_place(const jit_build *build, graph_id value) {
     return place;
 }
 
+bool jit_is_captured(const graph_node *node, int operand) {
+    if (node->op->class_ == GRAPH_OPAQUE) return false;
+    if (!is_loop(node)) return operand > 0;
+    const jit_loop loop = jit_loop_of(node);
+    return operand >= loop.carries + loop.sequences;
+}
+
 jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_plan *plan, jit_control *control) {
     const graph *sub = subgraph_of(build, node, which);
-    const jit_loop loop = is_loop(node) ? jit_loop_of(node) : (jit_loop){0};
     jit_place *given = LIB_NEW_ARRAY(build->work, jit_place, sub->inputs.count + 1);
-    for (int i = loop.carries + loop.sequences; i < (int)sub->inputs.count; i++) { /* those before change */
-        const jit_place place = source_place(build, node->input[i + !is_loop(node)]);
+    for (int i = 0; i < (int)sub->inputs.count; i++) {
+        const int operand = i + !is_loop(node);
+        if (!jit_is_captured(node, operand)) continue;
+        const jit_place place = source_place(build, node->input[operand]);
         if (place.kind == JIT_PLACE_CONSTANT) given[i] = place;
     }
     jit_build *nested = LIB_NEW(build->work, jit_build);

@@ -14,7 +14,8 @@
 #include <unistd.h>
 
 typedef struct kept_copy { /* of a tensor that cannot be used where it lies */
-    DLManagedTensorVersioned *tensor;
+    /* Which constants keep without the file. NULL: there is no copy. */
+    graph_bytes *bytes;
     bool checked; /* its bytes are what their checksum says */
 } kept_copy;
 
@@ -40,10 +41,15 @@ static dlc_status fail(dlc_context *context, dlc_status status, const char *call
 
 /* ---- open and close ------------------------------------------------------------------------------------------------- */
 
+static void release_copy(graph_bytes *bytes) {
+    graph_holder *holder = graph_bytes_holder(bytes);
+    holder->release(holder);
+}
+
 static void release(dlc_file *file) {
     if (atomic_fetch_sub(&file->references, 1) != 1) return;
     for (uint32_t i = 0; file->copies && i < file->contents.tensors.count; i++)
-        if (file->copies[i].tensor) file->copies[i].tensor->deleter(file->copies[i].tensor);
+        if (file->copies[i].bytes) release_copy(file->copies[i].bytes);
     if (file->mapping) munmap(file->mapping, file->contents.size);
     lib_mutex_destroy(&file->mutex);
     lib_arena_free(&file->arena);
@@ -57,6 +63,15 @@ static void keep_holder(graph_holder *holder) {
 }
 static void release_holder(graph_holder *holder) {
     release((dlc_file *)(void *)holder);
+}
+
+/* Pages of a mapping that lie in these bytes alone leave this process; a read brings them back. */
+static void let_go_of_pages(graph_holder *holder, const void *bytes, size_t size) {
+    const dlc_file *file = (dlc_file *)(void *)holder;
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), image = (uintptr_t)file->mapping;
+    const uintptr_t first = ((uintptr_t)bytes + page - 1) & ~(page - 1), end = ((uintptr_t)bytes + size) & ~(page - 1);
+    if (image && first >= image && end <= image + file->contents.size && first < end)
+        madvise((char *)file->mapping + (first - image), end - first, MADV_DONTNEED); /* a refusal changes nothing */
 }
 
 void dlc_file_destroy(dlc_file *file) {
@@ -93,7 +108,7 @@ static dlc_status open_file(dlc_context *context, const char *path, bool read_al
                             const char *call, dlc_file **out) {
     dlc_file *file = lib_allocate_zeroed(&context->allocator, sizeof *file, _Alignof(dlc_file));
     if (!file) return fail(context, DLC_OUT_OF_MEMORY, call, "memory was refused");
-    file->holder = (graph_holder){keep_holder, release_holder};
+    file->holder = (graph_holder){.keep = keep_holder, .release = release_holder, .idle = let_go_of_pages};
     file->context = context;
     jit_context_keep(context);
     file->allocator = context->allocator;
@@ -172,11 +187,11 @@ static void reverse_bytes(unsigned char *data, size_t bytes, size_t element) {
 }
 
 static void copy_tensor(dlc_file *file, lib_arena *work, const lib_stored *stored, kept_copy *kept) {
-    DLManagedTensorVersioned *copy = lib_tensor_new(&file->allocator, stored->dtype, stored->rank, stored->shape, 64);
+    graph_bytes *copy = graph_bytes_new(&file->allocator, stored->size ? stored->size : 1);
     if (!copy) lib_raise(work->scope, DLC_OUT_OF_MEMORY, "%zu bytes were refused", stored->size);
     lib_scope *outer = work->scope;
-    lib_scope scope; /* the tensor must be given back before the caller's scope is left */
-    unsigned char *data = copy->dl_tensor.data;
+    lib_scope scope; /* the copy must be given back before the caller's scope is left */
+    unsigned char *data = graph_bytes_data(copy);
     work->scope = &scope;
     if (LIB_ENTER(&scope)) {
         if (!stored->bytes)
@@ -188,10 +203,10 @@ static void copy_tensor(dlc_file *file, lib_arena *work, const lib_stored *store
     }
     work->scope = outer;
     if (scope.error.status != DLC_OK) {
-        copy->deleter(copy);
+        release_copy(copy);
         lib_raise_error(outer, &scope.error);
     }
-    kept->tensor = copy;
+    kept->bytes = copy;
 }
 
 /* Bools are 0 or 1: another byte in a file would be a value that is neither. */
@@ -209,8 +224,8 @@ static void find_data(dlc_file *file, lib_arena *work, uint32_t index, const uns
     size_t element = lib_dtype_size(stored->dtype);
     bool in_place = stored->bytes && !(stored->swapped && element > 1) && (uintptr_t)stored->bytes % element == 0;
     if (stored->bytes && stored->packed.is_packed && !kept->checked) lib_npz_check(work, &file->contents, stored);
-    if (!in_place && !kept->tensor) copy_tensor(file, work, stored, kept);
-    *data = in_place ? stored->bytes : kept->tensor->dl_tensor.data;
+    if (!in_place && !kept->bytes) copy_tensor(file, work, stored, kept);
+    *data = in_place ? stored->bytes : graph_bytes_data(kept->bytes);
     if (stored->dtype == DLC_BOOL && !kept->checked) check_bools(work, stored, *data);
     kept->checked = true;
 }
@@ -298,6 +313,14 @@ dlc_status dlc_file_tensor(dlc_file *file, const char *name, DLManagedTensorVers
     return DLC_OK;
 }
 
+/* Whose bytes a tensor of the file is shown by. */
+static graph_holder *holder_of(dlc_file *file, const char *name, const void *data) {
+    lib_mutex_lock(&file->mutex);
+    graph_bytes *copy = file->copies[lib_tensor_file_find(&file->contents, name)].bytes;
+    lib_mutex_unlock(&file->mutex);
+    return copy && graph_bytes_data(copy) == data ? graph_bytes_holder(copy) : &file->holder;
+}
+
 static dlc_value constant_of(dlc_graph *handle, dlc_file *file, const char *name) {
     DLManagedTensorVersioned *tensor;
     dlc_value none = {NULL, UINT32_MAX, 0};
@@ -316,7 +339,7 @@ static dlc_value constant_of(dlc_graph *handle, dlc_file *file, const char *name
         .call = "dlc_file_constant", .name = name, .dtype = dtype, .rank = shown->ndim, .shape = shown->shape};
     if (lib_tensor_is_compact(shown)) {
         constant.bytes = shown->data;
-        constant.holder = &file->holder;
+        constant.holder = holder_of(file, name, shown->data);
         value = graph_handle_constant(handle, &constant);
     } else if ((copy = lib_tensor_new(&file->allocator, dtype, shown->ndim, shown->shape, 64))) {
         lib_tensor_copy(&copy->dl_tensor, shown);

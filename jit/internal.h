@@ -140,7 +140,9 @@ void jit_place_sources(jit_build *build);
 graph_regions jit_fuse(jit_build *build);
 
 /* constants.c: bytes that live as long as the plan, of a constant and of the value that it places in another layout. */
-const void *jit_keep_constant(jit_build *build, const graph_constant *constant);
+jit_place jit_constant_place(jit_build *build, const graph_constant *constant);
+/* Before the first is packed: the weights whose row-major bytes some kernel of the plan reads, which therefore stay. */
+void jit_keep_weights(jit_build *build);
 void *jit_pack_constant(jit_build *build, graph_id value, const tir_layout *layout);
 void *jit_pack_host_constant(jit_build *build, graph_id value, const tir_layout *layout); /* on the host in any case */
 void *jit_host_constant(jit_build *build, graph_id value); /* likewise, without a layout */
@@ -152,7 +154,30 @@ void jit_ask_for_packings(jit_build *build);
 jit_place jit_steady_place(const jit_build *build, graph_id value, const tir_layout *layout);
 void jit_pack_steady(const jit_plan *plan, const jit_frame *frame, char *const *inputs);
 void jit_collect_constants(dlc_program *program);
-void jit_constants_free(dlc_program *program);
+
+/* packing.c: how a compact tensor of this shape becomes one of that layout, tables in `arena`; there, where padding is left as it is, and
+ * back. */
+jit_packing jit_packing_of(lib_arena *arena, const tir_layout *layout, size_t element, const int64_t *shape);
+void jit_pack(const jit_packing *packing, const char *from, char *to);
+void jit_unpack(const jit_packing *packing, const char *from, char *to);
+/* From one layout to another one of the same tensor. */
+void jit_repack(lib_arena *work, const jit_packing *there, const char *from, const jit_packing *packing, char *to);
+
+/* weights.c. For graph_copy_to: makes a large constant one of the program's weights; `user`: a jit_adoption. Raises in the scope of the
+ * program's arena. */
+typedef struct jit_adoption {
+    dlc_program *program;
+    /* Of the init graph, whose constants nobody needs when it has run. */
+    bool init;
+} jit_adoption;
+bool jit_adopt_constant(void *adoption, graph_constant *constant);
+/* The weight that the constant is, or is part of; NULL: none. */
+jit_weight *jit_weight_of(const graph_constant *constant);
+/* Memory for a constant that is computed, size given, as a weight of the program; false: out of memory. */
+bool jit_weight_make(dlc_program *program, graph_constant *constant);
+/* Row-major bytes, as long as the plan lives; the copy in a layout, as long as the program. Raise when memory is refused. */
+const char *jit_weight_whole(jit_build *build, jit_weight *weight);
+void *jit_weight_packed(jit_build *build, jit_weight *weight, const jit_packing *packing);
 
 static inline size_t jit_padded(size_t bytes) {
     return (bytes + TIR_BUFFER_ALIGNMENT - 1) / TIR_BUFFER_ALIGNMENT * TIR_BUFFER_ALIGNMENT;
@@ -164,6 +189,8 @@ void jit_bind_branches(jit_build *build); /* all of build->controls, when the ke
 void jit_bind_control(jit_build *build, jit_step *step, uint32_t region);
 /* Of a node's branches (0: then, condition; 1: otherwise, body); NULL: it has no such branch. */
 const char *jit_branch_name(const graph_node *node, int which);
+/* Do the node's branches take the operand from outside, as it is? */
+bool jit_is_captured(const graph_node *node, int operand);
 /* The build of one branch, to be undone with `build`'s. control: NULL in dumps. */
 jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_plan *plan, jit_control *control);
 /* Arena bytes that running the node takes; -1: more than can be told. */

@@ -7,12 +7,13 @@
  *   background plans for the very shapes, beside generic ones                  background.c
  *   bind       shapes -> plan: bind, simplify, fuse, kernels, memory           bind.c, constants.c, kernels.c, schedules.c, memory.c,
  *                                                                             control.c
+ *   weights    large constants, shared by programs: one copy                   weights.c, packing.c
  *   call       dlc_run and what it checks at the boundary; calls kept by hosts call.c, kept_call.c
  *   run        plan + tensors -> phases; no allocation, no lock                run.c, frame.c, control.c
  *   device     runs on targets whose tensors live in memory of their own       device.c
  *   dump       every stage as text                                             dump.c
  *
- * Lifetimes: a plan pins the kernels it calls; a program owns its plans and constants; a run is a registered reader of its
+ * Lifetimes: a plan pins the kernels it calls; a program owns its plans and keeps its weights; a run is a registered reader of its
  * program, and no plan is freed while a reader may hold it (plans.c). Hosts destroy objects in any order: contexts, programs, files and
  * natives count their users (`references`), graphs and programs keep the holders of the bytes and functions in them (graph_holder), and the
  * last release frees. */
@@ -145,6 +146,14 @@ typedef struct jit_host { /* the CPU in place of a device's target, see host.c *
 typedef struct jit_mover jit_mover; /* a kernel that copies tensors with strides, see strided.c */
 enum { JIT_MOVER_SIZES = 4, JIT_MOVER_RANKS = DLC_MAX_RANK + 1 };
 
+enum { JIT_WEIGHT_CHAINS = 256 };
+typedef struct jit_weights { /* of a context: by identity */
+    lib_mutex mutex;
+    struct jit_weight *chains[JIT_WEIGHT_CHAINS];
+} jit_weights;
+void jit_weights_open(dlc_context *context);
+void jit_weights_close(dlc_context *context);
+
 struct dlc_context {
     atomic_int
         references; /* the host's, and one for each object that needs it: graphs, programs, files, natives, tensors on a device */
@@ -172,6 +181,7 @@ struct dlc_context {
     jit_cache cache;
     jit_disk disk;
     jit_decisions decisions;
+    jit_weights weights;
     struct jit_background *background; /* NULL: the host allows none */
     jit_block blocks[JIT_BLOCKS_KEPT];
     jit_stream_slot streams[JIT_STREAMS_KEPT];
@@ -182,8 +192,8 @@ struct dlc_context {
     /* Of programs that are gone, and what no program counts for itself. */
     _Atomic uint64_t runs, plan_misses, plan_hits, plan_builds, plan_evictions, kernel_hits, kernel_builds,
         kernel_evictions;
-    _Atomic uint64_t interpreted_regions, arena_bytes, plan_bytes, copied_bytes, transferred_bytes, compile_ns, run_ns,
-        host_regions, tier_generic, tier_specialised, tier_failures;
+    _Atomic uint64_t interpreted_regions, arena_bytes, plan_bytes, constant_bytes, copied_bytes, transferred_bytes,
+        compile_ns, run_ns, host_regions, tier_generic, tier_specialised, tier_failures;
 };
 
 dlc_status jit_fail(dlc_context *context,
@@ -233,6 +243,8 @@ typedef struct jit_place {
     int32_t number; /* INPUT, OUTPUT */
     int64_t offset; /* INPUT, OUTPUT, ARENA: bytes */
     void *pointer;  /* CONSTANT */
+    /* CONSTANT, while a plan is built: the pointer is no address, but weight->name and how far the value lies behind it. NULL: it is one. */
+    struct jit_weight *weight;
 } jit_place;
 
 typedef enum jit_step_kind {
@@ -422,22 +434,71 @@ struct jit_plan {
     jit_known *known;        /* [inputs + outputs] for the quick check of a run; NULL: some run needs more than that */
     jit_donation *donations; /* [outputs] */
     jit_resident *residents; /* of this plan alone; nodes are in the arena */
+    struct jit_whole_use *weights;
     int *output_ranks;
     size_t counted_bytes;      /* in context->plan_bytes */
     _Atomic uint64_t last_use; /* program->tick then */
     jit_frame_slot frames[JIT_FRAMES_KEPT];
 };
 
-/* A constant in the layout some kernel wants, made once per program. */
+/* A weight in the layout that some kernel wants. */
 typedef struct jit_packed {
     struct jit_packed *next;
-    const void *source;
-    size_t element;              /* bytes */
-    int64_t shape[DLC_MAX_RANK]; /* the same bytes may be constants of several shapes; 0 beyond the rank */
+    size_t element; /* bytes */
+    /* The same bytes may be constants of several shapes; 0 beyond the rank. */
+    int64_t shape[DLC_MAX_RANK];
     tir_layout layout;
     void *bytes;
     size_t size;
+    /* Programs whose kernels read it. */
+    int users;
 } jit_packed;
+
+/* A large constant, which all programs of the context share that were given the same bytes: see weights.c. */
+typedef struct jit_weight {
+    /* Of the constants in graphs of programs. */
+    graph_holder holder;
+    /* These do not change. Whose bytes it was made of, kept (NULL: the host keeps them), where they lay then, and how many they are: its
+     * identity. */
+    dlc_context *context;
+    graph_holder *source;
+    const void *name;
+    size_t size;
+    /* Under the mutex of context->weights. */
+    struct jit_weight *next;
+    int references;
+    /* What follows is under this one. */
+    lib_mutex mutex;
+    /* Row-major; NULL: not any more, there is a packed copy to make them of. */
+    const void *whole;
+    /* Memory of the weight's own, unpacked; else the source's. */
+    bool restored;
+    /* The compiler or a device has read them, and may again. */
+    bool stays;
+    /* Plans whose kernels or steps read `whole`, once for each time. */
+    int users;
+    jit_packed *packed;
+} jit_weight;
+
+typedef struct jit_weight_link { /* a weight that a program keeps */
+    struct jit_weight_link *next;
+    jit_weight *weight;
+    /* Until the init graph has run. */
+    bool init;
+} jit_weight_link;
+typedef struct jit_packed_use { /* a packed copy that a program's kernels read */
+    struct jit_packed_use *next;
+    jit_weight *weight;
+    jit_packed *packed;
+} jit_packed_use;
+typedef struct jit_whole_use { /* row-major bytes that a plan's kernels or steps read */
+    struct jit_whole_use *next;
+    jit_weight *weight;
+} jit_whole_use;
+/* Of a plan that ends; of a program whose init graph has run, before it has other plans; of one that ends, when its plans are gone. */
+void jit_weights_leave(const jit_plan *plan);
+void jit_weights_settle(dlc_program *program);
+void jit_weights_free(dlc_program *program);
 
 typedef struct jit_argument { /* what a run checks of an input or output */
     int32_t rank;             /* these two as DLTensor has them: compared at once */
@@ -494,9 +555,11 @@ struct dlc_program {
     graph_constant *init_values; /* [init outputs] owned */
     atomic_int init_state;
     jit_limits
-        *init_limits;       /* of the init graph while it runs; the program runs nothing else then. NULL: it does not */
-    const void **constants; /* bytes of all constants of graph and init, ascending: they live as long as the program */
+        *init_limits; /* of the init graph while it runs; the program runs nothing else then. NULL: it does not */
+    const void **
+        constants; /* bytes of all constants of graph and init but weights, ascending: they live as long as the program */
     size_t constant_count;
+    jit_weight_link *weights;
     dlc_compile_options options;
     struct jit_section **sections; /* of the host's schedules, see schedules.c */
     uint32_t section_count;
@@ -511,7 +574,7 @@ struct dlc_program {
     jit_plan *retired[2];
     jit_plan *held; /* out of the table and unread, but with holders */
     dlc_call *calls;
-    jit_packed *packed;
+    jit_packed_use *packed;
     jit_resident *residents; /* of all plans */
     struct {
         int64_t value[4];

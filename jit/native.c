@@ -135,7 +135,7 @@ dlc_status dlc_native_create(dlc_context *context, void (*function)(void), void 
         lib_fail(&scope.error, DLC_OUT_OF_MEMORY, "dlc_native_create: %zu bytes were refused", sizeof *native);
         return jit_fail(context, &scope.error);
     }
-    native->holder = (graph_holder){keep_holder, release_holder};
+    native->holder = (graph_holder){.keep = keep_holder, .release = release_holder};
     native->context = context;
     jit_context_keep(context);
     atomic_init(&native->references, 1);

@@ -202,6 +202,15 @@ static dlc_status run_init_plan(dlc_program *program, char *const *outputs, cons
     return jit_plan_run(program, plan, NULL, outputs, &(jit_how){.limits = program->init_limits}, error);
 }
 
+/* Of an output of the init graph. False: out of memory. */
+static bool make_room(dlc_program *program, graph_constant *value, size_t bytes) {
+    if (value->bytes) return true;
+    value->size = bytes ? bytes : 1;
+    if (value->size >= GRAPH_BYTES_LEAST) return jit_weight_make(program, value);
+    value->bytes = lib_allocate_bytes(&program->context->allocator, value->size, TIR_BUFFER_ALIGNMENT);
+    return value->bytes != NULL;
+}
+
 /* The init graph runs once per program; its outputs are constants of the main graph. One thread at a time. It is part of a bind, whose
  * limits hold for it. */
 static dlc_status compute_init(dlc_program *program, lib_error *error) {
@@ -223,10 +232,8 @@ static dlc_status compute_init(dlc_program *program, lib_error *error) {
         for (int d = 0; d < program->init_plan->output_ranks[o]; d++) bytes *= (size_t)shape[d];
         bytes = lib_dtype_bytes(graph_shape_of(program->init, program->init->outputs.data[o])->dtype, bytes);
         sizes[o] = bytes;
-        value->size = bytes ? bytes : 1;
-        if (!value->bytes) value->bytes = lib_allocate_bytes(allocator, value->size, TIR_BUFFER_ALIGNMENT);
+        complete = make_room(program, value, bytes);
         outputs[o] = (char *)(uintptr_t)value->bytes;
-        complete = outputs[o] != NULL;
     }
     program->init_limits = &limits;
     dlc_status status = complete ? run_init_plan(program, outputs, sizes, error)
@@ -234,7 +241,11 @@ static dlc_status compute_init(dlc_program *program, lib_error *error) {
     program->init_limits = NULL;
     if (status == DLC_CANCELLED && jit_limits_reached(&limits, error)) status = error->status; /* says why */
     lib_release(allocator, outputs, (count + 1) * (sizeof *outputs + sizeof(size_t)), 16);
-    return status;
+    if (status != DLC_OK) return status;
+    jit_plan_free(program->init_plan); /* with what only it has read */
+    program->init_plan = NULL;
+    jit_weights_settle(program);
+    return DLC_OK;
 }
 
 /* The mutex is held, but not while computing. */
@@ -425,7 +436,8 @@ void jit_plans_free(dlc_program *program) {
     lib_release(allocator, program->table, program->table_size * sizeof *program->table, 64);
     if (!program->init_values) return;
     for (uint32_t o = 0; o < program->init->outputs.count; o++)
-        lib_release_bytes(allocator, (void *)(uintptr_t)program->init_values[o].bytes, program->init_values[o].size,
-                          TIR_BUFFER_ALIGNMENT);
+        if (!jit_weight_of(&program->init_values[o]))
+            lib_release_bytes(allocator, (void *)(uintptr_t)program->init_values[o].bytes, program->init_values[o].size,
+                              TIR_BUFFER_ALIGNMENT);
     lib_release(allocator, program->init_values, (program->init->outputs.count + 1) * sizeof(graph_constant), 16);
 }

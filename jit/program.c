@@ -113,8 +113,8 @@ static void compile_in_scope(dlc_program *program, lib_arena *work, const graph 
         rest = g;
     else
         graph_split_init(work, g, &init, &rest);
-    g = program->graph = graph_copy(arena, rest);
-    if (init) program->init = graph_copy(arena, init);
+    g = program->graph = graph_copy_to(arena, rest, jit_adopt_constant, &(jit_adoption){program, false});
+    if (init) program->init = graph_copy_to(arena, init, jit_adopt_constant, &(jit_adoption){program, true});
     jit_collect_constants(program);
     program->inputs = describe_arguments(arena, g, (uint32_t)program->ordinary_inputs, g->inputs.data, NULL);
     program->outputs = describe_arguments(arena, g, g->outputs.count, g->outputs.data, g->output_names.data);
@@ -279,7 +279,7 @@ static void end_program(dlc_program *program) {
     remove_from_context(program);
     jit_plans_free(program);
     jit_front_free(program);
-    jit_constants_free(program);
+    jit_weights_free(program);
     for (size_t i = 0; i < program->holder_count; i++) program->holders[i]->release(program->holders[i]);
     lib_arena_free(&program->arena);
     lib_condition_destroy(&program->bound);

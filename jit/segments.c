@@ -29,6 +29,7 @@ void jit_segments_compile(dlc_program *program, lib_arena *work, const char *sch
         compile_segment(program, work, &split.list.data[i], schedule, &program->segments[i]);
         program->segment_count++;
     }
+    jit_weights_free(program); /* the segments have them; nobody reads constants of this graph again */
 }
 
 /* ---- running */

@@ -166,7 +166,7 @@ DLC_API dlc_value dlc_input(dlc_graph *graph, const char *name, dlc_dtype dtype,
  * what a declared one costs. A size of 1 (a step at a time) has kernels of its own in any case. A hint about a symbol that
  * no shape names has no effect; dlc_compile tells so to the log, as it does of a symbol that is named once and looks like another one. */
 DLC_API dlc_status dlc_symbol_varies(dlc_graph *graph, const char *name, int64_t low, int64_t high, int64_t multiple);
-/* A constant tensor; bytes are compact row-major and are copied. */
+/* A constant tensor; bytes are compact row-major and are copied, those of 64 KiB and more once: the graph and its programs share the copy. */
 DLC_API dlc_value dlc_constant(dlc_graph *graph, dlc_dtype dtype, int rank, const int64_t *shape, const void *bytes);
 /* The same without a copy: bytes must stay as they are as long as the graph and its programs live. */
 DLC_API dlc_value dlc_constant_borrow(dlc_graph *graph, dlc_dtype dtype, int rank, const int64_t *shape,
@@ -397,6 +397,8 @@ typedef struct dlc_statistics {
     uint64_t disk_writes, disk_errors;
     uint64_t disk_read_bytes, disk_written_bytes;
     uint64_t disk_read_ns; /* part of compile_ns: looking for kernels there, checking and loading them */
+    /* Constants of 64 KiB and more that programs hold now, in the library's own memory: copied, computed once, packed. */
+    uint64_t constant_bytes;
 } dlc_statistics;
 #define DLC_STATISTICS_INIT DLC_OPTIONS_INIT(dlc_statistics)
 /* Fills as much as struct_size says there is; nothing where it is 0. */
