@@ -114,13 +114,12 @@ static bool evaluate(lib_arena *scratch, const fold_job *job) {
     const graph *g = job->g;
     const graph_shape *result = job->result;
     graph_region_builder builder = graph_region_start(scratch, g, job->op->name);
-    void **pointers = LIB_NEW_ARRAY(scratch, void *, (size_t)job->inputs);
+    graph_id *inputs = LIB_NEW_ARRAY(scratch, graph_id, (size_t)job->inputs);
     int given = 0;
     for (int i = 0; i < job->inputs; i++) {
         if (!job->input[i] || graph_region_tensor(&builder, job->input[i]) != GRAPH_NONE) continue;
         graph_region_add_input(&builder, job->input[i], true);
-        pointers[given++] =
-            (void *)(uintptr_t)graph_constant_bytes(scratch->scope, graph_constant_of(g, job->input[i]));
+        inputs[given++] = job->input[i];
     }
     uint32_t tensor;
     graph_region_add_node(&builder, job->op, job->inputs, job->input, job->attributes, 1, result, &tensor);
@@ -128,6 +127,9 @@ static bool evaluate(lib_arena *scratch, const fold_job *job) {
     tir_region_output(region, tensor);
     int64_t work = region_work(region);
     if (work < 0 || work > FOLD_LIMIT || !is_settled(region)) return false;
+    void **pointers = LIB_NEW_ARRAY(scratch, void *, (size_t)job->inputs);
+    for (int i = 0; i < given; i++)
+        pointers[i] = (void *)(uintptr_t)graph_constant_bytes(scratch->scope, graph_constant_of(g, inputs[i]));
     int64_t *point = LIB_NEW_ARRAY(scratch, int64_t, (size_t)(job->count * result->rank));
     for (int64_t p = 0; p < job->count; p++) {
         int64_t rest = p;
