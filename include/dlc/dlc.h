@@ -152,6 +152,7 @@ DLC_API const char *dlc_error_message(const dlc_context *context);
 /* ---- graphs ---------------------------------------------------------------------------------------------------------- */
 
 DLC_API dlc_status dlc_graph_create(dlc_context *context, dlc_graph **graph);
+/* Programs need no graph. One that lives keeps the bytes of its constants beside the packed copies of programs (README, "Memory"). */
 DLC_API void dlc_graph_destroy(dlc_graph *graph);
 /* The first error of the graph's builder calls, DLC_OK if none; the message, which dlc_error_message then has, too, names operator,
  * operands as they were written and what was expected, and what was probably meant. */
