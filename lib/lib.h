@@ -280,6 +280,8 @@ _Noreturn void lib_lexer_raise(const lib_lexer *lexer, const char *format, ...) 
 
 /* Host files. NUL-terminated contents in the arena; raises DLC_NOT_FOUND with path and reason. */
 char *lib_file_read(lib_arena *arena, const char *path, size_t *size);
+/* The start of a small file as a string, size - 1 bytes at most; false: there is none, or nothing in it. Takes no memory. */
+bool lib_file_read_start(const char *path, char *buffer, size_t size);
 
 /* All bytes at the descriptor's position, or false with errno: EFBIG where a limit of the process is in the way (no signal). */
 bool lib_file_write(int file, const void *bytes, size_t size);

@@ -72,21 +72,17 @@ void lib_stack_require(lib_scope *scope, size_t need) {
 
 /* ---- CPUs that may be used ---------------------------------------------------------------------- */
 
+/* Takes no memory: how many CPUs there are must not depend on it. */
 static int affinity_limit(void) {
-    for (int cpus = 1024; cpus <= 1 << 20; cpus *= 2) { /* the kernel refuses a mask smaller than its own */
-        cpu_set_t *set = CPU_ALLOC((size_t)cpus);
-        if (!set) break;
-        size_t size = CPU_ALLOC_SIZE((size_t)cpus);
-        int count = sched_getaffinity(0, size, set) == 0 ? CPU_COUNT_S(size, set) : 0;
-        CPU_FREE(set);
-        if (count > 0) return count;
-    }
+    enum { LARGEST = 1 << 14 }; /* CPUs; the kernel refuses a mask that is smaller than its own: 8,192 on x86 */
+    cpu_set_t set[LARGEST / CPU_SETSIZE];
+    int count = sched_getaffinity(0, sizeof set, set) == 0 ? CPU_COUNT_S(sizeof set, set) : 0;
+    if (count > 0) return count;
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     return online > 0 && online < 1 << 20 ? (int)online : 1;
 }
 
-/* The start of a small file as text; false if there is none. */
-static bool read_small(const char *path, char *buffer, size_t size) {
+bool lib_file_read_start(const char *path, char *buffer, size_t size) {
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0) return false;
     ssize_t count = read(file, buffer, size - 1);
@@ -106,12 +102,12 @@ static int group_limit(int limit, const char *root, const char *group) {
     char path[1024], text[64], period[64];
     long long quota, length;
     snprintf(path, sizeof path, "%s%s/cpu.max", root, group);
-    if (read_small(path, text, sizeof text) && sscanf(text, "%lld %lld", &quota, &length) == 2) /* not "max" */
+    if (lib_file_read_start(path, text, sizeof text) && sscanf(text, "%lld %lld", &quota, &length) == 2) /* not "max" */
         limit = quota_cpus(limit, quota, length);
     snprintf(path, sizeof path, "%s/cpu%s/cpu.cfs_quota_us", root, group);
-    if (!read_small(path, text, sizeof text)) return limit;
+    if (!lib_file_read_start(path, text, sizeof text)) return limit;
     snprintf(path, sizeof path, "%s/cpu%s/cpu.cfs_period_us", root, group);
-    if (!read_small(path, period, sizeof period)) return limit;
+    if (!lib_file_read_start(path, period, sizeof period)) return limit;
     return quota_cpus(limit, atoll(text), atoll(period));
 }
 
@@ -119,7 +115,7 @@ static int group_limit(int limit, const char *root, const char *group) {
  * container sees its own group. */
 int lib_cpu_quota(int limit, const char *groups, const char *root) {
     char text[4096];
-    if (!read_small(groups, text, sizeof text)) return limit;
+    if (!lib_file_read_start(groups, text, sizeof text)) return limit;
     for (char *line = text, *end; *line; line = end) {
         end = line + strcspn(line, "\n");
         if (*end) *end++ = 0;

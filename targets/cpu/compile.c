@@ -49,7 +49,7 @@ static void register_targets(void) {
 }
 
 /* LLVM keeps its targets in a process-wide list that must be filled once; this flag guards LLVM's state, not ours. */
-void cpu_llvm_initialize(void) {
+static void initialise_llvm(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, register_targets);
 }
@@ -64,16 +64,16 @@ static void on_diagnostic(LLVMDiagnosticInfoRef info, void *user) {
 
 /* ---- target machines: half a millisecond to make, so idle ones are kept, at most one for each thread that compiled */
 
-dlc_status cpu_make_machine(const char *triple, const char *cpu, const char *attributes, LLVMTargetMachineRef *machine,
-                            lib_error *error) {
+dlc_status cpu_make_machine(const char *cpu, const char *attributes, LLVMTargetMachineRef *machine, lib_error *error) {
     LLVMTargetRef target_ref;
     char *message = NULL;
-    if (LLVMGetTargetFromTriple(triple, &target_ref, &message)) {
-        lib_fail(error, DLC_COMPILE_FAILED, "LLVM has no target for %s: %s", triple, message ? message : "");
+    initialise_llvm();
+    if (LLVMGetTargetFromTriple(CPU_TRIPLE, &target_ref, &message)) {
+        lib_fail(error, DLC_COMPILE_FAILED, "LLVM has no target for %s: %s", CPU_TRIPLE, message ? message : "");
         LLVMDisposeMessage(message);
         return DLC_COMPILE_FAILED;
     }
-    *machine = LLVMCreateTargetMachine(target_ref, triple, cpu, attributes, LLVMCodeGenLevelDefault, LLVMRelocPIC,
+    *machine = LLVMCreateTargetMachine(target_ref, CPU_TRIPLE, cpu, attributes, LLVMCodeGenLevelDefault, LLVMRelocPIC,
                                        LLVMCodeModelSmall);
     if (*machine) return DLC_OK;
     return lib_fail(error, DLC_COMPILE_FAILED, "LLVM makes no code generator for %s", cpu);
@@ -105,7 +105,7 @@ static dlc_status take_machine(compilation *c, lib_error *error) {
     lib_mutex_lock(&device->machines_lock);
     if (device->idle_machines > 0) c->machine = device->machines[--device->idle_machines];
     lib_mutex_unlock(&device->machines_lock);
-    return c->machine ? DLC_OK : cpu_make_machine(device->triple, device->cpu, device->attributes, &c->machine, error);
+    return c->machine ? DLC_OK : cpu_make_machine(device->cpu, device->attributes, &c->machine, error);
 }
 
 static void give_machine(compilation *c) {
@@ -127,8 +127,7 @@ lib_hash128 cpu_code_identity(const target_device *device) {
     hash = lib_hash_bytes(version, sizeof version, hash);
     hash = lib_hash_bytes(&device->features, sizeof device->features, hash);
     hash = lib_hash_bytes(device->cpu, strlen(device->cpu), hash);
-    hash = lib_hash_bytes(device->attributes, strlen(device->attributes), hash);
-    return lib_hash_bytes(device->triple, strlen(device->triple), hash);
+    return lib_hash_bytes(device->attributes, strlen(device->attributes), hash);
 }
 
 /* ---- one compilation */
@@ -152,7 +151,7 @@ static dlc_status begin(compilation *c, target_device *device, lib_error *error)
     LLVMContextSetDiagnosticHandler(c->context, on_diagnostic, c);
     c->module = LLVMModuleCreateWithNameInContext("dlc", c->context);
     c->builder = LLVMCreateBuilderInContext(c->context);
-    LLVMSetTarget(c->module, device->triple);
+    LLVMSetTarget(c->module, CPU_TRIPLE);
     LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(c->machine);
     LLVMSetModuleDataLayout(c->module, layout);
     LLVMDisposeTargetData(layout);

@@ -22,6 +22,15 @@ typedef struct cpu_features {
 
 #define CPU_IDLE_MACHINES 16
 
+/* Whom LLVM generates code for; of other architectures the library knows nothing. */
+#if defined(__x86_64__)
+#define CPU_TRIPLE "x86_64-pc-linux-gnu"
+#elif defined(__aarch64__)
+#define CPU_TRIPLE "aarch64-unknown-linux-gnu"
+#else
+#define CPU_TRIPLE "unknown"
+#endif
+
 struct target_device { /* immutable after open, but for what has a lock of its own: the idle machines */
     dlc_allocator allocator;
     lib_log log;
@@ -29,7 +38,6 @@ struct target_device { /* immutable after open, but for what has a lock of its o
     tir_machine machine;
     char cpu[64];          /* name given to LLVM */
     char attributes[4096]; /* feature string given to LLVM */
-    char triple[128];
     bool verify;
     struct cpu_isolation *isolation; /* NULL: code is generated in this process */
     lib_mutex machines_lock;
@@ -72,9 +80,9 @@ dlc_status cpu_dump_here(target_device *device, const tir_kernel *kernel, target
                          lib_error *error);
 void cpu_compiler_open(target_device *device);
 void cpu_compiler_close(target_device *device);
-void cpu_llvm_initialize(void); /* registers LLVM's targets once in the process */
-dlc_status cpu_make_machine(const char *triple, const char *cpu, const char *attributes, LLVMTargetMachineRef *machine,
-                            lib_error *error);
+/* A code generator. The first call fills LLVM's process-wide state: nothing else of LLVM runs in a process before it, and no process whose
+ * code another one generates comes here. */
+dlc_status cpu_make_machine(const char *cpu, const char *attributes, LLVMTargetMachineRef *machine, lib_error *error);
 /* The bytes of an object for `compile` to give away, of the device's allocator; one more than `size`, for the 0 behind a message. NULL: no
  * memory. */
 void *cpu_allocate_object(target_device *device, size_t size, target_object *object);

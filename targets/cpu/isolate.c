@@ -302,7 +302,6 @@ static dlc_status greet(exchange *x, lib_error *error) {
     hello.verify = device->verify;
     memcpy(hello.cpu, device->cpu, sizeof hello.cpu);
     memcpy(hello.attributes, device->attributes, sizeof hello.attributes);
-    memcpy(hello.triple, device->triple, sizeof hello.triple);
     size_t id = strlen(lib_build_id) + 1;
     cpu_request request = {.magic = CPU_REQUEST_MAGIC, .size = id + sizeof hello, .kind = CPU_REQUEST_HELLO};
     target_object answer;

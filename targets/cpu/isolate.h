@@ -23,7 +23,7 @@ typedef struct cpu_reply {
 typedef struct cpu_hello { /* after the text of lib_build_id and its 0 */
     cpu_features features;
     tir_machine machine;
-    char cpu[64], attributes[4096], triple[128];
+    char cpu[64], attributes[4096];
     bool verify;
 } cpu_hello;
 

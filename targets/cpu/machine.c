@@ -1,11 +1,11 @@
 /* Facts of the processor at hand, and the CPU name and feature string that make LLVM generate code for it. A name LLVM
- * does not know would silently mean a generic processor, so names are checked against its table first; an instruction
- * set can be forced down by DLC_CPU_FEATURES for tests on one host. */
-#include "targets/cpu/cpu.h"
+ * does not know would mean a generic processor and a warning, so only names of known_cpus reach it; an instruction
+ * set can be forced down by DLC_CPU_FEATURES for tests on one host. Nothing here asks LLVM, allocates, or may fail by chance: what is
+ * chosen is part of kernels' keys. */
+#include "targets/cpu/cpuid.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 /* The 64-bit x86 processors that LLVM 19 knows, and its baseline levels. */
 typedef struct cpu_row {
@@ -85,94 +85,69 @@ static const cpu_row *find_cpu(const char *name) {
     return NULL;
 }
 
-/* ---- features: "+avx2,-avx512f,..." as LLVM writes them */
-
-static bool next_feature(const char **at, char *name, size_t size, bool *on) {
-    if (!**at) return false;
-    *on = **at == '+';
-    const char *start = *at + 1, *end = strchr(start, ',');
-    size_t length = end ? (size_t)(end - start) : strlen(start);
-    if (length >= size) length = size - 1;
-    memcpy(name, start, length);
-    name[length] = 0;
-    *at = end ? end + 1 : start + strlen(start);
-    return true;
+const char *cpu_known_name(int n) {
+    return n < (int)(sizeof known_cpus / sizeof *known_cpus) ? known_cpus[n].name : NULL;
 }
 
-static bool has(const char *features, const char *wanted) {
-    char name[64];
-    bool on;
-    for (const char *at = features; next_feature(&at, name, sizeof name, &on);)
-        if (on && strcmp(name, wanted) == 0) return true;
-    return false;
+/* ---- features */
+
+/* How LLVM learns of a feature that may be used. One that may not be used is always told if the processor's name could imply it. */
+typedef enum cpu_telling {
+    CPU_TOLD_GIVEN,
+    /* It comes with the name or not at all: the emitter needs none of these, and each costs LLVM a walk through everything that it implies. */
+    CPU_TOLD_BY_NAME,
+    /* Neither: it decides about the name only. */
+    CPU_TOLD_UNTOLD
+} cpu_telling;
+
+/* Tiles are at no level: they need a permission from the kernel. */
+enum { CPU_TILES = CPU_AVX512 + 1 };
+
+static const struct {
+    const char *text;
+    uint8_t level, told;
+} feature_rows[CPU_FEATURES] = {
+#define X(name, text, word, bit, saved, level, told) {text, CPU_##level, CPU_TOLD_##told},
+    CPU_FEATURE_TABLE(X)
+#undef X
+};
+
+static const cpu_feature_set v2_set = CPU_SET(SSE42) | CPU_SET(SSSE3) | CPU_SET(POPCNT) | CPU_SET(CX16),
+                             avx2_set = CPU_SET(AVX2) | CPU_SET(FMA) | CPU_SET(F16C) | CPU_SET(BMI) | CPU_SET(BMI2) |
+                                        CPU_SET(LZCNT) | CPU_SET(MOVBE) | CPU_SET(POPCNT),
+                             avx512_set = CPU_SET(AVX512F) | CPU_SET(AVX512BW) | CPU_SET(AVX512CD) | CPU_SET(AVX512DQ) |
+                                          CPU_SET(AVX512VL);
+
+static bool has_all(cpu_feature_set set, cpu_feature_set wanted) {
+    return (set & wanted) == wanted;
 }
 
-static bool has_all(const char *features, const char *const *wanted) {
-    for (; *wanted; wanted++)
-        if (!has(features, *wanted)) return false;
-    return true;
+/* What the processor has and the level allows. */
+static cpu_feature_set restrict_to(cpu_feature_set host, cpu_level level) {
+    cpu_feature_set set = 0;
+    for (int f = 0; f < CPU_FEATURES; f++)
+        if ((int)feature_rows[f].level <= (int)level) set |= host & UINT64_C(1) << f;
+    return set;
 }
 
-static const char *const avx2_set[] = {"avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "popcnt", NULL};
-static const char *const avx512_set[] = {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", NULL};
-static const char *const sse2_allowed[] = {"64bit", "cmov", "cx8", "fxsr", "mmx", "sse", "sse2", "x87", NULL};
-static const char *const above_avx2[] = {"avx512", "avx10", "amx", "evex512", "avx5", NULL};
-
-/* Names and prefixes of features that change what instructions are selected. LLVM takes the string apart several times
- * per module, and each entry costs, so the rest (system instructions) is left to the CPU name. */
-static const char *const selected[] = {"sse",       "ssse3", "avx",        "fma",  "f16c", "bmi",  "lzcnt",
-                                       "popcnt",    "movbe", "adx",        "gfni", "vaes", "xop",  "tbm",
-                                       "evex512",   "cmov",  "vpclmulqdq", "egpr", "ndd",  "ccmp", "nf",
-                                       "push2pop2", "ppx",   "cf",         "zu",   "fast-"};
-
-static bool selects(const char *name) {
-    for (size_t i = 0; i < sizeof selected / sizeof *selected; i++)
-        if (strncmp(name, selected[i], strlen(selected[i])) == 0) return true;
-    return false;
-}
-
-static bool allowed(cpu_level level, const char *name) {
-    if (level == CPU_BASE) {
-        for (const char *const *at = sse2_allowed; *at; at++)
-            if (strcmp(name, *at) == 0) return true;
-        return false;
-    }
-    for (const char *const *at = above_avx2; *at && level == CPU_AVX2; at++)
-        if (strncmp(name, *at, strlen(*at)) == 0) return false;
-    return strncmp(name, "amx", 3) != 0; /* tiles need a permission from the kernel */
-}
-
-/* Features of AVX-512 that come with the CPU name or not at all: the emitter needs none of them, and each costs LLVM a walk through
- * everything that it implies. */
-static bool optional(const char *name) {
-    static const char *const names[] = {"avx512ifma", "avx512vpopcntdq", "avx512bitalg",
-                                        "avx512vbmi", "avx512vbmi2",     "gfni",
-                                        "vaes",       "vpclmulqdq",      NULL};
-    for (const char *const *at = names; *at; at++)
-        if (strcmp(name, *at) == 0) return true;
-    return false;
-}
-
-/* The host's features with those above the level switched off. */
-static void restrict_features(target_device *device, const char *host, cpu_level level) {
-    char name[64];
-    bool on;
+/* "+avx2,...,-xop": what is not there comes last, so that nothing before can imply it. */
+static void write_features(target_device *device, cpu_feature_set set) {
     size_t length = 0;
-    for (const char *at = host; next_feature(&at, name, sizeof name, &on);) {
-        bool use = on && allowed(level, name);
-        if (!selects(name) || (use && optional(name))) continue;
-        int written = snprintf(device->attributes + length, sizeof device->attributes - length, "%s%c%s",
-                               length ? "," : "", use ? '+' : '-', name);
-        if (written < 0 || (size_t)written >= sizeof device->attributes - length) break;
-        length += (size_t)written;
-    }
-    device->attributes[length] = 0;
+    device->attributes[0] = 0;
+    for (int off = 0; off < 2; off++)
+        for (int f = 0; f < CPU_FEATURES; f++) {
+            bool is_off = !(set >> f & 1);
+            if (is_off != off || feature_rows[f].told == CPU_TOLD_UNTOLD) continue;
+            if (!is_off && feature_rows[f].told == CPU_TOLD_BY_NAME) continue;
+            length += (size_t)snprintf(device->attributes + length, sizeof device->attributes - length, "%s%c%s",
+                                       length ? "," : "", is_off ? '-' : '+', feature_rows[f].text);
+        }
 }
 
 /* Hypervisors show the name of an older processor beside the features of the one below: all that have matrix tiles have two wide ports. */
-static const char *name_by_features(const char *host_cpu, const char *host) {
-    const cpu_row *row = find_cpu(host_cpu);
-    return (!row || row->wide_ports < 2) && has(host, "amx-tile") ? "sapphirerapids" : host_cpu;
+static const char *name_by_features(const char *name, cpu_feature_set host) {
+    const cpu_row *row = name ? find_cpu(name) : NULL;
+    return (!row || row->wide_ports < 2) && (host & CPU_SET(TILES)) ? "sapphirerapids" : name;
 }
 
 static cpu_level forced_level(cpu_level best) {
@@ -183,12 +158,10 @@ static cpu_level forced_level(cpu_level best) {
     return level < best ? level : best;
 }
 
-static void choose_x86(target_device *device, const char *host_cpu, const char *host) {
-    static const char *const v2[] = {"sse4.2", "ssse3", "popcnt", "cx16", NULL};
-    cpu_level best = !has_all(host, avx2_set) ? CPU_BASE : has_all(host, avx512_set) ? CPU_AVX512 : CPU_AVX2;
-    cpu_level level = forced_level(best);
-    const char *given = lib_environment_get(LIB_ENV_CPU), *cpu = given;
-    if (!*cpu) cpu = name_by_features(host_cpu, host);
+/* The name that LLVM gets: DLC_CPU's, the processor's, or for one that is unknown that of the level. */
+static const char *choose_name(const target_device *device, const char *own, cpu_feature_set host, cpu_level level,
+                               cpu_level best) {
+    const char *given = lib_environment_get(LIB_ENV_CPU), *cpu = *given ? given : name_by_features(own, host);
     if (level == CPU_BASE && best != CPU_BASE) cpu = "x86-64";
     if (*given && !find_cpu(given)) {
         lib_nearest nearest = lib_nearest_to(given);
@@ -197,21 +170,27 @@ static void choose_x86(target_device *device, const char *host_cpu, const char *
         lib_log_write(&device->log, "dlc: DLC_CPU=%.100s: no such processor is known%s", given,
                       lib_nearest_hint(&nearest));
     }
-    if (!find_cpu(cpu)) {
-        cpu = level == CPU_AVX512 ? "x86-64-v4"
-              : level == CPU_AVX2 ? "x86-64-v3"
-              : has_all(host, v2) ? "x86-64-v2"
-                                  : "x86-64";
-    }
+    if (cpu && find_cpu(cpu)) return cpu;
+    return level == CPU_AVX512     ? "x86-64-v4"
+           : level == CPU_AVX2     ? "x86-64-v3"
+           : has_all(host, v2_set) ? "x86-64-v2"
+                                   : "x86-64";
+}
+
+void cpu_choose(target_device *device, const cpu_answers *answers) {
+    cpu_feature_set host = cpu_features_from(answers);
+    cpu_level best = !has_all(host, avx2_set) ? CPU_BASE : has_all(host, avx512_set) ? CPU_AVX512 : CPU_AVX2;
+    cpu_level level = forced_level(best);
+    const char *cpu = choose_name(device, cpu_name_from(answers, host), host, level, best);
     snprintf(device->cpu, sizeof device->cpu, "%s", cpu);
-    restrict_features(device, host, level == CPU_BASE && best == CPU_BASE ? CPU_AVX2 : level);
-    const char *features = device->attributes;
+    cpu_feature_set set = restrict_to(host, level == CPU_BASE && best == CPU_BASE ? CPU_AVX2 : level);
+    write_features(device, set);
     device->features = (cpu_features){.level = level,
                                       .x86 = true,
-                                      .sse41 = has(features, "sse4.1"),
-                                      .f16c = has(features, "f16c"),
-                                      .avx512bf16 = level == CPU_AVX512 && has(features, "avx512bf16"),
-                                      .avx512vnni = level == CPU_AVX512 && has(features, "avx512vnni")};
+                                      .sse41 = has_all(set, CPU_SET(SSE41)),
+                                      .f16c = has_all(set, CPU_SET(F16C)),
+                                      .avx512bf16 = level == CPU_AVX512 && has_all(set, CPU_SET(AVX512BF16)),
+                                      .avx512vnni = level == CPU_AVX512 && has_all(set, CPU_SET(AVX512VNNI))};
     tir_machine *m = &device->machine;
     int wide_ports = find_cpu(cpu)->wide_ports;
     m->vector_bytes = level == CPU_AVX512 ? 64 : level == CPU_AVX2 ? 32 : 16;
@@ -225,26 +204,22 @@ static void choose_x86(target_device *device, const char *host_cpu, const char *
     if (level == CPU_AVX512) m->units |= TIR_UNIT_SCALE;
 }
 
+#if !defined(__x86_64__)
 /* Other architectures: 128-bit vectors and no assumptions. */
-static void choose_portable(target_device *device, const char *host_cpu, const char *host) {
-    snprintf(device->cpu, sizeof device->cpu, "%s", host_cpu);
-    snprintf(device->attributes, sizeof device->attributes, "%s", host);
+static void choose_portable(target_device *device) {
+    snprintf(device->cpu, sizeof device->cpu, "generic");
     device->machine.vector_bytes = 16;
     device->machine.vector_registers = 32;
     device->machine.fma = 1;
     device->machine.fma_ports = 2;
 }
+#endif
 
 /* ---- caches */
 
 static int64_t read_number(const char *path) {
-    char line[64];
-    FILE *file = fopen(path, "re");
-    if (!file) return 0;
-    char *got = fgets(line, sizeof line, file);
-    fclose(file);
-    if (!got) return 0;
-    char *unit;
+    char line[64], *unit;
+    if (!lib_file_read_start(path, line, sizeof line)) return 0;
     int64_t value = strtoll(line, &unit, 10);
     if (*unit == 'K') value <<= 10;
     if (*unit == 'M') value <<= 20;
@@ -253,13 +228,10 @@ static int64_t read_number(const char *path) {
 
 /* CPUs in a list like "0-3,8-11". */
 static int64_t count_list(const char *path) {
-    char line[256];
-    FILE *file = fopen(path, "re");
-    if (!file) return 1;
-    char *at = fgets(line, sizeof line, file);
-    fclose(file);
+    char line[256], *at = line;
+    if (!lib_file_read_start(path, line, sizeof line)) return 1;
     int64_t count = 0;
-    while (at && *at >= '0' && *at <= '9') {
+    while (*at >= '0' && *at <= '9') {
         int64_t first = strtoll(at, &at, 10), last = first;
         if (*at == '-') last = strtoll(at + 1, &at, 10);
         count += last - first + 1;
@@ -270,13 +242,10 @@ static int64_t count_list(const char *path) {
 
 static void detect_caches(tir_machine *m) {
     for (int i = 0; i < 8; i++) {
-        char path[128], type[32] = "";
+        char path[128], type[32];
         const char *base = "/sys/devices/system/cpu/cpu0/cache/index";
         snprintf(path, sizeof path, "%s%d/type", base, i);
-        FILE *file = fopen(path, "re");
-        if (!file) break;
-        if (!fgets(type, sizeof type, file)) type[0] = 0;
-        fclose(file);
+        if (!lib_file_read_start(path, type, sizeof type)) break;
         if (strncmp(type, "Instruction", 11) == 0) continue;
         snprintf(path, sizeof path, "%s%d/level", base, i);
         int64_t level = read_number(path);
@@ -306,15 +275,13 @@ static void detect_caches(tir_machine *m) {
 void cpu_detect(target_device *device) {
     tir_machine *m = &device->machine;
     memset(m, 0, sizeof *m);
-    char *triple = LLVMGetDefaultTargetTriple(), *cpu = LLVMGetHostCPUName(), *features = LLVMGetHostCPUFeatures();
-    snprintf(device->triple, sizeof device->triple, "%s", triple);
-    if (strncmp(triple, "x86_64", 6) == 0)
-        choose_x86(device, cpu, features);
-    else
-        choose_portable(device, cpu, features);
-    LLVMDisposeMessage(triple);
-    LLVMDisposeMessage(cpu);
-    LLVMDisposeMessage(features);
+#if defined(__x86_64__)
+    cpu_answers answers;
+    cpu_ask(&answers);
+    cpu_choose(device, &answers);
+#else
+    choose_portable(device);
+#endif
     snprintf(m->target, sizeof m->target, "cpu");
     snprintf(m->name, sizeof m->name, "%s", device->cpu);
     /* Half vectors cost whole ones; two in one cost a blend, which masks and shuffles of 64 bytes make one instruction. */

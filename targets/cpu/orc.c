@@ -174,7 +174,7 @@ static void dispose_session(struct cpu_orc *orc) {
 
 static dlc_status create_session(const target_device *device, struct cpu_orc **result, lib_error *error) {
     LLVMTargetMachineRef machine;
-    LIB_TRY(cpu_make_machine(device->triple, "", "", &machine, error)); /* it makes no code; features take time */
+    LIB_TRY(cpu_make_machine("", "", &machine, error)); /* it makes no code; features take time */
     struct cpu_orc *orc = lib_allocate_zeroed(&device->allocator, sizeof *orc, _Alignof(struct cpu_orc));
     if (!orc) {
         LLVMDisposeTargetMachine(machine);

@@ -63,7 +63,6 @@ static bool greet(target_device *device, const char *bytes, size_t size) {
     device->verify = hello.verify;
     memcpy(device->cpu, hello.cpu, sizeof device->cpu);
     memcpy(device->attributes, hello.attributes, sizeof device->attributes);
-    memcpy(device->triple, hello.triple, sizeof device->triple);
     return answer(DLC_OK, "", 0);
 }
 
@@ -126,7 +125,6 @@ int cpu_serve(cpu_inspect *inspect) {
     syscall(SYS_close_range, 3u, ~0u, 0u); /* what the host forgot to mark stays the host's */
 #endif
     device.allocator = lib_libc_allocator;
-    cpu_llvm_initialize();
     cpu_compiler_open(&device);
     while (serve_one(&device, inspect)) continue;
     return 0;

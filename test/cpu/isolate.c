@@ -461,7 +461,6 @@ static void greet_peer(const fixture *f, const peer *p, const char *build) {
     hello.machine = f->device->machine;
     memcpy(hello.cpu, f->device->cpu, sizeof hello.cpu);
     memcpy(hello.attributes, f->device->attributes, sizeof hello.attributes);
-    memcpy(hello.triple, f->device->triple, sizeof hello.triple);
     memcpy(bytes, build, id);
     memcpy(bytes + id, &hello, sizeof hello);
     request(p, CPU_REQUEST_HELLO, 0, 0, bytes, id + sizeof hello);

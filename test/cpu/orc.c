@@ -80,7 +80,7 @@ static hand begin_module(const fixture *f) {
     hand h = {.context = LLVMContextCreate()};
     h.module = LLVMModuleCreateWithNameInContext("hand", h.context);
     h.builder = LLVMCreateBuilderInContext(h.context);
-    LLVMSetTarget(h.module, f->device->triple);
+    LLVMSetTarget(h.module, CPU_TRIPLE);
     h.f32 = LLVMFloatTypeInContext(h.context);
     h.f64 = LLVMDoubleTypeInContext(h.context);
     h.i32 = LLVMInt32TypeInContext(h.context);
@@ -113,7 +113,7 @@ static LLVMMemoryBufferRef end_module(fixture *f, hand *h) {
     assert_int_equal(LLVMVerifyModule(h->module, LLVMReturnStatusAction, &message), 0);
     LLVMDisposeMessage(message);
     const target_device *d = f->device;
-    assert_int_equal(cpu_make_machine(d->triple, d->cpu, d->attributes, &machine, &f->error), DLC_OK);
+    assert_int_equal(cpu_make_machine(d->cpu, d->attributes, &machine, &f->error), DLC_OK);
     assert_int_equal(LLVMTargetMachineEmitToMemoryBuffer(machine, h->module, LLVMObjectFile, &message, &buffer), 0);
     LLVMDisposeTargetMachine(machine);
     LLVMDisposeBuilder(h->builder);
