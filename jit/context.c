@@ -5,20 +5,27 @@
 
 /* The calling thread's last failure: one slot, since a message is read right after the call that failed. A call that was given no
  * object (a program, say) fails because an earlier call failed to make it, whose message is then part of its own. */
-static _Thread_local struct {
+static LIB_THREAD_LOCAL struct {
     const dlc_context *context; /* NULL: the call had none */
     const dlc_context
         *cause; /* of the earlier call that the message tells of; NULL: it tells of none, or of one without context */
-    lib_error error;
+    dlc_status status;
 } last_failure;
 
 static const char before[] = "; before that, on this thread: ";
 
+/* Without memory for a message, what the status says. */
+static const char *last_message(void) {
+    const char *message = lib_thread_message(false);
+    if (message) return message;
+    return last_failure.status == DLC_OK ? "" : lib_status_text(last_failure.status);
+}
+
 void graph_context_add_cause(lib_error *error) {
-    const char *told = strstr(last_failure.error.message, before);
-    if (last_failure.error.status == DLC_OK || strstr(error->message, before)) return;
+    const char *last = last_message(), *told = strstr(last, before);
+    if (last_failure.status == DLC_OK || strstr(error->message, before)) return;
     lib_error cause;
-    lib_fail(&cause, DLC_OK, "%s", told ? told + sizeof before - 1 : last_failure.error.message);
+    lib_fail(&cause, DLC_OK, "%s", told ? told + sizeof before - 1 : last);
     lib_fail(error, error->status, "%s%s%s", error->message, before, cause.message);
 }
 
@@ -28,7 +35,9 @@ dlc_status jit_fail(dlc_context *context, const lib_error *error) {
     const dlc_context *cause = last_failure.context ? last_failure.context : last_failure.cause;
     last_failure.cause = strstr(full.message, before) ? cause : NULL;
     last_failure.context = context;
-    last_failure.error = full;
+    last_failure.status = full.status;
+    char *message = lib_thread_message(true);
+    if (message) memcpy(message, full.message, strlen(full.message) + 1);
     return full.status;
 }
 
@@ -54,7 +63,7 @@ lib_stack graph_context_enter(const dlc_context *context) {
 
 const char *dlc_error_message(const dlc_context *context) {
     bool is_of = last_failure.context == context || (context && last_failure.cause == context);
-    return is_of ? last_failure.error.message : "";
+    return is_of ? last_message() : "";
 }
 
 #define STRING_(x) #x
@@ -223,7 +232,7 @@ dlc_status dlc_context_create(const dlc_context_options *given, dlc_context **ou
     static const dlc_context_options defaults = DLC_CONTEXT_OPTIONS_INIT;
     const dlc_context_options *options = given ? given : &defaults;
     lib_error error;
-    last_failure.error.status = DLC_OK; /* nothing before it is the cause of a failure here */
+    last_failure.status = DLC_OK; /* nothing before it is the cause of a failure here */
     if (!out) {
         lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_context_create: the place for the context is NULL");
         return jit_fail(NULL, &error);

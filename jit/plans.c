@@ -193,7 +193,7 @@ static void insert_plan(dlc_program *program, jit_plan *plan) {
 
 /* The context that this thread binds in. What the host calls from a callback of ours must not wait for kernels that this very
  * thread has promised to build. */
-static _Thread_local const dlc_context *binding_in;
+static LIB_THREAD_LOCAL const dlc_context *binding_in;
 
 static dlc_status run_init_plan(dlc_program *program, char *const *outputs, const size_t *sizes, lib_error *error) {
     jit_plan *plan = program->init_plan;

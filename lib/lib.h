@@ -436,6 +436,12 @@ void lib_log_lines(const lib_log *log, const char *text); /* a dump: one call of
 /* ---- time, threads (thread.c), runs (pool.c) ------------------------------------------------------------------------ */
 
 uint64_t lib_time_ns(void); /* monotonic */
+/* Storage of a thread's own that is there from its beginning. Without the attribute a library that is loaded while the process runs gets it
+ * at a thread's first use, and the C library ends the process if there is no memory then. The room for all such libraries is some 1.5 KiB:
+ * keep it small. */
+#define LIB_THREAD_LOCAL _Thread_local __attribute__((tls_model("initial-exec")))
+/* LIB_MESSAGE_MAX bytes of the calling thread, which it keeps until it ends. NULL: it has none, and none are wanted or memory is refused. */
+char *lib_thread_message(bool wanted);
 /* Bytes that the calling thread's stack has left. On a stack that the host switched to (a coroutine's) what is left of the bytes that
  * lib_stack_enter was told; 0 without that. */
 size_t lib_stack_left(void);

@@ -256,7 +256,7 @@ struct lib_pool {
 };
 
 /* Set while this thread runs tasks that others share: a run opened by a task uses its caller only. */
-static _Thread_local bool inside_run;
+static LIB_THREAD_LOCAL bool inside_run;
 
 static void make_alive_mark(lib_pool *pool) {
     pool->owner = getpid();

@@ -19,8 +19,8 @@ uint64_t lib_time_ns(void) {
 
 /* ---- the stack ---------------------------------------------------------------------------------- */
 
-/* The thread's own stack, for which the system is asked once, and the one that the call at hand was made on where that is another. */
-static _Thread_local lib_stack own_stack, other_stack;
+/* The thread's own stack, for which the system is asked until it answers, and the one that the call at hand was made on where that is another. */
+static LIB_THREAD_LOCAL lib_stack own_stack, other_stack;
 
 static bool is_on(const lib_stack *stack, uintptr_t here) {
     return here >= stack->low && here < stack->high;
@@ -30,7 +30,6 @@ static void find_own_stack(void) {
     pthread_attr_t attributes;
     void *start;
     size_t size;
-    own_stack.high = own_stack.low = 1; /* no address is between: unknown */
     if (pthread_getattr_np(pthread_self(), &attributes) != 0) return;
     if (pthread_attr_getstack(&attributes, &start, &size) == 0)
         own_stack = (lib_stack){(uintptr_t)start, (uintptr_t)start + size};
@@ -68,6 +67,35 @@ dlc_status lib_stack_check(size_t need, lib_error *error) {
 void lib_stack_require(lib_scope *scope, size_t need) {
     lib_error error;
     if (lib_stack_check(need, &error) != DLC_OK) lib_raise_error(scope, &error);
+}
+
+/* ---- the message of its last failure ------------------------------------------------------------ */
+
+static pthread_once_t messages_once = PTHREAD_ONCE_INIT;
+static pthread_key_t messages;
+static bool has_messages;
+
+/* What ends a thread's message is the C library's, so that a thread may outlive this library. */
+static void create_messages(void) {
+    has_messages = pthread_key_create(&messages, free) == 0;
+}
+
+char *lib_thread_message(bool wanted) {
+    pthread_once(&messages_once, create_messages);
+    char *message = has_messages ? pthread_getspecific(messages) : NULL;
+    if (message || !wanted || !has_messages) return message;
+    message = malloc(LIB_MESSAGE_MAX);
+    if (message && pthread_setspecific(messages, message) == 0) return message;
+    free(message);
+    return NULL;
+}
+
+/* A host that unloads the library. */
+__attribute__((destructor)) static void end_messages(void) {
+    if (!has_messages) return;
+    free(pthread_getspecific(messages));
+    has_messages = false;
+    pthread_key_delete(messages);
 }
 
 /* ---- CPUs that may be used ---------------------------------------------------------------------- */

@@ -130,14 +130,14 @@ static int spawn(const char *path, int connection, int errors, pid_t *process) {
     sigfillset(&all);
     posix_spawn_file_actions_init(&actions);
     posix_spawnattr_init(&attributes);
-    posix_spawn_file_actions_adddup2(&actions, connection, CPU_CONNECTION);
-    posix_spawn_file_actions_adddup2(&actions, errors, 1);
-    posix_spawn_file_actions_adddup2(&actions, errors, 2);
+    int refused = posix_spawn_file_actions_adddup2(&actions, connection, CPU_CONNECTION); /* these take memory */
+    if (!refused) refused = posix_spawn_file_actions_adddup2(&actions, errors, 1);
+    if (!refused) refused = posix_spawn_file_actions_adddup2(&actions, errors, 2);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setpgroup(&attributes, 0); /* signals of a terminal are the host's */
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
-    int refused = posix_spawn(process, path, &actions, &attributes, words, environ);
+    if (!refused) refused = posix_spawn(process, path, &actions, &attributes, words, environ);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     return refused;
@@ -176,8 +176,8 @@ static dlc_status start_helper(const struct cpu_isolation *isolation, helper *h,
     }
     if (pair[0] >= 0) close(pair[0]);
     if (errors >= 0) close(errors);
-    return lib_fail(error, DLC_COMPILE_FAILED, "isolate_compiler: cannot start %s: %s", isolation->path,
-                    strerror(refused));
+    return lib_fail(error, refused == ENOMEM || refused == EAGAIN ? DLC_OUT_OF_MEMORY : DLC_COMPILE_FAILED,
+                    "isolate_compiler: cannot start %s: %s", isolation->path, strerror(refused));
 }
 
 /* ---- one exchange */

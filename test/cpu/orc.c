@@ -76,7 +76,7 @@ typedef struct hand {
     LLVMTypeRef f32, f64, i32, i64, pointer;
 } hand;
 
-static hand begin_module(const fixture *f) {
+static hand begin_module(void) {
     hand h = {.context = LLVMContextCreate()};
     h.module = LLVMModuleCreateWithNameInContext("hand", h.context);
     h.builder = LLVMCreateBuilderInContext(h.context);
@@ -144,7 +144,7 @@ static void same(const char *name, const void *a, const void *b, size_t size) {
 }
 
 static void check_mathematics(fixture *f, const char *name, any_function library, int arity) {
-    hand h = begin_module(f);
+    hand h = begin_module();
     target_module *module;
     add_caller(&h, name, h.f64, arity, (LLVMTypeRef[]){h.f64, h.f64, h.f64});
     any_function own = link_and_load(f, end_module(f, &h), &module);
@@ -170,7 +170,7 @@ static void check_mathematics(fixture *f, const char *name, any_function library
 }
 
 static void check_single(fixture *f) {
-    hand h = begin_module(f);
+    hand h = begin_module();
     target_module *module;
     add_caller(&h, "fmaf", h.f32, 3, (LLVMTypeRef[]){h.f32, h.f32, h.f32});
     float (*own)(float, float, float) = (float (*)(float, float, float))link_and_load(f, end_module(f, &h), &module);
@@ -183,7 +183,7 @@ static void check_single(fixture *f) {
 }
 
 static void check_memory(fixture *f, const char *name, bool sets) {
-    hand h = begin_module(f);
+    hand h = begin_module();
     target_module *module;
     char a[100], b[100];
     add_caller(&h, name, h.pointer, 3, (LLVMTypeRef[]){h.pointer, sets ? h.i32 : h.pointer, h.i64});
@@ -239,12 +239,12 @@ static void test_open_objects(void **state) {
     target_object image;
     open_fixture(&f);
     for (int round = 0; round < 3; round++) {
-        hand h = begin_module(&f);
+        hand h = begin_module();
         add_caller(&h, "getpid", h.i32, 0, NULL);
         assert_int_equal(cpu_link(f.device, end_module(&f, &h), &image, &f.error), DLC_COMPILE_FAILED);
         assert_non_null(strstr(f.error.message, "getpid"));
         assert_null(image.bytes);
-        h = begin_module(&f); /* the device links on */
+        h = begin_module(); /* the device links on */
         add_caller(&h, "exp", h.f64, 1, &h.f64);
         double (*own)(double) = (double (*)(double))link_and_load(&f, end_module(&f, &h), &module);
         assert_true(own(1) == exp(1));
@@ -261,7 +261,7 @@ static void test_dependent_objects(void **state) {
     open_fixture(&f);
     f.device->verify = true;
     for (int absolute = 0; absolute < 2; absolute++) {
-        hand h = begin_module(&f);
+        hand h = begin_module();
         LLVMValueRef caller = add_caller(&h, "exp", h.f64, 1, &h.f64);
         LLVMValueRef global = LLVMAddGlobal(h.module, h.pointer, "somewhere");
         LLVMSetInitializer(global, absolute ? caller : LLVMConstNull(h.pointer));
@@ -462,7 +462,7 @@ static void test_flat(void **state) {
     target_object image;
     target_module *module;
     open_fixture(&f);
-    hand h = begin_module(&f);
+    hand h = begin_module();
     add_caller(&h, "exp", h.f64, 1, &h.f64);
     LLVMMemoryBufferRef object = end_module(&f, &h);
     size_t before = 0, after;
