@@ -195,7 +195,7 @@ static void copy_tensor(dlc_file *file, lib_arena *work, const lib_stored *store
     work->scope = &scope;
     if (LIB_ENTER(&scope)) {
         if (!stored->bytes)
-            lib_npz_unpack(work, &file->contents, stored, data);
+            lib_npz_unpack(work, stored, data);
         else if (stored->size)
             memcpy(data, stored->bytes, stored->size);
         if (stored->swapped) /* each part of a complex number by itself */
@@ -223,7 +223,7 @@ static void find_data(dlc_file *file, lib_arena *work, uint32_t index, const uns
     if (stored->fault) lib_raise(work->scope, DLC_UNSUPPORTED, "%s", stored->fault);
     size_t element = lib_dtype_size(stored->dtype);
     bool in_place = stored->bytes && !(stored->swapped && element > 1) && (uintptr_t)stored->bytes % element == 0;
-    if (stored->bytes && stored->packed.is_packed && !kept->checked) lib_npz_check(work, &file->contents, stored);
+    if (stored->bytes && stored->packed.is_packed && !kept->checked) lib_npz_check(work, stored);
     if (!in_place && !kept->bytes) copy_tensor(file, work, stored, kept);
     *data = in_place ? stored->bytes : graph_bytes_data(kept->bytes);
     if (stored->dtype == DLC_BOOL && !kept->checked) check_bools(work, stored, *data);

@@ -1,8 +1,8 @@
-/* The format .npz: a ZIP archive whose members are .npy files (numpy.savez). ZIP by minizip, over the image in memory. */
+/* The format .npz: a ZIP archive whose members are .npy files (numpy.savez). minizip reads the directory of the image in memory, zlib packs
+ * and unpacks with the arena's memory: minizip's own packing and writing loses memory or crashes when some is refused. */
 #include "lib/tensor_file.h"
 
 #include <minizip/unzip.h>
-#include <minizip/zip.h>
 #include <stdlib.h>
 #include <zlib.h>
 
@@ -62,14 +62,60 @@ enum {
     deflate_most = 1032 /* bytes out of one: zlib's documentation */
 };
 
-/* How many bytes of the open member could be read into `to`. */
-static size_t read_member(unzFile archive, unsigned char *to, size_t size) {
+static void check_memory(lib_arena *arena, bool refused) {
+    if (refused) lib_raise(arena->scope, DLC_OUT_OF_MEMORY, "out of memory: unpacking");
+}
+
+/* zlib's memory is the arena's: a raise must not cross zlib. */
+static voidpf take_for_zlib(voidpf opaque, uInt count, uInt size) {
+    lib_arena *arena = opaque;
+    lib_scope scope, *outer = arena->scope;
+    voidpf volatile got = NULL;
+    arena->scope = &scope;
+    if (LIB_ENTER(&scope)) got = lib_arena_array(arena, count, size);
+    arena->scope = outer;
+    return got;
+}
+static void keep_for_zlib(voidpf opaque, voidpf pointer) {
+    (void)opaque, (void)pointer;
+}
+
+typedef struct unpacker { /* in its arena; nothing is to be closed */
+    lib_arena *arena;
+    const unsigned char *from;
+    size_t left; /* bytes there */
+    bool deflated;
+    z_stream z;
+} unpacker;
+
+static void begin_unpacking(unpacker *u, lib_arena *arena, const lib_packed *packed) {
+    *u = (unpacker){.arena = arena, .from = packed->bytes, .left = packed->size, .deflated = packed->deflated};
+    u->z = (z_stream){.zalloc = take_for_zlib, .zfree = keep_for_zlib, .opaque = arena};
+    check_memory(arena, u->deflated && inflateInit2(&u->z, -MAX_WBITS) != Z_OK);
+}
+
+static uInt part_of(size_t size) {
+    return size > 1u << 30 ? 1u << 30 : (uInt)size;
+}
+
+/* How many of the next bytes of the member could be had. */
+static size_t unpack(unpacker *u, unsigned char *to, size_t size) {
     size_t done = 0;
+    if (!u->deflated) {
+        done = size < u->left ? size : u->left;
+        if (done) memcpy(to, u->from, done);
+        u->from += done, u->left -= done;
+        return done;
+    }
     while (done < size) {
-        unsigned part = size - done > 1u << 30 ? 1u << 30 : (unsigned)(size - done);
-        int got = unzReadCurrentFile(archive, to + done, part);
-        if (got <= 0) break;
-        done += (size_t)got;
+        const uInt in = part_of(u->left), out = part_of(size - done);
+        u->z.next_in = (Bytef *)(uintptr_t)u->from, u->z.avail_in = in;
+        u->z.next_out = to + done, u->z.avail_out = out;
+        const int answer = inflate(&u->z, Z_SYNC_FLUSH);
+        check_memory(u->arena, answer == Z_MEM_ERROR);
+        u->from += in - u->z.avail_in, u->left -= in - u->z.avail_in;
+        done += out - u->z.avail_out;
+        if (answer != Z_OK) break; /* its end, or damage */
     }
     return done;
 }
@@ -95,16 +141,24 @@ typedef struct directory_walk { /* outlives a raise */
     lib_vec(extent) extents; /* in the file's arena */
 } directory_walk;
 
+/* Where the member's bytes begin in the image; minizip reads none of them. */
+static uint64_t find_bytes(lib_arena *arena, unzFile archive) {
+    int method, level;
+    const int opened = unzOpenCurrentFile2(archive, &method, &level, 1);
+    check_memory(arena, opened == UNZ_INTERNALERROR);
+    if (opened != UNZ_OK) return UINT64_MAX;
+    const uint64_t place = unzGetCurrentFileZStreamPos64(archive);
+    unzCloseCurrentFile(archive);
+    return place;
+}
+
 /* Members that share bytes make a small file unpack to as much as one likes (Fifield, "A better zip bomb", 2019): they are found
  * before anything is unpacked, so that all that is unpacked later is in proportion to the file. */
 static void note_extent(lib_arena *arena, const lib_tensor_file *file, directory_walk *walk) {
     unz_file_info64 info;
-    int method, level;
-    if (unzGetCurrentFileInfo64(walk->archive, &info, NULL, 0, NULL, 0, NULL, 0) != UNZ_OK ||
-        unzOpenCurrentFile2(walk->archive, &method, &level, 1) != UNZ_OK)
+    if (unzGetCurrentFileInfo64(walk->archive, &info, NULL, 0, NULL, 0, NULL, 0) != UNZ_OK)
         return; /* read_entry says so */
-    const uint64_t place = unzGetCurrentFileZStreamPos64(walk->archive);
-    unzCloseCurrentFile(walk->archive);
+    const uint64_t place = find_bytes(arena, walk->archive);
     if (place > file->size || info.compressed_size > file->size - place) return;
     lib_vec_push(arena, &walk->extents, ((extent){place, place + info.compressed_size, walk->member}));
 }
@@ -125,24 +179,21 @@ static void check_extents(lib_arena *arena, directory_walk *walk) {
     }
 }
 
-/* The open member's header; the place of its data if that lies in the image as it is. */
-static void read_header(lib_arena *arena, lib_tensor_file *file, directory_walk *walk, const unz_file_info64 *info,
-                        lib_stored *stored) {
+/* The member's header; the place of its data if that lies in the image as it is. */
+static void read_header(lib_arena *arena, directory_walk *walk, const unz_file_info64 *info, lib_stored *stored) {
     unsigned char start[12];
-    unzFile archive = walk->archive;
-    uint64_t place = unzGetCurrentFileZStreamPos64(archive); /* before anything of it is read */
-    check_sizes(arena, file, info, place);
-    size_t wanted, got = read_member(archive, start, sizeof start);
-    size_t size = lib_npy_header_size(arena, start, got, &wanted);
+    unpacker member;
+    lib_arena_reset(&walk->scratch);
+    begin_unpacking(&member, &walk->scratch, &stored->packed);
+    size_t wanted, got = unpack(&member, start, sizeof start), size = lib_npy_header_size(arena, start, got, &wanted);
     if (!size || size > info->uncompressed_size || size < got)
         lib_raise(arena->scope, DLC_PARSE_ERROR, "it ends within its .npy header");
     if (size > LIB_NPY_HEADER_MAX)
         lib_raise(arena->scope, DLC_PARSE_ERROR, "its .npy header has %zu bytes, at most %d are read", size,
                   LIB_NPY_HEADER_MAX);
-    lib_arena_reset(&walk->scratch);
     unsigned char *header = lib_arena_take(&walk->scratch, size);
     memcpy(header, start, got);
-    if (read_member(archive, header + got, size - got) != size - got)
+    if (unpack(&member, header + got, size - got) != size - got)
         lib_raise(arena->scope, DLC_PARSE_ERROR, "its .npy header cannot be unpacked");
     lib_npy_header(&walk->scratch, header, size, stored);
     stored->header = size;
@@ -151,32 +202,35 @@ static void read_header(lib_arena *arena, lib_tensor_file *file, directory_walk 
     if (stored->size != info->uncompressed_size - size)
         lib_raise(arena->scope, DLC_PARSE_ERROR, "its shape needs %zu bytes of data, there are %llu", stored->size,
                   (unsigned long long)(info->uncompressed_size - size));
-    if (info->compression_method == method_stored) stored->bytes = file->image + place + size;
+    if (!stored->packed.deflated) stored->bytes = stored->packed.bytes + size;
 }
 
 static void read_entry(lib_arena *arena, lib_tensor_file *file, directory_walk *walk) {
     unzFile archive = walk->archive;
     unz_file_info64 info;
-    unz64_file_pos place;
     char name[name_limit];
     if (unzGetCurrentFileInfo64(archive, &info, name, sizeof name, NULL, 0, NULL, 0) != UNZ_OK ||
-        unzGetFilePos64(archive, &place) != UNZ_OK || info.size_filename >= name_limit)
+        info.size_filename >= name_limit)
         lib_raise(arena->scope, DLC_PARSE_ERROR, "its entry in the directory is malformed");
     size_t length = strlen(name);
     if (length < 4 || strcmp(name + length - 4, ".npy") != 0)
         return; /* NumPy gives the bytes of such members: no tensor */
-    lib_stored stored = {
-        .name = lib_arena_format(arena, "%.*s", (int)(length - 4), name),
-        .packed = {true, place.pos_in_zip_directory, place.num_of_file, info.uncompressed_size, (uint32_t)info.crc}};
+    lib_stored stored = {.name = lib_arena_format(arena, "%.*s", (int)(length - 4), name)};
+    stored.packed = (lib_packed){true, NULL, (size_t)info.compressed_size, info.compression_method == method_deflated,
+                                 (uint32_t)info.crc};
     if (info.flag & 1)
         stored.fault = "it is encrypted";
     else if (info.compression_method != method_stored && info.compression_method != method_deflated)
         stored.fault = lib_arena_format(arena, "it is packed by method %lu, expected stored or deflated",
                                         (unsigned long)info.compression_method);
-    else if (unzOpenCurrentFile(archive) != UNZ_OK)
-        lib_raise(arena->scope, DLC_PARSE_ERROR, "its header and its entry in the directory do not agree");
-    else
-        read_header(arena, file, walk, &info, &stored);
+    else {
+        const uint64_t place = find_bytes(arena, archive);
+        if (place == UINT64_MAX)
+            lib_raise(arena->scope, DLC_PARSE_ERROR, "its header and its entry in the directory do not agree");
+        check_sizes(arena, file, &info, place);
+        stored.packed.bytes = file->image + place;
+        read_header(arena, walk, &info, &stored);
+    }
     lib_vec_push(arena, &file->tensors, stored);
 }
 
@@ -190,7 +244,6 @@ static void visit_members(lib_arena *arena, lib_tensor_file *file, directory_wal
             read_entry(arena, file, walk);
         else
             note_extent(arena, file, walk);
-        unzCloseCurrentFile(walk->archive); /* not read to its end: no checksum is compared yet */
     }
 }
 
@@ -200,19 +253,46 @@ static void read_directory(lib_arena *arena, lib_tensor_file *file, directory_wa
     visit_members(arena, file, walk, true);
 }
 
-/* The end of a directory and nothing before it: minizip takes that for no archive. PKWARE APPNOTE 6.3, 4.3.16. */
+enum { END_BYTES = 22, COMMENT_MAX = 0xffff };
+
+static uint64_t field_at(const unsigned char *at, int bytes) {
+    uint64_t value = 0;
+    for (int i = 0; i < bytes; i++) value |= (uint64_t)at[i] << 8 * i;
+    return value;
+}
+
+/* The last end of a directory that the image has; NULL: none. PKWARE APPNOTE 6.3, 4.3.16. */
+static const unsigned char *find_end(const lib_tensor_file *file) {
+    static const unsigned char magic[4] = {'P', 'K', 5, 6};
+    size_t least = file->size > END_BYTES + COMMENT_MAX ? file->size - END_BYTES - COMMENT_MAX : 0;
+    for (size_t at = file->size < END_BYTES ? least : file->size - END_BYTES + 1; at-- > least;)
+        if (memcmp(file->image + at, magic, sizeof magic) == 0) return file->image + at;
+    return NULL;
+}
+
+/* An end and nothing before it: minizip takes that for no archive. */
 static bool is_empty_archive(const lib_tensor_file *file) {
-    enum { END = 22 };
     static const unsigned char expected[20] = {'P', 'K', 5,
                                                6}; /* no members, no bytes of them; a comment's length is left */
-    return file->size >= END && memcmp(file->image, expected, sizeof expected) == 0 &&
-           file->size == END + ((size_t)file->image[20] | (size_t)file->image[21] << 8);
+    return file->size >= END_BYTES && memcmp(file->image, expected, sizeof expected) == 0 &&
+           file->size == END_BYTES + field_at(file->image + 20, 2);
+}
+
+/* minizip says the same of a directory that is not there and of memory that is not. */
+static bool has_directory(const lib_tensor_file *file) {
+    const unsigned char *end = find_end(file);
+    if (!end || end == file->image) return false;
+    uint64_t disks = field_at(end + 4, 4), here = field_at(end + 8, 2), all = field_at(end + 10, 2);
+    uint64_t size = field_at(end + 12, 4), place = field_at(end + 16, 4);
+    return !disks && here == all && place + size <= (uint64_t)(end - file->image);
 }
 
 void lib_npz_parse(lib_arena *arena, lib_tensor_file *file) {
     if (is_empty_archive(file)) return;
     image_stream stream;
     directory_walk walk = {.archive = open_archive(&stream, file)};
+    if (!walk.archive && has_directory(file))
+        lib_raise(arena->scope, DLC_OUT_OF_MEMORY, ".npz file: out of memory: its ZIP directory");
     if (!walk.archive) lib_raise(arena->scope, DLC_PARSE_ERROR, ".npz file: its ZIP directory is missing or malformed");
     lib_scope *outer = arena->scope;
     lib_scope scope; /* the archive must be closed before the caller's scope is left */
@@ -236,151 +316,254 @@ _Noreturn static void damaged(lib_arena *arena, const lib_stored *stored) {
 
 static uint32_t checksum(uint32_t crc, const unsigned char *bytes, size_t size) {
     for (; size;) {
-        uInt part = size > 1u << 30 ? 1u << 30 : (uInt)size;
+        uInt part = part_of(size);
         crc = (uint32_t)crc32(crc, bytes, part);
         bytes += part, size -= part;
     }
     return crc;
 }
 
-void lib_npz_check(lib_arena *arena, const lib_tensor_file *file, const lib_stored *stored) {
-    (void)file;
+void lib_npz_check(lib_arena *arena, const lib_stored *stored) {
     if (checksum(0, stored->bytes - stored->header, stored->header + stored->size) != stored->packed.crc)
         damaged(arena, stored);
 }
 
-void lib_npz_unpack(lib_arena *arena, const lib_tensor_file *file, const lib_stored *stored, unsigned char *to) {
-    image_stream stream;
+void lib_npz_unpack(lib_arena *arena, const lib_stored *stored, unsigned char *to) {
+    unpacker member;
     unsigned char *header = lib_arena_take(arena, stored->header);
-    unz64_file_pos place = {stored->packed.directory_offset, stored->packed.number};
-    unzFile archive = open_archive(&stream, file);
-    bool good = archive && unzGoToFilePos64(archive, &place) == UNZ_OK && unzOpenCurrentFile(archive) == UNZ_OK;
-    good = good && read_member(archive, header, stored->header) == stored->header;
-    good = good && read_member(archive, to, stored->size) == stored->size;
-    if (archive) {
-        unzCloseCurrentFile(archive);
-        unzClose(archive);
-    }
+    begin_unpacking(&member, arena, &stored->packed);
+    bool good =
+        unpack(&member, header, stored->header) == stored->header && unpack(&member, to, stored->size) == stored->size;
     if (!good || checksum(checksum(0, header, stored->header), to, stored->size) != stored->packed.crc)
         damaged(arena, stored);
 }
 
-/* ---- writing --------------------------------------------------------------------------------------------------------- */
+/* ---- writing ---------------------------------------------------------------------------------------------------------
+ * Without minizip, which takes it for granted that there is memory. PKWARE APPNOTE 6.3, 4.3. */
+
+enum {
+    LOCAL_BYTES = 30,
+    CENTRAL_BYTES = 46,
+    ZIP64_LOCAL_BYTES = 20, /* two sizes behind an extra field's head */
+    FIELD_MAX = 128,        /* of all that follows a name */
+    FLAG_UTF8 = 1 << 11,
+    DOS_DATE = 0x0021, /* 1980-01-01: equal tensors give equal files */
+    PACKED_PART = 64 << 10
+};
+#define IN_ZIP64 UINT32_C(0xffffffff) /* in place of a size that stands in an extra field */
+
+typedef struct new_member {
+    const char *name;
+    uint64_t place; /* of its local header */
+    uint64_t packed, unpacked;
+    uint32_t crc;
+    unsigned flags, method;
+    bool zip64; /* its local header has room for sizes of 64 bits */
+} new_member;
 
 typedef struct new_archive {
     lib_arena *arena;
     lib_new_file *file;
-    lib_error error; /* of the first write that failed: a raise must not cross minizip */
-    zipFile zip;
+    lib_vec(new_member) members;
+    z_stream packer;
+    unsigned char *part; /* [PACKED_PART], what it gives */
 } new_archive;
 
-static voidpf new_open(voidpf opaque, const void *name, int mode) {
-    (void)name, (void)mode;
-    return opaque;
-}
-static uLong new_write(voidpf opaque, voidpf stream, const void *from, uLong size) {
-    (void)stream;
-    new_archive *archive = opaque;
-    if (archive->error.status != DLC_OK) return 0;
-    lib_scope *outer = archive->arena->scope;
-    lib_scope scope;
-    archive->arena->scope = &scope;
-    if (LIB_ENTER(&scope)) lib_file_append(archive->arena, archive->file, from, size);
-    archive->arena->scope = outer;
-    archive->error = scope.error;
-    return scope.error.status == DLC_OK ? size : 0;
-}
-static ZPOS64_T new_tell(voidpf opaque, voidpf stream) {
-    (void)stream;
-    return ((new_archive *)opaque)->file->position;
-}
-static uLong new_read(voidpf opaque, voidpf stream, void *to, uLong size) {
-    (void)opaque, (void)stream, (void)to, (void)size;
-    return 0;
-}
-static long new_seek(voidpf opaque, voidpf stream, ZPOS64_T offset, int origin) {
-    (void)stream;
-    new_archive *archive = opaque;
-    uint64_t base = origin == ZLIB_FILEFUNC_SEEK_SET ? 0 : archive->file->position;
-    return lib_file_seek(archive->file, base + offset) ? 0 : -1;
+typedef struct fields { /* little endian */
+    unsigned char *at;
+} fields;
+
+static void put(fields *f, uint64_t value, int bytes) {
+    for (int i = 0; i < bytes; i++) *f->at++ = (unsigned char)(value >> 8 * i);
 }
 
-static bool write_bytes(zipFile zip, const char *bytes, size_t size) {
-    while (size) {
-        unsigned part = size > 1u << 30 ? 1u << 30 : (unsigned)size;
-        if (zipWriteInFileInZip(zip, bytes, part) != ZIP_OK) return false;
-        bytes += part, size -= part;
+static uint32_t in_32_bits(uint64_t value, bool elsewhere) {
+    return elsewhere || value >= IN_ZIP64 ? IN_ZIP64 : (uint32_t)value;
+}
+
+/* The fields that local and central headers share, from the version needed to the size of the name. */
+static void put_common(fields *f, const new_member *m, bool zip64, bool elsewhere) {
+    put(f, zip64 ? 45 : 20, 2);
+    put(f, m->flags, 2);
+    put(f, m->method, 2);
+    put(f, 0, 2);
+    put(f, DOS_DATE, 2);
+    put(f, m->crc, 4);
+    put(f, in_32_bits(m->packed, elsewhere), 4);
+    put(f, in_32_bits(m->unpacked, elsewhere), 4);
+    put(f, strlen(m->name), 2);
+}
+
+/* With a field of members that are not packed that does nothing but fill the header up, so that their data begin at a multiple of 64
+ * bytes and can be used where they lie. Source: Android's zipalign. */
+static void write_local(new_archive *archive, const new_member *m) {
+    const size_t name = strlen(m->name), zip64 = m->zip64 ? ZIP64_LOCAL_BYTES : 0;
+    size_t fill = 0, filler = 0;
+    if (m->method == method_stored) {
+        fill = (size_t) - (m->place + LOCAL_BYTES + name + zip64 + 4) & 63;
+        filler = 4 + fill;
     }
-    return true;
+    unsigned char *bytes = lib_arena_take(archive->arena, LOCAL_BYTES + name + FIELD_MAX);
+    fields f = {bytes};
+    put(&f, 0x04034b50, 4);
+    put_common(&f, m, m->zip64, m->zip64);
+    put(&f, zip64 + filler, 2);
+    memcpy(f.at, m->name, name);
+    f.at += name;
+    if (zip64) {
+        put(&f, 1, 2);
+        put(&f, 16, 2);
+        put(&f, m->unpacked, 8);
+        put(&f, m->packed, 8);
+    }
+    if (filler) {
+        put(&f, 0xd935, 2);
+        put(&f, fill, 2);
+        f.at += fill;
+    }
+    lib_file_append(archive->arena, archive->file, bytes, (size_t)(f.at - bytes));
 }
 
-/* A field of the local header that does nothing but fill it up, so that the member's data begins at a multiple of 64 bytes and
- * can be used where it lies. Source: Android's zipalign. */
-static unsigned fill_up(char extra[128], uint64_t position, size_t name, bool zip64) {
-    uint64_t start = position + 30 + name + (zip64 ? 20 : 0) + 4;
-    unsigned fill = (unsigned)(-start & 63);
-    memset(extra, 0, 128);
-    extra[0] = 0x35, extra[1] = (char)0xd9;
-    extra[2] = (char)fill;
-    return 4 + fill;
+static void write_central(new_archive *archive, const new_member *m) {
+    const uint64_t large[] = {m->unpacked, m->packed, m->place};
+    const size_t name = strlen(m->name);
+    size_t count = 0;
+    for (int i = 0; i < 3; i++) count += large[i] >= IN_ZIP64;
+    unsigned char *bytes = lib_arena_take(archive->arena, CENTRAL_BYTES + name + FIELD_MAX);
+    fields f = {bytes};
+    put(&f, 0x02014b50, 4);
+    put(&f, 0, 2);
+    put_common(&f, m, m->zip64 || count, false);
+    put(&f, count ? 4 + 8 * count : 0, 2);
+    put(&f, 0, 2 + 2 + 2); /* no comment, the first disk, no attributes */
+    put(&f, 0, 4);
+    put(&f, in_32_bits(m->place, false), 4);
+    memcpy(f.at, m->name, name);
+    f.at += name;
+    if (count) {
+        put(&f, 1, 2);
+        put(&f, 8 * count, 2);
+    }
+    for (int i = 0; i < 3; i++)
+        if (large[i] >= IN_ZIP64) put(&f, large[i], 8);
+    lib_file_append(archive->arena, archive->file, bytes, (size_t)(f.at - bytes));
 }
 
-enum { flag_utf8 = 1 << 11 };
+static void write_end(new_archive *archive, uint64_t place) {
+    const uint64_t end = archive->file->position, size = end - place, count = archive->members.count;
+    unsigned char bytes[56 + 20 + 22];
+    fields f = {bytes};
+    if (place >= IN_ZIP64 || size >= IN_ZIP64) {
+        put(&f, 0x06064b50, 4);
+        put(&f, 44, 8);
+        put(&f, 45, 2);
+        put(&f, 45, 2);
+        put(&f, 0, 8);
+        put(&f, count, 8);
+        put(&f, count, 8);
+        put(&f, size, 8);
+        put(&f, place, 8);
+        put(&f, 0x07064b50, 4);
+        put(&f, 0, 4);
+        put(&f, end, 8);
+        put(&f, 1, 4);
+    }
+    put(&f, 0x06054b50, 4);
+    put(&f, 0, 4);
+    put(&f, count, 2);
+    put(&f, count, 2);
+    put(&f, in_32_bits(size, false), 4);
+    put(&f, in_32_bits(place, false), 4);
+    put(&f, 0, 2);
+    lib_file_append(archive->arena, archive->file, bytes, (size_t)(f.at - bytes));
+}
+
+static void begin_packing(new_archive *archive) {
+    z_stream *z = &archive->packer;
+    if (archive->part) {
+        deflateReset(z);
+        return;
+    }
+    *z = (z_stream){.zalloc = take_for_zlib, .zfree = keep_for_zlib, .opaque = archive->arena};
+    if (deflateInit2(z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY) != Z_OK)
+        lib_raise(archive->arena->scope, DLC_OUT_OF_MEMORY, "out of memory: packing");
+    archive->part = lib_arena_take(archive->arena, PACKED_PART);
+}
+
+static void pack(new_archive *archive, const void *bytes, size_t size, bool last) {
+    z_stream *z = &archive->packer;
+    z->next_in = (Bytef *)(uintptr_t)bytes;
+    do {
+        const uInt some = part_of(size);
+        z->avail_in = some;
+        size -= some;
+        do {
+            z->next_out = archive->part;
+            z->avail_out = PACKED_PART;
+            deflate(z, last && !size ? Z_FINISH : Z_NO_FLUSH);
+            lib_file_append(archive->arena, archive->file, archive->part, PACKED_PART - z->avail_out);
+        } while (!z->avail_out);
+    } while (size);
+}
 
 /* ASCII needs no flag, as NumPy has it. */
-static uLong name_flag(lib_arena *arena, const char *name) {
-    uLong flag = 0;
+static unsigned name_flag(lib_arena *arena, const char *name) {
+    unsigned flag = 0;
     for (size_t size = strlen(name), i = 0, length; i < size; i += length) {
         length = lib_utf8_length((const unsigned char *)name + i, size - i);
         if (!length) lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "the name \"%.200s\" is not UTF-8", name);
-        if (length > 1) flag = flag_utf8;
+        if (length > 1) flag = FLAG_UTF8;
     }
     return flag;
 }
 
-static bool write_member(new_archive *archive, const char *name, const DLTensor *tensor, bool compress) {
+static void write_member(new_archive *archive, const char *name, const DLTensor *tensor, bool compress) {
+    lib_arena *arena = archive->arena;
     size_t size, bytes = lib_tensor_bytes(tensor);
-    const char *header = lib_npy_header_print(archive->arena, tensor, &size);
-    bool zip64 = bytes > 0xf0000000u;
-    char extra[128];
-    unsigned filled = compress ? 0 : fill_up(extra, archive->file->position, strlen(name), zip64);
-    zip_fileinfo info = {.dosDate = 0x00210000}; /* 1980-01-01: equal tensors give equal files */
-    int opened = zipOpenNewFileInZip4_64(archive->zip, name, &info, compress ? NULL : extra, filled, NULL, 0, NULL,
-                                         compress ? Z_DEFLATED : 0, Z_DEFAULT_COMPRESSION, 0, -MAX_WBITS, DEF_MEM_LEVEL,
-                                         Z_DEFAULT_STRATEGY, NULL, 0, 0, name_flag(archive->arena, name), zip64);
-    return opened == ZIP_OK && write_bytes(archive->zip, header, size) &&
-           write_bytes(archive->zip, (const char *)tensor->data + tensor->byte_offset, bytes) &&
-           zipCloseFileInZip(archive->zip) == ZIP_OK;
+    const char *header = lib_npy_header_print(arena, tensor, &size);
+    const unsigned char *data = (const unsigned char *)tensor->data + tensor->byte_offset;
+    new_member m = {.name = name,
+                    .place = archive->file->position,
+                    .packed = size + bytes,
+                    .unpacked = size + bytes,
+                    .flags = name_flag(arena, name),
+                    .method = compress ? method_deflated : method_stored,
+                    .zip64 = bytes > 0xf0000000u /* with what packing may add */};
+    m.crc = checksum(checksum(0, (const unsigned char *)header, size), data, bytes);
+    write_local(archive, &m);
+    if (compress) {
+        const uint64_t begin = archive->file->position;
+        begin_packing(archive);
+        pack(archive, header, size, false);
+        pack(archive, data, bytes, true);
+        const uint64_t end = archive->file->position;
+        m.packed = end - begin;
+        if (!lib_file_seek(archive->file, m.place))
+            lib_raise(arena->scope, DLC_NOT_FOUND, "cannot write %s: it cannot be gone back in",
+                      archive->file->temporary);
+        write_local(archive, &m);
+        if (!lib_file_seek(archive->file, end))
+            lib_raise(arena->scope, DLC_NOT_FOUND, "cannot write %s: it cannot be gone on in",
+                      archive->file->temporary);
+    } else {
+        lib_file_append(arena, archive->file, header, size);
+        lib_file_append(arena, archive->file, data, bytes);
+    }
+    lib_vec_push(arena, &archive->members, m);
 }
 
-static void write_members(new_archive *archive, const lib_named_tensors *all) {
-    lib_arena *arena = archive->arena;
-    if (all->count >= 0xffff) /* minizip writes no larger count */
+void lib_npz_write(lib_arena *arena, lib_new_file *file, const lib_named_tensors *all) {
+    new_archive archive = {.arena = arena, .file = file};
+    if (all->count >= 0xffff) /* a larger count stands elsewhere, and not every reader looks there */
         lib_raise(arena->scope, DLC_UNSUPPORTED, "%d tensors, an .npz file holds at most %d: write .safetensors",
                   all->count, 0xffff - 1);
     for (int i = 0; i < all->count; i++) {
         if (strlen(all->names[i]) + 4 >= name_limit)
             lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "tensor %d: its name has %zu bytes, at most %d are possible",
                       i, strlen(all->names[i]), name_limit - 5);
-        const char *name = lib_arena_format(arena, "%s.npy", all->names[i]);
-        if (write_member(archive, name, all->tensors[i], all->compress)) continue;
-        if (archive->error.status != DLC_OK) lib_raise_error(arena->scope, &archive->error);
-        lib_raise(arena->scope, DLC_OUT_OF_MEMORY, "tensor \"%.200s\" could not be packed", all->names[i]);
+        write_member(&archive, lib_arena_format(arena, "%s.npy", all->names[i]), all->tensors[i], all->compress);
     }
-}
-
-void lib_npz_write(lib_arena *arena, lib_new_file *file, const lib_named_tensors *all) {
-    new_archive archive = {.arena = arena, .file = file};
-    zlib_filefunc64_def functions = {new_open, new_read, new_write, new_tell, new_seek, nothing, nothing, &archive};
-    archive.zip = zipOpen2_64("", APPEND_STATUS_CREATE, NULL, &functions);
-    if (!archive.zip) lib_raise(arena->scope, DLC_OUT_OF_MEMORY, "a ZIP archive could not be begun");
-    lib_scope *outer = arena->scope;
-    lib_scope scope; /* the archive must be closed before the caller's scope is left */
-    arena->scope = &scope;
-    if (LIB_ENTER(&scope)) write_members(&archive, all);
-    arena->scope = outer;
-    int closed = zipClose(archive.zip, NULL);
-    if (scope.error.status != DLC_OK) lib_raise_error(outer, &scope.error);
-    if (archive.error.status != DLC_OK) lib_raise_error(outer, &archive.error);
-    if (closed != ZIP_OK) lib_raise(outer, DLC_OUT_OF_MEMORY, "the directory of the ZIP archive could not be written");
+    const uint64_t place = file->position;
+    for (uint32_t i = 0; i < archive.members.count; i++) write_central(&archive, &archive.members.data[i]);
+    write_end(&archive, place);
 }

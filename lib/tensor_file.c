@@ -69,7 +69,10 @@ static mode_t look(lib_arena *arena, lib_new_file *file) {
     if (stat(file->path, &about) != 0) return 0;
     if (!S_ISREG(about.st_mode))
         lib_raise(arena->scope, DLC_NOT_FOUND, "cannot replace %s: it is no regular file", file->path);
-    if (realpath(file->path, followed)) file->path = lib_arena_string(arena, followed);
+    if (!realpath(file->path, followed))
+        lib_raise(arena->scope, errno == ENOMEM ? DLC_OUT_OF_MEMORY : DLC_NOT_FOUND, "cannot replace %s: %s",
+                  file->path, strerror(errno));
+    file->path = lib_arena_string(arena, followed);
     return about.st_mode & 07777;
 }
 

@@ -8,10 +8,11 @@
 
 /* The part of an archive that holds a member's bytes. */
 typedef struct lib_packed {
-    bool is_packed;
-    uint64_t directory_offset, number; /* of the member in the archive's directory */
-    uint64_t unpacked;                 /* bytes of the member: header and data */
-    uint32_t crc;                      /* of those */
+    bool is_packed;             /* it is in an archive */
+    const unsigned char *bytes; /* in the image, deflated or as they are */
+    size_t size;                /* of those */
+    bool deflated;
+    uint32_t crc; /* of the member as it was: header and data */
 } lib_packed;
 
 typedef struct lib_stored {
@@ -63,9 +64,9 @@ void lib_npy_header(lib_arena *arena, const unsigned char *header, size_t size, 
 char *lib_npy_header_print(lib_arena *arena, const DLTensor *tensor, size_t *size);
 
 /* The data of a member into `to` (stored.size bytes), its checksum compared. Raises DLC_PARSE_ERROR. Any number of threads. */
-void lib_npz_unpack(lib_arena *arena, const lib_tensor_file *file, const lib_stored *stored, unsigned char *to);
+void lib_npz_unpack(lib_arena *arena, const lib_stored *stored, unsigned char *to);
 /* Compares the checksum of a member that lies unpacked in the image. */
-void lib_npz_check(lib_arena *arena, const lib_tensor_file *file, const lib_stored *stored);
+void lib_npz_check(lib_arena *arena, const lib_stored *stored);
 
 /* A new file that takes its place under `path` only when it is whole. `write` raises or returns; the tensors are compact. */
 typedef struct lib_new_file {
