@@ -56,6 +56,7 @@ LDFLAGS_ALL  = $(SANITIZE_$(MODE)) -Wl,--gc-sections -Wl,--as-needed $(LDFLAGS)
 LDLIBS_ALL   = $(FILE_LIBS) -lm -lpthread -ldl $(LDLIBS)
 
 # lib$(1).a by its path where there is one, else -l$(1): what the library needs beside libc comes inside it.
+comma := ,
 archive_or_shared = $(or $(filter /%,$(shell $(CC) -print-file-name=lib$(1).a 2>/dev/null)),-l$(1))
 FFI_LIBS  := $(call archive_or_shared,ffi)
 FILE_LIBS := $(foreach l,minizip z,$(call archive_or_shared,$(l)))
@@ -74,7 +75,10 @@ LLVM_LIBS       := $(LLVM_SHARED)
 else
 LLVM_ARCHIVES   := $(shell $(LLVM_CONFIG) --link-static --libs $(LLVM_COMPONENTS) 2>/dev/null)
 LLVM_BESIDE     := $(call archive_or_shared,z) $(call archive_or_shared,zstd)
-LLVM_LIBS       := -L$(LLVM_LIBDIR) $(LLVM_ARCHIVES) $(LLVM_BESIDE) $(call archive_or_shared,stdc++) -ldl -lrt
+LLVM_STDCXX     := $(call archive_or_shared,stdc++)
+LLVM_LIBS       := -L$(LLVM_LIBDIR) $(LLVM_ARCHIVES) $(LLVM_BESIDE) $(LLVM_STDCXX) -ldl -lrt
+# __gnu_cxx::__freeres of the C++ library that lies in libdlc.so (targets/cpu/compile.c).
+own_stdcxx      := $(if $(filter %.a,$(LLVM_STDCXX)),-Wl$(comma)--defsym=cpu_release_exceptions=_ZN9__gnu_cxx9__freeresEv)
 endif
 else
 LLVM_LIBS       := $(LLVM_SHARED)
@@ -206,7 +210,7 @@ $(OUT)/libdlc.so: $(objects) $(OUT)/libdlc.map
 	$(call say,LINK,$@)
 	$(Q)start=$$(date +%s%N); set -e; \
 	$(CC) -shared $(LDFLAGS_ALL) -Wl,-soname,libdlc.so.$(SOVERSION) -Wl,--version-script=$(OUT)/libdlc.map \
-	    -Wl,--exclude-libs,ALL $(no_undefined) $(packed_relocations) $(objects) $(LLVM_LIBS) $(FFI_LIBS) $(LDLIBS_ALL) -o $@.$(VERSION); \
+	    -Wl,--exclude-libs,ALL $(no_undefined) $(packed_relocations) $(own_stdcxx) $(objects) $(LLVM_LIBS) $(FFI_LIBS) $(LDLIBS_ALL) -o $@.$(VERSION); \
 	milliseconds=$$((($$(date +%s%N) - start) / 1000000)); \
 	ln -sf libdlc.so.$(VERSION) $(OUT)/libdlc.so.$(SOVERSION); ln -sf libdlc.so.$(SOVERSION) $@; \
 	strip -o $@.stripped $@; \

@@ -93,12 +93,19 @@ void cpu_compiler_close(target_device *device) {
     atomic_fetch_sub(&open_devices, 1);
 }
 
-#ifdef DLC_LLVM_STATIC
-/* A host that unloads the library gets back what LLVM keeps for the process: some 80 KB. */
+/* What the C++ library keeps for exceptions where memory is refused, 71 KiB. NULL unless the link has put a C++ library of this library's own
+ * into libdlc.so: another one is the host's. */
+extern void cpu_release_exceptions(void) __attribute__((weak, visibility("hidden")));
+
+/* A host that unloads the library gets back what LLVM and the C++ library keep for the process: LLVM's options are there from the loading on,
+ * whether or not it has run. */
 __attribute__((destructor)) static void shut_llvm_down(void) {
-    if (atomic_load(&open_devices) == 0) LLVMShutdown();
-}
+    if (atomic_load(&open_devices) != 0) return;
+#ifdef DLC_LLVM_STATIC
+    LLVMShutdown();
 #endif
+    if (cpu_release_exceptions) cpu_release_exceptions();
+}
 
 static dlc_status take_machine(compilation *c, lib_error *error) {
     target_device *device = c->device;
