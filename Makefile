@@ -263,7 +263,7 @@ $(program_objects): | $(GEN)/dlc/ops.h
 $(OUT)/test/%.o: CPPFLAGS_ALL += -Itest
 $(OUT)/test/%.o: CFLAGS_ALL += -Wno-conversion
 $(patsubst %,$(OUT)/test/%,api/isolate_test api/memory_test api/process_memory_test api/soak_test api/untouched_test determinism/determinism): | $(OUT)/libdlc-compiler
-$(patsubst %,$(OUT)/test/cpu/%.o,isolate orc image machine): CPPFLAGS_ALL += $(if $(LLVM_INCLUDE),-isystem $(LLVM_INCLUDE))
+$(patsubst %,$(OUT)/test/cpu/%.o,isolate isolate_host orc image machine): CPPFLAGS_ALL += $(if $(LLVM_INCLUDE),-isystem $(LLVM_INCLUDE))
 $(OUT)/test/api/digits_test: $(OUT)/examples/digits/network.o
 $(OUT)/test/cuda/tile: $(OUT)/test/tir/scheduled.o
 

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -21,16 +22,24 @@ extern char **environ;
 
 enum { CPU_P_PIDFD = 3 /* waitid: by a pidfd */, IDLE_HELPERS = 16, DEFAULT_SECONDS = 300, SLICE_MS = 50 };
 
+/* A descriptor and the file behind it. A host may close descriptors that it has not opened (closefrom), and its own files get their numbers:
+ * nothing is read from, written to or closed that is not the file that was opened here. */
+typedef struct channel {
+    int number; /* -1: none */
+    dev_t device;
+    ino_t inode;
+} channel;
+
 typedef struct helper {
     pid_t process; /* 0: its end is known already */
     /* A pidfd, opened where the process is started: unlike its number, which is another's once somebody has waited for it, it means that
-     * process for ever. -1: the kernel has none. */
-    int handle;
-    /* Where there is no handle: when the process began, in ticks since the system did; 0: unknown. */
+     * process for ever. None: the kernel has none, or a filter of system calls forbids it. */
+    channel handle;
+    /* Where there is no handle, or not any more: when the process began, in ticks since the system did; 0: unknown. */
     uint64_t began;
     pid_t parent; /* who started it, and waits for its end */
-    int connection;
-    int errors; /* a file in memory: what it writes to its standard error */
+    channel connection;
+    channel errors; /* a file in memory: what it writes to its standard error */
 } helper;
 
 struct cpu_isolation {
@@ -70,6 +79,35 @@ static uint64_t read_beginning(pid_t process) {
     return at && sscanf(at, "%llu", &ticks) == 1 ? ticks : 0;
 }
 
+static channel open_channel(int number) {
+    struct stat file;
+    channel c = {.number = -1};
+    if (number >= 0 && fstat(number, &file) == 0) c = (channel){number, file.st_dev, file.st_ino};
+    return c;
+}
+
+static bool is_ours(const channel *c) {
+    struct stat file;
+    return c->number >= 0 && fstat(c->number, &file) == 0 && file.st_dev == c->device && file.st_ino == c->inode;
+}
+
+static void close_channel(channel *c) {
+    if (is_ours(c)) close(c->number);
+    c->number = -1;
+}
+
+/* Before Linux 6.9 all pidfds are one file: what the kernel tells of this one has to be this process, or one that is gone. */
+static bool handle_is_ours(const helper *h) {
+    char path[64], text[512];
+    long process = 0;
+    if (!is_ours(&h->handle)) return false;
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", h->handle.number);
+    if (!lib_file_read_start(path, text, sizeof text)) return true;
+    const char *line = strstr(text, "\nPid:");
+    if (!line || sscanf(line, "\nPid: %ld", &process) != 1) return false;
+    return process == h->process || (process == -1 && is_ours(&h->errors));
+}
+
 /* Without a handle: whether the number still is the process that was started. */
 static bool number_is_ours(const helper *h) {
     return h->began && read_beginning(h->process) == h->began;
@@ -77,23 +115,30 @@ static bool number_is_ours(const helper *h) {
 
 /* Ends it unless it has ended. Never anybody else. */
 static void kill_process(const helper *h) {
-    if (h->handle >= 0)
-        syscall(SYS_pidfd_send_signal, h->handle, SIGKILL, NULL, 0);
-    else if (number_is_ours(h))
-        kill(h->process, SIGKILL);
+    if (handle_is_ours(h) &&
+        (syscall(SYS_pidfd_send_signal, h->handle.number, SIGKILL, NULL, 0) == 0 || errno == ESRCH))
+        return;
+    if (number_is_ours(h)) kill(h->process, SIGKILL);
+}
+
+/* waitid, until it is not interrupted: false and errno. */
+static bool wait_by(idtype_t kind, id_t id, siginfo_t *info, int options) {
+    int refused;
+    do {
+        memset(info, 0, sizeof *info);
+        refused = waitid(kind, id, info, options);
+    } while (refused && errno == EINTR);
+    return !refused;
 }
 
 /* 1: it has ended, *status is how (as waitpid gives it); 0: it runs; -1: somebody else has waited for it. */
 static int wait_for_end(const helper *h, bool patient, int *status) {
-    siginfo_t info = {0};
+    const int options = WEXITED | (patient ? 0 : WNOHANG);
+    siginfo_t info;
     *status = 0;
-    if (h->handle < 0 && !number_is_ours(h)) return -1;
-    int options = WEXITED | (patient ? 0 : WNOHANG), refused;
-    do
-        refused = waitid(h->handle >= 0 ? (idtype_t)CPU_P_PIDFD : P_PID,
-                         (id_t)(h->handle >= 0 ? h->handle : h->process), &info, options);
-    while (refused && errno == EINTR);
-    if (refused) return -1;
+    bool told = handle_is_ours(h) && wait_by((idtype_t)CPU_P_PIDFD, (id_t)h->handle.number, &info, options);
+    if (!told && number_is_ours(h)) told = wait_by(P_PID, (id_t)h->process, &info, options);
+    if (!told) return -1;
     if (!info.si_pid) return 0;
     *status = info.si_code == CLD_EXITED ? (info.si_status & 0xff) << 8 : info.si_status & 0x7f;
     return 1;
@@ -101,15 +146,15 @@ static int wait_for_end(const helper *h, bool patient, int *status) {
 
 static void end_helper(helper *h) {
     int status;
-    close(h->connection);
+    close_channel(&h->connection);
     if (h->process && h->parent == getpid()) {
         kill_process(h);
         wait_for_end(h, true, &status);
     }
-    if (h->handle >= 0) close(h->handle);
-    close(h->errors);
+    if (handle_is_ours(h)) close(h->handle.number);
+    h->handle.number = -1;
+    close_channel(&h->errors);
     h->process = 0;
-    h->connection = h->handle = -1;
 }
 
 void cpu_isolation_close(target_device *device) {
@@ -161,18 +206,30 @@ static bool open_channels(int pair[2], int *errors) {
     return move_beyond_standard(&pair[1]) && first;
 }
 
+/* A process that could be neither stopped nor waited for safely: it ends by itself, since nobody speaks to it. */
+static dlc_status leave_alone(helper *h, lib_error *error) {
+    const struct timespec moment = {.tv_nsec = 1000000};
+    close_channel(&h->connection);
+    close_channel(&h->errors);
+    for (int i = 0; i < 200 && waitpid(h->process, NULL, WNOHANG) == 0; i++) nanosleep(&moment, NULL);
+    return lib_fail(error, DLC_UNSUPPORTED,
+                    "isolate_compiler: this process has neither pidfds nor /proc, so that no other can be told for "
+                    "certain to be the compiler's");
+}
+
 static dlc_status start_helper(const struct cpu_isolation *isolation, helper *h, lib_error *error) {
     int pair[2] = {-1, -1}, errors = -1;
     int refused = open_channels(pair, &errors) ? spawn(isolation->path, pair[1], errors, &h->process) : errno;
     if (pair[1] >= 0) close(pair[1]);
     if (!refused) {
-        h->handle = (int)syscall(SYS_pidfd_open, h->process, 0);
-        move_beyond_standard(&h->handle);
-        h->began = h->handle < 0 ? read_beginning(h->process) : 0;
+        int handle = (int)syscall(SYS_pidfd_open, h->process, 0);
+        move_beyond_standard(&handle);
+        h->handle = open_channel(handle);
+        h->began = read_beginning(h->process);
         h->parent = getpid();
-        h->connection = pair[0];
-        h->errors = errors;
-        return DLC_OK;
+        h->connection = open_channel(pair[0]);
+        h->errors = open_channel(errors);
+        return h->handle.number >= 0 || h->began ? DLC_OK : leave_alone(h, error);
     }
     if (pair[0] >= 0) close(pair[0]);
     if (errors >= 0) close(errors);
@@ -198,7 +255,7 @@ static bool wait_for(exchange *x, short events) {
         x->timed_out = now >= x->deadline_ns;
         if (x->cancelled || x->timed_out) return false;
         uint64_t left = (x->deadline_ns - now) / 1000000 + 1;
-        struct pollfd wanted = {.fd = x->helper.connection, .events = events};
+        struct pollfd wanted = {.fd = x->helper.connection.number, .events = events};
         int ready = poll(&wanted, 1, left < SLICE_MS ? (int)left : SLICE_MS);
         if (ready > 0) return true;
         if (ready < 0 && errno != EINTR) return false;
@@ -209,8 +266,8 @@ static bool move(exchange *x, void *bytes, size_t size, bool out) {
     char *at = bytes;
     for (size_t done = 0; done < size;) {
         if (!wait_for(x, out ? POLLOUT : POLLIN)) return false;
-        ssize_t count = out ? send(x->helper.connection, at + done, size - done, MSG_NOSIGNAL | MSG_DONTWAIT)
-                            : recv(x->helper.connection, at + done, size - done, MSG_DONTWAIT);
+        ssize_t count = out ? send(x->helper.connection.number, at + done, size - done, MSG_NOSIGNAL | MSG_DONTWAIT)
+                            : recv(x->helper.connection.number, at + done, size - done, MSG_DONTWAIT);
         if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
         if (count <= 0) return false;
         done += (size_t)count;
@@ -220,8 +277,8 @@ static bool move(exchange *x, void *bytes, size_t size, bool out) {
 
 /* The end of what the helper wrote to its standard error, on one line. */
 static void last_words(const helper *h, char *text, size_t size) {
-    off_t end = lseek(h->errors, 0, SEEK_END), start = end > (off_t)size - 1 ? end - (off_t)size + 1 : 0;
-    ssize_t count = end > 0 ? pread(h->errors, text, size - 1, start) : 0;
+    off_t end = lseek(h->errors.number, 0, SEEK_END), start = end > (off_t)size - 1 ? end - (off_t)size + 1 : 0;
+    ssize_t count = end > 0 ? pread(h->errors.number, text, size - 1, start) : 0;
     text[count > 0 ? count : 0] = 0;
     for (char *at = text; *at; at++)
         if (*at == '\n') *at = at[1] ? ' ' : 0;
@@ -320,14 +377,15 @@ static dlc_status take_helper(exchange *x, lib_error *error) {
             if ((any = isolation->idle_count > 0)) x->helper = isolation->idle[--isolation->idle_count];
             lib_mutex_unlock(&isolation->mutex);
             if (!any) break;
-            struct pollfd state = {.fd = x->helper.connection, .events = POLLIN};
-            if (poll(&state, 1, 0) == 0) return DLC_OK; /* it has nothing to say, and is there */
+            struct pollfd state = {.fd = x->helper.connection.number, .events = POLLIN};
+            if (is_ours(&x->helper.connection) && is_ours(&x->helper.errors) && poll(&state, 1, 0) == 0)
+                return DLC_OK; /* it has nothing to say, and is there */
             end_helper(&x->helper);
         }
     }
     LIB_TRY(start_helper(isolation, &x->helper, error));
     dlc_status status = greet(x, error);
-    if (status != DLC_OK && x->helper.connection >= 0) end_helper(&x->helper);
+    if (status != DLC_OK && x->helper.connection.number >= 0) end_helper(&x->helper);
     return status;
 }
 
@@ -377,7 +435,7 @@ static dlc_status exchange_kernels(target_device *device, const target_budget *b
         request.memory = budget ? budget->memory : 0;
         request.size = size;
         status = ask(&x, &request, text, size, NULL, bytes, &own);
-        if (x.helper.connection >= 0) give_helper(&x);
+        if (x.helper.connection.number >= 0) give_helper(&x);
     }
     lib_arena_free(&arena);
     return status == DLC_OK ? DLC_OK : lib_fail(error, status, "%s", own.message);
