@@ -49,7 +49,7 @@ static void register_targets(void) {
 }
 
 /* LLVM keeps its targets in a process-wide list that must be filled once; this flag guards LLVM's state, not ours. */
-static void initialise_llvm(void) {
+void cpu_llvm_initialize(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, register_targets);
 }
@@ -67,7 +67,7 @@ static void on_diagnostic(LLVMDiagnosticInfoRef info, void *user) {
 dlc_status cpu_make_machine(const char *cpu, const char *attributes, LLVMTargetMachineRef *machine, lib_error *error) {
     LLVMTargetRef target_ref;
     char *message = NULL;
-    initialise_llvm();
+    cpu_llvm_initialize();
     if (LLVMGetTargetFromTriple(CPU_TRIPLE, &target_ref, &message)) {
         lib_fail(error, DLC_COMPILE_FAILED, "LLVM has no target for %s: %s", CPU_TRIPLE, message ? message : "");
         LLVMDisposeMessage(message);

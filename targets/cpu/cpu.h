@@ -80,8 +80,9 @@ dlc_status cpu_dump_here(target_device *device, const tir_kernel *kernel, target
                          lib_error *error);
 void cpu_compiler_open(target_device *device);
 void cpu_compiler_close(target_device *device);
-/* A code generator. The first call fills LLVM's process-wide state: nothing else of LLVM runs in a process before it, and no process whose
- * code another one generates comes here. */
+/* Fills LLVM's process-wide state, once: for a process that generates code, never for one whose code another generates. */
+void cpu_llvm_initialize(void);
+/* A code generator; LLVM is filled before. */
 dlc_status cpu_make_machine(const char *cpu, const char *attributes, LLVMTargetMachineRef *machine, lib_error *error);
 /* The bytes of an object for `compile` to give away, of the device's allocator; one more than `size`, for the 0 behind a message. NULL: no
  * memory. */

@@ -125,6 +125,7 @@ int cpu_serve(cpu_inspect *inspect) {
     syscall(SYS_close_range, 3u, ~0u, 0u); /* what the host forgot to mark stays the host's */
 #endif
     device.allocator = lib_libc_allocator;
+    cpu_llvm_initialize(); /* before a budget counts what is taken */
     cpu_compiler_open(&device);
     while (serve_one(&device, inspect)) continue;
     return 0;

@@ -3,6 +3,7 @@
 #include "targets/cuda/cuda.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
 
 dlc_status cuda_fail(const cuda_driver *driver, CUresult result, const char *function, lib_error *error) {
@@ -66,12 +67,21 @@ static dlc_status explain_init(const cuda_driver *driver, const char *path, CUre
     return DLC_UNSUPPORTED;
 }
 
+/* NULL: *refused tells a library that there is no memory for from one that is not there. */
+static void *load(const char *path, int flags, dlc_status *refused) {
+    errno = 0;
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | flags);
+    *refused = errno == ENOMEM ? DLC_OUT_OF_MEMORY : DLC_UNSUPPORTED;
+    return library;
+}
+
 dlc_status cuda_load_driver(cuda_driver *driver, int *version, lib_error *error) {
     const char *path = lib_environment_get(LIB_ENV_CUDA);
+    dlc_status refused;
     if (!path[0]) path = "libcuda.so.1";
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *library = load(path, 0, &refused);
     if (!library)
-        return lib_fail(error, DLC_UNSUPPORTED,
+        return lib_fail(error, refused,
                         "cuda: the NVIDIA driver's library was not found: %s (DLC_CUDA names another path)", dlerror());
     const char *missing = resolve(library, driver_symbols, sizeof driver_symbols / sizeof *driver_symbols, driver);
     if (missing)
@@ -110,8 +120,9 @@ static bool use_nvrtc(void *library, cuda_nvrtc *nvrtc, int *version, char *why,
 
 static dlc_status load_named(const char *path, cuda_nvrtc *nvrtc, int *version, lib_error *error) {
     char why[512];
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library) return lib_fail(error, DLC_UNSUPPORTED, "cuda: DLC_NVRTC: %s", dlerror());
+    dlc_status refused;
+    void *library = load(path, 0, &refused);
+    if (!library) return lib_fail(error, refused, "cuda: DLC_NVRTC: %s", dlerror());
     if (!use_nvrtc(library, nvrtc, version, why, sizeof why))
         return lib_fail(error, DLC_UNSUPPORTED, "cuda: DLC_NVRTC=%s: %s", path, why);
     return DLC_OK;
@@ -124,8 +135,10 @@ dlc_status cuda_load_nvrtc(int driver_version, cuda_nvrtc *nvrtc, int *version, 
     if (path[0]) return load_named(path, nvrtc, version, error);
     char why[512] = "";
     int oldest = 0;
+    dlc_status refused, worst = DLC_UNSUPPORTED;
     for (int i = 0; i < 2 * NAMES; i++) { /* first what the host has loaded already */
-        void *library = dlopen(names[i % NAMES], RTLD_NOW | RTLD_LOCAL | (i < NAMES ? RTLD_NOLOAD : 0));
+        void *library = load(names[i % NAMES], i < NAMES ? RTLD_NOLOAD : 0, &refused);
+        if (!library && refused == DLC_OUT_OF_MEMORY) worst = refused;
         cuda_nvrtc found;
         int number;
         if (!library || !use_nvrtc(library, &found, &number, why, sizeof why)) continue;
@@ -136,7 +149,7 @@ dlc_status cuda_load_nvrtc(int driver_version, cuda_nvrtc *nvrtc, int *version, 
         if (suits) return DLC_OK;
     }
     if (oldest) return DLC_OK;
-    return lib_fail(error, DLC_UNSUPPORTED,
+    return lib_fail(error, worst,
                     "cuda: NVRTC was not found: looked for %s, %s and %s in the search path of libraries%s%s; it comes "
                     "with the CUDA toolkit (DLC_NVRTC names its path)",
                     names[0], names[1], names[2], why[0] ? ": " : "", why);

@@ -15,6 +15,9 @@
 
 /* ---- malloc and its kin in place of the C library's, which they call */
 
+/* They also serve AddressSanitizer before it has begun. */
+#define UNCHECKED __attribute__((no_sanitize("address", "undefined")))
+
 static struct {
     _Atomic int64_t calls, refused, blocks;
     _Atomic int64_t site; /* number of the call that is refused; -1: none */
@@ -22,7 +25,7 @@ static struct {
     _Atomic bool armed;   /* calls are counted */
 } memory = {.site = -1};
 
-static bool is_refused(void) {
+UNCHECKED static bool is_refused(void) {
     if (!atomic_load(&memory.armed)) return false;
     int64_t call = atomic_fetch_add(&memory.calls, 1), site = atomic_load(&memory.site);
     if (site < 0 || call < site || (call > site && !atomic_load(&memory.later))) return false;
@@ -31,15 +34,17 @@ static bool is_refused(void) {
     return true;
 }
 
-static void *count(void *pointer) {
+UNCHECKED static void *count(void *pointer) {
     if (pointer) atomic_fetch_add(&memory.blocks, 1);
     return pointer;
 }
 
-#define SEEN __attribute__((visibility("default"))) /* by the libraries */
+#define SEEN UNCHECKED __attribute__((visibility("default"))) /* by the libraries */
 #ifdef __SANITIZE_ADDRESS__
+enum { THREADS = false }; /* AddressSanitizer itself ends the process where a thread that starts gets no memory */
 #define OWN(name) __interceptor_##name
 #else
+enum { THREADS = true };
 #define OWN(name) __libc_##name
 #endif
 extern void *OWN(malloc)(size_t), *OWN(calloc)(size_t, size_t), *OWN(realloc)(void *, size_t),
@@ -220,6 +225,18 @@ static dlc_status live_files(const life *l) {
     return status;
 }
 
+/* A device that is not there: its driver is looked for. */
+static dlc_status live_driverless(const life *l) {
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    dlc_context *context = NULL;
+    options.target = l->target;
+    dlc_status status = dlc_context_create(&options, &context);
+    dlc_context_destroy(context);
+    grant();
+    dlerror(); /* lets go of the text that the library was told */
+    return status == DLC_UNSUPPORTED || status == DLC_NOT_FOUND ? DLC_OK : status;
+}
+
 /* ---- a library that is loaded while the process runs, on a thread that has not called it yet */
 
 #define FUNCTION(library, name) __typeof__(&name) own_##name = (__typeof__(&name))(uintptr_t)dlsym(library, #name)
@@ -289,9 +306,11 @@ static void live_all(const life *l) {
     int told = 0, tolerated = 0;
     char command[64];
     disarm();
-    dlc_context *probe = open_context(l->target, NULL);
-    if (!probe) skip();
-    dlc_context_destroy(probe);
+    if (l->live != live_driverless) {
+        dlc_context *probe = open_context(l->target, NULL);
+        if (!probe) skip();
+        dlc_context_destroy(probe);
+    }
     snprintf(command, sizeof command, "rm -rf %s/*", folder);
     CHECK(dlc_context_create(NULL, NULL) == DLC_INVALID_ARGUMENT); /* a thread's message stays */
     for (int i = 0; i < 2; i++) { /* what the C library keeps for good is there afterwards */
@@ -321,7 +340,7 @@ static void live_all(const life *l) {
         }
     print_message("%-9s on %-6s %5lld sites: %d told, %d done without\n", l->name, l->target, (long long)sites, told,
                   tolerated);
-    CHECK(told > 5);
+    CHECK(told > 0);
 }
 
 static void test_isolated(void **state) {
@@ -330,19 +349,25 @@ static void test_isolated(void **state) {
 }
 static void test_all_at_once(void **state) {
     (void)state;
-    live_all(&(life){"together", live_compiling, "cpu", 1, .isolate = true, .disk = true, .tiers = true, .pool = true});
+    if (!THREADS) skip();
+    live_all(&(life){"together", live_compiling, "cpu", 3, .isolate = true, .disk = true, .tiers = true, .pool = true});
 }
 static void test_interpreted(void **state) {
     (void)state;
-    live_all(&(life){"plain", live_compiling, "interp", 1, .pool = true});
+    live_all(&(life){"plain", live_compiling, "interp", 1, .pool = THREADS});
 }
 static void test_files(void **state) {
     (void)state;
     live_all(&(life){"files", live_files, "interp", .stride = 1});
 }
 
+static void test_driverless(void **state) {
+    (void)state;
+    live_all(&(life){"driver", live_driverless, "cuda", .stride = 1});
+}
 static void test_loaded(void **state) {
     (void)state;
+    if (!THREADS) skip();
     load_copy();
     live_all(&(life){"loaded", live_loaded, "cpu", 1, .isolate = true});
     CHECK(dlclose(loaded) == 0);
@@ -351,7 +376,7 @@ static void test_loaded(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_isolated), cmocka_unit_test(test_all_at_once), cmocka_unit_test(test_interpreted),
-        cmocka_unit_test(test_files),    cmocka_unit_test(test_loaded),
+        cmocka_unit_test(test_files),    cmocka_unit_test(test_driverless),  cmocka_unit_test(test_loaded),
     };
     char command[64];
     if (!mkdtemp(folder)) return 1;

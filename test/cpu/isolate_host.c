@@ -171,8 +171,9 @@ static int live_filtered(int variant) {
     if (what & PIDFD_OPEN) WANT(syscall(SYS_pidfd_open, getpid(), 0) == -1 && errno == code);
     open_device(&f, true, NULL);
     WANT(compile(&f, NULL) == DLC_OK);
+    siginfo_t ended; /* it is the library's to wait for */
     kill(only_child(), SIGKILL);
-    usleep(20000);
+    WANT(waitid(P_ALL, 0, &ended, WEXITED | WNOWAIT) == 0);
     WANT(compile(&f, NULL) == DLC_OK);
     pid_t own = only_child();
     WANT(own > 0);
