@@ -7,6 +7,7 @@ BUILD       ?= build
 TARGETS     ?= cpu cuda interp null
 LLVM_CONFIG ?= llvm-config-19
 LLVM        ?= static
+ONNX        ?= yes
 PREFIX      ?= /usr/local
 DESTDIR     ?=
 LIBDIR      ?= $(PREFIX)/lib
@@ -91,7 +92,8 @@ endif
 
 lib_src    := $(wildcard lib/*.c)
 tir_src    := $(wildcard tir/*.c)
-graph_src  := $(filter-out graph/gen_ops.c,$(wildcard graph/*.c))
+onnx_src   := $(if $(filter no,$(ONNX)),,$(wildcard graph/onnx/*.c))
+graph_src  := $(filter-out graph/gen_ops.c,$(wildcard graph/*.c)) $(onnx_src)
 jit_src    := $(wildcard jit/*.c)
 target_src := $(wildcard targets/*.c) $(foreach t,$(include_targets),$(wildcard targets/$(t)/*.c))
 sources    := $(lib_src) $(tir_src) $(graph_src) $(target_src) $(jit_src)
@@ -106,6 +108,9 @@ test_src     := $(filter-out test/cpu/%,$(test_src))
 endif
 ifeq ($(filter cuda,$(TARGETS)),)
 test_src     := $(filter-out test/cuda/%,$(test_src))
+endif
+ifeq ($(ONNX),no)
+test_src     := $(filter-out test/onnx/%,$(test_src))
 endif
 # Conformance takes long: it runs in parts, which are links to one program.
 conformance_parts := $(foreach i,1 2 3 4 5 6 7 8,$(OUT)/test/conformance/part$(i)of8)
@@ -161,7 +166,7 @@ $(OUT)/targets/cpu/%.o: CPPFLAGS_ALL += $(if $(LLVM_INCLUDE),-isystem $(LLVM_INC
 
 # The operators' public header, the functions behind it and the reference come from the operator table. Their files keep
 # their times when nothing in them changed.
-gen_objects := $(patsubst %.c,$(OUT)/%.o,$(lib_src) $(tir_src) $(filter-out graph/api%.c,$(graph_src)) graph/gen_ops.c)
+gen_objects := $(patsubst %.c,$(OUT)/%.o,$(lib_src) $(tir_src) $(filter-out graph/api%.c graph/onnx/%.c,$(graph_src)) graph/gen_ops.c)
 $(OUT)/gen_ops: $(gen_objects)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LDLIBS_ALL) -o $@
@@ -179,7 +184,7 @@ $(OUT)/gen/ops_api.o: $(GEN)/ops_api.c $(OUT)/configuration
 $(filter-out $(gen_objects),$(objects)): | $(GEN)/dlc/ops.h
 
 # What tells builds of the library from each other: a hash over its sources and over how they are compiled.
-build_inputs := $(sort $(sources) $(foreach d,lib tir graph jit targets targets/* include/dlc,$(wildcard $(d)/*.h)))
+build_inputs := $(sort $(sources) $(foreach d,lib tir graph graph/onnx jit targets targets/* include/dlc,$(wildcard $(d)/*.h)))
 $(GEN)/build_id.c: $(build_inputs) $(OUT)/configuration
 	@mkdir -p $(@D)
 	$(call say,GEN,$@)
@@ -284,6 +289,7 @@ needs_tir     := $(call layers,tir lib)
 needs_targets := $(call layers,targets tir lib)
 needs_cpu     := $(call layers,targets tir lib)
 needs_graph   := $(reference_objects) $(call layers,graph tir lib)
+needs_onnx    := $(call layers,graph tir lib)
 needs_bench   := $(patsubst %,$(OUT)/bench/%.o,elements last random shape stats)
 folder_of      = $(word 2,$(subst /, ,$(1)))
 needs_of       = $(or $(needs_$(call folder_of,$(1))),$(reference_objects) $(all_layers))
@@ -370,7 +376,7 @@ fuzz: $(OUT)/test/fuzz/fuzz
 
 # libFuzzer on what reads bytes of others, T seconds each; all of it is built by clang, with coverage and sanitizers.
 CLANG ?= clang-19
-libfuzzer_bins := $(patsubst %.c,$(OUT)/%,$(wildcard test/libfuzzer/*.c))
+libfuzzer_bins := $(patsubst %.c,$(OUT)/%,$(filter-out $(if $(onnx_src),,%/onnx.c),$(wildcard test/libfuzzer/*.c)))
 $(libfuzzer_bins): $(OUT)/%: $(OUT)/%.o $(all_layers)
 	$(call say,LINK,$@)
 	$(Q)$(call link_internal,-fsanitize=fuzzer)
@@ -525,6 +531,7 @@ define help_text
   make bless          golden tests take what they got   make clean
 
   MODE=release|debug|asan|tsan|coverage  TARGETS="cpu cuda interp null" (cpu alone needs LLVM)     BUILD=build
+  ONNX=no builds without the reader of ONNX files
   LLVM_CONFIG=llvm-config-19         LLVM=static|shared        NO_INSTALL=1 installs nothing, ever
   CC, CXX, CFLAGS, V=1 (shows commands), TEST_SECONDS=600 (limit of each test program)
 endef
