@@ -50,7 +50,7 @@ CFLAGS_libfuzzer := -O1 -g -DDLC_DEBUG_BUILD=1 $(SANITIZE_libfuzzer) -fno-omit-f
 CFLAGS_tsan    := -O1 -g -DDLC_DEBUG_BUILD=1 $(SANITIZE_tsan) -fno-omit-frame-pointer
 
 include_targets := $(sort interp $(TARGETS))
-CPPFLAGS_ALL = -I. -Iinclude -I$(GEN) -D_GNU_SOURCE $(foreach t,$(include_targets),-DDLC_TARGET_$(t)=1) $(CPPFLAGS)
+CPPFLAGS_ALL = -I. -Iinclude -I$(GEN) -D_GNU_SOURCE $(foreach t,$(include_targets),-DDLC_TARGET_$(t)=1) $(if $(filter no,$(ONNX)),,-DDLC_ONNX=1) $(CPPFLAGS)
 CFLAGS_ALL   = -std=c11 $(WARNINGS) $(CFLAGS_$(MODE)) -fPIC -fvisibility=hidden -ffp-contract=off -ffunction-sections \
                -fdata-sections $(CFLAGS)
 LDFLAGS_ALL  = $(SANITIZE_$(MODE)) -Wl,--gc-sections -Wl,--as-needed $(LDFLAGS)
@@ -293,8 +293,9 @@ needs_onnx    := $(call layers,graph tir lib)
 needs_bench   := $(patsubst %,$(OUT)/bench/%.o,elements last random shape stats)
 folder_of      = $(word 2,$(subst /, ,$(1)))
 needs_of       = $(or $(needs_$(call folder_of,$(1))),$(reference_objects) $(all_layers))
-$(foreach f,$(filter test/api/%,$(test_src)),$(eval $(call test_rule,$(f),$(OUT)/libdlc.so,link_public)))
-$(foreach f,$(filter-out test/api/%,$(test_src)),$(eval $(call test_rule,$(f),$(call needs_of,$(f)),link_internal)))
+public_tests := $(filter test/api/% test/onnx/conformance.c,$(test_src))
+$(foreach f,$(public_tests),$(eval $(call test_rule,$(f),$(OUT)/libdlc.so,link_public)))
+$(foreach f,$(filter-out $(public_tests),$(test_src)),$(eval $(call test_rule,$(f),$(call needs_of,$(f)),link_internal)))
 # What makes cases and runs them, on the whole library.
 $(OUT)/test/bench/blocks: $(patsubst %,$(OUT)/bench/%.o,block_graphs blocks cases measure ours) $(all_layers)
 $(conformance_parts): $(OUT)/test/conformance/conformance

@@ -751,19 +751,45 @@ dlc_status dlc_graph_print_with(const dlc_graph *handle, const dlc_print_options
     return scope.error.status == DLC_OK ? DLC_OK : graph_context_fail(handle->context, &scope.error);
 }
 
+/* The graph that a reader makes; what it has made inputs of are the host's inputs. */
+typedef struct fill_arguments {
+    void (*fill)(graph *g, void *user);
+    void *user;
+    graph_holder *holder;
+} fill_arguments;
+
+static void fill_graph(dlc_graph *handle, void *arguments) {
+    const fill_arguments *a = arguments;
+    if (a->holder) hold(handle, a->holder);
+    a->fill(handle->g, a->user);
+    for (uint32_t i = 0; i < handle->g->inputs.count; i++) add_parameter(handle, handle->g->inputs.data[i]);
+}
+
+dlc_status graph_handle_make(dlc_context *context, size_t input, void (*fill)(graph *g, void *user), void *user,
+                             graph_holder *holder, dlc_graph **handle) {
+    dlc_graph *made = NULL;
+    LIB_TRY(new_graph(context, NULL, &made));
+    const dlc_status status = graph_handle_work_on(made, input, fill_graph, &(fill_arguments){fill, user, holder});
+    if (status == DLC_OK)
+        *handle = made;
+    else
+        dlc_graph_destroy(made);
+    return status;
+}
+
 typedef struct parse_arguments {
+    dlc_context *context;
     const char *text;
     size_t size;
 } parse_arguments;
 
-static void parse_text(dlc_graph *handle, void *arguments) {
+static void parse_text(graph *g, void *arguments) {
     const parse_arguments *a = arguments;
     lib_lexer lexer;
-    handle->g->nesting = graph_context_limits(handle->context)->nesting;
-    lib_lexer_init(&lexer, handle->arena, "<text>", a->text, a->size);
-    graph_parse_in(handle->g, &lexer);
+    g->nesting = graph_context_limits(a->context)->nesting;
+    lib_lexer_init(&lexer, g->arena, "<text>", a->text, a->size);
+    graph_parse_in(g, &lexer);
     if (lexer.kind != LIB_END) lib_lexer_raise(&lexer, "expected the end after the graph");
-    for (uint32_t i = 0; i < handle->g->inputs.count; i++) add_parameter(handle, handle->g->inputs.data[i]);
 }
 
 dlc_status dlc_graph_parse(dlc_context *context, const char *text, size_t size, dlc_graph **handle) {
@@ -771,12 +797,6 @@ dlc_status dlc_graph_parse(dlc_context *context, const char *text, size_t size, 
     if (!context || !handle || (!text && size))
         return graph_fail_without_graph(context, DLC_INVALID_ARGUMENT,
                                         "dlc_graph_parse: context, text or graph is NULL");
-    dlc_graph *made = NULL;
-    LIB_TRY(new_graph(context, NULL, &made));
-    dlc_status status = graph_handle_work_on(made, size, parse_text, &(parse_arguments){text ? text : "", size});
-    if (status == DLC_OK)
-        *handle = made;
-    else
-        dlc_graph_destroy(made);
-    return status;
+    parse_arguments a = {context, text ? text : "", size};
+    return graph_handle_make(context, size, parse_text, &a, NULL, handle);
 }

@@ -65,6 +65,10 @@ dlc_status graph_handle_inputs(dlc_graph *handle, int count, const DLTensor *con
  * error leaves it as it was, and is not recorded. */
 dlc_status graph_handle_renew(dlc_graph *handle, int count, const DLTensor *const *like, graph_id *ids,
                               lib_error *error);
+/* A graph of the host's that `fill` makes from `input` bytes, in a scope; it may raise. holder: of constants in place, which the graph keeps;
+ * may be NULL. The error is told, and nothing is made. */
+dlc_status graph_handle_make(dlc_context *context, size_t input, void (*fill)(graph *g, void *user), void *user,
+                             graph_holder *holder, dlc_graph **handle);
 /* A constant that has a name of its own; of bytes that belong to `holder`, which the graph keeps, or that are copied (NULL). */
 typedef struct graph_named_constant {
     const char *call, *name;

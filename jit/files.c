@@ -1,17 +1,13 @@
 /* Files of tensors as hosts see them: <dlc/files.h>. The formats are in lib/. */
 #include "graph/api.h"
 #include "jit/jit.h"
+#include "jit/mapped.h"
 #include "lib/tensor_file.h"
 
 #include <dlc/files.h>
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 typedef struct kept_copy { /* of a tensor that cannot be used where it lies */
     /* Which constants keep without the file. NULL: there is no copy. */
@@ -28,7 +24,7 @@ struct dlc_file {
     lib_scope scope;
     lib_arena arena; /* holds what is known of the file, and the file itself where it was read */
     lib_tensor_file contents;
-    void *mapping; /* NULL: none */
+    jit_mapped mapped;
     lib_mutex mutex;
     kept_copy *copies; /* [tensors], under the mutex */
 };
@@ -50,7 +46,7 @@ static void release(dlc_file *file) {
     if (atomic_fetch_sub(&file->references, 1) != 1) return;
     for (uint32_t i = 0; file->copies && i < file->contents.tensors.count; i++)
         if (file->copies[i].bytes) release_copy(file->copies[i].bytes);
-    if (file->mapping) munmap(file->mapping, file->contents.size);
+    jit_mapped_close(&file->mapped);
     lib_mutex_destroy(&file->mutex);
     lib_arena_free(&file->arena);
     dlc_context *context = file->context;
@@ -65,43 +61,12 @@ static void release_holder(graph_holder *holder) {
     release((dlc_file *)(void *)holder);
 }
 
-/* Pages of a mapping that lie in these bytes alone leave this process; a read brings them back. */
 static void let_go_of_pages(graph_holder *holder, const void *bytes, size_t size) {
-    const dlc_file *file = (dlc_file *)(void *)holder;
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), image = (uintptr_t)file->mapping;
-    const uintptr_t first = ((uintptr_t)bytes + page - 1) & ~(page - 1), end = ((uintptr_t)bytes + size) & ~(page - 1);
-    if (image && first >= image && end <= image + file->contents.size && first < end)
-        madvise((char *)file->mapping + (first - image), end - first, MADV_DONTNEED); /* a refusal changes nothing */
+    jit_mapped_let_go(&((dlc_file *)(void *)holder)->mapped, bytes, size);
 }
 
 void dlc_file_destroy(dlc_file *file) {
     if (file) release(file);
-}
-
-/* The mapping of a file, or its bytes read. */
-static void map_or_read(dlc_file *file, const char *path, bool read_all) {
-    struct stat about;
-    /* A pipe may never have a writer, a device never end. */
-    if (stat(path, &about) == 0 && !S_ISREG(about.st_mode))
-        lib_raise(&file->scope, DLC_NOT_FOUND, "cannot open %s: it is no regular file", path);
-    int descriptor = read_all ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (descriptor < 0 && !read_all)
-        lib_raise(&file->scope, DLC_NOT_FOUND, "cannot open %s: %s", path, strerror(errno));
-    if (descriptor >= 0) {
-        bool is_file = fstat(descriptor, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0;
-        void *mapping = MAP_FAILED;
-        if (is_file) mapping = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, descriptor, 0);
-        close(descriptor);
-        if (mapping != MAP_FAILED) {
-            file->mapping = mapping;
-            file->contents.image = mapping;
-            file->contents.size = (size_t)about.st_size;
-            return;
-        }
-    }
-    size_t size;
-    file->contents.image = (const unsigned char *)lib_file_read(&file->arena, path, &size);
-    file->contents.size = size;
 }
 
 static dlc_status open_file(dlc_context *context, const char *path, bool read_all, const void *bytes, size_t size,
@@ -120,7 +85,9 @@ static dlc_status open_file(dlc_context *context, const char *path, bool read_al
     if (LIB_ENTER(&file->scope)) {
         lib_stack_require(&file->scope, LIB_STACK_CALL);
         if (path) {
-            map_or_read(file, path, read_all);
+            jit_mapped_open(&file->mapped, &file->arena, path, read_all);
+            file->contents.image = file->mapped.bytes;
+            file->contents.size = file->mapped.size;
         } else {
             file->contents.image = bytes;
             file->contents.size = size;

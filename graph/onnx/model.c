@@ -230,8 +230,10 @@ static void fail(model_check *c, dlc_status status, const char *format, ...) {
     for (int i = count - 1; i >= 0; i--) {
         const model_place *p = chain[i];
         const bool elided = i < count - 2 && i > 2;
-        if (!p->outer) lib_text_format(&text, "%s %s", p->kind, onnx_shown(c->arena, p->name));
-        else if (elided) lib_text_add(&text, i == count - 3 ? " > ..." : "");
+        if (!p->outer)
+            lib_text_format(&text, "%s %s", p->kind, onnx_shown(c->arena, p->name));
+        else if (elided)
+            lib_text_add(&text, i == count - 3 ? " > ..." : "");
         else {
             print_node(&text, p->node, p->node_index);
             print_attribute(&text, p->attribute);

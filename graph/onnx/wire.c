@@ -47,7 +47,8 @@ static void print_path(lib_text *text, const wire_place *place) {
     for (; place && count <= ONNX_WIRE_NESTING; place = place->outer) chain[count++] = place;
     for (int i = count - 1; i >= 0; i--) {
         const bool elided = i < count - 8 && i > 8;
-        if (elided) lib_text_add(text, i == count - 9 ? "..." : "");
+        if (elided)
+            lib_text_add(text, i == count - 9 ? "..." : "");
         else {
             lib_text_add(text, chain[i]->field->name);
             if (chain[i]->field->repeated) lib_text_format(text, "[%zu]", chain[i]->index);

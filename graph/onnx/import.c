@@ -1,0 +1,690 @@
+/* The importer's frame: names, order, functions, constants, inputs and outputs; the questions that rows ask. */
+#include "graph/onnx/import.h"
+
+#include "graph/internal.h"
+#include "graph/origin.h"
+
+enum { FUNCTION_NESTING = 32, FUNCTION_NODES_MAX = 1 << 20 };
+
+const onnx_row *const onnx_standard_rows[] = {
+    onnx_rows_map,    onnx_rows_structure, onnx_rows_reduce, onnx_rows_contract,
+    onnx_rows_window, onnx_rows_normalize, onnx_rows_index, onnx_rows_recurrent, onnx_rows_other, NULL};
+
+/* ---- errors -------------------------------------------------------------------------------------------------------- */
+
+void onnx_fail(onnx_import *im, dlc_status status, const char *format, ...) {
+    lib_text text;
+    va_list arguments;
+    lib_text_init(&text, im->g->arena);
+    va_start(arguments, format);
+    lib_text_format_v(&text, format, arguments);
+    va_end(arguments);
+    lib_raise(im->g->arena->scope, status, "%s", text.data);
+}
+
+/* ---- names --------------------------------------------------------------------------------------------------------- */
+
+static uint64_t hash_name(onnx_bytes name) {
+    return lib_hash64(name.data ? name.data : "", name.size, 7);
+}
+
+static onnx_value *find_in(const onnx_names_scope *scope, onnx_bytes name) {
+    const uint64_t hash = hash_name(name);
+    for (uint32_t at = lib_map_first(&scope->by_name, hash); at != LIB_MAP_END;
+         at = lib_map_next(&scope->by_name, hash, at)) {
+        onnx_value *value = scope->values.data[scope->by_name.slots[at].value];
+        if (value->name.size == name.size && memcmp(value->name.data, name.data, name.size) == 0) return value;
+    }
+    return NULL;
+}
+
+static onnx_value *find_value(const onnx_import *im, onnx_bytes name) {
+    for (const onnx_names_scope *scope = im->scope; scope; scope = scope->outer) {
+        onnx_value *value = find_in(scope, name);
+        if (value) return value;
+    }
+    return NULL;
+}
+
+static onnx_value *define(onnx_import *im, onnx_bytes name) {
+    lib_arena *arena = im->g->arena;
+    if (find_in(im->scope, name))
+        onnx_fail(im, DLC_PARSE_ERROR, "the name %s is given to two values", onnx_shown(arena, name));
+    onnx_value *value = LIB_NEW(arena, onnx_value);
+    value->name = name;
+    lib_map_insert(arena, &im->scope->by_name, hash_name(name), im->scope->values.count);
+    lib_vec_push(arena, &im->scope->values, value);
+    return value;
+}
+
+static char *copy_text(onnx_import *im, onnx_bytes text, const char *what) {
+    if (text.size && memchr(text.data, 0, text.size))
+        onnx_fail(im, DLC_PARSE_ERROR, "%s %s holds a NUL", what, onnx_shown(im->g->arena, text));
+    char *copy = lib_arena_take(im->g->arena, text.size + 1);
+    if (text.size) memcpy(copy, text.data, text.size);
+    return copy;
+}
+
+/* ---- attributes ---------------------------------------------------------------------------------------------------- */
+
+static bool same_name(onnx_bytes a, onnx_bytes b) {
+    return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
+}
+
+static const onnx_attribute *find_attribute(const onnx_attribute *list, size_t count, onnx_bytes name, size_t *index) {
+    for (size_t i = 0; i < count; i++)
+        if (same_name(list[i].name, name)) {
+            if (index) *index = i;
+            return &list[i];
+        }
+    return NULL;
+}
+
+/* What a reference to an attribute of the enclosing function stands for: the caller's, or the function's default; NULL: left out. */
+static const onnx_attribute *resolve(const onnx_call *call, const onnx_attribute *attribute) {
+    while (attribute && attribute->reference.size && call) {
+        const onnx_attribute *given =
+            find_attribute(call->node->attributes.data, call->node->attributes.count, attribute->reference, NULL);
+        if (!given)
+            return find_attribute(call->function->attribute_defaults.data, call->function->attribute_defaults.count,
+                                  attribute->reference, NULL);
+        attribute = given;
+        call = call->outer;
+    }
+    return attribute && attribute->reference.size ? NULL : attribute;
+}
+
+const onnx_attribute *onnx_attribute_find(onnx_import *im, const char *name, onnx_attribute_type type) {
+    size_t index = 0;
+    const onnx_attribute *own =
+        find_attribute(im->node->attributes.data, im->node->attributes.count, (onnx_bytes){name, strlen(name)}, &index);
+    if (!own) return NULL;
+    if (index < 64) im->asked |= UINT64_C(1) << index;
+    const onnx_attribute *attribute = resolve(im->call, own);
+    if (attribute && onnx_attribute_type_of(attribute) != type)
+        onnx_fail(im, DLC_PARSE_ERROR, "attribute %s has the wrong type (%d, not %d)", name,
+                  (int)onnx_attribute_type_of(attribute), (int)type);
+    return attribute;
+}
+
+int64_t onnx_int(onnx_import *im, const char *name, int64_t fallback) {
+    const onnx_attribute *a = onnx_attribute_find(im, name, ONNX_ATTRIBUTE_INT);
+    return a ? a->i : fallback;
+}
+
+double onnx_float(onnx_import *im, const char *name, double fallback) {
+    const onnx_attribute *a = onnx_attribute_find(im, name, ONNX_ATTRIBUTE_FLOAT);
+    return a ? (double)a->f : fallback;
+}
+
+const char *onnx_string(onnx_import *im, const char *name, const char *fallback) {
+    const onnx_attribute *a = onnx_attribute_find(im, name, ONNX_ATTRIBUTE_STRING);
+    return a ? copy_text(im, a->s, name) : fallback;
+}
+
+const int64_t *onnx_ints(onnx_import *im, const char *name, int *count) {
+    const onnx_attribute *a = onnx_attribute_find(im, name, ONNX_ATTRIBUTE_INTS);
+    if (a && a->ints.count > 1 << 20)
+        onnx_fail(im, DLC_UNSUPPORTED, "attribute %s has %zu numbers", name, a->ints.count);
+    *count = a ? (int)a->ints.count : 0;
+    return a ? a->ints.data : NULL;
+}
+
+const float *onnx_floats(onnx_import *im, const char *name, int *count) {
+    const onnx_attribute *a = onnx_attribute_find(im, name, ONNX_ATTRIBUTE_FLOATS);
+    if (a && a->floats.count > 1 << 20)
+        onnx_fail(im, DLC_UNSUPPORTED, "attribute %s has %zu numbers", name, a->floats.count);
+    *count = a ? (int)a->floats.count : 0;
+    return a ? a->floats.data : NULL;
+}
+
+int onnx_choice(onnx_import *im, const char *name, const char *words, const char *fallback) {
+    const char *word = onnx_string(im, name, fallback);
+    const size_t length = strlen(word);
+    int index = 0;
+    for (const char *at = words; *at; index++) {
+        const size_t size = strcspn(at, " ");
+        if (size == length && memcmp(at, word, size) == 0) return index;
+        at += size + (at[size] == ' ');
+    }
+    onnx_fail(im, DLC_UNSUPPORTED, "attribute %s is \"%.80s\"; known: %s", name, word, words);
+}
+
+void onnx_ignore(onnx_import *im, const char *name) {
+    size_t index;
+    if (find_attribute(im->node->attributes.data, im->node->attributes.count, (onnx_bytes){name, strlen(name)},
+                       &index) &&
+        index < 64)
+        im->asked |= UINT64_C(1) << index;
+}
+
+dlc_dtype onnx_dtype(onnx_import *im, int64_t data_type) {
+    const onnx_element *element = data_type < 0 || data_type > 1000 ? NULL : onnx_element_of((int32_t)data_type);
+    if (!element) onnx_fail(im, DLC_PARSE_ERROR, "element type %lld, which ONNX does not have", (long long)data_type);
+    if (element->dtype < 0) onnx_fail(im, DLC_UNSUPPORTED, "libdlc has no element type %s", element->name);
+    return (dlc_dtype)element->dtype;
+}
+
+dlc_dtype onnx_dtype_attribute(onnx_import *im, const char *name, dlc_dtype fallback) {
+    const onnx_attribute *a = onnx_attribute_find(im, name, ONNX_ATTRIBUTE_INT);
+    return a ? onnx_dtype(im, a->i) : fallback;
+}
+
+int onnx_axis(onnx_import *im, int64_t axis, int rank, bool past) {
+    const int64_t positive = axis < 0 ? axis + rank + past : axis;
+    if (positive < 0 || positive >= rank + past)
+        onnx_fail(im, DLC_PARSE_ERROR, "axis %lld of a tensor of rank %d", (long long)axis, rank);
+    return (int)positive;
+}
+
+const int64_t *onnx_axes(onnx_import *im, int operand_since, size_t at, int rank, int *count) {
+    const int64_t *given;
+    if (im->opset >= operand_since)
+        given = onnx_has(im, at) ? onnx_operand_integers(im, at, count) : (*count = 0, NULL);
+    else
+        given = onnx_ints(im, "axes", count);
+    if (!given) return NULL;
+    int64_t *axes = LIB_NEW_ARRAY(im->g->arena, int64_t, (size_t)*count + 1);
+    for (int i = 0; i < *count; i++) axes[i] = onnx_axis(im, given[i], rank, false);
+    return axes;
+}
+
+/* ---- operands and results ------------------------------------------------------------------------------------------ */
+
+/* A stored tensor as a constant: borrowed where it lies aligned, else copied. */
+static graph_id make_stored(onnx_import *im, const onnx_tensor *tensor) {
+    const onnx_data data = onnx_tensor_data(im->g->arena, tensor);
+    const dlc_dtype dtype = onnx_dtype(im, tensor->data_type);
+    if (onnx_is_external(tensor)) onnx_fail(im, DLC_UNSUPPORTED, "data outside of the file are not read yet");
+    if (tensor->dims.count > DLC_MAX_RANK)
+        onnx_fail(im, DLC_UNSUPPORTED, "a constant of %zu dimensions; at most %d", tensor->dims.count, DLC_MAX_RANK);
+    const bool in_place = im->holder && data.bytes.data == tensor->raw_data.data &&
+                          (uintptr_t)data.bytes.data % lib_dtype_size(dtype) == 0;
+    const graph_id id =
+        graph_literal_of(im->g, dtype, (int)tensor->dims.count, tensor->dims.data, data.bytes.data, in_place);
+    graph_constant *constant = &im->g->constants.data[graph_node_of(im->g, id)->attribute[0].integer];
+    if (in_place && constant->bytes == data.bytes.data) constant->holder = im->holder;
+    return id;
+}
+
+static graph_id id_of(onnx_import *im, onnx_value *value) {
+    if (!value->id && value->stored) value->id = make_stored(im, value->stored);
+    if (!value->id && value->known) value->id = onnx_make_known(im, value->known);
+    if (!value->id)
+        onnx_fail(im, DLC_PARSE_ERROR, "operand %s is not defined before it is used",
+                  onnx_shown(im->g->arena, value->name));
+    return value->id;
+}
+
+static const onnx_known *known_of(onnx_import *im, onnx_value *value) {
+    if (!value->known && value->stored) value->known = onnx_known_of_tensor(im, value->stored);
+    return value->known;
+}
+
+graph_id onnx_operand(onnx_import *im, size_t i) {
+    return onnx_has(im, i) ? id_of(im, im->operand[i]) : 0;
+}
+
+graph_shape onnx_operand_shape(onnx_import *im, size_t i) {
+    if (!onnx_has(im, i)) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu is missing", i);
+    onnx_value *value = im->operand[i];
+    if (value->id) return *graph_shape_of(im->g, value->id);
+    const onnx_known *known = known_of(im, value);
+    if (!known) return *graph_shape_of(im->g, id_of(im, value));
+    graph_shape shape = {.dtype = known->dtype, .rank = known->rank};
+    for (int d = 0; d < known->rank; d++) shape.dim[d] = tir_index(im->g->pool, known->dims[d]);
+    return shape;
+}
+
+const onnx_known *onnx_operand_known(onnx_import *im, size_t i) {
+    return onnx_has(im, i) ? known_of(im, im->operand[i]) : NULL;
+}
+
+const tir_expr *onnx_operand_sizes(onnx_import *im, size_t i, int *count) {
+    const onnx_known *known = onnx_operand_known(im, i);
+    if (!onnx_has(im, i)) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu is missing", i);
+    if (!known)
+        onnx_fail(im, DLC_UNSUPPORTED, "operand %zu, %s, decides a shape and depends on data", i,
+                  onnx_shown(im->g->arena, im->operand[i]->name));
+    tir_expr *sizes = LIB_NEW_ARRAY(im->g->arena, tir_expr, (size_t)known->count + 1);
+    for (int64_t k = 0; k < known->count; k++) {
+        if (!known->element[k].index || known->element[k].over != 1)
+            onnx_fail(im, DLC_UNSUPPORTED, "operand %zu, %s, is no list of integers", i,
+                      onnx_shown(im->g->arena, im->operand[i]->name));
+        sizes[k] = known->element[k].index;
+    }
+    *count = (int)known->count;
+    return sizes;
+}
+
+const int64_t *onnx_operand_integers(onnx_import *im, size_t i, int *count) {
+    const tir_expr *sizes = onnx_operand_sizes(im, i, count);
+    int64_t *integers = LIB_NEW_ARRAY(im->g->arena, int64_t, (size_t)*count + 1);
+    for (int k = 0; k < *count; k++)
+        if (!tir_is_const(im->g->pool, sizes[k], &integers[k]))
+            onnx_fail(im, DLC_UNSUPPORTED, "operand %zu, %s, depends on a size that is not given", i,
+                      onnx_shown(im->g->arena, im->operand[i]->name));
+    return integers;
+}
+
+bool onnx_operand_is_constant(onnx_import *im, size_t i) {
+    const onnx_known *known = onnx_operand_known(im, i);
+    int64_t ignored;
+    for (int64_t k = 0; known && k < known->count; k++)
+        if (known->element[k].index && !tir_is_const(im->g->pool, known->element[k].index, &ignored)) return false;
+    return known != NULL;
+}
+
+double onnx_operand_float(onnx_import *im, size_t i, double fallback) {
+    const onnx_known *known = onnx_operand_known(im, i);
+    int64_t integer;
+    if (!onnx_has(im, i)) return fallback;
+    if (!known || known->count != 1 || !onnx_operand_is_constant(im, i))
+        onnx_fail(im, DLC_UNSUPPORTED, "operand %zu, %s, is no number that is known at import", i,
+                  onnx_shown(im->g->arena, im->operand[i]->name));
+    if (!known->element[0].index) return known->element[0].number;
+    tir_is_const(im->g->pool, known->element[0].index, &integer);
+    return (double)integer / (double)known->element[0].over;
+}
+
+void onnx_give(onnx_import *im, size_t i, graph_id id) {
+    if (!onnx_wants(im, i)) return;
+    im->result[i]->id = id;
+}
+
+void onnx_give_known(onnx_import *im, size_t i, const onnx_known *known) {
+    if (onnx_wants(im, i)) im->result[i]->known = known;
+}
+
+void onnx_give_operand(onnx_import *im, size_t i, size_t k) {
+    if (!onnx_wants(im, i)) return;
+    if (!onnx_has(im, k)) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu is missing", k);
+    const onnx_value *from = im->operand[k];
+    im->result[i]->id = from->id, im->result[i]->stored = from->stored, im->result[i]->known = from->known;
+}
+
+graph_id onnx_emit(onnx_import *im, const char *op, int inputs, const graph_id *input, int settings,
+                   const graph_setting *setting) {
+    const graph_op *row = graph_find_op(im->g, op);
+    if (row && row->class_ == GRAPH_MAP && inputs > 1 && settings == 0)
+        return graph_emit_broadcast(im->g, row, inputs, input, NULL);
+    return graph_emit_with(im->g, op, inputs, input, settings, setting);
+}
+
+graph_id onnx_unary(onnx_import *im, const char *op, graph_id x) {
+    return onnx_emit(im, op, 1, &x, 0, NULL);
+}
+
+graph_id onnx_binary(onnx_import *im, const char *op, graph_id a, graph_id b) {
+    return onnx_emit(im, op, 2, (graph_id[]){a, b}, 0, NULL);
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------------------------- */
+
+/* The version of the operators of a domain that the model, or the function at hand, was written for; 0: it does not say. */
+static int opset_of(const onnx_model *model, const onnx_function *function, onnx_bytes domain) {
+    const onnx_opset *list = function ? function->opsets.data : model->opsets.data;
+    const size_t count = function ? function->opsets.count : model->opsets.count;
+    const bool standard = domain.size == 0 || onnx_is(domain, "ai.onnx");
+    for (size_t i = 0; i < count; i++) {
+        const bool own = standard ? list[i].domain.size == 0 || onnx_is(list[i].domain, "ai.onnx")
+                                  : same_name(list[i].domain, domain);
+        if (own) return list[i].version > 1 << 20 ? 1 << 20 : list[i].version < 0 ? 0 : (int)list[i].version;
+    }
+    return 0;
+}
+
+static const onnx_row *find_row(const onnx_node *node, int opset) {
+    const bool standard = node->domain.size == 0 || onnx_is(node->domain, "ai.onnx");
+    for (int t = 0; standard && onnx_standard_rows[t]; t++)
+        for (const onnx_row *row = onnx_standard_rows[t]; row->name; row++)
+            if (opset >= row->since && (!row->until || opset <= row->until) && onnx_is(node->operator, row->name))
+                return row;
+    return NULL;
+}
+
+static const onnx_function *find_function(const onnx_model *model, const onnx_node *node) {
+    for (size_t i = 0; i < model->functions.count; i++) {
+        const onnx_function *f = &model->functions.data[i];
+        if (same_name(f->name, node->operator) && same_name(f->domain, node->domain) &&
+            same_name(f->overload, node->overload))
+            return f;
+    }
+    return NULL;
+}
+
+typedef struct missing {
+    const onnx_node *node;
+    size_t index;
+    int opset, count;
+} missing;
+
+typedef struct check_work {
+    const onnx_node *nodes;
+    size_t count;
+    const onnx_function *function;
+} check_work;
+
+static void note_missing(lib_arena *arena, void *list, const onnx_node *node, size_t index, int opset) {
+    lib_vec(missing) *all = list;
+    for (uint32_t i = 0; i < all->count; i++)
+        if (same_name(all->data[i].node->operator, node->operator) &&
+            same_name(all->data[i].node->domain, node->domain)) {
+            all->data[i].count++;
+            return;
+        }
+    lib_vec_push(arena, all, ((missing){node, index, opset, 1}));
+}
+
+void onnx_check_model(lib_text *text, const onnx_model *model) {
+    lib_arena *arena = text->arena;
+    lib_vec(check_work) work = {0};
+    lib_vec(missing) all = {0};
+    lib_vec_push(arena, &work, ((check_work){model->graph->nodes.data, model->graph->nodes.count, NULL}));
+    for (size_t i = 0; i < model->functions.count; i++)
+        lib_vec_push(arena, &work,
+                     ((check_work){model->functions.data[i].nodes.data, model->functions.data[i].nodes.count,
+                                   &model->functions.data[i]}));
+    while (work.count) {
+        const check_work now = work.data[--work.count];
+        for (size_t n = 0; n < now.count; n++) {
+            const onnx_node *node = &now.nodes[n];
+            const int opset = opset_of(model, now.function, node->domain);
+            if (!find_row(node, opset) && !find_function(model, node)) note_missing(arena, &all, node, n, opset);
+            for (size_t a = 0; a < node->attributes.count; a++)
+                if (node->attributes.data[a].g)
+                    lib_vec_push(arena, &work,
+                                 ((check_work){node->attributes.data[a].g->nodes.data,
+                                               node->attributes.data[a].g->nodes.count, now.function}));
+        }
+    }
+    for (uint32_t i = 0; i < all.count; i++) {
+        const missing *m = &all.data[i];
+        lib_text_format(text, "%s%s", text->length ? "; " : "", onnx_shown(arena, m->node->operator));
+        if (m->node->domain.size) lib_text_format(text, " of domain %s", onnx_shown(arena, m->node->domain));
+        lib_text_format(text, " (opset %d) %d %s, first at node %zu %s", m->opset, m->count,
+                        m->count == 1 ? "time" : "times", m->index, onnx_shown(arena, m->node->name));
+    }
+}
+
+/* ---- nodes --------------------------------------------------------------------------------------------------------- */
+
+static void import_nodes(onnx_import *im, const onnx_node *nodes, size_t count);
+
+static void bind_operands(onnx_import *im, const onnx_node *node) {
+    im->operand = LIB_NEW_ARRAY(im->g->arena, onnx_value *, node->inputs.count + 1);
+    for (size_t i = 0; i < node->inputs.count; i++) {
+        if (!node->inputs.data[i].size) continue;
+        im->operand[i] = find_value(im, node->inputs.data[i]);
+        if (!im->operand[i])
+            onnx_fail(im, DLC_PARSE_ERROR, "operand %zu, %s, is defined nowhere", i,
+                      onnx_shown(im->g->arena, node->inputs.data[i]));
+    }
+    im->result = LIB_NEW_ARRAY(im->g->arena, onnx_value *, node->outputs.count + 1);
+    for (size_t i = 0; i < node->outputs.count; i++)
+        if (node->outputs.data[i].size) im->result[i] = define(im, node->outputs.data[i]);
+}
+
+static void check_attributes(onnx_import *im) {
+    for (size_t i = 0; i < im->node->attributes.count; i++)
+        if (i >= 64 || !(im->asked >> i & 1))
+            onnx_fail(im, DLC_UNSUPPORTED, "attribute %s is not known for this operator in opset %d",
+                      onnx_shown(im->g->arena, im->node->attributes.data[i].name), im->opset);
+}
+
+/* The body of a model-local function in place of its call. */
+static void import_call(onnx_import *im, const onnx_function *function) {
+    const onnx_node *node = im->node;
+    onnx_value **operand = im->operand, **result = im->result;
+    onnx_names_scope inner = {.outer = NULL}, *outer = im->scope;
+    const onnx_call *before = im->call;
+    const onnx_call call = {before, node, function, before ? before->depth + 1 : 1};
+    if (call.depth > FUNCTION_NESTING)
+        onnx_fail(im, DLC_BUDGET_EXCEEDED, "functions call each other more than %d deep", FUNCTION_NESTING);
+    if (node->inputs.count > function->inputs.count || node->outputs.count > function->outputs.count)
+        onnx_fail(im, DLC_PARSE_ERROR, "%zu operands and %zu results of a function that has %zu and %zu",
+                  node->inputs.count, node->outputs.count, function->inputs.count, function->outputs.count);
+    im->scope = &inner, im->call = &call;
+    for (size_t i = 0; i < node->inputs.count; i++) {
+        onnx_value *value = define(im, function->inputs.data[i]);
+        if (operand[i])
+            value->id = operand[i]->id, value->stored = operand[i]->stored, value->known = operand[i]->known;
+    }
+    import_nodes(im, function->nodes.data, function->nodes.count);
+    for (size_t i = 0; i < node->outputs.count; i++) {
+        if (!result[i]) continue;
+        const onnx_value *value = find_in(&inner, function->outputs.data[i]);
+        if (!value)
+            onnx_fail(im, DLC_PARSE_ERROR, "result %s of the function is defined nowhere",
+                      onnx_shown(im->g->arena, function->outputs.data[i]));
+        result[i]->id = value->id, result[i]->stored = value->stored, result[i]->known = value->known;
+    }
+    im->scope = outer, im->call = before, im->node = node;
+}
+
+/* One-to-one rows. */
+static void import_renamed(onnx_import *im, const onnx_row *row) {
+    const int count = (int)onnx_operands(im);
+    graph_id *input = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)count + 1);
+    for (int i = 0; i < count; i++) input[i] = onnx_operand(im, (size_t)i);
+    onnx_give(im, 0, onnx_emit(im, row->op, count, input, 0, NULL));
+}
+
+static void name_results(onnx_import *im, const onnx_node *node) {
+    for (size_t i = 0; i < node->outputs.count; i++) {
+        const onnx_value *value = im->result[i];
+        if (!value || !value->id || im->call) continue;
+        if (!memchr(value->name.data, 0, value->name.size))
+            graph_name_value(im->g, value->id, copy_text(im, value->name, "a name"));
+    }
+}
+
+static void import_node(onnx_import *im, const onnx_node *node, size_t index) {
+    const onnx_function *within = im->call ? im->call->function : NULL;
+    im->node = node, im->node_index = index, im->asked = 0;
+    im->opset = opset_of(im->model, within, node->domain);
+    bind_operands(im, node);
+    const onnx_row *row = im->row = find_row(node, im->opset);
+    const onnx_function *function = find_function(im->model, node);
+    if (function) { /* a model's own definition counts before ours */
+        import_call(im, function);
+        return;
+    }
+    if (!row) onnx_fail(im, DLC_UNSUPPORTED, "there is no such operator in opset %d", im->opset);
+    if (!onnx_fold(im)) {
+        if (row->import)
+            row->import(im);
+        else
+            import_renamed(im, row);
+        check_attributes(im);
+    }
+    name_results(im, node);
+}
+
+/* Nodes in an order in which each comes behind those it reads: the file's own where that is one (it should be), found in time linear in the
+ * nodes and operands (Kahn 1962). */
+static size_t *order_nodes(onnx_import *im, const onnx_node *nodes, size_t count) {
+    lib_arena *arena = im->g->arena;
+    size_t *order = LIB_NEW_ARRAY(arena, size_t, count + 1), *waiting = LIB_NEW_ARRAY(arena, size_t, count + 1),
+           done = 0;
+    typedef struct reader {
+        size_t node;
+        uint32_t next;
+    } reader;
+    lib_vec(reader) readers = {0};
+    lib_map producers = {0};
+    uint32_t *first = LIB_NEW_ARRAY(arena, uint32_t, count + 1);
+    for (size_t n = 0; n < count; n++)
+        for (size_t i = 0; i < nodes[n].outputs.count; i++)
+            if (nodes[n].outputs.data[i].size)
+                lib_map_insert(arena, &producers, hash_name(nodes[n].outputs.data[i]), (uint32_t)n);
+    lib_vec_push(arena, &readers, ((reader){0, 0}));
+    for (size_t n = 0; n < count; n++)
+        for (size_t i = 0; i < nodes[n].inputs.count; i++) {
+            const uint64_t hash = hash_name(nodes[n].inputs.data[i]);
+            for (uint32_t at = lib_map_first(&producers, hash); at != LIB_MAP_END;
+                 at = lib_map_next(&producers, hash, at)) {
+                const size_t from = producers.slots[at].value;
+                bool is = false;
+                for (size_t k = 0; k < nodes[from].outputs.count; k++)
+                    is |= same_name(nodes[from].outputs.data[k], nodes[n].inputs.data[i]);
+                if (!is) continue;
+                waiting[n]++;
+                lib_vec_push(arena, &readers, ((reader){n, first[from]}));
+                first[from] = readers.count - 1;
+            }
+        }
+    /* A list that is in order already stays as it is: nodes are taken from the front as long as they wait for nothing. */
+    bool *taken = LIB_NEW_ARRAY(arena, bool, count + 1);
+    size_t *ready = LIB_NEW_ARRAY(arena, size_t, count + 1), ready_count = 0;
+    for (size_t n = 0; n < count || ready_count;) {
+        const size_t now = ready_count ? ready[--ready_count] : n++;
+        if (taken[now] || waiting[now]) continue;
+        taken[now] = true;
+        order[done++] = now;
+        for (uint32_t r = first[now]; r; r = readers.data[r].next)
+            if (--waiting[readers.data[r].node] == 0 && readers.data[r].node < n)
+                ready[ready_count++] = readers.data[r].node;
+    }
+    for (size_t n = 0; n < count && done < count; n++)
+        if (!taken[n]) {
+            im->node = &nodes[n], im->node_index = n;
+            onnx_fail(im, DLC_PARSE_ERROR, "it reads what depends on its own result");
+        }
+    return order;
+}
+
+static void import_nodes(onnx_import *im, const onnx_node *nodes, size_t count) {
+    const size_t *order = order_nodes(im, nodes, count);
+    for (size_t i = 0; i < count; i++) import_node(im, &nodes[order[i]], order[i]);
+}
+
+/* ---- inputs and outputs -------------------------------------------------------------------------------------------- */
+
+static bool is_symbol(onnx_bytes name) {
+    for (size_t i = 0; i < name.size; i++) {
+        const char c = name.data[i];
+        const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_', digit = c >= '0' && c <= '9';
+        if (!letter && !(digit && i)) return false;
+    }
+    return name.size > 0;
+}
+
+/* A dimension without a name, or with one that is no identifier, is a symbol made of the input's name and the axis. */
+static tir_expr dimension_of(onnx_import *im, const onnx_dimension *dim, const char *input, int axis) {
+    if (dim && dim->which == 1 && dim->value > 0) return tir_index(im->g->pool, dim->value);
+    const bool named = dim && dim->which == 2 && is_symbol(dim->parameter);
+    const char *name = named ? copy_text(im, dim->parameter, "dimension") : NULL;
+    for (int i = 0; i < im->options->dim_count && dim && dim->which == 2; i++)
+        if (onnx_is(dim->parameter, im->options->dims[i].name))
+            return tir_index(im->g->pool, im->options->dims[i].value);
+    if (!named) {
+        char *own = lib_arena_format(im->g->arena, "%.64s_%d", input, axis);
+        for (char *c = own; *c; c++)
+            if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9' && c > own)))
+                *c = '_';
+        name = own;
+    }
+    return graph_symbol_named(im->g, name);
+}
+
+/* An input whose elements the options give; false: they do not. */
+static bool take_value(onnx_import *im, const onnx_value_info *info) {
+    const onnx_options *o = im->options;
+    const onnx_type *type = info->type;
+    for (int i = 0; i < o->value_count; i++) {
+        if (!onnx_is(info->name, o->value_names[i])) continue;
+        dlc_dtype dtype;
+        const bool known = lib_dtype_from_dlpack(o->values[i]->dtype, &dtype);
+        if (!known || !type || type->which != ONNX_TYPE_TENSOR || dtype != onnx_dtype(im, type->tensor->element))
+            onnx_fail(im, DLC_INVALID_ARGUMENT, "the value of input %s has not the element type of the file", onnx_shown(im->g->arena, info->name));
+        onnx_value *value = define(im, info->name);
+        value->known = onnx_known_of_view(im, o->values[i], &value->id);
+        return true;
+    }
+    return false;
+}
+
+static void import_input(onnx_import *im, const onnx_value_info *info) {
+    const onnx_type *type = info->type;
+    if (take_value(im, info)) return;
+    if (!type || type->which != ONNX_TYPE_TENSOR)
+        onnx_fail(im, DLC_UNSUPPORTED, "input %s is no tensor", onnx_shown(im->g->arena, info->name));
+    if (!type->tensor->shape)
+        onnx_fail(im, DLC_UNSUPPORTED, "input %s has no rank in the file", onnx_shown(im->g->arena, info->name));
+    const size_t rank = type->tensor->shape->dims.count;
+    if (rank > DLC_MAX_RANK)
+        onnx_fail(im, DLC_UNSUPPORTED, "input %s has %zu dimensions", onnx_shown(im->g->arena, info->name), rank);
+    graph_shape shape = {.dtype = onnx_dtype(im, type->tensor->element), .rank = (int)rank};
+    const char *name = copy_text(im, info->name, "input");
+    for (int d = 0; d < (int)rank; d++) shape.dim[d] = dimension_of(im, &type->tensor->shape->dims.data[d], name, d);
+    onnx_value *value = define(im, info->name);
+    value->id = graph_new_input(im->g, name, &shape);
+    lib_vec_push(im->g->arena, &im->inputs, value->id);
+}
+
+static void import_main(onnx_import *im) {
+    const onnx_graph *main = im->model->graph;
+    onnx_names_scope scope = {.outer = NULL};
+    im->scope = &scope;
+    for (size_t i = 0; i < main->initializers.count; i++)
+        define(im, main->initializers.data[i].name)->stored = &main->initializers.data[i];
+    if (main->sparse_initializers.count) onnx_fail(im, DLC_UNSUPPORTED, "sparse initializers are not imported yet");
+    for (size_t i = 0; i < main->inputs.count; i++)
+        if (!find_in(&scope, main->inputs.data[i].name)) import_input(im, &main->inputs.data[i]);
+    import_nodes(im, main->nodes.data, main->nodes.count);
+    im->node = NULL;
+    for (size_t i = 0; i < main->outputs.count; i++) {
+        onnx_value *value = find_in(&scope, main->outputs.data[i].name);
+        if (!value)
+            onnx_fail(im, DLC_PARSE_ERROR, "output %s is defined nowhere",
+                      onnx_shown(im->g->arena, main->outputs.data[i].name));
+        graph_new_output(im->g, copy_text(im, value->name, "output"), id_of(im, value));
+    }
+}
+
+static void check_versions(onnx_import *im) {
+    const onnx_model *model = im->model;
+    for (size_t i = 0; i < model->opsets.count; i++) {
+        const onnx_opset *o = &model->opsets.data[i];
+        const bool standard = o->domain.size == 0 || onnx_is(o->domain, "ai.onnx");
+        if (standard && o->version > ONNX_OPSET_LAST && !im->options->newer_opset)
+            onnx_fail(im, DLC_UNSUPPORTED,
+                      "opset %lld; libdlc knows operators up to opset %d (newer_opset: take them as of that)",
+                      (long long)o->version, ONNX_OPSET_LAST);
+    }
+    lib_text text;
+    lib_text_init(&text, im->g->arena);
+    onnx_check_model(&text, model);
+    if (text.length) onnx_fail(im, DLC_UNSUPPORTED, "operators that libdlc does not import: %s", text.data);
+}
+
+/* Where the mistake is: the node, and within functions the calls. */
+static void add_place(onnx_import *im, lib_error *error) {
+    char *message = lib_arena_string(im->g->arena, error->message);
+    lib_text text;
+    lib_text_init(&text, im->g->arena);
+    if (im->node) {
+        lib_text_format(&text, "node %zu %s (%s, opset %d): ", im->node_index, onnx_shown(im->g->arena, im->node->name),
+                        onnx_shown(im->g->arena, im->node->operator), im->opset);
+        for (const onnx_call *call = im->call; call; call = call->outer)
+            lib_text_format(&text, "in function %s: ", onnx_shown(im->g->arena, call->function->name));
+    }
+    lib_text_add(&text, message);
+    lib_fail(error, error->status, "%s", text.data);
+}
+
+void onnx_import_graph(onnx_import *im) {
+    lib_arena *arena = im->g->arena;
+    lib_scope *outer = arena->scope, scope;
+    arena->scope = &scope;
+    if (LIB_ENTER(&scope)) {
+        check_versions(im);
+        import_main(im);
+    }
+    arena->scope = outer;
+    if (scope.error.status != DLC_OK) {
+        if (!lib_is_circumstance(scope.error.status)) add_place(im, &scope.error);
+        lib_raise_error(outer, &scope.error);
+    }
+}

@@ -1,0 +1,188 @@
+/* Importing: a model's nodes become nodes of a graph, each by a row of the tables in rows_*.c. The files of this folder share what is here.
+ *
+ * A value of the model is *known* where its elements are numbers or index expressions over the graph's symbols: constants, shapes, and what
+ * is computed of them (sizes.c). Such values are made as tensors of the graph only if a row asks for them as tensors, so that arithmetic on
+ * sizes never becomes a kernel, and rows that need sizes (Reshape, Slice, ...) find them. */
+#ifndef GRAPH_ONNX_IMPORT_H
+#define GRAPH_ONNX_IMPORT_H
+
+#include "graph/build.h"
+#include "graph/onnx/model.h"
+
+enum {
+    ONNX_OPSET_LAST = 27,
+    /* Elements of a value that are followed as known. */
+    ONNX_KNOWN_MAX = 256
+};
+
+/* One element of a known value: index / over, or, where index is 0, `number` (floats). */
+typedef struct onnx_number {
+    tir_expr index;
+    int64_t over;
+    double number;
+} onnx_number;
+
+typedef struct onnx_known {
+    dlc_dtype dtype;
+    int rank;
+    int64_t dims[DLC_MAX_RANK];
+    int64_t count;
+    onnx_number *element;
+} onnx_known;
+
+typedef struct onnx_value {
+    onnx_bytes name;
+    /* 0: not made in the graph yet */
+    graph_id id;
+    /* An initializer or a Constant node's tensor; NULL: neither. */
+    const onnx_tensor *stored;
+    /* NULL: not known, or not asked yet whether `stored` is small enough */
+    const onnx_known *known;
+} onnx_value;
+
+/* Names that nodes of one graph or function may use: its own, and those of the enclosing graph. */
+typedef struct onnx_names_scope {
+    struct onnx_names_scope *outer;
+    lib_vec(onnx_value *) values;
+    lib_map by_name;
+} onnx_names_scope;
+
+/* The operands and attributes of the call of a model-local function whose body is being imported. */
+typedef struct onnx_call {
+    const struct onnx_call *outer;
+    const onnx_node *node;
+    const onnx_function *function;
+    int depth;
+} onnx_call;
+
+typedef struct onnx_options {
+    /* Values for names of dimensions; name NULL ends the list. */
+    const dlc_dim *dims;
+    int dim_count;
+    /* Inputs whose elements are given; they are no inputs of the graph then. Compact, in host memory, of the file's element types. */
+    const char *const *value_names;
+    const DLTensor *const *values;
+    int value_count;
+    bool newer_opset;
+} onnx_options;
+
+typedef struct onnx_import {
+    graph *g;
+    const onnx_model *model;
+    const onnx_options *options;
+    /* Of constants in place; NULL: they are copied. */
+    graph_holder *holder;
+    onnx_names_scope *scope;
+    const onnx_call *call;
+    /* The node at hand, and where: for messages, and for the functions below. */
+    const onnx_node *node;
+    size_t node_index;
+    const struct onnx_row *row;
+    int opset;
+    onnx_value **operand;
+    /* Bit i: attribute i of the node was asked for. */
+    uint64_t asked;
+    onnx_value **result;
+    /* Inputs made so far, in the order of the model's, for the caller. */
+    lib_vec(graph_id) inputs;
+} onnx_import;
+
+/* A row: the operator of a domain in versions since..until (0: up to the newest). */
+typedef struct onnx_row {
+    const char *name;
+    int since, until;
+    void (*import)(onnx_import *im);
+    /* What renames alone: the row of libdlc's operator table with the same operands; no attributes. */
+    const char *op;
+} onnx_row;
+/* NULL-terminated tables of rows, each ended by a row without a name. */
+extern const onnx_row *const onnx_standard_rows[];
+extern const onnx_row onnx_rows_map[], onnx_rows_structure[], onnx_rows_reduce[], onnx_rows_contract[], onnx_rows_window[],
+    onnx_rows_normalize[], onnx_rows_index[], onnx_rows_recurrent[], onnx_rows_other[];
+
+/* Imports the model's main graph into an empty graph. Raises with the node's place: DLC_UNSUPPORTED for what libdlc cannot do (all such
+ * operators at once, before anything is made), DLC_PARSE_ERROR for a model that contradicts itself, DLC_INVALID_ARGUMENT for options. */
+void onnx_import_graph(onnx_import *im);
+/* The text of dlc_onnx_check: a line for each operator that has no row; empty: none. */
+void onnx_check_model(lib_text *text, const onnx_model *model);
+
+/* ---- what rows use ------------------------------------------------------------------------------------------------- */
+
+_Noreturn void onnx_fail(onnx_import *im, dlc_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+static inline size_t onnx_operands(const onnx_import *im) {
+    return im->node->inputs.count;
+}
+/* Is operand i there, and not left out? */
+static inline bool onnx_has(const onnx_import *im, size_t i) {
+    return i < im->node->inputs.count && im->operand[i];
+}
+/* Does the caller want result i? */
+static inline bool onnx_wants(const onnx_import *im, size_t i) {
+    return i < im->node->outputs.count && im->result[i];
+}
+/* Operand i as a tensor of the graph; 0 where it is left out. */
+graph_id onnx_operand(onnx_import *im, size_t i);
+/* Its shape; it must be there. Known values are not made for that. */
+graph_shape onnx_operand_shape(onnx_import *im, size_t i);
+static inline int onnx_operand_rank(onnx_import *im, size_t i) {
+    return onnx_operand_shape(im, i).rank;
+}
+/* Its elements; NULL: not known. */
+const onnx_known *onnx_operand_known(onnx_import *im, size_t i);
+/* Its elements as index expressions, in g's pool; raises where they are not known. */
+const tir_expr *onnx_operand_sizes(onnx_import *im, size_t i, int *count);
+/* Its elements as numbers, which must not depend on sizes. */
+const int64_t *onnx_operand_integers(onnx_import *im, size_t i, int *count);
+double onnx_operand_float(onnx_import *im, size_t i, double fallback);
+/* Is operand i known, and free of symbols? */
+bool onnx_operand_is_constant(onnx_import *im, size_t i);
+
+void onnx_give(onnx_import *im, size_t i, graph_id id);
+void onnx_give_known(onnx_import *im, size_t i, const onnx_known *known);
+/* Result i is operand k itself. */
+void onnx_give_operand(onnx_import *im, size_t i, size_t k);
+
+/* The node's attribute, or what the enclosing function's caller gives for it; NULL: neither. Asking marks it: one that no row asks for is
+ * refused, since it would be ignored. */
+const onnx_attribute *onnx_attribute_find(onnx_import *im, const char *name, onnx_attribute_type type);
+int64_t onnx_int(onnx_import *im, const char *name, int64_t fallback);
+double onnx_float(onnx_import *im, const char *name, double fallback);
+/* Copied and terminated; raises for one with NUL inside. */
+const char *onnx_string(onnx_import *im, const char *name, const char *fallback);
+/* NULL, *count 0: not there. */
+const int64_t *onnx_ints(onnx_import *im, const char *name, int *count);
+const float *onnx_floats(onnx_import *im, const char *name, int *count);
+/* The index of the attribute's string among words separated by blanks; raises for another one. */
+int onnx_choice(onnx_import *im, const char *name, const char *words, const char *fallback);
+/* Marks an attribute that says nothing for inference. */
+void onnx_ignore(onnx_import *im, const char *name);
+dlc_dtype onnx_dtype(onnx_import *im, int64_t data_type);
+dlc_dtype onnx_dtype_attribute(onnx_import *im, const char *name, dlc_dtype fallback);
+
+/* axis in 0..rank-1, or, with `past`, up to rank; negative ones count from the end. Raises for others. */
+int onnx_axis(onnx_import *im, int64_t axis, int rank, bool past);
+/* A list of axes, as the graph's rows take them; *count 0 and NULL: none were given. From operand `at` or, before that version, the attribute. */
+const int64_t *onnx_axes(onnx_import *im, int operand_since, size_t at, int rank, int *count);
+
+/* Row of the operator table by name, with settings; maps broadcast like NumPy. */
+graph_id onnx_emit(onnx_import *im, const char *op, int inputs, const graph_id *input, int settings, const graph_setting *setting);
+/* The same of one and of two operands, without settings, and of one with settings. */
+graph_id onnx_unary(onnx_import *im, const char *op, graph_id x);
+graph_id onnx_binary(onnx_import *im, const char *op, graph_id a, graph_id b);
+#define ONNX_WITH(im, op, x, ...)                                                                   \
+    onnx_emit((im), (op), 1, (graph_id[]){x}, (int)(sizeof((graph_setting[]){__VA_ARGS__}) / sizeof(graph_setting)), \
+              (graph_setting[]){__VA_ARGS__})
+
+/* ---- known values (sizes.c) */
+/* Tries to compute the node's results from known operands. False: it is a matter for kernels. */
+bool onnx_fold(onnx_import *im);
+onnx_known *onnx_known_new(onnx_import *im, dlc_dtype dtype, int rank, const int64_t *dims);
+onnx_known *onnx_known_of_dims(onnx_import *im, int count, const tir_expr *dims);
+/* Of a stored tensor; NULL: too large, or of a type that is not followed. */
+const onnx_known *onnx_known_of_tensor(onnx_import *im, const onnx_tensor *tensor);
+/* Of a tensor of the host's, copied where it is too large to be followed; then *made is a constant of the graph. */
+const onnx_known *onnx_known_of_view(onnx_import *im, const DLTensor *view, graph_id *made);
+graph_id onnx_make_known(onnx_import *im, const onnx_known *known);
+
+#endif

@@ -1,0 +1,202 @@
+/* Rows of softmax and its like, of norms, and of quantisation. */
+#include "graph/onnx/import.h"
+
+/* Before version 13 the dimensions from `axis` on were one. */
+static void import_softmax(onnx_import *im) {
+    const graph_shape x = onnx_operand_shape(im, 0);
+    const int axis = onnx_axis(im, onnx_int(im, "axis", im->opset < 13 ? 1 : -1), x.rank,
+                               im->opset < 13 && onnx_int(im, "axis", 1) >= 0);
+    if (im->opset >= 13 || axis + 1 == x.rank) {
+        onnx_give(im, 0, ONNX_WITH(im, im->row->op, onnx_operand(im, 0), graph_set_integer("axis", axis)));
+        return;
+    }
+    tir_expr flat[2] = {tir_index(im->g->pool, 1), tir_index(im->g->pool, 1)};
+    for (int d = 0; d < x.rank; d++) flat[d >= axis] = tir_mul(im->g->pool, flat[d >= axis], x.dim[d]);
+    const graph_id y =
+        ONNX_WITH(im, im->row->op, graph_reshape(im->g, onnx_operand(im, 0), 2, flat), graph_set_integer("axis", 1));
+    onnx_give(im, 0, graph_reshape(im->g, y, x.rank, x.dim));
+}
+
+static void import_batch_norm(onnx_import *im) {
+    onnx_ignore(im, "momentum"), onnx_ignore(im, "consumed_inputs");
+    const bool training = im->opset < 7 ? onnx_int(im, "is_test", 0) == 0 && im->node->outputs.count > 1
+                                        : onnx_int(im, "training_mode", 0) != 0;
+    if (onnx_int(im, "spatial", 1) == 0) onnx_fail(im, DLC_UNSUPPORTED, "statistics by position (spatial=0)");
+    const double epsilon = onnx_float(im, "epsilon", 1e-5f), momentum = onnx_float(im, "momentum", 0.9f);
+    graph_id in[5];
+    for (size_t i = 0; i < 5; i++) in[i] = onnx_operand(im, i);
+    /* Parameters of another type than x, as version 15 allows: computed in the parameters', rounded to x's. */
+    const dlc_dtype own = graph_shape_of(im->g, in[0])->dtype, wide = graph_shape_of(im->g, in[3])->dtype;
+    in[0] = graph_cast(im->g, in[0], wide);
+    for (int i = 1; i < 5; i++) in[i] = graph_cast(im->g, in[i], wide);
+    if (!training) {
+        onnx_give(im, 0,
+                  graph_cast(im->g,
+                             onnx_emit(im, "batch_norm", 5, in, 1,
+                                       &(graph_setting){"epsilon", graph_set_float("epsilon", epsilon).value}),
+                             own));
+        return;
+    }
+    const graph_setting s[] = {graph_set_float("epsilon", epsilon), graph_set_float("momentum", momentum)};
+    const graph_id y = onnx_emit(im, "batch_norm_training", 5, in, 2, s);
+    onnx_give(im, 0, graph_cast(im->g, y, own));
+    onnx_give(im, 1, y + 1);
+    onnx_give(im, 2, y + 2);
+}
+
+/* Mean and 1/sqrt(variance + epsilon) are results, too; stash_type is what they are computed in. */
+static void import_layer_norm(onnx_import *im) {
+    const graph_id x = onnx_operand(im, 0);
+    const graph_shape shape = *graph_shape_of(im->g, x);
+    const int axis = onnx_axis(im, onnx_int(im, "axis", -1), shape.rank, false), count = shape.rank - axis;
+    const double epsilon = onnx_float(im, "epsilon", 1e-5f);
+    const dlc_dtype stash = onnx_dtype_attribute(im, "stash_type", DLC_F32), dtype = shape.dtype;
+    const graph_setting s[] = {graph_set_integer("axis", axis), graph_set_float("epsilon", epsilon)};
+    const graph_shape *scale = graph_shape_of(im->g, onnx_operand(im, 1));
+    if (scale->rank == count && !onnx_wants(im, 1) && !onnx_wants(im, 2)) {
+        onnx_give(im, 0,
+                  onnx_emit(im, "layer_norm", 3, (graph_id[]){x, onnx_operand(im, 1), onnx_operand(im, 2)}, 2, s));
+        return;
+    }
+    int64_t axes[DLC_MAX_RANK];
+    for (int i = 0; i < count; i++) axes[i] = axis + i;
+    const graph_id wide = graph_cast(im->g, x, stash), mean = graph_reduce_mean(im->g, wide, count, axes, true);
+    const graph_id centred = onnx_binary(im, "sub", wide, mean),
+                   variance = graph_reduce_mean(im->g, graph_mul(im->g, centred, centred), count, axes, true);
+    const graph_id inverse = graph_rsqrt(im->g, graph_add_number(im->g, variance, epsilon));
+    graph_id y =
+        onnx_binary(im, "mul", graph_cast(im->g, onnx_binary(im, "mul", centred, inverse), dtype), onnx_operand(im, 1));
+    if (onnx_has(im, 2)) y = onnx_binary(im, "add", y, onnx_operand(im, 2));
+    onnx_give(im, 0, y);
+    onnx_give(im, 1, mean);
+    onnx_give(im, 2, inverse);
+}
+
+static void import_rms_norm(onnx_import *im) {
+    onnx_ignore(im, "stash_type");
+    const graph_setting s[] = {
+        graph_set_integer("axis", onnx_axis(im, onnx_int(im, "axis", -1), onnx_operand_rank(im, 0), false)),
+        graph_set_float("epsilon", onnx_float(im, "epsilon", 1e-5f))};
+    onnx_give(im, 0, onnx_emit(im, "rms_norm", 2, (graph_id[]){onnx_operand(im, 0), onnx_operand(im, 1)}, 2, s));
+}
+
+static void import_instance_norm(onnx_import *im) {
+    onnx_ignore(im, "consumed_inputs");
+    const graph_setting s = graph_set_float("epsilon", onnx_float(im, "epsilon", 1e-5f));
+    onnx_give(im, 0,
+              onnx_emit(im, "instance_norm", 3,
+                        (graph_id[]){onnx_operand(im, 0), onnx_operand(im, 1), onnx_operand(im, 2)}, 1, &s));
+}
+
+/* Version 18 has a scale for each group, later ones for each channel. */
+static void import_group_norm(onnx_import *im) {
+    onnx_ignore(im, "stash_type");
+    const graph_shape x = onnx_operand_shape(im, 0);
+    const int64_t groups = onnx_int(im, "num_groups", 1);
+    graph_id in[3] = {onnx_operand(im, 0), onnx_operand(im, 1), onnx_operand(im, 2)};
+    if (groups < 1 || x.rank < 2)
+        onnx_fail(im, DLC_PARSE_ERROR, "%lld groups of an operand of rank %d", (long long)groups, x.rank);
+    for (int i = 1; i < 3 && im->opset < 21; i++) {
+        const tir_expr g = tir_index(im->g->pool, groups), each = tir_div(im->g->pool, x.dim[1], g);
+        const graph_id stretched = graph_broadcast(im->g, in[i], 2, (tir_expr[]){g, each}, (int64_t[]){0});
+        in[i] = graph_reshape(im->g, stretched, 1, &x.dim[1]);
+    }
+    const graph_setting s[] = {graph_set_integer("groups", groups),
+                               graph_set_float("epsilon", onnx_float(im, "epsilon", 1e-5f))};
+    onnx_give(im, 0, onnx_emit(im, "group_norm", 3, in, 2, s));
+}
+
+static void import_lrn(onnx_import *im) {
+    onnx_give(im, 0,
+              ONNX_WITH(im, "local_response_norm", onnx_operand(im, 0),
+                        graph_set_integer("size", onnx_int(im, "size", 1)),
+                        graph_set_float("alpha", onnx_float(im, "alpha", 1e-4f)),
+                        graph_set_float("beta", onnx_float(im, "beta", 0.75)),
+                        graph_set_float("bias", onnx_float(im, "bias", 1))));
+}
+
+static void import_lp_normalization(onnx_import *im) {
+    onnx_give(
+        im, 0,
+        ONNX_WITH(im, "lp_normalization", onnx_operand(im, 0),
+                  graph_set_integer("axis", onnx_axis(im, onnx_int(im, "axis", -1), onnx_operand_rank(im, 0), false)),
+                  graph_set_integer("p", onnx_int(im, "p", 2))));
+}
+
+static void import_mean_variance(onnx_import *im) {
+    static const int64_t usual[] = {0, 2, 3};
+    int count;
+    const int64_t *axes = onnx_ints(im, "axes", &count);
+    onnx_give(im, 0,
+              ONNX_WITH(im, "mean_variance_normalization", onnx_operand(im, 0),
+                        graph_set_list("axes", axes ? count : 3, axes ? axes : usual)));
+}
+
+/* ---- quantisation --------------------------------------------------------------------------------------------------- */
+
+/* A scale or zero point of one entry for all: rank 0. */
+static graph_id scale_of(onnx_import *im, size_t i) {
+    const graph_id id = onnx_operand(im, i);
+    int64_t count;
+    if (!id || graph_shape_of(im->g, id)->rank != 1 ||
+        !tir_is_const(im->g->pool, graph_shape_of(im->g, id)->dim[0], &count) || count != 1)
+        return id;
+    return graph_reshape(im->g, id, 0, NULL);
+}
+
+static int quantize_axis(onnx_import *im) {
+    const int rank = onnx_operand_rank(im, 0);
+    return rank ? onnx_axis(im, onnx_int(im, "axis", 1) < rank ? onnx_int(im, "axis", 1) : 0, rank, false) : 0;
+}
+
+static void import_quantize(onnx_import *im) {
+    onnx_ignore(im, "precision"), onnx_ignore(im, "saturate");
+    const dlc_dtype dtype =
+        onnx_has(im, 2) ? onnx_operand_shape(im, 2).dtype : onnx_dtype_attribute(im, "output_dtype", DLC_U8);
+    onnx_ignore(im, "output_dtype");
+    const graph_id x = onnx_operand(im, 0), scale = scale_of(im, 1), zero = scale_of(im, 2);
+    const dlc_dtype own = graph_shape_of(im->g, x)->dtype;
+    const graph_setting s[] = {graph_set_integer("axis", quantize_axis(im)),
+                               graph_set_integer("block", onnx_int(im, "block_size", 0)),
+                               graph_set_integer("dtype", dtype)};
+    const graph_id wide = lib_dtype_is_float(own) ? x : graph_cast(im->g, x, DLC_F32);
+    onnx_give(im, 0,
+              onnx_emit(im, "quantize_linear", 3,
+                        (graph_id[]){wide, graph_cast(im->g, scale, graph_shape_of(im->g, wide)->dtype), zero}, 3, s));
+}
+
+static void import_dequantize(onnx_import *im) {
+    const graph_id scale = scale_of(im, 1);
+    const dlc_dtype dtype = onnx_dtype_attribute(im, "output_dtype", graph_shape_of(im->g, scale)->dtype);
+    const graph_setting s[] = {graph_set_integer("axis", quantize_axis(im)),
+                               graph_set_integer("block", onnx_int(im, "block_size", 0))};
+    graph_id zero = scale_of(im, 2);
+    if (onnx_operand_shape(im, 0).dtype == DLC_I32) zero = 0; /* it is 0, by the specification */
+    onnx_give(im, 0,
+              graph_cast(im->g,
+                         onnx_emit(im, "dequantize_linear", 3, (graph_id[]){onnx_operand(im, 0), scale, zero}, 2, s),
+                         dtype));
+}
+
+static void import_dynamic_quantize(onnx_import *im) {
+    const graph_id y = onnx_unary(im, "dynamic_quantize_linear", onnx_operand(im, 0));
+    for (size_t i = 0; i < 3; i++) onnx_give(im, i, y + (graph_id)i);
+}
+
+const onnx_row onnx_rows_normalize[] = {
+    {"BatchNormalization", 1, 0, import_batch_norm, NULL},
+    {"DequantizeLinear", 10, 0, import_dequantize, NULL},
+    {"DynamicQuantizeLinear", 11, 0, import_dynamic_quantize, NULL},
+    {"GroupNormalization", 18, 0, import_group_norm, NULL},
+    {"Hardmax", 1, 0, import_softmax, "hardmax"},
+    {"InstanceNormalization", 1, 0, import_instance_norm, NULL},
+    {"LRN", 1, 0, import_lrn, NULL},
+    {"LayerNormalization", 17, 0, import_layer_norm, NULL},
+    {"LogSoftmax", 1, 0, import_softmax, "log_softmax"},
+    {"LpNormalization", 1, 0, import_lp_normalization, NULL},
+    {"MeanVarianceNormalization", 9, 0, import_mean_variance, NULL},
+    {"QuantizeLinear", 10, 0, import_quantize, NULL},
+    {"RMSNormalization", 23, 0, import_rms_norm, NULL},
+    {"Softmax", 1, 0, import_softmax, "softmax"},
+    {0},
+};

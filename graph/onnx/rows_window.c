@@ -1,0 +1,372 @@
+/* Rows of poolings, resizing and sampling; what windows have in common. */
+#include "graph/onnx/window.h"
+
+const int64_t *onnx_window_dims(onnx_import *im, const graph_shape *weights) {
+    int64_t *window = LIB_NEW_ARRAY(im->g->arena, int64_t, DLC_MAX_RANK);
+    if (weights->rank < 3) onnx_fail(im, DLC_UNSUPPORTED, "weights of rank %d", weights->rank);
+    for (int d = 2; d < weights->rank; d++)
+        if (!tir_is_const(im->g->pool, weights->dim[d], &window[d - 2]))
+            onnx_fail(im, DLC_UNSUPPORTED, "weights whose window is not known");
+    return window;
+}
+
+static void read_list(onnx_import *im, const char *name, int rank, int64_t fallback, int64_t *to) {
+    int count;
+    const int64_t *given = onnx_ints(im, name, &count);
+    if (given && count != rank)
+        onnx_fail(im, DLC_PARSE_ERROR, "%s has %d numbers for %d spatial dimensions", name, count, rank);
+    for (int d = 0; d < rank; d++) to[d] = given ? given[d] : fallback;
+}
+
+onnx_window onnx_window_transposed(onnx_import *im, const int64_t *window) {
+    const graph_shape x = onnx_operand_shape(im, 0);
+    onnx_window w = {.rank = x.rank - 2};
+    int count;
+    if (w.rank < 1) onnx_fail(im, DLC_PARSE_ERROR, "an operand of rank %d has no spatial dimensions", x.rank);
+    w.pad = (onnx_pad)onnx_choice(im, "auto_pad", "NOTSET VALID SAME_UPPER SAME_LOWER", "NOTSET");
+    read_list(im, "strides", w.rank, 1, w.stride);
+    read_list(im, "dilations", w.rank, 1, w.dilation);
+    for (int d = 0; d < w.rank; d++) {
+        w.window[d] = window[d];
+        if (w.stride[d] < 1 || w.dilation[d] < 1 || window[d] < 1)
+            onnx_fail(im, DLC_PARSE_ERROR, "a window, stride or dilation below 1");
+    }
+    const int64_t *pads = onnx_ints(im, "pads", &count);
+    if (pads && count != 2 * w.rank) onnx_fail(im, DLC_PARSE_ERROR, "%d pads for %d spatial dimensions", count, w.rank);
+    for (int d = 0; pads && d < w.rank && w.pad == ONNX_PAD_GIVEN; d++)
+        w.low[d] = pads[d], w.high[d] = pads[w.rank + d];
+    return w;
+}
+
+onnx_window onnx_window_of(onnx_import *im, const int64_t *window) {
+    onnx_window w = onnx_window_transposed(im, window);
+    const graph_shape x = onnx_operand_shape(im, 0);
+    for (int d = 0; d < w.rank && (w.pad == ONNX_PAD_UPPER || w.pad == ONNX_PAD_LOWER); d++) {
+        const int64_t span = (window[d] - 1) * w.dilation[d] + 1;
+        int64_t size, total = span - 1;
+        if (tir_is_const(im->g->pool, x.dim[d + 2], &size)) {
+            const int64_t results = (size + w.stride[d] - 1) / w.stride[d];
+            total = (results - 1) * w.stride[d] + span - size;
+        } else if (w.stride[d] != 1)
+            onnx_fail(im, DLC_UNSUPPORTED, "auto_pad with a stride where the input's size is not given");
+        total = total < 0 ? 0 : total;
+        w.low[d] = w.pad == ONNX_PAD_UPPER ? total / 2 : total - total / 2;
+        w.high[d] = total - w.low[d];
+    }
+    return w;
+}
+
+/* ---- poolings ------------------------------------------------------------------------------------------------------- */
+
+static onnx_window pool_window(onnx_import *im) {
+    const int rank = onnx_operand_rank(im, 0) - 2;
+    int64_t window[DLC_MAX_RANK] = {0};
+    int count;
+    const int64_t *given = onnx_ints(im, "kernel_shape", &count);
+    if (!given || count != rank)
+        onnx_fail(im, DLC_PARSE_ERROR, "kernel_shape has %d numbers for %d spatial dimensions", count, rank);
+    for (int d = 0; d < rank; d++) window[d] = given[d];
+    return onnx_window_of(im, window);
+}
+
+static int pool_settings(const onnx_window *w, graph_setting *s) {
+    s[0] = graph_set_list("window", w->rank, w->window);
+    s[1] = graph_set_list("stride", w->rank, w->stride);
+    s[2] = graph_set_list("low", w->rank, w->low);
+    s[3] = graph_set_list("high", w->rank, w->high);
+    s[4] = graph_set_list("dilation", w->rank, w->dilation);
+    return 5;
+}
+
+static void import_max_pool(onnx_import *im) {
+    const onnx_window w = pool_window(im);
+    graph_setting s[7];
+    int n = pool_settings(&w, s);
+    const graph_id x = onnx_operand(im, 0);
+    const bool column_major = onnx_int(im, "storage_order", 0) != 0;
+    s[n++] = graph_set_bool("ceil", onnx_int(im, "ceil_mode", 0) != 0);
+    if (!onnx_wants(im, 1)) {
+        onnx_give(im, 0, onnx_emit(im, "max_pool", 1, &x, n, s));
+        return;
+    }
+    s[n++] = graph_set_bool("column_major", column_major);
+    const graph_id y = onnx_emit(im, "max_pool_with_indices", 1, &x, n, s);
+    onnx_give(im, 0, y);
+    onnx_give(im, 1, y + 1);
+}
+
+static void import_average_pool(onnx_import *im) {
+    const onnx_window w = pool_window(im);
+    graph_setting s[7];
+    int n = pool_settings(&w, s);
+    const graph_id x = onnx_operand(im, 0);
+    s[n++] = graph_set_bool("ceil", onnx_int(im, "ceil_mode", 0) != 0);
+    s[n++] = graph_set_bool("count_include_pad", onnx_int(im, "count_include_pad", 0) != 0);
+    onnx_give(im, 0, onnx_emit(im, "average_pool", 1, &x, n, s));
+}
+
+static void import_lp_pool(onnx_import *im) {
+    const onnx_window w = pool_window(im);
+    graph_setting s[7];
+    int n = pool_settings(&w, s);
+    const graph_id x = onnx_operand(im, 0);
+    s[n++] = graph_set_bool("ceil", onnx_int(im, "ceil_mode", 0) != 0);
+    s[n++] = graph_set_integer("p", onnx_int(im, "p", 2));
+    onnx_give(im, 0, onnx_emit(im, "lp_pool", 1, &x, n, s));
+}
+
+static void import_global_pool(onnx_import *im) {
+    const int mode = onnx_is(im->node->operator, "GlobalAveragePool") ? 0
+                     : onnx_is(im->node->operator, "GlobalMaxPool")   ? 1
+                                                                      : 2;
+    onnx_give(im, 0,
+              ONNX_WITH(im, "global_pool", onnx_operand(im, 0), graph_set_integer("mode", mode),
+                        graph_set_integer("p", onnx_int(im, "p", 2))));
+}
+
+static void import_max_unpool(onnx_import *im) {
+    const graph_shape x = onnx_operand_shape(im, 0);
+    const int rank = x.rank - 2;
+    int64_t window[DLC_MAX_RANK] = {0};
+    tir_expr dims[DLC_MAX_RANK];
+    int count;
+    const int64_t *given = onnx_ints(im, "kernel_shape", &count);
+    if (count != rank)
+        onnx_fail(im, DLC_PARSE_ERROR, "kernel_shape has %d numbers for %d spatial dimensions", count, rank);
+    for (int d = 0; d < rank; d++) window[d] = given[d];
+    const onnx_window w = onnx_window_transposed(im, window);
+    for (int d = 0; d < x.rank; d++) {
+        dims[d] = x.dim[d];
+        if (d < 2) continue;
+        const tir_expr steps = tir_mul(im->g->pool, tir_sub(im->g->pool, x.dim[d], tir_index(im->g->pool, 1)),
+                                       tir_index(im->g->pool, w.stride[d - 2]));
+        dims[d] = tir_add(im->g->pool, steps, tir_index(im->g->pool, window[d - 2] - w.low[d - 2] - w.high[d - 2]));
+    }
+    const graph_setting natural = graph_set_dims("shape", x.rank, dims);
+    const graph_id indices = onnx_operand(im, 1);
+    if (!onnx_has(im, 2)) {
+        onnx_give(im, 0, onnx_emit(im, "max_unpool", 2, (graph_id[]){onnx_operand(im, 0), indices}, 1, &natural));
+        return;
+    }
+    /* Indices count in the natural result; a larger one has it at its start and zeros behind. */
+    int out;
+    const int64_t *shape = onnx_operand_integers(im, 2, &out);
+    int64_t low[DLC_MAX_RANK] = {0}, high[DLC_MAX_RANK] = {0}, own;
+    if (out != x.rank) onnx_fail(im, DLC_PARSE_ERROR, "output_shape has %d dimensions", out);
+    const graph_id y = onnx_emit(im, "max_unpool", 2, (graph_id[]){onnx_operand(im, 0), indices}, 1, &natural);
+    for (int d = 0; d < x.rank; d++) {
+        if (!tir_is_const(im->g->pool, dims[d], &own)) onnx_fail(im, DLC_UNSUPPORTED, "output_shape where the input's size is not given");
+        high[d] = shape[d] - own;
+    }
+    onnx_give(im, 0, graph_pad(im->g, y, graph_scalar_like(im->g, y, 0), low, high));
+}
+
+/* ---- sampling ------------------------------------------------------------------------------------------------------- */
+
+static void import_grid_sample(onnx_import *im) {
+    const int mode = im->opset < 20 ? onnx_choice(im, "mode", "nearest bilinear bicubic", "bilinear")
+                                    : onnx_choice(im, "mode", "nearest linear cubic", "linear");
+    const graph_setting s[] = {
+        graph_set_integer("mode", mode),
+        graph_set_integer("padding", onnx_choice(im, "padding_mode", "zeros border reflection", "zeros")),
+        graph_set_bool("align_corners", onnx_int(im, "align_corners", 0) != 0)};
+    onnx_give(im, 0, onnx_emit(im, "grid_sample", 2, (graph_id[]){onnx_operand(im, 0), onnx_operand(im, 1)}, 3, s));
+}
+
+static void import_affine_grid(onnx_import *im) {
+    int count;
+    const tir_expr *size = onnx_operand_sizes(im, 1, &count);
+    if (count < 3) onnx_fail(im, DLC_PARSE_ERROR, "a size of %d dimensions", count);
+    onnx_give(im, 0,
+              ONNX_WITH(im, "affine_grid", onnx_operand(im, 0), graph_set_dims("shape", count - 2, size + 2),
+                        graph_set_bool("align_corners", onnx_int(im, "align_corners", 0) != 0)));
+}
+
+static void import_col2im(onnx_import *im) {
+    int rank, block_rank, count;
+    const tir_expr *image = onnx_operand_sizes(im, 1, &rank);
+    const int64_t *block = onnx_operand_integers(im, 2, &block_rank);
+    int64_t stride[DLC_MAX_RANK], dilation[DLC_MAX_RANK], low[DLC_MAX_RANK] = {0}, high[DLC_MAX_RANK] = {0};
+    if (rank != block_rank || rank > DLC_MAX_RANK)
+        onnx_fail(im, DLC_PARSE_ERROR, "images of %d and blocks of %d dimensions", rank, block_rank);
+    read_list(im, "strides", rank, 1, stride);
+    read_list(im, "dilations", rank, 1, dilation);
+    const int64_t *pads = onnx_ints(im, "pads", &count);
+    if (pads && count != 2 * rank) onnx_fail(im, DLC_PARSE_ERROR, "%d pads", count);
+    for (int d = 0; pads && d < rank; d++) low[d] = pads[d], high[d] = pads[rank + d];
+    onnx_give(im, 0,
+              ONNX_WITH(im, "col2im", onnx_operand(im, 0), graph_set_dims("image", rank, image),
+                        graph_set_list("block", rank, block), graph_set_list("stride", rank, stride),
+                        graph_set_list("low", rank, low), graph_set_list("high", rank, high),
+                        graph_set_list("dilation", rank, dilation)));
+}
+
+/* ---- resizing ------------------------------------------------------------------------------------------------------- */
+
+/* floor(size * scale) for a scale that is a number. */
+static tir_expr scaled(onnx_import *im, tir_expr size, double scale) {
+    tir_pool *pool = im->g->pool;
+    int64_t own;
+    if (tir_is_const(pool, size, &own)) return tir_index(pool, (int64_t)((double)own * scale));
+    for (int64_t over = 1; over <= 1 << 10; over *= 2)
+        if (scale * (double)over == (double)(int64_t)(scale * (double)over))
+            return tir_div(pool, tir_mul(pool, size, tir_index(pool, (int64_t)(scale * (double)over))),
+                           tir_index(pool, over));
+    onnx_fail(im, DLC_UNSUPPORTED, "a scale of %g for a size that is not given", scale);
+}
+
+typedef struct resizing {
+    int count;
+    int64_t axes[DLC_MAX_RANK];
+    tir_expr shape[DLC_MAX_RANK];
+    /* Scales given as numbers, of all those axes. */
+    bool scales;
+    float scale[DLC_MAX_RANK];
+} resizing;
+
+static void take_scales(onnx_import *im, resizing *r, const graph_shape *x, const onnx_known *known) {
+    r->scales = true;
+    if (!known || known->count != r->count)
+        onnx_fail(im, DLC_UNSUPPORTED, "scales that depend on data, or not one for each axis");
+    for (int i = 0; i < r->count; i++) {
+        const onnx_number n = known->element[i];
+        int64_t whole;
+        if (n.index && !tir_is_const(im->g->pool, n.index, &whole))
+            onnx_fail(im, DLC_UNSUPPORTED, "scales that depend on sizes");
+        r->scale[i] = n.index ? (float)((double)whole / (double)n.over) : (float)n.number;
+        r->shape[i] = scaled(im, x->dim[r->axes[i]], (double)r->scale[i]);
+    }
+}
+
+/* Axes along which nothing changes are left out: a kernel along each would be for nothing. */
+static void drop_same(onnx_import *im, resizing *r, const graph_shape *x) {
+    int kept = 0;
+    for (int i = 0; i < r->count; i++) {
+        if (tir_equal(im->g->pool, r->shape[i], x->dim[r->axes[i]]) == TIR_YES && (!r->scales || r->scale[i] == 1))
+            continue;
+        r->axes[kept] = r->axes[i], r->shape[kept] = r->shape[i], r->scale[kept] = r->scale[i];
+        kept++;
+    }
+    r->count = kept;
+}
+
+static void give_resize(onnx_import *im, resizing *r, int mode, int coordinates, int rounding, graph_id roi, bool crop,
+                        int settings, const graph_setting *more) {
+    const graph_shape x = onnx_operand_shape(im, 0);
+    graph_setting s[12];
+    int n = 0;
+    if (!crop) drop_same(im, r, &x);
+    if (r->count == 0) {
+        onnx_give_operand(im, 0, 0);
+        return;
+    }
+    const int64_t count = r->count;
+    const graph_id scale = r->scales ? graph_literal(im->g, DLC_F32, 1, &count, r->scale) : 0;
+    s[n++] = graph_set_dims("shape", r->count, r->shape);
+    s[n++] = graph_set_integer("mode", mode);
+    s[n++] = graph_set_list("axes", r->count, r->axes);
+    s[n++] = graph_set_integer("coordinates", coordinates);
+    s[n++] = graph_set_integer("rounding", rounding);
+    for (int i = 0; i < settings; i++) s[n++] = more[i];
+    const graph_id operand = onnx_operand(im, 0);
+    const dlc_dtype dtype = graph_shape_of(im->g, operand)->dtype;
+    const bool wide = mode != 0 && !lib_dtype_is_float(dtype);
+    graph_id y = onnx_emit(im, "resize", 3,
+                           (graph_id[]){wide ? graph_cast(im->g, operand, DLC_F32) : operand, scale, roi}, n, s);
+    onnx_give(im, 0, wide ? graph_cast(im->g, y, dtype) : y);
+}
+
+/* Version 10, and Upsample: sizes by scales, asymmetric; the nearest element below where it grows. */
+static void import_upsample(onnx_import *im) {
+    const graph_shape x = onnx_operand_shape(im, 0);
+    resizing r = {.count = x.rank};
+    const int mode = onnx_choice(im, "mode", "nearest linear bilinear", "nearest");
+    bool shrinks = false;
+    int count;
+    for (int d = 0; d < x.rank; d++) r.axes[d] = d;
+    if (im->opset >= 9)
+        take_scales(im, &r, &x, onnx_operand_known(im, 1));
+    else {
+        const float *scales = onnx_floats(im, "scales", &count);
+        onnx_known known = {.count = x.rank, .element = LIB_NEW_ARRAY(im->g->arena, onnx_number, DLC_MAX_RANK)};
+        for (int d = 0; d < x.rank; d++)
+            known.element[d] = (onnx_number){0, 1, scales && d < count ? (double)scales[d] : 1};
+        if (!scales) { /* version 1: height and width */
+            if (x.rank != 4) onnx_fail(im, DLC_UNSUPPORTED, "an operand of rank %d", x.rank);
+            known.element[2].number = onnx_float(im, "height_scale", 1),
+            known.element[3].number = onnx_float(im, "width_scale", 1);
+        }
+        take_scales(im, &r, &x, &known);
+    }
+    for (int d = 0; d < x.rank; d++) shrinks |= r.scale[d] < 1;
+    give_resize(im, &r, mode ? 1 : 0, 4 /* asymmetric */, shrinks && im->opset >= 10 ? 3 /* ceil */ : 2 /* floor */, 0,
+                false, 0, NULL);
+}
+
+/* Words of coordinate_transformation_mode, of which the row's are the first six. */
+enum { ALIGN_CORNERS = 3, CROP = 5, TF_HALF_PIXEL = 6 };
+
+/* align_corners with scales: by size * scale, which is not rounded, in place of the result's size n: element i lies at
+ * i * (size - 1) / (size * scale - 1). As a crop whose last element, n - 1, lies at that position. */
+static graph_id align_by_scales(onnx_import *im, const resizing *r, const graph_shape *x) {
+    float roi[2 * DLC_MAX_RANK] = {0};
+    for (int i = 0; i < r->count; i++) {
+        int64_t size, results;
+        if (!tir_is_const(im->g->pool, x->dim[r->axes[i]], &size) || !tir_is_const(im->g->pool, r->shape[i], &results))
+            onnx_fail(im, DLC_UNSUPPORTED, "align_corners with scales where the input's size is not given");
+        const double last = (double)size * (double)r->scale[i] - 1;
+        roi[r->count + i] = results > 1 && last > 0 ? (float)((double)(results - 1) / last) : 0;
+    }
+    const int64_t count = 2 * r->count;
+    return graph_literal(im->g, DLC_F32, 1, &count, roi);
+}
+
+static void import_resize(onnx_import *im) {
+    const graph_shape x = onnx_operand_shape(im, 0);
+    resizing r = {.count = x.rank};
+    int axis_count, size_count;
+    const int mode = onnx_choice(im, "mode", "nearest linear cubic", "nearest");
+    static const char coordinates[] =
+        "half_pixel half_pixel_symmetric pytorch_half_pixel align_corners asymmetric tf_crop_and_resize tf_half_pixel_for_nn";
+    int place = onnx_choice(im, "coordinate_transformation_mode", coordinates, "half_pixel");
+    int rounding = onnx_choice(im, "nearest_mode", "round_prefer_floor round_prefer_ceil floor ceil", "round_prefer_floor");
+    const int aspect = onnx_choice(im, "keep_aspect_ratio_policy", "stretch not_larger not_smaller", "stretch");
+    const int64_t *axes = onnx_ints(im, "axes", &axis_count);
+    if (axes) r.count = axis_count;
+    if (r.count > x.rank) onnx_fail(im, DLC_PARSE_ERROR, "%d axes of an operand of rank %d", r.count, x.rank);
+    for (int i = 0; i < r.count; i++) r.axes[i] = axes ? onnx_axis(im, axes[i], x.rank, false) : i;
+    const onnx_known *scales = onnx_operand_known(im, 2);
+    if (onnx_has(im, 3)) {
+        const tir_expr *sizes = onnx_operand_sizes(im, 3, &size_count);
+        if (size_count != r.count) onnx_fail(im, DLC_PARSE_ERROR, "%d sizes for %d axes", size_count, r.count);
+        for (int i = 0; i < r.count; i++) r.shape[i] = sizes[i];
+    } else
+        take_scales(im, &r, &x, scales);
+    graph_id roi = 0;
+    if (place == TF_HALF_PIXEL) { /* half a pixel further than half_pixel: the element below is the nearest one there */
+        if (mode != 0 || rounding != 2) onnx_fail(im, DLC_UNSUPPORTED, "tf_half_pixel_for_nn with another mode than the floor of nearest");
+        place = 0, rounding = 1;
+    }
+    const bool crop = place == CROP || (place == ALIGN_CORNERS && r.scales);
+    if (place == ALIGN_CORNERS && r.scales) roi = align_by_scales(im, &r, &x), place = CROP;
+    else if (crop) {
+        if (!onnx_has(im, 1)) onnx_fail(im, DLC_PARSE_ERROR, "tf_crop_and_resize without roi");
+        roi = graph_cast(im->g, onnx_operand(im, 1), DLC_F32);
+    }
+    const graph_setting more[] = {graph_set_float("cubic_coefficient", onnx_float(im, "cubic_coeff_a", -0.75)),
+                                  graph_set_bool("exclude_outside", onnx_int(im, "exclude_outside", 0) != 0),
+                                  graph_set_bool("antialias", onnx_int(im, "antialias", 0) != 0),
+                                  graph_set_float("extrapolation", onnx_float(im, "extrapolation_value", 0)),
+                                  graph_set_integer("aspect", aspect)};
+    give_resize(im, &r, mode, place, rounding, roi, crop || aspect, 5, more);
+}
+
+const onnx_row onnx_rows_window[] = {
+    {"AffineGrid", 20, 0, import_affine_grid, NULL},  {"AveragePool", 1, 0, import_average_pool, NULL},
+    {"Col2Im", 18, 0, import_col2im, NULL},           {"GlobalAveragePool", 1, 0, import_global_pool, NULL},
+    {"GlobalLpPool", 2, 0, import_global_pool, NULL}, {"GlobalMaxPool", 1, 0, import_global_pool, NULL},
+    {"GridSample", 16, 0, import_grid_sample, NULL},  {"LpPool", 2, 0, import_lp_pool, NULL},
+    {"MaxPool", 1, 0, import_max_pool, NULL},         {"MaxUnpool", 9, 0, import_max_unpool, NULL},
+    {"Resize", 10, 10, import_upsample, NULL},        {"Resize", 11, 0, import_resize, NULL},
+    {"Upsample", 1, 9, import_upsample, NULL},        {0},
+};

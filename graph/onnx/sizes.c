@@ -1,0 +1,723 @@
+/* Arithmetic on known values: shapes, and what models compute of them. Elements are index expressions over the graph's symbols, exact fractions of
+ * such, or numbers. What cannot be decided for all sizes is left to kernels. */
+#include "graph/onnx/import.h"
+
+#include <math.h>
+
+typedef onnx_number number;
+
+/* ---- known values -------------------------------------------------------------------------------------------------- */
+
+onnx_known *onnx_known_new(onnx_import *im, dlc_dtype dtype, int rank, const int64_t *dims) {
+    onnx_known *known = LIB_NEW(im->g->arena, onnx_known);
+    known->dtype = dtype, known->rank = rank, known->count = 1;
+    for (int d = 0; d < rank; d++) known->dims[d] = dims[d], known->count *= dims[d];
+    known->element = LIB_NEW_ARRAY(im->g->arena, onnx_number, (size_t)known->count + 1);
+    return known;
+}
+
+onnx_known *onnx_known_of_dims(onnx_import *im, int count, const tir_expr *dims) {
+    onnx_known *known = onnx_known_new(im, DLC_I64, 1, (int64_t[]){count});
+    for (int i = 0; i < count; i++) known->element[i] = (number){dims[i], 1, 0};
+    return known;
+}
+
+static bool is_followed(dlc_dtype dtype) {
+    return dtype == DLC_F32 || dtype == DLC_F64 || dtype == DLC_BOOL ||
+           (lib_dtype_is_integer(dtype) && lib_dtypes[dtype].bits >= 8);
+}
+
+static number whole(onnx_import *im, int64_t value) {
+    return (number){tir_index(im->g->pool, value), 1, 0};
+}
+
+static number real(double value) {
+    return (number){0, 1, value};
+}
+
+/* An element of memory, or of a single number. */
+static number element_of(onnx_import *im, dlc_dtype dtype, const void *bytes) {
+    if (lib_dtype_is_float(dtype)) return real(lib_element_get_f64(dtype, bytes));
+    return whole(im, lib_element_get_i64(dtype, bytes));
+}
+
+const onnx_known *onnx_known_of_tensor(onnx_import *im, const onnx_tensor *tensor) {
+    const onnx_element *element = onnx_element_of(tensor->data_type);
+    int64_t count = 1;
+    if (tensor->data_type == ONNX_STRING || element->dtype < 0 || !is_followed((dlc_dtype)element->dtype) ||
+        onnx_is_external(tensor) || tensor->dims.count > DLC_MAX_RANK)
+        return NULL;
+    for (size_t d = 0; d < tensor->dims.count && count <= ONNX_KNOWN_MAX; d++)
+        count = tensor->dims.data[d] > ONNX_KNOWN_MAX ? ONNX_KNOWN_MAX + 1 : count * tensor->dims.data[d];
+    if (count > ONNX_KNOWN_MAX) return NULL;
+    const onnx_data data = onnx_tensor_data(im->g->arena, tensor);
+    const dlc_dtype dtype = (dlc_dtype)element->dtype;
+    onnx_known *known = onnx_known_new(im, dtype, (int)tensor->dims.count, tensor->dims.data);
+    for (int64_t i = 0; i < known->count; i++) {
+        uint64_t bytes = 0; /* raw data have any alignment */
+        memcpy(&bytes, data.bytes.data + (size_t)i * lib_dtype_size(dtype), lib_dtype_size(dtype));
+        known->element[i] = element_of(im, dtype, &bytes);
+        if (dtype == DLC_U64 && (int64_t)bytes < 0) return NULL;
+    }
+    return known;
+}
+
+const onnx_known *onnx_known_of_view(onnx_import *im, const DLTensor *view, graph_id *made) {
+    dlc_dtype dtype = DLC_F32;
+    lib_dtype_from_dlpack(view->dtype, &dtype);
+    const char *data = (const char *)view->data + view->byte_offset;
+    int64_t count = 1;
+    for (int d = 0; d < view->ndim; d++) count *= view->shape[d];
+    if (count > ONNX_KNOWN_MAX || !is_followed(dtype)) {
+        *made = graph_literal(im->g, dtype, view->ndim, view->shape, data);
+        return NULL;
+    }
+    onnx_known *known = onnx_known_new(im, dtype, view->ndim, view->shape);
+    for (int64_t i = 0; i < count; i++) known->element[i] = element_of(im, dtype, data + (size_t)i * lib_dtype_size(dtype));
+    return known;
+}
+
+static bool constant_index(onnx_import *im, number n, int64_t *value) {
+    return n.index && n.over == 1 && tir_is_const(im->g->pool, n.index, value);
+}
+
+/* As a double, if it does not depend on sizes. */
+static bool constant_real(onnx_import *im, number n, double *value) {
+    int64_t integer;
+    if (!n.index)
+        *value = n.number;
+    else if (tir_is_const(im->g->pool, n.index, &integer))
+        *value = (double)integer / (double)n.over;
+    else
+        return false;
+    return true;
+}
+
+static graph_id make_element(onnx_import *im, dlc_dtype dtype, number n) {
+    int64_t integer;
+    double value;
+    if (constant_index(im, n, &integer)) return graph_scalar_i64(im->g, dtype, integer);
+    if (constant_real(im, n, &value)) return graph_scalar(im->g, dtype, value);
+    graph_id id = graph_cast(im->g, graph_dimension(im->g, DLC_I64, n.index), dtype);
+    return n.over == 1 ? id : graph_div(im->g, id, graph_scalar(im->g, dtype, (double)n.over));
+}
+
+graph_id onnx_make_known(onnx_import *im, const onnx_known *known) {
+    graph *g = im->g;
+    const size_t size = lib_dtype_size(known->dtype);
+    char *bytes = lib_arena_array(g->arena, (size_t)known->count + 1, size);
+    bool constant = true;
+    for (int64_t i = 0; i < known->count; i++) {
+        int64_t integer;
+        double value;
+        if (constant_index(im, known->element[i], &integer))
+            lib_element_set_i64(known->dtype, bytes + (size_t)i * size, integer);
+        else if (constant_real(im, known->element[i], &value))
+            lib_element_set_f64(known->dtype, bytes + (size_t)i * size, value);
+        else
+            constant = false;
+    }
+    if (constant) return graph_literal(g, known->dtype, known->rank, known->dims, bytes);
+    if (known->rank == 0) return make_element(im, known->dtype, known->element[0]);
+    graph_id *parts = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)known->count + 1);
+    tir_expr dims[DLC_MAX_RANK], one = tir_index(g->pool, 1);
+    for (int64_t i = 0; i < known->count; i++)
+        parts[i] = graph_reshape(g, make_element(im, known->dtype, known->element[i]), 1, &one);
+    for (int d = 0; d < known->rank; d++) dims[d] = tir_index(g->pool, known->dims[d]);
+    const graph_id list = known->count == 1 ? parts[0] : graph_concat(g, (int)known->count, parts, 0);
+    return known->rank == 1 ? list : graph_reshape(g, list, known->rank, dims);
+}
+
+/* ---- arithmetic on elements: false where the result is not known for all sizes --------------------------------------- */
+
+/* value = numerator / 2^k, exactly, k at most 20 */
+static bool as_fraction(double value, int64_t *numerator, int64_t *over) {
+    for (*over = 1; *over <= 1 << 20; *over *= 2) {
+        const double scaled = value * (double)*over;
+        if (fabs(scaled) > 0x1p40) return false;
+        if (scaled == nearbyint(scaled)) {
+            *numerator = (int64_t)scaled;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool to_fraction(onnx_import *im, number *n) {
+    int64_t numerator, over;
+    if (n->index) return true;
+    if (!isfinite(n->number) || !as_fraction(n->number, &numerator, &over)) return false;
+    *n = (number){tir_index(im->g->pool, numerator), over, 0};
+    return true;
+}
+
+static number reduced(onnx_import *im, tir_expr index, int64_t over) {
+    while (over > 1 && over % 2 == 0 && tir_multiple_of(im->g->pool, index) % 2 == 0) {
+        index = tir_div(im->g->pool, index, tir_index(im->g->pool, 2));
+        over /= 2;
+    }
+    return (number){index, over, 0};
+}
+
+static bool is_natural(onnx_import *im, tir_expr index) {
+    return tir_range(im->g->pool, index).low >= 0;
+}
+
+typedef enum operation { ADD, SUB, MUL, DIV, MOD, MIN, MAX } operation;
+
+static bool real_operation(onnx_import *im, dlc_dtype dtype, operation op, double a, double b, number *y) {
+    double r;
+    (void)im;
+    switch (op) {
+    case ADD: r = a + b; break;
+    case SUB: r = a - b; break;
+    case MUL: r = a * b; break;
+    case DIV: r = a / b; break;
+    case MIN: r = isnan(a) || a < b ? a : b; break;
+    case MAX: r = isnan(a) || a > b ? a : b; break;
+    default: return false;
+    }
+    *y = real(dtype == DLC_F32 ? (double)(float)r : r);
+    return true;
+}
+
+static bool integer_operation(operation op, int64_t a, int64_t b, int64_t *y) {
+    switch (op) {
+    case ADD: return !__builtin_add_overflow(a, b, y);
+    case SUB: return !__builtin_sub_overflow(a, b, y);
+    case MUL: return !__builtin_mul_overflow(a, b, y);
+    case DIV: return b != 0 && !(b == -1 && a == INT64_MIN) && (*y = a / b, true);
+    case MOD: return b != 0 && b != -1 && (*y = a % b + ((a % b != 0) && ((a % b < 0) != (b < 0)) ? b : 0), true);
+    case MIN: return *y = a < b ? a : b, true;
+    case MAX: return *y = a > b ? a : b, true;
+    }
+    return false;
+}
+
+static bool fraction_operation(onnx_import *im, operation op, number a, number b, number *y) {
+    tir_pool *p = im->g->pool;
+    int64_t factor;
+    switch (op) {
+    case ADD:
+    case SUB:
+        if (a.over != b.over) {
+            a.index = tir_mul(p, a.index, tir_index(p, b.over)), b.index = tir_mul(p, b.index, tir_index(p, a.over));
+            a.over *= b.over;
+        }
+        *y = reduced(im, op == ADD ? tir_add(p, a.index, b.index) : tir_sub(p, a.index, b.index), a.over);
+        return y->over < INT64_C(1) << 30;
+    case MUL:
+        *y = reduced(im, tir_mul(p, a.index, b.index), a.over * b.over);
+        return a.over * b.over < INT64_C(1) << 30;
+    case DIV: /* of floats, by a number above 0 */
+        if (!tir_is_const(p, b.index, &factor) || factor <= 0 || factor > 1 << 20) return false;
+        *y = reduced(im, tir_mul(p, a.index, tir_index(p, b.over)), a.over * factor);
+        return a.over * factor < INT64_C(1) << 30;
+    case MIN:
+    case MAX:
+        if (a.over != 1 || b.over != 1) return false;
+        *y = (number){op == MIN ? tir_min(p, a.index, b.index) : tir_max(p, a.index, b.index), 1, 0};
+        return true;
+    default: return false;
+    }
+}
+
+static bool operate(onnx_import *im, dlc_dtype dtype, operation op, number a, number b, number *y) {
+    tir_pool *p = im->g->pool;
+    const bool is_float = lib_dtype_is_float(dtype);
+    int64_t x, z, r;
+    double u, v;
+    if (is_float && constant_real(im, a, &u) && constant_real(im, b, &v)) return real_operation(im, dtype, op, u, v, y);
+    if (!is_float && constant_index(im, a, &x) && constant_index(im, b, &z)) {
+        if (!integer_operation(op, x, z, &r)) return false;
+        *y = whole(im, r);
+        return true;
+    }
+    if (!to_fraction(im, &a) || !to_fraction(im, &b)) return false;
+    if (is_float || (op != DIV && op != MOD)) return fraction_operation(im, op, a, b, y);
+    if (!constant_index(im, b, &z) || z <= 0 || !is_natural(im, a.index)) return false;
+    *y = (number){op == DIV ? tir_div(p, a.index, b.index) : tir_rem(p, a.index, b.index), 1, 0};
+    return true;
+}
+
+typedef enum comparison { EQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL } comparison;
+
+static bool compare(onnx_import *im, comparison op, number a, number b, number *y) {
+    tir_pool *p = im->g->pool;
+    double u, v;
+    tir_truth truth;
+    if (constant_real(im, a, &u) && constant_real(im, b, &v)) {
+        *y = whole(im, op == EQUAL        ? u == v
+                       : op == LESS       ? u < v
+                       : op == LESS_EQUAL ? u <= v
+                       : op == GREATER    ? u > v
+                                          : u >= v);
+        return true;
+    }
+    if (!to_fraction(im, &a) || !to_fraction(im, &b)) return false;
+    if (a.over != b.over)
+        a.index = tir_mul(p, a.index, tir_index(p, b.over)), b.index = tir_mul(p, b.index, tir_index(p, a.over));
+    if (op == EQUAL)
+        truth = tir_equal(p, a.index, b.index);
+    else if (op == LESS || op == LESS_EQUAL)
+        truth = tir_prove(p, op == LESS ? tir_lt(p, a.index, b.index) : tir_le(p, a.index, b.index));
+    else
+        truth = tir_prove(p, op == GREATER ? tir_lt(p, b.index, a.index) : tir_le(p, b.index, a.index));
+    if (truth == TIR_UNKNOWN) return false;
+    *y = whole(im, truth == TIR_YES);
+    return true;
+}
+
+static bool cast(onnx_import *im, dlc_dtype to, number a, number *y) {
+    int64_t integer;
+    double value;
+    if (to == DLC_BOOL) {
+        if (!compare(im, EQUAL, a, whole(im, 0), y)) return false;
+        return constant_index(im, *y, &integer) && (*y = whole(im, !integer), true);
+    }
+    if (lib_dtype_is_float(to)) {
+        if (!a.index)
+            a.number = to == DLC_F32 ? (double)(float)a.number : a.number;
+        else if (constant_real(im, a, &value))
+            a = real(to == DLC_F32 ? (double)(float)value : value);
+        *y = a;
+        return true;
+    }
+    if (constant_real(im, a, &value)) {
+        uint64_t element = 0;
+        if (a.index && a.over == 1 && tir_is_const(im->g->pool, a.index, &integer))
+            lib_element_set_i64(to, &element, integer);
+        else
+            lib_element_set_f64(to, &element, value);
+        *y = whole(im, lib_element_get_i64(to, &element));
+        return true;
+    }
+    if (a.over != 1 && !is_natural(im, a.index)) return false;
+    *y = (number){a.over == 1 ? a.index : tir_div(im->g->pool, a.index, tir_index(im->g->pool, a.over)), 1, 0};
+    return true;
+}
+
+/* ---- operators ------------------------------------------------------------------------------------------------------ */
+
+/* Row-major place in an operand of dims broadcast to `to`, of the element `at` of the result. */
+static int64_t place_of(const onnx_known *operand, const onnx_known *result, int64_t at) {
+    int64_t place = 0, stride = 1;
+    for (int d = result->rank - 1, k = operand->rank - 1; k >= 0; d--, k--) {
+        const int64_t index = at % result->dims[d];
+        at /= result->dims[d];
+        if (operand->dims[k] != 1) place += index * stride;
+        stride *= operand->dims[k];
+    }
+    return place;
+}
+
+/* NULL: they do not broadcast, or to too many elements. */
+static onnx_known *broadcast_of(onnx_import *im, dlc_dtype dtype, int count, const onnx_known *const *operand) {
+    int64_t dims[DLC_MAX_RANK], all = 1;
+    int rank = 0;
+    for (int i = 0; i < count; i++) rank = operand[i]->rank > rank ? operand[i]->rank : rank;
+    for (int d = 0; d < rank; d++) {
+        dims[d] = 1;
+        for (int i = 0; i < count; i++) {
+            const int k = d - (rank - operand[i]->rank);
+            const int64_t extent = k < 0 ? 1 : operand[i]->dims[k];
+            if (extent != 1 && dims[d] != 1 && extent != dims[d]) return NULL;
+            if (extent != 1) dims[d] = extent;
+        }
+        all *= dims[d];
+        if (all > ONNX_KNOWN_MAX) return NULL;
+    }
+    return onnx_known_new(im, dtype, rank, dims);
+}
+
+static const onnx_known *elementwise(onnx_import *im, int op, bool compares) {
+    const onnx_known *operand[2] = {onnx_operand_known(im, 0), onnx_operand_known(im, 1)};
+    if (!operand[0] || !operand[1] || operand[0]->dtype != operand[1]->dtype) return NULL;
+    onnx_known *y = broadcast_of(im, compares ? DLC_BOOL : operand[0]->dtype, 2, operand);
+    for (int64_t i = 0; y && i < y->count; i++) {
+        const number a = operand[0]->element[place_of(operand[0], y, i)],
+                     b = operand[1]->element[place_of(operand[1], y, i)];
+        if (!(compares ? compare(im, (comparison)op, a, b, &y->element[i])
+                       : operate(im, y->dtype, (operation)op, a, b, &y->element[i])))
+            return NULL;
+    }
+    return y;
+}
+
+static const onnx_known *reshaped(onnx_import *im, const onnx_known *x, int rank, const int64_t *dims) {
+    onnx_known *y = onnx_known_new(im, x->dtype, rank, dims);
+    if (y->count != x->count) return NULL;
+    y->element = x->element;
+    return y;
+}
+
+static bool fold_shape(onnx_import *im) {
+    const graph_shape shape = onnx_operand_shape(im, 0);
+    int64_t start = onnx_int(im, "start", 0), end = onnx_int(im, "end", shape.rank);
+    start += start < 0 ? shape.rank : 0, end += end < 0 ? shape.rank : 0;
+    start = start < 0            ? 0
+            : start > shape.rank ? shape.rank
+                                 : start,
+    end = end < start        ? start
+          : end > shape.rank ? shape.rank
+                             : end;
+    onnx_give_known(im, 0, onnx_known_of_dims(im, (int)(end - start), shape.dim + start));
+    return true;
+}
+
+static bool fold_size(onnx_import *im) {
+    const graph_shape shape = onnx_operand_shape(im, 0);
+    onnx_known *y = onnx_known_new(im, DLC_I64, 0, NULL);
+    y->element[0] = whole(im, 1);
+    for (int d = 0; d < shape.rank; d++) y->element[0].index = tir_mul(im->g->pool, y->element[0].index, shape.dim[d]);
+    onnx_give_known(im, 0, y);
+    return true;
+}
+
+static bool fold_constant(onnx_import *im) {
+    const onnx_attribute *a = onnx_attribute_find(im, "value", ONNX_ATTRIBUTE_TENSOR);
+    int count;
+    if (onnx_attribute_find(im, "sparse_value", ONNX_ATTRIBUTE_SPARSE))
+        onnx_fail(im, DLC_UNSUPPORTED, "sparse constants are not imported yet");
+    if (a) {
+        if (onnx_wants(im, 0)) im->result[0]->stored = a->t;
+        return true;
+    }
+    onnx_known *y = NULL;
+    const onnx_attribute *scalar = onnx_attribute_find(im, "value_int", ONNX_ATTRIBUTE_INT);
+    if (scalar) y = onnx_known_new(im, DLC_I64, 0, NULL), y->element[0] = whole(im, scalar->i);
+    scalar = onnx_attribute_find(im, "value_float", ONNX_ATTRIBUTE_FLOAT);
+    if (scalar) y = onnx_known_new(im, DLC_F32, 0, NULL), y->element[0] = real((double)scalar->f);
+    const int64_t *integers = onnx_ints(im, "value_ints", &count);
+    if (integers) y = onnx_known_new(im, DLC_I64, 1, (int64_t[]){count});
+    for (int i = 0; integers && i < count; i++) y->element[i] = whole(im, integers[i]);
+    const float *floats = onnx_floats(im, "value_floats", &count);
+    if (floats) y = onnx_known_new(im, DLC_F32, 1, (int64_t[]){count});
+    for (int i = 0; floats && i < count; i++) y->element[i] = real((double)floats[i]);
+    if (!y) onnx_fail(im, DLC_UNSUPPORTED, "a constant of strings, or without a value");
+    onnx_give_known(im, 0, y);
+    return true;
+}
+
+static const onnx_known *fold_cast(onnx_import *im) {
+    const onnx_known *x = onnx_operand_known(im, 0);
+    const dlc_dtype to = onnx_dtype_attribute(im, "to", DLC_F32);
+    onnx_ignore(im, "saturate");
+    if (!x || !is_followed(to)) return NULL;
+    onnx_known *y = onnx_known_new(im, to, x->rank, x->dims);
+    for (int64_t i = 0; i < x->count; i++)
+        if (!cast(im, to, x->element[i], &y->element[i])) return NULL;
+    return y;
+}
+
+static const onnx_known *fold_unary(onnx_import *im, char op) {
+    const onnx_known *x = onnx_operand_known(im, 0);
+    if (!x) return NULL;
+    onnx_known *y = onnx_known_new(im, x->dtype, x->rank, x->dims);
+    for (int64_t i = 0; i < x->count; i++) {
+        number a = x->element[i];
+        double value;
+        int64_t integer;
+        if (op == 'n') {
+            if (!operate(im, x->dtype, SUB, lib_dtype_is_float(x->dtype) ? real(0) : whole(im, 0), a, &y->element[i]))
+                return NULL;
+        } else if (op == '!') {
+            if (!constant_index(im, a, &integer)) return NULL;
+            y->element[i] = whole(im, !integer);
+        } else if (lib_dtype_is_float(x->dtype) && constant_real(im, a, &value)) {
+            y->element[i] = real(op == 'f' ? floor(value) : op == 'c' ? ceil(value) : fabs(value));
+        } else if (op == 'a') {
+            if (constant_index(im, a, &integer))
+                y->element[i] = whole(im, integer < 0 ? -integer : integer);
+            else if (a.index && is_natural(im, a.index))
+                y->element[i] = a;
+            else
+                return NULL;
+        } else {
+            const tir_expr over = tir_index(im->g->pool, a.over);
+            y->element[i] = (number){
+                op == 'f' ? tir_div(im->g->pool, a.index, over) : tir_ceil_div(im->g->pool, a.index, over), 1, 0};
+        }
+    }
+    return y;
+}
+
+static const onnx_known *fold_gather(onnx_import *im) {
+    const onnx_known *x = onnx_operand_known(im, 0), *at = onnx_operand_known(im, 1);
+    if (!x || !at || x->rank != 1 || onnx_int(im, "axis", 0) > 0 || at->count > ONNX_KNOWN_MAX) return NULL;
+    onnx_known *y = onnx_known_new(im, x->dtype, at->rank, at->dims);
+    for (int64_t i = 0; i < at->count; i++) {
+        int64_t index;
+        if (!constant_index(im, at->element[i], &index)) return NULL;
+        index += index < 0 ? x->count : 0;
+        if (index < 0 || index >= x->count)
+            onnx_fail(im, DLC_PARSE_ERROR, "index %lld of a list of %lld", (long long)index, (long long)x->count);
+        y->element[i] = x->element[index];
+    }
+    return y;
+}
+
+static const onnx_known *fold_concat(onnx_import *im) {
+    int64_t count = 0;
+    const onnx_known *first = onnx_operand_known(im, 0);
+    for (size_t i = 0; i < onnx_operands(im); i++) {
+        const onnx_known *x = onnx_operand_known(im, i);
+        if (!x || x->rank != 1 || x->dtype != first->dtype) return NULL;
+        count += x->count;
+    }
+    if (!first || count > ONNX_KNOWN_MAX || onnx_int(im, "axis", 0) > 0) return NULL;
+    onnx_known *y = onnx_known_new(im, first->dtype, 1, &count);
+    int64_t at = 0;
+    for (size_t i = 0; i < onnx_operands(im); i++) {
+        const onnx_known *x = onnx_operand_known(im, i);
+        for (int64_t k = 0; k < x->count; k++) y->element[at++] = x->element[k];
+    }
+    return y;
+}
+
+static const onnx_known *fold_where(onnx_import *im) {
+    const onnx_known *operand[3] = {onnx_operand_known(im, 0), onnx_operand_known(im, 1), onnx_operand_known(im, 2)};
+    if (!operand[0] || !operand[1] || !operand[2] || operand[1]->dtype != operand[2]->dtype) return NULL;
+    onnx_known *y = broadcast_of(im, operand[1]->dtype, 3, operand);
+    for (int64_t i = 0; y && i < y->count; i++) {
+        int64_t condition;
+        if (!constant_index(im, operand[0]->element[place_of(operand[0], y, i)], &condition)) return NULL;
+        const onnx_known *from = operand[condition ? 1 : 2];
+        y->element[i] = from->element[place_of(from, y, i)];
+    }
+    return y;
+}
+
+/* One index of Slice, clamped as ONNX has it for a list of n elements. */
+static int64_t clamp_index(int64_t index, int64_t n, int64_t step) {
+    index += index < 0 ? n : 0;
+    const int64_t low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
+    return index < low ? low : index > high ? high : index;
+}
+
+static const onnx_known *fold_slice(onnx_import *im) {
+    const onnx_known *x = onnx_operand_known(im, 0);
+    int count[4] = {0};
+    if (!x || x->rank != 1) return NULL;
+    int64_t start, end, step = 1;
+    if (im->opset < 10) {
+        const int64_t *starts = onnx_ints(im, "starts", &count[0]), *ends = onnx_ints(im, "ends", &count[1]);
+        onnx_ints(im, "axes", &count[2]);
+        if (count[0] != 1 || count[1] != 1) return NULL;
+        start = starts[0], end = ends[0];
+    } else {
+        for (size_t i = 1; i < onnx_operands(im); i++)
+            if (onnx_has(im, i) && !onnx_operand_is_constant(im, i)) return NULL;
+        const int64_t *starts = onnx_operand_integers(im, 1, &count[0]),
+                      *ends = onnx_operand_integers(im, 2, &count[1]);
+        const int64_t *steps = onnx_has(im, 4) ? onnx_operand_integers(im, 4, &count[3]) : NULL;
+        if (count[0] != 1 || count[1] != 1) return NULL;
+        start = starts[0], end = ends[0], step = count[3] ? steps[0] : 1;
+    }
+    if (step == 0 || step == INT64_MIN) onnx_fail(im, DLC_PARSE_ERROR, "a step of %lld", (long long)step);
+    start = clamp_index(start, x->count, step), end = clamp_index(end, x->count, step);
+    int64_t taken = step > 0 ? (end - start + step - 1) / step : (start - end - step - 1) / -step;
+    taken = taken < 0 ? 0 : taken;
+    onnx_known *y = onnx_known_new(im, x->dtype, 1, &taken);
+    for (int64_t i = 0; i < taken; i++) y->element[i] = x->element[start + i * step];
+    return y;
+}
+
+/* Rows whose elements stay the same, under other dimensions. */
+static const onnx_known *fold_structure(onnx_import *im) {
+    const onnx_known *x = onnx_operand_known(im, 0);
+    int count = 0, rank = 0;
+    int64_t dims[DLC_MAX_RANK] = {0};
+    if (!x) return NULL;
+    if (onnx_is(im->node->operator, "Identity")) return x;
+    if (onnx_is(im->node->operator, "Reshape")) {
+        if (im->opset < 5 || !onnx_operand_is_constant(im, 1)) return NULL;
+        const int64_t *to = onnx_operand_integers(im, 1, &rank);
+        int64_t left = x->count;
+        int open = -1;
+        if (rank > DLC_MAX_RANK || onnx_int(im, "allowzero", 0)) return NULL;
+        for (int d = 0; d < rank; d++) {
+            dims[d] = to[d] == 0 && d < x->rank ? x->dims[d] : to[d];
+            if (to[d] == -1)
+                open = d;
+            else if (dims[d] > 0 && left % dims[d] == 0)
+                left /= dims[d];
+            else
+                return NULL;
+        }
+        if (open >= 0) dims[open] = left;
+        return reshaped(im, x, rank, dims);
+    }
+    const bool squeeze = onnx_is(im->node->operator, "Squeeze");
+    if (im->opset >= 13 && onnx_has(im, 1) && !onnx_operand_is_constant(im, 1)) return NULL;
+    const int64_t *axes = im->opset >= 13 ? (onnx_has(im, 1) ? onnx_operand_integers(im, 1, &count) : NULL)
+                                          : onnx_ints(im, "axes", &count);
+    const int out = squeeze ? x->rank : x->rank + count;
+    uint32_t named = 0;
+    for (int i = 0; i < count; i++) {
+        const int64_t axis = axes[i] < 0 ? axes[i] + out : axes[i];
+        if (axis < 0 || axis >= out || out > DLC_MAX_RANK) return NULL;
+        named |= 1u << axis;
+    }
+    int from = 0;
+    for (int d = 0; d < out; d++) {
+        if (squeeze) {
+            const bool goes = count ? named >> d & 1 : x->dims[d] == 1;
+            if (goes && x->dims[d] != 1) return NULL;
+            if (!goes) dims[rank++] = x->dims[d];
+        } else
+            dims[rank++] = named >> d & 1 ? 1 : x->dims[from++];
+    }
+    return reshaped(im, x, rank, dims);
+}
+
+static const onnx_known *fold_reduce(onnx_import *im, operation op) {
+    const onnx_known *x = onnx_operand_known(im, 0);
+    if (!x || x->rank > 1 || x->count == 0 || (onnx_has(im, 1) && !onnx_operand_is_constant(im, 1))) return NULL;
+    const bool keep = onnx_int(im, "keepdims", 1);
+    onnx_ignore(im, "axes"), onnx_ignore(im, "noop_with_empty_axes");
+    if (onnx_int(im, "noop_with_empty_axes", 0)) return NULL;
+    onnx_known *y = onnx_known_new(im, x->dtype, keep ? x->rank : 0, (int64_t[]){1});
+    y->element[0] = x->element[0];
+    for (int64_t i = 1; i < x->count; i++)
+        if (!operate(im, x->dtype, op, y->element[0], x->element[i], &y->element[0])) return NULL;
+    return y;
+}
+
+static const onnx_known *fold_range(onnx_import *im) {
+    int64_t start, limit, step;
+    const onnx_known *a = onnx_operand_known(im, 0), *b = onnx_operand_known(im, 1), *c = onnx_operand_known(im, 2);
+    if (!a || !b || !c || lib_dtype_is_float(a->dtype) || !constant_index(im, a->element[0], &start) ||
+        !constant_index(im, b->element[0], &limit) || !constant_index(im, c->element[0], &step) || step == 0)
+        return NULL;
+    int64_t count = 0;
+    if (limit > 1 << 20 || limit < -(1 << 20) || start > 1 << 20 || start < -(1 << 20)) return NULL;
+    for (int64_t i = start; step > 0 ? i < limit : i > limit; i += step)
+        if (++count > ONNX_KNOWN_MAX) return NULL;
+    onnx_known *y = onnx_known_new(im, a->dtype, 1, &count);
+    for (int64_t i = 0; i < count; i++) y->element[i] = whole(im, start + i * step);
+    return y;
+}
+
+static const onnx_known *fold_constant_of_shape(onnx_import *im) {
+    int rank = 0;
+    int64_t count = 1;
+    const onnx_attribute *a = onnx_attribute_find(im, "value", ONNX_ATTRIBUTE_TENSOR);
+    const onnx_known *value = a ? onnx_known_of_tensor(im, a->t) : NULL;
+    if (!onnx_operand_is_constant(im, 0) || (a && (!value || value->count != 1))) return NULL;
+    const int64_t *dims = onnx_operand_integers(im, 0, &rank);
+    if (rank > DLC_MAX_RANK) return NULL;
+    for (int d = 0; d < rank; d++) {
+        if (dims[d] < 0 || dims[d] > ONNX_KNOWN_MAX) return NULL;
+        count *= dims[d];
+        if (count > ONNX_KNOWN_MAX) return NULL;
+    }
+    onnx_known *y = onnx_known_new(im, value ? value->dtype : DLC_F32, rank, dims);
+    for (int64_t i = 0; i < y->count; i++) y->element[i] = value ? value->element[0] : real(0);
+    return y;
+}
+
+static const onnx_known *fold_expand(onnx_import *im) {
+    const onnx_known *x = onnx_operand_known(im, 0);
+    int rank = 0;
+    if (!x || !onnx_operand_is_constant(im, 1)) return NULL;
+    const int64_t *dims = onnx_operand_integers(im, 1, &rank);
+    if (rank > DLC_MAX_RANK) return NULL;
+    onnx_known shape = {.rank = rank};
+    for (int d = 0; d < rank; d++) {
+        if (dims[d] < 0) return NULL;
+        shape.dims[d] = dims[d];
+    }
+    onnx_known *y = broadcast_of(im, x->dtype, 2, (const onnx_known *[]){x, &shape});
+    for (int64_t i = 0; y && i < y->count; i++) y->element[i] = x->element[place_of(x, y, i)];
+    return y;
+}
+
+static const onnx_known *fold_one(onnx_import *im, const char *name) {
+    static const struct {
+        const char *name;
+        int op;
+        bool compares;
+    } binary[] = {{"Add", ADD, 0},
+                  {"Sub", SUB, 0},
+                  {"Mul", MUL, 0},
+                  {"Div", DIV, 0},
+                  {"Min", MIN, 0},
+                  {"Max", MAX, 0},
+                  {"Equal", EQUAL, 1},
+                  {"Less", LESS, 1},
+                  {"LessOrEqual", LESS_EQUAL, 1},
+                  {"Greater", GREATER, 1},
+                  {"GreaterOrEqual", GREATER_EQUAL, 1}};
+    for (size_t i = 0; i < sizeof binary / sizeof binary[0]; i++)
+        if (!strcmp(name, binary[i].name))
+            return onnx_operands(im) == 2 && im->opset >= 7 ? elementwise(im, binary[i].op, binary[i].compares) : NULL;
+    if (!strcmp(name, "Mod")) return onnx_int(im, "fmod", 0) ? NULL : elementwise(im, MOD, false);
+    if (!strcmp(name, "Cast")) return im->opset < 6 ? NULL : fold_cast(im);
+    if (!strcmp(name, "Neg")) return fold_unary(im, 'n');
+    if (!strcmp(name, "Abs")) return fold_unary(im, 'a');
+    if (!strcmp(name, "Floor")) return fold_unary(im, 'f');
+    if (!strcmp(name, "Ceil")) return fold_unary(im, 'c');
+    if (!strcmp(name, "Not")) return fold_unary(im, '!');
+    if (!strcmp(name, "Gather")) return fold_gather(im);
+    if (!strcmp(name, "Concat")) return fold_concat(im);
+    if (!strcmp(name, "Slice")) return fold_slice(im);
+    if (!strcmp(name, "Where")) return fold_where(im);
+    if (!strcmp(name, "Range")) return fold_range(im);
+    if (!strcmp(name, "Expand")) return fold_expand(im);
+    if (!strcmp(name, "ConstantOfShape")) return fold_constant_of_shape(im);
+    if (!strcmp(name, "ReduceProd")) return fold_reduce(im, MUL);
+    if (!strcmp(name, "ReduceSum")) return fold_reduce(im, ADD);
+    if (!strcmp(name, "ReduceMax")) return fold_reduce(im, MAX);
+    if (!strcmp(name, "ReduceMin")) return fold_reduce(im, MIN);
+    return fold_structure(im);
+}
+
+bool onnx_fold(onnx_import *im) {
+    static const char *const names[] = {"Add",
+                                        "Sub",
+                                        "Mul",
+                                        "Div",
+                                        "Min",
+                                        "Max",
+                                        "Equal",
+                                        "Less",
+                                        "LessOrEqual",
+                                        "Greater",
+                                        "GreaterOrEqual",
+                                        "Mod",
+                                        "Cast",
+                                        "Neg",
+                                        "Abs",
+                                        "Floor",
+                                        "Ceil",
+                                        "Not",
+                                        "Gather",
+                                        "Concat",
+                                        "Slice",
+                                        "Where",
+                                        "Range",
+                                        "Expand",
+                                        "ConstantOfShape",
+                                        "ReduceProd",
+                                        "ReduceSum",
+                                        "ReduceMax",
+                                        "ReduceMin",
+                                        "Identity",
+                                        "Reshape",
+                                        "Squeeze",
+                                        "Unsqueeze"};
+    if (im->node->domain.size && !onnx_is(im->node->domain, "ai.onnx")) return false;
+    if (onnx_is(im->node->operator, "Shape")) return fold_shape(im);
+    if (onnx_is(im->node->operator, "Size")) return fold_size(im);
+    if (onnx_is(im->node->operator, "Constant")) return fold_constant(im);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (!onnx_is(im->node->operator, names[i])) continue;
+        const uint64_t asked = im->asked;
+        const onnx_known *y = onnx_has(im, 0) ? fold_one(im, names[i]) : NULL;
+        im->asked = y ? im->asked : asked;
+        if (y) onnx_give_known(im, 0, y);
+        return y != NULL;
+    }
+    return false;
+}

@@ -1,0 +1,209 @@
+/* ONNX models as hosts see them: <dlc/onnx.h>. Reading and importing are in graph/onnx/, which ONNX=no leaves out of the build. */
+#include <dlc/onnx.h>
+
+#include "jit/jit.h"
+
+#ifdef DLC_ONNX
+#include "graph/api.h"
+#include "graph/onnx/import.h"
+#include "jit/mapped.h"
+
+#include <stdatomic.h>
+
+struct dlc_onnx_model {
+    /* Of constants in place. */
+    graph_holder holder;
+    /* Kept. */
+    dlc_context *context;
+    /* The host's, and one for each graph and program with constants in place. */
+    atomic_int references;
+    lib_scope scope;
+    /* What is known of the file, and the file itself where it was read. */
+    lib_arena arena;
+    jit_mapped file;
+    const onnx_model *model;
+};
+
+static dlc_status fail(dlc_context *context, dlc_status status, const char *call, const char *what) {
+    lib_error error;
+    lib_fail(&error, status, "%s: %s", call, what);
+    return jit_fail(context, &error);
+}
+
+static void release(dlc_onnx_model *model) {
+    if (atomic_fetch_sub(&model->references, 1) != 1) return;
+    jit_mapped_close(&model->file);
+    lib_arena_free(&model->arena);
+    dlc_context *context = model->context;
+    lib_release(&context->allocator, model, sizeof *model, _Alignof(dlc_onnx_model));
+    jit_context_release(context);
+}
+
+static void keep_holder(graph_holder *holder) {
+    atomic_fetch_add(&((dlc_onnx_model *)(void *)holder)->references, 1);
+}
+static void release_holder(graph_holder *holder) {
+    release((dlc_onnx_model *)(void *)holder);
+}
+
+static void let_go_of_pages(graph_holder *holder, const void *bytes, size_t size) {
+    jit_mapped_let_go(&((dlc_onnx_model *)(void *)holder)->file, bytes, size);
+}
+
+void dlc_onnx_destroy(dlc_onnx_model *model) {
+    if (model) release(model);
+}
+
+static dlc_status open_model(dlc_context *context, const char *path, bool read_all, const void *bytes, size_t size,
+                             const char *call, dlc_onnx_model **out) {
+    dlc_onnx_model *model = lib_allocate_zeroed(&context->allocator, sizeof *model, _Alignof(dlc_onnx_model));
+    if (!model) return fail(context, DLC_OUT_OF_MEMORY, call, "memory was refused");
+    model->holder = (graph_holder){.keep = keep_holder, .release = release_holder, .idle = let_go_of_pages};
+    model->context = context;
+    jit_context_keep(context);
+    atomic_init(&model->references, 1);
+    lib_arena_init(&model->arena, &context->allocator, &model->scope);
+    const lib_stack stack = graph_context_enter(context);
+    lib_allowance allowance = {.limits = NULL};
+    if (LIB_ENTER(&model->scope)) {
+        lib_stack_require(&model->scope, LIB_STACK_CALL);
+        if (path)
+            jit_mapped_open(&model->file, &model->arena, path, read_all);
+        else
+            model->file = (jit_mapped){.bytes = bytes, .size = size};
+        lib_allowance_begin(&allowance, &model->arena, &context->limits, model->file.size);
+        lib_arena_ask(&model->arena);
+        model->model = onnx_model_read(&model->arena, (onnx_bytes){(const char *)model->file.bytes, model->file.size});
+    }
+    lib_allowance_end(&allowance, &model->arena);
+    lib_stack_leave(stack);
+    if (model->scope.error.status == DLC_OK) {
+        *out = model;
+        return DLC_OK;
+    }
+    lib_error error;
+    lib_fail(&error, model->scope.error.status, "%s%s%s", path ? path : "", path ? ": " : "",
+             model->scope.error.message);
+    release(model);
+    return jit_fail(context, &error);
+}
+
+dlc_status dlc_onnx_open(dlc_context *context, const char *path, const dlc_onnx_options *options,
+                         dlc_onnx_model **model) {
+    if (model) *model = NULL;
+    if (!context || !path || !model)
+        return fail(context, DLC_INVALID_ARGUMENT, "dlc_onnx_open", "context, path or the place for the model is NULL");
+    if (options && options->struct_size != sizeof *options)
+        return fail(context, DLC_INVALID_ARGUMENT, "dlc_onnx_open",
+                    "options.struct_size is not that of this version: use DLC_ONNX_OPTIONS_INIT");
+    return open_model(context, path, options && options->read, NULL, 0, "dlc_onnx_open", model);
+}
+
+dlc_status dlc_onnx_parse(dlc_context *context, const void *bytes, size_t size, dlc_onnx_model **model) {
+    if (model) *model = NULL;
+    if (!context || (!bytes && size) || !model)
+        return fail(context, DLC_INVALID_ARGUMENT, "dlc_onnx_parse",
+                    "context, bytes or the place for the model is NULL");
+    return open_model(context, NULL, false, bytes ? bytes : "", size, "dlc_onnx_parse", model);
+}
+
+dlc_status dlc_onnx_check(dlc_onnx_model *model, char **text) {
+    if (text) *text = NULL;
+    if (!model || !text)
+        return fail(model ? model->context : NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_check",
+                    "model or the place for the text is NULL");
+    lib_scope scope;
+    lib_arena arena;
+    const lib_stack stack = graph_context_enter(model->context);
+    lib_arena_init(&arena, &model->context->allocator, &scope);
+    if (LIB_ENTER(&scope)) {
+        lib_text list;
+        lib_stack_require(&scope, LIB_STACK_CALL);
+        lib_text_init(&list, &arena);
+        onnx_check_model(&list, model->model);
+        *text = graph_text_new(&model->context->allocator, list.data ? list.data : "", list.length);
+        if (!*text) lib_raise(&scope, DLC_OUT_OF_MEMORY, "dlc_onnx_check: memory was refused");
+    }
+    lib_arena_free(&arena);
+    lib_stack_leave(stack);
+    return scope.error.status == DLC_OK ? DLC_OK : jit_fail(model->context, &scope.error);
+}
+
+typedef struct import_arguments {
+    dlc_onnx_model *model;
+    onnx_options options;
+} import_arguments;
+
+static void import(graph *g, void *user) {
+    const import_arguments *a = user;
+    onnx_import im = {.g = g, .model = a->model->model, .options = &a->options, .holder = &a->model->holder};
+    onnx_import_graph(&im);
+}
+
+dlc_status dlc_onnx_graph(dlc_onnx_model *model, const dlc_onnx_graph_options *options, dlc_graph **made) {
+    static const dlc_onnx_graph_options defaults = DLC_ONNX_GRAPH_OPTIONS_INIT;
+    if (made) *made = NULL;
+    if (!model || !made)
+        return fail(model ? model->context : NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_graph",
+                    "model or the place for the graph is NULL");
+    if (!options) options = &defaults;
+    if (options->struct_size != sizeof *options || options->dim_count < 0 || (options->dim_count && !options->dims) ||
+        options->value_count < 0 || (options->value_count && (!options->value_names || !options->values)))
+        return fail(
+            model->context, DLC_INVALID_ARGUMENT, "dlc_onnx_graph",
+            "options.struct_size is not that of this version (use DLC_ONNX_GRAPH_OPTIONS_INIT), or a list is NULL");
+    for (int i = 0; i < options->dim_count; i++)
+        if (!options->dims[i].name || options->dims[i].value < 0)
+            return fail(model->context, DLC_INVALID_ARGUMENT, "dlc_onnx_graph",
+                        "options.dims has a dimension without a name, or below 0");
+    for (int i = 0; i < options->value_count; i++) {
+        const DLTensor *value = options->values[i];
+        int64_t count;
+        if (!options->value_names[i] || !value || value->ndim < 0 || value->ndim > DLC_MAX_RANK ||
+            !lib_tensor_count(value, &count) || !lib_tensor_is_compact(value) || value->device.device_type != kDLCPU)
+            return fail(model->context, DLC_INVALID_ARGUMENT, "dlc_onnx_graph",
+                        "options.values has one without a name, or that is no compact tensor in host memory");
+    }
+    import_arguments a = {model,
+                          {.dims = options->dims,
+                           .dim_count = options->dim_count,
+                           .value_names = options->value_names,
+                           .values = options->values,
+                           .value_count = options->value_count,
+                           .newer_opset = options->newer_opset}};
+    return graph_handle_make(model->context, model->file.size, import, &a, &model->holder, made);
+}
+
+#else
+
+static dlc_status refuse(dlc_context *context, const char *call) {
+    lib_error error;
+    lib_fail(&error, DLC_UNSUPPORTED, "%s: this build of libdlc has no ONNX", call);
+    return jit_fail(context, &error);
+}
+
+dlc_status dlc_onnx_open(dlc_context *context, const char *path, const dlc_onnx_options *options,
+                         dlc_onnx_model **model) {
+    (void)path, (void)options;
+    if (model) *model = NULL;
+    return refuse(context, "dlc_onnx_open");
+}
+dlc_status dlc_onnx_parse(dlc_context *context, const void *bytes, size_t size, dlc_onnx_model **model) {
+    (void)bytes, (void)size;
+    if (model) *model = NULL;
+    return refuse(context, "dlc_onnx_parse");
+}
+void dlc_onnx_destroy(dlc_onnx_model *model) {
+    (void)model;
+}
+dlc_status dlc_onnx_check(dlc_onnx_model *model, char **text) {
+    (void)model;
+    if (text) *text = NULL;
+    return refuse(NULL, "dlc_onnx_check");
+}
+dlc_status dlc_onnx_graph(dlc_onnx_model *model, const dlc_onnx_graph_options *options, dlc_graph **graph) {
+    (void)model, (void)options;
+    if (graph) *graph = NULL;
+    return refuse(NULL, "dlc_onnx_graph");
+}
+#endif
