@@ -1,6 +1,8 @@
 /* The importer's frame: names, order, functions, constants, inputs and outputs; the questions that rows ask. */
 #include "graph/onnx/import.h"
 
+#include "graph/onnx/control.h"
+
 #include "graph/internal.h"
 #include "graph/origin.h"
 
@@ -8,7 +10,7 @@ enum { FUNCTION_NESTING = 32, FUNCTION_NODES_MAX = 1 << 20 };
 
 const onnx_row *const onnx_standard_rows[] = {
     onnx_rows_map,    onnx_rows_structure, onnx_rows_reduce, onnx_rows_contract,
-    onnx_rows_window, onnx_rows_normalize, onnx_rows_index, onnx_rows_recurrent, onnx_rows_other, NULL};
+    onnx_rows_window, onnx_rows_normalize, onnx_rows_index, onnx_rows_recurrent, onnx_rows_other, onnx_rows_control, NULL};
 
 /* ---- errors -------------------------------------------------------------------------------------------------------- */
 
@@ -38,7 +40,7 @@ static onnx_value *find_in(const onnx_names_scope *scope, onnx_bytes name) {
     return NULL;
 }
 
-static onnx_value *find_value(const onnx_import *im, onnx_bytes name) {
+onnx_value *onnx_find_value(const onnx_import *im, onnx_bytes name) {
     for (const onnx_names_scope *scope = im->scope; scope; scope = scope->outer) {
         onnx_value *value = find_in(scope, name);
         if (value) return value;
@@ -46,7 +48,7 @@ static onnx_value *find_value(const onnx_import *im, onnx_bytes name) {
     return NULL;
 }
 
-static onnx_value *define(onnx_import *im, onnx_bytes name) {
+onnx_value *onnx_define(onnx_import *im, onnx_bytes name) {
     lib_arena *arena = im->g->arena;
     if (find_in(im->scope, name))
         onnx_fail(im, DLC_PARSE_ERROR, "the name %s is given to two values", onnx_shown(arena, name));
@@ -67,13 +69,13 @@ static char *copy_text(onnx_import *im, onnx_bytes text, const char *what) {
 
 /* ---- attributes ---------------------------------------------------------------------------------------------------- */
 
-static bool same_name(onnx_bytes a, onnx_bytes b) {
+bool onnx_same(onnx_bytes a, onnx_bytes b) {
     return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
 }
 
 static const onnx_attribute *find_attribute(const onnx_attribute *list, size_t count, onnx_bytes name, size_t *index) {
     for (size_t i = 0; i < count; i++)
-        if (same_name(list[i].name, name)) {
+        if (onnx_same(list[i].name, name)) {
             if (index) *index = i;
             return &list[i];
         }
@@ -207,7 +209,7 @@ static graph_id make_stored(onnx_import *im, const onnx_tensor *tensor) {
     return id;
 }
 
-static graph_id id_of(onnx_import *im, onnx_value *value) {
+graph_id onnx_id_of(onnx_import *im, onnx_value *value) {
     if (!value->id && value->stored) value->id = make_stored(im, value->stored);
     if (!value->id && value->known) value->id = onnx_make_known(im, value->known);
     if (!value->id)
@@ -222,7 +224,7 @@ static const onnx_known *known_of(onnx_import *im, onnx_value *value) {
 }
 
 graph_id onnx_operand(onnx_import *im, size_t i) {
-    return onnx_has(im, i) ? id_of(im, im->operand[i]) : 0;
+    return onnx_has(im, i) ? onnx_id_of(im, im->operand[i]) : 0;
 }
 
 graph_shape onnx_operand_shape(onnx_import *im, size_t i) {
@@ -230,7 +232,7 @@ graph_shape onnx_operand_shape(onnx_import *im, size_t i) {
     onnx_value *value = im->operand[i];
     if (value->id) return *graph_shape_of(im->g, value->id);
     const onnx_known *known = known_of(im, value);
-    if (!known) return *graph_shape_of(im->g, id_of(im, value));
+    if (!known) return *graph_shape_of(im->g, onnx_id_of(im, value));
     graph_shape shape = {.dtype = known->dtype, .rank = known->rank};
     for (int d = 0; d < known->rank; d++) shape.dim[d] = tir_index(im->g->pool, known->dims[d]);
     return shape;
@@ -328,7 +330,7 @@ static int opset_of(const onnx_model *model, const onnx_function *function, onnx
     const bool standard = domain.size == 0 || onnx_is(domain, "ai.onnx");
     for (size_t i = 0; i < count; i++) {
         const bool own = standard ? list[i].domain.size == 0 || onnx_is(list[i].domain, "ai.onnx")
-                                  : same_name(list[i].domain, domain);
+                                  : onnx_same(list[i].domain, domain);
         if (own) return list[i].version > 1 << 20 ? 1 << 20 : list[i].version < 0 ? 0 : (int)list[i].version;
     }
     return 0;
@@ -346,8 +348,8 @@ static const onnx_row *find_row(const onnx_node *node, int opset) {
 static const onnx_function *find_function(const onnx_model *model, const onnx_node *node) {
     for (size_t i = 0; i < model->functions.count; i++) {
         const onnx_function *f = &model->functions.data[i];
-        if (same_name(f->name, node->operator) && same_name(f->domain, node->domain) &&
-            same_name(f->overload, node->overload))
+        if (onnx_same(f->name, node->operator) && onnx_same(f->domain, node->domain) &&
+            onnx_same(f->overload, node->overload))
             return f;
     }
     return NULL;
@@ -368,8 +370,8 @@ typedef struct check_work {
 static void note_missing(lib_arena *arena, void *list, const onnx_node *node, size_t index, int opset) {
     lib_vec(missing) *all = list;
     for (uint32_t i = 0; i < all->count; i++)
-        if (same_name(all->data[i].node->operator, node->operator) &&
-            same_name(all->data[i].node->domain, node->domain)) {
+        if (onnx_same(all->data[i].node->operator, node->operator) &&
+            onnx_same(all->data[i].node->domain, node->domain)) {
             all->data[i].count++;
             return;
         }
@@ -409,20 +411,18 @@ void onnx_check_model(lib_text *text, const onnx_model *model) {
 
 /* ---- nodes --------------------------------------------------------------------------------------------------------- */
 
-static void import_nodes(onnx_import *im, const onnx_node *nodes, size_t count);
-
 static void bind_operands(onnx_import *im, const onnx_node *node) {
     im->operand = LIB_NEW_ARRAY(im->g->arena, onnx_value *, node->inputs.count + 1);
     for (size_t i = 0; i < node->inputs.count; i++) {
         if (!node->inputs.data[i].size) continue;
-        im->operand[i] = find_value(im, node->inputs.data[i]);
+        im->operand[i] = onnx_find_value(im, node->inputs.data[i]);
         if (!im->operand[i])
             onnx_fail(im, DLC_PARSE_ERROR, "operand %zu, %s, is defined nowhere", i,
                       onnx_shown(im->g->arena, node->inputs.data[i]));
     }
     im->result = LIB_NEW_ARRAY(im->g->arena, onnx_value *, node->outputs.count + 1);
     for (size_t i = 0; i < node->outputs.count; i++)
-        if (node->outputs.data[i].size) im->result[i] = define(im, node->outputs.data[i]);
+        if (node->outputs.data[i].size) im->result[i] = onnx_define(im, node->outputs.data[i]);
 }
 
 static void check_attributes(onnx_import *im) {
@@ -446,11 +446,11 @@ static void import_call(onnx_import *im, const onnx_function *function) {
                   node->inputs.count, node->outputs.count, function->inputs.count, function->outputs.count);
     im->scope = &inner, im->call = &call;
     for (size_t i = 0; i < node->inputs.count; i++) {
-        onnx_value *value = define(im, function->inputs.data[i]);
+        onnx_value *value = onnx_define(im, function->inputs.data[i]);
         if (operand[i])
             value->id = operand[i]->id, value->stored = operand[i]->stored, value->known = operand[i]->known;
     }
-    import_nodes(im, function->nodes.data, function->nodes.count);
+    onnx_import_nodes(im, function->nodes.data, function->nodes.count);
     for (size_t i = 0; i < node->outputs.count; i++) {
         if (!result[i]) continue;
         const onnx_value *value = find_in(&inner, function->outputs.data[i]);
@@ -527,7 +527,7 @@ static size_t *order_nodes(onnx_import *im, const onnx_node *nodes, size_t count
                 const size_t from = producers.slots[at].value;
                 bool is = false;
                 for (size_t k = 0; k < nodes[from].outputs.count; k++)
-                    is |= same_name(nodes[from].outputs.data[k], nodes[n].inputs.data[i]);
+                    is |= onnx_same(nodes[from].outputs.data[k], nodes[n].inputs.data[i]);
                 if (!is) continue;
                 waiting[n]++;
                 lib_vec_push(arena, &readers, ((reader){n, first[from]}));
@@ -554,7 +554,7 @@ static size_t *order_nodes(onnx_import *im, const onnx_node *nodes, size_t count
     return order;
 }
 
-static void import_nodes(onnx_import *im, const onnx_node *nodes, size_t count) {
+void onnx_import_nodes(onnx_import *im, const onnx_node *nodes, size_t count) {
     const size_t *order = order_nodes(im, nodes, count);
     for (size_t i = 0; i < count; i++) import_node(im, &nodes[order[i]], order[i]);
 }
@@ -598,7 +598,7 @@ static bool take_value(onnx_import *im, const onnx_value_info *info) {
         const bool known = lib_dtype_from_dlpack(o->values[i]->dtype, &dtype);
         if (!known || !type || type->which != ONNX_TYPE_TENSOR || dtype != onnx_dtype(im, type->tensor->element))
             onnx_fail(im, DLC_INVALID_ARGUMENT, "the value of input %s has not the element type of the file", onnx_shown(im->g->arena, info->name));
-        onnx_value *value = define(im, info->name);
+        onnx_value *value = onnx_define(im, info->name);
         value->known = onnx_known_of_view(im, o->values[i], &value->id);
         return true;
     }
@@ -618,7 +618,7 @@ static void import_input(onnx_import *im, const onnx_value_info *info) {
     graph_shape shape = {.dtype = onnx_dtype(im, type->tensor->element), .rank = (int)rank};
     const char *name = copy_text(im, info->name, "input");
     for (int d = 0; d < (int)rank; d++) shape.dim[d] = dimension_of(im, &type->tensor->shape->dims.data[d], name, d);
-    onnx_value *value = define(im, info->name);
+    onnx_value *value = onnx_define(im, info->name);
     value->id = graph_new_input(im->g, name, &shape);
     lib_vec_push(im->g->arena, &im->inputs, value->id);
 }
@@ -628,18 +628,18 @@ static void import_main(onnx_import *im) {
     onnx_names_scope scope = {.outer = NULL};
     im->scope = &scope;
     for (size_t i = 0; i < main->initializers.count; i++)
-        define(im, main->initializers.data[i].name)->stored = &main->initializers.data[i];
+        onnx_define(im, main->initializers.data[i].name)->stored = &main->initializers.data[i];
     if (main->sparse_initializers.count) onnx_fail(im, DLC_UNSUPPORTED, "sparse initializers are not imported yet");
     for (size_t i = 0; i < main->inputs.count; i++)
         if (!find_in(&scope, main->inputs.data[i].name)) import_input(im, &main->inputs.data[i]);
-    import_nodes(im, main->nodes.data, main->nodes.count);
+    onnx_import_nodes(im, main->nodes.data, main->nodes.count);
     im->node = NULL;
     for (size_t i = 0; i < main->outputs.count; i++) {
         onnx_value *value = find_in(&scope, main->outputs.data[i].name);
         if (!value)
             onnx_fail(im, DLC_PARSE_ERROR, "output %s is defined nowhere",
                       onnx_shown(im->g->arena, main->outputs.data[i].name));
-        graph_new_output(im->g, copy_text(im, value->name, "output"), id_of(im, value));
+        graph_new_output(im->g, copy_text(im, value->name, "output"), onnx_id_of(im, value));
     }
 }
 

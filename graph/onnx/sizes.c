@@ -495,32 +495,62 @@ static int64_t clamp_index(int64_t index, int64_t n, int64_t step) {
     return index < low ? low : index > high ? high : index;
 }
 
+/* Starts, ends, axes and steps as numbers; false: they are not known. */
+static bool slice_numbers(onnx_import *im, const int64_t **list, int *count) {
+    if (im->opset < 10) {
+        list[0] = onnx_ints(im, "starts", &count[0]), list[1] = onnx_ints(im, "ends", &count[1]), list[2] = onnx_ints(im, "axes", &count[2]);
+        return true;
+    }
+    for (size_t i = 1; i < onnx_operands(im); i++)
+        if (onnx_has(im, i) && !onnx_operand_is_constant(im, i)) return false;
+    for (size_t i = 1; i <= 4; i++)
+        if (onnx_has(im, i)) list[i - 1] = onnx_operand_integers(im, i, &count[i - 1]);
+    return true;
+}
+
+/* Elements of x at start + index * step of each axis, in row-major order of a result of those dims. */
+static const onnx_known *strided(onnx_import *im, const onnx_known *x, int rank, const int64_t *dims, int64_t first, const int64_t *stride) {
+    onnx_known *y = onnx_known_new(im, x->dtype, rank, dims);
+    for (int64_t i = 0; i < y->count; i++) {
+        int64_t at = i, place = first;
+        for (int d = rank - 1; d >= 0; d--) place += at % dims[d] * stride[d], at /= dims[d];
+        y->element[i] = x->element[place];
+    }
+    return y;
+}
+
 static const onnx_known *fold_slice(onnx_import *im) {
     const onnx_known *x = onnx_operand_known(im, 0);
+    const int64_t *list[4] = {NULL};
+    int64_t dims[DLC_MAX_RANK], stride[DLC_MAX_RANK], first = 0, size = 1;
     int count[4] = {0};
-    if (!x || x->rank != 1) return NULL;
-    int64_t start, end, step = 1;
-    if (im->opset < 10) {
-        const int64_t *starts = onnx_ints(im, "starts", &count[0]), *ends = onnx_ints(im, "ends", &count[1]);
-        onnx_ints(im, "axes", &count[2]);
-        if (count[0] != 1 || count[1] != 1) return NULL;
-        start = starts[0], end = ends[0];
-    } else {
-        for (size_t i = 1; i < onnx_operands(im); i++)
-            if (onnx_has(im, i) && !onnx_operand_is_constant(im, i)) return NULL;
-        const int64_t *starts = onnx_operand_integers(im, 1, &count[0]),
-                      *ends = onnx_operand_integers(im, 2, &count[1]);
-        const int64_t *steps = onnx_has(im, 4) ? onnx_operand_integers(im, 4, &count[3]) : NULL;
-        if (count[0] != 1 || count[1] != 1) return NULL;
-        start = starts[0], end = ends[0], step = count[3] ? steps[0] : 1;
+    if (!x || !slice_numbers(im, list, count) || count[0] != count[1] || (list[2] && count[2] != count[0]) || (list[3] && count[3] != count[0])) return NULL;
+    for (int d = x->rank - 1; d >= 0; d--) dims[d] = x->dims[d], stride[d] = size, size *= x->dims[d];
+    for (int i = 0; i < count[0]; i++) {
+        const int axis = onnx_axis(im, list[2] ? list[2][i] : i, x->rank, false);
+        const int64_t step = list[3] ? list[3][i] : 1;
+        if (step == 0 || step <= INT32_MIN || step > INT32_MAX) onnx_fail(im, DLC_PARSE_ERROR, "a step of %lld", (long long)step);
+        const int64_t start = clamp_index(list[0][i], x->dims[axis], step), stop = clamp_index(list[1][i], x->dims[axis], step);
+        const int64_t taken = step > 0 ? (stop - start + step - 1) / step : (start - stop - step - 1) / -step;
+        dims[axis] = taken < 0 ? 0 : taken;
+        first += start * stride[axis];
+        stride[axis] *= step;
     }
-    if (step == 0 || step == INT64_MIN) onnx_fail(im, DLC_PARSE_ERROR, "a step of %lld", (long long)step);
-    start = clamp_index(start, x->count, step), end = clamp_index(end, x->count, step);
-    int64_t taken = step > 0 ? (end - start + step - 1) / step : (start - end - step - 1) / -step;
-    taken = taken < 0 ? 0 : taken;
-    onnx_known *y = onnx_known_new(im, x->dtype, 1, &taken);
-    for (int64_t i = 0; i < taken; i++) y->element[i] = x->element[start + i * step];
-    return y;
+    return strided(im, x, x->rank, dims, first, stride);
+}
+
+static const onnx_known *fold_transpose(onnx_import *im) {
+    const onnx_known *x = onnx_operand_known(im, 0);
+    int64_t dims[DLC_MAX_RANK], stride[DLC_MAX_RANK], own[DLC_MAX_RANK], size = 1;
+    int count;
+    const int64_t *permutation = onnx_ints(im, "perm", &count);
+    if (!x || (permutation && count != x->rank)) return NULL;
+    for (int d = x->rank - 1; d >= 0; d--) own[d] = size, size *= x->dims[d];
+    for (int d = 0; d < x->rank; d++) {
+        const int from = permutation ? onnx_axis(im, permutation[d], x->rank, false) : x->rank - 1 - d;
+        dims[d] = x->dims[from], stride[d] = own[from];
+    }
+    return strided(im, x, x->rank, dims, 0, stride);
 }
 
 /* Rows whose elements stay the same, under other dimensions. */
@@ -662,6 +692,7 @@ static const onnx_known *fold_one(onnx_import *im, const char *name) {
     if (!strcmp(name, "Gather")) return fold_gather(im);
     if (!strcmp(name, "Concat")) return fold_concat(im);
     if (!strcmp(name, "Slice")) return fold_slice(im);
+    if (!strcmp(name, "Transpose")) return fold_transpose(im);
     if (!strcmp(name, "Where")) return fold_where(im);
     if (!strcmp(name, "Range")) return fold_range(im);
     if (!strcmp(name, "Expand")) return fold_expand(im);
@@ -706,7 +737,7 @@ bool onnx_fold(onnx_import *im) {
                                         "Identity",
                                         "Reshape",
                                         "Squeeze",
-                                        "Unsqueeze"};
+                                        "Unsqueeze", "Transpose"};
     if (im->node->domain.size && !onnx_is(im->node->domain, "ai.onnx")) return false;
     if (onnx_is(im->node->operator, "Shape")) return fold_shape(im);
     if (onnx_is(im->node->operator, "Size")) return fold_size(im);
