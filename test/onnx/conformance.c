@@ -469,7 +469,7 @@ static void settle(const char *name, int result, const char *why) {
         refused++;
         const int to = at >= 0 ? at : listed_count < LISTED - 1 ? listed_count++ : at;
         if (to < 0) return;
-        snprintf(listed[to].name, sizeof listed[0].name, "%s", name);
+        snprintf(listed[to].name, sizeof listed[0].name, "%.127s", name);
         snprintf(listed[to].reason, sizeof listed[0].reason, "%.150s", why);
         for (char *c = listed[to].reason; *c; c++)
             if (*c == '\n') *c = ' ';
