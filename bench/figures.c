@@ -3,6 +3,7 @@
 #include "bench/figures.h"
 
 #include "bench/cases.h"
+#include "bench/ending.h"
 #include "bench/levels.h"
 #include "bench/varying.h"
 
@@ -622,6 +623,10 @@ static const struct {
      bench_varying_mean, 1, 1.2, 1.05, NULL, false},
     {"the same, the worst", "unknown-worst", bench_varying_worst, 1, 0, 0, NULL, false},
     {"memory after context and digits network, MB", "memory", memory_digits, 3, 60, 40, NULL, false},
+    {"from `cancel` to the run's return, the worst of 19 operators, ms", "ending", bench_ending_worst, 1, 20, 5, NULL,
+     false},
+    {"what asking costs kernels, mean of 17 operators, %", "polls", bench_ending_cost_mean, 1, 1, 0.3, NULL, false},
+    {"the same, the worst, %", "polls-worst", bench_ending_cost_worst, 1, 0, 0, NULL, false},
 };
 enum { CONTESTS = sizeof contests / sizeof *contests, CHILDREN = sizeof children / sizeof *children };
 

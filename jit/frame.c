@@ -45,6 +45,7 @@ static bool enlarge(dlc_context *context, jit_block *block, size_t size) {
     release(context, block->memory, block->size);
     block->memory = allocate(context, size);
     block->size = block->memory ? size : 0;
+    block->present = 0;
     return block->memory != NULL;
 }
 
@@ -186,6 +187,23 @@ static __attribute__((noinline)) jit_frame *with_arena(jit_plan *plan, jit_frame
 jit_frame *jit_frame_take(jit_plan *plan) {
     jit_frame *frame = jit_frame_take_bare(plan);
     return plan->shares_arena ? with_arena(plan, frame) : frame;
+}
+
+size_t jit_touch(char *memory, size_t from, size_t size, jit_how *how) {
+    enum { PAGE = 4096, PART = 2 << 20, LARGE = 8 << 20 };
+    size_t at = from;
+    for (; size >= LARGE && at < size; at += PAGE) {
+        if (at % PART == 0 && jit_is_over(how)) break;
+        memory[at] = 0;
+    }
+    return at;
+}
+
+void jit_frame_touch(const jit_plan *plan, jit_frame *frame, jit_how *how) {
+    if (!plan->shares_arena) return;
+    size_t present = frame->block ? frame->block->present : 0;
+    present = jit_touch(frame->memory, present, (size_t)plan->arena_bytes, how);
+    if (frame->block) frame->block->present = present;
 }
 
 void jit_frame_give(jit_plan *plan, jit_frame *frame) {

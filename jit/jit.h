@@ -125,6 +125,7 @@ typedef struct jit_block {
     _Alignas(64) atomic_bool busy;
     char *memory; /* belongs to who set busy; NULL: none yet */
     size_t size;
+    size_t present; /* bytes from its start on whose pages the system has certainly given, see jit_frame_touch */
 } jit_block;
 
 enum { JIT_BLOCKS_KEPT = 8, JIT_ARENA_SHARED = 256 << 10 /* bytes from which on an arena comes from the blocks */ };
@@ -657,6 +658,11 @@ void jit_frame_free(const jit_plan *plan, jit_frame *frame); /* NULL is accepted
 jit_frame *jit_frame_take_bare(jit_plan *plan);
 void jit_frame_set_memory(const jit_plan *plan, jit_frame *frame, char *memory);
 void jit_frame_give_bare(jit_plan *plan, jit_frame *frame);
+/* Before a run that may be ended: makes the system give the pages of large memory in which nothing lies yet, one after the other, asking
+ * `how` in between. Kernels that write it here and there would wait for many pages between two polls: a second for a gigabyte in pages
+ * of 2 MiB. Returns how far it came. */
+size_t jit_touch(char *memory, size_t from, size_t size, jit_how *how);
+void jit_frame_touch(const jit_plan *plan, jit_frame *frame, jit_how *how); /* of the frame's arena */
 void jit_blocks_free(dlc_context *context);
 
 /* plans.c: the plan for these shapes, found or built. It stays until jit_plans_leave(program, *side). After a failure nothing is

@@ -235,6 +235,7 @@ dlc_status jit_plan_run(dlc_program *program, jit_plan *plan, char *const *input
                         (long long)plan->arena_bytes);
     jit_frame_aim(plan, frame, inputs, outputs);
     dlc_status status;
+    if (how) jit_frame_touch(plan, frame, how);
     if (plan->alone && !how && !atomic_load_explicit(&program->profile, memory_order_relaxed)) {
         error->status = DLC_OK;
         aim_calls(plan, frame, NULL, error);

@@ -749,7 +749,7 @@ static const tir_interpret_options default_options;
 static void interpret(lib_arena *arena, const tir_kernel *kernel, void *const *arguments, const int64_t *params,
                       const tir_interpret_options *options) {
     const tir_program *program =
-        tir_program_new_polling(arena, kernel, options->poll_work ? options->poll_work : TIR_POLL_WORK);
+        tir_program_new_polling(arena, kernel, options->poll_work ? options->poll_work : TIR_POLL_WORK_INTERPRETED);
     frame sizes = {.program = program, .kernel = kernel, .arena = arena, .options = options}, f;
     enter(&sizes, params);
     char *workspace = tir_scratch_block(&sizes, tir_slot_bytes(&sizes, program->workspace));

@@ -38,7 +38,7 @@ typedef struct tir_interpret_options {
     int (*is_over)(
         void *user); /* asked by long loops (polls.h): not zero ends with DLC_CANCELLED; NULL: nobody is asked */
     void *user;
-    int64_t poll_work;        /* of tir_polls_new, for tests; 0: TIR_POLL_WORK */
+    int64_t poll_work;        /* of tir_polls_new, for tests; 0: TIR_POLL_WORK_INTERPRETED */
     tir_poll_report *polling; /* counted where not NULL, of tir_interpret */
 } tir_interpret_options;
 

@@ -334,7 +334,7 @@ static void prepare_phase(builder *b, uint32_t i, const tir_phase *repeat) {
 }
 
 tir_program *tir_program_new(lib_arena *arena, const tir_kernel *kernel) {
-    return tir_program_new_polling(arena, kernel, TIR_POLL_WORK);
+    return tir_program_new_polling(arena, kernel, TIR_POLL_WORK_INTERPRETED);
 }
 
 tir_program *tir_program_new_polling(lib_arena *arena, const tir_kernel *kernel, int64_t poll_work) {

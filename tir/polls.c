@@ -22,19 +22,24 @@ typedef struct counter {
     double limit;
     uint32_t *seen; /* by expression: the statement in which it was counted last */
     uint32_t statement;
+    bool lanes; /* inside of a vec loop */
     lib_vec(tir_expr) open;
 } counter;
 
 enum { MATH = 32, DIVISION = 8, COLLECTIVE = 1024 /* operations that these stand for */ };
+enum {
+    LANES = 4 /* arithmetic of so many lanes takes as long as that of one, at least; accesses may be a lane at a time */
+};
 
-static double operations_of(const tir_node *node) {
+static double operations_of(const counter *c, const tir_node *node) {
+    const double one = c->lanes ? 1.0 / LANES : 1.0;
     switch (node->op) {
     case TIR_CONST:
     case TIR_VAR: return 0;
     case TIR_LOAD: return 2;
     case TIR_DIV:
-    case TIR_REM: return DIVISION;
-    default: return (tir_ops[node->op].flags & TIR_MATH) ? MATH : 1;
+    case TIR_REM: return one * DIVISION;
+    default: return (tir_ops[node->op].flags & TIR_MATH) ? one * MATH : one;
     }
 }
 
@@ -51,7 +56,7 @@ static double count_open(counter *c) {
         if (c->seen[e] == c->statement) continue;
         c->seen[e] = c->statement;
         const tir_node *node = tir_get(c->pool, e);
-        work += operations_of(node);
+        work += operations_of(c, node);
         for (int i = 0; i < (int)node->count; i++) lib_vec_push(c->arena, &c->open, tir_operand(c->pool, e, i));
     }
     return work;
@@ -71,7 +76,11 @@ static double repeat(const counter *c, tir_expr extent, double body, int64_t *ev
 
 static double count_loop(counter *c, const tir_stmt *loop) {
     int64_t every;
-    const double work = repeat(c, loop->for_.extent, 1 + count_list(c, loop->for_.body), &every);
+    const bool outer = c->lanes;
+    c->lanes |= loop->for_.loop == TIR_VEC;
+    const double body = 1 + count_list(c, loop->for_.body);
+    c->lanes = outer;
+    const double work = repeat(c, loop->for_.extent, body, &every);
     if (!every) return work;
     lib_map_insert(c->arena, &c->polls->by_loop, (uint64_t)(uintptr_t)loop, c->polls->polls.count);
     lib_vec_push(c->arena, &c->polls->polls, ((poll){loop, every}));

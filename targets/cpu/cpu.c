@@ -19,6 +19,7 @@ static dlc_status cpu_open(const target_options *options, target_device **result
     device->allocator = *options->allocator;
     if (options->log) device->log = *options->log;
     device->verify = lib_environment_verify() > 1;
+    device->no_polls = lib_environment_lists(LIB_ENV_DISABLE, "polls");
     cpu_detect(device);
     cpu_compiler_open(device);
     dlc_status status = options->isolate ? cpu_isolation_open(device, options->compiler_path, error) : DLC_OK;

@@ -39,6 +39,7 @@ struct target_device { /* immutable after open, but for what has a lock of its o
     char cpu[64];          /* name given to LLVM */
     char attributes[4096]; /* feature string given to LLVM */
     bool verify;
+    bool no_polls;                   /* kernels do not ask whether the run shall go on */
     struct cpu_isolation *isolation; /* NULL: code is generated in this process */
     lib_mutex machines_lock;
     int idle_machines;

@@ -357,6 +357,7 @@ static dlc_status greet(exchange *x, lib_error *error) {
     hello.features = device->features;
     hello.machine = device->machine;
     hello.verify = device->verify;
+    hello.no_polls = device->no_polls;
     memcpy(hello.cpu, device->cpu, sizeof hello.cpu);
     memcpy(hello.attributes, device->attributes, sizeof hello.attributes);
     size_t id = strlen(lib_build_id) + 1;

@@ -24,7 +24,7 @@ typedef struct cpu_hello { /* after the text of lib_build_id and its 0 */
     cpu_features features;
     tir_machine machine;
     char cpu[64], attributes[4096];
-    bool verify;
+    bool verify, no_polls;
 } cpu_hello;
 
 /* helper_path.c: the program's absolute path: `given`, which must be one, or libdlc-compiler in the folder of the file that this code was

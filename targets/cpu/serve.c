@@ -61,6 +61,7 @@ static bool greet(target_device *device, const char *bytes, size_t size) {
     device->features = hello.features;
     device->machine = hello.machine;
     device->verify = hello.verify;
+    device->no_polls = hello.no_polls;
     memcpy(device->cpu, hello.cpu, sizeof device->cpu);
     memcpy(device->attributes, hello.attributes, sizeof device->attributes);
     return answer(DLC_OK, "", 0);
