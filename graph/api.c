@@ -139,6 +139,31 @@ static void add_scope(lib_error *error, const char *names) {
     lib_fail(error, error->status, "%s (in scope %s)", error->message, shown);
 }
 
+static dlc_status record_failure(dlc_graph *handle, lib_error *error) {
+    const char *names = handle->context ? graph_handle_scope(handle) : NULL;
+    if (names) add_scope(error, names);
+    graph_handle_record(handle, error);
+    return handle->error.status;
+}
+
+dlc_status graph_call_begin(dlc_context *context, lib_call *call, size_t need) {
+    lib_error error;
+    if (graph_context_enter(context, call, need, &error) == DLC_OK) return DLC_OK;
+    return graph_context_fail(context, &error);
+}
+
+bool graph_call_to_destroy(dlc_context *context, lib_call *call) {
+    lib_error ignored;
+    if (graph_context_enter(context, call, 0, &ignored) != DLC_OK) return false;
+    graph_context_keep(context);
+    return true;
+}
+
+void graph_call_destroyed(dlc_context *context, lib_call *call) {
+    lib_call_leave(call);
+    graph_context_release(context);
+}
+
 dlc_status graph_handle_work(dlc_graph *handle, void (*work)(dlc_graph *handle, void *arguments), void *arguments) {
     return graph_handle_work_on(handle, 0, work, arguments);
 }
@@ -147,24 +172,21 @@ dlc_status graph_handle_work_on(dlc_graph *handle, size_t input, void (*work)(dl
                                 void *arguments) {
     lib_scope scope, *outer = handle->arena->scope; /* one, where a callback of the host builds inside a pass */
     lib_allowance allowance;
-    const lib_stack stack = graph_context_enter(handle->context);
+    lib_call call;
+    if (graph_context_enter(handle->context, &call, LIB_STACK_CALL, &scope.error) != DLC_OK)
+        return record_failure(handle, &scope.error);
     lib_allowance_begin(&allowance, handle->arena, graph_context_limits(handle->context), input);
     handle->arena->scope = &scope;
     lib_fp_state state = lib_fp_enter(); /* folding must not depend on how the host rounds */
     if (LIB_ENTER(&scope)) {
-        lib_stack_require(&scope, LIB_STACK_CALL);
         lib_arena_ask(handle->arena);
         work(handle, arguments);
     }
     lib_fp_restore(state);
     handle->arena->scope = outer;
     lib_allowance_end(&allowance, handle->arena);
-    lib_stack_leave(stack);
-    if (scope.error.status == DLC_OK) return DLC_OK;
-    const char *names = handle->context ? graph_handle_scope(handle) : NULL;
-    if (names) add_scope(&scope.error, names);
-    graph_handle_record(handle, &scope.error);
-    return handle->error.status;
+    lib_call_leave(&call);
+    return scope.error.status == DLC_OK ? DLC_OK : record_failure(handle, &scope.error);
 }
 
 dlc_value graph_handle_value(dlc_graph *handle, graph_id id) {
@@ -192,6 +214,7 @@ static void make_graph(dlc_graph *handle, void *arguments) {
 }
 
 static dlc_status new_graph(dlc_context *context, dlc_graph *parent, dlc_graph **out) {
+    GRAPH_CALL(context, LIB_STACK_CALL);
     dlc_graph *handle = take_handle(context, parent);
     if (!handle) {
         lib_error error;
@@ -233,8 +256,11 @@ void dlc_graph_destroy(dlc_graph *handle) {
     if (!graph_handle_live(handle) || handle->parent) return; /* sub-graphs belong to their parent */
     if (handle->use != GRAPH_OWN) return;                     /* these to the call that the host's function is in */
     dlc_context *context = handle->context;
+    lib_call call;
+    if (!graph_call_to_destroy(context, &call)) return;
     give_all(handle);
-    graph_context_release(context); /* the handle may be gone with it */
+    graph_context_release(context);
+    graph_call_destroyed(context, &call); /* the handle may be gone with it */
 }
 
 dlc_graph *graph_handle_borrow(dlc_context *context, const graph *g, lib_arena *arena, graph_use use) {
@@ -737,17 +763,13 @@ dlc_status dlc_graph_print_with(const dlc_graph *handle, const dlc_print_options
     lib_scope scope;
     lib_arena arena;
     lib_allowance allowance;
-    const lib_stack stack = graph_context_enter(handle->context);
+    GRAPH_CALL(handle->context, graph_stack(handle->g));
     lib_arena_init(&arena, allocator, &scope);
     /* a graph's memory is many times the text that it came from: it counts once */
     lib_allowance_begin(&allowance, &arena, graph_context_limits(handle->context),
                         handle->arena->total / LIB_LIMIT_MEMORY_PER_BYTE);
-    if (LIB_ENTER(&scope)) {
-        lib_stack_require(&scope, graph_stack(handle->g));
-        print_into(&arena, handle->g, options.elide_constants, allocator, text);
-    }
+    if (LIB_ENTER(&scope)) print_into(&arena, handle->g, options.elide_constants, allocator, text);
     lib_arena_free(&arena);
-    lib_stack_leave(stack);
     return scope.error.status == DLC_OK ? DLC_OK : graph_context_fail(handle->context, &scope.error);
 }
 

@@ -34,12 +34,29 @@ void graph_context_release(dlc_context *context);
 /* What the `user` of a host function belongs to; NULL: the host keeps it. */
 graph_holder *graph_context_holder_of(dlc_custom_function *function, void *user);
 const dlc_limits *graph_context_limits(const dlc_context *context); /* complete */
-lib_stack graph_context_enter(const dlc_context *context); /* lib_stack_enter with what the host said of its stacks */
+/* lib_call_enter among the context's callers, with what the host said of its stacks. */
+dlc_status graph_context_enter(dlc_context *context, lib_call *call, size_t need, lib_error *error);
 /* Puts the error into the calling thread's slot (context NULL: the slot of calls without one) and returns its status.
  */
 dlc_status graph_context_fail(dlc_context *context, const lib_error *error);
 /* Of a call that was given no object: adds to its message that of the calling thread's last failed call, which may have been to make it. */
 void graph_context_add_cause(lib_error *error);
+
+/* ---- public calls that do more than run what is bound begin with one of these */
+
+/* The same, an error being told to the calling thread. */
+dlc_status graph_call_begin(dlc_context *context, lib_call *call, size_t need);
+/* For the rest of the function, which returns the status where the call may not go on, or `otherwise`. */
+#define GRAPH_CALL(context, need)                                                          \
+    __attribute__((cleanup(lib_call_leave))) lib_call public_call_;                        \
+    const dlc_status public_call_status_ = graph_call_begin(context, &public_call_, need); \
+    if (public_call_status_ != DLC_OK) return public_call_status_
+#define GRAPH_CALL_OR(context, need, otherwise)                     \
+    __attribute__((cleanup(lib_call_leave))) lib_call public_call_; \
+    if (graph_call_begin(context, &public_call_, need) != DLC_OK) return otherwise
+/* Calls that destroy, the context itself perhaps. False: in a forked child that cannot, nothing is done. */
+bool graph_call_to_destroy(dlc_context *context, lib_call *call);
+void graph_call_destroyed(dlc_context *context, lib_call *call);
 
 /* ---- for jit */
 /* The host's passes, in order (api_extend.c); g itself when there are none. `late`: those behind decomposition. Raises. */

@@ -811,6 +811,7 @@ static dlc_status fail(registration *r, owner o, const char *call, const char *n
 static dlc_status enter(registration *r, owner o, const char *call, graph_definition_kind kind, const char *name,
                         size_t given, size_t size, void (*define)(registration *r)) {
     lib_error error = {.status = DLC_OK};
+    lib_call public_call __attribute__((cleanup(lib_call_leave))) = {.entered = false};
     if (!r->context || !r->options) {
         lib_fail(&error, DLC_INVALID_ARGUMENT, "context or options is NULL");
         return fail(r, o, call, NULL, &error);
@@ -820,6 +821,8 @@ static dlc_status enter(registration *r, owner o, const char *call, graph_defini
                  size);
         return fail(r, (owner){NULL, NULL}, call, NULL, &error);
     }
+    if (graph_context_enter(r->context, &public_call, LIB_STACK_CALL, &error) != DLC_OK)
+        return fail(r, o, call, name, &error);
     r->definition = graph_definition_new(graph_context_allocator(r->context), kind);
     if (!r->definition) {
         lib_fail(&error, DLC_OUT_OF_MEMORY, "out of memory: a definition");

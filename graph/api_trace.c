@@ -71,6 +71,7 @@ dlc_status dlc_trace(dlc_context *context, dlc_traced_function *function, void *
     if (!context || !function || !handle || input_count < 0 || output_count < 0 || (input_count && !inputs))
         return fail(context, DLC_INVALID_ARGUMENT,
                     "context, function, inputs or the place for the graph is NULL, or a count below 0");
+    GRAPH_CALL(context, LIB_STACK_CALL);
     const dlc_allocator *allocator = graph_context_allocator(context);
     size_t size = ((size_t)input_count + (size_t)output_count) * sizeof(dlc_value);
     tracing t = {.function = function,

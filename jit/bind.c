@@ -728,11 +728,9 @@ dlc_status jit_plan_build(dlc_program *program, const graph *g, int ordinary_inp
                        .ordinary_inputs = ordinary_inputs,
                        .donated = g == program->graph ? program->alias : NULL};
     build.root = &build;
-    const lib_stack stack = graph_context_enter(context);
     lib_fp_state state = lib_fp_enter(); /* folding must not depend on how the host rounds */
     dlc_status status = build_guarded(&build, g, shapes, shape_count, error);
     lib_fp_restore(state);
-    lib_stack_leave(stack);
     jit_front_give(&build, status == DLC_OK);
     lib_arena_free(&passing);
     lib_arena_free(&work);

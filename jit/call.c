@@ -271,9 +271,13 @@ static __attribute__((noinline, cold)) dlc_status run_call(jit_boundary *c, cons
     if (status == DLC_OK && program->context->target->runtime) {
         status = jit_device_run(c, plan, options, error);
     } else if (status == DLC_OK) {
-        fill_donated(c, plan);
         jit_how how = jit_how_of(program->context, options);
-        status = jit_plan_run(program, plan, c->input_data, c->output_data, jit_is_plain(&how) ? NULL : &how, error);
+        const bool plain = jit_is_plain(&how);
+        for (int o = 0; o < c->output_count && !plain; o++)
+            if (!c->outputs[o].tensor)
+                jit_touch(c->output_data[o], 0, lib_tensor_bytes(&c->outputs[o].managed->dl_tensor), &how);
+        fill_donated(c, plan);
+        status = jit_plan_run(program, plan, c->input_data, c->output_data, plain ? NULL : &how, error);
     }
     jit_plans_leave(program, side);
     finish(c, status);
@@ -388,6 +392,11 @@ dlc_status jit_run_program(dlc_program *program, const dlc_run_options *options,
                : jit_run(program, options, inputs, input_count, outputs, output_count, error);
 }
 
+dlc_status jit_stack_is_small(const dlc_context *context, lib_error *error) {
+    return lib_fail(error, DLC_OUT_OF_MEMORY, "a run takes %d KiB of stack, less is left (%zu KiB on coroutines)",
+                    LIB_STACK_CALL >> 10, context->unknown_stack >> 10);
+}
+
 dlc_status jit_check_run_options(const dlc_program *program, const char *caller, const dlc_run_options *options,
                                  lib_error *error) {
     if (!options || (!options->stop_at && !options->budget_ms)) return DLC_OK;
@@ -411,7 +420,8 @@ dlc_status dlc_run(dlc_program *program, const dlc_run_options *options, const D
                  program ? "options.struct_size is wrong (use DLC_RUN_OPTIONS_INIT)" : "the program is NULL");
         return jit_fail(program ? program->context : NULL, &error);
     }
-    dlc_status status = jit_check_run_options(program, "dlc_run", options, &error);
+    dlc_status status = jit_check_stack(program->context, &error);
+    if (status == DLC_OK) status = jit_check_run_options(program, "dlc_run", options, &error);
     if (status == DLC_OK && program->tap) status = jit_tap_run(program, options, inputs, input_count, &error);
     if (status == DLC_OK)
         status = jit_run_program(program, options, inputs, input_count, outputs, output_count, &error);
@@ -510,6 +520,7 @@ dlc_status dlc_output_shape(dlc_program *program, const int64_t *const *shapes, 
                  output);
         return jit_fail(program ? program->context : NULL, &scope.error);
     }
+    GRAPH_CALL(program->context, LIB_STACK_CALL);
     lib_arena work;
     lib_arena_init(&work, &program->context->allocator, &scope);
     if (LIB_ENTER(&scope)) evaluate_shape(&work, program, shapes, ranks, input_count, output, room, shape, rank);

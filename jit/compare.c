@@ -177,6 +177,7 @@ dlc_status dlc_program_compare(dlc_program *first, dlc_program *second, const dl
         return jit_fail(first ? first->context : NULL, &error);
     }
     *difference = (dlc_difference){.struct_size = sizeof *difference};
+    GRAPH_CALL(first->context, LIB_STACK_CALL);
     comparison c = {.program = {first, second},
                     .options = options ? *options : (dlc_compare_options){0},
                     .inputs = inputs,

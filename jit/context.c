@@ -57,8 +57,8 @@ const dlc_limits *graph_context_limits(const dlc_context *context) {
     return &context->limits;
 }
 
-lib_stack graph_context_enter(const dlc_context *context) {
-    return lib_stack_enter(context->unknown_stack);
+dlc_status graph_context_enter(dlc_context *context, lib_call *call, size_t need, lib_error *error) {
+    return lib_call_enter(call, &context->callers, context->unknown_stack, need, error);
 }
 
 const char *dlc_error_message(const dlc_context *context) {
@@ -195,7 +195,6 @@ static dlc_status open_context(dlc_context *context, const dlc_context_options *
     context->target = find_target(options->target, &context->ordinal);
     context->isolate = options->isolate_compiler;
     context->limits = options->limits;
-    context->unknown_stack = options->coroutine_stack ? options->coroutine_stack : LIB_STACK_UNKNOWN;
     if (!lib_limits_complete(&context->limits, error)) return error->status;
     LIB_TRY(copy_path(context, options->compiler_path, error));
     target_options target_opts = {.allocator = &context->allocator,
@@ -239,6 +238,9 @@ dlc_status dlc_context_create(const dlc_context_options *given, dlc_context **ou
     }
     *out = NULL;
     if (check_options(options, &error) != DLC_OK) return jit_fail(NULL, &error);
+    const size_t unknown_stack = options->coroutine_stack ? options->coroutine_stack : LIB_STACK_UNKNOWN;
+    lib_call call __attribute__((cleanup(lib_call_leave)));
+    if (lib_call_enter(&call, NULL, unknown_stack, LIB_STACK_CALL, &error) != DLC_OK) return jit_fail(NULL, &error);
     const dlc_allocator *allocator = options->allocator ? options->allocator : &lib_libc_allocator;
     dlc_context *context = lib_allocate_zeroed(allocator, sizeof *context, 64);
     if (!context) {
@@ -246,7 +248,9 @@ dlc_status dlc_context_create(const dlc_context_options *given, dlc_context **ou
         return jit_fail(NULL, &error);
     }
     context->allocator = *allocator;
+    context->unknown_stack = unknown_stack;
     atomic_init(&context->references, 1);
+    lib_callers_init(&context->callers);
     graph_handles_init(&context->handles);
     lib_mutex_init(&context->mutex);
     jit_decisions_open(context);
@@ -277,6 +281,7 @@ static void log_statistics(dlc_context *context) {
 }
 
 static void end_context(dlc_context *context) {
+    const int cancelability = lib_cancel_off(); /* it waits for threads */
     if (lib_environment_integer(LIB_ENV_STATS, 0)) log_statistics(context);
     graph_handles_close(&context->handles);
     jit_background_close(context);
@@ -294,8 +299,10 @@ static void end_context(dlc_context *context) {
     if (context->device) context->target->close(context->device);
     if (context->compiler_path)
         lib_release(&context->allocator, context->compiler_path, strlen(context->compiler_path) + 1, 1);
+    lib_callers_free(&context->callers);
     dlc_allocator allocator = context->allocator;
     lib_release(&allocator, context, sizeof *context, 64);
+    lib_cancel_restore(cancelability);
 }
 
 void jit_context_keep(dlc_context *context) {
@@ -314,9 +321,12 @@ void graph_context_release(dlc_context *context) {
 }
 
 void dlc_context_destroy(dlc_context *context) {
+    lib_call call;
     if (!context) return;
     if (last_failure.context == context) last_failure.context = NULL;
+    if (!graph_call_to_destroy(context, &call)) return;
     jit_context_release(context);
+    graph_call_destroyed(context, &call);
 }
 
 void dlc_context_statistics(const dlc_context *context, dlc_statistics *out) {
@@ -324,6 +334,7 @@ void dlc_context_statistics(const dlc_context *context, dlc_statistics *out) {
     size_t size = out->struct_size < sizeof *out ? out->struct_size : sizeof *out;
     const size_t given = out->struct_size;
     dlc_context *c = (dlc_context *)(uintptr_t)context; /* atomics and the mutex are not logically part of the state */
+    GRAPH_CALL_OR(c, 0, );
 #define READ(field) atomic_load_explicit(&c->field, memory_order_relaxed)
     uint64_t misses = READ(plan_misses);
     dlc_statistics s = {.struct_size = given,

@@ -176,8 +176,12 @@ static dlc_status run_custom(const running *run) {
         tensor[i] = jit_tensor_of_host(is, pointer_of(run, is));
         pointer[i] = &tensor[i];
     }
-    return graph_custom_invoke(&step->custom, step->input_count, (const DLTensor *const *)pointer, step->output_count,
-                               pointer + step->input_count, run->error);
+    const int cancelability =
+        lib_cancel_off(); /* a thread that ends in the host's function would never leave the plan */
+    dlc_status status = graph_custom_invoke(&step->custom, step->input_count, (const DLTensor *const *)pointer,
+                                            step->output_count, pointer + step->input_count, run->error);
+    lib_cancel_restore(cancelability);
+    return status;
 }
 
 static dlc_status run_if(const running *run) {

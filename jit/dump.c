@@ -656,6 +656,7 @@ dlc_status dlc_program_dump(dlc_program *program, const char *stage, const int64
     }
     int number = find_stage(stage, &error);
     if (number < 0) return jit_fail(program->context, &error);
+    GRAPH_CALL(program->context, LIB_STACK_CALL);
     const dlc_allocator *allocator = &program->context->allocator;
     size_t bytes = (program->dimensions + 1) * sizeof(int64_t);
     int64_t *all = lib_allocate(allocator, bytes, 16);

@@ -144,6 +144,7 @@ dlc_status dlc_eager_create(dlc_context *context, const dlc_eager_options *optio
         return jit_fail(context, &error);
     }
     if (check_options(options, &error) != DLC_OK) return jit_fail(context, &error);
+    GRAPH_CALL(context, LIB_STACK_CALL);
     eager *e = lib_allocate_zeroed(&context->allocator, sizeof *e, _Alignof(eager));
     if (!e) {
         out_of_memory("dlc_eager_create", &error);
@@ -237,6 +238,7 @@ static dlc_value new_known(dlc_graph *handle, const DLTensor *dl, bool copy, con
     kept_tensor *tensor = NULL;
     eager *e = eager_of(handle, call, &status);
     if (!e) return graph_poison();
+    GRAPH_CALL_OR(e->context, LIB_STACK_CALL, graph_poison());
     status = hold(e, dl, copy, call, &tensor, &error);
     if (status == DLC_OK) status = make_room(e, graph_of_handle(handle)->values.count, call, &error);
     graph_id id;
@@ -549,6 +551,7 @@ dlc_status dlc_eager_evaluate(dlc_graph *handle, int count, const dlc_value *val
     lib_error error;
     eager *e = eager_of(handle, "dlc_eager_evaluate", &status);
     if (!e) return status;
+    GRAPH_CALL(e->context, LIB_STACK_CALL);
     status = evaluate(e, count, values, "dlc_eager_evaluate", &error);
     return status == DLC_OK ? DLC_OK : jit_fail(e->context, &error);
 }
@@ -587,6 +590,7 @@ dlc_status dlc_eager_get(dlc_graph *handle, dlc_value value, DLManagedTensorVers
     if (tensor) *tensor = NULL;
     eager *e = eager_of(handle, "dlc_eager_get", &status);
     if (!e) return status;
+    GRAPH_CALL(e->context, LIB_STACK_CALL);
     if (!tensor)
         status = lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_eager_get: the place for the tensor is NULL");
     else
@@ -651,6 +655,7 @@ dlc_status dlc_eager_read(dlc_graph *handle, dlc_value value, DLTensor *into) {
     lib_error error;
     eager *e = eager_of(handle, "dlc_eager_read", &status);
     if (!e) return status;
+    GRAPH_CALL(e->context, LIB_STACK_CALL);
     status = read_value(e, value, into, "dlc_eager_read", &error);
     return status == DLC_OK ? DLC_OK : jit_fail(e->context, &error);
 }
@@ -685,6 +690,7 @@ dlc_status dlc_eager_number(dlc_graph *handle, dlc_value value, double *number) 
     if (number) *number = 0;
     eager *e = eager_of(handle, "dlc_eager_number", &status);
     if (!e) return status;
+    GRAPH_CALL(e->context, LIB_STACK_CALL);
     status = read_number(e, value, number, &error);
     return status == DLC_OK ? DLC_OK : jit_fail(e->context, &error);
 }
@@ -727,6 +733,7 @@ dlc_status dlc_eager_step(dlc_graph *handle, int count, dlc_value *values) {
     lib_error error;
     eager *e = eager_of(handle, "dlc_eager_step", &status);
     if (!e) return status;
+    GRAPH_CALL(e->context, LIB_STACK_CALL);
     status = evaluate(e, count, values, "dlc_eager_step", &error);
     if (status == DLC_OK) status = renew(e, count, values, &error);
     return status == DLC_OK ? DLC_OK : jit_fail(e->context, &error);

@@ -66,11 +66,17 @@ static void let_go_of_pages(graph_holder *holder, const void *bytes, size_t size
 }
 
 void dlc_file_destroy(dlc_file *file) {
-    if (file) release(file);
+    lib_call call;
+    if (!file) return;
+    dlc_context *context = file->context;
+    if (!graph_call_to_destroy(context, &call)) return;
+    release(file);
+    graph_call_destroyed(context, &call);
 }
 
 static dlc_status open_file(dlc_context *context, const char *path, bool read_all, const void *bytes, size_t size,
                             const char *call, dlc_file **out) {
+    GRAPH_CALL(context, LIB_STACK_CALL);
     dlc_file *file = lib_allocate_zeroed(&context->allocator, sizeof *file, _Alignof(dlc_file));
     if (!file) return fail(context, DLC_OUT_OF_MEMORY, call, "memory was refused");
     file->holder = (graph_holder){.keep = keep_holder, .release = release_holder, .idle = let_go_of_pages};
@@ -80,10 +86,8 @@ static dlc_status open_file(dlc_context *context, const char *path, bool read_al
     atomic_init(&file->references, 1);
     lib_mutex_init(&file->mutex);
     lib_arena_init(&file->arena, &file->allocator, &file->scope);
-    const lib_stack stack = graph_context_enter(context);
     lib_allowance allowance = {.limits = NULL};
     if (LIB_ENTER(&file->scope)) {
-        lib_stack_require(&file->scope, LIB_STACK_CALL);
         if (path) {
             jit_mapped_open(&file->mapped, &file->arena, path, read_all);
             file->contents.image = file->mapped.bytes;
@@ -98,7 +102,6 @@ static dlc_status open_file(dlc_context *context, const char *path, bool read_al
         file->copies = LIB_NEW_ARRAY(&file->arena, kept_copy, file->contents.tensors.count);
     }
     lib_allowance_end(&allowance, &file->arena);
-    lib_stack_leave(stack);
     if (file->scope.error.status == DLC_OK) {
         *out = file;
         return DLC_OK;
@@ -210,18 +213,15 @@ static dlc_status find(dlc_file *file, const char *name, uint32_t *index, const 
     lib_scope scope;
     lib_arena work;
     lib_allowance allowance;
-    const lib_stack stack = graph_context_enter(file->context);
     lib_arena_init(&work, &file->allocator, &scope);
     lib_allowance_begin(&allowance, &work, &file->context->limits, file->contents.tensors.data[*index].size);
     lib_mutex_lock(&file->mutex);
     if (LIB_ENTER(&scope)) {
-        lib_stack_require(&scope, LIB_STACK_CALL);
         lib_arena_ask(&work);
         find_data(file, &work, *index, data);
     }
     lib_mutex_unlock(&file->mutex);
     lib_arena_free(&work);
-    lib_stack_leave(stack);
     if (scope.error.status == DLC_OK) return DLC_OK;
     return lib_fail(error, scope.error.status, "tensor \"%.200s\": %s", name, scope.error.message);
 }
@@ -254,6 +254,7 @@ dlc_status dlc_file_tensor(dlc_file *file, const char *name, DLManagedTensorVers
     if (!file || !name || !tensor)
         return fail(file ? file->context : NULL, DLC_INVALID_ARGUMENT, "dlc_file_tensor",
                     "file, name or the place for the tensor is NULL");
+    GRAPH_CALL(file->context, LIB_STACK_CALL);
     if (find(file, name, &index, &data, &error) != DLC_OK) return jit_fail(file->context, &error);
     shown_tensor *shown = lib_allocate_zeroed(&file->allocator, sizeof *shown, _Alignof(shown_tensor));
     if (!shown) return fail(file->context, DLC_OUT_OF_MEMORY, "dlc_file_tensor", "memory was refused");
@@ -413,6 +414,7 @@ static dlc_status write_file(dlc_context *context, const char *path, const char 
     if (!context || !path) return fail(context, DLC_INVALID_ARGUMENT, call, "context or path is NULL");
     if (a->all.count < 0 || (a->all.count && (!a->all.names || !a->all.tensors)))
         return fail(context, DLC_INVALID_ARGUMENT, call, "count is negative, or names or tensors are NULL");
+    GRAPH_CALL(context, LIB_STACK_CALL);
     lib_scope scope;
     lib_arena arena;
     lib_arena_init(&arena, &context->allocator, &scope);

@@ -159,6 +159,7 @@ struct dlc_context {
     atomic_int
         references; /* the host's, and one for each object that needs it: graphs, programs, files, natives, tensors on a device */
     dlc_allocator allocator;
+    lib_callers callers;  /* threads in public calls that do more than run what is bound */
     dlc_limits limits;    /* complete */
     size_t unknown_stack; /* bytes that calls find on stacks that are not their threads' own */
     graph_handles handles;
@@ -625,7 +626,12 @@ jit_how jit_how_by(dlc_context *context, const dlc_run_options *options);
 static inline jit_how jit_how_of(dlc_context *context, const dlc_run_options *options) {
     return options ? jit_how_by(context, options) : (jit_how){0};
 }
-/* call.c: the options that a call of the host's is given. */
+/* call.c: a run's stack, which its kernels use, too (tir/lower_buffers.c). */
+dlc_status jit_stack_is_small(const dlc_context *context, lib_error *error);
+static inline dlc_status jit_check_stack(const dlc_context *context, lib_error *error) {
+    return lib_stack_has(LIB_STACK_CALL, context->unknown_stack) ? DLC_OK : jit_stack_is_small(context, error);
+}
+/* The options that a call of the host's is given. */
 dlc_status jit_check_run_options(const dlc_program *program, const char *caller, const dlc_run_options *options,
                                  lib_error *error);
 static inline bool jit_is_plain(const jit_how *how) {
@@ -652,17 +658,17 @@ void jit_frame_aim(const jit_plan *plan, jit_frame *frame, char *const *inputs, 
 jit_frame *jit_frame_new(const jit_plan *plan); /* the caller's own, for jit_frame_free; not where arenas are shared */
 jit_frame *jit_frame_take(jit_plan *plan);
 void jit_frame_give(jit_plan *plan, jit_frame *frame);
+/* Before a run that may be ended: makes the system give the pages of large memory in which nothing lies yet, one after the other, asking
+ * `how` in between. Kernels that write it here and there would wait for many pages between two polls: a second for a gigabyte in pages
+ * of 2 MiB. Returns how far it came. */
+size_t jit_touch(char *memory, size_t from, size_t size, jit_how *how);
+void jit_frame_touch(const jit_plan *plan, jit_frame *frame, jit_how *how); /* of the frame's arena */
 void *jit_place_pointer(const jit_place *place, const jit_frame *frame, char *const *inputs, char *const *outputs);
 void jit_frame_free(const jit_plan *plan, jit_frame *frame); /* NULL is accepted */
 /* A frame whose arena is somebody else's, and its place. */
 jit_frame *jit_frame_take_bare(jit_plan *plan);
 void jit_frame_set_memory(const jit_plan *plan, jit_frame *frame, char *memory);
 void jit_frame_give_bare(jit_plan *plan, jit_frame *frame);
-/* Before a run that may be ended: makes the system give the pages of large memory in which nothing lies yet, one after the other, asking
- * `how` in between. Kernels that write it here and there would wait for many pages between two polls: a second for a gigabyte in pages
- * of 2 MiB. Returns how far it came. */
-size_t jit_touch(char *memory, size_t from, size_t size, jit_how *how);
-void jit_frame_touch(const jit_plan *plan, jit_frame *frame, jit_how *how); /* of the frame's arena */
 void jit_blocks_free(dlc_context *context);
 
 /* plans.c: the plan for these shapes, found or built. It stays until jit_plans_leave(program, *side). After a failure nothing is

@@ -9,6 +9,7 @@ struct dlc_call {
     const target_arguments *arguments;
     int64_t iteration, tasks;
     const atomic_int *profile; /* of the program */
+    size_t unknown_stack;      /* as of the context */
     _Atomic uint64_t runs;
     dlc_call *next, *previous; /* program->calls, guarded by the context's mutex */
     jit_boundary boundary;     /* its arrays live as long as the call */
@@ -156,14 +157,18 @@ static void unlist(dlc_call *call) {
 void dlc_call_destroy(dlc_call *call) {
     if (!call) return;
     dlc_program *program = call->boundary.program;
+    dlc_context *context = program->context;
+    lib_call public_call;
+    if (!graph_call_to_destroy(context, &public_call)) return;
     unlist(call);
     if (call->plan) {
         jit_frame_free(call->plan, call->frame);
         jit_plans_let_go(program, call->plan);
     }
     lib_arena_free(&call->arena);
-    lib_release(&program->context->allocator, call, sizeof *call, 64);
+    lib_release(&context->allocator, call, sizeof *call, 64);
     jit_program_release(program);
+    graph_call_destroyed(context, &public_call);
 }
 
 dlc_status dlc_call_create(dlc_program *program, const DLTensor *const *inputs, int input_count,
@@ -179,6 +184,7 @@ dlc_status dlc_call_create(dlc_program *program, const DLTensor *const *inputs, 
                  "dlc_call_create: shapes of the program depend on data: only dlc_run makes room for its results");
         return jit_fail(program->context, &error);
     }
+    GRAPH_CALL(program->context, LIB_STACK_CALL);
     dlc_call *call = lib_allocate_zeroed(&program->context->allocator, sizeof *call, 64);
     if (!call) {
         lib_fail(&error, DLC_OUT_OF_MEMORY, "dlc_call_create: out of memory: a call");
@@ -188,8 +194,9 @@ dlc_status dlc_call_create(dlc_program *program, const DLTensor *const *inputs, 
     call->boundary.program = program;
     jit_program_keep(program);
     call->profile = &program->profile;
+    call->unknown_stack = program->context->unknown_stack;
     list(call);
-    bool made = false;
+    volatile bool made = false; /* a raise comes back to here */
     if (LIB_ENTER(&call->scope)) {
         make_boundary(call, program, inputs, input_count, outputs, output_count);
         make(call);
@@ -280,8 +287,17 @@ static dlc_status run_any(dlc_call *call, const dlc_run_options *options) {
     if (jit_event_new(c->program, "dlc_call_run", options, &event, &call->error) != DLC_OK) return fail(call);
     count_run(call);
     jit_how how = jit_how_of(c->program->context, options);
+    const bool plain = jit_is_plain(&how);
+    const target_phase only = call->only;
+    const jit_step *alone = call->alone;
+    if (!plain) { /* a child that is forked now finds the call without the short ways, which would ask this run's flag */
+        call->only.run = NULL;
+        call->alone = NULL;
+    }
     dlc_status status = jit_plan_run_in(c->program, call->plan, call->frame, c->input_data, c->output_data,
-                                        jit_is_plain(&how) ? NULL : &how, &call->error);
+                                        plain ? NULL : &how, &call->error);
+    call->only = only;
+    call->alone = alone;
     jit_event_give(event, options, status);
     return status == DLC_OK ? DLC_OK : fail(call);
 }
@@ -291,6 +307,7 @@ static dlc_status finish(dlc_call *call) { /* the interpreter's way to report */
 }
 
 static __attribute__((cold)) dlc_status run_more(dlc_call *call, const dlc_run_options *options) {
+    if (call && jit_check_stack(call->boundary.program->context, &call->error) != DLC_OK) return fail(call);
     if (!call || !call->alone || options || atomic_load_explicit(call->profile, memory_order_relaxed))
         return run_any(call, options);
     jit_run_alone(call->plan->context, call->alone, call->frame);
@@ -299,7 +316,8 @@ static __attribute__((cold)) dlc_status run_more(dlc_call *call, const dlc_run_o
 }
 
 dlc_status dlc_call_run(dlc_call *call, const dlc_run_options *options) {
-    if (!call || !call->only.run || options || atomic_load_explicit(call->profile, memory_order_relaxed))
+    if (!call || !call->only.run || options || atomic_load_explicit(call->profile, memory_order_relaxed) ||
+        !lib_stack_has(LIB_STACK_CALL, call->unknown_stack))
         return run_more(call, options);
     call->only.run(call->arguments, call->iteration, 0, call->tasks, 0, call->only.closure);
     count_run(call);

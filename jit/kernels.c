@@ -92,6 +92,56 @@ tir_kernel *jit_lower_by_rules(const target *by, int width, lib_arena *arena, ti
     return kernel;
 }
 
+/* Each copy of a statement that unrolling and vectors make costs the code generator about as much memory. */
+enum { BYTES_PER_COPY = 1024 };
+
+/* Copies of the statements of a list, at most; loops without end count once. */
+static double count_copies(tir_pool *pool, const tir_stmt *list) {
+    double copies = 0;
+    for (const tir_stmt *stmt = list; stmt; stmt = stmt->next) {
+        double inner = 1;
+        if (stmt->kind == TIR_LET) inner += count_copies(pool, stmt->let.body);
+        if (stmt->kind == TIR_IF) inner += count_copies(pool, stmt->if_.body) + count_copies(pool, stmt->if_.otherwise);
+        if (stmt->kind == TIR_FOR) {
+            const double trips = (double)tir_range(pool, stmt->for_.extent).high;
+            const double body = count_copies(pool, stmt->for_.body);
+            inner += stmt->for_.loop == TIR_UNROLL && trips > 1 ? trips * body : body;
+        }
+        copies += inner;
+    }
+    return copies;
+}
+
+/* By the host's schedule, or by none. What it may take is limited as what a text may take: a short line may unroll a million steps. */
+static tir_kernel *lower_as_asked(dlc_context *context, lib_arena *arena, tir_region *region, tir_region **rewritten,
+                                  tir_schedule *schedule, const tir_lower_options *options) {
+    lib_scope scope, *outer = arena->scope;
+    lib_allowance allowance;
+    const size_t input = schedule->text.length;
+    tir_kernel *volatile kernel = NULL;
+    lib_allowance_begin_within(&allowance, arena, &context->limits, input);
+    arena->scope = &scope;
+    if (LIB_ENTER(&scope)) {
+        double copies = 0;
+        lib_arena_ask(arena);
+        kernel = tir_lower(arena, region, schedule, options); /* tells the steps up to a line that it refuses */
+        for (uint32_t p = 0; p < kernel->phases.count; p++)
+            copies += count_copies(kernel->pool, kernel->phases.data[p].body);
+        if (copies * BYTES_PER_COPY > (double)lib_allowed_memory(&context->limits, input))
+            lib_raise(
+                &scope, DLC_BUDGET_EXCEEDED,
+                "schedule of region %s: it unrolls some %.0f statements, for whose code limits.memory = %zu does not "
+                "suffice",
+                region->name, copies, context->limits.memory);
+        *rewritten = tir_region_copy(arena, region);
+        tir_schedule_rewrite(*rewritten, schedule, NULL);
+    }
+    arena->scope = outer;
+    lib_allowance_end(&allowance, arena);
+    if (scope.error.status != DLC_OK) lib_raise_error(outer, &scope.error);
+    return kernel;
+}
+
 tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region *region, tir_region **rewritten,
                              tir_schedule *schedule, const tir_lower_options *given, const jit_own *asked,
                              const jit_host *host) {
@@ -121,11 +171,7 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
     }
     if (own.text) lib_text_format(&schedule->text, "%.*s\n", (int)own.length, own.text);
     schedule->first_line = own.line;
-    tir_kernel *kernel =
-        tir_lower(arena, region, schedule, &options); /* tells the steps up to a line that it refuses */
-    *rewritten = tir_region_copy(arena, region);
-    tir_schedule_rewrite(*rewritten, schedule, NULL);
-    return kernel;
+    return lower_as_asked(context, arena, region, rewritten, schedule, &options);
 }
 
 typedef struct lowered_region { /* beside the kernel that it became */

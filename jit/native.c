@@ -130,6 +130,7 @@ dlc_status dlc_native_create(dlc_context *context, void (*function)(void), void 
                  "dlc_native_create: context, function, signature or the place for it is NULL");
         return jit_fail(context, &scope.error);
     }
+    GRAPH_CALL(context, LIB_STACK_CALL);
     dlc_native *native = lib_allocate_zeroed(&context->allocator, sizeof *native, _Alignof(dlc_native));
     if (!native) {
         lib_fail(&scope.error, DLC_OUT_OF_MEMORY, "dlc_native_create: %zu bytes were refused", sizeof *native);
@@ -153,7 +154,12 @@ dlc_status dlc_native_create(dlc_context *context, void (*function)(void), void 
 }
 
 void dlc_native_destroy(dlc_native *native) {
-    if (native) release_holder(&native->holder);
+    lib_call call;
+    if (!native) return;
+    dlc_context *context = native->context;
+    if (!graph_call_to_destroy(context, &call)) return;
+    release_holder(&native->holder);
+    graph_call_destroyed(context, &call);
 }
 
 graph_holder *graph_context_holder_of(dlc_custom_function *function, void *user) {

@@ -339,6 +339,8 @@ static dlc_status wait_or_build(dlc_program *program, jit_binding *binding, bool
 static dlc_status find_or_build(dlc_program *program, jit_binding *binding, bool run, jit_plan **plan, unsigned *side,
                                 lib_error *error) {
     bool found;
+    lib_call call __attribute__((cleanup(lib_call_leave)));
+    LIB_TRY(graph_context_enter(program->context, &call, 0, error));
     lib_mutex_lock(&program->mutex);
     dlc_status status = wait_or_build(program, binding, run, &found, plan, error);
     if (status == DLC_OK) {
@@ -362,19 +364,22 @@ void jit_plans_specialise(dlc_program *program, const int64_t *shapes, int count
     jit_binding binding = {.hash = hash_of(shapes, count), .shapes = shapes, .count = count};
     lib_error error;
     jit_plan *plan;
+    lib_call call; /* a host that forks now has a child without the context */
+    if (graph_context_enter(program->context, &call, 0, &error) != DLC_OK) return;
     binding_in = program->context;
     lib_mutex_lock(&program->mutex);
     jit_plan *interim = find_plan(program, binding.hash, shapes, count);
     /* evicted; or bound on purpose since, or just now */
     bool wanted = interim && atomic_load(&interim->interim) && !is_being_bound(program, &binding);
     dlc_status status = wanted ? build_plan(program, &binding, JIT_TIER_BACKGROUND, &plan, &error) : DLC_OK;
-    if (wanted && status == DLC_OK)
-        atomic_fetch_add_explicit(&program->context->tier_specialised, 1, memory_order_relaxed);
     if (status != DLC_OK) {
         interim = find_plan(program, binding.hash, shapes, count);
         if (interim) atomic_store(&interim->interim, false); /* it stays */
     }
     lib_mutex_unlock(&program->mutex);
+    lib_call_leave(&call);
+    if (wanted && status == DLC_OK)
+        atomic_fetch_add_explicit(&program->context->tier_specialised, 1, memory_order_relaxed);
     if (status != DLC_OK) report_failure(program, &error);
 }
 

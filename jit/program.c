@@ -220,6 +220,8 @@ static void remove_from_context(dlc_program *program) {
 
 dlc_status jit_program_new(dlc_context *context, const graph *source, const dlc_compile_options *options,
                            dlc_program **out, lib_error *error) {
+    lib_call call __attribute__((cleanup(lib_call_leave)));
+    LIB_TRY(graph_context_enter(context, &call, LIB_STACK_CALL, error));
     dlc_program *program = lib_allocate_zeroed(&context->allocator, sizeof *program, 64);
     if (!program) return lib_fail(error, DLC_OUT_OF_MEMORY, "dlc_compile: out of memory: a program");
     program->context = context;
@@ -237,12 +239,10 @@ dlc_status jit_program_new(dlc_context *context, const graph *source, const dlc_
     jit_limits_begin(&limits, program);
     work.limit = options->budget_bytes;
     work.watch = &limits.watch;
-    const lib_stack stack = graph_context_enter(context);
     lib_fp_state state = lib_fp_enter(); /* folding must not depend on how the host rounds */
     dlc_status status = jit_plans_init(program, error);
     if (status == DLC_OK) status = compile_guarded(program, &work, source, options->schedule, error);
     lib_fp_restore(state);
-    lib_stack_leave(stack);
     lib_arena_free(&work);
     if (status == DLC_OK)
         *out = program;
@@ -297,7 +297,12 @@ void jit_program_release(dlc_program *program) {
 }
 
 void dlc_program_destroy(dlc_program *program) {
-    if (program) jit_program_release(program);
+    lib_call call;
+    if (!program) return;
+    dlc_context *context = program->context;
+    if (!graph_call_to_destroy(context, &call)) return;
+    jit_program_release(program);
+    graph_call_destroyed(context, &call);
 }
 
 /* ---- questions */

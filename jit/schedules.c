@@ -89,8 +89,9 @@ static bool is_repeated(lib_arena *arena, const jit_section *section, const jit_
     return true;
 }
 
-void jit_parse_schedules(dlc_program *program, const char *text) {
+static void parse_sections(dlc_program *program, const char *text) {
     lib_arena *arena = &program->arena;
+    lib_arena_ask(arena);
     lib_vec(jit_section *) sections = {0};
     jit_section *open = NULL;
     int number = 1;
@@ -121,6 +122,18 @@ void jit_parse_schedules(dlc_program *program, const char *text) {
         sections.data[program->section_count++] = section;
     }
     program->sections = sections.data;
+}
+
+void jit_parse_schedules(dlc_program *program, const char *text) {
+    lib_arena *arena = &program->arena;
+    lib_scope scope, *outer = arena->scope;
+    lib_allowance allowance;
+    lib_allowance_begin_within(&allowance, arena, &program->context->limits, strlen(text));
+    arena->scope = &scope;
+    if (LIB_ENTER(&scope)) parse_sections(program, text);
+    arena->scope = outer;
+    lib_allowance_end(&allowance, arena);
+    if (scope.error.status != DLC_OK) lib_raise_error(outer, &scope.error);
 }
 
 /* Several regions may compute the same: then names tell them apart. */

@@ -88,6 +88,7 @@ dlc_status dlc_program_tap(dlc_program *program, int count, const dlc_value *val
         lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_program_tap: the program is NULL");
         return jit_fail(NULL, &error);
     }
+    GRAPH_CALL(program->context, LIB_STACK_CALL);
     const dlc_allocator *allocator = &program->context->allocator;
     jit_tap *tap = NULL;
     dlc_status status = check_values(program, count, values, &error);

@@ -136,12 +136,17 @@ typedef struct lib_allowance {
     const dlc_limits *limits; /* complete */
     size_t input;             /* bytes that the call was given */
     uint64_t deadline_ns;     /* 0: nobody asked yet */
-    size_t outer_limit;       /* the arena's, before */
+    size_t outer_limit;       /* the arena's, before; its name and watch, too */
+    const char *outer_name;
+    const lib_watch *outer_watch;
 } lib_allowance;
 enum { LIB_LIMIT_MEMORY_PER_BYTE = 64 /* of input, beside limits.memory */ };
 /* Before and after the scope of the call; lib_arena_ask behind LIB_ENTER sees a flag that is raised already. An arena that has a
  * watch already keeps what it has: a function of the host's builds inside of a pass. */
 void lib_allowance_begin(lib_allowance *allowance, lib_arena *arena, const dlc_limits *limits, size_t input);
+/* The same beside what the arena has, whichever is reached first. */
+void lib_allowance_begin_within(lib_allowance *allowance, lib_arena *arena, const dlc_limits *limits, size_t input);
+size_t lib_allowed_memory(const dlc_limits *limits, size_t input); /* bytes in all */
 void lib_allowance_end(const lib_allowance *allowance, lib_arena *arena);
 
 /* ---- containers (container.c) --------------------------------------------------------------------------------------
@@ -462,6 +467,8 @@ enum {
 /* Fewer than `need` bytes left: DLC_OUT_OF_MEMORY, raised or returned. */
 void lib_stack_require(lib_scope *scope, size_t need);
 dlc_status lib_stack_check(size_t need, lib_error *error);
+/* The same for a run, quickly: on a stack that is not the thread's own, `unknown` bytes are there. */
+bool lib_stack_has(size_t need, size_t unknown);
 /* `limit`, or less where the process' control groups (the file `groups`, mounted at `root`) grant less. */
 int lib_cpu_quota(int limit, const char *groups, const char *root);
 int lib_cpu_limit(void); /* usable CPUs: affinity mask, cgroup v1/v2 quota (rounded up), at least 1 */
@@ -515,7 +522,40 @@ static inline bool lib_is_raised(const volatile int *flag) {
     return flag && __atomic_load_n(flag, __ATOMIC_RELAXED) != 0;
 }
 
-/* A plain mutex and condition (pthread), so that only thread.c and pool.c know pthreads. */
+/* ---- calls of the host's (calls.c) ---------------------------------------------------------------------------------- */
+
+/* The calls in progress on a context, so that a forked child knows whether other threads of its parent were in the midst of one. Zeros are
+ * good, too, for what the process has once: without a page of memory of their own, at the price of asking for the process' number. */
+typedef struct lib_callers {
+    _Atomic int inside;
+    /* The process' verdict on what it has; in a page that the kernel empties in a forked child, or here. */
+    _Atomic uint64_t *page;
+    _Atomic uint64_t verdict;
+} lib_callers;
+void lib_callers_init(lib_callers *callers);
+void lib_callers_free(lib_callers *callers);
+
+typedef struct lib_call {
+    lib_callers *callers;
+    struct lib_call *outer; /* of the same thread */
+    lib_stack stack;
+    int cancelability;
+    bool entered;
+} lib_call;
+/* First in a public call: the thread is not cancelled until lib_call_leave; `need` bytes of stack are there, where `unknown_stack` are left
+ * on one that is not the thread's own (DLC_OUT_OF_MEMORY); the process is not a child that was forked while other threads were in calls of
+ * these callers (DLC_UNSUPPORTED). callers NULL: of no context. After an error nothing is to be left, and leaving does nothing. */
+dlc_status lib_call_enter(lib_call *call, lib_callers *callers, size_t unknown_stack, size_t need, lib_error *error);
+void lib_call_leave(lib_call *call);
+/* The same for cancellation alone, where a run waits or calls the host. */
+int lib_cancel_off(void);
+void lib_cancel_restore(int before);
+
+/* A page of zeros that the kernel empties in a forked child; NULL where it cannot. */
+void *lib_page_until_fork(void);
+void lib_page_free(void *page); /* NULL is accepted */
+
+/* A plain mutex and condition (pthread), so that only these files know pthreads. */
 typedef struct lib_mutex {
     _Alignas(16) unsigned char storage[64];
 } lib_mutex;

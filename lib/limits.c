@@ -17,8 +17,16 @@ bool lib_limits_complete(dlc_limits *limits, lib_error *error) {
     return true;
 }
 
+size_t lib_allowed_memory(const dlc_limits *limits, size_t input) {
+    size_t memory;
+    if (!lib_size_multiply(input, LIB_LIMIT_MEMORY_PER_BYTE, &memory) || !lib_size_add(memory, limits->memory, &memory))
+        return SIZE_MAX;
+    return memory;
+}
+
 static bool is_over(void *user, lib_error *error) {
     lib_allowance *a = user;
+    if (a->outer_watch && a->outer_watch->is_over(a->outer_watch->user, error)) return true;
     if (lib_is_raised(a->limits->cancel)) {
         lib_fail(error, DLC_CANCELLED, "the call was cancelled");
         return true;
@@ -33,21 +41,30 @@ static bool is_over(void *user, lib_error *error) {
     return true;
 }
 
-void lib_allowance_begin(lib_allowance *a, lib_arena *arena, const dlc_limits *limits, size_t input) {
-    *a = (lib_allowance){.watch = {is_over, a}, .limits = limits, .input = input, .outer_limit = arena->limit};
-    if (arena->watch || arena->limit) return;
-    size_t more;
-    if (!lib_size_multiply(input, LIB_LIMIT_MEMORY_PER_BYTE, &more) || !lib_size_add(more, limits->memory, &more) ||
-        !lib_size_add(more, arena->total, &more))
-        more = SIZE_MAX;
-    arena->limit = more;
-    arena->limit_name = "limits.memory";
+void lib_allowance_begin_within(lib_allowance *a, lib_arena *arena, const dlc_limits *limits, size_t input) {
+    *a = (lib_allowance){.watch = {is_over, a},
+                         .limits = limits,
+                         .input = input,
+                         .outer_limit = arena->limit,
+                         .outer_name = arena->limit_name,
+                         .outer_watch = arena->watch};
     arena->watch = &a->watch;
+    const size_t more = lib_allowed_memory(limits, input);
+    size_t limit;
+    if (!lib_size_add(more, arena->total, &limit)) limit = SIZE_MAX;
+    if (arena->limit && arena->limit <= limit) return;
+    arena->limit = limit;
+    arena->limit_name = "limits.memory";
+}
+
+void lib_allowance_begin(lib_allowance *a, lib_arena *arena, const dlc_limits *limits, size_t input) {
+    *a = (lib_allowance){.limits = limits};
+    if (!arena->watch && !arena->limit) lib_allowance_begin_within(a, arena, limits, input);
 }
 
 void lib_allowance_end(const lib_allowance *a, lib_arena *arena) {
     if (arena->watch != &a->watch) return;
     arena->limit = a->outer_limit;
-    arena->limit_name = NULL;
-    arena->watch = NULL;
+    arena->limit_name = a->outer_name;
+    arena->watch = a->outer_watch;
 }

@@ -18,7 +18,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 enum {
@@ -259,18 +258,10 @@ struct lib_pool {
 static LIB_THREAD_LOCAL bool inside_run;
 
 static void make_alive_mark(lib_pool *pool) {
+    bool *mark = lib_page_until_fork();
     pool->owner = getpid();
-#ifdef MADV_WIPEONFORK
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    bool *mark = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mark == MAP_FAILED) return;
-    if (madvise(mark, page, MADV_WIPEONFORK) != 0) {
-        munmap(mark, page);
-        return;
-    }
-    *mark = true;
+    if (mark) *mark = true;
     pool->alive = mark;
-#endif
 }
 
 static bool is_forked(const lib_pool *pool) {
@@ -352,7 +343,7 @@ void lib_pool_free(lib_pool *pool) {
         for (int i = 0; i < pool->started; i++) pthread_join(pool->workers[i].thread, NULL);
         gate_destroy(&pool->gate);
     }
-    if (pool->alive) munmap((void *)(uintptr_t)pool->alive, (size_t)sysconf(_SC_PAGESIZE));
+    lib_page_free((void *)(uintptr_t)pool->alive);
     dlc_allocator allocator = pool->allocator;
     lib_release(&allocator, pool, pool->size, CACHE_LINE);
 }
@@ -410,11 +401,13 @@ static bool run_on_pool(lib_pool *pool, const run_request *request, int particip
 
 static void host_body(void *argument, int64_t index) {
     bool outer = inside_run;
+    const int cancelability = lib_cancel_off();
     inside_run = true;
     lib_fp_state state = lib_fp_enter();
     serve_until_ended(argument, (int)index, RUN_SPIN_NS);
     lib_fp_restore(state);
     inside_run = outer;
+    lib_cancel_restore(cancelability);
 }
 
 static bool run_on_host(lib_parallel_for parallel_for, void *parallel_user, const run_request *request,
@@ -450,10 +443,12 @@ bool lib_run_phases(lib_pool *pool, lib_parallel_for parallel_for, void *paralle
     if (participants <= 1) {
         complete = run_alone(&request);
     } else {
+        const int cancelability = lib_cancel_off(); /* waiting is where a thread is cancelled, and others wait for it */
         inside_run = true;
         complete = pool ? run_on_pool(pool, &request, participants)
                         : run_on_host(parallel_for, parallel_user, &request, participants);
         inside_run = false;
+        lib_cancel_restore(cancelability);
     }
     lib_fp_restore(state);
     return complete;

@@ -43,6 +43,19 @@ size_t lib_stack_left(void) {
     return is_on(&other_stack, here) ? here - other_stack.low : 0;
 }
 
+static __attribute__((noinline, cold)) bool has_elsewhere(uintptr_t here, size_t need, size_t unknown) {
+    if (!own_stack.high) find_own_stack();
+    if (is_on(&own_stack, here)) return here - own_stack.low >= need;
+    if (is_on(&other_stack, here)) return here - other_stack.low >= need;
+    return unknown >= need;
+}
+
+bool lib_stack_has(size_t need, size_t unknown) {
+    const uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+    if (is_on(&own_stack, here) && here - own_stack.low >= need) return true;
+    return has_elsewhere(here, need, unknown);
+}
+
 lib_stack lib_stack_enter(size_t unknown) {
     const uintptr_t here = (uintptr_t)__builtin_frame_address(0);
     const lib_stack before = other_stack;

@@ -29,10 +29,11 @@ typedef struct tir_lowering {
     tir_expr
         known[TIR_TERM_LIMIT]; /* conditions that hold here: decided by clipped loops, or the statement's own guard */
     int known_count;
-    bool registers;     /* some scratch is in registers */
-    const char *vector; /* the vec loop that is open */
-    tir_expr lane;      /* its variable */
-    int waited;         /* groups of the open pipeline that this iteration has waited for; 0: none is open */
+    bool registers;      /* some scratch is in registers */
+    int64_t stack_bytes; /* of buffers on the stack so far */
+    const char *vector;  /* the vec loop that is open */
+    tir_expr lane;       /* its variable */
+    int waited;          /* groups of the open pipeline that this iteration has waited for; 0: none is open */
 } tir_lowering;
 
 static inline tir_stage *tir_stage_of(tir_lowering *l, int s) {

@@ -2,7 +2,9 @@
 #include "tir/lower.h"
 
 enum {
-    STACK_LIMIT = 16384,
+    STACK_LIMIT =
+        16
+        << 10, /* bytes of all of a kernel's buffers there: runs promise to find their way on 32 KiB (LIB_STACK_CALL) */
     EXACT_LIMIT =
         256 << 10 /* scratch that may be larger is sized by the parameters' actual values, else by the largest */
 };
@@ -60,7 +62,13 @@ static uint32_t new_scratch(tir_lowering *l, int s, uint32_t tensor, const tir_e
         bytes *= n;
     }
     const tir_stage_plan *plan = tir_plan_of(l, s);
-    tir_scope scope = plan->has_scope ? plan->scope : bytes <= STACK_LIMIT ? TIR_SCOPE_STACK : TIR_SCOPE_LOCAL;
+    const bool fits = bytes <= STACK_LIMIT - l->stack_bytes;
+    tir_scope scope = plan->has_scope ? plan->scope : fits ? TIR_SCOPE_STACK : TIR_SCOPE_LOCAL;
+    if (scope == TIR_SCOPE_STACK && !fits)
+        lib_raise(l->arena->scope, DLC_INVALID_ARGUMENT,
+                  "schedule of region %s: %s takes %lld bytes of stack, of %d that a kernel may take %lld are left",
+                  l->region->name, t->name, (long long)bytes, STACK_LIMIT, (long long)(STACK_LIMIT - l->stack_bytes));
+    if (scope == TIR_SCOPE_STACK) l->stack_bytes += bytes;
     l->registers = l->registers || scope == TIR_SCOPE_REG;
     if (scope == TIR_SCOPE_LOCAL && bytes > EXACT_LIMIT) {
         for (int d = 0; d < t->rank; d++)

@@ -28,6 +28,16 @@
  *             for each operation in a row that one kernel computes; all and 6 KiB for each level of sub-graphs inside of each
  *             other; 176 KiB for generating code for the target cpu in this process,
  *             with gathers of gathers up to 1.5 MiB. Of stacks that a host switches to see dlc_context_options.coroutine_stack.
+ * Fork        In a child of a process that forks, a context and what belongs to it can be used as before if no other thread was in a
+ *             call with them, other than a run of shapes that are bound, when the process forked (the library's own thread of
+ *             background_compile counts as one while it builds). Else calls that make, bind or change something are
+ *             DLC_UNSUPPORTED there, destroying does nothing, and dlc_run and dlc_call_run of shapes that are bound go on. Contexts that
+ *             the child makes work; if another thread of the parent was generating code, the child's generate code with isolate_compiler
+ *             only (DLC_UNSUPPORTED). Threads of `threads`, `compile_threads` and background_compile are not there for contexts from
+ *             before: the caller does their work. A host's allocator, parallel_for and callbacks must know of forks themselves. Device
+ *             targets cannot be used after a fork.
+ * pthread_cancel takes effect after a call, not in it, nor in functions of the host's that it calls; the thread's cancellation state is
+ *             afterwards as it was. As in almost all functions, a thread must not be in a call while its cancellation is asynchronous.
  * Limits      Texts, files and graphs are limited in depth, memory and time: dlc_limits, in <dlc/types.h>.
  * Options     Structs begin with struct_size; set them up with their _INIT macro; zero means default.
  * Shapes      Dimensions are in elements, outermost first; tensors are DLPack tensors; NULL strides mean compact row-major.

@@ -96,7 +96,8 @@ typedef struct dlc_allocator {
 } dlc_allocator;
 
 /* Limits on what a host need not trust: texts of graphs and schedules, files of tensors, and graphs as calls build them. Each call
- * has them for itself; beyond one it ends with DLC_BUDGET_EXCEEDED and leaves its objects as they were. 0: the default. */
+ * has them for itself, and each region that is bound by a schedule of the host's for what that makes of it: a line may ask for a
+ * million copies of a loop. Beyond one it ends with DLC_BUDGET_EXCEEDED and leaves its objects as they were. 0: the default. */
 typedef struct dlc_limits {
     /* Sub-graphs inside of each other. Default: 64. Each level also takes up to 6 KiB of the stack of threads that parse, build,
      * compile and bind: what a thread has not got is DLC_OUT_OF_MEMORY. */
@@ -106,7 +107,8 @@ typedef struct dlc_limits {
     size_t memory;
     /* Milliseconds that a call takes, beside one for each KiB that it is given. Default: 20,000. */
     int64_t time_ms;
-    /* Raised to non-zero by any thread: parsing, opening and building end with DLC_CANCELLED. Default: NULL, nobody does. */
+    /* Raised to non-zero by any thread: parsing, opening, building and schedules' binding end with DLC_CANCELLED. Default: NULL, nobody
+     * does. */
     const volatile int *cancel;
 } dlc_limits;
 

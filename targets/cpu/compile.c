@@ -48,10 +48,23 @@ static void register_targets(void) {
 #endif
 }
 
+/* LLVM has locks of its own, which are the process'. A child that is forked while another thread is inside of LLVM may find one locked for
+ * ever: LLVM is not entered there any more. */
+static lib_callers inside_llvm;
+
+dlc_status cpu_llvm_enter(lib_call *call, lib_error *error) {
+    if (lib_call_enter(call, &inside_llvm, LIB_STACK_UNKNOWN, 0, NULL) == DLC_OK) return DLC_OK;
+    return lib_fail(error, DLC_UNSUPPORTED,
+                    "this process was forked while another thread generated code: code is generated here by a context "
+                    "with isolate_compiler only");
+}
+
 /* LLVM keeps its targets in a process-wide list that must be filled once; this flag guards LLVM's state, not ours. */
 void cpu_llvm_initialize(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, register_targets);
+    lib_call call;
+    if (cpu_llvm_enter(&call, NULL) == DLC_OK) pthread_once(&once, register_targets);
+    lib_call_leave(&call);
 }
 
 static void on_diagnostic(LLVMDiagnosticInfoRef info, void *user) {
@@ -88,7 +101,10 @@ void cpu_compiler_open(target_device *device) {
 }
 
 void cpu_compiler_close(target_device *device) {
-    for (int i = 0; i < device->idle_machines; i++) LLVMDisposeTargetMachine(device->machines[i]);
+    lib_call call;
+    bool may = cpu_llvm_enter(&call, NULL) == DLC_OK;
+    for (int i = 0; may && i < device->idle_machines; i++) LLVMDisposeTargetMachine(device->machines[i]);
+    lib_call_leave(&call);
     lib_mutex_destroy(&device->machines_lock);
     atomic_fetch_sub(&open_devices, 1);
 }
@@ -223,7 +239,9 @@ dlc_status cpu_compile_here(target_device *device, int count, const tir_kernel *
                             target_object *object, lib_error *error) {
     compilation c;
     LLVMMemoryBufferRef buffer = NULL;
+    lib_call call __attribute__((cleanup(lib_call_leave)));
     *object = (target_object){0};
+    LIB_TRY(cpu_llvm_enter(&call, error));
     dlc_status status = build(&c, device, count, kernels, error);
     if (status == DLC_OK && inspect) inspect(c.module);
     if (status == DLC_OK) status = generate(&c, LLVMObjectFile, &buffer, error);
@@ -256,8 +274,8 @@ dlc_status cpu_dump(target_device *device, const tir_kernel *kernel, target_dump
     return cpu_dump_here(device, kernel, what, text, error);
 }
 
-dlc_status cpu_dump_here(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
-                         lib_error *error) {
+static dlc_status dump(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
+                       lib_error *error) {
     compilation c;
     LLVMMemoryBufferRef buffer = NULL;
     if (what != TARGET_DUMP_LLVM && what != TARGET_DUMP_ASSEMBLY)
@@ -287,5 +305,14 @@ dlc_status cpu_dump_here(target_device *device, const tir_kernel *kernel, target
     }
     text->arena->scope = outer;
     LLVMDisposeMessage(printed);
+    return status;
+}
+
+dlc_status cpu_dump_here(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
+                         lib_error *error) {
+    lib_call call;
+    LIB_TRY(cpu_llvm_enter(&call, error));
+    dlc_status status = dump(device, kernel, what, text, error);
+    lib_call_leave(&call);
     return status;
 }

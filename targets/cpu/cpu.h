@@ -83,6 +83,8 @@ void cpu_compiler_open(target_device *device);
 void cpu_compiler_close(target_device *device);
 /* Fills LLVM's process-wide state, once: for a process that generates code, never for one whose code another generates. */
 void cpu_llvm_initialize(void);
+/* Around all of LLVM. DLC_UNSUPPORTED in a child that was forked while another thread was inside. */
+dlc_status cpu_llvm_enter(lib_call *call, lib_error *error);
 /* A code generator; LLVM is filled before. */
 dlc_status cpu_make_machine(const char *cpu, const char *attributes, LLVMTargetMachineRef *machine, lib_error *error);
 /* The bytes of an object for `compile` to give away, of the device's allocator; one more than `size`, for the 0 behind a message. NULL: no

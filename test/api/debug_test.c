@@ -285,6 +285,73 @@ static void test_taps_refused(void **state) {
     assert_int_equal(count.blocks, 0);
 }
 
+/* Tapped programs are run, compared and stopped by several threads at once, as others are. */
+typedef struct shared {
+    dlc_context *context;
+    dlc_program *program, *other;
+    const DLTensor *input, *infinite;
+    const float *expected;
+    atomic_int calls;
+} shared;
+
+static void count_call(void *user, int tap, const char *name, const DLTensor *shown) {
+    shared *s = user;
+    (void)tap, (void)name, (void)shown;
+    atomic_fetch_add(&s->calls, 1);
+}
+
+static void run_tapped(void *argument) {
+    shared *s = argument;
+    for (int i = 0; i < 10; i++) {
+        float out[ROWS * WIDTH];
+        tensor ty;
+        dlc_output_slot slot = {F32(&ty, out, ROWS, WIDTH), NULL};
+        dlc_difference d = DLC_DIFFERENCE_INIT;
+        dlc_run_options options = DLC_RUN_OPTIONS_INIT;
+        OK(s->context, dlc_run(s->program, NULL, &s->input, 1, &slot, 1));
+        CHECK(memcmp(out, s->expected, sizeof out) == 0);
+        OK(s->context, dlc_program_compare(s->program, s->other, NULL, &s->input, 1, &d));
+        CHECK(!d.found);
+        options.stop_at = DLC_STOP_AT_INFINITY;
+        CHECK(dlc_run(s->other, &options, &s->infinite, 1, &slot, 1) == DLC_NOT_FINITE);
+        CHECK(strstr(dlc_error_message(s->context), "infinity at [0, 0]"));
+    }
+}
+
+static void test_taps_on_threads(void **state) {
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+        options.threads = 2;
+        dlc_context *context = open_context(all_targets[t], &options);
+        if (!context) continue;
+        static float w[WIDTH * WIDTH], in[ROWS * WIDTH], infinite[ROWS * WIDTH], expected[ROWS * WIDTH];
+        fill(w, WIDTH * WIDTH, 1);
+        fill(in, ROWS * WIDTH, 2);
+        infinite[0] = INFINITY;
+        shared s = {.context = context, .expected = expected};
+        dlc_program **programs[2] = {&s.program, &s.other};
+        for (int i = 0; i < 2; i++) {
+            network n = build(context, w, 0.5f);
+            OK(context, dlc_compile(context, n.graph, NULL, programs[i]));
+            OK(context, dlc_program_tap(*programs[i], 2, (dlc_value[]){n.product, n.shifted}, count_call, &s));
+            dlc_graph_destroy(n.graph);
+        }
+        tensor tx, ti, ty;
+        s.input = F32(&tx, in, ROWS, WIDTH);
+        s.infinite = F32(&ti, infinite, ROWS, WIDTH);
+        dlc_output_slot slot = {F32(&ty, expected, ROWS, WIDTH), NULL};
+        OK(context, dlc_run(s.program, NULL, &s.input, 1, &slot, 1));
+        thread threads[3];
+        for (int i = 0; i < 3; i++) start_thread(&threads[i], run_tapped, &s);
+        join_threads(threads, 3);
+        assert_true(atomic_load(&s.calls) >= 2 + 3 * 10 * 2);
+        dlc_program_destroy(s.program);
+        dlc_program_destroy(s.other);
+        dlc_context_destroy(context);
+    }
+}
+
 /* ---- comparing */
 
 static void test_compare(void **state) {
@@ -476,15 +543,11 @@ static void test_stops_inside(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_profile_times),
-        cmocka_unit_test(test_progress_counts_kernels),
-        cmocka_unit_test(test_constants_are_elided),
-        cmocka_unit_test(test_taps),
-        cmocka_unit_test(test_taps_change_nothing),
-        cmocka_unit_test(test_taps_refused),
-        cmocka_unit_test(test_compare),
-        cmocka_unit_test(test_compare_specials),
-        cmocka_unit_test(test_stops_where_it_begins),
+        cmocka_unit_test(test_profile_times),        cmocka_unit_test(test_progress_counts_kernels),
+        cmocka_unit_test(test_constants_are_elided), cmocka_unit_test(test_taps),
+        cmocka_unit_test(test_taps_change_nothing),  cmocka_unit_test(test_taps_refused),
+        cmocka_unit_test(test_taps_on_threads),      cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_compare_specials),     cmocka_unit_test(test_stops_where_it_begins),
         cmocka_unit_test(test_stops_inside),
     };
     return cmocka_run_group_tests_name("debugging", tests, NULL, NULL);

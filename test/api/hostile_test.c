@@ -235,6 +235,82 @@ static void test_time_and_cancel(void **state) {
     free(text);
 }
 
+/* ---- schedules of a host's, which may be as foreign: one line may ask for a million copies of a loop's body */
+
+static dlc_status bind_by(dlc_context *context, const char *text, const char *schedule, const int64_t *shape,
+                          int rank) {
+    dlc_graph *g;
+    dlc_program *program;
+    dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
+    options.schedule = schedule;
+    OK(context, dlc_graph_parse(context, text, strlen(text), &g));
+    dlc_status status = dlc_compile(context, g, &options, &program);
+    if (status == DLC_OK) status = dlc_prepare(program, (const int64_t *[]){shape}, (int[]){rank}, 1);
+    dlc_program_destroy(program);
+    dlc_graph_destroy(g);
+    return status;
+}
+
+static char *many_sections(int count) {
+    char *schedule = malloc((size_t)count * 48 + 1), *at = schedule;
+    for (int i = 0; i < count; i++) at += sprintf(at, "region none%d:\nunroll a.i0\n", i);
+    return schedule;
+}
+
+static void test_schedules(void **state) {
+    (void)state;
+    static const char exp_text[] = "graph { input x: f32[1048576] y = exp(x) output y }";
+    static const char unrolled[] = "region exp:\nunroll exp.i0\n";
+    const int64_t shape[1] = {1 << 20};
+    volatile int cancel = 0;
+    for (int t = 0; t < 2; t++) {
+        dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        REFUSED(context, DLC_BUDGET_EXCEEDED, bind_by(context, exp_text, unrolled, shape, 1), "limits.memory");
+        OK(context, bind_by(context, exp_text, "region exp:\nsplit exp.i0 8 -> a b mask\nunroll exp.b\n", shape, 1));
+        dlc_context_destroy(context);
+        options.limits.memory = 1 << 16; /* 64 bytes for each of a text are not enough for so many sections */
+        context = open_context(all_targets[t], &options);
+        char *schedule = many_sections(10000);
+        dlc_status status = bind_by(context, exp_text, schedule, shape, 1);
+        if (status != DLC_OK) REFUSED(context, DLC_BUDGET_EXCEEDED, status, "limits.memory");
+        free(schedule);
+        dlc_context_destroy(context);
+        options.limits = (dlc_limits){.cancel = &cancel};
+        context = open_context(all_targets[t], &options);
+        dlc_graph *g;
+        dlc_program *program;
+        dlc_compile_options compiled = DLC_COMPILE_OPTIONS_INIT;
+        compiled.schedule = "region exp:\nvec exp.i0\n";
+        OK(context, dlc_graph_parse(context, exp_text, sizeof exp_text - 1, &g));
+        cancel = 1;
+        assert_int_equal(dlc_compile(context, g, &compiled, &program), DLC_CANCELLED);
+        cancel = 0;
+        OK(context, dlc_compile(context, g, &compiled, &program));
+        cancel = 1; /* binding reads a section of the text */
+        assert_int_equal(dlc_prepare(program, (const int64_t *[]){shape}, (int[]){1}, 1), DLC_CANCELLED);
+        cancel = 0;
+        dlc_program_destroy(program);
+        dlc_graph_destroy(g);
+        dlc_context_destroy(context);
+    }
+}
+
+/* Storage on the stack is little: runs find their way on small ones. */
+static void test_schedule_of_stacks(void **state) {
+    (void)state;
+    static const char text[] =
+        "graph { input x: f32[4, n] a = exp(x) b = reduce_sum(a, axes=[1], keep=true) y = div(a, b) output y }";
+    static const char schedule[] = "region exp_reduce_sum_div:\npar div.i0\n"
+                                   "at broadcast div.i0 ; at reduce_sum div.i0 ; at exp div.i0\nstore exp stack\n";
+    dlc_context *context = open_limited(NULL, NULL);
+    OK(context, bind_by(context, text, schedule, (const int64_t[]){4, 1024}, 2));
+    REFUSED(context, DLC_INVALID_ARGUMENT, bind_by(context, text, schedule, (const int64_t[]){4, 8192}, 2),
+            "bytes of stack");
+    dlc_context_destroy(context);
+}
+
 /* ---- files */
 
 /* Two members of one archive, then the second's entry in the directory says that it lies where the first does, or a byte further. */
@@ -419,6 +495,82 @@ static void test_small_threads(void **state) {
     }
 }
 
+/* Runs of what is bound, kernels' own frames included. */
+typedef struct small_run {
+    dlc_program *program;
+    dlc_call *call;
+    const DLTensor *inputs[2];
+    dlc_status run, call_run;
+} small_run;
+
+static void run_bound(void *argument) {
+    small_run *r = argument;
+    dlc_output_slot slots[2] = {{0}};
+    r->run = dlc_run(r->program, NULL, r->inputs, dlc_program_input_count(r->program), slots,
+                     dlc_program_output_count(r->program));
+    for (int o = 0; o < 2; o++)
+        if (slots[o].managed) slots[o].managed->deleter(slots[o].managed);
+    r->call_run = dlc_call_run(r->call, NULL);
+}
+static void *run_bound_there(void *argument) {
+    run_bound(argument);
+    return NULL;
+}
+
+static void on_small_threads(small_run *r) {
+    for (int kib = 16; kib <= 96; kib += 8) {
+        pthread_attr_t attributes;
+        pthread_t id;
+        pthread_attr_init(&attributes);
+        assert_int_equal(pthread_attr_setstacksize(&attributes, (size_t)kib << 10), 0);
+        assert_int_equal(pthread_create(&id, &attributes, run_bound_there, r), 0);
+        pthread_join(id, NULL);
+        pthread_attr_destroy(&attributes);
+        const dlc_status both[2] = {r->run, r->call_run};
+        for (int i = 0; i < 2; i++) {
+            if (both[i] != DLC_OK && both[i] != DLC_OUT_OF_MEMORY) failed("%s", dlc_status_text(both[i]));
+            if (kib <= 32) assert_int_equal(both[i], DLC_OUT_OF_MEMORY);
+            if (kib >= 48) assert_int_equal(both[i], DLC_OK);
+        }
+    }
+}
+
+static void test_runs_on_small_threads(void **state) {
+    (void)state;
+    SKIP_STACKS();
+    for (int i = 0; i < 2; i++) {
+        dlc_context *context = open_context(all_targets[i], NULL);
+        for (int k = 0; context && errands[k]; k++) {
+            static float x[2 * 8 * 8 * 8], out[2][2 * 8 * 8 * 8];
+            tensor in[2], results[2];
+            small_run r = {.run = DLC_INTERNAL};
+            dlc_graph *g;
+            DLTensor *outputs[2];
+            const int64_t *shapes[2];
+            int ranks[2] = {4, 4};
+            fill(x, sizeof x / sizeof *x, 1);
+            for (int t = 0; t < 2; t++) {
+                r.inputs[t] = F32(&in[t], x, 2, 8, 8, 8);
+                shapes[t] = in[t].shape;
+            }
+            OK(context, dlc_graph_parse(context, errands[k], strlen(errands[k]), &g));
+            r.program = compile(context, g);
+            const int count = dlc_program_output_count(r.program), given = dlc_program_input_count(r.program);
+            for (int o = 0; o < count; o++) {
+                int rank;
+                int64_t shape[DLC_MAX_RANK];
+                OK(context, dlc_output_shape(r.program, shapes, ranks, given, o, DLC_MAX_RANK, shape, &rank));
+                outputs[o] = &make_tensor(&results[o], DLC_F32, out[o], rank, shape)->dl;
+            }
+            OK(context, dlc_call_create(r.program, r.inputs, given, outputs, count, &r.call));
+            on_small_threads(&r);
+            dlc_call_destroy(r.call);
+            dlc_program_destroy(r.program);
+        }
+        dlc_context_destroy(context);
+    }
+}
+
 /* A stack that the host switches to, of which the library learns by an option alone. */
 static struct {
     ucontext_t outside, inside;
@@ -472,7 +624,9 @@ int main(void) {
         cmocka_unit_test(test_shared_dimensions),   cmocka_unit_test(test_memory_of_texts),
         cmocka_unit_test(test_time_and_cancel),     cmocka_unit_test(test_members_overlap),
         cmocka_unit_test(test_interleaved_strides), cmocka_unit_test(test_huge_sizes),
-        cmocka_unit_test(test_small_threads),       cmocka_unit_test(test_coroutines),
+        cmocka_unit_test(test_schedules),           cmocka_unit_test(test_schedule_of_stacks),
+        cmocka_unit_test(test_small_threads),       cmocka_unit_test(test_runs_on_small_threads),
+        cmocka_unit_test(test_coroutines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
  * in eager_, extend_, files_ and kept_call_test.) DLC_TEST_LONG: every site; else of the long lives one in so many. */
 #include "api/support.h"
 
+#include <dlc/extend.h>
 #include <unistd.h>
 
 typedef struct memory {
@@ -46,7 +47,7 @@ static void grant(memory *m) {
 typedef struct life {
     const char *name, *text;
     int stride; /* of the sites that are tried in short */
-    bool disk, tiers, pool, isolate, dumps;
+    bool disk, tiers, pool, isolate, dumps, debug;
 } life;
 
 /* y[i] = sum of x[j], j <= i, by a loop; s: the sum by a reduction; both of small integers. */
@@ -123,6 +124,40 @@ static dlc_status round_trip(dlc_context *context, dlc_graph *g) {
     return status;
 }
 
+/* ---- what a host looks for its own mistakes with */
+
+static void see(void *user, int tap, const char *name, const DLTensor *shown) {
+    (void)tap, (void)name, (void)shown;
+    ++*(int *)user;
+}
+
+/* A run that stops at the infinity that it is given. */
+static dlc_status stop_at(dlc_context *context, dlc_program *program) {
+    float x[5] = {1, 2, INFINITY, 4, 5};
+    tensor tx;
+    dlc_output_slot slots[2] = {{NULL, NULL}, {NULL, NULL}};
+    dlc_run_options options = DLC_RUN_OPTIONS_INIT;
+    options.stop_at = DLC_STOP_AT_NAN | DLC_STOP_AT_INFINITY;
+    dlc_status status = dlc_run(program, &options, (const DLTensor *[]){F32(&tx, x, 5)}, 1, slots, 2);
+    assert_true(status != DLC_OK && !slots[0].managed && !slots[1].managed);
+    if (status == DLC_NOT_FINITE) assert_non_null(strstr(dlc_error_message(context), "infinity at [2]"));
+    return status == DLC_NOT_FINITE || status == DLC_UNSUPPORTED ? DLC_OK : status;
+}
+
+static dlc_status compare(dlc_program *program, const char *folder) {
+    float x[5] = {1, 2, 3, 4, 5};
+    tensor tx;
+    char path[128];
+    dlc_compare_options options = DLC_COMPARE_OPTIONS_INIT;
+    dlc_difference difference = DLC_DIFFERENCE_INIT;
+    snprintf(path, sizeof path, "%s/inputs.npz", folder);
+    options.save = path;
+    dlc_status status =
+        dlc_program_compare(program, program, &options, (const DLTensor *[]){F32(&tx, x, 5)}, 1, &difference);
+    if (status == DLC_OK) assert_false(difference.found);
+    return status;
+}
+
 /* The first failure, after which what failed is done again with memory. */
 #define STEP(expression)                                                                     \
     do {                                                                                     \
@@ -133,6 +168,21 @@ static dlc_status round_trip(dlc_context *context, dlc_graph *g) {
         step_ = (expression);                                                                \
         if (step_ != DLC_OK) fail_msg("%s, again: %s", #expression, dlc_status_text(step_)); \
     } while (0)
+
+/* Graphs are alive while values of theirs are tapped. A tap that was refused leaves the program without. */
+static dlc_status debug(memory *m, dlc_context *context, dlc_graph *g, dlc_program *program, const char *folder) {
+    dlc_status status = DLC_OK;
+    int seen = 0;
+    dlc_value values[2];
+    for (int i = 0; i < 2; i++) values[i] = dlc_node_result(dlc_graph_node(g, dlc_graph_node_count(g) - 3 + i), 0);
+    STEP(dlc_program_tap(program, 2, values, see, &seen));
+    STEP(run_life(context, program, 5));
+    assert_true(seen >= 2);
+    STEP(compare(program, folder));
+    STEP(stop_at(context, program));
+    STEP(dlc_program_tap(program, 0, NULL, NULL, NULL));
+    return status;
+}
 
 static dlc_status live(const life *l, memory *m, const char *target, const char *folder) {
     dlc_allocator allocator = {take, release, m};
@@ -157,6 +207,10 @@ static dlc_status live(const life *l, memory *m, const char *target, const char 
         STEP(run_life(context, program, n));
     }
     if (l->dumps) STEP(dump_all(context, program));
+    if (l->debug) {
+        const dlc_status debugged = debug(m, context, g, program, folder);
+        if (status == DLC_OK) status = debugged;
+    }
     grant(m);
     dlc_program_destroy(program);
     dlc_graph_destroy(g);
@@ -224,6 +278,10 @@ static void test_pool(void **state) {
     (void)state;
     everywhere(&(life){.name = "pool", .text = loop_text, .stride = 3 * SLOW, .pool = true});
 }
+static void test_debugging(void **state) {
+    (void)state;
+    everywhere(&(life){.name = "debug", .text = loop_text, .stride = 3 * SLOW, .debug = true});
+}
 static void test_isolated(void **state) {
     (void)state;
     live_all(&(life){.name = "isolated", .text = loop_text, .stride = 2 * SLOW, .isolate = true}, "cpu");
@@ -231,8 +289,8 @@ static void test_isolated(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text), cmocka_unit_test(test_disk),     cmocka_unit_test(test_tiers),
-        cmocka_unit_test(test_pool), cmocka_unit_test(test_isolated),
+        cmocka_unit_test(test_text), cmocka_unit_test(test_disk),      cmocka_unit_test(test_tiers),
+        cmocka_unit_test(test_pool), cmocka_unit_test(test_debugging), cmocka_unit_test(test_isolated),
     };
     return cmocka_run_group_tests_name("refused memory", tests, NULL, NULL);
 }

@@ -34,9 +34,9 @@ graph_handles *graph_context_handles(dlc_context *context) {
 const dlc_limits *graph_context_limits(const dlc_context *context) {
     return &context->limits;
 }
-lib_stack graph_context_enter(const dlc_context *context) {
+dlc_status graph_context_enter(dlc_context *context, lib_call *call, size_t need, lib_error *error) {
     (void)context;
-    return lib_stack_enter(LIB_STACK_UNKNOWN);
+    return lib_call_enter(call, NULL, LIB_STACK_UNKNOWN, need, error);
 }
 dlc_status graph_context_fail(dlc_context *context, const lib_error *error) {
     *(context ? &context->last : &error_without_context) = *error;
