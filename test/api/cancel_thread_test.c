@@ -5,6 +5,13 @@
 #include <sched.h>
 #include <unistd.h>
 
+/* AddressSanitizer of gcc 12 reports its own end of a thread that was cancelled. */
+#ifdef __SANITIZE_ADDRESS__
+#define SKIP_CANCELLED() skip()
+#else
+#define SKIP_CANCELLED() (void)0
+#endif
+
 enum { SECONDS = 120 /* after which the test hangs */, ROUNDS = 40 };
 
 typedef struct victim {
@@ -81,6 +88,7 @@ static dlc_context_options options_with(int threads, bool background) {
 
 static void test_deferred(void **state) {
     (void)state;
+    SKIP_CANCELLED();
     alarm(SECONDS);
     for (int t = 0; t < 2; t++)
         for (int threads = 0; threads <= 2; threads += 2) {
@@ -122,6 +130,7 @@ _Noreturn static void *call_function(void *argument) {
 
 static void test_in_callbacks(void **state) {
     (void)state;
+    SKIP_CANCELLED();
     alarm(SECONDS);
     caller c = {.inside = false};
     dlc_context *context = open_context("interp", NULL);
