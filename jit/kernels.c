@@ -127,7 +127,7 @@ static tir_kernel *lower_as_asked(dlc_context *context, lib_arena *arena, tir_re
         kernel = tir_lower(arena, region, schedule, options); /* tells the steps up to a line that it refuses */
         for (uint32_t p = 0; p < kernel->phases.count; p++)
             copies += count_copies(kernel->pool, kernel->phases.data[p].body);
-        if (copies * BYTES_PER_COPY > (double)lib_allowed_memory(&context->limits, input))
+        if (copies * (double)BYTES_PER_COPY > (double)lib_allowed_memory(&context->limits, input))
             lib_raise(
                 &scope, DLC_BUDGET_EXCEEDED,
                 "schedule of region %s: it unrolls some %.0f statements, for whose code limits.memory = %zu does not "

@@ -32,14 +32,14 @@ enum {
 };
 
 static double operations_of(const counter *c, const tir_node *node) {
-    const double one = c->lanes ? 1.0 / LANES : 1.0;
+    const double one = c->lanes ? 1.0 / (double)LANES : 1.0;
     switch (node->op) {
     case TIR_CONST:
     case TIR_VAR: return 0;
     case TIR_LOAD: return 2;
     case TIR_DIV:
-    case TIR_REM: return one * DIVISION;
-    default: return (tir_ops[node->op].flags & TIR_MATH) ? one * MATH : one;
+    case TIR_REM: return one * (double)DIVISION;
+    default: return (tir_ops[node->op].flags & TIR_MATH) ? one * (double)MATH : one;
     }
 }
 
