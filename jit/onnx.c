@@ -51,11 +51,17 @@ static void let_go_of_pages(graph_holder *holder, const void *bytes, size_t size
 }
 
 void dlc_onnx_destroy(dlc_onnx_model *model) {
-    if (model) release(model);
+    lib_call call;
+    if (!model) return;
+    dlc_context *context = model->context;
+    if (!graph_call_to_destroy(context, &call)) return;
+    release(model);
+    graph_call_destroyed(context, &call);
 }
 
 static dlc_status open_model(dlc_context *context, const char *path, bool read_all, const void *bytes, size_t size,
                              const char *call, dlc_onnx_model **out) {
+    GRAPH_CALL(context, LIB_STACK_CALL);
     dlc_onnx_model *model = lib_allocate_zeroed(&context->allocator, sizeof *model, _Alignof(dlc_onnx_model));
     if (!model) return fail(context, DLC_OUT_OF_MEMORY, call, "memory was refused");
     model->holder = (graph_holder){.keep = keep_holder, .release = release_holder, .idle = let_go_of_pages};
@@ -63,10 +69,8 @@ static dlc_status open_model(dlc_context *context, const char *path, bool read_a
     jit_context_keep(context);
     atomic_init(&model->references, 1);
     lib_arena_init(&model->arena, &context->allocator, &model->scope);
-    const lib_stack stack = graph_context_enter(context);
     lib_allowance allowance = {.limits = NULL};
     if (LIB_ENTER(&model->scope)) {
-        lib_stack_require(&model->scope, LIB_STACK_CALL);
         if (path)
             jit_mapped_open(&model->file, &model->arena, path, read_all);
         else
@@ -76,7 +80,6 @@ static dlc_status open_model(dlc_context *context, const char *path, bool read_a
         model->model = onnx_model_read(&model->arena, (onnx_bytes){(const char *)model->file.bytes, model->file.size});
     }
     lib_allowance_end(&allowance, &model->arena);
-    lib_stack_leave(stack);
     if (model->scope.error.status == DLC_OK) {
         *out = model;
         return DLC_OK;
@@ -112,20 +115,18 @@ dlc_status dlc_onnx_check(dlc_onnx_model *model, char **text) {
     if (!model || !text)
         return fail(model ? model->context : NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_check",
                     "model or the place for the text is NULL");
+    GRAPH_CALL(model->context, LIB_STACK_CALL);
     lib_scope scope;
     lib_arena arena;
-    const lib_stack stack = graph_context_enter(model->context);
     lib_arena_init(&arena, &model->context->allocator, &scope);
     if (LIB_ENTER(&scope)) {
         lib_text list;
-        lib_stack_require(&scope, LIB_STACK_CALL);
         lib_text_init(&list, &arena);
         onnx_check_model(&list, model->model);
         *text = graph_text_new(&model->context->allocator, list.data ? list.data : "", list.length);
         if (!*text) lib_raise(&scope, DLC_OUT_OF_MEMORY, "dlc_onnx_check: memory was refused");
     }
     lib_arena_free(&arena);
-    lib_stack_leave(stack);
     return scope.error.status == DLC_OK ? DLC_OK : jit_fail(model->context, &scope.error);
 }
 

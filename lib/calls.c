@@ -50,7 +50,7 @@ void lib_callers_free(lib_callers *callers) {
 }
 
 /* The calls that this thread is in, the innermost first. */
-static _Thread_local lib_call *calls_of_thread;
+static LIB_THREAD_LOCAL lib_call *calls_of_thread;
 
 static int own_calls(const lib_callers *callers) {
     int count = 0;

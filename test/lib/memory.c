@@ -226,7 +226,7 @@ static void own_three(lib_arena *arena, int *released) {
 
 static void test_arena_owns(void **state) {
     (void)state;
-    for (size_t site = 1;; site++) {
+    for (volatile size_t site = 1;; site++) {
         int released[3] = {0, 0, 0};
         lib_scope scope;
         counting c = {.fail_at = site};
