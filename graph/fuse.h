@@ -44,9 +44,12 @@ typedef struct graph_fuse_costs {
     /* Of one run of the region's kernel; INFINITY where the target's rules have no schedule for it; false: there is no model. The region
      * is of use during the call. */
     bool (*predict)(void *user, const graph_region *region, double cycles[GRAPH_FUSE_WIDTHS]);
-    /* What was decided of a region whose joins `joins` is a hash of: bit i of *apart: join i is taken back. false: not known. */
-    bool (*recall)(void *user, const graph_region *region, lib_hash128 joins, uint32_t *apart);
-    void (*record)(void *user, const graph_region *region, lib_hash128 joins, uint32_t apart);
+    /* Identifies the question which joins of a region are taken, `joins` being a hash of these and of what is in doubt: equal for equal
+     * answers, in this process and any other one. */
+    lib_hash128 (*identify)(void *user, const graph_region *region, lib_hash128 joins);
+    /* What was decided: bit i of *apart: join i is taken back. false: not known. An answer that would be no fusion is not believed. */
+    bool (*recall)(void *user, const lib_hash128 *question, uint32_t *apart);
+    void (*record)(void *user, const lib_hash128 *question, uint32_t apart);
     void *user;
 } graph_fuse_costs;
 

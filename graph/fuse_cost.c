@@ -223,11 +223,22 @@ static uint32_t choose_cut(doubts *d) {
     return chosen;
 }
 
-/* Of the tree and of what is in doubt, as places in the cluster: with the region's computation they decide. */
+/* Of the tree and of what is in doubt, as places in the cluster, and of what stands there: with the region's computation they decide. */
 static lib_hash128 hash_of(const doubts *d) {
     lib_hash128 hash =
-        lib_hash_bytes(d->tree.data, d->tree.count * sizeof *d->tree.data, (lib_hash128){d->nodes.count, 1});
+        lib_hash_bytes(d->tree.data, d->tree.count * sizeof *d->tree.data, (lib_hash128){d->nodes.count, 2});
+    for (uint32_t i = 0; i < d->nodes.count; i++) {
+        const char *name = d->f->g->nodes.data[d->nodes.data[i]].op->name;
+        hash = lib_hash_bytes(name, strlen(name), hash);
+    }
     return lib_hash_bytes(d->doubt, (size_t)d->count * sizeof *d->doubt, hash);
+}
+
+/* Could choose_cut have chosen it? Answers that come from a file may be anything. */
+static bool is_possible(doubts *d, uint32_t cut) {
+    if (cut >> d->count) return false;
+    find_parts(d, cut);
+    return cut == 0 || (can_run(d) && !needs_much_memory(d));
 }
 
 /* The first part stays the cluster; the others become clusters of their own. */
@@ -259,11 +270,11 @@ static void question_cluster(fuser *f, uint32_t cluster, const fuse_join *joins,
     graph_fuse_sort(&d.nodes);
     if (!find_doubts(&d, joins, count)) return;
     d.whole = graph_fuse_region_of(f, &d.nodes);
-    lib_hash128 hash = hash_of(&d);
+    const lib_hash128 question = costs->identify(costs->user, &d.whole, hash_of(&d));
     uint32_t cut;
-    if (!costs->recall(costs->user, &d.whole, hash, &cut)) {
+    if (!costs->recall(costs->user, &question, &cut) || !is_possible(&d, cut)) {
         cut = choose_cut(&d);
-        costs->record(costs->user, &d.whole, hash, cut);
+        costs->record(costs->user, &question, cut);
     }
     if (cut) cut_cluster(&d, cut);
 }

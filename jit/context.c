@@ -362,6 +362,8 @@ void dlc_context_statistics(const dlc_context *context, dlc_statistics *out) {
                         .disk_read_bytes = READ(disk.read_bytes),
                         .disk_written_bytes = READ(disk.written_bytes),
                         .disk_read_ns = READ(disk.read_ns),
+                        .disk_decisions = READ(disk.decisions),
+                        .predictions = READ(predictions),
                         .compile_ns = READ(compile_ns),
                         .run_ns = READ(run_ns)};
 #undef READ

@@ -1,8 +1,9 @@
-/* The kernel cache on disk: one file for each kernel in a folder that the host names, shared by as many processes as like to.
+/* The kernel cache on disk: one file for each kernel in a folder that the host names, shared by as many processes as like to. Beside them,
+ * one small file for each decision of fusion.
  *
  * A file is named by the hash of everything that the code depends on: the kernel's key, the target's code generator, this build of the
- * library. It holds that key again, in full, the kernel's description and its object, and a checksum over all of it. What does not
- * fit in any way - another key, a wrong length, flipped bits, no plain file, somebody else's file - is as if it were not there.
+ * library. It holds that key again, in full, the kernel's description and its object, and a checksum over all of it; a decision's file
+ * holds the question in place of the key, and the answer. What does not fit in any way - another key, a wrong length, flipped bits, no plain file, somebody else's file - is as if it were not there.
  *
  * Files are written under a name of their own and renamed, so that nobody sees half of one. Nothing is synced to the disk: what a
  * crash of the machine leaves torn has a wrong checksum, and is built again. Nobody locks anything. Who writes also keeps the folder
@@ -18,7 +19,9 @@
 #include <unistd.h>
 
 enum { NAME_BYTES = 64, FILE_MAX = 1 << 28, TOUCH_SECONDS = 600, STALE_SECONDS = 600 };
+enum { BLOCK_BYTES = 4096 }; /* of usual file systems: what the smallest file takes */
 #define SUFFIX ".dlck"
+#define SUFFIX_DECISION ".dlcd"
 
 static size_t object_place(const jit_disk_header *header) {
     return (sizeof *header + (size_t)header->description_size + 63) / 64 * 64;
@@ -38,9 +41,13 @@ static lib_hash128 code_of(const dlc_context *context) {
     return lib_hash_bytes(disabled, strlen(disabled), hash);
 }
 
-static void file_name(char *name, lib_hash128 code, const jit_key *key) {
-    lib_hash128 hash = lib_hash_bytes(key, sizeof *key, code);
-    snprintf(name, NAME_BYTES, "%016llx%016llx" SUFFIX, (unsigned long long)hash.high, (unsigned long long)hash.low);
+static void file_name(char *name, lib_hash128 code, const void *key, size_t size, const char *suffix) {
+    lib_hash128 hash = lib_hash_bytes(key, size, code);
+    snprintf(name, NAME_BYTES, "%016llx%016llx%s", (unsigned long long)hash.high, (unsigned long long)hash.low, suffix);
+}
+
+static size_t bytes_on_disk(size_t size) {
+    return (size + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
 }
 
 lib_hash128 jit_disk_checksum(const char *bytes, size_t size) {
@@ -100,15 +107,14 @@ void jit_disk_close(dlc_context *context) {
 
 /* ---- reading */
 
-/* A plain file that nobody but this user and root could have written, with its size. */
-static int open_file(const char *path, size_t *size) {
+/* A plain file of at least `least` bytes that nobody but this user and root could have written, with its size. */
+static int open_file(const char *path, size_t least, size_t *size) {
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct stat status;
     if (file < 0) return -1;
     uid_t user = geteuid();
     if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode) || (status.st_uid != user && status.st_uid != 0) ||
-        (status.st_mode & (S_IWGRP | S_IWOTH)) || status.st_size < (off_t)sizeof(jit_disk_header) ||
-        status.st_size > FILE_MAX) {
+        (status.st_mode & (S_IWGRP | S_IWOTH)) || status.st_size < (off_t)least || status.st_size > FILE_MAX) {
         close(file);
         errno = 0;
         return -1;
@@ -180,8 +186,8 @@ bool jit_disk_find(jit_build *build, jit_request *request) {
     jit_stored stored;
     bool found = false;
     uint64_t start = context->clock_ns(context->clock_user);
-    file_name(name, code, &key);
-    int file = join(context, path, sizeof path, name) ? open_file(path, &size) : -1;
+    file_name(name, code, &key, sizeof key, SUFFIX);
+    int file = join(context, path, sizeof path, name) ? open_file(path, sizeof(jit_disk_header), &size) : -1;
     if (file >= 0) {
         char *bytes = lib_allocate(&context->allocator, size, 64);
         found = bytes && read_all(file, bytes, size) && jit_disk_parse(bytes, size, code, &key, &stored) &&
@@ -197,6 +203,45 @@ bool jit_disk_find(jit_build *build, jit_request *request) {
                               memory_order_relaxed);
     atomic_fetch_add_explicit(found ? &context->disk.hits : &context->disk.misses, 1, memory_order_relaxed);
     return found;
+}
+
+/* ---- decisions of fusion */
+
+static jit_disk_decision decision_of(const dlc_context *context, const lib_hash128 *question, uint32_t apart) {
+    jit_disk_decision decision;
+    memset(&decision, 0, sizeof decision);
+    decision.magic = JIT_DISK_DECISION;
+    decision.code = code_of(context);
+    decision.question = *question;
+    decision.apart = apart;
+    decision.checksum = lib_hash_bytes(&decision, sizeof decision, (lib_hash128){sizeof decision, JIT_DISK_MAGIC});
+    return decision;
+}
+
+bool jit_disk_recall(dlc_context *context, const lib_hash128 *question, uint32_t *apart) {
+    char name[NAME_BYTES], path[4096];
+    size_t size = 0;
+    jit_disk_decision found;
+    bool good = false;
+    uint64_t start = context->clock_ns(context->clock_user);
+    file_name(name, code_of(context), question, sizeof *question, SUFFIX_DECISION);
+    int file = join(context, path, sizeof path, name) ? open_file(path, sizeof found, &size) : -1;
+    if (file >= 0) {
+        good = size == sizeof found && read_all(file, (char *)&found, size) && found.apart <= UINT32_MAX;
+        close(file);
+    }
+    if (good) { /* the file that this process would write, byte for byte */
+        const jit_disk_decision same = decision_of(context, question, (uint32_t)found.apart);
+        good = memcmp(&same, &found, sizeof same) == 0;
+    }
+    if (good) {
+        *apart = (uint32_t)found.apart;
+        atomic_fetch_add_explicit(&context->disk.decisions, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&context->disk.read_bytes, size, memory_order_relaxed);
+    }
+    atomic_fetch_add_explicit(&context->disk.read_ns, context->clock_ns(context->clock_user) - start,
+                              memory_order_relaxed);
+    return good;
 }
 
 /* ---- keeping the folder small */
@@ -217,7 +262,11 @@ static bool ends_with(const char *name, const char *end) {
     return length > tail && strcmp(name + length - tail, end) == 0;
 }
 
-/* Ours in the folder, and their bytes. What processes that died left under a name of their own goes. */
+static bool is_name_of_ours(const char *name) {
+    return strlen(name) == 32 + strlen(SUFFIX) && (ends_with(name, SUFFIX) || ends_with(name, SUFFIX_DECISION));
+}
+
+/* Ours in the folder, and what they take there. What processes that died left under a name of their own goes. */
 static size_t list_files(lib_arena *arena, int folder, DIR *stream, found_file **files, size_t *count) {
     lib_vec(found_file) list = {0};
     size_t total = 0;
@@ -226,14 +275,14 @@ static size_t list_files(lib_arena *arena, int folder, DIR *stream, found_file *
         struct stat status;
         found_file file = {0};
         bool temporary = strncmp(entry->d_name, "new-", 4) == 0 && ends_with(entry->d_name, SUFFIX);
-        if ((!temporary && (strlen(entry->d_name) != 32 + strlen(SUFFIX) || !ends_with(entry->d_name, SUFFIX))) ||
+        if ((!temporary && !is_name_of_ours(entry->d_name)) ||
             fstatat(folder, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(status.st_mode))
             continue;
         if (temporary && now - status.st_mtime > STALE_SECONDS) unlinkat(folder, entry->d_name, 0);
         if (temporary) continue;
         memcpy(file.name, entry->d_name, strlen(entry->d_name) + 1); /* of the length looked at above */
         file.used = (int64_t)status.st_mtim.tv_sec * 1000000000 + status.st_mtim.tv_nsec;
-        file.size = (size_t)status.st_size;
+        file.size = bytes_on_disk((size_t)status.st_size);
         total += file.size;
         lib_vec_push(arena, &list, file);
     }
@@ -304,30 +353,45 @@ static int create_file(const dlc_context *context, const char *path) {
     return open(path, flags, 0600);
 }
 
-void jit_disk_write(dlc_context *context, const jit_key *key, const lib_text *entry) {
+/* Under a name of its own first. */
+static bool write_file(dlc_context *context, const char *name, const void *bytes, size_t size) {
     static _Atomic uint64_t serial;
-    char name[NAME_BYTES], temporary[NAME_BYTES], path[4096], from[4096];
-    if (entry->length > context->disk.budget / 4 || entry->length > FILE_MAX) return;
-    file_name(name, code_of(context), key);
+    char temporary[NAME_BYTES], path[4096], from[4096];
     snprintf(temporary, sizeof temporary, "new-%ld-%llu-%llx" SUFFIX, (long)getpid(),
              (unsigned long long)atomic_fetch_add(&serial, 1), (unsigned long long)lib_time_ns());
-    if (!join(context, path, sizeof path, name) || !join(context, from, sizeof from, temporary)) return;
+    if (!join(context, path, sizeof path, name) || !join(context, from, sizeof from, temporary)) return false;
     int file = create_file(context, from);
     if (file < 0) {
         report(context, "write", from);
-        return;
+        return false;
     }
-    bool good = lib_file_write(file, entry->data, entry->length);
+    bool good = lib_file_write(file, bytes, size);
     if (close(file) != 0) good = false;
     if (!good || rename(from, path) != 0) {
         report(context, good ? "rename" : "write", from);
         unlink(from);
-        return;
+        return false;
     }
-    atomic_fetch_add_explicit(&context->disk.writes, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&context->disk.written_bytes, entry->length, memory_order_relaxed);
+    atomic_fetch_add_explicit(&context->disk.written_bytes, size, memory_order_relaxed);
     lib_mutex_lock(&context->disk.mutex);
-    if (context->disk.written != SIZE_MAX) context->disk.written += entry->length;
+    if (context->disk.written != SIZE_MAX) context->disk.written += bytes_on_disk(size);
     keep_small(context);
     lib_mutex_unlock(&context->disk.mutex);
+    return true;
+}
+
+void jit_disk_write(dlc_context *context, const jit_key *key, const lib_text *entry) {
+    char name[NAME_BYTES];
+    if (entry->length > context->disk.budget / 4 || entry->length > FILE_MAX) return;
+    file_name(name, code_of(context), key, sizeof *key, SUFFIX);
+    if (write_file(context, name, entry->data, entry->length))
+        atomic_fetch_add_explicit(&context->disk.writes, 1, memory_order_relaxed);
+}
+
+void jit_disk_record(dlc_context *context, const lib_hash128 *question, uint32_t apart) {
+    char name[NAME_BYTES];
+    if (BLOCK_BYTES > context->disk.budget / 4) return;
+    const jit_disk_decision decision = decision_of(context, question, apart);
+    file_name(name, decision.code, question, sizeof *question, SUFFIX_DECISION);
+    write_file(context, name, &decision, sizeof decision);
 }

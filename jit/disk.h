@@ -1,4 +1,4 @@
-/* The kernel cache's files, between the files that build kernels. */
+/* The kernel cache's files, and those of fusion's decisions, between the files that need them. */
 #ifndef JIT_DISK_H
 #define JIT_DISK_H
 
@@ -37,5 +37,19 @@ bool jit_disk_find(jit_build *build, jit_request *request);
 /* The bytes of a file for a kernel that was just built, in `arena`, whose scope is open. */
 lib_text jit_disk_entry(dlc_context *context, lib_arena *arena, const jit_kernel *kernel, const target_object *object);
 void jit_disk_write(dlc_context *context, const jit_key *key, const lib_text *entry);
+
+/* disk.c: a decision of fusion (predict.c), the whole of a file */
+#define JIT_DISK_DECISION UINT64_C(0x316e6f6973696365)
+typedef struct jit_disk_decision {
+    uint64_t magic;
+    lib_hash128 checksum; /* of the file, with zeros here */
+    lib_hash128 code;     /* as in a kernel's header */
+    lib_hash128 question;
+    uint64_t apart;
+} jit_disk_decision;
+
+/* false: it is not there. What *apart says was found in a file, and is to be checked. */
+bool jit_disk_recall(dlc_context *context, const lib_hash128 *question, uint32_t *apart);
+void jit_disk_record(dlc_context *context, const lib_hash128 *question, uint32_t apart);
 
 #endif

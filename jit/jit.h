@@ -100,6 +100,8 @@ typedef struct jit_disk {
     size_t written;  /* bytes since this process looked at the folder; SIZE_MAX: it never did */
     atomic_bool reported;
     _Atomic uint64_t hits, misses, writes, errors, read_bytes, written_bytes, read_ns;
+    /* of fusion, found there */
+    _Atomic uint64_t decisions;
 } jit_disk;
 
 /* What fusion decided by the cost model: 128 bits of what was asked -> joins taken back (graph/fuse.h). */
@@ -195,7 +197,7 @@ struct dlc_context {
     _Atomic uint64_t runs, plan_misses, plan_hits, plan_builds, plan_evictions, kernel_hits, kernel_builds,
         kernel_evictions;
     _Atomic uint64_t interpreted_regions, arena_bytes, plan_bytes, constant_bytes, copied_bytes, transferred_bytes,
-        compile_ns, run_ns, host_regions, tier_generic, tier_specialised, tier_failures;
+        compile_ns, run_ns, host_regions, tier_generic, tier_specialised, tier_failures, predictions;
 };
 
 dlc_status jit_fail(dlc_context *context,

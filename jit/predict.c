@@ -1,7 +1,8 @@
 /* What fusion asks about joins in doubt (graph/fuse.h), answered by the target's rules, lowering and cost model. Answers depend on the
  * computation and the machine alone, never on the context's threads, nor on the sizes at hand where these are parameters: results would
- * depend on them, since a joined kernel may round otherwise than its parts. Decisions are kept with the context. */
-#include "jit/internal.h"
+ * depend on them, since a joined kernel may round otherwise than its parts. Decisions are kept with the context and, with `cache_directory`, in
+ * files (disk.c), so that a process that starts warm predicts nothing. */
+#include "jit/disk.h"
 
 #include <math.h>
 
@@ -37,13 +38,14 @@ static tir_region *build_region(jit_build *build, const graph_region *region, li
 
 static bool predict(void *user, const graph_region *asked, double cycles[GRAPH_FUSE_WIDTHS]) {
     jit_build *build = user;
-    const dlc_context *context = build->program->context;
+    dlc_context *context = build->program->context;
     const tir_lower_options options = {.machine = &context->machine};
     lib_arena *arena;
     lib_error error;
     tir_region *region = build_region(build, asked, &arena), *rewritten;
     tir_schedule schedule;
     tir_schedule_init(&schedule, arena);
+    atomic_fetch_add_explicit(&context->predictions, 1, memory_order_relaxed);
     tir_kernel *kernel =
         jit_lower_by_rules(context->target, SEVERAL, arena, region, &rewritten, &schedule, &options, &error);
     if (!kernel && lib_is_circumstance(error.status)) lib_raise_error(arena->scope, &error);
@@ -61,7 +63,8 @@ static bool predict(void *user, const graph_region *asked, double cycles[GRAPH_F
 
 /* ---- decisions */
 
-static lib_hash128 question_of(jit_build *build, const graph_region *region, lib_hash128 joins) {
+static lib_hash128 identify(void *user, const graph_region *region, lib_hash128 joins) {
+    jit_build *build = user;
     const dlc_context *context = build->program->context;
     lib_arena *arena;
     const struct {
@@ -72,39 +75,44 @@ static lib_hash128 question_of(jit_build *build, const graph_region *region, lib
     return lib_hash_bytes(&asked, sizeof asked, joins);
 }
 
-static bool recall(void *user, const graph_region *region, lib_hash128 joins, uint32_t *apart) {
-    jit_build *build = user;
-    jit_decisions *decisions = &build->program->context->decisions;
-    const lib_hash128 question = question_of(build, region, joins);
-    bool found = false;
-    lib_mutex_lock(&decisions->mutex);
-    if (decisions->table) {
-        const jit_decision *decision = &decisions->table[question.low % JIT_DECISIONS];
-        found = memcmp(&decision->question, &question, sizeof question) == 0;
-        *apart = decision->apart;
-    }
-    lib_mutex_unlock(&decisions->mutex);
-    return found;
-}
-
 /* Refused memory: the same is asked again. */
-static void record(void *user, const graph_region *region, lib_hash128 joins, uint32_t apart) {
-    jit_build *build = user;
-    dlc_context *context = build->program->context;
+static void keep(dlc_context *context, const lib_hash128 *question, uint32_t apart) {
     jit_decisions *decisions = &context->decisions;
-    const jit_decision decision = {question_of(build, region, joins), apart};
     lib_mutex_lock(&decisions->mutex);
     if (!decisions->table)
         decisions->table = lib_allocate_zeroed(&context->allocator, JIT_DECISIONS * sizeof *decisions->table, 64);
-    if (decisions->table) decisions->table[decision.question.low % JIT_DECISIONS] = decision;
+    if (decisions->table) decisions->table[question->low % JIT_DECISIONS] = (jit_decision){*question, apart};
     lib_mutex_unlock(&decisions->mutex);
+}
+
+static bool recall(void *user, const lib_hash128 *question, uint32_t *apart) {
+    dlc_context *context = ((jit_build *)user)->program->context;
+    jit_decisions *decisions = &context->decisions;
+    bool found = false;
+    lib_mutex_lock(&decisions->mutex);
+    if (decisions->table) {
+        const jit_decision *decision = &decisions->table[question->low % JIT_DECISIONS];
+        found = memcmp(&decision->question, question, sizeof *question) == 0;
+        *apart = decision->apart;
+    }
+    lib_mutex_unlock(&decisions->mutex);
+    if (found || !jit_disk_is_on(context) || !jit_disk_recall(context, question, apart)) return found;
+    keep(context, question, *apart);
+    return true;
+}
+
+static void record(void *user, const lib_hash128 *question, uint32_t apart) {
+    dlc_context *context = ((jit_build *)user)->program->context;
+    keep(context, question, apart);
+    if (jit_disk_is_on(context)) jit_disk_record(context, question, apart);
 }
 
 graph_fuse_costs jit_fuse_costs(jit_build *build) {
     const target *by = build->program->context->target;
     if (!by->cost || !by->schedule || lib_environment_lists(LIB_ENV_DISABLE, "rules"))
         return (graph_fuse_costs){.predict = NULL};
-    return (graph_fuse_costs){.predict = predict, .recall = recall, .record = record, .user = build};
+    return (graph_fuse_costs){
+        .predict = predict, .identify = identify, .recall = recall, .record = record, .user = build};
 }
 
 void jit_decisions_open(dlc_context *context) {

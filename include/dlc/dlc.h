@@ -111,7 +111,7 @@ typedef struct dlc_context_options {
     size_t cache_bytes;        /* kernel cache budget; 0: 64 MiB */
     size_t plan_cache_entries; /* bound shapes kept per program; 0: 256 */
     const char *
-        cache_directory; /* kernels are also kept in files of this folder, which any number of processes share: another process, or
+        cache_directory; /* kernels, and decisions of fusion, are also kept in files of this folder, which any number of processes share: another process, or
                             this one when it comes again, loads them in less than a tenth of a millisecond each. It is made when it is
                             missing (not what it lies in). A file counts if it is plain, owned by this user or root and writable by
                             its owner only, was made by this very build of the library for this very machine, and is whole; else the
@@ -408,9 +408,14 @@ typedef struct dlc_statistics {
         disk_misses; /* kernels that were, and were not, in cache_directory; misses are among kernel_builds */
     uint64_t disk_writes, disk_errors;
     uint64_t disk_read_bytes, disk_written_bytes;
-    uint64_t disk_read_ns; /* part of compile_ns: looking for kernels there, checking and loading them */
+    uint64_t disk_read_ns; /* part of compile_ns: looking for kernels and decisions there, checking and loading them */
     /* Constants of 64 KiB and more that programs hold now, in the library's own memory: copied, computed once, packed. */
     uint64_t constant_bytes;
+    /* Kernels whose time was predicted, in order to decide which operators become one kernel. */
+    uint64_t predictions;
+    /* Such decisions that were found in cache_directory, where nothing had to be predicted. Their bytes count in disk_read_bytes and
+     * disk_written_bytes. */
+    uint64_t disk_decisions;
 } dlc_statistics;
 #define DLC_STATISTICS_INIT DLC_OPTIONS_INIT(dlc_statistics)
 /* Fills as much as struct_size says there is; nothing where it is 0. */
