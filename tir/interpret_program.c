@@ -344,7 +344,7 @@ tir_program *tir_program_new_polling(lib_arena *arena, const tir_kernel *kernel,
     program->kernel = kernel;
     program->phases = LIB_NEW_ARRAY(arena, tir_program_phase, kernel->phases.count);
     b.program = program;
-    b.polls = tir_polls_new(arena, kernel, poll_work);
+    b.polls = tir_polls_new(arena, kernel, poll_work, 1);
     b.slot = LIB_NEW_ARRAY(arena, uint32_t, nodes);
     b.placed = LIB_NEW_ARRAY(arena, uint32_t, nodes);
     b.depth = LIB_NEW_ARRAY(arena, uint32_t, nodes);

@@ -17,29 +17,55 @@ struct tir_polls {
 
 typedef struct counter {
     lib_arena *arena;
+    const tir_kernel *kernel;
     const tir_pool *pool;
     tir_polls *polls;
-    double limit;
+    double limit, lanes;
+    /* Of the vec loop around the statement; 0: none. */
+    tir_expr lane;
     uint32_t *seen; /* by expression: the statement in which it was counted last */
     uint32_t statement;
-    bool lanes; /* inside of a vec loop */
     lib_vec(tir_expr) open;
 } counter;
 
 enum { MATH = 32, DIVISION = 8, COLLECTIVE = 1024 /* operations that these stand for */ };
-enum {
-    LANES = 4 /* arithmetic of so many lanes takes as long as that of one, at least; accesses may be a lane at a time */
-};
 
-static double operations_of(const counter *c, const tir_node *node) {
-    const double one = c->lanes ? 1.0 / (double)LANES : 1.0;
+/* Of a place in memory: do neighbouring lanes lie side by side there, or at one element? */
+static bool is_straight(const counter *c, uint32_t buffer, int rank, const tir_expr *index) {
+    const tir_buffer *b = &c->kernel->buffers.data[buffer];
+    int64_t stride = 0;
+    for (int i = 0; i < rank; i++) {
+        int64_t of_dimension, coefficient;
+        if (!tir_uses(c->pool, index[i], c->lane)) continue;
+        coefficient = tir_coefficient(c->pool, index[i], c->lane);
+        if (coefficient == 0 || !tir_is_const(c->pool, b->stride[i], &of_dimension)) return false;
+        if (__builtin_mul_overflow(coefficient, of_dimension, &coefficient) ||
+            __builtin_add_overflow(stride, coefficient, &stride))
+            return false;
+    }
+    return stride == 0 || stride == 1;
+}
+
+/* Elements that are read or written one by one. */
+static double places(const counter *c, uint32_t buffer, int rank, const tir_expr *index) {
+    return !c->lane || is_straight(c, buffer, rank, index) ? 1 : c->lanes;
+}
+
+static double places_of_load(const counter *c, tir_expr load, const tir_node *node) {
+    tir_expr index[16];
+    const int rank = (int)node->count - 2 * (int)node->guarded;
+    for (int i = 0; i < rank; i++) index[i] = tir_operand(c->pool, load, i);
+    return places(c, (uint32_t)node->bits, rank, index);
+}
+
+static double operations_of(const counter *c, tir_expr e, const tir_node *node) {
     switch (node->op) {
     case TIR_CONST:
     case TIR_VAR: return 0;
-    case TIR_LOAD: return 2;
+    case TIR_LOAD: return 2 * places_of_load(c, e, node);
     case TIR_DIV:
-    case TIR_REM: return one * (double)DIVISION;
-    default: return (tir_ops[node->op].flags & TIR_MATH) ? one * (double)MATH : one;
+    case TIR_REM: return DIVISION;
+    default: return (tir_ops[node->op].flags & TIR_MATH) ? MATH : 1;
     }
 }
 
@@ -56,7 +82,7 @@ static double count_open(counter *c) {
         if (c->seen[e] == c->statement) continue;
         c->seen[e] = c->statement;
         const tir_node *node = tir_get(c->pool, e);
-        work += operations_of(c, node);
+        work += operations_of(c, e, node);
         for (int i = 0; i < (int)node->count; i++) lib_vec_push(c->arena, &c->open, tir_operand(c->pool, e, i));
     }
     return work;
@@ -64,23 +90,24 @@ static double count_open(counter *c) {
 
 static double count_list(counter *c, const tir_stmt *list);
 
-/* `body` operations, as many times as `extent` says at most: those that lie behind the last poll. */
-static double repeat(const counter *c, tir_expr extent, double body, int64_t *every) {
-    const double trips = (double)tir_facts_of(c->pool, extent).range.high;
+/* `body` operations, as many times as `extent` says at most, `lanes` at once: those that lie behind the last poll. */
+static double repeat(const counter *c, tir_expr extent, double lanes, double body, int64_t *every) {
+    const double most = (double)tir_facts_of(c->pool, extent).range.high,
+                 trips = most > lanes ? most / lanes : most > 0;
     *every = 0;
     if (trips <= 0) return 0;
     if (trips * body <= c->limit) return trips * body;
-    *every = body < c->limit ? (int64_t)(c->limit / body) : 1;
+    *every = body < c->limit ? (int64_t)(c->limit / body * lanes) : (int64_t)lanes;
     return body < c->limit ? c->limit : body;
 }
 
 static double count_loop(counter *c, const tir_stmt *loop) {
     int64_t every;
-    const bool outer = c->lanes;
-    c->lanes |= loop->for_.loop == TIR_VEC;
+    const bool lanes = loop->for_.loop == TIR_VEC && !c->lane;
+    if (lanes) c->lane = loop->for_.var;
     const double body = 1 + count_list(c, loop->for_.body);
-    c->lanes = outer;
-    const double work = repeat(c, loop->for_.extent, body, &every);
+    if (lanes) c->lane = 0;
+    const double work = repeat(c, loop->for_.extent, lanes ? c->lanes : 1, body, &every);
     if (!every) return work;
     lib_map_insert(c->arena, &c->polls->by_loop, (uint64_t)(uintptr_t)loop, c->polls->polls.count);
     lib_vec_push(c->arena, &c->polls->polls, ((poll){loop, every}));
@@ -95,7 +122,7 @@ static double count_list(counter *c, const tir_stmt *list) {
         tir_stmt_exprs(stmt, count_expr, c);
         work += count_open(c);
         if (stmt->kind == TIR_FOR) work += count_loop(c, stmt);
-        if (stmt->kind == TIR_STORE) work += 1;
+        if (stmt->kind == TIR_STORE) work += places(c, stmt->store.buffer, stmt->store.rank, stmt->store.index);
         if (stmt->kind == TIR_COLLECTIVE) work += (double)COLLECTIVE;
         if (stmt->kind == TIR_IF) {
             const double body = count_list(c, stmt->if_.body), otherwise = count_list(c, stmt->if_.otherwise);
@@ -110,14 +137,19 @@ static double count_list(counter *c, const tir_stmt *list) {
     return work;
 }
 
-tir_polls *tir_polls_new(lib_arena *arena, const tir_kernel *kernel, int64_t work) {
+tir_polls *tir_polls_new(lib_arena *arena, const tir_kernel *kernel, int64_t work, int lanes) {
     tir_polls *polls = LIB_NEW(arena, tir_polls);
-    counter c = {.arena = arena, .pool = kernel->pool, .polls = polls, .limit = (double)work};
+    counter c = {.arena = arena,
+                 .kernel = kernel,
+                 .pool = kernel->pool,
+                 .polls = polls,
+                 .limit = (double)work,
+                 .lanes = lanes > 1 ? lanes : 1};
     polls->tasks = LIB_NEW_ARRAY(arena, int64_t, kernel->phases.count);
     c.seen = LIB_NEW_ARRAY(arena, uint32_t, kernel->pool->nodes.count);
     for (uint32_t p = 0; p < kernel->phases.count; p++) {
         const tir_phase *phase = &kernel->phases.data[p];
-        repeat(&c, phase->tasks, 1 + count_list(&c, phase->body), &polls->tasks[p]);
+        repeat(&c, phase->tasks, 1, 1 + count_list(&c, phase->body), &polls->tasks[p]);
     }
     return polls;
 }

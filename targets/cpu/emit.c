@@ -571,7 +571,8 @@ void cpu_emit(const target_device *device, lib_arena *arena, LLVMModuleRef modul
                    .epoch = 1};
     init_types(e);
     init_tables(e);
-    e->polls = tir_polls_new(arena, kernel, device->no_polls ? INT64_MAX : TIR_POLL_WORK);
+    e->polls =
+        tir_polls_new(arena, kernel, device->no_polls ? INT64_MAX : TIR_POLL_WORK, device->machine.vector_bytes / 4);
     tir_expr iteration = 0;
     int repeats = 0;
     for (uint32_t p = 0; p < kernel->phases.count; p++) {

@@ -1,5 +1,6 @@
 /* Loop IR: text round trip, parse errors, verifier, substitution. Expectations are written by hand. */
 #include "tir/loop.h"
+#include "tir/polls.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -338,12 +339,54 @@ static void test_substitute(void **state) {
     lib_arena_free(&f.arena);
 }
 
+/* ---- polls */
+
+/* Iterations of the outermost serial loop between two polls. */
+static int64_t iterations_between(const char *load, int lanes) {
+    enum { WORK = 1 << 16 };
+    fixture f;
+    volatile int64_t every = -1;
+    open_fixture(&f);
+    if (LIB_ENTER(&f.scope)) {
+        const char *text = lib_arena_format(&f.arena,
+                                            "kernel k(x: f32[100000, 64] arg, y: f32[64] arg) params()\n"
+                                            "phase tasks=1 task=p {\n"
+                                            "  for i in 0..100000 {\n"
+                                            "    for v in 0..32 vec {\n"
+                                            "      y[v] = y[v] + %s\n"
+                                            "    }\n"
+                                            "  }\n"
+                                            "}\n",
+                                            load);
+        const tir_kernel *kernel = parse(&f, text);
+        every = tir_polls_of_loop(tir_polls_new(&f.arena, kernel, WORK, lanes), kernel->phases.data[0].body);
+    } else {
+        fail_msg("%s", f.scope.error.message);
+    }
+    lib_arena_free(&f.arena);
+    return every;
+}
+
+/* Lanes that are computed at once are one operation; elements that lie apart are as many misses. */
+static void test_polls_of_lanes(void **state) {
+    (void)state;
+    int64_t scalar = iterations_between("x[i, v]", 1), straight = iterations_between("x[i, v]", 16);
+    int64_t reversed = iterations_between("x[i, 63 - v]", 16), apart = iterations_between("x[v*3000, i]", 16);
+    int64_t divided = iterations_between("x[i, v/2 + v]", 16), same = iterations_between("x[i, 5]", 16);
+    assert_true(scalar > 0);
+    assert_true(straight >= 12 * scalar && straight <= 18 * scalar);
+    assert_true(same >= straight);
+    assert_true(reversed < 5 * scalar && apart < 5 * scalar && divided < 5 * scalar);
+    assert_true(apart >= scalar);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),          cmocka_unit_test(test_names_are_made_distinct),
         cmocka_unit_test(test_scratch_is_placed),   cmocka_unit_test(test_parse_mistakes),
         cmocka_unit_test(test_verify_mistakes),     cmocka_unit_test(test_register_pressure),
         cmocka_unit_test(test_unbound_and_rebound), cmocka_unit_test(test_substitute),
+        cmocka_unit_test(test_polls_of_lanes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
