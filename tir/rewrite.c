@@ -7,6 +7,7 @@
 
 /* ---- walks */
 
+#define WALK_FEW 16u    /* nodes of most expressions: what is cleared for these is small */
 #define WALK_LOCAL 128u /* nodes that need no allocation; a power of two, as every capacity */
 /* One block: order[capacity], table[2 * capacity] (index + 1), stack[2 * capacity] (node, next operand). */
 #define WALK_WORDS(capacity) ((size_t)(capacity)*5)
@@ -66,18 +67,24 @@ static bool walk_fits(walk *w, uint32_t *words, uint32_t capacity, tir_expr root
     return true;
 }
 
+static bool walk_fits_locally(walk *w, walk_storage *storage, tir_expr root) {
+    return walk_fits(w, storage->local, WALK_FEW, root) || walk_fits(w, storage->local, WALK_LOCAL, root);
+}
+
 /* For passes that raise nothing between open and close: larger storage comes from the allocator. */
 static void walk_open(walk *w, walk_storage *storage, const tir_pool *pool, tir_expr root, tir_expr floor) {
     *w = (walk){.pool = pool, .floor = floor};
     storage->heap = NULL;
-    uint32_t *words = storage->local;
-    for (uint32_t capacity = WALK_LOCAL; !walk_fits(w, words, capacity, root);) {
+    if (walk_fits_locally(w, storage, root)) return;
+    uint32_t *words = NULL;
+    uint32_t capacity = WALK_LOCAL;
+    do {
         lib_release(pool->arena->allocator, storage->heap, storage->heap_words * sizeof *words, 16);
         capacity *= 4;
         storage->heap_words = WALK_WORDS(capacity);
         storage->heap = words = lib_allocate(pool->arena->allocator, storage->heap_words * sizeof *words, 16);
         if (!words) lib_raise(pool->arena->scope, DLC_OUT_OF_MEMORY, "out of memory walking an expression");
-    }
+    } while (!walk_fits(w, words, capacity, root));
 }
 
 static void walk_close(const walk *w, walk_storage *storage) {
@@ -88,8 +95,9 @@ static void walk_close(const walk *w, walk_storage *storage) {
 /* For passes that build nodes in `owner` meanwhile, and so may raise: larger storage is the owner's scratch. */
 static void walk_open_scratch(walk *w, walk_storage *storage, tir_pool *owner, const tir_pool *pool, tir_expr root) {
     *w = (walk){.pool = pool};
-    uint32_t *words = storage->local;
-    for (uint32_t capacity = WALK_LOCAL; !walk_fits(w, words, capacity, root);) {
+    if (walk_fits_locally(w, storage, root)) return;
+    uint32_t *words, capacity = WALK_LOCAL;
+    do {
         capacity *= 4;
         if (owner->scratch && owner->scratch_size >= capacity) {
             words = owner->scratch;
@@ -98,7 +106,7 @@ static void walk_open_scratch(walk *w, walk_storage *storage, tir_pool *owner, c
         } else {
             words = LIB_NEW_ARRAY(owner->arena, uint32_t, WALK_WORDS(capacity));
         }
-    }
+    } while (!walk_fits(w, words, capacity, root));
 }
 
 static void walk_close_scratch(const walk *w, const walk_storage *storage, tir_pool *owner) {
@@ -118,6 +126,7 @@ static tir_expr rebuild(tir_pool *pool, const tir_node *node, const tir_expr *op
 }
 
 tir_expr tir_rewrite(tir_pool *pool, tir_expr e, tir_visit visit, void *user) {
+    if (tir_get(pool, e)->count == 0) return visit(user, pool, e, e);
     walk w;
     walk_storage storage;
     walk_open_scratch(&w, &storage, pool, pool, e);
@@ -171,6 +180,8 @@ static tir_expr import_leaf(tir_pool *pool, const tir_pool *from, const tir_node
 }
 
 tir_expr tir_import(tir_pool *pool, const tir_pool *from, tir_expr e, tir_expr *variables) {
+    const tir_node *root = tir_get(from, e);
+    if (tir_ops[root->op].flags & TIR_LEAF) return import_leaf(pool, from, root, variables);
     walk w;
     walk_storage storage;
     walk_open_scratch(&w, &storage, pool, from, e);

@@ -81,7 +81,7 @@ static dlc_status fill_slots(const target_module *module, lib_error *error) {
 
 static dlc_status place(target_module *module, const target_object *object, int count, lib_error *error) {
     size_t pages = (object->size + CPU_IMAGE_ALIGNMENT - 1) / CPU_IMAGE_ALIGNMENT * CPU_IMAGE_ALIGNMENT;
-    void *memory = mmap(NULL, pages, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *memory = mmap(NULL, pages, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (memory == MAP_FAILED) return lib_fail(error, DLC_OUT_OF_MEMORY, "no memory for %zu bytes of code", pages);
     module->memory = memcpy(memory, object->bytes, object->size);
     module->image = memory;
