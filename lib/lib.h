@@ -90,6 +90,7 @@ typedef struct lib_arena {
     const dlc_allocator *allocator;
     lib_scope *scope;
     struct lib_arena_chunk *chunks; /* newest first */
+    struct lib_arena_chunk *spare;  /* of before a reset, for later use */
     char *next, *end;
     size_t total;           /* bytes taken from the allocator */
     size_t limit;           /* of these; beyond it DLC_BUDGET_EXCEEDED is raised. 0: none */
@@ -104,7 +105,7 @@ typedef struct lib_arena {
 void lib_arena_ask(lib_arena *arena);
 void lib_arena_init(lib_arena *arena, const dlc_allocator *allocator, lib_scope *scope);
 void lib_arena_free(lib_arena *arena);               /* gives all chunks back; the arena is empty and usable again */
-void lib_arena_reset(lib_arena *arena);              /* the same, but keeps one chunk for what comes next */
+void lib_arena_reset(lib_arena *arena);              /* empty; keeps some MiB of its chunks for what comes next */
 void *lib_arena_take(lib_arena *arena, size_t size); /* zeroed, 16-byte aligned, never NULL */
 void *lib_arena_take_aligned(lib_arena *arena, size_t size, size_t alignment);
 void *lib_arena_array(lib_arena *arena, size_t count, size_t element_size); /* overflow raises */

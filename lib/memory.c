@@ -73,6 +73,7 @@ typedef struct lib_arena_chunk {
 } lib_arena_chunk;
 
 enum { CHUNK_HEADER = 16, CHUNK_FIRST = 4096, CHUNK_LARGEST = 1 << 20, WATCH_EVERY = 1024 /* allocations */ };
+enum { SPARE_LEAST = 1 << 16, SPARE_MOST = 8 << 20 }; /* bytes of chunks that a reset keeps, and of all of them */
 _Static_assert(sizeof(lib_arena_chunk) <= CHUNK_HEADER, "the header must not disturb the alignment of what follows");
 
 void lib_arena_init(lib_arena *arena, const dlc_allocator *allocator, lib_scope *scope) {
@@ -90,26 +91,50 @@ static void release_owned(lib_arena *arena) {
     arena->owned = NULL;
 }
 
-void lib_arena_free(lib_arena *arena) {
-    release_owned(arena);
-    for (lib_arena_chunk *chunk = arena->chunks, *next; chunk; chunk = next) {
+static void release_chunks(lib_arena *arena, lib_arena_chunk *chunk) {
+    for (lib_arena_chunk *next; chunk; chunk = next) {
         next = chunk->next;
+        arena->total -= chunk->size;
         lib_release(arena->allocator, chunk, chunk->size, PLAIN_ALIGNMENT);
     }
+}
+
+void lib_arena_free(lib_arena *arena) {
+    release_owned(arena);
+    release_chunks(arena, arena->chunks);
+    release_chunks(arena, arena->spare);
     lib_arena_init(arena, arena->allocator, arena->scope);
 }
 
+/* The largest chunk becomes the current one. Fresh memory costs a page fault for every 4 KiB, a third of what lowering a kernel takes:
+ * other large chunks are kept, the largest first. */
 void lib_arena_reset(lib_arena *arena) {
-    lib_arena_chunk *kept = arena->chunks;
+    lib_arena_chunk *lists[] = {arena->chunks, arena->spare}, *largest = arena->chunks, *unused = NULL;
+    size_t kept;
     release_owned(arena);
-    if (!kept) return;
-    for (lib_arena_chunk *chunk = kept->next, *next; chunk; chunk = next) {
-        next = chunk->next;
-        lib_release(arena->allocator, chunk, chunk->size, PLAIN_ALIGNMENT);
-    }
-    kept->next = NULL;
-    arena->next = (char *)kept + CHUNK_HEADER;
-    arena->total = kept->size;
+    if (!largest) return;
+    for (int i = 0; i < 2; i++)
+        for (lib_arena_chunk *chunk = lists[i]; chunk; chunk = chunk->next)
+            if (chunk->size > largest->size) largest = chunk;
+    kept = largest->size < SPARE_MOST ? largest->size : SPARE_MOST;
+    arena->spare = NULL;
+    for (int i = 0; i < 2; i++)
+        for (lib_arena_chunk *chunk = lists[i], *next; chunk; chunk = next) {
+            lib_arena_chunk **at = &unused;
+            next = chunk->next;
+            if (chunk == largest) continue;
+            if (chunk->size >= SPARE_LEAST && chunk->size <= SPARE_MOST - kept) {
+                kept += chunk->size;
+                for (at = &arena->spare; *at && (*at)->size > chunk->size;) at = &(*at)->next;
+            }
+            chunk->next = *at;
+            *at = chunk;
+        }
+    release_chunks(arena, unused);
+    largest->next = NULL;
+    arena->chunks = largest;
+    arena->next = (char *)largest + CHUNK_HEADER;
+    arena->end = (char *)largest + largest->size;
 }
 
 _Noreturn static void refuse(lib_arena *arena, size_t size) {
@@ -123,11 +148,37 @@ void lib_arena_ask(lib_arena *arena) {
     if (arena->watch && arena->watch->is_over(arena->watch->user, &error)) lib_raise_error(arena->scope, &error);
 }
 
+/* A spare one of at least `size` bytes, the largest or the smallest of these; NULL: there is none. */
+static lib_arena_chunk *take_spare(lib_arena *arena, size_t size, bool smallest) {
+    lib_arena_chunk **at = &arena->spare, *chunk = *at;
+    if (!chunk || chunk->size < size) return NULL;
+    while (smallest && chunk->next && chunk->next->size >= size) {
+        at = &chunk->next;
+        chunk = *at;
+    }
+    *at = chunk->next;
+    return chunk;
+}
+
+static void release_spare(lib_arena *arena) {
+    release_chunks(arena, arena->spare);
+    arena->spare = NULL;
+}
+
+static bool is_beyond_limit(const lib_arena *arena, size_t size) {
+    return arena->limit && size > arena->limit - (arena->total < arena->limit ? arena->total : arena->limit);
+}
+
 static lib_arena_chunk *new_chunk(lib_arena *arena, size_t size) {
-    if (arena->limit && size > arena->limit - (arena->total < arena->limit ? arena->total : arena->limit))
+    if (is_beyond_limit(arena, size)) release_spare(arena);
+    if (is_beyond_limit(arena, size))
         lib_raise(arena->scope, DLC_BUDGET_EXCEEDED, "more memory is needed than %s = %zu allows",
                   arena->limit_name ? arena->limit_name : "budget_bytes", arena->limit);
     lib_arena_chunk *chunk = lib_allocate(arena->allocator, size, PLAIN_ALIGNMENT);
+    if (!chunk && arena->spare) {
+        release_spare(arena);
+        chunk = lib_allocate(arena->allocator, size, PLAIN_ALIGNMENT);
+    }
     if (!chunk) refuse(arena, size);
     chunk->size = size;
     arena->total += size;
@@ -141,12 +192,14 @@ static void *take_from_new_chunk(lib_arena *arena, size_t size) {
     size_t need;
     if (!lib_size_add(size, CHUNK_HEADER, &need)) refuse(arena, size);
     if (arena->chunks && need > room / 4) { /* a chunk of its own behind the current one, which stays in use */
-        lib_arena_chunk *chunk = new_chunk(arena, need);
+        lib_arena_chunk *chunk = take_spare(arena, need, true);
+        if (!chunk) chunk = new_chunk(arena, need);
         chunk->next = arena->chunks->next;
         arena->chunks->next = chunk;
         return (char *)chunk + CHUNK_HEADER;
     }
-    lib_arena_chunk *chunk = new_chunk(arena, need > room ? need : room);
+    lib_arena_chunk *chunk = take_spare(arena, need, false);
+    if (!chunk) chunk = new_chunk(arena, need > room ? need : room);
     chunk->next = arena->chunks;
     arena->chunks = chunk;
     arena->next = (char *)chunk + CHUNK_HEADER + size;

@@ -185,6 +185,43 @@ static void test_arena(void **state) {
     lib_arena_free(&arena);
 }
 
+/* What a reset keeps is used again, counts, and goes back where a limit or the allocator leaves nothing else. */
+static void test_arena_reset(void **state) {
+    enum { MANY = 200, LARGE = 30000, MIB = 1 << 20 };
+    (void)state;
+    counting c = {0};
+    dlc_allocator allocator = {counting_allocate, counting_release, &c};
+    lib_scope scope;
+    lib_arena arena;
+    lib_arena_init(&arena, &allocator, &scope);
+    if (LIB_ENTER(&scope)) {
+        lib_arena_reset(&arena);
+        for (int round = 0; round < 4; round++) {
+            const size_t before = c.bytes;
+            for (int i = 0; i < MANY; i++) {
+                char *taken = lib_arena_take(&arena, LARGE);
+                for (int k = 0; k < LARGE; k += 1000) assert_int_equal(taken[k], 0);
+                memset(taken, 1, LARGE);
+            }
+            if (round > 1) assert_int_equal(c.bytes, before); /* all of it from what was kept */
+            assert_int_equal(arena.total, c.bytes);
+            lib_arena_reset(&arena);
+            assert_int_equal(arena.total, c.bytes);
+        }
+        arena.limit = arena.total + MIB / 2;
+        memset(lib_arena_take(&arena, 3 * MIB), 1, 3 * MIB); /* larger than any that was kept */
+        assert_true(arena.total == c.bytes && arena.total <= arena.limit);
+        arena.limit = 0;
+        for (int i = 0; i < 20; i++) lib_arena_take(&arena, MIB);
+        lib_arena_reset(&arena);
+        assert_true(c.bytes < 10 * MIB);
+    } else {
+        fail_msg("%s", scope.error.message);
+    }
+    lib_arena_free(&arena);
+    assert_int_equal(c.bytes, 0);
+}
+
 static dlc_status try_arena(lib_arena *arena) {
     if (LIB_ENTER(arena->scope)) use_arena(arena);
     return arena->scope->error.status;
@@ -396,7 +433,8 @@ int main(void) {
         cmocka_unit_test(test_bytes),       cmocka_unit_test(test_errors),
         cmocka_unit_test(test_scopes),      cmocka_unit_test(test_allocate),
         cmocka_unit_test(test_arena),       cmocka_unit_test(test_arena_refused),
-        cmocka_unit_test(test_arena_owns),  cmocka_unit_test(test_arena_overflow),
+        cmocka_unit_test(test_arena_owns),  cmocka_unit_test(test_arena_reset),
+        cmocka_unit_test(test_arena_overflow),
         cmocka_unit_test(test_environment), cmocka_unit_test(test_misspelt),
         cmocka_unit_test(test_log),
     };
