@@ -252,9 +252,9 @@ static double compile_kernel(void) {
     return bench_median(values, 15);
 }
 
-/* The digits network at 15 batch sizes, once compiled and kept on disk, then each in a context of its own that finds its kernels there.
+/* A model of x [n, ...] for 15 sizes n, once compiled and kept on disk, then each in a context of its own that finds its kernels there.
  * Milliseconds a kernel, median: looking, checking and loading alone, or all that binding takes. */
-static double from_disk(bool binding) {
+static double from_disk(void (*build)(dlc_graph *), int rank, const int64_t *sizes, bool binding) {
     char folder[] = "/tmp/libdlc-kernelsXXXXXX", command[64];
     dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
     double values[15];
@@ -262,12 +262,14 @@ static double from_disk(bool binding) {
     options.cache_directory = folder;
     for (int round = 0; round < 2 && good; round++)
         for (int i = 0; i < 15 && good; i++) {
-            model m = open_model_with(options, build_digits);
-            int64_t shape[4] = {1 + 3 * i, 1, 8, 8};
+            model m = open_model_with(options, build);
+            int64_t shape[4];
             const int64_t *shapes[1] = {shape};
-            if (!m.status) m.status = dlc_prepare(m.program, shapes, (int[]){4}, 1);
+            memcpy(shape, sizes, (size_t)rank * sizeof *shape);
+            shape[0] = 1 + 3 * i;
+            if (!m.status) m.status = dlc_prepare(m.program, shapes, (int[]){rank}, 1);
             dlc_statistics s = statistics_of(&m);
-            good = !m.status && (round == 0 || (s.disk_hits && !s.kernel_builds));
+            good = !m.status && (round == 0 || (s.disk_hits && !s.kernel_builds && !s.predictions));
             if (!good) failed(&m);
             values[i] = (double)(binding ? s.compile_ns : s.disk_read_ns) * 1e-6 / (double)(good ? s.disk_hits : 1);
             close_model(&m);
@@ -278,11 +280,16 @@ static double from_disk(bool binding) {
 }
 
 static double warm_kernel(void) {
-    return from_disk(false);
+    return from_disk(build_digits, 4, digits_shape, false);
 }
 
 static double warm_binding(void) {
-    return from_disk(true);
+    return from_disk(build_digits, 4, digits_shape, true);
+}
+
+/* With joins in doubt, which fusion decided by predictions when nothing was on disk. */
+static double warm_block(void) {
+    return from_disk(build_block, 2, (int64_t[]){1, 128}, true);
 }
 
 static void wait_for_background(const model *m) {
@@ -610,6 +617,7 @@ static const struct {
      false},
     {"warm start from disk: finding, checking, loading a kernel, ms", "warm", warm_kernel, 3, 0.1, 0.03, NULL, false},
     {"warm start from disk: all of binding, a kernel, ms", "warm-bind", warm_binding, 3, 0, 0, NULL, false},
+    {"the same, a transformer block", "warm-block", warm_block, 3, 0, 0, NULL, false},
     {"first answer for new sizes of a transformer block, over 2 x steady + 1 ms", "answers", first_answers, 3, 1, 0.5,
      NULL, false},
     {"graphs of up to 10^5 nodes: time of 2N nodes over that of N", "doubled", compile_doubled, 1, 2.2, 2.05, NULL,
