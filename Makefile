@@ -93,7 +93,7 @@ endif
 lib_src    := $(wildcard lib/*.c)
 tir_src    := $(wildcard tir/*.c)
 onnx_src   := $(if $(filter no,$(ONNX)),,$(wildcard graph/onnx/*.c))
-graph_src  := $(filter-out graph/gen_ops.c,$(wildcard graph/*.c)) $(onnx_src)
+graph_src  := $(filter-out graph/gen_ops.c graph/bound%.c,$(wildcard graph/*.c)) $(onnx_src)
 jit_src    := $(wildcard jit/*.c)
 target_src := $(wildcard targets/*.c) $(foreach t,$(include_targets),$(wildcard targets/$(t)/*.c))
 sources    := $(lib_src) $(tir_src) $(graph_src) $(target_src) $(jit_src)
@@ -256,8 +256,8 @@ $(all_layers):
 
 # ---- tests ---------------------------------------------------------------------------------------------------------
 
-# The operator table again, with the operators' f64 references, which only tests have.
-reference_objects := $(patsubst %.c,$(OUT)/reference/%.o,$(wildcard graph/ops_*.c))
+# The operator table again, with the operators' f64 references and rules of bounds, which only tests have.
+reference_objects := $(patsubst %.c,$(OUT)/reference/%.o,$(wildcard graph/ops_*.c graph/bound*.c))
 $(OUT)/reference/%.o: %.c $(OUT)/configuration
 	@mkdir -p $(@D)
 	$(call say,CC,$< (reference))

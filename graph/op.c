@@ -133,6 +133,14 @@ bool graph_expands(const graph_node *node) {
     return sizes >= 0 && node->attribute[sizes].count > 0;
 }
 
+/* Of f64 one unit more than published: references err, too. */
+double graph_op_tolerance(const graph_op *op, dlc_dtype dtype) {
+    const graph_accuracy *a = &op->accuracy;
+    if (op->tolerance > 0 || a->f32 == 0) return op->tolerance;
+    if (dtype == DLC_F64) return a->f64 + (a->f64 > 0.5 ? 1 : 0);
+    return lib_dtype_is_narrow_float(dtype) ? 0.5 + a->f32 / 1024 : a->f32;
+}
+
 bool graph_op_accepts(const graph_op *op, dlc_dtype dtype) {
     if ((unsigned)dtype >= DLC_DTYPE_COUNT || !lib_dtypes[dtype].usable) return false;
     if (!op->dtypes) return true;

@@ -138,6 +138,17 @@ typedef struct graph_reference {
     const graph_attribute *attribute;      /* dims lists are numbers here, and stand in `list` */
     graph_reference_tensor *result;        /* shapes set, data allocated, zeroed */
 } graph_reference;
+/* The rule of a row for the errors of its results: graph/bound.h, for tests. */
+typedef struct graph_bound graph_bound;
+typedef struct graph_bound_node graph_bound_node;
+
+/* Largest error of a map's results for exact operands, as test/api/map_ulp_test.c measures and the reference of operators publishes it: units
+ * in the last place of the exact result, or of `least` where that is larger (the absolute term: near zeros of the function, where no
+ * relative one holds). Narrow floats are computed in f32 and rounded once. Zeros: `tolerance` alone says what is allowed. */
+typedef struct graph_accuracy {
+    double f32, f64, least;
+} graph_accuracy;
+
 #ifdef DLC_REFERENCE
 #define GRAPH_REFERENCE(function) function
 #else
@@ -166,8 +177,13 @@ struct graph_op {
     void (*vjp)(void); /* gradients come later: NULL says "not yet"; graph_no_gradient: there is none */
     void (*jvp)(void);
     void (*reference)(const graph_reference *reference);
-    double
-        tolerance; /* of interpreter against reference, in ulp of the result dtype (scaled by terms for reductions) */
+    /* How errors of operands reach the results, where that is not as of other rows of the class: graph/bound.h. */
+    graph_bound (*bound)(const graph_bound_node *node);
+    /* The published bound. */
+    graph_accuracy accuracy;
+    /* What conformance allows of interpreter against reference, in ulp of the result dtype (scaled by terms for reductions). 0: what
+     * `accuracy` says; graph_op_tolerance tells. */
+    double tolerance;
     const char *samples;
     const char *doc;                     /* definition with shapes and dtypes; its source */
     const struct graph_definition *host; /* of a row that the host registered (registry.h); NULL: of the table */
@@ -196,6 +212,8 @@ lib_nearest graph_nearest_op(const graph *g, const char *name);
 lib_nearest graph_nearest_attribute(const graph_op *op, const char *name);
 extern const graph_op *const *const graph_op_families[]; /* NULL-terminated list of NULL-terminated rows (op.c) */
 bool graph_op_accepts(const graph_op *op, dlc_dtype dtype);
+/* In ulp of results of that dtype, what the row's `tolerance` allows or `accuracy` says. */
+double graph_op_tolerance(const graph_op *op, dlc_dtype dtype);
 bool graph_expands(const graph_node *node);                   /* composites; an `if` that names sizes */
 int graph_op_attribute(const graph_op *op, const char *name); /* index of the spec; -1 */
 bool graph_is(const graph *g, graph_id value, const char *op_name);

@@ -266,9 +266,13 @@ ACTIVATION_TABLE(X)
     .operands = operands_, .dtypes = "float", .expand = expand_##name_,                                    \
     .reference = GRAPH_REFERENCE(reference_##name_), .tolerance = tolerance_
 
-#define X(name_, attributes_, tolerance_, samples_, doc_)                                           \
-    static const graph_op row_##name_ = {FORM(name_, 1, "x", tolerance_), .attribute = attributes_, \
-                                         .infer = infer_same, .samples = samples_, .doc = doc_};
+#define X(name_, attributes_, tolerance_, samples_, doc_)                 \
+    static const graph_op row_##name_ = {FORM(name_, 1, "x", tolerance_), \
+                                         .attribute = attributes_,        \
+                                         .infer = infer_same,             \
+                                         .samples = samples_,             \
+                                         .doc = doc_,                     \
+                                         .bound = GRAPH_REFERENCE(graph_bound_map)};
 ACTIVATION_TABLE(X)
 #undef X
 

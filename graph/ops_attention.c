@@ -171,6 +171,7 @@ const graph_op graph_row_attention = {
     .expand = expand_attention,
     .reference = GRAPH_REFERENCE(reference_attention),
     .tolerance = 16,
+    .bound = GRAPH_REFERENCE(graph_bound_attention),
     .samples = "attention(T[2, 2, 3, 4], T[2, 2, 7, 4], T[2, 2, 7, 4], bool[2, 1, 3, 7])\n"
                "attention(T[2, 3, 5, 8], T[2, 3, 7, 8], T[2, 3, 7, 4])\n"
                "attention(T[1, 2, 5, 3], T[1, 2, 5, 3], T[1, 2, 5, 3], causal=true)\n"

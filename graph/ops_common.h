@@ -5,6 +5,10 @@
 
 #include "graph/op.h"
 
+#ifdef DLC_REFERENCE
+#include "graph/bound.h"
+#endif
+
 /* ---- shape rules */
 
 /* Product of dimensions; raises where it does not fit index arithmetic. */

@@ -647,9 +647,13 @@ ACTIVATION_TABLE(X)
     .operands = operands_, .dtypes = dtypes_, .expand = expand_##name_,                                 \
     .reference = GRAPH_REFERENCE(reference_##name_), .tolerance = tolerance_
 
-#define X(name_, dtypes_, attributes_, tolerance_, samples_, doc_)                                              \
-    static const graph_op row_##name_ = {FORM(name_, 1, 1, "x", dtypes_, tolerance_), .attribute = attributes_, \
-                                         .infer = infer_same, .samples = samples_, .doc = doc_};
+#define X(name_, dtypes_, attributes_, tolerance_, samples_, doc_)                    \
+    static const graph_op row_##name_ = {FORM(name_, 1, 1, "x", dtypes_, tolerance_), \
+                                         .attribute = attributes_,                    \
+                                         .infer = infer_same,                         \
+                                         .samples = samples_,                         \
+                                         .doc = doc_,                                 \
+                                         .bound = GRAPH_REFERENCE(graph_bound_map)};
 ACTIVATION_TABLE(X)
 #undef X
 
@@ -674,6 +678,7 @@ static const graph_op row_softmax = {
     .algebra = GRAPH_EXCESS,
     .attribute = {AXIS("-1")},
     .infer = infer_softmax,
+    .bound = GRAPH_REFERENCE(graph_bound_softmax),
     .samples = SOFTMAX_SAMPLES("softmax"),
     .doc = "exp(x - m) / sum(exp(x - m)) along axis, m the greatest element there. ONNX Softmax.",
 };
@@ -682,6 +687,7 @@ static const graph_op row_log_softmax = {
     .algebra = GRAPH_EXCESS,
     .attribute = {AXIS("-1")},
     .infer = infer_softmax,
+    .bound = GRAPH_REFERENCE(graph_bound_log_softmax),
     .samples = SOFTMAX_SAMPLES("log_softmax"),
     .doc = "x - m - log(sum(exp(x - m))) along axis, m the greatest element there. ONNX LogSoftmax.",
 };
@@ -691,6 +697,7 @@ static const graph_op row_logsumexp = {
     .algebra = GRAPH_EXCESS,
     .attribute = {AXES, KEEP},
     .infer = infer_reduced,
+    .bound = GRAPH_REFERENCE(graph_bound_log_softmax),
     .samples = REDUCED_SAMPLES("logsumexp"),
     .doc = "log(sum(exp(x))) over the axes, computed with x less its greatest element; -inf over nothing. ONNX "
            "ReduceLogSumExp.",
@@ -700,6 +707,7 @@ static const graph_op row_mean = {
     FORM(mean, 1, 1, "x", "float", 2),
     .attribute = {AXES, KEEP},
     .infer = infer_reduced,
+    .bound = GRAPH_REFERENCE(graph_bound_mean),
     .samples = REDUCED_SAMPLES("mean"),
     .doc = "Sum over the axes divided by the number of elements; NaN over nothing. NumPy mean.",
 };
@@ -710,6 +718,7 @@ static const graph_op row_variance = {
                   KEEP,
                   {"correction", GRAPH_ATTR_INTEGER, NULL, "0", "what is taken off the number of elements"}},
     .infer = infer_variance,
+    .bound = GRAPH_REFERENCE(graph_bound_variance),
     .samples = REDUCED_SAMPLES("variance") "\nvariance(T[13], correction=1)\nvariance(T[1], correction=1)",
     .doc = "Sum over the axes of (x - mean)^2, divided by the number of elements less correction (1: unbiased). "
            "NumPy var.",
@@ -728,6 +737,7 @@ static const graph_op row_layer_norm = {
     .algebra = GRAPH_EXCESS,
     .attribute = {NORM_AXIS_SPEC, EPSILON},
     .infer = infer_norm,
+    .bound = GRAPH_REFERENCE(graph_bound_norm),
     .samples = "layer_norm(T[5, 7], T[7], T[7])\nlayer_norm(T[5, 7])\nlayer_norm(T[5, 64], T[64])\n"
                "layer_norm(T[3, 5], _, T[5])\n"
                "layer_norm(T[2, 3, 5], T[3, 5], T[3, 5], axis=1, epsilon=0.001)\nlayer_norm(T[1], T[1])\n"
@@ -741,6 +751,7 @@ static const graph_op row_rms_norm = {
     .algebra = GRAPH_EXCESS,
     .attribute = {NORM_AXIS_SPEC, EPSILON},
     .infer = infer_norm,
+    .bound = GRAPH_REFERENCE(graph_bound_norm),
     .samples = "rms_norm(T[5, 7], T[7])\nrms_norm(T[5, 7])\nrms_norm(T[2, 3, 5], T[3, 5], axis=-2, epsilon=0.001)\n"
                "rms_norm(T[1])\n"
                "rms_norm(T[0, 5], T[5])",
@@ -767,6 +778,7 @@ static const graph_op row_linear = {
     FORM(linear, 2, 3, "x w [bias]", "float", 2),
     .attribute = {{"transposed", GRAPH_ATTR_BOOL, NULL, "false", "w is [out, in] instead of [in, out]"}},
     .infer = infer_linear,
+    .bound = GRAPH_REFERENCE(graph_bound_contraction),
     .samples =
         "linear(T[5, 7], T[7, 3], T[3])\nlinear(T[5, 7], T[7, 3])\nlinear(T[5, 7], T[3, 7], T[3], transposed=true)\n"
         "linear(T[7], T[7, 3], T[3])\nlinear(T[2, 3, 7], T[7, 11], T[11])\nlinear(T[1, 1], T[1, 1], T[1])\n"
@@ -801,6 +813,7 @@ static const graph_op row_cross_entropy = {
     .algebra = GRAPH_EXCESS,
     .attribute = {AXIS("-1")},
     .infer = infer_cross_entropy,
+    .bound = GRAPH_REFERENCE(graph_bound_log_softmax),
     .samples = "cross_entropy(T[5, 7], i32[5] in 0..7)\ncross_entropy(T[7], i64[] in 0..7)\n"
                "cross_entropy(T[2, 7, 3], i64[2, 3] in -2..9, axis=1)\ncross_entropy(T[0, 7], i32[0] in 0..7)",
     .doc = "-log_softmax(logits)[label] along axis for each label; 0 for labels outside the classes, which so are "

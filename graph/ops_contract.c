@@ -834,6 +834,7 @@ static const graph_op row_dot = {
     .expand = expand_dot,
     .reference = GRAPH_REFERENCE(reference_dot),
     .tolerance = 1,
+    .bound = GRAPH_REFERENCE(graph_bound_contraction),
     .samples =
         "dot(T[5, 7], T[7, 3])\ndot(T[7], T[7])\ndot(T[3, 7], T[7])\ndot(T[7], T[7, 2])\ndot(T[2, 3, 5], T[4, 5, 3])\n"
         "dot(T[3, 0], T[0, 2])\ndot(i8[3, 11], i8[11, 2], result=i32)",
@@ -855,6 +856,7 @@ static const graph_op row_matmul = {
     .expand = expand_matmul,
     .reference = GRAPH_REFERENCE(reference_matmul),
     .tolerance = 1,
+    .bound = GRAPH_REFERENCE(graph_bound_contraction),
     .samples =
         "matmul(T[5, 7], T[7, 3])\nmatmul(T[7], T[7])\nmatmul(T[3, 7], T[7])\nmatmul(T[7], T[7, 2])\n"
         "matmul(T[2, 3, 5], T[5, 4])\nmatmul(T[3, 5], T[2, 5, 4])\nmatmul(T[2, 3, 5], T[2, 5, 4])\n"
@@ -881,6 +883,7 @@ static const graph_op row_einsum = {
     .expand = expand_einsum,
     .reference = GRAPH_REFERENCE(reference_einsum),
     .tolerance = 1,
+    .bound = GRAPH_REFERENCE(graph_bound_contraction),
     .samples =
         "einsum(T[5, 7], T[7, 3], equation=\"ij,jk->ik\")\neinsum(T[5, 7], equation=\"ij->ji\")\n"
         "einsum(T[5, 5], equation=\"ii\")\neinsum(T[5, 5], equation=\"ii->i\")\n"

@@ -582,6 +582,7 @@ static const graph_op row_fft = {
     .compute = compute_fft,
     .reference = GRAPH_REFERENCE(reference_fft),
     .tolerance = 64,
+    .bound = GRAPH_REFERENCE(graph_bound_fft),
     .samples = "fft(T[3, 8, 2], T[2, 8], radices=[2, 4])\nfft(T[2, 15, 1], T[2, 15], radices=[5, 3], inverse=true)\n"
                "fft(T[1, 4, 2], T[2, 0], radices=[4])\nfft(T[1, 256, 2], T[2, 256], radices=[16, 16])\n"
                "fft(T[2, 128, 2], T[2, 144], radices=[8, 4, 4], inverse=true)\n"
@@ -614,6 +615,7 @@ static const graph_op row_dft = {
     .expand = expand_dft,
     .reference = GRAPH_REFERENCE(reference_dft),
     .tolerance = 16,
+    .bound = GRAPH_REFERENCE(graph_bound_dft),
     .samples =
         "dft(T[3, 8, 2])\ndft(T[2, 5, 1])\ndft(T[2, 7, 3, 2], axis=1, inverse=true)\ndft(T[2, 12, 1], onesided=true)\n"
         "dft(T[2, 7, 2], inverse=true, onesided=true)\ndft(T[2, 4, 2], inverse=true, onesided=true, length=7)\n"

@@ -558,8 +558,13 @@ static const graph_op row_cos = {
 };
 
 static const graph_op row_tan = {
-    MAP(tan, 1, "x"), .dtypes = "float",       .infer = graph_infer_map,
-    .tolerance = 3,   .samples = UNARY("tan"), .doc = "Tangent of x radians. StableHLO tan.",
+    MAP(tan, 1, "x"),
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .bound = GRAPH_REFERENCE(graph_bound_same_steps),
+    .tolerance = 3,
+    .samples = UNARY("tan"),
+    .doc = "Tangent of x radians. StableHLO tan.",
 };
 
 static const graph_op row_asin = {

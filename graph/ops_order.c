@@ -758,6 +758,7 @@ static const graph_op row_top_k = {
     .infer = infer_top_k,
     .compute = compute_top_k,
     .reference = GRAPH_REFERENCE(reference_top_k),
+    .bound = GRAPH_REFERENCE(graph_bound_picked),
     .samples = "top_k(T[5, 7], k=3, axis=1)\ntop_k(T[5, 7], k=2, axis=0, dtype=i32)\ntop_k(T[1], k=1, axis=0)\n"
                "top_k(T[3, 131], k=10, axis=-1, least=true)\ntop_k(T[0, 3], k=2, axis=1)\n"
                "top_k(T[12, 40] in 0..3, k=9, axis=1)\ntop_k(T[40, 9] in 0..3, k=40, axis=0, least=true)\n"
@@ -783,6 +784,7 @@ static const graph_op row_sort = {
     .infer = infer_sort,
     .compute = compute_sort,
     .reference = GRAPH_REFERENCE(reference_sort),
+    .bound = GRAPH_REFERENCE(graph_bound_picked),
     .samples = "sort(T[5, 7])\nsort(T[7, 5], axis=0, descending=true, dtype=i32)\nsort(T[1])\nsort(T[0, 3], axis=0)\n"
                "sort(T[3, 0])\nsort(T[2, 210] in 0..9)\nsort(T[200], descending=true)\n"
                "sort(T[190, 2] in 0..40, axis=0)\nsort(T[2, 3, 1, 2, 5, 3], axis=4)",
@@ -810,6 +812,7 @@ static const graph_op row_suppress = {
     .compute = compute_suppress,
     GRAPH_NO_GRADIENT,
     .reference = GRAPH_REFERENCE(reference_suppress),
+    .bound = GRAPH_REFERENCE(graph_bound_same_steps),
     .samples = "suppress(T[2, 9, 4] in 0..6, T[2, 3, 9], i32[2, 3, 9] in 0..9, most=9, overlap=0.25)\n"
                "suppress(T[1, 21, 4] in 1..5, T[1, 2, 21], i64[1, 2, 21] in 0..21, most=4, overlap=0.125, score=-0.5, "
                "center=true)\nsuppress(T[1, 0, 4], T[1, 2, 0], i64[1, 2, 0], most=4)",

@@ -312,6 +312,7 @@ static const graph_op row_uniform = {
     GRAPH_NO_GRADIENT,
     .reference = GRAPH_REFERENCE(reference_uniform),
     .tolerance = 2,
+    .bound = GRAPH_REFERENCE(graph_bound_random),
     .samples = "rng_uniform(shape=[5, 7], stream=0)\nrng_uniform(shape=[67], dtype=f64, stream=1, seed=3)\n"
                "rng_uniform(i64[], shape=[13], dtype=f16, stream=2)\nrng_uniform(shape=[13], dtype=bf16, stream=2)\n"
                "rng_uniform(shape=[13], stream=2, low=-1.5, high=4.0)\nrng_uniform(shape=[3, 0], stream=2)\n"
@@ -337,6 +338,7 @@ static const graph_op row_normal = {
     GRAPH_NO_GRADIENT,
     .reference = GRAPH_REFERENCE(reference_normal),
     .tolerance = 8,
+    .bound = GRAPH_REFERENCE(graph_bound_random),
     .samples = "rng_normal(shape=[5, 7], stream=0)\nrng_normal(shape=[67], dtype=f64, stream=1, seed=3)\n"
                "rng_normal(i64[], shape=[13], dtype=f16, stream=2)\nrng_normal(shape=[13], dtype=bf16, stream=2)\n"
                "rng_normal(shape=[13], stream=2, mean=-1.5, deviation=4.0)\nrng_normal(shape=[3, 0], stream=2)",

@@ -286,6 +286,7 @@ static const graph_op row_roll = {
     FORM(roll, 1, "x", "any"),
     .attribute = {{"shift", GRAPH_ATTR_INTEGERS, NULL, NULL, "by how many elements, one for each of the axes"},
                   {"axes", GRAPH_ATTR_INTEGERS, NULL, NULL, "axes to roll"}},
+    .bound = GRAPH_REFERENCE(graph_bound_picked),
     .samples = "roll(T[5, 7], shift=[2, -3], axes=[0, 1])\nroll(T[13], shift=[40], axes=[-1])\n"
                "roll(T[3, 0], shift=[1], axes=[1])\nroll(T[4, 3], shift=[0], axes=[0])\nroll(T[], shift=[], axes=[])",
     .doc = "y[(i + shift) mod n] = x[i] along each of the axes. NumPy roll.",
@@ -293,6 +294,7 @@ static const graph_op row_roll = {
 static const graph_op row_tile = {
     FORM(tile, 1, "x", "any"),
     .attribute = {{"repeats", GRAPH_ATTR_DIMS, NULL, NULL, "how often x stands along each dimension"}},
+    .bound = GRAPH_REFERENCE(graph_bound_picked),
     .samples = "tile(T[3, 5], repeats=[2, 3])\ntile(T[7], repeats=[1])\ntile(T[2, 1, 3], repeats=[1, 4, 2])\n"
                "tile(T[3, 2], repeats=[0, 2])\ntile(T[], repeats=[])",
     .doc = "x repeated side by side: y[i...] = x[i mod d...]. ONNX Tile.",
@@ -302,6 +304,7 @@ static const graph_op row_trilu = {
     .attribute = {{"upper", GRAPH_ATTR_BOOL, NULL, "true",
                    "keep what lies on and above the diagonal; else on and below"},
                   {"diagonal", GRAPH_ATTR_INTEGER, NULL, "0", "number of the diagonal: column less row"}},
+    .bound = GRAPH_REFERENCE(graph_bound_picked),
     .samples =
         "trilu(T[5, 7])\ntrilu(T[2, 6, 4], upper=false, diagonal=-1)\ntrilu(T[3, 3], diagonal=2)\ntrilu(T[0, 3])",
     .doc = "Matrices of the last two dimensions with 0 below (or above) a diagonal. ONNX Trilu.",

@@ -656,6 +656,7 @@ static const graph_op row_rnn = {
     .expand = expand_recurrence,
     .reference = GRAPH_REFERENCE(reference_rnn_row),
     .tolerance = 16,
+    .bound = GRAPH_REFERENCE(graph_bound_recurrence),
     .samples = "rnn(T[4, 2, 3], T[1, 5, 3], T[1, 5, 5], T[1, 10], i32[2] in 0..4, T[1, 2, 5])\n"
                "rnn(T[3, 1, 4], T[2, 6, 4], T[2, 6, 6], T[2, 12], direction=bidirectional, activations=\"Relu "
                "LeakyRelu(0.2)\")\n"
@@ -680,6 +681,7 @@ static const graph_op row_gru = {
     .expand = expand_recurrence,
     .reference = GRAPH_REFERENCE(reference_gru_row),
     .tolerance = 32,
+    .bound = GRAPH_REFERENCE(graph_bound_recurrence),
     .samples =
         "gru(T[4, 2, 3], T[1, 15, 3], T[1, 15, 5], T[1, 30], i32[2] in 0..4, T[1, 2, 5])\n"
         "gru(T[3, 1, 4], T[2, 18, 4], T[2, 18, 6], T[2, 36], direction=bidirectional, linear_before_reset=true)\n"
@@ -705,6 +707,7 @@ static const graph_op row_lstm = {
     .expand = expand_recurrence,
     .reference = GRAPH_REFERENCE(reference_lstm_row),
     .tolerance = 32,
+    .bound = GRAPH_REFERENCE(graph_bound_recurrence),
     .samples =
         "lstm(T[4, 2, 3], T[1, 20, 3], T[1, 20, 5], T[1, 40], i32[2] in 0..4, T[1, 2, 5], T[1, 2, 5], T[1, 15])\n"
         "lstm(T[3, 1, 4], T[2, 24, 4], T[2, 24, 6], T[2, 48], direction=bidirectional)\n"

@@ -382,6 +382,15 @@ REDUCE_TABLE(X)
 #undef X
 #endif
 
+/* How errors of elements go on: graph/bound.h. */
+#define BOUND_OF_TIR_ADD graph_bound_sum
+#define BOUND_OF_TIR_MUL graph_bound_product
+#define BOUND_OF_TIR_MAX graph_bound_extreme
+#define BOUND_OF_TIR_MIN graph_bound_extreme
+#define BOUND_OF_TIR_AND graph_bound_extreme
+#define BOUND_OF_TIR_OR graph_bound_extreme
+#define BOUND_OF_TIR_XOR graph_bound_extreme
+
 #define X(name_, aliases_, op_, dtypes_, first_, first_integer_, tolerance_, gradient_, doc_)            \
     static const graph_op row_##name_ = {                                                                \
         .name = "reduce_" #name_,                                                                        \
@@ -397,6 +406,7 @@ REDUCE_TABLE(X)
         .infer = infer_reduce,                                                                           \
         .compute = compute_reduce_##name_,                                                               \
         .reference = GRAPH_REFERENCE(reference_reduce_##name_),                                          \
+        .bound = GRAPH_REFERENCE(BOUND_OF_##op_),                                                        \
         .tolerance = tolerance_,                                                                         \
         .vjp = gradient_,                                                                                \
         .jvp = gradient_,                                                                                \
@@ -432,6 +442,7 @@ REDUCE_TABLE(X)
         .compute = compute_##name_,                                                                               \
         GRAPH_NO_GRADIENT,                                                                                        \
         .reference = GRAPH_REFERENCE(reference_##name_),                                                          \
+        .bound = GRAPH_REFERENCE(graph_bound_same_steps),                                                         \
         .samples =                                                                                                \
             #name_ "(T[5, 7], axis=1)\n" #name_ "(T[5, 7], axis=0, dtype=i32)\n" #name_ "(T[1], axis=0)\n" #name_ \
                    "(T[3, 131], axis=-1, keep=true)\n" #name_ "(T[0, 3], axis=1)\n" #name_                        \
@@ -494,6 +505,7 @@ CUMULATIVE_TABLE(X)
         .infer = infer_cumulative,                                                                  \
         .compute = compute_cumulative_##name_,                                                      \
         .reference = GRAPH_REFERENCE(reference_cumulative_##name_),                                 \
+        .bound = GRAPH_REFERENCE(BOUND_OF_##op_),                                                   \
         .tolerance = tolerance_,                                                                    \
         .samples = CUMULATIVE_SAMPLES("cumulative_" #name_),                                        \
         .doc = doc_,                                                                                \

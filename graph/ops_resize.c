@@ -432,6 +432,7 @@ static const graph_op row_resize = {
     .expand = expand_resize,
     .reference = GRAPH_REFERENCE(reference_resize),
     .tolerance = 32,
+    .bound = GRAPH_REFERENCE(graph_bound_resize),
     .samples =
         "resize(T[1, 2, 3, 5], shape=[6, 10], axes=[2, 3], mode=nearest)\n"
         "resize(T[2, 5, 7], shape=[2, 3, 4], mode=nearest, coordinates=align_corners, rounding=ceil)\n"

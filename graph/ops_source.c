@@ -1,5 +1,5 @@
 /* Operators without a tensor operand that every graph needs: run-time inputs, constants, and dimensions as numbers. */
-#include "graph/op.h"
+#include "graph/ops_common.h"
 
 static void shape_from_dims(graph_infer *infer, dlc_dtype dtype, const graph_attribute *dims) {
     graph_shape *shape = &infer->result[0];
@@ -100,6 +100,7 @@ static const graph_op dimension = {
     GRAPH_NO_GRADIENT,
     .reference = GRAPH_REFERENCE(dimension_reference),
     .tolerance = 0.5,
+    .bound = GRAPH_REFERENCE(graph_bound_positions),
     .samples = "dimension(size=[7], dtype=T)\ndimension(size=[0], dtype=T)\ndimension(size=[101], dtype=T)",
     .doc =
         "The value of an expression of dimensions as a rank-0 tensor, for example the number of elements that a mean divides "

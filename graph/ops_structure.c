@@ -623,6 +623,7 @@ static const graph_op row_iota = {
                   {"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result"},
                   {"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis to count along"}},
     .tolerance = 0.5,
+    .bound = GRAPH_REFERENCE(graph_bound_positions),
     .samples =
         "iota(dtype=T, shape=[5, 7], axis=1)\niota(dtype=T, shape=[13], axis=0)\niota(dtype=T, shape=[3, 0], axis=0)\n"
         "iota(dtype=T, shape=[301], axis=0)\niota(dtype=T, shape=[2, 1, 3, 1, 2, 5], axis=-4)",

@@ -263,6 +263,7 @@ static const graph_op row_convolution_transposed = {
     .expand = expand_convolution_transposed,
     .reference = GRAPH_REFERENCE(reference_convolution_transposed),
     .tolerance = 1,
+    .bound = GRAPH_REFERENCE(graph_bound_contraction),
     .samples =
         "convolution_transposed(T[1, 3, 5, 4], T[3, 2, 2, 2], stride=[2, 2])\n"
         "convolution_transposed(T[2, 3, 5, 4], T[3, 5, 4, 4], stride=[2, 2], low=[1, 1], high=[1, 1])\n"

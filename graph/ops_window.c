@@ -692,6 +692,7 @@ static const graph_op row_reduce_window = {
     .compute = compute_reduce_window,
     .reference = GRAPH_REFERENCE(reference_reduce_window),
     .tolerance = 1,
+    .bound = GRAPH_REFERENCE(graph_bound_window),
     .samples =
         "reduce_window(T[5, 7], op=sum, window=[3, 2])\n"
         "reduce_window(T[5, 7], op=max, window=[3, 2], stride=[2, 1], low=[1, 1])\n"
@@ -745,6 +746,7 @@ static const graph_op row_max_pool = {
     .infer = infer_pool,
     .expand = expand_max_pool,
     .reference = GRAPH_REFERENCE(reference_max_pool),
+    .bound = GRAPH_REFERENCE(graph_bound_window),
     .samples = POOL_SAMPLES("max_pool") CEIL_SAMPLES("max_pool"),
     .doc = "Greatest element under a window that slides over the dimensions of x after batch and channels; padding "
            "is no element. NaN if there is one. ONNX MaxPool.",
@@ -794,6 +796,7 @@ static const graph_op row_average_pool = {
     .expand = expand_average_pool,
     .reference = GRAPH_REFERENCE(reference_average_pool),
     .tolerance = 2,
+    .bound = GRAPH_REFERENCE(graph_bound_average_pool),
     .samples =
         POOL_SAMPLES("average_pool") "\naverage_pool(T[2, 3, 7, 5], window=[3, 2], low=[1, 1], high=[1, 0], count_include_pad=true)" CEIL_SAMPLES(
             "average_pool") "\naverage_pool(T[1, 2, 6, 8], window=[3, 3], stride=[2, 2], low=[1, 0], "

@@ -288,6 +288,7 @@ static const graph_op row_winograd_input = {
     .compute = compute_winograd_input,
     .reference = GRAPH_REFERENCE(reference_winograd_input),
     .tolerance = 64,
+    .bound = GRAPH_REFERENCE(graph_bound_winograd),
     .samples = "winograd_input(T[1, 3, 8, 8], tile=four, low=[1, 1], high=[1, 1])\n"
                "winograd_input(T[2, 17, 7, 5], tile=two, low=[1, 0], high=[0, 1])\n"
                "winograd_input(T[2, 5, 3, 9], tile=four)\nwinograd_input(T[1, 1, 1, 1], tile=two, low=[2, 2])\n"
@@ -311,6 +312,7 @@ static const graph_op row_winograd_output = {
     .compute = compute_winograd_output,
     .reference = GRAPH_REFERENCE(reference_winograd_output),
     .tolerance = 64,
+    .bound = GRAPH_REFERENCE(graph_bound_winograd),
     .samples = "winograd_output(T[6, 6, 4, 5], tile=four, shape=[1, 8, 8])\n"
                "winograd_output(T[4, 4, 24, 3], tile=two, shape=[2, 7, 5])\n"
                "winograd_output(T[6, 6, 6, 32], tile=four, shape=[2, 4, 9])\n"

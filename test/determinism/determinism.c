@@ -1,7 +1,7 @@
 /* The same bits, whatever runs a graph: again, in another program, with kernels from the cache, from the disk or from another process,
  * after eviction, with 2 to 8 threads of a pool or of the host's, each running the bodies its own way. Samples of the operator table, the
  * graphs of test/regress, and cases of a size that rules split among threads (contractions along k, sums in two phases). Tiers: kernels for
- * all sizes of a range against those for just these, bit for bit where bounds.h says that the graph is exact, else within its bound. */
+ * all sizes of a range against those for just these, bit for bit where graph/bound.h says that the graph is exact, else within its bound. */
 #include "determinism/texts.h"
 #include "fuzz/case.h"
 

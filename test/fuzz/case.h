@@ -2,7 +2,7 @@
  *     # case seed=3 fill=special strict=1 n=7,9
  * seed of the inputs, what they hold, `strict` for no_excess_precision, `layout=1` for blocking what can be, sizes of
  * symbols (several: one run after the other with one program); `plain=0` and `threads=0` leave out those ways to compile
- * it, `small=1` makes kernels for caches of 2, 16 and 64 KiB, which small tensors do not fit. It runs on the interp target and in several ways on the cpu target, which must agree within bounds.h. Threads and
+ * it, `small=1` makes kernels for caches of 2, 16 and 64 KiB, which small tensors do not fit. It runs on the interp target and in several ways on the cpu target, which must agree within the bounds of graph/bound.h. Threads and
  * repeated runs must agree in all bits. */
 #ifndef TEST_FUZZ_CASE_H
 #define TEST_FUZZ_CASE_H
@@ -10,9 +10,9 @@
 #include <dlc/dlc.h>
 
 #include "conformance/guarded.h"
-#include "fuzz/bounds.h"
-#include "graph/build.h"
+#include "graph/bound.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -61,18 +61,17 @@ static inline int64_t case_integer(dlc_dtype dtype, case_fill fill, uint64_t *st
     return case_below(state, 27) - (natural && dtype != DLC_U8 ? 0 : 6);
 }
 
-/* What bounds.h may take for granted. */
-static inline bound case_input_bound(dlc_dtype dtype, case_fill fill) {
-    bound y = {.magnitude = bound_largest(dtype)};
+/* What the rules of bounds may take for granted. */
+static inline graph_bound case_input_bound(dlc_dtype dtype, case_fill fill) {
     if (dtype == DLC_C64) dtype = DLC_F32; /* its parts */
-    bool tame = fill == FILL_TAME || fill == FILL_INTEGERS;
-    if (dtype == DLC_BOOL || fill == FILL_INTEGERS) y.integral = true;
-    if (dtype == DLC_BOOL) return y;
-    if (lib_dtype_is_float(dtype))
-        y.magnitude = fill == FILL_WIDE ? 8192 : fill == FILL_INTEGERS ? 4 : 2;
-    else if (tame)
-        y.magnitude = fill == FILL_INTEGERS ? 8 : dtype == DLC_U8 ? 255 : 27;
-    y.special = fill == FILL_SPECIAL && lib_dtype_is_float(dtype);
+    const bool floats = lib_dtype_is_float(dtype), tame = fill == FILL_TAME || fill == FILL_INTEGERS;
+    graph_bound y = graph_bound_of_dtype(dtype);
+    if (floats)
+        y = graph_bound_within(fill == FILL_WIDE ? 8192 : fill == FILL_INTEGERS ? 4 : 2);
+    else if (tame && lib_dtypes[dtype].bits >= 8 && dtype != DLC_BOOL)
+        y.low = fmax(y.low, -6), y.high = fmin(y.high, fill == FILL_INTEGERS ? 8 : dtype == DLC_U8 ? 255 : 27);
+    y.special = fill == FILL_SPECIAL && floats;
+    y.integral = dtype == DLC_BOOL || fill == FILL_INTEGERS;
     return y;
 }
 
@@ -83,7 +82,7 @@ typedef struct case_tensor {
     dlc_dtype dtype;
     int rank;
     int64_t dim[DLC_MAX_RANK], count;
-    bound bound; /* outputs */
+    graph_bound bound; /* outputs */
 } case_tensor;
 
 /* The graph under one set of sizes. */
@@ -176,7 +175,8 @@ static inline void case_describe(const graph *g, graph_id value, const char *nam
     const graph_shape *shape = graph_shape_of(g, value);
     *out = (case_tensor){.dtype = shape->dtype, .rank = shape->rank, .count = 1};
     snprintf(out->name, sizeof out->name, "%s", name ? name : "");
-    for (int d = 0; d < shape->rank; d++) out->count *= out->dim[d] = bound_dim(g, shape, d); /* a guess if counted */
+    for (int d = 0; d < shape->rank; d++)
+        out->count *= out->dim[d] = graph_bound_dim(g, shape, d); /* a guess if counted */
 }
 
 /* False: the text is no valid graph, and why. */
@@ -187,8 +187,8 @@ static inline bool case_shapes_of(const char *text, const case_setting *s, int r
     lib_arena_init(&arena, &lib_libc_allocator, &scope);
     if (LIB_ENTER(&scope)) {
         graph *g = case_bind(&arena, text, s, run);
-        bound *inputs = LIB_NEW_ARRAY(&arena, bound, g->inputs.count + 1);
-        bound *values = LIB_NEW_ARRAY(&arena, bound, g->values.count + 1);
+        graph_bound *inputs = LIB_NEW_ARRAY(&arena, graph_bound, g->inputs.count + 1);
+        graph_bound *values = LIB_NEW_ARRAY(&arena, graph_bound, g->values.count + 1);
         out->inputs = (int)g->inputs.count;
         out->outputs = (int)g->outputs.count;
         for (uint32_t i = 0; i < g->symbols.count; i++) out->counted |= !graph_is_input_size(g, g->symbols.data[i].var);
@@ -196,7 +196,7 @@ static inline bool case_shapes_of(const char *text, const case_setting *s, int r
             inputs[i] = case_input_bound(graph_shape_of(g, g->inputs.data[i])->dtype, s->fill);
             case_describe(g, g->inputs.data[i], g->values.data[g->inputs.data[i]].name, &out->input[i]);
         }
-        bound_graph(&arena, g, inputs, !s->strict, values);
+        graph_bound_values(&arena, g, inputs, !s->strict, values);
         for (uint32_t i = 0; i < g->outputs.count; i++) {
             case_describe(g, g->outputs.data[i], g->output_names.data[i], &out->output[i]);
             out->output[i].bound = values[g->outputs.data[i]];
@@ -391,7 +391,7 @@ static inline bool case_same_shape(const case_tensor *t, const case_memory *m, c
 
 /* limit NULL: all bits. */
 static inline bool case_compare(const char *what, const case_tensor *t, const case_memory *expected,
-                                const case_memory *got, const bound *limit, case_report *report) {
+                                const case_memory *got, const graph_bound *limit, case_report *report) {
     int64_t wrong = 0;
     for (int64_t i = 0; i < t->count; i++) {
         case_bits a = case_read(expected, t, i), b = case_read(got, t, i);

@@ -129,7 +129,7 @@ static inline bool gen_take(const gen *g, gen_value *v, const case_tensor *t, un
     v->rank = t->rank;
     memcpy(v->dim, t->dim, sizeof v->dim);
     v->error = t->bound.error;
-    double scale = fmax(1, fmin(t->bound.magnitude, 1e6));
+    double scale = fmax(1, fmin(graph_bound_magnitude(&t->bound), 1e6));
     bool bounded = v->error == 0 || v->error < 0.02 * scale;
     v->apart = !bounded || (how & GEN_APART) || lib_dtype_is_stored_otherwise(v->dtype);
     return (counted || t->count <= g->largest) && gen_provided(v) <= 0x1p24 && (bounded || (how & GEN_UNBOUNDED));

@@ -291,7 +291,7 @@ static inline void add_counted(gen *g) {
     int results = 1, made = -1;
     unsigned how = GEN_UNBOUNDED | GEN_APART;
     const int64_t which = gen_below(g, 4);
-    if (gen_count(&v) > BOUND_COUNTED) return;
+    if (gen_count(&v) > GRAPH_BOUND_COUNTED) return;
     if (which < 2 && v.error != 0) return; /* how many there are depends on every bit */
     switch (which) {
     case 0: snprintf(text, sizeof text, "non_zero(%s, size=[c%d])", v.name, g->counted); break;

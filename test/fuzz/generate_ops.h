@@ -369,7 +369,7 @@ static inline void add_dot_general(gen *g) {
     if (gen_count(&w) > (double)g->largest) return;
     TRY(gen_operand(g, &w), b);
     char result[32] = "";
-    if (bound_is_narrow(v.dtype) && gen_one_in(g, 2)) strcpy(result, ", result=f32");
+    if (lib_dtype_is_narrow_float(v.dtype) && gen_one_in(g, 2)) strcpy(result, ", result=f32");
     if (v.dtype == DLC_I8 || v.dtype == DLC_U8) strcpy(result, ", result=i32");
     gen_node(g, "dot_general(%s, %s, batch_x=%s, batch_w=%s, contract_x=%s, contract_w=%s%s)", NAME(x), NAME(b),
              gen_integers(batches, batch_x).text, gen_integers(batches, batch_w).text,

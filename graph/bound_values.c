@@ -1,0 +1,126 @@
+/* Bounds of all values of a graph (graph/bound.h): walks nodes, branches and bodies, expansions. */
+#include "graph/bound.h"
+
+#include <math.h>
+
+static graph_bound of_constant(const graph_constant *constant, const graph_shape *shape) {
+    graph_bound y = {.low = INFINITY, .high = -INFINITY, .integral = true};
+    if (lib_dtype_is_packed(shape->dtype)) return (graph_bound){.low = -8, .high = 15, .integral = true};
+    const dlc_dtype dtype = shape->dtype == DLC_C64 ? DLC_F32 : shape->dtype;
+    const size_t size = lib_dtype_size(dtype);
+    for (size_t at = 0; at + size <= constant->size; at += size) {
+        double x = lib_element_get_f64(dtype, (const char *)constant->bytes + at);
+        y.special |= !isfinite(x);
+        if (isfinite(x)) y.low = fmin(y.low, x), y.high = fmax(y.high, x);
+        y.integral &= isfinite(x) && x == floor(x) && fabs(x) <= 256;
+    }
+    if (y.low > y.high) y.low = y.high = 0;
+    return y;
+}
+
+/* Branches and bodies: exact ones stay exact. */
+static graph_bound of_control(const graph_bound_node *b) {
+    static const char *const bodies[] = {"then", "otherwise", "condition", "body"};
+    graph_bound y = graph_bound_join(b), *in = LIB_NEW_ARRAY(b->arena, graph_bound, (size_t)b->inputs + 1);
+    const bool loop = strcmp(b->op->name, "if") != 0;
+    for (int i = 0; i < b->inputs; i++) {
+        in[i] = b->in[i];
+        if (!loop) continue;
+        graph_bound any = graph_bound_within(INFINITY);
+        any.error = in[i].error;
+        any.special = true;
+        in[i] = any;
+    }
+    for (int s = 0; s < 4; s++) {
+        const graph_attribute *which = graph_bound_attribute(b, bodies[s]);
+        if (!which) continue;
+        const graph *sub = b->g->subgraphs.data[which->integer];
+        graph_bound *value = LIB_NEW_ARRAY(b->arena, graph_bound, sub->values.count + 1);
+        graph_bound_values(b->arena, sub, loop ? in : in + 1, b->excess, value);
+        for (uint32_t o = 0; o < sub->outputs.count; o++) y.error = fmax(y.error, value[sub->outputs.data[o]].error);
+    }
+    graph_bound result = graph_bound_within(INFINITY);
+    result.error = loop && y.error > 0 ? INFINITY : y.error;
+    result.special = true;
+    return result;
+}
+
+/* What rows do that say nothing, by class. */
+static graph_bound of_class(const graph_bound_node *b) {
+    switch (b->op->class_) {
+    case GRAPH_SOURCE: return graph_bound_of_dtype(b->y->dtype);
+    case GRAPH_MAP: return graph_bound_map(b);
+    case GRAPH_INJECTIVE: return graph_bound_picked(b);
+    case GRAPH_REDUCE: return graph_bound_sum(b);
+    case GRAPH_CONTRACT: return graph_bound_contraction(b);
+    case GRAPH_SCATTER: return graph_bound_scatter(b);
+    case GRAPH_CONTROL: return of_control(b);
+    default: return graph_bound_same_steps(b);
+    }
+}
+
+/* Composites, and rows on elements that are stored in parts: what they expand to says it. */
+static void of_expansion(const graph_bound_node *b, graph_bound *results) {
+    const graph_node *node = b->node;
+    graph *g = graph_new(b->arena, b->g->pool);
+    graph_id *input = LIB_NEW_ARRAY(b->arena, graph_id, (size_t)b->inputs + 1);
+    graph_bound *in = LIB_NEW_ARRAY(b->arena, graph_bound, (size_t)b->inputs + 1);
+    int inputs = 0;
+    for (int i = 0; i < b->inputs; i++) {
+        if (!node->input[i]) continue;
+        input[i] = graph_new_input(g, lib_arena_format(b->arena, "x%d", i), graph_bound_shape(b, i));
+        in[inputs++] = b->in[i];
+    }
+    graph_expand expand = {.g = g,
+                           .op = node->op,
+                           .inputs = b->inputs,
+                           .input = input,
+                           .attribute = node->attribute,
+                           .result = LIB_NEW_ARRAY(b->arena, graph_id, (size_t)node->results)};
+    if (graph_is_on_stored(b->g, node))
+        graph_expand_stored(&expand, node->results);
+    else
+        node->op->expand(&expand);
+    graph_bound *values = LIB_NEW_ARRAY(b->arena, graph_bound, g->values.count + 1);
+    graph_bound_values(b->arena, g, in, b->excess, values);
+    for (int i = 0; i < node->results; i++) results[i] = values[expand.result[i]];
+}
+
+/* The same of all results, but for indices beside numbers: of inexact operands they may be others. */
+static void of_results(const graph_bound_node *b, graph_bound y, graph_bound *results) {
+    if (isnan(y.error)) y.error = INFINITY;
+    for (int i = 0; i < b->node->results; i++) {
+        const dlc_dtype dtype = graph_shape_of(b->g, b->node->first + (graph_id)i)->dtype;
+        results[i] = y;
+        if (i == 0 || dtype == b->y->dtype || lib_dtype_is_float(dtype)) continue;
+        results[i] = graph_bound_of_dtype(dtype);
+        results[i].error = y.error > 0 ? INFINITY : 0;
+    }
+}
+
+void graph_bound_values(lib_arena *arena, const graph *g, const graph_bound *inputs, bool excess, graph_bound *values) {
+    for (uint32_t n = 0; n < g->nodes.count; n++) {
+        const graph_node *node = &g->nodes.data[n];
+        if (node->results == 0) continue;
+        graph_bound *in = LIB_NEW_ARRAY(arena, graph_bound, (size_t)node->inputs + 1), *results = &values[node->first];
+        for (int i = 0; i < node->inputs; i++) in[i] = node->input[i] ? values[node->input[i]] : (graph_bound){0};
+        const graph_bound_node b = {.arena = arena,
+                                    .g = g,
+                                    .node = node,
+                                    .op = node->op,
+                                    .in = in,
+                                    .inputs = node->inputs,
+                                    .x = node->inputs && node->input[0] ? graph_shape_of(g, node->input[0]) : NULL,
+                                    .y = graph_shape_of(g, node->first),
+                                    .excess = excess};
+        const graph_constant *constant = graph_constant_of(g, node->first);
+        if (strcmp(node->op->name, "input") == 0)
+            *results = inputs[node->attribute[0].integer];
+        else if (constant)
+            *results = of_constant(constant, b.y);
+        else if (graph_is_on_stored(g, node) || (node->op->class_ == GRAPH_COMPOSITE && !node->op->bound))
+            of_expansion(&b, results);
+        else
+            of_results(&b, node->op->bound ? node->op->bound(&b) : of_class(&b), results);
+    }
+}
