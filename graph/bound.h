@@ -4,7 +4,7 @@
  *
  * A rule of a row (`bound` of graph/op.h) makes the bound of its results from those of its operands. Most rows say nothing:
  * - maps are derived from their f64 reference, which is evaluated all over the operands' range and beside it by their error. A result that
- *   jumps there (floor, a comparison, a pole) has no bound;
+ *   jumps there to another integer or to no number (a comparison, a cast, a pole) has no bound;
  * - what picks elements (class INJECTIVE, SCATTER) has the bound of what it picks from;
  * - reductions, contractions are sums;
  * - composites are what they expand to.

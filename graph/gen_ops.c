@@ -559,6 +559,15 @@ static const char *gradient_text(void (*rule)(void)) {
     return rule == graph_no_gradient ? "none" : rule ? "yes" : "not yet";
 }
 
+/* What test/conformance/accuracy measures. Where a row says nothing its results are exact, or its doc tells. */
+static void print_accuracy(const graph_op *op) {
+    const graph_accuracy *a = &op->accuracy;
+    if (a->f32 == 0) return;
+    printf(" Largest error, in units in the last place of the exact result");
+    if (a->least > 0) printf(", or of %g where that is larger", a->least);
+    printf(": %g in f32, %g in f64; narrower floats are computed in f32 and rounded.", a->f32, a->f64);
+}
+
 static void print_reference_row(const graph_op *op) {
     char name[64];
     printf("\n### %s\n\n", op->name);
@@ -575,8 +584,7 @@ static void print_reference_row(const graph_op *op) {
     printf("Element types: %s.", op->dtypes ? op->dtypes : "any");
     if (op->operands && *op->operands) printf(" Operands: `%s`.", op->operands);
     printf(" Gradients: vjp %s, jvp %s.", gradient_text(op->vjp), gradient_text(op->jvp));
-    if (op->class_ == GRAPH_MAP && op->tolerance > 0)
-        printf(" Error of floats: at most %g units in the last place.", op->tolerance);
+    print_accuracy(op);
     printf("\n");
     if (op->attribute[0].name) printf("\n| attribute | default | meaning |\n|---|---|---|\n");
     for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)

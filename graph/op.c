@@ -8,6 +8,9 @@
 #define FAMILIES(X) \
     X(source)       \
     X(map)          \
+    X(function)     \
+    X(special)      \
+    X(bits)         \
     X(stored)       \
     X(structure)    \
     X(index)        \
@@ -37,7 +40,8 @@
     X(training)     \
     X(sequence)     \
     X(distribution) \
-    X(pool)
+    X(pool)         \
+    X(iterated)
 
 #define X(family) extern const graph_op *const graph_ops_##family[];
 FAMILIES(X)

@@ -269,8 +269,8 @@ static double logistic(double x) {
 }
 
 static double silu(double x) {
-    double y = x < -800.0 ? -800.0 : x;
-    return y * logistic(y);
+    double y = x < -800.0 ? -800.0 : x, half = exp((80.0 < y ? 80.0 : y) * 0.5);
+    return 80.0 < y ? y : y * half / (half * half + 1.0) * half;
 }
 
 /* Operators whose f64 result, rounded once more, is right for f16, bf16 and f32 (exact, or innocuous double rounding:
@@ -295,6 +295,8 @@ static double float_operate(tir_op op, const double *x) {
     case TIR_TRUNC: return trunc(x[0]);
     case TIR_ROUND: return rint(x[0]);
     case TIR_EXP: return exp(x[0]);
+    case TIR_EXP2: return exp2(x[0]);
+    case TIR_EXP10: return pow(10, x[0]);
     case TIR_EXPM1: return expm1(x[0]);
     case TIR_LOG: return log(x[0]);
     case TIR_LOG1P: return log1p(x[0]);
@@ -314,7 +316,8 @@ static double float_operate(tir_op op, const double *x) {
     case TIR_ERF: return erf(x[0]);
     case TIR_LOGISTIC: return logistic(x[0]);
     case TIR_SILU: return silu(x[0]);
-    case TIR_NORMAL_CDF: return 0.5 * erf(x[0] * 0.70710678118654752440) + 0.5;
+    case TIR_ERFC: return erfc(x[0]);
+    case TIR_NORMAL_CDF: return 0.5 * erfc(-x[0] * 0.70710678118654752440);
     default: return NAN;
     }
 }

@@ -58,6 +58,8 @@ typedef uint8_t tir_dtype;
     X(TIR_TRUNC, "trunc", 1, 0, "")                                                                                   \
     X(TIR_ROUND, "round", 1, 0, "ties to even")                                                                       \
     X(TIR_EXP, "exp", 1, TIR_MATH, "")                                                                                \
+    X(TIR_EXP2, "exp2", 1, TIR_MATH, "")                                                                              \
+    X(TIR_EXP10, "exp10", 1, TIR_MATH, "")                                                                            \
     X(TIR_EXPM1, "expm1", 1, TIR_MATH, "")                                                                            \
     X(TIR_LOG, "log", 1, TIR_MATH, "")                                                                                \
     X(TIR_LOG1P, "log1p", 1, TIR_MATH, "")                                                                            \
@@ -75,6 +77,7 @@ typedef uint8_t tir_dtype;
     X(TIR_CBRT, "cbrt", 1, TIR_MATH, "")                                                                              \
     X(TIR_TANH, "tanh", 1, TIR_MATH, "")                                                                              \
     X(TIR_ERF, "erf", 1, TIR_MATH, "")                                                                                \
+    X(TIR_ERFC, "erfc", 1, TIR_MATH, "")                                                                              \
     X(TIR_LOGISTIC, "logistic", 1, TIR_MATH, "1/(1 + exp(-x))")                                                       \
     X(TIR_NORMAL_CDF, "normal_cdf", 1, TIR_MATH, "(1 + erf(x/sqrt(2)))/2")                                            \
     X(TIR_SILU, "silu", 1, TIR_MATH, "x/(1 + exp(-x))")                                                               \

@@ -5,8 +5,8 @@
  * its bound whether it is fused or not. Only exact tricks rely on rounding: adding 1.5*2^23 rounds to an integer that
  * then stands in the low bits of the float ("magic" below), and products of short constants are exact.
  *
- * Largest error in units in the last place of f32 at the exact value (normal_cdf: at 1/2 where that is larger), as
- * test/tir/math_ulp.c prints it for 10^7 inputs (tanh, logistic, normal_cdf: for every seventh; exp, expm1, log, log1p, silu: for all). `make check` holds the
+ * Largest error in units in the last place of f32 at the exact value as
+ * test/tir/math_ulp.c prints it for 10^7 inputs (tanh, logistic: for every seventh; exp, expm1, log, log1p, silu: for all). `make check` holds the
  * functions to the limits at 10^7 inputs, `make test-long` at all 2^32. Operations are nodes without bitcasts; a clamp counts
  * two and is one instruction.
  *
@@ -31,7 +31,7 @@
  *     erf       2.57       2.65    3.0          16
  *     logistic  2.40       2.40    2.5          17
  *     silu      3.22       3.28    3.5          19
- *     normal_cdf 2.21      2.49    3.0          19
+ *     normal_cdf, erfc, exp2, exp10: math_error.c, math_power.c
  *     atan2     1.46       1.53    2.0          30
  *     pow       0.50       0.50    0.6          64 (constant exponents: math_test.c)
  *
@@ -85,7 +85,7 @@ tir_expr tir_math_at_most(tir_pool *p, expr x, double limit) {
     expr l = tir_float(p, tir_dtype_of(p, x), limit);
     return tir_select(p, tir_lt(p, l, x), l, x);
 }
-static expr at_least(tir_pool *p, expr x, double limit) {
+tir_expr tir_math_at_least(tir_pool *p, expr x, double limit) {
     expr l = tir_float(p, tir_dtype_of(p, x), limit);
     return tir_select(p, tir_lt(p, x, l), l, x);
 }
@@ -112,7 +112,7 @@ static expr exp_parts(tir_pool *p, expr x, const double *c, int count, expr *n) 
  * masks are below it. Minimax polynomial of degree 5, relative error 9.2e-8: a term more is not worth its time where 4 ulp are allowed. */
 static expr exp_expand(tir_pool *p, expr x) {
     static const double c[] = {1.0, 0.999999702, 0.499991506, 0.166676342, 0.0418977514, 0.00829083379};
-    expr n, power = exp_parts(p, at_least(p, tir_math_at_most(p, x, 89.0), -704.0), c, COUNT(c), &n);
+    expr n, power = exp_parts(p, tir_math_at_least(p, tir_math_at_most(p, x, 89.0), -704.0), c, COUNT(c), &n);
     return tir_binary(p, TIR_LDEXP, power, n);
 }
 
@@ -128,7 +128,7 @@ static expr logistic_times(tir_pool *p, expr x, expr factor) {
 }
 
 static expr logistic_expand(tir_pool *p, expr x) {
-    if (tir_dtype_of(p, x) != DLC_F64) return logistic_times(p, at_least(p, x, -104.0), 0);
+    if (tir_dtype_of(p, x) != DLC_F64) return logistic_times(p, tir_math_at_least(p, x, -104.0), 0);
     expr e = tir_unary(p, TIR_EXP, tir_math_at_most(p, x, 40.0));
     return tir_div(p, e, tir_add(p, f64(p, 1.0), e));
 }
@@ -136,16 +136,19 @@ static expr logistic_expand(tir_pool *p, expr x) {
 /* From there on, also at -inf, it is -0. */
 static expr silu_expand(tir_pool *p, expr x) {
     bool wide = tir_dtype_of(p, x) == DLC_F64;
-    x = at_least(p, x, wide ? -800.0 : -112.0);
-    if (wide) return tir_mul(p, x, logistic_expand(p, x));
-    return logistic_times(p, x, x);
+    x = tir_math_at_least(p, x, wide ? -800.0 : -112.0);
+    if (!wide) return logistic_times(p, x, x);
+    /* x h / (1 + h^2) h with h = exp(x/2), so that what is denormal is rounded once */
+    expr h = tir_unary(p, TIR_EXP, tir_mul(p, tir_math_at_most(p, x, 80.0), f64(p, 0.5)));
+    expr ratio = tir_div(p, tir_mul(p, x, h), tir_add(p, tir_mul(p, h, h), f64(p, 1.0)));
+    return tir_select(p, tir_lt(p, f64(p, 80.0), x), x, tir_mul(p, ratio, h));
 }
 
 /* expm1(x) = 2 (s q + (s - 1/2)) with s = 2^(n-1), q = exp(r) - 1 = r + r^2 P(r): no cancellation where n = 0, and n =
  * 128 does not overflow before the last product. */
 static expr expm1_expand(tir_pool *p, expr x) {
     static const double c[] = {0.49999998133, 0.166665426846, 0.0416672039043, 0.0083666467932, 0.00138824983435};
-    expr y = at_least(p, tir_math_at_most(p, x, 89.0), -25.0);
+    expr y = tir_math_at_least(p, tir_math_at_most(p, x, 89.0), -25.0);
     expr t = tir_muladd(p, y, f32(p, 1.44269504088896), f32(p, MAGIC(126)));
     expr n = tir_sub(p, t, f32(p, MAGIC(126)));
     expr r = tir_muladd(p, n, f32(p, -0.693115234375), y);
@@ -213,7 +216,7 @@ static expr log1p_expand(tir_pool *p, expr x) {
 static expr tanh_expand(tir_pool *p, expr x) {
     static const double top[] = {1.84999907, 0.0550688282, 0.000211122213};
     static const double bottom[] = {1.84999907, 0.209235281, 0.00223083002, 2.26886004e-06};
-    x = at_least(p, tir_math_at_most(p, x, 8.7450285), -8.7450285);
+    x = tir_math_at_least(p, tir_math_at_most(p, x, 8.7450285), -8.7450285);
     expr square = tir_mul(p, x, x);
     expr a = tir_mul(p, x, tir_math_polynomial(p, square, top, COUNT(top))); /* 2a above */
     expr b = tir_math_polynomial(p, square, bottom, COUNT(bottom));
@@ -228,25 +231,9 @@ static expr erf_expand(tir_pool *p, expr x) {
     static const double inner[] = {0.842523098,    -0.0774368048,   0.00607110746, -0.000352738542,
                                    1.51209242e-05, -4.56255009e-07, 7.24465021e-09};
     static const double outer[] = {1.33928573, -0.455498725, 0.0697046965};
-    x = at_least(p, tir_math_at_most(p, x, 3.84000087), -3.84000087);
+    x = tir_math_at_least(p, tir_math_at_most(p, x, 3.84000087), -3.84000087);
     expr t = tir_mul(p, x, tir_math_polynomial(p, tir_mul(p, x, x), inner, COUNT(inner)));
     return tir_mul(p, t, tir_math_polynomial(p, tir_mul(p, t, t), outer, COUNT(outer)));
-}
-
-/* The same form for the normal distribution, x/sqrt(2) and the half taken into the coefficients: 1/2 + t R(t^2). Fitted for absolute
- * error 5.4e-9; rounded so that t R(t^2) is 1/2 exactly at the clamp, and before it at most a bit more. */
-static expr normal_cdf_expand(tir_pool *p, expr x) {
-    static const double inner[] = {0.36480096,      -0.0122514898,  0.000350306218,
-                                   -7.29202065e-06, 1.10451296e-07, -9.90090676e-10};
-    static const double outer[] = {1.09358883, -1.09361029, 0.656458855, -0.156437412};
-    if (tir_dtype_of(p, x) == DLC_F64) {
-        expr error = tir_unary(p, TIR_ERF, tir_mul(p, x, f64(p, 0.70710678118654752440)));
-        return tir_add(p, tir_mul(p, f64(p, 0.5), error), f64(p, 0.5));
-    }
-    x = at_least(p, tir_math_at_most(p, x, 5.40011597), -5.40011597);
-    expr t = tir_mul(p, x, tir_math_polynomial(p, tir_mul(p, x, x), inner, COUNT(inner)));
-    expr half = tir_mul(p, t, tir_math_polynomial(p, tir_mul(p, t, t), outer, COUNT(outer)));
-    return at_least(p, tir_add(p, half, f32(p, 0.5)), 0.0);
 }
 
 /* ---- sin, cos */
@@ -426,12 +413,12 @@ tir_expr tir_math_log2(tir_pool *p, expr magnitude) {
 }
 
 /* 2^z as f64, relative error 4e-11, for what f32 can hold and a bit more; z may be anything. */
-static expr exp2_wide(tir_pool *p, expr z) {
+tir_expr tir_math_exp2(tir_pool *p, expr z) {
     static const double c[] = {0.999999999961685147,    0.693147180728439344,    0.240226511981441689,
                                0.0555041035345577251,   0.00961802725408345439,  0.00133339225587242631,
                                0.000154692911979308864, 0.0000152019229550571408};
     const double magic = 0x1.8p52 + 1023.0; /* leaves the biased exponent of 2^round(z) in the low bits */
-    z = at_least(p, tir_math_at_most(p, z, 130.0), -152.0);
+    z = tir_math_at_least(p, tir_math_at_most(p, z, 130.0), -152.0);
     expr t = tir_add(p, z, f64(p, magic));
     expr r = tir_sub(p, z, tir_sub(p, t, f64(p, magic)));
     expr scale = tir_bitcast(p, DLC_F64, shift_left(p, tir_bitcast(p, DLC_U64, t), 52));
@@ -449,7 +436,7 @@ static expr pow_expand(tir_pool *p, expr x, expr y) {
     logarithm = tir_select(p, tir_lt(p, magnitude, infinity), logarithm, tir_cast(p, DLC_F64, magnitude));
     expr z = tir_mul(p, wide_y, logarithm);
     z = tir_select(p, tir_eq(p, logarithm, f64(p, 0.0)), f64(p, 0.0), z); /* |x| = 1, y infinite or NaN */
-    expr result = tir_cast(p, DLC_F32, exp2_wide(p, z));
+    expr result = tir_cast(p, DLC_F32, tir_math_exp2(p, z));
 
     expr half = tir_mul(p, y, f32(p, 0.5));
     expr whole = tir_eq(p, tir_unary(p, TIR_FLOOR, y), y);
@@ -473,7 +460,7 @@ static expr near_zero(tir_pool *p, expr x, double limit, double cubic, expr othe
 /* (exp(|x|) +- exp(-|x|)) / 2 */
 static expr hyperbolic(tir_pool *p, expr x, tir_op op) {
     expr z = tir_mul(p, tir_cast(p, DLC_F64, tir_unary(p, TIR_ABS, x)), f64(p, 1.44269504088896340736));
-    expr power = exp2_wide(p, z), half = f64(p, 0.5);
+    expr power = tir_math_exp2(p, z), half = f64(p, 0.5);
     return tir_cast(p, DLC_F32, tir_binary(p, op, tir_mul(p, power, half), tir_div(p, half, power)));
 }
 
@@ -549,7 +536,10 @@ tir_expr tir_math_expand(tir_pool *pool, tir_op op, const tir_expr *operands) {
     case TIR_TANH: return tanh_expand(pool, x);
     case TIR_ERF: return erf_expand(pool, x);
     case TIR_LOGISTIC: return logistic_expand(pool, x);
-    case TIR_NORMAL_CDF: return normal_cdf_expand(pool, x);
+    case TIR_NORMAL_CDF: return tir_math_normal_cdf(pool, x);
+    case TIR_ERFC: return tir_math_erfc(pool, x);
+    case TIR_EXP2: return tir_math_power_of(pool, 2, x);
+    case TIR_EXP10: return tir_math_power_of(pool, 10, x);
     case TIR_TAN: return tan_expand(pool, x);
     case TIR_ASIN: return asin_expand(pool, x);
     case TIR_ACOS: return acos_expand(pool, x);

@@ -164,7 +164,7 @@ static tir_expr legalize_node(void *user, tir_pool *pool, tir_expr e, tir_expr r
     tir_dtype dtype = tir_dtype_of(pool, tir_operand(pool, e, 0));
     if (is_narrow(dtype)) return legalize_narrow(l, pool, e);
     if (tir_op_of(pool, rebuilt) != op || !(tir_ops[op].flags & TIR_MATH)) return rebuilt;
-    bool of_others = op == TIR_LOGISTIC || op == TIR_NORMAL_CDF || op == TIR_SILU; /* which may be calls */
+    bool of_others = op == TIR_LOGISTIC || op == TIR_SILU; /* which may be calls */
     if (!of_others && tir_math_is_call(op, dtype)) return rebuilt;
     tir_expr operands[2] = {tir_operand(pool, rebuilt, 0), node.count > 1 ? tir_operand(pool, rebuilt, 1) : 0};
     if (dtype == DLC_F32 || dtype == DLC_F64) return tir_math_expand(pool, op, operands);

@@ -31,7 +31,7 @@ static expr masked(tir_pool *p, expr x, uint64_t mask) {
     return tir_bitcast(p, DLC_F64, tir_and(p, bits_of(p, x), word(p, mask)));
 }
 /* The sign of x on a magnitude. */
-static expr signed_as(tir_pool *p, expr magnitude, expr x) {
+tir_expr tir_math_with_sign(tir_pool *p, expr magnitude, expr x) {
     expr sign = tir_and(p, bits_of(p, x), word(p, UINT64_C(1) << 63));
     return tir_bitcast(p, DLC_F64, tir_or(p, bits_of(p, magnitude), sign));
 }
@@ -43,54 +43,50 @@ static expr odd_series(tir_pool *p, expr x, const double *c, int count) {
 
 /* ---- sums of two doubles */
 
-typedef struct pair {
-    expr high, low;
-} pair;
-
 /* The first 26 bits: products of such numbers are exact. */
-static expr first_bits(tir_pool *p, expr x) {
+tir_expr tir_math_first_bits(tir_pool *p, expr x) {
     return masked(p, x, UINT64_C(0xfffffffff8000000));
 }
 /* a + b, exactly; |a| >= |b| */
-static pair sum_of_ordered(tir_pool *p, expr a, expr b) {
+tir_pair tir_pair_ordered_sum(tir_pool *p, expr a, expr b) {
     expr high = tir_add(p, a, b);
-    return (pair){high, tir_sub(p, b, tir_sub(p, high, a))};
+    return (tir_pair){high, tir_sub(p, b, tir_sub(p, high, a))};
 }
 /* a + b, exactly */
-static pair sum_of(tir_pool *p, expr a, expr b) {
+tir_pair tir_pair_sum(tir_pool *p, expr a, expr b) {
     expr high = tir_add(p, a, b), part = tir_sub(p, high, a);
-    return (pair){high, tir_add(p, tir_sub(p, a, tir_sub(p, high, part)), tir_sub(p, b, part))};
+    return (tir_pair){high, tir_add(p, tir_sub(p, a, tir_sub(p, high, part)), tir_sub(p, b, part))};
 }
 /* a b, exactly (Dekker 1971) */
-static pair product_of(tir_pool *p, expr a, expr b) {
-    expr high = tir_mul(p, a, b), ah = first_bits(p, a), bh = first_bits(p, b);
+tir_pair tir_pair_product(tir_pool *p, expr a, expr b) {
+    expr high = tir_mul(p, a, b), ah = tir_math_first_bits(p, a), bh = tir_math_first_bits(p, b);
     expr al = tir_sub(p, a, ah), bl = tir_sub(p, b, bh);
     expr low = tir_sub(p, tir_mul(p, ah, bh), high);
     low = tir_add(p, tir_add(p, low, tir_mul(p, ah, bl)), tir_mul(p, al, bh));
-    return (pair){high, tir_add(p, low, tir_mul(p, al, bl))};
+    return (tir_pair){high, tir_add(p, low, tir_mul(p, al, bl))};
 }
 /* a - b.high - b.low, where a and b are close */
-static expr rest_of(tir_pool *p, expr a, pair b) {
+static expr rest_of(tir_pool *p, expr a, tir_pair b) {
     return tir_sub(p, tir_sub(p, a, b.high), b.low);
 }
 
 /* ---- exp */
 
-static expr nearest(tir_pool *p, expr x) {
+tir_expr tir_math_nearest(tir_pool *p, expr x) {
     expr magic = number(p, 0x1.8p52);
     return tir_sub(p, tir_add(p, x, magic), magic);
 }
 /* 2^n for an integer n of -1022..1023 */
-static expr power_of_two(tir_pool *p, expr n) {
+tir_expr tir_math_power_of_two(tir_pool *p, expr n) {
     expr biased = bits_of(p, tir_add(p, n, number(p, 0x1.8p52 + 1023)));
     return tir_bitcast(p, DLC_F64, tir_binary(p, TIR_SHL, biased, tir_int(p, DLC_U64, 52)));
 }
 /* x - n ln 2, as high + low; |n| < 2^11 makes the first product exact. */
-static pair reduce(tir_pool *p, expr x, expr *n) {
-    *n = nearest(p, tir_mul(p, x, number(p, 1.44269504088896340736)));
+tir_pair tir_math_reduce(tir_pool *p, expr x, expr *n) {
+    *n = tir_math_nearest(p, tir_mul(p, x, number(p, 1.44269504088896340736)));
     expr a = tir_sub(p, x, tir_mul(p, *n, number(p, 6.93147180369123816490e-01)));
     expr b = tir_mul(p, *n, number(p, 1.90821492927058770002e-10)), r = tir_sub(p, a, b);
-    return (pair){r, tir_sub(p, tir_sub(p, a, r), b)};
+    return (tir_pair){r, tir_sub(p, tir_sub(p, a, r), b)};
 }
 
 /* 1/3!, 1/4!, ... */
@@ -98,34 +94,39 @@ static const double inverse_factorials[] = {1.0 / 6,        1.0 / 24,        1.0
                                             1.0 / 5040,     1.0 / 40320,     1.0 / 362880,     1.0 / 3628800,
                                             1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800, 1.0 / 87178291200};
 
-/* exp(x) = 2^n (1 + m): n, and m by r + r^2/2 + r^3 P(r), the square exact. */
-static pair exp_parts(tir_pool *p, expr x, expr *n) {
-    pair r = reduce(p, x, n);
-    expr half = number(p, 0.5), first = first_bits(p, r.high), rest = tir_sub(p, r.high, first);
+/* By r + r^2/2 + r^3 P(r), the square exact. */
+tir_pair tir_math_expm1_reduced(tir_pool *p, tir_pair r) {
+    expr half = number(p, 0.5), first = tir_math_first_bits(p, r.high), rest = tir_sub(p, r.high, first);
     expr square = tir_mul(p, first, first), missing = tir_mul(p, tir_add(p, r.high, first), rest);
     expr tail = tir_mul(p, tir_mul(p, r.high, tir_add(p, square, missing)),
                         tir_math_polynomial(p, r.high, inverse_factorials, COUNT(inverse_factorials)));
     tail = tir_add(p, tail, tir_mul(p, missing, half));
     tail = tir_add(p, tail, tir_muladd(p, r.low, r.high, r.low));
-    pair m = sum_of_ordered(p, r.high, tir_mul(p, square, half));
-    return sum_of_ordered(p, m.high, tir_add(p, m.low, tail));
+    tir_pair m = tir_pair_ordered_sum(p, r.high, tir_mul(p, square, half));
+    return tir_pair_ordered_sum(p, m.high, tir_add(p, m.low, tail));
+}
+
+/* exp(x) = 2^n (1 + m): n and m. */
+static tir_pair exp_parts(tir_pool *p, expr x, expr *n) {
+    tir_pair r = tir_math_reduce(p, x, n);
+    return tir_math_expm1_reduced(p, r);
 }
 
 /* exp(x) / 4 for x >= 0, which overflows later than exp; beyond 710.5 as there: twice it is infinite. */
-static pair quarter_exp(tir_pool *p, expr x) {
+static tir_pair quarter_exp(tir_pool *p, expr x) {
     expr n;
-    pair m = exp_parts(p, tir_math_at_most(p, x, 710.5), &n);
-    expr scale = power_of_two(p, tir_sub(p, n, number(p, 2)));
-    pair a = sum_of_ordered(p, scale, tir_mul(p, scale, m.high));
-    return (pair){a.high, tir_add(p, a.low, tir_mul(p, scale, m.low))};
+    tir_pair m = exp_parts(p, tir_math_at_most(p, x, 710.5), &n);
+    expr scale = tir_math_power_of_two(p, tir_sub(p, n, number(p, 2)));
+    tir_pair a = tir_pair_ordered_sum(p, scale, tir_mul(p, scale, m.high));
+    return (tir_pair){a.high, tir_add(p, a.low, tir_mul(p, scale, m.low))};
 }
 
 /* exp(-x) / 4 of exp(x) / 4 */
-static pair quarter_inverse(tir_pool *p, pair a) {
+static tir_pair quarter_inverse(tir_pool *p, tir_pair a) {
     expr q = tir_div(p, number(p, 0.0625), a.high);
-    expr rest = rest_of(p, number(p, 0.0625), product_of(p, q, a.high));
+    expr rest = rest_of(p, number(p, 0.0625), tir_pair_product(p, q, a.high));
     rest = tir_sub(p, rest, tir_mul(p, q, a.low));
-    return (pair){q, tir_mul(p, rest, tir_mul(p, q, number(p, 16)))};
+    return (tir_pair){q, tir_mul(p, rest, tir_mul(p, q, number(p, 16)))};
 }
 
 /* ---- sinh, cosh */
@@ -135,31 +136,31 @@ static const double sinh_series[] = {1.0 / 6,        1.0 / 120,        1.0 / 504
                                      1.0 / 39916800, 1.0 / 6227020800, 1.0 / 1307674368000};
 
 /* sinh(x) / 2 for SMALL <= x */
-static pair half_sinh_far(tir_pool *p, expr x) {
-    pair a = quarter_exp(p, x), b = quarter_inverse(p, a);
-    pair d = sum_of_ordered(p, a.high, tir_unary(p, TIR_NEG, b.high));
-    return (pair){d.high, tir_add(p, d.low, tir_sub(p, a.low, b.low))};
+static tir_pair half_sinh_far(tir_pool *p, expr x) {
+    tir_pair a = quarter_exp(p, x), b = quarter_inverse(p, a);
+    tir_pair d = tir_pair_ordered_sum(p, a.high, tir_unary(p, TIR_NEG, b.high));
+    return (tir_pair){d.high, tir_add(p, d.low, tir_sub(p, a.low, b.low))};
 }
 /* sinh(x) / 2 for x >= 0, not denormal */
-static pair half_sinh(tir_pool *p, expr x) {
+static tir_pair half_sinh(tir_pool *p, expr x) {
     expr half = tir_mul(p, x, number(p, 0.5)), z = tir_mul(p, x, x);
     expr tail = tir_mul(p, tir_mul(p, half, z), tir_math_polynomial(p, z, sinh_series, COUNT(sinh_series)));
-    pair near = sum_of_ordered(p, half, tail), far = half_sinh_far(p, x);
+    tir_pair near = tir_pair_ordered_sum(p, half, tail), far = half_sinh_far(p, x);
     expr small = tir_lt(p, x, number(p, SMALL));
-    return (pair){tir_select(p, small, near.high, far.high), tir_select(p, small, near.low, far.low)};
+    return (tir_pair){tir_select(p, small, near.high, far.high), tir_select(p, small, near.low, far.low)};
 }
 
 static expr sinh_expand(tir_pool *p, expr x) {
     expr magnitude = tir_unary(p, TIR_ABS, x);
-    pair half = half_sinh_far(p, magnitude);
-    expr far = signed_as(p, tir_mul(p, tir_add(p, half.high, half.low), number(p, 2)), x);
-    expr near = signed_as(p, odd_series(p, x, sinh_series, COUNT(sinh_series)), x);
+    tir_pair half = half_sinh_far(p, magnitude);
+    expr far = tir_math_with_sign(p, tir_mul(p, tir_add(p, half.high, half.low), number(p, 2)), x);
+    expr near = tir_math_with_sign(p, odd_series(p, x, sinh_series, COUNT(sinh_series)), x);
     return tir_select(p, tir_lt(p, magnitude, number(p, SMALL)), near, far);
 }
 
 static expr cosh_expand(tir_pool *p, expr x) {
-    pair a = quarter_exp(p, tir_unary(p, TIR_ABS, x)), b = quarter_inverse(p, a),
-         sum = sum_of_ordered(p, a.high, b.high);
+    tir_pair a = quarter_exp(p, tir_unary(p, TIR_ABS, x)), b = quarter_inverse(p, a),
+             sum = tir_pair_ordered_sum(p, a.high, b.high);
     expr low = tir_add(p, sum.low, tir_add(p, a.low, b.low));
     return tir_mul(p, tir_add(p, sum.high, low), number(p, 2));
 }
@@ -175,8 +176,9 @@ static expr log_estimate(tir_pool *p, expr x) {
 }
 
 static expr near_or(tir_pool *p, expr x, const double *series, int count, expr otherwise) {
-    expr near = signed_as(p, odd_series(p, x, series, count), x);
-    return tir_select(p, tir_lt(p, tir_unary(p, TIR_ABS, x), number(p, NEAR)), near, signed_as(p, otherwise, x));
+    expr near = tir_math_with_sign(p, odd_series(p, x, series, count), x);
+    return tir_select(p, tir_lt(p, tir_unary(p, TIR_ABS, x), number(p, NEAR)), near,
+                      tir_math_with_sign(p, otherwise, x));
 }
 
 /* y + (x - sinh(y)) / cosh(y), in halves */
@@ -203,8 +205,8 @@ static expr acosh_expand(tir_pool *p, expr x) {
     expr near = tir_muladd(p, tir_muladd(p, u, number(p, 3.0 / 160), number(p, -1.0 / 12)), u, one);
     near = tir_mul(p, tir_unary(p, TIR_SQRT, tir_add(p, u, u)), near);
     y = tir_select(p, tir_lt(p, u, number(p, 0x1p-10)), near, y);
-    pair h = half_sinh(p, tir_mul(p, y, number(p, 0.5)));
-    expr rest = rest_of(p, tir_mul(p, u, number(p, 0.125)), product_of(p, h.high, h.high));
+    tir_pair h = half_sinh(p, tir_mul(p, y, number(p, 0.5)));
+    expr rest = rest_of(p, tir_mul(p, u, number(p, 0.125)), tir_pair_product(p, h.high, h.high));
     rest = tir_sub(p, rest, tir_mul(p, tir_mul(p, h.high, h.low), number(p, 2)));
     y = tir_add(p, y, tir_div(p, tir_mul(p, rest, number(p, 8)), root));
     y = tir_select(p, tir_eq(p, u, zero), zero, y);
@@ -217,11 +219,11 @@ static expr atanh_expand(tir_pool *p, expr x) {
     static const double series[] = {1.0 / 3, 1.0 / 5, 1.0 / 7, 1.0 / 9, 1.0 / 11};
     expr a = tir_unary(p, TIR_ABS, x), one = number(p, 1), n;
     expr above = tir_add(p, one, a), y = log_estimate(p, tir_div(p, above, tir_sub(p, one, a)));
-    pair m = exp_parts(p, y, &n), below = sum_of_ordered(p, one, tir_unary(p, TIR_NEG, a));
-    expr scale = power_of_two(p, n);
-    pair less = sum_of(p, tir_sub(p, scale, one), tir_mul(p, scale, m.high));
+    tir_pair m = exp_parts(p, y, &n), below = tir_pair_ordered_sum(p, one, tir_unary(p, TIR_NEG, a));
+    expr scale = tir_math_power_of_two(p, n);
+    tir_pair less = tir_pair_sum(p, tir_sub(p, scale, one), tir_mul(p, scale, m.high));
     less.low = tir_add(p, less.low, tir_mul(p, scale, m.low));
-    expr rest = rest_of(p, tir_add(p, a, a), product_of(p, less.high, below.high));
+    expr rest = rest_of(p, tir_add(p, a, a), tir_pair_product(p, less.high, below.high));
     expr small = tir_add(p, tir_mul(p, less.high, below.low), tir_mul(p, less.low, below.high));
     y = tir_add(p, y, tir_div(p, tir_sub(p, rest, small), above));
     y = tir_mul(p, y, number(p, 0.5));
@@ -250,7 +252,7 @@ static expr cbrt_expand(tir_pool *p, expr x) {
                     tir_and(p, tir_add(p, bits_of(p, t), word(p, 0x80000000)), word(p, UINT64_C(0xffffffffc0000000))));
     r = tir_div(p, a, tir_mul(p, t, t));
     r = tir_div(p, tir_sub(p, r, t), tir_add(p, tir_add(p, t, t), r));
-    expr y = signed_as(p, tir_muladd(p, t, r, t), x);
+    expr y = tir_math_with_sign(p, tir_muladd(p, t, r, t), x);
     expr ordinary = tir_and(p, tir_lt(p, number(p, 0), a), tir_lt(p, a, number(p, INFINITY)));
     return tir_select(p, ordinary, y, x);
 }
@@ -265,7 +267,11 @@ bool tir_math_is_call(tir_op op, tir_dtype operand) {
     case TIR_ASINH:
     case TIR_ACOSH:
     case TIR_ATANH:
-    case TIR_CBRT: return false;
+    case TIR_CBRT:
+    case TIR_ERFC:
+    case TIR_EXP2:
+    case TIR_EXP10:
+    case TIR_NORMAL_CDF: return false;
     default: return true;
     }
 }

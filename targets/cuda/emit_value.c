@@ -383,8 +383,6 @@ static const char *float_unary(emitter *e, tir_expr node) {
     case TIR_CEIL: return call(e, node, wide ? "ceil" : "ceilf");
     case TIR_TRUNC: return call(e, node, wide ? "trunc" : "truncf");
     case TIR_ROUND: return call(e, node, wide ? "rint" : "rintf");
-    case TIR_NORMAL_CDF:
-        return lib_arena_format(e->arena, "(0.5 * erf(%s * 0.70710678118654752440) + 0.5)", operand(e, node, 0, ATOM));
     default: return call(e, node, tir_ops[op].text); /* f64 transcendentals */
     }
 }

@@ -55,7 +55,7 @@ static const map maps[] = {
     {"rsqrt", dlc_rsqrt, rsqrt, 4, 0},
     {"mish", dlc_mish, mish, 12, 0},
     {"sqrt", dlc_sqrt, sqrt, 0.5, 0},
-    {"gelu", make_gelu, gelu, 5, 1}, /* cancels below 0 */
+    {"gelu", make_gelu, gelu, 6, 0x1p-120}, /* x times what may be denormal */
 };
 enum { MAPS = sizeof maps / sizeof *maps };
 

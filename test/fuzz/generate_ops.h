@@ -13,11 +13,13 @@ static inline void add_unary(gen *g) {
     char op[32];
     TRY(gen_any(g, "fi", 0), x);
     bool is_float = gen_is(&g->value[x], "f");
-    gen_word(g,
-             is_float
-                 ? "neg abs sign sqrt rsqrt exp expm1 log log1p sin cos tanh erf logistic floor ceil round exp tanh neg"
-                 : "neg abs sign not",
-             op);
+    gen_word(
+        g,
+        is_float
+            ? "neg abs sign sqrt rsqrt exp expm1 exp2 exp10 log log1p log2 log10 sin cos sinc tanh erf erfc erfinv normal_cdf lgamma "
+              "digamma i0 i0e i1 i1e logistic floor ceil round exp tanh neg"
+            : "neg abs sign not clz popcount",
+        op);
     gen_node(g, "%s(%s)", op, NAME(x));
 }
 
@@ -38,9 +40,10 @@ static inline void add_binary(gen *g) {
     const gen_value v = gen_like(g, a);
     TRY(gen_broadcastable(g, &v), b);
     gen_word(g,
-             gen_is(&v, "b")   ? "and or xor eq ne"
-             : gen_is(&v, "i") ? "add sub mul div rem min max pow and or xor eq ne lt le gt ge"
-                               : "add add add sub sub mul mul mul div rem min max max pow eq ne lt le gt ge",
+             gen_is(&v, "b") ? "and or xor eq ne"
+             : gen_is(&v, "i")
+                 ? "add sub mul div rem min max pow and or xor eq ne lt le gt ge"
+                 : "add add add sub sub mul mul mul div rem min max max pow hypot log_add_exp atan2 eq ne lt le gt ge",
              op);
     if (gen_one_in(g, 3))
         gen_node(g, "%s(%s, %s)", op, NAME(b), NAME(a));

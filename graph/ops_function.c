@@ -1,0 +1,320 @@
+/* Elementary functions as maps. */
+#include "graph/ops_map.h"
+#ifdef DLC_REFERENCE
+#include "graph/special_reference.h"
+#endif
+#include "tir/math_special.h"
+
+/* ---- scalars */
+
+PLAIN_UNARY(exp, TIR_EXP)
+PLAIN_UNARY(expm1, TIR_EXPM1)
+PLAIN_UNARY(log, TIR_LOG)
+PLAIN_UNARY(log1p, TIR_LOG1P)
+PLAIN_UNARY(sin, TIR_SIN)
+PLAIN_UNARY(cos, TIR_COS)
+PLAIN_UNARY(tan, TIR_TAN)
+PLAIN_UNARY(asin, TIR_ASIN)
+PLAIN_UNARY(acos, TIR_ACOS)
+PLAIN_UNARY(atan, TIR_ATAN)
+PLAIN_UNARY(sinh, TIR_SINH)
+PLAIN_UNARY(cosh, TIR_COSH)
+PLAIN_UNARY(asinh, TIR_ASINH)
+PLAIN_UNARY(acosh, TIR_ACOSH)
+PLAIN_UNARY(atanh, TIR_ATANH)
+PLAIN_UNARY(cbrt, TIR_CBRT)
+PLAIN_UNARY(tanh, TIR_TANH)
+PLAIN_UNARY(logistic, TIR_LOGISTIC)
+PLAIN_UNARY(silu, TIR_SILU)
+PLAIN_BINARY(atan2, TIR_ATAN2, 0, 1)
+PLAIN_BINARY(pow, TIR_POW, 0, 1)
+
+PLAIN_UNARY(exp2, TIR_EXP2)
+PLAIN_UNARY(exp10, TIR_EXP10)
+WIDENED(log2, tir_math_log_of(pool, 2, a))
+WIDENED(log10, tir_math_log_of(pool, 10, a))
+WIDENED(sinc, tir_math_sinc(pool, a))
+WIDENED_BINARY(hypot, tir_math_hypot(pool, a, b))
+
+/* max(a, b) + log(1 + exp(-|a - b|)); equal infinities are 0 apart. */
+static tir_expr log_add_exp(tir_pool *pool, tir_expr a, tir_expr b) {
+    tir_expr zero = tir_int(pool, tir_dtype_of(pool, a), 0), apart = tir_unary(pool, TIR_ABS, tir_sub(pool, a, b));
+    apart = tir_select(pool, tir_eq(pool, a, b), zero, apart);
+    tir_expr tail = tir_unary(pool, TIR_LOG1P, tir_unary(pool, TIR_EXP, tir_unary(pool, TIR_NEG, apart)));
+    return tir_add(pool, tir_max(pool, a, b), tail);
+}
+WIDENED_BINARY(log_add_exp, log_add_exp(pool, a, b))
+
+/* ---- references */
+
+#ifdef DLC_REFERENCE
+
+static uint64_t power(double base, double exponent) {
+    if (exponent < 0) {
+        if (base == 1) return 1;
+        if (base == -1) return fmod(exponent, 2) == 0 ? 1 : UINT64_MAX;
+        return 0;
+    }
+    uint64_t result = 1, square = word(base);
+    for (uint64_t n = word(exponent); n; n >>= 1, square *= square)
+        if (n & 1) result *= square;
+    return result;
+}
+
+REFERENCE(exp, exp(x[0]))
+REFERENCE(expm1, expm1(x[0]))
+REFERENCE(log, log(x[0]))
+REFERENCE(log1p, log1p(x[0]))
+REFERENCE(sin, sin(x[0]))
+REFERENCE(cos, cos(x[0]))
+REFERENCE(tan, tan(x[0]))
+REFERENCE(asin, asin(x[0]))
+REFERENCE(acos, acos(x[0]))
+REFERENCE(atan, atan(x[0]))
+/* In long double where libraries err by more than a unit of f64. */
+REFERENCE(sinh, (double)sinhl((long double)x[0]))
+REFERENCE(cosh, (double)coshl((long double)x[0]))
+REFERENCE(asinh, (double)asinhl((long double)x[0]))
+REFERENCE(acosh, (double)acoshl((long double)x[0]))
+REFERENCE(atanh, (double)atanhl((long double)x[0]))
+REFERENCE(cbrt, (double)cbrtl((long double)x[0]))
+REFERENCE(tanh, tanh(x[0]))
+REFERENCE(logistic, (double)(1 / (1 + expl(-(long double)x[0]))))
+REFERENCE(silu, x[0] == -INFINITY ? -0.0 : (double)((long double)x[0] / (1 + expl(-(long double)x[0]))))
+REFERENCE(atan2, atan2(x[0], x[1]))
+REFERENCE(pow, INTEGER(t, power(x[0], x[1]), pow(x[0], x[1])))
+
+REFERENCE(exp2, (double)exp2l((long double)x[0]))
+REFERENCE(exp10, (double)powl(10, (long double)x[0]))
+REFERENCE(log2, (double)log2l((long double)x[0]))
+REFERENCE(log10, (double)log10l((long double)x[0]))
+REFERENCE(sinc, (double)special_sinc((long double)x[0]))
+REFERENCE(hypot, (double)hypotl((long double)x[0], (long double)x[1]))
+REFERENCE(log_add_exp, (double)special_log_add_exp((long double)x[0], (long double)x[1]))
+
+#endif
+
+/* ---- rows */
+
+static const graph_op row_exp = {
+    MAP(exp, 1, "x"),        .dtypes = "float",       .infer = graph_infer_map,
+    .accuracy = {2.3, 0.55}, .samples = UNARY("exp"), .doc = "e to the power x. StableHLO exponential.",
+};
+
+static const graph_op row_expm1 = {
+    MAP(expm1, 1, "x"),        .dtypes = "float",
+    .infer = graph_infer_map,  .accuracy = {1.75, 0.9},
+    .samples = UNARY("expm1"), .doc = "exp(x) - 1, accurate near zero. StableHLO exponential_minus_one.",
+};
+
+static const graph_op row_log = {
+    MAP(log, 1, "x"),         .dtypes = "float",
+    .infer = graph_infer_map, .accuracy = {0.9, 0.55},
+    .samples = UNARY("log"),  .doc = "Natural logarithm; -inf at zero, NaN below. StableHLO log.",
+};
+
+static const graph_op row_log1p = {
+    MAP(log1p, 1, "x"),        .dtypes = "float",
+    .infer = graph_infer_map,  .accuracy = {1.65, 0.85},
+    .samples = UNARY("log1p"), .doc = "log(1 + x), accurate near zero. StableHLO log_plus_one.",
+};
+
+static const graph_op row_sin = {
+    MAP(sin, 1, "x"),        .dtypes = "float",       .infer = graph_infer_map,
+    .accuracy = {1.6, 0.55}, .samples = UNARY("sin"), .doc = "Sine of x radians. StableHLO sine.",
+};
+
+static const graph_op row_cos = {
+    MAP(cos, 1, "x"),        .dtypes = "float",       .infer = graph_infer_map,
+    .accuracy = {1.6, 0.55}, .samples = UNARY("cos"), .doc = "Cosine of x radians. StableHLO cosine.",
+};
+
+static const graph_op row_tan = {
+    MAP(tan, 1, "x"),
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .bound = GRAPH_REFERENCE(graph_bound_same_steps),
+    .accuracy = {2.6, 0.6},
+    .samples = UNARY("tan"),
+    .doc = "Tangent of x radians. StableHLO tan.",
+};
+
+static const graph_op row_asin = {
+    MAP(asin, 1, "x"),
+    .aliases = "arcsin",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .accuracy = {1.85, 0.55},
+    .samples = UNARY("asin"),
+    .doc = "Arc sine, in radians; NaN beyond -1..1. CHLO asin.",
+};
+
+static const graph_op row_acos = {
+    MAP(acos, 1, "x"),
+    .aliases = "arccos",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .accuracy = {1.3, 0.55},
+    .samples = UNARY("acos"),
+    .doc = "Arc cosine, in radians; NaN beyond -1..1. CHLO acos.",
+};
+
+static const graph_op row_atan = {
+    MAP(atan, 1, "x"),
+    .aliases = "arctan",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .accuracy = {1.6, 0.55},
+    .samples = UNARY("atan"),
+    .doc = "Arc tangent, in radians. CHLO atan.",
+};
+
+static const graph_op row_sinh = {
+    MAP(sinh, 1, "x"),       .dtypes = "float",        .infer = graph_infer_map,
+    .accuracy = {0.65, 0.6}, .samples = UNARY("sinh"), .doc = "Hyperbolic sine. CHLO sinh.",
+};
+
+static const graph_op row_cosh = {
+    MAP(cosh, 1, "x"),        .dtypes = "float",        .infer = graph_infer_map,
+    .accuracy = {0.51, 0.55}, .samples = UNARY("cosh"), .doc = "Hyperbolic cosine. CHLO cosh.",
+};
+
+static const graph_op row_asinh = {
+    MAP(asinh, 1, "x"),
+    .aliases = "arcsinh",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .accuracy = {0.6, 0.6},
+    .samples = UNARY("asinh"),
+    .doc = "Inverse hyperbolic sine. CHLO asinh.",
+};
+
+static const graph_op row_acosh = {
+    MAP(acosh, 1, "x"),
+    .aliases = "arccosh",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .accuracy = {0.51, 0.6},
+    .samples = UNARY("acosh"),
+    .doc = "Inverse hyperbolic cosine; NaN below 1. CHLO acosh.",
+};
+
+static const graph_op row_atanh = {
+    MAP(atanh, 1, "x"),
+    .aliases = "arctanh",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .accuracy = {0.75, 0.6},
+    .samples = UNARY("atanh"),
+    .doc = "Inverse hyperbolic tangent; infinite at -1 and 1, NaN beyond. CHLO atanh.",
+};
+
+static const graph_op row_cbrt = {
+    MAP(cbrt, 1, "x"),       .dtypes = "float",        .infer = graph_infer_map,
+    .accuracy = {0.51, 0.7}, .samples = UNARY("cbrt"), .doc = "Cube root, of negative numbers, too. StableHLO cbrt.",
+};
+
+static const graph_op row_tanh = {
+    MAP(tanh, 1, "x"),       .dtypes = "float",        .infer = graph_infer_map,
+    .accuracy = {3.75, 2.2}, .samples = UNARY("tanh"), .doc = "Hyperbolic tangent. StableHLO tanh.",
+};
+
+static const graph_op row_logistic = {
+    MAP(logistic, 1, "x"),
+    .aliases = "sigmoid expit",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .accuracy = {2.5, 2.5},
+    .samples = UNARY("logistic"),
+    .doc = "1 / (1 + exp(-x)), accurate in both tails. StableHLO logistic.",
+};
+
+static const graph_op row_silu = {
+    MAP(silu, 1, "x"),
+    .aliases = "swish",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .accuracy = {3.3, 4.5},
+    .samples = UNARY("silu"),
+    .doc = "x*logistic(x), also called swish; 0 at -inf. f32 is within 4 units in the last place of the exact value. "
+           "Elfwing, Uchibe, Doya 2017.",
+};
+
+static const graph_op row_atan2 = {
+    MAP(atan2, 2, "y x"),
+    .aliases = "arctan2",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .accuracy = {1.6, 0.55},
+    .samples = BINARY("atan2"),
+    .doc = "Angle of the point (x, y) in radians, in -pi..pi; as C99 atan2 at zeros and infinities. StableHLO atan2.",
+};
+
+static const graph_op row_pow = {
+    MAP(pow, 2, "a b"),
+    .aliases = "power float_power",
+    .dtypes = "number",
+    .infer = graph_infer_map,
+    .accuracy = {0.51, 0.55},
+    .samples = BINARY("pow"),
+    .doc = "a to the power b; floats as C99 pow; integers wrap, a negative exponent gives 1 / a**-b truncated, and 0 "
+           "for a = 0. StableHLO power.",
+};
+
+static const graph_op row_exp2 = {
+    MAP(exp2, 1, "x"),       .dtypes = "float",        .infer = graph_infer_map,
+    .accuracy = {1.3, 0.85}, .samples = UNARY("exp2"), .doc = "2 to the power x; exact for integers. C99 exp2.",
+};
+
+static const graph_op row_exp10 = {
+    MAP(exp10, 1, "x"),      .dtypes = "float",         .infer = graph_infer_map,
+    .accuracy = {1.3, 0.85}, .samples = UNARY("exp10"), .doc = "10 to the power x. glibc exp10.",
+};
+
+static const graph_op row_log2 = {
+    MAP(log2, 1, "x"),        .dtypes = "float",
+    .infer = graph_infer_map, .accuracy = {0.51, 2},
+    .samples = UNARY("log2"), .doc = "Logarithm to base 2; exact for powers of 2; -inf at zero, NaN below. C99 log2.",
+};
+
+static const graph_op row_log10 = {
+    MAP(log10, 1, "x"),        .dtypes = "float",
+    .infer = graph_infer_map,  .accuracy = {0.51, 2.5},
+    .samples = UNARY("log10"), .doc = "Logarithm to base 10; -inf at zero, NaN below. C99 log10.",
+};
+
+static const graph_op row_sinc = {
+    MAP(sinc, 1, "x"),
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .accuracy = {0.51, 4},
+    .samples = UNARY("sinc") "\nsinc(T[67] in -100..100)",
+    .doc = "sin(pi*x) / (pi*x), 1 at zero. NumPy sinc.",
+};
+
+static const graph_op row_hypot = {
+    MAP(hypot, 2, "a b"),
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .accuracy = {0.51, 0.51},
+    .algebra = GRAPH_COMMUTES,
+    .samples = BINARY("hypot"),
+    .doc = "sqrt(a*a + b*b) without overflow on the way; infinite if either is, also beside NaN. C99 hypot.",
+};
+
+static const graph_op row_log_add_exp = {
+    MAP(log_add_exp, 2, "a b"),
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .accuracy = {1.5, 1.2, 1},
+    .algebra = GRAPH_COMMUTES,
+    .samples = BINARY("log_add_exp"),
+    .doc = "log(exp(a) + exp(b)) without overflow. NumPy logaddexp.",
+};
+
+const graph_op *const graph_ops_function[] = {
+    &row_exp,   &row_expm1,    &row_log,   &row_log1p,       &row_sin,   &row_cos,   &row_tan,   &row_asin,
+    &row_acos,  &row_atan,     &row_sinh,  &row_cosh,        &row_asinh, &row_acosh, &row_atanh, &row_cbrt,
+    &row_tanh,  &row_logistic, &row_silu,  &row_atan2,       &row_pow,   &row_exp2,  &row_exp10, &row_log2,
+    &row_log10, &row_sinc,     &row_hypot, &row_log_add_exp, NULL,
+};

@@ -1,0 +1,140 @@
+/* Special functions as maps: of the error function's family, gamma, Bessel. */
+#include "graph/ops_map.h"
+#ifdef DLC_REFERENCE
+#include "graph/special_reference.h"
+#endif
+#include "tir/math_special.h"
+
+/* ---- scalars */
+
+PLAIN_UNARY(erf, TIR_ERF)
+PLAIN_UNARY(normal_cdf, TIR_NORMAL_CDF)
+
+PLAIN_UNARY(erfc, TIR_ERFC)
+WIDENED(erfinv, tir_math_erfinv(pool, a))
+WIDENED(lgamma, tir_math_lgamma(pool, a))
+WIDENED(digamma, tir_math_digamma(pool, a))
+WIDENED(i0, tir_math_bessel(pool, 0, false, a))
+WIDENED(i0e, tir_math_bessel(pool, 0, true, a))
+WIDENED(i1, tir_math_bessel(pool, 1, false, a))
+WIDENED(i1e, tir_math_bessel(pool, 1, true, a))
+
+/* ---- references, in long double */
+
+#ifdef DLC_REFERENCE
+
+REFERENCE(erf, erf(x[0]))
+REFERENCE(normal_cdf, (double)special_normal_cdf((long double)x[0]))
+REFERENCE(erfc, (double)erfcl((long double)x[0]))
+REFERENCE(lgamma, (double)lgammal((long double)x[0]))
+
+REFERENCE(erfinv, (double)special_erfinv((long double)x[0]))
+REFERENCE(digamma, (double)special_digamma((long double)x[0]))
+REFERENCE(i0, (double)special_bessel(0, 0, (long double)x[0]))
+REFERENCE(i0e, (double)special_bessel(0, 1, (long double)x[0]))
+REFERENCE(i1, (double)special_bessel(1, 0, (long double)x[0]))
+REFERENCE(i1e, (double)special_bessel(1, 1, (long double)x[0]))
+
+#endif
+
+/* ---- rows */
+
+static const graph_op row_erf = {
+    MAP(erf, 1, "x"),         .dtypes = "float",
+    .infer = graph_infer_map, .accuracy = {2.7, 1.2},
+    .samples = UNARY("erf"),  .doc = "Error function, 2/sqrt(pi) times the integral of exp(-t*t) over 0..x. CHLO erf.",
+};
+
+static const graph_op row_normal_cdf = {
+    MAP(normal_cdf, 1, "x"),
+    .aliases = "ndtr",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .accuracy = {4.5, 6.5},
+    .samples = UNARY("normal_cdf") "\nnormal_cdf(T[67] in -30..30)",
+    .doc = "Normal distribution function, erfc(-x / sqrt(2)) / 2, accurate in its lower tail. With fused multiply-adds f32 is within 4 units in the last place. SciPy ndtr.",
+};
+
+static const graph_op row_erfc = {
+    MAP(erfc, 1, "x"),
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .accuracy = {4.8, 5.2},
+    .samples = UNARY("erfc") "\nerfc(T[67] in -30..30)",
+    .doc = "1 - erf(x), accurate in its upper tail. With fused multiply-adds f32 is within 4 units in the last place. C99 erfc.",
+};
+
+static const graph_op row_erfinv = {
+    MAP(erfinv, 1, "x"),
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .accuracy = {0.6, 5},
+    .samples = UNARY("erfinv") "\nerfinv(T[67] in -1..1)",
+    .doc = "The x of which erf is that; infinite at -1 and 1, NaN beyond. SciPy erfinv.",
+};
+
+static const graph_op row_lgamma = {
+    MAP(lgamma, 1, "x"),
+    .aliases = "gammaln",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .accuracy = {0.6, 64, 1},
+    .samples = UNARY("lgamma") "\nlgamma(T[67] in -30..300)",
+    .doc = "Logarithm of |gamma(x)|; infinite at 0 and negative integers. C99 lgamma.",
+};
+
+static const graph_op row_digamma = {
+    MAP(digamma, 1, "x"),
+    .aliases = "psi",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .accuracy = {0.51, 32, 1},
+    .samples = UNARY("digamma") "\ndigamma(T[67] in -30..300)",
+    .doc =
+        "Derivative of the logarithm of gamma(x); -inf at +0, inf at -0, NaN at negative integers and -inf. SciPy digamma.",
+};
+
+static const graph_op row_i0 = {
+    MAP(i0, 1, "x"),
+    .aliases = "bessel_i0",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .accuracy = {0.75, 5.5},
+    .samples = UNARY("i0") "\ni0(T[67] in -30..30)",
+    .doc = "Modified Bessel function of the first kind, order 0. NumPy i0.",
+};
+
+static const graph_op row_i0e = {
+    MAP(i0e, 1, "x"),
+    .aliases = "bessel_i0e",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .accuracy = {0.75, 4.5},
+    .samples = UNARY("i0e") "\ni0e(T[67] in -30..30)",
+    .doc = "i0(x) * exp(-|x|). SciPy i0e.",
+};
+
+static const graph_op row_i1 = {
+    MAP(i1, 1, "x"),
+    .aliases = "bessel_i1",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .accuracy = {0.6, 5.5},
+    .samples = UNARY("i1") "\ni1(T[67] in -30..30)",
+    .doc = "Modified Bessel function of the first kind, order 1. SciPy i1.",
+};
+
+static const graph_op row_i1e = {
+    MAP(i1e, 1, "x"),
+    .aliases = "bessel_i1e",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .accuracy = {0.6, 4},
+    .samples = UNARY("i1e") "\ni1e(T[67] in -30..30)",
+    .doc = "i1(x) * exp(-|x|). SciPy i1e; CHLO bessel_i1e.",
+};
+
+const graph_op *const graph_ops_special[] = {
+    &row_erf, &row_normal_cdf, &row_erfc, &row_erfinv, &row_lgamma, &row_digamma,
+    &row_i0,  &row_i0e,        &row_i1,   &row_i1e,    NULL,
+};

@@ -1,0 +1,161 @@
+/* Bounds of errors (graph/bound.h): maps are derived from their references, for every row; what jumps to no number or integer has none; sums and expansions. */
+#include "graph/bound.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+/* after the above */
+#include <cmocka.h>
+
+enum { SIZE = 4, OPERANDS = 3 };
+
+typedef struct bench {
+    lib_scope scope;
+    lib_arena arena;
+} bench;
+
+static bool begin(bench *b) {
+    lib_arena_init(&b->arena, &lib_libc_allocator, &b->scope);
+    return LIB_ENTER(&b->scope);
+}
+
+/* The first result of a row of inputs with this bound and defaults for attributes; error -1 if the row does not take them. */
+static graph_bound bound_of(const char *name, const dlc_dtype *dtypes, const graph_bound *inputs) {
+    bench b;
+    graph_bound y = {.error = -1};
+    if (begin(&b)) {
+        graph *g = graph_new(&b.arena, NULL);
+        const graph_op *op = graph_op_find(name);
+        graph_id input[OPERANDS];
+        for (int i = 0; i < op->min_inputs; i++) {
+            graph_shape shape = {.dtype = dtypes[i], .rank = 1, .dim = {tir_index(g->pool, SIZE)}};
+            input[i] = graph_new_input(g, lib_arena_format(&b.arena, "x%d", i), &shape);
+        }
+        graph_id result = graph_emit_with(g, name, op->min_inputs, input, 0, NULL);
+        graph_bound *values = LIB_NEW_ARRAY(&b.arena, graph_bound, g->values.count + 1);
+        graph_bound_values(&b.arena, g, inputs, false, values);
+        y = values[result];
+    }
+    if (b.scope.error.status != DLC_OK) print_error("%s: %s\n", name, b.scope.error.message);
+    lib_arena_free(&b.arena);
+    return y;
+}
+
+static graph_bound range(double low, double high, double error) {
+    return (graph_bound){.low = low, .high = high, .error = error};
+}
+
+static graph_bound unary(const char *name, double low, double high, double error) {
+    const dlc_dtype f32 = DLC_F32;
+    const graph_bound in = range(low, high, error);
+    return bound_of(name, &f32, &in);
+}
+
+static double uniform(uint64_t *seed) {
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return (double)(*seed >> 11) * 0x1p-53;
+}
+
+static double value_of(const graph_op *op, double *const x) {
+    double y = 0;
+    graph_reference_tensor operand[OPERANDS], result = {.dtype = DLC_F32, .rank = 1, .dim = {1}, .data = &y};
+    for (int i = 0; i < op->min_inputs; i++)
+        operand[i] = (graph_reference_tensor){.dtype = DLC_F32, .rank = 1, .dim = {1}, .data = &x[i]};
+    op->reference(&(graph_reference){.inputs = op->min_inputs, .results = 1, .operand = operand, .result = &result});
+    return y;
+}
+
+static bool has_defaults(const graph_op *op) {
+    for (int i = 0; op->attribute[i].name; i++)
+        if (!op->attribute[i].initial) return false;
+    return true;
+}
+
+/* Between 0.3 and 0.4 nothing jumps: every map of floats is compared, and moves by no more than its bound says. */
+static void every_map_has_a_bound(void **state) {
+    (void)state;
+    const double e = 1e-6;
+    int rows = 0;
+    for (const graph_op *const *const *family = graph_op_families; *family; family++)
+        for (const graph_op *const *row = *family; *row; row++) {
+            const graph_op *op = *row;
+            if (op->class_ != GRAPH_MAP || !graph_op_accepts(op, DLC_F32) || !op->reference || !has_defaults(op))
+                continue;
+            if (op->bound || op->infer != graph_infer_map || op->attribute[0].name) continue;
+            const graph_bound in[OPERANDS] = {range(0.3, 0.4, e), range(0.3, 0.4, e), range(0.3, 0.4, e)};
+            const graph_bound y = bound_of(op->name, (const dlc_dtype[]){DLC_F32, DLC_F32, DLC_F32}, in);
+            if (strcmp(op->name, "rem") == 0 || strcmp(op->name, "mod") == 0)
+                continue;                                 /* of equal operands: these jump */
+            if (strcmp(op->name, "acosh") == 0) continue; /* NaN below 1 */
+            if (!(y.error >= 0 && y.error < 1e-3)) fail_msg("%s: bound %g", op->name, y.error);
+            uint64_t seed = 1;
+            for (int trial = 0; trial < 2000; trial++) {
+                double a[OPERANDS], b[OPERANDS];
+                for (int i = 0; i < OPERANDS; i++) {
+                    a[i] = 0.3 + 0.1 * uniform(&seed);
+                    b[i] = a[i] + e * (2 * uniform(&seed) - 1);
+                }
+                const double moved = fabs(value_of(op, a) - value_of(op, b));
+                if (!(moved <= y.error)) fail_msg("%s moves by %g, its bound is %g", op->name, moved, y.error);
+            }
+            rows++;
+        }
+    assert_true(rows > 50);
+}
+
+static void jumps_have_none(void **state) {
+    (void)state;
+    const double jump = unary("floor", 0.5, 1.5, 1e-6).error;
+    assert_true(jump >= 1 && jump < 4);
+    assert_true(unary("floor", 0.2, 0.3, 1e-6).error < 1e-5);
+    assert_true(unary("floor", 0.5, 1.5, 0).error == 0);
+    assert_true(unary("log", 0, 1, 1e-6).error == INFINITY);
+    assert_true(unary("log", 0.5, 1, 1e-6).error < 1e-5);
+    assert_true(unary("tan", 1, 2, 1e-6).error == INFINITY);
+    assert_true(unary("is_nan", -1, 1, 1e-6).error == 0);
+    const dlc_dtype dtypes[] = {DLC_F32, DLC_F32};
+    assert_true(bound_of("lt", dtypes, (const graph_bound[]){range(0, 1, 1e-6), range(0.5, 2, 0)}).error == INFINITY);
+    assert_true(bound_of("lt", dtypes, (const graph_bound[]){range(0, 1, 1e-6), range(1.5, 2, 0)}).error == 0);
+}
+
+static void ranges_are_intervals(void **state) {
+    (void)state;
+    graph_bound y = unary("exp", -2, 1, 0);
+    assert_true(y.low > 0 && y.low <= exp(-2) && y.high >= exp(1) && y.high < 3);
+    y = unary("abs", -2, 1, 0);
+    assert_true(y.low == 0 && y.high == 2);
+    y = unary("sin", -100, 100, 0);
+    assert_true(y.low <= -1 && y.high >= 1 && y.high < 1.5);
+    y = unary("log_sigmoid", -30, 30, 1e-6);
+    assert_true(y.error > 0 && y.error < 1e-3);
+    y = unary("softplus", -30, 30, 1e-6);
+    assert_true(y.error > 0 && y.error < 1e-3);
+    const dlc_dtype i32[] = {DLC_I32, DLC_I32};
+    const graph_bound few = range(-4, 3, 0), many = range(-1e9, 1e9, 0);
+    y = bound_of("and", i32, (const graph_bound[]){few, few});
+    assert_true(y.low == -4 && y.high == 3);
+    y = bound_of("mul", i32, (const graph_bound[]){many, many}); /* wraps */
+    assert_true(y.low == -0x1p31 && y.high == 0x1p31 - 1);
+    y = bound_of("add", i32, (const graph_bound[]){many, few});
+    assert_true(y.low <= -1e9 - 4 && y.low > -2e9 && y.high < 2e9);
+}
+
+static void sums_add_errors(void **state) {
+    (void)state;
+    assert_true(unary("reduce_sum", -1, 1, 1e-6).error >= SIZE * 1e-6);
+    graph_bound whole = range(-4, 4, 0);
+    const dlc_dtype f32 = DLC_F32;
+    whole.integral = true;
+    assert_true(bound_of("reduce_sum", &f32, &whole).error == 0);
+    assert_true(unary("reduce_max", -1, 1, 1e-6).error == 1e-6);
+    assert_true(unary("softmax", -1, 1, 1e-6).high == 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_map_has_a_bound), cmocka_unit_test(jumps_have_none),
+                                       cmocka_unit_test(ranges_are_intervals), cmocka_unit_test(sums_add_errors)};
+    return cmocka_run_group_tests_name("graph/bound", tests, NULL, NULL);
+}
