@@ -545,7 +545,7 @@ static void print_reference_index(void) {
         "compute in f32 within an operator and round once, where nothing else is said.\n"
         "- **Gradients**: `yes` there is a rule, `not yet` there will be one, `none` there is none by nature: results are "
         "integers, bools, bits or steps, or depend on no number. vjp: from results back to operands; jvp: from operands on.\n"
-        "- **Samples** are in the text form of graphs; each runs on every target in the tests. `in a..b` limits the test's numbers.\n");
+        "- **Samples** are in the text form of graphs; each runs on every target in the tests. `in a..b` limits the test's numbers, with `special` zeros and others of that range are among them.\n");
     for (size_t class_ = 0; class_ < sizeof sections / sizeof *sections; class_++) {
         printf("\n**%s**", sections[class_].title);
         for (const graph_op *const *const *family = graph_op_families; *family; family++)

@@ -157,7 +157,7 @@ typedef struct graph_accuracy {
 
 /* Samples for conformance, as lines of graph text without dtypes fixed: "T" stands for each dtype of `dtypes`, e.g.
  *   "add(T[3, 5], T[3, 5])"   "reduce_sum(T[4, 1, 7], axes=[0, 2])"   "gather(T[10, 3], i32[4] in 0..10)"
- * `in a..b` limits random data; default ranges are by dtype. One sample per line. */
+ * `in a..b` limits random data, `in a..b special` keeps the special numbers of that range; default ranges are by dtype. One sample per line. */
 struct graph_op {
     const char *name; /* text form and public name: dlc_<name> */
     /* Other names by which lookup finds the row, those of ONNX, NumPy and PyTorch, separated by spaces; NULL: none. */

@@ -51,8 +51,9 @@ static const graph_op row_normal_cdf = {
     .dtypes = "float",
     .infer = graph_infer_map,
     .accuracy = {4.5, 6.5},
-    .samples = UNARY("normal_cdf") "\nnormal_cdf(T[67] in -30..30)",
-    .doc = "Normal distribution function, erfc(-x / sqrt(2)) / 2, accurate in its lower tail. With fused multiply-adds f32 is within 4 units in the last place. SciPy ndtr.",
+    .samples = UNARY("normal_cdf") "\nnormal_cdf(T[67] in -30..30 special)",
+    .doc =
+        "Normal distribution function, erfc(-x / sqrt(2)) / 2, accurate in its lower tail. With fused multiply-adds f32 is within 4 units in the last place. SciPy ndtr.",
 };
 
 static const graph_op row_erfc = {
@@ -61,7 +62,8 @@ static const graph_op row_erfc = {
     .infer = graph_infer_map,
     .accuracy = {4.8, 5.2},
     .samples = UNARY("erfc") "\nerfc(T[67] in -30..30)",
-    .doc = "1 - erf(x), accurate in its upper tail. With fused multiply-adds f32 is within 4 units in the last place. C99 erfc.",
+    .doc =
+        "1 - erf(x), accurate in its upper tail. With fused multiply-adds f32 is within 4 units in the last place. C99 erfc.",
 };
 
 static const graph_op row_erfinv = {
@@ -69,7 +71,7 @@ static const graph_op row_erfinv = {
     .dtypes = "float",
     .infer = graph_infer_map,
     .accuracy = {0.6, 5},
-    .samples = UNARY("erfinv") "\nerfinv(T[67] in -1..1)",
+    .samples = UNARY("erfinv") "\nerfinv(T[67] in -1..1 special)",
     .doc = "The x of which erf is that; infinite at -1 and 1, NaN beyond. SciPy erfinv.",
 };
 
@@ -79,7 +81,7 @@ static const graph_op row_lgamma = {
     .dtypes = "float",
     .infer = graph_infer_map,
     .accuracy = {0.6, 64, 1},
-    .samples = UNARY("lgamma") "\nlgamma(T[67] in -30..300)",
+    .samples = UNARY("lgamma") "\nlgamma(T[67] in -30..300 special)",
     .doc = "Logarithm of |gamma(x)|; infinite at 0 and negative integers. C99 lgamma.",
 };
 
@@ -89,7 +91,7 @@ static const graph_op row_digamma = {
     .dtypes = "float",
     .infer = graph_infer_map,
     .accuracy = {0.51, 32, 1},
-    .samples = UNARY("digamma") "\ndigamma(T[67] in -30..300)",
+    .samples = UNARY("digamma") "\ndigamma(T[67] in -30..300 special)",
     .doc =
         "Derivative of the logarithm of gamma(x); -inf at +0, inf at -0, NaN at negative integers and -inf. SciPy digamma.",
 };

@@ -157,8 +157,7 @@ tir_expr tir_math_ldexp(tir_pool *p, expr x, expr n) {
     enum { FAR = 2200 };
     expr power = n;
     if (lib_dtypes[integer].bits > 8) {
-        const int most = lib_dtypes[integer].bits > 16 || lib_dtypes[integer].class_ == 'u' ? FAR : FAR;
-        power = tir_min(p, power, tir_int(p, integer, most));
+        power = tir_min(p, power, tir_int(p, integer, FAR));
         if (lib_dtypes[integer].class_ == 'i') power = tir_max(p, power, tir_int(p, integer, -FAR));
     }
     expr f = tir_cast(p, DLC_F64, power), wide = tir_cast(p, DLC_F64, x);

@@ -2,7 +2,7 @@
  * fused multiply-adds and without, against long double. 10^5 points of each by default, with DLC_TEST_LONG=1 10^7: bits at random, so that denormal
  * numbers, zeros, infinities and NaN are among them, and moderate numbers; half of the points are a search around the worst ones found so far. A
  * result beyond its bound fails; a bound that is twice what was found, and more than one unit above it, is told as lax.
- *      accuracy [row...] */
+ *      accuracy [points] [row...] */
 #include <dlc/dlc.h>
 #include <dlc/extend.h>
 
@@ -284,6 +284,7 @@ static point measure(dlc_context *context, search *s, int64_t points) {
 
 /* ---- tests */
 
+static int64_t asked_points; /* 0: as the environment says */
 static int asked_count;
 static char **asked;
 
@@ -295,6 +296,7 @@ static bool is_asked(const char *name) {
 
 static int64_t points_wanted(void) {
     const char *longer = getenv("DLC_TEST_LONG");
+    if (asked_points > 0) return asked_points;
     return longer && *longer == '1' ? 10000000 : getenv("DLC_TEST_SHARE") ? POINTS : 100000;
 }
 
@@ -355,7 +357,9 @@ static void rows_publish(void **state) {
 int main(int count, char **arguments) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(fused), cmocka_unit_test(apart),
                                        cmocka_unit_test(rows_publish)};
-    asked_count = count - 1;
-    asked = arguments + 1;
+    asked_points = count > 1 ? strtoll(arguments[1], NULL, 10) : 0;
+    const int skipped = asked_points > 0 ? 2 : 1;
+    asked_count = count - skipped;
+    asked = arguments + skipped;
     return cmocka_run_group_tests_name("conformance/accuracy", tests, NULL, NULL);
 }

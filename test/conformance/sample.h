@@ -15,7 +15,8 @@ typedef struct sample_operand {
     dlc_dtype dtype;
     int rank;
     int64_t dim[DLC_MAX_RANK];
-    bool limited; /* "in low..high": numbers of [low, high) */
+    /* "in low..high": numbers of [low, high); "in low..high special": the special ones of them, too, where a fill has some. */
+    bool limited, special;
     double low, high;
 } sample_operand;
 
@@ -64,7 +65,7 @@ static inline double sample_bound(lib_lexer *lexer, char **at) {
     return strtod(copy, NULL);
 }
 
-/* f32[2, 3] in 0..10    _ */
+/* f32[2, 3] in 0..10    f32[2] in -1..1 special    _ */
 static inline sample_operand sample_parse_operand(lib_lexer *lexer) {
     sample_operand operand = {0};
     char *word = lib_lexer_name(lexer);
@@ -87,6 +88,7 @@ static inline sample_operand sample_parse_operand(lib_lexer *lexer) {
     operand.high = sample_bound(lexer, &at);
     lexer->at = at;
     lib_lexer_next(lexer);
+    operand.special = lib_lexer_accept(lexer, "special");
     return operand;
 }
 
@@ -175,6 +177,14 @@ static inline int sample_specials(dlc_dtype dtype, bool extreme, double *out) {
     return count;
 }
 
+/* Those within the range, NaN excepted. */
+static inline int sample_within(const sample_operand *operand, double *special, int count) {
+    int kept = 0;
+    for (int i = 0; i < count; i++)
+        if (special[i] >= operand->low && special[i] <= operand->high) special[kept++] = special[i];
+    return kept;
+}
+
 static inline double sample_number(const sample_operand *operand, bool wide, uint64_t *seed) {
     bool integral = !lib_dtype_is_float(operand->dtype);
     if (operand->limited) {
@@ -212,9 +222,10 @@ static inline void sample_data(const sample_operand *operand, int number, sample
                                int64_t count, void *elements, double *doubles) {
     double special[16];
     size_t size = lib_dtype_size(operand->dtype);
-    int specials = fill >= SAMPLE_SPECIAL && !operand->limited
+    int specials = fill >= SAMPLE_SPECIAL && (!operand->limited || operand->special)
                        ? sample_specials(operand->dtype, fill == SAMPLE_EXTREME, special)
                        : 0;
+    if (operand->limited) specials = sample_within(operand, special, specials);
     for (int64_t i = 0; i < count; i++) {
         double x = sample_number(operand, fill == SAMPLE_WIDE || fill == SAMPLE_EXTREME, &seed);
         if (specials && fill == SAMPLE_EXTREME && i < (int64_t)specials * specials) /* all pairs in operands 0 and 1 */
