@@ -79,7 +79,7 @@ graph_bound graph_bound_sum(const graph_bound_node *b) {
 graph_bound graph_bound_mean(const graph_bound_node *b) {
     const double terms = graph_bound_terms(b);
     graph_bound y = graph_bound_sum(b);
-    if (!y.error && b->excess && lib_dtype_is_narrow_float(b->y->dtype))
+    if (y.error == 0 && b->excess && lib_dtype_is_narrow_float(b->y->dtype))
         y.error = graph_bound_epsilon(b->y->dtype, false) * graph_bound_magnitude(&y);
     y.error /= fmax(terms, 1);
     y.low = b->in[0].low;
@@ -137,7 +137,7 @@ graph_bound graph_bound_average_pool(const graph_bound_node *b) {
     const graph_bound *x = &b->in[0];
     const double terms = graph_bound_terms(b), m = graph_bound_magnitude(x);
     graph_bound y = graph_bound_summed(b, terms, m, x->error, x->special, false);
-    if (!y.error && b->excess && lib_dtype_is_narrow_float(b->y->dtype))
+    if (y.error == 0 && b->excess && lib_dtype_is_narrow_float(b->y->dtype))
         y.error = graph_bound_epsilon(b->y->dtype, false) * terms * m;
     y.special = true; /* windows of padding alone: 0/0 */
     y.low = -m;
@@ -369,9 +369,9 @@ graph_bound graph_bound_positions(const graph_bound_node *b) {
 }
 
 graph_bound graph_bound_random(const graph_bound_node *b) {
-    enum { MOST = 16 };
-    graph_bound y = graph_bound_within(MOST);
-    if (b->excess && lib_dtype_is_narrow_float(b->y->dtype)) y.error = MOST * graph_bound_epsilon(b->y->dtype, false);
-    y.error += graph_bound_apart(b, MOST);
+    const double most = 16;
+    graph_bound y = graph_bound_within(most);
+    if (b->excess && lib_dtype_is_narrow_float(b->y->dtype)) y.error = most * graph_bound_epsilon(b->y->dtype, false);
+    y.error += graph_bound_apart(b, most);
     return y;
 }

@@ -237,6 +237,11 @@ GRAPH_BUILD_UNARY(X)
 GRAPH_BUILD_BINARY(X)
 #undef X
 
+graph_id graph_normal_cdf(graph *g, graph_id x) {
+    const graph_setting setting = graph_set_bool("precise", false);
+    return graph_emit_with(g, "normal_cdf", 1, &x, 1, &setting);
+}
+
 graph_id graph_select(graph *g, graph_id condition, graph_id a, graph_id b) {
     return emit_map(g, "select", 3, (graph_id[]){condition, a, b});
 }

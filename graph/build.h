@@ -60,7 +60,7 @@ bool graph_is_number(const graph *g, graph_id x, double *number);
 #define GRAPH_BUILD_UNARY(X)                                                                                           \
     X(neg)                                                                                                             \
     X(abs)                                                                                                             \
-    X(sign) X(sqrt) X(rsqrt) X(exp) X(expm1) X(log) X(log1p) X(sin) X(cos) X(tanh) X(erf) X(normal_cdf) X(silu) X(logistic) X(floor) X(ceil) \
+    X(sign) X(sqrt) X(rsqrt) X(exp) X(expm1) X(log) X(log1p) X(sin) X(cos) X(tanh) X(erf) X(silu) X(logistic) X(floor) X(ceil) \
         X(round) X(not )
 #define GRAPH_BUILD_BINARY(X) \
     X(add) X(sub) X(mul) X(div) X(rem) X(min) X(max) X(pow) X(and) X(or) X(xor) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)
@@ -71,6 +71,8 @@ GRAPH_BUILD_UNARY(X)
 #define X(name) graph_id graph_##name(graph *g, graph_id a, graph_id b);
 GRAPH_BUILD_BINARY(X)
 #undef X
+/* normal_cdf(x, precise=false): what is multiplied by x, as GELU does, is small beside 1 where the tail is. */
+graph_id graph_normal_cdf(graph *g, graph_id x);
 graph_id graph_select(graph *g, graph_id condition, graph_id a, graph_id b);
 graph_id graph_clamp(graph *g, graph_id low, graph_id x, graph_id high);
 graph_id graph_cast(graph *g, graph_id x, dlc_dtype dtype); /* the same dtype: x itself */

@@ -97,36 +97,36 @@ REFERENCE(log_add_exp, (double)special_log_add_exp((long double)x[0], (long doub
 /* ---- rows */
 
 static const graph_op row_exp = {
-    MAP(exp, 1, "x"),        .dtypes = "float",       .infer = graph_infer_map,
-    .accuracy = {2.3, 0.55}, .samples = UNARY("exp"), .doc = "e to the power x. StableHLO exponential.",
+    MAP(exp, 1, "x"),           .dtypes = "float",       .infer = graph_infer_map,
+    .accuracy = {2.3, 0.55, 0}, .samples = UNARY("exp"), .doc = "e to the power x. StableHLO exponential.",
 };
 
 static const graph_op row_expm1 = {
     MAP(expm1, 1, "x"),        .dtypes = "float",
-    .infer = graph_infer_map,  .accuracy = {1.75, 0.9},
+    .infer = graph_infer_map,  .accuracy = {1.75, 0.9, 0},
     .samples = UNARY("expm1"), .doc = "exp(x) - 1, accurate near zero. StableHLO exponential_minus_one.",
 };
 
 static const graph_op row_log = {
     MAP(log, 1, "x"),         .dtypes = "float",
-    .infer = graph_infer_map, .accuracy = {0.9, 0.55},
+    .infer = graph_infer_map, .accuracy = {0.9, 0.55, 0},
     .samples = UNARY("log"),  .doc = "Natural logarithm; -inf at zero, NaN below. StableHLO log.",
 };
 
 static const graph_op row_log1p = {
     MAP(log1p, 1, "x"),        .dtypes = "float",
-    .infer = graph_infer_map,  .accuracy = {1.65, 0.85},
+    .infer = graph_infer_map,  .accuracy = {1.65, 0.85, 0},
     .samples = UNARY("log1p"), .doc = "log(1 + x), accurate near zero. StableHLO log_plus_one.",
 };
 
 static const graph_op row_sin = {
-    MAP(sin, 1, "x"),        .dtypes = "float",       .infer = graph_infer_map,
-    .accuracy = {1.6, 0.55}, .samples = UNARY("sin"), .doc = "Sine of x radians. StableHLO sine.",
+    MAP(sin, 1, "x"),           .dtypes = "float",       .infer = graph_infer_map,
+    .accuracy = {1.6, 0.55, 0}, .samples = UNARY("sin"), .doc = "Sine of x radians. StableHLO sine.",
 };
 
 static const graph_op row_cos = {
-    MAP(cos, 1, "x"),        .dtypes = "float",       .infer = graph_infer_map,
-    .accuracy = {1.6, 0.55}, .samples = UNARY("cos"), .doc = "Cosine of x radians. StableHLO cosine.",
+    MAP(cos, 1, "x"),           .dtypes = "float",       .infer = graph_infer_map,
+    .accuracy = {1.6, 0.55, 0}, .samples = UNARY("cos"), .doc = "Cosine of x radians. StableHLO cosine.",
 };
 
 static const graph_op row_tan = {
@@ -134,7 +134,7 @@ static const graph_op row_tan = {
     .dtypes = "float",
     .infer = graph_infer_map,
     .bound = GRAPH_REFERENCE(graph_bound_same_steps),
-    .accuracy = {2.6, 0.6},
+    .accuracy = {2.6, 0.6, 0},
     .samples = UNARY("tan"),
     .doc = "Tangent of x radians. StableHLO tan.",
 };
@@ -144,7 +144,7 @@ static const graph_op row_asin = {
     .aliases = "arcsin",
     .dtypes = "float",
     .infer = graph_infer_map,
-    .accuracy = {1.85, 0.55},
+    .accuracy = {1.85, 0.55, 0},
     .samples = UNARY("asin"),
     .doc = "Arc sine, in radians; NaN beyond -1..1. CHLO asin.",
 };
@@ -154,7 +154,7 @@ static const graph_op row_acos = {
     .aliases = "arccos",
     .dtypes = "float",
     .infer = graph_infer_map,
-    .accuracy = {1.3, 0.55},
+    .accuracy = {1.3, 0.55, 0},
     .samples = UNARY("acos"),
     .doc = "Arc cosine, in radians; NaN beyond -1..1. CHLO acos.",
 };
@@ -164,19 +164,19 @@ static const graph_op row_atan = {
     .aliases = "arctan",
     .dtypes = "float",
     .infer = graph_infer_map,
-    .accuracy = {1.6, 0.55},
+    .accuracy = {1.6, 0.55, 0},
     .samples = UNARY("atan"),
     .doc = "Arc tangent, in radians. CHLO atan.",
 };
 
 static const graph_op row_sinh = {
-    MAP(sinh, 1, "x"),       .dtypes = "float",        .infer = graph_infer_map,
-    .accuracy = {0.65, 0.6}, .samples = UNARY("sinh"), .doc = "Hyperbolic sine. CHLO sinh.",
+    MAP(sinh, 1, "x"),          .dtypes = "float",        .infer = graph_infer_map,
+    .accuracy = {0.65, 0.6, 0}, .samples = UNARY("sinh"), .doc = "Hyperbolic sine. CHLO sinh.",
 };
 
 static const graph_op row_cosh = {
-    MAP(cosh, 1, "x"),        .dtypes = "float",        .infer = graph_infer_map,
-    .accuracy = {0.51, 0.55}, .samples = UNARY("cosh"), .doc = "Hyperbolic cosine. CHLO cosh.",
+    MAP(cosh, 1, "x"),           .dtypes = "float",        .infer = graph_infer_map,
+    .accuracy = {0.51, 0.55, 0}, .samples = UNARY("cosh"), .doc = "Hyperbolic cosine. CHLO cosh.",
 };
 
 static const graph_op row_asinh = {
@@ -184,7 +184,7 @@ static const graph_op row_asinh = {
     .aliases = "arcsinh",
     .dtypes = "float",
     .infer = graph_infer_map,
-    .accuracy = {0.6, 0.6},
+    .accuracy = {0.6, 0.6, 0},
     .samples = UNARY("asinh"),
     .doc = "Inverse hyperbolic sine. CHLO asinh.",
 };
@@ -194,7 +194,7 @@ static const graph_op row_acosh = {
     .aliases = "arccosh",
     .dtypes = "float",
     .infer = graph_infer_map,
-    .accuracy = {0.51, 0.6},
+    .accuracy = {0.51, 0.6, 0},
     .samples = UNARY("acosh"),
     .doc = "Inverse hyperbolic cosine; NaN below 1. CHLO acosh.",
 };
@@ -204,19 +204,19 @@ static const graph_op row_atanh = {
     .aliases = "arctanh",
     .dtypes = "float",
     .infer = graph_infer_map,
-    .accuracy = {0.75, 0.6},
+    .accuracy = {0.75, 0.6, 0},
     .samples = UNARY("atanh"),
     .doc = "Inverse hyperbolic tangent; infinite at -1 and 1, NaN beyond. CHLO atanh.",
 };
 
 static const graph_op row_cbrt = {
-    MAP(cbrt, 1, "x"),       .dtypes = "float",        .infer = graph_infer_map,
-    .accuracy = {0.51, 0.7}, .samples = UNARY("cbrt"), .doc = "Cube root, of negative numbers, too. StableHLO cbrt.",
+    MAP(cbrt, 1, "x"),          .dtypes = "float",        .infer = graph_infer_map,
+    .accuracy = {0.51, 0.7, 0}, .samples = UNARY("cbrt"), .doc = "Cube root, of negative numbers, too. StableHLO cbrt.",
 };
 
 static const graph_op row_tanh = {
-    MAP(tanh, 1, "x"),       .dtypes = "float",        .infer = graph_infer_map,
-    .accuracy = {3.75, 2.2}, .samples = UNARY("tanh"), .doc = "Hyperbolic tangent. StableHLO tanh.",
+    MAP(tanh, 1, "x"),          .dtypes = "float",        .infer = graph_infer_map,
+    .accuracy = {3.75, 2.2, 0}, .samples = UNARY("tanh"), .doc = "Hyperbolic tangent. StableHLO tanh.",
 };
 
 static const graph_op row_logistic = {
@@ -224,7 +224,7 @@ static const graph_op row_logistic = {
     .aliases = "sigmoid expit",
     .dtypes = "float",
     .infer = graph_infer_map,
-    .accuracy = {2.5, 2.5},
+    .accuracy = {2.5, 2.5, 0},
     .samples = UNARY("logistic"),
     .doc = "1 / (1 + exp(-x)), accurate in both tails. StableHLO logistic.",
 };
@@ -234,7 +234,7 @@ static const graph_op row_silu = {
     .aliases = "swish",
     .dtypes = "float",
     .infer = graph_infer_map,
-    .accuracy = {3.3, 4.5},
+    .accuracy = {3.3, 4.5, 0},
     .samples = UNARY("silu"),
     .doc = "x*logistic(x), also called swish; 0 at -inf. f32 is within 4 units in the last place of the exact value. "
            "Elfwing, Uchibe, Doya 2017.",
@@ -245,7 +245,7 @@ static const graph_op row_atan2 = {
     .aliases = "arctan2",
     .dtypes = "float",
     .infer = graph_infer_map,
-    .accuracy = {1.6, 0.55},
+    .accuracy = {1.6, 0.55, 0},
     .samples = BINARY("atan2"),
     .doc = "Angle of the point (x, y) in radians, in -pi..pi; as C99 atan2 at zeros and infinities. StableHLO atan2.",
 };
@@ -255,31 +255,31 @@ static const graph_op row_pow = {
     .aliases = "power float_power",
     .dtypes = "number",
     .infer = graph_infer_map,
-    .accuracy = {0.51, 0.55},
+    .accuracy = {0.51, 0.55, 0},
     .samples = BINARY("pow"),
     .doc = "a to the power b; floats as C99 pow; integers wrap, a negative exponent gives 1 / a**-b truncated, and 0 "
            "for a = 0. StableHLO power.",
 };
 
 static const graph_op row_exp2 = {
-    MAP(exp2, 1, "x"),       .dtypes = "float",        .infer = graph_infer_map,
-    .accuracy = {1.3, 0.85}, .samples = UNARY("exp2"), .doc = "2 to the power x; exact for integers. C99 exp2.",
+    MAP(exp2, 1, "x"),          .dtypes = "float",        .infer = graph_infer_map,
+    .accuracy = {1.3, 0.85, 0}, .samples = UNARY("exp2"), .doc = "2 to the power x; exact for integers. C99 exp2.",
 };
 
 static const graph_op row_exp10 = {
-    MAP(exp10, 1, "x"),      .dtypes = "float",         .infer = graph_infer_map,
-    .accuracy = {1.3, 0.85}, .samples = UNARY("exp10"), .doc = "10 to the power x. glibc exp10.",
+    MAP(exp10, 1, "x"),         .dtypes = "float",         .infer = graph_infer_map,
+    .accuracy = {1.3, 0.85, 0}, .samples = UNARY("exp10"), .doc = "10 to the power x. glibc exp10.",
 };
 
 static const graph_op row_log2 = {
     MAP(log2, 1, "x"),        .dtypes = "float",
-    .infer = graph_infer_map, .accuracy = {0.51, 2},
+    .infer = graph_infer_map, .accuracy = {0.51, 2, 0},
     .samples = UNARY("log2"), .doc = "Logarithm to base 2; exact for powers of 2; -inf at zero, NaN below. C99 log2.",
 };
 
 static const graph_op row_log10 = {
     MAP(log10, 1, "x"),        .dtypes = "float",
-    .infer = graph_infer_map,  .accuracy = {0.51, 2.5},
+    .infer = graph_infer_map,  .accuracy = {0.51, 2.5, 0},
     .samples = UNARY("log10"), .doc = "Logarithm to base 10; -inf at zero, NaN below. C99 log10.",
 };
 
@@ -287,7 +287,7 @@ static const graph_op row_sinc = {
     MAP(sinc, 1, "x"),
     .dtypes = "float",
     .infer = graph_infer_map,
-    .accuracy = {0.51, 4},
+    .accuracy = {0.51, 4, 0},
     .samples = UNARY("sinc") "\nsinc(T[67] in -100..100)",
     .doc = "sin(pi*x) / (pi*x), 1 at zero. NumPy sinc.",
 };
@@ -296,7 +296,7 @@ static const graph_op row_hypot = {
     MAP(hypot, 2, "a b"),
     .dtypes = "float",
     .infer = graph_infer_map,
-    .accuracy = {0.51, 0.51},
+    .accuracy = {0.51, 0.51, 0},
     .algebra = GRAPH_COMMUTES,
     .samples = BINARY("hypot"),
     .doc = "sqrt(a*a + b*b) without overflow on the way; infinite if either is, also beside NaN. C99 hypot.",

@@ -317,7 +317,8 @@ static double float_operate(tir_op op, const double *x) {
     case TIR_LOGISTIC: return logistic(x[0]);
     case TIR_SILU: return silu(x[0]);
     case TIR_ERFC: return erfc(x[0]);
-    case TIR_NORMAL_CDF: return 0.5 * erfc(-x[0] * 0.70710678118654752440);
+    case TIR_NORMAL_CDF:
+    case TIR_NORMAL_TAIL: return 0.5 * erfc(-x[0] * 0.70710678118654752440);
     default: return NAN;
     }
 }

@@ -79,7 +79,8 @@ typedef uint8_t tir_dtype;
     X(TIR_ERF, "erf", 1, TIR_MATH, "")                                                                                \
     X(TIR_ERFC, "erfc", 1, TIR_MATH, "")                                                                              \
     X(TIR_LOGISTIC, "logistic", 1, TIR_MATH, "1/(1 + exp(-x))")                                                       \
-    X(TIR_NORMAL_CDF, "normal_cdf", 1, TIR_MATH, "(1 + erf(x/sqrt(2)))/2")                                            \
+    X(TIR_NORMAL_CDF, "normal_cdf", 1, TIR_MATH, "(1 + erf(x/sqrt(2)))/2; f32: to 3 units of 1/2")                    \
+    X(TIR_NORMAL_TAIL, "normal_tail", 1, TIR_MATH, "the same, accurate where it is small, too")                                            \
     X(TIR_SILU, "silu", 1, TIR_MATH, "x/(1 + exp(-x))")                                                               \
     X(TIR_SELECT, "select", 3, 0, "cond ? a : b; both are evaluated, neither can trap")                               \
     X(TIR_FMA, "fma", 3, 0, "one rounding; loop IR only")                                                             \

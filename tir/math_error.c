@@ -145,7 +145,7 @@ tir_expr tir_math_erfc(tir_pool *p, expr x) {
 }
 
 /* erfc(-x / sqrt(2)) / 2, with a form of its own: the quotient would be rounded. */
-tir_expr tir_math_normal_cdf(tir_pool *p, expr x) {
+tir_expr tir_math_normal_tail(tir_pool *p, expr x) {
     const bool wide = tir_dtype_of(p, x) == DLC_F64;
     expr a = tir_math_at_most(p, tir_unary(p, TIR_ABS, x), wide ? 38.7 : 14.5);
     expr tail = times_gaussian(p, scaled_tail(p, a, &normal[wide]), a, 0.5);

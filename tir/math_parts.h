@@ -19,7 +19,7 @@ tir_expr tir_math_exp2(tir_pool *pool, tir_expr z);
 /* sin(pi r), f64, |r| <= 1/2 (math_gamma.c). */
 tir_expr tir_math_sin_turns(tir_pool *pool, tir_expr r);
 /* Expansions of f32 and f64: math_error.c, and of 2^x and 10^x, math_power.c. */
-tir_expr tir_math_normal_cdf(tir_pool *pool, tir_expr x);
+tir_expr tir_math_normal_tail(tir_pool *pool, tir_expr x);
 tir_expr tir_math_erfc(tir_pool *pool, tir_expr x);
 tir_expr tir_math_power_of(tir_pool *pool, int base, tir_expr x);
 

@@ -271,7 +271,8 @@ bool tir_math_is_call(tir_op op, tir_dtype operand) {
     case TIR_ERFC:
     case TIR_EXP2:
     case TIR_EXP10:
-    case TIR_NORMAL_CDF: return false;
+    case TIR_NORMAL_CDF:
+    case TIR_NORMAL_TAIL: return false;
     default: return true;
     }
 }

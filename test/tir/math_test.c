@@ -93,7 +93,7 @@ static double normal_cdf(double x) {
     X(TIR_EXP2, exp2, 1.5)                                   \
     X(TIR_EXP10, exp10, 1.5)                                 \
     X(TIR_ERFC, erfc, 4.8)                                   \
-    X(TIR_NORMAL_CDF, normal_cdf, 4.5)
+    X(TIR_NORMAL_TAIL, normal_cdf, 4.5)
 
 typedef struct unary_function {
     tir_op op;
@@ -213,7 +213,7 @@ static void tanh_and_erf_stay_within_one(void **unused) {
 static void normal_cdf_keeps_its_tail(void **unused) {
     (void)unused;
     for (int fused = 0; fused < 2; fused++) {
-        compiled c = compile(TIR_NORMAL_CDF, DLC_F32, 1, fused, false);
+        compiled c = compile(TIR_NORMAL_TAIL, DLC_F32, 1, fused, false);
         for (int i = -75000; i <= 40000; i++) {
             float x = (float)i * 2e-4f, got = float_of(run(&c, bits_of(x), 0));
             double exact = normal_cdf((double)x);
@@ -222,6 +222,23 @@ static void normal_cdf_keeps_its_tail(void **unused) {
         }
         assert_true(float_of(run(&c, bits_of(6.0f), 0)) == 1.0f && float_of(run(&c, bits_of(INFINITY), 0)) == 1.0f);
         assert_true(float_of(run(&c, bits_of(-15.0f), 0)) == 0.0f && float_of(run(&c, bits_of(-1e30f), 0)) == 0.0f);
+        assert_true(isnan(float_of(run(&c, bits_of(NAN), 0))));
+    }
+}
+
+/* Its error is small beside 1, and far out it is exactly 0 or 1: whatever is multiplied by it. */
+static void fast_normal_cdf_is_flat_outside(void **unused) {
+    (void)unused;
+    for (int fused = 0; fused < 2; fused++) {
+        compiled c = compile(TIR_NORMAL_CDF, DLC_F32, 1, fused, false);
+        for (int i = -70000; i <= 70000; i++) {
+            float x = (float)i * 1e-4f, got = float_of(run(&c, bits_of(x), 0));
+            double exact = normal_cdf((double)x);
+            if (fabs((double)got - exact) > 3.0 * 0x1p-24 || got < 0.0f || got > 1.0f)
+                fail_msg("normal_cdf(%a): %a, exact %a", (double)x, (double)got, exact);
+        }
+        assert_true(float_of(run(&c, bits_of(5.5f), 0)) == 1.0f && float_of(run(&c, bits_of(INFINITY), 0)) == 1.0f);
+        assert_true(float_of(run(&c, bits_of(-5.5f), 0)) == 0.0f && float_of(run(&c, bits_of(-1e30f), 0)) == 0.0f);
         assert_true(isnan(float_of(run(&c, bits_of(NAN), 0))));
     }
 }
@@ -505,6 +522,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(unary_functions_stay_in_bounds, setup, teardown),
         cmocka_unit_test_setup_teardown(tanh_and_erf_stay_within_one, setup, teardown),
         cmocka_unit_test_setup_teardown(normal_cdf_keeps_its_tail, setup, teardown),
+        cmocka_unit_test_setup_teardown(fast_normal_cdf_is_flat_outside, setup, teardown),
         cmocka_unit_test_setup_teardown(sin_and_cos_reduce_exactly, setup, teardown),
         cmocka_unit_test_setup_teardown(binary_functions_stay_in_bounds, setup, teardown),
         cmocka_unit_test_setup_teardown(constant_exponents_agree_with_pow, setup, teardown),
