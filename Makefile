@@ -117,7 +117,7 @@ conformance_parts := $(foreach i,1 2 3 4 5 6 7 8,$(OUT)/test/conformance/part$(i
 test_bins    := $(filter-out $(OUT)/test/conformance/conformance,$(test_src:%.c=$(OUT)/%)) $(conformance_parts) $(OUT)/test/api/header_test_cxx
 test_scripts := $(wildcard test/*/*.sh)
 # What has threads; programs that compute a lot on one are left out.
-tsan_bins    := $(filter-out $(addprefix $(OUT)/test/api/,cast_test growth_test map_ulp_test matrix_test sample_test winograd_test),\
+tsan_bins    := $(filter-out $(addprefix $(OUT)/test/api/,cast_test factor_test growth_test map_ulp_test matrix_test sample_test winograd_test),\
                 $(filter $(addprefix $(OUT)/test/,cpu/orc cuda/async cuda/batch cuda/run jit/% lib/pool% lib/memory% api/%),$(test_bins)))
 
 # examples/x.c, examples/x.cpp or examples/x/*.c

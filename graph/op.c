@@ -32,6 +32,9 @@
     X(fourier)      \
     X(signal)       \
     X(matrix)       \
+    X(factor)       \
+    X(eigen)        \
+    X(svd)          \
     X(recurrent)    \
     X(activation)   \
     X(rearrange)    \

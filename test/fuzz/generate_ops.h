@@ -690,8 +690,12 @@ static inline void add_matrix(gen *g) {
                      gen_dims(&stop, 0, v.rank).text);
     if (a < 0) return;
     const char *upper = gen_one_in(g, 2) ? "true" : "false", *other = gen_one_in(g, 2) ? "true" : "false";
-    switch (gen_below(g, 3)) {
+    static const char *const plain[] = {"lu", "inverse", "slogdet", "qr", "expm", "svd", "det", "pinv"};
+    switch (gen_below(g, 6)) {
     case 0: gen_node(g, "cholesky(%s, upper=%s)", NAME(a), upper); break;
+    case 2: gen_node(g, "solve(%s, %s)", NAME(a), NAME(a)); break;
+    case 3:
+    case 4: gen_node(g, "%s(%s)", plain[gen_below(g, sizeof plain / sizeof *plain)], NAME(a)); break;
     case 1:
         gen_node(g, "triangular_solve(%s, %s, upper=%s, left=%s, transpose=%s)", NAME(a), NAME(a), upper, other,
                  gen_one_in(g, 2) ? "true" : "false");

@@ -1,0 +1,251 @@
+/* Factorisations by blocks: LU, QR, singular values, and what is made of them, of matrices that are larger than a block: by residuals, summed
+ * here, of ordinary, graded, repeated, rank-deficient and singular matrices, tall and wide, with sizes as numbers and as symbols. */
+#include "api/support.h"
+
+/* Ordinary numbers; falling by rows and columns; of rank 3; each second row as the one before it. */
+typedef enum kind { ORDINARY, GRADED, DEFICIENT, SAME_ROWS, ZEROS, UNIT, KINDS } kind;
+
+static void fill_matrix(double *a, int64_t m, int64_t n, kind k) {
+    uint32_t seed = 5;
+    double *left = malloc((size_t)(m + n) * 3 * sizeof *left), *right = left + 3 * m;
+    CHECK(left);
+    for (int64_t i = 0; i < 3 * (m + n); i++) left[i] = noise(&seed);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double *y = &a[i * n + j];
+            *y = noise(&seed);
+            if (k == GRADED) *y *= pow(10, -8 * (double)(i + j) / (double)(m + n));
+            if (k == DEFICIENT)
+                *y = left[3 * i] * right[3 * j] + left[3 * i + 1] * right[3 * j + 1] +
+                     left[3 * i + 2] * right[3 * j + 2];
+            if (k == SAME_ROWS && i % 2) *y = a[(i - 1) * n + j];
+            if (k == ZEROS) *y = 0;
+            if (k == UNIT) *y = i == j;
+        }
+    free(left);
+}
+
+static const char *const kind_names[KINDS] = {"ordinary", "graded", "deficient", "same rows", "zeros", "unit"};
+
+typedef struct results { /* of a [m, n], k the smaller */
+    int64_t m, n, k;
+    kind what;
+    double *a, *l, *u, *q, *r, *left, *s, *right;
+    int32_t *order;
+} results;
+
+/* The largest of |x y - z|, x [m, k], y [k, n]; row i of z stands in place order[i] (NULL: i). */
+static double difference(const double *x, const double *y, const double *z, const int32_t *order, int64_t m, int64_t k,
+                         int64_t n) {
+    double most = 0, *line = malloc((size_t)(n + 1) * sizeof *line);
+    CHECK(line);
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < n; j++) line[j] = 0;
+        for (int64_t t = 0; t < k; t++)
+            for (int64_t j = 0; j < n; j++) line[j] += x[i * k + t] * y[t * n + j];
+        const int64_t row = order ? order[i] : i;
+        for (int64_t j = 0; j < n; j++) {
+            const double d = fabs(line[j] - z[row * n + j]);
+            most = d <= most ? most : d; /* NaN stays */
+        }
+    }
+    free(line);
+    return most;
+}
+
+/* x [m, k] with orthonormal columns: what x^T x lacks of 1. */
+static double orthogonality(const double *x, int64_t m, int64_t k) {
+    double *turned = malloc((size_t)(m * k + k * k + 1) * sizeof *turned), *unit = turned + m * k;
+    CHECK(turned);
+    for (int64_t i = 0; i < m * k; i++) turned[i % k * m + i / k] = x[i];
+    for (int64_t i = 0; i < k * k; i++) unit[i] = i / k == i % k;
+    const double most = difference(turned, x, unit, NULL, k, m, k);
+    free(turned);
+    return most;
+}
+
+static void at_most(const results *r, const char *what, double value, double bound) {
+    if (!(value <= bound))
+        failed("%lld x %lld, %s: %s is %g, expected %g at most", (long long)r->m, (long long)r->n, kind_names[r->what],
+               what, value, bound);
+}
+
+static void check_lu(const results *r, double bound) {
+    bool *seen = calloc((size_t)r->m + 1, sizeof *seen);
+    CHECK(seen);
+    for (int64_t i = 0; i < r->m; i++) {
+        CHECK(r->order[i] >= 0 && r->order[i] < r->m && !seen[r->order[i]]);
+        seen[r->order[i]] = true;
+        for (int64_t j = 0; j < r->k; j++) {
+            const double x = r->l[i * r->k + j];
+            CHECK(j > i ? x == 0 : j == i ? x == 1 : fabs(x) <= 1);
+        }
+    }
+    for (int64_t i = 0; i < r->k * r->n; i++) CHECK(i / r->n <= i % r->n || r->u[i] == 0);
+    at_most(r, "l u - a[p]", difference(r->l, r->u, r->a, r->order, r->m, r->k, r->n), bound);
+    free(seen);
+}
+
+static void check_qr(const results *r, double unit, double bound) {
+    at_most(r, "q r - a", difference(r->q, r->r, r->a, NULL, r->m, r->k, r->n), bound);
+    at_most(r, "q^T q - 1", orthogonality(r->q, r->m, r->k), unit);
+    for (int64_t i = 0; i < r->k * r->n; i++) CHECK(i / r->n <= i % r->n || r->r[i] == 0);
+    for (int64_t i = 0; i < r->k; i++) CHECK(r->r[i * r->n + i] >= 0);
+}
+
+static void check_svd(const results *r, double unit, double bound) {
+    double *scaled = malloc((size_t)(r->m * r->k + r->n * r->k + 1) * sizeof *scaled), *v = scaled + r->m * r->k;
+    CHECK(scaled);
+    for (int64_t i = 0; i < r->m * r->k; i++) scaled[i] = r->left[i] * r->s[i % r->k];
+    for (int64_t i = 0; i < r->n * r->k; i++) v[i] = r->right[i % r->k * r->n + i / r->k];
+    at_most(r, "u s v - a", difference(scaled, r->right, r->a, NULL, r->m, r->k, r->n), bound);
+    at_most(r, "u^T u - 1", orthogonality(r->left, r->m, r->k), unit);
+    at_most(r, "v v^T - 1", orthogonality(v, r->n, r->k), unit);
+    for (int64_t i = 0; i < r->k; i++) CHECK(r->s[i] >= 0 && (i == 0 || r->s[i] <= r->s[i - 1]));
+    free(scaled);
+}
+
+static dlc_program *make_program(dlc_context *context, dlc_dtype dtype, const char *m, const char *n) {
+    char text[512];
+    dlc_graph *graph;
+    snprintf(
+        text, sizeof text,
+        "graph { input a: %s[%s, %s]\n l, u, p = lu(a)\n q, r = qr(a)\n x, s, y = svd(a)\n output l output u output p output q "
+        "output r output x output s output y }",
+        dtype == DLC_F32 ? "f32" : "f64", m, n);
+    OK(context, dlc_graph_parse(context, text, strlen(text), &graph));
+    return compile(context, graph);
+}
+
+static void check_program(dlc_context *context, dlc_program *program, dlc_dtype dtype, int64_t m, int64_t n,
+                          kind what) {
+    const int64_t k = m < n ? m : n;
+    const int64_t sizes[] = {m * n, m * k, k * n, m * k, k * n, m * k, k, k * n}; /* a, l, u, q, r, left, s, right */
+    double *numbers[8];
+    float *narrow[8];
+    const bool f32 = dtype == DLC_F32;
+    for (int i = 0; i < 8; i++) {
+        numbers[i] = calloc((size_t)sizes[i] + 1, sizeof **numbers);
+        narrow[i] = calloc((size_t)sizes[i] + 1, sizeof **narrow);
+        CHECK(numbers[i] && narrow[i]);
+    }
+    results r = {.what = what,
+                 .m = m,
+                 .n = n,
+                 .k = k,
+                 .a = numbers[0],
+                 .l = numbers[1],
+                 .u = numbers[2],
+                 .q = numbers[3],
+                 .r = numbers[4],
+                 .left = numbers[5],
+                 .s = numbers[6],
+                 .right = numbers[7]};
+    r.order = calloc((size_t)m + 1, sizeof *r.order);
+    CHECK(r.order);
+    fill_matrix(r.a, m, n, what);
+    for (int64_t i = 0; f32 && i < m * n; i++) narrow[0][i] = (float)r.a[i], r.a[i] = (double)narrow[0][i];
+    const int64_t shapes[8][2] = {{m, n}, {m, k}, {k, n}, {m, k}, {k, n}, {m, k}, {k, 0}, {k, n}};
+    static const int number_of[8] = {1, 2, 0, 3, 4, 5, 6, 7}; /* of output o: 2 is the order */
+    tensor in, out[8];
+    dlc_output_slot slots[8] = {0};
+    make_tensor(&in, dtype, f32 ? (void *)narrow[0] : (void *)r.a, 2, SHAPE(m, n));
+    for (int o = 0; o < 8; o++) {
+        const int i = number_of[o];
+        if (o == 2)
+            make_tensor(&out[o], DLC_I32, r.order, 1, SHAPE(m));
+        else
+            make_tensor(&out[o], dtype, f32 ? (void *)narrow[i] : (void *)numbers[i], i == 6 ? 1 : 2, shapes[i]);
+        slots[o].tensor = &out[o].dl;
+    }
+    OK(context, dlc_run(program, NULL, (const DLTensor *[]){&in.dl}, 1, slots, 8));
+    double size = 0;
+    for (int i = 1; i < 8; i++)
+        for (int64_t t = 0; f32 && t < sizes[i]; t++) numbers[i][t] = (double)narrow[i][t];
+    for (int64_t t = 0; t < m * n; t++) size = fmax(size, fabs(r.a[t]));
+    const double unit = 8 * (double)(m + n) * (f32 ? 0x1p-23 : 0x1p-52), bound = unit * size * sqrt((double)(m + n));
+    check_lu(&r, bound);
+    check_qr(&r, unit, bound);
+    check_svd(&r, unit, bound);
+    for (int i = 0; i < 8; i++) free(numbers[i]), free(narrow[i]);
+    free(r.order);
+}
+
+static void test_kinds(void **state) {
+    const char *longer = getenv("DLC_TEST_LONG");
+    static const int64_t sizes[][2] = {{1, 1},   {3, 2},     {2, 5},    {33, 33},    {70, 41},
+                                       {41, 70}, {150, 150}, {300, 20}, {1000, 1000}};
+    (void)state;
+    for (int round = 0; round < 2 * TARGETS; round++) {
+        const char *target = all_targets[round / 2];
+        const dlc_dtype dtype = round % 2 ? DLC_F64 : DLC_F32;
+        dlc_context *context = open_context(target, NULL);
+        if (!context) continue;
+        dlc_program *program = make_program(context, dtype, "m", "n");
+        const int most = strcmp(target, "cpu") != 0 ? 6 : longer && *longer == '1' ? 12 : 11;
+        for (int i = 0; i < most; i++)
+            for (kind k = 0; k < KINDS; k++) check_program(context, program, dtype, sizes[i][0], sizes[i][1], k);
+        dlc_program_destroy(program);
+        dlc_program *tall = make_program(context, dtype, "40", "35"), *wide = make_program(context, dtype, "33", "70");
+        for (kind k = 0; k < KINDS && strcmp(target, "cpu") == 0; k++) {
+            check_program(context, tall, dtype, 40, 35, k);
+            check_program(context, wide, dtype, 33, 70, k);
+        }
+        dlc_program_destroy(tall);
+        dlc_program_destroy(wide);
+        dlc_context_destroy(context);
+    }
+}
+
+/* a x = b, a a^-1 = 1, exp(a) exp(-a) = 1, log |det|, of matrices without much condition; f64, any n. */
+static void check_solutions(dlc_context *context, dlc_program *program, int64_t n) {
+    const size_t count = (size_t)(n * n);
+    double *a = malloc((6 * count + 2) * sizeof *a), *b = a + count, *x = b + count, *inverse = x + count,
+           *one = inverse + count, *product = one + count, log_det[1], known = 0;
+    CHECK(a);
+    fill_matrix(a, n, n, ORDINARY);
+    fill_matrix(b, n, n, GRADED);
+    for (int64_t i = 0; i < n * n; i++) one[i] = i / n == i % n, a[i] = a[i] / sqrt((double)n) + 3 * one[i];
+    tensor in[2], out[4];
+    make_tensor(&in[0], DLC_F64, a, 2, SHAPE(n, n)), make_tensor(&in[1], DLC_F64, b, 2, SHAPE(n, n));
+    make_tensor(&out[0], DLC_F64, x, 2, SHAPE(n, n)), make_tensor(&out[1], DLC_F64, inverse, 2, SHAPE(n, n));
+    make_tensor(&out[2], DLC_F64, product, 2, SHAPE(n, n)), make_tensor(&out[3], DLC_F64, log_det, 0, NULL);
+    dlc_output_slot slots[4] = {
+        {.tensor = &out[0].dl}, {.tensor = &out[1].dl}, {.tensor = &out[2].dl}, {.tensor = &out[3].dl}};
+    OK(context, dlc_run(program, NULL, (const DLTensor *[]){&in[0].dl, &in[1].dl}, 2, slots, 4));
+    const double bound = 64 * (double)(n + 1) * 0x1p-52;
+    CHECK(difference(a, x, b, NULL, n, n, n) <= bound);
+    CHECK(difference(a, inverse, one, NULL, n, n, n) <= bound);
+    CHECK(difference(product, one, one, NULL, n, n, n) <= 64 * bound); /* exp(4) exp(4): cancels */
+    for (int64_t t = 0; t < n; t++) {                                  /* diagonally heavy: no pivots needed */
+        known += log(fabs(a[t * n + t]));
+        for (int64_t i = t + 1; i < n; i++)
+            for (int64_t j = n - 1; j >= t; j--) a[i * n + j] -= a[i * n + t] / a[t * n + t] * a[t * n + j];
+    }
+    CHECK(fabs(known - log_det[0]) <= bound * (1 + fabs(known)));
+    free(a);
+}
+
+static void test_solutions(void **state) {
+    static const char text[] =
+        "graph { input a: f64[n, n] input b: f64[n, n]\n x = solve(a, b) y = inverse(a) e = expm(a) m = neg(a) f = expm(m)\n"
+        " p = matmul(e, f) s, d = slogdet(a) output x output y output p output d }";
+    static const int64_t sizes[] = {0, 1, 2, 31, 64, 65, 200};
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        dlc_graph *graph;
+        if (!context) continue;
+        OK(context, dlc_graph_parse(context, text, sizeof text - 1, &graph));
+        dlc_program *program = compile(context, graph);
+        const int most = strcmp(all_targets[t], "cpu") != 0 ? 3 : 7;
+        for (int i = 0; i < most; i++) check_solutions(context, program, sizes[i]);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_kinds), cmocka_unit_test(test_solutions)};
+    return cmocka_run_group_tests_name("api/factor", tests, NULL, NULL);
+}
