@@ -17,6 +17,7 @@
     X(address)      \
     X(reduce)       \
     X(order)        \
+    X(statistics)   \
     X(contract)     \
     X(window)       \
     X(winograd)     \
