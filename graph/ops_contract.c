@@ -779,7 +779,7 @@ static const graph_op row_dot_general = {
     .max_inputs = 2,
     .results = 1,
     .operands = "x w",
-    .dtypes = "number",
+    .dtypes = "number c64",
     .attribute = {{"batch_x", GRAPH_ATTR_INTEGERS, NULL, "[]", "batch axes of x"},
                   {"batch_w", GRAPH_ATTR_INTEGERS, NULL, "[]", "batch axes of w, in the order of those of x"},
                   {"contract_x", GRAPH_ATTR_INTEGERS, NULL, NULL, "contracted axes of x"},
@@ -818,7 +818,7 @@ static const graph_op row_dot_general = {
         "Sum over the contracted axes of x*w. Result axes: the batch axes, the other axes of x, the other axes "
         "of w. f16 and bf16 multiply and add in f32 and round once; integers wrap. result names a wider element "
         "type for the sums and the result: a float, or i32, i64, u32, u64 for integers; floats of different dtypes "
-        "may then meet, and u8 and i8. Sums whose result is below f32 are f32, and round once. StableHLO dot_general.",
+        "may then meet, and u8 and i8. Sums whose result is below f32 are f32, and round once. Of c64 the four products of parts. StableHLO dot_general.",
 };
 
 static const graph_op row_dot = {
@@ -828,7 +828,7 @@ static const graph_op row_dot = {
     .max_inputs = 2,
     .results = 1,
     .operands = "x w",
-    .dtypes = "number",
+    .dtypes = "number c64",
     .attribute = {GRAPH_RESULT_ATTRIBUTE},
     .infer = infer_dot,
     .expand = expand_dot,
@@ -850,7 +850,7 @@ static const graph_op row_matmul = {
     .max_inputs = 2,
     .results = 1,
     .operands = "x w",
-    .dtypes = "number",
+    .dtypes = "number c64",
     .attribute = {GRAPH_RESULT_ATTRIBUTE},
     .infer = infer_matmul,
     .expand = expand_matmul,
@@ -863,7 +863,9 @@ static const graph_op row_matmul = {
         "matmul(T[2, 1, 3, 5], T[1, 7, 5, 4])\nmatmul(T[7, 3, 5], T[2, 1, 5, 4])\nmatmul(T[7, 2, 3, 5], T[2, 5, 4])\n"
         "matmul(T[2, 3, 5], T[3, 2, 5, 4])\nmatmul(T[3, 1, 2, 2, 5], T[4, 2, 5, 3])\nmatmul(T[5], T[2, 3, 5, 4])\n"
         "matmul(T[2, 3, 4, 5], T[5])\nmatmul(T[1, 1], T[1, 1])\nmatmul(T[1, 3, 5], T[1, 5, 4])\n"
-        "matmul(T[3, 0], T[0, 2])\nmatmul(T[0, 3, 5], T[5, 4])\nmatmul(bf16[9, 11], bf16[11, 4], result=f32)",
+        "matmul(T[3, 0], T[0, 2])\nmatmul(T[0, 3, 5], T[5, 4])\nmatmul(bf16[9, 11], bf16[11, 4], result=f32)\n"
+        "matmul(i8[2, 3, 70], i8[2, 70, 4], result=i32)\nmatmul(u8[2, 9, 40], i8[1, 40, 5], result=i32)\n"
+        "matmul(i16[3, 2, 9], i16[3, 9, 4], result=i64)",
     .doc = "Matrix product over the last two axes; the axes before them are batches and broadcast. An operand of "
            "rank 1 is a row (x) or a column (w), whose axis is not in the result. result as for dot_general. NumPy "
            "matmul.",
@@ -876,7 +878,7 @@ static const graph_op row_einsum = {
     .max_inputs = -1,
     .results = 1,
     .operands = "x",
-    .dtypes = "number",
+    .dtypes = "number c64",
     .attribute = {{"equation", GRAPH_ATTR_STRING, NULL, NULL,
                    "labels of the operands' axes, and of the result's: ij,jk->ik"}},
     .infer = infer_einsum,

@@ -97,8 +97,9 @@ REFERENCE(log_add_exp, (double)special_log_add_exp((long double)x[0], (long doub
 /* ---- rows */
 
 static const graph_op row_exp = {
-    MAP(exp, 1, "x"),           .dtypes = "float",       .infer = graph_infer_map,
-    .accuracy = {2.3, 0.55, 0}, .samples = UNARY("exp"), .doc = "e to the power x. StableHLO exponential.",
+    MAP(exp, 1, "x"),         .dtypes = "float c64",
+    .infer = graph_infer_map, .accuracy = {2.3, 0.55, 0},
+    .samples = UNARY("exp"),  .doc = "e to the power x; of c64 e^real (cos imag + i sin imag). StableHLO exponential.",
 };
 
 static const graph_op row_expm1 = {

@@ -132,6 +132,11 @@ SCALAR(bit_cast) {
 
 /* ---- shape rules beside graph_infer_map and graph_infer_compare */
 
+static void infer_abs(graph_infer *infer) {
+    graph_infer_map(infer);
+    if (infer->result[0].dtype == DLC_C64) infer->result[0].dtype = DLC_F32;
+}
+
 static void infer_select(graph_infer *infer) {
     graph_infer_dtype(infer, 0, DLC_BOOL);
     graph_infer_same_dtype(infer, 1, 2);
@@ -319,11 +324,12 @@ static const graph_op row_neg = {
 static const graph_op row_abs = {
     MAP(abs, 1, "x"),
     .aliases = "absolute fabs",
-    .dtypes = "number",
+    .dtypes = "number c64",
     .algebra = GRAPH_IDEMPOTENT,
-    .infer = graph_infer_map,
+    .infer = infer_abs,
     .samples = UNARY("abs"),
-    .doc = "|x|; the lowest integer wraps to itself. StableHLO abs.",
+    .doc =
+        "|x|; the lowest integer wraps to itself. Of c64 the f32 sqrt(real^2 + imag^2), without overflow on the way. StableHLO abs.",
 };
 
 static const graph_op row_sign = {

@@ -343,7 +343,7 @@ static void reference_cumulative(const graph_reference *r, const reduction *f) {
 /* name behind reduce_, aliases, tir operator, dtypes, float and integer where nothing is joined, tolerance beside the error of the order of
  * summing, gradient, doc */
 #define REDUCE_TABLE(X)                                                                                            \
-    X(sum, "sum", TIR_ADD, "number", 0, 0, 0.5, NULL,                                                              \
+    X(sum, "sum", TIR_ADD, "number c64", 0, 0, 0.5, NULL,                                                          \
       "Sum over the axes; 0 where there is nothing. f16 and bf16 are summed in f32 and rounded once; integers "    \
       "wrap in their own dtype. StableHLO reduce with add.")                                                       \
     X(prod, "prod", TIR_MUL, "number", 1, 1, 0.5, NULL,                                                            \

@@ -4,6 +4,8 @@
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
+#include <math.h>
+
 /* ---- complex numbers ------------------------------------------------------------------------------------------------ */
 
 static void infer_complex(graph_infer *infer) {
@@ -96,6 +98,11 @@ static void expand_conj(graph_expand *e) {
     e->result[0] = emit_complex(e->g, emit_part(e->g, x, 0), graph_neg(e->g, emit_part(e->g, x, 1)));
 }
 
+static void expand_angle(graph_expand *e) {
+    graph_id x = e->input[0], parts[2] = {emit_part(e->g, x, 1), emit_part(e->g, x, 0)};
+    e->result[0] = graph_emit_with(e->g, "atan2", 2, parts, 0, NULL);
+}
+
 /* ---- integers of 4 bits --------------------------------------------------------------------------------------------- */
 
 static void infer_unpack(graph_infer *infer) {
@@ -178,7 +185,9 @@ static bool is_own(const graph_op *op) {
 }
 
 bool graph_is_on_stored(const graph *g, const graph_node *node) {
-    if ((node->op->class_ != GRAPH_MAP && node->op->class_ != GRAPH_INJECTIVE) || is_own(node->op)) return false;
+    const bool sums = strcmp(node->op->name, "dot_general") == 0 || strcmp(node->op->name, "reduce_sum") == 0;
+    if ((node->op->class_ != GRAPH_MAP && node->op->class_ != GRAPH_INJECTIVE && !sums) || is_own(node->op))
+        return false;
     bool stored = false;
     for (int i = 0; i < node->inputs; i++) stored |= is_c64(g, node->input[i]) || is_packed(g, node->input[i]);
     for (int k = 0; k < node->results; k++)
@@ -235,6 +244,49 @@ static graph_id complex_quotient(graph *g, complex_value a, complex_value b) {
     return emit_complex(g, real, graph_select(g, swap, graph_neg(g, imag), imag));
 }
 
+/* Over the larger part, so that no square overflows; of an infinite part infinity. */
+static graph_id complex_magnitude(graph *g, complex_value x) {
+    graph_id real = graph_abs(g, x.real), imag = graph_abs(g, x.imag);
+    graph_id large = graph_max(g, real, imag), small = graph_min(g, real, imag), one = graph_scalar_like(g, large, 1);
+    graph_id plain = graph_or(g, graph_eq(g, large, graph_scalar_like(g, large, 0)),
+                              graph_or(g, graph_eq(g, real, graph_scalar_like(g, large, (double)INFINITY)),
+                                       graph_eq(g, imag, graph_scalar_like(g, large, (double)INFINITY))));
+    graph_id ratio = graph_div(g, small, graph_select(g, plain, one, large));
+    graph_id length = graph_mul(g, large, graph_sqrt(g, graph_add(g, graph_mul(g, ratio, ratio), one)));
+    return graph_select(g, graph_eq(g, large, graph_scalar_like(g, large, 0)), large,
+                        graph_select(g, plain, graph_scalar_like(g, large, (double)INFINITY), length));
+}
+
+static graph_id complex_exponential(graph *g, complex_value x) {
+    graph_id size = graph_exp(g, x.real), zero = graph_scalar_like(g, x.imag, 0);
+    /* 0 stays 0 beside an infinite size */
+    graph_id imag = graph_select(g, graph_eq(g, x.imag, zero), x.imag, graph_mul(g, size, graph_sin(g, x.imag)));
+    return emit_complex(g, graph_mul(g, size, graph_cos(g, x.imag)), imag);
+}
+
+/* Four products of real numbers: the three of Karatsuba lose the smaller part where both are far apart. */
+static graph_id complex_contraction(graph_expand *e) {
+    graph *g = e->g;
+    complex_value a = parts_of(g, e->input[0]), b = parts_of(g, e->input[1]);
+    graph_id part[2][2];
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < 2; k++)
+            part[i][k] = graph_emit(g, e->op, 2, (graph_id[]){i ? a.imag : a.real, k ? b.imag : b.real}, e->attribute);
+    return emit_complex(g, graph_sub(g, part[0][0], part[1][1]), graph_add(g, part[0][1], part[1][0]));
+}
+
+/* What is not the same of both parts; 0: it is. */
+static graph_id expand_complex(graph_expand *e) {
+    graph *g = e->g;
+    const char *name = e->op->name;
+    if (strcmp(name, "mul") == 0) return complex_product(g, parts_of(g, e->input[0]), parts_of(g, e->input[1]));
+    if (strcmp(name, "div") == 0) return complex_quotient(g, parts_of(g, e->input[0]), parts_of(g, e->input[1]));
+    if (strcmp(name, "dot_general") == 0) return complex_contraction(e);
+    if (strcmp(name, "abs") == 0) return complex_magnitude(g, parts_of(g, e->input[0]));
+    if (strcmp(name, "exp") == 0) return complex_exponential(g, parts_of(g, e->input[0]));
+    return 0;
+}
+
 void graph_expand_stored(graph_expand *e, int results) {
     graph *g = e->g;
     if (strcmp(e->op->name, "cast") == 0) {
@@ -243,10 +295,9 @@ void graph_expand_stored(graph_expand *e, int results) {
     }
     bool packed = false, complex = false;
     for (int i = 0; i < e->inputs; i++) packed |= is_packed(g, e->input[i]), complex |= is_c64(g, e->input[i]);
-    bool product = strcmp(e->op->name, "mul") == 0, quotient = strcmp(e->op->name, "div") == 0;
-    if (complex && (product || quotient)) {
-        complex_value a = parts_of(g, e->input[0]), b = parts_of(g, e->input[1]);
-        e->result[0] = product ? complex_product(g, a, b) : complex_quotient(g, a, b);
+    graph_id own = complex ? expand_complex(e) : 0;
+    if (own) {
+        e->result[0] = own;
         return;
     }
     graph_id first = emit_of_parts(e, 0), second = complex ? emit_of_parts(e, 1) : 0;
@@ -283,6 +334,8 @@ ROW(imag, GRAPH_INJECTIVE, 1, "x", "c64", infer_part, compute, compute_imag, NUL
     "Imaginary part of c64, f32. StableHLO imag.")
 ROW(conj, GRAPH_COMPOSITE, 1, "x", "c64", infer_conj, expand, expand_conj, NULL, "conj(T[5, 7])",
     "Complex conjugate: the imaginary part with the other sign. NumPy conj.")
+ROW(angle, GRAPH_COMPOSITE, 1, "x", "c64", infer_part, expand, expand_angle, NULL, "angle(T[5, 7])",
+    "Argument of c64, f32 from -pi to pi: atan2(imag, real). NumPy angle.")
 ROW(as_pairs, GRAPH_INJECTIVE, 1, "x", "c64", infer_as_pairs, compute, compute_pairs, NULL, "as_pairs(T[5, 7])",
     "c64[...] as f32[..., 2]: real part, imaginary part. PyTorch view_as_real.")
 ROW(as_complex, GRAPH_INJECTIVE, 1, "x", "f32", infer_as_complex, compute, compute_pairs, NULL, "as_complex(T[5, 2])",
@@ -292,6 +345,6 @@ ROW(unpack_nibbles, GRAPH_INJECTIVE, 1, "x", "i4 u4", infer_unpack, compute, com
 ROW(pack_nibbles, GRAPH_INJECTIVE, 1, "x", "i8 u8", infer_pack, compute, compute_pack, graph_no_gradient,
     "pack_nibbles(T[5, 7])", "The low four bits of i8 as i4, of u8 as u4: what cast to them does.")
 
-const graph_op *const graph_ops_stored[] = {&row_complex,        &row_real,         &row_imag,
-                                            &row_conj,           &row_as_pairs,     &row_as_complex,
-                                            &row_unpack_nibbles, &row_pack_nibbles, NULL};
+const graph_op *const graph_ops_stored[] = {&row_complex,      &row_real,     &row_imag,       &row_conj,
+                                            &row_angle,        &row_as_pairs, &row_as_complex, &row_unpack_nibbles,
+                                            &row_pack_nibbles, NULL};

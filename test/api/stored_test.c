@@ -260,6 +260,63 @@ static void test_nibbles(void **state) {
 
 /* ---- complex numbers */
 
+/* Functions and sums of products; sizes that overflow when squared, infinities, zeros. */
+static void check_complex_functions(dlc_context *context) {
+    enum { M = 9, K = 6, N = 4 };
+    static const float ends[][2] = {{0, 0},         {3e38f, 1e38f}, {1e-40f, 0},
+                                    {-INFINITY, 1}, {2, INFINITY},  {-3e-30f, 4e-30f}};
+    static float a[2 * M * K], b[2 * K * N], product[2 * M * N], power[2 * M * K], size[M * K], angle[M * K],
+        sum[2 * M];
+    fill(a, 2 * M * K, 3);
+    fill(b, 2 * K * N, 4);
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value x = dlc_input(g, "x", DLC_C64, 2, DIMS(SIZE(M), SIZE(K))),
+              y = dlc_input(g, "y", DLC_C64, 2, DIMS(SIZE(K), SIZE(N)));
+    OK(context, dlc_output(g, "product", dlc_matmul(x, y)));
+    OK(context, dlc_output(g, "power", dlc_exp(x)));
+    OK(context, dlc_output(g, "size", dlc_abs(x)));
+    OK(context, dlc_output(g, "angle", dlc_angle(x)));
+    OK(context, dlc_output(g, "sum", dlc_reduce_sum(x, 1, SHAPE(1))));
+    dlc_program *program = compile(context, g);
+    tensor in[2], out[5];
+    make_tensor(&in[0], DLC_C64, a, 2, SHAPE(M, K)), make_tensor(&in[1], DLC_C64, b, 2, SHAPE(K, N));
+    make_tensor(&out[0], DLC_C64, product, 2, SHAPE(M, N)), make_tensor(&out[1], DLC_C64, power, 2, SHAPE(M, K));
+    make_tensor(&out[2], DLC_F32, size, 2, SHAPE(M, K)), make_tensor(&out[3], DLC_F32, angle, 2, SHAPE(M, K));
+    make_tensor(&out[4], DLC_C64, sum, 1, SHAPE(M));
+    run(context, program, 2, in, 5, out);
+    for (int i = 0; i < M; i++)
+        for (int j = 0; j < N; j++) {
+            double real = 0, imag = 0;
+            for (int k = 0; k < K; k++) {
+                const double p = (double)a[2 * (i * K + k)], q = (double)a[2 * (i * K + k) + 1];
+                const double r = (double)b[2 * (k * N + j)], s = (double)b[2 * (k * N + j) + 1];
+                real += p * r - q * s, imag += p * s + q * r;
+            }
+            assert_true(fabs((double)product[2 * (i * N + j)] - real) <= 1e-5 &&
+                        fabs((double)product[2 * (i * N + j) + 1] - imag) <= 1e-5);
+        }
+    for (int i = 0; i < M * K; i++) {
+        const double p = (double)a[2 * i], q = (double)a[2 * i + 1];
+        assert_true(fabs((double)power[2 * i] - exp(p) * cos(q)) <= 2e-6 * exp(p) &&
+                    fabs((double)power[2 * i + 1] - exp(p) * sin(q)) <= 2e-6 * exp(p));
+        assert_true(fabs((double)size[i] - hypot(p, q)) <= 4e-7 * hypot(p, q) &&
+                    fabs((double)angle[i] - atan2(q, p)) <= 2e-6);
+    }
+    for (int i = 0; i < 2 * M; i++) {
+        double whole = 0;
+        for (int k = 0; k < K; k++) whole += (double)a[2 * (i / 2 * K + k) + i % 2];
+        assert_true(fabs((double)sum[i] - whole) <= 1e-5);
+    }
+    memcpy(a, ends, sizeof ends);
+    run(context, program, 2, in, 5, out);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        const double exact = hypot((double)ends[i][0], (double)ends[i][1]);
+        assert_true(isinf(exact) ? (double)size[i] == exact : fabs((double)size[i] - exact) <= 4e-7 * exact + 1e-44);
+    }
+    dlc_program_destroy(program);
+}
+
 static void test_complex(void **state) {
     enum { N = 35 };
     dlc_context *context = open_context(*state, NULL);
@@ -307,6 +364,7 @@ static void test_complex(void **state) {
     }
     assert_memory_equal(view, a, sizeof a);
     check_scan(context, DLC_C64);
+    check_complex_functions(context);
     dlc_context_destroy(context);
 }
 
