@@ -116,20 +116,45 @@ static void infer_quantized(const graph_infer *infer, tir_expr channels, dlc_dty
 enum { QMATMUL_DTYPE };
 
 /* The shape of a product of operands 0 and 1, x [..., in] and w [in, out]. */
+static bool is_one(const tir_pool *pool, tir_expr size) {
+    int64_t number;
+    return tir_is_const(pool, size, &number) && number == 1;
+}
+
+/* x [..., m, in] and w [in, out], or [..., in, out] whose leading dimensions and those of x broadcast; x may be [in] where w has none. */
 static graph_shape infer_rows_by_columns(const graph_infer *infer) {
     const graph_shape *x = &infer->operand[Q_X], *w = &infer->operand[Q_W];
-    if (x->rank < 1) graph_infer_fail(infer, "x has rank 0, expected at least 1");
-    graph_infer_rank(infer, Q_W, 2);
-    graph_infer_equal(infer, x->dim[x->rank - 1], w->dim[0], "the last dimension of x and the first of w");
-    graph_shape result = *x;
-    result.dim[x->rank - 1] = w->dim[1];
+    if (w->rank < 2) graph_infer_fail(infer, "w has rank %d, expected at least 2", w->rank);
+    if (x->rank < (w->rank > 2 ? 2 : 1))
+        graph_infer_fail(infer, "x has rank %d, expected at least %d", x->rank, w->rank > 2 ? 2 : 1);
+    graph_infer_equal(infer, x->dim[x->rank - 1], w->dim[w->rank - 2], "the last dimension of x and the rows of w");
+    const int longer = x->rank > w->rank ? x->rank : w->rank;
+    graph_shape result = w->rank > x->rank && x->rank > 1 ? *w : *x;
+    if (x->rank == 1) {
+        result.dim[0] = w->dim[w->rank - 1];
+        return result;
+    }
+    result.dtype = x->dtype;
+    for (int i = 3; i <= x->rank && i <= w->rank; i++) { /* from the end */
+        tir_expr a = x->dim[x->rank - i], b = w->dim[w->rank - i];
+        if (!is_one(infer->g->pool, a) && !is_one(infer->g->pool, b))
+            graph_infer_equal(infer, a, b, "leading dimensions of x and w (or one of them 1)");
+        result.dim[longer - i] = is_one(infer->g->pool, a) ? b : a;
+    }
+    result.dim[longer - 2] = x->dim[x->rank - 2];
+    result.dim[longer - 1] = w->dim[w->rank - 1];
     return result;
+}
+
+static tir_expr channels_of(const graph_infer *infer) {
+    const graph_shape *w = &infer->operand[Q_W];
+    return w->dim[w->rank - 1];
 }
 
 static void infer_qlinear_matmul(graph_infer *infer) {
     infer->result[0] = infer_rows_by_columns(infer);
     infer->result[0].dtype = (dlc_dtype)infer->attribute[QMATMUL_DTYPE].integer;
-    infer_quantized(infer, infer->operand[Q_W].dim[1], infer->result[0].dtype);
+    infer_quantized(infer, channels_of(infer), infer->result[0].dtype);
 }
 
 /* ---- expansions ------------------------------------------------------------------------------------------------- */
@@ -197,12 +222,33 @@ static graph_id corrected(graph_expand *e, graph_id sums, const quantized *q, in
     return offset ? graph_add(g, sums, along(g, offset, sums, axis)) : sums;
 }
 
+enum { RESULT_I32 = 3 };
+
+/* The same where w has leading dimensions: sums of the weights are per matrix of w. */
+static graph_id batched_sums(graph_expand *e, const quantized *q) {
+    graph *g = e->g;
+    const int64_t last = graph_shape_of(g, q->x)->rank - 1, rows = graph_shape_of(g, q->w)->rank - 2;
+    const graph_setting wide = graph_set_integer("result", RESULT_I32);
+    graph_id sums = graph_emit_with(g, "matmul", 2, (graph_id[]){q->x, q->w}, 1, &wide);
+    if (q->x_zero) {
+        graph_id weights = graph_reduce_sum(g, graph_cast(g, q->w, DLC_I32), 1, &rows, true);
+        graph_id points = graph_dimension(g, DLC_I32, graph_shape_of(g, q->x)->dim[last]);
+        if (q->w_zero) weights = graph_sub(g, weights, graph_mul(g, points, q->w_zero));
+        sums = graph_sub(g, sums, graph_mul(g, q->x_zero, weights));
+    }
+    if (q->w_zero) {
+        graph_id lines = graph_reduce_sum(g, graph_cast(g, q->x, DLC_I32), 1, &last, true);
+        sums = graph_sub(g, sums, graph_mul(g, lines, q->w_zero));
+    }
+    return e->input[Q_BIAS] ? graph_add(g, sums, e->input[Q_BIAS]) : sums;
+}
+
 /* The sums of products, with bias and zero points. */
 static graph_id matmul_sums(graph_expand *e) {
-    enum { RESULT_I32 = 3 };
     graph *g = e->g;
     quantized q = operands_of(e);
     const graph_shape x = *graph_shape_of(g, q.x);
+    if (graph_shape_of(g, q.w)->rank > 2) return batched_sums(e, &q);
     int64_t last = x.rank - 1, first = 0;
     graph_id sums = graph_emit_with(g, "dot_general", 2, (graph_id[]){q.x, q.w}, 3,
                                     (graph_setting[]){graph_set_list("contract_x", 1, &last),
@@ -277,7 +323,6 @@ enum { QCONV_STRIDE, QCONV_LOW, QCONV_HIGH, QCONV_DILATION, QCONV_GROUPS, QCONV_
 
 /* The convolution of x and w with the given attributes, in i32. `padded`: x holds its padding already. */
 static graph_id convolve(graph_expand *e, graph_id x, graph_id w, bool padded) {
-    enum { RESULT_I32 = 3 };
     const graph_attribute *a = e->attribute;
     graph_setting setting[6] = {graph_set_list("stride", a[QCONV_STRIDE].count, a[QCONV_STRIDE].list),
                                 graph_set_list("dilation", a[QCONV_DILATION].count, a[QCONV_DILATION].list),
@@ -353,7 +398,7 @@ static void infer_integer(const graph_infer *infer, tir_expr channels) {
 static void infer_matmul_integer(graph_infer *infer) {
     infer->result[0] = infer_rows_by_columns(infer);
     infer->result[0].dtype = DLC_I32;
-    infer_integer(infer, infer->operand[INTEGER_W].dim[1]);
+    infer_integer(infer, channels_of(infer));
 }
 
 static void infer_convolution_integer(graph_infer *infer) {
@@ -464,13 +509,23 @@ static double requantize(const graph_reference *r, double sum, int64_t channel) 
 /* x_zero, w_zero: operands. integer: the sums themselves */
 static void reference_matmul(const graph_reference *r, int x_zero, int w_zero, bool integer) {
     const graph_reference_tensor *x = &r->operand[Q_X], *w = &r->operand[Q_W], *y = &r->result[0];
-    int64_t in = x->dim[x->rank - 1], out = w->dim[1];
+    int64_t in = x->dim[x->rank - 1], out = w->dim[w->rank - 1], m = x->rank > 1 ? x->dim[x->rank - 2] : 1;
     for (int64_t i = 0; i < graph_reference_count(y); i++) {
         double sum = 0, b = parameter_at(r, w_zero, i % out, 0), a = parameter_at(r, x_zero, 0, 0);
-        for (int64_t k = 0; k < in; k++) sum += (x->data[i / out * in + k] - a) * (w->data[k * out + i % out] - b);
+        int64_t batch = i / out / m, matrix[2] = {0, 0}, step[2] = {1, 1};
+        for (int d = y->rank - 3, back = 3; d >= 0; batch /= y->dim[d--], back++)
+            for (int k = 0; k < 2; k++) { /* of a dimension of 1 there is one matrix */
+                const graph_reference_tensor *o = k ? w : x;
+                if (o->rank < back) continue;
+                if (o->dim[o->rank - back] != 1) matrix[k] += batch % y->dim[d] * step[k];
+                step[k] *= o->dim[o->rank - back];
+            }
+        const double *line = x->data + (matrix[0] * m + i / out % m) * in, *columns = w->data + matrix[1] * in * out;
+        for (int64_t k = 0; k < in; k++) sum += (line[k] - a) * (columns[k * out + i % out] - b);
         y->data[i] = integer ? sum : requantize(r, sum, i % out);
     }
 }
+
 static void reference_qlinear_matmul(const graph_reference *r) {
     reference_matmul(r, Q_X_ZERO, Q_W_ZERO, false);
 }
@@ -615,10 +670,12 @@ static const graph_op row_matmul_integer = {
     INTEGER_FORM(matmul_integer),
     .samples = "matmul_integer(T[5, 16], i8[16, 20])\nmatmul_integer(T[5, 7], i8[7, 20], T[], i8[20])\n"
                "matmul_integer(T[2, 3, 9], u8[9, 5], _, u8[])\nmatmul_integer(T[12], i8[12, 7], T[])\n"
-               "matmul_integer(T[0, 4], i8[4, 3])\nmatmul_integer(T[3, 0], i8[0, 2], T[])",
+               "matmul_integer(T[0, 4], i8[4, 3])\nmatmul_integer(T[3, 0], i8[0, 2], T[])\n"
+               "matmul_integer(T[2, 3, 9], i8[2, 9, 5], T[], i8[5])\nmatmul_integer(T[3, 9], u8[4, 9, 5], T[], u8[])\n"
+               "matmul_integer(T[2, 1, 4, 7], u8[3, 7, 2])",
     .doc =
-        "Sum of (x - x_zero_point)*(w - w_zero_point) in i32: x [..., in], w [in, out], result i32 [..., out]. " INTEGER_DOC
-        "ONNX MatMulInteger.",
+        "Sum of (x - x_zero_point)*(w - w_zero_point) in i32: x [..., in], w [in, out], result i32 [..., out], or w [..., in, out] of leading "
+        "dimensions that broadcast with those of x. " INTEGER_DOC "ONNX MatMulInteger.",
 };
 
 static const graph_op row_convolution_integer = {
@@ -664,11 +721,12 @@ static const graph_op row_qlinear_matmul = {
         "u8[] in 0..99, i32[20] in -999..999)\n"
         "qlinear_matmul(T[3, 9], u8[9, 5], " SCALES ", T[], u8[], i8[] in -9..9, dtype=i8)\n"
         "qlinear_matmul(T[2, 3, 33], i8[33, 17], " SCALES ", T[], i8[17], _, i32[17] in -99..99)\n"
+        "qlinear_matmul(T[2, 3, 9], i8[2, 9, 5], " SCALES ", T[], i8[5], _, i32[5] in -99..99)\n"
         "qlinear_matmul(T[12], i8[12, 7], " SCALES ", T[])\nqlinear_matmul(T[0, 4], i8[4, 3], " SCALES ")\n"
         "qlinear_matmul(T[3, 0], i8[0, 2], " SCALES ", T[], _, u8[], i32[2] in -99..99)",
     .doc =
         "round((sum of (x - x_zero_point)*(w - w_zero_point) + bias) * x_scale*w_scale/y_scale) + y_zero_point, saturated to "
-        "dtype: x [..., in], w [in, out], result [..., out]; " PRODUCT_DOC
+        "dtype: x [..., in], w [in, out], result [..., out], or w [..., in, out] of leading dimensions that broadcast with those of x; " PRODUCT_DOC
         "ONNX QLinearMatMul with a bias; operands in "
         "another order.",
 };
