@@ -36,12 +36,17 @@ static int resized_axes(const graph_attribute *attribute, int rank, int *axes) {
     return count;
 }
 
+/* The policy of aspect; with a scale there is nothing to choose (ONNX). */
+static int64_t aspect_of(const graph_attribute *attribute, bool scaled) {
+    return scaled ? STRETCH : attribute[RESIZE_ASPECT].integer;
+}
+
 /* Sizes of the result along the axes: shape, or what comes nearest to it by one scale for all: the least, or the greatest, of shape/size,
  * times each size, halves up. */
-static void resized_dims(tir_pool *pool, const graph_attribute *attribute, const graph_shape *x, const int *axes,
-                         int count, tir_expr *out) {
+static void resized_dims(tir_pool *pool, const graph_attribute *attribute, bool scaled, const graph_shape *x,
+                         const int *axes, int count, tir_expr *out) {
     const tir_expr *shape = attribute[RESIZE_SHAPE].dims, one = tir_index(pool, 1), two = tir_index(pool, 2);
-    const int64_t aspect = attribute[RESIZE_ASPECT].integer;
+    const int64_t aspect = aspect_of(attribute, scaled);
     for (int i = 0; i < count; i++) {
         out[i] = shape[i];
         for (int k = 0; k < count && aspect != STRETCH; k++) {
@@ -79,11 +84,9 @@ static void infer_resize(graph_infer *infer) {
     if (a[RESIZE_MODE].integer != NEAREST && !lib_dtype_is_float(x->dtype))
         graph_infer_fail(infer, "x is %s: only floats are interpolated, others take mode=nearest",
                          lib_dtypes[x->dtype].name);
-    if (a[RESIZE_ANTIALIAS].integer && (a[RESIZE_MODE].integer == NEAREST || is_given(infer, SCALE)))
-        graph_infer_fail(infer, "antialias is for mode=linear and mode=cubic, without scale");
-    if (a[RESIZE_ASPECT].integer != STRETCH &&
-        (a[RESIZE_ANTIALIAS].integer || a[RESIZE_COORDINATES].integer == CROP || is_given(infer, SCALE)))
-        graph_infer_fail(infer, "aspect is without scale, antialias and coordinates=crop");
+    if (a[RESIZE_ANTIALIAS].integer && a[RESIZE_MODE].integer == NEAREST)
+        graph_infer_fail(infer, "antialias is for mode=linear and mode=cubic");
+    const bool scaled = is_given(infer, SCALE);
     if (a[RESIZE_ANTIALIAS].integer && x->rank == DLC_MAX_RANK)
         graph_infer_fail(infer, "x has rank %d, expected at most %d with antialias", x->rank, DLC_MAX_RANK - 1);
     if ((a[RESIZE_COORDINATES].integer == CROP) != is_given(infer, ROI))
@@ -93,11 +96,11 @@ static void infer_resize(graph_infer *infer) {
     infer->result[0] = *x;
     for (int i = 0; i < count; i++) {
         graph_infer_at_most(infer, tir_index(pool, 0), shape->dims[i], "a dimension of shape is negative");
-        for (int k = 0; k < count && a[RESIZE_ASPECT].integer != STRETCH; k++)
+        for (int k = 0; k < count && aspect_of(a, scaled) != STRETCH; k++)
             graph_infer_product(infer, 3, (tir_expr[]){x->dim[axes[i]], shape->dims[k], tir_index(pool, 4)});
     }
     tir_expr out[DLC_MAX_RANK];
-    resized_dims(pool, a, x, axes, count, out);
+    resized_dims(pool, a, scaled, x, axes, count, out);
     for (int i = 0; i < count; i++) {
         graph_infer_at_most(infer, tir_min(pool, out[i], tir_index(pool, 1)), x->dim[axes[i]],
                             "an empty axis has no element to sample");
@@ -114,6 +117,7 @@ typedef struct resized_axis {
     dlc_dtype index, weight; /* element types of the tables */
     graph_id start, end;     /* of the axis' part that the result covers, CROP only */
     graph_id scale;          /* 0: sizes say it */
+    bool rounded;            /* the result's size is the nearest to scale times size */
     graph_id at;             /* position of each result element, [out] */
 } resized_axis;
 
@@ -220,17 +224,22 @@ static graph_id sample_near(const resized_axis *r, graph_id x, int axis) {
     return y;
 }
 
-/* The kernel as wide as the distance of result elements: a sum over an axis of neighbours. */
+/* The kernel as wide as the distance of result elements: a sum over an axis of neighbours, as many as the sizes say. A scale is at least what
+ * rounding the result's size down, or (aspect) to the nearest, leaves of it; a smaller one counts as that. */
 static graph_id sample_wide(const resized_axis *r, graph_id x, int axis) {
     graph *g = r->g;
     tir_pool *pool = g->pool;
     tir_expr reach = tir_index(pool, r->attribute[RESIZE_MODE].integer == LINEAR ? 1 : 2), one = tir_index(pool, 1);
-    tir_expr side = tir_max(pool, reach, tir_ceil_div(pool, tir_mul(pool, reach, r->in), tir_max(pool, r->out, one)));
+    tir_expr two = tir_index(pool, 2), twice = tir_sub(pool, tir_mul(pool, two, r->out), tir_index(pool, r->rounded));
+    tir_expr width = tir_ceil_div(pool, tir_mul(pool, tir_mul(pool, two, reach), r->in), tir_max(pool, twice, one));
+    tir_expr side = tir_max(pool, reach, width);
     tir_expr dims[2] = {r->out, tir_mul(pool, side, tir_index(pool, 2))};
     graph_id below = graph_expand_dims(g, graph_floor(g, r->at), 1), at = graph_expand_dims(g, r->at, 1);
     graph_id first = graph_dimension(g, DLC_F64, tir_sub(pool, side, one));
     graph_id neighbour = graph_add(g, below, graph_sub(g, graph_iota(g, DLC_F64, 2, dims, 1), first));
-    graph_id narrow = graph_min(g, graph_div(g, size_of(r, r->out, 0, 0), size_of(r, r->in, 0, 1)), number(r, 1));
+    graph_id narrow = r->scale ? r->scale : graph_div(g, size_of(r, r->out, 0, 0), size_of(r, r->in, 0, 1));
+    graph_id least = graph_div(g, graph_dimension(g, DLC_F64, reach), graph_dimension(g, DLC_F64, side));
+    narrow = graph_min(g, r->scale ? graph_max(g, narrow, least) : narrow, number(r, 1));
     graph_id weight = kernel_at(r, graph_mul(g, graph_sub(g, at, neighbour), narrow));
     if (r->attribute[RESIZE_EXCLUDE].integer) weight = graph_mul(g, weight, exists(r, neighbour));
     int64_t taps = 1;
@@ -268,14 +277,15 @@ static void expand_resize(graph_expand *e) {
     graph_id y = moves ? e->input[X] : graph_widen(g, e->input[X]), outside = 0;
     graph_id scale = e->inputs > SCALE ? e->input[SCALE] : 0, roi = e->inputs > ROI ? e->input[ROI] : 0;
     graph_shape result = from;
-    graph_id common = a[RESIZE_ASPECT].integer == STRETCH ? 0 : common_scale(g, a, &from, axes, count);
+    graph_id common = aspect_of(a, scale != 0) == STRETCH ? 0 : common_scale(g, a, &from, axes, count);
     tir_expr out[DLC_MAX_RANK];
-    resized_dims(g->pool, a, &from, axes, count, out);
+    resized_dims(g->pool, a, scale != 0, &from, axes, count, out);
     for (int i = 0; i < count; i++) result.dim[axes[i]] = out[i];
     for (int axis = 0; axis < from.rank; axis++)
         for (int i = 0; i < count; i++) {
             if (axes[i] != axis) continue;
-            resized_axis r = {.g = g, .attribute = a, .in = from.dim[axis], .out = out[i], .scale = common};
+            resized_axis r = {
+                .g = g, .attribute = a, .in = from.dim[axis], .out = out[i], .scale = common, .rounded = common != 0};
             if (!crops && !scale && !common && tir_equal(g->pool, r.in, r.out) == TIR_YES) continue;
             r.index = tir_range(g->pool, r.in).high < INT32_MAX ? DLC_I32 : DLC_I64;
             r.weight = graph_sum_dtype(from.dtype);
@@ -300,16 +310,22 @@ static void expand_resize(graph_expand *e) {
 
 #ifdef DLC_REFERENCE
 
-static double reference_position(const graph_reference *r, int i, int count, double in, double out, double at) {
-    const int64_t aspect = r->attribute[RESIZE_ASPECT].integer;
-    bool given = graph_reference_given(r, SCALE) || aspect != STRETCH;
-    double scale = given && aspect == STRETCH ? r->operand[SCALE].data[i] : out / in;
+static double reference_scale(const graph_reference *r, int i, int count, double in, double out) {
+    const int64_t aspect = aspect_of(r->attribute, graph_reference_given(r, SCALE));
+    double scale = graph_reference_given(r, SCALE) ? r->operand[SCALE].data[i] : out / in;
     for (int k = 0; k < count && aspect != STRETCH; k++) {
         int axes[DLC_MAX_RANK];
         resized_axes(r->attribute, r->operand[0].rank, axes);
         double own = (double)r->attribute[RESIZE_SHAPE].list[k] / (double)r->operand[0].dim[axes[k]];
         scale = k == 0 || (aspect == NOT_LARGER ? own < scale : own > scale) ? own : scale;
     }
+    return scale;
+}
+
+static double reference_position(const graph_reference *r, int i, int count, double in, double out, double at) {
+    const int64_t aspect = aspect_of(r->attribute, graph_reference_given(r, SCALE));
+    double scale = reference_scale(r, i, count, in, out);
+    bool given = graph_reference_given(r, SCALE) || aspect != STRETCH;
     double centre = given ? (at + 0.5) / scale - 0.5 : (at + 0.5) * in / out - 0.5;
     switch (r->attribute[RESIZE_COORDINATES].integer) {
     case HALF_PIXEL_SYMMETRIC: return in / 2 * (1 - out / (scale * in)) + centre;
@@ -334,7 +350,7 @@ static double reference_kernel(const graph_reference *r, double t) {
 }
 
 /* Neighbours of a position and their weights; how many. */
-static int64_t reference_taps(const graph_reference *r, double at, double in, double out, int64_t *index,
+static int64_t reference_taps(const graph_reference *r, double at, double in, double scale, int64_t *index,
                               double *weight) {
     const graph_attribute *a = r->attribute;
     if (a[RESIZE_MODE].integer == NEAREST) {
@@ -347,7 +363,7 @@ static int64_t reference_taps(const graph_reference *r, double at, double in, do
         return 1;
     }
     double reach = a[RESIZE_MODE].integer == LINEAR ? 1 : 2, narrow = 1, sum = 0;
-    if (a[RESIZE_ANTIALIAS].integer && out < in) narrow = out / in;
+    if (a[RESIZE_ANTIALIAS].integer) narrow = fmin(scale, 1);
     int64_t side = (int64_t)ceil(reach / narrow) + 1, taps = 0;
     for (int64_t k = -side; k <= side; k++) {
         double n = floor(at) + (double)k, w = reference_kernel(r, (at - n) * narrow);
@@ -376,7 +392,8 @@ static void reference_resize(const graph_reference *r) {
             double in = (double)x->dim[axis], out = (double)y->dim[axis];
             double at = reference_position(r, i, count, in, out, (double)to[axis]);
             outside = outside || (r->attribute[RESIZE_COORDINATES].integer == CROP && (at < 0 || at > in - 1));
-            taps[axis] = reference_taps(r, at, in, out, index[axis], weight[axis]);
+            double scale = reference_scale(r, i, count, in, out);
+            taps[axis] = reference_taps(r, at, in, scale, index[axis], weight[axis]);
         }
         int64_t pick[DLC_MAX_RANK] = {0}, from[DLC_MAX_RANK];
         double sum = 0;
@@ -423,11 +440,11 @@ static const graph_op row_resize = {
          {"exclude_outside", GRAPH_ATTR_BOOL, NULL, "false",
           "neighbours outside x do not count and the others' weights sum to 1; else the edge stands for them"},
          {"antialias", GRAPH_ATTR_BOOL, NULL, "false",
-          "where the result is smaller, the kernel is as much wider; weights sum to 1. For linear and cubic, without scale and aspect"},
+          "where the result is smaller, the kernel is as much wider; weights sum to 1. For linear and cubic"},
          {"extrapolation", GRAPH_ATTR_FLOAT, NULL, "0.0", "crop: the number for positions outside x"},
          {"aspect", GRAPH_ATTR_ENUM, "stretch not_larger not_smaller", "stretch",
           "not_larger, not_smaller: one scale s for all axes, the least or the greatest of shape over size; the result's sizes are s*size, "
-          "halves up, instead of shape. Without scale, antialias and coordinates=crop"}},
+          "halves up, instead of shape. Of no effect with scale"}},
     .infer = infer_resize,
     .expand = expand_resize,
     .reference = GRAPH_REFERENCE(reference_resize),
@@ -451,6 +468,10 @@ static const graph_op row_resize = {
         "resize(f64[7, 6], shape=[12, 13], mode=cubic, cubic_coefficient=-0.5, exclude_outside=true)\n"
         "resize(f32[2, 13, 20], shape=[5, 7], axes=[1, 2], mode=linear, antialias=true)\n"
         "resize(f32[13, 20], shape=[5, 31], mode=cubic, antialias=true, exclude_outside=true)\n"
+        "resize(f32[13, 20], f32[2] in 0.4..0.41, shape=[5, 8], mode=linear, antialias=true)\n"
+        "resize(f64[9], f32[1] in 0.45..0.46, shape=[4], mode=cubic, antialias=true, aspect=not_larger)\n"
+        "resize(f32[2, 13, 20], shape=[5, 7], axes=[1, 2], mode=linear, antialias=true, aspect=not_larger)\n"
+        "resize(f64[9, 33], shape=[4, 3], mode=cubic, antialias=true, aspect=not_smaller)\n"
         "resize(f32[3, 0], shape=[6, 0], mode=linear)\nresize(f32[3, 2], shape=[0, 5], mode=cubic)\n"
         "resize(f32[2, 6, 9], shape=[5, 5], axes=[1, 2], mode=linear, aspect=not_larger)\n"
         "resize(T[6, 9], shape=[8, 8], mode=nearest, aspect=not_smaller)\n"

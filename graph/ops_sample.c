@@ -125,17 +125,29 @@ static void linear_taps(const sampler *s, taps *t, int axis, graph_id at, bool z
 }
 
 /* Sums over the neighbours, and over the next `more` axes of the positions: [positions..., channels], or channels first. */
-static graph_id sum_of_taps(const sampler *s, const taps *t, int more) {
+static graph_id weighted_taps(const sampler *s, const taps *t, int64_t *axes) {
     graph *g = s->g;
     graph_id value = graph_gather(g, s->elements, index_of(s, t->at), s->planes ? 1 : 0);
     const graph_shape shape = *graph_shape_of(g, value);
-    int64_t axes[DLC_MAX_RANK];
     for (int i = 0; i <= t->rank; i++) axes[i] = i + s->planes;
     if (t->weight) value = graph_mul(g, value, graph_broadcast(g, t->weight, shape.rank, shape.dim, axes));
     if (t->exists)
         value = graph_select(g, graph_broadcast(g, t->exists, shape.rank, shape.dim, axes), value,
                              graph_scalar_like(g, value, 0));
-    return graph_reduce_sum(g, value, 1 + more, axes, false);
+    return value;
+}
+
+static graph_id sum_of_taps(const sampler *s, const taps *t, int more) {
+    int64_t axes[DLC_MAX_RANK];
+    graph_id value = weighted_taps(s, t, axes);
+    return graph_reduce_sum(s->g, value, 1 + more, axes, false);
+}
+
+/* The greatest of the neighbours times their weights. */
+static graph_id greatest_of_taps(const sampler *s, const taps *t) {
+    int64_t axes[DLC_MAX_RANK];
+    graph_id value = weighted_taps(s, t, axes);
+    return graph_reduce_max(s->g, value, 1, axes, false);
 }
 
 /* Channels, where sum_of_taps leaves them, to `axis`. */
@@ -380,7 +392,8 @@ static graph_id fixed_samples(graph_expand *e, const sampler *s, const roi_line 
     }
     int64_t inside[] = {s->planes, 1 + s->planes};
     bool most = e->attribute[ROI_MODE].integer == ROI_MAX;
-    graph_id y = sum_of_taps(s, &t, most ? 0 : 2); /* the mean: over neighbours and samples at once */
+    graph_id y =
+        most ? greatest_of_taps(s, &t) : sum_of_taps(s, &t, 2); /* the mean: over neighbours and samples at once */
     return most ? graph_reduce_max(g, y, 2, inside, false) : graph_mul_number(g, y, 1 / (samples * samples));
 }
 
@@ -447,7 +460,7 @@ static void roi_turn(const sampler *outer, graph *body, const graph_id *in, bool
     }
     graph_id exists = graph_lt(body, number, in[TURN_TOTAL]), next;
     if (most) {
-        graph_id value = sum_of_taps(&s, &t, 0);
+        graph_id value = greatest_of_taps(&s, &t);
         const graph_shape shape = *graph_shape_of(body, value);
         int64_t axes[ROI_RANK], reduced[] = {s.planes, 1 + s.planes};
         for (int i = 0; i < ROI_RANK; i++) axes[i] = i + s.planes;
@@ -789,6 +802,22 @@ static int64_t reference_samples(const graph_reference *r, const double *roi, in
     return size >= 1 ? (int64_t)size : 0;
 }
 
+/* The greatest of the neighbours in the image times their weights. */
+static double greatest_between(const graph_reference_tensor *x, const int64_t *channel, const double *at) {
+    double most = -INFINITY;
+    for (int corner = 0; corner < 4; corner++) {
+        int64_t place[2];
+        double weight = 1;
+        for (int i = 0; i < 2; i++) {
+            double low = floor(at[i]), share = at[i] - low;
+            place[i] = (int64_t)low + (corner >> i & 1);
+            weight *= corner >> i & 1 ? share : 1 - share;
+        }
+        most = fmax(most, weight * pixel(x, channel, place));
+    }
+    return most;
+}
+
 static void reference_roi_align(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
     bool half = r->attribute[ROI_COORDINATES].integer == ROI_HALF_PIXEL;
@@ -812,7 +841,9 @@ static void reference_roi_align(const graph_reference *r) {
                 near = near && at[i] >= -1 && at[i] <= n;
                 at[i] = fmin(fmax(at[i], 0), n - 1);
             }
-            if (near) value = between(x, (int64_t[]){image, to[1]}, at);
+            const int64_t channel[] = {image, to[1]};
+            bool max = r->attribute[ROI_MODE].integer == ROI_MAX;
+            if (near) value = max ? greatest_between(x, channel, at) : between(x, channel, at);
             sum += value;
             most = fmax(most, value);
         }
@@ -929,10 +960,10 @@ static const graph_op row_roi_align = {
                "roi_align(T[1, 2, 4, 4], T[2, 4], i64[2], shape=[0, 2], samples=0, mode=max)",
     .doc =
         "Cells of regions of x [batch, channels, height, width]: rois [rois, 4] x1 y1 x2 y2, images [rois] their images; result "
-        "[rois, channels, rows, columns]. A cell is the mean or the greatest of samples^2 values, interpolated "
-        "linearly; more than 1 outside x they are 0. With samples=0 a cell that is not above 0 wide and high, or no number, is 0; "
+        "[rois, channels, rows, columns]. A cell is the mean of samples^2 values, interpolated linearly, or with mode=max the greatest of "
+        "the products of neighbour and weight that such values are sums of; more than 1 outside x they are 0. With samples=0 a cell that is not above 0 wide and high, or no number, is 0; "
         "a run takes as long as if all cells had as many samples in x as the one with the most. Numbers of images outside are clamped. ONNX RoiAlign, samples "
-        "being its sampling_ratio (max: of interpolated values); He et al. 2017.",
+        "being its sampling_ratio ; He et al. 2017.",
 };
 
 static const graph_op row_deformable_convolution = {
