@@ -8,33 +8,6 @@
 
 /* ---- captures -------------------------------------------------------------------------------------------------- */
 
-/* A value of the enclosing graph as one of handle's: constants are repeated, others become an input beyond the
- * parameters. */
-static graph_id capture(dlc_graph *handle, graph_id outer) {
-    graph *g = handle->g, *enclosing = handle->parent->g;
-    for (uint32_t i = 0; i < handle->captures.count; i++)
-        if (handle->captures.data[i].outer == outer) return handle->captures.data[i].inner;
-    const graph_shape *shape = graph_shape_of(enclosing, outer);
-    const graph_constant *constant = graph_constant_of(enclosing, outer);
-    const graph_value named = enclosing->values.data[outer];
-    if (constant) {
-        graph_id copy =
-            graph_emit_with(g, "constant", 0, NULL, 3,
-                            (graph_setting[]){graph_set_integer("value", graph_add_constant_as(g, *constant)),
-                                              graph_set_integer("dtype", shape->dtype),
-                                              graph_set_dims("shape", shape->rank, shape->dim)});
-        graph_origins_add(g, copy, named.origins);
-        if (!g->values.data[copy].name) g->values.data[copy].name = named.name;
-        graph_call_value(g, copy, named.called);
-        return copy;
-    }
-    lib_vec_reserve(g->arena, &handle->captures, 1);
-    graph_id inner = graph_new_input(g, named.name, shape);
-    graph_call_value(g, inner, named.called);
-    lib_vec_push(g->arena, &handle->captures, ((graph_capture){outer, inner}));
-    return inner;
-}
-
 graph_id graph_handle_resolve(dlc_graph *handle, dlc_value value, const char *what) {
     lib_scope *scope = handle->arena->scope;
     if (!dlc_value_ok(value))
@@ -43,54 +16,15 @@ graph_id graph_handle_resolve(dlc_graph *handle, dlc_value value, const char *wh
     if (!handle->parent)
         lib_raise(scope, DLC_INVALID_ARGUMENT, "%s: a value of another graph; expected values of this graph%s", what,
                   " (in a sub-graph also of the graphs around it)");
-    return capture(handle, graph_handle_resolve(handle->parent, value, what));
+    const graph_id outer = graph_handle_resolve(handle->parent, value, what);
+    return graph_capture_value(handle->g, handle->parent->g, &handle->captures, outer);
 }
 
 /* ---- sub-graphs ------------------------------------------------------------------------------------------------ */
 
-/* What an operator's sub-graphs capture together, each value once: further operands of the node. */
-typedef lib_vec(graph_id) captured_values;
-
-static void collect_captures(lib_arena *arena, const dlc_graph *sub, captured_values *values) {
-    for (uint32_t i = 0; i < sub->captures.count; i++) {
-        graph_id outer = sub->captures.data[i].outer;
-        bool known = false;
-        for (uint32_t k = 0; k < values->count; k++) known |= values->data[k] == outer;
-        if (!known) lib_vec_push(arena, values, outer);
-    }
-}
-
-typedef struct completion {
-    const dlc_graph *sub;
-    const captured_values *captured;
-} completion;
-
-/* Inputs in the agreed order (parameters, then all captured values), then everything else. */
-static void pass_complete(graph_walk *walk) {
-    const completion *c = walk->user;
-    const dlc_graph *sub = c->sub;
-    for (uint32_t i = 0; i < sub->parameters.count; i++) {
-        const graph_value *value = &sub->g->values.data[sub->parameters.data[i]];
-        walk->map[sub->parameters.data[i]] = graph_new_input(walk->to, value->name, &value->shape);
-    }
-    for (uint32_t i = 0; i < c->captured->count; i++) {
-        const graph_value *value = &sub->parent->g->values.data[c->captured->data[i]];
-        graph_id inner = graph_new_input(walk->to, value->name, &value->shape);
-        for (uint32_t k = 0; k < sub->captures.count; k++)
-            if (sub->captures.data[k].outer == c->captured->data[i]) walk->map[sub->captures.data[k].inner] = inner;
-    }
-    walk->pass = graph_walk_all; /* of sub-graphs inside */
-    for (uint32_t i = 0; i < sub->g->nodes.count; i++)
-        if (!walk->map[sub->g->nodes.data[i].first] || sub->g->nodes.data[i].results == 0) graph_walk_node(walk, i);
-}
-
-static int64_t complete_subgraph(graph *g, const dlc_graph *sub, const captured_values *captured) {
-    int64_t number;
-    completion c = {sub, captured};
-    graph_walk walk = {
-        .from = sub->g, .to = graph_new_subgraph(g, &number), .pass = pass_complete, .user = &c, .moves_inner = true};
-    graph_walk_into(&walk);
-    return number;
+static int64_t complete_subgraph(graph *g, const dlc_graph *sub, const graph_captured *captured) {
+    const graph_unfinished unfinished = {sub->g, sub->parameters.count, sub->parameters.data, &sub->captures};
+    return graph_complete_subgraph(g, &unfinished, captured);
 }
 
 /* ---- attributes ------------------------------------------------------------------------------------------------ */
@@ -137,8 +71,9 @@ static void check_subgraph(const dlc_graph *handle, const emit_arguments *a, int
                   attribute);
 }
 
-static void push_operands(dlc_graph *handle, const char *name, int count, const dlc_value *values,
-                          captured_values *out) {
+typedef lib_vec(graph_id) operand_list;
+
+static void push_operands(dlc_graph *handle, const char *name, int count, const dlc_value *values, operand_list *out) {
     if (count < 0 || (count && !values))
         lib_raise(handle->arena->scope, DLC_INVALID_ARGUMENT, "%s: %d operands at %s", name, count,
                   values ? "a count below 0" : "NULL");
@@ -154,7 +89,8 @@ static void emit_work(dlc_graph *handle, void *arguments) {
     graph *g = handle->g;
     const graph_op *op = a->op;
     graph_attribute attribute[sizeof op->attribute / sizeof *op->attribute] = {0};
-    captured_values captured = {0}, input = {0};
+    graph_captured captured = {0};
+    operand_list input = {0};
     if (call->bad_options)
         lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT,
                   "%s: options have no struct_size: set them up with the _INIT macro", op->name);
@@ -162,14 +98,14 @@ static void emit_work(dlc_graph *handle, void *arguments) {
         attribute[i] = convert_attribute(handle, op, &op->attribute[i], &call->attributes[i]);
         if (op->attribute[i].kind != GRAPH_ATTR_SUBGRAPH) continue;
         check_subgraph(handle, a, i);
-        collect_captures(g->arena, call->attributes[i].subgraph, &captured);
+        graph_collect_captures(g->arena, &call->attributes[i].subgraph->captures, &captured);
     }
     for (int i = 0; op->attribute[i].name; i++)
         if (op->attribute[i].kind == GRAPH_ATTR_SUBGRAPH)
             attribute[i].integer = complete_subgraph(g, call->attributes[i].subgraph, &captured);
     push_operands(handle, op->name, call->inputs, call->input, &input);
     push_operands(handle, op->name, call->more, call->more_input, &input);
-    for (uint32_t i = 0; i < captured.count; i++) lib_vec_push(g->arena, &input, captured.data[i]);
+    for (uint32_t i = 0; i < captured.values.count; i++) lib_vec_push(g->arena, &input, captured.values.data[i]);
     graph_id first = graph_emit_broadcast(g, op, (int)input.count, input.data, attribute);
     int results = op->results == 1 ? 1 : graph_result_count(g, first);
     if (results != call->count || (results && !call->results))

@@ -4,11 +4,7 @@
 
 #include "graph/api.h"
 #include "graph/api_call.h"
-
-/* A value of the enclosing graph used in a sub-graph. */
-typedef struct graph_capture {
-    graph_id outer, inner;
-} graph_capture;
+#include "graph/capture.h"
 
 /* Handles that functions of the host get for graphs of the compiler's. */
 typedef enum graph_use {
@@ -32,7 +28,7 @@ struct dlc_graph {
     lib_vec(const char *) scopes;    /* of outermost graphs: their whole names, outermost first */
     lib_vec(graph_id) parameters;    /* inputs made by dlc_input; the others are captures */
     lib_map parameters_by_name;
-    lib_vec(graph_capture) captures;
+    graph_captures captures;
     lib_error error; /* the first one */
 };
 

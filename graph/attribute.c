@@ -103,7 +103,7 @@ static int64_t parse_word(lib_lexer *lexer, const graph_attribute_spec *spec) {
     return dtype;
 }
 
-static void check_nesting(const graph *g, const lib_lexer *lexer) {
+void graph_check_nesting(const graph *g, const lib_lexer *lexer) {
     const int most = graph_outermost(g)->nesting;
     if (most && g->depth >= most)
         lib_raise(g->arena->scope, DLC_BUDGET_EXCEEDED,
@@ -128,7 +128,7 @@ graph_attribute graph_attribute_parse(graph *g, lib_lexer *lexer, const graph_at
     case GRAPH_ATTR_DIMS: parse_list(g, lexer, true, &out); break;
     case GRAPH_ATTR_SUBGRAPH:
         lib_lexer_expect(lexer, "graph");
-        check_nesting(g, lexer);
+        graph_check_nesting(g, lexer);
         graph_parse_into(graph_new_subgraph(g, &out.integer), lexer);
         break;
     case GRAPH_ATTR_CONSTANT: out.integer = parse_constant(g, lexer); break;

@@ -16,8 +16,9 @@ bool graph_attribute_equal(const graph_attribute_spec *spec, const graph_attribu
 uint64_t graph_attribute_hash(const graph_attribute_spec *spec, const graph_attribute *attribute, uint64_t seed);
 graph_attribute graph_attribute_copy(lib_arena *arena, const graph_attribute_spec *spec,
                                      const graph_attribute *attribute);
-tir_expr graph_parse_dim(graph *g, lib_lexer *lexer); /* unknown names become symbols */
-graph *graph_parse_into(graph *g, lib_lexer *lexer);  /* text.c: from `{` */
+tir_expr graph_parse_dim(graph *g, lib_lexer *lexer);             /* unknown names become symbols */
+void graph_check_nesting(const graph *g, const lib_lexer *lexer); /* raises where g may have no sub-graph */
+graph *graph_parse_into(graph *g, lib_lexer *lexer);              /* text.c: from `{` */
 
 /* ---- graph.c */
 /* graph_emit of operands that were made from those that the caller wrote, of which messages speak: as many, of the same dtypes. */

@@ -10,8 +10,10 @@
  *     name y "any name" from "a", "b"             # what people call the value, and its origins (origin.h); name y: it is called y
  *     output y                                    # output "any name" = y
  *   }
- * Values without a usable name are printed as v<id>. */
+ * Values without a usable name are printed as v<id>. A sub-graph may name values of the graphs around it that are defined before: they
+ * become inputs behind its own, and operands of the operator behind the written ones, which is how they are printed. */
 #include "graph/build.h"
+#include "graph/capture.h"
 #include "graph/internal.h"
 #include "graph/origin.h"
 
@@ -301,7 +303,10 @@ void graph_print_node(lib_text *text, const graph *g, uint32_t node) {
 typedef struct parser {
     graph *g;
     lib_lexer *lexer;
-    lib_map names; /* hash of a name -> index into bound */
+    struct parser *enclosing;     /* of a sub-graph, whose text may name values of the graphs around it; NULL: none */
+    graph_captures captures;      /* those that it names */
+    lib_vec(graph_id) parameters; /* inputs that are none of them */
+    lib_map names;                /* hash of a name -> index into bound */
     struct {
         const char *name;
         graph_id value;
@@ -328,14 +333,24 @@ static void bind_name(parser *p, const char *name, graph_id value) {
     if (!p->g->values.data[value].name && !is_reserved(name)) p->g->values.data[value].name = name;
 }
 
+/* A value of the graph, or of the nearest one around it that has one of that name, which becomes an input. */
+static graph_id find_or_capture(parser *p, const char *name) {
+    graph_id value = find_value(p, name), outer = value || !p->enclosing ? 0 : find_or_capture(p->enclosing, name);
+    if (!outer) return value;
+    value = graph_capture_value(p->g, p->enclosing->g, &p->captures, outer);
+    bind_name(p, name, value);
+    return value;
+}
+
 static graph_id parse_value(parser *p) {
     const char *name = lib_lexer_name(p->lexer);
     if (strcmp(name, "_") == 0) return 0;
-    graph_id value = find_value(p, name);
+    graph_id value = find_or_capture(p, name);
     if (!value) {
         lib_nearest nearest = lib_nearest_to(name);
-        for (uint32_t i = 0; i < p->bound_count; i++)
-            lib_nearest_try(&nearest, p->bound[i].name, strlen(p->bound[i].name));
+        for (const parser *around = p; around; around = around->enclosing)
+            for (uint32_t i = 0; i < around->bound_count; i++)
+                lib_nearest_try(&nearest, around->bound[i].name, strlen(around->bound[i].name));
         lib_lexer_raise(p->lexer, "value %s is not defined before this line%s", name, lib_nearest_hint(&nearest));
     }
     return value;
@@ -394,7 +409,9 @@ static void parse_input(parser *p) {
     lib_lexer_expect(p->lexer, ":");
     graph_shape shape = parse_shape(p);
     const char *kept = given ? given : is_reserved(name) ? NULL : name;
-    bind_name(p, name, graph_new_input(p->g, kept, &shape));
+    graph_id input = graph_new_input(p->g, kept, &shape);
+    lib_vec_push(p->g->arena, &p->parameters, input);
+    bind_name(p, name, input);
 }
 
 /* name VALUE ["its own"] [from "origin", "origin" ..., more]. `name` may also be a value that is defined. */
@@ -470,6 +487,27 @@ static graph_id parse_constant(parser *p) {
                                              graph_set_dims("shape", shape.rank, shape.dim)});
 }
 
+static parser *parse_nested(graph *g, lib_lexer *lexer, parser *enclosing);
+
+/* The sub-graphs of an operator: where one names a value from outside, all are completed, else they stay as they are. */
+static void finish_subgraphs(parser *p, int count, parser *const *sub, graph_attribute *const *attribute,
+                             graph_captured *captured) {
+    for (int i = 0; i < count; i++) graph_collect_captures(p->g->arena, &sub[i]->captures, captured);
+    for (int i = 0; i < count; i++) {
+        const graph_unfinished unfinished = {sub[i]->g, sub[i]->parameters.count, sub[i]->parameters.data,
+                                             &sub[i]->captures};
+        attribute[i]->integer = captured->values.count ? graph_complete_subgraph(p->g, &unfinished, captured)
+                                                       : graph_add_subgraph(p->g, sub[i]->g);
+    }
+}
+
+static parser *parse_subgraph(parser *p) {
+    lib_lexer_expect(p->lexer, "graph");
+    graph_check_nesting(p->g, p->lexer);
+    lib_stack_require(p->g->arena->scope, LIB_STACK_CALL); /* passes are inside of each other as the graphs are */
+    return parse_nested(graph_new_inside(p->g), p->lexer, p);
+}
+
 /* name ( operands, key=value ... ) */
 static graph_id parse_operator(parser *p, const char *name) {
     const graph_op *op = graph_find_op(p->g, name);
@@ -479,6 +517,11 @@ static graph_id parse_operator(parser *p, const char *name) {
     }
     graph_attribute attribute[sizeof op->attribute / sizeof *op->attribute] = {0};
     lib_vec(graph_id) input = {0};
+    enum { SUBGRAPHS = sizeof attribute / sizeof *attribute };
+    parser *sub[SUBGRAPHS];
+    graph_attribute *of_sub[SUBGRAPHS];
+    graph_captured captured = {0};
+    int subgraphs = 0;
     bool attributes_began = false;
     lib_lexer_expect(p->lexer, "(");
     for (bool first = true; !lib_lexer_accept(p->lexer, ")"); first = false) {
@@ -498,8 +541,16 @@ static graph_id parse_operator(parser *p, const char *name) {
         }
         if (attribute[at].given) lib_lexer_raise(p->lexer, "attribute %s is given twice", word);
         *p->lexer = ahead;
-        attribute[at] = graph_attribute_parse(p->g, p->lexer, &op->attribute[at]);
+        if (op->attribute[at].kind == GRAPH_ATTR_SUBGRAPH) {
+            attribute[at].given = true;
+            of_sub[subgraphs] = &attribute[at];
+            sub[subgraphs++] = parse_subgraph(p);
+        } else {
+            attribute[at] = graph_attribute_parse(p->g, p->lexer, &op->attribute[at]);
+        }
     }
+    finish_subgraphs(p, subgraphs, sub, of_sub, &captured);
+    for (uint32_t i = 0; i < captured.values.count; i++) lib_vec_push(p->g->arena, &input, captured.values.data[i]);
     return graph_emit_broadcast(p->g, op, (int)input.count, input.data, attribute);
 }
 
@@ -538,22 +589,27 @@ static void parse_statements(parser *p) {
 }
 
 /* Mistakes that emit finds get the line of the text as well. */
-graph *graph_parse_into(graph *g, lib_lexer *lexer) {
+static parser *parse_nested(graph *g, lib_lexer *lexer, parser *enclosing) {
     lib_arena *arena = g->arena;
     parser *p = LIB_NEW(arena, parser);
     p->g = g;
     p->lexer = lexer;
+    p->enclosing = enclosing;
     lib_scope *const outer = arena->scope;
     lib_scope inner;
     arena->scope = &inner;
     if (LIB_ENTER(&inner)) {
         parse_statements(p);
         arena->scope = outer;
-        return g;
+        return p;
     }
     arena->scope = outer;
     if (inner.error.status != DLC_INVALID_ARGUMENT) lib_raise_error(outer, &inner.error);
     lib_raise(outer, DLC_INVALID_ARGUMENT, "%s:%d: %s", lexer->source, p->line, inner.error.message);
+}
+
+graph *graph_parse_into(graph *g, lib_lexer *lexer) {
+    return parse_nested(g, lexer, NULL)->g;
 }
 
 void graph_parse_in(graph *g, lib_lexer *lexer) {

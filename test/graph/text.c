@@ -46,6 +46,27 @@ static void body_round_trip(workbench *bench, void *user) {
     round_trip(bench, g);
 }
 
+/* Values of the graphs around a sub-graph, by name: over two levels, in one of two sub-graphs, before an input of its own; constants are
+ * repeated. The same graph with its operands written. */
+static void body_captures(workbench *bench, void *user) {
+    (void)user;
+    const char *const by_name =
+        "graph { input c: bool[] input x: f32[3] input z: f32[3] two = constant f32[] {2}\n"
+        "y = if(c, x, then=graph { s = mul(z, two) input a: f32[3] r = add(s, a)\n"
+        " w = if(c, then=graph { t = add(z, a) output t }, otherwise=graph { output r }) output w },\n"
+        " otherwise=graph { input own: f32[3] output own }) output y }";
+    const char *const written =
+        "graph { input c: bool[] input x: f32[3] input z: f32[3] two = constant f32[] {2}\n"
+        "y = if(c, x, z, c, then=graph { input a: f32[3] input z: f32[3] input c: bool[] two = constant f32[] {2} s = mul(z, two) "
+        "r = add(s, a)\n w = if(c, z, a, r, then=graph { input z: f32[3] input a: f32[3] input r: f32[3] t = add(z, a) output t }, "
+        "otherwise=graph { input z: f32[3] input a: f32[3] input r: f32[3] output r }) output w },\n"
+        " otherwise=graph { input own: f32[3] input z: f32[3] input c: bool[] output own }) output y }";
+    const graph *g = parse_graph(bench, by_name), *h = parse_graph(bench, written);
+    const lib_hash128 a = graph_hash(g), b = graph_hash(h);
+    round_trip(bench, g);
+    assert_true(a.low == b.low && a.high == b.high);
+}
+
 /* Large constants travel as bytes. */
 static void body_bytes(workbench *bench, void *user) {
     (void)user;
@@ -78,6 +99,10 @@ static void test_round_trip(void **state) {
     run(body_round_trip, NULL);
 }
 
+static void test_captures(void **state) {
+    (void)state;
+    run(body_captures, NULL);
+}
 static void test_bytes(void **state) {
     (void)state;
     run(body_bytes, NULL);
@@ -149,10 +174,8 @@ static void test_damaged(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_wrong),
-        cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_captures), cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_wrong),      cmocka_unit_test(test_damaged),
     };
     return cmocka_run_group_tests_name("graph/text", tests, NULL, NULL);
 }
