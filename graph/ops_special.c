@@ -17,10 +17,10 @@ PLAIN_UNARY(erfc, TIR_ERFC)
 WIDENED(erfinv, tir_math_erfinv(pool, a))
 WIDENED(lgamma, tir_math_lgamma(pool, a))
 WIDENED(digamma, tir_math_digamma(pool, a))
-WIDENED(i0, tir_math_bessel(pool, 0, false, a))
-WIDENED(i0e, tir_math_bessel(pool, 0, true, a))
-WIDENED(i1, tir_math_bessel(pool, 1, false, a))
-WIDENED(i1e, tir_math_bessel(pool, 1, true, a))
+WIDENED(bessel_i0, tir_math_bessel(pool, 0, false, a))
+WIDENED(bessel_i0e, tir_math_bessel(pool, 0, true, a))
+WIDENED(bessel_i1, tir_math_bessel(pool, 1, false, a))
+WIDENED(bessel_i1e, tir_math_bessel(pool, 1, true, a))
 
 /* ---- references, in long double */
 
@@ -33,10 +33,10 @@ REFERENCE(lgamma, (double)lgammal((long double)x[0]))
 
 REFERENCE(erfinv, (double)special_erfinv((long double)x[0]))
 REFERENCE(digamma, (double)special_digamma((long double)x[0]))
-REFERENCE(i0, (double)special_bessel(0, 0, (long double)x[0]))
-REFERENCE(i0e, (double)special_bessel(0, 1, (long double)x[0]))
-REFERENCE(i1, (double)special_bessel(1, 0, (long double)x[0]))
-REFERENCE(i1e, (double)special_bessel(1, 1, (long double)x[0]))
+REFERENCE(bessel_i0, (double)special_bessel(0, 0, (long double)x[0]))
+REFERENCE(bessel_i0e, (double)special_bessel(0, 1, (long double)x[0]))
+REFERENCE(bessel_i1, (double)special_bessel(1, 0, (long double)x[0]))
+REFERENCE(bessel_i1e, (double)special_bessel(1, 1, (long double)x[0]))
 
 #endif
 
@@ -101,47 +101,47 @@ static const graph_op row_digamma = {
         "Derivative of the logarithm of gamma(x); -inf at +0, inf at -0, NaN at negative integers and -inf. SciPy digamma.",
 };
 
-static const graph_op row_i0 = {
-    MAP(i0, 1, "x"),
-    .aliases = "bessel_i0",
+static const graph_op row_bessel_i0 = {
+    MAP(bessel_i0, 1, "x"),
+    .aliases = "i0",
     .dtypes = "float",
     .infer = graph_infer_map,
     .accuracy = {0.75, 5.5, 0},
-    .samples = UNARY("i0") "\ni0(T[67] in -30..30)",
+    .samples = UNARY("bessel_i0") "\nbessel_i0(T[67] in -30..30)",
     .doc = "Modified Bessel function of the first kind, order 0. NumPy i0.",
 };
 
-static const graph_op row_i0e = {
-    MAP(i0e, 1, "x"),
-    .aliases = "bessel_i0e",
+static const graph_op row_bessel_i0e = {
+    MAP(bessel_i0e, 1, "x"),
+    .aliases = "i0e",
     .dtypes = "float",
     .infer = graph_infer_map,
     .accuracy = {0.75, 4.5, 0},
-    .samples = UNARY("i0e") "\ni0e(T[67] in -30..30)",
-    .doc = "i0(x) * exp(-|x|). SciPy i0e.",
+    .samples = UNARY("bessel_i0e") "\nbessel_i0e(T[67] in -30..30)",
+    .doc = "bessel_i0(x) * exp(-|x|). SciPy i0e.",
 };
 
-static const graph_op row_i1 = {
-    MAP(i1, 1, "x"),
-    .aliases = "bessel_i1",
+static const graph_op row_bessel_i1 = {
+    MAP(bessel_i1, 1, "x"),
+    .aliases = "i1",
     .dtypes = "float",
     .infer = graph_infer_map,
     .accuracy = {0.6, 5.5, 0},
-    .samples = UNARY("i1") "\ni1(T[67] in -30..30)",
+    .samples = UNARY("bessel_i1") "\nbessel_i1(T[67] in -30..30)",
     .doc = "Modified Bessel function of the first kind, order 1. SciPy i1.",
 };
 
-static const graph_op row_i1e = {
-    MAP(i1e, 1, "x"),
-    .aliases = "bessel_i1e",
+static const graph_op row_bessel_i1e = {
+    MAP(bessel_i1e, 1, "x"),
+    .aliases = "i1e",
     .dtypes = "float",
     .infer = graph_infer_map,
     .accuracy = {0.6, 4, 0},
-    .samples = UNARY("i1e") "\ni1e(T[67] in -30..30)",
-    .doc = "i1(x) * exp(-|x|). SciPy i1e; CHLO bessel_i1e.",
+    .samples = UNARY("bessel_i1e") "\nbessel_i1e(T[67] in -30..30)",
+    .doc = "bessel_i1(x) * exp(-|x|). SciPy i1e; CHLO bessel_i1e.",
 };
 
 const graph_op *const graph_ops_special[] = {
-    &row_erf, &row_normal_cdf, &row_erfc, &row_erfinv, &row_lgamma, &row_digamma,
-    &row_i0,  &row_i0e,        &row_i1,   &row_i1e,    NULL,
+    &row_erf,       &row_normal_cdf, &row_erfc,      &row_erfinv,     &row_lgamma, &row_digamma,
+    &row_bessel_i0, &row_bessel_i0e, &row_bessel_i1, &row_bessel_i1e, NULL,
 };

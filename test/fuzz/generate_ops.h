@@ -17,7 +17,7 @@ static inline void add_unary(gen *g) {
         g,
         is_float
             ? "neg abs sign sqrt rsqrt exp expm1 exp2 exp10 log log1p log2 log10 sin cos sinc tanh erf erfc erfinv normal_cdf lgamma "
-              "digamma i0 i0e i1 i1e logistic floor ceil round exp tanh neg"
+              "digamma bessel_i0 bessel_i0e bessel_i1 bessel_i1e logistic floor ceil round exp tanh neg"
             : "neg abs sign not clz popcount",
         op);
     gen_node(g, "%s(%s)", op, NAME(x));
