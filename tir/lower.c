@@ -97,9 +97,11 @@ static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
         if (node->alike) l->cursor = alike_threads(l, node->alike);
         if (pipeline) tir_lower_pipeline_step(l, s, leaf, var, bounds);
     }
+    const uint32_t scalars = l->scalars.count;
     if (after && !tir_is_const(l->pool, bounds.extent, &trips)) /* what the variable's range does not tell */
         tir_lower_learn(l, tir_lt(l->pool, node->value, tir_add(l->pool, bounds.low, bounds.extent)));
-    for (int i = 0; i < decided_count; i++) tir_lower_learn(l, tir_lower_translate(l, s, decided[i], NULL));
+    for (int i = 0; i < decided_count; i++)
+        tir_lower_learn(l, tir_lower_translate(l, s, tir_lower_with_scalars(l, s, decided[i]), NULL));
     if (role == TIR_ROLE_UPDATE) {
         attached_stages(l, s, leaf);
         if (pipeline) tir_lower_pipeline_need(l, s, leaf, -1);
@@ -110,7 +112,10 @@ static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
     l->known_count = saved;
     tir_plan_of(l, s)->nodes.data[leaf].value = 0;
     if (vector) l->vector = NULL;
-    if (after) l->cursor = after;
+    if (after) {
+        l->cursor = after;
+        l->scalars.count = scalars;
+    }
     if (pipeline) tir_lower_pipeline_close(l, s, leaf);
 }
 
@@ -371,6 +376,7 @@ static void end_phase(tir_lowering *l, int s) {
     add_phase(l, tir_stage_of(l, s)->name, tir_version(l->kernel, l->body));
     l->body = NULL;
     l->cursor = &l->body;
+    l->scalars.count = 0;
 }
 
 static int root_of(tir_lowering *l, int s) {
@@ -444,6 +450,8 @@ tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_sc
     l.has_fma = !options || !options->machine || options->machine->fma;
     l.scales = options && options->machine && options->machine->units & TIR_UNIT_SCALE;
     tir_schedule_apply(&l.state, arena, region, schedule, options, false);
+    l.state.scalar = tir_lower_scalar;
+    l.state.lowering = &l;
     for (uint32_t s = 0; s < region->stages.count; s++)
         if (options && options->machine && l.state.plan[s].unit &&
             !(options->machine->units & l.state.plan[s].unit->machine))

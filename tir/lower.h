@@ -14,6 +14,12 @@ typedef enum tir_nest_role {
     TIR_ROLE_STATE /* a step stored in a fold's state: what that begins with */
 } tir_nest_role;
 
+/* A loaded index expression over open loops, as stages know it, and the variable that holds it: where predicates end loops, data are read
+ * once, and what depends on them is as affine as on any size. */
+typedef struct tir_scalar {
+    tir_expr value, var;
+} tir_scalar;
+
 typedef struct tir_lowering {
     lib_arena *arena;
     tir_region *region;
@@ -29,11 +35,12 @@ typedef struct tir_lowering {
     tir_expr
         known[TIR_TERM_LIMIT]; /* conditions that hold here: decided by clipped loops, or the statement's own guard */
     int known_count;
-    bool registers;      /* some scratch is in registers */
-    int64_t stack_bytes; /* of buffers on the stack so far */
-    const char *vector;  /* the vec loop that is open */
-    tir_expr lane;       /* its variable */
-    int waited;          /* groups of the open pipeline that this iteration has waited for; 0: none is open */
+    lib_vec(tir_scalar) scalars; /* whose names are seen here */
+    bool registers;              /* some scratch is in registers */
+    int64_t stack_bytes;         /* of buffers on the stack so far */
+    const char *vector;          /* the vec loop that is open */
+    tir_expr lane;               /* its variable */
+    int waited;                  /* groups of the open pipeline that this iteration has waited for; 0: none is open */
 } tir_lowering;
 
 static inline tir_stage *tir_stage_of(tir_lowering *l, int s) {
@@ -48,6 +55,12 @@ tir_stmt *tir_lower_append(tir_lowering *l, tir_stmt_kind kind);
 const tir_expr *tir_lower_copy_indices(tir_lowering *l, const tir_expr *index, int rank);
 int tir_lower_physical(tir_lowering *l, uint32_t tensor, const tir_expr *logical, tir_expr *out); /* returns the rank */
 void tir_lower_learn(tir_lowering *l, tir_expr condition);
+/* Opens a let; what is appended next sees it. Returns its variable, of the value's range. */
+tir_expr tir_lower_name(tir_lowering *l, const char *name, tir_expr value);
+/* tir_schedule_state.scalar. */
+tir_expr tir_lower_scalar(void *lowering, int s, tir_expr value);
+/* A term of a stage's predicate at the current point, with the scalars that are named here; loads of others are the stage's still. */
+tir_expr tir_lower_with_scalars(tir_lowering *l, int s, tir_expr term);
 /* A stage's expression at the current point: axes become loop values, tensors buffers, ACC nodes what `acc` says. */
 tir_expr tir_lower_translate(tir_lowering *l, int s, tir_expr e, const tir_expr *acc);
 /* The same, legal for loop IR. */

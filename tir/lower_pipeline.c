@@ -130,6 +130,7 @@ static void copy_iteration(tir_lowering *l, int s, int leaf, tir_expr var, tir_s
     tir_expr inside = tir_lt(l->pool, next, tir_add(l->pool, bounds.low, bounds.extent));
     const bool always = tir_prove(l->pool, inside) == TIR_YES;
     for (int g = 1; g <= loop->groups; g++) {
+        const uint32_t scalars = l->scalars.count;
         tir_stmt **after = NULL;
         tir_expr value = next;
         if (!always) {
@@ -144,7 +145,10 @@ static void copy_iteration(tir_lowering *l, int s, int leaf, tir_expr var, tir_s
             l->cursor = &let->let.body;
         }
         copy_group(l, s, leaf, value, g);
-        if (after) l->cursor = after;
+        if (after) {
+            l->cursor = after;
+            l->scalars.count = scalars;
+        }
         tir_lower_append(l, TIR_COMMIT);
     }
 }
@@ -186,8 +190,12 @@ bool tir_lower_pipeline_open(tir_lowering *l, int s, int leaf, tir_expr var, tir
         number = prologue->for_.var = tir_loop_variable(l->pool, loop->name, number, prologue->for_.extent);
         l->cursor = &prologue->for_.body;
     }
+    const uint32_t scalars = l->scalars.count;
     copy_iteration(l, s, leaf, var, bounds, tir_add(l->pool, bounds.low, number));
-    if (after) l->cursor = after;
+    if (after) {
+        l->cursor = after;
+        l->scalars.count = scalars;
+    }
     return true;
 }
 

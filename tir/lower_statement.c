@@ -270,6 +270,52 @@ tir_expr tir_lower_translate(tir_lowering *l, int s, tir_expr e, const tir_expr 
     return tir_rewrite(l->pool, e, translate_node, &t);
 }
 
+/* ---- loaded values in bounds of loops */
+
+tir_expr tir_lower_with_scalars(tir_lowering *l, int s, tir_expr term) {
+    const tir_stage *stage = tir_stage_of(l, s);
+    tir_expr from[TIR_MAX_AXES], to[TIR_MAX_AXES];
+    int axes = 0;
+    if (!l->scalars.count || !loads(l, term)) return term;
+    for (int a = 0; a < stage->space + stage->reduce; a++) {
+        const tir_expr value = tir_uses(l->pool, term, stage->axis[a].var) ? tir_axis_value(&l->state, s, a) : 0;
+        if (!value) continue;
+        from[axes] = stage->axis[a].var;
+        to[axes++] = value;
+    }
+    term = tir_substitute(l->pool, term, axes, from, to);
+    for (uint32_t i = 0; i < l->scalars.count; i++)
+        term = tir_substitute(l->pool, term, 1, &l->scalars.data[i].value, &l->scalars.data[i].var);
+    return term;
+}
+
+typedef struct home_search {
+    const tir_lowering *l;
+    bool missing;
+} home_search;
+
+static tir_expr find_home(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    home_search *search = user;
+    const tir_node *node = tir_get(pool, e);
+    if (node->op != TIR_LOAD) return rebuilt;
+    const tir_tensor *t = &search->l->region->tensors.data[node->bits];
+    if (search->l->home[node->bits] == UINT32_MAX || (t->stage >= 0 && !search->l->done[t->stage]))
+        search->missing = true;
+    return rebuilt;
+}
+
+tir_expr tir_lower_scalar(void *lowering, int s, tir_expr value) {
+    tir_lowering *l = lowering;
+    for (uint32_t i = 0; i < l->scalars.count; i++)
+        if (l->scalars.data[i].value == value) return l->scalars.data[i].var;
+    home_search search = {l, false};
+    tir_rewrite(l->pool, value, find_home, &search);
+    if (search.missing || (l->vector && tir_uses(l->pool, value, l->lane))) return 0;
+    const tir_expr var = tir_lower_name(l, "end", tir_lower_translate(l, s, value, NULL));
+    lib_vec_push(l->arena, &l->scalars, ((tir_scalar){value, var}));
+    return var;
+}
+
 static tir_expr legal(tir_lowering *l, tir_expr e) {
     return tir_legalize(l->pool, e, l->has_fma, l->scales, l->region->excess_precision);
 }
@@ -298,6 +344,14 @@ static tir_expr append_let(tir_lowering *l, const char *name, tir_expr value) {
     let->let.value = value;
     let->let.var =
         tir_var(l->pool, name, TIR_VAR_LET, tir_dtype_of(l->pool, value), TIR_UNBOUNDED_LOW, TIR_UNBOUNDED_HIGH);
+    l->cursor = &let->let.body;
+    return let->let.var;
+}
+
+tir_expr tir_lower_name(tir_lowering *l, const char *name, tir_expr value) {
+    tir_stmt *let = tir_lower_append(l, TIR_LET);
+    let->let.value = value;
+    let->let.var = tir_let_variable(l->pool, name, value);
     l->cursor = &let->let.body;
     return let->let.var;
 }
@@ -461,14 +515,14 @@ static void statement_update(tir_lowering *l, int s, bool scratch) {
     if (padded && stage->kind == TIR_REDUCE) guard = in_domain(l, s, guard);
     tir_lower_learn(l, guard);
     tir_stmt **within = NULL;
-    if (stage->kind == TIR_SCATTER ||
-        loads(l, stage->predicate)) { /* the data that decides is read inside the tile only */
+    const tir_expr predicate = stage->predicate ? tir_lower_with_scalars(l, s, stage->predicate) : 0;
+    if (stage->kind == TIR_SCATTER || loads(l, predicate)) { /* the data that decides is read inside the tile only */
         within = open_if(l, guard, false);
         guard = 0;
     }
-    if (stage->predicate) {
+    if (predicate) {
         tir_expr terms[TIR_TERM_LIMIT];
-        int count = tir_conjuncts(l->pool, tir_lower_translate(l, s, stage->predicate, NULL), terms, TIR_TERM_LIMIT);
+        int count = tir_conjuncts(l->pool, tir_lower_translate(l, s, predicate, NULL), terms, TIR_TERM_LIMIT);
         for (int i = 0; i < count; i++) guard = tir_lower_conjoin(l, guard, terms[i]);
         tir_lower_learn(l, guard);
     }
@@ -533,7 +587,8 @@ static tir_expr unit_step_inside(tir_lowering *l, int s, int i, bool zeros) {
 static bool is_of_all_steps(tir_lowering *l, int s, tir_expr term) {
     const tir_stage_plan *plan = tir_plan_of(l, s);
     int axis = plan->nodes.data[plan->unit_node].axis;
-    return !tir_uses(l->pool, term, tir_stage_of(l, s)->axis[axis].var) && !loads(l, term);
+    return !tir_uses(l->pool, term, tir_stage_of(l, s)->axis[axis].var) &&
+           !loads(l, tir_lower_with_scalars(l, s, term));
 }
 
 /* The products of a unit: operands outside of the reduction's domain are zero, both of them. */
@@ -547,7 +602,8 @@ static tir_expr unit_value(tir_lowering *l, int s, tir_expr acc, bool zeros) {
         tir_expr inside = unit_step_inside(l, s, i, zeros);
         for (int t = 0; t < found; t++)
             if (!is_of_all_steps(l, s, terms[t]))
-                inside = tir_lower_conjoin(l, inside, tir_lower_translate(l, s, terms[t], NULL));
+                inside = tir_lower_conjoin(l, inside,
+                                           tir_lower_translate(l, s, tir_lower_with_scalars(l, s, terms[t]), NULL));
         for (int side = 0; side < 2; side++) {
             tir_expr value = legal(l, tir_lower_translate(l, s, sides[side], NULL));
             if (inside) value = tir_select(l->pool, inside, value, tir_int(l->pool, tir_dtype_of(l->pool, value), 0));
@@ -599,7 +655,8 @@ static void statement_unit(tir_lowering *l, int s, bool scratch) {
     int found = tir_conjuncts(l->pool, stage->predicate, terms, TIR_TERM_LIMIT);
     for (int t = 0; t < found; t++)
         if (is_of_all_steps(l, s, terms[t]))
-            guard = tir_lower_conjoin(l, guard, tir_lower_translate(l, s, terms[t], NULL));
+            guard =
+                tir_lower_conjoin(l, guard, tir_lower_translate(l, s, tir_lower_with_scalars(l, s, terms[t]), NULL));
     tir_lower_learn(l, guard);
     tir_unit_match(plan->unit, l->pool, stage, &sides[0], &sides[1]);
     bool zeros = ends_in_zeros(l, s, sides[0]) && ends_in_zeros(l, s, sides[1]);

@@ -203,6 +203,17 @@ typedef struct load_walk {
     void *user;
 } load_walk;
 
+static tir_expr meet_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    *(bool *)user = *(bool *)user || tir_op_of(pool, e) == TIR_LOAD;
+    return rebuilt;
+}
+
+static bool has_load(tir_pool *pool, tir_expr e) {
+    bool found = false;
+    tir_rewrite(pool, e, meet_load, &found);
+    return found;
+}
+
 static tir_expr walk_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     const load_walk *walk = user;
     if (tir_op_of(pool, e) == TIR_LOAD) walk->visit(walk->user, e);
@@ -282,7 +293,8 @@ static bool box(tir_schedule_state *state, int stage, tir_expr e, const tir_span
         if (axis >= 0) {
             range = view[axis];
         } else if (!uses_axes(state, stage, terms[t].atom)) {
-            if (tir_op_of(pool, terms[t].atom) == TIR_CAST) return false; /* data-dependent */
+            if (tir_op_of(pool, terms[t].atom) != TIR_VAR && has_load(pool, terms[t].atom))
+                return false; /* data decides */
             range = (tir_span){terms[t].atom, one};
         } else if (tir_op_of(pool, terms[t].atom) == TIR_DIV) {
             int64_t divisor, known;
@@ -706,6 +718,32 @@ const char *tir_region_flaw(tir_schedule_state *state, int stage, bool padded) {
 
 /* ---- clip: coefficient*k + rest < 0 (or <= 0) for each term, rest at its least over what is not open */
 
+/* An index expression over a stage's axes as seen now, with variables for what is loaded: one value, since all axes that it depends on are
+ * open. 0: they are not. */
+static tir_expr with_scalars(tir_schedule_state *state, int stage, tir_expr e, const tir_span *view) {
+    tir_pool *pool = pool_of(state);
+    const tir_stage *s = &state->region->stages.data[stage];
+    tir_term terms[TERM_LIMIT];
+    int64_t constant, one;
+    const int count = tir_terms(pool, e, terms, TERM_LIMIT, &constant);
+    for (int t = 0; t < count; t++) {
+        tir_expr from[TIR_MAX_AXES], to[TIR_MAX_AXES];
+        int axes = 0;
+        if (!has_load(pool, terms[t].atom)) continue;
+        for (int a = 0; a < s->space + s->reduce; a++) {
+            if (!tir_uses(pool, terms[t].atom, s->axis[a].var)) continue;
+            if (!tir_is_const(pool, view[a].extent, &one) || one != 1) return 0;
+            from[axes] = s->axis[a].var;
+            to[axes++] = view[a].low;
+        }
+        const tir_expr point = tir_substitute(pool, terms[t].atom, axes, from, to);
+        const tir_expr scalar = state->scalar ? state->scalar(state->lowering, stage, point) : 0;
+        if (!scalar) return 0;
+        e = tir_substitute(pool, e, 1, &terms[t].atom, &scalar);
+    }
+    return e;
+}
+
 static void solve_term(tir_schedule_state *state, int stage, int axis, tir_expr term, tir_expr *low, tir_expr *high,
                        tir_expr *decided, int *decided_count) {
     tir_pool *pool = pool_of(state);
@@ -714,7 +752,7 @@ static void solve_term(tir_schedule_state *state, int stage, int axis, tir_expr 
     if ((op != TIR_LT && op != TIR_LE) || tir_dtype_of(pool, tir_operand(pool, term, 0)) != TIR_INDEX) return;
     tir_expr difference = tir_sub(pool, tir_operand(pool, term, 0), tir_operand(pool, term, 1));
     int64_t coefficient = tir_coefficient(pool, difference, var);
-    if (coefficient == 0) return;
+    if (coefficient == 0 && !has_load(pool, difference)) return;
     tir_expr rest = tir_sub(pool, difference, tir_mul(pool, tir_index(pool, coefficient), var));
     const tir_stage *s = &state->region->stages.data[stage];
     tir_span view[TIR_MAX_AXES], range;
@@ -725,7 +763,8 @@ static void solve_term(tir_schedule_state *state, int stage, int axis, tir_expr 
                                  : (tir_span){tir_add(pool, state->plan[stage].low[a],
                                                       node_range(state, stage, state->plan[stage].root[a]).low),
                                               node_range(state, stage, state->plan[stage].root[a]).extent};
-    if (!box(state, stage, rest, view, &range)) return;
+    rest = with_scalars(state, stage, rest, view);
+    if (!rest || coefficient == 0 || !box(state, stage, rest, view, &range)) return; /* without it: named, for guards */
     tir_expr slack = tir_sub(pool, tir_index(pool, op == TIR_LT ? -1 : 0), range.low); /* coefficient*k <= slack */
     if (coefficient > 0)
         *high =

@@ -11,7 +11,8 @@
  *                                          into it
  *     rfactor sum1.j 8 chunks|lanes -> sum1_p jr jt
  *     tree    sum1.jr                      halves an rfactored axis repeatedly: pairwise, in fixed order
- *     where   max1                         turns select(cond(axes), v, identity) under the reduction into the predicate cond
+ *     where   max1                         turns select(cond(axes), v, identity) under the reduction into the predicate cond,
+ *                                          which may compare axes with loaded integers
  *     rank    S -> K R                     a sort by counting: the place of i is R[i], the number of keys K that precede K[i]
  *     merge   S -> M                       a merge sort: M_p holds sorted runs of 2^p elements, each merged from two runs of
  *                                          M_(p-1); M_p_first[i]: how many elements of the first of these precede place i
@@ -133,6 +134,9 @@ void tir_schedule_show(tir_schedule *out, const tir_schedule *schedule, const ti
 
 /* What `where` would make the predicate of a reduction: the condition under which points are not neutral; 0: none. */
 tir_expr tir_where_condition(tir_region *region, int stage);
+/* The condition, or its complement, with comparisons of positions and a loaded integer as comparisons of indices where that is possible: the
+ * same for all values, also where sums wrap (condition.c). */
+tir_expr tir_index_condition(tir_pool *pool, tir_expr condition, bool negate);
 /* May `block` and `scan` cut this fold? */
 bool tir_fold_is_associative(tir_region *region, int fold);
 

@@ -81,6 +81,10 @@ typedef struct tir_schedule_state {
     int number;           /* of its line, in the host's text; 0: none */
     lib_arena *arena;
     uint32_t stamp;
+    /* While lowering: the variable that holds an index expression over open loops that loads, named where the next statement goes; 0: it
+     * cannot be computed there. NULL: nothing is being lowered. */
+    tir_expr (*scalar)(void *lowering, int stage, tir_expr value);
+    void *lowering;
 } tir_schedule_state;
 
 _Noreturn void tir_schedule_raise(const tir_schedule_state *state, const char *format, ...)

@@ -1,6 +1,8 @@
-/* where S : a reduction gets a predicate. If a condition on its axes alone makes what it adds neutral (a select of 0 in a sum, of the
+/* where S : a reduction gets a predicate. If a condition on its axes makes what it adds neutral (a select of 0 in a sum, of the
  * lowest value in a maximum, a factor 0 in a sum of products), the points where that holds need not exist: they are neither computed nor
- * read once loops are clipped to the others. Causal attention is such a case, and so is any triangular sum. */
+ * read once loops are clipped to the others. Causal attention is such a case, and so is any triangular sum. The condition may compare
+ * positions with a loaded value, one for all points of the reduction (the number of tokens in a cache, the length of a padded
+ * sequence); it becomes a comparison of indices then (condition.c). */
 #include "tir/schedule_internal.h"
 
 enum { MAX_CONDITIONS = 8, MAX_DEPTH = 4 };
@@ -9,11 +11,14 @@ typedef struct where {
     tir_region *region;
     tir_pool *pool;
     const tir_stage *stage;
+    /* conditions of selects, and what they are conjunctions, disjunctions and complements of */
     tir_expr condition[MAX_CONDITIONS];
     int count;
-    tir_expr assumed; /* a condition, taken to be `value` */
+    /* a condition, taken to be `value` */
+    tir_expr assumed;
     bool value;
-    bool expanded; /* some load of a map was replaced */
+    /* some load of a map was replaced */
+    bool expanded;
 } where;
 
 /* Maps that the reduction reads, put in. */
@@ -34,42 +39,73 @@ static tir_expr put_in_map(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     return tir_substitute(pool, map->value[0], map->space, from, to);
 }
 
+typedef struct load_search {
+    const where *w;
+    /* something that no bound of a loop may hold: a value that is accumulated, or computed in the region, or differs from point to point of
+     * the reduction */
+    bool varies;
+    bool loads;
+} load_search;
+
+static bool uses_reduction(const where *w, tir_expr e) {
+    for (int a = w->stage->space; a < w->stage->space + w->stage->reduce; a++)
+        if (tir_uses(w->pool, e, w->stage->axis[a].var)) return true;
+    return false;
+}
+
 static tir_expr find_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    bool *found = user;
-    if (tir_op_of(pool, e) == TIR_LOAD || tir_op_of(pool, e) == TIR_ACC) *found = true;
+    load_search *search = user;
+    const tir_node *node = tir_get(pool, e);
+    if (node->op == TIR_ACC) search->varies = true;
+    if (node->op != TIR_LOAD) return rebuilt;
+    search->loads = true;
+    search->varies =
+        search->varies || search->w->region->tensors.data[node->bits].stage >= 0 || uses_reduction(search->w, e);
     return rebuilt;
 }
 
-/* Conditions of selects that positions alone decide. */
-static tir_expr collect_any(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    where *w = user;
-    bool loads = false;
-    if (tir_op_of(pool, e) != TIR_SELECT || w->count == MAX_CONDITIONS) return rebuilt;
-    tir_expr condition = tir_operand(pool, e, 0);
+/* Is it decided by positions, or does it compare them with loaded values as indices? */
+static bool is_usable(const where *w, tir_expr condition) {
+    enum { TERMS = 2 * MAX_CONDITIONS };
+    tir_expr terms[TERMS];
+    const int count = tir_conjuncts(w->pool, condition, terms, TERMS);
+    for (int i = 0; i < count; i++) {
+        load_search search = {w, false, false};
+        tir_rewrite(w->pool, terms[i], find_load, &search);
+        const tir_op op = tir_op_of(w->pool, terms[i]);
+        const bool compares =
+            (op == TIR_LT || op == TIR_LE) && tir_dtype_of(w->pool, tir_operand(w->pool, terms[i], 0)) == TIR_INDEX;
+        if (search.varies || (search.loads && !compares)) return false;
+    }
+    return count < TERMS;
+}
+
+static void add_condition(where *w, tir_expr condition) {
     for (int i = 0; i < w->count; i++)
-        if (w->condition[i] == condition) return rebuilt;
-    tir_rewrite(pool, condition, find_load, &loads);
-    if (!loads) w->condition[w->count++] = condition;
-    return rebuilt;
+        if (w->condition[i] == condition) return;
+    if (w->count < MAX_CONDITIONS) w->condition[w->count++] = condition;
 }
 
-/* Likewise, and that differ along the reduction. */
+/* Conditions of selects, and their parts behind them. */
 static tir_expr collect(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     where *w = user;
-    int before = w->count;
-    collect_any(user, pool, e, rebuilt);
-    if (w->count == before) return rebuilt;
-    for (int a = w->stage->space; a < w->stage->space + w->stage->reduce; a++)
-        if (tir_uses(pool, w->condition[before], w->stage->axis[a].var)) return rebuilt;
-    w->count = before;
+    if (tir_op_of(pool, e) == TIR_SELECT) add_condition(w, tir_operand(pool, e, 0));
     return rebuilt;
+}
+
+static void collect_conditions(where *w, tir_expr value) {
+    w->count = 0;
+    tir_rewrite(w->pool, value, collect, w);
+    for (int i = 0; i < w->count; i++) {
+        const tir_node node = *tir_get(w->pool, w->condition[i]);
+        if (node.op != TIR_AND && node.op != TIR_OR && node.op != TIR_NOT) continue;
+        for (int k = 0; k < node.count; k++) add_condition(w, tir_operand(w->pool, w->condition[i], k));
+    }
 }
 
 static tir_expr assume(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     const where *w = user;
-    (void)e;
-    if (tir_op_of(pool, rebuilt) != TIR_SELECT || tir_operand(pool, rebuilt, 0) != w->assumed) return rebuilt;
-    return tir_operand(pool, rebuilt, w->value ? 1 : 2);
+    return e == w->assumed || rebuilt == w->assumed ? tir_bool(pool, w->value) : rebuilt;
 }
 
 static bool is_zero(tir_pool *pool, tir_expr e) {
@@ -92,20 +128,49 @@ static bool is_neutral(const where *w, tir_expr update) {
     return (a == acc || b == acc) && lift == w->stage->initial[0] && (op != TIR_ADD || is_zero(pool, lift));
 }
 
-/* A condition that decides whether points are neutral: `assumed` is one and not `value` where they are. */
-static bool find_condition(where *w) {
+static bool holds_all(const tir_pool *pool, tir_expr predicate, tir_expr condition) {
+    enum { TERMS = 4 * MAX_CONDITIONS };
+    tir_expr terms[TERMS], wanted[TERMS];
+    const int count = predicate ? tir_conjuncts(pool, predicate, terms, TERMS) : 0;
+    const int needed = tir_conjuncts(pool, condition, wanted, TERMS);
+    for (int k = 0; k < needed; k++) {
+        int i = 0;
+        while (i < count && terms[i] != wanted[k]) i++;
+        if (i == count) return false;
+    }
+    return true;
+}
+
+/* Conditions that leave neutral points out: each is a choice, and the choice taken where points exist. */
+typedef struct choices {
+    tir_expr condition[2 * MAX_CONDITIONS], predicate;
+    bool value[2 * MAX_CONDITIONS];
+    int count;
+} choices;
+
+static void find_choices(where *w, tir_expr update, choices *found) {
+    for (int i = 0; i < 2 * w->count; i++) {
+        w->assumed = w->condition[i / 2];
+        w->value = i % 2;
+        const tir_expr on = tir_index_condition(w->pool, w->assumed, w->value);
+        if (!is_usable(w, on) || !uses_reduction(w, on) || holds_all(w->pool, found->predicate, on)) continue;
+        if (!is_neutral(w, tir_rewrite(w->pool, update, assume, w))) continue;
+        found->condition[found->count] = w->assumed;
+        found->value[found->count++] = !w->value;
+        found->predicate = tir_and(w->pool, found->predicate, on);
+    }
+}
+
+/* Those of the select that decides, in the reduction or in the maps that it reads; false: there are none. */
+static bool find_condition(where *w, choices *found) {
+    *found = (choices){.predicate = tir_bool(w->pool, true)};
     if (w->stage->kind != TIR_REDUCE || w->stage->count != 1) return false;
     tir_expr update = w->stage->value[0];
     for (int depth = 0; depth < MAX_DEPTH; depth++) {
+        collect_conditions(w, update);
+        find_choices(w, update, found);
+        if (found->count) return true;
         w->expanded = false;
-        tir_rewrite(w->pool, update, collect, w);
-        for (int i = 0; i < 2 * w->count; i++) {
-            w->assumed = w->condition[i / 2];
-            w->value = i % 2;
-            if (!is_neutral(w, tir_rewrite(w->pool, update, assume, w))) continue;
-            w->value = !w->value;
-            return true;
-        }
         update = tir_rewrite(w->pool, update, put_in_map, w);
         if (!w->expanded) return false;
     }
@@ -114,8 +179,8 @@ static bool find_condition(where *w) {
 
 tir_expr tir_where_condition(tir_region *region, int stage) {
     where w = {.region = region, .pool = region->pool, .stage = &region->stages.data[stage]};
-    if (!find_condition(&w)) return 0;
-    return w.value ? w.assumed : tir_unary(w.pool, TIR_NOT, w.assumed);
+    choices found;
+    return find_condition(&w, &found) ? found.predicate : 0;
 }
 
 /* ---- what nobody reads any more */
@@ -129,14 +194,6 @@ static tir_expr at_load(where *w, int s, tir_expr load, tir_expr on) {
         to[a] = tir_operand(w->pool, load, a);
     }
     return tir_substitute(w->pool, on, stage->space, from, to);
-}
-
-static bool holds(where *w, const tir_stage *reader, tir_expr condition) {
-    tir_expr terms[MAX_CONDITIONS * 2];
-    int count = tir_conjuncts(w->pool, reader->predicate, terms, MAX_CONDITIONS * 2);
-    for (int i = 0; i < count; i++)
-        if (terms[i] == condition) return true;
-    return false;
 }
 
 typedef struct load_list {
@@ -170,7 +227,8 @@ static bool is_only_read_where(where *w, int s, tir_expr on, int depth) {
         if (list.guarded || (list.count && reader.kind != TIR_REDUCE && reader.kind != TIR_MAP)) return false;
         for (int i = 0; i < list.count; i++) {
             tir_expr here = at_load(w, s, list.loads[i], on);
-            bool fine = reader.kind == TIR_REDUCE ? holds(w, &reader, here) : is_only_read_where(w, q, here, depth + 1);
+            bool fine = reader.kind == TIR_REDUCE ? holds_all(w->pool, reader.predicate, here)
+                                                  : is_only_read_where(w, q, here, depth + 1);
             if (!fine) return false;
         }
     }
@@ -182,15 +240,14 @@ static void drop_choices(where *w) {
     for (int s = 0; s < (int)w->region->stages.count; s++) {
         tir_stage *stage = &w->region->stages.data[s];
         if (stage->removed || stage->kind != TIR_MAP || stage->count != 1 || stage->fold >= 0) continue;
-        w->count = 0;
-        tir_rewrite(w->pool, stage->value[0], collect_any, w);
-        for (int i = 0; i < w->count; i++) {
-            w->assumed = w->condition[i];
-            for (int value = 0; value < 2; value++) {
-                tir_expr on = value ? w->assumed : tir_unary(w->pool, TIR_NOT, w->assumed);
-                w->value = value;
-                if (is_only_read_where(w, s, on, 0)) stage->value[0] = tir_rewrite(w->pool, stage->value[0], assume, w);
-            }
+        w->stage = stage;
+        collect_conditions(w, stage->value[0]);
+        for (int i = 0; i < 2 * w->count; i++) {
+            w->assumed = w->condition[i / 2];
+            w->value = i % 2;
+            const tir_expr on = tir_index_condition(w->pool, w->assumed, !w->value);
+            if (is_usable(w, on) && is_only_read_where(w, s, on, 0))
+                stage->value[0] = tir_rewrite(w->pool, stage->value[0], assume, w);
         }
     }
 }
@@ -201,10 +258,14 @@ void tir_apply_where(tir_schedule_state *state, lib_lexer *lexer) {
     if (stage->kind != TIR_REDUCE || stage->count != 1)
         tir_schedule_raise(state, "%s is not a reduction to one value", stage->name);
     where w = {.region = state->region, .pool = state->region->pool, .stage = stage};
-    if (!find_condition(&w))
+    choices found;
+    if (!find_condition(&w, &found))
         tir_schedule_raise(state, "no condition on the axes of %s alone makes what it adds neutral", stage->name);
-    tir_expr condition = w.value ? w.assumed : tir_unary(w.pool, TIR_NOT, w.assumed);
-    stage->value[0] = tir_rewrite(w.pool, stage->value[0], assume, &w);
-    stage->predicate = stage->predicate ? tir_and(state->region->pool, stage->predicate, condition) : condition;
+    for (int i = 0; i < found.count; i++) {
+        w.assumed = found.condition[i];
+        w.value = found.value[i];
+        stage->value[0] = tir_rewrite(w.pool, stage->value[0], assume, &w);
+    }
+    stage->predicate = stage->predicate ? tir_and(w.pool, stage->predicate, found.predicate) : found.predicate;
     drop_choices(&w);
 }

@@ -27,6 +27,8 @@ typedef struct versioning {
     bool clips;    /* second round: conditions too */
     tir_expr lane; /* of the vec loop around: no bounds inside may depend on it; 0: there is none */
     int earlier;   /* copies that the first round made of a statement, at most */
+    lib_vec(tir_expr)
+        loaded; /* names of loaded indices (tir_lower_scalar): no value of a loop decides what depends on them */
 } versioning;
 
 typedef struct reason_search {
@@ -35,14 +37,25 @@ typedef struct reason_search {
     bool guards; /* of loads and selections count, too */
     reason reasons[MAX_REASONS];
     int count;
+    bool skipped; /* a condition that depends on loaded values, too */
     unrolled_loop around[MAX_UNROLLED];
     int depth;
 } reason_search;
 
 /* ---- why a loop should be split */
 
+static bool is_loaded(const versioning *v, tir_expr e) {
+    for (uint32_t i = 0; i < v->loaded.count; i++)
+        if (tir_uses(v->pool, e, v->loaded.data[i])) return true;
+    return false;
+}
+
 static void add_reason(reason_search *search, tir_expr expression, bool condition) {
     if (search->count == MAX_REASONS || !tir_uses(search->v->pool, expression, search->var)) return;
+    if (condition && is_loaded(search->v, expression)) {
+        search->skipped = true;
+        return;
+    }
     for (int i = 0; i < search->count; i++)
         if (search->reasons[i].expression == expression) return;
     reason *r = &search->reasons[search->count++];
@@ -333,7 +346,8 @@ static bool bound_here(boundaries *b, tir_expr term) {
     int64_t step = tir_coefficient(pool, rest, b->var);
     if (step == 0) return false;
     rest = greatest(b, tir_sub(pool, rest, tir_mul(pool, tir_index(pool, step), b->var)));
-    if (!rest || has_load(pool, rest) || (step != 1 && !b->varies && !has_parameter(pool, rest))) return false;
+    const bool told = !b->varies && rest && !has_parameter(pool, rest) && !is_loaded(b->v, rest);
+    if (!rest || has_load(pool, rest) || (step != 1 && told)) return false;
     if (step > 0) {
         tir_expr end = tir_ceil_div(pool, tir_sub(pool, tir_index(pool, 0), rest), tir_index(pool, step));
         b->end = b->end ? tir_min(pool, b->end, end) : end;
@@ -501,7 +515,7 @@ static tir_stmt *version_loop(versioning *v, tir_stmt *loop, int *copies) {
     search->var = loop->for_.var;
     search->guards = cut;
     find_reasons(search, loop->for_.body);
-    if (!search->count) return loop;
+    if (!search->count) return v->clips && search->skipped ? split_at_boundaries(v, loop, copies) : loop;
     run_list *list = LIB_NEW(v->kernel->arena, run_list);
     find_runs(v, search, lower, lower + trips, list);
     if (list->overflow || list->count == 1 || list->count * *copies * v->earlier > MAX_COPIES)
@@ -515,12 +529,18 @@ static tir_stmt *version_loop(versioning *v, tir_stmt *loop, int *copies) {
     return result;
 }
 
+static void note_loaded(versioning *v, const tir_stmt *let) {
+    if (tir_dtype_of(v->pool, let->let.value) == TIR_INDEX && has_load(v->pool, let->let.value))
+        lib_vec_push(v->kernel->arena, &v->loaded, let->let.var);
+}
+
 static tir_stmt *version_list(versioning *v, tir_stmt *list, int *copies) {
     tir_stmt *result = NULL, **cursor = &result;
     *copies = 1;
     for (tir_stmt *stmt = list, *next; stmt; stmt = next) {
         next = stmt->next;
         stmt->next = NULL;
+        if (stmt->kind == TIR_LET) note_loaded(v, stmt);
         if (stmt->kind == TIR_LET && !next) { /* chains of them are as long as expressions */
             *cursor = stmt;
             cursor = &stmt->let.body;
