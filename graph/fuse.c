@@ -1,7 +1,7 @@
 /* Fusion: partitions the nodes of a bound graph into regions.
  *
  * Nodes are *sources* (inputs, constants), *cheap* (their value costs no more to compute again than to read:
- * broadcasts, iotas and what is made of positions alone, widening casts, slices, dimensions of 1), or *core*. Cheap nodes belong to no region: each region
+ * broadcasts, iotas and what is made of positions, or of these and of values stretched along them (masks by lengths), widening casts, slices, dimensions of 1), or *core*. Cheap nodes belong to no region: each region
  * that reads one gets a copy. Every core node starts as a cluster of its own; in topological order each node tries to
  * join the clusters of what it reads. `may_join` says which kinds of clusters one kernel can compute without computing elements several
  * times; no join closes a cycle. Joins in doubt are then taken back where the target's cost model says that the parts are faster
@@ -61,7 +61,7 @@ static bool widens(const graph *g, const graph_node *node) {
 static bool could_be_cheap(const fuser *f, const graph_node *node) {
     const graph *g = f->g;
     if (f->given.view[node - g->nodes.data]) return false;
-    if (f->index_cost[node - g->nodes.data]) return true;
+    if (f->mask_cost[node - g->nodes.data]) return true;
     if (named(node, "broadcast") || named(node, "slice") || named(node, "iota") || named(node, "dimension"))
         return true;
     if (named(node, "cast")) return widens(g, node);
@@ -89,6 +89,7 @@ static void assign_roles(fuser *f) {
     const graph *g = f->g;
     const bool *live = graph_live_nodes(f->arena, g);
     f->index_cost = graph_index_costs(f->arena, g);
+    f->mask_cost = graph_mask_costs(f->arena, g, f->index_cost);
     if (f->machine) f->given = graph_find_given(f->arena, g, live);
     const bool *needed = needed_in_memory(f, live);
     f->role = LIB_NEW_ARRAY(f->arena, uint8_t, g->nodes.count);
@@ -104,13 +105,13 @@ static void assign_roles(fuser *f) {
 
 /* ---- edges between core nodes ---------------------------------------------------------------------------------- */
 
-/* Follows cheap nodes upwards: they have one operand, or nothing above them but positions. */
-static void add_edge(fuser *f, uint32_t user, int operand, graph_id value) {
+/* Follows cheap nodes upwards, to all that they are made of but positions. */
+static void follow_edge(fuser *f, fuse_edge e, graph_id value) {
     const graph *g = f->g;
-    fuse_edge e = {.user = user, .operand = operand, .direct = true};
     while (f->role[g->values.data[value].node] == FUSE_CHEAP) {
         const graph_node *node = graph_node_of(g, value);
         if (node->inputs == 0 || f->index_cost[f->g->values.data[value].node]) return;
+        for (int k = 1; k < node->inputs; k++) follow_edge(f, e, node->input[k]); /* masks, of a few nodes */
         graph_id below = node->input[0];
         bool expands =
             named(node, "broadcast") && !same_but_ones(g, graph_shape_of(g, below), graph_shape_of(g, value));
@@ -122,6 +123,10 @@ static void add_edge(fuser *f, uint32_t user, int operand, graph_id value) {
     e.value = value;
     e.producer = g->values.data[value].node;
     lib_vec_push(f->arena, &f->edges, e);
+}
+
+static void add_edge(fuser *f, uint32_t user, int operand, graph_id value) {
+    follow_edge(f, (fuse_edge){.user = user, .operand = operand, .direct = true}, value);
 }
 
 bool graph_fuse_is_impure(const fuser *f, uint32_t node) {

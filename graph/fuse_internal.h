@@ -57,6 +57,7 @@ typedef struct fuser {
     const graph_fuse_costs *costs; /* NULL: joins are not in doubt */
     uint8_t *role;                 /* by node: fuse_role */
     uint8_t *index_cost;           /* by node: graph_index_costs */
+    uint8_t *mask_cost;            /* by node: graph_mask_costs */
     graph_given given;             /* machine NULL: none */
     uint32_t *cluster_of;          /* core nodes: index into clusters */
     lib_vec(fuse_cluster) clusters;

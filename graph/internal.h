@@ -76,6 +76,9 @@ bool *graph_live_nodes(lib_arena *arena, const graph *g);
 /* By node, in `arena`: operations that one element costs where it is made of nothing but positions and numbers, by a few cheap
  * operators on integers (masks of triangles and bands): cheaper than memory. 0: other nodes. */
 uint8_t *graph_index_costs(lib_arena *arena, const graph *g);
+/* By node: likewise of integers and bools that compare or add positions and values that are stretched along some of them, as a mask by
+ * lengths is; a bool that is read as it lies may be combined with one. graph_index_costs where that is not 0. */
+uint8_t *graph_mask_costs(lib_arena *arena, const graph *g, const uint8_t *index_costs);
 /* Of what is computed once in another place: it is cheaper made again than kept. */
 bool graph_stays_behind(const graph_node *node, uint8_t index_cost);
 /* By node, in `arena`: is it the same at every run, and are its shapes numbers? */

@@ -11,6 +11,7 @@
 enum { ATTENTION_SCALE, ATTENTION_CAUSAL };
 enum { Q, K, V, MASK };
 enum { BATCH, HEAD, ROW, COLUMN, RANK };
+enum { MOST_MAPS = 8 }; /* between positions and a mask */
 
 static void infer_mask(const graph_infer *infer) {
     const graph_shape *mask = &infer->operand[MASK], *q = &infer->operand[Q];
@@ -77,6 +78,16 @@ static graph_id causal_mask(graph *g, tir_expr queries, tir_expr keys) {
     return graph_le(g, graph_iota(g, DLC_I64, 2, dim, 1), last);
 }
 
+/* Do positions take part in the mask? Then a kernel may know which keys nobody sees before it computes anything about them. */
+static bool is_of_positions(const graph *g, graph_id mask, int depth) {
+    const graph_node *node = graph_node_of(g, mask);
+    if (strcmp(node->op->name, "iota") == 0) return true;
+    if (depth == 0 || (node->op->class_ != GRAPH_MAP && node->op->class_ != GRAPH_INJECTIVE)) return false;
+    for (int k = 0; k < node->inputs; k++)
+        if (node->input[k] && is_of_positions(g, node->input[k], depth - 1)) return true;
+    return false;
+}
+
 /* x, keys or values, with a head for each of q: views, which contractions read through. */
 static graph_id for_each_head(graph *g, graph_id x, const graph_shape *q) {
     const graph_shape shape = *graph_shape_of(g, x);
@@ -97,8 +108,8 @@ static void expand_attention(graph_expand *e) {
     graph_id lowest = graph_scalar_like(g, scores, -(double)__builtin_inff());
     graph_id visible = e->attribute[ATTENTION_CAUSAL].integer ? causal_mask(g, q.dim[ROW], k.dim[ROW]) : 0;
     if (visible) scores = graph_select(g, visible, scores, lowest);
+    const bool keep = e->input[MASK] && graph_shape_of(g, e->input[MASK])->dtype == DLC_BOOL;
     if (e->input[MASK]) {
-        bool keep = graph_shape_of(g, e->input[MASK])->dtype == DLC_BOOL;
         if (keep)
             scores = graph_select(g, e->input[MASK], scores, lowest);
         else
@@ -108,6 +119,8 @@ static void expand_attention(graph_expand *e) {
     graph_id weight = graph_exp(g, graph_sub(g, scores, most));
     if (visible)
         weight = graph_select(g, visible, weight, graph_scalar_like(g, weight, 0)); /* so it need not be computed */
+    if (keep && is_of_positions(g, e->input[MASK], MOST_MAPS))
+        weight = graph_select(g, e->input[MASK], weight, graph_scalar_like(g, weight, 0)); /* likewise */
     graph_id sum = graph_reduce_sum(g, weight, 1, &keys, true);
     graph_id y = product(g, graph_cast(g, weight, q.dtype), for_each_head(g, e->input[V], &q), ROW);
     y = graph_mul(g, y, graph_div(g, graph_scalar_like(g, sum, 1), sum)); /* one division for a row */
@@ -193,7 +206,7 @@ const graph_op graph_row_attention = {
         "softmax(scale * q k^T + mask) v over the keys: q [batch, heads, queries, d], k [batch, kv_heads, keys, d], "
         "v [batch, kv_heads, keys, e], result [batch, heads, queries, e]. mask broadcasts to [batch, heads, "
         "queries, keys]: bool, true where a query sees a key, or numbers of q's dtype to add. A query whose "
-        "scores are all -inf (it sees no key) gives 0. Whether a key that causal hides counts with weight 0 or not at all "
+        "scores are all -inf (it sees no key) gives 0. Whether a key that causal hides, or a bool mask, counts with weight 0 or not at all "
         "shows only where v holds infinities or NaN, and is left open. In f16 and bf16 scores and sums are f32, but the weights exp(score - greatest) are rounded to the type of v, in which matrix units take "
         "them, and so is the result: where products of weights and v cancel, the error is that of the weights beside what cancels. heads are a multiple of "
         "kv_heads; neighbours share those of k and v (grouped-query attention). ONNX Attention; Ainslie et al. 2023; Vaswani et al. 2017.",

@@ -67,8 +67,8 @@ static void expand_cached_attention(graph_expand *e) {
     graph_id queries =
         graph_reshape(g, e->input[Q], RANK, (tir_expr[]){q.dim[BATCH], k.dim[HEAD], rows, q.dim[COLUMN]});
     tir_expr apart[] = {shared, steps, room.dim[ROW]}, flat[] = {rows, room.dim[ROW]};
-    graph_id own = graph_add(g, graph_iota(g, DLC_I64, 3, apart, 1), start);
-    graph_id seen = graph_reshape(g, graph_le(g, graph_iota(g, DLC_I64, 3, apart, 2), own), 2, flat);
+    graph_id ahead = graph_sub(g, graph_iota(g, DLC_I64, 3, apart, 2), graph_iota(g, DLC_I64, 3, apart, 1));
+    graph_id seen = graph_reshape(g, graph_le(g, ahead, start), 2, flat);
     graph_setting scale = graph_set_float("scale", e->attribute[CACHED_SCALE].number);
     graph_id y = graph_emit_with(g, "attention", 4, (graph_id[]){queries, keys, values, seen}, 1, &scale);
     e->result[0] = graph_reshape(g, y, RANK, (tir_expr[]){q.dim[BATCH], q.dim[HEAD], steps, v.dim[COLUMN]});
@@ -199,7 +199,7 @@ static const graph_op row_cached_attention = {
         "Attention of new steps over all steps so far: k [batch, kv_heads, steps, d] and v [batch, kv_heads, steps, e] are put into "
         "k_cache and v_cache [batch, kv_heads, room, .] from position on (clamped so that they fit); step i of q [batch, "
         "heads, steps, d] sees the keys 0 .. position + i. Results: [batch, heads, steps, e] and both caches. Heads of q share "
-        "those of k in groups. In f16 and bf16 weights are rounded as those of attention. With dlc_program_alias the caches are updated where they are. ONNX Attention (past and "
+        "those of k in groups. The time goes by the keys that are seen, not by the room. In f16 and bf16 weights are rounded as those of attention. With dlc_program_alias the caches are updated where they are. ONNX Attention (past and "
         "present); Ainslie et al. 2023.",
 };
 

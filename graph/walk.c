@@ -194,6 +194,46 @@ uint8_t *graph_index_costs(lib_arena *arena, const graph *g) {
     return costs;
 }
 
+/* Is the value another one stretched? Then reading it at each point costs nothing. */
+static bool is_stretched(const graph *g, graph_id value) {
+    enum { TIMES = 8 };
+    const graph_node *node = graph_node_of(g, value);
+    if (strcmp(node->op->name, "broadcast") != 0) return false;
+    const graph_shape *from = graph_shape_of(g, node->input[0]), *to = graph_shape_of(g, value);
+    double before = 1, after = 1;
+    for (int i = 0; i < from->rank; i++) before *= (double)tir_range(g->pool, from->dim[i]).high;
+    for (int i = 0; i < to->rank; i++) after *= (double)tir_range(g->pool, to->dim[i]).high;
+    return TIMES * before <= after;
+}
+
+static uint8_t mask_cost(const graph *g, const graph_node *node, const uint8_t *index_costs, const uint8_t *costs) {
+    enum { MOST = 8 };
+    static const char *const moves[] = {"broadcast", "reshape", "slice", NULL};
+    static const char *const maps[] = {"add", "sub", "min", "max", "and",  "or", "not",
+                                       "lt",  "le",  "gt",  "ge",  "cast", NULL};
+    const uint32_t index = (uint32_t)(node - g->nodes.data);
+    if (index_costs[index] || node->results != 1 || lib_dtype_is_float(graph_shape_of(g, node->first)->dtype))
+        return index_costs[index];
+    if (is_any_of(node, moves)) return costs[g->values.data[node->input[0]].node];
+    int cost = 1, positions = 0, read = 0;
+    for (int k = 0; k < node->inputs; k++) {
+        if (!node->input[k]) return 0;
+        const uint8_t below = costs[g->values.data[node->input[k]].node];
+        const dlc_dtype dtype = graph_shape_of(g, node->input[k])->dtype;
+        positions += below > 0;
+        read += !below && !is_stretched(g, node->input[k]);
+        cost += below ? below : 1;
+        if (lib_dtype_is_float(dtype) || (read && !below && dtype != DLC_BOOL)) return 0;
+    }
+    return is_any_of(node, maps) && positions && read <= 1 && cost <= MOST ? (uint8_t)cost : 0;
+}
+
+uint8_t *graph_mask_costs(lib_arena *arena, const graph *g, const uint8_t *index_costs) {
+    uint8_t *costs = LIB_NEW_ARRAY(arena, uint8_t, g->nodes.count);
+    for (uint32_t i = 0; i < g->nodes.count; i++) costs[i] = mask_cost(g, &g->nodes.data[i], index_costs, costs);
+    return costs;
+}
+
 void graph_walk_live(graph_walk *walk) {
     const bool *live = graph_live_nodes(walk->to->arena, walk->from);
     for (uint32_t i = 0; i < walk->from->nodes.count; i++)
