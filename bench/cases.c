@@ -311,6 +311,19 @@ static void build_attention(bench_builder *b) {
     b->problem.flops = 4.0 * pairs * (double)a.dim * (a.causal ? 0.5 : 1.0);
 }
 
+/* One query over a cache with room for more keys than are filled: room=4096 filled=64. It costs by what is filled. */
+static void build_decode(bench_builder *b) {
+    attention_sizes a = attention_of(b->problem.shape);
+    const int64_t filled = bench_number(b->problem.shape, "filled", 1);
+    a.keys = bench_number(b->problem.shape, "room", filled);
+    dlc_value q = input(b, DIMS(a.b, a.heads, a.queries, a.dim)), k = input(b, DIMS(a.b, a.kv_heads, a.keys, a.dim));
+    dlc_value v = input(b, DIMS(a.b, a.kv_heads, a.keys, a.dim));
+    dlc_value count = operand(b, false, DLC_I64, 0, NULL, (double)filled, (double)filled + 1);
+    dlc_value key = dlc_iota(b->graph, DLC_I64, 1, (dlc_dim[]){{a.keys, NULL}}, 0);
+    result(b, dlc_attention(q, shared_heads(k, &a), shared_heads(v, &a), dlc_lt(key, count)));
+    b->problem.flops = 4.0 * (double)(a.b * a.heads * a.queries * filled * a.dim);
+}
+
 static void build_attention_scores(bench_builder *b) {
     attention_sizes a = attention_of(b->problem.shape);
     dlc_value q = input(b, DIMS(a.b, a.heads, a.queries, a.dim)), k = input(b, DIMS(a.b, a.heads, a.keys, a.dim));
@@ -709,6 +722,7 @@ static const bench_case_kind kinds[] = {
     {"network", "residual", build_residual, {0}},
     {"recurrent", "lstm", build_lstm, {0}},
     {"recurrent", "gru", build_gru, {0}},
+    {"decode", NULL, build_decode, {0}},
     {"attention", NULL, build_attention, {build_attention_scores, build_attention_softmax, build_attention_values}},
 #define X(name, expression) {"row", #name, build_##name, {0}},
     ROW_TABLE(X)

@@ -112,13 +112,6 @@ static int64_t evaluate(const counter *c, tir_expr e, int sample) {
     return (int64_t)tir_evaluate(c->pool, e, &evaluator);
 }
 
-/* Lets of index dtype around the statement at hand, as other variables change. */
-static void bind_lets(counter *c, int sample) {
-    for (uint32_t i = 0; i < c->lets.count; i++)
-        c->variables[sample][tir_var_id(c->pool, c->lets.data[i]->let.var)] =
-            (uint64_t)evaluate(c, c->lets.data[i]->let.value, sample);
-}
-
 /* ---- dependences on open loops ---------------------------------------------------------------------------------------------- */
 
 /* The innermost serial loop or branch; -1: none. */
@@ -267,6 +260,21 @@ static bool data_decides(const counter *c, tir_expr e) {
     for (int i = 0; i < node->count; i++)
         if (data_decides(c, tir_operand(c->pool, e, i))) return true;
     return false;
+}
+
+/* What a let of index dtype holds. A loaded value that loops end by (tir_lower_scalar): half of what there is room for, as a cache that
+ * fills holds on average. */
+static int64_t let_value(const counter *c, const tir_stmt *let, int sample) {
+    if (!data_decides(c, let->let.value)) return evaluate(c, let->let.value, sample);
+    const tir_interval range = tir_range(c->pool, let->let.var);
+    return range.low + (range.high - range.low) / 2;
+}
+
+/* Lets of index dtype around the statement at hand, as other variables change. */
+static void bind_lets(counter *c, int sample) {
+    for (uint32_t i = 0; i < c->lets.count; i++)
+        c->variables[sample][tir_var_id(c->pool, c->lets.data[i]->let.var)] =
+            (uint64_t)let_value(c, c->lets.data[i], sample);
 }
 
 static int64_t address_at(counter *c, uint32_t variable, int64_t value, uint32_t buffer, const tir_expr *index) {
@@ -583,7 +591,7 @@ static void count_let(counter *c, const tir_stmt *stmt) {
     c->var_mask[id] = mask_of(c, stmt->let.value);
     bool index = tir_dtype_of(c->pool, stmt->let.value) == TIR_INDEX;
     if (index) lib_vec_push(c->arena, &c->lets, stmt);
-    for (int s = 0; s < SAMPLES && index; s++) c->variables[s][id] = (uint64_t)evaluate(c, stmt->let.value, s);
+    for (int s = 0; s < SAMPLES && index; s++) c->variables[s][id] = (uint64_t)let_value(c, stmt, s);
     count_list(c, stmt->let.body);
     c->lets.count -= index;
 }

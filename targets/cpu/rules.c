@@ -233,6 +233,41 @@ static void collapse_axes(rules *r) {
     if (count_axes(r->region) != before) tir_schedule_add(r->schedule, "collapse");
 }
 
+static tir_expr meet_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    *(bool *)user = *(bool *)user || tir_op_of(pool, e) == TIR_LOAD;
+    return rebuilt;
+}
+
+bool rules_loads(const rules *r, tir_expr e) {
+    bool found = false;
+    if (e) tir_rewrite(r->region->pool, e, meet_load, &found);
+    return found;
+}
+
+bool rules_ends_by_data(const rules *r) {
+    for (uint32_t s = 0; s < r->region->stages.count; s++) {
+        const tir_stage *stage = &r->region->stages.data[s];
+        if (!stage->removed && stage->kind == TIR_REDUCE && rules_loads(r, stage->predicate)) return true;
+    }
+    return false;
+}
+
+/* Reductions that data end (a padded sequence's, a cache's): the points behind the end do not exist. Where positions alone say so, those
+ * rules look that gain by it (chains). */
+static void find_ends(rules *r) {
+    bool numbers = false; /* is there anything to end by? */
+    for (uint32_t t = 0; t < r->region->tensors.count; t++) {
+        const tir_tensor *tensor = &r->region->tensors.data[t];
+        numbers = numbers || (tensor->stage < 0 && lib_dtype_is_integer(tensor->dtype));
+    }
+    if (!numbers) return;
+    for (uint32_t s = 0; s < r->region->stages.count; s++) {
+        const tir_stage *stage = &r->region->stages.data[s];
+        if (stage->removed || stage->kind != TIR_REDUCE || stage->predicate) continue;
+        if (rules_loads(r, tir_where_condition(r->region, (int)s))) rules_rewrite(r, "where %s", stage->name);
+    }
+}
+
 /* ---- groups */
 
 /* Labels of `producer`'s axes through the loads of `consumer`: an axis runs along with the root's axis `l` if every load of it is at
@@ -545,6 +580,7 @@ void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, t
         .machine = machine, .threads = threads, .region = region, .schedule = schedule, .arena = schedule->arena};
     if (!machine->vector_bytes || has_empty_axis(region)) return;
     inline_maps(&r);
+    find_ends(&r);
     rules_prepare_sorts(&r);
     collapse_axes(&r);
     make_groups(&r);

@@ -114,7 +114,11 @@ enum { RULES_REGISTER_VECTORS = 10 }; /* rows of at most so many vectors are unr
 void rules_rewrite(rules *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 const char *rules_fresh_name(const rules *r, const char *base, const char *suffix); /* no tensor has it */
-int rules_stage_named(const rules *r, const char *name);                            /* as rules call it; -1: none */
+/* Does a reduction end where data say? What is computed for it has as many points then: no vector of a constant number of them. */
+bool rules_ends_by_data(const rules *r);
+bool rules_loads(const rules *r,
+                 tir_expr e); /* does the value of anything in memory, or of another stage, take part? 0: no */
+int rules_stage_named(const rules *r, const char *name);       /* as rules call it; -1: none */
 int rules_axis_of(const tir_stage *stage, tir_axis_role role); /* the first of that role; -1: none */
 /* The reduction that partial results by lanes, and the levels of a tree over them, end in; the stage itself when it is none. */
 int rules_end_of_tree(rules *r, int stage);

@@ -429,11 +429,11 @@ static void order_line(const chain_loops *l, int s, const char *const *tail, int
     tir_schedule_add(l->r->schedule, "order %s:%s", stage->name, order.data);
 }
 
-static void clip_line(const chain_loops *l, int s) {
-    const tir_stage *stage = stage_of(l->r, s);
+static void clip_reduction(const rules *r, int s) {
+    const tir_stage *stage = stage_of(r, s);
     for (int a = stage->space; a < stage->space + stage->reduce && stage->predicate; a++)
-        if (tir_uses(l->r->region->pool, stage->predicate, stage->axis[a].var))
-            tir_schedule_add(l->r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
+        if (tir_uses(r->region->pool, stage->predicate, stage->axis[a].var))
+            tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
 }
 
 /* A tile of the stage `at`'s loop: contraction in registers, `high` repeated, `wide` along vectors. */
@@ -450,7 +450,7 @@ static void attach_contraction(const chain_loops *l, int s, const char *at, cons
                      stage->axis[wide].name);
     tir_schedule_add(out, "vec %s.%s", stage->name, stage->axis[wide].name);
     tir_schedule_add(out, "unroll %s.%s", stage->name, stage->axis[high].name);
-    clip_line(l, s);
+    clip_reduction(l->r, s);
 }
 
 /* A transposed block of an operand, rows innermost: tiles of the size of the registers along both axes. */
@@ -515,7 +515,7 @@ static void attach_row_work(const chain_loops *l, int s, int rows) {
     tir_schedule_add(l->r->schedule, "store %s %s", stage->name, stage->kind == TIR_REDUCE ? "reg" : "local");
     order_line(l, s, &name, 1, 1u << rows);
     tir_schedule_add(l->r->schedule, "vec %s.%s", stage->name, name);
-    clip_line(l, s);
+    clip_reduction(l->r, s);
 }
 
 static void split_rows(chain_loops *l) {
@@ -702,6 +702,7 @@ static void fold_loops(const chain_loops *l, int fold) {
     tir_schedule_add(l->r->schedule, "at %s %s.q_o", stage->name, l->root);
     tir_schedule_add(l->r->schedule, "store %s local", stage->name);
     order_line(l, fold, (const char *[]){stage->axis[l->r->chain->fold_rows].name}, 1, 1u << l->r->chain->fold_rows);
+    if (rules_loads(l->r, stage->predicate)) clip_reduction(l->r, fold);
 }
 
 static bool blocks_of_keys(rules *r, int root) {
@@ -760,12 +761,13 @@ static void few_scores(rules *r, const char *loop, const char *root) {
     tir_schedule *out = r->schedule;
     int s = rules_stage_named(r, plan->scores), rows = plan->rows < 0 ? -1 : rules_axis_labelled(r, s, plan->rows);
     int64_t block = SUMS / plan->group > 0 ? SUMS / plan->group : 1, keys = rules_extent(r, &scores->axis[plan->own]);
+    const bool mask = keys < 0 || keys % block == 0 || rules_ends_by_data(r);
     /* a tile of the last keys has the same registers: all levels of the tree live from one to the other */
-    if (keys > 0 && keys % block && !scores->predicate && block > 1) block /= 2;
+    if (!mask && block > 1) block /= 2;
     tir_schedule_add(out, "at %s %s.%s", scores->name, root, loop);
     tir_schedule_add(out, "store %s local", scores->name);
     tir_schedule_add(out, "split %s.%s %lld -> k_o k_i %s", scores->name, scores->axis[plan->own].name,
-                     (long long)block, keys < 0 || keys % block == 0 || scores->predicate ? "mask" : "peel");
+                     (long long)block, mask || keys % block == 0 ? "mask" : "peel");
     lib_text order;
     lib_text_init(&order, r->arena);
     for (int a = 0; a < scores->space; a++)
@@ -835,6 +837,7 @@ static const char *few_root(rules *r, int root) {
     few_order(r, second, (const int[]){high, wide_axis}, 2);
     tir_schedule_add(out, "vec %s.%s", stage->name, across);
     if (high >= 0) tir_schedule_add(out, "unroll %s.%s", stage->name, stage->axis[high].name);
+    clip_reduction(r, second);
     return loop;
 }
 

@@ -104,16 +104,22 @@ static bool ends_tree(rules *r, int s) {
     return false;
 }
 
+/* Is a member computed as far only as reductions read it that data end? */
+static bool is_ended(const row_plan *p, int s) {
+    const bool map = p->r->region->stages.data[s].kind == TIR_MAP && !has_lanes(p->r, s);
+    return map && s != p->root && !p->small && rules_ends_by_data(p->r);
+}
+
 static void vectorise_own_axis(const row_plan *p, int s, int axis) {
     const tir_stage *stage = &p->r->region->stages.data[s];
     int64_t extent = rules_extent(p->r, &stage->axis[axis]);
     tir_schedule *out = p->r->schedule;
     const char *name = stage->name, *loop = s == p->root && axis == p->v ? p->v_loop : stage->axis[axis].name;
     int64_t block = p->small ? p->lanes : 4 * p->lanes;
-    if (extent < 0 || extent > block) {
+    if (extent < 0 || extent > block || is_ended(p, s)) {
         bool exact = extent > 0 && extent % block == 0;
         tir_schedule_add(out, "split %s.%s %lld -> b_o b_i %s", name, loop, (long long)block,
-                         p->small || exact ? "mask" : "peel");
+                         p->small || exact || is_ended(p, s) ? "mask" : "peel");
         if (p->small) tir_schedule_add(out, "unroll %s.b_o", name);
         if (p->chunked) p->chunked[s] = 1 + axis;
         loop = "b_i";
@@ -276,7 +282,8 @@ static void attach_row_member(const row_plan *p, int s) {
             tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
     if (own < 0) return;
     if ((many && r->group[s].label[own] == p->block_axis) ||
-        (lanes_only && (stage->reduce || !p->small || rules_extent(r, &stage->axis[own]) <= p->lanes)))
+        (lanes_only && !is_ended(p, s) &&
+         (stage->reduce || !p->small || rules_extent(r, &stage->axis[own]) <= p->lanes)))
         tir_schedule_add(r->schedule, "vec %s.%s", stage->name, stage->axis[own].name);
     else
         vectorise_own_axis(p, s, own);

@@ -604,6 +604,63 @@ static inline void add_resize(gen *g) {
 
 /* ---- networks */
 
+/* Which points of [rows, columns], given as `shape`, an end that is an input lets see: a mask by loaded numbers; -1: no room. */
+static inline int gen_ended(gen *g, const char *shape, int rows, int columns, const gen_value *end) {
+    const char *dtype = lib_dtypes[end->dtype].name;
+    const int n = gen_operand(g, end);
+    if (n < 0) return -1;
+    int at = gen_node(g, "iota(shape=[%s], axis=%d, dtype=%s)", shape, columns, dtype), until = n;
+    if (at < 0) return -1;
+    const int row = rows == columns || gen_one_in(g, 2)
+                        ? -1
+                        : gen_node(g, "iota(shape=[%s], axis=%d, dtype=%s)", shape, rows, dtype);
+    if (row >= 0 && gen_one_in(g, 2))
+        at = gen_node(g, "sub(%s, %s)", NAME(at), NAME(row));
+    else if (row >= 0)
+        until = gen_node(g, "add(%s, %s)", NAME(row), NAME(n));
+    if (at < 0 || until < 0) return -1;
+    const int seen = gen_one_in(g, 2)   ? gen_node(g, "lt(%s, %s)", NAME(at), NAME(until))
+                     : gen_one_in(g, 2) ? gen_node(g, "ge(%s, %s)", NAME(until), NAME(at))
+                                        : gen_node(g, "le(%s, %s)", NAME(until), NAME(at));
+    if (seen < 0 || !gen_one_in(g, 4)) return seen;
+    const int from = gen_operand(g, end); /* two ends */
+    const int more = from < 0 ? -1 : gen_node(g, "le(%s, %s)", NAME(from), NAME(at));
+    return more < 0 ? seen : gen_node(g, "and(%s, %s)", NAME(seen), NAME(more));
+}
+
+static inline dlc_dtype gen_end_dtype(gen *g) {
+    static const dlc_dtype dtypes[] = {DLC_I64, DLC_I64, DLC_I32, DLC_U8, DLC_U64, DLC_I8};
+    return dtypes[gen_below(g, sizeof dtypes / sizeof *dtypes)];
+}
+
+/* Reductions of as many points as an input says, or as one says for each row. */
+static inline void add_ended(gen *g) {
+    TRY(gen_any(g, "f", 1), x);
+    const gen_value v = gen_like(g, x);
+    const int axis = (int)gen_below(g, v.rank), rows = (int)gen_below(g, v.rank);
+    gen_value end = {.dtype = gen_end_dtype(g), .rank = 0};
+    char shape[256] = "";
+    size_t at = 0;
+    for (int d = 0; d < v.rank; d++)
+        at += (size_t)snprintf(shape + at, sizeof shape - at, "%s%s", d ? ", " : "", v.text[d]);
+    if (gen_one_in(g, 2)) {
+        end.rank = v.rank;
+        for (int d = 0; d < v.rank; d++) {
+            memcpy(end.text[d], v.text[d], sizeof end.text[d]), end.dim[d] = v.dim[d];
+            if (d == axis || gen_one_in(g, 2)) gen_set_dim(&end, d, 1);
+        }
+    }
+    TRY(gen_ended(g, shape, rows, axis, &end), seen);
+    const bool most = gen_one_in(g, 3);
+    const gen_value number = {.dtype = v.dtype, .rank = 0};
+    case_bits bits = {{0}};
+    if (most) lib_element_set_f64(v.dtype, (char *)bits.bytes, -INFINITY);
+    TRY(gen_constant_of(g, &number, &bits), none);
+    TRY(gen_node(g, "select(%s, %s, %s)", NAME(seen), NAME(x), NAME(none)), s);
+    gen_node(g, "%s(%s, axes=[%d], keep=%s)", most ? "reduce_max" : "reduce_sum", NAME(s), axis,
+             gen_one_in(g, 2) ? "true" : "false");
+}
+
 static inline void add_attention(gen *g) {
     gen_value q = {.dtype = gen_dtype(g, "f"), .rank = 4}, k, v;
     gen_set_dim(&q, 0, gen_between(g, 1, 2));
@@ -628,7 +685,15 @@ static inline void add_attention(gen *g) {
         gen_node(g, "attention(%s, %s, %s, causal=%s)", NAME(a), NAME(b), NAME(c), causal ? "true" : "false");
         return;
     }
-    TRY(gen_operand(g, &mask), m);
+    int m = -1;
+    if (mask.dtype == DLC_BOOL && gen_one_in(g, 2)) {
+        char shape[256];
+        const gen_value end = {.dtype = gen_end_dtype(g), .rank = 0};
+        snprintf(shape, sizeof shape, "%s, %s", mask.text[0], mask.text[1]);
+        m = gen_ended(g, shape, 0, 1, &end);
+    }
+    if (m < 0) m = gen_operand(g, &mask);
+    if (m < 0) return;
     gen_node(g, "attention(%s, %s, %s, %s, causal=%s, scale=0.25)", NAME(a), NAME(b), NAME(c), NAME(m),
              causal ? "true" : "false");
 }
@@ -756,15 +821,15 @@ static const struct {
     int weight;
     void (*add)(gen *g);
 } gen_rules[] = {
-    {14, add_unary},  {16, add_binary},     {10, add_activation},  {4, add_select},    {2, add_clamp},
-    {6, add_cast},    {8, add_reshape},     {8, add_transpose},    {5, add_broadcast}, {2, add_reverse},
-    {5, add_slice},   {5, add_pad},         {6, add_concat},       {2, add_iota},      {4, add_gather},
-    {4, add_scatter}, {3, add_elements},    {4, add_dynamic},      {14, add_reduce},   {10, add_along},
-    {6, add_norm},    {3, add_batch_norm},  {10, add_dot_general}, {8, add_matmul},    {6, add_linear},
-    {4, add_einsum},  {8, add_convolution}, {4, add_pool},         {3, add_window},    {5, add_attention},
-    {3, add_classes}, {6, add_layers},      {3, add_random},       {1, add_if},        {1, add_while},
-    {2, add_dft},     {1, add_scan},        {1, add_recurrent},    {2, add_resize},    {3, add_rearranged},
-    {1, add_matrix},  {2, add_counted},     {20, add_sample},
+    {14, add_unary},     {16, add_binary},     {10, add_activation},  {4, add_select},    {2, add_clamp},
+    {6, add_cast},       {8, add_reshape},     {8, add_transpose},    {5, add_broadcast}, {2, add_reverse},
+    {5, add_slice},      {5, add_pad},         {6, add_concat},       {2, add_iota},      {4, add_gather},
+    {4, add_scatter},    {3, add_elements},    {4, add_dynamic},      {14, add_reduce},   {10, add_along},
+    {6, add_norm},       {3, add_batch_norm},  {10, add_dot_general}, {8, add_matmul},    {6, add_linear},
+    {4, add_einsum},     {8, add_convolution}, {4, add_pool},         {3, add_window},    {5, add_attention},
+    {4, add_ended},      {3, add_classes},     {6, add_layers},       {3, add_random},    {1, add_if},
+    {1, add_while},      {2, add_dft},         {1, add_scan},         {1, add_recurrent}, {2, add_resize},
+    {3, add_rearranged}, {1, add_matrix},      {2, add_counted},      {20, add_sample},
 };
 
 #endif
