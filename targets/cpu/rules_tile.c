@@ -423,7 +423,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     p.beyond = 2 * bytes > (double)r->machine->l3;
     p.apart = !stores_along(r, s, v);
     p.across = p.apart && t->u >= 0 && stores_along(r, s, t->u);
-    if (p.across) p.apart_bytes = stored_bytes_apart(r, s, v);
+    if (p.apart) p.apart_bytes = stored_bytes_apart(r, s, v);
     p.edges = heavy && !p.separate && stage->predicate && tir_uses(r->region->pool, stage->predicate, axis);
     p.pairs = r->machine->row_pairs && heavy && t->u >= 0 && !p.separate && !t->unit && !p.edges;
     rules_size_tile(r, t, &p);
@@ -435,7 +435,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
         rules_size_tile(r, &other, &again);
         if (other.cycles < t->cycles) *t = other;
     }
-    double store = !p.apart ? 1 : p.across ? 0 : 24;
+    double store = !p.apart ? 1 : p.across ? 0 : rules_scatter_cycles(r, &p, t->lanes);
     if (p.edges && window && r->machine->masked)
         penalty *= EDGES;
     else if (stage->predicate && tir_uses(r->region->pool, stage->predicate, axis))

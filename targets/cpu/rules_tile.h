@@ -63,6 +63,8 @@ typedef struct rules_tile_problem {
 /* rules_tile_size.c */
 /* The best tile: its nr, mr, peel and cycles. */
 void rules_size_tile(const rules *r, rules_tile_shape *t, const rules_tile_problem *p);
+/* Cycles of a vector whose lanes are stored one by one. */
+double rules_scatter_cycles(const rules *r, const rules_tile_problem *p, int64_t lanes);
 /* Rows that a window reads at `height` neighbouring points, each once. */
 double rules_window_rows(const rules_tile_problem *p, double height);
 

@@ -92,6 +92,14 @@ static double exchange_cycles(const rules *r, const rules_tile_problem *p, doubl
     return 3 + (1.5 + wait) * pieces * (double)lanes / rows;
 }
 
+/* Cycles of a vector whose lanes are stored one by one, each into a line of its own. The next point of a loop outside writes the next
+ * elements of these lines, after all panels have written theirs: where the lines of many lanes fall into one set of the first cache, they
+ * are evicted before (measured with 64 images of 2^k points, whose batch runs along lanes: 300 to 350 cycles a vector of 16 lanes). */
+double rules_scatter_cycles(const rules *r, const rules_tile_problem *p, int64_t lanes) {
+    enum { WITHOUT_CROWD = 24 };
+    return (double)WITHOUT_CROWD + (double)(lanes * cost_crowd(r->machine, p->n, p->apart_bytes));
+}
+
 /* Cycles per reduction step in tiles of `height` rows (an average) and `used` columns, with the share of the tile's start and stores. */
 static double tile_cycles(const rules *r, const rules_tile_shape *t, const rules_tile_problem *p, double height,
                           int64_t used) {
