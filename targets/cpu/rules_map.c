@@ -273,7 +273,8 @@ typedef struct transposition {
     int64_t lanes, rows;
 } transposition;
 
-/* Every load that moves along the written axis does so in strides, and there is an axis along which they are all contiguous. */
+/* Every load that moves along the written axis does so in strides, and there is an axis along which they are all contiguous; or it is the
+ * same at all points of that axis. */
 static bool find_transposition(rules *r, int s, transposition *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
@@ -286,7 +287,7 @@ static bool find_transposition(rules *r, int s, transposition *t) {
     bool far = false;
     for (int i = 0; i < count; i++) {
         int contiguous = -1;
-        if (access[i].stride[t->write] == 1) return false;
+        if (access[i].stride[t->write] == 1) continue;
         far = far || is_far(access[i].stride[t->write]);
         for (int a = 0; a < stage->space; a++)
             if (a != t->write && access[i].stride[a] == 1 && rules_extent(r, &stage->axis[a]) != 1) contiguous = a;
@@ -295,6 +296,8 @@ static bool find_transposition(rules *r, int s, transposition *t) {
         t->read = contiguous;
     }
     if (!far || t->read < 0) return false;
+    for (int i = 0; i < count; i++)
+        if (access[i].stride[t->write] == 1 && access[i].stride[t->read] != 0) return false;
     int64_t along_read = rules_extent(r, &stage->axis[t->read]), along_write = rules_extent(r, &stage->axis[t->write]);
     return (along_read < 0 || along_read >= t->lanes / 2) && (along_write < 0 || along_write > 1);
 }
@@ -691,7 +694,80 @@ static void map_straight(rules *r, int s) {
     rules_store_past_caches(r, stage);
 }
 
+/* ---- maps that read along memory and across it */
+
+/* Does the position along any axis select what a point computes? */
+static bool has_choices(rules *r, const tir_stage *stage) {
+    bool found = false;
+    for (int a = 0; a < stage->space; a++) {
+        choice_search search = {stage->axis[a].var, true, false};
+        for (int c = 0; c < stage->count; c++) tir_rewrite(r->region->pool, stage->value[c], meet_choice, &search);
+        found = found || search.found;
+    }
+    return found;
+}
+
+/* The axis along which those operands lie side by side that a map reads in large strides along its own vectors; -1: there are none, or
+ * no such axis. */
+static int turned_axis(rules *r, int s, int last) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES), turned = -1;
+    if (count == RULES_ACCESSES) return -1;
+    for (int i = 0; i < count; i++) {
+        int contiguous = -1;
+        if (!is_far(access[i].stride[last])) continue;
+        for (int a = 0; a < last; a++)
+            if (access[i].stride[a] == 1 && rules_extent(r, &stage->axis[a]) > 1) contiguous = a;
+        if (access[i].stride[last] == RULES_IRREGULAR || contiguous < 0) return -1;
+        if (turned >= 0 && turned != contiguous) return -1;
+        turned = contiguous;
+    }
+    return turned;
+}
+
+/* A map that reads some operands along memory, as it writes, and others across it (a residual of other layout): vectors along memory, in
+ * blocks of as many rows as a line has elements. A line of what is read across serves all rows of the block while it is in the first cache;
+ * along whole rows it would be evicted before the next row reads it, the sooner the fewer sets its neighbours share with it. */
+static bool map_turned(rules *r, int s) {
+    enum { VECTORS = 2 * BLOCK_VECTORS };
+    const tir_stage *stage = &r->region->stages.data[s];
+    int last = last_long_axis(r, stage), across = last < 0 ? -1 : turned_axis(r, s, last);
+    if (across < 0 || rules_store_stride(r, s, last) != 1 || has_choices(r, stage)) return false;
+    const tir_tensor *result = &r->region->tensors.data[stage->tensor[0]];
+    int64_t rows = r->machine->line / (int64_t)lib_dtype_size(result->dtype), columns = rules_lanes(r, s) * VECTORS;
+    int64_t n = rules_extent(r, &stage->axis[last]), m = rules_extent(r, &stage->axis[across]);
+    if (n < rules_lanes(r, s) || rows < 2) return false;
+    const char *name = stage->name, *row = stage->axis[across].name, *column = stage->axis[last].name;
+    rules_nest nest = {.r = r, .stage = stage};
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int a = 0; a < stage->space; a++) {
+        if (a == across || a == last) continue;
+        rules_add_loop(&nest, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
+        lib_text_format(&order, " %s", stage->axis[a].name);
+    }
+    if (m > rows) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> r_o r_i peel", name, row, (long long)rows);
+        rules_add_loop(&nest, "r_o", (m + rows - 1) / rows, true);
+        lib_text_add(&order, " r_o");
+        row = "r_i", m = rows;
+    }
+    if (n > columns) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i peel", name, column, (long long)columns);
+        rules_add_loop(&nest, "v_o", (n + columns - 1) / columns, true);
+        lib_text_add(&order, " v_o");
+        column = "v_i", n = columns;
+    }
+    tir_schedule_add(r->schedule, "order %s:%s %s %s", name, order.data ? order.data : "", row, column);
+    tir_schedule_add(r->schedule, "vec %s.%s", name, column);
+    rules_form_tasks(&nest, m * n, TASK_POINTS);
+    rules_store_past_caches(r, stage);
+    return true;
+}
+
 void rules_map(rules *r, int root) {
-    if (!map_steps(r, root) && !map_panels(r, root) && !map_transposed(r, root) && !map_chosen(r, root, NULL, 0))
+    if (!map_steps(r, root) && !map_panels(r, root) && !map_transposed(r, root) && !map_chosen(r, root, NULL, 0) &&
+        !map_turned(r, root))
         map_straight(r, root);
 }
