@@ -287,9 +287,25 @@ static int64_t address_at(counter *c, uint32_t variable, int64_t value, uint32_t
     return at;
 }
 
-/* Strides along the open loops: of lanes and repeated statements from the first to the second, else on average, since one loop may
- * stand for several axes. */
-static void find_strides(counter *c, uint32_t buffer, const tir_expr *index, double stride[OPEN]) {
+/* Of a loop whose first and last iteration are so many bytes and steps apart: where its stride changes after 2^k iterations (an axis that
+ * is stored in blocks), runs of these; else the stride is the average, since one loop may stand for several axes. */
+static cost_pace pace_of(counter *c, const open_loop *l, uint32_t buffer, const tir_expr *index) {
+    const int64_t steps = l->kind == TIR_SERIAL && l->ratio > 2 ? (int64_t)l->ratio - 1 : 1;
+    const int64_t first = address_at(c, l->var, l->low, buffer, index);
+    const int64_t all = address_at(c, l->var, l->low + steps, buffer, index) - first;
+    if (steps == 1) return (cost_pace){.stride = (double)all};
+    const int64_t step = address_at(c, l->var, l->low + 1, buffer, index) - first;
+    for (int64_t run = 2; run <= steps && all != steps * step; run *= 2) {
+        const int64_t jump = address_at(c, l->var, l->low + run, buffer, index) - first;
+        if (jump == run * step) continue;
+        if (address_at(c, l->var, l->low + run - 1, buffer, index) - first != (run - 1) * step) break;
+        return (cost_pace){(double)step, (double)run, (double)jump};
+    }
+    return (cost_pace){.stride = (double)all / (double)steps};
+}
+
+/* Along the open loops. */
+static void find_paces(counter *c, uint32_t buffer, const tir_expr *index, cost_pace pace[OPEN]) {
     int rank = c->kernel->buffers.data[buffer].rank;
     uint32_t mask = 0, irregular = 0;
     for (int d = 0; d < rank; d++) {
@@ -298,28 +314,25 @@ static void find_strides(counter *c, uint32_t buffer, const tir_expr *index, dou
     }
     for (int i = 0; i < c->depth; i++) {
         const open_loop *l = &c->open[i];
-        stride[i] = 0;
+        pace[i] = (cost_pace){0};
         if (!(mask >> i & 1) || l->var == UINT32_MAX || l->ratio <= 1) continue;
-        int64_t steps = l->kind == TIR_SERIAL && l->ratio > 2 ? (int64_t)l->ratio - 1 : 1;
-        int64_t first = address_at(c, l->var, l->low, buffer, index);
-        int64_t last = address_at(c, l->var, l->low + steps, buffer, index);
-        stride[i] = irregular >> i & 1 ? COST_IRREGULAR : (double)(last - first) / (double)steps;
+        pace[i] = irregular >> i & 1 ? (cost_pace){.stride = COST_IRREGULAR} : pace_of(c, l, buffer, index);
     }
 }
 
-static void note_access(counter *c, uint32_t buffer, const double stride[OPEN], bool store, bool past_caches) {
+static void note_access(counter *c, uint32_t buffer, const cost_pace pace[OPEN], bool store, bool past_caches) {
     cost_access access = {.loop = c->depth ? c->open[c->depth - 1].nest : 0,
                           .buffer = buffer,
                           .bytes = (double)lib_dtype_size(c->kernel->buffers.data[buffer].dtype),
                           .store = store,
                           .past_caches = past_caches,
                           .count = c->depth};
-    for (int i = 0; i < c->depth; i++) access.stride[i] = stride[c->depth - 1 - i];
+    for (int i = 0; i < c->depth; i++) access.pace[i] = pace[c->depth - 1 - i];
     for (uint32_t a = c->nest.accesses.count; a > 0; a--) {
         const cost_access *other = &c->nest.accesses.data[a - 1];
         if (other->loop != access.loop) break;
         if (other->buffer == buffer && other->store == store &&
-            memcmp(other->stride, access.stride, sizeof access.stride) == 0)
+            memcmp(other->pace, access.pace, sizeof access.pace) == 0)
             return;
     }
     lib_vec_push(c->arena, &c->nest.accesses, access);
@@ -329,17 +342,18 @@ static void note_access(counter *c, uint32_t buffer, const double stride[OPEN], 
 static void count_access(counter *c, uint32_t buffer, const tir_expr *index, uint32_t mask, bool store,
                          bool past_caches) {
     tir_dtype dtype = (tir_dtype)c->kernel->buffers.data[buffer].dtype;
-    double stride[OPEN], bytes = (double)lib_dtype_size((dlc_dtype)dtype);
-    find_strides(c, buffer, index, stride);
-    note_access(c, buffer, stride, store, past_caches);
+    const double bytes = (double)lib_dtype_size((dlc_dtype)dtype);
+    cost_pace pace[OPEN];
+    find_paces(c, buffer, index, pace);
+    note_access(c, buffer, pace, store, past_caches);
     bool together = true, neighbours = false;
     int level = level_of(c, mask), here = innermost(c);
     if (here > level) level = here;
     repeated done = times_done(c, mask, level);
     double moves = share_of(c, done.lanes, dtype), shuffles = 0;
     for (int i = 0; i < c->depth; i++) {
-        if (c->open[i].kind == TIR_UNROLL && stride[i] == bytes) neighbours = true;
-        if (c->open[i].kind == TIR_VEC && mask >> i & 1) together = stride[i] == bytes || stride[i] == 0;
+        if (c->open[i].kind == TIR_UNROLL && pace[i].stride == bytes) neighbours = true;
+        if (c->open[i].kind == TIR_VEC && mask >> i & 1) together = pace[i].stride == bytes || pace[i].stride == 0;
     }
     if (!together) {
         shuffles = neighbours ? 4 : done.lanes;

@@ -58,13 +58,21 @@ typedef struct cost_loop {
     double trips, entries;
 } cost_loop;
 
+/* Where the next iteration of a loop finds its element. */
+typedef struct cost_pace {
+    double stride; /* bytes from one iteration to the next; COST_IRREGULAR: data decides */
+    double
+        run; /* iterations at this stride; then the next run begins `jump` bytes behind the beginning of this one. 0: all */
+    double jump;
+} cost_pace;
+
 typedef struct cost_access {
     int loop; /* innermost around it */
     uint32_t buffer;
     double bytes; /* of an element */
     bool store, past_caches;
-    int count;                 /* of the loops below, from the innermost outwards */
-    double stride[COST_LOOPS]; /* bytes; COST_IRREGULAR: data decides */
+    int count; /* of the loops below, from the innermost outwards */
+    cost_pace pace[COST_LOOPS];
 } cost_access;
 #define COST_IRREGULAR 1e30
 

@@ -7,22 +7,36 @@
 
 enum { LINE = 64 };
 
+/* So many elements, at a distance from each other. */
+typedef struct step {
+    double stride, trips;
+} step;
+
+static int add_step(step *steps, int count, double stride, double trips) {
+    stride = fabs(stride);
+    if (stride == 0 || trips <= 1) return count;
+    int at = count;
+    for (; at > 0 && steps[at - 1].stride > stride; at--) steps[at] = steps[at - 1];
+    steps[at] = (step){stride, trips};
+    return count + 1;
+}
+
 /* Unique bytes that an access touches while the first `count` loops around it run. */
 static double footprint(const cost_nest *nest, const cost_access *a, int count) {
-    double stride[COST_LOOPS], trips[COST_LOOPS], run = a->bytes, pieces = 1;
+    step steps[2 * COST_LOOPS];
+    double run = a->bytes, pieces = 1;
     int used = 0, loop = a->loop;
     for (int i = 0; i < count && loop > 0; i++, loop = nest->loops.data[loop].parent) {
-        double s = a->stride[i] < 0 ? -a->stride[i] : a->stride[i];
-        if (s == 0 || nest->loops.data[loop].trips <= 1) continue;
-        int at = used++;
-        for (; at > 0 && stride[at - 1] > s; at--) stride[at] = stride[at - 1], trips[at] = trips[at - 1];
-        stride[at] = s, trips[at] = nest->loops.data[loop].trips;
+        const double trips = nest->loops.data[loop].trips;
+        const bool jumps = a->pace[i].run > 0 && a->pace[i].run < trips;
+        used = add_step(steps, used, a->pace[i].stride, jumps ? a->pace[i].run : trips);
+        if (jumps) used = add_step(steps, used, a->pace[i].jump, trips / a->pace[i].run);
     }
     for (int i = 0; i < used; i++) { /* ascending: what overlaps or shares lines is one run */
-        if (stride[i] <= fmax(run, (double)LINE))
-            run += stride[i] * (trips[i] - 1);
+        if (steps[i].stride <= fmax(run, (double)LINE))
+            run += steps[i].stride * (steps[i].trips - 1);
         else
-            pieces *= trips[i];
+            pieces *= steps[i].trips;
     }
     double bytes = pieces * fmax(run, (double)LINE), all = nest->buffer_bytes[a->buffer];
     return bytes < all ? bytes : all;
