@@ -90,7 +90,7 @@ static void assign_roles(fuser *f) {
     const bool *live = graph_live_nodes(f->arena, g);
     f->index_cost = graph_index_costs(f->arena, g);
     f->mask_cost = graph_mask_costs(f->arena, g, f->index_cost);
-    if (f->machine) f->given = graph_find_given(f->arena, g, live);
+    if (f->machine) f->given = graph_find_given(f->arena, g, live, f->refused);
     const bool *needed = needed_in_memory(f, live);
     f->role = LIB_NEW_ARRAY(f->arena, uint8_t, g->nodes.count);
     for (uint32_t i = 0; i < g->nodes.count; i++) {
@@ -739,16 +739,21 @@ static void start(fuser *f) {
 
 graph_regions graph_fuse(lib_arena *arena, const graph *bound, const tir_machine *machine,
                          const graph_fuse_costs *costs) {
-    fuser f = {.arena = arena, .g = bound, .machine = machine, .costs = costs};
-    start(&f);
-    assign_roles(&f);
-    collect_edges(&f);
-    form_clusters(&f);
-    if (machine) {
+    bool *refused = LIB_NEW_ARRAY(arena, bool, bound->values.count);
+    fuser f;
+    do {
+        f = (fuser){.arena = arena, .g = bound, .machine = machine, .costs = costs, .refused = refused};
+        start(&f);
+        assign_roles(&f);
+        collect_edges(&f);
+        form_clusters(&f);
+        if (!machine) break;
         join_rows(&f);
         give_maps(&f);
-        if (costs) graph_fuse_question_joins(&f);
-        if (costs) give_maps(&f);
+    } while (costs && graph_fuse_question_blocks(&f));
+    if (machine && costs) {
+        graph_fuse_question_joins(&f);
+        give_maps(&f);
     }
     return graph_fuse_list_regions(&f);
 }

@@ -4,7 +4,9 @@
  * behind a value of a contraction that is wanted in memory as well, and reductions of so few rows that other threads have nothing to do. The joins of a
  * cluster are a tree. It is cut where that is faster on one thread, and nowhere joined where all parts apart are faster on several: a
  * joined kernel is never slower than its parts, by the model. Maps around a contraction, and reductions of the same rows, are not asked
- * about: a prediction takes a fifth of the time that compiling the kernel does. */
+ * about: a prediction takes a fifth of the time that compiling the kernel does.
+ *
+ * Values that the host keeps in blocks are asked about as well: are they written row-major and moved in less time? */
 #include "graph/fuse_internal.h"
 
 #include <assert.h>
@@ -110,8 +112,22 @@ static bool is_stored(const doubts *d, const fuse_join *join) {
     return f->output[f->g->nodes.data[index].first];
 }
 
+/* Does the move bring another axis to the end, so that what runs along memory behind it runs across memory in front of it? */
+static bool turns_rows(const doubts *d, uint32_t place) {
+    const graph *g = d->f->g;
+    const graph_node *node = &g->nodes.data[d->nodes.data[place]];
+    if (strcmp(node->op->name, "transpose") != 0) return false;
+    const graph_shape *value = graph_shape_of(g, node->first);
+    int last = value->rank - 1, before = last;
+    while (last > 0 && graph_fuse_extent(g, value->dim[last]) == 1) last--;
+    while (before > 0 && graph_fuse_extent(g, graph_shape_of(g, node->input[0])->dim[before]) == 1) before--;
+    return last >= 0 && node->attribute[0].list[last] != before;
+}
+
 static bool is_in_doubt(const doubts *d, const fuse_join *join, bool few_rows) {
     fuse_kind from = join->of_producer, to = join->of_user;
+    if (from == CLUSTER_MOVES && (to == CLUSTER_MAPS || to == CLUSTER_ROWS) && turns_rows(d, join->producer))
+        return true;
     bool rows = from >= CLUSTER_ROWS && to >= CLUSTER_ROWS, contracts = from > CLUSTER_ROWS || to > CLUSTER_ROWS;
     if (rows && (contracts || few_rows)) return true;
     if (from < CLUSTER_ROWS && to > CLUSTER_ROWS)
@@ -289,7 +305,65 @@ void graph_fuse_question_joins(fuser *f) {
     }
     for (uint32_t c = 0; c < clusters; c++) {
         fuse_kind kind = f->clusters.data[c].kind;
-        if (of[c].count && kind >= CLUSTER_ROWS && kind != CLUSTER_ALONE)
+        if (of[c].count && kind >= CLUSTER_MAPS && kind != CLUSTER_ALONE)
             question_cluster(f, c, of[c].data, of[c].count);
     }
+}
+
+/* ---- the host's blocks (given.h) */
+
+/* The moves, views as it stands, that alone read the value and what becomes of it; none: something else reads it, too. */
+static fuse_nodes moves_behind(const fuser *f, graph_id value) {
+    fuse_nodes moves = {0};
+    for (;;) {
+        const uint32_t maker = f->g->values.data[value].node;
+        if (f->users[maker].count != 1 || f->output[value]) return moves;
+        const fuse_edge *e = &f->edges.data[f->users[maker].data[0]];
+        if (e->operand < 0 || e->value != value || !f->given.view[e->user]) return moves;
+        lib_vec_push(f->arena, &moves, e->user);
+        value = f->g->nodes.data[e->user].first;
+    }
+}
+
+/* A kernel all of whose operands are row-major that writes the value, alone of its results, in the host's blocks. */
+static bool writes_blocks(const fuser *f, const graph_region *region, graph_id value) {
+    bool others = region->output_count != 1 || region->kind != GRAPH_REGION_KERNEL;
+    for (uint32_t i = 0; i < region->input_count; i++)
+        others = others || f->given.layouts[region->inputs[i]] != NULL || region->inputs[i] == value;
+    return !others;
+}
+
+/* Is it faster to write the value row-major, and to move it? On one thread, and not slower on several. */
+static bool is_moved_faster(fuser *f, const graph_region *blocks, graph_id value, const fuse_nodes *moves) {
+    const graph_fuse_costs *costs = f->costs;
+    const tir_layout **layouts = lib_arena_array(f->arena, f->g->values.count + 1, sizeof *layouts);
+    double here[GRAPH_FUSE_WIDTHS], plain[GRAPH_FUSE_WIDTHS], moving[GRAPH_FUSE_WIDTHS];
+    const double even = 1.01;
+    const lib_hash128 question = {moves->count, 3};
+    uint32_t faster;
+    if (costs->recall(costs->user, blocks, question, &faster)) return faster;
+    for (graph_id v = 1; v < f->g->values.count; v++) layouts[v] = v == value ? NULL : f->given.layouts[v];
+    graph_region row_major = *blocks, move = graph_fuse_region_of(f, moves);
+    row_major.layouts = move.layouts = layouts;
+    move.kind = GRAPH_REGION_KERNEL;
+    faster = costs->predict(costs->user, blocks, here) && costs->predict(costs->user, &row_major, plain) &&
+             costs->predict(costs->user, &move, moving);
+    faster = faster && (plain[0] + moving[0]) * even < here[0];
+    for (int w = 1; w < GRAPH_FUSE_WIDTHS && faster; w++) faster = plain[w] + moving[w] <= here[w] * even;
+    costs->record(costs->user, blocks, question, faster);
+    return faster;
+}
+
+bool graph_fuse_question_blocks(fuser *f) {
+    bool found = false;
+    for (graph_id v = 1; v < f->g->values.count; v++) {
+        const uint32_t maker = f->g->values.data[v].node;
+        if (!f->given.layouts[v] || f->role[maker] != FUSE_CORE || f->given.view[maker]) continue;
+        const fuse_nodes moves = moves_behind(f, v);
+        if (!moves.count) continue;
+        const graph_region region = graph_fuse_region_of(f, &f->clusters.data[f->cluster_of[maker]].nodes);
+        if (!writes_blocks(f, &region, v) || !is_moved_faster(f, &region, v, &moves)) continue;
+        f->refused[v] = found = true;
+    }
+    return found;
 }

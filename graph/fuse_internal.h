@@ -66,6 +66,7 @@ typedef struct fuser {
     fuse_nodes *users;        /* by node: edges that read it */
     lib_vec(fuse_join) joins;
     bool *output;     /* by value: of the graph */
+    bool *refused;    /* by value: stays row-major although the host's moves say that it lies in blocks */
     fuse_nodes stack; /* of searches */
     uint32_t search;  /* stamp of the current search */
     uint32_t *inside; /* by node: mark of the last list of nodes that it was in */
@@ -83,6 +84,9 @@ bool graph_fuse_is_impure(const fuser *f, uint32_t node);
 
 /* fuse_cost.c: takes joins back that the costs speak against. */
 void graph_fuse_question_joins(fuser *f);
+/* Marks values as refused that are moved faster than they are written in the host's blocks. True: there are new ones; all is to be
+ * fused again. */
+bool graph_fuse_question_blocks(fuser *f);
 
 /* fuse_regions.c: the region of these core nodes: with copies of the cheap nodes that they read, what they read from outside, and what
  * others read of them. Without a name. */

@@ -4,8 +4,9 @@
  *   given -> transpose -> reshape -> x [n, c, h, w] -> convolution ... y [n, c, h, w] -> reshape -> transpose -> taken
  *
  * Where the chain of moves only says how a value lies in blocks, nothing has to move: x lies in the bytes of `given`, y is written
- * into those of `taken`, and the moves are views. The bytes that kernels read and write are the same either way, so that nothing
- * is weighed; a chain of any other kind (heads of attention, pixel shuffles) stays what it is.
+ * into those of `taken`, and the moves are views. The bytes that kernels read and write are the same either way, so that little
+ * is weighed: a kernel all of whose operands are row-major may take longer to write blocks than a kernel that moves them takes
+ * (fuse_cost.c asks); a chain of any other kind (heads of attention, pixel shuffles) stays what it is.
  *
  * How the bytes of one value lie seen from the other end of a chain is a list of *digits*, outermost first: each runs through
  * `extent` positions of a dimension, `divisor` apart. A transposition renames dimensions; a reshape keeps the position in the row-major
@@ -35,7 +36,8 @@ typedef struct finder {
     lib_arena *arena;
     const graph *g;
     const bool *live;
-    readers *readers; /* by value */
+    const bool *refused; /* by value: stays row-major; NULL: none */
+    readers *readers;    /* by value */
     graph_given *given;
 } finder;
 
@@ -216,7 +218,7 @@ static void find_taken(const finder *f, graph_id end, const bool *made) {
     graph_id start = chain_start(f, end);
     int64_t size[DLC_MAX_RANK];
     const readers *r = &f->readers[start];
-    if (r->refuse || r->host || r->moves != 1) return;
+    if (r->refuse || r->host || r->moves != 1 || (f->refused && f->refused[start])) return;
     if (start == end || !made[start] || is_laid(f, start) || !known_sizes(g, end, size)) return;
     digits d = row_major(size, graph_shape_of(g, end)->rank);
     for (graph_id at = end; at != start && d.count >= 0; at = graph_node_of(g, at)->input[0])
@@ -242,10 +244,10 @@ static bool *find_images(const finder *f) {
     return made;
 }
 
-graph_given graph_find_given(lib_arena *arena, const graph *g, const bool *live) {
+graph_given graph_find_given(lib_arena *arena, const graph *g, const bool *live, const bool *refused) {
     graph_given given = {.view = LIB_NEW_ARRAY(arena, bool, g->nodes.count + 1),
                          .layouts = lib_arena_array(arena, g->values.count + 1, sizeof *given.layouts)};
-    finder f = {.arena = arena, .g = g, .live = live, .given = &given};
+    finder f = {.arena = arena, .g = g, .live = live, .refused = refused, .given = &given};
     bool moves = false;
     for (uint32_t n = 0; n < g->nodes.count; n++) moves = moves || (live[n] && is_op(&g->nodes.data[n], "transpose"));
     if (!moves) return given;

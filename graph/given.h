@@ -10,6 +10,7 @@ typedef struct graph_given {
     const tir_layout **layouts; /* by value: in blocks; NULL: row-major */
 } graph_given;
 
-graph_given graph_find_given(lib_arena *arena, const graph *g, const bool *live);
+/* refused, by value: stays row-major although the host's moves say that it lies in blocks; NULL: none. */
+graph_given graph_find_given(lib_arena *arena, const graph *g, const bool *live, const bool *refused);
 
 #endif

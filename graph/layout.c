@@ -7,7 +7,7 @@
  *               the host's own blocks (given.h) are such dimensions, and decided
  *   decisions   regions that share candidates form a group. In each group the best of two local searches, from all row-major and
  *               from all blocked, is taken if it saves enough, of all or of what the regions beside contractions cost; the cost is that of
- *               layout_cost.c, summed over the regions
+ *               layout_cost.c, summed over the regions. Unless it saves much, the target's cost model is asked as well
  *
  * Nothing here knows an operator: all of it reads the stages that the rows' compute definitions make. */
 #include "graph/layout.h"
@@ -18,6 +18,8 @@
 enum { NO_DIM = -1, ROUNDS = 8 };
 /* Of the group's cost; or of what its regions without a contraction cost, which beside contractions is little but less uncertain. */
 static const double least_saving = 0.02, least_light_saving = 0.25;
+/* More than these needs no question to the target's cost model. */
+static const double sure_saving = 0.1, sure_light_saving = 0.5;
 
 typedef struct decider {
     lib_arena *arena;
@@ -329,6 +331,64 @@ static void set_all(decider *d, const value_group *group, bool blocked) {
         d->blocked[group->values.data[i]] = blocked || d->given[group->values.data[i]];
 }
 
+static const tir_layout *blocked_layout(const decider *d, graph_id value);
+
+/* Cycles of the group's regions in the layouts of now, by the target's cost model; false: nothing is known. */
+static bool predict_group(decider *d, const value_group *group, double cycles[GRAPH_FUSE_WIDTHS]) {
+    const tir_layout **layouts = lib_arena_array(d->arena, d->g->values.count + 1, sizeof *layouts);
+    for (graph_id v = 1; v < d->g->values.count; v++) layouts[v] = d->given[v];
+    for (uint32_t i = 0; i < group->values.count; i++) {
+        const graph_id v = group->values.data[i];
+        if (!d->given[v] && d->blocked[v]) layouts[v] = blocked_layout(d, v);
+    }
+    for (int w = 0; w < GRAPH_FUSE_WIDTHS; w++) cycles[w] = 0;
+    for (uint32_t i = 0; i < group->regions.count; i++) {
+        graph_region region = d->regions->data[group->regions.data[i]];
+        double of_region[GRAPH_FUSE_WIDTHS];
+        region.layouts = layouts;
+        if (!d->options->costs->predict(d->options->costs->user, &region, of_region)) return false;
+        for (int w = 0; w < GRAPH_FUSE_WIDTHS; w++) cycles[w] += of_region[w];
+    }
+    return true;
+}
+
+/* Of all that the answer depends on but the machine. */
+static lib_hash128 hash_of_group(const decider *d, const value_group *group) {
+    lib_hash128 hash = {group->regions.count, 2};
+    for (uint32_t i = 0; i < group->regions.count; i++) {
+        const graph_region *region = &d->regions->data[group->regions.data[i]];
+        const lib_hash128 computed = tir_region_hash(d->computed[group->regions.data[i]]);
+        hash = lib_hash_bytes(&computed, sizeof computed, hash);
+        for (uint32_t k = 0; k < region->input_count; k++)
+            hash = lib_hash_bytes(&d->blocked[region->inputs[k]], sizeof *d->blocked, hash);
+        for (uint32_t k = 0; k < region->output_count; k++)
+            hash = lib_hash_bytes(&d->blocked[region->outputs[k]], sizeof *d->blocked, hash);
+    }
+    return hash;
+}
+
+/* Are the group's kernels faster in the layouts of now than with row-major values, by the target's cost model? True where there is none. */
+static bool is_predicted_faster(decider *d, const value_group *group) {
+    const graph_fuse_costs *costs = d->options->costs;
+    const double even = 1.01;
+    double blocked[GRAPH_FUSE_WIDTHS], plain[GRAPH_FUSE_WIDTHS];
+    bool *kept = LIB_NEW_ARRAY(d->arena, bool, group->values.count + 1);
+    uint32_t slower;
+    if (!costs) return true;
+    const graph_region *first = &d->regions->data[group->regions.data[0]];
+    const lib_hash128 hash = hash_of_group(d, group);
+    if (costs->recall(costs->user, first, hash, &slower)) return !slower;
+    if (!predict_group(d, group, blocked)) return true;
+    for (uint32_t i = 0; i < group->values.count; i++) kept[i] = d->blocked[group->values.data[i]];
+    set_all(d, group, false);
+    const bool known = predict_group(d, group, plain);
+    for (uint32_t i = 0; i < group->values.count; i++) d->blocked[group->values.data[i]] = kept[i];
+    slower = known && !(blocked[0] < plain[0]);
+    for (int w = 1; w < GRAPH_FUSE_WIDTHS && known; w++) slower = slower || blocked[w] > plain[w] * even;
+    costs->record(costs->user, first, hash, slower);
+    return !slower;
+}
+
 static void decide_group(decider *d, const value_group *group) {
     set_all(d, group, d->options->all);
     if (d->options->all) return;
@@ -341,9 +401,11 @@ static void decide_group(decider *d, const value_group *group) {
         best = from_plain;
         for (uint32_t i = 0; i < group->values.count; i++) d->blocked[group->values.data[i]] = kept[i];
     }
-    bool pays = best <= plain * (1 - least_saving) ||
-                (best < plain && light_cost_of(d, group) < light * (1 - least_light_saving));
-    if (!pays) set_all(d, group, false);
+    const double light_best = light_cost_of(d, group);
+    const bool pays =
+        best <= plain * (1 - least_saving) || (best < plain && light_best < light * (1 - least_light_saving));
+    const bool sure = best <= plain * (1 - sure_saving) || light_best < light * (1 - sure_light_saving);
+    if (!pays || (!sure && !is_predicted_faster(d, group))) set_all(d, group, false);
 }
 
 static void decide(decider *d) {

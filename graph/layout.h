@@ -11,7 +11,8 @@ typedef struct graph_layout_options {
     const tir_machine *machine;
     bool (*is_constant)(void *user, graph_id value); /* as for graph_region_build; may be NULL */
     void *user;
-    bool all; /* block every candidate, whatever it costs: for tests */
+    const graph_fuse_costs *costs; /* what the target's cost model says; NULL: there is none */
+    bool all;                      /* block every candidate, whatever it costs: for tests */
 } graph_layout_options;
 
 /* Sets the layouts of `regions`; those it has already (of graph_fuse) stay. */

@@ -216,10 +216,11 @@ static bool region_is_empty(jit_build *build, const graph_region *region) {
     return true;
 }
 
-static void assign_layouts(jit_build *build, graph_regions *regions) {
+static void assign_layouts(jit_build *build, graph_regions *regions, const graph_fuse_costs *costs) {
     graph_layout_options options = {.machine = &build->program->context->machine,
                                     .is_constant = jit_is_constant,
                                     .user = build,
+                                    .costs = costs,
                                     .all = lib_environment_lists(LIB_ENV_LAYOUT, "all")};
     graph_assign_layouts(build->work, build->bound, regions, &options);
     if (lib_environment_verify() > 0) graph_verify_layouts(build->work->scope, build->bound, regions);
@@ -229,8 +230,9 @@ graph_regions jit_fuse(jit_build *build) {
     const tir_machine *machine = &build->program->context->machine;
     bool off = lib_environment_lists(LIB_ENV_DISABLE, "fuse");
     graph_fuse_costs costs = jit_fuse_costs(build);
-    graph_regions regions = graph_fuse(build->work, build->bound, off ? NULL : machine, costs.predict ? &costs : NULL);
-    if (!off && !lib_environment_lists(LIB_ENV_DISABLE, "layout")) assign_layouts(build, &regions);
+    const graph_fuse_costs *known = costs.predict ? &costs : NULL;
+    graph_regions regions = graph_fuse(build->work, build->bound, off ? NULL : machine, known);
+    if (!off && !lib_environment_lists(LIB_ENV_DISABLE, "layout")) assign_layouts(build, &regions, known);
     return regions;
 }
 
