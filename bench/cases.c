@@ -48,7 +48,9 @@ static dlc_value operand(bench_builder *b, bool constant, dlc_dtype dtype, int r
     else
         bench_operand_create(o, dtype, rank, dims, low, high);
     o->constant = constant && (!b->described || b->bytes);
-    if (o->constant) return dlc_constant_borrow(b->graph, dtype, rank, dims, b->described ? b->bytes : o->data);
+    const char *described = b->bytes; /* no two begin alike: equal constants would be one */
+    if (described) described += BENCH_BYTES_APART * (b->problem.operand_count - 1);
+    if (o->constant) return dlc_constant_borrow(b->graph, dtype, rank, dims, b->described ? described : o->data);
     char name[16];
     snprintf(name, sizeof name, "x%d", p->operand_count - 1);
     dlc_dim sizes[DLC_MAX_RANK];

@@ -6,7 +6,7 @@
 
 #include <dlc/dlc.h>
 
-enum { BENCH_MAX_STAGES = 4 };
+enum { BENCH_MAX_STAGES = 4, BENCH_BYTES_APART = 64 };
 
 /* Steps of a block that make one program: neighbours among its values. */
 typedef struct bench_steps {
@@ -40,7 +40,8 @@ const bench_case_kind *bench_case_find(const bench_shape *shape);
 void bench_case_build(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph,
                       const bench_steps *steps);
 /* The same graph without data of operands and results. All operands are inputs; or, where `bytes` is not NULL, those that are known before
- * the first run are constants, of these bytes, which must be as many as the largest has and outlive the graph. Nothing to release. */
+ * the first run are constants, of these bytes, each operand's from BENCH_BYTES_APART further on. They must be as many as the largest operand
+ * and all these distances have, and outlive the graph. Nothing to release. */
 void bench_case_describe(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph,
                          const bench_steps *steps, const void *bytes);
 void bench_case_release(bench_builder *b);
