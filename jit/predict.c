@@ -36,28 +36,33 @@ static tir_region *build_region(jit_build *build, const graph_region *region, li
     return out;
 }
 
-static bool predict(void *user, const graph_region *asked, double cycles[GRAPH_FUSE_WIDTHS]) {
-    jit_build *build = user;
-    dlc_context *context = build->program->context;
+/* On `threads` threads, of the kernel that the rules write for them; INFINITY: they write none that can be lowered. */
+static double predict_on(jit_build *build, const graph_region *asked, int threads) {
+    const dlc_context *context = build->program->context;
     const tir_lower_options options = {.machine = &context->machine};
     lib_arena *arena;
     lib_error error;
     tir_region *region = build_region(build, asked, &arena), *rewritten;
     tir_schedule schedule;
     tir_schedule_init(&schedule, arena);
-    atomic_fetch_add_explicit(&context->predictions, 1, memory_order_relaxed);
     tir_kernel *kernel =
-        jit_lower_by_rules(context->target, SEVERAL, arena, region, &rewritten, &schedule, &options, &error);
+        jit_lower_by_rules(context->target, threads, arena, region, &rewritten, &schedule, &options, &error);
     if (!kernel && lib_is_circumstance(error.status)) lib_raise_error(arena->scope, &error);
-    for (int w = 0; w < GRAPH_FUSE_WIDTHS; w++) cycles[w] = INFINITY;
-    if (!kernel) return true;
-    target_cost cost[GRAPH_FUSE_WIDTHS] = {{.threads = 1}, {.threads = SEVERAL}};
+    if (!kernel) return INFINITY;
+    target_cost cost = {.threads = threads};
     const target_work work = {.params = usual_sizes(arena, region)};
-    context->target->cost(context->device, arena, kernel, &work, GRAPH_FUSE_WIDTHS, cost);
-    for (int w = 0; w < GRAPH_FUSE_WIDTHS; w++) cycles[w] = cost[w].cycles;
+    context->target->cost(context->device, arena, kernel, &work, 1, &cost);
+    return cost.cycles;
+}
+
+static bool predict(void *user, const graph_region *asked, double cycles[GRAPH_FUSE_WIDTHS]) {
+    const int threads[GRAPH_FUSE_WIDTHS] = {1, SEVERAL};
+    jit_build *build = user;
+    atomic_fetch_add_explicit(&build->program->context->predictions, 1, memory_order_relaxed);
+    for (int w = 0; w < GRAPH_FUSE_WIDTHS; w++) cycles[w] = predict_on(build, asked, threads[w]);
     if (lib_environment_lists(LIB_ENV_DEBUG, "fuse"))
-        lib_log_write(&context->log, "dlc: fusion: %s: %.0f cycles, %.0f on %d threads", asked->name, cycles[0],
-                      cycles[1], SEVERAL);
+        lib_log_write(&build->program->context->log, "dlc: fusion: %s: %.0f cycles, %.0f on %d threads", asked->name,
+                      cycles[0], cycles[1], SEVERAL);
     return true;
 }
 
