@@ -339,9 +339,9 @@ static bool is_moved_faster(fuser *f, const graph_region *blocks, graph_id value
     const tir_layout **layouts = lib_arena_array(f->arena, f->g->values.count + 1, sizeof *layouts);
     double here[GRAPH_FUSE_WIDTHS], plain[GRAPH_FUSE_WIDTHS], moving[GRAPH_FUSE_WIDTHS];
     const double even = 1.01;
-    const lib_hash128 question = {moves->count, 3};
+    const lib_hash128 question = costs->identify(costs->user, blocks, (lib_hash128){moves->count, 3});
     uint32_t faster;
-    if (costs->recall(costs->user, blocks, question, &faster)) return faster;
+    if (costs->recall(costs->user, &question, &faster) && faster <= 1) return faster;
     for (graph_id v = 1; v < f->g->values.count; v++) layouts[v] = v == value ? NULL : f->given.layouts[v];
     graph_region row_major = *blocks, move = graph_fuse_region_of(f, moves);
     row_major.layouts = move.layouts = layouts;
@@ -350,7 +350,7 @@ static bool is_moved_faster(fuser *f, const graph_region *blocks, graph_id value
              costs->predict(costs->user, &move, moving);
     faster = faster && (plain[0] + moving[0]) * even < here[0];
     for (int w = 1; w < GRAPH_FUSE_WIDTHS && faster; w++) faster = plain[w] + moving[w] <= here[w] * even;
-    costs->record(costs->user, blocks, question, faster);
+    costs->record(costs->user, &question, faster);
     return faster;
 }
 

@@ -376,8 +376,8 @@ static bool is_predicted_faster(decider *d, const value_group *group) {
     uint32_t slower;
     if (!costs) return true;
     const graph_region *first = &d->regions->data[group->regions.data[0]];
-    const lib_hash128 hash = hash_of_group(d, group);
-    if (costs->recall(costs->user, first, hash, &slower)) return !slower;
+    const lib_hash128 question = costs->identify(costs->user, first, hash_of_group(d, group));
+    if (costs->recall(costs->user, &question, &slower) && slower <= 1) return !slower;
     if (!predict_group(d, group, blocked)) return true;
     for (uint32_t i = 0; i < group->values.count; i++) kept[i] = d->blocked[group->values.data[i]];
     set_all(d, group, false);
@@ -385,7 +385,7 @@ static bool is_predicted_faster(decider *d, const value_group *group) {
     for (uint32_t i = 0; i < group->values.count; i++) d->blocked[group->values.data[i]] = kept[i];
     slower = known && !(blocked[0] < plain[0]);
     for (int w = 1; w < GRAPH_FUSE_WIDTHS && known; w++) slower = slower || blocked[w] > plain[w] * even;
-    costs->record(costs->user, first, hash, slower);
+    costs->record(costs->user, &question, slower);
     return !slower;
 }
 
