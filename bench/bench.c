@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 typedef struct options {
-    const char *filter, *json_directory,
-        *last; /* last: the file of the last run; NULL: bench/last.txt when it is there */
+    /* last: the file of the last run; NULL: bench/last.txt when it is there */
+    const char *filter, *json_directory, *last;
     bool list, graphs, figures, sets, random;
     uint64_t seed;
     int thread_counts[BENCH_MAX_THREADS], thread_count_count;
@@ -29,9 +29,11 @@ typedef struct session {
     bench_outcome *outcomes;
     int outcome_count;
     bench_shape random[BENCH_RANDOM_SHAPES];
-    bool kept; /* all promises so far */
+    /* all promises so far */
+    bool kept;
     char machine[160];
-    bench_last last; /* without cases: nothing to compare with */
+    /* without cases: nothing to compare with */
+    bench_last last;
 } session;
 
 /* ---- the session ------------------------------------------------------------------------------------------------------------- */

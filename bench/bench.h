@@ -14,14 +14,18 @@
 enum { BENCH_MAX_PARAMETERS = 16, BENCH_MAX_OPERANDS = 64, BENCH_MAX_RESULTS = 32, BENCH_MAX_PEERS = 8 };
 
 typedef struct bench_shape {
-    char text[192];  /* the line, single spaces: the name of the case */
-    char label[100]; /* the same for tables, without parameters that say what goes without saying */
+    /* the line, single spaces: the name of the case */
+    char text[192];
+    /* the same for tables, without parameters that say what goes without saying */
+    char label[100];
     char kind[16];
-    char name[40]; /* family or operator: the words between the kind and the first parameter */
+    /* family or operator: the words between the kind and the first parameter */
+    char name[40];
     int count;
     struct {
         char key[16];
-        char value[48]; /* "" for a flag such as causal */
+        /* "" for a flag such as causal */
+        char value[48];
     } parameters[BENCH_MAX_PARAMETERS];
 } bench_shape;
 
@@ -40,19 +44,25 @@ typedef struct bench_operand {
     dlc_dtype dtype;
     int rank;
     int64_t dims[DLC_MAX_RANK];
-    bool constant; /* weights: known before the first run */
-    void *data;    /* compact row-major */
+    /* weights: known before the first run */
+    bool constant;
+    /* compact row-major */
+    void *data;
     size_t bytes;
-    double low, high; /* values are spread over [low, high) */
+    /* values are spread over [low, high) */
+    double low, high;
 } bench_operand;
 
 typedef struct bench_problem {
     const bench_shape *shape;
     int operand_count, result_count;
-    bench_operand operands[BENCH_MAX_OPERANDS]; /* in the order in which the builder declares them */
+    /* in the order in which the builder declares them */
+    bench_operand operands[BENCH_MAX_OPERANDS];
     bench_operand results[BENCH_MAX_RESULTS];
-    double flops; /* 0: bound by memory */
-    double bytes; /* that must move at least; 0: all operands and results once */
+    /* 0: bound by memory */
+    double flops;
+    /* that must move at least; 0: all operands and results once */
+    double bytes;
 } bench_problem;
 
 /* ---- element types: elements.c ------------------------------------------------------------------------------------------ */
@@ -80,24 +90,30 @@ bench_layout bench_layout_of(const bench_shape *shape, int64_t channels);
 /* ---- contests: measure.c --------------------------------------------------------------------------------------------- */
 
 typedef struct bench_times {
-    double median, low, high; /* of one call; low and high are the quartiles */
+    /* of one call; low and high are the quartiles */
+    double median, low, high;
     int samples;
-    int64_t calls; /* in each sample */
+    /* in each sample */
+    int64_t calls;
 } bench_times;
 
 typedef struct bench_contestant {
     const char *name;
     void (*run)(void *state);
     void *state;
-    bool may_leave; /* a rival: when a few samples show that it is well behind, it takes no further ones */
+    /* a rival: when a few samples show that it is well behind, it takes no further ones */
+    bool may_leave;
     bool left;
     bench_times times;
-    double *samples; /* [times.samples], of the turns in order; one block for all contestants, held by the first */
+    /* [times.samples], of the turns in order; one block for all contestants, held by the first */
+    double *samples;
 } bench_contestant;
 
 typedef struct bench_settings {
-    int samples;           /* at least 15 for figures */
-    double sample_seconds; /* calls are repeated within a sample until it lasts this long */
+    /* at least 15 for figures */
+    int samples;
+    /* calls are repeated within a sample until it lasts this long */
+    double sample_seconds;
 } bench_settings;
 
 double bench_now(void);
@@ -113,9 +129,12 @@ void bench_contest_release(bench_contestant *contestants);
 enum { BENCH_MAX_LEVELS = 4, BENCH_MAX_THREADS = 8 };
 
 typedef struct bench_level {
-    const char *name;  /* "L1" ... "DRAM" */
-    double size;       /* of the cache; of one core's where it is private */
-    double read, copy; /* bytes per second; copy counts bytes read and bytes written */
+    /* "L1" ... "DRAM" */
+    const char *name;
+    /* of the cache; of one core's where it is private */
+    double size;
+    /* bytes per second; copy counts bytes read and bytes written */
+    double read, copy;
 } bench_level;
 
 /* What multiplies and adds: of f32 (which f16 is widened to), f64, bf16, bytes. */
@@ -123,8 +142,10 @@ typedef enum bench_unit { BENCH_UNIT_F32, BENCH_UNIT_F64, BENCH_UNIT_BF16, BENCH
 
 typedef struct bench_roofs {
     int threads;
-    double fma[3];            /* f32 flops per second with vectors of 512, 256 and 128 bits; 0: not on this machine */
-    double unit[BENCH_UNITS]; /* operations per second of each unit with the widest vectors */
+    /* f32 flops per second with vectors of 512, 256 and 128 bits; 0: not on this machine */
+    double fma[3];
+    /* operations per second of each unit with the widest vectors */
+    double unit[BENCH_UNITS];
     int level_count;
     bench_level levels[BENCH_MAX_LEVELS];
 } bench_roofs;
@@ -152,28 +173,38 @@ enum {
 };
 
 typedef struct bench_opponent {
-    double seconds;    /* median; 0: not measured */
-    bench_pairs pairs; /* its time over ours */
-    double ratio;      /* median of them */
+    /* median; 0: not measured */
+    double seconds;
+    /* its time over ours */
+    bench_pairs pairs;
+    /* median of them */
+    double ratio;
 } bench_opponent;
 
 typedef struct bench_outcome {
     const bench_shape *shape;
     int threads;
-    double seconds, low, high; /* ours: median and quartiles */
-    double first;              /* graph built until first result, compilation included */
-    double predicted;          /* by the library's cost model; 0: it says nothing */
+    /* ours: median and quartiles */
+    double seconds, low, high;
+    /* graph built until first result, compilation included */
+    double first;
+    /* by the library's cost model; 0: it says nothing */
+    double predicted;
     bench_opponent others[BENCH_OPPONENTS];
-    double flops, bytes, fma; /* fma: f32 flops per second of the machine during this contest */
-    double gain;              /* of the unit for the case's element type over f32's */
-    double roof;              /* least seconds on this machine */
+    /* fma: f32 flops per second of the machine during this contest */
+    double flops, bytes, fma;
+    /* of the unit for the case's element type over f32's */
+    double gain;
+    /* least seconds on this machine */
+    double roof;
 } bench_outcome;
 
 /* ---- peers: peer_*.c ---------------------------------------------------------------------------------------------------- */
 
 typedef struct bench_peer {
     const char *name;
-    void (*describe)(char *text, size_t size); /* version, instruction set */
+    /* version, instruction set */
+    void (*describe)(char *text, size_t size);
     void (*set_threads)(int count);
     /* Ready to run with weights packed, or NULL where the peer has no such operation. Of several ways the fastest is taken
      * and named in `note`. Operands and results must outlive it. */

@@ -39,17 +39,24 @@ typedef struct bench_block_value {
     dlc_dtype dtype;
     int rank;
     int64_t dims[DLC_MAX_RANK];
-    bool operand, constant;                /* else it is a step's; an operand that is known before the first run */
-    double low, high;                      /* operands: see bench_operand */
-    bench_step_kind kind;                  /* of a step, from here on: */
-    int input[BENCH_BLOCK_INPUTS], inputs; /* values; -1: left out */
+    /* else it is a step's; an operand that is known before the first run */
+    bool operand, constant;
+    /* operands: see bench_operand */
+    double low, high;
+    /* of a step, from here on: */
+    bench_step_kind kind;
+    /* values; -1: left out */
+    int input[BENCH_BLOCK_INPUTS], inputs;
     int64_t number[BENCH_BLOCK_NUMBERS];
-    int part;    /* from 0 */
-    bool result; /* of the block */
+    /* from 0 */
+    int part;
+    /* of the block */
+    bool result;
 } bench_block_value;
 
 typedef struct bench_block {
-    bench_block_value values[BENCH_BLOCK_VALUES]; /* operands before the steps that use them */
+    /* operands before the steps that use them */
+    bench_block_value values[BENCH_BLOCK_VALUES];
     int count, parts;
     double flops;
 } bench_block;

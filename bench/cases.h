@@ -14,13 +14,16 @@ typedef struct bench_steps {
 } bench_steps;
 
 typedef struct bench_builder {
-    bench_problem problem; /* filled by the builder, with data */
+    /* filled by the builder, with data */
+    bench_problem problem;
     dlc_graph *graph;
     dlc_value results[BENCH_MAX_RESULTS];
-    bool described;    /* operands are without data, */
-    const void *bytes; /* and inputs; unless NULL, constants have these bytes */
-    const bench_steps *
-        steps; /* of a block: these alone; NULL: all of it. Then these are the block's values, by operand and result: */
+    /* operands are without data, */
+    bool described;
+    /* and inputs; unless NULL, constants have these bytes */
+    const void *bytes;
+    /* of a block: these alone; NULL: all of it. Then these are the block's values, by operand and result: */
+    const bench_steps *steps;
     int operand_values[BENCH_MAX_OPERANDS], result_values[BENCH_MAX_RESULTS];
 } bench_builder;
 
@@ -28,7 +31,8 @@ typedef void bench_build_function(bench_builder *b);
 
 typedef struct bench_case_kind {
     const char *kind;
-    const char *name; /* NULL: every name of the kind */
+    /* NULL: every name of the kind */
+    const char *name;
     bench_build_function *build;
     /* The same in several programs, the result of each being the first operand of the next: what fusion is measured against. */
     bench_build_function *stages[BENCH_MAX_STAGES];

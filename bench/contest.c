@@ -14,7 +14,8 @@ enum { OURS, PEAK, FIRST_OPPONENT, MAX_CONTESTANTS = FIRST_OPPONENT + BENCH_OPPO
 typedef struct peer_side {
     const bench_peer *peer;
     void *state;
-    bench_problem problem; /* our operands, results of its own */
+    /* our operands, results of its own */
+    bench_problem problem;
     char note[96];
 } peer_side;
 
@@ -47,7 +48,8 @@ static void run_copy(void *state) {
 typedef struct row_copies {
     const char *table;
     const int64_t *ids;
-    size_t count, bytes; /* rows; of each */
+    /* rows; of each */
+    size_t count, bytes;
     bench_operand to;
 } row_copies;
 
@@ -68,7 +70,8 @@ static double data_bytes(const bench_problem *p) {
 typedef struct field {
     bench_arena *arena;
     bench_contestant contestants[MAX_CONTESTANTS];
-    int opponents[MAX_CONTESTANTS]; /* which one each is; -1: ourselves, the peak */
+    /* which one each is; -1: ourselves, the peak */
+    int opponents[MAX_CONTESTANTS];
     const char *notes[MAX_CONTESTANTS];
     int count;
     bench_programs *ours, *separate, *alone, *direct;

@@ -9,7 +9,8 @@ typedef struct bench_arena {
     const bench_settings *settings;
     const bench_peer *peers[BENCH_MAX_PEERS];
     int peer_count, threads;
-    dlc_context *context, *alone; /* of that number of threads; of one */
+    /* of that number of threads; of one */
+    dlc_context *context, *alone;
     bench_roofs roofs;
     FILE *json;
     int failures;
@@ -17,7 +18,8 @@ typedef struct bench_arena {
 
 /* What a case is measured against; -1: everybody. */
 typedef struct bench_rivals {
-    unsigned opponents; /* bits of bench_opponent's indices */
+    /* bits of bench_opponent's indices */
+    unsigned opponents;
 } bench_rivals;
 #define BENCH_EVERYBODY ((bench_rivals){~0u})
 

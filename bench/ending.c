@@ -12,8 +12,10 @@
 /* Operators whose loops differ; a: f32[rows, columns]. */
 typedef struct errand {
     const char *name, *text;
-    int64_t rows, columns;         /* some seconds of work, or as much as memory allows */
-    int64_t few_rows, few_columns; /* a millisecond or some; 0: not for costs */
+    /* some seconds of work, or as much as memory allows */
+    int64_t rows, columns;
+    /* a millisecond or some; 0: not for costs */
+    int64_t few_rows, few_columns;
 } errand;
 
 static const errand errands[] = {
@@ -83,7 +85,8 @@ static dlc_status run(prepared *p, const dlc_run_options *options, dlc_output_sl
 
 /* ---- how soon */
 
-typedef struct watch { /* seconds */
+/* seconds */
+typedef struct watch {
     double begin, last, longest;
     bool on;
 } watch;

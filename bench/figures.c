@@ -22,7 +22,8 @@ typedef struct model {
     dlc_graph *graph;
     dlc_program *program;
     dlc_status status;
-    float *data; /* inputs and outputs; large enough for every shape used here */
+    /* inputs and outputs; large enough for every shape used here */
+    float *data;
 } model;
 
 enum { DATA_FLOATS = 1 << 16, WEIGHT_FLOATS = 1 << 16 };
@@ -379,8 +380,8 @@ static int count_versions(const char *loops) {
 }
 
 typedef struct compilation {
-    double
-        milliseconds; /* to bind a program of one kernel: code for it, for packing its weights, and what surrounds them */
+    /* to bind a program of one kernel: code for it, for packing its weights, and what surrounds them */
+    double milliseconds;
     int versions;
 } compilation;
 
@@ -602,7 +603,8 @@ static const struct {
     double (*measure)(void);
     int runs;
     double required, stretch;
-    const char *level; /* of CPU features; NULL: the machine's */
+    /* of CPU features; NULL: the machine's */
+    const char *level;
     bool share;
 } children[] = {
     {"contraction, cubes of 1024, 1536, 2048: least share of peak %", "cubes", bench_cubes_large, 1, 88, 94, NULL,

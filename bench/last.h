@@ -8,17 +8,21 @@
 
 typedef struct bench_last_case {
     int threads;
-    double seconds, share; /* our median; of the roof during the contest */
+    /* our median; of the roof during the contest */
+    double seconds, share;
     char text[192];
 } bench_last_case;
 
 typedef struct bench_last {
     char machine[160], date[16];
+    /* by number of threads */
     struct {
-        char unit[16]; /* of the widest vectors, "fma512"; "": this number of threads was not measured */
+        /* of the widest vectors, "fma512"; "": this number of threads was not measured */
+        char unit[16];
         double gflops;
-    } peaks[BENCH_MAX_THREADS + 1]; /* by number of threads */
-    bench_last_case *cases;         /* owned; in the order of their texts, then threads */
+    } peaks[BENCH_MAX_THREADS + 1];
+    /* owned; in the order of their texts, then threads */
+    bench_last_case *cases;
     int count;
 } bench_last;
 

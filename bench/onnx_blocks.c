@@ -13,9 +13,11 @@ typedef struct writer {
     onnx_model *m;
     const bench_block *block;
     spelled_way way;
-    bool split[BENCH_BLOCK_VALUES]; /* heads that stand side by side for operators that take them so: not written */
+    /* heads that stand side by side for operators that take them so: not written */
+    bool split[BENCH_BLOCK_VALUES];
     char name[BENCH_BLOCK_VALUES][16];
-    int names; /* of values in between, so far */
+    /* of values in between, so far */
+    int names;
 } writer;
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------------------- */

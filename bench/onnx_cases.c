@@ -56,7 +56,8 @@ static void gemm(onnx_model *m, const bench_problem *p) {
 typedef struct quantised {
     bench_types types;
     bool bias;
-    char bias_name[8], factors[8]; /* operands */
+    /* operands */
+    char bias_name[8], factors[8];
     int64_t channels;
 } quantised;
 
@@ -193,7 +194,8 @@ static void convolve_rows(onnx_model *m, const bench_problem *p) {
 typedef struct network {
     onnx_model *m;
     const bench_problem *p;
-    int operand; /* the next */
+    /* the next */
+    int operand;
 } network;
 
 /* A convolution that keeps the image's size but for the stride, with its bias. */
@@ -736,7 +738,8 @@ static void gru(onnx_model *m, const bench_problem *p) {
 /* ---- the table ------------------------------------------------------------------------------------------------------------------------- */
 
 static const struct {
-    const char *kind, *name; /* name NULL: all of the kind */
+    /* name NULL: all of the kind */
+    const char *kind, *name;
     struct {
         build *write;
         const char *note;

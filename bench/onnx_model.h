@@ -19,10 +19,14 @@ typedef struct onnx_dims {
 /* A model as it is written. Operands are x0, x1...: constants are initializers, the others inputs; results are y0, y1... */
 typedef struct onnx_model {
     onnx_bytes bytes;
-    size_t graph;                                                     /* where the graph begins */
-    onnx_dims inputs[BENCH_MAX_OPERANDS], outputs[BENCH_MAX_RESULTS]; /* as declared */
-    bool failed;                                                      /* out of memory, or malformed */
-    size_t body[3]; /* where the node whose body is being written begins, its attribute, the body */
+    /* where the graph begins */
+    size_t graph;
+    /* as declared */
+    onnx_dims inputs[BENCH_MAX_OPERANDS], outputs[BENCH_MAX_RESULTS];
+    /* out of memory, or malformed */
+    bool failed;
+    /* where the node whose body is being written begins, its attribute, the body */
+    size_t body[3];
 } onnx_model;
 
 /* Forgets what was there. Operators of the domains "" and com.microsoft may be used. */

@@ -11,7 +11,8 @@ typedef struct bench_stage {
     DLTensor tensors[BENCH_MAX_OPERANDS + BENCH_MAX_RESULTS];
     const DLTensor *inputs[BENCH_MAX_OPERANDS];
     int input_count;
-    double first_seconds; /* dlc_compile and the first run */
+    /* dlc_compile and the first run */
+    double first_seconds;
 } bench_stage;
 
 /* One program; or several, where the first result of each is the first operand of the next, or the parts of a block, each

@@ -39,7 +39,8 @@ typedef struct shape_case {
     int64_t dims[2];
     DLTensor x, y, out;
     dlc_call *call;
-    jit_plan *plan; /* with the frame of the runs before, its pointers still those of these tensors */
+    /* with the frame of the runs before, its pointers still those of these tensors */
+    jit_plan *plan;
 } shape_case;
 
 static void run_all(dlc_program *program, shape_case *cases) {

@@ -12,8 +12,10 @@ void *bench_fastest(int count, bench_attempt *attempt, void (*run)(void *state),
 
 /* What a contraction's case asks for, for peers that multiply and leave bias and activation to a second pass. */
 typedef struct bench_product {
-    dlc_dtype dtype;          /* f32 or f64, of all */
-    const char *x, *w, *bias; /* bias NULL: none */
+    /* f32 or f64, of all */
+    dlc_dtype dtype;
+    /* bias NULL: none */
+    const char *x, *w, *bias;
     char *y;
     int64_t batch, m, n, k;
     bool relu;

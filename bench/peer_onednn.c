@@ -191,7 +191,8 @@ static dnnl_data_type_t type_of(plan *p, dlc_dtype dtype) {
  * another type, a factor for each channel. */
 typedef struct epilogue {
     const bench_operand *bias, *factors;
-    description bias_description; /* NULL: no bias */
+    /* NULL: no bias */
+    description bias_description;
     after after;
 } epilogue;
 
@@ -668,7 +669,8 @@ static void concat(plan *p, const bench_problem *problem) {
 typedef void way(plan *p, const bench_problem *problem);
 enum { MAX_WAYS = 3 };
 static const struct {
-    const char *kind, *name; /* name NULL: all of the kind */
+    /* name NULL: all of the kind */
+    const char *kind, *name;
     way *ways[MAX_WAYS];
 } table[] = {
     {"contraction", NULL, {contract_matmul, contract_inner_product, contract_plain}},

@@ -104,7 +104,8 @@ __attribute__((noinline)) static float multiply_add_128(float seed) {
 typedef struct width {
     float (*function)(float seed);
     int lanes;
-    bool apart; /* one operation for each accumulator, not two */
+    /* one operation for each accumulator, not two */
+    bool apart;
 } width;
 
 /* Widths of bench_roofs.fma. */
@@ -160,7 +161,8 @@ typedef struct worker {
     int repeats;
     width width;
     const char *source;
-    char *target; /* NULL: only read */
+    /* NULL: only read */
+    char *target;
     size_t size;
     double seconds;
     volatile float sink;

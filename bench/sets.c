@@ -137,16 +137,19 @@ static bool single(line l) { /* blocks have sets of their own */
 /* ---- the table ----------------------------------------------------------------------------------------------------------------- */
 
 typedef struct bar {
-    double mean, least; /* 0: only told */
+    /* 0: only told */
+    double mean, least;
 } bar;
 
 typedef struct set {
     const char *name;
     bool (*has)(line l);
-    int opponent; /* BEST_PEER, NAMED_PEER or one of bench.h */
+    /* BEST_PEER, NAMED_PEER or one of bench.h */
+    int opponent;
     const char *peer;
     bar required, stretch;
-    double tiny; /* the least where there are at most 16^3 multiply-adds; 0: the same */
+    /* the least where there are at most 16^3 multiply-adds; 0: the same */
+    double tiny;
 } set;
 
 static const set sets[] = {
@@ -220,7 +223,8 @@ static bool fails(const set *s, const bench_arena *a, const bench_outcome *o) {
 
 typedef struct suspect {
     bench_outcome *outcome;
-    double margin; /* the least of ratio over bar */
+    /* the least of ratio over bar */
+    double margin;
     bench_rivals rivals;
 } suspect;
 

@@ -7,7 +7,8 @@ enum { BENCH_MAX_RUNS = 5 };
 typedef struct bench_pairs {
     int run_count;
     int counts[BENCH_MAX_RUNS];
-    double *ratios[BENCH_MAX_RUNS]; /* owned */
+    /* owned */
+    double *ratios[BENCH_MAX_RUNS];
 } bench_pairs;
 
 double bench_median(double *values, int count); /* sorts; 0 of nothing */

@@ -8,7 +8,8 @@ enum { WORST = 10, NAME_SIZE = sizeof(((bench_shape *)0)->kind) + sizeof(((bench
 
 typedef struct ratios {
     int count;
-    double least, *values; /* [cases] */
+    /* [cases] */
+    double least, *values;
 } ratios;
 
 static void add(ratios *r, double ratio) {

@@ -9,8 +9,10 @@
 enum { IN = 256, OUT = 64, BLOCK = 32, BLOCKS = IN / BLOCK };
 
 typedef struct weights {
-    unsigned char packed[IN * OUT / 2]; /* i4 [IN, OUT], two to a byte */
-    float scale[BLOCKS * OUT];          /* [BLOCKS, OUT]: blocks along the first axis */
+    /* i4 [IN, OUT], two to a byte */
+    unsigned char packed[IN * OUT / 2];
+    /* [BLOCKS, OUT]: blocks along the first axis */
+    float scale[BLOCKS * OUT];
 } weights;
 
 static DLTensor tensor_of(void *data, uint8_t code, uint8_t bits, int64_t *shape) {

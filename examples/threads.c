@@ -92,7 +92,8 @@ typedef struct caller {
     int number;
     dlc_context *context;
     dlc_program *program;
-    double worst; /* error against the same in C */
+    /* error against the same in C */
+    double worst;
     bool failed;
 } caller;
 

@@ -354,7 +354,8 @@ typedef struct tensor_arguments {
     const int64_t *shape;
     const void *bytes;
     bool borrow;
-    graph_holder *holder; /* of the bytes; NULL: none */
+    /* of the bytes; NULL: none */
+    graph_holder *holder;
     graph_id result;
 } tensor_arguments;
 

@@ -14,7 +14,8 @@
 /* Member of dlc_context (jit/jit.h). Thread-safe. */
 typedef struct graph_handles {
     lib_mutex mutex;
-    dlc_graph *all; /* every handle ever made, in use or not */
+    /* every handle ever made, in use or not */
+    dlc_graph *all;
     dlc_graph *free;
     uint32_t next_serial;
     graph_registry registry;

@@ -19,16 +19,24 @@ typedef struct graph_api_attribute {
 
 /* One call of a generated function. */
 typedef struct graph_api_call {
-    const char *name; /* of the row */
-    dlc_graph *graph; /* rows that can have no operand; else NULL */
-    int inputs;       /* fixed operands; a zeroed dlc_value is an operand left out */
+    /* of the row */
+    const char *name;
+    /* rows that can have no operand; else NULL */
+    dlc_graph *graph;
+    /* fixed operands; a zeroed dlc_value is an operand left out */
+    int inputs;
     const dlc_value *input;
-    int more; /* further operands of variadic rows */
+    /* further operands of variadic rows */
+    int more;
     const dlc_value *more_input;
-    const graph_api_attribute *attributes; /* one per spec */
-    bool bad_options;                      /* what graph_api_options said */
-    int count;                             /* room for results */
-    dlc_value *results;                    /* filled with poison after an error or when an operand is poison */
+    /* one per spec */
+    const graph_api_attribute *attributes;
+    /* what graph_api_options said */
+    bool bad_options;
+    /* room for results */
+    int count;
+    /* filled with poison after an error or when an operand is poison */
+    dlc_value *results;
 } graph_api_call;
 void graph_api_emit(const graph_api_call *call);
 

@@ -18,17 +18,21 @@ typedef struct host_functions {
     dlc_rule_replace *replace;
     dlc_pass_function *pass;
     dlc_schedule_function *schedule;
-    const char *region; /* SCHEDULE: asked for this one only */
+    /* SCHEDULE: asked for this one only */
+    const char *region;
 } host_functions;
 
 struct dlc_callback {
     const graph_definition *definition;
-    lib_error error; /* what the function said */
+    /* what the function said */
+    lib_error error;
     dlc_graph *graph;
     bool builds;
-    dlc_graph *old; /* passes: the graph that is read */
+    /* passes: the graph that is read */
+    dlc_graph *old;
     const graph_walk *walk;
-    const graph_op *op; /* whose attributes these are */
+    /* whose attributes these are */
+    const graph_op *op;
     const graph_attribute *attribute;
     int inputs;
     const graph_id *input;

@@ -16,20 +16,28 @@ typedef enum graph_use {
 struct dlc_graph {
     dlc_context *context;
     graph_use use;
-    dlc_graph *parent; /* sub-graphs */
+    /* sub-graphs */
+    dlc_graph *parent;
     dlc_graph *first_child, *next_sibling;
     dlc_graph *next_all, *next_free;
-    uint32_t serial;        /* 0: destroyed */
-    lib_arena own_arena[2]; /* of outermost graphs: one in use, the other to build anew in (graph_handle_renew) */
-    lib_arena *arena;       /* the outermost graph's */
+    /* 0: destroyed */
+    uint32_t serial;
+    /* of outermost graphs: one in use, the other to build anew in (graph_handle_renew) */
+    lib_arena own_arena[2];
+    /* the outermost graph's */
+    lib_arena *arena;
     graph_attachment attachment;
     graph *g;
-    lib_vec(graph_holder *) holders; /* of outermost graphs: each is kept once */
-    lib_vec(const char *) scopes;    /* of outermost graphs: their whole names, outermost first */
-    lib_vec(graph_id) parameters;    /* inputs made by dlc_input; the others are captures */
+    /* of outermost graphs: each is kept once */
+    lib_vec(graph_holder *) holders;
+    /* of outermost graphs: their whole names, outermost first */
+    lib_vec(const char *) scopes;
+    /* inputs made by dlc_input; the others are captures */
+    lib_vec(graph_id) parameters;
     lib_map parameters_by_name;
     graph_captures captures;
-    lib_error error; /* the first one */
+    /* the first one */
+    lib_error error;
 };
 
 /* A handle for a graph of the compiler's, memory from `arena`, until it is given back with the sub-graphs that the host made of it.

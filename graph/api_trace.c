@@ -25,7 +25,8 @@ typedef struct tracing {
     int input_count, output_count;
     const dlc_trace_input *inputs;
     const char *const *output_names;
-    dlc_value *values; /* inputs, then outputs */
+    /* inputs, then outputs */
+    dlc_value *values;
 } tracing;
 
 static dlc_status make_outputs(dlc_context *context, dlc_graph *handle, const tracing *t) {

@@ -12,13 +12,15 @@ typedef struct graph_capture {
 } graph_capture;
 typedef struct graph_captures {
     lib_vec(graph_capture) list;
-    lib_map by_outer; /* number in the list */
+    /* number in the list */
+    lib_map by_outer;
 } graph_captures;
 
 /* A sub-graph that is being built. */
 typedef struct graph_unfinished {
     graph *g;
-    uint32_t parameters; /* inputs that are none of the captures */
+    /* inputs that are none of the captures */
+    uint32_t parameters;
     const graph_id *parameter;
     const graph_captures *captures;
 } graph_unfinished;

@@ -7,7 +7,8 @@
 enum { GRAPH_CODELET_MAX = 32 };
 
 typedef struct graph_complex {
-    tir_expr re, im; /* im 0: a real number */
+    /* im 0: a real number */
+    tir_expr re, im;
 } graph_complex;
 
 /* y[k] = sum over j of x[j] exp(sign 2 pi i j k / n); sign is 1 or -1, 1 <= n <= GRAPH_CODELET_MAX. By Cooley and Tukey's

@@ -91,8 +91,10 @@ typedef struct fold_job {
     const graph_id *input;
     const graph_attribute *attributes;
     const graph_shape *result;
-    int64_t count; /* elements of the result */
-    void *bytes;   /* they go here */
+    /* elements of the result */
+    int64_t count;
+    /* they go here */
+    void *bytes;
 } fold_job;
 
 /* Whether all ways to round give the same bits. */

@@ -11,30 +11,35 @@
 
 typedef enum graph_region_kind {
     GRAPH_REGION_KERNEL, /* to be lowered and compiled */
-    GRAPH_REGION_VIEW, /* one reshape, slice or (given.h) transpose whose result is bytes of its operand, in their order */
+    GRAPH_REGION_VIEW, /* one reshape, slice or (host_layout.h) transpose whose result is bytes of its operand, in their order */
     GRAPH_REGION_OPAQUE, /* one custom call */
     GRAPH_REGION_CONTROL /* one if or while */
 } graph_region_kind;
 
 typedef struct graph_region {
     graph_region_kind kind;
-    const char *name;      /* for profiles and schedules: main operators joined, e.g. "dot_add_gelu" */
-    const uint32_t *nodes; /* node indices in graph order; small constants are folded in and not listed as inputs */
+    /* for profiles and schedules: main operators joined, e.g. "dot_add_gelu" */
+    const char *name;
+    /* node indices in graph order; small constants are folded in and not listed as inputs */
+    const uint32_t *nodes;
     uint32_t node_count;
-    const graph_id
-        *inputs; /* values from outside (graph inputs, constants too large to fold, other regions' outputs) */
+    /* values from outside (graph inputs, constants too large to fold, other regions' outputs) */
+    const graph_id *inputs;
     uint32_t input_count;
-    const graph_id *outputs; /* values read outside, or graph outputs */
+    /* values read outside, or graph outputs */
+    const graph_id *outputs;
     uint32_t output_count;
-    const tir_layout *const
-        *layouts;               /* by value of the graph: in memory; NULL, or a NULL entry: row-major (layout.h) */
-    const tir_machine *machine; /* what it is to run on; NULL: not known */
+    /* by value of the graph: in memory; NULL, or a NULL entry: row-major (layout.h) */
+    const tir_layout *const *layouts;
+    /* what it is to run on; NULL: not known */
+    const tir_machine *machine;
 } graph_region;
 
 typedef struct graph_regions {
     graph_region *data;
     uint32_t count;
-    const tir_layout *const *layouts; /* what all of them hold */
+    /* what all of them hold */
+    const tir_layout *const *layouts;
 } graph_regions;
 
 /* What the target's cost model says of kernels, for joins in doubt. Cycles are of one thread and of as many as results must not depend

@@ -16,7 +16,8 @@ enum { FEW_ROWS = 16 };          /* tasks that leave several threads idle */
 enum { LARGE_DOMAIN = 1 << 15 }; /* elements worth calling other threads for */
 
 typedef struct prediction {
-    uint64_t nodes; /* bit i: place i of the cluster */
+    /* bit i: place i of the cluster */
+    uint64_t nodes;
     double cycles[GRAPH_FUSE_WIDTHS];
 } prediction;
 static_assert(CLUSTER_NODES_MAX <= 64, "a cluster's nodes are bits");
@@ -24,12 +25,16 @@ static_assert(CLUSTER_NODES_MAX <= 64, "a cluster's nodes are bits");
 typedef struct doubts {
     fuser *f;
     uint32_t cluster;
-    fuse_nodes nodes; /* of the cluster, ascending */
+    /* of the cluster, ascending */
+    fuse_nodes nodes;
     graph_region whole;
-    lib_vec(fuse_join) tree; /* its joins, by places in `nodes` */
-    uint32_t *part;          /* by place: the part that it is in, as a place of that part */
+    /* its joins, by places in `nodes` */
+    lib_vec(fuse_join) tree;
+    /* by place: the part that it is in, as a place of that part */
+    uint32_t *part;
     int count;
-    uint32_t doubt[DOUBTS_MAX]; /* joins of `tree` */
+    /* joins of `tree` */
+    uint32_t doubt[DOUBTS_MAX];
     lib_vec(prediction) known;
 } doubts;
 
@@ -310,7 +315,7 @@ void graph_fuse_question_joins(fuser *f) {
     }
 }
 
-/* ---- the host's blocks (given.h) */
+/* ---- the host's blocks (host_layout.h) */
 
 /* The moves, views as it stands, that alone read the value and what becomes of it; none: something else reads it, too. */
 static fuse_nodes moves_behind(const fuser *f, graph_id value) {

@@ -5,7 +5,7 @@
 
 #include "graph/build.h"
 #include "graph/fuse.h"
-#include "graph/given.h"
+#include "graph/host_layout.h"
 #include "graph/internal.h"
 
 typedef enum fuse_role { FUSE_NONE, FUSE_SOURCE, FUSE_CHEAP, FUSE_CORE } fuse_role;
@@ -26,52 +26,78 @@ enum { CLUSTER_NODES_MAX = 48 };
 typedef struct fuse_edge {
     uint32_t producer, user;
     graph_id value;
-    int operand;  /* of user */
-    bool direct;  /* no cheap node between that changes the shape */
-    bool expands; /* a broadcast between repeats elements */
+    /* of user */
+    int operand;
+    /* no cheap node between that changes the shape */
+    bool direct;
+    /* a broadcast between repeats elements */
+    bool expands;
 } fuse_edge;
 
 /* Two clusters became one because `user` of one reads `producer` of the other. The joins of a cluster are a tree over its nodes: without
  * one of them it falls into two parts. */
 typedef struct fuse_join {
     uint32_t producer, user;
-    fuse_kind of_producer, of_user; /* the kinds of the two clusters before they were joined */
+    /* the kinds of the two clusters before they were joined */
+    fuse_kind of_producer, of_user;
 } fuse_join;
 
 typedef lib_vec(uint32_t) fuse_nodes;
 
 typedef struct fuse_cluster {
     fuse_kind kind;
-    fuse_nodes nodes;   /* none: it has been joined to another one */
-    graph_shape domain; /* HEAVY, MAPS: shape of the values that maps may join at; ROWS: of what is reduced */
-    graph_shape rows;   /* ATTENTION: the domain of the row chain without the reduced axes */
-    uint32_t axes;      /* ROWS: bit set of the reduced axes */
-    uint32_t stamp;     /* of the last search that came by */
-    uint32_t heavy;     /* HEAVY: the node */
+    /* none: it has been joined to another one */
+    fuse_nodes nodes;
+    /* HEAVY, MAPS: shape of the values that maps may join at; ROWS: of what is reduced */
+    graph_shape domain;
+    /* ATTENTION: the domain of the row chain without the reduced axes */
+    graph_shape rows;
+    /* ROWS: bit set of the reduced axes */
+    uint32_t axes;
+    /* of the last search that came by */
+    uint32_t stamp;
+    /* HEAVY: the node */
+    uint32_t heavy;
 } fuse_cluster;
 
 typedef struct fuser {
     lib_arena *arena;
     const graph *g;
     const tir_machine *machine;
-    const graph_fuse_costs *costs; /* NULL: joins are not in doubt */
-    uint8_t *role;                 /* by node: fuse_role */
-    uint8_t *index_cost;           /* by node: graph_index_costs */
-    uint8_t *mask_cost;            /* by node: graph_mask_costs */
-    graph_given given;             /* machine NULL: none */
-    uint32_t *cluster_of;          /* core nodes: index into clusters */
+    /* NULL: joins are not in doubt */
+    const graph_fuse_costs *costs;
+    /* by node: fuse_role */
+    uint8_t *role;
+    /* by node: graph_index_costs */
+    uint8_t *index_cost;
+    /* by node: graph_mask_costs */
+    uint8_t *mask_cost;
+    /* machine NULL: none */
+    graph_given given;
+    /* core nodes: index into clusters */
+    uint32_t *cluster_of;
     lib_vec(fuse_cluster) clusters;
-    lib_vec(fuse_edge) edges; /* by user, ascending */
-    uint32_t *edges_begin;    /* by node, one more than nodes */
-    fuse_nodes *users;        /* by node: edges that read it */
+    /* by user, ascending */
+    lib_vec(fuse_edge) edges;
+    /* by node, one more than nodes */
+    uint32_t *edges_begin;
+    /* by node: edges that read it */
+    fuse_nodes *users;
     lib_vec(fuse_join) joins;
-    bool *output;     /* by value: of the graph */
-    bool *refused;    /* by value: stays row-major although the host's moves say that it lies in blocks */
-    fuse_nodes stack; /* of searches */
-    uint32_t search;  /* stamp of the current search */
-    uint32_t *inside; /* by node: mark of the last list of nodes that it was in */
-    uint32_t *read;   /* by value: mark of the last list of nodes that reads it from outside */
-    uint32_t mark;    /* of the current list */
+    /* by value: of the graph */
+    bool *output;
+    /* by value: stays row-major although the host's moves say that it lies in blocks */
+    bool *refused;
+    /* of searches */
+    fuse_nodes stack;
+    /* stamp of the current search */
+    uint32_t search;
+    /* by node: mark of the last list of nodes that it was in */
+    uint32_t *inside;
+    /* by value: mark of the last list of nodes that reads it from outside */
+    uint32_t *read;
+    /* of the current list */
+    uint32_t mark;
 } fuser;
 
 /* fuse.c */

@@ -121,7 +121,8 @@ graph_region graph_fuse_region_of(fuser *f, const fuse_nodes *core) {
 
 typedef struct region_lists {
     lib_vec(graph_region) regions;
-    uint32_t *region_of; /* by value: the region that puts it out; UINT32_MAX */
+    /* by value: the region that puts it out; UINT32_MAX */
+    uint32_t *region_of;
 } region_lists;
 
 static void list_region(fuser *f, const fuse_cluster *c, region_lists *lists) {

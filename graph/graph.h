@@ -17,44 +17,64 @@ typedef struct graph_op graph_op; /* a row of the operator table, graph/op.h */
 typedef struct graph_shape {
     dlc_dtype dtype;
     int rank;
-    tir_expr dim[DLC_MAX_RANK]; /* index expressions in graph->pool */
+    /* index expressions in graph->pool */
+    tir_expr dim[DLC_MAX_RANK];
 } graph_shape;
 
 /* Attribute value; which member counts is told by the operator's attribute spec. */
 typedef struct graph_attribute {
-    int64_t integer;      /* integer, bool, dtype, enumeration (index of the word), sub-graph number, constant number */
-    double number;        /* float */
-    const char *string;   /* string */
-    const int64_t *list;  /* integer list */
-    const tir_expr *dims; /* dimension list (index expressions) */
-    int32_t count;        /* of list or dims */
-    bool given;           /* false: the spec's default was filled in (printing leaves it out) */
+    /* integer, bool, dtype, enumeration (index of the word), sub-graph number, constant number */
+    int64_t integer;
+    /* float */
+    double number;
+    /* string */
+    const char *string;
+    /* integer list */
+    const int64_t *list;
+    /* dimension list (index expressions) */
+    const tir_expr *dims;
+    /* of list or dims */
+    int32_t count;
+    /* false: the spec's default was filled in (printing leaves it out) */
+    bool given;
 } graph_attribute;
 
 typedef struct graph_node {
     const graph_op *op;
     int32_t inputs, results;
-    const graph_id *input;            /* 0: an optional operand left out */
-    const graph_attribute *attribute; /* one per spec of the row */
-    graph_id first;                   /* first result */
-    bool impure;                      /* the row is, or a node of a sub-graph */
+    /* 0: an optional operand left out */
+    const graph_id *input;
+    /* one per spec of the row */
+    const graph_attribute *attribute;
+    /* first result */
+    graph_id first;
+    /* the row is, or a node of a sub-graph */
+    bool impure;
     uint64_t hash;
 } graph_node;
 
 typedef struct graph_value {
     graph_shape shape;
-    uint32_t node;      /* index into graph->nodes */
-    int32_t result;     /* which result of it */
-    uint32_t origins;   /* list of names (origin.h); 0: none */
-    const char *name;   /* of inputs, and what the text form writes; may be NULL */
-    const char *called; /* by the host (dlc_name) or a file; may be NULL. For people alone, see origin.h */
+    /* index into graph->nodes */
+    uint32_t node;
+    /* which result of it */
+    int32_t result;
+    /* list of names (origin.h); 0: none */
+    uint32_t origins;
+    /* of inputs, and what the text form writes; may be NULL */
+    const char *name;
+    /* by the host (dlc_name) or a file; may be NULL. For people alone, see origin.h */
+    const char *called;
 } graph_value;
 
 enum { GRAPH_ORIGINS_MAX = 8 };
-typedef struct graph_origins { /* a list of names, see origin.h; compared as bytes */
+/* a list of names, see origin.h; compared as bytes */
+typedef struct graph_origins {
     uint32_t count;
-    uint32_t more;                    /* 1: there were more than it takes */
-    uint32_t name[GRAPH_ORIGINS_MAX]; /* ascending, in graph->origin_names; 0 behind the last */
+    /* 1: there were more than it takes */
+    uint32_t more;
+    /* ascending, in graph->origin_names; 0 behind the last */
+    uint32_t name[GRAPH_ORIGINS_MAX];
 } graph_origins;
 
 /* An object that bytes or functions of a graph belong to, its first member (a file, a dlc_native, graph_bytes, a weight of jit's). Who uses
@@ -99,10 +119,13 @@ typedef struct graph_constraint {
 } graph_constraint;
 
 typedef struct graph_symbol {
-    tir_expr var; /* TIR_VAR_PARAM; its variable holds range and multiple */
+    /* TIR_VAR_PARAM; its variable holds range and multiple */
+    tir_expr var;
     const char *name;
-    bool varies;       /* hinted by the host */
-    uint32_t mentions; /* how often the host's dimensions and attributes, or a text's, name it */
+    /* hinted by the host */
+    bool varies;
+    /* how often the host's dimensions and attributes, or a text's, name it */
+    uint32_t mentions;
 } graph_symbol;
 
 /* A host function that custom_call and custom_effect name. Tensors are compact; outputs are allocated. */
@@ -112,7 +135,8 @@ typedef struct graph_custom {
     const char *name;
     graph_custom_call *call;
     void *user;
-    graph_holder *holder; /* what `user` is; NULL: the host keeps it */
+    /* what `user` is; NULL: the host keeps it */
+    graph_holder *holder;
     /* Of an operator that the host registered, in place of call: the row and the node's attributes. */
     const graph_op *op;
     const graph_attribute *attribute;
@@ -120,34 +144,49 @@ typedef struct graph_custom {
 
 struct graph {
     lib_arena *arena;
-    tir_pool *pool; /* shared by a graph and its sub-graphs */
-    graph *parent;  /* sub-graphs: the enclosing graph */
-    int depth;      /* graphs around it */
-    int height;     /* of sub-graphs inside of each other, below it */
+    /* shared by a graph and its sub-graphs */
+    tir_pool *pool;
+    /* sub-graphs: the enclosing graph */
+    graph *parent;
+    /* graphs around it */
+    int depth;
+    /* of sub-graphs inside of each other, below it */
+    int height;
     lib_vec(graph_node) nodes;
-    lib_vec(graph_value) values;       /* [0] unused */
-    lib_vec(graph_constant) constants; /* each once */
+    /* [0] unused */
+    lib_vec(graph_value) values;
+    /* each once */
+    lib_vec(graph_constant) constants;
     lib_map constants_by_identity;
-    lib_vec(graph_id) inputs; /* values of `input` nodes, in order */
+    /* values of `input` nodes, in order */
+    lib_vec(graph_id) inputs;
     lib_vec(graph_id) outputs;
     lib_vec(const char *) output_names;
-    lib_vec(graph_symbol) symbols; /* of the outermost graph */
+    /* of the outermost graph */
+    lib_vec(graph_symbol) symbols;
     lib_map symbols_by_name, outputs_by_name, constraints_by_sides;
     lib_vec(graph_constraint) constraints;
     lib_vec(graph *) subgraphs;
-    lib_vec(graph_custom) customs; /* of the outermost graph */
-    struct graph_registry
-        *registry; /* of the outermost graph: what the host registered; NULL: nothing. Carried by all passes */
+    /* of the outermost graph */
+    lib_vec(graph_custom) customs;
+    /* of the outermost graph: what the host registered; NULL: nothing. Carried by all passes */
+    struct graph_registry *registry;
     lib_map cons;
     /* Of the outermost graph: names of values and lists of them, each once (origin.h). */
     lib_vec(const char *) origin_names;
-    lib_vec(graph_origins) origins; /* [0]: none */
+    /* [0]: none */
+    lib_vec(graph_origins) origins;
     lib_map origin_names_by_hash, origins_by_hash;
-    uint32_t scope; /* of the outermost graph: list of origins of what is made now; 0: none */
-    int nesting;    /* of the outermost graph, while it is parsed or built: greatest depth of a sub-graph; 0: any */
-    uint32_t phase; /* GRAPH_BUILD, GRAPH_SIMPLIFY, GRAPH_BOUND: which rewrite rules emit applies */
-    uint32_t next_stream; /* counter for rng streams and effect tokens */
-    uint32_t rewrites;    /* of the outermost graph: how often emit returned what rules or folding made instead */
+    /* of the outermost graph: list of origins of what is made now; 0: none */
+    uint32_t scope;
+    /* of the outermost graph, while it is parsed or built: greatest depth of a sub-graph; 0: any */
+    int nesting;
+    /* GRAPH_BUILD, GRAPH_SIMPLIFY, GRAPH_BOUND: which rewrite rules emit applies */
+    uint32_t phase;
+    /* counter for rng streams and effect tokens */
+    uint32_t next_stream;
+    /* of the outermost graph: how often emit returned what rules or folding made instead */
+    uint32_t rewrites;
 };
 
 enum { GRAPH_BUILD = 1, GRAPH_SIMPLIFY = 2, GRAPH_BOUND = 4 };

@@ -6,17 +6,23 @@
 
 enum { ROUNDS_MAX = 8 }; /* nested loops deeper than that keep what is left */
 
-typedef struct moved { /* a value of a sub-graph */
-    int64_t subgraph;  /* of the old graph */
+/* a value of a sub-graph */
+typedef struct moved {
+    /* of the old graph */
+    int64_t subgraph;
     graph_id inner, outer;
 } moved;
 
 typedef struct loop {
     const graph_node *node;
-    int64_t subgraph;      /* that is being looked at, of the old graph */
-    bool *wanted;          /* by node of the sub-graph: stays in it */
-    lib_vec(moved) values; /* of all sub-graphs of the node */
-    bool *moves_any;       /* the pass's: something was moved */
+    /* that is being looked at, of the old graph */
+    int64_t subgraph;
+    /* by node of the sub-graph: stays in it */
+    bool *wanted;
+    /* of all sub-graphs of the node */
+    lib_vec(moved) values;
+    /* the pass's: something was moved */
+    bool *moves_any;
 } loop;
 
 static bool is_loop(const graph_node *node) {

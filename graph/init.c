@@ -8,12 +8,18 @@
 #include <math.h>
 
 typedef struct split {
-    bool *fixed;               /* by node: the same at every run, and its shapes are numbers */
-    bool *wanted;              /* by node: the rest computes it */
-    bool *widens;              /* by node: a conversion of narrow weights for contractions, with what it is made of */
-    uint8_t *index_cost;       /* by node: graph_index_costs */
-    bool *kept;                /* by value: an output of the init graph */
-    lib_vec(graph_id) outputs; /* those values, ascending */
+    /* by node: the same at every run, and its shapes are numbers */
+    bool *fixed;
+    /* by node: the rest computes it */
+    bool *wanted;
+    /* by node: a conversion of narrow weights for contractions, with what it is made of */
+    bool *widens;
+    /* by node: graph_index_costs */
+    uint8_t *index_cost;
+    /* by value: an output of the init graph */
+    bool *kept;
+    /* those values, ascending */
+    lib_vec(graph_id) outputs;
 } split;
 
 static bool has_numbers_only(const graph *g, const graph_node *node) {
@@ -80,8 +86,10 @@ static bool may_run_later(const graph *g, const split *s, uint32_t index) {
 
 /* A walk over what a node is made of. */
 typedef struct sources {
-    lib_vec(uint32_t) nodes;      /* that may run later, from the node itself on */
-    uint32_t *by_node, *by_value; /* number of the last walk that came by */
+    /* that may run later, from the node itself on */
+    lib_vec(uint32_t) nodes;
+    /* number of the last walk that came by */
+    uint32_t *by_node, *by_value;
     uint32_t walk;
 } sources;
 

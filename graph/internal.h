@@ -44,17 +44,21 @@ void graph_expand_stored(graph_expand *expand, int results);
 typedef struct graph_walk {
     const graph *from;
     graph *to;
-    graph_id *map; /* by value of `from`; 0: not there */
-    tir_expr
-        *variables; /* by variable of from->pool: what it is in to->pool; shared by all sub-graphs; NULL: one pool */
-    uint32_t *
-        origins; /* by list of `from`: 1 + the list of `to`; 0: not imported yet. NULL: one outermost graph, or no names */
-    graph_id recorded; /* values of `to` from here on came up since a result was recorded */
+    /* by value of `from`; 0: not there */
+    graph_id *map;
+    /* by variable of from->pool: what it is in to->pool; shared by all sub-graphs; NULL: one pool */
+    tir_expr *variables;
+    /* by list of `from`: 1 + the list of `to`; 0: not imported yet. NULL: one outermost graph, or no names */
+    uint32_t *origins;
+    /* values of `to` from here on came up since a result was recorded */
+    graph_id recorded;
     void (*pass)(struct graph_walk *walk);
-    void *user;       /* of the pass */
-    bool own_outputs; /* the pass has set the new graph's outputs itself */
-    bool
-        moves_inner; /* `from` is given up: sub-graphs of its sub-graphs become those of `to` as they are, where they are from's own */
+    /* of the pass */
+    void *user;
+    /* the pass has set the new graph's outputs itself */
+    bool own_outputs;
+    /* `from` is given up: sub-graphs of its sub-graphs become those of `to` as they are, where they are from's own */
+    bool moves_inner;
 } graph_walk;
 
 /* Runs the pass into a new graph in `arena` with its own pool; symbols (in order), constraints and outputs are carried

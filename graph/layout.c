@@ -4,7 +4,7 @@
  *   dimensions  a contraction that reads a value along a reduction axis with kept axes behind it (channels of an image), or
  *               writes its features there, proposes that dimension; proposals spread to other candidates through stages that
  *               index both by the same axis (windows, maps, depthwise convolutions)
- *               the host's own blocks (given.h) are such dimensions, and decided
+ *               the host's own blocks (host_layout.h) are such dimensions, and decided
  *   decisions   regions that share candidates form a group. In each group the best of two local searches, from all row-major and
  *               from all blocked, is taken if it saves enough, of all or of what the regions beside contractions cost; the cost is that of
  *               layout_cost.c, summed over the regions. Unless it saves much, the target's cost model is asked as well
@@ -26,14 +26,20 @@ typedef struct decider {
     const graph *g;
     graph_regions *regions;
     const graph_layout_options *options;
-    const tir_layout *const
-        *given;            /* by value: what the host's own moves say (given.h); NULL: row-major, or to be decided */
-    bool *candidate;       /* by value */
-    int8_t *dim;           /* by value: proposed; NO_DIM */
-    tir_region **computed; /* by region: NULL where no argument is a candidate */
-    layout_model *model;   /* by region */
-    bool *blocked;         /* by value */
-    uint32_t *group;       /* by value: another of its group, itself at the root */
+    /* by value: what the host's own moves say (host_layout.h); NULL: row-major, or to be decided */
+    const tir_layout *const *given;
+    /* by value */
+    bool *candidate;
+    /* by value: proposed; NO_DIM */
+    int8_t *dim;
+    /* by region: NULL where no argument is a candidate */
+    tir_region **computed;
+    /* by region */
+    layout_model *model;
+    /* by value */
+    bool *blocked;
+    /* by value: another of its group, itself at the root */
+    uint32_t *group;
 } decider;
 
 /* ---- candidates */

@@ -1,7 +1,7 @@
 /* Layouts of values that cross regions. A value stays row-major unless another layout makes the regions that write and read it
  * cheaper together, by a model of their accesses: then one of its dimensions is cut into blocks of a vector, and the position in
  * the block comes last, (n, c/16, h, w, c%16). What the host or anything but a kernel sees stays row-major, always; but where the host's
- * own moves say that it keeps blocks itself (given.h), they are no kernels. */
+ * own moves say that it keeps blocks itself (host_layout.h), they are no kernels. */
 #ifndef GRAPH_LAYOUT_H
 #define GRAPH_LAYOUT_H
 
@@ -9,10 +9,13 @@
 
 typedef struct graph_layout_options {
     const tir_machine *machine;
-    bool (*is_constant)(void *user, graph_id value); /* as for graph_region_build; may be NULL */
+    /* as for graph_region_build; may be NULL */
+    bool (*is_constant)(void *user, graph_id value);
     void *user;
-    const graph_fuse_costs *costs; /* what the target's cost model says; NULL: there is none */
-    bool all;                      /* block every candidate, whatever it costs: for tests */
+    /* what the target's cost model says; NULL: there is none */
+    const graph_fuse_costs *costs;
+    /* block every candidate, whatever it costs: for tests */
+    bool all;
 } graph_layout_options;
 
 /* Sets the layouts of `regions`; those it has already (of graph_fuse) stay. */

@@ -84,9 +84,11 @@ static double operations(tir_region *region, const tir_stage *stage) {
 typedef struct families {
     tir_region *region;
     uint32_t *parent;
-    uint32_t reduce_first; /* slots of reduction axes: behind those of tensors */
+    /* slots of reduction axes: behind those of tensors */
+    uint32_t reduce_first;
     tir_expr (*loads)[LAYOUT_LOADS];
-    int *load_count; /* by stage */
+    /* by stage */
+    int *load_count;
 } families;
 
 static uint32_t root_of(families *f, uint32_t at) {

@@ -7,9 +7,12 @@
 
 /* An argument that may be blocked. */
 typedef struct layout_argument {
-    uint32_t tensor; /* of the region */
-    int dim;         /* that would be blocked */
-    uint32_t choice; /* number of the decision, the same in all regions */
+    /* of the region */
+    uint32_t tensor;
+    /* that would be blocked */
+    int dim;
+    /* number of the decision, the same in all regions */
+    uint32_t choice;
 } layout_argument;
 
 /* What one decision adds. */
@@ -26,7 +29,8 @@ typedef struct layout_way {
 
 typedef struct layout_model {
     lib_vec(layout_way) ways;
-    bool contracts; /* some stage of the region does */
+    /* some stage of the region does */
+    bool contracts;
 } layout_model;
 
 enum { LAYOUT_LOADS = 32 };

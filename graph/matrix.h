@@ -14,12 +14,15 @@ typedef struct matrix_fold {
     graph_compute *c;
     tir_pool *pool;
     tir_dtype dtype;
-    uint32_t fold; /* stage */
-    int free;      /* axes that steps do not mix */
+    /* stage */
+    uint32_t fold;
+    /* axes that steps do not mix */
+    int free;
     tir_expr free_extent[DLC_MAX_RANK];
     int states;
     uint32_t state[TIR_MAX_STATE];
-    tir_expr t; /* in the step stage that is open */
+    /* in the step stage that is open */
+    tir_expr t;
     tir_expr axis[TIR_MAX_AXES];
 } matrix_fold;
 
@@ -124,8 +127,10 @@ typedef struct matrix_loop {
     graph *g, *body;
     int64_t condition_number, body_number;
     int count;
-    graph_id outer[MATRIX_LOOP_MOST]; /* values in g */
-    graph_id inner[MATRIX_LOOP_MOST]; /* the same in the body */
+    /* values in g */
+    graph_id outer[MATRIX_LOOP_MOST];
+    /* the same in the body */
+    graph_id inner[MATRIX_LOOP_MOST];
 } matrix_loop;
 
 /* Loops `trips` times over values [count]; emit the body into loop.body, then close it. */

@@ -29,7 +29,8 @@ typedef struct known_tensor {
     const char *name;
     uint32_t id;
     graph_shape shape;
-    bool stage; /* no operand */
+    /* no operand */
+    bool stage;
 } known_tensor;
 
 typedef struct interpreter {
@@ -37,8 +38,10 @@ typedef struct interpreter {
     const graph_op *op;
     lib_arena *arena;
     tir_pool *pool;
-    const graph_infer *infer; /* NULL where stages are made */
-    graph_compute *compute;   /* NULL in a shape rule */
+    /* NULL where stages are made */
+    const graph_infer *infer;
+    /* NULL in a shape rule */
+    graph_compute *compute;
     const graph_attribute *attribute;
     int operands;
     const graph_shape *operand;
@@ -52,7 +55,8 @@ typedef struct interpreter {
     int leading_count;
     tir_expr leading[DLC_MAX_RANK];
     lib_vec(known_tensor) tensors;
-    lib_vec(index_variable) scope; /* leading axes, axes, indices of the reductions around */
+    /* leading axes, axes, indices of the reductions around */
+    lib_vec(index_variable) scope;
     const notation_statement *statement;
     tir_names names;
     int nesting;
@@ -431,7 +435,8 @@ static void check_expression(interpreter *t, tir_expr root) {
 static const struct {
     const char *name;
     tir_op op;
-    bool also_map; /* the name is a function of two elements, too */
+    /* the name is a function of two elements, too */
+    bool also_map;
 } reductions[] = {{"sum", TIR_ADD, false}, {"prod", TIR_MUL, false}, {"max", TIR_MAX, true},
                   {"min", TIR_MIN, true},  {"all", TIR_AND, false},  {"any", TIR_OR, false}};
 
@@ -488,9 +493,11 @@ static tir_expr read_indices(interpreter *t, lib_lexer *lexer, bool also_map) {
 
 typedef struct reduction {
     tir_op op;
-    uint32_t first; /* of its indices in the scope; those of the body end it */
+    /* of its indices in the scope; those of the body end it */
+    uint32_t first;
     tir_expr lift, predicate;
-    tir_dtype dtype; /* of the sum */
+    /* of the sum */
+    tir_dtype dtype;
 } reduction;
 
 static uint32_t make_reduction(interpreter *t, const reduction *r, int space, const uint32_t *used) {

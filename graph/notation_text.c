@@ -27,7 +27,8 @@ typedef struct shape_reader {
     lib_arena *arena;
     tir_pool *pool;
     const graph_op *op;
-    lib_vec(size_name) sizes; /* of the operands so far */
+    /* of the operands so far */
+    lib_vec(size_name) sizes;
 } shape_reader;
 
 static tir_expr find_size(const shape_reader *r, const char *name) {

@@ -5,33 +5,42 @@
 
 #include "graph/notation.h"
 
-typedef struct notation_dim { /* of a shape rule */
+/* of a shape rule */
+typedef struct notation_dim {
     const char *text;
     bool is_name;
 } notation_dim;
 
-typedef struct notation_tensor { /* T[..., n, k] */
+/* T[..., n, k] */
+typedef struct notation_tensor {
     const char *dtype;
     bool leading;
-    int rank; /* behind `...` */
+    /* behind `...` */
+    int rank;
     notation_dim dim[DLC_MAX_RANK];
 } notation_tensor;
 
-typedef struct notation_access { /* x[..., i, k]: found before anything is known of x */
+/* x[..., i, k]: found before anything is known of x */
+typedef struct notation_access {
     const char *tensor;
     bool leading;
-    int count;                       /* of indices behind `...` */
-    const char *index[DLC_MAX_RANK]; /* one name alone; else NULL */
+    /* of indices behind `...` */
+    int count;
+    /* one name alone; else NULL */
+    const char *index[DLC_MAX_RANK];
 } notation_access;
 
-typedef struct notation_statement { /* out[..., i, j] = ... */
+/* out[..., i, j] = ... */
+typedef struct notation_statement {
     const char *name;
     bool leading;
     int axes;
     const char *axis[DLC_MAX_RANK];
-    const char *text; /* behind `=` */
+    /* behind `=` */
+    const char *text;
     size_t length;
-    const char *line_start; /* of the line that `text` begins on, and which that is: for messages */
+    /* of the line that `text` begins on, and which that is: for messages */
+    const char *line_start;
     int line;
     lib_vec(notation_access) accesses;
 } notation_statement;

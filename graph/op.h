@@ -51,9 +51,11 @@ typedef enum graph_attribute_kind {
 typedef struct graph_attribute_spec {
     const char *name;
     graph_attribute_kind kind;
-    const char *choices; /* ENUM: words separated by spaces */
-    const char *initial; /* text of the default: 0, 1.5, true, f32, word, [1, 2], [] (also for DIMS); NULL: required;
-                            * "auto" (integers): the next unused number of the graph, never a default twice (rng streams) */
+    /* ENUM: words separated by spaces */
+    const char *choices;
+    /* text of the default: 0, 1.5, true, f32, word, [1, 2], [] (also for DIMS); NULL: required; "auto" (integers): the
+     * next unused number of the graph, never a default twice (rng streams) */
+    const char *initial;
     const char *doc;
 } graph_attribute_spec;
 
@@ -64,11 +66,15 @@ typedef struct graph_infer {
     const graph_op *op;
     int inputs;
     const graph_id *input;
-    const graph_id *written; /* [inputs] as the caller gave them, for messages: before broadcasting stretched them */
-    graph_shape *operand;    /* [inputs]; rank -1 where an optional operand is left out */
+    /* [inputs] as the caller gave them, for messages: before broadcasting stretched them */
+    const graph_id *written;
+    /* [inputs]; rank -1 where an optional operand is left out */
+    graph_shape *operand;
     const graph_attribute *attribute;
-    graph_shape *result; /* [results]; to be written */
-    int results;         /* preset to the row's number; -1: set by graph_infer_results */
+    /* [results]; to be written */
+    graph_shape *result;
+    /* preset to the row's number; -1: set by graph_infer_results */
+    int results;
 } graph_infer;
 _Noreturn void graph_infer_raise(const graph_infer *infer, dlc_status status,
                                  const char *message); /* the same of others */
@@ -102,16 +108,21 @@ graph_shape *graph_infer_results(graph_infer *infer, int results);
 #define GRAPH_NONE UINT32_MAX
 typedef struct graph_compute {
     tir_region *region;
-    tir_pool *pool; /* region->pool */
+    /* region->pool */
+    tir_pool *pool;
     const graph_op *op;
     int inputs, results;
     const uint32_t *operand;
-    const graph_shape *operand_shape; /* dims in region->pool */
+    /* dims in region->pool */
+    const graph_shape *operand_shape;
     const graph_shape *result_shape;
-    const graph_attribute *attribute; /* dims lists imported into region->pool */
+    /* dims lists imported into region->pool */
+    const graph_attribute *attribute;
     uint32_t *result;
-    const char *name;           /* for stages: the row's name */
-    const tir_machine *machine; /* to choose among definitions of the same bits by; NULL: not known */
+    /* for stages: the row's name */
+    const char *name;
+    /* to choose among definitions of the same bits by; NULL: not known */
+    const tir_machine *machine;
 } graph_compute;
 
 /* Expansion of a composite: emits other operators into g, returns the results. */
@@ -121,7 +132,8 @@ typedef struct graph_expand {
     int inputs;
     const graph_id *input;
     const graph_attribute *attribute;
-    graph_id *result; /* to be written */
+    /* to be written */
+    graph_id *result;
 } graph_expand;
 
 /* f64 reference, independent of tir: dense row-major f64 arrays (integers and bools as numbers). Compiled only with
@@ -134,9 +146,12 @@ typedef struct graph_reference_tensor {
 } graph_reference_tensor;
 typedef struct graph_reference {
     int inputs, results;
-    const graph_reference_tensor *operand; /* rank -1 where left out */
-    const graph_attribute *attribute;      /* dims lists are numbers here, and stand in `list` */
-    graph_reference_tensor *result;        /* shapes set, data allocated, zeroed */
+    /* rank -1 where left out */
+    const graph_reference_tensor *operand;
+    /* dims lists are numbers here, and stand in `list` */
+    const graph_attribute *attribute;
+    /* shapes set, data allocated, zeroed */
+    graph_reference_tensor *result;
 } graph_reference;
 /* The rule of a row for the errors of its results: graph/bound.h, for tests. */
 typedef struct graph_bound graph_bound;
@@ -159,22 +174,31 @@ typedef struct graph_accuracy {
  *   "add(T[3, 5], T[3, 5])"   "reduce_sum(T[4, 1, 7], axes=[0, 2])"   "gather(T[10, 3], i32[4] in 0..10)"
  * `in a..b` limits random data, `in a..b special` keeps the special numbers of that range; default ranges are by dtype. One sample per line. */
 struct graph_op {
-    const char *name; /* text form and public name: dlc_<name> */
+    /* text form and public name: dlc_<name> */
+    const char *name;
     /* Other names by which lookup finds the row, those of ONNX, NumPy and PyTorch, separated by spaces; NULL: none. */
     const char *aliases;
     graph_class class_;
     uint32_t algebra;
-    int min_inputs, max_inputs; /* max -1: variadic (public: count and array) */
-    int results;                /* -1: from the shape rule */
-    const char *operands;       /* names for messages and docs: "x w [bias]" */
-    const char *dtypes; /* accepted T: "f16 bf16 f32 f64", "float", "number", "int", "any", "all", "bool" (see op.c) */
-    graph_attribute_spec attribute[12]; /* ends at name NULL */
+    /* max -1: variadic (public: count and array) */
+    int min_inputs, max_inputs;
+    /* -1: from the shape rule */
+    int results;
+    /* names for messages and docs: "x w [bias]" */
+    const char *operands;
+    /* accepted T: "f16 bf16 f32 f64", "float", "number", "int", "any", "all", "bool" (see op.c) */
+    const char *dtypes;
+    /* ends at name NULL */
+    graph_attribute_spec attribute[12];
     void (*infer)(graph_infer *infer);
-    void (*compute)(graph_compute *compute); /* primitives */
-    void (*expand)(graph_expand *expand);    /* what graph_expands */
-    tir_expr (*scalar)(tir_pool *pool, tir_dtype dtype, const tir_expr *operands,
-                       const graph_attribute *attribute); /* MAP: result element */
-    void (*vjp)(void); /* gradients come later: NULL says "not yet"; graph_no_gradient: there is none */
+    /* primitives */
+    void (*compute)(graph_compute *compute);
+    /* what graph_expands */
+    void (*expand)(graph_expand *expand);
+    /* MAP: result element */
+    tir_expr (*scalar)(tir_pool *pool, tir_dtype dtype, const tir_expr *operands, const graph_attribute *attribute);
+    /* gradients come later: NULL says "not yet"; graph_no_gradient: there is none */
+    void (*vjp)(void);
     void (*jvp)(void);
     void (*reference)(const graph_reference *reference);
     /* How errors of operands reach the results, where that is not as of other rows of the class: graph/bound.h. */
@@ -185,8 +209,10 @@ struct graph_op {
      * `accuracy` says; graph_op_tolerance tells. */
     double tolerance;
     const char *samples;
-    const char *doc;                     /* definition with shapes and dtypes; its source */
-    const struct graph_definition *host; /* of a row that the host registered (registry.h); NULL: of the table */
+    /* definition with shapes and dtypes; its source */
+    const char *doc;
+    /* of a row that the host registered (registry.h); NULL: of the table */
+    const struct graph_definition *host;
 };
 
 /* Of rows through which no gradient passes, whatever comes later: results are integers, bools or bits, steps of numbers, or depend

@@ -195,10 +195,13 @@ static void infer_matmul(graph_infer *infer) {
 /* A batch dimension that only one operand has is a free dimension of that operand: nothing is repeated. Which they are,
  * and where they land in the result of dot_general (batch, free x, free w). */
 typedef struct matmul_plan {
-    bool kept[2][DLC_MAX_RANK];     /* axes of the operand; others have size 1 and go */
-    int64_t batch[2][DLC_MAX_RANK]; /* axes of the operands after that */
+    /* axes of the operand; others have size 1 and go */
+    bool kept[2][DLC_MAX_RANK];
+    /* axes of the operands after that */
+    int64_t batch[2][DLC_MAX_RANK];
     int batches;
-    int64_t permutation[DLC_MAX_RANK]; /* from the result's axes to those of dot_general */
+    /* from the result's axes to those of dot_general */
+    int64_t permutation[DLC_MAX_RANK];
 } matmul_plan;
 
 static void plan_axes(const graph *g, const graph_shape *const shape[2], const matmul_batch *batch, matmul_plan *plan) {
@@ -269,7 +272,8 @@ enum { EINSUM_EQUATION };
 enum { EINSUM_OPERANDS = 32, CAPITALS = 26, ELLIPSIS = 52, LABELS = ELLIPSIS + DLC_MAX_RANK };
 
 typedef struct einsum_term {
-    int rank, ellipsis; /* where it stands, -1: nowhere */
+    /* where it stands, -1: nowhere */
+    int rank, ellipsis;
     uint8_t label[DLC_MAX_RANK];
 } einsum_term;
 

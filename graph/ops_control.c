@@ -93,7 +93,8 @@ static void fill_up(graph *branch, uint32_t o, int axis, tir_expr size) {
     branch->outputs.data[o] = graph_concat(branch, 2, (graph_id[]){value, zeros}, axis);
 }
 
-typedef struct unequal { /* a dimension of a result */
+/* a dimension of a result */
+typedef struct unequal {
     uint32_t result;
     int axis;
     tir_expr then, otherwise;

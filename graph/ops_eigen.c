@@ -222,16 +222,26 @@ typedef struct level {
     graph *g;
     tir_expr n;
     dlc_dtype dtype;
-    graph_id d, v;            /* [..., n], [..., n, n] */
-    graph_id block, together; /* number of the block [n]; i and j are of one block [n, n] */
-    graph_id rho, z;          /* [..., n] */
-    graph_id live;            /* z counts: [..., n]; else the pair (d, column of v) stays */
-    graph_id mates;           /* both live, and d is the same within rounding: [..., n, n] */
-    graph_id pole;            /* what counts as d: the largest of the mates' */
-    graph_id active;          /* the last of the mates, which stands for all */
-    graph_id zeta;            /* length of the mates' part of z */
-    graph_id weight;          /* rho * zeta^2 of the active, else 0 */
-    graph_id origin, offset;  /* eigenvalue of the active: origin + offset, origin the nearest pole */
+    /* [..., n], [..., n, n] */
+    graph_id d, v;
+    /* number of the block [n]; i and j are of one block [n, n] */
+    graph_id block, together;
+    /* [..., n] */
+    graph_id rho, z;
+    /* z counts: [..., n]; else the pair (d, column of v) stays */
+    graph_id live;
+    /* both live, and d is the same within rounding: [..., n, n] */
+    graph_id mates;
+    /* what counts as d: the largest of the mates' */
+    graph_id pole;
+    /* the last of the mates, which stands for all */
+    graph_id active;
+    /* length of the mates' part of z */
+    graph_id zeta;
+    /* rho * zeta^2 of the active, else 0 */
+    graph_id weight;
+    /* eigenvalue of the active: origin + offset, origin the nearest pole */
+    graph_id origin, offset;
 } level;
 
 static graph_id masked(const level *l, graph_id mask, graph_id x, double other) {

@@ -24,8 +24,10 @@ static void infer_lu_panel(graph_infer *infer) {
 typedef struct lu_step {
     matrix_fold f;
     tir_expr m, both[2];
-    uint32_t now, order; /* matrix and order of rows when the step begins */
-    uint32_t pivot;      /* row: i64 */
+    /* matrix and order of rows when the step begins */
+    uint32_t now, order;
+    /* row: i64 */
+    uint32_t pivot;
 } lu_step;
 
 /* Column t; there are at least two steps (a fold's next state is read), of which the second may have none: nothing is below its row. */

@@ -19,8 +19,10 @@ enum { FFT_RADICES, FFT_INVERSE };
 typedef struct passes {
     int count, sign;
     int64_t points;
-    int64_t radix[PASSES_MAX], rest[PASSES_MAX]; /* rest: points that the passes after this one transform */
-    int64_t twiddle[PASSES_MAX + 1];             /* first factor of a pass */
+    /* rest: points that the passes after this one transform */
+    int64_t radix[PASSES_MAX], rest[PASSES_MAX];
+    /* first factor of a pass */
+    int64_t twiddle[PASSES_MAX + 1];
 } passes;
 
 static passes passes_of(int count, const int64_t *radix, bool inverse) {
@@ -150,9 +152,12 @@ typedef struct transform {
     graph *g;
     int rank, axis;
     int sign;
-    bool hermitian;        /* from half of the points, to real numbers */
-    tir_expr points, bins; /* before and behind, not counting symmetry; bins: complex results */
-    int64_t length;        /* points; -1: a symbol */
+    /* from half of the points, to real numbers */
+    bool hermitian;
+    /* before and behind, not counting symmetry; bins: complex results */
+    tir_expr points, bins;
+    /* points; -1: a symbol */
+    int64_t length;
 } transform;
 
 static bool has_parts(tir_pool *pool, const graph_shape *x, int64_t *parts) {

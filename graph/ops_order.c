@@ -59,9 +59,12 @@ static tir_expr rank_of(const graph_compute *c, tir_expr x) {
 typedef struct selection {
     graph_compute *c;
     int along, rank;
-    uint32_t fold, step; /* stages */
-    uint32_t ranks;      /* what the elements are ordered by: [as x] */
-    uint32_t index;      /* of the t-th element: [as the result], an i64 or a key with the index in its low half */
+    /* stages */
+    uint32_t fold, step;
+    /* what the elements are ordered by: [as x] */
+    uint32_t ranks;
+    /* of the t-th element: [as the result], an i64 or a key with the index in its low half */
+    uint32_t index;
 } selection;
 
 static void element_ranks(selection *s, bool with_index) {
@@ -132,9 +135,12 @@ static void select_keys(selection *s) {
 typedef struct blocks {
     selection *s;
     int64_t size;
-    tir_expr n, count;                              /* elements of a line; blocks */
-    uint32_t best;                                  /* rank of each block's best: [free axes, blocks] */
-    uint32_t last, bounds, top, taken, next, state; /* tensors of the fold and its steps */
+    /* elements of a line; blocks */
+    tir_expr n, count;
+    /* rank of each block's best: [free axes, blocks] */
+    uint32_t best;
+    /* tensors of the fold and its steps */
+    uint32_t last, bounds, top, taken, next, state;
 } blocks;
 
 /* Of a line with many elements for each that is wanted. Steps take least where blocks are as many as elements of one. */
@@ -272,12 +278,16 @@ static void select_blocks(selection *s, int64_t size) {
 /* ---- the same of elements of 64 bits, whose rank leaves no room for an index: ranks and positions apart, each by a reduction of its own */
 
 typedef struct wide_blocks {
-    blocks b; /* `bounds`: rank of the best that is left of a block, [free axes, blocks] */
+    /* `bounds`: rank of the best that is left of a block, [free axes, blocks] */
+    blocks b;
     int count;
     tir_expr extent[DLC_MAX_RANK];
-    uint32_t last_at;     /* with b.last the element that the step before took */
-    uint32_t left;        /* elements that are left of a block: [free axes, blocks] */
-    uint32_t rank, block; /* steps: of the best of all, and its block */
+    /* with b.last the element that the step before took */
+    uint32_t last_at;
+    /* elements that are left of a block: [free axes, blocks] */
+    uint32_t left;
+    /* steps: of the best of all, and its block */
+    uint32_t rank, block;
 } wide_blocks;
 
 /* A value of block `block`: in the first step `first`, else what the fold keeps. */

@@ -183,8 +183,10 @@ static graph_id moved(graph *g, graph_id x, int64_t shift, dlc_dtype dtype) {
 }
 
 typedef struct quantized {
-    graph_id x, w;           /* u8 and i8 */
-    graph_id x_zero, w_zero; /* i32; 0: none */
+    /* u8 and i8 */
+    graph_id x, w;
+    /* i32; 0: none */
+    graph_id x_zero, w_zero;
 } quantized;
 
 static quantized operands_of(graph_expand *e) {

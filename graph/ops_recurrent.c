@@ -15,11 +15,15 @@ enum { FORWARD, REVERSE, BIDIRECTIONAL };
 enum { X, W, R, BIAS, LENGTHS, INITIAL_H, INITIAL_C, PEEPHOLE }; /* operands */
 enum { MAX_FUNCTIONS = 3 };
 
-typedef struct recurrence { /* one for each row */
+/* one for each row */
+typedef struct recurrence {
     const char *name;
-    int gates;         /* blocks of rows of w and r */
-    int functions;     /* activations of one direction */
-    const char *usual; /* activations when none are given */
+    /* blocks of rows of w and r */
+    int gates;
+    /* activations of one direction */
+    int functions;
+    /* activations when none are given */
+    const char *usual;
     bool has_cell;
 } recurrence;
 
@@ -225,16 +229,22 @@ static void infer_recurrence(graph_infer *infer) {
 
 /* ---- expansion */
 
-typedef struct cell { /* one step of one direction, in the scan's body */
+/* one step of one direction, in the scan's body */
+typedef struct cell {
     graph *g;
     const graph_attribute *attribute;
     const function *functions;
     tir_expr hidden;
-    graph_id r_candidate;    /* gru whose reset gate comes before the product; 0: r has all gates */
-    graph_id x, h, c, r;     /* x: what the inputs and biases give to all gates. [batch, ...] */
-    graph_id recurrent_bias; /* gru with linear_before_reset: [hidden] */
-    graph_id peephole;       /* [3 * hidden]; 0: none */
-    graph_id next_h, next_c; /* results */
+    /* gru whose reset gate comes before the product; 0: r has all gates */
+    graph_id r_candidate;
+    /* x: what the inputs and biases give to all gates. [batch, ...] */
+    graph_id x, h, c, r;
+    /* gru with linear_before_reset: [hidden] */
+    graph_id recurrent_bias;
+    /* [3 * hidden]; 0: none */
+    graph_id peephole;
+    /* results */
+    graph_id next_h, next_c;
 } cell;
 
 /* Columns or elements gate*hidden .. along the last axis. */
@@ -313,11 +323,14 @@ typedef struct expansion {
     graph_expand *e;
     graph *g;
     const recurrence *row;
-    dlc_dtype dtype; /* of states and gates */
+    /* of states and gates */
+    dlc_dtype dtype;
     tir_expr steps, batch, hidden;
-    graph_id x; /* [steps, batch, input] */
+    /* [steps, batch, input] */
+    graph_id x;
     function functions[2 * MAX_FUNCTIONS];
-    graph_id y[2], h[2], c[2]; /* by direction: [steps, batch, hidden], [batch, hidden] */
+    /* by direction: [steps, batch, hidden], [batch, hidden] */
+    graph_id y[2], h[2], c[2];
 } expansion;
 
 static graph_id operand_of(const expansion *x, int operand) {
@@ -384,7 +397,8 @@ static graph_id body_input(graph *body, graph_id operand, bool element) {
     return graph_new_input(body, NULL, &shape);
 }
 
-typedef struct operands { /* of the scan, and the body's inputs for them */
+/* of the scan, and the body's inputs for them */
+typedef struct operands {
     graph_id outer[10], inner[10];
     int count;
 } operands;

@@ -242,7 +242,8 @@ static double highest(dlc_dtype t) { /* as it reads back */
 typedef struct reduction {
     double number_first, integer_first;
     double (*number)(double a, double b);
-    uint64_t (*integer)(uint64_t x, uint64_t y); /* NULL: as numbers */
+    /* NULL: as numbers */
+    uint64_t (*integer)(uint64_t x, uint64_t y);
 } reduction;
 
 static bool in_words(const reduction *f, dlc_dtype t) {

@@ -114,11 +114,16 @@ typedef struct resized_axis {
     graph *g;
     const graph_attribute *attribute;
     tir_expr in, out;
-    dlc_dtype index, weight; /* element types of the tables */
-    graph_id start, end;     /* of the axis' part that the result covers, CROP only */
-    graph_id scale;          /* 0: sizes say it */
-    bool rounded;            /* the result's size is the nearest to scale times size */
-    graph_id at;             /* position of each result element, [out] */
+    /* element types of the tables */
+    dlc_dtype index, weight;
+    /* of the axis' part that the result covers, CROP only */
+    graph_id start, end;
+    /* 0: sizes say it */
+    graph_id scale;
+    /* the result's size is the nearest to scale times size */
+    bool rounded;
+    /* position of each result element, [out] */
+    graph_id at;
 } resized_axis;
 
 static graph_id number(const resized_axis *r, double value) {

@@ -17,9 +17,12 @@ typedef struct sampler {
     int spatial;
     tir_expr size[SPACE_MAX];
     dlc_dtype index;
-    bool planes;       /* few channels */
-    graph_id elements; /* of x: [images*positions, channels], or [channels, images*positions] */
-    graph_id first;    /* index of the first position of each result element's image */
+    /* few channels */
+    bool planes;
+    /* of x: [images*positions, channels], or [channels, images*positions] */
+    graph_id elements;
+    /* index of the first position of each result element's image */
+    graph_id first;
 } sampler;
 
 static tir_expr positions_of(const sampler *s) {
@@ -81,8 +84,10 @@ static graph_id is_inside(const sampler *s, int axis, graph_id at) {
 /* Neighbours of the positions, all of them along one more axis, the first: places along each spatial axis, weights, and which of them
  * count at all. */
 typedef struct taps {
-    int count, rank;                        /* along each spatial axis; of the positions */
-    graph_id at[SPACE_MAX], weight, exists; /* 0: all 1, all of them */
+    /* along each spatial axis; of the positions */
+    int count, rank;
+    /* 0: all 1, all of them */
+    graph_id at[SPACE_MAX], weight, exists;
 } taps;
 
 /* For each neighbour its step along an axis, from `first` on; the last axis runs fastest. */
@@ -354,7 +359,8 @@ static graph_id roi_entry(graph_expand *e, graph_id rois, int k) {
 
 /* Of rois along a spatial axis: where they start, and the size of a cell. */
 typedef struct roi_line {
-    graph_id start, bin, cell; /* cell: its number */
+    /* cell: its number */
+    graph_id start, bin, cell;
 } roi_line;
 
 static roi_line roi_line_of(graph_expand *e, graph_id rois, int axis) { /* rois are x1 y1 x2 y2 */
@@ -402,10 +408,14 @@ static graph_id fixed_samples(graph_expand *e, const sampler *s, const roi_line 
  * iteration of a loop that ends when no cell has any left. */
 enum { ROI_TURN = 4, ROI_MARGIN = 3 }; /* samples of an iteration; roundings move the ends by less than 1 each */
 
-typedef struct roi_samples { /* of a cell along an axis */
-    graph_id count;          /* all of them */
-    graph_id corner, step;   /* sample i is at corner + (i + 1/2)*step */
-    graph_id first, within;  /* which may lie near the image: from which on, how many (an integer) */
+/* of a cell along an axis */
+typedef struct roi_samples {
+    /* all of them */
+    graph_id count;
+    /* sample i is at corner + (i + 1/2)*step */
+    graph_id corner, step;
+    /* which may lie near the image: from which on, how many (an integer) */
+    graph_id first, within;
 } roi_samples;
 
 static graph_id sample_place(graph *g, const roi_samples *r, graph_id number) {

@@ -50,10 +50,14 @@ static graph_id log_sum(graph *g, graph_id a, graph_id b, graph_id c) {
 
 typedef struct ctc {
     graph *g;
-    graph_id labels;    /* [batch, places], with blanks between: 2 labels + 1 */
-    graph_id may_skip;  /* bool, likewise: can this place follow that two before it? */
-    graph_id emissions; /* [steps, batch, places], log-probabilities */
-    graph_shape places; /* [batch, places] */
+    /* [batch, places], with blanks between: 2 labels + 1 */
+    graph_id labels;
+    /* bool, likewise: can this place follow that two before it? */
+    graph_id may_skip;
+    /* [steps, batch, places], log-probabilities */
+    graph_id emissions;
+    /* [batch, places] */
+    graph_shape places;
 } ctc;
 
 static ctc lay_out(graph_expand *e) {

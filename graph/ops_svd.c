@@ -12,8 +12,10 @@ enum { PANEL = 32 };
 /* ---- bidiagonal form ---------------------------------------------------------------------------------------------- */
 
 typedef struct bidiagonal {
-    graph_id diagonal, beside; /* [..., n]: b[i, i], b[i, i + 1] (the last is 0) */
-    graph_id left, right;      /* reflections [..., count, m], [..., count, n]: a = l b r^T with their products l, r */
+    /* [..., n]: b[i, i], b[i, i + 1] (the last is 0) */
+    graph_id diagonal, beside;
+    /* reflections [..., count, m], [..., count, n]: a = l b r^T with their products l, r */
+    graph_id left, right;
 } bidiagonal;
 
 /* Columns and rows of a block so far: a has become a - v^T y - x^T u, each [..., PANEL, m or n]. */

@@ -125,7 +125,8 @@ static tir_expr choose(tir_pool *pool, tir_expr position, int count, const tir_e
 /* ---- compute definitions */
 
 typedef struct tile_place {
-    tir_expr batch, row, column; /* of a tile: its number in each */
+    /* of a tile: its number in each */
+    tir_expr batch, row, column;
 } tile_place;
 
 static tile_place place_of(tir_pool *pool, tir_expr tile, tir_expr rows, tir_expr columns) {

@@ -6,12 +6,18 @@
 #include "graph/op.h"
 
 typedef struct graph_region_builder {
-    const graph *g;             /* only read */
-    tir_region *region;         /* in an arena and pool of its own */
-    tir_expr *variables;        /* by variable of g->pool: what it is in the region's pool */
-    lib_map tensors;            /* value of g -> tensor id; a region is small beside its graph */
-    const tir_machine *machine; /* what the region is to run on; NULL: not known */
-    bool literals;              /* scalar constants were added as stages: to be substituted at the end */
+    /* only read */
+    const graph *g;
+    /* in an arena and pool of its own */
+    tir_region *region;
+    /* by variable of g->pool: what it is in the region's pool */
+    tir_expr *variables;
+    /* value of g -> tensor id; a region is small beside its graph */
+    lib_map tensors;
+    /* what the region is to run on; NULL: not known */
+    const tir_machine *machine;
+    /* scalar constants were added as stages: to be substituted at the end */
+    bool literals;
 } graph_region_builder;
 
 /* A region with the graph's symbols as parameters. */

@@ -14,26 +14,36 @@ typedef struct graph_notation graph_notation; /* notation.h */
 typedef struct graph_rule graph_rule;         /* rewrite.h */
 
 typedef struct graph_definition {
-    struct graph_definition *next; /* the one before it */
+    /* the one before it */
+    struct graph_definition *next;
     graph_definition_kind kind;
     const char *name;
-    lib_arena arena; /* it and all that it holds */
+    /* it and all that it holds */
+    lib_arena arena;
     struct dlc_context *context;
-    graph_op op;                    /* OPERATOR */
-    const graph_notation *notation; /* OPERATOR: NULL: shape rule and meaning are functions of the host */
-    const graph_rule *rule;         /* RULE */
-    bool late;                      /* PASS: after composites are expanded */
-    bool trial;                     /* OPERATOR: being defined, and tried on operands of any size */
-    const void *functions;          /* of the host, see api_extend.c */
+    /* OPERATOR */
+    graph_op op;
+    /* OPERATOR: NULL: shape rule and meaning are functions of the host */
+    const graph_notation *notation;
+    /* RULE */
+    const graph_rule *rule;
+    /* PASS: after composites are expanded */
+    bool late;
+    /* OPERATOR: being defined, and tried on operands of any size */
+    bool trial;
+    /* of the host, see api_extend.c */
+    const void *functions;
     /* OPERATOR: a C function of the host; NULL: none. */
     dlc_status (*invoke)(const struct graph_definition *definition, const graph_custom *custom, int inputs,
                          const DLTensor *const *input, int outputs, DLTensor *const *output, lib_error *error);
     void *user;
-    void (*release)(void *user); /* may be NULL */
+    /* may be NULL */
+    void (*release)(void *user);
 } graph_definition;
 
 typedef struct graph_registry {
-    lib_mutex mutex; /* of those who add */
+    /* of those who add */
+    lib_mutex mutex;
     _Atomic(graph_definition *) newest;
 } graph_registry;
 

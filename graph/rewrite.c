@@ -20,7 +20,8 @@ typedef enum pattern_kind { PATTERN_VARIABLE, PATTERN_NUMBER, PATTERN_CALL } pat
 
 typedef struct attribute_pattern {
     bool given;
-    const char *variable; /* NULL: the value */
+    /* NULL: the value */
+    const char *variable;
     graph_attribute value;
 } attribute_pattern;
 
@@ -31,11 +32,13 @@ typedef struct pattern {
     const graph_op *op;
     int inputs;
     struct pattern **input;
-    attribute_pattern *attribute; /* one per spec of the row */
+    /* one per spec of the row */
+    attribute_pattern *attribute;
 } pattern;
 
 struct graph_rule {
-    const pattern *pattern, *replacement; /* replacement NULL: */
+    /* replacement NULL: */
+    const pattern *pattern, *replacement;
     graph_replace *replace;
 };
 
@@ -44,7 +47,8 @@ struct graph_rule {
 typedef struct parser {
     lib_arena *arena;
     lib_lexer lexer;
-    graph *g; /* for lookup and values of attributes */
+    /* for lookup and values of attributes */
+    graph *g;
     int nesting, nodes;
 } parser;
 
@@ -263,7 +267,8 @@ typedef struct fit {
     bool fits;
 } fit;
 
-typedef struct goal { /* what is still to be matched, from left to right */
+/* what is still to be matched, from left to right */
+typedef struct goal {
     const pattern *pattern;
     graph_id value;
     const struct goal *next;
@@ -277,10 +282,12 @@ typedef struct search {
     lib_arena *arena;
     lib_vec(fit) fits;
     lib_map fits_by_pair;
-    goal goals[PATTERN_NODES]; /* a stack: the operands of the calls on the way to the present one */
+    /* a stack: the operands of the calls on the way to the present one */
+    goal goals[PATTERN_NODES];
     int goal_count;
     int steps_left;
-    uint64_t steps; /* of all tries */
+    /* of all tries */
+    uint64_t steps;
 } search;
 
 static bool takes_step(search *s) {

@@ -12,7 +12,8 @@ enum { GRAPH_MATCH_NAMES = 32 };
 
 typedef struct graph_match {
     graph *g;
-    graph_id root; /* the value that is replaced */
+    /* the value that is replaced */
+    graph_id root;
     int values, attributes;
     struct {
         const char *name;

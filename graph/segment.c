@@ -79,17 +79,24 @@ bool graph_revive_cuts(const graph *g, bool *live) {
 typedef struct splitting {
     lib_arena *arena;
     const graph *g;
-    int *level;        /* [nodes] */
-    int *symbol_level; /* [symbols] of the cut that counts it; 0: an input tells */
-    bool *again;       /* [nodes] is made wherever it is wanted */
-    bool *live;        /* [nodes] */
-    int *border;       /* [values] its number; -1: none */
+    /* [nodes] */
+    int *level;
+    /* [symbols] of the cut that counts it; 0: an input tells */
+    int *symbol_level;
+    /* [nodes] is made wherever it is wanted */
+    bool *again;
+    /* [nodes] */
+    bool *live;
+    /* [values] its number; -1: none */
+    int *border;
     graph_segments result;
     /* of the segment at hand */
     int now;
     graph_segment *segment;
-    bool *needed;   /* [nodes] the segment computes it */
-    bool *arriving; /* [values] an earlier segment or the host gives it */
+    /* [nodes] the segment computes it */
+    bool *needed;
+    /* [values] an earlier segment or the host gives it */
+    bool *arriving;
 } splitting;
 
 /* ---- levels */
@@ -238,7 +245,8 @@ static void find_needed(splitting *s) {
 
 typedef struct symbol_search {
     const splitting *s;
-    bool *used; /* [symbols] */
+    /* [symbols] */
+    bool *used;
 } symbol_search;
 
 static void find_symbols(void *user, tir_expr dim) {

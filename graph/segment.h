@@ -15,9 +15,12 @@ typedef enum graph_segment_source {
 
 typedef struct graph_segment_input {
     graph_segment_source source;
-    int number; /* of the input or of the border value */
-    int symbol; /* whose value takes the place of the leading size; -1: none */
-    int count;  /* FROM_SYMBOLS: how many, and which, as numbers in the whole graph's list */
+    /* of the input or of the border value */
+    int number;
+    /* whose value takes the place of the leading size; -1: none */
+    int symbol;
+    /* FROM_SYMBOLS: how many, and which, as numbers in the whole graph's list */
+    int count;
     int symbols[DLC_MAX_RANK];
 } graph_segment_input;
 
@@ -29,7 +32,8 @@ typedef enum graph_segment_target {
 
 typedef struct graph_segment_output {
     graph_segment_target target;
-    int number; /* of the output, of the border value, of the symbol in the whole graph's list */
+    /* of the output, of the border value, of the symbol in the whole graph's list */
+    int number;
 } graph_segment_output;
 
 typedef struct graph_segment {
@@ -40,8 +44,10 @@ typedef struct graph_segment {
 
 typedef struct graph_segments {
     lib_vec(graph_segment) list;
-    int borders;     /* values that go from segment to segment */
-    int *border_end; /* [borders] the last segment that takes it */
+    /* values that go from segment to segment */
+    int borders;
+    /* [borders] the last segment that takes it */
+    int *border_end;
 } graph_segments;
 
 bool graph_has_cuts(const graph *g);

@@ -27,11 +27,14 @@ typedef struct match {
 } match;
 
 typedef struct rule {
-    const char *op;    /* "*": any of class MAP or with algebra bits */
-    const char *first; /* operator of the first input; NULL: any */
+    /* "*": any of class MAP or with algebra bits */
+    const char *op;
+    /* operator of the first input; NULL: any */
+    const char *first;
     uint32_t phases;
     bool inexact;
-    graph_id (*apply)(const match *m); /* 0: does not apply after all */
+    /* 0: does not apply after all */
+    graph_id (*apply)(const match *m);
     const char *contract;
 } rule;
 

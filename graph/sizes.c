@@ -7,8 +7,10 @@
 typedef struct size_list {
     lib_arena *arena;
     lib_vec(int64_t) sizes;
-    lib_vec(uint32_t) inputs; /* those of the outermost graph's inputs */
-    bool numbers;             /* all of them */
+    /* those of the outermost graph's inputs */
+    lib_vec(uint32_t) inputs;
+    /* all of them */
+    bool numbers;
 } size_list;
 
 static void collect(const graph *g, size_list *list) {
@@ -46,23 +48,29 @@ enum { MOST_SYMBOLS = 16, MOST_KNOWN = 64 };
 
 typedef struct known_size {
     tir_expr e;
-    int64_t *value; /* [seen_count] */
+    /* [seen_count] */
+    int64_t *value;
 } known_size;
 
 typedef struct generalisation {
     int seen_count;
     const int64_t *const *seen;
-    uint32_t at; /* the size that comes next */
+    /* the size that comes next */
+    uint32_t at;
     int symbols, known_count;
-    uint32_t first[MOST_SYMBOLS]; /* the size that is the symbol */
-    uint64_t **variables;         /* [seen_count] of the new graph's pool */
-    known_size
-        known[MOST_KNOWN]; /* the symbols; then, as a stack, of the operands of the nodes that are being emitted */
+    /* the size that is the symbol */
+    uint32_t first[MOST_SYMBOLS];
+    /* [seen_count] of the new graph's pool */
+    uint64_t **variables;
+    /* the symbols; then, as a stack, of the operands of the nodes that are being emitted */
+    known_size known[MOST_KNOWN];
     bool failed;
 } generalisation;
 
-typedef struct size_form {   /* factor * a * b + offset */
-    const known_size *a, *b; /* NULL: 1 */
+/* factor * a * b + offset */
+typedef struct size_form {
+    /* NULL: 1 */
+    const known_size *a, *b;
     int64_t factor, offset;
 } size_form;
 

@@ -34,9 +34,11 @@ static bool is_reserved(const char *name) {
 typedef struct printer {
     lib_text *text;
     const graph *g;
-    lib_map used; /* hash of a name -> the value that is printed with it */
+    /* hash of a name -> the value that is printed with it */
+    lib_map used;
     int indent;
-    bool *elided; /* set where a constant was shortened; NULL: all bytes are printed */
+    /* set where a constant was shortened; NULL: all bytes are printed */
+    bool *elided;
 } printer;
 
 /* The first value of a name gets it. */
@@ -303,16 +305,21 @@ void graph_print_node(lib_text *text, const graph *g, uint32_t node) {
 typedef struct parser {
     graph *g;
     lib_lexer *lexer;
-    struct parser *enclosing;     /* of a sub-graph, whose text may name values of the graphs around it; NULL: none */
-    graph_captures captures;      /* those that it names */
-    lib_vec(graph_id) parameters; /* inputs that are none of them */
-    lib_map names;                /* hash of a name -> index into bound */
+    /* of a sub-graph, whose text may name values of the graphs around it; NULL: none */
+    struct parser *enclosing;
+    /* those that it names */
+    graph_captures captures;
+    /* inputs that are none of them */
+    lib_vec(graph_id) parameters;
+    /* hash of a name -> index into bound */
+    lib_map names;
     struct {
         const char *name;
         graph_id value;
     } * bound;
     uint32_t bound_count, bound_capacity;
-    int line; /* of the statement */
+    /* of the statement */
+    int line;
 } parser;
 
 static graph_id find_value(const parser *p, const char *name) {

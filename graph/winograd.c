@@ -13,7 +13,8 @@
 #include <math.h>
 
 typedef struct conv_sizes {
-    double batch, ci, co, rows, columns; /* of the result */
+    /* of the result */
+    double batch, ci, co, rows, columns;
 } conv_sizes;
 
 /* ---- cost, in cycles of one core */
@@ -77,7 +78,8 @@ int graph_winograd_tile(const tir_machine *machine, double batch, double ci, dou
 
 typedef struct rewriter {
     const tir_machine *machine;
-    const graph *of; /* whose nodes `fixed` is about */
+    /* whose nodes `fixed` is about */
+    const graph *of;
     const bool *fixed;
 } rewriter;
 

@@ -18,13 +18,16 @@ typedef struct job {
 
 struct jit_background {
     dlc_context *context;
-    lib_mutex mutex;      /* of what follows */
-    lib_condition change; /* a job came, or ended; or `stopping` */
+    /* of what follows */
+    lib_mutex mutex;
+    /* a job came, or ended; or `stopping` */
+    lib_condition change;
     job *first, *last;
     dlc_program *running;
     bool stopping;
     lib_thread *thread;
-    pid_t owner; /* a forked child has no such thread: there jobs are dropped */
+    /* a forked child has no such thread: there jobs are dropped */
+    pid_t owner;
 };
 
 static size_t job_size(int count) {

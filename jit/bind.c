@@ -385,7 +385,8 @@ static int add_slot(jit_build *build, jit_place place) {
 
 /* Where the phases of kernels in a row are collected. */
 typedef struct phase_list {
-    bool turns; /* some of `turned` go backwards */
+    /* some of `turned` go backwards */
+    bool turns;
     lib_vec(lib_phase) phases;
     lib_vec(jit_phase) targets;
     lib_vec(lib_phase) turned;

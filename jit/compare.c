@@ -9,8 +9,10 @@ typedef struct comparison {
     dlc_compare_options options;
     const DLTensor *const *inputs;
     int input_count;
-    int taps, count;           /* of both programs: tapped values; with outputs */
-    dlc_output_slot *slots[2]; /* [count] */
+    /* of both programs: tapped values; with outputs */
+    int taps, count;
+    /* [count] */
+    dlc_output_slot *slots[2];
 } comparison;
 
 /* ---- running */
@@ -44,7 +46,8 @@ static const char *name_of(const comparison *c, int i) {
     return i < c->taps ? jit_tap_name(c->program[0], i) : c->program[0]->outputs[i - c->taps].name;
 }
 
-typedef struct elements { /* of a compact tensor; c64 as pairs of f32 */
+/* of a compact tensor; c64 as pairs of f32 */
+typedef struct elements {
     const char *data;
     dlc_dtype dtype;
 } elements;

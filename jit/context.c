@@ -6,9 +6,10 @@
 /* The calling thread's last failure: one slot, since a message is read right after the call that failed. A call that was given no
  * object (a program, say) fails because an earlier call failed to make it, whose message is then part of its own. */
 static LIB_THREAD_LOCAL struct {
-    const dlc_context *context; /* NULL: the call had none */
-    const dlc_context
-        *cause; /* of the earlier call that the message tells of; NULL: it tells of none, or of one without context */
+    /* NULL: the call had none */
+    const dlc_context *context;
+    /* of the earlier call that the message tells of; NULL: it tells of none, or of one without context */
+    const dlc_context *cause;
     dlc_status status;
 } last_failure;
 

@@ -142,7 +142,8 @@ typedef struct running {
     dlc_program *program;
     const jit_step *step;
     const jit_frame *frame;
-    char *const *inputs, *const *outputs; /* of the plan */
+    /* of the plan */
+    char *const *inputs, *const *outputs;
     jit_how *how;
     lib_error *error;
 } running;
@@ -197,7 +198,8 @@ static dlc_status run_if(const running *run) {
 
 typedef struct loop_running {
     const running *run;
-    jit_frame *frame[2]; /* of the branches, for all iterations */
+    /* of the branches, for all iterations */
+    jit_frame *frame[2];
 } loop_running;
 
 static char *loop_place(void *user, const jit_tensor *tensor) {

@@ -4,12 +4,14 @@
 
 #include "jit/internal.h"
 
-typedef struct jit_session { /* one thread at work with the device, or what such work left to be waited for */
+/* one thread at work with the device, or what such work left to be waited for */
+typedef struct jit_session {
     bool entered;
     dlc_context *context;
     const target_runtime *runtime;
     target_stream *stream;
-    jit_stream_slot *slot; /* NULL: the stream is closed at the end */
+    /* NULL: the stream is closed at the end */
+    jit_stream_slot *slot;
 } jit_session;
 
 /* With a stream of our own, or one of the host's. */
@@ -25,10 +27,12 @@ typedef struct jit_device_running {
     dlc_program *program;
     jit_plan *plan;
     jit_frame *frame;
-    char *const *inputs, *const *outputs; /* of the plan, on the device */
+    /* of the plan, on the device */
+    char *const *inputs, *const *outputs;
     const volatile int *cancel;
     lib_error *error;
-    bool batched; /* a batch is open already */
+    /* a batch is open already */
+    bool batched;
 } jit_device_running;
 
 /* The steps of a plan, on the session's stream; plan, frame and pointers of `outer` are not looked at. */

@@ -65,8 +65,10 @@ typedef struct boundary_run {
     jit_device_running run;
     jit_boundary *c;
     const jit_plan *plan;
-    void **owned;   /* [inputs + outputs] device memory of this run; NULL: none */
-    char **pointer; /* [inputs + outputs] on the device */
+    /* [inputs + outputs] device memory of this run; NULL: none */
+    void **owned;
+    /* [inputs + outputs] on the device */
+    char **pointer;
 } boundary_run;
 
 static dlc_status own(const boundary_run *b, int slot, size_t size) {

@@ -248,7 +248,8 @@ bool jit_disk_recall(dlc_context *context, const lib_hash128 *question, uint32_t
 
 typedef struct found_file {
     char name[NAME_BYTES];
-    int64_t used; /* nanoseconds */
+    /* nanoseconds */
+    int64_t used;
     size_t size;
 } found_file;
 

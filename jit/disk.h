@@ -19,10 +19,13 @@ void jit_read_description(jit_kernel *kernel, const char *bytes, size_t size);
 #define JIT_DISK_MAGIC UINT64_C(0x316c656e72656b64)
 typedef struct jit_disk_header {
     uint64_t magic;
-    lib_hash128 checksum; /* of the whole file, with zeros here */
-    lib_hash128 code;     /* build of the library, target's code generator */
+    /* of the whole file, with zeros here */
+    lib_hash128 checksum;
+    /* build of the library, target's code generator */
+    lib_hash128 code;
     jit_key key;
-    uint64_t description_size, object_size; /* which follow, the object at a multiple of 64 */
+    /* which follow, the object at a multiple of 64 */
+    uint64_t description_size, object_size;
 } jit_disk_header;
 
 /* Of a file of `size` bytes, at least the header's. */
@@ -42,8 +45,10 @@ void jit_disk_write(dlc_context *context, const jit_key *key, const lib_text *en
 #define JIT_DISK_DECISION UINT64_C(0x316e6f6973696365)
 typedef struct jit_disk_decision {
     uint64_t magic;
-    lib_hash128 checksum; /* of the file, with zeros here */
-    lib_hash128 code;     /* as in a kernel's header */
+    /* of the file, with zeros here */
+    lib_hash128 checksum;
+    /* as in a kernel's header */
+    lib_hash128 code;
     lib_hash128 question;
     uint64_t apart;
 } jit_disk_decision;

@@ -6,13 +6,18 @@
 typedef struct dump {
     dlc_program *program;
     const int64_t *shapes;
-    jit_plan *plan; /* stages `plan` and `profile` */
+    /* stages `plan` and `profile` */
+    jit_plan *plan;
     lib_arena *work;
     lib_text text;
-    jit_build *build;   /* of the graph or branch at hand */
-    const char *branch; /* its name; NULL: the graph itself */
-    uint32_t graphs;    /* stage `dot`: so far */
-    bool elided;        /* the text is no graph that parses */
+    /* of the graph or branch at hand */
+    jit_build *build;
+    /* its name; NULL: the graph itself */
+    const char *branch;
+    /* stage `dot`: so far */
+    uint32_t graphs;
+    /* the text is no graph that parses */
+    bool elided;
 } dump;
 
 /* ---- stages of the whole graph */
@@ -520,8 +525,10 @@ static void dump_profile(dump *d) {
 static const struct {
     const char *name;
     void (*print)(dump *d);
-    bool shapes; /* needs them */
-    bool plan;   /* needs a plan that was built */
+    /* needs them */
+    bool shapes;
+    /* needs a plan that was built */
+    bool plan;
 } stages[] = {
     {"graph", dump_graph, false, false},      {"bound", dump_bound, true, false},
     {"regions", dump_regions, true, false},   {"stages", dump_stages, true, false},

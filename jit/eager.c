@@ -1,5 +1,5 @@
 /* Eager graphs (<dlc/eager.h>): tensors beside the values of a graph, and programs of the parts that were evaluated. */
-#include "graph/part.h"
+#include "graph/backward_slice.h"
 #include "graph/sizes.h"
 #include "jit/jit.h"
 
@@ -12,7 +12,8 @@ enum { PROGRAMS_KEPT = 64, SIZES_SEEN = 4 };
 typedef struct kept_tensor {
     atomic_int references;
     dlc_allocator allocator;
-    DLManagedTensorVersioned *managed; /* NULL: the data are the host's */
+    /* NULL: the data are the host's */
+    DLManagedTensorVersioned *managed;
     DLTensor dl;
     int64_t shape[DLC_MAX_RANK], strides[DLC_MAX_RANK];
 } kept_tensor;
@@ -20,28 +21,36 @@ typedef struct kept_tensor {
 /* A program for parts that are equal but for their sizes, of which some have symbols in their place; or, as the first of such, or where
  * no symbols can be found, for one part. */
 typedef struct kept_program {
-    lib_hash128 hash; /* of all but sizes; of a part whose own sizes are no numbers: of all of it */
+    /* of all but sizes; of a part whose own sizes are no numbers: of all of it */
+    lib_hash128 hash;
     dlc_program *program;
     uint64_t used;
-    lib_arena arena;      /* what follows */
-    const graph *general; /* with the symbols, for its sizes only: constants may be gone. NULL: for one part */
-    const int64_t *seen[SIZES_SEEN]; /* [size_count] sizes of parts from which `general` follows */
+    /* what follows */
+    lib_arena arena;
+    /* with the symbols, for its sizes only: constants may be gone. NULL: for one part */
+    const graph *general;
+    /* [size_count] sizes of parts from which `general` follows */
+    const int64_t *seen[SIZES_SEEN];
     int seen_count;
     uint32_t size_count;
-    bool fixed; /* never more general than it is */
+    /* never more general than it is */
+    bool fixed;
 } kept_program;
 
 typedef struct eager {
     dlc_context *context;
     dlc_graph *graph;
     dlc_compile_options options;
-    kept_tensor **tensors; /* [capacity] by value; NULL: not known */
+    /* [capacity] by value; NULL: not known */
+    kept_tensor **tensors;
     uint32_t capacity;
-    uint32_t effects_done; /* nodes before this one have had their effects */
+    /* nodes before this one have had their effects */
+    uint32_t effects_done;
     kept_program *programs;
     int program_count, program_limit;
     uint64_t clock;
-    bool at_work; /* between start and end of an evaluation, which may call functions of the host */
+    /* between start and end of an evaluation, which may call functions of the host */
+    bool at_work;
 } eager;
 
 static dlc_status out_of_memory(const char *call, lib_error *error) {
@@ -272,13 +281,17 @@ typedef struct evaluation {
     const char *call;
     lib_arena arena;
     graph_part part;
-    lib_hash128 hash; /* as of a kept_program */
-    int64_t *sizes;   /* [size_count]; NULL: some are no numbers */
+    /* as of a kept_program */
+    lib_hash128 hash;
+    /* [size_count]; NULL: some are no numbers */
+    int64_t *sizes;
     uint32_t size_count;
-    kept_program *kept; /* has `program` */
+    /* has `program` */
+    kept_program *kept;
     const DLTensor **inputs;
     dlc_output_slot *slots;
-    kept_tensor **results; /* for the slots, made before anything runs */
+    /* for the slots, made before anything runs */
+    kept_tensor **results;
     dlc_program *program;
 } evaluation;
 

@@ -2,19 +2,25 @@
  * to the host, the plan, whose kernels and constants are in use, copies of tensors that kernels could not use as they are. */
 #include "jit/device.h"
 
-typedef struct output_view { /* the host's description of a tensor may be gone by then */
+/* the host's description of a tensor may be gone by then */
+typedef struct output_view {
     DLTensor tensor;
     int64_t shape[DLC_MAX_RANK], strides[DLC_MAX_RANK];
 } output_view;
 
 struct dlc_event {
     dlc_program *program;
-    jit_plan *plan; /* held; NULL: nothing is on its way */
+    /* held; NULL: nothing is on its way */
+    jit_plan *plan;
     jit_session session;
-    int inputs, tensors;               /* of `staged`: inputs, all */
-    DLManagedTensorVersioned **staged; /* the boundary's; NULL: none */
-    output_view *views;                /* [outputs] of those that are staged; NULL: none */
-    lib_error error;                   /* what the run came to */
+    /* of `staged`: inputs, all */
+    int inputs, tensors;
+    /* the boundary's; NULL: none */
+    DLManagedTensorVersioned **staged;
+    /* [outputs] of those that are staged; NULL: none */
+    output_view *views;
+    /* what the run came to */
+    lib_error error;
 };
 
 dlc_status jit_event_new(dlc_program *program, const char *caller, const dlc_run_options *options, dlc_event **event,

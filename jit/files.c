@@ -9,24 +9,30 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-typedef struct kept_copy { /* of a tensor that cannot be used where it lies */
+/* of a tensor that cannot be used where it lies */
+typedef struct kept_copy {
     /* Which constants keep without the file. NULL: there is no copy. */
     graph_bytes *bytes;
-    bool checked; /* its bytes are what their checksum says */
+    /* its bytes are what their checksum says */
+    bool checked;
 } kept_copy;
 
 struct dlc_file {
-    graph_holder holder;  /* of constants in place */
-    dlc_context *context; /* kept */
+    /* of constants in place */
+    graph_holder holder;
+    /* kept */
+    dlc_context *context;
     dlc_allocator allocator;
-    atomic_int
-        references; /* the host's, one for each tensor given out, and for each graph and program with constants in place */
+    /* the host's, one for each tensor given out, and for each graph and program with constants in place */
+    atomic_int references;
     lib_scope scope;
-    lib_arena arena; /* holds what is known of the file, and the file itself where it was read */
+    /* holds what is known of the file, and the file itself where it was read */
+    lib_arena arena;
     lib_tensor_file contents;
     jit_mapped mapped;
     lib_mutex mutex;
-    kept_copy *copies; /* [tensors], under the mutex */
+    /* [tensors], under the mutex */
+    kept_copy *copies;
 };
 
 static dlc_status fail(dlc_context *context, dlc_status status, const char *call, const char *what) {
@@ -342,7 +348,8 @@ dlc_value dlc_file_constant(dlc_graph *handle, dlc_file *file, const char *name)
 typedef struct write_arguments {
     void (*format)(lib_arena *, lib_new_file *, const lib_named_tensors *);
     lib_named_tensors all;
-    DLManagedTensorVersioned **copies; /* [count] of tensors that are not compact */
+    /* [count] of tensors that are not compact */
+    DLManagedTensorVersioned **copies;
 } write_arguments;
 
 static void check_tensor(lib_arena *arena, const DLTensor *tensor, const char *name) {

@@ -44,10 +44,12 @@ void jit_host_close(dlc_context *context) {
 
 /* ---- running one of them */
 
-typedef struct host_memory { /* of one run of a kernel */
+/* of one run of a kernel */
+typedef struct host_memory {
     char *base;
     size_t size;
-    void **buffers; /* [arguments] */
+    /* [arguments] */
+    void **buffers;
     char *workspace, *local;
 } host_memory;
 

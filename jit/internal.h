@@ -8,20 +8,26 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-typedef struct jit_own { /* the host's schedule of a region; NULL: it has none */
+/* the host's schedule of a region; NULL: it has none */
+typedef struct jit_own {
     const char *text;
     size_t length;
-    int line; /* where it stands in the program's text of schedules; 1: it is a text of its own */
+    /* where it stands in the program's text of schedules; 1: it is a text of its own */
+    int line;
 } jit_own;
 
-typedef struct jit_request { /* one kernel that the plan calls */
+/* one kernel that the plan calls */
+typedef struct jit_request {
     const graph_region *region;
-    const char *origins; /* as jit_region_origins says; read on several threads */
+    /* as jit_region_origins says; read on several threads */
+    const char *origins;
     jit_key key;
     jit_kernel *kernel;
-    bool claimed; /* by this build, which has not settled it yet */
+    /* by this build, which has not settled it yet */
+    bool claimed;
     bool pinned;
-    double operations, bytes; /* of one run, for the profile */
+    /* of one run, for the profile */
+    double operations, bytes;
     jit_own own;
 } jit_request;
 
@@ -29,91 +35,140 @@ typedef struct jit_request { /* one kernel that the plan calls */
 /* Bytes of stack that binding takes beside what passes over its graph take; code generation asks for what it takes itself. */
 enum { JIT_STACK_BIND = 32 << 10 };
 struct jit_limits {
-    lib_watch watch; /* for arenas */
+    /* for arenas */
+    lib_watch watch;
     dlc_program *program;
-    uint64_t deadline_ns; /* 0: none */
-    volatile int stop;    /* raised by jit_limits_poll where they are reached: for what looks at a flag */
+    /* 0: none */
+    uint64_t deadline_ns;
+    /* raised by jit_limits_poll where they are reached: for what looks at a flag */
+    volatile int stop;
 };
 
-typedef struct jit_link { /* where a value without bytes of its own lies */
-    graph_id base;        /* 0: it has its own */
-    bool over;            /* written over base, whose contents are gone then; else base shows it all the time */
-    int64_t offset;       /* bytes */
+/* where a value without bytes of its own lies */
+typedef struct jit_link {
+    /* 0: it has its own */
+    graph_id base;
+    /* written over base, whose contents are gone then; else base shows it all the time */
+    bool over;
+    /* bytes */
+    int64_t offset;
 } jit_link;
 
-typedef struct jit_scratch { /* arena space that a region needs while it runs */
-    uint32_t region;         /* GRAPH_NONE: all of them */
+/* arena space that a region needs while it runs */
+typedef struct jit_scratch {
+    /* GRAPH_NONE: all of them */
+    uint32_t region;
     int64_t bytes;
-    int64_t *offset; /* receives the place */
+    /* receives the place */
+    int64_t *offset;
 } jit_scratch;
 
 /* What a loop's branches want packed and the loop around it has packed for all of its own iterations: a further operand of the loop. */
 typedef struct jit_lifted {
-    int32_t input; /* operand of the loop, of which it is a copy */
+    /* operand of the loop, of which it is a copy */
+    int32_t input;
     tir_layout layout;
 } jit_lifted;
 
-typedef struct jit_control { /* a region of control flow */
-    jit_plan *branch[2];     /* by jit_branch_name; NULL: none */
+/* a region of control flow */
+typedef struct jit_control {
+    /* by jit_branch_name; NULL: none */
+    jit_plan *branch[2];
     lib_vec(jit_lifted) lifted;
 } jit_control;
 
-typedef struct jit_front_known { /* of one region */
-    tir_region *computation;     /* NULL: not made yet */
-    int updates;                 /* as build->updates was then */
-    int32_t *alignments;         /* as jit_alignment said then: of the inputs, then of the outputs */
+/* of one region */
+typedef struct jit_front_known {
+    /* NULL: not made yet */
+    tir_region *computation;
+    /* as build->updates was then */
+    int updates;
+    /* as jit_alignment said then: of the inputs, then of the outputs */
+    int32_t *alignments;
     jit_key key;
     jit_own own;
 } jit_front_known;
 
-typedef struct jit_front { /* what does not depend on sizes that are parameters, see front.c */
-    lib_arena arena;       /* everything below */
-    int64_t *key;          /* [key_count] what each symbol was bound to, and its range */
+/* what does not depend on sizes that are parameters, see front.c */
+typedef struct jit_front {
+    /* everything below */
+    lib_arena arena;
+    /* [key_count] what each symbol was bound to, and its range */
+    int64_t *key;
     size_t key_count;
-    graph *bound; /* NULL: not made yet */
+    /* NULL: not made yet */
+    graph *bound;
     graph_regions regions;
     bool fused;
-    jit_front_known *known; /* [regions] */
-    size_t counted_bytes;   /* in context->plan_bytes */
+    /* [regions] */
+    jit_front_known *known;
+    /* in context->plan_bytes */
+    size_t counted_bytes;
 } jit_front;
 
 typedef struct jit_build {
-    struct jit_build *next; /* builds of branches, from the outermost build on: to be undone together */
+    /* builds of branches, from the outermost build on: to be undone together */
+    struct jit_build *next;
     struct jit_build *root;
     dlc_program *program;
     jit_plan *plan;
-    lib_arena *work;    /* for the build only */
-    lib_arena *passing; /* for the region at hand, in the scope of `work` */
-    graph *bound;       /* in `work`; of a branch: a sub-graph */
+    /* for the build only */
+    lib_arena *work;
+    /* for the region at hand, in the scope of `work` */
+    lib_arena *passing;
+    /* in `work`; of a branch: a sub-graph */
+    graph *bound;
     graph_regions regions;
-    bool *constant;   /* [values] same bytes at every run */
-    bool *steady;     /* [values] of a loop's branch: an input that is the same in all iterations, and no constant */
-    int steady_from;  /* inputs from here on are; -1: none */
-    bool *produced;   /* [values] written by a region that is no view */
-    jit_place *place; /* [values] */
-    jit_link *links;  /* [values] */
-    bool *parts;      /* [regions] a concat whose operands are written or copied into the result */
-    int *updates; /* [regions] 0, or 1 + the output that is written over an operand of which it changes some elements */
-    uint32_t *last_read;           /* [values that are no views] last region that reads it; regions.count: outputs */
-    bool repeated;                 /* the body of a loop */
-    jit_control *controls;         /* [regions] what became of those of control flow */
-    const struct jit_build *outer; /* of a loop's branch: the build that the loop is a node of */
-    const graph_node *loop;        /* that node */
-    jit_control *control;          /* and its region in `outer`; NULL: a dump */
-    const int *donated;            /* [outputs] input whose buffer the output may take; -1. NULL: none */
+    /* [values] same bytes at every run */
+    bool *constant;
+    /* [values] of a loop's branch: an input that is the same in all iterations, and no constant */
+    bool *steady;
+    /* inputs from here on are; -1: none */
+    int steady_from;
+    /* [values] written by a region that is no view */
+    bool *produced;
+    /* [values] */
+    jit_place *place;
+    /* [values] */
+    jit_link *links;
+    /* [regions] a concat whose operands are written or copied into the result */
+    bool *parts;
+    /* [regions] 0, or 1 + the output that is written over an operand of which it changes some elements */
+    int *updates;
+    /* [values that are no views] last region that reads it; regions.count: outputs */
+    uint32_t *last_read;
+    /* the body of a loop */
+    bool repeated;
+    /* [regions] what became of those of control flow */
+    jit_control *controls;
+    /* of a loop's branch: the build that the loop is a node of */
+    const struct jit_build *outer;
+    /* that node */
+    const graph_node *loop;
+    /* and its region in `outer`; NULL: a dump */
+    jit_control *control;
+    /* [outputs] input whose buffer the output may take; -1. NULL: none */
+    const int *donated;
     jit_scratch *scratch;
     uint32_t scratch_count;
-    int64_t *step_scratch;             /* [regions] offset of what a control step asked for */
-    const graph_constant *init_values; /* of the inputs beyond `ordinary_inputs` */
+    /* [regions] offset of what a control step asked for */
+    int64_t *step_scratch;
+    /* of the inputs beyond `ordinary_inputs` */
+    const graph_constant *init_values;
     int ordinary_inputs;
-    const jit_place *given; /* branches: [inputs] constants among the operands; else NULL */
-    int64_t *param_values;  /* of the symbols kept as parameters, in the plan's arena */
-    uint64_t *variables;    /* by pool variable id, for evaluating dimensions */
+    /* branches: [inputs] constants among the operands; else NULL */
+    const jit_place *given;
+    /* of the symbols kept as parameters, in the plan's arena */
+    int64_t *param_values;
+    /* by pool variable id, for evaluating dimensions */
+    uint64_t *variables;
     jit_request *requests;
     uint32_t request_count;
-    jit_front *front; /* NULL: everything is made in `work` */
+    /* NULL: everything is made in `work` */
+    jit_front *front;
     jit_tier tier;
-    bool differs; /* of a generic build: the usual one would be another */
+    /* of a generic build: the usual one would be another */
+    bool differs;
     const jit_limits *limits;
 } jit_build;
 
@@ -203,15 +258,20 @@ int64_t jit_loop_scratch(jit_build *build, const graph_node *node);
 /* When the branches are bound. */
 void jit_bind_loop(jit_build *build, jit_step *step, const graph_node *node, const graph *body);
 
-typedef struct jit_loop_port { /* what a loop needs of the place where it runs */
+/* what a loop needs of the place where it runs */
+typedef struct jit_loop_port {
     void *user;
     char *(*place)(void *user, const jit_tensor *tensor);
     dlc_status (*run)(void *user, int branch, char *const *inputs, char *const *outputs);
-    dlc_status (*copy)(void *user, void *to, const void *from, size_t size);  /* there */
-    dlc_status (*write)(void *user, void *to, const void *from, size_t size); /* from the host */
+    /* there */
+    dlc_status (*copy)(void *user, void *to, const void *from, size_t size);
+    /* from the host */
+    dlc_status (*write)(void *user, void *to, const void *from, size_t size);
     dlc_status (*clear)(void *user, void *to, size_t size);
-    dlc_status (*read)(void *user, const char *from, bool *value); /* waits for it */
-    dlc_status (*enclose)(void *user, bool begin);                 /* around all iterations; NULL: nothing to do */
+    /* waits for it */
+    dlc_status (*read)(void *user, const char *from, bool *value);
+    /* around all iterations; NULL: nothing to do */
+    dlc_status (*enclose)(void *user, bool begin);
 } jit_loop_port;
 /* pointers: room for those of the step's inputs and outputs. */
 dlc_status jit_run_loop(const jit_step *step, char **pointers, char *scratch, const jit_loop_port *port);
@@ -273,23 +333,29 @@ void jit_plan_donation(jit_build *build);
 void jit_plan_memory(jit_build *build);
 
 /* call.c: the tensors of a run. */
-typedef struct jit_extent { /* the bytes that a tensor touches */
+/* the bytes that a tensor touches */
+typedef struct jit_extent {
     const char *low, *high;
 } jit_extent;
 
 typedef struct jit_boundary {
-    const char *caller; /* for messages */
+    /* for messages */
+    const char *caller;
     dlc_program *program;
     const DLTensor *const *inputs;
     dlc_output_slot *outputs;
     int input_count, output_count;
     char **input_data, **output_data;
-    jit_extent *extents;               /* [inputs + outputs] */
-    bool *direct;                      /* [inputs + outputs] kernels can use it as it is */
-    DLManagedTensorVersioned **staged; /* [inputs + outputs] compact copies; NULL: none */
+    /* [inputs + outputs] */
+    jit_extent *extents;
+    /* [inputs + outputs] kernels can use it as it is */
+    bool *direct;
+    /* [inputs + outputs] compact copies; NULL: none */
+    DLManagedTensorVersioned **staged;
     int64_t *shapes;
     int shape_count;
-    dlc_event *event; /* of a run that is not waited for; NULL: it is */
+    /* of a run that is not waited for; NULL: it is */
+    dlc_event *event;
 } jit_boundary;
 
 /* One of the tensors, by its number in `extents`: fills that and `direct`. */

@@ -34,19 +34,28 @@
 
 /* What a kernel depends on. Zeroed, then filled: compared as bytes. */
 typedef struct jit_key {
-    lib_hash128 computation; /* canonical region: structure, extents or PARAM, layouts, scalar constants */
-    lib_hash128 machine;     /* target, features, library version */
-    lib_hash128 schedule;    /* zero: the target's rules; else hash of the host's for this region */
-    int32_t threads;         /* hint that the target's rules saw (the host's, in its place: the context's threads) */
-    uint32_t options;        /* bit 0: excess precision */
+    /* canonical region: structure, extents or PARAM, layouts, scalar constants */
+    lib_hash128 computation;
+    /* target, features, library version */
+    lib_hash128 machine;
+    /* zero: the target's rules; else hash of the host's for this region */
+    lib_hash128 schedule;
+    /* hint that the target's rules saw (the host's, in its place: the context's threads) */
+    int32_t threads;
+    /* bit 0: excess precision */
+    uint32_t options;
 } jit_key;
 
-typedef struct jit_module {             /* unit of eviction */
-    struct jit_module *next, *previous; /* most recently used first */
+/* unit of eviction */
+typedef struct jit_module {
+    /* most recently used first */
+    struct jit_module *next, *previous;
     target_module *code;
     size_t bytes;
-    int pins;                    /* plans that call it; guarded by the cache's mutex */
-    const struct jit_host *host; /* whose code it is; NULL: the context's target's */
+    /* plans that call it; guarded by the cache's mutex */
+    int pins;
+    /* whose code it is; NULL: the context's target's */
+    const struct jit_host *host;
     struct jit_kernel *kernels;
 } jit_module;
 
@@ -54,38 +63,51 @@ typedef enum jit_kernel_state { JIT_BUILDING, JIT_READY, JIT_FAILED } jit_kernel
 
 typedef struct jit_kernel_phase {
     target_phase function;
-    tir_expr tasks;  /* in kernel->pool */
-    tir_expr repeat; /* 0, or how often this and the next repeat_phases - 1 phases run in turn */
+    /* in kernel->pool */
+    tir_expr tasks;
+    /* 0, or how often this and the next repeat_phases - 1 phases run in turn */
+    tir_expr repeat;
     int repeat_phases;
-    bool fetches; /* a task may fetch what the one after it reads */
+    /* a task may fetch what the one after it reads */
+    bool fetches;
 } jit_kernel_phase;
 
 typedef struct jit_kernel {
-    struct jit_kernel *bucket, *sibling; /* hash chain; kernels of one module */
+    /* hash chain; kernels of one module */
+    struct jit_kernel *bucket, *sibling;
     jit_key key;
     jit_kernel_state state;
-    lib_error error; /* JIT_FAILED */
-    int waiters;     /* claims that have not been pinned yet; guarded by the cache's mutex */
+    /* JIT_FAILED */
+    lib_error error;
+    /* claims that have not been pinned yet; guarded by the cache's mutex */
+    int waiters;
     jit_module *module;
-    const struct jit_host *host; /* that runs it; NULL: the context's device */
+    /* that runs it; NULL: the context's device */
+    const struct jit_host *host;
     const char *name;
     jit_kernel_phase *phases;
     int phase_count;
-    tir_expr workspace_size, local_size; /* bytes, in kernel->pool; 0: none */
-    tir_layout *input_layouts;           /* layout the kernel wants each input in (constants are packed to it) */
+    /* bytes, in kernel->pool; 0: none */
+    tir_expr workspace_size, local_size;
+    /* layout the kernel wants each input in (constants are packed to it) */
+    tir_layout *input_layouts;
     int inputs;
     int outputs;
-    uint64_t *shares; /* [outputs] bits of the inputs whose place it may take: read only where it is written */
-    lib_arena arena;  /* holds the above, and the pool that the sizes live in */
+    /* [outputs] bits of the inputs whose place it may take: read only where it is written */
+    uint64_t *shares;
+    /* holds the above, and the pool that the sizes live in */
+    lib_arena arena;
     lib_scope scope;
     tir_pool *pool;
-    tir_expr *params; /* in the order of the plan's parameter values */
+    /* in the order of the plan's parameter values */
+    tir_expr *params;
     int param_count;
 } jit_kernel;
 
 typedef struct jit_cache {
     lib_mutex mutex;
-    lib_condition ready; /* some kernel stopped being JIT_BUILDING */
+    /* some kernel stopped being JIT_BUILDING */
+    lib_condition ready;
     jit_kernel **buckets;
     uint32_t bucket_count, count;
     jit_module *newest, *oldest;
@@ -94,10 +116,13 @@ typedef struct jit_cache {
 
 /* The same on disk, see disk.c. */
 typedef struct jit_disk {
-    char *folder; /* NULL: none */
+    /* NULL: none */
+    char *folder;
     size_t folder_size, budget;
-    lib_mutex mutex; /* of `written` */
-    size_t written;  /* bytes since this process looked at the folder; SIZE_MAX: it never did */
+    /* of `written` */
+    lib_mutex mutex;
+    /* bytes since this process looked at the folder; SIZE_MAX: it never did */
+    size_t written;
     atomic_bool reported;
     _Atomic uint64_t hits, misses, writes, errors, read_bytes, written_bytes, read_ns;
     /* of fusion, found there */
@@ -107,13 +132,14 @@ typedef struct jit_disk {
 /* What fusion decided by the cost model: 128 bits of what was asked -> joins taken back (graph/fuse.h). */
 enum { JIT_DECISIONS = 4096 };
 typedef struct jit_decision {
-    lib_hash128 question; /* zero: none yet */
+    /* zero: none yet */
+    lib_hash128 question;
     uint32_t apart;
 } jit_decision;
 typedef struct jit_decisions {
     lib_mutex mutex;
-    jit_decision
-        *table; /* [JIT_DECISIONS], by the question's hash: a newer one takes an older one's place. NULL: none yet */
+    /* [JIT_DECISIONS], by the question's hash: a newer one takes an older one's place. NULL: none yet */
+    jit_decision *table;
 } jit_decisions;
 
 void jit_decisions_open(dlc_context *context);
@@ -125,9 +151,11 @@ void jit_decisions_close(dlc_context *context);
  * give it back. */
 typedef struct jit_block {
     _Alignas(64) atomic_bool busy;
-    char *memory; /* belongs to who set busy; NULL: none yet */
+    /* belongs to who set busy; NULL: none yet */
+    char *memory;
     size_t size;
-    size_t present; /* bytes from its start on whose pages the system has certainly given, see jit_frame_touch */
+    /* bytes from its start on whose pages the system has certainly given, see jit_frame_touch */
+    size_t present;
 } jit_block;
 
 enum { JIT_BLOCKS_KEPT = 8, JIT_ARENA_SHARED = 256 << 10 /* bytes from which on an arena comes from the blocks */ };
@@ -135,12 +163,14 @@ enum { JIT_BLOCKS_KEPT = 8, JIT_ARENA_SHARED = 256 << 10 /* bytes from which on 
 /* A stream that runs take and give back, of targets with a runtime. */
 typedef struct jit_stream_slot {
     _Alignas(64) atomic_bool busy;
-    target_stream *stream; /* belongs to who set busy; NULL: none yet */
+    /* belongs to who set busy; NULL: none yet */
+    target_stream *stream;
 } jit_stream_slot;
 
 enum { JIT_STREAMS_KEPT = 8 };
 
-typedef struct jit_host { /* the CPU in place of a device's target, see host.c */
+/* the CPU in place of a device's target, see host.c */
+typedef struct jit_host {
     const target *target;
     target_device *device;
     tir_machine machine;
@@ -150,7 +180,8 @@ typedef struct jit_mover jit_mover; /* a kernel that copies tensors with strides
 enum { JIT_MOVER_SIZES = 4, JIT_MOVER_RANKS = DLC_MAX_RANK + 1 };
 
 enum { JIT_WEIGHT_CHAINS = 256 };
-typedef struct jit_weights { /* of a context: by identity */
+/* of a context: by identity */
+typedef struct jit_weights {
     lib_mutex mutex;
     struct jit_weight *chains[JIT_WEIGHT_CHAINS];
 } jit_weights;
@@ -158,40 +189,52 @@ void jit_weights_open(dlc_context *context);
 void jit_weights_close(dlc_context *context);
 
 struct dlc_context {
-    atomic_int
-        references; /* the host's, and one for each object that needs it: graphs, programs, files, natives, tensors on a device */
+    /* the host's, and one for each object that needs it: graphs, programs, files, natives, tensors on a device */
+    atomic_int references;
     dlc_allocator allocator;
-    lib_callers callers;  /* threads in public calls that do more than run what is bound */
-    dlc_limits limits;    /* complete */
-    size_t unknown_stack; /* bytes that calls find on stacks that are not their threads' own */
+    /* threads in public calls that do more than run what is bound */
+    lib_callers callers;
+    /* complete */
+    dlc_limits limits;
+    /* bytes that calls find on stacks that are not their threads' own */
+    size_t unknown_stack;
     graph_handles handles;
     lib_log log;
     uint64_t (*clock_ns)(void *user);
     void *clock_user;
     const target *target;
     target_device *device;
-    int ordinal; /* which of the target's devices */
+    /* which of the target's devices */
+    int ordinal;
     tir_machine machine;
     lib_hash128 machine_hash;
-    lib_pool *pool, *compile_pool; /* NULL: the caller only */
+    /* NULL: the caller only */
+    lib_pool *pool, *compile_pool;
     lib_parallel_for parallel_for;
     void *parallel_user;
-    int threads; /* participants of what runs on the host */
-    int width;   /* of a run: slots of local scratch; of a device's target as many as work there at once */
+    /* participants of what runs on the host */
+    int threads;
+    /* of a run: slots of local scratch; of a device's target as many as work there at once */
+    int width;
     int compile_width;
     size_t plan_entries;
     bool default_float_modes, no_batches, isolate;
-    char *compiler_path; /* NULL: beside the library */
+    /* NULL: beside the library */
+    char *compiler_path;
     jit_cache cache;
     jit_disk disk;
     jit_decisions decisions;
     jit_weights weights;
-    struct jit_background *background; /* NULL: the host allows none */
+    /* NULL: the host allows none */
+    struct jit_background *background;
     jit_block blocks[JIT_BLOCKS_KEPT];
     jit_stream_slot streams[JIT_STREAMS_KEPT];
-    _Atomic(jit_host *) host;                                      /* NULL: not needed so far */
-    _Atomic(jit_mover *) movers[JIT_MOVER_SIZES][JIT_MOVER_RANKS]; /* NULL: not needed so far */
-    lib_mutex mutex;                                               /* guards the list of programs */
+    /* NULL: not needed so far */
+    _Atomic(jit_host *) host;
+    /* NULL: not needed so far */
+    _Atomic(jit_mover *) movers[JIT_MOVER_SIZES][JIT_MOVER_RANKS];
+    /* guards the list of programs */
+    lib_mutex mutex;
     dlc_program *programs;
     /* Of programs that are gone, and what no program counts for itself. */
     _Atomic uint64_t runs, plan_misses, plan_hits, plan_builds, plan_evictions, kernel_hits, kernel_builds,
@@ -244,9 +287,12 @@ typedef enum jit_place_kind {
 
 typedef struct jit_place {
     jit_place_kind kind;
-    int32_t number; /* INPUT, OUTPUT */
-    int64_t offset; /* INPUT, OUTPUT, ARENA: bytes */
-    void *pointer;  /* CONSTANT */
+    /* INPUT, OUTPUT */
+    int32_t number;
+    /* INPUT, OUTPUT, ARENA: bytes */
+    int64_t offset;
+    /* CONSTANT */
+    void *pointer;
     /* CONSTANT, while a plan is built: the pointer is no address, but weight->name and how far the value lies behind it. NULL: it is one. */
     struct jit_weight *weight;
 } jit_place;
@@ -261,38 +307,54 @@ typedef enum jit_step_kind {
 } jit_step_kind;
 
 enum { JIT_SAMPLES = 1023 };
-typedef struct jit_samples { /* times of a kernel's last runs */
+/* times of a kernel's last runs */
+typedef struct jit_samples {
     _Atomic uint64_t taken, least;
-    _Atomic uint64_t ns[JIT_SAMPLES]; /* in turn; [taken], at most all */
+    /* in turn; [taken], at most all */
+    _Atomic uint64_t ns[JIT_SAMPLES];
 } jit_samples;
 
-typedef struct jit_watched {  /* a result of a kernel */
-    const char *name;         /* of the value; NULL: it has none */
-    const tir_layout *layout; /* NULL: row-major */
-    const int64_t *shape;     /* [rank] */
+/* a result of a kernel */
+typedef struct jit_watched {
+    /* of the value; NULL: it has none */
+    const char *name;
+    /* NULL: row-major */
+    const tir_layout *layout;
+    /* [rank] */
+    const int64_t *shape;
     int rank;
     dlc_dtype dtype;
 } jit_watched;
 
-typedef struct jit_call { /* one kernel of a KERNELS step */
+/* one kernel of a KERNELS step */
+typedef struct jit_call {
     jit_kernel *kernel;
-    uint32_t first_slot; /* of its argument pointers in the frame */
+    /* of its argument pointers in the frame */
+    uint32_t first_slot;
     int arguments;
-    int64_t workspace; /* arena offset; -1: none */
-    int64_t local;     /* arena offset of slot 0; -1: none */
+    /* arena offset; -1: none */
+    int64_t workspace;
+    /* arena offset of slot 0; -1: none */
+    int64_t local;
     int64_t local_stride;
-    int64_t host_workspace; /* bytes, in place of an offset, where the host runs it */
+    /* bytes, in place of an offset, where the host runs it */
+    int64_t host_workspace;
     const int64_t *params;
     const char *name;
-    const char *origins;        /* " of a, b": the names of the values that it computes, or "" */
-    const jit_watched *results; /* [result_count], in the last of its slots */
+    /* " of a, b": the names of the values that it computes, or "" */
+    const char *origins;
+    /* [result_count], in the last of its slots */
+    const jit_watched *results;
     int result_count;
-    double operations, bytes; /* of one run, see tir_region_work */
+    /* of one run, see tir_region_work */
+    double operations, bytes;
     _Atomic uint64_t profile_ns, profile_runs;
-    _Atomic(jit_samples *) samples; /* NULL: no run was profiled, or memory was refused */
+    /* NULL: no run was profiled, or memory was refused */
+    _Atomic(jit_samples *) samples;
 } jit_call;
 
-typedef struct jit_tensor { /* of custom calls and control flow */
+/* of custom calls and control flow */
+typedef struct jit_tensor {
     jit_place place;
     dlc_dtype dtype;
     int rank;
@@ -302,102 +364,143 @@ typedef struct jit_tensor { /* of custom calls and control flow */
 
 typedef struct jit_plan jit_plan;
 
-typedef struct jit_phase { /* what the tasks of one phase call */
+/* what the tasks of one phase call */
+typedef struct jit_phase {
     target_phase function;
     int64_t iteration;
-    int32_t call; /* in plan->calls */
+    /* in plan->calls */
+    int32_t call;
 } jit_phase;
 
 typedef struct
-    jit_loop { /* of a while or a scan. The body's inputs: carries, elements of sequences, captures; its outputs: carries,
-                           * go on?, elements of stacks. Results: carries, stacks, number of iterations. */
+    /* of a while or a scan. The body's inputs: carries, elements of sequences, captures; its outputs: carries, go on?,
+     * elements of stacks. Results: carries, stacks, number of iterations. */
+    jit_loop {
     int carries, sequences, stacks;
-    bool conditional; /* the body says whether to go on, and the last result is the number of iterations */
-    int64_t length;   /* most iterations */
-    int64_t *step;    /* [sequences + stacks] bytes from an iteration's element to the next one's */
-    int *row_of;      /* [carries] stack whose elements are the carry; -1: none */
-    bool *in_place;   /* [carries] the body changes the carry where it is */
+    /* the body says whether to go on, and the last result is the number of iterations */
+    bool conditional;
+    /* most iterations */
+    int64_t length;
+    /* [sequences + stacks] bytes from an iteration's element to the next one's */
+    int64_t *step;
+    /* [carries] stack whose elements are the carry; -1: none */
+    int *row_of;
+    /* [carries] the body changes the carry where it is */
+    bool *in_place;
 } jit_loop;
 
 typedef struct jit_step {
     jit_step_kind kind;
     /* KERNELS: phases of consecutive calls */
     int64_t phases;
-    const lib_phase *phase, *turned; /* turned: for every second iteration of a loop */
+    /* turned: for every second iteration of a loop */
+    const lib_phase *phase, *turned;
     const jit_phase *target;
-    const size_t *bytes; /* HOST, a step of one kernel, operands and results: of each */
-    bool alone;          /* nobody could share their tasks: the caller's thread runs them */
+    /* HOST, a step of one kernel, operands and results: of each */
+    const size_t *bytes;
+    /* nobody could share their tasks: the caller's thread runs them */
+    bool alone;
     /* COPY, CUSTOM, IF, LOOP; an IF's first input is its condition; a LOOP's last ones are what the loop around it has packed */
     jit_tensor *inputs, *outputs;
     int input_count, output_count;
-    graph_custom custom; /* CUSTOM */
-    jit_plan *branch[2]; /* IF: then, otherwise. LOOP: condition (or NULL), body */
+    /* CUSTOM */
+    graph_custom custom;
+    /* IF: then, otherwise. LOOP: condition (or NULL), body */
+    jit_plan *branch[2];
     jit_loop *loop;
-    int64_t scratch; /* LOOP: arena offset of the condition's value and of a second set of the carries */
+    /* LOOP: arena offset of the condition's value and of a second set of the carries */
+    int64_t scratch;
     const char *name;
-    const char *origins; /* CUSTOM, IF, LOOP: as of calls; else NULL */
+    /* CUSTOM, IF, LOOP: as of calls; else NULL */
+    const char *origins;
 } jit_step;
 
 /* An input of a loop's branch that is the same in all iterations, in the layout that a kernel wants there or in a loop inside: packed
  * once, in front of them. */
 typedef struct jit_packing {
     int32_t input;
-    int64_t offset; /* of the copy in the arena of the branch */
+    /* of the copy in the arena of the branch */
+    int64_t offset;
     size_t element, bytes;
     tir_layout layout;
     int64_t shape[DLC_MAX_RANK];
-    int64_t *places[DLC_MAX_RANK]; /* [shape] elements that each coordinate adds to where an element lies */
-    int64_t run;                   /* elements of a row that stay side by side */
-    bool padded;                   /* with zeros */
+    /* [shape] elements that each coordinate adds to where an element lies */
+    int64_t *places[DLC_MAX_RANK];
+    /* elements of a row that stay side by side */
+    int64_t run;
+    /* with zeros */
+    bool padded;
 } jit_packing;
 
-typedef struct jit_batch { /* of a step of kernels, in one frame */
+/* of a step of kernels, in one frame */
+typedef struct jit_batch {
     target_batch *batch;
-    bool again; /* it has run */
+    /* it has run */
+    bool again;
 } jit_batch;
 
 /* Run-time memory of one run: the arena, and what is passed to kernels and host functions. */
 typedef struct jit_frame {
-    char *memory;                /* the arena; NULL: of a shared one, before the first run */
-    jit_block *block;            /* where a shared arena lies during a run; NULL: memory of this run alone */
-    void **pointers;             /* [plan->slot_count] argument pointers of all calls */
-    target_arguments *arguments; /* [plan->call_count] */
-    DLTensor *tensors;           /* [plan->control_limit] of the control step that is being run */
-    char **operands;             /* [plan->control_limit + 1] */
-    char *base;                  /* of the allocation that holds all this, and the arena unless it is shared */
-    size_t total;                /* of that allocation */
-    bool turned;                 /* of a loop's body: this iteration runs the steps' turned phases */
-    jit_batch *batches;          /* [plan->step_count] of targets whose runtime has such; else NULL */
-    int slot;                    /* where it is kept; -1: freed after the run */
+    /* the arena; NULL: of a shared one, before the first run */
+    char *memory;
+    /* where a shared arena lies during a run; NULL: memory of this run alone */
+    jit_block *block;
+    /* [plan->slot_count] argument pointers of all calls */
+    void **pointers;
+    /* [plan->call_count] */
+    target_arguments *arguments;
+    /* [plan->control_limit] of the control step that is being run */
+    DLTensor *tensors;
+    /* [plan->control_limit + 1] */
+    char **operands;
+    /* of the allocation that holds all this, and the arena unless it is shared */
+    char *base;
+    /* of that allocation */
+    size_t total;
+    /* of a loop's body: this iteration runs the steps' turned phases */
+    bool turned;
+    /* [plan->step_count] of targets whose runtime has such; else NULL */
+    jit_batch *batches;
+    /* where it is kept; -1: freed after the run */
+    int slot;
 } jit_frame;
 
 typedef struct jit_frame_slot {
     _Alignas(64) atomic_bool busy;
-    jit_frame *frame; /* belongs to who set busy; NULL: not made yet */
+    /* belongs to who set busy; NULL: not made yet */
+    jit_frame *frame;
 } jit_frame_slot;
 
 enum { JIT_FRAMES_KEPT = 8 };
 
 /* An output and the input donated to it. */
 typedef struct jit_donation {
-    bool may;  /* be one buffer without a copy */
-    bool must; /* the plan changes the input's buffer into the output: when they are two, the input is copied first */
-    size_t bytes; /* of either */
+    /* be one buffer without a copy */
+    bool may;
+    /* the plan changes the input's buffer into the output: when they are two, the input is copied first */
+    bool must;
+    /* of either */
+    size_t bytes;
 } jit_donation;
 
 /* A slot whose pointer is another one in every run. */
 typedef struct jit_run_slot {
     int32_t slot;
-    int32_t number; /* of the input; of the output: -1 - number */
+    /* of the input; of the output: -1 - number */
+    int32_t number;
     int64_t offset;
 } jit_run_slot;
 
 /* What is known of a tensor of the host's once the plan is. */
 typedef struct jit_known {
-    size_t bytes;           /* of the compact tensor; > 0 */
-    uintptr_t misaligned;   /* bits of the address that must be 0 */
-    const int64_t *shape;   /* [rank] */
-    const int64_t *strides; /* [rank] compact */
+    /* of the compact tensor; > 0 */
+    size_t bytes;
+    /* bits of the address that must be 0 */
+    uintptr_t misaligned;
+    /* [rank] */
+    const int64_t *shape;
+    /* [rank] compact */
+    const int64_t *strides;
 } jit_known;
 
 /* A constant that was copied to the device. */
@@ -409,46 +512,64 @@ typedef struct jit_resident {
 } jit_resident;
 
 struct jit_plan {
-    jit_plan *next;     /* list of retired plans */
-    jit_plan *branches; /* of the control steps, by `sibling`; freed with this plan */
+    /* list of retired plans */
+    jit_plan *next;
+    /* of the control steps, by `sibling`; freed with this plan */
+    jit_plan *branches;
     jit_plan *sibling;
-    int holders;         /* calls that hosts keep; guarded by the program's mutex */
-    atomic_bool interim; /* generic; one for just these shapes may take its place */
+    /* calls that hosts keep; guarded by the program's mutex */
+    int holders;
+    /* generic; one for just these shapes may take its place */
+    atomic_bool interim;
     uint64_t hash;
-    const int64_t *shapes; /* all input dimensions in order */
+    /* all input dimensions in order */
+    const int64_t *shapes;
     int shape_count;
     dlc_context *context;
-    lib_arena arena; /* everything below */
+    /* everything below */
+    lib_arena arena;
     lib_scope scope;
     jit_step *steps;
     int step_count;
-    const jit_step *alone; /* the only step, of kernels that nobody could share; NULL: there is more to do */
+    /* the only step, of kernels that nobody could share; NULL: there is more to do */
+    const jit_step *alone;
     jit_call *calls;
     int call_count;
-    jit_place *slots; /* argument pointers: filled once per frame (arena, constants) or per run (inputs, outputs) */
+    /* argument pointers: filled once per frame (arena, constants) or per run (inputs, outputs) */
+    jit_place *slots;
     int slot_count;
-    jit_run_slot *run_slots; /* those with place INPUT or OUTPUT */
+    /* those with place INPUT or OUTPUT */
+    jit_run_slot *run_slots;
     int run_slot_count;
-    int control_limit; /* most inputs and outputs of a control step */
+    /* most inputs and outputs of a control step */
+    int control_limit;
     jit_packing *packings;
     int packing_count;
     int64_t arena_bytes;
-    bool shares_arena;       /* it is no part of a frame */
-    int64_t *output_shapes;  /* [outputs][DLC_MAX_RANK] */
-    jit_known *known;        /* [inputs + outputs] for the quick check of a run; NULL: some run needs more than that */
-    jit_donation *donations; /* [outputs] */
-    jit_resident *residents; /* of this plan alone; nodes are in the arena */
+    /* it is no part of a frame */
+    bool shares_arena;
+    /* [outputs][DLC_MAX_RANK] */
+    int64_t *output_shapes;
+    /* [inputs + outputs] for the quick check of a run; NULL: some run needs more than that */
+    jit_known *known;
+    /* [outputs] */
+    jit_donation *donations;
+    /* of this plan alone; nodes are in the arena */
+    jit_resident *residents;
     struct jit_whole_use *weights;
     int *output_ranks;
-    size_t counted_bytes;      /* in context->plan_bytes */
-    _Atomic uint64_t last_use; /* program->tick then */
+    /* in context->plan_bytes */
+    size_t counted_bytes;
+    /* program->tick then */
+    _Atomic uint64_t last_use;
     jit_frame_slot frames[JIT_FRAMES_KEPT];
 };
 
 /* A weight in the layout that some kernel wants. */
 typedef struct jit_packed {
     struct jit_packed *next;
-    size_t element; /* bytes */
+    /* bytes */
+    size_t element;
     /* The same bytes may be constants of several shapes; 0 beyond the rank. */
     int64_t shape[DLC_MAX_RANK];
     tir_layout layout;
@@ -484,18 +605,21 @@ typedef struct jit_weight {
     jit_packed *packed;
 } jit_weight;
 
-typedef struct jit_weight_link { /* a weight that a program keeps */
+/* a weight that a program keeps */
+typedef struct jit_weight_link {
     struct jit_weight_link *next;
     jit_weight *weight;
     /* Until the init graph has run. */
     bool init;
 } jit_weight_link;
-typedef struct jit_packed_use { /* a packed copy that a program's kernels read */
+/* a packed copy that a program's kernels read */
+typedef struct jit_packed_use {
     struct jit_packed_use *next;
     jit_weight *weight;
     jit_packed *packed;
 } jit_packed_use;
-typedef struct jit_whole_use { /* row-major bytes that a plan's kernels or steps read */
+/* row-major bytes that a plan's kernels or steps read */
+typedef struct jit_whole_use {
     struct jit_whole_use *next;
     jit_weight *weight;
 } jit_whole_use;
@@ -504,8 +628,10 @@ void jit_weights_leave(const jit_plan *plan);
 void jit_weights_settle(dlc_program *program);
 void jit_weights_free(dlc_program *program);
 
-typedef struct jit_argument { /* what a run checks of an input or output */
-    int32_t rank;             /* these two as DLTensor has them: compared at once */
+/* what a run checks of an input or output */
+typedef struct jit_argument {
+    /* these two as DLTensor has them: compared at once */
+    int32_t rank;
     DLDataType dtype;
     const char *name;
     const graph_shape *shape;
@@ -517,7 +643,8 @@ typedef struct jit_readers {
     _Alignas(64) _Atomic uint64_t left;
 } jit_readers;
 
-typedef struct jit_binding { /* shapes that some thread binds right now; in that thread's frame */
+/* shapes that some thread binds right now; in that thread's frame */
+typedef struct jit_binding {
     struct jit_binding *next;
     uint64_t hash;
     const int64_t *shapes;
@@ -538,62 +665,89 @@ typedef struct jit_limits jit_limits;
 void jit_limits_poll(jit_limits *limits); /* raises their flag where they are reached */
 
 struct dlc_program {
-    dlc_context *context;   /* kept */
-    atomic_int references;  /* the host's, and one for each call and event */
-    graph_holder **holders; /* of bytes and functions in its graphs; each is kept once */
+    /* kept */
+    dlc_context *context;
+    /* the host's, and one for each call and event */
+    atomic_int references;
+    /* of bytes and functions in its graphs; each is kept once */
+    graph_holder **holders;
     size_t holder_count;
-    dlc_program *next, *previous; /* context->programs */
+    /* context->programs */
+    dlc_program *next, *previous;
     lib_arena arena;
     lib_scope scope;
-    graph *graph; /* canonical, decomposed, constants split off */
-    graph *init;  /* NULL: nothing to precompute */
+    /* canonical, decomposed, constants split off */
+    graph *graph;
+    /* NULL: nothing to precompute */
+    graph *init;
     jit_plan *init_plan;
     jit_argument *inputs, *outputs;
-    int ordinary_inputs; /* inputs of `graph` beyond these are outputs of `init` */
+    /* inputs of `graph` beyond these are outputs of `init` */
+    int ordinary_inputs;
     int output_count;
-    jit_segment *segments;       /* then the program runs these in turn, and has no plans itself */
-    int segment_count;           /* 0: no shape depends on data */
-    int borders;                 /* tensors that go from segment to segment */
-    const int *border_end;       /* [borders] the last segment that takes it */
-    size_t dimensions;           /* of all ordinary inputs together */
-    graph_constant *init_values; /* [init outputs] owned */
+    /* then the program runs these in turn, and has no plans itself */
+    jit_segment *segments;
+    /* 0: no shape depends on data */
+    int segment_count;
+    /* tensors that go from segment to segment */
+    int borders;
+    /* [borders] the last segment that takes it */
+    const int *border_end;
+    /* of all ordinary inputs together */
+    size_t dimensions;
+    /* [init outputs] owned */
+    graph_constant *init_values;
     atomic_int init_state;
-    jit_limits
-        *init_limits; /* of the init graph while it runs; the program runs nothing else then. NULL: it does not */
-    const void **
-        constants; /* bytes of all constants of graph and init but weights, ascending: they live as long as the program */
+    /* of the init graph while it runs; the program runs nothing else then. NULL: it does not */
+    jit_limits *init_limits;
+    /* bytes of all constants of graph and init but weights, ascending: they live as long as the program */
+    const void **constants;
     size_t constant_count;
     jit_weight_link *weights;
     dlc_compile_options options;
-    struct jit_section **sections; /* of the host's schedules, see schedules.c */
+    /* of the host's schedules, see schedules.c */
+    struct jit_section **sections;
     uint32_t section_count;
-    int *alias;              /* output -> donated input; -1 */
-    const dlc_graph *source; /* what the host compiled, which may be destroyed: then no living graph has this number */
+    /* output -> donated input; -1 */
+    int *alias;
+    /* what the host compiled, which may be destroyed: then no living graph has this number */
+    const dlc_graph *source;
     uint32_t source_serial;
-    struct jit_tap *tap; /* NULL: no values are tapped */
-    lib_mutex
-        mutex; /* of the table of plans, and of what follows up to `profile`; never held while the host is called */
-    lib_condition bound; /* a binding came to its end, or the precomputed constants are there */
+    /* NULL: no values are tapped */
+    struct jit_tap *tap;
+    /* of the table of plans, and of what follows up to `profile`; never held while the host is called */
+    lib_mutex mutex;
+    /* a binding came to its end, or the precomputed constants are there */
+    lib_condition bound;
     jit_binding *bindings;
     jit_plan *retired[2];
-    jit_plan *held; /* out of the table and unread, but with holders */
+    /* out of the table and unread, but with holders */
+    jit_plan *held;
     dlc_call *calls;
     jit_packed_use *packed;
-    jit_resident *residents; /* of all plans */
+    /* of all plans */
+    jit_resident *residents;
+    /* automatic varying: distinct values seen */
     struct {
         int64_t value[4];
         int count;
         bool varying;
-    } * symbols; /* automatic varying: distinct values seen */
+    } * symbols;
     uint32_t plan_count;
     atomic_int profile;
-    atomic_bool background_failed;     /* and the log has said so */
-    _Atomic(struct jit_front *) front; /* NULL: none, or a build has it */
-    atomic_bool closing;               /* what the background builds for it is of no use any more */
-    _Atomic uint64_t misses, not_runs; /* runs that had to build; readers entered that were no runs */
-    _Atomic(jit_plan *) *table;        /* readers take no lock */
+    /* and the log has said so */
+    atomic_bool background_failed;
+    /* NULL: none, or a build has it */
+    _Atomic(struct jit_front *) front;
+    /* what the background builds for it is of no use any more */
+    atomic_bool closing;
+    /* runs that had to build; readers entered that were no runs */
+    _Atomic uint64_t misses, not_runs;
+    /* readers take no lock */
+    _Atomic(jit_plan *) *table;
     uint32_t table_size;
-    _Atomic uint64_t tick; /* counts insertions: the clock of last_use */
+    /* counts insertions: the clock of last_use */
+    _Atomic uint64_t tick;
     _Atomic uint64_t epoch;
     jit_readers readers[2];
 };
@@ -614,13 +768,20 @@ uint64_t *jit_variables(lib_arena *arena, const graph *g, const int64_t *values)
 
 /* What may end a run before its time; of dlc_run_options. NULL: nothing may. Lives as long as the run; any of its threads may ask. */
 typedef struct jit_how {
-    const volatile int *cancel; /* NULL: nobody raises it */
-    unsigned stop_at;           /* bits of dlc_stop_at */
-    int64_t budget_ms;          /* 0: none */
-    uint64_t deadline_ns;       /* of the context's clock; 0: none */
-    dlc_context *context;       /* whose clock that is */
-    struct jit_limits *limits;  /* of the bind that an init graph's run is part of; NULL: it is none */
-    volatile int over;          /* the dlc_status that ended the run, which it keeps; 0: it goes on */
+    /* NULL: nobody raises it */
+    const volatile int *cancel;
+    /* bits of dlc_stop_at */
+    unsigned stop_at;
+    /* 0: none */
+    int64_t budget_ms;
+    /* of the context's clock; 0: none */
+    uint64_t deadline_ns;
+    /* whose clock that is */
+    dlc_context *context;
+    /* of the bind that an init graph's run is part of; NULL: it is none */
+    struct jit_limits *limits;
+    /* the dlc_status that ended the run, which it keeps; 0: it goes on */
+    volatile int over;
 } jit_how;
 
 /* From now on. */

@@ -8,15 +8,23 @@ struct dlc_call {
     target_phase only;
     const target_arguments *arguments;
     int64_t iteration, tasks;
-    const atomic_int *profile; /* of the program */
-    size_t unknown_stack;      /* as of the context */
+    /* of the program */
+    const atomic_int *profile;
+    /* as of the context */
+    size_t unknown_stack;
     _Atomic uint64_t runs;
-    dlc_call *next, *previous; /* program->calls, guarded by the context's mutex */
-    jit_boundary boundary;     /* its arrays live as long as the call */
-    jit_plan *plan;            /* held */
-    jit_frame *frame;          /* NULL: not all tensors are as kernels want them, or the arena is shared */
-    const jit_step *alone;     /* the only step, of kernels that nobody could share; NULL: there is more to do */
-    lib_error error;           /* no status between runs */
+    /* program->calls, guarded by the context's mutex */
+    dlc_call *next, *previous;
+    /* its arrays live as long as the call */
+    jit_boundary boundary;
+    /* held */
+    jit_plan *plan;
+    /* NULL: not all tensors are as kernels want them, or the arena is shared */
+    jit_frame *frame;
+    /* the only step, of kernels that nobody could share; NULL: there is more to do */
+    const jit_step *alone;
+    /* no status between runs */
+    lib_error error;
     lib_arena arena;
     lib_scope scope;
 };

@@ -23,9 +23,12 @@ jit_key jit_region_key(dlc_program *program, lib_arena *arena, tir_region *regio
 
 typedef struct module_job {
     jit_build *build;
-    const uint32_t *request;     /* numbers of the requests in this module */
-    int count, published;        /* the first ones are published */
-    const jit_request *lowering; /* the last one that was begun */
+    /* numbers of the requests in this module */
+    const uint32_t *request;
+    /* the first ones are published */
+    int count, published;
+    /* the last one that was begun */
+    const jit_request *lowering;
     lib_error error;
 } module_job;
 
@@ -174,9 +177,11 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
     return lower_as_asked(context, arena, region, rewritten, schedule, &options);
 }
 
-typedef struct lowered_region { /* beside the kernel that it became */
+/* beside the kernel that it became */
+typedef struct lowered_region {
     tir_region *rewritten;
-    bool plain; /* by plain loops, where rules should have known better: not worth keeping on disk */
+    /* by plain loops, where rules should have known better: not worth keeping on disk */
+    bool plain;
     const uint64_t *shares;
 } lowered_region;
 

@@ -76,9 +76,11 @@ typedef struct running {
     const jit_step *step;
     const jit_loop *loop;
     const jit_loop_port *port;
-    char **in, **out; /* of the next iteration: what the body is given */
+    /* of the next iteration: what the body is given */
+    char **in, **out;
     char *condition, *spare;
-    int64_t iterations; /* done */
+    /* done */
+    int64_t iterations;
 } running;
 
 static char *place_of(const running *r, int result) {

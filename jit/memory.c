@@ -6,11 +6,15 @@
 #define ARENA_MOST (INT64_C(1) << 47) /* where a process' addresses end; values and scratch have 2^46 bytes at most */
 
 typedef struct interval {
-    graph_id value;      /* 0: scratch of one region */
-    uint32_t begin, end; /* regions, inclusive */
+    /* 0: scratch of one region */
+    graph_id value;
+    /* regions, inclusive */
+    uint32_t begin, end;
     int64_t bytes, offset;
-    int64_t *place; /* scratch: where the offset goes */
-    uint32_t found; /* by the query of this number */
+    /* scratch: where the offset goes */
+    int64_t *place;
+    /* by the query of this number */
+    uint32_t found;
 } interval;
 
 static int64_t round_up(int64_t bytes) {
@@ -45,13 +49,16 @@ static int by_offset(const void *a, const void *b) {
  * cover its lifetime. */
 typedef struct placed_link {
     interval *interval;
-    uint32_t next; /* 0: none */
+    /* 0: none */
+    uint32_t next;
 } placed_link;
 
 typedef struct placed_tree {
     lib_arena *arena;
-    uint32_t leaves; /* a power of two */
-    uint32_t *first; /* [2 * leaves] in links */
+    /* a power of two */
+    uint32_t leaves;
+    /* [2 * leaves] in links */
+    uint32_t *first;
     lib_vec(placed_link) links;
     uint32_t query;
 } placed_tree;

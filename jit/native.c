@@ -18,17 +18,25 @@ typedef union native_value {
 
 typedef struct parameter {
     source source;
-    char type;       /* 'p'ointer, 'i' i32, 'l' i64, 'f' f32, 'd' f64 */
-    int64_t tensor;  /* INPUT, OUTPUT, DIM, COUNT */
-    int64_t axis;    /* DIM */
-    double number;   /* NUMBER of a float type */
-    int64_t integer; /* NUMBER of an integer type */
+    /* 'p'ointer, 'i' i32, 'l' i64, 'f' f32, 'd' f64 */
+    char type;
+    /* INPUT, OUTPUT, DIM, COUNT */
+    int64_t tensor;
+    /* DIM */
+    int64_t axis;
+    /* NUMBER of a float type */
+    double number;
+    /* NUMBER of an integer type */
+    int64_t integer;
 } parameter;
 
 struct dlc_native {
-    graph_holder holder;   /* as `user` of host functions */
-    dlc_context *context;  /* kept */
-    atomic_int references; /* the host's, and one for each graph and program that may call it */
+    /* as `user` of host functions */
+    graph_holder holder;
+    /* kept */
+    dlc_context *context;
+    /* the host's, and one for each graph and program that may call it */
+    atomic_int references;
     void (*function)(void);
     void *user;
     int count;

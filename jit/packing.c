@@ -84,7 +84,8 @@ jit_packing jit_packing_of(lib_arena *arena, const tir_layout *layout, size_t el
     return packing;
 }
 
-typedef struct row_walk { /* over the rows of a tensor, in their order */
+/* over the rows of a tensor, in their order */
+typedef struct row_walk {
     int64_t rows, index[DLC_MAX_RANK];
 } row_walk;
 

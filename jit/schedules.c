@@ -10,11 +10,14 @@
 #include "graph/registry.h"
 
 struct jit_section {
-    const char *header; /* as the host wrote it, for messages */
-    const char *name;   /* "": any */
+    /* as the host wrote it, for messages */
+    const char *header;
+    /* "": any */
+    const char *name;
     const char *body;
     size_t length;
-    int line; /* of the header */
+    /* of the header */
+    int line;
     bool by_hash;
     uint64_t hash;
     atomic_bool used, reported;

@@ -36,14 +36,21 @@ void jit_segments_compile(dlc_program *program, lib_arena *work, const char *sch
 
 typedef struct segment_run {
     dlc_program *program;
-    dlc_run_options options; /* of the segment at hand: its budget is what is left of the host's */
-    jit_how how;             /* of all */
+    /* of the segment at hand: its budget is what is left of the host's */
+    dlc_run_options options;
+    /* of all */
+    jit_how how;
     lib_arena *work;
-    jit_boundary boundary;             /* the host's tensors */
-    int64_t *values;                   /* [symbols] of the whole graph; counted ones as they come */
-    DLManagedTensorVersioned **border; /* [borders] */
-    bool checked;                      /* the host's slots are empty, or hold what this run made */
-    bool on_device;                    /* some input is: tensors for the host's empty slots, too */
+    /* the host's tensors */
+    jit_boundary boundary;
+    /* [symbols] of the whole graph; counted ones as they come */
+    int64_t *values;
+    /* [borders] */
+    DLManagedTensorVersioned **border;
+    /* the host's slots are empty, or hold what this run made */
+    bool checked;
+    /* some input is: tensors for the host's empty slots, too */
+    bool on_device;
 } segment_run;
 
 __attribute__((format(printf, 3, 4))) _Noreturn static void fail(segment_run *r, dlc_status status, const char *format,

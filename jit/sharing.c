@@ -117,8 +117,10 @@ static bool dies_at(const jit_build *build, uint32_t r, graph_id value) {
 
 /* ---- updates */
 
-typedef struct update { /* of a region: output over input; both are positions */
-    int output, input;  /* -1: none */
+/* of a region: output over input; both are positions */
+typedef struct update {
+    /* -1: none */
+    int output, input;
 } update;
 
 static update find_update(jit_build *build, const graph_region *region) {

@@ -73,7 +73,8 @@ void jit_describe_stored(lib_text *text, const jit_kernel *kernel) {
 typedef struct reader {
     lib_arena *arena;
     const char *at, *end;
-    tir_expr *expr; /* by number in the file */
+    /* by number in the file */
+    tir_expr *expr;
     int64_t exprs;
 } reader;
 

@@ -14,7 +14,8 @@ struct jit_mover {
 typedef struct motion {
     char *to;
     const char *from;
-    int element; /* bytes: 1, 2, 4, 8 */
+    /* bytes: 1, 2, 4, 8 */
+    int element;
     int rank;
     int64_t size[DLC_MAX_RANK + 1], from_stride[DLC_MAX_RANK + 1], to_stride[DLC_MAX_RANK + 1];
 } motion;

@@ -1,9 +1,10 @@
 /* Tapped values: a second program, of these values and what they need, which runs in front of the program itself. */
-#include "graph/part.h"
+#include "graph/backward_slice.h"
 #include "jit/internal.h"
 
 typedef struct jit_tap {
-    dlc_program *program; /* its inputs are those of the tapped one, its outputs the values */
+    /* its inputs are those of the tapped one, its outputs the values */
+    dlc_program *program;
     dlc_tap_function *function;
     void *user;
 } jit_tap;

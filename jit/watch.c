@@ -3,12 +3,16 @@
 
 #include <math.h>
 
-typedef struct watched { /* a tensor in memory, compact in its layout */
+/* a tensor in memory, compact in its layout */
+typedef struct watched {
     jit_watched is;
     const char *data;
-    const char *what;    /* "input", "value" */
-    const char *by;      /* kernel or host function that wrote it; NULL: the host */
-    const char *origins; /* of a kernel: " of a, b", the names of the values that it computes; NULL: none */
+    /* "input", "value" */
+    const char *what;
+    /* kernel or host function that wrote it; NULL: the host */
+    const char *by;
+    /* of a kernel: " of a, b", the names of the values that it computes; NULL: none */
+    const char *origins;
 } watched;
 
 static const char *kind_of(double number, unsigned stop_at) {

@@ -74,7 +74,8 @@ DLDataType lib_dtype_to_dlpack(dlc_dtype dtype) {
 typedef enum float_end { END_IEEE, END_NAN, END_NONE } float_end;
 
 typedef struct float_format {
-    int exponent, mantissa, bias; /* stored bits; one more for the sign */
+    /* stored bits; one more for the sign */
+    int exponent, mantissa, bias;
     float_end end;
 } float_format;
 

@@ -15,7 +15,8 @@
 
 typedef struct lib_error {
     dlc_status status;
-    char message[LIB_MESSAGE_MAX]; /* always terminated; cut with "..." when longer */
+    /* always terminated; cut with "..." when longer */
+    char message[LIB_MESSAGE_MAX];
 } lib_error;
 
 const char *lib_status_text(dlc_status status);
@@ -89,14 +90,21 @@ typedef struct lib_watch {
 typedef struct lib_arena {
     const dlc_allocator *allocator;
     lib_scope *scope;
-    struct lib_arena_chunk *chunks; /* newest first */
-    struct lib_arena_chunk *spare;  /* of before a reset, for later use */
+    /* newest first */
+    struct lib_arena_chunk *chunks;
+    /* of before a reset, for later use */
+    struct lib_arena_chunk *spare;
     char *next, *end;
-    size_t total;           /* bytes taken from the allocator */
-    size_t limit;           /* of these; beyond it DLC_BUDGET_EXCEEDED is raised. 0: none */
-    const char *limit_name; /* the option that sets it, for the message; NULL: budget_bytes */
-    const lib_watch *watch; /* NULL: nobody ends what works here */
-    uint32_t taken;         /* allocations since it was asked */
+    /* bytes taken from the allocator */
+    size_t total;
+    /* of these; beyond it DLC_BUDGET_EXCEEDED is raised. 0: none */
+    size_t limit;
+    /* the option that sets it, for the message; NULL: budget_bytes */
+    const char *limit_name;
+    /* NULL: nobody ends what works here */
+    const lib_watch *watch;
+    /* allocations since it was asked */
+    uint32_t taken;
     /* What is released with its memory, newest first. */
     struct lib_arena_owned *owned;
 } lib_arena;
@@ -134,10 +142,14 @@ bool lib_limits_complete(dlc_limits *limits, lib_error *error);
 
 typedef struct lib_allowance {
     lib_watch watch;
-    const dlc_limits *limits; /* complete */
-    size_t input;             /* bytes that the call was given */
-    uint64_t deadline_ns;     /* 0: nobody asked yet */
-    size_t outer_limit;       /* the arena's, before; its name and watch, too */
+    /* complete */
+    const dlc_limits *limits;
+    /* bytes that the call was given */
+    size_t input;
+    /* 0: nobody asked yet */
+    uint64_t deadline_ns;
+    /* the arena's, before; its name and watch, too */
+    size_t outer_limit;
     const char *outer_name;
     const lib_watch *outer_watch;
 } lib_allowance;
@@ -178,12 +190,14 @@ void *lib_vec_grow(lib_arena *arena, void *data, uint32_t count, uint32_t *capac
  *         if (equal(map.slots[at].value, key)) return map.slots[at].value;
  *     lib_map_insert(arena, &map, h, new_value); */
 typedef struct lib_map_slot {
-    uint64_t hash; /* never 0 in a used slot (0 is stored as 1) */
+    /* never 0 in a used slot (0 is stored as 1) */
+    uint64_t hash;
     uint32_t value;
 } lib_map_slot;
 typedef struct lib_map {
     lib_map_slot *slots;
-    uint32_t capacity; /* 0 or a power of two */
+    /* 0 or a power of two */
+    uint32_t capacity;
     uint32_t count;
 } lib_map;
 #define LIB_MAP_END UINT32_MAX
@@ -242,9 +256,12 @@ enum { LIB_WORD_MAX = 200 }; /* longer words are near to nothing */
 typedef struct lib_nearest {
     const char *wanted;
     size_t length;
-    int edits;                        /* of the nearest word so far; without one, more than are allowed */
-    char word[LIB_WORD_MAX + 1];      /* that word; "": none */
-    char hint[4 * LIB_WORD_MAX + 32]; /* what lib_nearest_hint answers with */
+    /* of the nearest word so far; without one, more than are allowed */
+    int edits;
+    /* that word; "": none */
+    char word[LIB_WORD_MAX + 1];
+    /* what lib_nearest_hint answers with */
+    char hint[4 * LIB_WORD_MAX + 32];
 } lib_nearest;
 lib_nearest lib_nearest_to(const char *wanted);
 void lib_nearest_try(lib_nearest *nearest, const char *word, size_t length);
@@ -258,16 +275,22 @@ typedef enum lib_token_kind { LIB_END, LIB_NAME, LIB_INTEGER, LIB_FLOAT, LIB_STR
 
 typedef struct lib_lexer {
     lib_arena *arena;
-    const char *source; /* name for messages: "<text>" or a file */
+    /* name for messages: "<text>" or a file */
+    const char *source;
     const char *start, *at, *end;
-    bool dotted_names; /* '.' may stand inside a name: a.b is one token */
+    /* '.' may stand inside a name: a.b is one token */
+    bool dotted_names;
     /* current token */
     lib_token_kind kind;
-    const char *text; /* name, punctuation or unescaped string; in the arena */
+    /* name, punctuation or unescaped string; in the arena */
+    const char *text;
     size_t text_length;
-    int64_t integer;  /* LIB_INTEGER; also hex 0x, there all 64 bits; overflow raises */
-    double number;    /* LIB_FLOAT (and LIB_INTEGER converted) */
-    int line, column; /* of the token, from 1 */
+    /* LIB_INTEGER; also hex 0x, there all 64 bits; overflow raises */
+    int64_t integer;
+    /* LIB_FLOAT (and LIB_INTEGER converted) */
+    double number;
+    /* of the token, from 1 */
+    int line, column;
     bool first_on_line;
     /* where scanning goes on */
     int next_line;
@@ -297,7 +320,8 @@ bool lib_file_write(int file, const void *bytes, size_t size);
 typedef struct lib_dtype_info {
     const char *name;
     uint8_t bits, bytes, dlpack_code;
-    char class_; /* 'b' 'i' 'u' 'f' 'c' */
+    /* 'b' 'i' 'u' 'f' 'c' */
+    char class_;
     bool usable;
 } lib_dtype_info;
 
@@ -433,7 +457,8 @@ void lib_environment_help(lib_text *text);
 /* ---- log (log.c) ---------------------------------------------------------------------------------------------------- */
 
 typedef struct lib_log {
-    void (*write)(void *user, const char *line); /* NULL: dropped */
+    /* NULL: dropped */
+    void (*write)(void *user, const char *line);
     void *user;
 } lib_log;
 void lib_log_write(const lib_log *log, const char *format, ...) __attribute__((format(printf, 2, 3))); /* one line */
@@ -477,7 +502,8 @@ int lib_cpu_limit(void); /* usable CPUs: affinity mask, cgroup v1/v2 quota (roun
 /* Round-to-nearest, no flush-to-zero, no denormals-are-zero, exceptions masked; restore gives the caller's state back.
  * Host threads enter generated code only between the two. */
 typedef struct lib_fp_state {
-    uint64_t control; /* MXCSR and the x87 control word on x86-64, FPCR on AArch64 */
+    /* MXCSR and the x87 control word on x86-64, FPCR on AArch64 */
+    uint64_t control;
 } lib_fp_state;
 lib_fp_state lib_fp_enter(void);
 void lib_fp_restore(lib_fp_state state);
@@ -490,8 +516,10 @@ void lib_fp_restore_vectors(lib_fp_state state);
  * Calls need not be `grain` tasks long: a participant that is alone gets a whole phase at once, and very long phases have a larger grain. */
 typedef struct lib_phase {
     int64_t tasks;
-    int64_t grain;  /* tasks taken at a time, at least 1 */
-    bool backwards; /* each participant takes the units of its share from the last one to the first */
+    /* tasks taken at a time, at least 1 */
+    int64_t grain;
+    /* each participant takes the units of its share from the last one to the first */
+    bool backwards;
 } lib_phase;
 typedef void (*lib_task_body)(void *user, int64_t phase, int64_t begin, int64_t end, int slot);
 
@@ -538,7 +566,8 @@ void lib_callers_free(lib_callers *callers);
 
 typedef struct lib_call {
     lib_callers *callers;
-    struct lib_call *outer; /* of the same thread */
+    /* of the same thread */
+    struct lib_call *outer;
     lib_stack stack;
     int cancelability;
     bool entered;

@@ -69,7 +69,8 @@ bool lib_size_add(size_t a, size_t b, size_t *out) {
 
 typedef struct lib_arena_chunk {
     struct lib_arena_chunk *next;
-    size_t size; /* with this header */
+    /* with this header */
+    size_t size;
 } lib_arena_chunk;
 
 enum { CHUNK_HEADER = 16, CHUNK_FIRST = 4096, CHUNK_LARGEST = 1 << 20, WATCH_EVERY = 1024 /* allocations */ };

@@ -80,10 +80,12 @@ static void keep_for_zlib(voidpf opaque, voidpf pointer) {
     (void)opaque, (void)pointer;
 }
 
-typedef struct unpacker { /* in its arena; nothing is to be closed */
+/* in its arena; nothing is to be closed */
+typedef struct unpacker {
     lib_arena *arena;
     const unsigned char *from;
-    size_t left; /* bytes there */
+    /* bytes there */
+    size_t left;
     bool deflated;
     z_stream z;
 } unpacker;
@@ -130,15 +132,19 @@ static void check_sizes(lib_arena *arena, const lib_tensor_file *file, const unz
                   (unsigned long long)info->uncompressed_size, (unsigned long long)info->compressed_size);
 }
 
-typedef struct extent { /* of a member's bytes in the image */
+/* of a member's bytes in the image */
+typedef struct extent {
     uint64_t begin, end, member;
 } extent;
 
-typedef struct directory_walk { /* outlives a raise */
+/* outlives a raise */
+typedef struct directory_walk {
     unzFile archive;
     uint64_t member;
-    lib_arena scratch;       /* of the member at hand */
-    lib_vec(extent) extents; /* in the file's arena */
+    /* of the member at hand */
+    lib_arena scratch;
+    /* in the file's arena */
+    lib_vec(extent) extents;
 } directory_walk;
 
 /* Where the member's bytes begin in the image; minizip reads none of them. */
@@ -354,11 +360,13 @@ enum {
 
 typedef struct new_member {
     const char *name;
-    uint64_t place; /* of its local header */
+    /* of its local header */
+    uint64_t place;
     uint64_t packed, unpacked;
     uint32_t crc;
     unsigned flags, method;
-    bool zip64; /* its local header has room for sizes of 64 bits */
+    /* its local header has room for sizes of 64 bits */
+    bool zip64;
 } new_member;
 
 typedef struct new_archive {
@@ -366,10 +374,12 @@ typedef struct new_archive {
     lib_new_file *file;
     lib_vec(new_member) members;
     z_stream packer;
-    unsigned char *part; /* [PACKED_PART], what it gives */
+    /* [PACKED_PART], what it gives */
+    unsigned char *part;
 } new_archive;
 
-typedef struct fields { /* little endian */
+/* little endian */
+typedef struct fields {
     unsigned char *at;
 } fields;
 

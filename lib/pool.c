@@ -35,7 +35,8 @@ enum {
 
 typedef struct gate {
     atomic_uint epoch;
-    atomic_bool asleep; /* somebody may be asleep */
+    /* somebody may be asleep */
+    atomic_bool asleep;
     lib_mutex mutex;
     lib_condition condition;
 } gate;
@@ -122,14 +123,18 @@ typedef struct run_request {
  * the time to start and end a phase is the time to move such lines between processors. */
 typedef struct run {
     _Alignas(CACHE_LINE) gate *gate;
-    ticket *tickets; /* [participants] */
+    /* [participants] */
+    ticket *tickets;
     /* read only while holding a unit */
     _Alignas(CACHE_LINE) run_request request;
-    int64_t current, grain; /* phase, and tasks of one of its units */
+    /* phase, and tasks of one of its units */
+    int64_t current, grain;
     /* read at any time */
-    atomic_int participants; /* as a bound for searching; whether one may take a unit says the ticket */
+    /* as a bound for searching; whether one may take a unit says the ticket */
+    atomic_int participants;
     atomic_bool ended, skipped;
-    _Alignas(CACHE_LINE) _Atomic(int64_t) left; /* units of the current phase that are not finished */
+    /* units of the current phase that are not finished */
+    _Alignas(CACHE_LINE) _Atomic(int64_t) left;
 } run;
 
 static int64_t phase_grain(const lib_phase *phase) {
@@ -239,12 +244,15 @@ typedef struct worker {
 } worker;
 
 struct lib_pool {
-    _Alignas(CACHE_LINE) atomic_uint active; /* bit i: runs[i] is in use */
+    /* bit i: runs[i] is in use */
+    _Alignas(CACHE_LINE) atomic_uint active;
     atomic_bool stopping;
-    gate gate; /* its epoch is on the same line as `active` */
+    /* its epoch is on the same line as `active` */
+    gate gate;
     run runs[POOL_RUNS];
     dlc_allocator allocator;
-    size_t size; /* of the allocation: pool, tickets [POOL_RUNS][threads], workers [threads - 1] */
+    /* of the allocation: pool, tickets [POOL_RUNS][threads], workers [threads - 1] */
+    size_t size;
     uint64_t spin_ns;
     int threads, started;
     worker *workers;

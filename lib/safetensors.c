@@ -266,7 +266,8 @@ void lib_safetensors_parse(lib_arena *arena, lib_tensor_file *file) {
 
 /* ---- writing -------------------------------------------------------------------------------------------------------- */
 
-typedef struct placed { /* a tensor and its place in the file */
+/* a tensor and its place in the file */
+typedef struct placed {
     const char *name;
     const DLTensor *tensor;
     const char *type;

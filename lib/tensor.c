@@ -86,8 +86,10 @@ bool lib_tensor_extent(const DLTensor *tensor, const char **low, const char **hi
 typedef struct owned_tensor {
     DLManagedTensorVersioned managed;
     dlc_allocator allocator;
-    size_t size, alignment;      /* of the allocation */
-    int64_t shape_and_strides[]; /* 2 * rank */
+    /* of the allocation */
+    size_t size, alignment;
+    /* 2 * rank */
+    int64_t shape_and_strides[];
 } owned_tensor;
 
 static void delete_owned(DLManagedTensorVersioned *self) {
@@ -177,8 +179,10 @@ void lib_tensor_copy(const DLTensor *to, const DLTensor *from) {
  * differences, one where strides are those of an ordinary array. */
 typedef struct stride_search {
     int rank;
-    int64_t stride[DLC_MAX_RANK], most[DLC_MAX_RANK]; /* strides positive, descending; greatest difference */
-    int64_t reach[DLC_MAX_RANK + 1];                  /* sum of most * stride from here on */
+    /* strides positive, descending; greatest difference */
+    int64_t stride[DLC_MAX_RANK], most[DLC_MAX_RANK];
+    /* sum of most * stride from here on */
+    int64_t reach[DLC_MAX_RANK + 1];
     int steps;
 } stride_search;
 

@@ -8,33 +8,46 @@
 
 /* The part of an archive that holds a member's bytes. */
 typedef struct lib_packed {
-    bool is_packed;             /* it is in an archive */
-    const unsigned char *bytes; /* in the image, deflated or as they are */
-    size_t size;                /* of those */
+    /* it is in an archive */
+    bool is_packed;
+    /* in the image, deflated or as they are */
+    const unsigned char *bytes;
+    /* of those */
+    size_t size;
     bool deflated;
-    uint32_t crc; /* of the member as it was: header and data */
+    /* of the member as it was: header and data */
+    uint32_t crc;
 } lib_packed;
 
 typedef struct lib_stored {
     const char *name;
-    const char *fault; /* why it cannot be read (an element type that libdlc does not have, ...); NULL: it can */
+    /* why it cannot be read (an element type that libdlc does not have, ...); NULL: it can */
+    const char *fault;
     dlc_dtype dtype;
     int rank;
     int64_t shape[DLC_MAX_RANK];
-    bool fortran;               /* the first axis is innermost */
-    bool swapped;               /* big endian */
-    const unsigned char *bytes; /* where they lie in the image; NULL: packed */
-    size_t size;                /* of the data in bytes */
-    size_t header;              /* bytes before the data in its member */
-    lib_packed packed;          /* of members of archives */
+    /* the first axis is innermost */
+    bool fortran;
+    /* big endian */
+    bool swapped;
+    /* where they lie in the image; NULL: packed */
+    const unsigned char *bytes;
+    /* of the data in bytes */
+    size_t size;
+    /* bytes before the data in its member */
+    size_t header;
+    /* of members of archives */
+    lib_packed packed;
 } lib_stored;
 
-typedef struct lib_note { /* safetensors' __metadata__ */
+/* safetensors' __metadata__ */
+typedef struct lib_note {
     const char *key, *value;
 } lib_note;
 
 typedef struct lib_tensor_file {
-    const unsigned char *image; /* the whole file */
+    /* the whole file */
+    const unsigned char *image;
     size_t size;
     lib_vec(lib_stored) tensors;
     lib_vec(lib_note) notes;
@@ -84,7 +97,8 @@ typedef struct lib_named_tensors {
     const char *const *names;
     const DLTensor *const *tensors;
     int note_count;
-    const char *const *keys, *const *notes; /* [note_count] */
+    /* [note_count] */
+    const char *const *keys, *const *notes;
     bool compress;
 } lib_named_tensors;
 void lib_npy_write(lib_arena *arena, lib_new_file *file, const DLTensor *tensor);

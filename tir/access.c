@@ -164,7 +164,8 @@ tir_expr tir_unwidened(const tir_pool *pool, tir_expr e) {
 typedef struct step_search {
     tir_region *region;
     int fold;
-    tir_step_axes *axes; /* by stage */
+    /* by stage */
+    tir_step_axes *axes;
     bool changed;
 } step_search;
 

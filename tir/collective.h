@@ -17,19 +17,26 @@ typedef enum tir_collective_kind { TIR_MMA, TIR_LDMATRIX } tir_collective_kind;
  * or, from TIR_REGISTER_BIT up, of the element's number among those of its lane. */
 enum { TIR_REGISTER_BIT = 8 };
 typedef struct tir_fragment {
-    tir_dtype dtype; /* TIR_INDEX: any of two bytes, the same in all places */
-    bool memory;     /* in shared memory: rows along the last variable, 16 bytes each, aligned; `bit` is not read */
-    uint8_t uses;    /* bit v: the element depends on variable v */
+    /* TIR_INDEX: any of two bytes, the same in all places */
+    tir_dtype dtype;
+    /* in shared memory: rows along the last variable, 16 bytes each, aligned; `bit` is not read */
+    bool memory;
+    /* bit v: the element depends on variable v */
+    uint8_t uses;
     uint8_t bit[TIR_COLLECTIVE_VARS][4];
 } tir_fragment;
 
 typedef struct tir_collective {
     const char *name;
     tir_collective_kind kind;
-    int32_t capability;                   /* compute capability that has it, 10 * major + minor */
-    int places;                           /* place 0 is written; of mma, read as well */
-    int8_t bits[TIR_COLLECTIVE_VARS];     /* of each variable: it runs over 0 .. 2^bits - 1 */
-    const char *var[TIR_COLLECTIVE_VARS]; /* what they are usually called */
+    /* compute capability that has it, 10 * major + minor */
+    int32_t capability;
+    /* place 0 is written; of mma, read as well */
+    int places;
+    /* of each variable: it runs over 0 .. 2^bits - 1 */
+    int8_t bits[TIR_COLLECTIVE_VARS];
+    /* what they are usually called */
+    const char *var[TIR_COLLECTIVE_VARS];
     tir_fragment place[TIR_COLLECTIVE_PLACES];
 } tir_collective;
 

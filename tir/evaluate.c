@@ -9,24 +9,30 @@
 typedef struct expression {
     uint32_t count;
     const tir_expr *nodes;
-    const uint32_t *operands; /* positions of the operands of node i start at first[i] */
+    /* positions of the operands of node i start at first[i] */
+    const uint32_t *operands;
     const uint32_t *first;
 } expression;
 
 typedef struct stage_code {
     expression value[TIR_MAX_STATE], initial[TIR_MAX_STATE], predicate, index[DLC_MAX_RANK];
-    expression *next_index[TIR_MAX_STATE]; /* fold: indices of the load that is the next value */
+    /* fold: indices of the load that is the next value */
+    expression *next_index[TIR_MAX_STATE];
     int64_t extent[TIR_MAX_AXES];
-    int time_axis; /* of a step stage: the axis that is its fold's time; -1: none */
+    /* of a step stage: the axis that is its fold's time; -1: none */
+    int time_axis;
 } stage_code;
 
 /* What is known of a stage at a point: its values; or for a scatter the slice over the axes that are not parallel, for
  * a fold the states so far, both at a point of the remaining axes. */
 typedef struct entry {
-    int64_t stage, point; /* point: row-major number */
+    /* point: row-major number */
+    int64_t stage, point;
     uint64_t value[TIR_MAX_STATE];
-    uint64_t *slice[TIR_MAX_STATE]; /* scatter: [points]; fold: [time 0..T][points of the component's own axes] */
-    int64_t time;                   /* fold: states 0..time are computed */
+    /* scatter: [points]; fold: [time 0..T][points of the component's own axes] */
+    uint64_t *slice[TIR_MAX_STATE];
+    /* fold: states 0..time are computed */
+    int64_t time;
 } entry;
 
 typedef struct evaluation {
@@ -35,12 +41,16 @@ typedef struct evaluation {
     tir_pool *pool;
     void *const *inputs;
     tir_rounding rounding;
-    int64_t (*extent)[DLC_MAX_RANK]; /* of tensors */
+    /* of tensors */
+    int64_t (*extent)[DLC_MAX_RANK];
     stage_code *stages;
-    uint64_t *variables; /* by variable id */
-    uint32_t *position;  /* by node, while an expression is compiled: from 1; else 0 */
+    /* by variable id */
+    uint64_t *variables;
+    /* by node, while an expression is compiled: from 1; else 0 */
+    uint32_t *position;
     uint32_t positions;
-    int64_t *time; /* by stage: of a fold whose step is being evaluated */
+    /* by stage: of a fold whose step is being evaluated */
+    int64_t *time;
     lib_vec(uint64_t) stack;
     lib_vec(entry *) entries;
     lib_map map;

@@ -80,7 +80,7 @@ typedef uint8_t tir_dtype;
     X(TIR_ERFC, "erfc", 1, TIR_MATH, "")                                                                              \
     X(TIR_LOGISTIC, "logistic", 1, TIR_MATH, "1/(1 + exp(-x))")                                                       \
     X(TIR_NORMAL_CDF, "normal_cdf", 1, TIR_MATH, "(1 + erf(x/sqrt(2)))/2; f32: to 3 units of 1/2")                    \
-    X(TIR_NORMAL_TAIL, "normal_tail", 1, TIR_MATH, "the same, accurate where it is small, too")                                            \
+    X(TIR_NORMAL_TAIL, "normal_tail", 1, TIR_MATH, "the same, accurate where it is small, too")                       \
     X(TIR_SILU, "silu", 1, TIR_MATH, "x/(1 + exp(-x))")                                                               \
     X(TIR_SELECT, "select", 3, 0, "cond ? a : b; both are evaluated, neither can trap")                               \
     X(TIR_FMA, "fma", 3, 0, "one rounding; loop IR only")                                                             \
@@ -109,11 +109,14 @@ extern const tir_op_info tir_ops[TIR_OP_COUNT];
 typedef struct tir_node {
     uint8_t op;
     tir_dtype dtype;
-    bool guarded;   /* LOAD: the last two operands are guard (bool) and the value where the guard is false */
-    uint8_t count;  /* operands */
-    uint32_t first; /* operands start at pool->operands[first] */
-    uint64_t
-        bits; /* CONST: the value's bits, low end (index: int64); VAR: variable; ACC, OTHER: component; LOAD: tensor or buffer */
+    /* LOAD: the last two operands are guard (bool) and the value where the guard is false */
+    bool guarded;
+    /* operands */
+    uint8_t count;
+    /* operands start at pool->operands[first] */
+    uint32_t first;
+    /* CONST: the value's bits, low end (index: int64); VAR: variable; ACC, OTHER: component; LOAD: tensor or buffer */
+    uint64_t bits;
 } tir_node;
 
 typedef enum tir_var_kind {
@@ -127,12 +130,15 @@ typedef struct tir_variable {
     const char *name;
     tir_var_kind kind;
     tir_dtype dtype;
-    int64_t low, high; /* inclusive range of an index variable; conservative */
-    int64_t multiple;  /* the value is a multiple of this; >= 1 */
+    /* inclusive range of an index variable; conservative */
+    int64_t low, high;
+    /* the value is a multiple of this; >= 1 */
+    int64_t multiple;
 } tir_variable;
 
 typedef struct tir_interval {
-    int64_t low, high; /* inclusive; TIR_UNBOUNDED_LOW / _HIGH when nothing is known */
+    /* inclusive; TIR_UNBOUNDED_LOW / _HIGH when nothing is known */
+    int64_t low, high;
 } tir_interval;
 #define TIR_UNBOUNDED_HIGH (INT64_C(1) << 62)
 #define TIR_UNBOUNDED_LOW (-TIR_UNBOUNDED_HIGH)
@@ -141,7 +147,8 @@ typedef struct tir_interval {
  * multiple may be narrowed until the first expression is made of it. */
 typedef struct tir_facts {
     tir_interval range;
-    int64_t multiple; /* 0: the value is 0 */
+    /* 0: the value is 0 */
+    int64_t multiple;
 } tir_facts;
 
 /* Strides of a tensor's elements along a stage's axes (access.h). */
@@ -152,14 +159,18 @@ typedef struct tir_known_access {
 
 typedef struct tir_pool {
     lib_arena *arena;
-    lib_vec(tir_node) nodes; /* [0] is unused */
+    /* [0] is unused */
+    lib_vec(tir_node) nodes;
     lib_vec(tir_expr) operands;
     lib_vec(tir_variable) variables;
-    lib_vec(tir_facts) facts; /* by node */
+    /* by node */
+    lib_vec(tir_facts) facts;
     lib_map map;
     lib_vec(tir_known_access) accesses;
-    lib_map access_map; /* into `accesses`, by the other half of the hash */
-    uint32_t *scratch;  /* reused by rewriting; NULL while in use */
+    /* into `accesses`, by the other half of the hash */
+    lib_map access_map;
+    /* reused by rewriting; NULL while in use */
+    uint32_t *scratch;
     uint32_t scratch_size;
 } tir_pool;
 
@@ -280,11 +291,13 @@ tir_expr tir_import(tir_pool *pool, const tir_pool *from, tir_expr e, tir_expr *
 
 /* ---- evaluation: values as bits of their dtype in the low end of a u64 (index: int64). Loads ask the callback. */
 typedef struct tir_evaluator {
-    const uint64_t *variables; /* by variable id */
+    /* by variable id */
+    const uint64_t *variables;
     const uint64_t *acc, *other;
     uint64_t (*load)(void *user, const tir_node *node, const int64_t *index);
     void *user;
-    bool has_fma; /* how MULADD rounds */
+    /* how MULADD rounds */
+    bool has_fma;
 } tir_evaluator;
 uint64_t tir_evaluate(const tir_pool *pool, tir_expr e, const tir_evaluator *evaluator);
 
@@ -297,12 +310,15 @@ void tir_describe_expr(lib_text *text, const tir_pool *pool, tir_expr e);
 /* Parses; names are looked up through the callback: variables and tensors. Dtypes are inferred from operands; literals take
  * the other operand's dtype or their :suffix. */
 typedef struct tir_names {
-    tir_expr (*variable)(void *user, const char *name); /* 0: unknown */
+    /* 0: unknown */
+    tir_expr (*variable)(void *user, const char *name);
     bool (*tensor)(void *user, const char *name, uint32_t *id, tir_dtype *dtype, int *rank);
     void *user;
     /* What a notation may have beside that (graph/notation.c); each may be NULL. */
-    bool (*dtype)(void *user, const char *name, tir_dtype *dtype); /* of casts: more names of element types */
-    bool (*number)(void *user, const char *name, bool *fraction, int64_t *integer, double *number); /* as a literal */
+    /* of casts: more names of element types */
+    bool (*dtype)(void *user, const char *name, tir_dtype *dtype);
+    /* as a literal */
+    bool (*number)(void *user, const char *name, bool *fraction, int64_t *integer, double *number);
     /* After "name(": what stands up to and with ")"; 0: no function of the notation. */
     tir_expr (*call)(void *user, lib_lexer *lexer, const char *name, tir_dtype want);
     /* What `...` as the first index stands for, its number; and what a load is made of, in place of tir_load. */

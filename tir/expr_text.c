@@ -20,7 +20,8 @@
 typedef struct infix {
     const char *sign;
     tir_op op;
-    int level; /* of binding */
+    /* of binding */
+    int level;
     bool of_bool, swapped;
 } infix;
 
@@ -45,17 +46,21 @@ static tir_dtype later_operand(tir_op op, tir_dtype first) {
 /* ---- printing */
 
 typedef struct piece {
-    const char *text; /* or NULL: the expression */
+    /* or NULL: the expression */
+    const char *text;
     tir_expr e;
-    tir_dtype want; /* dtype that the parser will know */
-    int8_t level;   /* weaker operators need parentheses */
+    /* dtype that the parser will know */
+    tir_dtype want;
+    /* weaker operators need parentheses */
+    int8_t level;
 } piece;
 
 typedef struct printer {
     lib_text *text;
     const tir_pool *pool;
     const char *const *tensors;
-    lib_vec(piece) todo; /* last first */
+    /* last first */
+    lib_vec(piece) todo;
 } printer;
 
 static void say(printer *p, const char *text) {
@@ -208,7 +213,8 @@ void tir_describe_expr(lib_text *text, const tir_pool *pool, tir_expr e) {
 
 /* What was read; a literal whose dtype the place did not say is `loose` and made when its neighbour is known. */
 typedef struct operand {
-    tir_expr e; /* 0 if loose */
+    /* 0 if loose */
+    tir_expr e;
     bool loose, fraction;
     int64_t integer;
     double number;

@@ -4,9 +4,11 @@
 
 typedef struct load_search {
     const tir_region *region;
-    const tir_stage *stage; /* whose expressions are looked at */
+    /* whose expressions are looked at */
+    const tir_stage *stage;
     uint32_t tensor;
-    int loads, elsewhere; /* of the tensor: all, and those that are not at the stage's own point */
+    /* of the tensor: all, and those that are not at the stage's own point */
+    int loads, elsewhere;
 } load_search;
 
 static tir_expr find_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {

@@ -464,7 +464,8 @@ typedef struct collective_run {
     frame *f;
     const tir_step *step;
     const tir_collective *row;
-    thread_tag warp; /* its first thread */
+    /* its first thread */
+    thread_tag warp;
     double value[TIR_COLLECTIVE_PLACES][TIR_COLLECTIVE_SIDE * TIR_COLLECTIVE_SIDE];
     uint64_t bits[TIR_COLLECTIVE_SIDE * TIR_COLLECTIVE_SIDE];
     bool poison[TIR_COLLECTIVE_PLACES][TIR_COLLECTIVE_SIDE * TIR_COLLECTIVE_SIDE];

@@ -18,28 +18,36 @@
 typedef struct tir_bank_report {
     int64_t accesses, conflicts, chosen, worst_conflicts;
     int64_t requests, sectors, excess;
-    char worst[256]; /* the statement with most of them, of those that are not chosen if there are any */
+    /* the statement with most of them, of those that are not chosen if there are any */
+    char worst[256];
 } tir_bank_report;
 
 /* What lay between two polls. */
 typedef struct tir_poll_report {
     int64_t polls;
-    int64_t work,
-        longest; /* instructions and stores: in all; most between two polls, the last task's end counting as one */
+    /* instructions and stores: in all; most between two polls, the last task's end counting as one */
+    int64_t work, longest;
 } tir_poll_report;
 
 typedef struct tir_interpret_options {
-    bool check;         /* poison and race checks (bounds are always checked) */
-    bool reverse_tasks; /* run tasks last to first */
-    bool reverse_lanes; /* run the iterations of vec loops last to first */
-    bool stored_once; /* with check: an element of an ARG buffer that is not read is stored once, no more and no less */
-    tir_bank_report *banks; /* counted where not NULL, which is slow */
+    /* poison and race checks (bounds are always checked) */
+    bool check;
+    /* run tasks last to first */
+    bool reverse_tasks;
+    /* run the iterations of vec loops last to first */
+    bool reverse_lanes;
+    /* with check: an element of an ARG buffer that is not read is stored once, no more and no less */
+    bool stored_once;
+    /* counted where not NULL, which is slow */
+    tir_bank_report *banks;
     const volatile int *cancel;
-    int (*is_over)(
-        void *user); /* asked by long loops (polls.h): not zero ends with DLC_CANCELLED; NULL: nobody is asked */
+    /* asked by long loops (polls.h): not zero ends with DLC_CANCELLED; NULL: nobody is asked */
+    int (*is_over)(void *user);
     void *user;
-    int64_t poll_work;        /* of tir_polls_new, for tests; 0: TIR_POLL_WORK_INTERPRETED */
-    tir_poll_report *polling; /* counted where not NULL, of tir_interpret */
+    /* of tir_polls_new, for tests; 0: TIR_POLL_WORK_INTERPRETED */
+    int64_t poll_work;
+    /* counted where not NULL, of tir_interpret */
+    tir_poll_report *polling;
 } tir_interpret_options;
 
 /* arguments[i]: address of element 0 of ARG buffer i. params in order of kernel->params. Scratch comes from `allocator`. */

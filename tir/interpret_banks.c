@@ -146,8 +146,10 @@ void tir_banks_end(tir_banks *banks) {
 
 typedef struct chosen_walk {
     const tir_pool *pool;
-    bool *loaded; /* [nodes] does a loaded value take part? */
-    bool *chosen; /* [nodes] is there a load among it, of which it is part of the place? */
+    /* [nodes] does a loaded value take part? */
+    bool *loaded;
+    /* [nodes] is there a load among it, of which it is part of the place? */
+    bool *chosen;
     bool changed, found;
 } chosen_walk;
 

@@ -6,15 +6,19 @@
 #include "tir/interpret.h"
 
 typedef struct tir_bank_note {
-    const void *key; /* which access of the program */
+    /* which access of the program */
+    const void *key;
     const tir_stmt *stmt;
-    uint64_t run; /* in the order of time; the same in all that becomes vectors, if it lies side by side */
+    /* in the order of time; the same in all that becomes vectors, if it lies side by side */
+    uint64_t run;
     int64_t address;
     int32_t thread, bytes;
-    bool memory; /* the device's, not shared */
+    /* the device's, not shared */
+    bool memory;
 } tir_bank_note;
 
-typedef struct tir_bank_total { /* of one access */
+/* of one access */
+typedef struct tir_bank_total {
     const void *key;
     const tir_stmt *stmt;
     int64_t conflicts;
@@ -22,11 +26,13 @@ typedef struct tir_bank_total { /* of one access */
 
 typedef struct tir_banks {
     lib_arena *arena;
-    lib_vec(tir_bank_note) notes; /* of the thread loop that is running */
+    /* of the thread loop that is running */
+    lib_vec(tir_bank_note) notes;
     lib_vec(tir_bank_total) totals;
     int64_t accesses, conflicts;
     int64_t requests, sectors, excess;
-    uint64_t run, runs; /* the open one, 0: none; so far */
+    /* the open one, 0: none; so far */
+    uint64_t run, runs;
     void *scratch;
     uint32_t scratch_count;
 } tir_banks;

@@ -10,7 +10,8 @@
  * loops. */
 typedef struct tir_thread_tag {
     uint32_t block, warp, nest;
-    uint32_t thread; /* thread, several threads of one warp, or several of the block; see the enum */
+    /* thread, several threads of one warp, or several of the block; see the enum */
+    uint32_t thread;
 } tir_thread_tag;
 
 enum { THREAD_LIMIT = 1024, THREAD_WARPS = 2048, THREAD_MANY = 4096, THREAD_ALL = 4097 /* outside of thread loops */ };
@@ -18,12 +19,17 @@ enum { THREAD_LIMIT = 1024, THREAD_WARPS = 2048, THREAD_MANY = 4096, THREAD_ALL 
 /* History of one unit of memory. Tags are time << 32 | who, so that nothing needs to be cleared between phases or
  * loops. */
 typedef struct tir_cell {
-    uint64_t writer, reader;           /* phase run << 32 | task */
-    uint64_t lane_writer, lane_reader; /* run of a vec loop << 32 | LANE_REDUCTION | iteration */
+    /* phase run << 32 | task */
+    uint64_t writer, reader;
+    /* run of a vec loop << 32 | LANE_REDUCTION | iteration */
+    uint64_t lane_writer, lane_reader;
     tir_thread_tag thread_writer, thread_reader;
-    uint32_t owner; /* buffer + 1 whose defined value is here; 0: poison */
-    uint32_t life;  /* the life of the scope's contents in which it was written */
-    uint32_t group; /* of the asynchronous store that wrote it; 0: another store did */
+    /* buffer + 1 whose defined value is here; 0: poison */
+    uint32_t owner;
+    /* the life of the scope's contents in which it was written */
+    uint32_t life;
+    /* of the asynchronous store that wrote it; 0: another store did */
+    uint32_t group;
 } tir_cell;
 
 #define MANY UINT32_C(0xffffffff)           /* task: several */
@@ -35,11 +41,16 @@ typedef struct tir_cell {
 typedef struct tir_space {
     char *low;
     int64_t bytes;
-    int64_t unit;    /* bytes per cell: divides sizes and addresses of all elements */
-    tir_cell *cells; /* NULL: nothing here is ever written, or checks are off */
-    bool shared;     /* between tasks: races are possible */
-    bool scratch;    /* poison at first */
-    bool per_task;   /* contents end with the task */
+    /* bytes per cell: divides sizes and addresses of all elements */
+    int64_t unit;
+    /* NULL: nothing here is ever written, or checks are off */
+    tir_cell *cells;
+    /* between tasks: races are possible */
+    bool shared;
+    /* poison at first */
+    bool scratch;
+    /* contents end with the task */
+    bool per_task;
 } tir_space;
 
 enum { WORKSPACE_SPACE, LOCAL_SPACE, SHARED_SPACE, FIRST_ARGUMENT_SPACE };
@@ -49,13 +60,16 @@ typedef struct tir_placed {
     char *base;
     int64_t extent[16], stride[16];
     uint32_t space;
-    int32_t size; /* of an element */
+    /* of an element */
+    int32_t size;
 } tir_placed;
 
 /* Groups of asynchronous stores of the task so far, from 1. All threads commit and wait together. */
 typedef struct tir_async_groups {
-    uint32_t open, done;      /* the group that stores now belong to; the last one that was waited for */
-    lib_vec(uint32_t) blocks; /* by group that is done, from 1: barriers of the block before it was waited for */
+    /* the group that stores now belong to; the last one that was waited for */
+    uint32_t open, done;
+    /* by group that is done, from 1: barriers of the block before it was waited for */
+    lib_vec(uint32_t) blocks;
 } tir_async_groups;
 
 typedef struct tir_frame {
@@ -63,24 +77,38 @@ typedef struct tir_frame {
     const tir_kernel *kernel;
     lib_arena *arena;
     const tir_interpret_options *options;
-    uint64_t *values; /* by slot */
-    uint8_t *taint;   /* by slot: poison */
+    /* by slot */
+    uint64_t *values;
+    /* by slot: poison */
+    uint8_t *taint;
     tir_placed *buffers;
     lib_vec(tir_space) spaces;
-    const tir_step *step; /* being executed, for messages */
-    uint64_t tag;         /* phase run << 32 | task */
+    /* being executed, for messages */
+    const tir_step *step;
+    /* phase run << 32 | task */
+    uint64_t tag;
     uint32_t phase_run, task_run;
-    uint64_t lane, lane_runs;                /* run of the vec loop << 32 | iteration; 0: outside. Runs so far */
-    tir_thread_tag thread;                   /* now. block 0: the phase has no thread loops */
-    bool one_warp;                           /* the block is */
-    uint32_t alike;                          /* threads from that one on that do the same */
-    uint32_t blocks;                         /* and barriers of blocks so far: each begins a new one for `thread` */
-    uint32_t nests;                          /* thread loops begun so far */
-    uint32_t warps[THREAD_LIMIT / TIR_WARP]; /* barriers of each warp so far */
+    /* run of the vec loop << 32 | iteration; 0: outside. Runs so far */
+    uint64_t lane, lane_runs;
+    /* now. block 0: the phase has no thread loops */
+    tir_thread_tag thread;
+    /* the block is */
+    bool one_warp;
+    /* threads from that one on that do the same */
+    uint32_t alike;
+    /* and barriers of blocks so far: each begins a new one for `thread` */
+    uint32_t blocks;
+    /* thread loops begun so far */
+    uint32_t nests;
+    /* barriers of each warp so far */
+    uint32_t warps[THREAD_LIMIT / TIR_WARP];
     tir_async_groups async;
-    int64_t since_poll; /* instructions and stores; counted where the host wants a report */
-    tir_banks *banks;   /* NULL: conflicts are not counted */
-    bool partial;       /* other calls ran before: what the workspace holds is not known */
+    /* instructions and stores; counted where the host wants a report */
+    int64_t since_poll;
+    /* NULL: conflicts are not counted */
+    tir_banks *banks;
+    /* other calls ran before: what the workspace holds is not known */
+    bool partial;
 } tir_frame;
 
 /* interpret_place.c, when the frame's values are those of the parameters: where each buffer lies, and cells beside what a phase can be

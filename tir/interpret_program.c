@@ -15,10 +15,14 @@ typedef struct builder {
     const tir_pool *pool;
     tir_program *program;
     const tir_polls *polls;
-    uint32_t *slot;   /* by node; 0: none yet */
-    uint32_t *placed; /* by node: serial of the binder or statement whose list computes it */
-    uint32_t *depth;  /* by node: that binder's position on the stack, or OWN */
-    uint8_t *taints;  /* by node */
+    /* by node; 0: none yet */
+    uint32_t *slot;
+    /* by node: serial of the binder or statement whose list computes it */
+    uint32_t *placed;
+    /* by node: that binder's position on the stack, or OWN */
+    uint32_t *depth;
+    /* by node */
+    uint8_t *taints;
     uint32_t next_slot, serial;
     lib_vec(binder) stack;
     lib_vec(tir_expr) work;
@@ -26,8 +30,10 @@ typedef struct builder {
     tir_code_list *own;
     uint32_t own_serial;
     const tir_stmt *stmt;
-    bool reduction; /* it stores an exact reduction: its loads of that place are part of it */
-    bool chain;     /* it is all that the thread loop around does */
+    /* it stores an exact reduction: its loads of that place are part of it */
+    bool reduction;
+    /* it is all that the thread loop around does */
+    bool chain;
 } builder;
 
 #define OWN UINT32_MAX

@@ -59,14 +59,19 @@ typedef enum tir_code {
 #define TIR_OPERANDS_MAX 24 /* indices, guard and else of a load */
 
 typedef struct tir_instruction {
-    uint8_t code, op, dtype, from; /* from: dtype of the first value operand */
+    /* from: dtype of the first value operand */
+    uint8_t code, op, dtype, from;
     uint8_t count;
     bool guarded;
-    bool taints;    /* an operand or the memory read may be poison: the result's taint must be computed */
-    bool reduction; /* a load whose statement stores the exact reduction of it and something */
+    /* an operand or the memory read may be poison: the result's taint must be computed */
+    bool taints;
+    /* a load whose statement stores the exact reduction of it and something */
+    bool reduction;
     uint32_t target, buffer;
-    uint32_t x, y, z;         /* slots of the first three operands, 0 where there are fewer */
-    const uint32_t *operands; /* slots of all */
+    /* slots of the first three operands, 0 where there are fewer */
+    uint32_t x, y, z;
+    /* slots of all */
+    const uint32_t *operands;
 } tir_instruction;
 
 typedef struct tir_code_list {
@@ -78,17 +83,28 @@ typedef struct tir_step tir_step; /* a statement; prefetches and comments are le
 struct tir_step {
     const tir_stmt *stmt;
     tir_step *next, *body, *otherwise;
-    tir_code_list before;   /* what the statement's own expressions load and what depends on it */
-    tir_code_list bound;    /* for, let: what depends on the variable; run whenever it gets a value */
-    uint32_t variable;      /* slots: of the for's or let's variable */
-    uint32_t first, second; /* for: lower, extent; let, if, store: value or condition in `first` */
-    bool taints;            /* let, store: the value may be poison */
-    bool reduction;         /* store of an exact reduction */
-    bool alone;             /* store to memory: outside of thread loops one thread does it, its loads too */
-    int64_t poll;           /* for: iterations after which it asks; 0: it does not */
-    int32_t threads;        /* thread loop: of one iteration; else 0 */
-    bool nest;              /* thread loop: not the whole body of one around it */
-    const uint32_t *index;  /* store */
+    /* what the statement's own expressions load and what depends on it */
+    tir_code_list before;
+    /* for, let: what depends on the variable; run whenever it gets a value */
+    tir_code_list bound;
+    /* slots: of the for's or let's variable */
+    uint32_t variable;
+    /* for: lower, extent; let, if, store: value or condition in `first` */
+    uint32_t first, second;
+    /* let, store: the value may be poison */
+    bool taints;
+    /* store of an exact reduction */
+    bool reduction;
+    /* store to memory: outside of thread loops one thread does it, its loads too */
+    bool alone;
+    /* for: iterations after which it asks; 0: it does not */
+    int64_t poll;
+    /* thread loop: of one iteration; else 0 */
+    int32_t threads;
+    /* thread loop: not the whole body of one around it */
+    bool nest;
+    /* store */
+    const uint32_t *index;
     const struct tir_collective_step *collective;
 };
 
@@ -96,28 +112,42 @@ struct tir_step {
 typedef struct tir_collective_step {
     tir_code_list bound[TIR_COLLECTIVE_VARS];
     uint32_t variable[TIR_COLLECTIVE_VARS];
-    uint32_t index[TIR_COLLECTIVE_PLACES][16]; /* slots */
+    /* slots */
+    uint32_t index[TIR_COLLECTIVE_PLACES][16];
 } tir_collective_step;
 
 typedef struct tir_program_phase {
-    tir_code_list iteration_bound; /* what depends on the repeat's counter and no more */
+    /* what depends on the repeat's counter and no more */
+    tir_code_list iteration_bound;
     tir_code_list task_bound;
-    int64_t threads; /* of a block */
-    int64_t poll;    /* tasks after which it asks; 0: it does not */
+    /* of a block */
+    int64_t threads;
+    /* tasks after which it asks; 0: it does not */
+    int64_t poll;
     tir_step *body;
-    uint32_t tasks, repeat, task, iteration; /* slots; repeat, iteration: 0 when there is none */
+    /* slots; repeat, iteration: 0 when there is none */
+    uint32_t tasks, repeat, task, iteration;
 } tir_program_phase;
 
-struct tir_program { /* typedef in interpret.h */
+/* typedef in interpret.h */
+struct tir_program {
     const tir_kernel *kernel;
-    uint32_t slots;                          /* slot 0 is unused */
-    lib_vec(uint32_t) constants;             /* slots, ... */
-    lib_vec(uint64_t) constant_bits;         /* ... and what they hold */
-    tir_code_list entry;                     /* what depends on parameters only */
-    const uint32_t *params;                  /* slots */
-    uint32_t (*extents)[16], (*strides)[16]; /* slots by buffer */
-    uint32_t *offsets;                       /* slots by buffer; 0: none */
-    uint32_t workspace, local;               /* slots of the sizes; 0: none */
+    /* slot 0 is unused */
+    uint32_t slots;
+    /* slots, ... */
+    lib_vec(uint32_t) constants;
+    /* ... and what they hold */
+    lib_vec(uint64_t) constant_bits;
+    /* what depends on parameters only */
+    tir_code_list entry;
+    /* slots */
+    const uint32_t *params;
+    /* slots by buffer */
+    uint32_t (*extents)[16], (*strides)[16];
+    /* slots by buffer; 0: none */
+    uint32_t *offsets;
+    /* slots of the sizes; 0: none */
+    uint32_t workspace, local;
     tir_program_phase *phases;
 };
 

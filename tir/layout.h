@@ -10,14 +10,19 @@
 
 typedef struct tir_layout_part {
     int16_t dim;
-    int32_t divisor; /* >= 1 */
-    int32_t modulus; /* 0: none */
+    /* >= 1 */
+    int32_t divisor;
+    /* 0: none */
+    int32_t modulus;
 } tir_layout_part;
 
 typedef struct tir_layout {
-    int16_t rank;    /* logical */
-    int16_t count;   /* physical dimensions; 0: identity (row-major), parts are not read */
-    int32_t swizzle; /* bytes of the XOR pattern of shared memory, 0: none */
+    /* logical */
+    int16_t rank;
+    /* physical dimensions; 0: identity (row-major), parts are not read */
+    int16_t count;
+    /* bytes of the XOR pattern of shared memory, 0: none */
+    int32_t swizzle;
     tir_layout_part part[TIR_MAX_PHYSICAL];
 } tir_layout;
 

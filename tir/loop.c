@@ -236,7 +236,8 @@ tir_stmt *tir_stmt_substitute(tir_kernel *kernel, const tir_stmt *stmt, int coun
 typedef struct access_marker {
     tir_kernel *kernel;
     lib_arena *scratch;
-    uint8_t *seen; /* by node id */
+    /* by node id */
+    uint8_t *seen;
     lib_vec(tir_expr) stack;
 } access_marker;
 
@@ -392,7 +393,8 @@ enum { ABSENT = 1, PRESENT = 2 };
 typedef struct reduction_search {
     const tir_kernel *kernel;
     const tir_stmt *stmt;
-    uint8_t *found; /* by node: whether the place is loaded below; 0: not looked at yet */
+    /* by node: whether the place is loaded below; 0: not looked at yet */
+    uint8_t *found;
 } reduction_search;
 
 static void search_loads(reduction_search *s, lib_arena *scratch, tir_expr root) {

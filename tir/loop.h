@@ -51,17 +51,24 @@ typedef struct tir_buffer {
     const char *name;
     dlc_dtype dtype;
     tir_scope scope;
-    int rank;              /* physical */
-    tir_expr extent[16];   /* physical; index expressions over parameters; constant for REG, STACK */
-    tir_expr stride[16];   /* in elements; row-major compact unless an argument came with strides */
-    int32_t argument;      /* ARG: position; else -1 */
-    int32_t alignment;     /* ARG: bytes the address is known to be a multiple of */
-    bool written, read;    /* by the kernel */
-    bool zero_initialised; /* REG, STACK, LOCAL: contents at entry are don't-care otherwise */
-    int32_t
-        swizzle; /* SHARED: bytes of a row, 32, 64 or 128, of which the 16-byte chunks change places (tir_swizzled); 0: none */
-    tir_expr
-        offset; /* WORKSPACE, LOCAL: bytes from the start, over parameters, assigned by lowering; SHARED: a number; 0: none */
+    /* physical */
+    int rank;
+    /* physical; index expressions over parameters; constant for REG, STACK */
+    tir_expr extent[16];
+    /* in elements; row-major compact unless an argument came with strides */
+    tir_expr stride[16];
+    /* ARG: position; else -1 */
+    int32_t argument;
+    /* ARG: bytes the address is known to be a multiple of */
+    int32_t alignment;
+    /* by the kernel */
+    bool written, read;
+    /* REG, STACK, LOCAL: contents at entry are don't-care otherwise */
+    bool zero_initialised;
+    /* SHARED: bytes of a row, 32, 64 or 128, of which the 16-byte chunks change places (tir_swizzled); 0: none */
+    int32_t swizzle;
+    /* WORKSPACE, LOCAL: bytes from the start, over parameters, assigned by lowering; SHARED: a number; 0: none */
+    tir_expr offset;
 } tir_buffer;
 
 typedef enum tir_stmt_kind {
@@ -83,40 +90,51 @@ extern const char *const tir_loop_kind_names[];
 typedef struct tir_place {
     uint32_t buffer;
     int rank;
-    const tir_expr *index; /* physical */
+    /* physical */
+    const tir_expr *index;
 } tir_place;
 
 typedef struct tir_stmt tir_stmt;
 struct tir_stmt {
     tir_stmt_kind kind;
-    tir_stmt *next; /* statement after this one in the same list, NULL at the end */
+    /* statement after this one in the same list, NULL at the end */
+    tir_stmt *next;
     union {
         struct {
-            tir_expr var;           /* TIR_VAR_LOOP */
-            tir_expr lower, extent; /* index; evaluated once at entry; extent <= 0: no iteration */
+            /* TIR_VAR_LOOP */
+            tir_expr var;
+            /* index; evaluated once at entry; extent <= 0: no iteration */
+            tir_expr lower, extent;
             tir_loop_kind loop;
-            bool parallel; /* lowering's note: becomes tasks; never set in a finished kernel */
-            bool clip; /* lowering's note for versioning, not printed: worth runs in which guards inside are decided */
+            /* lowering's note: becomes tasks; never set in a finished kernel */
+            bool parallel;
+            /* lowering's note for versioning, not printed: worth runs in which guards inside are decided */
+            bool clip;
             tir_stmt *body;
         } for_;
         struct {
-            tir_expr var, value; /* TIR_VAR_LET of the value's dtype */
+            /* TIR_VAR_LET of the value's dtype */
+            tir_expr var, value;
             tir_stmt *body;
         } let;
         struct {
-            tir_expr condition; /* bool */
-            bool clip;          /* lowering's note for versioning, not printed: worth a run of its own where decided */
+            /* bool */
+            tir_expr condition;
+            /* lowering's note for versioning, not printed: worth a run of its own where decided */
+            bool clip;
             tir_stmt *body, *otherwise;
         } if_;
         struct {
             uint32_t buffer;
             int rank;
-            const tir_expr *index; /* physical */
-            tir_expr value;        /* of the buffer's dtype */
+            /* physical */
+            const tir_expr *index;
+            /* of the buffer's dtype */
+            tir_expr value;
             bool non_temporal;
-            bool
-                async; /* a copy from memory to SHARED: what is there until the thread waits for its group is of no use; then the
-                           thread sees the value, the others behind a barrier. Machines may do it at once */
+            /* a copy from memory to SHARED: what is there until the thread waits for its group is of no use; then the
+             * thread sees the value, the others behind a barrier. Machines may do it at once */
+            bool async;
         } store;
         struct {
             int groups;
@@ -125,11 +143,13 @@ struct tir_stmt {
             uint32_t buffer;
             int rank;
             const tir_expr *index;
-            int level; /* 1, 2, 3 */
+            /* 1, 2, 3 */
+            int level;
         } prefetch;
         struct {
             const tir_collective *row;
-            tir_expr var[TIR_COLLECTIVE_VARS]; /* TIR_VAR_LOOP: bound in the places' indices, from 0 */
+            /* TIR_VAR_LOOP: bound in the places' indices, from 0 */
+            tir_expr var[TIR_COLLECTIVE_VARS];
             tir_place place[TIR_COLLECTIVE_PLACES];
         } collective;
         const char *comment;
@@ -137,13 +157,18 @@ struct tir_stmt {
 };
 
 typedef struct tir_phase {
-    tir_expr tasks; /* number of tasks: index expression over parameters */
-    tir_expr task;  /* TIR_VAR_LOOP: the task's number in the body */
+    /* number of tasks: index expression over parameters */
+    tir_expr tasks;
+    /* TIR_VAR_LOOP: the task's number in the body */
+    tir_expr task;
     tir_stmt *body;
-    tir_expr repeat;    /* 0, or how often this and the following `repeat_phases - 1` phases run in turn */
-    tir_expr iteration; /* the repeat's counter variable, with `repeat` */
+    /* 0, or how often this and the following `repeat_phases - 1` phases run in turn */
+    tir_expr repeat;
+    /* the repeat's counter variable, with `repeat` */
+    tir_expr iteration;
     int repeat_phases;
-    int64_t shared_bytes; /* SHARED memory that a block of it needs */
+    /* SHARED memory that a block of it needs */
+    int64_t shared_bytes;
     const char *name;
 } tir_phase;
 
@@ -151,14 +176,21 @@ typedef struct tir_kernel {
     const char *name;
     tir_pool *pool;
     lib_arena *arena;
-    lib_vec(tir_buffer) buffers; /* ARG buffers first, in order of `argument` */
-    lib_vec(tir_expr) params;    /* TIR_VAR_PARAM variables in the order of the kernel's parameter array */
+    /* ARG buffers first, in order of `argument` */
+    lib_vec(tir_buffer) buffers;
+    /* TIR_VAR_PARAM variables in the order of the kernel's parameter array */
+    lib_vec(tir_expr) params;
     lib_vec(tir_phase) phases;
-    int arguments;           /* ARG buffers */
-    tir_expr workspace_size; /* WORKSPACE in all: index expression over parameters, bytes; 0: none */
-    int64_t workspace_bytes; /* its largest value */
-    tir_expr local_size;     /* bytes per slot, likewise */
-    double flops, bytes;     /* counted by the cost model; for profiles */
+    /* ARG buffers */
+    int arguments;
+    /* WORKSPACE in all: index expression over parameters, bytes; 0: none */
+    tir_expr workspace_size;
+    /* its largest value */
+    int64_t workspace_bytes;
+    /* bytes per slot, likewise */
+    tir_expr local_size;
+    /* counted by the cost model; for profiles */
+    double flops, bytes;
 } tir_kernel;
 
 /* ---- building (loop.c) */

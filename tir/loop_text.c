@@ -30,10 +30,14 @@ typedef struct printer {
     lib_text *text;
     lib_arena *arena;
     const tir_kernel *kernel;
-    tir_pool pool;        /* the kernel's, with a variable table of our own: names are those in scope */
-    tir_name_list scope;  /* names taken: buffers, then variables, innermost last */
-    const char **buffers; /* by id */
-    uint32_t outermost;   /* names that stay for the whole kernel */
+    /* the kernel's, with a variable table of our own: names are those in scope */
+    tir_pool pool;
+    /* names taken: buffers, then variables, innermost last */
+    tir_name_list scope;
+    /* by id */
+    const char **buffers;
+    /* names that stay for the whole kernel */
+    uint32_t outermost;
 } printer;
 
 static void printer_init(printer *p, lib_text *text, const tir_kernel *kernel) {
@@ -308,7 +312,8 @@ void tir_kernel_print(lib_text *text, const tir_kernel *kernel) {
 typedef struct parser {
     lib_lexer *lexer;
     tir_kernel *kernel;
-    lib_vec(tir_expr) scope; /* variables in scope, innermost last */
+    /* variables in scope, innermost last */
+    lib_vec(tir_expr) scope;
     tir_names names;
 } parser;
 

@@ -33,38 +33,59 @@ enum {
 
 typedef struct reg_use {
     uint32_t buffer;
-    int first, last; /* statement numbers; -1: none */
-    uint32_t lanes;  /* dimensions that some access indexes by the vec variable */
+    /* statement numbers; -1: none */
+    int first, last;
+    /* dimensions that some access indexes by the vec variable */
+    uint32_t lanes;
 } reg_use;
 
-typedef struct vec_access { /* of a buffer inside a vec loop: by the store itself, or by a load of its statement */
+/* of a buffer inside a vec loop: by the store itself, or by a load of its statement */
+typedef struct vec_access {
     const tir_stmt *stmt;
-    tir_expr load; /* 0: the store */
+    /* 0: the store */
+    tir_expr load;
 } vec_access;
 
 typedef struct verifier {
     lib_scope *scope;
     tir_kernel *kernel;
     tir_pool *pool;
-    const tir_machine *machine; /* may be NULL */
+    /* may be NULL */
+    const tir_machine *machine;
     const tir_phase *phase;
-    const tir_stmt *stmt;  /* for messages */
-    uint8_t *state;        /* by variable id: of the enum */
-    uint8_t *seen;         /* by node, during one expression: 1 + its VARIES and FREE bits */
-    bool *read, *written;  /* by buffer */
-    reg_use *regs;         /* by buffer, during a phase */
-    lib_vec(reg_use) past; /* earlier uses of buffers that began anew since */
+    /* for messages */
+    const tir_stmt *stmt;
+    /* by variable id: of the enum */
+    uint8_t *state;
+    /* by node, during one expression: 1 + its VARIES and FREE bits */
+    uint8_t *seen;
+    /* by buffer */
+    bool *read, *written;
+    /* by buffer, during a phase */
+    reg_use *regs;
+    /* earlier uses of buffers that began anew since */
+    lib_vec(reg_use) past;
     lib_vec(tir_expr) stack, visited;
-    lib_vec(int) opened;                /* numbers of the loops around the statement */
-    lib_vec(reg_use) loops;             /* statement numbers of the phase's loops */
-    lib_vec(vec_access) accesses;       /* of the vec loop around */
-    lib_vec(const tir_stmt *) combined; /* its stores to one place */
-    bool in_vec, threads;               /* in a vec loop; of the phase: blocks of several threads */
-    const tir_stmt *thread;             /* the innermost thread loop around; NULL: none */
-    bool chain;                         /* what comes is all that it does */
-    tir_thread_loops around;            /* all of them */
-    tir_registers *registers;           /* by buffer, of the phase; NULL: not asked for yet */
-    int number;                         /* of the statement */
+    /* numbers of the loops around the statement */
+    lib_vec(int) opened;
+    /* statement numbers of the phase's loops */
+    lib_vec(reg_use) loops;
+    /* of the vec loop around */
+    lib_vec(vec_access) accesses;
+    /* its stores to one place */
+    lib_vec(const tir_stmt *) combined;
+    /* in a vec loop; of the phase: blocks of several threads */
+    bool in_vec, threads;
+    /* the innermost thread loop around; NULL: none */
+    const tir_stmt *thread;
+    /* what comes is all that it does */
+    bool chain;
+    /* all of them */
+    tir_thread_loops around;
+    /* by buffer, of the phase; NULL: not asked for yet */
+    tir_registers *registers;
+    /* of the statement */
+    int number;
 } verifier;
 
 _Noreturn static void fail_as(verifier *v, dlc_status status, const char *what) {

@@ -27,20 +27,31 @@ typedef struct tir_lowering {
     tir_kernel *kernel;
     tir_schedule_state state;
     const tir_lower_options *options;
-    bool has_fma, scales; /* facts of the machine */
-    uint32_t *home;       /* tensor -> buffer of inputs, roots and what is also written to memory; UINT32_MAX: none */
-    bool *done;           /* by stage: its root is computed, so that what it has in memory can be read */
-    tir_stmt *body;       /* of the phase being written */
-    tir_stmt **cursor;    /* where the next statement goes */
-    tir_expr
-        known[TIR_TERM_LIMIT]; /* conditions that hold here: decided by clipped loops, or the statement's own guard */
+    /* facts of the machine */
+    bool has_fma, scales;
+    /* tensor -> buffer of inputs, roots and what is also written to memory; UINT32_MAX: none */
+    uint32_t *home;
+    /* by stage: its root is computed, so that what it has in memory can be read */
+    bool *done;
+    /* of the phase being written */
+    tir_stmt *body;
+    /* where the next statement goes */
+    tir_stmt **cursor;
+    /* conditions that hold here: decided by clipped loops, or the statement's own guard */
+    tir_expr known[TIR_TERM_LIMIT];
     int known_count;
-    lib_vec(tir_scalar) scalars; /* whose names are seen here */
-    bool registers;              /* some scratch is in registers */
-    int64_t stack_bytes;         /* of buffers on the stack so far */
-    const char *vector;          /* the vec loop that is open */
-    tir_expr lane;               /* its variable */
-    int waited;                  /* groups of the open pipeline that this iteration has waited for; 0: none is open */
+    /* whose names are seen here */
+    lib_vec(tir_scalar) scalars;
+    /* some scratch is in registers */
+    bool registers;
+    /* of buffers on the stack so far */
+    int64_t stack_bytes;
+    /* the vec loop that is open */
+    const char *vector;
+    /* its variable */
+    tir_expr lane;
+    /* groups of the open pipeline that this iteration has waited for; 0: none is open */
+    int waited;
 } tir_lowering;
 
 static inline tir_stage *tir_stage_of(tir_lowering *l, int s) {

@@ -7,9 +7,12 @@ enum { VARIES = 1, FREE = 2 }; /* with the vec variable; with something that is 
 
 typedef struct checker {
     tir_lowering *l;
-    uint8_t *bits;      /* by variable id */
-    const char *free;   /* what is FREE in the expression looked at last */
-    const char *vector; /* the vec loop that is open */
+    /* by variable id */
+    uint8_t *bits;
+    /* what is FREE in the expression looked at last */
+    const char *free;
+    /* the vec loop that is open */
+    const char *vector;
     uint8_t found;
 } checker;
 

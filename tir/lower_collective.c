@@ -180,7 +180,8 @@ enum { MATRIX_LOOPS = 12 };
 typedef struct matrix_copy {
     tir_lowering *l;
     const tir_registers *registers;
-    tir_thread_loops around; /* what warps there are */
+    /* what warps there are */
+    tir_thread_loops around;
     const tir_stmt *lane[TIR_THREAD_LOOPS], *loop[MATRIX_LOOPS], *store;
     int lanes, loops;
 } matrix_copy;

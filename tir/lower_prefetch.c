@@ -5,7 +5,8 @@ typedef struct prefetch_walk {
     tir_lowering *l;
     int stage;
     const tir_prefetch *prefetch;
-    tir_expr moved; /* variable of the loop */
+    /* variable of the loop */
+    tir_expr moved;
     bool done;
 } prefetch_walk;
 
@@ -91,7 +92,8 @@ static void append_own_lines(prefetch_walk *walk, tir_expr load) {
  * That has to be a run of memory; loops inside of those that cover one fetch for themselves. */
 
 typedef struct inner_loops {
-    tir_expr var[TIR_MAX_AXES]; /* outermost first */
+    /* outermost first */
+    tir_expr var[TIR_MAX_AXES];
     int count;
 } inner_loops;
 

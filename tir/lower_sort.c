@@ -9,11 +9,15 @@ typedef struct sorting {
     tir_lowering *l;
     int s;
     const tir_stage *stage;
-    tir_expr n; /* elements of a line */
+    /* elements of a line */
+    tir_expr n;
     tir_dtype key, value;
-    uint32_t keys, values;   /* scratch [2, n] */
-    uint32_t counts;         /* scratch [passes, digits] */
-    uint32_t current, total; /* which half is sorted so far; a running sum */
+    /* scratch [2, n] */
+    uint32_t keys, values;
+    /* scratch [passes, digits] */
+    uint32_t counts;
+    /* which half is sorted so far; a running sum */
+    uint32_t current, total;
     int passes, width;
 } sorting;
 

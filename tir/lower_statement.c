@@ -162,7 +162,8 @@ static tir_expr in_domain(tir_lowering *l, int s, tir_expr all) {
 typedef struct translation {
     tir_lowering *l;
     int stage;
-    const tir_expr *acc; /* what ACC nodes read */
+    /* what ACC nodes read */
+    const tir_expr *acc;
 } translation;
 
 static bool padded_layout(tir_lowering *l, uint32_t tensor) {
@@ -360,8 +361,10 @@ tir_expr tir_lower_name(tir_lowering *l, const char *name, tir_expr value) {
  * walk over a kernel is exponential in the sharing. */
 typedef struct sharing {
     tir_lowering *l;
-    lib_vec(tir_expr) nodes; /* in the order of their operands */
-    uint32_t *uses;          /* by node id; ids below `limit` */
+    /* in the order of their operands */
+    lib_vec(tir_expr) nodes;
+    /* by node id; ids below `limit` */
+    uint32_t *uses;
     bool *seen;
     uint32_t limit;
 } sharing;

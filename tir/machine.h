@@ -7,26 +7,45 @@
 #include <stdint.h>
 
 typedef struct tir_machine {
-    char target[16];          /* "cpu", "interp", ... */
-    char name[64];            /* processor name for people and the code generator */
-    int32_t vector_bytes;     /* 64, 32, 16; 0: no vectors */
-    int32_t vector_registers; /* 32, 16 */
-    int32_t fma;              /* 1: fused multiply-add exists: muladd becomes fma */
-    int32_t fma_ports;        /* vector FMAs per cycle */
-    int32_t masked;           /* 1: cheap masked loads and stores of every dtype */
-    int32_t row_pairs;  /* 1: rows in registers whose last vectors are at most half full share these, two by two */
-    int32_t units;      /* bits of tir_machine_unit */
-    int64_t l1, l2, l3; /* data cache bytes; l3: the part one core may count on */
-    int32_t line;       /* cache line bytes */
-    int32_t l1_ways;    /* associativity of l1; 0: unknown */
-    int32_t cores;      /* usable by this process */
+    /* "cpu", "interp", ... */
+    char target[16];
+    /* processor name for people and the code generator */
+    char name[64];
+    /* 64, 32, 16; 0: no vectors */
+    int32_t vector_bytes;
+    /* 32, 16 */
+    int32_t vector_registers;
+    /* 1: fused multiply-add exists: muladd becomes fma */
+    int32_t fma;
+    /* vector FMAs per cycle */
+    int32_t fma_ports;
+    /* 1: cheap masked loads and stores of every dtype */
+    int32_t masked;
+    /* 1: rows in registers whose last vectors are at most half full share these, two by two */
+    int32_t row_pairs;
+    /* bits of tir_machine_unit */
+    int32_t units;
+    /* data cache bytes; l3: the part one core may count on */
+    int64_t l1, l2, l3;
+    /* cache line bytes */
+    int32_t line;
+    /* associativity of l1; 0: unknown */
+    int32_t l1_ways;
+    /* usable by this process */
+    int32_t cores;
     /* GPUs; else 0 */
-    int64_t shared_memory;      /* bytes per block, at most */
-    int32_t warp;               /* threads that run in step */
-    int32_t block_threads;      /* threads of a block, at most */
-    int32_t thread_registers;   /* 32-bit registers of a thread, at most */
-    int32_t multiprocessors;    /* what blocks run on */
-    int32_t compute_capability; /* 10 * major + minor: which instructions there are */
+    /* bytes per block, at most */
+    int64_t shared_memory;
+    /* threads that run in step */
+    int32_t warp;
+    /* threads of a block, at most */
+    int32_t block_threads;
+    /* 32-bit registers of a thread, at most */
+    int32_t thread_registers;
+    /* what blocks run on */
+    int32_t multiprocessors;
+    /* 10 * major + minor: which instructions there are */
+    int32_t compute_capability;
 } tir_machine;
 
 typedef enum tir_machine_unit {

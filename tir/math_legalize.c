@@ -18,14 +18,18 @@
 #include "tir/arith.h"
 
 typedef struct narrow_value {
-    tir_expr node;   /* of the original expression, f16 or bf16 */
-    tir_expr narrow; /* its legal form in its dtype */
-    tir_expr wide;   /* its f32 value before rounding; 0: rounded already */
+    /* of the original expression, f16 or bf16 */
+    tir_expr node;
+    /* its legal form in its dtype */
+    tir_expr narrow;
+    /* its f32 value before rounding; 0: rounded already */
+    tir_expr wide;
 } narrow_value;
 
 typedef struct legalizer {
     bool has_fma, scales, excess;
-    lib_map map; /* by node id, into values */
+    /* by node id, into values */
+    lib_map map;
     lib_vec(narrow_value) values;
 } legalizer;
 

@@ -5,7 +5,8 @@
 
 #include "tir/expr.h"
 
-typedef struct tir_name_list { /* a lib_vec */
+/* a lib_vec */
+typedef struct tir_name_list {
     const char **data;
     uint32_t count, capacity;
 } tir_name_list;

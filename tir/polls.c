@@ -12,7 +12,8 @@ typedef struct poll {
 struct tir_polls {
     lib_vec(poll) polls;
     lib_map by_loop;
-    int64_t *tasks; /* [phases] */
+    /* [phases] */
+    int64_t *tasks;
 };
 
 typedef struct counter {
@@ -23,7 +24,8 @@ typedef struct counter {
     double limit, lanes;
     /* Of the vec loop around the statement; 0: none. */
     tir_expr lane;
-    uint32_t *seen; /* by expression: the statement in which it was counted last */
+    /* by expression: the statement in which it was counted last */
+    uint32_t *seen;
     uint32_t statement;
     lib_vec(tir_expr) open;
 } counter;

@@ -165,7 +165,8 @@ int64_t tir_multiple_of(tir_pool *pool, tir_expr index) {
 
 typedef struct proof {
     tir_pool *pool;
-    int steps; /* left */
+    /* left */
+    int steps;
 } proof;
 
 static int64_t upper_bound(proof *p, const tir_sum *sum, int depth);

@@ -338,7 +338,8 @@ static tir_span hull(tir_schedule_state *state, tir_span a, tir_span b, tir_span
 typedef struct region_search {
     tir_schedule_state *state;
     int producer, consumer;
-    tir_span *view; /* of the consumer's axes */
+    /* of the consumer's axes */
+    tir_span *view;
     tir_span *region;
 } region_search;
 

@@ -210,7 +210,8 @@ tir_region *tir_region_copy(lib_arena *arena, const tir_region *region) {
 typedef struct region_hasher {
     const tir_region *region;
     lib_arena *arena;
-    uint32_t *number; /* by node id; 0: not visited yet */
+    /* by node id; 0: not visited yet */
+    uint32_t *number;
     uint32_t next;
     lib_vec(tir_expr) stack;
     lib_vec(int64_t) facts;

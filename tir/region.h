@@ -44,8 +44,10 @@ typedef enum tir_axis_role {
 
 typedef struct tir_axis {
     const char *name;
-    tir_expr var;    /* TIR_VAR_AXIS, range 0 .. extent-1 */
-    tir_expr extent; /* index expression over parameters */
+    /* TIR_VAR_AXIS, range 0 .. extent-1 */
+    tir_expr var;
+    /* index expression over parameters */
+    tir_expr extent;
     /* Axes that rewrites derive from one, such as those of an operand's copy or of partial results, have its number and role. */
     int32_t id;
     tir_axis_role role;
@@ -56,38 +58,53 @@ typedef struct tir_tensor {
     dlc_dtype dtype;
     int rank;
     tir_expr extent[DLC_MAX_RANK];
-    tir_layout layout; /* of the buffer, when it becomes one */
-    bool has_strides;  /* inputs only: element strides given by the caller instead of compact */
+    /* of the buffer, when it becomes one */
+    tir_layout layout;
+    /* inputs only: element strides given by the caller instead of compact */
+    bool has_strides;
     int64_t stride[DLC_MAX_RANK];
-    int32_t stage;     /* producing stage; -1: region input */
-    int32_t component; /* which state or value of the stage */
-    int32_t argument;  /* position among the kernel's arguments (inputs first, then outputs); -1: internal */
+    /* producing stage; -1: region input */
+    int32_t stage;
+    /* which state or value of the stage */
+    int32_t component;
+    /* position among the kernel's arguments (inputs first, then outputs); -1: internal */
+    int32_t argument;
     bool output;
-    bool constant;     /* inputs: the same bytes at every run (weights): worth a layout of its own */
-    int32_t alignment; /* arguments: bytes */
+    /* inputs: the same bytes at every run (weights): worth a layout of its own */
+    bool constant;
+    /* arguments: bytes */
+    int32_t alignment;
 } tir_tensor;
 
 typedef struct tir_stage {
     const char *name;
     tir_stage_kind kind;
     bool exact;
-    bool removed;      /* inlined away by a rewrite; skip */
-    bool in_place;     /* scatter: the output's buffer holds the initial values already; see tir_region_updated_input */
-    int space, reduce; /* number of axes: axis[0..space-1], then axis[space..space+reduce-1] */
+    /* inlined away by a rewrite; skip */
+    bool removed;
+    /* scatter: the output's buffer holds the initial values already; see tir_region_updated_input */
+    bool in_place;
+    /* number of axes: axis[0..space-1], then axis[space..space+reduce-1] */
+    int space, reduce;
     tir_axis axis[TIR_MAX_AXES];
-    int count; /* values or state components, each with a tensor */
+    /* values or state components, each with a tensor */
+    int count;
     uint32_t tensor[TIR_MAX_STATE];
-    tir_expr value
-        [TIR_MAX_STATE]; /* map: the value; reduce, scatter: the update; fold: next[i] as a load of a step tensor */
+    /* map: the value; reduce, scatter: the update; fold: next[i] as a load of a step tensor */
+    tir_expr value[TIR_MAX_STATE];
     /* reduce: identity, constant where there is a merge; else, and scatter, fold: expression over the space axes; sort: the key */
     tir_expr initial[TIR_MAX_STATE];
-    tir_expr merge[TIR_MAX_STATE]; /* reduce: over ACC and OTHER; 0: cannot be split */
+    /* reduce: over ACC and OTHER; 0: cannot be split */
+    tir_expr merge[TIR_MAX_STATE];
     /* reduce, scatter: bool over the axes; 0: true. fold: likewise; where it does not hold the steps leave the state as it is (a promise:
      * they may be left out) */
     tir_expr predicate;
-    tir_expr index[DLC_MAX_RANK]; /* scatter: one per dimension of the output */
-    int32_t bits;                 /* sort: of the key */
-    int32_t fold;                 /* step stages: the fold they belong to; else -1 */
+    /* scatter: one per dimension of the output */
+    tir_expr index[DLC_MAX_RANK];
+    /* sort: of the key */
+    int32_t bits;
+    /* step stages: the fold they belong to; else -1 */
+    int32_t fold;
 } tir_stage;
 
 typedef struct tir_region {
@@ -95,12 +112,16 @@ typedef struct tir_region {
     lib_arena *arena;
     tir_pool *pool;
     lib_vec(tir_tensor) tensors;
-    lib_vec(
-        tir_stage) stages; /* producers before consumers; a fold after its step stages' producers, before its steps */
-    lib_vec(tir_expr) params; /* TIR_VAR_PARAM variables: varying dimensions and run-time scalars, kernel order */
-    int inputs, outputs;      /* arguments: inputs 0..inputs-1, outputs after */
-    bool excess_precision;    /* roundings inside may be dropped, never those of explicit casts */
-    int32_t axis_ids;         /* given to axes so far */
+    /* producers before consumers; a fold after its step stages' producers, before its steps */
+    lib_vec(tir_stage) stages;
+    /* TIR_VAR_PARAM variables: varying dimensions and run-time scalars, kernel order */
+    lib_vec(tir_expr) params;
+    /* arguments: inputs 0..inputs-1, outputs after */
+    int inputs, outputs;
+    /* roundings inside may be dropped, never those of explicit casts */
+    bool excess_precision;
+    /* given to axes so far */
+    int32_t axis_ids;
 } tir_region;
 
 /* ---- building (region.c) */

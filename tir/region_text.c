@@ -28,9 +28,12 @@ typedef struct printer {
     lib_text *text;
     lib_arena *arena;
     const tir_region *region;
-    tir_pool pool;        /* the region's, with a variable table of our own: names are those in scope */
-    tir_name_list scope;  /* names taken: tensors, parameters, then the axes of the stage being printed */
-    const char **tensors; /* by id */
+    /* the region's, with a variable table of our own: names are those in scope */
+    tir_pool pool;
+    /* names taken: tensors, parameters, then the axes of the stage being printed */
+    tir_name_list scope;
+    /* by id */
+    const char **tensors;
 } printer;
 
 static void bind(printer *p, tir_expr var, const char *name) {
@@ -218,7 +221,8 @@ void tir_region_print(lib_text *text, const tir_region *region) {
 typedef struct parser {
     lib_lexer *lexer;
     tir_region *region;
-    const tir_stage *stage; /* its axes are in scope; or NULL */
+    /* its axes are in scope; or NULL */
+    const tir_stage *stage;
     tir_names names;
 } parser;
 

@@ -22,13 +22,17 @@ typedef struct verifier {
     lib_scope *scope;
     const tir_region *region;
     const tir_pool *pool;
-    const char *name; /* of the stage or tensor being checked */
-    int32_t stage;    /* or -1 */
-    uint8_t *seen;    /* by node, during one expression */
+    /* of the stage or tensor being checked */
+    const char *name;
+    /* or -1 */
+    int32_t stage;
+    /* by node, during one expression */
+    uint8_t *seen;
     lib_vec(tir_expr) stack, visited;
     /* what the expression may hold */
     bool axes, acc, other, is_next;
-    int axis_limit; /* axes 0.. below it */
+    /* axes 0.. below it */
+    int axis_limit;
 } verifier;
 
 _Noreturn static void fail(const verifier *v, const char *what) {

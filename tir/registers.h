@@ -8,9 +8,11 @@
 
 enum { TIR_THREAD_LOOPS = 8 }; /* nested, at most */
 
-typedef struct tir_thread_loop { /* that is open */
+/* that is open */
+typedef struct tir_thread_loop {
     tir_expr var;
-    int64_t stride; /* threads of one iteration */
+    /* threads of one iteration */
+    int64_t stride;
 } tir_thread_loop;
 
 typedef struct tir_thread_loops {
@@ -20,11 +22,15 @@ typedef struct tir_thread_loops {
 
 typedef struct tir_registers {
     bool owned[16];
-    int64_t stride[16]; /* of the owned dimensions: threads from one index to the next */
+    /* of the owned dimensions: threads from one index to the next */
+    int64_t stride[16];
     bool any;
-    uint32_t mixed; /* bit d: the index of dimension d mixes threads and elements of one thread, or two maps disagree */
-    int64_t group;  /* each group of so many threads has its own copy of the buffer; 0: one copy per block */
-    int64_t alike;  /* replicas: so many neighbouring threads each hold a copy of an element; 0: one thread does */
+    /* bit d: the index of dimension d mixes threads and elements of one thread, or two maps disagree */
+    uint32_t mixed;
+    /* each group of so many threads has its own copy of the buffer; 0: one copy per block */
+    int64_t group;
+    /* replicas: so many neighbouring threads each hold a copy of an element; 0: one thread does */
+    int64_t alike;
 } tir_registers;
 
 static inline bool tir_is_register(const tir_buffer *buffer) {

@@ -14,14 +14,16 @@
 
 typedef struct walk {
     const tir_pool *pool;
-    tir_expr floor; /* nodes below this id are left out */
+    /* nodes below this id are left out */
+    tir_expr floor;
     uint32_t *order, *table, *stack;
     uint32_t count, capacity;
 } walk;
 
 typedef struct walk_storage {
     uint32_t local[WALK_WORDS(WALK_LOCAL)];
-    uint32_t *heap; /* of a walk over a const pool */
+    /* of a walk over a const pool */
+    uint32_t *heap;
     size_t heap_words;
 } walk_storage;
 

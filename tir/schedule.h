@@ -99,8 +99,10 @@ typedef enum tir_directive_kind {
 
 typedef struct tir_schedule {
     lib_arena *arena;
-    lib_text text; /* the program so far */
-    int first_line; /* of a host's text, where its first line stands there; messages then tell lines. 0: nobody wrote it */
+    /* the program so far */
+    lib_text text;
+    /* of a host's text, where its first line stands there; messages then tell lines. 0: nobody wrote it */
+    int first_line;
 } tir_schedule;
 
 void tir_schedule_init(tir_schedule *schedule, lib_arena *arena);
@@ -111,10 +113,14 @@ void tir_schedule_add(tir_schedule *schedule, const char *format, ...) __attribu
 typedef void (*tir_step_callback)(void *user, const char *line, const char *state);
 
 typedef struct tir_lower_options {
-    const tir_machine *machine; /* muladd, register count */
-    bool verify;                /* the region, and the kernel that comes out */
-    bool verify_steps;          /* the region after each line of the rewrite section, too */
-    tir_step_callback step;     /* may be NULL */
+    /* muladd, register count */
+    const tir_machine *machine;
+    /* the region, and the kernel that comes out */
+    bool verify;
+    /* the region after each line of the rewrite section, too */
+    bool verify_steps;
+    /* may be NULL */
+    tir_step_callback step;
     void *step_user;
 } tir_lower_options;
 

@@ -16,9 +16,12 @@ typedef struct collapsing {
     tir_schedule_state *state;
     tir_region *region;
     tir_pool *pool;
-    uint32_t *axes;   /* per stage: bit a: axes a and a + 1 become one */
-    uint32_t *inputs; /* per tensor without a stage: bit d: dimensions d and d + 1 become one */
-    int reader;       /* the stage whose loads are looked at */
+    /* per stage: bit a: axes a and a + 1 become one */
+    uint32_t *axes;
+    /* per tensor without a stage: bit d: dimensions d and d + 1 become one */
+    uint32_t *inputs;
+    /* the stage whose loads are looked at */
+    int reader;
     bool changed;
 } collapsing;
 
@@ -142,7 +145,8 @@ static void check_straight(void *user, tir_expr load) {
 
 typedef struct bare_search {
     const collapsing *c;
-    uint32_t bare; /* axes that stand in arithmetic or comparisons, as bits */
+    /* axes that stand in arithmetic or comparisons, as bits */
+    uint32_t bare;
 } bare_search;
 
 static tir_expr find_bare(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {

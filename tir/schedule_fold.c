@@ -57,17 +57,26 @@ static void apply_hoist(tir_schedule_state *state, lib_lexer *lexer) {
 
 typedef struct blocking {
     tir_schedule_state *state;
-    tir_stage fold, step; /* as they were */
+    /* as they were */
+    tir_stage fold, step;
     int fold_at, step_at;
-    tir_op op;                 /* of the state and the rest */
-    tir_expr state_load;       /* in the step's value */
-    bool several;              /* such loads */
-    int axis_of[TIR_MAX_AXES]; /* step axis of each axis of the fold, t last */
+    /* of the state and the rest */
+    tir_op op;
+    /* in the step's value */
+    tir_expr state_load;
+    /* such loads */
+    bool several;
+    /* step axis of each axis of the fold, t last */
+    int axis_of[TIR_MAX_AXES];
     int64_t size;
-    tir_expr blocks;       /* number of them */
-    tir_axis block, inner; /* what axes of blocks and of places in one are made like */
-    bool ragged;           /* the last block is shorter */
-    bool followers;        /* steps that only take the values of the one step do no harm */
+    /* number of them */
+    tir_expr blocks;
+    /* what axes of blocks and of places in one are made like */
+    tir_axis block, inner;
+    /* the last block is shorter */
+    bool ragged;
+    /* steps that only take the values of the one step do no harm */
+    bool followers;
 } blocking;
 
 static bool associative(const blocking *b, tir_expr value) {

@@ -11,74 +11,118 @@ typedef enum tir_split_mode { TIR_TAIL_MASK, TIR_TAIL_OVERLAP, TIR_TAIL_PEEL, TI
 /* A node of a stage's axis trees: an axis of the stage, or a part of a split. Leaves are loops. */
 typedef struct tir_axis_node {
     const char *name;
-    int parent;       /* the node it is a part of; -1: an axis */
-    int outer, inner; /* parts when split; -1: a leaf */
-    int fused;        /* the node that this one and a neighbour were fused into; -1: none. Then no loop of its own */
-    int slow, fast;   /* a fused node: the nodes it stands for; -1: none */
-    int axis;         /* which axis of the stage it belongs to */
+    /* the node it is a part of; -1: an axis */
+    int parent;
+    /* parts when split; -1: a leaf */
+    int outer, inner;
+    /* the node that this one and a neighbour were fused into; -1: none. Then no loop of its own */
+    int fused;
+    /* a fused node: the nodes it stands for; -1: none */
+    int slow, fast;
+    /* which axis of the stage it belongs to */
+    int axis;
     bool reduce;
-    tir_split_mode mode; /* when split */
+    /* when split */
+    tir_split_mode mode;
     int64_t factor;
-    bool full;           /* a mask split whose tiles are of `factor` points even where the whole has fewer */
-    bool apart;          /* a mask split whose whole tiles are walked apart from the one that is not */
-    bool unit;           /* leaves: a collective statement runs through it */
-    tir_loop_kind kind;  /* leaves */
-    int alike;           /* leaves: threads that run each iteration of a thread loop; 0: one */
-    bool parallel, clip; /* leaves */
-    int stages, groups;  /* leaves: of a pipeline; 0: none */
-    tir_expr value;      /* while lowering: the loop variable of a leaf whose loop is open; 0 outside */
+    /* a mask split whose tiles are of `factor` points even where the whole has fewer */
+    bool full;
+    /* a mask split whose whole tiles are walked apart from the one that is not */
+    bool apart;
+    /* leaves: a collective statement runs through it */
+    bool unit;
+    /* leaves */
+    tir_loop_kind kind;
+    /* leaves: threads that run each iteration of a thread loop; 0: one */
+    int alike;
+    /* leaves */
+    bool parallel, clip;
+    /* leaves: of a pipeline; 0: none */
+    int stages, groups;
+    /* while lowering: the loop variable of a leaf whose loop is open; 0 outside */
+    tir_expr value;
 } tir_axis_node;
 
 typedef struct tir_prefetch {
     uint32_t tensor;
-    int node;               /* loop of the stage in which it happens */
-    int moved_stage, moved; /* the loop whose later iteration is fetched for */
-    int64_t ahead;          /* iterations of that loop */
+    /* loop of the stage in which it happens */
+    int node;
+    /* the loop whose later iteration is fetched for */
+    int moved_stage, moved;
+    /* iterations of that loop */
+    int64_t ahead;
     int level;
-    bool shared; /* iterations of the loops in between fetch a part each, not all of it */
+    /* iterations of the loops in between fetch a part each, not all of it */
+    bool shared;
 } tir_prefetch;
 
 typedef struct tir_stage_plan {
     lib_vec(tir_axis_node) nodes;
-    int root[TIR_MAX_AXES]; /* node of each axis */
-    lib_vec(int) order;     /* leaves, outermost first */
-    int at_stage;           /* -1: a root */
-    int at_node;            /* leaf of at_stage */
-    int by[TIR_MAX_AXES];   /* axis -> axis of at_stage it corresponds to (`by`); -1: from the loads */
-    const tir_unit *unit;   /* computes the updates of unit_node's iterations at once; NULL: none */
+    /* node of each axis */
+    int root[TIR_MAX_AXES];
+    /* leaves, outermost first */
+    lib_vec(int) order;
+    /* -1: a root */
+    int at_stage;
+    /* leaf of at_stage */
+    int at_node;
+    /* axis -> axis of at_stage it corresponds to (`by`); -1: from the loads */
+    int by[TIR_MAX_AXES];
+    /* computes the updates of unit_node's iterations at once; NULL: none */
+    const tir_unit *unit;
     int unit_node;
-    int unit_root[TIR_COLLECTIVE_VARS]; /* of a collective unit: the nodes that its variables are */
+    /* of a collective unit: the nodes that its variables are */
+    int unit_root[TIR_COLLECTIVE_VARS];
     /* While lowering, of an operand of a collective unit: elements at `zero_end` and beyond along an axis are zero; 0: no matter. */
     int zero_axis;
     tir_expr zero_end;
-    bool follower; /* tir_is_follower */
+    /* tir_is_follower */
+    bool follower;
     bool has_scope;
-    tir_scope scope; /* of the scratch of an attached stage */
-    bool in_output;  /* no scratch: in the memory of the output that its root computes */
-    bool in_state;   /* no scratch: a step in the place of the state whose next value it is */
-    int own_threads; /* of a fold: threads that the state's own axes are distributed over; 0: the thread that runs the fold */
-    int pad, swizzle; /* of shared scratch: bytes between rows, bytes of swizzled rows; 0: none */
-    int group;        /* of the pipeline that it is a copy of, from 1; 0: none */
+    /* of the scratch of an attached stage */
+    tir_scope scope;
+    /* no scratch: in the memory of the output that its root computes */
+    bool in_output;
+    /* no scratch: a step in the place of the state whose next value it is */
+    bool in_state;
+    /* of a fold: threads that the state's own axes are distributed over; 0: the thread that runs the fold */
+    int own_threads;
+    /* of shared scratch: bytes between rows, bytes of swizzled rows; 0: none */
+    int pad, swizzle;
+    /* of the pipeline that it is a copy of, from 1; 0: none */
+    int group;
     bool non_temporal;
     lib_vec(tir_prefetch) prefetches;
     /* while lowering */
-    tir_expr low[TIR_MAX_AXES];    /* start of each axis' range */
-    tir_expr extent[TIR_MAX_AXES]; /* its extent; may be an expression of enclosing loops */
-    bool open;                     /* scratch is allocated: loads go to it, relative to scratch_low */
-    bool unpadded;                 /* in memory without the zeros behind the ends of its layout */
+    /* start of each axis' range */
+    tir_expr low[TIR_MAX_AXES];
+    /* its extent; may be an expression of enclosing loops */
+    tir_expr extent[TIR_MAX_AXES];
+    /* scratch is allocated: loads go to it, relative to scratch_low */
+    bool open;
+    /* in memory without the zeros behind the ends of its layout */
+    bool unpadded;
     uint32_t scratch[TIR_MAX_STATE];
-    int stages;    /* of the pipeline that is open: so many copies of the scratch; 0: none */
-    bool placed;   /* they are there already */
-    tir_expr slot; /* which of them is meant */
+    /* of the pipeline that is open: so many copies of the scratch; 0: none */
+    int stages;
+    /* they are there already */
+    bool placed;
+    /* which of them is meant */
+    tir_expr slot;
     tir_expr scratch_low[DLC_MAX_RANK], scratch_extent[DLC_MAX_RANK];
-    uint32_t stamp; /* of the region computation that filled low and extent */
+    /* of the region computation that filled low and extent */
+    uint32_t stamp;
 } tir_stage_plan;
 
 typedef struct tir_schedule_state {
-    tir_region *region;   /* after the rewrite section */
-    tir_stage_plan *plan; /* per stage */
-    const char *line;     /* the directive at work, for messages */
-    int number;           /* of its line, in the host's text; 0: none */
+    /* after the rewrite section */
+    tir_region *region;
+    /* per stage */
+    tir_stage_plan *plan;
+    /* the directive at work, for messages */
+    const char *line;
+    /* of its line, in the host's text; 0: none */
+    int number;
     lib_arena *arena;
     uint32_t stamp;
     /* While lowering: the variable that holds an index expression over open loops that loads, named where the next statement goes; 0: it

@@ -10,19 +10,27 @@
 enum { MAX_MEMBERS = TIR_MAX_STATE, MAX_MAPS = 16 };
 
 typedef struct member {
-    int stage;            /* before the rewrite */
-    tir_stage whole;      /* likewise, with the maps of the chain put in */
-    bool sum;             /* else maximum */
-    tir_expr lift;        /* what is summed, without a divisor */
-    tir_expr divisor;     /* 0: none */
-    uint32_t state, next; /* tensors: of the fold, and of the step that makes the next state */
+    /* before the rewrite */
+    int stage;
+    /* likewise, with the maps of the chain put in */
+    tir_stage whole;
+    /* else maximum */
+    bool sum;
+    /* what is summed, without a divisor */
+    tir_expr lift;
+    /* 0: none */
+    tir_expr divisor;
+    /* tensors: of the fold, and of the step that makes the next state */
+    uint32_t state, next;
 } member;
 
 /* A stage that reads members, point by point. */
 typedef struct between {
     tir_stage stage;
-    tir_expr full; /* its value with the maps that it reads put in */
-    uint32_t step; /* tensor: of one block of it; valid where made */
+    /* its value with the maps that it reads put in */
+    tir_expr full;
+    /* tensor: of one block of it; valid where made */
+    uint32_t step;
     bool made;
 } between;
 
@@ -33,11 +41,15 @@ typedef struct online {
     int count;
     between maps[MAX_MAPS];
     int map_count;
-    tir_expr predicate, extent; /* of the first member */
-    int free;                   /* axes of the first member but for single points at the end: leading in all */
+    /* of the first member */
+    tir_expr predicate, extent;
+    /* axes of the first member but for single points at the end: leading in all */
+    int free;
     int64_t block;
-    tir_expr time;    /* the fold's axis as the step under construction knows it */
-    const member *at; /* the member under derivation */
+    /* the fold's axis as the step under construction knows it */
+    tir_expr time;
+    /* the member under derivation */
+    const member *at;
 } online;
 
 static tir_stage *stage_at(const online *o, int s) {
@@ -120,7 +132,8 @@ static bool take_lift(online *o, member *m) {
 typedef struct index_check {
     const online *o;
     const tir_stage *stage;
-    bool same_rows; /* members are read at the reader's own leading axes */
+    /* members are read at the reader's own leading axes */
+    bool same_rows;
 } index_check;
 
 static tir_expr check_rows(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {

@@ -83,9 +83,12 @@ void tir_new_tensors(tir_schedule_state *state, int stage, const tir_stage *like
 typedef struct load_replacement {
     tir_schedule_state *state;
     uint32_t tensor;
-    uint32_t by_tensor;        /* copy: the same indices of this tensor */
-    const tir_stage *by_stage; /* inline: the value at these indices */
-    int maps;                  /* distinct index maps met */
+    /* copy: the same indices of this tensor */
+    uint32_t by_tensor;
+    /* inline: the value at these indices */
+    const tir_stage *by_stage;
+    /* distinct index maps met */
+    int maps;
 } load_replacement;
 
 static tir_expr inline_load(load_replacement *r, tir_pool *pool, tir_expr load) {
@@ -387,7 +390,8 @@ static void apply_rfactor(tir_schedule_state *state, lib_lexer *lexer) {
 typedef struct part_search {
     tir_schedule_state *state;
     tir_expr var;
-    int producer; /* stage of the parts; -1: none met, -2: several */
+    /* stage of the parts; -1: none met, -2: several */
+    int producer;
     tir_expr load[TIR_MAX_STATE];
 } part_search;
 

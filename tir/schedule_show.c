@@ -8,10 +8,14 @@ typedef struct shown_word {
 
 typedef struct showing {
     lib_arena *arena;
-    tir_region *from, *to;           /* with canonical names, with those to be shown, after the lines so far */
-    lib_vec(shown_word) words;       /* that lines have made up */
-    int stage;                       /* that the line has named last; -1: none */
-    const char **from_dim, **to_dim; /* of the tensor that a layout is of; NULL: the line is none */
+    /* with canonical names, with those to be shown, after the lines so far */
+    tir_region *from, *to;
+    /* that lines have made up */
+    lib_vec(shown_word) words;
+    /* that the line has named last; -1: none */
+    int stage;
+    /* of the tensor that a layout is of; NULL: the line is none */
+    const char **from_dim, **to_dim;
     int rank;
 } showing;
 

@@ -115,13 +115,20 @@ typedef struct merging {
     tir_schedule_state *state;
     tir_pool *pool;
     const char *name;
-    int s;                    /* where the sort is now */
-    tir_stage sort;           /* as it was */
-    tir_expr lines, elements; /* of all free axes; of a line */
-    tir_dtype key, number;    /* of an element */
-    int64_t span;             /* elements that a run is made of */
-    tir_expr capacity;        /* of a run: no more than are wanted */
-    uint32_t keys, numbers;   /* tensors [run, line, place] */
+    /* where the sort is now */
+    int s;
+    /* as it was */
+    tir_stage sort;
+    /* of all free axes; of a line */
+    tir_expr lines, elements;
+    /* of an element */
+    tir_dtype key, number;
+    /* elements that a run is made of */
+    int64_t span;
+    /* of a run: no more than are wanted */
+    tir_expr capacity;
+    /* tensors [run, line, place] */
+    uint32_t keys, numbers;
 } merging;
 
 enum { RUN, LINE, PLACE, STEP };

@@ -17,7 +17,8 @@ tir_expr tir_simplify_compare(tir_pool *pool, tir_op op, tir_expr a, tir_expr b)
 /* ---- sums: constant + sum coefficient*atom, atoms strictly ascending, no coefficient 0 */
 #define TIR_SUM_LOCAL 12
 typedef struct tir_sum {
-    tir_term *terms; /* `local`, or an array of the arena: a tir_sum is not copied by assignment */
+    /* `local`, or an array of the arena: a tir_sum is not copied by assignment */
+    tir_term *terms;
     int count, capacity;
     int64_t constant;
     tir_term local[TIR_SUM_LOCAL];

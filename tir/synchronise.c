@@ -6,15 +6,19 @@
 #include "tir/loop.h"
 
 typedef struct access_set {
-    bool *read, *written, *async; /* by buffer; async: stores that nobody has waited for */
+    /* by buffer; async: stores that nobody has waited for */
+    bool *read, *written, *async;
 } access_set;
 
 typedef struct synchroniser {
     tir_kernel *kernel;
     lib_arena *arena;
-    access_set pending; /* since the last barrier */
-    access_set phase;   /* in all */
-    uint32_t *seen;     /* by node: the last collection that met it */
+    /* since the last barrier */
+    access_set pending;
+    /* in all */
+    access_set phase;
+    /* by node: the last collection that met it */
+    uint32_t *seen;
     uint32_t serial;
     lib_vec(tir_expr) stack;
 } synchroniser;

@@ -18,10 +18,12 @@
 typedef struct tir_unit {
     const char *name;
     tir_op op;
-    int width; /* 0: a collective statement */
+    /* 0: a collective statement */
+    int width;
     tir_dtype left, right, sum;
     int32_t machine;
-    const char *deviations; /* "assoc": order and rounding of the sums; "ftz": denormals become 0 */
+    /* "assoc": order and rounding of the sums; "ftz": denormals become 0 */
+    const char *deviations;
 } tir_unit;
 
 const tir_unit *tir_unit_find(const char *name); /* NULL: none */

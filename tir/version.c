@@ -24,20 +24,25 @@ typedef struct reason {
 typedef struct versioning {
     tir_kernel *kernel;
     tir_pool *pool;
-    bool clips;    /* second round: conditions too */
-    tir_expr lane; /* of the vec loop around: no bounds inside may depend on it; 0: there is none */
-    int earlier;   /* copies that the first round made of a statement, at most */
-    lib_vec(tir_expr)
-        loaded; /* names of loaded indices (tir_lower_scalar): no value of a loop decides what depends on them */
+    /* second round: conditions too */
+    bool clips;
+    /* of the vec loop around: no bounds inside may depend on it; 0: there is none */
+    tir_expr lane;
+    /* copies that the first round made of a statement, at most */
+    int earlier;
+    /* names of loaded indices (tir_lower_scalar): no value of a loop decides what depends on them */
+    lib_vec(tir_expr) loaded;
 } versioning;
 
 typedef struct reason_search {
     versioning *v;
     tir_expr var;
-    bool guards; /* of loads and selections count, too */
+    /* of loads and selections count, too */
+    bool guards;
     reason reasons[MAX_REASONS];
     int count;
-    bool skipped; /* a condition that depends on loaded values, too */
+    /* a condition that depends on loaded values, too */
+    bool skipped;
     unrolled_loop around[MAX_UNROLLED];
     int depth;
 } reason_search;
@@ -103,7 +108,8 @@ static void find_reasons(reason_search *search, const tir_stmt *stmt) {
 
 typedef struct run {
     int64_t begin, end;
-    uint64_t key; /* equal keys: same extents and outcomes */
+    /* equal keys: same extents and outcomes */
+    uint64_t key;
 } run;
 
 typedef struct run_list {
@@ -279,20 +285,27 @@ static tir_stmt *make_run(versioning *v, const tir_stmt *loop, run r) {
 typedef struct boundaries {
     versioning *v;
     tir_expr var;
-    bool guards;                       /* all conditions count, those of loads and selections, too */
-    bool again;                        /* all of what counts is known: where else is it met? */
-    const tir_stmt *inner[MAX_INSIDE]; /* loops and names around the condition, outermost first */
+    /* all conditions count, those of loads and selections, too */
+    bool guards;
+    /* all of what counts is known: where else is it met? */
+    bool again;
+    /* loops and names around the condition, outermost first */
+    const tir_stmt *inner[MAX_INSIDE];
     int depth;
     bool failed;
-    bool varies; /* the loop's extent is a matter of parameters, not of other loops alone */
+    /* the loop's extent is a matter of parameters, not of other loops alone */
+    bool varies;
     tir_expr term[MAX_REASONS];
-    bool open[MAX_REASONS]; /* it is met where nothing is known of it, too: it stays */
+    /* it is met where nothing is known of it, too: it stays */
+    bool open[MAX_REASONS];
     int count;
-    tir_expr begin, end; /* 0: nothing says so */
+    /* 0: nothing says so */
+    tir_expr begin, end;
 } boundaries;
 
 typedef struct mention {
-    tir_op op; /* TIR_LOAD, or TIR_VAR of a kind */
+    /* TIR_LOAD, or TIR_VAR of a kind */
+    tir_op op;
     tir_var_kind kind;
     bool found;
 } mention;

@@ -3,10 +3,14 @@
 
 typedef struct work_count {
     const tir_region *region;
-    uint64_t *variables; /* parameters, by variable id */
-    double points;       /* of the stage at hand */
-    double operations;   /* of one point of it */
-    double *touched;     /* by tensor: elements that are loaded, each as often as it is */
+    /* parameters, by variable id */
+    uint64_t *variables;
+    /* of the stage at hand */
+    double points;
+    /* of one point of it */
+    double operations;
+    /* by tensor: elements that are loaded, each as often as it is */
+    double *touched;
 } work_count;
 
 static tir_expr count_node(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {

@@ -3,20 +3,25 @@
 #include "tir/loop.h"
 
 typedef struct life {
-    int first, last; /* phases; first > last: no use */
+    /* phases; first > last: no use */
+    int first, last;
 } life;
 
 typedef struct place {
     tir_expr size;
-    int last; /* phase that uses what lies there now */
+    /* phase that uses what lies there now */
+    int last;
 } place;
 
 typedef struct lives {
     const tir_kernel *kernel;
-    life *life;     /* by buffer */
-    uint32_t *seen; /* by node: the last phase that met it, from 1 */
+    /* by buffer */
+    life *life;
+    /* by node: the last phase that met it, from 1 */
+    uint32_t *seen;
     lib_vec(tir_expr) stack;
-    int first, last; /* the phases whose statements are looked at: one, or all that are repeated with it */
+    /* the phases whose statements are looked at: one, or all that are repeated with it */
+    int first, last;
 } lives;
 
 static void note(lives *l, uint32_t buffer) {

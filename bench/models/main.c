@@ -12,12 +12,15 @@ typedef struct options {
     dlc_dtype dtype;
     int64_t batch, tokens;
     int threads;
-    double seconds, tolerance; /* tolerance: 0: no check */
+    /* tolerance: 0: no check */
+    double seconds, tolerance;
 } options;
 
-typedef struct call { /* tensors of one run */
+/* tensors of one run */
+typedef struct call {
     int64_t shape[3][4];
-    DLTensor tensor[3]; /* inputs, then the result */
+    /* inputs, then the result */
+    DLTensor tensor[3];
     int inputs;
 } call;
 

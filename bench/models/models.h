@@ -9,7 +9,8 @@
 
 typedef struct model model;
 
-typedef struct model_tensor { /* f32, compact, row-major */
+/* f32, compact, row-major */
+typedef struct model_tensor {
     char name[64];
     int rank;
     int64_t shape[4];
@@ -18,10 +19,14 @@ typedef struct model_tensor { /* f32, compact, row-major */
 
 typedef struct model_sizes {
     const char *name;
-    dlc_value (*build)(model *m, dlc_value x, dlc_value mask); /* mask: of a model of tokens */
-    int64_t image, width, classes;                             /* of images: square, channels of the first stage */
-    int blocks[4];                                             /* in each stage */
-    int64_t vocabulary, positions, hidden, heads, inner;       /* of tokens */
+    /* mask: of a model of tokens */
+    dlc_value (*build)(model *m, dlc_value x, dlc_value mask);
+    /* of images: square, channels of the first stage */
+    int64_t image, width, classes;
+    /* in each stage */
+    int blocks[4];
+    /* of tokens */
+    int64_t vocabulary, positions, hidden, heads, inner;
     int layers;
 } model_sizes;
 

@@ -7,9 +7,11 @@
 enum { DIGITS_ROWS = 1797, DIGITS_HELD_OUT = 450, DIGITS_PIXELS = 64, DIGITS_CLASSES = 10 };
 
 typedef struct digits {
-    float pixels[DIGITS_ROWS][DIGITS_PIXELS]; /* 0..16; the last DIGITS_HELD_OUT rows were not trained on */
+    /* 0..16; the last DIGITS_HELD_OUT rows were not trained on */
+    float pixels[DIGITS_ROWS][DIGITS_PIXELS];
     int label[DIGITS_ROWS];
-    dlc_file *weights; /* "conv1.weight" ... "dense2.bias" */
+    /* "conv1.weight" ... "dense2.bias" */
+    dlc_file *weights;
 } digits;
 
 /* Reads digits.csv from `folder`. NULL, and a line on stderr, when that fails. */

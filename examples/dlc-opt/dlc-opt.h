@@ -9,21 +9,29 @@ enum { OPTIONS_MAX = 32 };
 
 typedef struct options {
     const char *graph_path;
-    const char *target; /* NULL: the build's default */
-    const char *passes; /* comma list; NULL: none */
-    char stages[512];   /* comma list to print; "": none */
+    /* NULL: the build's default */
+    const char *target;
+    /* comma list; NULL: none */
+    const char *passes;
+    /* comma list to print; "": none */
+    char stages[512];
     const char *schedule_path;
-    const char *dims[OPTIONS_MAX]; /* "n=7" */
+    /* "n=7" */
+    const char *dims[OPTIONS_MAX];
     int dim_count;
-    const char *inputs[OPTIONS_MAX]; /* "x=FILE" */
+    /* "x=FILE" */
+    const char *inputs[OPTIONS_MAX];
     int input_count;
     int threads;
-    double
-        tolerance; /* of --check relative to the greatest magnitude of an output; of --compare absolute and relative */
-    const char *compared;  /* target of --compare; NULL: none */
-    const char *save_path; /* NULL: none */
+    /* of --check relative to the greatest magnitude of an output; of --compare absolute and relative */
+    double tolerance;
+    /* target of --compare; NULL: none */
+    const char *compared;
+    /* NULL: none */
+    const char *save_path;
     uint64_t seed;
-    double seconds; /* of --time; 0: no timing */
+    /* of --time; 0: no timing */
+    double seconds;
     bool run, check, values, winograd, strict, tolerates /* --tolerance is given */;
 } options;
 

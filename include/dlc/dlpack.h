@@ -52,7 +52,8 @@ typedef struct {
     int32_t ndim;
     DLDataType dtype;
     int64_t *shape;
-    int64_t *strides; /* in elements; NULL means compact row-major (accepted on import) */
+    /* In elements; NULL means compact row-major (accepted on import) */
+    int64_t *strides;
     uint64_t byte_offset;
 } DLTensor;
 

@@ -43,9 +43,10 @@ extern "C" {
 
 typedef struct dlc_eager_options {
     size_t struct_size;
-    const dlc_compile_options
-        *compile; /* NULL: defaults; the strings, flags and functions in it must live as long as the graph */
-    int programs; /* of parts that were met last, to be kept; 0: 64 */
+    /* NULL: defaults; the strings, flags and functions in it must live as long as the graph */
+    const dlc_compile_options *compile;
+    /* Of parts that were met last, to be kept; 0: 64 */
+    int programs;
 } dlc_eager_options;
 #define DLC_EAGER_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_eager_options)
 
@@ -91,7 +92,8 @@ typedef dlc_status dlc_traced_function(void *user, dlc_graph *graph, int input_c
                                        int output_count, dlc_value *outputs);
 
 typedef struct dlc_trace_input {
-    const char *name; /* NULL: none */
+    /* NULL: none */
+    const char *name;
     dlc_dtype dtype;
     int rank;
     const dlc_dim *dims;

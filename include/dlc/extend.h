@@ -84,10 +84,14 @@ typedef enum dlc_setting_kind {
 typedef struct dlc_setting {
     const char *name;
     dlc_setting_kind kind;
-    int64_t integer;    /* integer, bool, element type */
-    double number;      /* floating point */
-    const char *string; /* string, or the word of a choice */
-    int count;          /* of list or dims */
+    /* Integer, bool, element type */
+    int64_t integer;
+    /* Floating point */
+    double number;
+    /* String, or the word of a choice */
+    const char *string;
+    /* Of list or dims */
+    int count;
     const int64_t *list;
     const dlc_dim *dims;
     dlc_graph *subgraph;
@@ -168,10 +172,13 @@ typedef enum dlc_attribute_kind {
 } dlc_attribute_kind;
 
 typedef struct dlc_operator_attribute {
-    const char *name; /* NULL: end of the list */
+    /* NULL: end of the list */
+    const char *name;
     dlc_attribute_kind kind;
-    const char *choices; /* CHOICE: words separated by blanks */
-    const char *initial; /* default as text: 1, 0.5, true, f32, word, [1, 2]; NULL: the attribute is required */
+    /* CHOICE: words separated by blanks */
+    const char *choices;
+    /* Default as text: 1, 0.5, true, f32, word, [1, 2]; NULL: the attribute is required */
+    const char *initial;
 } dlc_operator_attribute;
 
 /* Sets the shape of every result by dlc_callback_set_shape, or fails. Called when nodes are made, several times while a graph is
@@ -212,23 +219,30 @@ typedef dlc_status dlc_operator_call(void *user, dlc_callback *callback, int inp
  * An expression that reads every operand where it writes (y[...] = x[...] * alpha + b[...]) is elementwise: operands broadcast. */
 typedef struct dlc_operator_options {
     size_t struct_size;
-    const char *name; /* [a-z][a-z0-9_]*, at most 63 characters */
-    const char
-        *operands;      /* names, separated by blanks: "x w [bias]"; those in brackets may be left out, and stand last.
-                                               * At least 1, at most 12 */
-    const char *dtypes; /* what T may be, separated by blanks: f16 bf16 f32 ..., or the classes any number float int
-                                               * signed unsigned; NULL: any */
-    const dlc_operator_attribute *attributes; /* NULL: none; at most 11 */
-    const char *shape; /* shape rule as text; NULL: by shape_function, or what the expression says */
+    /* [a-z][a-z0-9_]*, at most 63 characters */
+    const char *name;
+    /* names, separated by blanks: "x w [bias]"; those in brackets may be left out, and stand last. At least 1, at most
+     * 12 */
+    const char *operands;
+    /* What T may be, separated by blanks: f16 bf16 f32 ..., or the classes any number float int signed unsigned; NULL:
+     * any */
+    const char *dtypes;
+    /* NULL: none; at most 11 */
+    const dlc_operator_attribute *attributes;
+    /* Shape rule as text; NULL: by shape_function, or what the expression says */
+    const char *shape;
     dlc_operator_shape *shape_function;
-    int result_count; /* with shape_function: of results, at most 8; 0: 1 */
+    /* With shape_function: of results, at most 8; 0: 1 */
+    int result_count;
     const char *expression;
     dlc_operator_expand *expand;
     dlc_operator_call *call;
-    bool has_effects; /* of call */
+    /* Of call */
+    bool has_effects;
     void *user;
     void (*release)(void *user);
-    const char *doc; /* NULL: none */
+    /* NULL: none */
+    const char *doc;
 } dlc_operator_options;
 #define DLC_OPERATOR_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_operator_options)
 
@@ -256,7 +270,8 @@ typedef struct dlc_rule_options {
     size_t struct_size;
     const char *name;
     const char *pattern;
-    const char *replacement; /* NULL: made by the function */
+    /* NULL: made by the function */
+    const char *replacement;
     dlc_rule_replace *replace;
     void *user;
     void (*release)(void *user);
@@ -293,14 +308,22 @@ DLC_API dlc_status dlc_pass_register(dlc_context *context, const dlc_pass_option
 
 /* ---- schedules ------------------------------------------------------------------------------------------------------------- */
 
-typedef struct dlc_region { /* a kernel to be; valid during the call */
-    const char *name;       /* main operators joined, as in the dump "regions" */
-    uint64_t hash;          /* of what it computes, names apart, as in the dump "schedule" */
-    const char *stages;     /* what it computes, as the dump "stages" shows it */
-    const char *target;     /* "cpu", "interp", "cuda", ... */
-    int cores;              /* the machine: 0 where something is not known */
-    int vector_bytes;       /* width of vectors */
-    int64_t l1, l2, l3;     /* bytes of the caches */
+/* a kernel to be; valid during the call */
+typedef struct dlc_region {
+    /* Main operators joined, as in the dump "regions" */
+    const char *name;
+    /* Of what it computes, names apart, as in the dump "schedule" */
+    uint64_t hash;
+    /* What it computes, as the dump "stages" shows it */
+    const char *stages;
+    /* "cpu", "interp", "cuda", ... */
+    const char *target;
+    /* The machine: 0 where something is not known */
+    int cores;
+    /* Width of vectors */
+    int vector_bytes;
+    /* Bytes of the caches */
+    int64_t l1, l2, l3;
 } dlc_region;
 
 /* Answers by dlc_callback_set_schedule with the directives, as the dump "schedule" shows them without their `region` line, or not at
@@ -310,7 +333,8 @@ typedef dlc_status dlc_schedule_function(void *user, dlc_callback *callback, con
 typedef struct dlc_schedule_options {
     size_t struct_size;
     const char *name;
-    const char *region; /* asked for regions of this name only; NULL: for all */
+    /* Asked for regions of this name only; NULL: for all */
+    const char *region;
     dlc_schedule_function *function;
     void *user;
     void (*release)(void *user);

@@ -21,9 +21,9 @@ typedef struct dlc_file dlc_file; /* an open file; used by any number of threads
 
 typedef struct dlc_file_options {
     size_t struct_size;
-    bool
-        read; /* read the whole file into memory. Otherwise it is mapped: nothing is read before it is used, and the file must
-                  not be made shorter or changed while it is open, which the system would answer with a signal (SIGBUS) */
+    /* Read the whole file into memory. Otherwise it is mapped: nothing is read before it is used, and the file must not
+     * be made shorter or changed while it is open, which the system would answer with a signal (SIGBUS) */
+    bool read;
 } dlc_file_options;
 #define DLC_FILE_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_file_options)
 

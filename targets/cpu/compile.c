@@ -16,7 +16,8 @@ typedef struct compilation {
     LLVMTargetMachineRef machine;
     lib_scope scope;
     lib_arena arena;
-    char diagnostic[512]; /* last error LLVM reported */
+    /* last error LLVM reported */
+    char diagnostic[512];
 } compilation;
 
 /* Passes of the code generator that cost more than half of its time and find nothing in what the emitter writes:

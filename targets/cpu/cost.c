@@ -53,20 +53,29 @@ double cost_conflicts(const tir_machine *machine, int64_t rows, int64_t row_byte
 /* ---- state of the walk --------------------------------------------------------------------------------------------------- */
 
 typedef struct open_loop {
-    tir_loop_kind kind; /* serial: also tasks and branches */
-    uint32_t var;       /* id; UINT32_MAX: a branch */
-    int64_t low;        /* first value, in sample 0 */
-    double ratio;       /* iterations per entry */
-    double vectors;     /* vec: chunks that its iterations take */
-    int frame;          /* of the serial loop that it is or lies in */
-    int nest;           /* its number in the nest */
-    uint32_t serial;    /* of this instance */
+    /* serial: also tasks and branches */
+    tir_loop_kind kind;
+    /* id; UINT32_MAX: a branch */
+    uint32_t var;
+    /* first value, in sample 0 */
+    int64_t low;
+    /* iterations per entry */
+    double ratio;
+    /* vec: chunks that its iterations take */
+    double vectors;
+    /* of the serial loop that it is or lies in */
+    int frame;
+    /* its number in the nest */
+    int nest;
+    /* of this instance */
+    uint32_t serial;
 } open_loop;
 
-typedef struct frame { /* instructions of a serial loop's own body, over all runs */
+/* instructions of a serial loop's own body, over all runs */
+typedef struct frame {
     double fma, vector, load, store, instructions, chain, inner;
-    uint64_t
-        started; /* buffers that each iteration initialises: nothing is carried to the next; bits by number modulo 64 */
+    /* buffers that each iteration initialises: nothing is carried to the next; bits by number modulo 64 */
+    uint64_t started;
 } frame;
 
 typedef struct counter {
@@ -78,11 +87,14 @@ typedef struct counter {
     cost_work *work;
     cost_nest nest;
     uint64_t *variables[SAMPLES];
-    uint32_t *var_mask; /* by variable: open loops that its value depends on */
+    /* by variable: open loops that its value depends on */
+    uint32_t *var_mask;
     uint32_t *mask, *mask_epoch;
-    uint32_t *counted; /* by node: instance of the loop that it was counted in */
+    /* by node: instance of the loop that it was counted in */
+    uint32_t *counted;
     uint32_t epoch, serials;
-    double runs[SAMPLES]; /* of the statement at hand */
+    /* of the statement at hand */
+    double runs[SAMPLES];
     open_loop open[OPEN];
     int depth;
     frame frames[OPEN + 1];
@@ -155,7 +167,8 @@ static uint32_t mask_of(counter *c, tir_expr root) {
 
 /* ---- instructions ------------------------------------------------------------------------------------------------------------- */
 
-typedef struct price { /* instructions of one vector, or of one number */
+/* instructions of one vector, or of one number */
+typedef struct price {
     double fma, vector;
 } price;
 

@@ -9,16 +9,26 @@ enum { COST_LEVELS = 4 /* L1, L2, L3, memory */ };
 
 /* What a core does per cycle. A vector is machine->vector_bytes long; narrower values count like whole vectors. */
 typedef struct cost_rates {
-    bool halves;                   /* units are half a vector wide: whole ones take two turns */
-    double fma;                    /* floating-point vectors: multiply, add, fused */
-    double vector;                 /* vector instructions of any kind */
-    double load;                   /* vectors */
-    double store;                  /* vectors */
-    double issue;                  /* instructions of any kind */
-    double latency;                /* cycles until the result of a floating-point instruction can be used */
-    double window;                 /* instructions that run ahead of one that waits */
-    double size[COST_LEVELS];      /* bytes of the level; the last has no end */
-    double bandwidth[COST_LEVELS]; /* bytes per cycle that come from the level */
+    /* units are half a vector wide: whole ones take two turns */
+    bool halves;
+    /* floating-point vectors: multiply, add, fused */
+    double fma;
+    /* vector instructions of any kind */
+    double vector;
+    /* vectors */
+    double load;
+    /* vectors */
+    double store;
+    /* instructions of any kind */
+    double issue;
+    /* cycles until the result of a floating-point instruction can be used */
+    double latency;
+    /* instructions that run ahead of one that waits */
+    double window;
+    /* bytes of the level; the last has no end */
+    double size[COST_LEVELS];
+    /* bytes per cycle that come from the level */
+    double bandwidth[COST_LEVELS];
 } cost_rates;
 
 void cost_rates_of(const tir_machine *machine, cost_rates *rates);
@@ -32,10 +42,14 @@ double cost_conflicts(const tir_machine *machine, int64_t rows, int64_t row_byte
 
 /* What the loops of a kernel do in all their runs. */
 typedef struct cost_work {
-    double fma, vector, load, store, instructions; /* numbers of instructions */
-    double issue_cycles;         /* all data in L1: throughput and chains of dependences, loop by loop */
-    double traffic[COST_LEVELS]; /* bytes that come from the level; [0] is not counted */
-    double operations, counted;  /* of elements, in the instructions that take most; those instructions */
+    /* numbers of instructions */
+    double fma, vector, load, store, instructions;
+    /* all data in L1: throughput and chains of dependences, loop by loop */
+    double issue_cycles;
+    /* bytes that come from the level; [0] is not counted */
+    double traffic[COST_LEVELS];
+    /* of elements, in the instructions that take most; those instructions */
+    double operations, counted;
     double tasks, phases;
 } cost_work;
 
@@ -54,33 +68,40 @@ double cpu_cycles_per_ns(target_device *device);
 enum { COST_LOOPS = 24 }; /* around a statement; more are not told apart */
 
 typedef struct cost_loop {
-    int parent; /* -1: none */
+    /* -1: none */
+    int parent;
     double trips, entries;
 } cost_loop;
 
 /* Where the next iteration of a loop finds its element. */
 typedef struct cost_pace {
-    double stride; /* bytes from one iteration to the next; COST_IRREGULAR: data decides */
-    double
-        run; /* iterations at this stride; then the next run begins `jump` bytes behind the beginning of this one. 0: all */
+    /* bytes from one iteration to the next; COST_IRREGULAR: data decides */
+    double stride;
+    /* iterations at this stride; then the next run begins `jump` bytes behind the beginning of this one. 0: all */
+    double run;
     double jump;
 } cost_pace;
 
 typedef struct cost_access {
-    int loop; /* innermost around it */
+    /* innermost around it */
+    int loop;
     uint32_t buffer;
-    double bytes; /* of an element */
+    /* of an element */
+    double bytes;
     bool store, past_caches;
-    int count; /* of the loops below, from the innermost outwards */
+    /* of the loops below, from the innermost outwards */
+    int count;
     cost_pace pace[COST_LOOPS];
 } cost_access;
 #define COST_IRREGULAR 1e30
 
 typedef struct cost_nest {
     lib_arena *arena;
-    lib_vec(cost_loop) loops; /* [0] stands for runs of the kernel */
+    /* [0] stands for runs of the kernel */
+    lib_vec(cost_loop) loops;
     lib_vec(cost_access) accesses;
-    double *buffer_bytes; /* by buffer */
+    /* by buffer */
+    double *buffer_bytes;
     uint32_t buffers;
 } cost_nest;
 

@@ -52,7 +52,8 @@ static int loops_below(const cost_nest *nest, const cost_access *a, int loop) {
 
 typedef struct traffic {
     const cost_nest *nest;
-    double *reads, *writes; /* by buffer */
+    /* by buffer */
+    double *reads, *writes;
     double size, write_cost;
     bool last;
 } traffic;

@@ -14,9 +14,12 @@ typedef enum cpu_level { CPU_BASE, CPU_AVX2, CPU_AVX512 } cpu_level;
 /* What the emitter may use. Everything here is also in the feature string given to LLVM. */
 typedef struct cpu_features {
     cpu_level level;
-    bool x86;   /* false: portable IR only */
-    bool sse41; /* roundps and friends */
-    bool f16c;  /* vcvtph2ps, vcvtps2ph */
+    /* false: portable IR only */
+    bool x86;
+    /* roundps and friends */
+    bool sse41;
+    /* vcvtph2ps, vcvtps2ph */
+    bool f16c;
     bool avx512bf16, avx512vnni;
 } cpu_features;
 
@@ -31,20 +34,27 @@ typedef struct cpu_features {
 #define CPU_TRIPLE "unknown"
 #endif
 
-struct target_device { /* immutable after open, but for what has a lock of its own: the idle machines */
+/* immutable after open, but for what has a lock of its own: the idle machines */
+struct target_device {
     dlc_allocator allocator;
     lib_log log;
     cpu_features features;
     tir_machine machine;
-    char cpu[64];          /* name given to LLVM */
-    char attributes[4096]; /* feature string given to LLVM */
+    /* name given to LLVM */
+    char cpu[64];
+    /* feature string given to LLVM */
+    char attributes[4096];
     bool verify;
-    bool no_polls;                   /* kernels do not ask whether the run shall go on */
-    struct cpu_isolation *isolation; /* NULL: code is generated in this process */
+    /* kernels do not ask whether the run shall go on */
+    bool no_polls;
+    /* NULL: code is generated in this process */
+    struct cpu_isolation *isolation;
     lib_mutex machines_lock;
     int idle_machines;
-    LLVMTargetMachineRef machines[CPU_IDLE_MACHINES]; /* code generators between two compilations */
-    atomic_uint clock_mhz;                            /* measured when somebody asks for a cost in time; 0: not yet */
+    /* code generators between two compilations */
+    LLVMTargetMachineRef machines[CPU_IDLE_MACHINES];
+    /* measured when somebody asks for a cost in time; 0: not yet */
+    atomic_uint clock_mhz;
     /* What links objects (orc.c); NULL before the first link. */
     struct cpu_orc *_Atomic orc;
 };

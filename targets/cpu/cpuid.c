@@ -57,7 +57,8 @@ cpu_feature_set cpu_features_from(const cpu_answers *answers) {
 /* ---- names */
 
 typedef struct model_row {
-    uint16_t family, first, last; /* the models first..last of the family */
+    /* the models first..last of the family */
+    uint16_t family, first, last;
     const char *name;
 } model_row;
 

@@ -99,9 +99,12 @@ _Static_assert(CPU_FEATURES <= 64, "a set has a bit for each feature");
 #define CPU_SET(name) (UINT64_C(1) << CPU_FEATURE_##name)
 
 typedef struct cpu_answers {
-    char vendor[13];          /* "GenuineIntel" */
-    uint32_t word[CPU_WORDS]; /* 0: CPUID has no such leaf */
-    uint64_t saved;           /* XCR0; 0: the system saves nothing beyond SSE's registers */
+    /* "GenuineIntel" */
+    char vendor[13];
+    /* 0: CPUID has no such leaf */
+    uint32_t word[CPU_WORDS];
+    /* XCR0; 0: the system saves nothing beyond SSE's registers */
+    uint64_t saved;
 } cpu_answers;
 
 /* Of the processor at hand. */

@@ -452,7 +452,8 @@ static void emit_tasks(emitter *e, const tir_phase *phase, LLVMValueRef begin, L
 /* Non-temporal stores need aligned addresses, and what alignment arguments have is only seen when they come. */
 typedef struct stream_search {
     emitter *e;
-    LLVMValueRef address; /* the bits of all arguments that are stored to past the caches; NULL: there are none */
+    /* the bits of all arguments that are stored to past the caches; NULL: there are none */
+    LLVMValueRef address;
 } stream_search;
 
 static void find_stream(void *user, const tir_stmt *stmt) {

@@ -46,8 +46,10 @@ typedef struct emit_term {
 } emit_term;
 typedef struct emit_form {
     int64_t constant, lane;
-    emit_value vector; /* i64, only when the lane enters otherwise than by a constant; llvm NULL: none */
-    emit_value step;   /* i64 scalar, where vector is step*l; llvm NULL: where it is not */
+    /* i64, only when the lane enters otherwise than by a constant; llvm NULL: none */
+    emit_value vector;
+    /* i64 scalar, where vector is step*l; llvm NULL: where it is not */
+    emit_value step;
     int count;
     emit_term term[EMIT_MAX_TERMS];
 } emit_form;
@@ -63,18 +65,24 @@ typedef enum emit_known {
  * block in which the next level was entered. */
 typedef struct emit_level {
     LLVMBasicBlockRef block;
-    uint32_t id;      /* unique: cached values of a level that was left are dead */
-    bool conditional; /* may run less often than the level outside */
-    bool lone;        /* a loop whose body is one loop */
+    /* unique: cached values of a level that was left are dead */
+    uint32_t id;
+    /* may run less often than the level outside */
+    bool conditional;
+    /* a loop whose body is one loop */
+    bool lone;
 } emit_level;
 
 typedef struct emit_binding {
     bool bound;
-    emit_form *form;  /* index variables */
-    emit_value value; /* others */
+    /* index variables */
+    emit_form *form;
+    /* others */
+    emit_value value;
 } emit_binding;
 
-typedef struct emit_element { /* of a REG buffer: lane of a vector, or with lane -1 the value itself */
+/* of a REG buffer: lane of a vector, or with lane -1 the value itself */
+typedef struct emit_element {
     emit_value value;
     int lane;
 } emit_element;
@@ -83,38 +91,51 @@ typedef struct emit_element { /* of a REG buffer: lane of a vector, or with lane
 typedef struct emit_group {
     uint32_t buffer;
     int64_t first, stride;
-    int lanes, active;   /* lanes 0: one scalar element */
-    const int64_t *each; /* [active]: the elements that follow no stride, -1: none; NULL: they do */
+    /* lanes 0: one scalar element */
+    int lanes, active;
+    /* [active]: the elements that follow no stride, -1: none; NULL: they do */
+    const int64_t *each;
     emit_value value;
     LLVMValueRef phi;
 } emit_group;
 typedef lib_vec(emit_group) emit_groups;
 
 typedef struct emit_buffer {
-    emit_value base;       /* pointer; memory scopes, and REG while it waits in memory */
-    int64_t elements;      /* REG, STACK */
-    emit_element *element; /* REG */
-    uint32_t *owner;       /* REG: the scan that put the element into a group */
-    uint32_t version;      /* loads of another version may differ; bumped by stores */
-    bool aligned;          /* ARG: its address is known to be a multiple of TIR_BUFFER_ALIGNMENT */
+    /* pointer; memory scopes, and REG while it waits in memory */
+    emit_value base;
+    /* REG, STACK */
+    int64_t elements;
+    /* REG */
+    emit_element *element;
+    /* REG: the scan that put the element into a group */
+    uint32_t *owner;
+    /* loads of another version may differ; bumped by stores */
+    uint32_t version;
+    /* ARG: its address is known to be a multiple of TIR_BUFFER_ALIGNMENT */
+    bool aligned;
 } emit_buffer;
 
 /* A store of lanes `stride` bytes apart, or as many as `step` comes to; see emit_transpose.c. */
 typedef struct emit_strided {
     uint32_t buffer;
     LLVMValueRef pointer, value;
-    emit_value step; /* llvm NULL: none */
-    int dimension;   /* with a step: along which the lanes go, from `first` + `base` on */
+    /* llvm NULL: none */
+    emit_value step;
+    /* with a step: along which the lanes go, from `first` + `base` on */
+    int dimension;
     int64_t first;
     LLVMValueRef base;
-    int64_t displacement, stride, size; /* bytes; size of an element */
+    /* bytes; size of an element */
+    int64_t displacement, stride, size;
     int lanes, active;
-    uint32_t alignment; /* of every lane's address */
+    /* of every lane's address */
+    uint32_t alignment;
     bool non_temporal;
 } emit_strided;
 
 typedef struct emit_cached {
-    uint64_t word[7]; /* of all callers, at most */
+    /* of all callers, at most */
+    uint64_t word[7];
     emit_value value;
     uint32_t level_id;
 } emit_cached;
@@ -126,34 +147,47 @@ typedef struct emit_intrinsic {
     LLVMTypeRef function_type;
 } emit_intrinsic;
 
-typedef struct emit_vec { /* what is known of a vec loop */
+/* what is known of a vec loop */
+typedef struct emit_vec {
     const tir_stmt *loop;
-    int lanes; /* 0: not vectorisable, runs lane by lane */
-    bool roll; /* as soon as there are two chunks */
-    int woven; /* chunks that run beside each other; 1: each by itself */
+    /* 0: not vectorisable, runs lane by lane */
+    int lanes;
+    /* as soon as there are two chunks */
+    bool roll;
+    /* chunks that run beside each other; 1: each by itself */
+    int woven;
 } emit_vec;
 
 enum { EMIT_WOVEN_MAX = 8 };
 
-typedef struct emit_weave { /* chunks of straight code in one block, see emit_weave.c; starts zeroed */
+/* chunks of straight code in one block, see emit_weave.c; starts zeroed */
+typedef struct emit_weave {
     LLVMBasicBlockRef block;
-    LLVMValueRef last[EMIT_WOVEN_MAX + 1]; /* before the first chunk, and of each; NULL: the block was empty */
+    /* before the first chunk, and of each; NULL: the block was empty */
+    LLVMValueRef last[EMIT_WOVEN_MAX + 1];
     int count;
-    bool broken; /* they branch, or hold stores back */
+    /* they branch, or hold stores back */
+    bool broken;
 } emit_weave;
 
-typedef struct emit_vec_position { /* of the chunk being emitted: lane i is at start + i */
-    tir_expr var;                  /* 0: none */
+/* of the chunk being emitted: lane i is at start + i */
+typedef struct emit_vec_position {
+    /* 0: none */
+    tir_expr var;
     emit_form start;
 } emit_vec_position;
 
 /* A chunk of two rows, see emit_pair.c: lanes of the lower half are columns of the first row, those of the upper half of the next. */
 typedef struct emit_pair {
     bool on;
-    tir_expr row, column;   /* variables */
-    emit_form first, start; /* their values in the first row, at the first column */
-    int half, active;       /* lanes of a row; those that are columns */
-    bool used[2];           /* does the row take part? */
+    /* variables */
+    tir_expr row, column;
+    /* their values in the first row, at the first column */
+    emit_form first, start;
+    /* lanes of a row; those that are columns */
+    int half, active;
+    /* does the row take part? */
+    bool used[2];
 } emit_pair;
 
 /* A loop that asks every so many units of its counter whether it shall go on; every 0: it does not (emit_poll.c). */
@@ -173,7 +207,8 @@ typedef struct emitter {
     LLVMBuilderRef builder;
     LLVMValueRef function;
     const tir_polls *polls;
-    LLVMBasicBlockRef give_up; /* of the function: leaves it; NULL: nothing does so far */
+    /* of the function: leaves it; NULL: nothing does so far */
+    LLVMBasicBlockRef give_up;
     LLVMTypeRef i1, i8, i16, i32, i64, f16, f32, f64, pointer;
 
     emit_level level[EMIT_MAX_LEVELS];
@@ -181,28 +216,42 @@ typedef struct emitter {
     uint32_t next_id, next_version, next_scan;
     bool has_reg;
 
-    int addressing;    /* inside of how many addresses */
-    int lanes, active; /* of the vec loop being emitted; 0: none. Lanes >= active are don't-care */
+    /* inside of how many addresses */
+    int addressing;
+    /* of the vec loop being emitted; 0: none. Lanes >= active are don't-care */
+    int lanes, active;
     emit_vec_position vec_position;
     emit_pair pair;
-    emit_value mask; /* lanes for which statements take effect; llvm NULL: all */
+    /* lanes for which statements take effect; llvm NULL: all */
+    emit_value mask;
 
     emit_buffer *buffer;
-    emit_binding *binding; /* by variable id */
+    /* by variable id */
+    emit_binding *binding;
     lib_vec(emit_strided) held;
-    bool non_temporal; /* a non-temporal store was emitted in this phase */
-    bool weaves;       /* chunks that will be woven: straight code */
-    int woven;         /* registers that woven chunks of the innermost loop take */
-    uint32_t serials;  /* serial loops so far */
-    int flattened;     /* statements under masks of their own that got no branch, since the block began */
+    /* a non-temporal store was emitted in this phase */
+    bool non_temporal;
+    /* chunks that will be woven: straight code */
+    bool weaves;
+    /* registers that woven chunks of the innermost loop take */
+    int woven;
+    /* serial loops so far */
+    uint32_t serials;
+    /* statements under masks of their own that got no branch, since the block began */
+    int flattened;
 
-    emit_value *memo; /* by expression, valid where memo_epoch agrees: shared nodes of one statement */
+    /* by expression, valid where memo_epoch agrees: shared nodes of one statement */
+    emit_value *memo;
     uint32_t *memo_epoch, epoch;
-    uint32_t *varies_epoch; /* by expression, as memo */
+    /* by expression, as memo */
+    uint32_t *varies_epoch;
     bool *varies;
-    bool *dependent;                      /* by variable: analysis of vec loops */
-    uint32_t *depends_epoch, depends_now; /* by expression */
-    uint32_t *survey_epoch, survey_now;   /* by expression */
+    /* by variable: analysis of vec loops */
+    bool *dependent;
+    /* by expression */
+    uint32_t *depends_epoch, depends_now;
+    /* by expression */
+    uint32_t *survey_epoch, survey_now;
     lib_vec(emit_vec) loops;
     lib_map map;
     lib_vec(emit_cached) cached;

@@ -92,9 +92,12 @@ static bool vectorises(emitter *e, const tir_stmt *list, int *widest) {
 typedef struct reductions {
     emitter *e;
     lib_vec(const tir_stmt *) stores;
-    const tir_stmt *stmt; /* whose loads are looked at */
-    uint8_t *visited;     /* by expression, below one statement */
-    bool unclear;         /* whether something else does */
+    /* whose loads are looked at */
+    const tir_stmt *stmt;
+    /* by expression, below one statement */
+    uint8_t *visited;
+    /* whether something else does */
+    bool unclear;
 } reductions;
 
 static void note_access(reductions *r, int same) {
@@ -233,7 +236,8 @@ static bool rollable(emitter *e, const tir_stmt *list) {
 /* ---- chunks */
 
 typedef struct chunk {
-    int lanes, active; /* lanes 0: one scalar iteration */
+    /* lanes 0: one scalar iteration */
+    int lanes, active;
 } chunk;
 
 /* Whole vectors first; then with cheap masks one partial vector, else halves. */
@@ -354,10 +358,14 @@ static LLVMValueRef group_value(emitter *e, const emit_group *group) {
 typedef struct serial {
     const tir_stmt *loop;
     emit_form lower;
-    emit_form count; /* iterations */
-    int64_t step;    /* of the variable per iteration: 1, or the lanes of a rolled vec loop */
-    chunk part;      /* of a rolled vec loop */
-    int woven;       /* parts of one iteration, `step` long together; 0: it has none */
+    /* iterations */
+    emit_form count;
+    /* of the variable per iteration: 1, or the lanes of a rolled vec loop */
+    int64_t step;
+    /* of a rolled vec loop */
+    chunk part;
+    /* parts of one iteration, `step` long together; 0: it has none */
+    int woven;
 } serial;
 
 static void bind_counter(emitter *e, const serial *s, LLVMValueRef counter) {

@@ -6,12 +6,15 @@
 typedef struct access {
     uint32_t buffer;
     const tir_buffer *b;
-    emit_form offset; /* bytes */
+    /* bytes */
+    emit_form offset;
     emit_value pointer;
     int64_t displacement;
-    int64_t size, stride; /* bytes: of an element, from lane to lane */
+    /* bytes: of an element, from lane to lane */
+    int64_t size, stride;
     uint32_t alignment;
-    int dimension; /* along which the lanes go from `first` + `base` on, one place each, offset.step apart; -1: it is not so */
+    /* along which the lanes go from `first` + `base` on, one place each, offset.step apart; -1: it is not so */
+    int dimension;
     int64_t first;
     LLVMValueRef base;
 } access;

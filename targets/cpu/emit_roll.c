@@ -13,11 +13,15 @@ enum {
 
 typedef struct survey {
     emitter *e;
-    tir_expr var;  /* of the unrolled loop; 0: none */
-    tir_expr lane; /* of the vec loop around the statement; 0: none */
+    /* of the unrolled loop; 0: none */
+    tir_expr var;
+    /* of the vec loop around the statement; 0: none */
+    tir_expr lane;
     int64_t copies, vectors, cost;
-    bool refused;          /* to be rolled */
-    bool *wanted, *stored; /* by REG buffer: read by `var`, written */
+    /* to be rolled */
+    bool refused;
+    /* by REG buffer: read by `var`, written */
+    bool *wanted, *stored;
 } survey;
 
 static void refuse(survey *s, bool when) {

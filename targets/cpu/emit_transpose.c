@@ -31,9 +31,12 @@ static LLVMValueRef address(emitter *e, const emit_strided *s, int64_t lane) {
 /* ---- transposition of `rows` vectors: unpacking inside 16-byte blocks, then of whole blocks */
 
 typedef struct shape {
-    int lanes, rows;   /* powers of two */
-    int block, blocks; /* elements of 16 bytes; blocks of a vector */
-    int inner, outer;  /* rows = inner*outer; inner rows fill a block, or a part of it */
+    /* powers of two */
+    int lanes, rows;
+    /* elements of 16 bytes; blocks of a vector */
+    int block, blocks;
+    /* rows = inner*outer; inner rows fill a block, or a part of it */
+    int inner, outer;
 } shape;
 
 /* In each `span` elements, units of a's and b's low (or high) half by turns. */

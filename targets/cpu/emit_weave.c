@@ -94,9 +94,11 @@ void emit_weave_mark(emitter *e, emit_weave *w) {
     if (!w->broken) w->last[w->count++] = LLVMGetLastInstruction(block);
 }
 
-typedef struct placed { /* by instruction: has it its place? */
+/* by instruction: has it its place? */
+typedef struct placed {
     LLVMValueRef *slot;
-    int *at; /* position; -1: it waits */
+    /* position; -1: it waits */
+    int *at;
     uint32_t mask;
 } placed;
 

@@ -17,7 +17,8 @@ enum { LINE_MAX_BYTES = 4096 + 128 };
 
 typedef struct line_reader {
     int file;
-    size_t size, at; /* bytes in the buffer, of which `at` are read */
+    /* bytes in the buffer, of which `at` are read */
+    size_t size, at;
     char buffer[LINE_MAX_BYTES];
 } line_reader;
 

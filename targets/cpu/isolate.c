@@ -25,26 +25,32 @@ enum { CPU_P_PIDFD = 3 /* waitid: by a pidfd */, IDLE_HELPERS = 16, DEFAULT_SECO
 /* A descriptor and the file behind it. A host may close descriptors that it has not opened (closefrom), and its own files get their numbers:
  * nothing is read from, written to or closed that is not the file that was opened here. */
 typedef struct channel {
-    int number; /* -1: none */
+    /* -1: none */
+    int number;
     dev_t device;
     ino_t inode;
 } channel;
 
 typedef struct helper {
-    pid_t process; /* 0: its end is known already */
+    /* 0: its end is known already */
+    pid_t process;
     /* A pidfd, opened where the process is started: unlike its number, which is another's once somebody has waited for it, it means that
      * process for ever. None: the kernel has none, or a filter of system calls forbids it. */
     channel handle;
     /* Where there is no handle, or not any more: when the process began, in ticks since the system did; 0: unknown. */
     uint64_t began;
-    pid_t parent; /* who started it, and waits for its end */
+    /* who started it, and waits for its end */
+    pid_t parent;
     channel connection;
-    channel errors; /* a file in memory: what it writes to its standard error */
+    /* a file in memory: what it writes to its standard error */
+    channel errors;
 } helper;
 
 struct cpu_isolation {
-    char path[4096]; /* absolute */
-    pid_t owner;     /* helpers are this process' children: a forked one starts its own */
+    /* absolute */
+    char path[4096];
+    /* helpers are this process' children: a forked one starts its own */
+    pid_t owner;
     lib_mutex mutex;
     int idle_count;
     helper idle[IDLE_HELPERS];
@@ -243,7 +249,8 @@ typedef struct exchange {
     target_device *device;
     const target_budget *budget;
     helper helper;
-    uint64_t deadline_ns; /* of lib_time_ns */
+    /* of lib_time_ns */
+    uint64_t deadline_ns;
     bool timed_out, cancelled;
 } exchange;
 

@@ -10,8 +10,10 @@ enum { CPU_CONNECTION = 0 /* the helper's descriptor */, CPU_REPLY_MAX = 1 << 30
 typedef enum cpu_request_kind { CPU_REQUEST_HELLO, CPU_REQUEST_OBJECT, CPU_REQUEST_DUMP } cpu_request_kind;
 
 typedef struct cpu_request {
-    uint64_t magic, size; /* of what follows */
-    uint64_t memory;      /* bytes that it may take beyond what the process has; 0: any */
+    /* of what follows */
+    uint64_t magic, size;
+    /* bytes that it may take beyond what the process has; 0: any */
+    uint64_t memory;
     int32_t kind, kernels, what;
 } cpu_request;
 
@@ -20,7 +22,8 @@ typedef struct cpu_reply {
     int32_t status;
 } cpu_reply;
 
-typedef struct cpu_hello { /* after the text of lib_build_id and its 0 */
+/* after the text of lib_build_id and its 0 */
+typedef struct cpu_hello {
     cpu_features features;
     tir_machine machine;
     char cpu[64], attributes[4096];

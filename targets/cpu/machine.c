@@ -10,7 +10,8 @@
 /* The 64-bit x86 processors that LLVM 19 knows, and its baseline levels. */
 typedef struct cpu_row {
     const char *name;
-    int wide_ports; /* 512-bit FMAs per cycle */
+    /* 512-bit FMAs per cycle */
+    int wide_ports;
 } cpu_row;
 
 static const cpu_row known_cpus[] = {

@@ -31,7 +31,8 @@ typedef struct linker {
     lib_mutex lock;
     lib_condition told;
     bool is_told;
-    uint64_t table; /* address; 0: it failed */
+    /* address; 0: it failed */
+    uint64_t table;
     char message[256];
 } linker;
 
@@ -42,14 +43,16 @@ typedef struct excess {
 
 struct cpu_orc {
     dlc_allocator allocator;
-    pid_t owner; /* a forked child cannot know in which state its parent's threads left a session */
+    /* a forked child cannot know in which state its parent's threads left a session */
+    pid_t owner;
     LLVMOrcLLJITRef jit;
     LLVMOrcExecutionSessionRef session;
     /* Guards what follows. */
     lib_mutex lock;
     linker *idle;
     unsigned linkers, links;
-    char cause[256]; /* the last error that the session reported; a link that fails tells it, too */
+    /* the last error that the session reported; a link that fails tells it, too */
+    char cause[256];
 };
 
 static dlc_status fail_with(lib_error *error, LLVMErrorRef refused, const char *what) {

@@ -36,7 +36,8 @@ void rules_rewrite(rules *r, const char *format, ...) {
 /* ---- inline */
 
 typedef struct cost_count {
-    tir_expr innermost; /* variable: what does not use it leaves the loop; 0: none */
+    /* variable: what does not use it leaves the loop; 0: none */
+    tir_expr innermost;
     int operations, heavy;
 } cost_count;
 
@@ -51,8 +52,10 @@ static tir_expr count_cost(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
 }
 
 typedef struct readers {
-    int loads, most; /* distinct loads in all stages; in one */
-    bool reduced;    /* some reader is a reduction: the value would be computed once per point of its iteration space */
+    /* distinct loads in all stages; in one */
+    int loads, most;
+    /* some reader is a reduction: the value would be computed once per point of its iteration space */
+    bool reduced;
     bool fold;
 } readers;
 
@@ -438,8 +441,10 @@ static bool covers(const rules *r, int root, const reach *pieces, tir_expr exten
 /* All that is read of one axis: pieces that move with the root's axes, and what is read each time. */
 typedef struct read_axis {
     reach moves;
-    bool any, same;    /* something moves; all that does, does so alike */
-    tir_expr low, end; /* 0: nothing */
+    /* something moves; all that does, does so alike */
+    bool any, same;
+    /* 0: nothing */
+    tir_expr low, end;
 } read_axis;
 
 static bool moves_alike(const reach *a, const reach *b) {
@@ -594,14 +599,14 @@ void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, t
     for (uint32_t s = 0; s < region->stages.count; s++)
         if (!region->stages.data[s].removed && !rules_in_chain(&r, (int)s)) rules_prepare_rows(&r, (int)s);
     for (uint32_t s = 0; s < region->stages.count; s++)
-        if (!region->stages.data[s].removed && !rules_in_chain(&r, (int)s)) rules_prepare_points(&r, (int)s);
+        if (!region->stages.data[s].removed && !rules_in_chain(&r, (int)s)) rules_prepare_enumerated_tile(&r, (int)s);
     for (uint32_t s = 0; s < region->stages.count; s++) {
         if (region->stages.data[s].removed || r.group[s].root != (int)s || region->stages.data[s].fold >= 0) continue;
         if (rules_chained(&r, (int)s) || rules_in_chain(&r, (int)s)) continue;
         if (rules_role_of(&r, (int)s) == RULES_ROWS || rules_role_of(&r, (int)s) == RULES_INSIDE) continue;
         if (rules_fold(&r, (int)s) || rules_scatter(&r, (int)s) || rules_sort(&r, (int)s) || rules_columns(&r, (int)s))
             continue;
-        if (rules_points(&r, (int)s) || rules_passes(&r, (int)s) || rules_lanes_loops(&r, (int)s) ||
+        if (rules_enumerated_tile(&r, (int)s) || rules_enumerated_rows(&r, (int)s) || rules_lanes_loops(&r, (int)s) ||
             rules_blocks(&r, (int)s) || rules_cut_loops(&r, (int)s) || rules_tile(&r, (int)s) ||
             rules_chosen(&r, (int)s) || rules_rows(&r, (int)s))
             continue;

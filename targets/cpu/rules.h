@@ -8,10 +8,14 @@
 
 /* Stages that run inside the loops of one root. */
 typedef struct rules_group {
-    int root;  /* of the group this stage belongs to; itself when it is a root */
-    int owner; /* the stage in whose loops it runs: the root, or for a contraction the map that reads it */
-    int label[TIR_MAX_AXES]; /* per space axis: the owner's axis it runs along with, point by point; -1: none */
-    uint32_t whole;          /* bit a: unlabelled axis a is read completely by every reader, at each point */
+    /* of the group this stage belongs to; itself when it is a root */
+    int root;
+    /* the stage in whose loops it runs: the root, or for a contraction the map that reads it */
+    int owner;
+    /* per space axis: the owner's axis it runs along with, point by point; -1: none */
+    int label[TIR_MAX_AXES];
+    /* bit a: unlabelled axis a is read completely by every reader, at each point */
+    uint32_t whole;
 } rules_group;
 
 /* The vector axis that a stage was prepared for: rewrites have laid out its operands for it. */
@@ -23,21 +27,34 @@ typedef struct rules_choice {
 /* Two contractions with work on rows between them, by name: rewrites renumber stages (rules_chain.c). */
 typedef struct rules_chain_copy {
     const char *name;
-    int rows;  /* its axis whose points will lie side by side */
-    bool keys; /* it has keys, too */
+    /* its axis whose points will lie side by side */
+    int rows;
+    /* it has keys, too */
+    bool keys;
 } rules_chain_copy;
 typedef struct rules_chain {
-    const char *root, *second;        /* the second contraction */
-    lib_vec(rules_chain_copy) copies; /* blocks of operands, transposed */
-    bool few;                         /* too few rows for vectors along them; then also: */
-    const char *fold;           /* a row of scores is too long for L2: blocks of keys one after the other. Then also: */
-    const char *first, *scores; /* the first contraction, and the map that reads its sums */
-    int first_rows, first_keys; /* axes of the first contraction, and of its parts; rows -1: none. Of few rows */
-    int rows, columns, own;     /* axes of the root, and of `scores`: its keys */
-    int64_t group;              /* rows done together. Of few rows */
-    int fold_rows, score_rows;  /* axes of rows: of a fold and its steps, of `scores` */
-    int sum_columns;            /* of the second contraction's steps */
-    int64_t block;              /* of a fold: keys */
+    /* the second contraction */
+    const char *root, *second;
+    /* blocks of operands, transposed */
+    lib_vec(rules_chain_copy) copies;
+    /* too few rows for vectors along them; then also: */
+    bool few;
+    /* a row of scores is too long for L2: blocks of keys one after the other. Then also: */
+    const char *fold;
+    /* the first contraction, and the map that reads its sums */
+    const char *first, *scores;
+    /* axes of the first contraction, and of its parts; rows -1: none. Of few rows */
+    int first_rows, first_keys;
+    /* axes of the root, and of `scores`: its keys */
+    int rows, columns, own;
+    /* rows done together. Of few rows */
+    int64_t group;
+    /* axes of rows: of a fold and its steps, of `scores` */
+    int fold_rows, score_rows;
+    /* of the second contraction's steps */
+    int sum_columns;
+    /* of a fold: keys */
+    int64_t block;
 } rules_chain;
 /* Stages of a reduction that goes in several steps (rules_reduce.c). */
 typedef enum rules_role {
@@ -48,9 +65,9 @@ typedef enum rules_role {
     RULES_ROWS,    /* such a block, in the loops of that root */
     RULES_SCAN,    /* a fold in blocks of one vector */
     RULES_BATCH,   /* a fold of tables, and its steps, in vectors along a free axis (rules_batch.c) */
-    RULES_INSIDE,  /* runs in the loops of another stage, which are made with it (rules_walk.c) */
+    RULES_INSIDE,  /* runs in the loops of another stage, which are made with it (rules_operand.c) */
     RULES_LANES,   /* partial sums of products by lanes along a row: no tile is made of them */
-    RULES_CUT, /* a contraction over a block of its reduction, in the loops of the sum over blocks (rules_stream.c) */
+    RULES_CUT, /* a contraction over a block of its reduction, in the loops of the sum over blocks (rules_cache_blocks.c) */
     RULES_CUT_SUMS
 } rules_role;
 typedef struct rules_part {
@@ -60,43 +77,66 @@ typedef struct rules_part {
 
 /* A contraction in tiles of results with vectors of partial sums (rules_lanes.c). */
 typedef struct rules_lanes_tile {
-    const char *name, *part; /* the sums; the partial ones */
-    int u, v;                /* axes that the tile repeats, of all stages of the sum; u = -1: one only */
-    int axis;                /* before the rewrites: the reduction axis that the lanes run along */
+    /* the sums; the partial ones */
+    const char *name, *part;
+    /* axes that the tile repeats, of all stages of the sum; u = -1: one only */
+    int u, v;
+    /* before the rewrites: the reduction axis that the lanes run along */
+    int axis;
     int64_t mr, nr, lanes;
-    bool u_outside;   /* which loop over tiles is the outer one */
-    double far;       /* L3 streaming cycles of the operands larger than L2, each read once */
-    uint32_t pack[2]; /* operands to be laid out along the axis; UINT32_MAX: none */
+    /* which loop over tiles is the outer one */
+    bool u_outside;
+    /* L3 streaming cycles of the operands larger than L2, each read once */
+    double l3_cycles;
+    /* operands to be laid out along the axis; UINT32_MAX: none */
+    uint32_t pack[2];
 } rules_lanes_tile;
 
-/* How the tiles of a contraction walk an operand given at run time that lies along vectors (rules_walk.c). */
-typedef enum rules_walk_kind { RULES_WALK_STRAIGHT, RULES_WALK_PANELS, RULES_WALK_BLOCKS } rules_walk_kind;
-typedef struct rules_walk_tile {
-    int v, u;               /* axes; u = -1: none */
-    int64_t n, m;           /* extents along them */
-    int64_t nr, mr, lanes;  /* the tile; elements of a vector */
-    const char *operand;    /* from here on what was found: the operand's name */
-    int64_t block, columns; /* blocks: rows of one, columns of a task */
-    bool fetch;             /* blocks: the operand exceeds L3, so the next block is prefetched */
-} rules_walk_tile;
+/* How the tiles of a contraction walk an operand given at run time that lies along vectors (rules_operand.c). */
+typedef enum rules_operand_access {
+    RULES_OPERAND_IN_PLACE,
+    RULES_OPERAND_PANELS,
+    RULES_OPERAND_ROW_BLOCKS
+} rules_operand_access;
+typedef struct rules_operand_tile {
+    /* axes; u = -1: none */
+    int v, u;
+    /* extents along them */
+    int64_t n, m;
+    /* the tile; elements of a vector */
+    int64_t nr, mr, lanes;
+    /* from here on what was found: the operand's name */
+    const char *operand;
+    /* blocks: rows of one, columns of a task */
+    int64_t block, columns;
+    /* blocks: the operand exceeds L3, so the next block is prefetched */
+    bool fetch;
+} rules_operand_tile;
 typedef struct rules_block_tile {
-    const char *stage, *part; /* the sums; those of one block of rows */
-    rules_walk_tile tile;     /* whose axes both have */
+    /* the sums; those of one block of rows */
+    const char *stage, *part;
+    /* whose axes both have */
+    rules_operand_tile tile;
 } rules_block_tile;
 typedef struct rules_panel_copy {
-    const char *stage, *copy; /* the contraction; its operand in panels */
+    /* the contraction; its operand in panels */
+    const char *stage, *copy;
 } rules_panel_copy;
 typedef struct rules_cut rules_cut; /* rules_tile.h */
 
 typedef struct rules {
     const tir_machine *machine;
     int threads;
-    tir_region *region;     /* after the rewrites so far */
-    tir_schedule *schedule; /* what is being written */
+    /* after the rewrites so far */
+    tir_region *region;
+    /* what is being written */
+    tir_schedule *schedule;
     lib_arena *arena;
-    rules_group *group; /* per stage */
+    /* per stage */
+    rules_group *group;
     lib_vec(rules_choice) choices;
-    rules_chain *chain; /* NULL: none */
+    /* NULL: none */
+    rules_chain *chain;
     lib_vec(rules_part) parts;
     lib_vec(rules_lanes_tile) lanes_tiles;
     lib_vec(rules_block_tile) block_tiles;
@@ -152,8 +192,8 @@ void rules_set_role(rules *r, const char *stage, rules_role role);
 bool rules_tile(rules *r, int root);
 bool rules_tileable(rules *r, int stage); /* a reduction with an axis to run vectors along */
 bool rules_rows(rules *r, int root);
-bool rules_points(rules *r, int root);
-bool rules_passes(rules *r, int root);
+bool rules_enumerated_tile(rules *r, int root);
+bool rules_enumerated_rows(rules *r, int root);
 bool rules_columns(rules *r, int root);
 bool rules_fold(rules *r, int root);
 bool rules_scatter(rules *r, int root);
@@ -165,9 +205,12 @@ bool rules_chosen(rules *r, int root); /* rows that a table chooses elements of 
  * and its other axes come first, as tasks). `block_axis` (-1: none) of the owner has been split and goes on as loop `block_loop` of
  * `block_extent` points. False: no tile. */
 typedef struct rules_tile_place {
-    const char *prefix;      /* " b h q_o" */
-    const char *prefix_last; /* "q_o" */
-    uint32_t prefix_axes;    /* bit a: axis a of the owner is in the prefix */
+    /* " b h q_o" */
+    const char *prefix;
+    /* "q_o" */
+    const char *prefix_last;
+    /* bit a: axis a of the owner is in the prefix */
+    uint32_t prefix_axes;
     int block_axis;
     const char *block_loop;
     int64_t block_extent;
@@ -183,24 +226,24 @@ void rules_prepare_tile(rules *r, int stage);
 void rules_prepare_rows(rules *r, int stage);
 /* Model's cycles of a contraction in tiles by lanes; not possible: 1e300. */
 double rules_lanes_cost(rules *r, int stage, rules_lanes_tile *tile);
-/* Cycles of `cycles` of computation overlapped with `far` cycles of L3 traffic: the longer one, and a tenth of the shorter one. */
-double rules_beside_far(double cycles, double far);
+/* Cycles of `cycles` of computation overlapped with `l3_cycles` cycles of L3 traffic: the longer one, and a tenth of the shorter one. */
+double rules_overlap_l3(double cycles, double l3_cycles);
 void rules_prepare_lanes(rules *r, int stage, const rules_lanes_tile *tile);
 bool rules_lanes_loops(rules *r, int root);
-rules_walk_kind rules_choose_walk(rules *r, int stage, rules_walk_tile *tile);
-void rules_prepare_blocks(rules *r, int stage, const rules_walk_tile *tile);
+rules_operand_access rules_choose_operand_access(rules *r, int stage, rules_operand_tile *tile);
+void rules_prepare_blocks(rules *r, int stage, const rules_operand_tile *tile);
 /* Copies a broadcast input whose rows evict each other from L2 (they map to few sets); a cache line of the copy runs along the reduction. */
-void rules_copy_rows(rules *r, int stage, const rules_walk_tile *tile);
+void rules_copy_rows(rules *r, int stage, const rules_operand_tile *tile);
 /* Are the rows of the broadcast operand read in short pieces that are distant in memory? */
-bool rules_rows_are_apart(rules *r, int stage, int v, int u);
+bool rules_rows_are_scattered(rules *r, int stage, int v, int u);
 bool rules_blocks(rules *r, int root);
 void rules_prepare_panels(rules *r, const char *stage, const char *copy); /* before the copy is made */
 const char *rules_panels_of(const rules *r, const char *stage);           /* NULL: no copied panels */
 void rules_attach_panels(rules *r, const char *copy, const char *owner, const char *loop);
-bool rules_cut_loops(rules *r, int root); /* rules_stream.c */
-void rules_prepare_points(rules *r, int stage);
+bool rules_cut_loops(rules *r, int root); /* rules_cache_blocks.c */
+void rules_prepare_enumerated_tile(rules *r, int stage);
 uint32_t rules_positions(const rules *r, int stage); /* axes whose positions the values of a map enumerate */
-bool rules_loses_positions(rules *r, int stage);     /* inlined into its readers (rules_passes.c) */
+bool rules_loses_positions(rules *r, int stage);     /* inlined into its readers (rules_enumerated_rows.c) */
 /* Chains come first: their stages are left alone by the others. */
 void rules_prepare_chains(rules *r);
 bool rules_in_chain(rules *r, int stage);
@@ -212,8 +255,10 @@ void rules_attach_row(rules *r, int s, int root, const char *loop, uint32_t shar
 /* Loops of a root that stand outside of its vectors, outermost first, and tasks made of them (rules_map.c). */
 typedef struct rules_loop {
     const char *name;
-    int64_t extent; /* -1: varying */
-    bool whole;     /* may not be split: another split's tiles */
+    /* -1: varying */
+    int64_t extent;
+    /* may not be split: another split's tiles */
+    bool whole;
 } rules_loop;
 typedef struct rules_nest {
     rules *r;

@@ -16,13 +16,20 @@ enum {
 
 /* Stages by number, valid until the next rewrite; axes of the root by number, of members through their labels. */
 typedef struct chain {
-    int root, first, second; /* the root, the contractions */
-    int scores;              /* map in whose register tiles the first one runs */
-    int rows;                /* the root's axis that is blocked */
-    int columns;             /* the root's axis that vectors of the second contraction run along */
-    int own;                 /* axis of `scores` that is reduced: k */
-    int64_t group;           /* neighbouring rows for which both contractions read the same operands; -1: varying */
-    bool few;                /* too few rows for vectors along them */
+    /* the root, the contractions */
+    int root, first, second;
+    /* map in whose register tiles the first one runs */
+    int scores;
+    /* the root's axis that is blocked */
+    int rows;
+    /* the root's axis that vectors of the second contraction run along */
+    int columns;
+    /* axis of `scores` that is reduced: k */
+    int own;
+    /* neighbouring rows for which both contractions read the same operands; -1: varying */
+    int64_t group;
+    /* too few rows for vectors along them */
+    bool few;
 } chain;
 
 static const tir_stage *stage_of(const rules *r, int s) {
@@ -380,9 +387,12 @@ bool rules_in_chain(rules *r, int s) {
 typedef struct chain_loops {
     rules *r;
     const chain *c;
-    const char *root;         /* name */
-    const char *stage, *loop; /* where scores are attached */
-    int64_t lanes, block;     /* rows of a block */
+    /* name */
+    const char *root;
+    /* where scores are attached */
+    const char *stage, *loop;
+    /* rows of a block */
+    int64_t lanes, block;
 } chain_loops;
 
 /* Height and vectors of a register tile: full registers' worth of independent sums, few loads for each product, tiles that divide

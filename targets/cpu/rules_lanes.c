@@ -26,10 +26,14 @@ static int64_t ceiling(int64_t n, int64_t by) {
 
 /* What a tile by lanes is chosen for. */
 typedef struct lanes_problem {
-    int64_t m, n;         /* extents along u and v; 1: no such axis */
-    int64_t k;            /* points of the axis that the lanes run along */
-    int64_t lanes, bytes; /* of one vector; of an element */
-    double rest, outer;   /* points of the other space axes, and of the other reduction axes */
+    /* extents along u and v; 1: no such axis */
+    int64_t m, n;
+    /* points of the axis that the lanes run along */
+    int64_t k;
+    /* of one vector; of an element */
+    int64_t lanes, bytes;
+    /* points of the other space axes, and of the other reduction axes */
+    double rest, outer;
     bool packed_u, packed_v;
 } lanes_problem;
 
@@ -54,18 +58,19 @@ static double step_cycles(const rules *r, const lanes_problem *p, int64_t mr, in
 
 /* L3 streaming cycles of the operands larger than L2, for the better order of the two tile loops: an operand is streamed once if its tile loop is the
  * outer one, otherwise once for each tile of the other operand. */
-static double far_cycles(const rules *r, const lanes_problem *p, int64_t mr, int64_t nr, bool *u_outside) {
+static double l3_cycles_of(const rules *r, const lanes_problem *p, int64_t mr, int64_t nr, bool *u_outside) {
     cost_rates rates;
     cost_rates_of(r->machine, &rates);
     double row = (double)p->k * p->outer * (double)p->bytes, u = row * (double)p->m, v = row * (double)p->n;
-    double near = 0.75 * (double)r->machine->l2, u_far = u > near ? u : 0, v_far = v > near ? v : 0;
-    double outside = u_far + v_far * (double)ceiling(p->m, mr), inside = v_far + u_far * (double)ceiling(p->n, nr);
+    double near = 0.75 * (double)r->machine->l2, u_from_l3 = u > near ? u : 0, v_from_l3 = v > near ? v : 0;
+    double outside = u_from_l3 + v_from_l3 * (double)ceiling(p->m, mr),
+           inside = v_from_l3 + u_from_l3 * (double)ceiling(p->n, nr);
     *u_outside = p->m > 1 && outside < inside;
     return (*u_outside ? outside : inside) / rates.bandwidth[2];
 }
 
-double rules_beside_far(double cycles, double far) {
-    return fmax(cycles, far) + fmin(cycles, far) / 10;
+double rules_overlap_l3(double cycles, double l3_cycles) {
+    return fmax(cycles, l3_cycles) + fmin(cycles, l3_cycles) / 10;
 }
 
 /* The best tile; cycles for the whole contraction. */
@@ -92,7 +97,7 @@ static double size_lanes(const rules *r, const lanes_problem *p, rules_lanes_til
                 if (p->m % mr) cycles *= 1.01;
                 if (p->n % nr) cycles *= 1.02; /* more versions of the tile */
                 bool u_outside;
-                cycles = rules_beside_far(cycles, far_cycles(r, p, mr, nr, &u_outside));
+                cycles = rules_overlap_l3(cycles, l3_cycles_of(r, p, mr, nr, &u_outside));
                 if (cycles >= best * 0.999) continue;
                 best = cycles;
                 t->u_outside = u_outside;
@@ -101,7 +106,7 @@ static double size_lanes(const rules *r, const lanes_problem *p, rules_lanes_til
                 t->lanes = p->lanes * q;
             }
     }
-    t->far = p->rest * far_cycles(r, p, p->m, p->n, &(bool){false});
+    t->l3_cycles = p->rest * l3_cycles_of(r, p, p->m, p->n, &(bool){false});
     return best * p->rest;
 }
 
@@ -287,7 +292,8 @@ static void fold_lanes(rules *r, int s, const rules_lanes_tile *t, const char *o
 typedef struct lanes_loops {
     rules *r;
     const tir_stage *top;
-    int root; /* its number */
+    /* its number */
+    int root;
     lib_text order, parallel;
     const char *last;
 } lanes_loops;

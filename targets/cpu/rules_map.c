@@ -154,8 +154,10 @@ static int read_across(rules *r, int s, int panel) {
 typedef struct panel_loops {
     rules *r;
     const tir_stage *stage;
-    const tir_layout_part *panel, *step; /* step NULL: none */
-    int across;                          /* axis whose points are read as vectors; -1: the panel's own are */
+    /* step NULL: none */
+    const tir_layout_part *panel, *step;
+    /* axis whose points are read as vectors; -1: the panel's own are */
+    int across;
     int64_t lanes;
 } panel_loops;
 
@@ -269,7 +271,8 @@ static bool map_steps(rules *r, int s) {
 /* ---- transposition */
 
 typedef struct transposition {
-    int read, write; /* the axes along which memory is contiguous for loads, and for the store */
+    /* the axes along which memory is contiguous for loads, and for the store */
+    int read, write;
     int64_t lanes, rows;
 } transposition;
 
@@ -342,10 +345,14 @@ static bool has_short_rows(rules *r, int s, const transposition *t) {
 typedef struct tile_loops {
     rules_nest nest;
     lib_text order;
-    const char *read, *write; /* what is left of the two axes */
-    const char *ahead;        /* the loop whose next iteration is fetched while one runs; NULL: none */
-    int64_t size;             /* bytes of an element */
-    int64_t points;           /* inside of what may be tasks */
+    /* what is left of the two axes */
+    const char *read, *write;
+    /* the loop whose next iteration is fetched while one runs; NULL: none */
+    const char *ahead;
+    /* bytes of an element */
+    int64_t size;
+    /* inside of what may be tasks */
+    int64_t points;
 } tile_loops;
 
 static void add_tile_loop(tile_loops *l, const char *name, int64_t extent, bool whole) {
@@ -479,7 +486,8 @@ static bool map_transposed(rules *r, int s) {
  * loads make it. */
 typedef struct choice_search {
     tir_expr var;
-    bool constants; /* also between a value and a constant */
+    /* also between a value and a constant */
+    bool constants;
     bool found;
 } choice_search;
 

@@ -45,20 +45,33 @@ void rules_prepare_rows(rules *r, int s) {
 typedef struct row_plan {
     rules *r;
     int root;
-    const char *root_name, *loop; /* where producers are attached */
-    int loop_axis;                /* the root's axis that this loop is all of; -1: none */
-    uint32_t shared;              /* bit a: producers run point by point along the root's axis a */
-    int v;                        /* the root's vector axis */
-    const char *v_loop;           /* what is left of it to vectorise after it was split */
-    bool across;                  /* v is shared: vectors run across rows */
-    bool small;                   /* rows fit registers */
-    int64_t block;                /* rows done together */
-    bool tiled;                   /* for the sake of a contraction among them */
-    bool cached;                  /* the root's results are, so that its memory may hold something before */
-    int block_axis;               /* the root's axis that is blocked; -1: none */
+    /* where producers are attached */
+    const char *root_name, *loop;
+    /* the root's axis that this loop is all of; -1: none */
+    int loop_axis;
+    /* bit a: producers run point by point along the root's axis a */
+    uint32_t shared;
+    /* the root's vector axis */
+    int v;
+    /* what is left of it to vectorise after it was split */
+    const char *v_loop;
+    /* v is shared: vectors run across rows */
+    bool across;
+    /* rows fit registers */
+    bool small;
+    /* rows done together */
+    int64_t block;
+    /* for the sake of a contraction among them */
+    bool tiled;
+    /* the root's results are, so that its memory may hold something before */
+    bool cached;
+    /* the root's axis that is blocked; -1: none */
+    int block_axis;
     int64_t lanes;
-    int *chunked; /* [stages] 1 + the axis that a loop b_o of vectors walks; 0: none. NULL: nobody asks */
-    bool chosen;  /* data choose elements of a member's rows: no registers */
+    /* [stages] 1 + the axis that a loop b_o of vectors walks; 0: none. NULL: nobody asks */
+    int *chunked;
+    /* data choose elements of a member's rows: no registers */
+    bool chosen;
 } row_plan;
 
 /* Is axis `a` of a member fixed (one point) inside the loop that members are attached at? */

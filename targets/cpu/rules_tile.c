@@ -253,7 +253,7 @@ static int shared_axis(const rules *r, const tir_stage *stage, const rules_tile_
             p->window = extent, p->row_step = rows, p->window_step = step;
             best = a;
         }
-        if (!straight) p->lines = 1 + (double)r->machine->vector_bytes / (double)line;
+        if (!straight) p->lines_per_load = 1 + (double)r->machine->vector_bytes / (double)line;
     }
     return best;
 }
@@ -306,7 +306,8 @@ static bool lies_with(const rules *r, const rules_access *access, int count, con
 }
 
 typedef struct preparation {
-    tir_expr along, across; /* variables */
+    /* variables */
+    tir_expr along, across;
     int64_t instructions;
 } preparation;
 
@@ -337,11 +338,11 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
                             .m = 1,
                             .heavy = heavy,
                             .steps = reduction_steps(r, stage),
-                            .taps = 1,
+                            .unrolled_points = 1,
                             .window = 1,
                             .row_step = 1,
                             .window_step = 1,
-                            .lines = 1};
+                            .lines_per_load = 1};
     double penalty = 1, lines = 1;
     tir_expr axis = stage->axis[v].var;
     *t = (rules_tile_shape){
@@ -386,7 +387,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
         t->light = t->separate && !heavy;
         if (p.separate) t->shared = shared_axis(r, stage, t, access, count, &p);
     }
-    if (heavy && !p.separate) p.lines = lines;
+    if (heavy && !p.separate) p.lines_per_load = lines;
     if (heavy && !p.separate && t->u >= 0) {
         p.prepared = prepared_instructions(r, stage, v, t->u);
         p.prepared_rows = prepared_instructions(r, stage, t->u, v);
@@ -406,26 +407,26 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     }
     for (int q = 0; q < (int)r->region->stages.count; q++) /* stages that keep values of the tile in registers */
         if (!r->region->stages.data[q].removed && q != r->group[s].owner && r->group[q].owner == r->group[s].owner) {
-            p.company++;
+            p.attached++;
             p.sums += q != s && rules_is_contraction(r, q) && rules_pointwise(r, q);
         }
-    if (p.company < 1) p.company = 1;
+    if (p.attached < 1) p.attached = 1;
     p.sums++;
     int64_t live = heavy ? live_tiles(r, r->group[s].owner) : 1;
     if (live > p.sums) p.sums = live;
     for (int a = stage->space; a < stage->space + stage->reduce && t->u >= 0 && stage->predicate; a++)
-        if (meets(r, stage, a, stage->axis[t->u].var)) p.taps *= known_extent(r, &stage->axis[a]);
+        if (meets(r, stage, a, stage->axis[t->u].var)) p.unrolled_points *= known_extent(r, &stage->axis[a]);
     double rest = 1;
     for (int a = 0; a < stage->space; a++)
         if (a != v && a != t->u) rest *= (double)covered_extent(r, s, a);
     double bytes = (double)p.n * (double)p.m * rest * r->machine->vector_bytes / (double)t->lanes;
-    p.far = bytes > (double)r->machine->l2;
-    p.beyond = 2 * bytes > (double)r->machine->l3;
-    p.apart = !stores_along(r, s, v);
-    p.across = p.apart && t->u >= 0 && stores_along(r, s, t->u);
-    if (p.apart) p.apart_bytes = stored_bytes_apart(r, s, v);
-    p.edges = heavy && !p.separate && stage->predicate && tir_uses(r->region->pool, stage->predicate, axis);
-    p.pairs = r->machine->row_pairs && heavy && t->u >= 0 && !p.separate && !t->unit && !p.edges;
+    p.exceeds_l2 = bytes > (double)r->machine->l2;
+    p.exceeds_l3 = 2 * bytes > (double)r->machine->l3;
+    p.strided = !stores_along(r, s, v);
+    p.transposed = p.strided && t->u >= 0 && stores_along(r, s, t->u);
+    if (p.strided) p.lane_bytes = stored_bytes_apart(r, s, v);
+    p.edge_predicate = heavy && !p.separate && stage->predicate && tir_uses(r->region->pool, stage->predicate, axis);
+    p.row_pairs = r->machine->row_pairs && heavy && t->u >= 0 && !p.separate && !t->unit && !p.edge_predicate;
     rules_size_tile(r, t, &p);
     if (t->shared >= 0) { /* with few registers, more rows without shared loads may be faster */
         rules_tile_problem again = p;
@@ -435,8 +436,8 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
         rules_size_tile(r, &other, &again);
         if (other.cycles < t->cycles) *t = other;
     }
-    double store = !p.apart ? 1 : p.across ? 0 : rules_scatter_cycles(r, &p, t->lanes);
-    if (p.edges && window && r->machine->masked)
+    double store = !p.strided ? 1 : p.transposed ? 0 : rules_scatter_cycles(r, &p, t->lanes);
+    if (p.edge_predicate && window && r->machine->masked)
         penalty *= EDGES;
     else if (stage->predicate && tir_uses(r->region->pool, stage->predicate, axis))
         penalty *= (window ? 1.2 : 1) * 1.8; /* masked lanes */
@@ -573,13 +574,13 @@ static void copy_outputs(rules *r, int s) {
 }
 
 /* In which order the tile reads a vector operand that is given at run time. */
-static rules_walk_kind walk_of(rules *r, int s, rules_tile_shape *t, rules_walk_tile *walk) {
+static rules_operand_access walk_of(rules *r, int s, rules_tile_shape *t, rules_operand_tile *walk) {
     const tir_stage *stage = &r->region->stages.data[s];
     walk->n = rules_extent(r, &stage->axis[t->v]);
     walk->m = t->u < 0 ? 1 : rules_extent(r, &stage->axis[t->u]);
-    if (t->pack != UINT32_MAX || t->unit || walk->n < 0 || walk->m < 0) return RULES_WALK_STRAIGHT;
-    rules_walk_kind kind = rules_choose_walk(r, s, walk);
-    if (kind != RULES_WALK_PANELS) return kind;
+    if (t->pack != UINT32_MAX || t->unit || walk->n < 0 || walk->m < 0) return RULES_OPERAND_IN_PLACE;
+    rules_operand_access kind = rules_choose_operand_access(r, s, walk);
+    if (kind != RULES_OPERAND_PANELS) return kind;
     t->pack = tir_region_find_tensor(r->region, walk->operand);
     t->pack_copy = t->inside = true;
     return kind;
@@ -593,18 +594,18 @@ void rules_prepare_tile(rules *r, int s) {
     rules_lanes_tile lanes = {0};
     bool found = choose_tile(r, s, &t);
     double by_lanes = rules_lanes_cost(r, s, &lanes);
-    if (by_lanes < (found ? rules_beside_far(t.cycles, lanes.far) : 1e300)) {
+    if (by_lanes < (found ? rules_overlap_l3(t.cycles, lanes.l3_cycles) : 1e300)) {
         copy_outputs(r, s);
         rules_prepare_lanes(r, rules_stage_named(r, name), &lanes);
         return;
     }
     if (!found) return;
     lib_vec_push(r->arena, &r->choices, ((rules_choice){name, t.v}));
-    rules_walk_tile walk = {.v = t.v, .u = t.u, .nr = t.nr, .mr = t.mr, .lanes = t.lanes};
-    rules_walk_kind kind = walk_of(r, s, &t, &walk);
+    rules_operand_tile walk = {.v = t.v, .u = t.u, .nr = t.nr, .mr = t.mr, .lanes = t.lanes};
+    rules_operand_access kind = walk_of(r, s, &t, &walk);
     copy_outputs(r, s);
     s = rules_stage_named(r, name);
-    if (kind == RULES_WALK_BLOCKS) {
+    if (kind == RULES_OPERAND_ROW_BLOCKS) {
         rules_prepare_blocks(r, s, &walk);
         return;
     }
@@ -618,8 +619,8 @@ void rules_prepare_tile(rules *r, int s) {
         if (with[i]) pack(r, name, &t, with[i], false);
     if (panels) pack(r, name, &t, panels, t.pack_copy);
     if (steps) pack(r, name, &t, steps, t.steps_copy);
-    if (kind == RULES_WALK_STRAIGHT && !t.unit) rules_copy_rows(r, rules_stage_named(r, name), &walk);
-    if (kind == RULES_WALK_STRAIGHT) rules_prepare_cut(r, name, &t);
+    if (kind == RULES_OPERAND_IN_PLACE && !t.unit) rules_copy_rows(r, rules_stage_named(r, name), &walk);
+    if (kind == RULES_OPERAND_IN_PLACE) rules_prepare_cut(r, name, &t);
 }
 
 /* ---- loops */
@@ -700,7 +701,8 @@ typedef struct tile_loops {
     rules *r;
     const tir_stage *owner;
     lib_text order, parallel;
-    const char *last; /* loop that members are attached at */
+    /* loop that members are attached at */
+    const char *last;
 } tile_loops;
 
 static void add_loop(tile_loops *loops, const char *loop, bool parallel) {
@@ -802,7 +804,7 @@ static int64_t block_rows(rules *r, int main, const rules_tile_shape *t, int64_t
     double l2 = (double)r->machine->l2, l3 = (double)r->machine->l3;
     double rows = rules_slice_bytes(r, main, t, false, t->u), all = rules_slice_bytes(r, main, t, true, t->v);
     double panels = (double)n / (double)t->nr, row = rows / (double)m;
-    if (rules_rows_are_apart(r, main, t->v, t->u)) { /* misses of L2 would not be hidden */
+    if (rules_rows_are_scattered(r, main, t->v, t->u)) { /* misses of L2 would not be hidden */
         int64_t block = (int64_t)(l2 / 4 / row), half = block / 2;
         while (block > half && m % block) block--;
         if (block > half && block >= FEW * t->mr && block < m) return block;

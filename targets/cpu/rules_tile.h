@@ -1,4 +1,4 @@
-/* Inside the rules for register tiles (rules_tile.c, rules_tile_size.c, rules_stream.c, rules_window.c). */
+/* Inside the rules for register tiles (rules_tile.c, rules_tile_size.c, rules_cache_blocks.c, rules_window.c). */
 #ifndef TARGETS_CPU_RULES_TILE_H
 #define TARGETS_CPU_RULES_TILE_H
 
@@ -8,26 +8,43 @@
 enum { TILE_WITH = 2 };
 
 typedef struct rules_tile_shape {
-    int v, u;       /* axes of the reduction; u = -1: none */
-    int64_t lanes;  /* elements of a vector */
-    int64_t nr, mr; /* tile extents along v and u */
-    bool peel;      /* the last columns get a narrower tile */
-    uint32_t pack;  /* operand to be laid out in panels along v; UINT32_MAX: none */
-    bool pack_copy; /* it is not constant: copy it first */
-    bool inside;    /* panel by panel, in the loop over panels */
-    uint32_t with
-        [TILE_WITH]; /* constants beside it that are laid out alike: scales of weights, zero points; UINT32_MAX: none */
-    const tir_unit *unit; /* takes several steps of the reduction at once; NULL: none */
+    /* axes of the reduction; u = -1: none */
+    int v, u;
+    /* elements of a vector */
+    int64_t lanes;
+    /* tile extents along v and u */
+    int64_t nr, mr;
+    /* the last columns get a narrower tile */
+    bool peel;
+    /* operand to be laid out in panels along v; UINT32_MAX: none */
+    uint32_t pack;
+    /* it is not constant: copy it first */
+    bool pack_copy;
+    /* panel by panel, in the loop over panels */
+    bool inside;
+    /* constants beside it that are laid out alike: scales of weights, zero points; UINT32_MAX: none */
+    uint32_t with[TILE_WITH];
+    /* takes several steps of the reduction at once; NULL: none */
+    const tir_unit *unit;
     int unit_axis;
-    bool separate;   /* each row loads its own vectors (depthwise): several rows only hide latency */
-    bool light;      /* and there are no products: a window's sum or maximum */
-    int shared;      /* reduction axis whose steps read again what neighbouring rows read; -1: none */
-    uint32_t steps;  /* broadcast operand to be laid out with the unit's steps inside; UINT32_MAX: none */
-    bool steps_copy; /* copy it first */
-    double cycles;   /* model */
-    int blocks_axis; /* reduction axis in blocks, of which the next one of what is broadcast is fetched; 0: none */
-    int64_t block;   /* their length */
-    uint32_t blocks; /* what is broadcast */
+    /* each row loads its own vectors (depthwise): several rows only hide latency */
+    bool separate;
+    /* and there are no products: a window's sum or maximum */
+    bool light;
+    /* reduction axis whose steps read again what neighbouring rows read; -1: none */
+    int shared;
+    /* broadcast operand to be laid out with the unit's steps inside; UINT32_MAX: none */
+    uint32_t steps;
+    /* copy it first */
+    bool steps_copy;
+    /* model */
+    double cycles;
+    /* reduction axis in blocks, of which the next one of what is broadcast is fetched; 0: none */
+    int blocks_axis;
+    /* their length */
+    int64_t block;
+    /* what is broadcast */
+    uint32_t blocks;
 } rules_tile_shape;
 
 static inline int64_t rules_round_up(int64_t n, int64_t to) {
@@ -36,28 +53,45 @@ static inline int64_t rules_round_up(int64_t n, int64_t to) {
 
 /* What a register tile is chosen for. */
 typedef struct rules_tile_problem {
-    int64_t n, m;  /* extents along v and u */
-    int64_t panel; /* width the vector operand is already laid out in; 0: free */
-    bool heavy;    /* a contraction */
-    double steps;  /* points of the reduction */
+    /* extents along v and u */
+    int64_t n, m;
+    /* width the vector operand is already laid out in; 0: free */
+    int64_t panel;
+    /* a contraction */
+    bool heavy;
+    /* points of the reduction */
+    double steps;
     /* Instructions of the multiplying ports that make the operand of a vector that was loaded (conversions), and of a number that is
      * broadcast. */
     int64_t prepared, prepared_rows;
-    int64_t taps;      /* window points that are unrolled together */
-    int64_t company;   /* stages attached to the tile, whose values need registers too */
-    int64_t sums;      /* whole tiles of values of these that are live at once */
-    int64_t row_bytes; /* distance in memory of neighbouring points along u in the broadcast operand */
-    bool far;          /* results exceed L2 */
-    bool beyond;       /* results, and as many bytes of inputs, exceed L3 */
-    bool separate;     /* as in rules_tile_shape */
+    /* window points that are unrolled together */
+    int64_t unrolled_points;
+    /* stages attached to the tile, whose values need registers too */
+    int64_t attached;
+    /* whole tiles of values of these that are live at once */
+    int64_t sums;
+    /* distance in memory of neighbouring points along u in the broadcast operand */
+    int64_t row_bytes;
+    /* results exceed L2 */
+    bool exceeds_l2;
+    /* results, and as many bytes of inputs, exceed L3 */
+    bool exceeds_l3;
+    /* as in rules_tile_shape */
+    bool separate;
     /* A window over separate rows: steps of it, the distances of neighbouring rows and steps; steps 1: none */
     int64_t window, row_step, window_step;
-    double lines;        /* L1 cache lines that a vector load of a row touches, on average */
-    bool edges;          /* a predicate depends on the column (padding of images) */
-    bool pairs;          /* rows share their last vectors where these are at most half full */
-    bool apart;          /* results are not contiguous along v */
-    bool across;         /* and are contiguous along u: they are transposed in registers before they are stored */
-    int64_t apart_bytes; /* distance in memory of results of neighbouring lanes; 0: not known */
+    /* L1 cache lines that a vector load of a row touches, on average */
+    double lines_per_load;
+    /* a predicate depends on the column (padding of images) */
+    bool edge_predicate;
+    /* rows share their last vectors where these are at most half full */
+    bool row_pairs;
+    /* results are not contiguous along v */
+    bool strided;
+    /* and are contiguous along u: they are transposed in registers before they are stored */
+    bool transposed;
+    /* distance in memory of results of neighbouring lanes; 0: not known */
+    int64_t lane_bytes;
 } rules_tile_problem;
 
 /* rules_tile_size.c */
@@ -68,10 +102,12 @@ double rules_scatter_cycles(const rules *r, const rules_tile_problem *p, int64_t
 /* Rows that a window reads at `height` neighbouring points, each once. */
 double rules_window_rows(const rules_tile_problem *p, double height);
 
-/* A contraction cut along its reduction (rules_stream.c), by names: rewrites renumber stages. */
+/* A contraction cut along its reduction (rules_cache_blocks.c), by names: rewrites renumber stages. */
 struct rules_cut {
-    const char *sums, *part; /* the sum over blocks; the sum of a block */
-    const char *panels;      /* operand along vectors */
+    /* the sum over blocks; the sum of a block */
+    const char *sums, *part;
+    /* operand along vectors */
+    const char *panels;
     rules_tile_shape tile;
 };
 
@@ -94,7 +130,7 @@ double rules_tensor_bytes(const rules *r, const tir_tensor *tensor);
 void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, int v_label, int u_label,
                           const rules_tile_shape *t, bool main);
 
-/* rules_stream.c: panels streamed from beyond L2 */
+/* rules_cache_blocks.c: panels streamed from beyond L2 */
 void rules_fetch_panels(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *vo);
 /* If the broadcast operand is stored in blocks along the reduction and exceeds L2, notes in *t that the next block is to be prefetched. To be called before the
  * stage is attached. */

@@ -29,7 +29,7 @@ static bool half_full(int64_t used, int64_t lanes) {
 
 /* Do rows share their last vectors (emit_pair.c)? */
 static bool rows_pair(const rules_tile_problem *p, int64_t used, int64_t lanes) {
-    return p->pairs && used > lanes && half_full(used, lanes);
+    return p->row_pairs && used > lanes && half_full(used, lanes);
 }
 
 /* Vectors that `height` rows multiply, on average over tiles that differ by a row where it is no whole number. */
@@ -52,9 +52,10 @@ static int64_t most_rows(const rules *r, const rules_tile_problem *p, int64_t us
     int64_t room =
         registers - 1 - held - !r->machine->fma - (pairs ? 2 : 0); /* products wait for their sum without fma */
     if (p->prepared || p->prepared_rows) room -= 2;                /* scales and halves of what is converted */
-    if (p->taps > 1)
-        room = registers - held - p->taps - (pairs ? 1 : 0); /* unrolled taps share broadcasts, which then stay live */
-    int64_t row = p->taps > 1 ? held * p->sums + 1 : held * p->sums, two = 2 * row - (pairs ? p->sums : 0);
+    if (p->unrolled_points > 1)
+        room = registers - held - p->unrolled_points -
+               (pairs ? 1 : 0); /* unrolled taps share broadcasts, which then stay live */
+    int64_t row = p->unrolled_points > 1 ? held * p->sums + 1 : held * p->sums, two = 2 * row - (pairs ? p->sums : 0);
     if (room < row) return room / row;
     return room / two * 2 + (room % two >= row);
 }
@@ -73,10 +74,10 @@ static double separate_cycles(const rules *r, const rules_tile_shape *t, const r
     cost_rates_of(r->machine, &rates);
     double vectors = (double)((used + t->lanes - 1) / t->lanes);
     double rows = rules_window_rows(p, height) / (double)p->window;
-    double loads = (rows * vectors * p->lines + 1) / rates.load, step = fma > loads ? fma : loads;
+    double loads = (rows * vectors * p->lines_per_load + 1) / rates.load, step = fma > loads ? fma : loads;
     double start = p->n > used ? 2 * ROWS_OVERHEAD : ROWS_OVERHEAD;
-    if (p->far && p->lines > 1) /* the ends of a row share cache lines with its neighbours */
-        start += height * (p->beyond ? 2 * FAR_STORE : FAR_STORE);
+    if (p->exceeds_l2 && p->lines_per_load > 1) /* the ends of a row share cache lines with its neighbours */
+        start += height * (p->exceeds_l3 ? 2 * FAR_STORE : FAR_STORE);
     return (step > rates.latency ? step : rates.latency) + loads / 20 + start / p->steps;
 }
 
@@ -87,7 +88,7 @@ static double exchange_cycles(const rules *r, const rules_tile_problem *p, doubl
     int64_t whole = (int64_t)rows;
     bool even = (double)whole >= rows && p->m % lanes == 0 && (whole % lanes == 0 || lanes % whole == 0);
     double pieces = even ? (double)((whole + lanes - 1) / lanes) : 1 + (rows - 1) / (double)lanes;
-    double crowd = (double)cost_crowd(r->machine, used, p->apart_bytes);
+    double crowd = (double)cost_crowd(r->machine, used, p->lane_bytes);
     double wait = even && whole % lanes == 0 ? 0.5 * crowd : 3 * crowd;
     return 3 + (1.5 + wait) * pieces * (double)lanes / rows;
 }
@@ -97,7 +98,7 @@ static double exchange_cycles(const rules *r, const rules_tile_problem *p, doubl
  * are evicted before (measured with 64 images of 2^k points, whose batch runs along lanes: 300 to 350 cycles a vector of 16 lanes). */
 double rules_scatter_cycles(const rules *r, const rules_tile_problem *p, int64_t lanes) {
     enum { WITHOUT_CROWD = 24 };
-    return (double)WITHOUT_CROWD + (double)(lanes * cost_crowd(r->machine, p->n, p->apart_bytes));
+    return (double)WITHOUT_CROWD + (double)(lanes * cost_crowd(r->machine, p->n, p->lane_bytes));
 }
 
 /* Cycles per reduction step in tiles of `height` rows (an average) and `used` columns, with the share of the tile's start and stores. */
@@ -107,7 +108,7 @@ static double tile_cycles(const rules *r, const rules_tile_shape *t, const rules
     double vectors = (double)((used + t->lanes - 1) / t->lanes);
     double prepared = (double)p->prepared * vectors + (double)p->prepared_rows * height;
     double fma = (tile_vectors(r, p, height, used, t->lanes) + prepared) / (double)ports;
-    double loads = (height + vectors * p->lines) / 2;
+    double loads = (height + vectors * p->lines_per_load) / 2;
     double chain = 4;              /* latency of one accumulator's chain */
     double stream = 1.5 * vectors; /* the vector operand comes from L2 */
     if (p->separate) return separate_cycles(r, t, p, height, used, fma);
@@ -117,9 +118,9 @@ static double tile_cycles(const rules *r, const rules_tile_shape *t, const rules
     step += (loads + 1.5 * stream) / 20; /* hidden work is not entirely free */
     /* stores that miss L2 stall, unless the out-of-order window already holds the next tiles' arithmetic */
     double ahead = height * vectors * (p->steps + 1) / (double)WINDOW;
-    double start = p->far ? (double)FAR_OVERHEAD + (double)FAR_STORE * height * vectors * (ahead < 1 ? ahead : 1)
-                          : (double)TILE_OVERHEAD + LINE_OVERHEAD * height * (vectors + 1);
-    if (p->across) start += height * vectors * exchange_cycles(r, p, height, used, t->lanes);
+    double start = p->exceeds_l2 ? (double)FAR_OVERHEAD + (double)FAR_STORE * height * vectors * (ahead < 1 ? ahead : 1)
+                                 : (double)TILE_OVERHEAD + LINE_OVERHEAD * height * (vectors + 1);
+    if (p->transposed) start += height * vectors * exchange_cycles(r, p, height, used, t->lanes);
     return step + start / p->steps;
 }
 
@@ -136,11 +137,11 @@ static double all_tiles_cycles(const rules *r, const rules_tile_shape *t, const 
     *peel = false;
     if (rest && p->n > nr) {
         double narrow = tile_cycles(r, t, p, height, rest);
-        double worth = p->far ? 1 : 1.01; /* masked stores that miss L2 are expensive */
+        double worth = p->exceeds_l2 ? 1 : 1.01; /* masked stores that miss L2 are expensive */
         double peeled = worth * ((others * full + narrow) * versions + masked * conflicts);
         /* Guarded lanes are stored one by one in all tiles where they lie apart, or masks are dear beside those of a window. Where a
          * last tile might end early, all steps of a window have masks that are not known, else those at an image's edges. */
-        *peel = peeled < cycles || p->apart || p->edges || (p->separate && !r->machine->masked);
+        *peel = peeled < cycles || p->strided || p->edge_predicate || (p->separate && !r->machine->masked);
         if (*peel) cycles = peeled;
     }
     return (double)rows * cycles;
@@ -149,7 +150,7 @@ static double all_tiles_cycles(const rules *r, const rules_tile_shape *t, const 
 void rules_size_tile(const rules *r, rules_tile_shape *t, const rules_tile_problem *p) {
     int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
     t->cycles = 1e300;
-    int64_t most = p->heavy ? 8 : p->company > 2 ? 1 : 4 / p->company; /* light reductions share the registers */
+    int64_t most = p->heavy ? 8 : p->attached > 2 ? 1 : 4 / p->attached; /* light reductions share the registers */
     int64_t least = p->panel ? (p->panel + t->lanes - 1) / t->lanes : 1;
     if (p->panel) most = least;
     for (int64_t nv = least; nv <= most; nv++) {
@@ -158,7 +159,7 @@ void rules_size_tile(const rules *r, rules_tile_shape *t, const rules_tile_probl
         int64_t held = row_registers(r->machine, p->n < nr ? p->n : nr, t->lanes);
         int64_t limit = most_rows(r, p, p->n < nr ? p->n : nr, t->lanes);
         if (!p->heavy)
-            limit = p->separate ? SEPARATE_ROWS / p->company / (p->panel ? 1 : held) : 1;
+            limit = p->separate ? SEPARATE_ROWS / p->attached / (p->panel ? 1 : held) : 1;
         else if (p->window > 1) /* its rows wait in registers for its next steps */
             limit = (registers - 2 * p->window) / (2 * held);
         if (p->heavy && p->separate && limit > TALLEST) limit = TALLEST;

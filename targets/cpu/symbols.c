@@ -90,7 +90,8 @@ static const char section_names[] = "\0.text\0.symtab\0.strtab";
 typedef struct symbol_file {
     Elf64_Ehdr header;
     Elf64_Shdr section[SECTIONS];
-    Elf64_Sym symbol[]; /* the first one is none; the names follow the last */
+    /* the first one is none; the names follow the last */
+    Elf64_Sym symbol[];
 } symbol_file;
 
 static size_t names_size(const target_module *module, const char *const *names) {

@@ -54,7 +54,8 @@ typedef struct CUmemPoolProps {
     void *win32SecurityAttributes;
     size_t maxSize;
     unsigned short usage;
-    unsigned char reserved[54]; /* 0 */
+    /* 0 */
+    unsigned char reserved[54];
 } CUmemPoolProps;
 
 #define X(name, value) name = value,

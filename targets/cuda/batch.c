@@ -9,19 +9,24 @@ typedef struct batch_launch {
     CUfunction function;
     unsigned blocks, threads, shared;
     int parameters;
-    size_t first; /* of its parameters, in `values` */
+    /* of its parameters, in `values` */
+    size_t first;
     CUgraphNode node;
 } batch_launch;
 
 struct target_batch {
     target_device *device;
     CUgraph graph;
-    CUgraphExec exec; /* of `graph` and all launches; NULL: to be made */
+    /* of `graph` and all launches; NULL: to be made */
+    CUgraphExec exec;
     batch_launch *launches;
-    uint64_t *values; /* of parameters, 8 bytes each */
+    /* of parameters, 8 bytes each */
+    uint64_t *values;
     size_t count, capacity, value_count, value_capacity;
-    size_t at;    /* launches of this pass so far */
-    bool refused; /* no graph could be made: not tried again */
+    /* launches of this pass so far */
+    size_t at;
+    /* no graph could be made: not tried again */
+    bool refused;
 };
 
 static bool has_graphs(const cuda_driver *driver) {

@@ -31,15 +31,18 @@ typedef struct cuda_compiler {
     lib_log log;
     cuda_nvrtc nvrtc;
     int version;
-    int architecture; /* 10*major + minor */
-    bool
-        ptx; /* text for the driver's own compiler, since NVRTC does not know the device, or is newer than the driver */
+    /* 10*major + minor */
+    int architecture;
+    /* text for the driver's own compiler, since NVRTC does not know the device, or is newer than the driver */
+    bool ptx;
 } cuda_compiler;
 
 typedef struct cuda_code {
-    char *bytes; /* cubin, or PTX with its final 0 */
+    /* cubin, or PTX with its final 0 */
+    char *bytes;
     size_t size;
-    char *log; /* NVRTC's, never NULL */
+    /* NVRTC's, never NULL */
+    char *log;
     size_t log_size;
 } cuda_code;
 
@@ -52,9 +55,11 @@ dlc_status cuda_compile_source(const cuda_compiler *compiler, const char *source
                                lib_error *error);
 void cuda_code_release(const cuda_compiler *compiler, cuda_code *code);
 
-typedef struct cuda_usage { /* of one function, as the assembler tells it */
+/* of one function, as the assembler tells it */
+typedef struct cuda_usage {
     int registers;
-    int64_t stack, spill_stores, spill_loads, shared; /* bytes */
+    /* bytes */
+    int64_t stack, spill_stores, spill_loads, shared;
 } cuda_usage;
 bool cuda_find_usage(const char *log, const char *function, cuda_usage *usage); /* false: the log does not name it */
 
@@ -74,12 +79,17 @@ struct target_device {
     cuda_compiler compiler;
     int driver_version, ordinal;
     CUdevice device;
-    CUcontext context; /* the primary one, which a host's own CUDA code shares */
-    CUmemoryPool pool; /* NULL: memory comes from cuMemAlloc */
-    pid_t process;     /* that opened it: a forked child cannot use it */
+    /* the primary one, which a host's own CUDA code shares */
+    CUcontext context;
+    /* NULL: memory comes from cuMemAlloc */
+    CUmemoryPool pool;
+    /* that opened it: a forked child cannot use it */
+    pid_t process;
     tir_machine machine;
-    lib_mutex mutex;                  /* of what follows */
-    char *staging[CUDA_STAGING_KEPT]; /* pinned memory that no stream has, of CUDA_STAGING_BYTES each */
+    /* of what follows */
+    lib_mutex mutex;
+    /* pinned memory that no stream has, of CUDA_STAGING_BYTES each */
+    char *staging[CUDA_STAGING_KEPT];
     int staging_count;
 };
 
@@ -129,15 +139,18 @@ int64_t cuda_phase_shared(const tir_kernel *kernel, int phase); /* bytes of dyna
  * from `image` on what NVRTC made of the source. */
 #define CUDA_OBJECT_MAGIC UINT64_C(0x6a626f6475636c64)
 typedef struct cuda_object_header {
-    uint64_t magic, image, size; /* offset and bytes of the image */
+    /* offset and bytes of the image */
+    uint64_t magic, image, size;
     int64_t kernels;
 } cuda_object_header;
 typedef struct cuda_object_kernel {
     int32_t arguments, params, phases;
-    int32_t local; /* has local scratch: tasks of a launch are no more than there are slots of it */
+    /* has local scratch: tasks of a launch are no more than there are slots of it */
+    int32_t local;
 } cuda_object_kernel;
 typedef struct cuda_object_phase {
-    int32_t threads, shared; /* of a block */
+    /* of a block */
+    int32_t threads, shared;
 } cuda_object_phase;
 
 lib_hash128 cuda_code_identity(const target_device *device);

@@ -56,7 +56,8 @@ static const char *bind(emitter *e, tir_expr var) {
 
 typedef struct size_search {
     emitter *e;
-    uint8_t *seen; /* by node */
+    /* by node */
+    uint8_t *seen;
 } size_search;
 
 static bool fits(tir_interval range) {

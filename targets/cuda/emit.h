@@ -19,23 +19,35 @@ typedef struct emitter {
     lib_arena *arena;
     lib_text *text;
     int indent;
-    bool wide;                /* some index or offset does not fit 32 bits */
-    const char **buffer;      /* names by buffer */
-    const char **variable;    /* names by variable id */
-    tir_name_list names;      /* taken */
-    tir_registers *registers; /* by buffer */
-    tir_thread_loops threads; /* that are open */
+    /* some index or offset does not fit 32 bits */
+    bool wide;
+    /* names by buffer */
+    const char **buffer;
+    /* names by variable id */
+    const char **variable;
+    /* taken */
+    tir_name_list names;
+    /* by buffer */
+    tir_registers *registers;
+    /* that are open */
+    tir_thread_loops threads;
     const char *relative;
-    const char
-        *inside;   /* threads that are no part of the loop compute with others and store nothing: who does; NULL: all */
-    int64_t block; /* threads of the phase */
+    /* threads that are no part of the loop compute with others and store nothing: who does; NULL: all */
+    const char *inside;
+    /* threads of the phase */
+    int64_t block;
     /* values of the statement being printed */
-    const char **value; /* by node: its text, NULL: none yet */
-    uint8_t *level;     /* by node: how tightly the text binds */
-    uint8_t made;       /* of the operator just printed */
-    uint32_t *uses;     /* by node */
+    /* by node: its text, NULL: none yet */
+    const char **value;
+    /* by node: how tightly the text binds */
+    uint8_t *level;
+    /* of the operator just printed */
+    uint8_t made;
+    /* by node */
+    uint32_t *uses;
     lib_vec(tir_expr) valued;
-    uint32_t node_limit; /* of these arrays */
+    /* of these arrays */
+    uint32_t node_limit;
     uint32_t temporaries;
 } emitter;
 

@@ -9,11 +9,16 @@ enum { TERMS = 16, NARROWEST = 4, WIDEST = 16 };
 typedef struct copy {
     emitter *e;
     const tir_stmt *store;
-    tir_expr to, from;  /* offsets of the first element */
-    tir_expr condition; /* copied at all, not even zeros otherwise; 0: always */
-    tir_expr whole;     /* something is read; 0: always */
-    tir_expr count;     /* of elements that are read, may exceed the chunk or be negative; 0: all */
-    int size, width;    /* bytes of an element and of a chunk */
+    /* offsets of the first element */
+    tir_expr to, from;
+    /* copied at all, not even zeros otherwise; 0: always */
+    tir_expr condition;
+    /* something is read; 0: always */
+    tir_expr whole;
+    /* of elements that are read, may exceed the chunk or be negative; 0: all */
+    tir_expr count;
+    /* bytes of an element and of a chunk */
+    int size, width;
 } copy;
 
 static tir_expr conjoin(tir_pool *pool, tir_expr all, tir_expr term) {

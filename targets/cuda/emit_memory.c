@@ -201,11 +201,15 @@ void print_store(emitter *e, const tir_stmt *stmt) {
 /* ---- vectors */
 
 typedef struct vector_access {
-    tir_expr load;         /* 0: the store */
-    tir_expr base;         /* offset of the first element */
-    tir_expr guard, other; /* of a load; 0: none */
+    /* 0: the store */
+    tir_expr load;
+    /* offset of the first element */
+    tir_expr base;
+    /* of a load; 0: none */
+    tir_expr guard, other;
     uint32_t buffer;
-    int width; /* bytes at once */
+    /* bytes at once */
+    int width;
     const char *array;
 } vector_access;
 
@@ -216,10 +220,12 @@ typedef struct vector_loop {
     tir_expr var;
     int64_t trips;
     const tir_stmt *store;
-    tir_expr condition; /* around the store; 0: none */
+    /* around the store; 0: none */
+    tir_expr condition;
     vector_access access[VECTOR_ACCESSES];
     int count;
-    tir_expr let[VECTOR_LETS], let_value[VECTOR_LETS]; /* bound inside, those that load nothing written out */
+    /* bound inside, those that load nothing written out */
+    tir_expr let[VECTOR_LETS], let_value[VECTOR_LETS];
     int lets;
 } vector_loop;
 

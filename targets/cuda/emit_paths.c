@@ -6,9 +6,11 @@ enum { TERMS = 16, LETS = 16, LARGEST = 300 };
 
 typedef struct paths {
     emitter *e;
-    tir_expr var, whole; /* the variable of the lanes; what holds where all come */
+    /* the variable of the lanes; what holds where all come */
+    tir_expr var, whole;
     int64_t trips;
-    tir_expr bound[LETS]; /* names that the loop gives: nothing outside of it may ask for them */
+    /* names that the loop gives: nothing outside of it may ask for them */
+    tir_expr bound[LETS];
     int bound_count, nodes;
 } paths;
 

@@ -18,7 +18,8 @@ dlc_status cuda_fail(const cuda_driver *driver, CUresult result, const char *fun
 
 typedef struct symbol {
     const char *name;
-    size_t offset; /* of the function's pointer */
+    /* of the function's pointer */
+    size_t offset;
     bool required;
 } symbol;
 

@@ -10,18 +10,22 @@ typedef struct loaded_phase {
     target_device *device;
     CUfunction function;
     int arguments, params, threads;
-    int64_t blocks; /* of one launch, at most: with local scratch no more than there are slots of it */
+    /* of one launch, at most: with local scratch no more than there are slots of it */
+    int64_t blocks;
     unsigned shared;
 } loaded_phase;
 
 struct target_module {
     dlc_allocator allocator;
-    lib_arena arena; /* the tables below */
+    /* the tables below */
+    lib_arena arena;
     CUmodule module;
     size_t bytes;
     int kernels;
-    int *phase_count;      /* by kernel */
-    loaded_phase **phases; /* by kernel and phase */
+    /* by kernel */
+    int *phase_count;
+    /* by kernel and phase */
+    loaded_phase **phases;
 };
 
 /* ---- running */
@@ -60,7 +64,8 @@ target_phase cuda_phase(const target_module *module, int kernel, int phase) {
 
 typedef struct parsed_object {
     const cuda_object_kernel *kernels;
-    const cuda_object_phase *phases; /* of all kernels in turn */
+    /* of all kernels in turn */
+    const cuda_object_phase *phases;
     const char *image;
     int count;
 } parsed_object;

@@ -12,49 +12,70 @@ enum { CUDA_ACCESSES = 16, CUDA_ROW_MEMBERS = 16, CUDA_WINDOW_COPIES = 4 };
 /* A stage in a root's loop over rows, and the stages that its reduction became (rules_rows.c); NULL: none. */
 typedef struct cuda_row_member {
     const char *name;
-    bool reduces, along; /* a reduction; a map with points all along the row */
+    /* a reduction; a map with points all along the row */
+    bool reduces, along;
     const char *part, *own, *warp, *all, *total, *tree;
 } cuda_row_member;
 
 /* A root and what runs in its loop over rows. */
 typedef struct cuda_row_group {
     const char *root;
-    int rows;           /* leading axes that all stages share: the row's number */
-    int64_t length;     /* points of the longest row */
-    int64_t count;      /* rows */
-    int64_t size;       /* bytes of an element, the widest */
-    bool ragged;        /* not all rows are equally long */
-    int64_t vector;     /* neighbours that a thread takes at once */
-    int64_t threads;    /* of a row, a power of two */
-    int64_t block_rows; /* of a block */
-    bool held;          /* what the group needs of a row stays in registers */
+    /* leading axes that all stages share: the row's number */
+    int rows;
+    /* points of the longest row */
+    int64_t length;
+    /* rows */
+    int64_t count;
+    /* bytes of an element, the widest */
+    int64_t size;
+    /* not all rows are equally long */
+    bool ragged;
+    /* neighbours that a thread takes at once */
+    int64_t vector;
+    /* of a row, a power of two */
+    int64_t threads;
+    /* of a block */
+    int64_t block_rows;
+    /* what the group needs of a row stays in registers */
+    bool held;
     int members;
-    cuda_row_member member[CUDA_ROW_MEMBERS]; /* producers, and the root if it reduces itself */
+    /* producers, and the root if it reduces itself */
+    cuda_row_member member[CUDA_ROW_MEMBERS];
 } cuda_row_group;
 
 /* A map that reads across what it writes (rules_maps.c). */
 typedef struct cuda_transposition {
-    const char *root, *tile; /* the copy in shared memory */
-    int across;              /* the root's axis along which the source lies side by side */
-    int row, column;         /* dimensions of the source that follow the root's last axis and that one */
-    int64_t size, vector;    /* bytes of an element of the source; elements that a thread moves at once */
+    /* the copy in shared memory */
+    const char *root, *tile;
+    /* the root's axis along which the source lies side by side */
+    int across;
+    /* dimensions of the source that follow the root's last axis and that one */
+    int row, column;
+    /* bytes of an element of the source; elements that a thread moves at once */
+    int64_t size, vector;
 } cuda_transposition;
 
 /* A cumulative fold (rules_scan.c): warps take 32 points at a time. */
 typedef struct cuda_scan {
-    const char *fold,
-        *levels; /* NULL: threads go along an axis of the fold instead, one point of time after the other */
+    /* NULL: threads go along an axis of the fold instead, one point of time after the other */
+    const char *fold, *levels;
     int axis;
 } cuda_scan;
 
 /* A scatter whose places belong to threads (rules_scatter.c). */
 typedef struct cuda_scatter {
-    const char *sums, *root; /* what is updated, and its copy in memory */
-    int lane, tiled;         /* the axis that updates run along, -1: none; the first that data chooses */
-    int64_t updates, along;  /* at each place; points of all axes that updates run along */
-    int64_t places, beside;  /* along `tiled`, of all further axes that data chooses */
-    int64_t size, lanes;     /* bytes of an element; threads */
-    int64_t tile;            /* places of a block */
+    /* what is updated, and its copy in memory */
+    const char *sums, *root;
+    /* the axis that updates run along, -1: none; the first that data chooses */
+    int lane, tiled;
+    /* at each place; points of all axes that updates run along */
+    int64_t updates, along;
+    /* along `tiled`, of all further axes that data chooses */
+    int64_t places, beside;
+    /* bytes of an element; threads */
+    int64_t size, lanes;
+    /* places of a block */
+    int64_t tile;
 } cuda_scatter;
 
 /* A contraction in tiles (rules_tile.c). */
@@ -62,52 +83,77 @@ typedef enum cuda_side { CUDA_SIDE_M, CUDA_SIDE_N, CUDA_SIDE_BATCH, CUDA_SIDE_SU
 
 typedef struct cuda_tile_axis {
     const char *name;
-    int32_t id; /* tir_axis */
+    /* tir_axis */
+    int32_t id;
     int64_t extent;
     cuda_side side;
-    int64_t hi, thread, lo; /* points of a block; of the sum: lo are copied at once */
+    /* points of a block; of the sum: lo are copied at once */
+    int64_t hi, thread, lo;
 } cuda_tile_axis;
 
 typedef struct cuda_tile {
-    const char *sums, *root,
-        *copy[2];     /* stages: the contraction, the map that reads it, copies of the factors of m and n */
-    int m, n;         /* an axis of each side */
-    int space, count; /* axes of the result, and with those of the sum */
+    /* stages: the contraction, the map that reads it, copies of the factors of m and n */
+    const char *sums, *root, *copy[2];
+    /* an axis of each side */
+    int m, n;
+    /* axes of the result, and with those of the sum */
+    int space, count;
     cuda_tile_axis axis[TIR_MAX_AXES];
-    bool uses[2][TIR_MAX_AXES], deviates[2]; /* axes of the factors of m and n; does the predicate move into them? */
-    int64_t points[CUDA_SIDES];              /* of all axes of the side */
-    int64_t bytes[3];                        /* of an element of both copies and of a sum */
-    int64_t steps, threads;                  /* of the sum, copied at once; of a block */
-    int64_t pieces;                          /* of a sum that is cut: this is one of them */
-    int64_t together;                        /* blocks of a multiprocessor */
+    /* axes of the factors of m and n; does the predicate move into them? */
+    bool uses[2][TIR_MAX_AXES], deviates[2];
+    /* of all axes of the side */
+    int64_t points[CUDA_SIDES];
+    /* of an element of both copies and of a sum */
+    int64_t bytes[3];
+    /* of the sum, copied at once; of a block */
+    int64_t steps, threads;
+    /* of a sum that is cut: this is one of them */
+    int64_t pieces;
+    /* blocks of a multiprocessor */
+    int64_t together;
     double cost;
-    const tir_unit *unit;    /* of a warp, which computes the products (rules_matrix.c); NULL: none */
-    int unit_axis[3];        /* axes of m, of n and of the sum that run through the unit */
-    const char *fragment[2]; /* stages: operands in the registers of the unit */
-    int stepped;             /* the axis of the sum whose parts follow each other, copies between them */
+    /* of a warp, which computes the products (rules_matrix.c); NULL: none */
+    const tir_unit *unit;
+    /* axes of m, of n and of the sum that run through the unit */
+    int unit_axis[3];
+    /* stages: operands in the registers of the unit */
+    const char *fragment[2];
+    /* the axis of the sum whose parts follow each other, copies between them */
+    int stepped;
 } cuda_tile;
 
 /* Two contractions around rows (rules_chain.c): a fold over blocks of keys. */
 typedef struct cuda_chain {
-    const char *first, *root, *fold,
-        *sums; /* stages: the first contraction, the map that reads the second, the fold, the second one's step */
-    const char *copy[3], *fragment[3]; /* of queries, keys, values: in shared memory, in registers */
-    const char *weights;               /* the left operand of the second contraction, in registers */
-    int32_t key_axis, width_axis;      /* the values' axes (tir_axis.id) */
-    int free;                          /* axes that all share, the last one of rows */
-    int64_t rows, keys, depth, width;  /* the first contraction: rows x depth x keys, the second: rows x keys x width */
-    int64_t block, warps, stages;      /* keys of a step; warps of a block of threads; buffers of keys and values */
-    bool held;                         /* queries stay in registers */
+    /* stages: the first contraction, the map that reads the second, the fold, the second one's step */
+    const char *first, *root, *fold, *sums;
+    /* of queries, keys, values: in shared memory, in registers */
+    const char *copy[3], *fragment[3];
+    /* the left operand of the second contraction, in registers */
+    const char *weights;
+    /* the values' axes (tir_axis.id) */
+    int32_t key_axis, width_axis;
+    /* axes that all share, the last one of rows */
+    int free;
+    /* the first contraction: rows x depth x keys, the second: rows x keys x width */
+    int64_t rows, keys, depth, width;
+    /* keys of a step; warps of a block of threads; buffers of keys and values */
+    int64_t block, warps, stages;
+    /* queries stay in registers */
+    bool held;
 } cuda_chain;
 
 /* A short sum over windows (rules_window.c). */
 typedef struct cuda_window {
     const char *sums, *root;
-    int64_t lanes[TIR_MAX_AXES]; /* of a block, by axis of the result */
-    int64_t rows;                /* results of a thread, along */
-    int rows_axis;               /* that axis; -1: none */
+    /* of a block, by axis of the result */
+    int64_t lanes[TIR_MAX_AXES];
+    /* results of a thread, along */
+    int64_t rows;
+    /* that axis; -1: none */
+    int rows_axis;
     int copies;
-    const char *copy[CUDA_WINDOW_COPIES]; /* stages: what a thread reads, in registers */
+    /* stages: what a thread reads, in registers */
+    const char *copy[CUDA_WINDOW_COPIES];
 } cuda_window;
 
 /* A stage that is computed where the root's threads need its values (rules.c). */
@@ -116,30 +162,40 @@ typedef struct cuda_inside {
 } cuda_inside;
 /* A reduction with threads side by side along results (rules_reduce.c). */
 typedef struct cuda_column_group {
-    const char *root, *whole, *part,
-        *all;                      /* stored; in registers; of rows of threads, in registers and in shared memory */
-    int axis;                      /* of the results side by side */
-    int64_t columns, rest, points; /* along that axis, of all others, of the reduction */
-    int64_t size;                  /* bytes of an element, the widest */
-    int64_t vector, lanes, groups; /* results of a thread, threads along them, rows of such threads */
-    int64_t chunks;                /* to cut the reduction into */
+    /* stored; in registers; of rows of threads, in registers and in shared memory */
+    const char *root, *whole, *part, *all;
+    /* of the results side by side */
+    int axis;
+    /* along that axis, of all others, of the reduction */
+    int64_t columns, rest, points;
+    /* bytes of an element, the widest */
+    int64_t size;
+    /* results of a thread, threads along them, rows of such threads */
+    int64_t vector, lanes, groups;
+    /* to cut the reduction into */
+    int64_t chunks;
 } cuda_column_group;
 
 /* A sort by merging (rules_sort.c): stages NAME_0 .. NAME_passes. */
 typedef struct cuda_sort {
     const char *name;
-    int passes, chip; /* in all; those that a block makes of its elements */
+    /* in all; those that a block makes of its elements */
+    int passes, chip;
 } cuda_sort;
 
 typedef struct cuda_rules {
     const tir_machine *machine;
-    tir_region *region;     /* after the rewrites so far */
-    tir_schedule *schedule; /* what is being written */
+    /* after the rewrites so far */
+    tir_region *region;
+    /* what is being written */
+    tir_schedule *schedule;
     lib_arena *arena;
-    lib_vec(const char *) roots; /* stages to be scheduled, those done included */
+    /* stages to be scheduled, those done included */
+    lib_vec(const char *) roots;
     lib_vec(cuda_row_group) rows;
     lib_vec(cuda_tile) tiles;
-    lib_vec(const char *) sums; /* that add up pieces */
+    /* that add up pieces */
+    lib_vec(const char *) sums;
     lib_vec(cuda_inside) inside;
     lib_vec(cuda_chain) chains;
     lib_vec(cuda_window) windows;
@@ -148,8 +204,10 @@ typedef struct cuda_rules {
     lib_vec(cuda_scan) scans;
     lib_vec(cuda_scatter) scatters;
     lib_vec(cuda_sort) sorts;
-    lib_vec(const char *) states; /* folds (rules_state.c) */
-    lib_vec(const char *) done;   /* stages that are scheduled, by name: rewrites renumber them */
+    /* folds (rules_state.c) */
+    lib_vec(const char *) states;
+    /* stages that are scheduled, by name: rewrites renumber them */
+    lib_vec(const char *) done;
 } cuda_rules;
 
 static inline int64_t cuda_ceil_div(int64_t n, int64_t d) {

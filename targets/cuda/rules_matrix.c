@@ -63,7 +63,8 @@ static void spread(cuda_tile *t, cuda_side side, int64_t warps, int64_t own, int
 }
 
 typedef struct warp_tile {
-    int64_t warps[2], own[2]; /* of m and n */
+    /* of m and n */
+    int64_t warps[2], own[2];
 } warp_tile;
 
 static void apply_size(cuda_tile *t, const warp_tile *size) {
@@ -244,8 +245,10 @@ void cuda_matrix_lay_out(cuda_rules *r, cuda_tile *t) {
 /* ---- loops */
 
 typedef struct axis_loops {
-    const char *block, *warp, *turn; /* NULL: none */
-    const char *high, *low;          /* of the instruction: m half and row, n column and pair */
+    /* NULL: none */
+    const char *block, *warp, *turn;
+    /* of the instruction: m half and row, n column and pair */
+    const char *high, *low;
 } axis_loops;
 
 static const char *split(cuda_rules *r, const char *stage, const char *axis, int64_t factor, const char *outer,

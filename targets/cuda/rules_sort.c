@@ -34,7 +34,8 @@ void cuda_prepare_sorts(cuda_rules *r) {
 /* An axis of a pass, as far as a block has it. */
 typedef struct sort_axis {
     const char *name;
-    int64_t points; /* at most */
+    /* at most */
+    int64_t points;
     bool varies;
 } sort_axis;
 

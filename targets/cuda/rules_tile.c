@@ -100,7 +100,8 @@ static int64_t tile_of(const tile_axis *x) {
 }
 
 typedef struct tile_size {
-    int64_t threads[2], own[2], lo[2]; /* of m and n */
+    /* of m and n */
+    int64_t threads[2], own[2], lo[2];
 } tile_size;
 
 static void apply_size(cuda_tile *t, const tile_size *size) {
@@ -551,10 +552,13 @@ int cuda_contiguous_axis(cuda_rules *r, int s, int64_t *bytes) {
 enum { ROW_LANES = 8 };
 
 typedef struct copy_plan {
-    int axes, along, last; /* axes; that of the source's rows, and that of the copy's */
-    bool turned, elements; /* rows become columns; one by one */
+    /* axes; that of the source's rows, and that of the copy's */
+    int axes, along, last;
+    /* rows become columns; one by one */
+    bool turned, elements;
     int64_t size, pad;
-    bool across; /* neighbouring lanes store side by side, though the source's rows lie the other way */
+    /* neighbouring lanes store side by side, though the source's rows lie the other way */
+    bool across;
     bool own[TIR_MAX_AXES];
     int64_t extent[TIR_MAX_AXES], vector[TIR_MAX_AXES], lanes[TIR_MAX_AXES];
 } copy_plan;
@@ -592,7 +596,8 @@ static void share_lanes(cuda_rules *r, const cuda_tile *t, int which, copy_plan 
 
 /* An access of a warp: a thread of each loop, the quickest first. */
 typedef struct lane_loop {
-    int64_t extent, valid, stride; /* in bytes */
+    /* in bytes */
+    int64_t extent, valid, stride;
 } lane_loop;
 
 /* Turns beyond the first of a store by all threads, as the interpreter counts them. */

@@ -5,7 +5,8 @@
 
 typedef struct window_search {
     const tir_stage *stage;
-    bool window[TIR_MAX_AXES]; /* of the result: indexes together with an axis of the sum */
+    /* of the result: indexes together with an axis of the sum */
+    bool window[TIR_MAX_AXES];
 } window_search;
 
 static tir_expr find_windows(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {

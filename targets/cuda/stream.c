@@ -4,7 +4,8 @@
 
 enum { RETURNS_MAX = 32, STAGING_ALIGNMENT = 64 };
 
-typedef struct returned { /* bytes on their way to the host through the staging memory */
+/* bytes on their way to the host through the staging memory */
+typedef struct returned {
     void *to;
     const char *from;
     size_t size;
@@ -14,11 +15,15 @@ struct target_stream {
     target_device *device;
     CUstream stream;
     bool own, ready, marked;
-    target_batch *batch; /* that launches go to; NULL: to the stream */
-    CUevent mark;        /* NULL: not needed so far */
-    char *staging;       /* pinned; NULL: refused, or not needed so far */
+    /* that launches go to; NULL: to the stream */
+    target_batch *batch;
+    /* NULL: not needed so far */
+    CUevent mark;
+    /* pinned; NULL: refused, or not needed so far */
+    char *staging;
     bool refused;
-    size_t used; /* bytes of the staging memory that the device may still read or write */
+    /* bytes of the staging memory that the device may still read or write */
+    size_t used;
     int returns;
     returned back[RETURNS_MAX];
 };

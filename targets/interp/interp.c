@@ -15,9 +15,12 @@ typedef struct interp_phase {
 
 struct target_module {
     dlc_allocator allocator;
-    lib_arena arena;       /* kernels, programs and the tables below */
-    interp_phase **phases; /* by kernel and phase */
-    int *phase_count;      /* by kernel */
+    /* kernels, programs and the tables below */
+    lib_arena arena;
+    /* by kernel and phase */
+    interp_phase **phases;
+    /* by kernel */
+    int *phase_count;
 };
 
 static dlc_status interp_open(const target_options *options, target_device **device, tir_machine *machine,

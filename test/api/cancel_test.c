@@ -24,7 +24,8 @@ static dlc_context *open_clocked(const char *target, int threads, slow_clock *cl
 /* Each is one kernel of few tasks, or several, that take some milliseconds in all: thousands of times what lies between two polls. */
 static const struct {
     const char *text;
-    int64_t rows, columns; /* of the input */
+    /* of the input */
+    int64_t rows, columns;
 } cases[] = {
     {"graph { input a: f32[n,m] y = det(a) output y }", 300, 300},
     {"graph { input a: f32[n,m] y = cholesky(a) output y }", 400, 400},

@@ -46,8 +46,10 @@ typedef struct number {
 /* ---- floats of up to 16 bits: tables */
 
 typedef struct table {
-    int count;                  /* finite numbers that are not negative, in ascending order */
-    long double value[1 << 15]; /* by their bits */
+    /* finite numbers that are not negative, in ascending order */
+    int count;
+    /* by their bits */
+    long double value[1 << 15];
 } table;
 static table tables[TYPES];
 

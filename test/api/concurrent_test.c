@@ -15,8 +15,10 @@ typedef struct shared {
     counter memory;
     dlc_allocator allocator;
     dlc_context *context;
-    dlc_program *program; /* of all threads */
-    atomic_int failures;  /* of the background, but for programs that were destroyed meanwhile */
+    /* of all threads */
+    dlc_program *program;
+    /* of the background, but for programs that were destroyed meanwhile */
+    atomic_int failures;
 } shared;
 
 static void count_failures(void *user, const char *line) {

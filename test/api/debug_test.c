@@ -13,7 +13,8 @@ static void expect(dlc_context *context, dlc_status got, dlc_status wanted, cons
 
 /* ---- the profile */
 
-typedef struct stepped { /* a clock that goes on by `step` with every look */
+/* a clock that goes on by `step` with every look */
+typedef struct stepped {
     uint64_t now, step;
 } stepped;
 

@@ -27,7 +27,8 @@ static void fill_matrix(double *a, int64_t m, int64_t n, kind k) {
 
 static const char *const kind_names[KINDS] = {"ordinary", "graded", "deficient", "same rows", "zeros", "unit"};
 
-typedef struct results { /* of a [m, n], k the smaller */
+/* of a [m, n], k the smaller */
+typedef struct results {
     int64_t m, n, k;
     kind what;
     double *a, *l, *u, *q, *r, *left, *s, *right;

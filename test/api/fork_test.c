@@ -85,8 +85,10 @@ static int use_new(const char *target, bool isolated) {
 
 typedef struct family {
     dlc_context *context;
-    dlc_program *program; /* bound for ROWS rows */
-    bool evicts;          /* and perhaps not any more */
+    /* bound for ROWS rows */
+    dlc_program *program;
+    /* and perhaps not any more */
+    bool evicts;
     dlc_call *call;
     tensor tx, ty;
     float x[ROWS * 8], y[ROWS * 4];

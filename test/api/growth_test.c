@@ -4,7 +4,8 @@
 #include <time.h>
 
 typedef struct taken {
-    size_t bytes; /* of all allocations, those given back included */
+    /* of all allocations, those given back included */
+    size_t bytes;
 } taken;
 
 static void *take(void *user, size_t size, size_t alignment) {
@@ -108,7 +109,8 @@ static void test_many(void **state) {
     static const struct {
         const char *name;
         dlc_value (*build)(dlc_graph *, dlc_value, int);
-        int count, nodes; /* nodes: of each */
+        /* nodes: of each */
+        int count, nodes;
     } graphs[] = {{"maps", maps, 25000, 4}, {"symbols", symbols, 20000, 3}, {"parts", parts, 20000, 1}};
     (void)state;
     for (int i = 0; i < 3; i++) {

@@ -598,7 +598,8 @@ typedef struct nested {
     dlc_context *context;
     dlc_program *program;
     int calls;
-    dlc_status refused; /* of shapes that nobody has bound */
+    /* of shapes that nobody has bound */
+    dlc_status refused;
     checks checks;
 } nested;
 

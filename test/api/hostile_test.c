@@ -420,9 +420,11 @@ static void test_huge_sizes(void **state) {
 
 /* ---- stacks: too small a one is a status. A page behind each is not mapped. */
 
-typedef struct errand { /* everything that a host does with a graph, up to the first failure */
+/* everything that a host does with a graph, up to the first failure */
+typedef struct errand {
     dlc_context *context;
-    const char *text; /* NULL: a chain of 20,000 maps */
+    /* NULL: a chain of 20,000 maps */
+    const char *text;
     dlc_status status;
 } errand;
 

@@ -10,7 +10,8 @@ enum { ROWS_CHECKED = 1 << 20, ONLY_FIRST = 0 };
 
 typedef struct product {
     int m, k, n;
-    bool constant, transposed; /* w is [n, k] */
+    /* w is [n, k] */
+    bool constant, transposed;
 } product;
 
 static int x_at(int64_t i) {

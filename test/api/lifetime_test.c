@@ -29,7 +29,8 @@ typedef struct world {
     dlc_file *file;
     dlc_native *native;
     dlc_graph *graph, *eager;
-    dlc_value value, known; /* of graph and eager */
+    /* of graph and eager */
+    dlc_value value, known;
     dlc_program *program;
     dlc_call *call;
     dlc_event *event;
@@ -37,7 +38,8 @@ typedef struct world {
     char *text;
     float x[ROWS * WIDE], y[ROWS * WIDE], z[ROWS * WIDE];
     tensor tx, ty;
-    atomic_int released; /* registrations of the context */
+    /* registrations of the context */
+    atomic_int released;
     bool there[KINDS];
 } world;
 

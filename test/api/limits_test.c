@@ -18,9 +18,11 @@ typedef struct pair {
     dlc_context *context;
     dlc_program *builder, *waiter;
     volatile int cancel_builder, cancel_waiter;
-    bool give_up; /* the builder; else the waiter */
+    /* the builder; else the waiter */
+    bool give_up;
     bool met;
-    checks checks; /* in the middle of the build */
+    /* in the middle of the build */
+    checks checks;
     thread thread;
     dlc_status waited;
     atomic_bool has_waited;

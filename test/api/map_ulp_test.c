@@ -41,7 +41,8 @@ typedef struct map {
     const char *name;
     dlc_value (*make)(dlc_value x);
     double (*reference)(double x);
-    double bound, least; /* in units in the last place of the exact value, or of `least` where that is larger */
+    /* in units in the last place of the exact value, or of `least` where that is larger */
+    double bound, least;
 } map;
 static const map maps[] = {
     {"exp", dlc_exp, exp, 4, 0},

@@ -10,8 +10,10 @@
 
 typedef struct memory {
     _Atomic int64_t blocks, bytes, calls, refused;
-    _Atomic int64_t site; /* number of the call that is refused; -1: none */
-    bool later;           /* and all that follow */
+    /* number of the call that is refused; -1: none */
+    _Atomic int64_t site;
+    /* and all that follow */
+    bool later;
 } memory;
 
 static void *take(void *user, size_t size, size_t alignment) {
@@ -46,7 +48,8 @@ static void grant(memory *m) {
 
 typedef struct life {
     const char *name, *text;
-    int stride; /* of the sites that are tried in short */
+    /* of the sites that are tried in short */
+    int stride;
     bool disk, tiers, pool, isolate, dumps, debug;
 } life;
 

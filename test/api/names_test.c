@@ -17,8 +17,8 @@ enum { SPELLINGS = sizeof spellings / sizeof *spellings };
 
 /* A is the first name, B the second, C the third. */
 typedef struct family {
-    const char *operands, *shape, *expression,
-        *own; /* own: the library's operator of that meaning, as text; NULL: none */
+    /* own: the library's operator of that meaning, as text; NULL: none */
+    const char *operands, *shape, *expression, *own;
     int inputs;
 } family;
 static const family families[] = {

@@ -403,9 +403,12 @@ static void test_looking_inside(void **state) {
 
 typedef struct refuser {
     counter all;
-    _Atomic int64_t calls, site; /* number of the call that is refused; -1: none */
-    int64_t made;                /* calls of a life, until memory was granted */
-    bool later;                  /* and all that follow */
+    /* number of the call that is refused; -1: none */
+    _Atomic int64_t calls, site;
+    /* calls of a life, until memory was granted */
+    int64_t made;
+    /* and all that follow */
+    bool later;
 } refuser;
 
 static void *refuse(void *user, size_t size, size_t alignment) {

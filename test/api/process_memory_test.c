@@ -20,9 +20,12 @@
 
 static struct {
     _Atomic int64_t calls, refused, blocks;
-    _Atomic int64_t site; /* number of the call that is refused; -1: none */
-    _Atomic bool later;   /* and all that follow */
-    _Atomic bool armed;   /* calls are counted */
+    /* number of the call that is refused; -1: none */
+    _Atomic int64_t site;
+    /* and all that follow */
+    _Atomic bool later;
+    /* calls are counted */
+    _Atomic bool armed;
 } memory = {.site = -1};
 
 UNCHECKED static bool is_refused(void) {
@@ -104,7 +107,8 @@ typedef struct life {
     const char *name;
     dlc_status (*live)(const struct life *l);
     const char *target;
-    int stride; /* of the sites that are tried in short */
+    /* of the sites that are tried in short */
+    int stride;
     bool disk, tiers, pool, isolate;
 } life;
 

@@ -21,10 +21,14 @@ enum { SYMBOLS = 9, FIRST = 5 /* symbols of x; the others are z's */, MOST = 1 <
 
 typedef struct course {
     const char *name;
-    int share;   /* of the shapes: one in so many */
-    int visits;  /* runs of each shape */
-    bool varies; /* one symbol that is a parameter, in place of nine that are exact */
-    bool graphs; /* a program of its own for each shape */
+    /* of the shapes: one in so many */
+    int share;
+    /* runs of each shape */
+    int visits;
+    /* one symbol that is a parameter, in place of nine that are exact */
+    bool varies;
+    /* a program of its own for each shape */
+    bool graphs;
     bool disk, background, isolate;
 } course;
 

@@ -18,7 +18,8 @@
 
 typedef struct counter {
     _Atomic int64_t blocks, bytes, calls;
-    _Atomic int64_t left; /* calls until refusal; negative: never refuses */
+    /* calls until refusal; negative: never refuses */
+    _Atomic int64_t left;
 } counter;
 
 static inline void *counted_allocate(void *user, size_t size, size_t alignment) {
@@ -58,7 +59,8 @@ static inline dlc_allocator counting(counter *c) {
 
 typedef struct checks {
     jmp_buf end;
-    char failure[512]; /* the first; empty: none */
+    /* the first; empty: none */
+    char failure[512];
 } checks;
 static _Thread_local checks *current_checks; /* NULL: the test itself */
 

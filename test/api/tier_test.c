@@ -20,8 +20,10 @@ typedef struct host {
     dlc_allocator allocator;
     atomic_int lines;
     char last[512];
-    atomic_bool late;  /* time flies on other threads */
-    atomic_bool stuck; /* time stands still there: they wait */
+    /* time flies on other threads */
+    atomic_bool late;
+    /* time stands still there: they wait */
+    atomic_bool stuck;
     _Atomic uint64_t now;
 } host;
 

@@ -29,7 +29,8 @@ typedef struct process {
     mode_t mask;
     char **environment;
     int variables, files, threads, rounding;
-    uint64_t text; /* of the environment */
+    /* of the environment */
+    uint64_t text;
 } process;
 
 static int count_entries(const char *path) {

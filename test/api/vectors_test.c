@@ -4,7 +4,8 @@
 
 typedef struct product {
     int64_t m, k, n;
-    bool transposed; /* the right operand is [n, k] */
+    /* the right operand is [n, k] */
+    bool transposed;
     bool bias;
 } product;
 

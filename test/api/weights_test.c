@@ -9,7 +9,8 @@ typedef enum scales { PLAIN, TENSOR, CHANNEL, BLOCKS, ZERO_POINT } scales;
 typedef struct weights {
     dlc_dtype dtype;
     scales scales;
-    bool transposed; /* [out, in] */
+    /* [out, in] */
+    bool transposed;
     const char *name;
 } weights;
 

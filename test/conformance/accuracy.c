@@ -151,7 +151,8 @@ typedef struct search {
     int inputs;
     bool wide;
     uint64_t state;
-    point worst[KEPT]; /* worst[0] is the worst of all, the others some of the worst */
+    /* worst[0] is the worst of all, the others some of the worst */
+    point worst[KEPT];
 } search;
 
 static uint64_t draw(search *s) {

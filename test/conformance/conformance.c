@@ -67,11 +67,14 @@ static bool agrees(dlc_dtype dtype, double got, double expected, double toleranc
 typedef struct test_case {
     sample s;
     lib_arena *arena;
-    graph *g;         /* as emitted */
-    graph *primitive; /* composites expanded */
+    /* as emitted */
+    graph *g;
+    /* composites expanded */
+    graph *primitive;
     graph_reference_tensor operand[SAMPLE_OPERANDS], result[RESULTS_MAX], scale[RESULTS_MAX];
     int results;
-    void *prepared[TEST_LEGS_MAX]; /* by leg */
+    /* by leg */
+    void *prepared[TEST_LEGS_MAX];
     sample_fill fill;
     uint64_t seed;
     char failure[2 * LIB_MESSAGE_MAX];
@@ -422,7 +425,8 @@ static int list_rows(void) {
 typedef struct selection {
     int names;
     char **name;
-    bool *found; /* by name */
+    /* by name */
+    bool *found;
     int part, parts, number;
 } selection;
 

@@ -24,16 +24,23 @@
 
 typedef struct prepared_region {
     tir_region *region;
-    const void **constant; /* by argument: bytes, or NULL and */
-    int64_t *input;        /* the number of the graph's input */
-    uint32_t *output;      /* tensors of the graph's outputs */
+    /* by argument: bytes, or NULL and */
+    const void **constant;
+    /* the number of the graph's input */
+    int64_t *input;
+    /* tensors of the graph's outputs */
+    uint32_t *output;
     uint32_t outputs;
     bool fma;
-    tir_kernel *kernel;    /* of legs that lower; NULL: outputs are inputs */
-    target_module *module; /* of legs that compile */
+    /* of legs that lower; NULL: outputs are inputs */
+    tir_kernel *kernel;
+    /* of legs that compile */
+    target_module *module;
     const char *schedule;
-    bool device;  /* of the device leg: a launch is not polled */
-    bool inexact; /* hardware decides about last bits */
+    /* of the device leg: a launch is not polled */
+    bool device;
+    /* hardware decides about last bits */
+    bool inexact;
 } prepared_region;
 
 /* NULL: some node has no compute definition. */
@@ -374,7 +381,8 @@ static void run_blocks(void *prepared, lib_arena *arena, void *const *inputs, vo
 static struct {
     target_device *device;
     tir_machine machine;
-    int exact, inexact; /* kernels that ran */
+    /* kernels that ran */
+    int exact, inexact;
 } gpu;
 
 static void open_gpu(lib_scope *scope) {
@@ -429,7 +437,8 @@ enum { FENCE = 64, FENCE_BYTE = 0xa5, BLOCKS_MAX = 64 };
 
 typedef struct device_block {
     void *at;
-    char *image; /* what it held, or is to hold: `bytes`, then the fence */
+    /* what it held, or is to hold: `bytes`, then the fence */
+    char *image;
     size_t bytes;
 } device_block;
 
@@ -543,7 +552,8 @@ static void run_device(void *prepared, lib_arena *arena, void *const *inputs, vo
 
 typedef struct host {
     dlc_context *context;
-    uint64_t interpreted; /* regions so far */
+    /* regions so far */
+    uint64_t interpreted;
 } host;
 
 static host default_host, device_host;
@@ -609,7 +619,8 @@ static void finish_program(void *prepared) {
 typedef struct host_tensor {
     DLTensor tensor;
     int64_t shape[DLC_MAX_RANK], strides[DLC_MAX_RANK];
-    size_t size; /* of an element */
+    /* of an element */
+    size_t size;
     int64_t count;
     char *compact;
     guarded copy;

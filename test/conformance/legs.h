@@ -16,11 +16,13 @@ typedef struct test_leg {
     /* What `run` needs, or NULL: this leg has no way to run such operators. */
     void *(*prepare)(const struct test_leg *leg, lib_arena *arena, const test_graphs *graphs);
     void (*run)(void *prepared, lib_arena *arena, void *const *inputs, void *const *outputs);
-    void (*finish)(void *prepared); /* NULL: nothing is left */
+    /* NULL: nothing is left */
+    void (*finish)(void *prepared);
     bool fma, strided;
-    bool once; /* with memory at one end only: it is slow */
-    const char *
-        target; /* NULL, or the target on whose device it runs: then only where DLC_TEST_TARGET names it, all others not */
+    /* with memory at one end only: it is slow */
+    bool once;
+    /* NULL, or the target on whose device it runs: then only where DLC_TEST_TARGET names it, all others not */
+    const char *target;
 } test_leg;
 
 enum { TEST_LEGS_MAX = 12 };

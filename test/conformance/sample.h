@@ -11,7 +11,8 @@
 #define SAMPLE_OPERANDS 16
 
 typedef struct sample_operand {
-    bool left_out; /* "_" */
+    /* "_" */
+    bool left_out;
     dlc_dtype dtype;
     int rank;
     int64_t dim[DLC_MAX_RANK];
@@ -23,10 +24,12 @@ typedef struct sample_operand {
 typedef struct sample {
     const graph_op *op;
     const char *line;
-    bool varies; /* "T" stands somewhere in it */
+    /* "T" stands somewhere in it */
+    bool varies;
     int operands;
     sample_operand operand[SAMPLE_OPERANDS];
-    graph_attribute attribute[sizeof(((graph_op *)0)->attribute) / sizeof(graph_attribute_spec)]; /* one per spec */
+    /* one per spec */
+    graph_attribute attribute[sizeof(((graph_op *)0)->attribute) / sizeof(graph_attribute_spec)];
 } sample;
 
 /* ---- reading --------------------------------------------------------------------------------------------------- */

@@ -16,10 +16,11 @@
 enum { BATCH = 16, HASHES = 1 << 15 };
 
 typedef struct source {
-    char *text; /* functions k<number>_p0, ... */
+    /* functions k<number>_p0, ... */
+    char *text;
     int phases;
-    int64_t
-        shared; /* bytes of shared memory, the most of a phase; a launch asks for them, the assembler does not know */
+    /* bytes of shared memory, the most of a phase; a launch asks for them, the assembler does not know */
+    int64_t shared;
 } source;
 
 static source *sources;

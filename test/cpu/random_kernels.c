@@ -11,9 +11,11 @@ typedef struct writer {
     char text[16384];
     size_t length;
     uint64_t state;
-    int rows, columns, depth; /* of the loops around: i < rows, j < columns, k < depth */
+    /* of the loops around: i < rows, j < columns, k < depth */
+    int rows, columns, depth;
     bool in_i, in_j, in_k;
-    bool maximum; /* the kernel's one reduction over lanes; two into one place would depend on order */
+    /* the kernel's one reduction over lanes; two into one place would depend on order */
+    bool maximum;
     int statements;
 } writer;
 

@@ -203,8 +203,10 @@ static void test_switched_off(void **state) {
 enum { MANY = 2048, BESIDE = 64, TOGETHER = 4 };
 
 typedef struct helper {
-    int64_t calls, most; /* with work to share; bodies of one call */
-    bool device;         /* was current in a body */
+    /* with work to share; bodies of one call */
+    int64_t calls, most;
+    /* was current in a body */
+    bool device;
 } helper;
 
 static void one_after_another(void *user, int64_t count, void (*body)(void *argument, int64_t index), void *argument) {

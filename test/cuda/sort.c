@@ -23,8 +23,10 @@ static int compare(const void *one, const void *other) {
 }
 
 typedef struct sorted {
-    double accesses;   /* of a warp, to shared memory and to the device's */
-    int64_t workspace; /* bytes */
+    /* of a warp, to shared memory and to the device's */
+    double accesses;
+    /* bytes */
+    int64_t workspace;
     uint32_t phases;
 } sorted;
 

@@ -13,8 +13,10 @@
 #include <cmocka.h>
 
 typedef struct tile_case {
-    const char *name, *kernel; /* NULL: of region and schedule */
-    const char *instruction;   /* of PTX */
+    /* NULL: of region and schedule */
+    const char *name, *kernel;
+    /* of PTX */
+    const char *instruction;
     const char *region, *schedule;
 } tile_case;
 
@@ -195,7 +197,8 @@ static void test_kernel(void **state) {
 typedef struct rule_case {
     const char *name, *region;
     bool runs;
-    const char *expects[3]; /* in the kernel */
+    /* in the kernel */
+    const char *expects[3];
 } rule_case;
 
 static const rule_case rule_cases[] = {

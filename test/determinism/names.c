@@ -108,16 +108,19 @@ static tir_region *parse_region(lib_arena *arena, const char *text) {
     return region;
 }
 
-typedef struct ruled { /* what a target makes of a region */
+/* what a target makes of a region */
+typedef struct ruled {
     const char *stages, *schedule, *shown;
     const void *object;
     size_t size;
-    bool refused; /* by lowering: a fault of the rules, which others test */
+    /* by lowering: a fault of the rules, which others test */
+    bool refused;
 } ruled;
 
 typedef struct subject {
     const target *target;
-    target_device *device; /* NULL: opens none, and makes no code */
+    /* NULL: opens none, and makes no code */
+    target_device *device;
     tir_machine machine;
 } subject;
 static subject subjects[2];

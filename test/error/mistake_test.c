@@ -238,7 +238,8 @@ static void test_threads(void **state) {
     static const struct {
         bool given;
         int width, threads;
-        const char *says; /* NULL: right */
+        /* NULL: right */
+        const char *says;
     } cases[] = {{true, 0, 0, "parallel_width is 0"},
                  {true, 0, 4, "threads is the size of a pool"},
                  {true, 2, 2, "one of"},

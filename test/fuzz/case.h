@@ -23,10 +23,13 @@ static const char *const case_fills[] = {"tame", "integers", "wide", "special"};
 
 /* What came of it. The first word of the message is the kind of mistake: shrinking keeps it. */
 typedef struct case_report {
-    char stage[64]; /* where it was, for a run that never came back */
+    /* where it was, for a run that never came back */
+    char stage[64];
     char message[CASE_MESSAGE];
-    char log[1024];        /* last line of the library: why a region is interpreted */
-    int compared, skipped; /* outputs */
+    /* last line of the library: why a region is interpreted */
+    char log[1024];
+    /* outputs */
+    int compared, skipped;
 } case_report;
 
 /* ---- numbers */
@@ -82,13 +85,15 @@ typedef struct case_tensor {
     dlc_dtype dtype;
     int rank;
     int64_t dim[DLC_MAX_RANK], count;
-    graph_bound bound; /* outputs */
+    /* outputs */
+    graph_bound bound;
 } case_tensor;
 
 /* The graph under one set of sizes. */
 typedef struct case_shapes {
     int inputs, outputs;
-    bool counted; /* a size is what a run counts (graph/segment.h): outputs' shapes are those that the library gives */
+    /* a size is what a run counts (graph/segment.h): outputs' shapes are those that the library gives */
+    bool counted;
     case_tensor input[CASE_TENSORS], output[CASE_TENSORS];
 } case_shapes;
 
@@ -98,7 +103,8 @@ typedef struct case_setting {
     bool strict, layout, plain, threads, small;
     int symbols, runs;
     char symbol[CASE_SYMBOLS][16];
-    int64_t size[CASE_SYMBOLS][CASE_RUNS]; /* the last one stays */
+    /* the last one stays */
+    int64_t size[CASE_SYMBOLS][CASE_RUNS];
     int sizes[CASE_SYMBOLS];
 } case_setting;
 
@@ -213,8 +219,10 @@ typedef struct case_memory {
     guarded block;
     DLTensor tensor;
     int64_t shape[DLC_MAX_RANK], strides[DLC_MAX_RANK];
-    void *before;                      /* inputs: the block as it was */
-    DLManagedTensorVersioned *managed; /* outputs that the library allocated; strides are theirs */
+    /* inputs: the block as it was */
+    void *before;
+    /* outputs that the library allocated; strides are theirs */
+    DLManagedTensorVersioned *managed;
 } case_memory;
 
 typedef enum case_way { WAY_COMPACT, WAY_PERMUTED, WAY_GAPS, WAY_REVERSED, WAY_REPEATED, WAY_COUNT } case_way;
@@ -294,7 +302,8 @@ static inline char *case_element(const case_memory *m, const case_tensor *t, int
     return (char *)m->tensor.data + at * (int64_t)lib_dtype_size(t->dtype);
 }
 
-typedef struct case_bits { /* one element, as it lies in memory; of 4 bits: in the low half of a byte */
+/* one element, as it lies in memory; of 4 bits: in the low half of a byte */
+typedef struct case_bits {
     _Alignas(8) char bytes[8];
 } case_bits;
 

@@ -30,7 +30,8 @@ typedef struct shared {
     case_report report;
     char text[TEXT_MAX];
     uint64_t done, compared, skipped;
-    uint32_t made[ROWS_MAX][DLC_DTYPE_COUNT]; /* nodes by row, in the table's order, and element type */
+    /* nodes by row, in the table's order, and element type */
+    uint32_t made[ROWS_MAX][DLC_DTYPE_COUNT];
 } shared;
 
 static double now(void) {
@@ -177,8 +178,10 @@ static bool text_passes(shared *s, const char *text) {
 
 typedef struct shrinker {
     shared *s;
-    char kind[64]; /* how the message begins */
-    char *text;    /* the smallest that fails */
+    /* how the message begins */
+    char kind[64];
+    /* the smallest that fails */
+    char *text;
     char message[CASE_MESSAGE];
     int runs;
 } shrinker;

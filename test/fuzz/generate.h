@@ -23,10 +23,13 @@ typedef struct gen_value {
     dlc_dtype dtype;
     int rank;
     int64_t dim[DLC_MAX_RANK];
-    char text[DLC_MAX_RANK][32]; /* dimensions as the text form says them */
+    /* dimensions as the text form says them */
+    char text[DLC_MAX_RANK][32];
     double error;
-    bool input; /* or constant */
-    bool apart; /* no operand of further nodes, but of those that know of it */
+    /* or constant */
+    bool input;
+    /* no operand of further nodes, but of those that know of it */
+    bool apart;
     int uses;
 } gen_value;
 
@@ -38,13 +41,19 @@ typedef struct gen {
     int lines;
     gen_value value[GEN_LINES];
     int values, inputs, nodes;
-    int64_t size[4]; /* the sizes of this graph; one of them may be the symbol n's */
+    /* the sizes of this graph; one of them may be the symbol n's */
+    int64_t size[4];
     bool symbol[4];
-    int64_t largest; /* elements of a value */
-    int depth;       /* of sub-graphs */
-    int *bodies;     /* sub-graphs so far, over all of the graph: for names */
-    int body;        /* number of this one; 0: the outermost */
-    int counted;     /* sizes that runs count */
+    /* elements of a value */
+    int64_t largest;
+    /* of sub-graphs */
+    int depth;
+    /* sub-graphs so far, over all of the graph: for names */
+    int *bodies;
+    /* number of this one; 0: the outermost */
+    int body;
+    /* sizes that runs count */
+    int counted;
     char refused[CASE_MESSAGE];
 } gen;
 
@@ -204,7 +213,8 @@ static inline int gen_node(gen *g, const char *format, ...) {
     return value;
 }
 
-typedef struct gen_list { /* [1, n, 3] */
+/* [1, n, 3] */
+typedef struct gen_list {
     char text[512];
 } gen_list;
 

@@ -14,7 +14,8 @@ enum { ALL = (1 << GOLDEN_MACHINES) - 1, LINES = 4096 };
 
 typedef struct line {
     const char *text;
-    unsigned machines; /* bits of golden_machines */
+    /* bits of golden_machines */
+    unsigned machines;
 } line;
 
 typedef struct lines {

@@ -5,7 +5,8 @@
 #include "tir/machine.h"
 
 typedef struct golden_machine {
-    char letter; /* Z, Y, X: 512, 256, 128 bits with large caches; z, y, x: with small ones; T: Z on four threads */
+    /* Z, Y, X: 512, 256, 128 bits with large caches; z, y, x: with small ones; T: Z on four threads */
+    char letter;
     int threads;
     tir_machine facts;
 } golden_machine;

@@ -18,9 +18,11 @@ struct dlc_context {
     dlc_limits limits;
     graph_handles handles;
     lib_error last;
-    int64_t allocations_left; /* of a failing allocator; negative: no limit */
+    /* of a failing allocator; negative: no limit */
+    int64_t allocations_left;
     int64_t live;
-    int kept; /* graphs */
+    /* graphs */
+    int kept;
 };
 
 static lib_error error_without_context;

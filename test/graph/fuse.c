@@ -90,7 +90,8 @@ static uint32_t kernels(const graph_regions *regions) {
 static const struct {
     const char *text;
     uint32_t kernels;
-    const char *name; /* of the first region */
+    /* of the first region */
+    const char *name;
 } chains[] = {
     {"input x: f32[5, 7] input a: f32[7] b = constant f32[] {2} u = mul(x, a) v = add(u, b) w = tanh(v) output w", 1,
      "mul"},

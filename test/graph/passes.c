@@ -95,7 +95,8 @@ static void test_bind(void **state) {
 
 static const struct {
     const char *before;
-    const char *left; /* operators that remain, in order */
+    /* operators that remain, in order */
+    const char *left;
 } rules[] = {
     {"input x: f32[3, 5] a = neg(x) b = neg(a) output b", ""},
     {"input x: bool[3, 5] a = not(x) b = not(a) output b", ""},

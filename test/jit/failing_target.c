@@ -17,10 +17,13 @@
 
 static struct {
     atomic_int calls;
-    int refuse; /* number of the call that fails; 0: none */
+    /* number of the call that fails; 0: none */
+    int refuse;
     dlc_status status;
-    atomic_int devices, objects, modules; /* that are there */
-    const char *refused;                  /* what failed */
+    /* that are there */
+    atomic_int devices, objects, modules;
+    /* what failed */
+    const char *refused;
 } fake;
 
 static bool refuses(const char *what, lib_error *error) {

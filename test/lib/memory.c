@@ -11,7 +11,8 @@
 
 typedef struct counting {
     size_t live, bytes, calls;
-    size_t fail_at; /* the call to refuse, from 1; 0 none */
+    /* the call to refuse, from 1; 0 none */
+    size_t fail_at;
 } counting;
 
 static void *counting_allocate(void *user, size_t size, size_t alignment) {
@@ -430,13 +431,10 @@ static void test_log(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes),       cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_scopes),      cmocka_unit_test(test_allocate),
-        cmocka_unit_test(test_arena),       cmocka_unit_test(test_arena_refused),
-        cmocka_unit_test(test_arena_owns),  cmocka_unit_test(test_arena_reset),
-        cmocka_unit_test(test_arena_overflow),
-        cmocka_unit_test(test_environment), cmocka_unit_test(test_misspelt),
-        cmocka_unit_test(test_log),
+        cmocka_unit_test(test_bytes),       cmocka_unit_test(test_errors),      cmocka_unit_test(test_scopes),
+        cmocka_unit_test(test_allocate),    cmocka_unit_test(test_arena),       cmocka_unit_test(test_arena_refused),
+        cmocka_unit_test(test_arena_owns),  cmocka_unit_test(test_arena_reset), cmocka_unit_test(test_arena_overflow),
+        cmocka_unit_test(test_environment), cmocka_unit_test(test_misspelt),    cmocka_unit_test(test_log),
     };
     return cmocka_run_group_tests_name("lib/memory", tests, NULL, NULL);
 }

@@ -22,17 +22,22 @@ enum { TASKS_MAX = 2000, SLOTS = 64 };
 typedef struct trial {
     int64_t phases;
     lib_phase phase[16];
-    int64_t value[TASKS_MAX]; /* of a task: the number of phases that it has seen, plus its neighbours' check */
+    /* of a task: the number of phases that it has seen, plus its neighbours' check */
+    int64_t value[TASKS_MAX];
     atomic_int busy[SLOTS];
     atomic_int wrong;
     int participants;
-    int nap_us; /* of every task, to let others in */
+    /* of every task, to let others in */
+    int nap_us;
     lib_pool *nested;
     int cancel;
-    int64_t cancel_at; /* phase at whose task 0 to cancel, or -1 */
-    int64_t seen[16];  /* tasks counted at the end, by phase */
+    /* phase at whose task 0 to cancel, or -1 */
+    int64_t cancel_at;
+    /* tasks counted at the end, by phase */
+    int64_t seen[16];
     atomic_llong ran[16];
-    atomic_ullong slots_seen; /* bit per slot */
+    /* bit per slot */
+    atomic_ullong slots_seen;
 } trial;
 
 static void nested_body(void *user, int64_t phase, int64_t begin, int64_t end, int slot) {
@@ -305,7 +310,8 @@ static void count_body(void *user, int64_t phase, int64_t begin, int64_t end, in
     atomic_fetch_add((atomic_llong *)user, end - begin);
 }
 
-typedef struct walk { /* ends of units in the order in which they ran */
+/* ends of units in the order in which they ran */
+typedef struct walk {
     int64_t end[16];
     int count;
 } walk;

@@ -263,7 +263,8 @@ static void test_tokens(void **state) {
 
 typedef struct bad_input {
     const char *text, *message;
-    char want; /* 't'okens only, 'n'ame, 'i'nteger, 'f'loat, or the punctuation expected */
+    /* 't'okens only, 'n'ame, 'i'nteger, 'f'loat, or the punctuation expected */
+    char want;
 } bad_input;
 
 static void provoke(lib_arena *arena, const void *user) {

@@ -42,7 +42,8 @@ typedef struct operand {
 typedef struct operands {
     operand list[INPUTS];
     int count;
-    bool small; /* every value of the graph, and there are as many inputs as there is room for */
+    /* every value of the graph, and there are as many inputs as there is room for */
+    bool small;
 } operands;
 
 static bool describe(const graph *g, graph_id value, operand *o) {

@@ -62,7 +62,8 @@ typedef struct tensor {
 
 static const struct {
     DLDataType dtype;
-    char field; /* where typed data stand: f, i, l, d, u */
+    /* where typed data stand: f, i, l, d, u */
+    char field;
 } types[] = {[1] = {{kDLFloat, 32, 1}, 'f'},  [2] = {{kDLUInt, 8, 1}, 'i'},   [3] = {{kDLInt, 8, 1}, 'i'},
              [4] = {{kDLUInt, 16, 1}, 'i'},   [5] = {{kDLInt, 16, 1}, 'i'},   [6] = {{kDLInt, 32, 1}, 'i'},
              [7] = {{kDLInt, 64, 1}, 'l'},    [9] = {{kDLBool, 8, 1}, 'i'},   [10] = {{kDLFloat, 16, 1}, 'i'},

@@ -278,7 +278,8 @@ static void test_typed_data(void **state) {
         int type;
         int64_t count;
         unsigned field;
-        const char *numbers; /* one varint of one byte each */
+        /* one varint of one byte each */
+        const char *numbers;
         const char *bytes;
         size_t size;
     } cases[] = {

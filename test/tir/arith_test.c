@@ -146,7 +146,8 @@ static void powers_of_two_are_applied_at_once(void **unused) {
 typedef struct format {
     tir_dtype dtype;
     int digits, lowest;
-    long double overflow; /* largest finite + half an ulp */
+    /* largest finite + half an ulp */
+    long double overflow;
 } format;
 static const format formats[2] = {{DLC_F16, 11, -14, 65520.0L}, {DLC_BF16, 8, -126, 0x1.ffp127L}};
 

@@ -74,7 +74,8 @@ static void test_maps(void **state) {
     "for i in 0..4 unroll { ws[i*4 + t, l] = w[i*4 + t, l] } } }\n"
 
 typedef struct collective_case {
-    const char *name, *kernel, *message; /* NULL: right */
+    /* NULL: right */
+    const char *name, *kernel, *message;
     dlc_dtype dtype;
 } collective_case;
 

@@ -13,7 +13,8 @@
 
 typedef struct lower_case {
     const char *name, *region, *schedule;
-    double tolerance; /* relative; 0: bitwise */
+    /* relative; 0: bitwise */
+    double tolerance;
 } lower_case;
 
 static const lower_case cases[] = {
@@ -217,7 +218,8 @@ static void test_cases(void **state) {
     " | t: 5) init 0:f32\nmap n f32 in s (b: " lines ", k: 5) = s[b, 0, 1] + x[b]\nnext s = n[b, t]\noutput s\n"
 
 static const struct {
-    const char *schedule, *message, *region; /* NULL: the softmax below */
+    /* NULL: the softmax below */
+    const char *schedule, *message, *region;
 } refusals[] = {
     {"split Q.i 4 -> a b mask", "no stage is called Q; there are ", NULL},
     {"split sc.z 4 -> a b mask", "has no axis z; it has ", NULL},

@@ -28,7 +28,8 @@ typedef union lanes {
 typedef struct flat_program {
     const tir_pool *pool;
     tir_expr ids[MAX_NODES];
-    uint32_t at[4 * MAX_NODES]; /* by id */
+    /* by id */
+    uint32_t at[4 * MAX_NODES];
     int count;
     lanes *values;
 } flat_program;
@@ -298,7 +299,8 @@ typedef struct math_function {
     tir_op op;
     double (*reference)(double x, double y);
     int operands;
-    double bound[2]; /* apart, fused */
+    /* apart, fused */
+    double bound[2];
     double least;
 } math_function;
 static const math_function functions[] = {
@@ -389,7 +391,8 @@ static void compare(const math_function *f, const lanes *result, const lanes *in
 }
 
 typedef struct outcome {
-    worst_case worst[2]; /* not fused, fused */
+    /* not fused, fused */
+    worst_case worst[2];
     int operations;
 } outcome;
 

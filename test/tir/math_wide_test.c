@@ -18,8 +18,10 @@ typedef struct wide_function {
     const char *name;
     tir_op op;
     long double (*reference)(long double x);
-    double bound;     /* in units in the last place */
-    double low, high; /* where most arguments are drawn */
+    /* in units in the last place */
+    double bound;
+    /* where most arguments are drawn */
+    double low, high;
 } wide_function;
 static const wide_function functions[] = {
     {"sinh", TIR_SINH, sinhl, 0.75, 0x1p-6, 711},   {"cosh", TIR_COSH, coshl, 0.75, 0x1p-6, 711},

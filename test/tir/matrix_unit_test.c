@@ -14,8 +14,10 @@
 
 typedef struct unit_case {
     const char *name, *region, *schedule;
-    const char *message;    /* NULL: it is right */
-    const char *expects[3]; /* in the kernel's text */
+    /* NULL: it is right */
+    const char *message;
+    /* in the kernel's text */
+    const char *expects[3];
 } unit_case;
 
 /* The second operand by columns. */

@@ -19,7 +19,8 @@ static const int64_t var_step[VARS] = {1, 1, 1, 1, 8};
 static const char *const var_name[VARS] = {"i", "j", "k", "n", "m"};
 
 typedef struct tree {
-    tir_op op; /* CONST, VAR or an operator */
+    /* CONST, VAR or an operator */
+    tir_op op;
     int64_t value;
     struct tree *a, *b, *c;
 } tree;

@@ -255,7 +255,8 @@ typedef struct stage_info {
 typedef struct generator {
     text region, rewrites, loops;
     stage_info stage[STAGES];
-    int stages, names; /* names: counter */
+    /* names: counter */
+    int stages, names;
     char tensor[STAGES][NAME];
     int tensors;
     bool tolerant;

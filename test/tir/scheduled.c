@@ -24,8 +24,10 @@ typedef struct run {
     lib_arena *arena;
     tir_region *region, *rewritten;
     tir_kernel *kernel;
-    void *logical[ARGUMENTS], *argument[ARGUMENTS]; /* inputs as the region and as the kernel sees them; outputs */
-    int64_t params[TIR_MAX_AXES];                   /* varying dimensions in this round */
+    /* inputs as the region and as the kernel sees them; outputs */
+    void *logical[ARGUMENTS], *argument[ARGUMENTS];
+    /* varying dimensions in this round */
+    int64_t params[TIR_MAX_AXES];
     scheduled_report *report;
 } run;
 

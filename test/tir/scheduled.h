@@ -12,10 +12,14 @@ typedef enum scheduled_outcome {
 
 typedef struct scheduled_report {
     char message[4 * LIB_MESSAGE_MAX];
-    char *kernel;                   /* text of the loop IR, from malloc; NULL: none was made */
-    long accesses, conflicts;       /* of banks of shared memory */
-    long requests, sectors, excess; /* of the device's memory */
-    char worst[256];                /* the statement with most conflicts */
+    /* text of the loop IR, from malloc; NULL: none was made */
+    char *kernel;
+    /* of banks of shared memory */
+    long accesses, conflicts;
+    /* of the device's memory */
+    long requests, sectors, excess;
+    /* the statement with most conflicts */
+    char worst[256];
 } scheduled_report;
 
 /* tolerance: relative; 0: bitwise. The loop IR runs with all checks, tasks forward and backward, vector lanes likewise; blocks of

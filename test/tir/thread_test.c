@@ -29,8 +29,10 @@
 
 typedef struct thread_case {
     const char *name, *region, *schedule;
-    double tolerance;    /* relative; 0: bitwise */
-    const char *expects; /* in the kernel's text; NULL: nothing in particular */
+    /* relative; 0: bitwise */
+    double tolerance;
+    /* in the kernel's text; NULL: nothing in particular */
+    const char *expects;
 } thread_case;
 
 /* The same by tiles that are copied ahead: rows of 8 and 32 elements, four at once. */

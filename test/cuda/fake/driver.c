@@ -195,7 +195,8 @@ typedef struct block {
     char *bytes;
     size_t size, mapped;
     CUdevice device;
-    bool pinned, freed; /* freed: by work that a stream has yet to do */
+    /* freed: by work that a stream has yet to do */
+    bool pinned, freed;
 } block;
 static block *blocks;
 
@@ -352,11 +353,14 @@ EXPORT CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute whi
 typedef struct work {
     struct work *next;
     enum { WORK_COPY, WORK_FREE, WORK_LAUNCH, WORK_RECORD, WORK_WAIT } kind;
-    struct CUevent_st *event; /* RECORD, WAIT */
-    long recording;           /* of the event: its number */
+    /* RECORD, WAIT */
+    struct CUevent_st *event;
+    /* of the event: its number */
+    long recording;
     char *to;
     const char *from;
-    char *owned; /* a copy of `from` */
+    /* a copy of `from` */
+    char *owned;
     size_t size;
     CUfunction function;
     void **buffers;
@@ -369,7 +373,8 @@ struct CUstream_st {
     struct CUstream_st *next;
     CUcontext context;
     work *head, **tail;
-    CUresult failed; /* stays */
+    /* stays */
+    CUresult failed;
 };
 static struct CUstream_st *streams;
 
@@ -407,9 +412,12 @@ static CUresult run_launch(const work *w) {
 
 struct CUevent_st {
     struct CUevent_st *next;
-    CUstream stream;        /* that it was last recorded on */
-    long recorded, reached; /* recordings so far */
-    CUresult result;        /* of the stream, when it came there */
+    /* that it was last recorded on */
+    CUstream stream;
+    /* recordings so far */
+    long recorded, reached;
+    /* of the stream, when it came there */
+    CUresult result;
 };
 static struct CUevent_st *events;
 
@@ -778,7 +786,8 @@ struct CUgraph_st {
     struct CUgraphNode_st node[NODES_MAX];
 };
 struct CUgraphExec_st {
-    CUgraph graph; /* that it was made from */
+    /* that it was made from */
+    CUgraph graph;
     int count;
     work launch[NODES_MAX];
 };

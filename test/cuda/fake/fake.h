@@ -11,25 +11,36 @@ typedef struct fake_control {
     const char *fail;
     long fail_at;
     unsigned fail_with;
-    long seen; /* calls of `fail` since */
+    /* calls of `fail` since */
+    long seen;
 
     /* Settings; 0: as by default. */
-    int version;                              /* 1000*major + 10*minor, by default 13000 */
-    int devices;                              /* -1: none; by default 2 */
-    int capability;                           /* of each device, by default 90 */
-    bool no_pools, refuses_code, refuses_ptx; /* of a newer NVRTC than the driver */
-    size_t memory;                            /* bytes of each device */
-    int architectures[8];                     /* that NVRTC knows; by default 75, 80, 86, 90, 100 */
-    int together;                             /* compilations wait for so many at once, for some seconds */
-    const char *refuses;                      /* NVRTC refuses sources with this text */
+    /* 1000*major + 10*minor, by default 13000 */
+    int version;
+    /* -1: none; by default 2 */
+    int devices;
+    /* of each device, by default 90 */
+    int capability;
+    /* of a newer NVRTC than the driver */
+    bool no_pools, refuses_code, refuses_ptx;
+    /* bytes of each device */
+    size_t memory;
+    /* that NVRTC knows; by default 75, 80, 86, 90, 100 */
+    int architectures[8];
+    /* compilations wait for so many at once, for some seconds */
+    int together;
+    /* NVRTC refuses sources with this text */
+    const char *refuses;
 
     /* What exists now. */
     long contexts, streams, events, graphs, modules, pools, pinned, allocations, programs;
     size_t bytes;
     /* What happened. */
     long launches, compilations, graph_launches, updates;
-    long at_once;       /* compilations, at most */
-    char message[1024]; /* of the first kernel that failed, or of the first misuse */
+    /* compilations, at most */
+    long at_once;
+    /* of the first kernel that failed, or of the first misuse */
+    char message[1024];
 } fake_control;
 
 #define FAKE_DRIVER_CONTROL "fake_driver_control"

@@ -10,7 +10,8 @@ enum { POSITIONS_MOST = 32, VECTORS_NEAR = 2, TASK_POINTS = 4096 };
 
 typedef struct enumeration {
     const tir_stage *stage;
-    int asked[TIR_MAX_AXES]; /* by axis: comparisons of it with different numbers */
+    /* by axis: comparisons of it with different numbers */
+    int asked[TIR_MAX_AXES];
 } enumeration;
 
 static tir_expr meet_comparison(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
@@ -39,11 +40,16 @@ uint32_t rules_positions(const rules *r, int s) {
 
 typedef struct pass {
     rules *r;
-    int s;              /* the stage */
-    uint32_t outer;     /* its axes that stand outside */
-    uint32_t positions; /* its axes whose points are repeated */
-    int v;              /* its axis along which vectors run; -1: none */
-    const char *along;  /* that axis, or what is left of it; NULL: the axis */
+    /* the stage */
+    int s;
+    /* its axes that stand outside */
+    uint32_t outer;
+    /* its axes whose points are repeated */
+    uint32_t positions;
+    /* its axis along which vectors run; -1: none */
+    int v;
+    /* that axis, or what is left of it; NULL: the axis */
+    const char *along;
 } pass;
 
 /* Accesses that vectors along the axis find side by side, or nearly so; the more lanes are used the better. */
@@ -158,7 +164,7 @@ static void attach_pass(const pass *p, const char *root, const char *loop) {
     pass_loops(p, &order);
 }
 
-bool rules_passes(rules *r, int root) {
+bool rules_enumerated_rows(rules *r, int root) {
     const tir_stage *top = &r->region->stages.data[root];
     if (top->kind != TIR_MAP) return false;
     int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, root, members);

@@ -1,13 +1,15 @@
-/* Values that lie in blocks because the host says so, by moves around them (given.c). */
-#ifndef GRAPH_GIVEN_H
-#define GRAPH_GIVEN_H
+/* Values that lie in blocks because the host says so, by moves around them (host_layout.c). */
+#ifndef GRAPH_HOST_LAYOUT_H
+#define GRAPH_HOST_LAYOUT_H
 
 #include "graph/graph.h"
 #include "tir/layout.h"
 
 typedef struct graph_given {
-    bool *view;                 /* by node: a move between bytes that lie as they should */
-    const tir_layout **layouts; /* by value: in blocks; NULL: row-major */
+    /* by node: a move between bytes that lie as they should */
+    bool *view;
+    /* by value: in blocks; NULL: row-major */
+    const tir_layout **layouts;
 } graph_given;
 
 /* refused, by value: stays row-major although the host's moves say that it lies in blocks; NULL: none. */

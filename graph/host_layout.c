@@ -11,7 +11,7 @@
  * How the bytes of one value lie seen from the other end of a chain is a list of *digits*, outermost first: each runs through
  * `extent` positions of a dimension, `divisor` apart. A transposition renames dimensions; a reshape keeps the position in the row-major
  * order, where a digit that meets two dimensions is cut in two. */
-#include "graph/given.h"
+#include "graph/host_layout.h"
 
 #include "graph/internal.h"
 
@@ -23,21 +23,26 @@ typedef struct digit {
 } digit;
 
 typedef struct digits {
-    int count; /* -1: not to be told */
+    /* -1: not to be told */
+    int count;
     digit at[DIGITS];
 } digits;
 
 typedef struct readers {
-    int all, moves;           /* operands of live nodes; of moves */
-    bool refuse, image, host; /* some want rows; it is the image that one convolves; it is an output */
+    /* operands of live nodes; of moves */
+    int all, moves;
+    /* some want rows; it is the image that one convolves; it is an output */
+    bool refuse, image, host;
 } readers;
 
 typedef struct finder {
     lib_arena *arena;
     const graph *g;
     const bool *live;
-    const bool *refused; /* by value: stays row-major; NULL: none */
-    readers *readers;    /* by value */
+    /* by value: stays row-major; NULL: none */
+    const bool *refused;
+    /* by value */
+    readers *readers;
     graph_given *given;
 } finder;
 

@@ -7,9 +7,12 @@
 enum { MOST_POSITIONS = 8, SPARE_REGISTERS = 8, TASK_POINTS = 4096 };
 
 typedef struct positions {
-    int64_t period[TIR_MAX_AXES]; /* by axis: positions in a tile; 0: no such axis */
-    bool compared[TIR_MAX_AXES];  /* the value is chosen by it */
-    bool any;                     /* compared */
+    /* by axis: positions in a tile; 0: no such axis */
+    int64_t period[TIR_MAX_AXES];
+    /* the value is chosen by it */
+    bool compared[TIR_MAX_AXES];
+    /* compared */
+    bool any;
 } positions;
 
 typedef struct position_walk {
@@ -58,7 +61,8 @@ static positions find_positions(const rules *r, int s) {
 
 typedef struct points_group {
     rules *r;
-    int root, count, v; /* v: axis of the root that vectors run along */
+    /* v: axis of the root that vectors run along */
+    int root, count, v;
     int *members;
     positions of_root;
 } points_group;
@@ -168,7 +172,7 @@ static bool copy_gathered(points_group *g) {
     return false;
 }
 
-void rules_prepare_points(rules *r, int stage) {
+void rules_prepare_enumerated_tile(rules *r, int stage) {
     points_group g;
     const char *name = r->region->stages.data[stage].name;
     while (r->group[stage].root == stage && find_group(r, stage, &g) && copy_gathered(&g))
@@ -212,7 +216,7 @@ static void attach_member(points_group *g, int s, const char *loop) {
     }
 }
 
-bool rules_points(rules *r, int root) {
+bool rules_enumerated_tile(rules *r, int root) {
     points_group g;
     if (!find_group(r, root, &g)) return false;
     const tir_stage *top = &r->region->stages.data[root];

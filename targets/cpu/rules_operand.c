@@ -33,11 +33,16 @@ static const line_costs from_l3 = {2.6, 3.4, 6.5}, from_memory = {8, 20, 27};
 
 /* Facts of the operand that the choice depends on. */
 typedef struct walk_operand {
-    double points;    /* rows of a panel: points of the reduction */
-    double pages;     /* that a panel lies in */
-    double bytes;     /* all of it */
-    double row_bytes; /* from row to row; 0: not one number */
-    double lines;     /* of a panel's row */
+    /* rows of a panel: points of the reduction */
+    double points;
+    /* that a panel lies in */
+    double pages;
+    /* all of it */
+    double bytes;
+    /* from row to row; 0: not one number */
+    double row_bytes;
+    /* of a panel's row */
+    double lines_per_load;
 } walk_operand;
 
 /* Do `points` rows of `lines` cache lines each fit in L2? Rows whose distance is a large power of two map to few sets. */
@@ -71,7 +76,7 @@ static bool describe(rules *r, const tir_stage *stage, const rules_access *acces
         if (pages > 1) o->pages *= pages;
         if (stage->reduce == 1) o->row_bytes = step;
     }
-    o->lines = (double)((int64_t)((double)nr * size + line - 1) / (int64_t)line);
+    o->lines_per_load = (double)((int64_t)((double)nr * size + line - 1) / (int64_t)line);
     return o->points > 0;
 }
 
@@ -123,40 +128,40 @@ typedef struct walk_cycles {
     double straight, panels, blocks;
 } walk_cycles;
 
-static walk_cycles cycles_of(const rules *r, const walk_operand *o, const rules_walk_tile *t, double passes) {
+static walk_cycles cycles_of(const rules *r, const walk_operand *o, const rules_operand_tile *t, double passes) {
     bool far = o->bytes > 0.75 * (double)r->machine->l3, many = o->pages > (double)PAGES;
     line_costs line = far ? from_memory : from_l3;
     double ports = r->machine->fma_ports > 0 ? r->machine->fma_ports : 1;
     double vectors = (double)((t->nr + t->lanes - 1) / t->lanes);
     double height = (double)t->m / (double)((t->m + t->mr - 1) / t->mr), step = height * vectors / ports;
-    double first = o->lines * (many ? line.far : line.near), stall = many ? PAGE_STALL : 0;
-    if (!stays_close(r, o->points, o->lines, o->row_bytes)) stall = o->lines * MISSING_LINE;
+    double first = o->lines_per_load * (many ? line.far : line.near), stall = many ? PAGE_STALL : 0;
+    if (!stays_close(r, o->points, o->lines_per_load, o->row_bytes)) stall = o->lines_per_load * MISSING_LINE;
     walk_cycles c;
     c.straight = (step > first ? step : first) + (passes - 1) * (step + stall);
-    c.panels = o->lines * (line.copied - (many ? 0 : line.far - line.near)) + passes * step;
-    double work = passes * (step + height * vectors * SUMS / (double)t->block), read = o->lines * line.near;
+    c.panels = o->lines_per_load * (line.copied - (many ? 0 : line.far - line.near)) + passes * step;
+    double work = passes * (step + height * vectors * SUMS / (double)t->block), read = o->lines_per_load * line.near;
     c.blocks = work > read ? work + 0.3 * read : read + 0.3 * work;
     return c;
 }
 
-rules_walk_kind rules_choose_walk(rules *r, int s, rules_walk_tile *t) {
+rules_operand_access rules_choose_operand_access(rules *r, int s, rules_operand_tile *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES);
     if (!rules_is_contraction(r, s) || stage->predicate || stage->fold >= 0 || !rules_simple_group(r, s))
-        return RULES_WALK_STRAIGHT;
+        return RULES_OPERAND_IN_PLACE;
     const rules_access *operand = vector_operand(r, s, t->v, access, count);
     walk_operand o;
-    if (!operand || t->n <= t->nr || !describe(r, stage, operand, t->nr, &o)) return RULES_WALK_STRAIGHT;
+    if (!operand || t->n <= t->nr || !describe(r, stage, operand, t->nr, &o)) return RULES_OPERAND_IN_PLACE;
     if (o.bytes <= (double)r->machine->l2 / 2 || (o.row_bytes > 0 && o.row_bytes < (double)LONG_ROW))
-        return RULES_WALK_STRAIGHT;
+        return RULES_OPERAND_IN_PLACE;
     t->operand = r->region->tensors.data[operand->tensor].name;
     double passes = (double)((t->m + t->mr - 1) / t->mr), outer = 1;
     bool inside = false; /* axes of points that share the operand, besides the tile's */
     for (int a = 0; a < stage->space; a++) {
         if (a == t->v || a == t->u) continue;
         int64_t extent = rules_extent(r, &stage->axis[a]);
-        if (extent < 0) return RULES_WALK_STRAIGHT;
+        if (extent < 0) return RULES_OPERAND_IN_PLACE;
         bool shared = operand->stride[a] == 0 && extent > 1;
         if (shared) passes *= (double)extent;
         if (!shared) outer *= (double)extent;
@@ -168,8 +173,8 @@ rules_walk_kind rules_choose_walk(rules *r, int s, rules_walk_tile *t) {
     walk_cycles c = cycles_of(r, &o, t, passes);
     bool blocks = !inside && stage->reduce == 1 && stage->merge[0] && t->columns > 0 &&
                   o.points >= (double)(4 * t->block) && stage->space + 1 <= DLC_MAX_RANK;
-    if (blocks && c.blocks < 0.95 * c.straight && c.blocks < c.panels) return RULES_WALK_BLOCKS;
-    return c.panels < 0.98 * c.straight ? RULES_WALK_PANELS : RULES_WALK_STRAIGHT;
+    if (blocks && c.blocks < 0.95 * c.straight && c.blocks < c.panels) return RULES_OPERAND_ROW_BLOCKS;
+    return c.panels < 0.98 * c.straight ? RULES_OPERAND_PANELS : RULES_OPERAND_IN_PLACE;
 }
 
 /* ---- the broadcast operand */
@@ -193,7 +198,7 @@ static int axis_of_rows(const rules *r, const tir_stage *stage, const rules_acce
 
 /* Does the part of the operand that a row of tiles reads stay in cache until the next columns read it? */
 static bool row_stays_close(const rules *r, const tir_stage *stage, const rules_access *access, int axis,
-                            const rules_walk_tile *t) {
+                            const rules_operand_tile *t) {
     double size = (double)lib_dtype_size(r->region->tensors.data[access->tensor].dtype), points = 1, run, lines;
     double line = r->machine->line ? (double)r->machine->line : 64, row = size * (double)access->stride[axis];
     run = size * (double)access->stride[t->u] * (double)t->m;
@@ -220,14 +225,14 @@ static const rules_access *broadcast_operand(int v, int u, const rules_access *a
     return found;
 }
 
-bool rules_rows_are_apart(rules *r, int s, int v, int u) {
+bool rules_rows_are_scattered(rules *r, int s, int v, int u) {
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES), dim;
     const rules_access *rows = broadcast_operand(v, u, access, count);
     return rows && rows->stride[u] == 1 && axis_of_rows(r, &r->region->stages.data[s], rows, &dim) >= 0;
 }
 
-void rules_copy_rows(rules *r, int s, const rules_walk_tile *t) {
+void rules_copy_rows(rules *r, int s, const rules_operand_tile *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES), axis = -1, dim = 0;
@@ -257,7 +262,7 @@ void rules_copy_rows(rules *r, int s, const rules_walk_tile *t) {
 
 /* ---- blocks: rewrites */
 
-void rules_prepare_blocks(rules *r, int s, const rules_walk_tile *t) {
+void rules_prepare_blocks(rules *r, int s, const rules_operand_tile *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_block_tile b = {.stage = stage->name, .tile = *t};
     int axis = stage->space, v = t->v;
@@ -304,7 +309,7 @@ static const char *other_axes(rules *r, const tir_stage *stage, int count, const
 /* Sums of all columns, in cache: for each block of rows the tiles of all columns. */
 static void schedule_sums(rules *r, const tir_stage *sums, const rules_block_tile *b, const char *owner,
                           const char *loop) {
-    const rules_walk_tile *t = &b->tile;
+    const rules_operand_tile *t = &b->tile;
     const tir_stage *part = &r->region->stages.data[rules_stage_named(r, b->part)];
     const char *last = "v_o", *name = sums->name, *others = other_axes(r, sums, sums->space, b);
     const char *v_name = sums->axis[t->v].name, *u_name = t->u < 0 ? NULL : sums->axis[t->u].name, *u = u_name;

@@ -41,12 +41,14 @@ bool tir_shared_overlap(const tir_kernel *kernel, uint32_t a, uint32_t b) {
 /* ---- when buffers live */
 
 typedef struct interval {
-    int first, last; /* statement numbers; first -1: never */
+    /* statement numbers; first -1: never */
+    int first, last;
 } interval;
 
 typedef struct lifetimes {
     const tir_kernel *kernel;
-    interval *uses; /* by buffer */
+    /* by buffer */
+    interval *uses;
     lib_vec(interval) loops;
     int number;
 } lifetimes;

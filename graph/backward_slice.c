@@ -1,4 +1,4 @@
-#include "graph/part.h"
+#include "graph/backward_slice.h"
 
 #include "graph/build.h"
 #include "graph/internal.h"
@@ -6,8 +6,10 @@
 
 typedef struct part_walk {
     graph_part *part;
-    bool *is_input; /* by value: known, and can be an input of the part */
-    bool *needed;   /* by node */
+    /* by value: known, and can be an input of the part */
+    bool *is_input;
+    /* by node */
+    bool *needed;
 } part_walk;
 
 /* A known value whose sizes are symbols can be an input if the symbols themselves are its dimensions; a size that only an
