@@ -531,17 +531,22 @@ static int64_t copied(const cuda_tile *t, const tir_axis *axis, cuda_side *side)
 }
 
 /* The axis along which the factor lies side by side in memory; -1: none. */
+/* Of the tensors that are read at the most points: what a guard reads for a whole row says nothing of the copy. */
 int cuda_contiguous_axis(cuda_rules *r, int s, int64_t *bytes) {
     tir_access access[CUDA_ACCESSES];
-    int count = tir_accesses(r->region, s, access, CUDA_ACCESSES), found = -1;
+    const int count = tir_accesses(r->region, s, access, CUDA_ACCESSES), space = r->region->stages.data[s].space;
+    int found = -1, most = 0;
     *bytes = 1;
-    for (int i = 0; i < count; i++)
-        for (int a = 0; a < r->region->stages.data[s].space; a++) {
-            int64_t size = (int64_t)lib_dtype_size(r->region->tensors.data[access[i].tensor].dtype);
-            if (access[i].stride[a] != 1 || size < *bytes) continue;
-            found = a;
+    for (int i = 0; i < count; i++) {
+        const int64_t size = (int64_t)lib_dtype_size(r->region->tensors.data[access[i].tensor].dtype);
+        int axes = 0;
+        for (int a = 0; a < space; a++) axes += access[i].stride[a] != 0;
+        for (int a = 0; a < space; a++) {
+            if (access[i].stride[a] != 1 || axes < most || (axes == most && size < *bytes)) continue;
+            found = a, most = axes;
             *bytes = size;
         }
+    }
     return found;
 }
 
