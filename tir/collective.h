@@ -13,8 +13,8 @@ enum { TIR_COLLECTIVE_VARS = 3, TIR_COLLECTIVE_PLACES = 3, TIR_COLLECTIVE_SIDE =
 
 typedef enum tir_collective_kind { TIR_MMA, TIR_LDMATRIX } tir_collective_kind;
 
-/* A place, an operand or result of the warp: element (v0, v1, v2). Bit b of variable v is bit `bit[v][b]` of the number of the lane that holds it,
- * or, from TIR_REGISTER_BIT up, of the element's number within its lane. */
+/* A place, an operand or result of the warp: element (v0, v1, v2). Bit b of variable v is bit `bit[v][b]` of the number of the lane that
+ * holds it, or, from TIR_REGISTER_BIT up, of the element's number within its lane. */
 enum { TIR_REGISTER_BIT = 8 };
 typedef struct tir_fragment {
     /* TIR_INDEX: any dtype of two bytes, the same in all places */
