@@ -1,6 +1,6 @@
-/* `store o_n state`: a step of a fold without scratch. It is the next value of one component of the state, and only the step itself reads the
- * old one, each element where it makes the new one: so it is made in the state's place, and nothing is copied at the end of the step. The
- * loops of the step also give the state its initial value: they know which threads hold it. */
+/* `store o_n state`: a step of a fold without scratch. It is the next value of one component of the state, and only the step itself reads
+ * the old one, each element where it makes the new one: so it is made in the state's place, and nothing is copied at the end of the step.
+ * The loops of the step also give the state its initial value: they know which threads hold it. */
 #include "tir/lower.h"
 
 /* Dimensions of the step's tensor along the fold's axes: dim[a] for axis a of the fold, its time last; -1: none. */

@@ -6,8 +6,8 @@
  * then stands in the low bits of the float ("magic" below), and products of short constants are exact.
  *
  * Largest error in units in the last place of f32 at the exact value as
- * test/tir/math_ulp.c prints it for 10^7 inputs (tanh, logistic: for every seventh; exp, expm1, log, log1p, silu: for all). `make check` holds the
- * functions to the limits at 10^7 inputs, `make test-long` at all 2^32. Operations are nodes without bitcasts; a clamp counts
+ * test/tir/math_ulp.c prints it for 10^7 inputs (tanh, logistic: for every seventh; exp, expm1, log, log1p, silu: for all). `make check`
+ * holds the functions to the limits at 10^7 inputs, `make test-long` at all 2^32. Operations are nodes without bitcasts; a clamp counts
  * two and is one instruction.
  *
  *              fused  not fused  limit  operations

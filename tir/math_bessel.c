@@ -1,5 +1,5 @@
-/* Modified Bessel functions of the first kind, orders 0 and 1 (tir/math_special.h): up to 8 a polynomial in x^2/4, whose coefficients are those of
- * the series but for the last ones; beyond, exp(x)/sqrt(x) times a polynomial in 1/x. f32 is computed in f64. */
+/* Modified Bessel functions of the first kind, orders 0 and 1 (tir/math_special.h): up to 8 a polynomial in x^2/4, whose coefficients are
+ * those of the series but for the last ones; beyond, exp(x)/sqrt(x) times a polynomial in 1/x. f32 is computed in f64. */
 #include "tir/math_parts.h"
 #include "tir/math_special.h"
 

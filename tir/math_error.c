@@ -1,7 +1,7 @@
 /* The complement of the error function, the normal distribution function, the inverse error function (tir/math_special.h, tir/math.h).
  *
- * Tails: erfc(y) = exp(-y^2) erfcx(y) with erfcx(y) = h(t) / (y + k), t = (y - k) / (y + k), for all y >= 0 one polynomial h, fitted for the
- * relative error. y^2 is kept in two parts, of which the first is exact: an error of the exponent is one of the result. */
+ * Tails: erfc(y) = exp(-y^2) erfcx(y) with erfcx(y) = h(t) / (y + k), t = (y - k) / (y + k), for all y >= 0 one polynomial h, fitted for
+ * the relative error. y^2 is kept in two parts, of which the first is exact: an error of the exponent is one of the result. */
 #include "tir/math_parts.h"
 #include "tir/math_special.h"
 
@@ -68,8 +68,8 @@ static expr first_half(tir_pool *p, expr x) {
     return tir_bitcast(p, DLC_F32, tir_and(p, tir_bitcast(p, DLC_U32, x), tir_bits(p, DLC_U32, 0xfffff000u)));
 }
 
-/* 1 / (y + k) as a pair: an error of it is a larger one of the result. What is missing of an estimate is exact, in f64 by Dekker's product, in f32 because
- * 12 bits of the estimate stay. */
+/* 1 / (y + k) as a pair: an error of it is a larger one of the result. What is missing of an estimate is exact, in f64 by Dekker's product,
+ * in f32 because 12 bits of the estimate stay. */
 static tir_pair inverse_of_sum(tir_pool *p, expr y, double k) {
     expr one = like(p, y, 1), limit = like(p, y, k), sum = tir_add(p, y, limit), part = tir_sub(p, sum, limit), rest;
     expr low = tir_add(p, tir_sub(p, limit, tir_sub(p, sum, part)), tir_sub(p, y, part)), q = tir_div(p, one, sum);

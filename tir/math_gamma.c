@@ -1,7 +1,8 @@
 /* Logarithm of the gamma function and its derivative (tir/math_special.h).
  *
- * f32 is computed in f64 with logarithms of 38 bits; f64 with the machine's log. Both are reflected at 0 by the sine of pi x, whose argument is
- * reduced exactly. Near zeros of the functions the error is small beside 1 (lgamma: and beside lgamma(|x|)), not beside the result. */
+ * f32 is computed in f64 with logarithms of 38 bits; f64 with the machine's log. Both are reflected at 0 by the sine of pi x, whose
+ * argument is reduced exactly. Near zeros of the functions the error is small beside 1 (lgamma: and beside lgamma(|x|)), not beside the
+ * result. */
 #include "tir/math_parts.h"
 #include "tir/math_special.h"
 

@@ -110,8 +110,8 @@ tir_expr tir_math_log_of(tir_pool *p, int base, expr x) {
 
 /* ---- hypot */
 
-/* Of f32 in f64. Of f64 the operands times a power of two that brings the larger one near 1, the squares in two parts, and a step of Newton's
- * method for the root of their sum. */
+/* Of f32 in f64. Of f64 the operands times a power of two that brings the larger one near 1, the squares in two parts, and a step of
+ * Newton's method for the root of their sum. */
 static expr hypot_f64(tir_pool *p, expr large, expr small) {
     expr two = like(p, large, 2),
          exponent = tir_and(p, tir_bitcast(p, DLC_U64, large), tir_bits(p, DLC_U64, UINT64_C(0x7ff) << 52));

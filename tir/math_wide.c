@@ -2,12 +2,12 @@
  * The rest of f64 stays a call of the machine's library (tir_math_is_call).
  *
  * exp(x) - 1 is kept as an unevaluated sum of two doubles (`pair`) with some 58 bits; sinh and cosh are made of it. Their inverses begin
- * with an estimate of 2^-38 by log2 and take one step of Newton's method with such a pair as the residual: what is rounded last is one addition.
- * Sums and products whose rounding errors are computed are ADD, SUB and MUL, never MULADD: they are exact with and without fused
+ * with an estimate of 2^-38 by log2 and take one step of Newton's method with such a pair as the residual: what is rounded last is one
+ * addition. Sums and products whose rounding errors are computed are ADD, SUB and MUL, never MULADD: they are exact with and without fused
  * multiply-adds.
  *
- * Largest errors in units in the last place, fused or not, as test/tir/math_wide_test.c prints them: sinh 0.57, cosh 0.53, asinh 0.58, acosh 0.57,
- * atanh 0.57, cbrt 0.67. */
+ * Largest errors in units in the last place, fused or not, as test/tir/math_wide_test.c prints them: sinh 0.57, cosh 0.53, asinh 0.58,
+ * acosh 0.57, atanh 0.57, cbrt 0.67. */
 #include "tir/math_parts.h"
 
 #include "tir/arith.h"

@@ -444,8 +444,8 @@ static void find_read(void *user, tir_expr load) {
     if (region->tensors.data[tir_get(region->pool, load)->bits].stage == search->producer) search->found = true;
 }
 
-/* A step that only readers after the fold and other such steps use, a follower: its region follows from that of another step, whose values it takes at the same
- * points, or at (a / B, a % B) for its axis a. */
+/* A step that only readers after the fold and other such steps use, a follower: its region follows from that of another step, whose values
+ * it takes at the same points, or at (a / B, a % B) for its axis a. */
 typedef struct follower_search {
     tir_schedule_state *state;
     int stage;
