@@ -3,7 +3,6 @@
  *
  * exp(x) - 1 is kept as an unevaluated sum of two doubles (`pair`) with some 58 bits; sinh and cosh are made of it. Their inverses begin
  * with an estimate of 2^-38 by log2 and take one step of Newton's method with such a pair as the residual: the last rounding is that of one
- * addition.
  * addition. Sums and products whose rounding errors are computed are ADD, SUB and MUL, never MULADD: they are exact with and without fused
  * multiply-adds.
  *
