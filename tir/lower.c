@@ -132,7 +132,8 @@ static bool scatters_along(tir_lowering *l, int s, int axis) {
     return stage->kind != TIR_SCATTER || stage->index[axis] == stage->axis[axis].var;
 }
 
-/* Opens the state before a fold's sequential loops: state that is read after the fold is in memory, where tiles of steps must not overlap. */
+/* Opens the state before a fold's sequential loops: state that is read after the fold is in memory, where tiles of steps must not
+ * overlap. */
 static void open_state(tir_lowering *l, int s) {
     if (!tir_lower_has_home(l, s)) {
         tir_lower_open_scratch(l, s);

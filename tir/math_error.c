@@ -1,7 +1,8 @@
 /* The complement of the error function, the normal distribution function, the inverse error function (tir/math_special.h, tir/math.h).
  *
  * Tails: erfc(y) = exp(-y^2) erfcx(y) with erfcx(y) = h(t) / (y + k), t = (y - k) / (y + k), for all y >= 0 one polynomial h, fitted for
- * the relative error. y^2 is kept in two parts, the first of them exact: an absolute error of the exponent is a relative one of the result. */
+ * the relative error. y^2 is kept in two parts, the first of them exact: an absolute error of the exponent is a relative one of the
+ * result. */
 #include "tir/math_parts.h"
 #include "tir/math_special.h"
 
