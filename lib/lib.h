@@ -486,8 +486,7 @@ typedef struct lib_stack {
 lib_stack lib_stack_enter(size_t unknown);
 void lib_stack_leave(lib_stack before);
 enum {
-    LIB_STACK_CALL =
-        32 << 10, /* for a call that neither compiles nor nests, with the host functions that it calls */
+    LIB_STACK_CALL = 32 << 10,   /* for a call that neither compiles nor nests, with the host functions that it calls */
     LIB_STACK_NESTED = 6 << 10,  /* for passes, for each level of nested sub-graphs */
     LIB_STACK_UNKNOWN = 64 << 10 /* of a stack whose size the host does not state */
 };

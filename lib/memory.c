@@ -74,7 +74,7 @@ typedef struct lib_arena_chunk {
 } lib_arena_chunk;
 
 enum { CHUNK_HEADER = 16, CHUNK_FIRST = 4096, CHUNK_LARGEST = 1 << 20, WATCH_EVERY = 1024 /* allocations */ };
-enum { SPARE_LEAST = 1 << 16, SPARE_MOST = 8 << 20 }; /* bytes of a chunk that a reset keeps at least, of all of them at most */
+enum { SPARE_LEAST = 1 << 16, SPARE_MOST = 8 << 20 }; /* bytes: least chunk that a reset keeps, most of all */
 _Static_assert(sizeof(lib_arena_chunk) <= CHUNK_HEADER, "the header must not disturb the alignment of what follows");
 
 void lib_arena_init(lib_arena *arena, const dlc_allocator *allocator, lib_scope *scope) {

@@ -278,8 +278,7 @@ static const unsigned char *find_end(const lib_tensor_file *file) {
 
 /* Only an end record: minizip does not accept that as an archive. */
 static bool is_empty_archive(const lib_tensor_file *file) {
-    static const unsigned char expected[20] = {'P', 'K', 5,
-                                               6}; /* no members, none of their bytes; the comment's length is not compared */
+    static const unsigned char expected[20] = {'P', 'K', 5, 6}; /* no members; the comment's length is not compared */
     return file->size >= END_BYTES && memcmp(file->image, expected, sizeof expected) == 0 &&
            file->size == END_BYTES + field_at(file->image + 20, 2);
 }

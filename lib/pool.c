@@ -451,7 +451,7 @@ bool lib_run_phases(lib_pool *pool, lib_parallel_for parallel_for, void *paralle
     if (participants <= 1) {
         complete = run_alone(&request);
     } else {
-        const int cancelability = lib_cancel_off(); /* waits are cancellation points, and other threads wait for this one */
+        const int cancelability = lib_cancel_off(); /* waits are cancellation points; others wait for this one */
         inside_run = true;
         complete = pool ? run_on_pool(pool, &request, participants)
                         : run_on_host(parallel_for, parallel_user, &request, participants);

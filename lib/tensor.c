@@ -155,7 +155,7 @@ void lib_tensor_copy(const DLTensor *to, const DLTensor *from) {
     for (int d = 0; d < to->ndim; d++) {
         if (to->strides) to_stride[d] = to->strides[d];
         if (from->strides) from_stride[d] = from->strides[d];
-        if (to->shape[d] == 1) to_stride[d] = from_stride[d] = 0; /* the stride of a size-1 dimension may be any number */
+        if (to->shape[d] == 1) to_stride[d] = from_stride[d] = 0; /* a size-1 stride may be any number */
     }
     char *out = (char *)to->data + to->byte_offset;
     const char *in = (const char *)from->data + from->byte_offset;

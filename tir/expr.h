@@ -325,7 +325,7 @@ typedef struct tir_names {
     int (*leading)(void *user, lib_lexer *lexer, uint32_t tensor, tir_expr *index);
     tir_expr (*load)(void *user, uint32_t tensor, int rank, const tir_expr *index, tir_expr guard, tir_expr other);
 } tir_names;
-#define TIR_ANY_DTYPE ((tir_dtype)UINT8_MAX) /* as `expected`: a literal alone is an index, or f32 if it has a fraction */
+#define TIR_ANY_DTYPE ((tir_dtype)UINT8_MAX) /* as `expected`: a literal is an index, or f32 with a fraction */
 tir_expr tir_parse_expr(tir_pool *pool, lib_lexer *lexer, const tir_names *names, tir_dtype expected);
 
 #endif

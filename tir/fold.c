@@ -325,7 +325,7 @@ tir_expr tir_simplify(tir_pool *pool, tir_op op, tir_dtype dtype, int count, con
     if (op == TIR_CAST) {
         int64_t index;
         tir_expr folded = all_constant(pool, count, operands) ? fold_constants(pool, op, dtype, count, operands) : 0;
-        if (folded && dtype == TIR_INDEX && tir_is_const(pool, folded, &index)) /* clamp: values so far outside are equivalent */
+        if (folded && dtype == TIR_INDEX && tir_is_const(pool, folded, &index)) /* clamp: all beyond are alike */
             return tir_index(pool, index < TIR_UNBOUNDED_LOW    ? TIR_UNBOUNDED_LOW
                                    : index > TIR_UNBOUNDED_HIGH ? TIR_UNBOUNDED_HIGH
                                                                 : index);

@@ -80,7 +80,7 @@ typedef enum tir_stmt_kind {
     TIR_COLLECTIVE, /* an instruction of a whole warp on places (tir/collective.h) */
     TIR_BARRIER,    /* the threads of the block, or inside a thread loop those of the warp, wait for each other */
     TIR_COMMIT, /* outside of thread loops: each thread's asynchronous stores since the last commit become a group, possibly empty */
-    TIR_WAIT,   /* outside of thread loops: waits until at most this many of each thread's latest groups are incomplete */
+    TIR_WAIT,   /* outside of thread loops: until at most this many of each thread's latest groups are incomplete */
     TIR_COMMENT /* text for people; no meaning */
 } tir_stmt_kind;
 
@@ -201,7 +201,7 @@ tir_stmt *tir_stmt_new(lib_arena *arena, tir_stmt_kind kind);
 tir_stmt *tir_collective_new(tir_kernel *kernel,
                              const tir_collective *row); /* with fresh variables and no places yet */
 /* Variables whose range and multiple follow from their bounds or value; the parser makes the same ones. */
-tir_interval tir_loop_range(tir_pool *pool, tir_expr lower, tir_expr extent); /* of the variable; empty loop: arbitrary */
+tir_interval tir_loop_range(tir_pool *pool, tir_expr lower, tir_expr extent); /* of the variable; empty loop: any */
 tir_expr tir_loop_variable(tir_pool *pool, const char *name, tir_expr lower, tir_expr extent);
 tir_expr tir_let_variable(tir_pool *pool, const char *name, tir_expr value);
 /* Sets `read` and `written` of every buffer from the statements. */
@@ -228,7 +228,7 @@ int64_t tir_buffer_bytes(const tir_kernel *kernel,
  * only from those in use at the same time (lowering: a store inside a loop is not read in the next iteration unless the buffer is also used
  * before or after the loop). */
 void tir_kernel_place_shared(tir_kernel *kernel, bool reuse);
-bool tir_shared_overlap(const tir_kernel *kernel, uint32_t a, uint32_t b); /* whether two buffers have a byte in common */
+bool tir_shared_overlap(const tir_kernel *kernel, uint32_t a, uint32_t b); /* do they have a byte in common? */
 
 /* Inserts barriers where threads of a block access what others wrote, or write what others read (synchronise.c). */
 void tir_kernel_synchronise(tir_kernel *kernel);

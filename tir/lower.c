@@ -273,8 +273,7 @@ static tir_stmt *task_body(tir_lowering *l, tir_stmt *list, tir_expr task) {
         tir_stmt *let = tir_stmt_new(l->arena, TIR_LET);
         let->let.var = tir_var(l->pool, variable->name, TIR_VAR_LET, TIR_INDEX, variable->low, variable->high);
         tir_expr value = tir_add(l->pool, run->for_.lower, tir_sub(l->pool, position, first));
-        value = tir_max(l->pool, value,
-                        tir_index(l->pool, variable->low)); /* implied by the branch on the position; */
+        value = tir_max(l->pool, value, tir_index(l->pool, variable->low)); /* implied by the branch on the position; */
         let->let.value =
             tir_min(l->pool, value, tir_index(l->pool, variable->high)); /* but ranges need the explicit clamp */
         tir_stmt *body = tir_stmt_substitute(l->kernel, run->for_.body, 1, &run->for_.var, &let->let.var);

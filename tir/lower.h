@@ -95,7 +95,7 @@ void tir_lower_zero_operands(tir_lowering *l, int s);
 tir_expr tir_lower_zeroed(tir_lowering *l, int s,
                           tir_expr value); /* the value of an operand's stage at the current point */
 void tir_lower_collective(tir_lowering *l, int s);
-void tir_lower_matrices(tir_lowering *l); /* turns copies out of shared memory into ldmatrix, if there is a matrix unit */
+void tir_lower_matrices(tir_lowering *l); /* copies out of shared memory become ldmatrix, if there is a matrix unit */
 void tir_lower_check_collectives(tir_lowering *l);
 
 /* lower_sort.c: a line of a sort, at the current point of the free axes */
@@ -103,8 +103,7 @@ void tir_lower_sort(tir_lowering *l, int s);
 
 /* lower_buffers.c */
 void tir_lower_arguments(tir_lowering *l);
-void tir_lower_workspace(tir_lowering *l,
-                         int s); /* homes of a stage's tensors that live in kernel-wide memory */
+void tir_lower_workspace(tir_lowering *l, int s); /* homes of a stage's tensors that live in kernel-wide memory */
 bool tir_lower_has_home(tir_lowering *l, int s);
 bool tir_lower_reads(tir_lowering *l, int reader, int producer); /* whether a stage loads what another one computes */
 void tir_lower_open_scratch(tir_lowering *l, int s);

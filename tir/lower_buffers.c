@@ -5,8 +5,7 @@ enum {
     STACK_LIMIT =
         16
         << 10, /* bytes of all of a kernel's stack buffers: runs are guaranteed to work with 32 KiB (LIB_STACK_CALL) */
-    EXACT_LIMIT =
-        256 << 10 /* larger scratch is sized by the parameters' actual values, smaller by the largest ones */
+    EXACT_LIMIT = 256 << 10 /* larger scratch is sized by the parameters' actual values, smaller by the largest ones */
 };
 
 /* ---- scratch */

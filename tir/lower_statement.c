@@ -253,7 +253,7 @@ static tir_expr translate_node(void *user, tir_pool *pool, tir_expr e, tir_expr 
     case TIR_ACC: return t->acc[node.bits];
     case TIR_LOAD: {
         tir_expr logical[DLC_MAX_RANK], guard = 0, other = 0;
-        const tir_node *given = tir_get(pool, e); /* else it folded to an operand, which is already translated: 0 + acc */
+        const tir_node *given = tir_get(pool, e); /* else folded to an operand, already translated: 0 + acc */
         if (given->op != TIR_LOAD || given->bits != node.bits) return rebuilt;
         int rank = node.count - (node.guarded ? 2 : 0);
         for (int d = 0; d < rank; d++) logical[d] = tir_operand(pool, rebuilt, d);

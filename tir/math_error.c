@@ -115,7 +115,7 @@ static expr times_gaussian_f32(tir_pool *p, expr factor, expr a, double scale) {
     expr r = tir_muladd(p, n, like(p, a, -0.693359375), square); /* ln 2, high part: 10 bits */
     r = tir_add(p, tir_muladd(p, n, like(p, a, 2.12194440e-4), r), rest);
     expr less_one =
-        tir_mul(p, r, tir_math_polynomial(p, r, c, COUNT(c))); /* exp(r) - 1: its error is small relative to the result's */
+        tir_mul(p, r, tir_math_polynomial(p, r, c, COUNT(c))); /* exp(r) - 1: its error is far below the result's */
     return tir_binary(p, TIR_LDEXP, tir_muladd(p, factor, less_one, factor), n);
 }
 

@@ -83,7 +83,7 @@ static tir_expr tile_size(tir_schedule_state *state, int stage, int split) {
     tir_expr start = tile_start(state, stage, split, tile);
     if (node->mode == TIR_TAIL_PEEL) return tir_min(pool, factor, tir_sub(pool, extent, start));
     tir_expr next = tile_start(state, stage, split, tir_add(pool, tile, tir_index(pool, 1)));
-    return tir_min(pool, factor, tir_sub(pool, next, start)); /* the minimum is always the second: it states the range */
+    return tir_min(pool, factor, tir_sub(pool, next, start)); /* always the second, which states the range */
 }
 
 tir_expr tir_node_extent(tir_schedule_state *state, int stage, int node) {
@@ -167,8 +167,7 @@ tir_expr tir_axis_span(tir_schedule_state *state, int stage, int axis) {
 tir_expr tir_axis_value(tir_schedule_state *state, int stage, int axis) {
     tir_span range = node_range(state, stage, state->plan[stage].root[axis]);
     int64_t points;
-    bool fixed =
-        tir_is_const(pool_of(state), range.extent, &points) && points == 1; /* open, or a single point */
+    bool fixed = tir_is_const(pool_of(state), range.extent, &points) && points == 1; /* open, or a single point */
     return fixed ? tir_add(pool_of(state), state->plan[stage].low[axis], range.low) : 0;
 }
 
@@ -690,7 +689,8 @@ const char *tir_region_flaw(tir_schedule_state *state, int stage, bool padded) {
                     with = b;
                     used[d] = true;
                 }
-        if (with < 0 && covers_whole(state, stage, a, end)) continue; /* checked last: an empty range is trivially covered */
+        /* Checked last: an empty range is always covered. */
+        if (with < 0 && covers_whole(state, stage, a, end)) continue;
         if (with < 0)
             return lib_arena_format(state->arena,
                                     "its axis %s does not advance with an axis of %s by exactly what is computed there",
@@ -765,7 +765,7 @@ static void solve_term(tir_schedule_state *state, int stage, int axis, tir_expr 
                                                       node_range(state, stage, state->plan[stage].root[a]).low),
                                               node_range(state, stage, state->plan[stage].root[a]).extent};
     rest = with_scalars(state, stage, rest, view);
-    if (!rest || coefficient == 0 || !box(state, stage, rest, view, &range)) return; /* if unsolved, the names still serve guards */
+    if (!rest || coefficient == 0 || !box(state, stage, rest, view, &range)) return; /* the names still serve guards */
     tir_expr slack = tir_sub(pool, tir_index(pool, op == TIR_LT ? -1 : 0), range.low); /* coefficient*k <= slack */
     if (coefficient > 0)
         *high =

@@ -203,8 +203,7 @@ bool tir_is_follower(tir_schedule_state *state, int stage);
  * once (padded: also its layout's zero padding). NULL: yes; else the reason. Called while those loops are open and the region
  * is computed. */
 const char *tir_region_flaw(tir_schedule_state *state, int stage, bool padded);
-bool tir_tiles_overlap(tir_schedule_state *state, int owner,
-                       int axis); /* whether open tiles of the axis overlap */
+bool tir_tiles_overlap(tir_schedule_state *state, int owner, int axis); /* whether open tiles of the axis overlap */
 /* Bounds of a clipped reduction axis solved from the stage's predicate after eliminating everything that is not open. Terms that the
  * bounds decide are appended to `decided` (may be NULL) as lowered conditions. */
 tir_span tir_clip_range(tir_schedule_state *state, int stage, int axis, tir_expr *decided, int *decided_count);

@@ -334,7 +334,7 @@ static tir_expr replace_member(void *user, tir_pool *pool, tir_expr e, tir_expr 
     if (m < 0) return rebuilt;
     tir_expr next = load_member(o, rebuilt, true);
     if (o->members[m].sum) return next;
-    return tir_select(pool, is_lowest(o, next), tir_int(pool, tir_dtype_of(pool, next), 0), next); /* avoids -inf - -inf */
+    return tir_select(pool, is_lowest(o, next), tir_int(pool, tir_dtype_of(pool, next), 0), next); /* no -inf - -inf */
 }
 
 static tir_stage *add_step(online *o, int at, int fold, const tir_stage *like, const char *suffix,

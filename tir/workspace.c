@@ -94,7 +94,7 @@ int64_t tir_kernel_place_workspace(tir_kernel *kernel) {
     for (int phase = 0; phase <= (int)kernel->phases.count; phase++)
         for (uint32_t b = 0; b < kernel->buffers.count; b++) {
             if (kernel->buffers.data[b].scope != TIR_SCOPE_WORKSPACE) continue;
-            const int first = use[b].last < 0 ? (int)kernel->phases.count : use[b].first; /* unused ones: after all phases */
+            const int first = use[b].last < 0 ? (int)kernel->phases.count : use[b].first; /* unused: after all */
             if (first != phase) continue;
             const tir_expr size = tir_buffer_size(kernel, &kernel->buffers.data[b]);
             int at = choose_place(kernel, places, count, first, size);
