@@ -480,7 +480,7 @@ static int element_number(const collective_run *r, int place, const int *point) 
 }
 
 /* The element's own lane must hold it: a matrix instruction reads no registers of other lanes. */
-static void check_holder(collective_run *r, const buffer *b, int place, const cell *c, const int *point) {
+static void check_owner(collective_run *r, const buffer *b, int place, const cell *c, const int *point) {
     const thread_tag writer = c->thread_writer;
     const int lane = tir_fragment_lane(r->row, place, point);
     if (!writer.block || writer.thread == THREAD_ALL || writer.thread == r->warp.thread + (uint32_t)lane) return;
@@ -511,7 +511,7 @@ static void run_element(collective_run *r, int place, bool writes, const int *po
     } else if (f->options->check) {
         const space *s = &f->spaces.data[b->space];
         if (s->cells && !r->row->place[place].memory)
-            check_holder(r, b, place, s->cells + (element - s->low) / s->unit, point);
+            check_owner(r, b, place, s->cells + (element - s->low) / s->unit, point);
         r->poison[place][n] = note_read(f, b, offset, &(tir_instruction){.operands = index});
     }
     const tir_dtype dtype = (tir_dtype)b->info->dtype;
@@ -600,8 +600,8 @@ static void run_steps(frame *f, const tir_step *step) {
         const thread_tag around = f->thread;
         const uint32_t alike = f->alike;
         f->step = step;
-        if (step->alone && f->thread.thread == THREAD_ALL) f->thread.thread = 0;
-        if (step->alone) f->alike = 1;
+        if (step->single_thread && f->thread.thread == THREAD_ALL) f->thread.thread = 0;
+        if (step->single_thread) f->alike = 1;
         run_code(f, &step->before);
         switch (step->stmt->kind) {
         case TIR_STORE:

@@ -232,7 +232,7 @@ static void prepare_store(builder *b, const tir_stmt *stmt, tir_step *step) {
         fail(b, "store of another element type than the buffer's");
     b->reduction = tir_is_exact_reduction(b->arena, b->kernel, stmt);
     step->reduction = b->reduction;
-    step->alone = buffer->scope != TIR_SCOPE_REG && buffer->scope != TIR_SCOPE_STACK;
+    step->single_thread = buffer->scope != TIR_SCOPE_REG && buffer->scope != TIR_SCOPE_STACK;
     uint32_t *index = LIB_NEW_ARRAY(b->arena, uint32_t, (size_t)stmt->store.rank);
     for (int i = 0; i < stmt->store.rank; i++) {
         index[i] = place(b, stmt->store.index[i]);

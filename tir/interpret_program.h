@@ -96,7 +96,7 @@ struct tir_step {
     /* store of an exact reduction */
     bool reduction;
     /* store to memory: outside of thread loops one thread executes it, with its loads */
-    bool alone;
+    bool single_thread;
     /* for: iterations between cancellation checks; 0: none */
     int64_t poll;
     /* thread loop: threads of one iteration; else 0 */

@@ -22,10 +22,10 @@ static void close_attached(tir_lowering *l, int s, int node) {
 }
 
 /* Whether a leaf counts tiles of which all but one are whole, and the partial one has a loop of its own. */
-static bool walks_whole_tiles(tir_lowering *l, int s, int leaf) {
+static bool has_separate_tail(tir_lowering *l, int s, int leaf) {
     const tir_stage_plan *plan = tir_plan_of(l, s);
     for (int n = leaf, parent; (parent = plan->nodes.data[n].parent) >= 0; n = parent)
-        if (plan->nodes.data[parent].apart && plan->nodes.data[parent].outer == n) return true;
+        if (plan->nodes.data[parent].separate_tail && plan->nodes.data[parent].outer == n) return true;
     return false;
 }
 
@@ -87,7 +87,7 @@ static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
         loop->for_.extent = bounds.extent;
         loop->for_.loop = node->kind;
         loop->for_.parallel = node->parallel;
-        loop->for_.clip = (node->clip && !node->reduce) || walks_whole_tiles(l, s, leaf);
+        loop->for_.clip = (node->clip && !node->reduce) || has_separate_tail(l, s, leaf);
         node->value = loop->for_.var;
         if (vector) {
             l->vector = node->name;

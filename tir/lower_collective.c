@@ -20,7 +20,7 @@ static int dimension_of(const tir_pool *pool, tir_expr load, tir_expr axis) {
 }
 
 /* The unit reads whole blocks of the summed axis: elements beyond its end are zeroed, too. */
-static void zero_behind(tir_lowering *l, int s, tir_expr load, tir_expr along) {
+static void zero_beyond_end(tir_lowering *l, int s, tir_expr load, tir_expr along) {
     const tir_stage *stage = tir_stage_of(l, s);
     int dim = -1, found = 0;
     for (int d = 0; d < stage->space; d++)
@@ -41,7 +41,7 @@ static void zero_operand(tir_lowering *l, int unit, tir_expr load) {
     for (tir_expr at = load; tir_op_of(l->pool, at) == TIR_LOAD && !tir_get(l->pool, at)->guarded;) {
         const int next = scratch_stage(l, (uint32_t)tir_get(l->pool, at)->bits);
         const int d = dimension_of(l->pool, at, along);
-        if (next >= 0 && d < 0 && s >= 0) zero_behind(l, next, at, along);
+        if (next >= 0 && d < 0 && s >= 0) zero_beyond_end(l, next, at, along);
         if (next < 0 || d < 0 || tir_stage_of(l, next)->count != 1) break;
         s = next;
         dim = d;

@@ -19,7 +19,7 @@ static bool name_taken(const tir_region *region, const char *name) {
 }
 
 /* The number after the base in "base12"; 0: not such a name. */
-static uint64_t number_behind(const char *name, const char *base, size_t length) {
+static uint64_t number_after(const char *name, const char *base, size_t length) {
     uint64_t number = 0;
     if (strncmp(name, base, length) != 0 || name[length] == '0') return 0;
     for (const char *at = name + length; *at; at++) {
@@ -49,7 +49,7 @@ static const char *unique_name(tir_region *region, const char *name) {
     for (size_t i = 0; i < count; i++) {
         const char *other = i < region->tensors.count ? region->tensors.data[i].name
                                                       : region->stages.data[i - region->tensors.count].name;
-        uint64_t number = number_behind(other, name, length);
+        uint64_t number = number_after(other, name, length);
         if (number <= count) taken[number] = true;
     }
     size_t number = 1;

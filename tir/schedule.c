@@ -373,7 +373,7 @@ static void keep_trips(tir_schedule_state *state, int stage, int node) {
         keep_trips(state, stage, parent);
     } else if (split->mode == TIR_TAIL_PEEL) {
         split->mode = TIR_TAIL_MASK;
-        split->apart = true;
+        split->separate_tail = true;
     }
 }
 

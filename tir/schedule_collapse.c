@@ -146,7 +146,7 @@ static void check_straight(void *user, tir_expr load) {
 typedef struct bare_search {
     const collapsing *c;
     /* axes used in arithmetic or comparisons, as bits */
-    uint32_t bare;
+    uint32_t in_arithmetic;
 } bare_search;
 
 static tir_expr find_bare(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
@@ -157,7 +157,7 @@ static tir_expr find_bare(void *user, tir_pool *pool, tir_expr e, tir_expr rebui
     for (int i = 0; i < node.count; i++)
         for (int a = 0; a < stage->space + stage->reduce && tir_dtype_of(pool, tir_operand(pool, e, i)) == TIR_INDEX;
              a++)
-            if (tir_uses(pool, tir_operand(pool, e, i), stage->axis[a].var)) search->bare |= 1u << a;
+            if (tir_uses(pool, tir_operand(pool, e, i), stage->axis[a].var)) search->in_arithmetic |= 1u << a;
     return rebuilt;
 }
 
@@ -176,7 +176,7 @@ static uint32_t candidates(collapsing *c, int s) {
         int64_t slow = extent_of(c, copy.axis[a].extent), fast = extent_of(c, copy.axis[a + 1].extent), most;
         if (!slow) slow = tir_range(c->pool, copy.axis[a].extent).high; /* the outermost joined axis may vary */
         if (a + 1 == copy.space || !fast || __builtin_mul_overflow(slow, fast, &most)) continue;
-        if (slow == 1 || fast == 1 || !(search.bare >> a & 3)) pairs |= 1u << a;
+        if (slow == 1 || fast == 1 || !(search.in_arithmetic >> a & 3)) pairs |= 1u << a;
     }
     return pairs;
 }

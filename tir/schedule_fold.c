@@ -394,11 +394,11 @@ static tir_expr pair_sum(blocking *b, uint32_t before, const tir_axis *axis, int
     tir_pool *pool = pool_of(b->state);
     int lane = b->fold.space + 1;
     tir_dtype dtype = tir_dtype_of(pool, b->step.value[0]);
-    tir_expr index[DLC_MAX_RANK], far = tir_index(pool, distance);
+    tir_expr index[DLC_MAX_RANK], offset = tir_index(pool, distance);
     for (int d = 0; d <= lane; d++) index[d] = axis[d].var;
     tir_expr here = tir_load(pool, before, dtype, lane + 1, index, 0, 0);
-    index[lane] = tir_sub(pool, axis[lane].var, far);
-    tir_expr earlier = tir_load(pool, before, dtype, lane + 1, index, tir_le(pool, far, axis[lane].var),
+    index[lane] = tir_sub(pool, axis[lane].var, offset);
+    tir_expr earlier = tir_load(pool, before, dtype, lane + 1, index, tir_le(pool, offset, axis[lane].var),
                                 identity_of(pool, b->op, dtype));
     return tir_binary(pool, b->op, earlier, here);
 }

@@ -28,7 +28,7 @@ typedef struct tir_axis_node {
     /* a mask split whose tiles have `factor` points even if the axis has fewer */
     bool full;
     /* a mask split whose partial tile gets a loop of its own */
-    bool apart;
+    bool separate_tail;
     /* leaves: a variable of a collective statement */
     bool unit;
     /* leaves */

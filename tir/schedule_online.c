@@ -87,7 +87,7 @@ static bool in_chain(const online *o, tir_expr e) {
     return search.found;
 }
 
-static tir_expr put_in_map(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+static tir_expr inline_map(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     const online *o = user;
     (void)e;
     const tir_node node = *tir_get(pool, rebuilt);
@@ -110,7 +110,7 @@ static tir_expr put_in_map(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
 
 /* Inlines all maps of the chain. */
 static tir_expr without_maps(online *o, tir_expr e) {
-    return tir_rewrite(o->pool, e, put_in_map, o);
+    return tir_rewrite(o->pool, e, inline_map, o);
 }
 
 /* Matches the update as  acc + lift  or  max(acc, lift). */
@@ -150,7 +150,7 @@ static tir_expr check_rows(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
 
 /* Whether the reduction, with maps inlined, belongs to the chain: over an axis of the members' extent, under their predicate, reading them
  * in its own row. Other stages read the results after the fold. */
-static bool goes_along(online *o, const tir_stage *stage) {
+static bool belongs_to_chain(online *o, const tir_stage *stage) {
     tir_pool *pool = o->pool;
     if (stage->kind != TIR_REDUCE || stage->reduce != 1 || stage->count != 1 || stage->space < o->free ||
         stage->fold >= 0)
@@ -192,7 +192,7 @@ static bool add_to_chain(online *o, int q) {
     }
     tir_stage whole = *stage;
     for (int c = 0; c < whole.count; c++) whole.value[c] = without_maps(o, whole.value[c]);
-    if (!goes_along(o, &whole)) return false;
+    if (!belongs_to_chain(o, &whole)) return false;
     if (o->count == MAX_MEMBERS)
         tir_schedule_raise(o->state, "%s would be one of more than %d members of the chain", stage->name, MAX_MEMBERS);
     member *m = &o->members[o->count];

@@ -22,7 +22,7 @@ typedef struct where {
 } where;
 
 /* Inlines maps that the reduction reads. */
-static tir_expr put_in_map(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+static tir_expr inline_map(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     where *w = user;
     (void)e;
     const tir_node node = *tir_get(pool, rebuilt);
@@ -171,7 +171,7 @@ static bool find_condition(where *w, choices *found) {
         find_choices(w, update, found);
         if (found->count) return true;
         w->expanded = false;
-        update = tir_rewrite(w->pool, update, put_in_map, w);
+        update = tir_rewrite(w->pool, update, inline_map, w);
         if (!w->expanded) return false;
     }
     return false;
