@@ -12,7 +12,7 @@ typedef struct lib_packed {
     bool is_packed;
     /* in the image, deflated or stored */
     const unsigned char *bytes;
-    /* of those */
+    /* number of these bytes */
     size_t size;
     bool deflated;
     /* of the unpacked member: header and data */
@@ -90,7 +90,7 @@ typedef struct lib_new_file {
 void lib_file_write_whole(lib_arena *arena, const char *path, void (*write)(lib_arena *, lib_new_file *, void *),
                           void *argument);
 void lib_file_append(lib_arena *arena, lib_new_file *file, const void *bytes, size_t size);
-bool lib_file_seek(lib_new_file *file, uint64_t position); /* within what is written; false: refused */
+bool lib_file_seek(lib_new_file *file, uint64_t position); /* within the bytes written so far; false: refused */
 
 typedef struct lib_named_tensors {
     int count;

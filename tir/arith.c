@@ -15,7 +15,7 @@ static unsigned width_of(tir_dtype dtype) {
     return dtype < DLC_DTYPE_COUNT ? lib_dtypes[dtype].bits : 64u;
 }
 
-/* Low bits of an integer, extended as the dtype says. */
+/* Low bits of an integer, extended by its dtype. */
 static uint64_t extend(tir_dtype dtype, uint64_t bits) {
     unsigned unused = 64u - width_of(dtype);
     if (class_of(dtype) == 'i') return (uint64_t)((int64_t)(bits << unused) >> unused);

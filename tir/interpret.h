@@ -1,5 +1,5 @@
 /* The interpreter: the definition of loop IR. Slow, exact, with all checks. It checks while it runs:
- *   - every access is within the buffer's physical extents (guarded loads: only where the guard holds);
+ *   - every access is within the buffer's physical extents (guarded loads: only if the guard is true);
  *   - scratch is poison until written; storing a poison value to an ARG buffer, branching on one, or using one as an index
  *     is an error (poison flows through arithmetic: don't-care values are allowed to exist);
  *   - races: within a phase no task writes what another task of the phase reads or writes (ARG and WORKSPACE);

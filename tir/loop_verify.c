@@ -8,7 +8,7 @@
  *   L6  loads and stores name existing buffers, with their rank and dtype
  *   L7  arithmetic is legal: no muladd, acc, other; no arithmetic on f16 and bf16; transcendentals of f64 only; fma
  *       where the machine has it
- *   L8  unroll and vec loops have constant extents; no vec loop stands inside another; loop bounds and conditions of
+ *   L8  unroll and vec loops have constant extents; vec loops are not nested; loop bounds and conditions of
  *       inner unroll loops do not depend on its variable
  *   L9  indices of REG buffers are constant but for unrolled variables and the vec variable
  *   L10 inside a vec loop, a store to an element that does not depend on its variable is an exact reduction of that

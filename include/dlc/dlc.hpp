@@ -1,5 +1,5 @@
-/* libdlc for C++17, header only: what <dlc/dlc.h>, <dlc/files.h> and <dlc/ops.h> declare, with owners that clean up, values with
- * operators, and one policy for errors. Conventions, shapes, threads and lifetimes are those of the C headers.
+/* libdlc for C++17, header only: wraps the declarations of <dlc/dlc.h>, <dlc/files.h> and <dlc/ops.h> in RAII owners, values with
+ * operators, and one error policy. Conventions, shapes, threads and lifetimes are those of the C headers.
  *
  *   dlc::context context = dlc::context::create();
  *   dlc::graph g = dlc::graph::create(context);
@@ -9,13 +9,13 @@
  *   std::vector<dlc::tensor> y = p.run({dlc::view(data, {2, 3})});
  *
  * Errors      A call that fails throws dlc::error, with the status and the library's message. Its twin try_... returns a
- *             dlc::result, which holds either what is wanted or status and message; where exceptions are switched off there
- *             are only those. Calls that build values do not fail: a mistake is recorded in the graph and flows on, and the next
- *             call with a status tells it (output, check, compile).
- * Ownership   context, graph, program, call, event, file and tensor own what they hold: moved, never copied; empty after a move. value,
- *             view and graph_ref own nothing. get() is the C object, for what this header lacks.
+ *             dlc::result, which holds either the result or status and message; without exceptions only the twins
+ *             exist. Calls that build values do not fail: a mistake is recorded in the graph and propagates, and the next
+ *             call with a status reports it (output, check, compile).
+ * Ownership   context, graph, program, call, event, file and tensor own their C object: moved, never copied; empty after a move. value,
+ *             view and graph_ref own nothing. get() returns the C object, for functions that this header lacks.
  * Lists       dlc::list<T> takes {1, 2}, std::vector, std::array or (pointer, count), and is read before the call returns.
- * Operators   <dlc/ops.hpp>, generated: dlc::softmax(x, axis), options as a struct with defaults behind the rest. */
+ * Operators   <dlc/ops.hpp>, generated: dlc::softmax(x, axis), options as a struct with defaults as last parameter. */
 #ifndef DLC_DLC_HPP
 #define DLC_DLC_HPP
 

@@ -130,7 +130,7 @@ DLC_API dlc_value dlc_apply(dlc_graph *graph, const char *name, int input_count,
 DLC_API void dlc_apply_all(dlc_graph *graph, const char *name, int input_count, const dlc_value *inputs,
                            int setting_count, const dlc_setting *settings, int result_count, dlc_value *results);
 
-/* ---- what functions are called with ------------------------------------------------------------------------------------- */
+/* ---- arguments of callbacks --------------------------------------------------------------------------------------------- */
 
 typedef struct dlc_callback dlc_callback; /* one call of one function; valid until it returns */
 
@@ -185,7 +185,7 @@ typedef struct dlc_operator_attribute {
 /* Sets the shape of every result by dlc_callback_set_shape, or fails. Called when nodes are made, several times while a graph is
  * compiled; must depend only on the operands' shapes and the attributes. */
 typedef dlc_status dlc_operator_shape(void *user, dlc_callback *callback);
-/* Builds the results from the operands in dlc_callback_graph: results[result_count], dtypes and shapes as the shape rule says. */
+/* Builds the results from the operands in dlc_callback_graph: results[result_count], dtypes and shapes must match the shape rule. */
 typedef dlc_status dlc_operator_expand(void *user, dlc_callback *callback, int result_count, dlc_value *results);
 /* Fills the outputs. All tensors are compact, in host memory. Depends only on inputs and attributes, unless has_effects is
  * set; then it is called once per run, in the order of the graph. */

@@ -30,7 +30,7 @@ extern "C" {
     X(DLC_DEVICE_ERROR, "device error")         /* a driver or device call failed */                             \
     X(DLC_CANCELLED, "cancelled")               /* the host raised the cancel flag */                            \
     X(DLC_BUDGET_EXCEEDED, "budget exceeded")   /* beyond budget_ms, budget_bytes or a limit */                  \
-    X(DLC_NOT_FINITE, "not finite")             /* a run met what dlc_run_options.stop_at asks to stop at */     \
+    X(DLC_NOT_FINITE, "not finite")             /* a run met a value of dlc_run_options.stop_at */               \
     X(DLC_INTERNAL, "internal error")           /* a bug in libdlc: a verifier failed */
 
 typedef enum dlc_status {
