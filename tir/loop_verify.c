@@ -529,7 +529,7 @@ static int64_t vectors_of(const verifier *v, uint32_t id) {
     return vectors * whole + (rest ? pairs ? (vectors + 1) / 2 : vectors : 0);
 }
 
-/* A value that is used inside and outside of a loop lives through the loop. */
+/* A value used inside and outside of a loop is live throughout the loop. */
 static void extend_over_loops(const verifier *v, reg_use *use) {
     for (bool changed = true; changed;) {
         changed = false;

@@ -195,7 +195,7 @@ static expr log_expand(tir_pool *p, expr x) {
     return log_edges(p, x, 0.0, log_core(p, f, e));
 }
 
-/* With 1 + x = m 2^e (rounded, only to find e): f = x 2^-e + (2^-e - 1) loses nothing of x. 2^-e is kept as 4*2^-e,
+/* With 1 + x = m 2^e (rounded, only to find e): f = x 2^-e + (2^-e - 1) keeps all bits of x. 2^-e is kept as 4*2^-e,
  * which is normal for every e. */
 static expr log1p_expand(tir_pool *p, expr x) {
     expr bits = tir_bitcast(p, DLC_I32, tir_add(p, x, f32(p, 1.0)));
@@ -210,7 +210,7 @@ static expr log1p_expand(tir_pool *p, expr x) {
 
 /* ---- tanh, erf */
 
-/* tanh(x) = 2ab / (a^2 + b^2) with a / b = tanh(x / 2), a = x P(x^2) / 2, b = Q(x^2): where tanh nears 1, a nears b,
+/* tanh(x) = 2ab / (a^2 + b^2) with a / b = tanh(x / 2), a = x P(x^2) / 2, b = Q(x^2): as tanh approaches 1, a approaches b,
  * and errors of a and b vanish to first order. Fitted for relative error 7e-9, then the rounded coefficients were
  * searched for the least error of the whole computation with |tanh| <= 1; the limit gives exactly 1. Both carry a
  * factor 1.85: mantissas near 2 round finer. */
@@ -226,8 +226,8 @@ static expr tanh_expand(tir_pool *p, expr x) {
 }
 
 /* erf(x) = t R(t^2), t = x P(x^2), fitted together for relative error 2e-8 and searched like tanh's coefficients. R is
- * nearly the flattest odd polynomial with R(1) = 1, so that errors of t vanish where erf nears 1: 10 coefficients do
- * what takes 16 in one polynomial. */
+ * nearly the flattest odd polynomial with R(1) = 1, so that errors of t vanish as erf approaches 1: 10 coefficients
+ * instead of 16 in one polynomial. */
 static expr erf_expand(tir_pool *p, expr x) {
     static const double inner[] = {0.842523098,    -0.0774368048,   0.00607110746, -0.000352738542,
                                    1.51209242e-05, -4.56255009e-07, 7.24465021e-09};
@@ -237,8 +237,8 @@ static expr erf_expand(tir_pool *p, expr x) {
     return tir_mul(p, t, tir_math_polynomial(p, tir_mul(p, t, t), outer, COUNT(outer)));
 }
 
-/* The same form for the normal distribution, x/sqrt(2) and the half taken into the coefficients: 1/2 + t R(t^2). Fitted for absolute
- * error 5.4e-9; rounded so that t R(t^2) is 1/2 exactly at the clamp, and before it at most a bit more. */
+/* The same form for the normal distribution, x/sqrt(2) and the factor 1/2 folded into the coefficients: 1/2 + t R(t^2). Fitted for absolute
+ * error 5.4e-9; rounded so that t R(t^2) is 1/2 exactly at the clamp, and before it exceeds that at most slightly. */
 static expr normal_cdf_expand(tir_pool *p, expr x) {
     static const double inner[] = {0.36480096,      -0.0122514898,  0.000350306218,
                                    -7.29202065e-06, 1.10451296e-07, -9.90090676e-10};
@@ -254,7 +254,7 @@ static expr normal_cdf_expand(tir_pool *p, expr x) {
 
 /* The quadrant n of x (as float bits whose low two bits count) and r = x - n pi/2 in [-pi/4, pi/4]. The turns x/(2 pi)
  * are sums of products x*piece, exact in f64 (24 + 27 bits); whole turns are dropped from each. The pieces are added
- * largest first, after the quarter turns are taken off, so that each sum is exact or dominates what follows. */
+ * largest first, after the quarter turns are subtracted, so that each sum is exact or dominates what follows. */
 static expr quadrant_reduce(tir_pool *p, expr x, expr *quadrant) {
     static const double pieces[] = {0x1.45f306cp-3,  0x1.c9c882ap-31,  0x1.4fe13a8p-61,
                                     0x1.f47d4d3p-88, 0x1.dc0db62p-118, 0x1.2b32788720840p-147};

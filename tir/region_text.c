@@ -1,4 +1,4 @@
-/* Text form of regions: printing and parsing, inverse to each other but for removed stages, which are not printed.
+/* Text form of regions: printing and parsing, inverse to each other except for removed stages, which are not printed.
  *
  *   region r excess params(n: 1..64 x4, s: f32)
  *   input  x f32[45, 9]
