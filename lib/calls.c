@@ -1,10 +1,10 @@
-/* What calls of the host's begin and end with that do more than run what is bound: the thread is not cancelled in them, they find as much
- * stack as they take, and a forked child does not wait for threads that exist in its parent only.
+/* Entry and exit of public calls other than runs of bound shapes: thread cancellation is disabled, the stack is
+ * checked, and a forked child does not wait for threads that exist in its parent only.
  *
- * fork copies memory as it is at that moment, and the one thread that calls it. What other threads were doing is left half done in the
+ * fork copies memory as it is at that moment, and only the thread that calls it. Work of other threads stays half done in the
  * child: mutexes stay locked, claims are never settled. So calls are counted while they are in progress. The first call in a child
- * looks at what the count was: if nobody but the forking thread itself was inside (from a callback, say), all is as between two calls;
- * else calls on these objects are refused in the child from then on. Runs of what is bound take no lock, and need none of this. */
+ * checks the inherited count: if no thread but the forking one was inside a call (it may be, in a callback), the state is that between two
+ * calls; else calls on these objects are refused in the child from then on. Runs of bound shapes take no lock, and need none of this. */
 #include "lib/lib.h"
 
 #include <pthread.h>
@@ -29,9 +29,9 @@ void lib_page_free(void *page) {
     if (page) munmap(page, (size_t)sysconf(_SC_PAGESIZE));
 }
 
-/* ---- who is inside */
+/* ---- calls in progress */
 
-/* A process' verdict on what it has from its parent: 0: none yet. Without such a page the process' number tells whose verdict it is. */
+/* A process's verdict on inherited objects; 0: none yet. Without a wiped page the process id tells whose verdict it is. */
 enum { USABLE = 1, LEFT = 2 };
 
 static uint64_t verdict_of_here(const lib_callers *callers, uint64_t verdict) {
@@ -49,7 +49,7 @@ void lib_callers_free(lib_callers *callers) {
     callers->page = NULL;
 }
 
-/* The calls that this thread is in, the innermost first. */
+/* The calls that this thread is in, innermost first. */
 static LIB_THREAD_LOCAL lib_call *calls_of_thread;
 
 static int own_calls(const lib_callers *callers) {
@@ -58,7 +58,7 @@ static int own_calls(const lib_callers *callers) {
     return count;
 }
 
-/* Who counts itself has seen a verdict before: while there is none, the count is that of the parent. */
+/* A call is counted only after a verdict exists: while there is none, the count is the parent's. */
 static bool is_usable(lib_callers *callers) {
     _Atomic uint64_t *place = callers->page ? callers->page : &callers->verdict;
     const uint64_t usable = verdict_of_here(callers, USABLE), left = verdict_of_here(callers, LEFT);

@@ -1,5 +1,5 @@
-/* The slow paths of lib_vec and the hash map of hash-consing. Both live in an arena: growth copies and leaves the old
- * storage behind, which costs at most as much again as the final size. */
+/* The slow paths of lib_vec and the hash map of hash-consing. Both live in an arena: growth copies and does not free the old
+ * storage, which costs at most the final size again. */
 #include "lib/lib.h"
 
 void *lib_vec_grow(lib_arena *arena, void *data, uint32_t count, uint32_t *capacity, uint32_t extra, size_t size) {
@@ -24,7 +24,7 @@ static uint64_t stored_hash(uint64_t hash) {
     return hash ? hash : 1;
 }
 
-/* Multiplying first lets callers use hashes whose low bits say little (addresses, small integers). */
+/* Multiplying first spreads hashes with weak low bits (addresses, small integers). */
 static uint32_t home(const lib_map *map, uint64_t hash) {
     return (uint32_t)(hash * 0x9e3779b97f4a7c15u >> 32) & (map->capacity - 1);
 }

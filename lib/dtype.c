@@ -70,7 +70,7 @@ DLDataType lib_dtype_to_dlpack(dlc_dtype dtype) {
 
 /* ---- float formats ------------------------------------------------------------------------------ */
 
-/* What stands behind the greatest number: infinity and NaN, one NaN, or nothing (NaN is then what were -0). */
+/* The codes beyond the greatest number: infinity and NaN, one NaN, or none (NaN then takes the code of -0). */
 typedef enum float_end { END_IEEE, END_NAN, END_NONE } float_end;
 
 typedef struct float_format {
@@ -107,12 +107,12 @@ static uint64_t greatest_bits(float_format format) {
     return format.end == END_IEEE ? infinity_bits(format) - 1 : sign_bit(format) - (format.end == END_NAN ? 2 : 1);
 }
 
-/* Infinity, or NaN where there is none. */
+/* Infinity, or NaN if the format has none. */
 static uint64_t beyond(float_format format, uint64_t sign) {
     return format.end == END_NONE ? sign_bit(format) : sign | (greatest_bits(format) + 1);
 }
 
-/* Bits of a value from a wider format, which has infinities, to a narrower one: one rounding, to nearest even. */
+/* Converts bits of a wider format, which has infinities, to a narrower one: one rounding, to nearest even. */
 static uint64_t narrow(uint64_t bits, float_format from, float_format to) {
     uint64_t sign = (bits >> (from.exponent + from.mantissa)) << (to.exponent + to.mantissa);
     uint64_t magnitude = bits & (sign_bit(from) - 1);
@@ -138,14 +138,14 @@ static uint64_t narrow(uint64_t bits, float_format from, float_format to) {
     uint64_t rounded = significand >> shift;
     uint64_t rest = significand & (((uint64_t)1 << shift) - 1), half = (uint64_t)1 << (shift - 1);
     if (rest > half || (rest == half && (rounded & 1))) rounded++;
-    /* The implicit bit of `rounded` adds one to the exponent field; so does a carry; without it the result is subnormal.
+    /* The implicit bit of `rounded` adds one to the exponent field; so does a carry; without the bit the result is subnormal.
      */
     rounded += (uint64_t)(exponent - 1) << to.mantissa;
     if (rounded > greatest_bits(to)) return beyond(to, sign);
     return rounded || to.end != END_NONE ? sign | rounded : 0;
 }
 
-/* Bits of a value from a narrower format to a wider one: exact. */
+/* Converts bits of a narrower format to a wider one: exact. */
 static uint64_t widen(uint64_t bits, float_format from, float_format to) {
     uint64_t sign = (bits >> (from.exponent + from.mantissa)) << (to.exponent + to.mantissa);
     uint64_t magnitude = bits & (sign_bit(from) - 1);

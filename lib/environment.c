@@ -1,5 +1,5 @@
-/* Environment variables: the table in lib.h is all that the library ever reads. A variable that is set but empty counts
- * as not set. A host that runs with raised privileges is not steered from outside (secure_getenv). */
+/* Environment variables: the table in lib.h lists all that the library reads. An empty variable counts
+ * as unset. A process with raised privileges ignores them (secure_getenv). */
 #include "lib/lib.h"
 
 #include <errno.h>

@@ -23,7 +23,7 @@ static void mark_as_cut(char *message) {
 
 dlc_status lib_fail_v(lib_error *error, dlc_status status, const char *format, va_list arguments) {
     if (!error) return status;
-    /* The arguments may point into error->message (wrapping an error with context): format aside first. */
+    /* The arguments may point into error->message (wrapping an error with context): format into a separate buffer first. */
     char message[LIB_MESSAGE_MAX];
     int length = vsnprintf(message, sizeof message, format, arguments);
     if (length < 0) message[0] = 0;

@@ -26,7 +26,7 @@ lib_hash128 lib_hash_bytes(const void *bytes, size_t size, lib_hash128 seed) {
         h2 = (rotate(h2, 31) + h1) * 5 + 0x38495ab5;
     }
     k[0] = k[1] = 0;
-    if (size % 16) memcpy(k, at, size % 16); /* zero padding; the size, mixed in below, tells it from real zeros */
+    if (size % 16) memcpy(k, at, size % 16); /* zero padding; the size is mixed in below */
     h1 ^= rotate(k[0] * C1, 31) * C2;
     h2 ^= rotate(k[1] * C2, 33) * C1;
     h1 ^= size, h2 ^= size;

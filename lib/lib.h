@@ -1,5 +1,5 @@
-/* lib: what every layer stands on. Errors and scopes, memory, containers, text, hashing, element types, environment,
- * threads. Sees libc and the public base types only. One header, in reading order; one .c file per section. */
+/* lib: the base of every layer. Errors and scopes, memory, containers, text, hashing, element types, environment,
+ * threads. Depends on libc and the public base types only. One header, in reading order; one .c file per section. */
 #ifndef LIB_LIB_H
 #define LIB_LIB_H
 
@@ -15,17 +15,17 @@
 
 typedef struct lib_error {
     dlc_status status;
-    /* always terminated; cut with "..." when longer */
+    /* Always terminated; cut with "..." when longer */
     char message[LIB_MESSAGE_MAX];
 } lib_error;
 
 const char *lib_status_text(dlc_status status);
 
-/* Fills *error (may be NULL) and returns `status`, so that `return lib_fail(...)` reads well. */
+/* Fills *error (may be NULL) and returns `status`, for `return lib_fail(...)`. */
 dlc_status lib_fail(lib_error *error, dlc_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 dlc_status lib_fail_v(lib_error *error, dlc_status status, const char *format, va_list arguments);
 
-/* An error of the circumstances of one piece of work, which says nothing about the same work of somebody else. */
+/* Whether the error depends on the caller's circumstances (limits, cancellation, memory): another caller's same work may succeed. */
 static inline bool lib_is_circumstance(dlc_status status) {
     return status == DLC_CANCELLED || status == DLC_BUDGET_EXCEEDED || status == DLC_OUT_OF_MEMORY;
 }
@@ -71,7 +71,7 @@ extern const dlc_allocator lib_libc_allocator; /* aligned_alloc / free */
 void *lib_allocate(const dlc_allocator *allocator, size_t size, size_t alignment);
 void *lib_allocate_zeroed(const dlc_allocator *allocator, size_t size, size_t alignment);
 void lib_release(const dlc_allocator *allocator, void *pointer, size_t size, size_t alignment);
-/* The same for the bytes of tensors: large ones lie in huge pages where the system has them to give. */
+/* The same for the bytes of tensors: large ones use huge pages if the system has them. */
 void *lib_allocate_bytes(const dlc_allocator *allocator, size_t size, size_t alignment);
 void lib_release_bytes(const dlc_allocator *allocator, void *pointer, size_t size, size_t alignment);
 
@@ -79,50 +79,51 @@ void lib_release_bytes(const dlc_allocator *allocator, void *pointer, size_t siz
 bool lib_size_multiply(size_t a, size_t b, size_t *out);
 bool lib_size_add(size_t a, size_t b, size_t *out);
 
-/* Ends long work: asked now and then by arenas that have one, so that what it answers with is raised there. */
+/* Cancellation check: called periodically by arenas that have one; when it returns true, the arena raises *error. */
 typedef struct lib_watch {
     bool (*is_over)(void *user, lib_error *error);
     void *user;
 } lib_watch;
 
-/* Bump allocator; memory goes back all at once. Every allocation succeeds or raises DLC_OUT_OF_MEMORY in `scope`, which
+/* Bump allocator; memory is freed all at once. Every allocation succeeds or raises DLC_OUT_OF_MEMORY in `scope`, which
  * must be open (entered) whenever the arena is used. Not thread-safe. */
 typedef struct lib_arena {
     const dlc_allocator *allocator;
     lib_scope *scope;
     /* newest first */
     struct lib_arena_chunk *chunks;
-    /* of before a reset, for later use */
+    /* kept by a reset, for reuse */
     struct lib_arena_chunk *spare;
     char *next, *end;
-    /* bytes taken from the allocator */
+    /* bytes allocated from the allocator */
     size_t total;
-    /* of these; beyond it DLC_BUDGET_EXCEEDED is raised. 0: none */
+    /* on `total`; beyond it DLC_BUDGET_EXCEEDED is raised. 0: none */
     size_t limit;
-    /* the option that sets it, for the message; NULL: budget_bytes */
+    /* the option that sets the limit, for the message; NULL: budget_bytes */
     const char *limit_name;
-    /* NULL: nobody ends what works here */
+    /* NULL: work in this arena cannot be cancelled */
     const lib_watch *watch;
-    /* allocations since it was asked */
+    /* allocations since the last check of `watch` */
     uint32_t taken;
-    /* What is released with its memory, newest first. */
+    /* objects released with the arena's memory, newest first */
     struct lib_arena_owned *owned;
 } lib_arena;
 
-/* Leaves the scope if the arena's watch says that it is over. */
+/* Calls the arena's watch; leaves the scope if it returns an error. */
 void lib_arena_ask(lib_arena *arena);
 void lib_arena_init(lib_arena *arena, const dlc_allocator *allocator, lib_scope *scope);
-void lib_arena_free(lib_arena *arena);               /* gives all chunks back; the arena is empty and usable again */
-void lib_arena_reset(lib_arena *arena);              /* empty; keeps some MiB of its chunks for what comes next */
+void lib_arena_free(lib_arena *arena);               /* frees all chunks; the arena is empty and usable again */
+void lib_arena_reset(lib_arena *arena);              /* empty; keeps some MiB of its chunks for reuse */
 void *lib_arena_take(lib_arena *arena, size_t size); /* zeroed, 16-byte aligned, never NULL */
 void *lib_arena_take_aligned(lib_arena *arena, size_t size, size_t alignment);
 void *lib_arena_array(lib_arena *arena, size_t count, size_t element_size); /* overflow raises */
 void *lib_arena_copy(lib_arena *arena, const void *bytes, size_t size);
 char *lib_arena_string(lib_arena *arena, const char *string); /* copy, NULL gives NULL */
-/* The arena's from now on, which calls release(object) when it is freed or reset; at once, when memory for this note is refused, which raises. */
+/* The arena takes ownership: it calls release(object) when it is freed or reset, or at once if recording the object runs out of memory,
+ * which raises. */
 void lib_arena_own(lib_arena *arena, void (*release)(void *object), void *object);
-/* `old` with room for `size` bytes: where it lies, if it was taken last and there is room, else a copy of its `used` bytes. What is
- * behind those is not zeroed. */
+/* Grows `old` to `size` bytes: in place if it is the last allocation and there is room, else as a copy of its `used` bytes. Bytes
+ * beyond these are not zeroed. */
 void *lib_arena_extend(lib_arena *arena, void *old, size_t used, size_t old_size, size_t size);
 char *lib_arena_format(lib_arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -130,41 +131,41 @@ char *lib_arena_format(lib_arena *arena, const char *format, ...) __attribute__(
 #define LIB_NEW_ARRAY(arena, type, count) ((type *)lib_arena_array((arena), (count), sizeof(type)))
 
 /* ---- limits (limits.c) ----------------------------------------------------------------------------------------------
- * What one call may take of an arena that parses or builds; see dlc_limits. */
+ * Limits of one call on an arena that parses or builds; see dlc_limits. */
 
 /* X(member, default) */
 #define LIB_LIMITS_TABLE(X)      \
     X(nesting, 64)               \
     X(memory, (size_t)256 << 20) \
     X(time_ms, (int64_t)20 * 1000)
-/* With defaults in place of zeros; false and *error where a limit is negative. */
+/* Replaces zeros by defaults; false and *error if a limit is negative. */
 bool lib_limits_complete(dlc_limits *limits, lib_error *error);
 
 typedef struct lib_allowance {
     lib_watch watch;
-    /* complete */
+    /* with defaults filled in */
     const dlc_limits *limits;
     /* bytes that the call was given */
     size_t input;
-    /* 0: nobody asked yet */
+    /* 0: not checked yet */
     uint64_t deadline_ns;
-    /* the arena's, before; its name and watch, too */
+    /* the arena's previous limit; below its name and watch */
     size_t outer_limit;
     const char *outer_name;
     const lib_watch *outer_watch;
 } lib_allowance;
-enum { LIB_LIMIT_MEMORY_PER_BYTE = 64 /* of input, beside limits.memory */ };
-/* Before and after the scope of the call; lib_arena_ask behind LIB_ENTER sees a flag that is raised already. An arena that has a
- * watch already keeps what it has: a function of the host's builds inside of a pass. */
+enum { LIB_LIMIT_MEMORY_PER_BYTE = 64 /* of input, in addition to limits.memory */ };
+/* Called before and after the scope of the call; a lib_arena_ask after LIB_ENTER detects a flag that is already raised. An arena that
+ * already has a watch keeps its limits: a function of the host builds inside a pass. */
 void lib_allowance_begin(lib_allowance *allowance, lib_arena *arena, const dlc_limits *limits, size_t input);
-/* The same beside what the arena has, whichever is reached first. */
+/* The same in addition to the arena's own limits; whichever is reached first applies. */
 void lib_allowance_begin_within(lib_allowance *allowance, lib_arena *arena, const dlc_limits *limits, size_t input);
 size_t lib_allowed_memory(const dlc_limits *limits, size_t input); /* bytes in all */
 void lib_allowance_end(const lib_allowance *allowance, lib_arena *arena);
 
 /* ---- containers (container.c) --------------------------------------------------------------------------------------
- * lib_vec(T): growable array in an arena. Zero-initialised is empty. Growth copies, old storage stays in the arena, unless it
- * was taken last. What is reserved is not zeroed. The value that is pushed must not itself push to the same array. */
+ * lib_vec(T): growable array in an arena. Zero-initialised is empty. Growth copies and does not free the old storage, unless the array
+ * is the last allocation. Reserved elements are not zeroed. Evaluating the pushed value must not itself push to the same array. */
 
 #define lib_vec(type)             \
     struct {                      \
@@ -225,7 +226,7 @@ static inline uint64_t lib_hash_mix(uint64_t a, uint64_t b) {
 }
 
 /* ---- text (text.c) --------------------------------------------------------------------------------------------------
- * Growing string in an arena; `data` is always terminated once something was written. */
+ * Growing string in an arena; `data` is always terminated after the first write. */
 
 typedef struct lib_text {
     lib_arena *arena;
@@ -238,29 +239,29 @@ void lib_text_add(lib_text *text, const char *string);
 void lib_text_add_bytes(lib_text *text, const char *bytes, size_t size);
 void lib_text_format(lib_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void lib_text_format_v(lib_text *text, const char *format, va_list arguments);
-/* Length of the UTF-8 sequence that begins here; 0: none does. */
+/* Length of the UTF-8 sequence that begins here; 0: invalid. */
 size_t lib_utf8_length(const unsigned char *at, size_t size);
 void lib_text_float(lib_text *text, double value, dlc_dtype dtype); /* shortest that parses back; nan, inf, -inf */
-/* "..." with \" \\ \n, and \xNN for other control characters and for bytes that are no UTF-8. */
+/* "..." with \" \\ \n, and \xNN for other control characters and for invalid UTF-8. */
 void lib_text_quoted(lib_text *text, const char *string);
 
-/* The same into `to`, terminated, of at most `shown` bytes of the string, with "..." for the rest. size: 4 * shown + 8 is enough for all. */
+/* The same into `to`, terminated, for at most `shown` bytes of the string, then "...". size: 4 * shown + 8 is always enough. */
 void lib_quote(char *to, size_t size, const char *string, size_t shown);
 
-/* The nearest of several words to one that nothing is called, for messages: by edits (a character inserted, left out, exchanged, two
- * neighbours swapped; capitals count as small letters), of which there may be one for every three characters.
+/* The nearest known word to an unknown one, for messages. Distance: edits (a character inserted, left out, exchanged, two
+ * neighbours swapped; case is ignored), at most one for every three characters.
  *     lib_nearest nearest = lib_nearest_to(name);
  *     for (...) lib_nearest_try(&nearest, row[i].name, strlen(row[i].name));
  *     lib_raise(scope, status, "there is no operator %s%s", name, lib_nearest_hint(&nearest)); */
-enum { LIB_WORD_MAX = 200 }; /* longer words are near to nothing */
+enum { LIB_WORD_MAX = 200 }; /* longer words have no nearest one */
 typedef struct lib_nearest {
     const char *wanted;
     size_t length;
-    /* of the nearest word so far; without one, more than are allowed */
+    /* of the nearest word so far; without one, more than allowed */
     int edits;
     /* that word; "": none */
     char word[LIB_WORD_MAX + 1];
-    /* what lib_nearest_hint answers with */
+    /* the result of lib_nearest_hint */
     char hint[4 * LIB_WORD_MAX + 32];
 } lib_nearest;
 lib_nearest lib_nearest_to(const char *wanted);
@@ -278,21 +279,21 @@ typedef struct lib_lexer {
     /* name for messages: "<text>" or a file */
     const char *source;
     const char *start, *at, *end;
-    /* '.' may stand inside a name: a.b is one token */
+    /* names may contain '.': a.b is one token */
     bool dotted_names;
     /* current token */
     lib_token_kind kind;
     /* name, punctuation or unescaped string; in the arena */
     const char *text;
     size_t text_length;
-    /* LIB_INTEGER; also hex 0x, there all 64 bits; overflow raises */
+    /* LIB_INTEGER; hex 0x may use all 64 bits; overflow raises */
     int64_t integer;
     /* LIB_FLOAT (and LIB_INTEGER converted) */
     double number;
-    /* of the token, from 1 */
+    /* of the token, 1-based */
     int line, column;
     bool first_on_line;
-    /* where scanning goes on */
+    /* where scanning continues */
     int next_line;
     const char *line_start;
 } lib_lexer;
@@ -300,8 +301,8 @@ typedef struct lib_lexer {
 void lib_lexer_init(lib_lexer *lexer, lib_arena *arena, const char *source, const char *text, size_t size);
 void lib_lexer_next(lib_lexer *lexer);
 bool lib_lexer_is(const lib_lexer *lexer, const char *text); /* name or punctuation equal to text */
-bool lib_lexer_accept(lib_lexer *lexer, const char *text);   /* if is: next, true */
-void lib_lexer_expect(lib_lexer *lexer, const char *text);   /* or raise with line and column */
+bool lib_lexer_accept(lib_lexer *lexer, const char *text);   /* if it is: next, true */
+void lib_lexer_expect(lib_lexer *lexer, const char *text);   /* else raises with line and column */
 char *lib_lexer_name(lib_lexer *lexer);                      /* expects a name; copy in arena */
 int64_t lib_lexer_integer(lib_lexer *lexer);                 /* expects an integer, an optional '-' before it */
 double lib_lexer_number(lib_lexer *lexer);                   /* expects integer, float, nan, inf, optional '-' */
@@ -309,10 +310,10 @@ _Noreturn void lib_lexer_raise(const lib_lexer *lexer, const char *format, ...) 
 
 /* Host files. NUL-terminated contents in the arena; raises DLC_NOT_FOUND with path and reason. */
 char *lib_file_read(lib_arena *arena, const char *path, size_t *size);
-/* The start of a small file as a string, size - 1 bytes at most; false: there is none, or nothing in it. Takes no memory. */
+/* The start of a small file as a string, size - 1 bytes at most; false: missing or empty. Allocates nothing. */
 bool lib_file_read_start(const char *path, char *buffer, size_t size);
 
-/* All bytes at the descriptor's position, or false with errno: EFBIG where a limit of the process is in the way (no signal). */
+/* All bytes at the descriptor's position, or false with errno: EFBIG if a limit of the process forbids it (no signal). */
 bool lib_file_write(int file, const void *bytes, size_t size);
 
 /* ---- element types (dtype.c) -------------------------------------------------------------------------------------- */
@@ -335,21 +336,21 @@ static inline bool lib_dtype_is_float(dlc_dtype dtype) {
 static inline bool lib_dtype_is_integer(dlc_dtype d) {
     return lib_dtypes[d].class_ == 'i' || lib_dtypes[d].class_ == 'u';
 }
-/* More than one element to a byte. */
+/* Several elements to a byte. */
 static inline bool lib_dtype_is_packed(dlc_dtype dtype) {
     return lib_dtypes[dtype].bits < 8;
 }
-/* Elements are not what kernels compute with: packed ones, and complex numbers. */
+/* Stored elements differ from the scalars that kernels compute with: packed ones, and complex numbers. */
 static inline bool lib_dtype_is_stored_otherwise(dlc_dtype dtype) {
     return lib_dtypes[dtype].bits < 8 || lib_dtypes[dtype].class_ == 'c';
 }
-/* Of `count` elements, whose bytes do not overflow at lib_dtype_size each. */
+/* Bytes of `count` elements; count * lib_dtype_size must not overflow. */
 static inline size_t lib_dtype_bytes(dlc_dtype dtype, size_t count) {
-    const size_t bits = lib_dtypes[dtype].bits; /* no product overflows where the result does not */
+    const size_t bits = lib_dtypes[dtype].bits; /* no product overflows unless the result does */
     return lib_dtype_is_packed(dtype) ? count / 8 * bits + (count % 8 * bits + 7) / 8 : count * lib_dtypes[dtype].bytes;
 }
 bool lib_dtype_parse(const char *name, dlc_dtype *out);
-lib_nearest lib_dtype_nearest(const char *name); /* also to names that other libraries have: float32, half, uint8 */
+lib_nearest lib_dtype_nearest(const char *name); /* also finds names of other libraries: float32, half, uint8 */
 bool lib_dtype_from_dlpack(DLDataType from, dlc_dtype *out); /* lanes must be 1; bool also accepted as u8 of kDLBool */
 DLDataType lib_dtype_to_dlpack(dlc_dtype dtype);
 
@@ -361,27 +362,27 @@ uint16_t lib_bf16_from_f32(float value);
 uint16_t lib_bf16_from_f64(double value); /* one rounding */
 float lib_f32_from_bf16(uint16_t bits);
 
-/* A float dtype: digits of the significand, exponents of the least normal number and of the greatest one, which is
- * greatest; `infinite`: has infinities, `signed_zero`: has -0. */
+/* A float dtype: digits of the significand, exponents of the least and the greatest normal number, the greatest
+ * number; `infinite`: has infinities, `signed_zero`: has -0. */
 typedef struct lib_float_info {
     int digits, lowest, highest;
     double greatest;
     bool infinite, signed_zero;
 } lib_float_info;
 lib_float_info lib_float_of(dlc_dtype dtype);
-/* f16, bf16 and the floats of 8 bits: computed with in f32. */
+/* f16, bf16 and the floats of 8 bits: kernels compute them in f32. */
 static inline bool lib_dtype_is_narrow_float(dlc_dtype dtype) {
     return lib_dtype_is_float(dtype) && lib_dtypes[dtype].bits < 32;
 }
 static inline bool lib_dtype_is_f8(dlc_dtype dtype) {
     return lib_dtype_is_float(dtype) && lib_dtypes[dtype].bits == 8;
 }
-/* Floats of 8 bits: one rounding, to nearest even; what is beyond the greatest number becomes infinity, or NaN where
- * there is none. */
+/* Floats of 8 bits: one rounding, to nearest even; values beyond the greatest number become infinity, or NaN if there is
+ * none. */
 uint8_t lib_f8_from_f64(dlc_dtype dtype, double value);
 float lib_f32_from_f8(dlc_dtype dtype, uint8_t bits);
 
-/* Element access as a number. Integers beyond 2^53 lose bits in the double forms: use the i64 forms for those. */
+/* Element access as a number. Integers beyond 2^53 lose bits in the f64 forms: use the i64 forms for those. */
 double lib_element_get_f64(dlc_dtype dtype, const void *element);
 int64_t lib_element_get_i64(dlc_dtype dtype, const void *element); /* float: saturates, NaN gives 0 */
 void lib_element_set_f64(dlc_dtype dtype, void *element,
@@ -393,21 +394,21 @@ void lib_element_set_i64(dlc_dtype dtype, void *element, int64_t value); /* int 
 
 /* Compact row-major strides in elements. */
 void lib_strides_compact(int rank, const int64_t *shape, int64_t *strides);
-/* May two elements share a place? Exact for up to some 65,000 steps of search, which strides that are interleaved many times in many
- * dimensions can take; beyond them true. */
+/* Whether two elements may share an address. Exact for up to some 65,000 steps of search, which strides interleaved many times in many
+ * dimensions can exceed; then true. */
 bool lib_strides_overlap(const DLTensor *tensor);
 bool lib_tensor_is_compact(
     const DLTensor *tensor); /* strides of size-1 dimensions are ignored; empty tensors are compact */
 /* Number of elements; false if a dimension is negative or the byte size overflows. */
 bool lib_tensor_count(const DLTensor *tensor, int64_t *count);
 size_t lib_tensor_bytes(const DLTensor *tensor); /* of its elements; the count must not overflow */
-/* First byte and one past the last byte that the tensor touches (strides may be negative); empty tensor: low == high. False where
- * strides lead out of the address space: then all of it, so that checks of overlap refuse. */
+/* First byte and one past the last byte that the tensor touches (strides may be negative); empty tensor: low == high. False if
+ * strides leave the address space: then the whole space, so that overlap checks refuse. */
 bool lib_tensor_extent(const DLTensor *tensor, const char **low, const char **high);
-/* Owned compact tensor from the allocator, data aligned to `alignment`, deleter releases all. NULL when refused. */
+/* Owned compact tensor from the allocator, data aligned to `alignment`; its deleter frees everything. NULL when refused. */
 DLManagedTensorVersioned *lib_tensor_new(const dlc_allocator *allocator, dlc_dtype dtype, int rank,
                                          const int64_t *shape, size_t alignment);
-/* Element by element between tensors of one dtype and shape, whatever their strides. They must not overlap. */
+/* Copies between tensors of one dtype and shape, whatever their strides. They must not overlap. */
 void lib_tensor_copy(const DLTensor *to, const DLTensor *from);
 /* "f32[2,3]" */
 void lib_tensor_describe(lib_text *text, const DLTensor *tensor);
@@ -415,7 +416,7 @@ void lib_tensor_describe(lib_text *text, const DLTensor *tensor);
 /* ---- environment (environment.c) -------------------------------------------------------------------------------------
  * Every variable the library reads: identifier, name, default, doc. `DLC_DEBUG=help` lists them through the log. */
 
-/* X(enumerator, name, default, what it may be, what it does); it may be: one or more of these words, "N" a number, "" anything. */
+/* X(enumerator, name, default, values, doc); values: one or more of these words, "N" a number, "" anything. */
 #define LIB_ENVIRONMENT_TABLE(X)                                                                                     \
     X(LIB_ENV_DEBUG, "DLC_DEBUG", "",                                                                                \
       "help graph bound regions stages schedule steps loops llvm asm source plan cache fuse",                        \
@@ -462,44 +463,43 @@ typedef struct lib_log {
     void *user;
 } lib_log;
 void lib_log_write(const lib_log *log, const char *format, ...) __attribute__((format(printf, 2, 3))); /* one line */
-void lib_environment_check(const lib_log *log);           /* tells of values that nothing understands */
+void lib_environment_check(const lib_log *log);           /* reports variables with unknown values */
 void lib_log_lines(const lib_log *log, const char *text); /* a dump: one call of write per line (long lines in parts) */
 
 /* ---- time, threads (thread.c), runs (pool.c) ------------------------------------------------------------------------ */
 
 uint64_t lib_time_ns(void); /* monotonic */
-/* Storage of a thread's own that is there from its beginning. Without the attribute a library that is loaded while the process runs gets it
- * at a thread's first use, and the C library ends the process if there is no memory then. The room for all such libraries is some 1.5 KiB:
+/* Storage of a thread that exists from its start. Without the attribute, a library that is loaded while the process runs gets it
+ * at a thread's first use, and the C library ends the process if memory is short then. All such libraries share some 1.5 KiB:
  * keep it small. */
 #define LIB_THREAD_LOCAL _Thread_local __attribute__((tls_model("initial-exec")))
-/* LIB_MESSAGE_MAX bytes of the calling thread, which it keeps until it ends. NULL: it has none, and none are wanted or memory is refused. */
+/* LIB_MESSAGE_MAX bytes of the calling thread, kept until it ends. NULL: none yet and `wanted` is false, or memory is refused. */
 char *lib_thread_message(bool wanted);
-/* Bytes that the calling thread's stack has left. On a stack that the host switched to (a coroutine's) what is left of the bytes that
- * lib_stack_enter was told; 0 without that. */
+/* Bytes left of the calling thread's stack. On a stack that the host switched to (a coroutine's), of the bytes passed to
+ * lib_stack_enter; 0 without such a call. */
 size_t lib_stack_left(void);
-/* At the entry of a public call: `unknown` are the bytes left on a stack that is not the thread's own. Returns what lib_stack_leave
- * gives back at its end; calls nest, on different stacks, too. */
+/* At the entry of a public call: `unknown` bytes are left on a stack that is not the thread's own. Returns the state for
+ * lib_stack_leave; calls nest, on different stacks, too. */
 typedef struct lib_stack {
     uintptr_t low, high;
 } lib_stack;
 lib_stack lib_stack_enter(size_t unknown);
 void lib_stack_leave(lib_stack before);
 enum {
-    LIB_STACK_CALL =
-        32 << 10, /* what a call takes that neither compiles nor nests, and the host's functions that it calls */
-    LIB_STACK_NESTED = 6 << 10,  /* what passes take for each level of sub-graphs inside of each other */
-    LIB_STACK_UNKNOWN = 64 << 10 /* of a stack of which the host says nothing */
+    LIB_STACK_CALL = 32 << 10,   /* for a call that neither compiles nor nests, with the host functions that it calls */
+    LIB_STACK_NESTED = 6 << 10,  /* for passes, for each level of nested sub-graphs */
+    LIB_STACK_UNKNOWN = 64 << 10 /* of a stack whose size the host does not state */
 };
-/* Fewer than `need` bytes left: DLC_OUT_OF_MEMORY, raised or returned. */
+/* If fewer than `need` bytes are left: DLC_OUT_OF_MEMORY, raised or returned. */
 void lib_stack_require(lib_scope *scope, size_t need);
 dlc_status lib_stack_check(size_t need, lib_error *error);
-/* The same for a run, quickly: on a stack that is not the thread's own, `unknown` bytes are there. */
+/* The same for a run, quickly: a stack that is not the thread's own counts as `unknown` bytes. */
 bool lib_stack_has(size_t need, size_t unknown);
-/* `limit`, or less where the process' control groups (the file `groups`, mounted at `root`) grant less. */
+/* `limit`, or less if the process's control groups (the file `groups`, mounted at `root`) grant less. */
 int lib_cpu_quota(int limit, const char *groups, const char *root);
 int lib_cpu_limit(void); /* usable CPUs: affinity mask, cgroup v1/v2 quota (rounded up), at least 1 */
 
-/* Round-to-nearest, no flush-to-zero, no denormals-are-zero, exceptions masked; restore gives the caller's state back.
+/* Round-to-nearest, no flush-to-zero, no denormals-are-zero, exceptions masked; leave restores the caller's state.
  * Host threads enter generated code only between the two. */
 typedef struct lib_fp_state {
     /* MXCSR and the x87 control word on x86-64, FPCR on AArch64 */
@@ -507,23 +507,23 @@ typedef struct lib_fp_state {
 } lib_fp_state;
 lib_fp_state lib_fp_enter(void);
 void lib_fp_restore(lib_fp_state state);
-/* The same for generated code alone, which has nothing to do with the x87 unit: reading its control word takes longer than all the rest. */
+/* The same for generated code alone, which does not use the x87 unit: reading its control word takes longer than everything else. */
 lib_fp_state lib_fp_enter_vectors(void);
 void lib_fp_restore_vectors(lib_fp_state state);
 
 /* A run: consecutive phases of independent tasks. Phase p+1 starts when all tasks of phase p are done. Tasks never block.
  * `body(user, phase, begin, end, slot)` runs tasks begin..end-1; slot < participants is not shared by concurrent calls.
- * Calls need not be `grain` tasks long: a participant that is alone gets a whole phase at once, and very long phases have a larger grain. */
+ * A call may cover more than `grain` tasks: a single participant gets a whole phase at once, and very long phases use a larger grain. */
 typedef struct lib_phase {
     int64_t tasks;
     /* tasks taken at a time, at least 1 */
     int64_t grain;
-    /* each participant takes the units of its share from the last one to the first */
+    /* each participant processes the units of its share in reverse */
     bool backwards;
 } lib_phase;
 typedef void (*lib_task_body)(void *user, int64_t phase, int64_t begin, int64_t end, int slot);
 
-/* The host's way to run work in parallel: calls body(argument, i) for i in 0..count-1, in any order, one after another or
+/* The host's way to run work in parallel: calls body(argument, i) for i in 0..count-1, in any order, sequentially or
  * on any threads, and returns when all have returned. */
 typedef void (*lib_parallel_for)(void *user, int64_t count, void (*body)(void *argument, int64_t index),
                                  void *argument);
@@ -531,33 +531,33 @@ typedef void (*lib_parallel_for)(void *user, int64_t count, void (*body)(void *a
 typedef struct lib_pool
     lib_pool; /* threads - 1 workers, all signals blocked, asleep between runs; serves any active run */
 
-/* threads includes the caller; clamped to lib_cpu_limit(). NULL and *error on refusal. threads <= 1: a pool with no threads. */
+/* `threads` includes the caller; clamped to lib_cpu_limit(). NULL and *error on refusal. threads <= 1: a pool with no threads. */
 lib_pool *lib_pool_new(const dlc_allocator *allocator, int threads, int64_t spin_us, lib_error *error);
 void lib_pool_free(lib_pool *pool);
 int lib_pool_threads(const lib_pool *pool);
 
 /* Runs all phases on the caller plus, if given, the pool's workers or the host's parallel_for (pool NULL). The caller alone
- * can finish; nobody waits for a participant to arrive. `participants` bounds slots (>= 1). Allocates nothing, takes no lock
+ * can finish; no thread waits for a participant to arrive. `participants` bounds slots (>= 1). Allocates nothing, takes no lock
  * when participants == 1. A nested run, or a run in a forked child, uses its caller only. *cancel (may be NULL): when it
  * becomes non-zero remaining tasks are skipped. Returns false if cancelled. */
 bool lib_run_phases(lib_pool *pool, lib_parallel_for parallel_for, void *parallel_user, int participants,
                     int64_t phases, const lib_phase *phase, lib_task_body body, void *user, const volatile int *cancel);
 
-/* false: a single unit in every phase, which gives others nothing to do. */
+/* false: every phase is a single unit, so other threads would have nothing to do. */
 bool lib_is_worth_sharing(int64_t phases, const lib_phase *phase);
 
-/* A flag of the host's, which any thread may raise. NULL: nobody does. */
+/* The host's cancel flag, which any thread may raise. NULL: never raised. */
 static inline bool lib_is_raised(const volatile int *flag) {
     return flag && __atomic_load_n(flag, __ATOMIC_RELAXED) != 0;
 }
 
-/* ---- calls of the host's (calls.c) ---------------------------------------------------------------------------------- */
+/* ---- public calls (calls.c) ----------------------------------------------------------------------------------------- */
 
-/* The calls in progress on a context, so that a forked child knows whether other threads of its parent were in the midst of one. Zeros are
- * good, too, for what the process has once: without a page of memory of their own, at the price of asking for the process' number. */
+/* The calls in progress on a context, so that a forked child can tell whether other threads of its parent were inside one. All zeros is
+ * a valid initial state, for process-wide state: then without a page of its own, at the cost of a getpid. */
 typedef struct lib_callers {
     _Atomic int inside;
-    /* The process' verdict on what it has; in a page that the kernel empties in a forked child, or here. */
+    /* This process's verdict on inherited objects; in a page that the kernel zeroes in a forked child, or in this struct. */
     _Atomic uint64_t *page;
     _Atomic uint64_t verdict;
 } lib_callers;
@@ -566,26 +566,26 @@ void lib_callers_free(lib_callers *callers);
 
 typedef struct lib_call {
     lib_callers *callers;
-    /* of the same thread */
+    /* the enclosing call of the same thread */
     struct lib_call *outer;
     lib_stack stack;
     int cancelability;
     bool entered;
 } lib_call;
-/* First in a public call: the thread is not cancelled until lib_call_leave; `need` bytes of stack are there, where `unknown_stack` are left
- * on one that is not the thread's own (DLC_OUT_OF_MEMORY); the process is not a child that was forked while other threads were in calls of
- * these callers (DLC_UNSUPPORTED). callers NULL: of no context. After an error nothing is to be left, and leaving does nothing. */
+/* First in a public call. Disables thread cancellation until lib_call_leave; checks that `need` bytes of stack are left (a stack that is
+ * not the thread's own counts as `unknown_stack`; DLC_OUT_OF_MEMORY), and that the process was not forked while other threads were in calls
+ * of these callers (DLC_UNSUPPORTED). callers NULL: of no context. After an error nothing needs to be left, and leaving does nothing. */
 dlc_status lib_call_enter(lib_call *call, lib_callers *callers, size_t unknown_stack, size_t need, lib_error *error);
 void lib_call_leave(lib_call *call);
-/* The same for cancellation alone, where a run waits or calls the host. */
+/* Disables cancellation alone, while a run waits or calls the host. */
 int lib_cancel_off(void);
 void lib_cancel_restore(int before);
 
-/* A page of zeros that the kernel empties in a forked child; NULL where it cannot. */
+/* A page of zeros that the kernel zeroes again in a forked child; NULL if it cannot. */
 void *lib_page_until_fork(void);
 void lib_page_free(void *page); /* NULL is accepted */
 
-/* A plain mutex and condition (pthread), so that only these files know pthreads. */
+/* A plain mutex and condition (pthread), so that only these files use pthreads. */
 typedef struct lib_mutex {
     _Alignas(16) unsigned char storage[64];
 } lib_mutex;
@@ -596,7 +596,7 @@ typedef struct lib_condition {
 typedef struct lib_thread lib_thread;
 lib_thread *lib_thread_start(const dlc_allocator *allocator, void (*function)(void *user), void *user,
                              lib_error *error);
-/* Waits until its function has returned. `forked`: in a forked child, where it does not exist. NULL is accepted. */
+/* Joins the thread. `forked`: in a forked child, where it does not exist. NULL is accepted. */
 void lib_thread_end(lib_thread *thread, bool forked);
 
 void lib_mutex_init(lib_mutex *mutex);
@@ -606,7 +606,7 @@ void lib_mutex_unlock(lib_mutex *mutex);
 void lib_condition_init(lib_condition *condition);
 void lib_condition_destroy(lib_condition *condition);
 void lib_condition_wait(lib_condition *condition, lib_mutex *mutex);
-void lib_condition_wait_ms(lib_condition *condition, lib_mutex *mutex, int milliseconds); /* at most so long */
+void lib_condition_wait_ms(lib_condition *condition, lib_mutex *mutex, int milliseconds); /* at most this long */
 void lib_condition_broadcast(lib_condition *condition);
 
 #endif

@@ -1,8 +1,8 @@
-/* Limits of calls that parse texts, open files and build graphs: memory by the arena's limit, time and the host's flag by its
+/* Limits of calls that parse texts, open files and build graphs: memory by the arena's limit, time and the host's cancel flag by its
  * watch. */
 #include "lib/lib.h"
 
-/* What a call may take for each byte that it is given: names, numbers and nodes of a text are larger than their characters. */
+/* Allowance for each input byte: names, numbers and nodes of a text are larger than their characters. */
 enum { BYTES_PER_MS = 1024 };
 
 bool lib_limits_complete(dlc_limits *limits, lib_error *error) {

@@ -1,4 +1,4 @@
-/* The log: lines handed to the host's callback. The library itself never prints. Lines are made on the stack, so that
+/* The log: lines passed to the host's callback. The library itself never prints. Lines are formatted on the stack, so
  * logging works when memory is short. */
 #include "lib/lib.h"
 

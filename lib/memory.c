@@ -1,11 +1,11 @@
-/* Memory: the host's allocator behind two functions, checked size arithmetic, and the arena that all compiler objects
- * live in. An arena never returns NULL: a refusal raises in its scope. */
+/* Memory: the host's allocator behind two functions, checked size arithmetic, and the arena that holds all compiler
+ * objects. An arena never returns NULL: a refusal raises in its scope. */
 #include "lib/lib.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* What malloc guarantees, and the alignment of every plain arena allocation. */
+/* The alignment that malloc guarantees, and that of every plain arena allocation. */
 enum { PLAIN_ALIGNMENT = 16 };
 
 static void *libc_allocate(void *user, size_t size, size_t alignment) {
@@ -69,12 +69,12 @@ bool lib_size_add(size_t a, size_t b, size_t *out) {
 
 typedef struct lib_arena_chunk {
     struct lib_arena_chunk *next;
-    /* with this header */
+    /* including this header */
     size_t size;
 } lib_arena_chunk;
 
 enum { CHUNK_HEADER = 16, CHUNK_FIRST = 4096, CHUNK_LARGEST = 1 << 20, WATCH_EVERY = 1024 /* allocations */ };
-enum { SPARE_LEAST = 1 << 16, SPARE_MOST = 8 << 20 }; /* bytes of chunks that a reset keeps, and of all of them */
+enum { SPARE_LEAST = 1 << 16, SPARE_MOST = 8 << 20 }; /* bytes: least chunk that a reset keeps, most of all */
 _Static_assert(sizeof(lib_arena_chunk) <= CHUNK_HEADER, "the header must not disturb the alignment of what follows");
 
 void lib_arena_init(lib_arena *arena, const dlc_allocator *allocator, lib_scope *scope) {
@@ -107,7 +107,7 @@ void lib_arena_free(lib_arena *arena) {
     lib_arena_init(arena, arena->allocator, arena->scope);
 }
 
-/* The largest chunk becomes the current one. Fresh memory costs a page fault for every 4 KiB, a third of what lowering a kernel takes:
+/* The largest chunk becomes the current one. Fresh memory costs a page fault for every 4 KiB, a third of the time to lower a kernel:
  * other large chunks are kept, the largest first. */
 void lib_arena_reset(lib_arena *arena) {
     lib_arena_chunk *lists[] = {arena->chunks, arena->spare}, *largest = arena->chunks, *unused = NULL;
@@ -149,7 +149,7 @@ void lib_arena_ask(lib_arena *arena) {
     if (arena->watch && arena->watch->is_over(arena->watch->user, &error)) lib_raise_error(arena->scope, &error);
 }
 
-/* A spare one of at least `size` bytes, the largest or the smallest of these; NULL: there is none. */
+/* A spare chunk of at least `size` bytes: the smallest or the largest of these; NULL: none. */
 static lib_arena_chunk *take_spare(lib_arena *arena, size_t size, bool smallest) {
     lib_arena_chunk **at = &arena->spare, *chunk = *at;
     if (!chunk || chunk->size < size) return NULL;
@@ -192,7 +192,7 @@ static void *take_from_new_chunk(lib_arena *arena, size_t size) {
     if (room > CHUNK_LARGEST) room = CHUNK_LARGEST;
     size_t need;
     if (!lib_size_add(size, CHUNK_HEADER, &need)) refuse(arena, size);
-    if (arena->chunks && need > room / 4) { /* a chunk of its own behind the current one, which stays in use */
+    if (arena->chunks && need > room / 4) { /* a separate chunk after the current one, which stays in use */
         lib_arena_chunk *chunk = take_spare(arena, need, true);
         if (!chunk) chunk = new_chunk(arena, need);
         chunk->next = arena->chunks->next;
@@ -208,7 +208,7 @@ static void *take_from_new_chunk(lib_arena *arena, size_t size) {
     return (char *)chunk + CHUNK_HEADER;
 }
 
-/* What an allocation of `size` bytes takes. */
+/* Size of an allocation of `size` bytes. */
 static size_t rounded(size_t size) {
     return size ? (size + PLAIN_ALIGNMENT - 1) & ~(size_t)(PLAIN_ALIGNMENT - 1) : PLAIN_ALIGNMENT;
 }

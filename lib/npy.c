@@ -77,7 +77,7 @@ static void read_shape(npy_reader *r, lib_stored *stored) {
         stored->rank++;
         if (r->at < r->end && *r->at == 'L') r->at++; /* Python 2 */
         if (accept(r, ',')) continue;
-        if (stored->rank == 1) expected(r, "','"); /* (1) is no tuple */
+        if (stored->rank == 1) expected(r, "','"); /* (1) is not a tuple */
         if (!accept(r, ')')) expected(r, "',' or ')'");
         break;
     }
@@ -184,7 +184,7 @@ char *lib_npy_header_print(lib_arena *arena, const DLTensor *tensor, size_t *siz
     for (int i = 0; i < tensor->ndim; i++)
         lib_text_format(&text, tensor->ndim == 1 ? "%lld," : i ? ", %lld" : "%lld", (long long)tensor->shape[i]);
     lib_text_add(&text, "), }");
-    while ((10 + text.length + 1) % 64) lib_text_add(&text, " "); /* the data is aligned as NumPy aligns it */
+    while ((10 + text.length + 1) % 64) lib_text_add(&text, " "); /* aligns the data like NumPy */
     lib_text_add(&text, "\n");
     *size = 10 + text.length; /* rank 12 of 19 digits each: below 65,536 */
     char *header = lib_arena_take(arena, *size);

@@ -1,5 +1,5 @@
 /* The format .npz: a ZIP archive whose members are .npy files (numpy.savez). minizip reads the directory of the image in memory, zlib packs
- * and unpacks with the arena's memory: minizip's own packing and writing loses memory or crashes when some is refused. */
+ * and unpacks with the arena's memory: minizip's own packing and writing leaks or crashes when memory is refused. */
 #include "lib/tensor_file.h"
 
 #include <minizip/unzip.h>
@@ -59,14 +59,14 @@ enum {
     method_stored = 0,
     method_deflated = 8,
     name_limit = 4096,
-    deflate_most = 1032 /* bytes out of one: zlib's documentation */
+    deflate_most = 1032 /* output bytes for one input byte: zlib's documentation */
 };
 
 static void check_memory(lib_arena *arena, bool refused) {
     if (refused) lib_raise(arena->scope, DLC_OUT_OF_MEMORY, "out of memory: unpacking");
 }
 
-/* zlib's memory is the arena's: a raise must not cross zlib. */
+/* zlib allocates from the arena; a raise must not cross zlib. */
 static voidpf take_for_zlib(voidpf opaque, uInt count, uInt size) {
     lib_arena *arena = opaque;
     lib_scope scope, *outer = arena->scope;
@@ -80,11 +80,11 @@ static void keep_for_zlib(voidpf opaque, voidpf pointer) {
     (void)opaque, (void)pointer;
 }
 
-/* in its arena; nothing is to be closed */
+/* in its arena; needs no closing */
 typedef struct unpacker {
     lib_arena *arena;
     const unsigned char *from;
-    /* bytes there */
+    /* input bytes left */
     size_t left;
     bool deflated;
     z_stream z;
@@ -100,7 +100,7 @@ static uInt part_of(size_t size) {
     return size > 1u << 30 ? 1u << 30 : (uInt)size;
 }
 
-/* How many of the next bytes of the member could be had. */
+/* Unpacks the next bytes of the member; returns how many there were. */
 static size_t unpack(unpacker *u, unsigned char *to, size_t size) {
     size_t done = 0;
     if (!u->deflated) {
@@ -117,12 +117,12 @@ static size_t unpack(unpacker *u, unsigned char *to, size_t size) {
         check_memory(u->arena, answer == Z_MEM_ERROR);
         u->from += in - u->z.avail_in, u->left -= in - u->z.avail_in;
         done += out - u->z.avail_out;
-        if (answer != Z_OK) break; /* its end, or damage */
+        if (answer != Z_OK) break; /* end of the member, or damage */
     }
     return done;
 }
 
-/* What the directory claims is bounded by the bytes that there are, before anything is made of that size. */
+/* Bounds the sizes that the directory claims by the file's size, before anything of that size is allocated. */
 static void check_sizes(lib_arena *arena, const lib_tensor_file *file, const unz_file_info64 *info, uint64_t place) {
     if (place > file->size || info->compressed_size > file->size - place ||
         (info->compression_method == method_stored && info->compressed_size != info->uncompressed_size))
@@ -141,13 +141,13 @@ typedef struct extent {
 typedef struct directory_walk {
     unzFile archive;
     uint64_t member;
-    /* of the member at hand */
+    /* of the current member */
     lib_arena scratch;
     /* in the file's arena */
     lib_vec(extent) extents;
 } directory_walk;
 
-/* Where the member's bytes begin in the image; minizip reads none of them. */
+/* The start of the member's bytes in the image; minizip reads none of them. */
 static uint64_t find_bytes(lib_arena *arena, unzFile archive) {
     int method, level;
     const int opened = unzOpenCurrentFile2(archive, &method, &level, 1);
@@ -158,12 +158,12 @@ static uint64_t find_bytes(lib_arena *arena, unzFile archive) {
     return place;
 }
 
-/* Members that share bytes make a small file unpack to as much as one likes (Fifield, "A better zip bomb", 2019): they are found
- * before anything is unpacked, so that all that is unpacked later is in proportion to the file. */
+/* Members that share bytes let a small file unpack to any size (Fifield, "A better zip bomb", 2019): they are detected
+ * before anything is unpacked, so that the unpacked size stays proportional to the file. */
 static void note_extent(lib_arena *arena, const lib_tensor_file *file, directory_walk *walk) {
     unz_file_info64 info;
     if (unzGetCurrentFileInfo64(walk->archive, &info, NULL, 0, NULL, 0, NULL, 0) != UNZ_OK)
-        return; /* read_entry says so */
+        return; /* read_entry reports it */
     const uint64_t place = find_bytes(arena, walk->archive);
     if (place > file->size || info.compressed_size > file->size - place) return;
     lib_vec_push(arena, &walk->extents, ((extent){place, place + info.compressed_size, walk->member}));
@@ -185,7 +185,7 @@ static void check_extents(lib_arena *arena, directory_walk *walk) {
     }
 }
 
-/* The member's header; the place of its data if that lies in the image as it is. */
+/* Reads the member's header; finds the address of its data if these are stored uncompressed in the image. */
 static void read_header(lib_arena *arena, directory_walk *walk, const unz_file_info64 *info, lib_stored *stored) {
     unsigned char start[12];
     unpacker member;
@@ -220,7 +220,7 @@ static void read_entry(lib_arena *arena, lib_tensor_file *file, directory_walk *
         lib_raise(arena->scope, DLC_PARSE_ERROR, "its entry in the directory is malformed");
     size_t length = strlen(name);
     if (length < 4 || strcmp(name + length - 4, ".npy") != 0)
-        return; /* NumPy gives the bytes of such members: no tensor */
+        return; /* NumPy returns the bytes of such members: not a tensor */
     lib_stored stored = {.name = lib_arena_format(arena, "%.*s", (int)(length - 4), name)};
     stored.packed = (lib_packed){true, NULL, (size_t)info.compressed_size, info.compression_method == method_deflated,
                                  (uint32_t)info.crc};
@@ -267,7 +267,7 @@ static uint64_t field_at(const unsigned char *at, int bytes) {
     return value;
 }
 
-/* The last end of a directory that the image has; NULL: none. PKWARE APPNOTE 6.3, 4.3.16. */
+/* The last end-of-directory record of the image; NULL: none. PKWARE APPNOTE 6.3, 4.3.16. */
 static const unsigned char *find_end(const lib_tensor_file *file) {
     static const unsigned char magic[4] = {'P', 'K', 5, 6};
     size_t least = file->size > END_BYTES + COMMENT_MAX ? file->size - END_BYTES - COMMENT_MAX : 0;
@@ -276,15 +276,14 @@ static const unsigned char *find_end(const lib_tensor_file *file) {
     return NULL;
 }
 
-/* An end and nothing before it: minizip takes that for no archive. */
+/* Only an end record: minizip does not accept that as an archive. */
 static bool is_empty_archive(const lib_tensor_file *file) {
-    static const unsigned char expected[20] = {'P', 'K', 5,
-                                               6}; /* no members, no bytes of them; a comment's length is left */
+    static const unsigned char expected[20] = {'P', 'K', 5, 6}; /* no members; the comment's length is not compared */
     return file->size >= END_BYTES && memcmp(file->image, expected, sizeof expected) == 0 &&
            file->size == END_BYTES + field_at(file->image + 20, 2);
 }
 
-/* minizip says the same of a directory that is not there and of memory that is not. */
+/* minizip returns the same error for a missing directory and for refused memory. */
 static bool has_directory(const lib_tensor_file *file) {
     const unsigned char *end = find_end(file);
     if (!end || end == file->image) return false;
@@ -345,27 +344,27 @@ void lib_npz_unpack(lib_arena *arena, const lib_stored *stored, unsigned char *t
 }
 
 /* ---- writing ---------------------------------------------------------------------------------------------------------
- * Without minizip, which takes it for granted that there is memory. PKWARE APPNOTE 6.3, 4.3. */
+ * Without minizip, which assumes that allocations succeed. PKWARE APPNOTE 6.3, 4.3. */
 
 enum {
     LOCAL_BYTES = 30,
     CENTRAL_BYTES = 46,
-    ZIP64_LOCAL_BYTES = 20, /* two sizes behind an extra field's head */
-    FIELD_MAX = 128,        /* of all that follows a name */
+    ZIP64_LOCAL_BYTES = 20, /* two sizes after an extra field's head */
+    FIELD_MAX = 128,        /* of everything after a name */
     FLAG_UTF8 = 1 << 11,
     DOS_DATE = 0x0021, /* 1980-01-01: equal tensors give equal files */
     PACKED_PART = 64 << 10
 };
-#define IN_ZIP64 UINT32_C(0xffffffff) /* in place of a size that stands in an extra field */
+#define IN_ZIP64 UINT32_C(0xffffffff) /* in place of a size that is stored in an extra field */
 
 typedef struct new_member {
     const char *name;
-    /* of its local header */
+    /* offset of its local header */
     uint64_t place;
     uint64_t packed, unpacked;
     uint32_t crc;
     unsigned flags, method;
-    /* its local header has room for sizes of 64 bits */
+    /* its local header has room for 64-bit sizes */
     bool zip64;
 } new_member;
 
@@ -374,7 +373,7 @@ typedef struct new_archive {
     lib_new_file *file;
     lib_vec(new_member) members;
     z_stream packer;
-    /* [PACKED_PART], what it gives */
+    /* [PACKED_PART], packed output */
     unsigned char *part;
 } new_archive;
 
@@ -391,7 +390,7 @@ static uint32_t in_32_bits(uint64_t value, bool elsewhere) {
     return elsewhere || value >= IN_ZIP64 ? IN_ZIP64 : (uint32_t)value;
 }
 
-/* The fields that local and central headers share, from the version needed to the size of the name. */
+/* The fields common to local and central headers, from the version needed to the size of the name. */
 static void put_common(fields *f, const new_member *m, bool zip64, bool elsewhere) {
     put(f, zip64 ? 45 : 20, 2);
     put(f, m->flags, 2);
@@ -404,8 +403,8 @@ static void put_common(fields *f, const new_member *m, bool zip64, bool elsewher
     put(f, strlen(m->name), 2);
 }
 
-/* With a field of members that are not packed that does nothing but fill the header up, so that their data begin at a multiple of 64
- * bytes and can be used where they lie. Source: Android's zipalign. */
+/* A member that is not packed gets a padding field in its header, so that its data begin at a multiple of 64
+ * bytes and can be used in place. Source: Android's zipalign. */
 static void write_local(new_archive *archive, const new_member *m) {
     const size_t name = strlen(m->name), zip64 = m->zip64 ? ZIP64_LOCAL_BYTES : 0;
     size_t fill = 0, filler = 0;
@@ -516,7 +515,7 @@ static void pack(new_archive *archive, const void *bytes, size_t size, bool last
     } while (size);
 }
 
-/* ASCII needs no flag, as NumPy has it. */
+/* ASCII names need no flag; same as NumPy. */
 static unsigned name_flag(lib_arena *arena, const char *name) {
     unsigned flag = 0;
     for (size_t size = strlen(name), i = 0, length; i < size; i += length) {
@@ -538,7 +537,7 @@ static void write_member(new_archive *archive, const char *name, const DLTensor 
                     .unpacked = size + bytes,
                     .flags = name_flag(arena, name),
                     .method = compress ? method_deflated : method_stored,
-                    .zip64 = bytes > 0xf0000000u /* with what packing may add */};
+                    .zip64 = bytes > 0xf0000000u /* including what packing may add */};
     m.crc = checksum(checksum(0, (const unsigned char *)header, size), data, bytes);
     write_local(archive, &m);
     if (compress) {
@@ -564,7 +563,7 @@ static void write_member(new_archive *archive, const char *name, const DLTensor 
 
 void lib_npz_write(lib_arena *arena, lib_new_file *file, const lib_named_tensors *all) {
     new_archive archive = {.arena = arena, .file = file};
-    if (all->count >= 0xffff) /* a larger count stands elsewhere, and not every reader looks there */
+    if (all->count >= 0xffff) /* a larger count needs a ZIP64 record, which not every reader supports */
         lib_raise(arena->scope, DLC_UNSUPPORTED, "%d tensors, an .npz file holds at most %d: write .safetensors",
                   all->count, 0xffff - 1);
     for (int i = 0; i < all->count; i++) {

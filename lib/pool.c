@@ -2,17 +2,17 @@
  * parallel_for.
  *
  * The tasks of a phase are cut into units of `grain` tasks. Each participant has a ticket, one atomic word that holds
- * the units left of its share: {next, end, participants}. A participant takes units from its own ticket, then from the
- * others', by compare and exchange on that word. Whoever takes a unit holds the phase open, so everything else about
- * the phase is plain data that is read only while holding a unit, and written only while nobody can hold one:
+ * the remaining units of its share: {next, end, participants}. A participant takes units from its own ticket, then from the
+ * others', by compare-and-exchange on that word. A thread that holds a unit keeps the phase open, so everything else about
+ * the phase is plain data that is read only while holding a unit, and written only while no thread can hold one:
  *   - by the opener of the run, before any ticket is filled;
  *   - by the participant whose finished units complete the phase; it fills the tickets of the next phase, or ends the
  * run.
  *
- * So nobody waits for a participant to arrive, the caller alone can finish, and a worker that looks at a run late finds
- * either units to do or nothing. Run objects of a pool are never freed while workers live, therefore a worker may look
- * at one that has ended, or that has become another run meanwhile: a unit that it takes is a unit of whatever run it is
- * now. */
+ * So no thread waits for a participant to arrive, the caller alone can finish, and a worker that joins a run late finds
+ * either units or nothing. Run objects of a pool are never freed while workers live, so a worker may read
+ * one that has ended, or that has been reused for another run: a unit that it takes belongs to whatever run the object
+ * holds now. */
 #include "lib/lib.h"
 
 #include <pthread.h>
@@ -22,20 +22,20 @@
 
 enum {
     CACHE_LINE = 64,
-    HOST_PARTICIPANTS_MAX = 64, /* of a run on the host's parallel_for: its tickets are on the stack */
+    HOST_PARTICIPANTS_MAX = 64, /* of a run on the host's parallel_for, whose tickets are on the stack */
     POOL_THREADS_MAX = 1024,
-    POOL_RUNS = 16,       /* at once on one pool; more use their callers only */
+    POOL_RUNS = 16,       /* concurrent runs of one pool; further runs use their callers only */
     RUN_SPIN_NS = 100000, /* how long a participant of an unfinished run spins before it sleeps */
     PAUSES_PER_CLOCK = 64
 };
 
-/* ---- gate: where threads wait for news ----------------------------------------------------------
+/* ---- gate: where threads wait for work ----------------------------------------------------------
  *
- * `epoch` counts news. A thread reads it, looks for work, and waits for it to change. */
+ * `epoch` counts announcements. A thread reads it, looks for work, and waits for it to change. */
 
 typedef struct gate {
     atomic_uint epoch;
-    /* somebody may be asleep */
+    /* some thread may be asleep */
     atomic_bool asleep;
     lib_mutex mutex;
     lib_condition condition;
@@ -88,7 +88,7 @@ static void gate_wait(gate *g, unsigned epoch, uint64_t spin_ns) {
 
 /* ---- run ---------------------------------------------------------------------------------------- */
 
-/* The word of a ticket. */
+/* Bits of a ticket's word. */
 enum { UNIT_BITS = 24, PARTICIPANT_BITS = 16 };
 #define UNITS_MAX (((int64_t)1 << UNIT_BITS) - 1)
 
@@ -110,7 +110,7 @@ static int word_participants(uint64_t word) {
     return (int)(word & ((1 << PARTICIPANT_BITS) - 1));
 }
 
-/* What the caller of lib_run_phases asked for. */
+/* The arguments of lib_run_phases. */
 typedef struct run_request {
     int64_t phases;
     const lib_phase *phase;
@@ -119,21 +119,21 @@ typedef struct run_request {
     const volatile int *cancel;
 } run_request;
 
-/* One line of what never changes, one that the opener of a phase writes and the others read once, one that all write:
- * the time to start and end a phase is the time to move such lines between processors. */
+/* One cache line is constant, one is written by the opener of a phase and read once by the others, one is written by all:
+ * starting and ending a phase costs the transfer of such lines between processors. */
 typedef struct run {
     _Alignas(CACHE_LINE) gate *gate;
     /* [participants] */
     ticket *tickets;
     /* read only while holding a unit */
     _Alignas(CACHE_LINE) run_request request;
-    /* phase, and tasks of one of its units */
+    /* current phase, and tasks of one of its units */
     int64_t current, grain;
     /* read at any time */
-    /* as a bound for searching; whether one may take a unit says the ticket */
+    /* as a bound for searching; the ticket decides whether a unit may be taken */
     atomic_int participants;
     atomic_bool ended, skipped;
-    /* units of the current phase that are not finished */
+    /* unfinished units of the current phase */
     _Alignas(CACHE_LINE) _Atomic(int64_t) left;
 } run;
 
@@ -150,7 +150,7 @@ static int64_t unit_count(int64_t tasks, int64_t grain) {
     return (tasks - 1) / grain + 1;
 }
 
-/* Opens the next phase that has tasks, or ends the run. Nobody holds a unit. */
+/* Opens the next phase that has tasks, or ends the run. No thread holds a unit. */
 static void open_next_phase(run *r) {
     gate *g = r->gate; /* *r may be gone, or be another run, once it has ended */
     do r->current++;
@@ -167,7 +167,7 @@ static void open_next_phase(run *r) {
     int64_t units = unit_count(tasks, grain);
     r->grain = grain;
     atomic_store_explicit(&r->left, units, memory_order_relaxed);
-    /* Ticket 0 is never empty and is filled last: until then the phase cannot be completed, so no one else fills
+    /* Ticket 0 is never empty and is filled last: until then the phase cannot be completed, so no other thread fills
      * tickets. */
     int participants = atomic_load_explicit(&r->participants, memory_order_relaxed);
     for (int i = participants - 1; i >= 0; i--) {
@@ -194,7 +194,7 @@ static bool run_unit(run *r, int64_t unit, int i, int participants, int slot) {
     return true;
 }
 
-/* Does all units of one ticket that are left. Returns how many; the caller holds the phase until it has counted them.
+/* Runs all remaining units of one ticket and returns their number; the caller keeps the phase open until it has counted them.
  */
 static int64_t serve_ticket(run *r, int i, int slot) {
     ticket *t = &r->tickets[i];
@@ -213,7 +213,7 @@ static int64_t serve_ticket(run *r, int i, int slot) {
     return served;
 }
 
-/* Does units of the current phase as long as there are any; true if there were. Who completes the phase opens the next.
+/* Runs units of the current phase while there are any; true if there were. The thread that completes the phase opens the next.
  */
 static bool serve(run *r, int slot) {
     int participants = atomic_load_explicit(&r->participants, memory_order_relaxed);
@@ -247,22 +247,22 @@ struct lib_pool {
     /* bit i: runs[i] is in use */
     _Alignas(CACHE_LINE) atomic_uint active;
     atomic_bool stopping;
-    /* its epoch is on the same line as `active` */
+    /* its epoch shares a cache line with `active` */
     gate gate;
     run runs[POOL_RUNS];
     dlc_allocator allocator;
-    /* of the allocation: pool, tickets [POOL_RUNS][threads], workers [threads - 1] */
+    /* of the whole allocation: pool, tickets [POOL_RUNS][threads], workers [threads - 1] */
     size_t size;
     uint64_t spin_ns;
     int threads, started;
     worker *workers;
-    /* A page that the kernel empties in a forked child, where the workers do not exist. NULL if it cannot: then
+    /* A page that the kernel zeroes in a forked child, where the workers do not exist. NULL if it cannot: then
      * `owner`. */
     const volatile bool *alive;
     pid_t owner;
 };
 
-/* Set while this thread runs tasks that others share: a run opened by a task uses its caller only. */
+/* True while this thread runs tasks of a shared run: a run opened by a task uses its caller only. */
 static LIB_THREAD_LOCAL bool inside_run;
 
 static void make_alive_mark(lib_pool *pool) {
@@ -294,7 +294,7 @@ static void *worker_main(void *argument) {
     }
 }
 
-/* 0 or an errno value. Signals are the host's: they are never delivered to a worker. */
+/* 0 or an errno value. Signals belong to the host: they are never delivered to a worker. */
 static int start_workers(lib_pool *pool) {
     sigset_t all, before;
     int refused = 0;
@@ -345,7 +345,7 @@ lib_pool *lib_pool_new(const dlc_allocator *allocator, int threads, int64_t spin
 
 void lib_pool_free(lib_pool *pool) {
     if (!pool) return;
-    if (!is_forked(pool)) { /* in a forked child there is nobody to stop, and the mutex may be held for ever */
+    if (!is_forked(pool)) { /* a forked child has no workers to stop, and the mutex may be locked for ever */
         atomic_store(&pool->stopping, true);
         gate_announce(&pool->gate, true);
         for (int i = 0; i < pool->started; i++) pthread_join(pool->workers[i].thread, NULL);
@@ -427,7 +427,7 @@ static bool run_on_host(lib_parallel_for parallel_for, void *parallel_user, cons
     gate_init(&g);
     start_run(&r, request, participants);
     parallel_for(parallel_user, participants, host_body, &r);
-    host_body(&r, 0); /* returns at once, unless the host has called nothing */
+    host_body(&r, 0); /* returns at once, unless the host has called no body */
     gate_destroy(&g);
     return !atomic_load_explicit(&r.skipped, memory_order_relaxed);
 }
@@ -451,7 +451,7 @@ bool lib_run_phases(lib_pool *pool, lib_parallel_for parallel_for, void *paralle
     if (participants <= 1) {
         complete = run_alone(&request);
     } else {
-        const int cancelability = lib_cancel_off(); /* waiting is where a thread is cancelled, and others wait for it */
+        const int cancelability = lib_cancel_off(); /* waits are cancellation points; others wait for this one */
         inside_run = true;
         complete = pool ? run_on_pool(pool, &request, participants)
                         : run_on_host(parallel_for, parallel_user, &request, participants);

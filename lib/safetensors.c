@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-enum { header_limit = 100000000 }; /* as the reference implementation has it */
+enum { header_limit = 100000000 }; /* as in the reference implementation */
 
 static const struct safetensors_type {
     const char *name;
@@ -15,8 +15,8 @@ static const struct safetensors_type {
              {"C64", DLC_C64}};
 enum { type_count = sizeof types / sizeof types[0] };
 
-/* ---- JSON, as far as the header needs it ------------------------------------------------------------------------------
- * Ours, since the archive of jansson that distributions ship cannot become part of a shared library. A plain reader from left to
+/* ---- the subset of JSON that the header needs ---------------------------------------------------------------------------
+ * Our own parser: the static jansson library that distributions ship cannot be linked into a shared library. It reads from left to
  * right: the header is two objects deep. */
 
 typedef struct json_reader {
@@ -224,7 +224,7 @@ static void read_header(json_reader *r, lib_tensor_file *file, size_t data) {
         } while (accept(r, ','));
         expect(r, '}');
     }
-    skip_space(r); /* what fills up the header */
+    skip_space(r); /* padding of the header */
     if (r->at != r->end) expected(r, "the end of the header");
 }
 
@@ -234,7 +234,7 @@ static int by_place(const void *a, const void *b) {
     return ((*x)->size > (*y)->size) - ((*x)->size < (*y)->size);
 }
 
-/* The format allows no holes and no byte that belongs to two: nothing can hide in a file. */
+/* The format forbids holes and overlaps, so nothing can be hidden in a file. */
 static void check_cover(lib_arena *arena, const lib_tensor_file *file, size_t data) {
     uint32_t count = file->tensors.count;
     const lib_stored **sorted = LIB_NEW_ARRAY(arena, const lib_stored *, count);
@@ -266,7 +266,7 @@ void lib_safetensors_parse(lib_arena *arena, lib_tensor_file *file) {
 
 /* ---- writing -------------------------------------------------------------------------------------------------------- */
 
-/* a tensor and its place in the file */
+/* a tensor and its offset in the file */
 typedef struct placed {
     const char *name;
     const DLTensor *tensor;
@@ -338,7 +338,7 @@ static void add_header(lib_text *text, const lib_named_tensors *all, const place
         lib_text_format(text, "],\"data_offsets\":[%zu,%zu]}", list[i].begin, list[i].begin + list[i].size);
     }
     lib_text_add(text, "}");
-    while (text->length % 8) lib_text_add(text, " "); /* so that all that follows is aligned */
+    while (text->length % 8) lib_text_add(text, " "); /* aligns the data that follow */
 }
 
 void lib_safetensors_write(lib_arena *arena, lib_new_file *file, const lib_named_tensors *all) {

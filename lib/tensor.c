@@ -1,5 +1,5 @@
-/* Tensors at the boundary are DLPack structures of the host: shape and stride arithmetic on them, checked against
- * overflow because shapes come from outside, and our own managed tensors. */
+/* Tensors at the boundary are DLPack structures of the host. Shape and stride arithmetic on them, checked against
+ * overflow because shapes come from outside, and the library's own managed tensors. */
 #include "lib/lib.h"
 
 #include <stdlib.h>
@@ -82,7 +82,7 @@ bool lib_tensor_extent(const DLTensor *tensor, const char **low, const char **hi
     return !nonsense;
 }
 
-/* One allocation: data first, so that a large alignment wastes nothing, then this. */
+/* One allocation: data first, so that a large alignment wastes nothing, then this struct. */
 typedef struct owned_tensor {
     DLManagedTensorVersioned managed;
     dlc_allocator allocator;
@@ -155,7 +155,7 @@ void lib_tensor_copy(const DLTensor *to, const DLTensor *from) {
     for (int d = 0; d < to->ndim; d++) {
         if (to->strides) to_stride[d] = to->strides[d];
         if (from->strides) from_stride[d] = from->strides[d];
-        if (to->shape[d] == 1) to_stride[d] = from_stride[d] = 0; /* of one element it may be any number */
+        if (to->shape[d] == 1) to_stride[d] = from_stride[d] = 0; /* a size-1 stride may be any number */
     }
     char *out = (char *)to->data + to->byte_offset;
     const char *in = (const char *)from->data + from->byte_offset;
@@ -174,19 +174,19 @@ void lib_tensor_copy(const DLTensor *to, const DLTensor *from) {
 
 /* ---- overlap ---------------------------------------------------------------------------------------------------- */
 
-/* Two elements share a place where the differences of their indices, |difference[d]| < shape[d] and not all zero, have
- * sum(difference[d] * stride[d]) = 0. The search takes the largest stride first: what the smaller ones can reach leaves few
- * differences, one where strides are those of an ordinary array. */
+/* Two elements share an address if the differences of their indices, |difference[d]| < shape[d] and not all zero, satisfy
+ * sum(difference[d] * stride[d]) = 0. The search takes the largest stride first: the reach of the smaller ones leaves few
+ * candidates, a single one for the strides of an ordinary array. */
 typedef struct stride_search {
     int rank;
     /* strides positive, descending; greatest difference */
     int64_t stride[DLC_MAX_RANK], most[DLC_MAX_RANK];
-    /* sum of most * stride from here on */
+    /* sum of most * stride from dimension d on */
     int64_t reach[DLC_MAX_RANK + 1];
     int steps;
 } stride_search;
 
-/* The dimensions by stride; false: places do not fit into 63 bits, or a stride is 0. */
+/* Sorts the dimensions by stride; false: addresses do not fit into 63 bits, or a stride is 0. */
 static bool sort_strides(stride_search *s, const DLTensor *tensor) {
     for (int d = 0; d < tensor->ndim; d++) {
         if (tensor->shape[d] == 1) continue;
@@ -207,7 +207,7 @@ static bool sort_strides(stride_search *s, const DLTensor *tensor) {
     return true;
 }
 
-/* Is `sum` plus something of the dimensions from d on zero? `different`: an index differs already. */
+/* Whether `sum` plus some combination of the dimensions from d on is zero. `different`: an index differs already. */
 static bool can_meet(stride_search *s, int d, int64_t sum, bool different) {
     enum { STEPS = 1 << 16 };
     if (d == s->rank) return different && sum == 0;

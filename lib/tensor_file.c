@@ -1,4 +1,4 @@
-/* Which format a file of tensors has; new files that appear whole or not at all. */
+/* Detects the format of a file of tensors; writes new files atomically. */
 #include "lib/tensor_file.h"
 
 #include <errno.h>
@@ -62,7 +62,7 @@ bool lib_file_seek(lib_new_file *file, uint64_t position) {
     return true;
 }
 
-/* What stands at the path: a symbolic link is followed, what is no regular file stays as it is. Returns the mode of the new file. */
+/* Inspects the path: a symbolic link is followed, a file that is not regular is refused. Returns the mode of the new file. */
 static mode_t look(lib_arena *arena, lib_new_file *file) {
     char followed[PATH_MAX];
     struct stat about;
@@ -99,7 +99,7 @@ void lib_file_write_whole(lib_arena *arena, const char *path,
     if (scope.error.status == DLC_OK && mode && fchmod(file.descriptor, mode) != 0)
         lib_fail(&scope.error, DLC_NOT_FOUND, "cannot give %s the permissions of %s: %s", file.temporary, file.path,
                  strerror(errno));
-    /* On the disk before it takes the place of what was there. */
+    /* Synchronise to disk before it replaces the old file. */
     if (scope.error.status == DLC_OK && fsync(file.descriptor) != 0 && errno != EINVAL)
         lib_fail(&scope.error, DLC_NOT_FOUND, "cannot write %s: %s", file.temporary, strerror(errno));
     if (close(file.descriptor) != 0 && scope.error.status == DLC_OK)

@@ -1,6 +1,6 @@
-/* Files of named tensors: .npy and .npz (NumPy's formats), .safetensors. Reading finds what a file holds and where; nothing is
- * copied that can be used where it lies. Everything in a file may be a lie: sizes, offsets and names are checked before
- * anything is believed. The public functions are in jit/files.c. */
+/* Files of named tensors: .npy and .npz (NumPy's formats), .safetensors. Reading indexes a file's tensors; data that can be used in
+ * place are not copied. Files are untrusted: sizes, offsets and names are checked before
+ * they are used. The public functions are in jit/files.c. */
 #ifndef LIB_TENSOR_FILE_H
 #define LIB_TENSOR_FILE_H
 
@@ -8,14 +8,14 @@
 
 /* The part of an archive that holds a member's bytes. */
 typedef struct lib_packed {
-    /* it is in an archive */
+    /* the tensor is a member of an archive */
     bool is_packed;
-    /* in the image, deflated or as they are */
+    /* in the image, deflated or stored */
     const unsigned char *bytes;
-    /* of those */
+    /* number of these bytes */
     size_t size;
     bool deflated;
-    /* of the member as it was: header and data */
+    /* of the unpacked member: header and data */
     uint32_t crc;
 } lib_packed;
 
@@ -30,13 +30,13 @@ typedef struct lib_stored {
     bool fortran;
     /* big endian */
     bool swapped;
-    /* where they lie in the image; NULL: packed */
+    /* address in the image; NULL: packed */
     const unsigned char *bytes;
     /* of the data in bytes */
     size_t size;
     /* bytes before the data in its member */
     size_t header;
-    /* of members of archives */
+    /* for members of archives */
     lib_packed packed;
 } lib_stored;
 
@@ -54,34 +54,34 @@ typedef struct lib_tensor_file {
     lib_map tensors_by_name, notes_by_key;
 } lib_tensor_file;
 
-/* The index of the tensor of that name, of the note with that key; UINT32_MAX: there is none. */
+/* The index of the tensor of that name, or of the note with that key; UINT32_MAX: none. */
 uint32_t lib_tensor_file_find(const lib_tensor_file *file, const char *name);
 uint32_t lib_tensor_file_find_note(const lib_tensor_file *file, const char *key);
 
-/* Bytes of a .npy header, sixteen times what version 1 can say; a longer one is refused. */
+/* Limit on the bytes of a .npy header, sixteen times the maximum of version 1; a longer one is refused. */
 #define LIB_NPY_HEADER_MAX (1 << 20)
 
-/* Finds out by its first bytes which format the image has, and what is in it. Raises DLC_PARSE_ERROR. */
+/* Detects the image's format by its first bytes and indexes its tensors. Raises DLC_PARSE_ERROR. */
 void lib_tensor_file_parse(lib_arena *arena, lib_tensor_file *file);
-/* Each by itself. */
+/* One format each. */
 void lib_npy_parse(lib_arena *arena, lib_tensor_file *file);
 void lib_npz_parse(lib_arena *arena, lib_tensor_file *file);
 void lib_safetensors_parse(lib_arena *arena, lib_tensor_file *file);
 
-/* How many bytes there are before the data of a .npy file that begins with these; 0: these are not enough to say, *wanted are.
- * Raises when they are no .npy file. */
+/* The number of bytes before the data of a .npy file that begins with these bytes; 0: these are too few, *wanted are needed.
+ * Raises if they are no .npy file. */
 size_t lib_npy_header_size(lib_arena *arena, const unsigned char *bytes, size_t size, size_t *wanted);
-/* Type and shape from a whole header. What libdlc cannot read becomes a fault; what is malformed is raised. */
+/* Parses type and shape from a complete header. What libdlc does not support becomes a fault; malformed text raises. */
 void lib_npy_header(lib_arena *arena, const unsigned char *header, size_t size, lib_stored *stored);
 /* Header of a .npy file for compact data; raises DLC_UNSUPPORTED for element types that NumPy has no name for. */
 char *lib_npy_header_print(lib_arena *arena, const DLTensor *tensor, size_t *size);
 
-/* The data of a member into `to` (stored.size bytes), its checksum compared. Raises DLC_PARSE_ERROR. Any number of threads. */
+/* Unpacks a member's data into `to` (stored.size bytes) and compares the checksum. Raises DLC_PARSE_ERROR. Thread-safe. */
 void lib_npz_unpack(lib_arena *arena, const lib_stored *stored, unsigned char *to);
-/* Compares the checksum of a member that lies unpacked in the image. */
+/* Compares the checksum of a member that is stored uncompressed in the image. */
 void lib_npz_check(lib_arena *arena, const lib_stored *stored);
 
-/* A new file that takes its place under `path` only when it is whole. `write` raises or returns; the tensors are compact. */
+/* A new file that replaces `path` only when it is complete. `write` raises or returns; the tensors are compact. */
 typedef struct lib_new_file {
     int descriptor;
     const char *path, *temporary;
@@ -90,7 +90,7 @@ typedef struct lib_new_file {
 void lib_file_write_whole(lib_arena *arena, const char *path, void (*write)(lib_arena *, lib_new_file *, void *),
                           void *argument);
 void lib_file_append(lib_arena *arena, lib_new_file *file, const void *bytes, size_t size);
-bool lib_file_seek(lib_new_file *file, uint64_t position); /* within what is written; false: refused */
+bool lib_file_seek(lib_new_file *file, uint64_t position); /* within the bytes written so far; false: refused */
 
 typedef struct lib_named_tensors {
     int count;

@@ -49,7 +49,7 @@ void lib_text_format_v(lib_text *text, const char *format, va_list arguments) {
     int length = vsnprintf(text->data + text->length, room, format, arguments);
     if (length < 0) length = 0; /* only for malformed wide characters, which we do not print */
     if ((size_t)length >= room) {
-        text->data[text->length] = 0; /* as it was, if reserve raises */
+        text->data[text->length] = 0; /* unchanged text, if reserve raises */
         reserve(text, (size_t)length);
         vsnprintf(text->data + text->length, (size_t)length + 1, format, again);
     }
@@ -65,7 +65,7 @@ void lib_text_format(lib_text *text, const char *format, ...) {
     va_end(arguments);
 }
 
-/* The next character of a string as it stands between quotes, in `out`; how many bytes of the string that is. */
+/* The next character of a string as written between quotes, into `out`; returns how many bytes of the string it is. */
 static size_t quote_character(const char *at, size_t left, char out[5]) {
     unsigned char byte = (unsigned char)*at;
     size_t length = lib_utf8_length((const unsigned char *)at, left);
@@ -125,8 +125,8 @@ static char small_letter(char c) {
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
-/* Edits from a to b, words of at most LIB_WORD_MAX characters, where they are fewer than `limit`; else `limit`. Of the table of edits
- * between beginnings only the diagonals that `limit` reaches are looked at. */
+/* Edits from a to b, words of at most LIB_WORD_MAX characters, if fewer than `limit`; else `limit`. Only the diagonals of the
+ * dynamic-programming table that `limit` can reach are computed. */
 static int edits_between(const char *a, int a_length, const char *b, int b_length, int limit) {
     int rows[3][LIB_WORD_MAX + 1];
     if (a_length - b_length >= limit || b_length - a_length >= limit) return limit;
@@ -139,7 +139,7 @@ static int edits_between(const char *a, int a_length, const char *b, int b_lengt
             char x = small_letter(a[i - 1]), y = small_letter(b[j - 1]);
             int edits = above[j - 1] + (x != y);
             if (row[j - 1] + 1 < edits) edits = row[j - 1] + 1;
-            if (j < i + limit && above[j] + 1 < edits) edits = above[j] + 1; /* else outside of the row above */
+            if (j < i + limit && above[j] + 1 < edits) edits = above[j] + 1; /* else outside the row above */
             if (i > 1 && j > 1 && x == small_letter(b[j - 2]) && y == small_letter(a[i - 2]) &&
                 second[j - 2] + 1 < edits)
                 edits = second[j - 2] + 1;
@@ -302,7 +302,7 @@ static void skip_blank(lib_lexer *lexer) {
     }
 }
 
-/* The token's spelling: everything between `from` and the present place. */
+/* The token's spelling: everything between `from` and the current position. */
 static void take_spelling(lib_lexer *lexer, lib_token_kind kind, const char *from) {
     lexer->kind = kind;
     lexer->text_length = (size_t)(lexer->at - from);
@@ -347,7 +347,7 @@ static void scan_decimal(lib_lexer *lexer, bool negative) {
         kind = LIB_FLOAT;
         for (lexer->at += 1 + sign; is_digit(peek(lexer, 0));) lexer->at++;
     }
-    /* 2^63 is an integer only behind '-', and is already negated: negation wraps. */
+    /* 2^63 is an integer only after '-', and is already negated: negation wraps. */
     if (kind == LIB_INTEGER && (!fits || value > (uint64_t)INT64_MAX + negative))
         lib_lexer_raise(lexer, "integer does not fit 64 bits");
     take_spelling(lexer, kind, from);
@@ -365,7 +365,7 @@ static void scan_number(lib_lexer *lexer) {
     if (is_name(peek(lexer, 0))) lib_lexer_raise(lexer, "a letter follows a number: '%c'", *lexer->at);
 }
 
-/* The byte that an escape at lexer->at (behind the backslash) stands for; moves to its last character. */
+/* The byte of the escape at lexer->at (after the backslash); moves to the escape's last character. */
 static char scan_escape(lib_lexer *lexer) {
     char c = peek(lexer, 0);
     if (c == '"' || c == '\\') return c;
@@ -495,7 +495,7 @@ double lib_lexer_number(lib_lexer *lexer) {
 
 /* ---- files -------------------------------------------------------------------------------------- */
 
-/* Reads to the end (the size that the system reports is 0 in /proc). false: errno says why. */
+/* Reads to the end (the system reports size 0 in /proc). false: errno has the reason. */
 static bool read_all(int file, lib_text *text) {
     for (;;) {
         reserve(text, 4096);
@@ -509,7 +509,7 @@ static bool read_all(int file, lib_text *text) {
     return true;
 }
 
-/* Beyond the limit of the process for files the system would send SIGXFSZ, which ends it: no byte is written there. */
+/* A write beyond the process's file size limit would raise SIGXFSZ, which ends the process: it is refused before. */
 static bool is_within_limit(int file, size_t size) {
     struct rlimit limit;
     off_t position = lseek(file, 0, SEEK_CUR);
@@ -525,7 +525,7 @@ bool lib_file_write(int file, const void *bytes, size_t size) {
     for (size_t done = 0; done < size;) {
         ssize_t count = write(file, (const char *)bytes + done, size - done);
         if (count < 0 && errno == EINTR) continue;
-        if (count == 0) errno = ENOSPC; /* nothing was taken */
+        if (count == 0) errno = ENOSPC; /* nothing was written */
         if (count <= 0) return false;
         done += (size_t)count;
     }

@@ -1,4 +1,4 @@
-/* What a thread needs of the system: time, how many CPUs may be used, the floating-point state, mutex and condition.
+/* System services for threads: time, usable CPUs, the floating-point state, mutex and condition.
  * The pool and the runs are in pool.c. */
 #include "lib/lib.h"
 
@@ -19,7 +19,7 @@ uint64_t lib_time_ns(void) {
 
 /* ---- the stack ---------------------------------------------------------------------------------- */
 
-/* The thread's own stack, for which the system is asked until it answers, and the one that the call at hand was made on where that is another. */
+/* The thread's own stack, queried until the system reports it, and the stack of the current call if that is another one. */
 static LIB_THREAD_LOCAL lib_stack own_stack, other_stack;
 
 static bool is_on(const lib_stack *stack, uintptr_t here) {
@@ -59,7 +59,7 @@ bool lib_stack_has(size_t need, size_t unknown) {
 lib_stack lib_stack_enter(size_t unknown) {
     const uintptr_t here = (uintptr_t)__builtin_frame_address(0);
     const lib_stack before = other_stack;
-    enum { FRAME = 1024 }; /* of the caller, a public function, above this one's */
+    enum { FRAME = 1024 }; /* bytes of the caller's frame, a public function, above this one's */
     if (!own_stack.high) find_own_stack();
     if (!is_on(&own_stack, here) && !is_on(&other_stack, here))
         other_stack = (lib_stack){unknown < here ? here - unknown : 0, here + FRAME};
@@ -88,7 +88,7 @@ static pthread_once_t messages_once = PTHREAD_ONCE_INIT;
 static pthread_key_t messages;
 static bool has_messages;
 
-/* What ends a thread's message is the C library's, so that a thread may outlive this library. */
+/* A thread's message is freed by a function of the C library, so that a thread may outlive this library. */
 static void create_messages(void) {
     has_messages = pthread_key_create(&messages, free) == 0;
 }
@@ -103,7 +103,7 @@ char *lib_thread_message(bool wanted) {
     return NULL;
 }
 
-/* A host that unloads the library. */
+/* For hosts that unload the library. */
 __attribute__((destructor)) static void end_messages(void) {
     if (!has_messages) return;
     free(pthread_getspecific(messages));
@@ -111,9 +111,9 @@ __attribute__((destructor)) static void end_messages(void) {
     pthread_key_delete(messages);
 }
 
-/* ---- CPUs that may be used ---------------------------------------------------------------------- */
+/* ---- usable CPUs -------------------------------------------------------------------------------- */
 
-/* Takes no memory: how many CPUs there are must not depend on it. */
+/* Allocates nothing: the number of CPUs must not depend on free memory. */
 static int affinity_limit(void) {
     enum { LARGEST = 1 << 14 }; /* CPUs; the kernel refuses a mask that is smaller than its own: 8,192 on x86 */
     cpu_set_t set[LARGEST / CPU_SETSIZE];
@@ -138,7 +138,7 @@ static int quota_cpus(int limit, long long quota, long long period) {
     return cpus < limit ? (int)cpus : limit;
 }
 
-/* The limit of one control group, in whichever version it is; `limit` if it sets none. */
+/* The limit of one control group, of either version; `limit` if it sets none. */
 static int group_limit(int limit, const char *root, const char *group) {
     char path[1024], text[64], period[64];
     long long quota, length;
@@ -179,8 +179,8 @@ int lib_cpu_limit(void) {
 
 #if defined(__x86_64__) || defined(__i386__)
 #include <xmmintrin.h>
-/* Low half MXCSR: all exceptions masked, to nearest, no FTZ, no DAZ; its low six bits are flags of what happened. High
- * half the x87 control word, by which the C library's printf and strtod round: masked, to nearest, extended precision.
+/* Low half MXCSR: all exceptions masked, to nearest, no FTZ, no DAZ; its low six bits are exception flags. High
+ * half the x87 control word, which the C library's printf and strtod depend on: masked, to nearest, extended precision.
  */
 #define FP_DEFAULT 0x037f00001f80u
 enum { FP_FLAGS = 0x3f };
@@ -215,7 +215,7 @@ static void fp_write(uint64_t control) {
 }
 #endif
 
-/* Writing the register costs far more than reading it, and most hosts already have the state we want. */
+/* Writing the register costs far more than reading it, and most hosts already have the required state. */
 lib_fp_state lib_fp_enter(void) {
     lib_fp_state state = {fp_read()};
     if ((state.control & ~(uint64_t)FP_FLAGS) != FP_DEFAULT) fp_write(FP_DEFAULT);

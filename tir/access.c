@@ -35,7 +35,7 @@ static int64_t common_divisor(int64_t a, int64_t b) {
     return a;
 }
 
-/* Along the stage's axes; see tir_access. */
+/* Strides of an address along the stage's axes; see tir_access. */
 static int64_t *strides_of(tir_pool *pool, const tir_stage *stage, tir_expr address) {
     tir_term terms[TERMS];
     int64_t *stride = LIB_NEW_ARRAY(pool->arena, int64_t, 2 * TIR_MAX_AXES), *multiple_of = stride + TIR_MAX_AXES;
@@ -58,7 +58,7 @@ static int64_t *strides_of(tir_pool *pool, const tir_stage *stage, tir_expr addr
     return stride;
 }
 
-/* Everything that the strides of a tensor's elements along the stage's axes depend on. */
+/* Hash of everything that determines the strides of a tensor's elements along the stage's axes. */
 static lib_hash128 access_hash(const tir_tensor *t, const tir_stage *stage, const tir_expr *logical) {
     enum { NUMBERS = 2 + 3 * DLC_MAX_RANK + 3 * TIR_MAX_PHYSICAL + TIR_MAX_AXES };
     int64_t key[NUMBERS];
@@ -77,7 +77,7 @@ static lib_hash128 access_hash(const tir_tensor *t, const tir_stage *stage, cons
     return lib_hash_bytes(key, (size_t)count * sizeof *key, (lib_hash128){(uint64_t)t->rank, (uint64_t)count});
 }
 
-/* Rules ask for the same accesses many times between two rewrites, and rewrites leave most of them alone. */
+/* Rules query the same accesses many times between two rewrites, and rewrites leave most of them unchanged: results are cached. */
 static void fill_access(tir_region *region, const tir_stage *stage, const tir_expr *logical, tir_access *out) {
     tir_pool *pool = region->pool;
     const lib_hash128 hash = access_hash(&region->tensors.data[out->tensor], stage, logical);
@@ -169,7 +169,7 @@ typedef struct step_search {
     bool changed;
 } step_search;
 
-/* The first axis that runs along one of the fold's is it: a matrix is also read along its diagonal. */
+/* The first axis found that corresponds to one of the fold's is recorded: a matrix may also be read along its diagonal. */
 static void note_axis(step_search *search, int stage, int axis, int along) {
     int *known = search->axes[stage].along;
     bool taken = along < 0 || known[axis] >= 0;
@@ -179,8 +179,8 @@ static void note_axis(step_search *search, int stage, int axis, int along) {
     search->changed = true;
 }
 
-/* A step is read at the reader's own points, of time at least by steps that are needed at this time; the state, along whose leading
- * dimensions the fold's free axes run, by its steps at theirs. */
+/* If dimension d of a load is indexed by the reader's axis a, both correspond to the same axis of the fold. Between two steps this
+ * propagates both ways, time only to the step that is read; the state's leading dimensions are the fold's free axes. */
 static void follow_load(step_search *search, int reader, tir_expr load) {
     const tir_pool *pool = search->region->pool;
     const tir_tensor *tensor = &search->region->tensors.data[tir_get(pool, load)->bits];

@@ -1,34 +1,34 @@
-/* Where stages read and write, for schedule rules: element strides of addresses along a stage's axes. */
+/* Access patterns of stages, for schedule rules: element strides of loads and stores along a stage's axes. */
 #ifndef TIR_ACCESS_H
 #define TIR_ACCESS_H
 
 #include "tir/region.h"
 
-#define TIR_IRREGULAR INT64_MAX /* a stride that is not one number */
+#define TIR_IRREGULAR INT64_MAX /* a stride that is not a constant */
 
 typedef struct tir_access {
     uint32_t tensor;
     tir_expr load;
-    /* By axis of the stage; the pool's, shared by all who ask for the same. */
+    /* By axis of the stage; owned by the pool and shared by equal queries. */
     const int64_t *stride;
-    /* What divides the address where that axis is 0. */
+    /* A divisor of the address when that axis is 0. */
     const int64_t *multiple;
 } tir_access;
 
-/* Distinct loads of the stage's values and predicate, at most `limit`; their number. */
+/* Distinct loads of the stage's values and predicate, at most `limit`; returns their number. */
 int tir_accesses(tir_region *region, int stage, tir_access *out, int limit);
-/* Of the stores of the stage's first value, at the axes' own point; stride[axes]. */
+/* Strides of the stores of the stage's first value, at the axes' own point; stride[axes]. */
 void tir_store_strides(tir_region *region, int stage, int64_t *stride);
-void tir_store_access(tir_region *region, int stage, tir_access *out); /* the same as an access without load */
-/* A reduction to one value that adds products, fused or not: their factors. */
+void tir_store_access(tir_region *region, int stage, tir_access *out); /* the same as an access without a load */
+/* Whether the stage is a reduction to one value that adds products, fused or not; returns their factors. */
 bool tir_sum_of_products(const tir_pool *pool, const tir_stage *stage, tir_expr *left, tir_expr *right);
-/* Along which axis of a fold the axes of its steps run: the number of a free one, the fold's `space` for time; -1: an axis of the step's own,
- * or loads do not tell. By stage; all -1 for stages that are none of its steps. */
+/* The axis of a fold that each axis of its steps corresponds to: the number of a free axis, the fold's `space` for time; -1: an axis of the
+ * step's own, or not derivable from loads. By stage; all -1 for stages that are not its steps. */
 typedef struct tir_step_axes {
     int along[TIR_MAX_AXES];
 } tir_step_axes;
 tir_step_axes *tir_fold_axes(lib_arena *arena, tir_region *region, int fold);
-/* Without the casts around that only make values wider. */
+/* The expression without outer casts that only widen values. */
 tir_expr tir_unwidened(const tir_pool *pool, tir_expr e);
 
 #endif

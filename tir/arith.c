@@ -15,7 +15,7 @@ static unsigned width_of(tir_dtype dtype) {
     return dtype < DLC_DTYPE_COUNT ? lib_dtypes[dtype].bits : 64u;
 }
 
-/* Low bits of an integer, extended as the dtype says. */
+/* Low bits of an integer, extended by its dtype. */
 static uint64_t extend(tir_dtype dtype, uint64_t bits) {
     unsigned unused = 64u - width_of(dtype);
     if (class_of(dtype) == 'i') return (uint64_t)((int64_t)(bits << unused) >> unused);
@@ -202,7 +202,7 @@ static uint64_t multiply_high(tir_dtype dtype, uint64_t a, uint64_t b) {
     return (uint64_t)((uint128)a * b >> width);
 }
 
-/* Operands are extended; so is what is returned after `extend` in tir_arith. */
+/* Operands are extended; tir_arith extends the result. */
 static uint64_t integer_binary(tir_op op, tir_dtype dtype, uint64_t a, uint64_t b) {
     bool is_signed = class_of(dtype) == 'i';
     bool less = is_signed ? (int64_t)a < (int64_t)b : a < b;
@@ -237,7 +237,7 @@ static uint64_t integer_unary(tir_op op, tir_dtype dtype, uint64_t a) {
     case TIR_NEG: return 0 - a;
     case TIR_ABS: return class_of(dtype) == 'i' && (int64_t)a < 0 ? 0 - a : a;
     case TIR_NOT: return ~a;
-    default: return a; /* rounding of an integer; the rest has no integer form */
+    default: return a; /* rounding of an integer; other operators have no integer form */
     }
 }
 
@@ -262,7 +262,7 @@ static double float_min_max(double a, double b, bool maximum) {
     return (a < b) == maximum ? b : a;
 }
 
-/* The expressions that tir_math_expand makes of them in f64. */
+/* The f64 expressions that tir_math_expand makes for these operators. */
 static double logistic(double x) {
     double power = exp(40.0 < x ? 40.0 : x);
     return power / (1.0 + power);
@@ -273,7 +273,7 @@ static double silu(double x) {
     return 80.0 < y ? y : y * half / (half * half + 1.0) * half;
 }
 
-/* Operators whose f64 result, rounded once more, is right for f16, bf16 and f32 (exact, or innocuous double rounding:
+/* Operators whose f64 result, rounded once more, is correct for f16, bf16 and f32 (exact, or innocuous double rounding:
  * Figueroa 1995); transcendentals of narrower dtypes are defined by their expansion (tir/math.h), this is a stand-in.
  */
 static double float_operate(tir_op op, const double *x) {
@@ -339,7 +339,7 @@ static uint64_t float_compare(tir_op op, double a, double b) {
     }
 }
 
-/* Sign operations keep the bits of a NaN but for its sign, as machines do; all else goes through numbers. */
+/* Sign operations keep a NaN's other bits, as machines do; all other operators compute with numbers. */
 static uint64_t float_arith(tir_op op, tir_dtype dtype, const uint64_t *operands, int count) {
     if ((op == TIR_NEG || op == TIR_ABS) && lib_float_of((dlc_dtype)dtype).signed_zero) {
         uint64_t sign = UINT64_C(1) << (width_of(dtype) - 1);
@@ -350,7 +350,7 @@ static uint64_t float_arith(tir_op op, tir_dtype dtype, const uint64_t *operands
     return tir_bits_from_f64(dtype, float_operate(op, x));
 }
 
-/* x * 2^floor(n): 0 * 2^inf and inf * 2^-inf are NaN. Past 2^2000 nothing but infinity and zero is left. */
+/* x * 2^floor(n): 0 * 2^inf and inf * 2^-inf are NaN. Beyond 2^2000 the result is infinity or zero. */
 static uint64_t float_ldexp(tir_dtype dtype, const uint64_t *operands) {
     double x = tir_bits_to_f64(dtype, operands[0]), n = floor(tir_bits_to_f64(dtype, operands[1]));
     if (isnan(x) || isnan(n)) return tir_bits_from_f64(dtype, NAN);
@@ -365,7 +365,7 @@ static float flush(float x) {
     return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x;
 }
 
-/* vdpbf16ps: two fused steps, the odd element first, denormal inputs and results are zero. */
+/* vdpbf16ps: two fused steps, the odd element first; denormal inputs and results are flushed to zero. */
 static uint64_t dot2_bf16(const uint64_t *x) {
     float sum = flush(f32_of(x[0]));
     for (int i = 1; i >= 0; i--) {

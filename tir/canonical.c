@@ -1,5 +1,5 @@
-/* Names of a region: canonical ones for schedule rules, their hash, and looking them up. Text of schedules changes between both in
- * schedule_show.c. */
+/* Names of a region: canonical ones for schedule rules, their hash, and look-up. schedule_show.c translates the text of schedules
+ * between canonical and original names. */
 #include "tir/region.h"
 
 static void name_axes(tir_region *region, tir_stage *stage) {

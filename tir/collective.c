@@ -40,7 +40,7 @@ const tir_collective *tir_collective_find(const char *name) {
     return NULL;
 }
 
-/* Bits of the point that go to lane bits (first 0) or register bits (first TIR_REGISTER_BIT). */
+/* Bits of the point that map to lane bits (first 0) or register bits (first TIR_REGISTER_BIT). */
 static int gather(const tir_collective *row, int place, const int *point, int first) {
     const tir_fragment *fragment = &row->place[place];
     int result = 0;

@@ -1,13 +1,13 @@
-/* Conditions on positions and data as comparisons of indices. A mask such as  position j <= length  compares integer values: what the
- * reduction walks, converted, with what was loaded. As a comparison of indices it has a form that loops can end by: the loaded value is
- * converted and held to the range that matters, so that any value of it, however far outside, says the same as before and none leads a loop
- * out of its axis. Integers wrap: where a sum of a position and a loaded value may, a further condition says that it does not. */
+/* Conditions on positions and data as comparisons of indices. A mask such as  position j <= length  compares integer values: the
+ * reduction's axis, converted, with a loaded integer. As a comparison of indices it can bound loops: the loaded value is
+ * converted and clamped to the relevant range, so that any value, however far outside, gives the same condition as before and no loop
+ * leaves its axis. Integers wrap: if a sum of a position and a loaded value may wrap, a further condition excludes that. */
 #include "tir/schedule.h"
 
 enum { DEPTH = 8 };
-#define FAR (INT64_C(1) << 40) /* positions stay within: sums of a few of them do not wrap in 64 bits */
+#define FAR (INT64_C(1) << 40) /* bound of positions: sums of a few of them do not wrap in 64 bits */
 
-/* An integer value, modulo 2^bits of its dtype: an index expression plus a value in which no position is converted; 0: none. */
+/* An integer value, modulo 2^bits of its dtype, as the sum of an index expression and data without converted positions; 0: none. */
 typedef struct mixed {
     tir_expr index, data;
 } mixed;
@@ -20,7 +20,7 @@ static bool is_unsigned(tir_dtype dtype) {
     return lib_dtypes[dtype].class_ == 'u';
 }
 
-/* Values of the dtype; those of u64 as far as i64 goes. */
+/* Range of the dtype; that of u64 is cut to i64. */
 static tir_interval range_of(tir_dtype dtype) {
     const int bits = lib_dtypes[dtype].bits - !is_unsigned(dtype);
     const int64_t high = bits >= 63 ? INT64_MAX : (INT64_C(1) << bits) - 1;
@@ -32,10 +32,10 @@ static bool fits(tir_interval range, tir_dtype dtype) {
     return range.low > -FAR && range.high < FAR && range.low >= all.low && range.high <= all.high;
 }
 
-/* Is an index converted anywhere but in the index of a load? */
+/* Whether an index is converted anywhere but in the index of a load. */
 static bool has_position(const tir_pool *pool, tir_expr e, int depth) {
     const tir_node *node = tir_get(pool, e);
-    if (depth == 0) return true; /* it may be */
+    if (depth == 0) return true; /* conservative */
     if (node->op == TIR_LOAD) return false;
     if (node->op == TIR_CAST && tir_dtype_of(pool, tir_operand(pool, e, 0)) == TIR_INDEX) return true;
     for (int i = 0; i < node->count; i++)
@@ -43,7 +43,7 @@ static bool has_position(const tir_pool *pool, tir_expr e, int depth) {
     return false;
 }
 
-/* False: it is no such sum. */
+/* Splits a value into index and data. False: it is no such sum. */
 static bool take_apart(tir_pool *pool, tir_expr e, int depth, mixed *out) {
     const tir_node node = *tir_get(pool, e);
     int64_t number;
@@ -64,7 +64,7 @@ static bool take_apart(tir_pool *pool, tir_expr e, int depth, mixed *out) {
         }
         if (depth == 0 || !is_integer(tir_dtype_of(pool, from)) || !take_apart(pool, from, depth - 1, &inner))
             return false;
-        out->index = inner.index; /* what is no sum with data does not wrap before it is converted */
+        out->index = inner.index; /* an index without data must not wrap before the conversion */
         return !inner.data && fits(tir_range(pool, inner.index), tir_dtype_of(pool, from)) &&
                fits(tir_range(pool, inner.index), node.dtype);
     }
@@ -81,7 +81,7 @@ static bool take_apart(tir_pool *pool, tir_expr e, int depth, mixed *out) {
     return true;
 }
 
-/* What an integer value may be. */
+/* Interval of an integer value. */
 static tir_interval interval_of(tir_pool *pool, tir_expr e, int depth) {
     const tir_node node = *tir_get(pool, e);
     const tir_interval all = range_of(node.dtype);
@@ -103,7 +103,7 @@ static tir_interval interval_of(tir_pool *pool, tir_expr e, int depth) {
     return all;
 }
 
-/* A value as an index, held to low .. high. */
+/* A value as an index, clamped to low .. high. */
 static tir_expr held(tir_pool *pool, tir_expr data, int64_t low, int64_t high) {
     const tir_dtype dtype = tir_dtype_of(pool, data);
     if (is_unsigned(dtype) && lib_dtypes[dtype].bits == 64) data = tir_min(pool, data, tir_int(pool, dtype, FAR));
@@ -111,7 +111,7 @@ static tir_expr held(tir_pool *pool, tir_expr data, int64_t low, int64_t high) {
     return tir_max(pool, index, tir_index(pool, low));
 }
 
-/* What a comparison of a sum with `other` comes to where the sum leaves its dtype. */
+/* The result of a comparison of a sum with `other` if the sum leaves its dtype. */
 typedef enum wrapping { NEVER_WRAPS, WRAPS_TO_FALSE, WRAPS_TO_TRUE } wrapping;
 
 static wrapping wraps(tir_pool *pool, mixed sum, tir_interval other, bool on_the_right) {
@@ -121,13 +121,13 @@ static wrapping wraps(tir_pool *pool, mixed sum, tir_interval other, bool on_the
     const bool above = index.high > 0 && data.high > all.high - index.high;
     const bool below = index.low < 0 && data.low < all.low - index.low;
     if (!above && !below) return NEVER_WRAPS;
-    if (is_unsigned(dtype) && lib_dtypes[dtype].bits == 64) return WRAPS_TO_TRUE; /* range_of does not know */
-    if (on_the_right) /* a sum beyond the end is about the lowest value there is, which nothing is less than */
+    if (is_unsigned(dtype) && lib_dtypes[dtype].bits == 64) return WRAPS_TO_TRUE; /* range_of is cut to i64 */
+    if (on_the_right) /* a sum beyond the end wraps to about the lowest value, and nothing is less than that */
         return below || all.low + index.high > other.low ? WRAPS_TO_TRUE : WRAPS_TO_FALSE;
     return above || all.high + index.low < other.high ? WRAPS_TO_TRUE : WRAPS_TO_FALSE;
 }
 
-/* Is the sum, which is never below the dtype's values (or never above them), within? */
+/* The condition that the sum is in range, given that it is never below the dtype's values (or never above them). */
 static tir_expr does_not_wrap(tir_pool *pool, mixed sum, bool above) {
     const tir_dtype dtype = tir_dtype_of(pool, sum.data);
     const tir_interval all = range_of(dtype), index = tir_range(pool, sum.index);
@@ -140,7 +140,7 @@ static tir_expr does_not_wrap(tir_pool *pool, mixed sum, bool above) {
     return above ? tir_le(pool, sum.index, room) : tir_le(pool, room, sum.index);
 }
 
-/* left < right, or <=; 0: not of positions and one loaded value. */
+/* left < right, or <=, as a comparison of indices; 0: not one of positions and one loaded value. */
 static tir_expr compare(tir_pool *pool, tir_op op, tir_expr left, tir_expr right) {
     const tir_dtype dtype = tir_dtype_of(pool, left);
     mixed a, b;
@@ -154,10 +154,10 @@ static tir_expr compare(tir_pool *pool, tir_op op, tir_expr left, tir_expr right
     const tir_interval index = tir_range(pool, sum.index);
     if (index.low <= -FAR || index.high >= FAR || index.low < -range_of(dtype).high ||
         index.high > range_of(dtype).high)
-        return 0; /* so that it wraps once at most */
+        return 0; /* ensures that it wraps once at most */
     const wrapping wrap = wraps(pool, sum, other, on_the_right);
     if (wrap == WRAPS_TO_TRUE) return 0;
-    /* the least and the greatest of `difference` and data differ as far as they ever matter */
+    /* clamp the data to the range in which it affects the comparison */
     const bool less = op == TIR_LT;
     tir_expr data, condition;
     if (on_the_right) {
@@ -171,7 +171,7 @@ static tir_expr compare(tir_pool *pool, tir_op op, tir_expr left, tir_expr right
     return condition;
 }
 
-/* With what it stands for, or its complement, in place of each comparison. */
+/* Replaces each comparison by its index form, or by the complement of that. */
 static tir_expr convert(tir_pool *pool, tir_expr e, bool negate, int depth) {
     const tir_op op = tir_op_of(pool, e);
     tir_expr found = 0;

@@ -1,6 +1,6 @@
-/* Regions by definition (tir/region.h): the value of a tensor at a point, found by recursion through the stages,
- * remembering points already computed. It knows no loops, buffers or schedules, so that it can judge what lowering
- * makes; of large kernels it judges chosen points. */
+/* Regions by definition (tir/region.h): the value of a tensor at a point, by recursion through the stages,
+ * memoising points. Independent of loops, buffers and schedules, so that it can check lowering's
+ * results; of large kernels it checks chosen points. */
 #include "tir/arith.h"
 #include "tir/math.h"
 #include "tir/region.h"
@@ -23,8 +23,8 @@ typedef struct stage_code {
     int time_axis;
 } stage_code;
 
-/* What is known of a stage at a point: its values; or for a scatter the slice over the axes that are not parallel, for
- * a fold the states so far, both at a point of the remaining axes. */
+/* Memoised values of a stage at a point. For a scatter, the slice over the axes that are not parallel; for
+ * a fold, the states so far; both at a point of the remaining axes. */
 typedef struct entry {
     /* point: row-major number */
     int64_t stage, point;
@@ -46,7 +46,7 @@ typedef struct evaluation {
     stage_code *stages;
     /* by variable id */
     uint64_t *variables;
-    /* by node, while an expression is compiled: from 1; else 0 */
+    /* by node, while an expression is compiled: 1-based; else 0 */
     uint32_t *position;
     uint32_t positions;
     /* by stage: of a fold whose step is being evaluated */
@@ -97,7 +97,7 @@ static expression compile(evaluation *ev, tir_expr root) {
 
 static uint64_t tensor_value(evaluation *ev, uint32_t tensor, const int64_t *index, int32_t reader_fold);
 
-/* `fold`: the fold that the expression's stage is a step of, or -1. */
+/* `fold`: the fold to whose steps the expression's stage belongs, or -1. */
 static uint64_t evaluate_load(evaluation *ev, const tir_node *node, const uint64_t *operands, int32_t fold) {
     const int rank = node->guarded ? node->count - 2 : node->count;
     if (node->guarded && !operands[rank]) return operands[rank + 1];
@@ -128,7 +128,7 @@ static uint64_t evaluate_code(evaluation *ev, const expression *code, const uint
                               ev->rounding.has_fma);
         }
         }
-        ev->stack.data[base + i] = value; /* the stack may have moved */
+        ev->stack.data[base + i] = value; /* the stack may have been reallocated */
     }
     uint64_t result = ev->stack.data[base + code->count - 1];
     ev->stack.count = base;
@@ -159,7 +159,7 @@ static void bind(evaluation *ev, const tir_axis *axis, int64_t value) {
     ev->variables[tir_var_id(ev->pool, axis->var)] = (uint64_t)value;
 }
 
-/* The axis variables of a stage may be in use further up (a step stage of an earlier time). */
+/* Saves a stage's axis variables: an outer evaluation may use them (a step stage at an earlier time). */
 static void save_axes(const evaluation *ev, const tir_stage *stage, uint64_t *saved) {
     for (int i = 0; i < stage->space + stage->reduce; i++)
         saved[i] = ev->variables[tir_var_id(ev->pool, stage->axis[i].var)];
@@ -259,7 +259,7 @@ static uint64_t scatter_value(evaluation *ev, uint32_t s, int component, int64_t
     return slice->slice[component][number_of(stage->space, own_extent, own)];
 }
 
-/* State after `time` steps. Old states stay: a step tensor of any time may be asked for later. */
+/* State after `time` steps. Old states are kept: a step tensor of any time may be evaluated later. */
 static uint64_t fold_value(evaluation *ev, uint32_t s, int component, const int64_t *point, int64_t time) {
     const tir_stage *stage = &ev->region->stages.data[s];
     const stage_code *code = &ev->stages[s];
@@ -305,7 +305,7 @@ static uint64_t fold_value(evaluation *ev, uint32_t s, int component, const int6
     return states->slice[component][time * own_count[component] + own];
 }
 
-/* The ranks of the line that a point lies in, by insertion. */
+/* Sorts the line of a point, by insertion. */
 static uint64_t sort_value(evaluation *ev, uint32_t s, int64_t *point) {
     const tir_stage *stage = &ev->region->stages.data[s];
     const stage_code *code = &ev->stages[s];
@@ -343,7 +343,7 @@ static uint64_t point_value(evaluation *ev, uint32_t s, int component, const int
     uint64_t value[TIR_MAX_STATE];
     int64_t outer_time = stage->fold >= 0 ? ev->time[stage->fold] : 0;
     int64_t number = number_of(stage->space, code->extent, point);
-    /* A step stage without an axis for the time has a value per time, which its point does not tell. */
+    /* A step stage without a time axis has one value for each time, which its point does not identify. */
     bool remember = stage->fold < 0 || code->time_axis >= 0;
     const entry *known = remember ? find_entry(ev, s, number) : NULL;
     if (known) return known->value[component];
@@ -425,8 +425,8 @@ static int64_t evaluate_extent(evaluation *ev, tir_expr e) {
     return (int64_t)evaluate_code(ev, &extent, NULL, -1);
 }
 
-/* Where a load reads a step tensor of the fold along `time`, that index's position is the step's time axis. A load of an element
- * chosen by the time in other dimensions, too (a pivot), leaves that to the other loads. */
+/* A load that reads a step tensor of the fold at `time` determines the step's time axis by that index's position. A load that
+ * uses the time in other dimensions, too (a pivot), is ignored; other loads determine it. */
 static void find_time_axes(evaluation *ev, const expression *code, int32_t fold, tir_expr time) {
     for (uint32_t i = 0; i < code->count; i++) {
         const tir_node *node = tir_get(ev->pool, code->nodes[i]);

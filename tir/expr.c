@@ -1,5 +1,5 @@
-/* The pool of expressions: interning, leaves, constructors, and the questions that need no reasoning. What a
- * constructor makes of its operands is decided in tir/fold.c (values) and tir/simplify.c (index expressions). */
+/* The pool of expressions: interning, leaves, constructors, and simple queries. Simplification
+ * of constructors is in tir/fold.c (values) and tir/simplify.c (index expressions). */
 #include "tir/expr.h"
 #include "tir/arith.h"
 #include "tir/simplify.h"
@@ -84,7 +84,7 @@ tir_expr tir_bool(tir_pool *pool, bool value) {
     return tir_bits(pool, DLC_BOOL, value);
 }
 
-/* The end of a dtype's order: sign -1 or 1. Conversion from infinity saturates for every integer dtype. */
+/* The least or greatest value of a dtype: sign -1 or 1. Conversion from infinity saturates for every integer dtype. */
 static tir_expr extreme(tir_pool *pool, tir_dtype dtype, int sign) {
     if (dtype == TIR_INDEX) return tir_index(pool, sign < 0 ? TIR_UNBOUNDED_LOW : TIR_UNBOUNDED_HIGH);
     if (dtype == DLC_BOOL) return tir_bool(pool, sign > 0);

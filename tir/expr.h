@@ -3,8 +3,8 @@
  * A tir_expr is an id in a tir_pool; nodes are immutable and hash-consed, so equal ids mean equal expressions, and ids grow
  * from operands to users (a pass over ascending ids is a topological order). Building simplifies: constants fold by the
  * rules of tir/arith.h; index expressions (TIR_INDEX) are kept in a canonical linear form c0 + sum ci*atom and use the
- * ranges of variables. Index arithmetic is exact: whoever makes an index expression guarantees that it stays within
- * +-2^62; arithmetic of value dtypes is total and wraps, saturates or rounds as tir/arith.h says. */
+ * ranges of variables. Index arithmetic is exact: the code that builds an index expression guarantees that it stays within
+ * +-2^62; arithmetic of value dtypes is total and wraps, saturates or rounds as tir/arith.h defines. */
 #ifndef TIR_EXPR_H
 #define TIR_EXPR_H
 
@@ -109,13 +109,13 @@ extern const tir_op_info tir_ops[TIR_OP_COUNT];
 typedef struct tir_node {
     uint8_t op;
     tir_dtype dtype;
-    /* LOAD: the last two operands are guard (bool) and the value where the guard is false */
+    /* LOAD: the last two operands are the guard (bool) and the value if the guard is false */
     bool guarded;
     /* operands */
     uint8_t count;
     /* operands start at pool->operands[first] */
     uint32_t first;
-    /* CONST: the value's bits, low end (index: int64); VAR: variable; ACC, OTHER: component; LOAD: tensor or buffer */
+    /* CONST: the value's bits, low end (index: int64); VAR: variable id; ACC, OTHER: component; LOAD: tensor or buffer id */
     uint64_t bits;
 } tir_node;
 
@@ -143,8 +143,8 @@ typedef struct tir_interval {
 #define TIR_UNBOUNDED_HIGH (INT64_C(1) << 62)
 #define TIR_UNBOUNDED_LOW (-TIR_UNBOUNDED_HIGH)
 
-/* What is known of an index node, computed when it is made. Facts of a variable are read from the variable: its range and
- * multiple may be narrowed until the first expression is made of it. */
+/* Facts of an index node, computed when it is made. Facts of a variable are read from the variable: its range and
+ * multiple may be narrowed until the first expression that uses it is made. */
 typedef struct tir_facts {
     tir_interval range;
     /* 0: the value is 0 */
@@ -167,7 +167,7 @@ typedef struct tir_pool {
     lib_vec(tir_facts) facts;
     lib_map map;
     lib_vec(tir_known_access) accesses;
-    /* into `accesses`, by the other half of the hash */
+    /* into `accesses`, keyed by the other half of the hash */
     lib_map access_map;
     /* reused by rewriting; NULL while in use */
     uint32_t *scratch;
@@ -214,7 +214,7 @@ tir_expr tir_select(tir_pool *pool, tir_expr condition, tir_expr a, tir_expr b);
 tir_expr tir_muladd(tir_pool *pool, tir_expr a, tir_expr b, tir_expr c);
 tir_expr tir_cast(tir_pool *pool, tir_dtype to, tir_expr a); /* to the same dtype: a itself */
 tir_expr tir_bitcast(tir_pool *pool, tir_dtype to, tir_expr a);
-/* guard 0: unguarded (other is ignored) */
+/* guard 0: unguarded (the alternative value is ignored) */
 tir_expr tir_load(tir_pool *pool, uint32_t tensor, tir_dtype dtype, int rank, const tir_expr *index, tir_expr guard,
                   tir_expr other);
 static inline tir_expr tir_add(tir_pool *p, tir_expr a, tir_expr b) {
@@ -255,7 +255,7 @@ static inline tir_expr tir_eq(tir_pool *p, tir_expr a, tir_expr b) {
 }
 tir_expr tir_ceil_div(tir_pool *pool, tir_expr a, tir_expr b); /* index */
 
-/* ---- questions */
+/* ---- queries */
 bool tir_is_const(const tir_pool *pool, tir_expr e, int64_t *value); /* CONST of an integer, index or bool dtype */
 bool tir_is_true(const tir_pool *pool, tir_expr e);                  /* constant true */
 bool tir_is_false(const tir_pool *pool, tir_expr e);                 /* constant false */
@@ -277,19 +277,19 @@ typedef struct tir_term {
     int64_t coefficient;
 } tir_term;
 int tir_terms(const tir_pool *pool, tir_expr index, tir_term *terms, int limit, int64_t *constant);
-int64_t tir_coefficient(const tir_pool *pool, tir_expr index, tir_expr var); /* 0 also where it is not linear in var */
+int64_t tir_coefficient(const tir_pool *pool, tir_expr index, tir_expr var); /* 0 also if it is not linear in var */
 bool tir_uses(const tir_pool *pool, tir_expr e, tir_expr var);
 
 /* ---- rewriting: replaces sub-expressions bottom-up, re-simplifying. `from[i]` is any expression (mostly variables). */
 tir_expr tir_substitute(tir_pool *pool, tir_expr e, int count, const tir_expr *from, const tir_expr *to);
-/* General form: `visit` gets each node whose operands are already rewritten (as `rebuilt`; equal to e when nothing below
+/* General form: `visit` gets each node with its operands already rewritten (as `rebuilt`; equal to e if nothing below
  * changed) and returns its replacement or `rebuilt`. Shared nodes are visited once. */
 typedef tir_expr (*tir_visit)(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt);
 tir_expr tir_rewrite(tir_pool *pool, tir_expr e, tir_visit visit, void *user);
-/* Copies an expression of another pool; variables map by `variables[id]` (0: created alike and recorded). */
+/* Copies an expression of another pool; variables map by `variables[id]` (0: an equal variable is created and recorded). */
 tir_expr tir_import(tir_pool *pool, const tir_pool *from, tir_expr e, tir_expr *variables);
 
-/* ---- evaluation: values as bits of their dtype in the low end of a u64 (index: int64). Loads ask the callback. */
+/* ---- evaluation: values as bits of their dtype in the low end of a u64 (index: int64). Loads call the callback. */
 typedef struct tir_evaluator {
     /* by variable id */
     const uint64_t *variables;
@@ -304,7 +304,7 @@ uint64_t tir_evaluate(const tir_pool *pool, tir_expr e, const tir_evaluator *eva
 /* ---- text:  3, i*4 + j, floor-div i/8, mod i%8, x[i, k], max(a, b), select(c, a, b), cast.f32(x), 1.5:f32, a < b.
  * Names: variables by name; tensors through `names[id]`. */
 void tir_print_expr(lib_text *text, const tir_pool *pool, tir_expr e, const char *const *tensor_names);
-/* For messages: an index expression's text up to about so many characters, then "...". */
+/* For messages: an index expression's text up to about this many characters, then "...". */
 #define TIR_DESCRIBED 120
 void tir_describe_expr(lib_text *text, const tir_pool *pool, tir_expr e);
 /* Parses; names are looked up through the callback: variables and tensors. Dtypes are inferred from operands; literals take
@@ -314,18 +314,18 @@ typedef struct tir_names {
     tir_expr (*variable)(void *user, const char *name);
     bool (*tensor)(void *user, const char *name, uint32_t *id, tir_dtype *dtype, int *rank);
     void *user;
-    /* What a notation may have beside that (graph/notation.c); each may be NULL. */
-    /* of casts: more names of element types */
+    /* Extensions of a notation (graph/notation.c); each may be NULL. */
+    /* further names of element types, in casts */
     bool (*dtype)(void *user, const char *name, tir_dtype *dtype);
-    /* as a literal */
+    /* a name that is a literal */
     bool (*number)(void *user, const char *name, bool *fraction, int64_t *integer, double *number);
-    /* After "name(": what stands up to and with ")"; 0: no function of the notation. */
+    /* Called after "name(": parses up to and including ")"; 0: not a function of the notation. */
     tir_expr (*call)(void *user, lib_lexer *lexer, const char *name, tir_dtype want);
-    /* What `...` as the first index stands for, its number; and what a load is made of, in place of tir_load. */
+    /* The indices that a leading `...` stands for, returns their number; and the constructor of loads, instead of tir_load. */
     int (*leading)(void *user, lib_lexer *lexer, uint32_t tensor, tir_expr *index);
     tir_expr (*load)(void *user, uint32_t tensor, int rank, const tir_expr *index, tir_expr guard, tir_expr other);
 } tir_names;
-#define TIR_ANY_DTYPE ((tir_dtype)UINT8_MAX) /* as `expected`: a literal alone is an index, or f32 with a fraction */
+#define TIR_ANY_DTYPE ((tir_dtype)UINT8_MAX) /* as `expected`: a literal is an index, or f32 with a fraction */
 tir_expr tir_parse_expr(tir_pool *pool, lib_lexer *lexer, const tir_names *names, tir_dtype expected);
 
 #endif

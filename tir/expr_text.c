@@ -2,19 +2,19 @@
  * parsing is precedence climbing with a bound on nesting.
  *
  *   a || b   a && b   a < b   a + b   a * b        binding weaker to stronger; binary operators associate to the left
- *   && and || are of bool; every other operator without a sign is written as a call: xor(a, b), sqrt(x)
+ *   && and || are of bool; every other operator without a symbol is written as a call: xor(a, b), sqrt(x)
  *   x[i, k]   x[i, k where guard else v]   cast.f32(x)   bitcast.i32(x)   acc(0):f32   true   1.5:f32   nan:f32   7
  *
- * Read, too, but never printed: a > b, a >= b, -x.
+ * Parsed but never printed: a > b, a >= b, -x.
  *
- * A literal without suffix has the dtype its place demands: that of the other operand, of the tensor, of the call's
- * result. Where the place demands nothing it is an index (or f32 if it has a fraction). */
+ * A literal without suffix has the dtype that its context requires: that of the other operand, of the tensor, of the call's
+ * result. Without such a requirement it is an index (or f32 if it has a fraction). */
 #include "tir/arith.h"
 #include "tir/simplify.h"
 
 #include <math.h>
 
-#define UNKNOWN TIR_ANY_DTYPE /* a place that demands no dtype */
+#define UNKNOWN TIR_ANY_DTYPE /* a context that requires no dtype */
 #define NESTING 1000
 
 typedef struct infix {
@@ -49,7 +49,7 @@ typedef struct piece {
     /* or NULL: the expression */
     const char *text;
     tir_expr e;
-    /* dtype that the parser will know */
+    /* dtype that the parser will infer */
     tir_dtype want;
     /* weaker operators need parentheses */
     int8_t level;
@@ -184,7 +184,7 @@ static void print_piece(printer *p, piece at) {
     }
 }
 
-/* An expression shares parts, its text does not: that may be exponentially longer. */
+/* The text of an expression does not share parts: it may be exponentially longer than the expression. */
 static void print_up_to(lib_text *text, const tir_pool *pool, tir_expr e, const char *const *tensor_names, size_t end) {
     printer p = {.text = text, .pool = pool, .tensors = tensor_names};
     show(&p, e, UNKNOWN, 0);
@@ -211,7 +211,7 @@ void tir_describe_expr(lib_text *text, const tir_pool *pool, tir_expr e) {
 
 /* ---- parsing */
 
-/* What was read; a literal whose dtype the place did not say is `loose` and made when its neighbour is known. */
+/* A parsed operand; a literal without a known dtype is `loose`, and made when the other operand's dtype is known. */
 typedef struct operand {
     /* 0 if loose */
     tir_expr e;
@@ -229,7 +229,7 @@ typedef struct parser {
 
 static operand parse_level(parser *p, int level, tir_dtype want);
 
-/* At each bracket: a level takes up to 3 KiB of the stack. */
+/* Called at each bracket: a level takes up to 3 KiB of the stack. */
 static void nest(parser *p) {
     if (++p->nesting > NESTING) lib_lexer_raise(p->lexer, "expression is nested deeper than %d", NESTING);
     lib_stack_require(p->lexer->arena->scope, LIB_STACK_CALL / 2);
@@ -379,7 +379,7 @@ static operand parse_named(parser *p, tir_dtype want) {
     return (operand){.e = variable};
 }
 
-/* A sign of something that is no number. */
+/* Whether this is a sign before something other than a number. */
 static bool negates(const lib_lexer *lexer) {
     if (!lib_lexer_is(lexer, "-")) return false;
     lib_lexer ahead = *lexer;

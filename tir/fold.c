@@ -1,5 +1,5 @@
-/* What a constructor makes of its operands, for value dtypes: constants fold by tir/arith.h; the other rules are bit
- * exact (NaN as a class) on every operand, which is why there are few for floats. Index expressions go to
+/* Simplification of constructors for value dtypes: constants fold by tir/arith.h; the other rules are bit
+ * exact (NaN as a class) on every operand, so there are few for floats. Index expressions go to
  * tir/simplify.c; no rule here may assume that integers of a value dtype do not wrap. */
 #include "tir/arith.h"
 #include "tir/simplify.h"
@@ -25,7 +25,7 @@ static bool all_constant(const tir_pool *pool, int count, const tir_expr *operan
     return true;
 }
 
-/* Is the number the same when it is not rounded to its narrow dtype? */
+/* Whether the result is the same without rounding to its narrow dtype. */
 static bool is_exact(tir_op op, tir_dtype dtype, const uint64_t *operands, int count, uint64_t bits) {
     uint64_t wide[UINT8_MAX];
     for (int i = 0; i < count; i++) wide[i] = tir_arith_cast(DLC_F32, dtype, operands[i]);
@@ -34,8 +34,8 @@ static bool is_exact(tir_op op, tir_dtype dtype, const uint64_t *operands, int c
     return number != number || value == tir_arith_cast(DLC_F32, dtype, bits);
 }
 
-/* 0 if the result is not settled here: transcendentals are defined by their expansion or the machine's library, the rounding of a
- * multiply-add belongs to the machine, that of a narrow float to the region, which may leave it out (excess precision). */
+/* 0 if the result is not determined here: transcendentals are defined by their expansion or the machine's library, the rounding of a
+ * multiply-add by the machine, that of a narrow float by the region, which may omit it (excess precision). */
 static tir_expr fold_constants(tir_pool *pool, tir_op op, tir_dtype dtype, int count, const tir_expr *operands) {
     uint64_t values[UINT8_MAX];
     for (int i = 0; i < count; i++) values[i] = tir_get(pool, operands[i])->bits;
@@ -53,7 +53,7 @@ static tir_expr fold_constants(tir_pool *pool, tir_op op, tir_dtype dtype, int c
 
 /* ---- casts */
 
-/* Does every value of `from` exist in `to`? */
+/* Whether every value of `from` exists in `to`. */
 static bool embeds(tir_dtype from, tir_dtype to) {
     if (from == to) return true;
     if (from >= DLC_DTYPE_COUNT) return to == DLC_I64;
@@ -73,8 +73,8 @@ static bool embeds(tir_dtype from, tir_dtype to) {
     return a == b ? room >= bits : a == 'u' && room > bits;
 }
 
-/* A bound of x that saturation to bytes sets anyway: max(x, c) with c at the low end or below, min(x, c) at the high end or above;
- * NaN becomes 0 in either case. Rounding to integral values keeps the order. Returns x, with the rounding; 0: there is none. */
+/* A clamp of x that saturation to bytes makes redundant: max(x, c) with c at the low end or below, min(x, c) at the high end or above;
+ * NaN becomes 0 either way. Rounding to integral values is monotonic. Returns x, with the rounding; 0: no such clamp. */
 static tir_expr without_bound(tir_pool *pool, tir_dtype to, tir_expr a) {
     if (tir_op_of(pool, a) == TIR_ROUND) {
         tir_expr x = without_bound(pool, to, tir_operand(pool, a, 0));
@@ -109,7 +109,7 @@ static tir_expr fold_cast(tir_pool *pool, tir_dtype to, tir_expr a) {
             exact = range.low >= low && range.high < low + span;
         }
         if (exact && to == inner) return x;
-        /* integer through float to integer saturates where the direct cast wraps; everything else is one conversion */
+        /* integer via float to integer saturates where the direct cast wraps; all other casts join */
         bool detour = !is_float(inner) && is_float(from) && !is_float(to);
         if (exact && !detour) return tir_cast(pool, to, x);
     }
@@ -176,7 +176,7 @@ static bool all_ones(const tir_pool *pool, tir_expr e) {
            node->bits == tir_arith(TIR_NOT, node->dtype, node->dtype, (uint64_t[]){0}, 1, false);
 }
 
-/* -0 is the one zero that adds to nothing for floats: x + -0 = x, but -0 + +0 = +0. */
+/* For floats -0 is the additive identity: x + -0 = x, but -0 + +0 = +0. */
 static tir_expr fold_float(tir_pool *pool, tir_op op, tir_dtype dtype, tir_expr a, tir_expr b) {
     switch (op) {
     case TIR_ADD:
@@ -211,7 +211,7 @@ static tir_expr fold_float(tir_pool *pool, tir_op op, tir_dtype dtype, tir_expr 
 
 #define INDEX_SAFE (TIR_UNBOUNDED_HIGH / 2)
 
-/* The index that an integer value is: of casts, constants and sums where neither can wrap. 0: none. */
+/* The index expression equal to an integer value of casts, constants and sums that cannot wrap. 0: none. */
 static tir_expr as_index(tir_pool *pool, tir_expr e, int depth) {
     const tir_node node = *tir_get(pool, e);
     int bits = lib_dtypes[node.dtype].bits;
@@ -234,7 +234,7 @@ static tir_expr as_index(tir_pool *pool, tir_expr e, int depth) {
     return range.low >= low && range.high <= high ? index : 0;
 }
 
-/* Comparisons of positions: decided, and solved for bounds of loops, as indices. */
+/* Comparisons of positions become comparisons of indices, which can be decided and solved for loop bounds. */
 static tir_expr compare_as_index(tir_pool *pool, tir_op op, tir_expr a, tir_expr b) {
     enum { DEPTH = 4 };
     if (!(tir_ops[op].flags & TIR_COMPARES) || !is_integer(tir_dtype_of(pool, a))) return 0;
@@ -265,7 +265,7 @@ static tir_expr fold_integer(tir_pool *pool, tir_op op, tir_dtype dtype, tir_exp
     }
 }
 
-/* Bool has few values: x == true is x, x == false is not x; and, or with a complement are constant. */
+/* Rules for bool: x == true is x, x == false is not x; and, or with a complement are constant. */
 static tir_expr fold_bool(tir_pool *pool, tir_op op, tir_expr a, tir_expr b) {
     if (tir_ops[op].flags & TIR_COMPARES) {
         int64_t value;
@@ -325,7 +325,7 @@ tir_expr tir_simplify(tir_pool *pool, tir_op op, tir_dtype dtype, int count, con
     if (op == TIR_CAST) {
         int64_t index;
         tir_expr folded = all_constant(pool, count, operands) ? fold_constants(pool, op, dtype, count, operands) : 0;
-        if (folded && dtype == TIR_INDEX && tir_is_const(pool, folded, &index)) /* so far outside all are alike */
+        if (folded && dtype == TIR_INDEX && tir_is_const(pool, folded, &index)) /* clamp: all beyond are alike */
             return tir_index(pool, index < TIR_UNBOUNDED_LOW    ? TIR_UNBOUNDED_LOW
                                    : index > TIR_UNBOUNDED_HIGH ? TIR_UNBOUNDED_HIGH
                                                                 : index);

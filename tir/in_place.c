@@ -1,13 +1,13 @@
-/* Which outputs of a region may lie where one of its inputs lies: every element is then read before, or where, it is written, in
- * any order that a schedule may choose (but for tiles that overlap, which compute points twice). */
+/* Which outputs of a region may share the buffer of one of its inputs: every element is then read before, or when, it is written, in
+ * any order that a schedule may choose (except with overlapping tiles, which compute points twice). */
 #include "tir/region.h"
 
 typedef struct load_search {
     const tir_region *region;
-    /* whose expressions are looked at */
+    /* the stage whose expressions are visited */
     const tir_stage *stage;
     uint32_t tensor;
-    /* of the tensor: all, and those that are not at the stage's own point */
+    /* of the tensor: all, and those not at the stage's own point */
     int loads, elsewhere;
 } load_search;
 
@@ -52,7 +52,7 @@ static uint32_t argument_tensor(const tir_region *region, int argument) {
     return t;
 }
 
-/* Everything that reads `tensor` is a map at the same point, on the way to `output` and to no other one. */
+/* Whether every reader of `tensor` is a map at the same point from which only `output` is reached. */
 static bool reaches_only(const tir_region *region, uint32_t tensor, uint32_t output, int depth) {
     enum { DEPTH_MAX = 16 };
     if (depth == DEPTH_MAX) return false;

@@ -1,5 +1,5 @@
-/* Running prepared kernels, with every check that the header promises. Memory that a phase can be wrong about has
- * *cells* beside it: who wrote and read it last, in which task and which iteration of a vec loop. */
+/* Runs prepared kernels, with all checks of the header. Memory whose accesses are checked has
+ * *cells*: the last writer and reader, with task and iteration of a vec loop. */
 #include "tir/arith.h"
 #include "tir/interpret_frame.h"
 #include "tir/polls.h"
@@ -36,7 +36,7 @@ _Noreturn static void fail_access(frame *f, const buffer *b, const int64_t *inde
     fail(f, text.data);
 }
 
-/* Offset in elements of an index in bounds. */
+/* Offset in elements of an index, after the bounds check. */
 static inline int64_t offset_of(frame *f, const buffer *b, const uint32_t *slots, const char *what) {
     int64_t offset = 0;
     for (int i = 0; i < b->info->rank; i++) {
@@ -61,7 +61,7 @@ static inline bool same_time(uint64_t a, uint64_t b) {
     return a >> 32 == b >> 32;
 }
 
-/* Two accesses of one run of a vec loop are in order if they are of one iteration, or both parts of exact reductions.
+/* Two accesses of one run of a vec loop are ordered if they are of one iteration, or both part of exact reductions.
  */
 static bool lanes_conflict(uint64_t before, uint64_t now) {
     if (!same_time(before, now) || ((before ^ now) & LANE_MANY) == 0) return false;
@@ -79,8 +79,8 @@ static int warp_of(thread_tag tag) {
     return (int)(tag.thread >= THREAD_WARPS ? tag.thread - THREAD_WARPS : tag.thread / TIR_WARP);
 }
 
-/* Two accesses of a block's threads, of which one writes, are in order if one thread did both, or a barrier of the block, or of their
- * warp, stands between them. */
+/* Two accesses of a block's threads, at least one a write, are ordered if one thread made both, or a barrier of the block, or of their
+ * warp, lies between them. */
 static bool threads_conflict(thread_tag before, thread_tag now) {
     if (before.block != now.block || (before.thread == now.thread && now.thread < THREAD_WARPS)) return false;
     return warp_of(before) < 0 || warp_of(before) != warp_of(now) || before.warp == now.warp;
@@ -97,7 +97,7 @@ static thread_tag join_threads(thread_tag before, thread_tag now) {
     return now;
 }
 
-/* Registers are read by the threads of the warp that wrote them, and not before the thread loop is over that does. */
+/* Registers may be read by the threads of the warp that wrote them, and only after the thread loop that wrote them has ended. */
 static const char *register_flaw(const frame *f, thread_tag writer, thread_tag now) {
     if (!writer.block || writer.thread == THREAD_ALL || writer.thread == now.thread) return NULL;
     if (writer.nest == now.nest) return "a thread reads what another one writes in the same thread loop:";
@@ -107,8 +107,8 @@ static const char *register_flaw(const frame *f, thread_tag writer, thread_tag n
     return NULL;
 }
 
-/* What an asynchronous store wrote is there for its thread once the group is waited for, and for others behind a barrier of the block
- * after that. */
+/* An element written by an asynchronous store is visible to its thread after the wait for the group, and to others after a further
+ * barrier of the block. */
 static const char *note_async(const frame *f, cell *c, bool writes) {
     if (c->life != f->task_run) return NULL;
     if (c->group > f->async.done)
@@ -120,7 +120,7 @@ static const char *note_async(const frame *f, cell *c, bool writes) {
     return NULL;
 }
 
-/* What stands around a thread loop is read by all threads of the group. */
+/* A statement around a thread loop reads for all threads of the group. */
 static thread_tag reader_of(const frame *f) {
     thread_tag reader = f->thread;
     if (f->alike > 1 && reader.thread < THREAD_WARPS)
@@ -128,7 +128,7 @@ static thread_tag reader_of(const frame *f) {
     return reader;
 }
 
-/* The part of note_read and note_write that threads of a block make; NULL: in order. */
+/* The part of note_read and note_write for threads of a block; NULL: ordered. */
 static const char *note_thread(frame *f, const buffer *b, cell *c, bool writes) {
     if (c->group) {
         const char *early = note_async(f, c, writes);
@@ -162,14 +162,14 @@ static void note_banks(frame *f, const buffer *b, const char *element, const voi
         f->banks,
         &(tir_bank_note){.key = key,
                          .stmt = f->step->stmt,
-                         .run = shared || f->lane ? f->banks->run : 0, /* of memory vec loops alone */
+                         .run = shared || f->lane ? f->banks->run : 0, /* device memory: in vec loops only */
                          .address = shared ? element - f->spaces.data[SHARED_SPACE].low : (int64_t)(intptr_t)element,
                          .thread = (int32_t)f->thread.thread,
                          .bytes = b->size,
                          .memory = !shared});
 }
 
-/* A read: notes it; whether the value is poison. */
+/* Records a read; returns whether the value is poison. */
 static bool note_read(frame *f, const buffer *b, int64_t offset, const tir_instruction *i) {
     const space *s = &f->spaces.data[b->space];
     if (!s->cells) return false;
@@ -292,7 +292,7 @@ static void general(frame *f, const tir_instruction *i) {
     f->values[i->target] = tir_arith((tir_op)i->op, i->dtype, i->from, operands, i->count, true);
 }
 
-/* Poison flows from any operand; through a select only from the condition and the operand chosen. */
+/* Poison propagates from any operand; through a select only from the condition and the selected operand. */
 static void flow_taint(frame *f, const tir_instruction *i) {
     uint8_t taint = 0;
     if (i->op == TIR_SELECT)
@@ -302,7 +302,7 @@ static void flow_taint(frame *f, const tir_instruction *i) {
     f->taint[i->target] = taint;
 }
 
-/* What the classes of TIR_FAST_TABLE read and write. */
+/* Operand and result types of the classes of TIR_FAST_TABLE. */
 #define OPERANDS(type, convert)                                                  \
     const type x = convert(v[i->x]), y = convert(v[i->y]), z = convert(v[i->z]); \
     (void)x, (void)y, (void)z
@@ -357,7 +357,7 @@ static void run_code(frame *f, const tir_code_list *list) {
 
 static void run_steps(frame *f, const tir_step *step);
 
-/* An end of a task, too. */
+/* Records a cancellation check, or the end of a task. */
 static void note_poll(frame *f) {
     tir_poll_report *report = f->options->polling;
     if (report) {
@@ -420,7 +420,7 @@ static void run_threads(frame *f, const tir_step *step) {
 
 static void run_loop(frame *f, const tir_step *step);
 
-/* What a vec or unrolled loop touches may become vectors; a loop inside that runs in order ends that. */
+/* Accesses in a vec or unrolled loop may become vectors, but not across an inner loop that runs in order. */
 static void run_for(frame *f, const tir_step *step) {
     if (f->banks && !step->threads) {
         const uint64_t around = f->banks->run;
@@ -459,7 +459,7 @@ static void run_loop(frame *f, const tir_step *step) {
 
 /* ---- collective statements */
 
-/* One that is being executed: what has been read, by place and element. */
+/* A collective statement being executed: values read so far, by place and element. */
 typedef struct collective_run {
     frame *f;
     const tir_step *step;
@@ -479,8 +479,8 @@ static int element_number(const collective_run *r, int place, const int *point) 
     return number;
 }
 
-/* The element's own lane must hold it: a matrix instruction takes nothing from others. */
-static void check_holder(collective_run *r, const buffer *b, int place, const cell *c, const int *point) {
+/* The element's own lane must hold it: a matrix instruction reads no registers of other lanes. */
+static void check_owner(collective_run *r, const buffer *b, int place, const cell *c, const int *point) {
     const thread_tag writer = c->thread_writer;
     const int lane = tir_fragment_lane(r->row, place, point);
     if (!writer.block || writer.thread == THREAD_ALL || writer.thread == r->warp.thread + (uint32_t)lane) return;
@@ -496,7 +496,7 @@ static void run_element(collective_run *r, int place, bool writes, const int *po
     const int64_t offset = offset_of(f, b, index, "out of bounds: place of");
     char *element = element_of(b, offset);
     if (f->banks && r->row->place[place].memory &&
-        point[2] == 0) /* each row of 16 bytes has a lane that gives its address */
+        point[2] == 0) /* each row of 16 bytes has a lane that supplies its address */
         tir_banks_add(f->banks, &(tir_bank_note){.key = r->step,
                                                  .stmt = r->step->stmt,
                                                  .run = f->banks->run,
@@ -511,7 +511,7 @@ static void run_element(collective_run *r, int place, bool writes, const int *po
     } else if (f->options->check) {
         const space *s = &f->spaces.data[b->space];
         if (s->cells && !r->row->place[place].memory)
-            check_holder(r, b, place, s->cells + (element - s->low) / s->unit, point);
+            check_owner(r, b, place, s->cells + (element - s->low) / s->unit, point);
         r->poison[place][n] = note_read(f, b, offset, &(tir_instruction){.operands = index});
     }
     const tir_dtype dtype = (tir_dtype)b->info->dtype;
@@ -523,7 +523,7 @@ static void run_element(collective_run *r, int place, bool writes, const int *po
     }
 }
 
-/* All elements of a place, by the variables that it uses. */
+/* Visits all elements of a place, by the variables that it uses. */
 static void run_place(collective_run *r, int place, bool writes) {
     const tir_collective_step *step = r->step->collective;
     int limit[TIR_COLLECTIVE_VARS], p[TIR_COLLECTIVE_VARS];
@@ -585,7 +585,7 @@ static void run_barrier(frame *f) {
         f->thread.warp = ++f->warps[f->thread.thread / TIR_WARP];
 }
 
-/* Behind it all groups but the latest ones are done; those that were not before are so from here on. */
+/* Completes all groups but the latest ones; groups completed by this wait are visible from here on. */
 static void run_wait(frame *f, uint32_t groups) {
     tir_async_groups *a = &f->async;
     while (a->done + groups + 1 < a->open) {
@@ -600,8 +600,8 @@ static void run_steps(frame *f, const tir_step *step) {
         const thread_tag around = f->thread;
         const uint32_t alike = f->alike;
         f->step = step;
-        if (step->alone && f->thread.thread == THREAD_ALL) f->thread.thread = 0;
-        if (step->alone) f->alike = 1;
+        if (step->single_thread && f->thread.thread == THREAD_ALL) f->thread.thread = 0;
+        if (step->single_thread) f->alike = 1;
         run_code(f, &step->before);
         switch (step->stmt->kind) {
         case TIR_STORE:
@@ -630,7 +630,7 @@ static void run_steps(frame *f, const tir_step *step) {
 
 /* ---- setting up */
 
-/* Evaluates what depends on parameters only. */
+/* Evaluates nodes that depend on parameters only. */
 static void enter(frame *f, const int64_t *params) {
     const tir_program *program = f->program;
     f->values = LIB_NEW_ARRAY(f->arena, uint64_t, program->slots);
@@ -724,7 +724,7 @@ static void run_all(frame *f) {
     }
 }
 
-/* Each element of what is written only has been stored. */
+/* Checks that each element of a write-only argument has been stored. */
 static void check_stored(frame *f) {
     f->step = NULL;
     for (uint32_t i = 0; i < f->kernel->buffers.count; i++) {

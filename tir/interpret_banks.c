@@ -1,14 +1,14 @@
-/* Counting what accesses of warps cost. The device's memory gives sectors of 32 bytes: how many an access touches, and how many more
- * that is than its bytes would fill. Shared memory, as hardware serves a warp: 32 banks of 4 bytes; accesses of up to 4 bytes by all
- * lanes at once, of 8 by half warps, of 16 by quarters. Each takes as many turns as some bank has different words to give; those beyond
- * the first are conflicts. */
+/* Counts the cost of warps' memory accesses. Device memory is transferred in sectors of 32 bytes: the number of sectors of an access, and
+ * the number beyond those that its bytes would fill. Shared memory, as hardware serves a warp: 32 banks of 4 bytes; accesses of up to 4
+ * bytes by all lanes at once, of 8 by half warps, of 16 by quarters. Each takes as many cycles as the maximum number of different words in
+ * one bank; those beyond the first are conflicts. */
 #include "tir/interpret_banks.h"
 
 #include <stdlib.h>
 
 enum { BANKS = 32, WORD = 4, CHUNK = 16, SECTOR = 32 };
 
-/* An access of one thread: neighbouring elements as a vector. `turn`: the how manieth of its thread at this key. */
+/* An access of one thread: neighbouring elements as a vector. `turn`: its ordinal among the thread's accesses of this key. */
 typedef struct access {
     const tir_bank_note *note;
     int64_t address;
@@ -40,7 +40,7 @@ static int by_address(const void *x, const void *y) {
     return compare(((const access *)x)->address, ((const access *)y)->address);
 }
 
-/* What lies side by side within the 16 bytes that follow an aligned place is one access, of 4, 8 or 16 bytes. */
+/* Merges adjacent accesses within an aligned block of 16 bytes into one of 4, 8 or 16 bytes. */
 static uint32_t merge(const tir_banks *banks, access *out) {
     uint32_t count = 0;
     int32_t turn = 0;
@@ -63,7 +63,7 @@ static uint32_t merge(const tir_banks *banks, access *out) {
     return count;
 }
 
-/* Turns beyond the first that lanes of one part of a warp take. */
+/* Cycles beyond the first for the lanes of one part of a warp. */
 static int64_t conflicts_of(const access *lanes, uint32_t count) {
     int64_t words[BANKS][BANKS], most = 0;
     int used[BANKS] = {0};
@@ -88,7 +88,7 @@ static void total(tir_banks *banks, const tir_bank_note *note, int64_t conflicts
     if (conflicts) lib_vec_push(banks->arena, &banks->totals, ((tir_bank_total){note->key, note->stmt, conflicts}));
 }
 
-/* Lanes may want the same bytes, and those of one sector. */
+/* Lanes may access the same bytes, or the same sector. */
 static void count_sectors(tir_banks *banks, access *lanes, uint32_t count) {
     int64_t sectors = 0, bytes = 0, end = INT64_MIN, last = INT64_MIN;
     qsort(lanes, count, sizeof *lanes, by_address);
@@ -142,18 +142,18 @@ void tir_banks_end(tir_banks *banks) {
     banks->notes.count = 0;
 }
 
-/* ---- places that data choose */
+/* ---- data-dependent addresses */
 
 typedef struct chosen_walk {
     const tir_pool *pool;
-    /* [nodes] does a loaded value take part? */
+    /* [nodes] whether the node depends on a loaded value */
     bool *loaded;
-    /* [nodes] is there a load among it, of which it is part of the place? */
+    /* [nodes] whether the node contains a load whose address depends on a loaded value */
     bool *chosen;
     bool changed, found;
 } chosen_walk;
 
-/* Operands have smaller numbers than their users. */
+/* Operands have smaller ids than their users. */
 static void mark_nodes(chosen_walk *w) {
     for (tir_expr n = 1; n < w->pool->nodes.count; n++) {
         const tir_node *node = tir_get(w->pool, n);

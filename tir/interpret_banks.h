@@ -1,5 +1,5 @@
-/* Internal to the interpreter: bank conflicts of shared memory, and sectors of the device's memory. Threads run one after another; what the
- * lanes of a warp do together is the same access, the same time, of each of them. */
+/* Internal to the interpreter: bank conflicts of shared memory, and sectors of device memory. Threads run one after another; a warp's
+ * access combines the same access of each lane at the same time step. */
 #ifndef TIR_INTERPRET_BANKS_H
 #define TIR_INTERPRET_BANKS_H
 
@@ -9,11 +9,11 @@ typedef struct tir_bank_note {
     /* which access of the program */
     const void *key;
     const tir_stmt *stmt;
-    /* in the order of time; the same in all that becomes vectors, if it lies side by side */
+    /* time step; equal for accesses that become one vector, if their elements are adjacent */
     uint64_t run;
     int64_t address;
     int32_t thread, bytes;
-    /* the device's, not shared */
+    /* device memory, not shared */
     bool memory;
 } tir_bank_note;
 
@@ -26,12 +26,12 @@ typedef struct tir_bank_total {
 
 typedef struct tir_banks {
     lib_arena *arena;
-    /* of the thread loop that is running */
+    /* of the running thread loop */
     lib_vec(tir_bank_note) notes;
     lib_vec(tir_bank_total) totals;
     int64_t accesses, conflicts;
     int64_t requests, sectors, excess;
-    /* the open one, 0: none; so far */
+    /* the open time step, 0: none; time steps so far */
     uint64_t run, runs;
     void *scratch;
     uint32_t scratch_count;

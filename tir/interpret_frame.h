@@ -1,13 +1,13 @@
-/* A kernel being interpreted: where its buffers lie, and what is known of who touched them. Inside the interpreter (interpret.c,
- * interpret_place.c); not included elsewhere. */
+/* A kernel being interpreted: addresses of its buffers, and the access history of their elements. Internal to the interpreter
+ * (interpret.c, interpret_place.c); not included elsewhere. */
 #ifndef TIR_INTERPRET_FRAME_H
 #define TIR_INTERPRET_FRAME_H
 
 #include "tir/interpret_banks.h"
 #include "tir/interpret_program.h"
 
-/* Who of a block touched a unit of memory, and when: which barriers of the block and of its warp were behind it, and which thread
- * loops. */
+/* Which thread of a block accessed a unit of memory, and when: the number of barriers of the block and of its warp before it, and
+ * the thread loop. */
 typedef struct tir_thread_tag {
     uint32_t block, warp, nest;
     /* thread, several threads of one warp, or several of the block; see the enum */
@@ -16,7 +16,7 @@ typedef struct tir_thread_tag {
 
 enum { THREAD_LIMIT = 1024, THREAD_WARPS = 2048, THREAD_MANY = 4096, THREAD_ALL = 4097 /* outside of thread loops */ };
 
-/* History of one unit of memory. Tags are time << 32 | who, so that nothing needs to be cleared between phases or
+/* History of one unit of memory. Tags are time << 32 | accessor, so that nothing needs to be cleared between phases or
  * loops. */
 typedef struct tir_cell {
     /* phase run << 32 | task */
@@ -26,14 +26,14 @@ typedef struct tir_cell {
     tir_thread_tag thread_writer, thread_reader;
     /* buffer + 1 whose defined value is here; 0: poison */
     uint32_t owner;
-    /* the life of the scope's contents in which it was written */
+    /* the lifetime of the scope's contents in which it was written */
     uint32_t life;
-    /* of the asynchronous store that wrote it; 0: another store did */
+    /* of the asynchronous store that wrote it; 0: an ordinary store */
     uint32_t group;
 } tir_cell;
 
 #define MANY UINT32_C(0xffffffff)           /* task: several */
-#define LANE_REDUCTION UINT64_C(0x80000000) /* touched by exact reductions only */
+#define LANE_REDUCTION UINT64_C(0x80000000) /* accessed by exact reductions only */
 #define LANE_MANY UINT64_C(0x7fffffff)      /* iteration: several */
 
 /* Memory that several buffers may share: overlapping arguments, the workspace, the local scratch; or one stack or reg
@@ -45,9 +45,9 @@ typedef struct tir_space {
     int64_t unit;
     /* NULL: nothing here is ever written, or checks are off */
     tir_cell *cells;
-    /* between tasks: races are possible */
+    /* shared between tasks: races are possible */
     bool shared;
-    /* poison at first */
+    /* initially poison */
     bool scratch;
     /* contents end with the task */
     bool per_task;
@@ -66,9 +66,9 @@ typedef struct tir_placed {
 
 /* Groups of asynchronous stores of the task so far, from 1. All threads commit and wait together. */
 typedef struct tir_async_groups {
-    /* the group that stores now belong to; the last one that was waited for */
+    /* the group of current stores; the last group that was waited for */
     uint32_t open, done;
-    /* by group that is done, from 1: barriers of the block before it was waited for */
+    /* by completed group, from 1: barriers of the block before the wait for it */
     lib_vec(uint32_t) blocks;
 } tir_async_groups;
 
@@ -90,29 +90,29 @@ typedef struct tir_frame {
     uint32_t phase_run, task_run;
     /* run of the vec loop << 32 | iteration; 0: outside. Runs so far */
     uint64_t lane, lane_runs;
-    /* now. block 0: the phase has no thread loops */
+    /* current tag. block 0: the phase has no thread loops */
     tir_thread_tag thread;
-    /* the block is */
+    /* the block is one warp */
     bool one_warp;
-    /* threads from that one on that do the same */
+    /* number of threads, from that one on, that execute the same */
     uint32_t alike;
-    /* and barriers of blocks so far: each begins a new one for `thread` */
+    /* blocks and their barriers so far: each starts a new time for `thread` */
     uint32_t blocks;
     /* thread loops begun so far */
     uint32_t nests;
     /* barriers of each warp so far */
     uint32_t warps[THREAD_LIMIT / TIR_WARP];
     tir_async_groups async;
-    /* instructions and stores; counted where the host wants a report */
+    /* instructions and stores since the last check; counted for tir_poll_report */
     int64_t since_poll;
     /* NULL: conflicts are not counted */
     tir_banks *banks;
-    /* other calls ran before: what the workspace holds is not known */
+    /* other calls ran before: the workspace's contents are unknown */
     bool partial;
 } tir_frame;
 
-/* interpret_place.c, when the frame's values are those of the parameters: where each buffer lies, and cells beside what a phase can be
- * wrong about. */
+/* interpret_place.c, after the frame has the parameters' values: sets the addresses of buffers, and allocates cells for the buffers whose
+ * accesses are checked. */
 void tir_place_buffers(tir_frame *f, void *const *arguments, char *workspace, char *local);
 void tir_place_cells(tir_frame *f);
 int64_t tir_compact_elements(tir_frame *f, const tir_placed *b);

@@ -1,5 +1,5 @@
-/* Where the buffers of a kernel lie before it is interpreted: arguments where the caller has them, those that overlap together; scratch in
- * memory filled with what is no likely value. */
+/* Addresses of a kernel's buffers before it is interpreted: arguments at the caller's addresses, overlapping ones in one space; scratch in
+ * memory filled with an unlikely value. */
 #include "tir/interpret_frame.h"
 
 /* local shorthand */
@@ -30,7 +30,7 @@ static uint32_t add_space(frame *f, space s) {
     return f->spaces.count - 1;
 }
 
-/* Bytes from low to high of an argument; 0 of an empty one. Strides may be negative. */
+/* Bytes from low to high of an argument; 0 if it is empty. Strides may be negative. */
 static void argument_extent(frame *f, const buffer *b, char **low, char **high) {
     int64_t first = 0, last = 0;
     *low = *high = b->base;
@@ -66,7 +66,7 @@ static void place_argument(frame *f, uint32_t id) {
         *s = (space){.low = NULL, .unit = 1, .shared = true};
         for (uint32_t i = 0; i < id; i++)
             if (f->buffers[i].space == k) f->buffers[i].space = mine;
-        k = FIRST_ARGUMENT_SPACE - 1; /* the space grew: look again */
+        k = FIRST_ARGUMENT_SPACE - 1; /* the space grew: search again */
     }
 }
 
@@ -76,7 +76,7 @@ int64_t tir_compact_elements(frame *f, const buffer *b) {
     return elements;
 }
 
-/* From the first to the last: strides may leave gaps. */
+/* Elements from the first to the last address: strides may leave gaps. */
 static int64_t spanned_elements(frame *f, const buffer *b) {
     int64_t last = 0;
     for (int i = 0; i < b->info->rank; i++) {
@@ -86,7 +86,7 @@ static int64_t spanned_elements(frame *f, const buffer *b) {
     return last + 1;
 }
 
-/* Fills with what is neither zero nor a small number, so that don't-care values show where they matter. */
+/* Fills with a pattern that is neither zero nor a small number, so that reads of don't-care values show. */
 char *tir_scratch_block(frame *f, int64_t bytes) {
     if (bytes == 0) return NULL;
     char *block = lib_arena_take_aligned(f->arena, (size_t)bytes, TIR_BUFFER_ALIGNMENT);
@@ -170,7 +170,7 @@ static void mark_written(void *user, const tir_stmt *stmt) {
     if (stmt->kind == TIR_COLLECTIVE) ((bool *)user)[stmt->collective.place[0].buffer] = true;
 }
 
-/* Memory that is never written cannot race, and arguments are never poison: no cells there. */
+/* Memory that is never written cannot race, and arguments are never poison: they need no cells. */
 void tir_place_cells(frame *f) {
     bool *written = LIB_NEW_ARRAY(f->arena, bool, f->kernel->buffers.count);
     for (uint32_t i = 0; i < f->kernel->phases.count; i++)

@@ -2,7 +2,7 @@
 #include "tir/interpret_program.h"
 #include "tir/polls.h"
 
-/* A place where a variable gets its value, with the list to run then. stack[0] stands for the kernel's entry. */
+/* A statement that sets a variable, with the list to run then. stack[0] is the kernel's entry. */
 typedef struct binder {
     uint32_t serial;
     tir_expr variable;
@@ -26,13 +26,13 @@ typedef struct builder {
     uint32_t next_slot, serial;
     lib_vec(binder) stack;
     lib_vec(tir_expr) work;
-    /* the statement being prepared */
+    /* the list of the statement being prepared */
     tir_code_list *own;
     uint32_t own_serial;
     const tir_stmt *stmt;
-    /* it stores an exact reduction: its loads of that place are part of it */
+    /* it stores an exact reduction: its loads of the stored element are part of it */
     bool reduction;
-    /* it is all that the thread loop around does */
+    /* it is the whole body of the enclosing thread loop */
     bool chain;
 } builder;
 
@@ -158,7 +158,7 @@ static void place_node(builder *b, tir_expr e) {
     if (node->op != TIR_CONST && node->op != TIR_VAR) emit(b, e, depth == OWN ? b->own : b->stack.data[depth].list);
 }
 
-/* Makes sure that e is computed before the current statement runs; its slot. */
+/* Ensures that e is computed before the current statement runs; returns its slot. */
 static uint32_t place(builder *b, tir_expr root) {
     b->work.count = 0;
     lib_vec_push(b->arena, &b->work, root);
@@ -232,7 +232,7 @@ static void prepare_store(builder *b, const tir_stmt *stmt, tir_step *step) {
         fail(b, "store of another element type than the buffer's");
     b->reduction = tir_is_exact_reduction(b->arena, b->kernel, stmt);
     step->reduction = b->reduction;
-    step->alone = buffer->scope != TIR_SCOPE_REG && buffer->scope != TIR_SCOPE_STACK;
+    step->single_thread = buffer->scope != TIR_SCOPE_REG && buffer->scope != TIR_SCOPE_STACK;
     uint32_t *index = LIB_NEW_ARRAY(b->arena, uint32_t, (size_t)stmt->store.rank);
     for (int i = 0; i < stmt->store.rank; i++) {
         index[i] = place(b, stmt->store.index[i]);
@@ -320,7 +320,7 @@ static void prepare_entry(builder *b) {
     if (kernel->local_size) program->local = place_at_entry(b, kernel->local_size);
 }
 
-/* Phases i to i+n-1 run inside a repeat whose counter they see. */
+/* Phases i to i+n-1 run inside a repeat, with its counter in scope. */
 static void prepare_phase(builder *b, uint32_t i, const tir_phase *repeat) {
     const tir_phase *phase = &b->kernel->phases.data[i];
     tir_program_phase *out = &b->program->phases[i];

@@ -7,8 +7,8 @@
 
 #include "tir/interpret.h"
 
-/* Operators that run without the detour through tir_arith: class, operator, value of operands x, y, z. What the classes
- * are is said where they are executed (interpret.c) and chosen (interpret_program.c). All agree with tir/arith.h. */
+/* Operators that run without a call of tir_arith: class, operator, value of operands x, y, z. The classes
+ * are described where they are executed (interpret.c) and chosen (interpret_program.c). All agree with tir/arith.h. */
 #define TIR_FAST_TABLE(X)             \
     X(WORD, ADD, x + y)               \
     X(WORD, SUB, x - y)               \
@@ -63,14 +63,14 @@ typedef struct tir_instruction {
     uint8_t code, op, dtype, from;
     uint8_t count;
     bool guarded;
-    /* an operand or the memory read may be poison: the result's taint must be computed */
+    /* an operand or the loaded memory may be poison: the result's taint must be computed */
     bool taints;
-    /* a load whose statement stores the exact reduction of it and something */
+    /* a load whose statement stores an exact reduction of it */
     bool reduction;
     uint32_t target, buffer;
-    /* slots of the first three operands, 0 where there are fewer */
+    /* slots of the first three operands, 0 if there are fewer */
     uint32_t x, y, z;
-    /* slots of all */
+    /* slots of all operands */
     const uint32_t *operands;
 } tir_instruction;
 
@@ -83,11 +83,11 @@ typedef struct tir_step tir_step; /* a statement; prefetches and comments are le
 struct tir_step {
     const tir_stmt *stmt;
     tir_step *next, *body, *otherwise;
-    /* what the statement's own expressions load and what depends on it */
+    /* loads of the statement's own expressions and the nodes that depend on them */
     tir_code_list before;
-    /* for, let: what depends on the variable; run whenever it gets a value */
+    /* for, let: nodes that depend on the variable; run whenever it is set */
     tir_code_list bound;
-    /* slots: of the for's or let's variable */
+    /* slots: the for's or let's variable */
     uint32_t variable;
     /* for: lower, extent; let, if, store: value or condition in `first` */
     uint32_t first, second;
@@ -95,20 +95,20 @@ struct tir_step {
     bool taints;
     /* store of an exact reduction */
     bool reduction;
-    /* store to memory: outside of thread loops one thread does it, its loads too */
-    bool alone;
-    /* for: iterations after which it asks; 0: it does not */
+    /* store to memory: outside of thread loops one thread executes it, with its loads */
+    bool single_thread;
+    /* for: iterations between cancellation checks; 0: none */
     int64_t poll;
-    /* thread loop: of one iteration; else 0 */
+    /* thread loop: threads of one iteration; else 0 */
     int32_t threads;
-    /* thread loop: not the whole body of one around it */
+    /* thread loop: not the whole body of the enclosing one */
     bool nest;
     /* store */
     const uint32_t *index;
     const struct tir_collective_step *collective;
 };
 
-/* A collective statement: its variables are run through by the interpreter, each with the code that depends on it. */
+/* A collective statement: the interpreter iterates over its variables, each with the code that depends on it. */
 typedef struct tir_collective_step {
     tir_code_list bound[TIR_COLLECTIVE_VARS];
     uint32_t variable[TIR_COLLECTIVE_VARS];
@@ -117,12 +117,12 @@ typedef struct tir_collective_step {
 } tir_collective_step;
 
 typedef struct tir_program_phase {
-    /* what depends on the repeat's counter and no more */
+    /* nodes that depend on the repeat's counter alone */
     tir_code_list iteration_bound;
     tir_code_list task_bound;
-    /* of a block */
+    /* per block */
     int64_t threads;
-    /* tasks after which it asks; 0: it does not */
+    /* tasks between cancellation checks; 0: none */
     int64_t poll;
     tir_step *body;
     /* slots; repeat, iteration: 0 when there is none */
@@ -134,11 +134,11 @@ struct tir_program {
     const tir_kernel *kernel;
     /* slot 0 is unused */
     uint32_t slots;
-    /* slots, ... */
+    /* slots ... */
     lib_vec(uint32_t) constants;
-    /* ... and what they hold */
+    /* ... and their values */
     lib_vec(uint64_t) constant_bits;
-    /* what depends on parameters only */
+    /* nodes that depend on parameters only */
     tir_code_list entry;
     /* slots */
     const uint32_t *params;

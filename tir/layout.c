@@ -1,5 +1,5 @@
-/* Layouts: verification, extents, indices and text. A dim's parts, in order of divisor, must read as digits of its
- * index: the first divisor is 1, each next one is the divisor before times its modulus, and only the last has no
+/* Layouts: verification, extents, indices and text. A dim's parts, in order of divisor, must be the digits of its
+ * index: the first divisor is 1, each next one is the previous divisor times its modulus, and only the last has no
  * modulus. */
 #include "tir/layout.h"
 

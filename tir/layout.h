@@ -29,7 +29,7 @@ typedef struct tir_layout {
 tir_layout tir_layout_identity(int rank);
 bool tir_layout_is_identity(const tir_layout *layout);
 bool tir_layout_equal(const tir_layout *a, const tir_layout *b);
-/* Raises if the parts are not a bijection from the padded box: every dim covered, divisors chain by moduli. */
+/* Raises unless the parts are a bijection from the padded box: every dim covered, divisors chain by moduli. */
 void tir_layout_verify(lib_scope *scope, const tir_layout *layout, const char *what);
 int tir_layout_physical_rank(const tir_layout *layout);
 tir_expr tir_layout_padded(tir_pool *pool, const tir_layout *layout, int dim, tir_expr extent);

@@ -157,7 +157,7 @@ void tir_stmt_exprs(const tir_stmt *stmt, void (*visit)(void *user, tir_expr e),
     }
 }
 
-/* A substitution with what it works on. */
+/* A substitution and its context. */
 typedef struct substitution {
     tir_kernel *kernel;
     int count;
@@ -168,7 +168,7 @@ static tir_expr replaced(const substitution *s, tir_expr e) {
     return e ? tir_substitute(s->kernel->pool, e, s->count, s->from, s->to) : 0;
 }
 
-/* A bound variable may be renamed, not replaced by a value: then the binder keeps it. */
+/* A bound variable may be renamed, not replaced by a value: then the bound variable stays. */
 static tir_expr replaced_binder(const substitution *s, tir_expr var) {
     tir_expr e = replaced(s, var);
     return tir_op_of(s->kernel->pool, e) == TIR_VAR ? e : var;
@@ -232,7 +232,7 @@ tir_stmt *tir_stmt_substitute(tir_kernel *kernel, const tir_stmt *stmt, int coun
     return substitute_list(&s, stmt);
 }
 
-/* State of tir_kernel_mark_access: nodes are visited once, by a stack of their ids. */
+/* State of tir_kernel_mark_access: each node is visited once, with an explicit stack of ids. */
 typedef struct access_marker {
     tir_kernel *kernel;
     lib_arena *scratch;
@@ -393,7 +393,7 @@ enum { ABSENT = 1, PRESENT = 2 };
 typedef struct reduction_search {
     const tir_kernel *kernel;
     const tir_stmt *stmt;
-    /* by node: whether the place is loaded below; 0: not looked at yet */
+    /* by node: whether it contains a load of the stored element; 0: not visited yet */
     uint8_t *found;
 } reduction_search;
 
@@ -417,7 +417,7 @@ static void search_loads(reduction_search *s, lib_arena *scratch, tir_expr root)
     }
 }
 
-/* Whether e is the place's old value with other values combined into it by one operator (*op, once it is known). */
+/* Whether e is the element's old value combined with other values by one operator (*op, once it is known). */
 static bool carries(const reduction_search *s, tir_expr e, tir_op *op, int depth) {
     enum { DEPTH_MAX = 8 }; /* operators between a store and its load */
     const tir_pool *pool = s->kernel->pool;

@@ -3,22 +3,22 @@
  * TIR_LOAD names a buffer. All arithmetic is legal for loop IR: no f16/bf16 arithmetic (casts only), no MULADD, no
  * transcendentals but f64 ones (tir/math.h).
  *
- * Loop kinds say how a loop is *executed*, never what it computes:
+ * Loop kinds state how a loop is *executed*, never what it computes:
  *   serial   in order.
  *   unroll   constant extent; the emitter repeats the body with the variable constant.
  *   vec      constant extent; all iterations are independent except through exact reductions into a location that does not
  *            depend on the variable. The emitter binds the variable to the lanes of vectors (in chunks of the machine's
  *            width, a masked or narrower last chunk), for everything inside, inner loops included. Loop bounds inside must
  *            not depend on the variable; conditions may (they become masks).
- *   thread   constant extent; on a GPU, where a task is a block of threads: each iteration is executed by threads of its own. Thread
- *            loops inside each other number the threads of the block, the innermost fastest (tir_thread_stride). What stands
- *            around them (serial and unrolled loops, lets, ifs) is executed by all threads of the group alike: values and reg
- *            buffers there are uniform; a store to memory is done by the group's first thread, its loads included. Threads see what others wrote to shared or
- *            global memory behind a barrier; a reg buffer is indexed by the variables of the threads that own its elements,
- *            and another lane's element of the same warp may be read in a later loop (a warp shuffle).
- * Collective statements are executed by the 32 threads of a warp together and stand where whole warps come: outside of thread loops
- * whose iterations are single threads. They count as 32 threads. A place in registers names elements of the warp's threads: the
- * indices that its owners have, with the statement's variables in place of the thread variables.
+ *   thread   constant extent; on a GPU, where a task is a block of threads: each iteration is executed by threads of its own. Nested
+ *            thread loops number the threads of the block, the innermost fastest (tir_thread_stride). Statements
+ *            around them (serial and unrolled loops, lets, ifs) are executed by all threads of the group alike: values and reg
+ *            buffers there are uniform; a store to memory is executed by the group's first thread, with its loads. Threads see other
+ *            threads' writes to shared or global memory after a barrier; a reg buffer is indexed by the variables of the threads that own
+ *            its elements, and another lane's element of the same warp may be read in a later loop (a warp shuffle).
+ * Collective statements are executed by the 32 threads of a warp together, and are allowed only where whole warps execute: outside of
+ * thread loops whose iterations are single threads. They count as 32 threads. A place in registers names elements of the warp's threads:
+ * the owners' indices, with the statement's variables instead of the thread variables.
  * Reg buffers: after unrolling and vectorising every index is constant (+ lane); elements are SSA values carried through
  * loops, never memory.
  *
@@ -31,7 +31,7 @@
 #include "tir/machine.h"
 
 typedef enum tir_scope {
-    TIR_SCOPE_ARG,       /* region input or output, memory of the caller */
+    TIR_SCOPE_ARG,       /* region input or output, the caller's memory */
     TIR_SCOPE_WORKSPACE, /* scratch shared by all tasks and phases of a kernel, from the plan's arena */
     TIR_SCOPE_LOCAL,     /* scratch per slot, from the plan's arena */
     TIR_SCOPE_STACK,     /* small scratch per task, constant extents */
@@ -41,11 +41,11 @@ typedef enum tir_scope {
 extern const char *const tir_scope_names[];
 
 enum {
-    TIR_WARP = 32,           /* threads that run together and may read each other's registers */
+    TIR_WARP = 32,           /* threads that run in lockstep and may read each other's registers */
     TIR_BLOCK_THREADS = 1024 /* of a block, at most */
 };
 
-#define TIR_BUFFER_ALIGNMENT 64 /* bytes; of everything libdlc allocates. Arguments: see tir_buffer.alignment */
+#define TIR_BUFFER_ALIGNMENT 64 /* bytes, for everything that libdlc allocates. Arguments: see tir_buffer.alignment */
 
 typedef struct tir_buffer {
     const char *name;
@@ -55,7 +55,7 @@ typedef struct tir_buffer {
     int rank;
     /* physical; index expressions over parameters; constant for REG, STACK */
     tir_expr extent[16];
-    /* in elements; row-major compact unless an argument came with strides */
+    /* in elements; row-major compact unless the caller gave an argument strides */
     tir_expr stride[16];
     /* ARG: position; else -1 */
     int32_t argument;
@@ -63,9 +63,9 @@ typedef struct tir_buffer {
     int32_t alignment;
     /* by the kernel */
     bool written, read;
-    /* REG, STACK, LOCAL: contents at entry are don't-care otherwise */
+    /* REG, STACK, LOCAL: contents at entry are zero; else don't-care */
     bool zero_initialised;
-    /* SHARED: bytes of a row, 32, 64 or 128, of which the 16-byte chunks change places (tir_swizzled); 0: none */
+    /* SHARED: bytes of a row, 32, 64 or 128, whose 16-byte chunks are permuted (tir_swizzled); 0: none */
     int32_t swizzle;
     /* WORKSPACE, LOCAL: bytes from the start, over parameters, assigned by lowering; SHARED: a number; 0: none */
     tir_expr offset;
@@ -73,14 +73,14 @@ typedef struct tir_buffer {
 
 typedef enum tir_stmt_kind {
     TIR_FOR,        /* for var in lower .. lower + extent - 1 (step 1): body */
-    TIR_LET,        /* variable = value; body sees it. Value is evaluated once, here */
+    TIR_LET,        /* variable = value; in scope in the body. Value is evaluated once, here */
     TIR_IF,         /* condition ? body : otherwise */
     TIR_STORE,      /* buffer[index] = value */
-    TIR_PREFETCH,   /* hint: address of buffer[index], into cache level `level`; the address may be outside */
+    TIR_PREFETCH,   /* hint: address of buffer[index], into cache level `level`; the address may be out of bounds */
     TIR_COLLECTIVE, /* an instruction of a whole warp on places (tir/collective.h) */
-    TIR_BARRIER,    /* the threads of the block, or inside of a thread loop those of the warp, wait for each other */
-    TIR_COMMIT, /* outside of thread loops: each thread's asynchronous stores since the last one become a group, be there any or not */
-    TIR_WAIT,   /* outside of thread loops: until at most so many of each thread's latest groups are not done */
+    TIR_BARRIER,    /* the threads of the block, or inside a thread loop those of the warp, wait for each other */
+    TIR_COMMIT, /* outside of thread loops: each thread's asynchronous stores since the last commit become a group, possibly empty */
+    TIR_WAIT,   /* outside of thread loops: until at most this many of each thread's latest groups are incomplete */
     TIR_COMMENT /* text for people; no meaning */
 } tir_stmt_kind;
 
@@ -97,7 +97,7 @@ typedef struct tir_place {
 typedef struct tir_stmt tir_stmt;
 struct tir_stmt {
     tir_stmt_kind kind;
-    /* statement after this one in the same list, NULL at the end */
+    /* next statement of the list, NULL at the end */
     tir_stmt *next;
     union {
         struct {
@@ -106,9 +106,9 @@ struct tir_stmt {
             /* index; evaluated once at entry; extent <= 0: no iteration */
             tir_expr lower, extent;
             tir_loop_kind loop;
-            /* lowering's note: becomes tasks; never set in a finished kernel */
+            /* set by lowering: becomes tasks; never set in a finished kernel */
             bool parallel;
-            /* lowering's note for versioning, not printed: worth runs in which guards inside are decided */
+            /* set by lowering for versioning, not printed: split into ranges in which the guards inside are decided */
             bool clip;
             tir_stmt *body;
         } for_;
@@ -120,7 +120,7 @@ struct tir_stmt {
         struct {
             /* bool */
             tir_expr condition;
-            /* lowering's note for versioning, not printed: worth a run of its own where decided */
+            /* set by lowering for versioning, not printed: split into ranges in which it is decided */
             bool clip;
             tir_stmt *body, *otherwise;
         } if_;
@@ -132,8 +132,8 @@ struct tir_stmt {
             /* of the buffer's dtype */
             tir_expr value;
             bool non_temporal;
-            /* a copy from memory to SHARED: what is there until the thread waits for its group is of no use; then the
-             * thread sees the value, the others behind a barrier. Machines may do it at once */
+            /* a copy from memory to SHARED: the element is undefined until the thread waits for its group; then the
+             * thread sees the value, other threads after a barrier. Machines may copy at once */
             bool async;
         } store;
         struct {
@@ -148,7 +148,7 @@ struct tir_stmt {
         } prefetch;
         struct {
             const tir_collective *row;
-            /* TIR_VAR_LOOP: bound in the places' indices, from 0 */
+            /* TIR_VAR_LOOP: bound in the places' indices, starting at 0 */
             tir_expr var[TIR_COLLECTIVE_VARS];
             tir_place place[TIR_COLLECTIVE_PLACES];
         } collective;
@@ -162,12 +162,12 @@ typedef struct tir_phase {
     /* TIR_VAR_LOOP: the task's number in the body */
     tir_expr task;
     tir_stmt *body;
-    /* 0, or how often this and the following `repeat_phases - 1` phases run in turn */
+    /* 0, or how often this and the following `repeat_phases - 1` phases are repeated as a sequence */
     tir_expr repeat;
     /* the repeat's counter variable, with `repeat` */
     tir_expr iteration;
     int repeat_phases;
-    /* SHARED memory that a block of it needs */
+    /* SHARED memory of one block */
     int64_t shared_bytes;
     const char *name;
 } tir_phase;
@@ -183,11 +183,11 @@ typedef struct tir_kernel {
     lib_vec(tir_phase) phases;
     /* ARG buffers */
     int arguments;
-    /* WORKSPACE in all: index expression over parameters, bytes; 0: none */
+    /* total size of WORKSPACE: index expression over parameters, bytes; 0: none */
     tir_expr workspace_size;
     /* its largest value */
     int64_t workspace_bytes;
-    /* bytes per slot, likewise */
+    /* the same for LOCAL, per slot */
     tir_expr local_size;
     /* counted by the cost model; for profiles */
     double flops, bytes;
@@ -200,41 +200,41 @@ uint32_t tir_kernel_buffer(tir_kernel *kernel, const char *name, dlc_dtype dtype
 tir_stmt *tir_stmt_new(lib_arena *arena, tir_stmt_kind kind);
 tir_stmt *tir_collective_new(tir_kernel *kernel,
                              const tir_collective *row); /* with fresh variables and no places yet */
-/* Variables whose range and multiple follow from what they will be bound to; parsed text gets the same ones. */
-tir_interval tir_loop_range(tir_pool *pool, tir_expr lower, tir_expr extent); /* of the variable; an empty loop: any */
+/* Variables whose range and multiple follow from their bounds or value; the parser makes the same ones. */
+tir_interval tir_loop_range(tir_pool *pool, tir_expr lower, tir_expr extent); /* of the variable; empty loop: any */
 tir_expr tir_loop_variable(tir_pool *pool, const char *name, tir_expr lower, tir_expr extent);
 tir_expr tir_let_variable(tir_pool *pool, const char *name, tir_expr value);
 /* Sets `read` and `written` of every buffer from the statements. */
 void tir_kernel_mark_access(tir_kernel *kernel);
 /* Gives the buffers of WORKSPACE or LOCAL consecutive offsets, sized by their extents at the parameters' actual values, and sets
- * the kernel's size of that scope. Returns the largest. */
+ * the kernel's size of that scope. Returns its largest value. */
 int64_t tir_kernel_place(tir_kernel *kernel, tir_scope scope);
-/* The same of WORKSPACE, once all phases are there: buffers that are not in use at the same time share a place (workspace.c). */
+/* The same for WORKSPACE, once all phases exist: buffers that are not in use at the same time share memory (workspace.c). */
 int64_t tir_kernel_place_workspace(tir_kernel *kernel);
-/* What both are made of: a buffer's bytes, rounded up so that what follows is aligned; a scope that ends there and gets so many more. */
+/* Helpers of both: a buffer's bytes, rounded up to the alignment; the end of a scope after so many more bytes. */
 tir_expr tir_buffer_size(tir_kernel *kernel, const tir_buffer *buffer);
 tir_expr tir_kernel_extend(tir_kernel *kernel, tir_scope scope, tir_expr end, tir_expr size);
 
-/* ---- shared memory (shared.c) */
+/* ---- shared memory (shared_memory.c) */
 
-/* Where the byte at an offset from the start of a buffer lies: chunks of 16 bytes change places within 128, by the number of the line
- * of 128 that they are in, so that the rows of a column of chunks lie in different banks. */
+/* The swizzled offset of a byte from the start of a buffer: chunks of 16 bytes are permuted within 128 bytes, by the number of their
+ * 128-byte line, so that the rows of a column of chunks are in different banks. */
 static inline int64_t tir_swizzled(int32_t row_bytes, int64_t at) {
     return row_bytes ? at ^ ((at >> 7 & (row_bytes / 16 - 1)) << 4) : at;
 }
 int64_t tir_buffer_bytes(const tir_kernel *kernel,
                          const tir_buffer *buffer); /* of constant extents; strides may leave gaps */
-/* Gives the SHARED buffers that have none an offset, and phases their shared_bytes: apart from all others (`reuse` false: text), or from
- * those that are in use at the same time (lowering: what is stored inside of a loop is not read in its next iteration unless it lives
- * before or after, too). */
+/* Assigns offsets to the SHARED buffers that have none, and shared_bytes to phases: disjoint from all others (`reuse` false: text), or
+ * only from those in use at the same time (lowering: a store inside a loop is not read in the next iteration unless the buffer is also used
+ * before or after the loop). */
 void tir_kernel_place_shared(tir_kernel *kernel, bool reuse);
-bool tir_shared_overlap(const tir_kernel *kernel, uint32_t a, uint32_t b); /* do two buffers have a byte in common? */
+bool tir_shared_overlap(const tir_kernel *kernel, uint32_t a, uint32_t b); /* do they have a byte in common? */
 
-/* Puts barriers where threads of a block touch what others wrote, or write what others read (synchronise.c). */
+/* Inserts barriers where threads of a block access what others wrote, or write what others read (synchronise.c). */
 void tir_kernel_synchronise(tir_kernel *kernel);
 
-/* ---- threads (loop.c): how many threads one iteration of a thread loop takes, by the loops inside; how many a list of statements
- * takes (1: no thread loops). */
+/* ---- threads (loop.c): threads of one iteration of a thread loop, from the loops inside; threads of a list of statements
+ * (1: no thread loops). */
 int64_t tir_thread_stride(const tir_pool *pool, const tir_stmt *loop);
 int64_t tir_threads(const tir_pool *pool, const tir_stmt *list);
 
@@ -255,24 +255,24 @@ tir_kernel *tir_kernel_parse(lib_arena *arena, lib_lexer *lexer);
 void tir_stmt_print(lib_text *text, const tir_kernel *kernel, const tir_stmt *stmt, int indent);
 
 /* ---- verifier (loop_verify.c): numbered invariants, cited in messages; raises DLC_INTERNAL with the statement's text.
- * `machine` (may be NULL): reg buffers must fit its registers: live vectors are counted. */
+ * `machine` (may be NULL): checks that the live vectors of reg buffers fit its registers. */
 void tir_kernel_verify(lib_scope *scope, tir_kernel *kernel, const tir_machine *machine);
 
 /* ---- statement utilities (loop.c) */
-/* How deep statements stand inside of each other, 1 for a list of simple ones. Passes over them recurse so deep, and take less than
- * TIR_STACK_NESTED bytes of the stack for each level: lowering, which makes the statements, asks for them. */
+/* Nesting depth of statements, 1 for a list of simple ones. Passes recurse to this depth, and take less than
+ * TIR_STACK_NESTED bytes of stack for each level: lowering, which makes the statements, checks that this much is left. */
 enum { TIR_STACK_NESTED = 192 };
 int tir_stmt_nesting(lib_arena *scratch, const tir_stmt *list);
 typedef void (*tir_stmt_visit)(void *user, const tir_stmt *stmt);
 void tir_stmt_walk(const tir_stmt *stmt, tir_stmt_visit visit, void *user); /* pre-order, the whole list */
-/* Expressions of this statement alone: bounds, value, condition, indices (binders and nested statements excluded). */
+/* Expressions of this statement alone: bounds, value, condition, indices (bound variables and nested statements excluded). */
 void tir_stmt_exprs(const tir_stmt *stmt, void (*visit)(void *user, tir_expr e), void *user);
-/* Copy of the whole list. A bound variable is renamed when `to` is a variable; else its binder keeps it. */
+/* Copy of the whole list. A bound variable is renamed if its `to` is a variable; else it stays. */
 tir_stmt *tir_stmt_substitute(tir_kernel *kernel, const tir_stmt *stmt, int count, const tir_expr *from,
                               const tir_expr *to);
 
 /* Whether a store has the form b[i] = exact-operator(b[i], anything else), possibly under selects: any order of such updates gives
- * equal bits. And whether an expression is the load of the place that the statement stores to. */
+ * equal bits. And whether an expression loads the element that the statement stores. */
 bool tir_is_exact_reduction(lib_arena *scratch, const tir_kernel *kernel, const tir_stmt *stmt);
 bool tir_loads_stored(const tir_kernel *kernel, const tir_stmt *stmt, tir_expr e);
 

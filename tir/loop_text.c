@@ -1,4 +1,4 @@
-/* Text form of loop IR: printing and parsing, inverse to each other (tir/loop.h shows the form). Beyond what is shown
+/* Text form of loop IR: printing and parsing, inverse to each other (tir/loop.h shows the form). In addition to what is shown
  * there:
  *
  *   kernel k(x: f32[n, 8] arg stride(16, 1) align 64, t: f32[7] local zero @128)
@@ -6,21 +6,21 @@
  *   phase "name" tasks=n task=p repeat=4 iteration=t repeat_phases=2 {
  *     for i in 0..n { }              the whole range
  *     for i in b .. +7 vec { }       lower bound and extent
- *     let b = p*8                    the rest of the list is its body; or its body in braces
+ *     let b = p*8                    its scope is the rest of the list; or a body in braces
  *     let v: f32 = x[b, 0]           values other than index ones name their dtype
  *     nt D[i] = v                    non-temporal store
  *     ldmatrix.x1 (q, r, c) F[r, c/2, c%2] = S[r, c]    by name and variables of tir/collective.h
- *     async xs[i] = x[i]             the copy is under way until its group is waited for
+ *     async xs[i] = x[i]             the copy is pending until its group is waited for
  *     commit                         ends a group
- *     wait 1                         all groups but the last one are done
+ *     wait 1                         waits for all groups but the last one
  *     barrier
  *     comment "text"
  *   }
  *
- * Shared buffers: `xs: f32[8, 32] shared swizzle 128 @1024`; those without a place get one behind all others.
+ * Shared buffers: `xs: f32[8, 32] shared swizzle 128 @1024`; those without an offset get one after all others.
  * Strides are compact and arguments aligned to their element unless stated; without workspace(..) or local(..) buffers
- * of that scope get consecutive offsets. `read` and `written` follow from the statements. Printing renames where a name
- * in scope is taken or reserved, so that what is printed always parses back to the same structure. */
+ * of that scope get consecutive offsets. `read` and `written` follow from the statements. Printing renames names
+ * that are taken in their scope or reserved, so that the printed text always parses back to the same structure. */
 #include "tir/loop.h"
 #include "tir/names.h"
 
@@ -30,13 +30,13 @@ typedef struct printer {
     lib_text *text;
     lib_arena *arena;
     const tir_kernel *kernel;
-    /* the kernel's, with a variable table of our own: names are those in scope */
+    /* the kernel's, with a separate variable table: its names are those in scope */
     tir_pool pool;
     /* names taken: buffers, then variables, innermost last */
     tir_name_list scope;
     /* by id */
     const char **buffers;
-    /* names that stay for the whole kernel */
+    /* names whose scope is the whole kernel */
     uint32_t outermost;
 } printer;
 
@@ -88,7 +88,7 @@ static void print_block(printer *p, const tir_stmt *body, int indent) {
 
 static void print_for(printer *p, const tir_stmt *stmt, int indent) {
     const char *name = bind(p, stmt->for_.var);
-    p->scope.count--; /* the bounds do not see it */
+    p->scope.count--; /* not in scope in the bounds */
     int64_t lower = 1, extent;
     bool constant = tir_is_const(&p->pool, stmt->for_.lower, &lower);
     lib_text_format(p->text, "for %s in ", name);
@@ -121,7 +121,7 @@ static void print_let(printer *p, const tir_stmt *stmt, int indent) {
     } else if (stmt->let.body) {
         lib_text_add(p->text, "\n");
         print_list(p, stmt->let.body, indent);
-        p->text->data[--p->text->length] = 0; /* the caller ends the line */
+        p->text->data[--p->text->length] = 0; /* the caller terminates the line */
     }
     p->scope.count--;
 }
@@ -195,7 +195,7 @@ void tir_stmt_print(lib_text *text, const tir_kernel *kernel, const tir_stmt *st
     print_stmt(&p, stmt, indent);
 }
 
-/* Whether the strides are what the parser would fill in. Looks at expressions only: printing adds none to the pool. */
+/* Whether the strides equal the parser's defaults. Only inspects expressions: printing adds none to the pool. */
 static bool has_compact_strides(const tir_pool *pool, const tir_buffer *buffer) {
     int64_t inner, extent, stride;
     if (buffer->rank == 0) return true;
@@ -298,7 +298,7 @@ void tir_kernel_print(lib_text *text, const tir_kernel *kernel) {
         lib_text_add(text, ")");
     }
     lib_text_add(text, "\n");
-    uint32_t repeat_end = 0; /* phases before it see the iteration variable */
+    uint32_t repeat_end = 0; /* phases before it have the iteration variable in scope */
     for (uint32_t i = 0; i < kernel->phases.count; i++) {
         const tir_phase *phase = &kernel->phases.data[i];
         if (i >= repeat_end) p.scope.count = p.outermost;
@@ -427,7 +427,7 @@ static tir_stmt *parse_if(parser *p) {
     return stmt;
 }
 
-/* buffer[index]; the name is already read */
+/* buffer[index]; the name is already consumed */
 static const tir_expr *parse_place(parser *p, const char *name, uint32_t *buffer, int *rank) {
     tir_expr index[sizeof((tir_buffer *)0)->extent / sizeof(tir_expr)];
     tir_dtype dtype;
@@ -622,7 +622,7 @@ static tir_expr parse_size(parser *p) {
     return size;
 }
 
-/* Everything before the first phase. Parameters stand after the buffers that use them: the list is read twice. */
+/* Everything before the first phase. Parameters follow the buffers that use them, so the list is parsed twice. */
 static void parse_header(parser *p) {
     tir_kernel *kernel = p->kernel;
     lib_lexer buffers = *p->lexer;

@@ -8,19 +8,19 @@
  *   L6  loads and stores name existing buffers, with their rank and dtype
  *   L7  arithmetic is legal: no muladd, acc, other; no arithmetic on f16 and bf16; transcendentals of f64 only; fma
  *       where the machine has it
- *   L8  unroll and vec loops have constant extents; no vec loop stands inside another; loop bounds and conditions of
+ *   L8  unroll and vec loops have constant extents; vec loops are not nested; loop bounds and conditions of
  *       inner unroll loops do not depend on its variable
  *   L9  indices of REG buffers are constant but for unrolled variables and the vec variable
- *   L10 inside a vec loop, a store to a place that does not depend on its variable is an exact reduction of that
- *       place, and what else the loop does to it are reductions by the same operator
- *   L11 `read` and `written` of a buffer are what the statements do
- *   L12 tasks and repeats are over parameters; a repeat covers existing phases, and no repeat stands in another
+ *   L10 inside a vec loop, a store to an element that does not depend on its variable is an exact reduction of that
+ *       element, and all other accesses of the loop to it are reductions by the same operator
+ *   L11 `read` and `written` of a buffer agree with the statements
+ *   L12 tasks and repeats are over parameters; a repeat covers existing phases, and repeats are not nested
  *   L13 live REG vectors fit the machine's registers
- *   L14 thread loops have constant extents and stand in no vec loop; a block has at most 1,024 threads; where a thread loop does more
- *       than one other thread loop, its iterations are whole warps, or a warp is several of them, and a barrier there is
+ *   L14 thread loops have constant extents and are not in a vec loop; a block has at most 1,024 threads; if the body of a thread loop is
+ *       not a single other thread loop, its iterations are whole warps, or a warp is several of them, and a barrier there is
  *       one of a single warp
- *   L15 collective statements stand where whole warps come, in no vec loop, and their lanes hold what the row says
- *   L16 an asynchronous store copies an element of memory, or zeros where a guard says so, to SHARED; commit and wait stand outside
+ *   L15 collective statements are executed by whole warps, in no vec loop, and their lanes hold the elements that the row requires
+ *   L16 an asynchronous store copies an element of memory, or zeros if a guard is false, to SHARED; commit and wait are outside
  *       of thread and vec loops */
 #include "tir/registers.h"
 
@@ -39,7 +39,7 @@ typedef struct reg_use {
     uint32_t lanes;
 } reg_use;
 
-/* of a buffer inside a vec loop: by the store itself, or by a load of its statement */
+/* an access of a buffer inside a vec loop: the store itself, or a load of its statement */
 typedef struct vec_access {
     const tir_stmt *stmt;
     /* 0: the store */
@@ -55,7 +55,7 @@ typedef struct verifier {
     const tir_phase *phase;
     /* for messages */
     const tir_stmt *stmt;
-    /* by variable id: of the enum */
+    /* by variable id: a value of the enum */
     uint8_t *state;
     /* by node, during one expression: 1 + its VARIES and FREE bits */
     uint8_t *seen;
@@ -63,28 +63,28 @@ typedef struct verifier {
     bool *read, *written;
     /* by buffer, during a phase */
     reg_use *regs;
-    /* earlier uses of buffers that began anew since */
+    /* earlier lifetimes of buffers */
     lib_vec(reg_use) past;
     lib_vec(tir_expr) stack, visited;
-    /* numbers of the loops around the statement */
+    /* statement numbers of the enclosing loops */
     lib_vec(int) opened;
     /* statement numbers of the phase's loops */
     lib_vec(reg_use) loops;
-    /* of the vec loop around */
+    /* of the enclosing vec loop */
     lib_vec(vec_access) accesses;
-    /* its stores to one place */
+    /* its stores to an element that does not depend on its variable */
     lib_vec(const tir_stmt *) combined;
-    /* in a vec loop; of the phase: blocks of several threads */
+    /* inside a vec loop; the phase has blocks of several threads */
     bool in_vec, threads;
-    /* the innermost thread loop around; NULL: none */
+    /* the innermost enclosing thread loop; NULL: none */
     const tir_stmt *thread;
-    /* what comes is all that it does */
+    /* the next statement is its whole body */
     bool chain;
-    /* all of them */
+    /* all enclosing thread loops */
     tir_thread_loops around;
-    /* by buffer, of the phase; NULL: not asked for yet */
+    /* by buffer, of the phase; NULL: not computed yet */
     tir_registers *registers;
-    /* of the statement */
+    /* of the current statement */
     int number;
 } verifier;
 
@@ -128,12 +128,12 @@ static void check_arithmetic(verifier *v, const tir_node *node, tir_expr e) {
             "L7: arithmetic on a float of less than 32 bits");
 }
 
-/* A store that does not read its own buffer, in no loop or in one that began after the buffer was used last, begins a new life: versions
- * of a tile follow each other, also inside a loop around them. */
+/* A store that does not read its own buffer, in no loop or in one that began after the buffer's last use, begins a new lifetime: versions
+ * of a tile follow each other, also inside an enclosing loop. */
 static void begin_reg(verifier *v, const tir_stmt *stmt) {
     reg_use *use = &v->regs[stmt->store.buffer];
     int around = v->opened.count ? v->opened.data[v->opened.count - 1] : v->number;
-    if (use->first < 0 || use->last >= around) return; /* also what the value has just read */
+    if (use->first < 0 || use->last >= around) return; /* also if the stored value reads it */
     lib_vec_push(v->kernel->arena, &v->past, *use);
     use->first = use->last = -1;
 }
@@ -152,7 +152,7 @@ static const tir_buffer *check_buffer(verifier *v, uint64_t id, int rank) {
     return buffer;
 }
 
-/* Bits of a node from those of its operands, which are seen. */
+/* Bits of a node from those of its operands, which have been visited. */
 static uint8_t check_node(verifier *v, tir_expr e) {
     const tir_node *node = tir_get(v->pool, e);
     uint8_t bits = 0, index_bits = 0;
@@ -188,7 +188,7 @@ static uint8_t check_node(verifier *v, tir_expr e) {
     return bits | FREE;
 }
 
-/* Checks all nodes below; VARIES and FREE of the root. */
+/* Checks all nodes below; returns VARIES and FREE of the root. */
 static uint8_t check_expr(verifier *v, tir_expr root, tir_dtype dtype, const char *what) {
     enum { OPEN = 0x40, SEEN = 0x80 };
     lib_arena *arena = v->kernel->arena;
@@ -237,7 +237,7 @@ static void unbind(verifier *v, tir_expr var) {
     v->state[tir_var_id(v->pool, var)] = UNBOUND;
 }
 
-/* The operator by which a reduction combines; below selects that keep the old value. */
+/* The operator of a reduction, below selects that keep the old value. */
 static tir_op combining_operator(const verifier *v, const tir_stmt *stmt) {
     tir_expr e = stmt->store.value;
     while (tir_op_of(v->pool, e) == TIR_SELECT) {
@@ -247,8 +247,8 @@ static tir_op combining_operator(const verifier *v, const tir_stmt *stmt) {
     return tir_op_of(v->pool, e);
 }
 
-/* Whether an access is to the place of a reduction. Indices that are not the same expression may be equal all the same:
- * the interpreter sees that. */
+/* Whether an access is to the element of a reduction. Different expressions may have equal values:
+ * the interpreter detects that. */
 static bool meets(const verifier *v, const tir_stmt *reduction, const vec_access *access) {
     const tir_stmt *store = access->stmt;
     uint64_t buffer = access->load ? tir_get(v->pool, access->load)->bits : store->store.buffer;
@@ -261,7 +261,7 @@ static bool meets(const verifier *v, const tir_stmt *reduction, const vec_access
     return true;
 }
 
-/* At the end of a vec loop: the order in which its lanes are combined must not show. */
+/* At the end of a vec loop: the result must not depend on the order in which its lanes are combined. */
 static void check_combined(verifier *v) {
     for (uint32_t r = 0; r < v->combined.count; r++) {
         const tir_stmt *reduction = v->combined.data[r];
@@ -361,7 +361,7 @@ static void check_store(verifier *v, const tir_stmt *stmt) {
     if (!(index & VARIES)) lib_vec_push(v->kernel->arena, &v->combined, stmt);
 }
 
-/* The variables are like those of unrolled loops: a place in registers names constant ones. */
+/* The variables count as those of unrolled loops: a place in registers has constant indices. */
 static void check_collective(verifier *v, const tir_stmt *stmt) {
     const tir_collective *row = stmt->collective.row;
     require(v, !v->in_vec, "L15: a collective statement in a vec loop");
@@ -386,7 +386,7 @@ static void check_collective(verifier *v, const tir_stmt *stmt) {
     for (int i = 0; i < TIR_COLLECTIVE_VARS; i++) unbind(v, stmt->collective.var[i]);
 }
 
-/* Versions of a parallel loop are branches outside of all loops: what lives in one of them does not live in another. */
+/* Versions of a parallel loop are branches outside of all loops: buffers live in one are not live in another. */
 static void check_branch(verifier *v, const tir_stmt *list) {
     const uint32_t count = v->kernel->buffers.count;
     if (v->opened.count || !list) {
@@ -399,7 +399,7 @@ static void check_branch(verifier *v, const tir_stmt *list) {
     v->stmt = NULL;
     if (!v->threads) check_registers(v);
     for (uint32_t i = 0; i < count; i++)
-        if (!before[i]) v->regs[i] = (reg_use){i, -1, -1, v->regs[i].lanes}; /* held the same in all versions */
+        if (!before[i]) v->regs[i] = (reg_use){i, -1, -1, v->regs[i].lanes}; /* lanes are the same in all versions */
 }
 
 static void check_statement(verifier *v, const tir_stmt *stmt) {
@@ -511,7 +511,7 @@ static void check_buffer_facts(verifier *v, uint32_t id) {
 
 /* ---- registers */
 
-/* Lanes run along the dimensions that the vec variable indexes: the innermost, and those that are fused with it. */
+/* Lanes run along the dimensions that the vec variable indexes: the innermost, and those fused with it. */
 static int64_t vectors_of(const verifier *v, uint32_t id) {
     const tir_buffer *buffer = &v->kernel->buffers.data[id];
     int64_t vectors = 1, bytes = (int64_t)lib_dtype_size(buffer->dtype), extent = 1;
@@ -529,7 +529,7 @@ static int64_t vectors_of(const verifier *v, uint32_t id) {
     return vectors * whole + (rest ? pairs ? (vectors + 1) / 2 : vectors : 0);
 }
 
-/* A value that is used inside and outside of a loop lives through the loop. */
+/* A value used inside and outside of a loop is live throughout the loop. */
 static void extend_over_loops(const verifier *v, reg_use *use) {
     for (bool changed = true; changed;) {
         changed = false;
@@ -551,24 +551,24 @@ static void check_registers(verifier *v) {
     for (uint32_t i = 0; i < v->past.count; i++) lib_vec_push(arena, &uses, v->past.data[i]);
     for (uint32_t i = 0; i < v->kernel->buffers.count; i++)
         if (v->regs[i].first >= 0) lib_vec_push(arena, &uses, v->regs[i]);
-    reg_use *own = LIB_NEW_ARRAY(arena, reg_use, uses.count + 1); /* before loops around are counted in */
+    reg_use *own = LIB_NEW_ARRAY(arena, reg_use, uses.count + 1); /* before extension over enclosing loops */
     for (uint32_t i = 0; i < uses.count; i++) {
         own[i] = uses.data[i];
         extend_over_loops(v, &uses.data[i]);
     }
-    for (uint32_t at = 0; at < uses.count; at++) { /* pressure is highest where some buffer begins to live */
+    for (uint32_t at = 0; at < uses.count; at++) { /* pressure is highest where some lifetime begins */
         int64_t live = 0, leaving = 0, begins = vectors_of(v, uses.data[at].buffer);
         for (uint32_t i = 0; i < uses.count; i++) {
             if (i == at || uses.data[i].first > uses.data[at].first || uses.data[i].last < uses.data[at].first)
                 continue;
-            if (own[i].last == own[at].first) /* the statement that makes one uses up the other */
+            if (own[i].last == own[at].first) /* the last use of one is in the statement that makes the other */
                 leaving += vectors_of(v, uses.data[i].buffer);
             else
                 live += vectors_of(v, uses.data[i].buffer);
         }
         live += begins > leaving ? begins : leaving;
         if (live > v->machine->vector_registers)
-            fail_as(v, DLC_INVALID_ARGUMENT, /* asked for by the schedule */
+            fail_as(v, DLC_INVALID_ARGUMENT, /* a mistake of the schedule */
                     lib_arena_format(arena, "L13: %lld live vectors in reg buffers, the machine has %d registers",
                                      (long long)live, (int)v->machine->vector_registers));
     }

@@ -21,15 +21,15 @@ static void close_attached(tir_lowering *l, int s, int node) {
             tir_plan_of(l, (int)q)->open = false;
 }
 
-/* Does a leaf count tiles all of which are whole but one, which is walked apart? */
-static bool walks_whole_tiles(tir_lowering *l, int s, int leaf) {
+/* Whether a leaf counts tiles of which all but one are whole, and the partial one has a loop of its own. */
+static bool has_separate_tail(tir_lowering *l, int s, int leaf) {
     const tir_stage_plan *plan = tir_plan_of(l, s);
     for (int n = leaf, parent; (parent = plan->nodes.data[n].parent) >= 0; n = parent)
-        if (plan->nodes.data[parent].apart && plan->nodes.data[parent].outer == n) return true;
+        if (plan->nodes.data[parent].separate_tail && plan->nodes.data[parent].outer == n) return true;
     return false;
 }
 
-/* Loop bounds of a clipped leaf: solved from the predicate; what they decide is known inside. */
+/* Loop bounds of a clipped leaf, solved from the predicate; the terms that they decide are known inside. */
 static tir_span clip_bounds(tir_lowering *l, int s, const tir_axis_node *leaf, tir_span all, tir_expr *decided,
                             int *count) {
     const tir_stage_plan *plan = tir_plan_of(l, s);
@@ -46,7 +46,7 @@ static tir_span clip_bounds(tir_lowering *l, int s, const tir_axis_node *leaf, t
 
 static void loops(tir_lowering *l, int s, uint32_t k, tir_nest_role role);
 
-/* Neighbouring threads that do the same; returns where that goes. */
+/* A loop of neighbouring threads that execute the same; returns the cursor of its body. */
 static tir_stmt **alike_threads(tir_lowering *l, int threads) {
     tir_stmt *loop = tir_lower_append(l, TIR_FOR);
     loop->for_.lower = tir_index(l->pool, 0);
@@ -87,7 +87,7 @@ static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
         loop->for_.extent = bounds.extent;
         loop->for_.loop = node->kind;
         loop->for_.parallel = node->parallel;
-        loop->for_.clip = (node->clip && !node->reduce) || walks_whole_tiles(l, s, leaf);
+        loop->for_.clip = (node->clip && !node->reduce) || has_separate_tail(l, s, leaf);
         node->value = loop->for_.var;
         if (vector) {
             l->vector = node->name;
@@ -98,7 +98,7 @@ static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
         if (pipeline) tir_lower_pipeline_step(l, s, leaf, var, bounds);
     }
     const uint32_t scalars = l->scalars.count;
-    if (after && !tir_is_const(l->pool, bounds.extent, &trips)) /* what the variable's range does not tell */
+    if (after && !tir_is_const(l->pool, bounds.extent, &trips)) /* not implied by the variable's range */
         tir_lower_learn(l, tir_lt(l->pool, node->value, tir_add(l->pool, bounds.low, bounds.extent)));
     for (int i = 0; i < decided_count; i++)
         tir_lower_learn(l, tir_lower_translate(l, s, tir_lower_with_scalars(l, s, decided[i]), NULL));
@@ -125,14 +125,15 @@ static uint32_t first_reduction(const tir_stage_plan *plan) {
     return r;
 }
 
-/* Updates of a scatter run along the space axes that the index leaves alone; where the data says along the others. */
+/* Updates of a scatter have loops over the space axes that the index leaves unchanged; the others are indexed by data. */
 static bool scatters_along(tir_lowering *l, int s, int axis) {
     const tir_stage *stage = tir_stage_of(l, s);
     if (stage->kind == TIR_SORT) return axis + 1 < stage->space; /* a line is sorted by one statement */
     return stage->kind != TIR_SCATTER || stage->index[axis] == stage->axis[axis].var;
 }
 
-/* Where a fold's sequential loops begin: state that is needed afterwards is in memory, where steps must not touch others' points. */
+/* Opens the state before a fold's sequential loops: state that is read after the fold is in memory, where tiles of steps must not
+ * overlap. */
 static void open_state(tir_lowering *l, int s) {
     if (!tir_lower_has_home(l, s)) {
         tir_lower_open_scratch(l, s);
@@ -161,7 +162,7 @@ static void loops(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
         }
     }
     if (k == plan->order.count) {
-        /* a scatter or reduction without update axes still updates once; a map computes */
+        /* a scatter or reduction without update axes is updated once; a map is computed */
         tir_lower_statement(l, s, role);
         return;
     }
@@ -174,7 +175,7 @@ static void loops(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
         int64_t trips;
         const tir_axis_node *split = leaf->parent < 0 ? NULL : &plan->nodes.data[leaf->parent];
         bool known = tir_is_const(l->pool, tir_node_extent(&l->state, s, plan->unit_node), &trips);
-        /* an axis shorter than the unit has one tile, and masks for the steps behind its end */
+        /* an axis shorter than the unit has one tile, and masks for the steps beyond its end */
         if (known && trips < plan->unit->width && split && split->mode == TIR_TAIL_MASK) trips = split->factor;
         if (!known || trips != plan->unit->width)
             tir_schedule_raise(&l->state, "loop %s of stage %s must have %d iterations for unit %s", leaf->name,
@@ -189,7 +190,7 @@ static void loops(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
         one_loop(l, s, k, role);
 }
 
-/* ---- a stage with what is attached to it */
+/* ---- a stage with its attached stages */
 
 static void end_phase(tir_lowering *l, int s);
 
@@ -239,7 +240,7 @@ void tir_lower_nest(tir_lowering *l, int s) {
 
 static tir_expr list_tasks(tir_lowering *l, const tir_stmt *list);
 
-/* Tasks of one run of a parallel loop: its trips times the tasks inside. */
+/* Tasks of one iteration of a parallel loop. */
 static tir_expr inner_tasks(tir_lowering *l, const tir_stmt *loop) {
     return list_tasks(l, loop->for_.body);
 }
@@ -261,7 +262,7 @@ static tir_expr list_tasks(tir_lowering *l, const tir_stmt *list) {
     return tir_mul(l->pool, trips, inner);
 }
 
-/* Turns parallel loops into arithmetic on the task's number; runs of one loop become branches on it. */
+/* Replaces parallel loops by arithmetic on the task's number; consecutive ranges of one loop become branches on it. */
 static tir_stmt *task_body(tir_lowering *l, tir_stmt *list, tir_expr task) {
     if (!parallel_list(list)) return list;
     tir_expr inner = inner_tasks(l, list), position = tir_div(l->pool, task, inner);
@@ -272,10 +273,9 @@ static tir_stmt *task_body(tir_lowering *l, tir_stmt *list, tir_expr task) {
         tir_stmt *let = tir_stmt_new(l->arena, TIR_LET);
         let->let.var = tir_var(l->pool, variable->name, TIR_VAR_LET, TIR_INDEX, variable->low, variable->high);
         tir_expr value = tir_add(l->pool, run->for_.lower, tir_sub(l->pool, position, first));
-        value = tir_max(l->pool, value,
-                        tir_index(l->pool, variable->low)); /* the branch on the position says so already; */
+        value = tir_max(l->pool, value, tir_index(l->pool, variable->low)); /* implied by the branch on the position; */
         let->let.value =
-            tir_min(l->pool, value, tir_index(l->pool, variable->high)); /* the variable's range needs proof */
+            tir_min(l->pool, value, tir_index(l->pool, variable->high)); /* but ranges need the explicit clamp */
         tir_stmt *body = tir_stmt_substitute(l->kernel, run->for_.body, 1, &run->for_.var, &let->let.var);
         let->let.body = task_body(l, body, rest);
         first = tir_add(l->pool, first, run->for_.extent);
@@ -292,7 +292,8 @@ static tir_stmt *task_body(tir_lowering *l, tir_stmt *list, tir_expr task) {
     return result;
 }
 
-/* Blocks of different sizes stay apart: in one phase the smaller one's uniform parts would be executed by threads that it does not have. */
+/* Blocks of different sizes stay in separate phases: in one phase the smaller block's uniform parts would be executed by threads that it
+ * does not have. */
 static bool blocks_agree(tir_lowering *l, const tir_stmt *one, const tir_stmt *other) {
     int64_t a = tir_threads(l->pool, one), b = tir_threads(l->pool, other);
     return a == b || a == 1 || b == 1;
@@ -322,7 +323,7 @@ static void add_phase(tir_lowering *l, const char *name, tir_stmt *body) {
     lib_vec_push(l->arena, &l->kernel->phases, phase);
 }
 
-/* Loops that choose elements of registers are unrolled, said or not. */
+/* Loops whose variable indexes register elements are unrolled, with or without a directive. */
 typedef struct register_search {
     tir_lowering *l;
     tir_expr var;
@@ -368,7 +369,7 @@ static void unroll_register_loops(void *user, const tir_stmt *stmt) {
     if (search.found) ((tir_stmt *)stmt)->for_.loop = TIR_UNROLL; /* a statement of this lowering */
 }
 
-/* What was written so far becomes a phase; the next statement starts another. */
+/* Turns the statements appended so far into a phase; the next statement starts another. */
 static void end_phase(tir_lowering *l, int s) {
     lib_stack_require(l->arena->scope,
                       LIB_STACK_CALL / 2 + (size_t)tir_stmt_nesting(l->arena, l->body) * TIR_STACK_NESTED);
@@ -384,7 +385,7 @@ static int root_of(tir_lowering *l, int s) {
     return s;
 }
 
-/* Zeros of one result of a stage behind the end of one axis; along the axes before it up to their ends, so that each is stored once. */
+/* Zeros of one result of a stage beyond the end of one axis; along the preceding axes up to their ends, so that each is stored once. */
 static void pad_axis(tir_lowering *l, int s, int component, int axis, tir_expr behind) {
     const tir_tensor *t = &l->region->tensors.data[tir_stage_of(l, s)->tensor[component]];
     tir_expr point[DLC_MAX_RANK];
@@ -404,7 +405,7 @@ static void pad_axis(tir_lowering *l, int s, int component, int axis, tir_expr b
     end_phase(l, s);
 }
 
-/* What the regions of stages attached to a root leave out of their padding, and folds of theirs. */
+/* Zero-fills the padding that regions of stages attached to a root, or to its folds, do not cover. */
 static void pad(tir_lowering *l, int root) {
     for (int s = 0; s < (int)l->region->stages.count; s++) {
         if (root_of(l, s) != root || !tir_plan_of(l, s)->unpadded) continue;
@@ -418,7 +419,7 @@ static void pad(tir_lowering *l, int root) {
     }
 }
 
-/* Nothing to compute at this root: it has no points, and nothing attached to it goes to memory. */
+/* Whether there is nothing to compute at this root: it has no points, and no attached stage is written to memory. */
 static bool is_empty(tir_lowering *l, int root) {
     tir_stage *stage = tir_stage_of(l, root);
     bool empty = false;
@@ -489,7 +490,7 @@ tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_sc
     tir_kernel_place_shared(l.kernel, true);
     check_shared(&l);
     tir_kernel_synchronise(l.kernel);
-    tir_kernel_mark_access(l.kernel); /* loads may have vanished */
+    tir_kernel_mark_access(l.kernel); /* some loads may have been removed */
     tir_lower_check(&l);
     if (options && options->verify) tir_kernel_verify(arena->scope, l.kernel, options->machine);
     return l.kernel;

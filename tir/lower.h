@@ -1,5 +1,5 @@
-/* Inside lowering (lower.c, lower_statement.c, lower_buffers.c, lower_check.c): the state of one lowering and what these files share. Not included
- * elsewhere. */
+/* Internal to lowering (lower.c, lower_statement.c, lower_buffers.c, lower_check.c): the state of one lowering and shared functions. Not
+ * included elsewhere. */
 #ifndef TIR_LOWER_H
 #define TIR_LOWER_H
 
@@ -11,11 +11,11 @@ typedef enum tir_nest_role {
     TIR_ROLE_INIT,
     TIR_ROLE_UPDATE,
     TIR_ROLE_COPY,
-    TIR_ROLE_STATE /* a step stored in a fold's state: what that begins with */
+    TIR_ROLE_STATE /* a step stored in a fold's state: the state's initial value */
 } tir_nest_role;
 
-/* A loaded index expression over open loops, as stages know it, and the variable that holds it: where predicates end loops, data are read
- * once, and what depends on them is as affine as on any size. */
+/* A loaded index expression over open loops, in the stages' variables, and the let variable that holds it: a loop bound that a predicate
+ * reads from data is loaded once, and expressions of it are as affine as those of a size. */
 typedef struct tir_scalar {
     tir_expr value, var;
 } tir_scalar;
@@ -29,28 +29,28 @@ typedef struct tir_lowering {
     const tir_lower_options *options;
     /* facts of the machine */
     bool has_fma, scales;
-    /* tensor -> buffer of inputs, roots and what is also written to memory; UINT32_MAX: none */
+    /* tensor -> buffer, for inputs, roots and attached stages also written to memory; UINT32_MAX: none */
     uint32_t *home;
-    /* by stage: its root is computed, so that what it has in memory can be read */
+    /* by stage: its root is computed, so its memory can be read */
     bool *done;
-    /* of the phase being written */
+    /* of the current phase */
     tir_stmt *body;
-    /* where the next statement goes */
+    /* where the next statement is appended */
     tir_stmt **cursor;
-    /* conditions that hold here: decided by clipped loops, or the statement's own guard */
+    /* conditions known at the cursor: decided by clipped loops, or the statement's own guard */
     tir_expr known[TIR_TERM_LIMIT];
     int known_count;
-    /* whose names are seen here */
+    /* in scope at the cursor */
     lib_vec(tir_scalar) scalars;
     /* some scratch is in registers */
     bool registers;
-    /* of buffers on the stack so far */
+    /* bytes of buffers on the stack so far */
     int64_t stack_bytes;
-    /* the vec loop that is open */
+    /* the open vec loop */
     const char *vector;
     /* its variable */
     tir_expr lane;
-    /* groups of the open pipeline that this iteration has waited for; 0: none is open */
+    /* groups of the open pipeline that this iteration has waited for; 0: no pipeline */
     int waited;
 } tir_lowering;
 
@@ -66,36 +66,36 @@ tir_stmt *tir_lower_append(tir_lowering *l, tir_stmt_kind kind);
 const tir_expr *tir_lower_copy_indices(tir_lowering *l, const tir_expr *index, int rank);
 int tir_lower_physical(tir_lowering *l, uint32_t tensor, const tir_expr *logical, tir_expr *out); /* returns the rank */
 void tir_lower_learn(tir_lowering *l, tir_expr condition);
-/* Opens a let; what is appended next sees it. Returns its variable, of the value's range. */
+/* Opens a let; the next statements are in its scope. Returns its variable, with the value's range. */
 tir_expr tir_lower_name(tir_lowering *l, const char *name, tir_expr value);
 /* tir_schedule_state.scalar. */
 tir_expr tir_lower_scalar(void *lowering, int s, tir_expr value);
-/* A term of a stage's predicate at the current point, with the scalars that are named here; loads of others are the stage's still. */
+/* A term of a stage's predicate at the current point, with the scalars in scope; other loads remain loads of the stage's tensors. */
 tir_expr tir_lower_with_scalars(tir_lowering *l, int s, tir_expr term);
-/* A stage's expression at the current point: axes become loop values, tensors buffers, ACC nodes what `acc` says. */
+/* A stage's expression at the current point: axes become loop values, tensors buffers, ACC nodes the elements of `acc`. */
 tir_expr tir_lower_translate(tir_lowering *l, int s, tir_expr e, const tir_expr *acc);
 /* The same, legal for loop IR. */
 tir_expr tir_lower_value(tir_lowering *l, int s, tir_expr e);
 /* The innermost statement of a stage in one role, at the current point. */
 void tir_lower_statement(tir_lowering *l, int s, tir_nest_role role);
 
-/* Zero at a point of what the stage has in memory. */
+/* Stores zero at a point of the stage's buffer in memory. */
 void tir_lower_store_zero(tir_lowering *l, int s, int component, const tir_expr *index);
 
-/* Conditions: what is neither known nor proven joins `all`; 0: true. */
+/* Adds a condition to `all` unless it is known or proven; 0: true. */
 tir_expr tir_lower_conjoin(tir_lowering *l, tir_expr all, tir_expr term);
-/* Whether stores of the point stay in their tiles (and, for homes, the domain). */
+/* The condition under which stores of the point stay in their tiles (and, for homes, the domain). */
 tir_expr tir_lower_store_guard(tir_lowering *l, int s, bool scratch, bool padded);
 /* Loads of the stage's own elements at the current point. */
 void tir_lower_load_state(tir_lowering *l, int s, bool scratch, tir_expr *acc);
 
-/* lower_collective.c: units of a warp. What their operands must hold outside of the reduction, before lowering; the statement; the
+/* lower_collective.c: units of a warp. Zero padding of their operands outside of the reduction, before lowering; the statement; the
  * finished loops. */
 void tir_lower_zero_operands(tir_lowering *l, int s);
 tir_expr tir_lower_zeroed(tir_lowering *l, int s,
                           tir_expr value); /* the value of an operand's stage at the current point */
 void tir_lower_collective(tir_lowering *l, int s);
-void tir_lower_matrices(tir_lowering *l); /* copies out of shared memory by ldmatrix, where there is a matrix unit */
+void tir_lower_matrices(tir_lowering *l); /* copies out of shared memory become ldmatrix, if there is a matrix unit */
 void tir_lower_check_collectives(tir_lowering *l);
 
 /* lower_sort.c: a line of a sort, at the current point of the free axes */
@@ -103,19 +103,18 @@ void tir_lower_sort(tir_lowering *l, int s);
 
 /* lower_buffers.c */
 void tir_lower_arguments(tir_lowering *l);
-void tir_lower_workspace(tir_lowering *l,
-                         int s); /* homes of a stage's tensors that live in memory of the whole kernel */
+void tir_lower_workspace(tir_lowering *l, int s); /* homes of a stage's tensors that live in kernel-wide memory */
 bool tir_lower_has_home(tir_lowering *l, int s);
-bool tir_lower_reads(tir_lowering *l, int reader, int producer); /* does a stage load what another one computes? */
+bool tir_lower_reads(tir_lowering *l, int reader, int producer); /* whether a stage loads what another one computes */
 void tir_lower_open_scratch(tir_lowering *l, int s);
 
 /* lower_output.c: stages that are stored in their root's output */
 void tir_lower_check_outputs(tir_lowering *l, const tir_region *original);
 void tir_lower_open_output(tir_lowering *l, int s);
 
-/* lower_state.c: steps that are stored in their fold's state. The step that makes the component so (-1: none is); the state's tensor and
- * logical indices for those of a step (others: unchanged); what the component begins with, over the step's axes; the step's ranges before
- * the first iteration. */
+/* lower_state.c: steps that are stored in their fold's state. The step that makes the component in this way (-1: none); the state's tensor
+ * and logical indices for those of a step (others: unchanged); the component's initial value, over the step's axes; the step's ranges
+ * before the first iteration. */
 void tir_lower_check_states(tir_lowering *l);
 int tir_lower_state_step(tir_lowering *l, int fold, int component);
 void tir_lower_open_in_state(tir_lowering *l, int s);
@@ -126,15 +125,15 @@ void tir_lower_begin_state(tir_lowering *l, int s);
 /* lower_prefetch.c: the prefetches of loop `leaf` of stage s, at the current point */
 void tir_lower_prefetches(tir_lowering *l, int s, int leaf);
 
-/* lower_pipeline.c: a pipeline's prologue, before its loop is opened; the start of the loop's body; what stage `reader` (-1: any) needs;
- * behind the loop. False: the loop has no pipeline. tir_lower_nest: lower.c's nest of an attached stage. */
+/* lower_pipeline.c: a pipeline's prologue, before its loop is opened; the start of the loop's body; waits before stage `reader` (-1: any);
+ * the code after the loop. False: the loop has no pipeline. tir_lower_nest: lower.c's nest of an attached stage. */
 bool tir_lower_pipeline_open(tir_lowering *l, int s, int leaf, tir_expr var, tir_span bounds);
 void tir_lower_pipeline_step(tir_lowering *l, int s, int leaf, tir_expr var, tir_span bounds);
 void tir_lower_pipeline_need(tir_lowering *l, int s, int leaf, int reader);
 void tir_lower_pipeline_close(tir_lowering *l, int s, int leaf);
 void tir_lower_nest(tir_lowering *l, int s);
 
-/* lower_check.c: refuses what a schedule promised and the finished loops do not keep */
+/* lower_check.c: refuses schedules whose promises the finished loops do not keep */
 void tir_lower_check(tir_lowering *l);
 
 #endif

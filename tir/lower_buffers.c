@@ -4,9 +4,8 @@
 enum {
     STACK_LIMIT =
         16
-        << 10, /* bytes of all of a kernel's buffers there: runs promise to find their way on 32 KiB (LIB_STACK_CALL) */
-    EXACT_LIMIT =
-        256 << 10 /* scratch that may be larger is sized by the parameters' actual values, else by the largest */
+        << 10, /* bytes of all of a kernel's stack buffers: runs are guaranteed to work with 32 KiB (LIB_STACK_CALL) */
+    EXACT_LIMIT = 256 << 10 /* larger scratch is sized by the parameters' actual values, smaller by the largest ones */
 };
 
 /* ---- scratch */
@@ -16,7 +15,7 @@ static tir_expr find_loop_variable(void *user, tir_pool *pool, tir_expr e, tir_e
     return rebuilt;
 }
 
-/* Of parameters and numbers alone. */
+/* Whether it depends on parameters and numbers alone. */
 static bool known_at_entry(tir_pool *pool, tir_expr e) {
     bool varies = false;
     tir_rewrite(pool, e, find_loop_variable, &varies);
@@ -87,7 +86,7 @@ static uint32_t new_scratch(tir_lowering *l, int s, uint32_t tensor, const tir_e
     return buffer;
 }
 
-/* Scratch for what the current view of a stage's axes touches; a state's own dimensions are whole. */
+/* Allocates scratch for the current view of a stage's axes; a state's own dimensions are complete. */
 void tir_lower_open_scratch(tir_lowering *l, int s) {
     tir_stage *stage = tir_stage_of(l, s);
     tir_stage_plan *plan = tir_plan_of(l, s);
@@ -159,7 +158,7 @@ bool tir_lower_reads(tir_lowering *l, int reader, int producer) {
     return search.found;
 }
 
-/* Is a value of a fold's state or steps used, through memory, by anything but the fold and its steps? */
+/* Whether a value of a fold's state or steps is read, through memory, by a stage other than the fold and its steps. */
 static bool used_outside(tir_lowering *l, int s, int fold) {
     bool used = false;
     for (int c = 0; c < tir_stage_of(l, s)->count; c++)
@@ -176,8 +175,8 @@ bool tir_lower_has_home(tir_lowering *l, int s) {
     return false;
 }
 
-/* Roots live in memory of the whole kernel. State that only the steps read does not, and of attached stages only the values of
- * steps that somebody reads after the fold. */
+/* Roots are stored in kernel-wide memory. State that only the steps read is not, and of attached stages only steps
+ * that are read after the fold. */
 void tir_lower_workspace(tir_lowering *l, int s) {
     tir_stage *stage = tir_stage_of(l, s);
     bool attached = tir_plan_of(l, s)->at_stage >= 0;

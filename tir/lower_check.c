@@ -1,17 +1,17 @@
-/* What a schedule promises and only the finished loops can show: extents of unrolled and vectorised loops are constant, registers are
- * indexed by such loops alone, iterations of a vectorised loop do not meet in one place. The verifier would call these bugs; here they
- * are errors of the schedule, in its words. */
+/* Promises of a schedule that can be checked only on the finished loops: extents of unrolled and vectorised loops are constant, registers
+ * are indexed by such loops alone, iterations of a vectorised loop do not write one element. The verifier would report these as bugs; here
+ * they are errors of the schedule, in terms of its directives. */
 #include "tir/lower.h"
 
-enum { VARIES = 1, FREE = 2 }; /* with the vec variable; with something that is neither unrolled nor vectorised */
+enum { VARIES = 1, FREE = 2 }; /* depends on the vec variable; on a variable that is neither unrolled nor vectorised */
 
 typedef struct checker {
     tir_lowering *l;
     /* by variable id */
     uint8_t *bits;
-    /* what is FREE in the expression looked at last */
+    /* the FREE variable of the expression checked last */
     const char *free;
-    /* the vec loop that is open */
+    /* the open vec loop */
     const char *vector;
     uint8_t found;
 } checker;

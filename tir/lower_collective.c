@@ -1,17 +1,17 @@
-/* Units of a warp: the loops that a schedule gives to one become a collective statement, its operands and sums places in registers. What
- * lies outside of the reduction's domain must be zero in both operands; the stage that copies them from memory ensures that. */
+/* Units of a warp: the loops that a schedule assigns to one become a collective statement, its operands and sums places in registers.
+ * Operand elements outside of the reduction's domain must be zero, ensured by the stage that copies them from memory. */
 #include "tir/lower.h"
 #include "tir/registers.h"
 
 /* ---- operands outside of the domain */
 
-/* The stage in whose scratch a tensor lies where the unit reads it; -1: none. */
+/* The stage whose scratch holds a tensor that the unit reads; -1: none. */
 static int scratch_stage(tir_lowering *l, uint32_t tensor) {
     const int s = l->region->tensors.data[tensor].stage;
     return s >= 0 && tir_plan_of(l, s)->at_stage >= 0 && tir_stage_of(l, s)->kind == TIR_MAP ? s : -1;
 }
 
-/* The dimension of a load that is indexed by an axis alone; -1: none. */
+/* The dimension of a load that is indexed by the axis itself; -1: none. */
 static int dimension_of(const tir_pool *pool, tir_expr load, tir_expr axis) {
     const tir_node *node = tir_get(pool, load);
     for (int d = 0; d < node->count - (node->guarded ? 2 : 0); d++)
@@ -19,8 +19,8 @@ static int dimension_of(const tir_pool *pool, tir_expr load, tir_expr axis) {
     return -1;
 }
 
-/* A block of what is summed is read out of all of it: behind that there are zeros, too. */
-static void zero_behind(tir_lowering *l, int s, tir_expr load, tir_expr along) {
+/* The unit reads whole blocks of the summed axis: elements beyond its end are zeroed, too. */
+static void zero_beyond_end(tir_lowering *l, int s, tir_expr load, tir_expr along) {
     const tir_stage *stage = tir_stage_of(l, s);
     int dim = -1, found = 0;
     for (int d = 0; d < stage->space; d++)
@@ -37,11 +37,11 @@ static void zero_operand(tir_lowering *l, int unit, tir_expr load) {
     int s = -1, dim = -1;
     tir_expr along = axis->var;
     l->state.line = stage->name;
-    /* copies of copies: the first one, which reads memory, zeroes */
+    /* copies of copies: the first one, which reads memory, zero-fills */
     for (tir_expr at = load; tir_op_of(l->pool, at) == TIR_LOAD && !tir_get(l->pool, at)->guarded;) {
         const int next = scratch_stage(l, (uint32_t)tir_get(l->pool, at)->bits);
         const int d = dimension_of(l->pool, at, along);
-        if (next >= 0 && d < 0 && s >= 0) zero_behind(l, next, at, along);
+        if (next >= 0 && d < 0 && s >= 0) zero_beyond_end(l, next, at, along);
         if (next < 0 || d < 0 || tir_stage_of(l, next)->count != 1) break;
         s = next;
         dim = d;
@@ -65,7 +65,7 @@ void tir_lower_zero_operands(tir_lowering *l, int s) {
     for (int side = 0; side < 2; side++) zero_operand(l, s, sides[side]);
 }
 
-/* A load of nothing but zeros where its guard does not hold. */
+/* Whether this is a load that is zero if its guard is false. */
 static bool is_zeroed_load(const tir_lowering *l, tir_expr value) {
     const tir_node *node = tir_get(l->pool, value);
     if (node->op != TIR_LOAD) return false;
@@ -92,7 +92,7 @@ tir_expr tir_lower_zeroed(tir_lowering *l, int s, tir_expr value) {
 
 /* ---- the statement */
 
-/* All loops below a node, from the node's value. */
+/* Sets the values of all loops below a node from the node's value. */
 static void set_values(tir_stage_plan *plan, tir_pool *pool, int node, tir_expr value) {
     tir_axis_node *n = &plan->nodes.data[node];
     if (n->outer < 0) {
@@ -104,7 +104,7 @@ static void set_values(tir_stage_plan *plan, tir_pool *pool, int node, tir_expr 
     set_values(plan, pool, n->inner, value ? tir_rem(pool, value, factor) : 0);
 }
 
-/* The node has as many points as the instruction's variable, in tiles that divide it. */
+/* Checks that the node has as many points as the instruction's variable, in tiles that divide it. */
 static void check_side(tir_lowering *l, int s, int node, int64_t side) {
     const tir_stage_plan *plan = tir_plan_of(l, s);
     const tir_axis_node *n = &plan->nodes.data[node];
@@ -120,7 +120,7 @@ static void check_side(tir_lowering *l, int s, int node, int64_t side) {
     check_side(l, s, n->inner, n->factor);
 }
 
-/* Tiles of the reduction divide each other: only the axis itself may end within one. */
+/* Checks that tiles of the reduction divide each other: only the axis itself may end within one. */
 static void check_steps(tir_lowering *l, int s) {
     const tir_stage *stage = tir_stage_of(l, s);
     const tir_stage_plan *plan = tir_plan_of(l, s);
@@ -128,7 +128,7 @@ static void check_steps(tir_lowering *l, int s) {
     for (uint32_t n = 0; n < plan->nodes.count; n++) {
         const tir_axis_node *node = &plan->nodes.data[n];
         if (!node->reduce || node->outer < 0 || node->mode != TIR_TAIL_MASK) continue;
-        if (node->axis == axis && node->parent < 0) continue; /* operands are zero beyond */
+        if (node->axis == axis && node->parent < 0) continue; /* operands are zero beyond the end */
         tir_expr inside = tir_lt(l->pool, tir_node_value(&l->state, s, (int)n), tir_node_extent(&l->state, s, (int)n));
         if (tir_lower_conjoin(l, 0, inside))
             tir_schedule_raise(&l->state, "tiles of %s of stage %s do not divide it, which %s needs", node->name,
@@ -173,20 +173,20 @@ void tir_lower_collective(tir_lowering *l, int s) {
     l->cursor = &stmt->next;
 }
 
-/* ---- matrices out of shared memory: a copy of a warp into registers that ldmatrix makes in one instruction */
+/* ---- matrices out of shared memory: a warp's copy into registers that ldmatrix executes as one instruction */
 
 enum { MATRIX_LOOPS = 12 };
 
 typedef struct matrix_copy {
     tir_lowering *l;
     const tir_registers *registers;
-    /* what warps there are */
+    /* enclosing thread loops that number the warps */
     tir_thread_loops around;
     const tir_stmt *lane[TIR_THREAD_LOOPS], *loop[MATRIX_LOOPS], *store;
     int lanes, loops;
 } matrix_copy;
 
-/* Thread loops of one warp around loops around one store, of what lies in shared memory. */
+/* Whether this is thread loops of one warp around loops around one store of an element of shared memory. */
 static bool is_matrix_copy(matrix_copy *m, const tir_stmt *stmt) {
     const tir_pool *pool = m->l->pool;
     int64_t number;
@@ -217,7 +217,7 @@ static tir_place place_at(const matrix_copy *m, uint32_t buffer, int rank, const
     return (tir_place){buffer, rank, tir_lower_copy_indices(m->l, at, rank)};
 }
 
-/* The instruction in the loops that it leaves; `pair`: the loop over the two elements of a register. NULL: it is not that copy. */
+/* The instruction inside the loops that remain; `pair`: the loop over the two elements of a register. NULL: not such a copy. */
 static tir_stmt *matrix_statement(matrix_copy *m, const tir_collective *row, bool transposed, int pair) {
     tir_pool *pool = m->l->pool;
     tir_stmt *stmt = tir_collective_new(m->l->kernel, row), *outermost = stmt;
@@ -312,7 +312,7 @@ static bool has_collectives(const tir_phase *phase) {
 void tir_lower_matrices(tir_lowering *l) {
     tir_kernel *kernel = l->kernel;
     for (uint32_t p = 0; p < kernel->phases.count; p++) {
-        if (!has_collectives(&kernel->phases.data[p])) continue; /* registers of matrix units alone have such lanes */
+        if (!has_collectives(&kernel->phases.data[p])) continue; /* only registers of matrix units have such lanes */
         tir_registers *registers = LIB_NEW_ARRAY(l->arena, tir_registers, kernel->buffers.count);
         tir_find_registers(kernel, &kernel->phases.data[p], registers);
         matrix_copy copy = {.l = l, .registers = registers};

@@ -1,14 +1,14 @@
-/* `store C output`: an attached stage without scratch. Its values lie in the memory of the output that its root computes, until the root
- * overwrites each of them where it reads it: a row that is kept between two steps of its own result takes no other cache. */
+/* `store C output`: an attached stage without scratch. Its values are stored in the memory of its root's output, until the root
+ * overwrites each element when it reads it: a row kept between two steps of its own result takes no further cache. */
 #include "tir/lower.h"
 
-/* The stage in whose loop of `root` stage s runs, through others; -1: none. */
+/* The stage attached to a loop of `root` in which stage s runs, possibly through others; -1: none. */
 static int runs_in(tir_lowering *l, int s, int root) {
     while (s >= 0 && tir_plan_of(l, s)->at_stage != root) s = tir_plan_of(l, s)->at_stage;
     return s;
 }
 
-/* All that read it, but the root, must have done so before the root's own loops begin. */
+/* All readers other than the root must have finished before the root's own loops begin. */
 static const char *place_flaw(tir_lowering *l, int s) {
     const tir_stage_plan *plan = tir_plan_of(l, s);
     int root = plan->at_stage;
@@ -36,7 +36,7 @@ void tir_lower_check_outputs(tir_lowering *l, const tir_region *original) {
         const char *flaw = place_flaw(l, s);
         if (!flaw) flaw = tir_region_kept_flaw(l->region, s, tir_plan_of(l, s)->at_stage);
         if (flaw) refuse(l, s, flaw);
-        /* Hosts go by the region as it was. */
+        /* Hosts decide by the original region. */
         const tir_stage *root = tir_stage_of(l, tir_plan_of(l, s)->at_stage);
         int output = l->region->tensors.data[root->tensor[0]].argument - l->region->inputs;
         for (int i = 0; i < original->inputs; i++)
@@ -44,7 +44,7 @@ void tir_lower_check_outputs(tir_lowering *l, const tir_region *original) {
     }
 }
 
-/* The points are those that the root stores in the rest of the loop, each once. */
+/* Its points are those that the root stores in the remaining part of the loop, each once. */
 void tir_lower_open_output(tir_lowering *l, int s) {
     const tir_stage *stage = tir_stage_of(l, s);
     tir_stage_plan *plan = tir_plan_of(l, s);

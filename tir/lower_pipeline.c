@@ -1,17 +1,17 @@
 /* Pipelines: `pipeline C.ko stages=S groups=a|b`. The copies attached at a loop have S buffers each; iteration ko reads number ko % S while
- * the copies of the S - 1 iterations after it are under way. With G groups and T iterations:
+ * the copies of the next S - 1 iterations are in progress. With G groups and T iterations:
  *
- *     for p in 0..S-1 { if (p < T) copies of p, group by group; a commit behind each group }
+ *     for p in 0..S-1 { if (p < T) copies of p, group by group; a commit after each group }
  *     for ko in 0..T {
- *       wait G*(S-1) - g; barrier              the first g groups of ko are there, and nobody reads ko - 1 any more
- *       if (ko + S-1 < T) copies of ko + S-1   a commit behind each group, also of nothing: waits count groups
- *       what reads no more than them
- *       wait G*S - h; barrier                  the first h groups are there
- *       what reads those
+ *       wait G*(S-1) - g; barrier              the first g groups of ko are complete, and no thread reads ko - 1 any more
+ *       if (ko + S-1 < T) copies of ko + S-1   a commit after each group, even an empty one: waits count groups
+ *       statements that read only these groups
+ *       wait G*S - h; barrier                  the first h groups are complete
+ *       statements that read those
  *     }
  *     wait 0
  *
- * Runs that versioning makes of the loop later are loops behind each other: the pipeline spans them. */
+ * Versioning later splits the loop into consecutive loops: the pipeline spans them. */
 #include "tir/lower.h"
 
 enum { STAGES_MOST = 8, GROUPS_MOST = 8 };
@@ -54,7 +54,7 @@ static void check_copy(tir_schedule_state *state, int q) {
                                stage->name);
 }
 
-/* What lies in shared memory and is attached at the loop, where no groups are named. */
+/* The stages in shared memory attached at the loop, if no groups are named. */
 static int find_copies(tir_schedule_state *state, int stage, int node, bool named) {
     int count = 0;
     for (uint32_t q = 0; q < state->region->stages.count; q++) {
@@ -98,7 +98,7 @@ static bool is_copy_at(tir_lowering *l, int q, int s, int leaf) {
     return !tir_stage_of(l, q)->removed && plan->group && plan->at_stage == s && plan->at_node == leaf;
 }
 
-/* The loop that has to be run by one thread, or by the lanes of a vector; NULL: none. */
+/* The enclosing loop that must be run by one thread, or by the lanes of a vector; NULL: none. */
 static const char *loop_of_lanes(tir_lowering *l) {
     for (uint32_t s = 0; s < l->region->stages.count; s++)
         for (uint32_t n = 0; n < tir_plan_of(l, (int)s)->nodes.count; n++) {
@@ -123,7 +123,7 @@ static void copy_group(tir_lowering *l, int s, int leaf, tir_expr value, int gro
     tir_plan_of(l, s)->nodes.data[leaf].value = saved;
 }
 
-/* The copies of iteration `next`, if there is one, and a commit behind each group. */
+/* The copies of iteration `next`, if it exists, and a commit after each group. */
 static void copy_iteration(tir_lowering *l, int s, int leaf, tir_expr var, tir_span bounds, tir_expr next) {
     const tir_axis_node *loop = &tir_plan_of(l, s)->nodes.data[leaf];
     const tir_interval range = tir_range(l->pool, var);
@@ -138,7 +138,7 @@ static void copy_iteration(tir_lowering *l, int s, int leaf, tir_expr var, tir_s
             after = l->cursor;
             branch->if_.condition = inside;
             l->cursor = &branch->if_.body;
-            tir_stmt *let = tir_lower_append(l, TIR_LET); /* the branch says so already; ranges need proof */
+            tir_stmt *let = tir_lower_append(l, TIR_LET); /* implied by the branch; ranges need the explicit bound */
             value = let->let.var = tir_var(l->pool, lib_arena_format(l->arena, "%s_next", loop->name), TIR_VAR_LET,
                                            TIR_INDEX, range.low, range.high);
             let->let.value = tir_min(l->pool, next, tir_index(l->pool, range.high));
@@ -158,7 +158,7 @@ static void append_wait(tir_lowering *l, int groups, bool barrier) {
     if (barrier) tir_lower_append(l, TIR_BARRIER);
 }
 
-/* What the loop's iteration `value` reads. */
+/* Selects the buffers that the loop's iteration `value` reads. */
 static void open_copies(tir_lowering *l, int s, int leaf, tir_expr value) {
     tir_plan_of(l, s)->nodes.data[leaf].value = value;
     for (int q = 0; q < (int)l->region->stages.count; q++) {
@@ -212,14 +212,14 @@ static void find_need(void *user, tir_expr load) {
     if (group > search->most) search->most = group;
 }
 
-/* The last group that the stage, or what is attached in it, reads. */
+/* The last group that the stage, or a stage attached in it, reads. */
 static void find_needs(need_search *search, int q) {
     tir_stage_loads(&search->l->state, q, find_need, search);
     for (int k = 0; k < (int)search->l->region->stages.count; k++)
         if (!tir_stage_of(search->l, k)->removed && tir_plan_of(search->l, k)->at_stage == q) find_needs(search, k);
 }
 
-/* What the first reader in the loop's body needs. */
+/* The groups that the first reader in the loop's body needs. */
 static int first_need(tir_lowering *l, int s, int leaf) {
     for (int q = 0; q < (int)l->region->stages.count; q++) {
         need_search search = {l, s, leaf, 0};

@@ -1,4 +1,4 @@
-/* Prefetches: statements that ask for lines of a tensor before the iteration that reads them. */
+/* Prefetches: statements that fetch cache lines of a tensor before the iteration that reads them. */
 #include "tir/lower.h"
 
 typedef struct prefetch_walk {
@@ -16,8 +16,8 @@ static int64_t elements_of_line(const prefetch_walk *walk) {
     return (line ? line : 64) / (int64_t)lib_dtype_size(l->region->tensors.data[walk->prefetch->tensor].dtype);
 }
 
-/* The place of a later element may be found in memory itself: that load is guarded, like any other whose index may leave its tensor.
- * What is being computed in the same loops is not there yet. */
+/* The address of a later element may depend on loaded values: that load is guarded, like any other whose index may be out of bounds.
+ * Values that the same loops compute are not available yet. */
 static tir_expr refuse_open(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     prefetch_walk *walk = user;
     tir_lowering *l = walk->l;
@@ -31,7 +31,7 @@ static tir_expr refuse_open(void *user, tir_pool *pool, tir_expr e, tir_expr reb
     return rebuilt;
 }
 
-/* Where the load finds its element when the variables `from` stand at `to`, in the later iteration; returns the rank. */
+/* Index of the load's element with the variables `from` replaced by `to`, in the later iteration; returns the rank. */
 static int prefetched_element(prefetch_walk *walk, tir_expr load, int count, const tir_expr *from, const tir_expr *to,
                               tir_expr *index) {
     tir_lowering *l = walk->l;
@@ -72,7 +72,7 @@ static void append_line(prefetch_walk *walk, const tir_expr *index, int rank, ti
     stmt->prefetch.level = walk->prefetch->level;
 }
 
-/* The lines that the innermost ranges of the load will touch. */
+/* Prefetches the cache lines of the innermost ranges of the load. */
 static void append_own_lines(prefetch_walk *walk, tir_expr load) {
     tir_lowering *l = walk->l;
     tir_expr from[TIR_MAX_AXES], first[TIR_MAX_AXES], last[TIR_MAX_AXES];
@@ -82,14 +82,14 @@ static void append_own_lines(prefetch_walk *walk, tir_expr load) {
     prefetched_element(walk, load, axes, from, last, end);
     int64_t width, step = elements_of_line(walk);
     if (rank == 0) return;
-    /* the last chunk of a row may be shorter: what lies behind it is fetched for nothing */
+    /* the last chunk of a row may be shorter: lines beyond it are fetched unnecessarily */
     width = tir_range(l->pool, tir_sub(l->pool, end[rank - 1], index[rank - 1])).high;
     if (width < 0 || width >= 16 * step) width = 0;
     for (int64_t at = 0; at <= width; at += step) append_line(walk, index, rank, tir_index(l->pool, at));
 }
 
-/* ---- shared: iterations of the loops between the moved one and the prefetch each fetch their part of what the later iteration reads.
- * That has to be a run of memory; loops inside of those that cover one fetch for themselves. */
+/* ---- shared: the later iteration's reads are divided among the iterations of the loops between the moved one and the prefetch: of as
+ * many outermost loops as together read a contiguous piece. Each iteration of the loops inside these has a piece of its own. */
 
 typedef struct inner_loops {
     /* outermost first */
@@ -97,7 +97,7 @@ typedef struct inner_loops {
     int count;
 } inner_loops;
 
-/* Variables of later loops have greater ids. */
+/* Variables of inner loops have greater ids. */
 static void find_inner_loops(prefetch_walk *walk, inner_loops *inner) {
     tir_lowering *l = walk->l;
     for (uint32_t s = 0; s < l->region->stages.count; s++) {
@@ -113,7 +113,7 @@ static void find_inner_loops(prefetch_walk *walk, inner_loops *inner) {
     }
 }
 
-/* Elements from the first to the last one of the slice; 0: not a run of memory of constant size. */
+/* Elements from the first to the last one of the slice; 0: not contiguous with a constant size. */
 static int64_t run_length(prefetch_walk *walk, const tir_expr *first, const tir_expr *last, int rank) {
     tir_lowering *l = walk->l;
     const tir_buffer *buffer = &l->kernel->buffers.data[l->home[walk->prefetch->tensor]];
@@ -133,7 +133,7 @@ static int64_t run_length(prefetch_walk *walk, const tir_expr *first, const tir_
     return run;
 }
 
-/* The part of iteration `position` of the `parts` that the first `count` loops have together. False: what they cover is no run. */
+/* Fetches the part of iteration `position` of the `parts` that the first `count` loops have together. False: not contiguous. */
 static bool append_part(prefetch_walk *walk, tir_expr load, const inner_loops *inner, int count) {
     tir_lowering *l = walk->l;
     tir_stage_plan *plan = tir_plan_of(l, walk->stage);
@@ -151,7 +151,7 @@ static bool append_part(prefetch_walk *walk, tir_expr load, const inner_loops *i
         position = tir_add(l->pool, position, tir_sub(l->pool, inner->var[i], low[i]));
         parts *= range.high - range.low + 1;
     }
-    for (int a = 0; a < axes; a++) { /* all that they run over */
+    for (int a = 0; a < axes; a++) { /* the whole range of each axis */
         if (plan->nodes.data[plan->root[a]].clip && !plan->nodes.data[plan->root[a]].value) {
             first[a] = tir_index(l->pool, 0); /* some iteration reaches each of its points */
             last[a] = tir_sub(l->pool, tir_stage_of(l, walk->stage)->axis[a].extent, tir_index(l->pool, 1));
@@ -201,7 +201,7 @@ void tir_lower_prefetches(tir_lowering *l, int s, int leaf) {
             tir_schedule_raise(&l->state, "prefetch in loop %s of stage %s: loop %s of stage %s is not around it",
                                plan->nodes.data[leaf].name, tir_stage_of(l, s)->name, moved->name,
                                tir_stage_of(l, prefetch->moved_stage)->name);
-        if (tir_op_of(l->pool, moved->value) != TIR_VAR) continue; /* a single iteration: there is no later one */
+        if (tir_op_of(l->pool, moved->value) != TIR_VAR) continue; /* a single iteration: no later one exists */
         prefetch_walk walk = {l, s, prefetch, moved->value, false};
         tir_stage_loads(&l->state, s, append_prefetch_load, &walk);
     }

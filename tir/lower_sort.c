@@ -1,6 +1,6 @@
-/* A sort as loops: keys and values move between two sets of scratch, one digit of the keys after the other, the least significant
- * first (Knuth, TAOCP 3, 5.2.5: distribution by counting): stable, and no step depends on what keys compare like. Digits that are
- * the same in all keys are passed over. */
+/* A sort as loops: keys and values move between two halves of the scratch, one digit of the keys after the other, the least significant
+ * first (Knuth, TAOCP 3, 5.2.5: distribution by counting): stable, and no step compares keys. Digits that are
+ * equal in all keys are skipped. */
 #include "tir/lower.h"
 
 enum { WIDEST = 11, BLOCK = 16 };
@@ -16,12 +16,12 @@ typedef struct sorting {
     uint32_t keys, values;
     /* scratch [passes, digits] */
     uint32_t counts;
-    /* which half is sorted so far; a running sum */
+    /* the half that holds the elements sorted so far; a running sum */
     uint32_t current, total;
     int passes, width;
 } sorting;
 
-/* Digits of the width for which passes over elements and over counters together take least: an element costs some six times a counter. */
+/* The digit width that minimises the time of passes over elements and counters: an element costs some six times a counter. */
 static int digit_width(tir_lowering *l, tir_expr n, int bits) {
     int64_t elements, best = INT64_MAX;
     int width = WIDEST;
@@ -53,7 +53,7 @@ static void store(sorting *q, uint32_t buffer, int rank, const tir_expr *index, 
     stmt->store.value = value;
 }
 
-/* A loop around what follows, until the cursor is put back to what is returned. */
+/* Opens a loop around the next statements, until the cursor is reset to the returned one. */
 static tir_stmt **open_loop(sorting *q, const char *name, tir_expr lower, tir_expr extent, tir_loop_kind kind,
                             tir_expr *var) {
     tir_stmt *loop = tir_lower_append(q->l, TIR_FOR);
@@ -75,7 +75,7 @@ static tir_expr let(sorting *q, const char *name, tir_expr value) {
     return stmt->let.var;
 }
 
-/* body(i) for the first n of the line, in vectors as far as whole ones go. */
+/* body(i) for the first n of the line, in vectors as far as whole vectors go. */
 static void each(sorting *q, tir_expr n, void (*body)(sorting *q, tir_expr i)) {
     tir_pool *pool = q->l->pool;
     tir_expr zero = tir_index(pool, 0), block = tir_index(pool, BLOCK), whole = tir_div(pool, n, block), o, i;
@@ -149,7 +149,7 @@ static void count_digits(sorting *q) {
     q->l->cursor = after;
 }
 
-/* Counters become places: how many elements have a lower digit. */
+/* Turns counters into positions: how many elements have a lower digit. */
 static void sum_counts(sorting *q, tir_expr pass) {
     tir_pool *pool = q->l->pool;
     tir_expr zero = tir_index(pool, 0), d;
@@ -206,7 +206,7 @@ void tir_lower_sort(tir_lowering *l, int s) {
     store(&q, q.current, 1, &zero, tir_int(pool, DLC_I32, 0));
     count_digits(&q);
     for (int pass = 0; pass < q.passes; pass++) {
-        tir_stmt *some = tir_lower_append(l, TIR_IF); /* a line without elements has no first key */
+        tir_stmt *some = tir_lower_append(l, TIR_IF); /* an empty line has no first key */
         tir_stmt **after = l->cursor;
         some->if_.condition = tir_lt(pool, zero, q.n);
         l->cursor = &some->if_.body;

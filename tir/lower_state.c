@@ -1,6 +1,6 @@
-/* `store o_n state`: a step of a fold without scratch. It is the next value of one component of the state, and only the step itself reads the
- * old one, each element where it makes the new one: so it is made in the state's place, and nothing is copied at the end of the step. The
- * loops of the step also give the state its initial value: they know which threads hold it. */
+/* `store o_n state`: a step of a fold without scratch. It is the next value of one component of the state, and only the step itself reads
+ * the old value, each element when it makes the new one: so it overwrites the state, and nothing is copied at the end of the step. The
+ * step's loops also initialise the state: they determine which threads hold it. */
 #include "tir/lower.h"
 
 /* Dimensions of the step's tensor along the fold's axes: dim[a] for axis a of the fold, its time last; -1: none. */
@@ -32,7 +32,7 @@ static int time_dimension(tir_lowering *l, int s) {
     return dim[fold->space];
 }
 
-/* ---- may it? */
+/* ---- conditions */
 
 typedef struct load_check {
     tir_lowering *l;
@@ -91,7 +91,7 @@ void tir_lower_check_states(tir_lowering *l) {
     }
 }
 
-/* ---- where it lies */
+/* ---- location */
 
 void tir_lower_open_in_state(tir_lowering *l, int s) {
     const int fold = tir_stage_of(l, s)->fold, component = component_of(l, s), time = time_dimension(l, s);

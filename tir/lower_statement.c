@@ -1,6 +1,6 @@
-/* Statements of lowering: what happens at one point of a stage, in the roles that its nest is walked in. Guards are placed here and
- * only here: on loads whose address may leave the buffer, on stores to roots and outputs, on updates of reductions. What ranges
- * prove is left out. */
+/* Statements of lowering: the statement of a stage at one point, in each role of its nest. All guards are placed
+ * here: on loads whose address may leave the buffer, on stores to roots and outputs, on updates of reductions. Guards that ranges
+ * prove are omitted. */
 #include "tir/lower.h"
 #include "tir/math.h"
 
@@ -24,7 +24,7 @@ int tir_lower_physical(tir_lowering *l, uint32_t tensor, const tir_expr *logical
     return tir_layout_physical_rank(layout);
 }
 
-/* The same in a buffer that may be one of a pipeline: several of them, of which one is meant now. Returns the rank. */
+/* The same in a buffer that may be part of a pipeline: the copy in use of several. Returns the rank. */
 static int place_in(tir_lowering *l, uint32_t buffer, uint32_t tensor, const tir_expr *logical, tir_expr *out) {
     const tir_tensor *t = &l->region->tensors.data[tensor];
     tir_expr in_state[DLC_MAX_RANK];
@@ -38,7 +38,7 @@ static int place_in(tir_lowering *l, uint32_t buffer, uint32_t tensor, const tir
     return rank + 1;
 }
 
-/* A plain copy from memory; zeros where its guard does not hold. */
+/* Whether this is a plain copy from memory, zero if its guard is false. */
 static bool is_copy(const tir_lowering *l, tir_expr value) {
     const tir_node *node = tir_get(l->pool, value);
     if (node->op != TIR_LOAD) return false;
@@ -48,7 +48,7 @@ static bool is_copy(const tir_lowering *l, tir_expr value) {
            (!node->guarded || (other->op == TIR_CONST && other->bits == 0));
 }
 
-/* A selection of a load or zeros is a load with a guard. */
+/* Turns a select of a load or zero into a guarded load. */
 static tir_expr guarded(tir_lowering *l, tir_expr value) {
     if (tir_op_of(l->pool, value) != TIR_SELECT) return value;
     const tir_expr condition = tir_operand(l->pool, value, 0), load = tir_operand(l->pool, value, 1),
@@ -104,7 +104,7 @@ static bool is_known(const tir_lowering *l, tir_expr term) {
     return false;
 }
 
-/* Is what shall be less known to be less than something that is not greater? */
+/* Whether the smaller side of the term is known to be less than something that does not exceed the larger side. */
 static bool is_implied(const tir_lowering *l, tir_expr term) {
     if (tir_op_of(l->pool, term) != TIR_LT || tir_dtype_of(l->pool, tir_operand(l->pool, term, 0)) != TIR_INDEX)
         return false;
@@ -127,7 +127,7 @@ void tir_lower_learn(tir_lowering *l, tir_expr condition) {
     l->known_count += tir_conjuncts(l->pool, condition, l->known + l->known_count, TIR_TERM_LIMIT - l->known_count);
 }
 
-/* The masks of an axis' mask splits: the point must lie in its tile (the next tile owns what is beyond). */
+/* The masks of an axis's mask splits: the point must be in its tile (the next tile owns points beyond). */
 static tir_expr axis_masks(tir_lowering *l, int s, int axis, bool inner, tir_expr all) {
     tir_stage_plan *plan = tir_plan_of(l, s);
     for (uint32_t n = 0; n < plan->nodes.count; n++) {
@@ -140,7 +140,7 @@ static tir_expr axis_masks(tir_lowering *l, int s, int axis, bool inner, tir_exp
     return all;
 }
 
-/* The current point of a stage lies inside its domain, or its padded domain; both bounds. */
+/* Both bounds: the current point of a stage is inside its domain, or its padded domain. */
 static tir_expr in_box(tir_lowering *l, int s, bool padded, tir_expr all) {
     tir_stage *stage = tir_stage_of(l, s);
     const tir_layout *layout = &l->region->tensors.data[stage->tensor[0]].layout;
@@ -162,7 +162,7 @@ static tir_expr in_domain(tir_lowering *l, int s, tir_expr all) {
 typedef struct translation {
     tir_lowering *l;
     int stage;
-    /* what ACC nodes read */
+    /* the values of ACC nodes */
     const tir_expr *acc;
 } translation;
 
@@ -184,8 +184,9 @@ static bool loads(tir_lowering *l, tir_expr e) {
     return found;
 }
 
-/* A reader's points outside of its domain (padding, what masks cut off) may ask for what lies outside of the scratch, and guards need not
- * know of them. Where data choose, the scratch is the whole dimension, and the guard holds it to that. */
+/* Points of a reader outside of its domain (padding, masked points) may index outside of the scratch, and its guard need not exclude
+ * them: bounds of the scratch are added to the guard. A data-dependent index has scratch for the whole dimension, and is kept in bounds by
+ * its own guard. */
 static tir_expr in_scratch(tir_lowering *l, const tir_tensor *t, const tir_expr *relative, tir_expr guard) {
     const tir_stage_plan *plan = tir_plan_of(l, t->stage);
     const int saved = l->known_count;
@@ -252,7 +253,7 @@ static tir_expr translate_node(void *user, tir_pool *pool, tir_expr e, tir_expr 
     case TIR_ACC: return t->acc[node.bits];
     case TIR_LOAD: {
         tir_expr logical[DLC_MAX_RANK], guard = 0, other = 0;
-        const tir_node *given = tir_get(pool, e); /* else it folded to an operand, which is translated: 0 + acc */
+        const tir_node *given = tir_get(pool, e); /* else folded to an operand, already translated: 0 + acc */
         if (given->op != TIR_LOAD || given->bits != node.bits) return rebuilt;
         int rank = node.count - (node.guarded ? 2 : 0);
         for (int d = 0; d < rank; d++) logical[d] = tir_operand(pool, rebuilt, d);
@@ -339,7 +340,7 @@ static uint32_t target_buffer(tir_lowering *l, int s, int component, bool scratc
     return scratch ? tir_plan_of(l, s)->scratch[component] : l->home[tir_stage_of(l, s)->tensor[component]];
 }
 
-/* Names a value; what is appended next sees the name. Returns the variable. */
+/* Opens a let; the next statements are in its scope. Returns the variable. */
 static tir_expr append_let(tir_lowering *l, const char *name, tir_expr value) {
     tir_stmt *let = tir_lower_append(l, TIR_LET);
     let->let.value = value;
@@ -357,11 +358,11 @@ tir_expr tir_lower_name(tir_lowering *l, const char *name, tir_expr value) {
     return let->let.var;
 }
 
-/* Loop IR is a tree when printed and walked: value expressions that are used more than once get names, innermost first, so that no
- * walk over a kernel is exponential in the sharing. */
+/* Loop IR is a tree when printed and traversed: shared value expressions are let-bound, innermost first, so that no
+ * traversal of a kernel is exponential in the sharing. */
 typedef struct sharing {
     tir_lowering *l;
-    /* in the order of their operands */
+    /* operands first */
     lib_vec(tir_expr) nodes;
     /* by node id; ids below `limit` */
     uint32_t *uses;
@@ -383,7 +384,7 @@ static tir_expr count_uses(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     return rebuilt;
 }
 
-/* Opens lets for what the values share; `values` are rewritten. */
+/* Opens lets for shared subexpressions of the values; `values` are rewritten. */
 static void name_shared(tir_lowering *l, tir_expr *values, int count) {
     sharing s = {.l = l, .limit = l->pool->nodes.count};
     s.uses = LIB_NEW_ARRAY(l->arena, uint32_t, s.limit);
@@ -414,7 +415,7 @@ static void store_all(tir_lowering *l, int s, const tir_expr *index, bool scratc
     for (int c = 0; c < stage->count; c++)
         append_store(l, target_buffer(l, s, c, scratch), stage->tensor[c], index, stored[c],
                      tir_plan_of(l, s)->non_temporal);
-    if (*before) l->cursor = &(*before)->next; /* behind what was opened here */
+    if (*before) l->cursor = &(*before)->next; /* after the statement opened here */
 }
 
 void tir_lower_store_zero(tir_lowering *l, int s, int component, const tir_expr *index) {
@@ -440,8 +441,8 @@ void tir_lower_load_state(tir_lowering *l, int s, bool scratch, tir_expr *acc) {
     load_state(l, s, index, scratch, acc);
 }
 
-/* Guard of stores of the point: for homes the point must lie in its tile; scratch outside is don't care. A root's tiles cover just
- * its domain (padded, where its layout pads); a region of an attached output may reach outside. */
+/* Guard of stores of the point: for homes the point must be in its tile; scratch outside is don't-care. A root's tiles cover exactly
+ * its domain (padded, if its layout pads); a region of an attached output may extend beyond. */
 tir_expr tir_lower_store_guard(tir_lowering *l, int s, bool scratch, bool padded) {
     tir_expr guard = 0;
     scratch = scratch && !tir_plan_of(l, s)->in_output;
@@ -450,7 +451,7 @@ tir_expr tir_lower_store_guard(tir_lowering *l, int s, bool scratch, bool padded
     return tir_plan_of(l, s)->at_stage < 0 ? guard : in_box(l, s, padded, guard);
 }
 
-/* Inside a root's store guard every axis lies in its range, also where ranges alone cannot tell (fused axes). */
+/* Inside a root's store guard every axis is in its range, even if ranges alone cannot prove it (fused axes). */
 static void learn_ranges(tir_lowering *l, int s) {
     tir_stage_plan *plan = tir_plan_of(l, s);
     for (int a = 0; a < tir_stage_of(l, s)->space && plan->at_stage < 0; a++) {
@@ -465,7 +466,7 @@ static void statement_init(tir_lowering *l, int s, bool scratch) {
     bool padded = !scratch && padded_layout(l, stage->tensor[0]);
     tir_stmt **after = open_if(l, tir_lower_store_guard(l, s, scratch, padded), false);
     point_indices(l, s, scratch, index);
-    tir_expr valid = padded ? in_domain(l, s, 0) : 0; /* padding holds zeros, whatever the identity is */
+    tir_expr valid = padded ? in_domain(l, s, 0) : 0; /* padding is zero, whatever the identity */
     for (int c = 0; c < stage->count; c++) {
         values[c] = legal(l, tir_lower_translate(l, s, stage->initial[c], NULL));
         if (valid)
@@ -504,7 +505,7 @@ static bool has_clip(const tir_stage_plan *plan) {
     return false;
 }
 
-/* update of a reduction (index: the point) or a scatter (index: where the data says) */
+/* update of a reduction (index: the point) or a scatter (index: data-dependent) */
 static void statement_update(tir_lowering *l, int s, bool scratch) {
     tir_stage *stage = tir_stage_of(l, s);
     tir_expr index[DLC_MAX_RANK], acc[TIR_MAX_STATE], values[TIR_MAX_STATE];
@@ -519,7 +520,7 @@ static void statement_update(tir_lowering *l, int s, bool scratch) {
     tir_lower_learn(l, guard);
     tir_stmt **within = NULL;
     const tir_expr predicate = stage->predicate ? tir_lower_with_scalars(l, s, stage->predicate) : 0;
-    if (stage->kind == TIR_SCATTER || loads(l, predicate)) { /* the data that decides is read inside the tile only */
+    if (stage->kind == TIR_SCATTER || loads(l, predicate)) { /* the deciding data are loaded inside the tile only */
         within = open_if(l, guard, false);
         guard = 0;
     }
@@ -534,13 +535,13 @@ static void statement_update(tir_lowering *l, int s, bool scratch) {
             index[d] = tir_lower_translate(l, s, stage->index[d], NULL);
             if (scratch)
                 index[d] =
-                    tir_sub(l->pool, index[d], tir_plan_of(l, s)->scratch_low[d]); /* beyond: of no interest here */
+                    tir_sub(l->pool, index[d], tir_plan_of(l, s)->scratch_low[d]); /* updates outside are skipped */
             tir_expr end = scratch ? tir_axis_span(&l->state, s, d) : stage->axis[d].extent;
             guard = tir_lower_conjoin(l, guard, tir_le(l->pool, tir_index(l->pool, 0), index[d]));
             guard = tir_lower_conjoin(l, guard, tir_lt(l->pool, index[d], end));
             int64_t points;
             if (scratch && tir_is_const(l->pool, end, &points) && points == 1)
-                index[d] = tir_index(l->pool, 0); /* so the guard says, and registers need */
+                index[d] = tir_index(l->pool, 0); /* implied by the guard, and required by registers */
         }
     else
         point_indices(l, s, scratch, index);
@@ -554,7 +555,7 @@ static void statement_update(tir_lowering *l, int s, bool scratch) {
     close_if(l, within);
 }
 
-/* Is the operand zero at steps of the unit behind the end of the reduction? A load whose layout pads the unit's axis reads zeros. */
+/* Whether the operand is zero at steps of the unit beyond the end of the reduction: a load whose layout pads the unit's axis is. */
 static bool ends_in_zeros(tir_lowering *l, int s, tir_expr operand) {
     const tir_stage *stage = tir_stage_of(l, s);
     const tir_stage_plan *plan = tir_plan_of(l, s);
@@ -562,14 +563,14 @@ static bool ends_in_zeros(tir_lowering *l, int s, tir_expr operand) {
     const tir_node *node = tir_get(l->pool, operand);
     if (node->op != TIR_LOAD || node->guarded) return false;
     const tir_tensor *tensor = &l->region->tensors.data[node->bits];
-    if (tensor->stage >= 0 && tir_plan_of(l, tensor->stage)->open) return false; /* scratch pads nothing */
+    if (tensor->stage >= 0 && tir_plan_of(l, tensor->stage)->open) return false; /* scratch has no padding */
     for (int d = 0; d < tensor->rank; d++)
         if (tir_operand(l->pool, operand, d) == axis)
             return tir_layout_padded_size(&tensor->layout, d, 1) % plan->unit->width == 0;
     return false;
 }
 
-/* Whether step i of the unit lies inside the reduction's axes; 0: known. `zeros`: what lies behind the unit's axis adds nothing. */
+/* The condition that step i of the unit is inside the reduction's axes; 0: known. `zeros`: steps beyond the unit's axis add nothing. */
 static tir_expr unit_step_inside(tir_lowering *l, int s, int i, bool zeros) {
     const tir_stage *stage = tir_stage_of(l, s);
     tir_stage_plan *plan = tir_plan_of(l, s);
@@ -586,7 +587,7 @@ static tir_expr unit_step_inside(tir_lowering *l, int s, int i, bool zeros) {
     return inside;
 }
 
-/* A term of the predicate that is the same for all steps of the unit: points where it is false do not exist. */
+/* Whether a term of the predicate is equal for all steps of the unit. */
 static bool is_of_all_steps(tir_lowering *l, int s, tir_expr term) {
     const tir_stage_plan *plan = tir_plan_of(l, s);
     int axis = plan->nodes.data[plan->unit_node].axis;
@@ -594,7 +595,7 @@ static bool is_of_all_steps(tir_lowering *l, int s, tir_expr term) {
            !loads(l, tir_lower_with_scalars(l, s, term));
 }
 
-/* The products of a unit: operands outside of the reduction's domain are zero, both of them. */
+/* The products of a unit: both operands are zero outside of the reduction's domain. */
 static tir_expr unit_value(tir_lowering *l, int s, tir_expr acc, bool zeros) {
     tir_stage *stage = tir_stage_of(l, s);
     tir_stage_plan *plan = tir_plan_of(l, s);
@@ -624,7 +625,7 @@ static void store_unit(tir_lowering *l, int s, bool scratch, bool zeros) {
     store_all(l, s, index, scratch, (tir_expr[TIR_MAX_STATE]){unit_value(l, s, acc[0], zeros)});
 }
 
-/* Where the reduction ends within the unit's steps, a version without masks takes all the others. */
+/* If the reduction may end within the unit's steps, a version without masks handles all other iterations. */
 static void choose_unit_version(tir_lowering *l, int s, bool scratch, bool zeros) {
     int width = tir_plan_of(l, s)->unit->width;
     tir_expr whole = unit_step_inside(l, s, width - 1, zeros);
@@ -670,7 +671,7 @@ static void statement_unit(tir_lowering *l, int s, bool scratch) {
     close_if(l, after);
 }
 
-/* An attached output, or step of a fold that is read after it, is also written to its home. */
+/* An attached output, or a fold's step that is read after the fold, is also written to its home. */
 static void statement_copy(tir_lowering *l, int s) {
     tir_stage *stage = tir_stage_of(l, s);
     tir_expr index[DLC_MAX_RANK], acc[TIR_MAX_STATE];
@@ -689,7 +690,7 @@ static void statement_copy(tir_lowering *l, int s) {
     close_if(l, after);
 }
 
-/* ---- folds: state components have the free axes first and then axes of their own, walked by loops here */
+/* ---- folds: state components have the free axes first and then axes of their own, which get loops here */
 
 static tir_stmt *own_loop(tir_lowering *l, const char *name, tir_expr extent) {
     tir_stmt *loop = tir_lower_append(l, TIR_FOR);
@@ -714,7 +715,7 @@ static void walk_own_axes(tir_lowering *l, int s, const tir_tensor *tensor, tir_
     }
 }
 
-/* Threads side by side along the last axis; returns the condition of being a point; 0: all are. */
+/* Distributes the last axis over neighbouring threads; returns the condition of being a point; 0: all are. */
 static tir_expr share_own_axes(tir_lowering *l, int s, const tir_tensor *tensor, tir_expr *index) {
     const int64_t threads = tir_plan_of(l, s)->own_threads;
     int64_t points = 1;
@@ -749,7 +750,7 @@ static void statement_fold(tir_lowering *l, int s, bool init) {
     for (int c = 0; c < stage->count; c++) {
         const tir_tensor *tensor = &l->region->tensors.data[stage->tensor[c]];
         tir_expr index[DLC_MAX_RANK], value, inside = 0;
-        if (tir_lower_state_step(l, s, c) >= 0) continue; /* it is there already */
+        if (tir_lower_state_step(l, s, c) >= 0) continue; /* the step has stored it in the state */
         tir_expr guard = tir_lower_store_guard(l, s, plan->open, false);
         if (!init) guard = axis_masks(l, s, stage->space, false, guard);
         point_indices(l, s, plan->open, index);
@@ -778,7 +779,7 @@ static void statement_fold(tir_lowering *l, int s, bool init) {
     }
 }
 
-/* What a component of a fold's state begins with, at the point of the step that is stored there. */
+/* Initial value of a component of a fold's state, at the point of the step that is stored in it. */
 static void statement_state(tir_lowering *l, int s) {
     tir_expr index[DLC_MAX_RANK], values[TIR_MAX_STATE] = {0};
     values[0] = legal(l, tir_lower_translate(l, s, tir_lower_state_initial(l, s), NULL));

@@ -19,13 +19,13 @@ typedef struct tir_machine {
     int32_t fma;
     /* vector FMAs per cycle */
     int32_t fma_ports;
-    /* 1: cheap masked loads and stores of every dtype */
+    /* 1: masked loads and stores of every dtype are cheap */
     int32_t masked;
-    /* 1: rows in registers whose last vectors are at most half full share these, two by two */
+    /* 1: two rows in registers share one last vector if it is at most half full */
     int32_t row_pairs;
     /* bits of tir_machine_unit */
     int32_t units;
-    /* data cache bytes; l3: the part one core may count on */
+    /* data cache bytes; l3: the share of one core */
     int64_t l1, l2, l3;
     /* cache line bytes */
     int32_t line;
@@ -36,15 +36,15 @@ typedef struct tir_machine {
     /* GPUs; else 0 */
     /* bytes per block, at most */
     int64_t shared_memory;
-    /* threads that run in step */
+    /* threads that run in lockstep */
     int32_t warp;
     /* threads of a block, at most */
     int32_t block_threads;
     /* 32-bit registers of a thread, at most */
     int32_t thread_registers;
-    /* what blocks run on */
+    /* number of multiprocessors */
     int32_t multiprocessors;
-    /* 10 * major + minor: which instructions there are */
+    /* 10 * major + minor: determines the instruction set */
     int32_t compute_capability;
 } tir_machine;
 

@@ -1,13 +1,13 @@
 /* Transcendentals of f32 as plain arithmetic, so that every target computes the interpreter's bits.
  *
- * All expansions are branch-free and free of tables. Clamps are written select(limit < x, limit, x): one instruction on
- * x86 (minps, maxps), and NaN passes through. MULADD appears wherever a product is added; every function stays within
- * its bound whether it is fused or not. Only exact tricks rely on rounding: adding 1.5*2^23 rounds to an integer that
- * then stands in the low bits of the float ("magic" below), and products of short constants are exact.
+ * All expansions are branch-free and use no tables. Clamps are written select(limit < x, limit, x): one instruction on
+ * x86 (minps, maxps), and NaN propagates. Products that are added use MULADD; every function stays within
+ * its bound whether it is fused or not. Only exact tricks depend on rounding: adding 1.5*2^23 rounds to an integer that
+ * is then in the low bits of the float ("magic" below), and products of short constants are exact.
  *
  * Largest error in units in the last place of f32 at the exact value as
- * test/tir/math_ulp.c prints it for 10^7 inputs (tanh, logistic: for every seventh; exp, expm1, log, log1p, silu: for all). `make check` holds the
- * functions to the limits at 10^7 inputs, `make test-long` at all 2^32. Operations are nodes without bitcasts; a clamp counts
+ * test/tir/math_ulp.c prints it for 10^7 inputs (tanh, logistic: for every seventh; exp, expm1, log, log1p, silu: for all). `make check`
+ * holds the functions to the limits at 10^7 inputs, `make test-long` at all 2^32. Operations are nodes without bitcasts; a clamp counts
  * two and is one instruction.
  *
  *              fused  not fused  limit  operations
@@ -36,10 +36,10 @@
  *     atan2     1.46       1.53    2.0          30
  *     pow       0.50       0.50    0.6          64 (constant exponents: math_test.c)
  *
- * exp: overflow gives inf, gradual underflow is right: LDEXP rounds once. sin and cos: reduced in f64 by 1/(2 pi) in
- * six pieces of at most 27 bits; all products but the last are exact, so that it is right for all finite arguments and
- * there is no slow path. pow: logarithm and power in f64. tanh and erf never exceed 1 and reach it. tanh has one
- * division, about ten cycles for 16 lanes on AVX-512, overlapped with the rest: forms without it took longer. */
+ * exp: overflow gives inf, gradual underflow is correct: LDEXP rounds once. sin and cos: reduced in f64 by 1/(2 pi) in
+ * six pieces of at most 27 bits; all products but the last are exact, so the reduction is correct for all finite arguments and
+ * needs no slow path. pow: logarithm and power in f64. tanh and erf never exceed 1 and reach it. tanh has one
+ * division, about ten cycles for 16 lanes on AVX-512, overlapped with other instructions: forms without it took longer. */
 #include "tir/math_parts.h"
 
 #include "tir/arith.h"
@@ -81,7 +81,7 @@ tir_expr tir_math_polynomial(tir_pool *p, expr x, const double *c, int count) {
     return sum;
 }
 
-/* min(limit, x), max(limit, x) that pass NaN in x on */
+/* min(limit, x), max(limit, x); NaN in x propagates */
 tir_expr tir_math_at_most(tir_pool *p, expr x, double limit) {
     expr l = tir_float(p, tir_dtype_of(p, x), limit);
     return tir_select(p, tir_lt(p, l, x), l, x);
@@ -94,14 +94,14 @@ tir_expr tir_math_at_least(tir_pool *p, expr x, double limit) {
 /* 1.5*2^23 + bias: x + MAGIC(b) is round(x) + b in the low mantissa bits for |x + b| < 2^22. */
 #define MAGIC(bias) (12582912.0 + (bias))
 
-/* Where |x| < limit the function is x itself to the last bit (signed zeros and denormals included). */
+/* For |x| < limit the function equals x to the last bit (signed zeros and denormals included). */
 static expr identity_near_zero(tir_pool *p, expr x, double limit, expr otherwise) {
     return tir_select(p, tir_lt(p, tir_unary(p, TIR_ABS, x), f32(p, limit)), x, otherwise);
 }
 
 /* ---- exp, expm1 */
 
-/* exp(x) = exp(r) 2^n with n = round(x / ln 2), |r| <= ln 2 / 2: exp(r) by the polynomial, and n. */
+/* exp(x) = exp(r) 2^n with n = round(x / ln 2), |r| <= ln 2 / 2: returns exp(r) by the polynomial, and n. */
 static expr exp_parts(tir_pool *p, expr x, const double *c, int count, expr *n) {
     *n = tir_sub(p, tir_muladd(p, x, f32(p, 1.44269504088896), f32(p, MAGIC(0))), f32(p, MAGIC(0)));
     expr r = tir_muladd(p, *n, f32(p, -0.693359375), x); /* ln 2, high part: 10 bits */
@@ -109,17 +109,17 @@ static expr exp_parts(tir_pool *p, expr x, const double *c, int count, expr *n) 
     return tir_math_polynomial(p, r, c, count);
 }
 
-/* Overflow from 89 on. From -104 on the result is 0; -704 is where no processor takes its slow path for denormal results any more, and
- * masks are below it. Minimax polynomial of degree 5, relative error 9.2e-8: a term more is not worth its time where 4 ulp are allowed. */
+/* Overflow from 89 on. From -104 on the result is 0; from -704 on no processor takes its slow path for denormal results any more;
+ * masks are below that. Minimax polynomial of degree 5, relative error 9.2e-8: one more term does not pay for a bound of 4 ulp. */
 static expr exp_expand(tir_pool *p, expr x) {
     static const double c[] = {1.0, 0.999999702, 0.499991506, 0.166676342, 0.0418977514, 0.00829083379};
     expr n, power = exp_parts(p, tir_math_at_least(p, tir_math_at_most(p, x, 89.0), -704.0), c, COUNT(c), &n);
     return tir_binary(p, TIR_LDEXP, power, n);
 }
 
-/* e / (1 + e) with e = exp(x): both tails keep their relative accuracy. From 25 on it is 1 to the last bit, so e need not grow. A
- * term more than exp has, error 3.1e-9: products with the result are within 4 ulp, too. With a `factor` the product is rounded once where
- * it is denormal, although the logistic alone has lost its bits there. */
+/* e / (1 + e) with e = exp(x): both tails keep their relative accuracy. From 25 on the result is 1 to the last bit, so e need not grow. One
+ * term more than exp, error 3.1e-9: products with the result are within 4 ulp, too. With a `factor` the product is rounded once in the
+ * denormal range, where the logistic alone has lost bits. */
 static expr logistic_times(tir_pool *p, expr x, expr factor) {
     static const double c[] = {1.0, 1.0, 0.49999994, 0.166665196, 0.0416683964, 0.00836878549, 0.00138144556};
     expr n, power = exp_parts(p, tir_math_at_most(p, x, 25.0), c, COUNT(c), &n);
@@ -134,18 +134,18 @@ static expr logistic_expand(tir_pool *p, expr x) {
     return tir_div(p, e, tir_add(p, f64(p, 1.0), e));
 }
 
-/* From there on, also at -inf, it is -0. */
+/* From there on, also for -inf, the result is -0. */
 static expr silu_expand(tir_pool *p, expr x) {
     bool wide = tir_dtype_of(p, x) == DLC_F64;
     x = tir_math_at_least(p, x, wide ? -800.0 : -112.0);
     if (!wide) return logistic_times(p, x, x);
-    /* x h / (1 + h^2) h with h = exp(x/2), so that what is denormal is rounded once */
+    /* x h / (1 + h^2) h with h = exp(x/2), so that a denormal result is rounded once */
     expr h = tir_unary(p, TIR_EXP, tir_mul(p, tir_math_at_most(p, x, 80.0), f64(p, 0.5)));
     expr ratio = tir_div(p, tir_mul(p, x, h), tir_add(p, tir_mul(p, h, h), f64(p, 1.0)));
     return tir_select(p, tir_lt(p, f64(p, 80.0), x), x, tir_mul(p, ratio, h));
 }
 
-/* expm1(x) = 2 (s q + (s - 1/2)) with s = 2^(n-1), q = exp(r) - 1 = r + r^2 P(r): no cancellation where n = 0, and n =
+/* expm1(x) = 2 (s q + (s - 1/2)) with s = 2^(n-1), q = exp(r) - 1 = r + r^2 P(r): no cancellation for n = 0, and n =
  * 128 does not overflow before the last product. */
 static expr expm1_expand(tir_pool *p, expr x) {
     static const double c[] = {0.49999998133, 0.166665426846, 0.0416672039043, 0.0083666467932, 0.00138824983435};
@@ -173,7 +173,7 @@ static expr log_core(tir_pool *p, expr f, expr e) {
     return tir_muladd(p, e, f32(p, 0.693359375), tir_add(p, f, tail));
 }
 
-/* inf and NaN give themselves, `pole` gives -inf, below it NaN. */
+/* inf and NaN give themselves, `pole` gives -inf, values below it NaN. */
 static expr log_edges(tir_pool *p, expr x, double pole, expr regular) {
     expr at = f32(p, pole);
     expr edge = tir_select(p, tir_eq(p, x, at), f32(p, -INFINITY), f32(p, NAN));
@@ -195,7 +195,7 @@ static expr log_expand(tir_pool *p, expr x) {
     return log_edges(p, x, 0.0, log_core(p, f, e));
 }
 
-/* With 1 + x = m 2^e (rounded, only to find e): f = x 2^-e + (2^-e - 1) loses nothing of x. 2^-e is kept as 4*2^-e,
+/* With 1 + x = m 2^e (rounded, only to find e): f = x 2^-e + (2^-e - 1) keeps all bits of x. 2^-e is kept as 4*2^-e,
  * which is normal for every e. */
 static expr log1p_expand(tir_pool *p, expr x) {
     expr bits = tir_bitcast(p, DLC_I32, tir_add(p, x, f32(p, 1.0)));
@@ -210,7 +210,7 @@ static expr log1p_expand(tir_pool *p, expr x) {
 
 /* ---- tanh, erf */
 
-/* tanh(x) = 2ab / (a^2 + b^2) with a / b = tanh(x / 2), a = x P(x^2) / 2, b = Q(x^2): where tanh nears 1, a nears b,
+/* tanh(x) = 2ab / (a^2 + b^2) with a / b = tanh(x / 2), a = x P(x^2) / 2, b = Q(x^2): as tanh approaches 1, a approaches b,
  * and errors of a and b vanish to first order. Fitted for relative error 7e-9, then the rounded coefficients were
  * searched for the least error of the whole computation with |tanh| <= 1; the limit gives exactly 1. Both carry a
  * factor 1.85: mantissas near 2 round finer. */
@@ -226,8 +226,8 @@ static expr tanh_expand(tir_pool *p, expr x) {
 }
 
 /* erf(x) = t R(t^2), t = x P(x^2), fitted together for relative error 2e-8 and searched like tanh's coefficients. R is
- * nearly the flattest odd polynomial with R(1) = 1, so that errors of t vanish where erf nears 1: 10 coefficients do
- * what takes 16 in one polynomial. */
+ * nearly the flattest odd polynomial with R(1) = 1, so that errors of t vanish as erf approaches 1: 10 coefficients
+ * instead of 16 in one polynomial. */
 static expr erf_expand(tir_pool *p, expr x) {
     static const double inner[] = {0.842523098,    -0.0774368048,   0.00607110746, -0.000352738542,
                                    1.51209242e-05, -4.56255009e-07, 7.24465021e-09};
@@ -237,8 +237,8 @@ static expr erf_expand(tir_pool *p, expr x) {
     return tir_mul(p, t, tir_math_polynomial(p, tir_mul(p, t, t), outer, COUNT(outer)));
 }
 
-/* The same form for the normal distribution, x/sqrt(2) and the half taken into the coefficients: 1/2 + t R(t^2). Fitted for absolute
- * error 5.4e-9; rounded so that t R(t^2) is 1/2 exactly at the clamp, and before it at most a bit more. */
+/* The same form for the normal distribution, x/sqrt(2) and the factor 1/2 folded into the coefficients: 1/2 + t R(t^2). Fitted for absolute
+ * error 5.4e-9; rounded so that t R(t^2) is 1/2 exactly at the clamp, and before it exceeds that at most slightly. */
 static expr normal_cdf_expand(tir_pool *p, expr x) {
     static const double inner[] = {0.36480096,      -0.0122514898,  0.000350306218,
                                    -7.29202065e-06, 1.10451296e-07, -9.90090676e-10};
@@ -254,7 +254,7 @@ static expr normal_cdf_expand(tir_pool *p, expr x) {
 
 /* The quadrant n of x (as float bits whose low two bits count) and r = x - n pi/2 in [-pi/4, pi/4]. The turns x/(2 pi)
  * are sums of products x*piece, exact in f64 (24 + 27 bits); whole turns are dropped from each. The pieces are added
- * largest first, after the quarter turns are taken off, so that each sum is exact or dominates what follows. */
+ * largest first, after the quarter turns are subtracted, so that each sum is exact or dominates what follows. */
 static expr quadrant_reduce(tir_pool *p, expr x, expr *quadrant) {
     static const double pieces[] = {0x1.45f306cp-3,  0x1.c9c882ap-31,  0x1.4fe13a8p-61,
                                     0x1.f47d4d3p-88, 0x1.dc0db62p-118, 0x1.2b32788720840p-147};
@@ -304,7 +304,7 @@ static expr with_sign_of(tir_pool *p, expr magnitude, expr x) {
     return to_float(p, tir_or(p, to_bits(p, magnitude), sign));
 }
 
-/* A quarter further on each step, the tangent is the negative inverse. */
+/* An odd number of quarter turns maps the tangent to its negative inverse. */
 static expr tan_expand(tir_pool *p, expr x) {
     static const double c[] = {0.333333339847,   0.133332302175,   0.0539946241667, 0.0216198727761,
                                0.00996654460254, 0.00117829985519, 0.00384730429238};
@@ -337,7 +337,7 @@ static expr atan_expand(tir_pool *p, expr x) {
     return with_sign_of(p, tir_select(p, steep, right_angle_less(p, angle), angle), x);
 }
 
-/* asin(s) of |x| as it is up to 1/2; beyond, of sqrt((1 - |x|)/2): half of what is missing to a right angle. */
+/* asin(s) with s = |x| up to 1/2; *beyond: x is larger, and s = sqrt((1 - |x|)/2) gives half of the difference to a right angle. */
 static expr asin_core(tir_pool *p, expr x, expr *beyond) {
     static const double c[] = {0.166666663365,  0.0750009476117, 0.0445993191629,
                                0.0311017278291, 0.0171437168193, 0.0337007263214};
@@ -370,7 +370,7 @@ static expr atan2_expand(tir_pool *p, expr y, expr x) {
     expr diagonal = tir_select(p, tir_eq(p, high, zero), zero, one);
     expr t = tir_select(p, tir_eq(p, low, high), diagonal, tir_div(p, low, high));
     expr angle = atan_core(p, t);
-    /* the sign bit of x counts, also of -0 */
+    /* by the sign bit of x, also that of -0 */
     expr left = tir_lt(p, tir_bitcast(p, DLC_I32, x), tir_int(p, DLC_I32, 0));
     angle = tir_select(p, steep, right_angle_less(p, angle), angle);
     angle = tir_select(p, left, straight_angle_less(p, angle), angle);
@@ -379,8 +379,8 @@ static expr atan2_expand(tir_pool *p, expr y, expr x) {
 
 /* ---- pow */
 
-/* x^n for a constant integer n by repeated squaring, from the low bit up. In f64 unless n is so small that f32 is
- * accurate: f64 neither overflows nor underflows on the way unless the f32 result does. */
+/* x^n for a constant integer n by repeated squaring, from the low bit up. In f64 unless n is small enough for f32 to be
+ * accurate: in f64 intermediate results neither overflow nor underflow unless the f32 result does. */
 static expr power_chain(tir_pool *p, expr x, unsigned n) {
     expr result = 0;
     for (expr base = x; n; n >>= 1, base = n ? tir_mul(p, base, base) : base)
@@ -395,7 +395,7 @@ static expr pow_constant(tir_pool *p, expr x, expr y) {
     if (tir_op_of(p, y) != TIR_CONST) return 0;
     double exponent = tir_bits_to_f64(DLC_F32, tir_get(p, y)->bits);
     if (exponent == 0.0) return f32(p, 1.0);
-    if (exponent == 0.5) { /* -0 gives +0 and -inf gives inf: not what sqrt does */
+    if (exponent == 0.5) { /* -0 gives +0 and -inf gives inf, unlike sqrt */
         expr root = tir_add(p, tir_unary(p, TIR_SQRT, x), f32(p, 0.0));
         return tir_select(p, tir_eq(p, x, f32(p, -INFINITY)), f32(p, INFINITY), root);
     }
@@ -426,7 +426,7 @@ tir_expr tir_math_log2(tir_pool *p, expr magnitude) {
     return tir_muladd(p, f, tir_math_polynomial(p, f, c, COUNT(c)), exponent);
 }
 
-/* 2^z as f64, relative error 4e-11, for what f32 can hold and a bit more; z may be anything. */
+/* 2^z as f64, relative error 4e-11, for results slightly beyond the range of f32; z may be anything. */
 tir_expr tir_math_exp2(tir_pool *p, expr z) {
     static const double c[] = {0.999999999961685147,    0.693147180728439344,    0.240226511981441689,
                                0.0555041035345577251,   0.00961802725408345439,  0.00133339225587242631,
@@ -463,8 +463,8 @@ static expr pow_expand(tir_pool *p, expr x, expr y) {
     return tir_select(p, tir_eq(p, y, zero), f32(p, 1.0), result);
 }
 
-/* ---- hyperbolic functions, their inverses, cube root: in f64, where nothing cancels but near zero. There a term of the series
- * does: each limit is where its error and that of f64's 2^-38 are both far below f32's. */
+/* ---- hyperbolic functions, their inverses, cube root: in f64, which cancels only near zero. There a short series
+ * is used: each limit is where its error and that of f64's 2^-38 are both far below f32's. */
 
 static expr near_zero(tir_pool *p, expr x, double limit, double cubic, expr otherwise) {
     expr near = with_sign_of(p, odd_series(p, x, tir_mul(p, x, x), &cubic, 1), x); /* -0 stays -0 */
@@ -517,8 +517,8 @@ static expr atanh_expand(tir_pool *p, expr x) {
     return near_zero(p, x, 0x1p-6, 1.0 / 3, y);
 }
 
-/* A third of the exponent gives five bits, each step of Halley's method three times as many. Denormals are scaled by 2^24 first,
- * the guess by 2^-8. */
+/* Dividing the exponent by three gives five bits; each step of Halley's method triples them. Denormals are scaled by 2^24 first,
+ * the estimate by 2^-8. */
 static expr cbrt_expand(tir_pool *p, expr x) {
     expr magnitude = tir_unary(p, TIR_ABS, x), small = tir_lt(p, magnitude, f32(p, 0x1p-126));
     expr normal = tir_select(p, small, tir_mul(p, magnitude, f32(p, 0x1p24)), magnitude);

@@ -1,5 +1,5 @@
-/* Modified Bessel functions of the first kind, orders 0 and 1 (tir/math_special.h): up to 8 a polynomial in x^2/4, whose coefficients are those of
- * the series but for the last ones; beyond, exp(x)/sqrt(x) times a polynomial in 1/x. f32 is computed in f64. */
+/* Modified Bessel functions of the first kind, orders 0 and 1 (tir/math_special.h): up to 8 a polynomial in x^2/4, whose coefficients are
+ * those of the series except the last ones; above, exp(x)/sqrt(x) times a polynomial in 1/x. f32 is computed in f64. */
 #include "tir/math_parts.h"
 #include "tir/math_special.h"
 
@@ -80,7 +80,7 @@ static expr number(tir_pool *p, double value) {
     return tir_float(p, DLC_F64, value);
 }
 
-/* factor exp(x), |x| <= 720; of f32 only to 2^-33. */
+/* factor exp(x), |x| <= 720; for f32 only to 2^-33. */
 static expr times_exp(tir_pool *p, expr factor, expr x, bool precise) {
     if (!precise) {
         expr root = tir_math_exp2(p, tir_mul(p, x, number(p, 0.72134752044448170368))); /* of exp(x/2) */

@@ -1,7 +1,8 @@
 /* The complement of the error function, the normal distribution function, the inverse error function (tir/math_special.h, tir/math.h).
  *
- * Tails: erfc(y) = exp(-y^2) erfcx(y) with erfcx(y) = h(t) / (y + k), t = (y - k) / (y + k), for all y >= 0 one polynomial h, fitted for the
- * relative error. y^2 is kept in two parts, of which the first is exact: an error of the exponent is one of the result. */
+ * Tails: erfc(y) = exp(-y^2) erfcx(y) with erfcx(y) = h(t) / (y + k), t = (y - k) / (y + k), for all y >= 0 one polynomial h, fitted for
+ * the relative error. y^2 is kept in two parts, the first of them exact: an absolute error of the exponent is a relative one of the
+ * result. */
 #include "tir/math_parts.h"
 #include "tir/math_special.h"
 
@@ -63,13 +64,13 @@ static expr like(tir_pool *p, expr x, double value) {
     return tir_float(p, tir_dtype_of(p, x), value);
 }
 
-/* The first 12 bits of an f32: products of such numbers and any, halved so, are exact. */
+/* The first 12 bits of an f32: products of two such numbers are exact. */
 static expr first_half(tir_pool *p, expr x) {
     return tir_bitcast(p, DLC_F32, tir_and(p, tir_bitcast(p, DLC_U32, x), tir_bits(p, DLC_U32, 0xfffff000u)));
 }
 
-/* 1 / (y + k) as a pair: an error of it is a larger one of the result. What is missing of an estimate is exact, in f64 by Dekker's product, in f32 because
- * 12 bits of the estimate stay. */
+/* 1 / (y + k) as a pair: its error is amplified in the result. The residual of an estimate is exact, in f64 by Dekker's product, in f32
+ * because the estimate is cut to 12 bits. */
 static tir_pair inverse_of_sum(tir_pool *p, expr y, double k) {
     expr one = like(p, y, 1), limit = like(p, y, k), sum = tir_add(p, y, limit), part = tir_sub(p, sum, limit), rest;
     expr low = tir_add(p, tir_sub(p, limit, tir_sub(p, sum, part)), tir_sub(p, y, part)), q = tir_div(p, one, sum);
@@ -100,11 +101,11 @@ static expr scaled_tail(tir_pool *p, expr y, const tail_form *form) {
     return tir_muladd(p, inverse.high, h, tir_mul(p, inverse.low, h));
 }
 
-/* exp(y^2) erfc(y), and exp(x^2/2) of the upper tail of the normal distribution; by wide. */
+/* exp(y^2) erfc(y), and exp(x^2/2) times the upper tail of the normal distribution; indexed by `wide`. */
 static const tail_form erfcx[] = {{2, erfcx_narrow, COUNT(erfcx_narrow)}, {4, erfcx_wide, COUNT(erfcx_wide)}};
 static const tail_form normal[] = {{3, cdf_narrow, COUNT(cdf_narrow)}, {5.5, cdf_wide, COUNT(cdf_wide)}};
 
-/* factor exp(-scale a^2) in f32, |a| < 15: 12 bits of a have an exact square. The polynomial is that of the logistic function. */
+/* factor exp(-scale a^2) in f32, |a| < 15: the square of 12 bits of a is exact. The polynomial is that of the logistic function. */
 static expr times_gaussian_f32(tir_pool *p, expr factor, expr a, double scale) {
     static const double c[] = {1.0, 0.49999994, 0.166665196, 0.0416683964, 0.00836878549, 0.00138144556};
     expr first = first_half(p, a), minus = like(p, a, -scale), magic = like(p, a, 12582912.0);
@@ -114,11 +115,11 @@ static expr times_gaussian_f32(tir_pool *p, expr factor, expr a, double scale) {
     expr r = tir_muladd(p, n, like(p, a, -0.693359375), square); /* ln 2, high part: 10 bits */
     r = tir_add(p, tir_muladd(p, n, like(p, a, 2.12194440e-4), r), rest);
     expr less_one =
-        tir_mul(p, r, tir_math_polynomial(p, r, c, COUNT(c))); /* exp(r) - 1: its error is small beside the result's */
+        tir_mul(p, r, tir_math_polynomial(p, r, c, COUNT(c))); /* exp(r) - 1: its error is far below the result's */
     return tir_binary(p, TIR_LDEXP, tir_muladd(p, factor, less_one, factor), n);
 }
 
-/* The same in f64, |a| < 39. By 2^n in two steps, of which the first is exact. */
+/* The same in f64, |a| < 39. Scales by 2^n in two steps, of which the first is exact. */
 static expr times_gaussian_f64(tir_pool *p, expr factor, expr a, double scale) {
     expr first = tir_math_first_bits(p, a), minus = like(p, a, -scale), n;
     expr rest = tir_mul(p, tir_mul(p, tir_sub(p, a, first), tir_add(p, a, first)), minus);
@@ -144,7 +145,7 @@ tir_expr tir_math_erfc(tir_pool *p, expr x) {
     return tir_select(p, tir_lt(p, x, like(p, x, 0)), tir_sub(p, like(p, x, 2), tail), tail);
 }
 
-/* erfc(-x / sqrt(2)) / 2, with a form of its own: the quotient would be rounded. */
+/* erfc(-x / sqrt(2)) / 2, in a form of its own: the quotient would be rounded. */
 tir_expr tir_math_normal_tail(tir_pool *p, expr x) {
     const bool wide = tir_dtype_of(p, x) == DLC_F64;
     expr a = tir_math_at_most(p, tir_unary(p, TIR_ABS, x), wide ? 38.7 : 14.5);
@@ -152,7 +153,7 @@ tir_expr tir_math_normal_tail(tir_pool *p, expr x) {
     return tir_select(p, tir_lt(p, like(p, x, 0), x), tir_sub(p, like(p, x, 1), tail), tail);
 }
 
-/* By w = -log(1 - x^2), as Giles (2010) does: x P(w - 2.5) below 5, else x Q(sqrt(w) - c). */
+/* In terms of w = -log(1 - x^2), as Giles (2010): x P(w - 2.5) below 5, else x Q(sqrt(w) - c). */
 static expr erfinv_estimate(tir_pool *p, expr x, bool precise) {
     const double *tail = precise ? erfinv_tail_wide : erfinv_tail_narrow, center = precise ? 4 : 3;
     expr one = like(p, x, 1), rest = tir_mul(p, tir_sub(p, one, x), tir_add(p, one, x));
@@ -163,7 +164,7 @@ static expr erfinv_estimate(tir_pool *p, expr x, bool precise) {
     return tir_mul(p, x, tir_select(p, tir_lt(p, w, like(p, x, 5)), near, far));
 }
 
-/* A step of Halley's method for erf(y) = x, x >= 0; far from 0 for erfc(y) = 1 - x, which is exact. */
+/* A step of Halley's method for erf(y) = x, x >= 0; for large y for erfc(y) = 1 - x, which is exact. */
 static expr erfinv_step(tir_pool *p, expr x, expr y) {
     expr one = like(p, x, 1), z = tir_mul(p, y, y);
     expr near = tir_sub(p, tir_mul(p, y, tir_math_polynomial(p, z, erf_near, COUNT(erf_near))), x);

@@ -1,7 +1,8 @@
 /* Logarithm of the gamma function and its derivative (tir/math_special.h).
  *
- * f32 is computed in f64 with logarithms of 38 bits; f64 with the machine's log. Both are reflected at 0 by the sine of pi x, whose argument is
- * reduced exactly. Near zeros of the functions the error is small beside 1 (lgamma: and beside lgamma(|x|)), not beside the result. */
+ * f32 is computed in f64 with logarithms of 38 bits; f64 with the machine's log. Negative arguments use the reflection formula with
+ * sin(pi x), whose argument is reduced exactly. Near zeros of the functions the error is small relative to 1 (lgamma: also to
+ * lgamma(|x|)), not to the result. */
 #include "tir/math_parts.h"
 #include "tir/math_special.h"
 
@@ -51,12 +52,13 @@ static expr cos_turns(tir_pool *p, expr r) {
     return tir_muladd(p, z, tir_math_polynomial(p, z, cosine_of_turns, COUNT(cosine_of_turns)), number(p, 1));
 }
 
-/* What f32, with a relative error of 2^-38 and more, takes of a series. */
+/* The number of terms of a series that f32 needs, for a relative error of 2^-38. */
 static int terms_of(bool precise, int all, int few) {
     return precise ? all : few;
 }
 
-/* log(gamma(x)), x > 0. Below 8: to 3/2 .. 5/2 by gamma(x + 1) = x gamma(x), one logarithm of the product; from 8 on Stirling's series. */
+/* log(gamma(x)), x > 0. Below 8: shifted to 3/2 .. 5/2 by gamma(x + 1) = x gamma(x), one logarithm of the product; from 8 on Stirling's
+ * series. */
 static expr log_gamma(tir_pool *p, expr x, bool precise) {
     static const double series[] = {1.0 / 12,         -1.0 / 360,        1.0 / 1260, -1.0 / 1680,
                                     1.0 / 1188,       -691.0 / 360360,   1.0 / 156,  -3617.0 / 122400,
@@ -81,7 +83,7 @@ static expr log_gamma(tir_pool *p, expr x, bool precise) {
     return tir_select(p, far, beyond, near);
 }
 
-/* Below 0: gamma(-a) gamma(1 + a) = -pi / sin(pi a). */
+/* Negative arguments: gamma(-a) gamma(1 + a) = -pi / sin(pi a). */
 tir_expr tir_math_lgamma(tir_pool *p, expr x) {
     const tir_dtype dtype = tir_dtype_of(p, x);
     const bool precise = dtype == DLC_F64;
@@ -98,7 +100,7 @@ tir_expr tir_math_lgamma(tir_pool *p, expr x) {
     return tir_cast(p, dtype, tir_select(p, tir_binary(p, TIR_NE, a, a), wide, y));
 }
 
-/* Digamma of x > 0: that of x + 8 below 8, less the inverses between, which are added in pairs of one sum; an asymptotic series. */
+/* Digamma of x > 0 by an asymptotic series; below 8, that of x + 8 minus the inverses of x .. x + 7, in pairs (x + k, x + 7 - k). */
 static expr digamma_core(tir_pool *p, expr x, bool precise) {
     static const double series[] = {1.0 / 12,        -1.0 / 120,       1.0 / 252,    -1.0 / 240,
                                     1.0 / 132,       -691.0 / 32760,   1.0 / 12,     -3617.0 / 8160,
@@ -118,7 +120,7 @@ static expr digamma_core(tir_pool *p, expr x, bool precise) {
     return tir_select(p, near, tir_sub(p, y, sum), y);
 }
 
-/* Below 0: that of 1 + a, and pi / tan(pi a). */
+/* Negative arguments: digamma(1 + a), and pi / tan(pi a). */
 tir_expr tir_math_digamma(tir_pool *p, expr x) {
     const tir_dtype dtype = tir_dtype_of(p, x);
     const bool precise = dtype == DLC_F64;

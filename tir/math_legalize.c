@@ -1,18 +1,18 @@
 /* Makes expressions ready for loop IR (tir_legalize of tir/math.h). What remains for targets: f32, f64 and integer
- * arithmetic, casts, FMA where the machine has it, f64 transcendentals. Casts of the 16-bit floats are exact by way of
- * f32 but for one rounding: to them only from f32, from 8-bit integers and bool, and from each other (simplification
- * joins casts that lose nothing).
+ * arithmetic, casts, FMA if the machine has it, f64 transcendentals. Casts between 16-bit floats and other types go through
+ * f32 with one rounding: casts to them remain only from f32, from 8-bit integers and bool, and from each other (simplification
+ * joins lossless casts).
  *
- * - Arithmetic of f16 and bf16 is done in f32, then cast. add, sub, mul, div and sqrt round once that way, because f32
+ * - Arithmetic of f16 and bf16 is computed in f32, then cast. add, sub, mul, div and sqrt round once that way, because f32
  *   has more than twice the digits; bf16 results below 2^-126 may round twice.
- * - MULADD of f16 and bf16: the product is exact in f32, so that fma changes nothing (bf16: but for products outside
+ * - MULADD of f16 and bf16: the product is exact in f32, so fusing changes nothing (bf16: except for products outside
  *   f32's normal range).
- * - Comparisons of them are done in f32; select, load and bitcast stay in their dtype.
- * - Casts to them from f64 and wide integers go through an f32 that rounds alike.
- * - Floats of 8 bits are as those of 16, and their casts become integer arithmetic.
+ * - Comparisons of them are computed in f32; select, load and bitcast stay in their dtype.
+ * - Casts to them from f64 and wide integers go through an f32 that rounds to the same result.
+ * - Floats of 8 bits are treated like those of 16, and their casts become integer arithmetic.
  * - Integer POW becomes binary exponentiation.
  *
- * With `excess` a 16-bit value that arithmetic made stays f32 for the arithmetic that uses it. */
+ * With `excess` a 16-bit result of arithmetic stays f32 for arithmetic that uses it. */
 #include "tir/math.h"
 
 #include "tir/arith.h"
@@ -72,7 +72,7 @@ static tir_expr round_to_odd(tir_pool *pool, tir_expr x) {
     return tir_bitcast(pool, DLC_F32, bits);
 }
 
-/* 64-bit integers of more than 53 bits: the bits that f64 would round away become a sticky bit. */
+/* 64-bit integers of more than 53 bits: the bits that f64 would round off become a sticky bit. */
 static tir_expr sticky_integer(tir_pool *pool, tir_expr x) {
     tir_dtype dtype = tir_dtype_of(pool, x);
     tir_expr zero = tir_int(pool, dtype, 0), low = tir_and(pool, x, tir_int(pool, dtype, 0x7ff));
@@ -84,7 +84,7 @@ static tir_expr sticky_integer(tir_pool *pool, tir_expr x) {
     return tir_select(pool, fits, x, sticky);
 }
 
-/* f32 that rounds to `to` as x does. Integers past f32's 24 bits are beyond f16 and floats of 8 bits. */
+/* An f32 that rounds to `to` as x does. Integers above f32's 24 bits exceed f16 and floats of 8 bits. */
 static tir_expr before_narrow_cast(tir_pool *pool, tir_dtype to, tir_expr x) {
     tir_dtype from = tir_dtype_of(pool, x);
     if (from == DLC_F32) return x;
@@ -99,7 +99,7 @@ static tir_expr before_narrow_cast(tir_pool *pool, tir_dtype to, tir_expr x) {
 static tir_expr legalize_cast(legalizer *l, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     tir_dtype to = tir_dtype_of(pool, e), from = tir_dtype_of(pool, tir_operand(pool, e, 0));
     if (is_narrow(from)) {
-        tir_expr value = widened(l, pool, e, 0); /* narrower than f32, or what excess allows */
+        tir_expr value = widened(l, pool, e, 0); /* narrower than f32, or unrounded with excess */
         return is_narrow(to) ? remember(l, pool, e, tir_cast(pool, to, value), 0) : tir_cast(pool, to, value);
     }
     if (!is_narrow(to)) return rebuilt;
@@ -122,7 +122,7 @@ static tir_expr legalize_move(legalizer *l, tir_pool *pool, tir_expr e, tir_expr
 }
 
 static tir_expr legalize_narrow(legalizer *l, tir_pool *pool, tir_expr e) {
-    const tir_node node = *tir_get(pool, e); /* a copy: nodes move */
+    const tir_node node = *tir_get(pool, e); /* a copy: the array may be reallocated */
     tir_op op = (tir_op)node.op;
     tir_expr operands[3];
     for (int i = 0; i < node.count; i++) operands[i] = widened(l, pool, e, i);
@@ -168,20 +168,20 @@ static tir_expr legalize_node(void *user, tir_pool *pool, tir_expr e, tir_expr r
     tir_dtype dtype = tir_dtype_of(pool, tir_operand(pool, e, 0));
     if (is_narrow(dtype)) return legalize_narrow(l, pool, e);
     if (tir_op_of(pool, rebuilt) != op || !(tir_ops[op].flags & TIR_MATH)) return rebuilt;
-    bool of_others = op == TIR_LOGISTIC || op == TIR_SILU; /* which may be calls */
+    bool of_others = op == TIR_LOGISTIC || op == TIR_SILU; /* expanded by operators that may be library calls */
     if (!of_others && tir_math_is_call(op, dtype)) return rebuilt;
     tir_expr operands[2] = {tir_operand(pool, rebuilt, 0), node.count > 1 ? tir_operand(pool, rebuilt, 1) : 0};
     if (dtype == DLC_F32 || dtype == DLC_F64) return tir_math_expand(pool, op, operands);
     return op == TIR_POW ? integer_power(pool, operands[0], operands[1]) : rebuilt;
 }
 
-/* x * 2^n of an expansion, where |x| is within [1/4, 4] and n an integer up to 254: by 2^floor(n/2) and 2^ceil(n/2), both normal, and so
- * is the first product: what is rounded is rounded once, as the instruction does. From -254 on both are 0. */
+/* x * 2^n of an expansion, with |x| within [1/4, 4] and n an integer up to 254: by 2^floor(n/2) and 2^ceil(n/2), both normal like
+ * the first product, so that the result is rounded once, as by the instruction. From -254 on both give 0. */
 static tir_expr scale_twice(tir_pool *pool, tir_expr x, tir_expr n) {
     tir_expr one = tir_int(pool, DLC_U32, 1), mantissa = tir_int(pool, DLC_U32, 23);
     tir_expr least = tir_float(pool, DLC_F32, -254.0);
     n = tir_select(pool, tir_lt(pool, n, least), least, n);
-    /* n + 254 stands in the low bits */
+    /* n + 254 in the low bits */
     tir_expr biased = tir_bitcast(pool, DLC_U32, tir_add(pool, n, tir_float(pool, DLC_F32, 12582912.0 + 254.0)));
     tir_expr low = tir_binary(pool, TIR_SHR, biased, one), high = tir_sub(pool, biased, low);
     tir_expr first = tir_bitcast(pool, DLC_F32, tir_binary(pool, TIR_SHL, low, mantissa));
@@ -189,14 +189,14 @@ static tir_expr scale_twice(tir_pool *pool, tir_expr x, tir_expr n) {
     return tir_mul(pool, tir_mul(pool, x, first), second);
 }
 
-/* ---- floats of 8 bits: integer arithmetic on what is loaded and stored, for all targets alike */
+/* ---- floats of 8 bits: integer arithmetic on loaded and stored bits, for all targets alike */
 
 static tir_expr shifted(tir_pool *pool, tir_op op, tir_expr x, int by) {
     return tir_binary(pool, op, x, tir_int(pool, tir_dtype_of(pool, x), by));
 }
 
-/* The bits take the place that they have in f16 (e5m2fnuz: in f32), whose exponent is biased otherwise: a product with a
- * power of two, which is exact. Extension of the sign puts it where it belongs and, once more, above the exponent. */
+/* Moves the bits to their position in f16 (e5m2fnuz: in f32), whose exponent has another bias: corrected by a product with a
+ * power of two, which is exact. Sign extension puts the sign in its position and also copies it above the exponent. */
 static tir_expr widen_f8(tir_pool *pool, tir_expr x) {
     dlc_dtype dtype = (dlc_dtype)tir_dtype_of(pool, x);
     tir_expr bits = tir_bitcast(pool, DLC_I8, x), value;
@@ -215,15 +215,15 @@ static tir_expr widen_f8(tir_pool *pool, tir_expr x) {
         value = tir_mul(pool, value, tir_float(pool, DLC_F32, dtype == DLC_F8E4M3FN ? 0x1p8 : 0x1p7));
     }
     tir_expr nan = tir_int(pool, DLC_I8, INT8_MIN);
-    if (dtype == DLC_F8E4M3FN) { /* of either sign */
+    if (dtype == DLC_F8E4M3FN) { /* NaN of either sign */
         nan = tir_int(pool, DLC_I8, 0x7f);
         bits = tir_and(pool, bits, nan);
     }
     return tir_select(pool, tir_eq(pool, bits, nan), tir_float(pool, DLC_F32, (double)__builtin_nanf("")), value);
 }
 
-/* Normal results: rebias, add almost half and the odd bit, shift. Denormal ones: adding a power of two aligns the digits so
- * that the addition rounds to the least number's multiples. Numbers and NaN beyond the greatest code are above it. */
+/* Normal results: rebias, add almost half and the odd bit, shift. Denormal results: adding a power of two aligns the digits so
+ * that the addition rounds to multiples of the least number. Numbers and NaN beyond the greatest code are larger than it. */
 static tir_expr narrow_to_f8(tir_pool *pool, tir_dtype to, tir_expr x) {
     const dlc_dtype dtype = (dlc_dtype)to;
     const lib_float_info format = lib_float_of(dtype);
@@ -262,7 +262,7 @@ static tir_expr convert_f8(tir_pool *pool, tir_dtype to, tir_expr x) {
     return tir_cast(pool, to, before_narrow_cast(pool, to, x));
 }
 
-/* What depends on the machine, and conversions of 8 bits. */
+/* Machine-dependent decisions, and conversions of 8-bit floats. */
 static tir_expr decide_by_machine(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     (void)e;
     const legalizer *l = user;

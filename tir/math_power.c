@@ -110,12 +110,12 @@ tir_expr tir_math_log_of(tir_pool *p, int base, expr x) {
 
 /* ---- hypot */
 
-/* Of f32 in f64. Of f64 the operands times a power of two that brings the larger one near 1, the squares in two parts, and a step of Newton's
+/* f32: in f64. f64: the operands times a power of two that brings the larger one near 1, the squares in two parts, and a step of Newton's
  * method for the root of their sum. */
 static expr hypot_f64(tir_pool *p, expr large, expr small) {
     expr two = like(p, large, 2),
          exponent = tir_and(p, tir_bitcast(p, DLC_U64, large), tir_bits(p, DLC_U64, UINT64_C(0x7ff) << 52));
-    /* 2^(1023 - e) and its inverse; at both ends of the range one step less */
+    /* 2^(1023 - e) and its inverse; at both ends of the range with e off by one */
     expr least = tir_bits(p, DLC_U64, UINT64_C(2) << 52), most = tir_bits(p, DLC_U64, UINT64_C(0x7fd) << 52);
     exponent = tir_select(p, tir_lt(p, exponent, least), least, exponent);
     exponent = tir_select(p, tir_lt(p, most, exponent), most, exponent);
@@ -144,13 +144,13 @@ tir_expr tir_math_hypot(tir_pool *p, expr a, expr b) {
         expr wa = tir_cast(p, DLC_F64, a), wb = tir_cast(p, DLC_F64, b);
         y = tir_cast(p, dtype, tir_unary(p, TIR_SQRT, tir_muladd(p, wa, wa, tir_mul(p, wb, wb))));
     }
-    expr any = tir_or(p, tir_eq(p, a, infinite), tir_eq(p, b, infinite)); /* also beside NaN */
+    expr any = tir_or(p, tir_eq(p, a, infinite), tir_eq(p, b, infinite)); /* also if the other is NaN */
     return tir_select(p, any, infinite, y);
 }
 
 /* ---- ldexp */
 
-/* In f64 every product of an f32 with 2^n is exact. In f64 itself three products: those before the last one are exact, or the result is 0,
+/* For f32, every product with 2^n is exact in f64. For f64 itself three products: those before the last one are exact, or the result is 0,
  * because each but the last leaves 53 bits of room above the denormal numbers (musl's scalbn). */
 tir_expr tir_math_ldexp(tir_pool *p, expr x, expr n) {
     const tir_dtype dtype = tir_dtype_of(p, x), integer = tir_dtype_of(p, n);
@@ -177,7 +177,7 @@ tir_expr tir_math_ldexp(tir_pool *p, expr x, expr n) {
 
 /* ---- sinc */
 
-/* x = n + r, n even, |r| <= 1: sin(pi x) is that of r, and of 1 - |r| beyond 1/2, which is exact. */
+/* x = n + r, n even, |r| <= 1: sin(pi x) is sin(pi r), and for |r| > 1/2 that of 1 - |r|, which is exact. */
 tir_expr tir_math_sinc(tir_pool *p, expr x) {
     const tir_dtype dtype = tir_dtype_of(p, x);
     expr wide = tir_cast(p, DLC_F64, x), one = tir_float(p, DLC_F64, 1), half = tir_float(p, DLC_F64, 0.5);

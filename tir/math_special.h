@@ -1,5 +1,5 @@
-/* Functions as plain arithmetic that have no operator of tir: whoever builds an expression calls them, so that every target computes the same
- * bits, f64 too unless a comment says otherwise. Operands are f32 or f64. f32 is computed in f64 where nothing else is said, with shorter
+/* Functions as plain arithmetic that have no operator of tir: expression builders call them, so that every target computes the same
+ * bits, f64 too unless a comment says otherwise. Operands are f32 or f64. By default f32 is computed in f64, with shorter
  * polynomials, and rounded once.
  *
  * Largest errors are those that the operators' rows publish (`accuracy` of graph/op.h); test/api/map_ulp_test.c measures them. */
@@ -13,7 +13,7 @@ tir_expr tir_math_erfinv(tir_pool *pool, tir_expr x);
 
 /* math_power.c. Logarithms to base 2 or 10; of f64 with the machine's log. */
 tir_expr tir_math_log_of(tir_pool *pool, int base, tir_expr x);
-/* sqrt(a^2 + b^2), which neither overflows nor underflows on the way. */
+/* sqrt(a^2 + b^2), without intermediate overflow or underflow. */
 tir_expr tir_math_hypot(tir_pool *pool, tir_expr a, tir_expr b);
 /* x 2^n, rounded once; n of an integer type, any. */
 tir_expr tir_math_ldexp(tir_pool *pool, tir_expr x, tir_expr n);

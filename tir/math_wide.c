@@ -1,13 +1,13 @@
-/* Functions of f64 as plain arithmetic, where libraries err by up to 3 units in the last place: hyperbolic functions, their inverses, cbrt.
- * The rest of f64 stays a call of the machine's library (tir_math_is_call).
+/* Functions of f64 as plain arithmetic, for which libraries err by up to 3 units in the last place: hyperbolic functions, their inverses,
+ * cbrt. Other f64 functions stay calls of the machine's library (tir_math_is_call).
  *
  * exp(x) - 1 is kept as an unevaluated sum of two doubles (`pair`) with some 58 bits; sinh and cosh are made of it. Their inverses begin
- * with an estimate of 2^-38 by log2 and take one step of Newton's method with such a pair as the residual: what is rounded last is one addition.
- * Sums and products whose rounding errors are computed are ADD, SUB and MUL, never MULADD: they are exact with and without fused
+ * with an estimate of 2^-38 by log2 and take one step of Newton's method with such a pair as the residual: the last rounding is that of one
+ * addition. Sums and products whose rounding errors are computed are ADD, SUB and MUL, never MULADD: they are exact with and without fused
  * multiply-adds.
  *
- * Largest errors in units in the last place, fused or not, as test/tir/math_wide_test.c prints them: sinh 0.57, cosh 0.53, asinh 0.58, acosh 0.57,
- * atanh 0.57, cbrt 0.67. */
+ * Largest errors in units in the last place, fused or not, as test/tir/math_wide_test.c prints them: sinh 0.57, cosh 0.53, asinh 0.58,
+ * acosh 0.57, atanh 0.57, cbrt 0.67. */
 #include "tir/math_parts.h"
 
 #include "tir/arith.h"
@@ -30,7 +30,7 @@ static expr word(tir_pool *p, uint64_t bits) {
 static expr masked(tir_pool *p, expr x, uint64_t mask) {
     return tir_bitcast(p, DLC_F64, tir_and(p, bits_of(p, x), word(p, mask)));
 }
-/* The sign of x on a magnitude. */
+/* A magnitude with the sign of x. */
 tir_expr tir_math_with_sign(tir_pool *p, expr magnitude, expr x) {
     expr sign = tir_and(p, bits_of(p, x), word(p, UINT64_C(1) << 63));
     return tir_bitcast(p, DLC_F64, tir_or(p, bits_of(p, magnitude), sign));
@@ -65,7 +65,7 @@ tir_pair tir_pair_product(tir_pool *p, expr a, expr b) {
     low = tir_add(p, tir_add(p, low, tir_mul(p, ah, bl)), tir_mul(p, al, bh));
     return (tir_pair){high, tir_add(p, low, tir_mul(p, al, bl))};
 }
-/* a - b.high - b.low, where a and b are close */
+/* a - b.high - b.low for nearly equal a and b */
 static expr rest_of(tir_pool *p, expr a, tir_pair b) {
     return tir_sub(p, tir_sub(p, a, b.high), b.low);
 }
@@ -94,7 +94,7 @@ static const double inverse_factorials[] = {1.0 / 6,        1.0 / 24,        1.0
                                             1.0 / 5040,     1.0 / 40320,     1.0 / 362880,     1.0 / 3628800,
                                             1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800, 1.0 / 87178291200};
 
-/* By r + r^2/2 + r^3 P(r), the square exact. */
+/* r + r^2/2 + r^3 P(r) with an exact square. */
 tir_pair tir_math_expm1_reduced(tir_pool *p, tir_pair r) {
     expr half = number(p, 0.5), first = tir_math_first_bits(p, r.high), rest = tir_sub(p, r.high, first);
     expr square = tir_mul(p, first, first), missing = tir_mul(p, tir_add(p, r.high, first), rest);
@@ -112,7 +112,7 @@ static tir_pair exp_parts(tir_pool *p, expr x, expr *n) {
     return tir_math_expm1_reduced(p, r);
 }
 
-/* exp(x) / 4 for x >= 0, which overflows later than exp; beyond 710.5 as there: twice it is infinite. */
+/* exp(x) / 4 for x >= 0, which overflows later than exp; clamped at 710.5, where twice the result is infinite. */
 static tir_pair quarter_exp(tir_pool *p, expr x) {
     expr n;
     tir_pair m = exp_parts(p, tir_math_at_most(p, x, 710.5), &n);
@@ -121,7 +121,7 @@ static tir_pair quarter_exp(tir_pool *p, expr x) {
     return (tir_pair){a.high, tir_add(p, a.low, tir_mul(p, scale, m.low))};
 }
 
-/* exp(-x) / 4 of exp(x) / 4 */
+/* exp(-x) / 4 from exp(x) / 4 */
 static tir_pair quarter_inverse(tir_pool *p, tir_pair a) {
     expr q = tir_div(p, number(p, 0.0625), a.high);
     expr rest = rest_of(p, number(p, 0.0625), tir_pair_product(p, q, a.high));
@@ -169,7 +169,7 @@ static expr cosh_expand(tir_pool *p, expr x) {
 
 #define LN2 0.693147180559945309417
 #define NEAR 0x1p-5 /* below: a series of five terms */
-#define FAR 0x1p28  /* beyond: log(2x), but for less than 2^-57 */
+#define FAR 0x1p28  /* above: log(2x), with an error below 2^-57 */
 
 static expr log_estimate(tir_pool *p, expr x) {
     return tir_mul(p, tir_math_log2(p, x), number(p, LN2));
@@ -195,7 +195,7 @@ static expr asinh_expand(tir_pool *p, expr x) {
     return near_or(p, x, series, COUNT(series), y);
 }
 
-/* With u = x - 1 = cosh(y) - 1 = 2 sinh(y/2)^2 nothing cancels: y + (u - 8 h^2) / sinh(y), h = sinh(y/2)/2. */
+/* With u = x - 1 = cosh(y) - 1 = 2 sinh(y/2)^2 there is no cancellation: y + (u - 8 h^2) / sinh(y), h = sinh(y/2)/2. */
 static expr acosh_expand(tir_pool *p, expr x) {
     expr one = number(p, 1), zero = number(p, 0), u = tir_sub(p, x, one), far = tir_lt(p, number(p, FAR), x);
     expr root = tir_mul(p, tir_unary(p, TIR_SQRT, u), tir_unary(p, TIR_SQRT, tir_add(p, u, number(p, 2))));
@@ -214,7 +214,7 @@ static expr acosh_expand(tir_pool *p, expr x) {
     return tir_select(p, tir_lt(p, x, one), number(p, NAN), y);
 }
 
-/* With m = exp(2y) - 1 it is m (1 - x) = 2x: 2y + (2x - m (1 - x)) / (1 + x), halved. */
+/* m = exp(2y) - 1 satisfies m (1 - x) = 2x: 2y + (2x - m (1 - x)) / (1 + x), halved. */
 static expr atanh_expand(tir_pool *p, expr x) {
     static const double series[] = {1.0 / 3, 1.0 / 5, 1.0 / 7, 1.0 / 9, 1.0 / 11};
     expr a = tir_unary(p, TIR_ABS, x), one = number(p, 1), n;
@@ -233,8 +233,8 @@ static expr atanh_expand(tir_pool *p, expr x) {
 
 /* ---- cbrt */
 
-/* A third of the exponent gives 5 bits, a polynomial in t^3/x 23, to which t is rounded so that its square is exact, and a step of Newton's
- * method the rest: fdlibm's s_cbrt.c (Sun 1993; Evans 2005), error below 0.667. Denormals are scaled by 2^54 first. */
+/* Dividing the exponent by three gives 5 bits, a polynomial in t^3/x 23, to which t is rounded so that its square is exact, and a step of
+ * Newton's method the rest: fdlibm's s_cbrt.c (Sun 1993; Evans 2005), error below 0.667. Denormals are scaled by 2^54 first. */
 static expr cbrt_expand(tir_pool *p, expr x) {
     static const double low[] = {1.87595182427177009643, -1.88497979543377169875, 1.621429720105354466140};
     static const double high[] = {-0.758397934778766047437, 0.145996192886612446982};

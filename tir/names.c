@@ -1,7 +1,7 @@
 /* Names for printing; see tir/names.h. */
 #include "tir/names.h"
 
-/* Words that mean something else in a statement or an expression. */
+/* Keywords of statements and expressions. */
 static bool is_reserved(const char *name) {
     static const char *const words[] = {"for",    "let", "if",     "else",    "prefetch", "comment", "nt",
                                         "in",     "inf", "true",   "nan",     "mod",      "where",   "false",
@@ -26,7 +26,7 @@ const char *tir_free_name(lib_arena *arena, const tir_name_list *taken, const ch
     for (uint32_t n = 1, i = 0; i < taken->count; i++) {
         if (strcmp(taken->data[i], candidate) != 0) continue;
         candidate = lib_arena_format(arena, "%s_%u", base, n++);
-        i = UINT32_MAX; /* from the start again */
+        i = UINT32_MAX; /* restart */
     }
     return candidate;
 }

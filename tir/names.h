@@ -1,5 +1,5 @@
 /* Internal to the text forms of regions and loop IR: names that parse back. Passes may give two things in one scope the
- * same name, or a name that means something in the text; printing chooses others for them. */
+ * same name, or a name that is reserved in the text; printing renames them. */
 #ifndef TIR_NAMES_H
 #define TIR_NAMES_H
 

@@ -1,5 +1,5 @@
-/* Which loops poll; see polls.h. From the inside out: a loop whose iterations together are more work than lies between two polls asks
- * every so many iterations, and whatever is around it then sees that much work of it, as what lies behind its last question. */
+/* Which loops have cancellation checks; see polls.h. From the inside out: a loop whose iterations together exceed the work allowed between
+ * checks gets a check every so many iterations, and counts for enclosing loops as the work after its last check. */
 #include "tir/polls.h"
 
 #include "tir/simplify.h"
@@ -22,7 +22,7 @@ typedef struct counter {
     const tir_pool *pool;
     tir_polls *polls;
     double limit, lanes;
-    /* Of the vec loop around the statement; 0: none. */
+    /* of the enclosing vec loop; 0: none */
     tir_expr lane;
     /* by expression: the statement in which it was counted last */
     uint32_t *seen;
@@ -30,9 +30,9 @@ typedef struct counter {
     lib_vec(tir_expr) open;
 } counter;
 
-enum { MATH = 32, DIVISION = 8, COLLECTIVE = 1024 /* operations that these stand for */ };
+enum { MATH = 32, DIVISION = 8, COLLECTIVE = 1024 /* operations that each counts as */ };
 
-/* Of a place in memory: do neighbouring lanes lie side by side there, or at one element? */
+/* Whether neighbouring lanes access adjacent elements, or the same one. */
 static bool is_straight(const counter *c, uint32_t buffer, int rank, const tir_expr *index) {
     const tir_buffer *b = &c->kernel->buffers.data[buffer];
     int64_t stride = 0;
@@ -48,7 +48,7 @@ static bool is_straight(const counter *c, uint32_t buffer, int rank, const tir_e
     return stride == 0 || stride == 1;
 }
 
-/* Elements that are read or written one by one. */
+/* Number of elements that are read or written one by one. */
 static double places(const counter *c, uint32_t buffer, int rank, const tir_expr *index) {
     return !c->lane || is_straight(c, buffer, rank, index) ? 1 : c->lanes;
 }
@@ -71,7 +71,7 @@ static double operations_of(const counter *c, tir_expr e, const tir_node *node) 
     }
 }
 
-/* Each shared part once. */
+/* Counts each shared subexpression once. */
 static void count_expr(void *user, tir_expr e) {
     counter *c = user;
     lib_vec_push(c->arena, &c->open, e);
@@ -92,7 +92,7 @@ static double count_open(counter *c) {
 
 static double count_list(counter *c, const tir_stmt *list);
 
-/* `body` operations, as many times as `extent` says at most, `lanes` at once: those that lie behind the last poll. */
+/* Work of `body` operations repeated at most `extent` times, `lanes` at once; returns the operations after the last check. */
 static double repeat(const counter *c, tir_expr extent, double lanes, double body, int64_t *every) {
     const double most = (double)tir_facts_of(c->pool, extent).range.high,
                  trips = most > lanes ? most / lanes : most > 0;
@@ -134,7 +134,7 @@ static double count_list(counter *c, const tir_stmt *list) {
         if (next)
             work += count_list(c, stmt->let.body);
         else
-            next = stmt->let.body; /* chains of them are long */
+            next = stmt->let.body; /* not recursive: chains of lets are long */
     }
     return work;
 }

@@ -1,4 +1,4 @@
-/* What is known of index expressions: intervals and multiples of nodes (computed once, when a node is made), and proofs
+/* Facts of index expressions: intervals and multiples of nodes (computed once, when a node is made), and proofs
  * of conditions by bounding the difference of the two sides. */
 #include "tir/expr.h"
 #include "tir/simplify.h"
@@ -140,7 +140,7 @@ tir_interval tir_range(tir_pool *pool, tir_expr index) {
 }
 
 int64_t tir_multiple_of(tir_pool *pool, tir_expr index) {
-    /* a sum's own facts hold unless a variable was narrowed since; sums are short: ask the terms */
+    /* a sum's own facts hold unless a variable was narrowed since; sums are short: recompute from the terms */
     tir_sum sum;
     tir_sum_init(&sum, 0);
     tir_sum_add(pool, &sum, index, 1);
@@ -153,19 +153,19 @@ int64_t tir_multiple_of(tir_pool *pool, tir_expr index) {
     return multiple;
 }
 
-/* ---- proofs: an upper bound of a sum, the best of its interval and of the sums that replace one atom by a bound of it
+/* ---- proofs: an upper bound of a sum, the best of its interval and of the sums in which a bound replaces one atom
  */
 
 #define PROOF_DEPTH 5
 #define PROOF_STEPS 200
-/* Coefficients and divisors of more bits are left alone: products of two must not overflow, because a proof never
+/* Coefficients and divisors of more bits are not used: products of two must not overflow, because a proof never
  * raises. */
 #define PROOF_BITS 30
 #define REMAINDER_BITS 20
 
 typedef struct proof {
     tir_pool *pool;
-    /* left */
+    /* remaining */
     int steps;
 } proof;
 
@@ -229,7 +229,7 @@ static int64_t bound_term(proof *p, const tir_sum *sum, int at, int depth) {
         tir_expr divisor = tir_operand(p->pool, term.atom, 1);
         int64_t bound = TIR_UNBOUNDED_HIGH, value;
         if (tir_facts_of(p->pool, n).range.low >= 0) bound = bound_with(p, sum, at, 1, n, term.coefficient, 0, depth);
-        if (tir_const_index(p->pool, divisor, &value)) return bound; /* the interval knows */
+        if (tir_const_index(p->pool, divisor, &value)) return bound; /* the interval is as precise */
         return smaller(bound, bound_with(p, sum, at, 1, divisor, term.coefficient, -term.coefficient, depth));
     }
     return TIR_UNBOUNDED_HIGH;
@@ -245,7 +245,7 @@ static int64_t upper_bound(proof *p, const tir_sum *sum, int depth) {
     return best;
 }
 
-/* Bounds of a - b; UNBOUNDED where nothing is known. */
+/* Bounds of a - b; UNBOUNDED if unknown. */
 static tir_interval difference_bounds(tir_pool *pool, tir_expr a, tir_expr b) {
     tir_sum forward, backward;
     tir_sum_init(&forward, 0);
@@ -259,7 +259,7 @@ static tir_interval difference_bounds(tir_pool *pool, tir_expr a, tir_expr b) {
     return (tir_interval){low >= TIR_UNBOUNDED_HIGH ? TIR_UNBOUNDED_LOW : -low, high};
 }
 
-/* a - b with every remainder n rem c written as n - c*(n div c), where the two forms of one thing meet. */
+/* Compares a - b after rewriting every remainder n rem c as n - c*(n div c), so that both forms become equal. */
 static tir_truth equal_without_remainders(tir_pool *pool, tir_expr a, tir_expr b) {
     tir_sum sum;
     tir_sum_init(&sum, 0);
@@ -301,7 +301,7 @@ static tir_truth prove_comparison(tir_pool *pool, tir_op op, tir_expr a, tir_exp
     return equal_without_remainders(pool, a, b);
 }
 
-/* `steps` bounds the work on conditions that share parts, and the recursion. */
+/* `steps` bounds the work on conditions with shared parts, and the recursion. */
 static tir_truth prove(tir_pool *pool, tir_expr condition, int *steps) {
     if (tir_is_true(pool, condition)) return TIR_YES;
     if (tir_is_false(pool, condition)) return TIR_NO;

@@ -1,4 +1,4 @@
-/* Ranges and regions: where the axes of a stage run, given the loops that are open, and which part of a producer its consumers
+/* Ranges and regions: the ranges of a stage's axes, given the open loops, and the part of a producer that its consumers
  * need there: consumers before producers, box hulls, starts as expressions, extents constant wherever the splits
  * allow. */
 #include "tir/schedule_internal.h"
@@ -32,7 +32,7 @@ static tir_expr tile_start(tir_schedule_state *state, int stage, int split, tir_
     return tir_add(pool, tir_mul(pool, tile, base), tir_min(pool, tile, rest));
 }
 
-/* What the extent of a node cannot exceed, from the structure alone, so that it is the same wherever it is asked for. */
+/* Upper bound of a node's extent, from the structure alone, so that it is the same in every call. */
 static int64_t bound(tir_schedule_state *state, int stage, int node) {
     const tir_axis_node *n = node_of(state, stage, node);
     int64_t product;
@@ -55,7 +55,7 @@ static int64_t bound(tir_schedule_state *state, int stage, int node) {
     return whole < split->factor ? whole : split->factor;
 }
 
-/* Tiles of a mask split are all of one constant size: no more than the whole can have. */
+/* The one constant size of a mask split's tiles: no larger than the whole axis can be. */
 static tir_expr mask_size(tir_schedule_state *state, int stage, int split) {
     int64_t most = bound(state, stage, split), factor = node_of(state, stage, split)->factor;
     return tir_index(pool_of(state), most < factor && !node_of(state, stage, split)->full ? most : factor);
@@ -83,7 +83,7 @@ static tir_expr tile_size(tir_schedule_state *state, int stage, int split) {
     tir_expr start = tile_start(state, stage, split, tile);
     if (node->mode == TIR_TAIL_PEEL) return tir_min(pool, factor, tir_sub(pool, extent, start));
     tir_expr next = tile_start(state, stage, split, tir_add(pool, tile, tir_index(pool, 1)));
-    return tir_min(pool, factor, tir_sub(pool, next, start)); /* the min is always the second: it tells the range */
+    return tir_min(pool, factor, tir_sub(pool, next, start)); /* always the second, which states the range */
 }
 
 tir_expr tir_node_extent(tir_schedule_state *state, int stage, int node) {
@@ -112,7 +112,7 @@ tir_expr tir_node_value(tir_schedule_state *state, int stage, int node) {
 
 static tir_expr span(tir_schedule_state *state, int stage, int node, tir_expr extent);
 
-/* How far the inner loops of tiles of `low` .. `high` points may reach beyond a tile: mask splits below overrun. */
+/* How far the inner loops of tiles of `low` .. `high` points may reach beyond a tile: inner mask splits overrun. */
 static tir_expr worst_overrun(tir_schedule_state *state, int stage, const tir_axis_node *split, int64_t low,
                               int64_t high) {
     tir_pool *pool = pool_of(state);
@@ -125,7 +125,7 @@ static tir_expr worst_overrun(tir_schedule_state *state, int stage, const tir_ax
     return worst;
 }
 
-/* Points that the loops of a node touch when its extent is `extent`: mask splits run over it. */
+/* Points that the loops of a node touch for an extent `extent`: mask splits overrun it. */
 static tir_expr span(tir_schedule_state *state, int stage, int node, tir_expr extent) {
     tir_pool *pool = pool_of(state);
     const tir_axis_node *n = node_of(state, stage, node);
@@ -167,8 +167,7 @@ tir_expr tir_axis_span(tir_schedule_state *state, int stage, int axis) {
 tir_expr tir_axis_value(tir_schedule_state *state, int stage, int axis) {
     tir_span range = node_range(state, stage, state->plan[stage].root[axis]);
     int64_t points;
-    bool fixed =
-        tir_is_const(pool_of(state), range.extent, &points) && points == 1; /* opened, or of one point anyway */
+    bool fixed = tir_is_const(pool_of(state), range.extent, &points) && points == 1; /* open, or a single point */
     return fixed ? tir_add(pool_of(state), state->plan[stage].low[axis], range.low) : 0;
 }
 
@@ -278,7 +277,7 @@ static bool uses_axes(const tir_schedule_state *state, int stage, tir_expr e) {
 
 enum { TERM_LIMIT = 32 };
 
-/* Interval of an index expression over a stage's axes as seen now; false when it is not affine enough. */
+/* Interval of an index expression over a stage's axes in the current view; false if it is not affine enough. */
 static bool box(tir_schedule_state *state, int stage, tir_expr e, const tir_span *view, tir_span *out) {
     tir_pool *pool = pool_of(state);
     tir_term terms[TERM_LIMIT];
@@ -294,7 +293,7 @@ static bool box(tir_schedule_state *state, int stage, tir_expr e, const tir_span
             range = view[axis];
         } else if (!uses_axes(state, stage, terms[t].atom)) {
             if (tir_op_of(pool, terms[t].atom) != TIR_VAR && has_load(pool, terms[t].atom))
-                return false; /* data decides */
+                return false; /* data-dependent */
             range = (tir_span){terms[t].atom, one};
         } else if (tir_op_of(pool, terms[t].atom) == TIR_DIV) {
             int64_t divisor, known;
@@ -343,7 +342,7 @@ typedef struct region_search {
     tir_span *region;
 } region_search;
 
-/* The last indices of a fold's `next` stand for all of the state's own dimensions: how many of this load's do. */
+/* The number of last indices of a fold's `next` that stand for all of the state's own dimensions; 0 for other loads. */
 static int own_dimensions(const tir_schedule_state *state, int consumer, tir_expr load) {
     const tir_stage *stage = &state->region->stages.data[consumer];
     int own = 0;
@@ -353,7 +352,7 @@ static int own_dimensions(const tir_schedule_state *state, int consumer, tir_exp
     return own;
 }
 
-/* Does the predicate of a reduction say that the index stays below `end`? Where it does not hold nothing is read. */
+/* Whether a reduction's predicate implies that the index is below `end`. If it is false nothing is read. */
 static bool ended_by_predicate(tir_schedule_state *state, int consumer, tir_expr index, tir_expr end) {
     const tir_stage *s = &state->region->stages.data[consumer];
     tir_expr terms[TERM_LIMIT], below = tir_lt(pool_of(state), index, end);
@@ -363,7 +362,7 @@ static bool ended_by_predicate(tir_schedule_state *state, int consumer, tir_expr
     return false;
 }
 
-/* What a guarded load needs of a constant range: nothing outside of the domain, where its guard does not hold. */
+/* Clips a constant range of a guarded load to the domain: outside, the guard is false. */
 static tir_span within(tir_schedule_state *state, tir_span range, tir_span whole) {
     tir_pool *pool = pool_of(state);
     int64_t low, extent, end;
@@ -394,7 +393,7 @@ static void widen_region(void *user, tir_expr load) {
     }
 }
 
-/* A follower takes all points of the step that it reads, along each axis that no open loop moves: the fold itself may only want the last
+/* A follower needs all points of the step that it reads, along each axis that no open loop moves: the fold itself may need only the last
  * of them. */
 static void widen_for_follower(void *user, tir_expr load) {
     region_search *search = user;
@@ -413,7 +412,7 @@ static int order_position(const tir_stage_plan *plan, int node) {
     return -1;
 }
 
-/* Is stage `s` the owner, or attached, transitively, at or inside loop `node` of `owner`? */
+/* Whether stage `s` is the owner, or attached, transitively, at or inside loop `node` of `owner`. */
 static bool inside(const tir_schedule_state *state, int s, int owner, int node) {
     for (; s != owner; s = state->plan[s].at_stage) {
         if (state->plan[s].at_stage < 0) return false;
@@ -444,8 +443,8 @@ static void find_read(void *user, tir_expr load) {
     if (region->tensors.data[tir_get(region->pool, load)->bits].stage == search->producer) search->found = true;
 }
 
-/* A step that only readers after the fold and other such steps use, a follower: its region follows from that of another step, whose values it takes at the same
- * points, or at (a / B, a % B) for its axis a. */
+/* A follower: a step that is read only after the fold and by other followers. Its region follows from that of another step, which it reads
+ * at the same points, or at (a / B, a % B) for its axis a. */
 typedef struct follower_search {
     tir_schedule_state *state;
     int stage;
@@ -519,14 +518,14 @@ static void region_from(tir_schedule_state *state, int stage, int owner, int nod
     const tir_stage *s = &state->region->stages.data[stage];
     for (uint32_t q = 0; q < state->region->stages.count; q++) {
         const tir_stage *reader = &state->region->stages.data[q];
-        if (reader->removed || (int)q == stage || reader->fold == stage) continue;  /* steps run inside of their fold */
+        if (reader->removed || (int)q == stage || reader->fold == stage) continue;  /* steps run inside their fold */
         if (s->fold >= 0 && (int)q != s->fold && reader->fold != s->fold) continue; /* reads memory, after the fold */
         if (s->fold >= 0 && state->plan[q].follower) continue;
         reads_search reads = {state, stage, false};
         tir_stage_loads(state, (int)q, find_read, &reads);
         if (!reads.found) continue;
         if (!inside(state, (int)q, owner, node)) {
-            if (s->fold >= 0) continue; /* all values of a step have a home for others to read */
+            if (s->fold >= 0) continue; /* all values of a step have a home for later readers */
             tir_schedule_raise(state, "stage %s is attached at %s.%s but is read by %s outside of that loop", s->name,
                                state->region->stages.data[owner].name, node_of(state, owner, node)->name,
                                state->region->stages.data[q].name);
@@ -564,7 +563,7 @@ void tir_stage_region(tir_schedule_state *state, int stage) {
 
 /* ---- attached outputs: each point computed once (rule 9) */
 
-/* Does the axis belong to a loop that is open and has several trips? */
+/* Whether the axis belongs to an open loop of several iterations. */
 static bool moved_by(const tir_schedule_state *state, const tir_stage_plan *plan, int axis, const tir_axis_node *leaf) {
     int64_t one;
     if (!leaf->value || tir_is_const(pool_of(state), leaf->value, &one)) return false;
@@ -577,7 +576,7 @@ static bool moved_by(const tir_schedule_state *state, const tir_stage_plan *plan
     return false;
 }
 
-/* Do the tiles of a split node end where the node does, or behind all of the axis? */
+/* Whether the tiles of a split node end where the node does, or beyond the end of the axis. */
 static bool ends_with_whole(tir_schedule_state *state, int stage, int n) {
     const tir_stage_plan *plan = &state->plan[stage];
     const tir_axis_node *node = &plan->nodes.data[n];
@@ -591,7 +590,7 @@ static bool ends_with_whole(tir_schedule_state *state, int stage, int n) {
     return tir_is_const(pool_of(state), tir_node_extent(state, stage, n), &extent) && extent % node->factor == 0;
 }
 
-/* Does what is seen of an owner's axis reach into points that are seen in another iteration? */
+/* Whether the current view of an owner's axis contains points that another iteration's view also contains. */
 bool tir_tiles_overlap(tir_schedule_state *state, int owner, int axis) {
     const tir_stage_plan *plan = &state->plan[owner];
     bool moves = false;
@@ -599,7 +598,7 @@ bool tir_tiles_overlap(tir_schedule_state *state, int owner, int axis) {
     int64_t start;
     if (moves && tir_is_const(pool_of(state),
                               tir_sub(pool_of(state), tir_axis_view(state, owner, axis).low, plan->low[axis]), &start))
-        return true; /* seen whole, or in part, in all iterations: one that is open says too little */
+        return true; /* the start does not move with the open loops: iterations may see the same points */
     for (uint32_t n = 0; n < plan->nodes.count && (moves || plan->at_stage >= 0); n++) {
         const tir_axis_node *node = &plan->nodes.data[n];
         if (node->axis != axis || node->outer < 0) continue;
@@ -609,7 +608,7 @@ bool tir_tiles_overlap(tir_schedule_state *state, int owner, int axis) {
     return false;
 }
 
-/* Where an axis of a stage's values ends in memory: behind the zeros of its layout. */
+/* The end of an axis of a stage's values in memory: after its layout's zero padding. */
 static tir_expr padded_end(tir_schedule_state *state, int stage, int axis) {
     const tir_stage *s = &state->region->stages.data[stage];
     if (axis >= s->space) return s->axis[axis].extent;
@@ -617,7 +616,7 @@ static tir_expr padded_end(tir_schedule_state *state, int stage, int axis) {
                              s->axis[axis].extent);
 }
 
-/* low = scale*(low of the owner's axis) + shift and extent = scale*(its extent), from before 0 to behind `end`? */
+/* Whether low = scale*(low of the owner's axis) + shift and extent = scale*(its extent), from 0 or below to `end` or beyond. */
 static bool advances_with(tir_schedule_state *state, int stage, int axis, tir_expr end, int owner, int owner_axis) {
     tir_pool *pool = pool_of(state);
     const tir_stage_plan *plan = &state->plan[stage];
@@ -636,8 +635,8 @@ static bool advances_with(tir_schedule_state *state, int stage, int axis, tir_ex
            !tir_tiles_overlap(state, owner, owner_axis);
 }
 
-/* low = scale*(low of one axis * extent of another + low of the other), extent = scale*(that of the other), point by point along the
- * first? */
+/* Whether low = scale*(low of one axis * extent of another + low of the other), extent = scale*(extent of the other), with one point of the
+ * first at a time. */
 static bool advances_with_two(tir_schedule_state *state, int stage, int axis, tir_expr end, int owner, int slow,
                               int fast) {
     tir_pool *pool = pool_of(state);
@@ -690,7 +689,8 @@ const char *tir_region_flaw(tir_schedule_state *state, int stage, bool padded) {
                     with = b;
                     used[d] = true;
                 }
-        if (with < 0 && covers_whole(state, stage, a, end)) continue; /* asked last: of nothing all is covered */
+        /* Checked last: an empty range is always covered. */
+        if (with < 0 && covers_whole(state, stage, a, end)) continue;
         if (with < 0)
             return lib_arena_format(state->arena,
                                     "its axis %s does not advance with an axis of %s by exactly what is computed there",
@@ -717,10 +717,10 @@ const char *tir_region_flaw(tir_schedule_state *state, int stage, bool padded) {
     return tir_region_flaw(state, owner, true);
 }
 
-/* ---- clip: coefficient*k + rest < 0 (or <= 0) for each term, rest at its least over what is not open */
+/* ---- clip: coefficient*k + rest < 0 (or <= 0) for each term, rest at its minimum over everything that is not open */
 
-/* An index expression over a stage's axes as seen now, with variables for what is loaded: one value, since all axes that it depends on are
- * open. 0: they are not. */
+/* An index expression over a stage's axes in the current view, with variables for loaded values: single values, since all axes that they
+ * depend on are open. 0: these are not. */
 static tir_expr with_scalars(tir_schedule_state *state, int stage, tir_expr e, const tir_span *view) {
     tir_pool *pool = pool_of(state);
     const tir_stage *s = &state->region->stages.data[stage];
@@ -765,7 +765,7 @@ static void solve_term(tir_schedule_state *state, int stage, int axis, tir_expr 
                                                       node_range(state, stage, state->plan[stage].root[a]).low),
                                               node_range(state, stage, state->plan[stage].root[a]).extent};
     rest = with_scalars(state, stage, rest, view);
-    if (!rest || coefficient == 0 || !box(state, stage, rest, view, &range)) return; /* without it: named, for guards */
+    if (!rest || coefficient == 0 || !box(state, stage, rest, view, &range)) return; /* the names still serve guards */
     tir_expr slack = tir_sub(pool, tir_index(pool, op == TIR_LT ? -1 : 0), range.low); /* coefficient*k <= slack */
     if (coefficient > 0)
         *high =

@@ -1,4 +1,4 @@
-/* Regions: building and copying. A builder's mistakes here are bugs of the compiler, hence DLC_INTERNAL. Text is in
+/* Regions: building and copying. Errors of a builder here are bugs of the compiler, hence DLC_INTERNAL. Text is in
  * region_text.c, the verifier in region_verify.c, the meaning in evaluate.c. */
 #include "tir/region.h"
 
@@ -18,8 +18,8 @@ static bool name_taken(const tir_region *region, const char *name) {
     return false;
 }
 
-/* The number behind the base in "base12"; 0: it is no such name. */
-static uint64_t number_behind(const char *name, const char *base, size_t length) {
+/* The number after the base in "base12"; 0: not such a name. */
+static uint64_t number_after(const char *name, const char *base, size_t length) {
     uint64_t number = 0;
     if (strncmp(name, base, length) != 0 || name[length] == '0') return 0;
     for (const char *at = name + length; *at; at++) {
@@ -29,7 +29,7 @@ static uint64_t number_behind(const char *name, const char *base, size_t length)
     return number;
 }
 
-/* Most names of a region are made here: without formats, which took a third of the time to make a stage. */
+/* Makes most names of a region, without format strings, which took a third of the time to make a stage. */
 static const char *numbered_name(lib_arena *arena, const char *name, size_t number) {
     const size_t length = strlen(name);
     size_t digits = 1;
@@ -41,7 +41,7 @@ static const char *numbered_name(lib_arena *arena, const char *name, size_t numb
     return made;
 }
 
-/* The name itself, or with the smallest number behind it that makes another one. All names are looked at once. */
+/* The name itself, or with the smallest number appended that makes it unique, in one pass over all names. */
 static const char *unique_name(tir_region *region, const char *name) {
     if (!name_taken(region, name)) return lib_arena_string(region->arena, name);
     const size_t count = (size_t)region->tensors.count + region->stages.count, length = strlen(name);
@@ -49,7 +49,7 @@ static const char *unique_name(tir_region *region, const char *name) {
     for (size_t i = 0; i < count; i++) {
         const char *other = i < region->tensors.count ? region->tensors.data[i].name
                                                       : region->stages.data[i - region->tensors.count].name;
-        uint64_t number = number_behind(other, name, length);
+        uint64_t number = number_after(other, name, length);
         if (number <= count) taken[number] = true;
     }
     size_t number = 1;
@@ -77,7 +77,7 @@ static uint32_t add_tensor(tir_region *region, const char *name, dlc_dtype dtype
 
 uint32_t tir_region_input(tir_region *region, const char *name, dlc_dtype dtype, int rank, const tir_expr *extent) {
     uint32_t id = add_tensor(region, unique_name(region, name), dtype, rank, extent);
-    for (uint32_t i = 0; i < id; i++) /* outputs follow all inputs */
+    for (uint32_t i = 0; i < id; i++) /* outputs are numbered after all inputs */
         if (region->tensors.data[i].output) region->tensors.data[i].argument++;
     region->tensors.data[id].argument = region->inputs++;
     return id;
@@ -204,7 +204,7 @@ tir_region *tir_region_copy(lib_arena *arena, const tir_region *region) {
     return copy;
 }
 
-/* ---- canonical hash: dense numbers for variables and expressions in order of first visit replace pool ids and names.
+/* ---- canonical hash: dense numbers in order of first visit replace pool ids and names of variables and expressions.
  */
 
 typedef struct region_hasher {
@@ -229,7 +229,7 @@ static void hash_node(region_hasher *hasher, tir_expr e) {
     hash_integer(hasher, node->dtype);
     hash_integer(hasher, node->guarded);
     hash_integer(hasher, node->count);
-    if (node->op == TIR_VAR) { /* its number is its identity; the range may matter to simplification */
+    if (node->op == TIR_VAR) { /* identified by its number; the range may affect simplification */
         const tir_variable *variable = tir_variable_of(pool, e);
         hash_integer(hasher, variable->kind);
         hash_integer(hasher, variable->low);
@@ -241,7 +241,7 @@ static void hash_node(region_hasher *hasher, tir_expr e) {
     for (int i = 0; i < node->count; i++) hash_integer(hasher, hasher->number[tir_operand(pool, e, i)]);
 }
 
-/* Post-order over an explicit stack, operands in order: shared nodes once. */
+/* Post-order with an explicit stack, operands in order: each shared node once. */
 static void hash_expr(region_hasher *hasher, tir_expr root) {
     const tir_pool *pool = hasher->region->pool;
     if (root) lib_vec_push(hasher->arena, &hasher->stack, root);

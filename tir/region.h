@@ -1,26 +1,26 @@
 /* Regions and stages: *what* a kernel computes. A region is a list of tensors and of stages, each stage a pure expression
- * over its domain; it knows nothing of loops, threads or memory. Loads in stage expressions name tensors by id.
+ * over its domain, independent of loops, threads and memory. Loads in stage expressions name tensors by id.
  *
  * Kinds of stage
  *   map      out[axes] = value
- *   reduce   out[axes] = state after: state = identity; for the reduction axes, ascending, last axis fastest, where
+ *   reduce   out[axes] = final state: state = identity; for the reduction axes, ascending, last axis fastest, if
  *            `predicate` holds: state = update(state = ACC nodes, loads). Several state components at once are allowed
  *            (arg-max); each is a tensor. `merge` combines two partial states (ACC, OTHER) for rfactor. `exact`: any order
  *            and grouping gives equal bits.
  *   scatter  out[domain] = initial; then for the update axes (the reduction axes, ascending):
- *            out[index] = update(ACC = out[index]), where `predicate` holds and the index lies inside the domain. A space
- *            axis whose index expression is just its own axis is parallel; the others' axis variables must not be used by
+ *            out[index] = update(ACC = out[index]), if `predicate` holds and the index is inside the domain. A space
+ *            axis whose index expression is just its own axis is parallel; the variables of other space axes must not be used by
  *            index, update or predicate.
  *   fold     sequential over one axis t with carried state: state = initial; for t ascending: step stages run (they are
  *            stages of the region with `fold` set, may use t, and read the state tensors' old values); then every state
  *            component takes its `next`. Space axes of the fold are its free axes, leading in every state. Consumers read
- *            the state tensors' last values; "all" values are the step stages' own tensors, which have t as an axis.
+ *            the state tensors' last values; the values at all t are the step stages' own tensors, which have t as an axis.
  *            A fold's axes: space = free axes, then one reduction axis t. A state tensor may have further dimensions of its
- *            own behind the free ones: the last indices of the load `next` (written as 0) stand for them.
+ *            own after the free ones: the last indices of the load `next` (written as 0) stand for them.
  *   sort     along the last space axis, t: out[free, t] = the value at the i, of the reduction axis, whose key is the t-th in ascending
- *            order; the first one of equals comes first. The key (in `initial`) is an i32 or i64 whose low `bits` bits are taken
- *            as an unsigned number, the others being equal in all keys. Key and value depend on the free axes and i; at least as
- *            many i as t. */
+ *            order; stable. The key (in `initial`) is an i32 or i64 whose low `bits` bits are interpreted
+ *            as an unsigned number; its other bits are equal in all keys. Key and value depend on the free axes and i; the extent of i is
+ *            at least that of t. */
 #ifndef TIR_REGION_H
 #define TIR_REGION_H
 
@@ -32,13 +32,13 @@ typedef enum tir_stage_kind { TIR_MAP, TIR_REDUCE, TIR_SCATTER, TIR_FOLD, TIR_SO
 #define TIR_MAX_AXES 24
 #define TIR_MAX_STATE 4
 
-/* What a rewrite made an axis for. Names tell nothing: schedule rules ask for this. */
+/* The purpose for which a rewrite made an axis. Schedule rules depend on this, never on names. */
 typedef enum tir_axis_role {
     TIR_AXIS_PLAIN, /* of the computation itself */
-    TIR_AXIS_LANE, /* rfactor .. lanes: which of the partial results, neighbours in memory; scan: the place within a block */
-    TIR_AXIS_STEP,   /* rfactor .. lanes: what is left of the reduction */
+    TIR_AXIS_LANE, /* rfactor .. lanes: which of the partial results, adjacent in memory; scan: the position within a block */
+    TIR_AXIS_STEP,   /* rfactor .. lanes: the remaining reduction */
     TIR_AXIS_CHUNK,  /* rfactor .. chunks: which of the partial results */
-    TIR_AXIS_WITHIN, /* rfactor .. chunks: what is left of the reduction */
+    TIR_AXIS_WITHIN, /* rfactor .. chunks: the remaining reduction */
     TIR_AXIS_BLOCK   /* scan: the block of points */
 } tir_axis_role;
 
@@ -48,7 +48,7 @@ typedef struct tir_axis {
     tir_expr var;
     /* index expression over parameters */
     tir_expr extent;
-    /* Axes that rewrites derive from one, such as those of an operand's copy or of partial results, have its number and role. */
+    /* Shared, with the role, by axes that rewrites derive from one, such as those of an operand's copy or of partial results. */
     int32_t id;
     tir_axis_role role;
 } tir_axis;
@@ -58,7 +58,7 @@ typedef struct tir_tensor {
     dlc_dtype dtype;
     int rank;
     tir_expr extent[DLC_MAX_RANK];
-    /* of the buffer, when it becomes one */
+    /* of its buffer, if it gets one */
     tir_layout layout;
     /* inputs only: element strides given by the caller instead of compact */
     bool has_strides;
@@ -70,7 +70,7 @@ typedef struct tir_tensor {
     /* position among the kernel's arguments (inputs first, then outputs); -1: internal */
     int32_t argument;
     bool output;
-    /* inputs: the same bytes at every run (weights): worth a layout of its own */
+    /* inputs: the same bytes in every run (weights): may be packed into another layout */
     bool constant;
     /* arguments: bytes */
     int32_t alignment;
@@ -82,7 +82,7 @@ typedef struct tir_stage {
     bool exact;
     /* inlined away by a rewrite; skip */
     bool removed;
-    /* scatter: the output's buffer holds the initial values already; see tir_region_updated_input */
+    /* scatter: the output's buffer already holds the initial values; see tir_region_updated_input */
     bool in_place;
     /* number of axes: axis[0..space-1], then axis[space..space+reduce-1] */
     int space, reduce;
@@ -92,16 +92,16 @@ typedef struct tir_stage {
     uint32_t tensor[TIR_MAX_STATE];
     /* map: the value; reduce, scatter: the update; fold: next[i] as a load of a step tensor */
     tir_expr value[TIR_MAX_STATE];
-    /* reduce: identity, constant where there is a merge; else, and scatter, fold: expression over the space axes; sort: the key */
+    /* reduce: identity, constant if there is a merge; else, and scatter, fold: expression over the space axes; sort: the key */
     tir_expr initial[TIR_MAX_STATE];
     /* reduce: over ACC and OTHER; 0: cannot be split */
     tir_expr merge[TIR_MAX_STATE];
-    /* reduce, scatter: bool over the axes; 0: true. fold: likewise; where it does not hold the steps leave the state as it is (a promise:
-     * they may be left out) */
+    /* reduce, scatter: bool over the axes; 0: true. fold: the same; if false the steps leave the state unchanged (a promise:
+     * they may be skipped) */
     tir_expr predicate;
     /* scatter: one per dimension of the output */
     tir_expr index[DLC_MAX_RANK];
-    /* sort: of the key */
+    /* sort: significant bits of the key */
     int32_t bits;
     /* step stages: the fold they belong to; else -1 */
     int32_t fold;
@@ -118,9 +118,9 @@ typedef struct tir_region {
     lib_vec(tir_expr) params;
     /* arguments: inputs 0..inputs-1, outputs after */
     int inputs, outputs;
-    /* roundings inside may be dropped, never those of explicit casts */
+    /* intermediate roundings may be dropped, except those of explicit casts */
     bool excess_precision;
-    /* given to axes so far */
+    /* axis ids used so far */
     int32_t axis_ids;
 } tir_region;
 
@@ -128,8 +128,8 @@ typedef struct tir_region {
 tir_region *tir_region_new(lib_arena *arena, tir_pool *pool, const char *name);
 /* Names are made unique (<name>1, <name>2, ...). */
 uint32_t tir_region_input(tir_region *region, const char *name, dlc_dtype dtype, int rank, const tir_expr *extent);
-/* Adds a stage with `space` axes of the given names and extents (names NULL: i0, i1, ...) and `reduce` further ones, no values
- * yet. The pointer is valid until the next stage is added. Axis variables: stage->axis[i].var. */
+/* Adds a stage with `space` axes of the given names and extents (names NULL: i0, i1, ...) and `reduce` further ones, without
+ * values. The pointer is valid until the next stage is added. Axis variables: stage->axis[i].var. */
 tir_stage *tir_region_stage(tir_region *region, tir_stage_kind kind, const char *name, int space,
                             const char *const *space_names, const tir_expr *space_extents, int reduce,
                             const char *const *reduce_names, const tir_expr *reduce_extents);
@@ -142,46 +142,47 @@ uint32_t tir_stage_reduce(tir_region *region, tir_stage *stage, tir_op op, tir_e
 /* sum of a*b in the dtype of a and b */
 uint32_t tir_stage_contract(tir_region *region, tir_stage *stage, tir_expr a, tir_expr b);
 void tir_region_output(tir_region *region, uint32_t tensor); /* outputs get their argument positions in this order */
-/* Load of a tensor; bounds are the caller's duty (or a guard). */
+/* Load of a tensor; the caller ensures bounds (or passes a guard). */
 tir_expr tir_region_load(tir_region *region, uint32_t tensor, const tir_expr *index);
 tir_expr tir_region_load_guarded(tir_region *region, uint32_t tensor, const tir_expr *index, tir_expr guard,
                                  tir_expr other);
 
-/* The operands of nested ANDs; none for 0 and true. At most `limit`: the rest stays one term. */
+/* The operands of nested ANDs; none for 0 and true. At most `limit`: the remainder stays one term. */
 int tir_conjuncts(const tir_pool *pool, tir_expr condition, tir_expr *terms, int limit);
 
 tir_region *tir_region_copy(lib_arena *arena, const tir_region *region); /* shares the pool: rewrites work on a copy */
 
-/* ---- names (canonical.c). Who gives a region its names (a host's index names, operators, inputs) must not influence what becomes of
- * it: schedule rules see canonical names, so that equal hashes are equal schedules. */
+/* ---- names (canonical.c). A region's names (a host's index names, operators, inputs) must not influence its
+ * compilation: schedule rules see canonical names, so that equal hashes give equal schedules. */
 
 /* A copy for schedule rules, sharing the pool: inputs are x0, x1, ..., stages and their values s0, s1, ... (further values s0_1, ..),
- * axes of each stage i0, i1, ... and k0, k1, ... of the reduction. No name that rules or rewrites make up has one of these forms, but as
- * a beginning with _ behind it. Axes are numbered anew and plain. Names of the region itself and of its parameters stay. */
+ * axes of each stage i0, i1, ... and k0, k1, ... of the reduction. Names made by rules or rewrites may begin with one of these followed
+ * by _, but never equal one. Axes are renumbered and get the role "plain". Names of the region itself and of its parameters stay. */
 tir_region *tir_region_canonical(lib_arena *arena, const tir_region *region);
-/* Of all names that a schedule can mention. */
+/* Hash of all names that a schedule can mention. */
 lib_hash128 tir_region_hash_names(const tir_region *region);
-/* Looking up what a schedule calls so; removed stages do not count. */
+/* Look-up by name; removed stages do not count. */
 int tir_region_find_stage(const tir_region *region, const char *name);       /* -1: none */
 uint32_t tir_region_find_tensor(const tir_region *region, const char *name); /* UINT32_MAX: none */
-/* base and suffix, with a number behind where a tensor or stage has that name. */
+/* base and suffix, with a number appended if a tensor or stage has that name. */
 const char *tir_region_fresh_name(lib_arena *arena, const tir_region *region, const char *base, const char *suffix);
 
-/* ---- sharing of buffers (in_place.c): input and output are positions among the region's inputs and outputs, both in memory that
- * starts at one address. */
-/* Every element of the input is read only where the same element of the output is computed, and for it alone. Holds for any
+/* ---- sharing of buffers (in_place.c): input and output are positions among the region's inputs and outputs; both buffers
+ * start at one address. */
+
+/* Whether every element of the input is read only to compute the same element of the output. Holds for any
  * schedule without overlapping tiles. */
 bool tir_region_same_point(const tir_region *region, int input, int output);
-/* Why values of a map may not lie in the memory of the output that map `root` computes, until `root` overwrites each of them where it
- * reads it; NULL: they may. Whatever else reads them must have done so before. */
+/* Why values of a map may not be stored in the memory of the output that map `root` computes, until `root` overwrites each element when it
+ * reads it; NULL: they may. All other readers must have read them before. */
 const char *tir_region_kept_flaw(const tir_region *region, int stage, int root);
-/* The output updates a copy of that input, which nothing else reads: in place only the update is left to do. -1: none. */
+/* The input of which the output updates a copy, if nothing else reads it: in place only the update remains. -1: none. */
 int tir_region_updated_input(const tir_region *region, int output);
-void tir_region_update_in_place(tir_region *region, int output); /* says that both share their buffer */
+void tir_region_update_in_place(tir_region *region, int output); /* marks that both share their buffer */
 
-/* ---- work (work.c) at the given parameters' values. Operations: arithmetic on elements, a multiply-add is two, comparisons, selects
- * and casts none, points that a predicate leaves out included. Bytes: of inputs and outputs, each element once; of tensors that are
- * read or updated where data says, as many as there are accesses. */
+/* ---- work (work.c) at the given parameters' values. Operations: arithmetic on elements; a multiply-add counts two, comparisons, selects
+ * and casts zero, points excluded by a predicate included. Bytes: of inputs and outputs, each element once; of tensors that are
+ * read or updated at data-dependent indices, each access once. */
 void tir_region_work(lib_arena *arena, const tir_region *region, const int64_t *params, double *operations,
                      double *bytes); /* arena: for the work */
 
@@ -197,19 +198,19 @@ tir_region *tir_region_parse(lib_arena *arena, tir_pool *pool, lib_lexer *lexer)
 /* ---- verifier (region_verify.c): numbered invariants; raises DLC_INTERNAL. */
 void tir_region_verify(lib_scope *scope, tir_region *region);
 
-/* Where machines and programs differ: multiply-adds may be fused, values of narrow floats may stay unrounded within an expression. */
+/* Permitted differences in rounding: multiply-adds may be fused, values of narrow floats may stay unrounded within an expression. */
 typedef struct tir_rounding {
     bool has_fma, excess;
 } tir_rounding;
 
-/* ---- evaluation by definition (evaluate.c), sharing nothing with lowering: the value of one tensor at chosen points, by
- * recursion through the stages with memory of computed points; reductions in ascending order. Strides and layouts of inputs
+/* ---- evaluation by definition (evaluate.c), sharing no code with lowering: the value of one tensor at chosen points, by
+ * memoised recursion through the stages; reductions in ascending order. Strides and layouts of inputs
  * are honoured: inputs[i] is element 0 of input i in its physical layout. result[p] holds bits. */
 void tir_region_evaluate(lib_arena *scratch, tir_region *region, void *const *inputs, const int64_t *params,
                          uint32_t tensor, int64_t points, const int64_t *point /* [points][rank] */,
                          tir_rounding rounding, uint64_t *result);
 
-/* Canonical bytes for hashing: structure without names; equal computations give equal hashes. */
+/* Hash of the structure without names; equal computations give equal hashes. */
 lib_hash128 tir_region_hash(const tir_region *region);
 
 #endif

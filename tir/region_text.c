@@ -1,4 +1,4 @@
-/* Text form of regions: printing and parsing, inverse to each other but for removed stages, which are not printed.
+/* Text form of regions: printing and parsing, inverse to each other except for removed stages, which are not printed.
  *
  *   region r excess params(n: 1..64 x4, s: f32)
  *   input  x f32[45, 9]
@@ -6,15 +6,15 @@
  *       merge acc(0):f32 + other(0):f32
  *   reduce am (am: f32, at: i64) (i: 45 | k: 9) init {..} = {.., ..} merge {.., ..}
  *   scatter S f32 (i: 8 | u: 9) init 0:f32 at [cast.index(ix[u])] = acc(0):f32 + x[u, 0]
- *   scatter S f32 inplace (...) ...                 its buffer holds the initial values already
- *   fold   s f32[4] (b: 3 | t: 9) init 0:f32       [4]: extents of the state's own axes, behind the free ones
+ *   scatter S f32 inplace (...) ...                 its buffer already holds the initial values
+ *   fold   s f32[4] (b: 3 | t: 9) init 0:f32       [4]: extents of the state's own axes, after the free ones
  *   sort   p i32 (b: 3, t: 9 | i: 9) key 32 x[b, i] = cast.i32(i)   by the key's low 32 bits
  *   map    st f32 in s (b: 3, t: 9, j: 4) = s[b, j] + x[t, b]
  *   next   s = st[b, t, 0]                         after the steps; the own axes' indices are 0 and stand for the axes
  *   tensor x stride(16, 1) align 64 constant layout (d0/8, d1, d0%8)
  *   output D
  *
- * A stage of one value whose tensor has its name states only the type. */
+ * A stage with one value whose tensor has the stage's name states only the type. */
 #include "tir/names.h"
 #include "tir/region.h"
 
@@ -28,7 +28,7 @@ typedef struct printer {
     lib_text *text;
     lib_arena *arena;
     const tir_region *region;
-    /* the region's, with a variable table of our own: names are those in scope */
+    /* the region's, with a separate variable table: its names are those in scope */
     tir_pool pool;
     /* names taken: tensors, parameters, then the axes of the stage being printed */
     tir_name_list scope;
@@ -56,7 +56,7 @@ static void print_exprs(printer *p, int count, const tir_expr *e) {
     }
 }
 
-/* One plainly, several in braces. */
+/* One component plainly, several in braces. */
 static void print_components(printer *p, int count, const tir_expr *e) {
     if (count != 1) lib_text_add(p->text, "{");
     print_exprs(p, count, e);
@@ -107,7 +107,7 @@ static void print_axes(printer *p, const tir_stage *stage) {
     lib_text_add(p->text, ")");
 }
 
-/* The tensor of the first value usually has the stage's name; then the printed ones must agree too. */
+/* The tensor of the first value usually has the stage's name; then the printed names must agree too. */
 static const char *stage_name(const printer *p, const tir_stage *stage) {
     if (stage->count > 0 && strcmp(p->region->tensors.data[stage->tensor[0]].name, stage->name) == 0)
         return p->tensors[stage->tensor[0]];
@@ -221,7 +221,7 @@ void tir_region_print(lib_text *text, const tir_region *region) {
 typedef struct parser {
     lib_lexer *lexer;
     tir_region *region;
-    /* its axes are in scope; or NULL */
+    /* the stage whose axes are in scope; or NULL */
     const tir_stage *stage;
     tir_names names;
 } parser;
@@ -354,7 +354,7 @@ static void parse_input(parser *p) {
     tir_region_input(p->region, name, dtype, rank, extent);
 }
 
-/* What stands between a stage's name and its axes. */
+/* The text between a stage's name and its axes. */
 typedef struct stage_head {
     const char *name;
     int count;
@@ -420,7 +420,7 @@ static tir_stage *parse_axes(parser *p, tir_stage_kind kind, const stage_head *h
     return stage;
 }
 
-/* A fold's next state is not known yet: its steps stand below. */
+/* Adds the values of a stage. A fold's next state is not known yet: its steps follow in the text. */
 static void add_values(parser *p, tir_stage *stage, const stage_head *head, const tir_expr *value,
                        const tir_expr *initial, const tir_expr *merge) {
     for (int c = 0; c < head->count; c++) {

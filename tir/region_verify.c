@@ -6,16 +6,15 @@
  *   R5  a layout has its tensor's rank and is a bijection; strides only on inputs with the identity layout
  *   R6  axes have variables of their own; a tensor's extents are those of its stage's space axes (fold: the leading ones)
  *   R7  expressions use their stage's axes and the region's parameters only; next of a fold: its axes
- *   R8  values, initial values and merges have their tensor's dtype, predicates are bool, indices and extents index
- *   R9  a load names a tensor that exists, with its rank and dtype, of an earlier stage that is not removed; a step may also load its
+ *   R9  a load names an existing tensor, with its rank and dtype, of an earlier stage that is not removed; a step may also load its
  *       fold's state, and next the fold's steps
- *   R10 a map has no reduction axes; a reduction with a merge begins with a constant; a fold has one reduction axis and its next are
- *       loads of its own steps; a scatter has an index per dimension, and axes that it indexes are used nowhere
- *   R11 acc stands in updates and merges, other in merges, with the dtype of a component
+ *   R10 a map has no reduction axes; a reduction with a merge has a constant initial value; a fold has one reduction axis and its next are
+ *       loads of its own steps; a scatter has an index per dimension, and axes that it indexes are not used otherwise
+ *   R11 acc occurs in updates and merges, other in merges, with the dtype of a component
  *   R12 parameters are distinct variables
  *   R13 no operator of loop IR: fma, units
- *   R14 a step stage belongs to a fold before it
- *   R15 a sort has one value, at most as many ranks as elements, and a key of 1..64 bits; neither key nor value depend on the rank */
+ *   R14 a step stage belongs to an earlier fold
+ *   R15 a sort has one value, at most as many ranks as elements, and a key of 1..64 bits; neither key nor value depends on the rank */
 #include "tir/region.h"
 
 typedef struct verifier {
@@ -24,14 +23,14 @@ typedef struct verifier {
     const tir_pool *pool;
     /* of the stage or tensor being checked */
     const char *name;
-    /* or -1 */
+    /* the current stage, or -1 */
     int32_t stage;
     /* by node, during one expression */
     uint8_t *seen;
     lib_vec(tir_expr) stack, visited;
-    /* what the expression may hold */
+    /* what the current expression may contain */
     bool axes, acc, other, is_next;
-    /* axes 0.. below it */
+    /* it may use the axes below this one */
     int axis_limit;
 } verifier;
 

@@ -1,4 +1,4 @@
-/* Which thread owns what of REG and STACK buffers, and whether collective statements agree with that. */
+/* Ownership of elements of REG and STACK buffers by threads, and whether collective statements agree with it. */
 #include "tir/registers.h"
 
 typedef struct owner_search {
@@ -8,7 +8,7 @@ typedef struct owner_search {
     tir_thread_loops threads;
 } owner_search;
 
-/* A thread variable, or its quotient or remainder by a number: how many threads lie between neighbouring indices. 0: no such form. */
+/* Threads between neighbouring indices, if the index is a thread variable, or its quotient or remainder by a number. 0: no such form. */
 static int64_t owner_stride(const owner_search *s, tir_expr index) {
     int64_t divisor = 1, factor = 1;
     tir_op op = tir_op_of(s->pool, index);
@@ -33,9 +33,9 @@ static void note_owned(tir_registers *registers, int d, int64_t stride) {
     registers->owned[d] = registers->any = true;
 }
 
-/* Thread loops that no index names: their iterations have registers of their own. Inside of those that are named: threads that are alike. */
+/* Thread loops that no index uses: outside of all used ones, their iterations have registers of their own; inside, threads are replicas. */
 static void note_group(const owner_search *s, tir_registers *registers, int rank, const tir_expr *index, bool lanes) {
-    int last = -1; /* loop that is named */
+    int last = -1; /* last loop that is used */
     bool used[TIR_THREAD_LOOPS] = {false};
     for (int i = 0; i < s->threads.count && registers->any; i++) {
         for (int d = 0; d < rank; d++) used[i] = used[i] || tir_uses(s->pool, index[d], s->threads.loop[i].var);
@@ -54,14 +54,14 @@ static void find_by_threads(const owner_search *s, uint32_t buffer, int rank, co
         if (!registers->owned[d] && uses_thread(s, index[d])) note_owned(registers, d, owner_stride(s, index[d]));
 }
 
-/* Element of a place with numbers for the statement's variables. */
+/* Index of a place's element with numbers instead of the statement's variables. */
 static tir_expr at_point(tir_pool *pool, const tir_stmt *stmt, tir_expr index, const int *point) {
     tir_expr value[TIR_COLLECTIVE_VARS];
     for (int v = 0; v < TIR_COLLECTIVE_VARS; v++) value[v] = tir_index(pool, point[v]);
     return tir_substitute(pool, index, TIR_COLLECTIVE_VARS, stmt->collective.var, value);
 }
 
-/* The one dimension that a bit of a variable moves, and by how much: each bit of a lane's number comes from one dimension. */
+/* Finds the dimension that a bit of a variable changes, and its stride: each bit of a lane's number comes from one dimension. */
 static void find_by_lanes(const owner_search *s, const tir_stmt *stmt, int p) {
     const tir_place *place = &stmt->collective.place[p];
     const tir_collective *row = stmt->collective.row;
@@ -134,7 +134,7 @@ tir_expr tir_owner(tir_pool *pool, const tir_thread_loops *threads, const tir_re
     for (int d = 0; d < rank; d++)
         if (registers->owned[d])
             owner = tir_add(pool, owner, tir_mul(pool, index[d], tir_index(pool, registers->stride[d])));
-    if (registers->alike > 1) /* the reader's own, if it has one */
+    if (registers->alike > 1) /* the reader's own replica, if it has one */
         owner =
             tir_add(pool, owner, tir_rem(pool, tir_thread_number(pool, threads), tir_index(pool, registers->alike)));
     return owner;
@@ -165,14 +165,14 @@ static const char *flaw(const fragment_check *c, const char *format, int lane, i
                             c->kernel->buffers.data[place->buffer].name, lane, (long long)owner);
 }
 
-/* The second of two elements that begin at an even place. */
+/* Whether two elements are a pair that begins at an even index. */
 static bool even_pair(tir_pool *pool, tir_expr second) {
     tir_expr first = tir_sub(pool, second, tir_index(pool, 1));
     int64_t number;
     return tir_is_const(pool, first, &number) ? number % 2 == 0 : tir_multiple_of(pool, first) % 2 == 0;
 }
 
-/* Every element lies with the lane that the row says, in a register of its own. */
+/* Checks that every element is owned by the lane that the row requires, in a register of its own. */
 static const char *register_flaw(const fragment_check *c) {
     enum { MOST = 64 };
     tir_pool *pool = c->pool;
@@ -211,7 +211,7 @@ static const char *register_flaw(const fragment_check *c) {
     return NULL;
 }
 
-/* Rows along the last variable are 16 bytes in a piece, from a multiple of 16 bytes. */
+/* Checks that rows along the last variable are 16 contiguous bytes, aligned to 16 bytes. */
 static const char *memory_flaw(const fragment_check *c) {
     tir_pool *pool = c->pool;
     const tir_place *place = &c->stmt->collective.place[c->place];

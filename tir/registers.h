@@ -1,14 +1,14 @@
-/* Registers of threads: which dimensions of a REG or STACK buffer determine the thread that owns an element. The stores of a phase decide: a
- * dimension is owned if stores index it by a thread variable, or if a collective statement distributes it over the lanes of a warp. The verifier
- * and the emitters use it. */
+/* Registers of threads: which dimensions of a REG or STACK buffer determine the thread that owns an element, as decided by the stores of a
+ * phase: a dimension is owned if stores index it by a thread variable, or if a collective statement distributes it over the lanes of a
+ * warp. Used by the verifier and the emitters. */
 #ifndef TIR_REGISTERS_H
 #define TIR_REGISTERS_H
 
 #include "tir/loop.h"
 
-enum { TIR_THREAD_LOOPS = 8 }; /* nested, at most */
+enum { TIR_THREAD_LOOPS = 8 }; /* maximum nesting */
 
-/* that is open */
+/* an open thread loop */
 typedef struct tir_thread_loop {
     tir_expr var;
     /* threads of one iteration */
@@ -27,9 +27,9 @@ typedef struct tir_registers {
     bool any;
     /* bit d: the index of dimension d mixes threads and elements of one thread, or two maps disagree */
     uint32_t mixed;
-    /* each group of so many threads has its own copy of the buffer; 0: one copy per block */
+    /* each group of this many threads has its own copy of the buffer; 0: one copy per block */
     int64_t group;
-    /* replicas: so many neighbouring threads each hold a copy of an element; 0: one thread does */
+    /* replicas: this many neighbouring threads each hold a copy of an element; 0: one thread does */
     int64_t alike;
 } tir_registers;
 
@@ -50,8 +50,8 @@ tir_expr tir_owner(tir_pool *pool, const tir_thread_loops *threads, const tir_re
 tir_expr tir_register_place(tir_pool *pool, const tir_buffer *buffer, const tir_registers *registers,
                             const tir_expr *index);
 
-/* Why a collective statement is invalid (its lanes do not hold an operand as the row in collective.h requires); NULL: it is valid. `threads`: the
- * open loops around it; `registers`: of all buffers. */
+/* Why a collective statement is invalid (its lanes do not hold an operand as the row in collective.h requires); NULL: it is valid.
+ * `threads`: the open loops around it; `registers`: of all buffers. */
 const char *tir_collective_flaw(tir_kernel *kernel, const tir_stmt *stmt, const tir_thread_loops *threads,
                                 const tir_registers *registers);
 

@@ -1,5 +1,5 @@
-/* Walks over expressions: rewriting, import, use, evaluation. A walk lists the nodes reachable from a root, operands
- * before users, each once, without recursion; what a pass computes for a node stands beside it in the list. */
+/* Traversals of expressions: rewriting, import, use, evaluation. A traversal lists the nodes reachable from a root, operands
+ * before users, each once, without recursion; a pass stores its result for each node in a parallel array. */
 #include "tir/arith.h"
 #include "tir/expr.h"
 #include "tir/math.h"
@@ -7,14 +7,14 @@
 
 /* ---- walks */
 
-#define WALK_FEW 16u    /* nodes of most expressions: what is cleared for these is small */
+#define WALK_FEW 16u    /* nodes of most expressions: little storage to clear */
 #define WALK_LOCAL 128u /* nodes that need no allocation; a power of two, as every capacity */
 /* One block: order[capacity], table[2 * capacity] (index + 1), stack[2 * capacity] (node, next operand). */
 #define WALK_WORDS(capacity) ((size_t)(capacity)*5)
 
 typedef struct walk {
     const tir_pool *pool;
-    /* nodes below this id are left out */
+    /* nodes with lower ids are skipped */
     tir_expr floor;
     uint32_t *order, *table, *stack;
     uint32_t count, capacity;
@@ -27,7 +27,7 @@ typedef struct walk_storage {
     size_t heap_words;
 } walk_storage;
 
-/* Slot of e in the table: where it is, or where it belongs. */
+/* The table slot of e, or the empty slot for it. */
 static uint32_t walk_slot(const walk *w, tir_expr e) {
     uint32_t mask = w->capacity * 2 - 1;
     uint32_t at = (uint32_t)((e * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & mask;
@@ -39,7 +39,7 @@ static uint32_t walk_index(const walk *w, tir_expr e) {
     return w->table[walk_slot(w, e)] - 1;
 }
 
-/* Depth first; a path has distinct nodes, none listed yet: listed and open nodes together must fit. */
+/* Depth first; a path consists of distinct nodes that are not listed yet: listed and open nodes together must fit. */
 static bool walk_fits(walk *w, uint32_t *words, uint32_t capacity, tir_expr root) {
     w->order = words;
     w->table = words + capacity;
@@ -104,7 +104,7 @@ static void walk_open_scratch(walk *w, walk_storage *storage, tir_pool *owner, c
         if (owner->scratch && owner->scratch_size >= capacity) {
             words = owner->scratch;
             capacity = owner->scratch_size;
-            owner->scratch = NULL; /* taken: a nested walk gets its own */
+            owner->scratch = NULL; /* in use: a nested traversal allocates its own */
         } else {
             words = LIB_NEW_ARRAY(owner->arena, uint32_t, WALK_WORDS(capacity));
         }
@@ -118,7 +118,7 @@ static void walk_close_scratch(const walk *w, const walk_storage *storage, tir_p
     owner->scratch_size = w->capacity;
 }
 
-/* ---- rewriting: results stand where the stack was, one per node of the order */
+/* ---- rewriting: results reuse the stack's storage, one per node of the order */
 
 static tir_expr rebuild(tir_pool *pool, const tir_node *node, const tir_expr *operands) {
     if (node->op != TIR_LOAD) return tir_make(pool, (tir_op)node->op, node->dtype, node->count, operands);
@@ -136,7 +136,7 @@ tir_expr tir_rewrite(tir_pool *pool, tir_expr e, tir_visit visit, void *user) {
     tir_expr operands[UINT8_MAX];
     for (uint32_t i = 0; i < w.count; i++) {
         tir_expr old = w.order[i], rebuilt = old;
-        tir_node node = *tir_get(pool, old); /* a copy: nodes move */
+        tir_node node = *tir_get(pool, old); /* a copy: the array may be reallocated */
         bool changed = false;
         for (int k = 0; k < node.count; k++) {
             tir_expr operand = tir_operand(pool, old, k);
@@ -201,7 +201,7 @@ tir_expr tir_import(tir_pool *pool, const tir_pool *from, tir_expr e, tir_expr *
 }
 
 bool tir_uses(const tir_pool *pool, tir_expr e, tir_expr var) {
-    if (e <= var) return e == var; /* users come after their operands */
+    if (e <= var) return e == var; /* users have greater ids than their operands */
     walk w;
     walk_storage storage;
     walk_open(&w, &storage, pool, e, var);
@@ -212,7 +212,7 @@ bool tir_uses(const tir_pool *pool, tir_expr e, tir_expr var) {
 
 /* ---- evaluation */
 
-/* Transcendentals below f64 mean their expansion, made here in a pool of its own; 16-bit floats go through f32. */
+/* Transcendentals below f64 are defined by their expansion, made here in a separate pool; 16-bit floats go through f32. */
 static uint64_t evaluate_expansion(const tir_pool *pool, tir_op op, tir_dtype dtype, const uint64_t *operands,
                                    int count, bool has_fma) {
     lib_scope scope;
@@ -267,7 +267,7 @@ uint64_t tir_evaluate(const tir_pool *pool, tir_expr e, const tir_evaluator *eva
     walk_storage storage;
     walk_open(&w, &storage, pool, e, 0);
     uint64_t operands[UINT8_MAX], value = 0;
-    for (uint32_t i = 0; i < w.count; i++) { /* values stand where the stack was, two words each */
+    for (uint32_t i = 0; i < w.count; i++) { /* values reuse the stack's storage, two words each */
         const tir_node *node = tir_get(pool, w.order[i]);
         for (int k = 0; k < node->count; k++)
             memcpy(&operands[k], &w.stack[2 * walk_index(&w, tir_operand(pool, w.order[i], k))], sizeof *operands);

@@ -1,5 +1,5 @@
-/* The schedule language: parsing directives and applying them, line by line, to the state that lowering reads. Loop-section
- * directives only record (ranges resolve at lowering, consumers before producers); what can be refused here is refused here. */
+/* The schedule language: parses directives and applies them, line by line, to the state that lowering reads. Loop-section
+ * directives are only recorded (ranges resolve at lowering, consumers before producers); checks that are possible here are made here. */
 #include "tir/schedule_internal.h"
 
 #include <stdio.h>
@@ -40,7 +40,7 @@ void tir_schedule_add(tir_schedule *schedule, const char *format, ...) {
     lib_text_add(&schedule->text, "\n");
 }
 
-/* What messages about the directive at work begin with. */
+/* Prefix of messages about the current directive. */
 static const char *name_line(const tir_schedule_state *state) {
     const char *region = state->region->name, *line = state->line ? state->line : "";
     if (!state->number) return lib_arena_format(state->arena, "schedule of region %s: `%s`", region, line);
@@ -56,7 +56,7 @@ _Noreturn void tir_schedule_raise(const tir_schedule_state *state, const char *f
     lib_raise(state->arena->scope, DLC_INVALID_ARGUMENT, "%s: %s", name_line(state), reason);
 }
 
-/* Names that there are, for the message about one that is none: "a, b, c", the first ones of many. */
+/* Existing names, for a message about an unknown one: "a, b, c", the first ones of many. */
 typedef struct name_list {
     char text[192];
     bool full;
@@ -117,7 +117,7 @@ static int find_leaf(const tir_schedule_state *state, int stage, const char *nam
     return node;
 }
 
-/* S.a as one dotted name: the stage and the rest. */
+/* Parses S.a as one dotted name; returns the stage, and the rest. */
 static int dotted(const tir_schedule_state *state, lib_lexer *lexer, const char **rest) {
     char *name = lib_lexer_name(lexer);
     char *dot = strrchr(name, '.');
@@ -194,7 +194,7 @@ static void apply_split(tir_schedule_state *state, lib_lexer *lexer) {
                           .axis = whole.axis,
                           .reduce = whole.reduce};
     part.name = outer;
-    part.clip = whole.clip; /* goes on with the tiles */
+    part.clip = whole.clip; /* continues on the tiles */
     int outer_node = add_node(state, stage, part);
     part.name = inner;
     part.clip = false;
@@ -216,7 +216,7 @@ static void apply_split(tir_schedule_state *state, lib_lexer *lexer) {
         }
 }
 
-/* One loop for two space axes that stand next to each other in the order. Only unsplit axes: the fused node may be split. */
+/* Fuses two space axes that are adjacent in the order into one loop. Only unsplit axes: the fused node may be split. */
 static void apply_fuse(tir_schedule_state *state, lib_lexer *lexer) {
     const char *slow_name, *fast_name;
     int stage = dotted(state, lexer, &slow_name);
@@ -350,7 +350,7 @@ static void apply_state_threads(tir_schedule_state *state, lib_lexer *lexer) {
     state->plan[stage].own_threads = (int)threads;
 }
 
-/* Is a node's extent a constant, or one in versions of the loops around it? */
+/* Whether a node's extent is constant, possibly after versioning the enclosing loops. */
 static bool has_trips(const tir_schedule_state *state, int stage, int node) {
     const tir_stage_plan *plan = &state->plan[stage];
     const tir_axis_node *n = &plan->nodes.data[node];
@@ -363,8 +363,8 @@ static bool has_trips(const tir_schedule_state *state, int stage, int node) {
     return fixed || has_trips(state, stage, n->parent);
 }
 
-/* Of an axis whose extent varies, no loop takes just the points that are left, as `peel` says, where its trips must be constant:
- * the last tile is as long as the others, and masked. */
+/* `peel` of an axis whose extent varies: where trips must be constant, the partial tile cannot have just the remaining points:
+ * it is as long as the others, and masked. */
 static void keep_trips(tir_schedule_state *state, int stage, int node) {
     const int parent = state->plan[stage].nodes.data[node].parent;
     if (parent < 0 || has_trips(state, stage, node)) return;
@@ -373,7 +373,7 @@ static void keep_trips(tir_schedule_state *state, int stage, int node) {
         keep_trips(state, stage, parent);
     } else if (split->mode == TIR_TAIL_PEEL) {
         split->mode = TIR_TAIL_MASK;
-        split->apart = true;
+        split->separate_tail = true;
     }
 }
 
@@ -412,9 +412,9 @@ static void apply_mark(tir_schedule_state *state, tir_directive_kind kind, lib_l
     }
 }
 
-/* prefetch w at C.k k+1 L2 : in loop k of C, fetch what its next iteration reads of w; with D.jo+1 what an iteration of a loop
- * around reads; shared: each iteration of the loops inside of that one its part of it. What is read may be said by an index in
- * memory, which is read ahead, too. */
+/* prefetch w at C.k k+1 L2 : in loop k of C, fetch what its next iteration reads of w; with D.jo+1, what an iteration of an enclosing
+ * loop reads; shared: each iteration of the loops inside that one fetches a part of it. If the reads are indexed by loaded values, these
+ * are loaded ahead, too. */
 static void apply_prefetch(tir_schedule_state *state, lib_lexer *lexer) {
     uint32_t tensor = tir_find_tensor(state, lib_lexer_name(lexer));
     lib_lexer_expect(lexer, "at");
@@ -453,7 +453,7 @@ static bool all_in_unit(const tir_stage_plan *plan, int node) {
     return n->outer < 0 ? n->unit : all_in_unit(plan, n->outer) && all_in_unit(plan, n->inner);
 }
 
-/* unit C.il,ih,jl,je,k mma.m16n8k16.bf16 : axes in the order of the instruction's variables; each has a node of which all loops are
+/* unit C.il,ih,jl,je,k mma.m16n8k16.bf16 : axes in the order of the instruction's variables; each is a node all of whose loops are
  * named. */
 static void apply_collective(tir_schedule_state *state, int stage, const int *leaf, int count) {
     tir_stage_plan *plan = &state->plan[stage];
@@ -622,7 +622,7 @@ static void apply_line(tir_schedule_state *state, bool *in_loops, bool rewrite_o
     report_step(state, options, directives[row].rewrite);
 }
 
-/* Steps run inside of their fold's sequential loops, which stay in order: by default in the innermost one. */
+/* Steps run inside their fold's sequential loops, which stay in order: by default in the innermost one. */
 static void check_fold(tir_schedule_state *state, int fold) {
     tir_stage_plan *plan = &state->plan[fold];
     int innermost = -1, last = -1;
@@ -659,7 +659,7 @@ static void check_step(tir_schedule_state *state, int step, int fold) {
                            state->region->stages.data[step].name, state->region->stages.data[fold].name);
 }
 
-/* Tiles that overlap compute points twice: harmless only where a task does it one after the other, from the start. */
+/* Overlapping tiles compute points twice: harmless only if one task computes them sequentially, from the start. */
 static void check_overlap(tir_schedule_state *state, int s) {
     tir_stage_plan *plan = &state->plan[s];
     const tir_stage *stage = &state->region->stages.data[s];
@@ -687,7 +687,7 @@ static void check_overlap(tir_schedule_state *state, int s) {
     }
 }
 
-/* The loop that a stage is attached at must be a loop. */
+/* A stage must be attached at a loop. */
 static void check_place(tir_schedule_state *state, const tir_stage_plan *plan) {
     const tir_stage *owner = &state->region->stages.data[plan->at_stage];
     const tir_axis_node *node = &state->plan[plan->at_stage].nodes.data[plan->at_node];
@@ -699,7 +699,7 @@ static void check_place(tir_schedule_state *state, const tir_stage_plan *plan) {
                            owner->name);
 }
 
-/* Inside the loops of a stage nothing can read its result; steps read the old state. */
+/* A stage's result cannot be read inside its own loops; steps read the old state. */
 static void check_owners(tir_schedule_state *state, int s) {
     for (int owner = state->plan[s].at_stage; owner >= 0; owner = state->plan[owner].at_stage) {
         const tir_stage *stage = &state->region->stages.data[owner];
@@ -709,7 +709,7 @@ static void check_owners(tir_schedule_state *state, int s) {
     }
 }
 
-/* A unit of a warp takes whole loops, of registers, and nothing else happens in them. */
+/* A unit of a warp consumes whole loops, on registers, and these contain nothing else. */
 static void check_collective(tir_schedule_state *state, int s) {
     const tir_stage_plan *plan = &state->plan[s];
     for (uint32_t n = 0; n < plan->nodes.count; n++) {
@@ -733,7 +733,7 @@ static void check_collective(tir_schedule_state *state, int s) {
                            state->region->stages.data[s].name);
 }
 
-/* The loop of a unit is the innermost reduction, and nothing else happens in it. */
+/* The loop of a unit is the innermost reduction, and contains nothing else. */
 static void check_unit(tir_schedule_state *state, int s) {
     const tir_stage_plan *plan = &state->plan[s];
     const tir_axis_node *leaf = &plan->nodes.data[plan->unit_node];
@@ -755,7 +755,7 @@ static void check_unit(tir_schedule_state *state, int s) {
                                plan->unit->name);
 }
 
-/* Threads that do the same keep it to themselves, and are neighbours. */
+/* Threads that execute the same write only registers, and are neighbours. */
 static void check_alike(const tir_schedule_state *state, int s) {
     const tir_stage_plan *plan = &state->plan[s];
     const char *alike = NULL;
@@ -769,7 +769,7 @@ static void check_alike(const tir_schedule_state *state, int s) {
         tir_schedule_raise(state, "threads of %s are alike: their values must lie in registers", alike);
 }
 
-/* Its lines are sorted by one statement, which makes its own loops. */
+/* One statement sorts a line, with its own loops. */
 static void check_sort(tir_schedule_state *state, int s) {
     const tir_stage_plan *plan = &state->plan[s];
     const tir_stage *stage = &state->region->stages.data[s];

@@ -1,5 +1,5 @@
 /* Schedules: *how* a region runs, as a program of directives. A schedule is text, one directive a line,
- * in two sections; target rules and hosts write that text, and it prints back from its parsed form.
+ * in two sections; target rules and hosts write that text, and the parsed form prints it back.
  *
  *   rewrite:
  *     inline  relu1                        the map stage disappears into its consumers
@@ -13,41 +13,41 @@
  *     tree    sum1.jr                      halves an rfactored axis repeatedly: pairwise, in fixed order
  *     where   max1                         turns select(cond(axes), v, identity) under the reduction into the predicate cond,
  *                                          which may compare axes with loaded integers
- *     rank    S -> K R                     a sort by counting: the place of i is R[i], the number of keys K that precede K[i]
+ *     rank    S -> K R                     a sort by counting: the position of i is R[i], the number of keys K that precede K[i]
  *     merge   S -> M                       a merge sort: M_p holds sorted runs of 2^p elements, each merged from two runs of
- *                                          M_(p-1); M_p_first[i]: how many elements of the first of these precede place i
+ *                                          M_(p-1); M_p_first[i]: how many elements of the first of these precede position i
  *     block   cumsum1.t 4096 -> total prefix b i
- *                                          an associative fold over blocks b of i: their totals, the state before each, the fold
- *                                          itself free along b
+ *                                          an associative fold over blocks b of i: the blocks' totals, the state before each, the fold
+ *                                          itself with b as a free axis
  *     scan    cumsum1.t 16 -> L b i        the same blocks, sequentially; each by log2(16) levels of pairwise sums L_1, L_2, ..
  *     online  max1.k 64 -> F kb            max1 and the later reductions over k that depend on it become one fold over blocks of k,
  *                                          with steps <member>_b (of the block) and <member>_n (next), and <map>_b of maps between them
- *                                          that several points read; a divisor goes behind it
+ *                                          that several points read; a divisor is applied after the fold
  *     seed    o_b                          the map that alone reads sum o_b, as x + o_b, becomes that sum, beginning with x
  *     hoist   xw F                         a step that does not depend on the state moves out of fold F
  *   loops:
  *     split   D.i 13 -> io ii mask|overlap|peel|balanced
- *                                          mask full: tiles of 13 points, even where there are fewer; peel, of an axis whose
- *                                          extent varies, where a loop inside is vec or unroll: the last tile is masked, and
- *                                          walked apart from the others
- *     fuse    D.i D.j -> ij                one loop over two neighbouring axes; in an attached stage it stays whole
+ *                                          mask full: tiles of 13 points, even if the axis is shorter; peel, of an axis with a
+ *                                          varying extent that has a vec or unroll loop inside: the last tile is masked, in a loop
+ *                                          of its own
+ *     fuse    D.i D.j -> ij                one loop over two neighbouring axes; in an attached stage it covers the whole axes
  *     order   D: io jo ii ji
  *     at      C D.jo [by i=i ...]
  *     store   C reg|stack|local|shared|workspace
  *     store   C output                     no scratch: stored in the output buffer of its root, which overwrites it point by point
- *     store   o_n state                    no scratch: the next value of a fold's state is made in its place
- *     store   xs shared pad 16             each row (innermost dimension) is padded by so many bytes
+ *     store   o_n state                    no scratch: the next value of a fold's state overwrites the state
+ *     store   xs shared pad 16             each row (innermost dimension) is padded by this many bytes
  *     store   xs shared swizzle 128        16-byte chunks within rows of 32, 64 or 128 bytes are permuted (tir_swizzled)
  *     pipeline C.ko stages=3 [groups=xs|ws]
  *                                          copies to shared memory attached at this loop run asynchronously while earlier iterations
  *                                          compute; a group is waited for before its first reader
  *     vec     D.ji C.j
  *     thread  D.ji C.j                     the iterations are threads of a block; see tir/loop.h
- *     thread  D.il alike 4                 each iteration is run by so many neighbouring threads, which hold equal values in registers
- *     thread  F state 256                  the state's own axes of fold F are distributed over so many threads of a block
+ *     thread  D.il alike 4                 each iteration is run by this many neighbouring threads, which hold equal values in registers
+ *     thread  F state 256                  the state's own axes of fold F are distributed over this many threads of a block
  *     unroll  D.ii
  *     par     D.jo D.io
- *     clip    O.kh                         a reduction axis ends where the predicate does; of a map: cut where guards change
+ *     clip    O.kh                         a reduction axis ends where the predicate becomes false; of a map: split where guards change
  *     prefetch w at C.k k+1 L2             prefetches what w's reader loads at k+1; its address may depend on loaded values
  *     prefetch w at C.k D.jo+1 L2 shared   the prefetches of iteration jo+1 are spread over the iterations of the loops inside jo
  *     nt      D
@@ -56,8 +56,8 @@
  *     unit    C.il,ih,jl,je,kk mma.m16n8k16.bf16 deviates assoc
  *                                          these loops, by axes in the instruction's order, are one instruction of a warp
  *
- * An illegal directive raises DLC_INVALID_ARGUMENT naming directive, stage and reason, one that is not of these forms
- * DLC_PARSE_ERROR; it never makes wrong code. */
+ * An illegal directive raises DLC_INVALID_ARGUMENT naming directive, stage and reason, a malformed one
+ * DLC_PARSE_ERROR; neither makes wrong code. */
 #ifndef TIR_SCHEDULE_H
 #define TIR_SCHEDULE_H
 
@@ -99,9 +99,9 @@ typedef enum tir_directive_kind {
 
 typedef struct tir_schedule {
     lib_arena *arena;
-    /* the program so far */
+    /* the text so far */
     lib_text text;
-    /* of a host's text, where its first line stands there; messages then tell lines. 0: nobody wrote it */
+    /* line number of its first line in a host's text, for messages; 0: not from a host */
     int first_line;
 } tir_schedule;
 
@@ -115,7 +115,7 @@ typedef void (*tir_step_callback)(void *user, const char *line, const char *stat
 typedef struct tir_lower_options {
     /* muladd, register count */
     const tir_machine *machine;
-    /* the region, and the kernel that comes out */
+    /* the region, and the resulting kernel */
     bool verify;
     /* the region after each line of the rewrite section, too */
     bool verify_steps;
@@ -124,26 +124,26 @@ typedef struct tir_lower_options {
     void *step_user;
 } tir_lower_options;
 
-/* Applies the rewrite section: region is changed in place (work on a copy). Rules call it to see what loops they schedule. */
+/* Applies the rewrite section: region is changed in place (pass a copy). Rules call it to get the loops that they schedule. */
 void tir_schedule_rewrite(tir_region *region, const tir_schedule *schedule, const tir_lower_options *options);
 
-/* The same on a copy; NULL: it is illegal. */
+/* The same on a copy; NULL: the schedule is illegal. */
 tir_region *tir_schedule_try(const tir_region *region, const tir_schedule *schedule);
 
-/* What `layout` and `copy` call a tensor's dimensions, names[rank]: as the axes of its stage; of an input, those that its first reader
- * indexes it by; else d0, d1, ... All differ. */
+/* The names of a tensor's dimensions in `layout` and `copy`, names[rank]: the axes of its stage; for an input, those by which its first
+ * reader indexes it; else d0, d1, ... All differ. */
 void tir_dimension_names(lib_arena *arena, tir_region *region, uint32_t tensor, const char **names);
 
-/* Appends to `out` what rules have written for tir_region_canonical(region), with the names of the region: what people read of a schedule
- * and may give back. Names that it makes up get numbers where the region has them. */
+/* Appends to `out` the schedule that rules wrote for tir_region_canonical(region), with the names of the region: the form that people read
+ * and may pass back. New names get numbers if the region has them already. */
 void tir_schedule_show(tir_schedule *out, const tir_schedule *schedule, const tir_region *region);
 
-/* What `where` would make the predicate of a reduction: the condition under which points are not neutral; 0: none. */
+/* The predicate that `where` would give a reduction: the condition under which points are not neutral; 0: none. */
 tir_expr tir_where_condition(tir_region *region, int stage);
-/* The condition, or its complement, with comparisons of positions and a loaded integer as comparisons of indices where that is possible: the
- * same for all values, also where sums wrap (condition.c). */
+/* The condition, or its complement, with comparisons of a position and a loaded integer rewritten as comparisons of indices where possible:
+ * equal for all values, also if sums wrap (condition.c). */
 tir_expr tir_index_condition(tir_pool *pool, tir_expr condition, bool negate);
-/* May `block` and `scan` cut this fold? */
+/* Whether `block` and `scan` may split this fold. */
 bool tir_fold_is_associative(tir_region *region, int fold);
 
 /* region + schedule -> loop IR. Pure and deterministic; region itself is not changed. schedule NULL: the empty schedule (each

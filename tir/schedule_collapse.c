@@ -1,13 +1,13 @@
-/* collapse: neighbouring axes of stages that every access runs straight through become one axis, and with them the dimensions of
- * the tensors that they index. [8, 64, 56, 56] that is scaled per channel is [8, 64, 3136] afterwards; a sum over the last two axes
- * is one over the last. Order and values of everything stay what they were; loops get longer, fewer and without remainders.
+/* collapse: neighbouring axes of stages along which every access is contiguous become one axis, and so do the dimensions of
+ * the tensors that they index. [8, 64, 56, 56] scaled per channel becomes [8, 64, 3136]; a sum over the last two axes
+ * becomes one over the last. Order and values are unchanged; loops get longer, fewer and without remainders.
  *
- * A pair of axes (slow, fast) may be joined when in each load the address advances by extent(fast) times as much along slow as
- * along fast, and neither stands in arithmetic. What another load gives, as an index, counts there alone: a gather's table may be
- * walked straight on. An axis of one point joins any neighbour. What is joined in a stage is joined
- * in its tensors, so that their readers have to join the axes that index them too: the pairs are found as the greatest set that is
- * consistent in this sense. Folds, their steps and scatters keep their axes. A constant whose dimensions are joined cannot have a
- * layout of its own any more. */
+ * A pair of axes (slow, fast) may be joined if in each load the address advances by extent(fast) times as much along slow as
+ * along fast, and neither axis is used in arithmetic. Loads nested in an index are checked separately: a gather's table may still be
+ * collapsed. An axis of one point joins any neighbour. A pair joined in a stage is also joined
+ * in its tensors, so their readers must join the axes that index them too: the result is the largest set of pairs that is
+ * consistent in this sense. Folds, their steps and scatters keep their axes. A constant whose dimensions are joined can no longer have a
+ * layout of its own. */
 #include "tir/schedule_internal.h"
 
 enum { TERM_LIMIT = 32, LOAD_LIMIT = 64 };
@@ -20,7 +20,7 @@ typedef struct collapsing {
     uint32_t *axes;
     /* per tensor without a stage: bit d: dimensions d and d + 1 become one */
     uint32_t *inputs;
-    /* the stage whose loads are looked at */
+    /* the stage whose loads are visited */
     int reader;
     bool changed;
 } collapsing;
@@ -49,12 +49,12 @@ static void separate(collapsing *c, int s, int a) {
     c->changed = true;
 }
 
-/* Both axes of the pair have several points: what joins them shows. */
+/* Whether both axes of the pair have several points, so that joining them has an effect. */
 static bool shows(const collapsing *c, int s, int a) {
     return extent_of(c, stage_at(c, s)->axis[a].extent) != 1 && extent_of(c, stage_at(c, s)->axis[a + 1].extent) != 1;
 }
 
-/* Element strides of a tensor's dimensions; false: they are not constants, or its layout is its own. */
+/* Element strides of a tensor's dimensions; false: not constant, or it has a layout of its own. */
 static bool strides_of(const collapsing *c, const tir_tensor *tensor, int64_t *stride) {
     int64_t step = 1;
     if (!tir_layout_is_identity(&tensor->layout)) return false;
@@ -78,12 +78,12 @@ static tir_expr hide_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebui
     return tir_var(pool, "loaded", TIR_VAR_LET, node->dtype, TIR_UNBOUNDED_LOW, TIR_UNBOUNDED_HIGH);
 }
 
-/* Does the index use the variable otherwise than to load a part of itself? */
+/* Whether the index uses the variable outside of nested loads. */
 static bool depends(const collapsing *c, tir_expr index, tir_expr var) {
     return tir_uses(c->pool, index, var) && tir_uses(c->pool, tir_rewrite(c->pool, index, hide_load, NULL), var);
 }
 
-/* How far a load's address moves along an axis; false: not by one number, or the axis enters otherwise. */
+/* The stride of a load's address along an axis; false: not constant, or the axis is used in another way. */
 static bool advance(const collapsing *c, tir_expr load, tir_expr var, const int64_t *stride, int64_t *step) {
     *step = 0;
     for (int d = 0; d < rank_of(c, load); d++) {
@@ -145,8 +145,8 @@ static void check_straight(void *user, tir_expr load) {
 
 typedef struct bare_search {
     const collapsing *c;
-    /* axes that stand in arithmetic or comparisons, as bits */
-    uint32_t bare;
+    /* axes used in arithmetic or comparisons, as bits */
+    uint32_t in_arithmetic;
 } bare_search;
 
 static tir_expr find_bare(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
@@ -157,7 +157,7 @@ static tir_expr find_bare(void *user, tir_pool *pool, tir_expr e, tir_expr rebui
     for (int i = 0; i < node.count; i++)
         for (int a = 0; a < stage->space + stage->reduce && tir_dtype_of(pool, tir_operand(pool, e, i)) == TIR_INDEX;
              a++)
-            if (tir_uses(pool, tir_operand(pool, e, i), stage->axis[a].var)) search->bare |= 1u << a;
+            if (tir_uses(pool, tir_operand(pool, e, i), stage->axis[a].var)) search->in_arithmetic |= 1u << a;
     return rebuilt;
 }
 
@@ -174,9 +174,9 @@ static uint32_t candidates(collapsing *c, int s) {
     if (copy.predicate) tir_rewrite(c->pool, copy.predicate, find_bare, &search);
     for (int a = 0; a + 1 < copy.space + copy.reduce; a++) {
         int64_t slow = extent_of(c, copy.axis[a].extent), fast = extent_of(c, copy.axis[a + 1].extent), most;
-        if (!slow) slow = tir_range(c->pool, copy.axis[a].extent).high; /* the outermost of what is joined may vary */
+        if (!slow) slow = tir_range(c->pool, copy.axis[a].extent).high; /* the outermost joined axis may vary */
         if (a + 1 == copy.space || !fast || __builtin_mul_overflow(slow, fast, &most)) continue;
-        if (slow == 1 || fast == 1 || !(search.bare >> a & 3)) pairs |= 1u << a;
+        if (slow == 1 || fast == 1 || !(search.in_arithmetic >> a & 3)) pairs |= 1u << a;
     }
     return pairs;
 }
@@ -190,7 +190,7 @@ static int axis_of(const collapsing *c, int s, tir_expr var) {
     return -1;
 }
 
-/* Does the load index dimensions d and d + 1 by a joined pair of axes of its reader, of the same extents? */
+/* Whether the load indexes dimensions d and d + 1 by a joined pair of axes of its reader, of equal extents. */
 static bool indexed_by_pair(const collapsing *c, tir_expr load, const tir_tensor *tensor, int d) {
     int a = axis_of(c, c->reader, tir_operand(c->pool, load, d));
     if (a < 0 || !joined(c, c->reader, a)) return false;
@@ -203,7 +203,7 @@ static void check_consistent(void *user, tir_expr load) {
     const tir_tensor *tensor = &c->region->tensors.data[tir_get(c->pool, load)->bits];
     const tir_stage *stage = stage_at(c, c->reader);
     if (tensor->stage < 0) return;
-    uint32_t by_pairs = 0; /* pairs of the reader that index as they should */
+    uint32_t by_pairs = 0; /* pairs of the reader that index consistently */
     for (int d = 0; d + 1 < tensor->rank; d++) {
         if (!joined(c, tensor->stage, d)) continue;
         if (indexed_by_pair(c, load, tensor, d))
@@ -288,7 +288,7 @@ static tir_expr rename_axes(void *user, tir_pool *pool, tir_expr e, tir_expr reb
 static tir_axis join_run(collapsing *c, const tir_stage *stage, int first, int last, renaming *r) {
     tir_expr extent = tir_index(c->pool, 1);
     for (int a = first; a <= last; a++) extent = tir_mul(c->pool, extent, stage->axis[a].extent);
-    int named = first; /* by its first axis of several points */
+    int named = first; /* named after its first axis of several points */
     while (named < last && extent_of(c, stage->axis[named].extent) == 1) named++;
     tir_axis whole = tir_axis_like(c->state, &stage->axis[named], extent);
     tir_expr rest = whole.var;

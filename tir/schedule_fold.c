@@ -1,5 +1,5 @@
-/* Rewrites of folds: `block` cuts the sequential axis of an associative fold into blocks that run side by side, `scan` computes
- * such blocks by sums of pairs, `hoist` takes a step that does not need the state out of the fold. */
+/* Rewrites of folds: `block` splits the sequential axis of an associative fold into blocks that run in parallel, `scan` computes
+ * such blocks by pairwise sums, `hoist` moves a step that does not need the state out of the fold. */
 #include "tir/schedule_internal.h"
 
 static tir_stage *stage_at(tir_schedule_state *state, int s) {
@@ -52,30 +52,30 @@ static void apply_hoist(tir_schedule_state *state, lib_lexer *lexer) {
 /* ---- block c.t B -> totals prefixes b i : with op associative and c' = c op e(t),
  *   totals[b]    = reduce over i of e(b*B + i)
  *   prefixes     = fold over b of prefixes op totals[b]; its last value is that of the fold
- *   c            = fold over i, free along b, from what prefixes was before block b
+ *   c            = fold over i, free along b, from the state of prefixes before block b
  * All values of the step are those of c's step at (t / B, t % B). */
 
 typedef struct blocking {
     tir_schedule_state *state;
-    /* as they were */
+    /* before the rewrite */
     tir_stage fold, step;
     int fold_at, step_at;
-    /* of the state and the rest */
+    /* combines the state with the rest */
     tir_op op;
     /* in the step's value */
     tir_expr state_load;
-    /* such loads */
+    /* whether there are several such loads */
     bool several;
     /* step axis of each axis of the fold, t last */
     int axis_of[TIR_MAX_AXES];
     int64_t size;
     /* number of them */
     tir_expr blocks;
-    /* what axes of blocks and of places in one are made like */
+    /* templates of the axes of blocks and of positions in one */
     tir_axis block, inner;
     /* the last block is shorter */
     bool ragged;
-    /* steps that only take the values of the one step do no harm */
+    /* followers, steps that only read the step's values, are allowed */
     bool followers;
 } blocking;
 
@@ -184,8 +184,8 @@ static tir_expr guard_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     return tir_load(pool, (uint32_t)node.bits, node.dtype, rank, index, guard, other);
 }
 
-/* The step's value with `by` for the state, on the axes `at` (those of the fold, then block and inner one). `guarded`: loads of the last
- * block are. */
+/* The step's value with `by` instead of the state, on the axes `at` (those of the fold, then block and inner one). `guarded`: loads are
+ * guarded for the partial last block. */
 static tir_expr step_value(blocking *b, const tir_axis *at, tir_expr by, bool guarded) {
     tir_pool *pool = pool_of(b->state);
     int space = b->fold.space;
@@ -285,7 +285,7 @@ static tir_expr replace_tensor(void *user, tir_pool *pool, tir_expr e, tir_expr 
                     node.guarded ? tir_operand(pool, rebuilt, rank + 1) : 0);
 }
 
-/* The blocked fold itself, at `at`, with its step and the step's values where they were. */
+/* Changes the fold, at `at`, into the blocked one, with its step and the step's values at their old positions. */
 static void change_fold(blocking *b, int at, uint32_t after, const char *step_name) {
     tir_pool *pool = pool_of(b->state);
     tir_region *region = b->state->region;
@@ -387,23 +387,23 @@ static void apply_block(tir_schedule_state *state, lib_lexer *lexer) {
  *   L[b, i]      = e(b*B + i), beyond the end the identity
  *   L_1, L_2, .. = L[b, i - 1] op L[b, i], L_1[b, i - 2] op L_1[b, i], ..: the last of these levels has all sums within blocks
  *                  (Hillis, Steele 1986)
- *   c            = fold over b of c op the last sum of block b; c's old step takes c op the sum at (t / B, t % B). */
+ *   c            = fold over b of c op the last sum of block b; c's old step becomes c op the sum at (t / B, t % B). */
 
-/* A level's value: that of the level before, joined with what that has `distance` points earlier. */
+/* A level's value: the previous level at this point combined with the previous level `distance` points earlier. */
 static tir_expr pair_sum(blocking *b, uint32_t before, const tir_axis *axis, int64_t distance) {
     tir_pool *pool = pool_of(b->state);
     int lane = b->fold.space + 1;
     tir_dtype dtype = tir_dtype_of(pool, b->step.value[0]);
-    tir_expr index[DLC_MAX_RANK], far = tir_index(pool, distance);
+    tir_expr index[DLC_MAX_RANK], offset = tir_index(pool, distance);
     for (int d = 0; d <= lane; d++) index[d] = axis[d].var;
     tir_expr here = tir_load(pool, before, dtype, lane + 1, index, 0, 0);
-    index[lane] = tir_sub(pool, axis[lane].var, far);
-    tir_expr earlier = tir_load(pool, before, dtype, lane + 1, index, tir_le(pool, far, axis[lane].var),
+    index[lane] = tir_sub(pool, axis[lane].var, offset);
+    tir_expr earlier = tir_load(pool, before, dtype, lane + 1, index, tir_le(pool, offset, axis[lane].var),
                                 identity_of(pool, b->op, dtype));
     return tir_binary(pool, b->op, earlier, here);
 }
 
-/* Adds the levels as steps behind the fold; returns the last one's tensor. */
+/* Adds the levels as steps after the fold; returns the last one's tensor. */
 static uint32_t add_levels(blocking *b, const char *name) {
     tir_schedule_state *state = b->state;
     tir_pool *pool = pool_of(state);

@@ -1,5 +1,5 @@
-/* What schedule.c (directives), schedule_rewrite.c, lower.c and version.c share: the state that a schedule's lines change. Not included
- * outside of these files. */
+/* The state that a schedule's lines change, shared by schedule.c (directives), schedule_rewrite.c, lower.c and version.c. Not included
+ * elsewhere. */
 #ifndef TIR_SCHEDULE_INTERNAL_H
 #define TIR_SCHEDULE_INTERNAL_H
 
@@ -15,21 +15,21 @@ typedef struct tir_axis_node {
     int parent;
     /* parts when split; -1: a leaf */
     int outer, inner;
-    /* the node that this one and a neighbour were fused into; -1: none. Then no loop of its own */
+    /* the node into which this one and a neighbour were fused; -1: none. A fused part has no loop of its own */
     int fused;
-    /* a fused node: the nodes it stands for; -1: none */
+    /* a fused node: its two parts; -1: none */
     int slow, fast;
-    /* which axis of the stage it belongs to */
+    /* the axis of the stage to which it belongs */
     int axis;
     bool reduce;
     /* when split */
     tir_split_mode mode;
     int64_t factor;
-    /* a mask split whose tiles are of `factor` points even where the whole has fewer */
+    /* a mask split whose tiles have `factor` points even if the axis has fewer */
     bool full;
-    /* a mask split whose whole tiles are walked apart from the one that is not */
-    bool apart;
-    /* leaves: a collective statement runs through it */
+    /* a mask split whose partial tile gets a loop of its own */
+    bool separate_tail;
+    /* leaves: a variable of a collective statement */
     bool unit;
     /* leaves */
     tir_loop_kind kind;
@@ -39,20 +39,20 @@ typedef struct tir_axis_node {
     bool parallel, clip;
     /* leaves: of a pipeline; 0: none */
     int stages, groups;
-    /* while lowering: the loop variable of a leaf whose loop is open; 0 outside */
+    /* while lowering: the loop variable of a leaf whose loop is open; else 0 */
     tir_expr value;
 } tir_axis_node;
 
 typedef struct tir_prefetch {
     uint32_t tensor;
-    /* loop of the stage in which it happens */
+    /* the loop of the stage that contains the prefetch */
     int node;
-    /* the loop whose later iteration is fetched for */
+    /* the loop for whose later iteration it fetches */
     int moved_stage, moved;
     /* iterations of that loop */
     int64_t ahead;
     int level;
-    /* iterations of the loops in between fetch a part each, not all of it */
+    /* the iterations of the loops in between fetch a part each */
     bool shared;
 } tir_prefetch;
 
@@ -66,14 +66,14 @@ typedef struct tir_stage_plan {
     int at_stage;
     /* leaf of at_stage */
     int at_node;
-    /* axis -> axis of at_stage it corresponds to (`by`); -1: from the loads */
+    /* axis -> the axis of at_stage it corresponds to (`by`); -1: derived from the loads */
     int by[TIR_MAX_AXES];
-    /* computes the updates of unit_node's iterations at once; NULL: none */
+    /* the instruction that executes unit_node's iterations; NULL: none */
     const tir_unit *unit;
     int unit_node;
-    /* of a collective unit: the nodes that its variables are */
+    /* collective unit: the node of each variable */
     int unit_root[TIR_COLLECTIVE_VARS];
-    /* While lowering, of an operand of a collective unit: elements at `zero_end` and beyond along an axis are zero; 0: no matter. */
+    /* While lowering, operand of a collective unit: elements from `zero_end` on along an axis are zero; 0: not required. */
     int zero_axis;
     tir_expr zero_end;
     /* tir_is_follower */
@@ -81,15 +81,15 @@ typedef struct tir_stage_plan {
     bool has_scope;
     /* of the scratch of an attached stage */
     tir_scope scope;
-    /* no scratch: in the memory of the output that its root computes */
+    /* no scratch: stored in the memory of its root's output */
     bool in_output;
-    /* no scratch: a step in the place of the state whose next value it is */
+    /* no scratch: a step stored in the state whose next value it is */
     bool in_state;
-    /* of a fold: threads that the state's own axes are distributed over; 0: the thread that runs the fold */
+    /* fold: threads over which the state's own axes are distributed; 0: the thread that runs the fold */
     int own_threads;
-    /* of shared scratch: bytes between rows, bytes of swizzled rows; 0: none */
+    /* shared scratch: padding bytes between rows, bytes of swizzled rows; 0: none */
     int pad, swizzle;
-    /* of the pipeline that it is a copy of, from 1; 0: none */
+    /* the pipeline group that it belongs to, from 1; 0: none */
     int group;
     bool non_temporal;
     lib_vec(tir_prefetch) prefetches;
@@ -100,14 +100,14 @@ typedef struct tir_stage_plan {
     tir_expr extent[TIR_MAX_AXES];
     /* scratch is allocated: loads go to it, relative to scratch_low */
     bool open;
-    /* in memory without the zeros behind the ends of its layout */
+    /* stored in memory without its layout's zero padding */
     bool unpadded;
     uint32_t scratch[TIR_MAX_STATE];
-    /* of the pipeline that is open: so many copies of the scratch; 0: none */
+    /* open pipeline: number of copies of the scratch; 0: none */
     int stages;
-    /* they are there already */
+    /* the copies are already allocated */
     bool placed;
-    /* which of them is meant */
+    /* the copy in use */
     tir_expr slot;
     tir_expr scratch_low[DLC_MAX_RANK], scratch_extent[DLC_MAX_RANK];
     /* of the region computation that filled low and extent */
@@ -119,14 +119,14 @@ typedef struct tir_schedule_state {
     tir_region *region;
     /* per stage */
     tir_stage_plan *plan;
-    /* the directive at work, for messages */
+    /* the current directive, for messages */
     const char *line;
-    /* of its line, in the host's text; 0: none */
+    /* its line number in the host's text; 0: none */
     int number;
     lib_arena *arena;
     uint32_t stamp;
-    /* While lowering: the variable that holds an index expression over open loops that loads, named where the next statement goes; 0: it
-     * cannot be computed there. NULL: nothing is being lowered. */
+    /* While lowering: the variable that holds an index expression over open loops that loads, let-bound at the cursor; 0: it
+     * cannot be computed there. NULL: not lowering. */
     tir_expr (*scalar)(void *lowering, int stage, tir_expr value);
     void *lowering;
 } tir_schedule_state;
@@ -137,25 +137,25 @@ _Noreturn void tir_schedule_raise(const tir_schedule_state *state, const char *f
 int tir_find_stage(const tir_schedule_state *state, const char *name);       /* raises */
 uint32_t tir_find_tensor(const tir_schedule_state *state, const char *name); /* raises */
 
-/* schedule_rewrite.c: one line of the rewrite section; `lexer` stands behind the directive's name. */
+/* schedule_rewrite.c: one line of the rewrite section; `lexer` is after the directive's name. */
 void tir_apply_rewrite(tir_schedule_state *state, tir_directive_kind kind, lib_lexer *lexer);
 
-/* What rewrites are made of (schedule_rewrite.c). Stage numbers and pointers move when one is inserted. */
+/* Helpers of rewrites (schedule_rewrite.c). Inserting a stage changes stage numbers and pointers. */
 tir_stage *tir_insert_stage(tir_schedule_state *state, int at);
-void tir_permute_stages(tir_schedule_state *state, const int *position);  /* stage i comes to position[i] */
-const char *tir_unique_name(tir_schedule_state *state, const char *name); /* raises when taken */
-/* Of what the schedule does not name: with a number behind when taken. */
+void tir_permute_stages(tir_schedule_state *state, const int *position);  /* stage i moves to position[i] */
+const char *tir_unique_name(tir_schedule_state *state, const char *name); /* raises if taken */
+/* A name that the schedule does not give: with a number appended if taken. */
 const char *tir_derived_name(tir_schedule_state *state, const char *base, const char *suffix);
 tir_axis tir_new_axis(tir_schedule_state *state, const char *name, tir_axis_role role, tir_expr extent);
-/* Another variable for the same axis, with an extent of its own. */
+/* A new variable for the same axis, with an extent of its own. */
 tir_axis tir_axis_like(tir_schedule_state *state, const tir_axis *axis, tir_expr extent);
 void tir_new_tensors(tir_schedule_state *state, int stage, const tir_stage *like,
                      const char *name); /* extents: the space axes' */
 void tir_rewrite_stage(tir_pool *pool, tir_stage *stage, tir_visit visit,
-                       void *user); /* all of its expressions but merges */
+                       void *user); /* rewrites all of its expressions but merges */
 void tir_take_output(tir_region *region, uint32_t from, uint32_t to);
 
-/* schedule_fold.c: block and hoist, and from there online, which makes folds */
+/* schedule_fold.c: block and hoist; also used by online, which makes folds */
 void tir_apply_fold_rewrite(tir_schedule_state *state, tir_directive_kind kind, lib_lexer *lexer);
 
 /* schedule_where.c */
@@ -177,12 +177,12 @@ void tir_apply_online(tir_schedule_state *state, lib_lexer *lexer);
 void tir_schedule_apply(tir_schedule_state *state, lib_arena *arena, tir_region *region, const tir_schedule *schedule,
                         const tir_lower_options *options, bool rewrite_only);
 
-/* lower_pipeline.c: `pipeline` behind the name of its loop, and what only the whole plan shows */
+/* lower_pipeline.c: `pipeline` after the name of its loop, and the checks that need the whole plan */
 void tir_apply_pipeline(tir_schedule_state *state, int node, int stage, lib_lexer *lexer);
 void tir_check_pipelines(tir_schedule_state *state, int stage);
 
-/* version.c: partitions loops into runs in which unrolled and vectorised extents, and clipped conditions, are constant. Works on
- * the statements of one phase before tasks are made of its parallel loops. */
+/* version.c: splits loops into ranges in which unrolled and vectorised extents, and clipped conditions, are constant. Runs on
+ * the statements of one phase before its parallel loops become tasks. */
 tir_stmt *tir_version(tir_kernel *kernel, tir_stmt *body);
 
 /* ranges.c: axis ranges, split arithmetic and regions over the state's open loops. */
@@ -195,17 +195,16 @@ tir_expr tir_node_value(tir_schedule_state *state, int stage, int node);  /* 0 u
 tir_expr tir_axis_value(tir_schedule_state *state, int stage, int axis);  /* low + value; 0 unless fixed */
 tir_span tir_axis_view(tir_schedule_state *state, int stage, int axis);   /* as seen from the open loops */
 tir_expr tir_axis_span(tir_schedule_state *state, int stage, int axis);   /* extent incl. the overrun of mask splits */
-/* Region of `stage` as seen from the loop it is attached at, into its plan's low and extent. Raises if some consumer lies outside. */
+/* Region of `stage` as seen from the loop it is attached at, into its plan's low and extent. Raises if a consumer is outside. */
 void tir_stage_region(tir_schedule_state *state, int stage);
-/* A step of a fold whose values no other step and not the fold itself uses. */
+/* Whether it is a follower: a step of a fold whose values neither the fold itself nor a step other than a follower uses. */
 bool tir_is_follower(tir_schedule_state *state, int stage);
-/* Do the regions of an attached stage, over all iterations of the loops it is attached in, cover its domain (padded: with the zeros
- * of its layout behind) with each point just once? NULL: yes; else what is wrong. Called where those loops are open and the region
+/* Whether the regions of an attached stage, over all iterations of the loops it is attached in, cover each point of its domain exactly
+ * once (padded: also its layout's zero padding). NULL: yes; else the reason. Called while those loops are open and the region
  * is computed. */
 const char *tir_region_flaw(tir_schedule_state *state, int stage, bool padded);
-bool tir_tiles_overlap(tir_schedule_state *state, int owner,
-                       int axis); /* do open tiles of the axis reach into others' points? */
-/* Bounds of a clipped reduction axis solved from the stage's predicate with everything that is not open eliminated. Terms that the
+bool tir_tiles_overlap(tir_schedule_state *state, int owner, int axis); /* whether open tiles of the axis overlap */
+/* Bounds of a clipped reduction axis solved from the stage's predicate after eliminating everything that is not open. Terms that the
  * bounds decide are appended to `decided` (may be NULL) as lowered conditions. */
 tir_span tir_clip_range(tir_schedule_state *state, int stage, int axis, tir_expr *decided, int *decided_count);
 typedef void (*tir_load_visit)(void *user, tir_expr load);

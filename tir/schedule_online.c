@@ -1,10 +1,10 @@
 /* online S.k B -> F kb: a chain of reductions over one axis, each of which may read the results of earlier ones (max, sum of
  * exponentials, weighted sum), becomes one fold over blocks of B points. Its states are the results so far. When an earlier member r
- * moves from r_old to r_new, a later member i is corrected by c(r_old, r_new), derived from the structure of what it sums:
+ * moves from r_old to r_new, a later member i is corrected by c(r_old, r_new), derived from the structure of its summand:
  *     e(k; r_new) = e(k; r_old) * c   under a sum,      e(k; r_new) = e(k; r_old) + c   under a maximum,
- * and what has no such form is refused. (Milakov and Gimelshein 2018; Rabe and Staats 2021; Dao et al. 2022.)
- * Maps between members go into their readers; but what several points of members need of a block is a step of its own. A divisor
- * without k is pulled behind the fold. Roundings move. */
+ * and members without such a form are refused. (Milakov and Gimelshein 2018; Rabe and Staats 2021; Dao et al. 2022.)
+ * Maps between members are inlined into their readers; a map that several points of members read within a block becomes a step of its own.
+ * A divisor that does not depend on k is applied after the fold. Roundings change. */
 #include "tir/schedule_internal.h"
 
 enum { MAX_MEMBERS = TIR_MAX_STATE, MAX_MAPS = 16 };
@@ -12,11 +12,11 @@ enum { MAX_MEMBERS = TIR_MAX_STATE, MAX_MAPS = 16 };
 typedef struct member {
     /* before the rewrite */
     int stage;
-    /* likewise, with the maps of the chain put in */
+    /* the same, with the maps of the chain inlined */
     tir_stage whole;
-    /* else maximum */
+    /* else a maximum */
     bool sum;
-    /* what is summed, without a divisor */
+    /* the summand, without its divisor */
     tir_expr lift;
     /* 0: none */
     tir_expr divisor;
@@ -24,12 +24,12 @@ typedef struct member {
     uint32_t state, next;
 } member;
 
-/* A stage that reads members, point by point. */
+/* A map that reads members, point by point. */
 typedef struct between {
     tir_stage stage;
-    /* its value with the maps that it reads put in */
+    /* its value with the maps that it reads inlined */
     tir_expr full;
-    /* tensor: of one block of it; valid where made */
+    /* tensor: its step, of one block; valid if made */
     uint32_t step;
     bool made;
 } between;
@@ -43,10 +43,10 @@ typedef struct online {
     int map_count;
     /* of the first member */
     tir_expr predicate, extent;
-    /* axes of the first member but for single points at the end: leading in all */
+    /* number of free axes: those of the first member except trailing single points; leading in all members */
     int free;
     int64_t block;
-    /* the fold's axis as the step under construction knows it */
+    /* the fold's axis in the step under construction */
     tir_expr time;
     /* the member under derivation */
     const member *at;
@@ -87,7 +87,7 @@ static bool in_chain(const online *o, tir_expr e) {
     return search.found;
 }
 
-static tir_expr put_in_map(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+static tir_expr inline_map(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     const online *o = user;
     (void)e;
     const tir_node node = *tir_get(pool, rebuilt);
@@ -108,12 +108,12 @@ static tir_expr put_in_map(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     return rebuilt;
 }
 
-/* With all maps of the chain put in. */
+/* Inlines all maps of the chain. */
 static tir_expr without_maps(online *o, tir_expr e) {
-    return tir_rewrite(o->pool, e, put_in_map, o);
+    return tir_rewrite(o->pool, e, inline_map, o);
 }
 
-/* The update as  acc + lift  or  max(acc, lift). */
+/* Matches the update as  acc + lift  or  max(acc, lift). */
 static bool take_lift(online *o, member *m) {
     tir_pool *pool = o->pool;
     tir_expr value = m->whole.value[0], acc = tir_acc(pool, tir_dtype_of(pool, value), 0);
@@ -148,9 +148,9 @@ static tir_expr check_rows(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     return rebuilt;
 }
 
-/* Does the reduction, with maps put in, go along with the members: over an axis of their extent, under their predicate, reading them in
- * its own row? Others read the results after the fold. */
-static bool goes_along(online *o, const tir_stage *stage) {
+/* Whether the reduction, with maps inlined, belongs to the chain: over an axis of the members' extent, under their predicate, reading them
+ * in its own row. Other stages read the results after the fold. */
+static bool belongs_to_chain(online *o, const tir_stage *stage) {
     tir_pool *pool = o->pool;
     if (stage->kind != TIR_REDUCE || stage->reduce != 1 || stage->count != 1 || stage->space < o->free ||
         stage->fold >= 0)
@@ -172,7 +172,7 @@ static bool goes_along(online *o, const tir_stage *stage) {
     return predicate == stage->predicate;
 }
 
-/* Does it read the result of a stage that is none of the chain but needs it? Such a result is not there before the fold ends. */
+/* Whether it reads a stage outside of the chain that needs the chain: such a result is not available before the fold ends. */
 static bool reads_any(online *o, int q, const bool *outside) {
     for (int p = 0; p < (int)o->state->region->stages.count; p++)
         for (int c = 0; outside[p] && c < stage_at(o, p)->count; c++)
@@ -180,7 +180,7 @@ static bool reads_any(online *o, int q, const bool *outside) {
     return false;
 }
 
-/* Appends the stage to the chain; false: it goes not along. */
+/* Appends the stage to the chain; false: it does not belong to it. */
 static bool add_to_chain(online *o, int q) {
     const tir_stage *stage = stage_at(o, q);
     if (stage->fold >= 0 || stage->kind == TIR_FOLD || stage->kind == TIR_SCATTER) return false;
@@ -192,7 +192,7 @@ static bool add_to_chain(online *o, int q) {
     }
     tir_stage whole = *stage;
     for (int c = 0; c < whole.count; c++) whole.value[c] = without_maps(o, whole.value[c]);
-    if (!goes_along(o, &whole)) return false;
+    if (!belongs_to_chain(o, &whole)) return false;
     if (o->count == MAX_MEMBERS)
         tir_schedule_raise(o->state, "%s would be one of more than %d members of the chain", stage->name, MAX_MEMBERS);
     member *m = &o->members[o->count];
@@ -222,7 +222,7 @@ static bool uses_k(const online *o, tir_expr e) {
     return tir_uses(o->pool, e, o->at->whole.axis[o->at->whole.space].var);
 }
 
-/* num/den under products, den free of k: returns the rest, *divisor the product of what was divided by. */
+/* num/den under products, den independent of k: returns the remainder, *divisor the product of the denominators. */
 static tir_expr without_divisor(online *o, tir_expr e, tir_expr *divisor) {
     tir_pool *pool = o->pool;
     if (!in_chain(o, e)) return e;
@@ -245,7 +245,7 @@ static tir_expr without_divisor(online *o, tir_expr e, tir_expr *divisor) {
     return rest;
 }
 
-/* ---- corrections; all over the axes of the member at work */
+/* ---- corrections; all over the axes of the current member */
 
 static tir_expr load_member(const online *o, tir_expr load, bool next) {
     tir_pool *pool = o->pool;
@@ -254,7 +254,7 @@ static tir_expr load_member(const online *o, tir_expr load, bool next) {
     int rank = 0;
     for (int d = 0; d < m->whole.space; d++) {
         if (next && d == o->free) index[rank++] = o->time;
-        int64_t only; /* such an axis may be read at any variable: the reduction's, too */
+        int64_t only; /* a single-point axis may be read at any variable, also the reduction's */
         const bool single = tir_is_const(pool, m->whole.axis[d].extent, &only) && only == 1;
         index[rank++] = single ? tir_index(pool, 0) : tir_operand(pool, load, d);
     }
@@ -277,7 +277,7 @@ static tir_expr difference(const online *o, tir_expr e) {
     tir_pool *pool = o->pool;
     if (!in_chain(o, e)) return 0;
     tir_op op = tir_op_of(pool, e);
-    if (op == TIR_LOAD) { /* 0 where nothing moved or nothing was there before: no NaN out of infinities */
+    if (op == TIR_LOAD) { /* 0 if the member did not change or had no points before: avoids NaN from infinities */
         tir_expr old = load_member(o, e, false), new = load_member(o, e, true);
         tir_expr zero = tir_int(pool, tir_dtype_of(pool, e), 0);
         return tir_select(pool, tir_or(pool, tir_eq(pool, old, new), is_lowest(o, old)), zero, tir_sub(pool, new, old));
@@ -302,7 +302,7 @@ static tir_expr ratio(const online *o, tir_expr e) {
     int64_t zero = 1;
     switch (tir_op_of(pool, e)) {
     case TIR_EXP: return tir_unary(pool, TIR_EXP, difference(o, tir_operand(pool, e, 0)));
-    case TIR_CAST: { /* what is rounded on the way is not rounded anew */
+    case TIR_CAST: { /* intermediate roundings are not repeated */
         tir_expr wide = tir_operand(pool, e, 0);
         while (tir_op_of(pool, wide) == TIR_CAST) wide = tir_operand(pool, wide, 0);
         return tir_cast(pool, tir_dtype_of(pool, e), ratio(o, wide));
@@ -350,7 +350,7 @@ static tir_stage *add_step(online *o, int at, int fold, const tir_stage *like, c
     tir_expr size = tir_index(o->pool, points);
     for (int a = 0; a <= like->space; a++) {
         bool time = a == o->free;
-        const tir_axis *axis = &like->axis[a - (a > o->free)]; /* time has none of its own */
+        const tir_axis *axis = &like->axis[a - (a > o->free)]; /* the time axis has no counterpart in `like` */
         tir_axis fresh = tir_axis_like(o->state, time ? blocks : axis, time ? blocks->extent : axis->extent);
         stage_at(o, at)->axis[a] = fresh;
     }
@@ -361,7 +361,7 @@ static tir_stage *add_step(online *o, int at, int fold, const tir_stage *like, c
     return stage_at(o, at);
 }
 
-/* From the member's axes to those of its steps; k becomes kb*B + k. */
+/* Rewrites from the member's axes to those of its steps; k becomes kb*B + k. */
 static tir_expr on_step_axes(const online *o, const member *m, const tir_stage *step, tir_expr e) {
     tir_expr from[TIR_MAX_AXES], to[TIR_MAX_AXES];
     for (int a = 0; a < m->whole.space; a++) {
@@ -377,7 +377,7 @@ static tir_expr on_step_axes(const online *o, const member *m, const tir_stage *
     return tir_substitute(o->pool, e, count, from, to);
 }
 
-/* What the map's value is at the member's rows and point of the reduction; 0: it has other axes. */
+/* The map's value at the member's rows and point of the reduction; 0: it has other axes. */
 static tir_expr value_at(const online *o, const between *map, const member *m) {
     const tir_stage *stage = &map->stage;
     tir_expr from[TIR_MAX_AXES], to[TIR_MAX_AXES];
@@ -389,7 +389,7 @@ static tir_expr value_at(const online *o, const between *map, const member *m) {
     return tir_substitute(o->pool, map->full, stage->space, from, to);
 }
 
-/* Is it needed at more points than it has: by several members, or by one with axes of its own? */
+/* Whether the map is read at more points than it has: by several members, or by one with axes of its own. */
 static bool is_shared(const online *o, const between *map) {
     int readers = 0;
     for (int i = 0; i < o->count; i++) {
@@ -405,7 +405,7 @@ static bool is_shared(const online *o, const between *map) {
     return readers > 1;
 }
 
-/* Loads of steps in place of the values that they hold; over the member's axes. */
+/* Replaces values by loads of the steps that hold them; over the member's axes. */
 static tir_expr replace_map(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     const online *o = user;
     const member *m = o->at;
@@ -421,7 +421,7 @@ static tir_expr replace_map(void *user, tir_pool *pool, tir_expr e, tir_expr reb
     return replace_member(user, pool, e, rebuilt);
 }
 
-/* Steps for what the member is about to read of a block, as the newest members make it. Returns the position behind them. */
+/* Adds steps for the maps that the member will read within a block, computed from the newest members. Returns the position after them. */
 static int add_map_steps(online *o, const member *m, int fold, int at, const tir_axis *blocks) {
     tir_pool *pool = o->pool;
     for (int i = 0; i < o->map_count; i++) {
@@ -443,7 +443,7 @@ static int add_map_steps(online *o, const member *m, int fold, int at, const tir
     return at;
 }
 
-/* m_b = the reduction of one block, seen from the newest earlier members; m_n = the old state corrected, and m_b. */
+/* Adds m_b, the reduction of one block, which reads the newest earlier members; and m_n, the corrected old state combined with m_b. */
 static int add_member_steps(online *o, member *m, int fold, int at, const tir_axis *blocks) {
     tir_pool *pool = o->pool;
     o->at = m;
@@ -489,7 +489,7 @@ static int add_member_steps(online *o, member *m, int fold, int at, const tir_ax
     return at + 2;
 }
 
-/* A member with a divisor: its own tensor becomes a map behind the fold, the state gets a tensor of its own. */
+/* For a member with a divisor: its own tensor becomes a map after the fold, the state gets a new tensor. */
 static void split_divisor(online *o, member *m) {
     tir_region *region = o->state->region;
     tir_tensor state = region->tensors.data[m->whole.tensor[0]];
@@ -510,7 +510,7 @@ static void split_divisor(online *o, member *m) {
     stage->initial[0] = stage->merge[0] = stage->predicate = 0;
 }
 
-/* Does stage s read what p computes, or belong to the same fold? */
+/* Whether stage s reads what p computes, or both belong to one fold. */
 static bool needs(const online *o, int s, int p) {
     const tir_stage *stage = stage_at(o, s), *producer = stage_at(o, p);
     if (stage->removed || producer->removed) return false;
@@ -520,13 +520,13 @@ static bool needs(const online *o, int s, int p) {
     return false;
 }
 
-/* Stages that need no member come first, then the fold goes in, then the rest. Returns the position for the fold. */
+/* Orders the stages: those that need no member, then the fold, then the rest. Returns the position for the fold. */
 static int make_room(online *o) {
     int count = (int)o->state->region->stages.count, before = 0;
     bool *later = LIB_NEW_ARRAY(o->state->arena, bool, (size_t)count + 1);
     int *position = LIB_NEW_ARRAY(o->state->arena, int, (size_t)count + 1);
     for (int i = 0; i < o->count; i++) later[o->members[i].stage] = true;
-    for (bool changed = true; changed;) { /* a fold stands before its steps, but goes with them */
+    for (bool changed = true; changed;) { /* a fold precedes its steps, but moves with them */
         changed = false;
         for (int s = 0; s < count; s++)
             for (int p = 0; p < count && !later[s]; p++)
@@ -539,7 +539,8 @@ static int make_room(online *o) {
     return before;
 }
 
-/* One term of the members' condition at the point of a block, of those from `first` on, where it holds most easily; 0: that cannot be told. */
+/* A term of the members' condition, weakened over the points from `first` on in a block: false only if it is false at all of them; 0:
+ * unknown. */
 static tir_expr easiest(const online *o, const tir_stage *reduction, tir_expr term, tir_expr first) {
     enum { PARTS = 32 };
     tir_pool *pool = o->pool;
@@ -559,7 +560,7 @@ static tir_expr easiest(const online *o, const tir_stage *reduction, tir_expr te
     return tir_substitute(pool, term, 1, &k, &point);
 }
 
-/* Blocks none of whose points meets the members' condition leave the state as it is. */
+/* The fold's predicate: blocks in which no point meets the members' condition leave the state unchanged. */
 static tir_expr fold_predicate(const online *o, const tir_stage *fold) {
     enum { TERMS = 32 };
     tir_pool *pool = o->pool;
@@ -613,7 +614,7 @@ static void build(online *o, const char *fold_name, const char *blocks_name) {
     }
 }
 
-/* A divisor behind the fold is right only where every row has a point: 0/0 would be NaN where the sum over nothing is 0. */
+/* A divisor after the fold is correct only if every row has a point: else 0/0 gives NaN, but an empty sum is 0. */
 static void check_rows_exist(online *o, const member *m) {
     tir_pool *pool = o->pool;
     tir_expr zero = tir_index(pool, 0), some = tir_lt(pool, zero, o->extent);

@@ -1,9 +1,9 @@
-/* `operand C.i -> xs`: the factor of C's products that uses axis i, and the other one does not, becomes a map of its own over the axes that
- * it uses: what a tile of C reads of it can then be attached to a loop, in shared memory say. Casts around it that make it wider stay
- * with the products.
+/* `operand C.i -> xs`: the factor of C's products that uses axis i, which the other factor does not, becomes a map of its own over the axes
+ * that it uses: the part that a tile of C reads can then be attached to a loop, for example in shared memory. Casts around the factor that
+ * widen it stay with the products.
  *
- * Where what C's predicate says about these axes does not hold, the factor is 0. With `deviates zero*nonfinite` the predicate says no more
- * about them, and the products are added after all: exact but where the other factor is infinite or no number. */
+ * Where a term of C's predicate on these axes is false, the factor is 0. With `deviates zero*nonfinite` the term is removed from
+ * the predicate, and the products are added: exact unless the other factor is infinite or NaN. */
 #include "tir/access.h"
 #include "tir/schedule_internal.h"
 
@@ -17,7 +17,7 @@ static tir_expr replace(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt
     return e == r->from ? r->to : rebuilt;
 }
 
-/* Loads where the condition does not hold would be outside. */
+/* Guards loads that would be out of bounds if the condition is false. */
 static tir_expr guard_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     const tir_expr condition = *(const tir_expr *)user;
     const tir_node node = *tir_get(pool, rebuilt);
@@ -33,7 +33,7 @@ static tir_expr guard_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     return tir_load(pool, (uint32_t)node.bits, node.dtype, rank, index, guard, other);
 }
 
-/* The terms of the predicate that use no other axes than the factor; *rest: the others. */
+/* The terms of the predicate that use only axes of the factor; *rest: the other terms. */
 static tir_expr own_condition(tir_schedule_state *state, const tir_stage *stage, const bool *uses, tir_expr *rest) {
     enum { TERMS = 64 };
     tir_pool *pool = state->region->pool;
@@ -58,7 +58,7 @@ static bool accept_deviation(tir_schedule_state *state, lib_lexer *lexer) {
     return true;
 }
 
-/* The factor that uses the axis, without casts that make it wider. */
+/* The factor that uses the axis, without casts that widen it. */
 static tir_expr factor_of(tir_schedule_state *state, const tir_stage *stage, const char *axis) {
     tir_pool *pool = state->region->pool;
     tir_expr factor[2];
@@ -90,7 +90,7 @@ void tir_apply_operand(tir_schedule_state *state, lib_lexer *lexer) {
     const bool deviates = accept_deviation(state, lexer);
     condition = own_condition(state, &reader, uses, &rest);
     if (!deviates) rest = reader.predicate;
-    tir_stage map = {.name = name, .kind = TIR_MAP, .fold = reader.fold}; /* in a fold: another step */
+    tir_stage map = {.name = name, .kind = TIR_MAP, .fold = reader.fold}; /* in a fold: a further step */
     for (int a = 0; a < reader.space + reader.reduce; a++) {
         if (condition && tir_uses(pool, condition, reader.axis[a].var)) uses[a] = true;
         if (!uses[a]) continue;

@@ -6,7 +6,7 @@ static tir_stage *stage_at(tir_schedule_state *state, int s) {
     return &state->region->stages.data[s];
 }
 
-/* Makes room for a stage before position `at`: stage numbers behind it move up by one. */
+/* Inserts an empty stage at position `at`: later stage numbers increase by one. */
 tir_stage *tir_insert_stage(tir_schedule_state *state, int at) {
     tir_region *region = state->region;
     tir_stage empty = {.fold = -1};
@@ -21,7 +21,7 @@ tir_stage *tir_insert_stage(tir_schedule_state *state, int at) {
     return &region->stages.data[at];
 }
 
-/* Stage i comes to position[i]. */
+/* Moves stage i to position[i]. */
 void tir_permute_stages(tir_schedule_state *state, const int *position) {
     tir_region *region = state->region;
     tir_stage *old = lib_arena_copy(region->arena, region->stages.data, region->stages.count * sizeof *old);
@@ -58,7 +58,7 @@ tir_axis tir_new_axis(tir_schedule_state *state, const char *name, tir_axis_role
     return tir_axis_like(state, &axis, extent);
 }
 
-/* Tensors of an inserted stage, one per component of `like`. */
+/* Makes the tensors of an inserted stage, one per component of `like`. */
 void tir_new_tensors(tir_schedule_state *state, int stage, const tir_stage *like, const char *name) {
     tir_region *region = state->region;
     for (int c = 0; c < like->count; c++) {
@@ -87,7 +87,7 @@ typedef struct load_replacement {
     uint32_t by_tensor;
     /* inline: the value at these indices */
     const tir_stage *by_stage;
-    /* distinct index maps met */
+    /* number of distinct index maps found */
     int maps;
 } load_replacement;
 
@@ -190,8 +190,8 @@ static void find_indices(void *user, tir_expr load) {
         }
 }
 
-/* The axis that each dimension of a tensor is called after: of its stage; of an input, of the first readers that index it so, if one
- * does; NULL: none. */
+/* The axis after which each dimension of a tensor is named: of its stage; for an input, of the first reader that indexes it by an
+ * axis; NULL: none. */
 static void dimension_axes(tir_schedule_state *state, uint32_t t, const tir_axis **axes) {
     const tir_region *region = state->region;
     const tir_tensor *tensor = &region->tensors.data[t];
@@ -218,7 +218,7 @@ void tir_dimension_names(lib_arena *arena, tir_region *region, uint32_t t, const
     const int rank = region->tensors.data[t].rank;
     dimension_axes(&state, t, axes);
     for (int d = 0; d < rank; d++) names[d] = NULL;
-    for (int d = 0; d < rank; d++) /* axes of several stages may have one name */
+    for (int d = 0; d < rank; d++) /* axes of several stages may share a name */
         if (axes[d] && !is_taken(names, rank, axes[d]->name)) names[d] = axes[d]->name;
     for (int d = 0; d < rank; d++)
         for (int n = d; !names[d]; n += rank) {
@@ -236,7 +236,7 @@ static void apply_layout(tir_schedule_state *state, lib_lexer *lexer) {
     tir_layout_verify(state->arena->scope, &layout, state->line);
     if (tensor->stage < 0 && !tensor->constant)
         tir_schedule_raise(state, "%s comes from outside in the caller's layout: `copy` it first", tensor->name);
-    int count = tensor->stage >= 0 ? stage_at(state, tensor->stage)->count : 1; /* values of one stage go together */
+    int count = tensor->stage >= 0 ? stage_at(state, tensor->stage)->count : 1; /* values of one stage share a layout */
     for (int c = 0; c < count; c++) {
         tir_tensor *value =
             tensor->stage >= 0 ? &state->region->tensors.data[stage_at(state, tensor->stage)->tensor[c]] : tensor;
@@ -249,7 +249,7 @@ static void apply_layout(tir_schedule_state *state, lib_lexer *lexer) {
 
 /* ---- copy x -> xs */
 
-/* `to` is what leaves the region instead of `from`, which becomes internal. */
+/* Makes `to` the region's output instead of `from`, which becomes internal. */
 void tir_take_output(tir_region *region, uint32_t from_id, uint32_t to_id) {
     tir_tensor *from = &region->tensors.data[from_id], *to = &region->tensors.data[to_id];
     to->output = true;
@@ -259,12 +259,12 @@ void tir_take_output(tir_region *region, uint32_t from_id, uint32_t to_id) {
     to->has_strides = from->has_strides;
     memcpy(to->stride, from->stride, sizeof to->stride);
     from->output = from->has_strides = false;
-    if (from->stage >= 0) region->stages.data[from->stage].in_place = false; /* its buffer is another one now */
+    if (from->stage >= 0) region->stages.data[from->stage].in_place = false; /* its buffer changes */
     from->argument = -1;
     from->layout = tir_layout_identity(from->rank);
 }
 
-/* The fold whose state or step the stage is; -1: none. */
+/* The fold to whose state or steps the stage belongs; -1: none. */
 static int fold_of(tir_schedule_state *state, int s) {
     return s < 0 ? -1 : stage_at(state, s)->kind == TIR_FOLD ? s : stage_at(state, s)->fold;
 }
@@ -279,7 +279,7 @@ static void apply_copy(tir_schedule_state *state, lib_lexer *lexer) {
     tir_axis axes[DLC_MAX_RANK];
     tir_dimension_names(state->arena, state->region, t, names);
     dimension_axes(state, t, like);
-    for (int d = 0; d < source.rank; d++) { /* stages move when one is inserted */
+    for (int d = 0; d < source.rank; d++) { /* copied: inserting a stage invalidates pointers */
         axes[d] = like[d] ? tir_axis_like(state, like[d], source.extent[d])
                           : tir_new_axis(state, names[d], TIR_AXIS_PLAIN, source.extent[d]);
         axes[d].name = lib_arena_string(state->region->arena, names[d]);
@@ -302,7 +302,7 @@ static void apply_copy(tir_schedule_state *state, lib_lexer *lexer) {
         if (stage_at(state, (int)q)->removed || (int)q == at) continue;
         if (source.stage >= 0 && fold_of(state, source.stage) >= 0 &&
             fold_of(state, (int)q) == fold_of(state, source.stage))
-            continue; /* a fold and its steps use each other's values of one time */
+            continue; /* a fold and its steps use each other's values of the same time step */
         replace_in_stage(&r, stage_at(state, (int)q));
     }
     if (source.output) tir_take_output(state->region, t, copy);
@@ -353,7 +353,7 @@ static void apply_rfactor(tir_schedule_state *state, lib_lexer *lexer) {
     partial.predicate = whole.predicate ? tir_substitute(pool, whole.predicate, 1, &from, &point) : 0;
     if (!tir_is_true(pool, valid) && tir_prove(pool, valid) != TIR_YES && tir_multiple_of(pool, extent) % n != 0)
         partial.predicate = partial.predicate ? tir_and(pool, valid, partial.predicate) : valid;
-    /* the partial stage gets axes of its own: space axes are renamed variables */
+    /* the partial stage gets its own axes: its space axes are renamed variables */
     for (int a = 0; a < whole.space + whole.reduce + 1; a++) {
         if (a == whole.space || (a > whole.space && partial.axis[a].var == rest.var)) continue;
         tir_axis fresh = tir_axis_like(state, &partial.axis[a], partial.axis[a].extent);
@@ -366,7 +366,7 @@ static void apply_rfactor(tir_schedule_state *state, lib_lexer *lexer) {
     tir_stage *inserted = tir_insert_stage(state, s);
     *inserted = partial;
     tir_new_tensors(state, s, &whole, name);
-    /* the whole combines the parts in ascending order */
+    /* the original stage combines the parts in ascending order */
     tir_stage *combined = stage_at(state, s + 1);
     tir_axis over = tir_axis_like(state, &part, count);
     tir_expr index[DLC_MAX_RANK], others[TIR_MAX_STATE], placeholders[TIR_MAX_STATE];
@@ -384,13 +384,13 @@ static void apply_rfactor(tir_schedule_state *state, lib_lexer *lexer) {
     combined->predicate = 0;
 }
 
-/* ---- tree S.jr : S combines n = 2^m parts of one tensor per component; instead of ascending, halves are added pairwise:
- * S_8[jr] = P[jr] + P[jr + 8], S_4[jr] = S_8[jr] + S_8[jr + 4], ..., S = S_1's sum. Lanes 2i of a butterfly see these bits. */
+/* ---- tree S.jr : S combines n = 2^m parts of one tensor per component; instead of in ascending order, halves are added pairwise:
+ * S_8[jr] = P[jr] + P[jr + 8], S_4[jr] = S_8[jr] + S_8[jr + 4], ..., S = S_1's sum. A butterfly's lanes 2i compute the same bits. */
 
 typedef struct part_search {
     tir_schedule_state *state;
     tir_expr var;
-    /* stage of the parts; -1: none met, -2: several */
+    /* stage of the parts; -1: none found, -2: several */
     int producer;
     tir_expr load[TIR_MAX_STATE];
 } part_search;

@@ -1,9 +1,9 @@
-/* `seed S`: the one map that reads sum S, point by point and as  x + S , becomes the sum itself, which begins with x instead of 0: the
- * accumulators of a matrix unit, or registers, hold x before the first product. It moves roundings. What begins with a value cannot
- * be combined from parts: such a reduction has no merge. */
+/* `seed S`: if a map is the only reader of sum S, point by point and as  x + S , it becomes the sum itself, with initial value x instead of
+ * 0: the accumulators of a matrix unit, or registers, hold x before the first product. Roundings change. A reduction whose initial value is
+ * not the identity cannot be combined from parts, so it has no merge. */
 #include "tir/schedule_internal.h"
 
-/* The one stage that reads the sum; -1: none, or several. */
+/* The only stage that reads the sum; -1: none, or several. */
 static int only_reader(tir_schedule_state *state, const tir_stage *sum) {
     int reader = -1;
     for (int q = 0; q < (int)state->region->stages.count; q++) {
@@ -14,7 +14,7 @@ static int only_reader(tir_schedule_state *state, const tir_stage *sum) {
     return reader;
 }
 
-/* Is it the sum's value at the map's own point? */
+/* Whether this is the sum's value at the map's own point. */
 static bool is_sum_here(const tir_pool *pool, tir_expr e, const tir_stage *sum, const tir_stage *map) {
     const tir_node *node = tir_get(pool, e);
     if (node->op != TIR_LOAD || node->guarded || node->bits != sum->tensor[0] || map->space != sum->space) return false;
@@ -23,7 +23,7 @@ static bool is_sum_here(const tir_pool *pool, tir_expr e, const tir_stage *sum, 
     return true;
 }
 
-/* The summand besides the sum; 0: the map is something else. */
+/* The other summand; 0: the map has another form. */
 static tir_expr beginning(const tir_pool *pool, const tir_stage *sum, const tir_stage *map) {
     if (tir_op_of(pool, map->value[0]) != TIR_ADD) return 0;
     tir_expr a = tir_operand(pool, map->value[0], 0), b = tir_operand(pool, map->value[0], 1);

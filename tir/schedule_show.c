@@ -1,5 +1,5 @@
-/* The text of a schedule with other names: rules write for a region with canonical names, people read and write those of the region. Both
- * regions are rewritten line by line, so that what a line names is known by its number. */
+/* Translates the text of a schedule to other names: rules write for a region with canonical names, people read and write the region's own.
+ * Both regions are rewritten line by line, so that names map to each other by stage and axis number. */
 #include "tir/schedule.h"
 
 typedef struct shown_word {
@@ -8,18 +8,18 @@ typedef struct shown_word {
 
 typedef struct showing {
     lib_arena *arena;
-    /* with canonical names, with those to be shown, after the lines so far */
+    /* with canonical names, with the names to show; both after the lines so far */
     tir_region *from, *to;
-    /* that lines have made up */
+    /* names that lines have introduced */
     lib_vec(shown_word) words;
-    /* that the line has named last; -1: none */
+    /* the stage that the line named last; -1: none */
     int stage;
-    /* of the tensor that a layout is of; NULL: the line is none */
+    /* dimension names of the tensor of a `layout` line; NULL: another line */
     const char **from_dim, **to_dim;
     int rank;
 } showing;
 
-/* How many words behind `->` are names that the directive makes up. */
+/* How many words after `->` are names that the directive introduces. */
 static int count_new_names(const char *directive) {
     static const struct {
         const char *name;
@@ -31,7 +31,7 @@ static int count_new_names(const char *directive) {
     return 0;
 }
 
-/* What a name of the canonical region is called; NULL: it has no stage or tensor of that name. */
+/* The shown name of a stage or tensor of the canonical region; NULL: it has none of that name. */
 static const char *shown_value(showing *s, const char *name, int *stage) {
     const int number = tir_region_find_stage(s->from, name);
     const uint32_t tensor = tir_region_find_tensor(s->from, name);
@@ -44,7 +44,7 @@ static const char *shown_value(showing *s, const char *name, int *stage) {
     return s->to->tensors.data[tensor].name;
 }
 
-/* Does anything else have this name than what `word` means already? derived: rewrites may make further names of it, with _ behind it. */
+/* Whether anything other than the object of `word` has this name. derived: rewrites may derive names from it by appending _ and more. */
 static bool is_taken(const showing *s, const char *word, const char *name, bool derived) {
     const tir_region *region = s->to;
     const size_t length = strlen(name);
@@ -69,7 +69,7 @@ static const char *known_word(const showing *s, const char *word) {
     return NULL;
 }
 
-/* What an axis of the stage that the line has named last is called; NULL: it has none of that name. */
+/* The shown name of an axis of the stage that the line named last; NULL: it has none of that name. */
 static const char *shown_own_axis(const showing *s, const char *name) {
     const tir_stage *from = s->stage < 0 ? NULL : &s->from->stages.data[s->stage];
     for (int a = 0; from && a < from->space + from->reduce; a++)
@@ -77,7 +77,7 @@ static const char *shown_own_axis(const showing *s, const char *name) {
     return NULL;
 }
 
-/* A name that a line makes up. What begins with that of a stage, a tensor or an axis goes on doing so. */
+/* A name that a line introduces. A prefix that is the name of a stage, tensor or axis is translated, too. */
 static const char *new_word(showing *s, const char *word) {
     const char *known = known_word(s, word), *base = word;
     int stage;
@@ -95,7 +95,7 @@ static const char *new_word(showing *s, const char *word) {
     return name;
 }
 
-/* An axis, a dimension or a loop; what is none of these is a word of the language. */
+/* The shown name of an axis, a dimension or a loop; any other word is a keyword and stays. */
 static const char *shown_axis(const showing *s, const char *word) {
     for (int d = 0; d < s->rank; d++)
         if (strcmp(s->from_dim[d], word) == 0) return s->to_dim[d];
@@ -135,7 +135,7 @@ static bool is_letter(char c) {
 static const char *show_line(showing *s, const char *line) {
     lib_text out;
     const char *directive = NULL;
-    int fresh = 0; /* words that are still to be made up */
+    int fresh = 0; /* words still to be introduced */
     bool arrow = false;
     lib_text_init(&out, s->arena);
     lib_text_add(&out, "");

@@ -1,20 +1,20 @@
 /* Sorts as stages of other kinds.
  *
- * rank S -> K R: by counting, for short lines. K are its keys, R[i] how many elements stand before i, n comparisons each; S then puts the
- * value of i at place R[i], or nowhere where only the first ones are wanted.
+ * rank S -> K R: by counting, for short lines. K are its keys, R[i] the number of elements that precede i, n comparisons each; S then
+ * stores the value of i at position R[i], or nowhere if only the first ones are needed.
  *
- * merge S -> M: by merging, for machines that compute many points at once. M_0 are runs of one element, M_p those of 2^p: at each place of
- * a run its element is looked up in the two runs of M_(p-1) that it is made of, by binary search along a diagonal of their grid (Odeh,
+ * merge S -> M: by merging, for machines that compute many points at once. M_0 are runs of one element, M_p those of 2^p: each position of
+ * a run looks up its element in the two runs of M_(p-1) that are merged, by binary search along a diagonal of their grid (Odeh,
  * Green, Mwassi, Shmueli, Birk: Merge Path, 2012), so that no point waits for another one. Elements are pairs of key and number; of equal
- * keys that of the first run comes first, which is the stable order. Runs hold no more elements than are wanted. Each pass takes
- * log2(run) + 1 comparisons of each place. */
+ * keys that of the first run comes first: the sort is stable. Runs hold only as many elements as are needed. Each pass takes
+ * log2(run) + 1 comparisons per position. */
 #include "tir/schedule_internal.h"
 
 static tir_stage *stage_at(tir_schedule_state *state, int s) {
     return &state->region->stages.data[s];
 }
 
-/* A name for what is another point along an axis, that none of the stage's first axes has. */
+/* A name for another point along an axis, different from the names of the stage's first axes. */
 static const char *other_name(tir_schedule_state *state, const tir_stage *stage, int axes, const char *name) {
     bool taken;
     do {
@@ -25,7 +25,7 @@ static const char *other_name(tir_schedule_state *state, const tir_stage *stage,
     return name;
 }
 
-/* A stage with the sort's free axes, the elements' and `reduce` more of these, before stage s. Substitutes its own axes. */
+/* Inserts before stage s a stage with the sort's free axes, the elements' and `reduce` more of these. Substitutes its own axes. */
 static void insert_lines(tir_schedule_state *state, int s, const char *name, tir_stage_kind kind, int reduce) {
     const tir_stage sort = *stage_at(state, s);
     tir_stage stage = {.name = name, .kind = kind, .exact = true, .space = sort.space, .reduce = reduce, .fold = -1};
@@ -61,7 +61,7 @@ static tir_expr load_line(tir_schedule_state *state, uint32_t tensor, const tir_
     return tir_load(state->region->pool, tensor, (tir_dtype)t->dtype, t->rank, index, 0, 0);
 }
 
-/* Keys that order as signed numbers. */
+/* The keys as signed numbers of the same order. */
 static tir_expr signed_key(tir_pool *pool, const tir_stage *sort) {
     tir_dtype dtype = tir_dtype_of(pool, sort->initial[0]);
     if (sort->bits != 8 * (int)lib_dtype_size((dlc_dtype)dtype)) return sort->initial[0];
@@ -101,7 +101,7 @@ void tir_apply_rank(tir_schedule_state *state, lib_lexer *lexer) {
 
     tir_stage *last = stage_at(state, s + 2);
     last->kind = TIR_SCATTER;
-    last->exact = true; /* no two elements have one place */
+    last->exact = true; /* no two elements have the same position */
     last->bits = 0;
     for (int a = 0; a + 1 < last->space; a++) last->index[a] = last->axis[a].var;
     tir_expr place = load_line(state, rank_tensor, last, last->axis[last->space].var);
@@ -115,25 +115,25 @@ typedef struct merging {
     tir_schedule_state *state;
     tir_pool *pool;
     const char *name;
-    /* where the sort is now */
+    /* current position of the sort */
     int s;
-    /* as it was */
+    /* before the rewrite */
     tir_stage sort;
-    /* of all free axes; of a line */
+    /* number of lines, over all free axes; elements of a line */
     tir_expr lines, elements;
-    /* of an element */
+    /* dtypes of an element */
     tir_dtype key, number;
-    /* elements that a run is made of */
+    /* elements merged into a run */
     int64_t span;
-    /* of a run: no more than are wanted */
+    /* elements kept of a run: no more than are needed */
     tir_expr capacity;
-    /* tensors [run, line, place] */
+    /* tensors [run, line, position] */
     uint32_t keys, numbers;
 } merging;
 
 enum { RUN, LINE, PLACE, STEP };
 
-/* A stage along runs, lines and places, and `steps` if there are any, before the sort. */
+/* Inserts before the sort a stage over runs, lines and positions, and `steps` if there are any. */
 static int insert_pass(merging *m, const char *name, tir_expr capacity, int64_t span, int64_t steps) {
     const tir_expr runs = tir_ceil_div(m->pool, m->elements, tir_index(m->pool, span));
     tir_stage stage = {.name = tir_unique_name(m->state, name),
@@ -150,7 +150,7 @@ static int insert_pass(merging *m, const char *name, tir_expr capacity, int64_t 
     return m->s++;
 }
 
-/* Index of each free axis at a line, and the line at those. */
+/* The index of each free axis at a line; the inverse of numbering lines. */
 static void free_indices(const merging *m, tir_expr line, tir_expr *index) {
     for (int a = m->sort.space - 2; a >= 0; a--) {
         const tir_expr extent = tir_max(m->pool, m->sort.axis[a].extent, tir_index(m->pool, 1));
@@ -190,14 +190,14 @@ static tir_expr load_run(const merging *m, uint32_t tensor, tir_expr run, tir_ex
     return tir_load(m->pool, tensor, dtype, STEP, (tir_expr[]){run, line, place}, guard, tir_int(m->pool, dtype, 0));
 }
 
-/* The elements that a run has. */
+/* The number of elements of a run. */
 static tir_expr run_length(const merging *m, tir_expr run) {
     const tir_expr first = tir_mul(m->pool, run, tir_index(m->pool, m->span));
     const tir_expr left = tir_max(m->pool, tir_sub(m->pool, m->elements, first), tir_index(m->pool, 0));
     return tir_min(m->pool, left, m->capacity);
 }
 
-/* What one place of a run is made from: two runs of the pass before, and how long they are. */
+/* The two runs of the previous pass that are merged at a position, and their lengths. */
 typedef struct pair {
     tir_expr line, place, run[2], length[2];
 } pair;
@@ -210,8 +210,8 @@ static pair pair_at(const merging *m, const tir_stage *stage) {
     return p;
 }
 
-/* How many elements of the first run stand before each place: the most for which the last of them comes before the element of the
- * second run that would follow, had it one less. Found from the highest bit on. */
+/* How many elements of the first run precede each position: the largest count such that the last of them precedes the element of the
+ * second run that would follow with one less. Found from the highest bit on. */
 static uint32_t search_diagonal(merging *m, const char *name, tir_expr capacity) {
     tir_pool *pool = m->pool;
     const int64_t most = tir_range(pool, m->capacity).high;
@@ -261,7 +261,7 @@ static void merge_runs(merging *m, int pass, bool last) {
     m->capacity = capacity;
 }
 
-/* The sort becomes a map of what the last pass has. */
+/* The sort becomes a map that reads the last pass. */
 static void take_sorted(merging *m) {
     tir_stage *stage = stage_at(m->state, m->s);
     const tir_expr place = stage->axis[stage->space - 1].var, zero = tir_index(m->pool, 0);
@@ -288,7 +288,7 @@ void tir_apply_merge(tir_schedule_state *state, lib_lexer *lexer) {
     m.key = tir_dtype_of(pool, m.sort.initial[0]);
     const int64_t most = tir_range(pool, m.elements).high;
     if (most > longest) tir_schedule_raise(state, "lines of %s have no bounded length", m.sort.name);
-    m.number = most < INT32_MAX / 2 ? DLC_I32 : DLC_I64; /* a search may look beyond by as much */
+    m.number = most < INT32_MAX / 2 ? DLC_I32 : DLC_I64; /* a search may overshoot by the same amount */
     single_elements(&m);
     for (int pass = 1; m.span < most; pass++) merge_runs(&m, pass, 2 * m.span >= most);
     take_sorted(&m);

@@ -1,8 +1,8 @@
-/* where S : a reduction gets a predicate. If a condition on its axes makes what it adds neutral (a select of 0 in a sum, of the
- * lowest value in a maximum, a factor 0 in a sum of products), the points where that holds need not exist: they are neither computed nor
- * read once loops are clipped to the others. Causal attention is such a case, and so is any triangular sum. The condition may compare
- * positions with a loaded value, one for all points of the reduction (the number of tokens in a cache, the length of a padded
- * sequence); it becomes a comparison of indices then (condition.c). */
+/* where S : gives a reduction a predicate. If a condition on its axes makes the summand neutral (a select of 0 in a sum, of the
+ * lowest value in a maximum, a factor 0 in a sum of products), the points where it holds can be skipped: once loops are clipped to the
+ * other points, they are neither computed nor read. Examples: causal attention, triangular sums. The condition may compare
+ * positions with a loaded value that is the same for all points of the reduction (the number of tokens in a cache, the length of a padded
+ * sequence); it then becomes a comparison of indices (condition.c). */
 #include "tir/schedule_internal.h"
 
 enum { MAX_CONDITIONS = 8, MAX_DEPTH = 4 };
@@ -11,18 +11,18 @@ typedef struct where {
     tir_region *region;
     tir_pool *pool;
     const tir_stage *stage;
-    /* conditions of selects, and what they are conjunctions, disjunctions and complements of */
+    /* conditions of selects, and the terms of their conjunctions, disjunctions and complements */
     tir_expr condition[MAX_CONDITIONS];
     int count;
-    /* a condition, taken to be `value` */
+    /* a condition, assumed to be `value` */
     tir_expr assumed;
     bool value;
     /* some load of a map was replaced */
     bool expanded;
 } where;
 
-/* Maps that the reduction reads, put in. */
-static tir_expr put_in_map(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+/* Inlines maps that the reduction reads. */
+static tir_expr inline_map(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     where *w = user;
     (void)e;
     const tir_node node = *tir_get(pool, rebuilt);
@@ -41,8 +41,8 @@ static tir_expr put_in_map(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
 
 typedef struct load_search {
     const where *w;
-    /* something that no bound of a loop may hold: a value that is accumulated, or computed in the region, or differs from point to point of
-     * the reduction */
+    /* contains something that no loop bound may contain: an accumulated value, one computed in the region, or one that varies over the
+     * points of the reduction */
     bool varies;
     bool loads;
 } load_search;
@@ -64,7 +64,7 @@ static tir_expr find_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebui
     return rebuilt;
 }
 
-/* Is it decided by positions, or does it compare them with loaded values as indices? */
+/* Whether positions decide the condition, or it compares them with loaded values as indices. */
 static bool is_usable(const where *w, tir_expr condition) {
     enum { TERMS = 2 * MAX_CONDITIONS };
     tir_expr terms[TERMS];
@@ -86,7 +86,7 @@ static void add_condition(where *w, tir_expr condition) {
     if (w->count < MAX_CONDITIONS) w->condition[w->count++] = condition;
 }
 
-/* Conditions of selects, and their parts behind them. */
+/* Collects conditions of selects, then their terms. */
 static tir_expr collect(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     where *w = user;
     if (tir_op_of(pool, e) == TIR_SELECT) add_condition(w, tir_operand(pool, e, 0));
@@ -112,14 +112,14 @@ static bool is_zero(tir_pool *pool, tir_expr e) {
     return e == tir_int(pool, tir_dtype_of(pool, e), 0);
 }
 
-/* Does the update leave the state as it is? */
+/* Whether the update leaves the state unchanged. */
 static bool is_neutral(const where *w, tir_expr update) {
     tir_pool *pool = w->pool;
     tir_dtype dtype = tir_dtype_of(pool, w->stage->value[0]);
     tir_expr acc = tir_acc(pool, dtype, 0);
     if (update == acc) return true;
     tir_op op = tir_op_of(pool, update);
-    if (op == TIR_MULADD && tir_operand(pool, update, 2) == acc) { /* 0 times infinity would not be neutral */
+    if (op == TIR_MULADD && tir_operand(pool, update, 2) == acc) { /* for floats 0 * inf would be NaN, not neutral */
         bool zero = is_zero(pool, tir_operand(pool, update, 0)) || is_zero(pool, tir_operand(pool, update, 1));
         return zero && (w->region->excess_precision || !lib_dtype_is_float((dlc_dtype)dtype));
     }
@@ -141,7 +141,7 @@ static bool holds_all(const tir_pool *pool, tir_expr predicate, tir_expr conditi
     return true;
 }
 
-/* Conditions that leave neutral points out: each is a choice, and the choice taken where points exist. */
+/* Conditions that exclude neutral points: each with the value that it has at the remaining points. */
 typedef struct choices {
     tir_expr condition[2 * MAX_CONDITIONS], predicate;
     bool value[2 * MAX_CONDITIONS];
@@ -161,7 +161,7 @@ static void find_choices(where *w, tir_expr update, choices *found) {
     }
 }
 
-/* Those of the select that decides, in the reduction or in the maps that it reads; false: there are none. */
+/* The conditions of the deciding select, in the reduction or in the maps that it reads; false: none. */
 static bool find_condition(where *w, choices *found) {
     *found = (choices){.predicate = tir_bool(w->pool, true)};
     if (w->stage->kind != TIR_REDUCE || w->stage->count != 1) return false;
@@ -171,7 +171,7 @@ static bool find_condition(where *w, choices *found) {
         find_choices(w, update, found);
         if (found->count) return true;
         w->expanded = false;
-        update = tir_rewrite(w->pool, update, put_in_map, w);
+        update = tir_rewrite(w->pool, update, inline_map, w);
         if (!w->expanded) return false;
     }
     return false;
@@ -183,7 +183,7 @@ tir_expr tir_where_condition(tir_region *region, int stage) {
     return find_condition(&w, &found) ? found.predicate : 0;
 }
 
-/* ---- what nobody reads any more */
+/* ---- values that are not read any more */
 
 /* Condition `on` over the axes of stage s, at the point of s that `load` reads. */
 static tir_expr at_load(where *w, int s, tir_expr load, tir_expr on) {
@@ -212,8 +212,8 @@ static tir_expr list_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebui
     return rebuilt;
 }
 
-/* Do values of map s where `on` does not hold reach nobody? Its readers are reductions over points where it holds, or maps of which the
- * same is true. */
+/* Whether no stage reads values of map s at points where `on` is false: its readers are reductions over points where it is true, or maps
+ * with the same property. */
 static bool is_only_read_where(where *w, int s, tir_expr on, int depth) {
     const tir_stage *stage = &w->region->stages.data[s];
     if (depth == MAX_DEPTH || w->region->tensors.data[stage->tensor[0]].output) return false;
@@ -222,7 +222,7 @@ static bool is_only_read_where(where *w, int s, tir_expr on, int depth) {
         load_list list = {.tensor = stage->tensor[0]};
         if (reader.removed) continue;
         if (reader.predicate) tir_rewrite(w->pool, reader.predicate, list_load, &list);
-        if (list.count) return false; /* asked everywhere */
+        if (list.count) return false; /* read everywhere */
         tir_rewrite_stage(w->pool, &reader, list_load, &list);
         if (list.guarded || (list.count && reader.kind != TIR_REDUCE && reader.kind != TIR_MAP)) return false;
         for (int i = 0; i < list.count; i++) {
@@ -235,7 +235,7 @@ static bool is_only_read_where(where *w, int s, tir_expr on, int depth) {
     return true;
 }
 
-/* Maps need not choose by a condition that holds wherever they are read. */
+/* Removes selects from maps by a condition that is true wherever they are read. */
 static void drop_choices(where *w) {
     for (int s = 0; s < (int)w->region->stages.count; s++) {
         tir_stage *stage = &w->region->stages.data[s];

@@ -1,5 +1,5 @@
-/* Shared memory of blocks: how large buffers are, and where each lies. Buffers of different phases never meet; those of one phase may
- * share bytes when one is done with before the other begins: barriers between them are synchronise.c's. */
+/* Shared memory of blocks: sizes and offsets of buffers. Buffers of different phases are never live together; those of one phase may
+ * share bytes if the lifetime of one ends before the other's begins: synchronise.c places barriers between them. */
 #include "tir/loop.h"
 
 enum { LINE = 128, SWIZZLE_ALIGNMENT = 1024 };
@@ -20,7 +20,7 @@ int64_t tir_buffer_bytes(const tir_kernel *kernel, const tir_buffer *buffer) {
     return (last + 1) * (int64_t)lib_dtype_size(buffer->dtype);
 }
 
-/* With the rest of its last line: chunks that change places stay within it. */
+/* Size rounded up to its last swizzled line: chunks are permuted within it. */
 static int64_t placed_bytes(const tir_kernel *kernel, uint32_t id) {
     return (tir_buffer_bytes(kernel, &kernel->buffers.data[id]) + LINE - 1) / LINE * LINE;
 }
@@ -38,7 +38,7 @@ bool tir_shared_overlap(const tir_kernel *kernel, uint32_t a, uint32_t b) {
            offset_of(kernel, b) < offset_of(kernel, a) + placed_bytes(kernel, a);
 }
 
-/* ---- when buffers live */
+/* ---- lifetimes */
 
 typedef struct interval {
     /* statement numbers; first -1: never */
@@ -88,7 +88,7 @@ static void walk(lifetimes *l, const tir_stmt *stmt) {
     }
 }
 
-/* What is used inside and outside of a loop lives through the loop; what lives within an iteration is made anew in the next one. */
+/* A buffer used inside and outside of a loop is live throughout the loop; one used only within an iteration is rewritten in the next. */
 static void find_lifetimes(lifetimes *l, const tir_phase *phase) {
     l->number = 0;
     l->loops.count = 0;
@@ -110,9 +110,9 @@ static void find_lifetimes(lifetimes *l, const tir_phase *phase) {
     }
 }
 
-/* ---- places */
+/* ---- offsets */
 
-/* The lowest place where no buffer of `busy` is. */
+/* The lowest offset that no buffer of `busy` uses. */
 static int64_t free_place(const tir_kernel *kernel, uint32_t id, const bool *busy) {
     const tir_buffer *buffer = &kernel->buffers.data[id];
     const int64_t bytes = placed_bytes(kernel, id), alignment = buffer->swizzle ? SWIZZLE_ALIGNMENT : LINE;
@@ -122,7 +122,7 @@ static int64_t free_place(const tir_kernel *kernel, uint32_t id, const bool *bus
         const int64_t low = offset_of(kernel, i), high = low + placed_bytes(kernel, i);
         if (low >= place + bytes || high <= place) continue;
         place = (high + alignment - 1) / alignment * alignment;
-        i = UINT32_MAX; /* from the start again */
+        i = UINT32_MAX; /* restart */
     }
     return place;
 }

@@ -7,7 +7,7 @@
  *
  * Every rule below holds for all integers within the ranges of the variables; floor division is exact arithmetic, so
  * none needs an argument of its own. Coefficients and constants are checked against overflow of 64 bits; they grow only
- * where divisors are joined or a remainder is opened (see nested_quotient, reduce_modulo). */
+ * if divisors are joined or a remainder is expanded (see nested_quotient, reduce_modulo). */
 #include "tir/simplify.h"
 
 /* ---- sums */
@@ -163,7 +163,7 @@ static bool is_by_const(const tir_pool *pool, tir_expr e, tir_op op, int64_t *di
     return tir_op_of(pool, e) == op && tir_const_index(pool, tir_operand(pool, e, 1), divisor);
 }
 
-/* Is coefficient*atom always a multiple of c > 0? */
+/* Whether coefficient*atom is always a multiple of c > 0. */
 static bool divisible(const tir_pool *pool, tir_expr atom, int64_t coefficient, int64_t c) {
     int64_t gcd = tir_gcd(coefficient, c);
     return gcd == c || tir_facts_of(pool, atom).multiple % (c / gcd) == 0;
@@ -191,8 +191,8 @@ static void replace_pair(tir_pool *pool, tir_sum *sum, tir_term a, tir_term b, t
     tir_sum_add(pool, sum, by, scale);
 }
 
-/* k*(n rem c) + k*c*(m div d) -> k*n + k*c*((m - q) div d) when n div c is q div d and q = m (mod d); the last division
- * is exact. With q = n, d = c, the plain case, that is k*m. */
+/* k*(n rem c) + k*c*(m div d) -> k*n + k*c*((m - q) div d) if n div c is q div d and q = m (mod d); the last division
+ * is exact. For q = n, d = c, the plain case, the result is k*m. */
 static bool join_with_quotient(tir_pool *pool, tir_sum *sum, tir_term rem, tir_term div, int64_t c) {
     int64_t d, divisor;
     tir_expr n = tir_operand(pool, rem.atom, 0), m = tir_operand(pool, div.atom, 0);
@@ -206,7 +206,7 @@ static bool join_with_quotient(tir_pool *pool, tir_sum *sum, tir_term rem, tir_t
     return true;
 }
 
-/* k*(n rem c) + k*c*(m rem b) -> k*(w rem (c*b)) with w = c*m + n rem c, if w joins to something without remainder. */
+/* k*(n rem c) + k*c*(m rem b) -> k*(w rem (c*b)) with w = c*m + n rem c, if w joins to a sum without remainder. */
 static bool join_with_remainder(tir_pool *pool, tir_sum *sum, tir_term rem, tir_term other, int64_t c) {
     int64_t b, joined;
     if (!is_by_const(pool, other.atom, TIR_REM, &b) || __builtin_mul_overflow(c, b, &joined)) return false;
@@ -236,7 +236,7 @@ static bool join_remainder(tir_pool *pool, tir_sum *sum, tir_term rem, int64_t c
     return false;
 }
 
-/* k*n - k*c*(n div c) + rest -> k*(n rem c) + rest; only when all of n's terms are there, so that terms never grow. */
+/* k*n - k*c*(n div c) + rest -> k*(n rem c) + rest; only if all of n's terms are present, so that the number of terms never grows. */
 static bool join_quotient(tir_pool *pool, tir_sum *sum, tir_term div, int64_t c) {
     if (div.coefficient % c != 0 || div.coefficient == INT64_MIN) return false;
     int64_t k = -(div.coefficient / c);
@@ -285,7 +285,7 @@ tir_expr tir_sum_build(tir_pool *pool, tir_sum *sum) {
 /* ---- products */
 
 #define FACTORS 16
-#define TERMS 64 /* of a product that is multiplied out; else it is an atom */
+#define TERMS 64 /* limit of a product that is multiplied out; a larger one is an atom */
 
 static int factors_of(const tir_pool *pool, tir_expr atom, tir_expr *factors, int count) {
     int first = count;
@@ -327,7 +327,7 @@ static tir_expr index_mul(tir_pool *pool, tir_expr a, tir_expr b) {
     const bool grows = (left.count > 1 || left.constant) && (right.count > 1 || right.constant);
     if (grows && (int64_t)left.count * right.count > TERMS) return intern2(pool, TIR_MUL, a < b ? a : b, a < b ? b : a);
     add_sum(pool, &product, &left, right.constant);
-    product.constant = 0; /* the product of the constants comes with the other side */
+    product.constant = 0; /* the next line adds the product of the constants */
     add_sum(pool, &product, &right, left.constant);
     for (int i = 0; i < left.count; i++)
         for (int j = 0; j < right.count; j++)
@@ -338,8 +338,8 @@ static tir_expr index_mul(tir_pool *pool, tir_expr a, tir_expr b) {
 
 /* ---- division and remainder by a constant */
 
-/* sum = multiples + rest, where every coefficient of `multiples` is divisible by g and the constant is in `rest`. True
- * if floor(rest/g) is one number, *quotient. */
+/* sum = multiples + rest, with every coefficient of `multiples` divisible by g and the constant in `rest`. True
+ * if floor(rest/g) has a single value, *quotient. */
 static bool split_by(tir_pool *pool, const tir_sum *sum, int64_t g, tir_sum *multiples, tir_sum *rest,
                      int64_t *quotient) {
     tir_sum_init(multiples, 0);
@@ -390,10 +390,10 @@ static tir_expr nested_quotient(tir_pool *pool, const tir_sum *sum, int64_t c) {
     return 0;
 }
 
-/* Terms that are multiples of c for a reason other than their coefficient divide exactly, each on its own:
+/* Terms that are multiples of c for reasons other than their coefficient divide exactly, each separately:
  * (t + rest) div c -> t/c + rest div c. Moves them from `sum` to `quotient`. */
 static void take_exact_terms(tir_pool *pool, tir_sum *sum, tir_sum *quotient, int64_t c) {
-    if (sum->count == 1 && sum->constant == 0 && sum->terms[0].coefficient == 1) return; /* the form itself */
+    if (sum->count == 1 && sum->constant == 0 && sum->terms[0].coefficient == 1) return; /* already in this form */
     for (int i = 0; i < sum->count;) {
         tir_term term = sum->terms[i];
         if (!divisible(pool, term.atom, term.coefficient, c)) {
@@ -422,7 +422,7 @@ static tir_expr quotient_by_const(tir_pool *pool, tir_expr a, int64_t c) {
         tir_sum_remove(&sum, i);
     }
     take_exact_terms(pool, &sum, &quotient, c);
-    if (join(pool, &sum)) { /* what was left became simpler without what was taken */
+    if (join(pool, &sum)) { /* the remaining terms became simpler */
         tir_sum_add(pool, &quotient, quotient_by_const(pool, intern_sum(pool, &sum), c), 1);
         return tir_sum_build(pool, &quotient);
     }
@@ -443,7 +443,7 @@ static tir_expr quotient_by_const(tir_pool *pool, tir_expr a, int64_t c) {
     return tir_sum_build(pool, &quotient);
 }
 
-/* Drops multiples of c, reduces coefficients and constant, opens remainders by multiples of c. */
+/* Drops multiples of c, reduces coefficients and constant, expands remainders by multiples of c. */
 static void reduce_modulo(tir_pool *pool, tir_sum *sum, int64_t c) {
     for (int i = 0; i < sum->count;) {
         tir_term term = sum->terms[i];
@@ -505,7 +505,7 @@ static bool divide_monomial(tir_pool *pool, tir_term by, tir_term term, tir_term
     return at == wanted;
 }
 
-/* a = quotient*b + rest, by the term of b with most factors; true if something was divided. */
+/* a = quotient*b + rest, by the term of b with most factors; true if anything was divided. */
 static bool divide_symbolic(tir_pool *pool, tir_expr a, tir_expr b, tir_sum *quotient, tir_sum *rest) {
     tir_sum divisor;
     load_sum(pool, &divisor, b);
@@ -534,7 +534,7 @@ static bool divide_symbolic(tir_pool *pool, tir_expr a, tir_expr b, tir_sum *quo
     return rest->count + quotient->count <= numerator.count || (rest->count == 0 && rest->constant == 0);
 }
 
-/* 0 <= rest < b ? */
+/* Whether 0 <= rest < b. */
 static bool is_remainder(tir_pool *pool, const tir_sum *rest, tir_expr b) {
     tir_sum gap;
     if (tir_sum_range(pool, rest).low < 0) return false;
@@ -681,7 +681,7 @@ tir_expr tir_simplify_compare(tir_pool *pool, tir_op op, tir_expr a, tir_expr b)
 static tir_expr index_sum(tir_pool *pool, tir_expr a, int64_t a_scale, tir_expr b, int64_t b_scale) {
     tir_sum sum;
     tir_sum_init(&sum, 0);
-    bool swap = b > a; /* the newer one is likely the longer: load it, insert the other */
+    bool swap = b > a; /* the newer expression is likely longer: load it, insert the other */
     tir_sum_add(pool, &sum, swap ? b : a, swap ? b_scale : a_scale);
     tir_sum_add(pool, &sum, swap ? a : b, swap ? a_scale : b_scale);
     return tir_sum_build(pool, &sum);

@@ -1,4 +1,4 @@
-/* Internal to tir/expr.c, simplify.c, fold.c, range.c and rewrite.c: how nodes are made, and index expressions as sums.
+/* Internal to tir/expr.c, simplify.c, fold.c, range.c and rewrite.c: construction of nodes, and index expressions as sums.
  */
 #ifndef TIR_SIMPLIFY_H
 #define TIR_SIMPLIFY_H

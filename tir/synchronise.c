@@ -1,12 +1,12 @@
-/* Barriers between what threads of a block write and what others read. One walk in the order of execution keeps what was read and
- * written since the last barrier; a statement that meets it gets a barrier before it. Loops are walked twice, the second time behind
- * their own end. Buffers count as a whole, with those that share their place: which thread touches which element is not looked at.
- * What asynchronous stores write others may see behind a barrier after the wait, not after the store; in between other parts of the
- * buffer may be read (a pipeline's other stages). */
+/* Barriers between writes of a block's threads and accesses of others. One traversal in the order of execution keeps the buffers read and
+ * written since the last barrier; a statement that conflicts with these gets a barrier before it. Loops are traversed twice, the second
+ * time as the next iteration. Buffers count as a whole, together with those that share their memory: elements and threads are not
+ * distinguished. Writes of asynchronous stores are visible to other threads after a barrier after the wait, not after the store; in between
+ * other parts of the buffer may be read (a pipeline's other stages). */
 #include "tir/loop.h"
 
 typedef struct access_set {
-    /* by buffer; async: stores that nobody has waited for */
+    /* by buffer; async: stores that were not waited for */
     bool *read, *written, *async;
 } access_set;
 
@@ -15,9 +15,9 @@ typedef struct synchroniser {
     lib_arena *arena;
     /* since the last barrier */
     access_set pending;
-    /* in all */
+    /* of the whole phase */
     access_set phase;
-    /* by node: the last collection that met it */
+    /* by node: the last collection that visited it */
     uint32_t *seen;
     uint32_t serial;
     lib_vec(tir_expr) stack;
@@ -33,7 +33,7 @@ static access_set new_set(synchroniser *s) {
                         LIB_NEW_ARRAY(s->arena, bool, s->kernel->buffers.count + 1)};
 }
 
-/* Behind a barrier; what is under way still is. */
+/* Clears a set after a barrier; pending asynchronous stores stay. */
 static void clear(synchroniser *s, access_set *set) {
     memset(set->read, 0, s->kernel->buffers.count * sizeof(bool));
     memset(set->written, 0, s->kernel->buffers.count * sizeof(bool));
@@ -47,7 +47,7 @@ static void join(synchroniser *s, access_set *set, const access_set *other) {
     }
 }
 
-/* What no statement of the phase reads is written once, or again by the thread that wrote it. */
+/* Whether accesses conflict. A buffer that no statement of the phase reads is written once, or again by the thread that wrote it. */
 static bool meet(synchroniser *s, const access_set *before, const access_set *now) {
     for (uint32_t i = 0; i < s->kernel->buffers.count; i++) {
         if (!s->phase.read[i]) continue;
@@ -59,7 +59,7 @@ static bool meet(synchroniser *s, const access_set *before, const access_set *no
     return false;
 }
 
-/* What was under way is there; or some of it: which groups are done is not looked at. */
+/* Pending stores become ordinary ones, all or some of them: which groups are complete is not tracked. */
 static void finish(synchroniser *s, access_set *set, bool all) {
     for (uint32_t i = 0; i < s->kernel->buffers.count; i++) {
         set->written[i] |= set->async[i];
@@ -67,14 +67,14 @@ static void finish(synchroniser *s, access_set *set, bool all) {
     }
 }
 
-/* ---- what a statement touches */
+/* ---- accesses of a statement */
 
 typedef struct collection {
     synchroniser *s;
     access_set *set;
 } collection;
 
-/* With the buffers in the same place. */
+/* Marks a buffer and those that share its memory. */
 static void mark(synchroniser *s, bool *set, uint64_t buffer) {
     set[buffer] = true;
     if (s->kernel->buffers.data[buffer].scope != TIR_SCOPE_SHARED) return;
@@ -118,8 +118,8 @@ static bool writes_any(const synchroniser *s, const access_set *set) {
     return false;
 }
 
-/* The statement alone, without those after it; with those inside of thread loops, and of loops that only read: a barrier goes before
- * these, not into them. */
+/* The accesses of the statement alone, without later statements; includes those inside thread loops and inside loops that only read: a
+ * barrier goes before these, not into them. */
 static access_set touched(synchroniser *s, const tir_stmt *stmt) {
     access_set set = new_set(s), inside = new_set(s);
     s->serial++;

@@ -1,4 +1,4 @@
-/* The table of units, and what they implement. */
+/* The table of units, and the stages that they implement. */
 #include "tir/unit.h"
 #include "tir/access.h"
 

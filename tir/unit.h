@@ -1,5 +1,5 @@
 /* Units: machine instructions that a schedule may name for a reduction, one row each. A row's meaning is an operator of tir/expr.h, or,
- * where it has none, the collective statement of its name (tir/collective.h); the interpreter executes both. */
+ * without one, the collective statement of its name (tir/collective.h); the interpreter executes both. */
 #ifndef TIR_UNIT_H
 #define TIR_UNIT_H
 
@@ -22,16 +22,16 @@ typedef struct tir_unit {
     int width;
     tir_dtype left, right, sum;
     int32_t machine;
-    /* "assoc": order and rounding of the sums; "ftz": denormals become 0 */
+    /* "assoc": order and rounding of the sums; "ftz": denormals are flushed to 0 */
     const char *deviations;
 } tir_unit;
 
 const tir_unit *tir_unit_find(const char *name); /* NULL: none */
-/* The first unit of one thread among those of the machine (bits of tir_machine.units) that implements the stage's update; NULL: none. */
+/* The machine's (bits of tir_machine.units) first unit of one thread that implements the stage's update; NULL: none. */
 const tir_unit *tir_unit_for(int32_t machine, const tir_pool *pool, const tir_stage *stage);
-/* The same of the units of a warp. */
+/* The same for units of a warp. */
 const tir_unit *tir_unit_of_warp(int32_t machine, const tir_pool *pool, const tir_stage *stage);
-/* Is the stage's update  acc + cast(left)*cast(right)  with operands of the unit's dtypes? */
+/* Whether the stage's update is  acc + cast(left)*cast(right)  with operands of the unit's dtypes. */
 bool tir_unit_match(const tir_unit *unit, const tir_pool *pool, const tir_stage *stage, tir_expr *left,
                     tir_expr *right);
 

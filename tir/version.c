@@ -1,9 +1,9 @@
-/* Versioning, the one pass behind balanced heights, peeled tails, image borders and triangles: an extent that must be constant
- * (unrolled, vectorised) but is not, or a clipped condition that is undecided, makes the innermost loop it depends on split into
- * runs of values in which it is. Within a run the loop variable has a narrower range; the simplifier does the rest.
+/* Versioning, the pass behind balanced heights, peeled tails, image borders and triangles: if an extent that must be constant
+ * (unrolled, vectorised) is not, or a clipped condition is undecided, the innermost loop it depends on is split into
+ * ranges in which it is. Within a range the loop variable has a narrower interval, and the simplifier does the rest.
  *
- * Runs are found by bisection over the loop's values, so that long loops with few runs stay cheap. Where the loop's extent is no constant
- * there are three at most, and where they meet are expressions: the conditions hold in the one between. */
+ * Ranges are found by bisection over the loop's values, so long loops with few ranges stay cheap. If the loop's extent is not constant
+ * there are at most three, with expressions as boundaries: the conditions hold in the middle one. */
 #include "tir/schedule_internal.h"
 
 enum { MAX_COPIES = 12, MAX_PIECES = 96, MAX_REASONS = 48, MAX_UNROLLED = 8, MAX_INSIDE = 64, MAX_INSTANCES = 1024 };
@@ -26,28 +26,28 @@ typedef struct versioning {
     tir_pool *pool;
     /* second round: conditions too */
     bool clips;
-    /* of the vec loop around: no bounds inside may depend on it; 0: there is none */
+    /* of the enclosing vec loop: no bounds inside may depend on it; 0: none */
     tir_expr lane;
-    /* copies that the first round made of a statement, at most */
+    /* most copies that the first round made of a statement */
     int earlier;
-    /* names of loaded indices (tir_lower_scalar): no value of a loop decides what depends on them */
+    /* variables that hold loaded indices (tir_lower_scalar): no value of a loop variable decides what depends on them */
     lib_vec(tir_expr) loaded;
 } versioning;
 
 typedef struct reason_search {
     versioning *v;
     tir_expr var;
-    /* of loads and selections count, too */
+    /* guards of loads and selects count, too */
     bool guards;
     reason reasons[MAX_REASONS];
     int count;
-    /* a condition that depends on loaded values, too */
+    /* whether a condition that depends on loaded values was skipped */
     bool skipped;
     unrolled_loop around[MAX_UNROLLED];
     int depth;
 } reason_search;
 
-/* ---- why a loop should be split */
+/* ---- reasons for splitting a loop */
 
 static bool is_loaded(const versioning *v, tir_expr e) {
     for (uint32_t i = 0; i < v->loaded.count; i++)
@@ -69,7 +69,7 @@ static void add_reason(reason_search *search, tir_expr expression, bool conditio
         if (tir_uses(search->v->pool, expression, search->around[i].var)) r->around[r->unrolled++] = search->around[i];
 }
 
-/* Comparisons of indices: they choose what is read or computed. */
+/* Comparisons of indices: they select what is read or computed. */
 static tir_expr find_guard(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     const tir_node node = *tir_get(pool, e);
     if (node.dtype == DLC_BOOL && node.count == 2 && tir_dtype_of(pool, tir_operand(pool, e, 0)) == TIR_INDEX)
@@ -104,11 +104,11 @@ static void find_reasons(reason_search *search, const tir_stmt *stmt) {
     }
 }
 
-/* ---- runs */
+/* ---- ranges */
 
 typedef struct run {
     int64_t begin, end;
-    /* equal keys: same extents and outcomes */
+    /* equal keys: equal extents and outcomes */
     uint64_t key;
 } run;
 
@@ -118,7 +118,7 @@ typedef struct run_list {
     bool overflow;
 } run_list;
 
-/* What the reasons come to when the variable lies in begin..end-1; *settled: nothing depends on it any more. */
+/* The outcome of the reasons with the variable in begin..end-1; *settled: nothing depends on it any more. */
 static uint64_t outcome(versioning *v, const reason_search *search, int64_t begin, int64_t end, bool *settled) {
     tir_expr narrow =
         end - begin == 1 ? tir_index(v->pool, begin) : tir_var(v->pool, "run", TIR_VAR_LOOP, TIR_INDEX, begin, end - 1);
@@ -180,7 +180,7 @@ static tir_stmt **list_end(tir_stmt **list) {
     return list;
 }
 
-/* An inner loop whose bounds have become narrower gets a variable of that range, so that what depends on it can be proven. */
+/* An inner loop whose bounds have become narrower gets a new variable of that range, so that more can be proven. */
 static void tighten(versioning *v, tir_stmt *loop) {
     const tir_variable old = *tir_variable_of(v->pool, loop->for_.var);
     tir_interval range = tir_loop_range(v->pool, loop->for_.lower, loop->for_.extent);
@@ -190,7 +190,7 @@ static void tighten(versioning *v, tir_stmt *loop) {
     loop->for_.var = narrow;
 }
 
-/* A loop of one trip is its body at that point. A parallel one stays: it counts as tasks. */
+/* A loop of one trip becomes its body at that point. A parallel one stays: it counts as tasks. */
 static tir_stmt *single_trip(versioning *v, tir_stmt *loop) {
     int64_t trips, lower;
     if (!tir_is_const(v->pool, loop->for_.extent, &trips) || trips != 1) return loop;
@@ -218,7 +218,7 @@ static void find_uses(void *user, const tir_stmt *stmt) {
 
 static tir_stmt *clean(versioning *v, tir_stmt *list);
 
-/* A name for a guard that is decided, or for what only other runs need, is its body. */
+/* A let of a decided guard, or of a value that only other ranges need, becomes its body. */
 static tir_stmt *clean_let(versioning *v, tir_stmt *let) {
     tir_expr value = let->let.value;
     if (tir_op_of(v->pool, value) == TIR_CONST && tir_dtype_of(v->pool, value) == DLC_BOOL)
@@ -229,7 +229,7 @@ static tir_stmt *clean_let(versioning *v, tir_stmt *let) {
     return search.found ? let : let->let.body;
 }
 
-/* Drops branches, loops and names that are decided. */
+/* Removes decided branches, loops and lets. */
 static tir_stmt *clean(versioning *v, tir_stmt *list) {
     tir_stmt *result = NULL, **cursor = &result;
     for (tir_stmt *stmt = list, *next; stmt; stmt = next) {
@@ -280,26 +280,26 @@ static tir_stmt *make_run(versioning *v, const tir_stmt *loop, run r) {
 }
 
 /* ---- boundaries that are expressions: between them conditions of the form  c*k + rest < 0  hold for all points of the loops inside,
- * before and behind they stay */
+ * before and after they remain in the code */
 
 typedef struct boundaries {
     versioning *v;
     tir_expr var;
-    /* all conditions count, those of loads and selections, too */
+    /* all conditions count, including those of loads and selects */
     bool guards;
-    /* all of what counts is known: where else is it met? */
+    /* second traversal, with all terms collected: where else does each occur? */
     bool again;
-    /* loops and names around the condition, outermost first */
+    /* enclosing loops and lets of the condition, outermost first */
     const tir_stmt *inner[MAX_INSIDE];
     int depth;
     bool failed;
-    /* the loop's extent is a matter of parameters, not of other loops alone */
+    /* the loop's extent depends on parameters, not only on other loops */
     bool varies;
     tir_expr term[MAX_REASONS];
-    /* it is met where nothing is known of it, too: it stays */
+    /* the term also occurs where it cannot be bounded: it stays */
     bool open[MAX_REASONS];
     int count;
-    /* 0: nothing says so */
+    /* 0: unbounded */
     tir_expr begin, end;
 } boundaries;
 
@@ -322,7 +322,7 @@ static bool mentions(tir_pool *pool, tir_expr e, mention m) {
     return m.found;
 }
 
-/* What is in memory may change in the loop, and need not be there before it. */
+/* Memory may change in the loop, and may not be initialised before it. */
 static bool has_load(tir_pool *pool, tir_expr e) {
     return mentions(pool, e, (mention){.op = TIR_LOAD});
 }
@@ -331,7 +331,7 @@ static bool has_parameter(tir_pool *pool, tir_expr e) {
     return mentions(pool, e, (mention){.op = TIR_VAR, .kind = TIR_VAR_PARAM});
 }
 
-/* The greatest value of an index expression over the inner loops; 0: not affine in them. */
+/* The maximum of an index expression over the inner loops; 0: not affine in them. */
 static tir_expr greatest(const boundaries *b, tir_expr e) {
     tir_pool *pool = b->v->pool;
     for (int i = b->depth; i-- > 0;) {
@@ -346,13 +346,13 @@ static tir_expr greatest(const boundaries *b, tir_expr e) {
     return tir_uses(pool, e, b->var) ? 0 : e;
 }
 
-/* Of `left < right`, for integers: what is less than 0 where it holds. */
+/* For `left < right` on integers: an expression that is negative exactly if it holds. */
 static tir_expr difference(tir_pool *pool, tir_expr term) {
     return tir_sub(pool, tir_operand(pool, term, 0), tir_operand(pool, term, 1));
 }
 
-/* A term where it is met. False: it depends on the variable, and not in this form, or where it holds is better told by the values of a
- * loop outside, for each of which trips are constant. */
+/* Adds the bound of a term at its occurrence. False: it depends on the variable, but not in this form, or is better decided by splitting an
+ * outer loop, for each value of which trips are constant. */
 static bool bound_here(boundaries *b, tir_expr term) {
     tir_pool *pool = b->v->pool;
     tir_expr rest = difference(pool, term);
@@ -371,7 +371,7 @@ static bool bound_here(boundaries *b, tir_expr term) {
     return true;
 }
 
-/* Both never hold at once, as those of two parts of a concatenation. */
+/* Whether both terms never hold at once, such as those of two parts of a concatenation. */
 static bool exclude(tir_pool *pool, tir_expr a, tir_expr b) {
     tir_expr sum = tir_add(pool, difference(pool, a), difference(pool, b));
     return tir_prove(pool, tir_le(pool, tir_index(pool, -1), sum)) == TIR_YES;
@@ -422,7 +422,7 @@ static void find_boundaries(boundaries *b, const tir_stmt *stmt) {
     }
 }
 
-/* Outside of the boundaries conditions stay, and outer loops need not be split for them any more. */
+/* Outside of the boundaries conditions stay, and outer loops are no longer split for them. */
 static void keep_conditions(const versioning *v, tir_stmt *stmt, tir_expr var) {
     for (; stmt; stmt = stmt->next) {
         if (stmt->kind == TIR_FOR) keep_conditions(v, stmt->for_.body, var);
@@ -434,7 +434,7 @@ static void keep_conditions(const versioning *v, tir_stmt *stmt, tir_expr var) {
     }
 }
 
-/* What the loop does for values between the boundaries, or for others; `var` stands for its variable. */
+/* The loop's body for values between the boundaries, or for the others; `var` replaces its variable. */
 static tir_stmt *body_of(const boundaries *b, const tir_stmt *list, tir_expr var, bool between) {
     versioning *v = b->v;
     tir_expr yes[MAX_REASONS], term[MAX_REASONS];
@@ -452,7 +452,7 @@ static tir_stmt *body_of(const boundaries *b, const tir_stmt *list, tir_expr var
     return clean(v, body);
 }
 
-/* The iterations from `lower` to `end`, exclusive; NULL: there are none. */
+/* The iterations from `lower` to `end`, exclusive; NULL: none. */
 static tir_stmt *part(const boundaries *b, const tir_stmt *loop, tir_expr lower, tir_expr end, bool between) {
     tir_pool *pool = b->v->pool;
     if (lower == end) return NULL;
@@ -465,13 +465,13 @@ static tir_stmt *part(const boundaries *b, const tir_stmt *loop, tir_expr lower,
     return single_trip(b->v, copy);
 }
 
-/* May it differ from lane to lane? A let may hold what does. */
+/* Whether it may differ between lanes. A let may hold such a value. */
 static bool depends_on_lane(const versioning *v, tir_expr e) {
     if (!v->lane) return false;
     return tir_uses(v->pool, e, v->lane) || mentions(v->pool, e, (mention){.op = TIR_VAR, .kind = TIR_VAR_LET});
 }
 
-/* Parallel loops stay as they are, of as many tasks: each of them chooses. */
+/* Parallel loops keep their number of tasks: each task selects its version. */
 static tir_stmt *choose_side(const boundaries *b, const tir_stmt *list, tir_expr between) {
     if (tir_is_true(b->v->pool, between)) return body_of(b, list, b->var, true);
     tir_stmt *choice = tir_stmt_new(b->v->kernel->arena, TIR_IF);
@@ -515,10 +515,10 @@ static tir_stmt *split_at_boundaries(versioning *v, tir_stmt *loop, int *copies)
     return result;
 }
 
-/* *copies: of one statement of the body, at most; of the result, on return. */
+/* *copies: in, the most copies of one statement in the body; out, in the result. */
 static tir_stmt *version_loop(versioning *v, tir_stmt *loop, int *copies) {
     int64_t lower, trips;
-    bool cut = v->clips && loop->for_.clip; /* also lanes: each run is a vec loop */
+    bool cut = v->clips && loop->for_.clip; /* also vec loops: each range becomes one */
     bool divisible = loop->for_.loop == TIR_SERIAL || (cut && loop->for_.loop == TIR_VEC);
     if (!divisible || !tir_is_const(v->pool, loop->for_.lower, &lower) ||
         !tir_is_const(v->pool, loop->for_.extent, &trips) || trips < 2)
@@ -554,7 +554,7 @@ static tir_stmt *version_list(versioning *v, tir_stmt *list, int *copies) {
         next = stmt->next;
         stmt->next = NULL;
         if (stmt->kind == TIR_LET) note_loaded(v, stmt);
-        if (stmt->kind == TIR_LET && !next) { /* chains of them are as long as expressions */
+        if (stmt->kind == TIR_LET && !next) { /* not recursive: chains of lets are as long as expressions */
             *cursor = stmt;
             cursor = &stmt->let.body;
             next = stmt->let.body;

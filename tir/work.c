@@ -1,15 +1,15 @@
-/* How much a region computes and moves at least, for profiles: says nothing of what a schedule makes of it. */
+/* Lower bounds of a region's operations and bytes, for profiles; independent of the schedule. */
 #include "tir/region.h"
 
 typedef struct work_count {
     const tir_region *region;
     /* parameters, by variable id */
     uint64_t *variables;
-    /* of the stage at hand */
+    /* points of the current stage */
     double points;
-    /* of one point of it */
+    /* operations of one of its points */
     double operations;
-    /* by tensor: elements that are loaded, each as often as it is */
+    /* by tensor: number of element loads, repeated ones included */
     double *touched;
 } work_count;
 
@@ -57,7 +57,7 @@ static bool moves(const tir_stage *stage, int axis) {
 static double count_stage(work_count *count, const tir_stage *stage) {
     count->operations = 0;
     count->points = count_points(count, stage, stage->space, stage->space + stage->reduce);
-    for (int a = 0; a < stage->space; a++) /* updates of a scatter go along the axes that keep their place */
+    for (int a = 0; a < stage->space; a++) /* updates of a scatter run along the axes that the index leaves unchanged */
         if (!moves(stage, a)) count->points *= size_of(count, stage->axis[a].extent);
     for (int c = 0; c < stage->count; c++) count_expr(count, stage->value[c]);
     count_expr(count, stage->predicate);

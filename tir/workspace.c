@@ -1,15 +1,15 @@
-/* Places of the workspace's buffers. What two phases hand on is of no use behind the last one that reads it, so buffers that no phase uses
- * both of, nor stands between their uses, share a place: a chain of phases takes the memory of its widest link. */
+/* Offsets of the workspace's buffers. A buffer is dead after the last phase that reads it, so buffers whose ranges of phases
+ * are disjoint share memory: a chain of phases takes the memory of its widest link. */
 #include "tir/loop.h"
 
 typedef struct life {
-    /* phases; first > last: no use */
+    /* phases; first > last: unused */
     int first, last;
 } life;
 
 typedef struct place {
     tir_expr size;
-    /* phase that uses what lies there now */
+    /* the last phase that uses the buffer stored there now */
     int last;
 } place;
 
@@ -17,10 +17,10 @@ typedef struct lives {
     const tir_kernel *kernel;
     /* by buffer */
     life *life;
-    /* by node: the last phase that met it, from 1 */
+    /* by node: the last phase that visited it, 1-based */
     uint32_t *seen;
     lib_vec(tir_expr) stack;
-    /* the phases whose statements are looked at: one, or all that are repeated with it */
+    /* the phases being scanned: one, or all that are repeated together */
     int first, last;
 } lives;
 
@@ -70,7 +70,7 @@ static int64_t most(const tir_kernel *kernel, tir_expr size) {
     return tir_range(kernel->pool, size).high;
 }
 
-/* The place, free from phase `first` on, that comes nearest to the size; -1: none. */
+/* The offset, free from phase `first` on, whose size fits best; -1: none. */
 static int choose_place(const tir_kernel *kernel, const place *places, int count, int first, tir_expr size) {
     int best = -1;
     int64_t least = INT64_MAX;
@@ -94,7 +94,7 @@ int64_t tir_kernel_place_workspace(tir_kernel *kernel) {
     for (int phase = 0; phase <= (int)kernel->phases.count; phase++)
         for (uint32_t b = 0; b < kernel->buffers.count; b++) {
             if (kernel->buffers.data[b].scope != TIR_SCOPE_WORKSPACE) continue;
-            const int first = use[b].last < 0 ? (int)kernel->phases.count : use[b].first; /* of no use: behind all */
+            const int first = use[b].last < 0 ? (int)kernel->phases.count : use[b].first; /* unused: after all */
             if (first != phase) continue;
             const tir_expr size = tir_buffer_size(kernel, &kernel->buffers.data[b]);
             int at = choose_place(kernel, places, count, first, size);

@@ -1,5 +1,5 @@
-/* libdlc for C++17, header only: what <dlc/dlc.h>, <dlc/files.h> and <dlc/ops.h> declare, with owners that clean up, values with
- * operators, and one policy for errors. Conventions, shapes, threads and lifetimes are those of the C headers.
+/* libdlc for C++17, header only: wraps the declarations of <dlc/dlc.h>, <dlc/files.h> and <dlc/ops.h> in RAII owners, values with
+ * operators, and one error policy. Conventions, shapes, threads and lifetimes are those of the C headers.
  *
  *   dlc::context context = dlc::context::create();
  *   dlc::graph g = dlc::graph::create(context);
@@ -9,13 +9,13 @@
  *   std::vector<dlc::tensor> y = p.run({dlc::view(data, {2, 3})});
  *
  * Errors      A call that fails throws dlc::error, with the status and the library's message. Its twin try_... returns a
- *             dlc::result, which holds either what is wanted or status and message; where exceptions are switched off there
- *             are only those. Calls that build values do not fail: a mistake is recorded in the graph and flows on, and the next
- *             call with a status tells it (output, check, compile).
- * Ownership   context, graph, program, call, event, file and tensor own what they hold: moved, never copied; empty after a move. value,
- *             view and graph_ref own nothing. get() is the C object, for what this header lacks.
+ *             dlc::result, which holds either the result or status and message; without exceptions only the twins
+ *             exist. Calls that build values do not fail: a mistake is recorded in the graph and propagates, and the next
+ *             call with a status reports it (output, check, compile).
+ * Ownership   context, graph, program, call, event, file and tensor own their C object: moved, never copied; empty after a move. value,
+ *             view and graph_ref own nothing. get() returns the C object, for functions that this header lacks.
  * Lists       dlc::list<T> takes {1, 2}, std::vector, std::array or (pointer, count), and is read before the call returns.
- * Operators   <dlc/ops.hpp>, generated: dlc::softmax(x, axis), options as a struct with defaults behind the rest. */
+ * Operators   <dlc/ops.hpp>, generated: dlc::softmax(x, axis), options as a struct with defaults as last parameter. */
 #ifndef DLC_DLC_HPP
 #define DLC_DLC_HPP
 
@@ -56,7 +56,7 @@ class error : public std::runtime_error {
 };
 #endif
 
-/* What a try_ call gives: a T, or a status other than DLC_OK and a message. */
+/* The result of a try_ call: a T, or a status other than DLC_OK and a message. */
 template <typename T> class result {
   public:
     result(T &&value) : status_(DLC_OK), value_(std::move(value)) {}
@@ -64,7 +64,7 @@ template <typename T> class result {
     explicit operator bool() const noexcept { return status_ == DLC_OK; }
     dlc_status status() const noexcept { return status_; }
     const std::string &message() const noexcept { return message_; }
-    /* Only of a result that is true. */
+    /* Only if the result is true. */
     T &operator*() noexcept { return *value_; }
     T *operator->() noexcept { return &*value_; }
 #if DLC_EXCEPTIONS
@@ -160,7 +160,7 @@ template <typename T> class list {
 #pragma GCC diagnostic pop
 #endif
 
-/* A number, or a symbol's name, which lives as long as the call. */
+/* A number, or a symbol's name, which must live as long as the call. */
 struct dim : dlc_dim {
     template <typename N, typename = std::enable_if_t<std::is_integral_v<N>>>
     dim(N number) : dlc_dim{static_cast<std::int64_t>(number), nullptr} {}
@@ -187,7 +187,7 @@ DLC_DTYPE_OF(double, DLC_F64)
 
 /* ---- values ----------------------------------------------------------------------------------------------------------------- */
 
-/* Of a graph; without one: an operand that is left out. */
+/* A value of a graph; without a graph: an operand that is left out. */
 struct value : dlc_value {
     value() : dlc_value{nullptr, 0, 0} {}
     value(dlc_value raw) : dlc_value(raw) {}
@@ -195,7 +195,7 @@ struct value : dlc_value {
     dlc_dtype dtype() const { return dlc_value_dtype(*this); }
     int rank() const { return dlc_value_rank(*this); }
     dim size(int axis) const { return dlc_value_dim(*this, axis); }
-    /* Names it for people: profiles, plans, messages, taps. */
+    /* Names the value for people: profiles, plans, messages, taps. */
     value named(const char *name) const { return dlc_name(*this, name); }
     /* A rank-0 constant of this value's element type. */
     value like(double number) const { return dlc_scalar(graph, dtype(), number); }
@@ -239,7 +239,7 @@ inline value &operator/=(value &a, const value &b) {
 
 /* ---- tensors ---------------------------------------------------------------------------------------------------------------- */
 
-/* The host's elements where they lie, compact and row-major unless strides are given. */
+/* The host's elements in place, compact and row-major unless strides are given. */
 class view {
   public:
     template <typename T>
@@ -285,7 +285,7 @@ class view {
     }
     DLTensor tensor_ = {};
     std::array<std::int64_t, DLC_MAX_RANK> shape_ = {}, strides_ = {};
-    bool strided_ = false, foreign_ = false; /* foreign: shape and strides are another's */
+    bool strided_ = false, foreign_ = false; /* foreign: shape and strides belong to another object */
 };
 
 namespace detail {
@@ -394,7 +394,7 @@ class file : public detail::owner<dlc_file, dlc_file_destroy> {
 
 /* ---- graphs ----------------------------------------------------------------------------------------------------------------- */
 
-/* A graph, or a sub-graph of one, that somebody else owns. */
+/* A graph, or a sub-graph of one, that another object owns. */
 class graph_ref {
   public:
     graph_ref() = default;
@@ -405,14 +405,14 @@ class graph_ref {
     value input(const char *name, dlc_dtype dtype, list<dim> dims) const {
         return dlc_input(graph_, name, dtype, dims.count(), dims.data());
     }
-    /* Elements are copied; shape's product of them. */
+    /* Elements are copied; as many as the product of shape. */
     template <typename T> value constant(list<std::int64_t> shape, const T *elements) const {
         return dlc_constant(graph_, dtype_of<T>::value, shape.count(), shape.data(), elements);
     }
     template <typename T> value constant(list<std::int64_t> shape, const std::vector<T> &elements) const {
         return constant(shape, elements.data());
     }
-    /* Not copied: they stay where and as they are as long as the graph and its programs. */
+    /* Not copied: they must stay in place and unchanged as long as the graph and its programs. */
     template <typename T> value borrow(list<std::int64_t> shape, const T *elements) const {
         return dlc_constant_borrow(graph_, dtype_of<T>::value, shape.count(), shape.data(), elements);
     }
@@ -535,7 +535,7 @@ class program : public detail::owner<dlc_program, dlc_program_destroy> {
     }
     DLC_TWIN(std::vector<tensor> run(list<view> inputs, const dlc_run_options &options = run_options()) const,
              try_run(inputs, options))
-    /* Into the host's tensors. */
+    /* Writes into the host's tensors. */
     result<void> try_run_into(list<view> inputs, list<view> outputs,
                               const dlc_run_options &options = run_options()) const {
         const std::vector<const DLTensor *> given = pointers(inputs);
@@ -546,7 +546,7 @@ class program : public detail::owner<dlc_program, dlc_program_destroy> {
     }
     DLC_TWIN(void run_into(list<view> inputs, list<view> outputs, const dlc_run_options &options = run_options()) const,
              try_run_into(inputs, outputs, options))
-    /* dlc_run with options.event: returns when the work is on its way. */
+    /* dlc_run with options.event: returns when the work is submitted. */
     result<event> try_start(list<view> inputs, list<view> outputs,
                             const dlc_run_options &options = run_options()) const {
         dlc_event *made = nullptr;
@@ -630,7 +630,7 @@ DLC_TWIN(inline dlc_difference compare(const program &first, const program &seco
                                        dlc_compare_options options = DLC_COMPARE_OPTIONS_INIT),
          try_compare(first, second, inputs, options))
 
-/* dlc_call: tensors given beforehand; their data stay the host's. */
+/* dlc_call: tensors given beforehand; their data belong to the host. */
 class call : public detail::owner<dlc_call, dlc_call_destroy> {
   public:
     call() = default;

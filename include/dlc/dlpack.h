@@ -1,4 +1,4 @@
-/* DLPack ABI 1.1, declared by libdlc so that no header has to be installed beside it (layout per the DLPack
+/* DLPack ABI 1.1, declared by libdlc so that no other header has to be installed (layout per the DLPack
  * specification; Debian ships 0.6). If the host includes the original <dlpack/dlpack.h> of version 1.0 or later first, that one is
  * used; an older one has no versioned tensors and is refused. */
 #ifndef DLPACK_DLPACK_H_

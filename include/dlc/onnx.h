@@ -1,13 +1,13 @@
-/* ONNX models. Included beside <dlc/dlc.h>, whose conventions hold.
+/* ONNX models. Included in addition to <dlc/dlc.h>, whose conventions hold.
  *
  *   dlc_onnx_model *model;
  *   dlc_graph *g;
  *   if (dlc_onnx_open(ctx, "model.onnx", NULL, &model) || dlc_onnx_graph(model, NULL, &g)) fprintf(stderr, "%s\n", dlc_error_message(ctx));
  *   dlc_compile(ctx, g, NULL, &program);       inputs and outputs are those of the file, in its order
  *
- * Operator sets 1 to 27 of the standard domain, IR versions 3 to 13. Which operators are imported: those that dlc_onnx_check does not name.
- * Sizes that the file calls by a name are symbols of that name; sizes without one are symbols made of the input's name and the axis, x_0. What a
- * model computes of sizes is done when it is imported: one graph serves all sizes. Not there yet: control flow (If, Loop, Scan),
+ * Operator sets 1 to 27 of the standard domain, IR versions 3 to 13. dlc_onnx_check lists the operators of a model that are not imported.
+ * Sizes that the file names are symbols of that name; unnamed ones are symbols made of the input's name and the axis, x_0. A
+ * model's arithmetic on sizes is evaluated at import: one graph serves all sizes. Not supported: control flow (If, Loop, Scan),
  * recurrent layers, sequences, strings, external data, sizes that depend on data. */
 #ifndef DLC_ONNX_H
 #define DLC_ONNX_H
@@ -23,47 +23,47 @@ typedef struct dlc_onnx_model dlc_onnx_model;
 
 typedef struct dlc_onnx_options {
     size_t struct_size;
-    /* Read the whole file into memory. Otherwise it is mapped: nothing is read before it is used, and the file must not be made shorter or
-     * changed while the model, or a graph or program made of it, is there. */
+    /* Read the whole file into memory. Otherwise it is mapped: nothing is read before it is used, and the file must not be truncated or
+     * changed while the model, or a graph or program made from it, exists. */
     bool read;
 } dlc_onnx_options;
 #define DLC_ONNX_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_onnx_options)
 
-/* Reads the model's structure; weights stay where they are. Errors: DLC_NOT_FOUND with the system's reason, DLC_PARSE_ERROR with byte offset and
- * path of names, DLC_UNSUPPORTED (a newer version of the format), DLC_BUDGET_EXCEEDED (dlc_limits; more than 32 graphs inside of each other,
+/* Reads the model's structure; weights stay in place. Errors: DLC_NOT_FOUND with the system's reason, DLC_PARSE_ERROR with byte offset and
+ * path of names, DLC_UNSUPPORTED (a newer version of the format), DLC_BUDGET_EXCEEDED (dlc_limits; more than 32 nested graphs,
  * 4 Mi nodes, names of 64 KiB), DLC_OUT_OF_MEMORY. */
 DLC_API dlc_status dlc_onnx_open(dlc_context *context, const char *path, const dlc_onnx_options *options,
                                  dlc_onnx_model **model);
-/* The same of a file's bytes in memory. They are not copied: they must stay as they are as long as the model, and the graphs and programs made
- * of it. */
+/* The same for a file's bytes in memory. They are not copied: they must stay unchanged as long as the model, and the graphs and programs
+ * made from it. */
 DLC_API dlc_status dlc_onnx_parse(dlc_context *context, const void *bytes, size_t size, dlc_onnx_model **model);
-/* Graphs and programs made of it keep what they use. */
+/* Graphs and programs made from it keep what they use. */
 DLC_API void dlc_onnx_destroy(dlc_onnx_model *model);
 
-/* A list of the operators that libdlc does not import, with operator set, how often each stands in the model, and where first; "" if all
- * are. The caller frees it with dlc_text_free. */
+/* A list of the operators that libdlc does not import, with operator set, number of occurrences in the model, and first occurrence; "" if
+ * all are imported. The caller frees it with dlc_text_free. */
 DLC_API dlc_status dlc_onnx_check(dlc_onnx_model *model, char **text);
 
 typedef struct dlc_onnx_graph_options {
     size_t struct_size;
-    /* Values for names of dimensions of the file: {640, "height"}. [dim_count]; NULL: none */
+    /* Values for the file's dimension names: {640, "height"}. [dim_count]; NULL: none */
     const dlc_dim *dims;
     int dim_count;
-    /* Values for inputs, by name: such an input is a constant of the graph, and no input of it. What decides shapes - axes, sizes, k - must be
-     * known when a model is imported; this tells what the file leaves to a run. Compact tensors in host memory, copied.
+    /* Values for inputs, by name: such an input becomes a constant of the graph. Operands that decide shapes - axes, sizes, k - must be
+     * known when a model is imported; give them here if the file leaves them to a run. Compact tensors in host memory, copied.
      * [value_count]; NULL: none */
     const char *const *value_names;
     const DLTensor *const *values;
     int value_count;
-    /* Take operators of a newer operator set than 27 as those of 27. Otherwise such a model is refused, since an operator that changed would
-     * give wrong numbers. */
+    /* Import operators of an operator set newer than 27 as those of 27. Otherwise such a model is refused, since an operator that changed
+     * would give wrong numbers. */
     bool newer_opset;
 } dlc_onnx_graph_options;
 #define DLC_ONNX_GRAPH_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_onnx_graph_options)
 
-/* The model's main graph as a graph like any other: inputs (those that are no initializers) and outputs in the file's order, by the file's
- * names. Weights that are aligned in the file are borrowed from it, others are copied. Errors: DLC_UNSUPPORTED with all operators that are not
- * imported, or with node and reason, before anything is made; DLC_PARSE_ERROR (a model that contradicts itself), DLC_INVALID_ARGUMENT,
+/* The model's main graph as a libdlc graph: inputs (those that are no initializers) and outputs in the file's order, by the file's
+ * names. Weights that are aligned in the file are borrowed from it, others are copied. Errors: DLC_UNSUPPORTED with all operators that are
+ * not imported, or with node and reason, before anything is made; DLC_PARSE_ERROR (a model that contradicts itself), DLC_INVALID_ARGUMENT,
  * DLC_OUT_OF_MEMORY. */
 DLC_API dlc_status dlc_onnx_graph(dlc_onnx_model *model, const dlc_onnx_graph_options *options, dlc_graph **graph);
 

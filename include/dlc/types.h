@@ -30,7 +30,7 @@ extern "C" {
     X(DLC_DEVICE_ERROR, "device error")         /* a driver or device call failed */                             \
     X(DLC_CANCELLED, "cancelled")               /* the host raised the cancel flag */                            \
     X(DLC_BUDGET_EXCEEDED, "budget exceeded")   /* beyond budget_ms, budget_bytes or a limit */                  \
-    X(DLC_NOT_FINITE, "not finite")             /* a run met what dlc_run_options.stop_at asks to stop at */     \
+    X(DLC_NOT_FINITE, "not finite")             /* a run met a value of dlc_run_options.stop_at */               \
     X(DLC_INTERNAL, "internal error")           /* a bug in libdlc: a verifier failed */
 
 typedef enum dlc_status {
@@ -46,8 +46,8 @@ typedef enum dlc_status {
  * numerical formats for deep neural networks", 2022 (fnuz). e5m2 has infinities and NaN as IEEE 754 has; e4m3fn has no
  * infinities and one NaN of either sign; fnuz has neither infinities nor -0, and its NaN is 0x80.
  *
- * Integers of 4 bits lie two to a byte, the first in its low half, through all of a tensor in row-major order (as ONNX
- * packs them): n of them take (n + 1) / 2 bytes, and an odd one's high half is zero when libdlc writes it. Their tensors
+ * Integers of 4 bits are packed two to a byte, the first in its low half, through all of a tensor in row-major order (as ONNX
+ * packs them): n of them take (n + 1) / 2 bytes, and libdlc writes the unused high half of an odd count as zero. Their tensors
  * are compact. c64 is a pair of f32, real part first. */
 #define DLC_DTYPE_TABLE(X)                                         \
     X(DLC_BOOL, "bool", 8, kDLBool, 'b', 1)                        \
@@ -88,27 +88,27 @@ typedef struct dlc_dim {
 } dlc_dim;
 
 /* Host memory. `allocate` returns `size` bytes at `alignment` (a power of two) or NULL; `release` gets the same size and
- * alignment back. Both may be called from any thread that the host lets libdlc use. */
+ * alignment. Both may be called from any thread that libdlc runs on. */
 typedef struct dlc_allocator {
     void *(*allocate)(void *user, size_t size, size_t alignment);
     void (*release)(void *user, void *pointer, size_t size, size_t alignment);
     void *user;
 } dlc_allocator;
 
-/* Limits on what a host need not trust: texts of graphs and schedules, files of tensors, and graphs as calls build them. Each call
- * has them for itself, and each region that is bound by a schedule of the host's for what that makes of it: a line may ask for a
- * million copies of a loop. Beyond one it ends with DLC_BUDGET_EXCEEDED and leaves its objects as they were. 0: the default. */
+/* Limits on untrusted input: texts of graphs and schedules, files of tensors, and graphs built by calls. They apply to each call
+ * separately, and to each region bound by a host's schedule for what the schedule generates: a line may request a
+ * million copies of a loop. A call beyond a limit returns DLC_BUDGET_EXCEEDED and leaves its objects unchanged. 0: the default. */
 typedef struct dlc_limits {
-    /* Sub-graphs inside of each other. Default: 64. Each level also takes up to 6 KiB of the stack of threads that parse, build,
-     * compile and bind: what a thread has not got is DLC_OUT_OF_MEMORY. */
+    /* Depth of nested sub-graphs. Default: 64. Each level also takes up to 6 KiB of the stack of threads that parse, build,
+     * compile and bind; too little stack is DLC_OUT_OF_MEMORY. */
     int nesting;
-    /* Bytes that a call takes to work in and for what it makes, beside 64 for each byte of the text, file or constant that it is
+    /* Bytes of working memory and results of a call, in addition to 64 for each byte of the text, file or constant that it is
      * given. Default: 256 MiB. */
     size_t memory;
-    /* Milliseconds that a call takes, beside one for each KiB that it is given. Default: 20,000. */
+    /* Milliseconds that a call takes, in addition to one for each KiB that it is given. Default: 20,000. */
     int64_t time_ms;
-    /* Raised to non-zero by any thread: parsing, opening, building and schedules' binding end with DLC_CANCELLED. Default: NULL, nobody
-     * does. */
+    /* Set to non-zero by any thread: parsing, opening, building and binding by schedules end with DLC_CANCELLED. Default: NULL, not
+     * cancellable. */
     const volatile int *cancel;
 } dlc_limits;
 
