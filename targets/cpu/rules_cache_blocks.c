@@ -49,7 +49,7 @@ void rules_fetch_panels(rules *r, int main, const rules_tile_shape *t, const cha
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, main, access, RULES_ACCESSES), step = first_reduction(r, stage);
     int panels = rules_is_contraction(r, main) && step >= 0 ? panels_of(r, main, t, access, count) : -1;
-    if (panels < 0 || t->inside || t->peel) return; /* of peeled columns a panel holds no run of memory */
+    if (panels < 0 || t->inside || t->peel) return; /* peeled columns are not contiguous within a panel */
     const tir_tensor *tensor = &r->region->tensors.data[access[panels].tensor];
     double rows = 1, bytes = rules_tensor_bytes(r, tensor), l2 = (double)r->machine->l2;
     for (int a = 0; a < stage->space + stage->reduce; a++)
@@ -69,7 +69,7 @@ void rules_fetch_panels(rules *r, int main, const rules_tile_shape *t, const cha
     }
 }
 
-/* Length of the blocks of a reduction axis in which the tensor lies: its innermost dimension. 0: it does not. */
+/* Length of the blocks of a reduction axis in which the tensor is stored: its innermost dimension. 0: it has none. */
 static int64_t block_length(const rules *r, const rules_access *access, const tir_axis *axis) {
     const tir_layout *layout = &r->region->tensors.data[access->tensor].layout;
     if (tir_layout_is_identity(layout)) return 0;
@@ -102,7 +102,7 @@ void rules_fetch_next_block(rules *r, int main, rules_tile_shape *t) {
 
 /* ---- blocks of the reduction */
 
-/* How many blocks: of 1/16 of L2, by the axis' own factors where they have one near. */
+/* Number of blocks, each 1/16 of L2, a factor of the axis if there is one near. */
 static int64_t count_blocks(int64_t extent, double panel, double l2) {
     int64_t least = (int64_t)(panel * 16 / l2) + 1;
     for (int64_t n = least; n < 2 * least && n <= extent; n++)
