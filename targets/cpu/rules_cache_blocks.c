@@ -172,7 +172,7 @@ static const rules_cut *blocks_of(const rules *r, int root) {
     return NULL;
 }
 
-/* Sums in loops over blocks, rows and tiles; in each tile a block's part in registers. */
+/* Sums in loops over blocks, rows and tiles; in each tile a block's part is in registers. */
 static void add_blocks(rules *r, const rules_cut *b, const char *owner, const char *vo) {
     const rules_tile_shape *t = &b->tile;
     int s = rules_stage_named(r, b->sums), part = rules_stage_named(r, b->part);

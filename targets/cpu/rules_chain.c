@@ -2,7 +2,6 @@
  * reductions over k work on its rows; the second contraction sums over k. No value of size q*k is stored in memory: a block of rows passes
  * through all stages before the next block begins.
  *
- *
  * The first result is stored transposed, [k][q], so that vectors run along the rows: its operand with k is broadcast from memory without
  * a copy, the other one is transposed once per block, reductions over k need no step across lanes, and the second contraction
  * broadcasts the weights of neighbouring rows. */

@@ -1,14 +1,14 @@
-/* Maps without attached producers: only the order in which they access memory is to be chosen. Contiguous maps use vectors along the
- * last axis; maps that read along one axis and write along another use tiles that are transposed in registers; copies into panels use
- * vectors along the panel. One kind has a producer: rows that a table selects elements from (resize) are computed in scratch, for a block of rows.
- * Tasks have some thousand points; results that exceed the caches use non-temporal stores. */
+/* Maps without attached producers: only the order of their memory accesses is to be chosen. Contiguous maps use vectors along the last
+ * axis; maps that read along one axis and write along another use tiles that are transposed in registers; copies into panels use vectors
+ * along the panel. One kind has a producer: rows from which a table selects elements (resize) are computed in scratch, for a block of
+ * rows. Tasks have some thousand points; results that exceed the caches use non-temporal stores. */
 #include "targets/cpu/rules.h"
 
 enum {
-    TASK_POINTS = 16384, /* of a task, about; also what one task of a transposition walks at least, over 4 */
-    BLOCK_VECTORS = 4, /* of a straight map, done together; twice that for long values: chains of dependences overlap */
+    TASK_POINTS = 16384, /* of a task, about; a task of a transposition has at least a quarter of it */
+    BLOCK_VECTORS = 4, /* of a contiguous map, computed together; twice that for long values: dependence chains overlap */
     LONG_VALUE = 24,   /* operations */
-    TILE_ROWS = 16,    /* of a transposition at most: what the emitter exchanges at once */
+    TILE_ROWS = 16,    /* of a transposition at most: the emitter transposes so many at once */
     NEAR = 8           /* elements: strided loads up to this stride are cheap, a vector or two and a shuffle */
 };
 
@@ -16,7 +16,7 @@ void rules_add_loop(rules_nest *nest, const char *name, int64_t extent, bool who
     nest->loop[nest->count++] = (rules_loop){name, extent, whole};
 }
 
-/* A divisor of the extent, so that no last task is smaller and needs code of its own; at most twice what is asked for, else that. */
+/* A divisor of the extent, so that no last task is smaller and needs code of its own; at most twice `least`, else `least`. */
 static int64_t even_share(int64_t extent, int64_t least) {
     for (int64_t n = least; n <= 2 * least && n < extent; n++)
         if (extent % n == 0) return n;
@@ -47,7 +47,7 @@ void rules_form_tasks(rules_nest *nest, int64_t points, int64_t least) {
     }
 }
 
-/* Fuses axes into the one loop `last` while every access runs straight on through them. Returns the loop's name. */
+/* Fuses axes into the one loop `last` while every access is contiguous across them. Returns the loop's name. */
 static const char *fuse_axes(rules *r, int s, int last, int *first, int64_t *extent) {
     const tir_stage *stage = &r->region->stages.data[s];
     const char *name = stage->axis[last].name;
@@ -72,7 +72,7 @@ static int last_long_axis(rules *r, const tir_stage *stage) {
     return -1;
 }
 
-/* Of the whole tensor; INT64_MAX: not known. */
+/* Bytes of the whole tensor; INT64_MAX: unknown. */
 static int64_t tensor_bytes(const rules *r, const tir_tensor *tensor) {
     int64_t bytes = (int64_t)lib_dtype_size(tensor->dtype), extent;
     for (int d = 0; d < tensor->rank; d++)
@@ -81,7 +81,7 @@ static int64_t tensor_bytes(const rules *r, const tir_tensor *tensor) {
     return bytes;
 }
 
-/* Bytes of cache lines that one element costs if neighbours along the innermost axis have this stride. */
+/* Bytes of cache lines per element if neighbours along the innermost axis have this stride. */
 static int64_t bytes_taken(const rules *r, const tir_tensor *tensor, int64_t stride) {
     int64_t size = (int64_t)lib_dtype_size(tensor->dtype), line = r->machine->line;
     if (stride == RULES_IRREGULAR || stride > line || stride < -line) return line;
@@ -111,7 +111,7 @@ static int64_t bytes_read(rules *r, const tir_stage *stage) {
 }
 
 /* If inputs and outputs together exceed L3, uses non-temporal stores: they avoid the read for ownership, and do not evict inputs that the
- * next run would hit. */
+ * next run would read from L3. */
 bool rules_store_past_caches(rules *r, const tir_stage *stage) {
     int64_t written = 0;
     for (int c = 0; c < stage->count; c++)
@@ -133,8 +133,8 @@ static bool is_far(int64_t stride) {
 
 /* ---- packing */
 
-/* The axis along which all that a map into panels reads lies side by side, while the panel runs across it; -1: none, or not far enough
- * apart to care. */
+/* The axis along which all sources of a map into panels are contiguous, while the panel runs across it; -1: none, or the stride is too
+ * small to matter. */
 static int read_across(rules *r, int s, int panel) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
@@ -156,7 +156,7 @@ typedef struct panel_loops {
     const tir_stage *stage;
     /* step NULL: none */
     const tir_layout_part *panel, *step;
-    /* axis whose points are read as vectors; -1: the panel's own are */
+    /* axis along which vectors are read; -1: the panel's own */
     int across;
     int64_t lanes;
 } panel_loops;
@@ -178,9 +178,8 @@ static void exchange_loops(const panel_loops *l, const char *order) {
     tir_schedule_add(out, "vec %s.%s", name, many ? "a_i" : across);
 }
 
-/* A map into panels: vectors run along the panel, or across it where memory is read that way. The few steps of a unit that may stand
- * inside it are unrolled: what they store is interleaved in registers. Loops in the order of memory, all but the innermost are
- * tasks. */
+/* A map into panels: vectors run along the panel, or across it if memory is read that way. The few steps of a dot-product unit that may
+ * be inside are unrolled: their stores are interleaved in registers. Loops are in memory order, and all but the innermost are tasks. */
 static bool map_panels(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
@@ -223,8 +222,8 @@ static bool map_panels(rules *r, int s) {
     return true;
 }
 
-/* A map into short groups of a unit's steps behind a plain axis, (.., c/4, h, w, c%4): vectors run along that axis, with what runs
- * straight on into it, and the steps are unrolled: what they store is interleaved in registers. */
+/* A map into short groups of a unit's steps after a plain axis, (.., c/4, h, w, c%4): vectors run along that axis, fused with axes that
+ * continue it, and the steps are unrolled: their stores are interleaved in registers. */
 static bool map_steps(rules *r, int s) {
     enum { STEPS = 4 };
     const tir_stage *stage = &r->region->stages.data[s];
@@ -276,8 +275,8 @@ typedef struct transposition {
     int64_t lanes, rows;
 } transposition;
 
-/* Every load that moves along the written axis does so in strides, and there is an axis along which they are all contiguous; or it is the
- * same at all points of that axis. */
+/* Every load that depends on the written axis has a stride along it, and there is an axis along which all these loads are contiguous, or
+ * that they do not depend on. */
 static bool find_transposition(rules *r, int s, transposition *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
@@ -305,7 +304,7 @@ static bool find_transposition(rules *r, int s, transposition *t) {
     return (along_read < 0 || along_read >= t->lanes / 2) && (along_write < 0 || along_write > 1);
 }
 
-/* Columns of lanes that a task takes along the read axis: a divisor of all of them, so that no tail comes with it. */
+/* Vectors that a task takes along the read axis: a divisor of their number, so that no tail is needed. */
 static int64_t columns_of(int64_t vectors) {
     enum { MOST = 16, LEAST = 4 };
     for (int64_t n = MOST; n >= LEAST; n--)
@@ -313,7 +312,7 @@ static int64_t columns_of(int64_t vectors) {
     return 0;
 }
 
-/* The axis along which whole rows of the source lie side by side, and so do those of the result: -1, or one of the outer loops. */
+/* The axis along which whole rows of both the source and the result are contiguous: one of the outer loops; -1: none. */
 static int carries_on(rules *r, int s, const transposition *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
@@ -345,13 +344,13 @@ static bool has_short_rows(rules *r, int s, const transposition *t) {
 typedef struct tile_loops {
     rules_nest nest;
     lib_text order;
-    /* what is left of the two axes */
+    /* the rest of the two axes after splits */
     const char *read, *write;
-    /* the loop whose next iteration is fetched while one runs; NULL: none */
+    /* the loop whose next iteration is prefetched; NULL: none */
     const char *ahead;
     /* bytes of an element */
     int64_t size;
-    /* inside of what may be tasks */
+    /* points inside of the loops that may be tasks */
     int64_t points;
 } tile_loops;
 
@@ -360,12 +359,12 @@ static void add_tile_loop(tile_loops *l, const char *name, int64_t extent, bool 
     lib_text_format(&l->order, " %s", name);
 }
 
-/* One iteration of a loop, that reads so many points, is little enough to be there before it is needed, and stay. */
+/* Prefetches the next iteration of a loop that reads so many points: it is short enough to arrive in time and stay in cache. */
 static void fetch_iterations(tile_loops *l, const char *name, int64_t points) {
     if (!l->ahead && points * l->size <= l->nest.r->machine->l2 / 8) l->ahead = name;
 }
 
-/* `axis`, or what is left of it, in blocks of `size`. Returns the name of the loop inside. */
+/* Cuts `axis`, or the rest of it, into blocks of `size`. Returns the name of the loop inside. */
 static const char *cut_axis(tile_loops *l, const char *axis, int64_t size, const char *outer, const char *inner) {
     tir_schedule_add(l->nest.r->schedule, "split %s.%s %lld -> %s %s peel", l->nest.stage->name, axis, (long long)size,
                      outer, inner);
@@ -409,12 +408,12 @@ static bool block_loops(tile_loops *l, int s, const transposition *t, int64_t ve
         lib_text_add(&l->order, " r_o");
     }
     if (on >= 0) lib_text_format(&l->order, " %s", inner);
-    l->points = each * (block < extent ? block : extent); /* what lies side by side is one thread's */
+    l->points = each * (block < extent ? block : extent); /* contiguous memory belongs to one thread */
     return true;
 }
 
-/* Tiles follow the written axis slowly and the read one fast, in columns of at most 16 vectors: few pages are in use at a time,
- * and no line has to stay in a cache, where strides of powers of two would throw it out. Less than 0 vectors or rows: it varies. */
+/* Tiles move slowly along the written axis and fast along the read one, in columns of at most 16 vectors: few pages are in use at a time,
+ * and no line needs to stay in a cache, from which strides of powers of two would evict it. Negative vectors or rows: varying. */
 static void column_loops(tile_loops *l, const transposition *t, int64_t vectors, int64_t rows, int64_t columns) {
     rules *r = l->nest.r;
     const tir_stage *stage = l->nest.stage;
@@ -482,11 +481,11 @@ static bool map_transposed(rules *r, int s) {
 
 /* ---- maps by tables */
 
-/* Does the position along an axis select what a point reads or computes? Where the choice is between a value and a constant, masked
- * loads make it. */
+/* Does the position along an axis select what a point reads or computes? A choice between a value and a constant does not count: masked
+ * loads implement it. */
 typedef struct choice_search {
     tir_expr var;
-    /* also between a value and a constant */
+    /* choices between a value and a constant count, too */
     bool constants;
     bool found;
 } choice_search;
@@ -497,8 +496,8 @@ static tir_expr meet_table(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     return rebuilt;
 }
 
-/* Are elements chosen along an axis by data that do not change along another one? Words of 4 bytes at least, which processors can pick out
- * of vectors. */
+/* Do data that are constant along another axis select elements along this one? Elements of at least 4 bytes, for which processors have
+ * permutations of vectors. */
 static bool chosen_along(rules *r, int s, int axis, int row) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
@@ -521,7 +520,8 @@ static bool chosen_along(rules *r, int s, int axis, int row) {
     return found && count < RULES_ACCESSES;
 }
 
-/* Bytes that a member keeps of each of the root's rows, whose axes it all runs along but for one of its own; -1: it is not so. */
+/* Bytes that a member keeps for each of the root's rows, if it has all of the root's axes except the last, and one of its own; -1:
+ * otherwise. */
 static int64_t kept_bytes(rules *r, int s, const tir_stage *root, int last) {
     const tir_stage *stage = &r->region->stages.data[s];
     int64_t own = 1;
@@ -537,7 +537,7 @@ static int64_t kept_bytes(rules *r, int s, const tir_stage *root, int last) {
                : -1;
 }
 
-/* Rows that elements are chosen from, for a block of the root's: in vectors along them, in scratch. */
+/* Rows from which elements are selected, for a block of the root's rows: in vectors along them, in scratch. */
 static void attach_rows(rules *r, int s, const char *root, const char *loop) {
     const tir_stage *stage = &r->region->stages.data[s];
     int last = stage->space - 1;
@@ -551,7 +551,7 @@ static void attach_rows(rules *r, int s, const char *root, const char *loop) {
     tir_schedule_add(r->schedule, "vec %s.%s", name, vector);
 }
 
-/* What follows from a table for one vector serves a block of rows; what its members give of them fits half of the first-level cache. */
+/* Values derived from a table for one vector are used for a block of rows; the members' rows of a block fit half of L1. */
 static bool map_chosen(rules *r, int s, const int *members, int count) {
     enum { ROWS = 16, FEW = 8, LEAST = 2 };
     const tir_stage *stage = &r->region->stages.data[s];
@@ -579,7 +579,7 @@ static bool map_chosen(rules *r, int s, const int *members, int count) {
     }
     if (rows > most) {
         int64_t each = bytes_read(r, stage) > r->machine->l2 && most > FEW ? FEW : most,
-                blocks; /* memory likes few streams */
+                blocks; /* memory bandwidth is best with few streams */
         for (int64_t n = each; n >= each / 2 && rows % each; n--)
             if (rows % n == 0) each = n;
         blocks = up(rows, each);
@@ -615,7 +615,7 @@ static tir_expr meet_choice(void *user, tir_pool *pool, tir_expr e, tir_expr reb
     bool load = node.op == TIR_LOAD && node.guarded;
     if (!load && node.op != TIR_SELECT) return rebuilt;
     tir_expr condition = tir_operand(pool, e, load ? (int)node.count - 2 : 0);
-    for (int i = load ? 0 : 1; i < 3; i++) { /* a load is a value itself */
+    for (int i = load ? 0 : 1; i < 3; i++) { /* a load may itself be the selected value */
         tir_expr value = i ? tir_operand(pool, e, load ? (int)node.count - 1 : i) : e;
         if (tir_op_of(pool, value) == TIR_CONST && !search->constants) return rebuilt;
     }
@@ -623,8 +623,8 @@ static tir_expr meet_choice(void *user, tir_pool *pool, tir_expr e, tir_expr reb
     return rebuilt;
 }
 
-/* Loops are cut where such a choice changes: each part is a loop without it. Axes first..last are one loop. Over short ones masks of each
- * are what takes the time, where it is an axis outside that chooses. */
+/* Loops are cut where such a choice changes, so that no part contains it. Axes first..last are one loop. In short loops, if an outer axis
+ * selects, masks would take most of the time. */
 static void clip_choices(rules *r, const tir_stage *stage, int first, int last, bool is_short) {
     for (int a = 0; a < stage->space; a++) {
         if (first < last && a >= first && a <= last) continue;
@@ -652,8 +652,8 @@ static tir_expr meet_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebui
     return rebuilt;
 }
 
-/* Rows that an index in memory chooses, from more than the second-level cache holds: nothing else knows the next ones. Each iteration of
- * loop `row`, of axis `axis`, fetches one. In a long row the processor goes on by itself. */
+/* Rows that an index in memory selects, from a table larger than L2: the hardware cannot predict them. Each iteration of loop `row`, of
+ * axis `axis`, prefetches the next one. Within a long row the hardware prefetcher continues. */
 static void fetch_chosen_rows(rules *r, int s, int axis, int last, const char *row) {
     enum { ROWS = 16, LINES = 16 };
     const tir_stage *stage = &r->region->stages.data[s];
@@ -677,7 +677,7 @@ static void map_straight(rules *r, int s) {
     if (last < 0) return;
     int64_t extent, vectors = block_vectors(r, stage), block = rules_lanes(r, s) * vectors;
     const char *loop = fuse_axes(r, s, last, &first, &extent), *name = stage->name;
-    bool few = vectors == BLOCK_VECTORS; /* a loop of two trips is none */
+    bool few = vectors == BLOCK_VECTORS; /* a loop of two iterations is not worth it */
     rules_nest nest = {.r = r, .stage = stage};
     for (int a = 0; a < first; a++) rules_add_loop(&nest, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
     int64_t task = (TASK_POINTS + block - 1) / block * block;
@@ -715,8 +715,8 @@ static bool has_choices(rules *r, const tir_stage *stage) {
     return found;
 }
 
-/* The axis along which those operands lie side by side that a map reads in large strides along its own vectors; -1: there are none, or
- * no such axis. */
+/* The axis along which those operands are contiguous that a map reads with large strides along its own vectors; -1: there are none, or no
+ * common axis. */
 static int turned_axis(rules *r, int s, int last) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
@@ -734,9 +734,9 @@ static int turned_axis(rules *r, int s, int last) {
     return turned;
 }
 
-/* A map that reads some operands along memory, as it writes, and others across it (a residual of other layout): vectors along memory, in
- * blocks of as many rows as a line has elements. A line of what is read across serves all rows of the block while it is in the first cache;
- * along whole rows it would be evicted before the next row reads it, the sooner the fewer sets its neighbours share with it. */
+/* A map that reads some operands along memory, as it writes, and others across it (a residual of another layout): vectors along memory,
+ * in blocks of as many rows as a line has elements. A line that is read across serves all rows of the block while it is in L1; along
+ * whole rows it would be evicted before the next row reads it, the sooner the fewer sets its neighbours share with it. */
 static bool map_turned(rules *r, int s) {
     enum { VECTORS = 2 * BLOCK_VECTORS };
     const tir_stage *stage = &r->region->stages.data[s];

@@ -11,14 +11,14 @@
 
 enum {
     PAGE = 4096,
-    PAGES = 64,      /* that address translation has at hand */
-    L2_WAYS = 8,     /* of the second-level cache, at least */
-    LONG_ROW = 1024, /* bytes of a row: what comes from its neighbours is fetched ahead by the processor */
-    FEWER_ROWS = 8,  /* of a block that one tile's height uses; a block's rows are streams */
-    SOME_ROWS = 16,  /* of a block that two tiles' heights use */
+    PAGES = 64,      /* pages whose translations are cached */
+    L2_WAYS = 8,     /* ways of L2, at least */
+    LONG_ROW = 1024, /* bytes of a row: within longer rows the hardware prefetches the next lines */
+    FEWER_ROWS = 8,  /* rows of a block used by tiles of one height; each row of a block is a stream */
+    SOME_ROWS = 16,  /* rows of a block used by tiles of two heights */
     MANY_ROWS = 32,
     LEAST_COLUMNS = 256, /* of a task */
-    COPY_USES = 512      /* of an element that is broadcast: a copy pays */
+    COPY_USES = 512      /* uses of a broadcast element from which on a copy pays */
 };
 
 /* Cycles per cache line: read sequentially, read from distant rows, and copied to scratch. */
@@ -27,19 +27,19 @@ typedef struct line_costs {
 } line_costs;
 static const line_costs from_l3 = {2.6, 3.4, 6.5}, from_memory = {8, 20, 27};
 
-#define PAGE_STALL 2.0   /* cycles of a row in another page than the last ones */
-#define MISSING_LINE 6.0 /* of a line that conflicts evicted from L2 */
-#define SUMS 2.5         /* of a vector of sums that is read, added to and written */
+#define PAGE_STALL 2.0   /* cycles of a row in a page that is not in use */
+#define MISSING_LINE 6.0 /* of a line that conflict misses evicted from L2 */
+#define SUMS 2.5         /* of a vector of sums that is loaded, added to and stored */
 
 /* Facts of the operand that the choice depends on. */
 typedef struct walk_operand {
     /* rows of a panel: points of the reduction */
     double points;
-    /* that a panel lies in */
+    /* pages that a panel spans */
     double pages;
     /* all of it */
     double bytes;
-    /* from row to row; 0: not one number */
+    /* distance between rows; 0: not constant */
     double row_bytes;
     /* of a panel's row */
     double lines_per_load;
@@ -98,7 +98,7 @@ static const rules_access *vector_operand(rules *r, int s, int v, const rules_ac
         if (found || access[i].stride[v] != 1) return NULL;
         found = &access[i];
     }
-    for (int i = 0; i < count; i++) /* a copy would serve both */
+    for (int i = 0; i < count; i++) /* a copy would have to serve both */
         if (found && found != &access[i] && found->tensor == access[i].tensor) return NULL;
     if (!found) return NULL;
     const tir_tensor *tensor = &r->region->tensors.data[found->tensor];
@@ -107,7 +107,7 @@ static const rules_access *vector_operand(rules *r, int s, int v, const rules_ac
         plain = plain || tir_operand(r->region->pool, found->load, d) == r->region->stages.data[s].axis[v].var;
     if (!plain || tensor->constant || tensor->output || tensor->rank < 2 || !tir_layout_is_identity(&tensor->layout))
         return NULL;
-    if (tensor->stage >= 0 && r->group[tensor->stage].root != tensor->stage) return NULL; /* it is in no memory */
+    if (tensor->stage >= 0 && r->group[tensor->stage].root != tensor->stage) return NULL; /* it is not stored in memory */
     return is_read_by_others(r, s, found->tensor) ? NULL : found;
 }
 
@@ -157,7 +157,7 @@ rules_operand_access rules_choose_operand_access(rules *r, int s, rules_operand_
         return RULES_OPERAND_IN_PLACE;
     t->operand = r->region->tensors.data[operand->tensor].name;
     double passes = (double)((t->m + t->mr - 1) / t->mr), outer = 1;
-    bool inside = false; /* axes of points that share the operand, besides the tile's */
+    bool inside = false; /* are there space axes that share the operand, in addition to the tile's? */
     for (int a = 0; a < stage->space; a++) {
         if (a == t->v || a == t->u) continue;
         int64_t extent = rules_extent(r, &stage->axis[a]);
@@ -196,13 +196,13 @@ static int axis_of_rows(const rules *r, const tir_stage *stage, const rules_acce
     return found;
 }
 
-/* Does the part of the operand that a row of tiles reads stay in cache until the next columns read it? */
+/* Does the part of the operand that a row of tiles reads stay in cache until the next columns read it again? */
 static bool row_stays_close(const rules *r, const tir_stage *stage, const rules_access *access, int axis,
                             const rules_operand_tile *t) {
     double size = (double)lib_dtype_size(r->region->tensors.data[access->tensor].dtype), points = 1, run, lines;
     double line = r->machine->line ? (double)r->machine->line : 64, row = size * (double)access->stride[axis];
     run = size * (double)access->stride[t->u] * (double)t->m;
-    if (run > row / 2) run = size * (double)access->stride[t->u] * (double)t->mr; /* rows of tiles are the rows */
+    if (run > row / 2) run = size * (double)access->stride[t->u] * (double)t->mr; /* a row of tiles reads a few rows of the operand */
     lines = (double)((int64_t)((run + line - 1) / line) + 1);
     for (int a = stage->space; a < stage->space + stage->reduce; a++) {
         double extent = (double)rules_extent(r, &stage->axis[a]);
@@ -294,7 +294,7 @@ static const rules_block_tile *block_tile_of(const rules *r, int root, int *sums
     return NULL;
 }
 
-/* Axes of the stage but for those of the tile, " b h". */
+/* Axes of the stage except those of the tile, " b h". */
 static const char *other_axes(rules *r, const tir_stage *stage, int count, const rules_block_tile *b) {
     lib_text names;
     lib_text_init(&names, r->arena);
@@ -306,7 +306,7 @@ static const char *other_axes(rules *r, const tir_stage *stage, int count, const
     return names.length ? names.data : "";
 }
 
-/* Sums of all columns, in cache: for each block of rows the tiles of all columns. */
+/* Sums of all columns stay in cache; for each block of rows, the tiles of all columns run. */
 static void schedule_sums(rules *r, const tir_stage *sums, const rules_block_tile *b, const char *owner,
                           const char *loop) {
     const rules_operand_tile *t = &b->tile;

@@ -25,7 +25,7 @@ static tir_expr meet_function(void *user, tir_pool *pool, tir_expr e, tir_expr r
     return rebuilt;
 }
 
-/* What is made of the windows takes functions: they fill the processor by themselves, several vectors of a row at a time. */
+/* Do the readers of the windows call math functions? Those have enough independent work on several vectors of one row. */
 static bool is_read_by_functions(const rules *r, int s) {
     const tir_stage *owner = &r->region->stages.data[r->group[s].owner];
     bool found = false;
