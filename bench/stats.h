@@ -1,4 +1,4 @@
-/* What is made of many samples and of many cases. */
+/* Statistics of samples and of cases. */
 #ifndef BENCH_STATS_H
 #define BENCH_STATS_H
 

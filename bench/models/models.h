@@ -30,15 +30,16 @@ typedef struct model_sizes {
     int layers;
 } model_sizes;
 
-/* "resnet50", "bert-base", and "resnet-small", "bert-small", which even the interpreter runs in seconds. NULL: unknown, no memory. */
+/* "resnet50", "bert-base", and "resnet-small", "bert-small", which even the interpreter runs in seconds. NULL: unknown name, or no
+ * memory. */
 DLC_API model *model_open(const char *name);
 DLC_API void model_close(model *m);
 DLC_API const model_sizes *model_sizes_of(const model *m);
-/* Inputs: image f32 [n, 3, image, image], or ids i64 [n, tokens] and mask bool [n, tokens] (true: a token, not padding). Output
- * "result" f32: [n, classes], or [n, tokens, hidden]. dtype: of weights and of all in between. Weights are borrowed: the model must
- * outlive graph and programs. The caller destroys the graph; a mistake is in its status. NULL: no memory. */
+/* Inputs: image f32 [n, 3, image, image], or ids i64 [n, tokens] and mask bool [n, tokens] (true: a token, not padding). Output "result"
+ * f32: [n, classes], or [n, tokens, hidden]. dtype: of weights and all intermediate values. Weights are borrowed: the model must outlive
+ * graph and programs. The caller destroys the graph; its status holds the first error. NULL: no memory. */
 DLC_API dlc_graph *model_graph(model *m, dlc_context *context, dlc_dtype dtype);
-/* Those that the graphs built so far have. */
+/* Number of weights in the graphs built so far. */
 DLC_API int model_weight_count(const model *m);
 DLC_API const model_tensor *model_weight(const model *m, int number);
 

@@ -1,5 +1,5 @@
 /* Sorts by merging (tir/schedule_sort.c). The passes up to runs of 1,024 elements are made by a block in shared memory, of several lines
- * where these are short; the others are a phase each, with a thread for each place of a run. */
+ * if these are short; the others are a phase each, with a thread for each element of a run. */
 #include "targets/cuda/rules.h"
 
 enum { CHIP_PASSES = 10, BLOCK = 256 };
@@ -31,7 +31,7 @@ void cuda_prepare_sorts(cuda_rules *r) {
     }
 }
 
-/* An axis of a pass, as far as a block has it. */
+/* The part of a pass' axis that a block has. */
 typedef struct sort_axis {
     const char *name;
     /* at most */
@@ -39,8 +39,8 @@ typedef struct sort_axis {
     bool varies;
 } sort_axis;
 
-/* Threads along the axes, the last one's the fastest, as far as there is room; the rest in turns, inside of the loops `around`. What searches
- * for a place is run by the thread that has the place. */
+/* Threads run along the axes, fastest along the last one, as far as there are threads; the rest are iterations inside of the loops
+ * `around`. The search for an element's position is made by the thread that has the element. */
 static void share_points(cuda_rules *r, const char *pass, const char *around, int count, const sort_axis *axis) {
     const char *lane[3];
     int64_t room = BLOCK;
