@@ -30,7 +30,7 @@ typedef enum bench_step_kind {
     BENCH_STEP_DEQUANTISE, /* w [k, n] of i8 with scales [n], or of i4 with scales [k / number[0], n] */
     BENCH_STEP_KINDS
 } bench_step_kind;
-/* SCAN, the selective scan of Mamba (Gu, Dao 2023), time in front: x and d [t, b, c], a [c, s], p and q [t, b, s]:
+/* SCAN, the selective scan of Mamba (Gu, Dao 2023), time as the first axis: x and d [t, b, c], a [c, s], p and q [t, b, s]:
  *     h = exp(d a) h + d x p;  y[t, b, c] = sum over s of h q */
 
 enum { BENCH_BLOCK_VALUES = 128, BENCH_BLOCK_INPUTS = 5, BENCH_BLOCK_NUMBERS = 3, BENCH_MAX_PARTS = 64 };

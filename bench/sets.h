@@ -1,4 +1,4 @@
-/* The sets of cases that the library promises ratios for, and how far it keeps the promises. */
+/* The sets of cases with required ratios, and whether the run meets them. */
 #ifndef BENCH_SETS_H
 #define BENCH_SETS_H
 

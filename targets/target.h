@@ -139,7 +139,7 @@ typedef struct target {
     /* NULL: tensors live in host memory and phases run on host threads */
     const target_runtime *runtime;
 
-    /* Opens the machine at hand and states its facts. DLC_UNSUPPORTED with a reason when there is none, or it has no such ordinal
+    /* Opens the machine at hand and states its facts. DLC_UNSUPPORTED with a reason if there is none, or it has no such ordinal
      * (targets without a runtime have ordinal 0 only). */
     dlc_status (*open)(const target_options *options, target_device **device, tir_machine *machine, lib_error *error);
     void (*close)(target_device *device);

@@ -25,7 +25,7 @@ typedef struct cpu_features {
 
 #define CPU_IDLE_MACHINES 16
 
-/* Whom LLVM generates code for; of other architectures the library knows nothing. */
+/* Architecture that LLVM generates code for; there is no support for others. */
 #if defined(__x86_64__)
 #define CPU_TRIPLE "x86_64-pc-linux-gnu"
 #elif defined(__aarch64__)

@@ -147,7 +147,7 @@ typedef struct emit_intrinsic {
     LLVMTypeRef function_type;
 } emit_intrinsic;
 
-/* what is known of a vec loop */
+/* analysis of a vec loop */
 typedef struct emit_vec {
     const tir_stmt *loop;
     /* 0: not vectorisable, runs lane by lane */
@@ -240,7 +240,7 @@ typedef struct emitter {
     /* masked statements without a branch since the block began */
     int flattened;
 
-    /* by expression, valid where memo_epoch agrees: shared nodes of one statement */
+    /* by expression, valid if memo_epoch agrees: shared nodes of one statement */
     emit_value *memo;
     uint32_t *memo_epoch, epoch;
     /* by expression, as memo */

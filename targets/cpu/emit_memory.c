@@ -508,7 +508,7 @@ emit_value emit_load(emitter *e, const tir_node *node, const tir_expr *operands)
         }
     }
     emit_value value;
-    bool zero = false; /* what the guard keeps from being read is zero already */
+    bool zero = false; /* elements that the guard excludes are zero already */
     if (emit_in_registers(e, buffer)) {
         if (!emit_reg_load(e, buffer, rank, operands, &value)) {
             if (node->guarded) return other; /* the guard is false, though this was not provable */

@@ -9,7 +9,7 @@ enum {
     ROLL_REPEATED = 100 /* the same for chunks; a loop of few trips is a little slower than copies */
 };
 
-/* ---- what a body does, by structure only */
+/* ---- analysis of bodies, by structure only */
 
 typedef struct survey {
     emitter *e;

@@ -34,7 +34,7 @@ typedef struct channel {
 typedef struct helper {
     /* 0: its end was reported already */
     pid_t process;
-    /* A pidfd, opened when the process is started: unlike its number, which is reused after somebody has waited for the process, it never
+    /* A pidfd, opened when the process is started: unlike its number, which is reused after a wait for the process, it never
      * means another process. None: the kernel has no pidfds, or a filter of system calls forbids them. */
     channel handle;
     /* If there is no handle, or no longer: start time of the process, in ticks since the system's start; 0: unknown. */

@@ -1,7 +1,7 @@
 /* Passes over rows: maps that enumerate the positions along an axis (a value for each, selected by comparisons: butterflies of a Fourier
  * transform), each reading all of a row of the previous map along other axes. The passes run one after the other on each row, in scratch
  * of a task. Each pass has vectors along its own most contiguous axis; its positions are unrolled, so that the comparisons fold away. The
- * emitter transposes in registers what a pass stores across its vectors. */
+ * emitter transposes stores across a pass' vectors in registers. */
 #include "targets/cpu/rules.h"
 
 enum { POSITIONS_MOST = 32, VECTORS_NEAR = 2, TASK_POINTS = 4096 };

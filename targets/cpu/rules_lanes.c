@@ -133,7 +133,7 @@ static bool repeated_axes(const rules *r, const tir_stage *stage, const rules_ac
         most[second] = extent;
         axis[second] = a;
     }
-    /* vectors of results run along v: the axis that lies innermost in what is stored */
+    /* vectors of results run along v: the innermost axis of the stored results */
     *u = axis[0] < axis[1] ? axis[0] : axis[1];
     *v = axis[0] < axis[1] ? axis[1] : axis[0];
     return *v >= 0;

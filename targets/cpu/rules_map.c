@@ -704,7 +704,7 @@ static void map_straight(rules *r, int s) {
 
 /* ---- maps that read along memory and across it */
 
-/* Does the position along any axis select what a point computes? */
+/* Does the position along any axis select the value of a point? */
 static bool has_choices(rules *r, const tir_stage *stage) {
     bool found = false;
     for (int a = 0; a < stage->space; a++) {

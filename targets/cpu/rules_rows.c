@@ -386,7 +386,7 @@ static bool has_contraction(const rules *r, int root) {
     return false;
 }
 
-/* How many rows to compute together to hide latency: 16, so that the scalars of their reductions fill vectors, as far as L1 holds the rows. Rows
+/* How many rows to compute together to hide latency: 16, so that the scalars of their reductions fill vectors, fewer if L1 cannot hold the rows. Rows
  * that keep no values are loaded again in each step, which pays only if they are short: a long row is not latency-bound. */
 static int64_t rows_together(const row_plan *p, const int *members, int count, int64_t rows, int64_t longest) {
     enum { MOST = 16, LEAST_READ = 12 };

@@ -228,7 +228,7 @@ bool rules_fold(rules *r, int s) {
 
 /* ---- scatter */
 
-/* One update after the other, where the data says; the axes that the index does not affect are inner loops, in vectors. */
+/* One update after the other, at the data's indices; the axes that the index does not affect are inner loops, in vectors. */
 bool rules_scatter(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     if (stage->kind != TIR_SCATTER) return false;

@@ -115,7 +115,7 @@ enum { RULES_CLOSE = 4 }; /* elements between neighbouring lanes that a few load
 /* rules_window.c: windows that slide along an operand */
 /* Do neighbouring points along the axis read windows that are close to each other, in one dimension of the operand? */
 bool rules_is_window(const rules *r, const tir_stage *stage, const rules_access *access, int axis, int reduction);
-/* Is it a light reduction over a window, whose rows are to be computed side by side? */
+/* Is it a light reduction over a window, whose rows are to be computed together? */
 bool rules_has_window(const rules *r, int s, const rules_access *access, int count);
 /* Unrolls a window of few steps, so that its masks and the loads that rows share are compile-time facts. False: it stays loops. */
 bool rules_unroll_window(const rules *r, const tir_stage *stage, const rules_tile_shape *t);

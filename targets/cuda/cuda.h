@@ -135,7 +135,7 @@ int64_t cuda_phase_shared(const tir_kernel *kernel, int phase); /* bytes of dyna
 /* ---- compile.c, load.c: the contract of targets/target.h.
  *
  * An object is a cuda_object_header, a cuda_object_kernel for each kernel, a cuda_object_phase for each of their phases in turn, and
- * from `image` on what NVRTC made of the source. */
+ * from `image` on NVRTC's output. */
 #define CUDA_OBJECT_MAGIC UINT64_C(0x6a626f6475636c64)
 typedef struct cuda_object_header {
     /* offset and bytes of the image */

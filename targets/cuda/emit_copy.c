@@ -1,6 +1,6 @@
-/* Asynchronous copies from memory to shared memory: a vec loop whose elements lie side by side on both sides moves in chunks of 16, 8 or
- * 4 bytes, by what is known of the alignment of both; where a guard ends within a chunk, the rest of it is zeros. What has no
- * such form is an ordinary store: done earlier than it needs to be. */
+/* Asynchronous copies from memory to shared memory: a vec loop whose elements are contiguous on both sides is copied in chunks of 16, 8 or
+ * 4 bytes, by the known alignment of both; if a guard ends within a chunk, the rest of it is zeros. A store without
+ * such form is an ordinary store: it completes earlier than required. */
 #include "targets/cuda/emit.h"
 #include "tir/region.h"
 

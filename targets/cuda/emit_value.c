@@ -175,7 +175,7 @@ static const char *operand(emitter *e, tir_expr node, int i, int loosest) {
     return e->level[x] <= loosest ? e->value[x] : lib_arena_format(e->arena, "(%s)", e->value[x]);
 }
 
-/* a OP b where (a OP b) OP c may be written a OP b OP c */
+/* a OP b for operators of which (a OP b) OP c may be written a OP b OP c */
 static const char *infix(emitter *e, tir_expr node, const char *symbol, int level) {
     e->made = (uint8_t)level;
     return lib_arena_format(e->arena, "%s %s %s", operand(e, node, 0, level), symbol, operand(e, node, 1, level - 1));

@@ -10,7 +10,7 @@
 
 enum { ARCHITECTURES_MAX = 64 };
 
-/* The newest architecture that NVRTC knows and the device can run; 0: none. `oldest` for the message. */
+/* The newest architecture that NVRTC supports and the device can run; 0: none. `oldest` for the message. */
 static int best_architecture(const cuda_nvrtc *nvrtc, int capability, int *oldest) {
     int count = 0, all[ARCHITECTURES_MAX], best = 0;
     *oldest = 0;

@@ -1,4 +1,4 @@
-/* Schedule rules of the cuda target: region -> schedule text, by analysis of accesses alone; no rule knows an operator. In order:
+/* Schedule rules of the cuda target: region -> schedule text, by analysis of accesses alone; no rule depends on operators. In order:
  *   inline   cheap maps go into their readers
  *   collapse axes that all accesses run straight through become one
  *   sort     merges of runs, those of up to 1,024 elements on chip
@@ -122,7 +122,7 @@ static tir_expr count_cost(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     return rebuilt;
 }
 
-/* Points of a stage, those of its reduction included; -1: not known. */
+/* Points of a stage, those of its reduction included; -1: unknown. */
 static int64_t points_of(const cuda_rules *r, const tir_stage *stage) {
     int64_t points = 1;
     for (int a = 0; a < stage->space + stage->reduce; a++) {

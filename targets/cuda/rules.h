@@ -17,7 +17,7 @@ typedef struct cuda_row_member {
     const char *part, *own, *warp, *all, *total, *tree;
 } cuda_row_member;
 
-/* A root and what runs in its loop over rows. */
+/* A root and the stages in its loop over rows. */
 typedef struct cuda_row_group {
     const char *root;
     /* leading axes that all stages share: the row's number */
@@ -43,7 +43,7 @@ typedef struct cuda_row_group {
     cuda_row_member member[CUDA_ROW_MEMBERS];
 } cuda_row_group;
 
-/* A map that reads across what it writes (rules_maps.c). */
+/* A map that reads along another axis than it writes (rules_maps.c). */
 typedef struct cuda_transposition {
     /* the copy in shared memory */
     const char *root, *tile;
@@ -156,7 +156,7 @@ typedef struct cuda_window {
     const char *copy[CUDA_WINDOW_COPIES];
 } cuda_window;
 
-/* A stage that is computed where the root's threads need its values (rules.c). */
+/* A stage that is computed inside the root's threads that need its values (rules.c). */
 typedef struct cuda_inside {
     const char *stage, *root;
 } cuda_inside;
@@ -259,7 +259,7 @@ typedef struct cuda_vector {
 #define CUDA_NO_VECTOR ((cuda_vector){.most = 16})
 
 void cuda_note_vector(cuda_rules *r, const tir_access *access, int axis,
-                      cuda_vector *vector);                        /* counts where it runs along it */
+                      cuda_vector *vector);                        /* counts only accesses along the axis */
 int64_t cuda_vector_of(const cuda_vector *vector, int64_t extent); /* contiguous elements per thread */
 /* Chooses threads, block_rows and held of a group; false: several phases are better. */
 bool cuda_model_rows(const tir_machine *machine, cuda_row_group *group);

@@ -1,6 +1,6 @@
 /* Chains: contraction -> rows -> contraction, as one kernel. The first contraction's results, the scores, have rows and keys; maps and
  * reductions over the keys work on their rows, and the second contraction sums over the keys. A fold over blocks of keys (`online`)
- * keeps what was reduced so far, corrected when a maximum moves: scores exist for a block at a time, in registers.
+ * keeps the running results, corrected when a maximum changes: scores exist for a block at a time, in registers.
  *
  * A block of threads has 16 rows for each of its warps. Queries stay in registers; keys and values are copied to shared memory, the next
  * block during the computation of this one. Scores have the matrix unit's layout: 4 neighbouring lanes share a row, each has two

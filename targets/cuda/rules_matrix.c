@@ -1,9 +1,9 @@
 /* Contractions on matrix units: the tiles of rules_tile.c with warps in place of threads. A warp keeps tiles of the instruction's sums in
  * registers; operands come from shared memory into registers of the lanes that the instruction takes them from (tir/collective.h), by
- * ldmatrix where lowering finds it.
+ * ldmatrix if lowering recognises it.
  *
  * Of each side one axis runs through the instruction, and of the sum the longest. Along an axis a tile is  thread x hi x lo  points: warps,
- * instructions of a warp, and points of one instruction, 16 of m and 8 of n, 1 where another axis runs through it. */
+ * instructions of a warp, and points of one instruction, 16 of m and 8 of n, 1 if another axis runs through it. */
 #include "targets/cuda/rules.h"
 
 enum { ROWS = 16, COLUMNS = 8, DEPTH = 16, WARP = TIR_WARP, ROW_BYTES = 128, STAGES = 4 };
