@@ -94,9 +94,9 @@ typedef struct target_cost {
 
 typedef enum target_copy { TARGET_COPY_TO_DEVICE, TARGET_COPY_TO_HOST, TARGET_COPY_ON_DEVICE } target_copy;
 
-/* Further functions of a target whose tensors live in memory of a device. A stream is used by one thread at a time, and all functions but enter and
- * leave are called between these two. Work submitted to a stream runs later, in order. Host memory that it copies from or to must stay allocated, and
- * the source unchanged, until `synchronise` has returned: only then is memory of the host written. */
+/* Further functions of a target whose tensors live in memory of a device. A stream is used by one thread at a time, and all functions but
+ * enter and leave are called between these two. Work submitted to a stream runs later, in order. Host memory that it copies from or to
+ * must stay allocated, and the source unchanged, until `synchronise` has returned: only then is memory of the host written. */
 typedef struct target_runtime {
     /* device type of its tensors in DLPack; their device_id is the ordinal that the device was opened with */
     int32_t device_type;
@@ -109,26 +109,28 @@ typedef struct target_runtime {
     /* blocks until all work submitted to the device, by any thread or stream, has completed */
     void (*settle)(target_device *device);
 
-    /* A new stream, or a handle of the host's stream `given` if that is not NULL, which close does not destroy. close waits for all work of the stream. */
+    /* A new stream, or a handle of the host's stream `given` if that is not NULL, which close does not destroy. close waits for all work
+     * of the stream. */
     dlc_status (*open)(target_device *device, void *given, target_stream **stream, lib_error *error);
     void (*close)(target_stream *stream);
 
-    /* Memory for work that is submitted to the stream after `allocate`; `release` takes effect when all work submitted before it is done. size > 0. */
+    /* Memory for work that is submitted to the stream after `allocate`; `release` takes effect when all work submitted before it is done.
+     * size > 0. */
     dlc_status (*allocate)(target_stream *stream, size_t size, void **pointer, lib_error *error);
     void (*release)(target_stream *stream, void *pointer);
     dlc_status (*copy)(target_stream *stream, target_copy kind, void *to, const void *from, size_t size,
                        lib_error *error);
     dlc_status (*synchronise)(target_stream *stream, lib_error *error);
 
-    /* Launches between these two (nothing else may come between) are submitted as one unit, which is cheaper if the same launches are repeated. *batch,
-     * NULL at first, records them and is updated if they differ; it is used by one thread at a time, on any stream.
-     * It is released, between enter and leave, when none of its work is outstanding. NULL: the target has no batches. */
+    /* Launches between these two (nothing else may come between) are submitted as one unit, which is cheaper if the same launches are
+     * repeated. *batch, NULL at first, records them and is updated if they differ; it is used by one thread at a time, on any stream. It
+     * is released, between enter and leave, when none of its work is outstanding. NULL: the target has no batches. */
     void (*begin_batch)(target_stream *stream, target_batch **batch);
     dlc_status (*end_batch)(target_stream *stream, lib_error *error);
     void (*release_batch)(target_device *device, target_batch *batch);
 
-    /* mark: marks the end of the work submitted so far; no work may be submitted after it before `synchronise`, which then waits for the mark only.
-     * query: is the mark reached? order: makes the host's stream `later` wait for the mark. */
+    /* mark: marks the end of the work submitted so far; no work may be submitted after it before `synchronise`, which then waits for the
+     * mark only. query: is the mark reached? order: makes the host's stream `later` wait for the mark. */
     dlc_status (*mark)(target_stream *stream, lib_error *error);
     dlc_status (*query)(target_stream *stream, bool *done, lib_error *error);
     dlc_status (*order)(target_stream *stream, void *later, lib_error *error);

@@ -303,7 +303,8 @@ int main(int argc, char **argv) {
     size_t size = 0, schedule_size;
     char *text = read_file(o.graph_path, &size), *schedule = NULL;
     if (!text || (o.schedule_path && !(schedule = read_file(o.schedule_path, &schedule_size)))) return 2;
-    if (schedule && strncmp(schedule, "---- ", 5) == 0) schedule[0] = '#'; /* the heading of --print becomes a comment */
+    if (schedule && strncmp(schedule, "---- ", 5) == 0)
+        schedule[0] = '#'; /* the heading of --print becomes a comment */
 
     dlc_context_options wanted = DLC_CONTEXT_OPTIONS_INIT;
     dlc_context *context = NULL;

@@ -10,7 +10,8 @@ enum { SAMPLES = 8, OPEN = COST_LOOPS };
 /* ---- rates ------------------------------------------------------------------------------------------------------------- */
 
 void cost_rates_of(const tir_machine *machine, cost_rates *rates) {
-    bool halves = machine->vector_bytes == 64 && machine->fma_ports == 1; /* half-width units: each wide vector takes two cycles */
+    bool halves = machine->vector_bytes == 64 &&
+                  machine->fma_ports == 1; /* half-width units: each wide vector takes two cycles */
     double ports = machine->fma_ports > 0 ? machine->fma_ports : 2;
     *rates = (cost_rates){.halves = halves,
                           .fma = ports,
@@ -715,7 +716,8 @@ double cost_cycles(const tir_machine *machine, const cost_work *work, int thread
            work->phases * (PHASE + (parallel > 1 ? JOIN : 0));
 }
 
-/* ---- time ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- time
+ * ------------------------------------------------------------------------------------------------------------------------------- */
 
 /* Cycles per nanosecond, measured by a chain of multiplications of three cycles each: about 100 us, once per device, at the first request
  * for nanoseconds. */

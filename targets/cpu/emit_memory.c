@@ -167,7 +167,7 @@ enum { PICK_START, PICK_INDEX, PICK_NEAR, PICK_FAR, PICK_LAST, PICK_WANTED, PICK
 typedef LLVMValueRef picking[PICK_PARTS];
 
 /* Number of active lanes if they are the first ones; else 0. */
-static int lanes_in_front(const emitter *e, emit_value mask) {
+static int leading_lanes(const emitter *e, emit_value mask) {
     if (!mask.llvm) return e->active;
     if (!LLVMIsConstant(mask.llvm)) return 0;
     int count = 0;
@@ -184,7 +184,7 @@ static int lanes_in_front(const emitter *e, emit_value mask) {
 static bool picks(const emitter *e, const access *a, emit_value mask) {
     LLVMBasicBlockRef here = LLVMGetInsertBlock(e->builder);
     int bytes = (int)a->size * e->lanes;
-    if (!a->offset.vector.llvm || !has_gather(e, a) || !lanes_in_front(e, mask)) return false;
+    if (!a->offset.vector.llvm || !has_gather(e, a) || !leading_lanes(e, mask)) return false;
     if (e->weaves || here != e->level[e->top].block || LLVMGetBasicBlockTerminator(here)) return false;
     return (e->features.level >= CPU_AVX512 && bytes == 64) || (bytes == 32 && a->size == 4);
 }
@@ -270,7 +270,7 @@ static LLVMValueRef picked_load(emitter *e, const access *a, emit_value mask, em
     int lanes = e->lanes;
     bool wide = a->size == 8, far = e->features.level >= CPU_AVX512;
     LLVMTypeRef type = emit_vector_type(wide ? e->f64 : e->f32, lanes), integer = wide ? e->i64 : e->i32;
-    const int front = lanes_in_front(e, mask);
+    const int front = leading_lanes(e, mask);
     picking p;
     prepare_picking(e, a, front, offsets, p);
     LLVMBasicBlockRef block[WAYS] = {emit_block(e, "near"), far ? emit_block(e, "far") : NULL, emit_block(e, "any")};
@@ -299,7 +299,8 @@ static LLVMValueRef picked_load(emitter *e, const access *a, emit_value mask, em
     for (int i = 0; i < WAYS; i++)
         if (i != FAR || far) LLVMAddIncoming(value, &result[i], &block[i], 1);
     if (front < e->active)
-        value = LLVMBuildSelect(b, mask.llvm, value, LLVMConstNull(type), ""); /* inactive lanes are zero, as gathers leave them */
+        value = LLVMBuildSelect(b, mask.llvm, value, LLVMConstNull(type),
+                                ""); /* inactive lanes are zero, as gathers leave them */
     return LLVMBuildBitCast(b, value, memory_type(e, a, lanes), "");
 }
 

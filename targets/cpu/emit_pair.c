@@ -1,7 +1,7 @@
-/* Rows of a register tile that share their last vectors. If at most half of the lanes of a row's last vector are columns, two rows share one
- * vector: its lower half holds the last columns of one row, its upper half those of the next row. The column operand is loaded once and
- * duplicated into both halves; the row operand is a blend of the two broadcasts that the rows' whole vectors need anyway.
- * Two rows of one and a half vectors then take three multiplications and three accumulators instead of four. */
+/* Rows of a register tile that share their last vectors. If at most half of the lanes of a row's last vector are columns, two rows share
+ * one vector: its lower half holds the last columns of one row, its upper half those of the next row. The column operand is loaded once
+ * and duplicated into both halves; the row operand is a blend of the two broadcasts that the rows' whole vectors need anyway. Two rows of
+ * one and a half vectors then take three multiplications and three accumulators instead of four. */
 #include "targets/cpu/emit.h"
 
 /* ---- which loops */

@@ -33,7 +33,7 @@ static bool uses(const survey *s, tir_expr expr, tir_expr var) {
 }
 
 /* Does the node depend on the position so that each copy can fold it: which lanes a chunk has, which element of a tile is read? */
-static bool asks_position(const survey *s, const tir_node *node, tir_expr expr) {
+static bool depends_on_position(const survey *s, const tir_node *node, tir_expr expr) {
     if (node->dtype != DLC_BOOL || node->count != 2) return false;
     tir_expr a = tir_operand(s->e->pool, expr, 0);
     if (tir_dtype_of(s->e->pool, a) != TIR_INDEX) return false;
@@ -46,7 +46,7 @@ static void survey_expr(survey *s, tir_expr expr) {
     if (node->op == TIR_CONST || node->op == TIR_VAR || e->survey_epoch[expr] == e->survey_now) return;
     e->survey_epoch[expr] = e->survey_now;
     if (node->dtype != TIR_INDEX) s->cost += s->copies;
-    refuse(s, asks_position(s, node, expr));
+    refuse(s, depends_on_position(s, node, expr));
     for (int i = 0; i < (int)node->count; i++) survey_expr(s, tir_operand(e->pool, expr, i));
     if (node->op != TIR_LOAD || !emit_in_registers(e, (uint32_t)node->bits)) return;
     for (int i = 0; i < (int)node->count; i++)

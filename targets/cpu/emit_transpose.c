@@ -198,7 +198,7 @@ static void store_lanes_rolled(emitter *e, const emit_strided *s, int count) {
 }
 
 /* Stores without neighbours, in the order of their classes. */
-static void store_lonely(emitter *e, const emit_strided *s, int count) {
+static void store_separately(emitter *e, const emit_strided *s, int count) {
     for (int first = 0, end; first < count; first = end) {
         end = first + 1;
         while (end < count && s[end].stride == s[first].stride && s[end].step.llvm == s[first].step.llvm &&
@@ -275,7 +275,7 @@ void emit_flush(emitter *e) {
             s[lonely++] = s[first];
     }
     emit_at(e, e->top);
-    store_lonely(e, s, lonely);
+    store_separately(e, s, lonely);
     e->held.count = 0;
 }
 

@@ -276,7 +276,8 @@ static emit_value dot_value(emitter *e, tir_op op, const tir_expr *operands) {
     int count = op == TIR_DOT2_BF16 ? 2 : 4;
     if (!unit || e->lanes > 16) return (emit_value){0};
     emit_value x[3] = {emit_expr(e, operands[0]), packed(e, count, operands + 1), packed(e, count, operands + 2)};
-    if (op == TIR_DOT2_BF16 && !x[1].lanes) { /* the factors commute; only the last one may be a broadcast from memory */
+    if (op == TIR_DOT2_BF16 &&
+        !x[1].lanes) { /* the factors commute; only the last one may be a broadcast from memory */
         emit_value broadcast = x[1];
         x[1] = x[2];
         x[2] = broadcast;

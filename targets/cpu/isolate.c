@@ -213,7 +213,7 @@ static bool open_channels(int pair[2], int *errors) {
 }
 
 /* A process that can be neither stopped nor waited for safely: it ends by itself, because its connection is closed. */
-static dlc_status leave_alone(helper *h, lib_error *error) {
+static dlc_status abandon_helper(helper *h, lib_error *error) {
     const struct timespec moment = {.tv_nsec = 1000000};
     close_channel(&h->connection);
     close_channel(&h->errors);
@@ -235,7 +235,7 @@ static dlc_status start_helper(const struct cpu_isolation *isolation, helper *h,
         h->parent = getpid();
         h->connection = open_channel(pair[0]);
         h->errors = open_channel(errors);
-        return h->handle.number >= 0 || h->began ? DLC_OK : leave_alone(h, error);
+        return h->handle.number >= 0 || h->began ? DLC_OK : abandon_helper(h, error);
     }
     if (pair[0] >= 0) close(pair[0]);
     if (errors >= 0) close(errors);
@@ -283,7 +283,7 @@ static bool move(exchange *x, void *bytes, size_t size, bool out) {
 }
 
 /* The last part of the helper's standard error, on one line. */
-static void last_words(const helper *h, char *text, size_t size) {
+static void read_errors(const helper *h, char *text, size_t size) {
     off_t end = lseek(h->errors.number, 0, SEEK_END), start = end > (off_t)size - 1 ? end - (off_t)size + 1 : 0;
     ssize_t count = end > 0 ? pread(h->errors.number, text, size - 1, start) : 0;
     text[count > 0 ? count : 0] = 0;
@@ -305,10 +305,10 @@ static bool still_runs(helper *h, int *status) {
 }
 
 /* Releases a failed helper and reports the cause as a status. */
-static dlc_status bury(exchange *x, lib_error *error) {
+static dlc_status fail_helper(exchange *x, lib_error *error) {
     char words[400], how[64] = "went silent";
     int status;
-    last_words(&x->helper, words, sizeof words);
+    read_errors(&x->helper, words, sizeof words);
     bool running = still_runs(&x->helper, &status);
     if (running && !x->timed_out && !x->cancelled) { /* it closed its connection, and is about to end */
         const struct timespec moment = {.tv_nsec = 1000000};
@@ -316,7 +316,7 @@ static dlc_status bury(exchange *x, lib_error *error) {
             nanosleep(&moment, NULL);
             running = still_runs(&x->helper, &status);
         }
-        last_words(&x->helper, words, sizeof words);
+        read_errors(&x->helper, words, sizeof words);
     }
     if (!running && WIFSIGNALED(status)) snprintf(how, sizeof how, "ended by signal %d", WTERMSIG(status));
     if (!running && WIFEXITED(status)) snprintf(how, sizeof how, "ended with status %d", WEXITSTATUS(status));
@@ -341,12 +341,13 @@ static dlc_status ask(exchange *x, const cpu_request *request, const void *first
         !move(x, (void *)(uintptr_t)first, first_size, true) ||
         !move(x, (void *)(uintptr_t)rest, (size_t)request->size - first_size, true) ||
         !move(x, &reply, sizeof reply, false))
-        return bury(x, error);
-    if (reply.magic != CPU_REQUEST_MAGIC || reply.size > CPU_REPLY_MAX || reply.status < DLC_OK) return bury(x, error);
+        return fail_helper(x, error);
+    if (reply.magic != CPU_REQUEST_MAGIC || reply.size > CPU_REPLY_MAX || reply.status < DLC_OK)
+        return fail_helper(x, error);
     char *got = cpu_allocate_object(x->device, (size_t)reply.size, bytes);
     if (!got || !move(x, got, (size_t)reply.size, false)) {
         cpu_release_object(x->device, bytes);
-        dlc_status status = bury(x, error);
+        dlc_status status = fail_helper(x, error);
         return got ? status : lib_fail(error, DLC_OUT_OF_MEMORY, "no memory for %zu bytes of code", (size_t)reply.size);
     }
     got[reply.size] = 0;

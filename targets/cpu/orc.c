@@ -65,7 +65,7 @@ static dlc_status fail_with(lib_error *error, LLVMErrorRef refused, const char *
 /* ---- memory: sections of one object, in the order of their requests */
 
 /* LLVM ends the process if a section gets no memory. The block has room for any object, by its size. */
-static uint8_t *beyond(linker *l, size_t size, size_t alignment) {
+static uint8_t *allocate_excess(linker *l, size_t size, size_t alignment) {
     size_t all = sizeof(excess) + size + alignment;
     excess *more = lib_allocate_zeroed(&l->orc->allocator, all, _Alignof(excess));
     if (!more) return NULL;
@@ -78,7 +78,8 @@ static uint8_t *beyond(linker *l, size_t size, size_t alignment) {
 static uint8_t *take(linker *l, size_t size, size_t alignment) {
     if (alignment < 1) alignment = 1;
     size_t at = (l->used + alignment - 1) / alignment * alignment;
-    if (alignment > CPU_IMAGE_ALIGNMENT || at > l->room || size > l->room - at) return beyond(l, size, alignment);
+    if (alignment > CPU_IMAGE_ALIGNMENT || at > l->room || size > l->room - at)
+        return allocate_excess(l, size, alignment);
     l->used = at + size;
     return (uint8_t *)l->base + at;
 }
@@ -124,7 +125,7 @@ static void release_block(linker *l) {
     l->allocated_bytes = 0;
 }
 
-/* One page more than the image needs, for the second base of `prove`. */
+/* One page more than the image needs, for the second base of `link_again`. */
 static dlc_status prepare_block(linker *l, size_t size, lib_error *error) {
     l->room = room_for(size);
     size_t wanted = l->room + (size_t)2 * CPU_IMAGE_ALIGNMENT;
@@ -338,7 +339,7 @@ static dlc_status link_at(linker *l, char *base, LLVMMemoryBufferRef buffer, lib
 }
 
 /* Linked at another base, the bytes must be the same. */
-static dlc_status prove(linker *l, LLVMMemoryBufferRef again, const target_object *image, lib_error *error) {
+static dlc_status link_again(linker *l, LLVMMemoryBufferRef again, const target_object *image, lib_error *error) {
     LIB_TRY(link_at(l, l->block + CPU_IMAGE_ALIGNMENT, again, error));
     if (l->used == image->size && memcmp(l->base, image->bytes, image->size) == 0) return DLC_OK;
     return lib_fail(error, DLC_INTERNAL, "an image depends on where it is linked");
@@ -359,7 +360,7 @@ static dlc_status link_with(linker *l, target_device *device, LLVMMemoryBufferRe
         status = lib_fail(error, DLC_OUT_OF_MEMORY, "no memory for %zu bytes of code", l->used);
     if (status == DLC_OK) memcpy(image->owner, l->base, l->used);
     if (status == DLC_OK && again)
-        status = prove(l, again, image, error);
+        status = link_again(l, again, image, error);
     else if (again)
         LLVMDisposeMemoryBuffer(again);
     if (status != DLC_OK) cpu_release_object(device, image);

@@ -105,7 +105,7 @@ static bool is_short_row(const rules *r, const tir_stage *stage) {
 /* Is it computed from a row's reductions and read along the whole row? It is then computed once per row, for several rows together. Or is
  * it computed for another reduction of a short row? Rows that keep values are computed together, and values derived from that reduction
  * form such a vector. */
-static bool is_of_row(rules *r, int s) {
+static bool is_row_statistic(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     bool reduced = false, along = false;
@@ -179,7 +179,7 @@ static bool worth_inlining(rules *r, int s) {
     if (found.most > 2 || found.fold || rules_loses_positions(r, s)) return false;
     if (found.reduced && found.loads > 1 && reads_contraction(r, s))
         return false; /* once, in the contraction's tiles */
-    if (cost.heavy && is_of_row(r, s)) return false;
+    if (cost.heavy && is_row_statistic(r, s)) return false;
     if (cost.operations && is_chosen_from(r, stage->tensor[0])) return false;
     bool once = found.loads == 1 && (!found.reduced || is_read_once(r, stage->tensor[0]));
     return once || (!cost.heavy && cost.operations <= CHEAP);
@@ -214,7 +214,8 @@ static bool has_point_window(rules *r, int s) {
         const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
         if (tensor->dtype != r->region->tensors.data[stage->tensor[0]].dtype) return false;
         along = along || (!tensor->constant && access[i].stride[stage->space - 1] == 1);
-        int rows = 0, steps = 0; /* axes that a constant operand uses, whose dimensions must stay separate for its layout */
+        int rows = 0,
+            steps = 0; /* axes that a constant operand uses, whose dimensions must stay separate for its layout */
         for (int a = 0; a < stage->space + stage->reduce; a++)
             if (access[i].stride[a] != 0 && rules_extent(r, &stage->axis[a]) != 1)
                 ++*(a < stage->space ? &rows : &steps);

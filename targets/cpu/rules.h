@@ -175,10 +175,11 @@ bool rules_has_output(const rules *r, int stage);                  /* a value of
 bool rules_stores_vectors(rules *r, int stage, int axis);          /* a vector of it is contiguous, or a block */
 int64_t rules_lanes(const rules *r, int stage);                    /* of one vector of the widest type computed */
 bool rules_bare_use(tir_pool *pool, tir_expr value, tir_expr var); /* used in arithmetic, not only in addresses */
-bool rules_straight(rules *r, int stage, int slow, int fast);  /* all accesses are contiguous from one axis to the other */
-bool rules_is_contraction(const rules *r, int stage);          /* sums products: worth a register tile */
-int rules_members(const rules *r, int owner, int *members);    /* producers that run in its loops, in stage order */
-bool rules_pointwise(const rules *r, int stage);               /* runs point by point with its owner */
+bool rules_straight(rules *r, int stage, int slow,
+                    int fast);                              /* all accesses are contiguous from one axis to the other */
+bool rules_is_contraction(const rules *r, int stage);       /* sums products: worth a register tile */
+int rules_members(const rules *r, int owner, int *members); /* producers that run in its loops, in stage order */
+bool rules_pointwise(const rules *r, int stage);            /* runs point by point with its owner */
 int rules_axis_labelled(const rules *r, int stage, int label); /* -1: none */
 /* The largest sum of sizes that is live at once if these stages run in order and the value of each has its `sizes` entry. */
 int64_t rules_live(rules *r, const int *stages, const int64_t *sizes, int count);
@@ -198,8 +199,9 @@ bool rules_columns(rules *r, int root);
 bool rules_fold(rules *r, int root);
 bool rules_scatter(rules *r, int root);
 bool rules_sort(rules *r, int root);
-void rules_map(rules *r, int root);    /* a map without producers of its own */
-bool rules_chosen(rules *r, int root); /* rows from which a table selects elements are computed in scratch: rules_map.c */
+void rules_map(rules *r, int root); /* a map without producers of its own */
+bool rules_chosen(rules *r,
+                  int root); /* rows from which a table selects elements are computed in scratch: rules_map.c */
 
 /* The register tile of `owner` and its pointwise members. `prefix`: loops that already exist outside (NULL: the owner is a root and its
  * other axes come first, as tasks). `block_axis` (-1: none) of the owner has been split, and its rest is loop `block_loop` of
@@ -267,8 +269,8 @@ typedef struct rules_nest {
     int count;
 } rules_nest;
 void rules_add_loop(rules_nest *nest, const char *name, int64_t extent, bool whole);
-/* Makes the outer loops of the nest tasks, such that the loops inside of a task have at least `least` points; the loop at the boundary is split.
- * `points`: of the innermost loop's body, -1: unknown. */
+/* Makes the outer loops of the nest tasks, such that the loops inside of a task have at least `least` points; the loop at the boundary is
+ * split. `points`: of the innermost loop's body, -1: unknown. */
 void rules_form_tasks(rules_nest *nest, int64_t points, int64_t least);
 /* Adds `nt` (non-temporal stores) if the results, with the inputs, exceed the share of L3 that a core may count on. False: it did not. */
 bool rules_store_past_caches(rules *r, const tir_stage *stage);

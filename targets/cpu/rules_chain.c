@@ -64,7 +64,7 @@ static bool is_live_contraction(const rules *r, int s) {
 /* ---- finding */
 
 /* Every contraction of the chain runs in the tiles of one map; a copy is added if there is none. */
-static void give_owners(rules *r) {
+static void assign_owners(rules *r) {
     for (int s = 0, count = 0; s < (int)r->region->stages.count; s++) {
         if (!is_live_contraction(r, s) || (!is_output(r, s) && readers_of(r, s) == 1)) continue;
         if (count++ > 4) return;
@@ -204,7 +204,8 @@ static void rows_last(rules *r, int s, int rows) {
     rules_rewrite(r, "layout %s (%s%s)", stage->name, order.data, stage->axis[rows].name);
 }
 
-/* An operand given to the region that depends on the rows and is not contiguous along them: it will be transposed block by block. Returns its tensor. */
+/* An operand given to the region that depends on the rows and is not contiguous along them: it will be transposed block by block. Returns
+ * its tensor. */
 static uint32_t operand_across(rules *r, const chain *c, int s) {
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES), rows = axis_along(r, c, s, c->rows);
@@ -348,7 +349,7 @@ void rules_prepare_chains(rules *r) {
     int contractions = 0;
     for (int s = 0; s < (int)r->region->stages.count; s++) contractions += is_live_contraction(r, s);
     if (contractions != 2) return;
-    give_owners(r);
+    assign_owners(r);
     for (int s = 0; s < (int)r->region->stages.count; s++) {
         chain c;
         if (!is_live_contraction(r, s) || !find_chain(r, s, &c)) continue;

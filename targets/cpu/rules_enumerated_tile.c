@@ -59,17 +59,17 @@ static positions find_positions(const rules *r, int s) {
 
 /* ---- the group */
 
-typedef struct points_group {
+typedef struct tile_group {
     rules *r;
     /* v: axis of the root that vectors run along */
     int root, count, v;
     int *members;
     positions of_root;
-} points_group;
+} tile_group;
 
 /* How well vectors run along an axis of the root: number of accesses of the group that are contiguous there. -1: a member lacks the axis,
  * or depends on positions along it; 0: most vectors would be gathered. */
-static int count_contiguous(points_group *g, int axis) {
+static int count_contiguous(tile_group *g, int axis) {
     int score = rules_stores_vectors(g->r, g->root, axis) ? 1 : 0, all = 1;
     rules_access access[RULES_ACCESSES];
     for (int i = -1; i < g->count; i++) {
@@ -85,7 +85,7 @@ static int count_contiguous(points_group *g, int axis) {
 }
 
 /* Can the member run once for each point of the root's axes outside of the tile? An output is stored there, each of its points once. */
-static bool follows_root(const points_group *g, int s) {
+static bool follows_root(const tile_group *g, int s) {
     const tir_stage *top = &g->r->region->stages.data[g->root];
     for (int a = 0; a < top->space && rules_has_output(g->r, s); a++) {
         int64_t extent = rules_extent(g->r, &top->axis[a]);
@@ -94,9 +94,9 @@ static bool follows_root(const points_group *g, int s) {
     return true;
 }
 
-static bool find_group(rules *r, int root, points_group *g) {
+static bool find_group(rules *r, int root, tile_group *g) {
     const tir_stage *top = &r->region->stages.data[root];
-    *g = (points_group){.r = r, .root = root, .v = -1};
+    *g = (tile_group){.r = r, .root = root, .v = -1};
     g->members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1);
     g->count = rules_members(r, root, g->members);
     if (top->kind != TIR_MAP || g->count == 0) return false;
@@ -145,7 +145,7 @@ static bool has_blocks(const tir_tensor *tensor, int dim) {
     return inner && inner->dim == dim && inner->divisor == 1;
 }
 
-static bool copy_gathered(points_group *g) {
+static bool copy_gathered(tile_group *g) {
     rules *r = g->r;
     rules_access access[RULES_ACCESSES];
     for (int i = 0; i < g->count; i++) {
@@ -172,7 +172,7 @@ static bool copy_gathered(points_group *g) {
 }
 
 void rules_prepare_enumerated_tile(rules *r, int stage) {
-    points_group g;
+    tile_group g;
     const char *name = r->region->stages.data[stage].name;
     while (r->group[stage].root == stage && find_group(r, stage, &g) && copy_gathered(&g))
         stage = rules_stage_named(r, name);
@@ -181,7 +181,7 @@ void rules_prepare_enumerated_tile(rules *r, int stage) {
 /* ---- loops */
 
 /* Vectors of values that a member holds at once. */
-static int64_t held_vectors(const points_group *g, int s) {
+static int64_t held_vectors(const tile_group *g, int s) {
     const tir_stage *stage = &g->r->region->stages.data[s];
     int64_t vectors = 1;
     for (int a = 0; a < stage->space; a++) {
@@ -193,7 +193,7 @@ static int64_t held_vectors(const points_group *g, int s) {
 }
 
 /* Attached at the tile's loop: first the values common to its positions, then the positions, vectors innermost. */
-static void attach_member(points_group *g, int s, const char *loop) {
+static void attach_member(tile_group *g, int s, const char *loop) {
     rules *r = g->r;
     const tir_stage *stage = &r->region->stages.data[s];
     const positions own = find_positions(r, s);
@@ -216,7 +216,7 @@ static void attach_member(points_group *g, int s, const char *loop) {
 }
 
 bool rules_enumerated_tile(rules *r, int root) {
-    points_group g;
+    tile_group g;
     if (!find_group(r, root, &g)) return false;
     const tir_stage *top = &r->region->stages.data[root];
     const char *name = top->name, *inner[TIR_MAX_AXES];

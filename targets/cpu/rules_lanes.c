@@ -6,11 +6,11 @@
 #include "tir/unit.h"
 #include <math.h>
 
-#define PACK_NEAR 0.4 /* cycles to lay out an element again: by vectors and shuffles; by transposing tiles */
-#define PACK_FAR 0.9
+#define PACK_BY_SHUFFLES 0.4 /* cycles to lay out an element again: by vectors and shuffles; by transposing tiles */
+#define PACK_BY_TRANSPOSING 0.9
 
 enum {
-    NEAR = 8,           /* elements between lanes */
+    CHEAP_STRIDE = 8,   /* elements between lanes */
     TILE_OVERHEAD = 20, /* cycles to start a tile */
     CHAIN = 4,          /* latency of one accumulator's chain */
     STREAMS = 4 /* rows that are read once, side by side: with more streams the hardware prefetches less far ahead */
@@ -56,8 +56,8 @@ static double step_cycles(const rules *r, const lanes_problem *p, int64_t mr, in
     return step + (loads + stream) / 20;
 }
 
-/* L3 streaming cycles of the operands larger than L2, for the better order of the two tile loops: an operand is streamed once if its tile loop is the
- * outer one, otherwise once for each tile of the other operand. */
+/* L3 streaming cycles of the operands larger than L2, for the better order of the two tile loops: an operand is streamed once if its tile
+ * loop is the outer one, otherwise once for each tile of the other operand. */
 static double l3_cycles_of(const rules *r, const lanes_problem *p, int64_t mr, int64_t nr, bool *u_outside) {
     cost_rates rates;
     cost_rates_of(r->machine, &rates);
@@ -187,7 +187,7 @@ double rules_lanes_cost(rules *r, int s, rules_lanes_tile *t) {
                 if ((axis == t->u || axis == t->v) && access[i].stride[axis] != 0)
                     points *= (double)rules_extent(r, &stage->axis[axis]);
             int64_t stride = access[i].stride[a];
-            packing += (stride > 0 && stride <= NEAR ? PACK_NEAR : PACK_FAR) * points;
+            packing += (stride > 0 && stride <= CHEAP_STRIDE ? PACK_BY_SHUFFLES : PACK_BY_TRANSPOSING) * points;
         }
         double cycles = fits ? size_lanes(r, &p, &here) + packing : no;
         if (cycles >= best) continue;

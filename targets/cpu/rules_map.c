@@ -6,10 +6,11 @@
 
 enum {
     TASK_POINTS = 16384, /* of a task, about; a task of a transposition has at least a quarter of it */
-    BLOCK_VECTORS = 4, /* of a contiguous map, computed together; twice that for long values: dependence chains overlap */
-    LONG_VALUE = 24,   /* operations */
-    TILE_ROWS = 16,    /* of a transposition at most: the emitter transposes so many at once */
-    NEAR = 8           /* elements: strided loads up to this stride are cheap, a vector or two and a shuffle */
+    BLOCK_VECTORS =
+        4,           /* of a contiguous map, computed together; twice that for long values: dependence chains overlap */
+    LONG_VALUE = 24, /* operations */
+    TILE_ROWS = 16,  /* of a transposition at most: the emitter transposes so many at once */
+    CHEAP_STRIDE = 8 /* elements: strided loads up to this stride are cheap, a vector or two and a shuffle */
 };
 
 void rules_add_loop(rules_nest *nest, const char *name, int64_t extent, bool whole) {
@@ -89,7 +90,8 @@ static int64_t bytes_taken(const rules *r, const tir_tensor *tensor, int64_t str
     return taken < size ? size : taken > line ? line : taken;
 }
 
-/* Bytes of the cache lines that a stage reads from arguments; each tensor counts once, and an axis that a load does not depend on counts as one point. */
+/* Bytes of the cache lines that a stage reads from arguments; each tensor counts once, and an axis that a load does not depend on counts
+ * as one point. */
 static int64_t bytes_read(rules *r, const tir_stage *stage) {
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, (int)(stage - r->region->stages.data), access, RULES_ACCESSES);
@@ -128,7 +130,7 @@ bool rules_store_past_caches(rules *r, const tir_stage *stage) {
 }
 
 static bool is_far(int64_t stride) {
-    return stride == RULES_IRREGULAR || stride > NEAR || stride < -NEAR;
+    return stride == RULES_IRREGULAR || stride > CHEAP_STRIDE || stride < -CHEAP_STRIDE;
 }
 
 /* ---- packing */
@@ -313,7 +315,7 @@ static int64_t columns_of(int64_t vectors) {
 }
 
 /* The axis along which whole rows of both the source and the result are contiguous: one of the outer loops; -1: none. */
-static int carries_on(rules *r, int s, const transposition *t) {
+static int contiguous_outer_axis(rules *r, int s, const transposition *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES);
@@ -380,7 +382,7 @@ static int64_t up(int64_t n, int64_t d) {
 static bool block_loops(tile_loops *l, int s, const transposition *t, int64_t vectors, int64_t rows) {
     rules *r = l->nest.r;
     const tir_stage *stage = l->nest.stage;
-    int on = carries_on(r, s, t);
+    int on = contiguous_outer_axis(r, s, t);
     int64_t along = rules_extent(r, &stage->axis[t->read]), high = rules_extent(r, &stage->axis[t->write]);
     bool by_rows = on < 0 && vectors > 1 && rows > 1 && has_short_rows(r, s, t);
     if (on < 0 && !by_rows) return false;
@@ -717,7 +719,7 @@ static bool has_choices(rules *r, const tir_stage *stage) {
 
 /* The axis along which those operands are contiguous that a map reads with large strides along its own vectors; -1: there are none, or no
  * common axis. */
-static int turned_axis(rules *r, int s, int last) {
+static int transposed_axis(rules *r, int s, int last) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES), turned = -1;
@@ -737,10 +739,10 @@ static int turned_axis(rules *r, int s, int last) {
 /* A map that reads some operands along memory, as it writes, and others across it (a residual of another layout): vectors along memory,
  * in blocks of as many rows as a line has elements. A line that is read across serves all rows of the block while it is in L1; along
  * whole rows it would be evicted before the next row reads it, the sooner the fewer sets its neighbours share with it. */
-static bool map_turned(rules *r, int s) {
+static bool map_mixed_strides(rules *r, int s) {
     enum { VECTORS = 2 * BLOCK_VECTORS };
     const tir_stage *stage = &r->region->stages.data[s];
-    int last = last_long_axis(r, stage), across = last < 0 ? -1 : turned_axis(r, s, last);
+    int last = last_long_axis(r, stage), across = last < 0 ? -1 : transposed_axis(r, s, last);
     if (across < 0 || rules_store_stride(r, s, last) != 1 || has_choices(r, stage)) return false;
     const tir_tensor *result = &r->region->tensors.data[stage->tensor[0]];
     int64_t rows = r->machine->line / (int64_t)lib_dtype_size(result->dtype), columns = rules_lanes(r, s) * VECTORS;
@@ -776,6 +778,6 @@ static bool map_turned(rules *r, int s) {
 
 void rules_map(rules *r, int root) {
     if (!map_steps(r, root) && !map_panels(r, root) && !map_transposed(r, root) && !map_chosen(r, root, NULL, 0) &&
-        !map_turned(r, root))
+        !map_mixed_strides(r, root))
         map_straight(r, root);
 }

@@ -386,8 +386,8 @@ static bool has_contraction(const rules *r, int root) {
     return false;
 }
 
-/* How many rows to compute together to hide latency: 16, so that the scalars of their reductions fill vectors, fewer if L1 cannot hold the rows. Rows
- * that keep no values are loaded again in each step, which pays only if they are short: a long row is not latency-bound. */
+/* How many rows to compute together to hide latency: 16, so that the scalars of their reductions fill vectors, fewer if L1 cannot hold the
+ * rows. Rows that keep no values are loaded again in each step, which pays only if they are short: a long row is not latency-bound. */
 static int64_t rows_together(const row_plan *p, const int *members, int count, int64_t rows, int64_t longest) {
     enum { MOST = 16, LEAST_READ = 12 };
     const tir_machine *machine = p->r->machine;
@@ -563,7 +563,8 @@ static int64_t tensor_bytes(const rules *r, const tir_tensor *tensor) {
 }
 
 /* Partial sums by lanes over a long contiguous run that exceeds all caches: the hardware prefetcher stops at page boundaries, so the first
- * stage that reads the run prefetches it a page ahead. The bytes after a run are mostly the next run; if they are not, the run must be long. */
+ * stage that reads the run prefetches it a page ahead. The bytes after a run are mostly the next run; if they are not, the run must be
+ * long. */
 static void fetch_ahead(const row_plan *p, const int *members, int index) {
     enum { PAGE = 4096, RUNS = 8 };
     rules *r = p->r;
@@ -627,7 +628,8 @@ bool rules_rows(rules *r, int root) {
                   .block = 1,
                   .block_axis = -1,
                   .chunked = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1)};
-    for (int i = 0; i < count; i++) { /* a level of the tree that fills a vector: lanes of the reduced type, which may be wider */
+    for (int i = 0; i < count;
+         i++) { /* a level of the tree that fills a vector: lanes of the reduced type, which may be wider */
         int64_t lanes = has_lanes(r, members[i]) ? rules_lanes(r, members[i]) : p.lanes;
         if (lanes < p.lanes) p.lanes = lanes;
     }

@@ -1,7 +1,7 @@
-/* Stages whose order is determined by data or by a state. Cumulative folds along contiguous memory use blocks of one vector, whose pairwise sums are
- * independent; a few long folds are first cut into blocks that are tasks. Folds across rows keep the state of all columns in
- * L1 and read memory row by row. Updates of a scatter use vectors along the axes that the index does not choose. Each line
- * of a sort is a task; short lines are sorted by counting, in vectors. */
+/* Stages whose order is determined by data or by a state. Cumulative folds along contiguous memory use blocks of one vector, whose
+ * pairwise sums are independent; a few long folds are first cut into blocks that are tasks. Folds across rows keep the state of all
+ * columns in L1 and read memory row by row. Updates of a scatter use vectors along the axes that the index does not choose. Each line of a
+ * sort is a task; short lines are sorted by counting, in vectors. */
 #include "targets/cpu/rules.h"
 
 enum {

@@ -1,5 +1,5 @@
-/* Register tiles: reductions computed at the points of their root. One axis (v) runs along vectors, one (u) is repeated over
- * broadcasts; MR rows of NV vectors of accumulators stay in registers while the reduction loops run. How many of each: rules_tile_size.c. */
+/* Register tiles: reductions computed at the points of their root. One axis (v) runs along vectors, one (u) is repeated over broadcasts;
+ * MR rows of NV vectors of accumulators stay in registers while the reduction loops run. How many of each: rules_tile_size.c. */
 #include "targets/cpu/rules_tile.h"
 #include "targets/cpu/cost.h"
 
@@ -148,8 +148,7 @@ static bool fit_unit(rules *r, int s, rules_tile_shape *t, const tir_unit *unit,
     const tir_stage *stage = &r->region->stages.data[s];
     tir_expr axis = stage->axis[a].var;
     int64_t extent = known_extent(r, &stage->axis[a]);
-    bool ends =
-        extent % unit->width != 0; /* the last steps are after the end: cheap if operands are padded there */
+    bool ends = extent % unit->width != 0; /* the last steps are after the end: cheap if operands are padded there */
     uint32_t pack = t->pack, steps = UINT32_MAX;
     for (int i = 0; i < count; i++) {
         const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
@@ -316,13 +315,13 @@ static tir_expr meet_preparation(void *user, tir_pool *pool, tir_expr e, tir_exp
     if (node->dtype == TIR_INDEX || node->op == TIR_LOAD || !node->count) return rebuilt;
     const tir_dtype from = tir_dtype_of(pool, tir_operand(pool, e, 0));
     const bool widens = node->op == TIR_CAST && from != TIR_INDEX && lib_dtype_is_float((dlc_dtype)from);
-    if (widens || !lib_dtype_is_float((dlc_dtype)node->dtype))
-        return rebuilt; /* shuffles and shifts use other ports */
+    if (widens || !lib_dtype_is_float((dlc_dtype)node->dtype)) return rebuilt; /* shuffles and shifts use other ports */
     if (tir_uses(pool, e, p->along) && !tir_uses(pool, e, p->across)) p->instructions++;
     return rebuilt;
 }
 
-/* Instructions per step, on the multiplying ports, that convert the operand which depends on axis `along` of the tile and not on axis `across`. */
+/* Instructions per step, on the multiplying ports, that convert the operand which depends on axis `along` of the tile and not on axis
+ * `across`. */
 static int64_t prepared_instructions(rules *r, const tir_stage *stage, int along, int across) {
     preparation p = {.along = stage->axis[along].var, .across = stage->axis[across].var};
     tir_rewrite(r->region->pool, stage->value[0], meet_preparation, &p);
@@ -573,7 +572,7 @@ static void copy_outputs(rules *r, int s) {
 }
 
 /* Chooses the order in which the tile reads a vector operand that is given at run time. */
-static rules_operand_access walk_of(rules *r, int s, rules_tile_shape *t, rules_operand_tile *walk) {
+static rules_operand_access choose_operand_access(rules *r, int s, rules_tile_shape *t, rules_operand_tile *walk) {
     const tir_stage *stage = &r->region->stages.data[s];
     walk->n = rules_extent(r, &stage->axis[t->v]);
     walk->m = t->u < 0 ? 1 : rules_extent(r, &stage->axis[t->u]);
@@ -601,7 +600,7 @@ void rules_prepare_tile(rules *r, int s) {
     if (!found) return;
     lib_vec_push(r->arena, &r->choices, ((rules_choice){name, t.v}));
     rules_operand_tile walk = {.v = t.v, .u = t.u, .nr = t.nr, .mr = t.mr, .lanes = t.lanes};
-    rules_operand_access kind = walk_of(r, s, &t, &walk);
+    rules_operand_access kind = choose_operand_access(r, s, &t, &walk);
     copy_outputs(r, s);
     s = rules_stage_named(r, name);
     if (kind == RULES_OPERAND_ROW_BLOCKS) {
@@ -630,7 +629,8 @@ static void clip_reduction(rules *r, int s, const rules_tile_shape *t, bool unro
     for (int a = stage->space; a < stage->space + stage->reduce && stage->predicate; a++) {
         if (!tir_uses(r->region->pool, stage->predicate, stage->axis[a].var)) continue;
         bool inside =
-            t->u >= 0 && meets(r, stage, a, stage->axis[t->u].var); /* does it occur with axes inside the reduction loops? */
+            t->u >= 0 &&
+            meets(r, stage, a, stage->axis[t->u].var); /* does it occur with axes inside the reduction loops? */
         bool vector = meets(r, stage, a, stage->axis[t->v].var);
         int64_t extent = rules_extent(r, &stage->axis[a]);
         if (vector) { /* if masks are expensive, masks of a step are better known at compile time */
@@ -726,8 +726,9 @@ double rules_slice_bytes(rules *r, int main, const rules_tile_shape *t, bool vec
     return sum;
 }
 
-/* May the loop over rows be outside of the loop over panels, so that results are written in memory order? Only if the whole vector operand takes at most half of L2.
- * Not if a predicate (padding) depends on the row: that makes versions of the loop over rows, and a loop of tasks has no versions. */
+/* May the loop over rows be outside of the loop over panels, so that results are written in memory order? Only if the whole vector operand
+ * takes at most half of L2. Not if a predicate (padding) depends on the row: that makes versions of the loop over rows, and a loop of
+ * tasks has no versions. */
 static bool rows_first(rules *r, int main, const rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[main];
     if (stage->predicate && t->u >= 0 && tir_uses(r->region->pool, stage->predicate, stage->axis[t->u].var))
@@ -909,8 +910,8 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     tir_schedule_add(r->schedule, "vec %s.%s", name, vi);
     if (ui) tir_schedule_add(r->schedule, "unroll %s.%s", name, ui);
     int64_t block = rows ? rows : m, tiles = (block + t.mr - 1) / t.mr;
-    bool alike =
-        block > 0 && block % tiles == 0 && m % block == 0; /* a step reads a contiguous part, of the same length in all tiles */
+    bool alike = block > 0 && block % tiles == 0 &&
+                 m % block == 0; /* a step reads a contiguous part, of the same length in all tiles */
     if (!place && alike) rules_fetch_next_block(r, main, &t);
     for (int s = 0; s < owner; s++)
         if (inside[s]) rules_attach_to_tile(r, s, name, loops.last, v, u, &t, s == main);

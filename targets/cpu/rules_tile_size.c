@@ -1,16 +1,16 @@
-/* The size of a register tile. The model takes, for each step of the reduction, the maximum of FMA issue, load issue, the latency of an accumulator's
- * chain and the stream from L2; tiles that waste fewer lanes and rows win. */
+/* The size of a register tile. The model takes, for each step of the reduction, the maximum of FMA issue, load issue, the latency of an
+ * accumulator's chain and the stream from L2; tiles that waste fewer lanes and rows win. */
 #include "targets/cpu/cost.h"
 #include "targets/cpu/rules_tile.h"
 
 enum {
-    SEPARATE_ROWS = 8,  /* of light reductions: hides the latency of one accumulator's chain */
-    TALLEST = 10,       /* separate rows of contractions: more rows save hardly any loads */
-    TILE_OVERHEAD = 26, /* cycles to start a tile */
-    FAR_OVERHEAD = 40,  /* the same if results are written beyond L2 */
-    ROWS_OVERHEAD = 10, /* cycles to start a tile of separate rows, which never waits for a broadcast operand */
-    FAR_STORE = 6,      /* cycles of a store beyond L2 */
-    WINDOW = 256        /* instructions of the out-of-order window */
+    SEPARATE_ROWS = 8,     /* of light reductions: hides the latency of one accumulator's chain */
+    TALLEST = 10,          /* separate rows of contractions: more rows save hardly any loads */
+    TILE_OVERHEAD = 26,    /* cycles to start a tile */
+    L2_MISS_OVERHEAD = 40, /* the same if results are written beyond L2 */
+    ROWS_OVERHEAD = 10,    /* cycles to start a tile of separate rows, which never waits for a broadcast operand */
+    L2_MISS_STORE = 6,     /* cycles of a store beyond L2 */
+    WINDOW = 256           /* instructions of the out-of-order window */
 };
 
 /* Cycles to initialise accumulators and to store them, for each line of memory that a tile touches. */
@@ -49,9 +49,9 @@ static int64_t most_rows(const rules *r, const rules_tile_problem *p, int64_t us
     int64_t held = row_registers(r->machine, used, lanes);
     bool pairs = rows_pair(
         p, used, lanes); /* two rows have one vector less, but also hold the other row's broadcast and a blend */
-    int64_t room =
-        registers - 1 - held - !r->machine->fma - (pairs ? 2 : 0); /* without fma, products are held until they are added */
-    if (p->prepared || p->prepared_rows) room -= 2;                /* scales and halves of converted operands */
+    int64_t room = registers - 1 - held - !r->machine->fma -
+                   (pairs ? 2 : 0);                 /* without fma, products are held until they are added */
+    if (p->prepared || p->prepared_rows) room -= 2; /* scales and halves of converted operands */
     if (p->unrolled_points > 1)
         room = registers - held - p->unrolled_points -
                (pairs ? 1 : 0); /* unrolled taps share broadcasts, which then stay live */
@@ -77,7 +77,7 @@ static double separate_cycles(const rules *r, const rules_tile_shape *t, const r
     double loads = (rows * vectors * p->lines_per_load + 1) / rates.load, step = fma > loads ? fma : loads;
     double start = p->n > used ? 2 * ROWS_OVERHEAD : ROWS_OVERHEAD;
     if (p->exceeds_l2 && p->lines_per_load > 1) /* the ends of a row share cache lines with its neighbours */
-        start += height * (p->exceeds_l3 ? 2 * FAR_STORE : FAR_STORE);
+        start += height * (p->exceeds_l3 ? 2 * L2_MISS_STORE : L2_MISS_STORE);
     return (step > rates.latency ? step : rates.latency) + loads / 20 + start / p->steps;
 }
 
@@ -118,8 +118,9 @@ static double tile_cycles(const rules *r, const rules_tile_shape *t, const rules
     step += (loads + 1.5 * stream) / 20; /* hidden work is not entirely free */
     /* stores that miss L2 stall, unless the out-of-order window already holds the next tiles' arithmetic */
     double ahead = height * vectors * (p->steps + 1) / (double)WINDOW;
-    double start = p->exceeds_l2 ? (double)FAR_OVERHEAD + (double)FAR_STORE * height * vectors * (ahead < 1 ? ahead : 1)
-                                 : (double)TILE_OVERHEAD + LINE_OVERHEAD * height * (vectors + 1);
+    double start = p->exceeds_l2
+                       ? (double)L2_MISS_OVERHEAD + (double)L2_MISS_STORE * height * vectors * (ahead < 1 ? ahead : 1)
+                       : (double)TILE_OVERHEAD + LINE_OVERHEAD * height * (vectors + 1);
     if (p->transposed) start += height * vectors * exchange_cycles(r, p, height, used, t->lanes);
     return step + start / p->steps;
 }
@@ -152,7 +153,9 @@ static double all_tiles_cycles(const rules *r, const rules_tile_shape *t, const 
 void rules_size_tile(const rules *r, rules_tile_shape *t, const rules_tile_problem *p) {
     int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
     t->cycles = 1e300;
-    int64_t most = p->heavy ? 8 : p->attached > 2 ? 1 : 4 / p->attached; /* light reductions share the registers with attached stages */
+    int64_t most = p->heavy          ? 8
+                   : p->attached > 2 ? 1
+                                     : 4 / p->attached; /* light reductions share the registers with attached stages */
     int64_t least = p->panel ? (p->panel + t->lanes - 1) / t->lanes : 1;
     if (p->panel) most = least;
     for (int64_t nv = least; nv <= most; nv++) {

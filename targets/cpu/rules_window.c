@@ -1,5 +1,5 @@
-/* Windows in register tiles: the windows of neighbouring points overlap in memory. A window without products (a maximum, a sum) is latency-bound: each
- * step depends on the one before. So several rows are computed side by side. */
+/* Windows in register tiles: the windows of neighbouring points overlap in memory. A window without products (a maximum, a sum) is
+ * latency-bound: each step depends on the one before. So several rows are computed side by side. */
 #include "targets/cpu/rules_tile.h"
 
 /* Do the axis and the reduction index one dimension of the operand together? */

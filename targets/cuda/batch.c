@@ -127,7 +127,7 @@ static bool make_graph(target_batch *batch) {
 }
 
 /* Updates a node if its launch differs; true: it did. */
-static bool take_over(target_batch *batch, batch_launch *own, const batch_launch *launch, void *const *parameters) {
+static bool update_node(target_batch *batch, batch_launch *own, const batch_launch *launch, void *const *parameters) {
     uint64_t *values = batch->values + own->first;
     bool differs = own->blocks != launch->blocks || own->threads != launch->threads || own->shared != launch->shared;
     own->blocks = launch->blocks;
@@ -148,7 +148,7 @@ bool cuda_batch_add(target_batch *batch, CUfunction function, unsigned blocks, u
     batch_launch *own = batch->at < batch->count ? &batch->launches[batch->at] : NULL;
     if (own && own->function == function && own->parameters == count) {
         batch->at++;
-        if (!take_over(batch, own, &launch, parameters) || !batch->exec) return true;
+        if (!update_node(batch, own, &launch, parameters) || !batch->exec) return true;
         void *pointers[CUDA_PARAMETER_LIMIT];
         const CUDA_KERNEL_NODE_PARAMS node = describe(batch, own, pointers);
         if (batch->device->driver.cuGraphExecKernelNodeSetParams_v2(batch->exec, own->node, &node) != CUDA_SUCCESS)

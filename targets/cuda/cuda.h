@@ -60,7 +60,8 @@ typedef struct cuda_usage {
     /* bytes */
     int64_t stack, spill_stores, spill_loads, shared;
 } cuda_usage;
-bool cuda_find_usage(const char *log, const char *function, cuda_usage *usage); /* false: the function is not in the log */
+bool cuda_find_usage(const char *log, const char *function,
+                     cuda_usage *usage); /* false: the function is not in the log */
 
 /* ---- machine.c */
 

@@ -68,7 +68,7 @@ static bool loads(target_device *device) {
 }
 
 /* The driver may not accept code of a newer toolkit, so this is tested: code first, then PTX of an architecture older than the driver. */
-static dlc_status suit_driver(target_device *device, lib_error *error) {
+static dlc_status check_driver_accepts(target_device *device, lib_error *error) {
     cuda_compiler *compiler = &device->compiler;
     if (compiler->version / 1000 <= device->driver_version / 1000) return DLC_OK;
     if (loads(device)) return DLC_OK;
@@ -84,7 +84,7 @@ static dlc_status suit_driver(target_device *device, lib_error *error) {
 static dlc_status prepare(target_device *device, lib_error *error) {
     LIB_TRY(cuda_enter(device, error));
     dlc_status status = make_pool(device, error);
-    if (status == DLC_OK) status = suit_driver(device, error);
+    if (status == DLC_OK) status = check_driver_accepts(device, error);
     cuda_leave(device);
     return status;
 }

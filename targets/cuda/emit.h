@@ -65,7 +65,8 @@ void print_forget(emitter *e);
 
 /* emit_memory.c */
 void print_find_registers(emitter *e, const tir_phase *phase);
-tir_expr print_offset(emitter *e, uint32_t id, int rank, const tir_expr *index); /* in elements, of a location in memory */
+tir_expr print_offset(emitter *e, uint32_t id, int rank,
+                      const tir_expr *index); /* in elements, of a location in memory */
 const char *print_element(emitter *e, uint32_t id, const char *offset);
 const char *print_load(emitter *e, tir_expr load); /* the values of its operands are known */
 void print_store(emitter *e, const tir_stmt *stmt);

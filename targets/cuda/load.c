@@ -186,7 +186,8 @@ void cuda_unload(target_device *device, target_module *module) {
     lib_error ignored;
     if (!module) return;
     if (module->module && device->process == getpid()) {
-        bool entered = cuda_enter(device, &ignored) == DLC_OK; /* if this fails, the driver may still find the module's context */
+        bool entered =
+            cuda_enter(device, &ignored) == DLC_OK; /* if this fails, the driver may still find the module's context */
         device->driver.cuModuleUnload(module->module);
         if (entered) cuda_leave(device);
     }

@@ -56,7 +56,8 @@ static dlc_status refuse(const cuda_compiler *compiler, nvrtcResult result, cons
     } while (0)
 
 static dlc_status take(const cuda_compiler *compiler, size_t size, char **bytes, size_t *kept, lib_error *error) {
-    *bytes = lib_allocate_zeroed(&compiler->allocator, size + 1, 16); /* terminates the text, whatever the library writes */
+    *bytes =
+        lib_allocate_zeroed(&compiler->allocator, size + 1, 16); /* terminates the text, whatever the library writes */
     if (!*bytes) return lib_fail(error, DLC_OUT_OF_MEMORY, "cuda: out of memory: %zu bytes of code", size);
     *kept = size;
     return DLC_OK;

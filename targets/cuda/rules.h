@@ -237,7 +237,7 @@ int64_t cuda_extent(const cuda_rules *r, const tir_axis *axis); /* -1: varying *
 int cuda_axis_of(const tir_stage *stage, int32_t id);
 int cuda_tile_axis_of(const cuda_tile *tile, int32_t id);
 const char *cuda_fresh_name(const cuda_rules *r, const char *base, const char *suffix); /* no tensor has it */
-bool cuda_is_done(const cuda_rules *r, const char *stage);                              /* also true if the stage was removed */
+bool cuda_is_done(const cuda_rules *r, const char *stage); /* also true if the stage was removed */
 void cuda_mark_done(cuda_rules *r, const char *stage);
 const char *cuda_tensor_name(const cuda_rules *r,
                              const char *stage); /* of its first value: all its values share this layout */
@@ -275,8 +275,7 @@ void cuda_model_columns(const tir_machine *machine, cuda_column_group *group); /
  * are done. */
 bool cuda_prepare_rows(cuda_rules *r, const char *root);
 bool cuda_prepare_reduction(cuda_rules *r, const char *root);
-bool cuda_prepare_columns(cuda_rules *r, const char *root,
-                          bool part); /* part: of results, numbered by its last axis */
+bool cuda_prepare_columns(cuda_rules *r, const char *root, bool part); /* part: of results, numbered by its last axis */
 void cuda_schedule_rows(cuda_rules *r, const cuda_row_group *group);
 /* The matrix-unit part of the functions below (rules_matrix.c). */
 bool cuda_matrix_fits(cuda_rules *r, int stage, cuda_tile *tile);
@@ -284,7 +283,8 @@ void cuda_matrix_steps(cuda_tile *tile);
 double cuda_matrix_size(cuda_rules *r, cuda_tile *tile); /* the cost; -1: none fits */
 void cuda_matrix_lay_out(cuda_rules *r, cuda_tile *tile);
 void cuda_schedule_matrix(cuda_rules *r, const cuda_tile *tile);
-int cuda_contiguous_axis(cuda_rules *r, int stage, int64_t *bytes); /* along which a copy's source is contiguous in memory; -1: none */
+int cuda_contiguous_axis(cuda_rules *r, int stage,
+                         int64_t *bytes); /* along which a copy's source is contiguous in memory; -1: none */
 /* Cycles until all blocks are done, with `together` at once on a multiprocessor, for so many rounds of copies and `step` cycles of work. */
 double cuda_tile_cycles(const cuda_rules *r, int64_t blocks, int64_t together, double rounds, double step);
 void cuda_prepare_sorts(cuda_rules *r);

@@ -74,7 +74,7 @@ static bool is_product(cuda_rules *r, int s) {
 }
 
 /* Does exactly one factor use the axis? */
-static bool tells_apart(const cuda_rules *r, const tir_stage *stage, int axis, int *which) {
+static bool is_of_one_factor(const cuda_rules *r, const tir_stage *stage, int axis, int *which) {
     tir_expr factor[2];
     if (!tir_sum_of_products(r->region->pool, stage, &factor[0], &factor[1])) return false;
     const bool left = tir_uses(r->region->pool, factor[0], stage->axis[axis].var);
@@ -85,8 +85,8 @@ static bool tells_apart(const cuda_rules *r, const tir_stage *stage, int axis, i
 /* The last two axes are sides of the product: rows and columns. */
 static bool has_sides(const cuda_rules *r, const tir_stage *stage) {
     int rows, columns;
-    return tells_apart(r, stage, stage->space - 2, &rows) && tells_apart(r, stage, stage->space - 1, &columns) &&
-           rows != columns;
+    return is_of_one_factor(r, stage, stage->space - 2, &rows) &&
+           is_of_one_factor(r, stage, stage->space - 1, &columns) && rows != columns;
 }
 
 /* Is everything that the second product needs of the first one computed in between? *first_reduction: where the fold begins. */
@@ -124,12 +124,12 @@ static bool find_first(cuda_rules *r, int second, cuda_chain *c, const char **fi
 /* ---- surrounding stages: if one cannot be placed, the rule does not apply */
 
 typedef enum place {
-    ELSEWHERE, /* reads nothing of the chain */
+    UNRELATED, /* reads nothing of the chain */
     KNOWN,     /* one of the stages named in cuda_chain */
     ROW,       /* a map of rows, in the fold or after it */
     ROW_SUM,   /* a reduction over the keys of a block */
     SCORE,     /* a map of rows and keys, in the fold or before it */
-    STRANGE
+    UNSUPPORTED
 } place;
 
 static bool same_axes(const cuda_rules *r, const cuda_chain *c, const tir_stage *stage) {
@@ -149,13 +149,13 @@ static bool is_known(const cuda_rules *r, const cuda_chain *c, int s) {
 
 static place place_in_fold(const cuda_rules *r, const cuda_chain *c, const tir_stage *stage) {
     const int free = c->free;
-    if (!same_axes(r, c, stage)) return STRANGE;
+    if (!same_axes(r, c, stage)) return UNSUPPORTED;
     if (stage->kind == TIR_REDUCE && stage->space == free + 1 && stage->reduce == 1 && stage->merge[0] &&
         stage->count == 1)
         return ROW_SUM;
-    if (stage->kind != TIR_MAP || stage->count != 1) return STRANGE;
+    if (stage->kind != TIR_MAP || stage->count != 1) return UNSUPPORTED;
     if (stage->space == free + 1) return ROW;
-    return stage->space == free + 2 && cuda_extent(r, &stage->axis[free + 1]) == c->block ? SCORE : STRANGE;
+    return stage->space == free + 2 && cuda_extent(r, &stage->axis[free + 1]) == c->block ? SCORE : UNSUPPORTED;
 }
 
 /* Requires the fold. */
@@ -164,7 +164,7 @@ static place place_of(cuda_rules *r, const cuda_chain *c, int s) {
     const int fold = cuda_stage_named(r, c->fold), first = cuda_stage_named(r, c->first),
               root = cuda_stage_named(r, c->root);
     if (is_known(r, c, s)) return KNOWN;
-    if (stage->fold == fold) return is_output(r, s) ? STRANGE : place_in_fold(r, c, stage);
+    if (stage->fold == fold) return is_output(r, s) ? UNSUPPORTED : place_in_fold(r, c, stage);
     bool after = false, before = reads(r, s, first), inside = true, roots = true;
     for (int p = 0; p < (int)r->region->stages.count; p++) {
         const tir_stage *other = stage_of(r, p);
@@ -172,7 +172,7 @@ static place place_of(cuda_rules *r, const cuda_chain *c, int s) {
         if (p < s && !is_known(r, c, p) && other->fold < 0 && reads(r, s, p)) {
             const place its = place_of(r, c, p);
             before = before || its == SCORE, after = after || its == ROW;
-            if (its == STRANGE) return STRANGE;
+            if (its == UNSUPPORTED) return UNSUPPORTED;
         }
         if (p == fold || other->fold == fold) after = after || reads(r, s, p);
         if (p > s && reads(r, p, s)) {
@@ -180,16 +180,17 @@ static place place_of(cuda_rules *r, const cuda_chain *c, int s) {
             roots = roots && (p == root || (other->kind == TIR_MAP && other->space == c->free));
         }
     }
-    if (!before && !after) return ELSEWHERE;
+    if (!before && !after) return UNRELATED;
     if (stage->kind != TIR_MAP || stage->count != 1 || stage->fold >= 0 || is_output(r, s) || !same_axes(r, c, stage))
-        return STRANGE;
-    if (after) return !before && roots && stage->space == c->free ? ROW : STRANGE;
-    return inside && stage->space == c->free + 1 && cuda_extent(r, &stage->axis[c->free]) == c->keys ? SCORE : STRANGE;
+        return UNSUPPORTED;
+    if (after) return !before && roots && stage->space == c->free ? ROW : UNSUPPORTED;
+    return inside && stage->space == c->free + 1 && cuda_extent(r, &stage->axis[c->free]) == c->keys ? SCORE
+                                                                                                     : UNSUPPORTED;
 }
 
 static bool all_have_places(cuda_rules *r, const cuda_chain *c) {
     for (int s = 0; s < (int)r->region->stages.count; s++)
-        if (!stage_of(r, s)->removed && place_of(r, c, s) == STRANGE) return false;
+        if (!stage_of(r, s)->removed && place_of(r, c, s) == UNSUPPORTED) return false;
     return true;
 }
 
@@ -415,8 +416,7 @@ static void make_fold(cuda_rules *r, cuda_chain *c, const char *first_reduction,
     rewrite(r, good, "online %s.%s %lld -> %s key_block", first_reduction, axis_name(r, first_reduction, c->free),
             (long long)c->block, c->fold);
     if (!*good) return;
-    for (int s = (int)r->region->stages.count - 1; s >= 0 && *good;
-         s--) { /* maps without readers, or the root alone */
+    for (int s = (int)r->region->stages.count - 1; s >= 0 && *good; s--) { /* maps without readers, or the root alone */
         const tir_stage *stage = stage_of(r, s);
         bool read = is_output(r, s), rooted = false;
         if (stage->removed || stage->kind != TIR_MAP || stage->count != 1 || stage->fold >= 0) continue;
@@ -449,7 +449,7 @@ static void lay_out_fold(cuda_rules *r, const cuda_chain *c, bool *good) {
     int count = 0;
     for (int s = 0; s < (int)r->region->stages.count && *good; s++) {
         const tir_stage *stage = stage_of(r, s);
-        const place where = stage->removed ? ELSEWHERE : place_of(r, c, s);
+        const place where = stage->removed ? UNRELATED : place_of(r, c, s);
         if (where == ROW) lay_out_rows(r, c, stage->name, NULL, NULL, good);
         if (where == SCORE) lay_out_matrix(r, c, stage->name, stage->fold < 0 ? c->free : c->free + 1, false, good);
         if (where == ROW_SUM) sums[count++] = stage->name;
@@ -500,7 +500,7 @@ bool cuda_prepare_chain(cuda_rules *r, int s) {
         r->region = trial.region;
         lib_text_add(&r->schedule->text, schedule.text.data);
         for (int q = 0; q < (int)r->region->stages.count; q++)
-            if (!stage_of(r, q)->removed && place_of(r, &made, q) != ELSEWHERE) cuda_mark_done(r, stage_of(r, q)->name);
+            if (!stage_of(r, q)->removed && place_of(r, &made, q) != UNRELATED) cuda_mark_done(r, stage_of(r, q)->name);
         lib_vec_push(r->arena, &r->chains, made);
         return true;
     }
@@ -712,7 +712,7 @@ void cuda_schedule_chain(cuda_rules *r, const cuda_chain *c) {
         if (stage->removed || is_known(r, c, s)) continue;
         const bool inside = stage->fold == fold;
         const place where = place_of(r, c, s);
-        if (inside && (stage->kind == TIR_REDUCE || where == STRANGE ||
+        if (inside && (stage->kind == TIR_REDUCE || where == UNSUPPORTED ||
                        (where == SCORE && cuda_extent(r, &stage->axis[c->free + 1]) != c->block)))
             schedule_row_sum(&l, stage->name);
         else if (where == ROW)
