@@ -1,5 +1,5 @@
 /* Two networks built with the public API, as a host would: ResNet-50 (He et al. 2015, with the stride in the 3x3 convolution) and
- * BERT-base (Devlin et al. 2018). Weights are random, of a fixed seed, under the names that PyTorch's users know. The
+ * BERT-base (Devlin et al. 2018). Weights are random, of a fixed seed, under PyTorch's names. The
  * sizes of a model are a row of a table (models.c); its structure is a function (resnet.c, bert.c). Batch and
  * number of tokens are symbols of the graph. */
 #ifndef BENCH_MODELS_H

@@ -89,7 +89,7 @@ typedef struct cost_access {
     /* of an element */
     double bytes;
     bool store, past_caches;
-    /* of the loops below, from the innermost outwards */
+    /* number of loops around it, listed below from the innermost outwards */
     int count;
     cost_pace pace[COST_LOOPS];
 } cost_access;

@@ -11,7 +11,7 @@
 /* Instruction-set levels; each includes the ones before. */
 typedef enum cpu_level { CPU_BASE, CPU_AVX2, CPU_AVX512 } cpu_level;
 
-/* What the emitter may use. Everything here is also in the feature string given to LLVM. */
+/* Features that the emitter may use. All of them are also in the feature string given to LLVM. */
 typedef struct cpu_features {
     cpu_level level;
     /* false: portable IR only */

@@ -90,7 +90,7 @@ bool emit_find(emitter *e, int count, const uint64_t *words, emit_value *value) 
     return false;
 }
 
-/* An entry of a dead level under the same key is overwritten, so that the table does not grow with repetition. */
+/* An entry of a dead level under the same key is overwritten, so that repeated bodies do not make the table grow. */
 emit_value emit_remember(emitter *e, int count, const uint64_t *words, emit_value value) {
     uint64_t hash = hash_words(count, words);
     emit_cached entry = {.value = value, .level_id = e->level[value.level].id};

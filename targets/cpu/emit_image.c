@@ -98,7 +98,7 @@ static int add_imports(closing *c) {
     return imports;
 }
 
-/* cpu_emit makes one for a kernel without phases, too. */
+/* At least one: cpu_emit makes a function for a kernel without phases, too. */
 static int functions_of(const tir_kernel *kernel) {
     return kernel->phases.count ? (int)kernel->phases.count : 1;
 }

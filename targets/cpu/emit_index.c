@@ -468,7 +468,7 @@ static emit_value lane_compare(emitter *e, tir_op op, int64_t lane, emit_value v
     LLVMTypeRef element = LLVMIntTypeInContext(e->context, (unsigned)(bits < 8 ? 8 : bits > 64 ? 64 : bits));
     int64_t low = op == TIR_EQ ? -1 : 0;
     emit_at(e, value.level);
-    /* lane 1: l < -value; lane -1: l > value, that is not l < value + 1; equality: l == -value or l == value */
+    /* lane 1: l < -value; lane -1: l > value, the negation of l < value + 1; equality: l == -value or l == value */
     LLVMValueRef bound = lane == 1 ? LLVMBuildNeg(e->builder, value.llvm, "") : value.llvm;
     if (lane == -1 && op == TIR_LT) bound = LLVMBuildAdd(e->builder, bound, emit_i64(e, 1), "");
     bound = build_index_op(e, INDEX_MIN, bound, emit_i64(e, e->lanes));

@@ -53,7 +53,7 @@ static LLVMValueRef integer_compare(emitter *e, tir_op op, bool is_signed, LLVMV
     return LLVMBuildICmp(e->builder, predicate, x[0], x[1], "");
 }
 
-/* Wraps; a negative exponent gives 1/x truncated. Square and multiply over the exponent's bits, without branches. */
+/* Wraps; a negative exponent gives the truncated reciprocal. Square and multiply over the exponent's bits, without branches. */
 static LLVMValueRef integer_power(emitter *e, tir_dtype dtype, LLVMValueRef x, LLVMValueRef y) {
     LLVMBuilderRef b = e->builder;
     LLVMTypeRef type = LLVMTypeOf(x);

@@ -7,7 +7,7 @@
 
 typedef void (*function)(void);
 
-/* What import slots are filled with, by number. */
+/* The functions that import slots refer to, by number. */
 static const function library[] = {
 #define X(name) (function) name,
     CPU_LIBRARY_TABLE(X)

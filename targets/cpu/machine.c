@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The 64-bit x86 processors that LLVM 19 knows, and its baseline levels. */
+/* The 64-bit x86 processors of LLVM 19, and its baseline levels. */
 typedef struct cpu_row {
     const char *name;
     /* 512-bit FMAs per cycle */
@@ -122,7 +122,7 @@ static bool has_all(cpu_feature_set set, cpu_feature_set wanted) {
     return (set & wanted) == wanted;
 }
 
-/* What the processor has and the level allows. */
+/* The processor's features that the level allows. */
 static cpu_feature_set restrict_to(cpu_feature_set host, cpu_level level) {
     cpu_feature_set set = 0;
     for (int f = 0; f < CPU_FEATURES; f++)

@@ -157,7 +157,7 @@ const char *rules_fresh_name(const rules *r, const char *base, const char *suffi
 /* Does data end a reduction? The stages computed for it have as many points: no vector with a constant number of them. */
 bool rules_ends_by_data(const rules *r);
 bool rules_loads(const rules *r,
-                 tir_expr e); /* does the value of anything in memory, or of another stage, take part? 0: no */
+                 tir_expr e); /* does the expression depend on memory or on another stage? `e` may be 0: no */
 int rules_stage_named(const rules *r, const char *name);       /* as rules call it; -1: none */
 int rules_axis_of(const tir_stage *stage, tir_axis_role role); /* the first of that role; -1: none */
 /* The final reduction of partial results by lanes and of the levels of a tree over them; the stage itself if it is neither. */

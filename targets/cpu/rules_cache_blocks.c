@@ -9,7 +9,7 @@
 
 enum {
     FEWEST_PANELS = 8, /* with fewer, the reduction is not cut: panels are the tasks */
-    FEW_ROWS = 4,      /* below it, computing with a line takes no longer than loading the next one from memory */
+    FEW_ROWS = 4,      /* with fewer rows, loading a line from memory takes longer than computing with one */
     PAGE = 4096
 };
 

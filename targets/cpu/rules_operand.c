@@ -1,4 +1,4 @@
-/* In which order the tiles of a contraction read a vector operand that is given at run time. A tile reads one panel (some columns of all rows):
+/* Order in which the tiles of a contraction read a vector operand that is given at run time. A tile reads one panel (some columns of all rows):
  * a few cache lines of each row, and neighbouring rows are distant if rows are long. Three ways:
  *   straight  unpacked: best if a panel spans few pages or few tiles use it
  *   panels    each panel is copied to scratch before its tiles run: its rows are then contiguous, in few pages and in all sets of a cache

@@ -291,7 +291,7 @@ static void attach_row_member(const row_plan *p, int s) {
             (a >= stage->space || (rules_extent(r, &stage->axis[a]) != 1 && !runs_along(p, s, a))))
             tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
     for (int a = stage->space; a < stage->space + stage->reduce && stage->predicate && !p->small; a++)
-        if (stage->axis[a].role == TIR_AXIS_STEP) /* only the last step has lanes without points */
+        if (stage->axis[a].role == TIR_AXIS_STEP) /* only the last step has inactive lanes */
             tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
     if (own < 0) return;
     if ((many && r->group[s].label[own] == p->block_axis) ||

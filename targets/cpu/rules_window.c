@@ -2,7 +2,7 @@
  * latency-bound: each step depends on the one before. So several rows are computed side by side. */
 #include "targets/cpu/rules_tile.h"
 
-/* Do the axis and the reduction index one dimension of the operand together? */
+/* Does one index of the operand use both the axis and the reduction axis? */
 static bool shares_dimension(const rules *r, const tir_stage *stage, const rules_access *access, int axis,
                              int reduction) {
     const tir_tensor *t = &r->region->tensors.data[access->tensor];

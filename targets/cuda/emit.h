@@ -87,7 +87,7 @@ void print_tile_prelude(lib_text *text); /* the instructions as functions */
  * too large. */
 tir_stmt *print_whole_loop(emitter *e, const tir_stmt *loop, tir_expr *whole);
 
-/* emit_copy.c: asynchronous stores; false: nothing was printed, it has to be an ordinary store. */
+/* emit_copy.c: asynchronous stores; false: nothing was printed, an ordinary store is needed. */
 bool print_copy_loop(emitter *e, const tir_stmt *loop);
 bool print_copy(emitter *e, const tir_stmt *stmt);
 

@@ -256,7 +256,7 @@ static const char *index_binary(emitter *e, tir_expr node) {
     }
 }
 
-/* Sums and products wrap: unsigned arithmetic of at least 32 bits, and back. */
+/* Sums and products wrap: computed in unsigned arithmetic of at least 32 bits, then converted back. */
 static const char *wrapping(emitter *e, tir_expr node, const char *symbol, int level) {
     const tir_dtype dtype = tir_dtype_of(e->pool, node);
     if (dtype == DLC_U32 || dtype == DLC_U64) return infix(e, node, symbol, level);

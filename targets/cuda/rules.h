@@ -160,7 +160,7 @@ typedef struct cuda_window {
 typedef struct cuda_inside {
     const char *stage, *root;
 } cuda_inside;
-/* A reduction with threads side by side along results (rules_reduce.c). */
+/* A reduction with neighbouring threads along its results (rules_reduce.c). */
 typedef struct cuda_column_group {
     /* stored; in registers; of rows of threads, in registers and in shared memory */
     const char *root, *whole, *part, *all;

@@ -151,7 +151,7 @@ bool cuda_prepare_columns(cuda_rules *r, const char *name, bool part) {
     return prepare_columns(r, name, false, part);
 }
 
-/* The loops of a stage: its other axes, `outer`, its columns, then its reduction with `inner` for the one of that name, vectors last. */
+/* The loops of a stage: its other axes, `outer`, its columns, then its reduction axes, the last one in blocks of loads in flight, vectors last. */
 static void order_columns(cuda_rules *r, const cuda_column_group *g, const char *name, const char *outer) {
     enum { FLIGHT = 4 };
     const tir_stage *stage = cuda_stage_of(r, name);

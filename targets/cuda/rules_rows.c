@@ -301,7 +301,7 @@ bool cuda_prepare_rows(cuda_rules *r, const char *root) {
 
 /* ---- loops */
 
-/* Threads along the row of a stage with points all along it. */
+/* Threads along the row, for a stage with points along the whole row. */
 static void along_row(cuda_rules *r, const row_group *g, const tir_stage *stage) {
     enum { UNROLLED = 8 };
     const char *name = stage->name, *axis = stage->axis[g->rows].name;

@@ -5,7 +5,7 @@
 
 typedef struct window_search {
     const tir_stage *stage;
-    /* of the result: indexes together with an axis of the sum */
+    /* by axis of the result: does it index a dimension together with an axis of the sum? */
     bool window[TIR_MAX_AXES];
 } window_search;
 
