@@ -134,7 +134,7 @@ static int innermost(const counter *c) {
     return i;
 }
 
-/* Loads are never hoisted. */
+/* Dependences of one node, given those of its operands. Loads stay in their loop. */
 static uint32_t own_mask(counter *c, tir_expr e) {
     const tir_node *node = tir_get(c->pool, e);
     uint32_t mask = node->op == TIR_VAR ? c->var_mask[node->bits] : 0;

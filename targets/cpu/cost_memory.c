@@ -85,8 +85,8 @@ static double union_bytes(traffic *t, int loop, bool whole, bool moved) {
     return sum;
 }
 
-/* Traffic of all iterations of `loop`, in one iteration of the loop around it. If iterations exceed the cache, part of each still hits on
- * data of the one before: replacement is not strictly LRU. */
+/* Traffic of all iterations of `loop`, in one iteration of the loop around it. If runs of the kernel exceed the cache,
+ * part of each run still hits on data of the previous one: replacement is not strictly LRU. */
 static double loop_traffic(traffic *t, int loop) {
     const cost_nest *nest = t->nest;
     double touched = union_bytes(t, loop, false, false), sum = 0;

@@ -25,7 +25,7 @@ typedef struct cpu_features {
 
 #define CPU_IDLE_MACHINES 16
 
-/* Architecture that LLVM generates code for; there is no support for others. */
+/* Target triple for LLVM; other architectures are not supported. */
 #if defined(__x86_64__)
 #define CPU_TRIPLE "x86_64-pc-linux-gnu"
 #elif defined(__aarch64__)

@@ -533,7 +533,7 @@ emit_value emit_load(emitter *e, const tir_node *node, const tir_expr *operands)
     return guard.llvm && !zero ? emit_select(e, guard, value, other) : value;
 }
 
-/* Is the load made even when its guard is false? */
+/* Does the load have no guard, or one that is known to be true? */
 static bool is_unguarded(emitter *e, const tir_node *node) {
     int64_t constant;
     if (!node->guarded) return true;
