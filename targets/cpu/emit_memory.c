@@ -207,19 +207,20 @@ static void prepare_picking(emitter *e, const access *a, int active, emit_value 
     emit_at(e, offsets.level);
     LLVMTypeRef integer = wide ? e->i64 : e->i32, bits = LLVMIntTypeInContext(e->context, (unsigned)lanes);
     p[PICK_START] = LLVMBuildExtractElement(b, all, LLVMConstInt(e->i32, 0, false), "");
-    LLVMValueRef apart = LLVMBuildSub(b, all, emit_splat_of(e, p[PICK_START], lanes), ""), used[EMIT_MAX_LANES];
+    LLVMValueRef distance = LLVMBuildSub(b, all, emit_splat_of(e, p[PICK_START], lanes), ""), used[EMIT_MAX_LANES];
     for (int i = 0; i < lanes; i++) used[i] = LLVMConstInt(e->i1, i < active, false);
     if (active < lanes)
-        apart = LLVMBuildSelect(b, LLVMConstVector(used, (unsigned)lanes), apart, LLVMConstNull(LLVMTypeOf(apart)), "");
-    LLVMValueRef reach = LLVMBuildExtractElement(b, apart, LLVMConstInt(e->i32, (unsigned)active - 1, false), "");
-    LLVMValueRef beyond = LLVMBuildICmp(b, LLVMIntUGT, apart, emit_splat_of(e, reach, lanes), "");
+        distance = LLVMBuildSelect(b, LLVMConstVector(used, (unsigned)lanes), distance,
+                                   LLVMConstNull(LLVMTypeOf(distance)), "");
+    LLVMValueRef reach = LLVMBuildExtractElement(b, distance, LLVMConstInt(e->i32, (unsigned)active - 1, false), "");
+    LLVMValueRef beyond = LLVMBuildICmp(b, LLVMIntUGT, distance, emit_splat_of(e, reach, lanes), "");
     LLVMValueRef ascends = LLVMBuildICmp(b, LLVMIntEQ, LLVMBuildBitCast(b, beyond, bits, ""), LLVMConstNull(bits), "");
     for (int i = 0; i < 2; i++) {
         LLVMValueRef close = LLVMBuildICmp(b, LLVMIntULT, reach, emit_i64(e, (int64_t)(2 << i) * lanes * a->size), "");
         p[PICK_NEAR + i] = LLVMBuildAnd(b, ascends, close, "");
     }
     LLVMValueRef shift = LLVMConstInt(e->i64, wide ? 3 : 2, false);
-    p[PICK_INDEX] = LLVMBuildTrunc(b, LLVMBuildLShr(b, apart, emit_splat_of(e, shift, lanes), ""),
+    p[PICK_INDEX] = LLVMBuildTrunc(b, LLVMBuildLShr(b, distance, emit_splat_of(e, shift, lanes), ""),
                                    emit_vector_type(integer, lanes), "");
     LLVMValueRef last = LLVMBuildTrunc(b, LLVMBuildLShr(b, reach, shift, ""), integer, "");
     p[PICK_LAST] = emit_splat_of(e, last, lanes);

@@ -265,17 +265,17 @@ void emit_flush(emitter *e) {
     if (!count) return;
     gather_classes(s, count);
     sort_class(s, count);
-    int lonely = 0;
+    int separate = 0;
     for (int first = 0, end; first < count; first = end) {
         end = first + 1;
         while (end < count && follows(&s[end - 1], &s[end])) end++;
         if (end - first > 1)
             store_run(e, &s[first], end - first);
         else
-            s[lonely++] = s[first];
+            s[separate++] = s[first];
     }
     emit_at(e, e->top);
-    store_separately(e, s, lonely);
+    store_separately(e, s, separate);
     e->held.count = 0;
 }
 

@@ -15,10 +15,10 @@ typedef struct positions {
     bool any;
 } positions;
 
-typedef struct position_walk {
+typedef struct position_search {
     const tir_stage *stage;
     positions *found;
-} position_walk;
+} position_search;
 
 /* The axis that the expression is, or is the remainder of. */
 static int axis_of(const tir_pool *pool, const tir_stage *stage, tir_expr e, int64_t *divisor) {
@@ -31,29 +31,29 @@ static int axis_of(const tir_pool *pool, const tir_stage *stage, tir_expr e, int
 }
 
 static tir_expr meet_position(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    position_walk *walk = user;
+    position_search *search = user;
     const tir_node node = *tir_get(pool, e);
     int64_t divisor = 0, extent, number;
     int axis = -1;
     bool compares = node.op == TIR_EQ && tir_dtype_of(pool, tir_operand(pool, e, 0)) == TIR_INDEX;
     if (compares && tir_is_const(pool, tir_operand(pool, e, 1), &number))
-        axis = axis_of(pool, walk->stage, tir_operand(pool, e, 0), &divisor);
+        axis = axis_of(pool, search->stage, tir_operand(pool, e, 0), &divisor);
     else if (node.op == TIR_REM)
-        axis = axis_of(pool, walk->stage, e, &divisor);
-    if (axis < 0 || !tir_is_const(pool, walk->stage->axis[axis].extent, &extent)) return rebuilt;
+        axis = axis_of(pool, search->stage, e, &divisor);
+    if (axis < 0 || !tir_is_const(pool, search->stage->axis[axis].extent, &extent)) return rebuilt;
     int64_t period = divisor ? divisor : extent;
     if (period > MOST_POSITIONS) return rebuilt;
-    walk->found->period[axis] = period;
-    walk->found->compared[axis] = walk->found->compared[axis] || compares;
-    walk->found->any = walk->found->any || compares;
+    search->found->period[axis] = period;
+    search->found->compared[axis] = search->found->compared[axis] || compares;
+    search->found->any = search->found->any || compares;
     return rebuilt;
 }
 
 static positions find_positions(const rules *r, int s) {
     positions found = {0};
     const tir_stage copy = r->region->stages.data[s];
-    position_walk walk = {&copy, &found};
-    for (int c = 0; c < copy.count; c++) tir_rewrite(r->region->pool, copy.value[c], meet_position, &walk);
+    position_search search = {&copy, &found};
+    for (int c = 0; c < copy.count; c++) tir_rewrite(r->region->pool, copy.value[c], meet_position, &search);
     return found;
 }
 

@@ -83,9 +83,9 @@ static double size_lanes(const rules *r, const lanes_problem *p, rules_lanes_til
         if (steps < 1) break;
         for (int64_t nr = 1; nr <= smaller(p->n, p->m == 1 ? STREAMS : 12); nr++)
             for (int64_t mr = 1; mr <= smaller(p->m, 12); mr++) {
-                int64_t beside = smaller(mr, nr) * q + 1 + (r->machine->fma ? 0 : 1);
-                if (beside < registers / 5) beside = registers / 5; /* when the lanes are added */
-                int64_t held = mr * nr * q + beside;
+                int64_t operand_registers = smaller(mr, nr) * q + 1 + (r->machine->fma ? 0 : 1);
+                if (operand_registers < registers / 5) operand_registers = registers / 5; /* when the lanes are added */
+                int64_t held = mr * nr * q + operand_registers;
                 if (held > registers) break;
                 double tiles = (double)(ceiling(p->m, mr) * ceiling(p->n, nr));
                 double height = (double)p->m / (double)ceiling(p->m, mr);

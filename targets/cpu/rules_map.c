@@ -129,7 +129,7 @@ bool rules_store_past_caches(rules *r, const tir_stage *stage) {
     return true;
 }
 
-static bool is_far(int64_t stride) {
+static bool has_large_stride(int64_t stride) {
     return stride == RULES_IRREGULAR || stride > CHEAP_STRIDE || stride < -CHEAP_STRIDE;
 }
 
@@ -144,7 +144,7 @@ static int read_across(rules *r, int s, int panel) {
     for (int i = 0; i < count; i++) {
         int contiguous = -1;
         if (access[i].stride[panel] == 0) continue;
-        if (count == RULES_ACCESSES || !is_far(access[i].stride[panel])) return -1;
+        if (count == RULES_ACCESSES || !has_large_stride(access[i].stride[panel])) return -1;
         for (int a = 0; a < stage->space; a++)
             if (a != panel && access[i].stride[a] == 1) contiguous = a;
         if (contiguous < 0 || (axis >= 0 && axis != contiguous)) return -1;
@@ -288,18 +288,18 @@ static bool find_transposition(rules *r, int s, transposition *t) {
         if (rules_extent(r, &stage->axis[a]) != 1 && rules_store_stride(r, s, a) == 1) t->write = a;
     if (t->write < 0 || count == RULES_ACCESSES || t->lanes < 2) return false;
     t->rows = t->lanes < TILE_ROWS ? t->lanes : TILE_ROWS;
-    bool far = false;
+    bool strided = false;
     for (int i = 0; i < count; i++) {
         int contiguous = -1;
         if (access[i].stride[t->write] == 1) continue;
-        far = far || is_far(access[i].stride[t->write]);
+        strided = strided || has_large_stride(access[i].stride[t->write]);
         for (int a = 0; a < stage->space; a++)
             if (a != t->write && access[i].stride[a] == 1 && rules_extent(r, &stage->axis[a]) != 1) contiguous = a;
         if (contiguous < 0 && access[i].stride[t->write] == 0) continue;
         if (contiguous < 0 || (t->read >= 0 && t->read != contiguous)) return false;
         t->read = contiguous;
     }
-    if (!far || t->read < 0) return false;
+    if (!strided || t->read < 0) return false;
     for (int i = 0; i < count; i++)
         if (access[i].stride[t->write] == 1 && access[i].stride[t->read] != 0) return false;
     int64_t along_read = rules_extent(r, &stage->axis[t->read]), along_write = rules_extent(r, &stage->axis[t->write]);
@@ -469,14 +469,14 @@ static bool map_transposed(rules *r, int s) {
                     .write = stage->axis[t.write].name,
                     .size = (int64_t)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype)};
     lib_text_init(&l.order, r->arena);
-    bool far = bytes_read(r, stage) > r->machine->l2 / 2;
+    bool exceeds_l2 = bytes_read(r, stage) > r->machine->l2 / 2;
     bool narrow = !columns || columns >= vectors;
-    if (!far || !narrow || !block_loops(&l, s, &t, vectors, rows)) column_loops(&l, &t, vectors, rows, columns);
+    if (!exceeds_l2 || !narrow || !block_loops(&l, s, &t, vectors, rows)) column_loops(&l, &t, vectors, rows, columns);
     tir_schedule_add(r->schedule, "order %s:%s %s %s", name, l.order.data ? l.order.data : "", l.write, l.read);
     rules_form_tasks(&l.nest, l.points, TASK_POINTS / 4);
     tir_schedule_add(r->schedule, "unroll %s.%s", name, l.write);
     tir_schedule_add(r->schedule, "vec %s.%s", name, l.read);
-    if (far && l.ahead) fetch_tiles(&l, s, &t);
+    if (exceeds_l2 && l.ahead) fetch_tiles(&l, s, &t);
     rules_store_past_caches(r, stage);
     return true;
 }
@@ -625,8 +625,8 @@ static tir_expr meet_choice(void *user, tir_pool *pool, tir_expr e, tir_expr reb
     return rebuilt;
 }
 
-/* Loops are cut where such a choice changes, so that no part contains it. Axes first..last are one loop. In short loops, if an outer axis
- * selects, masks would take most of the time. */
+/* Loops are cut where such a choice changes, so that no part contains it. Axes first..last are one loop. If such a
+ * loop is short and the axis around it selects, choices between a value and a constant are cut, too: masks would take most of the time. */
 static void clip_choices(rules *r, const tir_stage *stage, int first, int last, bool is_short) {
     for (int a = 0; a < stage->space; a++) {
         if (first < last && a >= first && a <= last) continue;
@@ -726,7 +726,7 @@ static int transposed_axis(rules *r, int s, int last) {
     if (count == RULES_ACCESSES) return -1;
     for (int i = 0; i < count; i++) {
         int contiguous = -1;
-        if (!is_far(access[i].stride[last])) continue;
+        if (!has_large_stride(access[i].stride[last])) continue;
         for (int a = 0; a < last; a++)
             if (access[i].stride[a] == 1 && rules_extent(r, &stage->axis[a]) > 1) contiguous = a;
         if (access[i].stride[last] == RULES_IRREGULAR || contiguous < 0) return -1;

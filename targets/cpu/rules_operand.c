@@ -23,7 +23,7 @@ enum {
 
 /* Cycles per cache line: read sequentially, read from distant rows, and copied to scratch. */
 typedef struct line_costs {
-    double near, far, copied;
+    double sequential, distant, copied;
 } line_costs;
 static const line_costs from_l3 = {2.6, 3.4, 6.5}, from_memory = {8, 20, 27};
 
@@ -129,18 +129,19 @@ typedef struct order_cycles {
     double straight, panels, blocks;
 } order_cycles;
 
-static order_cycles cycles_of(const rules *r, const operand_facts *o, const rules_operand_tile *t, double passes) {
-    bool far = o->bytes > 0.75 * (double)r->machine->l3, many = o->pages > (double)PAGES;
-    line_costs line = far ? from_memory : from_l3;
+static order_cycles cycles_of(const rules *r, const operand_facts *o, const rules_operand_tile *t, double tiles) {
+    bool exceeds_l3 = o->bytes > 0.75 * (double)r->machine->l3, many = o->pages > (double)PAGES;
+    line_costs line = exceeds_l3 ? from_memory : from_l3;
     double ports = r->machine->fma_ports > 0 ? r->machine->fma_ports : 1;
     double vectors = (double)((t->nr + t->lanes - 1) / t->lanes);
     double height = (double)t->m / (double)((t->m + t->mr - 1) / t->mr), step = height * vectors / ports;
-    double first = o->lines_per_load * (many ? line.far : line.near), stall = many ? PAGE_STALL : 0;
+    double first = o->lines_per_load * (many ? line.distant : line.sequential), stall = many ? PAGE_STALL : 0;
     if (!fits_l2(r, o->points, o->lines_per_load, o->row_bytes)) stall = o->lines_per_load * MISSING_LINE;
     order_cycles c;
-    c.straight = (step > first ? step : first) + (passes - 1) * (step + stall);
-    c.panels = o->lines_per_load * (line.copied - (many ? 0 : line.far - line.near)) + passes * step;
-    double work = passes * (step + height * vectors * SUMS / (double)t->block), read = o->lines_per_load * line.near;
+    c.straight = (step > first ? step : first) + (tiles - 1) * (step + stall);
+    c.panels = o->lines_per_load * (line.copied - (many ? 0 : line.distant - line.sequential)) + tiles * step;
+    double work = tiles * (step + height * vectors * SUMS / (double)t->block),
+           read = o->lines_per_load * line.sequential;
     c.blocks = work > read ? work + 0.3 * read : read + 0.3 * work;
     return c;
 }
@@ -157,21 +158,21 @@ rules_operand_access rules_choose_operand_access(rules *r, int s, rules_operand_
     if (o.bytes <= (double)r->machine->l2 / 2 || (o.row_bytes > 0 && o.row_bytes < (double)LONG_ROW))
         return RULES_OPERAND_IN_PLACE;
     t->operand = r->region->tensors.data[operand->tensor].name;
-    double passes = (double)((t->m + t->mr - 1) / t->mr), outer = 1;
+    double tiles = (double)((t->m + t->mr - 1) / t->mr), outer = 1;
     bool inside = false; /* are there space axes that share the operand, in addition to the tile's? */
     for (int a = 0; a < stage->space; a++) {
         if (a == t->v || a == t->u) continue;
         int64_t extent = rules_extent(r, &stage->axis[a]);
         if (extent < 0) return RULES_OPERAND_IN_PLACE;
         bool shared = operand->stride[a] == 0 && extent > 1;
-        if (shared) passes *= (double)extent;
+        if (shared) tiles *= (double)extent;
         if (!shared) outer *= (double)extent;
         inside = inside || shared;
     }
-    t->block = passes <= 1 ? FEWER_ROWS : passes <= 2 ? SOME_ROWS : MANY_ROWS;
+    t->block = tiles <= 1 ? FEWER_ROWS : tiles <= 2 ? SOME_ROWS : MANY_ROWS;
     t->columns = columns_of(r, t->n, t->m, t->nr, outer);
     t->fetch = o.bytes > 0.75 * (double)r->machine->l3;
-    order_cycles c = cycles_of(r, &o, t, passes);
+    order_cycles c = cycles_of(r, &o, t, tiles);
     bool blocks = !inside && stage->reduce == 1 && stage->merge[0] && t->columns > 0 &&
                   o.points >= (double)(4 * t->block) && stage->space + 1 <= DLC_MAX_RANK;
     if (blocks && c.blocks < 0.95 * c.straight && c.blocks < c.panels) return RULES_OPERAND_ROW_BLOCKS;

@@ -572,14 +572,15 @@ static void copy_outputs(rules *r, int s) {
 }
 
 /* Chooses the order in which the tile reads a vector operand that is given at run time. */
-static rules_operand_access choose_operand_access(rules *r, int s, rules_tile_shape *t, rules_operand_tile *walk) {
+static rules_operand_access choose_operand_access(rules *r, int s, rules_tile_shape *t,
+                                                  rules_operand_tile *operand_tile) {
     const tir_stage *stage = &r->region->stages.data[s];
-    walk->n = rules_extent(r, &stage->axis[t->v]);
-    walk->m = t->u < 0 ? 1 : rules_extent(r, &stage->axis[t->u]);
-    if (t->pack != UINT32_MAX || t->unit || walk->n < 0 || walk->m < 0) return RULES_OPERAND_IN_PLACE;
-    rules_operand_access kind = rules_choose_operand_access(r, s, walk);
+    operand_tile->n = rules_extent(r, &stage->axis[t->v]);
+    operand_tile->m = t->u < 0 ? 1 : rules_extent(r, &stage->axis[t->u]);
+    if (t->pack != UINT32_MAX || t->unit || operand_tile->n < 0 || operand_tile->m < 0) return RULES_OPERAND_IN_PLACE;
+    rules_operand_access kind = rules_choose_operand_access(r, s, operand_tile);
     if (kind != RULES_OPERAND_PANELS) return kind;
-    t->pack = tir_region_find_tensor(r->region, walk->operand);
+    t->pack = tir_region_find_tensor(r->region, operand_tile->operand);
     t->pack_copy = t->inside = true;
     return kind;
 }
@@ -599,12 +600,12 @@ void rules_prepare_tile(rules *r, int s) {
     }
     if (!found) return;
     lib_vec_push(r->arena, &r->choices, ((rules_choice){name, t.v}));
-    rules_operand_tile walk = {.v = t.v, .u = t.u, .nr = t.nr, .mr = t.mr, .lanes = t.lanes};
-    rules_operand_access kind = choose_operand_access(r, s, &t, &walk);
+    rules_operand_tile operand_tile = {.v = t.v, .u = t.u, .nr = t.nr, .mr = t.mr, .lanes = t.lanes};
+    rules_operand_access kind = choose_operand_access(r, s, &t, &operand_tile);
     copy_outputs(r, s);
     s = rules_stage_named(r, name);
     if (kind == RULES_OPERAND_ROW_BLOCKS) {
-        rules_prepare_blocks(r, s, &walk);
+        rules_prepare_blocks(r, s, &operand_tile);
         return;
     }
     vectors_last(r, s, t.v);
@@ -617,7 +618,7 @@ void rules_prepare_tile(rules *r, int s) {
         if (with[i]) pack(r, name, &t, with[i], false);
     if (panels) pack(r, name, &t, panels, t.pack_copy);
     if (steps) pack(r, name, &t, steps, t.steps_copy);
-    if (kind == RULES_OPERAND_IN_PLACE && !t.unit) rules_copy_rows(r, rules_stage_named(r, name), &walk);
+    if (kind == RULES_OPERAND_IN_PLACE && !t.unit) rules_copy_rows(r, rules_stage_named(r, name), &operand_tile);
     if (kind == RULES_OPERAND_IN_PLACE) rules_prepare_cut(r, name, &t);
 }
 

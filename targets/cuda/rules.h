@@ -71,7 +71,7 @@ typedef struct cuda_scatter {
     /* updates of each element; points of all axes that updates run along */
     int64_t updates, along;
     /* elements along `tiled`, and along all further axes that data selects */
-    int64_t places, beside;
+    int64_t places, other_places;
     /* bytes of an element; threads */
     int64_t size, lanes;
     /* elements of a block's tile */

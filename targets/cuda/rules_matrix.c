@@ -94,8 +94,8 @@ static double cost_of(const cuda_rules *r, const cuda_tile *t, const warp_tile *
     const double arithmetic = sub * (double)(warps * size->own[0] * size->own[1] * EACH);
     const double reads = sub * (double)(warps * (size->own[0] * ROWS + size->own[1] * COLUMNS) * DEPTH * 2) / 128;
     const double memory = (double)((bm + bn) * t->steps * 2) / (double)L2_BYTES;
-    const double beside = reads > memory ? reads : memory;
-    const double step = arithmetic > beside ? arithmetic + beside / 4 : beside + arithmetic / 4;
+    const double overlapped = reads > memory ? reads : memory;
+    const double step = arithmetic > overlapped ? arithmetic + overlapped / 4 : overlapped + arithmetic / 4;
     const double rounds = (double)t->points[CUDA_SIDE_SUM] / (double)t->axis[t->stepped].extent *
                           (double)cuda_ceil_div(t->axis[t->stepped].extent, t->steps);
     return cuda_tile_cycles(r, blocks, together, rounds, step);

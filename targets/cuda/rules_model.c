@@ -125,17 +125,17 @@ bool cuda_model_scatter(const tir_machine *machine, cuda_scatter *s) {
     const double WAIT = 600, PASS = 20; /* cycles of an update in memory, and of one that is skipped */
     const double filling = (double)FILLING * machine->multiprocessors, updates = (double)s->updates;
     if (s->lane < 0) { /* each thread reads all updates; else one thread makes them */
-        const double waves = (double)s->places * (double)s->beside / filling;
+        const double waves = (double)s->places * (double)s->other_places / filling;
         s->tile = 1;
         return updates * (double)PASS * (waves > 1 ? waves : 1) < updates * (double)WAIT;
     }
     const int64_t widest = s->lanes;
     for (s->lanes = 1; s->lanes < widest && s->lanes < BLOCK;) s->lanes *= 2;
-    s->tile = smaller(TILE / (s->lanes * s->beside * s->size), s->places);
+    s->tile = smaller(TILE / (s->lanes * s->other_places * s->size), s->places);
     if (s->tile < 1) return false;
     const double blocks = (double)s->places / (double)s->tile * (double)s->along / (double)s->lanes;
     const double waves = blocks * (double)s->lanes / filling, alone = (double)s->along / filling;
-    const double places = (double)s->places * (double)s->beside; /* which have initial values to load, too */
+    const double places = (double)s->places * (double)s->other_places; /* which have initial values to load, too */
     return updates * (double)PASS * (waves > 1 ? waves : 1) <
            (updates * (double)WAIT + places * (double)PASS) * (alone > 1 ? alone : 1);
 }

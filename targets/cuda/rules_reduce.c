@@ -67,12 +67,12 @@ static int column_axis(cuda_rules *r, int s, cuda_vector *vector) {
     int64_t most = 0;
     int count = tir_accesses(r->region, s, access, CUDA_ACCESSES), best = -1;
     for (int a = 0; a < stage->space && count < CUDA_ACCESSES; a++) {
-        int64_t near = 0;
+        int64_t contiguous = 0;
         for (int i = 0; i < count; i++)
             if (access[i].stride[a] == 1)
-                near += (int64_t)lib_dtype_size(r->region->tensors.data[access[i].tensor].dtype);
-        if (near <= most) continue;
-        most = near;
+                contiguous += (int64_t)lib_dtype_size(r->region->tensors.data[access[i].tensor].dtype);
+        if (contiguous <= most) continue;
+        most = contiguous;
         best = a;
     }
     if (best < 0) return -1;

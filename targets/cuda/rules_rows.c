@@ -22,16 +22,16 @@ int cuda_lane_axis(cuda_rules *r, int s) {
     double most = -1;
     if (stage->kind != TIR_REDUCE || !stage->merge[0] || count == CUDA_ACCESSES) return -1;
     for (int a = stage->space; a < stage->space + stage->reduce; a++) {
-        double near = 0, far = 0;
+        double contiguous = 0, strided = 0;
         for (int i = 0; i < count; i++) {
             const double bytes = moved_by(r, stage, &access[i]);
             if (access[i].stride[a] == 1)
-                near += bytes;
+                contiguous += bytes;
             else if (access[i].stride[a] != 0)
-                far += bytes;
+                strided += bytes;
         }
-        if (near < far || near <= most || cuda_extent(r, &stage->axis[a]) < 2) continue;
-        most = near;
+        if (contiguous < strided || contiguous <= most || cuda_extent(r, &stage->axis[a]) < 2) continue;
+        most = contiguous;
         best = a;
     }
     return most > 0 ? best : -1;

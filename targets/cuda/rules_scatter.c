@@ -21,7 +21,8 @@ static void lay_out_tile(cuda_rules *r, const cuda_scatter *s) {
 
 bool cuda_prepare_scatter(cuda_rules *r, const char *name) {
     const tir_stage *stage = cuda_stage_of(r, name);
-    cuda_scatter scatter = {.sums = name, .lane = -1, .tiled = -1, .updates = 1, .places = 1, .beside = 1, .along = 1};
+    cuda_scatter scatter = {
+        .sums = name, .lane = -1, .tiled = -1, .updates = 1, .places = 1, .other_places = 1, .along = 1};
     if (stage->kind != TIR_SCATTER || stage->in_place || stage->count != 1 || stage->space == 0) return false;
     for (int a = 0; a < stage->space + stage->reduce; a++) {
         const int64_t extent = cuda_extent(r, &stage->axis[a]);
@@ -32,7 +33,7 @@ bool cuda_prepare_scatter(cuda_rules *r, const char *name) {
         else if (along)
             scatter.along *= extent;
         else if (scatter.tiled >= 0)
-            scatter.beside *= extent;
+            scatter.other_places *= extent;
         if (along) scatter.lane = a;
         if (a < stage->space && !along && scatter.tiled < 0) {
             scatter.tiled = a;

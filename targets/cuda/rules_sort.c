@@ -76,10 +76,11 @@ static sort_axis place_axis(cuda_rules *r, const char *pass, int64_t span) {
 static void schedule_chip(cuda_rules *r, const cuda_sort *sort) {
     const char *root = pass_name(r, sort, sort->chip);
     const int64_t span = INT64_C(1) << sort->chip, lines = cuda_extent(r, &cuda_stage_of(r, root)->axis[1]);
-    int64_t beside = 1; /* lines of a block */
-    while (sort->chip == sort->passes && beside * span < 1 << CHIP_PASSES && (lines < 0 || beside < lines)) beside *= 2;
-    tir_schedule_add(r->schedule, "split %s.line %lld -> lines row mask full", root, (long long)beside);
-    share_points(r, root, " run lines", 2, (sort_axis[]){{"row", beside, false}, place_axis(r, root, span)});
+    int64_t block_lines = 1;
+    while (sort->chip == sort->passes && block_lines * span < 1 << CHIP_PASSES && (lines < 0 || block_lines < lines))
+        block_lines *= 2;
+    tir_schedule_add(r->schedule, "split %s.line %lld -> lines row mask full", root, (long long)block_lines);
+    share_points(r, root, " run lines", 2, (sort_axis[]){{"row", block_lines, false}, place_axis(r, root, span)});
     tir_schedule_add(r->schedule, "par %s.run %s.lines", root, root);
     for (int pass = sort->chip - 1; pass >= 0; pass--) {
         const char *name = pass_name(r, sort, pass);
@@ -87,7 +88,7 @@ static void schedule_chip(cuda_rules *r, const cuda_sort *sort) {
         tir_schedule_add(r->schedule, "store %s shared", name);
         share_points(r, name, "", 3,
                      (sort_axis[]){{"run", span >> pass, false},
-                                   {"line", beside, false},
+                                   {"line", block_lines, false},
                                    place_axis(r, name, INT64_C(1) << pass)});
     }
 }

@@ -128,7 +128,7 @@ double cuda_tile_cycles(const cuda_rules *r, int64_t blocks, int64_t together, d
 /* The model: cycles of a multiprocessor for the whole contraction. A step of the sum costs a block its arithmetic, plus a part of the
  * time of overlapping work: reads of shared memory (128 bytes a cycle), other instructions (4 a cycle), bytes from L2. */
 static double cost_of(const cuda_rules *r, cuda_tile *t, const tile_size *size) {
-    enum { LANES = 128, REGISTERS = 65536, L2_BYTES = 20, THREADS = 2048, BESIDE = 4 };
+    enum { LANES = 128, REGISTERS = 65536, L2_BYTES = 20, THREADS = 2048, OVERLAP = 4 };
     const int64_t bm = size->threads[0] * size->own[0], bn = size->threads[1] * size->own[1];
     const int64_t words = t->bytes[2] > 4 ? 2 : 1, warps = cuda_ceil_div(t->threads, TIR_WARP);
     const int64_t across = cuda_least(size->threads[1], TIR_WARP), down = TIR_WARP / across; /* threads of a warp */
@@ -150,9 +150,9 @@ static double cost_of(const cuda_rules *r, cuda_tile *t, const tile_size *size) 
     const double others =
         ((double)(warps * (vectors_m + vectors_n + 2)) + (double)(bm + bn) / (double)TIR_WARP * 3) / 4;
     const double memory = (double)(bm * t->bytes[0] + bn * t->bytes[1]) / (double)L2_BYTES;
-    const double beside = reads + others + memory;
-    const double step = (double)t->steps * (arithmetic > beside ? arithmetic + beside / (double)BESIDE
-                                                                : beside + arithmetic / (double)BESIDE);
+    const double overlapped = reads + others + memory;
+    const double step = (double)t->steps * (arithmetic > overlapped ? arithmetic + overlapped / (double)OVERLAP
+                                                                    : overlapped + arithmetic / (double)OVERLAP);
     const double rounds = (double)cuda_ceil_div(t->points[CUDA_SIDE_SUM], t->steps);
     return cuda_tile_cycles(r, blocks, together, rounds, step);
 }
