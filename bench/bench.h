@@ -1,6 +1,6 @@
-/* What the parts of the benchmark share. A case is one line of text (shapes.txt, variants.txt, default.txt): a kind, a name and parameters;
- * a builder (cases.c) turns it into a graph and its operands; contestants (libdlc, peers, a roof) run it in turns
- * (measure.c); peers are plug-ins, loaded when they could be built (peer_*.c). Times are seconds, sizes are bytes. */
+/* Declarations shared by the benchmark. A case is one line of text (shapes.txt, variants.txt, default.txt): a kind, a name and
+ * parameters; a builder (cases.c) turns it into a graph and its operands; contestants (libdlc, peers, a roof) run it in turns
+ * (measure.c); peers are plug-ins, loaded if they could be built (peer_*.c). Times are seconds, sizes are bytes. */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 
@@ -16,7 +16,7 @@ enum { BENCH_MAX_PARAMETERS = 16, BENCH_MAX_OPERANDS = 64, BENCH_MAX_RESULTS = 3
 typedef struct bench_shape {
     /* the line, single spaces: the name of the case */
     char text[192];
-    /* the same for tables, without parameters that say what goes without saying */
+    /* the same for tables, without default parameters */
     char label[100];
     char kind[16];
     /* family or operator: the words between the kind and the first parameter */
@@ -61,7 +61,7 @@ typedef struct bench_problem {
     bench_operand results[BENCH_MAX_RESULTS];
     /* 0: bound by memory */
     double flops;
-    /* that must move at least; 0: all operands and results once */
+    /* minimum that must move; 0: all operands and results once */
     double bytes;
 } bench_problem;
 
@@ -71,15 +71,16 @@ typedef struct bench_types {
     dlc_dtype x, w, sum, out;
 } bench_types;
 
-/* Parameters dtype=f32|f64|f16|bf16|u8 (u8: x is u8, w is i8, sums are i32) and out=TYPE (default: dtype; of u8: i32). False for others. */
+/* Parameters dtype=f32|f64|f16|bf16|u8 (u8: x is u8, w is i8, sums are i32) and out=TYPE (default: dtype; for u8: i32). False for others.
+ */
 bool bench_types_of(bench_types *types, const bench_shape *shape);
-size_t bench_dtype_bytes(dlc_dtype dtype);                /* of an element of a whole number of bytes */
+size_t bench_dtype_bytes(dlc_dtype dtype);                /* per element, for whole numbers of bytes */
 size_t bench_bytes_of(dlc_dtype dtype, int64_t elements); /* elements of 4 bits: two in a byte */
 double bench_element(const bench_operand *operand, size_t index);
-/* Integers get the floor. */
+/* Integers are rounded down. */
 void bench_set_element(bench_operand *operand, size_t index, double value);
 
-/* How images lie in memory: [n, c, h, w], [n, c/16, h, w, 16] (channels that are no multiple of 16 stay plain), [n, h, w, c]. */
+/* Layout of images: [n, c, h, w], [n, c/16, h, w, 16] (channels that are no multiple of 16 stay plain), [n, h, w, c]. */
 typedef enum bench_layout { BENCH_PLAIN, BENCH_BLOCKED, BENCH_LAST } bench_layout;
 bench_layout bench_layout_of(const bench_shape *shape, int64_t channels);
 
@@ -101,7 +102,7 @@ typedef struct bench_contestant {
     const char *name;
     void (*run)(void *state);
     void *state;
-    /* a rival: when a few samples show that it is well behind, it takes no further ones */
+    /* a peer that stops once a few samples show that it is much slower */
     bool may_leave;
     bool left;
     bench_times times;
@@ -117,10 +118,10 @@ typedef struct bench_settings {
 } bench_settings;
 
 double bench_now(void);
-/* One sample of each in turn, `samples` times: what disturbs the machine disturbs all of them. With several threads a pause
- * before each sample lets the threads of the one before, which may spin, go to sleep. A contest in which the first contestant or its
- * fastest rival was disturbed (quartiles more than 15 % apart) is held again, three times at most and not when it takes long; the
- * last one counts for all contestants. */
+/* One sample of each in turn, `samples` times, so that disturbances of the machine affect all of them. With several threads a pause
+ * before each sample lets the previous contestant's threads, which may spin, go to sleep. A contest in which the first contestant or its
+ * fastest rival was disturbed (quartiles more than 15 % apart) is repeated, three times at most and not if it takes long; the last one
+ * counts for all contestants. */
 void bench_contest(bench_contestant *contestants, int count, int threads, const bench_settings *settings);
 void bench_contest_release(bench_contestant *contestants);
 
@@ -131,13 +132,13 @@ enum { BENCH_MAX_LEVELS = 4, BENCH_MAX_THREADS = 8 };
 typedef struct bench_level {
     /* "L1" ... "DRAM" */
     const char *name;
-    /* of the cache; of one core's where it is private */
+    /* of the cache; if it is private, of one core's */
     double size;
     /* bytes per second; copy counts bytes read and bytes written */
     double read, copy;
 } bench_level;
 
-/* What multiplies and adds: of f32 (which f16 is widened to), f64, bf16, bytes. */
+/* Multiply-add units: of f32 (to which f16 is widened), f64, bf16, bytes. */
 typedef enum bench_unit { BENCH_UNIT_F32, BENCH_UNIT_F64, BENCH_UNIT_BF16, BENCH_UNIT_U8, BENCH_UNITS } bench_unit;
 
 typedef struct bench_roofs {
@@ -152,23 +153,23 @@ typedef struct bench_roofs {
 
 void bench_roofs_measure(bench_roofs *roofs, int threads);
 void bench_roofs_print(const bench_roofs *roofs, FILE *json);
-/* A contestant that does nothing but multiply and add with the widest vectors: bench_fma_flops() per call. */
+/* A contestant that only multiplies and adds with the widest vectors: bench_fma_flops() per call. */
 void bench_fma_burst(void *threads);
 double bench_fma_flops(int threads);
-/* How much faster than f32's the unit is that the problem's element type takes. */
+/* Speed of the unit for the problem's element type, relative to f32's. */
 double bench_unit_gain(const bench_roofs *roofs, const bench_problem *problem);
-/* Least time for the problem on this machine, with `fma` flops per second. */
+/* Minimum time for the problem on this machine, with `fma` flops per second. */
 double bench_roof_seconds(const bench_roofs *roofs, double fma, const bench_problem *problem);
 
-/* ---- what a contest told ---------------------------------------------------------------------------------------------------- */
+/* ---- results of a contest */
 
-/* Whom a case was measured against: the peers, in their order, then others. */
+/* Opponents that a case was measured against: the peers, in their order, then others. */
 enum {
     BENCH_COPY = BENCH_MAX_PEERS, /* memcpy of the same bytes: maps and moves */
-    BENCH_SEPARATE,               /* ours, in programs of their own */
+    BENCH_SEPARATE,               /* ours, as separate programs */
     BENCH_DIRECT,                 /* ours, without Winograd: lines with the flag winograd */
-    BENCH_ALONE,                  /* ours on one thread, where the case runs on several */
-    BENCH_ROWS,                   /* memcpy of each row by itself: rows gathered from a table */
+    BENCH_ALONE,                  /* ours on one thread, if the case runs on several */
+    BENCH_ROWS,                   /* memcpy of each row separately: rows gathered from a table */
     BENCH_OPPONENTS
 };
 
@@ -186,16 +187,16 @@ typedef struct bench_outcome {
     int threads;
     /* ours: median and quartiles */
     double seconds, low, high;
-    /* graph built until first result, compilation included */
+    /* from the built graph to the first result, compilation included */
     double first;
-    /* by the library's cost model; 0: it says nothing */
+    /* by the library's cost model; 0: no prediction */
     double predicted;
     bench_opponent others[BENCH_OPPONENTS];
     /* fma: f32 flops per second of the machine during this contest */
     double flops, bytes, fma;
-    /* of the unit for the case's element type over f32's */
+    /* speed of the unit for the case's element type, relative to f32's */
     double gain;
-    /* least seconds on this machine */
+    /* minimum seconds on this machine */
     double roof;
 } bench_outcome;
 
@@ -206,17 +207,17 @@ typedef struct bench_peer {
     /* version, instruction set */
     void (*describe)(char *text, size_t size);
     void (*set_threads)(int count);
-    /* Ready to run with weights packed, or NULL where the peer has no such operation. Of several ways the fastest is taken
-     * and named in `note`. Operands and results must outlive it. */
+    /* Ready to run with weights packed, or NULL if the peer has no such operation. Of several implementations the fastest is taken and
+     * named in `note`. Operands and results must outlive it. */
     void *(*prepare)(const bench_problem *problem, char *note, size_t note_size);
     void (*run)(void *state);
     void (*release)(void *state);
 } bench_peer;
 
-/* What a plug-in exports. */
+/* The function that a plug-in exports. */
 typedef const bench_peer *bench_peer_get_function(void);
 DLC_API const bench_peer *bench_peer_get(void);
-/* peers.c: loads the plug-ins beside this program, tells of each; their count. */
+/* peers.c: loads the plug-ins in this program's folder and reports each; their count. */
 int bench_peers_load(const bench_peer *peers[BENCH_MAX_PEERS], FILE *json);
 
 #endif

@@ -1,11 +1,11 @@
-/* Blocks of networks, in words that both libdlc's graphs (block_graphs.c) and ONNX models (onnx_blocks.c) are made of: operands, and steps
- * that give one value each. Steps are numbered by parts: what a careful host would put into one program each, if it had to cut the block. */
+/* Blocks of networks, in a form from which both libdlc's graphs (block_graphs.c) and ONNX models (onnx_blocks.c) are made: operands, and
+ * steps with one value each. Steps are numbered by part: a part is what a host would put into one program if it had to cut the block. */
 #ifndef BENCH_BLOCKS_H
 #define BENCH_BLOCKS_H
 
 #include "bench/bench.h"
 
-/* Values are numbers; operands of a step in this order. */
+/* Values are referred to by number; operands of a step are in this order. */
 typedef enum bench_step_kind {
     BENCH_STEP_LINEAR,     /* x [..., k], w [k, n] or, with number[0], [n, k], bias [n] or none */
     BENCH_STEP_ADD,        /* of one shape */
@@ -30,7 +30,7 @@ typedef enum bench_step_kind {
     BENCH_STEP_DEQUANTISE, /* w [k, n] of i8 with scales [n], or of i4 with scales [k / number[0], n] */
     BENCH_STEP_KINDS
 } bench_step_kind;
-/* SCAN, the selective scan of Mamba (Gu, Dao 2023), time in front: x and d [t, b, c], a [c, s], p and q [t, b, s]:
+/* SCAN, the selective scan of Mamba (Gu, Dao 2023), time as the first axis: x and d [t, b, c], a [c, s], p and q [t, b, s]:
  *     h = exp(d a) h + d x p;  y[t, b, c] = sum over s of h q */
 
 enum { BENCH_BLOCK_VALUES = 128, BENCH_BLOCK_INPUTS = 5, BENCH_BLOCK_NUMBERS = 3, BENCH_MAX_PARTS = 64 };
@@ -39,7 +39,7 @@ typedef struct bench_block_value {
     dlc_dtype dtype;
     int rank;
     int64_t dims[DLC_MAX_RANK];
-    /* else it is a step's; an operand that is known before the first run */
+    /* else it is the value of a step; an operand that is known before the first run */
     bool operand, constant;
     /* operands: see bench_operand */
     double low, high;
@@ -61,7 +61,8 @@ typedef struct bench_block {
     double flops;
 } bench_block;
 
-/* The block of a line; with the flag `all`, every value but those that only move elements is a result. False: there is none of this name. */
+/* The block of a line; with the flag `all`, every value except those that only move elements is a result. False: there is no block of
+ * this name. */
 bool bench_block_of(bench_block *block, const bench_shape *shape);
 /* Numbers of the results, in order; their count. */
 int bench_block_results(const bench_block *block, int results[BENCH_BLOCK_VALUES]);

@@ -18,11 +18,11 @@ typedef struct bench_builder {
     bench_problem problem;
     dlc_graph *graph;
     dlc_value results[BENCH_MAX_RESULTS];
-    /* operands are without data, */
+    /* operands have no data and are inputs; unless `bytes` is NULL, constants have these bytes */
     bool described;
-    /* and inputs; unless NULL, constants have these bytes */
+    /* see `described` */
     const void *bytes;
-    /* of a block: these alone; NULL: all of it. Then these are the block's values, by operand and result: */
+    /* of a block: only these steps; NULL: all. Then also the block's values, by operand and result: */
     const bench_steps *steps;
     int operand_values[BENCH_MAX_OPERANDS], result_values[BENCH_MAX_RESULTS];
 } bench_builder;
@@ -34,22 +34,22 @@ typedef struct bench_case_kind {
     /* NULL: every name of the kind */
     const char *name;
     bench_build_function *build;
-    /* The same in several programs, the result of each being the first operand of the next: what fusion is measured against. */
+    /* The same as several programs, the result of each being the first operand of the next: without fusion. */
     bench_build_function *stages[BENCH_MAX_STAGES];
 } bench_case_kind;
 
 /* NULL when no operator covers the line. */
 const bench_case_kind *bench_case_find(const bench_shape *shape);
-/* Calls the builder, then makes room for the results. Stages and parts of blocks get the operands that they share from the caller. */
+/* Calls the builder, then allocates the results. Stages and parts of blocks get shared operands from the caller. */
 void bench_case_build(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph,
                       const bench_steps *steps);
-/* The same graph without data of operands and results. All operands are inputs; or, where `bytes` is not NULL, those that are known before
- * the first run are constants, of these bytes, each operand's from BENCH_BYTES_APART further on. They must be as many as the largest operand
- * and all these distances have, and outlive the graph. Nothing to release. */
+/* The same graph without data of operands and results. All operands are inputs; or, if `bytes` is not NULL, those that are known before
+ * the first run are constants with these bytes, each operand's starting BENCH_BYTES_APART after the previous one's. There must be enough
+ * bytes for the largest operand after all these distances, and they must outlive the graph. Nothing to release. */
 void bench_case_describe(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph,
                          const bench_steps *steps, const void *bytes);
 void bench_case_release(bench_builder *b);
-/* Operand or result with its data; values are spread evenly over [low, high), always the same ones. */
+/* Operand or result with its data; values are spread evenly over [low, high), always the same. */
 void bench_operand_create(bench_operand *operand, dlc_dtype dtype, int rank, const int64_t *dims, double low,
                           double high);
 
@@ -60,9 +60,9 @@ void bench_case_result(bench_builder *b, dlc_value value);
 
 /* block_graphs.c: kind `block`. */
 bench_build_function bench_build_block;
-/* How many parts it has; 0: the line is no block, or none that is known. */
+/* Number of parts; 0: the line is no known block. */
 int bench_block_parts(const bench_shape *shape);
-/* Those of a part, from 0. */
+/* The steps of a part, from 0. */
 bench_steps bench_block_steps(const bench_shape *shape, int part);
 
 #endif

@@ -4,19 +4,19 @@
 
 #include "bench/ours.h"
 
-/* What cases are measured with, for one number of threads. */
+/* The setting in which cases are measured, for one number of threads. */
 typedef struct bench_arena {
     const bench_settings *settings;
     const bench_peer *peers[BENCH_MAX_PEERS];
     int peer_count, threads;
-    /* of that number of threads; of one */
+    /* with that number of threads; with one */
     dlc_context *context, *alone;
     bench_roofs roofs;
     FILE *json;
     int failures;
 } bench_arena;
 
-/* What a case is measured against; -1: everybody. */
+/* Opponents that a case is measured against; -1: all. */
 typedef struct bench_rivals {
     /* bits of bench_opponent's indices */
     unsigned opponents;
@@ -24,12 +24,12 @@ typedef struct bench_rivals {
 #define BENCH_EVERYBODY ((bench_rivals){~0u})
 
 void bench_print_header(const bench_arena *arena);
-/* Measures and prints a row. False, with nothing in `outcome`, where the case could not be built or run; failures and wrong results are
+/* Measures and prints a row. False, with nothing in `outcome`, if the case could not be built or run; failures and wrong results are
  * counted in the arena. */
 bool bench_case_run(bench_arena *arena, const bench_shape *shape, bench_rivals rivals, bench_outcome *outcome);
-/* Once more, silently; the ratios become further runs of those in `outcome`, whose times stay. */
+/* Measures again, silently; the ratios become further runs of those in `outcome`, whose times stay. */
 void bench_case_repeat(bench_arena *arena, bench_rivals rivals, bench_outcome *outcome);
-/* Its own name, or that of a peer. */
+/* The opponent's own name, or that of a peer. */
 const char *bench_opponent_name(const bench_arena *arena, int opponent);
 /* The peer with the least ratio; -1: none had the case. */
 int bench_best_peer(const bench_outcome *outcome);

@@ -4,7 +4,7 @@
 
 #include "bench/cases.h"
 
-/* How many of the lines have no graph. */
+/* Prints the cases; returns how many of the lines have no graph. */
 int bench_graphs_print(const bench_shape *shapes, int count, FILE *to);
 
 #endif

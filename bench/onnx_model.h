@@ -1,5 +1,5 @@
-/* Writes an ONNX model in memory: the protobuf wire format of the few messages that a graph needs. Peers that read ONNX get their
- * cases so; nothing here knows of libdlc. */
+/* Writes an ONNX model in memory: the protobuf wire format of the few messages that a graph needs, for peers that read ONNX. Independent
+ * of libdlc. */
 #ifndef BENCH_ONNX_MODEL_H
 #define BENCH_ONNX_MODEL_H
 
@@ -16,33 +16,33 @@ typedef struct onnx_dims {
     int64_t dims[DLC_MAX_RANK];
 } onnx_dims;
 
-/* A model as it is written. Operands are x0, x1...: constants are initializers, the others inputs; results are y0, y1... */
+/* A model under construction. Operands are x0, x1...: constants are initializers, the others inputs; results are y0, y1... */
 typedef struct onnx_model {
     onnx_bytes bytes;
-    /* where the graph begins */
+    /* position of the graph */
     size_t graph;
     /* as declared */
     onnx_dims inputs[BENCH_MAX_OPERANDS], outputs[BENCH_MAX_RESULTS];
     /* out of memory, or malformed */
     bool failed;
-    /* where the node whose body is being written begins, its attribute, the body */
+    /* positions of the node whose body is being written, of its attribute, of the body */
     size_t body[3];
 } onnx_model;
 
-/* Forgets what was there. Operators of the domains "" and com.microsoft may be used. */
+/* Starts a new model. Operators of the domains "" and com.microsoft may be used. */
 void onnx_begin(onnx_model *m);
-/* The same in an older set of operators, of which a reader may have more. */
+/* The same with an older opset, of which a reader may support more. */
 void onnx_begin_as(onnx_model *m, int opset_version);
-/* Now `bytes` is the model. */
+/* Completes the model in `bytes`. */
 void onnx_end(onnx_model *m);
 void onnx_release(onnx_model *m);
 
-/* An operand as the case has it, or with other dimensions of the same product. Once for each that the graph uses. */
+/* An operand with the case's dimensions, or with others of the same product. Once for each operand that the graph uses. */
 void onnx_operand(onnx_model *m, const bench_problem *problem, int index);
 void onnx_operand_as(onnx_model *m, const bench_problem *problem, int index, int rank, const int64_t *dims);
-/* All operands as they are. */
+/* All operands with the case's dimensions. */
 void onnx_operands(onnx_model *m, const bench_problem *problem);
-/* A result as the case has it, or with other dimensions. */
+/* A result with the case's dimensions, or with others. */
 void onnx_result_as(onnx_model *m, const bench_problem *problem, int index, int rank, const int64_t *dims);
 void onnx_results(onnx_model *m, const bench_problem *problem);
 
@@ -57,16 +57,16 @@ void onnx_integers(onnx_model *m, const char *name, int count, const int64_t *va
  * An attribute's type follows from its value: 1 is an integer, 1.0 a float, [1,2] integers, other text a string. A type
  * that begins with '@' is of the domain com.microsoft. `attributes` may be NULL. */
 void onnx_node(onnx_model *m, const char *type, const char *inputs, const char *outputs, const char *attributes);
-/* A node with a graph as attribute `body`: the nodes of that, and the values that it takes and gives, of f32, are written between these. */
+/* A node with a graph as attribute `body`: the nodes of the body, and its f32 inputs and outputs, are written between these calls. */
 void onnx_begin_body(onnx_model *m, const char *type, const char *inputs, const char *outputs, const char *attributes);
 void onnx_body_value(onnx_model *m, bool input, const char *name, int rank, const int64_t *dims);
 void onnx_end_body(onnx_model *m);
-/* TensorProto.DataType; 0: none that is used here. */
+/* TensorProto.DataType; 0: not used here. */
 int onnx_element_type(dlc_dtype dtype);
 /* "[1,2,3]" for attributes. */
 const char *onnx_list(char *text, size_t size, int count, const int64_t *values);
 
-/* onnx_cases.c: writes the graph of a case in the way asked for. False where there is none. */
+/* onnx_cases.c: writes the graph of a case in the given way. False if there is none. */
 enum { ONNX_WAYS = 4 };
 bool onnx_write_case(onnx_model *m, const bench_problem *problem, int way, char *note, size_t note_size);
 

@@ -15,23 +15,23 @@ typedef struct bench_stage {
     double first_seconds;
 } bench_stage;
 
-/* One program; or several, where the first result of each is the first operand of the next, or the parts of a block, each
- * as one program or, where that is faster, as one for each of its steps. */
+/* One program; or several, if the first result of each is the first operand of the next, or the parts of a block, each as one program or,
+ * if that is faster, as one for each of its steps. */
 typedef struct bench_programs {
     bench_stage stages[BENCH_MAX_PARTS];
     int count;
     dlc_status status;
 } bench_programs;
 
-/* Builds, compiles with `options` (NULL: none) and runs once. NULL with the reason when that fails. */
+/* Builds, compiles with `options` (NULL: none) and runs once. NULL with the reason on failure. */
 bench_programs *bench_programs_prepare(dlc_context *context, const dlc_compile_options *options,
                                        bench_build_function *const *builds, int count, const bench_shape *shape,
                                        char *reason, size_t size);
-/* The same of the parts of a block, which take their operands from the parts before them. */
+/* The same for the parts of a block, whose operands come from the parts before them. */
 bench_programs *bench_parts_prepare(dlc_context *context, int parts, const bench_shape *shape, char *reason,
                                     size_t size);
 void bench_programs_run(void *programs);
-/* Seconds of a run by the library's cost model, all kernels together; 0: it has none. */
+/* Seconds of a run predicted by the library's cost model, all kernels together; 0: it has none. */
 double bench_programs_predict(dlc_context *context, const bench_programs *programs);
 void bench_programs_release(bench_programs *programs);
 

@@ -1,16 +1,16 @@
-/* What plug-ins share. */
+/* Declarations shared by the plug-ins. */
 #ifndef BENCH_PEER_H
 #define BENCH_PEER_H
 
 #include "bench/bench.h"
 
-/* A peer has up to `count` ways to do a case: attempt(way) gives a state that has run once, or NULL. Returns the one that is fastest
- * now, the others released; NULL when there is none. */
+/* A peer has up to `count` implementations of a case: attempt(way) returns a state that has run once, or NULL. Returns the fastest one,
+ * the others released; NULL if there is none. */
 typedef void *bench_attempt(int way, const bench_problem *problem);
 void *bench_fastest(int count, bench_attempt *attempt, void (*run)(void *state), void (*release)(void *state),
                     const bench_problem *problem);
 
-/* What a contraction's case asks for, for peers that multiply and leave bias and activation to a second pass. */
+/* The parts of a contraction case, for peers that multiply and apply bias and activation in a second pass. */
 typedef struct bench_product {
     /* f32 or f64, of all */
     dlc_dtype dtype;
@@ -21,7 +21,7 @@ typedef struct bench_product {
     bool relu;
 } bench_product;
 
-/* False for other kinds, other element types, and for activations that a second pass of compiled C cannot do at speed (GELU would be libm's erff). */
+/* False for other kinds, other element types, and activations that are slow in a second pass of compiled C (GELU would be libm's erff). */
 bool bench_product_of(bench_product *product, const bench_problem *problem);
 /* The second pass over one matrix of the batch. */
 void bench_product_finish(const bench_product *product, char *y);

@@ -1,5 +1,5 @@
-/* What differs between the C interfaces of oneDNN 2 and 3, so that peer_onednn.c, compiled against either's headers, speaks both.
- * Version 2 has descriptors of memory by value and of operations in a step of their own; version 3 has handles. */
+/* The differences between the C interfaces of oneDNN 2 and 3, so that peer_onednn.c compiles against either's headers. Version 2 has
+ * memory descriptors by value and operation descriptors in a separate step; version 3 has handles. */
 #ifndef BENCH_PEER_ONEDNN_H
 #define BENCH_PEER_ONEDNN_H
 
@@ -46,7 +46,7 @@ typedef struct plan {
     char note[96];
 } plan;
 
-/* Attention as one partition; fails where oneDNN does not fuse it. The mask is [1 or b, 1, 1 or queries, keys], or NULL. */
+/* Attention as one partition; fails if oneDNN does not fuse it. The mask is [1 or b, 1, 1 or queries, keys], or NULL. */
 void onednn_fused_attention(plan *p, const bench_problem *problem, const float *mask, const int64_t mask_dims[4]);
 void onednn_fused_run(plan *p);
 void onednn_fused_release(plan *p);
@@ -77,7 +77,7 @@ static inline void destroy_description(dnnl_memory_desc_t *d) {
 static inline dnnl_status_t post_eltwise(dnnl_post_ops_t post, dnnl_alg_kind_t kind, float alpha, float beta) {
     return dnnl_post_ops_append_eltwise(post, 1, kind, alpha, beta);
 }
-/* Version 2 takes the factors beforehand, not as an argument: not spoken here. */
+/* Version 2 takes the factors beforehand, not as an argument: not supported here. */
 static inline dnnl_status_t scale_weights(dnnl_primitive_attr_t attributes, int mask) {
     (void)attributes, (void)mask;
     return dnnl_unimplemented;

@@ -1,4 +1,4 @@
-/* Shapes that nobody chose: does the library do as well on them as on the fixed cases of the same family? */
+/* Random shapes: is the library as fast on them as on the fixed cases of the same family? */
 #ifndef BENCH_RANDOM_H
 #define BENCH_RANDOM_H
 
@@ -10,9 +10,9 @@ enum { BENCH_RANDOM_SHAPES = 200 };
 void bench_random_shapes(uint64_t seed, bench_shape shapes[BENCH_RANDOM_SHAPES]);
 /* Is there a fixed case of its family? */
 bool bench_random_comparable(const bench_shape *random, const bench_outcome *fixed, int fixed_count);
-/* Does its share of the roof lie more than 5 points below that of the fixed cases it is most like? */
+/* Is its share of the roof more than 5 points below that of the most similar fixed cases? */
 bool bench_random_below(const bench_outcome *random, const bench_outcome *fixed, int fixed_count);
-/* Prints those that do. False when there are any. Outcomes of one number of threads. */
+/* Prints those that are below. False if there are any. Outcomes of one number of threads. */
 bool bench_random_judge(const bench_arena *arena, uint64_t seed, const bench_outcome *random, int random_count,
                         const bench_outcome *fixed, int fixed_count);
 

@@ -1,4 +1,4 @@
-/* What is made of many samples and of many cases. */
+/* Statistics of samples and of cases. */
 #ifndef BENCH_STATS_H
 #define BENCH_STATS_H
 
@@ -13,7 +13,7 @@ typedef struct bench_pairs {
 
 double bench_median(double *values, int count); /* sorts; 0 of nothing */
 double bench_geometric_mean(const double *values, int count);
-/* Rank correlation (Spearman 1904), ties by their mean rank; 0 where one side is all alike or there are fewer than 3. */
+/* Rank correlation (Spearman 1904), ties by their mean rank; 0 if one side is constant or there are fewer than 3. */
 double bench_rank_correlation(const double *x, const double *y, int count);
 
 /* Takes a copy of the ratios as one more run; beyond BENCH_MAX_RUNS they are dropped. */

@@ -1,4 +1,4 @@
-/* What a run amounts to: ratios over the peers, by family. */
+/* Summary of a run: ratios over the peers, by family. */
 #ifndef BENCH_SUMMARY_H
 #define BENCH_SUMMARY_H
 

@@ -1,5 +1,5 @@
-/* Decisions and loops inside of a graph: dlc_if, dlc_while and dlc_scan. Their branches and bodies are sub-graphs (dlc_subgraph): what they
- * take comes as inputs in order, what they give as outputs in order, and values of the graph around them may simply be used.
+/* Decisions and loops inside a graph: dlc_if, dlc_while and dlc_scan. Their branches and bodies are sub-graphs (dlc_subgraph): parameters
+ * are their inputs in order, results their outputs in order, and values of the surrounding graph may be used directly.
  *
  *   if      |sum(x)|, by one branch or the other
  *   while   a square root by Newton's steps, until one changes little
@@ -17,7 +17,7 @@ static dlc_value branch_if(dlc_graph *graph, dlc_value x) {
     return result;
 }
 
-/* root and change go round; `square` is taken from the graph outside. */
+/* root and change are the loop's state; `square` is a value of the outer graph. */
 static dlc_value repeat_while(dlc_graph *graph, dlc_value square) {
     dlc_value start[2] = {square, square}, end[2];
     dlc_graph *condition = dlc_subgraph(graph), *body = dlc_subgraph(graph);
@@ -55,7 +55,7 @@ static dlc_status build(dlc_context *context, dlc_program **program) {
     dlc_output(graph, "size", size);
     dlc_output(graph, "root", repeat_while(graph, size));
     dlc_output(graph, "means", scan_sequence(graph, x));
-    status = dlc_compile(context, graph, NULL, program); /* tells the first mistake above */
+    status = dlc_compile(context, graph, NULL, program); /* reports the first mistake above */
     dlc_graph_destroy(graph);
     return status;
 }

@@ -1,5 +1,5 @@
-/* A function of the host's own inside a graph: one with the signature that the library passes tensors with, and one with whatever
- * signature it happens to have, called through libffi. What lies between them is compiled as usual. */
+/* The host's own functions inside a graph: one with the signature in which the library passes tensors, and one with an arbitrary
+ * signature, called through libffi. The operators in between are compiled as usual. */
 #include <dlc/dlc.h>
 
 #include <math.h>
@@ -7,7 +7,7 @@
 
 enum { ROWS = 3, COLUMNS = 8 };
 
-/* What the host has already: each element moved towards the mean of its neighbours in the row. */
+/* An existing function of the host: each element moved towards the mean of its neighbours in the row. */
 static void smooth(const float *x, float *y, int rows, int columns, double amount) {
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < columns; c++) {
@@ -17,7 +17,7 @@ static void smooth(const float *x, float *y, int rows, int columns, double amoun
         }
 }
 
-/* What the host writes for libdlc: the places of the row's greatest and least element. Tensors come with their shapes. */
+/* A function written for libdlc: the indices of the row's greatest and least element. Tensors come with their shapes. */
 static void extremes(void *user, int inputs, const DLTensor *const *input, int outputs, DLTensor *const *output) {
     (void)inputs, (void)outputs;
     const float *x = input[0]->data;
@@ -29,7 +29,7 @@ static void extremes(void *user, int inputs, const DLTensor *const *input, int o
             if (x[c] < x[place[1]]) place[1] = c;
         }
     }
-    ++*(int *)user; /* one thread runs here; with more this would be an atomic */
+    ++*(int *)user; /* one thread runs here; with more this would have to be atomic */
 }
 
 /* smoothed = smooth(x^2) + 1, places = extremes(smoothed) */
@@ -56,7 +56,7 @@ static dlc_program *build(dlc_context *context, dlc_native *native, int *calls) 
     return program;
 }
 
-/* The same in plain C; how many elements differ. */
+/* The same in plain C; returns the number of differing elements. */
 static int check(const float *x, const float *smoothed, const int64_t *places) {
     float squared[ROWS * COLUMNS], expected[ROWS * COLUMNS];
     int wrong = 0;
@@ -81,7 +81,7 @@ int main(void) {
     dlc_program *program = NULL;
     int calls = 0, wrong = 1;
     if (dlc_context_create(NULL, &context) != DLC_OK) return 1;
-    /* void smooth(const float *, float *, int, int, double): where each parameter comes from */
+    /* void smooth(const float *, float *, int, int, double): the source of each parameter */
     if (dlc_native_create(context, (void (*)(void))smooth, NULL, "in 0, out 0, i32 dim 0 0, i32 dim 0 1, f64 0.5",
                           &native) != DLC_OK)
         fprintf(stderr, "%s\n", dlc_error_message(context));

@@ -1,6 +1,6 @@
-/* Decoding with a cache: attention takes one step after the other, and keys and values of earlier steps stay in buffers of the host's that the
- * program updates where they are (dlc_program_alias). First several steps at once (the prompt), then one by one, by one program;
- * the results are those of attention over the whole sequence. */
+/* Decoding with a cache: attention is computed step by step, and keys and values of earlier steps stay in the host's buffers, which the
+ * program updates in place (dlc_program_alias). First several steps at once (the prompt), then one by one, by one program; the results
+ * equal those of attention over the whole sequence. */
 #include <dlc/dlc.h>
 
 #include <math.h>
@@ -53,7 +53,7 @@ static DLTensor tensor_of(void *data, int64_t *shape, int64_t *strides) {
         .data = data, .device = {kDLCPU, 0}, .ndim = 4, .dtype = {kDLFloat, 32, 1}, .shape = shape, .strides = strides};
 }
 
-/* Steps position..position+count-1, which lie in `sequence` with strides; into the same steps of y. */
+/* Runs steps position..position+count-1, which are strided views of `sequence`; writes the same steps of y. */
 static dlc_status run_steps(dlc_program *program, int64_t position, int64_t count, float y[HEADS][STEPS][WIDTH]) {
     int64_t shape[4] = {1, HEADS, count, WIDTH}, cached[4] = {1, HEADS, ROOM, WIDTH};
     int64_t strides[4] = {HEADS * STEPS * WIDTH, STEPS * WIDTH, WIDTH, 1};

@@ -1,7 +1,7 @@
 /* Eager mode and tracing: one host function, called on tensors and on symbols, gives the same bits.
  *
- * The function is a step of gradient descent for logistic regression; the host's own loop decides, by a number of the eager graph,
- * when it is enough. The same steps by a program compiled from the traced function follow it bit for bit. */
+ * The function is a step of gradient descent for logistic regression; the host's own loop decides by a number of the eager graph
+ * when to stop. A program compiled from the traced function repeats the same steps bit for bit. */
 #include <dlc/eager.h>
 
 #include <stdio.h>
@@ -11,7 +11,7 @@ enum { ROWS = 64, FEATURES = 5, STEPS = 200 };
 
 static float x[ROWS][FEATURES], y[ROWS];
 
-/* Points in reproducible places, on two sides of a plane. */
+/* Points at reproducible positions, on two sides of a plane. */
 static void make_data(void) {
     uint32_t state = 7;
     for (int i = 0; i < ROWS; i++) {
@@ -25,7 +25,7 @@ static void make_data(void) {
     }
 }
 
-/* Inputs x[n, f], y[n], w[f]; outputs: w after a step, the mean loss before it. Knows of neither mode. */
+/* Inputs x[n, f], y[n], w[f]; outputs: w after a step, the mean loss before it. Independent of the mode. */
 static dlc_status step(void *user, dlc_graph *graph, int input_count, const dlc_value *inputs, int output_count,
                        dlc_value *outputs) {
     const double rate = *(const double *)user;
@@ -46,12 +46,12 @@ static DLTensor tensor(void *data, int rank, int64_t *shape) {
 
 static int64_t matrix[] = {ROWS, FEATURES}, column[] = {ROWS}, row[] = {FEATURES};
 
-/* Steps until the loss hardly falls any more; how many, or -1. */
+/* Steps until the loss hardly decreases; returns their number, or -1. */
 static int run_eagerly(dlc_context *context, double *rate, float *w, float *loss) {
     dlc_graph *graph;
     if (dlc_eager_create(context, NULL, &graph) != DLC_OK) return -1;
     DLTensor tx = tensor(x, 2, matrix), ty = tensor(y, 1, column), tw = tensor(w, 1, row);
-    /* x and y stay where they are, w is copied. */
+    /* x and y are borrowed, w is copied. */
     dlc_value values[] = {dlc_eager_borrow(graph, &tx), dlc_eager_borrow(graph, &ty), dlc_eager_tensor(graph, &tw)};
     double now, last = 1e30;
     int steps = 0;
@@ -64,7 +64,7 @@ static int run_eagerly(dlc_context *context, double *rate, float *w, float *loss
         if (status != DLC_OK) break;
         loss[steps++] = (float)now;
         values[2] = results[0];
-        status = dlc_eager_step(graph, 3, values); /* all else is forgotten */
+        status = dlc_eager_step(graph, 3, values); /* all other values are released */
         if (last - now < 1e-4) break;
         last = now;
     }

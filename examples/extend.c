@@ -1,4 +1,4 @@
-/* What a host can add to libdlc from outside, with the installed headers alone: an operator (in each of its three forms), a rewrite rule,
+/* Extensions of libdlc by a host, with the installed headers alone: an operator (in each of its three forms), a rewrite rule,
  * a pass and a schedule. The graph
  *
  *     y = tally(gated(dense(x, w, b)), log(softmax(x)))
@@ -19,7 +19,7 @@ static int failed(dlc_context *context, const char *what) {
 
 /* ---- operators */
 
-/* By what its elements are: the library makes kernels of it as of its own, and knows what may be computed with it. */
+/* Defined by an expression of its elements: the library generates kernels for it as for its own operators, and fuses it. */
 static const dlc_operator_options dense = {.struct_size = sizeof dense,
                                            .name = "dense",
                                            .operands = "x w b",
@@ -28,7 +28,7 @@ static const dlc_operator_options dense = {.struct_size = sizeof dense,
                                            .expression = "y[..., i, j] = max(sum(k, x[..., i, k] * w[j, k]) + b[j], 0)",
                                            .doc = "relu(x w^T + b)"};
 
-/* By others: x * logistic(scale * x). */
+/* Defined by other operators: x * logistic(scale * x). */
 static dlc_status expand_gated(void *user, dlc_callback *callback, int count, dlc_value *results) {
     dlc_value x = dlc_callback_input(callback, 0);
     double scale = 1;
@@ -49,7 +49,7 @@ static const dlc_operator_options gated = {.struct_size = sizeof gated,
                                            .shape = "T[...] -> T[...]",
                                            .expand = expand_gated};
 
-/* By a function that the host has already: of each row of both operands, how many elements lie above 0 and the sum of the second's. */
+/* Defined by an existing C function: for each row of both operands, the number of elements above 0 and the sum of the second's. */
 static dlc_status tally(void *user, dlc_callback *callback, int inputs, const DLTensor *const *input, int outputs,
                         DLTensor *const *output) {
     const float *a = input[0]->data, *b = input[1]->data;
@@ -74,15 +74,15 @@ static const dlc_operator_options tallied = {.struct_size = sizeof tallied,
 
 /* ---- a rule, a pass, a schedule */
 
-/* The logarithm of a softmax loses what log_softmax keeps. */
+/* log_softmax is more accurate than the logarithm of a softmax. */
 static const dlc_rule_options stable = {.struct_size = sizeof stable,
                                         .name = "stable_log_softmax",
                                         .pattern = "log(softmax(x, axis=a))",
                                         .replacement = "log_softmax(x, axis=a)"};
 
-/* Inputs of every `dense` are kept between -4 and 4, and counted. */
+/* Clamps inputs of every `dense` to -4..4, and counts them. */
 static dlc_status clamp_inputs(void *user, dlc_callback *callback, dlc_node node, int count, dlc_value *results) {
-    if (count != 1 || strcmp(dlc_node_operator(node), "dense") != 0) return DLC_OK; /* stays */
+    if (count != 1 || strcmp(dlc_node_operator(node), "dense") != 0) return DLC_OK; /* unchanged */
     dlc_graph *g = dlc_callback_graph(callback);
     dlc_value operands[3];
     for (int i = 0; i < 3; i++) operands[i] = dlc_callback_value(callback, dlc_node_input(node, i));
@@ -93,7 +93,7 @@ static dlc_status clamp_inputs(void *user, dlc_callback *callback, dlc_node node
     return DLC_OK;
 }
 
-/* How the kernel that clamps is computed: 8 columns at a time. Others keep the target's rules. */
+/* Schedules the kernel that clamps: 8 columns at a time. Others keep the target's rules. */
 static dlc_status schedule_clamp(void *user, dlc_callback *callback, const dlc_region *region) {
     ++*(int *)user;
     printf("kernel %s #%016llx for %s\n", region->name, (unsigned long long)region->hash, region->target);
@@ -119,7 +119,7 @@ static dlc_status register_all(dlc_context *context, int *clamped, int *asked) {
     return status;
 }
 
-/* ---- use */
+/* ---- main */
 
 static dlc_graph *build(dlc_context *context, const float *w, const float *b) {
     dlc_graph *g;
@@ -182,7 +182,7 @@ int main(void) {
     dlc_graph *graph = build(context, w, b);
     char *text = NULL;
     if (!graph || dlc_graph_print(graph, &text) != DLC_OK) return failed(context, "graph");
-    printf("%s", text); /* what is registered prints like the rest, and parses back */
+    printf("%s", text); /* registered operators print like the library's, and parse back */
     dlc_text_free(context, text);
     if (dlc_compile(context, graph, NULL, &program) != DLC_OK) return failed(context, "compile");
     dlc_graph_destroy(graph);
@@ -195,7 +195,7 @@ int main(void) {
     printf("%d inputs clamped, %d kernels asked about\n", clamped, asked);
     dlc_program_destroy(program);
 
-    /* Mistakes read like those of the library's own operators. */
+    /* Error messages are like those of the library's own operators. */
     static const char wrong[] =
         "graph {\n input x: f32[4, 16]\n input w: f32[8, 15]\n input b: f32[8]\n y = dense(x, w, b)\n}";
     if (dlc_graph_parse(context, wrong, strlen(wrong), &graph) != DLC_OK)

@@ -1,4 +1,4 @@
-// C++: a network of two layers and a loop around it, with <dlc/dlc.hpp>. Nothing is freed by hand, and whatever fails is an exception.
+// C++: a network of two layers and a loop around it, with <dlc/dlc.hpp>. Nothing is freed by hand, and errors are exceptions.
 #include <dlc/dlc.hpp>
 
 #include <cstdio>
@@ -31,7 +31,7 @@ int main() try {
     std::printf("100 x = %.1f %.1f\n", static_cast<double>(y[0].data<float>()[0]),
                 static_cast<double>(y[0].data<float>()[1]));
 
-    try { // mistakes are told where they are first of consequence
+    try { // an error is reported at the first call that depends on it
         dlc::graph wrong = dlc::graph::create(context);
         wrong.output("y", wrong.input("a", DLC_F32, {4, 3}) + wrong.input("b", DLC_F32, {4, 2}));
     } catch (const dlc::error &error) {

@@ -1,5 +1,5 @@
-/* Where the time goes, and where a number goes wrong: the profile of a program, values that are no outputs (dlc_program_tap), and a run
- * that stops at the first NaN. The model: softmax(log(x) w). */
+/* Time per kernel, and the source of a NaN: the profile of a program, intermediate values (dlc_program_tap), and a run that stops at the
+ * first NaN. The model: softmax(log(x) w). */
 #include <dlc/dlc.h>
 
 #include <math.h>
@@ -21,13 +21,13 @@ static void show_tap(void *user, int tap, const char *name, const DLTensor *tens
            (double)data[0]);
 }
 
-/* The graph is gone when this returns; taps are values of it, and stay. */
+/* The graph is destroyed when this returns; taps stay valid. */
 static dlc_status build(model *m, const float *weights) {
     dlc_graph *graph;
     dlc_status status = dlc_graph_create(m->context, &graph);
     if (status != DLC_OK) return status;
     dlc_value x = dlc_input(graph, "x", DLC_F32, 2, (dlc_dim[]){{0, "rows"}, {WIDTH, NULL}});
-    dlc_value logs = dlc_name(dlc_log(x), "logs"); /* for people: profile, taps, messages */
+    dlc_value logs = dlc_name(dlc_log(x), "logs"); /* name in profiles, taps and messages */
     dlc_value w = dlc_constant(graph, DLC_F32, 2, (int64_t[]){WIDTH, WIDTH}, weights);
     dlc_value scores = dlc_name(dlc_matmul(logs, w), "scores");
     dlc_output(graph, "y", dlc_softmax(scores, -1));
@@ -67,13 +67,13 @@ int main(void) {
     dlc_status status = dlc_context_create(NULL, &m.context);
     if (status == DLC_OK) status = build(&m, &weights[0][0]);
     if (status == DLC_OK) status = run(&m, NULL);                                   /* tapped */
-    if (status == DLC_OK) status = dlc_program_tap(m.program, 0, NULL, NULL, NULL); /* no more */
+    if (status == DLC_OK) status = dlc_program_tap(m.program, 0, NULL, NULL, NULL); /* no longer tapped */
     if (status == DLC_OK) status = show_profile(&m);
     if (status != DLC_OK) return fprintf(stderr, "%s\n", dlc_error_message(m.context)), 1;
 
     dlc_run_options options = DLC_RUN_OPTIONS_INIT;
     options.stop_at = DLC_STOP_AT_NAN;
-    x[3][7] = -1; /* has no logarithm */
+    x[3][7] = -1; /* its logarithm is NaN */
     status = run(&m, &options);
     printf("%s: %s\n", dlc_status_text(status), dlc_error_message(m.context));
     dlc_program_destroy(m.program);

@@ -1,5 +1,5 @@
-/* Quantised weights: a matrix is kept as integers of 4 bits with a scale for every 32 of them, 0.16 of the bytes of f32, and the product takes it
- * as it is: dlc_dequantize_linear stands in the graph. Quantising is a graph, too, run once. */
+/* Quantised weights: a matrix is stored as integers of 4 bits with a scale for every 32 of them, 0.16 of the bytes of f32, and the
+ * product reads it in that form: the graph contains dlc_dequantize_linear. Quantising is a graph, too, run once. */
 #include <dlc/dlc.h>
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* Weights from a file: safetensors FILE. Writes one with two tensors and a note if there is none, lists it, and runs a layer whose
- * weights are used where they lie in the file, which is mapped, not read. */
+/* Weights from a file: safetensors FILE. If there is none, writes one with two tensors and a note; lists it, and runs a layer whose
+ * weights are used in place in the mapped file. */
 #include <dlc/files.h>
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* One program, many threads, many shapes. The library starts no thread of its own: it runs on the threads that call it and, where
- * the work is worth dividing, on the host's pool, through parallel_for. State is donated: written over its own buffer. */
+/* One program, many threads, many shapes. The library starts no thread of its own: it runs on the calling threads and, if the work is
+ * worth dividing, on the host's pool, through parallel_for. State is donated: overwritten in its own buffer. */
 #include <dlc/dlc.h>
 
 #include <math.h>
@@ -8,7 +8,7 @@
 
 enum { CALLERS = 4, HELPERS = 1, CALLS = 400, FEATURES = 32, LONGEST = 64 };
 
-/* ---- the host's pool: one job at a time; who finds it busy does its work alone ------------------------------------------ */
+/* ---- the host's pool: one job at a time; a thread that finds it busy does its work alone ------------------------------------ */
 
 typedef struct pool {
     pthread_mutex_t mutex;
@@ -20,7 +20,7 @@ typedef struct pool {
     void *argument;
 } pool;
 
-/* Takes indices of the job until there are none. Called and returns with the mutex held. */
+/* Executes indices of the job until none is left. Called and returns with the mutex held. */
 static void work(pool *p) {
     while (p->next < p->count) {
         int64_t index = p->next++;
@@ -42,7 +42,7 @@ static void *helper(void *argument) {
     return NULL;
 }
 
-/* What the library calls: all of body(argument, 0..count-1), in any order, and back when all have returned. */
+/* Called by the library: runs body(argument, 0..count-1), in any order, and returns when all have returned. */
 static void parallel_for(void *user, int64_t count, void (*body)(void *argument, int64_t index), void *argument) {
     pool *p = user;
     pthread_mutex_lock(&p->mutex);
@@ -71,7 +71,7 @@ static dlc_status build(dlc_context *context, dlc_program **program) {
     if (status != DLC_OK) return status;
     dlc_value x = dlc_input(graph, "x", DLC_F32, 2, (dlc_dim[]){{0, "n"}, {FEATURES, NULL}});
     dlc_value total = dlc_input(graph, "total", DLC_F32, 1, (dlc_dim[]){{FEATURES, NULL}});
-    /* Lengths of requests: one kernel that takes n, rather than one for each value of it. */
+    /* Lengths of requests: one kernel with n as a parameter, rather than one for each value. */
     dlc_symbol_varies(graph, "n", 1, LONGEST, 1);
     dlc_value weights = dlc_constant_borrow(graph, DLC_F32, 2, (int64_t[]){FEATURES, FEATURES}, w);
     dlc_value y = dlc_softmax(dlc_matmul(x, weights), -1);
@@ -92,7 +92,7 @@ typedef struct caller {
     int number;
     dlc_context *context;
     dlc_program *program;
-    /* error against the same in C */
+    /* error relative to the same computation in C */
     double worst;
     bool failed;
 } caller;

@@ -1,5 +1,5 @@
 /* Two networks built with the public API, as a host would: ResNet-50 (He et al. 2015, with the stride in the 3x3 convolution) and
- * BERT-base (Devlin et al. 2018). Weights are random, of a fixed seed, under the names that PyTorch's users know. The
+ * BERT-base (Devlin et al. 2018). Weights are random, of a fixed seed, under PyTorch's names. The
  * sizes of a model are a row of a table (models.c); its structure is a function (resnet.c, bert.c). Batch and
  * number of tokens are symbols of the graph. */
 #ifndef BENCH_MODELS_H
@@ -30,15 +30,16 @@ typedef struct model_sizes {
     int layers;
 } model_sizes;
 
-/* "resnet50", "bert-base", and "resnet-small", "bert-small", which even the interpreter runs in seconds. NULL: unknown, no memory. */
+/* "resnet50", "bert-base", and "resnet-small", "bert-small", which even the interpreter runs in seconds. NULL: unknown name, or no
+ * memory. */
 DLC_API model *model_open(const char *name);
 DLC_API void model_close(model *m);
 DLC_API const model_sizes *model_sizes_of(const model *m);
-/* Inputs: image f32 [n, 3, image, image], or ids i64 [n, tokens] and mask bool [n, tokens] (true: a token, not padding). Output
- * "result" f32: [n, classes], or [n, tokens, hidden]. dtype: of weights and of all in between. Weights are borrowed: the model must
- * outlive graph and programs. The caller destroys the graph; a mistake is in its status. NULL: no memory. */
+/* Inputs: image f32 [n, 3, image, image], or ids i64 [n, tokens] and mask bool [n, tokens] (true: a token, not padding). Output "result"
+ * f32: [n, classes], or [n, tokens, hidden]. dtype: of weights and all intermediate values. Weights are borrowed: the model must outlive
+ * graph and programs. The caller destroys the graph; its status holds the first error. NULL: no memory. */
 DLC_API dlc_graph *model_graph(model *m, dlc_context *context, dlc_dtype dtype);
-/* Those that the graphs built so far have. */
+/* Number of weights in the graphs built so far. */
 DLC_API int model_weight_count(const model *m);
 DLC_API const model_tensor *model_weight(const model *m, int number);
 

@@ -1,5 +1,5 @@
-/* Classifies handwritten digits that the network has not seen, at several batch sizes. The library compiles the network for each
- * batch size when it first arrives, and keeps what it compiled.
+/* Classifies handwritten digits that the network was not trained on, at several batch sizes. The library compiles the network for each
+ * batch size at its first use, and keeps the compiled code.
  *
  *   digits [FOLDER]           FOLDER holds digits.csv and digits_weights.safetensors (default examples/data)
  *   digits --graph [FOLDER]   prints the graph instead, for dlc-opt */
@@ -27,7 +27,7 @@ static dlc_status classify(dlc_program *program, digits *d, int first, int batch
     return dlc_run(program, NULL, (const DLTensor *const[]){&x}, 1, (dlc_output_slot[]){{&y, NULL}, {&s, NULL}}, 2);
 }
 
-/* All held-out digits in batches; then again and again for the steady state. */
+/* All held-out digits in batches, repeated for the steady state. */
 static dlc_status measure(dlc_program *program, digits *d, int batch, int64_t predicted[DIGITS_HELD_OUT]) {
     const int first = DIGITS_ROWS - DIGITS_HELD_OUT, calls = DIGITS_HELD_OUT / batch;
     double begin = seconds(), first_call = 0, steady = 1e9;
@@ -47,7 +47,7 @@ static dlc_status measure(dlc_program *program, digits *d, int batch, int64_t pr
     return DLC_OK;
 }
 
-/* Digits side by side, two characters to a pixel. */
+/* Digits next to each other, two characters to a pixel. */
 static void draw(const digits *d, const int *row, int count, const int64_t *predicted) {
     static const char shade[] = " .:-=+*#%@";
     printf("\n");
@@ -76,7 +76,7 @@ static int report(const digits *d, const int64_t *predicted) {
     for (int i = 0; i < DIGITS_HELD_OUT; i++) {
         bool correct = predicted[i] == d->label[first + i];
         right += correct;
-        if (!correct && rows == 0) row[rows++] = first + i; /* one that it gets wrong, if there is one */
+        if (!correct && rows == 0) row[rows++] = first + i; /* one wrong result, if there is one */
     }
     for (int i = 40; rows < SHOWN; i += 97) row[rows++] = first + i;
     draw(d, row, rows, predicted);

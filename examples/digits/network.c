@@ -48,7 +48,7 @@ void digits_free(digits *d) {
 static dlc_value constant(dlc_graph *graph, const digits *d, const char *layer, const char *part) {
     char name[32];
     snprintf(name, sizeof name, "%s.%s", layer, part);
-    return dlc_file_constant(graph, d->weights, name); /* used where it lies in the file */
+    return dlc_file_constant(graph, d->weights, name); /* used in place in the mapped file */
 }
 
 /* 3x3, padded by 1, weights [out, in, 3, 3]; bias [out] seen as [out, 1, 1] so that it broadcasts over the pixels. */

@@ -1,4 +1,4 @@
-/* The digits: data, weights, and the network as a graph. Apart from the program so that a test builds the same network. */
+/* The digits: data, weights, and the network as a graph. Separate from the program so that a test builds the same network. */
 #ifndef DIGITS_NETWORK_H
 #define DIGITS_NETWORK_H
 
@@ -14,9 +14,9 @@ typedef struct digits {
     dlc_file *weights;
 } digits;
 
-/* Reads digits.csv from `folder`. NULL, and a line on stderr, when that fails. */
+/* Reads digits.csv from `folder`. NULL, and a line on stderr, on failure. */
 digits *digits_load(const char *folder);
-/* Opens digits_weights.safetensors there, for graphs of the context, in place of what was open. A failure is told on stderr. */
+/* Opens digits_weights.safetensors in the folder, for graphs of the context, replacing an open file. A failure is reported on stderr. */
 dlc_status digits_open(dlc_context *context, digits *d, const char *folder);
 void digits_free(digits *d); /* before the context is destroyed */
 
@@ -24,9 +24,9 @@ void digits_free(digits *d); /* before the context is destroyed */
  * file: `d` outlives the graph and its programs. */
 dlc_value digits_network(dlc_graph *graph, const digits *d, dlc_value pixels);
 
-/* All of it: input "pixels", outputs "class" [n] and "scores" [n, 10]. NULL: the context has no memory for a graph. */
+/* The whole graph: input "pixels", outputs "class" [n] and "scores" [n, 10]. NULL: the context has no memory for a graph. */
 dlc_graph *digits_graph(dlc_context *context, const digits *d);
-/* A failure is told on stderr. */
+/* A failure is reported on stderr. */
 dlc_status digits_compile(dlc_context *context, const digits *d, dlc_program **program);
 
 #endif

@@ -66,14 +66,14 @@ const char *part_value(const char *const *parts, int count, const char *name) {
 
 /* ---- command line -------------------------------------------------------------------------------------------------- */
 
-/* A number and nothing behind it; of `low` at least. */
+/* A number, at least `low`, and nothing after it. */
 static bool is_number(const char *text, double low, double *value) {
     char *end;
     *value = strtod(text, &end);
     return end != text && !*end && *value >= low;
 }
 
-/* A whole number, in any base that C writes. */
+/* An integer, in any base of C. */
 static bool is_whole(const char *text, uint64_t *value) {
     char *end;
     errno = 0;
@@ -81,7 +81,7 @@ static bool is_whole(const char *text, uint64_t *value) {
     return *text >= '0' && *text <= '9' && !*end && errno == 0;
 }
 
-/* "n=7,m=3" into its parts, each name once; the text is cut in place. */
+/* Splits "n=7,m=3" into its parts, each name at most once; the text is cut in place. */
 static bool split(char *list, const char **parts, int *count) {
     const int before = *count;
     for (char *part = strtok(list, ","); part; part = strtok(NULL, ",")) {
@@ -96,7 +96,7 @@ static bool split(char *list, const char **parts, int *count) {
     return *count > before;
 }
 
-/* Is nothing asked for that needs shapes? */
+/* Do the options need the graph only, without shapes? */
 static bool only_graph(const options *o) {
     return !o->run && (!*o->stages || strcmp(o->stages, "graph") == 0);
 }
@@ -126,7 +126,7 @@ static bool parse_threads(const char *value, options *o) {
 
 static const char unknown[] = "";
 
-/* Takes an option's value, which may be cut; "": there is none. NULL: done; else what was expected, or `unknown`. */
+/* Parses an option's value, which may be cut; "": no value. NULL: success; else the expected form, or `unknown`. */
 static const char *parse_option(options *o, const char *name, char *value) {
     const char *expected = unknown;
     bool good = false;
@@ -168,7 +168,7 @@ static bool parse_switch(options *o, const char *name) {
     return false;
 }
 
-/* What is given would have no effect. */
+/* Rejects options that would have no effect. */
 static bool is_of_use(const options *o) {
     const char *idle = NULL, *with = "--run, --check, --values or --time";
     if (o->input_count && !o->run) idle = "--input";
@@ -210,7 +210,7 @@ static bool asks_for_help(int argc, char **argv) {
     return false;
 }
 
-/* ---- work ---------------------------------------------------------------------------------------------------------- */
+/* ---- commands */
 
 static bool print_stage(dlc_context *context, dlc_program *program, const char *stage, const shapes *s) {
     char *text = NULL;
@@ -242,7 +242,7 @@ static void print_log(void *user, const char *line) {
     fprintf(stderr, "%s\n", line);
 }
 
-/* A section that no region has would be a schedule that nobody follows. */
+/* A section for a region that does not exist would be ignored, so it is an error. */
 static bool sections_exist(dlc_context *context, dlc_program *program, const char *schedule, const shapes *s) {
     char *regions = NULL, wanted[256], header[256];
     bool good = dlc_program_dump(program, "schedule", s->pointer, s->rank, s->count, &regions) == DLC_OK;
@@ -263,7 +263,7 @@ static bool sections_exist(dlc_context *context, dlc_program *program, const cha
     return good;
 }
 
-/* Stages show a schedule, also one that does not fit its region: binding tells. Other errors are of targets that only print. */
+/* Stages show a schedule even if it does not fit its region: binding reports that. Other errors come from targets that only print. */
 static bool schedules_fit(dlc_context *context, dlc_program *program, const shapes *s) {
     const dlc_status status = dlc_prepare(program, s->pointer, s->rank, s->count);
     const bool good = status != DLC_INVALID_ARGUMENT && status != DLC_PARSE_ERROR;
@@ -303,7 +303,8 @@ int main(int argc, char **argv) {
     size_t size = 0, schedule_size;
     char *text = read_file(o.graph_path, &size), *schedule = NULL;
     if (!text || (o.schedule_path && !(schedule = read_file(o.schedule_path, &schedule_size)))) return 2;
-    if (schedule && strncmp(schedule, "---- ", 5) == 0) schedule[0] = '#'; /* as --print heads it: a comment */
+    if (schedule && strncmp(schedule, "---- ", 5) == 0)
+        schedule[0] = '#'; /* the heading of --print becomes a comment */
 
     dlc_context_options wanted = DLC_CONTEXT_OPTIONS_INIT;
     dlc_context *context = NULL;

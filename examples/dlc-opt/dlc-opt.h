@@ -1,5 +1,5 @@
-/* dlc-opt: a graph's text through named passes, to any stage, to results. It looks inside where the public header does not reach:
- * passes one by one (passes.c). */
+/* dlc-opt: takes a graph's text through named passes, to any stage, to results. It uses internal headers for what the public one does not
+ * offer: passes one by one (passes.c). */
 #ifndef DLC_OPT_H
 #define DLC_OPT_H
 
@@ -48,13 +48,13 @@ char *read_file(const char *path, size_t *size); /* NUL-terminated; NULL and a l
 /* VALUE of the part "name=VALUE"; NULL: there is none. */
 const char *part_value(const char *const *parts, int count, const char *name);
 
-/* passes.c: false and a line on stderr when something is wrong. */
+/* passes.c: false and a line on stderr on failure. */
 bool input_shapes(const char *text, const options *o, shapes *out);
 bool print_passes(const char *text, const options *o);
 void list_passes(void);
 
-/* run.c: runs the program of the graph on given or random inputs; with --check and --compare also on another target, with --time again
- * and again. */
+/* run.c: runs the program of the graph on given or random inputs; with --check and --compare also on another target, with --time
+ * repeatedly. */
 bool run_program(const options *o, dlc_context *context, dlc_graph *graph, dlc_program *program, const char *text,
                  const shapes *s);
 

@@ -1,5 +1,5 @@
-/* Graph passes by name, one after the other, and the graph after each of them. The graph is read a second time here: the tool has
- * the passes in itself, beside those of the library that it runs programs by. */
+/* Graph passes by name, one after the other, and the graph after each of them. The graph is parsed a second time here: the tool has its
+ * own copy of the passes, in addition to those of the library that runs programs. */
 #include "dlc-opt.h"
 
 #include "graph/build.h"
@@ -17,7 +17,7 @@ static int64_t symbol_value(const options *o, const char *name) {
     return value ? strtoll(value, NULL, 0) : -1;
 }
 
-/* Each --dims names a symbol of inputs: what a run counts, nobody can say beforehand. */
+/* Each --dims must name a symbol of inputs: counted sizes are unknown before a run. */
 static bool dims_exist(const graph *g, const options *o) {
     for (int i = 0; i < o->dim_count; i++) {
         size_t length = strcspn(o->dims[i], "=");
@@ -79,7 +79,7 @@ static bool shapes_of(const graph *g, const options *o, shapes *out) {
 }
 
 bool input_shapes(const char *text, const options *o, shapes *out) {
-    volatile bool good = false; /* set behind LIB_ENTER */
+    volatile bool good = false; /* set after LIB_ENTER */
     lib_scope scope;
     lib_arena arena;
     lib_arena_init(&arena, &lib_libc_allocator, &scope);
@@ -146,7 +146,7 @@ static void run_passes(lib_arena *arena, const graph *g, const options *o, const
     }
 }
 
-/* Symbols whose values --dims does not tell leave the passes that need none. */
+/* Skips the passes that need sizes if --dims leaves symbols without a value. */
 static bool passes_of(lib_arena *arena, const graph *g, const options *o) {
     int64_t *values = LIB_NEW_ARRAY(arena, int64_t, g->symbols.count + 1);
     bool bound = true;
@@ -161,7 +161,7 @@ static bool passes_of(lib_arena *arena, const graph *g, const options *o) {
 }
 
 bool print_passes(const char *text, const options *o) {
-    volatile bool good = false; /* set behind LIB_ENTER */
+    volatile bool good = false; /* set after LIB_ENTER */
     lib_scope scope;
     lib_arena arena;
     lib_arena_init(&arena, &lib_libc_allocator, &scope);

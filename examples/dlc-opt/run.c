@@ -1,4 +1,4 @@
-/* Runs a program on given or random inputs, compares with another target, takes the time. */
+/* Runs a program on given or random inputs, compares with another target, measures the time. */
 #include "dlc-opt.h"
 
 #include "lib/lib.h"
@@ -35,7 +35,7 @@ static void fill_random(dlc_dtype dtype, char *data, int64_t count, uint64_t *st
     }
 }
 
-/* An input that the program does not have would be a file that nobody reads. */
+/* A file for an input that the program does not have is an error. */
 static bool inputs_exist(const options *o, const dlc_program *program) {
     for (int i = 0; i < o->input_count; i++) {
         bool found = false;
@@ -79,7 +79,7 @@ static bool make_input(const options *o, const dlc_program *program, const shape
 
 /* ---- outputs ------------------------------------------------------------------------------------------------------- */
 
-/* Bytes of element i; of one that shares its byte, that element alone. */
+/* Bytes of element i; of an element that shares its byte, extracted to `alone`. */
 static const char *element(dlc_dtype dtype, const void *data, int64_t i, char *alone) {
     const char *bytes = data;
     if (!lib_dtype_is_packed(dtype)) return bytes + (size_t)i * lib_dtype_size(dtype);
@@ -230,7 +230,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Into the buffers of the first run. */
+/* Runs into the buffers of the first run. */
 static bool measure(const options *o, dlc_context *context, dlc_program *program, const tensors *t,
                     dlc_output_slot *first) {
     enum { SAMPLES = 10000 };

@@ -1,6 +1,6 @@
-/* Loop IR -> an object, which orc.c makes an image. Each call owns everything it touches (context, module, target machine), so any number of
- * threads compile at once; a lock is held only to take an idle target machine and to give it back. No IR passes run:
- * the emitter's output is what the code generator selects from. */
+/* Loop IR -> an object, which orc.c links into an image. Each call owns everything that it touches (context, module, target machine), so
+ * any number of threads compile at once; a lock is held only while an idle target machine is taken or returned. No IR passes run:
+ * instruction selection works on the emitter's output. */
 #include "targets/cpu/cpu.h"
 
 #include <pthread.h>
@@ -20,11 +20,10 @@ typedef struct compilation {
     char diagnostic[512];
 } compilation;
 
-/* Passes of the code generator that cost more than half of its time and find nothing in what the emitter writes:
- * addresses are base + index + constant already, constant parts of the index are folded, equal values are one, stores
- * are as wide as they can be, values are where they belong: at the loop level of their operands. With the schedulers of
- * machine instructions off, the emitter's order is kept; the one after register allocation is quadratic in the length of
- * a block besides. */
+/* Code generation passes that take more than half of LLVM's time and find nothing in the emitter's output: addresses are already base +
+ * index + constant with constant parts folded, equal values are shared, stores are as wide as possible, and values are at the loop level
+ * of their operands. The machine schedulers are off, so the emitter's order is kept; the one after register allocation is also quadratic
+ * in the length of a block. */
 static const char *const options[] = {
     "dlc",
     "-enable-misched=0",
@@ -42,15 +41,15 @@ static const char *const options[] = {
 static void register_targets(void) {
     LLVMInitializeNativeTarget();
     LLVMInitializeNativeAsmPrinter();
-#ifdef DLC_LLVM_STATIC /* options are of the whole process: a host's shared LLVM is left alone */
+#ifdef DLC_LLVM_STATIC /* options are process-wide: those of a host's shared LLVM are left alone */
     LLVMParseCommandLineOptions(sizeof options / sizeof *options, options, NULL);
 #else
     (void)options;
 #endif
 }
 
-/* LLVM has locks of its own, which are the process'. A child that is forked while another thread is inside of LLVM may find one locked for
- * ever: LLVM is not entered there any more. */
+/* LLVM has process-wide locks. A child that is forked while another thread is inside LLVM may find one locked for ever, so such a child
+ * never enters LLVM. */
 static lib_callers inside_llvm;
 
 dlc_status cpu_llvm_enter(lib_call *call, lib_error *error) {
@@ -93,7 +92,7 @@ dlc_status cpu_make_machine(const char *cpu, const char *attributes, LLVMTargetM
     return lib_fail(error, DLC_COMPILE_FAILED, "LLVM makes no code generator for %s", cpu);
 }
 
-/* While none is open no thread is inside LLVM. */
+/* While no device is open, no thread is inside LLVM. */
 static atomic_int open_devices;
 
 void cpu_compiler_open(target_device *device) {
@@ -110,12 +109,12 @@ void cpu_compiler_close(target_device *device) {
     atomic_fetch_sub(&open_devices, 1);
 }
 
-/* What the C++ library keeps for exceptions where memory is refused, 71 KiB. NULL unless the link has put a C++ library of this library's own
- * into libdlc.so: another one is the host's. */
+/* Frees the 71 KiB that the C++ library reserves for exceptions when memory is exhausted. NULL unless a C++ library is linked into
+ * libdlc.so itself: any other one is the host's. */
 extern void cpu_release_exceptions(void) __attribute__((weak, visibility("hidden")));
 
-/* A host that unloads the library gets back what LLVM and the C++ library keep for the process: LLVM's options are there from the loading on,
- * whether or not it has run. */
+/* A host that unloads the library gets back the memory that LLVM and the C++ library hold for the process: LLVM allocates its options at
+ * load time, whether or not it ever runs. */
 __attribute__((destructor)) static void shut_llvm_down(void) {
     if (atomic_load(&open_devices) != 0) return;
 #ifdef DLC_LLVM_STATIC
@@ -144,7 +143,7 @@ static void give_machine(compilation *c) {
 lib_hash128 cpu_code_identity(const target_device *device) {
     unsigned version[3] = {0};
     lib_hash128 hash = {LLVM_VERSION_MAJOR, 1};
-    LLVMGetVersion(&version[0], &version[1], &version[2]); /* a shared LLVM may have been exchanged */
+    LLVMGetVersion(&version[0], &version[1], &version[2]); /* a shared LLVM may have been replaced */
 #ifdef DLC_LLVM_STATIC
     hash.high++; /* the code generator gets options */
 #endif
@@ -156,7 +155,7 @@ lib_hash128 cpu_code_identity(const target_device *device) {
 
 /* ---- one compilation */
 
-/* What LLVM takes beside its heap: threads of 96 to 192 KiB of stack were enough for the graphs that were tried. */
+/* LLVM's use of the stack: threads of 96 to 192 KiB were enough for all graphs tried. */
 static dlc_status check_stack(lib_error *error) {
     enum { NEEDED = 176 << 10 };
     const size_t left = lib_stack_left();
@@ -190,7 +189,7 @@ static void end(compilation *c) {
     lib_arena_free(&c->arena);
 }
 
-/* Opens the scope of the emitter; nothing of LLVM lies between it and lib_raise. */
+/* Opens the scope of the emitter; no frame of LLVM is between it and lib_raise. */
 static dlc_status emit_kernels(compilation *c, int count, const tir_kernel *const *kernels, lib_error *error) {
     if (LIB_ENTER(&c->scope)) {
         for (int i = 0; i < count; i++) cpu_emit(c->device, &c->arena, c->module, c->builder, kernels[i], i);

@@ -1,7 +1,7 @@
-/* What a kernel will take, from its loop IR. Statements are walked once. Every value counts where the emitter puts it: in the loop of
- * its deepest operand, once. Each serial loop takes the longest of what its instructions need of the units and of its chain of
- * dependences; loops add up. Bounds and conditions that differ from iteration to iteration are averaged over a few samples of the
- * variables. Traffic comes from footprints (cost_memory.c). */
+/* Predicts a kernel's cost from its loop IR, in one traversal. Each value counts once, in the loop where the emitter puts it: that of its
+ * deepest operand. A serial loop takes the maximum of its units' time and the latency of its dependence chain; loops add up. Bounds and
+ * conditions that vary between iterations are averaged over a few samples of the variables. Traffic comes from footprints
+ * (cost_memory.c). */
 #include "targets/cpu/cost.h"
 #include "targets/cpu/cpu.h"
 
@@ -10,7 +10,8 @@ enum { SAMPLES = 8, OPEN = COST_LOOPS };
 /* ---- rates ------------------------------------------------------------------------------------------------------------- */
 
 void cost_rates_of(const tir_machine *machine, cost_rates *rates) {
-    bool halves = machine->vector_bytes == 64 && machine->fma_ports == 1; /* wide vectors take two turns everywhere */
+    bool halves = machine->vector_bytes == 64 &&
+                  machine->fma_ports == 1; /* half-width units: each wide vector takes two cycles */
     double ports = machine->fma_ports > 0 ? machine->fma_ports : 2;
     *rates = (cost_rates){.halves = halves,
                           .fma = ports,
@@ -24,7 +25,7 @@ void cost_rates_of(const tir_machine *machine, cost_rates *rates) {
     rates->size[1] = (double)machine->l2;
     rates->size[2] = (double)machine->l3;
     rates->size[3] = 1e300;
-    /* Not to be asked of the processor; these are of current servers, per core. */
+    /* Not reported by the processor; these are of current servers, per core. */
     rates->bandwidth[0] = rates->load * machine->vector_bytes;
     rates->bandwidth[1] = 32;
     rates->bandwidth[2] = 20;
@@ -63,11 +64,11 @@ typedef struct open_loop {
     double ratio;
     /* vec: chunks that its iterations take */
     double vectors;
-    /* of the serial loop that it is or lies in */
+    /* frame of the loop itself if serial, else of the serial loop around it */
     int frame;
     /* its number in the nest */
     int nest;
-    /* of this instance */
+    /* number of this instance */
     uint32_t serial;
 } open_loop;
 
@@ -93,7 +94,7 @@ typedef struct counter {
     /* by node: instance of the loop that it was counted in */
     uint32_t *counted;
     uint32_t epoch, serials;
-    /* of the statement at hand */
+    /* executions of the current statement */
     double runs[SAMPLES];
     open_loop open[OPEN];
     int depth;
@@ -109,7 +110,7 @@ static double mean(const double *values) {
     return sum / (double)SAMPLES;
 }
 
-/* What data decides: any value will do that differs from place to place. */
+/* Values that depend on data: arbitrary, but different at different indices. */
 static uint64_t load_anything(void *user, const tir_node *node, const int64_t *index) {
     (void)user;
     uint64_t hash = node->bits + 1;
@@ -133,7 +134,7 @@ static int innermost(const counter *c) {
     return i;
 }
 
-/* Loads stay where they are. */
+/* Dependences of one node, given those of its operands. Loads stay in their loop. */
 static uint32_t own_mask(counter *c, tir_expr e) {
     const tir_node *node = tir_get(c->pool, e);
     uint32_t mask = node->op == TIR_VAR ? c->var_mask[node->bits] : 0;
@@ -143,7 +144,7 @@ static uint32_t own_mask(counter *c, tir_expr e) {
     return mask;
 }
 
-/* Bits of c->open. Nodes are visited by a stack; masks hold for the statement at hand. */
+/* Bits of c->open. Nodes are visited with an explicit stack; masks are valid for the current statement. */
 static uint32_t mask_of(counter *c, tir_expr root) {
     if (c->mask_epoch[root] == c->epoch) return c->mask[root];
     uint32_t base = c->stack.count;
@@ -167,7 +168,7 @@ static uint32_t mask_of(counter *c, tir_expr root) {
 
 /* ---- instructions ------------------------------------------------------------------------------------------------------------- */
 
-/* instructions of one vector, or of one number */
+/* instructions of one vector, and of one scalar */
 typedef struct price {
     double fma, vector;
 } price;
@@ -213,14 +214,14 @@ static double latency_of(const counter *c, tir_expr e) {
     return p.fma > 1 ? 3 * c->rates.latency : p.fma > 0 ? c->rates.latency : p.vector;
 }
 
-/* The loop that a node belongs to: that of its deepest operand. -1: none. */
+/* The loop that a node belongs to: that of its deepest operand; -1: none. */
 static int level_of(const counter *c, uint32_t mask) {
     int i = c->depth - 1;
     while (i >= 0 && !(mask >> i & 1)) i--;
     return i;
 }
 
-/* How often something of these dependences is done at that level, as vectors of so many lanes (0: one number for all). */
+/* How often a value with these dependences is computed at its level, as vectors of so many lanes (0: one scalar for all). */
 typedef struct repeated {
     double times, lanes;
 } repeated;
@@ -238,7 +239,7 @@ static repeated times_done(const counter *c, uint32_t mask, int level) {
     return done;
 }
 
-/* What one of them costs of a unit that does whole vectors: where these take two turns, half of one takes one. */
+/* Unit time of one instruction relative to a whole vector: on half-width units, half a vector takes half of it. */
 static double share_of(const counter *c, double lanes, tir_dtype dtype) {
     double bytes = lanes * (dtype < DLC_DTYPE_COUNT ? (double)lib_dtype_size((dlc_dtype)dtype) : 4);
     return c->rates.halves && bytes <= c->machine->vector_bytes / 2.0 ? 0.5 : 1;
@@ -275,15 +276,15 @@ static bool data_decides(const counter *c, tir_expr e) {
     return false;
 }
 
-/* What a let of index dtype holds. A loaded value that loops end by (tir_lower_scalar): half of what there is room for, as a cache that
- * fills holds on average. */
+/* Value of a let of index dtype. A loaded value that bounds loops (tir_lower_scalar) counts as half of its maximum: the average fill of a
+ * cache. */
 static int64_t let_value(const counter *c, const tir_stmt *let, int sample) {
     if (!data_decides(c, let->let.value)) return evaluate(c, let->let.value, sample);
     const tir_interval range = tir_range(c->pool, let->let.var);
     return range.low + (range.high - range.low) / 2;
 }
 
-/* Lets of index dtype around the statement at hand, as other variables change. */
+/* Updates the lets of index dtype around the current statement after other variables have changed. */
 static void bind_lets(counter *c, int sample) {
     for (uint32_t i = 0; i < c->lets.count; i++)
         c->variables[sample][tir_var_id(c->pool, c->lets.data[i]->let.var)] =
@@ -300,8 +301,8 @@ static int64_t address_at(counter *c, uint32_t variable, int64_t value, uint32_t
     return at;
 }
 
-/* Of a loop whose first and last iteration are so many bytes and steps apart: where its stride changes after 2^k iterations (an axis that
- * is stored in blocks), runs of these; else the stride is the average, since one loop may stand for several axes. */
+/* How an access advances along a loop. If the stride changes after 2^k iterations (an axis that is stored in blocks), in runs of 2^k;
+ * else by the average stride, since one loop may stand for several axes. */
 static cost_pace pace_of(counter *c, const open_loop *l, uint32_t buffer, const tir_expr *index) {
     const int64_t steps = l->kind == TIR_SERIAL && l->ratio > 2 ? (int64_t)l->ratio - 1 : 1;
     const int64_t first = address_at(c, l->var, l->low, buffer, index);
@@ -317,7 +318,7 @@ static cost_pace pace_of(counter *c, const open_loop *l, uint32_t buffer, const 
     return (cost_pace){.stride = (double)all / (double)steps};
 }
 
-/* Along the open loops. */
+/* Paces along all open loops. */
 static void find_paces(counter *c, uint32_t buffer, const tir_expr *index, cost_pace pace[OPEN]) {
     int rank = c->kernel->buffers.data[buffer].rank;
     uint32_t mask = 0, irregular = 0;
@@ -351,7 +352,7 @@ static void note_access(counter *c, uint32_t buffer, const cost_pace pace[OPEN],
     lib_vec_push(c->arena, &c->nest.accesses, access);
 }
 
-/* Loads or stores of one vector; lanes are a stride apart. */
+/* Counts the loads or stores of one vector, whose lanes are a stride apart. */
 static void count_access(counter *c, uint32_t buffer, const tir_expr *index, uint32_t mask, bool store,
                          bool past_caches) {
     tir_dtype dtype = (tir_dtype)c->kernel->buffers.data[buffer].dtype;
@@ -385,12 +386,12 @@ static void count_load(counter *c, tir_expr e, uint32_t mask) {
     count_access(c, (uint32_t)node->bits, index, mask, false, false);
 }
 
-/* A unit's operands are neighbours: one load stands for them. */
+/* The operands of a dot-product unit are neighbours in memory: one load covers them. */
 static int first_operands(const tir_node *node) {
     return node->op == TIR_DOT2_BF16 || node->op == TIR_DOT4_U8I8 ? 3 : node->count;
 }
 
-/* Operations per instruction tell the peak of the arithmetic at hand. */
+/* Operations per instruction give the peak rate of the kernel's arithmetic. */
 static void count_operations(counter *c, const tir_node *node, double times) {
     double lanes = c->machine->vector_bytes / (node->dtype == DLC_F64 ? 8.0 : 4.0), each = 0;
     if (node->op == TIR_FMA) each = 2;
@@ -400,14 +401,14 @@ static void count_operations(counter *c, const tir_node *node, double times) {
     c->work->counted += each > 0 ? times : 0;
 }
 
-/* Conditions on lanes and repeated statements alone are constants. */
+/* Conditions on lanes and variables of unrolled loops alone are compile-time constants. */
 static bool is_known_mask(const counter *c, const tir_node *node, uint32_t mask) {
     for (int i = 0; i < c->depth; i++)
         if (mask >> i & 1 && c->open[i].kind == TIR_SERIAL) return false;
     return node->dtype == DLC_BOOL;
 }
 
-/* The node and everything below that has not been counted at its level yet. */
+/* Counts the node and everything below it that was not yet counted at its level. */
 static void count_value(counter *c, tir_expr root) {
     mask_of(c, root);
     uint32_t base = c->stack.count;
@@ -435,7 +436,7 @@ static void count_value(counter *c, tir_expr root) {
     }
 }
 
-/* Cycles from the load of what is stored to the store; -1: not loaded. */
+/* Cycles from the load of the stored location to its store; -1: it is not loaded. */
 static double chain_latency(const counter *c, const tir_stmt *stmt, tir_expr e, int depth) {
     const tir_node *node = tir_get(c->pool, e);
     double longest = -1;
@@ -448,7 +449,7 @@ static double chain_latency(const counter *c, const tir_stmt *stmt, tir_expr e, 
     return longest < 0 ? -1 : longest + latency_of(c, e);
 }
 
-/* A sum that the innermost serial loop carries along. */
+/* A sum that the innermost serial loop carries. */
 static void count_chain(counter *c, const tir_stmt *stmt, uint32_t index_mask) {
     int inner = innermost(c);
     if (inner < 0 || index_mask >> inner & 1) return;
@@ -480,7 +481,7 @@ static void count_store(counter *c, const tir_stmt *stmt) {
 
 static void count_list(counter *c, const tir_stmt *stmt);
 
-/* Bytes of the widest number computed below: that decides how many lanes go together. */
+/* Bytes of the widest number computed below, which decides the number of lanes. */
 typedef struct widest {
     const counter *c;
     double bytes;
@@ -508,13 +509,13 @@ static double vectors_of(const counter *c, const tir_stmt *body, double extent) 
     return (double)(whole + (count > (double)whole));
 }
 
-/* What its frame comes to: units and chain are hidden by each other, loops inside are not. */
+/* Cycles of a frame: its units' time and its chain overlap, the loops inside do not. */
 static double frame_cycles(const counter *c, const frame *f, double entries) {
     double cycles = f->fma / c->rates.fma, limit[4] = {f->vector / c->rates.vector, f->load / c->rates.load,
                                                        f->store / c->rates.store, f->instructions / c->rates.issue};
     for (int i = 0; i < 4; i++)
         if (limit[i] > cycles) cycles = limit[i];
-    /* a short loop's chain is hidden by the loops that come after it */
+    /* a short loop's chain overlaps with the loops after it */
     double body = entries > 0 ? f->instructions / entries : 0, chain = f->chain * body / (body + c->rates.window);
     return (chain > cycles ? chain : cycles) + f->inner;
 }
@@ -543,15 +544,15 @@ static void close_loop(counter *c, double entries) {
         frame_cycles(c, own, entries) + (double)START * entries;
 }
 
-/* In [0, 1): one in each eighth, in another order at each depth, and nowhere near a multiple of a power of two, since one loop
- * may stand for several. */
+/* In [0, 1): one sample in each eighth, in another order at each depth, and never near a multiple of a power of two, since one loop may
+ * stand for several. */
 static double sample_place(int sample, int depth) {
     int eighth = (sample * (2 * depth + 3) + depth) % SAMPLES;
     unsigned jitter = (unsigned)(sample * 5 + depth * 3 + 1) * 2654435769u;
     return (eighth + (double)jitter / 4294967296.0) / (double)SAMPLES;
 }
 
-/* Body of a loop whose variable runs from lower[s] on, extent[s] times, in each sample. */
+/* Body of a loop whose variable starts at lower[s] and takes extent[s] values, in each sample s. */
 static void count_body(counter *c, const tir_stmt *body, tir_loop_kind kind, tir_expr var, const int64_t *lower,
                        const int64_t *extent) {
     double before[SAMPLES], entries = mean(c->runs);
@@ -587,7 +588,7 @@ static bool depends_on_lane(const counter *c, uint32_t mask) {
     return false;
 }
 
-/* A condition that differs from lane to lane masks both sides; any other chooses one. */
+/* A condition that varies between lanes masks both sides; any other one selects a side. */
 static void count_if(counter *c, const tir_stmt *stmt) {
     c->epoch++;
     count_value(c, stmt->if_.condition);
@@ -706,7 +707,7 @@ double cost_cycles(const tir_machine *machine, const cost_work *work, int thread
     if (parallel > per_phase) parallel = per_phase;
     if (parallel < 1) parallel = 1;
     double longest = work->issue_cycles / parallel, sum = longest;
-    for (int i = 1; i < COST_LEVELS; i++) { /* the last level is everybody's */
+    for (int i = 1; i < COST_LEVELS; i++) { /* the last level is shared by all threads */
         double cycles = work->traffic[i] / rates.bandwidth[i] / (i + 1 < COST_LEVELS ? parallel : 1);
         if (cycles > longest) longest = cycles;
         sum += cycles;
@@ -715,10 +716,11 @@ double cost_cycles(const tir_machine *machine, const cost_work *work, int thread
            work->phases * (PHASE + (parallel > 1 ? JOIN : 0));
 }
 
-/* ---- time ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- time
+ * ------------------------------------------------------------------------------------------------------------------------------- */
 
-/* Cycles per nanosecond, from a chain of multiplications of three cycles each: about 100 us, once per device, and only for whoever
- * wants nanoseconds. */
+/* Cycles per nanosecond, measured by a chain of multiplications of three cycles each: about 100 us, once per device, at the first request
+ * for nanoseconds. */
 static double measure_clock(void) {
 #if defined(__x86_64__)
     enum { LINKS = 16, ROUNDS = 1024, TRIES = 6 };
@@ -745,8 +747,8 @@ double cpu_cycles_per_ns(target_device *device) {
     return mhz * 1e-3;
 }
 
-/* Least time for the operations and bytes on this machine: at the peak of the kind of arithmetic that the kernel uses, and from the
- * caches that the bytes fit. */
+/* Lower bound of the time on this machine: operations at the peak of the kernel's kind of arithmetic, bytes at the bandwidth of the
+ * caches that they fit. */
 static double roof_cycles(const cost_rates *rates, const cost_work *counted, const target_work *work, int threads,
                           double lanes) {
     double parallel = threads > 1 ? threads : 1, memory = 0, left = work->bytes;

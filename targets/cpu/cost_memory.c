@@ -1,13 +1,13 @@
-/* Bytes that cross each level of memory. Of a loop nest, what one iteration touches tells whether the next one finds it again: where
- * that fits a cache, all iterations together bring in each line once; where not, each iteration brings in what it needs anew. At the
- * top stands a loop of runs: a kernel whose data fits finds it there from the run before. */
+/* Bytes that cross each level of memory. If the footprint of one iteration of a loop fits a cache, the next iteration hits there, and all
+ * iterations together load each line once; otherwise each iteration loads its lines anew. The outermost loop stands for repeated runs: a
+ * kernel whose data fits finds it cached by the previous run. */
 #include "targets/cpu/cost.h"
 
 #include <math.h>
 
 enum { LINE = 64 };
 
-/* So many elements, at a distance from each other. */
+/* A number of elements and the distance between them. */
 typedef struct step {
     double stride, trips;
 } step;
@@ -32,7 +32,7 @@ static double footprint(const cost_nest *nest, const cost_access *a, int count) 
         used = add_step(steps, used, a->pace[i].stride, jumps ? a->pace[i].run : trips);
         if (jumps) used = add_step(steps, used, a->pace[i].jump, trips / a->pace[i].run);
     }
-    for (int i = 0; i < used; i++) { /* ascending: what overlaps or shares lines is one run */
+    for (int i = 0; i < used; i++) { /* ascending: parts that overlap or share lines are one run */
         if (steps[i].stride <= fmax(run, (double)LINE))
             run += steps[i].stride * (steps[i].trips - 1);
         else
@@ -42,7 +42,7 @@ static double footprint(const cost_nest *nest, const cost_access *a, int count) 
     return bytes < all ? bytes : all;
 }
 
-/* How many of the access's loops are those from its innermost up to `loop`; -1: it is elsewhere. */
+/* Number of loops around the access from its innermost up to `loop`; -1: it is not inside. */
 static int loops_below(const cost_nest *nest, const cost_access *a, int loop) {
     int count = 0;
     for (int at = a->loop; at >= 0; at = nest->loops.data[at].parent, count++)
@@ -58,7 +58,7 @@ typedef struct traffic {
     bool last;
 } traffic;
 
-/* Of all accesses under `loop`, in one iteration of it or in all. `moved`: what is written has to go back as well. */
+/* Unique bytes of all accesses under `loop`, in one iteration of it or in all. `moved`: written lines are written back as well. */
 static double union_bytes(traffic *t, int loop, bool whole, bool moved) {
     const cost_nest *nest = t->nest;
     double sum = 0;
@@ -85,8 +85,8 @@ static double union_bytes(traffic *t, int loop, bool whole, bool moved) {
     return sum;
 }
 
-/* Of all iterations of `loop`, in one run of what is around it. Of runs that need more than fits, a part finds what the one before
- * has left: caches do not quite forget what was used longest ago. */
+/* Traffic of all iterations of `loop`, in one iteration of the loop around it. If runs of the kernel exceed the cache,
+ * part of each run still hits on data of the previous one: replacement is not strictly LRU. */
 static double loop_traffic(traffic *t, int loop) {
     const cost_nest *nest = t->nest;
     double touched = union_bytes(t, loop, false, false), sum = 0;
@@ -106,7 +106,7 @@ void cost_traffic(const cost_nest *nest, const cost_rates *rates, double *result
     for (int level = 1; level < COST_LEVELS; level++) {
         t.size = rates->size[level - 1];
         t.last = level == COST_LEVELS - 1;
-        t.write_cost = t.last ? 2 : 1; /* a line that is written is read before and goes back after */
+        t.write_cost = t.last ? 2 : 1; /* a written line is read first and written back later */
         result[level] = loop_traffic(&t, 0);
     }
 }

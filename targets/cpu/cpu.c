@@ -1,4 +1,4 @@
-/* The cpu target: what the rest of the library sees of this folder. */
+/* The cpu target: the interface of this folder to the rest of the library. */
 #include "targets/cpu/cpu.h"
 #include "targets/cpu/cost.h"
 

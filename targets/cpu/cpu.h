@@ -1,5 +1,5 @@
-/* Inside the cpu target: what its files share. machine.c states facts, rules.c schedules, emit*.c turn loop IR into LLVM IR, compile.c that
- * into an object, orc.c the object into an image, image.c that into callable code; cpu.c ties them into a `target`. */
+/* Declarations shared by the files of the cpu target. machine.c states facts, rules.c schedules, emit*.c turn loop IR into LLVM IR,
+ * compile.c that into an object, orc.c the object into an image, image.c that into callable code; cpu.c combines them into a `target`. */
 #ifndef TARGETS_CPU_CPU_H
 #define TARGETS_CPU_CPU_H
 
@@ -11,7 +11,7 @@
 /* Instruction-set levels; each includes the ones before. */
 typedef enum cpu_level { CPU_BASE, CPU_AVX2, CPU_AVX512 } cpu_level;
 
-/* What the emitter may use. Everything here is also in the feature string given to LLVM. */
+/* Features that the emitter may use. All of them are also in the feature string given to LLVM. */
 typedef struct cpu_features {
     cpu_level level;
     /* false: portable IR only */
@@ -25,7 +25,7 @@ typedef struct cpu_features {
 
 #define CPU_IDLE_MACHINES 16
 
-/* Whom LLVM generates code for; of other architectures the library knows nothing. */
+/* Target triple for LLVM; other architectures are not supported. */
 #if defined(__x86_64__)
 #define CPU_TRIPLE "x86_64-pc-linux-gnu"
 #elif defined(__aarch64__)
@@ -34,7 +34,7 @@ typedef struct cpu_features {
 #define CPU_TRIPLE "unknown"
 #endif
 
-/* immutable after open, but for what has a lock of its own: the idle machines */
+/* immutable after open, except members with a lock of their own: the idle machines */
 struct target_device {
     dlc_allocator allocator;
     lib_log log;
@@ -45,21 +45,21 @@ struct target_device {
     /* feature string given to LLVM */
     char attributes[4096];
     bool verify;
-    /* kernels do not ask whether the run shall go on */
+    /* kernels have no cancellation checks */
     bool no_polls;
     /* NULL: code is generated in this process */
     struct cpu_isolation *isolation;
     lib_mutex machines_lock;
     int idle_machines;
-    /* code generators between two compilations */
+    /* idle code generators */
     LLVMTargetMachineRef machines[CPU_IDLE_MACHINES];
-    /* measured when somebody asks for a cost in time; 0: not yet */
+    /* measured at the first request for nanoseconds; 0: not yet */
     atomic_uint clock_mhz;
-    /* What links objects (orc.c); NULL before the first link. */
+    /* Links objects (orc.c); NULL before the first link. */
     struct cpu_orc *_Atomic orc;
 };
 
-/* machine.c: facts of the machine at hand, the code generator's name and features for it. */
+/* machine.c: facts of the machine at hand, and the code generator's name and features for it. */
 void cpu_detect(target_device *device);
 
 /* rules.c */
@@ -72,7 +72,7 @@ void cpu_emit(const target_device *device, lib_arena *arena, LLVMModuleRef modul
 #define CPU_SYMBOL_MAX 48
 void cpu_symbol(char *name, int kernel, int phase); /* "dlc_k0_p1" */
 
-/* emit_image.c: completes a module that has all its kernels: afterwards its object names nothing from outside. In `arena`'s scope. */
+/* emit_image.c: completes a module that has all its kernels, so that its object has no undefined symbol. In `arena`'s scope. */
 void cpu_emit_table(const target_device *device, lib_arena *arena, LLVMModuleRef module, LLVMBuilderRef builder,
                     int count, const tir_kernel *const *kernels);
 
@@ -83,7 +83,7 @@ dlc_status cpu_compile(target_device *device, const target_budget *budget, int c
 void cpu_release_object(target_device *device, target_object *object);
 dlc_status cpu_dump(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
                     lib_error *error);
-/* In this process. `inspect` sees the module before code is made of it; may be NULL. */
+/* In this process. `inspect` sees the module before code is generated; may be NULL. */
 typedef void cpu_inspect(LLVMModuleRef module);
 dlc_status cpu_compile_here(target_device *device, int count, const tir_kernel *const *kernels, cpu_inspect *inspect,
                             target_object *object, lib_error *error);
@@ -91,21 +91,22 @@ dlc_status cpu_dump_here(target_device *device, const tir_kernel *kernel, target
                          lib_error *error);
 void cpu_compiler_open(target_device *device);
 void cpu_compiler_close(target_device *device);
-/* Fills LLVM's process-wide state, once: for a process that generates code, never for one whose code another generates. */
+/* Initialises LLVM's process-wide state, once. Only for a process that generates code, never for one whose code another process
+ * generates. */
 void cpu_llvm_initialize(void);
-/* Around all of LLVM. DLC_UNSUPPORTED in a child that was forked while another thread was inside. */
+/* Surrounds all use of LLVM. DLC_UNSUPPORTED in a child that was forked while another thread was inside LLVM. */
 dlc_status cpu_llvm_enter(lib_call *call, lib_error *error);
-/* A code generator; LLVM is filled before. */
+/* Creates a code generator; initialises LLVM first. */
 dlc_status cpu_make_machine(const char *cpu, const char *attributes, LLVMTargetMachineRef *machine, lib_error *error);
-/* The bytes of an object for `compile` to give away, of the device's allocator; one more than `size`, for the 0 behind a message. NULL: no
- * memory. */
+/* Allocates `size` bytes for an object that `compile` returns, from the device's allocator, and one more for the 0 after a message. NULL:
+ * out of memory. */
 void *cpu_allocate_object(target_device *device, size_t size, target_object *object);
 
-/* orc.c: a closed object -> an image. Takes the buffer. */
+/* orc.c: a closed object -> an image. Takes ownership of the buffer. */
 dlc_status cpu_link(target_device *device, LLVMMemoryBufferRef buffer, target_object *image, lib_error *error);
 void cpu_orc_close(target_device *device);
 
-/* isolate.c: in another one. */
+/* isolate.c: code generation in another process. */
 dlc_status cpu_isolation_open(target_device *device, const char *path, lib_error *error);
 void cpu_isolation_close(target_device *device);
 dlc_status cpu_compile_isolated(target_device *device, const target_budget *budget, int count,
@@ -113,7 +114,7 @@ dlc_status cpu_compile_isolated(target_device *device, const target_budget *budg
 dlc_status cpu_dump_isolated(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
                              lib_error *error);
 
-/* serve.c: that other process. */
+/* serve.c: the main function of that process. */
 int cpu_serve(cpu_inspect *inspect);
 int cpu_serve_plainly(void);
 

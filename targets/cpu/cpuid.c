@@ -1,5 +1,5 @@
-/* CPUID and XGETBV: asking the processor at hand, and reading the answers. Reading is apart from asking, so that it can be tested for
- * processors that are not at hand. */
+/* CPUID and XGETBV: queries the processor and decodes its answers. Decoding is separate from the query, so that tests cover processors
+ * that are not at hand. */
 #include "targets/cpu/cpuid.h"
 
 #if defined(__x86_64__)
@@ -48,9 +48,9 @@ cpu_feature_set cpu_features_from(const cpu_answers *answers) {
     for (int f = 0; f < CPU_FEATURES; f++)
         if ((answers->word[rows[f].word] >> rows[f].bit & 1) && (answers->saved & rows[f].saved) == rows[f].saved)
             set |= UINT64_C(1) << f;
-    if (!(set & CPU_SET(AVX))) /* whatever a hypervisor says: all of these are encoded as AVX is */
+    if (!(set & CPU_SET(AVX))) /* even if a hypervisor reports them: all of these use AVX's encoding */
         set &= ~(CPU_SET(FMA) | CPU_SET(F16C) | CPU_SET(AVX2) | CPU_SET(XOP) | CPU_SET(FMA4));
-    if (!(set & CPU_SET(AVX10))) set &= ~CPU_SET(AVX10_512); /* the leaf means nothing then */
+    if (!(set & CPU_SET(AVX10))) set &= ~CPU_SET(AVX10_512); /* the leaf is meaningless then */
     return set;
 }
 
@@ -62,8 +62,8 @@ typedef struct model_row {
     const char *name;
 } model_row;
 
-/* Intel's family 6 and AMD's families, each closed by what its other models are; of Intel's, nothing can be said. Later rows of a model
- * refine nothing: the first that fits is taken. */
+/* Intel's family 6 and AMD's families. The last row of an AMD family covers its other models; other models of Intel have no name. The
+ * first row that matches is taken. */
 static const model_row intel_models[] = {
     {6, 0x0f, 0x0f, "core2"},
     {6, 0x16, 0x16, "core2"},

@@ -1,5 +1,4 @@
-/* Loop IR -> LLVM IR: one function per phase, its task loop, statements, branches and masks. See emit.h for the ideas.
- */
+/* Loop IR -> LLVM IR: one function per phase, its task loop, statements, branches and masks. See emit.h for the ideas. */
 #include "targets/cpu/emit.h"
 
 #include <stdio.h>
@@ -110,7 +109,7 @@ static emit_value over_lanes(emitter *e, const char *reduction, emit_value mask)
     return emit_remember(e, 3, key, result);
 }
 
-/* Is the index known here: made of loops and lets that are open, and of nothing in memory? */
+/* Does the index depend on open loops and lets only, not on memory? */
 static bool is_open(const emitter *e, tir_expr index) {
     const tir_node *node = tir_get(e->pool, index);
     if (node->op == TIR_LOAD) return false;
@@ -120,7 +119,7 @@ static bool is_open(const emitter *e, tir_expr index) {
     return true;
 }
 
-/* Is there nothing in it? Then lanes that differ in an index may not in the address: its strides are 0. */
+/* Is the buffer empty? Then all strides are 0, and lanes that differ in an index may share an address. */
 static bool is_empty(const emitter *e, uint32_t buffer) {
     const tir_buffer *b = &e->kernel->buffers.data[buffer];
     int64_t extent;
@@ -129,7 +128,7 @@ static bool is_empty(const emitter *e, uint32_t buffer) {
     return false;
 }
 
-/* Does a load stay in its buffer whatever the conditions around it say? Asked before the lets in between are open. */
+/* Does a load stay in its buffer whatever the conditions around it are? Called before the lets in between are bound. */
 static bool stays_inside(emitter *e, tir_expr load, int rank) {
     const tir_buffer *buffer = &e->kernel->buffers.data[tir_get(e->pool, load)->bits];
     for (int i = 0; i < rank; i++) {
@@ -146,7 +145,7 @@ static bool stays_inside(emitter *e, tir_expr load, int rank) {
     return true;
 }
 
-/* May all loads be made without a branch: masked by lane, or of an element that is there in any case? */
+/* Can all loads run without a branch: masked by lane, or of an element that exists in any case? */
 static bool loads_flatten(emitter *e, tir_expr expr) {
     const tir_node *node = tir_get(e->pool, expr);
     if (node->op == TIR_LOAD && !emit_in_registers(e, (uint32_t)node->bits)) {
@@ -160,7 +159,7 @@ static bool loads_flatten(emitter *e, tir_expr expr) {
     return true;
 }
 
-/* Short bodies in which no access that is not masked by lane can go wrong need no branch around them. */
+/* Short bodies need no branch if each of their accesses is masked by lane or stays in its buffer. */
 static bool flattens(emitter *e, const tir_stmt *list) {
     for (const tir_stmt *stmt = list; stmt; stmt = stmt->next) {
         switch (stmt->kind) {
@@ -229,7 +228,7 @@ static void emit_if(emitter *e, const tir_stmt *stmt) {
         emit_masked_if(e, stmt, condition);
         return;
     }
-    /* masks are dear on this machine: a copy without them for when the condition holds in all lanes */
+    /* masks are expensive on this machine: a copy without masks for when the condition holds in all lanes */
     arm all = {.list = stmt->if_.body}, some = {.lane_if = stmt, .condition = condition};
     emit_branch(e, over_lanes(e, "llvm.vector.reduce.and", condition), &all, &some);
 }
@@ -242,7 +241,7 @@ static void emit_let(emitter *e, const tir_stmt *stmt) {
         const tir_variable *variable = tir_variable_of(e->pool, var);
         emit_form form = emit_index(e, stmt->let.value);
         if (form.count == 1 && form.constant == 0 && form.lane == 0 && form.term[0].coefficient == 1) {
-            emit_term *term = &form.term[0]; /* lowering may know more than the expression tells */
+            emit_term *term = &form.term[0]; /* lowering may have found a tighter range than the expression shows */
             if (variable->low > term->low) term->low = variable->low;
             if (variable->high < term->high) term->high = variable->high;
             if (variable->multiple > term->multiple) term->multiple = variable->multiple;
@@ -408,8 +407,8 @@ static void set_attributes(emitter *e) {
                             LLVMCreateEnumAttribute(e->context, nounwind, 0));
 }
 
-/* for task = begin .. end - 1: body. Level 0 is the function's entry, or what follows an earlier loop; level 1 the loop. Nobody calls for
- * no task, so that of the only one needs no test. */
+/* for task = begin .. end - 1: body. Level 0 is the function's entry, or the code after an earlier loop; level 1 the loop. The range is
+ * never empty, so a single task needs no test. */
 static void emit_tasks(emitter *e, const tir_phase *phase, LLVMValueRef begin, LLVMValueRef end, bool only) {
     LLVMBasicBlockRef before = e->level[0].block, head = emit_block(e, "task"), leave = emit_block(e, "leave");
     emit_at(e, 0);
@@ -449,10 +448,10 @@ static void emit_tasks(emitter *e, const tir_phase *phase, LLVMValueRef begin, L
     e->epoch++;
 }
 
-/* Non-temporal stores need aligned addresses, and what alignment arguments have is only seen when they come. */
+/* Non-temporal stores need aligned addresses, and the alignment of arguments is known only at run time. */
 typedef struct stream_search {
     emitter *e;
-    /* the bits of all arguments that are stored to past the caches; NULL: there are none */
+    /* OR of the addresses of all arguments with non-temporal stores; NULL: there are none */
     LLVMValueRef address;
 } stream_search;
 
@@ -467,7 +466,7 @@ static void find_stream(void *user, const tir_stmt *stmt) {
     buffer->aligned = true;
 }
 
-/* The tasks; where a schedule asks for stores past the caches twice, for aligned arguments and for others. */
+/* The tasks; twice if the schedule asks for non-temporal stores, for aligned arguments and for others. */
 static void emit_phase_tasks(emitter *e, const tir_phase *phase) {
     LLVMValueRef begin = LLVMGetParam(e->function, BEGIN), end = LLVMGetParam(e->function, END);
     stream_search search = {e, NULL};
@@ -547,7 +546,7 @@ static void init_tables(emitter *e) {
     }
 }
 
-/* Of a kernel without phases: that it is in its object can be seen. */
+/* For a kernel without phases: shows that it is in its object. */
 static void emit_nothing(emitter *e, int index) {
     char name[CPU_SYMBOL_MAX];
     cpu_symbol(name, index, 0);

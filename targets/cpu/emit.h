@@ -2,18 +2,18 @@
  *
  * emit.c        functions, tasks, statements, branches and masks
  * emit_loop.c   serial, unrolled and vec loops
- * emit_poll.c   loops that ask whether the run shall go on
+ * emit_poll.c   cancellation checks in loops
  * emit_core.c   levels and insertion points, value numbering, splats, intrinsics
  * emit_index.c  index expressions as linear forms, conditions on them, addresses
  * emit_value.c  value expressions
  * emit_math.c   instruction sequences with the exact meaning of tir/arith.h: min, max, rounding, division
  * emit_cast.c   conversions
  * emit_memory.c loads and stores of buffers in memory
- * emit_transpose.c  stores of lanes that lie a stride apart
+ * emit_transpose.c  stores of lanes that are a stride apart
  * emit_reg.c    REG buffers: elements as SSA values
  * emit_pair.c   rows of a register tile that share their last vectors
- * emit_roll.c   unrolled loops and chunks that had better be loops
- * emit_weave.c  chunks that run beside each other
+ * emit_roll.c   unrolled loops and chunks that are better emitted as loops
+ * emit_weave.c  interleaved chunks
  *
  * The ideas. Loop IR is scalar; a vec loop binds its variable to base + lane for a chunk of lanes, and an expression
  * becomes a vector exactly when it depends on the lane. Everything pure is value-numbered and inserted at the *level*
@@ -46,17 +46,17 @@ typedef struct emit_term {
 } emit_term;
 typedef struct emit_form {
     int64_t constant, lane;
-    /* i64, only when the lane enters otherwise than by a constant; llvm NULL: none */
+    /* i64, if the lane enters other than with a constant coefficient; llvm NULL: none */
     emit_value vector;
-    /* i64 scalar, where vector is step*l; llvm NULL: where it is not */
+    /* i64 scalar if vector is step*l; llvm NULL: it is not */
     emit_value step;
     int count;
     emit_term term[EMIT_MAX_TERMS];
 } emit_form;
 
-/* What can be said of an index without a form, which is large: most indices of bodies that are repeated are known. */
+/* Classification of an index without making its form, which is large: most indices of unrolled bodies are known. */
 typedef enum emit_known {
-    EMIT_UNKNOWN,     /* has variables that are not constants of the moment */
+    EMIT_UNKNOWN,     /* has variables that are not constants here */
     EMIT_KNOWN,       /* constant + lane*l */
     EMIT_KNOWN_LANES, /* known for each lane, not by a stride */
 } emit_known;
@@ -93,7 +93,7 @@ typedef struct emit_group {
     int64_t first, stride;
     /* lanes 0: one scalar element */
     int lanes, active;
-    /* [active]: the elements that follow no stride, -1: none; NULL: they do */
+    /* [active]: the elements if they follow no stride, -1: none; NULL: they follow one */
     const int64_t *each;
     emit_value value;
     LLVMValueRef phi;
@@ -101,27 +101,27 @@ typedef struct emit_group {
 typedef lib_vec(emit_group) emit_groups;
 
 typedef struct emit_buffer {
-    /* pointer; memory scopes, and REG while it waits in memory */
+    /* pointer; memory scopes, and REG while it is kept in memory */
     emit_value base;
     /* REG, STACK */
     int64_t elements;
     /* REG */
     emit_element *element;
-    /* REG: the scan that put the element into a group */
+    /* REG: number of the scan that put the element into a group */
     uint32_t *owner;
-    /* loads of another version may differ; bumped by stores */
+    /* incremented by stores; loads of different versions may differ */
     uint32_t version;
     /* ARG: its address is known to be a multiple of TIR_BUFFER_ALIGNMENT */
     bool aligned;
 } emit_buffer;
 
-/* A store of lanes `stride` bytes apart, or as many as `step` comes to; see emit_transpose.c. */
+/* A store of lanes `stride` bytes apart, or `step` bytes if that is a run-time value; see emit_transpose.c. */
 typedef struct emit_strided {
     uint32_t buffer;
     LLVMValueRef pointer, value;
     /* llvm NULL: none */
     emit_value step;
-    /* with a step: along which the lanes go, from `first` + `base` on */
+    /* with a step: the dimension along which the lanes go, from `first` + `base` on */
     int dimension;
     int64_t first;
     LLVMValueRef base;
@@ -134,7 +134,7 @@ typedef struct emit_strided {
 } emit_strided;
 
 typedef struct emit_cached {
-    /* of all callers, at most */
+    /* as many as the longest key of any caller */
     uint64_t word[7];
     emit_value value;
     uint32_t level_id;
@@ -147,26 +147,26 @@ typedef struct emit_intrinsic {
     LLVMTypeRef function_type;
 } emit_intrinsic;
 
-/* what is known of a vec loop */
+/* analysis of a vec loop */
 typedef struct emit_vec {
     const tir_stmt *loop;
     /* 0: not vectorisable, runs lane by lane */
     int lanes;
-    /* as soon as there are two chunks */
+    /* becomes a loop from two chunks on */
     bool roll;
-    /* chunks that run beside each other; 1: each by itself */
+    /* interleaved chunks; 1: none */
     int woven;
 } emit_vec;
 
 enum { EMIT_WOVEN_MAX = 8 };
 
-/* chunks of straight code in one block, see emit_weave.c; starts zeroed */
+/* interleaved chunks of straight-line code in one block, see emit_weave.c; starts zeroed */
 typedef struct emit_weave {
     LLVMBasicBlockRef block;
-    /* before the first chunk, and of each; NULL: the block was empty */
+    /* last instruction before the first chunk, and of each chunk; NULL: the block was empty */
     LLVMValueRef last[EMIT_WOVEN_MAX + 1];
     int count;
-    /* they branch, or hold stores back */
+    /* chunks branch, or delay stores */
     bool broken;
 } emit_weave;
 
@@ -190,7 +190,7 @@ typedef struct emit_pair {
     bool used[2];
 } emit_pair;
 
-/* A loop that asks every so many units of its counter whether it shall go on; every 0: it does not (emit_poll.c). */
+/* A loop with a cancellation check every so many units of its counter; every 0: it has none (emit_poll.c). */
 typedef struct emit_poll {
     int64_t every;
     LLVMValueRef end, stop;
@@ -207,7 +207,7 @@ typedef struct emitter {
     LLVMBuilderRef builder;
     LLVMValueRef function;
     const tir_polls *polls;
-    /* of the function: leaves it; NULL: nothing does so far */
+    /* block that leaves the function; NULL: not needed so far */
     LLVMBasicBlockRef give_up;
     LLVMTypeRef i1, i8, i16, i32, i64, f16, f32, f64, pointer;
 
@@ -216,13 +216,13 @@ typedef struct emitter {
     uint32_t next_id, next_version, next_scan;
     bool has_reg;
 
-    /* inside of how many addresses */
+    /* nesting depth of address computations */
     int addressing;
     /* of the vec loop being emitted; 0: none. Lanes >= active are don't-care */
     int lanes, active;
     emit_vec_position vec_position;
     emit_pair pair;
-    /* lanes for which statements take effect; llvm NULL: all */
+    /* lanes in which statements take effect; llvm NULL: all */
     emit_value mask;
 
     emit_buffer *buffer;
@@ -231,16 +231,16 @@ typedef struct emitter {
     lib_vec(emit_strided) held;
     /* a non-temporal store was emitted in this phase */
     bool non_temporal;
-    /* chunks that will be woven: straight code */
+    /* chunks are straight-line code and will be interleaved */
     bool weaves;
-    /* registers that woven chunks of the innermost loop take */
+    /* registers that interleaved chunks of the innermost loop take */
     int woven;
-    /* serial loops so far */
+    /* number of serial loops so far */
     uint32_t serials;
-    /* statements under masks of their own that got no branch, since the block began */
+    /* masked statements without a branch since the block began */
     int flattened;
 
-    /* by expression, valid where memo_epoch agrees: shared nodes of one statement */
+    /* by expression, valid if memo_epoch agrees: shared nodes of one statement */
     emit_value *memo;
     uint32_t *memo_epoch, epoch;
     /* by expression, as memo */
@@ -282,8 +282,9 @@ typedef void (*emit_visit)(emitter *e, const tir_stmt *body, void *user); /* of 
 
 /* ---- emit_poll.c */
 
-/* Where the loop is entered from; at the phis of its head; at its latch, in which the builder stands, `next` being the counter's next
- * value: the block from which the head is reached after a poll, NULL where there is none, and in *latch the one that leaves the loop. */
+/* Called before the loop is entered; at the phis of its header; at its latch, where the builder is and `next` is the counter's next
+ * value. The last one returns the block from which the header is reached after a check, NULL if there is none, and in *latch the block
+ * that leaves the loop. */
 void emit_poll_before(emitter *e, emit_poll *poll, LLVMValueRef begin, LLVMValueRef end);
 void emit_poll_head(emitter *e, emit_poll *poll, LLVMBasicBlockRef before);
 LLVMBasicBlockRef emit_poll_latch(emitter *e, const emit_poll *poll, LLVMValueRef next, LLVMBasicBlockRef head,
@@ -297,7 +298,7 @@ void emit_push(emitter *e, LLVMBasicBlockRef block, bool conditional);
 void emit_pop(emitter *e, LLVMBasicBlockRef next);
 LLVMBasicBlockRef emit_block(emitter *e, const char *name);
 void emit_at(emitter *e, int level); /* positions the builder */
-/* The block that the innermost level ends in, for a conditional branch: one of its own behind a long one. */
+/* The block that the innermost level ends in, for a conditional branch: a new one after a long block. */
 LLVMBasicBlockRef emit_branching(emitter *e);
 bool emit_find(emitter *e, int count, const uint64_t *words, emit_value *value);
 emit_value emit_remember(emitter *e, int count, const uint64_t *words, emit_value value);
@@ -334,10 +335,10 @@ tir_interval emit_form_range(const emitter *e, const emit_form *form);
 emit_value emit_index_compare(emitter *e, tir_op op, tir_expr a, tir_expr b);
 /* Byte offset of buffer[index] from element 0 of the buffer. */
 emit_form emit_offset(emitter *e, uint32_t buffer, int rank, const tir_expr *index);
-/* The same in bytes, of the place of an access. */
+/* The same without a form, in bytes, for the location of an access. */
 emit_known emit_offset_known(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *constant,
                              int64_t *lane);
-/* Pointer with everything but constant and lane; `displacement` gets the constant. */
+/* Pointer with all terms except constant and lane; `displacement` gets the constant. */
 emit_value emit_pointer(emitter *e, uint32_t buffer, const emit_form *offset, int64_t *displacement);
 uint32_t emit_alignment(const emitter *e, uint32_t buffer, const emit_form *offset);
 bool emit_varies(emitter *e, tir_expr expr); /* depends on the lane */
@@ -363,13 +364,13 @@ LLVMValueRef emit_dot_unit(emitter *e, tir_op op, int lanes, LLVMValueRef acc, L
 
 /* ---- emit_cast.c */
 LLVMValueRef emit_cast(emitter *e, tir_dtype to, tir_dtype from, LLVMValueRef value);
-LLVMValueRef emit_round_cast(emitter *e, tir_dtype to, LLVMValueRef x); /* of f32, to nearest first */
+LLVMValueRef emit_round_cast(emitter *e, tir_dtype to, LLVMValueRef x); /* of f32, rounded to nearest first */
 LLVMValueRef emit_positive_bf16(emitter *e, LLVMValueRef x);            /* max(x, 0) of lanes of f32 */
 
 /* ---- emit_memory.c */
 emit_value emit_load(emitter *e, const tir_node *node, const tir_expr *operands);
-/* Operands 0, 2, 4, ... (count of them, 4 bytes in all) when they are neighbours in memory, and neighbouring lanes
- * follow on: one i32 per lane. llvm NULL: they are not. */
+/* Loads operands 0, 2, 4, ... (count of them, 4 bytes in all) as one i32 per lane if they are neighbours in memory and neighbouring lanes
+ * are contiguous. llvm NULL: they are not. */
 emit_value emit_load_group(emitter *e, int count, const tir_expr *operands);
 void emit_store(emitter *e, const tir_stmt *stmt);
 void emit_mark_non_temporal(emitter *e, LLVMValueRef store);
@@ -378,7 +379,7 @@ bool emit_is_reduction(emitter *e, const tir_stmt *stmt); /* buffer[index] = op(
 
 /* ---- emit_transpose.c */
 void emit_hold(emitter *e, const emit_strided *store);
-void emit_flush(emitter *e); /* makes the stores held back; before the level's block ends */
+void emit_flush(emitter *e); /* makes the delayed stores; before the level's block ends */
 void emit_flush_buffer(emitter *e, uint32_t buffer);
 
 /* ---- emit_reg.c */
@@ -386,14 +387,14 @@ void emit_reg_init(emitter *e);
 /* False: all lanes are outside of the buffer. */
 bool emit_reg_load(emitter *e, uint32_t buffer, int rank, const tir_expr *index, emit_value *value);
 void emit_reg_store(emitter *e, uint32_t buffer, int rank, const tir_expr *index, emit_value value);
-/* Groups of REG elements that statements write under the bindings at hand; body of one loop iteration or branch. */
+/* Groups of REG elements that statements write under the current bindings; `list`: body of one loop iteration or branch. */
 void emit_reg_scan(emitter *e, const tir_stmt *list, emit_groups *groups);
 emit_value emit_reg_gather(emitter *e, const emit_group *group);
 void emit_reg_set(emitter *e, const emit_group *group, emit_value value);
-/* The constant element of buffer[index], lane 0's; false: there is none. */
+/* The constant element of buffer[index], lane 0's; false: not constant. */
 bool emit_reg_place(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *element);
 
-/* Are its elements SSA values at the moment? */
+/* Are its elements currently SSA values? */
 static inline bool emit_in_registers(const emitter *e, uint32_t buffer) {
     return e->kernel->buffers.data[buffer].scope == TIR_SCOPE_REG && !e->buffer[buffer].base.llvm;
 }
@@ -404,37 +405,37 @@ bool emit_rows_pair(emitter *e, const tir_stmt *loop);
 /* Visits the statement of that vec loop for all chunks of all rows. */
 void emit_visit_rows(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t count, emit_visit visit,
                      void *user);
-/* While a pair is on: what both rows load, and convert, as lanes of one vector. */
+/* While a pair is emitted: the loaded and converted operand of both rows as lanes of one vector. */
 emit_value emit_pair_factor(emitter *e, tir_expr factor);
-/* Goes over to one row of the pair; returns what emit_row_leave takes. */
+/* Switches to one row of the pair; the result is for emit_row_leave. */
 emit_pair emit_row_enter(emitter *e, int row);
 void emit_row_leave(emitter *e, const emit_pair *pair);
 
 /* ---- emit_weave.c */
-/* How many chunks of a vec loop are worth running beside each other; 1: none. */
+/* How many chunks of a vec loop are worth interleaving; 1: none. */
 int emit_woven_chunks(emitter *e, const tir_stmt *loop);
 void emit_weave_mark(emitter *e, emit_weave *w); /* before the first chunk, and after each */
 void emit_weave_end(emitter *e, const emit_weave *w);
 
 /* ---- emit_roll.c */
-/* Is a loop over the chunks of a vec loop better than a copy for each? */
+/* Is a loop over the chunks of a vec loop better than a copy of the body for each? */
 bool emit_chunks_roll(emitter *e, const tir_stmt *loop, int64_t chunks);
-/* The same for an unrolled loop; NULL: no. REG buffers that it reads by its counter are in memory until emit_rows_end. */
+/* The same for an unrolled loop; NULL: no. REG buffers that it indexes by its counter are in memory until emit_rows_end. */
 const bool *emit_rows_roll(emitter *e, const tir_stmt *loop, int64_t rows);
 void emit_rows_end(emitter *e, const bool *moved);
 bool emit_only_loop(const tir_stmt *list);
-/* After the body of the loop at hand, an innermost one: its vector constants are read before it, where registers are left. `carried`: values in
- * registers around the loop. */
+/* Called after the body of an innermost loop: loads its vector constants before it, while registers are left. `carried`: values in
+ * registers across the loop. */
 void emit_constants_outside(emitter *e, LLVMBasicBlockRef head, LLVMBasicBlockRef after, uint32_t carried);
 
 /* ---- emit_loop.c */
 void emit_for(emitter *e, const tir_stmt *loop);
 void emit_scan_for(emitter *e, const tir_stmt *loop, emit_visit visit,
                    void *user); /* visits bodies without emitting loops */
-/* Visits the chunks of a vec loop; `width`: lanes of whole ones. */
+/* Visits the chunks of a vec loop; `width`: lanes of whole chunks. */
 void emit_visit_chunks(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t start, int64_t extent,
                        int width, emit_visit visit, void *user);
-/* Lanes of its vectors, as far as chunks are copies that run one by one; else 0. */
+/* Lanes of the loop's vectors if its chunks are copies that run one by one; else 0. */
 int emit_vec_lanes(emitter *e, const tir_stmt *loop);
 void emit_bind(emitter *e, tir_expr var, const emit_form *form);
 void emit_bind_value(emitter *e, tir_expr var, emit_value value);

@@ -1,6 +1,6 @@
-/* Conversions with the meaning of tir_arith_cast: float to integer saturates with NaN as 0, integers wrap, everything
- * to float rounds once. f16 and bf16 are handled as their bits: hardware conversions where they are exact (vcvtneps2bf16 is but for
- * denormals, which it flushes), integer arithmetic elsewhere. */
+/* Conversions with the meaning of tir_arith_cast: float to integer saturates with NaN as 0, integers wrap, everything to float rounds
+ * once. f16 and bf16 are handled as their bits: by hardware conversions if these are exact (vcvtneps2bf16 is, except that it flushes
+ * denormals), by integer arithmetic otherwise. */
 #include "targets/cpu/emit.h"
 
 #include <math.h>
@@ -48,8 +48,8 @@ static LLVMValueRef f32_from_bf16(emitter *e, LLVMValueRef x) {
     return LLVMBuildBitCast(w.b, wide, emit_vector_type(e->f32, w.lanes), "");
 }
 
-/* Exponent and mantissa are moved into place and the exponent is corrected by a multiplication with 2^112, which also
- * makes normal numbers of denormals; infinities and NaN get the full exponent. */
+/* Exponent and mantissa are shifted into place, and a multiplication by 2^112 corrects the exponent and normalises denormals; infinities
+ * and NaN get the full exponent. */
 static LLVMValueRef f32_from_f16_bits(emitter *e, LLVMValueRef x) {
     bits32 w = bits32_of(e, lanes_of(x));
     LLVMTypeRef real = emit_vector_type(e->f32, w.lanes);
@@ -72,7 +72,7 @@ static LLVMValueRef f32_from_f16(emitter *e, LLVMValueRef x) {
 
 /* ---- f32 to 16-bit floats */
 
-/* Almost half of the last place is added, and one for an odd one, which carries into it. Not of NaN. */
+/* Rounds to nearest even: adds just less than half of the last place, and one more if that is odd; the carry does the rest. Not for NaN. */
 static LLVMValueRef round_to_high(bits32 w, LLVMValueRef bits) {
     if (!w.lanes || !w.e->device->machine.masked) {
         LLVMValueRef odd = and_(w, shr(w, bits, 16), 1);
@@ -95,7 +95,7 @@ static LLVMValueRef bf16_by_integers(emitter *e, LLVMValueRef x) {
     return high_half(w, LLVMBuildSelect(w.b, nan, quiet, rounded, ""));
 }
 
-/* vcvtneps2bf16, which makes zeros of denormals; so it does of lanes outside of `keep` (NULL: none). */
+/* vcvtneps2bf16, which flushes denormals to zero; lanes outside of `keep` (NULL: none) become zero, too. */
 static LLVMValueRef bf16_by_unit(emitter *e, LLVMValueRef x, LLVMValueRef keep) {
     int lanes = lanes_of(x);
     const char *name = lanes == 16 ? "llvm.x86.avx512bf16.cvtneps2bf16.512" : "llvm.x86.avx512bf16.cvtneps2bf16.256";
@@ -104,7 +104,7 @@ static LLVMValueRef bf16_by_unit(emitter *e, LLVMValueRef x, LLVMValueRef keep) 
     return LLVMBuildBitCast(e->builder, y, emit_vector_type(e->i16, lanes), "");
 }
 
-/* Did the unit for sums of bf16 make x, which flushes denormals? Also around a loop that may not run. */
+/* Is x a result of the bf16 dot-product unit, which flushes denormals? Also if x is carried by a loop that may not run. */
 static bool is_flushed(LLVMValueRef x, int depth) {
     if (LLVMIsAPHINode(x) && depth) {
         for (unsigned i = 0; i < LLVMCountIncoming(x); i++)
@@ -124,7 +124,7 @@ static void set_unlikely(emitter *e, LLVMValueRef branch) {
     LLVMSetMetadata(branch, LLVMGetMDKindIDInContext(e->context, "prof", 4), weights);
 }
 
-/* By the unit, and where a lane is denormal, which hardly ever happens, what it flushed anew. */
+/* By vcvtneps2bf16; lanes that it flushed are converted again behind a branch, since denormals are rare. */
 static LLVMValueRef bf16_but_denormals(emitter *e, LLVMValueRef x, LLVMValueRef keep) {
     bits32 w = bits32_of(e, lanes_of(x));
     bool wide = w.lanes == 16;
@@ -215,8 +215,8 @@ static LLVMValueRef f32_to_odd(emitter *e, LLVMValueRef x) {
 
 /* ---- between floats and integers */
 
-/* f32 lanes to bytes, saturating, NaN as 0; rounded to nearest even, or truncated. The conversion gives the lowest i32 for what is out
- * of its range, which narrowing saturates to the right end once the other end is taken care of. NULL: not by one instruction. */
+/* f32 lanes to bytes, saturating, NaN as 0; rounded to nearest even, or truncated. The conversion gives the lowest i32 for values out of
+ * range, which narrowing saturates to the lower end; the upper end is clamped before. NULL: there is no single instruction. */
 static LLVMValueRef byte_from_f32(emitter *e, bool is_signed, bool nearest, LLVMValueRef x) {
     static const char *const names[2][3] = {
         {"llvm.x86.sse2.cvttps2dq", "llvm.x86.avx.cvtt.ps2dq.256", "llvm.x86.avx512.mask.cvttps2dq.512"},
@@ -253,7 +253,7 @@ LLVMValueRef emit_round_cast(emitter *e, tir_dtype to, LLVMValueRef x) {
     return y ? y : emit_cast(e, to, DLC_F32, emit_round(e, TIR_ROUND, x));
 }
 
-/* Saturating, NaN gives 0. No lane ever converts a value out of range, which LLVM leaves undefined. */
+/* Saturating, NaN gives 0. No lane converts a value out of range, which LLVM leaves undefined. */
 static LLVMValueRef float_to_int(emitter *e, tir_dtype to, LLVMValueRef x) {
     LLVMBuilderRef b = e->builder;
     LLVMTypeRef real = LLVMTypeOf(x);
@@ -293,8 +293,7 @@ static LLVMValueRef float_to_int(emitter *e, tir_dtype to, LLVMValueRef x) {
     return LLVMBuildSelect(b, below, lowest, result, "");
 }
 
-/* An integer of more than 32 bits on its way to 16-bit floats: 53 bits with the rest sticky, exact in f64 afterwards.
- */
+/* An integer of more than 32 bits to be converted to a 16-bit float: 53 bits with a sticky last bit, exact in f64. */
 static LLVMValueRef sticky_f64(emitter *e, bool is_signed, LLVMValueRef x) {
     LLVMBuilderRef b = e->builder;
     int lanes = lanes_of(x);
@@ -349,7 +348,7 @@ LLVMValueRef emit_cast(emitter *e, tir_dtype to, tir_dtype from, LLVMValueRef x)
     if (to == from) return x;
     if (source == 'c' || result == 'c') emit_raise(e, "no conversion of complex numbers");
     if (result == 'b') {
-        if (from == DLC_F16 || from == DLC_BF16) { /* not zero but for the sign: also denormals and NaN */
+        if (from == DLC_F16 || from == DLC_BF16) { /* nonzero apart from the sign: also denormals and NaN */
             int lanes = lanes_of(x);
             LLVMValueRef magnitude = LLVMBuildAnd(e->builder, x, emit_fill(e, e->i16, lanes, 0x7fff), "");
             return LLVMBuildICmp(e->builder, LLVMIntNE, magnitude, LLVMConstNull(LLVMTypeOf(x)), "");

@@ -1,4 +1,4 @@
-/* The emitter's ground: levels and insertion points, the table of values already emitted, constants, splats, calls. */
+/* Basics of the emitter: levels and insertion points, the table of values already emitted, constants, splats, calls. */
 #include "targets/cpu/emit.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@ void emit_push(emitter *e, LLVMBasicBlockRef block, bool conditional) {
     e->epoch++;
 }
 
-/* Leaves a level; the one outside goes on in `next`. */
+/* Leaves a level; the level outside continues in `next`. */
 void emit_pop(emitter *e, LLVMBasicBlockRef next) {
     e->level[e->top].id = 0;
     e->top--;
@@ -33,9 +33,9 @@ LLVMBasicBlockRef emit_block(emitter *e, const char *name) {
     return LLVMAppendBasicBlockInContext(e->context, e->function, name);
 }
 
-/* The i1 of a conditional branch is no legal type, for which selection combines all that stands in its block once more. Sums without
- * fma overwrite an operand, and LLVM finds the one that the next turn does not read by the phi's copy: that has to stand behind
- * them, in their block. */
+/* The i1 of a conditional branch is no legal type, so instruction selection combines its whole block once more. Sums without fma
+ * overwrite an operand, and LLVM recognises the one that the next iteration does not read by the phi's copy, which must follow the sums
+ * in their block. */
 LLVMBasicBlockRef emit_branching(emitter *e) {
     enum { LONG_BLOCK = 32 };
     LLVMBasicBlockRef block = e->level[e->top].block;
@@ -90,7 +90,7 @@ bool emit_find(emitter *e, int count, const uint64_t *words, emit_value *value) 
     return false;
 }
 
-/* An entry of a dead level under the same key is overwritten, so that the table does not grow with repetition. */
+/* An entry of a dead level under the same key is overwritten, so that repeated bodies do not make the table grow. */
 emit_value emit_remember(emitter *e, int count, const uint64_t *words, emit_value value) {
     uint64_t hash = hash_words(count, words);
     emit_cached entry = {.value = value, .level_id = e->level[value.level].id};

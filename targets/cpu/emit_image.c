@@ -1,6 +1,6 @@
-/* Closes a module: what makes its object complete in itself, so that linking needs no name from outside. For each function of the C library
- * that code calls, or LLVM calls for an intrinsic, a local function of that name jumps through an import slot; a table says where functions
- * and slots are (image.h), by distances that hold wherever the image lies. */
+/* Completes a module so that its object has no undefined symbol. For each function of the C library that code calls, or LLVM calls for an
+ * intrinsic, a local function of that name jumps through an import slot; a table holds the positions of functions and slots (image.h), as
+ * distances that are valid wherever the image is placed. */
 #include "targets/cpu/image.h"
 
 static const char *const library_names[] = {
@@ -34,7 +34,7 @@ static bool uses(const closing *c, const char *prefix) {
     return false;
 }
 
-/* What LLVM makes of intrinsics are calls that stand in no IR. */
+/* LLVM turns intrinsics into calls that appear in no IR. */
 static void declare_implied(closing *c) {
     LLVMContextRef context = LLVMGetModuleContext(c->module);
     LLVMTypeRef f64 = LLVMDoubleTypeInContext(context), f32 = LLVMFloatTypeInContext(context);
@@ -50,7 +50,8 @@ static void declare_implied(closing *c) {
     }
 }
 
-/* Its body: a jump through the slot. Calls by a pointer are never taken for the library's function, so that it cannot come to call itself. */
+/* Its body: a jump through the slot. LLVM never takes an indirect call for the library's function, so the function cannot become a call
+ * of itself. */
 static LLVMValueRef define(closing *c, LLVMValueRef function, const char *name) {
     LLVMContextRef context = LLVMGetModuleContext(c->module);
     LLVMTypeRef type = LLVMGlobalGetValueType(function);
@@ -97,7 +98,7 @@ static int add_imports(closing *c) {
     return imports;
 }
 
-/* cpu_emit makes one for a kernel without phases, too. */
+/* At least one: cpu_emit makes a function for a kernel without phases, too. */
 static int functions_of(const tir_kernel *kernel) {
     return kernel->phases.count ? (int)kernel->phases.count : 1;
 }
@@ -118,7 +119,7 @@ static void add_functions(closing *c, int count, const tir_kernel *const *kernel
         }
 }
 
-/* Its length follows from what it holds, which refers to it: a first global is replaced by one of the right type. */
+/* The table's type depends on its contents, which refer to it: a preliminary global is replaced by one of the right type. */
 void cpu_emit_table(const target_device *device, lib_arena *arena, LLVMModuleRef module, LLVMBuilderRef builder,
                     int count, const tir_kernel *const *kernels) {
     LLVMContextRef context = LLVMGetModuleContext(module);

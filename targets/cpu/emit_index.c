@@ -1,6 +1,6 @@
-/* Index expressions. Under the bindings of the moment each is a linear form (emit.h): constants of unrolled loops fold,
- * the lane of a vec loop stays a coefficient, the rest are terms with known range and divisor. The form tells what an
- * access needs: constant displacement, lane stride, and partial pointers that are computed once per loop level. */
+/* Index expressions. Under the current bindings each is a linear form (emit.h): constants of unrolled loops fold, the lane of a vec loop
+ * remains a coefficient, the rest are terms with known range and divisor. The form gives all that an access needs: constant displacement,
+ * lane stride, and partial pointers that are computed once per loop level. */
 #include "targets/cpu/emit.h"
 
 static int64_t gcd(int64_t a, int64_t b) {
@@ -87,7 +87,7 @@ static emit_value term_value(const emit_term *term) {
     return (emit_value){.llvm = term->value, .lanes = 0, .level = (int16_t)term->level};
 }
 
-/* All terms as one, for forms that outgrow the fixed array. */
+/* Replaces all terms by one, for forms that exceed the fixed array. */
 static void collapse(emitter *e, emit_form *form) {
     emit_form terms = *form;
     int64_t multiple = 0;
@@ -187,7 +187,7 @@ emit_value emit_form_value(emitter *e, const emit_form *form) {
     return sum;
 }
 
-/* Sums of lanes commute with truncation, so the whole sum may be made of 32-bit lanes. */
+/* Truncation commutes with sums, so the whole sum may be computed in 32-bit lanes. */
 emit_value emit_form_narrow(emitter *e, const emit_form *form, int bits) {
     if (bits == 64) return emit_form_value(e, form);
     emit_value wide = uniform_value(e, form);
@@ -213,7 +213,7 @@ emit_value emit_form_narrow(emitter *e, const emit_form *form, int bits) {
 
 static emit_form form_multiply(emitter *e, const emit_form *a, const emit_form *b);
 
-/* (uniform + lane*l) * b: where each lane is as far from the next one. */
+/* (uniform + lane*l) * b, for lanes at equal distances. */
 static emit_form multiply_lanes(emitter *e, const emit_form *a, const emit_form *b) {
     emit_form uniform = *a;
     uniform.lane = 0;
@@ -293,9 +293,8 @@ static emit_form divide_lanes(emitter *e, const emit_form *form, int64_t divisor
     return emit_form_of(e, quotient, 0, 0, 1);
 }
 
-/* floor(form/divisor), divisor > 0. Multiples of the divisor come out; what is left is the same for all lanes when the
- * lanes do not cross a multiple of the terms' common divisor: (16*t + lane)/48 is t/3 for 16 lanes. Layouts rely on it.
- */
+/* floor(form/divisor), divisor > 0. Multiples of the divisor are factored out; the rest is the same for all lanes if the lanes do not
+ * cross a multiple of the terms' common divisor: (16*t + lane)/48 is t/3 for 16 lanes. Layouts rely on it. */
 static emit_form form_divide(emitter *e, const emit_form *form, int64_t divisor) {
     emit_form quotient = {0}, rest = {.vector = form->vector};
     int64_t common = divisor;
@@ -395,7 +394,7 @@ emit_form emit_index(emitter *e, tir_expr index) {
     return sum;
 }
 
-/* constant + lane*l divided; the lanes that are at work. */
+/* constant + lane*l divided, for the active lanes. */
 static emit_known divide_known(const emitter *e, tir_op op, int64_t divisor, int64_t *constant, int64_t *lane) {
     int64_t quotient = floor_div(*constant, divisor), step = 0;
     if (*lane % divisor == 0)
@@ -441,7 +440,7 @@ emit_known emit_index_known(emitter *e, tir_expr index, int64_t *constant, int64
     return step || right <= 0 ? EMIT_UNKNOWN : divide_known(e, (tir_op)node->op, right, constant, lane);
 }
 
-/* Does the expression change from lane to lane of the vec loop at hand? */
+/* Does the expression vary between lanes of the current vec loop? */
 bool emit_varies(emitter *e, tir_expr expr) {
     const tir_node *node = tir_get(e->pool, expr);
     if (!e->lanes || node->op == TIR_CONST) return false;
@@ -469,7 +468,7 @@ static emit_value lane_compare(emitter *e, tir_op op, int64_t lane, emit_value v
     LLVMTypeRef element = LLVMIntTypeInContext(e->context, (unsigned)(bits < 8 ? 8 : bits > 64 ? 64 : bits));
     int64_t low = op == TIR_EQ ? -1 : 0;
     emit_at(e, value.level);
-    /* lane 1: l < -value; lane -1: l > value, that is not l < value + 1; equality: l == -value or l == value */
+    /* lane 1: l < -value; lane -1: l > value, the negation of l < value + 1; equality: l == -value or l == value */
     LLVMValueRef bound = lane == 1 ? LLVMBuildNeg(e->builder, value.llvm, "") : value.llvm;
     if (lane == -1 && op == TIR_LT) bound = LLVMBuildAdd(e->builder, bound, emit_i64(e, 1), "");
     bound = build_index_op(e, INDEX_MIN, bound, emit_i64(e, e->lanes));
@@ -511,7 +510,7 @@ static emit_value invert(emitter *e, emit_value condition) {
     return emit_remember(e, 3, key, result);
 }
 
-/* What a comparison of a difference within `range` with zero gives: 1, 0, or -1 where it cannot be told. */
+/* Result of comparing a difference within `range` with zero: 1, 0, or -1 if it is unknown. */
 static int decide(tir_op op, tir_interval range) {
     bool equal = op == TIR_EQ || op == TIR_NE;
     int64_t limit = op == TIR_LE ? 1 : 0;
@@ -553,7 +552,7 @@ emit_value emit_index_compare(emitter *e, tir_op op, tir_expr a, tir_expr b) {
 
 /* ---- addresses */
 
-/* Do a and b differ by a multiple of c, whatever the variables are? */
+/* Do a and b differ by a multiple of c for all values of the variables? */
 static bool congruent(const emitter *e, tir_expr a, tir_expr b, int64_t c) {
     enum { TERMS = 8 };
     tir_term terms[2][TERMS];
@@ -571,8 +570,9 @@ static bool congruent(const emitter *e, tir_expr a, tir_expr b, int64_t c) {
     return true;
 }
 
-/* Axes that were fused into one loop index neighbouring dimensions by a quotient and a remainder. Where one dimension runs on into the
- * next they add up to what was divided: m/c, n%c with strides c*s, s is m by s. Returns m, and which dimension is n's; 0: not so. */
+/* Axes that were fused into one loop index neighbouring dimensions by a quotient and a remainder. If the strides of the dimensions
+ * continue each other, the two add up to the dividend: m/c and n%c with strides c*s and s are m with stride s. Returns m, and the
+ * dimension of n; 0: no such pair. */
 static tir_expr join_dimensions(const emitter *e, const tir_buffer *b, int rank, const tir_expr *index, int i,
                                 int *with) {
     int64_t c, modulus, stride, step;
@@ -655,12 +655,12 @@ emit_value emit_pointer(emitter *e, uint32_t buffer, const emit_form *offset, in
     return pointer;
 }
 
-/* Of the first lane's address. */
+/* Alignment of the first lane's address. */
 uint32_t emit_alignment(const emitter *e, uint32_t buffer, const emit_form *offset) {
     const tir_buffer *b = &e->kernel->buffers.data[buffer];
     int64_t size = (int64_t)lib_dtype_size(b->dtype), alignment = TIR_BUFFER_ALIGNMENT;
     if (b->scope == TIR_SCOPE_ARG && !e->buffer[buffer].aligned) alignment = b->alignment > 0 ? b->alignment : size;
-    if (b->scope == TIR_SCOPE_LOCAL) alignment = size; /* slots are apart by whatever the plan chose */
+    if (b->scope == TIR_SCOPE_LOCAL) alignment = size; /* the distance of slots is the plan's choice */
     int64_t start;
     if (b->scope == TIR_SCOPE_WORKSPACE && b->offset && tir_is_const(e->pool, b->offset, &start))
         alignment = gcd(alignment, start);

@@ -86,17 +86,16 @@ static bool vectorises(emitter *e, const tir_stmt *list, int *widest) {
     return result;
 }
 
-/* Lanes may be combined into one place only where nothing else in the loop could tell the order: what else accesses the
- * place combines into it by the same operator. Where that is not so no order is right; where it cannot be told, the loop
- * runs lane by lane. */
+/* Lanes may be combined into one place only if nothing else in the loop can observe the order: every other access to that place combines
+ * into it by the same operator. Otherwise no order is right; if this cannot be decided, the loop runs lane by lane. */
 typedef struct reductions {
     emitter *e;
     lib_vec(const tir_stmt *) stores;
-    /* whose loads are looked at */
+    /* whose loads are checked */
     const tir_stmt *stmt;
     /* by expression, below one statement */
     uint8_t *visited;
-    /* whether something else does */
+    /* another access may observe the order */
     bool unclear;
 } reductions;
 
@@ -115,7 +114,7 @@ static void collect_reduction(void *user, const tir_stmt *stmt) {
     lib_vec_push(r->e->arena, &r->stores, stmt);
 }
 
-/* 1: one place, 0: never, -1: it cannot be told. */
+/* 1: one place, 0: never, -1: undecided. */
 static int same_place(emitter *e, const tir_stmt *store, int rank, const tir_expr *index) {
     int result = 1;
     for (int i = 0; i < rank; i++) {
@@ -281,7 +280,7 @@ static void visit_statements(emitter *e, const tir_stmt *body, void *user) {
     emit_statements(e, body);
 }
 
-/* Emits the chunks, as many at a time as run beside each other. */
+/* Emits the chunks, those that are interleaved together. */
 static void emit_chunks(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t start, int64_t extent,
                         int width) {
     int ways = vector_plan(e, loop).woven;
@@ -309,8 +308,8 @@ static void visit_unrolled(emitter *e, const tir_stmt *loop, const emit_form *lo
     }
 }
 
-/* What one copy read is read again by the next: kept, it would take registers from accumulators. The code generator merges equal
- * loads of a block. */
+/* Starts a new block. The code generator merges equal loads within a block and would keep the values of one copy for the next, in
+ * registers that accumulators need. */
 static void split_block(emitter *e) {
     LLVMBasicBlockRef next = emit_block(e, "next");
     emit_at(e, e->top);
@@ -321,8 +320,8 @@ static void split_block(emitter *e) {
     e->flattened = 0;
 }
 
-/* A copy of a loop around loops; where many masked statements in it had no branches, those of the next stand in a block of its own.
- * Not where what each of them reads fits beside what it adds to: then the next copies read it from registers. */
+/* A copy of a loop around loops; after many masked statements without branches, the next copy gets a block of its own. Not if the
+ * operands of each copy fit in registers in addition to its accumulators: then the next copies reuse them. */
 static void visit_copy(emitter *e, const tir_stmt *body, void *user) {
     int before = e->flattened, registers = e->device->machine.vector_registers;
     visit_statements(e, body, user);
@@ -364,7 +363,7 @@ typedef struct serial {
     int64_t step;
     /* of a rolled vec loop */
     chunk part;
-    /* parts of one iteration, `step` long together; 0: it has none */
+    /* interleaved parts of one iteration, `step` long together; 0: none */
     int woven;
 } serial;
 
@@ -395,7 +394,7 @@ static void enter_groups(emitter *e, emit_groups *groups, LLVMValueRef *initial,
     }
 }
 
-/* Values after the loop: those of the last iteration, or of before it where there was none. */
+/* Values after the loop: those of the last iteration, or the initial ones if there was none. */
 static void leave_groups(emitter *e, emit_groups *groups, LLVMValueRef *initial, LLVMValueRef *last,
                          LLVMBasicBlockRef before, LLVMBasicBlockRef latch, bool guarded) {
     for (uint32_t i = 0; i < groups->count; i++) {
@@ -412,7 +411,7 @@ static void leave_groups(emitter *e, emit_groups *groups, LLVMValueRef *initial,
     }
 }
 
-/* The body, for each of the chunks that run beside each other. */
+/* The body, for each of the interleaved chunks. */
 static void emit_body(emitter *e, const serial *s) {
     if (s->woven <= 1) {
         emit_statements(e, s->loop->for_.body);
@@ -432,7 +431,7 @@ static void emit_body(emitter *e, const serial *s) {
     e->weaves = weaves;
 }
 
-/* In units of the variable; 0: its iterations are few. */
+/* Distance of cancellation checks in units of the variable; 0: none, since iterations are few. */
 static int64_t poll_every(emitter *e, const serial *s) {
     const int64_t every = tir_polls_of_loop(e->polls, s->loop), iterations = every / s->step;
     const int64_t most = emit_form_range(e, &s->count).high;

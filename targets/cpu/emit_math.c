@@ -33,10 +33,10 @@ static bool constant_operand(LLVMValueRef x, double *value) {
     return *value == *value;
 }
 
-/* x against a constant that is no NaN, constant first: a NaN in x is what minps gives. Only for zeros of unlike sign is
- * the machine's answer wrong; max(x, +0) is mended by adding +0. */
+/* x against a constant that is no NaN. The constant is the first operand, so that minps returns a NaN in x. The machine's result is wrong
+ * only for zeros of unlike sign; adding +0 corrects max(x, +0). */
 static LLVMValueRef min_max_constant(emitter *e, bool max, LLVMValueRef x, LLVMValueRef constant, double value) {
-    if (isinf(value) && (value < 0) == max) return x; /* where a reduction begins */
+    if (isinf(value) && (value < 0) == max) return x; /* initial value of a reduction */
     LLVMTypeRef element = element_of(x);
     LLVMValueRef result = machine_min_max(e, max, constant, x);
     bool negative = 1.0 / value < 0;
@@ -68,9 +68,8 @@ static LLVMValueRef min_max_vector(emitter *e, bool max, LLVMValueRef a, LLVMVal
         LLVMValueRef unordered = LLVMBuildFCmp(at, LLVMRealUNO, a, b, "");
         return LLVMBuildSelect(at, unordered, emit_real(element, lanes, (double)NAN), number, "");
     }
-    /* Both orders of operands differ only for zeros of unlike sign and for a NaN. OR of the two minima keeps the sign
-     * of -0, and a NaN stays one whatever is OR-ed to it; AND of the maxima drops the sign, so a NaN is put in
-     * afterwards. */
+    /* Both orders of operands differ only for zeros of unlike sign and for a NaN. OR of the two minima keeps the sign of -0, and a NaN
+     * stays one whatever is OR-ed to it; AND of the maxima drops the sign, so a NaN is inserted afterwards. */
     LLVMTypeRef bits = emit_vector_type(wide ? e->i64 : e->i32, lanes);
     LLVMValueRef one = LLVMBuildBitCast(at, machine_min_max(e, max, a, b), bits, "");
     LLVMValueRef two = LLVMBuildBitCast(at, machine_min_max(e, max, b, a), bits, "");
@@ -96,8 +95,8 @@ LLVMValueRef emit_min_max(emitter *e, bool max, LLVMValueRef a, LLVMValueRef b) 
 
 /* ---- rounding to integers */
 
-/* Without roundps: adding and taking away 2^23 (2^52) rounds the magnitude to even; the other modes correct that by
- * one. The sign is put back, so zeros keep theirs; larger magnitudes, infinities and NaN are what they are. */
+/* Without roundps: adding and subtracting 2^23 (2^52) rounds the magnitude to even; the other modes correct that by one. The sign is
+ * restored, so zeros keep theirs; larger magnitudes, infinities and NaN are unchanged. */
 static LLVMValueRef round_by_adding(emitter *e, tir_op op, LLVMValueRef x) {
     LLVMBuilderRef b = e->builder;
     LLVMTypeRef type = LLVMTypeOf(x), element = element_of(x);
@@ -203,7 +202,7 @@ LLVMValueRef emit_shift(emitter *e, tir_op op, tir_dtype dtype, LLVMValueRef a, 
     return LLVMBuildSelect(at, inside, shifted, LLVMConstNull(LLVMTypeOf(a)), "");
 }
 
-/* Unsigned: u32 and u64 only. A 64-bit product is put together from 32-bit halves, as vectors have no wider one. */
+/* Unsigned: u32 and u64 only. A 64-bit product is computed from 32-bit halves, since vectors have no wider multiplication. */
 LLVMValueRef emit_mulhi(emitter *e, LLVMValueRef a, LLVMValueRef b) {
     LLVMBuilderRef at = e->builder;
     int lanes = lanes_of(a), bits = (int)LLVMGetIntTypeWidth(element_of(a));
@@ -250,7 +249,7 @@ static LLVMValueRef flush(emitter *e, LLVMValueRef x) {
     return LLVMBuildSelect(e->builder, tiny, zero, x, "");
 }
 
-/* Element by element, where there is no instruction. */
+/* Element by element, if there is no instruction. */
 LLVMValueRef emit_dot(emitter *e, tir_op op, int lanes, LLVMValueRef *x) {
     LLVMValueRef sum = x[0];
     if (op == TIR_DOT2_BF16) {
@@ -271,7 +270,7 @@ LLVMValueRef emit_dot(emitter *e, tir_op op, int lanes, LLVMValueRef *x) {
     return sum;
 }
 
-/* x, a number or a vector, in `lanes` lanes; those it has not are zero. */
+/* x, a scalar or a vector, widened to `lanes` lanes with zeros. */
 static LLVMValueRef widen_lanes(emitter *e, LLVMValueRef x, int lanes) {
     int had = lanes_of(x);
     if (had == lanes) return x;
@@ -292,7 +291,7 @@ static LLVMValueRef first_lanes(emitter *e, LLVMValueRef x, int lanes) {
                                   "");
 }
 
-/* acc, and the operands of each accumulator lane side by side in i32 lanes; at most 16 lanes, 0 for numbers. */
+/* acc, and the operands of each accumulator lane packed into i32 lanes; at most 16 lanes, 0 for scalars. */
 LLVMValueRef emit_dot_unit(emitter *e, tir_op op, int lanes, LLVMValueRef acc, LLVMValueRef a, LLVMValueRef b) {
     static const char *const names[2][3] = {
         {"llvm.x86.avx512.vpdpbusd.128", "llvm.x86.avx512.vpdpbusd.256", "llvm.x86.avx512.vpdpbusd.512"},

@@ -1,6 +1,5 @@
-/* Loads and stores of buffers in memory. The linear form of the byte offset decides the instruction: lane stride 0 is a
- * scalar, one element a vector, few elements vectors and shuffles, else gather or scatter. Only lanes of the mask
- * access memory. */
+/* Loads and stores of buffers in memory. The linear form of the byte offset decides the instruction: lane stride 0 is a scalar, one
+ * element a vector, few elements vectors and shuffles, all else a gather or scatter. Only lanes of the mask access memory. */
 #include "targets/cpu/emit.h"
 
 typedef struct access {
@@ -13,7 +12,7 @@ typedef struct access {
     /* bytes: of an element, from lane to lane */
     int64_t size, stride;
     uint32_t alignment;
-    /* along which the lanes go from `first` + `base` on, one place each, offset.step apart; -1: it is not so */
+    /* the dimension along which the lanes go from `first` + `base` on, one index each, offset.step apart; -1: none */
     int dimension;
     int64_t first;
     LLVMValueRef base;
@@ -115,8 +114,8 @@ static LLVMValueRef masked_load(emitter *e, LLVMTypeRef type, LLVMValueRef point
     return emit_call(e, "llvm.masked.load", type, e->pointer, 4, arguments);
 }
 
-/* Every `step`-th element: `step` vector loads, none past the last element wanted, and shuffles that pick. With a mask (may be NULL)
- * they touch the wanted elements of its lanes only. */
+/* Every `step`-th element: `step` vector loads, none past the last element needed, and shuffles. With a mask (may be NULL) they access
+ * the elements of its lanes only. */
 static LLVMValueRef strided_load(emitter *e, const access *a, int step, LLVMValueRef mask) {
     int lanes = e->lanes, last = step * (lanes - 1);
     LLVMTypeRef type = memory_type(e, a, lanes);
@@ -160,15 +159,15 @@ static LLVMValueRef gather_at(emitter *e, const access *a, emit_value mask, emit
     return emit_call(e, "llvm.masked.gather", type, LLVMTypeOf(pointers), 4, arguments);
 }
 
-/* ---- chosen by tables: tables of positions mostly ascend, by less than a few elements a lane. Then all that the lanes want lies between
- * what the first and the last one want, few vectors, which are read and picked from. A gather where that is not so. What follows from
- * the table alone is computed where the table is read. */
+/* ---- loads at positions from a table. Tables mostly ascend by less than a few elements per lane: then a few vectors hold all elements
+ * between those of the first and the last lane, and are loaded and permuted. Otherwise a gather. Everything that depends on the table
+ * alone is computed where the table is loaded. */
 
 enum { PICK_START, PICK_INDEX, PICK_NEAR, PICK_FAR, PICK_LAST, PICK_WANTED, PICK_PARTS = PICK_WANTED + 2 };
 typedef LLVMValueRef picking[PICK_PARTS];
 
-/* Lanes that take part, where those are the first ones; else 0. */
-static int lanes_in_front(const emitter *e, emit_value mask) {
+/* Number of active lanes if they are the first ones; else 0. */
+static int leading_lanes(const emitter *e, emit_value mask) {
     if (!mask.llvm) return e->active;
     if (!LLVMIsConstant(mask.llvm)) return 0;
     int count = 0;
@@ -181,16 +180,16 @@ static int lanes_in_front(const emitter *e, emit_value mask) {
     return count;
 }
 
-/* Is there an instruction that picks any elements of two vectors of these? */
+/* Is there an instruction that permutes the elements of two such vectors? */
 static bool picks(const emitter *e, const access *a, emit_value mask) {
     LLVMBasicBlockRef here = LLVMGetInsertBlock(e->builder);
     int bytes = (int)a->size * e->lanes;
-    if (!a->offset.vector.llvm || !has_gather(e, a) || !lanes_in_front(e, mask)) return false;
+    if (!a->offset.vector.llvm || !has_gather(e, a) || !leading_lanes(e, mask)) return false;
     if (e->weaves || here != e->level[e->top].block || LLVMGetBasicBlockTerminator(here)) return false;
     return (e->features.level >= CPU_AVX512 && bytes == 64) || (bytes == 32 && a->size == 4);
 }
 
-/* Numbers of lanes, and what is said of them, at the level of the offsets. The first `active` lanes read. */
+/* Lane numbers and the condition, at the level of the offsets. The first `active` lanes read. */
 static void prepare_picking(emitter *e, const access *a, int active, emit_value offsets, picking p) {
     LLVMBuilderRef b = e->builder;
     int lanes = e->lanes;
@@ -208,19 +207,20 @@ static void prepare_picking(emitter *e, const access *a, int active, emit_value 
     emit_at(e, offsets.level);
     LLVMTypeRef integer = wide ? e->i64 : e->i32, bits = LLVMIntTypeInContext(e->context, (unsigned)lanes);
     p[PICK_START] = LLVMBuildExtractElement(b, all, LLVMConstInt(e->i32, 0, false), "");
-    LLVMValueRef apart = LLVMBuildSub(b, all, emit_splat_of(e, p[PICK_START], lanes), ""), used[EMIT_MAX_LANES];
+    LLVMValueRef distance = LLVMBuildSub(b, all, emit_splat_of(e, p[PICK_START], lanes), ""), used[EMIT_MAX_LANES];
     for (int i = 0; i < lanes; i++) used[i] = LLVMConstInt(e->i1, i < active, false);
     if (active < lanes)
-        apart = LLVMBuildSelect(b, LLVMConstVector(used, (unsigned)lanes), apart, LLVMConstNull(LLVMTypeOf(apart)), "");
-    LLVMValueRef reach = LLVMBuildExtractElement(b, apart, LLVMConstInt(e->i32, (unsigned)active - 1, false), "");
-    LLVMValueRef beyond = LLVMBuildICmp(b, LLVMIntUGT, apart, emit_splat_of(e, reach, lanes), "");
+        distance = LLVMBuildSelect(b, LLVMConstVector(used, (unsigned)lanes), distance,
+                                   LLVMConstNull(LLVMTypeOf(distance)), "");
+    LLVMValueRef reach = LLVMBuildExtractElement(b, distance, LLVMConstInt(e->i32, (unsigned)active - 1, false), "");
+    LLVMValueRef beyond = LLVMBuildICmp(b, LLVMIntUGT, distance, emit_splat_of(e, reach, lanes), "");
     LLVMValueRef ascends = LLVMBuildICmp(b, LLVMIntEQ, LLVMBuildBitCast(b, beyond, bits, ""), LLVMConstNull(bits), "");
     for (int i = 0; i < 2; i++) {
         LLVMValueRef close = LLVMBuildICmp(b, LLVMIntULT, reach, emit_i64(e, (int64_t)(2 << i) * lanes * a->size), "");
         p[PICK_NEAR + i] = LLVMBuildAnd(b, ascends, close, "");
     }
     LLVMValueRef shift = LLVMConstInt(e->i64, wide ? 3 : 2, false);
-    p[PICK_INDEX] = LLVMBuildTrunc(b, LLVMBuildLShr(b, apart, emit_splat_of(e, shift, lanes), ""),
+    p[PICK_INDEX] = LLVMBuildTrunc(b, LLVMBuildLShr(b, distance, emit_splat_of(e, shift, lanes), ""),
                                    emit_vector_type(integer, lanes), "");
     LLVMValueRef last = LLVMBuildTrunc(b, LLVMBuildLShr(b, reach, shift, ""), integer, "");
     p[PICK_LAST] = emit_splat_of(e, last, lanes);
@@ -248,7 +248,7 @@ static LLVMValueRef pick(emitter *e, LLVMValueRef low, LLVMValueRef high, LLVMVa
     return LLVMBuildSelect(e->builder, second, high, low, "");
 }
 
-/* Of vectors 2*pair and 2*pair + 1 behind the first element, none read past the last one. */
+/* Elements of vectors 2*pair and 2*pair + 1 after the first element; nothing is read past the last one. */
 static LLVMValueRef pick_pair(emitter *e, const access *a, const picking p, int pair) {
     int lanes = e->lanes;
     LLVMTypeRef type = memory_type(e, a, lanes), integer = a->size == 8 ? e->i64 : e->i32;
@@ -271,7 +271,7 @@ static LLVMValueRef picked_load(emitter *e, const access *a, emit_value mask, em
     int lanes = e->lanes;
     bool wide = a->size == 8, far = e->features.level >= CPU_AVX512;
     LLVMTypeRef type = emit_vector_type(wide ? e->f64 : e->f32, lanes), integer = wide ? e->i64 : e->i32;
-    const int front = lanes_in_front(e, mask);
+    const int front = leading_lanes(e, mask);
     picking p;
     prepare_picking(e, a, front, offsets, p);
     LLVMBasicBlockRef block[WAYS] = {emit_block(e, "near"), far ? emit_block(e, "far") : NULL, emit_block(e, "any")};
@@ -300,7 +300,8 @@ static LLVMValueRef picked_load(emitter *e, const access *a, emit_value mask, em
     for (int i = 0; i < WAYS; i++)
         if (i != FAR || far) LLVMAddIncoming(value, &result[i], &block[i], 1);
     if (front < e->active)
-        value = LLVMBuildSelect(b, mask.llvm, value, LLVMConstNull(type), ""); /* as gathers leave them */
+        value = LLVMBuildSelect(b, mask.llvm, value, LLVMConstNull(type),
+                                ""); /* inactive lanes are zero, as gathers leave them */
     return LLVMBuildBitCast(b, value, memory_type(e, a, lanes), "");
 }
 
@@ -329,7 +330,7 @@ static LLVMValueRef gather(emitter *e, const access *a, emit_value mask, emit_va
     return gather_at(e, a, mask, offsets);
 }
 
-/* Of all lanes, where they are known: `at` takes them. */
+/* Offsets of all lanes, if they are constants: stored to `at`. */
 static bool known_offsets(const emitter *e, const access *a, emit_value offsets, int64_t *at) {
     if (!a->offset.vector.llvm || e->active < e->lanes || !LLVMIsConstant(offsets.llvm)) return false;
     for (int i = 0; i < e->lanes; i++) {
@@ -340,7 +341,7 @@ static bool known_offsets(const emitter *e, const access *a, emit_value offsets,
     return true;
 }
 
-/* Lanes that go through memory element by element, some of which several read: how many elements; 0: they do not. */
+/* Lanes that read consecutive elements, some of which several lanes read: number of elements; 0: they do not. */
 static int elements_repeated(const emitter *e, const access *a, const int64_t *at) {
     int count = 1;
     for (int i = 1; i < e->lanes; i++) {
@@ -350,7 +351,7 @@ static int elements_repeated(const emitter *e, const access *a, const int64_t *a
     return count > 1 && count < e->lanes && (count & (count - 1)) == 0 ? count : 0;
 }
 
-/* One load, of which each lane takes its element. */
+/* One load, shuffled to the lanes. */
 static LLVMValueRef load_repeated(emitter *e, const access *a, int count, const int64_t *at) {
     int index[EMIT_MAX_LANES];
     LLVMValueRef first = emit_i64(e, at[0]), pointer = LLVMBuildGEP2(e->builder, e->i8, a->pointer.llvm, &first, 1, "");
@@ -359,7 +360,7 @@ static LLVMValueRef load_repeated(emitter *e, const access *a, int count, const 
     return emit_shuffle(e, all, all, e->lanes, index);
 }
 
-/* Lanes that run in pieces of 16 bytes or more through memory: how many lanes a piece has; 0: they do not. */
+/* Lanes that read contiguous pieces of 16 bytes or more: lanes per piece; 0: they do not. */
 static int pieces_of_lanes(const emitter *e, const access *a, const int64_t *at) {
     enum { PIECE = 16 };
     int lanes = e->lanes, piece = lanes;
@@ -368,7 +369,7 @@ static int pieces_of_lanes(const emitter *e, const access *a, const int64_t *at)
     return piece < lanes && piece * a->size >= PIECE ? piece : 0;
 }
 
-/* A load for each piece, put together two by two. */
+/* A load for each piece, concatenated two by two. */
 static LLVMValueRef load_pieces(emitter *e, const access *a, int piece, const int64_t *at) {
     LLVMTypeRef type = memory_type(e, a, piece);
     LLVMValueRef part[EMIT_MAX_LANES];
@@ -415,7 +416,7 @@ static LLVMValueRef lane_load(emitter *e, const access *a, emit_value mask) {
     return piece ? load_pieces(e, a, piece, at) : gather(e, a, mask, offsets);
 }
 
-/* Zeros to read where a guard forbids the address itself; one per module that needs it. */
+/* Zeros to read instead of an address that a guard forbids; one per module that needs it. */
 static LLVMValueRef safe_memory(emitter *e) {
     LLVMValueRef global = LLVMGetNamedGlobal(e->module, "dlc_zeros");
     if (global) return global;
@@ -428,7 +429,7 @@ static LLVMValueRef safe_memory(emitter *e) {
     return global;
 }
 
-/* The deepest level that a load of a buffer nobody writes may leave for: never out of a level that may not run. */
+/* The level to which a load of a buffer that is never written may be hoisted: never out of a level that may not run. */
 static int load_level(const emitter *e, const access *a) {
     if (a->b->written || e->mask.llvm) return e->top;
     int level = e->top;
@@ -436,8 +437,8 @@ static int load_level(const emitter *e, const access *a) {
     return level;
 }
 
-/* Neighbours in memory, the same for all that runs inside the level that they belong to: tables that make addresses are read there, and what
- * follows from them is computed there. */
+/* A contiguous vector that does not change inside its level: tables of positions are loaded there, and everything that follows from them
+ * is computed there. */
 static bool is_row(const emitter *e, const access *a, emit_value guard, emit_value mask) {
     return !guard.llvm && !e->mask.llvm && (!mask.llvm || LLVMIsConstant(mask.llvm)) && a->stride == a->size &&
            !a->offset.vector.llvm;
@@ -450,7 +451,7 @@ static LLVMValueRef row_load(emitter *e, const access *a, emit_value mask, int l
     return masked_load(e, type, address(e, a, 0), a->alignment, mask.llvm);
 }
 
-/* All lanes read one element. Where the guard is false, zeros of the module are read instead of the address. */
+/* All lanes read one element. If the guard is false, zeros of the module are read instead. */
 static emit_value uniform_load(emitter *e, const access *a, emit_value guard) {
     uint64_t key[] = {EMIT_MEMORY, (uint64_t)(uintptr_t)a->pointer.llvm, (uint64_t)a->displacement,
                       (uint64_t)(uintptr_t)guard.llvm, (uint64_t)a->b->dtype << 32 | e->buffer[a->buffer].version};
@@ -509,17 +510,17 @@ emit_value emit_load(emitter *e, const tir_node *node, const tir_expr *operands)
         }
     }
     emit_value value;
-    bool zero = false; /* what the guard keeps from being read is zero already */
+    bool zero = false; /* elements that the guard excludes are zero already */
     if (emit_in_registers(e, buffer)) {
         if (!emit_reg_load(e, buffer, rank, operands, &value)) {
-            if (node->guarded) return other; /* the guard is false, though nobody could tell */
+            if (node->guarded) return other; /* the guard is false, though this was not provable */
             emit_raise(e, "load of reg buffer %s outside of it", e->kernel->buffers.data[buffer].name);
         }
     } else {
         emit_flush_buffer(e, buffer);
         access a = access_of(e, buffer, rank, operands);
         bool varies = a.stride != 0 || a.offset.vector.llvm != NULL;
-        if (!varies && guard.lanes) { /* one address, wanted by some lanes only */
+        if (!varies && guard.lanes) { /* one address, read by some lanes only */
             emit_at(e, guard.level);
             guard.llvm = emit_call(e, "llvm.vector.reduce.or", LLVMTypeOf(guard.llvm), NULL, 1, &guard.llvm);
             emit_value any = {guard.llvm, 0, guard.level};
@@ -533,7 +534,7 @@ emit_value emit_load(emitter *e, const tir_node *node, const tir_expr *operands)
     return guard.llvm && !zero ? emit_select(e, guard, value, other) : value;
 }
 
-/* Is the load made whatever its guard says at other times? */
+/* Does the load have no guard, or one that is known to be true? */
 static bool is_unguarded(emitter *e, const tir_node *node) {
     int64_t constant;
     if (!node->guarded) return true;
@@ -653,7 +654,7 @@ static void vector_store(emitter *e, const access *a, emit_value value, bool non
         emit_mark_non_temporal(e, store);
 }
 
-/* All lanes of a reduction in one: halves are combined until one lane is left. */
+/* Reduces all lanes to one: halves are combined until one lane is left. */
 static emit_value reduce_lanes(emitter *e, tir_op op, tir_dtype dtype, emit_value value) {
     emit_value mask = lane_mask(e);
     value = emit_splat(e, value, e->lanes);
@@ -698,7 +699,7 @@ bool emit_is_reduction(emitter *e, const tir_stmt *stmt) {
     return reduction_operand(e, stmt) != 0;
 }
 
-/* A store that all lanes make to one place: a reduction over the lanes, or a value that is the same for all. */
+/* A store of all lanes to one place: a reduction over the lanes, or a value that is the same in all. */
 static emit_value uniform_store_value(emitter *e, const tir_stmt *stmt) {
     if (!e->lanes || !emit_varies(e, stmt->store.value)) return emit_expr(e, stmt->store.value);
     tir_expr operand = reduction_operand(e, stmt);

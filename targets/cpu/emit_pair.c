@@ -1,7 +1,7 @@
-/* Rows of a register tile that share their last vectors. If at most half of the lanes of a row's last vector are columns, two rows share one
- * vector: its lower half holds the last columns of one row, its upper half those of the next row. The column operand is loaded once and
- * duplicated into both halves; the row operand is a blend of the two broadcasts that the rows' whole vectors need anyway.
- * Two rows of one and a half vectors then take three multiplications and three accumulators instead of four. */
+/* Rows of a register tile that share their last vectors. If at most half of the lanes of a row's last vector are columns, two rows share
+ * one vector: its lower half holds the last columns of one row, its upper half those of the next row. The column operand is loaded once
+ * and duplicated into both halves; the row operand is a blend of the two broadcasts that the rows' whole vectors need anyway. Two rows of
+ * one and a half vectors then take three multiplications and three accumulators instead of four. */
 #include "targets/cpu/emit.h"
 
 /* ---- which loops */
@@ -21,7 +21,7 @@ static bool is_factor(const emitter *e, tir_expr expr, tir_expr row, tir_expr co
     return !tir_uses(e->pool, expr, row) || !tir_uses(e->pool, expr, column);
 }
 
-/* Is the condition decided for each row, where the loops around are repeated? */
+/* Is the condition constant for each row once the loops around are unrolled? */
 static bool is_decided(emitter *e, tir_expr expr, tir_expr row) {
     const tir_node *node = tir_get(e->pool, expr);
     int64_t constant;
@@ -35,7 +35,7 @@ static bool is_decided(emitter *e, tir_expr expr, tir_expr row) {
     return true;
 }
 
-/* The one store of the body, which a condition of the row may stand around; NULL: it is something else. */
+/* The only store of the body, possibly under a condition on the row; NULL: the body is something else. */
 static const tir_stmt *only_store(emitter *e, const tir_stmt *vec, tir_expr row) {
     const tir_stmt *body = vec->for_.body;
     if (body && !body->next && body->kind == TIR_IF && !body->if_.otherwise && is_decided(e, body->if_.condition, row))
@@ -67,7 +67,7 @@ bool emit_rows_pair(emitter *e, const tir_stmt *loop) {
 
 /* ---- rows by pairs */
 
-/* The element that a row's first column has, of REG. */
+/* The REG element of a row's first column. */
 static int64_t element_at(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t row) {
     const tir_stmt *vec = loop->for_.body, *store = only_store(e, vec, loop->for_.var);
     emit_form at = *lower, start = emit_index(e, vec->for_.lower);
@@ -83,7 +83,7 @@ static int64_t element_at(emitter *e, const tir_stmt *loop, const emit_form *low
 static void bind_pair(emitter *e) {
     emit_pair *p = &e->pair;
     emit_form row = p->first, column = p->start;
-    LLVMValueRef any = LLVMGetPoison(emit_vector_type(e->i64, 2 * p->half)); /* loads and places go row by row */
+    LLVMValueRef any = LLVMGetPoison(emit_vector_type(e->i64, 2 * p->half)); /* loads and REG elements go row by row */
     row.vector = column.vector = (emit_value){any, (int16_t)(2 * p->half), 0};
     emit_bind(e, p->row, &row);
     emit_bind(e, p->column, &column);

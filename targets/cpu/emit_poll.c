@@ -1,5 +1,5 @@
-/* Loops that ask whether the run shall go on (tir/polls.h). Such a loop has no more to do in an iteration than any other: it turns
- * until `stop`, which is its end or nearer; there, outside of the loop's own path, it looks at the host's flag:
+/* Cancellation checks in loops (tir/polls.h). They add nothing to an iteration: the loop runs until `stop`, which is its end or
+ * earlier; there, outside of the loop's hot path, it reads the host's flag:
  *
  *   latch:  next = counter + step; next < stop ? head : edge
  *   edge:   next < end ? look : after

@@ -1,7 +1,6 @@
-/* REG buffers. Every element is known by a constant index once loops are unrolled and lanes bound, so it is an SSA
- * value: usually a lane of the vector that was stored. Loads of the same lanes give that vector back; anything else is
- * put together from lanes. Loop headers and joins of branches ask which elements are written inside and make phis for
- * those. */
+/* REG buffers. Once loops are unrolled and lanes bound, every element has a constant index and is an SSA value: usually a lane of the
+ * vector that was stored. Loads of the same lanes return that vector; others are assembled from lanes. Loop headers and joins of branches
+ * get phis for the elements that are written inside. */
 #include "targets/cpu/emit.h"
 
 void emit_reg_init(emitter *e) {
@@ -13,7 +12,7 @@ void emit_reg_init(emitter *e) {
     }
 }
 
-/* Constant place of the first lane, and the stride from lane to lane; false where there is none. */
+/* Constant element of the first lane, and the stride from lane to lane; false: none. */
 static bool place_straight(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *first,
                            int64_t *stride) {
     int64_t size = (int64_t)lib_dtype_size(e->kernel->buffers.data[buffer].dtype);
@@ -27,8 +26,8 @@ static bool place_straight(emitter *e, uint32_t buffer, int rank, const tir_expr
     return !offset.count && !offset.vector.llvm;
 }
 
-/* Places that quotients and remainders of the lane make (axes that are fused in a vec loop): each lane is asked for its own. False:
- * not constant. */
+/* Elements indexed by quotients and remainders of the lane (axes that are fused in a vec loop), evaluated lane by lane. False: not
+ * constant. */
 static bool place_each_lane(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *at) {
     emit_vec_position position = e->vec_position;
     int lanes = e->lanes, active = e->active;
@@ -48,7 +47,7 @@ static bool place_each_lane(emitter *e, uint32_t buffer, int rank, const tir_exp
     return constant;
 }
 
-/* First element, lane stride and lanes of buffer[index]; false where it is not constant. */
+/* First element, lane stride and lanes of buffer[index]; false: not constant. */
 static bool place_lanes(emitter *e, uint32_t buffer, int rank, const tir_expr *index, emit_group *group) {
     int64_t at[EMIT_MAX_LANES];
     *group = (emit_group){.buffer = buffer};
@@ -66,7 +65,7 @@ static bool place_lanes(emitter *e, uint32_t buffer, int rank, const tir_expr *i
     return true;
 }
 
-/* The same; false also where some lane leaves the buffer. */
+/* The same; false also if a lane is outside of the buffer. */
 static bool place(emitter *e, uint32_t buffer, int rank, const tir_expr *index, emit_group *group) {
     if (!place_lanes(e, buffer, rank, index, group)) return false;
     int64_t last = group->first + group->stride * (group->lanes ? group->active - 1 : 0);
@@ -74,7 +73,7 @@ static bool place(emitter *e, uint32_t buffer, int rank, const tir_expr *index, 
     return low >= 0 && high < e->buffer[buffer].elements;
 }
 
-/* Places of the lanes where they follow no stride; false also where some lane leaves the buffer. */
+/* Elements of the lanes if they follow no stride; false also if a lane is outside of the buffer. */
 static bool place_inside(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *at) {
     if (!place_each_lane(e, buffer, rank, index, at)) return false;
     for (int i = 0; i < e->active; i++)
@@ -87,7 +86,7 @@ bool emit_reg_place(emitter *e, uint32_t buffer, int rank, const tir_expr *index
     return place_straight(e, buffer, rank, index, element, &stride);
 }
 
-/* Places of the lanes of a pair of rows; -1 for lanes that are no columns, and for all lanes of a row that is not there. */
+/* Elements of the lanes of a pair of rows; -1 for lanes that are no columns, and for all lanes of a missing row. */
 static bool place_pair(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *at) {
     bool constant = true;
     for (int row = 0; row < 2; row++) {
@@ -105,7 +104,7 @@ static bool place_pair(emitter *e, uint32_t buffer, int rank, const tir_expr *in
 
 /* ---- loads */
 
-/* Lanes of several values in one vector: each source is shuffled into place and merged. */
+/* Combines lanes of several values in one vector: each source is shuffled and merged. */
 static LLVMValueRef join(emitter *e, const emit_element *element, int lanes, int active, LLVMTypeRef type) {
     LLVMValueRef result = NULL;
     bool done[EMIT_MAX_LANES] = {false};
@@ -135,7 +134,7 @@ static LLVMValueRef join(emitter *e, const emit_element *element, int lanes, int
     return result;
 }
 
-/* The value whose lanes are the elements at these places; lanes 0: one element. */
+/* The value whose lanes are these elements; lanes 0: one element. */
 static emit_value gather(emitter *e, uint32_t buffer, const int64_t *place, int lanes, int active) {
     emit_element element[EMIT_MAX_LANES];
     const emit_element *all = e->buffer[buffer].element;
@@ -143,7 +142,7 @@ static emit_value gather(emitter *e, uint32_t buffer, const int64_t *place, int 
     bool vector = lanes != 0, same = true;
     emit_value value = {0}; /* of the first lane that is inside */
     for (int i = 0; i < active; i++) {
-        element[i] = (emit_element){.lane = -1}; /* outside: nobody asks for this lane */
+        element[i] = (emit_element){.lane = -1}; /* outside: this lane is never used */
         if (place[i] < 0 || place[i] >= e->buffer[buffer].elements) continue;
         element[i] = all[place[i]];
         if (!value.llvm) value = element[i].value;
@@ -214,7 +213,7 @@ static bool pair_group(emitter *e, uint32_t buffer, int rank, const tir_expr *in
     return true;
 }
 
-/* Lanes of a row that takes no part keep what they are. */
+/* Lanes of an inactive row keep their values. */
 static void store_pair(emitter *e, const emit_group *group, emit_value value) {
     LLVMValueRef lane[EMIT_MAX_LANES];
     bool keeps = false;

@@ -1,6 +1,6 @@
-/* When code is worth repeating. Unrolled bodies cost compile time by the instruction. What follows a register tile (an activation,
- * a residual) is repeated for each of its rows, and chunks of a vec loop are alike: where such a body is long, the processor finds
- * as much to overlap in a loop. REG elements that a rolled loop reads by its counter then wait in memory, on the stack. */
+/* Decides when code is repeated. Unrolled bodies cost compile time for each instruction. Code after a register tile (an activation, a
+ * residual) is repeated for each of its rows, and chunks of a vec loop are alike: if such a body is long, the processor overlaps as much
+ * in a loop. REG elements that a rolled loop indexes by its counter are then kept in memory, on the stack. */
 #include "targets/cpu/emit.h"
 
 enum {
@@ -9,7 +9,7 @@ enum {
     ROLL_REPEATED = 100 /* the same for chunks; a loop of few trips is a little slower than copies */
 };
 
-/* ---- what a body does, by structure only */
+/* ---- analysis of bodies, by structure only */
 
 typedef struct survey {
     emitter *e;
@@ -18,9 +18,9 @@ typedef struct survey {
     /* of the vec loop around the statement; 0: none */
     tir_expr lane;
     int64_t copies, vectors, cost;
-    /* to be rolled */
+    /* may not be rolled */
     bool refused;
-    /* by REG buffer: read by `var`, written */
+    /* by REG buffer: indexed by `var`, written */
     bool *wanted, *stored;
 } survey;
 
@@ -32,8 +32,8 @@ static bool uses(const survey *s, tir_expr expr, tir_expr var) {
     return var && tir_uses(s->e->pool, expr, var);
 }
 
-/* A question about the position that copies answer, each for itself: which lanes a chunk has, what stands at a place of a tile. */
-static bool asks_position(const survey *s, const tir_node *node, tir_expr expr) {
+/* Does the node depend on the position so that each copy can fold it: which lanes a chunk has, which element of a tile is read? */
+static bool depends_on_position(const survey *s, const tir_node *node, tir_expr expr) {
     if (node->dtype != DLC_BOOL || node->count != 2) return false;
     tir_expr a = tir_operand(s->e->pool, expr, 0);
     if (tir_dtype_of(s->e->pool, a) != TIR_INDEX) return false;
@@ -46,14 +46,14 @@ static void survey_expr(survey *s, tir_expr expr) {
     if (node->op == TIR_CONST || node->op == TIR_VAR || e->survey_epoch[expr] == e->survey_now) return;
     e->survey_epoch[expr] = e->survey_now;
     if (node->dtype != TIR_INDEX) s->cost += s->copies;
-    refuse(s, asks_position(s, node, expr));
+    refuse(s, depends_on_position(s, node, expr));
     for (int i = 0; i < (int)node->count; i++) survey_expr(s, tir_operand(e->pool, expr, i));
     if (node->op != TIR_LOAD || !emit_in_registers(e, (uint32_t)node->bits)) return;
     for (int i = 0; i < (int)node->count; i++)
         if (uses(s, tir_operand(e->pool, expr, i), s->var)) s->wanted[node->bits] = true;
 }
 
-/* Coefficient of `var` in a linear index; false where there is none. */
+/* Coefficient of `var` in a linear index; false: not linear. */
 static bool coefficient(emitter *e, tir_expr index, tir_expr var, int64_t *result) {
     int64_t constant, part;
     *result = 0;
@@ -76,7 +76,7 @@ static bool coefficient(emitter *e, tir_expr index, tir_expr var, int64_t *resul
     return true;
 }
 
-/* Are neighbouring lanes neighbours in memory, or one place? Others are held back for neighbours in other iterations. */
+/* Are neighbouring lanes neighbours in memory, or one place? Other stores are delayed for neighbours in other iterations. */
 static bool straight(const survey *s, const tir_stmt *stmt) {
     const tir_buffer *b = &s->e->kernel->buffers.data[stmt->store.buffer];
     int64_t sum = 0, part, stride;
@@ -171,7 +171,7 @@ static bool is_constant_vector(LLVMValueRef value) {
     return true;
 }
 
-/* A constant of the module, read where the builder is. */
+/* A constant of the module, loaded at the builder's position. */
 static LLVMValueRef read_constant(emitter *e, LLVMValueRef vector) {
     LLVMValueRef scalar = LLVMGetAggregateElement(vector, 0), global;
     LLVMTypeRef type = LLVMTypeOf(scalar);
@@ -211,9 +211,9 @@ bool emit_only_loop(const tir_stmt *list) {
     return list->kind == TIR_FOR || (list->kind == TIR_LET && emit_only_loop(list->let.body));
 }
 
-/* Constants that a loop without loops inside uses as vectors are read before it, as far as registers last, and before the loops
- * around it that do nothing else. Left in place they become operands in memory, and processors read fewer of the widest vectors in
- * a cycle than they multiply. */
+/* Vector constants of a loop without inner loops are loaded before it, as far as registers last, and before the loops around it that do
+ * nothing else. Left in place they become operands in memory, and processors load fewer of the widest vectors per cycle than they
+ * multiply. */
 void emit_constants_outside(emitter *e, LLVMBasicBlockRef head, LLVMBasicBlockRef after, uint32_t carried) {
     int working = e->woven > WORKING_REGISTERS ? e->woven : WORKING_REGISTERS;
     int limit = e->device->machine.vector_registers - working - (int)carried;
@@ -235,7 +235,7 @@ void emit_constants_outside(emitter *e, LLVMBasicBlockRef head, LLVMBasicBlockRe
     }
 }
 
-/* ---- REG buffers that wait in memory */
+/* ---- REG buffers that are kept in memory */
 
 /* The elements from `first` on that are lanes of one vector, from lane 0 on, or a single one. */
 static int64_t run_of(const emit_buffer *b, int64_t first) {
@@ -254,7 +254,7 @@ static bool stored_shortly(const emit_buffer *b) {
     return stores * 4 <= b->elements;
 }
 
-/* Later stores mend what the unused lanes of a vector overwrite. */
+/* Later stores overwrite what a vector's unused lanes leave there. */
 static void to_stack(emitter *e, uint32_t buffer) {
     emit_buffer *b = &e->buffer[buffer];
     dlc_dtype dtype = e->kernel->buffers.data[buffer].dtype;

@@ -1,15 +1,15 @@
-/* Stores whose lanes lie a constant stride apart. Where neighbours in memory come from neighbouring iterations of an
- * unrolled loop, not from neighbouring lanes (a convolution in lanes of output channels that stores rows of pixels, the
- * packing of panels), such stores are held back until their neighbours are there; then a block of them is transposed in
- * registers and stored as vectors. Stores that find no neighbour go lane by lane.
+/* Stores whose lanes are a constant stride apart. If neighbours in memory come from neighbouring iterations of an unrolled loop, not from
+ * neighbouring lanes (a convolution in lanes of output channels that stores rows of pixels, the packing of panels), such stores are
+ * delayed until their neighbours exist; then a block of them is transposed in registers and stored as vectors. Stores without neighbours
+ * go lane by lane.
  *
- * Held-back stores never overlap each other, and are made before anything that could tell: a load or another store of
- * the buffer, the end of the block. */
+ * Delayed stores never overlap each other, and are made before anything that could observe them: a load or another store of the buffer,
+ * the end of the block. */
 #include "targets/cpu/emit.h"
 
-#define HELD_MAX 256 /* more would only wait in spilled registers */
+#define HELD_MAX 256 /* more would only be spilled */
 #define ROWS_MAX 16
-#define LANE_STORES 24 /* more stores of single lanes than this are made by a loop over the lanes */
+#define LANE_STORES 24 /* if there are more stores of single lanes than this, a loop over the lanes makes them */
 
 static bool same_class(const emit_strided *a, const emit_strided *b) {
     return a->buffer == b->buffer && a->pointer == b->pointer && a->stride == b->stride &&
@@ -39,7 +39,7 @@ typedef struct shape {
     int inner, outer;
 } shape;
 
-/* In each `span` elements, units of a's and b's low (or high) half by turns. */
+/* In each `span` elements, units of a's and b's low (or high) half alternate. */
 static LLVMValueRef zip(emitter *e, LLVMValueRef a, LLVMValueRef b, int lanes, int unit, int span, bool high) {
     int index[EMIT_MAX_LANES];
     for (int i = 0; i < lanes; i++) {
@@ -49,8 +49,8 @@ static LLVMValueRef zip(emitter *e, LLVMValueRef a, LLVMValueRef b, int lanes, i
     return emit_shuffle(e, a, b, lanes, index);
 }
 
-/* Goes on in a block of its own. The code generator's combiner works within blocks, and would search the whole network
- * for a shorter one again and again: most of a kernel's compile time. */
+/* Continues in a new block. The code generator's combiner works within blocks, and would search the whole network for a shorter one again
+ * and again: most of a kernel's compile time. */
 static void next_block(emitter *e) {
     LLVMBasicBlockRef next = emit_block(e, "stage");
     emit_at(e, e->top);
@@ -103,8 +103,8 @@ static void store_piece(emitter *e, LLVMValueRef vector, const shape *s, int fro
     emit_call(e, "llvm.masked.store", LLVMTypeOf(piece), e->pointer, 4, arguments);
 }
 
-/* The lanes' rows lie side by side too: what was transposed fills memory without gaps, and is stored by whole vectors. Memory takes the
- * 16-byte blocks of lanes one after the other, of each the vectors in turn. */
+/* The lanes' rows are contiguous, too: the transposed block has no gaps in memory, and is stored by whole vectors. Memory order is by
+ * 16-byte blocks of lanes, within each by vectors. */
 static void store_interleaved(emitter *e, LLVMValueRef *v, const shape *s, const emit_strided *run) {
     for (int round = 1; round < s->rows && s->blocks > 1; round *= 2)
         zip_round(e, v, s->rows, 1, s->lanes, s->block, s->lanes);
@@ -124,7 +124,7 @@ static void store_interleaved(emitter *e, LLVMValueRef *v, const shape *s, const
     }
 }
 
-/* `count` stores side by side in memory, the first at run[0]. */
+/* `count` stores of neighbours in memory, the first at run[0]. */
 static void store_transposed(emitter *e, const emit_strided *run, int count) {
     shape s = {.lanes = run->lanes, .rows = 2, .block = (int)(16 / run->size)};
     while (s.rows < count) s.rows *= 2;
@@ -157,8 +157,8 @@ static void store_lanes(emitter *e, const emit_strided *s) {
     }
 }
 
-/* The same of several vectors whose lanes lie equally far apart, by a loop: they wait in memory, and an iteration copies a
- * lane of each. As fast as taking lanes out of registers, and the code is shorter by the number of lanes. */
+/* The same for several vectors whose lanes have equal strides, by a loop: the vectors are kept in memory, and an iteration copies a lane
+ * of each. As fast as extracting lanes from registers, and the code is shorter by the number of lanes. */
 static void store_lanes_rolled(emitter *e, const emit_strided *s, int count) {
     int64_t size = s->size, bytes = size * s->lanes;
     emit_at(e, 0);
@@ -197,8 +197,8 @@ static void store_lanes_rolled(emitter *e, const emit_strided *s, int count) {
     emit_at(e, e->top);
 }
 
-/* Stores of which none has a neighbour; in the order of their classes. */
-static void store_lonely(emitter *e, const emit_strided *s, int count) {
+/* Stores without neighbours, in the order of their classes. */
+static void store_separately(emitter *e, const emit_strided *s, int count) {
     for (int first = 0, end; first < count; first = end) {
         end = first + 1;
         while (end < count && s[end].stride == s[first].stride && s[end].step.llvm == s[first].step.llvm &&
@@ -211,7 +211,7 @@ static void store_lonely(emitter *e, const emit_strided *s, int count) {
     }
 }
 
-/* Stores side by side, in blocks of rows; without cheap masks in whole powers of two. */
+/* Neighbouring stores, in blocks of rows; without cheap masks in whole powers of two. */
 static void store_run(emitter *e, const emit_strided *run, int count) {
     emit_at(e, e->top);
     while (count > 0) {
@@ -228,7 +228,7 @@ static void store_run(emitter *e, const emit_strided *run, int count) {
     }
 }
 
-/* ---- stores held back */
+/* ---- delayed stores */
 
 /* Classes in the order of their first store, each by address. */
 static void sort_class(emit_strided *s, int count) {
@@ -265,17 +265,17 @@ void emit_flush(emitter *e) {
     if (!count) return;
     gather_classes(s, count);
     sort_class(s, count);
-    int lonely = 0;
+    int separate = 0;
     for (int first = 0, end; first < count; first = end) {
         end = first + 1;
         while (end < count && follows(&s[end - 1], &s[end])) end++;
         if (end - first > 1)
             store_run(e, &s[first], end - first);
         else
-            s[lonely++] = s[first];
+            s[separate++] = s[first];
     }
     emit_at(e, e->top);
-    store_lonely(e, s, lonely);
+    store_separately(e, s, separate);
     e->held.count = 0;
 }
 
@@ -287,8 +287,8 @@ void emit_flush_buffer(emitter *e, uint32_t buffer) {
     }
 }
 
-/* Whether two stores of one buffer may meet in an element. Lanes that are steps apart go along one dimension, from different places on or
- * with what differs, by a constant, in other dimensions. */
+/* Can two stores of one buffer touch the same element? Lanes with a step go along one dimension, from different starts, or with indices
+ * in other dimensions that differ by a constant. */
 static bool overlap(const emit_strided *a, const emit_strided *b) {
     bool along = a->step.llvm && b->step.llvm && a->dimension == b->dimension && a->base == b->base;
     if (along && (a->first + a->active <= b->first || b->first + b->active <= a->first)) return false;
@@ -299,7 +299,7 @@ static bool overlap(const emit_strided *a, const emit_strided *b) {
     return distance % a->stride == 0 && distance / a->stride < active && distance / a->stride > -active;
 }
 
-/* A whole block of rows that ends the list need not wait for the rest. */
+/* A whole block of rows at the end of the list need not wait for the rest. */
 static void store_whole_block(emitter *e) {
     uint32_t count = e->held.count;
     const emit_strided *last = &e->held.data[count - 1];

@@ -53,7 +53,7 @@ static LLVMValueRef integer_compare(emitter *e, tir_op op, bool is_signed, LLVMV
     return LLVMBuildICmp(e->builder, predicate, x[0], x[1], "");
 }
 
-/* Wraps; a negative exponent gives 1/x truncated. Square and multiply over the exponent's bits, without branches. */
+/* Wraps; a negative exponent gives the truncated reciprocal. Square and multiply over the exponent's bits, without branches. */
 static LLVMValueRef integer_power(emitter *e, tir_dtype dtype, LLVMValueRef x, LLVMValueRef y) {
     LLVMBuilderRef b = e->builder;
     LLVMTypeRef type = LLVMTypeOf(x);
@@ -153,7 +153,7 @@ emit_value emit_select(emitter *e, emit_value condition, emit_value yes, emit_va
     if (is_i1(condition, false)) return no;
     if (yes.llvm == no.llvm) return yes;
     int lanes = condition.lanes ? condition.lanes : yes.lanes ? yes.lanes : no.lanes;
-    condition = emit_splat(e, condition, lanes); /* of one condition LLVM makes a branch for each vector */
+    condition = emit_splat(e, condition, lanes); /* for a single condition LLVM makes a branch for each vector */
     yes = emit_splat(e, yes, lanes);
     no = emit_splat(e, no, lanes);
     uint64_t key[] = {TIR_SELECT, (uint64_t)(uintptr_t)condition.llvm, (uint64_t)(uintptr_t)yes.llvm,
@@ -191,7 +191,7 @@ emit_value emit_both(emitter *e, emit_value a, emit_value b) {
     return operate(e, TIR_AND, DLC_BOOL, DLC_BOOL, 2, (emit_value[]){a, b});
 }
 
-/* x with op(x, identity) == x, bit for bit: lanes that must not take part in a reduction. */
+/* The value with op(x, identity) == x, bit for bit: for lanes that must not take part in a reduction. */
 emit_value emit_identity(emitter *e, tir_op op, tir_dtype dtype) {
     LLVMTypeRef type = emit_type(e, dtype, 0);
     bool is_float = class_of(dtype) == 'f', is_signed = class_of(dtype) == 'i';
@@ -220,7 +220,7 @@ static emit_value constant_value(emitter *e, const tir_node *node) {
     return emit_constant(LLVMConstInt(type, node->bits, false));
 }
 
-/* Conversion of an index: 32-bit lanes where they hold it. */
+/* Conversion of an index, in 32-bit lanes if they can hold it. */
 static emit_value cast_index(emitter *e, tir_dtype to, tir_expr operand) {
     emit_form form = emit_index(e, operand);
     tir_interval range = emit_form_range(e, &form);
@@ -270,13 +270,14 @@ static emit_value packed(emitter *e, int count, const tir_expr *operands) {
     return emit_remember(e, 5, key, group);
 }
 
-/* The instruction, where the machine has it for the lanes at hand. */
+/* The dot-product instruction, if the machine has it for these lanes. */
 static emit_value dot_value(emitter *e, tir_op op, const tir_expr *operands) {
     bool unit = op == TIR_DOT2_BF16 ? e->features.avx512bf16 : e->features.avx512vnni;
     int count = op == TIR_DOT2_BF16 ? 2 : 4;
     if (!unit || e->lanes > 16) return (emit_value){0};
     emit_value x[3] = {emit_expr(e, operands[0]), packed(e, count, operands + 1), packed(e, count, operands + 2)};
-    if (op == TIR_DOT2_BF16 && !x[1].lanes) { /* factors are alike; only the last one may be a broadcast from memory */
+    if (op == TIR_DOT2_BF16 &&
+        !x[1].lanes) { /* the factors commute; only the last one may be a broadcast from memory */
         emit_value broadcast = x[1];
         x[1] = x[2];
         x[2] = broadcast;
@@ -288,7 +289,7 @@ static emit_value dot_value(emitter *e, tir_op op, const tir_expr *operands) {
     return result;
 }
 
-/* Integers of f32 that are rounded to nearest first: one conversion does both. */
+/* Integers of f32 rounded to nearest: one conversion does both. */
 static bool rounds_to_integer(const emitter *e, const tir_node *node, const tir_expr *operands) {
     return node->op == TIR_CAST && node->dtype != TIR_INDEX && lib_dtypes[node->dtype].bits == 8 &&
            class_of(node->dtype) != 'b' && tir_op_of(e->pool, operands[0]) == TIR_ROUND &&
@@ -305,7 +306,7 @@ static emit_value round_cast(emitter *e, tir_dtype to, tir_expr operand) {
     return emit_remember(e, 2, key, result);
 }
 
-/* Of bf16 made of max(x, 0) the x: a comparison masks the conversion. 0: it is something else. */
+/* For bf16 of max(x, 0), returns x: a comparison masks the conversion. 0: it is something else. */
 static tir_expr positive_part(const emitter *e, const tir_node *node, const tir_expr *operands) {
     if (node->op != TIR_CAST || node->dtype != DLC_BF16 || !e->device->machine.masked) return 0;
     if (tir_op_of(e->pool, operands[0]) != TIR_MAX || tir_dtype_of(e->pool, operands[0]) != DLC_F32) return 0;
@@ -358,7 +359,7 @@ static emit_value node_value(emitter *e, tir_expr expr, const tir_node *node) {
         x[0] = dot_value(e, op, operands);
         if (x[0].llvm) return x[0];
     }
-    if (op == TIR_SELECT) { /* decided where the loops are repeated: the other side is not even made */
+    if (op == TIR_SELECT) { /* constant once loops are unrolled: the other side is not emitted */
         x[0] = emit_expr(e, operands[0]);
         if (is_i1(x[0], true)) return emit_expr(e, operands[1]);
         if (is_i1(x[0], false)) return emit_expr(e, operands[2]);
@@ -373,7 +374,7 @@ static emit_value node_value(emitter *e, tir_expr expr, const tir_node *node) {
     return operate(e, op, node->dtype, operand, (int)node->count, x);
 }
 
-/* An element read at a place that is read at another place, and so on: 24 KiB each. */
+/* For an index that is itself loaded at a loaded index, and so on: 24 KiB each. */
 enum { STACK_RESERVE = 96 << 10 };
 
 emit_value emit_expr(emitter *e, tir_expr expr) {

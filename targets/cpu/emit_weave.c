@@ -1,11 +1,11 @@
-/* Chunks of a vec loop whose chains of dependences run beside each other. Emitted one after the other, a long chain fills the
- * processor's window of waiting instructions by itself; woven, every instruction is followed by those of the other chunks, which do
- * not wait for it. Iterations of a vec loop are independent, but for what they combine: operands keep their order. */
+/* Interleaves chunks of a vec loop. Emitted one after the other, a chunk with a long dependence chain fills the processor's out-of-order
+ * window by itself; interleaved, each instruction is followed by those of the other chunks, which do not depend on it. Iterations of a
+ * vec loop are independent, except for reductions, whose operands keep their order. */
 #include "targets/cpu/emit.h"
 
 enum {
-    LEAST = 10,     /* instructions of a chunk from which on they are woven: shorter ones fit the window */
-    SPARE = 4,      /* vector registers for constants on their way */
+    LEAST = 10,     /* instructions from which on chunks are interleaved: shorter ones fit the window */
+    SPARE = 4,      /* vector registers left for loaded constants */
     MOST_COST = 360 /* instructions that a loop over several chunks may have */
 };
 
@@ -21,7 +21,7 @@ typedef struct accesses {
     bool refused;
 } accesses;
 
-/* Values and stores alone; what is stored in memory, to a place of each lane's own. */
+/* Accepts values and stores only; a store to memory must have a different address for each lane. */
 static void collect_stores(accesses *a, const tir_stmt *list) {
     for (const tir_stmt *stmt = list; stmt && !a->refused; stmt = stmt->next) {
         if (stmt->kind == TIR_LET) {
@@ -38,7 +38,7 @@ static void collect_stores(accesses *a, const tir_stmt *list) {
     }
 }
 
-/* A load of what other lanes may store must keep its place. */
+/* A load of data that other lanes may store must not move. */
 static bool is_fixed(const accesses *a, const tir_node *load) {
     if (emit_in_registers(a->e, (uint32_t)load->bits)) return false;
     for (int s = 0; s < a->stores; s++) {
@@ -80,7 +80,7 @@ static accesses survey_accesses(emitter *e, const tir_stmt *loop) {
 int emit_woven_chunks(emitter *e, const tir_stmt *loop) {
     accesses a = survey_accesses(e, loop);
     if (a.refused || a.cost < LEAST) return 1;
-    int ways = a.shared ? 4 : 8; /* values used once leave their register at once */
+    int ways = a.shared ? 4 : 8; /* a value used once frees its register immediately */
     while (ways > 1 && ways * a.cost > MOST_COST) ways /= 2;
     return ways;
 }
@@ -94,10 +94,10 @@ void emit_weave_mark(emitter *e, emit_weave *w) {
     if (!w->broken) w->last[w->count++] = LLVMGetLastInstruction(block);
 }
 
-/* by instruction: has it its place? */
+/* by instruction: its placement */
 typedef struct placed {
     LLVMValueRef *slot;
-    /* position; -1: it waits */
+    /* position; -1: not placed yet */
     int *at;
     uint32_t mask;
 } placed;
@@ -121,7 +121,7 @@ static bool is_ready(const placed *p, LLVMValueRef instruction) {
     return true;
 }
 
-/* The most vectors of a strand that wait for their use at the same time. */
+/* The largest number of a strand's vectors that are live at the same time. */
 static int most_live(emitter *e, const strand *s, placed *p) {
     int *last = LIB_NEW_ARRAY(e->arena, int, (size_t)s->count), live = 0, most = 1;
     int *ending = LIB_NEW_ARRAY(e->arena, int, (size_t)s->count + 1);
@@ -150,7 +150,7 @@ static void move_last(emitter *e, placed *p, LLVMValueRef instruction) {
     p->at[slot_of(p, instruction)] = 0;
 }
 
-/* One of each strand in turn, as far as what it needs has its place. The first strand can always go on. */
+/* One instruction of each strand in turn, as soon as its operands are placed. The first strand can always continue. */
 static void weave_strands(emitter *e, placed *p, strand *s, int count) {
     for (int rest = 1; rest;) {
         rest = 0;

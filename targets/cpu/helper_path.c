@@ -1,6 +1,6 @@
-/* Where the program of isolate_compiler lies. It runs as the host's user, so nothing that others choose may choose it: not the current folder,
- * not argv[0], not PATH, not a path as dlopen was given it. The kernel knows which file this code is mapped from, and names it by an
- * absolute path: the library's, or the program's that it is linked into. */
+/* Finds the program of isolate_compiler. It runs as the host's user, so nothing that others control may choose it: not the current
+ * folder, not argv[0], not PATH, not the path given to dlopen. The kernel reports the absolute path of the file that this code is mapped
+ * from: the library, or the program that it is linked into. */
 #include "targets/cpu/isolate.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@ static ssize_t read_some(int file, char *bytes, size_t size) {
     return count;
 }
 
-/* The next line without its end, NULL behind the last one. A line longer than the buffer comes in parts. */
+/* The next line without its end, NULL after the last one. A line longer than the buffer comes in parts. */
 static char *next_line(line_reader *r) {
     for (;;) {
         char *start = r->buffer + r->at, *end = memchr(start, '\n', r->size - r->at);
@@ -77,7 +77,8 @@ static dlc_status find_own_file(char *path, size_t size, lib_error *error) {
     if (!found)
         return lib_fail(error, DLC_NOT_FOUND,
                         "isolate_compiler: the library is of no file, so libdlc-compiler lies nowhere beside it; " HOW);
-    /* A file that was replaced or deleted, or one of another root; file systems of layers have devices of their own for mappings. */
+    /* The file may have been replaced or deleted, or be of another root. Devices are not compared: layered file systems report other ones
+     * for mappings. */
     if (stat(path, &file) == 0 && (uint64_t)file.st_ino == inode) return DLC_OK;
     return lib_fail(error, DLC_NOT_FOUND,
                     "isolate_compiler: the library was loaded from %.200s, which is another file by now; " HOW, path);

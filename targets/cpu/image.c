@@ -1,5 +1,5 @@
-/* Images -> callable code. An image may come from a disk, so nothing in it is believed: what it says of itself is checked before it is used,
- * and what does not fit is refused. Its code cannot be judged: who can write images can run code. */
+/* Images -> callable code. An image may come from a disk, so everything in it is checked before it is used, and invalid images are
+ * refused. Its code cannot be checked: whoever can write images can run code. */
 #include "targets/cpu/image.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 
 typedef void (*function)(void);
 
-/* What import slots are filled with, by number. */
+/* The functions that import slots refer to, by number. */
 static const function library[] = {
 #define X(name) (function) name,
     CPU_LIBRARY_TABLE(X)
@@ -63,7 +63,7 @@ static dlc_status check_functions(const target_module *module, lib_error *error)
     return DLC_OK;
 }
 
-/* Slots lie between code and table, or behind the table. */
+/* Slots are stored between code and table, or after the table. */
 static dlc_status fill_slots(const target_module *module, lib_error *error) {
     const cpu_image *image = module->image;
     int64_t table_end = (int64_t)((const char *)(module->function + module->first[module->kernels]) - module->memory);

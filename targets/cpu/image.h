@@ -1,13 +1,13 @@
-/* The image: linked machine code that runs wherever it is placed. It is what `compile` gives and `load` takes, what the kernel cache keeps on
- * disk and what the process of isolate_compiler sends. One block of bytes: this header | code | constants | import slots | table of
- * functions. All distances within it are fixed when it is linked (orc.c), so nothing in it is ever relocated: placing it (image.c) is a
- * copy, an address in each import slot and one change of protection. */
+/* The image: linked machine code that runs wherever it is placed. It is the result of `compile` and the input of `load`, and the form in
+ * which the kernel cache stores code on disk and the process of isolate_compiler sends it. One block of bytes: this header | code |
+ * constants | import slots | table of functions. All distances within it are fixed when it is linked (orc.c), so nothing in it is ever
+ * relocated: placing it (image.c) is a copy, an address in each import slot and one change of protection. */
 #ifndef TARGETS_CPU_IMAGE_H
 #define TARGETS_CPU_IMAGE_H
 
 #include "targets/cpu/cpu.h"
 
-/* Functions of the C library that code may call. Images name them by their number here: new ones are added at the end. */
+/* Functions of the C library that code may call. Images refer to them by their number here: append new ones at the end. */
 /* clang-format off */
 #define CPU_LIBRARY_TABLE(X) \
     X(memset) X(memcpy) X(memmove) X(fmod) X(fma) X(fmaf) \
@@ -25,21 +25,21 @@ typedef enum cpu_library {
 enum {
     CPU_IMAGE_VERSION = 1,
 #if defined(__x86_64__)
-    CPU_IMAGE_ARCHITECTURE = 62, /* numbers of processors as ELF has them */
+    CPU_IMAGE_ARCHITECTURE = 62, /* machine numbers of ELF */
 #elif defined(__aarch64__)
     CPU_IMAGE_ARCHITECTURE = 183,
 #else
     CPU_IMAGE_ARCHITECTURE = 0,
 #endif
     CPU_IMAGE_MAX = 1 << 30,   /* bytes */
-    CPU_IMAGE_ALIGNMENT = 4096 /* of its first byte, where it runs and where it is linked */
+    CPU_IMAGE_ALIGNMENT = 4096 /* of its first byte, both where it is linked and where it runs */
 };
 
 typedef struct cpu_image {
     uint64_t magic;
     uint32_t version;
     uint32_t architecture;
-    /* Bytes of the image, these among them. */
+    /* Bytes of the image, including this header. */
     uint64_t size;
     /* Bytes from the image's start: functions lie in code .. code_end - 1. */
     uint64_t code, code_end;
@@ -51,7 +51,7 @@ typedef struct cpu_image {
     uint64_t table;
 } cpu_image;
 
-/* The object's symbol of the table (emit_image.c), by which the linker finds it. */
+/* The object's symbol of the table (emit_image.c), which the linker looks up. */
 #define CPU_TABLE_SYMBOL "dlc_table"
 
 /* A placed image. */
@@ -61,16 +61,16 @@ struct target_module {
     char *memory;
     /* Bytes of the mapping. */
     size_t size;
-    /* In the mapping. */
+    /* Inside the mapping. */
     const cpu_image *image;
-    /* In the mapping, the table's parts; offsets are from `table`. */
+    /* The table's parts, inside the mapping; offsets are from `table`. */
     const int32_t *table, *first, *function;
     int kernels;
     /* The entry in the debugger's list; NULL: none. */
     void *debug;
 };
 
-/* symbols.c: names of a placed image's functions for others: gdb (DLC_GDB) and perf (DLC_PERF_MAP). names: of the kernels, may be NULL. */
+/* symbols.c: names of a placed image's functions for gdb (DLC_GDB) and perf (DLC_PERF_MAP). names: of the kernels, may be NULL. */
 void cpu_symbols_tell(target_module *module, const char *const *names);
 void cpu_symbols_forget(target_module *module);
 

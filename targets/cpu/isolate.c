@@ -1,6 +1,6 @@
 /* The host's end of isolated code generation: processes of the program libdlc-compiler, as many as compile at once, each serving one
- * request at a time. Whatever becomes of one - a fatal error of LLVM, a crash, no memory, no end, a signal - is a status here, with what
- * it said last, and the next request gets another one. */
+ * request at a time. Any failure of one (a fatal error of LLVM, a crash, no memory, a time-out, a signal) becomes a status with its last
+ * output, and the next request gets another process. */
 #include "targets/cpu/isolate.h"
 
 #include <errno.h>
@@ -22,8 +22,8 @@ extern char **environ;
 
 enum { CPU_P_PIDFD = 3 /* waitid: by a pidfd */, IDLE_HELPERS = 16, DEFAULT_SECONDS = 300, SLICE_MS = 50 };
 
-/* A descriptor and the file behind it. A host may close descriptors that it has not opened (closefrom), and its own files get their numbers:
- * nothing is read from, written to or closed that is not the file that was opened here. */
+/* A descriptor and the file behind it. A host may close descriptors that it has not opened (closefrom), and their numbers are then
+ * reused: only the file that was opened here is ever read from, written to or closed. */
 typedef struct channel {
     /* -1: none */
     int number;
@@ -32,24 +32,24 @@ typedef struct channel {
 } channel;
 
 typedef struct helper {
-    /* 0: its end is known already */
+    /* 0: its end was reported already */
     pid_t process;
-    /* A pidfd, opened where the process is started: unlike its number, which is another's once somebody has waited for it, it means that
-     * process for ever. None: the kernel has none, or a filter of system calls forbids it. */
+    /* A pidfd, opened when the process is started: unlike its number, which is reused after a wait for the process, it never
+     * means another process. None: the kernel has no pidfds, or a filter of system calls forbids them. */
     channel handle;
-    /* Where there is no handle, or not any more: when the process began, in ticks since the system did; 0: unknown. */
+    /* If there is no handle, or no longer: start time of the process, in ticks since the system's start; 0: unknown. */
     uint64_t began;
-    /* who started it, and waits for its end */
+    /* the process that started it, and waits for its end */
     pid_t parent;
     channel connection;
-    /* a file in memory: what it writes to its standard error */
+    /* a file in memory: its standard error */
     channel errors;
 } helper;
 
 struct cpu_isolation {
     /* absolute */
     char path[4096];
-    /* helpers are this process' children: a forked one starts its own */
+    /* helpers are children of this process: a forked one starts its own */
     pid_t owner;
     lib_mutex mutex;
     int idle_count;
@@ -70,7 +70,7 @@ dlc_status cpu_isolation_open(target_device *device, const char *path, lib_error
                     isolation->path, strerror(errno));
 }
 
-/* When the process of that number began; 0: there is none, or it cannot be told. */
+/* Start time of the process of that number; 0: there is none, or it is unknown. */
 static uint64_t read_beginning(pid_t process) {
     char path[64], line[1024];
     unsigned long long ticks = 0;
@@ -80,7 +80,7 @@ static uint64_t read_beginning(pid_t process) {
     ssize_t count = read(file, line, sizeof line - 1);
     close(file);
     line[count > 0 ? count : 0] = 0;
-    const char *at = strrchr(line, ')'); /* behind the name: field 3 and on; the beginning is field 22 */
+    const char *at = strrchr(line, ')'); /* after the name: field 3 and on; the start time is field 22 */
     for (int field = 2; at && field < 22; field++) at = strchr(at + 1, ' ');
     return at && sscanf(at, "%llu", &ticks) == 1 ? ticks : 0;
 }
@@ -102,7 +102,7 @@ static void close_channel(channel *c) {
     c->number = -1;
 }
 
-/* Before Linux 6.9 all pidfds are one file: what the kernel tells of this one has to be this process, or one that is gone. */
+/* Before Linux 6.9 all pidfds are one file: the process that the kernel reports for this one must be this one, or gone. */
 static bool handle_is_ours(const helper *h) {
     char path[64], text[512];
     long process = 0;
@@ -114,12 +114,12 @@ static bool handle_is_ours(const helper *h) {
     return process == h->process || (process == -1 && is_ours(&h->errors));
 }
 
-/* Without a handle: whether the number still is the process that was started. */
+/* Without a handle: is the number still that of the process that was started? */
 static bool number_is_ours(const helper *h) {
     return h->began && read_beginning(h->process) == h->began;
 }
 
-/* Ends it unless it has ended. Never anybody else. */
+/* Kills it unless it has ended. Never another process. */
 static void kill_process(const helper *h) {
     if (handle_is_ours(h) &&
         (syscall(SYS_pidfd_send_signal, h->handle.number, SIGKILL, NULL, 0) == 0 || errno == ESRCH))
@@ -127,7 +127,7 @@ static void kill_process(const helper *h) {
     if (number_is_ours(h)) kill(h->process, SIGKILL);
 }
 
-/* waitid, until it is not interrupted: false and errno. */
+/* waitid, repeated while it is interrupted; false and errno. */
 static bool wait_by(idtype_t kind, id_t id, siginfo_t *info, int options) {
     int refused;
     do {
@@ -137,7 +137,7 @@ static bool wait_by(idtype_t kind, id_t id, siginfo_t *info, int options) {
     return !refused;
 }
 
-/* 1: it has ended, *status is how (as waitpid gives it); 0: it runs; -1: somebody else has waited for it. */
+/* 1: it has ended, *status is that of waitpid; 0: it runs; -1: another thread or the system has waited for it. */
 static int wait_for_end(const helper *h, bool patient, int *status) {
     const int options = WEXITED | (patient ? 0 : WNOHANG);
     siginfo_t info;
@@ -181,12 +181,12 @@ static int spawn(const char *path, int connection, int errors, pid_t *process) {
     sigfillset(&all);
     posix_spawn_file_actions_init(&actions);
     posix_spawnattr_init(&attributes);
-    int refused = posix_spawn_file_actions_adddup2(&actions, connection, CPU_CONNECTION); /* these take memory */
+    int refused = posix_spawn_file_actions_adddup2(&actions, connection, CPU_CONNECTION); /* these allocate */
     if (!refused) refused = posix_spawn_file_actions_adddup2(&actions, errors, 1);
     if (!refused) refused = posix_spawn_file_actions_adddup2(&actions, errors, 2);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setpgroup(&attributes, 0); /* signals of a terminal are the host's */
+    posix_spawnattr_setpgroup(&attributes, 0); /* a terminal's signals are for the host only */
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
     if (!refused) refused = posix_spawn(process, path, &actions, &attributes, words, environ);
     posix_spawnattr_destroy(&attributes);
@@ -194,8 +194,8 @@ static int spawn(const char *path, int connection, int errors, pid_t *process) {
     return refused;
 }
 
-/* Not a standard stream of the host's, where it has closed some: what it prints is not for helpers, and what is opened as one of theirs
- * must not be in the way. Gives the descriptor back on refusal. */
+/* Moves a descriptor out of the range of the standard streams, if the host has closed some: the host's output must not go to helpers, and
+ * helpers' standard streams need these numbers. Closes it on failure. */
 static bool move_beyond_standard(int *descriptor) {
     if (*descriptor < 0 || *descriptor > STDERR_FILENO) return *descriptor >= 0;
     int moved = fcntl(*descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), refused = errno;
@@ -212,8 +212,8 @@ static bool open_channels(int pair[2], int *errors) {
     return move_beyond_standard(&pair[1]) && first;
 }
 
-/* A process that could be neither stopped nor waited for safely: it ends by itself, since nobody speaks to it. */
-static dlc_status leave_alone(helper *h, lib_error *error) {
+/* A process that can be neither stopped nor waited for safely: it ends by itself, because its connection is closed. */
+static dlc_status abandon_helper(helper *h, lib_error *error) {
     const struct timespec moment = {.tv_nsec = 1000000};
     close_channel(&h->connection);
     close_channel(&h->errors);
@@ -235,7 +235,7 @@ static dlc_status start_helper(const struct cpu_isolation *isolation, helper *h,
         h->parent = getpid();
         h->connection = open_channel(pair[0]);
         h->errors = open_channel(errors);
-        return h->handle.number >= 0 || h->began ? DLC_OK : leave_alone(h, error);
+        return h->handle.number >= 0 || h->began ? DLC_OK : abandon_helper(h, error);
     }
     if (pair[0] >= 0) close(pair[0]);
     if (errors >= 0) close(errors);
@@ -254,7 +254,7 @@ typedef struct exchange {
     bool timed_out, cancelled;
 } exchange;
 
-/* Until the helper takes or has bytes; false: it is gone, or this has taken too long. */
+/* Waits until the helper reads or has written; false: it is gone, or this has taken too long. */
 static bool wait_for(exchange *x, short events) {
     for (;;) {
         uint64_t now = lib_time_ns();
@@ -282,8 +282,8 @@ static bool move(exchange *x, void *bytes, size_t size, bool out) {
     return true;
 }
 
-/* The end of what the helper wrote to its standard error, on one line. */
-static void last_words(const helper *h, char *text, size_t size) {
+/* The last part of the helper's standard error, on one line. */
+static void read_errors(const helper *h, char *text, size_t size) {
     off_t end = lseek(h->errors.number, 0, SEEK_END), start = end > (off_t)size - 1 ? end - (off_t)size + 1 : 0;
     ssize_t count = end > 0 ? pread(h->errors.number, text, size - 1, start) : 0;
     text[count > 0 ? count : 0] = 0;
@@ -296,7 +296,7 @@ static bool speaks_of_memory(const char *words) {
            strstr(words, "length_error");
 }
 
-/* Whether it runs; *status is that of its end, 0 where somebody else has waited for it. Once ended, its number may be another's. */
+/* Does it run? *status: exit status, 0 if somebody else has waited for it. After its end its number may be reused. */
 static bool still_runs(helper *h, int *status) {
     *status = 0;
     int ended = h->process ? wait_for_end(h, false, status) : -1;
@@ -304,19 +304,19 @@ static bool still_runs(helper *h, int *status) {
     return ended == 0;
 }
 
-/* What became of it, as a status. */
-static dlc_status bury(exchange *x, lib_error *error) {
+/* Releases a failed helper and reports the cause as a status. */
+static dlc_status fail_helper(exchange *x, lib_error *error) {
     char words[400], how[64] = "went silent";
     int status;
-    last_words(&x->helper, words, sizeof words);
+    read_errors(&x->helper, words, sizeof words);
     bool running = still_runs(&x->helper, &status);
-    if (running && !x->timed_out && !x->cancelled) { /* it closed its end, and is about to be gone */
+    if (running && !x->timed_out && !x->cancelled) { /* it closed its connection, and is about to end */
         const struct timespec moment = {.tv_nsec = 1000000};
         for (int i = 0; i < 200 && running; i++) {
             nanosleep(&moment, NULL);
             running = still_runs(&x->helper, &status);
         }
-        last_words(&x->helper, words, sizeof words);
+        read_errors(&x->helper, words, sizeof words);
     }
     if (!running && WIFSIGNALED(status)) snprintf(how, sizeof how, "ended by signal %d", WTERMSIG(status));
     if (!running && WIFEXITED(status)) snprintf(how, sizeof how, "ended with status %d", WEXITSTATUS(status));
@@ -332,7 +332,7 @@ static dlc_status bury(exchange *x, lib_error *error) {
     return lib_fail(error, result, "the compiler's process %s%s%s", how, words[0] ? ": " : "", words);
 }
 
-/* A reply's bytes are the caller's. A reply that refuses is an answer, too: the helper stays. */
+/* The reply's bytes belong to the caller. A refusal is a valid reply, too: the helper is kept. */
 static dlc_status ask(exchange *x, const cpu_request *request, const void *first, size_t first_size, const void *rest,
                       target_object *bytes, lib_error *error) {
     cpu_reply reply;
@@ -341,12 +341,13 @@ static dlc_status ask(exchange *x, const cpu_request *request, const void *first
         !move(x, (void *)(uintptr_t)first, first_size, true) ||
         !move(x, (void *)(uintptr_t)rest, (size_t)request->size - first_size, true) ||
         !move(x, &reply, sizeof reply, false))
-        return bury(x, error);
-    if (reply.magic != CPU_REQUEST_MAGIC || reply.size > CPU_REPLY_MAX || reply.status < DLC_OK) return bury(x, error);
+        return fail_helper(x, error);
+    if (reply.magic != CPU_REQUEST_MAGIC || reply.size > CPU_REPLY_MAX || reply.status < DLC_OK)
+        return fail_helper(x, error);
     char *got = cpu_allocate_object(x->device, (size_t)reply.size, bytes);
     if (!got || !move(x, got, (size_t)reply.size, false)) {
         cpu_release_object(x->device, bytes);
-        dlc_status status = bury(x, error);
+        dlc_status status = fail_helper(x, error);
         return got ? status : lib_fail(error, DLC_OUT_OF_MEMORY, "no memory for %zu bytes of code", (size_t)reply.size);
     }
     got[reply.size] = 0;
@@ -375,7 +376,7 @@ static dlc_status greet(exchange *x, lib_error *error) {
     return DLC_OK;
 }
 
-/* An idle one that still lives, or a new one. */
+/* An idle helper that still runs, or a new one. */
 static dlc_status take_helper(exchange *x, lib_error *error) {
     struct cpu_isolation *isolation = x->device->isolation;
     if (isolation->owner == getpid()) {
@@ -387,7 +388,7 @@ static dlc_status take_helper(exchange *x, lib_error *error) {
             if (!any) break;
             struct pollfd state = {.fd = x->helper.connection.number, .events = POLLIN};
             if (is_ours(&x->helper.connection) && is_ours(&x->helper.errors) && poll(&state, 1, 0) == 0)
-                return DLC_OK; /* it has nothing to say, and is there */
+                return DLC_OK; /* nothing to read: it is idle */
             end_helper(&x->helper);
         }
     }
@@ -399,7 +400,7 @@ static dlc_status take_helper(exchange *x, lib_error *error) {
 
 static void give_helper(exchange *x) {
     struct cpu_isolation *isolation = x->device->isolation;
-    bool keep = isolation->owner == getpid(); /* else the mutex may be held for ever */
+    bool keep = isolation->owner == getpid(); /* otherwise the mutex may be held for ever */
     if (keep) {
         lib_mutex_lock(&isolation->mutex);
         keep = isolation->idle_count < IDLE_HELPERS;

@@ -1,5 +1,5 @@
-/* Code generation in a process of its own: what its two ends share. A request is a header and the kernels' loop IR as text, a reply a
- * header and bytes: an image, a dump, or a message. The first request tells what the device is, and is answered like the others. */
+/* Code generation in a process of its own: the protocol of its two ends. A request is a header and the kernels' loop IR as text, a reply
+ * a header and bytes: an image, a dump, or a message. The first request describes the device, and gets a reply like the others. */
 #ifndef TARGETS_CPU_ISOLATE_H
 #define TARGETS_CPU_ISOLATE_H
 
@@ -10,9 +10,9 @@ enum { CPU_CONNECTION = 0 /* the helper's descriptor */, CPU_REPLY_MAX = 1 << 30
 typedef enum cpu_request_kind { CPU_REQUEST_HELLO, CPU_REQUEST_OBJECT, CPU_REQUEST_DUMP } cpu_request_kind;
 
 typedef struct cpu_request {
-    /* of what follows */
+    /* of the following bytes */
     uint64_t magic, size;
-    /* bytes that it may take beyond what the process has; 0: any */
+    /* bytes that it may allocate beyond those of the idle process; 0: no limit */
     uint64_t memory;
     int32_t kind, kernels, what;
 } cpu_request;
@@ -30,8 +30,8 @@ typedef struct cpu_hello {
     bool verify, no_polls;
 } cpu_hello;
 
-/* helper_path.c: the program's absolute path: `given`, which must be one, or libdlc-compiler in the folder of the file that this code was
- * loaded from (given NULL or empty). */
+/* helper_path.c: the program's absolute path: `given`, which must be absolute, or libdlc-compiler in the folder of the file that this
+ * code was loaded from (given NULL or empty). */
 dlc_status cpu_find_helper(const char *given, char *path, size_t size, lib_error *error);
 
 #endif

@@ -1,5 +1,5 @@
-/* The LLVM C API as this target sees it: the headers, and the differences between the versions we build with. No other
- * file includes llvm-c or asks for a version. */
+/* The LLVM C API as this target uses it: the headers, and the differences between supported versions. No other file includes llvm-c or
+ * checks for a version. */
 #ifndef TARGETS_CPU_LLVM_SHIM_H
 #define TARGETS_CPU_LLVM_SHIM_H
 

@@ -1,13 +1,12 @@
-/* Facts of the processor at hand, and the CPU name and feature string that make LLVM generate code for it. A name LLVM
- * does not know would mean a generic processor and a warning, so only names of known_cpus reach it; an instruction
- * set can be forced down by DLC_CPU_FEATURES for tests on one host. Nothing here asks LLVM, allocates, or may fail by chance: what is
- * chosen is part of kernels' keys. */
+/* Facts of the processor at hand, and the CPU name and feature string for LLVM. A name unknown to LLVM would mean a generic processor and
+ * a warning, so only names of known_cpus reach it; DLC_CPU_FEATURES restricts the instruction set, for tests on one host. Nothing here
+ * calls LLVM, allocates, or may fail by chance: the results are part of kernels' keys. */
 #include "targets/cpu/cpuid.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The 64-bit x86 processors that LLVM 19 knows, and its baseline levels. */
+/* The 64-bit x86 processors of LLVM 19, and its baseline levels. */
 typedef struct cpu_row {
     const char *name;
     /* 512-bit FMAs per cycle */
@@ -92,16 +91,16 @@ const char *cpu_known_name(int n) {
 
 /* ---- features */
 
-/* How LLVM learns of a feature that may be used. One that may not be used is always told if the processor's name could imply it. */
+/* How a usable feature is passed to LLVM. An unusable one is always passed if the processor's name could imply it. */
 typedef enum cpu_telling {
     CPU_TOLD_GIVEN,
-    /* It comes with the name or not at all: the emitter needs none of these, and each costs LLVM a walk through everything that it implies. */
+    /* Implied by the name or not at all: the emitter needs none of these, and each makes LLVM visit everything that it implies. */
     CPU_TOLD_BY_NAME,
-    /* Neither: it decides about the name only. */
+    /* Neither: it affects the name only. */
     CPU_TOLD_UNTOLD
 } cpu_telling;
 
-/* Tiles are at no level: they need a permission from the kernel. */
+/* Tiles belong to no level: they need a permission from the kernel. */
 enum { CPU_TILES = CPU_AVX512 + 1 };
 
 static const struct {
@@ -123,7 +122,7 @@ static bool has_all(cpu_feature_set set, cpu_feature_set wanted) {
     return (set & wanted) == wanted;
 }
 
-/* What the processor has and the level allows. */
+/* The processor's features that the level allows. */
 static cpu_feature_set restrict_to(cpu_feature_set host, cpu_level level) {
     cpu_feature_set set = 0;
     for (int f = 0; f < CPU_FEATURES; f++)
@@ -131,7 +130,7 @@ static cpu_feature_set restrict_to(cpu_feature_set host, cpu_level level) {
     return set;
 }
 
-/* "+avx2,...,-xop": what is not there comes last, so that nothing before can imply it. */
+/* "+avx2,...,-xop": missing features come last, so that nothing before can imply them. */
 static void write_features(target_device *device, cpu_feature_set set) {
     size_t length = 0;
     device->attributes[0] = 0;
@@ -145,7 +144,7 @@ static void write_features(target_device *device, cpu_feature_set set) {
         }
 }
 
-/* Hypervisors show the name of an older processor beside the features of the one below: all that have matrix tiles have two wide ports. */
+/* Some hypervisors report an older processor's name with newer features: all processors that have matrix tiles have two wide ports. */
 static const char *name_by_features(const char *name, cpu_feature_set host) {
     const cpu_row *row = name ? find_cpu(name) : NULL;
     return (!row || row->wide_ports < 2) && (host & CPU_SET(TILES)) ? "sapphirerapids" : name;
@@ -159,7 +158,7 @@ static cpu_level forced_level(cpu_level best) {
     return level < best ? level : best;
 }
 
-/* The name that LLVM gets: DLC_CPU's, the processor's, or for one that is unknown that of the level. */
+/* The name passed to LLVM: DLC_CPU, the processor's own, or for an unknown processor that of the level. */
 static const char *choose_name(const target_device *device, const char *own, cpu_feature_set host, cpu_level level,
                                cpu_level best) {
     const char *given = lib_environment_get(LIB_ENV_CPU), *cpu = *given ? given : name_by_features(own, host);
@@ -263,7 +262,7 @@ static void detect_caches(tir_machine *m) {
     if (m->l1 <= 0) m->l1 = 32 << 10;
     if (m->l2 <= 0) m->l2 = 512 << 10;
     if (m->l3 <= 0) m->l3 = 2 << 20;
-    if (m->l3 > 16 << 20) m->l3 = 16 << 20; /* virtual machines show a whole socket's cache to few CPUs */
+    if (m->l3 > 16 << 20) m->l3 = 16 << 20; /* virtual machines report a whole socket's cache for few CPUs */
     m->line = 64;
     int64_t given[3], largest = INT64_C(1) << 20;
     if (!lib_environment_three(LIB_ENV_CACHES, given)) return;
@@ -285,7 +284,7 @@ void cpu_detect(target_device *device) {
 #endif
     snprintf(m->target, sizeof m->target, "cpu");
     snprintf(m->name, sizeof m->name, "%s", device->cpu);
-    /* Half vectors cost whole ones; two in one cost a blend, which masks and shuffles of 64 bytes make one instruction. */
+    /* Half vectors cost as much as whole ones; two in one cost a blend, a single instruction with masks and shuffles of 64 bytes. */
     m->row_pairs = m->vector_bytes == 64 && m->masked && m->fma_ports != 1;
     m->cores = lib_cpu_limit();
     detect_caches(m);

@@ -1,17 +1,17 @@
-/* Objects -> images, through LLVM's ORC. An opened device has one session (an LLJIT), made when it first links: a host whose kernels all come
- * from a disk has none. A session links with as many *linkers* as threads link at once: a dylib that sees no symbol of the process, and a
- * layer whose memory is a block of ours. Objects are closed (emit_image.c), so what ORC leaves in the block is the image: it is copied out,
- * the object's tracker is removed, and ORC remembers nothing of it.
+/* Objects -> images, through LLVM's ORC. An opened device has one session (an LLJIT), made when it first links: a host whose kernels all
+ * come from a disk has none. A session has as many *linkers* as threads link at once: each is a dylib that sees no symbol of the process,
+ * and a layer whose memory is a block of ours. Objects are closed (emit_image.c), so the linked block is the image: it is copied out, the
+ * object's tracker is removed, and ORC keeps nothing of it.
  *
- * Objects come from LLVM's code generator in this process, a moment ago: nothing here is for bytes of others. */
+ * Objects are fresh from LLVM's code generator in this process: this file never handles bytes from elsewhere. */
 #include "targets/cpu/image.h"
 
 #include <stdio.h>
 #include <unistd.h>
 
 enum {
-    BLOCK_KEPT = 1 << 20,      /* bytes: larger blocks are given back after each link */
-    LINKS_TO_CLEAR_POOL = 1024 /* the session's names without users go so often */
+    BLOCK_KEPT = 1 << 20,      /* bytes: larger blocks are freed after each link */
+    LINKS_TO_CLEAR_POOL = 1024 /* unused names in the session's pool are freed after so many links */
 };
 
 typedef struct linker {
@@ -19,19 +19,19 @@ typedef struct linker {
     struct cpu_orc *orc;
     LLVMOrcObjectLayerRef layer;
     LLVMOrcJITDylibRef dylib;
-    /* What objects are linked in, of the host's memory; the block begins at a multiple of CPU_IMAGE_ALIGNMENT. */
+    /* Objects are linked in this block, of the host's memory; it begins at a multiple of CPU_IMAGE_ALIGNMENT. */
     char *allocated, *block;
     size_t allocated_bytes;
-    /* Of the link at hand: where the image begins in the block; bytes that it may take, that it has taken; its code. */
+    /* Of the current link: where the image begins in the block; its capacity and size in bytes; its code. */
     char *base;
     size_t room, used, code, code_end;
-    /* Memory for what found no room, of the host's; the link is then refused. */
+    /* The host's memory for sections that exceed the block; the link is then refused. */
     struct excess *excess;
-    /* How the lookup ended; told by whichever thread runs the session's work. */
+    /* Result of the lookup, set by whichever thread runs the session's work. */
     lib_mutex lock;
     lib_condition told;
     bool is_told;
-    /* address; 0: it failed */
+    /* address; 0: the lookup failed */
     uint64_t table;
     char message[256];
 } linker;
@@ -43,15 +43,15 @@ typedef struct excess {
 
 struct cpu_orc {
     dlc_allocator allocator;
-    /* a forked child cannot know in which state its parent's threads left a session */
+    /* the state of a session is unknown in a forked child */
     pid_t owner;
     LLVMOrcLLJITRef jit;
     LLVMOrcExecutionSessionRef session;
-    /* Guards what follows. */
+    /* Guards the members below. */
     lib_mutex lock;
     linker *idle;
     unsigned linkers, links;
-    /* the last error that the session reported; a link that fails tells it, too */
+    /* the last error that the session reported; part of a failing link's message */
     char cause[256];
 };
 
@@ -62,10 +62,10 @@ static dlc_status fail_with(lib_error *error, LLVMErrorRef refused, const char *
     return DLC_COMPILE_FAILED;
 }
 
-/* ---- memory: sections of one object, in the order in which they are asked for */
+/* ---- memory: sections of one object, in the order of their requests */
 
-/* LLVM ends the process where it gets no memory for a section. The block has room for any object, by its size. */
-static uint8_t *beyond(linker *l, size_t size, size_t alignment) {
+/* LLVM ends the process if a section gets no memory. The block has room for any object, by its size. */
+static uint8_t *allocate_excess(linker *l, size_t size, size_t alignment) {
     size_t all = sizeof(excess) + size + alignment;
     excess *more = lib_allocate_zeroed(&l->orc->allocator, all, _Alignof(excess));
     if (!more) return NULL;
@@ -78,7 +78,8 @@ static uint8_t *beyond(linker *l, size_t size, size_t alignment) {
 static uint8_t *take(linker *l, size_t size, size_t alignment) {
     if (alignment < 1) alignment = 1;
     size_t at = (l->used + alignment - 1) / alignment * alignment;
-    if (alignment > CPU_IMAGE_ALIGNMENT || at > l->room || size > l->room - at) return beyond(l, size, alignment);
+    if (alignment > CPU_IMAGE_ALIGNMENT || at > l->room || size > l->room - at)
+        return allocate_excess(l, size, alignment);
     l->used = at + size;
     return (uint8_t *)l->base + at;
 }
@@ -112,8 +113,8 @@ static LLVMBool finish_object(void *opaque, char **message) {
     return 0;
 }
 
-/* At most what an object of `size` bytes wants: its sections, stubs (each smaller than the relocation that asks for it), gaps (each smaller
- * than its section's header), slots, and this library's header. */
+/* Upper bound of the memory for an object of `size` bytes: its sections, stubs (each smaller than the relocation that needs it), gaps
+ * (each smaller than its section's header), slots, and this library's header. */
 static size_t room_for(size_t size) {
     return sizeof(cpu_image) + 2 * size + CPU_LIBRARY_COUNT * sizeof(void *) + CPU_IMAGE_ALIGNMENT;
 }
@@ -124,7 +125,7 @@ static void release_block(linker *l) {
     l->allocated_bytes = 0;
 }
 
-/* A page more than the room, for the second base of a proof. */
+/* One page more than the image needs, for the second base of `link_again`. */
 static dlc_status prepare_block(linker *l, size_t size, lib_error *error) {
     l->room = room_for(size);
     size_t wanted = l->room + (size_t)2 * CPU_IMAGE_ALIGNMENT;
@@ -149,7 +150,7 @@ static void on_session_error(void *user, LLVMErrorRef reported) {
     LLVMDisposeErrorMessage(text);
 }
 
-/* The layer that an LLJIT has of its own, which nothing is given to: the smallest there is. */
+/* The LLJIT's own layer, which is never used: the smallest there is. */
 static LLVMOrcObjectLayerRef create_unused_layer(void *user, LLVMOrcExecutionSessionRef session, const char *triple) {
     (void)user, (void)triple;
     return LLVMOrcCreateRTDyldObjectLinkingLayerWithSectionMemoryManager(session);
@@ -163,7 +164,7 @@ static void dispose_linker(linker *l) {
     lib_release(&l->orc->allocator, l, sizeof *l, _Alignof(linker));
 }
 
-/* Nobody links. The session asks its layers until it ends. */
+/* Called when no thread links. The session uses its layers until it ends. */
 static void dispose_session(struct cpu_orc *orc) {
     if (orc->jit) LLVMConsumeError(LLVMOrcDisposeLLJIT(orc->jit));
     for (linker *l = orc->idle, *next; l; l = next) {
@@ -177,7 +178,7 @@ static void dispose_session(struct cpu_orc *orc) {
 
 static dlc_status create_session(const target_device *device, struct cpu_orc **result, lib_error *error) {
     LLVMTargetMachineRef machine;
-    LIB_TRY(cpu_make_machine("", "", &machine, error)); /* it makes no code; features take time */
+    LIB_TRY(cpu_make_machine("", "", &machine, error)); /* it generates no code; features take time */
     struct cpu_orc *orc = lib_allocate_zeroed(&device->allocator, sizeof *orc, _Alignof(struct cpu_orc));
     if (!orc) {
         LLVMDisposeTargetMachine(machine);
@@ -202,7 +203,7 @@ static dlc_status create_session(const target_device *device, struct cpu_orc **r
     return DLC_OK;
 }
 
-/* The device's session; the first one of two that threads make at once. A forked child leaves its parent's alone. */
+/* The device's session; if two threads make one at once, the first. A forked child never uses its parent's. */
 static dlc_status find_session(target_device *device, struct cpu_orc **result, lib_error *error) {
     struct cpu_orc *there = atomic_load_explicit(&device->orc, memory_order_acquire);
     pid_t here = getpid();
@@ -277,7 +278,7 @@ static void on_result(LLVMErrorRef refused, LLVMOrcCSymbolMapPairs found, size_t
     if (text) LLVMDisposeErrorMessage(text);
 }
 
-/* The only symbol that is asked for; all of the object is linked with it. */
+/* The only lookup; it links the whole object. */
 static void look_up(linker *l) {
     LLVMOrcExecutionSessionRef session = l->orc->session;
     LLVMOrcCLookupSetElement table = {LLVMOrcExecutionSessionIntern(session, CPU_TABLE_SYMBOL),
@@ -306,7 +307,7 @@ static dlc_status check_link(linker *l, lib_error *error) {
     return DLC_COMPILE_FAILED;
 }
 
-/* Takes the buffer. Leaves the image at l->base, l->used bytes of it. */
+/* Takes ownership of the buffer. Leaves the image at l->base, l->used bytes of it. */
 static dlc_status link_at(linker *l, char *base, LLVMMemoryBufferRef buffer, lib_error *error) {
     l->base = base;
     l->used = sizeof(cpu_image);
@@ -337,8 +338,8 @@ static dlc_status link_at(linker *l, char *base, LLVMMemoryBufferRef buffer, lib
     return DLC_OK;
 }
 
-/* Linked at another base the bytes must be the same. */
-static dlc_status prove(linker *l, LLVMMemoryBufferRef again, const target_object *image, lib_error *error) {
+/* Linked at another base, the bytes must be the same. */
+static dlc_status link_again(linker *l, LLVMMemoryBufferRef again, const target_object *image, lib_error *error) {
     LIB_TRY(link_at(l, l->block + CPU_IMAGE_ALIGNMENT, again, error));
     if (l->used == image->size && memcmp(l->base, image->bytes, image->size) == 0) return DLC_OK;
     return lib_fail(error, DLC_INTERNAL, "an image depends on where it is linked");
@@ -359,7 +360,7 @@ static dlc_status link_with(linker *l, target_device *device, LLVMMemoryBufferRe
         status = lib_fail(error, DLC_OUT_OF_MEMORY, "no memory for %zu bytes of code", l->used);
     if (status == DLC_OK) memcpy(image->owner, l->base, l->used);
     if (status == DLC_OK && again)
-        status = prove(l, again, image, error);
+        status = link_again(l, again, image, error);
     else if (again)
         LLVMDisposeMemoryBuffer(again);
     if (status != DLC_OK) cpu_release_object(device, image);

@@ -1,11 +1,11 @@
-/* Schedule rules of the cpu target: region -> schedule text, by analysis of accesses alone; no rule knows an operator. In order:
+/* Schedule rules of the cpu target: region -> schedule text, by analysis of accesses alone; no rule depends on operators. In order:
  *   inline   cheap maps are inlined into their readers
  *   collapse neighbouring axes across which all accesses are contiguous become one
  *   group    stages that can be computed inside the loops of one root, without computing anything twice, are attached to it
  *   chain    two contractions with row operations between them: each block of rows passes through all stages (attention)
  *   scan     cumulative folds, and scatters
  *   reduce   large reductions in two steps: chunks of long rows, blocks of rows for many columns
- *   passes   maps that enumerate positions, each reading whole rows of the one before: all passes for one row after the other (Fourier transforms)
+ *   passes   maps that enumerate positions, each reading whole rows of the one before: all passes over one row before the next (Fourier transforms)
  *   points   maps that depend on the position in a small tile: the positions of a tile are unrolled
  *   tile     a root with reductions at its own points: register tile (contraction, convolution, pooling, sums of few rows)
  *   chosen   maps that select elements of rows by a table: the rows are computed per block, in scratch (resize)
@@ -30,13 +30,13 @@ void rules_rewrite(rules *r, const char *format, ...) {
     tir_schedule_add(&one, "%s", line.data);
     tir_schedule_rewrite(r->region, &one, NULL);
     tir_schedule_add(r->schedule, "%s", line.data);
-    if (r->group) make_groups(r); /* not before inlining is done: nothing there asks for them */
+    if (r->group) make_groups(r); /* not before inlining is done, which does not use groups */
 }
 
 /* ---- inline */
 
 typedef struct cost_count {
-    /* variable: what does not use it leaves the loop; 0: none */
+    /* variable of the innermost loop: code independent of it is hoisted; 0: none */
     tir_expr innermost;
     int operations, heavy;
 } cost_count;
@@ -54,7 +54,7 @@ static tir_expr count_cost(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
 typedef struct readers {
     /* distinct loads in all stages; in one */
     int loads, most;
-    /* some reader is a reduction: the value would be computed once per point of its iteration space */
+    /* a reader is a reduction: the value would be computed once per point of its iteration space */
     bool reduced;
     bool fold;
 } readers;
@@ -85,7 +85,7 @@ static bool reads_contraction(rules *r, int s) {
     return false;
 }
 
-/* Has stage `more` several points for each of the other one's? */
+/* Has stage `more` several points for each point of the other stage? */
 static bool has_more_points(const rules *r, int more, const tir_stage *stage) {
     const tir_stage *reader = &r->region->stages.data[more];
     int axes = 0;
@@ -94,7 +94,7 @@ static bool has_more_points(const rules *r, int more, const tir_stage *stage) {
     return axes > 0;
 }
 
-/* So short that the first-level cache keeps the values of several rows: they are done together. */
+/* So short that L1 holds the values of several rows: they are computed together. */
 static bool is_short_row(const rules *r, const tir_stage *stage) {
     enum { ROWS = 16 };
     int64_t extent = stage->space ? rules_extent(r, &stage->axis[stage->space - 1]) : -1;
@@ -102,9 +102,10 @@ static bool is_short_row(const rules *r, const tir_stage *stage) {
     return extent >= 0 && extent * size <= r->machine->l1 / ROWS;
 }
 
-/* Made of a row's reductions and read all along the row: once per row, where several rows are done together for all of them. Made for
- * another reduction of a short row: rows that keep values go together, and what is made of that reduction then is such a vector. */
-static bool is_of_row(rules *r, int s) {
+/* Is it computed from a row's reductions and read along the whole row? It is then computed once per row, for several rows together. Or is
+ * it computed for another reduction of a short row? Rows that keep values are computed together, and values derived from that reduction
+ * form such a vector. */
+static bool is_row_statistic(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     bool reduced = false, along = false;
@@ -123,7 +124,7 @@ static bool is_of_row(rules *r, int s) {
     return reduced && along;
 }
 
-/* Does the only load of the tensor, in a reduction, walk its elements one by one, each once? */
+/* Is the tensor's only load in a reduction, and does it read each element once, in order? */
 static bool is_read_once(rules *r, uint32_t tensor) {
     rules_access access[RULES_ACCESSES];
     tir_pool *pool = r->region->pool;
@@ -149,7 +150,7 @@ static tir_expr meet_table(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     return rebuilt;
 }
 
-/* Does data choose, along its last axis, the elements of the tensor that a stage reads? They are computed as they lie, then. */
+/* Does data select the elements that a stage reads along the tensor's last axis? The tensor is then computed in memory order. */
 static bool is_chosen_from(rules *r, uint32_t tensor) {
     const int last = r->region->tensors.data[tensor].rank - 1;
     rules_access access[RULES_ACCESSES];
@@ -164,7 +165,7 @@ static bool is_chosen_from(rules *r, uint32_t tensor) {
     return found;
 }
 
-/* A map disappears into its readers when that costs little: it is read once, or hardly computes anything. */
+/* Inlines a map if this is cheap: it is read once, or hardly computes anything. */
 static bool worth_inlining(rules *r, int s) {
     enum { CHEAP = 4 };
     const tir_stage *stage = &r->region->stages.data[s];
@@ -178,7 +179,7 @@ static bool worth_inlining(rules *r, int s) {
     if (found.most > 2 || found.fold || rules_loses_positions(r, s)) return false;
     if (found.reduced && found.loads > 1 && reads_contraction(r, s))
         return false; /* once, in the contraction's tiles */
-    if (cost.heavy && is_of_row(r, s)) return false;
+    if (cost.heavy && is_row_statistic(r, s)) return false;
     if (cost.operations && is_chosen_from(r, stage->tensor[0])) return false;
     bool once = found.loads == 1 && (!found.reduced || is_read_once(r, stage->tensor[0]));
     return once || (!cost.heavy && cost.operations <= CHEAP);
@@ -198,8 +199,8 @@ static int count_axes(const tir_region *region) {
     return count;
 }
 
-/* Is it a contraction like a 1x1 convolution over channel-first images that are given at run time, which is a matrix product for each image? Not for units and
- * blocks of channels, which need vectors along channels. */
+/* Is it a contraction like a 1x1 convolution over channel-first images that are given at run time, which is a matrix product for each
+ * image? Not for dot-product units and blocks of channels, which need vectors along channels. */
 static bool has_point_window(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
@@ -213,7 +214,8 @@ static bool has_point_window(rules *r, int s) {
         const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
         if (tensor->dtype != r->region->tensors.data[stage->tensor[0]].dtype) return false;
         along = along || (!tensor->constant && access[i].stride[stage->space - 1] == 1);
-        int rows = 0, steps = 0; /* of a constant, whose dimensions have to stay what they are to be laid out */
+        int rows = 0,
+            steps = 0; /* axes that a constant operand uses, whose dimensions must stay separate for its layout */
         for (int a = 0; a < stage->space + stage->reduce; a++)
             if (access[i].stride[a] != 0 && rules_extent(r, &stage->axis[a]) != 1)
                 ++*(a < stage->space ? &rows : &steps);
@@ -222,8 +224,8 @@ static bool has_point_window(rules *r, int s) {
     return along && points && points < stage->reduce && !stage->predicate;
 }
 
-/* Longer and fewer loops. Contractions keep their axes, which tiles and layouts of operands are made along, but for those of rows and
- * columns of images where one point is all that is read of them. */
+/* Makes loops longer and fewer. Contractions keep their axes, along which tiles and layouts of operands are made, except rows and columns
+ * of images of which only one point is read at a time. */
 static void collapse_axes(rules *r) {
     for (uint32_t s = 0; s < r->region->stages.count; s++)
         if (!r->region->stages.data[s].removed && rules_is_contraction(r, (int)s) && !has_point_window(r, (int)s))
@@ -255,10 +257,10 @@ bool rules_ends_by_data(const rules *r) {
     return false;
 }
 
-/* Reductions that data end (a padded sequence's, a cache's): the points behind the end do not exist. Where positions alone say so, those
- * rules look that gain by it (chains). */
+/* Reductions that data end (the length of a padded sequence or of a cache): points after the end are skipped. If positions alone
+ * determine the end, the rules that profit (chains) check for it. */
 static void find_ends(rules *r) {
-    bool numbers = false; /* is there anything to end by? */
+    bool numbers = false; /* is there integer data that could end a loop? */
     for (uint32_t t = 0; t < r->region->tensors.count; t++) {
         const tir_tensor *tensor = &r->region->tensors.data[t];
         numbers = numbers || (tensor->stage < 0 && lib_dtype_is_integer(tensor->dtype));
@@ -274,7 +276,7 @@ static void find_ends(rules *r) {
 /* ---- groups */
 
 /* Labels of `producer`'s axes through the loads of `consumer`: an axis runs along with the root's axis `l` if every load of it is at
- * just the consumer's axis of that label. Returns whether the consumer reads the producer at all. */
+ * exactly the consumer's axis of that label. Returns whether the consumer reads the producer at all. */
 static bool label_through(rules *r, int producer, int consumer, int *label) {
     const tir_stage *reader = &r->region->stages.data[consumer];
     rules_access access[RULES_ACCESSES];
@@ -295,7 +297,7 @@ static bool label_through(rules *r, int producer, int consumer, int *label) {
     return reads;
 }
 
-/* Labels met through a contraction are relative to the map that owns it: on to those of the root. */
+/* Labels found through a contraction are relative to the map that owns it: translates them to the root's. */
 static void relabel(const rules *r, int contraction, int *label, int count) {
     const rules_group *owner = &r->group[r->group[contraction].owner];
     for (int d = 0; d < count; d++)
@@ -313,7 +315,7 @@ static bool is_small(const rules *r, const tir_stage *stage) {
     return true;
 }
 
-/* May stage s run inside the loops of the root? Only if its loops can stand inside some of the root's without being repeated. */
+/* May stage s run inside the loops of the root? Only if its loops can be nested in some of the root's without being repeated. */
 static bool may_join(rules *r, int s, int root, const int *label) {
     const tir_stage *stage = &r->region->stages.data[s], *top = &r->region->stages.data[root];
     int shared = 0, missing = 0;
@@ -335,8 +337,8 @@ static bool may_join(rules *r, int s, int root, const int *label) {
     return shared > 0 || (!missing && !own);
 }
 
-/* A contraction runs in the register tiles of the one map that reads it, point by point: of that map's root where the map itself runs in
- * the root's tiles (an output on the way to another map). */
+/* A contraction runs in the register tiles of the only map that reads it, point by point: of that map's root if the map itself runs in
+ * the root's tiles (an output that another map reads). */
 static void own_contraction(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_group *group = &r->group[s];
@@ -368,7 +370,7 @@ static void own_contraction(rules *r, int s) {
         if (label[a] >= 0) group->label[a] = r->group[reader].label[label[a]];
 }
 
-/* How what is read along a dimension moves with the root's axes: low + sum of coefficient*axis, `span` points from there on. */
+/* How the region that is read along a dimension moves with the root's axes: low + sum of coefficient*axis, `span` points from there on. */
 typedef struct reach {
     tir_expr low, span;
     int count, axis[TIR_MAX_AXES];
@@ -382,8 +384,8 @@ static int root_label(const rules *r, int q, int a) {
     return label >= 0 && group->owner != group->root ? r->group[group->owner].label[label] : label;
 }
 
-/* Of an index in stage q, which runs in the loops of a root. Axes of the root that are not in `shared` go by inside. False: not such a
- * sum. */
+/* For an index in stage q, which runs in the loops of a root. Axes of the root that are not in `shared` vary inside. False: the index is
+ * no such sum. */
 static bool find_reach(const rules *r, int q, tir_expr index, uint32_t shared, reach *found) {
     tir_pool *pool = r->region->pool;
     const tir_stage *stage = &r->region->stages.data[q];
@@ -395,7 +397,7 @@ static bool find_reach(const rules *r, int q, tir_expr index, uint32_t shared, r
         int64_t c = term[i].coefficient;
         int a = 0, at = found->count;
         while (a < stage->space + stage->reduce && stage->axis[a].var != term[i].atom) a++;
-        if (a == stage->space + stage->reduce) { /* a size */
+        if (a == stage->space + stage->reduce) { /* the index contains a size */
             for (int b = 0; b < a; b++)
                 if (tir_uses(pool, term[i].atom, stage->axis[b].var)) return false;
             found->low = tir_add(pool, found->low, tir_mul(pool, term[i].atom, tir_index(pool, c)));
@@ -426,7 +428,7 @@ static bool holds_all(tir_pool *pool, tir_expr low, tir_expr end, tir_expr exten
            tir_prove(pool, tir_le(pool, extent, end)) == TIR_YES;
 }
 
-/* Do these pieces, one for each point of the root's axes that it adds to `used`, cover the axis without a gap or an overlap? */
+/* Do these pieces, one for each point of the root's axes added to `used`, cover the axis without a gap or an overlap? */
 static bool covers(const rules *r, int root, const reach *pieces, tir_expr extent, uint32_t *used) {
     tir_pool *pool = r->region->pool;
     tir_expr span = pieces->span;
@@ -438,12 +440,12 @@ static bool covers(const rules *r, int root, const reach *pieces, tir_expr exten
     return holds_all(pool, pieces->low, tir_add(pool, pieces->low, span), extent);
 }
 
-/* All that is read of one axis: pieces that move with the root's axes, and what is read each time. */
+/* All reads of one axis: pieces that move with the root's axes, and a part that is read each time. */
 typedef struct read_axis {
     reach moves;
-    /* something moves; all that does, does so alike */
+    /* there are moving pieces; all of them move alike */
     bool any, same;
-    /* 0: nothing */
+    /* 0: no fixed part */
     tir_expr low, end;
 } read_axis;
 
@@ -466,7 +468,7 @@ static void add_reach(tir_pool *pool, read_axis *all, const reach *here) {
     if (!all->end || tir_prove(pool, tir_lt(pool, all->end, end)) == TIR_YES) all->end = end;
 }
 
-/* Where a reduction leaves out points, is that only where there is nothing to read? */
+/* If a reduction skips points, is there nothing to read at these? */
 static bool reads_to_the_end(const rules *r, const tir_stage *reader, tir_expr index, tir_expr extent) {
     enum { TERMS = 16 };
     tir_pool *pool = r->region->pool;
@@ -479,8 +481,8 @@ static bool reads_to_the_end(const rules *r, const tir_stage *reader, tir_expr i
     return count >= 0;
 }
 
-/* What the stages of a root read of stage s in its loops, where it would run along axes of the root as `label` says. Says which axes are
- * read whole each time; true: each of its points would be computed there, and once. */
+/* The parts of stage s that the stages of a root read in its loops, if s runs along axes of the root as `label` says. Returns which axes
+ * are read completely each time; true: each point of s would be computed there exactly once. */
 static bool is_computed_once(rules *r, int s, int root, const int *label, uint32_t *whole) {
     const tir_stage *stage = &r->region->stages.data[s];
     tir_pool *pool = r->region->pool;
@@ -532,7 +534,7 @@ static void make_groups(rules *r) {
         for (int a = 0; a < stage->space; a++) group->label[a] = a;
         if (stage->removed || stage->kind == TIR_FOLD || stage->kind == TIR_SCATTER || stage->fold >= 0) continue;
         if (stage->kind == TIR_SORT) continue;
-        if (is_copy_of_input(r, s)) continue; /* packing: once, as a phase of its own */
+        if (is_copy_of_input(r, s)) continue; /* packing: once, in a phase of its own */
         rules_role role = rules_role_of(r, s);
         if (role > RULES_WHOLE && role < RULES_LANES) continue;
         if (role != RULES_CUT && rules_is_contraction(r, s)) {
@@ -549,7 +551,7 @@ static void make_groups(rules *r) {
             reader = q;
         }
         if (root < 0 || !one_group || r->region->stages.data[root].kind != TIR_MAP) continue;
-        if (r->region->stages.data[root].fold >= 0) continue; /* a step: it has a place already */
+        if (r->region->stages.data[root].fold >= 0) continue; /* a step of a fold is placed already */
         if (!may_join(r, s, root, label)) continue;
         if (!is_computed_once(r, s, root, label, &group->whole) && rules_has_output(r, s)) continue;
         group->root = root;
@@ -560,7 +562,7 @@ static void make_groups(rules *r) {
 
 /* ---- the rest */
 
-/* A root that no other rule wants. Its producers, if any, run inside its innermost shared loop. */
+/* A root that no other rule handles. Its producers, if any, run inside its innermost shared loop. */
 static void schedule_plain(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     if (stage->kind == TIR_MAP)
@@ -570,7 +572,7 @@ static void schedule_plain(rules *r, int s) {
             tir_schedule_add(r->schedule, "par %s.%s", stage->name, stage->axis[a].name);
 }
 
-/* Nothing to gain, and no split factor to find, where there is nothing to compute. */
+/* An empty region: nothing to gain, and split factors do not exist. */
 static bool has_empty_axis(const tir_region *region) {
     for (uint32_t s = 0; s < region->stages.count; s++)
         for (int a = 0; a < region->stages.data[s].space + region->stages.data[s].reduce; a++) {

@@ -1,4 +1,4 @@
-/* Inside the schedule rules of the cpu target (rules*.c). */
+/* Internal to the schedule rules of the cpu target (rules*.c). */
 #ifndef TARGETS_CPU_RULES_H
 #define TARGETS_CPU_RULES_H
 
@@ -24,10 +24,10 @@ typedef struct rules_choice {
     int axis;
 } rules_choice;
 
-/* Two contractions with work on rows between them, by name: rewrites renumber stages (rules_chain.c). */
+/* Two contractions with operations on rows between them, by name: rewrites renumber stages (rules_chain.c). */
 typedef struct rules_chain_copy {
     const char *name;
-    /* its axis whose points will lie side by side */
+    /* its axis whose points will be contiguous */
     int rows;
     /* it has keys, too */
     bool keys;
@@ -35,19 +35,19 @@ typedef struct rules_chain_copy {
 typedef struct rules_chain {
     /* the second contraction */
     const char *root, *second;
-    /* blocks of operands, transposed */
+    /* blocks of operands that are copied, transposed */
     lib_vec(rules_chain_copy) copies;
-    /* too few rows for vectors along them; then also: */
+    /* too few rows for vectors along them. The fields marked "few" are set, too */
     bool few;
-    /* a row of scores is too long for L2: blocks of keys one after the other. Then also: */
+    /* a row of scores exceeds L2: blocks of keys one after the other; then also the fields of a fold */
     const char *fold;
     /* the first contraction, and the map that reads its sums */
     const char *first, *scores;
-    /* axes of the first contraction, and of its parts; rows -1: none. Of few rows */
+    /* axes of the first contraction, and of its parts; rows -1: none. Few */
     int first_rows, first_keys;
     /* axes of the root, and of `scores`: its keys */
     int rows, columns, own;
-    /* rows done together. Of few rows */
+    /* rows computed together. Few */
     int64_t group;
     /* axes of rows: of a fold and its steps, of `scores` */
     int fold_rows, score_rows;
@@ -56,7 +56,7 @@ typedef struct rules_chain {
     /* of a fold: keys */
     int64_t block;
 } rules_chain;
-/* Stages of a reduction that goes in several steps (rules_reduce.c). */
+/* Stages of a reduction in several steps (rules_reduce.c). */
 typedef enum rules_role {
     RULES_NO_PART,
     RULES_WHOLE,   /* combines the parts */
@@ -65,8 +65,8 @@ typedef enum rules_role {
     RULES_ROWS,    /* such a block, in the loops of that root */
     RULES_SCAN,    /* a fold in blocks of one vector */
     RULES_BATCH,   /* a fold of tables, and its steps, in vectors along a free axis (rules_batch.c) */
-    RULES_INSIDE,  /* runs in the loops of another stage, which are made with it (rules_operand.c) */
-    RULES_LANES,   /* partial sums of products by lanes along a row: no tile is made of them */
+    RULES_INSIDE,  /* runs in the loops of another stage, which are scheduled with it (rules_operand.c) */
+    RULES_LANES,   /* partial sums of products by lanes along a row: they get no tile of their own */
     RULES_CUT, /* a contraction over a block of its reduction, in the loops of the sum over blocks (rules_cache_blocks.c) */
     RULES_CUT_SUMS
 } rules_role;
@@ -79,7 +79,7 @@ typedef struct rules_part {
 typedef struct rules_lanes_tile {
     /* the sums; the partial ones */
     const char *name, *part;
-    /* axes that the tile repeats, of all stages of the sum; u = -1: one only */
+    /* axes that the tile repeats, of all stages of the sum; u = -1: v only */
     int u, v;
     /* before the rewrites: the reduction axis that the lanes run along */
     int axis;
@@ -92,7 +92,7 @@ typedef struct rules_lanes_tile {
     uint32_t pack[2];
 } rules_lanes_tile;
 
-/* How the tiles of a contraction walk an operand given at run time that lies along vectors (rules_operand.c). */
+/* How the tiles of a contraction read an operand given at run time that is contiguous along vectors (rules_operand.c). */
 typedef enum rules_operand_access {
     RULES_OPERAND_IN_PLACE,
     RULES_OPERAND_PANELS,
@@ -105,7 +105,7 @@ typedef struct rules_operand_tile {
     int64_t n, m;
     /* the tile; elements of a vector */
     int64_t nr, mr, lanes;
-    /* from here on what was found: the operand's name */
+    /* results from here on: the operand's name */
     const char *operand;
     /* blocks: rows of one, columns of a task */
     int64_t block, columns;
@@ -115,7 +115,7 @@ typedef struct rules_operand_tile {
 typedef struct rules_block_tile {
     /* the sums; those of one block of rows */
     const char *stage, *part;
-    /* whose axes both have */
+    /* axes of both stages */
     rules_operand_tile tile;
 } rules_block_tile;
 typedef struct rules_panel_copy {
@@ -129,7 +129,7 @@ typedef struct rules {
     int threads;
     /* after the rewrites so far */
     tir_region *region;
-    /* what is being written */
+    /* the schedule being written */
     tir_schedule *schedule;
     lib_arena *arena;
     /* per stage */
@@ -154,13 +154,13 @@ enum { RULES_REGISTER_VECTORS = 10 }; /* rows of at most so many vectors are unr
 void rules_rewrite(rules *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 const char *rules_fresh_name(const rules *r, const char *base, const char *suffix); /* no tensor has it */
-/* Does a reduction end where data say? What is computed for it has as many points then: no vector of a constant number of them. */
+/* Does data end a reduction? The stages computed for it have as many points: no vector with a constant number of them. */
 bool rules_ends_by_data(const rules *r);
 bool rules_loads(const rules *r,
-                 tir_expr e); /* does the value of anything in memory, or of another stage, take part? 0: no */
+                 tir_expr e); /* does the expression depend on memory or on another stage? `e` may be 0: no */
 int rules_stage_named(const rules *r, const char *name);       /* as rules call it; -1: none */
 int rules_axis_of(const tir_stage *stage, tir_axis_role role); /* the first of that role; -1: none */
-/* The reduction that partial results by lanes, and the levels of a tree over them, end in; the stage itself when it is none. */
+/* The final reduction of partial results by lanes and of the levels of a tree over them; the stage itself if it is neither. */
 int rules_end_of_tree(rules *r, int stage);
 
 /* rules_access.c */
@@ -174,11 +174,12 @@ int64_t rules_stored_extent(const rules *r, int stage, int axis);  /* a space ax
 bool rules_has_output(const rules *r, int stage);                  /* a value of it leaves the region */
 bool rules_stores_vectors(rules *r, int stage, int axis);          /* a vector of it is contiguous, or a block */
 int64_t rules_lanes(const rules *r, int stage);                    /* of one vector of the widest type computed */
-bool rules_bare_use(tir_pool *pool, tir_expr value, tir_expr var); /* stands in arithmetic, not only in addresses */
-bool rules_straight(rules *r, int stage, int slow, int fast);  /* all accesses run on from one axis into the other */
-bool rules_is_contraction(const rules *r, int stage);          /* sums products: worth a register tile */
-int rules_members(const rules *r, int owner, int *members);    /* producers that run in its loops, in stage order */
-bool rules_pointwise(const rules *r, int stage);               /* runs point by point with its owner */
+bool rules_bare_use(tir_pool *pool, tir_expr value, tir_expr var); /* used in arithmetic, not only in addresses */
+bool rules_straight(rules *r, int stage, int slow,
+                    int fast);                              /* all accesses are contiguous from one axis to the other */
+bool rules_is_contraction(const rules *r, int stage);       /* sums products: worth a register tile */
+int rules_members(const rules *r, int owner, int *members); /* producers that run in its loops, in stage order */
+bool rules_pointwise(const rules *r, int stage);            /* runs point by point with its owner */
 int rules_axis_labelled(const rules *r, int stage, int label); /* -1: none */
 /* The largest sum of sizes that is live at once if these stages run in order and the value of each has its `sizes` entry. */
 int64_t rules_live(rules *r, const int *stages, const int64_t *sizes, int count);
@@ -188,7 +189,7 @@ bool rules_simple_group(const rules *r, int stage); /* all in the loops of its r
 rules_role rules_role_of(const rules *r, int stage);
 void rules_set_role(rules *r, const char *stage, rules_role role);
 
-/* Each says no (false) when the group is not of its kind. */
+/* Each returns false if the group is not of its kind. */
 bool rules_tile(rules *r, int root);
 bool rules_tileable(rules *r, int stage); /* a reduction with an axis to run vectors along */
 bool rules_rows(rules *r, int root);
@@ -198,11 +199,12 @@ bool rules_columns(rules *r, int root);
 bool rules_fold(rules *r, int root);
 bool rules_scatter(rules *r, int root);
 bool rules_sort(rules *r, int root);
-void rules_map(rules *r, int root);    /* a map without producers of its own */
-bool rules_chosen(rules *r, int root); /* rows that a table chooses elements of are computed beside: rules_map.c */
+void rules_map(rules *r, int root); /* a map without producers of its own */
+bool rules_chosen(rules *r,
+                  int root); /* rows from which a table selects elements are computed in scratch: rules_map.c */
 
-/* The register tile of `owner` and its pointwise members. `prefix`: loops that already stand outside (NULL: the owner is a root
- * and its other axes come first, as tasks). `block_axis` (-1: none) of the owner has been split and goes on as loop `block_loop` of
+/* The register tile of `owner` and its pointwise members. `prefix`: loops that already exist outside (NULL: the owner is a root and its
+ * other axes come first, as tasks). `block_axis` (-1: none) of the owner has been split, and its rest is loop `block_loop` of
  * `block_extent` points. False: no tile. */
 typedef struct rules_tile_place {
     /* " b h q_o" */
@@ -216,7 +218,7 @@ typedef struct rules_tile_place {
     int64_t block_extent;
 } rules_tile_place;
 bool rules_tile_in(rules *r, int owner, const rules_tile_place *place);
-/* Rewrites before scheduling: an epilogue for bare contractions, packing of operands, lanes for reductions along rows. */
+/* Rewrites before scheduling: an epilogue for contractions without one, packing of operands, lanes for reductions along rows. */
 bool rules_prepare_batch(rules *r, int fold); /* false: lanes do not run along its free axes */
 void rules_batch(rules *r, int fold);
 void rules_prepare_scan(rules *r, int stage);
@@ -224,7 +226,7 @@ void rules_prepare_sorts(rules *r); /* changes the numbers of stages */
 void rules_prepare_reduce(rules *r, int stage);
 void rules_prepare_tile(rules *r, int stage);
 void rules_prepare_rows(rules *r, int stage);
-/* Model's cycles of a contraction in tiles by lanes; not possible: 1e300. */
+/* Predicted cycles of a contraction in tiles by lanes; not possible: 1e300. */
 double rules_lanes_cost(rules *r, int stage, rules_lanes_tile *tile);
 /* Cycles of `cycles` of computation overlapped with `l3_cycles` cycles of L3 traffic: the longer one, and a tenth of the shorter one. */
 double rules_overlap_l3(double cycles, double l3_cycles);
@@ -244,20 +246,20 @@ bool rules_cut_loops(rules *r, int root); /* rules_cache_blocks.c */
 void rules_prepare_enumerated_tile(rules *r, int stage);
 uint32_t rules_positions(const rules *r, int stage); /* axes whose positions the values of a map enumerate */
 bool rules_loses_positions(rules *r, int stage);     /* inlined into its readers (rules_enumerated_rows.c) */
-/* Chains come first: their stages are left alone by the others. */
+/* Chains come first: the other rules skip their stages. */
 void rules_prepare_chains(rules *r);
 bool rules_in_chain(rules *r, int stage);
 bool rules_chained(rules *r, int root);
-/* Member `s`, that works on rows, at a loop of the root: `shared` axes of the root run point by point, of `block_axis` (-1: none) `block`
- * points are done together. */
+/* Attaches member `s`, an operation on rows, at a loop of the root: `shared` axes of the root run point by point, and `block` points of
+ * `block_axis` (-1: none) are computed together. */
 void rules_attach_row(rules *r, int s, int root, const char *loop, uint32_t shared, int block_axis, int64_t block);
 
-/* Loops of a root that stand outside of its vectors, outermost first, and tasks made of them (rules_map.c). */
+/* Loops of a root outside of its vectors, outermost first, and tasks made of them (rules_map.c). */
 typedef struct rules_loop {
     const char *name;
     /* -1: varying */
     int64_t extent;
-    /* may not be split: another split's tiles */
+    /* may not be split: tiles of another split */
     bool whole;
 } rules_loop;
 typedef struct rules_nest {
@@ -267,8 +269,8 @@ typedef struct rules_nest {
     int count;
 } rules_nest;
 void rules_add_loop(rules_nest *nest, const char *name, int64_t extent, bool whole);
-/* Makes the outer loops of the nest tasks, such that the loops inside of a task have at least `least` points; the loop at the boundary is split.
- * `points`: of the innermost loop's body, -1: unknown. */
+/* Makes the outer loops of the nest tasks, such that the loops inside of a task have at least `least` points; the loop at the boundary is
+ * split. `points`: of the innermost loop's body, -1: unknown. */
 void rules_form_tasks(rules_nest *nest, int64_t points, int64_t least);
 /* Adds `nt` (non-temporal stores) if the results, with the inputs, exceed the share of L3 that a core may count on. False: it did not. */
 bool rules_store_past_caches(rules *r, const tir_stage *stage);

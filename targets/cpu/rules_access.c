@@ -1,4 +1,4 @@
-/* Questions about the accesses of stages: strides along axes, lanes, what runs with what. */
+/* Queries about the accesses of stages: strides along axes, lanes, stages that run together. */
 #include "targets/cpu/rules.h"
 
 int rules_accesses(rules *r, int stage, rules_access *out, int limit) {
@@ -72,7 +72,7 @@ bool rules_straight(rules *r, int stage, int slow, int fast) {
     for (int i = 0; i < count; i++)
         if (access[i].stride[fast] == RULES_IRREGULAR || access[i].stride[slow] != access[i].stride[fast] * extent)
             return false;
-    tir_pool *pool = r->region->pool; /* the axes may stand in nothing but addresses */
+    tir_pool *pool = r->region->pool; /* the axes must occur in addresses only */
     for (int c = 0; c < s->count; c++)
         if (rules_bare_use(pool, s->value[c], s->axis[slow].var) ||
             rules_bare_use(pool, s->value[c], s->axis[fast].var))
@@ -137,7 +137,7 @@ bool *rules_in_tile(rules *r, int owner) {
     rules_access access[RULES_ACCESSES];
     for (int s = 0; s < owner; s++)
         inside[s] = !region->stages.data[s].removed && r->group[s].owner == owner && rules_pointwise(r, s);
-    for (int q = owner - 1; q >= 0; q--) { /* readers come behind what they read */
+    for (int q = owner - 1; q >= 0; q--) { /* readers come after the stages that they read */
         if (inside[q] || region->stages.data[q].removed || r->group[q].root != r->group[owner].root) continue;
         int count = rules_accesses(r, q, access, RULES_ACCESSES);
         for (int i = 0; i < count; i++)
@@ -147,7 +147,7 @@ bool *rules_in_tile(rules *r, int owner) {
     return inside;
 }
 
-/* Rows of it stay on chip otherwise (rules_rows.c). */
+/* Otherwise rows of it stay on chip (rules_rows.c). */
 bool rules_simple_group(const rules *r, int s) {
     int root = r->group[s].root;
     if (root == s) return true;
@@ -160,8 +160,8 @@ bool rules_simple_group(const rules *r, int s) {
     return true;
 }
 
-/* A value stands in registers from where it is made to where it is read for the last time, an output to the end. What is made takes the
- * place of what leaves then, but sums, which are there before. */
+/* A value is live from its definition to its last use, an output to the end. A new value can take the registers of an operand whose last
+ * use it is; sums cannot, because they are live before. */
 int64_t rules_live(rules *r, const int *stages, const int64_t *sizes, int count) {
     const tir_region *region = r->region;
     int *last = LIB_NEW_ARRAY(r->arena, int, region->stages.count + 1); /* by stage: place of the last reader */

@@ -1,5 +1,5 @@
-/* Folds whose states are small tables (factorisations and solves of small matrices, non-maximum suppression): each lane of a vector works on
- * another table. The states and the steps' results are stored with the lanes innermost. */
+/* Folds whose states are small tables (factorisations and solves of small matrices, non-maximum suppression): each lane of a vector works
+ * on a table of its own. The states and the steps' results are stored with the lanes innermost. */
 #include "targets/cpu/rules.h"
 
 enum { TASK_POINTS = 16384, L2_SHARE = 2 };
@@ -14,7 +14,7 @@ static bool is_own(const rules *r, const rules_access *access, int fold) {
     return from >= 0 && (from == fold || r->region->stages.data[from].fold == fold);
 }
 
-/* The free axes lead in all steps, and in all that they read of each other and of the state. */
+/* Are the free axes the leading ones in all steps, and in everything that they read of each other and of the state? */
 static bool leads_everywhere(rules *r, int step, const tir_stage *fold) {
     const tir_stage *s = &r->region->stages.data[step];
     rules_access access[RULES_ACCESSES];
@@ -41,7 +41,7 @@ static int64_t table_of(rules *r, const tir_tensor *tensor, int first) {
     return points;
 }
 
-/* Bytes of all tables of one lane, and points of a step of it; false: too much, or not known. */
+/* Bytes of all tables of one lane, and points of a step of it; false: too many, or unknown. */
 static bool tables_fit(rules *r, int s, int64_t lanes, int64_t *points) {
     const tir_stage *fold = &r->region->stages.data[s];
     int64_t bytes = 0;
@@ -60,7 +60,7 @@ static bool tables_fit(rules *r, int s, int64_t lanes, int64_t *points) {
     return bytes * lanes <= r->machine->l2 / L2_SHARE;
 }
 
-/* Does a step read of operands what data chooses, each lane from a place of its own? Vectors along a table read it side by side. */
+/* Does a step read operands at places that data selects, different in each lane? Vectors along a table read them contiguously. */
 static bool is_gathered(rules *r, int step, int axis) {
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, step, access, RULES_ACCESSES);
@@ -70,7 +70,7 @@ static bool is_gathered(rules *r, int step, int axis) {
     return false;
 }
 
-/* The free axis along which lanes run; -1: this is no such fold. */
+/* The free axis along which lanes run; -1: the fold is not of this kind. */
 static int batch_axis(rules *r, int s, int64_t *lanes, int64_t *points) {
     const tir_stage *fold = &r->region->stages.data[s];
     bool table = false;
@@ -102,7 +102,7 @@ static bool have_one_rank(const rules *r, const tir_stage *stage) {
     return true;
 }
 
-/* A step lies with the axis innermost, a state in blocks of lanes. */
+/* A step is stored with the axis innermost, a state in blocks of lanes. */
 static void lay_out(rules *r, int stage, int axis, int64_t lanes, bool state) {
     const tir_stage *s = &r->region->stages.data[stage];
     const tir_tensor *tensor = &r->region->tensors.data[s->tensor[0]];

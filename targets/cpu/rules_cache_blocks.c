@@ -1,15 +1,15 @@
 /* Contractions whose vector operand is streamed from beyond L2. Without prefetches, the first row of tiles would stall on all loads of a
  * panel, and the other rows on none. So each reduction step of each tile prefetches its part of the next panel, which spreads the loads
- * evenly. If two panels and the broadcast operand exceed L2, the reduction is cut into blocks: all rows are computed over one block of steps
- * before the next block, adding to sums that stay in L2. If one tile covers all rows and the next panel does not fit, or there are too few
- * rows to hide its latency, each step prefetches one page ahead: the hardware prefetcher stops at page boundaries. */
+ * evenly. If two panels and the broadcast operand exceed L2, the reduction is cut into blocks: all rows are computed over one block of
+ * steps before the next block, adding to sums that stay in L2. If one tile covers all rows and the next panel does not fit, or there are
+ * too few rows to hide its latency, each step prefetches one page ahead: the hardware prefetcher stops at page boundaries. */
 #include "targets/cpu/rules_tile.h"
 
 #include <stdio.h>
 
 enum {
     FEWEST_PANELS = 8, /* with fewer, the reduction is not cut: panels are the tasks */
-    FEW_ROWS = 4,      /* below it, computing with a line takes no longer than loading the next one from memory */
+    FEW_ROWS = 4,      /* with fewer rows, loading a line from memory takes longer than computing with one */
     PAGE = 4096
 };
 
@@ -35,8 +35,8 @@ static int first_reduction(const rules *r, const tir_stage *stage) {
 }
 
 /* Bytes of two panels and of all other operands: the working set while the next panel is prefetched. */
-static double bytes_near(rules *r, int main, const rules_tile_shape *t, const rules_access *access, int count,
-                         int panels) {
+static double working_set_bytes(rules *r, int main, const rules_tile_shape *t, const rules_access *access, int count,
+                                int panels) {
     double near = 2 * rules_slice_bytes(r, main, t, true, -1) * (double)t->nr;
     for (int i = 0; i < count; i++)
         if (access[i].tensor != access[panels].tensor)
@@ -49,7 +49,7 @@ void rules_fetch_panels(rules *r, int main, const rules_tile_shape *t, const cha
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, main, access, RULES_ACCESSES), step = first_reduction(r, stage);
     int panels = rules_is_contraction(r, main) && step >= 0 ? panels_of(r, main, t, access, count) : -1;
-    if (panels < 0 || t->inside || t->peel) return; /* of peeled columns a panel holds no run of memory */
+    if (panels < 0 || t->inside || t->peel) return; /* peeled columns are not contiguous within a panel */
     const tir_tensor *tensor = &r->region->tensors.data[access[panels].tensor];
     double rows = 1, bytes = rules_tensor_bytes(r, tensor), l2 = (double)r->machine->l2;
     for (int a = 0; a < stage->space + stage->reduce; a++)
@@ -58,7 +58,7 @@ void rules_fetch_panels(rules *r, int main, const rules_tile_shape *t, const cha
         if (a != t->v) rows *= (double)rules_extent(r, &stage->axis[a]);
     bool in_unit = t->unit && t->unit_axis == step, in_block = t->blocks_axis == step;
     const char *loop = in_block ? "s_i" : in_unit ? "s_o" : stage->axis[step].name;
-    if (rows >= (double)FEW_ROWS && bytes_near(r, main, t, access, count, panels) <= 0.75 * l2) {
+    if (rows >= (double)FEW_ROWS && working_set_bytes(r, main, t, access, count, panels) <= 0.75 * l2) {
         if (bytes > l2 / 4)
             tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+1 L2 shared", tensor->name, stage->name, loop,
                              owner, vo);
@@ -69,7 +69,7 @@ void rules_fetch_panels(rules *r, int main, const rules_tile_shape *t, const cha
     }
 }
 
-/* Length of the blocks of a reduction axis in which the tensor lies: its innermost dimension. 0: it does not. */
+/* Length of the blocks of a reduction axis in which the tensor is stored: its innermost dimension. 0: it has none. */
 static int64_t block_length(const rules *r, const rules_access *access, const tir_axis *axis) {
     const tir_layout *layout = &r->region->tensors.data[access->tensor].layout;
     if (tir_layout_is_identity(layout)) return 0;
@@ -80,8 +80,8 @@ static int64_t block_length(const rules *r, const rules_access *access, const ti
     return plain && extent > inner->modulus && extent % inner->modulus == 0 ? inner->modulus : 0;
 }
 
-/* All lines of a block miss at its first step, so the block before prefetches them. Not with a window: each line is then read so often that one
- * miss does not matter. */
+/* All lines of a block miss at its first step, so the block before prefetches them. Not with a window: each line is then read so often
+ * that one miss does not matter. */
 void rules_fetch_next_block(rules *r, int main, rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[main];
     rules_access access[RULES_ACCESSES];
@@ -102,7 +102,7 @@ void rules_fetch_next_block(rules *r, int main, rules_tile_shape *t) {
 
 /* ---- blocks of the reduction */
 
-/* How many blocks: of 1/16 of L2, by the axis' own factors where they have one near. */
+/* Number of blocks, each 1/16 of L2, a factor of the axis if there is one near. */
 static int64_t count_blocks(int64_t extent, double panel, double l2) {
     int64_t least = (int64_t)(panel * 16 / l2) + 1;
     for (int64_t n = least; n < 2 * least && n <= extent; n++)
@@ -135,8 +135,8 @@ static int64_t choose_blocks(rules *r, int s, const rules_tile_shape *t) {
     double sums = (double)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype) * (double)t->nr, rows = 1;
     for (int a = 0; a < stage->space; a++)
         if (a != t->v) rows *= (double)rules_extent(r, &stage->axis[a]);
-    bool cut = 4 * panel >= l2 && bytes_near(r, s, t, access, count, panels) > 0.75 * l2 && rows * sums <= l2 / 8 &&
-               rows >= 2 * (double)t->mr;
+    bool cut = 4 * panel >= l2 && working_set_bytes(r, s, t, access, count, panels) > 0.75 * l2 &&
+               rows * sums <= l2 / 8 && rows >= 2 * (double)t->mr;
     if (!cut || rules_extent(r, &stage->axis[t->v]) < FEWEST_PANELS * t->nr) return 0;
     return count_blocks(rules_extent(r, &stage->axis[axis]), panel, l2);
 }
@@ -172,7 +172,7 @@ static const rules_cut *blocks_of(const rules *r, int root) {
     return NULL;
 }
 
-/* Sums in loops over blocks, rows and tiles; in each tile a block's part in registers. */
+/* Sums in loops over blocks, rows and tiles; in each tile a block's part is in registers. */
 static void add_blocks(rules *r, const rules_cut *b, const char *owner, const char *vo) {
     const rules_tile_shape *t = &b->tile;
     int s = rules_stage_named(r, b->sums), part = rules_stage_named(r, b->part);

@@ -2,16 +2,16 @@
  * reductions over k work on its rows; the second contraction sums over k. No value of size q*k is stored in memory: a block of rows passes
  * through all stages before the next block begins.
  *
- * The first result stands transposed, [k][q], so that vectors run along the rows: its operand with k is broadcast as it lies in
- * memory, the other one is transposed once per block, reductions over k need no step across lanes, and the second contraction
+ * The first result is stored transposed, [k][q], so that vectors run along the rows: its operand with k is broadcast from memory without
+ * a copy, the other one is transposed once per block, reductions over k need no step across lanes, and the second contraction
  * broadcasts the weights of neighbouring rows. */
 #include "targets/cpu/rules.h"
 
 enum {
-    ROWS_LEAST = 6,     /* rows that vectors along them pay for */
-    L2_SHARE = 4,       /* part of L2 for a block of scores: operands pass through it, too */
-    MOST_SHARED = 5,    /* of fewer rows, done together */
-    KEYS_TYPICAL = 1024 /* where the extent varies */
+    ROWS_LEAST = 6,     /* rows from which on vectors along them pay */
+    L2_SHARE = 4,       /* part of L2 for a block of scores: operands are streamed through it, too */
+    MOST_SHARED = 5,    /* largest number of rows that are computed together */
+    KEYS_TYPICAL = 1024 /* assumed if the extent varies */
 };
 
 /* Stages by number, valid until the next rewrite; axes of the root by number, of members through their labels. */
@@ -63,8 +63,8 @@ static bool is_live_contraction(const rules *r, int s) {
 
 /* ---- finding */
 
-/* Every contraction of the chain runs in the tiles of one map; a copy is one where there is no other. */
-static void give_owners(rules *r) {
+/* Every contraction of the chain runs in the tiles of one map; a copy is added if there is none. */
+static void assign_owners(rules *r) {
     for (int s = 0, count = 0; s < (int)r->region->stages.count; s++) {
         if (!is_live_contraction(r, s) || (!is_output(r, s) && readers_of(r, s) == 1)) continue;
         if (count++ > 4) return;
@@ -82,7 +82,7 @@ static int own_axis(const rules *r, int s) {
     return own;
 }
 
-/* Does the axis of the root belong to every member, or to none but those at the root's own points? */
+/* Does the axis of the root belong to every member, or only to those at the root's own points? */
 static bool is_shared(const rules *r, const chain *c, int axis) {
     for (int s = 0; s < (int)r->region->stages.count; s++) {
         if (stage_of(r, s)->removed || s == c->root || r->group[s].root != c->root) continue;
@@ -110,7 +110,7 @@ static int key_axis(const rules *r, const chain *c) {
     return rules_axis_labelled(r, c->first, c->own);
 }
 
-/* Is what the contraction reads along its axis `along` the same for `group` neighbouring points of the root's axis? */
+/* Does the contraction read the same along its axis `along` for `group` neighbouring points of the root's axis? */
 static bool is_reused(rules *r, const chain *c, int s, int along, int axis, int64_t group) {
     rules_access access[RULES_ACCESSES];
     tir_pool *pool = r->region->pool;
@@ -134,8 +134,8 @@ static bool operands_reused(rules *r, const chain *c, int axis, int64_t group) {
            is_reused(r, c, c->second, rules_axis_labelled(r, c->second, c->columns), axis, group);
 }
 
-/* Columns: the one axis that is the root's own. Rows: the last of the others for which both contractions read the same operands; or
- * the longest groups along an axis for which they do (heads that share keys). */
+/* Columns: the one axis that only the root has. Rows: the last of the others for which both contractions read the same operands; or the
+ * longest groups along an axis for which they do (heads that share keys). */
 static bool find_axes(rules *r, chain *c) {
     const tir_stage *root = stage_of(r, c->root);
     c->rows = c->columns = -1;
@@ -163,12 +163,12 @@ static bool find_axes(rules *r, chain *c) {
     return true;
 }
 
-/* A member of one axis of its own at most, over which reductions run too: the rows' own work. */
+/* A member with at most one axis of its own, over which reductions run, too: an operation on rows. */
 static bool is_row_work(const rules *r, const chain *c, int s) {
     const tir_stage *stage = stage_of(r, s);
     if (s == c->first || s == c->second) return true;
     if (stage->kind != TIR_MAP && (stage->kind != TIR_REDUCE || stage->reduce != 1)) return false;
-    if (rules_pointwise(r, s)) return false; /* at the root's own points: left to others */
+    if (rules_pointwise(r, s)) return false; /* at the root's own points: handled by other rules */
     return (c->rows < 0 || rules_axis_labelled(r, s, c->rows) >= 0) && own_axis(r, s) != -2;
 }
 
@@ -204,7 +204,8 @@ static void rows_last(rules *r, int s, int rows) {
     rules_rewrite(r, "layout %s (%s%s)", stage->name, order.data, stage->axis[rows].name);
 }
 
-/* An operand given to the region that depends on the rows and is not contiguous along them: it will be transposed block by block. Returns its tensor. */
+/* An operand given to the region that depends on the rows and is not contiguous along them: it will be transposed block by block. Returns
+ * its tensor. */
 static uint32_t operand_across(rules *r, const chain *c, int s) {
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES), rows = axis_along(r, c, s, c->rows);
@@ -238,7 +239,7 @@ static bool chain_again(rules *r, const rules_chain *out, chain *c) {
     return find_chain(r, rules_stage_named(r, out->second), c);
 }
 
-/* What the root reads of the rows it reads one row at a time: from memory, whereas reductions end in registers. */
+/* Values per row that the root reads one row at a time are copied to memory, because reductions end in registers. */
 static void copy_statistics(rules *r, const rules_chain *out) {
     for (int s = 0; s < (int)r->region->stages.count; s++) {
         chain c;
@@ -252,7 +253,7 @@ static void copy_statistics(rules *r, const rules_chain *out) {
     }
 }
 
-/* Points of reductions that add nothing by their position: they get a predicate, to which loops are clipped. */
+/* Points of reductions whose position makes them neutral: they get a predicate, to which loops are clipped. */
 static void find_predicates(rules *r, const rules_chain *out) {
     chain c;
     for (int s = 0; s < (int)r->region->stages.count && chain_again(r, out, &c); s++) {
@@ -264,7 +265,7 @@ static void find_predicates(rules *r, const rules_chain *out) {
 static int64_t block_of_keys(rules *r, const rules_chain *plan);
 static void make_blocks(rules *r, rules_chain *out);
 
-/* A map that only the chain needs and that has keys, but for the scores. */
+/* A map with keys, other than the scores, that only the chain reads. */
 static bool is_between(const rules *r, const chain *c, int s) {
     const tir_stage *stage = stage_of(r, s);
     if (stage->removed || stage->kind != TIR_MAP || s == c->root || s == c->scores || r->group[s].root != c->root)
@@ -291,9 +292,9 @@ static void prepare(rules *r, rules_chain *out) {
     if (out->block) make_blocks(r, out);
 }
 
-/* ---- few rows: keys are read as they lie, once. Products with a key are summed by lanes, weighted values along vectors. */
+/* ---- few rows: keys are streamed once, unpacked. Products with a key are summed by lanes, weighted values along vectors. */
 
-/* Part of the first contraction after it was divided into lanes: partial sums, levels of the tree, the sum. */
+/* A part of the first contraction after its division into lanes: partial sums, levels of the tree, the sum. */
 static bool is_first_part(rules *r, const rules_chain *plan, int s) {
     return rules_end_of_tree(r, s) == rules_stage_named(r, plan->first);
 }
@@ -348,7 +349,7 @@ void rules_prepare_chains(rules *r) {
     int contractions = 0;
     for (int s = 0; s < (int)r->region->stages.count; s++) contractions += is_live_contraction(r, s);
     if (contractions != 2) return;
-    give_owners(r);
+    assign_owners(r);
     for (int s = 0; s < (int)r->region->stages.count; s++) {
         chain c;
         if (!is_live_contraction(r, s) || !find_chain(r, s, &c)) continue;
@@ -395,8 +396,8 @@ typedef struct chain_loops {
     int64_t lanes, block;
 } chain_loops;
 
-/* Height and vectors of a register tile: full registers' worth of independent sums, few loads for each product, tiles that divide
- * `height` or do not waste much. `whole`: all vectors in one tile. */
+/* Height and vectors of a register tile: enough independent sums to fill the registers, few loads per product, tiles that divide `height`
+ * or waste little. `whole`: all vectors in one tile. */
 static void choose_tile(const rules *r, int64_t height, int64_t vectors, bool whole, int64_t *mr, int64_t *nv) {
     int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
     int64_t ports = r->machine->fma_ports > 0 ? r->machine->fma_ports : 2;
@@ -414,7 +415,7 @@ static void choose_tile(const rules *r, int64_t height, int64_t vectors, bool wh
         }
 }
 
-/* Rows done together: a few vectors, so that broadcasts and panels are used often, and little beyond the end. */
+/* Rows computed together: a few vectors, so that broadcasts and panels are reused often, with little waste after the end. */
 static int64_t choose_block(const chain_loops *l, int64_t rows, bool *peel) {
     static const double load[] = {0, 1.15, 1.03, 1.01, 1};
     double least = 1e300;
@@ -446,7 +447,7 @@ static void clip_reduction(const rules *r, int s) {
             tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
 }
 
-/* A tile of the stage `at`'s loop: contraction in registers, `high` repeated, `wide` along vectors. */
+/* A tile in the loop of stage `at`: the contraction in registers, `high` repeated, `wide` along vectors. */
 static void attach_contraction(const chain_loops *l, int s, const char *at, const char *loop, int high, int wide) {
     const tir_stage *stage = stage_of(l->r, s);
     lib_text order;
@@ -488,7 +489,7 @@ static void attach_copy(const chain_loops *l, const rules_chain_copy *copy) {
     tir_schedule_add(out, "vec %s.s_i", copy->name);
 }
 
-/* Then the columns of a block end where its rows see no more: their number varies. */
+/* If so, the columns of a block end at the last one that its rows use, and their number varies. */
 static bool has_predicate(const chain_loops *l) {
     int fold = l->r->chain->fold ? rules_stage_named(l->r, l->r->chain->fold) : -1;
     for (int s = 0; s < (int)l->r->region->stages.count; s++) {
@@ -499,7 +500,7 @@ static bool has_predicate(const chain_loops *l) {
     return false;
 }
 
-/* The first contraction and the map that takes its tiles; its axis of rows, and how many keys there are at a time. */
+/* The first contraction and the map that reads its tiles; its axis of rows, and the number of keys at a time. */
 static void attach_scores(const chain_loops *l, int rows, int64_t keys) {
     const chain *c = l->c;
     const tir_stage *scores = stage_of(l->r, c->scores);
@@ -517,7 +518,7 @@ static void attach_scores(const chain_loops *l, int rows, int64_t keys) {
                        rules_axis_labelled(l->r, c->first, rows));
 }
 
-/* Maps and reductions of the rows: vectors of rows, all else serial. Steps of a fold have their place. */
+/* Maps and reductions of the rows: vectors of rows, all else serial. Steps of a fold are placed already. */
 static void attach_row_work(const chain_loops *l, int s, int rows) {
     const tir_stage *stage = stage_of(l->r, s);
     const char *name = stage->axis[rows].name;
@@ -573,9 +574,9 @@ static void root_loops(chain_loops *l) {
                        rules_axis_labelled(r, c->second, c->columns));
 }
 
-/* ---- blocks of keys: rows of scores that would not stay in L2 */
+/* ---- blocks of keys: for rows of scores that exceed L2 */
 
-/* Bytes that a block of rows holds for each key: the scores, and the maps of scores. */
+/* Bytes of a block of rows per key: the scores, and the maps of scores. */
 static int64_t bytes_of_key(rules *r, const chain *c, int64_t rows) {
     int64_t bytes = 0;
     for (int s = 0; s < (int)r->region->stages.count; s++)
@@ -584,7 +585,7 @@ static int64_t bytes_of_key(rules *r, const chain *c, int64_t rows) {
     return bytes;
 }
 
-/* The chain from its first reduction over keys on as a fold; the second contraction alone where there is no other. */
+/* The chain as a fold, from its first reduction over keys on; the second contraction alone if there is no reduction. */
 static const char *online_line(const rules *r, const chain *c, int64_t block, const char *fold) {
     int s = 0;
     while (s != c->second && (stage_of(r, s)->removed || stage_of(r, s)->kind != TIR_REDUCE || s == c->first ||
@@ -621,9 +622,9 @@ static int names_between(const rules *r, const chain *c, const char **names) {
     return count;
 }
 
-/* Blocks of `most` keys at most: of equal lengths, full tiles, if there are such that are not much shorter. */
+/* Blocks of at most `most` keys: of equal lengths and full tiles, if these are not much shorter. */
 static int64_t even_block(int64_t keys, int64_t most) {
-    enum { TILE = 24 }; /* of whatever height */
+    enum { TILE = 24 }; /* whatever its height */
     int64_t least = most > 0 ? (keys + most - 1) / most : keys;
     for (int64_t count = least; count <= 2 * least && count * TILE <= keys; count++)
         if (keys % (count * TILE) == 0) return keys / count;
@@ -682,7 +683,7 @@ static void make_blocks(rules *r, rules_chain *out) {
     }
 }
 
-/* The new sums are the old ones corrected and those of the block, in whose tiles these are made. */
+/* The new sums are the corrected old ones plus those of the block, which are computed in the same tiles. */
 static void sum_loops(const chain_loops *l, const char *second) {
     rules *r = l->r;
     const rules_chain *plan = r->chain;
@@ -748,7 +749,7 @@ static bool blocks_of_keys(rules *r, int root) {
 
 /* ---- loops, few rows */
 
-/* Loops of a stage in the order of its axes, but for some that come last; -1: none. */
+/* Loops of a stage in the order of its axes, except for some that come last; -1: none. */
 static void few_order(const rules *r, int s, const int *last, int count) {
     const tir_stage *stage = stage_of(r, s);
     lib_text order;
@@ -763,7 +764,7 @@ static void few_order(const rules *r, int s, const int *last, int count) {
     tir_schedule_add(r->schedule, "order %s:%s", stage->name, order.data);
 }
 
-/* A tile of keys and rows: sums by lanes in registers, folded by halves. One key after the other, as they lie in memory. */
+/* A tile of keys and rows: sums by lanes in registers, folded by halves. Keys are read one after the other, in memory order. */
 static void few_scores(rules *r, const char *loop, const char *root) {
     enum { SUMS = 8, MOST_PRODUCTS = 128 };
     const rules_chain *plan = r->chain;
@@ -772,7 +773,7 @@ static void few_scores(rules *r, const char *loop, const char *root) {
     int s = rules_stage_named(r, plan->scores), rows = plan->rows < 0 ? -1 : rules_axis_labelled(r, s, plan->rows);
     int64_t block = SUMS / plan->group > 0 ? SUMS / plan->group : 1, keys = rules_extent(r, &scores->axis[plan->own]);
     const bool mask = keys < 0 || keys % block == 0 || rules_ends_by_data(r);
-    /* a tile of the last keys has the same registers: all levels of the tree live from one to the other */
+    /* a tile of the last keys has its own registers: all levels of the tree are live in between */
     if (!mask && block > 1) block /= 2;
     tir_schedule_add(out, "at %s %s.%s", scores->name, root, loop);
     tir_schedule_add(out, "store %s local", scores->name);
@@ -802,7 +803,7 @@ static void few_scores(rules *r, const char *loop, const char *root) {
     }
 }
 
-/* Tasks are what shares keys; returns the loop that everything is attached at. */
+/* A task is the rows that share keys; returns the loop at which everything is attached. */
 static const char *few_root(rules *r, int root) {
     const rules_chain *plan = r->chain;
     const tir_stage *top = stage_of(r, root);

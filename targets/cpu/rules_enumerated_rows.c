@@ -1,7 +1,7 @@
-/* Passes over rows: maps that enumerate the positions along an axis (a value for each, by comparisons: butterflies of a Fourier
- * transform), each reading all of a row of the one before along other axes. The passes follow each other row by row, in scratch of a
- * task. Each pass has vectors along its own most contiguous axis; its positions are unrolled, so that the comparisons fold away. The emitter transposes
- * in registers what a pass stores across its vectors. */
+/* Passes over rows: maps that enumerate the positions along an axis (a value for each, selected by comparisons: butterflies of a Fourier
+ * transform), each reading all of a row of the previous map along other axes. The passes run one after the other on each row, in scratch
+ * of a task. Each pass has vectors along its own most contiguous axis; its positions are unrolled, so that the comparisons fold away. The
+ * emitter transposes stores across a pass' vectors in registers. */
 #include "targets/cpu/rules.h"
 
 enum { POSITIONS_MOST = 32, VECTORS_NEAR = 2, TASK_POINTS = 4096 };
@@ -10,7 +10,7 @@ enum { POSITIONS_MOST = 32, VECTORS_NEAR = 2, TASK_POINTS = 4096 };
 
 typedef struct enumeration {
     const tir_stage *stage;
-    /* by axis: comparisons of it with different numbers */
+    /* by axis: number of comparisons of it with different constants */
     int asked[TIR_MAX_AXES];
 } enumeration;
 
@@ -19,7 +19,7 @@ static tir_expr meet_comparison(void *user, tir_pool *pool, tir_expr e, tir_expr
     int64_t number;
     if (tir_op_of(pool, e) != TIR_EQ || !tir_is_const(pool, tir_operand(pool, e, 1), &number)) return rebuilt;
     for (int a = 0; a < found->stage->space; a++)
-        found->asked[a] += tir_operand(pool, e, 0) == found->stage->axis[a].var; /* shared nodes are met once */
+        found->asked[a] += tir_operand(pool, e, 0) == found->stage->axis[a].var; /* shared nodes are visited once */
     return rebuilt;
 }
 
@@ -42,17 +42,17 @@ typedef struct pass {
     rules *r;
     /* the stage */
     int s;
-    /* its axes that stand outside */
+    /* its axes that are loops outside */
     uint32_t outer;
-    /* its axes whose points are repeated */
+    /* its axes whose points are unrolled */
     uint32_t positions;
     /* its axis along which vectors run; -1: none */
     int v;
-    /* that axis, or what is left of it; NULL: the axis */
+    /* that axis, or the rest of it after a split; NULL: the axis */
     const char *along;
 } pass;
 
-/* Accesses that vectors along the axis find side by side, or nearly so; the more lanes are used the better. */
+/* Score of accesses that are contiguous, or nearly so, for vectors along the axis; higher if more lanes are used. */
 static int64_t vector_score(rules *r, int s, int axis) {
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES);
@@ -77,7 +77,7 @@ static bool plan_pass(pass *p) {
     return p->v >= 0;
 }
 
-/* Appends the loops inside of the outer ones: those of no kind, vectors, positions (the most first: few of them share the most). */
+/* Appends the loops inside of the outer ones: plain axes, vectors, positions (the longest axis first: short ones share the most). */
 static void pass_loops(const pass *p, lib_text *order) {
     rules *r = p->r;
     const tir_stage *stage = &r->region->stages.data[p->s];
@@ -104,7 +104,7 @@ static void pass_loops(const pass *p, lib_text *order) {
 
 /* ---- the group */
 
-/* Axes of the root that all members run along with, none of them asking for the position. */
+/* Axes of the root that all members have, and on whose position no member depends. */
 static uint32_t common_axes(rules *r, int root, const int *members, int count) {
     const tir_stage *top = &r->region->stages.data[root];
     uint32_t set = ((1u << top->space) - 1) & ~rules_positions(r, root);
@@ -124,7 +124,7 @@ static bool plan_group(rules *r, int root, pass *plans, const int *members, int 
         if (member->kind != TIR_MAP) return false;
         uint32_t positions = rules_positions(r, members[i]);
         enumerated = enumerated || positions;
-        for (int a = 0; a < member->space; a++) /* what the root has in vectors, a member enumerates */
+        for (int a = 0; a < member->space; a++) /* a member enumerates positions along the root's vector axis */
             own_axes = own_axes || (positions >> a & 1 && r->group[members[i]].label[a] >= 0);
     }
     if (!enumerated || !own_axes) return false;
@@ -140,7 +140,7 @@ static bool plan_group(rules *r, int root, pass *plans, const int *members, int 
     return true;
 }
 
-/* A pass of its own: its first loop is divided among tasks. */
+/* A single pass: its first loop is divided among tasks. */
 static void single_pass(const pass *p) {
     const tir_stage *stage = &p->r->region->stages.data[p->s];
     lib_text order;
@@ -185,7 +185,7 @@ bool rules_enumerated_rows(rules *r, int root) {
         if (outside) lib_text_format(&order, " %s", top->axis[a].name);
         if (!outside && points > 0) points = extent < 0 || extent > INT32_MAX ? -1 : points * extent;
     }
-    if (!last->outer) { /* a row that is all there is */
+    if (!last->outer) { /* there is a single row */
         if (length < 1) return false;
         tir_schedule_add(r->schedule, "split %s.%s %lld -> row in_row mask", top->name, top->axis[last->v].name,
                          (long long)length);
@@ -199,9 +199,9 @@ bool rules_enumerated_rows(rules *r, int root) {
     return true;
 }
 
-/* ---- what keeps maps apart */
+/* ---- maps that must not be inlined */
 
-/* Does a map that reads `s` ask for positions of it by anything but an axis of its own? Inlined, these would not be enumerated. */
+/* Does a reader of `s` use positions of it other than by an axis of its own? If `s` were inlined, these would not be enumerated. */
 bool rules_loses_positions(rules *r, int s) {
     uint32_t positions = rules_positions(r, s);
     rules_access access[RULES_ACCESSES];

@@ -1,7 +1,7 @@
-/* Groups of maps whose values depend on the position in a small tile, told by comparisons (the linear transforms of Winograd's
- * convolutions): the positions of a tile are unrolled (the axes of positions, or axes split by the tile), so that the comparisons fold away and only the
- * arithmetic of each position is left. Vectors run along the axis that is contiguous in most operands; an operand that is not contiguous there is first
- * copied with that axis last, because it is read several times. */
+/* Groups of maps whose values depend on the position in a small tile, selected by comparisons (the linear transforms of Winograd's
+ * convolutions): the positions of a tile are unrolled (axes of positions, or axes split by the tile), so that the comparisons fold away
+ * and only the arithmetic of each position remains. Vectors run along the axis that is contiguous in most operands; an operand that is
+ * not contiguous there is first copied with that axis last, because it is read several times. */
 #include "targets/cpu/rules.h"
 
 enum { MOST_POSITIONS = 8, SPARE_REGISTERS = 8, TASK_POINTS = 4096 };
@@ -9,18 +9,18 @@ enum { MOST_POSITIONS = 8, SPARE_REGISTERS = 8, TASK_POINTS = 4096 };
 typedef struct positions {
     /* by axis: positions in a tile; 0: no such axis */
     int64_t period[TIR_MAX_AXES];
-    /* the value is chosen by it */
+    /* a comparison of it selects the value */
     bool compared[TIR_MAX_AXES];
-    /* compared */
+    /* some axis is compared */
     bool any;
 } positions;
 
-typedef struct position_walk {
+typedef struct position_search {
     const tir_stage *stage;
     positions *found;
-} position_walk;
+} position_search;
 
-/* The axis that the expression is, or is a remainder of. */
+/* The axis that the expression is, or is the remainder of. */
 static int axis_of(const tir_pool *pool, const tir_stage *stage, tir_expr e, int64_t *divisor) {
     const tir_node *node = tir_get(pool, e);
     *divisor = 0;
@@ -31,45 +31,45 @@ static int axis_of(const tir_pool *pool, const tir_stage *stage, tir_expr e, int
 }
 
 static tir_expr meet_position(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    position_walk *walk = user;
+    position_search *search = user;
     const tir_node node = *tir_get(pool, e);
     int64_t divisor = 0, extent, number;
     int axis = -1;
     bool compares = node.op == TIR_EQ && tir_dtype_of(pool, tir_operand(pool, e, 0)) == TIR_INDEX;
     if (compares && tir_is_const(pool, tir_operand(pool, e, 1), &number))
-        axis = axis_of(pool, walk->stage, tir_operand(pool, e, 0), &divisor);
+        axis = axis_of(pool, search->stage, tir_operand(pool, e, 0), &divisor);
     else if (node.op == TIR_REM)
-        axis = axis_of(pool, walk->stage, e, &divisor);
-    if (axis < 0 || !tir_is_const(pool, walk->stage->axis[axis].extent, &extent)) return rebuilt;
+        axis = axis_of(pool, search->stage, e, &divisor);
+    if (axis < 0 || !tir_is_const(pool, search->stage->axis[axis].extent, &extent)) return rebuilt;
     int64_t period = divisor ? divisor : extent;
     if (period > MOST_POSITIONS) return rebuilt;
-    walk->found->period[axis] = period;
-    walk->found->compared[axis] = walk->found->compared[axis] || compares;
-    walk->found->any = walk->found->any || compares;
+    search->found->period[axis] = period;
+    search->found->compared[axis] = search->found->compared[axis] || compares;
+    search->found->any = search->found->any || compares;
     return rebuilt;
 }
 
 static positions find_positions(const rules *r, int s) {
     positions found = {0};
     const tir_stage copy = r->region->stages.data[s];
-    position_walk walk = {&copy, &found};
-    for (int c = 0; c < copy.count; c++) tir_rewrite(r->region->pool, copy.value[c], meet_position, &walk);
+    position_search search = {&copy, &found};
+    for (int c = 0; c < copy.count; c++) tir_rewrite(r->region->pool, copy.value[c], meet_position, &search);
     return found;
 }
 
 /* ---- the group */
 
-typedef struct points_group {
+typedef struct tile_group {
     rules *r;
     /* v: axis of the root that vectors run along */
     int root, count, v;
     int *members;
     positions of_root;
-} points_group;
+} tile_group;
 
-/* How well vectors run along an axis of the root: accesses of the whole group that are contiguous there. -1: there is a member
- * that has not the axis, or asks for positions along it; 0: vectors would be gathered more often than not. */
-static int count_contiguous(points_group *g, int axis) {
+/* How well vectors run along an axis of the root: number of accesses of the group that are contiguous there. -1: a member lacks the axis,
+ * or depends on positions along it; 0: most vectors would be gathered. */
+static int count_contiguous(tile_group *g, int axis) {
     int score = rules_stores_vectors(g->r, g->root, axis) ? 1 : 0, all = 1;
     rules_access access[RULES_ACCESSES];
     for (int i = -1; i < g->count; i++) {
@@ -84,9 +84,8 @@ static int count_contiguous(points_group *g, int axis) {
     return 2 * score < all ? 0 : score;
 }
 
-/* May the member run once for each point of the root's axes that stand outside of the tile? An output is written there: each of its
- * points once. */
-static bool follows_root(const points_group *g, int s) {
+/* Can the member run once for each point of the root's axes outside of the tile? An output is stored there, each of its points once. */
+static bool follows_root(const tile_group *g, int s) {
     const tir_stage *top = &g->r->region->stages.data[g->root];
     for (int a = 0; a < top->space && rules_has_output(g->r, s); a++) {
         int64_t extent = rules_extent(g->r, &top->axis[a]);
@@ -95,9 +94,9 @@ static bool follows_root(const points_group *g, int s) {
     return true;
 }
 
-static bool find_group(rules *r, int root, points_group *g) {
+static bool find_group(rules *r, int root, tile_group *g) {
     const tir_stage *top = &r->region->stages.data[root];
-    *g = (points_group){.r = r, .root = root, .v = -1};
+    *g = (tile_group){.r = r, .root = root, .v = -1};
     g->members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1);
     g->count = rules_members(r, root, g->members);
     if (top->kind != TIR_MAP || g->count == 0) return false;
@@ -127,7 +126,7 @@ static bool find_group(rules *r, int root, points_group *g) {
 
 /* ---- operands that vectors would have to gather */
 
-/* The dimension that the axis indexes alone; -1. */
+/* The dimension that the axis alone indexes; -1: none. */
 static int dimension_of(const rules *r, const rules_access *access, tir_expr var) {
     int found = -1;
     for (int d = 0; d < r->region->tensors.data[access->tensor].rank; d++) {
@@ -140,13 +139,13 @@ static int dimension_of(const rules *r, const rules_access *access, tir_expr var
     return found;
 }
 
-/* In blocks along the dimension already? */
+/* Is it stored in blocks along the dimension already? */
 static bool has_blocks(const tir_tensor *tensor, int dim) {
     const tir_layout_part *inner = tensor->layout.count ? &tensor->layout.part[tensor->layout.count - 1] : NULL;
     return inner && inner->dim == dim && inner->divisor == 1;
 }
 
-static bool copy_gathered(points_group *g) {
+static bool copy_gathered(tile_group *g) {
     rules *r = g->r;
     rules_access access[RULES_ACCESSES];
     for (int i = 0; i < g->count; i++) {
@@ -173,7 +172,7 @@ static bool copy_gathered(points_group *g) {
 }
 
 void rules_prepare_enumerated_tile(rules *r, int stage) {
-    points_group g;
+    tile_group g;
     const char *name = r->region->stages.data[stage].name;
     while (r->group[stage].root == stage && find_group(r, stage, &g) && copy_gathered(&g))
         stage = rules_stage_named(r, name);
@@ -181,8 +180,8 @@ void rules_prepare_enumerated_tile(rules *r, int stage) {
 
 /* ---- loops */
 
-/* Values of one vector that a member holds at once. */
-static int64_t held_vectors(const points_group *g, int s) {
+/* Vectors of values that a member holds at once. */
+static int64_t held_vectors(const tile_group *g, int s) {
     const tir_stage *stage = &g->r->region->stages.data[s];
     int64_t vectors = 1;
     for (int a = 0; a < stage->space; a++) {
@@ -193,8 +192,8 @@ static int64_t held_vectors(const points_group *g, int s) {
     return vectors;
 }
 
-/* At the tile's loop: what its positions have in common first, then the positions, vectors innermost. */
-static void attach_member(points_group *g, int s, const char *loop) {
+/* Attached at the tile's loop: first the values common to its positions, then the positions, vectors innermost. */
+static void attach_member(tile_group *g, int s, const char *loop) {
     rules *r = g->r;
     const tir_stage *stage = &r->region->stages.data[s];
     const positions own = find_positions(r, s);
@@ -217,7 +216,7 @@ static void attach_member(points_group *g, int s, const char *loop) {
 }
 
 bool rules_enumerated_tile(rules *r, int root) {
-    points_group g;
+    tile_group g;
     if (!find_group(r, root, &g)) return false;
     const tir_stage *top = &r->region->stages.data[root];
     const char *name = top->name, *inner[TIR_MAX_AXES];
@@ -246,7 +245,7 @@ bool rules_enumerated_tile(rules *r, int root) {
         lib_text_format(&order, " %s", loop);
     }
     tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i mask", name, top->axis[g.v].name, (long long)lanes);
-    lib_text_add(&order, " v_o"); /* where the members stand, be it of one trip */
+    lib_text_add(&order, " v_o"); /* the loop at which members are attached, possibly of one iteration */
     for (int a = 0; a < top->space; a++)
         if (inner[a]) lib_text_format(&order, " %s", inner[a]);
     tir_schedule_add(r->schedule, "order %s:%s v_i", name, order.data);

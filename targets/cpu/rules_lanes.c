@@ -6,14 +6,14 @@
 #include "tir/unit.h"
 #include <math.h>
 
-#define PACK_NEAR 0.4 /* cycles of an element that is laid out anew, by vectors and shuffles; by an exchange of tiles */
-#define PACK_FAR 0.9
+#define PACK_BY_SHUFFLES 0.4 /* cycles to lay out an element again: by vectors and shuffles; by transposing tiles */
+#define PACK_BY_TRANSPOSING 0.9
 
 enum {
-    NEAR = 8,           /* elements from lane to lane */
+    CHEAP_STRIDE = 8,   /* elements between lanes */
     TILE_OVERHEAD = 20, /* cycles to start a tile */
     CHAIN = 4,          /* latency of one accumulator's chain */
-    STREAMS = 4 /* rows that are read once run side by side: more of them, and the processor fetches less well ahead */
+    STREAMS = 4 /* rows that are read once, side by side: with more streams the hardware prefetches less far ahead */
 };
 
 static int64_t smaller(int64_t a, int64_t b) {
@@ -56,8 +56,8 @@ static double step_cycles(const rules *r, const lanes_problem *p, int64_t mr, in
     return step + (loads + stream) / 20;
 }
 
-/* L3 streaming cycles of the operands larger than L2, for the better order of the two tile loops: an operand is streamed once if its tile loop is the
- * outer one, otherwise once for each tile of the other operand. */
+/* L3 streaming cycles of the operands larger than L2, for the better order of the two tile loops: an operand is streamed once if its tile
+ * loop is the outer one, otherwise once for each tile of the other operand. */
 static double l3_cycles_of(const rules *r, const lanes_problem *p, int64_t mr, int64_t nr, bool *u_outside) {
     cost_rates rates;
     cost_rates_of(r->machine, &rates);
@@ -79,13 +79,13 @@ static double size_lanes(const rules *r, const lanes_problem *p, rules_lanes_til
     double best = 1e300;
     for (int64_t q = 1; q <= 4; q *= 2) {
         double steps = (double)(p->k / (p->lanes * q)), tail = p->k % (p->lanes * q) ? r->machine->masked ? 1.5 : 6 : 0;
-        double fold = 1 + (double)q; /* per result: lanes are added by halves, of several results at once */
+        double fold = 1 + (double)q; /* per result: lanes are added by halves, for several results at once */
         if (steps < 1) break;
         for (int64_t nr = 1; nr <= smaller(p->n, p->m == 1 ? STREAMS : 12); nr++)
             for (int64_t mr = 1; mr <= smaller(p->m, 12); mr++) {
-                int64_t beside = smaller(mr, nr) * q + 1 + (r->machine->fma ? 0 : 1);
-                if (beside < registers / 5) beside = registers / 5; /* when the lanes are added */
-                int64_t held = mr * nr * q + beside;
+                int64_t operand_registers = smaller(mr, nr) * q + 1 + (r->machine->fma ? 0 : 1);
+                if (operand_registers < registers / 5) operand_registers = registers / 5; /* when the lanes are added */
+                int64_t held = mr * nr * q + operand_registers;
                 if (held > registers) break;
                 double tiles = (double)(ceiling(p->m, mr) * ceiling(p->n, nr));
                 double height = (double)p->m / (double)ceiling(p->m, mr);
@@ -133,13 +133,13 @@ static bool repeated_axes(const rules *r, const tir_stage *stage, const rules_ac
         most[second] = extent;
         axis[second] = a;
     }
-    /* vectors of results run along v: the axis that lies innermost in what is stored */
+    /* vectors of results run along v: the innermost axis of the stored results */
     *u = axis[0] < axis[1] ? axis[0] : axis[1];
     *v = axis[0] < axis[1] ? axis[1] : axis[0];
     return *v >= 0;
 }
 
-/* An operand whose points along the axis do not lie side by side can be laid out anew, if the axis is a dimension of it. */
+/* An operand that is not contiguous along the axis can be laid out again, if the axis is a dimension of it. */
 static bool may_pack(const rules *r, const rules_access *access, tir_expr axis) {
     const tir_tensor *t = &r->region->tensors.data[access->tensor];
     int dim;
@@ -159,7 +159,7 @@ double rules_lanes_cost(rules *r, int s, rules_lanes_tile *t) {
     if (!repeated_axes(r, stage, access, &t->u, &t->v)) return no;
     lanes_problem p = {.m = 1, .n = 1, .lanes = rules_lanes(r, s), .rest = 1, .outer = 1};
     p.bytes = r->machine->vector_bytes / p.lanes;
-    if (t->u >= 0) p.m = rules_stored_extent(r, s, t->u); /* with what lies behind the end of a blocked axis */
+    if (t->u >= 0) p.m = rules_stored_extent(r, s, t->u); /* with the padding of a blocked axis */
     p.n = rules_stored_extent(r, s, t->v);
     for (int a = 0; a < stage->space; a++)
         if (a != t->u && a != t->v) p.rest *= (double)rules_extent(r, &stage->axis[a]);
@@ -187,7 +187,7 @@ double rules_lanes_cost(rules *r, int s, rules_lanes_tile *t) {
                 if ((axis == t->u || axis == t->v) && access[i].stride[axis] != 0)
                     points *= (double)rules_extent(r, &stage->axis[axis]);
             int64_t stride = access[i].stride[a];
-            packing += (stride > 0 && stride <= NEAR ? PACK_NEAR : PACK_FAR) * points;
+            packing += (stride > 0 && stride <= CHEAP_STRIDE ? PACK_BY_SHUFFLES : PACK_BY_TRANSPOSING) * points;
         }
         double cycles = fits ? size_lanes(r, &p, &here) + packing : no;
         if (cycles >= best) continue;
@@ -199,7 +199,7 @@ double rules_lanes_cost(rules *r, int s, rules_lanes_tile *t) {
 
 /* ---- rewrites */
 
-/* (k/lanes, other dimensions in order, k%lanes): vectors of what is multiplied together lie side by side. */
+/* (k/lanes, other dimensions in order, k%lanes): vectors that are multiplied together are contiguous. */
 static void pack_lanes(rules *r, const tir_stage *reader, const rules_access *access, int axis, int64_t lanes) {
     const tir_tensor *packed = &r->region->tensors.data[access->tensor];
     const char *names[DLC_MAX_RANK];
@@ -268,7 +268,7 @@ static void partial_sums(rules *r, int s, const rules_lanes_tile *t, const char 
     tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, v_name);
 }
 
-/* Sums of lanes, level by level, of all results together: the halves of neighbouring results fill a vector. */
+/* Sums of lanes, level by level, for all results together: the halves of neighbouring results fill a vector. */
 static void fold_lanes(rules *r, int s, const rules_lanes_tile *t, const char *owner, const char *loop) {
     const tir_stage *stage = &r->region->stages.data[s];
     const int u = t->u, v = t->v, lane = rules_axis_of(stage, TIR_AXIS_LANE);
@@ -304,7 +304,7 @@ static void add_loop(lanes_loops *l, const char *loop, bool parallel) {
     l->last = loop;
 }
 
-/* The loop of an axis that stays inside the tile; the outer one, if the tile is smaller than the axis, is added. */
+/* The loop of an axis that stays inside the tile; adds the outer loop, if the tile is smaller than the axis. */
 static const char *split_axis(lanes_loops *l, int axis, int64_t size, const char *outer, const char *inner) {
     const char *name = l->top->axis[axis].name;
     if (rules_stored_extent(l->r, l->root, axis) <= size) return name;
@@ -343,7 +343,7 @@ bool rules_lanes_loops(rules *r, int root) {
     const char *ui = t->u_outside ? split_axis(&loops, u, t->mr, "u_o", "u_i") : NULL;
     const char *vi = split_axis(&loops, v, t->nr, "v_o", "v_i");
     if (u >= 0 && !ui) ui = split_axis(&loops, u, t->mr, "u_o", "u_i");
-    if (!loops.last) { /* the tile is all there is: a loop of one trip to attach at */
+    if (!loops.last) { /* the tile covers everything: a loop of one iteration to attach at */
         tir_schedule_add(r->schedule, "split %s.%s %lld -> w_o w_i mask", top->name, vi,
                          (long long)rules_extent(r, &top->axis[v]));
         vi = "w_i";

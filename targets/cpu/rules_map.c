@@ -1,22 +1,23 @@
-/* Maps without attached producers: only the order in which they access memory is to be chosen. Contiguous maps use vectors along the
- * last axis; maps that read along one axis and write along another use tiles that are transposed in registers; copies into panels use
- * vectors along the panel. One kind has a producer: rows that a table selects elements from (resize) are computed in scratch, for a block of rows.
- * Tasks have some thousand points; results that exceed the caches use non-temporal stores. */
+/* Maps without attached producers: only the order of their memory accesses is to be chosen. Contiguous maps use vectors along the last
+ * axis; maps that read along one axis and write along another use tiles that are transposed in registers; copies into panels use vectors
+ * along the panel. One kind has a producer: rows from which a table selects elements (resize) are computed in scratch, for a block of
+ * rows. Tasks have some thousand points; results that exceed the caches use non-temporal stores. */
 #include "targets/cpu/rules.h"
 
 enum {
-    TASK_POINTS = 16384, /* of a task, about; also what one task of a transposition walks at least, over 4 */
-    BLOCK_VECTORS = 4, /* of a straight map, done together; twice that for long values: chains of dependences overlap */
-    LONG_VALUE = 24,   /* operations */
-    TILE_ROWS = 16,    /* of a transposition at most: what the emitter exchanges at once */
-    NEAR = 8           /* elements: strided loads up to this stride are cheap, a vector or two and a shuffle */
+    TASK_POINTS = 16384, /* of a task, about; a task of a transposition has at least a quarter of it */
+    BLOCK_VECTORS =
+        4,           /* of a contiguous map, computed together; twice that for long values: dependence chains overlap */
+    LONG_VALUE = 24, /* operations */
+    TILE_ROWS = 16,  /* of a transposition at most: the emitter transposes so many at once */
+    CHEAP_STRIDE = 8 /* elements: strided loads up to this stride are cheap, a vector or two and a shuffle */
 };
 
 void rules_add_loop(rules_nest *nest, const char *name, int64_t extent, bool whole) {
     nest->loop[nest->count++] = (rules_loop){name, extent, whole};
 }
 
-/* A divisor of the extent, so that no last task is smaller and needs code of its own; at most twice what is asked for, else that. */
+/* A divisor of the extent, so that no last task is smaller and needs code of its own; at most twice `least`, else `least`. */
 static int64_t even_share(int64_t extent, int64_t least) {
     for (int64_t n = least; n <= 2 * least && n < extent; n++)
         if (extent % n == 0) return n;
@@ -47,7 +48,7 @@ void rules_form_tasks(rules_nest *nest, int64_t points, int64_t least) {
     }
 }
 
-/* Fuses axes into the one loop `last` while every access runs straight on through them. Returns the loop's name. */
+/* Fuses axes into the one loop `last` while every access is contiguous across them. Returns the loop's name. */
 static const char *fuse_axes(rules *r, int s, int last, int *first, int64_t *extent) {
     const tir_stage *stage = &r->region->stages.data[s];
     const char *name = stage->axis[last].name;
@@ -72,7 +73,7 @@ static int last_long_axis(rules *r, const tir_stage *stage) {
     return -1;
 }
 
-/* Of the whole tensor; INT64_MAX: not known. */
+/* Bytes of the whole tensor; INT64_MAX: unknown. */
 static int64_t tensor_bytes(const rules *r, const tir_tensor *tensor) {
     int64_t bytes = (int64_t)lib_dtype_size(tensor->dtype), extent;
     for (int d = 0; d < tensor->rank; d++)
@@ -81,7 +82,7 @@ static int64_t tensor_bytes(const rules *r, const tir_tensor *tensor) {
     return bytes;
 }
 
-/* Bytes of cache lines that one element costs if neighbours along the innermost axis have this stride. */
+/* Bytes of cache lines per element if neighbours along the innermost axis have this stride. */
 static int64_t bytes_taken(const rules *r, const tir_tensor *tensor, int64_t stride) {
     int64_t size = (int64_t)lib_dtype_size(tensor->dtype), line = r->machine->line;
     if (stride == RULES_IRREGULAR || stride > line || stride < -line) return line;
@@ -89,7 +90,8 @@ static int64_t bytes_taken(const rules *r, const tir_tensor *tensor, int64_t str
     return taken < size ? size : taken > line ? line : taken;
 }
 
-/* Bytes of the cache lines that a stage reads from arguments; each tensor counts once, and an axis that a load does not depend on counts as one point. */
+/* Bytes of the cache lines that a stage reads from arguments; each tensor counts once, and an axis that a load does not depend on counts
+ * as one point. */
 static int64_t bytes_read(rules *r, const tir_stage *stage) {
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, (int)(stage - r->region->stages.data), access, RULES_ACCESSES);
@@ -111,7 +113,7 @@ static int64_t bytes_read(rules *r, const tir_stage *stage) {
 }
 
 /* If inputs and outputs together exceed L3, uses non-temporal stores: they avoid the read for ownership, and do not evict inputs that the
- * next run would hit. */
+ * next run would read from L3. */
 bool rules_store_past_caches(rules *r, const tir_stage *stage) {
     int64_t written = 0;
     for (int c = 0; c < stage->count; c++)
@@ -127,14 +129,14 @@ bool rules_store_past_caches(rules *r, const tir_stage *stage) {
     return true;
 }
 
-static bool is_far(int64_t stride) {
-    return stride == RULES_IRREGULAR || stride > NEAR || stride < -NEAR;
+static bool has_large_stride(int64_t stride) {
+    return stride == RULES_IRREGULAR || stride > CHEAP_STRIDE || stride < -CHEAP_STRIDE;
 }
 
 /* ---- packing */
 
-/* The axis along which all that a map into panels reads lies side by side, while the panel runs across it; -1: none, or not far enough
- * apart to care. */
+/* The axis along which all sources of a map into panels are contiguous, while the panel runs across it; -1: none, or the stride is too
+ * small to matter. */
 static int read_across(rules *r, int s, int panel) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
@@ -142,7 +144,7 @@ static int read_across(rules *r, int s, int panel) {
     for (int i = 0; i < count; i++) {
         int contiguous = -1;
         if (access[i].stride[panel] == 0) continue;
-        if (count == RULES_ACCESSES || !is_far(access[i].stride[panel])) return -1;
+        if (count == RULES_ACCESSES || !has_large_stride(access[i].stride[panel])) return -1;
         for (int a = 0; a < stage->space; a++)
             if (a != panel && access[i].stride[a] == 1) contiguous = a;
         if (contiguous < 0 || (axis >= 0 && axis != contiguous)) return -1;
@@ -156,7 +158,7 @@ typedef struct panel_loops {
     const tir_stage *stage;
     /* step NULL: none */
     const tir_layout_part *panel, *step;
-    /* axis whose points are read as vectors; -1: the panel's own are */
+    /* axis along which vectors are read; -1: the panel's own */
     int across;
     int64_t lanes;
 } panel_loops;
@@ -178,9 +180,8 @@ static void exchange_loops(const panel_loops *l, const char *order) {
     tir_schedule_add(out, "vec %s.%s", name, many ? "a_i" : across);
 }
 
-/* A map into panels: vectors run along the panel, or across it where memory is read that way. The few steps of a unit that may stand
- * inside it are unrolled: what they store is interleaved in registers. Loops in the order of memory, all but the innermost are
- * tasks. */
+/* A map into panels: vectors run along the panel, or across it if memory is read that way. The few steps of a dot-product unit that may
+ * be inside are unrolled: their stores are interleaved in registers. Loops are in memory order, and all but the innermost are tasks. */
 static bool map_panels(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
@@ -223,8 +224,8 @@ static bool map_panels(rules *r, int s) {
     return true;
 }
 
-/* A map into short groups of a unit's steps behind a plain axis, (.., c/4, h, w, c%4): vectors run along that axis, with what runs
- * straight on into it, and the steps are unrolled: what they store is interleaved in registers. */
+/* A map into short groups of a unit's steps after a plain axis, (.., c/4, h, w, c%4): vectors run along that axis, fused with axes that
+ * continue it, and the steps are unrolled: their stores are interleaved in registers. */
 static bool map_steps(rules *r, int s) {
     enum { STEPS = 4 };
     const tir_stage *stage = &r->region->stages.data[s];
@@ -276,8 +277,8 @@ typedef struct transposition {
     int64_t lanes, rows;
 } transposition;
 
-/* Every load that moves along the written axis does so in strides, and there is an axis along which they are all contiguous; or it is the
- * same at all points of that axis. */
+/* Every load that depends on the written axis has a stride along it, and there is an axis along which all these loads are contiguous, or
+ * that they do not depend on. */
 static bool find_transposition(rules *r, int s, transposition *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
@@ -287,25 +288,25 @@ static bool find_transposition(rules *r, int s, transposition *t) {
         if (rules_extent(r, &stage->axis[a]) != 1 && rules_store_stride(r, s, a) == 1) t->write = a;
     if (t->write < 0 || count == RULES_ACCESSES || t->lanes < 2) return false;
     t->rows = t->lanes < TILE_ROWS ? t->lanes : TILE_ROWS;
-    bool far = false;
+    bool strided = false;
     for (int i = 0; i < count; i++) {
         int contiguous = -1;
         if (access[i].stride[t->write] == 1) continue;
-        far = far || is_far(access[i].stride[t->write]);
+        strided = strided || has_large_stride(access[i].stride[t->write]);
         for (int a = 0; a < stage->space; a++)
             if (a != t->write && access[i].stride[a] == 1 && rules_extent(r, &stage->axis[a]) != 1) contiguous = a;
         if (contiguous < 0 && access[i].stride[t->write] == 0) continue;
         if (contiguous < 0 || (t->read >= 0 && t->read != contiguous)) return false;
         t->read = contiguous;
     }
-    if (!far || t->read < 0) return false;
+    if (!strided || t->read < 0) return false;
     for (int i = 0; i < count; i++)
         if (access[i].stride[t->write] == 1 && access[i].stride[t->read] != 0) return false;
     int64_t along_read = rules_extent(r, &stage->axis[t->read]), along_write = rules_extent(r, &stage->axis[t->write]);
     return (along_read < 0 || along_read >= t->lanes / 2) && (along_write < 0 || along_write > 1);
 }
 
-/* Columns of lanes that a task takes along the read axis: a divisor of all of them, so that no tail comes with it. */
+/* Vectors that a task takes along the read axis: a divisor of their number, so that no tail is needed. */
 static int64_t columns_of(int64_t vectors) {
     enum { MOST = 16, LEAST = 4 };
     for (int64_t n = MOST; n >= LEAST; n--)
@@ -313,8 +314,8 @@ static int64_t columns_of(int64_t vectors) {
     return 0;
 }
 
-/* The axis along which whole rows of the source lie side by side, and so do those of the result: -1, or one of the outer loops. */
-static int carries_on(rules *r, int s, const transposition *t) {
+/* The axis along which whole rows of both the source and the result are contiguous: one of the outer loops; -1: none. */
+static int contiguous_outer_axis(rules *r, int s, const transposition *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES);
@@ -345,13 +346,13 @@ static bool has_short_rows(rules *r, int s, const transposition *t) {
 typedef struct tile_loops {
     rules_nest nest;
     lib_text order;
-    /* what is left of the two axes */
+    /* the rest of the two axes after splits */
     const char *read, *write;
-    /* the loop whose next iteration is fetched while one runs; NULL: none */
+    /* the loop whose next iteration is prefetched; NULL: none */
     const char *ahead;
     /* bytes of an element */
     int64_t size;
-    /* inside of what may be tasks */
+    /* points inside of the loops that may be tasks */
     int64_t points;
 } tile_loops;
 
@@ -360,12 +361,12 @@ static void add_tile_loop(tile_loops *l, const char *name, int64_t extent, bool 
     lib_text_format(&l->order, " %s", name);
 }
 
-/* One iteration of a loop, that reads so many points, is little enough to be there before it is needed, and stay. */
+/* Prefetches the next iteration of a loop that reads so many points: it is short enough to arrive in time and stay in cache. */
 static void fetch_iterations(tile_loops *l, const char *name, int64_t points) {
     if (!l->ahead && points * l->size <= l->nest.r->machine->l2 / 8) l->ahead = name;
 }
 
-/* `axis`, or what is left of it, in blocks of `size`. Returns the name of the loop inside. */
+/* Cuts `axis`, or the rest of it, into blocks of `size`. Returns the name of the loop inside. */
 static const char *cut_axis(tile_loops *l, const char *axis, int64_t size, const char *outer, const char *inner) {
     tir_schedule_add(l->nest.r->schedule, "split %s.%s %lld -> %s %s peel", l->nest.stage->name, axis, (long long)size,
                      outer, inner);
@@ -381,7 +382,7 @@ static int64_t up(int64_t n, int64_t d) {
 static bool block_loops(tile_loops *l, int s, const transposition *t, int64_t vectors, int64_t rows) {
     rules *r = l->nest.r;
     const tir_stage *stage = l->nest.stage;
-    int on = carries_on(r, s, t);
+    int on = contiguous_outer_axis(r, s, t);
     int64_t along = rules_extent(r, &stage->axis[t->read]), high = rules_extent(r, &stage->axis[t->write]);
     bool by_rows = on < 0 && vectors > 1 && rows > 1 && has_short_rows(r, s, t);
     if (on < 0 && !by_rows) return false;
@@ -409,12 +410,12 @@ static bool block_loops(tile_loops *l, int s, const transposition *t, int64_t ve
         lib_text_add(&l->order, " r_o");
     }
     if (on >= 0) lib_text_format(&l->order, " %s", inner);
-    l->points = each * (block < extent ? block : extent); /* what lies side by side is one thread's */
+    l->points = each * (block < extent ? block : extent); /* contiguous memory belongs to one thread */
     return true;
 }
 
-/* Tiles follow the written axis slowly and the read one fast, in columns of at most 16 vectors: few pages are in use at a time,
- * and no line has to stay in a cache, where strides of powers of two would throw it out. Less than 0 vectors or rows: it varies. */
+/* Tiles move slowly along the written axis and fast along the read one, in columns of at most 16 vectors: few pages are in use at a time,
+ * and no line needs to stay in a cache, from which strides of powers of two would evict it. Negative vectors or rows: varying. */
 static void column_loops(tile_loops *l, const transposition *t, int64_t vectors, int64_t rows, int64_t columns) {
     rules *r = l->nest.r;
     const tir_stage *stage = l->nest.stage;
@@ -468,25 +469,25 @@ static bool map_transposed(rules *r, int s) {
                     .write = stage->axis[t.write].name,
                     .size = (int64_t)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype)};
     lib_text_init(&l.order, r->arena);
-    bool far = bytes_read(r, stage) > r->machine->l2 / 2;
+    bool exceeds_l2 = bytes_read(r, stage) > r->machine->l2 / 2;
     bool narrow = !columns || columns >= vectors;
-    if (!far || !narrow || !block_loops(&l, s, &t, vectors, rows)) column_loops(&l, &t, vectors, rows, columns);
+    if (!exceeds_l2 || !narrow || !block_loops(&l, s, &t, vectors, rows)) column_loops(&l, &t, vectors, rows, columns);
     tir_schedule_add(r->schedule, "order %s:%s %s %s", name, l.order.data ? l.order.data : "", l.write, l.read);
     rules_form_tasks(&l.nest, l.points, TASK_POINTS / 4);
     tir_schedule_add(r->schedule, "unroll %s.%s", name, l.write);
     tir_schedule_add(r->schedule, "vec %s.%s", name, l.read);
-    if (far && l.ahead) fetch_tiles(&l, s, &t);
+    if (exceeds_l2 && l.ahead) fetch_tiles(&l, s, &t);
     rules_store_past_caches(r, stage);
     return true;
 }
 
 /* ---- maps by tables */
 
-/* Does the position along an axis select what a point reads or computes? Where the choice is between a value and a constant, masked
- * loads make it. */
+/* Does the position along an axis select what a point reads or computes? A choice between a value and a constant does not count: masked
+ * loads implement it. */
 typedef struct choice_search {
     tir_expr var;
-    /* also between a value and a constant */
+    /* choices between a value and a constant count, too */
     bool constants;
     bool found;
 } choice_search;
@@ -497,8 +498,8 @@ static tir_expr meet_table(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     return rebuilt;
 }
 
-/* Are elements chosen along an axis by data that do not change along another one? Words of 4 bytes at least, which processors can pick out
- * of vectors. */
+/* Do data that are constant along another axis select elements along this one? Elements of at least 4 bytes, for which processors have
+ * permutations of vectors. */
 static bool chosen_along(rules *r, int s, int axis, int row) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
@@ -521,7 +522,8 @@ static bool chosen_along(rules *r, int s, int axis, int row) {
     return found && count < RULES_ACCESSES;
 }
 
-/* Bytes that a member keeps of each of the root's rows, whose axes it all runs along but for one of its own; -1: it is not so. */
+/* Bytes that a member keeps for each of the root's rows, if it has all of the root's axes except the last, and one of its own; -1:
+ * otherwise. */
 static int64_t kept_bytes(rules *r, int s, const tir_stage *root, int last) {
     const tir_stage *stage = &r->region->stages.data[s];
     int64_t own = 1;
@@ -537,7 +539,7 @@ static int64_t kept_bytes(rules *r, int s, const tir_stage *root, int last) {
                : -1;
 }
 
-/* Rows that elements are chosen from, for a block of the root's: in vectors along them, in scratch. */
+/* Rows from which elements are selected, for a block of the root's rows: in vectors along them, in scratch. */
 static void attach_rows(rules *r, int s, const char *root, const char *loop) {
     const tir_stage *stage = &r->region->stages.data[s];
     int last = stage->space - 1;
@@ -551,7 +553,7 @@ static void attach_rows(rules *r, int s, const char *root, const char *loop) {
     tir_schedule_add(r->schedule, "vec %s.%s", name, vector);
 }
 
-/* What follows from a table for one vector serves a block of rows; what its members give of them fits half of the first-level cache. */
+/* Values derived from a table for one vector are used for a block of rows; the members' rows of a block fit half of L1. */
 static bool map_chosen(rules *r, int s, const int *members, int count) {
     enum { ROWS = 16, FEW = 8, LEAST = 2 };
     const tir_stage *stage = &r->region->stages.data[s];
@@ -579,7 +581,7 @@ static bool map_chosen(rules *r, int s, const int *members, int count) {
     }
     if (rows > most) {
         int64_t each = bytes_read(r, stage) > r->machine->l2 && most > FEW ? FEW : most,
-                blocks; /* memory likes few streams */
+                blocks; /* memory bandwidth is best with few streams */
         for (int64_t n = each; n >= each / 2 && rows % each; n--)
             if (rows % n == 0) each = n;
         blocks = up(rows, each);
@@ -615,7 +617,7 @@ static tir_expr meet_choice(void *user, tir_pool *pool, tir_expr e, tir_expr reb
     bool load = node.op == TIR_LOAD && node.guarded;
     if (!load && node.op != TIR_SELECT) return rebuilt;
     tir_expr condition = tir_operand(pool, e, load ? (int)node.count - 2 : 0);
-    for (int i = load ? 0 : 1; i < 3; i++) { /* a load is a value itself */
+    for (int i = load ? 0 : 1; i < 3; i++) { /* a load may itself be the selected value */
         tir_expr value = i ? tir_operand(pool, e, load ? (int)node.count - 1 : i) : e;
         if (tir_op_of(pool, value) == TIR_CONST && !search->constants) return rebuilt;
     }
@@ -623,8 +625,8 @@ static tir_expr meet_choice(void *user, tir_pool *pool, tir_expr e, tir_expr reb
     return rebuilt;
 }
 
-/* Loops are cut where such a choice changes: each part is a loop without it. Axes first..last are one loop. Over short ones masks of each
- * are what takes the time, where it is an axis outside that chooses. */
+/* Loops are cut where such a choice changes, so that no part contains it. Axes first..last are one loop. If such a
+ * loop is short and the axis around it selects, choices between a value and a constant are cut, too: masks would take most of the time. */
 static void clip_choices(rules *r, const tir_stage *stage, int first, int last, bool is_short) {
     for (int a = 0; a < stage->space; a++) {
         if (first < last && a >= first && a <= last) continue;
@@ -652,8 +654,8 @@ static tir_expr meet_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebui
     return rebuilt;
 }
 
-/* Rows that an index in memory chooses, from more than the second-level cache holds: nothing else knows the next ones. Each iteration of
- * loop `row`, of axis `axis`, fetches one. In a long row the processor goes on by itself. */
+/* Rows that an index in memory selects, from a table larger than L2: the hardware cannot predict them. Each iteration of loop `row`, of
+ * axis `axis`, prefetches the next one. Within a long row the hardware prefetcher continues. */
 static void fetch_chosen_rows(rules *r, int s, int axis, int last, const char *row) {
     enum { ROWS = 16, LINES = 16 };
     const tir_stage *stage = &r->region->stages.data[s];
@@ -677,7 +679,7 @@ static void map_straight(rules *r, int s) {
     if (last < 0) return;
     int64_t extent, vectors = block_vectors(r, stage), block = rules_lanes(r, s) * vectors;
     const char *loop = fuse_axes(r, s, last, &first, &extent), *name = stage->name;
-    bool few = vectors == BLOCK_VECTORS; /* a loop of two trips is none */
+    bool few = vectors == BLOCK_VECTORS; /* a loop of two iterations is not worth it */
     rules_nest nest = {.r = r, .stage = stage};
     for (int a = 0; a < first; a++) rules_add_loop(&nest, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
     int64_t task = (TASK_POINTS + block - 1) / block * block;
@@ -704,7 +706,7 @@ static void map_straight(rules *r, int s) {
 
 /* ---- maps that read along memory and across it */
 
-/* Does the position along any axis select what a point computes? */
+/* Does the position along any axis select the value of a point? */
 static bool has_choices(rules *r, const tir_stage *stage) {
     bool found = false;
     for (int a = 0; a < stage->space; a++) {
@@ -715,16 +717,16 @@ static bool has_choices(rules *r, const tir_stage *stage) {
     return found;
 }
 
-/* The axis along which those operands lie side by side that a map reads in large strides along its own vectors; -1: there are none, or
- * no such axis. */
-static int turned_axis(rules *r, int s, int last) {
+/* The axis along which those operands are contiguous that a map reads with large strides along its own vectors; -1: there are none, or no
+ * common axis. */
+static int transposed_axis(rules *r, int s, int last) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES), turned = -1;
     if (count == RULES_ACCESSES) return -1;
     for (int i = 0; i < count; i++) {
         int contiguous = -1;
-        if (!is_far(access[i].stride[last])) continue;
+        if (!has_large_stride(access[i].stride[last])) continue;
         for (int a = 0; a < last; a++)
             if (access[i].stride[a] == 1 && rules_extent(r, &stage->axis[a]) > 1) contiguous = a;
         if (access[i].stride[last] == RULES_IRREGULAR || contiguous < 0) return -1;
@@ -734,13 +736,13 @@ static int turned_axis(rules *r, int s, int last) {
     return turned;
 }
 
-/* A map that reads some operands along memory, as it writes, and others across it (a residual of other layout): vectors along memory, in
- * blocks of as many rows as a line has elements. A line of what is read across serves all rows of the block while it is in the first cache;
- * along whole rows it would be evicted before the next row reads it, the sooner the fewer sets its neighbours share with it. */
-static bool map_turned(rules *r, int s) {
+/* A map that reads some operands along memory, as it writes, and others across it (a residual of another layout): vectors along memory,
+ * in blocks of as many rows as a line has elements. A line that is read across serves all rows of the block while it is in L1; along
+ * whole rows it would be evicted before the next row reads it, the sooner the fewer sets its neighbours share with it. */
+static bool map_mixed_strides(rules *r, int s) {
     enum { VECTORS = 2 * BLOCK_VECTORS };
     const tir_stage *stage = &r->region->stages.data[s];
-    int last = last_long_axis(r, stage), across = last < 0 ? -1 : turned_axis(r, s, last);
+    int last = last_long_axis(r, stage), across = last < 0 ? -1 : transposed_axis(r, s, last);
     if (across < 0 || rules_store_stride(r, s, last) != 1 || has_choices(r, stage)) return false;
     const tir_tensor *result = &r->region->tensors.data[stage->tensor[0]];
     int64_t rows = r->machine->line / (int64_t)lib_dtype_size(result->dtype), columns = rules_lanes(r, s) * VECTORS;
@@ -776,6 +778,6 @@ static bool map_turned(rules *r, int s) {
 
 void rules_map(rules *r, int root) {
     if (!map_steps(r, root) && !map_panels(r, root) && !map_transposed(r, root) && !map_chosen(r, root, NULL, 0) &&
-        !map_turned(r, root))
+        !map_mixed_strides(r, root))
         map_straight(r, root);
 }

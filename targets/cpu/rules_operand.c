@@ -1,4 +1,4 @@
-/* In which order the tiles of a contraction read a vector operand that is given at run time. A tile reads one panel (some columns of all rows):
+/* Order in which the tiles of a contraction read a vector operand that is given at run time. A tile reads one panel (some columns of all rows):
  * a few cache lines of each row, and neighbouring rows are distant if rows are long. Three ways:
  *   straight  unpacked: best if a panel spans few pages or few tiles use it
  *   panels    each panel is copied to scratch before its tiles run: its rows are then contiguous, in few pages and in all sets of a cache
@@ -11,42 +11,42 @@
 
 enum {
     PAGE = 4096,
-    PAGES = 64,      /* that address translation has at hand */
-    L2_WAYS = 8,     /* of the second-level cache, at least */
-    LONG_ROW = 1024, /* bytes of a row: what comes from its neighbours is fetched ahead by the processor */
-    FEWER_ROWS = 8,  /* of a block that one tile's height uses; a block's rows are streams */
-    SOME_ROWS = 16,  /* of a block that two tiles' heights use */
+    PAGES = 64,      /* pages whose translations are cached */
+    L2_WAYS = 8,     /* ways of L2, at least */
+    LONG_ROW = 1024, /* bytes of a row: within longer rows the hardware prefetches the next lines */
+    FEWER_ROWS = 8,  /* rows of a block used by tiles of one height; each row of a block is a stream */
+    SOME_ROWS = 16,  /* rows of a block used by tiles of two heights */
     MANY_ROWS = 32,
     LEAST_COLUMNS = 256, /* of a task */
-    COPY_USES = 512      /* of an element that is broadcast: a copy pays */
+    COPY_USES = 512      /* uses of a broadcast element from which on a copy pays */
 };
 
 /* Cycles per cache line: read sequentially, read from distant rows, and copied to scratch. */
 typedef struct line_costs {
-    double near, far, copied;
+    double sequential, distant, copied;
 } line_costs;
 static const line_costs from_l3 = {2.6, 3.4, 6.5}, from_memory = {8, 20, 27};
 
-#define PAGE_STALL 2.0   /* cycles of a row in another page than the last ones */
-#define MISSING_LINE 6.0 /* of a line that conflicts evicted from L2 */
-#define SUMS 2.5         /* of a vector of sums that is read, added to and written */
+#define PAGE_STALL 2.0   /* cycles of a row in a page that is not in use */
+#define MISSING_LINE 6.0 /* of a line that conflict misses evicted from L2 */
+#define SUMS 2.5         /* of a vector of sums that is loaded, added to and stored */
 
 /* Facts of the operand that the choice depends on. */
-typedef struct walk_operand {
+typedef struct operand_facts {
     /* rows of a panel: points of the reduction */
     double points;
-    /* that a panel lies in */
+    /* pages that a panel spans */
     double pages;
     /* all of it */
     double bytes;
-    /* from row to row; 0: not one number */
+    /* distance between rows; 0: not constant */
     double row_bytes;
     /* of a panel's row */
     double lines_per_load;
-} walk_operand;
+} operand_facts;
 
 /* Do `points` rows of `lines` cache lines each fit in L2? Rows whose distance is a large power of two map to few sets. */
-static bool stays_close(const rules *r, double points, double lines, double row_bytes) {
+static bool fits_l2(const rules *r, double points, double lines, double row_bytes) {
     int64_t line = r->machine->line ? r->machine->line : 64, sets = r->machine->l2 / L2_WAYS / line, starts = 1;
     if (sets < 1) return true;
     double room = (double)(sets * L2_WAYS);
@@ -58,10 +58,10 @@ static bool stays_close(const rules *r, double points, double lines, double row_
     return points * lines <= 0.75 * room;
 }
 
-static bool describe(rules *r, const tir_stage *stage, const rules_access *access, int64_t nr, walk_operand *o) {
+static bool describe(rules *r, const tir_stage *stage, const rules_access *access, int64_t nr, operand_facts *o) {
     const tir_tensor *tensor = &r->region->tensors.data[access->tensor];
     double size = (double)lib_dtype_size(tensor->dtype), line = r->machine->line ? r->machine->line : 64;
-    *o = (walk_operand){.points = 1, .pages = 1, .bytes = size};
+    *o = (operand_facts){.points = 1, .pages = 1, .bytes = size};
     for (int d = 0; d < tensor->rank; d++) {
         int64_t extent;
         if (!tir_is_const(r->region->pool, tensor->extent[d], &extent)) return false;
@@ -98,7 +98,7 @@ static const rules_access *vector_operand(rules *r, int s, int v, const rules_ac
         if (found || access[i].stride[v] != 1) return NULL;
         found = &access[i];
     }
-    for (int i = 0; i < count; i++) /* a copy would serve both */
+    for (int i = 0; i < count; i++) /* a copy would have to serve both */
         if (found && found != &access[i] && found->tensor == access[i].tensor) return NULL;
     if (!found) return NULL;
     const tir_tensor *tensor = &r->region->tensors.data[found->tensor];
@@ -107,7 +107,8 @@ static const rules_access *vector_operand(rules *r, int s, int v, const rules_ac
         plain = plain || tir_operand(r->region->pool, found->load, d) == r->region->stages.data[s].axis[v].var;
     if (!plain || tensor->constant || tensor->output || tensor->rank < 2 || !tir_layout_is_identity(&tensor->layout))
         return NULL;
-    if (tensor->stage >= 0 && r->group[tensor->stage].root != tensor->stage) return NULL; /* it is in no memory */
+    if (tensor->stage >= 0 && r->group[tensor->stage].root != tensor->stage)
+        return NULL; /* it is not stored in memory */
     return is_read_by_others(r, s, found->tensor) ? NULL : found;
 }
 
@@ -124,22 +125,23 @@ static int64_t columns_of(const rules *r, int64_t n, int64_t m, int64_t nr, doub
 }
 
 /* Predicted cycles of one row of a panel, for all tiles that use it. */
-typedef struct walk_cycles {
+typedef struct order_cycles {
     double straight, panels, blocks;
-} walk_cycles;
+} order_cycles;
 
-static walk_cycles cycles_of(const rules *r, const walk_operand *o, const rules_operand_tile *t, double passes) {
-    bool far = o->bytes > 0.75 * (double)r->machine->l3, many = o->pages > (double)PAGES;
-    line_costs line = far ? from_memory : from_l3;
+static order_cycles cycles_of(const rules *r, const operand_facts *o, const rules_operand_tile *t, double tiles) {
+    bool exceeds_l3 = o->bytes > 0.75 * (double)r->machine->l3, many = o->pages > (double)PAGES;
+    line_costs line = exceeds_l3 ? from_memory : from_l3;
     double ports = r->machine->fma_ports > 0 ? r->machine->fma_ports : 1;
     double vectors = (double)((t->nr + t->lanes - 1) / t->lanes);
     double height = (double)t->m / (double)((t->m + t->mr - 1) / t->mr), step = height * vectors / ports;
-    double first = o->lines_per_load * (many ? line.far : line.near), stall = many ? PAGE_STALL : 0;
-    if (!stays_close(r, o->points, o->lines_per_load, o->row_bytes)) stall = o->lines_per_load * MISSING_LINE;
-    walk_cycles c;
-    c.straight = (step > first ? step : first) + (passes - 1) * (step + stall);
-    c.panels = o->lines_per_load * (line.copied - (many ? 0 : line.far - line.near)) + passes * step;
-    double work = passes * (step + height * vectors * SUMS / (double)t->block), read = o->lines_per_load * line.near;
+    double first = o->lines_per_load * (many ? line.distant : line.sequential), stall = many ? PAGE_STALL : 0;
+    if (!fits_l2(r, o->points, o->lines_per_load, o->row_bytes)) stall = o->lines_per_load * MISSING_LINE;
+    order_cycles c;
+    c.straight = (step > first ? step : first) + (tiles - 1) * (step + stall);
+    c.panels = o->lines_per_load * (line.copied - (many ? 0 : line.distant - line.sequential)) + tiles * step;
+    double work = tiles * (step + height * vectors * SUMS / (double)t->block),
+           read = o->lines_per_load * line.sequential;
     c.blocks = work > read ? work + 0.3 * read : read + 0.3 * work;
     return c;
 }
@@ -151,26 +153,26 @@ rules_operand_access rules_choose_operand_access(rules *r, int s, rules_operand_
     if (!rules_is_contraction(r, s) || stage->predicate || stage->fold >= 0 || !rules_simple_group(r, s))
         return RULES_OPERAND_IN_PLACE;
     const rules_access *operand = vector_operand(r, s, t->v, access, count);
-    walk_operand o;
+    operand_facts o;
     if (!operand || t->n <= t->nr || !describe(r, stage, operand, t->nr, &o)) return RULES_OPERAND_IN_PLACE;
     if (o.bytes <= (double)r->machine->l2 / 2 || (o.row_bytes > 0 && o.row_bytes < (double)LONG_ROW))
         return RULES_OPERAND_IN_PLACE;
     t->operand = r->region->tensors.data[operand->tensor].name;
-    double passes = (double)((t->m + t->mr - 1) / t->mr), outer = 1;
-    bool inside = false; /* axes of points that share the operand, besides the tile's */
+    double tiles = (double)((t->m + t->mr - 1) / t->mr), outer = 1;
+    bool inside = false; /* are there space axes that share the operand, in addition to the tile's? */
     for (int a = 0; a < stage->space; a++) {
         if (a == t->v || a == t->u) continue;
         int64_t extent = rules_extent(r, &stage->axis[a]);
         if (extent < 0) return RULES_OPERAND_IN_PLACE;
         bool shared = operand->stride[a] == 0 && extent > 1;
-        if (shared) passes *= (double)extent;
+        if (shared) tiles *= (double)extent;
         if (!shared) outer *= (double)extent;
         inside = inside || shared;
     }
-    t->block = passes <= 1 ? FEWER_ROWS : passes <= 2 ? SOME_ROWS : MANY_ROWS;
+    t->block = tiles <= 1 ? FEWER_ROWS : tiles <= 2 ? SOME_ROWS : MANY_ROWS;
     t->columns = columns_of(r, t->n, t->m, t->nr, outer);
     t->fetch = o.bytes > 0.75 * (double)r->machine->l3;
-    walk_cycles c = cycles_of(r, &o, t, passes);
+    order_cycles c = cycles_of(r, &o, t, tiles);
     bool blocks = !inside && stage->reduce == 1 && stage->merge[0] && t->columns > 0 &&
                   o.points >= (double)(4 * t->block) && stage->space + 1 <= DLC_MAX_RANK;
     if (blocks && c.blocks < 0.95 * c.straight && c.blocks < c.panels) return RULES_OPERAND_ROW_BLOCKS;
@@ -196,13 +198,14 @@ static int axis_of_rows(const rules *r, const tir_stage *stage, const rules_acce
     return found;
 }
 
-/* Does the part of the operand that a row of tiles reads stay in cache until the next columns read it? */
-static bool row_stays_close(const rules *r, const tir_stage *stage, const rules_access *access, int axis,
-                            const rules_operand_tile *t) {
+/* Does the part of the operand that a row of tiles reads stay in cache until the next columns read it again? */
+static bool row_fits_cache(const rules *r, const tir_stage *stage, const rules_access *access, int axis,
+                           const rules_operand_tile *t) {
     double size = (double)lib_dtype_size(r->region->tensors.data[access->tensor].dtype), points = 1, run, lines;
     double line = r->machine->line ? (double)r->machine->line : 64, row = size * (double)access->stride[axis];
     run = size * (double)access->stride[t->u] * (double)t->m;
-    if (run > row / 2) run = size * (double)access->stride[t->u] * (double)t->mr; /* rows of tiles are the rows */
+    if (run > row / 2)
+        run = size * (double)access->stride[t->u] * (double)t->mr; /* a row of tiles reads a few rows of the operand */
     lines = (double)((int64_t)((run + line - 1) / line) + 1);
     for (int a = stage->space; a < stage->space + stage->reduce; a++) {
         double extent = (double)rules_extent(r, &stage->axis[a]);
@@ -211,7 +214,7 @@ static bool row_stays_close(const rules *r, const tir_stage *stage, const rules_
         else if (size * (double)access->stride[a] >= line)
             lines *= extent;
     }
-    return stays_close(r, points, lines, row);
+    return fits_l2(r, points, lines, row);
 }
 
 /* The only broadcast operand that depends on the tile's rows; NULL: there is none, or more than one. */
@@ -247,7 +250,7 @@ void rules_copy_rows(rules *r, int s, const rules_operand_tile *t) {
     if (!rows || !is_plain_input(tensor) || (axis = axis_of_rows(r, stage, rows, &dim)) < 0) return;
     int64_t size = (int64_t)lib_dtype_size(tensor->dtype), block = (r->machine->line ? r->machine->line : 64) / size;
     if (uses < (double)COPY_USES * rules_tensor_bytes(r, tensor) / (double)size || tensor->rank >= DLC_MAX_RANK ||
-        rules_extent(r, &stage->axis[axis]) % block || row_stays_close(r, stage, rows, axis, t) ||
+        rules_extent(r, &stage->axis[axis]) % block || row_fits_cache(r, stage, rows, axis, t) ||
         is_read_by_others(r, s, rows->tensor))
         return;
     const char *copy = rules_fresh_name(r, tensor->name, "_rows"), *names[DLC_MAX_RANK];
@@ -294,7 +297,7 @@ static const rules_block_tile *block_tile_of(const rules *r, int root, int *sums
     return NULL;
 }
 
-/* Axes of the stage but for those of the tile, " b h". */
+/* Axes of the stage except those of the tile, " b h". */
 static const char *other_axes(rules *r, const tir_stage *stage, int count, const rules_block_tile *b) {
     lib_text names;
     lib_text_init(&names, r->arena);
@@ -306,7 +309,7 @@ static const char *other_axes(rules *r, const tir_stage *stage, int count, const
     return names.length ? names.data : "";
 }
 
-/* Sums of all columns, in cache: for each block of rows the tiles of all columns. */
+/* Sums of all columns stay in cache; for each block of rows, the tiles of all columns run. */
 static void schedule_sums(rules *r, const tir_stage *sums, const rules_block_tile *b, const char *owner,
                           const char *loop) {
     const rules_operand_tile *t = &b->tile;

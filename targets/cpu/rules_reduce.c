@@ -1,7 +1,7 @@
 /* Large reductions in two steps, for shapes that the rules for rows and tiles do not cover well:
- *   chunks    few results of many elements each (a sum over everything): the elements in up to 256 chunks, which are tasks of a
- *             phase of their own and lanes inside; the chunks' results are combined in order
- *   columns   sums along a slow axis, results side by side: blocks of eight rows are summed in registers over all columns,
+ *   chunks    few results of many elements each (a sum over everything): the elements are cut into up to 256 chunks, the tasks of a
+ *             separate phase, with lanes inside; the chunks' results are combined in order
+ *   columns   sums along a slow axis with contiguous results: blocks of eight rows are summed in registers over all columns,
  *             one after the other, into one row of results that stays in L1. So memory is read row by row; walking down a column would
  *             touch a page per element. Groups of blocks are tasks
  * The numbers of chunks and blocks depend on sizes alone, never on threads, so that results do not depend on threads. */
@@ -15,7 +15,7 @@ enum {
     GROUPS_MOST = 64,
     BLOCK_ROWS = 8,
     ROWS_LEAST = 64,     /* fewer are not worth a second step */
-    COLUMNS_MOST = 4096, /* results of one task: as many as the first-level cache holds beside the rows' lines */
+    COLUMNS_MOST = 4096, /* results of one task: as many as fit in L1 together with the rows' lines */
     COLUMN_VECTORS = 4
 };
 
@@ -39,7 +39,7 @@ static int64_t points_of(const rules *r, const tir_stage *stage, int first, int 
     return points;
 }
 
-/* A divisor of n in low .. high, as near to `wanted` as can be; else `wanted` itself. */
+/* A divisor of n in low .. high, as close to `wanted` as possible; if there is none, `wanted`. */
 static int64_t divisor_near(int64_t n, int64_t wanted, int64_t low, int64_t high) {
     for (int64_t d = 0; wanted - d >= low || wanted + d <= high; d++) {
         if (wanted - d >= low && wanted - d >= 1 && n % (wanted - d) == 0) return wanted - d;
@@ -50,7 +50,7 @@ static int64_t divisor_near(int64_t n, int64_t wanted, int64_t low, int64_t high
 
 /* ---- columns */
 
-/* The axis along which results and loads lie side by side; -1: none. *rows: the reduction axis to be cut into blocks, the longest. */
+/* The axis along which results and loads are contiguous; -1: none. *rows: the reduction axis to be cut into blocks, the longest. */
 static int column_axis(rules *r, int s, int *rows) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
@@ -104,7 +104,7 @@ static bool prepare_columns(rules *r, int s) {
     return true;
 }
 
-/* The stage whose values a phase of columns adds up. */
+/* The stage whose values a phase of kind RULES_COLUMNS sums. */
 static int rows_of(rules *r, int phase) {
     rules_access access[RULES_ACCESSES];
     const int count = rules_accesses(r, phase, access, RULES_ACCESSES);
@@ -164,7 +164,7 @@ bool rules_columns(rules *r, int s) {
 
 /* ---- chunks */
 
-/* An extent, or what one that varies is at most: kernels are made for sizes up to some bound. */
+/* An extent, or the upper bound of a varying one: kernels are made for sizes up to some bound. */
 static int64_t most_of(const rules *r, const tir_axis *axis) {
     const int64_t high = tir_range(r->region->pool, axis->extent).high;
     return high < VARYING_MOST || rules_extent(r, axis) >= 0 ? high : VARYING_MOST;
@@ -183,7 +183,7 @@ static void prepare_chunks(rules *r, int s) {
     if (chunks > CHUNKS_MOST / points) chunks = CHUNKS_MOST / points;
     if (chunks > extent / lanes) chunks = extent / lanes;
     if (chunks < 2 && points > 1) return;
-    if (chunks < 1) chunks = 1; /* a loop at which the lanes can be */
+    if (chunks < 1) chunks = 1; /* one iteration, to attach the lanes at */
     if (chunks > 1 && extent % lanes == 0)
         chunks = divisor_near(extent / lanes, chunks, (chunks + 1) / 2, chunks + chunks / 2);
     const char *name = stage->name, *part = rules_fresh_name(r, name, "_c");

@@ -1,15 +1,15 @@
-/* Rows on chip: a root whose producers need whole rows of it (softmax, norms, row reductions with an epilogue). Producers run at
- * the innermost loop that all share; reductions along contiguous rows go by lanes and a tree; short rows live in registers. */
+/* Rows on chip: a root whose producers need whole rows of it (softmax, norms, row reductions with an epilogue). Producers run at the
+ * innermost loop that all share; reductions along contiguous rows use lanes and a tree; short rows are kept in registers. */
 #include "targets/cpu/rules.h"
 
-/* The reduction axis whose points lie next to each other, when no space axis offers vectors; -1: none. */
+/* The reduction axis whose points are contiguous, if no space axis allows vectors; -1: none. */
 static int lane_axis(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES), axis = -1;
     if (stage->kind != TIR_REDUCE || !stage->merge[0] || !stage->reduce) return -1;
     for (int i = 0; i < count; i++) {
-        bool walked = false; /* by the reduction: what stands still counts nothing */
+        bool walked = false; /* does the reduction move through the operand? An invariant operand does not count */
         for (int a = stage->space; a < stage->space + stage->reduce; a++) walked = walked || access[i].stride[a] != 0;
         for (int a = 0; a < stage->space && walked; a++)
             if (access[i].stride[a] == 1 && rules_extent(r, &stage->axis[a]) != 1) return -1;
@@ -47,30 +47,30 @@ typedef struct row_plan {
     int root;
     /* where producers are attached */
     const char *root_name, *loop;
-    /* the root's axis that this loop is all of; -1: none */
+    /* the root's axis that is this whole loop; -1: none */
     int loop_axis;
     /* bit a: producers run point by point along the root's axis a */
     uint32_t shared;
     /* the root's vector axis */
     int v;
-    /* what is left of it to vectorise after it was split */
+    /* the rest of it to vectorise after it was split */
     const char *v_loop;
     /* v is shared: vectors run across rows */
     bool across;
     /* rows fit registers */
     bool small;
-    /* rows done together */
+    /* rows computed together */
     int64_t block;
-    /* for the sake of a contraction among them */
+    /* because of a contraction among the members */
     bool tiled;
-    /* the root's results are, so that its memory may hold something before */
+    /* the root's results use ordinary stores, so that its memory may hold a temporary row */
     bool cached;
     /* the root's axis that is blocked; -1: none */
     int block_axis;
     int64_t lanes;
-    /* [stages] 1 + the axis that a loop b_o of vectors walks; 0: none. NULL: nobody asks */
+    /* [stages] 1 + the axis that a loop b_o over vectors runs along; 0: none. NULL: not recorded */
     int *chunked;
-    /* data choose elements of a member's rows: no registers */
+    /* data select elements of a member's rows: they cannot be in registers */
     bool chosen;
 } row_plan;
 
@@ -100,8 +100,8 @@ int rules_end_of_tree(rules *r, int s) {
     return s;
 }
 
-/* The level of the tree that ends in `end` which fills exactly one vector; -1: none. Down to this level each row is reduced by itself with all lanes
- * in use; the levels below run for all rows together, the halves of neighbouring rows side by side in a vector. */
+/* The level of the tree that ends in `end` which fills exactly one vector; -1: none. Down to this level each row is reduced by itself
+ * with all lanes in use; the levels below run for all rows together, the halves of neighbouring rows combined in one vector. */
 static int vector_level(rules *r, int end, int64_t lanes) {
     for (int q = 0; q < end; q++) {
         const tir_stage *stage = &r->region->stages.data[q];
@@ -117,7 +117,7 @@ static bool ends_tree(rules *r, int s) {
     return false;
 }
 
-/* Is a member computed as far only as reductions read it that data end? */
+/* Is a member read only by reductions that data end, so that it is computed only up to that end? */
 static bool is_ended(const row_plan *p, int s) {
     const bool map = p->r->region->stages.data[s].kind == TIR_MAP && !has_lanes(p->r, s);
     return map && s != p->root && !p->small && rules_ends_by_data(p->r);
@@ -160,8 +160,8 @@ static bool attach_contraction(const row_plan *p, int s) {
     return rules_tile_in(r, s, &place);
 }
 
-/* Is this temporary row to be stored in the output buffer, which the root later overwrites? A row larger than half of L1 would evict the input row
- * from L1, and in scratch of its own the output row from L2. */
+/* Should this temporary row be stored in the output buffer, which the root later overwrites? A row larger than half of L1 would evict the
+ * input row from L1, and in scratch of its own also the output row from L2. */
 static bool kept_in_output(const row_plan *p, int s) {
     const rules *r = p->r;
     const tir_stage *stage = &r->region->stages.data[s];
@@ -195,8 +195,8 @@ static void attach_fold(const row_plan *p, int s, int row) {
     tir_schedule_add(r->schedule, "vec %s.lanes", name);
 }
 
-/* Does a stage of the rows read this one's point by point, or part by part? Registers are chosen by numbers alone: of loops, by those whose
- * points are lanes. */
+/* Does a stage of the rows read this one point by point, or part by part? Registers are indexed by constants only: variables of loops
+ * over lanes are allowed. */
 static bool read_in_parts(const row_plan *p, int s) {
     rules *r = p->r;
     for (int q = s + 1; q < (int)r->region->stages.count; q++) {
@@ -220,7 +220,7 @@ static bool read_in_parts(const row_plan *p, int s) {
 
 static void attach_row_member(const row_plan *p, int s);
 
-/* Contractions that a map owns and no register tile suits become steps of the rows, like the map. */
+/* A contraction that a map owns and no register tile suits becomes a step of the rows, like the map. */
 static void adopt_members(const row_plan *p, int s) {
     rules *r = p->r;
     int *inside = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, s, inside);
@@ -243,7 +243,7 @@ static void attach_row_member(const row_plan *p, int s) {
         attach_fold(p, s, rules_axis_labelled(r, s, p->block_axis));
         return;
     }
-    if (level >= 0 && s != end) end = level; /* what stands above is done row by row, in registers */
+    if (level >= 0 && s != end) end = level; /* levels above run row by row, in registers */
     int row = end == s ? -1 : rules_axis_labelled(r, s, p->block_axis);
     bool many = p->block > 1 && row < 0; /* not all of it fits registers */
     if (row < 0)
@@ -291,7 +291,7 @@ static void attach_row_member(const row_plan *p, int s) {
             (a >= stage->space || (rules_extent(r, &stage->axis[a]) != 1 && !runs_along(p, s, a))))
             tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
     for (int a = stage->space; a < stage->space + stage->reduce && stage->predicate && !p->small; a++)
-        if (stage->axis[a].role == TIR_AXIS_STEP) /* only the last step has lanes without points */
+        if (stage->axis[a].role == TIR_AXIS_STEP) /* only the last step has inactive lanes */
             tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
     if (own < 0) return;
     if ((many && r->group[s].label[own] == p->block_axis) ||
@@ -312,7 +312,7 @@ void rules_attach_row(rules *r, int s, int root, const char *loop, uint32_t shar
     attach_row_member(&p, s);
 }
 
-/* Longest run of points that one row of a member, or of the root, has: -1 when varying. */
+/* Longest row of a member, or of the root; -1: varying. */
 static int64_t longest_row(const row_plan *p, const int *members, int count) {
     rules *r = p->r;
     int64_t longest = rules_extent(r, &r->region->stages.data[p->root].axis[p->v]);
@@ -328,14 +328,14 @@ static int64_t longest_row(const row_plan *p, const int *members, int count) {
     return longest;
 }
 
-/* An index made of data, in memory or computed. */
+/* Notes an index that depends on data, in memory or computed. */
 static tir_expr meet_data(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     const tir_node *node = tir_get(pool, e);
     *(bool *)user = *(bool *)user || (node->op == TIR_CAST && node->dtype == TIR_INDEX);
     return rebuilt;
 }
 
-/* Does a stage choose elements of one of these rows by data? Registers are chosen by numbers alone. */
+/* Does a stage select elements of one of these rows by data? Registers are indexed by constants only. */
 static bool chooses_by_data(const row_plan *p, int s) {
     rules *r = p->r;
     rules_access access[RULES_ACCESSES];
@@ -349,7 +349,7 @@ static bool chooses_by_data(const row_plan *p, int s) {
     return found;
 }
 
-/* Vectors that one row of a stage takes: runs along its innermost axis, each in vectors of its own. */
+/* Vectors that one row of a stage takes: contiguous parts along its innermost axis, each in vectors of its own. */
 static int64_t row_vectors(const row_plan *p, int s) {
     const tir_stage *stage = &p->r->region->stages.data[s];
     int64_t vectors = 1, inner = 1;
@@ -362,7 +362,7 @@ static int64_t row_vectors(const row_plan *p, int s) {
     return vectors * ((inner + p->lanes - 1) / p->lanes);
 }
 
-/* Three stages of a row are alive at once (a value, what is made of it, what it is made with), and two vectors beside. */
+/* Three stages of a row are live at once (a value, its result, another operand), and two more vectors. */
 static bool row_fits(const row_plan *p, const int *members, int count) {
     int64_t registers = p->r->machine->vector_registers ? p->r->machine->vector_registers : 16;
     int64_t most = row_vectors(p, p->root);
@@ -379,21 +379,21 @@ static bool uses_lanes(const rules *r, const int *members, int count) {
     return false;
 }
 
-/* A contraction at the root's points or at those of a member calls for blocks of rows: one row would use its operands once. */
+/* A contraction at the root's points or at those of a member needs blocks of rows: a single row would use its operands once. */
 static bool has_contraction(const rules *r, int root) {
     for (int s = 0; s < (int)r->region->stages.count; s++)
         if (!r->region->stages.data[s].removed && r->group[s].root == root && rules_is_contraction(r, s)) return true;
     return false;
 }
 
-/* How many rows to compute together to hide latency: 16, so that the scalars of their reductions fill vectors, as far as L1 holds the rows. Rows
- * that keep no values are loaded again in each step, which pays only if they are short: a long row is not latency-bound. */
+/* How many rows to compute together to hide latency: 16, so that the scalars of their reductions fill vectors, fewer if L1 cannot hold the
+ * rows. Rows that keep no values are loaded again in each step, which pays only if they are short: a long row is not latency-bound. */
 static int64_t rows_together(const row_plan *p, const int *members, int count, int64_t rows, int64_t longest) {
     enum { MOST = 16, LEAST_READ = 12 };
     const tir_machine *machine = p->r->machine;
     int64_t kept = 0, cache = machine->l1 > 0 ? machine->l1 : 32 << 10, block = MOST;
     int64_t registers = machine->vector_registers ? machine->vector_registers : 16, values = 1;
-    for (int i = 0; i < count; i++) { /* maps over whole rows: the rest is a few values a row */
+    for (int i = 0; i < count; i++) { /* maps over whole rows: everything else is a few values per row */
         const tir_stage *m = &p->r->region->stages.data[members[i]];
         bool whole = false;
         for (int a = 0; a < m->space && !has_lanes(p->r, members[i]); a++)
@@ -417,7 +417,7 @@ static int64_t rows_together(const row_plan *p, const int *members, int count, i
     if (block < 2) return 1;
     for (int64_t less = block; less > block * 3 / 4; less--)
         if (rows % less == 0) return less;
-    int64_t blocks = (rows + block - 1) / block; /* the last one is a version of its own */
+    int64_t blocks = (rows + block - 1) / block; /* the last block is a separate version */
     return blocks > 4 ? block : (rows + blocks - 1) / blocks;
 }
 
@@ -429,7 +429,7 @@ static bool reads_tensor(rules *r, int s, uint32_t tensor) {
     return false;
 }
 
-/* Vectors that a member's points take where vectors run across `points` rows; 0: it is no register's. */
+/* Vectors that a member's points take if vectors run across `points` rows; 0: it is not kept in registers. */
 static int64_t across_vectors(const row_plan *p, int s, int64_t points) {
     const rules *r = p->r;
     const tir_stage *stage = &r->region->stages.data[s];
@@ -441,14 +441,14 @@ static int64_t across_vectors(const row_plan *p, int s, int64_t points) {
     return stage->count * ((bytes + vector - 1) / vector);
 }
 
-/* Rows that are done together, four vectors of the root's, fewer where wider values of theirs would not fit the registers. */
+/* Rows computed together: four vectors of the root's rows, fewer if wider values of members would not fit the registers. */
 static int64_t across_block(const row_plan *p, const int *members, int count) {
     rules *r = p->r;
     int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16, block = 8 * p->lanes;
     int *stages = LIB_NEW_ARRAY(r->arena, int, (size_t)count + 1);
     int64_t *vectors = LIB_NEW_ARRAY(r->arena, int64_t, (size_t)count + 1);
     memcpy(stages, members, (size_t)count * sizeof *stages);
-    stages[count] = p->root; /* which goes to memory */
+    stages[count] = p->root; /* it is stored to memory */
     do {
         block /= 2;
         for (int i = 0; i < count; i++) vectors[i] = across_vectors(p, members[i], block);
@@ -483,7 +483,7 @@ static bool outer_loops(row_plan *p, const bool *shared, lib_text *order, rules_
         p->loop_axis = -1;
         lib_text_format(&parallel, " %s.v_o", p->root_name);
     }
-    if (!p->shared) { /* one row is all there is */
+    if (!p->shared) { /* there is a single row */
         lib_text_format(order, " %s", p->loop = "row");
         lib_text_format(&parallel, " %s.row", p->root_name);
     }
@@ -492,7 +492,7 @@ static bool outer_loops(row_plan *p, const bool *shared, lib_text *order, rules_
     return true;
 }
 
-/* Points of a row of a reduction by lanes and steps; -1: it is none, or varying. */
+/* Points of a row of a reduction by lanes and steps; -1: another stage, or varying. */
 static int64_t lane_points(const rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     int lane = stage->space - 1, step = stage->space + stage->reduce - 1;
@@ -506,8 +506,8 @@ static int64_t lane_points(const rules *r, int s) {
     return points;
 }
 
-/* The stage in whose loop the next row is fetched: the first map over the row that goes by chunks, the root among them, else the last
- * reduction by lanes that reads what another one read before it. */
+/* The stage in whose loop the next row is prefetched: the first map over the row that is cut into chunks, including the root; else the
+ * last reduction by lanes that reads an input that another one read before it. */
 static int fetching_stage(const row_plan *p, const int *members, int count) {
     rules *r = p->r;
     rules_access access[RULES_ACCESSES];
@@ -522,7 +522,7 @@ static int fetching_stage(const row_plan *p, const int *members, int count) {
     return p->root;
 }
 
-/* Prefetches the next row while this one is computed: otherwise the first step of each row would stall on memory, which is idle during the other
+/* Prefetches the next row during this one: otherwise the first step of each row would stall on memory, which is idle during the other
  * steps. False: there is nothing to prefetch. */
 static bool fetch_next_row(const row_plan *p, const int *members, int count) {
     rules *r = p->r;
@@ -563,7 +563,8 @@ static int64_t tensor_bytes(const rules *r, const tir_tensor *tensor) {
 }
 
 /* Partial sums by lanes over a long contiguous run that exceeds all caches: the hardware prefetcher stops at page boundaries, so the first
- * stage that reads the run prefetches it a page ahead. The bytes after a run are mostly the next run; if they are not, the run must be long. */
+ * stage that reads the run prefetches it a page ahead. The bytes after a run are mostly the next run; if they are not, the run must be
+ * long. */
 static void fetch_ahead(const row_plan *p, const int *members, int index) {
     enum { PAGE = 4096, RUNS = 8 };
     rules *r = p->r;
@@ -587,7 +588,7 @@ static void fetch_ahead(const row_plan *p, const int *members, int index) {
     }
 }
 
-/* True: as register tiles, to which the members at its points belong. */
+/* True: the loops are register tiles, to which the members at their points belong. */
 static bool root_loops(row_plan *p, const bool *shared, lib_text *order, rules_tile_place *place) {
     rules *r = p->r;
     const tir_stage *top = &r->region->stages.data[p->root];
@@ -627,7 +628,8 @@ bool rules_rows(rules *r, int root) {
                   .block = 1,
                   .block_axis = -1,
                   .chunked = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1)};
-    for (int i = 0; i < count; i++) { /* a level that fills a vector: of the type that is reduced, which may be wider */
+    for (int i = 0; i < count;
+         i++) { /* a level of the tree that fills a vector: lanes of the reduced type, which may be wider */
         int64_t lanes = has_lanes(r, members[i]) ? rules_lanes(r, members[i]) : p.lanes;
         if (lanes < p.lanes) p.lanes = lanes;
     }

@@ -1,19 +1,19 @@
-/* Stages whose order is determined by data or by a state. Cumulative folds along contiguous memory use blocks of one vector, whose pairwise sums are
- * independent; a few long folds are first cut into blocks that are tasks. Folds across rows keep the state of all columns in
- * L1 and read memory row by row. Updates of a scatter use vectors along the axes that the index does not choose. Each line
- * of a sort is a task; short lines are sorted by counting, in vectors. */
+/* Stages whose order is determined by data or by a state. Cumulative folds along contiguous memory use blocks of one vector, whose
+ * pairwise sums are independent; a few long folds are first cut into blocks that are tasks. Folds across rows keep the state of all
+ * columns in L1 and read memory row by row. Updates of a scatter use vectors along the axes that the index does not choose. Each line of a
+ * sort is a task; short lines are sorted by counting, in vectors. */
 #include "targets/cpu/rules.h"
 
 enum {
     LANES_MOST = 16,
     PIECE = 65536,       /* points of a task of a long fold */
     ROWS_FEW = 16,       /* fewer lines than this are cut into pieces */
-    COLUMNS_MOST = 4096, /* whose state fits the first-level cache */
+    COLUMNS_MOST = 4096, /* columns whose state fits L1 */
     VECTORS = 4,
     TASK_POINTS = 16384
 };
 
-/* The step that a fold's next state is, and the step's axis that stands for time; -1: not of this kind. */
+/* The step that is the fold's next state, and the axis of the step that is time; -1: the fold is not of this kind. */
 static int cumulative_step(rules *r, int fold, int *time) {
     const tir_stage *f = &r->region->stages.data[fold];
     if (!tir_fold_is_associative(r->region, fold)) return -1;
@@ -72,7 +72,7 @@ void rules_prepare_scan(rules *r, int s) {
 
 /* ---- loops */
 
-/* Steps of a scan in registers: levels and sums by lanes. */
+/* Steps of a scan in registers: levels of the tree and sums by lanes. */
 static void scan_steps(rules *r, int fold) {
     for (int q = 0; q < (int)r->region->stages.count; q++) {
         const tir_stage *step = &r->region->stages.data[q];
@@ -81,7 +81,7 @@ static void scan_steps(rules *r, int fold) {
         bool level = along >= 0, carry = !level && rules_axis_of(step, TIR_AXIS_BLOCK) >= 0;
         for (int a = 0; a < step->space && !level && !carry; a++)
             if (rules_store_stride(r, q, a) == 1 && rules_extent(r, &step->axis[a]) != 1)
-                along = a; /* the sums: time, whose block is taken at once */
+                along = a; /* the sums: along time, a whole block at once */
         tir_schedule_add(r->schedule, "store %s reg", step->name);
         if (along >= 0) tir_schedule_add(r->schedule, "vec %s.%s", step->name, step->axis[along].name);
         if (!level && !carry) rules_store_past_caches(r, step);
@@ -120,7 +120,7 @@ static int column_axis(rules *r, int s, int *step) {
     return -1;
 }
 
-/* Contiguous columns: rows one after the other, each in vectors, for as many columns at once as L1 holds the state of. */
+/* Contiguous columns: rows one after the other, each in vectors, for as many columns at once as L1 can hold the state of. */
 static bool schedule_columns(rules *r, int s) {
     const tir_stage *fold = &r->region->stages.data[s];
     int step, v = column_axis(r, s, &step);
@@ -153,7 +153,7 @@ static bool schedule_columns(rules *r, int s) {
     return true;
 }
 
-/* A step that makes the next state, where that has an axis of its own. */
+/* A step that computes the next state, if the state has an axis of its own. */
 static void schedule_own_axis(rules *r, const tir_stage *step) {
     const tir_axis *last = &step->axis[step->space - 1];
     int64_t extent = rules_extent(r, last), width = rules_lanes(r, (int)(step - r->region->stages.data)) * VECTORS;
@@ -209,7 +209,7 @@ static bool schedule_row_steps(rules *r, int s) {
     for (int a = 0; a < fold->space; a++)
         rules_add_loop(&nest, fold->axis[a].name, rules_extent(r, &fold->axis[a]), false);
     rules_form_tasks(&nest, points < 0 || trips < 0 ? TASK_POINTS : points * trips, TASK_POINTS);
-    bool own = false; /* state of as many elements as a shape says, chosen by loops */
+    bool own = false; /* a state whose number of elements depends on a shape, indexed by loops */
     for (int c = 0; c < fold->count; c++) own = own || r->region->tensors.data[fold->tensor[c]].rank > fold->space;
     if (!own) tir_schedule_add(r->schedule, "store %s reg", fold->name);
     return true;
@@ -228,11 +228,11 @@ bool rules_fold(rules *r, int s) {
 
 /* ---- scatter */
 
-/* Where the data says, one update after the other; along the axes that the index leaves alone, behind those, in vectors. */
+/* One update after the other, at the data's indices; the axes that the index does not affect are inner loops, in vectors. */
 bool rules_scatter(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     if (stage->kind != TIR_SCATTER) return false;
-    int last = -1; /* axis that the data decides */
+    int last = -1; /* last axis that the data selects */
     for (int a = 0; a < stage->space; a++)
         if (stage->index[a] != stage->axis[a].var) last = a;
     lib_text order;
@@ -267,7 +267,7 @@ bool rules_scatter(rules *r, int s) {
 
 /* ---- sort */
 
-/* Cycles: n^2 comparisons in vectors, a few instructions each, against passes over elements and counters (tir/lower_sort.c). */
+/* Are n^2 comparisons in vectors, a few instructions each, cheaper than passes over elements and counters (tir/lower_sort.c)? */
 static bool is_short(rules *r, const tir_stage *stage) {
     enum { COMPARE = 4, MOVE = 8, DIGIT = 8, COUNTERS = 600 };
     int64_t n = rules_extent(r, &stage->axis[stage->space]),
@@ -287,7 +287,7 @@ void rules_prepare_sorts(rules *r) {
 }
 
 bool rules_sort(rules *r, int s) {
-    enum { WORK = 32 }; /* of an element, in points of a map */
+    enum { WORK = 32 }; /* per element, in points of a map */
     const tir_stage *stage = &r->region->stages.data[s];
     if (stage->kind != TIR_SORT) return false;
     rules_nest nest = {.r = r, .stage = stage};

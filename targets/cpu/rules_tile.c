@@ -1,15 +1,15 @@
-/* Register tiles: reductions computed at the points of their root. One axis (v) runs along vectors, one (u) is repeated over
- * broadcasts; MR rows of NV vectors of accumulators stay in registers while the reduction loops run. How many of each: rules_tile_size.c. */
+/* Register tiles: reductions computed at the points of their root. One axis (v) runs along vectors, one (u) is repeated over broadcasts;
+ * MR rows of NV vectors of accumulators stay in registers while the reduction loops run. How many of each: rules_tile_size.c. */
 #include "targets/cpu/rules_tile.h"
 #include "targets/cpu/cost.h"
 
 enum {
     TASKS = 4,    /* for each thread, at least */
-    SHARED = 8000 /* cycles of a reduction that several threads are called for: they take some thousands to come */
+    SHARED = 8000 /* cycles of a reduction worth several threads: starting them takes some thousands */
 };
 
-/* Vectors along the rows of padded images, over those along channels: masks at the edges, whose steps channels leave out. Measured over
- * 46 convolutions: 0.9 to 1.8, the more the shorter the rows. */
+/* Relative cost of vectors along the rows of padded images: masks at the edges, whose steps vectors along channels skip. Measured over 46
+ * convolutions: 0.9 to 1.8, the more the shorter the rows. */
 #define EDGES 1.4
 
 static int64_t known_extent(const rules *r, const tir_axis *axis) {
@@ -17,7 +17,7 @@ static int64_t known_extent(const rules *r, const tir_axis *axis) {
     return extent < 0 ? 4096 : extent;
 }
 
-/* Points that the tiles along a space axis cover: where the owner stores in blocks, whole ones. */
+/* Points that the tiles along a space axis cover: whole blocks, if the owner stores in blocks. */
 static int64_t covered_extent(const rules *r, int s, int axis) {
     int64_t extent = known_extent(r, &r->region->stages.data[s].axis[axis]);
     int owner = r->group[s].owner, label = r->group[s].label[axis];
@@ -33,7 +33,7 @@ static double reduction_steps(const rules *r, const tir_stage *s) {
 }
 
 /* Is the tensor stored in panels along the dimension that `axis` indexes? Returns the panel's width, 0 if not. The steps that a unit
- * takes at once may stand inside. */
+ * takes at once may be stored inside. */
 int64_t rules_panel_width(const rules *r, const rules_access *access, tir_expr axis) {
     const tir_tensor *t = &r->region->tensors.data[access->tensor];
     if (tir_layout_is_identity(&t->layout)) return 0;
@@ -49,7 +49,7 @@ static bool depends(const rules_access *access, int axis) {
     return access->stride[axis] != 0;
 }
 
-/* The dimension of a load where the axis stands alone; -1: none. */
+/* The dimension that the axis alone indexes in a load; -1: none. */
 static int plain_subscript(const rules *r, const rules_access *access, tir_expr axis) {
     const tir_tensor *t = &r->region->tensors.data[access->tensor];
     for (int d = 0; d < t->rank; d++)
@@ -57,8 +57,8 @@ static int plain_subscript(const rules *r, const rules_access *access, tir_expr 
     return -1;
 }
 
-/* May what the access reads be laid out along the axis? It stands alone as one dimension, the same in all reads of the tensor by this
- * stage that use it: one layout serves them. */
+/* Can the accessed tensor be laid out along the axis? The axis must be a dimension by itself, the same in all reads of the tensor by this
+ * stage that use it: then one layout serves them. */
 static bool lies_along(const rules *r, const rules_access *access, int count, const rules_access *which,
                        tir_expr axis) {
     const tir_tensor *t = &r->region->tensors.data[which->tensor];
@@ -71,7 +71,7 @@ static bool lies_along(const rules *r, const rules_access *access, int count, co
     return dim >= 0 && t->rank >= 2;
 }
 
-/* Does a term of the predicate hold both the reduction axis and the variable? */
+/* Does a term of the predicate contain both the reduction axis and the variable? */
 static bool meets(const rules *r, const tir_stage *stage, int axis, tir_expr var) {
     tir_expr terms[16];
     int count = tir_conjuncts(r->region->pool, stage->predicate, terms, 16);
@@ -81,8 +81,8 @@ static bool meets(const rules *r, const tir_stage *stage, int axis, tir_expr var
     return false;
 }
 
-/* The axis to repeat over broadcasts: the vector operands stay the same along it. Of axes long enough to fill the registers the
- * one whose points lie closest in memory, else the longest; -1: none. */
+/* The axis to repeat over broadcasts: the vector operands do not depend on it. Of the axes long enough to fill the registers the one with
+ * the smallest distance in memory, else the longest; -1: none. */
 static int repeated_axis(const rules *r, const tir_stage *stage, int v, const rules_access *access, int count) {
     enum { ENOUGH = 6 };
     int best = -1;
@@ -106,7 +106,7 @@ static int repeated_axis(const rules *r, const tir_stage *stage, int v, const ru
     return best;
 }
 
-/* Do the unit's steps along an axis lie side by side inside blocks of what is broadcast? */
+/* Are the unit's steps along an axis contiguous inside blocks of the broadcast operand? */
 static bool runs_in_blocks(const rules *r, const rules_access *access, tir_expr axis, int width) {
     const tir_layout *layout = &r->region->tensors.data[access->tensor].layout;
     if (tir_layout_is_identity(layout)) return false;
@@ -115,7 +115,7 @@ static bool runs_in_blocks(const rules *r, const rules_access *access, tir_expr 
            tir_operand(r->region->pool, access->load, inner->dim) == axis;
 }
 
-/* How often an element of the tensor takes part in the reduction, on average. */
+/* Average number of reduction steps that use an element of the tensor. */
 static double uses_of_element(const rules *r, const tir_stage *stage, const tir_tensor *tensor) {
     double uses = reduction_steps(r, stage);
     for (int a = 0; a < stage->space; a++) uses *= (double)known_extent(r, &stage->axis[a]);
@@ -126,7 +126,7 @@ static double uses_of_element(const rules *r, const tir_stage *stage, const tir_
     return uses;
 }
 
-/* Does a tensor run along the axis in one access and not in another? */
+/* Does one access to a tensor depend on the axis and another one not? */
 static bool is_read_both_ways(int axis, const rules_access *access, int count) {
     for (int i = 0; i < count; i++)
         for (int k = 0; k < count; k++)
@@ -148,15 +148,14 @@ static bool fit_unit(rules *r, int s, rules_tile_shape *t, const tir_unit *unit,
     const tir_stage *stage = &r->region->stages.data[s];
     tir_expr axis = stage->axis[a].var;
     int64_t extent = known_extent(r, &stage->axis[a]);
-    bool ends =
-        extent % unit->width != 0; /* the last steps lie behind the end: cheap where operands are padded there */
+    bool ends = extent % unit->width != 0; /* the last steps are after the end: cheap if operands are padded there */
     uint32_t pack = t->pack, steps = UINT32_MAX;
     for (int i = 0; i < count; i++) {
         const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
         bool broadcast = !depends(&access[i], t->v);
         if (broadcast && runs_in_blocks(r, &access[i], axis, unit->width)) continue;
         if (broadcast && access[i].stride[a] == 1 && (!ends || extent >= 2 * unit->width)) continue;
-        if (tensor->output) return false; /* its layout is the caller's, and a copy would be the output */
+        if (tensor->output) return false; /* its layout is the caller's, and a copy would become the output */
         if (broadcast) {
             bool known = tensor->constant || uses_of_element(r, stage, tensor) >= (double)USES;
             if (!known || !lies_along(r, access, count, &access[i], axis)) return false;
@@ -184,7 +183,7 @@ static bool fit_unit(rules *r, int s, rules_tile_shape *t, const tir_unit *unit,
     return true;
 }
 
-/* A unit of the machine for the reduction, along the first axis that it can go along without wasting half of its steps. */
+/* Chooses a dot-product unit of the machine, along the first axis that wastes less than half of its steps. */
 static void choose_unit(rules *r, int s, rules_tile_shape *t, const rules_access *access, int count, int64_t rows) {
     const tir_stage *stage = &r->region->stages.data[s];
     const tir_unit *unit = tir_unit_for(r->machine->units, r->region->pool, stage);
@@ -196,8 +195,8 @@ static void choose_unit(rules *r, int s, rules_tile_shape *t, const rules_access
     }
 }
 
-/* No axis repeats the vector operand (each channel has its own image): the axis whose points run side by side, for the latency of
- * one chain, and share what does not depend on it; -1: none. */
+/* If no axis repeats the vector operand (each channel has its own image): the axis whose points are computed side by side, to hide the
+ * latency of one chain, and which share operands that do not depend on it; -1: none. */
 static int separate_axis(const rules *r, const tir_stage *stage, int v, bool heavy, const rules_access *access,
                          int count) {
     for (int a = stage->space - 1; a >= 0; a--) {
@@ -211,7 +210,7 @@ static int separate_axis(const rules *r, const tir_stage *stage, int v, bool hea
     return -1;
 }
 
-/* Distance in memory between results that are neighbours along a space axis, where they are written; 0: not known. */
+/* Distance in memory between neighbouring results along a space axis; 0: unknown. */
 static int64_t stored_bytes_apart(rules *r, int s, int axis) {
     int root = r->group[s].root, label = r->group[s].label[axis];
     bool elsewhere = root != s && label >= 0 && label < r->region->stages.data[root].space;
@@ -221,18 +220,18 @@ static int64_t stored_bytes_apart(rules *r, int s, int axis) {
     return stride * (int64_t)lib_dtype_size(r->region->tensors.data[r->region->stages.data[stage].tensor[0]].dtype);
 }
 
-/* Do results lie side by side along a space axis, or in blocks, where they are written? */
+/* Are results contiguous along a space axis, or in blocks, where they are stored? */
 static bool stores_along(rules *r, int s, int axis) {
     int root = r->group[s].root, label = r->group[s].label[axis];
     if (root == s && !r->region->tensors.data[r->region->stages.data[s].tensor[0]].output)
-        return true; /* nobody asks for an order */
+        return true; /* no reader needs an order */
     if (root != s && label >= 0 && label < r->region->stages.data[root].space)
         return rules_stores_vectors(r, root, label);
     return rules_stores_vectors(r, s, axis);
 }
 
-/* A window over separate rows: the reduction axis along which most of what neighbouring rows read is the same; -1: none. Says also
- * how vectors of rows lie in lines. */
+/* A window over separate rows: the reduction axis along which neighbouring rows share most of their reads; -1: none. Also notes how
+ * vectors of rows are aligned to lines. */
 static int shared_axis(const rules *r, const tir_stage *stage, const rules_tile_shape *t, const rules_access *access,
                        int count, rules_tile_problem *p) {
     enum { LONGEST = 8, SOME = 4 };
@@ -267,8 +266,7 @@ static int64_t common_divisor(int64_t a, int64_t b) {
     return b;
 }
 
-/* Lines of the first cache that vectors along an axis touch, on average: those that begin anywhere lie across two, but for those that
- * begin where one does. */
+/* Average number of L1 lines that a vector load along an axis touches: two unless the vector begins at the start of a line. */
 static double lines_of_vectors(const rules *r, const tir_stage *stage, const int64_t *stride, int axes, int v,
                                int64_t lanes) {
     int64_t bytes = r->machine->vector_bytes, line = r->machine->line ? r->machine->line : 64, begin;
@@ -317,20 +315,20 @@ static tir_expr meet_preparation(void *user, tir_pool *pool, tir_expr e, tir_exp
     if (node->dtype == TIR_INDEX || node->op == TIR_LOAD || !node->count) return rebuilt;
     const tir_dtype from = tir_dtype_of(pool, tir_operand(pool, e, 0));
     const bool widens = node->op == TIR_CAST && from != TIR_INDEX && lib_dtype_is_float((dlc_dtype)from);
-    if (widens || !lib_dtype_is_float((dlc_dtype)node->dtype))
-        return rebuilt; /* shuffles and shifts have other ports */
+    if (widens || !lib_dtype_is_float((dlc_dtype)node->dtype)) return rebuilt; /* shuffles and shifts use other ports */
     if (tir_uses(pool, e, p->along) && !tir_uses(pool, e, p->across)) p->instructions++;
     return rebuilt;
 }
 
-/* Instructions per step, on the multiplying ports, that convert the operand which depends on axis `along` of the tile and not on axis `across`. */
+/* Instructions per step, on the multiplying ports, that convert the operand which depends on axis `along` of the tile and not on axis
+ * `across`. */
 static int64_t prepared_instructions(rules *r, const tir_stage *stage, int along, int across) {
     preparation p = {.along = stage->axis[along].var, .across = stage->axis[across].var};
     tir_rewrite(r->region->pool, stage->value[0], meet_preparation, &p);
     return p.instructions;
 }
 
-/* Judges axis v as the vector axis; false: impossible. */
+/* Evaluates axis v as the vector axis; false: impossible. */
 static bool try_axis(rules *r, int s, int v, const rules_access *access, int count, rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     bool heavy = rules_is_contraction(r, s), vector_operand = false, window = false;
@@ -370,7 +368,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
             for (int a = stage->space; a < stage->space + stage->reduce && heavy; a++)
                 window =
                     window || (known_extent(r, &stage->axis[a]) > 1 && rules_is_window(r, stage, &access[i], v, a));
-        } else if (stride > 1 && stride <= RULES_CLOSE) { /* as many vectors, and a shuffle */
+        } else if (stride > 1 && stride <= RULES_CLOSE) { /* several vectors per load, and a shuffle */
             vector_operand = true;
             penalty *= (double)stride + 1;
         } else if (heavy) {
@@ -443,7 +441,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
         penalty *= (window ? 1.2 : 1) * 1.8; /* masked lanes */
     double vectors = (double)p.m * (double)((p.n + t->lanes - 1) / t->lanes);
     t->cycles = (t->cycles * p.steps * penalty + vectors * store) * rest;
-    if (t->pack_copy) { /* packing touches the operand once; useless when it is used once */
+    if (t->pack_copy) { /* packing touches the operand once; not worth it for an operand that is used once */
         if ((double)p.m * rest < 4) return false;
         t->cycles += 1.2 * (double)p.n * p.steps * (double)(t->unit ? t->unit->width : 1);
     }
@@ -467,7 +465,7 @@ static bool choose_tile(rules *r, int s, rules_tile_shape *best) {
         found = true;
     }
     if (!found || rules_is_contraction(r, s)) return found;
-    for (int i = 0; i < count; i++) /* light reductions want unit strides, else lanes along the row do better */
+    for (int i = 0; i < count; i++) /* light reductions need unit strides, otherwise lanes along the row are better */
         if (access[i].stride[best->v] != 0 && access[i].stride[best->v] != 1) {
             for (int a = stage->space; a < stage->space + stage->reduce; a++)
                 if (access[i].stride[a] == 1 && !rules_is_window(r, stage, &access[i], best->v, a)) return false;
@@ -496,8 +494,8 @@ int rules_axis_of(const tir_stage *stage, tir_axis_role role) {
     return -1;
 }
 
-/* (v/NR, other dimensions in order, v%NR); (.., k/2, .., v%NR, k%2) for a unit; (.., k/2, .., k%2) of what is broadcast to it.
- * Dimensions of loops outside of the panels (batches) come before them, so that memory is walked as it lies. */
+/* (v/NR, other dimensions in order, v%NR); (.., k/2, .., v%NR, k%2) for a unit; (.., k/2, .., k%2) of the operand that is broadcast to
+ * it. Dimensions of loops outside of the panels (batches) come before them, so that memory is read in order. */
 static void pack_operand(rules *r, int s, const rules_tile_shape *t, uint32_t tensor) {
     const tir_tensor *packed = &r->region->tensors.data[tensor];
     const tir_stage *reader = &r->region->stages.data[s];
@@ -507,7 +505,7 @@ static void pack_operand(rules *r, int s, const rules_tile_shape *t, uint32_t te
     if (first == count) return;
     const char *names[DLC_MAX_RANK];
     bool outside[DLC_MAX_RANK] = {false};
-    int panel = -1, steps = -1; /* dimensions that vectors run along, that a unit's steps do */
+    int panel = -1, steps = -1; /* the dimension of vectors; that of a unit's steps */
     tir_dimension_names(r->arena, r->region, tensor, names);
     for (int i = first; i < count; i++) /* an operand may be read twice */
         for (int d = 0; d < packed->rank && access[i].tensor == tensor; d++) {
@@ -548,7 +546,7 @@ static void pack(rules *r, const char *reader, const rules_tile_shape *t, const 
     pack_operand(r, rules_stage_named(r, reader), t, tir_region_find_tensor(r->region, operand));
 }
 
-/* The accumulators' buffer: the vector axis innermost, so that a vector is a run of elements. */
+/* The accumulators' buffer: the vector axis innermost, so that a vector is contiguous. */
 static void vectors_last(rules *r, int s, int v) {
     const tir_stage *stage = &r->region->stages.data[s];
     if (v == stage->space - 1) return;
@@ -559,7 +557,7 @@ static void vectors_last(rules *r, int s, int v) {
     rules_rewrite(r, "layout %s (%s%s)", stage->name, order.data, stage->axis[v].name);
 }
 
-/* Accumulators have a layout of their own, outputs have the caller's: those are copied. */
+/* Accumulators have a layout of their own, outputs the caller's layout: those are copied. */
 static void copy_outputs(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     const char *source[TIR_MAX_STATE];
@@ -573,15 +571,16 @@ static void copy_outputs(rules *r, int s) {
         rules_rewrite(r, "copy %s -> %s", source[c], rules_fresh_name(r, source[c], "_out"));
 }
 
-/* In which order the tile reads a vector operand that is given at run time. */
-static rules_operand_access walk_of(rules *r, int s, rules_tile_shape *t, rules_operand_tile *walk) {
+/* Chooses the order in which the tile reads a vector operand that is given at run time. */
+static rules_operand_access choose_operand_access(rules *r, int s, rules_tile_shape *t,
+                                                  rules_operand_tile *operand_tile) {
     const tir_stage *stage = &r->region->stages.data[s];
-    walk->n = rules_extent(r, &stage->axis[t->v]);
-    walk->m = t->u < 0 ? 1 : rules_extent(r, &stage->axis[t->u]);
-    if (t->pack != UINT32_MAX || t->unit || walk->n < 0 || walk->m < 0) return RULES_OPERAND_IN_PLACE;
-    rules_operand_access kind = rules_choose_operand_access(r, s, walk);
+    operand_tile->n = rules_extent(r, &stage->axis[t->v]);
+    operand_tile->m = t->u < 0 ? 1 : rules_extent(r, &stage->axis[t->u]);
+    if (t->pack != UINT32_MAX || t->unit || operand_tile->n < 0 || operand_tile->m < 0) return RULES_OPERAND_IN_PLACE;
+    rules_operand_access kind = rules_choose_operand_access(r, s, operand_tile);
     if (kind != RULES_OPERAND_PANELS) return kind;
-    t->pack = tir_region_find_tensor(r->region, walk->operand);
+    t->pack = tir_region_find_tensor(r->region, operand_tile->operand);
     t->pack_copy = t->inside = true;
     return kind;
 }
@@ -601,12 +600,12 @@ void rules_prepare_tile(rules *r, int s) {
     }
     if (!found) return;
     lib_vec_push(r->arena, &r->choices, ((rules_choice){name, t.v}));
-    rules_operand_tile walk = {.v = t.v, .u = t.u, .nr = t.nr, .mr = t.mr, .lanes = t.lanes};
-    rules_operand_access kind = walk_of(r, s, &t, &walk);
+    rules_operand_tile operand_tile = {.v = t.v, .u = t.u, .nr = t.nr, .mr = t.mr, .lanes = t.lanes};
+    rules_operand_access kind = choose_operand_access(r, s, &t, &operand_tile);
     copy_outputs(r, s);
     s = rules_stage_named(r, name);
     if (kind == RULES_OPERAND_ROW_BLOCKS) {
-        rules_prepare_blocks(r, s, &walk);
+        rules_prepare_blocks(r, s, &operand_tile);
         return;
     }
     vectors_last(r, s, t.v);
@@ -619,7 +618,7 @@ void rules_prepare_tile(rules *r, int s) {
         if (with[i]) pack(r, name, &t, with[i], false);
     if (panels) pack(r, name, &t, panels, t.pack_copy);
     if (steps) pack(r, name, &t, steps, t.steps_copy);
-    if (kind == RULES_OPERAND_IN_PLACE && !t.unit) rules_copy_rows(r, rules_stage_named(r, name), &walk);
+    if (kind == RULES_OPERAND_IN_PLACE && !t.unit) rules_copy_rows(r, rules_stage_named(r, name), &operand_tile);
     if (kind == RULES_OPERAND_IN_PLACE) rules_prepare_cut(r, name, &t);
 }
 
@@ -631,10 +630,11 @@ static void clip_reduction(rules *r, int s, const rules_tile_shape *t, bool unro
     for (int a = stage->space; a < stage->space + stage->reduce && stage->predicate; a++) {
         if (!tir_uses(r->region->pool, stage->predicate, stage->axis[a].var)) continue;
         bool inside =
-            t->u >= 0 && meets(r, stage, a, stage->axis[t->u].var); /* does it meet axes inside the reduction loops? */
+            t->u >= 0 &&
+            meets(r, stage, a, stage->axis[t->u].var); /* does it occur with axes inside the reduction loops? */
         bool vector = meets(r, stage, a, stage->axis[t->v].var);
         int64_t extent = rules_extent(r, &stage->axis[a]);
-        if (vector) { /* where masks are dear, those of a step are better known beforehand */
+        if (vector) { /* if masks are expensive, masks of a step are better known at compile time */
             if (!r->machine->masked && extent > 0 && extent <= 8 && !unrolled)
                 tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
             continue;
@@ -688,7 +688,7 @@ void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, 
                          r->region->tensors.data[t->blocks].name, stage->name, stage->name);
 }
 
-/* The reduction that shapes the tile among the stages in it; -1: none. */
+/* The reduction among the stages in the tile that determines its shape; -1: none. */
 static int main_reduction(const rules *r, int owner, const bool *inside) {
     int main = -1;
     for (int s = 0; s < owner; s++)
@@ -727,8 +727,9 @@ double rules_slice_bytes(rules *r, int main, const rules_tile_shape *t, bool vec
     return sum;
 }
 
-/* May the loop over rows be outside of the loop over panels, so that results are written in memory order? Only if the whole vector operand takes at most half of L2.
- * Not if a predicate (padding) depends on the row: that makes versions of the loop over rows, and a loop of tasks has no versions. */
+/* May the loop over rows be outside of the loop over panels, so that results are written in memory order? Only if the whole vector operand
+ * takes at most half of L2. Not if a predicate (padding) depends on the row: that makes versions of the loop over rows, and a loop of
+ * tasks has no versions. */
 static bool rows_first(rules *r, int main, const rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[main];
     if (stage->predicate && t->u >= 0 && tir_uses(r->region->pool, stage->predicate, stage->axis[t->u].var))
@@ -766,8 +767,8 @@ double rules_tensor_bytes(const rules *r, const tir_tensor *tensor) {
     return bytes;
 }
 
-/* Is the loop over panels to be inside the loops over rows? Inside, the broadcast operand is streamed from beyond L2 once, and the panels once per
- * row if they exceed L2. Outside, the panels are streamed once, and the broadcast operand once per panel if it exceeds L2. */
+/* Is the loop over panels inside the loops over rows? Inside, the broadcast operand is streamed from beyond L2 once, and the panels once
+ * per row if they exceed L2. Outside, the panels are streamed once, and the broadcast operand once per panel if it exceeds L2. */
 static bool panels_inside(rules *r, const tir_stage *owner, int main, const rules_tile_shape *t, int v, int u,
                           int64_t panels) {
     rules_access access[RULES_ACCESSES];
@@ -798,7 +799,7 @@ static int64_t block_rows(rules *r, int main, const rules_tile_shape *t, int64_t
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, main, access, RULES_ACCESSES);
     if (!rules_is_contraction(r, main) || stage->predicate || t->u < 0 || m < 0 || n < 0) return 0;
-    for (int i = 0; i < count; i++) /* axes that run inside of the panels' loop have rows of their own */
+    for (int i = 0; i < count; i++) /* axes inside of the panels' loop have rows of their own */
         for (int a = 0; a < stage->space; a++)
             if (a != t->u && a != t->v && depends(&access[i], t->v) && !depends(&access[i], a)) return 0;
     double l2 = (double)r->machine->l2, l3 = (double)r->machine->l3;
@@ -825,8 +826,8 @@ static int64_t block_rows(rules *r, int main, const rules_tile_shape *t, int64_t
     return chosen;
 }
 
-/* Outer loops of a root, outermost first: axes that the vector operand depends on, blocks of rows, panels, then the other axes, during which a panel
- * stays in cache. `inside`: panels last. */
+/* Outer loops of a root, outermost first: axes that the vector operand depends on, blocks of rows, panels, then the other axes, during
+ * which a panel stays in cache. `inside`: panels last. */
 static void outer_axes(tile_loops *loops, const rules_tile_place *place, int main, const rules_tile_shape *t, int v,
                        int u, const char *block, const char *vo, bool inside) {
     for (int round = 0; round < 2; round++) {
@@ -855,7 +856,7 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
         ui = place->block_loop;
         m = place->block_extent;
     } else if (place && u >= 0 && (place->prefix_axes >> u & 1)) {
-        u = -1; /* nothing of it is left inside */
+        u = -1; /* nothing of it remains inside */
         ui = NULL;
     }
     if (place && (place->prefix_axes >> v & 1)) return false;
@@ -893,7 +894,7 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     if (uo) add_loop(&loops, uo, !place && ((first && !t.separate) || !loops.parallel.length));
     if (first) add_loop(&loops, vo, !t.separate && r->threads > 1 && m / t.mr < TASKS * r->threads);
     if (panels) rules_attach_panels(r, panels, name, vo);
-    if (!loops.last) { /* the tile is all there is: a loop of one trip to attach at */
+    if (!loops.last) { /* the tile covers everything: a loop of one iteration to attach at */
         tir_schedule_add(r->schedule, "split %s.%s %lld -> w_o w_i mask", name, u >= 0 ? ui : vi,
                          (long long)(u >= 0 ? m : n));
         if (u >= 0)
@@ -910,8 +911,8 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     tir_schedule_add(r->schedule, "vec %s.%s", name, vi);
     if (ui) tir_schedule_add(r->schedule, "unroll %s.%s", name, ui);
     int64_t block = rows ? rows : m, tiles = (block + t.mr - 1) / t.mr;
-    bool alike =
-        block > 0 && block % tiles == 0 && m % block == 0; /* what a step reads is a run, of one length in all tiles */
+    bool alike = block > 0 && block % tiles == 0 &&
+                 m % block == 0; /* a step reads a contiguous part, of the same length in all tiles */
     if (!place && alike) rules_fetch_next_block(r, main, &t);
     for (int s = 0; s < owner; s++)
         if (inside[s]) rules_attach_to_tile(r, s, name, loops.last, v, u, &t, s == main);

@@ -1,4 +1,4 @@
-/* Inside the rules for register tiles (rules_tile.c, rules_tile_size.c, rules_cache_blocks.c, rules_window.c). */
+/* Internal to the rules for register tiles (rules_tile.c, rules_tile_size.c, rules_cache_blocks.c, rules_window.c). */
 #ifndef TARGETS_CPU_RULES_TILE_H
 #define TARGETS_CPU_RULES_TILE_H
 
@@ -18,32 +18,32 @@ typedef struct rules_tile_shape {
     bool peel;
     /* operand to be laid out in panels along v; UINT32_MAX: none */
     uint32_t pack;
-    /* it is not constant: copy it first */
+    /* the operand is not constant: copy it first */
     bool pack_copy;
     /* panel by panel, in the loop over panels */
     bool inside;
-    /* constants beside it that are laid out alike: scales of weights, zero points; UINT32_MAX: none */
+    /* further constants with the same layout: scales of weights, zero points; UINT32_MAX: none */
     uint32_t with[TILE_WITH];
     /* takes several steps of the reduction at once; NULL: none */
     const tir_unit *unit;
     int unit_axis;
     /* each row loads its own vectors (depthwise): several rows only hide latency */
     bool separate;
-    /* and there are no products: a window's sum or maximum */
+    /* also has no products: a window's sum or maximum */
     bool light;
-    /* reduction axis whose steps read again what neighbouring rows read; -1: none */
+    /* reduction axis whose steps reuse loads of neighbouring rows; -1: none */
     int shared;
     /* broadcast operand to be laid out with the unit's steps inside; UINT32_MAX: none */
     uint32_t steps;
     /* copy it first */
     bool steps_copy;
-    /* model */
+    /* predicted cycles */
     double cycles;
-    /* reduction axis in blocks, of which the next one of what is broadcast is fetched; 0: none */
+    /* reduction axis in blocks, of which the next one of the broadcast operand is prefetched; 0: none */
     int blocks_axis;
-    /* their length */
+    /* length of a block */
     int64_t block;
-    /* what is broadcast */
+    /* the broadcast operand */
     uint32_t blocks;
 } rules_tile_shape;
 
@@ -57,18 +57,17 @@ typedef struct rules_tile_problem {
     int64_t n, m;
     /* width the vector operand is already laid out in; 0: free */
     int64_t panel;
-    /* a contraction */
+    /* is it a contraction? */
     bool heavy;
     /* points of the reduction */
     double steps;
-    /* Instructions of the multiplying ports that make the operand of a vector that was loaded (conversions), and of a number that is
-     * broadcast. */
+    /* Instructions on the multiplying ports that convert a loaded vector of the vector operand, and a broadcast number. */
     int64_t prepared, prepared_rows;
     /* window points that are unrolled together */
     int64_t unrolled_points;
     /* stages attached to the tile, whose values need registers too */
     int64_t attached;
-    /* whole tiles of values of these that are live at once */
+    /* whole tiles of values of these stages that are live at once */
     int64_t sums;
     /* distance in memory of neighbouring points along u in the broadcast operand */
     int64_t row_bytes;
@@ -78,19 +77,19 @@ typedef struct rules_tile_problem {
     bool exceeds_l3;
     /* as in rules_tile_shape */
     bool separate;
-    /* A window over separate rows: steps of it, the distances of neighbouring rows and steps; steps 1: none */
+    /* A window over separate rows: its number of steps, and the distances of neighbouring rows and steps; steps 1: none. */
     int64_t window, row_step, window_step;
     /* L1 cache lines that a vector load of a row touches, on average */
     double lines_per_load;
     /* a predicate depends on the column (padding of images) */
     bool edge_predicate;
-    /* rows share their last vectors where these are at most half full */
+    /* rows share their last vectors if these are at most half full */
     bool row_pairs;
     /* results are not contiguous along v */
     bool strided;
-    /* and are contiguous along u: they are transposed in registers before they are stored */
+    /* but along u: they are transposed in registers before they are stored */
     bool transposed;
-    /* distance in memory of results of neighbouring lanes; 0: not known */
+    /* distance in memory of results of neighbouring lanes; 0: unknown */
     int64_t lane_bytes;
 } rules_tile_problem;
 
@@ -111,19 +110,19 @@ struct rules_cut {
     rules_tile_shape tile;
 };
 
-enum { RULES_CLOSE = 4 }; /* elements between neighbouring lanes that few loads and shuffles bring together */
+enum { RULES_CLOSE = 4 }; /* elements between neighbouring lanes that a few loads and shuffles still combine */
 
 /* rules_window.c: windows that slide along an operand */
-/* Do neighbouring points along the axis read windows that lie close to each other, in one dimension of the operand? */
+/* Do neighbouring points along the axis read windows that are close to each other, in one dimension of the operand? */
 bool rules_is_window(const rules *r, const tir_stage *stage, const rules_access *access, int axis, int reduction);
-/* Is it a light reduction over a window, whose rows are to be computed side by side? */
+/* Is it a light reduction over a window, whose rows are to be computed together? */
 bool rules_has_window(const rules *r, int s, const rules_access *access, int count);
 /* Unrolls a window of few steps, so that its masks and the loads that rows share are compile-time facts. False: it stays loops. */
 bool rules_unroll_window(const rules *r, const tir_stage *stage, const rules_tile_shape *t);
 
 /* rules_tile.c */
 int64_t rules_panel_width(const rules *r, const rules_access *access, tir_expr axis);
-/* Bytes of a slice of what is read along vectors, or of what is broadcast: all points along `along` (-1: one) and of the reduction. */
+/* Bytes of a slice of the vector operand, or of the broadcast one: all points along `along` (-1: one) and of the reduction. */
 double rules_slice_bytes(rules *r, int main, const rules_tile_shape *t, bool vectors, int along);
 double rules_tensor_bytes(const rules *r, const tir_tensor *tensor);
 /* A producer of the tile: at the tile's loop, in registers, vectors innermost. Labels: axes of the root. */
@@ -132,10 +131,10 @@ void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, 
 
 /* rules_cache_blocks.c: panels streamed from beyond L2 */
 void rules_fetch_panels(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *vo);
-/* If the broadcast operand is stored in blocks along the reduction and exceeds L2, notes in *t that the next block is to be prefetched. To be called before the
- * stage is attached. */
+/* If the broadcast operand is stored in blocks along the reduction and exceeds L2, notes in *t that the next block is to be prefetched.
+ * To be called before the stage is attached. */
 void rules_fetch_next_block(rules *r, int main, rules_tile_shape *t);
-/* A prepared contraction whose panels do not stay in L2 becomes a sum over blocks of its reduction. */
+/* A prepared contraction whose panels exceed L2 becomes a sum over blocks of its reduction. */
 void rules_prepare_cut(rules *r, const char *contraction, const rules_tile_shape *t);
 
 #endif

@@ -1,23 +1,23 @@
-/* The size of a register tile. The model takes, for each step of the reduction, the maximum of FMA issue, load issue, the latency of an accumulator's
- * chain and the stream from L2; tiles that waste fewer lanes and rows win. */
+/* The size of a register tile. The model takes, for each step of the reduction, the maximum of FMA issue, load issue, the latency of an
+ * accumulator's chain and the stream from L2; tiles that waste fewer lanes and rows win. */
 #include "targets/cpu/cost.h"
 #include "targets/cpu/rules_tile.h"
 
 enum {
-    SEPARATE_ROWS = 8,  /* of light reductions: hides the latency of one accumulator's chain */
-    TALLEST = 10,       /* separate rows of contractions: more of them save hardly a load */
-    TILE_OVERHEAD = 26, /* cycles to start a tile */
-    FAR_OVERHEAD = 40,  /* the same where results are written beyond the second-level cache */
-    ROWS_OVERHEAD = 10, /* cycles to start a tile of separate rows, which no operand of their own holds up */
-    FAR_STORE = 6,      /* cycles of a store beyond the second-level cache */
-    WINDOW = 256        /* instructions that are in flight at once */
+    SEPARATE_ROWS = 8,     /* of light reductions: hides the latency of one accumulator's chain */
+    TALLEST = 10,          /* separate rows of contractions: more rows save hardly any loads */
+    TILE_OVERHEAD = 26,    /* cycles to start a tile */
+    L2_MISS_OVERHEAD = 40, /* the same if results are written beyond L2 */
+    ROWS_OVERHEAD = 10,    /* cycles to start a tile of separate rows, which never waits for a broadcast operand */
+    L2_MISS_STORE = 6,     /* cycles of a store beyond L2 */
+    WINDOW = 256           /* instructions of the out-of-order window */
 };
 
 /* Cycles to initialise accumulators and to store them, for each line of memory that a tile touches. */
 #define LINE_OVERHEAD 0.6
 
-/* Vectors of a row of a tile: registers, and what they cost to multiply. Where wide vectors go through narrow units in two halves, a
- * last one that is at most half full goes in one; where masks are dear, it goes by halves. */
+/* Vectors of a row of a tile: registers, and multiplication cost. On half-width units a last vector that is at most half full costs half;
+ * if masks are expensive, it is split into halves. */
 static int64_t row_registers(const tir_machine *machine, int64_t used, int64_t lanes) {
     int64_t rest = used % lanes;
     return used / lanes + (machine->masked ? rest > 0 : __builtin_popcountll((unsigned long long)rest));
@@ -32,7 +32,7 @@ static bool rows_pair(const rules_tile_problem *p, int64_t used, int64_t lanes) 
     return p->row_pairs && used > lanes && half_full(used, lanes);
 }
 
-/* Vectors that `height` rows multiply, on average over tiles that differ by a row where it is no whole number. */
+/* Vectors that `height` rows multiply, averaged over tiles that differ by a row if height is fractional. */
 static double tile_vectors(const rules *r, const rules_tile_problem *p, double height, int64_t used, int64_t lanes) {
     const tir_machine *machine = r->machine;
     double vectors = height * (double)row_registers(machine, used, lanes);
@@ -43,15 +43,15 @@ static double tile_vectors(const rules *r, const rules_tile_problem *p, double h
     return vectors - (1 - more) * (double)(least / 2) - more * (double)((least + 1) / 2);
 }
 
-/* Most rows whose sums fit the registers beside what they are made of. */
+/* Largest number of rows whose sums fit the registers together with their operands. */
 static int64_t most_rows(const rules *r, const rules_tile_problem *p, int64_t used, int64_t lanes) {
     int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
     int64_t held = row_registers(r->machine, used, lanes);
     bool pairs = rows_pair(
-        p, used, lanes); /* two rows have one vector less; the other row's broadcast and a blend are held, too */
-    int64_t room =
-        registers - 1 - held - !r->machine->fma - (pairs ? 2 : 0); /* products wait for their sum without fma */
-    if (p->prepared || p->prepared_rows) room -= 2;                /* scales and halves of what is converted */
+        p, used, lanes); /* two rows have one vector less, but also hold the other row's broadcast and a blend */
+    int64_t room = registers - 1 - held - !r->machine->fma -
+                   (pairs ? 2 : 0);                 /* without fma, products are held until they are added */
+    if (p->prepared || p->prepared_rows) room -= 2; /* scales and halves of converted operands */
     if (p->unrolled_points > 1)
         room = registers - held - p->unrolled_points -
                (pairs ? 1 : 0); /* unrolled taps share broadcasts, which then stay live */
@@ -77,13 +77,13 @@ static double separate_cycles(const rules *r, const rules_tile_shape *t, const r
     double loads = (rows * vectors * p->lines_per_load + 1) / rates.load, step = fma > loads ? fma : loads;
     double start = p->n > used ? 2 * ROWS_OVERHEAD : ROWS_OVERHEAD;
     if (p->exceeds_l2 && p->lines_per_load > 1) /* the ends of a row share cache lines with its neighbours */
-        start += height * (p->exceeds_l3 ? 2 * FAR_STORE : FAR_STORE);
+        start += height * (p->exceeds_l3 ? 2 * L2_MISS_STORE : L2_MISS_STORE);
     return (step > rates.latency ? step : rates.latency) + loads / 20 + start / p->steps;
 }
 
-/* Cycles of a vector that is exchanged with the other rows' and stored, by pieces of lines: those of `rows` elements that begin anywhere,
- * unless whole tiles end where lines do. Lanes whose lines fall into one set of the first cache wait for each other there, longer where
- * the next piece of a line finds it gone (measured in images of 2^k rows: with 32 lanes a convolution took 2.6 times as long). */
+/* Cycles to transpose a vector with the other rows' and store it, by pieces of lines: pieces of `rows` elements begin anywhere, unless
+ * whole tiles end where lines do. Lanes whose lines map to one set of L1 wait for each other there, longer if the next piece of a line
+ * finds it evicted (measured in images of 2^k rows: with 32 lanes a convolution took 2.6 times as long). */
 static double exchange_cycles(const rules *r, const rules_tile_problem *p, double rows, int64_t used, int64_t lanes) {
     int64_t whole = (int64_t)rows;
     bool even = (double)whole >= rows && p->m % lanes == 0 && (whole % lanes == 0 || lanes % whole == 0);
@@ -93,15 +93,15 @@ static double exchange_cycles(const rules *r, const rules_tile_problem *p, doubl
     return 3 + (1.5 + wait) * pieces * (double)lanes / rows;
 }
 
-/* Cycles of a vector whose lanes are stored one by one, each into a line of its own. The next point of a loop outside writes the next
- * elements of these lines, after all panels have written theirs: where the lines of many lanes fall into one set of the first cache, they
- * are evicted before (measured with 64 images of 2^k points, whose batch runs along lanes: 300 to 350 cycles a vector of 16 lanes). */
+/* Cycles of a vector whose lanes are stored one by one, each into a line of its own. The next point of an outer loop writes the next
+ * elements of these lines, after all panels have written theirs: if the lines of many lanes map to one set of L1, they are evicted before
+ * (measured with 64 images of 2^k points, whose batch runs along lanes: 300 to 350 cycles a vector of 16 lanes). */
 double rules_scatter_cycles(const rules *r, const rules_tile_problem *p, int64_t lanes) {
     enum { WITHOUT_CROWD = 24 };
     return (double)WITHOUT_CROWD + (double)(lanes * cost_crowd(r->machine, p->n, p->lane_bytes));
 }
 
-/* Cycles per reduction step in tiles of `height` rows (an average) and `used` columns, with the share of the tile's start and stores. */
+/* Cycles per reduction step in tiles of `height` rows (an average) and `used` columns, including a share of the tile's start and stores. */
 static double tile_cycles(const rules *r, const rules_tile_shape *t, const rules_tile_problem *p, double height,
                           int64_t used) {
     int64_t ports = r->machine->fma_ports > 0 ? r->machine->fma_ports : 2;
@@ -110,7 +110,7 @@ static double tile_cycles(const rules *r, const rules_tile_shape *t, const rules
     double fma = (tile_vectors(r, p, height, used, t->lanes) + prepared) / (double)ports;
     double loads = (height + vectors * p->lines_per_load) / 2;
     double chain = 4;              /* latency of one accumulator's chain */
-    double stream = 1.5 * vectors; /* the vector operand comes from L2 */
+    double stream = 1.5 * vectors; /* the vector operand is streamed from L2 */
     if (p->separate) return separate_cycles(r, t, p, height, used, fma);
     double step = fma > loads ? fma : loads;
     if (chain > step) step = chain;
@@ -118,13 +118,15 @@ static double tile_cycles(const rules *r, const rules_tile_shape *t, const rules
     step += (loads + 1.5 * stream) / 20; /* hidden work is not entirely free */
     /* stores that miss L2 stall, unless the out-of-order window already holds the next tiles' arithmetic */
     double ahead = height * vectors * (p->steps + 1) / (double)WINDOW;
-    double start = p->exceeds_l2 ? (double)FAR_OVERHEAD + (double)FAR_STORE * height * vectors * (ahead < 1 ? ahead : 1)
-                                 : (double)TILE_OVERHEAD + LINE_OVERHEAD * height * (vectors + 1);
+    double start = p->exceeds_l2
+                       ? (double)L2_MISS_OVERHEAD + (double)L2_MISS_STORE * height * vectors * (ahead < 1 ? ahead : 1)
+                       : (double)TILE_OVERHEAD + LINE_OVERHEAD * height * (vectors + 1);
     if (p->transposed) start += height * vectors * exchange_cycles(r, p, height, used, t->lanes);
     return step + start / p->steps;
 }
 
-/* Cycles per reduction step of all tiles. The last columns get a narrower tile if that saves more than a further version of the tile costs. */
+/* Cycles per reduction step of all tiles. The last columns get a narrower tile if that saves more than another version of the tile costs.
+ */
 static double all_tiles_cycles(const rules *r, const rules_tile_shape *t, const rules_tile_problem *p, int64_t nr,
                                int64_t mr, bool *peel) {
     int64_t rows = (p->m + mr - 1) / mr, rest = p->n % nr;
@@ -139,8 +141,9 @@ static double all_tiles_cycles(const rules *r, const rules_tile_shape *t, const 
         double narrow = tile_cycles(r, t, p, height, rest);
         double worth = p->exceeds_l2 ? 1 : 1.01; /* masked stores that miss L2 are expensive */
         double peeled = worth * ((others * full + narrow) * versions + masked * conflicts);
-        /* Guarded lanes are stored one by one in all tiles where they lie apart, or masks are dear beside those of a window. Where a
-         * last tile might end early, all steps of a window have masks that are not known, else those at an image's edges. */
+        /* Guarded lanes are stored one by one in all tiles if they are not contiguous, or if masks are expensive and a window needs
+         * masks, too. If the last tile may end early, all steps of a window have run-time masks, otherwise only those at an image's
+         * edges. */
         *peel = peeled < cycles || p->strided || p->edge_predicate || (p->separate && !r->machine->masked);
         if (*peel) cycles = peeled;
     }
@@ -150,7 +153,9 @@ static double all_tiles_cycles(const rules *r, const rules_tile_shape *t, const 
 void rules_size_tile(const rules *r, rules_tile_shape *t, const rules_tile_problem *p) {
     int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
     t->cycles = 1e300;
-    int64_t most = p->heavy ? 8 : p->attached > 2 ? 1 : 4 / p->attached; /* light reductions share the registers */
+    int64_t most = p->heavy          ? 8
+                   : p->attached > 2 ? 1
+                                     : 4 / p->attached; /* light reductions share the registers with attached stages */
     int64_t least = p->panel ? (p->panel + t->lanes - 1) / t->lanes : 1;
     if (p->panel) most = least;
     for (int64_t nv = least; nv <= most; nv++) {
@@ -160,7 +165,7 @@ void rules_size_tile(const rules *r, rules_tile_shape *t, const rules_tile_probl
         int64_t limit = most_rows(r, p, p->n < nr ? p->n : nr, t->lanes);
         if (!p->heavy)
             limit = p->separate ? SEPARATE_ROWS / p->attached / (p->panel ? 1 : held) : 1;
-        else if (p->window > 1) /* its rows wait in registers for its next steps */
+        else if (p->window > 1) /* its rows stay in registers for the next steps */
             limit = (registers - 2 * p->window) / (2 * held);
         if (p->heavy && p->separate && limit > TALLEST) limit = TALLEST;
         if (limit < 1 && nv > least) break;

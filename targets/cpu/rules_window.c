@@ -1,8 +1,8 @@
-/* Windows in register tiles: the windows of neighbouring points overlap in memory. A window without products (a maximum, a sum) is latency-bound: each
- * step depends on the one before. So several rows are computed side by side. */
+/* Windows in register tiles: the windows of neighbouring points overlap in memory. A window without products (a maximum, a sum) is
+ * latency-bound: each step depends on the one before. So several rows are computed side by side. */
 #include "targets/cpu/rules_tile.h"
 
-/* Do the axis and the reduction index one dimension of the operand together? */
+/* Does one index of the operand use both the axis and the reduction axis? */
 static bool shares_dimension(const rules *r, const tir_stage *stage, const rules_access *access, int axis,
                              int reduction) {
     const tir_tensor *t = &r->region->tensors.data[access->tensor];
@@ -25,7 +25,7 @@ static tir_expr meet_function(void *user, tir_pool *pool, tir_expr e, tir_expr r
     return rebuilt;
 }
 
-/* What is made of the windows takes functions: they fill the processor by themselves, several vectors of a row at a time. */
+/* Do the readers of the windows call math functions? Those have enough independent work on several vectors of one row. */
 static bool is_read_by_functions(const rules *r, int s) {
     const tir_stage *owner = &r->region->stages.data[r->group[s].owner];
     bool found = false;

@@ -1,5 +1,5 @@
-/* The helper's end of isolated code generation: the main function of libdlc-compiler. It answers one request after another until the
- * connection ends; a request whose code generation ends the process is what the host is kept from. */
+/* The helper's end of isolated code generation: the main function of libdlc-compiler. It serves one request after another until the
+ * connection is closed; a request that ends this process leaves the host unharmed. */
 #include "targets/cpu/isolate.h"
 
 #include <errno.h>
@@ -36,7 +36,7 @@ static bool answer(dlc_status status, const void *bytes, size_t size) {
     return transmit(&reply, sizeof reply) && transmit(bytes, size);
 }
 
-/* Address space: what there is, and `bytes` more. 0: as much as the system gives. */
+/* Limits the address space to its current size and `bytes` more. 0: no limit. */
 static void limit_memory(uint64_t bytes) {
     struct rlimit limit;
     unsigned long pages = 0;
@@ -107,7 +107,7 @@ static bool serve_one(target_device *device, cpu_inspect *inspect) {
         return false;
     char *bytes = lib_allocate(&device->allocator, (size_t)request.size + 1, 16);
     bool good = bytes && receive(bytes, (size_t)request.size);
-    if (ftruncate(2, 0) == 0) lseek(2, 0, SEEK_SET); /* what it says from here on is about this request */
+    if (ftruncate(2, 0) == 0) lseek(2, 0, SEEK_SET); /* from here on, output is about this request */
     if (good && request.kind == CPU_REQUEST_HELLO) {
         good = greet(device, bytes, (size_t)request.size);
     } else if (good) {
@@ -123,10 +123,10 @@ int cpu_serve(cpu_inspect *inspect) {
     const struct rlimit no_core = {0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
 #ifdef SYS_close_range
-    syscall(SYS_close_range, 3u, ~0u, 0u); /* what the host forgot to mark stays the host's */
+    syscall(SYS_close_range, 3u, ~0u, 0u); /* descriptors that the host did not mark close-on-exec are not inherited */
 #endif
     device.allocator = lib_libc_allocator;
-    cpu_llvm_initialize(); /* before a budget counts what is taken */
+    cpu_llvm_initialize(); /* before memory is measured for a budget */
     cpu_compiler_open(&device);
     while (serve_one(&device, inspect)) continue;
     return 0;

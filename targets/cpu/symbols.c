@@ -11,7 +11,7 @@ static uint64_t address_of(const target_module *module, int number) {
     return (uint64_t)(uintptr_t)((const char *)module->table + module->function[number]);
 }
 
-/* Up to the next function, or the code's end. */
+/* Extends to the next function, or to the code's end. */
 static uint64_t size_of(const target_module *module, int number) {
     uint64_t start = address_of(module, number);
     uint64_t end = (uint64_t)(uintptr_t)module->memory + module->image->code_end;
@@ -40,7 +40,7 @@ static void write_perf_map(const target_module *module, const char *const *names
     fclose(file);
 }
 
-/* ---- gdb: what it looks for in a process, a list of objects and a function to stop in */
+/* ---- gdb: its interface in a process, a list of objects and a function for its breakpoint */
 
 typedef struct jit_entry {
     struct jit_entry *next, *previous;
@@ -61,7 +61,7 @@ __attribute__((weak, noinline)) void __jit_debug_register_code(void) {
     __asm__ volatile("" ::: "memory");
 }
 
-static pthread_mutex_t debug_lock = PTHREAD_MUTEX_INITIALIZER; /* of the list, which is the process' */
+static pthread_mutex_t debug_lock = PTHREAD_MUTEX_INITIALIZER; /* of the list, which is process-wide */
 
 static void tell_debugger(jit_entry *entry, uint32_t action) {
     jit_descriptor *all = &__jit_debug_descriptor;
@@ -90,7 +90,7 @@ static const char section_names[] = "\0.text\0.symtab\0.strtab";
 typedef struct symbol_file {
     Elf64_Ehdr header;
     Elf64_Shdr section[SECTIONS];
-    /* the first one is none; the names follow the last */
+    /* the first one is empty; the names follow the last */
     Elf64_Sym symbol[];
 } symbol_file;
 
@@ -133,7 +133,7 @@ static void fill_sections(const target_module *module, symbol_file *file, size_t
                                           .sh_addralign = 1};
 }
 
-/* A refused allocation leaves the debugger ignorant. */
+/* If an allocation fails, the code is not registered. */
 static void register_code(target_module *module, const char *const *names) {
     size_t symbols = (size_t)module->first[module->kernels] + 1, strings = names_size(module, names);
     size_t size = sizeof(symbol_file) + symbols * sizeof(Elf64_Sym) + strings;

@@ -1,5 +1,5 @@
-/* The types of the CUDA driver and of NVRTC as far as they are used, declared by libdlc so that no toolkit is needed to build it.
- * Names are the vendor's. Enumerations are plain integers of the same size; handles point to the same incomplete structs. */
+/* The types of the CUDA driver and of NVRTC that libdlc uses, declared here so that no toolkit is needed to build it. Names are the
+ * vendor's. Enumerations are plain integers of the same size; handles point to the same incomplete structs. */
 #ifndef CUDA_API_H
 #define CUDA_API_H
 

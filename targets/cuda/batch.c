@@ -1,6 +1,6 @@
-/* Kernels in a row that are launched again and again, as one CUDA graph. What a run launches is compared with what the graph has: where
- * arguments differ the graph's node is changed, where kernels differ the graph is made anew; then it is launched as a whole. Where
- * graphs cannot be made the kernels are launched one by one. */
+/* Sequences of kernels that are launched repeatedly, as one CUDA graph. The launches of a run are compared with the graph: if arguments
+ * differ, the graph's node is updated; if kernels differ, the graph is rebuilt; then it is launched as a whole. If graphs cannot be made,
+ * kernels are launched one by one. */
 #include "targets/cuda/cuda.h"
 
 #include <unistd.h>
@@ -9,7 +9,7 @@ typedef struct batch_launch {
     CUfunction function;
     unsigned blocks, threads, shared;
     int parameters;
-    /* of its parameters, in `values` */
+    /* of its parameters in `values` */
     size_t first;
     CUgraphNode node;
 } batch_launch;
@@ -17,15 +17,15 @@ typedef struct batch_launch {
 struct target_batch {
     target_device *device;
     CUgraph graph;
-    /* of `graph` and all launches; NULL: to be made */
+    /* instance of `graph` with all launches; NULL: to be made */
     CUgraphExec exec;
     batch_launch *launches;
     /* of parameters, 8 bytes each */
     uint64_t *values;
     size_t count, capacity, value_count, value_capacity;
-    /* launches of this pass so far */
+    /* launches in this run so far */
     size_t at;
-    /* no graph could be made: not tried again */
+    /* no graph could be made: do not try again */
     bool refused;
 };
 
@@ -107,7 +107,7 @@ static CUDA_KERNEL_NODE_PARAMS describe(const target_batch *batch, const batch_l
                                      .kernelParams = parameters};
 }
 
-/* One behind the other. */
+/* Nodes in sequence. */
 static bool make_graph(target_batch *batch) {
     const cuda_driver *driver = &batch->device->driver;
     void *parameters[CUDA_PARAMETER_LIMIT];
@@ -126,8 +126,8 @@ static bool make_graph(target_batch *batch) {
     return false;
 }
 
-/* What differs is taken over; true: something did. */
-static bool take_over(target_batch *batch, batch_launch *own, const batch_launch *launch, void *const *parameters) {
+/* Updates a node if its launch differs; true: it did. */
+static bool update_node(target_batch *batch, batch_launch *own, const batch_launch *launch, void *const *parameters) {
     uint64_t *values = batch->values + own->first;
     bool differs = own->blocks != launch->blocks || own->threads != launch->threads || own->shared != launch->shared;
     own->blocks = launch->blocks;
@@ -148,11 +148,11 @@ bool cuda_batch_add(target_batch *batch, CUfunction function, unsigned blocks, u
     batch_launch *own = batch->at < batch->count ? &batch->launches[batch->at] : NULL;
     if (own && own->function == function && own->parameters == count) {
         batch->at++;
-        if (!take_over(batch, own, &launch, parameters) || !batch->exec) return true;
+        if (!update_node(batch, own, &launch, parameters) || !batch->exec) return true;
         void *pointers[CUDA_PARAMETER_LIMIT];
         const CUDA_KERNEL_NODE_PARAMS node = describe(batch, own, pointers);
         if (batch->device->driver.cuGraphExecKernelNodeSetParams_v2(batch->exec, own->node, &node) != CUDA_SUCCESS)
-            drop_graph(batch); /* made anew at the end */
+            drop_graph(batch); /* rebuilt at the end */
         return true;
     }
     drop_graph(batch);
@@ -163,7 +163,7 @@ bool cuda_batch_add(target_batch *batch, CUfunction function, unsigned blocks, u
     return true;
 }
 
-/* ---- off it goes */
+/* ---- launching */
 
 static dlc_status launch_all(const target_batch *batch, CUstream stream, lib_error *error) {
     for (size_t i = 0; i < batch->at; i++) {

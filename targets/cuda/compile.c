@@ -63,7 +63,7 @@ static dlc_status compile_to(target_device *device, int count, const tir_kernel 
     return status == DLC_OK ? DLC_OK : lib_fail(error, status, "%s", own.message);
 }
 
-/* ---- objects: how the functions are launched, and the image */
+/* ---- objects: launch parameters of the functions, and the image */
 
 static size_t table_bytes(int count, const tir_kernel *const *kernels) {
     size_t bytes = sizeof(cuda_object_header) + (size_t)count * sizeof(cuda_object_kernel);
@@ -99,7 +99,7 @@ dlc_status cuda_compile(target_device *device, const target_budget *budget, int 
     *object = (target_object){0};
     LIB_TRY(compile_to(device, count, kernels, &code, error));
     size_t image = table_bytes(count, kernels), size = image + code.size;
-    char *bytes = lib_allocate_zeroed(&device->allocator, size + 1, 16); /* text of PTX ends with a 0 */
+    char *bytes = lib_allocate_zeroed(&device->allocator, size + 1, 16); /* PTX is text that ends with a 0 */
     if (bytes) write_object(bytes, image, &code, count, kernels);
     cuda_code_release(&device->compiler, &code);
     if (!bytes) return lib_fail(error, DLC_OUT_OF_MEMORY, "cuda: out of memory: an object");
@@ -112,7 +112,7 @@ void cuda_release_object(target_device *device, target_object *object) {
     *object = (target_object){0};
 }
 
-/* ---- dumps: the source; PTX with what the assembler says of the functions */
+/* ---- dumps: the source; PTX with the assembler's resource usage of the functions */
 
 static dlc_status add_assembly(target_device *device, const char *source, lib_text *text, lib_error *error) {
     cuda_compiler ptx = device->compiler;

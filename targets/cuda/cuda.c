@@ -1,4 +1,4 @@
-/* The cuda target: what the rest of the library sees of this folder. */
+/* The cuda target: the interface of this folder to the rest of the library. */
 #include "targets/cuda/cuda.h"
 
 const target target_cuda = {

@@ -1,4 +1,4 @@
-/* Between the files of the cuda target. */
+/* Declarations shared by the files of the cuda target. */
 #ifndef CUDA_CUDA_H
 #define CUDA_CUDA_H
 
@@ -8,17 +8,16 @@
 #include <sys/types.h>
 
 enum {
-    CUDA_OLDEST_DRIVER = 11020, /* 1000*major + 10*minor, as all versions here */
+    CUDA_OLDEST_DRIVER = 11020, /* 1000*major + 10*minor, like all versions here */
     CUDA_PARAMETER_LIMIT = 512, /* of a kernel function: 4 KiB */
     CUDA_STAGING_BYTES = 1 << 20,
     CUDA_STAGING_KEPT = 8
 };
 
-/* ---- library.c: shared libraries, found at run time. Never closed: the driver keeps threads, and a host may use what it loaded
- * after us. Loading what is loaded costs a look-up, so nothing here is kept between devices. */
+/* ---- library.c: shared libraries, found at run time. Never closed: the driver keeps threads, and the host may use them after us.
+ * Loading a loaded library is only a look-up, so nothing here is kept between devices. */
 dlc_status cuda_load_driver(cuda_driver *driver, int *version, lib_error *error);
-/* DLC_NVRTC, or the newest that a driver of this version (0: any) can be expected to take code from; where all are newer, the oldest
- * of them. */
+/* DLC_NVRTC, or the newest whose code a driver of this version (0: any) can be expected to accept; if all are newer, the oldest of them. */
 dlc_status cuda_load_nvrtc(int driver_version, cuda_nvrtc *nvrtc, int *version, lib_error *error);
 
 /* DLC_OUT_OF_MEMORY or DLC_DEVICE_ERROR, with the driver's name and text of the result. */
@@ -33,7 +32,7 @@ typedef struct cuda_compiler {
     int version;
     /* 10*major + minor */
     int architecture;
-    /* text for the driver's own compiler, since NVRTC does not know the device, or is newer than the driver */
+    /* PTX for the driver's own compiler, because NVRTC lacks the device's architecture, or is newer than the driver */
     bool ptx;
 } cuda_compiler;
 
@@ -41,7 +40,7 @@ typedef struct cuda_code {
     /* cubin, or PTX with its final 0 */
     char *bytes;
     size_t size;
-    /* NVRTC's, never NULL */
+    /* NVRTC's log, never NULL */
     char *log;
     size_t log_size;
 } cuda_code;
@@ -49,19 +48,20 @@ typedef struct cuda_code {
 /* For devices of this compute capability. */
 dlc_status cuda_compiler_open(cuda_compiler *compiler, const dlc_allocator *allocator, const lib_log *log,
                               int driver_version, int compute_capability, lib_error *error);
-/* From any number of threads at once. `verbose`: the log says what each function needs (cuda_usage). After a failure *code is
- * empty. */
+/* May be called from any number of threads at once. `verbose`: the log contains the resource usage of each function (cuda_usage). After a
+ * failure *code is empty. */
 dlc_status cuda_compile_source(const cuda_compiler *compiler, const char *source, bool verbose, cuda_code *code,
                                lib_error *error);
 void cuda_code_release(const cuda_compiler *compiler, cuda_code *code);
 
-/* of one function, as the assembler tells it */
+/* resource usage of one function, as reported by the assembler */
 typedef struct cuda_usage {
     int registers;
     /* bytes */
     int64_t stack, spill_stores, spill_loads, shared;
 } cuda_usage;
-bool cuda_find_usage(const char *log, const char *function, cuda_usage *usage); /* false: the log does not name it */
+bool cuda_find_usage(const char *log, const char *function,
+                     cuda_usage *usage); /* false: the function is not in the log */
 
 /* ---- machine.c */
 
@@ -79,23 +79,23 @@ struct target_device {
     cuda_compiler compiler;
     int driver_version, ordinal;
     CUdevice device;
-    /* the primary one, which a host's own CUDA code shares */
+    /* the primary context, shared with the host's own CUDA code */
     CUcontext context;
     /* NULL: memory comes from cuMemAlloc */
     CUmemoryPool pool;
-    /* that opened it: a forked child cannot use it */
+    /* process that opened the device: a forked child cannot use it */
     pid_t process;
     tir_machine machine;
-    /* of what follows */
+    /* guards the members below */
     lib_mutex mutex;
-    /* pinned memory that no stream has, of CUDA_STAGING_BYTES each */
+    /* pinned memory not in use by a stream, CUDA_STAGING_BYTES each */
     char *staging[CUDA_STAGING_KEPT];
     int staging_count;
 };
 
 dlc_status cuda_open(const target_options *options, target_device **device, tir_machine *machine, lib_error *error);
 void cuda_close(target_device *device);
-/* The device's context becomes the calling thread's current one until cuda_leave, which gives the host's back. They nest. */
+/* Makes the device's context current for the calling thread until cuda_leave, which restores the host's. Pairs nest. */
 dlc_status cuda_enter(target_device *device, lib_error *error);
 void cuda_leave(target_device *device);
 
@@ -107,13 +107,13 @@ void cuda_leave(target_device *device);
 
 /* ---- stream.c: streams, memory, copies */
 extern const target_runtime cuda_runtime;
-/* One launch; every parameter is of 8 bytes. Between begin_batch and end_batch it is noted. */
+/* One launch; every parameter has 8 bytes. Recorded if between begin_batch and end_batch. */
 dlc_status cuda_stream_launch(target_stream *stream, CUfunction function, unsigned blocks, unsigned threads,
                               unsigned shared, void **parameters, int count, lib_error *error);
 
 /* ---- batch.c: launches as one CUDA graph */
 target_batch *cuda_batch_begin(target_device *device, target_batch *batch); /* NULL: launch one by one */
-/* False: memory was refused, and what was added so far is to be launched (cuda_batch_end) before this. */
+/* False: out of memory; the launches added so far must be launched (cuda_batch_end) before this one. */
 bool cuda_batch_add(target_batch *batch, CUfunction function, unsigned blocks, unsigned threads, unsigned shared,
                     void *const *parameters, int count);
 dlc_status cuda_batch_end(target_batch *batch, CUstream stream, lib_error *error);
@@ -129,14 +129,14 @@ void cuda_schedule(const tir_machine *machine, int threads, tir_region *region, 
  *     char *workspace; char *local; long long local_stride; long long iteration; long long first
  * Block b runs task first + b, with local scratch at local + b * local_stride; blocks are of cuda_phase_threads threads, all in x. */
 void cuda_emit(const tir_kernel *kernel, int number, lib_text *text);
-void cuda_emit_prelude(lib_text *text); /* what the functions of all kernels use */
+void cuda_emit_prelude(lib_text *text); /* helpers used by the functions of all kernels */
 int cuda_phase_threads(const tir_kernel *kernel, int phase);
 int64_t cuda_phase_shared(const tir_kernel *kernel, int phase); /* bytes of dynamic shared memory */
 
 /* ---- compile.c, load.c: the contract of targets/target.h.
  *
  * An object is a cuda_object_header, a cuda_object_kernel for each kernel, a cuda_object_phase for each of their phases in turn, and
- * from `image` on what NVRTC made of the source. */
+ * from `image` on NVRTC's output. */
 #define CUDA_OBJECT_MAGIC UINT64_C(0x6a626f6475636c64)
 typedef struct cuda_object_header {
     /* offset and bytes of the image */
@@ -145,7 +145,7 @@ typedef struct cuda_object_header {
 } cuda_object_header;
 typedef struct cuda_object_kernel {
     int32_t arguments, params, phases;
-    /* has local scratch: tasks of a launch are no more than there are slots of it */
+    /* has local scratch: a launch has at most as many tasks as there are slots */
     int32_t local;
 } cuda_object_kernel;
 typedef struct cuda_object_phase {
@@ -159,7 +159,7 @@ dlc_status cuda_compile(target_device *device, const target_budget *budget, int 
 void cuda_release_object(target_device *device, target_object *object);
 dlc_status cuda_dump(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
                      lib_error *error);
-/* The text that NVRTC gets: each kernel's loop IR as a comment, then its functions. Raises in text's scope. */
+/* The source for NVRTC: each kernel's loop IR as a comment, then its functions. Raises in text's scope. */
 void cuda_source(int count, const tir_kernel *const *kernels, lib_text *text);
 dlc_status cuda_load(target_device *device, const target_object *object, int count, const char *const *names,
                      target_module **module, lib_error *error);

@@ -1,5 +1,5 @@
-/* Opening and closing a device. Its primary context is retained, which code of the host's that uses the CUDA runtime shares, and is
- * current only while one of our functions runs. */
+/* Opening and closing a device. Its primary context is retained; it is shared with host code that uses the CUDA runtime, and is current
+ * only while one of our functions runs. */
 #include "targets/cuda/cuda.h"
 
 #include <unistd.h>
@@ -38,7 +38,7 @@ static dlc_status find_device(target_device *device, lib_error *error) {
     return DLC_OK;
 }
 
-/* Memory that is released stays with the pool for the next run. Own, so that the host's use of the default one is as it was. */
+/* Released memory stays in the pool for the next run. A separate pool, so that the host's use of the default one is not affected. */
 static dlc_status make_pool(target_device *device, lib_error *error) {
     const cuda_driver *driver = &device->driver;
     int supported = 0;
@@ -67,9 +67,8 @@ static bool loads(target_device *device) {
     return works;
 }
 
-/* The code of a newer toolkit may be none that the driver takes; what it does take is tried out: code, then PTX of an architecture
- * that was there before the driver. */
-static dlc_status suit_driver(target_device *device, lib_error *error) {
+/* The driver may not accept code of a newer toolkit, so this is tested: code first, then PTX of an architecture older than the driver. */
+static dlc_status check_driver_accepts(target_device *device, lib_error *error) {
     cuda_compiler *compiler = &device->compiler;
     if (compiler->version / 1000 <= device->driver_version / 1000) return DLC_OK;
     if (loads(device)) return DLC_OK;
@@ -85,7 +84,7 @@ static dlc_status suit_driver(target_device *device, lib_error *error) {
 static dlc_status prepare(target_device *device, lib_error *error) {
     LIB_TRY(cuda_enter(device, error));
     dlc_status status = make_pool(device, error);
-    if (status == DLC_OK) status = suit_driver(device, error);
+    if (status == DLC_OK) status = check_driver_accepts(device, error);
     cuda_leave(device);
     return status;
 }
@@ -118,7 +117,7 @@ dlc_status cuda_open(const target_options *options, target_device **result, tir_
     return DLC_OK;
 }
 
-/* In a forked child there is nothing to give back: the driver's state is the parent's. */
+/* A forked child has nothing to release: the driver's state belongs to the parent. */
 void cuda_close(target_device *device) {
     if (!device) return;
     if (device->context && device->process == getpid()) {

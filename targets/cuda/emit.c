@@ -22,7 +22,7 @@ void print_line(emitter *e, const char *format, ...) {
     lib_text_add(e->text, "\n");
 }
 
-/* Words of C++ and of the prelude that a variable or buffer may be called. */
+/* Words of C++ and of the prelude that may not be used as names of variables or buffers. */
 static bool is_word(const char *name) {
     static const char *const words[] = {
         "int",      "float",     "double",   "bool",       "char",        "short",     "long",     "signed",
@@ -170,7 +170,7 @@ static void emit_serial(emitter *e, const tir_stmt *stmt) {
     close_block(e);
 }
 
-/* Vectors where all lanes come, one lane after the other elsewhere; false: nothing was printed. */
+/* Vector accesses if all lanes are active, otherwise lane by lane; false: nothing was printed. */
 static bool emit_both_paths(emitter *e, const tir_stmt *stmt) {
     tir_expr condition;
     const tir_stmt *whole = print_whole_loop(e, stmt, &condition);
@@ -197,8 +197,8 @@ static void emit_vector(emitter *e, const tir_stmt *stmt) {
     if (!print_copy_loop(e, stmt) && !emit_both_paths(e, stmt) && !print_vector_loop(e, stmt)) emit_serial(e, stmt);
 }
 
-/* The iterations of a thread loop go to the threads of the group around, first come first. Those that are left over do nothing, or,
- * where others read registers in it, which takes whole warps, compute along and store nothing. */
+/* The iterations of a thread loop are assigned to the first threads of the group around. The remaining threads do nothing, or, if others
+ * read registers in the loop, which requires whole warps, compute with them and store nothing. */
 static void emit_threads(emitter *e, const tir_stmt *stmt) {
     const int64_t around = e->threads.count ? e->threads.loop[e->threads.count - 1].stride : e->block;
     const char *relative = e->relative, *inside = e->inside, *type = print_type(e, TIR_INDEX);
@@ -232,14 +232,14 @@ static void emit_threads(emitter *e, const tir_stmt *stmt) {
     e->inside = inside;
 }
 
-/* May threads of one warp differ in it? */
+/* May the condition differ between threads of one warp? */
 static bool divides_warps(emitter *e, tir_expr condition) {
     for (int i = 0; i < e->threads.count; i++)
         if (e->threads.loop[i].stride % TIR_WARP && tir_uses(e->pool, condition, e->threads.loop[i].var)) return true;
     return false;
 }
 
-/* Behind a condition that not all threads of a warp meet: others' registers are read before. */
+/* Under a condition that may differ within a warp: registers of other threads are read before it. */
 static void emit_divergent(emitter *e, const tir_stmt *stmt) {
     const tir_stmt *store = stmt->if_.body;
     if (stmt->if_.otherwise || store->kind != TIR_STORE || store->next || !print_only_registers(e, store->store.value))
@@ -412,7 +412,7 @@ static void emit_phase(emitter *e, int number, int phase) {
     e->names.count = outer_names;
 }
 
-/* Printing makes nodes, and the kernel's pool is not ours: others may read it. */
+/* Printing adds nodes, and the kernel's pool may be read by other threads. */
 static tir_kernel *own_copy(const tir_kernel *kernel, lib_arena *arena) {
     lib_text text;
     lib_lexer lexer;

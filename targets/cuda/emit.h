@@ -1,5 +1,5 @@
-/* Between the files of emission: loop IR to CUDA C. One function per phase, a block per task. Nothing is decided here: loops, threads,
- * vectors and barriers are the loop IR's; what is printed reads like it.
+/* Declarations shared by the files that emit CUDA C from loop IR. One function per phase, a block per task. Nothing is decided here: loops,
+ * threads, vectors and barriers are given by the loop IR, and the printed code has the same structure.
  *
  *   emit.c         kernels, functions, statements, threads
  *   emit_value.c   expressions and the helpers that they need
@@ -19,7 +19,7 @@ typedef struct emitter {
     lib_arena *arena;
     lib_text *text;
     int indent;
-    /* some index or offset does not fit 32 bits */
+    /* some index or offset exceeds 32 bits */
     bool wide;
     /* names by buffer */
     const char **buffer;
@@ -29,10 +29,10 @@ typedef struct emitter {
     tir_name_list names;
     /* by buffer */
     tir_registers *registers;
-    /* that are open */
+    /* open thread loops */
     tir_thread_loops threads;
     const char *relative;
-    /* threads that are no part of the loop compute with others and store nothing: who does; NULL: all */
+    /* condition for threads that belong to the loop: the others compute with them and store nothing; NULL: all belong */
     const char *inside;
     /* threads of the phase */
     int64_t block;
@@ -46,46 +46,48 @@ typedef struct emitter {
     /* by node */
     uint32_t *uses;
     lib_vec(tir_expr) valued;
-    /* of these arrays */
+    /* of the arrays above */
     uint32_t node_limit;
     uint32_t temporaries;
 } emitter;
 
 _Noreturn void print_unsupported(emitter *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void print_line(emitter *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
-const char *print_name(emitter *e, const char *name); /* one that nothing else has */
+const char *print_name(emitter *e, const char *name); /* a name that is not used yet */
 
 /* emit_value.c */
 const char *print_type(const emitter *e, tir_dtype dtype);
-/* Prints what an expression needs and returns its text, without parentheses around. Values stay known until print_forget. */
+/* Prints the code that an expression needs and returns its text, without parentheses around it. Values stay known until print_forget. */
 const char *print_value(emitter *e, tir_expr root);
-void print_know(emitter *e, tir_expr node, const char *text); /* what its text is */
-const char *print_atom(emitter *e, tir_expr root); /* the same, in parentheses where operators may stand beside it */
+void print_know(emitter *e, tir_expr node, const char *text); /* sets the text of a node */
+const char *print_atom(emitter *e, tir_expr root); /* the same, in parentheses if operators may be adjacent */
 void print_forget(emitter *e);
 
 /* emit_memory.c */
 void print_find_registers(emitter *e, const tir_phase *phase);
-tir_expr print_offset(emitter *e, uint32_t id, int rank, const tir_expr *index); /* in elements, of a place in memory */
+tir_expr print_offset(emitter *e, uint32_t id, int rank,
+                      const tir_expr *index); /* in elements, of a location in memory */
 const char *print_element(emitter *e, uint32_t id, const char *offset);
-const char *print_load(emitter *e, tir_expr load); /* of operands whose values are known */
+const char *print_load(emitter *e, tir_expr load); /* the values of its operands are known */
 void print_store(emitter *e, const tir_stmt *stmt);
 void print_store_of(emitter *e, const tir_stmt *stmt,
-                    const char *value);                /* of its value's text, by one thread of a group */
+                    const char *value);                /* given its value's text, by one thread of a group */
 bool print_only_registers(emitter *e, tir_expr value); /* does it load nothing from memory? */
-/* A vec loop around one store, by vectors of neighbours; false: nothing was printed. */
+/* A vec loop around one store, by vectors of contiguous elements; false: nothing was printed. */
 bool print_vector_loop(emitter *e, const tir_stmt *loop);
 bool print_shuffles(emitter *e, const tir_stmt *list); /* does some statement read registers of other threads? */
-/* The place of an element in its threads' array. */
+/* The index of an element in its thread's array. */
 tir_expr print_register_place(emitter *e, uint32_t buffer, const tir_expr *index);
 
 /* tile.c */
 void print_collective(emitter *e, const tir_stmt *stmt);
 void print_tile_prelude(lib_text *text); /* the instructions as functions */
 
-/* emit_paths.c: a vec loop without the guards of its lanes, for where they all hold: `whole`. NULL: there are none, or it is too large. */
+/* emit_paths.c: a vec loop without the guards of its lanes, valid if they all hold: `whole`. NULL: there are no guards, or the loop is
+ * too large. */
 tir_stmt *print_whole_loop(emitter *e, const tir_stmt *loop, tir_expr *whole);
 
-/* emit_copy.c: asynchronous stores; false: nothing was printed, it has to be an ordinary store. */
+/* emit_copy.c: asynchronous stores; false: nothing was printed, an ordinary store is needed. */
 bool print_copy_loop(emitter *e, const tir_stmt *loop);
 bool print_copy(emitter *e, const tir_stmt *stmt);
 

@@ -1,6 +1,6 @@
-/* Asynchronous copies from memory to shared memory: a vec loop whose elements lie side by side on both sides moves in chunks of 16, 8 or
- * 4 bytes, by what is known of the alignment of both; where a guard ends within a chunk, the rest of it is zeros. What has no
- * such form is an ordinary store: done earlier than it needs to be. */
+/* Asynchronous copies from memory to shared memory: a vec loop whose elements are contiguous on both sides is copied in chunks of 16, 8 or
+ * 4 bytes, by the known alignment of both; if a guard ends within a chunk, the rest of it is zeros. A store without
+ * such form is an ordinary store: it completes earlier than required. */
 #include "targets/cuda/emit.h"
 #include "tir/region.h"
 
@@ -11,11 +11,11 @@ typedef struct copy {
     const tir_stmt *store;
     /* offsets of the first element */
     tir_expr to, from;
-    /* copied at all, not even zeros otherwise; 0: always */
+    /* condition under which elements are copied or zeroed at all; 0: always */
     tir_expr condition;
-    /* something is read; 0: always */
+    /* condition under which anything is read; 0: always */
     tir_expr whole;
-    /* of elements that are read, may exceed the chunk or be negative; 0: all */
+    /* number of elements that are read, may exceed the chunk or be negative; 0: all */
     tir_expr count;
     /* bytes of an element and of a chunk */
     int size, width;
@@ -25,7 +25,7 @@ static tir_expr conjoin(tir_pool *pool, tir_expr all, tir_expr term) {
     return all ? tir_and(pool, all, term) : term;
 }
 
-/* A guard that holds for all elements or none, or for the first ones: v < limit. */
+/* A guard that holds for all elements or none, or for a prefix: v < limit. */
 static bool split_guard(copy *c, tir_expr guard, tir_expr var) {
     tir_pool *pool = c->e->pool;
     tir_expr terms[TERMS], zero = tir_index(pool, 0);
@@ -47,7 +47,7 @@ static bool split_guard(copy *c, tir_expr guard, tir_expr var) {
     return true;
 }
 
-/* The widest chunk that divides what is copied and what is known of both places. */
+/* The widest chunk that divides the number of elements and the known alignment of both sides. */
 static int chunk_width(const copy *c, int64_t trips) {
     const tir_kernel *kernel = c->e->kernel;
     const tir_node *load = tir_get(c->e->pool, c->store->store.value);
@@ -60,7 +60,7 @@ static int chunk_width(const copy *c, int64_t trips) {
     return width;
 }
 
-/* Fills in what the store copies; `var`: of the vec loop, or 0. */
+/* Describes the copy made by the store; `var`: of the vec loop, or 0. */
 static bool find_copy(copy *c, tir_expr var, int64_t trips) {
     emitter *e = c->e;
     tir_expr index[16], value = c->store->store.value, first = tir_index(e->pool, 0);

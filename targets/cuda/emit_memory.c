@@ -1,12 +1,12 @@
-/* Accesses. Memory is indexed by one offset; registers are arrays of each thread, of which other lanes' elements are read by shuffles;
- * neighbouring elements of a vec loop move as vectors of up to 16 bytes. */
+/* Memory accesses. Memory is indexed by one offset; registers are arrays of each thread, and elements of other lanes are read by
+ * shuffles; contiguous elements of a vec loop are accessed as vectors of up to 16 bytes. */
 #include "targets/cuda/emit.h"
 
-/* ---- registers: who owns what */
+/* ---- registers: ownership */
 
 void print_find_registers(emitter *e, const tir_phase *phase) {
     e->threads.count = 0;
-    tir_find_registers((tir_kernel *)e->kernel, phase, e->registers); /* our own copy */
+    tir_find_registers((tir_kernel *)e->kernel, phase, e->registers); /* our own copy of the kernel */
     for (uint32_t i = 0; i < e->kernel->buffers.count; i++)
         for (int d = 0; d < e->kernel->buffers.data[i].rank; d++)
             if (e->registers[i].mixed >> d & 1)
@@ -17,7 +17,7 @@ void print_find_registers(emitter *e, const tir_phase *phase) {
 static bool is_own(emitter *e, uint32_t buffer, int rank, const tir_expr *index) {
     if (!e->registers[buffer].any) return true;
     if (!e->threads.count || e->threads.loop[e->threads.count - 1].stride != 1)
-        return false; /* several threads are here */
+        return false; /* several threads are active */
     return tir_equal(e->pool, tir_owner(e->pool, &e->threads, &e->registers[buffer], rank, index),
                      tir_thread_number(e->pool, &e->threads)) == TIR_YES;
 }
@@ -26,12 +26,12 @@ tir_expr print_register_place(emitter *e, uint32_t buffer, const tir_expr *index
     return tir_register_place(e->pool, &e->kernel->buffers.data[buffer], &e->registers[buffer], index);
 }
 
-/* The place in the thread's own array. */
+/* The index in the thread's own array. */
 static const char *register_place(emitter *e, uint32_t id, const tir_expr *index) {
     return lib_arena_format(e->arena, "%s[%s]", e->buffer[id], print_value(e, print_register_place(e, id, index)));
 }
 
-/* guarded: outside of its buffer nothing is asked of the element, but all lanes come: the shuffle stands before the choice. */
+/* guarded: the element is not used if it is outside of its buffer, but all lanes take part in the shuffle, which precedes the select. */
 static const char *register_load(emitter *e, uint32_t id, int rank, const tir_expr *index, bool guarded) {
     const tir_buffer *buffer = &e->kernel->buffers.data[id];
     const char *place = register_place(e, id, index);
@@ -83,7 +83,7 @@ static bool statement_shuffles(emitter *e, const tir_stmt *stmt) {
     return search.found;
 }
 
-/* Inside of the thread loops that are open; those in the list are opened on the way. */
+/* Inside the open thread loops; thread loops in the list are opened during the search. */
 bool print_shuffles(emitter *e, const tir_stmt *list) {
     shuffle_search search = {e, false};
     for (const tir_stmt *stmt = list; stmt && !search.found; stmt = stmt->next) {
@@ -158,7 +158,7 @@ bool print_only_registers(emitter *e, tir_expr value) {
     return !search.found;
 }
 
-/* One thread of several that are here stores. */
+/* Only one of the active threads stores. */
 static void store_memory(emitter *e, const tir_stmt *stmt, const char *value, bool choose) {
     const uint32_t id = stmt->store.buffer;
     const char *at = print_value(e, print_offset(e, id, stmt->store.rank, stmt->store.index));
@@ -191,7 +191,7 @@ void print_store(emitter *e, const tir_stmt *stmt) {
         print_store_of(e, stmt, print_value(e, stmt->store.value));
         return;
     }
-    print_line(e, "if (%s == 0) {", e->relative); /* its loads, too */
+    print_line(e, "if (%s == 0) {", e->relative); /* its loads are inside, too */
     e->indent++;
     store_memory(e, stmt, print_value(e, stmt->store.value), false);
     e->indent--;
@@ -220,11 +220,11 @@ typedef struct vector_loop {
     tir_expr var;
     int64_t trips;
     const tir_stmt *store;
-    /* around the store; 0: none */
+    /* condition around the store; 0: none */
     tir_expr condition;
     vector_access access[VECTOR_ACCESSES];
     int count;
-    /* bound inside, those that load nothing written out */
+    /* lets bound inside; those without loads are substituted */
     tir_expr let[VECTOR_LETS], let_value[VECTOR_LETS];
     int lets;
 } vector_loop;
@@ -239,14 +239,14 @@ static bool is_uniform(vector_loop *v, tir_expr condition) {
     return at_lane(v, condition, 0) == at_lane(v, condition, v->trips - 1);
 }
 
-/* Of those that are bound inside: what depends on the lane, or may. */
+/* Does it use lets bound inside, which depend on the lane, or may? */
 static bool uses_lets(vector_loop *v, tir_expr e) {
     for (int i = 0; i < v->lets; i++)
         if (tir_uses(v->e->pool, e, v->let[i])) return true;
     return false;
 }
 
-/* Notes an access that runs along the lanes element by element, from an aligned place. */
+/* Records an access that is contiguous along the lanes and begins at an aligned address. */
 static vector_access *note(vector_loop *v, uint32_t id, int rank, const tir_expr *index) {
     emitter *e = v->e;
     const tir_buffer *buffer = &e->kernel->buffers.data[id];
@@ -263,7 +263,7 @@ static vector_access *note(vector_loop *v, uint32_t id, int rank, const tir_expr
     return access;
 }
 
-/* The value of a let in terms of what is bound outside, where it only computes. */
+/* Substitutes a let that only computes by its value in terms of outer variables. */
 static bool note_let(vector_loop *v, const tir_stmt *let) {
     if (v->lets == VECTOR_LETS) return false;
     tir_expr value = let->let.value;
@@ -353,7 +353,7 @@ static void store_vectors(vector_loop *v) {
     print_line(e, "}");
 }
 
-/* The lanes, with neighbours already in arrays. */
+/* The lanes, after vectors were loaded into arrays. */
 static void vector_lanes(vector_loop *v, const tir_stmt *body) {
     emitter *e = v->e;
     const char *name = print_name(e, tir_variable_of(e->pool, v->var)->name);

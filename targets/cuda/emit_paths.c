@@ -1,4 +1,4 @@
-/* Vec loops whose lanes a guard may tell apart: where it holds for all of them they are vectors, else they come one by one. */
+/* Vec loops with guards that may differ between lanes: vectors if the guards hold for all lanes, otherwise lane by lane. */
 #include "targets/cuda/emit.h"
 #include "tir/region.h"
 
@@ -6,10 +6,10 @@ enum { TERMS = 16, LETS = 16, LARGEST = 300 };
 
 typedef struct paths {
     emitter *e;
-    /* the variable of the lanes; what holds where all come */
+    /* the variable of the lanes; the condition that all lanes are active */
     tir_expr var, whole;
     int64_t trips;
-    /* names that the loop gives: nothing outside of it may ask for them */
+    /* variables bound by the loop: conditions outside must not use them */
     tir_expr bound[LETS];
     int bound_count, nodes;
 } paths;
@@ -20,7 +20,7 @@ static bool is_bound_here(const paths *p, tir_expr e) {
     return false;
 }
 
-/* The lane at which a comparison is hardest to hold; -1: it is the same for all, or not linear in the lane. */
+/* The lane for which a comparison is hardest to satisfy; -1: it is the same for all, or not linear in the lane. */
 static int64_t last_lane(paths *p, tir_expr term) {
     tir_pool *pool = p->e->pool;
     tir_expr zero = tir_index(pool, 0), one = tir_index(pool, 1), last = tir_index(pool, p->trips - 1);
@@ -36,7 +36,7 @@ static int64_t last_lane(paths *p, tir_expr term) {
     return slope > 0 ? p->trips - 1 : 0;
 }
 
-/* The condition without what `whole` says. */
+/* The condition without the part that `whole` implies. */
 static tir_expr without_lanes(paths *p, tir_expr condition) {
     tir_pool *pool = p->e->pool;
     tir_expr terms[TERMS], left = tir_bool(pool, true);
@@ -69,7 +69,7 @@ static tir_expr whole_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
                     always ? 0 : tir_operand(pool, rebuilt, node.count - 1));
 }
 
-/* The body of a loop that does one thing; NULL: it does not. */
+/* The body of a loop with a single statement; NULL: it has several. */
 static tir_stmt *whole_body(paths *p, const tir_stmt *stmt) {
     if (!stmt || stmt->next) return NULL;
     tir_stmt *copy = lib_arena_copy(p->e->arena, stmt, sizeof *stmt), *inside = copy;
@@ -99,7 +99,7 @@ tir_stmt *print_whole_loop(emitter *e, const tir_stmt *loop, tir_expr *whole) {
     copy->for_.body = whole_body(&p, loop->for_.body);
     copy->next = NULL;
     if (!copy->for_.body || !p.whole || p.nodes > LARGEST) return NULL;
-    if (print_shuffles(e, loop->for_.body)) return NULL; /* all lanes of the warp must come the same way */
+    if (print_shuffles(e, loop->for_.body)) return NULL; /* all lanes of the warp must take the same path */
     *whole = p.whole;
     return copy;
 }

@@ -1,6 +1,6 @@
 /* Expressions in CUDA C. Every operator has the meaning of tir/arith.h bit for bit (any NaN for any other): the source is compiled
- * without contraction and without fast math, integers wrap by way of unsigned arithmetic, and where C or the machine says something
- * else the prelude has a helper. */
+ * without contraction and without fast math, integers wrap by unsigned arithmetic, and operations that C or the machine defines
+ * differently have a helper in the prelude. */
 #include "targets/cuda/cuda.h"
 #include "targets/cuda/emit.h"
 
@@ -166,7 +166,7 @@ static const char *constant_text(emitter *e, tir_dtype dtype, uint64_t bits) {
     }
 }
 
-/* ---- how tightly a text binds: what may stand beside it without parentheses */
+/* ---- binding strength of a text: which neighbours it can have without parentheses */
 
 enum { ATOM, PRODUCT, SUM, COMPARISON, CONJUNCTION, LOOSE };
 
@@ -175,7 +175,7 @@ static const char *operand(emitter *e, tir_expr node, int i, int loosest) {
     return e->level[x] <= loosest ? e->value[x] : lib_arena_format(e->arena, "(%s)", e->value[x]);
 }
 
-/* a OP b where (a OP b) OP c may be written a OP b OP c */
+/* a OP b for operators of which (a OP b) OP c may be written a OP b OP c */
 static const char *infix(emitter *e, tir_expr node, const char *symbol, int level) {
     e->made = (uint8_t)level;
     return lib_arena_format(e->arena, "%s %s %s", operand(e, node, 0, level), symbol, operand(e, node, 1, level - 1));
@@ -244,7 +244,7 @@ static const char *index_binary(emitter *e, tir_expr node) {
             return lib_arena_format(e->arena, e->wide ? "%s - %lldll" : "%s - %lld", operand(e, node, 0, SUM),
                                     -(long long)constant);
         }
-        e->made = SUM; /* exact: the order of additions is ours */
+        e->made = SUM; /* exact: libdlc determines the order of additions */
         return lib_arena_format(e->arena, "%s + %s", operand(e, node, 0, SUM), operand(e, node, 1, SUM));
     case TIR_SUB: return infix(e, node, "-", SUM);
     case TIR_MUL: return infix(e, node, "*", PRODUCT);
@@ -256,7 +256,7 @@ static const char *index_binary(emitter *e, tir_expr node) {
     }
 }
 
-/* Sums and products wrap: unsigned arithmetic of at least 32 bits, and back. */
+/* Sums and products wrap: computed in unsigned arithmetic of at least 32 bits, then converted back. */
 static const char *wrapping(emitter *e, tir_expr node, const char *symbol, int level) {
     const tir_dtype dtype = tir_dtype_of(e->pool, node);
     if (dtype == DLC_U32 || dtype == DLC_U64) return infix(e, node, symbol, level);
@@ -364,7 +364,7 @@ static const char *integer_unary(emitter *e, tir_expr node) {
         if (class_of(dtype) == 'u') return x;
         return lib_arena_format(e->arena, "(%s < 0 ? %s(0 - %s(%s)) : %s)", x, type, word, x, x);
     case TIR_NOT: return lib_arena_format(e->arena, "%s(~%s)", type, x);
-    default: return x; /* integers are round */
+    default: return x; /* integers are rounded already */
     }
 }
 
@@ -372,7 +372,7 @@ static const char *float_unary(emitter *e, tir_expr node) {
     const tir_op op = tir_op_of(e->pool, node);
     const tir_dtype dtype = tir_dtype_of(e->pool, node);
     const bool wide = dtype == DLC_F64;
-    if (is_narrow(dtype)) /* signs only; the verifier refuses the rest */
+    if (is_narrow(dtype)) /* only sign operations; the verifier rejects others */
         return lib_arena_format(e->arena, op == TIR_NEG ? "%s(%s ^ 0x8000)" : "%s(%s & 0x7fff)", print_type(e, dtype),
                                 operand(e, node, 0, ATOM));
     switch (op) {
@@ -398,7 +398,7 @@ static const char *compare(emitter *e, tir_expr node) {
                             operand(e, node, 1, SUM));
 }
 
-/* Leaves how tightly the text binds in e->made. */
+/* Sets e->made to the binding strength of the text. */
 static const char *operator_text(emitter *e, tir_expr node) {
     const tir_node *n = tir_get(e->pool, node);
     const tir_op op = (tir_op)n->op;
@@ -440,7 +440,7 @@ static void *grown(emitter *e, const void *old, uint32_t count, size_t size) {
     return copy;
 }
 
-/* Nodes are made while printing: offsets. */
+/* Printing makes nodes: offsets. */
 static void print_reserve(emitter *e) {
     const uint32_t count = e->pool->nodes.count, old = e->node_limit;
     if (count <= old) return;
@@ -461,7 +461,7 @@ void print_know(emitter *e, tir_expr node, const char *text) {
     know(e, node, text, ATOM);
 }
 
-/* Values that are used twice, and long ones, get a name. */
+/* Values that are used twice, or have long texts, get a name. */
 static void name_value(emitter *e, tir_expr node, const char *text) {
     const char *name = print_name(e, lib_arena_format(e->arena, "v%u", e->temporaries++));
     print_line(e, "const %s %s = %s;", print_type(e, tir_dtype_of(e->pool, node)), name, text);

@@ -1,5 +1,5 @@
-/* The CUDA driver and NVRTC, loaded when a device is opened: nothing of CUDA is needed to build libdlc or to run it on a CPU. What
- * is missing is DLC_UNSUPPORTED with what was looked for, where, and what was expected. */
+/* The CUDA driver and NVRTC, loaded when a device is opened: nothing of CUDA is needed to build libdlc or to run it on a CPU. If one is
+ * missing, the status is DLC_UNSUPPORTED, with what was searched, where, and which version is required. */
 #include "targets/cuda/cuda.h"
 
 #include <dlfcn.h>
@@ -25,7 +25,7 @@ typedef struct symbol {
 
 enum { optional, required };
 
-/* NULL, or the name of what is missing. POSIX lets dlsym's result be a function. */
+/* NULL, or the name of the missing symbol. POSIX lets dlsym's result be a function. */
 static const char *resolve(void *library, const symbol *symbols, size_t count, void *table) {
     for (size_t i = 0; i < count; i++) {
         void *function = dlsym(library, symbols[i].name);
@@ -68,7 +68,7 @@ static dlc_status explain_init(const cuda_driver *driver, const char *path, CUre
     return DLC_UNSUPPORTED;
 }
 
-/* NULL: *refused tells a library that there is no memory for from one that is not there. */
+/* NULL: *refused distinguishes a failed allocation from a missing library. */
 static void *load(const char *path, int flags, dlc_status *refused) {
     errno = 0;
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | flags);
@@ -102,7 +102,7 @@ dlc_status cuda_load_driver(cuda_driver *driver, int *version, lib_error *error)
 
 /* ---- NVRTC */
 
-/* False: *why says what is wrong with it. */
+/* False: *why is the reason. */
 static bool use_nvrtc(void *library, cuda_nvrtc *nvrtc, int *version, char *why, size_t size) {
     const char *missing = resolve(library, nvrtc_symbols, sizeof nvrtc_symbols / sizeof *nvrtc_symbols, nvrtc);
     int major, minor;
@@ -137,7 +137,7 @@ dlc_status cuda_load_nvrtc(int driver_version, cuda_nvrtc *nvrtc, int *version, 
     char why[512] = "";
     int oldest = 0;
     dlc_status refused, worst = DLC_UNSUPPORTED;
-    for (int i = 0; i < 2 * NAMES; i++) { /* first what the host has loaded already */
+    for (int i = 0; i < 2 * NAMES; i++) { /* first the libraries that the host has loaded */
         void *library = load(names[i % NAMES], i < NAMES ? RTLD_NOLOAD : 0, &refused);
         if (!library && refused == DLC_OUT_OF_MEMORY) worst = refused;
         cuda_nvrtc found;

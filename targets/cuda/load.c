@@ -10,7 +10,7 @@ typedef struct loaded_phase {
     target_device *device;
     CUfunction function;
     int arguments, params, threads;
-    /* of one launch, at most: with local scratch no more than there are slots of it */
+    /* of one launch, at most: with local scratch no more than there are slots */
     int64_t blocks;
     unsigned shared;
 } loaded_phase;
@@ -49,7 +49,7 @@ static dlc_status launch(const loaded_phase *p, const target_arguments *argument
     return DLC_OK;
 }
 
-/* After a failure the rest of a run is skipped: the first one reports. */
+/* After a failure the rest of a run is skipped: the first failure is reported. */
 static void run_phase(const target_arguments *arguments, int64_t iteration, int64_t begin, int64_t end, int64_t slot,
                       const void *closure) {
     (void)slot;
@@ -70,7 +70,7 @@ typedef struct parsed_object {
     int count;
 } parsed_object;
 
-/* Nothing in the bytes is believed: they may come from a disk. */
+/* Validates all of the bytes: they may come from a disk. */
 static bool parse(const target_object *object, parsed_object *parsed) {
     const cuda_object_header *header = object->bytes;
     if (object->size < sizeof *header || (uintptr_t)object->bytes % 8 || header->magic != CUDA_OBJECT_MAGIC ||
@@ -186,7 +186,8 @@ void cuda_unload(target_device *device, target_module *module) {
     lib_error ignored;
     if (!module) return;
     if (module->module && device->process == getpid()) {
-        bool entered = cuda_enter(device, &ignored) == DLC_OK; /* else the driver may still know where it belongs */
+        bool entered =
+            cuda_enter(device, &ignored) == DLC_OK; /* if this fails, the driver may still find the module's context */
         device->driver.cuModuleUnload(module->module);
         if (entered) cuda_leave(device);
     }

@@ -1,5 +1,5 @@
-/* Facts of devices, as a tir_machine: from the driver, or for a named kind of device. No vector fields: a thread is scalar to
- * schedules, and how wide it loads is the emitter's business. */
+/* Facts of devices, as a tir_machine: from the driver, or for a named kind of device. No vector fields: schedules treat a thread as
+ * scalar, and the emitter chooses the width of its loads. */
 #include "targets/cuda/cuda.h"
 
 #include <stdio.h>
@@ -31,7 +31,7 @@ dlc_status cuda_machine_of_device(const cuda_driver *driver, CUdevice device, ti
     }
     CUresult result = driver->cuDeviceGetName(machine->name, sizeof machine->name - 1, device);
     if (result != CUDA_SUCCESS) return cuda_fail(driver, result, "cuDeviceGetName", error);
-    size_t length = strlen(machine->name); /* the rest is part of kernel keys */
+    size_t length = strlen(machine->name); /* the bytes after it are part of kernel keys */
     memset(machine->name + length, 0, sizeof machine->name - length);
     machine->warp = value[WARP];
     machine->block_threads = value[THREADS];

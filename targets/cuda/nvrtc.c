@@ -1,16 +1,16 @@
-/* CUDA C to code for one device. Sources include nothing, so no header of CUDA is needed at run time. Results are exact as tir
- * defines them: no contraction of multiplications and additions, no fast mathematics, denormals kept. */
+/* CUDA C to code for one device. Sources include nothing, so no CUDA header is needed at run time. Results are exact as defined by tir:
+ * no contraction of multiplications and additions, no fast mathematics, denormals kept. */
 #include "targets/cuda/cuda.h"
 
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- for which architecture */
+/* ---- choice of architecture */
 
 enum { ARCHITECTURES_MAX = 64 };
 
-/* The newest architecture that NVRTC knows and the device can run; 0: none. `oldest` for the message. */
+/* The newest architecture that NVRTC supports and the device can run; 0: none. `oldest` for the message. */
 static int best_architecture(const cuda_nvrtc *nvrtc, int capability, int *oldest) {
     int count = 0, all[ARCHITECTURES_MAX], best = 0;
     *oldest = 0;
@@ -36,7 +36,7 @@ dlc_status cuda_compiler_open(cuda_compiler *compiler, const dlc_allocator *allo
                         "cuda: NVRTC %d.%d makes code for compute capability %d.%d and newer, the device has %d.%d",
                         compiler->version / 1000, compiler->version % 1000 / 10, oldest / 10, oldest % 10,
                         compute_capability / 10, compute_capability % 10);
-    /* Code runs on devices of the same major and a newer minor number; on others the driver compiles PTX. */
+    /* Cubins run on devices of the same major and at least the same minor version; for others the driver compiles PTX. */
     compiler->ptx = compiler->architecture / 10 != compute_capability / 10;
     return DLC_OK;
 }
@@ -56,7 +56,8 @@ static dlc_status refuse(const cuda_compiler *compiler, nvrtcResult result, cons
     } while (0)
 
 static dlc_status take(const cuda_compiler *compiler, size_t size, char **bytes, size_t *kept, lib_error *error) {
-    *bytes = lib_allocate_zeroed(&compiler->allocator, size + 1, 16); /* a terminator, whatever the library writes */
+    *bytes =
+        lib_allocate_zeroed(&compiler->allocator, size + 1, 16); /* terminates the text, whatever the library writes */
     if (!*bytes) return lib_fail(error, DLC_OUT_OF_MEMORY, "cuda: out of memory: %zu bytes of code", size);
     *kept = size;
     return DLC_OK;
@@ -91,7 +92,7 @@ static void log_failure(const cuda_compiler *compiler, const char *source, const
     lib_log_lines(&compiler->log, code->log);
 }
 
-/* The `a` means instructions of this architecture alone, such as wgmma. */
+/* Suffix `a`: instructions of exactly this architecture, such as wgmma. */
 static dlc_status compile(const cuda_compiler *compiler, nvrtcProgram program, const char *source, bool verbose,
                           cuda_code *code, lib_error *error) {
     char architecture[64];
@@ -114,7 +115,7 @@ dlc_status cuda_compile_source(const cuda_compiler *compiler, const char *source
                                lib_error *error) {
     nvrtcProgram program = NULL;
     *code = (cuda_code){0};
-    locale_t locale = uselocale((locale_t)0); /* NVRTC sets one for its thread, and reads numbers by it */
+    locale_t locale = uselocale((locale_t)0); /* NVRTC sets its thread's locale, and parses numbers by it */
     nvrtcResult result = compiler->nvrtc.nvrtcCreateProgram(&program, source, "libdlc.cu", 0, NULL, NULL);
     dlc_status status = result == NVRTC_SUCCESS ? compile(compiler, program, source, verbose, code, error)
                                                 : refuse(compiler, result, "nvrtcCreateProgram", error);
@@ -130,9 +131,9 @@ void cuda_code_release(const cuda_compiler *compiler, cuda_code *code) {
     *code = (cuda_code){0};
 }
 
-/* ---- what functions need */
+/* ---- resource usage of functions */
 
-/* The number that stands before `unit` in the text up to `end`; 0: none. */
+/* The number before `unit` in the text up to `end`; 0: none. */
 static int64_t number_before(const char *text, const char *end, const char *unit) {
     const char *at = strstr(text, unit);
     if (!at || at >= end) return 0;

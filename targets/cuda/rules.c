@@ -1,4 +1,4 @@
-/* Schedule rules of the cuda target: region -> schedule text, by analysis of accesses alone; no rule knows an operator. In order:
+/* Schedule rules of the cuda target: region -> schedule text, by analysis of accesses alone; no rule depends on operators. In order:
  *   inline   cheap maps go into their readers
  *   collapse axes that all accesses run straight through become one
  *   sort     merges of runs, those of up to 1,024 elements on chip
@@ -122,7 +122,7 @@ static tir_expr count_cost(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     return rebuilt;
 }
 
-/* Points of a stage, those of its reduction included; -1: not known. */
+/* Points of a stage, those of its reduction included; -1: unknown. */
 static int64_t points_of(const cuda_rules *r, const tir_stage *stage) {
     int64_t points = 1;
     for (int a = 0; a < stage->space + stage->reduce; a++) {
@@ -132,7 +132,7 @@ static int64_t points_of(const cuda_rules *r, const tir_stage *stage) {
     return points;
 }
 
-/* A map disappears into its readers where nothing is computed more often for it, or hardly anything. */
+/* Inlines a map if nothing is computed more often because of it, or if it hardly computes anything. */
 static bool worth_inlining(cuda_rules *r, int s) {
     enum { CHEAP = 4 };
     const tir_stage *stage = &r->region->stages.data[s];
@@ -140,7 +140,7 @@ static bool worth_inlining(cuda_rules *r, int s) {
     if (r->region->tensors.data[stage->tensor[0]].output) return false;
     cost_count cost = {0};
     tir_rewrite(r->region->pool, stage->value[0], count_cost, &cost);
-    int loads = 0, most = 0; /* all readers', one reader's */
+    int loads = 0, most = 0; /* of all readers, of one reader */
     bool more = false, fold = false;
     for (int q = 0; q < (int)r->region->stages.count; q++) {
         const tir_stage *reader = &r->region->stages.data[q];
@@ -164,7 +164,7 @@ static void inline_maps(cuda_rules *r) {
 
 /* ---- all */
 
-/* A sum of pieces is added up by the map that reads it. */
+/* A sum of pieces is computed inside the map that reads it. */
 static bool goes_inside(cuda_rules *r, const char *name) {
     const int stage = cuda_stage_named(r, name);
     bool sum = false;
@@ -193,7 +193,7 @@ static bool has_empty_axis(const cuda_rules *r) {
     return false;
 }
 
-/* Where something is empty, the rest is a thread for each point: tiles and rows of nothing have no sizes. */
+/* If a stage is empty, all others use a thread for each point: tiles and rows of size 0 are undefined. */
 static void schedule_plainly(cuda_rules *r) {
     for (uint32_t s = 0; s < r->region->stages.count; s++) {
         const tir_stage *stage = &r->region->stages.data[s];
@@ -217,7 +217,7 @@ void cuda_schedule(const tir_machine *machine, int threads, tir_region *region, 
         if (s < r.region->stages.count && !cuda_is_done(&r, r.region->stages.data[s].name))
             cuda_prepare_chain(&r, (int)s);
     region = r.region;
-    /* all rewrites come before all loops: roots choose their kind first, from the last one backward */
+    /* all rewrites precede all loops: roots choose their kind first, from the last one backward */
     for (uint32_t s = 0; s < region->stages.count; s++)
         if (!region->stages.data[s].removed && region->stages.data[s].fold < 0)
             lib_vec_push(r.arena, &r.roots, region->stages.data[s].name);

@@ -1,12 +1,12 @@
 /* Chains: contraction -> rows -> contraction, as one kernel. The first contraction's results, the scores, have rows and keys; maps and
  * reductions over the keys work on their rows, and the second contraction sums over the keys. A fold over blocks of keys (`online`)
- * keeps what was reduced so far, corrected when a maximum moves: scores exist for a block at a time, in registers.
+ * keeps the running results, corrected when a maximum changes: scores exist for a block at a time, in registers.
  *
- * A block of threads has 16 rows for each of its warps. Queries stay in registers; keys and values come through shared memory, the next
- * block of them while this one is computed. Scores lie as the matrix unit leaves them: 4 neighbouring lanes have a row, each two
- * neighbouring keys of 8. Reductions over keys go over a lane's own, then over these lanes, so that all of them know the row's state
- * (`thread .. alike 4`); rounded, the weights lie just as the second product takes its left operand. Its sums are the state itself
- * (`seed`, `store .. state`). */
+ * A block of threads has 16 rows for each of its warps. Queries stay in registers; keys and values are copied to shared memory, the next
+ * block during the computation of this one. Scores have the matrix unit's layout: 4 neighbouring lanes share a row, each has two
+ * neighbouring keys of 8. Reductions over keys combine a lane's own values, then those of the 4 lanes, so that all of them have the row's
+ * state (`thread .. alike 4`); rounded, the weights already have the layout of the second product's left operand. Its sums are the state
+ * itself (`seed`, `store .. state`). */
 #include "targets/cuda/rules.h"
 
 #include <stdarg.h>
@@ -14,7 +14,7 @@
 
 enum { UNIT_ROWS = 16, UNIT_COLUMNS = 8, UNIT_DEPTH = 16, QUAD = 4, VECTOR = 8, PANEL = 64 };
 
-/* A rewrite that may be refused: then the rule leaves the region as it is. */
+/* A rewrite that may be refused: then the rule leaves the region unchanged. */
 static bool rewrite(cuda_rules *r, bool *good, const char *format, ...) {
     lib_text line;
     va_list arguments;
@@ -52,7 +52,7 @@ static bool reads(cuda_rules *r, int reader, int s) {
     const int count = tir_accesses(r->region, reader, access, CUDA_ACCESSES);
     for (int i = 0; i < count; i++)
         if (r->region->tensors.data[access[i].tensor].stage == s) return true;
-    return count == CUDA_ACCESSES; /* not all of them are known */
+    return count == CUDA_ACCESSES; /* there may be more than were counted */
 }
 
 static bool is_output(const cuda_rules *r, int s) {
@@ -73,8 +73,8 @@ static bool is_product(cuda_rules *r, int s) {
     return tir_unit_of_warp(r->machine->units, r->region->pool, stage) != NULL && !is_output(r, s);
 }
 
-/* Does just one factor use the axis? */
-static bool tells_apart(const cuda_rules *r, const tir_stage *stage, int axis, int *which) {
+/* Does exactly one factor use the axis? */
+static bool is_of_one_factor(const cuda_rules *r, const tir_stage *stage, int axis, int *which) {
     tir_expr factor[2];
     if (!tir_sum_of_products(r->region->pool, stage, &factor[0], &factor[1])) return false;
     const bool left = tir_uses(r->region->pool, factor[0], stage->axis[axis].var);
@@ -85,11 +85,11 @@ static bool tells_apart(const cuda_rules *r, const tir_stage *stage, int axis, i
 /* The last two axes are sides of the product: rows and columns. */
 static bool has_sides(const cuda_rules *r, const tir_stage *stage) {
     int rows, columns;
-    return tells_apart(r, stage, stage->space - 2, &rows) && tells_apart(r, stage, stage->space - 1, &columns) &&
-           rows != columns;
+    return is_of_one_factor(r, stage, stage->space - 2, &rows) &&
+           is_of_one_factor(r, stage, stage->space - 1, &columns) && rows != columns;
 }
 
-/* What the second product needs of the first one is computed in between; *first_reduction: where the fold begins. */
+/* Is everything that the second product needs of the first one computed in between? *first_reduction: where the fold begins. */
 static bool find_first(cuda_rules *r, int second, cuda_chain *c, const char **first_reduction) {
     const tir_stage *product = stage_of(r, second);
     bool *needed = LIB_NEW_ARRAY(r->arena, bool, r->region->stages.count);
@@ -121,15 +121,15 @@ static bool find_first(cuda_rules *r, int second, cuda_chain *c, const char **fi
            rows->reduce == 1 && cuda_extent(r, &rows->axis[c->free]) == c->keys;
 }
 
-/* ---- what is around: every stage has a place, or the chain is none of this rule's */
+/* ---- surrounding stages: if one cannot be placed, the rule does not apply */
 
 typedef enum place {
-    ELSEWHERE, /* reads nothing of the chain */
-    KNOWN,     /* one of those that are named in cuda_chain */
-    ROW,       /* a map of rows, in the fold or behind it */
+    UNRELATED, /* reads nothing of the chain */
+    KNOWN,     /* one of the stages named in cuda_chain */
+    ROW,       /* a map of rows, in the fold or after it */
     ROW_SUM,   /* a reduction over the keys of a block */
     SCORE,     /* a map of rows and keys, in the fold or before it */
-    STRANGE
+    UNSUPPORTED
 } place;
 
 static bool same_axes(const cuda_rules *r, const cuda_chain *c, const tir_stage *stage) {
@@ -149,22 +149,22 @@ static bool is_known(const cuda_rules *r, const cuda_chain *c, int s) {
 
 static place place_in_fold(const cuda_rules *r, const cuda_chain *c, const tir_stage *stage) {
     const int free = c->free;
-    if (!same_axes(r, c, stage)) return STRANGE;
+    if (!same_axes(r, c, stage)) return UNSUPPORTED;
     if (stage->kind == TIR_REDUCE && stage->space == free + 1 && stage->reduce == 1 && stage->merge[0] &&
         stage->count == 1)
         return ROW_SUM;
-    if (stage->kind != TIR_MAP || stage->count != 1) return STRANGE;
+    if (stage->kind != TIR_MAP || stage->count != 1) return UNSUPPORTED;
     if (stage->space == free + 1) return ROW;
-    return stage->space == free + 2 && cuda_extent(r, &stage->axis[free + 1]) == c->block ? SCORE : STRANGE;
+    return stage->space == free + 2 && cuda_extent(r, &stage->axis[free + 1]) == c->block ? SCORE : UNSUPPORTED;
 }
 
-/* Needs the fold to exist. */
+/* Requires the fold. */
 static place place_of(cuda_rules *r, const cuda_chain *c, int s) {
     const tir_stage *stage = stage_of(r, s);
     const int fold = cuda_stage_named(r, c->fold), first = cuda_stage_named(r, c->first),
               root = cuda_stage_named(r, c->root);
     if (is_known(r, c, s)) return KNOWN;
-    if (stage->fold == fold) return is_output(r, s) ? STRANGE : place_in_fold(r, c, stage);
+    if (stage->fold == fold) return is_output(r, s) ? UNSUPPORTED : place_in_fold(r, c, stage);
     bool after = false, before = reads(r, s, first), inside = true, roots = true;
     for (int p = 0; p < (int)r->region->stages.count; p++) {
         const tir_stage *other = stage_of(r, p);
@@ -172,7 +172,7 @@ static place place_of(cuda_rules *r, const cuda_chain *c, int s) {
         if (p < s && !is_known(r, c, p) && other->fold < 0 && reads(r, s, p)) {
             const place its = place_of(r, c, p);
             before = before || its == SCORE, after = after || its == ROW;
-            if (its == STRANGE) return STRANGE;
+            if (its == UNSUPPORTED) return UNSUPPORTED;
         }
         if (p == fold || other->fold == fold) after = after || reads(r, s, p);
         if (p > s && reads(r, p, s)) {
@@ -180,23 +180,24 @@ static place place_of(cuda_rules *r, const cuda_chain *c, int s) {
             roots = roots && (p == root || (other->kind == TIR_MAP && other->space == c->free));
         }
     }
-    if (!before && !after) return ELSEWHERE;
+    if (!before && !after) return UNRELATED;
     if (stage->kind != TIR_MAP || stage->count != 1 || stage->fold >= 0 || is_output(r, s) || !same_axes(r, c, stage))
-        return STRANGE;
-    if (after) return !before && roots && stage->space == c->free ? ROW : STRANGE;
-    return inside && stage->space == c->free + 1 && cuda_extent(r, &stage->axis[c->free]) == c->keys ? SCORE : STRANGE;
+        return UNSUPPORTED;
+    if (after) return !before && roots && stage->space == c->free ? ROW : UNSUPPORTED;
+    return inside && stage->space == c->free + 1 && cuda_extent(r, &stage->axis[c->free]) == c->keys ? SCORE
+                                                                                                     : UNSUPPORTED;
 }
 
 static bool all_have_places(cuda_rules *r, const cuda_chain *c) {
     for (int s = 0; s < (int)r->region->stages.count; s++)
-        if (!stage_of(r, s)->removed && place_of(r, c, s) == STRANGE) return false;
+        if (!stage_of(r, s)->removed && place_of(r, c, s) == UNSUPPORTED) return false;
     return true;
 }
 
 /* ---- sizes */
 
-/* Cycles of a multiprocessor until all is done. A step of the fold costs each warp its instructions, those of the matrix unit partly
- * beside the others: about 36 for each score of a thread, most of them an exponential. */
+/* Cycles of a multiprocessor for the whole chain. A step of the fold costs each warp its instructions, and part of the matrix unit's,
+ * which overlap with the others: about 36 for each score of a thread, most of them an exponential. */
 static double cost_of(const cuda_rules *r, const cuda_chain *c) {
     enum {
         EACH = 2,
@@ -206,7 +207,7 @@ static double cost_of(const cuda_rules *r, const cuda_chain *c) {
         SCORE_COST = 36,
         SCHEDULERS = 4,
         SPARE = 64,
-        MARGIN = 40 /* guards of last blocks need some, too */
+        MARGIN = 40 /* guards of last blocks need registers, too */
     };
     const int64_t depth = round_up(c->depth, UNIT_DEPTH), width = round_up(c->width, UNIT_COLUMNS);
     const int64_t scores = UNIT_ROWS * c->block / TIR_WARP, sums = UNIT_ROWS * width / TIR_WARP;
@@ -249,7 +250,7 @@ static bool choose_size(const cuda_rules *r, cuda_chain *c) {
 
 /* ---- rewrites */
 
-/* Axes of a stage but for those two, as the beginning of a list. */
+/* Axes of a stage except those two, as the beginning of a list. */
 static const char *others(const cuda_rules *r, const char *stage, int one, int two, const char *comma) {
     const tir_stage *s = named(r, stage);
     lib_text text;
@@ -260,7 +261,7 @@ static const char *others(const cuda_rules *r, const char *stage, int one, int t
     return text.data ? text.data : "";
 }
 
-/* Axes of a stage that is made of an operand: rows or columns, and those of the sum; points of a block of both, as many as are copied. */
+/* Axes of a stage derived from an operand: rows or columns, and that of the sum; points of a block along both, as many as are copied. */
 typedef struct operand_axes {
     int own, deep;
     int64_t own_points, deep_points;
@@ -281,8 +282,8 @@ static operand_axes axes_of(const cuda_rules *r, const cuda_chain *c, int which,
     return (operand_axes){own, deep, which == 1 ? c->block : c->warps * UNIT_ROWS, depth};
 }
 
-/* A copy in shared memory: is the axis along which its elements lie side by side that of the sum? That of memory, if it is one of the two:
- * then threads move vectors. */
+/* Is a copy in shared memory contiguous along the sum's axis? As in memory, if one of the two axes is contiguous there: then threads copy
+ * vectors. */
 static bool is_deep(cuda_rules *r, const char *copy, const operand_axes *a, bool *vectors) {
     int64_t bytes;
     const int along = cuda_contiguous_axis(r, cuda_stage_named(r, copy), &bytes);
@@ -324,7 +325,7 @@ static void lay_out_fragment(cuda_rules *r, const cuda_chain *c, int which, bool
         rewrite(r, good, "layout %s (%s%s/8, %s/16, %s%%8, %s/2%%4, %s/8%%2, %s%%2)", name, rest, o, d, o, d, d, d);
 }
 
-/* Rows of a state, or of a map or reduction of rows; `inner`: of lanes and of what a lane has besides. */
+/* Layout of a state, or of a map or reduction of rows; `inner`: of lanes and of a lane's own values. */
 static void lay_out_rows(cuda_rules *r, const cuda_chain *c, const char *name, const char *lane, const char *own,
                          bool *good) {
     const char *i = axis_name(r, name, c->free - 1);
@@ -339,12 +340,12 @@ static void lay_out_rows(cuda_rules *r, const cuda_chain *c, const char *name, c
             lane ? ", " : "", lane ? lane : "", i, own ? ", " : "", own ? own : "");
 }
 
-/* Rows and columns as the matrix unit holds its sums, or, in depth, its left operand. */
+/* Rows and columns in the layout of the matrix unit's sums or, if `operand`, of its left operand. */
 static void lay_out_matrix(cuda_rules *r, const cuda_chain *c, const char *name, int column, bool operand, bool *good) {
     const char *i = axis_name(r, name, c->free - 1), *j = axis_name(r, name, column);
     const char *rest = others(r, name, c->free - 1, column, ", ");
     const tir_stage *stage = named(r, name);
-    if (stage->reduce) { /* of which the sum's own axes are no dimension */
+    if (stage->reduce) { /* the sum's own axes are no dimensions of it */
         lib_text text;
         lib_text_init(&text, r->arena);
         lib_text_add(&text, "");
@@ -359,7 +360,7 @@ static void lay_out_matrix(cuda_rules *r, const cuda_chain *c, const char *name,
         rewrite(r, good, "layout %s (%s%s/16, %s/8, %s%%8, %s/2%%4, %s/8%%2, %s%%2)", name, rest, i, j, i, j, i, j);
 }
 
-/* Copies of the operands of both products, before the fold is made. */
+/* Copies of both products' operands, before the fold is made. */
 static void take_operands(cuda_rules *r, cuda_chain *c, const char *second, bool *good) {
     const char *const product[] = {c->first, c->first, second};
     const int axis[] = {c->free - 1, c->free, c->free};
@@ -374,7 +375,7 @@ static void take_operands(cuda_rules *r, cuda_chain *c, const char *second, bool
     }
 }
 
-/* A reduction over the keys of a block becomes one over a lane's own, one over its two neighbours, and two levels between lanes. */
+/* A reduction over the keys of a block becomes one over a lane's own keys, one over its two neighbours, and two levels between lanes. */
 static void reduce_by_lanes(cuda_rules *r, const cuda_chain *c, const char *name, bool *good) {
     const tir_stage *stage = named(r, name);
     const char *keys = stage->axis[stage->space].name, *part = cuda_fresh_name(r, name, "part"),
@@ -388,7 +389,7 @@ static void reduce_by_lanes(cuda_rules *r, const cuda_chain *c, const char *name
     lay_out_rows(r, c, name, NULL, NULL, good);
 }
 
-/* Conditions that make points neutral, as predicates: what no row of a block can see is skipped. */
+/* Turns conditions that make points neutral into predicates: keys that are masked for all rows of a block are skipped. */
 static void find_predicates(cuda_rules *r, const cuda_chain *c, int second, bool *good) {
     const int first = cuda_stage_named(r, c->first);
     for (int s = first + 1; s <= second; s++) {
@@ -398,7 +399,7 @@ static void find_predicates(cuda_rules *r, const cuda_chain *c, int second, bool
     }
 }
 
-/* States of rows, before they are the fold's. */
+/* Layouts of the row states, before they become the fold's. */
 static void lay_out_states(cuda_rules *r, const cuda_chain *c, const char *second, bool *good) {
     const int first = cuda_stage_named(r, c->first), last = cuda_stage_named(r, second);
     for (int s = first + 1; s < last && *good; s++) {
@@ -415,8 +416,7 @@ static void make_fold(cuda_rules *r, cuda_chain *c, const char *first_reduction,
     rewrite(r, good, "online %s.%s %lld -> %s key_block", first_reduction, axis_name(r, first_reduction, c->free),
             (long long)c->block, c->fold);
     if (!*good) return;
-    for (int s = (int)r->region->stages.count - 1; s >= 0 && *good;
-         s--) { /* maps that nobody reads any more, or the root alone */
+    for (int s = (int)r->region->stages.count - 1; s >= 0 && *good; s--) { /* maps without readers, or the root alone */
         const tir_stage *stage = stage_of(r, s);
         bool read = is_output(r, s), rooted = false;
         if (stage->removed || stage->kind != TIR_MAP || stage->count != 1 || stage->fold >= 0) continue;
@@ -449,7 +449,7 @@ static void lay_out_fold(cuda_rules *r, const cuda_chain *c, bool *good) {
     int count = 0;
     for (int s = 0; s < (int)r->region->stages.count && *good; s++) {
         const tir_stage *stage = stage_of(r, s);
-        const place where = stage->removed ? ELSEWHERE : place_of(r, c, s);
+        const place where = stage->removed ? UNRELATED : place_of(r, c, s);
         if (where == ROW) lay_out_rows(r, c, stage->name, NULL, NULL, good);
         if (where == SCORE) lay_out_matrix(r, c, stage->name, stage->fold < 0 ? c->free : c->free + 1, false, good);
         if (where == ROW_SUM) sums[count++] = stage->name;
@@ -500,7 +500,7 @@ bool cuda_prepare_chain(cuda_rules *r, int s) {
         r->region = trial.region;
         lib_text_add(&r->schedule->text, schedule.text.data);
         for (int q = 0; q < (int)r->region->stages.count; q++)
-            if (!stage_of(r, q)->removed && place_of(r, &made, q) != ELSEWHERE) cuda_mark_done(r, stage_of(r, q)->name);
+            if (!stage_of(r, q)->removed && place_of(r, &made, q) != UNRELATED) cuda_mark_done(r, stage_of(r, q)->name);
         lib_vec_push(r->arena, &r->chains, made);
         return true;
     }
@@ -589,7 +589,7 @@ static void schedule_row_sum(const chain_loops *l, const char *name) {
     add(l, "store %s reg", name);
 }
 
-/* Threads go along a row in shared memory, with vectors, then over such rows, then over panels of them. */
+/* Threads run along a row in shared memory, with vectors, then over such rows, then over panels of them. */
 static void schedule_copy(const chain_loops *l, int which, const char *at) {
     cuda_rules *r = l->r;
     bool vectors;
@@ -625,7 +625,7 @@ static void schedule_copy(const chain_loops *l, int which, const char *at) {
         add(l, "store %s shared", copy);
 }
 
-/* As ldmatrix leaves it: rows of the left operand or columns of the right one, and pairs of the sum. */
+/* In the layout of ldmatrix: rows of the left operand or columns of the right one, and pairs along the sum. */
 static void schedule_fragment(const chain_loops *l, int which, const char *at) {
     const char *name = l->c->fragment[which];
     const operand_axes a = axes_of(l->r, l->c, which, name);
@@ -649,7 +649,7 @@ static void schedule_fragment(const chain_loops *l, int which, const char *at) {
     add(l, "store %s reg", name);
 }
 
-/* Weights, where the second product takes them from. */
+/* The weights, in the registers of the second product's left operand. */
 static void schedule_weights(const chain_loops *l) {
     const char *name = l->c->weights;
     const int column = l->c->free + 1;
@@ -712,7 +712,7 @@ void cuda_schedule_chain(cuda_rules *r, const cuda_chain *c) {
         if (stage->removed || is_known(r, c, s)) continue;
         const bool inside = stage->fold == fold;
         const place where = place_of(r, c, s);
-        if (inside && (stage->kind == TIR_REDUCE || where == STRANGE ||
+        if (inside && (stage->kind == TIR_REDUCE || where == UNSUPPORTED ||
                        (where == SCORE && cuda_extent(r, &stage->axis[c->free + 1]) != c->block)))
             schedule_row_sum(&l, stage->name);
         else if (where == ROW)

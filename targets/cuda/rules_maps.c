@@ -1,18 +1,17 @@
-/* Maps: a thread for each point of a result, or for a vector of neighbours; and where what is read lies across what is written, tiles
- * of both through shared memory. */
+/* Maps: a thread for each point of a result, or for a vector of neighbours; if a map reads across the axis that it writes along, tiles
+ * that go through shared memory. */
 #include "targets/cuda/rules.h"
 
 /* ---- points */
 
-/* Updates of a scatter run along the space axes that the index leaves alone. */
+/* Updates of a scatter run along the space axes that the index does not use. */
 static bool runs_along(const tir_stage *stage, int axis) {
     return stage->kind != TIR_SCATTER || stage->index[axis] == stage->axis[axis].var;
 }
 
-/* Neighbours along the last axis that a thread of a map takes at once: what it reads and writes there lies side by side, or does not
- * move. */
+/* Contiguous elements along the last axis that a thread of a map processes at once: loads and stores are contiguous there, or invariant. */
 static int64_t vector_of(cuda_rules *r, int s) {
-    enum { ANY = 1 << 10 }; /* the emitter minds the end of a single axis */
+    enum { ANY = 1 << 10 }; /* the emitter guards the end of a single axis */
     const tir_stage *stage = &r->region->stages.data[s];
     const int last = stage->space - 1;
     const int64_t extent = cuda_extent(r, &stage->axis[last]);
@@ -56,7 +55,7 @@ void cuda_schedule_points(cuda_rules *r, int s) {
     lib_text_init(&order, r->arena);
     for (int a = 0; a < stage->space; a++) {
         if (!runs_along(stage, a)) {
-            whole = false; /* what is fused must be neighbours */
+            whole = false; /* fused axes must be contiguous */
             continue;
         }
         constant = constant && cuda_extent(r, &stage->axis[a]) >= 0;
@@ -94,7 +93,7 @@ void cuda_schedule_points(cuda_rules *r, int s) {
     schedule_inside(r, name);
 }
 
-/* A reduction that no other rule takes: a thread for each result, which is stored once. */
+/* A reduction that no other rule handles: a thread for each result, which is stored once. */
 void cuda_prepare_points(cuda_rules *r, const char *name) {
     const tir_stage *stage = cuda_stage_of(r, name);
     if (stage->kind != TIR_REDUCE || stage->space == 0) return;
@@ -112,7 +111,7 @@ void cuda_prepare_points(cuda_rules *r, const char *name) {
 
 /* ---- transpositions */
 
-/* The dimension of a load whose index is just that axis, where no other index uses it; -1: none. */
+/* The dimension of a load whose index is exactly that axis, provided no other index uses it; -1: none. */
 static int dimension_of(const tir_pool *pool, tir_expr load, int rank, tir_expr var) {
     int dimension = -1;
     for (int d = 0; d < rank; d++) {
@@ -135,7 +134,7 @@ static bool is_read_once(cuda_rules *r, uint32_t tensor) {
     return loads == 1;
 }
 
-/* The axis along which what the map reads lies side by side, if that is not its last one. */
+/* Finds the axis along which the map's source is contiguous, if that is not its last one. */
 static bool find_transposition(cuda_rules *r, int s, const tir_access *access, cuda_transposition *t) {
     enum { LEAST = 8 /* points along both axes that are worth a tile */ };
     const tir_stage *stage = &r->region->stages.data[s];
@@ -177,7 +176,7 @@ bool cuda_prepare_transposition(cuda_rules *r, const char *name) {
     return false;
 }
 
-/* Rows of threads across `slow`, neighbours along `fast`; `outer`: what stands around. */
+/* Rows of threads across `slow`, neighbours along `fast`; `outer`: surrounding loops. */
 static void threads_of_tile(cuda_rules *r, const cuda_transposition *t, const char *name, const char *slow,
                             const char *fast, const char *outer) {
     enum { ROWS = 8 };
@@ -192,7 +191,7 @@ static void threads_of_tile(cuda_rules *r, const cuda_transposition *t, const ch
     tir_schedule_add(r->schedule, "thread %s.row %s.%s", name, name, t->vector > 1 ? "lane" : fast);
 }
 
-/* Both sides of a tile move whole lines; a row of it is padded, so that a column of it lies in all banks. */
+/* Both sides of a tile access whole lines; its rows are padded, so that a column is spread over all banks. */
 void cuda_schedule_transposition(cuda_rules *r, const cuda_transposition *t) {
     const tir_stage *root = cuda_stage_of(r, t->root), *tile = cuda_stage_of(r, t->tile);
     const int last = root->space - 1;

@@ -1,9 +1,9 @@
 /* Contractions on matrix units: the tiles of rules_tile.c with warps in place of threads. A warp keeps tiles of the instruction's sums in
  * registers; operands come from shared memory into registers of the lanes that the instruction takes them from (tir/collective.h), by
- * ldmatrix where lowering finds it.
+ * ldmatrix if lowering recognises it.
  *
  * Of each side one axis runs through the instruction, and of the sum the longest. Along an axis a tile is  thread x hi x lo  points: warps,
- * instructions of a warp, and points of one instruction, 16 of m and 8 of n, 1 where another axis runs through it. */
+ * instructions of a warp, and points of one instruction, 16 of m and 8 of n, 1 if another axis runs through it. */
 #include "targets/cuda/rules.h"
 
 enum { ROWS = 16, COLUMNS = 8, DEPTH = 16, WARP = TIR_WARP, ROW_BYTES = 128, STAGES = 4 };
@@ -14,7 +14,7 @@ static int64_t tile_of(const cuda_tile_axis *x) {
 
 /* ---- which axes, and how much of them */
 
-/* The axis of a side that fills the instruction best, the last one of equals. */
+/* The axis of a side that fills the instruction best; of equals the last one. */
 static int best_axis(const cuda_tile *t, cuda_side side, int64_t points) {
     int best = -1;
     for (int a = 0; a < t->count; a++) {
@@ -48,7 +48,7 @@ void cuda_matrix_steps(cuda_tile *t) {
     t->steps = x->lo;
 }
 
-/* Warps and instructions of a side among its axes: first to the one of the instruction. */
+/* Distributes warps and instructions of a side among its axes: first to the axis of the instruction. */
 static void spread(cuda_tile *t, cuda_side side, int64_t warps, int64_t own, int64_t points) {
     cuda_tile_axis *first = &t->axis[t->unit_axis[side]];
     for (int n = t->space; n >= 0; n--) {
@@ -73,8 +73,8 @@ static void apply_size(cuda_tile *t, const warp_tile *size) {
     t->threads = size->warps[0] * size->warps[1] * WARP;
 }
 
-/* Cycles of a multiprocessor until all is done, as in rules_tile.c: an instruction takes the matrix units 2 cycles, shared memory gives 128
- * bytes a cycle. */
+/* Cycles of a multiprocessor for the whole contraction, as in rules_tile.c: an instruction takes the matrix units 2 cycles, shared memory
+ * delivers 128 bytes a cycle. */
 static double cost_of(const cuda_rules *r, const cuda_tile *t, const warp_tile *size) {
     enum { EACH = 2, REGISTERS = 65536, L2_BYTES = 24, THREADS = 2048 };
     const int64_t warps = t->threads / WARP, bm = size->warps[0] * size->own[0] * ROWS,
@@ -94,8 +94,8 @@ static double cost_of(const cuda_rules *r, const cuda_tile *t, const warp_tile *
     const double arithmetic = sub * (double)(warps * size->own[0] * size->own[1] * EACH);
     const double reads = sub * (double)(warps * (size->own[0] * ROWS + size->own[1] * COLUMNS) * DEPTH * 2) / 128;
     const double memory = (double)((bm + bn) * t->steps * 2) / (double)L2_BYTES;
-    const double beside = reads > memory ? reads : memory;
-    const double step = arithmetic > beside ? arithmetic + beside / 4 : beside + arithmetic / 4;
+    const double overlapped = reads > memory ? reads : memory;
+    const double step = arithmetic > overlapped ? arithmetic + overlapped / 4 : overlapped + arithmetic / 4;
     const double rounds = (double)t->points[CUDA_SIDE_SUM] / (double)t->axis[t->stepped].extent *
                           (double)cuda_ceil_div(t->axis[t->stepped].extent, t->steps);
     return cuda_tile_cycles(r, blocks, together, rounds, step);
@@ -167,7 +167,7 @@ static void lay_out_fragment(cuda_rules *r, const cuda_tile *t, int side) {
     cuda_rewrite(r, "layout %s (%s, %s%%2)", t->fragment[side], layout.data, deep);
 }
 
-/* The axis of a copy along which its elements lie side by side in shared memory: as in memory, if that is an axis of the instruction. */
+/* The axis of a copy along which it is contiguous in shared memory: as in memory, if that is an axis of the instruction. */
 static int fast_axis(cuda_rules *r, const cuda_tile *t, int side, bool *vectors) {
     const int s = cuda_stage_named(r, t->copy[side]);
     const tir_stage *stage = &r->region->stages.data[s];
@@ -192,8 +192,8 @@ static int64_t copied(const cuda_tile *t, const tir_axis *axis) {
     return t->axis[a].side == CUDA_SIDE_SUM ? t->axis[a].lo : tile_of(&t->axis[a]);
 }
 
-/* The axes of a copy as they lie in shared memory, the one side by side last. Before it the other one of the instruction: what it reads at
- * once are rows that follow each other, which swizzles keep in different banks. */
+/* The axes of a copy in their order in shared memory, the contiguous one last. Before it the other axis of the instruction: an
+ * instruction reads consecutive rows, which swizzles keep in different banks. */
 static int memory_order(cuda_rules *r, const cuda_tile *t, int side, int *order, bool *vectors) {
     const tir_stage *stage = cuda_stage_of(r, t->copy[side]);
     const int fast = fast_axis(r, t, side, vectors);
@@ -262,7 +262,7 @@ static const char *name_of(cuda_rules *r, const char *what, int axis) {
     return lib_arena_format(r->arena, "%s%d", what, axis);
 }
 
-/* An axis of the result, in blocks where all of it is seen. */
+/* An axis of the result, in blocks if all of it is needed. */
 static axis_loops split_axis(cuda_rules *r, const cuda_tile *t, const char *stage, const char *rest, int a,
                              bool blocks) {
     const cuda_tile_axis *x = &t->axis[a];
@@ -337,7 +337,7 @@ static const char *schedule_root(cuda_rules *r, const cuda_tile *t) {
     return last;
 }
 
-/* *copies, *fragments: the loops at which those are made. */
+/* *copies, *fragments: the loops at which those are attached. */
 static void schedule_sums(cuda_rules *r, const cuda_tile *t, const char **copies, const char **fragments) {
     const tir_stage *stage = cuda_stage_of(r, t->sums);
     const cuda_tile_axis *deep = &t->axis[t->unit_axis[2]];
@@ -405,7 +405,7 @@ static void schedule_fragment(cuda_rules *r, const cuda_tile *t, int side, const
     tir_schedule_add(r->schedule, "store %s reg", stage);
 }
 
-/* Threads go over the axes, first along the one that lies side by side, each with a vector of it. */
+/* Threads run over the axes, first along the contiguous one, each with a vector of it. */
 static void schedule_copy(cuda_rules *r, const cuda_tile *t, int side, const char *at) {
     enum { VECTOR = 8 };
     const char *copy = t->copy[side], *turn[TIR_MAX_AXES] = {NULL}, *lane[TIR_MAX_AXES] = {NULL}, *run = NULL;
@@ -455,13 +455,13 @@ static void schedule_copy(cuda_rules *r, const cuda_tile *t, int side, const cha
         tir_schedule_add(r->schedule, "store %s shared", copy);
 }
 
-/* Copies for the next steps are under way while one is computed. */
+/* Copies for the next steps are in flight while one step is computed. */
 static void pipeline(cuda_rules *r, const cuda_tile *t, const char *at) {
     int64_t points[2] = {1, 1}, rounds = cuda_ceil_div(t->axis[t->stepped].extent, t->steps), stages = STAGES;
     for (int a = 0; a < t->space; a++)
         if (t->axis[a].side <= CUDA_SIDE_N) points[t->axis[a].side] *= tile_of(&t->axis[a]);
     const int64_t stage = t->steps * (points[0] + points[1]) * 2;
-    for (int side = 0; side < 2; side++) { /* what computes something is none */
+    for (int side = 0; side < 2; side++) { /* a stage that computes something is not a copy */
         const tir_stage *copy = cuda_stage_of(r, t->copy[side]);
         if (tir_op_of(r->region->pool, copy->value[0]) != TIR_LOAD) return;
     }

@@ -1,6 +1,6 @@
-/* The model: how much a thread, a block and the device take at once. Kernels of these rules wait for memory, so what counts is that
- * every access moves whole sectors in few instructions, and that enough bytes are on their way on each multiprocessor; arithmetic,
- * shuffles and barriers only decide between what is equal in that. All from facts of the machine (tir/machine.h).
+/* The model: how much a thread, a block and the device process at once. Kernels of these rules are memory-bound, so every access should
+ * move whole sectors in few instructions, and enough bytes should be in flight on each multiprocessor; arithmetic, shuffles and barriers
+ * only decide between alternatives that are equal in these. All from facts of the machine (tir/machine.h).
  *
  *   bytes on their way   latency times bandwidth of a multiprocessor: some 32 KiB, that is 16 bytes of 2,048 threads, or 32 of half of them
  *   vector               16 bytes of the widest that moves: of narrower elements fewer bytes, but no sector twice
@@ -12,13 +12,13 @@
 enum {
     ACCESS = 16,      /* bytes that a thread moves with one instruction, at most */
     HELD = 32,        /* elements of a row that a thread holds in registers */
-    BLOCK = 256,      /* threads of a block where nothing else asks for more */
+    BLOCK = 256,      /* threads of a block unless a rule needs more */
     ROW_BLOCK = 1024, /* threads that hold one row, at most */
-    LONG_BLOCK = 512, /* threads of a row that nobody holds */
+    LONG_BLOCK = 512, /* threads of a row that is not held in registers */
     FILLING = 1024    /* threads that keep a multiprocessor busy, with a vector each */
 };
 
-static const double LAUNCH_BYTES = 8 << 20; /* what moves while one more phase begins */
+static const double LAUNCH_BYTES = 8 << 20; /* bytes that could move during the launch of one more phase */
 
 static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -54,7 +54,7 @@ static int64_t elements_of(const cuda_row_group *g) {
     return (g->length + g->threads * g->vector - 1) / (g->threads * g->vector) * g->vector;
 }
 
-/* Bytes that move while so many threads take `bytes`: fewer threads than fill the device take longer. */
+/* Cost of `bytes` accessed by so many threads, in bytes: fewer threads than fill the device take longer. */
 static double work(const tir_machine *machine, double bytes, int64_t threads) {
     const double filling = (double)FILLING * machine->multiprocessors;
     return (double)threads < filling ? bytes * filling / (double)threads : bytes;
@@ -73,7 +73,7 @@ bool cuda_model_rows(const tir_machine *machine, cuda_row_group *g) {
     g->held = !g->ragged && elements_of(g) <= HELD;
     if (!g->held) g->threads = smaller(g->threads, LONG_BLOCK);
     g->block_rows = g->threads > TIR_WARP ? 1 : BLOCK / g->threads;
-    /* rows in one phase, each element once; or a phase for each stage */
+    /* rows in one phase, each element loaded once; or a phase for each stage */
     const double bytes = (double)g->count * (double)g->length * (double)g->size;
     const double apart = bytes * (g->members + 1) + LAUNCH_BYTES * g->members;
     return work(machine, 2 * bytes, g->count * g->threads) <= apart;
@@ -122,20 +122,20 @@ int64_t cuda_model_piece(const tir_machine *machine, int64_t points, int64_t len
 
 bool cuda_model_scatter(const tir_machine *machine, cuda_scatter *s) {
     enum { TILE = 16 << 10 };
-    const double WAIT = 600, PASS = 20; /* cycles of an update in memory, of one that passes by */
+    const double WAIT = 600, PASS = 20; /* cycles of an update in memory, and of one that is skipped */
     const double filling = (double)FILLING * machine->multiprocessors, updates = (double)s->updates;
-    if (s->lane < 0) { /* each thread sees all updates; else one thread makes them */
-        const double waves = (double)s->places * (double)s->beside / filling;
+    if (s->lane < 0) { /* each thread reads all updates; else one thread makes them */
+        const double waves = (double)s->places * (double)s->other_places / filling;
         s->tile = 1;
         return updates * (double)PASS * (waves > 1 ? waves : 1) < updates * (double)WAIT;
     }
     const int64_t widest = s->lanes;
     for (s->lanes = 1; s->lanes < widest && s->lanes < BLOCK;) s->lanes *= 2;
-    s->tile = smaller(TILE / (s->lanes * s->beside * s->size), s->places);
+    s->tile = smaller(TILE / (s->lanes * s->other_places * s->size), s->places);
     if (s->tile < 1) return false;
     const double blocks = (double)s->places / (double)s->tile * (double)s->along / (double)s->lanes;
     const double waves = blocks * (double)s->lanes / filling, alone = (double)s->along / filling;
-    const double places = (double)s->places * (double)s->beside; /* which have initial values, too */
+    const double places = (double)s->places * (double)s->other_places; /* which have initial values to load, too */
     return updates * (double)PASS * (waves > 1 ? waves : 1) <
            (updates * (double)WAIT + places * (double)PASS) * (alone > 1 ? alone : 1);
 }

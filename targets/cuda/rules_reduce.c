@@ -1,6 +1,6 @@
-/* Reductions that are roots of their own. Where rows are few and long they go in two phases: chunks of them in many blocks, then the
- * chunks' results, both in fixed order. Where neighbours in memory are different results, threads go along these: each has a vector
- * of columns, and several rows of threads share the reduction's points. */
+/* Reductions that are roots of their own. Few long rows take two phases: chunks in many blocks, then the chunks' results, both in fixed
+ * order. If contiguous elements belong to different results, threads run along these: each has a vector of columns, and several rows of
+ * threads share the reduction's points. */
 #include "targets/cuda/rules.h"
 
 static int64_t points_of(const cuda_rules *r, const tir_stage *stage, int from, int to) {
@@ -14,7 +14,7 @@ static int64_t points_of(const cuda_rules *r, const tir_stage *stage, int from, 
 
 /* ---- chunks */
 
-/* The reduction axis that chunks are cut from: the longest, but rather one that threads do not go along. */
+/* The reduction axis that chunks are cut from: the longest, preferably not one that threads run along. */
 static int chunked_axis(cuda_rules *r, const tir_stage *stage, int64_t chunks) {
     int best = -1;
     for (int a = stage->space; a < stage->space + stage->reduce; a++) {
@@ -25,7 +25,7 @@ static int chunked_axis(cuda_rules *r, const tir_stage *stage, int64_t chunks) {
     return best;
 }
 
-/* As many chunks as wished, or a few more, so that vectors fit in them; extent: of the axis. */
+/* The wished number of chunks, or a few more, so that vectors fit in them; extent: of the axis. */
 static int64_t fitting_chunks(int64_t extent, int64_t wished) {
     enum { VECTOR = 16 };
     if (wished > extent) wished = extent;
@@ -34,7 +34,7 @@ static int64_t fitting_chunks(int64_t extent, int64_t wished) {
     return wished;
 }
 
-/* Columns stay neighbours in memory: the last axis goes in front. */
+/* Columns stay contiguous in memory: the last axis becomes the first. */
 static void layout_last_first(cuda_rules *r, const char *name) {
     const tir_stage *stage = cuda_stage_of(r, name);
     lib_text layout;
@@ -44,7 +44,7 @@ static void layout_last_first(cuda_rules *r, const char *name) {
                  layout.data ? layout.data : "");
 }
 
-/* S combines the results of chunks, S_chunk; the name of that. NULL: it is not cut. */
+/* S combines the results of chunks, S_chunk; returns that name. NULL: it is not cut. */
 static const char *cut_chunks(cuda_rules *r, const char *name, int64_t wished, bool columns) {
     const tir_stage *stage = cuda_stage_of(r, name);
     if (wished < 2) return NULL;
@@ -60,19 +60,19 @@ static const char *cut_chunks(cuda_rules *r, const char *name, int64_t wished, b
 
 /* ---- columns */
 
-/* The axis of results that lie side by side where the reduction reads; -1: none. */
+/* The axis of results along which the reduction's source is contiguous; -1: none. */
 static int column_axis(cuda_rules *r, int s, cuda_vector *vector) {
     const tir_stage *stage = &r->region->stages.data[s];
     tir_access access[CUDA_ACCESSES], store;
     int64_t most = 0;
     int count = tir_accesses(r->region, s, access, CUDA_ACCESSES), best = -1;
     for (int a = 0; a < stage->space && count < CUDA_ACCESSES; a++) {
-        int64_t near = 0;
+        int64_t contiguous = 0;
         for (int i = 0; i < count; i++)
             if (access[i].stride[a] == 1)
-                near += (int64_t)lib_dtype_size(r->region->tensors.data[access[i].tensor].dtype);
-        if (near <= most) continue;
-        most = near;
+                contiguous += (int64_t)lib_dtype_size(r->region->tensors.data[access[i].tensor].dtype);
+        if (contiguous <= most) continue;
+        most = contiguous;
         best = a;
     }
     if (best < 0) return -1;
@@ -83,7 +83,7 @@ static int column_axis(cuda_rules *r, int s, cuda_vector *vector) {
     return best;
 }
 
-/* Registers of threads side by side along the columns. */
+/* Registers of neighbouring threads along the columns. */
 static void layout_columns(cuda_rules *r, const cuda_column_group *g, const char *name) {
     const tir_stage *stage = cuda_stage_of(r, name);
     lib_text layout;
@@ -137,7 +137,7 @@ static bool prepare_columns(cuda_rules *r, const char *name, bool cut, bool is_c
     cuda_mark_done(r, name);
     if (g.groups > 1) share_points(r, &g, name);
     if (cuda_is_stage(r, cuda_stage_named(r, name),
-                      g.root)) { /* of several values: they become one store each at the end */
+                      g.root)) { /* a fold of several values: each gets one store at the end */
         stage = cuda_stage_of(r, name);
         g.whole = cuda_fresh_name(r, name, "total");
         cuda_rewrite(r, "rfactor %s.%s 1 chunks -> %s one w", name, stage->axis[stage->space].name, g.whole);
@@ -151,7 +151,7 @@ bool cuda_prepare_columns(cuda_rules *r, const char *name, bool part) {
     return prepare_columns(r, name, false, part);
 }
 
-/* The loops of a stage: its other axes, `outer`, its columns, then its reduction with `inner` for the one of that name, vectors last. */
+/* The loops of a stage: its other axes, `outer`, its columns, then its reduction axes, the last one in blocks of loads in flight, vectors last. */
 static void order_columns(cuda_rules *r, const cuda_column_group *g, const char *name, const char *outer) {
     enum { FLIGHT = 4 };
     const tir_stage *stage = cuda_stage_of(r, name);
@@ -169,7 +169,7 @@ static void order_columns(cuda_rules *r, const cuda_column_group *g, const char 
         const char *axis = stage->axis[a].name;
         const int64_t extent = cuda_extent(r, &stage->axis[a]);
         const bool last = a + 1 == stage->space + stage->reduce;
-        if (last && extent > FLIGHT) { /* several loads on their way at once */
+        if (last && extent > FLIGHT) { /* several loads in flight at once */
             tir_schedule_add(r->schedule, "split %s.%s %d -> turn some mask", name, axis, FLIGHT);
             tir_schedule_add(r->schedule, "unroll %s.some", name);
             tir_schedule_add(r->schedule, "clip %s.turn", name); /* guards at the end only */
@@ -218,9 +218,9 @@ void cuda_schedule_columns(cuda_rules *r, const cuda_column_group *g) {
     tir_schedule_add(r->schedule, "thread %s.share", g->part);
 }
 
-/* ---- all */
+/* ---- whole roots */
 
-/* The stage over the rows of a reduction to one number: a single one. */
+/* Gives a reduction to one number a row axis: a single row. */
 static const char *make_row(cuda_rules *r, const char *name) {
     const tir_stage *stage = cuda_stage_of(r, name);
     const char *row = cuda_fresh_name(r, name, "row");

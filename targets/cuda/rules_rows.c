@@ -1,11 +1,11 @@
-/* Rows: a root whose producers reduce along its rows, or that does so itself. `threads` threads work side by side on a row, each on vectors
- * of neighbours; partial results are combined in registers by shuffles, between warps through shared memory. Short rows: several in
- * a warp. What stages of the group read of a row, and what the root needs of it, stays in registers where it fits. */
+/* Rows: a root whose producers reduce along its rows, or that does so itself. `threads` threads work together on a row, each on vectors
+ * of contiguous elements; partial results are combined in registers by shuffles, between warps through shared memory. Short rows: several
+ * per warp. Values of a row that stages of the group read, or that the root needs, stay in registers if they fit. */
 #include "targets/cuda/rules.h"
 
 typedef cuda_row_group row_group;
 
-/* Bytes that an access moves in all, each element once. */
+/* Total bytes that an access moves, each element once. */
 static double moved_by(const cuda_rules *r, const tir_stage *stage, const tir_access *access) {
     double bytes = (double)lib_dtype_size(r->region->tensors.data[access->tensor].dtype);
     for (int a = 0; a < stage->space + stage->reduce; a++) {
@@ -22,29 +22,29 @@ int cuda_lane_axis(cuda_rules *r, int s) {
     double most = -1;
     if (stage->kind != TIR_REDUCE || !stage->merge[0] || count == CUDA_ACCESSES) return -1;
     for (int a = stage->space; a < stage->space + stage->reduce; a++) {
-        double near = 0, far = 0;
+        double contiguous = 0, strided = 0;
         for (int i = 0; i < count; i++) {
             const double bytes = moved_by(r, stage, &access[i]);
             if (access[i].stride[a] == 1)
-                near += bytes;
+                contiguous += bytes;
             else if (access[i].stride[a] != 0)
-                far += bytes;
+                strided += bytes;
         }
-        if (near < far || near <= most || cuda_extent(r, &stage->axis[a]) < 2) continue;
-        most = near;
+        if (contiguous < strided || contiguous <= most || cuda_extent(r, &stage->axis[a]) < 2) continue;
+        most = contiguous;
         best = a;
     }
     return most > 0 ? best : -1;
 }
 
-/* The axis of a stage of the group along the row; -1: it has one point in each row. */
+/* The axis of a stage of the group along the row; -1: it has one point per row. */
 static int row_axis(cuda_rules *r, const row_group *g, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     if (stage->kind == TIR_REDUCE) return cuda_lane_axis(r, s);
     return stage->space > g->rows ? g->rows : -1;
 }
 
-/* Axes of the result that make up the row's number, for a root that reads reductions or is one; -1: it has no rows. */
+/* Number of the result's axes that form the row's number, for a root that reads reductions or is one; -1: it has no rows. */
 static int row_axes(cuda_rules *r, int root) {
     const tir_stage *stage = &r->region->stages.data[root];
     tir_access access[CUDA_ACCESSES];
@@ -66,9 +66,9 @@ static bool in_group(const cuda_rules *r, const row_group *g, int s) {
     return found;
 }
 
-/* ---- what joins */
+/* ---- members of the group */
 
-/* Do all loads of the stage's values by the reader take them at the reader's own place along the row? */
+/* Do all loads of the stage's values by the reader use the reader's own position along the row? */
 static bool reads_own_place(cuda_rules *r, const row_group *g, int reader, int s) {
     tir_access access[CUDA_ACCESSES];
     int count = tir_accesses(r->region, reader, access, CUDA_ACCESSES), axis = row_axis(r, g, reader);
@@ -81,7 +81,7 @@ static bool reads_own_place(cuda_rules *r, const row_group *g, int reader, int s
     return true;
 }
 
-/* A producer joins where all that read it run in the group, row by row, and take what it has along the row at their own places. */
+/* A producer joins if all its readers run in the group, row by row, and read it at their own positions along the row. */
 static bool joins(cuda_rules *r, const row_group *g, int s) {
     const tir_stage *stage = &r->region->stages.data[s], *root = cuda_stage_of(r, g->root);
     bool wanted = false;
@@ -105,7 +105,7 @@ static bool joins(cuda_rules *r, const row_group *g, int s) {
     return wanted;
 }
 
-/* Adds a stage, with its length, to the group; false: there is no room, or its length is not known. */
+/* Adds a stage, with its length, to the group; false: there is no room, or its length is unknown. */
 static bool add_member(cuda_rules *r, row_group *g, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     int axis = row_axis(r, g, s);
@@ -132,16 +132,16 @@ static bool find_group(cuda_rules *r, int root, row_group *g) {
     for (int s = root; s >= 0; s--) {
         const tir_stage *member = &r->region->stages.data[s];
         if (s == root ? stage->kind != TIR_REDUCE : member->removed || !joins(r, g, s)) continue;
-        if (cuda_is_done(r, member->name)) continue; /* a phase of its own */
+        if (cuda_is_done(r, member->name)) continue; /* it is a phase of its own */
         if (!add_member(r, g, s)) return false;
         any = any || member->kind == TIR_REDUCE;
     }
     return any;
 }
 
-/* ---- vectors, and what is read of rows */
+/* ---- vectors, and inputs of rows */
 
-/* Between a stage and memory. */
+/* Records the vectors of a stage's accesses to memory. */
 static void note_vector(cuda_rules *r, const row_group *g, int s, int axis, bool stores, cuda_vector *vector) {
     const tir_stage *stage = &r->region->stages.data[s];
     tir_access access[CUDA_ACCESSES], store;
@@ -157,7 +157,7 @@ static void note_vector(cuda_rules *r, const row_group *g, int s, int axis, bool
     }
 }
 
-/* Neighbours that a thread takes at once, so that what it moves between memory and registers are vectors. */
+/* Contiguous elements per thread, so that transfers between memory and registers are vectors. */
 static void find_vector(cuda_rules *r, row_group *g) {
     cuda_vector vector = CUDA_NO_VECTOR;
     for (int m = -1; m < g->members; m++) {
@@ -174,7 +174,7 @@ typedef struct row_input {
     int readers;
 } row_input;
 
-/* Is the tensor, in all the region, only read by stages of the group at their own place of their row? *readers: how many do. */
+/* Is the tensor read only by stages of the group, at their own position of their row, in the whole region? *readers: how many do. */
 static bool is_read_by_rows(cuda_rules *r, const row_group *g, uint32_t tensor, int *readers) {
     const tir_pool *pool = r->region->pool;
     const int rank = r->region->tensors.data[tensor].rank;
@@ -198,12 +198,12 @@ static bool is_read_by_rows(cuda_rules *r, const row_group *g, uint32_t tensor, 
     return true;
 }
 
-/* Tensors that several stages read are read once: a copy of the row in registers. */
+/* Tensors that several stages read are loaded once: a copy of the row in registers. */
 static void copy_inputs(cuda_rules *r, row_group *g) {
     for (uint32_t t = 0; t < r->region->tensors.count; t++) {
         const tir_tensor *tensor = &r->region->tensors.data[t];
         int readers;
-        if (tensor->output) continue; /* the copy would take its place */
+        if (tensor->output) continue; /* the copy would become the output */
         if (tensor->stage >= 0 && in_group(r, g, tensor->stage)) continue;
         if (tensor->stage >= 0 && r->region->stages.data[tensor->stage].removed) continue;
         if (!is_read_by_rows(r, g, t, &readers) || readers < 2 || g->members == CUDA_ROW_MEMBERS) continue;
@@ -249,7 +249,7 @@ static void rewrite_reduction(cuda_rules *r, const row_group *g, cuda_row_member
         axis = "warp";
     }
     if (cuda_is_stage(r, cuda_stage_named(r, name),
-                      g->root)) { /* of several values: they become one store each at the end */
+                      g->root)) { /* a fold of several values: each gets one store at the end */
         member->total = cuda_fresh_name(r, name, "total");
         cuda_rewrite(r, "rfactor %s.%s 1 chunks -> %s one w", name, axis, member->total);
         if (!member->warp) member->tree = member->total;
@@ -301,7 +301,7 @@ bool cuda_prepare_rows(cuda_rules *r, const char *root) {
 
 /* ---- loops */
 
-/* Threads along the row of a stage with points all along it. */
+/* Threads along the row, for a stage with points along the whole row. */
 static void along_row(cuda_rules *r, const row_group *g, const tir_stage *stage) {
     enum { UNROLLED = 8 };
     const char *name = stage->name, *axis = stage->axis[g->rows].name;

@@ -1,14 +1,14 @@
-/* Scatters. Updates of one place come in their order, so a place belongs to one thread. Updates that run along some axis: a block has a
- * tile of places in shared memory, its threads go along the axis, and all updates pass by. Else each thread has one place in a register. Where
- * more places than that pays wait for updates, or the result lies where its initial values do, only threads along the axis remain
- * (rules_maps.c). */
+/* Scatters. Updates of one element are made in their order, so an element belongs to one thread. If updates run along some axis: a block
+ * has a tile of elements in shared memory, its threads run along the axis, and all updates are read in turn. Otherwise each thread has
+ * one element in a register. If there are too many elements for that to pay, or the result shares the buffer of its initial values, only
+ * threads along the axis remain (rules_maps.c). */
 #include "targets/cuda/rules.h"
 
 static bool is_along(const tir_stage *stage, int axis) {
     return stage->index[axis] == stage->axis[axis].var;
 }
 
-/* Threads side by side in each place of the tile, whichever places they update. */
+/* Layout of the tile: neighbouring threads are contiguous in each element, whichever elements they update. */
 static void lay_out_tile(cuda_rules *r, const cuda_scatter *s) {
     const tir_stage *sums = cuda_stage_of(r, s->sums);
     lib_text layout;
@@ -21,7 +21,8 @@ static void lay_out_tile(cuda_rules *r, const cuda_scatter *s) {
 
 bool cuda_prepare_scatter(cuda_rules *r, const char *name) {
     const tir_stage *stage = cuda_stage_of(r, name);
-    cuda_scatter scatter = {.sums = name, .lane = -1, .tiled = -1, .updates = 1, .places = 1, .beside = 1, .along = 1};
+    cuda_scatter scatter = {
+        .sums = name, .lane = -1, .tiled = -1, .updates = 1, .places = 1, .other_places = 1, .along = 1};
     if (stage->kind != TIR_SCATTER || stage->in_place || stage->count != 1 || stage->space == 0) return false;
     for (int a = 0; a < stage->space + stage->reduce; a++) {
         const int64_t extent = cuda_extent(r, &stage->axis[a]);
@@ -32,7 +33,7 @@ bool cuda_prepare_scatter(cuda_rules *r, const char *name) {
         else if (along)
             scatter.along *= extent;
         else if (scatter.tiled >= 0)
-            scatter.beside *= extent;
+            scatter.other_places *= extent;
         if (along) scatter.lane = a;
         if (a < stage->space && !along && scatter.tiled < 0) {
             scatter.tiled = a;
@@ -52,7 +53,7 @@ bool cuda_prepare_scatter(cuda_rules *r, const char *name) {
     return true;
 }
 
-/* A thread for each place. */
+/* A thread for each element of the result. */
 static void schedule_places(cuda_rules *r, const cuda_scatter *s) {
     enum { BLOCK = 256 };
     const tir_stage *root = cuda_stage_of(r, s->root);

@@ -1,5 +1,5 @@
 /* Sorts by merging (tir/schedule_sort.c). The passes up to runs of 1,024 elements are made by a block in shared memory, of several lines
- * where these are short; the others are a phase each, with a thread for each place of a run. */
+ * if these are short; the others are a phase each, with a thread for each element of a run. */
 #include "targets/cuda/rules.h"
 
 enum { CHIP_PASSES = 10, BLOCK = 256 };
@@ -31,7 +31,7 @@ void cuda_prepare_sorts(cuda_rules *r) {
     }
 }
 
-/* An axis of a pass, as far as a block has it. */
+/* The part of a pass' axis that a block has. */
 typedef struct sort_axis {
     const char *name;
     /* at most */
@@ -39,8 +39,8 @@ typedef struct sort_axis {
     bool varies;
 } sort_axis;
 
-/* Threads along the axes, the last one's the fastest, as far as there is room; the rest in turns, inside of the loops `around`. What searches
- * for a place is run by the thread that has the place. */
+/* Threads run along the axes, fastest along the last one, as far as there are threads; the rest are iterations inside of the loops
+ * `around`. The search for an element's position is made by the thread that has the element. */
 static void share_points(cuda_rules *r, const char *pass, const char *around, int count, const sort_axis *axis) {
     const char *lane[3];
     int64_t room = BLOCK;
@@ -76,10 +76,11 @@ static sort_axis place_axis(cuda_rules *r, const char *pass, int64_t span) {
 static void schedule_chip(cuda_rules *r, const cuda_sort *sort) {
     const char *root = pass_name(r, sort, sort->chip);
     const int64_t span = INT64_C(1) << sort->chip, lines = cuda_extent(r, &cuda_stage_of(r, root)->axis[1]);
-    int64_t beside = 1; /* lines of a block */
-    while (sort->chip == sort->passes && beside * span < 1 << CHIP_PASSES && (lines < 0 || beside < lines)) beside *= 2;
-    tir_schedule_add(r->schedule, "split %s.line %lld -> lines row mask full", root, (long long)beside);
-    share_points(r, root, " run lines", 2, (sort_axis[]){{"row", beside, false}, place_axis(r, root, span)});
+    int64_t block_lines = 1;
+    while (sort->chip == sort->passes && block_lines * span < 1 << CHIP_PASSES && (lines < 0 || block_lines < lines))
+        block_lines *= 2;
+    tir_schedule_add(r->schedule, "split %s.line %lld -> lines row mask full", root, (long long)block_lines);
+    share_points(r, root, " run lines", 2, (sort_axis[]){{"row", block_lines, false}, place_axis(r, root, span)});
     tir_schedule_add(r->schedule, "par %s.run %s.lines", root, root);
     for (int pass = sort->chip - 1; pass >= 0; pass--) {
         const char *name = pass_name(r, sort, pass);
@@ -87,7 +88,7 @@ static void schedule_chip(cuda_rules *r, const cuda_sort *sort) {
         tir_schedule_add(r->schedule, "store %s shared", name);
         share_points(r, name, "", 3,
                      (sort_axis[]){{"run", span >> pass, false},
-                                   {"line", beside, false},
+                                   {"line", block_lines, false},
                                    place_axis(r, name, INT64_C(1) << pass)});
     }
 }

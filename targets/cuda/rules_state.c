@@ -1,5 +1,5 @@
-/* Folds whose state has axes of its own (factorisations, recurrences over matrices): a block for each, step after step. The threads of the
- * block share the points of each step, which lie in shared memory while there is room, and of the state. */
+/* Folds whose state has axes of its own (factorisations, recurrences over matrices): a block for each fold, step after step. The threads
+ * of the block share the points of each step and of the state; steps are stored in shared memory while there is room. */
 #include "targets/cuda/rules.h"
 
 enum { MOST_THREADS = 256 };
@@ -19,7 +19,7 @@ static int64_t own_points(const cuda_rules *r, const tir_stage *fold) {
     return most;
 }
 
-/* ---- along which axes of the fold the axes of a step run */
+/* ---- axes of the fold along which the axes of a step run */
 
 static int time_of(const tir_stage *fold, const tir_stage *step, const tir_step_axes *axes) {
     for (int a = 0; a < step->space; a++)
@@ -49,7 +49,7 @@ bool cuda_prepare_state(cuda_rules *r, const char *name) {
         const tir_stage *step = &r->region->stages.data[q];
         if (step->removed || step->fold != s) continue;
         if (step->kind != TIR_MAP && step->kind != TIR_REDUCE) return false;
-        if (time_of(fold, step, &axes[q]) < 0) return false; /* its points of one time are not known */
+        if (time_of(fold, step, &axes[q]) < 0) return false; /* its points per time step are unknown */
         for (int a = 0; a < step->space + step->reduce; a++)
             if (cuda_extent(r, &step->axis[a]) < 1) return false;
     }
@@ -58,7 +58,7 @@ bool cuda_prepare_state(cuda_rules *r, const char *name) {
     return true;
 }
 
-/* Threads along what a step has of axes of its own; returns its bytes there. */
+/* Threads along a step's own axes; returns its bytes there. */
 static int64_t schedule_step(cuda_rules *r, const tir_stage *step, const tir_step_axes *axes, int64_t threads) {
     const char *run = NULL;
     int64_t points = 1;

@@ -1,16 +1,16 @@
-/* Contractions: a block computes a tile of results. What a few steps of the sum read of both factors is copied to shared memory; each
- * thread keeps a small tile of sums in registers, of which it computes all products of what it reads there, 16 bytes at a time.
+/* Contractions: a block computes a tile of results. The parts of both factors for a few steps of the sum are copied to shared memory; each
+ * thread keeps a small tile of sums in registers, for which it loads 16 bytes at a time from shared memory.
  *
  * Axes of the result that one factor alone uses are its side of the tile, m or n; those that both use are a batch. The last axes of a
- * side take most of the tile. Along each axis a tile is  hi x thread x lo  points: a thread has `lo` neighbours, `hi` times, so
+ * side get most of the tile. Along each axis a tile is  hi x thread x lo  points: a thread has `lo` neighbours, `hi` times, so
  * that neighbouring threads read neighbouring vectors. */
 #include "targets/cuda/rules.h"
 
 typedef cuda_tile_axis tile_axis;
 
-/* ---- what is computed */
+/* ---- factors and sides */
 
-/* Both factors, which of the stage's axes each uses, and the sides: n is where the result's last axis is, if that is no batch. */
+/* Both factors, the stage's axes that each uses, and the sides: n is the side of the result's last axis, unless that is a batch. */
 static bool find_sides(cuda_rules *r, const tir_stage *stage, cuda_tile *t) {
     const tir_pool *pool = r->region->pool;
     tir_expr factor[2];
@@ -44,7 +44,7 @@ static bool find_sides(cuda_rules *r, const tir_stage *stage, cuda_tile *t) {
     return t->m >= 0 && t->n >= 0;
 }
 
-/* Each term of the predicate goes to a factor that uses all of its axes; false: one finds none. */
+/* Each term of the predicate is moved into a factor that uses all of its axes; false: there is no such factor. */
 static bool find_deviations(cuda_rules *r, const tir_stage *stage, cuda_tile *t) {
     enum { TERMS = 32 };
     const tir_pool *pool = r->region->pool;
@@ -62,7 +62,7 @@ static bool find_deviations(cuda_rules *r, const tir_stage *stage, cuda_tile *t)
     return true;
 }
 
-/* Bytes of an element that a copy of the factor has. */
+/* Bytes of an element of a factor's copy. */
 static int64_t factor_bytes(const cuda_rules *r, const tir_stage *stage, int a) {
     const tir_pool *pool = r->region->pool;
     tir_expr factor[2];
@@ -73,15 +73,15 @@ static int64_t factor_bytes(const cuda_rules *r, const tir_stage *stage, int a) 
 
 /* ---- sizes */
 
-/* Gives the axes of a side their parts of `threads` threads and `own` results of each, the last axes first. The first takes what is left:
- * a tile may be larger than the side. */
+/* Distributes `threads` threads and `own` results of each among the axes of a side, the last axes first. The first axis takes the rest: a
+ * tile may be larger than the side. */
 static void spread(cuda_tile *t, cuda_side side, int64_t threads, int64_t own, int64_t lo) {
     for (int a = t->space - 1; a >= 0; a--) {
         tile_axis *x = &t->axis[a];
         if (x->side != side) continue;
         int64_t room = cuda_power_above(x->extent);
         x->lo = cuda_least(cuda_least(own, lo), room), room /= x->lo, own /= x->lo;
-        lo = 1; /* vectors are of the last axis */
+        lo = 1; /* only the last axis has vectors */
         x->hi = x->thread = 1;
         if (room > threads) x->hi = cuda_least(own, room / threads);
         own /= x->hi, room /= x->hi;
@@ -110,8 +110,8 @@ static void apply_size(cuda_tile *t, const tile_size *size) {
     t->threads = size->threads[0] * size->threads[1];
 }
 
-/* Copies for some steps come at once and take `latency` cycles, in which other blocks of the same multiprocessor work; `stages` of them are
- * under way. */
+/* Copies for some steps are issued together and take `latency` cycles, during which other blocks of the same multiprocessor work;
+ * `stages` of them are in flight. */
 static double cycles_of_wave(double together, double rounds, double step) {
     const double latency = 900, stages = 4, overlap = 8;
     const double all = together * step, alone = step + latency / stages;
@@ -125,11 +125,10 @@ double cuda_tile_cycles(const cuda_rules *r, int64_t blocks, int64_t together, d
            cycles_of_wave((double)(each % together), rounds, step);
 }
 
-/* The model: cycles of a multiprocessor until all is done. A step of the sum costs a block its arithmetic, and for what goes on beside it a
- * part of the time that it would take alone: reads of shared memory (128 bytes a cycle), other instructions (4 a cycle), bytes
- * from the second level cache. */
+/* The model: cycles of a multiprocessor for the whole contraction. A step of the sum costs a block its arithmetic, plus a part of the
+ * time of overlapping work: reads of shared memory (128 bytes a cycle), other instructions (4 a cycle), bytes from L2. */
 static double cost_of(const cuda_rules *r, cuda_tile *t, const tile_size *size) {
-    enum { LANES = 128, REGISTERS = 65536, L2_BYTES = 20, THREADS = 2048, BESIDE = 4 };
+    enum { LANES = 128, REGISTERS = 65536, L2_BYTES = 20, THREADS = 2048, OVERLAP = 4 };
     const int64_t bm = size->threads[0] * size->own[0], bn = size->threads[1] * size->own[1];
     const int64_t words = t->bytes[2] > 4 ? 2 : 1, warps = cuda_ceil_div(t->threads, TIR_WARP);
     const int64_t across = cuda_least(size->threads[1], TIR_WARP), down = TIR_WARP / across; /* threads of a warp */
@@ -151,9 +150,9 @@ static double cost_of(const cuda_rules *r, cuda_tile *t, const tile_size *size) 
     const double others =
         ((double)(warps * (vectors_m + vectors_n + 2)) + (double)(bm + bn) / (double)TIR_WARP * 3) / 4;
     const double memory = (double)(bm * t->bytes[0] + bn * t->bytes[1]) / (double)L2_BYTES;
-    const double beside = reads + others + memory;
-    const double step = (double)t->steps * (arithmetic > beside ? arithmetic + beside / (double)BESIDE
-                                                                : beside + arithmetic / (double)BESIDE);
+    const double overlapped = reads + others + memory;
+    const double step = (double)t->steps * (arithmetic > overlapped ? arithmetic + overlapped / (double)OVERLAP
+                                                                    : overlapped + arithmetic / (double)OVERLAP);
     const double rounds = (double)cuda_ceil_div(t->points[CUDA_SIDE_SUM], t->steps);
     return cuda_tile_cycles(r, blocks, together, rounds, step);
 }
@@ -181,7 +180,7 @@ static double choose_size(cuda_rules *r, cuda_tile *t) {
     return cost_of(r, t, &chosen);
 }
 
-/* How far apart neighbours along an axis lie in memory at least, where they are apart at all. */
+/* The minimum distance in memory of neighbours along an axis, among accesses that depend on it. */
 static int64_t nearest(const tir_access *access, int count, int axis) {
     int64_t found = TIR_IRREGULAR;
     for (int i = 0; i < count; i++) {
@@ -191,10 +190,9 @@ static int64_t nearest(const tir_access *access, int count, int axis) {
     return found;
 }
 
-/* Steps of the sum that are copied at once: all points of short axes, those first that lie side by side in memory, and a part of
- * the next one. */
+/* Steps of the sum that are copied at once: all points of short axes, contiguous ones first, and a part of the next axis. */
 static void choose_steps(cuda_rules *r, int s, cuda_tile *t) {
-    enum { STEPS = 16, MORE = 24 /* where short axes do not divide them */ };
+    enum { STEPS = 16, MORE = 24 /* if short axes do not divide STEPS */ };
     tir_access access[CUDA_ACCESSES];
     const int count = tir_accesses(r->region, s, access, CUDA_ACCESSES);
     bool taken[TIR_MAX_AXES] = {false};
@@ -220,7 +218,7 @@ static bool reads_stage(cuda_rules *r, int reader, int s) {
     const int count = tir_accesses(r->region, reader, access, CUDA_ACCESSES);
     for (int i = 0; i < count; i++)
         if (r->region->tensors.data[access[i].tensor].stage == s) return true;
-    return count == CUDA_ACCESSES; /* not all of them are known */
+    return count == CUDA_ACCESSES; /* there may be more than were counted */
 }
 
 int cuda_reader_of(cuda_rules *r, int s) {
@@ -242,7 +240,7 @@ int cuda_reader_of(cuda_rules *r, int s) {
     return reader;
 }
 
-/* Sums lie in registers by thread; the copies with the axes of their side last. */
+/* Sums are in registers by thread; the copies have the axes of their side last. */
 static void lay_out(cuda_rules *r, const cuda_tile *t) {
     const tir_stage *stage = cuda_stage_of(r, t->sums);
     lib_text layout;
@@ -281,7 +279,7 @@ static bool lies_along(cuda_rules *r, int s, int axis) {
     return nearest(access, tir_accesses(r->region, s, access, CUDA_ACCESSES), axis) == 1;
 }
 
-/* All there is to know before rewriting; false: no tile. */
+/* Everything that must be known before rewriting; false: no tile. */
 static bool measure(cuda_rules *r, int s, cuda_tile *t) {
     enum { LEAST = 2, LEAST_RESULTS = 64, LEAST_SUM = 4 };
     const tir_stage stage = r->region->stages.data[s];
@@ -291,7 +289,7 @@ static bool measure(cuda_rules *r, int s, cuda_tile *t) {
     if (t->points[CUDA_SIDE_M] * t->points[CUDA_SIDE_N] < LEAST_RESULTS || t->points[CUDA_SIDE_SUM] < LEAST_SUM)
         return false;
     for (int side = 0; side < 2;
-         side++) /* a row times a matrix: if the matrix lies along the sum, rows read it better */
+         side++) /* a row times a matrix: if the matrix is contiguous along the sum, rules_rows.c reads it better */
         if (t->points[side ? CUDA_SIDE_N : CUDA_SIDE_M] < LEAST && !lies_along(r, s, side ? t->m : t->n)) return false;
     t->bytes[0] = factor_bytes(r, &stage, t->m);
     t->bytes[1] = factor_bytes(r, &stage, t->n);
@@ -304,8 +302,8 @@ static bool measure(cuda_rules *r, int s, cuda_tile *t) {
     return t->cost >= 0;
 }
 
-/* Few tiles and a long sum: in how many pieces of equal size the sum is cut, each a tile of its own. What comes after costs a phase that
- * reads all of them. */
+/* For few tiles and a long sum: the number of equal pieces that the sum is cut into, each a tile of its own. The sum of the pieces costs
+ * a phase that reads all of them. */
 static int64_t choose_pieces(cuda_rules *r, const cuda_tile *t) {
     enum { MOST = 16, PHASE = 4000, MEMORY_BYTES = 16 };
     const tile_axis *x = &t->axis[t->stepped];
@@ -321,12 +319,12 @@ static int64_t choose_pieces(cuda_rules *r, const cuda_tile *t) {
         double cost = choose_size(r, &part);
         if (cost < 0) continue;
         cost += (double)PHASE + bytes / (double)(MEMORY_BYTES * r->machine->multiprocessors);
-        if (cost < best * 0.95) best = cost, chosen = pieces; /* for something less is no phase */
+        if (cost < best * 0.95) best = cost, chosen = pieces; /* a smaller gain does not justify a phase */
     }
     return chosen;
 }
 
-/* The sum becomes one of `pieces` sums, which are what is computed in tiles from here on. */
+/* Cuts the sum into `pieces` sums, which are then computed in tiles. */
 static bool cut_sum(cuda_rules *r, cuda_tile *t, int64_t pieces) {
     const char *whole = t->sums, *part = cuda_fresh_name(r, whole, "pieces");
     cuda_rewrite(r, "rfactor %s.%s %lld chunks -> %s piece within", whole, t->axis[t->stepped].name, (long long)pieces,
@@ -341,7 +339,7 @@ static bool cut_sum(cuda_rules *r, cuda_tile *t, int64_t pieces) {
     return true;
 }
 
-/* What leaves the block: the map that reads the sums, or a copy of them. Pieces lie one behind the other. */
+/* The stage that a block stores: the map that reads the sums, or a copy of them. Pieces are stored one after the other. */
 static void find_root(cuda_rules *r, cuda_tile *t) {
     const int reader = cuda_reader_of(r, cuda_stage_named(r, t->sums));
     if (reader >= 0) {
@@ -385,8 +383,8 @@ static const char *loop_name(const cuda_rules *r, const char *part, int axis) {
     return lib_arena_format(r->arena, "%s%d", part, axis);
 }
 
-/* Splits an axis of the result into hi, thread and lo; in blocks before that where all of it is seen. `name` becomes the names of
- * the parts, NULL where there is none. */
+/* Splits an axis of the result into hi, thread and lo; before that into blocks, if all of it is needed. `name` becomes the names of the
+ * parts, NULL if a part does not exist. */
 typedef struct axis_loops {
     const char *block, *hi, *thread, *lo;
 } axis_loops;
@@ -437,7 +435,7 @@ static void add_loops(lib_text *order, cuda_rules *r, const char *stage, const c
     if (directive) tir_schedule_add(r->schedule, "%s %s.%s", directive, stage, loop);
 }
 
-/* The root: blocks, then threads, then what each has. */
+/* The root: blocks, then threads, then each thread's own points. */
 static const char *schedule_root(cuda_rules *r, const cuda_tile *t) {
     const tir_stage *root = cuda_stage_of(r, t->root);
     axis_loops loops[TIR_MAX_AXES];
@@ -467,8 +465,7 @@ static const char *schedule_root(cuda_rules *r, const cuda_tile *t) {
 
 enum { MOST_PAD = 32 }; /* bytes of a row in shared memory */
 
-/* Copies for the next steps are under way while one is computed, as far ahead as does not cost blocks of a multiprocessor.
- * 1: not at all. */
+/* Number of copies in flight during the computation of one step, as many as do not reduce the blocks of a multiprocessor. 1: none ahead. */
 static int64_t count_stages(cuda_rules *r, const cuda_tile *t) {
     enum { MOST = 4 };
     int64_t points[CUDA_SIDES] = {1, 1, 1, 1}, stages = MOST;
@@ -476,7 +473,7 @@ static int64_t count_stages(cuda_rules *r, const cuda_tile *t) {
     for (int a = 0; a < t->space; a++) points[t->axis[a].side] *= tile_of(&t->axis[a]);
     const int64_t stage =
         t->steps * (points[CUDA_SIDE_M] * t->bytes[0] + points[CUDA_SIDE_N] * t->bytes[1] + 2 * MOST_PAD);
-    for (int side = 0; side < 2; side++) { /* what computes something is no copy */
+    for (int side = 0; side < 2; side++) { /* a stage that computes something is not a copy */
         const tir_stage *copy = cuda_stage_of(r, t->copy[side]);
         if (tir_op_of(r->region->pool, copy->value[0]) != TIR_LOAD) return 1;
     }
@@ -484,7 +481,7 @@ static int64_t count_stages(cuda_rules *r, const cuda_tile *t) {
     return stages;
 }
 
-/* The sums: parts of the sum that are copied at once, threads, single steps, registers. *outer: the loop at which copies are made. */
+/* The sums: parts of the sum that are copied at once, threads, single steps, registers. *outer: the loop at which copies are attached. */
 static const char *schedule_sums(cuda_rules *r, const cuda_tile *t, bool pipelined) {
     const tir_stage *stage = cuda_stage_of(r, t->sums);
     axis_loops loops[TIR_MAX_AXES];
@@ -530,8 +527,8 @@ static int64_t copied(const cuda_tile *t, const tir_axis *axis, cuda_side *side)
     return *side == CUDA_SIDE_BATCH ? 1 : *side == CUDA_SIDE_SUM ? t->axis[a].lo : tile_of(&t->axis[a]);
 }
 
-/* The axis along which the factor lies side by side in memory; -1: none. */
-/* Of the tensors that are read at the most points: what a guard reads for a whole row says nothing of the copy. */
+/* The axis along which the factor is contiguous in memory; -1: none. Of several tensors, the one that is indexed by the most axes decides: a
+ * loaded value that a guard reads once for a whole row does not. */
 int cuda_contiguous_axis(cuda_rules *r, int s, int64_t *bytes) {
     tir_access access[CUDA_ACCESSES];
     const int count = tir_accesses(r->region, s, access, CUDA_ACCESSES), space = r->region->stages.data[s].space;
@@ -550,10 +547,10 @@ int cuda_contiguous_axis(cuda_rules *r, int s, int64_t *bytes) {
     return found;
 }
 
-/* A copy: threads go over the axes in the order of the shared memory, the last ones first, so that they store side by side; each moves
- * a vector along the axis in which the source lies side by side. If that is one of the sum, rows become columns: elements that
- * can be copied asynchronously go one by one, by lanes that read parts of rows of 32 bytes, to rows that are padded;
- * where no pad keeps the stores in different banks, by lanes that store side by side. */
+/* A copy: threads run over the axes in the order of the shared memory, the last ones first, so that their stores are contiguous; each
+ * moves a vector along the axis in which the source is contiguous. If that is an axis of the sum, rows become columns: elements that can
+ * be copied asynchronously are copied one by one, by lanes that read parts of rows of 32 bytes, to padded rows; if no pad keeps the
+ * stores in different banks, by lanes that store contiguously. */
 enum { ROW_LANES = 8 };
 
 typedef struct copy_plan {
@@ -562,7 +559,7 @@ typedef struct copy_plan {
     /* rows become columns; one by one */
     bool turned, elements;
     int64_t size, pad;
-    /* neighbouring lanes store side by side, though the source's rows lie the other way */
+    /* neighbouring lanes store contiguously, although the source's rows run the other way */
     bool across;
     bool own[TIR_MAX_AXES];
     int64_t extent[TIR_MAX_AXES], vector[TIR_MAX_AXES], lanes[TIR_MAX_AXES];
@@ -599,13 +596,13 @@ static void share_lanes(cuda_rules *r, const cuda_tile *t, int which, copy_plan 
         }
 }
 
-/* An access of a warp: a thread of each loop, the quickest first. */
+/* An access of a warp: a thread of each loop, the fastest first. */
 typedef struct lane_loop {
     /* in bytes */
     int64_t extent, valid, stride;
 } lane_loop;
 
-/* Turns beyond the first of a store by all threads, as the interpreter counts them. */
+/* Extra wavefronts of a store by all threads, as the interpreter counts them. */
 static int64_t bank_conflicts(const lane_loop *loops, int count, int64_t bytes) {
     enum { BANKS = 32, WORD = 4 };
     const int64_t part = bytes <= WORD ? TIR_WARP : bytes <= 2 * WORD ? TIR_WARP / 2 : TIR_WARP / 4;
@@ -655,7 +652,7 @@ static int64_t store_conflicts(const copy_plan *p) {
     return bank_conflicts(loops, count, p->size * p->vector[p->last]);
 }
 
-/* The pad, and the lanes, with which stores meet in the fewest banks; what is read as a vector stays aligned. */
+/* The pad and the lanes whose stores have the fewest bank conflicts; vectors that are read stay aligned. */
 static void choose_pad(const cuda_tile *t, int which, copy_plan *p) {
     int64_t lo = 1, best = -1;
     for (int a = 0; a < t->space; a++)

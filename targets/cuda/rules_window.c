@@ -1,11 +1,11 @@
-/* Short sums over windows (pooling, convolutions of single channels): what neighbours read overlaps. A thread computes some results above
- * each other in registers, with all steps of the window unrolled, and loads what they share once, into registers as well; lanes are
- * neighbours along the last axis, whose loads overlap in the first level cache. */
+/* Short sums over windows (pooling, convolutions of single channels): the windows of neighbouring results overlap. A thread computes some
+ * results above each other in registers, with all steps of the window unrolled, and loads shared elements once, into registers as well;
+ * lanes are neighbours along the last axis, whose loads overlap in L1. */
 #include "targets/cuda/rules.h"
 
 typedef struct window_search {
     const tir_stage *stage;
-    /* of the result: indexes together with an axis of the sum */
+    /* by axis of the result: does it index a dimension together with an axis of the sum? */
     bool window[TIR_MAX_AXES];
 } window_search;
 
@@ -31,7 +31,7 @@ static int64_t power_above(int64_t n) {
     return power;
 }
 
-/* Lanes of each axis, the last ones first; results above each other, of the last window axis but one. */
+/* Lanes of each axis, the last ones first; results above each other along the last window axis but one. */
 static void choose_lanes(cuda_rules *r, const tir_stage *stage, const bool *windows, cuda_window *w) {
     enum { THREADS = 256, ROWS = 4 };
     int64_t left = THREADS;
@@ -64,7 +64,7 @@ static bool is_read_by_others(cuda_rules *r, int s, uint32_t tensor) {
     return false;
 }
 
-/* Elements in the box around what a thread reads by a load; -1: not known. */
+/* Elements in the bounding box of a thread's reads by a load; -1: unknown. */
 static int64_t box_of(cuda_rules *r, const tir_stage *stage, const cuda_window *w, tir_expr load) {
     enum { TERMS = 16 };
     const tir_pool *pool = r->region->pool;
@@ -89,7 +89,7 @@ static int64_t box_of(cuda_rules *r, const tir_stage *stage, const cuda_window *
     return elements;
 }
 
-/* Copies of what the window reads, if nobody else does: a thread has it in registers. */
+/* Copies of the operands that only the window reads, in registers of a thread. */
 static void copy_operands(cuda_rules *r, cuda_window *w) {
     enum { REGISTERS = 96 };
     tir_access access[CUDA_ACCESSES];
@@ -174,7 +174,7 @@ void cuda_schedule_window(cuda_rules *r, const cuda_window *w) {
     tir_schedule_add(r->schedule, "at %s %s.%s", w->sums, w->root, last);
     tir_schedule_add(r->schedule, "store %s reg", w->sums);
     lib_text_init(&order, r->arena);
-    for (int i = 0; i < sums->space + sums->reduce; i++) /* the steps around the results */
+    for (int i = 0; i < sums->space + sums->reduce; i++) /* the steps are loops around the results */
         lib_text_format(&order, " %s", sums->axis[(i + sums->space) % (sums->space + sums->reduce)].name);
     tir_schedule_add(r->schedule, "order %s:%s", w->sums, order.data);
     for (int a = sums->space; a < sums->space + sums->reduce; a++)

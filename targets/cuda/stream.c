@@ -1,10 +1,10 @@
-/* Streams, memory and copies: the runtime of targets/target.h. Small copies between host and device go through pinned memory of the
- * stream, so that they neither wait for the device nor make it wait; large ones the driver does best itself. */
+/* Streams, memory and copies: the runtime of targets/target.h. Small copies between host and device use pinned memory of the stream, so
+ * that they neither wait for the device nor make it wait; large copies are left to the driver. */
 #include "targets/cuda/cuda.h"
 
 enum { RETURNS_MAX = 32, STAGING_ALIGNMENT = 64 };
 
-/* bytes on their way to the host through the staging memory */
+/* bytes in transfer to the host through the staging memory */
 typedef struct returned {
     void *to;
     const char *from;
@@ -15,7 +15,7 @@ struct target_stream {
     target_device *device;
     CUstream stream;
     bool own, ready, marked;
-    /* that launches go to; NULL: to the stream */
+    /* launches are recorded in it; NULL: they go to the stream */
     target_batch *batch;
     /* NULL: not needed so far */
     CUevent mark;
@@ -57,7 +57,7 @@ static CUdeviceptr address(const void *pointer) {
     return (CUdeviceptr)(uintptr_t)pointer;
 }
 
-/* ---- pinned memory: taking it from the driver takes long, so that the device keeps some. */
+/* ---- pinned memory: allocating it takes long, so the device keeps some */
 
 static char *take_staging(target_device *device) {
     lib_mutex_lock(&device->mutex);
@@ -109,7 +109,7 @@ static dlc_status synchronise(target_stream *stream, lib_error *error) {
 static void close_stream(target_stream *stream) {
     if (!stream) return;
     target_device *device = stream->device;
-    if (stream->ready) device->driver.cuStreamSynchronize(stream->stream); /* it may still use memory of the host's */
+    if (stream->ready) device->driver.cuStreamSynchronize(stream->stream); /* the device may still use host memory */
     if (stream->staging) give_staging(device, stream->staging);
     if (stream->mark) device->driver.cuEventDestroy_v2(stream->mark);
     if (stream->own) device->driver.cuStreamDestroy_v2(stream->stream);
@@ -165,7 +165,7 @@ static dlc_status explain_memory(const target_device *device, size_t size, CUres
     return lib_fail(error, DLC_OUT_OF_MEMORY, "cuda: device %d has no %zu bytes of memory left", device->ordinal, size);
 }
 
-/* When memory runs out, what the pool keeps for later is given back first. */
+/* If memory runs out, the pool's unused memory is released first. */
 static CUresult allocate_from_pool(target_stream *stream, size_t size, CUdeviceptr *pointer) {
     const target_device *device = stream->device;
     const cuda_driver *driver = &device->driver;
@@ -199,7 +199,7 @@ static void release(target_stream *stream, void *pointer) {
 
 /* ---- copies */
 
-/* Room for so many bytes in the staging memory; NULL: the copy goes without. */
+/* Space for so many bytes in the staging memory; NULL: the copy does not use it. */
 static char *stage(target_stream *stream, size_t size) {
     size_t padded = (size + STAGING_ALIGNMENT - 1) / STAGING_ALIGNMENT * STAGING_ALIGNMENT;
     if (padded > CUDA_STAGING_BYTES - stream->used || stream->refused) return NULL;

@@ -1,6 +1,6 @@
-/* What is used of the CUDA driver and of NVRTC, by exported name: rows only, no types, so that the real headers can be held
- * against them (test/cuda/declarations.c). A row: whether libdlc does without it (`optional`: NULL where a driver is older), the
- * type of its result, its name, its parameters. */
+/* The symbols of the CUDA driver and of NVRTC that libdlc uses, by exported name: rows only, no types, so that the real headers can be
+ * compared with them (test/cuda/declarations.c). A row: whether libdlc works without it (`optional`: NULL with an older driver), the type
+ * of its result, its name, its parameters. */
 #ifndef CUDA_SYMBOLS_H
 #define CUDA_SYMBOLS_H
 

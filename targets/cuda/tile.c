@@ -1,6 +1,6 @@
-/* Collective statements in CUDA C: a call of a helper of the prelude, which is one instruction, with the registers of this lane. Which
- * ones they are is the same for all lanes (tir/registers.h), so that lane 0's elements name them. Pairs of two bytes share a 32-bit
- * register: they lie side by side where the layout says so, and are put together where it does not. */
+/* Collective statements in CUDA C: a call of a helper of the prelude, which is one instruction, with the registers of this lane. Their
+ * indices are the same for all lanes (tir/registers.h), so lane 0's elements determine them. Pairs of two-byte elements share a 32-bit
+ * register: they are adjacent if the layout makes them so, otherwise they are combined. */
 #include "targets/cuda/emit.h"
 
 static const char prelude[] = "/* instructions of a warp; two elements of two bytes in each u32, the first one low */\n"

@@ -1,5 +1,5 @@
-/* The interp target: kernels run through the interpreter of loop IR, which is the definition of what every other target
- * must compute. Its object is the printed loop IR, so that each run also proves the text form. Nothing here is fast. */
+/* The interp target: runs kernels through the interpreter of loop IR, which defines the results of every other target. Its object is the
+ * printed loop IR, so that each run also checks the text form. Nothing here is optimised. */
 #include "targets/target.h"
 #include "tir/interpret.h"
 
@@ -118,7 +118,7 @@ static void run_phase(const target_arguments *arguments, int64_t iteration, int6
     dlc_status status =
         tir_program_run_tasks(phase->program, phase->phase, iteration, begin, end, arguments->buffers,
                               arguments->params, arguments->workspace, local, &options, phase->allocator, &error);
-    dlc_status none = DLC_OK; /* of several failing tasks the first one reports */
+    dlc_status none = DLC_OK; /* if several tasks fail, the first one reports */
     if (status != DLC_OK && arguments->error &&
         __atomic_compare_exchange_n(&arguments->error->status, &none, status, false, __ATOMIC_RELAXED,
                                     __ATOMIC_RELAXED))

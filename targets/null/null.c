@@ -1,5 +1,5 @@
-/* The null target: makes text of kernels and runs nothing. It is the template for a port: each function below is what a
- * new target fills in, with the least that the contract of targets/target.h allows. */
+/* The null target: prints kernels and runs nothing. It is the template for a port: a new target fills in each function below, which here
+ * does the minimum that the contract of targets/target.h allows. */
 #include "targets/target.h"
 
 struct target_device {
