@@ -270,7 +270,7 @@ static bool link_weight(dlc_program *program, graph_constant *constant, bool ini
     return true;
 }
 
-/* Moves the bytes of a large constant in a graph's arena to shared memory. */
+/* Copies a large constant, whose bytes belong to a graph's arena, to shared memory and makes it a weight. */
 static bool share_bytes(dlc_program *program, graph_constant *constant, bool init) {
     graph_bytes *shared = graph_bytes_new(&program->context->allocator, constant->size);
     if (!shared) return false;
