@@ -1,16 +1,22 @@
-/* jit: context, kernel cache, plans, runs. The only layer that may use all others.  context    allocator, target, threads, kernel
- * cache                        context.c cache      key -> compiled kernel; LRU by bytes; pins                      cache.c; on
- * disk: disk.c, stored.c program    a compiled graph: no shapes yet                                 program.c plans      its
- * plans by bound shapes: found without a lock, retired        plans.c background plans for the very shapes, beside generic ones  
- * background.c bind       shapes -> plan: bind, simplify, fuse, kernels, memory           bind.c, constants.c, kernels.c,
- * schedules.c, memory.c, control.c weights    large constants, shared by programs: one copy                   weights.c,
- * packing.c call       dlc_run and what it checks at the boundary; calls kept by hosts call.c, kept_call.c run        plan +
- * tensors -> phases; no allocation, no lock                run.c, frame.c, control.c device     runs on targets whose tensors
- * live in memory of their own       device.c dump       every stage as text                                             dump.c 
- * Lifetimes: a plan pins the kernels it calls; a program owns its plans and keeps its weights; a run is a registered reader of
- * its program, and no plan is freed while a reader may hold it (plans.c). Hosts destroy objects in any order: contexts, programs,
- * files and natives count their users (`references`), graphs and programs keep the holders of the bytes and functions in them
- * (graph_holder), and the last release frees. */
+/* jit: context, kernel cache, plans, runs. The only layer that may use all others.
+ *
+ *   context    allocator, target, threads, kernel cache                        context.c
+ *   cache      key -> compiled kernel; LRU by bytes; pins                      cache.c; on disk: disk.c, stored.c
+ *   program    a compiled graph: no shapes yet                                 program.c
+ *   plans      a program's plans by bound shapes: lock-free look-up, retiring  plans.c
+ *   background builds of exact plans that replace generic ones                 background.c
+ *   bind       shapes -> plan: bind, simplify, fuse, kernels, memory           bind.c, constants.c, kernels.c, schedules.c, memory.c,
+ *                                                                             control.c
+ *   weights    large constants, shared by programs: one copy                   weights.c, packing.c
+ *   call       dlc_run and its checks at the boundary; kept calls              call.c, kept_call.c
+ *   run        plan + tensors -> phases; no allocation, no lock                run.c, frame.c, control.c
+ *   device     runs on targets with device memory                              device.c
+ *   dump       every stage as text                                             dump.c
+ *
+ * Lifetimes: a plan pins the kernels it calls; a program owns its plans and retains its weights; a run is a registered reader of its
+ * program, and no plan is freed while a reader may use it (plans.c). Hosts destroy objects in any order: contexts, programs, files and
+ * natives are reference-counted (`references`), graphs and programs retain the owners of their bytes and functions (graph_holder), and the
+ * last release frees. */
 #ifndef JIT_JIT_H
 #define JIT_JIT_H
 

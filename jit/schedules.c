@@ -1,10 +1,9 @@
-/* Regions' own schedules, as the host gives them with a program: a text of sections, each behind a line
+/* Regions' own schedules, as the host gives them with a program: a text of sections, each after a line
  *   region NAME:          for regions of that name, whatever they compute
- *   region #HASH:         for the region that computes just this, whatever its name; 16 hexadecimal digits
- *   region NAME #HASH:    the same; where several regions compute that, first the one of the name
- * The form is that of the dump "schedule". What regions there are depends on shapes, so a section that no region of a plan wants is
- * no error: it is told to the log, once. Regions without a section are shown to the functions that the host registered for that
- * (<dlc/extend.h>). */
+ *   region #HASH:         for the region with this computation, whatever its name; 16 hexadecimal digits
+ *   region NAME #HASH:    the same; of several such regions, preferably the one with the name
+ * The form is that of the dump "schedule". The set of regions depends on shapes, so an unused section is not an error: it is logged
+ * once. For regions without a section, the functions that the host registered (<dlc/extend.h>) are queried. */
 #include "jit/internal.h"
 
 #include "graph/registry.h"

@@ -1,12 +1,12 @@
-/* Values that need no bytes of their own. A value may be linked to another one, whose bytes hold it:
+/* Values without storage of their own. A value may be linked to another one, in whose bytes it is stored:
  *
- *   view   a reshape or contiguous slice shows bytes of its operand
- *   part   an operand of a contiguous concat is written where the result holds it; what cannot be is copied there
- *   over   a region writes its result over an operand that nobody reads afterwards: updates of slices (only the update is then
- *          written), and maps whose kernel reads every element just where it writes it
+ *   view   a reshape or contiguous slice is part of its operand's bytes
+ *   part   an operand of a contiguous concat is written directly into the result; an operand that cannot be is copied
+ *   over   a region overwrites an operand that has no later reader: updates of slices (only the update is then
+ *          written), and maps whose kernel reads each element only where it writes it
  *
- * Views, parts and updates are found before kernels are made, since an update in place is another computation; maps afterwards,
- * since it depends on the schedule. Links end at a value's *home*, which gets a place (memory.c). */
+ * Views, parts and updates are found before kernels are built, since an in-place update is a different computation; maps afterwards,
+ * since they depend on the schedule. Links end at a value's *home*, which gets a place (memory.c). */
 #include "jit/internal.h"
 
 static graph_id view_root(const jit_build *build, graph_id value) {
