@@ -1,11 +1,10 @@
-/* What generated operator functions (ops_api.c) hand to the builder. Apart from api.h so that they see public types
- * only. */
+/* Interface of generated operator functions (ops_api.c) to the builder. Separate from api.h, so that they see public types only. */
 #ifndef GRAPH_API_CALL_H
 #define GRAPH_API_CALL_H
 
 #include <dlc/dlc.h>
 
-/* One per attribute spec, zero: not given. Which members count is told by the spec's kind. */
+/* One per attribute spec, zero: not given. The spec's kind selects the members that are used. */
 typedef struct graph_api_attribute {
     bool given;
     int64_t integer;
@@ -19,11 +18,11 @@ typedef struct graph_api_attribute {
 
 /* One call of a generated function. */
 typedef struct graph_api_call {
-    /* of the row */
+    /* the row's name */
     const char *name;
-    /* rows that can have no operand; else NULL */
+    /* for rows without operands; else NULL */
     dlc_graph *graph;
-    /* fixed operands; a zeroed dlc_value is an operand left out */
+    /* fixed operands; a zeroed dlc_value is an omitted operand */
     int inputs;
     const dlc_value *input;
     /* further operands of variadic rows */
@@ -31,17 +30,17 @@ typedef struct graph_api_call {
     const dlc_value *more_input;
     /* one per spec */
     const graph_api_attribute *attributes;
-    /* what graph_api_options said */
+    /* graph_api_options failed */
     bool bad_options;
-    /* room for results */
+    /* capacity of `results` */
     int count;
     /* filled with poison after an error or when an operand is poison */
     dlc_value *results;
 } graph_api_call;
 void graph_api_emit(const graph_api_call *call);
 
-/* Members of an options struct that an older caller does not know keep their defaults: copies struct_size bytes of
- * `from` over `to`, at most `size`. from NULL: nothing. False when struct_size was not set. */
+/* Options members that an older caller does not have keep their defaults: copies struct_size bytes of `from`, at most `size`,
+ * over `to`. from NULL: copies nothing. False: struct_size was not set. */
 bool graph_api_options(void *to, const void *from, size_t size);
 
 #endif

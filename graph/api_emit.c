@@ -1,4 +1,4 @@
-/* Where all generated operator functions meet: finds the graph of the operands, captures values of enclosing graphs,
+/* The common path of all generated operator functions: finds the graph of the operands, captures values of enclosing graphs,
  * completes sub-graphs, and emits. */
 #include "graph/api_call.h"
 #include "graph/api_internal.h"
@@ -113,7 +113,7 @@ static void emit_work(dlc_graph *handle, void *arguments) {
                   call->results ? call->count : 0, results);
     uint32_t scope = graph_outermost(g)->scope;
     for (int i = 0; i < results; i++) {
-        if (scope) graph_origins_add(g, first + (graph_id)i, scope); /* it may have been there before */
+        if (scope) graph_origins_add(g, first + (graph_id)i, scope); /* the value may have existed before */
         call->results[i] = graph_handle_value(handle, first + (graph_id)i);
     }
 }
@@ -130,7 +130,7 @@ static void consider(dlc_graph **target, dlc_graph *candidate) {
     if (!*target || depth_of(candidate) > depth_of(*target)) *target = candidate;
 }
 
-/* False: an operand is poison, whose mistake is recorded already. */
+/* False: an operand is poison; its error is already recorded. */
 static bool consider_operands(dlc_graph **target, int count, const dlc_value *values) {
     for (int i = 0; values && i < count; i++) {
         if (!values[i].graph && values[i].id) return false;

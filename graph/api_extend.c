@@ -1,6 +1,6 @@
-/* <dlc/extend.h>: registration, and the calls of what was registered. Functions of the host are called between a graph that the
- * compiler is making and a handle that stands for it (graph_handle_borrow) while they run. They see no scope: builder calls catch
- * what they raise, and errors are raised here when the function has returned. */
+/* <dlc/extend.h>: registration, and calls of registered functions. A host function gets a handle (graph_handle_borrow) to the
+ * graph that the compiler is building, valid during the call. No error propagates through host functions: builder calls catch
+ * raised errors, and these are raised again here after the function has returned. */
 #include "graph/api_internal.h"
 #include "graph/build.h"
 #include "graph/internal.h"
@@ -18,20 +18,20 @@ typedef struct host_functions {
     dlc_rule_replace *replace;
     dlc_pass_function *pass;
     dlc_schedule_function *schedule;
-    /* SCHEDULE: asked for this one only */
+    /* SCHEDULE: name of the current region */
     const char *region;
 } host_functions;
 
 struct dlc_callback {
     const graph_definition *definition;
-    /* what the function said */
+    /* error reported by the function */
     lib_error error;
     dlc_graph *graph;
     bool builds;
-    /* passes: the graph that is read */
+    /* passes: handle of the old graph, read-only */
     dlc_graph *old;
     const graph_walk *walk;
-    /* whose attributes these are */
+    /* the row of the attributes */
     const graph_op *op;
     const graph_attribute *attribute;
     int inputs;
@@ -46,7 +46,7 @@ static const host_functions *functions_of(const graph_definition *definition) {
     return definition->functions;
 }
 
-/* ---- what functions ask ---------------------------------------------------------------------------------------- */
+/* ---- queries of callbacks ---------------------------------------------------------------------------------------- */
 
 dlc_context *dlc_callback_context(const dlc_callback *callback) {
     return callback ? callback->definition->context : NULL;
@@ -105,7 +105,7 @@ dlc_status dlc_callback_set_schedule(dlc_callback *callback, const char *schedul
                                  "dlc_callback_set_schedule: no text, or no schedule is asked for");
     copy_arguments a = {schedule, &callback->schedule};
     dlc_graph scope = {.context = callback->definition->context,
-                       .arena = callback->arena}; /* catches what copying raises */
+                       .arena = callback->arena}; /* catches errors of copying */
     if (graph_handle_work(&scope, copy_text, &a) == DLC_OK) return DLC_OK;
     return dlc_callback_fail(callback, scope.error.status, scope.error.message);
 }
@@ -153,7 +153,7 @@ static bool get_list(const graph_attribute_spec *spec, const graph_attribute *at
     return true;
 }
 
-/* Of a callback: the node's, or what the pattern's name stands for. */
+/* An attribute of a callback: of the node, or the one matched by a name of the pattern. */
 static const graph_attribute *attribute_of(const dlc_callback *c, const char *name, const graph_attribute_spec **spec) {
     for (int i = 0; c && name && c->match && i < c->match->attributes; i++)
         if (strcmp(c->match->attribute[i].name, name) == 0) {
@@ -289,7 +289,7 @@ typedef struct apply_arguments {
     graph_api_attribute attribute[sizeof((graph_op *)0)->attribute / sizeof *((graph_op *)0)->attribute];
 } apply_arguments;
 
-/* By the attribute's kind: the kind of setting that it takes, and what that is called. */
+/* By the attribute's kind: the kind of setting, and its name for messages. */
 static const struct setting_of {
     dlc_setting_kind kind;
     const char *expected;
@@ -388,13 +388,13 @@ static dlc_graph *borrow(const graph_definition *definition, const graph *g, lib
     return handle;
 }
 
-/* After a call: what its graph or the function says; and values of that graph as ids, 0 for none. */
+/* After a call: raises errors of its graph or of the function; converts values of that graph to ids, 0 for none. */
 static void settle(dlc_callback *c, dlc_status status, int count, const dlc_value *values, graph_id *ids) {
     lib_error *error = &c->error;
     if (c->graph && c->graph->error.status != DLC_OK)
         *error = c->graph->error;
     else if (status == DLC_OK || error->status != DLC_OK)
-        ; /* nothing, or what the function told by dlc_callback_fail, whatever it returned */
+        ; /* no error, or the one reported by dlc_callback_fail, which takes precedence over the returned status */
     else if (graph_is_status(status))
         lib_fail(error, status, "it failed: %s", lib_status_text(status));
     else
@@ -413,7 +413,7 @@ static _Noreturn void raise_from(const dlc_callback *c, lib_scope *scope, const 
     lib_raise(scope, c->error.status, "%s %s: %s", what, c->definition->name, c->error.message);
 }
 
-/* A result is its own shape's; names of results of the host's may be many. */
+/* Sets result shapes by the host's function; the number of results may vary. */
 static void infer_by_host(graph_infer *infer) {
     const graph_definition *d = infer->op->host;
     dlc_callback c = {.definition = d, .op = infer->op, .attribute = infer->attribute, .infer = infer};
@@ -460,7 +460,7 @@ dlc_status dlc_callback_set_shape(dlc_callback *callback, int result, dlc_dtype 
     return graph_handle_work(callback->graph, set_shape, &a);
 }
 
-/* The shape rule said what an expansion must give. */
+/* Checks an expansion's results against the shape rule. */
 static void check_expansion(const graph_expand *e) {
     graph *g = e->g;
     graph_infer infer = {
@@ -508,7 +508,7 @@ static void expand_by_host(graph_expand *e) {
     check_expansion(e);
 }
 
-/* At run time: no scope, no arena. */
+/* Called at run time, without scope or arena. */
 static dlc_status invoke_by_host(const graph_definition *d, const graph_custom *custom, int inputs,
                                  const DLTensor *const *input, int outputs, DLTensor *const *output, lib_error *error) {
     dlc_callback c = {.definition = d, .op = custom->op, .attribute = custom->attribute};
@@ -578,7 +578,7 @@ static void pass_by_host(graph_walk *walk) {
     }
 }
 
-/* Mistakes of shapes are told with the pass' name. */
+/* Shape errors are reported with the pass' name. */
 static graph *run_pass(lib_arena *arena, const graph *g, const graph_definition *d) {
     lib_scope *const outer = arena->scope;
     lib_scope inner;
@@ -690,7 +690,7 @@ static void take_attributes(lib_arena *arena, graph_op *op, const dlc_operator_a
         if (spec.kind == GRAPH_ATTR_ENUM && spec.initial && graph_choice_find(spec.choices, spec.initial) < 0)
             lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "attribute %s: its default \"%s\" is none of its choices: %s",
                       spec.name, spec.initial, spec.choices);
-        if (spec.initial) graph_attribute_default(scratch, &spec); /* raises where it cannot be read */
+        if (spec.initial) graph_attribute_default(scratch, &spec); /* raises if it does not parse */
         op->attribute[i] = spec;
     }
 }
@@ -792,13 +792,13 @@ static dlc_status define_guarded(registration *r, void (*define)(registration *r
     return scope.error.status;
 }
 
-/* What all four share; `release` is the host's. */
+/* Common to all four kinds of registration; `release` is the host's. */
 typedef struct owner {
     void *user;
     void (*release)(void *user);
 } owner;
 
-/* `name`: of what could not be registered, which the message says unless it begins with it; NULL: not known. */
+/* `name`: of the failed registration, prepended to the message unless it already begins with it; NULL: unknown. */
 static dlc_status fail(registration *r, owner o, const char *call, const char *name, lib_error *error) {
     lib_error full;
     char which[64] = "";

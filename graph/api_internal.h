@@ -1,4 +1,4 @@
-/* What api.c and api_emit.c share. */
+/* Shared by the files of the public builder (api*.c). */
 #ifndef GRAPH_API_INTERNAL_H
 #define GRAPH_API_INTERNAL_H
 
@@ -6,57 +6,57 @@
 #include "graph/api_call.h"
 #include "graph/capture.h"
 
-/* Handles that functions of the host get for graphs of the compiler's. */
+/* Who a handle's graph belongs to. Host functions get handles of the compiler's graphs. */
 typedef enum graph_use {
     GRAPH_OWN,      /* the host's own */
-    GRAPH_BORROWED, /* its inputs and outputs are not the host's to make */
-    GRAPH_READ      /* to be read only */
+    GRAPH_BORROWED, /* the compiler's: the host may not make inputs or outputs */
+    GRAPH_READ      /* the compiler's, read-only */
 } graph_use;
 
 struct dlc_graph {
     dlc_context *context;
     graph_use use;
-    /* sub-graphs */
+    /* of sub-graphs */
     dlc_graph *parent;
     dlc_graph *first_child, *next_sibling;
     dlc_graph *next_all, *next_free;
     /* 0: destroyed */
     uint32_t serial;
-    /* of outermost graphs: one in use, the other to build anew in (graph_handle_renew) */
+    /* of outermost graphs: one in use, one to rebuild in (graph_handle_renew) */
     lib_arena own_arena[2];
     /* the outermost graph's */
     lib_arena *arena;
     graph_attachment attachment;
     graph *g;
-    /* of outermost graphs: each is kept once */
+    /* of outermost graphs: owners of bytes and functions, each retained once */
     lib_vec(graph_holder *) holders;
-    /* of outermost graphs: their whole names, outermost first */
+    /* of outermost graphs: full names of the open scopes, outermost first */
     lib_vec(const char *) scopes;
-    /* inputs made by dlc_input; the others are captures */
+    /* inputs made by dlc_input; other inputs are captures */
     lib_vec(graph_id) parameters;
     lib_map parameters_by_name;
     graph_captures captures;
-    /* the first one */
+    /* the first error */
     lib_error error;
 };
 
-/* A handle for a graph of the compiler's, memory from `arena`, until it is given back with the sub-graphs that the host made of it.
- * NULL: no memory. */
+/* A handle for a graph of the compiler, with memory from `arena`, valid until it is returned together with the sub-graphs that
+ * the host made in it. NULL: out of memory. */
 dlc_graph *graph_handle_borrow(dlc_context *context, const graph *g, lib_arena *arena, graph_use use);
 void graph_handle_return(dlc_graph *handle);
-/* False: the handle of a builder call is of no use for it, which is recorded. `own`: the call changes what the graph is to the outside. */
+/* May a builder call use the handle? If not, an error is recorded. `own`: the call changes the graph's interface (inputs, outputs). */
 bool graph_handle_usable(dlc_graph *handle, const char *call, bool own);
-/* The whole name of the innermost scope of the host's; NULL: none is open. */
+/* The full name of the host's innermost open scope; NULL: none. */
 const char *graph_handle_scope(const dlc_graph *handle);
 /* Runs `work` in a scope; records an error. */
 dlc_status graph_handle_work(dlc_graph *handle, void (*work)(dlc_graph *handle, void *arguments), void *arguments);
-/* The same for a call that is given so many bytes: its limits grow with them. */
+/* The same for a call with `input` bytes of data, which raise its limits. */
 dlc_status graph_handle_work_on(dlc_graph *handle, size_t input, void (*work)(dlc_graph *handle, void *arguments),
                                 void *arguments);
 dlc_status graph_fail_without_graph(dlc_context *context, dlc_status status, const char *message);
-/* The value as one of handle's graph: itself, or captured from an enclosing graph; raises for others. */
+/* The value in the handle's graph: itself, or captured from an enclosing graph; raises for other graphs. */
 graph_id graph_handle_resolve(dlc_graph *handle, dlc_value value, const char *what);
-/* A host's dimension; `of` says in messages what it is of. */
+/* A host's dimension; `of` names its owner in messages. */
 tir_expr graph_api_dim(graph *g, const dlc_dim *dim, const char *of);
 void graph_api_emit_row(const graph_op *op, const graph_api_call *call); /* graph_api_emit with the row of call->name */
 

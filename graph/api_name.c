@@ -1,4 +1,4 @@
-/* Names that hosts give to values, and the scopes that they are given in. */
+/* Names of values given by hosts, and their scopes. */
 #include "graph/api_internal.h"
 #include "graph/internal.h"
 #include "graph/origin.h"
@@ -19,7 +19,7 @@ static const char *inside(const dlc_graph *handle, const char *name) {
     return scope ? lib_arena_format(handle->arena, "%s.%s", scope, name) : name;
 }
 
-/* What is made from now on belongs to the innermost scope. */
+/* New values get the innermost scope as origin. */
 static void enter_scope(dlc_graph *outer) {
     const char *scope = graph_handle_scope(outer);
     outer->g->scope = scope ? graph_origin_named(outer->g, scope) : 0;
@@ -43,12 +43,12 @@ static void name_value(dlc_graph *handle, void *arguments) {
         lib_raise(handle->arena->scope, DLC_INVALID_ARGUMENT,
                   "dlc_name: a value of a graph that was destroyed, or no value at all");
     graph_value *value = &handle->g->values.data[a->value.id];
-    if (value->origins == graph_outermost(handle->g)->scope) value->origins = 0; /* the name tells the scope, too */
+    if (value->origins == graph_outermost(handle->g)->scope) value->origins = 0; /* the full name includes the scope */
     graph_name_value(handle->g, a->value.id, inside(handle, a->name));
 }
 
 dlc_value dlc_name(dlc_value value, const char *name) {
-    if (!value.graph) return value; /* a mistake before */
+    if (!value.graph) return value; /* an earlier error */
     if (!graph_handle_usable(value.graph, "dlc_name", false)) return graph_poison();
     name_arguments a = {value, name};
     return graph_handle_work(value.graph, name_value, &a) == DLC_OK || dlc_value_ok(value) ? value : graph_poison();
@@ -59,7 +59,7 @@ static void push_scope(dlc_graph *handle, void *arguments) {
     const char *name = arguments;
     check_name(handle, "dlc_scope_push", name);
     name = lib_arena_string(outer->arena, inside(outer, name));
-    graph_origin_named(outer->g, name); /* so that entering it takes no memory */
+    graph_origin_named(outer->g, name); /* so that entering the scope allocates nothing */
     lib_vec_push(outer->arena, &outer->scopes, name);
     enter_scope(outer);
 }

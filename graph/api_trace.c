@@ -1,4 +1,4 @@
-/* Tracing: a host's function called on symbols, and what it built. */
+/* Tracing: calls a host's function on symbolic inputs and compiles the graph that it built. */
 #include "graph/api_internal.h"
 
 #include <dlc/eager.h>
@@ -11,7 +11,7 @@ static dlc_status fail(dlc_context *context, dlc_status status, const char *mess
     return graph_context_fail(context, &error);
 }
 
-/* The first mistake of the graph, if any: it tells more than what follows from it. */
+/* Reports the graph's first error, if any: it explains later ones. */
 static dlc_status fail_in(dlc_context *context, const dlc_graph *handle, dlc_status status, const char *message) {
     if (graph_handle_status(handle) == DLC_OK) return fail(context, status, message);
     lib_error error;

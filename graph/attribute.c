@@ -143,7 +143,7 @@ graph_attribute graph_attribute_default(graph *g, const graph_attribute_spec *sp
         return out;
     }
     if (strcmp(spec->initial, "[]") == 0 || !*spec->initial) return out;
-    if (spec->kind == GRAPH_ATTR_BOOL || spec->kind == GRAPH_ATTR_ENUM) { /* most: without the lexer's copies */
+    if (spec->kind == GRAPH_ATTR_BOOL || spec->kind == GRAPH_ATTR_ENUM) { /* the most frequent kinds: without copies by the lexer */
         out.integer = spec->kind == GRAPH_ATTR_BOOL ? strcmp(spec->initial, "true") == 0
                                                     : graph_choice_find(spec->choices, spec->initial);
         return out;
@@ -207,8 +207,8 @@ void graph_attribute_print(lib_text *text, const graph *g, const graph_attribute
 
 /* ---- equality, hash, copy -------------------------------------------------------------------------------------- */
 
-/* What counts of an attribute: its size and bytes. Dimensions are hash-consed, so ids stand for expressions; floats
- * count by bits, so that -0 and NaN are themselves. */
+/* The bytes that identify an attribute's value, and their size. Dimensions are hash-consed, so ids identify expressions; floats
+ * are compared by bits, so that -0 and NaN are distinct values. */
 static const void *content(const graph_attribute_spec *spec, const graph_attribute *attribute, size_t *size) {
     switch (spec->kind) {
     case GRAPH_ATTR_FLOAT: return *size = sizeof attribute->number, &attribute->number;

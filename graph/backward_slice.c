@@ -6,14 +6,14 @@
 
 typedef struct part_walk {
     graph_part *part;
-    /* by value: known, and can be an input of the part */
+    /* by value: it is known and can be an input of the part */
     bool *is_input;
-    /* by node */
+    /* by node: the part needs it */
     bool *needed;
 } part_walk;
 
-/* A known value whose sizes are symbols can be an input if the symbols themselves are its dimensions; a size that only an
- * expression tells would leave the symbol unknown, and the value is computed again. */
+/* A known value with symbolic sizes can be an input if its dimensions are plain symbols. If a dimension is an expression, the
+ * symbol would stay undetermined, and the value is recomputed instead. */
 static bool can_be_input(const graph *g, graph_id value) {
     const graph_shape *shape = graph_shape_of(g, value);
     for (int d = 0; d < shape->rank; d++) {
@@ -57,7 +57,7 @@ static void pass_part(graph_walk *walk) {
     const part_walk *w = walk->user;
     graph_part *part = w->part;
     const graph *g = walk->from;
-    if (g->parent) { /* a sub-graph of a needed node: as it is */
+    if (g->parent) { /* a sub-graph of a needed node: copied unchanged */
         graph_walk_all(walk);
         return;
     }
@@ -82,7 +82,7 @@ static bool is_told(const graph *g, tir_expr symbol) {
     return graph_is_counted(g, symbol) || graph_is_input_size(g, symbol);
 }
 
-/* Constraints on symbols that this part has nothing to do with. */
+/* Drops constraints on symbols that the part does not use. */
 static void drop_constraints(graph *g) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < g->constraints.count; i++) {

@@ -1,6 +1,6 @@
-/* Binding: the graph again, with numbers for symbols. Rows infer anew, constraints are checked with their operator's
- * message, and what numbers make foldable folds. Symbols kept as parameters stay symbols of the bound graph;
- * constraints among them stay too, for the run to check. */
+/* Binding: re-emits the graph with numbers for symbols. Rows infer again, constraints are checked with their operator's message,
+ * and nodes that became constant are folded. Symbols kept as parameters, and constraints among them, stay in the bound graph;
+ * runs check the latter. */
 #include "graph/internal.h"
 
 graph *graph_bind(lib_arena *arena, const graph *g, const int64_t *values) {

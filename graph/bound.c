@@ -24,7 +24,7 @@ double graph_bound_largest(dlc_dtype dtype) {
     return ldexp(1, lib_dtypes[dtype].bits - (lib_dtypes[dtype].class_ == 'i'));
 }
 
-/* Integers: the greatest double below what has one bit more. */
+/* Integers: high is the greatest double below 2^bits (2^(bits-1) if signed). */
 graph_bound graph_bound_of_dtype(dlc_dtype dtype) {
     const double most = graph_bound_largest(dtype);
     const bool floats = lib_dtype_is_float(dtype) || dtype == DLC_C64;
@@ -143,7 +143,7 @@ bool graph_bound_is_apart(void) {
 #endif
 }
 
-/* Of one rounding: the same anywhere. */
+/* A function with a single rounding is identical everywhere. */
 double graph_bound_apart(const graph_bound_node *b, double magnitude) {
     const double tolerance = graph_op_tolerance(b->op, b->y->dtype);
     if (tolerance <= 0.5 || !graph_bound_is_apart()) return 0;
@@ -160,7 +160,7 @@ typedef struct points {
     int count, most;
 } points;
 
-/* Where functions jump or bend, the ends of all ranges, numbers spread evenly and by magnitude. */
+/* Sample points: points where functions jump or bend, the ends of all ranges, points spread evenly and by magnitude. */
 static void add_point(points *p, const graph_bound *range, bool floats, double x) {
     if (!floats) x = floor(x);
     if (!(x >= range->low && x <= range->high) || p->count == p->most) return;
@@ -173,7 +173,7 @@ static bool is_special(const graph_bound_node *b, int operand) {
     return b->in[operand].special && lib_dtype_is_float(graph_bound_shape(b, operand)->dtype);
 }
 
-/* Numbers that a rule can take: a range that is not known is that of the dtype. */
+/* A finite range for an operand: an unknown range becomes that of the dtype. */
 static graph_bound finite_range(const graph_bound_node *b, int operand) {
     const dlc_dtype dtype = graph_bound_shape(b, operand)->dtype;
     const graph_bound all = graph_bound_of_dtype(dtype);
@@ -213,7 +213,7 @@ static void make_points(const graph_bound_node *b, int operand, points *p) {
     p->x[p->count++] = NAN;
 }
 
-/* All combinations of points, and what the reference makes of them moved by the operands' errors. */
+/* The reference's results for all combinations of points, and for points shifted by the operands' errors. */
 typedef struct sampling {
     points point[OPERANDS];
     int64_t count;
@@ -239,7 +239,7 @@ static void make_sampling(const graph_bound_node *b, sampling *s) {
     }
 }
 
-/* In numbers, with `as_numbers`, where integers would wrap. */
+/* With `as_numbers`, evaluates integers as numbers, without wrapping. */
 static void evaluate(const graph_bound_node *b, const sampling *s, double *const *x, double *y, bool as_numbers) {
     graph_reference_tensor operand[OPERANDS], result = {.rank = 1, .dim = {s->count}, .data = y};
     for (int i = 0; i < b->inputs; i++)
@@ -250,7 +250,7 @@ static void evaluate(const graph_bound_node *b, const sampling *s, double *const
         .inputs = b->inputs, .results = 1, .operand = operand, .attribute = b->node->attribute, .result = &result});
 }
 
-/* Largest difference; INFINITY where one is a number, the other is not, or an integer another. */
+/* Largest difference; INFINITY if only one of two results is a number, or integers differ. */
 static double difference_of(const sampling *s, dlc_dtype dtype) {
     double most = 0;
     for (int64_t k = 0; k < s->count; k++) {
@@ -273,10 +273,10 @@ static double moved_error(const graph_bound_node *b, sampling *s) {
         evaluate(b, s, s->moved, s->other, false);
         most = fmax(most, difference_of(s, b->y->dtype));
     }
-    return 2 * most; /* between points */
+    return 2 * most; /* margin for values between points */
 }
 
-/* Where the least or greatest result is not at an end of the ranges there may be a lesser or greater one between points. */
+/* If the minimum or maximum is not at an end of the ranges, there may be a more extreme value between points. */
 static void set_range(const graph_bound_node *b, const sampling *s, graph_bound *y) {
     int64_t low = -1, high = -1;
     for (int64_t k = 0; k < s->count; k++) {
@@ -306,7 +306,8 @@ static bool is_enumerated(const graph_bound_node *b, const sampling *s) {
     return true;
 }
 
-/* Integers wrap: a range is known of few operands that are all tried, and of arithmetic that stays within the dtype in numbers. */
+/* Integers wrap: the range is known only if all operand values were sampled, or if the arithmetic without wrapping stays within
+ * the dtype. */
 static void set_integer_range(const graph_bound_node *b, const sampling *s, graph_bound *y) {
     const graph_bound all = graph_bound_of_dtype(b->y->dtype);
     if (is_enumerated(b, s)) {
@@ -323,7 +324,7 @@ static void set_integer_range(const graph_bound_node *b, const sampling *s, grap
     set_range(b, &numbers, y);
 }
 
-/* Whole numbers of whole ones, all tried or many. */
+/* Are all results of integral operands integral, for all or many sampled points? */
 static bool is_integral(const graph_bound_node *b, const sampling *s) {
     for (int i = 0; i < b->inputs; i++)
         if (!b->in[i].integral) return false;
@@ -360,7 +361,7 @@ graph_bound graph_bound_map(const graph_bound_node *b) {
             2 * fmax(tolerance + 1, 2) * graph_bound_epsilon(dtype, false) * magnitude + graph_bound_least(dtype);
     if (floats) y.error += graph_bound_apart(b, magnitude);
     if (b->excess && (dtype == DLC_F8E4M3FNUZ || dtype == DLC_F8E5M2FNUZ))
-        y.error = fmax(y.error, 0x1p-1000); /* rounding makes -0 0 */
+        y.error = fmax(y.error, 0x1p-1000); /* so that a later rounding of -0 to 0 is covered */
     if (isnan(y.error) || (floats && y.error > 0 && magnitude > largest / 4)) y.error = INFINITY;
     y.low = fmax(y.low, -largest);
     y.high = fmin(y.high, largest);

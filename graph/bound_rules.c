@@ -6,7 +6,7 @@
 
 /* ---- elements that are picked */
 
-/* Operands of other dtypes are indices: another one picks another element. */
+/* Operands of other dtypes are indices: an inexact index selects another element. */
 graph_bound graph_bound_picked(const graph_bound_node *b) {
     graph_bound y = {.integral = true, .low = INFINITY, .high = -INFINITY};
     bool inexact = false;
@@ -32,7 +32,7 @@ graph_bound graph_bound_scatter(const graph_bound_node *b) {
     graph_bound y = graph_bound_picked(b);
     const graph_attribute *combine = graph_bound_attribute(b, "combine");
     if (!combine || (combine->integer != 1 && combine->integer != 2)) return y;
-    /* added or multiplied in a fixed order: exact stays exact */
+    /* added or multiplied in a fixed order: exact operands give exact results */
     const double m = graph_bound_magnitude(&y);
     const double most = combine->integer == 1 ? m * (1 + graph_bound_count(b->g, graph_bound_shape(b, 2))) : INFINITY;
     graph_bound all = graph_bound_within(most);
@@ -115,7 +115,7 @@ graph_bound graph_bound_extreme(const graph_bound_node *b) {
     return x;
 }
 
-/* Twice a sum with weights that add up to 20 at most. */
+/* Two nested sums, each with weights that add up to at most 20. */
 graph_bound graph_bound_winograd(const graph_bound_node *b) {
     const graph_bound *x = &b->in[0];
     return graph_bound_summed(b, 400, graph_bound_magnitude(x), x->error, x->special, false);
@@ -128,7 +128,7 @@ graph_bound graph_bound_window(const graph_bound_node *b) {
     if (op && op->integer == 0) return graph_bound_sum(b);
     graph_bound x = b->in[0];
     const graph_bound all = graph_bound_of_dtype(b->y->dtype);
-    x.special = all.special; /* windows of padding alone */
+    x.special = all.special; /* windows that contain only padding */
     if (!lib_dtype_is_float(b->y->dtype)) x.low = all.low, x.high = all.high;
     return x;
 }
@@ -139,7 +139,7 @@ graph_bound graph_bound_average_pool(const graph_bound_node *b) {
     graph_bound y = graph_bound_summed(b, terms, m, x->error, x->special, false);
     if (y.error == 0 && b->excess && lib_dtype_is_narrow_float(b->y->dtype))
         y.error = graph_bound_epsilon(b->y->dtype, false) * terms * m;
-    y.special = true; /* windows of padding alone: 0/0 */
+    y.special = true; /* windows that contain only padding: 0/0 */
     y.low = -m;
     y.high = m;
     y.integral = false;
@@ -148,13 +148,13 @@ graph_bound graph_bound_average_pool(const graph_bound_node *b) {
 
 /* ---- contractions */
 
-/* On cuda tiles multiply the zeros of an image's borders (targets/cuda/README.md): weights that are no numbers make NaN. */
+/* On cuda, tiles multiply the zeros of an image's borders (targets/cuda/README.md): NaN or infinite weights give NaN. */
 static bool multiplies_borders(void) {
     const char *target = getenv("DLC_TEST_TARGET");
     return target && strcmp(target, "cuda") == 0;
 }
 
-/* Products that are summed for one element, at most. */
+/* Upper bound of the number of products summed for one element. */
 static double products_of(const graph_bound_node *b) {
     const bool transposed = strcmp(b->op->name, "convolution_transposed") == 0;
     const graph_attribute *contract = graph_bound_attribute(b, "contract_x");
@@ -196,7 +196,7 @@ graph_bound graph_bound_contraction(const graph_bound_node *b) {
     const double a = graph_bound_magnitude(x), c = graph_bound_magnitude(w);
     const bool special = x->special || w->special;
     double e = x->error > 0 || w->error > 0 ? a * w->error + c * x->error + x->error * w->error : 0;
-    if (isnan(e)) e = INFINITY; /* one without a bound, times one without an error */
+    if (isnan(e)) e = INFINITY; /* INFINITY * 0: an operand without a bound times an exact one */
     if (w->special && multiplies_borders() && strncmp(b->op->name, "convolution", 11) == 0)
         return graph_bound_any_order(b);
     graph_bound y = graph_bound_summed(b, products_of(b), a * c, e, special, x->integral && w->integral);
@@ -206,7 +206,8 @@ graph_bound graph_bound_contraction(const graph_bound_node *b) {
     return y;
 }
 
-/* The same arithmetic everywhere that products are fused; errors of x may meet in one result, factors as large as these turn them. */
+/* Identical arithmetic wherever products are fused; all errors of x may add up in one result; the factors' errors have the same
+ * magnitude. */
 graph_bound graph_bound_fft(const graph_bound_node *b) {
     const graph_bound *x = &b->in[0], *w = &b->in[1];
     const double turns = pow(fmax(1, 2 * graph_bound_magnitude(w)), graph_bound_attribute(b, "radices")->count);
@@ -219,7 +220,7 @@ graph_bound graph_bound_fft(const graph_bound_node *b) {
     return y;
 }
 
-/* A contraction, passes, or a convolution of twice as many points: sums of all points times numbers up to 1. */
+/* A contraction, passes, or a convolution of twice as many points: sums of all points times factors of at most 1. */
 graph_bound graph_bound_dft(const graph_bound_node *b) {
     const graph_bound *x = &b->in[0];
     const double points = fmax((double)graph_bound_dim(b->g, b->x, (int)graph_bound_attribute(b, "axis")->integer),
@@ -227,7 +228,7 @@ graph_bound graph_bound_dft(const graph_bound_node *b) {
     return graph_bound_summed(b, 64 * fmax(points, 1), graph_bound_magnitude(x), x->error, x->special, false);
 }
 
-/* Sums of elements times weights made of positions, which add up to 1 but for their signs. */
+/* Sums of elements times weights computed from positions, which add up to 1 (apart from signs). */
 graph_bound graph_bound_resize(const graph_bound_node *b) {
     enum { TERMS = 64 };
     const graph_bound *x = &b->in[0];
@@ -256,7 +257,7 @@ static graph_bound narrowed(const graph_bound_node *b, graph_bound y) {
     return y;
 }
 
-/* Terms that are alike, as those of small integers, are rounded alike: n/16. */
+/* Equal terms, as for small integers, have equal rounding errors: n/16. */
 static double softmax_error(const graph_bound_node *b, double n) {
     return graph_bound_epsilon(b->y->dtype, true) * (4 * sqrt(n) + n / 16 + 32) + 2 * b->in[0].error;
 }
@@ -302,7 +303,7 @@ graph_bound graph_bound_norm(const graph_bound_node *b) {
     graph_bound y = graph_bound_within(magnitude);
     y.error = m < 1e9 ? e : INFINITY;
     y.special = graph_bound_join(b).special;
-    if (graph_bound_given(b, 1) && b->in[1].special) y.error = INFINITY; /* infinity times about zero */
+    if (graph_bound_given(b, 1) && b->in[1].special) y.error = INFINITY; /* infinity times a value near zero */
     return narrowed(b, y);
 }
 
@@ -360,7 +361,7 @@ graph_bound graph_bound_recurrence(const graph_bound_node *b) {
 
 /* ---- sources */
 
-/* Up to the size of its axis, or a size; twice: small floats round up. */
+/* Up to the size of its axis, or a size; doubled, since small floats round up. */
 graph_bound graph_bound_positions(const graph_bound_node *b) {
     const graph_bound all = graph_bound_of_dtype(b->y->dtype);
     const graph_attribute *axis = graph_bound_attribute(b, "axis");

@@ -18,7 +18,7 @@ static graph_bound of_constant(const graph_constant *constant, const graph_shape
     return y;
 }
 
-/* Branches and bodies: exact ones stay exact. */
+/* Branches and bodies: exact if all operands and sub-graphs are exact. */
 static graph_bound of_control(const graph_bound_node *b) {
     static const char *const bodies[] = {"then", "otherwise", "condition", "body"};
     graph_bound y = graph_bound_join(b), *in = LIB_NEW_ARRAY(b->arena, graph_bound, (size_t)b->inputs + 1);
@@ -45,7 +45,7 @@ static graph_bound of_control(const graph_bound_node *b) {
     return result;
 }
 
-/* What rows do that say nothing, by class. */
+/* The default rule by class, for rows without `bound`. */
 static graph_bound of_class(const graph_bound_node *b) {
     switch (b->op->class_) {
     case GRAPH_SOURCE: return graph_bound_of_dtype(b->y->dtype);
@@ -59,7 +59,7 @@ static graph_bound of_class(const graph_bound_node *b) {
     }
 }
 
-/* Composites, and rows on elements that are stored in parts: what they expand to says it. */
+/* Composites, and rows on elements stored in parts: the bounds of their expansion. */
 static void of_expansion(const graph_bound_node *b, graph_bound *results) {
     const graph_node *node = b->node;
     graph *g = graph_new(b->arena, b->g->pool);
@@ -86,7 +86,7 @@ static void of_expansion(const graph_bound_node *b, graph_bound *results) {
     for (int i = 0; i < node->results; i++) results[i] = values[expand.result[i]];
 }
 
-/* The same of all results, but for indices beside numbers: of inexact operands they may be others. */
+/* The same bound for all results, except that index results of inexact operands may differ arbitrarily. */
 static void of_results(const graph_bound_node *b, graph_bound y, graph_bound *results) {
     if (isnan(y.error)) y.error = INFINITY;
     for (int i = 0; i < b->node->results; i++) {

@@ -44,8 +44,8 @@ static bool is_one(const graph *g, tir_expr dim) {
     return tir_is_const(g->pool, dim, &value) && value == 1;
 }
 
-/* Widens `to` so that `with` broadcasts to it. Dimensions that are neither equal nor 1 stay as they are: the row's own
- * check speaks about them. */
+/* Widens `to` so that `with` broadcasts to it. Dimensions that are neither equal nor 1 are left unchanged: the row's shape rule
+ * reports them. */
 static void join_shapes(const graph *g, graph_shape *to, const graph_shape *with) {
     while (to->rank < with->rank) {
         memmove(to->dim + 1, to->dim, (size_t)to->rank * sizeof *to->dim);
@@ -56,8 +56,7 @@ static void join_shapes(const graph *g, graph_shape *to, const graph_shape *with
         if (is_one(g, to->dim[to->rank - i])) to->dim[to->rank - i] = with->dim[with->rank - i];
 }
 
-/* Scalars and dimensions of 1 stretch to `shape`; a rank that is too high or other sizes are left to the row's check.
- */
+/* Broadcasts scalars and dimensions of 1 to `shape`; other mismatches are left to the row's shape rule. */
 static graph_id stretch(graph *g, graph_id x, const graph_shape *shape) {
     const graph_shape *own = graph_shape_of(g, x);
     bool same = own->rank == shape->rank;
@@ -77,7 +76,7 @@ graph_id graph_emit_broadcast(graph *g, const graph_op *op, int inputs, const gr
     graph_id stretched[MOST];
     if (op->class_ != GRAPH_MAP || inputs < 2 || inputs > MOST) return graph_emit(g, op, inputs, input, attributes);
     for (int i = 0; i < inputs; i++) {
-        if (input[i] >= g->values.count) return graph_emit(g, op, inputs, input, attributes); /* refused there */
+        if (input[i] >= g->values.count) return graph_emit(g, op, inputs, input, attributes); /* emit reports the error */
         if (input[i]) join_shapes(g, &shape, graph_shape_of(g, input[i]));
     }
     for (int i = 0; i < inputs; i++) stretched[i] = input[i] ? stretch(g, input[i], &shape) : 0;
@@ -120,7 +119,7 @@ static graph_id emit_constant(graph *g, uint32_t value, dlc_dtype dtype, int ran
                                              graph_set_dims("shape", rank, dim)});
 }
 
-/* Bytes of a tensor of numbers; raises for shapes that are none. */
+/* Size in bytes of a literal; raises for invalid shapes. */
 static size_t literal_size(const graph *g, dlc_dtype dtype, int rank, const int64_t *shape) {
     if (rank < 0 || rank > DLC_MAX_RANK)
         lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "constant: rank %d, expected 0 to %d", rank, DLC_MAX_RANK);
@@ -388,7 +387,7 @@ GRAPH_BUILD_REDUCE(X)
 
 graph_id graph_reduce_mean(graph *g, graph_id x, int count, const int64_t *axes, bool keep) {
     dlc_dtype dtype = graph_shape_of(g, x)->dtype;
-    if (lib_dtype_is_narrow_float(dtype)) x = graph_cast(g, x, DLC_F32); /* neither sum nor count may overflow */
+    if (lib_dtype_is_narrow_float(dtype)) x = graph_cast(g, x, DLC_F32); /* so that neither sum nor count overflows */
     graph_id sum = graph_reduce_sum(g, x, count, axes, keep);
     return graph_cast(g, graph_div(g, sum, graph_count_of(g, x, count, axes)), dtype);
 }

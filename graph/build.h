@@ -15,18 +15,17 @@ typedef struct graph_setting {
     graph_attribute value;
 } graph_setting;
 graph_setting graph_set_integer(const char *name,
-                                int64_t integer); /* also dtype, enumeration index, sub-graph, constant */
+                                int64_t integer); /* also for dtypes, enumeration indices, sub-graphs, constants */
 graph_setting graph_set_bool(const char *name, bool value);
 graph_setting graph_set_float(const char *name, double number);
 graph_setting graph_set_string(const char *name, const char *string);
 graph_setting graph_set_list(const char *name, int count, const int64_t *list); /* copied by emit */
 graph_setting graph_set_dims(const char *name, int count, const tir_expr *dims);
 
-/* Raises DLC_INTERNAL for an unknown row or attribute. Operands as they are: no broadcasting. */
+/* Raises DLC_INTERNAL for an unknown row or attribute. No broadcasting of operands. */
 graph_id graph_emit_with(graph *g, const char *op, int inputs, const graph_id *input, int settings,
                          const graph_setting *setting);
-/* What public functions and the text form do: operands of rows of class MAP are broadcast to one shape first, then
- * graph_emit. */
+/* Used by public functions and the text form: broadcasts the operands of rows of class MAP to one shape, then graph_emit. */
 graph_id graph_emit_broadcast(graph *g, const graph_op *op, int inputs, const graph_id *input,
                               const graph_attribute *attributes);
 
@@ -47,9 +46,9 @@ graph_id graph_full(graph *g, dlc_dtype dtype, int rank, const tir_expr *dims, d
 graph_id graph_full_like(graph *g, graph_id x, double number); /* shape and dtype of x */
 graph_id graph_iota(graph *g, dlc_dtype dtype, int rank, const tir_expr *dims, int axis);
 graph_id graph_dimension(graph *g, dlc_dtype dtype, tir_expr size); /* rank 0 */
-/* Number of elements of x over the axes (none: all), as a rank-0 value of x's dtype: what a mean divides by. */
+/* Number of elements of x over the axes (none: all), as a rank-0 value of x's dtype: the divisor of a mean. */
 graph_id graph_count_of(graph *g, graph_id x, int count, const int64_t *axes);
-/* The value as bytes when it is a constant node, else NULL. */
+/* The constant, if the value is a constant node, else NULL. */
 const graph_constant *graph_constant_of(const graph *g, graph_id value);
 /* True when x is a constant whose elements (or a broadcast of a constant scalar) all equal one number. */
 bool graph_is_number(const graph *g, graph_id x, double *number);
@@ -71,7 +70,7 @@ GRAPH_BUILD_UNARY(X)
 #define X(name) graph_id graph_##name(graph *g, graph_id a, graph_id b);
 GRAPH_BUILD_BINARY(X)
 #undef X
-/* normal_cdf(x, precise=false): what is multiplied by x, as GELU does, is small beside 1 where the tail is. */
+/* normal_cdf(x, precise=false): for products with x, as in GELU, whose tail is small relative to 1. */
 graph_id graph_normal_cdf(graph *g, graph_id x);
 graph_id graph_select(graph *g, graph_id condition, graph_id a, graph_id b);
 graph_id graph_clamp(graph *g, graph_id low, graph_id x, graph_id high);
@@ -96,11 +95,11 @@ graph_id graph_squeeze(graph *g, graph_id x, int axis);
 graph_id graph_slice(graph *g, graph_id x, const tir_expr *start, const tir_expr *stop, const int64_t *step);
 graph_id graph_slice_axis(graph *g, graph_id x, int axis, tir_expr start, tir_expr stop);
 graph_id graph_is_before(graph *g, graph_id a, graph_id b);              /* a < b; NaN comes last, as sort orders it */
-graph_id graph_gather(graph *g, graph_id x, graph_id indices, int axis); /* clamped, as the rows do */
+graph_id graph_gather(graph *g, graph_id x, graph_id indices, int axis); /* indices are clamped, as by the row */
 graph_id graph_gather_elements(graph *g, graph_id x, graph_id indices, int axis);
 graph_id graph_pad(graph *g, graph_id x, graph_id value, const int64_t *low,
                    const int64_t *high); /* pad(x, value, low, high) */
-enum { GRAPH_CONCAT_WIDEST = 32 };       /* operands of one kernel: concats of more are made of several */
+enum { GRAPH_CONCAT_WIDEST = 32 };       /* maximal operands per concat node: larger concats are split */
 graph_id graph_concat(graph *g, int count, const graph_id *values, int axis); /* concat(values..., axis) */
 graph_id graph_reverse(graph *g, graph_id x, int count, const int64_t *axes); /* reverse(x, axes) */
 

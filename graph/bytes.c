@@ -1,11 +1,11 @@
-/* Bytes of large constants, which graphs and programs share, and what of a constant is known without them. */
+/* Bytes of large constants, shared by graphs and programs, and the summary of a constant that is kept without them. */
 #include "graph/internal.h"
 
 #include <stdatomic.h>
 
 struct graph_bytes {
     graph_holder holder;
-    /* Who has kept the object, and who has kept its bytes, too. */
+    /* References to the object, and those that also hold its bytes. */
     atomic_int references, readers;
     dlc_allocator allocator;
     void *data;

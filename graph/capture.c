@@ -5,7 +5,7 @@
 #include "graph/internal.h"
 #include "graph/origin.h"
 
-/* Number of a value in a list that the map is of; -1: none. No two values share a hash. */
+/* Index of a value in the map's list; -1: none. Hashes of values are unique. */
 static int64_t number_of(const lib_map *map, graph_id value) {
     uint32_t at = lib_map_first(map, value);
     return at == LIB_MAP_END ? -1 : (int64_t)map->slots[at].value;
@@ -51,7 +51,7 @@ typedef struct completion {
     const graph_captured *captured;
 } completion;
 
-/* Inputs in the agreed order (parameters, then all captured values), then everything else. */
+/* Emits inputs in the specified order (parameters, then all captured values), then all other nodes. */
 static void pass_complete(graph_walk *walk) {
     const completion *c = walk->user;
     const graph_unfinished *sub = c->sub;
@@ -68,7 +68,7 @@ static void pass_complete(graph_walk *walk) {
         const graph_capture *own = &sub->captures->list.data[k];
         walk->map[own->inner] = inner[number_of(&c->captured->numbers, own->outer)];
     }
-    walk->pass = graph_walk_all; /* of sub-graphs inside */
+    walk->pass = graph_walk_all; /* for nested sub-graphs */
     for (uint32_t i = 0; i < sub->g->nodes.count; i++)
         if (!walk->map[sub->g->nodes.data[i].first] || sub->g->nodes.data[i].results == 0) graph_walk_node(walk, i);
 }

@@ -1,4 +1,4 @@
-/* Transforms of a few points; see codelet.h. What results share is one expression. */
+/* Transforms of a few points; see codelet.h. Results share common sub-expressions. */
 #include "graph/codelet.h"
 
 #include <math.h>
@@ -12,8 +12,8 @@ static double eighth(int64_t k, int64_t n, bool cosine) {
 
 double graph_turn_sine(int64_t k, int64_t n) {
     k = (k % n + n) % n;
-    if (2 * k >= n) return 2 * k == n ? 0 : -graph_turn_sine(n - k, n); /* the other half */
-    if (4 * k > n) return graph_turn_sine(n - 2 * k, 2 * n);            /* half a turn less */
+    if (2 * k >= n) return 2 * k == n ? 0 : -graph_turn_sine(n - k, n); /* by symmetry about half a turn */
+    if (4 * k > n) return graph_turn_sine(n - 2 * k, 2 * n);            /* by symmetry about a quarter turn */
     return 8 * k > n ? eighth(n - 4 * k, 4 * n, true) : eighth(k, n, false);
 }
 
@@ -35,7 +35,7 @@ static tir_expr negative(const codelet *c, tir_expr x) {
     return x ? tir_unary(c->pool, TIR_NEG, x) : 0;
 }
 
-/* Sum and difference; 0 stands for nothing. */
+/* Sum and difference; expression 0 is an absent term. */
 static tir_expr plus(const codelet *c, tir_expr a, tir_expr b) {
     return a && b ? tir_add(c->pool, a, b) : a ? a : b;
 }
@@ -94,7 +94,7 @@ static void prime_points(const codelet *c, int n, const graph_complex *x, graph_
     }
 }
 
-/* A factor of n that is no more than its root, 4 before others: its rotations cost nothing; 1: n is prime. */
+/* A factor of n of at most sqrt(n), preferably 4, whose rotations are free; 1: n is prime. */
 static int factor_of(int n) {
     if (n % 4 == 0 && n > 4) return 4;
     for (int f = 2; f * f <= n; f++)
@@ -112,7 +112,7 @@ static void points(const codelet *c, int n, const graph_complex *x, graph_comple
         return;
     }
     graph_complex from[GRAPH_CODELET_MAX], part[GRAPH_CODELET_MAX], to[GRAPH_CODELET_MAX];
-    for (int j = 0; j < a; j++) { /* every a-th point, then rotations */
+    for (int j = 0; j < a; j++) { /* transform of every a-th point, then rotations */
         for (int i = 0; i < b; i++) from[i] = x[j + a * i];
         points(c, b, from, &part[j * b]);
         for (int k = 1; k < b && j > 0; k++) part[j * b + k] = rotate(c, part[j * b + k], (int64_t)j * k, n);

@@ -1,4 +1,4 @@
-/* Discrete Fourier transforms of a few points as expressions: what one pass of a longer transform does at each place. */
+/* Discrete Fourier transforms of a few points as expressions: the butterflies of one pass of a longer transform. */
 #ifndef GRAPH_CODELET_H
 #define GRAPH_CODELET_H
 
@@ -15,7 +15,7 @@ typedef struct graph_complex {
  * factors (1965); a prime number of points by sums and differences of x[j] and x[n-j]. */
 void graph_codelet(tir_pool *pool, tir_dtype dtype, int n, int sign, const graph_complex *x, graph_complex *y);
 
-/* cos and sin of k/n of a turn, n > 0 and both below 2^40: right to the last bit or two, exactly 0, 1 or equal where they are. */
+/* cos and sin of 2 pi k/n, n > 0 and both below 2^40: error at most two units in the last place; 0, 1 and cos = sin are exact. */
 double graph_turn_cosine(int64_t k, int64_t n);
 double graph_turn_sine(int64_t k, int64_t n);
 

@@ -1,8 +1,7 @@
-/* Decomposition: composites are replaced by what they expand to, until only primitives are left; sub-graphs included.
- */
+/* Decomposition: composites are replaced by their expansions until only primitives are left; sub-graphs included. */
 #include "graph/internal.h"
 
-/* Composites may expand to composites; deeper means that one contains itself, and so does much more growth than any has. */
+/* Composites may expand to composites. Exceeding these limits of depth or growth means that a composite's expansion contains itself. */
 enum { ROUNDS_MAX = 16, GROWTH = 64, GROWTH_LEAST = 1 << 10 };
 
 static void pass_expand(graph_walk *walk) {
@@ -31,7 +30,7 @@ static void pass_expand(graph_walk *walk) {
     }
 }
 
-/* Some composite that is left; NULL: none. */
+/* A remaining composite; NULL: none. */
 static const graph_op *composite_in(const graph *g) {
     for (uint32_t i = 0; i < g->nodes.count; i++)
         if (graph_expands(&g->nodes.data[i]) || graph_is_on_stored(g, &g->nodes.data[i])) return g->nodes.data[i].op;
@@ -46,7 +45,7 @@ graph *graph_decompose(lib_arena *arena, const graph *g) {
     graph *now = graph_walk_run(arena, g, g->phase, NULL, pass_expand, NULL);
     const graph_op *op;
     for (int round = 1; (op = composite_in(now)) != NULL; round++) {
-        bool grows = op->host && now->nodes.count / GROWTH > g->nodes.count + GROWTH_LEAST; /* operators of the host */
+        bool grows = op->host && now->nodes.count / GROWTH > g->nodes.count + GROWTH_LEAST; /* operators of the host may be recursive */
         if (round == ROUNDS_MAX || grows)
             lib_raise(arena->scope, op->host ? DLC_INVALID_ARGUMENT : DLC_INTERNAL,
                       "operator %s still expands after %d rounds: it seems to contain itself", op->name, round);

@@ -1,7 +1,8 @@
-/* Constant folding: a node of constants is evaluated by its own compute definition, through tir_region_evaluate, where its bits are the
- * same on all machines and in all programs: one that multiplies and adds with one rounding or with two, that calls a library of its own, sums
- * in an order of its own, or keeps excess precision. The others are computed by kernels of the init graph. So are nodes that would cost more than FOLD_LIMIT
- * scalar operations, or whose result is larger than what goes in: broadcasts inside kernels are better places for those. */
+/* Constant folding: a node with constant operands is evaluated by its compute definition, through tir_region_evaluate, if its
+ * bits are identical on all machines and in all programs. They may differ if a multiply-add may be fused, if the machine's math
+ * library is called, if the order of a sum is not specified, or with excess precision. Such nodes are computed by kernels of the
+ * init graph. So are nodes that cost more than FOLD_LIMIT scalar operations, or whose result is larger than its operands, such as
+ * broadcasts, which are better computed inside kernels. */
 #include "graph/build.h"
 #include "graph/internal.h"
 #include "graph/region.h"
@@ -10,7 +11,7 @@
 
 enum { FOLD_LIMIT = 4096 };
 
-/* Number of elements, or -1 when not all dimensions are numbers or there are too many to fold. */
+/* Number of elements; -1: some dimension is not a number, or there are too many to fold. */
 static int64_t element_count(const graph *g, const graph_shape *shape) {
     int64_t count = 1;
     for (int i = 0; i < shape->rank; i++) {
@@ -42,7 +43,7 @@ static bool worth_folding(const graph *g, const graph_op *op, int inputs, const 
     return count >= 0 && count <= room && count <= FOLD_LIMIT;
 }
 
-/* Scalar operations of all stages; -1 when some extent is no number. */
+/* Scalar operations of all stages; -1: some extent is not a number. */
 static int64_t region_work(const tir_region *region) {
     int64_t work = 0;
     for (uint32_t s = 0; s < region->stages.count; s++) {
@@ -58,7 +59,7 @@ static int64_t region_work(const tir_region *region) {
     return work;
 }
 
-/* tir_rewrite's visit: does an expression call the machine's library? */
+/* Visitor for tir_rewrite: does an expression call the machine's math library? */
 static tir_expr find_calls(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     const tir_node *node = tir_get(pool, e);
     if ((tir_ops[node->op].flags & TIR_MATH) &&
@@ -67,7 +68,7 @@ static tir_expr find_calls(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     return rebuilt;
 }
 
-/* Neither the order of operations nor a library is the machine's choice. */
+/* Are order of operations and functions the same on every machine? */
 static bool is_settled(const tir_region *region) {
     bool calls = false;
     for (uint32_t s = 0; s < region->stages.count; s++) {
@@ -93,16 +94,16 @@ typedef struct fold_job {
     const graph_shape *result;
     /* elements of the result */
     int64_t count;
-    /* they go here */
+    /* receives the elements */
     void *bytes;
 } fold_job;
 
-/* Whether all ways to round give the same bits. */
+/* Evaluates the region; returns whether all permitted roundings give the same bits. */
 static bool evaluate_alike(lib_arena *scratch, tir_region *region, void *const *inputs, uint32_t tensor, int64_t count,
                            const int64_t *point, uint64_t *bits) {
     static const tir_rounding others[] = {{true, false}, {false, true}, {true, true}};
     uint64_t *other = LIB_NEW_ARRAY(scratch, uint64_t, (size_t)count);
-    int64_t *params = LIB_NEW_ARRAY(scratch, int64_t, region->params.count); /* the graph's symbols; not used here */
+    int64_t *params = LIB_NEW_ARRAY(scratch, int64_t, region->params.count); /* the graph's symbols, not used by constant nodes */
     tir_region_evaluate(scratch, region, inputs, params, tensor, count, point, (tir_rounding){0}, bits);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         tir_region_evaluate(scratch, region, inputs, params, tensor, count, point, others[i], other);
@@ -111,7 +112,7 @@ static bool evaluate_alike(lib_arena *scratch, tir_region *region, void *const *
     return true;
 }
 
-/* Evaluates all elements; false when it is too much work, or machines and programs differ. */
+/* Evaluates all elements; false: too much work, or the result depends on machine or program. */
 static bool evaluate(lib_arena *scratch, const fold_job *job) {
     const graph *g = job->g;
     const graph_shape *result = job->result;
@@ -150,7 +151,7 @@ static bool evaluate(lib_arena *scratch, const fold_job *job) {
     return true;
 }
 
-/* In memory of its own, which is given back whatever happens. */
+/* Evaluates in a separate arena, which is freed in all cases. */
 static bool evaluate_aside(const fold_job *job, lib_scope *outer) {
     lib_scope scope;
     lib_arena scratch;

@@ -1,17 +1,20 @@
 /* Fusion: partitions the nodes of a bound graph into regions.
  *
- * Nodes are *sources* (inputs, constants), *cheap* (their value costs no more to compute again than to read:
- * broadcasts, iotas and what is made of positions, or of these and of values stretched along them (masks by lengths), widening casts, slices, dimensions of 1), or *core*. Cheap nodes belong to no region: each region
- * that reads one gets a copy. Every core node starts as a cluster of its own; in topological order each node tries to
- * join the clusters of what it reads. `may_join` says which kinds of clusters one kernel can compute without computing elements several
- * times; no join closes a cycle. Joins in doubt are then taken back where the target's cost model says that the parts are faster
- * (fuse_cost.c), and maps at the border of two clusters go to the reader where fewer bytes cross then (`give_maps`). */
+ * Fusion: partitions the nodes of a bound graph into regions.
+ *
+ * Nodes are *sources* (inputs, constants), *cheap* (recomputing their value costs no more than reading it: broadcasts, iotas and
+ * values computed from positions, or from positions and values broadcast along them (masks by lengths), widening casts, slices,
+ * dimensions of 1), or *core*. Cheap nodes belong to no region: each region that reads one gets a copy. Every core node starts as
+ * a cluster of its own; in topological order each node tries to join the clusters of its operands. `may_join` decides which kinds
+ * of clusters one kernel can compute without computing elements several times; no join closes a cycle. Joins in doubt are then
+ * undone if the parts are faster by the target's cost model (fuse_cost.c), and maps at the border of two clusters move to the
+ * reader if fewer bytes cross the border then (`give_maps`). */
 #include "graph/fuse_internal.h"
 
 #include <math.h>
 
-enum { RUN_BYTES_LEAST = 1024 };        /* of a row in several pieces */
-enum { ROW_BYTES_DEFAULT = 256 << 10 }; /* a row that should stay on chip, when the machine does not say */
+enum { RUN_BYTES_LEAST = 1024 };        /* least size of a contiguous run of a row that is stored in several runs */
+enum { ROW_BYTES_DEFAULT = 256 << 10 }; /* limit for a row to stay on chip, if the machine does not define it */
 
 /* ---- shapes ---------------------------------------------------------------------------------------------------- */
 
@@ -35,7 +38,7 @@ static bool same_dims(const graph_shape *a, const graph_shape *b) {
     return a->rank == b->rank && memcmp(a->dim, b->dim, (size_t)a->rank * sizeof *a->dim) == 0;
 }
 
-/* The same dimensions but for those of 1. */
+/* Equal dimensions, ignoring those of 1. */
 static bool same_but_ones(const graph *g, const graph_shape *a, const graph_shape *b) {
     int i = 0, k = 0;
     for (;;) {
@@ -57,7 +60,7 @@ static bool widens(const graph *g, const graph_node *node) {
            lib_dtype_size(graph_shape_of(g, node->input[0])->dtype);
 }
 
-/* Cheap if nobody needs the value in memory. */
+/* Is the node cheap, provided that its value is not needed in memory? */
 static bool could_be_cheap(const fuser *f, const graph_node *node) {
     const graph *g = f->g;
     if (f->given.view[node - g->nodes.data]) return false;
@@ -70,7 +73,7 @@ static bool could_be_cheap(const fuser *f, const graph_node *node) {
     return operand == FUSE_CHEAP || same_but_ones(g, graph_shape_of(g, node->input[0]), graph_shape_of(g, node->first));
 }
 
-/* By node: somebody needs its value as bytes in memory: an output, an operand of something that is no kernel, a view among them. */
+/* By node: its value is needed in memory: it is an output, or an operand of a view or another node that is not a kernel. */
 static bool *needed_in_memory(fuser *f, const bool *live) {
     const graph *g = f->g;
     bool *needed = LIB_NEW_ARRAY(f->arena, bool, g->nodes.count);
@@ -105,13 +108,13 @@ static void assign_roles(fuser *f) {
 
 /* ---- edges between core nodes ---------------------------------------------------------------------------------- */
 
-/* Follows cheap nodes upwards, to all that they are made of but positions. */
+/* Follows cheap nodes upwards to all core nodes that they depend on. */
 static void follow_edge(fuser *f, fuse_edge e, graph_id value) {
     const graph *g = f->g;
     while (f->role[g->values.data[value].node] == FUSE_CHEAP) {
         const graph_node *node = graph_node_of(g, value);
         if (node->inputs == 0 || f->index_cost[f->g->values.data[value].node]) return;
-        for (int k = 1; k < node->inputs; k++) follow_edge(f, e, node->input[k]); /* masks, of a few nodes */
+        for (int k = 1; k < node->inputs; k++) follow_edge(f, e, node->input[k]); /* of masks, which have few nodes */
         graph_id below = node->input[0];
         bool expands =
             named(node, "broadcast") && !same_but_ones(g, graph_shape_of(g, below), graph_shape_of(g, value));
@@ -133,8 +136,7 @@ bool graph_fuse_is_impure(const fuser *f, uint32_t node) {
     return f->role[node] == FUSE_CORE && f->g->nodes.data[node].impure;
 }
 
-/* Impure nodes depend on the one before, so that no join makes their order impossible. These edges are seen by searches
- * only. */
+/* Adds a dependence of each impure node on the previous one, so that no join contradicts their order. Only searches use these edges. */
 static void order_impure(fuser *f) {
     uint32_t previous = UINT32_MAX;
     for (uint32_t i = 0; i < f->g->nodes.count; i++) {
@@ -162,7 +164,7 @@ static void collect_edges(fuser *f) {
 
 /* ---- clusters -------------------------------------------------------------------------------------------------- */
 
-/* Reductions that read every element once; a window or a scan reads it again and again. */
+/* Reductions that read every element once, unlike windows and scans. */
 bool graph_fuse_is_row_reduction(const graph_node *node) {
     return node->op->class_ == GRAPH_REDUCE && !node->op->host && strncmp(node->op->name, "reduce_", 7) == 0 &&
            strcmp(node->op->attribute[0].name, "axes") == 0;
@@ -176,10 +178,10 @@ static uint32_t reduced_axes(const graph *g, const graph_node *node) {
     return axes->count ? set : (1u << rank) - 1;
 }
 
-/* Are the points of a row one run of memory, or runs long enough that no line is shared with another row? */
+/* Are the elements of a row contiguous in memory, or in runs long enough that no cache line is shared with another row? */
 static bool runs_in_memory(const graph *g, const graph_shape *domain, uint32_t axes) {
     uint32_t leading = ((1u << domain->rank) - 1) & ~axes;
-    if ((leading & (leading + 1)) == 0) return true; /* the axes that stay are 0..k-1 */
+    if ((leading & (leading + 1)) == 0) return true; /* the kept axes are 0..k-1 */
     int64_t bytes = (int64_t)lib_dtype_size(domain->dtype);
     for (int i = domain->rank - 1; i >= 0 && axes >> i & 1 && bytes < RUN_BYTES_LEAST; i--) {
         int64_t extent = graph_fuse_extent(g, domain->dim[i]);
@@ -188,20 +190,20 @@ static bool runs_in_memory(const graph *g, const graph_shape *domain, uint32_t a
     return bytes >= RUN_BYTES_LEAST;
 }
 
-/* Rows short enough to stay on chip between several passes over them. */
+/* Are rows short enough to stay on chip between several passes over them? */
 static bool rows_fit(const fuser *f, const graph_shape *domain, uint32_t axes) {
     int64_t bytes = (int64_t)lib_dtype_size(domain->dtype);
     int64_t limit = f->machine->l2 > 0 ? f->machine->l2 / 2 : ROW_BYTES_DEFAULT;
     for (int i = 0; i < domain->rank; i++) {
         if (!(axes >> i & 1)) continue;
         int64_t extent = graph_fuse_extent(f->g, domain->dim[i]);
-        if (extent < 0) continue; /* varying: assume so */
+        if (extent < 0) continue; /* varying: assume that it fits */
         if (__builtin_mul_overflow(bytes, extent, &bytes) || bytes > limit) return false;
     }
     return true;
 }
 
-/* A slice whose elements are neighbours in its operand: whole inner axes, a part of one, single indices outside of that. */
+/* Is the slice contiguous in its operand: whole inner axes, a part of one axis, single indices of the outer axes? */
 static bool is_contiguous_slice(const fuser *f, const graph_node *node) {
     if (!named(node, "slice")) return false;
     const graph_shape *x = graph_shape_of(f->g, node->input[0]), *y = graph_shape_of(f->g, node->first);
@@ -215,7 +217,7 @@ static bool is_contiguous_slice(const fuser *f, const graph_node *node) {
     return true;
 }
 
-/* The result's bytes are bytes of the operand. */
+/* Are the result's bytes a contiguous part of the operand's? */
 bool graph_fuse_is_view(const fuser *f, const graph_node *node) {
     if (f->machine && f->given.view[node - f->g->nodes.data]) return true;
     if (!named(node, "reshape") && !is_contiguous_slice(f, node)) return false;
@@ -256,8 +258,8 @@ static uint32_t last_node(const fuser *f, uint32_t c) {
     return last;
 }
 
-/* Is there a way from cluster a to cluster b, or to b2, through another one? Joining them would then close a cycle.
- * Users have higher indices than producers, so nodes beyond the last one of b and b2 lead nowhere. */
+/* Is there a path from cluster a to cluster b, or to b2, through another cluster? Joining them would then close a cycle. Users
+ * have higher indices than producers, so nodes after the last one of b and b2 need not be searched. */
 static bool path_around(fuser *f, uint32_t a, uint32_t b, uint32_t b2) {
     uint32_t last = last_node(f, b), last2 = last_node(f, b2);
     if (last2 > last) last = last2;
@@ -293,18 +295,18 @@ static bool is_output(const fuser *f, const graph_node *node) {
     return false;
 }
 
-/* Is the node's value read by clusters other than p and c, or wanted as an output? */
+/* Is the node's value read by clusters other than p and c, or an output? */
 static bool node_read_elsewhere(const fuser *f, uint32_t index, uint32_t p, uint32_t c) {
     for (uint32_t k = 0; k < f->users[index].count; k++) {
         uint32_t reader = f->edges.data[f->users[index].data[k]].user;
-        /* readers further down have no cluster yet */
+        /* later readers have no cluster yet */
         if (f->cluster_of[reader] == UINT32_MAX || (f->cluster_of[reader] != p && f->cluster_of[reader] != c))
             return true;
     }
     return is_output(f, &f->g->nodes.data[index]);
 }
 
-/* The same of any value of cluster p. Values of shape `domain` (may be NULL) do not count. */
+/* The same for any value of cluster p, ignoring values of shape `domain` (may be NULL). */
 static bool is_read_elsewhere(const fuser *f, uint32_t p, uint32_t c, const graph_shape *domain) {
     const fuse_cluster *producer = &f->clusters.data[p];
     for (uint32_t i = 0; i < producer->nodes.count; i++) {
@@ -322,7 +324,7 @@ static graph_shape kept_shape(const fuse_cluster *rows) {
     return kept;
 }
 
-/* A shape over the domain of a row chain, or over its rows. */
+/* Is the shape that of a row chain's domain, or of its rows? */
 static bool fits_rows(const fuser *f, const fuse_cluster *rows, const graph_shape *shape) {
     const graph_shape kept = kept_shape(rows);
     return same_dims(shape, &rows->domain) || same_but_ones(f->g, shape, &kept);
@@ -332,7 +334,7 @@ static bool rows_stay_on_chip(const fuser *f, const fuse_cluster *rows) {
     return runs_in_memory(f->g, &rows->domain, rows->axes) && rows_fit(f, &rows->domain, rows->axes);
 }
 
-/* The node reads what the row chain p computed, and continues the chain. */
+/* Does the node read a result of the row chain p and continue the chain? */
 static bool continues_rows(const fuser *f, const fuse_cluster *p, const graph_node *node) {
     if (!rows_stay_on_chip(f, p)) return false;
     if (node->op->class_ == GRAPH_MAP) return fits_rows(f, p, graph_shape_of(f->g, node->first));
@@ -340,15 +342,15 @@ static bool continues_rows(const fuser *f, const fuse_cluster *p, const graph_no
            reduced_axes(f->g, node) == p->axes;
 }
 
-/* Maps that come after: each element of the producer's main value is used for one element. */
+/* Maps after the producer: each element of its main value is used for one element. */
 static bool is_epilogue(const fuser *f, const fuse_cluster *p, const graph_node *node, const fuse_edge *e) {
     const graph_node *heavy = &f->g->nodes.data[p->heavy];
     if (node->op->class_ != GRAPH_MAP || !e->direct || heavy->op->class_ == GRAPH_SCATTER) return false;
     return heavy->results == 1 && same_dims(graph_shape_of(f->g, node->first), graph_shape_of(f->g, heavy->first));
 }
 
-/* A concat whose parts a kernel may compute: its loops are cut where one part ends, so that no point computes two. Parts along the
- * leading axis are written where they belong without that. */
+/* A concat whose parts the kernel may compute: loops are split at the part boundaries, so that no point computes two parts. Parts
+ * along the leading axis are not handled here, since they are written in place anyway. */
 static bool computes_parts(const fuser *f, const graph_node *node) {
     enum { PARTS_MAX = 4, PART_LEAST = 16 };
     const graph_shape *result = graph_shape_of(f->g, node->first);
@@ -373,8 +375,8 @@ static bool takes_apart(const fuser *f, uint32_t producer) {
     return node->inputs > 0 && node->input[0] && lib_dtype_is_packed(graph_shape_of(f->g, node->input[0])->dtype);
 }
 
-/* A gather that takes neighbours along the last axis of a transposed value would find them far apart, a line of memory for each. Moving
- * the value first costs it twice. */
+/* A gather of neighbouring elements along the last axis of a transposed value would touch a cache line for each element.
+ * Transposing first costs two passes over the value. */
 static bool takes_scattered(const fuser *f, const graph_node *node, const fuse_edge *e) {
     enum { LINE = 64 };
     const graph_node *producer = &f->g->nodes.data[e->producer];
@@ -403,7 +405,7 @@ static double bytes_of(const graph *g, graph_id value) {
     return count < 0 ? INFINITY : (double)count * (double)lib_dtype_size(shape->dtype);
 }
 
-/* Do the maps of cluster p make the value of at most half as many bytes (weights that are kept narrow)? */
+/* Do the maps of cluster p compute the value from at most half as many bytes (narrow weights)? */
 static bool widens_much(fuser *f, uint32_t p, graph_id value) {
     const graph_region region = graph_fuse_region_of(f, &f->clusters.data[p].nodes);
     double bytes = 0;
@@ -411,14 +413,14 @@ static bool widens_much(fuser *f, uint32_t p, graph_id value) {
     return 2 * bytes <= bytes_of(f->g, value);
 }
 
-/* Maps and moves that come before: computed where they are read. */
+/* Maps and moves before the consumer: computed where they are read. */
 static bool is_prologue(fuser *f, uint32_t p, uint32_t c, const graph_node *node, const fuse_edge *e) {
     const fuse_cluster *producer = &f->clusters.data[p], *consumer = &f->clusters.data[c];
     const graph_shape *value = graph_shape_of(f->g, e->value);
     bool moves = producer->kind == CLUSTER_MOVES, single = graph_fuse_elements(f->g, value) == 1;
     bool in_step = e->direct && same_dims(value, &consumer->domain); /* one element of value per point of the domain */
-    if (is_read_elsewhere(f, p, c, in_step ? &consumer->domain : NULL)) return false; /* another kernel for others */
-    if (e->expands && !moves && !single) return false; /* would be computed once per repetition */
+    if (is_read_elsewhere(f, p, c, in_step ? &consumer->domain : NULL)) return false; /* other readers would need another kernel */
+    if (e->expands && !moves && !single) return false; /* would be recomputed for each repetition */
     switch (consumer->kind) {
     case CLUSTER_MOVES:
         if (named(node, "concat")) {
@@ -442,11 +444,11 @@ static bool is_prologue(fuser *f, uint32_t p, uint32_t c, const graph_node *node
     return false;
 }
 
-/* Cluster p computes what node, now in cluster c, reads along e. */
+/* May cluster p, whose value `node` of cluster c reads along e, join c? */
 static bool may_join(fuser *f, uint32_t p, uint32_t c, const graph_node *node, const fuse_edge *e) {
     const fuse_cluster *producer = &f->clusters.data[p], *consumer = &f->clusters.data[c];
     if (producer->nodes.count + consumer->nodes.count > CLUSTER_NODES_MAX) return false;
-    bool alone = consumer->nodes.count == 1; /* nothing joined yet but the node itself */
+    bool alone = consumer->nodes.count == 1; /* the cluster has only the node itself */
     switch (producer->kind) {
     case CLUSTER_MOVES:
     case CLUSTER_MAPS: return is_prologue(f, p, c, node, e);
@@ -458,11 +460,11 @@ static bool may_join(fuser *f, uint32_t p, uint32_t c, const graph_node *node, c
                fits_rows(f, producer, graph_shape_of(f->g, node->first)) &&
                same_dims(graph_shape_of(f->g, e->value), graph_shape_of(f->g, node->first));
     case CLUSTER_HEAVY: return alone && is_epilogue(f, producer, node, e);
-    case CLUSTER_ATTENTION: /* an epilogue, or more about the rows: one element for each of them */
+    case CLUSTER_ATTENTION: /* an epilogue, or further row statistics: one element per row */
         if (!alone || node->op->class_ != GRAPH_MAP || !e->direct) return false;
         if (same_but_ones(f->g, graph_shape_of(f->g, node->first), &producer->rows)) return true;
         return same_dims(graph_shape_of(f->g, node->first), &producer->domain) &&
-               !node_read_elsewhere(f, e->producer, p, c); /* the tiles end in one value */
+               !node_read_elsewhere(f, e->producer, p, c); /* the tiles produce one value */
     case CLUSTER_ALONE: return false;
     }
     return false;
@@ -470,7 +472,7 @@ static bool may_join(fuser *f, uint32_t p, uint32_t c, const graph_node *node, c
 
 /* ---- joining --------------------------------------------------------------------------------------------------- */
 
-/* Everything of cluster p moves to c, because `user` of c reads `producer` of p. What c is from now on: its heavier part. */
+/* Merges cluster p into c, because `user` of c reads `producer` of p. The kind of c becomes that of its heavier part. */
 static void join(fuser *f, uint32_t producer, uint32_t user) {
     uint32_t p = f->cluster_of[producer], c = f->cluster_of[user];
     fuse_cluster *from = &f->clusters.data[p], *to = &f->clusters.data[c];
@@ -478,7 +480,7 @@ static void join(fuser *f, uint32_t producer, uint32_t user) {
     lib_vec_push(f->arena, &f->joins, made);
     bool heavier = from->kind > to->kind;
     if (heavier) to->kind = from->kind;
-    if (heavier && from->kind >= CLUSTER_ROWS) { /* maps before a move leave the domain to what comes last */
+    if (heavier && from->kind >= CLUSTER_ROWS) { /* for maps before a move, the last value determines the domain */
         to->domain = from->domain;
         to->rows = from->rows;
         to->axes = from->axes;
@@ -491,7 +493,7 @@ static void join(fuser *f, uint32_t producer, uint32_t user) {
     from->nodes.count = 0;
 }
 
-/* Is what `operand` of a dot_general contributes contracted over exactly these axes? */
+/* Does the dot_general contract `operand` over exactly these axes? */
 static bool contracts_over(const graph *g, const graph_node *node, int operand, uint32_t axes) {
     const graph_attribute *list = &node->attribute[graph_op_attribute(node->op, operand ? "contract_w" : "contract_x")];
     int rank = graph_shape_of(g, node->input[operand])->rank;
@@ -500,7 +502,7 @@ static bool contracts_over(const graph *g, const graph_node *node, int operand, 
     return set == axes;
 }
 
-/* The edge by which the row chain reads its domain from a contraction; NULL. */
+/* The edge along which the row chain reads its domain from a contraction; NULL: none. */
 static const fuse_edge *scores_of(const fuser *f, uint32_t rows) {
     const fuse_cluster *chain = &f->clusters.data[rows];
     for (uint32_t n = 0; n < chain->nodes.count; n++) {
@@ -516,7 +518,7 @@ static const fuse_edge *scores_of(const fuser *f, uint32_t rows) {
     return NULL;
 }
 
-/* Is a value over the domain of row chain p, not only a statistic of its rows, wanted by others than p and c? */
+/* Is a value over the domain of row chain p (not only a row statistic) read by clusters other than p and c? */
 static bool domain_read_elsewhere(const fuser *f, uint32_t p, uint32_t c) {
     const fuse_cluster *rows = &f->clusters.data[p];
     for (uint32_t i = 0; i < rows->nodes.count; i++) {
@@ -528,7 +530,7 @@ static bool domain_read_elsewhere(const fuser *f, uint32_t p, uint32_t c) {
     return false;
 }
 
-/* Does the contraction give several results for each row of the chain? A single one is a row statistic, no product of matrices. */
+/* Does the contraction give several results for each row of the chain? A single one is a row statistic, not a matrix product. */
 static bool widens_rows(const fuser *f, const graph_node *node, const fuse_cluster *chain) {
     graph_shape kept = kept_shape(chain);
     int64_t results = graph_fuse_elements(f->g, graph_shape_of(f->g, node->first)),
@@ -536,8 +538,8 @@ static bool widens_rows(const fuser *f, const graph_node *node, const fuse_clust
     return results < 0 || rows < 0 || results > rows;
 }
 
-/* contraction -> rows -> this contraction: the matrix of scores never goes to memory. Statistics of the rows (a sum to divide by) may
- * be wanted by anybody. */
+/* contraction -> rows -> this contraction: the score matrix is never stored. Row statistics (a sum to divide by) may have other
+ * readers. */
 static void try_attention(fuser *f, uint32_t index) {
     const graph_node *node = &f->g->nodes.data[index];
     if (!named(node, "dot_general")) return;
@@ -564,8 +566,8 @@ static void try_attention(fuser *f, uint32_t index) {
     }
 }
 
-/* Later producers first: earlier ones may be reached through them. Heavy ones (pass 0) before those that adapt to their
- * reader. */
+/* Later producers first, since earlier ones may be reached through them. Heavy producers (pass 0) before those that adapt to
+ * their reader. */
 static void join_producers(fuser *f, uint32_t index) {
     const graph_node *node = &f->g->nodes.data[index];
     for (int pass = 0; pass < 2; pass++)
@@ -597,8 +599,8 @@ static int axis_of(const graph_node *node, int rank) {
     return (int)(axis < 0 ? axis + rank : axis);
 }
 
-/* The gather chooses elements of rows, the same ones in all of them, and enough of a row that computing all of it costs less than
- * memory; several rows fit the first-level cache. */
+/* Does the gather select the same elements of every row, and enough of them that computing whole rows costs less than storing
+ * them? Several rows must fit L1. */
 static bool chooses_from_rows(const fuser *f, const graph_node *node, const fuse_edge *e) {
     enum { ROWS = 4, PART = 4 };
     if (!named(node, "gather") || e->operand != 0 || !e->direct) return false;
@@ -610,7 +612,7 @@ static bool chooses_from_rows(const fuser *f, const graph_node *node, const fuse
     return row > 0 && chosen >= row / PART && row <= l1 / ROWS / (int64_t)lib_dtype_size(value->dtype);
 }
 
-/* Is all that cluster c reads of p rows that it chooses elements of? */
+/* Does cluster c read cluster p only by gathers that select elements of rows? */
 static bool reads_rows(const fuser *f, uint32_t p, uint32_t c) {
     const fuse_cluster *producer = &f->clusters.data[p];
     for (uint32_t n = 0; n < producer->nodes.count; n++)
@@ -621,7 +623,8 @@ static bool reads_rows(const fuser *f, uint32_t p, uint32_t c) {
     return true;
 }
 
-/* Maps whose rows others choose elements of, once all that do are one cluster: rows are computed where they are read. */
+/* Joins maps to the cluster of the gathers that select elements of their rows, if all readers are in one cluster: rows are
+ * computed where they are read. */
 static void join_rows(fuser *f) {
     for (uint32_t i = 0; i < f->edges.count; i++) {
         const fuse_edge *e = &f->edges.data[i];
@@ -637,7 +640,7 @@ static void join_rows(fuser *f) {
 
 /* ---- maps at borders ------------------------------------------------------------------------------------------------ */
 
-/* Bytes that cluster p, without its nodes that are marked as moving, stores for cluster c and these alone. */
+/* Bytes that cluster p, without its nodes marked as moving, stores only for cluster c and these nodes. */
 static double bytes_given(const fuser *f, uint32_t p, uint32_t c, const bool *moves) {
     const fuse_cluster *producer = &f->clusters.data[p];
     double bytes = 0;
@@ -658,7 +661,7 @@ static double bytes_given(const fuser *f, uint32_t p, uint32_t c, const bool *mo
     return bytes;
 }
 
-/* May this member of cluster p be computed by c, which alone reads it, point by point? */
+/* May this node of cluster p be computed by c, its only reader, elementwise? */
 static bool may_move(const fuser *f, uint32_t p, uint32_t c, uint32_t index, const bool *moves) {
     const fuse_cluster *producer = &f->clusters.data[p];
     const graph_node *node = &f->g->nodes.data[index];
@@ -691,8 +694,8 @@ static void move_nodes(fuser *f, uint32_t p, uint32_t c, const bool *moves) {
     from->nodes.count = kept;
 }
 
-/* Maps behind what is heavy in cluster p that c alone reads: as many go to c as make what is stored for c least. So x + h and its square
- * are not both stored for a norm that can square what it reads. */
+/* Moves maps after the heavy node of cluster p that only c reads to c, choosing the set that minimises the bytes stored for c.
+ * For example, x + h is stored for a norm, but not its square as well. */
 static void give_to(fuser *f, uint32_t p, uint32_t c) {
     const fuse_cluster *producer = &f->clusters.data[p], *consumer = &f->clusters.data[c];
     uint32_t count = producer->nodes.count, going = 0;

@@ -1,7 +1,7 @@
-/* Regions: which nodes of a bound graph become one kernel. By bytes moved and launches, no list of patterns: maps and injectives
- * into anything, maps as prologue and epilogue of reductions and contractions, row chains stay together, rows with those that choose
- * elements of them, attention as a whole.
- * Opaque and control nodes stand alone. Regions never depend on each other in a cycle; they come in an order that can run. */
+/* Regions: the nodes of a bound graph that become one kernel. Maps and injectives may join any kernel, maps are prologues and
+ * epilogues of reductions and contractions, row chains stay together, also with gathers that select elements of the rows,
+ * attention becomes one kernel. Opaque and control nodes are regions of their own. Regions never depend on each other in a cycle;
+ * they are listed in an executable order. */
 #ifndef GRAPH_FUSE_H
 #define GRAPH_FUSE_H
 
@@ -11,14 +11,14 @@
 
 typedef enum graph_region_kind {
     GRAPH_REGION_KERNEL, /* to be lowered and compiled */
-    GRAPH_REGION_VIEW, /* one reshape, slice or (host_layout.h) transpose whose result is bytes of its operand, in their order */
+    GRAPH_REGION_VIEW, /* one reshape, slice or (host_layout.h) transpose whose result is a contiguous part of its operand's bytes */
     GRAPH_REGION_OPAQUE, /* one custom call */
     GRAPH_REGION_CONTROL /* one if or while */
 } graph_region_kind;
 
 typedef struct graph_region {
     graph_region_kind kind;
-    /* for profiles and schedules: main operators joined, e.g. "dot_add_gelu" */
+    /* for profiles and schedules: names of the main operators, e.g. "dot_add_gelu" */
     const char *name;
     /* node indices in graph order; small constants are folded in and not listed as inputs */
     const uint32_t *nodes;
@@ -31,42 +31,42 @@ typedef struct graph_region {
     uint32_t output_count;
     /* by value of the graph: in memory; NULL, or a NULL entry: row-major (layout.h) */
     const tir_layout *const *layouts;
-    /* what it is to run on; NULL: not known */
+    /* machine that it will run on; NULL: unknown */
     const tir_machine *machine;
 } graph_region;
 
 typedef struct graph_regions {
     graph_region *data;
     uint32_t count;
-    /* what all of them hold */
+    /* layouts, shared by all regions */
     const tir_layout *const *layouts;
 } graph_regions;
 
-/* What the target's cost model says of kernels, for joins in doubt. Cycles are of one thread and of as many as results must not depend
- * on: a join is taken if it is not slower by either. */
+/* The target's cost model, for joins in doubt. It predicts cycles on one thread and on a fixed larger number of threads (fixed,
+ * so that results do not depend on the context's threads): a join is kept if it is not slower on either. */
 enum { GRAPH_FUSE_WIDTHS = 2 };
 typedef struct graph_fuse_costs {
-    /* Of one run of the region's kernel; INFINITY where the target's rules have no schedule for it; false: there is no model. The region
-     * is of use during the call. */
+    /* Cycles of one run of the region's kernel; INFINITY: the target's rules have no schedule for it; false: no model. The region
+     * is only valid during the call. */
     bool (*predict)(void *user, const graph_region *region, double cycles[GRAPH_FUSE_WIDTHS]);
-    /* Identifies the question which joins of a region are taken, `joins` being a hash of these and of what is in doubt: equal for equal
-     * answers, in this process and any other one. */
+    /* Hash of the question which joins of a region to keep, where `joins` is a hash of the joins and of those in doubt. Equal
+     * hashes have equal answers, in any process. */
     lib_hash128 (*identify)(void *user, const graph_region *region, lib_hash128 joins);
-    /* What was decided: bit i of *apart: join i is taken back. false: not known. An answer that would be no fusion is not believed. */
+    /* Look up and store a decision: bit i of *apart: join i is undone. false: unknown. The caller validates the answer. */
     bool (*recall)(void *user, const lib_hash128 *question, uint32_t *apart);
     void (*record)(void *user, const lib_hash128 *question, uint32_t apart);
     void *user;
 } graph_fuse_costs;
 
-/* machine NULL: every node a region of its own (fusion off). Else values that the host holds in blocks have their layouts. costs NULL:
- * what may join does. */
+/* machine NULL: every node a region of its own (fusion off). Else values that the host stores in blocks get their layouts. costs
+ * NULL: every legal join is kept. */
 graph_regions graph_fuse(lib_arena *arena, const graph *bound, const tir_machine *machine,
                          const graph_fuse_costs *costs);
 
-/* The region's computation, its arguments in their layouts, with a pool of its own in `arena`; reads `bound` only, so that several
- * threads may build regions of one graph. Tensor inputs come in the order of region->inputs, outputs in that of region->outputs. Inputs
- * that `is_constant` says are the same at every run (NULL: constant nodes only) are marked so. Varying symbols become params in the graph's symbol order
- * (all of the graph's kept symbols, used or not). */
+/* The region's computation, its arguments in their layouts, with a pool of its own in `arena`; reads `bound` only, so that
+ * several threads may build regions of one graph. Tensor inputs come in the order of region->inputs, outputs in that of
+ * region->outputs. Inputs for which `is_constant` is true, i.e. equal in every run (NULL: constant nodes only), are marked as
+ * constant. Varying symbols become params in the graph's symbol order (all of the graph's kept symbols, used or not). */
 tir_region *graph_region_build(lib_arena *arena, const graph *bound, const graph_region *region,
                                bool (*is_constant)(void *user, graph_id value), void *user);
 

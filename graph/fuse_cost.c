@@ -1,22 +1,22 @@
-/* Joins in doubt. `may_join` (fuse.c) knows which clusters one kernel can compute without computing elements several times, but not
- * whether that kernel is as fast as its parts: the target's cost model does. A join is in doubt where it brings loops of different forms
- * together: contractions with each other or with reductions of rows, moves and conversions that a contraction reads through, maps
- * behind a value of a contraction that is wanted in memory as well, and reductions of so few rows that other threads have nothing to do. The joins of a
- * cluster are a tree. It is cut where that is faster on one thread, and nowhere joined where all parts apart are faster on several: a
- * joined kernel is never slower than its parts, by the model. Maps around a contraction, and reductions of the same rows, are not asked
- * about: a prediction takes a fifth of the time that compiling the kernel does.
+/* Joins in doubt. `may_join` (fuse.c) decides which clusters one kernel can compute without computing elements several times, but
+ * not whether that kernel is as fast as its parts: the target's cost model predicts that. A join is in doubt if it combines loops
+ * of different forms: contractions with each other or with reductions of rows; moves and conversions read by a contraction; maps
+ * after a contraction whose value is also needed in memory; and reductions of so few rows that other threads would be idle. The
+ * joins of a cluster are a tree. It is cut if that is faster on one thread, and left uncut only if it is not slower than all
+ * parts on several threads: by the model, a joined kernel is never slower than its parts. Maps around a contraction, and
+ * reductions of the same rows, are not in doubt: a prediction takes a fifth of the time of compiling the kernel.
  *
- * Values that the host keeps in blocks are asked about as well: are they written row-major and moved in less time? */
+ * Values with the host's blocked layouts are reconsidered as well: is writing them row-major and then moving them faster? */
 #include "graph/fuse_internal.h"
 
 #include <assert.h>
 
-enum { DOUBTS_MAX = 8 };         /* of a cluster; further ones are taken as they are */
-enum { FEW_ROWS = 16 };          /* tasks that leave several threads idle */
-enum { LARGE_DOMAIN = 1 << 15 }; /* elements worth calling other threads for */
+enum { DOUBTS_MAX = 8 };         /* per cluster; further joins are kept */
+enum { FEW_ROWS = 16 };          /* so few tasks leave threads idle */
+enum { LARGE_DOMAIN = 1 << 15 }; /* elements for which using several threads is worthwhile */
 
 typedef struct prediction {
-    /* bit i: place i of the cluster */
+    /* bit i: node i of the cluster */
     uint64_t nodes;
     double cycles[GRAPH_FUSE_WIDTHS];
 } prediction;
@@ -25,15 +25,15 @@ static_assert(CLUSTER_NODES_MAX <= 64, "a cluster's nodes are bits");
 typedef struct doubts {
     fuser *f;
     uint32_t cluster;
-    /* of the cluster, ascending */
+    /* the cluster's nodes, ascending */
     fuse_nodes nodes;
     graph_region whole;
-    /* its joins, by places in `nodes` */
+    /* the cluster's joins, by indices into `nodes` */
     lib_vec(fuse_join) tree;
-    /* by place: the part that it is in, as a place of that part */
+    /* by index: the part of the node, identified by the index of one of its nodes */
     uint32_t *part;
     int count;
-    /* joins of `tree` */
+    /* indices into `tree` of the joins in doubt */
     uint32_t doubt[DOUBTS_MAX];
     lib_vec(prediction) known;
 } doubts;
@@ -45,7 +45,7 @@ static uint32_t root_of(uint32_t *part, uint32_t at) {
     return at;
 }
 
-/* Into d->part: what hangs together without the joins in doubt that `cut` has a bit for. */
+/* Sets d->part: the connected components after removing the joins in doubt whose bit is set in `cut`. */
 static void find_parts(doubts *d, uint32_t cut) {
     for (uint32_t i = 0; i < d->nodes.count; i++) d->part[i] = i;
     for (uint32_t j = 0; j < d->tree.count; j++) {
@@ -68,7 +68,7 @@ static uint32_t place_of(const doubts *d, uint32_t node) {
     return low < d->nodes.count && d->nodes.data[low] == node ? low : UINT32_MAX;
 }
 
-/* Can the parts run one after the other? Parts that nothing unfinished leads to are finished until all are, or none is left to take. */
+/* Can the parts run one after the other? Repeatedly finishes parts that depend on no unfinished part. */
 static bool can_run(const doubts *d) {
     const fuser *f = d->f;
     bool *waits = LIB_NEW_ARRAY(f->arena, bool, d->nodes.count), *done = LIB_NEW_ARRAY(f->arena, bool, d->nodes.count);
@@ -108,7 +108,7 @@ static bool has_few_rows(const doubts *d) {
     return rows < FEW_ROWS && graph_fuse_elements(d->f->g, &c->domain) >= LARGE_DOMAIN;
 }
 
-/* Is the value that the join is about wanted in memory, whether or not its reader is here? */
+/* Is the joined value needed in memory even if its reader is in the same kernel? */
 static bool is_stored(const doubts *d, const fuse_join *join) {
     const fuser *f = d->f;
     uint32_t index = d->nodes.data[join->producer];
@@ -117,7 +117,7 @@ static bool is_stored(const doubts *d, const fuse_join *join) {
     return f->output[f->g->nodes.data[index].first];
 }
 
-/* Does the move bring another axis to the end, so that what runs along memory behind it runs across memory in front of it? */
+/* Does the move make another axis the last one, so that contiguous accesses to its result are strided in its operand? */
 static bool turns_rows(const doubts *d, uint32_t place) {
     const graph *g = d->f->g;
     const graph_node *node = &g->nodes.data[d->nodes.data[place]];
@@ -150,7 +150,7 @@ static bool find_doubts(doubts *d, const fuse_join *joins, uint32_t count) {
     d->part = LIB_NEW_ARRAY(d->f->arena, uint32_t, d->nodes.count);
     find_parts(d, 0);
     for (uint32_t i = 1; i < d->nodes.count; i++)
-        if (d->part[i] != d->part[0]) return false; /* maps were moved out of its midst */
+        if (d->part[i] != d->part[0]) return false; /* disconnected, because maps were moved out of it */
     bool few_rows = has_few_rows(d);
     for (uint32_t j = 0; j < d->tree.count && d->count < DOUBTS_MAX; j++)
         if (is_in_doubt(d, &d->tree.data[j], few_rows)) d->doubt[d->count++] = j;
@@ -159,7 +159,7 @@ static bool find_doubts(doubts *d, const fuse_join *joins, uint32_t count) {
 
 /* ---- what they cost */
 
-/* Of the part's kernel, asked once. */
+/* The prediction for the part's kernel, cached. */
 static bool predict_part(doubts *d, uint32_t part, double cycles[GRAPH_FUSE_WIDTHS]) {
     const graph_fuse_costs *costs = d->f->costs;
     prediction new = {.nodes = 0};
@@ -179,7 +179,7 @@ static bool predict_part(doubts *d, uint32_t part, double cycles[GRAPH_FUSE_WIDT
     return true;
 }
 
-/* At the greatest values of sizes that vary. */
+/* Bytes of the value for the greatest varying sizes. */
 static double most_bytes(const graph *g, graph_id value) {
     const graph_shape *shape = graph_shape_of(g, value);
     double bytes = (double)lib_dtype_size(shape->dtype);
@@ -187,8 +187,8 @@ static double most_bytes(const graph *g, graph_id value) {
     return bytes;
 }
 
-/* Is what the parts store for each other many times what the whole reads and writes? The scores of attention grow with the square
- * of its operands, and a host that has room for these may have none for them. */
+/* Do the parts store many times more bytes for each other than the whole reads and writes? Attention scores grow quadratically
+ * with the sequence length and may not fit in memory though the operands do. */
 static bool needs_much_memory(const doubts *d) {
     const double times = 2;
     const fuser *f = d->f;
@@ -207,8 +207,8 @@ static bool needs_much_memory(const doubts *d) {
     return between > times * around;
 }
 
-/* Of all parts when the joins in `cut` are taken back; false: these cannot run one after the other, need too much memory, or nothing is
- * known of one. */
+/* The prediction for all parts after undoing the joins in `cut`; false: the parts cannot be ordered, need too much memory, or one
+ * has no prediction. */
 static bool predict_cut(doubts *d, uint32_t cut, double cycles[GRAPH_FUSE_WIDTHS]) {
     find_parts(d, cut);
     for (int w = 0; w < GRAPH_FUSE_WIDTHS; w++) cycles[w] = 0;
@@ -218,21 +218,22 @@ static bool predict_cut(doubts *d, uint32_t cut, double cycles[GRAPH_FUSE_WIDTHS
     return true;
 }
 
-/* Bit k of the result: the join d->doubt[k] is taken back. From all joins or none of them on, whichever is faster on one thread, one join
- * after the other is made or taken back as long as that is faster; nothing counts that is slower than the parts on several threads. */
+/* Bit k of the result: the join d->doubt[k] is undone. Starts with all joins or none, whichever is faster on one thread, then
+ * makes or undoes one join at a time while that is faster; cuts that are slower than the separate parts on several threads are
+ * not considered. */
 static uint32_t choose_cut(doubts *d) {
-    const double even = 1.01; /* the model is no better, and fewer kernels are fewer launches */
+    const double even = 1.01; /* differences below the model's accuracy favour fewer kernels */
     const uint32_t all = (1u << d->count) - 1;
     double parts[GRAPH_FUSE_WIDTHS], here[GRAPH_FUSE_WIDTHS], least;
     uint32_t chosen = all;
-    if (!predict_cut(d, all, parts)) { /* then the whole is what others are compared with */
+    if (!predict_cut(d, all, parts)) { /* then cuts are compared with the whole */
         if (!predict_cut(d, 0, parts)) return 0;
         chosen = 0;
     }
     least = parts[0];
     for (int k = -1, turns = 0; k < d->count && turns <= d->count;) {
         uint32_t cut = k < 0 ? 0 : chosen ^ (1u << k);
-        bool joins = k < 0 || chosen >> k & 1; /* one more than chosen */
+        bool joins = k < 0 || chosen >> k & 1; /* undoes one join more than `chosen` */
         k++;
         bool faster = predict_cut(d, cut, here) && (joins ? here[0] <= least * even : here[0] * even < least);
         for (int w = 1; w < GRAPH_FUSE_WIDTHS && faster; w++) faster = here[w] <= parts[w] * even;
@@ -244,7 +245,8 @@ static uint32_t choose_cut(doubts *d) {
     return chosen;
 }
 
-/* Of the tree and of what is in doubt, as places in the cluster, and of what stands there: with the region's computation they decide. */
+/* Hash of the tree, the joins in doubt (as indices into the cluster) and the nodes: together with the region's computation these
+ * determine the decision. */
 static lib_hash128 hash_of(const doubts *d) {
     lib_hash128 hash =
         lib_hash_bytes(d->tree.data, d->tree.count * sizeof *d->tree.data, (lib_hash128){d->nodes.count, 2});
@@ -255,7 +257,7 @@ static lib_hash128 hash_of(const doubts *d) {
     return lib_hash_bytes(d->doubt, (size_t)d->count * sizeof *d->doubt, hash);
 }
 
-/* Could choose_cut have chosen it? Answers that come from a file may be anything. */
+/* Could choose_cut have returned it? Decisions from files are not trusted. */
 static bool is_possible(doubts *d, uint32_t cut) {
     if (cut >> d->count) return false;
     find_parts(d, cut);
@@ -317,7 +319,8 @@ void graph_fuse_question_joins(fuser *f) {
 
 /* ---- the host's blocks (host_layout.h) */
 
-/* The moves, views as it stands, that alone read the value and what becomes of it; none: something else reads it, too. */
+/* The chain of moves, currently views, that starts at the value, if each is the only reader of the previous value; empty: there
+ * are other readers. */
 static fuse_nodes moves_behind(const fuser *f, graph_id value) {
     fuse_nodes moves = {0};
     for (;;) {
@@ -330,7 +333,7 @@ static fuse_nodes moves_behind(const fuser *f, graph_id value) {
     }
 }
 
-/* A kernel all of whose operands are row-major that writes the value, alone of its results, in the host's blocks. */
+/* Has the kernel only row-major operands, and is the value its only result in the host's blocks? */
 static bool writes_blocks(const fuser *f, const graph_region *region, graph_id value) {
     bool others = region->output_count != 1 || region->kind != GRAPH_REGION_KERNEL;
     for (uint32_t i = 0; i < region->input_count; i++)
@@ -338,7 +341,7 @@ static bool writes_blocks(const fuser *f, const graph_region *region, graph_id v
     return !others;
 }
 
-/* Is it faster to write the value row-major, and to move it? On one thread, and not slower on several. */
+/* Is writing the value row-major and then moving it faster on one thread and not slower on several? */
 static bool is_moved_faster(fuser *f, const graph_region *blocks, graph_id value, const fuse_nodes *moves) {
     const graph_fuse_costs *costs = f->costs;
     const tir_layout **layouts = lib_arena_array(f->arena, f->g->values.count + 1, sizeof *layouts);

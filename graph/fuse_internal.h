@@ -1,5 +1,5 @@
-/* What the files of fusion share: nodes with roles, edges between them, clusters. fuse.c forms clusters, fuse_cost.c asks the target's
- * cost model about joins in doubt, fuse_regions.c makes regions of clusters. */
+/* Shared by the files of fusion: nodes with roles, edges between them, clusters. fuse.c forms clusters, fuse_cost.c reconsiders
+ * joins in doubt by the target's cost model, fuse_regions.c turns clusters into regions. */
 #ifndef GRAPH_FUSE_INTERNAL_H
 #define GRAPH_FUSE_INTERNAL_H
 
@@ -10,7 +10,7 @@
 
 typedef enum fuse_role { FUSE_NONE, FUSE_SOURCE, FUSE_CHEAP, FUSE_CORE } fuse_role;
 
-/* What a cluster is, by its heaviest node. */
+/* The kind of a cluster, determined by its heaviest node. */
 typedef enum fuse_kind {
     CLUSTER_MOVES,     /* injective nodes only: no arithmetic */
     CLUSTER_MAPS,      /* maps and injectives */
@@ -22,20 +22,20 @@ typedef enum fuse_kind {
 
 enum { CLUSTER_NODES_MAX = 48 };
 
-/* Core node `user` reads `value` of core node `producer`, maybe through cheap nodes. */
+/* Core node `user` reads `value` of core node `producer`, perhaps through cheap nodes. */
 typedef struct fuse_edge {
     uint32_t producer, user;
     graph_id value;
-    /* of user */
+    /* operand number of `user` */
     int operand;
-    /* no cheap node between that changes the shape */
+    /* no cheap node in between changes the shape */
     bool direct;
-    /* a broadcast between repeats elements */
+    /* a broadcast in between repeats elements */
     bool expands;
 } fuse_edge;
 
-/* Two clusters became one because `user` of one reads `producer` of the other. The joins of a cluster are a tree over its nodes: without
- * one of them it falls into two parts. */
+/* Two clusters were merged because `user` of one reads `producer` of the other. The joins of a cluster are a tree over its nodes:
+ * removing one splits it into two parts. */
 typedef struct fuse_join {
     uint32_t producer, user;
     /* the kinds of the two clusters before they were joined */
@@ -46,15 +46,15 @@ typedef lib_vec(uint32_t) fuse_nodes;
 
 typedef struct fuse_cluster {
     fuse_kind kind;
-    /* none: it has been joined to another one */
+    /* empty: the cluster was merged into another one */
     fuse_nodes nodes;
-    /* HEAVY, MAPS: shape of the values that maps may join at; ROWS: of what is reduced */
+    /* HEAVY, MAPS: shape of the values at which maps may join; ROWS: shape of the reduced values */
     graph_shape domain;
     /* ATTENTION: the domain of the row chain without the reduced axes */
     graph_shape rows;
     /* ROWS: bit set of the reduced axes */
     uint32_t axes;
-    /* of the last search that came by */
+    /* number of the last search that visited it */
     uint32_t stamp;
     /* HEAVY: the node */
     uint32_t heavy;
@@ -84,38 +84,38 @@ typedef struct fuser {
     /* by node: edges that read it */
     fuse_nodes *users;
     lib_vec(fuse_join) joins;
-    /* by value: of the graph */
+    /* by value: it is an output of the graph */
     bool *output;
-    /* by value: stays row-major although the host's moves say that it lies in blocks */
+    /* by value: stays row-major although the host's moves give it a blocked layout */
     bool *refused;
-    /* of searches */
+    /* stack of searches */
     fuse_nodes stack;
     /* stamp of the current search */
     uint32_t search;
     /* by node: mark of the last list of nodes that it was in */
     uint32_t *inside;
-    /* by value: mark of the last list of nodes that reads it from outside */
+    /* by value: mark of the last list of nodes that has it as an input */
     uint32_t *read;
-    /* of the current list */
+    /* mark of the current list */
     uint32_t mark;
 } fuser;
 
 /* fuse.c */
 int64_t graph_fuse_extent(const graph *g, tir_expr dim);               /* -1: not a number */
 int64_t graph_fuse_elements(const graph *g, const graph_shape *shape); /* -1: a dimension varies */
-bool graph_fuse_is_view(const fuser *f, const graph_node *node);       /* the result's bytes are bytes of the operand */
+bool graph_fuse_is_view(const fuser *f, const graph_node *node);       /* the result's bytes are part of the operand's */
 bool graph_fuse_is_row_reduction(const graph_node *node);              /* reads every element once */
-fuse_cluster graph_fuse_new_cluster(const fuser *f, uint32_t node); /* of a node alone, which is not listed in it yet */
+fuse_cluster graph_fuse_new_cluster(const fuser *f, uint32_t node); /* for a single node, which is not added to it yet */
 bool graph_fuse_is_impure(const fuser *f, uint32_t node);
 
-/* fuse_cost.c: takes joins back that the costs speak against. */
+/* fuse_cost.c: undoes joins that are slower by the cost model. */
 void graph_fuse_question_joins(fuser *f);
-/* Marks values as refused that are moved faster than they are written in the host's blocks. True: there are new ones; all is to be
- * fused again. */
+/* Marks as refused the values for which writing row-major and then moving is faster than writing the host's blocks. True: there
+ * are new ones, and fusion must be repeated. */
 bool graph_fuse_question_blocks(fuser *f);
 
-/* fuse_regions.c: the region of these core nodes: with copies of the cheap nodes that they read, what they read from outside, and what
- * others read of them. Without a name. */
+/* fuse_regions.c: the region of these core nodes, with copies of the cheap nodes that they read, its inputs and its outputs.
+ * Without a name. */
 graph_region graph_fuse_region_of(fuser *f, const fuse_nodes *core);
 graph_regions graph_fuse_list_regions(fuser *f);
 void graph_fuse_sort(fuse_nodes *nodes); /* ascending */

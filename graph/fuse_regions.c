@@ -1,4 +1,5 @@
-/* Clusters become regions: their nodes with copies of the cheap ones that they read, inputs, outputs, names, an order that can run. */
+/* Turns clusters into regions: their nodes with copies of the cheap nodes that they read, inputs, outputs, names; in an
+ * executable order. */
 #include "graph/fuse_internal.h"
 
 #include <stdlib.h>
@@ -48,7 +49,7 @@ static graph_region_kind region_kind(const fuser *f, const fuse_nodes *core) {
     return GRAPH_REGION_KERNEL;
 }
 
-/* Names of the first nodes that are not just moves, and of all contractions behind them. */
+/* Concatenates the names of the first nodes other than moves, and of all contractions after them. */
 static const char *region_name(const fuser *f, const graph_region *region) {
     enum { MOST = 4 };
     lib_text text;
@@ -63,7 +64,7 @@ static const char *region_name(const fuser *f, const graph_region *region) {
     return text.data;
 }
 
-/* Does a node outside of the list that is marked, or the host, read the value? */
+/* Does a node outside the marked list, or the host, read the value? */
 static bool is_wanted(const fuser *f, uint32_t node, graph_id value) {
     for (uint32_t k = 0; k < f->users[node].count; k++) {
         const fuse_edge *e = &f->edges.data[f->users[node].data[k]];
@@ -90,7 +91,7 @@ static void find_inputs(fuser *f, graph_region *region) {
     region->input_count = inputs.count;
 }
 
-/* In ascending order of values; opaque and control nodes put all results out, wanted or not. */
+/* Outputs in ascending order of values; opaque and control nodes output all results, used or not. */
 static void find_outputs(fuser *f, graph_region *region) {
     lib_vec(graph_id) outputs = {0};
     bool all = region->kind == GRAPH_REGION_OPAQUE || region->kind == GRAPH_REGION_CONTROL;
@@ -121,7 +122,7 @@ graph_region graph_fuse_region_of(fuser *f, const fuse_nodes *core) {
 
 typedef struct region_lists {
     lib_vec(graph_region) regions;
-    /* by value: the region that puts it out; UINT32_MAX */
+    /* by value: the region whose output it is; UINT32_MAX: none */
     uint32_t *region_of;
 } region_lists;
 
@@ -134,7 +135,7 @@ static void list_region(fuser *f, const fuse_cluster *c, region_lists *lists) {
     lib_vec_push(f->arena, &lists->regions, region);
 }
 
-/* Names tell regions apart: dot_general, dot_general_2, ... Schedules are given by name. */
+/* Makes region names unique: dot_general, dot_general_2, ... Schedules refer to names. */
 static void number_names(fuser *f, graph_regions *regions) {
     lib_map firsts = {0}; /* name -> the first region of that name */
     uint32_t *bearers = LIB_NEW_ARRAY(f->arena, uint32_t, regions->count);
@@ -152,7 +153,7 @@ static void number_names(fuser *f, graph_regions *regions) {
     }
 }
 
-/* The impure region that has to run before this one; UINT32_MAX. */
+/* By region: the impure region that must run before it; UINT32_MAX: none. */
 static uint32_t *impure_before(fuser *f, const region_lists *lists) {
     uint32_t *before = LIB_NEW_ARRAY(f->arena, uint32_t, lists->regions.count), previous = UINT32_MAX;
     for (uint32_t i = 0; i < lists->regions.count; i++) {
@@ -163,12 +164,12 @@ static uint32_t *impure_before(fuser *f, const region_lists *lists) {
     return before;
 }
 
-/* Depth first from each region to those it reads; without recursion. */
+/* Topological order by depth-first search, without recursion. */
 static graph_regions in_running_order(fuser *f, const region_lists *lists) {
     uint32_t count = lists->regions.count;
     graph_regions out = {.data = LIB_NEW_ARRAY(f->arena, graph_region, count)};
     const uint32_t *before = impure_before(f, lists);
-    uint8_t *done = LIB_NEW_ARRAY(f->arena, uint8_t, count); /* 1: on the stack, 2: out */
+    uint8_t *done = LIB_NEW_ARRAY(f->arena, uint8_t, count); /* 1: on the stack, 2: emitted */
     uint32_t *next = LIB_NEW_ARRAY(f->arena, uint32_t, count);
     uint32_t *stack = LIB_NEW_ARRAY(f->arena, uint32_t, count);
     for (uint32_t root = 0; root < count; root++) {

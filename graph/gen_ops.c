@@ -1,6 +1,6 @@
-/* The generator: prints, from the operator table, the public headers of the operators (`header`, `cxx`), the functions behind them
- * (`source`) and the operator reference (`reference`). Built and run by make. print_header says which functions a row
- * has and what they take. */
+/* The generator: prints, from the operator table, the public headers of the operators (`header`, `cxx`), the functions behind
+ * them (`source`) and the operator reference (`reference`). Built and run by make. print_header documents the functions of a row
+ * and their parameters. */
 #include "graph/op.h"
 
 #include <ctype.h>
@@ -17,7 +17,7 @@ static bool is_list(const graph_attribute_spec *spec) {
     return spec->kind == GRAPH_ATTR_INTEGERS || spec->kind == GRAPH_ATTR_DIMS;
 }
 
-/* A parameter of the functions; the other attributes are members of the options struct. */
+/* Is the attribute a parameter of the functions? Others are members of the options struct. */
 static bool is_parameter(const graph_attribute_spec *spec) {
     return !spec->initial || strcmp(spec->name, "axis") == 0 || strcmp(spec->name, "axes") == 0;
 }
@@ -33,7 +33,7 @@ static bool has_options(const graph_op *op) {
 
 /* ---- names ----------------------------------------------------------------------------------------------------- */
 
-/* A parameter's name that is no keyword of C or C++ and none of our own parameters. */
+/* Makes a parameter's name different from keywords of C and C++ and from the generated parameters. */
 static const char *safe(const char *name, char buffer[64]) {
     static const char *const words[] = {"and",   "bool",     "case",   "class",    "default", "delete",  "do",
                                         "else",  "false",    "float",  "for",      "graph",   "if",      "int",
@@ -91,7 +91,7 @@ static void print_type(FILE *out, const graph_op *op, const graph_attribute_spec
     case GRAPH_ATTR_INTEGERS: fprintf(out, "const int64_t *"); break;
     case GRAPH_ATTR_DIMS: fprintf(out, "const dlc_dim *"); break;
     case GRAPH_ATTR_SUBGRAPH: fprintf(out, "dlc_graph *"); break;
-    case GRAPH_ATTR_CONSTANT: break; /* of `constant` alone */
+    case GRAPH_ATTR_CONSTANT: break; /* only of `constant` */
     }
 }
 
@@ -104,7 +104,7 @@ static void print_attribute_parameter(FILE *out, const graph_op *op, const graph
     fprintf(out, "%s", safe(spec->name, name));
 }
 
-/* Of the function that takes options if `with`, else of the one without. */
+/* Prints the prototype of the function with options, or without. */
 static void print_prototype(FILE *out, const graph_op *op, bool with) {
     char word[64], name[64];
     const char *separator = "";
@@ -141,7 +141,7 @@ static void print_enumeration(FILE *out, const graph_op *op, const graph_attribu
     fprintf(out, " } dlc_%s_%s;\n", op->name, spec->name);
 }
 
-/* Text of a declaration with line breaks behind commas. */
+/* Prints a declaration with line breaks after commas. */
 static void print_broken(const char *text) {
     size_t column = 0;
     while (*text) {
@@ -157,7 +157,7 @@ static void print_broken(const char *text) {
     }
 }
 
-/* A prototype or an enumeration in lines of a readable length. */
+/* Prints a prototype or an enumeration in lines of readable length. */
 static void print_declaration(const graph_op *op, const graph_attribute_spec *enumeration, bool with) {
     char *text = NULL;
     size_t size;
@@ -180,7 +180,7 @@ static void print_rows(void (*print)(const graph_op *op)) {
 
 /* ---- header ---------------------------------------------------------------------------------------------------- */
 
-/* As the text of a comment, broken at 110 columns. */
+/* Prints text as a comment wrapped at 110 columns. */
 static void print_wrapped(const char *text, const char *indent, int column) {
     while (*text) {
         size_t length = strcspn(text, " \n");
@@ -325,7 +325,7 @@ static void print_cxx_options(const graph_op *op) {
     printf("};\n");
 }
 
-/* Parameters at the end that have a default in the table, or may be left out, have it here, too. */
+/* Trailing parameters that have a default in the table, or are optional, get a default argument. */
 static void print_cxx_parameters(const graph_op *op) {
     char word[64], name[64];
     const char *separator = "";
@@ -440,7 +440,7 @@ static void print_attribute_value(const graph_attribute_spec *spec) {
     printf("},\n");
 }
 
-/* The function of the row that does the work: the one that takes options, where there are any. */
+/* The row's main function: with options, if there are any. */
 static void print_function(const graph_op *op) {
     char word[64], name[64], row[64];
     int fixed = fixed_operands(op);
@@ -559,7 +559,7 @@ static const char *gradient_text(void (*rule)(void)) {
     return rule == graph_no_gradient ? "none" : rule ? "yes" : "not yet";
 }
 
-/* What test/conformance/accuracy measures. Where a row says nothing its results are exact, or its doc tells. */
+/* The bounds measured by test/conformance/accuracy. Rows without `accuracy` are exact, or their doc states the error. */
 static void print_accuracy(const graph_op *op) {
     const graph_accuracy *a = &op->accuracy;
     if (a->f32 == 0) return;
@@ -604,7 +604,7 @@ static void print_reference(void) {
     }
 }
 
-/* ---- names that are taken -------------------------------------------------------------------------------------- */
+/* ---- name clashes -------------------------------------------------------------------------------------- */
 
 static char *read_text(const char *path) {
     FILE *file = fopen(path, "r");
@@ -623,7 +623,7 @@ static char *read_text(const char *path) {
     return text;
 }
 
-/* Comments become spaces. */
+/* Replaces comments by spaces. */
 static void blank_comments(char *text) {
     for (char *at = text; *at; at++) {
         const char *end = at[0] == '/' && at[1] == '*' ? "*/" : at[0] == '/' && at[1] == '/' ? "\n" : NULL;
@@ -644,7 +644,7 @@ static bool has_word(const char *text, const char *word) {
     return false;
 }
 
-/* What the generated headers declare for a row and a header of `path` has, too; how many there are. */
+/* Reports the names generated for a row that the header at `path` also declares; returns their number. */
 static int check_row(const graph_op *op, const char *path, const char *text) {
     static const char *const endings[] = {"", "_with", "_options"};
     int taken = 0;
@@ -666,7 +666,7 @@ static int check_row(const graph_op *op, const char *path, const char *text) {
     return taken;
 }
 
-/* Lookup by a name or an alias must find one row. */
+/* Checks that a name or alias identifies one row. */
 static int check_aliases(const graph_op *op) {
     int wrong = 0;
     const char *word;

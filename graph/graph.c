@@ -1,5 +1,5 @@
-/* The graph and its one constructor, graph_emit: check -> infer -> fold -> hash-cons -> append; symbols, constraints
- * and constants. A failed emit leaves the graph as it was (what it took from the arena stays taken). */
+/* The graph and its one constructor, graph_emit: check -> infer -> fold -> hash-cons -> append; symbols, constraints and
+ * constants. A failed emit leaves the graph unchanged (but not the arena's usage). */
 #include "graph/graph.h"
 #include "graph/internal.h"
 #include "graph/op.h"
@@ -18,7 +18,7 @@ graph *graph_new(lib_arena *arena, tir_pool *pool) {
     return g;
 }
 
-/* The graphs around it learn how deep they are: each graph is told once for each that is the deepest so far. */
+/* Updates the height of the enclosing graphs if this nesting is the deepest so far. */
 static void raise_heights(graph *g, int height) {
     for (; g && g->height < height; g = g->parent) g->height = height++;
 }
@@ -38,7 +38,7 @@ int64_t graph_add_subgraph(graph *parent, graph *g) {
 }
 
 graph *graph_new_subgraph(graph *parent, int64_t *number) {
-    lib_stack_require(parent->arena->scope, LIB_STACK_CALL); /* passes are inside of each other as the graphs are */
+    lib_stack_require(parent->arena->scope, LIB_STACK_CALL); /* passes recurse over nested graphs */
     graph *g = graph_new_inside(parent);
     *number = graph_add_subgraph(parent, g);
     return g;
@@ -93,7 +93,7 @@ void graph_constrain(graph *g, tir_expr left, tir_expr right, const char *messag
     lib_map *map = &outer->constraints_by_sides;
     uint64_t hash = left < right ? (uint64_t)left << 32 | right : (uint64_t)right << 32 | left;
     for (uint32_t at = lib_map_first(map, hash); at != LIB_MAP_END; at = lib_map_next(map, hash, at)) {
-        if (map->slots[at].value >= outer->constraints.count) continue; /* constraints may have been taken out */
+        if (map->slots[at].value >= outer->constraints.count) continue; /* constraints may have been removed */
         const graph_constraint *known = &outer->constraints.data[map->slots[at].value];
         if ((known->left == left && known->right == right) || (known->left == right && known->right == left)) return;
     }
@@ -123,10 +123,10 @@ void graph_require_equal(graph *g, tir_expr left, tir_expr right, const char *fo
 
 /* ---- constants ------------------------------------------------------------------------------------------------- */
 
-/* Above this a borrowed constant is known by its address and size; below, content is hashed. */
+/* Above this size a borrowed constant is identified by address and size, below by a hash of its content. */
 enum { IDENTITY_BY_CONTENT_MAX = 1 << 16 };
 
-/* Bytes that may have moved have an address as a name, which memory of something else may have by now. */
+/* May the bytes move? Their original address, which serves as a name, may since have been reused by other memory. */
 static bool may_move(const graph_constant *constant) {
     return constant->holder && constant->holder->read;
 }
@@ -137,7 +137,7 @@ static bool has_same_bytes(lib_scope *scope, const graph_constant *a, const grap
     return memcmp(graph_constant_bytes(scope, a), graph_constant_bytes(scope, b), a->size) == 0;
 }
 
-/* UINT32_MAX: the graph has no such constant. */
+/* Index of an equal constant; UINT32_MAX: none. */
 static uint32_t find_constant(graph *g, const graph_constant *constant) {
     const lib_map *map = &g->constants_by_identity;
     for (uint32_t at = lib_map_first(map, constant->identity); at != LIB_MAP_END;
@@ -162,7 +162,7 @@ uint32_t graph_add_constant_as(graph *g, graph_constant constant) {
     return known != UINT32_MAX ? known : append_constant(g, constant);
 }
 
-/* Large ones where other graphs and programs can share them. */
+/* Copies the bytes; large ones to memory that graphs and programs can share. */
 static void copy_bytes(graph *g, graph_constant *constant) {
     void *copy;
     if (constant->size < GRAPH_BYTES_LEAST) {
@@ -217,7 +217,7 @@ static void check_attribute(const graph *g, const graph_op *op, const graph_attr
         if (!lib_dtypes[integer].usable)
             lib_raise(g->arena->scope, DLC_UNSUPPORTED, "%s: %s: element type %s is reserved and not supported yet",
                       op->name, spec->name, lib_dtypes[integer].name);
-        /* what composites expand to is checked in its turn */
+        /* expansions of composites are checked node by node */
         if (lib_dtype_is_stored_otherwise((dlc_dtype)integer) && op->class_ != GRAPH_COMPOSITE &&
             (!op->dtypes || !graph_op_accepts(op, (dlc_dtype)integer)))
             refuse(g, op, "%s: no values of %s are computed: cast to it, or make it of its parts", spec->name,
@@ -254,7 +254,7 @@ static void check_attribute(const graph *g, const graph_op *op, const graph_attr
     }
 }
 
-/* Fills in defaults; what equals the default counts as not given. Lists still belong to the caller. */
+/* Fills in defaults; values equal to the default count as not given. Lists still belong to the caller. */
 static int complete_attributes(graph *g, const graph_op *op, const graph_attribute *given, graph_attribute *out) {
     int count = 0;
     for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++, count++) {
@@ -312,7 +312,7 @@ static void check_inputs(const graph *g, const graph_op *op, int inputs, const g
     for (int i = 0; i < inputs; i++) check_operand(g, op, i, input[i]);
 }
 
-/* Sizes: no negative dimension, and whatever is known of the element count fits comfortably into 64 bits. */
+/* Checks that no dimension is negative, and that the product of the known dimensions fits well into 64 bits. */
 static void check_result(const graph_infer *infer, const graph_shape *shape) {
     if (shape->rank < 0 || shape->rank > DLC_MAX_RANK)
         graph_infer_fail(infer, "the result has rank %d, expected 0 to %d", shape->rank, DLC_MAX_RANK);
@@ -330,7 +330,7 @@ static void check_result(const graph_infer *infer, const graph_shape *shape) {
 
 enum { FEW = 4 };
 
-/* few: zeroed room for the shapes of FEW operands and, behind them, of FEW results. */
+/* few: zeroed space for the shapes of FEW operands, followed by those of FEW results. */
 static void infer_shapes(graph_infer *infer, graph_shape *few) {
     graph *g = infer->g;
     infer->operand = infer->inputs <= FEW ? few : LIB_NEW_ARRAY(g->arena, graph_shape, (size_t)infer->inputs);
@@ -408,7 +408,7 @@ static graph_id append_node(const graph_infer *infer, bool impure, uint64_t hash
     return node.first;
 }
 
-/* What rules and folding promise. */
+/* Checks the contract of rules and folding: same dtype and shape. */
 static void check_replacement(const graph_infer *infer, graph_id value) {
     const graph_shape *a = &infer->result[0], *b = graph_shape_of(infer->g, value);
     bool same = a->dtype == b->dtype && a->rank == b->rank;
@@ -428,7 +428,7 @@ graph_id graph_emit_written(graph *g, const graph_op *op, int inputs, const grap
     graph_attribute attribute[sizeof op->attribute / sizeof *op->attribute];
     complete_attributes(g, op, attributes, attribute);
     check_inputs(g, op, inputs, written);
-    if (op->max_inputs > inputs) { /* optional operands left out at the end */
+    if (op->max_inputs > inputs) { /* omitted trailing optional operands */
         graph_id *full = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)op->max_inputs);
         if (inputs) memcpy(full, input, (size_t)inputs * sizeof *input);
         for (int i = inputs; i < op->max_inputs; i++) check_operand(g, op, i, 0);
@@ -466,7 +466,7 @@ int graph_result_count(const graph *g, graph_id first) {
 
 static lib_hash128 hash_nodes(const graph *g, bool sizes);
 
-/* Node hashes speak of ids in the graph's own pool; this one must not: dimensions are hashed as text. */
+/* Unlike node hashes, this hash must not depend on ids in the graph's pool: dimensions are hashed as text. */
 static void describe_node(lib_text *text, const graph *g, const graph_node *node, bool sizes) {
     lib_text_format(text, "%s(", node->op->name);
     for (int i = 0; i < node->inputs; i++) lib_text_format(text, "%u,", node->input[i]);

@@ -21,7 +21,7 @@ typedef struct graph_shape {
     tir_expr dim[DLC_MAX_RANK];
 } graph_shape;
 
-/* Attribute value; which member counts is told by the operator's attribute spec. */
+/* Attribute value; the operator's attribute spec selects the member. */
 typedef struct graph_attribute {
     /* integer, bool, dtype, enumeration (index of the word), sub-graph number, constant number */
     int64_t integer;
@@ -35,20 +35,20 @@ typedef struct graph_attribute {
     const tir_expr *dims;
     /* of list or dims */
     int32_t count;
-    /* false: the spec's default was filled in (printing leaves it out) */
+    /* false: the spec's default was filled in (not printed) */
     bool given;
 } graph_attribute;
 
 typedef struct graph_node {
     const graph_op *op;
     int32_t inputs, results;
-    /* 0: an optional operand left out */
+    /* 0: an omitted optional operand */
     const graph_id *input;
     /* one per spec of the row */
     const graph_attribute *attribute;
     /* first result */
     graph_id first;
-    /* the row is, or a node of a sub-graph */
+    /* the row is impure, or a node of a sub-graph */
     bool impure;
     uint64_t hash;
 } graph_node;
@@ -57,13 +57,13 @@ typedef struct graph_value {
     graph_shape shape;
     /* index into graph->nodes */
     uint32_t node;
-    /* which result of it */
+    /* index of the result */
     int32_t result;
     /* list of names (origin.h); 0: none */
     uint32_t origins;
-    /* of inputs, and what the text form writes; may be NULL */
+    /* of inputs, and in the text form; may be NULL */
     const char *name;
-    /* by the host (dlc_name) or a file; may be NULL. For people alone, see origin.h */
+    /* name given by the host (dlc_name) or a file; may be NULL. For messages only, see origin.h */
     const char *called;
 } graph_value;
 
@@ -71,46 +71,47 @@ enum { GRAPH_ORIGINS_MAX = 8 };
 /* a list of names, see origin.h; compared as bytes */
 typedef struct graph_origins {
     uint32_t count;
-    /* 1: there were more than it takes */
+    /* 1: the list is truncated */
     uint32_t more;
-    /* ascending, in graph->origin_names; 0 behind the last */
+    /* ascending indices into graph->origin_names; 0 after the last */
     uint32_t name[GRAPH_ORIGINS_MAX];
 } graph_origins;
 
-/* An object that bytes or functions of a graph belong to, its first member (a file, a dlc_native, graph_bytes, a weight of jit's). Who uses
- * these keeps it: a graph of the host's those that it was given, a program those that are left in it. All functions are thread-safe. */
+/* An object that owns bytes or functions of a graph; embedded as its first member (a file, a dlc_native, graph_bytes, a weight of
+ * jit). Users retain it: the host's graph for all that it was given, a program for those that it still uses. All functions are
+ * thread-safe. */
 typedef struct graph_holder {
     void (*keep)(struct graph_holder *holder);
     void (*release)(struct graph_holder *holder);
-    /* Of bytes that may have moved: where those now are that lay at `bytes`, as long as the holder is kept; NULL: out of memory. The
-     * function NULL: bytes stay where they are. */
+    /* For bytes that may move: the current address of the bytes whose original address was `bytes`, valid while the holder is
+     * retained; NULL: out of memory. The function NULL: bytes never move. */
     const void *(*read)(struct graph_holder *holder, const void *bytes);
-    /* These bytes will hardly be read again. NULL: that is no news. */
+    /* Hint: these bytes will hardly be read again. NULL: ignored. */
     void (*idle)(struct graph_holder *holder, const void *bytes, size_t size);
 } graph_holder;
 
 /* Bytes of a constant; large ones are keyed by identity. */
 typedef struct graph_constant {
-    /* Compact row-major. Where the holder can move them: where they lay at first, a name for them; graph_constant_bytes reads. */
+    /* Compact row-major. If the holder can move them: the original address, which serves as a name; read by graph_constant_bytes. */
     const void *bytes;
     size_t size;
-    /* Not the arena's: the host's or the holder's. */
+    /* Owned by the host or the holder, not by the arena. */
     bool borrowed;
-    /* Content hash, or address-derived when borrowed and large. */
+    /* Content hash, or derived from the address if borrowed and large. */
     uint64_t identity;
-    /* Whose bytes they are; NULL: the arena's, or the host keeps them. */
+    /* Owner of the bytes; NULL: the arena, or the host keeps them. */
     graph_holder *holder;
-    /* What graph_constant_describe saw, so that it is known without the bytes. */
+    /* The fields below, which summarise the bytes, are set (graph_constant_describe). */
     bool described;
-    /* Bytes after which everything repeats, 1, 2, 4 or 8; 0: it does not. */
+    /* Period of the bytes: 1, 2, 4 or 8; 0: not periodic. */
     uint8_t period;
     /* The first bytes. */
     uint8_t head[16];
 } graph_constant;
 
-/* Bytes of a constant that graphs and programs share, each of which keeps them. The object may outlive its bytes: see graph_bytes_drop. */
+/* Reference-counted bytes of a constant, shared by graphs and programs. The object may outlive its bytes: see graph_bytes_drop. */
 typedef struct graph_bytes graph_bytes;
-enum { GRAPH_BYTES_LEAST = 64 << 10 /* smaller constants are copied where they are wanted */ };
+enum { GRAPH_BYTES_LEAST = 64 << 10 /* smaller constants are copied by each user */ };
 
 /* Checked at bind: left == right, else the operator's message. */
 typedef struct graph_constraint {
@@ -124,20 +125,20 @@ typedef struct graph_symbol {
     const char *name;
     /* hinted by the host */
     bool varies;
-    /* how often the host's dimensions and attributes, or a text's, name it */
+    /* number of uses in dimensions and attributes of the host or of a text */
     uint32_t mentions;
 } graph_symbol;
 
-/* A host function that custom_call and custom_effect name. Tensors are compact; outputs are allocated. */
+/* A host function, called by custom_call and custom_effect. Tensors are compact; outputs are allocated. */
 typedef void graph_custom_call(void *user, int inputs, const DLTensor *const *input, int outputs,
                                DLTensor *const *output);
 typedef struct graph_custom {
     const char *name;
     graph_custom_call *call;
     void *user;
-    /* what `user` is; NULL: the host keeps it */
+    /* owner of `user`; NULL: the host keeps it */
     graph_holder *holder;
-    /* Of an operator that the host registered, in place of call: the row and the node's attributes. */
+    /* For an operator registered by the host, in place of `call`: the row and the node's attributes. */
     const graph_op *op;
     const graph_attribute *attribute;
 } graph_custom;
@@ -148,14 +149,14 @@ struct graph {
     tir_pool *pool;
     /* sub-graphs: the enclosing graph */
     graph *parent;
-    /* graphs around it */
+    /* number of enclosing graphs */
     int depth;
-    /* of sub-graphs inside of each other, below it */
+    /* levels of sub-graphs nested below it */
     int height;
     lib_vec(graph_node) nodes;
     /* [0] unused */
     lib_vec(graph_value) values;
-    /* each once */
+    /* without duplicates */
     lib_vec(graph_constant) constants;
     lib_map constants_by_identity;
     /* values of `input` nodes, in order */
@@ -169,23 +170,23 @@ struct graph {
     lib_vec(graph *) subgraphs;
     /* of the outermost graph */
     lib_vec(graph_custom) customs;
-    /* of the outermost graph: what the host registered; NULL: nothing. Carried by all passes */
+    /* of the outermost graph: the host's registrations; NULL: none. Kept by all passes */
     struct graph_registry *registry;
     lib_map cons;
-    /* Of the outermost graph: names of values and lists of them, each once (origin.h). */
+    /* Of the outermost graph: names of values and lists of names, without duplicates (origin.h). */
     lib_vec(const char *) origin_names;
     /* [0]: none */
     lib_vec(graph_origins) origins;
     lib_map origin_names_by_hash, origins_by_hash;
-    /* of the outermost graph: list of origins of what is made now; 0: none */
+    /* of the outermost graph: origin list for new values; 0: none */
     uint32_t scope;
-    /* of the outermost graph, while it is parsed or built: greatest depth of a sub-graph; 0: any */
+    /* of the outermost graph, while it is parsed or built: limit of the nesting of sub-graphs; 0: none */
     int nesting;
-    /* GRAPH_BUILD, GRAPH_SIMPLIFY, GRAPH_BOUND: which rewrite rules emit applies */
+    /* GRAPH_BUILD, GRAPH_SIMPLIFY, GRAPH_BOUND: selects the rewrite rules that emit applies */
     uint32_t phase;
     /* counter for rng streams and effect tokens */
     uint32_t next_stream;
-    /* of the outermost graph: how often emit returned what rules or folding made instead */
+    /* of the outermost graph: how often rules or folding replaced an emitted node */
     uint32_t rewrites;
 };
 
@@ -195,7 +196,7 @@ graph *graph_new(lib_arena *arena, tir_pool *pool); /* empty; pool NULL: one of 
 /* A graph inside `parent`, sharing its pool and symbols; *number is what a SUBGRAPH attribute holds. Convention of `if` and
  * `while`: all operands (of `if`: after the condition) are the inputs of every sub-graph, in order. A while has as many results
  * as its body has outputs: they replace the first operands; further operands are captures, constant over the iterations. Likewise
- * in `scan`, between whose carries and captures stand sequences, of which the body's inputs are elements. */
+ * in `scan`, which has sequences between carries and captures; the body's inputs are their elements. */
 enum { /* attributes of `scan` */
        GRAPH_SCAN_BODY,
        GRAPH_SCAN_CARRIES,
@@ -205,10 +206,10 @@ enum { /* attributes of `scan` */
        GRAPH_SCAN_CONDITIONAL
 };
 graph *graph_new_subgraph(graph *parent, int64_t *number);
-/* Its two parts: a graph that no attribute can name yet; the number of one that all graphs inside of `parent` belong to. */
+/* The two steps of graph_new_subgraph: create the graph, without a number; give it its number in `parent`. */
 graph *graph_new_inside(graph *parent);
 int64_t graph_add_subgraph(graph *parent, graph *g);
-/* Bytes of stack that a pass over the graph takes: what asks first may recurse over its sub-graphs. */
+/* Stack bytes that a pass over the graph needs: after checking for them, a pass may recurse over sub-graphs. */
 size_t graph_stack(const graph *g);
 static inline graph *graph_outermost(const graph *g) {
     while (g->parent) g = g->parent;
@@ -221,51 +222,53 @@ static inline const graph_shape *graph_shape_of(const graph *g, graph_id value) 
     return &g->values.data[value].shape;
 }
 
-/* The constructor. attributes: one per spec of the row, or NULL when there is none. Returns the first result's id. Raises
+/* The constructor. attributes: one per spec of the row, or NULL if it has none. Returns the first result's id. Raises
  * DLC_INVALID_ARGUMENT with operator, operands and what was expected. */
 graph_id graph_emit(graph *g, const graph_op *op, int inputs, const graph_id *input, const graph_attribute *attributes);
 /* By name and with typed helpers, for passes and expansions: graph/build.h. An attribute with `given` false takes the row's
- * default (a required one raises); one that equals the default becomes not given. Operands left out at the end are filled up
- * with 0: a node of a row with a fixed number of operands always has max_inputs of them. */
-/* Evaluates a node of constants by the row's compute definition; 0 when it is not worth it or not possible (fold.c). */
+ * default (a required one raises); one that equals the default becomes not given. Omitted trailing operands are filled with 0: a
+ * node of a row with a fixed number of operands always has max_inputs of them. */
+/* Evaluates a node of constants by the row's compute definition; 0: not worthwhile or not possible (fold.c). */
 graph_id graph_fold(graph *g, const graph_op *op, int inputs, const graph_id *input, const graph_attribute *attributes,
                     const graph_shape *result);
 /* Applies the rewrite rules of g->phase to a node that is about to be made; 0: none applies (simplify.c). */
 graph_id graph_rewrite(graph *g, const graph_op *op, int inputs, const graph_id *input,
                        const graph_attribute *attributes, const graph_shape *result);
 
-/* GRAPH_SYMBOL_MAX bounds what nobody hinted. */
+/* GRAPH_SYMBOL_MAX is the range of symbols without a hint. */
 #define GRAPH_SYMBOL_MAX (INT64_C(1) << 40)
 tir_expr graph_symbol_named(graph *g, const char *name);      /* found or created */
 uint32_t graph_find_symbol(const graph *g, const char *name); /* its index; UINT32_MAX: there is none */
 /* By pool variable: 1 + the index of the symbol; 0: none. In `arena`. */
 uint32_t *graph_symbols_by_variable(lib_arena *arena, const graph *g);
-/* Is the symbol, by itself, a dimension of an input? A run's tensors tell its value then. */
+/* Is the symbol itself a dimension of an input, so that a run's tensors determine its value? */
 bool graph_is_input_size(const graph *g, tir_expr symbol);
 /* left == right for all symbol values: yes passes, no raises with message, unknown records a constraint. */
 void graph_require_equal(graph *g, tir_expr left, tir_expr right, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* Functions for custom_call (ops_control.c). Adding one again is no mistake, another under its name is. find: NULL if unknown. */
+/* Functions for custom_call (ops_control.c). Adding the same function again is allowed, another one with its name is an error.
+ * find: NULL if unknown. */
 void graph_add_custom(graph *g, const graph_custom *custom);
 const graph_custom *graph_find_custom(const graph *g, const char *name);
-/* What an opaque node calls, its strings in `arena`; raises DLC_NOT_FOUND. And the call: results are written, or a status. */
+/* The function that an opaque node calls, with strings in `arena`; raises DLC_NOT_FOUND. And its call, which writes the results
+ * or returns an error. */
 graph_custom graph_custom_of(lib_arena *arena, const graph *g, const graph_node *node);
 dlc_status graph_custom_invoke(const graph_custom *custom, int inputs, const DLTensor *const *input, int outputs,
                                DLTensor *const *output, lib_error *error);
 uint32_t graph_add_constant(graph *g, const void *bytes, size_t size, bool borrow);
-/* bytes.c: of this size, not filled, kept once by the caller; NULL: out of memory. */
+/* bytes.c: allocates uninitialised bytes with one reference; NULL: out of memory. */
 graph_bytes *graph_bytes_new(const dlc_allocator *allocator, size_t size);
 void *graph_bytes_data(graph_bytes *bytes);
 graph_holder *graph_bytes_holder(graph_bytes *bytes);
 graph_bytes *graph_bytes_of(graph_holder *holder); /* NULL: the holder is another object */
-/* Who has kept them gives back the bytes, but not the object, whose address stays its own; takes them back, if somebody still has them; gives
- * back the object, whose bytes it has given back. */
+/* A reference can be split. drop: releases the bytes but keeps the object, whose address stays valid as a name. take: takes the
+ * bytes back, if another reference still holds them. The last one releases an object whose bytes were dropped. */
 void graph_bytes_drop(graph_bytes *bytes);
 bool graph_bytes_take(graph_bytes *bytes);
 void graph_bytes_forget(graph_bytes *bytes);
-/* The constant's elements, row-major, wherever they now are. Raises when memory is refused. */
+/* The current address of the constant's row-major elements. Raises if memory is refused. */
 const void *graph_constant_bytes(lib_scope *scope, const graph_constant *constant);
-/* Fills in what is known of the bytes without reading them. */
+/* Sets the constant's fields that summarise its bytes. */
 void graph_constant_describe(lib_scope *scope, graph_constant *constant);
 
 /* ---- text (text.c): prints and parses back, structurally equal:
@@ -276,32 +279,33 @@ void graph_constant_describe(lib_scope *scope, graph_constant *constant);
  *     output y
  *   } */
 void graph_print(lib_text *text, const graph *g);
-/* The same, but of constants above 32 bytes that are not printed as numbers only the first 16 bytes, and "...", which no parser takes;
- * whether there were such. */
+/* The same, but prints only the first 16 bytes, and "...", which does not parse, of constants above 32 bytes that are not printed
+ * as numbers. Returns whether there were any. */
 bool graph_print_elided(lib_text *text, const graph *g);
 void graph_print_shape(lib_text *text, const graph *g, const graph_shape *shape); /* f32[n, 64] */
 void graph_describe_shape(lib_text *text, const graph *g,
-                          const graph_shape *shape);                  /* the same for people: long dimensions cut */
+                          const graph_shape *shape);                  /* for messages: long dimensions are shortened */
 void graph_print_node(lib_text *text, const graph *g, uint32_t node); /* one line, no newline */
 graph *graph_parse(lib_arena *arena, lib_lexer *lexer);
 void graph_parse_in(graph *g, lib_lexer *lexer);     /* the same into an empty graph */
 void graph_verify(lib_scope *scope, const graph *g); /* verify.c; numbered invariants; raises DLC_INTERNAL */
 lib_hash128 graph_hash(const graph *g);              /* structure and constant identities */
 
-/* A copy in another arena that shares nothing with g but borrowed constants. */
+/* A copy in another arena that shares only borrowed constants with g. */
 graph *graph_copy(lib_arena *arena, const graph *g);
-/* The same, but `adopt` sees each constant first, also of sub-graphs, and may give it a holder that the caller keeps; true: that is all. */
+/* The same, but first calls `adopt` for each constant, also of sub-graphs, which may set its holder and keeps a reference; true:
+ * the constant is not copied. */
 graph *graph_copy_to(lib_arena *arena, const graph *g, bool (*adopt)(void *user, graph_constant *constant), void *user);
 
-/* ---- passes (each returns a new graph in `arena`, sharing constants) */
-graph *graph_hoist(lib_arena *arena, const graph *g);     /* what is the same in all iterations leaves its loop */
+/* ---- passes (each returns a new graph in `arena` and shares constants) */
+graph *graph_hoist(lib_arena *arena, const graph *g);     /* moves loop-invariant code out of loops */
 graph *graph_decompose(lib_arena *arena, const graph *g); /* composites expand, sub-graphs included */
 graph *graph_simplify(lib_arena *arena, const graph *g);  /* rules, CSE, dead code; to a fixpoint of at most 8 rounds */
 /* Re-emits with symbol values: values[i] for symbols[i], or INT64_MIN to keep symbol i as a run-time parameter (varying).
  * Checks the constraints. */
 graph *graph_bind(lib_arena *arena, const graph *g, const int64_t *values);
-/* Splits off what depends on constants only: returns the init graph (outputs: the values the rest needs) and rewrites the rest
- * so that those are inputs after the ordinary ones. NULL init when there is nothing worth it. */
+/* Splits off the computations that depend on constants only: *init is the init graph (outputs: the values that the rest needs),
+ * and the rest has these values as inputs after the ordinary ones. *init NULL: nothing is worth splitting off. */
 void graph_split_init(lib_arena *arena, const graph *g, graph **init, graph **rest);
 
 #endif

@@ -1,27 +1,27 @@
-/* Loop-invariant code: what the body (or condition) of a loop computes from captures and constants alone is computed once, in front
- * of the loop, and becomes a capture. What that leaves constant goes on to the init graph (init.c). Inner loops give to the body
- * around them, from where the next round takes it on. */
+/* Hoists loop-invariant code: values that the body (or condition) of a loop computes only from captures and constants are
+ * computed once before the loop, and become captures. Those that are constant move on to the init graph (init.c). Inner loops
+ * hoist into the enclosing body, from which the next round hoists further. */
 #include "graph/build.h"
 #include "graph/internal.h"
 
-enum { ROUNDS_MAX = 8 }; /* nested loops deeper than that keep what is left */
+enum { ROUNDS_MAX = 8 }; /* in more deeply nested loops some code is not hoisted completely */
 
 /* a value of a sub-graph */
 typedef struct moved {
-    /* of the old graph */
+    /* number of the sub-graph in the old graph */
     int64_t subgraph;
     graph_id inner, outer;
 } moved;
 
 typedef struct loop {
     const graph_node *node;
-    /* that is being looked at, of the old graph */
+    /* number of the current sub-graph in the old graph */
     int64_t subgraph;
-    /* by node of the sub-graph: stays in it */
+    /* by node of the sub-graph: it stays in the loop */
     bool *wanted;
-    /* of all sub-graphs of the node */
+    /* hoisted values of all sub-graphs of the loop */
     lib_vec(moved) values;
-    /* the pass's: something was moved */
+    /* the pass's flag: something was moved */
     bool *moves_any;
 } loop;
 
@@ -29,7 +29,7 @@ static bool is_loop(const graph_node *node) {
     return node->op->class_ == GRAPH_CONTROL && strcmp(node->op->name, "if") != 0;
 }
 
-/* Inputs from here on are the same in every iteration. */
+/* Inputs from this one on are loop-invariant. */
 static int64_t first_capture(const graph_node *node) {
     if (strcmp(node->op->name, "while") == 0) return node->results;
     return node->attribute[GRAPH_SCAN_CARRIES].integer + node->attribute[GRAPH_SCAN_SEQUENCES].integer;
@@ -49,7 +49,7 @@ static void keep(lib_arena *arena, loop *l, graph_id value) {
     lib_vec_push(arena, &l->values, ((moved){l->subgraph, value, 0}));
 }
 
-/* What stays in the sub-graph, and the values that come from outside in future. */
+/* Determines the nodes that stay in the sub-graph, and the values that become captures. */
 static void divide(lib_arena *arena, const graph *g, loop *l) {
     const bool *live = graph_live_nodes(arena, g);
     const uint8_t *index_cost = graph_index_costs(arena, g);
@@ -74,7 +74,7 @@ static void divide(lib_arena *arena, const graph *g, loop *l) {
     }
 }
 
-/* Emits what the values of one sub-graph need in front of the loop. */
+/* Emits the nodes that compute the hoisted values of one sub-graph before the loop. */
 static void lift(graph_walk *walk, const graph *inner, loop *l, uint32_t first) {
     graph_walk above = *walk;
     above.from = inner;
@@ -94,7 +94,7 @@ static void pass_hoist(graph_walk *walk);
 
 static void pass_node(graph_walk *walk, uint32_t index);
 
-/* A sub-graph with an input more for each value that came out of any of the node's. */
+/* Emits a sub-graph with an additional input for each value hoisted from any sub-graph of the loop. */
 static void pass_branch(graph_walk *walk) {
     loop *l = walk->user;
     const graph *from = walk->from;
@@ -105,7 +105,7 @@ static void pass_branch(graph_walk *walk) {
         graph_id input = graph_new_input(walk->to, NULL, graph_shape_of(walk->to->parent, m->outer));
         if (m->subgraph == l->subgraph) walk->map[m->inner] = input;
     }
-    walk->pass = pass_hoist; /* of sub-graphs inside */
+    walk->pass = pass_hoist; /* for nested sub-graphs */
     walk->user = l->moves_any;
     const bool *wanted = l->wanted;
     for (uint32_t i = 0; i < from->nodes.count; i++)
@@ -121,7 +121,7 @@ static int64_t emit_branch(graph_walk *walk, loop *l) {
     nested.pass = pass_branch;
     nested.user = l;
     loop ignored = {.node = l->node, .subgraph = l->subgraph};
-    divide(walk->to->arena, nested.from, &ignored); /* what stays here */
+    divide(walk->to->arena, nested.from, &ignored); /* the nodes that stay */
     l->wanted = ignored.wanted;
     graph_walk_into(&nested);
     return number;

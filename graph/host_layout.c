@@ -1,16 +1,16 @@
-/* Blocked values that the host spells out. A host that keeps images in blocks of channels, [n, c/16, h, w, 16], or with channels
- * last, writes
+/* Blocked layouts that the host expresses by moves. A host that keeps images in blocks of channels, [n, c/16, h, w, 16], or with
+ * channels last, writes
  *
  *   given -> transpose -> reshape -> x [n, c, h, w] -> convolution ... y [n, c, h, w] -> reshape -> transpose -> taken
  *
- * Where the chain of moves only says how a value lies in blocks, nothing has to move: x lies in the bytes of `given`, y is written
- * into those of `taken`, and the moves are views. The bytes that kernels read and write are the same either way, so that little
- * is weighed: a kernel all of whose operands are row-major may take longer to write blocks than a kernel that moves them takes
- * (fuse_cost.c asks); a chain of any other kind (heads of attention, pixel shuffles) stays what it is.
+ * If the chain of moves only describes a blocked layout, no data has to move: x is stored in the bytes of `given`, y is written
+ * to those of `taken`, and the moves are views. Kernels read and write the same number of bytes either way, so this is almost
+ * always an advantage; only a kernel with row-major operands may take longer to write blocks than a separate move takes (decided
+ * in fuse_cost.c). Chains of any other kind (attention heads, pixel shuffles) are left unchanged.
  *
- * How the bytes of one value lie seen from the other end of a chain is a list of *digits*, outermost first: each runs through
- * `extent` positions of a dimension, `divisor` apart. A transposition renames dimensions; a reshape keeps the position in the row-major
- * order, where a digit that meets two dimensions is cut in two. */
+ * The byte order of a value, seen from the other end of a chain, is a list of *digits*, outermost first: each iterates over
+ * `extent` positions of a dimension with stride `divisor`. A transposition renames dimensions; a reshape keeps the row-major
+ * position and splits a digit that spans two dimensions. */
 #include "graph/host_layout.h"
 
 #include "graph/internal.h"
@@ -23,15 +23,15 @@ typedef struct digit {
 } digit;
 
 typedef struct digits {
-    /* -1: not to be told */
+    /* -1: cannot be expressed */
     int count;
     digit at[DIGITS];
 } digits;
 
 typedef struct readers {
-    /* operands of live nodes; of moves */
+    /* number of reading operands of live nodes; of moves */
     int all, moves;
-    /* some want rows; it is the image that one convolves; it is an output */
+    /* some reader requires row-major; the value is the image of a convolution; it is an output */
     bool refuse, image, host;
 } readers;
 
@@ -54,8 +54,7 @@ static bool is_move(const graph_node *node) {
     return is_op(node, "reshape") || is_op(node, "transpose");
 }
 
-/* A convolution of whole blocks of channels: with all of its channels, or each by itself. Groups of a few would be picked out of
- * blocks one by one. */
+/* Does the convolution use whole channel blocks: not grouped, or depthwise? Small groups would pick single channels out of blocks. */
 static bool convolves_blocks(const graph *g, const graph_node *node) {
     int64_t channels;
     if (!is_op(node, "convolution")) return false;
@@ -88,7 +87,7 @@ static digits through_reshape(const digits *in, const int64_t *from, int from_ra
     for (int i = 0; i < in->count; i++) {
         int64_t weight = in->at[i].divisor * stride_in[in->at[i].dim], extent = in->at[i].extent;
         int first = out.count;
-        while (extent > 1) { /* innermost part first: the dimension that holds this position */
+        while (extent > 1) { /* innermost part first: find the dimension that contains this position */
             int d = 0;
             while (d < to_rank && (to[d] == 1 || stride_out[d] > weight)) d++;
             if (d == to_rank || weight % stride_out[d] || out.count == DIGITS) return (digits){.count = -1};
@@ -104,7 +103,7 @@ static digits through_reshape(const digits *in, const int64_t *from, int from_ra
     return out;
 }
 
-/* From the operand of a move to its result, or back. */
+/* Converts digits from a move's operand to its result, or back. */
 static digits through_move(const graph *g, const graph_node *node, const digits *in, bool back) {
     int64_t operand[DLC_MAX_RANK], result[DLC_MAX_RANK];
     int rank = graph_shape_of(g, node->first)->rank, operand_rank = graph_shape_of(g, node->input[0])->rank;
@@ -122,8 +121,8 @@ static digits through_move(const graph *g, const graph_node *node, const digits 
     return out;
 }
 
-/* (n, c/16, h, w, c%16) or (n, h, w, c): all dimensions in order, but one of them, or its positions in blocks, comes last. NULL:
- * another order. */
+/* The layout (n, c/16, h, w, c%16) or (n, h, w, c): all dimensions in order, except that one dimension, or its position in the
+ * block, is last. NULL: any other order. */
 static const tir_layout *blocks_of(const finder *f, graph_id value, const digits *in) {
     int64_t size[DLC_MAX_RANK];
     int rank = graph_shape_of(f->g, value)->rank, dim, next = 0;
@@ -136,7 +135,7 @@ static const tir_layout *blocks_of(const finder *f, graph_id value, const digits
     for (int d = 0; d < rank; d++) {
         int64_t divisor = d == dim ? block->extent : 1;
         behind = behind || (d > dim && size[d] > 1);
-        for (int64_t reached = size[d]; reached > divisor; next++) { /* one digit, or neighbours that make it */
+        for (int64_t reached = size[d]; reached > divisor; next++) { /* one digit, or adjacent digits that merge into one */
             const digit *at = &in->at[next];
             if (next == in->count - 1 || at->dim != d || at->divisor * at->extent != reached) return NULL;
             reached = at->divisor;
@@ -154,12 +153,12 @@ static const tir_layout *blocks_of(const finder *f, graph_id value, const digits
     return layout;
 }
 
-/* Work at each point, or windows of points: what runs along blocks as well as along rows. */
+/* Elementwise or windowed operators, which run along blocks as well as along rows. */
 static bool takes_blocks(const graph_node *node) {
     return node->op->class_ == GRAPH_CONTRACT || node->op->class_ == GRAPH_MAP || is_op(node, "reduce_window");
 }
 
-/* Who reads each value. */
+/* Collects the readers of each value. */
 static void find_readers(finder *f) {
     const graph *g = f->g;
     f->readers = LIB_NEW_ARRAY(f->arena, readers, g->values.count + 1);
@@ -177,7 +176,7 @@ static void find_readers(finder *f) {
     for (uint32_t o = 0; o < g->outputs.count; o++) f->readers[g->outputs.data[o]].host = true;
 }
 
-/* What the chain of moves that ends in `value` begins with; moves that others read too are where it begins. */
+/* The start of the chain of moves that ends in `value`; a move with other readers starts the chain. */
 static graph_id chain_start(const finder *f, graph_id value) {
     while (is_move(graph_node_of(f->g, value))) {
         graph_id below = graph_node_of(f->g, value)->input[0];
@@ -195,7 +194,7 @@ static bool is_laid(const finder *f, graph_id value) {
     return f->given->layouts[value] != NULL;
 }
 
-/* x: made by moves, made; lies in the bytes of what the chain begins with. */
+/* The `given` side: x, the result of a chain of moves, is stored in the bytes of the chain's start. */
 static void find_given(const finder *f, graph_id value) {
     const graph *g = f->g;
     const readers *r = &f->readers[value];
@@ -217,7 +216,7 @@ static void find_given(const finder *f, graph_id value) {
     mark_views(f, start, value);
 }
 
-/* y: of a convolution and what follows it point by point; written into the bytes of what the chain ends in. */
+/* The `taken` side: y, the result of a convolution and elementwise operators after it, is written to the bytes of the chain's end. */
 static void find_taken(const finder *f, graph_id end, const bool *made) {
     const graph *g = f->g;
     graph_id start = chain_start(f, end);
@@ -234,7 +233,7 @@ static void find_taken(const finder *f, graph_id end, const bool *made) {
     mark_views(f, start, end);
 }
 
-/* By value: images that a convolution makes, and what maps and windows make of those. */
+/* By value: results of convolutions, and of maps and windows of these. */
 static bool *find_images(const finder *f) {
     const graph *g = f->g;
     bool *made = LIB_NEW_ARRAY(f->arena, bool, g->values.count + 1);

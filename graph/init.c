@@ -1,24 +1,24 @@
-/* The init graph: what depends on constants only is computed once per program, not in every run (packed or converted
- * weights, folded normalisations too large for graph_fold). Broadcasts, iotas, reshapes, slices and
- * what is made of positions alone stay behind: their operands are worth keeping, they are not. So do conversions of large weights to a
- * wider type, and their dequantisation: they run in the contraction that reads them, and the narrow weights are all that is kept. */
+/* The init graph: values that depend on constants only are computed once per program, not in every run (converted weights, folded
+ * normalisations too large for graph_fold). Broadcasts, iotas, reshapes, slices and values computed from positions only stay in
+ * the main graph: storing their results is not worthwhile. So do conversions of large weights to a wider type, and their
+ * dequantisation: they run in the contraction that reads them, and only the narrow weights are stored. */
 #include "graph/build.h"
 #include "graph/internal.h"
 
 #include <math.h>
 
 typedef struct split {
-    /* by node: the same at every run, and its shapes are numbers */
+    /* by node: it is equal in every run, and its shapes are numbers */
     bool *fixed;
-    /* by node: the rest computes it */
+    /* by node: the main graph computes it */
     bool *wanted;
-    /* by node: a conversion of narrow weights for contractions, with what it is made of */
+    /* by node: part of a conversion of narrow weights for contractions */
     bool *widens;
     /* by node: graph_index_costs */
     uint8_t *index_cost;
     /* by value: an output of the init graph */
     bool *kept;
-    /* those values, ascending */
+    /* the init graph's outputs, ascending */
     lib_vec(graph_id) outputs;
 } split;
 
@@ -64,7 +64,7 @@ static bool stays_behind(const graph *g, const split *s, uint32_t index) {
 
 /* ---- weights that stay narrow */
 
-enum { WIDE_LEAST = 64 << 10 }; /* bytes; what is smaller is converted once */
+enum { WIDE_LEAST = 64 << 10 }; /* bytes; smaller weights are converted once */
 
 static double bytes_of(const graph *g, graph_id value) {
     const graph_shape *shape = graph_shape_of(g, value);
@@ -76,7 +76,7 @@ static double bytes_of(const graph *g, graph_id value) {
     return bytes;
 }
 
-/* Maps of elements that vectors are loaded of, and what moves their operands where they belong. */
+/* May the node run in every run as part of a contraction: a map of vector-loadable elements, or a move of such a map's operands? */
 static bool may_run_later(const graph *g, const split *s, uint32_t index) {
     const graph_node *node = &g->nodes.data[index];
     for (int k = 0; k < node->inputs; k++)
@@ -84,16 +84,16 @@ static bool may_run_later(const graph *g, const split *s, uint32_t index) {
     return node->op->class_ == GRAPH_MAP || graph_stays_behind(node, s->index_cost[index]);
 }
 
-/* A walk over what a node is made of. */
+/* A traversal of a node's operands. */
 typedef struct sources {
-    /* that may run later, from the node itself on */
+    /* the visited nodes that may run later, starting with the node itself */
     lib_vec(uint32_t) nodes;
-    /* number of the last walk that came by */
+    /* number of the last traversal that visited it */
     uint32_t *by_node, *by_value;
     uint32_t walk;
 } sources;
 
-/* Bytes of the values that these nodes read and that are computed before, each once. */
+/* Bytes of the distinct values that these nodes read and that are computed beforehand. */
 static double find_sources(lib_arena *arena, const graph *g, const split *s, uint32_t index, sources *found) {
     double bytes = 0;
     found->walk++;
@@ -117,7 +117,7 @@ static double find_sources(lib_arena *arena, const graph *g, const split *s, uin
     return bytes;
 }
 
-/* An operand of contractions and of nothing else that runs every time. */
+/* By node: it is an operand of contractions, and of no other node that runs every time. */
 static bool *find_contracted(lib_arena *arena, const graph *g, const split *s, const bool *live) {
     bool *contracted = LIB_NEW_ARRAY(arena, bool, g->nodes.count), *other = LIB_NEW_ARRAY(arena, bool, g->nodes.count);
     for (uint32_t i = 0; i < g->nodes.count; i++) {
@@ -146,7 +146,7 @@ static void find_widening(lib_arena *arena, const graph *g, split *s, const bool
     }
 }
 
-/* From the last node up. */
+/* Determines the init graph's outputs, from the last node to the first. */
 static void find_outputs(lib_arena *arena, const graph *g, split *s) {
     const bool *live = graph_live_nodes(arena, g);
     bool *wanted = s->wanted = LIB_NEW_ARRAY(arena, bool, g->nodes.count);
@@ -178,7 +178,7 @@ static void find_outputs(lib_arena *arena, const graph *g, split *s) {
         if (s->kept[value]) lib_vec_push(arena, &s->outputs, value);
 }
 
-/* Emits what the outputs need; all of it is fixed. */
+/* Emits the nodes that the outputs need, all of which are fixed. */
 static void pass_init(graph_walk *walk) {
     const split *s = walk->user;
     const graph *from = walk->from;
@@ -193,7 +193,7 @@ static void pass_init(graph_walk *walk) {
     for (uint32_t i = 0; i < s->outputs.count; i++) graph_new_output(walk->to, NULL, walk->map[s->outputs.data[i]]);
 }
 
-/* Ordinary inputs, then one per output of the init graph, then the nodes that are left. */
+/* Emits the ordinary inputs, then one input per output of the init graph, then the remaining nodes. */
 static void pass_rest(graph_walk *walk) {
     const split *s = walk->user;
     const graph *from = walk->from;
@@ -217,7 +217,7 @@ void graph_split_init(lib_arena *arena, const graph *g, graph **init, graph **re
     if (s.outputs.count) {
         *init = graph_walk_run(arena, g, g->phase, NULL, pass_init, &s);
         (*init)->symbols.count = (*init)->constraints.count =
-            0; /* it runs once, without inputs that would give sizes */
+            0; /* it runs once, without inputs that would determine sizes */
     }
     *rest = graph_walk_run(arena, g, g->phase, NULL, pass_rest, &s);
 }

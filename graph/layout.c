@@ -1,24 +1,25 @@
 /* Which values are blocked, and along which dimension.
  *
  *   candidates  values that one kernel writes and only kernels read
- *   dimensions  a contraction that reads a value along a reduction axis with kept axes behind it (channels of an image), or
+ *   dimensions  a contraction that reads a value along a reduction axis with kept axes after it (channels of an image), or
  *               writes its features there, proposes that dimension; proposals spread to other candidates through stages that
- *               index both by the same axis (windows, maps, depthwise convolutions)
- *               the host's own blocks (host_layout.h) are such dimensions, and decided
+ *               index both by the same axis (windows, maps, depthwise convolutions);
+ *               the host's own blocks (host_layout.h) are fixed proposals
  *   decisions   regions that share candidates form a group. In each group the best of two local searches, from all row-major and
- *               from all blocked, is taken if it saves enough, of all or of what the regions beside contractions cost; the cost is that of
- *               layout_cost.c, summed over the regions. Unless it saves much, the target's cost model is asked as well
+ *               from all blocked, is taken if it saves enough of the total cost, or of the cost of regions without contractions; the
+ *               cost is that of layout_cost.c, summed over the regions. Unless it saves much, the target's cost model must agree
  *
- * Nothing here knows an operator: all of it reads the stages that the rows' compute definitions make. */
+ * This file is independent of operators: it reads only the stages made by compute definitions. */
 #include "graph/layout.h"
 #include "graph/layout_cost.h"
 
 #include "graph/internal.h"
 
 enum { NO_DIM = -1, ROUNDS = 8 };
-/* Of the group's cost; or of what its regions without a contraction cost, which beside contractions is little but less uncertain. */
+/* Least saving as a fraction of the group's cost; or of the cost of its regions without contractions, which is smaller but less
+ * uncertain. */
 static const double least_saving = 0.02, least_light_saving = 0.25;
-/* More than these needs no question to the target's cost model. */
+/* Above these the target's cost model is not consulted. */
 static const double sure_saving = 0.1, sure_light_saving = 0.5;
 
 typedef struct decider {
@@ -26,19 +27,19 @@ typedef struct decider {
     const graph *g;
     graph_regions *regions;
     const graph_layout_options *options;
-    /* by value: what the host's own moves say (host_layout.h); NULL: row-major, or to be decided */
+    /* by value: layout expressed by the host's moves (host_layout.h); NULL: row-major, or to be decided */
     const tir_layout *const *given;
     /* by value */
     bool *candidate;
-    /* by value: proposed; NO_DIM */
+    /* by value: proposed dimension; NO_DIM */
     int8_t *dim;
-    /* by region: NULL where no argument is a candidate */
+    /* by region: NULL if no argument is a candidate */
     tir_region **computed;
     /* by region */
     layout_model *model;
     /* by value */
     bool *blocked;
-    /* by value: another of its group, itself at the root */
+    /* by value: parent in the union-find forest of groups, itself at the root */
     uint32_t *group;
 } decider;
 
@@ -73,7 +74,7 @@ static void find_candidates(decider *d) {
         if (d->given[v]) d->candidate[v] = graph_block_lanes(d->options->machine, graph_shape_of(g, v)->dtype) > 1;
 }
 
-/* Only where something is contracted or reduced can layouts matter. */
+/* Layouts matter only if the graph contracts or reduces something. */
 static bool is_worth_a_look(const decider *d) {
     bool reduces = false, found = false;
     for (uint32_t r = 0; r < d->regions->count; r++) {
@@ -95,7 +96,7 @@ static bool reads_candidate(const decider *d, const graph_region *region) {
     return false;
 }
 
-/* Does the stage use one result of a reduction at many of its points, as the stages of a row do? */
+/* Does the stage use one result of a reduction at many of its points, as in a row chain? */
 static bool spreads_result(tir_region *region, const tir_stage *stage) {
     tir_expr loads[LAYOUT_LOADS];
     int count = graph_stage_loads(region, stage, loads);
@@ -110,7 +111,7 @@ static bool spreads_result(tir_region *region, const tir_stage *stage) {
     return count < 0;
 }
 
-/* Folds, scatters, stages of several values and rows want their arguments as they are. */
+/* Does the region require row-major arguments? True for folds, scatters, stages with several values, and row chains. */
 static bool is_rigid(tir_region *region) {
     for (uint32_t s = 0; s < region->stages.count; s++) {
         const tir_stage *stage = &region->stages.data[s];
@@ -141,7 +142,7 @@ static void compute_regions(decider *d) {
 
 /* ---- dimensions */
 
-/* A dimension with others behind it, of known extent. */
+/* Can the dimension be blocked: is its extent known and is it not the last one? */
 static bool can_block(const decider *d, graph_id value, int dim) {
     const graph_shape *shape = graph_shape_of(d->g, value);
     bool behind = false;
@@ -156,7 +157,7 @@ static void propose(decider *d, const graph_region *region, const tir_tensor *te
         d->dim[value] = (int8_t)dim;
 }
 
-/* The dimension proposed for a tensor of a region: for arguments by value, for the rest in `inside`. */
+/* The dimension proposed for a tensor of a region: arguments by value, others in `inside`. */
 static int proposed(const decider *d, const graph_region *region, const tir_region *computed, uint32_t tensor,
                     const int8_t *inside) {
     graph_id value = value_of(region, &computed->tensors.data[tensor]);
@@ -176,7 +177,7 @@ static int subscript_of(const tir_region *region, tir_expr load, int rank, tir_e
     return NO_DIM;
 }
 
-/* Contracted and feature dimensions of what the stage reads and writes. */
+/* Proposes contracted and feature dimensions of the tensors that the stage reads and writes. */
 static void propose_by_contraction(decider *d, const graph_region *region, tir_region *computed, const tir_stage *stage,
                                    const tir_expr *loads, int count, int8_t *inside) {
     const tir_pool *pool = computed->pool;
@@ -187,7 +188,7 @@ static void propose_by_contraction(decider *d, const graph_region *region, tir_r
             int dim = subscript_of(computed, loads[i], tensor->rank, stage->axis[a].var);
             set_proposed(d, region, computed, read, dim, inside);
         }
-        for (int a = 0; a < stage->space && tensor->constant; a++) { /* features: axes of the constant operand alone */
+        for (int a = 0; a < stage->space && tensor->constant; a++) { /* features: axes that only the constant operand has */
             bool shared = false;
             for (int k = 0; k < count; k++) shared = shared || (k != i && tir_uses(pool, loads[k], stage->axis[a].var));
             if (shared || !tir_uses(pool, loads[i], stage->axis[a].var)) continue;
@@ -196,7 +197,7 @@ static void propose_by_contraction(decider *d, const graph_region *region, tir_r
     }
 }
 
-/* Along one stage: what it writes and what it reads have the same dimension where one axis indexes both. */
+/* Spreads proposals through one stage: tensors indexed by the same axis get the same proposed dimension. */
 static void spread_through(decider *d, const graph_region *region, tir_region *computed, const tir_stage *stage,
                            const tir_expr *loads, int count, int8_t *inside) {
     const tir_pool *pool = computed->pool;
@@ -288,7 +289,7 @@ static double cost_of(const decider *d, const value_group *group) {
     return cost;
 }
 
-/* Regions that contract nothing. */
+/* Cost of the group's regions without contractions. */
 static double light_cost_of(const decider *d, const value_group *group) {
     double cost = 0;
     for (uint32_t i = 0; i < group->regions.count; i++)
@@ -313,7 +314,7 @@ static double cost_around(const decider *d, const value_group *group, graph_id v
     return cost;
 }
 
-/* Changes one value after another as long as that pays. */
+/* Local search: flips one value at a time while the cost decreases. */
 static double descend(decider *d, const value_group *group) {
     bool changed = true;
     for (int round = 0; round < ROUNDS && changed; round++) {
@@ -339,7 +340,7 @@ static void set_all(decider *d, const value_group *group, bool blocked) {
 
 static const tir_layout *blocked_layout(const decider *d, graph_id value);
 
-/* Cycles of the group's regions in the layouts of now, by the target's cost model; false: nothing is known. */
+/* Cycles of the group's regions in the current layouts, by the target's cost model; false: no prediction. */
 static bool predict_group(decider *d, const value_group *group, double cycles[GRAPH_FUSE_WIDTHS]) {
     const tir_layout **layouts = lib_arena_array(d->arena, d->g->values.count + 1, sizeof *layouts);
     for (graph_id v = 1; v < d->g->values.count; v++) layouts[v] = d->given[v];
@@ -358,7 +359,7 @@ static bool predict_group(decider *d, const value_group *group, double cycles[GR
     return true;
 }
 
-/* Of all that the answer depends on but the machine. */
+/* Hash of everything that the decision depends on, except the machine. */
 static lib_hash128 hash_of_group(const decider *d, const value_group *group) {
     lib_hash128 hash = {group->regions.count, 2};
     for (uint32_t i = 0; i < group->regions.count; i++) {
@@ -373,7 +374,7 @@ static lib_hash128 hash_of_group(const decider *d, const value_group *group) {
     return hash;
 }
 
-/* Are the group's kernels faster in the layouts of now than with row-major values, by the target's cost model? True where there is none. */
+/* Are the group's kernels faster in the current layouts than row-major, by the target's cost model? True if there is no model. */
 static bool is_predicted_faster(decider *d, const value_group *group) {
     const graph_fuse_costs *costs = d->options->costs;
     const double even = 1.01;
@@ -470,7 +471,7 @@ void graph_verify_layouts(lib_scope *scope, const graph *bound, const graph_regi
         if (!layout) continue;
         tir_layout_verify(scope, layout, what);
         int writers = 0;
-        bool given = false; /* next to a view that takes it from row-major bytes, or to them */
+        bool given = false; /* the value is adjacent to a view from or to row-major bytes */
         bool plain = layout->rank != graph_shape_of(bound, v)->rank;
         for (uint32_t r = 0; r < regions->count; r++) {
             const graph_region *region = &regions->data[r];

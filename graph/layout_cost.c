@@ -1,8 +1,8 @@
-/* Cost of a region by how its stages' accesses fall on vectors. Stages of one region run vectors along one *family* of axes:
- * axes are of one family when they index the same dimension of some tensor, or a stage writes the dimension that another one
- * reads. For each family the model counts vectors, and for each access what one vector of it costs: a broadcast, a contiguous
- * vector, one block, or elements gathered one by one; only the last three depend on the tensor's layout. Absolute numbers are
- * rough; what counts is that the difference between layouts has the right sign where it is large. */
+/* Cost of a region, by its stages' vector accesses. All stages of a region are vectorised along one *family* of axes: two axes
+ * are in one family if they index the same dimension of some tensor, or one stage writes the dimension that the other reads. For
+ * each family the model counts vectors, and for each access the cost of one vector: a broadcast, a contiguous vector, one block,
+ * or elements gathered one by one; only the last three depend on the tensor's layout. Absolute numbers are rough; only the sign
+ * of large differences between layouts must be right. */
 #include "graph/layout_cost.h"
 #include "tir/unit.h"
 
@@ -23,7 +23,7 @@ int64_t graph_extent(const tir_region *region, tir_expr extent) {
 int graph_block_lanes(const tir_machine *machine, dlc_dtype dtype) {
     int size = (int)lib_dtype_size(dtype);
     if (dtype == DLC_BOOL) return 0;
-    return machine->vector_bytes / (size < 4 ? 4 : size); /* narrow ones are computed, and summed, in 32 bits */
+    return machine->vector_bytes / (size < 4 ? 4 : size); /* narrow types are computed and summed in 32 bits */
 }
 
 /* ---- loads */
@@ -84,7 +84,7 @@ static double operations(tir_region *region, const tir_stage *stage) {
 typedef struct families {
     tir_region *region;
     uint32_t *parent;
-    /* slots of reduction axes: behind those of tensors */
+    /* first slot of reduction axes, after those of tensors */
     uint32_t reduce_first;
     tir_expr (*loads)[LAYOUT_LOADS];
     /* by stage */
@@ -100,7 +100,7 @@ static uint32_t dimension_slot(uint32_t tensor, int dim) {
     return tensor * DLC_MAX_RANK + (uint32_t)dim;
 }
 
-/* A space axis is the dimension of what its stage writes. */
+/* The slot of an axis; a space axis has the slot of the dimension that its stage writes. */
 static uint32_t axis_slot(const families *f, uint32_t stage, int axis) {
     const tir_stage *s = &f->region->stages.data[stage];
     if (axis < s->space) return dimension_slot(s->tensor[0], axis);
@@ -133,7 +133,7 @@ static families find_families(lib_arena *arena, tir_region *region) {
 
 /* ---- one access */
 
-/* Step of the row-major address from one point of the axis to the next; INT64_MAX: not one number. */
+/* Row-major stride of the load along the axis; INT64_MAX: not constant. */
 static int64_t plain_stride(const tir_region *region, tir_expr load, tir_expr axis) {
     const tir_pool *pool = region->pool;
     const tir_tensor *tensor = &region->tensors.data[tensor_of(pool, load)];
@@ -153,7 +153,7 @@ static int64_t plain_stride(const tir_region *region, tir_expr load, tir_expr ax
     return step;
 }
 
-/* How much of a load's cost a step of a register tile pays. */
+/* The fraction of a load's cost per step of a register tile, whose operands are reused. */
 static double tile_share(const tir_region *region, const tir_stage *stage, tir_expr load, int axis) {
     if (!tir_uses(region->pool, load, stage->axis[axis].var)) return share_broadcast;
     for (int a = 0; a < stage->space; a++)
@@ -171,7 +171,7 @@ static double plain_load(const tir_region *region, const tir_stage *stage, tir_e
     if (step == 1) return cost_contiguous;
     if (!heavy && step > 1 && step <= NEAR) return cost_contiguous * (double)(step + 1); /* loads, and shuffles */
     bool packed = heavy && (tensor->constant || tile_share(region, stage, load, axis) < 1);
-    for (int d = 0; d < tensor->rank && packed; d++) /* laid out as the kernel wants it: before, or by a copy */
+    for (int d = 0; d < tensor->rank && packed; d++) /* packed to the kernel's layout: beforehand, or by a copy */
         if (tir_operand(pool, load, d) == stage->axis[axis].var) return cost_block;
     return cost_gather;
 }
@@ -226,7 +226,7 @@ static int last_long_axis(const tir_region *region, const tir_stage *stage) {
     return -1;
 }
 
-/* Does every load of the map run straight on through axes a and a + 1, as the store does? */
+/* Are axes a and a + 1 contiguous in every load of the map, as in the store? */
 static bool is_straight(const tir_region *region, const tir_stage *stage, const tir_expr *loads, int count, int a) {
     int64_t extent = graph_extent(region, stage->axis[a + 1].extent);
     for (int i = 0; i < count; i++) {
@@ -237,14 +237,14 @@ static bool is_straight(const tir_region *region, const tir_stage *stage, const 
     return true;
 }
 
-/* A rest takes half a vector where half vectors cost half. */
+/* Number of vectors; the remainder counts half if half vectors cost half. */
 static double whole_vectors(const costing *c, int64_t elements, int lanes) {
     int64_t rest = elements % lanes;
     double halves = c->machine->fma_ports == 1 && rest * 2 <= lanes ? 0.5 : 1;
     return (double)(elements / lanes) + (rest ? halves : 0);
 }
 
-/* Vectors that cover the stage's points, steps of its reduction not counted. */
+/* Vectors that cover the stage's points, not counting reduction steps. */
 static double vectors_along(costing *c, uint32_t s, int axis, int lanes) {
     const tir_region *region = c->f->region;
     const tir_stage *stage = &region->stages.data[s];
@@ -270,7 +270,7 @@ static void add_stores(costing *c, const tir_stage *stage, int axis, double vect
         const tir_tensor *tensor = &c->f->region->tensors.data[stage->tensor[k]];
         const layout_argument *argument = argument_of(c, stage->tensor[k]);
         if (!tensor->output) continue;
-        if (axis < 0 || axis >= stage->space) /* one element for each point */
+        if (axis < 0 || axis >= stage->space) /* scalar: one element for each point */
             add_access(c, stage->tensor[k], vectors, cost_store, cost_store);
         else
             add_access(c, stage->tensor[k], vectors, store_cost(c, tensor, axis),
@@ -278,8 +278,8 @@ static void add_stores(costing *c, const tir_stage *stage, int axis, double vect
     }
 }
 
-/* A unit of the machine takes steps that lie side by side. What is broadcast to it is copied so, unless blocks of channels are what it
- * steps through. */
+/* Dot-product instructions take adjacent reduction steps. Their broadcast operand is copied to such an order, unless it is
+ * already stored in channel blocks along them. */
 static void add_steps(costing *c, const tir_stage *stage, tir_expr load, int axis) {
     const tir_region *region = c->f->region;
     const tir_tensor *tensor = &region->tensors.data[tensor_of(region->pool, load)];
@@ -298,7 +298,7 @@ static void add_steps(costing *c, const tir_stage *stage, tir_expr load, int axi
         }
 }
 
-/* Vectors along `axis` of the stage; -1: none. */
+/* Adds the cost of a stage vectorised along `axis`; -1: scalar. */
 static void add_stage(costing *c, uint32_t s, int axis) {
     tir_region *region = c->f->region;
     const tir_stage *stage = &region->stages.data[s];
@@ -340,7 +340,7 @@ static int axis_in(families *f, uint32_t stage, uint32_t family) {
     return last_long_axis(f->region, s);
 }
 
-/* What is stored in blocks along the vectors is computed in whole blocks. */
+/* Adds the cost of padding: values blocked along the vectors are computed in whole blocks. */
 static void add_padding(costing *c, uint32_t family) {
     const tir_region *region = c->f->region;
     double cost = c->way->base;
@@ -372,7 +372,7 @@ layout_model graph_layout_model(lib_arena *arena, tir_region *region, const tir_
     lib_vec(uint32_t) seen = {0};
     for (uint32_t s = 0; s < region->stages.count; s++) {
         if (region->stages.data[s].removed) continue;
-        if (f.load_count[s] < 0) return model; /* too much of it to judge */
+        if (f.load_count[s] < 0) return model; /* too many loads for the model */
         c.has_reduction = c.has_reduction || region->stages.data[s].kind == TIR_REDUCE;
         c.heavy = c.heavy || graph_stage_contracts(region, &region->stages.data[s]);
     }

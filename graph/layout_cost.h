@@ -1,4 +1,4 @@
-/* The cost of a region as a function of which of its arguments are blocked: what layout.c decides by. */
+/* The cost of a region as a function of the set of its blocked arguments: used by the decisions of layout.c. */
 #ifndef GRAPH_LAYOUT_COST_H
 #define GRAPH_LAYOUT_COST_H
 
@@ -7,21 +7,21 @@
 
 /* An argument that may be blocked. */
 typedef struct layout_argument {
-    /* of the region */
+    /* tensor of the region */
     uint32_t tensor;
-    /* that would be blocked */
+    /* dimension to block */
     int dim;
-    /* number of the decision, the same in all regions */
+    /* decision number, shared by all regions */
     uint32_t choice;
 } layout_argument;
 
-/* What one decision adds. */
+/* The cost that one decision adds. */
 typedef struct layout_term {
     uint32_t choice;
     double plain, blocked;
 } layout_term;
 
-/* One way to run the region: vectors along one family of its axes. */
+/* One vectorisation of the region: along one family of its axes. */
 typedef struct layout_way {
     double base;
     lib_vec(layout_term) terms;
@@ -29,7 +29,7 @@ typedef struct layout_way {
 
 typedef struct layout_model {
     lib_vec(layout_way) ways;
-    /* some stage of the region does */
+    /* some stage of the region contracts */
     bool contracts;
 } layout_model;
 
@@ -38,12 +38,12 @@ enum { LAYOUT_LOADS = 32 };
 /* Distinct loads of a stage's values and predicate; -1: more than LAYOUT_LOADS. */
 int graph_stage_loads(tir_region *region, const tir_stage *stage, tir_expr *loads);
 bool graph_stage_contracts(const tir_region *region, const tir_stage *stage); /* sums products */
-int64_t graph_extent(const tir_region *region, tir_expr extent);              /* of a varying one: a usual size */
-int graph_block_lanes(const tir_machine *machine, dlc_dtype dtype);           /* elements of a block; 0: not worth it */
+int64_t graph_extent(const tir_region *region, tir_expr extent);              /* of a symbolic extent: a typical size */
+int graph_block_lanes(const tir_machine *machine, dlc_dtype dtype);           /* elements of a block; 0: blocking is not worthwhile */
 
 layout_model graph_layout_model(lib_arena *arena, tir_region *region, const tir_machine *machine,
                                 const layout_argument *arguments, uint32_t count);
-/* Cycles of the best way. */
+/* Cycles of the best vectorisation. */
 double graph_layout_cost(const layout_model *model, const bool *blocked);
 
 #endif

@@ -1,4 +1,4 @@
-/* Reflections in steps of folds over matrices, their products by blocks, and what expansions of rows on matrices share. */
+/* Reflections in steps of folds over matrices, their products by blocks, and shared helpers of the matrix operators' expansions. */
 #include "graph/matrix.h"
 
 /* ---- steps */
@@ -22,7 +22,7 @@ graph_id matrix_reflector_of(graph *g, graph_id x, graph_id pivot) {
     graph_id square = graph_reduce_sum(g, graph_mul(g, behind, behind), 1, &axis, true);
     graph_id first = graph_reduce_sum(g, graph_select(g, here, x, zero), 1, &axis, true);
     graph_id norm = graph_sqrt(g, graph_add(g, graph_mul(g, first, first), square));
-    /* to the far side of zero, so that nothing cancels */
+    /* the sign opposite to the first element's, so that nothing cancels */
     graph_id aim = graph_select(g, graph_lt(g, first, zero), graph_sub(g, first, norm), graph_add(g, first, norm));
     graph_id length = graph_sqrt(g, graph_mul(g, norm, graph_add(g, norm, graph_abs(g, first))));
     length = graph_select(g, graph_eq(g, square, zero), graph_scalar_like(g, x, (double)INFINITY), length);
@@ -37,7 +37,7 @@ graph_id matrix_apply_reflectors(graph *g, graph_id v, graph_id x, bool transpos
     return graph_sub(g, x, graph_matmul(g, down, graph_emit_with(g, "substitute", 2, inner, 3, solve)));
 }
 
-/* x times the product of the reflections in v [..., count, m], `block` at a time; the first stands left. */
+/* x times the product of the reflections in v [..., count, m], `block` at a time, in order. */
 graph_id matrix_apply_all(graph *g, graph_id v, graph_id x, int block) {
     tir_pool *pool = g->pool;
     tir_expr count = matrix_dim(g, v, 2), width = tir_index(pool, block), trips = tir_ceil_div(pool, count, width);

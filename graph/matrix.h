@@ -1,5 +1,5 @@
-/* What rows on matrices share, each used by some of graph/ops_matrix.c, ops_factor.c, ops_eigen.c, ops_svd.c: folds whose state is a matrix
- * (a step eliminates a column), for compute definitions; loops over blocks of columns and small helpers, for expansions. */
+/* Shared by the matrix operators (graph/ops_matrix.c, ops_factor.c, ops_eigen.c, ops_svd.c): for compute definitions, folds whose
+ * state is a matrix (a step eliminates a column); for expansions, loops over blocks of columns and small helpers. */
 #ifndef GRAPH_MATRIX_H
 #define GRAPH_MATRIX_H
 
@@ -14,14 +14,14 @@ typedef struct matrix_fold {
     graph_compute *c;
     tir_pool *pool;
     tir_dtype dtype;
-    /* stage */
+    /* stage number of the fold */
     uint32_t fold;
-    /* axes that steps do not mix */
+    /* number of axes over which steps are independent */
     int free;
     tir_expr free_extent[DLC_MAX_RANK];
     int states;
     uint32_t state[TIR_MAX_STATE];
-    /* in the step stage that is open */
+    /* the step index, in the open step stage */
     tir_expr t;
     tir_expr axis[TIR_MAX_AXES];
 } matrix_fold;
@@ -34,7 +34,7 @@ static inline matrix_fold open_fold(graph_compute *c, int free, const tir_expr *
     return f;
 }
 
-/* A state with dimensions of its own behind the free ones; zeros at first. */
+/* Adds a state with `own` dimensions after the free ones; initially zero. */
 static inline void add_state_of(matrix_fold *f, tir_dtype dtype, int own, const tir_expr *extent) {
     tir_region *region = f->c->region;
     tir_expr zero = lib_dtype_is_float((dlc_dtype)dtype) ? tir_float(f->pool, dtype, 0) : tir_int(f->pool, dtype, 0);
@@ -65,7 +65,7 @@ static inline tir_stage *open_step(matrix_fold *f, tir_stage_kind kind, int own,
     return stage;
 }
 
-/* Element of a tensor with the free axes and own indices: of a state, an operand, or in this step of one of its stages. */
+/* Loads an element by free axes and own indices: of a state, an operand, or a stage of the current step. */
 static inline tir_expr load_own(const matrix_fold *f, uint32_t tensor, int own, const tir_expr *index) {
     const tir_region *region = f->c->region;
     int32_t producer = region->tensors.data[tensor].stage;
@@ -87,7 +87,7 @@ static inline tir_expr load0(const matrix_fold *f, uint32_t tensor) {
     return load_own(f, tensor, 0, NULL);
 }
 
-/* The state after each step is that of a step's tensor. */
+/* Closes the fold: next[i] is the step's tensor that becomes state i. */
 static inline void close_fold(matrix_fold *f, const uint32_t *next) {
     tir_region *region = f->c->region;
     tir_stage *fold = &region->stages.data[f->fold];
@@ -100,7 +100,7 @@ static inline void close_fold(matrix_fold *f, const uint32_t *next) {
     }
 }
 
-/* What a step starts from: an operand at first, then the state. */
+/* The operand in the first step, the state in later ones. */
 static inline tir_expr first_or(const matrix_fold *f, tir_expr first, tir_expr state) {
     return tir_select(f->pool, tir_eq(f->pool, f->t, tir_index(f->pool, 0)), first, state);
 }
@@ -122,7 +122,7 @@ static inline void infer_square(const graph_infer *infer) {
 
 enum { MATRIX_LOOP_MOST = 12 };
 
-/* What a loop carries stands in front of what it only reads; operand 0 is the counter, i32: 0, 1, ... */
+/* Carried values come before loop-invariant ones; operand 0 is the counter, i32: 0, 1, ... */
 typedef struct matrix_loop {
     graph *g, *body;
     int64_t condition_number, body_number;
@@ -151,7 +151,7 @@ static inline matrix_loop open_loop(graph *g, tir_expr trips, int count, const g
     return loop;
 }
 
-/* next [carried]: what the first values become. Writes what they are at the end. */
+/* next [carried]: the carried values of the next iteration. Writes the final values. */
 static inline void close_loop(matrix_loop *loop, int carried, const graph_id *next, graph_id *result) {
     graph_new_output(loop->body, NULL, graph_add_number(loop->body, loop->inner[0], 1));
     for (int i = 0; i < carried; i++) graph_new_output(loop->body, NULL, next[i]);
@@ -184,7 +184,7 @@ static inline graph_id matrix_transpose(graph *g, graph_id x) {
 static inline graph_id index_vector(graph *g, tir_expr n) {
     return graph_iota(g, DLC_I32, 1, &n, 0);
 }
-/* The unit matrix [m, n] for each of the leading dimensions of x. */
+/* The identity matrix [m, n] for each of the leading dimensions of x. */
 static inline graph_id unit_like(graph *g, graph_id x, tir_expr m, tir_expr n) {
     graph_shape shape = *graph_shape_of(g, x);
     shape.dim[shape.rank - 2] = m;
@@ -198,7 +198,7 @@ static inline graph_id zeros_like_of(graph *g, graph_id x, tir_expr m, tir_expr 
     shape.dim[shape.rank - 1] = n;
     return graph_full(g, shape.dtype, shape.rank, shape.dim, 0);
 }
-/* x[..., start : start + size] along the axis `from_end` from the end, and x with that replaced; start: i32 of rank 0 */
+/* x[..., start : start + size] along the axis `from_end` from the end, and x with that slice replaced; start: i32 of rank 0 */
 static inline graph_id slice_at(graph *g, graph_id x, graph_id start, int from_end, tir_expr size) {
     const int64_t axis = -from_end;
     return graph_emit_with(g, "dynamic_slice", 2, (graph_id[]){x, start}, 2,
@@ -210,20 +210,21 @@ static inline graph_id update_at(graph *g, graph_id x, graph_id update, graph_id
                            (graph_setting[]){graph_set_list("axes", 1, &axis)});
 }
 
-/* ---- reflections: h = 1 - v v^T with v^T v = 2, or v = 0 where there is nothing to reflect ------------------ */
+/* ---- reflections: h = 1 - v v^T with v^T v = 2, or v = 0 for the identity ------------------ */
 
 /* Operand 1, i32 of rank 0, as an index from 0 to limit - 1. */
 tir_expr matrix_offset(graph_compute *c, tir_expr limit);
-/* In a graph: v that brings x [..., 1, n] onto its element number `pivot` (i32 of rank 0), what lies before that left as it is. */
+/* In a graph: v whose reflection zeroes the elements of x [..., 1, n] after element `pivot` (i32 of rank 0) and leaves those
+ * before it unchanged. */
 graph_id matrix_reflector_of(graph *g, graph_id x, graph_id pivot);
-/* a [..., m, n] with a row and a column of zeros where it may have none: bodies of loops are bound whether they run or not. */
+/* a [..., m, n], with a row and a column of zeros added if it may have none: loop bodies are bound even if they never run. */
 graph_id matrix_at_least_one(graph *g, graph_id a);
-/* The product of the reflections v [..., width, m], the first stands left, or (transposed) the last, times x [..., m, n]. */
+/* The product of the reflections v [..., width, m], in order (transposed: in reverse order), times x [..., m, n]. */
 graph_id matrix_apply_reflectors(graph *g, graph_id v, graph_id x, bool transposed);
-/* The same, not transposed, for a multiple of `block` of them, a block at a time. */
+/* The same, not transposed, for a multiple of `block` reflections, one block at a time. */
 graph_id matrix_apply_all(graph *g, graph_id v, graph_id x, int block);
 
-/* ---- rows of which one is made of the other: substitute and triangular_solve, qr_columns and qr ------------------------ */
+/* ---- rows defined in terms of each other: substitute and triangular_solve, qr_columns and qr ------------------------ */
 
 enum { SOLVE_LEFT, SOLVE_UPPER, SOLVE_TRANSPOSE, SOLVE_UNIT };
 #define MATRIX_SOLVE_ATTRIBUTES                                                                             \
@@ -251,9 +252,10 @@ graph_id matrix_solve(graph *g, graph_id a, graph_id b);    /* x with a x = b */
 void matrix_qr(graph *g, graph_id a, graph_id result[2]);   /* as the row */
 /* Is the entry of largest magnitude of each column negative? [..., n] */
 graph_id matrix_negative_columns(graph *g, graph_id v);
-/* A power of two near the largest magnitude of each matrix, [..., 1, 1]; 1 of zeros. */
+/* A power of two near the largest magnitude of each matrix, [..., 1, 1]; 1 for zeros. */
 graph_id matrix_scale(graph *g, graph_id a);
-/* Eigenvalues [..., n], in no order, and eigenvectors of tridiagonal matrices: diagonal, what stands beside it [..., n] (the last is 0). */
+/* Eigenvalues [..., n], in no order, and eigenvectors of tridiagonal matrices: diagonal and off-diagonal [..., n] (its last
+ * element is 0). */
 void matrix_tridiagonal_eigen(graph *g, graph_id diagonal, graph_id beside, graph_id result[2]);
 
 #endif

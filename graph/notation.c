@@ -10,10 +10,10 @@ enum {
     NESTING = 16,
     TERMS = 32,
     STATEMENTS = 32,
-    FIRST_STAGE = 1 << 20 /* numbers of stages while there is no region */
+    FIRST_STAGE = 1 << 20 /* provisional stage numbers if there is no region */
 };
 
-/* ---- reading them over some pool ------------------------------------------------------------------------------- */
+/* ---- interpretation over a pool ------------------------------------------------------------------------------- */
 
 typedef struct binding {
     const char *name;
@@ -29,7 +29,7 @@ typedef struct known_tensor {
     const char *name;
     uint32_t id;
     graph_shape shape;
-    /* no operand */
+    /* a stage, not an operand */
     bool stage;
 } known_tensor;
 
@@ -38,7 +38,7 @@ typedef struct interpreter {
     const graph_op *op;
     lib_arena *arena;
     tir_pool *pool;
-    /* NULL where stages are made */
+    /* NULL while building stages */
     const graph_infer *infer;
     /* NULL in a shape rule */
     graph_compute *compute;
@@ -55,7 +55,7 @@ typedef struct interpreter {
     int leading_count;
     tir_expr leading[DLC_MAX_RANK];
     lib_vec(known_tensor) tensors;
-    /* leading axes, axes, indices of the reductions around */
+    /* leading axes, axes, indices of enclosing reductions */
     lib_vec(index_variable) scope;
     const notation_statement *statement;
     tir_names names;
@@ -71,7 +71,7 @@ static void fail(const interpreter *t, const char *format, ...) {
     lib_text_format_v(&text, format, arguments);
     va_end(arguments);
     if (t->infer) graph_infer_fail(t->infer, "%s", text.data);
-    lib_raise(t->arena->scope, DLC_INTERNAL, "%s: %s", t->op->name, text.data); /* the shape rule has let it pass */
+    lib_raise(t->arena->scope, DLC_INTERNAL, "%s: %s", t->op->name, text.data); /* the shape rule should have rejected it */
 }
 
 static void require_equal(const interpreter *t, tir_expr a, tir_expr b, const char *format, const char *name) {
@@ -131,7 +131,7 @@ static bool named_dtype(void *user, const char *name, tir_dtype *out) {
     return true;
 }
 
-/* A dimension of a shape rule: names are those bound so far. */
+/* A dimension of a shape rule, in terms of the names bound so far. */
 static tir_expr read_size(interpreter *t, const notation_dim *dim) {
     lib_lexer lexer;
     const tir_names names = {.variable = named_variable, .number = named_number, .user = t};
@@ -143,7 +143,7 @@ static tir_expr read_size(interpreter *t, const notation_dim *dim) {
     t->arena->scope = &inner;
     if (LIB_ENTER(&inner)) size = tir_parse_expr(t->pool, &lexer, &names, TIR_INDEX);
     t->arena->scope = outer;
-    if (inner.error.status == DLC_INVALID_ARGUMENT) /* arithmetic, with these attributes */
+    if (inner.error.status == DLC_INVALID_ARGUMENT) /* arithmetic error for these attributes */
         fail(t, "dimension `%s`: %s", dim->text, inner.error.message);
     if (inner.error.status != DLC_OK) lib_raise_error(outer, &inner.error);
     return size;
@@ -182,7 +182,7 @@ static void bind_operand(interpreter *t, int i) {
     const graph_shape *shape = &t->operand[i];
     char name[32];
     bool optional;
-    if (shape->rank < 0) return; /* left out */
+    if (shape->rank < 0) return; /* omitted operand */
     graph_op_operand(t->op, i, name, &optional);
     if (p->leading ? shape->rank < p->rank : shape->rank != p->rank)
         fail(t, "operand `%s` has rank %d, expected %d%s", name, shape->rank, p->rank, p->leading ? " or more" : "");
@@ -258,7 +258,7 @@ static void check_accesses(interpreter *t) {
     }
 }
 
-/* What the index runs over: dimensions that it indexes alone, all of which must be one size; 0: none. */
+/* The extent of an index: of the dimensions that it alone indexes, which must all be equal; 0: none. */
 static tir_expr extent_of(interpreter *t, const char *index, tir_expr given) {
     tir_expr extent = given;
     for (uint32_t i = 0; i < t->statement->accesses.count; i++) {
@@ -289,7 +289,7 @@ static const index_variable *variable_in_scope(const interpreter *t, tir_expr e)
     return NULL;
 }
 
-/* Only numbers, symbols and what is made of them. */
+/* Does the expression consist of numbers and symbols only? */
 static bool is_fixed(const interpreter *t, tir_expr e) {
     const tir_node *node = tir_get(t->pool, e);
     if (node->op == TIR_LOAD || variable_in_scope(t, e)) return false;
@@ -298,7 +298,7 @@ static bool is_fixed(const interpreter *t, tir_expr e) {
     return true;
 }
 
-/* Least and greatest value of an index, where it is a sum of indices and sizes. */
+/* Least and greatest value of an index expression that is a sum of indices and sizes. */
 static bool ends_of(const interpreter *t, tir_expr index, tir_expr *low, tir_expr *high) {
     tir_term term[TERMS];
     int64_t constant;
@@ -346,7 +346,7 @@ static void check_inside(const interpreter *t, tir_expr index, tir_expr extent, 
          name, strchr(text.data, '[') ? "an element of another tensor" : text.data, dimension, name);
 }
 
-/* A guarded load reads `other` outside of the tensor, whatever its guard says. */
+/* A guarded load also yields `other` outside of the tensor, regardless of its guard. */
 static tir_expr make_load(void *user, uint32_t id, int rank, const tir_expr *index, tir_expr guard, tir_expr other) {
     interpreter *t = user;
     const known_tensor *tensor = tensor_of(t, id);
@@ -359,13 +359,13 @@ static tir_expr make_load(void *user, uint32_t id, int rank, const tir_expr *ind
     return tir_load(t->pool, id, (tir_dtype)tensor->shape.dtype, rank, index, guard, other);
 }
 
-/* x[..., i]: the leading axes of the statement. */
+/* `...` in x[..., i]: the leading axes of the statement. */
 static int leading_indices(void *user, lib_lexer *lexer, uint32_t id, tir_expr *index) {
     interpreter *t = user;
     if (!t->statement->leading) lib_lexer_raise(lexer, "`...` on the right needs one on the left");
     graph_notation_accept_leading(lexer);
     for (int i = 0; i < t->leading_count; i++) index[i] = t->scope.data[i].var;
-    (void)id; /* check_accesses has seen that it has as many */
+    (void)id; /* check_accesses has checked their number */
     return t->leading_count;
 }
 
@@ -413,7 +413,7 @@ static void check_node(const interpreter *t, const tir_node *node, tir_dtype ope
     }
 }
 
-/* What the parser lets pass and stages must not hold; without recursion. */
+/* Rejects expressions that the parser accepts but stages must not contain; without recursion. */
 static void check_expression(interpreter *t, tir_expr root) {
     lib_vec(tir_expr) stack = {0};
     uint8_t *seen = LIB_NEW_ARRAY(t->arena, uint8_t, t->pool->nodes.count);
@@ -435,7 +435,7 @@ static void check_expression(interpreter *t, tir_expr root) {
 static const struct {
     const char *name;
     tir_op op;
-    /* the name is a function of two elements, too */
+    /* the name is also a function of two elements */
     bool also_map;
 } reductions[] = {{"sum", TIR_ADD, false}, {"prod", TIR_MUL, false}, {"max", TIR_MAX, true},
                   {"min", TIR_MIN, true},  {"all", TIR_AND, false},  {"any", TIR_OR, false}};
@@ -449,8 +449,8 @@ static bool indexes_alone(const interpreter *t, const char *name) {
     return false;
 }
 
-/* An index that is new here: a name alone, in front of `,`, `:` or `where`. Where it might be a size or an attribute as well, max and
- * min of two elements, it is an index if it indexes something. */
+/* Does a new index begin here: a plain name before `,`, `:` or `where`? If it could also be a size or an attribute (max and min
+ * of two elements), it is an index if it indexes a tensor. */
 static bool begins_index(interpreter *t, const lib_lexer *lexer, bool also_map) {
     bool fraction;
     int64_t integer;
@@ -466,7 +466,7 @@ static bool begins_index(interpreter *t, const lib_lexer *lexer, bool also_map) 
     return lib_lexer_is(&ahead, ",") && (!also_map || !known || indexes_alone(t, name));
 }
 
-/* The indices of a reduction, up to the `,` in front of its body; its predicate, or 0. */
+/* Reads the indices of a reduction, up to the `,` before its body; returns its predicate, or 0. */
 static tir_expr read_indices(interpreter *t, lib_lexer *lexer, bool also_map) {
     do {
         const char *name = lib_lexer_name(lexer);
@@ -493,10 +493,10 @@ static tir_expr read_indices(interpreter *t, lib_lexer *lexer, bool also_map) {
 
 typedef struct reduction {
     tir_op op;
-    /* of its indices in the scope; those of the body end it */
+    /* first of its indices in the scope, whose last ones are those of the body */
     uint32_t first;
     tir_expr lift, predicate;
-    /* of the sum */
+    /* dtype of the accumulator */
     tir_dtype dtype;
 } reduction;
 
@@ -530,7 +530,7 @@ static uint32_t make_reduction(interpreter *t, const reduction *r, int space, co
     return tir_stage_reduce(region, stage, r->op, lift);
 }
 
-/* The reduction's value at the indices around it that its body depends on. */
+/* The reduction's value at the enclosing indices that its body depends on. */
 static tir_expr reduced_value(interpreter *t, const reduction *r) {
     uint32_t used[TIR_MAX_AXES];
     tir_expr index[TIR_MAX_AXES];
@@ -592,7 +592,7 @@ static void open_axes(interpreter *t, const notation_statement *s, const graph_s
     }
 }
 
-/* The value as a tensor: that of a reduction, where it is no more than that, or a map. */
+/* The value as a tensor: the reduction's, if the value is just a reduction, else a new map stage. */
 static uint32_t make_tensor(interpreter *t, tir_expr value, uint32_t stages_before) {
     tir_region *region = t->compute->region;
     const tir_node *node = tir_get(t->pool, value);
@@ -613,7 +613,7 @@ static uint32_t make_tensor(interpreter *t, tir_expr value, uint32_t stages_befo
     return tir_stage_value(region, stage, tir_substitute(t->pool, value, axes, from, to), 0, 0);
 }
 
-/* given: shape of the result that it is, as far as it is known; NULL: none. */
+/* given: the known part of the result's shape, if the statement is a result; else NULL. */
 static known_tensor read_value(interpreter *t, const notation_statement *s, const graph_shape *given) {
     uint32_t before = t->compute ? t->compute->region->stages.count : 0;
     t->statement = s;
@@ -660,7 +660,7 @@ static const graph_notation *notation_of(const graph_op *op) {
     return op->host->notation;
 }
 
-/* Expressions are of elements that kernels compute with. */
+/* Checks that kernels can compute with the element type. */
 static void check_computable(const interpreter *t, const graph_shape *shape) {
     if (t->n->statements && shape->rank >= 0 && lib_dtype_is_stored_otherwise(shape->dtype))
         fail(t, "expressions are not of %s: cast it, or take its parts", lib_dtypes[shape->dtype].name);
@@ -684,7 +684,7 @@ static void infer_from(interpreter *t, graph_infer *infer) {
     }
 }
 
-/* Mistakes in the text are told with the operator and the operands for which they show. */
+/* Errors in the text are reported with the operator and the operands for which they occur. */
 void graph_notation_infer(graph_infer *infer) {
     lib_arena *arena = infer->g->arena;
     lib_scope *const outer = arena->scope;
@@ -733,8 +733,8 @@ static void compute_notation(graph_compute *compute) {
 
 /* ---- definition ------------------------------------------------------------------------------------------------ */
 
-/* One statement in which every operand is read where the result is written, and nothing else stands: broadcasting is then that of
- * the library's own maps, and so is fusion. */
+/* Is it a single statement that reads every operand only at the result's indices? It is then broadcast and fused like the
+ * library's own maps. */
 static bool is_map(lib_arena *arena, const graph_notation *n) {
     const notation_statement *s = n->statement;
     if (n->statements != 1) return false;
@@ -792,7 +792,7 @@ static void check_counts(lib_arena *arena, const graph_op *op, const graph_notat
     }
 }
 
-/* "name(T[], i32[])": tells which operands are of the row's element types. */
+/* "name(T[], i32[])": shows which operands have the row's element types. */
 static const char *sample_of(lib_arena *arena, const graph_op *op, const graph_notation *n) {
     lib_text text;
     lib_text_init(&text, arena);
@@ -816,7 +816,7 @@ void graph_notation_define(graph_definition *definition, const char *shape, cons
     op->infer = graph_notation_infer;
     if (!expression) return;
     op->compute = compute_notation;
-    /* To fusion a heavy node, whatever stages it has: maps join it on both sides, and its rules look at the stages. */
+    /* Fusion treats it as a heavy node, whatever its stages: maps join on both sides, and schedule rules inspect the stages. */
     op->class_ = is_map(arena, n) ? GRAPH_MAP : GRAPH_REDUCE;
 }
 
@@ -852,7 +852,7 @@ static graph_shape trial_shape(graph *g, const graph_notation *n, int operand, c
     return shape;
 }
 
-/* Required attributes are 1, which divides and multiplies; lists and strings are empty. */
+/* Required attributes are 1, which is valid as factor and divisor; lists and strings are empty. */
 static void try_with(graph_definition *definition, dlc_dtype dtype) {
     const graph_op *op = &definition->op;
     graph *g = graph_new(&definition->arena, NULL);
@@ -886,7 +886,8 @@ static bool try_guarded(graph_definition *definition, dlc_dtype dtype, lib_error
     return inner.error.status == DLC_OK;
 }
 
-/* Other names of element types than T may be anything: what is right for one of them need not be for another. */
+/* Does the notation use names of element types other than T? They may be any type, so that a trial with one proves nothing about
+ * others. */
 static bool has_types_of_its_own(const graph_notation *n) {
     dlc_dtype dtype;
     for (int i = 0; n->has_shape && i < n->operands; i++)

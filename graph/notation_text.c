@@ -27,7 +27,7 @@ typedef struct shape_reader {
     lib_arena *arena;
     tir_pool *pool;
     const graph_op *op;
-    /* of the operands so far */
+    /* sizes named by the operands so far */
     lib_vec(size_name) sizes;
 } shape_reader;
 
@@ -45,7 +45,7 @@ static tir_expr any_variable(void *user, const char *name) {
     return at >= 0 && r->op->attribute[at].kind == GRAPH_ATTR_BOOL ? tir_bool(r->pool, true) : 0;
 }
 
-/* Of attributes any value that is not special. */
+/* Stands for any attribute: a value without special properties. */
 static bool any_number(void *user, const char *name, bool *fraction, int64_t *integer, double *number) {
     const shape_reader *r = user;
     int at = find_size(r, name) ? -1 : graph_op_attribute(r->op, name);
@@ -55,7 +55,7 @@ static bool any_number(void *user, const char *name, bool *fraction, int64_t *in
     return *fraction || r->op->attribute[at].kind == GRAPH_ATTR_INTEGER;
 }
 
-/* What arithmetic says of numbers has no place of its own. */
+/* Reports arithmetic errors, which lack a position, at the size's position. */
 static void check_size(shape_reader *r) {
     const tir_names names = {.variable = any_variable, .number = any_number, .user = r};
     const lib_lexer begin = r->lexer;
@@ -69,7 +69,7 @@ static void check_size(shape_reader *r) {
     lib_lexer_raise(&begin, "%s", inner.error.message);
 }
 
-/* An operand's name that stands there alone, the first time, is the size from then on. */
+/* Reads a dimension; the first plain occurrence of a name in an operand defines the size. */
 static notation_dim read_dim(shape_reader *r, bool of_operand) {
     lib_lexer *lexer = &r->lexer, ahead = *lexer;
     const char *from = token_at(lexer);
@@ -144,7 +144,7 @@ typedef struct reader {
     lib_lexer lexer;
 } reader;
 
-/* Notes an access to what may be a tensor, without moving on: NAME [ indices ]. */
+/* Records a possible tensor access NAME [ indices ], without consuming it. */
 static void note_access(reader *r, notation_statement *s) {
     lib_lexer ahead = r->lexer;
     notation_access a = {.tensor = lib_lexer_name(&ahead)};

@@ -1,11 +1,11 @@
-/* The texts of a notation, taken apart; what is left are expressions, whose text is read again where there are operands. Internal to
- * notation.c and notation_text.c. */
+/* The parsed texts of a notation. Expressions stay text, which is interpreted for given operands. Internal to notation.c and
+ * notation_text.c. */
 #ifndef GRAPH_NOTATION_TEXT_H
 #define GRAPH_NOTATION_TEXT_H
 
 #include "graph/notation.h"
 
-/* of a shape rule */
+/* a dimension of a shape rule */
 typedef struct notation_dim {
     const char *text;
     bool is_name;
@@ -15,18 +15,18 @@ typedef struct notation_dim {
 typedef struct notation_tensor {
     const char *dtype;
     bool leading;
-    /* behind `...` */
+    /* number of dimensions after `...` */
     int rank;
     notation_dim dim[DLC_MAX_RANK];
 } notation_tensor;
 
-/* x[..., i, k]: found before anything is known of x */
+/* x[..., i, k]: found before x's shape is known */
 typedef struct notation_access {
     const char *tensor;
     bool leading;
-    /* of indices behind `...` */
+    /* number of indices after `...` */
     int count;
-    /* one name alone; else NULL */
+    /* a plain name; else NULL */
     const char *index[DLC_MAX_RANK];
 } notation_access;
 
@@ -36,10 +36,10 @@ typedef struct notation_statement {
     bool leading;
     int axes;
     const char *axis[DLC_MAX_RANK];
-    /* behind `=` */
+    /* text after `=` */
     const char *text;
     size_t length;
-    /* of the line that `text` begins on, and which that is: for messages */
+    /* start and number of the line on which `text` begins, for messages */
     const char *line_start;
     int line;
     lib_vec(notation_access) accesses;
@@ -53,7 +53,7 @@ struct graph_notation {
     notation_statement *statement;
 };
 
-/* Both raise DLC_PARSE_ERROR with line and column. Dimensions are of the operands' sizes before them and the op's attributes. */
+/* Both raise DLC_PARSE_ERROR with line and column. Dimensions may use sizes of earlier operands and the op's attributes. */
 void graph_notation_read_shape(lib_arena *arena, graph_notation *notation, const graph_op *op, const char *text);
 void graph_notation_read_expression(lib_arena *arena, graph_notation *notation, const char *text);
 bool graph_notation_accept_leading(lib_lexer *lexer); /* `...` */

@@ -1,5 +1,5 @@
-/* The operator table as a whole: the list of families, lookup, dtype classes, and what shape rules and compute
- * definitions of many rows share. The rows themselves are in ops_<family>.c. */
+/* The operator table: the list of families, lookup, dtype classes, and shared code of shape rules and compute definitions. The
+ * rows themselves are in ops_<family>.c. */
 #include "graph/op.h"
 
 #include "graph/origin.h"
@@ -57,7 +57,7 @@ const graph_op *const *const graph_op_families[] = {
 #undef X
         NULL};
 
-/* A scan: about a hundred rows, most told apart by the first characters, and no table to be built at run time. */
+/* Linear search: most rows differ in the first characters, and no table has to be built at run time. */
 const graph_op *graph_op_find(const char *name) {
     for (const graph_op *const *const *family = graph_op_families; *family; family++)
         for (const graph_op *const *row = *family; *row; row++)
@@ -120,7 +120,7 @@ bool graph_is(const graph *g, graph_id value, const char *op_name) {
 
 /* ---- dtype classes --------------------------------------------------------------------------------------------- */
 
-/* class word, the dtype classes (lib_dtype_info; p: packed integers) it stands for */
+/* class word, its dtype classes (lib_dtype_info; p: packed integers) */
 static const struct {
     const char *word, *classes;
 } dtype_words[] = {{"any", "biuf"},  {"number", "iuf"}, {"float", "f"},   {"int", "iu"},
@@ -141,7 +141,7 @@ bool graph_expands(const graph_node *node) {
     return sizes >= 0 && node->attribute[sizes].count > 0;
 }
 
-/* Of f64 one unit more than published: references err, too. */
+/* One unit more than published for f64, since references have errors, too. */
 double graph_op_tolerance(const graph_op *op, dlc_dtype dtype) {
     const graph_accuracy *a = &op->accuracy;
     if (op->tolerance > 0 || a->f32 == 0) return op->tolerance;
@@ -163,7 +163,7 @@ bool graph_op_accepts(const graph_op *op, dlc_dtype dtype) {
 
 /* ---- operand names --------------------------------------------------------------------------------------------- */
 
-/* Word i of the operand names; the last one stands for all further operands of a variadic row. */
+/* Word i of the operand names; the last word names all further operands of a variadic row. */
 void graph_op_operand(const graph_op *op, int operand, char name[32], bool *optional) {
     const char *word = op->operands ? op->operands : "";
     size_t length = strcspn(word, " ");
@@ -180,8 +180,7 @@ void graph_op_operand(const graph_op *op, int operand, char name[32], bool *opti
     name[length] = 0;
 }
 
-/* In the first sample the operands that vary in dtype read "T[...". Further operands of a variadic row are like the
- * last. */
+/* In the first sample, operands of dtype T are written "T[...". Further operands of a variadic row are like the last. */
 bool graph_op_operand_is_typed(const graph_op *op, int operand) {
     const char *at = op->samples ? strchr(op->samples, '(') : NULL;
     if (!at) return false;
@@ -205,7 +204,7 @@ bool graph_op_operand_is_typed(const graph_op *op, int operand) {
 
 /* ---- shape rules ----------------------------------------------------------------------------------------------- */
 
-enum { DESCRIBED = 6 }; /* operands, at most: what is wrong with them must fit behind */
+enum { DESCRIBED = 6 }; /* at most this many operands, so that the error still fits in the message */
 
 /* "add(x: f32[2, 3], f32[4])" */
 static void describe(lib_text *text, const graph_infer *infer) {
@@ -256,7 +255,7 @@ void graph_infer_equal(const graph_infer *infer, tir_expr a, tir_expr b, const c
 void graph_infer_inner(const graph_infer *infer, int axis, const char *what, const char *remedy) {
     const graph_shape *x = &infer->operand[0], *w = &infer->operand[1];
     tir_expr inner = x->dim[x->rank - 1];
-    int other = axis == w->rank - 1 ? w->rank - 2 : w->rank - 1; /* of the two last axes of w */
+    int other = axis == w->rank - 1 ? w->rank - 2 : w->rank - 1; /* the other one of w's last two axes */
     bool transposed = w->rank >= 2 && tir_equal(infer->g->pool, inner, w->dim[axis]) == TIR_NO &&
                       tir_equal(infer->g->pool, inner, w->dim[other]) == TIR_YES;
     if (transposed)
@@ -317,7 +316,7 @@ void graph_infer_same_dtype(const graph_infer *infer, int first, int count) {
 void graph_infer_same_shape(const graph_infer *infer, int first, int count) {
     const graph_shape *a = &infer->operand[first];
     bool stretched =
-        false; /* then dimensions are counted from the end, where all operands as they were written begin */
+        false; /* ranks of the written operands differ: then messages count dimensions from the end */
     for (int i = first; i < first + count; i++)
         stretched |= infer->input[i] && graph_shape_of(infer->g, infer->written[i])->rank != infer->operand[i].rank;
     for (int i = first + 1; i < first + count; i++) {

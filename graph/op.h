@@ -22,7 +22,7 @@ typedef enum graph_class {
     GRAPH_COMPOSITE /* only expands */
 } graph_class;
 
-/* Algebra bits for rewrite rules. */
+/* Algebraic properties for rewrite rules. */
 enum {
     GRAPH_COMMUTES = 1,
     GRAPH_ASSOCIATIVE = 2,
@@ -30,9 +30,9 @@ enum {
     GRAPH_INVOLUTION = 8,
     GRAPH_IMPURE = 16,
     GRAPH_EXCESS =
-        32, /* composites: roundings inside may move (excess_precision is on by default for what they expand to) */
+        32, /* composites: intermediate roundings may be omitted (excess_precision is the default in expansions) */
     GRAPH_COUNTS = 64, /* composites: a size of the result is counted, by a `cut` in the expansion (graph/segment.h) */
-    GRAPH_BY_NUMBERS = 128 /* composites: of sizes that are numbers, not symbols, they make something faster */
+    GRAPH_BY_NUMBERS = 128 /* composites: the expansion is faster for numeric than for symbolic sizes */
 };
 
 typedef enum graph_attribute_kind {
@@ -53,8 +53,8 @@ typedef struct graph_attribute_spec {
     graph_attribute_kind kind;
     /* ENUM: words separated by spaces */
     const char *choices;
-    /* text of the default: 0, 1.5, true, f32, word, [1, 2], [] (also for DIMS); NULL: required; "auto" (integers): the
-     * next unused number of the graph, never a default twice (rng streams) */
+    /* text of the default: 0, 1.5, true, f32, word, [1, 2], [] (also for DIMS); NULL: required; "auto" (integers): the graph's
+     * next unused number (rng streams) */
     const char *initial;
     const char *doc;
 } graph_attribute_spec;
@@ -66,9 +66,9 @@ typedef struct graph_infer {
     const graph_op *op;
     int inputs;
     const graph_id *input;
-    /* [inputs] as the caller gave them, for messages: before broadcasting stretched them */
+    /* [inputs] as given by the caller, before broadcasting, for messages */
     const graph_id *written;
-    /* [inputs]; rank -1 where an optional operand is left out */
+    /* [inputs]; rank -1: omitted optional operand */
     graph_shape *operand;
     const graph_attribute *attribute;
     /* [results]; to be written */
@@ -77,34 +77,34 @@ typedef struct graph_infer {
     int results;
 } graph_infer;
 _Noreturn void graph_infer_raise(const graph_infer *infer, dlc_status status,
-                                 const char *message); /* the same of others */
+                                 const char *message); /* the same with another message */
 _Noreturn void graph_infer_fail(const graph_infer *infer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* a == b now or as a constraint at bind */
+/* checks a == b now, or by a constraint at bind */
 void graph_infer_equal(const graph_infer *infer, tir_expr a, tir_expr b, const char *what);
-/* The same of the axes that a product of x and w sums over, the last of x and axis `axis` of w; where the matrix w fits the other way
- * round the message says so, and `remedy`. */
+/* The same for the contracted axes of a product, the last of x and axis `axis` of w; if the transposed w would fit, the message
+ * says so and adds `remedy`. */
 void graph_infer_inner(const graph_infer *infer, int axis, const char *what, const char *remedy);
 
-/* Helpers of shape rules (op.c). Operand i is a "T" of the row where the first sample says so; emit checks those against
+/* Helpers of shape rules (op.c). Operand i has dtype "T" if it has in the first sample; emit checks those dtypes against
  * `dtypes`, and the number of operands, before the shape rule runs. */
 int graph_infer_axis(const graph_infer *infer, int64_t axis, int rank,
                      const char *what); /* -rank..rank-1 -> 0..rank-1 */
 /* The axes as a bit set; distinct and in range, negative ones count from the end. */
 uint32_t graph_infer_axes(const graph_infer *infer, const graph_attribute *axes, int rank, const char *what);
 void graph_infer_same_dtype(const graph_infer *infer, int first,
-                            int count); /* operands first..first+count-1, left out ones skipped */
+                            int count); /* operands first..first+count-1, omitted ones skipped */
 void graph_infer_dtype(const graph_infer *infer, int operand, dlc_dtype expected);
 void graph_infer_rank(const graph_infer *infer, int operand, int expected);
 void graph_infer_same_shape(const graph_infer *infer, int first, int count); /* dimensions equal now or at bind */
 void graph_infer_map(graph_infer *infer);     /* one dtype, one shape: also the result's */
 void graph_infer_compare(graph_infer *infer); /* likewise, result bool */
-/* Rows with results -1: sets the number and makes room for the shapes. */
+/* For rows with results -1: sets the number and allocates the shapes. */
 graph_shape *graph_infer_results(graph_infer *infer, int results);
 
-/* Compute definition: adds stages to a region. operand[i] is a tensor id of the region (GRAPH_NONE where left out) whose extents
- * are the operand's shape; writes result[i] tensor ids. Shapes are index expressions over the region's pool: constants, or
- * parameters for varying symbols. */
+/* Compute definition: adds stages to a region. operand[i] is a tensor id of the region (GRAPH_NONE: omitted) whose extents are
+ * the operand's shape; writes result[i] tensor ids. Shapes are index expressions over the region's pool: constants, or parameters
+ * for varying symbols. */
 #define GRAPH_NONE UINT32_MAX
 typedef struct graph_compute {
     tir_region *region;
@@ -119,9 +119,9 @@ typedef struct graph_compute {
     /* dims lists imported into region->pool */
     const graph_attribute *attribute;
     uint32_t *result;
-    /* for stages: the row's name */
+    /* the row's name, for stages */
     const char *name;
-    /* to choose among definitions of the same bits by; NULL: not known */
+    /* for choosing among definitions with identical results; NULL: unknown */
     const tir_machine *machine;
 } graph_compute;
 
@@ -146,20 +146,21 @@ typedef struct graph_reference_tensor {
 } graph_reference_tensor;
 typedef struct graph_reference {
     int inputs, results;
-    /* rank -1 where left out */
+    /* rank -1: omitted */
     const graph_reference_tensor *operand;
-    /* dims lists are numbers here, and stand in `list` */
+    /* dims lists are numbers here, in `list` */
     const graph_attribute *attribute;
     /* shapes set, data allocated, zeroed */
     graph_reference_tensor *result;
 } graph_reference;
-/* The rule of a row for the errors of its results: graph/bound.h, for tests. */
+/* Result of a row's error rule: graph/bound.h, for tests. */
 typedef struct graph_bound graph_bound;
 typedef struct graph_bound_node graph_bound_node;
 
-/* Largest error of a map's results for exact operands, as test/api/map_ulp_test.c measures and the reference of operators publishes it: units
- * in the last place of the exact result, or of `least` where that is larger (the absolute term: near zeros of the function, where no
- * relative one holds). Narrow floats are computed in f32 and rounded once. Zeros: `tolerance` alone says what is allowed. */
+/* Largest error of a map's results for exact operands, as test/api/map_ulp_test.c measures and the reference of operators
+ * publishes it: units in the last place of the exact result, or of `least` where that is larger (the absolute term: near zeros of
+ * the function, where no relative bound holds). Narrow floats are computed in f32 and rounded once. All zero: only `tolerance`
+ * applies. */
 typedef struct graph_accuracy {
     double f32, f64, least;
 } graph_accuracy;
@@ -182,7 +183,7 @@ struct graph_op {
     uint32_t algebra;
     /* max -1: variadic (public: count and array) */
     int min_inputs, max_inputs;
-    /* -1: from the shape rule */
+    /* -1: set by the shape rule */
     int results;
     /* names for messages and docs: "x w [bias]" */
     const char *operands;
@@ -193,65 +194,65 @@ struct graph_op {
     void (*infer)(graph_infer *infer);
     /* primitives */
     void (*compute)(graph_compute *compute);
-    /* what graph_expands */
+    /* rows for which graph_expands is true */
     void (*expand)(graph_expand *expand);
     /* MAP: result element */
     tir_expr (*scalar)(tir_pool *pool, tir_dtype dtype, const tir_expr *operands, const graph_attribute *attribute);
-    /* gradients come later: NULL says "not yet"; graph_no_gradient: there is none */
+    /* gradients are not implemented yet: NULL; graph_no_gradient: there is none */
     void (*vjp)(void);
     void (*jvp)(void);
     void (*reference)(const graph_reference *reference);
-    /* How errors of operands reach the results, where that is not as of other rows of the class: graph/bound.h. */
+    /* Error propagation, if it differs from the default of the class: graph/bound.h. */
     graph_bound (*bound)(const graph_bound_node *node);
-    /* The published bound. */
+    /* The published error bound. */
     graph_accuracy accuracy;
-    /* What conformance allows of interpreter against reference, in ulp of the result dtype (scaled by terms for reductions). 0: what
-     * `accuracy` says; graph_op_tolerance tells. */
+    /* Error of the interpreter allowed by conformance, in ulp of the result dtype (scaled by terms for reductions). 0: as
+     * `accuracy`; see graph_op_tolerance. */
     double tolerance;
     const char *samples;
     /* definition with shapes and dtypes; its source */
     const char *doc;
-    /* of a row that the host registered (registry.h); NULL: of the table */
+    /* for a row registered by the host (registry.h); NULL: a row of the table */
     const struct graph_definition *host;
 };
 
-/* Of rows through which no gradient passes, whatever comes later: results are integers, bools or bits, steps of numbers, or depend
- * on no number. Never called. */
+/* For rows without a gradient in principle: results are integers, bools or bits, step functions, or independent of numbers. Never
+ * called. */
 void graph_no_gradient(void);
 #define GRAPH_NO_GRADIENT .vjp = graph_no_gradient, .jvp = graph_no_gradient
 
-/* The public functions of a row are generated into <dlc/ops.h>, whose first comment says what they take. */
+/* The public functions of a row are generated into <dlc/ops.h>, whose first comment describes their parameters. */
 
 /* Runs the row's compute; rows of class MAP that have only `scalar` get the stage out[i...] = scalar(operands[i...]); `dtype` of
  * scalar is the result's. */
 void graph_compute_row(graph_compute *compute);
 
-const graph_op *graph_op_find(const char *name); /* of the table; NULL: unknown */
-/* The row that has this name or alias but for case and underscores (Sigmoid, HardSwish, cumsum); NULL: none. */
+const graph_op *graph_op_find(const char *name); /* only in the table; NULL: unknown */
+/* The row with this name or alias, ignoring case and underscores (Sigmoid, HardSwish, cumsum); NULL: none. */
 const graph_op *graph_op_find_alias(const char *name);
 /* Word i of the row's name and aliases; 0: past the last one, else its length. */
 size_t graph_op_alias(const graph_op *op, int i, const char **word);
-/* By name, then what the host registered (registry.h) with the context that the graph is of, then by alias. */
+/* By name, then among the host's registrations (registry.h) with the graph's context, then by alias. */
 const graph_op *graph_find_op(const graph *g, const char *name);
-/* The nearest name of these to one that no operator has; the nearest attribute of an operator. */
+/* The most similar operator name to an unknown one; the most similar attribute of an operator. */
 lib_nearest graph_nearest_op(const graph *g, const char *name);
 lib_nearest graph_nearest_attribute(const graph_op *op, const char *name);
 extern const graph_op *const *const graph_op_families[]; /* NULL-terminated list of NULL-terminated rows (op.c) */
 bool graph_op_accepts(const graph_op *op, dlc_dtype dtype);
-/* In ulp of results of that dtype, what the row's `tolerance` allows or `accuracy` says. */
+/* The row's tolerance (`tolerance`, else `accuracy`), in ulp of results of that dtype. */
 double graph_op_tolerance(const graph_op *op, dlc_dtype dtype);
-bool graph_expands(const graph_node *node);                   /* composites; an `if` that names sizes */
+bool graph_expands(const graph_node *node);                   /* composites; an `if` with named sizes */
 int graph_op_attribute(const graph_op *op, const char *name); /* index of the spec; -1 */
 bool graph_is(const graph *g, graph_id value, const char *op_name);
 void graph_op_operand(const graph_op *op, int operand, char name[32], bool *optional); /* from `operands` */
-bool graph_op_operand_is_typed(const graph_op *op, int operand);                       /* a T in the first sample */
+bool graph_op_operand_is_typed(const graph_op *op, int operand);                       /* it is a T in the first sample */
 
-/* What sums of the dtype are kept in: f32 for floats of less bits, else the dtype itself. */
+/* The accumulator type of sums: f32 for narrower floats, else the dtype itself. */
 static inline dlc_dtype graph_sum_dtype(dlc_dtype dtype) {
     return lib_dtype_is_narrow_float(dtype) ? DLC_F32 : dtype;
 }
 
-/* Typed helpers for passes and expansions: graph_add(g, a, b), graph_exp(g, x), ...; broadcasting done like the public builder. See
+/* Typed helpers for passes and expansions: graph_add(g, a, b), graph_exp(g, x), ...; with the public builder's broadcasting. See
  * graph/build.h. */
 
 #endif

@@ -1,4 +1,4 @@
-/* Activations beside those of ops_composite.c, and gated units: maps only. In f16 and bf16 they compute in f32 and round once. */
+/* Activations in addition to those of ops_composite.c, and gated units: maps only. In f16 and bf16 they compute in f32 and round once. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -36,8 +36,8 @@ ACTIVATION(selu) {
     graph_id low = graph_mul_number(g, graph_expm1(g, x), alpha * gamma);
     return graph_select(g, graph_lt(g, x, graph_scalar_like(g, x, 0)), low, graph_mul_number(g, x, gamma));
 }
-/* x tanh(log(1 + e)) = x e (e + 2) / (e^2 + 2e + 2) with e = exp(x), and x for large x. Of e = h^2 one factor comes last: what is denormal is
- * rounded once. Far below, also at -inf, it is -0. */
+/* x tanh(log(1 + e)) = x e (e + 2) / (e^2 + 2e + 2) with e = exp(x), and x for large x. With e = h^2, one factor h is multiplied
+ * last, so that denormal results are rounded once. For very negative x, and -inf, the result is -0. */
 ACTIVATION(mish) {
     (void)attribute;
     enum { LARGE = 20, LOWEST = -2000 };
@@ -47,7 +47,7 @@ ACTIVATION(mish) {
     graph_id ratio = graph_div(g, graph_mul(g, h, two_more), graph_add_number(g, graph_mul(g, e, two_more), 2));
     return graph_mul(g, graph_mul(g, x, ratio), h);
 }
-/* silu(alpha*x)/alpha, which has its limits and keeps its lowest numbers; where alpha*x may overflow it is x. */
+/* silu(alpha*x)/alpha, which has the right limits and keeps tiny results; x if alpha*x may overflow. */
 ACTIVATION(quick_gelu) {
     const double alpha = PARAMETER(0);
     if (alpha == 0) return graph_mul_number(g, x, 0.5);

@@ -1,5 +1,5 @@
-/* Composites whose elements lie where a formula or data says: sequences turned round, places in sorted lines, images put together from
- * columns, axes cropped or padded about their middle. Gathers and scatters keep their indices inside. */
+/* Composites whose addresses are given by a formula or by data: reversed sequences, positions in sorted lines, images assembled
+ * from columns, axes cropped or padded around their centre. Gathers and scatters keep indices in range. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -37,7 +37,7 @@ static void expand_reverse_sequence(graph_expand *e) {
     e->result[0] = graph_gather_elements(g, e->input[0], from, axis);
 }
 
-/* ---- search_sorted: how many elements stand before a place that keeps the order */
+/* ---- search_sorted: the number of elements before the insertion position */
 
 enum { SEARCH_RIGHT, SEARCH_DTYPE };
 
@@ -58,8 +58,7 @@ static void infer_search_sorted(graph_infer *infer) {
     infer->result[0].dtype = dtype;
 }
 
-/* By halves: the place grows by 2^k wherever the element that far is still before the value; steps beyond the size that is bound fold
- * away. */
+/* Binary search: the position grows by 2^k if the element there is still before the value; steps beyond the bound size fold away. */
 static void expand_search_sorted(graph_expand *e) {
     graph *g = e->g;
     tir_pool *pool = g->pool;
@@ -69,7 +68,7 @@ static void expand_search_sorted(graph_expand *e) {
     tir_expr size = lines.dim[last];
     const tir_interval range = tir_range(pool, size);
     graph_id place = graph_full(g, DLC_I64, shape.rank, shape.dim, 0), all = graph_dimension(g, DLC_I64, size);
-    if (range.low < 1) { /* gathers need an element to read */
+    if (range.low < 1) { /* gathers need at least one element */
         int64_t none[DLC_MAX_RANK] = {0}, one[DLC_MAX_RANK] = {0};
         one[last] = 1;
         line = graph_pad(g, line, graph_scalar_like(g, line, 0), none, one);
@@ -86,10 +85,10 @@ static void expand_search_sorted(graph_expand *e) {
     e->result[0] = graph_cast(g, place, (dlc_dtype)e->attribute[SEARCH_DTYPE].integer);
 }
 
-/* ---- col2im: sums of blocks that were taken out of images */
+/* ---- col2im: sums overlapping blocks into images */
 
 enum { COLUMNS_IMAGE, COLUMNS_BLOCK, COLUMNS_STRIDE, COLUMNS_LOW, COLUMNS_HIGH, COLUMNS_DILATION };
-enum { COLUMNS_LIMIT = 1 << 20 }; /* of the numbers in its lists */
+enum { COLUMNS_LIMIT = 1 << 20 }; /* limit for the numbers in its lists */
 
 /* Blocks along dimension i of the image. */
 static tir_expr blocks_along(const graph_infer *infer, int i) {
@@ -147,7 +146,7 @@ static void infer_col2im(graph_infer *infer) {
     for (int i = 0; i < dims; i++) infer->result[0].dim[2 + i] = image->dims[i];
 }
 
-/* Where element k of block l lies in the image, in row-major order; -1 on padding. [block..., blocks...], flat */
+/* Row-major position in the image of element k of block l; -1 on padding. [block..., blocks...], flat */
 static graph_id block_places(graph_expand *e, int dims, const tir_expr *both, tir_expr count) {
     graph *g = e->g;
     const graph_attribute *a = e->attribute;
@@ -217,7 +216,7 @@ static void infer_center_crop_pad(graph_infer *infer) {
     }
 }
 
-/* A zero behind the last element: there is something to gather, however few elements there are. */
+/* Appends a zero, so that a gather always has an element. */
 static graph_id with_one_more(graph *g, graph_id x, int64_t axis) {
     int64_t low[DLC_MAX_RANK] = {0}, high[DLC_MAX_RANK] = {0};
     high[axis] = 1;
@@ -270,7 +269,7 @@ static void reference_search_sorted(const graph_reference *r) {
     const int64_t n = line->dim[line->rank - 1], m = values->rank ? values->dim[values->rank - 1] : 1;
     for (int64_t i = 0; i < graph_reference_count(values); i++) {
         const double *from = line->data + (line->rank > 1 ? i / m * n : 0), v = values->data[i];
-        int64_t low = 0, high = n; /* of unsorted lines, too, what halving finds is defined by its steps */
+        int64_t low = 0, high = n; /* the same steps as the expansion, which define the result for unsorted lines */
         for (int64_t step = INT64_C(1) << 40; step; step /= 2) {
             if (low + step > high) continue;
             double a = from[low + step - 1];

@@ -1,6 +1,6 @@
-/* Scaled dot-product attention as a composite: two contractions around a softmax whose division comes last, the order
- * that the online rewrite keeps on chip. In f16 and bf16 scores, maximum and sums are f32; the weights round to v's
- * dtype before they meet v. */
+/* Scaled dot-product attention as a composite: two contractions around a softmax whose division comes last, so that the online
+ * rewrite can keep scores on chip. In f16 and bf16, scores, maximum and sums are f32; the weights are rounded to v's dtype before
+ * the product with v. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -11,7 +11,7 @@
 enum { ATTENTION_SCALE, ATTENTION_CAUSAL };
 enum { Q, K, V, MASK };
 enum { BATCH, HEAD, ROW, COLUMN, RANK };
-enum { MOST_MAPS = 8 }; /* between positions and a mask */
+enum { MOST_MAPS = 8 }; /* limit for the maps between positions and a mask */
 
 static void infer_mask(const graph_infer *infer) {
     const graph_shape *mask = &infer->operand[MASK], *q = &infer->operand[Q];
@@ -28,7 +28,7 @@ static void infer_mask(const graph_infer *infer) {
     }
 }
 
-/* How many heads of q share one of k. */
+/* Number of heads of q that share one of k. */
 static tir_expr sharing_heads(graph *g, const graph_shape *q, const graph_shape *k) {
     if (tir_equal(g->pool, q->dim[HEAD], k->dim[HEAD]) == TIR_YES) return tir_index(g->pool, 1);
     return tir_div(g->pool, q->dim[HEAD], tir_max(g->pool, k->dim[HEAD], tir_index(g->pool, 1)));
@@ -50,7 +50,7 @@ static void infer_attention(graph_infer *infer) {
     infer->result[0].dim[COLUMN] = v->dim[COLUMN];
 }
 
-/* Sum over axis `contract` of w and the last one of x, per batch and head; f16 and bf16 give f32. */
+/* Contracts axis `contract` of w with the last axis of x, per batch and head; f16 and bf16 give f32. */
 static graph_id product(graph *g, graph_id x, graph_id w, int64_t contract) {
     dlc_dtype dtype = graph_shape_of(g, x)->dtype;
     bool narrow = graph_sum_dtype(dtype) != dtype;
@@ -68,7 +68,7 @@ static graph_id scale_scores(graph *g, graph_id scores, tir_expr width, double s
     return graph_mul(g, scores, graph_rsqrt(g, graph_dimension(g, dtype, width)));
 }
 
-/* Query i of s sees the keys j <= i + (t - s): the last query sees them all. [s, t] */
+/* Query i of s sees the keys j <= i + (t - s): the last query sees all of them. [s, t] */
 static graph_id causal_mask(graph *g, tir_expr queries, tir_expr keys) {
     tir_expr dim[] = {queries, keys}, ahead = tir_sub(g->pool, keys, queries);
     graph_id last = graph_iota(g, DLC_I64, 2, dim, 0);
@@ -78,7 +78,7 @@ static graph_id causal_mask(graph *g, tir_expr queries, tir_expr keys) {
     return graph_le(g, graph_iota(g, DLC_I64, 2, dim, 1), last);
 }
 
-/* Do positions take part in the mask? Then a kernel may know which keys nobody sees before it computes anything about them. */
+/* Does the mask depend on positions? Then a kernel can skip keys that no query sees. */
 static bool is_of_positions(const graph *g, graph_id mask, int depth) {
     const graph_node *node = graph_node_of(g, mask);
     if (strcmp(node->op->name, "iota") == 0) return true;
@@ -88,7 +88,7 @@ static bool is_of_positions(const graph *g, graph_id mask, int depth) {
     return false;
 }
 
-/* x, keys or values, with a head for each of q: views, which contractions read through. */
+/* x (keys or values) with its heads repeated for each head of q, by views that contractions read through. */
 static graph_id for_each_head(graph *g, graph_id x, const graph_shape *q) {
     const graph_shape shape = *graph_shape_of(g, x);
     tir_expr shared = sharing_heads(g, q, &shape);
@@ -118,12 +118,12 @@ static void expand_attention(graph_expand *e) {
     graph_id most = graph_reduce_max(g, scores, 1, &keys, true);
     graph_id weight = graph_exp(g, graph_sub(g, scores, most));
     if (visible)
-        weight = graph_select(g, visible, weight, graph_scalar_like(g, weight, 0)); /* so it need not be computed */
+        weight = graph_select(g, visible, weight, graph_scalar_like(g, weight, 0)); /* so that hidden keys can be skipped */
     if (keep && is_of_positions(g, e->input[MASK], MOST_MAPS))
         weight = graph_select(g, e->input[MASK], weight, graph_scalar_like(g, weight, 0)); /* likewise */
     graph_id sum = graph_reduce_sum(g, weight, 1, &keys, true);
     graph_id y = product(g, graph_cast(g, weight, q.dtype), for_each_head(g, e->input[V], &q), ROW);
-    y = graph_mul(g, y, graph_div(g, graph_scalar_like(g, sum, 1), sum)); /* one division for a row */
+    y = graph_mul(g, y, graph_div(g, graph_scalar_like(g, sum, 1), sum)); /* one division per row */
     y = graph_select(g, graph_eq(g, most, lowest), graph_scalar_like(g, y, 0), y);
     e->result[0] = graph_cast(g, y, q.dtype);
 }

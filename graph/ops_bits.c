@@ -13,7 +13,7 @@ static tir_expr width_of(tir_pool *pool, tir_dtype dtype) {
     return tir_int(pool, dtype, lib_dtypes[dtype].bits);
 }
 
-/* Bits that come in are copies of the sign: a shift by all but one bit leaves nothing else. */
+/* Bits shifted in are copies of the sign; the shift is limited to width - 1, which leaves only them. */
 SCALAR(shift_right_arithmetic) {
     (void)attribute;
     tir_expr zero = tir_int(pool, dtype, 0), most = tir_int(pool, dtype, lib_dtypes[dtype].bits - 1);
@@ -23,7 +23,7 @@ SCALAR(shift_right_arithmetic) {
     return tir_select(pool, beyond, tir_binary(pool, TIR_SHR, x[0], most), shifted);
 }
 
-/* What comes in above is masked: shifting 1 by the whole width gives 0, and 0 - 1 keeps all bits. */
+/* Masks the bits shifted in: for a shift by 0 the mask is (1 << width) - 1 = 0 - 1, which keeps all bits. */
 SCALAR(shift_right_logical) {
     (void)attribute;
     tir_expr shifted = tir_binary(pool, TIR_SHR, x[0], x[1]), one = tir_int(pool, dtype, 1);
@@ -38,8 +38,7 @@ static tir_expr repeated_byte(tir_pool *pool, tir_dtype dtype, uint64_t byte) {
     return tir_bits(pool, dtype, bits);
 }
 
-/* Sums of neighbouring bits, pairs and nibbles; the product adds the bytes up in the highest one. Masks drop the sign bits that
- * arithmetic shifts bring in. */
+/* Sums of neighbouring bits, pairs and nibbles; the product adds up the bytes in the highest one. Masks drop the sign bits shifted in. */
 SCALAR(popcount) {
     (void)attribute;
     tir_expr odd = repeated_byte(pool, dtype, 0x55), pair = repeated_byte(pool, dtype, 0x33);
@@ -53,7 +52,7 @@ SCALAR(popcount) {
 #undef SHIFTED
 }
 
-/* All bits below the first one that is set become set; what is missing to the width is what stood before. Negative numbers begin with one. */
+/* Sets all bits below the highest set one; the result is the width minus their number. Negative numbers have the highest bit set. */
 SCALAR(clz) {
     tir_expr zero = tir_int(pool, dtype, 0), smeared = x[0];
     for (int by = 1; by < lib_dtypes[dtype].bits; by *= 2)

@@ -50,7 +50,7 @@ void graph_infer_at_most(const graph_infer *infer, tir_expr low, tir_expr high, 
 void graph_infer_reached(const graph_infer *infer, int indices, tir_expr size) {
     tir_pool *pool = infer->g->pool;
     const graph_shape *shape = &infer->operand[indices];
-    tir_expr wanted = tir_index(pool, 1); /* 0 where there is no index */
+    tir_expr wanted = tir_index(pool, 1); /* 0 if there is no index */
     for (int i = 0; i < shape->rank; i++) wanted = tir_min(pool, wanted, shape->dim[i]);
     graph_infer_at_most(infer, wanted, size, "indices into an axis of size 0");
 }
@@ -82,7 +82,8 @@ uint32_t graph_axes_of(const graph_attribute *axes, int rank, bool all) {
     return set;
 }
 
-/* Floats: every number of `part` is one of `sum`. Integers: no less bits; unsigned sums are of unsigned parts. */
+/* Can `sum` accumulate `part`? Floats: every number of `part` is one of `sum`. Integers: at least as many bits; unsigned sums
+ * need unsigned parts. */
 static bool holds_sums(dlc_dtype sum, dlc_dtype part) {
     const lib_dtype_info *wide = &lib_dtypes[sum], *narrow = &lib_dtypes[part];
     if ((wide->class_ == 'f') != (narrow->class_ == 'f') || wide->bits < narrow->bits) return false;

@@ -1,5 +1,4 @@
-/* What rows of several families share: map stages built from an index map, and loops over dense arrays for the f64
- * references. */
+/* Shared by several families of rows: map stages built from an index map, and loops over dense arrays for the f64 references. */
 #ifndef GRAPH_OPS_COMMON_H
 #define GRAPH_OPS_COMMON_H
 
@@ -11,18 +10,18 @@
 
 /* ---- shape rules */
 
-/* Product of dimensions; raises where it does not fit index arithmetic. */
+/* Product of dimensions; raises on overflow of index arithmetic. */
 tir_expr graph_infer_product(const graph_infer *infer, int count, const tir_expr *dims);
 /* Sum of two sizes of at most GRAPH_SIZE_MAX each; raises for larger ones. */
 #define GRAPH_SIZE_MAX (INT64_C(1) << 60)
 tir_expr graph_infer_sum(const graph_infer *infer, tir_expr a, tir_expr b);
-/* Operand of an integer dtype, of any rank. */
+/* Checks that the operand has an integer dtype; any rank. */
 void graph_infer_indices(const graph_infer *infer, int operand);
-/* low <= high: no raises, unknown becomes a constraint at bind. */
+/* Checks low <= high; if unknown, records a constraint for bind. */
 void graph_infer_at_most(const graph_infer *infer, tir_expr low, tir_expr high, const char *what);
-/* An axis of that size has an element to read where operand `indices` holds any index. */
+/* Checks that the axis is not empty if operand `indices` has any element. */
 void graph_infer_reached(const graph_infer *infer, int indices, tir_expr size);
-/* A list that is empty (the default) or has one entry per dimension; raises otherwise. */
+/* Checks that a list is empty (the default) or has one entry per dimension. */
 void graph_infer_list(const graph_infer *infer, const graph_attribute *list, int rank, const char *what);
 /* Entry of such a list. */
 static inline int64_t graph_list_entry(const graph_attribute *list, int i, int64_t when_empty) {
@@ -38,14 +37,14 @@ void graph_compute_elements(graph_compute *compute, graph_element element);
 static inline tir_expr graph_operand_load(graph_compute *compute, int operand, const tir_expr *index) {
     return tir_region_load(compute->region, compute->operand[operand], index);
 }
-/* An index value brought into low..high; only compared before that, so that every i64 is safe. What u64 has above those is as far
- * outside as their greatest. */
+/* Clamps an index value to low..high, by comparisons only, so that every i64 is safe. u64 values beyond i64 clamp like the
+ * greatest i64. */
 tir_expr graph_limited_index(tir_pool *pool, tir_expr value, tir_expr low, tir_expr high);
 /* -rank..rank-1 -> 0..rank-1; for attributes that the shape rule has checked. */
 static inline int graph_axis_of(int64_t axis, int rank) {
     return (int)(axis < 0 ? axis + rank : axis);
 }
-/* Bit set of the axes of a checked list; an empty list means all of them where `all`. */
+/* Bit set of the axes of a checked list; with `all`, an empty list means all axes. */
 uint32_t graph_axes_of(const graph_attribute *axes, int rank, bool all);
 
 /* ---- sums of products: contraction and convolution */
@@ -58,7 +57,7 @@ uint32_t graph_axes_of(const graph_attribute *axes, int rank, bool all);
     }
 /* Checks operands 0 and 1 and the attribute; the result's dtype. */
 dlc_dtype graph_infer_product_dtype(const graph_infer *infer, const graph_attribute *result);
-/* What the products and sums are computed in. */
+/* The dtype in which products and sums are computed. */
 static inline dlc_dtype graph_product_sum_dtype(dlc_dtype result) {
     return graph_sum_dtype(result);
 }
@@ -72,14 +71,13 @@ static inline bool graph_reference_given(const graph_reference *r, int operand) 
     return operand < r->inputs && r->operand[operand].rank >= 0;
 }
 int64_t graph_reference_count(const graph_reference_tensor *tensor);
-/* Position of an index in the array; of `rank` dimensions. */
+/* Position of an index in the array; the index has `rank` dimensions. */
 int64_t graph_reference_at(const graph_reference_tensor *tensor, const int64_t *index);
-/* Steps to the next index in row-major order; false after the last one. Start from zeros, on a tensor that is not
- * empty. */
+/* Advances the index in row-major order; false after the last one. Starts from zeros; the tensor must not be empty. */
 bool graph_reference_next(const graph_reference_tensor *tensor, int64_t *index);
 /* Low bits of an integer as a number of the dtype (bool: not zero). */
 double graph_reference_wrap(dlc_dtype dtype, uint64_t bits);
-/* An integer of -2^63 .. 2^64-1 modulo 2^64. */
+/* An integer of -2^63 .. 2^64-1, modulo 2^64. */
 uint64_t graph_reference_word(double x);
 static inline bool graph_reference_integral(dlc_dtype dtype) {
     return !lib_dtype_is_float(dtype);

@@ -1,5 +1,4 @@
-/* Composites: what networks are made of, written in terms of other operators. They only expand; in f16 and bf16 they
- * compute in f32 and round once, at the end. */
+/* Composites: common network layers, expanded into other operators. In f16 and bf16 they compute in f32 and round once, at the end. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -48,7 +47,7 @@ ACTIVATION(elu) {
 }
 
 ACTIVATION(gelu) {
-    graph_id factor = graph_max(g, x, graph_scalar_like(g, x, -40)); /* where the gate is 0, also that of -inf */
+    graph_id factor = graph_max(g, x, graph_scalar_like(g, x, -40)); /* so that a gate of 0 gives 0, also for x = -inf */
     if (!attribute[0].integer) return graph_mul(g, factor, graph_normal_cdf(g, x));
     /* (1 + tanh(u)) / 2 = logistic(2u) with u = sqrt(2/pi) (x + 0.044715 x^3) */
     graph_id cubic = graph_add_number(g, graph_mul_number(g, graph_mul(g, x, x), 2 * 0.79788456080286535588 * 0.044715),
@@ -61,11 +60,11 @@ ACTIVATION(hard_sigmoid) {
     return graph_clamp(g, graph_scalar_like(g, x, 0), line, graph_scalar_like(g, x, 1));
 }
 
-/* The gate is 0..1 before it is multiplied, and a lesser x than -3 has the gate of -3: no product overflows, nor is infinity times 0. */
+/* The gate is limited to 0..1 before the product, and x to at least -3: no product overflows or is infinity times 0. */
 ACTIVATION(hard_swish) {
     (void)attribute;
     graph_id gate = graph_clamp(g, graph_scalar_like(g, x, 0), graph_add_number(g, x, 3), graph_scalar_like(g, x, 6));
-    gate = graph_mul_number(g, gate, 1.0 / 6); /* of 6: 1 */
+    gate = graph_mul_number(g, gate, 1.0 / 6); /* 6 becomes exactly 1 */
     return graph_mul(g, graph_max(g, x, graph_scalar_like(g, x, -3)), gate);
 }
 
@@ -94,7 +93,7 @@ static void expand_softmax_of(graph_expand *e, bool logarithm) {
     graph_id shifted = graph_sub(g, x, graph_reduce_max(g, x, 1, &axis, true));
     graph_id power = graph_exp(g, shifted);
     graph_id sum = graph_reduce_sum(g, power, 1, &axis, true);
-    graph_id y = logarithm ? graph_sub(g, shifted, graph_log(g, sum)) /* one division a row; the sum is at least 1 */
+    graph_id y = logarithm ? graph_sub(g, shifted, graph_log(g, sum)) /* one division per row; the sum is at least 1 */
                            : graph_mul(g, power, graph_div(g, graph_scalar_like(g, sum, 1), sum));
     e->result[0] = graph_cast(g, y, dtype);
 }
@@ -125,7 +124,7 @@ static graph_id as_result(graph *g, graph_id kept, dlc_dtype dtype, int count, c
     return y;
 }
 
-/* An infinite greatest element is the result itself. */
+/* If the maximum is infinite, it is the result. */
 static void expand_logsumexp(graph_expand *e) {
     graph *g = e->g;
     const graph_shape shape = *graph_shape_of(g, e->input[0]);
@@ -156,8 +155,8 @@ static void infer_variance(graph_infer *infer) {
     infer_reduced(infer);
 }
 
-/* Two passes: squares of differences from the mean. The mean has the result's shape, so that it is the one computed for a host that
- * asks for both. */
+/* Two passes: squares of differences from the mean. The mean has the result's shape, so that it is shared with a mean operator of
+ * the host. */
 static void expand_variance(graph_expand *e) {
     graph *g = e->g;
     const graph_shape shape = *graph_shape_of(g, e->input[0]);
@@ -186,7 +185,7 @@ static void expand_variance(graph_expand *e) {
 
 enum { NORM_AXIS, NORM_EPSILON };
 
-/* Operands from 1 on, where given: the dimensions of x from the axis on, in x's dtype. */
+/* Operands from 1 on, if given, have the dimensions of x from the axis on, and x's dtype. */
 static void infer_norm(graph_infer *infer) {
     const graph_shape *x = &infer->operand[0];
     int axis = graph_infer_axis(infer, infer->attribute[NORM_AXIS].integer, x->rank, "axis");
@@ -278,7 +277,7 @@ static void expand_linear(graph_expand *e) {
     graph *g = e->g;
     const graph_shape x = *graph_shape_of(g, e->input[0]);
     int64_t x_axis = x.rank - 1, w_axis = e->attribute[LINEAR_TRANSPOSED].integer;
-    bool narrow = graph_sum_dtype(x.dtype) != x.dtype; /* the bias is added before the one rounding */
+    bool narrow = graph_sum_dtype(x.dtype) != x.dtype; /* the bias is added before rounding */
     graph_id y = graph_emit_with(g, "dot_general", 2, e->input, narrow ? 3 : 2,
                                  (graph_setting[]){graph_set_list("contract_x", 1, &x_axis),
                                                    graph_set_list("contract_w", 1, &w_axis),
@@ -318,13 +317,13 @@ static void infer_one_hot(graph_infer *infer) {
     for (int i = 0; i < y->rank; i++) y->dim[i] = i == axis ? depth->dims[0] : ids->dim[i - (i > axis)];
 }
 
-/* What labels and the numbers of `count` classes are compared in. */
+/* The dtype in which labels are compared with the indices of `count` classes. */
 static dlc_dtype label_dtype(graph *g, graph_id labels, tir_expr count) {
     bool small = graph_shape_of(g, labels)->dtype != DLC_I64 && tir_range(g->pool, count).high <= INT32_MAX;
     return small ? DLC_I32 : DLC_I64;
 }
 
-/* Where the class number along `axis` of a tensor of the given shape is the label; labels have no such axis. */
+/* Is the index along `axis` of a tensor of the given shape the label? Labels lack this axis. */
 static graph_id is_label(graph *g, const graph_shape *shape, int axis, graph_id labels) {
     dlc_dtype dtype = label_dtype(g, labels, shape->dim[axis]);
     graph_id column = graph_expand_dims(g, graph_cast(g, labels, dtype), axis);
@@ -406,7 +405,7 @@ static rows rows_along(const graph_reference_tensor *x, int64_t axis) {
     return r;
 }
 
-/* Greatest element, NaN if there is one, and the sum of exp(x - greatest). */
+/* Maximum (NaN if any element is) and the sum of exp(x - maximum). */
 static void row_exponentials(const double *x, int64_t size, int64_t step, double *most, double *sum) {
     *most = -INFINITY;
     *sum = 0;
@@ -435,7 +434,7 @@ static void reference_log_softmax(const graph_reference *r) {
     reference_softmax_of(r, true);
 }
 
-/* Elements that fall on one point of the result, which is every one whose other coordinates are the point's. */
+/* Collects the elements reduced to one result element: those whose other coordinates are equal. */
 static int64_t gather_reduced(const graph_reference *r, const int64_t *point, double *out) {
     const graph_reference_tensor *x = &r->operand[0];
     bool reduced[DLC_MAX_RANK] = {false};

@@ -1,6 +1,5 @@
-/* Contractions: dot_general is the one primitive; dot, matmul and einsum expand to it, with transposes and sums around
- * it. The names of its axes say what schedule rules may do with them: b batch, i free in x, j free in w, k contracted.
- */
+/* Contractions: dot_general is the only primitive; dot, matmul and einsum expand to it, with transposes and sums around it. Its
+ * axes are named for schedule rules: b batch, i free in x, j free in w, k contracted. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -27,7 +26,7 @@ static uint32_t bound_axes(const graph_infer *infer, int operand) {
     return batch | contract;
 }
 
-/* Pairs the axes of two lists: the same number of them, of the same sizes. */
+/* Checks that two axis lists have equally many axes, with pairwise equal sizes. */
 static void pair_axes(const graph_infer *infer, int list, const char *kind) {
     const graph_attribute *x = &infer->attribute[list], *w = &infer->attribute[list + 1];
     if (x->count != w->count)
@@ -61,13 +60,12 @@ static void infer_dot_general(graph_infer *infer) {
             if (!(bound[operand] >> axis & 1)) add_dim(infer, infer->operand[operand].dim[axis]);
 }
 
-/* "i" where it is alone, else "i0", "i1", ... */
+/* "i" for a single axis, else "i0", "i1", ... */
 static void name_axes(lib_arena *arena, char letter, int count, const char **names) {
     for (int i = 0; i < count; i++) names[i] = lib_arena_format(arena, count > 1 ? "%c%d" : "%c", letter, i);
 }
 
-/* Index of operand `operand`: batch and contracted axes from the lists, the others are result axes from `first_free`
- * on. */
+/* Index of operand `operand`: batch and contracted axes by the lists, other axes are result axes from `first_free` on. */
 static void dot_index(const graph_compute *c, const tir_stage *stage, int operand, int first_free, tir_expr *index) {
     int rank = c->operand_shape[operand].rank, free_axis = first_free;
     const graph_attribute *batch = batch_of(c->attribute, operand), *contract = contract_of(c->attribute, operand);
@@ -119,7 +117,7 @@ static graph_id emit_dot(graph *g, graph_id x, graph_id w, int batch, const int6
                           graph_set_list("contract_w", contract, contract_w), graph_set_integer("result", result)});
 }
 
-/* The axis of w that meets the last one of x. */
+/* The axis of w contracted with the last one of x. */
 static int contracted_axis(int rank) {
     return rank > 1 ? rank - 2 : 0;
 }
@@ -152,8 +150,7 @@ static void expand_dot(graph_expand *e) {
                             e->attribute[MATMUL_RESULT].integer);
 }
 
-/* Batch dimensions of x and w aligned at the last. Dimension i of `count` in all: axis in the operand, -1 where it has
- * none. */
+/* Batch dimensions of x and w, aligned at the last. For dimension i of `count`: axis in the operand, -1: none. */
 typedef struct matmul_batch {
     int count, of[2];
 } matmul_batch;
@@ -192,12 +189,12 @@ static void infer_matmul(graph_infer *infer) {
     if (w->rank > 1) add_dim(infer, w->dim[w->rank - 1]);
 }
 
-/* A batch dimension that only one operand has is a free dimension of that operand: nothing is repeated. Which they are,
- * and where they land in the result of dot_general (batch, free x, free w). */
+/* A batch dimension that only one operand has becomes a free dimension of that operand, so that nothing is repeated. Records
+ * these dimensions and their positions in the result of dot_general (batch, free x, free w). */
 typedef struct matmul_plan {
-    /* axes of the operand; others have size 1 and go */
+    /* axes of the operand that are kept; others have size 1 and are dropped */
     bool kept[2][DLC_MAX_RANK];
-    /* axes of the operands after that */
+    /* batch axes of the operands after dropping */
     int64_t batch[2][DLC_MAX_RANK];
     int batches;
     /* from the result's axes to those of dot_general */
@@ -272,7 +269,7 @@ enum { EINSUM_EQUATION };
 enum { EINSUM_OPERANDS = 32, CAPITALS = 26, ELLIPSIS = 52, LABELS = ELLIPSIS + DLC_MAX_RANK };
 
 typedef struct einsum_term {
-    /* where it stands, -1: nowhere */
+    /* ellipsis: its position, -1: none */
     int rank, ellipsis;
     uint8_t label[DLC_MAX_RANK];
 } einsum_term;
@@ -304,7 +301,7 @@ static uint64_t labels_of(const einsum_term *term) {
     return set;
 }
 
-/* Labels of the result and of all operands but one. */
+/* Labels of the result and of all operands except one. */
 static uint64_t labels_beside(const einsum *e, int operand) {
     uint64_t set = labels_of(&e->result);
     for (int o = 0; o < e->count; o++)
@@ -320,7 +317,7 @@ static bool add_label(einsum_term *term, int label) {
 
 static const char *const too_many_labels = "it has too many labels in one place";
 
-/* Without "->" the result has the ellipsis, then the labels that occur once, in the order of the alphabet. */
+/* Without "->" the result has the ellipsis, then the labels that occur once, in alphabetical order. */
 static const char *einsum_implicit(einsum *e) {
     for (int label = 0; label < ELLIPSIS; label++) {
         int count = 0;
@@ -331,7 +328,7 @@ static const char *einsum_implicit(einsum *e) {
     return NULL;
 }
 
-/* NULL, or what is wrong with it. The dimensions of an ellipsis are not among the labels yet. */
+/* Returns NULL or an error message. Labels do not include the dimensions of an ellipsis yet. */
 static const char *einsum_parse(const char *equation, int operands, einsum *out) {
     *out = (einsum){.count = operands, .result = {.ellipsis = -1}};
     for (int o = 0; o < operands; o++) out->term[o].ellipsis = -1;
@@ -368,7 +365,7 @@ static const char *einsum_parse(const char *equation, int operands, einsum *out)
     return wrong;
 }
 
-/* Puts labels in the place of the ellipsis. */
+/* Replaces the ellipsis by labels. */
 static bool spread_ellipsis(einsum_term *term, int dimensions) {
     if (term->ellipsis < 0) return true;
     if (term->rank + dimensions > DLC_MAX_RANK) return false;
@@ -379,7 +376,7 @@ static bool spread_ellipsis(einsum_term *term, int dimensions) {
     return true;
 }
 
-/* Of operands whose shapes fit; NULL, or what is wrong. */
+/* Expands all ellipses for the operands' shapes; NULL, or an error message. */
 static const char *einsum_spread(einsum *e, const graph_shape *const *shape) {
     int most = 0;
     for (int o = 0; o < e->count; o++) {
@@ -392,7 +389,7 @@ static const char *einsum_spread(einsum *e, const graph_shape *const *shape) {
     return spread_ellipsis(&e->result, most) ? NULL : too_many_labels;
 }
 
-/* Sizes by label. Of an ellipsis those other than 1 are meant, if any. */
+/* Sizes by label; for dimensions of an ellipsis the size other than 1, if any. */
 static void einsum_sizes(const tir_pool *pool, const einsum *e, const graph_shape *const *shape, tir_expr *size) {
     memset(size, 0, LABELS * sizeof *size);
     for (int o = 0; o < e->count; o++)
@@ -402,7 +399,7 @@ static void einsum_sizes(const tir_pool *pool, const einsum *e, const graph_shap
         }
 }
 
-/* Dimensions of 1 that an ellipsis repeats; the others keep their order. */
+/* Is the dimension a 1 that an ellipsis broadcasts? */
 static bool is_repeated(const tir_pool *pool, const einsum_term *term, int axis, tir_expr dim, const tir_expr *size) {
     int label = term->label[axis];
     return label >= ELLIPSIS && is_one(pool, dim) && !is_one(pool, size[label]);
@@ -412,7 +409,7 @@ static void drop_label(einsum_term *term, int at) {
     memmove(term->label + at, term->label + at + 1, (size_t)(--term->rank - at));
 }
 
-/* Two of the operands that are left become one, in the place of the first. */
+/* One step: two of the remaining operands are replaced by their product, at the position of the first. */
 typedef struct einsum_step {
     int first, second;
 } einsum_step;
@@ -424,9 +421,8 @@ static double elements_of(uint64_t set, const double *size) {
     return all;
 }
 
-/* The order of products: each time the two operands whose product takes the fewest multiplications, of those with the
- * smallest result, of those the first; `set`: labels of each operand that something else has too. A size that is no
- * number counts as 100. False: all that is left has more dimensions than there can be. */
+/* Greedy order of products: the pair with the fewest multiplications, then the smallest result, then the first; `set`: labels of
+ * each operand that others have, too. A symbolic size counts as 100. False: every remaining product has too many dimensions. */
 static bool einsum_order(tir_pool *pool, int count, uint64_t *set, uint64_t result, const tir_expr *size,
                          einsum_step *steps) {
     enum { UNKNOWN = 100 };
@@ -501,7 +497,7 @@ static void infer_einsum(graph_infer *infer) {
                          DLC_MAX_RANK);
 }
 
-/* Without dimensions of 1 that are repeated. */
+/* Drops dimensions of 1 that are broadcast. */
 static graph_id einsum_unrepeated(graph *g, graph_id x, einsum_term *term, const tir_expr *size) {
     const graph_shape shape = *graph_shape_of(g, x);
     bool kept[DLC_MAX_RANK];
@@ -526,7 +522,7 @@ static graph_id einsum_diagonals(graph *g, graph_id x, einsum_term *term) {
     return x;
 }
 
-/* Sums over the labels that nothing else has. */
+/* Sums over the labels that occur nowhere else. */
 static graph_id einsum_sum(graph *g, graph_id x, einsum_term *term, uint64_t beside) {
     int64_t axes[DLC_MAX_RANK];
     int count = 0;
@@ -538,7 +534,7 @@ static graph_id einsum_sum(graph *g, graph_id x, einsum_term *term, uint64_t bes
     return x;
 }
 
-/* Contracts over common labels that nothing beside the two has; *term becomes that of the product. */
+/* Contracts over common labels that only these two operands have; *term becomes that of the product. */
 static graph_id einsum_product(graph *g, graph_id x, einsum_term *term, graph_id w, const einsum_term *other,
                                uint64_t beside, int64_t result) {
     int64_t batch[2][DLC_MAX_RANK], contract[2][DLC_MAX_RANK];
@@ -561,7 +557,7 @@ static graph_id einsum_product(graph *g, graph_id x, einsum_term *term, graph_id
     return emit_dot(g, x, w, batches, batch[0], batch[1], contracts, contract[0], contract[1], result);
 }
 
-/* Each operand alone: diagonals, and sums over labels that it alone has. */
+/* Prepares each operand: diagonals, and sums over labels that only it has. */
 static void einsum_prepare(graph *g, einsum *e, graph_id *value, const tir_expr *size) {
     const dlc_dtype sum = graph_sum_dtype(graph_shape_of(g, value[0])->dtype);
     uint64_t beside[EINSUM_OPERANDS];
@@ -578,7 +574,7 @@ static void einsum_prepare(graph *g, einsum *e, graph_id *value, const tir_expr 
     }
 }
 
-/* The product of two operands in the place of the first. Of several products only the last one rounds. */
+/* Replaces two operands by their product, at the position of the first. Of several products only the last one rounds. */
 static void einsum_contract(graph *g, einsum *e, graph_id *value, einsum_step step) {
     enum { SAME, F32 }; /* words of `result` */
     const int a = step.first, b = step.second, behind = e->count - 1 - b;
@@ -628,8 +624,8 @@ static void expand_einsum(graph_expand *x) {
 
 #ifdef DLC_REFERENCE
 
-/* All operands indexed by an assignment of numbers to labels: label[o][axis] is a number below `labels`; result axes
- * are the labels in `out`. Integers are summed as words, which lie in the place of the result's numbers until the end. */
+/* All operands indexed by an assignment of numbers to labels: label[o][axis] is a number below `labels`; result axes are the
+ * labels in `out`. Integers are summed as words, stored in the result's array until the end. */
 static void reference_sum_of_products(const graph_reference *r, int operands, int labels, const int64_t *size,
                                       int (*label)[DLC_MAX_RANK], const int *out) {
     const graph_reference_tensor *y = &r->result[0];

@@ -1,5 +1,5 @@
-/* Control flow over sub-graphs (branches, loops, scans), and calls of host functions. None of them has a compute definition: jit runs them
- * between kernels. All values that a sub-graph uses are its inputs (graph.h: graph_new_subgraph). */
+/* Control flow over sub-graphs (branches, loops, scans), and calls of host functions. These have no compute definition: jit runs
+ * them between kernels. All values that a sub-graph uses are its inputs (graph.h: graph_new_subgraph). */
 #include "graph/build.h"
 #include "graph/internal.h"
 #include "graph/ops_common.h"
@@ -7,7 +7,7 @@
 
 /* ---- shared ----------------------------------------------------------------------------------------------------- */
 
-/* Two shapes that must be one, now or at bind. */
+/* Requires equal shapes, now or at bind. */
 static void require_shape(const graph_infer *infer, const graph_shape *a, const graph_shape *b, const char *what) {
     if (a->dtype != b->dtype)
         graph_infer_fail(infer, "%s: element types are %s and %s, expected one", what, lib_dtypes[a->dtype].name,
@@ -47,7 +47,7 @@ static bool is_surely_equal(tir_pool *pool, tir_expr a, tir_expr b) {
     return a == b || tir_equal(pool, a, b) == TIR_YES;
 }
 
-/* The next symbol that names a size which the branches do not share. */
+/* The next symbol for a size that differs between the branches. */
 static tir_expr next_size(const graph_infer *infer, int *used) {
     const tir_pool *pool = infer->g->pool;
     const graph_attribute *sizes = &infer->attribute[IF_SIZES];
@@ -83,7 +83,7 @@ static void infer_if(graph_infer *infer) {
                          used);
 }
 
-/* Output `o` of a branch, filled up with zeros to `size` along `axis`. */
+/* Pads output `o` of a branch with zeros to `size` along `axis`. */
 static void fill_up(graph *branch, uint32_t o, int axis, tir_expr size) {
     graph_id value = branch->outputs.data[o];
     graph_shape rest = *graph_shape_of(branch, value);
@@ -100,7 +100,7 @@ typedef struct unequal {
     tir_expr then, otherwise;
 } unequal;
 
-/* In order; also makes the branches' outputs as large as either of them. */
+/* Finds unequal dimensions, in order; also pads the branches' outputs to the larger size. */
 static int find_unequal(graph *then, graph *otherwise, unequal *out) {
     int count = 0;
     for (uint32_t o = 0; o < then->outputs.count; o++) {
@@ -127,7 +127,7 @@ static graph_id cut_axis(graph *g, graph_id count, graph_id x, int axis, tir_exp
     return axis ? graph_transpose(g, x, swap) : x;
 }
 
-/* With sizes: both branches fill their results up, and what the condition says is cut off behind them. */
+/* With named sizes: both branches pad their results, which are cut to the size of the branch taken. */
 static void expand_if(graph_expand *e) {
     graph *g = e->g;
     graph *branches[2];

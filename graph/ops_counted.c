@@ -1,5 +1,5 @@
-/* Operators whose number of results depends on data. Each fills as many places as there can be and cuts (`cut`): everything here is
- * an expansion into rows that know nothing of that. */
+/* Operators whose number of results depends on data. Each computes the greatest possible number of results, followed by a `cut`:
+ * all are expansions into ordinary rows. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -17,7 +17,7 @@ static void infer_counted(const graph_infer *infer, const graph_attribute *size)
         graph_infer_fail(infer, "size must be one symbol, which the count will be the value of");
 }
 
-/* Positions in a row of that many: as narrow as they can be. */
+/* The narrowest dtype for positions below `count`. */
 static dlc_dtype position_dtype(const graph *g, tir_expr count) {
     return tir_range(g->pool, count).high < INT32_MAX ? DLC_I32 : DLC_I64;
 }
@@ -34,7 +34,7 @@ static graph_id cut(graph *g, graph_id count, graph_id x, const graph_attribute 
                            (graph_setting[]){graph_set_dims("size", 1, size->dims)});
 }
 
-/* Where the flags (bool, rank 1) are set, ascending, and behind those their number in all; *count: how many. */
+/* Ascending positions of the set flags (bool, rank 1), padded with the flags' number; *count: number of set flags. */
 static graph_id positions(graph *g, graph_id flags, graph_id *count) {
     const tir_expr n = graph_shape_of(g, flags)->dim[0];
     const dlc_dtype dtype = position_dtype(g, n);
@@ -63,7 +63,7 @@ static void infer_non_zero(graph_infer *infer) {
     result->dim[1] = infer->attribute[NON_ZERO_SIZE].dims[0];
 }
 
-/* Of flat positions, in the result's dtype: the index along each axis is what is left after those before it. */
+/* Converts flat positions to indices along each axis, in the result's dtype. */
 static graph_id indices_of(graph *g, graph_id flat, const graph_shape *shape) {
     const tir_expr one = tir_index(g->pool, 1), n = graph_shape_of(g, flat)->dim[0];
     const dlc_dtype dtype = graph_shape_of(g, flat)->dtype;
@@ -115,7 +115,7 @@ static const graph_op row_non_zero = {
 enum { UNIQUE_SIZE, UNIQUE_SORTED };
 enum { ALONG_SIZE, ALONG_AXIS, ALONG_SORTED };
 
-/* Where each first stands, which of them each is, how often each occurs. */
+/* Shapes of the further results: index of first occurrence, group of each element, count. */
 static void infer_groups(graph_infer *infer, tir_expr all) {
     tir_expr count = infer->attribute[UNIQUE_SIZE].dims[0];
     infer->result[1] = infer->result[3] = (graph_shape){.dtype = DLC_I64, .rank = 1, .dim = {count}};
@@ -143,13 +143,13 @@ static graph_id take(graph *g, graph_id x, graph_id indices) {
     return graph_gather(g, x, indices, 0);
 }
 
-/* Indices of the elements of x, rank 1, in ascending order; of equals the first comes first. */
+/* Indices that sort x, rank 1, in ascending order, stably. */
 static graph_id order_of(graph *g, graph_id x, dlc_dtype dtype) {
     return 1 + graph_emit_with(g, "sort", 1, &x, 2,
                                (graph_setting[]){graph_set_integer("axis", 0), graph_set_integer("dtype", dtype)});
 }
 
-/* Of sorted values, or columns of values, along the last axis: is it another one than that before it? One NaN is like another. */
+/* For sorted values, or columns, along the last axis: does each differ from the previous one? NaNs are equal. */
 static graph_id starts_group(graph *g, graph_id sorted, graph_id number) {
     const graph_shape shape = *graph_shape_of(g, sorted);
     graph_id zero = graph_full_like(g, number, 0), one = graph_scalar_like(g, number, 1);
@@ -163,14 +163,14 @@ static graph_id starts_group(graph *g, graph_id sorted, graph_id number) {
     return graph_or(g, graph_eq(g, number, zero), differs);
 }
 
-/* y[indices[i]] = values[i], indices being all places of y. */
+/* y[indices[i]] = values[i]; indices are a permutation. */
 static graph_id put(graph *g, graph_id indices, graph_id values) {
     graph_id operands[3] = {graph_full_like(g, values, 0), indices, values};
     return graph_emit_with(g, "scatter", 3, operands, 1, (graph_setting[]){graph_set_integer("axis", 0)});
 }
 
-/* Of what `order` sorts, `first` saying in that order where a group starts: the results but the first. Returns the indices of what stands
- * for the groups. */
+/* Computes all results except the first, for elements sorted by `order`; `first` marks in that order where groups start. Returns
+ * the indices of the groups' representatives. */
 static graph_id unique_groups(graph_expand *e, graph_id order, graph_id first, bool sorted) {
     graph *g = e->g;
     const tir_expr n = graph_shape_of(g, order)->dim[0];
@@ -209,8 +209,7 @@ static void expand_unique(graph_expand *e) {
     e->result[0] = take(g, x, unique_groups(e, order, first, e->attribute[UNIQUE_SORTED].integer));
 }
 
-/* The order of the columns of x [rows, n], compared row by row: sorted by the last row, then by that before it, and so on to the first,
- * equals each time staying as they are. */
+/* Lexicographic order of the columns of x [rows, n]: stable sorts by the last row, then the one before, up to the first. */
 static graph_id lexicographic_order(graph *g, graph_id x, dlc_dtype dtype) {
     const graph_shape shape = *graph_shape_of(g, x), row = {.dtype = shape.dtype, .rank = 1, .dim = {shape.dim[1]}};
     graph_id start = graph_iota(g, dtype, 1, &shape.dim[1], 0);
@@ -331,7 +330,7 @@ static void expand_non_max_suppression(graph_expand *e) {
                                                       graph_set_bool("center", a[NMS_CENTER].integer)});
     graph_id found = positions(g, whole(g, keep), &count), part = cut(g, count, found, &a[NMS_SIZE]);
     const tir_expr n = graph_shape_of(g, part)->dim[0];
-    graph_id indices = indices_of(g, part, &shape); /* [3, size]: batch, class, place in the order */
+    graph_id indices = indices_of(g, part, &shape); /* [3, size]: batch, class, position in the order */
     const tir_expr two = tir_index(g->pool, 2);
     graph_id above = graph_slice_axis(g, indices, 0, tir_index(g->pool, 0), two);
     graph_id box = graph_reshape(g, take(g, whole(g, order), part), 2, (tir_expr[]){one, n});

@@ -1,5 +1,5 @@
-/* What language models are run and tuned with: attention over caches of keys and values that grow by a step, and linear maps with an
- * addition of low rank. */
+/* Operators for inference and tuning of language models: attention with growing key and value caches, and linear maps with a
+ * low-rank addition. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -52,7 +52,7 @@ static graph_id put(graph_expand *e, int cache, int update, graph_id start) {
                            &axes);
 }
 
-/* The heads of q that share one of k are rows of one product. Row r of them is step r mod steps, which sees the keys up to its own. */
+/* The heads of q that share one of k are rows of one product. Row r is step r mod steps, which sees keys up to its own. */
 static void expand_cached_attention(graph_expand *e) {
     graph *g = e->g;
     tir_pool *pool = g->pool;
@@ -61,7 +61,7 @@ static void expand_cached_attention(graph_expand *e) {
     tir_expr steps = q.dim[ROW], last = tir_sub(pool, room.dim[ROW], steps);
     tir_expr shared = tir_div(pool, q.dim[HEAD], tir_max(pool, k.dim[HEAD], tir_index(pool, 1)));
     tir_expr rows = tir_mul(pool, shared, steps);
-    graph_id start = graph_cast(g, e->input[POSITION], DLC_I64); /* so that they fit, like dynamic_update_slice */
+    graph_id start = graph_cast(g, e->input[POSITION], DLC_I64); /* clamped to fit, like dynamic_update_slice */
     start = graph_max(g, graph_min(g, start, graph_dimension(g, DLC_I64, last)), graph_scalar_i64(g, DLC_I64, 0));
     graph_id keys = put(e, K_CACHE, K, start), values = put(e, V_CACHE, V, start);
     graph_id queries =

@@ -1,11 +1,11 @@
-/* Random numbers of other distributions, made of rng_uniform: pure functions of key and stream. And the inverse of the normal
- * distribution function, which one of them is made of. */
+/* Random numbers of other distributions, derived from rng_uniform: pure functions of key and stream. Also the inverse of the
+ * normal distribution function, used by one of them. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
 #include <math.h>
 
-/* Attributes of those that make numbers: as of rng_uniform. */
+/* Attributes of generators, as of rng_uniform. */
 enum { SHAPE, DTYPE, SEED, STREAM, PARAMETER };
 
 static void infer_key(const graph_infer *infer, int operand) {
@@ -117,7 +117,7 @@ static void infer_rng_truncated_normal(graph_infer *infer) {
     infer_numbers(infer);
 }
 
-/* The quantile of an even number between the probabilities of the ends; from the side where these are small. */
+/* The quantile of a uniform number between the probabilities of the ends; computed in the tail where these are small. */
 static void expand_rng_truncated_normal(graph_expand *e) {
     graph *g = e->g;
     double low = e->attribute[TRUNCATED_LOW].number, high = e->attribute[TRUNCATED_HIGH].number;
@@ -137,7 +137,7 @@ static void expand_rng_truncated_normal(graph_expand *e) {
 /* ---- rng_gamma: Marsaglia and Tsang, "A simple method for generating gamma variables", 2000 */
 
 enum { GAMMA_SEED, GAMMA_STREAM };
-enum { GAMMA_TRIES = 8 }; /* each is good with a probability above 0.95 */
+enum { GAMMA_TRIES = 8 }; /* each is accepted with a probability above 0.95 */
 
 static void infer_rng_gamma(graph_infer *infer) {
     infer_key(infer, 1);
@@ -150,7 +150,7 @@ static graph_id tries_of(graph *g, graph_id u, int first, int count) {
     return graph_slice_axis(g, u, 0, tir_index(g->pool, first), tir_index(g->pool, first + count));
 }
 
-/* All tries at once, of which the first good one counts; d where there is none. u: [3 tries + 1, ...] */
+/* Computes all tries at once and takes the first accepted one; d if there is none. u: [3 tries + 1, ...] */
 static void expand_rng_gamma(graph_expand *e) {
     graph *g = e->g;
     graph_id alpha = graph_widen(g, e->input[0]), zero = graph_scalar_like(g, alpha, 0),
@@ -167,7 +167,7 @@ static void expand_rng_gamma(graph_expand *e) {
     graph_id turn = graph_cos(g, graph_mul_number(g, tries_of(g, u, GAMMA_TRIES, GAMMA_TRIES), 6.283185307179586477));
     graph_id x = graph_mul(g, radius, turn), w = graph_add(g, graph_mul(g, c, x), one);
     graph_id v = graph_mul(g, graph_mul(g, w, w), w);
-    graph_id bound = graph_add(g, graph_sub(g, one, v), graph_log(g, v)); /* NaN, never above, where v is negative */
+    graph_id bound = graph_add(g, graph_sub(g, one, v), graph_log(g, v)); /* for negative v NaN, which rejects */
     bound = graph_add(g, graph_mul_number(g, graph_mul(g, x, x), 0.5), graph_mul(g, d, bound));
     graph_id good = graph_lt(g, graph_log(g, tries_of(g, u, 2 * GAMMA_TRIES, GAMMA_TRIES)), bound);
     const graph_shape tries = *graph_shape_of(g, good);
@@ -179,7 +179,7 @@ static void expand_rng_gamma(graph_expand *e) {
     first = graph_squeeze(g, first, 0);
     v = graph_select(g, graph_lt(g, first, graph_full_like(g, first, GAMMA_TRIES)), v, one);
     graph_id last = graph_squeeze(g, tries_of(g, u, 3 * GAMMA_TRIES, 1), 0);
-    graph_id lift = graph_pow(g, graph_sub(g, one, last), graph_div(g, one, alpha)); /* to alpha from alpha + 1 */
+    graph_id lift = graph_pow(g, graph_sub(g, one, last), graph_div(g, one, alpha)); /* from alpha + 1 to alpha */
     graph_id y = graph_mul(g, graph_mul(g, d, v), graph_select(g, small, lift, one));
     y = graph_select(g, graph_ge(g, alpha, zero), y, graph_scalar_like(g, y, NAN));
     e->result[0] = graph_cast(g, y, graph_shape_of(g, e->input[0])->dtype);
@@ -215,7 +215,7 @@ static void infer_rng_categorical(graph_infer *infer) {
     infer->result[0].dim[x->rank - 1] = tir_index(infer->g->pool, infer->attribute[CATEGORICAL_SAMPLES].integer);
 }
 
-/* The greatest of logits + Gumbel numbers: index along the last axis */
+/* Index along the last axis of the maximum of logits + Gumbel numbers */
 static void expand_rng_categorical(graph_expand *e) {
     graph *g = e->g;
     graph_id logits = graph_widen(g, e->input[0]);
@@ -265,7 +265,7 @@ static void reference_rng_gumbel(const graph_reference *r) {
         r->result[0].data[i] = -log(-log(reference_number(r, i)));
 }
 
-/* Where the distribution function is p, by halves. */
+/* Solves for probability p by bisection. */
 static double reference_quantile(double p) {
     if (!(p >= 0 && p <= 1)) return NAN;
     if (p == 0 || p == 1) return p == 0 ? -INFINITY : INFINITY;

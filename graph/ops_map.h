@@ -1,6 +1,7 @@
-/* What families of maps share: macros of rows, their scalars, references and samples. A map is out[i...] = f(a[i...], b[i...], ...); a row's
- * `scalar` is the whole definition, and graph_compute_row makes the stage. Operands have one shape: broadcasting is done by explicit nodes before a
- * map is emitted. Arithmetic is that of tir: total, integers wrap, f16 and bf16 round after every operator. */
+/* Shared by the families of maps: macros of rows, their scalars, references and samples. A map is out[i...] = f(a[i...], b[i...],
+ * ...); a row's `scalar` is the whole definition, and graph_compute_row makes the stage. Operands have one shape: broadcasting is
+ * done by explicit nodes before a map is emitted. Arithmetic is that of tir: total, integers wrap, f16 and bf16 round after every
+ * operator. */
 #ifndef GRAPH_OPS_MAP_H
 #define GRAPH_OPS_MAP_H
 
@@ -25,7 +26,7 @@
         return tir_binary(pool, op, x[first], x[second]); \
     }
 
-/* An expression of f32 or f64 operands a and b: narrow floats are widened before and rounded once. */
+/* An expression of operands a and b in f32 or f64: narrow floats are widened first and rounded once. */
 #define WIDENED(name, expression)                   \
     SCALAR(name) {                                  \
         (void)attribute;                            \
@@ -93,7 +94,7 @@ static inline uint64_t word(double x) {
 #define SEMIGROUP (GRAPH_COMMUTES | GRAPH_ASSOCIATIVE)
 #define LATTICE (GRAPH_COMMUTES | GRAPH_ASSOCIATIVE | GRAPH_IDEMPOTENT)
 
-/* `number`, `names` of operands. Results of integer and bool dtype are exact whatever the tolerance. */
+/* `number` and `names` of operands. Results of integer and bool dtype are exact regardless of the tolerance. */
 #define MAP(name_, number, names)                                                                                     \
     .name = #name_, .class_ = GRAPH_MAP, .min_inputs = number, .max_inputs = number, .results = 1, .operands = names, \
     .scalar = scalar_##name_, .reference = GRAPH_REFERENCE(reference_##name_)

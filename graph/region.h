@@ -1,5 +1,4 @@
-/* From graph nodes to a tir region, through the rows' compute definitions: shared by constant folding (one node) and by
- * the regions of fusion (fuse.h). */
+/* Builds tir regions from graph nodes by the rows' compute definitions: shared by constant folding (one node) and fusion (fuse.h). */
 #ifndef GRAPH_REGION_H
 #define GRAPH_REGION_H
 
@@ -8,32 +7,30 @@
 typedef struct graph_region_builder {
     /* only read */
     const graph *g;
-    /* in an arena and pool of its own */
+    /* has its own arena and pool */
     tir_region *region;
-    /* by variable of g->pool: what it is in the region's pool */
+    /* by variable of g->pool: its expression in the region's pool */
     tir_expr *variables;
-    /* value of g -> tensor id; a region is small beside its graph */
+    /* value of g -> tensor id; a map, since a region is much smaller than its graph */
     lib_map tensors;
-    /* what the region is to run on; NULL: not known */
+    /* the machine that the region will run on; NULL: unknown */
     const tir_machine *machine;
-    /* scalar constants were added as stages: to be substituted at the end */
+    /* scalar constants were added as stages, to be substituted at the end */
     bool literals;
 } graph_region_builder;
 
 /* A region with the graph's symbols as parameters. */
 graph_region_builder graph_region_start(lib_arena *arena, const graph *g, const char *name);
-uint32_t graph_region_tensor(const graph_region_builder *builder, graph_id value); /* GRAPH_NONE: not there */
+uint32_t graph_region_tensor(const graph_region_builder *builder, graph_id value); /* GRAPH_NONE: none */
 void graph_region_set(graph_region_builder *builder, graph_id value, uint32_t tensor);
-/* How kernels see a value's elements: as they are, c64 as f32 with a last dimension of 2, integers of 4 bits as bytes in one
- * dimension. */
+/* A value's shape as seen by kernels: unchanged; c64 as f32 with a last dimension of 2; 4-bit integers as bytes in one dimension. */
 graph_shape graph_stored(tir_pool *pool, const graph_shape *shape);
 void graph_region_add_input(graph_region_builder *builder, graph_id value, bool constant);
 void graph_region_add_scalar(graph_region_builder *builder,
                              graph_id constant); /* a constant of one element, as a literal */
-/* Adds the stages of a node (that need not be in the graph yet); operands must be there. tensor[results] receives the
- * ids. */
+/* Adds the stages of a node (which need not be in the graph yet); its operands must have tensors. tensor[results] receives the ids. */
 void graph_region_add_node(graph_region_builder *builder, const graph_op *op, int inputs, const graph_id *input,
                            const graph_attribute *attributes, int results, const graph_shape *result, uint32_t *tensor);
-void graph_region_finish(graph_region_builder *builder); /* puts literals where they are used */
+void graph_region_finish(graph_region_builder *builder); /* substitutes literals for loads of scalar constants */
 
 #endif

@@ -1,6 +1,6 @@
-/* What the host registered with a context: operators, rewrite rules, passes, schedules. Definitions are made aside, checked, and
- * then put in front of a list that readers walk without a lock; they stay, unchanged, until the context goes. Nodes, programs and
- * schedules point at them. The functions of the host behind them are known to api_extend.c (and jit) alone. */
+/* The host's registrations with a context: operators, rewrite rules, passes, schedules. A definition is built and checked, and
+ * then prepended to a list that readers traverse without a lock; it stays unchanged until the context is freed. Nodes, programs
+ * and schedules point to definitions. Only api_extend.c (and jit) access the host's functions in them. */
 #ifndef GRAPH_REGISTRY_H
 #define GRAPH_REGISTRY_H
 
@@ -14,24 +14,24 @@ typedef struct graph_notation graph_notation; /* notation.h */
 typedef struct graph_rule graph_rule;         /* rewrite.h */
 
 typedef struct graph_definition {
-    /* the one before it */
+    /* the previously registered one */
     struct graph_definition *next;
     graph_definition_kind kind;
     const char *name;
-    /* it and all that it holds */
+    /* owns the definition and all its data */
     lib_arena arena;
     struct dlc_context *context;
     /* OPERATOR */
     graph_op op;
-    /* OPERATOR: NULL: shape rule and meaning are functions of the host */
+    /* OPERATOR: NULL: shape rule and semantics are functions of the host */
     const graph_notation *notation;
     /* RULE */
     const graph_rule *rule;
     /* PASS: after composites are expanded */
     bool late;
-    /* OPERATOR: being defined, and tried on operands of any size */
+    /* OPERATOR: being defined, and checked on operands of any size */
     bool trial;
-    /* of the host, see api_extend.c */
+    /* the host's functions, see api_extend.c */
     const void *functions;
     /* OPERATOR: a C function of the host; NULL: none. */
     dlc_status (*invoke)(const struct graph_definition *definition, const graph_custom *custom, int inputs,
@@ -42,7 +42,7 @@ typedef struct graph_definition {
 } graph_definition;
 
 typedef struct graph_registry {
-    /* of those who add */
+    /* serialises additions */
     lib_mutex mutex;
     _Atomic(graph_definition *) newest;
 } graph_registry;
@@ -50,20 +50,20 @@ typedef struct graph_registry {
 void graph_registry_init(graph_registry *registry);
 void graph_registry_free(graph_registry *registry,
                          const dlc_allocator *allocator); /* calls release of each, newest first */
-/* A definition to be filled in; NULL when memory is refused. It is given up with graph_definition_free, which does not release, or
- * becomes the registry's. Its arena has no scope. */
+/* A definition to fill in; NULL: out of memory. The caller either frees it by graph_definition_free, which does not call release,
+ * or adds it to the registry. Its arena has no scope. */
 graph_definition *graph_definition_new(const dlc_allocator *allocator, graph_definition_kind kind);
 void graph_definition_free(graph_definition *definition, const dlc_allocator *allocator);
-/* False: there is one of that kind and name. */
+/* False: one of that kind and name exists. */
 bool graph_registry_add(graph_registry *registry, graph_definition *definition);
 /* NULL: none. */
 const graph_definition *graph_registry_find(const graph_registry *registry, graph_definition_kind kind,
                                             const char *name);
-/* All of a kind in the order in which they were registered, NULL behind the last. */
+/* All of a kind in the order in which they were registered, NULL-terminated. */
 const graph_definition *const *graph_registry_list(lib_arena *arena, const graph_registry *registry,
                                                    graph_definition_kind kind);
 
-/* Raises unless `name` may be an operator's: [a-z][a-z0-9_]*, at most 63 characters, not one of the table or of the text form. */
+/* Raises unless `name` is valid for an operator: [a-z][a-z0-9_]*, at most 63 characters, not one of the table or of the text form. */
 void graph_check_operator_name(lib_arena *arena, const char *name);
 
 #endif

@@ -26,7 +26,7 @@ typedef struct graph_match {
     } attribute[GRAPH_MATCH_NAMES];
 } graph_match;
 
-/* 0: the rule does not apply after all. Raises. */
+/* Returns 0 if the rule does not apply after all. May raise. */
 typedef graph_id graph_replace(const graph_definition *rule, const graph_match *match);
 
 /* Parses both texts (replacement NULL: `replace` makes it) for graphs with that registry; sets definition->rule. Raises
@@ -34,12 +34,12 @@ typedef graph_id graph_replace(const graph_definition *rule, const graph_match *
 void graph_rule_define(graph_definition *definition, graph_registry *registry, const char *pattern,
                        const char *replacement, graph_replace *replace);
 
-/* Element types and shapes of what is replaced and what takes its place; those unknown so far are compared at bind. Raises. */
+/* Checks that the replacement has the replaced value's element type and shape; unknown sizes are compared at bind. Raises. */
 void graph_require_same_shape(graph *g, graph_id was, graph_id is);
 
-/* All rules of the graph's registry until none applies any more, at most 16 times over the graph; g itself when none did. Raises
- * DLC_INVALID_ARGUMENT, with the rule's name, when a replacement has another element type or shape, or the graph grows without end.
- * steps: NULL, or receives what matching took. */
+/* Applies all rules of the graph's registry until none applies, in at most 16 passes; returns g itself if none applied. Raises
+ * DLC_INVALID_ARGUMENT, with the rule's name, if a replacement has another element type or shape, or the graph exceeds its growth
+ * limit. steps: NULL, or receives the number of matching steps. */
 graph *graph_apply_rules(lib_arena *arena, const graph *g, uint64_t *steps);
 
 #endif

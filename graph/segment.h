@@ -1,7 +1,7 @@
-/* Data-dependent shapes. A row `cut` gives values a leading size that only a run can know: a symbol of its own. A graph with cuts
- * becomes a chain of segments, ordinary graphs without cuts: what stands behind a cut takes the cut values as inputs, whose sizes
- * are known by then. Any operator whose number of results depends on data expands to one that fills as many places as there can
- * be, and a cut; see non_zero. */
+/* Data-dependent shapes. The row `cut` gives values a leading size that is known only during a run: a new symbol. A graph with
+ * cuts becomes a chain of segments, ordinary graphs without cuts: nodes after a cut are in a later segment with the cut values as
+ * inputs, whose sizes are known by then. An operator with a data-dependent number of results expands to one with the greatest
+ * possible number of results, followed by a cut; see non_zero. */
 #ifndef GRAPH_SEGMENT_H
 #define GRAPH_SEGMENT_H
 
@@ -9,30 +9,30 @@
 
 typedef enum graph_segment_source {
     GRAPH_FROM_INPUT,  /* an input of the whole graph */
-    GRAPH_FROM_BORDER, /* a value that an earlier segment leaves */
-    GRAPH_FROM_SYMBOLS /* an empty tensor, bool[0, symbols...], by which sizes come that no other input tells */
+    GRAPH_FROM_BORDER, /* a value passed on by an earlier segment */
+    GRAPH_FROM_SYMBOLS /* an empty tensor, bool[0, symbols...], that passes sizes which no other input determines */
 } graph_segment_source;
 
 typedef struct graph_segment_input {
     graph_segment_source source;
-    /* of the input or of the border value */
+    /* number of the input or border value */
     int number;
-    /* whose value takes the place of the leading size; -1: none */
+    /* symbol whose value replaces the leading size; -1: none */
     int symbol;
-    /* FROM_SYMBOLS: how many, and which, as numbers in the whole graph's list */
+    /* FROM_SYMBOLS: number of symbols, and their indices in the whole graph's list */
     int count;
     int symbols[DLC_MAX_RANK];
 } graph_segment_input;
 
 typedef enum graph_segment_target {
     GRAPH_TO_OUTPUT, /* an output of the whole graph */
-    GRAPH_TO_BORDER, /* a value for later segments */
-    GRAPH_TO_SYMBOL  /* an i64 of rank 0: what a cut counts */
+    GRAPH_TO_BORDER, /* a value passed to later segments */
+    GRAPH_TO_SYMBOL  /* an i64 of rank 0: a cut's count */
 } graph_segment_target;
 
 typedef struct graph_segment_output {
     graph_segment_target target;
-    /* of the output, of the border value, of the symbol in the whole graph's list */
+    /* number of the output or border value, or of the symbol in the whole graph's list */
     int number;
 } graph_segment_output;
 
@@ -44,21 +44,21 @@ typedef struct graph_segment {
 
 typedef struct graph_segments {
     lib_vec(graph_segment) list;
-    /* values that go from segment to segment */
+    /* number of values passed between segments */
     int borders;
-    /* [borders] the last segment that takes it */
+    /* [borders] the last segment that reads it */
     int *border_end;
 } graph_segments;
 
 bool graph_has_cuts(const graph *g);
-/* Is the symbol what a cut counts? */
+/* Is the symbol counted by a cut? */
 bool graph_is_counted(const graph *g, tir_expr symbol);
-/* Does the expression depend on what a cut counts? */
+/* Does the expression depend on a counted symbol? */
 bool graph_depends_on_data(const graph *g, tir_expr e);
-/* Marks cuts that only sizes of live nodes speak of; false: there is none more. */
+/* Marks as live the cuts whose symbols only sizes of live nodes use; false: no new ones. */
 bool graph_revive_cuts(const graph *g, bool *live);
-/* Raises where the graph cannot be split: a symbol counts two things or is a size of an input, a cut stands in a sub-graph. The
- * segments' constants are those of g. */
+/* Raises if the graph cannot be split: two cuts count one symbol, it is also a size of an input, or a cut is in a sub-graph. The
+ * segments share the constants of g. */
 graph_segments graph_split_segments(lib_arena *arena, const graph *g);
 
 #endif

@@ -1,25 +1,25 @@
-/* Graphs that differ in sizes alone, and the graph with symbols that stands for all of them: eager evaluation makes one program of it.
- * Sizes are the elements of dimension lists (GRAPH_ATTR_DIMS), shapes of inputs among them, in the order of the nodes, those of sub-graphs
- * where the node with the sub-graph stands. */
+/* Generalises graphs that differ only in sizes to one graph with symbols, for which eager evaluation compiles one program. Sizes
+ * are the elements of dimension lists (GRAPH_ATTR_DIMS), including shapes of inputs, in node order; sizes of a sub-graph come at
+ * the node that has it. */
 #ifndef GRAPH_SIZES_H
 #define GRAPH_SIZES_H
 
 #include "graph/graph.h"
 
-/* Structure and constants, as graph_hash; of sizes only how many there are. */
+/* Hash of structure and constants, as graph_hash, with the number of sizes but not their values. */
 lib_hash128 graph_hash_but_sizes(const graph *g);
 
-/* All sizes; NULL: some are no numbers. In `arena`. */
+/* All sizes, in `arena`; NULL: some are not numbers. */
 int64_t *graph_sizes(lib_arena *arena, const graph *g, uint32_t *count);
 
-/* From seen[seen_count][count], the sizes of graphs that are equal by graph_hash_but_sizes and of which g is one: a graph whose input
- * dimensions are symbols where they differ, equal ones where they are equal in all, and whose other sizes are expressions of these and
- * of the dimensions and numbers of elements of their node's operands: a multiple of one or of a product of two, or of one plus a
- * number. NULL: some size is nothing of that kind, or operators make another graph of symbols, or a worse program (GRAPH_BY_NUMBERS).
- * Raises what the operators raise. */
+/* Generalises graphs that are equal by graph_hash_but_sizes, one of which is g, from their sizes seen[seen_count][count]. Input
+ * dimensions that differ become symbols, the same symbol if they are equal in all graphs. Other sizes become expressions of these
+ * and of the dimensions and element counts of their node's operands: a multiple of one or of a product of two, or of one plus a
+ * number. NULL: some size has no such form, or operators expand differently, or to slower code, for symbols (GRAPH_BY_NUMBERS).
+ * Raises operators' errors. */
 graph *graph_with_symbols(lib_arena *arena, const graph *g, int seen_count, const int64_t *const *seen);
 
-/* Is g what `general` is with some values of its symbols? They are equal by graph_hash_but_sizes, and g has no symbols. */
+/* Is g an instance of `general` for some values of its symbols? Both must be equal by graph_hash_but_sizes, and g has no symbols. */
 bool graph_is_case_of(lib_arena *arena, const graph *g, const graph *general);
 
 #endif

@@ -1,4 +1,5 @@
-/* Functions that libm has not, in long double, by definitions of their own: for the references of rows and the test of their published errors. */
+/* Functions missing in libm, in long double, by independent definitions: for the references of rows and the test of their
+ * published errors. */
 #ifndef GRAPH_SPECIAL_REFERENCE_H
 #define GRAPH_SPECIAL_REFERENCE_H
 
@@ -6,7 +7,7 @@
 
 #define SPECIAL_PI 3.14159265358979323846264338327950288L
 
-/* Of the rest to an even number, which is exact. */
+/* Reduces x by an even number, which is exact. */
 static inline long double special_sinc(long double x) {
     const long double a = fabsl(x), r = fmodl(a, 2);
     if (a == 0) return 1;
@@ -26,7 +27,7 @@ static inline long double special_normal_cdf(long double x) {
     return 0.5L * erfcl(-x * 0.70710678118654752440084436210485L);
 }
 
-/* Newton's method on erf, or where that is near 1 on erfc, of which 1 - x is exact. */
+/* Newton's method on erf, or, if it is near 1, on erfc, for which 1 - x is exact. */
 static inline long double special_erfinv(long double x) {
     const long double a = fabsl(x), slope = 1.12837916709551257389615890312154517L;
     if (!(a < 1)) return a == 1 ? copysignl(HUGE_VALL, x) : (long double)NAN;
@@ -40,7 +41,7 @@ static inline long double special_erfinv(long double x) {
     return copysignl(y, x);
 }
 
-/* From 40 on the asymptotic series' first terms are all. */
+/* From 40 on, the first terms of the asymptotic series suffice. */
 static inline long double special_digamma(long double x) {
     long double sum = 0;
     if (x == 0) return -1 / x;
@@ -50,7 +51,7 @@ static inline long double special_digamma(long double x) {
         if (r == 0) return NAN;
         if (fabsl(r) > 0.5L) r -= copysignl(1, r);
         sum = -SPECIAL_PI * cosl(SPECIAL_PI * r) / sinl(SPECIAL_PI * r);
-        sum -= 1 / x; /* of 1 - x, less what its rounding would lose */
+        sum -= 1 / x; /* by 1 - x, avoiding its rounding error */
         x = -x;
     }
     for (; x < 40; x++) sum -= 1 / x;
@@ -60,7 +61,7 @@ static inline long double special_digamma(long double x) {
     return sum + logl(x) - 0.5L / x - z * tail;
 }
 
-/* By the series up to 40, which has positive terms only; beyond, by the asymptotic one. */
+/* Up to 40 by the power series, whose terms are positive; beyond by the asymptotic series. */
 static inline long double special_bessel(int order, int scaled, long double x0) {
     const long double x = fabsl(x0);
     long double sum = 1, term = 1, result;

@@ -18,15 +18,15 @@ typedef struct job {
 
 struct jit_background {
     dlc_context *context;
-    /* of what follows */
+    /* guards the following fields */
     lib_mutex mutex;
-    /* a job came, or ended; or `stopping` */
+    /* signalled when a job is added or ends, or `stopping` is set */
     lib_condition change;
     job *first, *last;
     dlc_program *running;
     bool stopping;
     lib_thread *thread;
-    /* a forked child has no such thread: there jobs are dropped */
+    /* process that has the thread: a forked child has none and drops jobs */
     pid_t owner;
 };
 
@@ -40,7 +40,7 @@ static void release_job(dlc_context *context, job *done) {
 
 static void run_jobs(void *user) {
     struct jit_background *b = user;
-    /* behind the threads that run, where processors are few; a refusal changes nothing */
+    /* Lower priority than the threads that run, for machines with few processors. Failure is ignored. */
     setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE);
     lib_mutex_lock(&b->mutex);
     while (!b->stopping) {
@@ -78,7 +78,7 @@ void jit_background_close(dlc_context *context) {
     struct jit_background *b = context->background;
     if (!b) return;
     bool forked = b->owner != getpid();
-    if (!forked) { /* else the mutex may be held for ever */
+    if (!forked) { /* in a forked child the mutex may be locked for ever */
         lib_mutex_lock(&b->mutex);
         b->stopping = true;
         lib_condition_broadcast(&b->change);
@@ -123,7 +123,7 @@ bool jit_background_add(dlc_program *program, const int64_t *shapes, int count) 
 void jit_background_forget(dlc_program *program) {
     struct jit_background *b = program->context->background;
     if (!b || b->owner != getpid()) return;
-    atomic_store(&program->closing, true); /* the build that runs ends at its next step */
+    atomic_store(&program->closing, true); /* a running build stops at its next cancellation check */
     lib_mutex_lock(&b->mutex);
     b->last = NULL;
     for (job **at = &b->first; *at;) {

@@ -1,5 +1,5 @@
-/* Binding: shapes -> plan. The graph is re-emitted with the sizes at hand, simplified and cut into regions; each region's kernel
- * comes from the cache or is compiled; values get places; the result is a list of steps that a run follows without thinking. */
+/* Binding: shapes -> plan. The graph is re-emitted with the concrete sizes, simplified and cut into regions; each region's kernel
+ * comes from the cache or is compiled; values get storage. The result is a list of steps that a run executes without decisions. */
 #include "jit/internal.h"
 
 bool jit_is_constant(void *user, graph_id value) {
@@ -67,12 +67,12 @@ void jit_bind_symbols(lib_arena *work, const graph *g, int ordinary_inputs, cons
             if (s) bind_symbol(work->scope, g, s - 1, input->name, d, *at, &values[s - 1]);
         }
     }
-    for (uint32_t s = 0; s < g->symbols.count; s++) { /* hints for symbols that nothing uses: any legal value */
+    for (uint32_t s = 0; s < g->symbols.count; s++) { /* symbols that only hints use: any legal value */
         const tir_variable *promised = tir_variable_of(g->pool, g->symbols.data[s].var);
         int64_t multiple = promised->multiple;
         if (values[s] == INT64_MIN) values[s] = (promised->low + multiple - 1) / multiple * multiple;
     }
-    at = shapes; /* now the dimensions that are numbers or expressions of symbols */
+    at = shapes; /* second pass: dimensions that are numbers or expressions of symbols */
     tir_evaluator evaluator = {.variables = jit_variables(work, g, values)};
     for (int i = 0; i < ordinary_inputs; i++) {
         const graph_value *input = &g->values.data[g->inputs.data[i]];
@@ -85,8 +85,8 @@ void jit_bind_symbols(lib_arena *work, const graph *g, int ordinary_inputs, cons
     }
 }
 
-/* A symbol that has shown more than four values, or that the host said varies, stays a parameter of the kernels; but where it is 1,
- * which one step at a time is, and which leaves nothing of a dimension, it is known. */
+/* A symbol stays a kernel parameter if it has had more than four values or the host declared it varying. The value 1 is always
+ * exact: it is common (one decoding step) and removes the dimension. */
 static void keep_varying(jit_build *build, const graph *g, const int64_t *values, bool learn, int64_t *bound_to) {
     dlc_program *program = build->program;
     lib_mutex_lock(&program->mutex);
@@ -106,15 +106,15 @@ static void keep_varying(jit_build *build, const graph *g, const int64_t *values
     lib_mutex_unlock(&program->mutex);
 }
 
-/* Kernels size their scratch by the largest value that a parameter may have, so the range is a step of 1024, 16 Ki, 256 Ki ...
- * rather than what the host promised: few kernels, and no scratch for sizes that nobody uses. */
+/* Kernels size their scratch by the largest value of a parameter. So the range is a step of 1024, 16 Ki, 256 Ki ... instead of
+ * the host's declared maximum: few kernels, and no scratch for sizes that never occur. */
 static int64_t range_limit(int64_t value, int64_t promised) {
     int64_t limit = 1024;
     while (limit < value) limit *= 16;
     return limit < promised ? limit : promised;
 }
 
-/* g with narrower symbols. Binding only reads g, so its pool may be a copy in which nothing but the ranges differs. */
+/* g with narrower ranges of symbols. Binding only reads g, so its pool may be a copy in which only the ranges differ. */
 static const graph *narrowed(lib_arena *work, const graph *g, const int64_t *values) {
     graph *narrow = lib_arena_copy(work, g, sizeof *g);
     narrow->pool = lib_arena_copy(work, g->pool, sizeof *g->pool);
@@ -138,7 +138,8 @@ static graph *simplified(lib_arena *arena, const graph *g, const int64_t *bound_
     return bound;
 }
 
-/* Where some size stays a parameter other sizes will come. Branches are bound with what stands around them. */
+/* A front is worthwhile only if some size stays a parameter, since other sizes will follow. Branches are bound as part of the
+ * enclosing graph. */
 static void take_front(jit_build *build, const graph *g, const int64_t *values, const int64_t *bound_to) {
     size_t count = 2 * (size_t)g->symbols.count;
     int64_t *key = LIB_NEW_ARRAY(build->work, int64_t, count + 1);
@@ -165,7 +166,7 @@ void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, boo
             simplified(build->front ? &build->front->arena : work, narrowed(work, g, values), bound_to);
         if (build->front) build->front->bound = build->bound;
     }
-    /* the kept symbols' values: variables of the bound graph's pool, and kernel parameters in symbol order */
+    /* values of the symbols that stay parameters: variables of the bound graph's pool, and kernel parameters in symbol order */
     build->param_values = LIB_NEW_ARRAY(&build->plan->arena, int64_t, bound->symbols.count + 1);
     for (uint32_t s = 0; s < bound->symbols.count; s++) {
         uint32_t own = graph_find_symbol(g, bound->symbols.data[s].name);
@@ -195,7 +196,7 @@ void jit_place_sources(jit_build *build) {
             *place = (jit_place){.kind = JIT_PLACE_INPUT, .number = (int32_t)i};
             build->steady[g->inputs.data[i]] = build->steady_from >= 0 && (int)i >= build->steady_from;
         } else {
-            const graph_constant *values = build->init_values; /* NULL: a dump before they are computed */
+            const graph_constant *values = build->init_values; /* NULL: in a dump before they are computed */
             *place = (jit_place){.kind = JIT_PLACE_CONSTANT};
             if (values) *place = jit_constant_place(build, &values[(int)i - build->ordinary_inputs]);
             build->constant[g->inputs.data[i]] = true;
@@ -276,7 +277,7 @@ static void request_kernels(jit_build *build) {
 
 /* ---- 3. steps */
 
-/* An index expression over a kernel's parameters. */
+/* Evaluates an index expression over a kernel's parameters. */
 static int64_t kernel_size(jit_build *build, const jit_kernel *kernel, tir_expr e) {
     int64_t value;
     if (!e) return 0;
@@ -288,7 +289,7 @@ static int64_t kernel_size(jit_build *build, const jit_kernel *kernel, tir_expr 
     return (int64_t)tir_evaluate(kernel->pool, e, &evaluator);
 }
 
-/* `bytes` for each of `slots`: what runs is sure that no sum of a few of these overflows. */
+/* `bytes` for each of `slots`, limited so that sums of a few such sizes cannot overflow at run time. */
 static int64_t checked_scratch(const jit_build *build, uint32_t region, int64_t bytes, int64_t slots) {
     if (bytes < 0 || __builtin_mul_overflow(bytes, slots, &bytes) || bytes > INT64_C(1) << 46)
         lib_raise(build->work->scope, DLC_INVALID_ARGUMENT,
@@ -301,7 +302,7 @@ static void add_scratch(jit_build *build, uint32_t region, int64_t bytes, int64_
     if (bytes) build->scratch[build->scratch_count++] = (jit_scratch){region, bytes, offset};
 }
 
-/* Of local scratch: on a device, whose slots are many, no more than there are tasks. */
+/* Number of slots of local scratch: on a device, which has many, at most the number of tasks. */
 static int64_t scratch_slots(jit_build *build, const jit_kernel *kernel) {
     const dlc_context *context = build->program->context;
     int64_t most = 1;
@@ -329,7 +330,7 @@ static void ask_for_scratch(jit_build *build) {
         call->kernel = build->requests[i].kernel;
         call->workspace = call->local = -1;
         call->local_stride = (local + TIR_BUFFER_ALIGNMENT - 1) / TIR_BUFFER_ALIGNMENT * TIR_BUFFER_ALIGNMENT;
-        if (kernel->host) { /* which has memory of its own */
+        if (kernel->host) { /* the CPU target allocates its own scratch */
             call->host_workspace =
                 checked_scratch(build, region, kernel_size(build, kernel, kernel->workspace_size), 1);
             checked_scratch(build, region, call->local_stride, build->program->context->threads);
@@ -347,7 +348,7 @@ static void ask_for_scratch(jit_build *build) {
     }
 }
 
-/* A tensor without a place. */
+/* Describes the tensor; its place is not set. */
 static jit_tensor describe_value(jit_build *build, graph_id value) {
     const graph_shape *shape = graph_shape_of(build->bound, value);
     jit_tensor tensor = {.dtype = shape->dtype, .rank = shape->rank, .bytes = jit_value_bytes(build, value)};
@@ -364,7 +365,7 @@ static jit_tensor describe_tensor(jit_build *build, graph_id value) {
     return tensor;
 }
 
-/* Constants that branches take from outside are constants there, with places of their own. */
+/* Constants captured by a branch are constants in it, with places of their own. */
 static jit_tensor describe_operand(jit_build *build, const graph_node *node, int operand) {
     const graph_id value = node->input[operand];
     if (build->place[value].kind != JIT_PLACE_CONSTANT || !jit_is_captured(node, operand))
@@ -383,17 +384,17 @@ static int add_slot(jit_build *build, jit_place place) {
     return plan->slot_count++;
 }
 
-/* Where the phases of kernels in a row are collected. */
+/* Collects the phases of consecutive kernels. */
 typedef struct phase_list {
-    /* some of `turned` go backwards */
+    /* some phases of `turned` run in reverse */
     bool turns;
     lib_vec(lib_phase) phases;
     lib_vec(jit_phase) targets;
     lib_vec(lib_phase) turned;
 } phase_list;
 
-/* What a loop reads again in each iteration, and does not fit L2 beside all else, is gone from there when the next iteration comes to it,
- * unless that one begins where this one ended. */
+/* Should odd iterations run the kernel's tasks in reverse? Yes if its working set exceeds L2: data read in every iteration are
+ * evicted before the next iteration reads them again, unless that iteration begins with the data read last. */
 static bool turns(const jit_build *build, const jit_request *request) {
     const int64_t l2 = build->program->context->machine.l2;
     return build->repeated && l2 > 0 && request->bytes > (double)l2 / 2;
@@ -412,7 +413,7 @@ static void add_phases(jit_build *build, const jit_request *request, int32_t cal
             for (int i = p; i < p + count; i++) {
                 int64_t tasks = kernel_size(build, kernel, kernel->phases[i].tasks);
                 if (tasks <= 0) continue;
-                int64_t shares = tasks / (8 * (int64_t)width); /* enough for balance, few to take */
+                int64_t shares = tasks / (8 * (int64_t)width); /* fine enough for load balance, with little scheduling overhead */
                 lib_phase made = {.tasks = tasks, .grain = shares > 1 ? shares : 1};
                 lib_vec_push(&build->plan->arena, &list->phases, made);
                 made.backwards = turned && !kernel->phases[i].fetches;
@@ -424,7 +425,7 @@ static void add_phases(jit_build *build, const jit_request *request, int32_t cal
     }
 }
 
-/* For runs that stop at the first NaN or infinity (stop_at). */
+/* Describes the kernel's results for runs that stop at the first NaN or infinity (stop_at). */
 static void describe_results(jit_build *build, const graph_region *region, jit_call *call) {
     lib_arena *arena = &build->plan->arena;
     jit_watched *results = LIB_NEW_ARRAY(arena, jit_watched, region->output_count + 1);
@@ -458,11 +459,11 @@ static void add_call(jit_build *build, uint32_t number, phase_list *list) {
     call->origins = graph_origins_of_nodes(&build->plan->arena, build->bound, region->nodes, region->node_count);
     for (uint32_t i = 0; i < region->input_count; i++) {
         jit_place place = build->place[region->inputs[i]];
-        place.weight = NULL; /* the pointer becomes an address */
+        place.weight = NULL; /* the pointer is an address from here on */
         if (build->constant[region->inputs[i]])
             place.pointer = request->kernel->host ? jit_pack_host_constant(build, region->inputs[i], &layouts[i])
                                                   : jit_pack_constant(build, region->inputs[i], &layouts[i]);
-        else if (place.kind == JIT_PLACE_CONSTANT) /* a view of one */
+        else if (place.kind == JIT_PLACE_CONSTANT) /* a view of a constant */
             place.pointer = request->kernel->host ? jit_host_constant(build, region->inputs[i])
                                                   : jit_resident_constant(build, region->inputs[i]);
         if (build->steady[region->inputs[i]]) place = jit_steady_place(build, region->inputs[i], &layouts[i]);
@@ -508,7 +509,7 @@ static void close_kernels(const jit_build *build, jit_step **open, const phase_l
     *open = NULL;
 }
 
-/* A kernel that the device has not: a step of its own. */
+/* A kernel that the device's target refused: a step of its own. */
 static void add_host_kernel(jit_build *build, uint32_t number, jit_step *step) {
     const graph_region *region = build->requests[number].region;
     uint32_t inputs = region->input_count, count = inputs + region->output_count;
@@ -539,7 +540,7 @@ static const graph_node *concat_of(const jit_build *build, uint32_t r) {
     return &build->bound->nodes.data[build->regions.data[r].nodes[0]];
 }
 
-/* Operands of a concat that were not written where they belong; `make` false: is there one? */
+/* Copies the operands of a concat that were not written in place; `make` false: only returns whether there are any. */
 static bool copy_parts(jit_build *build, uint32_t r, bool make) {
     const graph_node *node = concat_of(build, r);
     jit_place to = build->place[node->first];
@@ -571,7 +572,7 @@ static void make_steps(jit_build *build) {
     plan->slots = LIB_NEW_ARRAY(arena, jit_place, slots + 1);
     plan->run_slots = LIB_NEW_ARRAY(arena, jit_run_slot, slots + 1);
     plan->steps = LIB_NEW_ARRAY(arena, jit_step, most_steps(build));
-    jit_step *open = NULL; /* kernels in a row are one step: one run of phases */
+    jit_step *open = NULL; /* consecutive kernels form one step */
     phase_list list = {0};
     for (uint32_t r = 0; r < build->regions.count; r++) {
         const graph_region *region = &build->regions.data[r];
@@ -602,8 +603,8 @@ static void make_steps(jit_build *build) {
     plan->call_count = (int)build->request_count;
 }
 
-/* Outputs that no region writes (inputs, constants, a value that is already another output) are copied last. With that all steps are
- * known. */
+/* Appends copies for outputs that no region writes (inputs, constants, a value that is already another output). These are the
+ * last steps. */
 static void copy_outputs(jit_build *build) {
     jit_plan *plan = build->plan;
     const graph *g = build->bound;
@@ -621,13 +622,13 @@ static void copy_outputs(jit_build *build) {
     plan->alone = alone ? plan->steps : NULL;
 }
 
-/* For runs whose tensors are as most are. Donated and empty tensors take the longer way. */
+/* Prepares the fast path of dlc_run. Plans with donated or empty tensors have none. */
 static void describe_extents(jit_build *build) {
     jit_plan *plan = build->plan;
     const graph *g = build->bound;
     int inputs = build->ordinary_inputs, count = inputs + (int)g->outputs.count;
     jit_known *known = LIB_NEW_ARRAY(&plan->arena, jit_known, (size_t)count + 1);
-    bool usual = build->donated != NULL && build == build->root && /* the program's own graph */
+    bool usual = build->donated != NULL && build == build->root && /* neither a branch nor the init graph */
                  !build->program->context->target->runtime;
     for (int i = 0; i < count; i++) {
         bool output = i >= inputs;
@@ -657,7 +658,7 @@ void jit_plan_bound(jit_build *build) {
     describe_extents(build);
 }
 
-/* A failed build gives back what it and its branches claimed or pinned. */
+/* Releases the claims and pins of a failed build and its branches. */
 static void abandon(jit_build *root, const lib_error *error) {
     for (jit_build *build = root; build; build = build->next) {
         jit_leave_kernels(build, error);
@@ -687,7 +688,7 @@ static dlc_status build_guarded(jit_build *build, const graph *g, const int64_t 
                                 lib_error *error) {
     lib_scope scope;
     build->work->scope = build->passing->scope = &scope;
-    build->plan->arena.scope = &scope; /* one scope for everything until the plan is done */
+    build->plan->arena.scope = &scope; /* one error scope for the whole build */
     if (LIB_ENTER(&scope)) {
         lib_stack_require(&scope, graph_stack(g) + JIT_STACK_BIND);
         build_in_scope(build, g, shapes, shape_count);
@@ -699,7 +700,7 @@ static dlc_status build_guarded(jit_build *build, const graph *g, const int64_t 
     return error->status;
 }
 
-/* Code and data that the plan holds besides its kernels. */
+/* Counts the plan's memory besides its kernels. */
 static void count_plan(jit_plan *plan) {
     plan->counted_bytes = sizeof *plan + plan->arena.total;
     for (jit_plan *branch = plan->branches; branch; branch = branch->sibling) count_plan(branch);
@@ -731,7 +732,7 @@ dlc_status jit_plan_build(dlc_program *program, const graph *g, int ordinary_inp
                        .ordinary_inputs = ordinary_inputs,
                        .donated = g == program->graph ? program->alias : NULL};
     build.root = &build;
-    lib_fp_state state = lib_fp_enter(); /* folding must not depend on how the host rounds */
+    lib_fp_state state = lib_fp_enter(); /* constant folding must not depend on the host's rounding mode */
     dlc_status status = build_guarded(&build, g, shapes, shape_count, error);
     lib_fp_restore(state);
     jit_front_give(&build, status == DLC_OK);

@@ -1,5 +1,5 @@
-/* The kernel cache: key -> kernel. Many threads; one mutex held for look-ups and list surgery only, never while compiling.
- * The unit of eviction is the module (what was compiled together is unmapped together); modules that a plan pins stay. */
+/* The kernel cache: key -> kernel. Used by many threads; its mutex is held for look-ups and list updates only, never while
+ * compiling. The unit of eviction is the module (kernels compiled together are unmapped together); pinned modules stay. */
 #include "jit/jit.h"
 
 enum { BUCKETS = 4096, MOMENT_MS = 20 };
@@ -60,8 +60,8 @@ static size_t plan_bytes(const dlc_context *context) {
     return (size_t)atomic_load_explicit(&context->plan_bytes, memory_order_relaxed);
 }
 
-/* Takes unpinned modules beyond what `plans` bytes leave of the budget out of the cache, oldest first; returns them as a list to
- * free without the lock. */
+/* Removes unpinned modules from the cache, least recently used first, until it fits the budget less `plans` bytes. Returns them
+ * as a list to free outside the lock. */
 static jit_module *take_excess(jit_cache *cache, size_t budget, size_t plans) {
     jit_module *taken = NULL;
     for (jit_module *module = cache->oldest, *previous; module && cache->bytes + plans > budget; module = previous) {
@@ -119,7 +119,7 @@ jit_kernel *jit_cache_claim(dlc_context *context, const jit_key *key, bool *clai
         cache->count++;
         *claimed = true;
     }
-    if (kernel) kernel->waiters++; /* until jit_cache_pin or _leave: cannot be evicted or rebuilt under the caller */
+    if (kernel) kernel->waiters++; /* until jit_cache_pin or _leave: prevents eviction and rebuilding */
     if (kernel && kernel->module) kernel->module->pins++;
     lib_mutex_unlock(&cache->mutex);
     if (!*claimed) atomic_fetch_add_explicit(&context->kernel_hits, 1, memory_order_relaxed);
@@ -147,7 +147,7 @@ dlc_status jit_cache_pin(dlc_context *context, jit_kernel *kernel, lib_error *er
         return DLC_OK;
     }
     *error = kernel->error;
-    bool last = kernel->waiters == 0; /* everybody has read the message */
+    bool last = kernel->waiters == 0; /* all waiters have read the message */
     lib_mutex_unlock(&cache->mutex);
     if (last) free_kernel(context, kernel);
     return error->status;
@@ -210,7 +210,7 @@ bool jit_cache_over_budget(dlc_context *context) {
 
 void jit_cache_fail(dlc_context *context, jit_kernel *kernel, const lib_error *error) {
     jit_cache *cache = &context->cache;
-    lib_arena_free(&kernel->arena); /* what a build left there; nobody else looks at it */
+    lib_arena_free(&kernel->arena); /* drop what the failed build allocated; no other thread reads it */
     lib_mutex_lock(&cache->mutex);
     kernel->error = *error;
     kernel->state = JIT_FAILED;

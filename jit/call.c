@@ -1,5 +1,5 @@
-/* The boundary of a run: everything is checked before anything is touched. Tensors that are not compact or not aligned to their
- * elements, and outputs written in place of a donated input, go through compact copies. */
+/* The boundary of a run: all arguments are checked before any is written. Tensors that are not compact or not aligned to their
+ * elements are copied to and from compact buffers, as are donated inputs that the plan cannot update in place. */
 #include "jit/internal.h"
 
 enum { FAST_TENSORS = 24, FAST_DIMENSIONS = 64 };
@@ -10,7 +10,7 @@ static const jit_argument *wanted_of(const jit_boundary *c, int slot) {
     return slot < c->input_count ? &c->program->inputs[slot] : &c->program->outputs[slot - c->input_count];
 }
 
-/* `format` goes on after the tensor's name. */
+/* `format` continues the message after the tensor's name. */
 __attribute__((format(printf, 4, 5))) static dlc_status refuse(const jit_boundary *c, int slot, lib_error *error,
                                                                const char *format, ...) {
     char why[256];
@@ -42,7 +42,7 @@ static char *first_element(const DLTensor *tensor) {
     return (char *)tensor->data + tensor->byte_offset;
 }
 
-/* Size and strides in one pass, for the common case of a compact tensor; direct: kernels can use it as it is. */
+/* Checks size and strides in one pass, fast for compact tensors; sets `direct` if kernels can use the tensor without a copy. */
 static dlc_status measure(jit_boundary *c, int slot, const DLTensor *tensor, lib_error *error) {
     int64_t count = 1, size = (tensor->dtype.bits + 7) / 8;
     bool compact = true, plain = true;
@@ -188,12 +188,12 @@ dlc_status jit_check_output(jit_boundary *c, int o, const int64_t *shape, lib_er
             return refuse(c, slot, error, ": dimension %d is %lld, expected %lld", d, (long long)tensor->shape[d],
                           (long long)shape[d]);
     if (!c->direct[slot] && tensor->strides &&
-        lib_strides_overlap(tensor)) /* contents would depend on the order of writing */
+        lib_strides_overlap(tensor)) /* the contents would depend on the order of writes */
         return refuse(c, slot, error, " has strides under which elements overlap");
     return jit_check_overlap(c, o, error);
 }
 
-/* Where the inputs are: on the device if any of them is. */
+/* Allocates an output: on the device if any input is there. */
 static dlc_status make_output(jit_boundary *c, int o, const int64_t *shape, lib_error *error) {
     dlc_context *context = c->program->context;
     const jit_argument *wanted = &c->program->outputs[o];
@@ -228,7 +228,7 @@ static dlc_status check_outputs(jit_boundary *c, const jit_plan *plan, lib_error
     return DLC_OK;
 }
 
-/* Plans that change a donated input into the output find both in one place. */
+/* If the plan updates a donated input in place, copies the input to the output's buffer. */
 static void fill_donated(jit_boundary *c, const jit_plan *plan) {
     for (int o = 0; o < c->output_count; o++) {
         int input = c->program->alias[o];
@@ -284,10 +284,10 @@ static __attribute__((noinline, cold)) dlc_status run_call(jit_boundary *c, cons
     return status;
 }
 
-/* ---- the quick way: host tensors of the declared types, compact and aligned, nothing donated, shapes that have a plan. Two short
- * passes check as much as the functions above do; whatever is different is left to them, who know what to say about it. */
+/* ---- the fast path: host tensors of the declared types, compact and aligned, nothing donated, a plan for the shapes exists. Two
+ * short passes make the same checks as the functions above; any exception falls back to these, which report errors. */
 
-/* Type and rank of a host tensor, and its sizes for the look-up. */
+/* Checks type and rank of a host tensor, and collects its sizes for the look-up. */
 static bool is_usual(const DLTensor *tensor, const jit_argument *wanted) {
     _Static_assert(offsetof(DLTensor, dtype) == offsetof(DLTensor, ndim) + 4 &&
                        offsetof(jit_argument, dtype) == offsetof(jit_argument, rank) + 4,
@@ -296,7 +296,7 @@ static bool is_usual(const DLTensor *tensor, const jit_argument *wanted) {
            (tensor->shape || !wanted->rank);
 }
 
-/* Compact, aligned, with data. */
+/* Is the tensor compact and aligned, with data? */
 static bool lies_as_usual(const DLTensor *tensor, const jit_known *known) {
     bool compact = true;
     for (int d = 0; tensor->strides && d < tensor->ndim; d++)
@@ -315,13 +315,13 @@ static bool outputs_are_usual(const jit_boundary *c, const jit_plan *plan) {
         for (int d = 0; usual && d < tensor->ndim; d++) usual = tensor->shape[d] == own->shape[d];
         if (!usual) break;
         char *low = c->output_data[o] = first_element(tensor), *high = low + own->bytes;
-        for (int i = 0; i < c->input_count + o; i++) /* outputs stand behind the inputs */
+        for (int i = 0; i < c->input_count + o; i++) /* outputs follow the inputs */
             usual &= high <= c->input_data[i] || c->input_data[i] + known[i].bytes <= low;
     }
     return usual;
 }
 
-/* True: done, with *status. The numbers of tensors are right. */
+/* True: the run is done, with *status. The caller has checked the numbers of tensors. */
 static bool run_quickly(jit_boundary *c, jit_how *how, dlc_status *status, lib_error *error) {
     dlc_program *program = c->program;
     const int inputs = c->input_count;
@@ -465,7 +465,7 @@ dlc_status dlc_prepare(dlc_program *program, const int64_t *const *shapes, const
     jit_plan *plan;
     dlc_status status = all ? jit_gather_shapes(program, "dlc_prepare", shapes, ranks, input_count, all, &count, &error)
                             : lib_fail(&error, DLC_OUT_OF_MEMORY, "dlc_prepare: out of memory: a list of sizes");
-    dlc_program *bound = program; /* the others are bound when their sizes are known */
+    dlc_program *bound = program; /* later segments are bound when their sizes are known */
     int64_t *sizes = all;
     if (status == DLC_OK && program->segment_count) {
         bound = program->segments->program;

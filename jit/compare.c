@@ -9,7 +9,7 @@ typedef struct comparison {
     dlc_compare_options options;
     const DLTensor *const *inputs;
     int input_count;
-    /* of both programs: tapped values; with outputs */
+    /* of both programs: number of tapped values; number of tapped values and outputs */
     int taps, count;
     /* [count] */
     dlc_output_slot *slots[2];
@@ -46,13 +46,13 @@ static const char *name_of(const comparison *c, int i) {
     return i < c->taps ? jit_tap_name(c->program[0], i) : c->program[0]->outputs[i - c->taps].name;
 }
 
-/* of a compact tensor; c64 as pairs of f32 */
+/* elements of a compact tensor; c64 as pairs of f32 */
 typedef struct elements {
     const char *data;
     dlc_dtype dtype;
 } elements;
 
-/* Bytes of element i, of one that shares its byte into *alone. */
+/* Address of element i; an element of less than a byte is extracted into *alone. */
 static const char *element(const elements *e, int64_t i, char *alone) {
     if (!lib_dtype_is_packed(e->dtype)) return e->data + (size_t)i * lib_dtype_size(e->dtype);
     *alone = (char)((unsigned char)e->data[i / 2] >> i % 2 * 4 & 15);
@@ -66,7 +66,7 @@ static bool agree(const comparison *c, const elements *a, const elements *b, int
     number[0] = lib_element_get_f64(a->dtype, x);
     number[1] = lib_element_get_f64(b->dtype, y);
     if (isnan(number[0]) && isnan(number[1])) return true;
-    if (lib_dtype_is_float(a->dtype) && number[0] == number[1]) return true; /* zeros; wide integers differ here */
+    if (lib_dtype_is_float(a->dtype) && number[0] == number[1]) return true; /* +0, -0; wide integers may still differ */
     const double bound = c->options.absolute + c->options.relative * fabs(number[1]);
     return bound > 0 && isfinite(number[1]) && fabs(number[0] - number[1]) <= bound;
 }

@@ -1,4 +1,4 @@
-/* The program libdlc-compiler, as far as the library goes: the cpu target serves requests for code until its connection ends. */
+/* The main function of libdlc-compiler: the cpu target serves compile requests until the connection closes. */
 #include "jit/jit.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* Constants at run time: where their bytes are, and copies in the layouts that kernels want; such copies, too, of what a loop takes from
- * outside. Bytes that belong to the program (or to the host, when borrowed) are used as they are; those that binding made by folding
- * are copied into the plan. Large constants are weights (weights.c); smaller ones are packed anew for each plan. */
+/* Constants at run time: addresses of their bytes, and copies in kernels' layouts, also of loop-invariant values. Bytes that
+ * belong to the program (or to the host, if borrowed) are used without a copy; those that binding made by folding are copied into
+ * the plan. Large constants are weights (weights.c); smaller ones are packed separately for each plan. */
 #include "jit/internal.h"
 
 /* ---- which bytes live as long as the program */
@@ -10,7 +10,7 @@ static int by_address(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* Of weights the address is but a name. */
+/* The addresses of weights are only names. */
 static size_t collect(const graph *g, const void **out) {
     size_t count = 0;
     for (uint32_t i = 0; i < g->constants.count; i++) {
@@ -37,7 +37,7 @@ static void list_holders(lib_arena *arena, holder_list *list, const graph *g) {
     for (uint32_t i = 0; i < g->subgraphs.count; i++) list_holders(arena, list, g->subgraphs.data[i]);
 }
 
-/* The files that bytes of constants lie in, and what host functions belong to. */
+/* Retains the owners of constants' bytes (files) and of host functions. */
 static void keep_holders(dlc_program *program) {
     holder_list list = {0};
     list_holders(&program->arena, &list, program->graph);
@@ -78,7 +78,7 @@ jit_place jit_constant_place(jit_build *build, const graph_constant *constant) {
 
 /* ---- packing */
 
-/* Row-major, as long as the plan lives; of a view of a weight, from where it begins. */
+/* Row-major bytes, valid as long as the plan; for a view of a weight, from the view's first element. */
 static void *whole_bytes(jit_build *build, const jit_place *place) {
     if (!place->weight) return place->pointer;
     const char *whole = jit_weight_whole(build, place->weight);
@@ -89,7 +89,7 @@ static bool is_all_of(const jit_place *place, size_t bytes) {
     return place->weight && place->pointer == place->weight->name && bytes == place->weight->size;
 }
 
-/* Bytes of a constant in the layout asked for, and whether they live as long as the program. */
+/* Bytes of a constant in the requested layout, and whether they live as long as the program. */
 static void *pack_constant(jit_build *build, graph_id value, const tir_layout *layout, size_t *total, bool *kept_on) {
     const jit_place *place = &build->place[value];
     const graph_shape *shape = graph_shape_of(build->bound, value);
@@ -132,7 +132,7 @@ void *jit_pack_constant(jit_build *build, graph_id value, const tir_layout *layo
     return build->program->context->target->runtime ? jit_device_constant(build, packed, bytes, kept) : packed;
 }
 
-/* ---- what is the same in all iterations of a loop */
+/* ---- loop-invariant values */
 
 static bool wants_packing(const jit_build *build, graph_id value, const tir_layout *layout) {
     return build->steady[value] && !tir_layout_is_identity(layout);
@@ -147,12 +147,12 @@ static jit_packing *find_packing(const jit_build *build, graph_id value, const t
     return NULL;
 }
 
-/* The loop around has the same tensor for all of its iterations, too. */
+/* Is the value also invariant in the enclosing loop, so that this loop can pack it? */
 static bool may_lift(const jit_build *build, graph_id value) {
     return build->control && build->outer->steady[build->loop->input[build->place[value].number]];
 }
 
-/* Its number among what is lifted out of the loop; the list's length: not there yet. */
+/* Index of the packed copy in the list of lifted ones; the list's length if it is not there yet. */
 static uint32_t find_lifted(const jit_build *build, graph_id value, const tir_layout *layout) {
     const jit_control *control = build->control;
     uint32_t i = 0;
@@ -216,7 +216,7 @@ void jit_pack_steady(const jit_plan *plan, const jit_frame *frame, char *const *
     }
 }
 
-/* As kernels of a target with a runtime expect of every argument. */
+/* Copies the bytes if they are not aligned as kernels of a target with a runtime require of arguments. */
 static void *aligned(jit_build *build, void *bytes, size_t size) {
     if (!((uintptr_t)bytes & (TIR_BUFFER_ALIGNMENT - 1)) || !size) return bytes;
     return memcpy(lib_arena_take_aligned(&build->plan->arena, size, TIR_BUFFER_ALIGNMENT), bytes, size);

@@ -1,21 +1,22 @@
-/* Contexts: what the host chose (target, memory, threads, log) and what all its programs share (kernel cache, statistics). */
+/* Contexts: the host's choices (target, memory, threads, log) and state shared by all programs (kernel cache, statistics). */
 #include "jit/jit.h"
 
 #include <stdio.h>
 
-/* The calling thread's last failure: one slot, since a message is read right after the call that failed. A call that was given no
- * object (a program, say) fails because an earlier call failed to make it, whose message is then part of its own. */
+/* The calling thread's last failure. One slot suffices, since a message is read right after the failing call. A call with a NULL
+ * object (say, a program) fails because the earlier call that should have made it failed; the message of that call is then
+ * included. */
 static LIB_THREAD_LOCAL struct {
-    /* NULL: the call had none */
+    /* NULL: the call had no context */
     const dlc_context *context;
-    /* of the earlier call that the message tells of; NULL: it tells of none, or of one without context */
+    /* context of the earlier call whose message is included; NULL: none, or it had no context */
     const dlc_context *cause;
     dlc_status status;
 } last_failure;
 
 static const char before[] = "; before that, on this thread: ";
 
-/* Without memory for a message, what the status says. */
+/* The message, or the status' description if there was no memory for a message. */
 static const char *last_message(void) {
     const char *message = lib_thread_message(false);
     if (message) return message;
@@ -232,7 +233,7 @@ dlc_status dlc_context_create(const dlc_context_options *given, dlc_context **ou
     static const dlc_context_options defaults = DLC_CONTEXT_OPTIONS_INIT;
     const dlc_context_options *options = given ? given : &defaults;
     lib_error error;
-    last_failure.status = DLC_OK; /* nothing before it is the cause of a failure here */
+    last_failure.status = DLC_OK; /* earlier failures are not the cause of one here */
     if (!out) {
         lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_context_create: the place for the context is NULL");
         return jit_fail(NULL, &error);
@@ -282,7 +283,7 @@ static void log_statistics(dlc_context *context) {
 }
 
 static void end_context(dlc_context *context) {
-    const int cancelability = lib_cancel_off(); /* it waits for threads */
+    const int cancelability = lib_cancel_off(); /* dlc_context_destroy waits for threads */
     if (lib_environment_integer(LIB_ENV_STATS, 0)) log_statistics(context);
     graph_handles_close(&context->handles);
     jit_background_close(context);
@@ -334,7 +335,7 @@ void dlc_context_statistics(const dlc_context *context, dlc_statistics *out) {
     if (!context || !out) return;
     size_t size = out->struct_size < sizeof *out ? out->struct_size : sizeof *out;
     const size_t given = out->struct_size;
-    dlc_context *c = (dlc_context *)(uintptr_t)context; /* atomics and the mutex are not logically part of the state */
+    dlc_context *c = (dlc_context *)(uintptr_t)context; /* atomics and the mutex are not part of the logical state */
     GRAPH_CALL_OR(c, 0, );
 #define READ(field) atomic_load_explicit(&c->field, memory_order_relaxed)
     uint64_t misses = READ(plan_misses);

@@ -1,6 +1,6 @@
-/* What runs between kernels: custom calls of host functions, `if`, loops (whose course is loop.c). A branch is a sub-graph of the bound
- * graph, planned like a graph of its own: all operands are its inputs (graph.h: graph_new_subgraph). Nothing here allocates at run
- * time. */
+/* Steps other than kernels: custom calls of host functions, `if`, loops (whose iterations are in loop.c). A branch is a sub-graph
+ * of the bound graph, planned as a separate graph: all operands are its inputs (graph.h: graph_new_subgraph). Running these steps
+ * allocates nothing. */
 #include "jit/internal.h"
 
 /* ---- binding */
@@ -36,7 +36,7 @@ static const graph *subgraph_of(const jit_build *build, const graph_node *node, 
     return build->bound->subgraphs.data[node->attribute[attribute].integer];
 }
 
-/* Carries that the body may change where they are; those that are elements of a stack are written there. */
+/* Carries that the body may update in place, except those stored as elements of a stack. */
 static const int *donated_carries(jit_build *build, const graph_node *node, const graph *body) {
     const jit_loop loop = jit_loop_of(node);
     int *donated = LIB_NEW_ARRAY(build->work, int, body->outputs.count + 1);
@@ -45,14 +45,15 @@ static const int *donated_carries(jit_build *build, const graph_node *node, cons
     return donated;
 }
 
-/* Of a branch's inputs, of a loop that may go round more than once. Memory of a device is packed by nobody. */
+/* First loop-invariant input of a branch, if the loop may have several iterations. None on a device, whose memory the host cannot
+ * pack. */
 static int first_steady(jit_build *build, const graph_node *node) {
     const jit_loop loop = jit_loop_of(node);
     if (build->program->context->target->runtime || jit_loop_length(build, node) < 2) return -1;
     return loop.carries + loop.sequences;
 }
 
-/* Of a constant or a view of one; other values have no place yet. */
+/* Place of a constant or a view of one; other values are not placed yet. */
 static jit_place source_place(const jit_build *build, graph_id value) {
     int64_t offset = 0;
     jit_place place = build->place[build->links ? jit_home(build, value, &offset) : value];
@@ -99,7 +100,7 @@ jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_p
     return nested;
 }
 
-/* The branch is the plan's before anything can raise, so that it is freed with it. */
+/* The plan owns the branch before anything can raise, so that both are freed together. */
 static void bind_branch(jit_build *build, const graph_node *node, int which, jit_control *control) {
     jit_plan *plan = control->branch[which] = jit_plan_new(build->program->context);
     if (!plan) lib_raise(build->work->scope, DLC_OUT_OF_MEMORY, "out of memory: the plan of a branch");
@@ -152,7 +153,7 @@ static char *pointer_of(const running *run, const jit_tensor *tensor) {
     return jit_place_pointer(&tensor->place, run->frame, run->inputs, run->outputs);
 }
 
-/* Pointers to operands from `first` on, then to results. */
+/* Collects pointers to the operands from `first` on, then to the results. */
 static void collect_pointers(const running *run, int first) {
     const jit_step *step = run->step;
     char **at = run->frame->operands;
@@ -178,7 +179,7 @@ static dlc_status run_custom(const running *run) {
         pointer[i] = &tensor[i];
     }
     const int cancelability =
-        lib_cancel_off(); /* a thread that ends in the host's function would never leave the plan */
+        lib_cancel_off(); /* a thread cancelled in the host's function would stay registered as the plan's reader */
     dlc_status status = graph_custom_invoke(&step->custom, step->input_count, (const DLTensor *const *)pointer,
                                             step->output_count, pointer + step->input_count, run->error);
     lib_cancel_restore(cancelability);
@@ -198,7 +199,7 @@ static dlc_status run_if(const running *run) {
 
 typedef struct loop_running {
     const running *run;
-    /* of the branches, for all iterations */
+    /* frames of the branches, for all iterations */
     jit_frame *frame[2];
 } loop_running;
 
@@ -235,7 +236,7 @@ static dlc_status loop_read(void *user, const char *from, bool *value) {
     return DLC_OK;
 }
 
-/* frame->operands are free until the first iteration. */
+/* May use frame->operands, which are unused before the first iteration. */
 static void pack_steady(const loop_running *l, int which) {
     const jit_step *step = l->run->step;
     const jit_plan *plan = step->branch[which];

@@ -1,7 +1,7 @@
-/* Runs on targets whose tensors live in memory of their own (targets/target.h: target_runtime). Pointers into that memory take the
- * places that pointers into host memory have elsewhere: of arguments, of the arena, of constants, which are copied there when a plan
- * is built. The steps of a run are put on one stream, in order; the host waits where it must know a value, and at the end.
- * Tensors of the host are copied there and back, tensors on the device are used where they are. */
+/* Runs on targets with device memory (targets/target.h: target_runtime). Arguments, arena and constants are pointers into device
+ * memory; constants are copied there when a plan is built. The steps of a run are submitted to one stream, in order; the host
+ * waits only for values that it needs and at the end. Tensors in host memory are copied to the device and back, tensors on the
+ * device are used in place. */
 #include "jit/device.h"
 
 /* ---- streams: a few are kept, since making one takes long */
@@ -105,7 +105,7 @@ static const jit_resident *find_kept(dlc_program *program, const void *host, siz
     return found;
 }
 
-/* Another thread may have brought the same there meanwhile: then ours is as good, and stays beside it. */
+/* If another thread has copied the same constant meanwhile, both copies are kept. */
 static void keep_resident(dlc_program *program, jit_resident *resident) {
     lib_mutex_lock(&program->mutex);
     resident->next = program->residents;
@@ -117,7 +117,7 @@ void *jit_device_constant(jit_build *build, const void *host, size_t size, bool 
     dlc_program *program = build->program;
     lib_scope *scope = build->work->scope;
     lib_error error;
-    if (!host || !size) return NULL; /* a dump before constants are computed; nothing to read */
+    if (!host || !size) return NULL; /* a dump before constants are computed; or an empty constant */
     const jit_resident *found =
         kept ? find_kept(program, host, size) : find_resident(build->plan->residents, host, size);
     if (found) return found->device;
@@ -172,7 +172,7 @@ static dlc_status synchronise(const running *run) {
     return run->session->runtime->synchronise(run->session->stream, run->error);
 }
 
-/* Phases first..last-1 of a step. */
+/* Launches phases first..last-1 of a step. */
 static dlc_status launch(const running *run, const jit_step *step, int64_t first, int64_t last) {
     for (int64_t p = first; p < last; p++) {
         const jit_phase *what = &step->target[p];
@@ -187,9 +187,9 @@ static void count_time(const running *run, int32_t call, uint64_t start) {
     jit_count_time(context, &run->plan->calls[call], context->clock_ns(context->clock_user) - start);
 }
 
-/* From the second run in a frame on as one piece of work; a run that finds all frames taken has one for itself alone. */
+/* From the frame's second run on, submits the step as one batch. Frames that are not kept have no batches. */
 static dlc_status run_kernels(const running *run, const jit_step *step) {
-    enum { WORTHWHILE = 3 }; /* launches: for fewer the device's own way of taking a batch costs more than it saves */
+    enum { WORTHWHILE = 3 }; /* launches: for fewer, a batch costs more than it saves */
     const jit_session *s = run->session;
     jit_frame *frame = run->frame;
     jit_batch *own = frame->batches && frame->slot >= 0 ? &frame->batches[step - run->plan->steps] : NULL;
@@ -216,7 +216,7 @@ void jit_device_forget(const jit_plan *plan, const jit_frame *frame) {
     if (entered) runtime->leave(context->device);
 }
 
-/* With its copies. */
+/* Runs a HOST step with its copies. */
 static dlc_status run_host(const running *run, const jit_step *step) {
     dlc_context *context = run->plan->context;
     if (!atomic_load_explicit(&run->program->profile, memory_order_relaxed)) return jit_host_run(run, step);
@@ -227,7 +227,7 @@ static dlc_status run_host(const running *run, const jit_step *step) {
     return DLC_OK;
 }
 
-/* With profiling every kernel is waited for. */
+/* Profiling waits for every kernel. */
 static dlc_status run_profiled(const running *run, const jit_step *step) {
     dlc_context *context = run->plan->context;
     LIB_TRY(synchronise(run));
@@ -245,12 +245,12 @@ static dlc_status run_copy(const running *run, const jit_step *step) {
     const jit_tensor *from = step->inputs, *to = step->outputs;
     const char *source = pointer_of(run, from);
     char *place = pointer_of(run, to);
-    if (source == place) return DLC_OK; /* a donated input that is an output as it is */
+    if (source == place) return DLC_OK; /* a donated input that is an output unchanged */
     atomic_fetch_add_explicit(&run->plan->context->copied_bytes, from->bytes, memory_order_relaxed);
     return jit_device_copy(run, TARGET_COPY_ON_DEVICE, place, source, from->bytes);
 }
 
-/* The host's function gets copies in host memory; the device is the host's while it runs. */
+/* The host's function gets copies in host memory; meanwhile the thread's previous device is restored. */
 static dlc_status call_custom(const running *run, const jit_step *step, char *memory) {
     jit_session *s = run->session;
     DLTensor *tensor = run->frame->tensors, **pointer = (DLTensor **)(void *)run->frame->operands;
@@ -273,7 +273,7 @@ static dlc_status call_custom(const running *run, const jit_step *step, char *me
     for (int o = 0; o < step->output_count; o++)
         LIB_TRY(jit_device_copy(run, TARGET_COPY_TO_DEVICE, pointer_of(run, &step->outputs[o]),
                                 tensor[step->input_count + o].data, step->outputs[o].bytes));
-    return synchronise(run); /* the memory is released then */
+    return synchronise(run); /* the memory is released afterwards */
 }
 
 static dlc_status run_custom(const running *run, const jit_step *step) {
@@ -285,13 +285,13 @@ static dlc_status run_custom(const running *run, const jit_step *step) {
     if (!memory) return lib_fail(run->error, DLC_OUT_OF_MEMORY, "out of memory: tensors of a host function");
     dlc_status status = call_custom(run, step, memory);
     lib_error ignored;
-    if (status != DLC_OK && run->session->entered) /* what is on its way may still use the memory */
+    if (status != DLC_OK && run->session->entered) /* submitted work may still use the memory */
         run->session->runtime->synchronise(run->session->stream, &ignored);
     lib_release_bytes(allocator, memory, total, TIR_BUFFER_ALIGNMENT);
     return status;
 }
 
-/* One byte, waited for. */
+/* Reads one byte and waits for it. */
 static dlc_status read_condition(const running *run, const char *from, bool *condition) {
     char value = 0;
     LIB_TRY(jit_device_copy(run, TARGET_COPY_TO_HOST, &value, from, 1));
@@ -315,7 +315,7 @@ static dlc_status run_if(const running *run, const jit_step *step) {
     return jit_device_run_plan(run, step->branch[condition ? 0 : 1], operands, operands + step->input_count - 1);
 }
 
-static dlc_status run_loop(const running *run, const jit_step *step); /* of plans, which follow */
+static dlc_status run_loop(const running *run, const jit_step *step); /* mutually recursive with running plans, below */
 
 static dlc_status run_step(const running *run, const jit_step *step) {
     switch (step->kind) {
@@ -346,7 +346,7 @@ static dlc_status run_steps(running *run) {
     return DLC_OK;
 }
 
-/* The arena is allocated in the stream's order: it goes back when the last kernel is on its way. */
+/* The arena is allocated in stream order, so that it can be released when the last kernel has been submitted. */
 static dlc_status begin_plan(const running *outer, jit_plan *plan, running *run, void **arena) {
     const jit_session *s = outer->session;
     *run = *outer;
@@ -376,7 +376,7 @@ dlc_status jit_device_run_plan(const running *outer, jit_plan *plan, char *const
     return status;
 }
 
-/* ---- loops: the host launches iterations as fast as it can; it waits only for conditions */
+/* ---- loops: iterations are launched asynchronously; the host waits only for conditions */
 
 typedef struct loop_running {
     const running *run;
@@ -385,7 +385,7 @@ typedef struct loop_running {
     void *arena[2];
 } loop_running;
 
-/* What the loop puts on the stream are kernels alone: copies of a carry to the stack that it lies in move nothing. */
+/* Does the loop submit kernels only? A copy of a carry to the stack that holds it moves nothing. */
 static bool launches_only(const jit_step *step) {
     enum { MOST = 4096 }; /* launches in one batch */
     const jit_loop *loop = step->loop;
@@ -400,13 +400,13 @@ static bool launches_only(const jit_step *step) {
         const jit_place *from = &own->inputs->place, *to = &own->outputs->place;
         bool carry = from->kind == JIT_PLACE_OUTPUT && from->number < loop->carries && !from->offset;
         const int row =
-            carry ? loop->row_of[from->number] : -1; /* none: a copy that moves something, to another carry */
+            carry ? loop->row_of[from->number] : -1; /* -1: a real copy, to another carry */
         if (row < 0 || to->kind != JIT_PLACE_OUTPUT || to->number != loop->carries + row) return false;
     }
     return phases > 0 && loop->length <= MOST / phases;
 }
 
-/* From the second run in a frame on all iterations are one batch, the outer frame's. */
+/* From the frame's second run on, all iterations are one batch of the outer frame. */
 static dlc_status loop_enclose(void *user, bool begin) {
     loop_running *l = user;
     const running *run = l->run;

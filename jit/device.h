@@ -1,10 +1,10 @@
-/* Between the files of runs on targets whose tensors live in memory of their own. */
+/* Shared by the files that run plans on targets with device memory. */
 #ifndef JIT_DEVICE_H
 #define JIT_DEVICE_H
 
 #include "jit/internal.h"
 
-/* one thread at work with the device, or what such work left to be waited for */
+/* a thread's use of the device and a stream; or, after jit_session_leave, the work still to be waited for */
 typedef struct jit_session {
     bool entered;
     dlc_context *context;
@@ -14,12 +14,12 @@ typedef struct jit_session {
     jit_stream_slot *slot;
 } jit_session;
 
-/* With a stream of our own, or one of the host's. */
+/* Uses the host's stream if it is given, else one of the context's. */
 dlc_status jit_session_begin(jit_session *s, dlc_context *context, void *given, lib_error *error);
-/* The thread leaves the device, the stream stays; and comes again. */
+/* Restores the thread's previous device but keeps the stream; and makes the device current again. */
 void jit_session_leave(jit_session *s);
 dlc_status jit_session_enter(jit_session *s, lib_error *error);
-/* `failed`: the stream is not used again. */
+/* `failed`: the stream is closed, not reused. */
 void jit_session_end(jit_session *s, bool failed);
 
 typedef struct jit_device_running {
@@ -35,22 +35,22 @@ typedef struct jit_device_running {
     bool batched;
 } jit_device_running;
 
-/* The steps of a plan, on the session's stream; plan, frame and pointers of `outer` are not looked at. */
+/* Runs the plan's steps on the session's stream; ignores the plan, frame and pointers of `outer`. */
 dlc_status jit_device_run_plan(const jit_device_running *outer, jit_plan *plan, char *const *inputs,
                                char *const *outputs);
 /* host.c: a step of kind HOST. */
 dlc_status jit_host_run(const jit_device_running *run, const jit_step *step);
 
-/* event.c: takes over what the boundary has staged, before the run; then the session, when the run is on its way: the thread leaves
- * the device. */
+/* event.c: before the run, takes the boundary's staged tensors; after submission, takes the session, whose thread then leaves the
+ * device. */
 dlc_status jit_event_prepare(dlc_event *event, jit_boundary *c, lib_error *error);
 void jit_event_start(dlc_event *event, jit_plan *plan, jit_session *session);
 
-/* strided.c: between tensors of one shape and dtype on the device, at any strides and alignment. */
+/* strided.c: copies between tensors of one shape and dtype on the device, with any strides and alignment. */
 const tir_kernel *jit_strided_kernel(lib_arena *arena, int element, int rank, int threads);
 dlc_status jit_device_move(const jit_device_running *run, const DLTensor *to, const DLTensor *from);
 
-/* Counted as transferred unless it stays on the device. */
+/* Counted as a transfer unless both sides are on the device. */
 dlc_status jit_device_copy(const jit_device_running *run, target_copy kind, void *to, const void *from, size_t size);
 
 #endif

@@ -1,5 +1,5 @@
-/* Runs of the host's tensors on targets whose tensors live in memory of their own: those of the host are copied there and back, those
- * on the device are used where they are. A run is waited for, or leaves an event (event.c). */
+/* The boundary of runs on targets with device memory: tensors in host memory are copied to the device and back, tensors on the
+ * device are used in place. A run is synchronous, or leaves an event (event.c). */
 #include "jit/device.h"
 
 typedef struct device_tensor {
@@ -13,7 +13,7 @@ static void delete_tensor(DLManagedTensorVersioned *self) {
     dlc_context *context = tensor->context;
     const jit_resident memory = {.device = self->dl_tensor.data};
     if (memory.device) {
-        jit_device_settle(context); /* who used it may have work with it under way, on any stream */
+        jit_device_settle(context); /* earlier users may have work in progress on it, on any stream */
         jit_device_release(context, &memory);
     }
     lib_release(&context->allocator, tensor, sizeof *tensor, _Alignof(device_tensor));
@@ -26,7 +26,7 @@ static dlc_status allocate_alone(dlc_context *context, size_t size, void **memor
     if (!size) return DLC_OK;
     LIB_TRY(jit_session_begin(&s, context, NULL, error));
     dlc_status status = s.runtime->allocate(s.stream, size, memory, error);
-    if (status == DLC_OK) { /* other streams may use it from now on */
+    if (status == DLC_OK) { /* so that other streams may use it from now on */
         status = s.runtime->synchronise(s.stream, error);
         if (status != DLC_OK) s.runtime->release(s.stream, *memory);
     }
@@ -65,9 +65,9 @@ typedef struct boundary_run {
     jit_device_running run;
     jit_boundary *c;
     const jit_plan *plan;
-    /* [inputs + outputs] device memory of this run; NULL: none */
+    /* [inputs + outputs] device memory owned by this run; NULL: none */
     void **owned;
-    /* [inputs + outputs] on the device */
+    /* [inputs + outputs] addresses on the device */
     char **pointer;
 } boundary_run;
 
@@ -78,7 +78,7 @@ static dlc_status own(const boundary_run *b, int slot, size_t size) {
     return DLC_OK;
 }
 
-/* What this run has of a tensor that kernels cannot use. */
+/* The run's compact copy, on the device, of a tensor that kernels cannot use. */
 static DLTensor compact_there(const boundary_run *b, int slot, const DLTensor *tensor) {
     DLTensor compact = *tensor;
     compact.data = b->pointer[slot];
@@ -104,11 +104,11 @@ static const DLTensor *output_tensor(const jit_boundary *c, int o) {
     return c->outputs[o].tensor ? c->outputs[o].tensor : &c->outputs[o].managed->dl_tensor;
 }
 
-/* On the device, and kernels may write it while they read the inputs. */
+/* Is the output on the device, where kernels may write it while they read the inputs? */
 static bool is_written_there(const boundary_run *b, int o) {
     const jit_boundary *c = b->c;
     if (!jit_is_on_device(c->program->context, output_tensor(c, o))) return false;
-    return !c->outputs[o].tensor || /* the library's own */
+    return !c->outputs[o].tensor || /* allocated by the library */
            (c->direct[c->input_count + o] && (!jit_is_shared(c, o) || b->plan->donations[o].may));
 }
 
@@ -117,14 +117,14 @@ static dlc_status bring_output(const boundary_run *b, int o) {
     int slot = b->c->input_count + o, input = b->c->program->alias[o];
     b->pointer[slot] = b->c->output_data[o];
     if (is_written_there(b, o)) return DLC_OK;
-    if (input >= 0 && b->plan->donations[o].must && b->owned[input]) { /* a copy, which may be changed */
+    if (input >= 0 && b->plan->donations[o].must && b->owned[input]) { /* a copy, which may be overwritten */
         b->pointer[slot] = b->pointer[input];
         return DLC_OK;
     }
     return own(b, slot, lib_tensor_bytes(tensor));
 }
 
-/* Plans that change a donated input into the output find both in one place. */
+/* If the plan updates a donated input in place, copies the input to the output's buffer. */
 static dlc_status donate(const boundary_run *b, int o) {
     int input = b->c->program->alias[o], slot = b->c->input_count + o;
     const jit_donation *donation = &b->plan->donations[o];
@@ -157,7 +157,7 @@ static dlc_status run_boundary(const boundary_run *b, jit_plan *plan) {
     return c->event ? s->runtime->mark(s->stream, b->run.error) : s->runtime->synchronise(s->stream, b->run.error);
 }
 
-/* DLPack writes -1 for no stream. */
+/* DLPack uses -1 for no stream. */
 static void *given_stream(const dlc_run_options *options) {
     return options && options->stream != (void *)(intptr_t)-1 ? options->stream : NULL;
 }

@@ -1,14 +1,15 @@
-/* The kernel cache on disk: one file for each kernel in a folder that the host names, shared by as many processes as like to. Beside them,
- * one small file for each decision of fusion.
+/* The kernel cache on disk: a folder, named by the host and shared by any number of processes, with one file for each kernel and
+ * one small file for each fusion decision.
  *
- * A file is named by the hash of everything that the code depends on: the kernel's key, the target's code generator, this build of the
- * library. It holds that key again, in full, the kernel's description and its object, and a checksum over all of it; a decision's file
- * holds the question in place of the key, and the answer. What does not fit in any way - another key, a wrong length, flipped bits, no plain file, somebody else's file - is as if it were not there.
+ * A file is named by the hash of everything that the code depends on: the kernel's key, the target's code generator, this build
+ * of the library. It holds that key again, in full, the kernel's description and its object, and a checksum over all of it; a
+ * decision's file holds the question in place of the key, and the answer. A file that differs in any way - another key, a wrong
+ * length, flipped bits, not a regular file, another owner - is treated as missing.
  *
- * Files are written under a name of their own and renamed, so that nobody sees half of one. Nothing is synced to the disk: what a
- * crash of the machine leaves torn has a wrong checksum, and is built again. Nobody locks anything. Who writes also keeps the folder
- * within its bytes, by deleting what was used longest ago; that others delete the same files, or all of them, is no mistake. Files are
- * read into memory, not mapped, since somebody may cut them at any time. */
+ * Files are written under a temporary name and renamed, so that no process sees an incomplete one. Nothing is synced to disk: a
+ * file torn by a crash of the machine has a wrong checksum, and the kernel is built again. There are no locks. Each writer keeps
+ * the folder within its byte limit by deleting the least recently used files; it does not matter if other processes delete the
+ * same files, or all of them. Files are read into memory, not mapped, since another process may truncate them at any time. */
 #include "jit/disk.h"
 
 #include <dirent.h>
@@ -19,7 +20,7 @@
 #include <unistd.h>
 
 enum { NAME_BYTES = 64, FILE_MAX = 1 << 28, TOUCH_SECONDS = 600, STALE_SECONDS = 600 };
-enum { BLOCK_BYTES = 4096 }; /* of usual file systems: what the smallest file takes */
+enum { BLOCK_BYTES = 4096 }; /* of usual file systems: disk space of the smallest file */
 #define SUFFIX ".dlck"
 #define SUFFIX_DECISION ".dlcd"
 
@@ -33,7 +34,7 @@ bool jit_disk_is_on(const dlc_context *context) {
 
 /* ---- names and keys */
 
-/* What a kernel's code depends on beside its key. Environment variables may change between two builds. */
+/* Hash of what a kernel's code depends on in addition to its key. Not cached: environment variables may change between two builds. */
 static lib_hash128 code_of(const dlc_context *context) {
     const char *disabled = lib_environment_get(LIB_ENV_DISABLE);
     lib_hash128 hash = context->target->code_identity(context->device);
@@ -58,7 +59,7 @@ lib_hash128 jit_disk_checksum(const char *bytes, size_t size) {
     return lib_hash_bytes(bytes + sizeof header, size - sizeof header, hash);
 }
 
-/* ---- trouble: the host is told once what is wrong with its folder */
+/* ---- errors: a problem with the folder is logged once */
 
 static void report(dlc_context *context, const char *what, const char *path) {
     int number = errno;
@@ -77,10 +78,10 @@ static bool join(const dlc_context *context, char *path, size_t size, const char
 dlc_status jit_disk_open(dlc_context *context, const char *folder, size_t bytes, lib_error *error) {
     char path[4096] = "";
     context->disk.budget = bytes ? bytes : (size_t)256 << 20;
-    context->disk.written = SIZE_MAX; /* looks at the folder before the first write */
+    context->disk.written = SIZE_MAX; /* forces a scan of the folder before the first write */
     lib_mutex_init(&context->disk.mutex);
     if (!folder || !folder[0]) return DLC_OK;
-    /* the host may go to another folder while the context lives */
+    /* Make the path absolute: the host may change its working directory while the context lives. */
     if (folder[0] != '/' && !getcwd(path, sizeof path - 1)) path[0] = 0;
     size_t size = strlen(path) + strlen(folder) + 2;
     if (size + NAME_BYTES > sizeof path)
@@ -107,7 +108,7 @@ void jit_disk_close(dlc_context *context) {
 
 /* ---- reading */
 
-/* A plain file of at least `least` bytes that nobody but this user and root could have written, with its size. */
+/* Opens a regular file of at least `least` bytes that only this user or root could have written; sets its size. */
 static int open_file(const char *path, size_t least, size_t *size) {
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct stat status;
@@ -119,7 +120,7 @@ static int open_file(const char *path, size_t least, size_t *size) {
         errno = 0;
         return -1;
     }
-    if (time(NULL) - status.st_mtime > TOUCH_SECONDS) futimens(file, NULL); /* used: the last to go */
+    if (time(NULL) - status.st_mtime > TOUCH_SECONDS) futimens(file, NULL); /* mark as used, for eviction */
     *size = (size_t)status.st_size;
     return file;
 }
@@ -198,7 +199,7 @@ bool jit_disk_find(jit_build *build, jit_request *request) {
     if (found)
         atomic_fetch_add_explicit(&context->disk.read_bytes, size, memory_order_relaxed);
     else
-        lib_arena_free(&request->kernel->arena); /* what a description left */
+        lib_arena_free(&request->kernel->arena); /* drop the partly read description */
     atomic_fetch_add_explicit(&context->disk.read_ns, context->clock_ns(context->clock_user) - start,
                               memory_order_relaxed);
     atomic_fetch_add_explicit(found ? &context->disk.hits : &context->disk.misses, 1, memory_order_relaxed);
@@ -230,7 +231,7 @@ bool jit_disk_recall(dlc_context *context, const lib_hash128 *question, uint32_t
         good = size == sizeof found && read_all(file, (char *)&found, size) && found.apart <= UINT32_MAX;
         close(file);
     }
-    if (good) { /* the file that this process would write, byte for byte */
+    if (good) { /* valid only if it equals, byte for byte, the file that this process would write */
         const jit_disk_decision same = decision_of(context, question, (uint32_t)found.apart);
         good = memcmp(&same, &found, sizeof same) == 0;
     }
@@ -267,7 +268,7 @@ static bool is_name_of_ours(const char *name) {
     return strlen(name) == 32 + strlen(SUFFIX) && (ends_with(name, SUFFIX) || ends_with(name, SUFFIX_DECISION));
 }
 
-/* Ours in the folder, and what they take there. What processes that died left under a name of their own goes. */
+/* Lists the cache's files in the folder and adds up their disk space. Deletes temporary files that dead processes left. */
 static size_t list_files(lib_arena *arena, int folder, DIR *stream, found_file **files, size_t *count) {
     lib_vec(found_file) list = {0};
     size_t total = 0;
@@ -281,7 +282,7 @@ static size_t list_files(lib_arena *arena, int folder, DIR *stream, found_file *
             continue;
         if (temporary && now - status.st_mtime > STALE_SECONDS) unlinkat(folder, entry->d_name, 0);
         if (temporary) continue;
-        memcpy(file.name, entry->d_name, strlen(entry->d_name) + 1); /* of the length looked at above */
+        memcpy(file.name, entry->d_name, strlen(entry->d_name) + 1); /* length checked above */
         file.used = (int64_t)status.st_mtim.tv_sec * 1000000000 + status.st_mtim.tv_nsec;
         file.size = bytes_on_disk((size_t)status.st_size);
         total += file.size;
@@ -292,7 +293,7 @@ static size_t list_files(lib_arena *arena, int folder, DIR *stream, found_file *
     return total;
 }
 
-/* Deletes the files that were used longest ago until an eighth of the budget is free, if it is exceeded. */
+/* If the budget is exceeded, deletes least recently used files until an eighth of it is free. */
 static size_t trim(dlc_context *context, lib_arena *arena, int folder, DIR *stream) {
     found_file *files;
     size_t count, total = list_files(arena, folder, stream, &files, &count);
@@ -304,7 +305,8 @@ static size_t trim(dlc_context *context, lib_arena *arena, int folder, DIR *stre
     return total;
 }
 
-/* Others write, too: after each sixteenth of the budget this process looks again. The disk's mutex is held. */
+/* Other processes write, too, so this process rescans the folder after each sixteenth of the budget that it writes. The disk's
+ * mutex is held. */
 static void keep_small(dlc_context *context) {
     lib_scope scope;
     lib_arena arena;
@@ -316,7 +318,7 @@ static void keep_small(dlc_context *context) {
         size_t total = trim(context, &arena, dirfd(stream), stream);
         size_t room = total < context->disk.budget ? context->disk.budget - total : 0, step = context->disk.budget / 16;
         context->disk.written =
-            room < step ? step - room : 0; /* so that the next look comes when the room is used up */
+            room < step ? step - room : 0; /* so that the next scan happens when the free space is used up */
     }
     lib_arena_free(&arena);
     closedir(stream);
@@ -345,7 +347,7 @@ lib_text jit_disk_entry(dlc_context *context, lib_arena *arena, const jit_kernel
     return text;
 }
 
-/* The folder is made when it is missing; what it lies in has to be there. */
+/* Creates the folder if it is missing; its parent must exist. */
 static int create_file(const dlc_context *context, const char *path) {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
     int file = open(path, flags, 0600);
@@ -354,7 +356,7 @@ static int create_file(const dlc_context *context, const char *path) {
     return open(path, flags, 0600);
 }
 
-/* Under a name of its own first. */
+/* Writes to a temporary name, then renames. */
 static bool write_file(dlc_context *context, const char *name, const void *bytes, size_t size) {
     static _Atomic uint64_t serial;
     char temporary[NAME_BYTES], path[4096], from[4096];

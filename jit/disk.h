@@ -1,10 +1,10 @@
-/* The kernel cache's files, and those of fusion's decisions, between the files that need them. */
+/* Files of the kernel cache and of fusion decisions. */
 #ifndef JIT_DISK_H
 #define JIT_DISK_H
 
 #include "jit/internal.h"
 
-/* stored.c: a kernel as bytes, and back. What is read is checked, not believed. */
+/* stored.c: serialises kernel descriptions. Reading validates everything. */
 typedef struct jit_stored {
     const char *description, *object;
     size_t description_size, object_size;
@@ -12,7 +12,7 @@ typedef struct jit_stored {
 
 /* Appends everything that a run needs to know of the kernel. Raises. */
 void jit_describe_stored(lib_text *text, const jit_kernel *kernel);
-/* Fills the kernel, but for its functions; in the scope of its arena. Raises DLC_INVALID_ARGUMENT. */
+/* Fills all of the kernel except its functions; the caller has opened a scope of its arena. Raises DLC_INVALID_ARGUMENT. */
 void jit_read_description(jit_kernel *kernel, const char *bytes, size_t size);
 
 /* disk.c: a file */
@@ -24,20 +24,20 @@ typedef struct jit_disk_header {
     /* build of the library, target's code generator */
     lib_hash128 code;
     jit_key key;
-    /* which follow, the object at a multiple of 64 */
+    /* sizes of the two parts that follow the header; the object starts at a multiple of 64 */
     uint64_t description_size, object_size;
 } jit_disk_header;
 
-/* Of a file of `size` bytes, at least the header's. */
+/* Checksum of a file of `size` bytes, which must cover at least the header. */
 lib_hash128 jit_disk_checksum(const char *bytes, size_t size);
-/* The parts of such a file, which lie in it; false: it is not whole, or not this code's file for `key`. */
+/* Points into the file's parts. false: the file is incomplete, or was not written by this build for `key`. */
 bool jit_disk_parse(const char *bytes, size_t size, lib_hash128 code, const jit_key *key, jit_stored *stored);
 
 /* disk.c: the folder */
 bool jit_disk_is_on(const dlc_context *context);
-/* The kernel of a claimed request, published; false: it is to be built. */
+/* Loads and publishes the kernel of a claimed request; false: it must be built. */
 bool jit_disk_find(jit_build *build, jit_request *request);
-/* The bytes of a file for a kernel that was just built, in `arena`, whose scope is open. */
+/* The file contents for a kernel that was just built, in `arena`, whose scope is open. */
 lib_text jit_disk_entry(dlc_context *context, lib_arena *arena, const jit_kernel *kernel, const target_object *object);
 void jit_disk_write(dlc_context *context, const jit_key *key, const lib_text *entry);
 
@@ -53,7 +53,7 @@ typedef struct jit_disk_decision {
     uint64_t apart;
 } jit_disk_decision;
 
-/* false: it is not there. What *apart says was found in a file, and is to be checked. */
+/* false: not found. *apart comes from a file, and the caller must validate it. */
 bool jit_disk_recall(dlc_context *context, const lib_hash128 *question, uint32_t *apart);
 void jit_disk_record(dlc_context *context, const lib_hash128 *question, uint32_t apart);
 

@@ -1,5 +1,5 @@
-/* Every stage of a program as text. Stages before the plan are made anew for the given shapes, by the same functions that build
- * plans, so that they can be looked at even when a later one fails. */
+/* Prints every stage of a program as text. Stages before the plan are rebuilt for the given shapes, by the functions that build
+ * plans, so that they can be printed even if a later stage fails. */
 #include "graph/build.h"
 #include "jit/internal.h"
 
@@ -10,13 +10,13 @@ typedef struct dump {
     jit_plan *plan;
     lib_arena *work;
     lib_text text;
-    /* of the graph or branch at hand */
+    /* build of the current graph or branch */
     jit_build *build;
-    /* its name; NULL: the graph itself */
+    /* name of the current branch; NULL: the graph itself */
     const char *branch;
-    /* stage `dot`: so far */
+    /* stage `dot`: number of graphs so far */
     uint32_t graphs;
-    /* the text is no graph that parses */
+    /* parts were elided, so that the text does not parse as a graph */
     bool elided;
 } dump;
 
@@ -39,7 +39,7 @@ static void dump_bound(dump *d) {
 
 static const char *const region_kinds[] = {"kernel", "view", "opaque", "control"};
 
-/* Of a value that is not row-major in memory. */
+/* Prints the layout of a value that is not row-major. */
 static void add_layout(dump *d, graph_id value, const char *before) {
     static const char *const dims[] = {"d0", "d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8", "d9", "d10", "d11"};
     const tir_layout *layout = d->build->regions.layouts ? d->build->regions.layouts[value] : NULL;
@@ -98,7 +98,7 @@ static tir_kernel *lowered(dump *d, const graph_region *region, tir_schedule *sc
     return jit_lower_region(d->program, d->work, computation(d, region), &rewritten, schedule, options, NULL, NULL);
 }
 
-/* The host's schedule, or what the rules write, with the names of the region: as the compile option `schedule` takes it back. */
+/* The host's schedule, or that of the rules, with the region's names: in the form accepted by the compile option `schedule`. */
 static jit_own shown_schedule(dump *d, const graph_region *region) {
     tir_region *what = computation(d, region), *rewritten;
     tir_schedule written, shown;
@@ -110,7 +110,7 @@ static jit_own shown_schedule(dump *d, const graph_region *region) {
     return (jit_own){shown.text.length ? shown.text.data : "", shown.text.length, 0};
 }
 
-/* With the names of the region: what a host would get by giving the shown schedule. */
+/* Lowered with the region's names: the result of passing the shown schedule back as the host's. */
 static tir_kernel *lowered_as_shown(dump *d, const graph_region *region, const tir_lower_options *options) {
     const jit_own own = shown_schedule(d, region);
     tir_schedule schedule;
@@ -126,7 +126,7 @@ static void region_schedule(dump *d, const graph_region *region) {
                     own.length ? end : "");
 }
 
-/* Of a schedule that is refused: up to the line that is, and why. */
+/* For a rejected schedule, prints the steps up to the rejected line, and the reason. */
 static void region_steps(dump *d, const graph_region *region) {
     lib_scope scope, *outer = d->work->scope;
     lib_text_format(&d->text, "region %s:\n", region->name);
@@ -162,7 +162,7 @@ static void region_source(dump *d, const graph_region *region) {
     region_code(d, region, TARGET_DUMP_SOURCE);
 }
 
-/* Every branch below, innermost last; `visit` sees it in d->build. */
+/* Visits all nested branches, innermost last; d->build is the branch visited. */
 static void for_branches(dump *d, void (*visit)(dump *d)) {
     jit_build *outer = d->build;
     for (uint32_t n = 0; n < outer->bound->nodes.count; n++) {
@@ -206,9 +206,9 @@ REGION_STAGE(dump_llvm, true, region_llvm)
 REGION_STAGE(dump_assembly, true, region_assembly)
 REGION_STAGE(dump_source, true, region_source)
 
-/* ---- Graphviz: regions are clusters. A node that several regions compute stands in each of them. */
+/* ---- Graphviz: regions are clusters. A node that several regions compute appears in each of them. */
 
-/* Between the quotes of a label. */
+/* Prints text escaped for a quoted label. */
 static void dot_text(dump *d, const char *printed) {
     for (const char *c = printed; *c; c++) {
         if (*c == '"' || *c == '\\') lib_text_add(&d->text, "\\");
@@ -227,7 +227,7 @@ static void dot_shape(dump *d, graph_id value) {
     graph_print_shape(&d->text, d->build->bound, graph_shape_of(d->build->bound, value));
 }
 
-/* Where a value comes from: a node inside its region, or a source. */
+/* Prints the origin of an edge: a node inside its region, or a source. */
 static void dot_origin(dump *d, uint32_t graph_number, const uint32_t *region_of, graph_id value) {
     uint32_t node = d->build->bound->values.data[value].node;
     if (region_of[value] == UINT32_MAX)
@@ -421,7 +421,7 @@ static double total_ns(jit_plan *plan) {
     return total;
 }
 
-/* What the target's model says of a region's kernel; false: it has none. */
+/* The target model's prediction for a region's kernel; false: the target has no model. */
 static bool predict(dump *d, const graph_region *region, const jit_call *call, target_cost *cost) {
     dlc_context *context = d->program->context;
     target_work work = {.params = d->build->param_values, .operations = call->operations, .bytes = call->bytes};
@@ -437,7 +437,7 @@ static int by_time(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Median of the last runs. */
+/* Median of the recorded runs. */
 static double median_ns(dump *d, const jit_samples *samples) {
     const uint64_t taken = atomic_load(&samples->taken);
     const size_t count = (size_t)(taken < JIT_SAMPLES ? taken : JIT_SAMPLES);
@@ -468,7 +468,7 @@ static void add_call_profile(dump *d, jit_call *call, const graph_region *region
     lib_text_format(&d->text, "  %s%s\n", call->name, call->origins);
 }
 
-/* The next region of that kind from *at on. `name`: of a kernel's call; regions without one are no calls. NULL: none. */
+/* The next region of this kind from *at on; NULL: none. `name`: the name of a call's kernel, since some regions have no call. */
 static const graph_region *next_region(const jit_build *build, graph_region_kind kind, const char *name, uint32_t *at) {
     for (uint32_t r = *at; build && r < build->regions.count; r++) {
         const graph_region *region = &build->regions.data[r];
@@ -479,7 +479,7 @@ static const graph_region *next_region(const jit_build *build, graph_region_kind
     return NULL;
 }
 
-/* d->build is what the plan was made of, made anew; NULL: there is nothing to predict by. */
+/* d->build is a rebuild of the plan's build, for predictions; NULL: no predictions. */
 static void add_profile(dump *d, jit_plan *plan, double total) {
     jit_build *build = d->build;
     if (build) {
@@ -525,9 +525,9 @@ static void dump_profile(dump *d) {
 static const struct {
     const char *name;
     void (*print)(dump *d);
-    /* needs them */
+    /* needs shapes */
     bool shapes;
-    /* needs a plan that was built */
+    /* needs an existing plan */
     bool plan;
 } stages[] = {
     {"graph", dump_graph, false, false},      {"bound", dump_bound, true, false},
@@ -578,7 +578,7 @@ static dlc_status print_guarded(dump *d, int stage, jit_plan *scratch, lib_error
     return error->status;
 }
 
-/* d->text lives in d->work. */
+/* d->text is allocated in d->work. */
 static dlc_status print(dump *d, int stage, lib_error *error) {
     jit_plan *scratch = jit_plan_new(d->program->context);
     if (!scratch) return lib_fail(error, DLC_OUT_OF_MEMORY, "out of memory: a dump");
@@ -638,14 +638,14 @@ static dlc_status dump_stage(dlc_program *program, int stage, const int64_t *sha
     return status;
 }
 
-/* `all` has room for the dimensions. */
+/* `all`: space for all dimensions. */
 static dlc_status dump_program(dlc_program *program, int stage, const int64_t *const *shapes, const int *ranks,
                                int input_count, int64_t *all, char **text, lib_error *error) {
     int count = 0;
     if (stages[stage].shapes)
         LIB_TRY(jit_gather_shapes(program, "dlc_program_dump", shapes, ranks, input_count, all, &count, error));
     if (!stages[stage].shapes || !program->segment_count) return dump_stage(program, stage, all, count, text, error);
-    dlc_program *first = program->segments->program; /* the others' sizes are not known */
+    dlc_program *first = program->segments->program; /* sizes of later segments are not known */
     int64_t *sizes = NULL;
     dlc_status status = jit_segments_first(program, all, &sizes, &count, error);
     if (status == DLC_OK) status = dump_stage(first, stage, sizes, count, text, error);

@@ -1,4 +1,4 @@
-/* Eager graphs (<dlc/eager.h>): tensors beside the values of a graph, and programs of the parts that were evaluated. */
+/* Eager graphs (<dlc/eager.h>): tensors attached to the values of a graph, and programs of the evaluated parts. */
 #include "graph/backward_slice.h"
 #include "graph/sizes.h"
 #include "jit/jit.h"
@@ -8,32 +8,32 @@
 
 enum { PROGRAMS_KEPT = 64, SIZES_SEEN = 4 };
 
-/* A tensor, held by the values that it belongs to and by what was given to the host. */
+/* A tensor, with references from its values and from the tensors given to the host. */
 typedef struct kept_tensor {
     atomic_int references;
     dlc_allocator allocator;
-    /* NULL: the data are the host's */
+    /* NULL: the data belong to the host */
     DLManagedTensorVersioned *managed;
     DLTensor dl;
     int64_t shape[DLC_MAX_RANK], strides[DLC_MAX_RANK];
 } kept_tensor;
 
-/* A program for parts that are equal but for their sizes, of which some have symbols in their place; or, as the first of such, or where
- * no symbols can be found, for one part. */
+/* A program for parts that differ only in sizes, of which some are symbols; or for one part, if it is the first of its kind or no
+ * symbols can be found. */
 typedef struct kept_program {
-    /* of all but sizes; of a part whose own sizes are no numbers: of all of it */
+    /* hash of the part without its sizes; of the whole part if some sizes are not numbers */
     lib_hash128 hash;
     dlc_program *program;
     uint64_t used;
-    /* what follows */
+    /* owns the following fields */
     lib_arena arena;
-    /* with the symbols, for its sizes only: constants may be gone. NULL: for one part */
+    /* the part with symbols, used for its sizes only: its constants may have been freed. NULL: a program for one part */
     const graph *general;
     /* [size_count] sizes of parts from which `general` follows */
     const int64_t *seen[SIZES_SEEN];
     int seen_count;
     uint32_t size_count;
-    /* never more general than it is */
+    /* is not generalised further */
     bool fixed;
 } kept_program;
 
@@ -41,15 +41,15 @@ typedef struct eager {
     dlc_context *context;
     dlc_graph *graph;
     dlc_compile_options options;
-    /* [capacity] by value; NULL: not known */
+    /* [capacity] by value id; NULL: not computed */
     kept_tensor **tensors;
     uint32_t capacity;
-    /* nodes before this one have had their effects */
+    /* effects of the nodes before this one have been executed */
     uint32_t effects_done;
     kept_program *programs;
     int program_count, program_limit;
     uint64_t clock;
-    /* between start and end of an evaluation, which may call functions of the host */
+    /* an evaluation is in progress, which may call functions of the host */
     bool at_work;
 } eager;
 
@@ -86,7 +86,7 @@ static void describe(kept_tensor *tensor, const DLTensor *dl) {
     tensor->dl.strides = tensor->strides;
 }
 
-/* Room in the table for values up to `last`. */
+/* Grows the table for values up to `last`. */
 static dlc_status make_room(eager *e, uint32_t last, const char *call, lib_error *error) {
     if (last < e->capacity) return DLC_OK;
     const dlc_allocator *allocator = &e->context->allocator;
@@ -175,7 +175,7 @@ dlc_status dlc_eager_create(dlc_context *context, const dlc_eager_options *optio
     return DLC_OK;
 }
 
-/* NULL: the graph is not eager, which is recorded: who traces must hear of it. */
+/* NULL: the graph is not eager. The error is recorded in the graph, so that traced functions fail, too. */
 static eager *eager_of(dlc_graph *handle, const char *call, dlc_status *status) {
     lib_error error;
     *status = DLC_INVALID_ARGUMENT;
@@ -281,16 +281,16 @@ typedef struct evaluation {
     const char *call;
     lib_arena arena;
     graph_part part;
-    /* as of a kept_program */
+    /* as in kept_program */
     lib_hash128 hash;
-    /* [size_count]; NULL: some are no numbers */
+    /* [size_count]; NULL: some are not numbers */
     int64_t *sizes;
     uint32_t size_count;
-    /* has `program` */
+    /* owns `program` */
     kept_program *kept;
     const DLTensor **inputs;
     dlc_output_slot *slots;
-    /* for the slots, made before anything runs */
+    /* for the output slots, allocated before the run */
     kept_tensor **results;
     dlc_program *program;
 } evaluation;
@@ -321,7 +321,7 @@ static void know_part(evaluation *v) {
     v->hash = v->sizes ? graph_hash_but_sizes(v->part.graph) : graph_hash(v->part.graph);
 }
 
-/* What is not known yet of the values, each once, and the part that computes it. */
+/* Collects the requested values that are not computed yet, without duplicates, and the part of the graph that computes them. */
 static void cut_in_scope(evaluation *v, int count, const dlc_value *values) {
     const graph *g = graph_of_handle(v->e->graph);
     lib_arena *arena = &v->arena;
@@ -368,7 +368,7 @@ static bool serves(const kept_program *kept, evaluation *v) {
            (!v->size_count || memcmp(kept->seen[0], v->sizes, v->size_count * sizeof *v->sizes) == 0);
 }
 
-/* What happens to a host happens once: nothing of the kind is tried again. */
+/* Does the part have effects visible to the host? Such a part is never run a second time. */
 static bool has_effects(const graph *part) {
     for (uint32_t n = 0; n < part->nodes.count; n++)
         if (part->nodes.data[n].impure) return true;
@@ -389,8 +389,8 @@ static void generalise_in_scope(kept_program *now, const kept_program *kept, con
     now->general = graph_with_symbols(&now->arena, v->part.graph, now->seen_count, now->seen);
 }
 
-/* The program of a part that differed in sizes becomes one for those of this one, too. Not if there are no symbols for them, or
- * operators need numbers: then it stays as it is. */
+/* Generalises the program of a part that differs from this one in sizes, so that it serves both. Left unchanged if no symbols fit
+ * or operators require numbers. */
 static dlc_status generalise(eager *e, kept_program *kept, evaluation *v, lib_error *error) {
     lib_scope scope;
     kept_program now = {.hash = v->hash, .used = kept->used};
@@ -415,7 +415,7 @@ static dlc_status generalise(eager *e, kept_program *kept, evaluation *v, lib_er
     return DLC_OK;
 }
 
-/* A program of the part as it is. */
+/* Compiles a program of the part without symbols. */
 static dlc_status make_program(eager *e, const evaluation *v, bool fixed, kept_program *now, lib_error *error) {
     lib_scope scope;
     *now = (kept_program){.hash = v->hash, .fixed = fixed || !v->sizes};
@@ -460,8 +460,7 @@ static dlc_status look_up_guarded(eager *e, evaluation *v, bool *found, lib_erro
     return error->status;
 }
 
-/* Parts that are equal but for sizes have one program, or, where there are no symbols for them, one each; what was used longest ago
- * makes room. */
+/* Parts that differ only in sizes share one program, or have one each if no symbols fit; the least recently used program is evicted. */
 static dlc_status find_program(eager *e, evaluation *v, lib_error *error) {
     bool found = false, fixed = false;
     LIB_TRY(look_up_guarded(e, v, &found, error));
@@ -487,7 +486,7 @@ static dlc_status run_once(evaluation *v, int outputs, dlc_output_slot *slots, l
     return status == DLC_OK ? DLC_OK : lib_fail(error, status, "%s", dlc_error_message(v->e->context));
 }
 
-/* Where a program with symbols cannot be bound, one without them answers, or says what is wrong. */
+/* If a program with symbols cannot be bound, runs one without them, or reports its error. */
 static dlc_status run_program(eager *e, evaluation *v, int outputs, dlc_output_slot *slots, lib_error *error) {
     LIB_TRY(find_program(e, v, error));
     dlc_status status = run_once(v, outputs, slots, error);
@@ -496,7 +495,7 @@ static dlc_status run_program(eager *e, evaluation *v, int outputs, dlc_output_s
     LIB_TRY(make_program(e, v, true, &now, error));
     v->program = now.program;
     status = run_once(v, outputs, slots, error);
-    if (status != DLC_OK) { /* the call's own mistake: the program with symbols is none the worse */
+    if (status != DLC_OK) { /* an error of the caller: keep the program with symbols */
         forget_program(&now);
         v->program = v->kept->program;
         return status;
@@ -515,7 +514,7 @@ static dlc_status make_results(evaluation *v, lib_error *error) {
     return DLC_OK;
 }
 
-/* Nothing changes before the run has succeeded, nothing fails after. */
+/* State changes only after the run has succeeded, and nothing can fail afterwards. */
 static dlc_status compute(evaluation *v, lib_error *error) {
     eager *e = v->e;
     const graph *g = graph_of_handle(e->graph);
@@ -612,7 +611,7 @@ dlc_status dlc_eager_get(dlc_graph *handle, dlc_value value, DLManagedTensorVers
     return status == DLC_OK ? DLC_OK : jit_fail(e->context, &error);
 }
 
-/* Compact tensors in host memory, apart from each other: bytes. */
+/* Can the tensor be copied by memcpy: are both compact, in host memory, without overlap? */
 static bool can_copy_plainly(const kept_tensor *from, const DLTensor *into) {
     const DLTensor *dl = &from->dl;
     const char *low, *high, *into_low, *into_high;
@@ -635,7 +634,7 @@ static void identity_in_scope(lib_arena *arena, const kept_tensor *tensor, evalu
     know_part(v);
 }
 
-/* By a program that copies, which checks `into` and knows the ways to and from a device. */
+/* Copies by a program, whose run checks `into` and handles devices. */
 static dlc_status copy_by_program(eager *e, const kept_tensor *tensor, DLTensor *into, const char *call,
                                   lib_error *error) {
     evaluation v = {.e = e, .call = call};
@@ -710,7 +709,7 @@ dlc_status dlc_eager_number(dlc_graph *handle, dlc_value value, double *number) 
 
 /* ---- steps ---------------------------------------------------------------------------------------------------------- */
 
-/* Room for what is kept, in one block: a table for the values of the new graph, descriptions, ids. */
+/* Allocates the state that is kept, in one block: a table for the values of the new graph, descriptions, ids. */
 static dlc_status renew(eager *e, int count, dlc_value *values, lib_error *error) {
     const dlc_allocator *allocator = &e->context->allocator;
     uint32_t capacity = (uint32_t)count + 64;

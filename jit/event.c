@@ -1,8 +1,8 @@
-/* Runs that return before they are done. The event has what the end of such a run takes: its stream with what is still to be copied
- * to the host, the plan, whose kernels and constants are in use, copies of tensors that kernels could not use as they are. */
+/* Runs that return before they are done. The event owns what completing such a run needs: the stream with outstanding copies to
+ * the host, the plan, whose kernels and constants are in use, and the compact copies of tensors. */
 #include "jit/device.h"
 
-/* the host's description of a tensor may be gone by then */
+/* a copy of the host's DLTensor, which may be freed before the run completes */
 typedef struct output_view {
     DLTensor tensor;
     int64_t shape[DLC_MAX_RANK], strides[DLC_MAX_RANK];
@@ -10,16 +10,16 @@ typedef struct output_view {
 
 struct dlc_event {
     dlc_program *program;
-    /* held; NULL: nothing is on its way */
+    /* retained; NULL: no work is in progress */
     jit_plan *plan;
     jit_session session;
-    /* of `staged`: inputs, all */
+    /* of `staged`: number of inputs, number of inputs and outputs */
     int inputs, tensors;
-    /* the boundary's; NULL: none */
+    /* taken over from the boundary; NULL: none */
     DLManagedTensorVersioned **staged;
-    /* [outputs] of those that are staged; NULL: none */
+    /* [outputs] views of the staged outputs; NULL: none */
     output_view *views;
-    /* what the run came to */
+    /* result of the run */
     lib_error error;
 };
 
@@ -57,7 +57,7 @@ static void drop_copies(dlc_event *event) {
     event->views = NULL;
 }
 
-/* ---- a run leaves it */
+/* ---- creation by a run */
 
 static void copy_view(output_view *view, const DLTensor *tensor) {
     view->tensor = *tensor;
@@ -89,7 +89,7 @@ void jit_event_start(dlc_event *event, jit_plan *plan, jit_session *session) {
     event->session = *session;
 }
 
-/* ---- and it ends */
+/* ---- completion */
 
 static void copy_back(dlc_event *event) {
     for (int t = event->inputs; event->staged && t < event->tensors; t++) {
@@ -107,7 +107,7 @@ static void let_go(dlc_event *event) {
     event->plan = NULL;
 }
 
-/* What the stream has to say of the run; waits. The device is entered, and left then. */
+/* Waits for the stream and collects its result. Makes the device current meanwhile. */
 static void finish(dlc_event *event) {
     jit_session *s = &event->session;
     dlc_status status = s->runtime->synchronise(s->stream, &event->error);
@@ -148,7 +148,7 @@ dlc_status dlc_event_query(dlc_event *event, bool *done) {
         jit_session_leave(s);
         return DLC_OK;
     }
-    *done = true; /* or failed: waiting says how */
+    *done = true; /* or failed: waiting returns the error */
     finish(event);
     return outcome(event);
 }
@@ -173,7 +173,7 @@ void dlc_event_destroy(dlc_event *event) {
         if (jit_session_enter(&event->session, &ignored) == DLC_OK)
             finish(event);
         else
-            let_go(event); /* a forked child, where there is nothing to wait for */
+            let_go(event); /* a forked child has nothing to wait for */
     }
     drop_copies(event);
     dlc_program *program = event->program;

@@ -9,29 +9,29 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* of a tensor that cannot be used where it lies */
+/* copy of a tensor that cannot be used in place */
 typedef struct kept_copy {
-    /* Which constants keep without the file. NULL: there is no copy. */
+    /* The copy, which constants retain independently of the file. NULL: none. */
     graph_bytes *bytes;
-    /* its bytes are what their checksum says */
+    /* its checksum has been verified */
     bool checked;
 } kept_copy;
 
 struct dlc_file {
-    /* of constants in place */
+    /* owner of constants that are used in place */
     graph_holder holder;
-    /* kept */
+    /* retained */
     dlc_context *context;
     dlc_allocator allocator;
-    /* the host's, one for each tensor given out, and for each graph and program with constants in place */
+    /* of the host, of each tensor given out, and of each graph and program with constants in place */
     atomic_int references;
     lib_scope scope;
-    /* holds what is known of the file, and the file itself where it was read */
+    /* owns the parsed directory, and the file's bytes if they were read rather than mapped */
     lib_arena arena;
     lib_tensor_file contents;
     jit_mapped mapped;
     lib_mutex mutex;
-    /* [tensors], under the mutex */
+    /* [tensors], guarded by the mutex */
     kept_copy *copies;
 };
 
@@ -166,7 +166,7 @@ static void copy_tensor(dlc_file *file, lib_arena *work, const lib_stored *store
     graph_bytes *copy = graph_bytes_new(&file->allocator, stored->size ? stored->size : 1);
     if (!copy) lib_raise(work->scope, DLC_OUT_OF_MEMORY, "%zu bytes were refused", stored->size);
     lib_scope *outer = work->scope;
-    lib_scope scope; /* the copy must be given back before the caller's scope is left */
+    lib_scope scope; /* an inner scope: the copy must be released before the error propagates */
     unsigned char *data = graph_bytes_data(copy);
     work->scope = &scope;
     if (LIB_ENTER(&scope)) {
@@ -174,7 +174,7 @@ static void copy_tensor(dlc_file *file, lib_arena *work, const lib_stored *store
             lib_npz_unpack(work, stored, data);
         else if (stored->size)
             memcpy(data, stored->bytes, stored->size);
-        if (stored->swapped) /* each part of a complex number by itself */
+        if (stored->swapped) /* real and imaginary parts are swapped separately */
             reverse_bytes(data, stored->size, stored->dtype == DLC_C64 ? sizeof(float) : lib_dtype_size(stored->dtype));
     }
     work->scope = outer;
@@ -185,14 +185,14 @@ static void copy_tensor(dlc_file *file, lib_arena *work, const lib_stored *store
     kept->bytes = copy;
 }
 
-/* Bools are 0 or 1: another byte in a file would be a value that is neither. */
+/* Rejects bytes other than 0 and 1, which are not valid bools. */
 static void check_bools(lib_arena *work, const lib_stored *stored, const unsigned char *data) {
     for (size_t i = 0; i < stored->size; i++)
         if (data[i] > 1)
             lib_raise(work->scope, DLC_PARSE_ERROR, "element %zu is %d, expected a bool, 0 or 1", i, data[i]);
 }
 
-/* Under the file's mutex: where the tensor's elements are. */
+/* Sets the address of the tensor's elements; the file's mutex is held. */
 static void find_data(dlc_file *file, lib_arena *work, uint32_t index, const unsigned char **data) {
     const lib_stored *stored = &file->contents.tensors.data[index];
     kept_copy *kept = &file->copies[index];
@@ -245,7 +245,7 @@ static void delete_shown(DLManagedTensorVersioned *self) {
 }
 
 static void fortran_strides(const lib_stored *stored, int64_t *strides) {
-    uint64_t stride = 1; /* unsigned: of an empty tensor it may wrap, and is never used */
+    uint64_t stride = 1; /* unsigned: may wrap for an empty tensor, whose strides are never used */
     for (int i = 0; i < stored->rank; i++) {
         strides[i] = (int64_t)stride;
         stride *= (uint64_t)stored->shape[i];
@@ -276,7 +276,7 @@ dlc_status dlc_file_tensor(dlc_file *file, const char *name, DLManagedTensorVers
         .manager_ctx = shown,
         .deleter = delete_shown,
         .flags = DLPACK_FLAG_BITMASK_READ_ONLY,
-        .dl_tensor = {.data = (void *)(uintptr_t)data, /* DLTensor has no const; the flag says it */
+        .dl_tensor = {.data = (void *)(uintptr_t)data, /* DLTensor has no const; the read-only flag is set */
                       .device = {kDLCPU, 0},
                       .ndim = stored->rank,
                       .dtype = lib_dtype_to_dlpack(stored->dtype),
@@ -287,7 +287,7 @@ dlc_status dlc_file_tensor(dlc_file *file, const char *name, DLManagedTensorVers
     return DLC_OK;
 }
 
-/* Whose bytes a tensor of the file is shown by. */
+/* The owner of the bytes of a tensor of the file. */
 static graph_holder *holder_of(dlc_file *file, const char *name, const void *data) {
     lib_mutex_lock(&file->mutex);
     graph_bytes *copy = file->copies[lib_tensor_file_find(&file->contents, name)].bytes;
@@ -348,7 +348,7 @@ dlc_value dlc_file_constant(dlc_graph *handle, dlc_file *file, const char *name)
 typedef struct write_arguments {
     void (*format)(lib_arena *, lib_new_file *, const lib_named_tensors *);
     lib_named_tensors all;
-    /* [count] of tensors that are not compact */
+    /* [count] compact copies of tensors that are not compact */
     DLManagedTensorVersioned **copies;
 } write_arguments;
 
@@ -386,7 +386,7 @@ static void check_names(lib_arena *arena, int count, const char *const *names, c
             lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "two %ss are called \"%.200s\"", what, sorted[i]);
 }
 
-/* All tensors compact. */
+/* Makes all tensors compact. */
 static void prepare(lib_arena *arena, write_arguments *a, const dlc_allocator *allocator) {
     int count = a->all.count;
     check_names(arena, count, a->all.names, "tensor");

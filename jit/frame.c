@@ -1,6 +1,6 @@
-/* Frames: the run-time memory of runs. Each plan keeps a few; to have set the busy flag of a slot is to own its frame. The arena of
- * a small plan is a part of its frames. The arenas of large plans come from a few blocks that the context keeps for all plans:
- * programs that see many shapes would otherwise hold an arena for each of them. */
+/* Frames: the memory of runs. Each plan keeps a few; the thread that set a slot's busy flag owns its frame. The arena of a small
+ * plan is part of its frames. The arenas of large plans come from a few blocks that the context keeps for all plans: otherwise
+ * programs with many shapes would hold one arena for each of them. */
 #include "jit/jit.h"
 
 void *jit_place_pointer(const jit_place *place, const jit_frame *frame, char *const *inputs, char *const *outputs) {
@@ -39,7 +39,7 @@ static void disclaim(atomic_bool *busy) {
     atomic_store_explicit(busy, false, memory_order_release);
 }
 
-/* Replaces the memory of a block that we own; some more than needed, since sizes that grow tend to go on growing. */
+/* Replaces the memory of a block that this thread owns. Allocates more than needed, since growing sizes tend to keep growing. */
 static bool enlarge(dlc_context *context, jit_block *block, size_t size) {
     size = (size + size / 8 + JIT_ARENA_SHARED - 1) / JIT_ARENA_SHARED * JIT_ARENA_SHARED;
     release(context, block->memory, block->size);
@@ -49,7 +49,7 @@ static bool enlarge(dlc_context *context, jit_block *block, size_t size) {
     return block->memory != NULL;
 }
 
-/* The first free block that is large enough, else the first free one, enlarged. NULL: refused, or *all_busy. */
+/* The first free block that is large enough, else the first free one, enlarged. NULL: out of memory, or *all_busy. */
 static jit_block *take_block(dlc_context *context, size_t size, bool *all_busy) {
     jit_block *small = NULL;
     for (int i = 0; i < JIT_BLOCKS_KEPT; i++) {
@@ -152,7 +152,7 @@ void jit_frame_free(const jit_plan *plan, jit_frame *frame) {
     if (frame) release(plan->context, frame->base, frame->total);
 }
 
-/* The first frame of a slot that we own. */
+/* Allocates the frame of a slot that this thread owns. */
 static __attribute__((noinline, cold)) jit_frame *fill_slot(jit_plan *plan, int i) {
     jit_frame_slot *slot = &plan->frames[i];
     slot->frame = jit_frame_new(plan);

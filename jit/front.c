@@ -27,7 +27,7 @@ void jit_front_take(jit_build *build, const int64_t *key, size_t count) {
         if (!front) return;
         lib_arena_init(&front->arena, &context->allocator, NULL);
     }
-    build->front = front; /* from here on it goes with the build, whatever happens */
+    build->front = front; /* owned by the build from here on, also on failure */
     front->arena.scope = build->work->scope;
     front->arena.limit = program->options.budget_bytes;
     front->arena.watch = build->work->watch;
@@ -77,7 +77,7 @@ static void make_known(jit_build *build, const graph_region *region, int updates
 tir_region *jit_front_region(jit_build *build, const graph_region *region, jit_key *key, jit_own *own) {
     jit_front *front = build->front;
     uint32_t r = (uint32_t)(region - build->regions.data);
-    if (!front) { /* of use only until the next one */
+    if (!front) { /* without a front, the region is valid only until the next one */
         lib_arena_reset(build->passing);
         tir_region *computation = jit_region_build(build, build->passing, region);
         *key = jit_region_key(build->program, build->work, computation, own);

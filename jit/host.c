@@ -1,5 +1,5 @@
-/* Kernels that a device's target refuses: the CPU target makes them in its place and runs them on the context's threads, behind copies to
- * the host and before copies back. That is right and slow; statistics count such kernels and the log names each. */
+/* Kernels that a device's target refuses: the CPU target compiles them and runs them on the context's threads, after copies to
+ * the host and before copies back. This is correct but slow; statistics count such kernels and the log names each. */
 #include "jit/device.h"
 
 static const target *host_target(void) {
@@ -10,7 +10,7 @@ static const target *host_target(void) {
 #endif
 }
 
-/* Threads that need it at once open it twice; one stays. */
+/* If several threads open it at once, one result is kept. */
 dlc_status jit_host_find(dlc_context *context, const jit_host **found, lib_error *error) {
     jit_host *host = atomic_load_explicit(&context->host, memory_order_acquire), *none = NULL;
     const target *own = host_target();
@@ -44,7 +44,7 @@ void jit_host_close(dlc_context *context) {
 
 /* ---- running one of them */
 
-/* of one run of a kernel */
+/* host memory for one run of a kernel */
 typedef struct host_memory {
     char *base;
     size_t size;
@@ -63,7 +63,7 @@ static bool is_constant(const jit_device_running *run, const jit_call *call, int
     return run->plan->slots[call->first_slot + (uint32_t)a].kind == JIT_PLACE_CONSTANT;
 }
 
-/* The argument that has the same place, or itself: a result written over an operand. */
+/* The first argument with the same address (a result may overwrite an operand), or the argument itself. */
 static int same_place(const jit_device_running *run, const jit_call *call, int a) {
     void *const *pointer = run->frame->pointers + call->first_slot;
     for (int b = 0; b < a; b++)
@@ -72,7 +72,7 @@ static int same_place(const jit_device_running *run, const jit_call *call, int a
 }
 
 static size_t bytes_there(const jit_device_running *run, const jit_step *step, const jit_call *call, int a) {
-    size_t most = step->bytes[a]; /* of all arguments at this place */
+    size_t most = step->bytes[a]; /* maximum over all arguments at this address */
     for (int b = a + 1; b < call->arguments; b++)
         if (!is_constant(run, call, b) && same_place(run, call, b) == a && step->bytes[b] > most) most = step->bytes[b];
     return most;
@@ -81,7 +81,7 @@ static size_t bytes_there(const jit_device_running *run, const jit_step *step, c
 static dlc_status reserve(const jit_device_running *run, const jit_step *step, host_memory *memory) {
     const jit_call *call = &run->plan->calls[step->target->call];
     const dlc_allocator *allocator = &run->session->context->allocator;
-    const size_t local_bytes = (size_t)call->local_stride * (size_t)run->session->context->threads; /* binding saw it */
+    const size_t local_bytes = (size_t)call->local_stride * (size_t)run->session->context->threads; /* binding checked for overflow */
     size_t total = 0, list = take(&total, (size_t)call->arguments * sizeof(void *) + 1);
     size_t workspace = take(&total, (size_t)call->host_workspace), local = take(&total, local_bytes);
     for (int a = 0; a < call->arguments; a++)
@@ -116,7 +116,7 @@ static void run_tasks(void *user, int64_t phase, int64_t begin, int64_t end, int
     what->function.run(&call->arguments, what->iteration, begin, end, slot, what->function.closure);
 }
 
-/* The device is the host's while its parallel_for runs. */
+/* The thread's previous device is restored while the host's parallel_for runs. */
 static dlc_status call_phases(const jit_device_running *run, const jit_step *step, const host_memory *memory) {
     const dlc_context *context = run->session->context;
     const jit_call *of = &run->plan->calls[step->target->call];
@@ -155,7 +155,7 @@ dlc_status jit_host_run(const jit_device_running *run, const jit_step *step) {
     LIB_TRY(reserve(run, step, &memory));
     dlc_status status = run_in(run, step, &memory);
     if (status != DLC_OK && s->entered)
-        s->runtime->synchronise(s->stream, &ignored); /* what is on its way may still use the memory */
+        s->runtime->synchronise(s->stream, &ignored); /* submitted work may still use the memory */
     lib_release_bytes(&s->context->allocator, memory.base, memory.size, TIR_BUFFER_ALIGNMENT);
     return status;
 }

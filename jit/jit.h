@@ -1,21 +1,21 @@
-/* jit: context, kernel cache, plans, runs. The one layer that sees everything below.
+/* jit: context, kernel cache, plans, runs. The only layer that may use all others.
  *
  *   context    allocator, target, threads, kernel cache                        context.c
  *   cache      key -> compiled kernel; LRU by bytes; pins                      cache.c; on disk: disk.c, stored.c
  *   program    a compiled graph: no shapes yet                                 program.c
- *   plans      its plans by bound shapes: found without a lock, retired        plans.c
- *   background plans for the very shapes, beside generic ones                  background.c
+ *   plans      a program's plans by bound shapes: lock-free look-up, retiring  plans.c
+ *   background builds of exact plans that replace generic ones                 background.c
  *   bind       shapes -> plan: bind, simplify, fuse, kernels, memory           bind.c, constants.c, kernels.c, schedules.c, memory.c,
  *                                                                             control.c
  *   weights    large constants, shared by programs: one copy                   weights.c, packing.c
- *   call       dlc_run and what it checks at the boundary; calls kept by hosts call.c, kept_call.c
+ *   call       dlc_run and its checks at the boundary; kept calls              call.c, kept_call.c
  *   run        plan + tensors -> phases; no allocation, no lock                run.c, frame.c, control.c
- *   device     runs on targets whose tensors live in memory of their own       device.c
+ *   device     runs on targets with device memory                              device.c
  *   dump       every stage as text                                             dump.c
  *
- * Lifetimes: a plan pins the kernels it calls; a program owns its plans and keeps its weights; a run is a registered reader of its
- * program, and no plan is freed while a reader may hold it (plans.c). Hosts destroy objects in any order: contexts, programs, files and
- * natives count their users (`references`), graphs and programs keep the holders of the bytes and functions in them (graph_holder), and the
+ * Lifetimes: a plan pins the kernels it calls; a program owns its plans and retains its weights; a run is a registered reader of its
+ * program, and no plan is freed while a reader may use it (plans.c). Hosts destroy objects in any order: contexts, programs, files and
+ * natives are reference-counted (`references`), graphs and programs retain the owners of their bytes and functions (graph_holder), and the
  * last release frees. */
 #ifndef JIT_JIT_H
 #define JIT_JIT_H
@@ -34,13 +34,13 @@
 
 /* What a kernel depends on. Zeroed, then filled: compared as bytes. */
 typedef struct jit_key {
-    /* canonical region: structure, extents or PARAM, layouts, scalar constants */
+    /* of the canonical region: structure, extents or PARAM, layouts, scalar constants */
     lib_hash128 computation;
     /* target, features, library version */
     lib_hash128 machine;
-    /* zero: the target's rules; else hash of the host's for this region */
+    /* zero: the target's rules; else hash of the host's schedule for this region */
     lib_hash128 schedule;
-    /* hint that the target's rules saw (the host's, in its place: the context's threads) */
+    /* thread count that the target's rules planned for (kernels of jit_host: the context's threads) */
     int32_t threads;
     /* bit 0: excess precision */
     uint32_t options;
@@ -54,7 +54,7 @@ typedef struct jit_module {
     size_t bytes;
     /* plans that call it; guarded by the cache's mutex */
     int pins;
-    /* whose code it is; NULL: the context's target's */
+    /* the CPU target in place of a device that generated the code; NULL: the context's target */
     const struct jit_host *host;
     struct jit_kernel *kernels;
 } jit_module;
@@ -65,10 +65,10 @@ typedef struct jit_kernel_phase {
     target_phase function;
     /* in kernel->pool */
     tir_expr tasks;
-    /* 0, or how often this and the next repeat_phases - 1 phases run in turn */
+    /* 0, or how often the sequence of this and the next repeat_phases - 1 phases runs */
     tir_expr repeat;
     int repeat_phases;
-    /* a task may fetch what the one after it reads */
+    /* a task may prefetch data of the next task */
     bool fetches;
 } jit_kernel_phase;
 
@@ -82,20 +82,20 @@ typedef struct jit_kernel {
     /* claims that have not been pinned yet; guarded by the cache's mutex */
     int waiters;
     jit_module *module;
-    /* that runs it; NULL: the context's device */
+    /* the CPU target that runs it; NULL: the context's device */
     const struct jit_host *host;
     const char *name;
     jit_kernel_phase *phases;
     int phase_count;
     /* bytes, in kernel->pool; 0: none */
     tir_expr workspace_size, local_size;
-    /* layout the kernel wants each input in (constants are packed to it) */
+    /* layout that the kernel expects of each input (constants are packed to it) */
     tir_layout *input_layouts;
     int inputs;
     int outputs;
-    /* [outputs] bits of the inputs whose place it may take: read only where it is written */
+    /* [outputs] bit set of the inputs that it may overwrite: each element is read only by the point that writes it */
     uint64_t *shares;
-    /* holds the above, and the pool that the sizes live in */
+    /* owns the above, and the pool of the size expressions */
     lib_arena arena;
     lib_scope scope;
     tir_pool *pool;
@@ -106,7 +106,7 @@ typedef struct jit_kernel {
 
 typedef struct jit_cache {
     lib_mutex mutex;
-    /* some kernel stopped being JIT_BUILDING */
+    /* signalled when a kernel leaves the state JIT_BUILDING */
     lib_condition ready;
     jit_kernel **buckets;
     uint32_t bucket_count, count;
@@ -114,22 +114,22 @@ typedef struct jit_cache {
     size_t bytes, budget;
 } jit_cache;
 
-/* The same on disk, see disk.c. */
+/* The kernel cache on disk, see disk.c. */
 typedef struct jit_disk {
     /* NULL: none */
     char *folder;
     size_t folder_size, budget;
     /* of `written` */
     lib_mutex mutex;
-    /* bytes since this process looked at the folder; SIZE_MAX: it never did */
+    /* bytes written since this process last scanned the folder; SIZE_MAX: never scanned */
     size_t written;
     atomic_bool reported;
     _Atomic uint64_t hits, misses, writes, errors, read_bytes, written_bytes, read_ns;
-    /* of fusion, found there */
+    /* fusion decisions loaded from the folder */
     _Atomic uint64_t decisions;
 } jit_disk;
 
-/* What fusion decided by the cost model: 128 bits of what was asked -> joins taken back (graph/fuse.h). */
+/* Fusion's decisions by the cost model: 128-bit hash of the question -> joins undone (graph/fuse.h). */
 enum { JIT_DECISIONS = 4096 };
 typedef struct jit_decision {
     /* zero: none yet */
@@ -138,7 +138,7 @@ typedef struct jit_decision {
 } jit_decision;
 typedef struct jit_decisions {
     lib_mutex mutex;
-    /* [JIT_DECISIONS], by the question's hash: a newer one takes an older one's place. NULL: none yet */
+    /* [JIT_DECISIONS], direct-mapped by the question's hash; a new entry replaces an old one. NULL: none yet */
     jit_decision *table;
 } jit_decisions;
 
@@ -147,29 +147,29 @@ void jit_decisions_close(dlc_context *context);
 
 /* ---- context ---------------------------------------------------------------------------------------------------------- */
 
-/* Memory for the arenas of large plans, which would keep too much if each had its own: runs take a block that is large enough and
- * give it back. */
+/* Shared memory for the arenas of large plans, since one arena for each plan would hold too much: a run takes a large enough
+ * block and returns it. */
 typedef struct jit_block {
     _Alignas(64) atomic_bool busy;
-    /* belongs to who set busy; NULL: none yet */
+    /* owned by the thread that set busy; NULL: none yet */
     char *memory;
     size_t size;
-    /* bytes from its start on whose pages the system has certainly given, see jit_frame_touch */
+    /* length of the prefix whose pages are certainly resident, see jit_frame_touch */
     size_t present;
 } jit_block;
 
-enum { JIT_BLOCKS_KEPT = 8, JIT_ARENA_SHARED = 256 << 10 /* bytes from which on an arena comes from the blocks */ };
+enum { JIT_BLOCKS_KEPT = 8, JIT_ARENA_SHARED = 256 << 10 /* bytes; larger arenas come from the blocks */ };
 
-/* A stream that runs take and give back, of targets with a runtime. */
+/* A pooled stream, of targets with a runtime. */
 typedef struct jit_stream_slot {
     _Alignas(64) atomic_bool busy;
-    /* belongs to who set busy; NULL: none yet */
+    /* owned by the thread that set busy; NULL: none yet */
     target_stream *stream;
 } jit_stream_slot;
 
 enum { JIT_STREAMS_KEPT = 8 };
 
-/* the CPU in place of a device's target, see host.c */
+/* the CPU target as fallback of a device's target, see host.c */
 typedef struct jit_host {
     const target *target;
     target_device *device;
@@ -180,7 +180,7 @@ typedef struct jit_mover jit_mover; /* a kernel that copies tensors with strides
 enum { JIT_MOVER_SIZES = 4, JIT_MOVER_RANKS = DLC_MAX_RANK + 1 };
 
 enum { JIT_WEIGHT_CHAINS = 256 };
-/* of a context: by identity */
+/* a context's weights, by identity */
 typedef struct jit_weights {
     lib_mutex mutex;
     struct jit_weight *chains[JIT_WEIGHT_CHAINS];
@@ -192,11 +192,11 @@ struct dlc_context {
     /* the host's, and one for each object that needs it: graphs, programs, files, natives, tensors on a device */
     atomic_int references;
     dlc_allocator allocator;
-    /* threads in public calls that do more than run what is bound */
+    /* threads in public calls other than runs of bound plans */
     lib_callers callers;
     /* complete */
     dlc_limits limits;
-    /* bytes that calls find on stacks that are not their threads' own */
+    /* stack size assumed for calls on a stack that is not their thread's own */
     size_t unknown_stack;
     graph_handles handles;
     lib_log log;
@@ -208,24 +208,24 @@ struct dlc_context {
     int ordinal;
     tir_machine machine;
     lib_hash128 machine_hash;
-    /* NULL: the caller only */
+    /* NULL: only the calling thread */
     lib_pool *pool, *compile_pool;
     lib_parallel_for parallel_for;
     void *parallel_user;
-    /* participants of what runs on the host */
+    /* number of participants in work on the host */
     int threads;
-    /* of a run: slots of local scratch; of a device's target as many as work there at once */
+    /* slots of local scratch in a run; for a device's target, the number of concurrent tasks */
     int width;
     int compile_width;
     size_t plan_entries;
     bool default_float_modes, no_batches, isolate;
-    /* NULL: beside the library */
+    /* NULL: in the library's directory */
     char *compiler_path;
     jit_cache cache;
     jit_disk disk;
     jit_decisions decisions;
     jit_weights weights;
-    /* NULL: the host allows none */
+    /* NULL: not enabled */
     struct jit_background *background;
     jit_block blocks[JIT_BLOCKS_KEPT];
     jit_stream_slot streams[JIT_STREAMS_KEPT];
@@ -236,7 +236,7 @@ struct dlc_context {
     /* guards the list of programs */
     lib_mutex mutex;
     dlc_program *programs;
-    /* Of programs that are gone, and what no program counts for itself. */
+    /* Totals of destroyed programs, and counts that belong to no program. */
     _Atomic uint64_t runs, plan_misses, plan_hits, plan_builds, plan_evictions, kernel_hits, kernel_builds,
         kernel_evictions;
     _Atomic uint64_t interpreted_regions, arena_bytes, plan_bytes, constant_bytes, copied_bytes, transferred_bytes,
@@ -247,24 +247,24 @@ dlc_status jit_fail(dlc_context *context,
                     const lib_error *error); /* records for dlc_error_message; returns the status */
 
 void jit_context_keep(dlc_context *context);
-void jit_context_release(dlc_context *context); /* the last one ends it */
+void jit_context_release(dlc_context *context); /* the last release destroys it */
 
 dlc_status jit_cache_init(dlc_context *context, size_t budget, lib_error *error);
 void jit_cache_free(dlc_context *context);
 /* Finds or claims: *claimed is true when the caller must build the kernel and then call jit_cache_publish or _fail. Every claim
  * must be followed by one jit_cache_pin or _leave. NULL: out of memory. */
 jit_kernel *jit_cache_claim(dlc_context *context, const jit_key *key, bool *claimed);
-/* Waits a moment for a kernel that is being built; whether it still is. */
+/* Waits briefly for a kernel that is being built; returns whether it still is. */
 bool jit_cache_wait(dlc_context *context, jit_kernel *kernel);
-/* Waits until the kernel is no longer building; its module is then pinned. Failure: its error, nothing is pinned, and the kernel
- * may be gone. */
+/* Waits until the kernel's build ends and pins its module. On failure: returns the build's error, pins nothing, and the kernel
+ * may have been freed. */
 dlc_status jit_cache_pin(dlc_context *context, jit_kernel *kernel, lib_error *error);
-void jit_cache_leave(dlc_context *context, jit_kernel *kernel); /* in place of pinning what another build has claimed */
+void jit_cache_leave(dlc_context *context, jit_kernel *kernel); /* drops a claim of another build's kernel without pinning it */
 void jit_cache_unpin(dlc_context *context, jit_kernel *kernel);
 /* `kernels[count]` share `code`. */
 dlc_status jit_cache_publish(dlc_context *context, jit_kernel *const *kernels, int count, target_module *code,
                              size_t bytes, lib_error *error);
-/* Evicts what no plan pins; true: kernels and plans together are beyond the budget all the same. */
+/* Evicts unpinned modules; true: kernels and plans together still exceed the budget. */
 bool jit_cache_over_budget(dlc_context *context);
 /* disk.c: `folder` NULL: none; 0 bytes: 256 MiB. */
 dlc_status jit_disk_open(dlc_context *context, const char *folder, size_t bytes, lib_error *error);
@@ -293,7 +293,7 @@ typedef struct jit_place {
     int64_t offset;
     /* CONSTANT */
     void *pointer;
-    /* CONSTANT, while a plan is built: the pointer is no address, but weight->name and how far the value lies behind it. NULL: it is one. */
+    /* CONSTANT, while a plan is built: `pointer` is weight->name plus the value's offset, not an address. NULL: it is an address. */
     struct jit_weight *weight;
 } jit_place;
 
@@ -310,7 +310,7 @@ enum { JIT_SAMPLES = 1023 };
 /* times of a kernel's last runs */
 typedef struct jit_samples {
     _Atomic uint64_t taken, least;
-    /* in turn; [taken], at most all */
+    /* ring buffer; `taken` entries are valid, at most all */
     _Atomic uint64_t ns[JIT_SAMPLES];
 } jit_samples;
 
@@ -329,7 +329,7 @@ typedef struct jit_watched {
 /* one kernel of a KERNELS step */
 typedef struct jit_call {
     jit_kernel *kernel;
-    /* of its argument pointers in the frame */
+    /* index of its first argument pointer in the frame */
     uint32_t first_slot;
     int arguments;
     /* arena offset; -1: none */
@@ -337,13 +337,13 @@ typedef struct jit_call {
     /* arena offset of slot 0; -1: none */
     int64_t local;
     int64_t local_stride;
-    /* bytes, in place of an offset, where the host runs it */
+    /* size in bytes, in place of an offset, if the host runs it */
     int64_t host_workspace;
     const int64_t *params;
     const char *name;
     /* " of a, b": the names of the values that it computes, or "" */
     const char *origins;
-    /* [result_count], in the last of its slots */
+    /* [result_count], which are its last slots */
     const jit_watched *results;
     int result_count;
     /* of one run, see tir_region_work */
@@ -353,7 +353,7 @@ typedef struct jit_call {
     _Atomic(jit_samples *) samples;
 } jit_call;
 
-/* of custom calls and control flow */
+/* an operand or result of a custom call or of control flow */
 typedef struct jit_tensor {
     jit_place place;
     dlc_dtype dtype;
@@ -364,7 +364,7 @@ typedef struct jit_tensor {
 
 typedef struct jit_plan jit_plan;
 
-/* what the tasks of one phase call */
+/* arguments of the tasks of one phase */
 typedef struct jit_phase {
     target_phase function;
     int64_t iteration;
@@ -373,11 +373,11 @@ typedef struct jit_phase {
 } jit_phase;
 
 typedef struct
-    /* of a while or a scan. The body's inputs: carries, elements of sequences, captures; its outputs: carries, go on?,
+    /* A while or a scan. The body's inputs: carries, elements of sequences, captures; its outputs: carries, the condition,
      * elements of stacks. Results: carries, stacks, number of iterations. */
     jit_loop {
     int carries, sequences, stacks;
-    /* the body says whether to go on, and the last result is the number of iterations */
+    /* the body computes the condition, and the last result is the number of iterations */
     bool conditional;
     /* most iterations */
     int64_t length;
@@ -385,7 +385,7 @@ typedef struct
     int64_t *step;
     /* [carries] stack whose elements are the carry; -1: none */
     int *row_of;
-    /* [carries] the body changes the carry where it is */
+    /* [carries] the body updates the carry in place */
     bool *in_place;
 } jit_loop;
 
@@ -393,14 +393,14 @@ typedef struct jit_step {
     jit_step_kind kind;
     /* KERNELS: phases of consecutive calls */
     int64_t phases;
-    /* turned: for every second iteration of a loop */
+    /* turned: with the tasks in reverse order, for every second iteration of a loop */
     const lib_phase *phase, *turned;
     const jit_phase *target;
-    /* HOST, a step of one kernel, operands and results: of each */
+    /* HOST, a step of one kernel: bytes of each operand and result */
     const size_t *bytes;
-    /* nobody could share their tasks: the caller's thread runs them */
+    /* too little work to share: the calling thread runs all tasks */
     bool alone;
-    /* COPY, CUSTOM, IF, LOOP; an IF's first input is its condition; a LOOP's last ones are what the loop around it has packed */
+    /* COPY, CUSTOM, IF, LOOP; an IF's first input is its condition; a LOOP's last ones are the copies packed by the enclosing loop */
     jit_tensor *inputs, *outputs;
     int input_count, output_count;
     /* CUSTOM */
@@ -415,27 +415,27 @@ typedef struct jit_step {
     const char *origins;
 } jit_step;
 
-/* An input of a loop's branch that is the same in all iterations, in the layout that a kernel wants there or in a loop inside: packed
- * once, in front of them. */
+/* A loop-invariant input of a branch, in the layout that a kernel of the branch or of a loop inside it expects: packed once,
+ * before the first iteration. */
 typedef struct jit_packing {
     int32_t input;
-    /* of the copy in the arena of the branch */
+    /* of the packed copy in the branch's arena */
     int64_t offset;
     size_t element, bytes;
     tir_layout layout;
     int64_t shape[DLC_MAX_RANK];
-    /* [shape] elements that each coordinate adds to where an element lies */
+    /* [shape] offset in elements that each coordinate adds to an element's position */
     int64_t *places[DLC_MAX_RANK];
-    /* elements of a row that stay side by side */
+    /* length of the runs of a row that stay contiguous */
     int64_t run;
-    /* with zeros */
+    /* the layout has padding, filled with zeros */
     bool padded;
 } jit_packing;
 
-/* of a step of kernels, in one frame */
+/* the device's batch of a step of kernels, in one frame */
 typedef struct jit_batch {
     target_batch *batch;
-    /* it has run */
+    /* the step has run before */
     bool again;
 } jit_batch;
 
@@ -443,7 +443,7 @@ typedef struct jit_batch {
 typedef struct jit_frame {
     /* the arena; NULL: of a shared one, before the first run */
     char *memory;
-    /* where a shared arena lies during a run; NULL: memory of this run alone */
+    /* block of the shared arena during a run; NULL: memory of this run alone */
     jit_block *block;
     /* [plan->slot_count] argument pointers of all calls */
     void **pointers;
@@ -453,15 +453,15 @@ typedef struct jit_frame {
     DLTensor *tensors;
     /* [plan->control_limit + 1] */
     char **operands;
-    /* of the allocation that holds all this, and the arena unless it is shared */
+    /* start of the allocation that holds the frame, and the arena unless it is shared */
     char *base;
     /* of that allocation */
     size_t total;
-    /* of a loop's body: this iteration runs the steps' turned phases */
+    /* in a loop's body: this iteration runs the steps' turned phases */
     bool turned;
-    /* [plan->step_count] of targets whose runtime has such; else NULL */
+    /* [plan->step_count] if the target's runtime has batches; else NULL */
     jit_batch *batches;
-    /* where it is kept; -1: freed after the run */
+    /* slot that keeps the frame; -1: freed after the run */
     int slot;
 } jit_frame;
 
@@ -475,23 +475,23 @@ enum { JIT_FRAMES_KEPT = 8 };
 
 /* An output and the input donated to it. */
 typedef struct jit_donation {
-    /* be one buffer without a copy */
+    /* the two may be one buffer, without a copy */
     bool may;
-    /* the plan changes the input's buffer into the output: when they are two, the input is copied first */
+    /* the plan updates the input's buffer in place: if the output has another buffer, the input is copied there first */
     bool must;
-    /* of either */
+    /* of the input and of the output */
     size_t bytes;
 } jit_donation;
 
-/* A slot whose pointer is another one in every run. */
+/* A slot whose pointer is set for every run. */
 typedef struct jit_run_slot {
     int32_t slot;
-    /* of the input; of the output: -1 - number */
+    /* input number, or -1 - output number */
     int32_t number;
     int64_t offset;
 } jit_run_slot;
 
-/* What is known of a tensor of the host's once the plan is. */
+/* What a plan requires of a tensor of the host. */
 typedef struct jit_known {
     /* of the compact tensor; > 0 */
     size_t bytes;
@@ -514,12 +514,12 @@ typedef struct jit_resident {
 struct jit_plan {
     /* list of retired plans */
     jit_plan *next;
-    /* of the control steps, by `sibling`; freed with this plan */
+    /* plans of the control steps' branches, linked by `sibling`; freed with this plan */
     jit_plan *branches;
     jit_plan *sibling;
-    /* calls that hosts keep; guarded by the program's mutex */
+    /* number of kept calls and events that hold the plan; guarded by the program's mutex */
     int holders;
-    /* generic; one for just these shapes may take its place */
+    /* generic, and may be replaced by an exact plan */
     atomic_bool interim;
     uint64_t hash;
     /* all input dimensions in order */
@@ -531,7 +531,7 @@ struct jit_plan {
     lib_scope scope;
     jit_step *steps;
     int step_count;
-    /* the only step, of kernels that nobody could share; NULL: there is more to do */
+    /* the only step, of kernels run by the calling thread; NULL: there is more to do */
     const jit_step *alone;
     jit_call *calls;
     int call_count;
@@ -546,11 +546,11 @@ struct jit_plan {
     jit_packing *packings;
     int packing_count;
     int64_t arena_bytes;
-    /* it is no part of a frame */
+    /* the arena is not part of the frame */
     bool shares_arena;
     /* [outputs][DLC_MAX_RANK] */
     int64_t *output_shapes;
-    /* [inputs + outputs] for the quick check of a run; NULL: some run needs more than that */
+    /* [inputs + outputs] for the fast path of dlc_run; NULL: the plan has no fast path */
     jit_known *known;
     /* [outputs] */
     jit_donation *donations;
@@ -560,47 +560,47 @@ struct jit_plan {
     int *output_ranks;
     /* in context->plan_bytes */
     size_t counted_bytes;
-    /* program->tick then */
+    /* program->tick at the last use */
     _Atomic uint64_t last_use;
     jit_frame_slot frames[JIT_FRAMES_KEPT];
 };
 
-/* A weight in the layout that some kernel wants. */
+/* A copy of a weight, packed to a kernel's layout. */
 typedef struct jit_packed {
     struct jit_packed *next;
     /* bytes */
     size_t element;
-    /* The same bytes may be constants of several shapes; 0 beyond the rank. */
+    /* Shape of the packed tensor (constants of several shapes may have the same bytes); 0 beyond the rank. */
     int64_t shape[DLC_MAX_RANK];
     tir_layout layout;
     void *bytes;
     size_t size;
-    /* Programs whose kernels read it. */
+    /* Number of programs whose kernels read it. */
     int users;
 } jit_packed;
 
-/* A large constant, which all programs of the context share that were given the same bytes: see weights.c. */
+/* A large constant, shared by all programs of the context that were given the same bytes: see weights.c. */
 typedef struct jit_weight {
-    /* Of the constants in graphs of programs. */
+    /* Owner of the constants in the programs' graphs. */
     graph_holder holder;
-    /* These do not change. Whose bytes it was made of, kept (NULL: the host keeps them), where they lay then, and how many they are: its
-     * identity. */
+    /* Immutable. Owner of the source bytes, retained (NULL: the host keeps them), their address at that time and their size: the
+     * weight's identity. */
     dlc_context *context;
     graph_holder *source;
     const void *name;
     size_t size;
-    /* Under the mutex of context->weights. */
+    /* Guarded by the mutex of context->weights. */
     struct jit_weight *next;
     int references;
-    /* What follows is under this one. */
+    /* Guards the following fields. */
     lib_mutex mutex;
-    /* Row-major; NULL: not any more, there is a packed copy to make them of. */
+    /* Row-major bytes; NULL: released, a packed copy can restore them. */
     const void *whole;
-    /* Memory of the weight's own, unpacked; else the source's. */
+    /* `whole` is memory of the weight, restored from a packed copy; else it is the source's memory. */
     bool restored;
-    /* The compiler or a device has read them, and may again. */
+    /* `whole` must not be released: the compiler or a device has read it, and may again. */
     bool stays;
-    /* Plans whose kernels or steps read `whole`, once for each time. */
+    /* Number of uses of `whole` by kernels and steps of plans. */
     int users;
     jit_packed *packed;
 } jit_weight;
@@ -609,7 +609,7 @@ typedef struct jit_weight {
 typedef struct jit_weight_link {
     struct jit_weight_link *next;
     jit_weight *weight;
-    /* Until the init graph has run. */
+    /* Used only by the init graph: unlinked after its run. */
     bool init;
 } jit_weight_link;
 /* a packed copy that a program's kernels read */
@@ -623,27 +623,28 @@ typedef struct jit_whole_use {
     struct jit_whole_use *next;
     jit_weight *weight;
 } jit_whole_use;
-/* Of a plan that ends; of a program whose init graph has run, before it has other plans; of one that ends, when its plans are gone. */
+/* Release the uses of a plan that is freed; of a program whose init graph has run, before it has other plans; of a program that
+ * is freed, after its plans. */
 void jit_weights_leave(const jit_plan *plan);
 void jit_weights_settle(dlc_program *program);
 void jit_weights_free(dlc_program *program);
 
 /* what a run checks of an input or output */
 typedef struct jit_argument {
-    /* these two as DLTensor has them: compared at once */
+    /* these two in DLTensor's order, compared together */
     int32_t rank;
     DLDataType dtype;
     const char *name;
     const graph_shape *shape;
 } jit_argument;
 
-/* One of the two counters of readers, see plans.c. Never decremented: how many entered is also how many runs there were. */
+/* One of the two counters of readers, see plans.c. Never decremented, so that `entered` also counts the runs. */
 typedef struct jit_readers {
     _Alignas(64) _Atomic uint64_t entered;
     _Alignas(64) _Atomic uint64_t left;
 } jit_readers;
 
-/* shapes that some thread binds right now; in that thread's frame */
+/* shapes that a thread is binding; in that thread's stack frame */
 typedef struct jit_binding {
     struct jit_binding *next;
     uint64_t hash;
@@ -662,14 +663,14 @@ typedef struct jit_segment {
 
 /* Of a bind or a dlc_compile, see internal.h. */
 typedef struct jit_limits jit_limits;
-void jit_limits_poll(jit_limits *limits); /* raises their flag where they are reached */
+void jit_limits_poll(jit_limits *limits); /* sets `stop` if a limit is reached */
 
 struct dlc_program {
     /* kept */
     dlc_context *context;
     /* the host's, and one for each call and event */
     atomic_int references;
-    /* of bytes and functions in its graphs; each is kept once */
+    /* owners of the bytes and functions in its graphs, each retained once */
     graph_holder **holders;
     size_t holder_count;
     /* context->programs */
@@ -685,22 +686,22 @@ struct dlc_program {
     /* inputs of `graph` beyond these are outputs of `init` */
     int ordinary_inputs;
     int output_count;
-    /* then the program runs these in turn, and has no plans itself */
+    /* if there are any, the program runs these in order, and has no plans itself */
     jit_segment *segments;
     /* 0: no shape depends on data */
     int segment_count;
-    /* tensors that go from segment to segment */
+    /* number of tensors passed between segments */
     int borders;
-    /* [borders] the last segment that takes it */
+    /* [borders] the last segment that reads it */
     const int *border_end;
     /* of all ordinary inputs together */
     size_t dimensions;
     /* [init outputs] owned */
     graph_constant *init_values;
     atomic_int init_state;
-    /* of the init graph while it runs; the program runs nothing else then. NULL: it does not */
+    /* limits of the init graph's run, during which the program runs nothing else. NULL: it is not running */
     jit_limits *init_limits;
-    /* bytes of all constants of graph and init but weights, ascending: they live as long as the program */
+    /* addresses of the constants of graph and init other than weights, ascending; valid as long as the program */
     const void **constants;
     size_t constant_count;
     jit_weight_link *weights;
@@ -710,18 +711,18 @@ struct dlc_program {
     uint32_t section_count;
     /* output -> donated input; -1 */
     int *alias;
-    /* what the host compiled, which may be destroyed: then no living graph has this number */
+    /* identity of the graph that the host compiled; the graph may be destroyed */
     const dlc_graph *source;
     uint32_t source_serial;
     /* NULL: no values are tapped */
     struct jit_tap *tap;
-    /* of the table of plans, and of what follows up to `profile`; never held while the host is called */
+    /* guards the table of plans and the fields up to `profile`; never held during a callback of the host */
     lib_mutex mutex;
-    /* a binding came to its end, or the precomputed constants are there */
+    /* signalled when a binding ends or the precomputed constants are ready */
     lib_condition bound;
     jit_binding *bindings;
     jit_plan *retired[2];
-    /* out of the table and unread, but with holders */
+    /* plans removed from the table, without readers but with holders */
     jit_plan *held;
     dlc_call *calls;
     jit_packed_use *packed;
@@ -735,13 +736,13 @@ struct dlc_program {
     } * symbols;
     uint32_t plan_count;
     atomic_int profile;
-    /* and the log has said so */
+    /* a background build failed, and this was logged */
     atomic_bool background_failed;
-    /* NULL: none, or a build has it */
+    /* NULL: none, or taken by a build */
     _Atomic(struct jit_front *) front;
-    /* what the background builds for it is of no use any more */
+    /* the program is being destroyed: background builds stop */
     atomic_bool closing;
-    /* runs that had to build; readers entered that were no runs */
+    /* runs that had to build; readers that were not runs */
     _Atomic uint64_t misses, not_runs;
     /* readers take no lock */
     _Atomic(jit_plan *) *table;
@@ -752,94 +753,94 @@ struct dlc_program {
     jit_readers readers[2];
 };
 
-/* Which plan a build is to make: that of the rule (see keep_varying); one with every symbol as a parameter; that of the rule, on the
- * background's thread. */
+/* Kind of plan to build: USUAL, sizes exact or parameters by the rule in keep_varying; GENERIC, every symbol a parameter;
+ * BACKGROUND, as USUAL, on the background thread. */
 typedef enum jit_tier { JIT_TIER_USUAL, JIT_TIER_GENERIC, JIT_TIER_BACKGROUND } jit_tier;
 
-/* bind.c: `shapes` are the dimensions of the first `ordinary_inputs` inputs of g in order; `init_values` the bytes of the others.
- * The program's mutex is free. */
+/* bind.c: `shapes`: the dimensions of the first `ordinary_inputs` inputs of g in order; `init_values`: the bytes of the others.
+ * The program's mutex is not held. */
 dlc_status jit_plan_build(dlc_program *program, const graph *g, int ordinary_inputs, const graph_constant *init_values,
                           const int64_t *shapes, int shape_count, jit_tier tier, jit_plan **plan, lib_error *error);
 void jit_plan_free(jit_plan *plan); /* NULL is accepted */
-/* The symbols' values that follow from the input dimensions; raises when they do not fit. values[g->symbols.count] */
+/* Derives the symbols' values from the input dimensions; raises if they do not fit. values[g->symbols.count] */
 void jit_bind_symbols(lib_arena *work, const graph *g, int ordinary_inputs, const int64_t *shapes, int64_t *values);
-/* For evaluating the graph's dimensions: by variable id of its pool. */
+/* Values of the symbols by variable id of the graph's pool, for evaluating its dimensions. */
 uint64_t *jit_variables(lib_arena *arena, const graph *g, const int64_t *values);
 
-/* What may end a run before its time; of dlc_run_options. NULL: nothing may. Lives as long as the run; any of its threads may ask. */
+/* What may end a run early, from dlc_run_options. NULL: nothing may. Lives as long as the run; used by any of its threads. */
 typedef struct jit_how {
-    /* NULL: nobody raises it */
+    /* NULL: none */
     const volatile int *cancel;
     /* bits of dlc_stop_at */
     unsigned stop_at;
     /* 0: none */
     int64_t budget_ms;
-    /* of the context's clock; 0: none */
+    /* by the context's clock; 0: none */
     uint64_t deadline_ns;
-    /* whose clock that is */
+    /* provides the clock */
     dlc_context *context;
-    /* of the bind that an init graph's run is part of; NULL: it is none */
+    /* limits of the bind, if this is the run of an init graph; else NULL */
     struct jit_limits *limits;
-    /* the dlc_status that ended the run, which it keeps; 0: it goes on */
+    /* the first dlc_status that ended the run; 0: it goes on */
     volatile int over;
 } jit_how;
 
-/* From now on. */
+/* Limits of a run that starts now. */
 jit_how jit_how_by(dlc_context *context, const dlc_run_options *options);
 static inline jit_how jit_how_of(dlc_context *context, const dlc_run_options *options) {
     return options ? jit_how_by(context, options) : (jit_how){0};
 }
-/* call.c: a run's stack, which its kernels use, too (tir/lower_buffers.c). */
+/* call.c: is too little stack left for a run and its kernels (tir/lower_buffers.c)? */
 dlc_status jit_stack_is_small(const dlc_context *context, lib_error *error);
 static inline dlc_status jit_check_stack(const dlc_context *context, lib_error *error) {
     return lib_stack_has(LIB_STACK_CALL, context->unknown_stack) ? DLC_OK : jit_stack_is_small(context, error);
 }
-/* The options that a call of the host's is given. */
+/* Checks the options of a public call. */
 dlc_status jit_check_run_options(const dlc_program *program, const char *caller, const dlc_run_options *options,
                                  lib_error *error);
 static inline bool jit_is_plain(const jit_how *how) {
     return !how->cancel && !how->stop_at && !how->deadline_ns;
 }
-/* Asks the host's flag, the clock and the bind. */
+/* Checks the host's flag, the clock and the bind's limits. */
 bool jit_is_over(jit_how *how);
 dlc_status jit_how_it_ended(const jit_how *how, lib_error *error); /* over: the status and its message */
-/* Sets the flag that long loops of kernels poll, and the function that they then call; how NULL: no polling. */
+/* Sets the cancellation flag that long loops of kernels poll, and the function that they call if it is set; how NULL: no polling. */
 void jit_arguments_watch(target_arguments *arguments, jit_how *how);
 
 /* run.c: inputs[i], outputs[o]: compact tensors of the plan's shapes. Allocates only when no frame is free. */
 dlc_status jit_plan_run(dlc_program *program, jit_plan *plan, char *const *inputs, char *const *outputs, jit_how *how,
                         lib_error *error);
-/* The same with a frame that the caller holds, whose pointers are those of the tensors (jit_frame_aim). */
+/* The same with the caller's frame, whose pointers are already those of the tensors (jit_frame_aim). */
 dlc_status jit_plan_run_in(dlc_program *program, jit_plan *plan, jit_frame *frame, char *const *inputs,
                            char *const *outputs, jit_how *how, lib_error *error);
-/* A step of kernels on the calling thread, where nobody might stop it. */
+/* Runs a step of kernels on the calling thread, without cancellation checks. */
 void jit_run_alone(const dlc_context *context, const jit_step *step, const jit_frame *frame);
-/* A profiled run of the call. */
+/* Records the time of a profiled call. */
 void jit_count_time(dlc_context *context, jit_call *call, uint64_t elapsed_ns);
 void jit_frame_aim(const jit_plan *plan, jit_frame *frame, char *const *inputs, char *const *outputs);
 /* frame.c: NULL when memory is refused. */
-jit_frame *jit_frame_new(const jit_plan *plan); /* the caller's own, for jit_frame_free; not where arenas are shared */
+jit_frame *jit_frame_new(const jit_plan *plan); /* owned by the caller, who calls jit_frame_free; not for plans with shared arenas */
 jit_frame *jit_frame_take(jit_plan *plan);
 void jit_frame_give(jit_plan *plan, jit_frame *frame);
-/* Before a run that may be ended: makes the system give the pages of large memory in which nothing lies yet, one after the other, asking
- * `how` in between. Kernels that write it here and there would wait for many pages between two polls: a second for a gigabyte in pages
- * of 2 MiB. Returns how far it came. */
+/* Before a run that may be cancelled: touches fresh memory page by page so that the system maps it, with cancellation checks in
+ * between. Otherwise a kernel that writes it sparsely would fault in many pages between two checks: a second for a gigabyte in
+ * pages of 2 MiB. Returns the length that was touched. */
 size_t jit_touch(char *memory, size_t from, size_t size, jit_how *how);
-void jit_frame_touch(const jit_plan *plan, jit_frame *frame, jit_how *how); /* of the frame's arena */
+void jit_frame_touch(const jit_plan *plan, jit_frame *frame, jit_how *how); /* touches the frame's arena */
 void *jit_place_pointer(const jit_place *place, const jit_frame *frame, char *const *inputs, char *const *outputs);
 void jit_frame_free(const jit_plan *plan, jit_frame *frame); /* NULL is accepted */
-/* A frame whose arena is somebody else's, and its place. */
+/* A frame whose arena the caller supplies. */
 jit_frame *jit_frame_take_bare(jit_plan *plan);
 void jit_frame_set_memory(const jit_plan *plan, jit_frame *frame, char *memory);
 void jit_frame_give_bare(jit_plan *plan, jit_frame *frame);
 void jit_blocks_free(dlc_context *context);
 
-/* plans.c: the plan for these shapes, found or built. It stays until jit_plans_leave(program, *side). After a failure nothing is
- * held. `run`: counts as a run. */
+/* plans.c: finds or builds the plan for these shapes. It stays valid until jit_plans_leave(program, *side). On failure no reader
+ * is registered. `run`: counts as a run. */
 dlc_status jit_plans_enter(dlc_program *program, const int64_t *shapes, int count, bool run, jit_plan **plan,
                            unsigned *side, lib_error *error);
 void jit_plans_leave(dlc_program *program, unsigned side);
-/* On the background's thread: the plan for just these shapes, in place of the generic one, if that is still there. */
+/* On the background thread: builds the exact plan for these shapes and replaces the generic one, if it still exists. */
 void jit_plans_specialise(dlc_program *program, const int64_t *shapes, int count);
 
 void jit_front_free(dlc_program *program); /* front.c */
@@ -848,32 +849,32 @@ void jit_front_free(dlc_program *program); /* front.c */
 dlc_status jit_background_open(dlc_context *context, lib_error *error);
 void jit_background_close(dlc_context *context);
 bool jit_background_allowed(const dlc_context *context);
-/* jit_plans_specialise later. False: out of memory. */
+/* Queues a call of jit_plans_specialise. False: out of memory. */
 bool jit_background_add(dlc_program *program, const int64_t *shapes, int count);
-void jit_background_forget(dlc_program *program); /* nothing is built for it any more when this returns */
-/* The same for a run, but NULL when there is no plan yet: then nothing is held. */
+void jit_background_forget(dlc_program *program); /* drops its jobs; none is running when this returns */
+/* The same for a run, but NULL if there is no plan yet: then no reader is registered. */
 jit_plan *jit_plans_find(dlc_program *program, const int64_t *shapes, int count, unsigned *side);
-void jit_plans_no_run(dlc_program *program); /* what was entered as a run was none */
+void jit_plans_no_run(dlc_program *program); /* undoes the counting of the last entry as a run */
 dlc_status jit_plans_init(dlc_program *program, lib_error *error);
 void jit_plans_free(dlc_program *program);
-/* Keeps a plan that the caller has entered, also when it leaves; until it lets it go. */
+/* Retains a plan that the caller has entered, also after it leaves; and releases it. */
 void jit_plans_hold(dlc_program *program, jit_plan *plan);
 void jit_plans_let_go(dlc_program *program, jit_plan *plan);
-uint64_t jit_plans_runs(const dlc_program *program); /* so far */
+uint64_t jit_plans_runs(const dlc_program *program); /* number of runs so far */
 
 /* call.c: dimensions of the inputs in order, checked for rank and sign; out[program->dimensions]. */
 dlc_status jit_gather_shapes(const dlc_program *program, const char *caller, const int64_t *const *shapes,
                              const int *ranks, int input_count, int64_t *out, int *count, lib_error *error);
 
-/* program.c: a program of the graph, which stays the caller's. */
+/* program.c: a program of the graph, which the caller still owns. */
 dlc_status jit_program_new(dlc_context *context, const graph *source, const dlc_compile_options *options,
                            dlc_program **program, lib_error *error);
 void jit_program_keep(dlc_program *program);
-void jit_program_release(dlc_program *program); /* the last one ends it */
+void jit_program_release(dlc_program *program); /* the last release destroys it */
 
-/* segments.c: of programs with segments. Splits program->graph, whose constants all segments share; raises. A run: checks all
- * tensors that can be checked before, then runs one segment after the other; waits. The sizes of the first segment's inputs:
- * sizes[inner->dimensions]. */
+/* segments.c, for programs with segments: splits program->graph, whose constants all segments share (raises); runs the segments
+ * in order, after checking all tensors that can be checked beforehand, and waits; computes the sizes of the first segment's
+ * inputs, sizes[inner->dimensions]. */
 void jit_segments_compile(dlc_program *program, lib_arena *work, const char *schedule);
 dlc_status jit_segments_run(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs,
                             int input_count, dlc_output_slot *outputs, int output_count, lib_error *error);
@@ -884,7 +885,7 @@ dlc_status jit_segments_first(const dlc_program *program, const int64_t *shapes,
 dlc_status jit_run_program(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs,
                            int input_count, dlc_output_slot *outputs, int output_count, lib_error *error);
 
-/* tap.c: computes the tapped values into slots[jit_tap_count]; and gives them to the host's function, if there is one. */
+/* tap.c: computes the tapped values into slots[jit_tap_count]; passes them to the host's function, if there is one. */
 dlc_status jit_tap_compute(const dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs,
                            int input_count, dlc_output_slot *slots, lib_error *error);
 dlc_status jit_tap_run(const dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs,
@@ -900,29 +901,29 @@ uint64_t jit_call_runs(const dlc_program *program);
 dlc_status jit_run_control(dlc_program *program, const jit_step *step, const jit_frame *frame, char *const *inputs,
                            char *const *outputs, jit_how *how, lib_error *error);
 
-/* watch.c: DLC_NOT_FINITE with what and where, if there is an element of the kinds that stop_at asks for: of the inputs of a program's
- * plan, of a kernel's results, of a step's. */
+/* watch.c: return DLC_NOT_FINITE and a message with the value's name and the element, if there is an element of the kinds in
+ * stop_at: among the inputs of a plan, a kernel's results, a step's results. */
 dlc_status jit_watch_inputs(const dlc_program *program, const jit_plan *plan, char *const *inputs, unsigned stop_at,
                             lib_error *error);
 dlc_status jit_watch_call(const jit_call *call, const jit_frame *frame, unsigned stop_at, lib_error *error);
 dlc_status jit_watch_tensor(const jit_tensor *tensor, const char *data, const char *name, unsigned stop_at,
                             lib_error *error);
 
-/* device.c: for targets with a runtime. Outputs of the init graph, into host memory. */
+/* device.c, for targets with a runtime: computes the init graph's outputs into host memory. */
 dlc_status jit_device_compute(dlc_program *program, jit_plan *plan, int count, const size_t *sizes,
                               char *const *outputs, lib_error *error);
-void jit_device_release(dlc_context *context, const jit_resident *list); /* the memory; the nodes stay */
+void jit_device_release(dlc_context *context, const jit_resident *list); /* frees the device memory, not the nodes */
 void jit_device_constants_free(dlc_program *program);
-void jit_device_forget(const jit_plan *plan, const jit_frame *frame); /* the frame's batches */
+void jit_device_forget(const jit_plan *plan, const jit_frame *frame); /* frees the frame's batches */
 void jit_device_settle(dlc_context *context); /* waits for all work of the device, the host's too */
 void jit_device_close(dlc_context *context);
-/* host.c: the CPU target beside a device; DLC_UNSUPPORTED when it is not built in. */
+/* host.c: opens the CPU target for a device's context; DLC_UNSUPPORTED when it is not built in. */
 dlc_status jit_host_find(dlc_context *context, const jit_host **host, lib_error *error);
 void jit_host_close(dlc_context *context);
 void jit_movers_free(dlc_context *context);                                /* strided.c */
 bool jit_is_on_device(const dlc_context *context, const DLTensor *tensor); /* the context's own */
 
-/* dump.c: the stages that DLC_DEBUG asks for, to the log: those before there is a plan (NULL), or those of the plan. Never fails. */
+/* dump.c: logs the stages selected by DLC_DEBUG: those before the plan (plan NULL), or those of the plan. Never fails. */
 void jit_dump_to_log(dlc_program *program, const int64_t *shapes, jit_plan *plan);
 
 #endif

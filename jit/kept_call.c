@@ -1,35 +1,34 @@
-/* Calls that a host keeps: tensors are checked and the plan is found once, the frame is the call's own, so that a run of small
- * kernels costs little more than the kernels. What needs more than that (strided tensors, large arenas, cancellation, profiles)
- * goes the ways of dlc_run. */
+/* Kept calls: tensors are checked and the plan is looked up once, and the call has a frame of its own, so that a run costs little
+ * more than its kernels. Runs that need more (strided tensors, large arenas, cancellation, profiles) use the path of dlc_run. */
 #include "jit/internal.h"
 
 struct dlc_call {
-    /* The only phase of the only step, when it takes nothing but to call it; run NULL: there is more to do. */
+    /* The only phase of the only step, if a run only has to call it; run NULL: a run needs more. */
     target_phase only;
     const target_arguments *arguments;
     int64_t iteration, tasks;
-    /* of the program */
+    /* the program's flag */
     const atomic_int *profile;
-    /* as of the context */
+    /* copy of the context's */
     size_t unknown_stack;
     _Atomic uint64_t runs;
     /* program->calls, guarded by the context's mutex */
     dlc_call *next, *previous;
-    /* its arrays live as long as the call */
+    /* its arrays are owned by the call */
     jit_boundary boundary;
-    /* held */
+    /* retained */
     jit_plan *plan;
-    /* NULL: not all tensors are as kernels want them, or the arena is shared */
+    /* NULL: some tensor needs a copy, or the arena is shared */
     jit_frame *frame;
-    /* the only step, of kernels that nobody could share; NULL: there is more to do */
+    /* the only step, of kernels run by the calling thread; NULL: a run needs more */
     const jit_step *alone;
-    /* no status between runs */
+    /* empty between runs */
     lib_error error;
     lib_arena arena;
     lib_scope scope;
 };
 
-/* ---- making */
+/* ---- creation */
 
 static void copy_tensor(lib_arena *arena, DLTensor *to, const DLTensor *from) {
     *to = *from;
@@ -39,7 +38,7 @@ static void copy_tensor(lib_arena *arena, DLTensor *to, const DLTensor *from) {
     if (from->strides) to->strides = memcpy(LIB_NEW_ARRAY(arena, int64_t, rank), from->strides, bytes);
 }
 
-/* The boundary with the host's own tensors, for checks; copies follow when all is well. */
+/* A boundary that refers to the host's tensors, for checks; their descriptions are copied after the checks succeed. */
 static void make_boundary(dlc_call *call, dlc_program *program, const DLTensor *const *inputs, int input_count,
                           DLTensor *const *outputs, int output_count) {
     lib_arena *arena = &call->arena;
@@ -55,7 +54,7 @@ static void make_boundary(dlc_call *call, dlc_program *program, const DLTensor *
                         .direct = LIB_NEW_ARRAY(arena, bool, tensors + 1),
                         .shapes = LIB_NEW_ARRAY(arena, int64_t, program->dimensions + 1)};
     c->output_data = c->input_data + program->ordinary_inputs;
-    if (output_count != program->output_count || !outputs) return; /* jit_check_inputs says so */
+    if (output_count != program->output_count || !outputs) return; /* jit_check_inputs reports the error */
     c->outputs = LIB_NEW_ARRAY(arena, dlc_output_slot, tensors + 1);
     for (int o = 0; o < output_count; o++) c->outputs[o].tensor = outputs[o];
 }
@@ -78,7 +77,7 @@ static void copy_tensors(dlc_call *call) {
     }
 }
 
-/* Kernels can use every tensor where it is now. */
+/* Can kernels use every tensor without a copy? */
 static bool is_direct(const dlc_call *call) {
     const jit_boundary *c = &call->boundary;
     for (int t = 0; t < c->input_count + c->output_count; t++)
@@ -204,7 +203,7 @@ dlc_status dlc_call_create(dlc_program *program, const DLTensor *const *inputs, 
     call->profile = &program->profile;
     call->unknown_stack = program->context->unknown_stack;
     list(call);
-    volatile bool made = false; /* a raise comes back to here */
+    volatile bool made = false; /* modified between setjmp and a raise */
     if (LIB_ENTER(&call->scope)) {
         make_boundary(call, program, inputs, input_count, outputs, output_count);
         make(call);
@@ -219,7 +218,7 @@ dlc_status dlc_call_create(dlc_program *program, const DLTensor *const *inputs, 
     return jit_fail(program->context, &error);
 }
 
-/* Tells the host what is in call->error, which is then empty again. */
+/* Records call->error for the host and clears it. */
 static __attribute__((cold)) dlc_status fail(dlc_call *call) {
     dlc_status status = jit_fail(call->boundary.program->context, &call->error);
     call->error.status = DLC_OK;
@@ -235,7 +234,7 @@ static dlc_status set_data(dlc_call *call, int slot, void *data) {
     const DLTensor before = *tensor;
     const jit_extent extent = c->extents[slot];
     const bool direct = c->direct[slot];
-    char **pointer = &c->input_data[slot]; /* outputs follow */
+    char **pointer = &c->input_data[slot]; /* the outputs' pointers follow the inputs' */
     tensor->data = data;
     tensor->byte_offset = 0;
     *pointer = data;
@@ -275,7 +274,7 @@ dlc_status dlc_call_set_output(dlc_call *call, int output, void *data) {
 
 /* ---- running */
 
-static void count_run(dlc_call *call) { /* only the thread that runs the call writes */
+static void count_run(dlc_call *call) { /* only the thread that runs the call writes the counter */
     uint64_t runs = atomic_load_explicit(&call->runs, memory_order_relaxed);
     atomic_store_explicit(&call->runs, runs + 1, memory_order_relaxed);
 }
@@ -298,7 +297,7 @@ static dlc_status run_any(dlc_call *call, const dlc_run_options *options) {
     const bool plain = jit_is_plain(&how);
     const target_phase only = call->only;
     const jit_step *alone = call->alone;
-    if (!plain) { /* a child that is forked now finds the call without the short ways, which would ask this run's flag */
+    if (!plain) { /* disable the fast paths meanwhile: a child forked now would check this run's cancellation flag in them */
         call->only.run = NULL;
         call->alone = NULL;
     }
@@ -310,7 +309,7 @@ static dlc_status run_any(dlc_call *call, const dlc_run_options *options) {
     return status == DLC_OK ? DLC_OK : fail(call);
 }
 
-static dlc_status finish(dlc_call *call) { /* the interpreter's way to report */
+static dlc_status finish(dlc_call *call) { /* the interpreter reports errors in call->error */
     return call->error.status == DLC_OK ? DLC_OK : fail(call);
 }
 

@@ -1,4 +1,4 @@
-/* Kernels of a plan: keys, claims, and compilation of what is missing, in a few modules over the compile threads. */
+/* Kernels of a plan: keys, claims, and compilation of missing kernels, in a few modules on the compile threads. */
 #include "jit/disk.h"
 
 enum { KERNELS_PER_MODULE = 16 };
@@ -12,7 +12,7 @@ jit_key jit_region_key(dlc_program *program, lib_arena *arena, tir_region *regio
     key.computation = tir_region_hash(region);
     key.machine = program->context->machine_hash;
     *own = jit_own_schedule(program, arena, region);
-    /* a host's schedule refers to stages and axes by name, and names are not in the hash of the computation */
+    /* A host's schedule refers to stages and axes by name, and the hash of the computation does not include names. */
     if (own->text) key.schedule = lib_hash_bytes(own->text, own->length, tir_region_hash_names(region));
     key.threads = program->context->width;
     key.options = !program->options.no_excess_precision;
@@ -25,9 +25,9 @@ typedef struct module_job {
     jit_build *build;
     /* numbers of the requests in this module */
     const uint32_t *request;
-    /* the first ones are published */
+    /* the first `published` kernels are published */
     int count, published;
-    /* the last one that was begun */
+    /* the last request whose lowering began */
     const jit_request *lowering;
     lib_error error;
 } module_job;
@@ -65,7 +65,7 @@ void jit_limits_begin(jit_limits *limits, dlc_program *program) {
     limits->deadline_ns = now < UINT64_MAX - left ? now + left : UINT64_MAX;
 }
 
-/* What is left of the budget, by the system's clock: the host's may be another. */
+/* The remaining budget, by the system's clock: the host's clock may differ. */
 static target_budget compile_budget(const jit_build *build) {
     const dlc_compile_options *options = &build->program->options;
     const dlc_context *context = build->program->context;
@@ -87,7 +87,7 @@ tir_kernel *jit_lower_by_rules(const target *by, int width, lib_arena *arena, ti
         tir_region *canonical = tir_region_canonical(arena, region);
         by->schedule(options->machine, width, tir_region_copy(arena, canonical), schedule);
         *rewritten = tir_region_copy(arena, canonical);
-        tir_schedule_rewrite(*rewritten, schedule, NULL); /* input layouts are decided by the rewrite section */
+        tir_schedule_rewrite(*rewritten, schedule, NULL); /* the rewrite section determines the input layouts */
         kernel = tir_lower(arena, canonical, schedule, options);
     }
     arena->scope = outer;
@@ -95,10 +95,10 @@ tir_kernel *jit_lower_by_rules(const target *by, int width, lib_arena *arena, ti
     return kernel;
 }
 
-/* Each copy of a statement that unrolling and vectors make costs the code generator about as much memory. */
+/* Approximate code generator memory per copy of a statement made by unrolling and vectorisation. */
 enum { BYTES_PER_COPY = 1024 };
 
-/* Copies of the statements of a list, at most; loops without end count once. */
+/* Upper bound of the copies of a list's statements; loops of unknown length count once. */
 static double count_copies(tir_pool *pool, const tir_stmt *list) {
     double copies = 0;
     for (const tir_stmt *stmt = list; stmt; stmt = stmt->next) {
@@ -115,7 +115,7 @@ static double count_copies(tir_pool *pool, const tir_stmt *list) {
     return copies;
 }
 
-/* By the host's schedule, or by none. What it may take is limited as what a text may take: a short line may unroll a million steps. */
+/* Lowers by the host's schedule, or by none. The context's limits hold, as for parsed texts: a short line may unroll a million steps. */
 static tir_kernel *lower_as_asked(dlc_context *context, lib_arena *arena, tir_region *region, tir_region **rewritten,
                                   tir_schedule *schedule, const tir_lower_options *options) {
     lib_scope scope, *outer = arena->scope;
@@ -127,7 +127,7 @@ static tir_kernel *lower_as_asked(dlc_context *context, lib_arena *arena, tir_re
     if (LIB_ENTER(&scope)) {
         double copies = 0;
         lib_arena_ask(arena);
-        kernel = tir_lower(arena, region, schedule, options); /* tells the steps up to a line that it refuses */
+        kernel = tir_lower(arena, region, schedule, options); /* on failure, reports the steps up to the rejected line */
         for (uint32_t p = 0; p < kernel->phases.count; p++)
             copies += count_copies(kernel->pool, kernel->phases.data[p].body);
         if (copies * (double)BYTES_PER_COPY > (double)lib_allowed_memory(&context->limits, input))
@@ -167,7 +167,7 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
                                                 schedule, &options, &error);
         if (kernel) return kernel;
         if (lib_is_circumstance(error.status)) lib_raise_error(arena->scope, &error);
-        /* the host gets right answers by plain loops, and is told */
+        /* Correct results by plain loops; the failure of the rules is logged. */
         lib_log_write(&context->log, "dlc: region %s runs by plain loops: %s", region->name, error.message);
         atomic_fetch_add_explicit(&context->interpreted_regions, 1, memory_order_relaxed);
         tir_schedule_init(schedule, arena);
@@ -177,18 +177,18 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
     return lower_as_asked(context, arena, region, rewritten, schedule, &options);
 }
 
-/* beside the kernel that it became */
+/* a lowered region, with data that its kernel does not keep */
 typedef struct lowered_region {
     tir_region *rewritten;
-    /* by plain loops, where rules should have known better: not worth keeping on disk */
+    /* the rules failed and plain loops are used: not stored on disk */
     bool plain;
     const uint64_t *shares;
 } lowered_region;
 
-/* By output: the inputs whose place it may take under this schedule. */
+/* For each output, the bit set of inputs that it may overwrite under this schedule. */
 static uint64_t *find_shares(lib_arena *arena, const tir_region *region, const tir_schedule *schedule) {
     uint64_t *shares = LIB_NEW_ARRAY(arena, uint64_t, (size_t)region->outputs + 1);
-    if (schedule->text.data && strstr(schedule->text.data, "overlap")) return shares; /* points are computed twice */
+    if (schedule->text.data && strstr(schedule->text.data, "overlap")) return shares; /* overlapping tiles compute elements twice */
     for (int o = 0; o < region->outputs; o++)
         for (int i = 0; i < region->inputs && i < 64; i++)
             if (tir_region_same_point(region, i, o)) shares[o] |= UINT64_C(1) << i;
@@ -199,7 +199,7 @@ static void find_prefetch(void *user, const tir_stmt *stmt) {
     if (stmt->kind == TIR_PREFETCH) *(bool *)user = true;
 }
 
-/* What a run needs to know of a kernel, kept in the kernel's own arena. */
+/* Fills in what a run needs of a kernel, allocated in the kernel's arena. */
 static void describe_kernel(jit_kernel *kernel, const tir_kernel *lowered, const lowered_region *description,
                             const target *from, const target_module *module, int number) {
     lib_arena *arena = &kernel->arena;
@@ -242,7 +242,7 @@ static dlc_status describe_guarded(jit_kernel *kernel, const tir_kernel *lowered
     return kernel->scope.error.status;
 }
 
-/* Kernels first .. last-1 of the job. */
+/* Lowers kernels first .. last-1 of the job. */
 static void lower_module(module_job *job, int first, int last, const jit_host *host, lib_arena *arena,
                          const tir_kernel **lowered, lowered_region *regions) {
     jit_build *build = job->build;
@@ -264,7 +264,7 @@ static void lower_module(module_job *job, int first, int last, const jit_host *h
     }
 }
 
-/* The kernel of a module of one as a file, made before others see the kernel. An entry without length: not to be kept. */
+/* The cache file for the kernel of a one-kernel module, made before the kernel is published. Empty: not stored. */
 static lib_text make_entry(dlc_context *context, lib_arena *arena, const jit_kernel *kernel,
                            const target_object *object) {
     lib_scope scope, *outer = arena->scope;
@@ -326,7 +326,7 @@ static dlc_status lower_guarded(module_job *job, int first, int last, const jit_
     return scope.error.status;
 }
 
-/* One kernel that the device's target refused, for the reason in job->error. */
+/* Builds one kernel on the CPU target because the device's target refused it, for the reason in job->error. */
 static dlc_status build_on_host(module_job *job, int i, lib_arena *arena, const tir_kernel **lowered,
                                 lowered_region *regions) {
     dlc_context *context = job->build->program->context;
@@ -348,7 +348,8 @@ static dlc_status build_on_host(module_job *job, int i, lib_arena *arena, const 
                     also.message);
 }
 
-/* Kernels first .. last-1 as one module; where the target refuses that, those that it refuses alone are the host's. */
+/* Builds kernels first .. last-1 as one module; if the target refuses it, splits it until single kernels are refused, which the
+ * CPU target builds. */
 static dlc_status build_part(module_job *job, int first, int last, lib_arena *arena, const tir_kernel **lowered,
                              lowered_region *regions) {
     dlc_status status = load_module(job, first, last, NULL, arena, lowered, regions);
@@ -376,7 +377,7 @@ static void build_module(module_job *job) {
     lib_arena_free(&arena);
 }
 
-/* In kernels; on the thread that binds. */
+/* Reports progress in kernels; called on the thread that binds. */
 static void report_progress(const jit_build *build, uint32_t done, uint32_t total) {
     const dlc_compile_options *options = &build->program->options;
     if (options->progress && build->root->tier != JIT_TIER_BACKGROUND)
@@ -390,7 +391,7 @@ typedef struct module_jobs {
     _Atomic uint32_t done;
 } module_jobs;
 
-/* Slot 0 is the thread that binds: it alone calls the host's progress callback, with the count of all slots. */
+/* Slot 0 is the thread that binds. Only it calls the host's progress callback, with the count of all slots. */
 static void module_task(void *user, int64_t phase, int64_t begin, int64_t end, int slot) {
     (void)phase;
     module_jobs *jobs = user;
@@ -408,7 +409,7 @@ static void fail_claims(jit_build *build, const lib_error *error) {
         if (build->requests[i].claimed) jit_cache_fail(build->program->context, build->requests[i].kernel, error);
 }
 
-/* What the disk has is no longer claimed. */
+/* Loads kernels from disk, which settles their claims. */
 static void find_on_disk(jit_build *build) {
     for (uint32_t i = 0; i < build->request_count; i++) {
         jit_request *request = &build->requests[i];
@@ -425,7 +426,7 @@ static void compile_claims(jit_build *build, lib_arena *work) {
         if (build->requests[i].claimed) numbers[missing++] = i;
     if (!missing) return;
     atomic_fetch_add_explicit(&context->kernel_builds, missing, memory_order_relaxed);
-    /* at least one module per thread, at most KERNELS_PER_MODULE kernels in each; one where kernels are files */
+    /* At least one module per thread, with at most KERNELS_PER_MODULE kernels; with the disk cache one kernel per module. */
     uint32_t size = (missing + (uint32_t)context->compile_width - 1) / (uint32_t)context->compile_width;
     if (size > KERNELS_PER_MODULE) size = KERNELS_PER_MODULE;
     if (jit_disk_is_on(context)) size = 1;
@@ -446,7 +447,7 @@ static void compile_claims(jit_build *build, lib_arena *work) {
     report_progress(build, missing, missing);
 }
 
-/* What was claimed is built or failed when this returns, whatever happens. */
+/* Builds or fails every claimed kernel, in all cases. */
 static void settle_claims(jit_build *build, lib_arena *work) {
     lib_scope *outer = work->scope, scope;
     work->scope = &scope;
@@ -457,7 +458,7 @@ static void settle_claims(jit_build *build, lib_arena *work) {
     work->scope = outer;
 }
 
-/* Waits for a kernel as long as this build may. */
+/* Waits for a kernel within this build's limits. */
 static dlc_status pin(jit_build *build, jit_request *request, lib_error *error) {
     dlc_context *context = build->program->context;
     while (jit_cache_wait(context, request->kernel))
@@ -470,7 +471,7 @@ static dlc_status pin(jit_build *build, jit_request *request, lib_error *error) 
     return status;
 }
 
-/* Pins all requests that are not pinned yet. *left: requests without a kernel, because the build that had claimed it failed. */
+/* Pins all requests that are not pinned yet. *left: number of requests whose kernel another build claimed and failed to build. */
 static dlc_status pin_all(jit_build *build, uint32_t *left, lib_error *error) {
     dlc_status status = DLC_OK;
     *left = 0;
@@ -487,7 +488,7 @@ static dlc_status pin_all(jit_build *build, uint32_t *left, lib_error *error) {
         if (status != DLC_OK) continue;
         if (others && lib_is_circumstance(one)) {
             if (jit_limits_reached(build->limits, error))
-                status = error->status; /* this build's, not the other one's */
+                status = error->status; /* this build's status, not the other build's */
         } else {
             status = one;
             *error = own;
@@ -518,7 +519,7 @@ static dlc_status claim_again(jit_build *build, lib_error *error) {
     return DLC_OK;
 }
 
-/* Settles all own claims before it waits for others': otherwise two builds could wait for each other. */
+/* Settles all of this build's claims before it waits for kernels of other builds: otherwise two builds could wait for each other. */
 dlc_status jit_build_kernels(jit_build *build, lib_arena *work, lib_error *error) {
     bool built = false;
     for (;;) {
@@ -526,7 +527,7 @@ dlc_status jit_build_kernels(jit_build *build, lib_arena *work, lib_error *error
         for (uint32_t i = 0; i < build->request_count; i++) built |= build->requests[i].claimed;
         settle_claims(build, work);
         LIB_TRY(pin_all(build, &left, error));
-        /* The target's compiler may have gone beyond the budget; what it made stays in the cache. */
+        /* The target's compiler may have exceeded the budget; its kernels stay in the cache. */
         if (!left) return built && jit_limits_reached(build->limits, error) ? error->status : DLC_OK;
         LIB_TRY(claim_again(build, error));
     }

@@ -1,6 +1,7 @@
-/* Running loops (`while`, `scan`): one course for all targets, which differ in how a branch is run and bytes are moved (jit_loop_port).
- * Frames are taken once for all iterations, of which each then costs a few pointers: elements of sequences are read, and elements of
- * stacks written, where they lie; a carry goes to and fro between the result's place and a second one, or is changed where it is. */
+/* Running loops (`while`, `scan`): one implementation for all targets, which provide running a branch and moving bytes
+ * (jit_loop_port). Frames are taken once for all iterations, so that an iteration only updates a few pointers: elements of
+ * sequences are read, and elements of stacks written, in place; a carry alternates between the result's buffer and a second one,
+ * or is updated in place. */
 #include "jit/internal.h"
 
 /* ---- binding */
@@ -31,7 +32,7 @@ int jit_loop_row_of(const jit_loop *loop, const graph *body, int carry) {
 
 int64_t jit_loop_scratch(jit_build *build, const graph_node *node) {
     const jit_loop loop = jit_loop_of(node);
-    int64_t bytes = TIR_BUFFER_ALIGNMENT; /* the condition's value */
+    int64_t bytes = TIR_BUFFER_ALIGNMENT; /* space for the condition's value */
     for (int o = 0; o < loop.carries; o++) {
         const size_t carry = jit_padded(jit_value_bytes(build, node->first + (graph_id)o));
         if (__builtin_add_overflow(bytes, (int64_t)carry, &bytes)) return -1;
@@ -76,10 +77,10 @@ typedef struct running {
     const jit_step *step;
     const jit_loop *loop;
     const jit_loop_port *port;
-    /* of the next iteration: what the body is given */
+    /* the body's arguments in the next iteration */
     char **in, **out;
     char *condition, *spare;
-    /* done */
+    /* number of completed iterations */
     int64_t iterations;
 } running;
 
@@ -87,11 +88,11 @@ static char *place_of(const running *r, int result) {
     return r->port->place(r->port->user, &r->step->outputs[result]);
 }
 
-static int first_stack(const jit_loop *loop) { /* among the body's outputs */
+static int first_stack(const jit_loop *loop) { /* index among the body's outputs */
     return loop->carries + loop->conditional;
 }
 
-/* Where the first iteration finds sequences and puts elements of stacks; carries that the body changes where they are go there. */
+/* Sets the first iteration's pointers to sequences and stacks; copies the carries that the body updates in place to their buffers. */
 static dlc_status begin(running *r) {
     const jit_loop *loop = r->loop;
     for (int i = 0; i < r->step->input_count; i++) r->in[i] = r->port->place(r->port->user, &r->step->inputs[i]);
@@ -113,7 +114,7 @@ static dlc_status begin(running *r) {
     return DLC_OK;
 }
 
-/* The last iteration, where it is known, writes the results' own places. */
+/* Sets the carries' pointers; the last iteration, if it is known, writes the results' buffers directly. */
 static void aim_carries(const running *r) {
     const jit_loop *loop = r->loop;
     bool known = !r->step->branch[0] && !loop->conditional;
@@ -155,7 +156,7 @@ static dlc_status iterate(running *r) {
     return DLC_OK;
 }
 
-/* Elements of stacks that were not reached, and how many were. */
+/* After an early exit, zero-fills the rest of the stacks and stores the number of iterations. */
 static dlc_status finish_early(const running *r) {
     const jit_loop *loop = r->loop;
     const jit_loop_port *port = r->port;

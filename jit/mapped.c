@@ -8,7 +8,7 @@
 
 void jit_mapped_open(jit_mapped *file, lib_arena *arena, const char *path, bool read) {
     struct stat about;
-    /* A pipe may never have a writer, a device never end. */
+    /* Only regular files: a pipe may never get a writer, and a device may never end. */
     if (stat(path, &about) == 0 && !S_ISREG(about.st_mode))
         lib_raise(arena->scope, DLC_NOT_FOUND, "cannot open %s: it is no regular file", path);
     int descriptor = read ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -32,7 +32,7 @@ void jit_mapped_let_go(const jit_mapped *file, const void *bytes, size_t size) {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), image = (uintptr_t)file->mapping;
     const uintptr_t first = ((uintptr_t)bytes + page - 1) & ~(page - 1), end = ((uintptr_t)bytes + size) & ~(page - 1);
     if (image && first >= image && end <= image + file->size && first < end)
-        madvise((char *)file->mapping + (first - image), end - first, MADV_DONTNEED); /* a refusal changes nothing */
+        madvise((char *)file->mapping + (first - image), end - first, MADV_DONTNEED); /* failure is harmless */
 }
 
 void jit_mapped_close(jit_mapped *file) {

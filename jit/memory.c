@@ -1,19 +1,20 @@
-/* Where values live during a run. Every value that a region writes is an output buffer of the run or a piece of the plan's arena;
- * two values may share bytes when their lifetimes (in regions) do not meet. Values that others hold (sharing.c) come along. Largest
- * first, at the lowest offset that is free over the whole lifetime: near optimal for layer chains. */
+/* Storage of values during a run. Every value that a region writes is stored in an output buffer of the run or in a part of the
+ * plan's arena; two values may share bytes if their lifetimes (in regions) do not overlap. Values stored inside others
+ * (sharing.c) move with them. Largest first, at the lowest offset that is free over the whole lifetime: near optimal for layer
+ * chains. */
 #include "jit/internal.h"
 
-#define ARENA_MOST (INT64_C(1) << 47) /* where a process' addresses end; values and scratch have 2^46 bytes at most */
+#define ARENA_MOST (INT64_C(1) << 47) /* the end of a process' address space; values and scratch have at most 2^46 bytes */
 
 typedef struct interval {
-    /* 0: scratch of one region */
+    /* 0: the interval is scratch of one region */
     graph_id value;
     /* regions, inclusive */
     uint32_t begin, end;
     int64_t bytes, offset;
-    /* scratch: where the offset goes */
+    /* of scratch: receives the offset */
     int64_t *place;
-    /* by the query of this number */
+    /* number of the last query that found it */
     uint32_t found;
 } interval;
 
@@ -21,8 +22,7 @@ static int64_t round_up(int64_t bytes) {
     return (bytes + TIR_BUFFER_ALIGNMENT - 1) / TIR_BUFFER_ALIGNMENT * TIR_BUFFER_ALIGNMENT;
 }
 
-/* A home that a region writes goes straight to the run's output buffer when it is all of an output; other outputs are copied at
- * the end. */
+/* A home that is a whole output is written directly to the run's output buffer; other outputs are copied at the end. */
 static void place_outputs(jit_build *build) {
     const graph *g = build->bound;
     for (uint32_t o = 0; o < g->outputs.count; o++) {
@@ -45,8 +45,8 @@ static int by_offset(const void *a, const void *b) {
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-/* Which intervals that have their places live at a time: a segment tree over the regions. An interval stands in the fewest nodes that
- * cover its lifetime. */
+/* Finds the placed intervals that are live at a time: a segment tree over the regions. An interval is stored in the fewest nodes
+ * that cover its lifetime. */
 typedef struct placed_link {
     interval *interval;
     /* 0: none */
@@ -85,7 +85,7 @@ static void insert_interval(placed_tree *tree, interval *in) {
     }
 }
 
-/* Those that live at any time of wanted's life, each once. */
+/* Collects the placed intervals whose lifetime overlaps that of `wanted`, without duplicates. */
 static uint32_t find_meeting(placed_tree *tree, const interval *wanted, interval **meeting) {
     uint32_t count = 0;
     tree->query++;
@@ -100,7 +100,7 @@ static uint32_t find_meeting(placed_tree *tree, const interval *wanted, interval
     return count;
 }
 
-/* Lowest offset at which the wanted bytes fit between the placed intervals that live at the same time. */
+/* Lowest offset at which the wanted bytes fit between the placed intervals with overlapping lifetimes. */
 static int64_t find_gap(placed_tree *tree, const interval *wanted, interval **meeting) {
     uint32_t count = find_meeting(tree, wanted, meeting);
     qsort(meeting, count, sizeof *meeting, by_offset);
@@ -131,14 +131,14 @@ static uint32_t collect_values(jit_build *build, interval *intervals) {
             if (n) intervals[n - 1].end = r;
         }
     }
-    for (uint32_t o = 0; o < build->bound->outputs.count; o++) { /* copied after the last region */
+    for (uint32_t o = 0; o < build->bound->outputs.count; o++) { /* outputs are copied after the last region */
         uint32_t n = number[jit_home(build, build->bound->outputs.data[o], NULL)];
         if (n) intervals[n - 1].end = build->regions.count;
     }
     return count;
 }
 
-/* Values that lie in others. */
+/* Places values that are stored in others. */
 static void place_linked(jit_build *build) {
     for (uint32_t v = 1; v < build->bound->values.count; v++) {
         if (!build->links[v].base) continue;
@@ -183,7 +183,7 @@ void jit_plan_memory(jit_build *build) {
             *in->place = in->offset;
     }
     build->plan->arena_bytes = total;
-    /* A device's arena is taken for each run. */
+    /* A device's arena is allocated for each run. */
     build->plan->shares_arena = total >= JIT_ARENA_SHARED || build->program->context->target->runtime != NULL;
     place_linked(build);
 }

@@ -1,5 +1,5 @@
-/* Host functions of any C signature as custom functions: the signature's text says where each parameter comes from, libffi makes
- * the call. Nothing is allocated by a call. */
+/* Host functions of any C signature as custom functions: the signature's text gives the source of each parameter, libffi makes
+ * the call. A call allocates nothing. */
 #include "jit/jit.h"
 
 #include <ffi.h>
@@ -31,11 +31,11 @@ typedef struct parameter {
 } parameter;
 
 struct dlc_native {
-    /* as `user` of host functions */
+    /* the `user` of host functions */
     graph_holder holder;
-    /* kept */
+    /* retained */
     dlc_context *context;
-    /* the host's, and one for each graph and program that may call it */
+    /* of the host, and of each graph and program that may call the function */
     atomic_int references;
     void (*function)(void);
     void *user;
@@ -64,7 +64,7 @@ static int64_t parse_number(lib_lexer *lexer) {
     return number;
 }
 
-/* What follows a type: a number, `dim INPUT AXIS` or `count INPUT`. */
+/* Parses a number, `dim INPUT AXIS` or `count INPUT`, which follows the type. */
 static void parse_value(lib_lexer *lexer, parameter *p) {
     if (lib_lexer_accept(lexer, "dim")) {
         p->source = SOURCE_DIM;

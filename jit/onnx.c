@@ -1,4 +1,4 @@
-/* ONNX models as hosts see them: <dlc/onnx.h>. Reading and importing are in graph/onnx/, which ONNX=no leaves out of the build. */
+/* The public functions on ONNX models, <dlc/onnx.h>. Reading and importing are in graph/onnx/, which ONNX=no leaves out of the build. */
 #include <dlc/onnx.h>
 
 #include "jit/jit.h"
@@ -11,14 +11,14 @@
 #include <stdatomic.h>
 
 struct dlc_onnx_model {
-    /* Of constants in place. */
+    /* Owner of constants that are used in place. */
     graph_holder holder;
-    /* Kept. */
+    /* Retained. */
     dlc_context *context;
-    /* The host's, and one for each graph and program with constants in place. */
+    /* Of the host, and of each graph and program with constants in place. */
     atomic_int references;
     lib_scope scope;
-    /* What is known of the file, and the file itself where it was read. */
+    /* Owns the parsed model, and the file's bytes if they were read rather than mapped. */
     lib_arena arena;
     jit_mapped file;
     const onnx_model *model;

@@ -1,4 +1,4 @@
-/* Tensors in the layouts that kernels want: each element has its place there, so that what was packed can be unpacked. */
+/* Packs tensors to kernels' layouts and unpacks them: a layout has a position for every element, so packing is reversible. */
 #include "jit/internal.h"
 
 /* Extents and strides of the physical dimensions; returns the number of elements. */
@@ -12,7 +12,8 @@ static size_t physical(const tir_layout *layout, const int64_t *shape, int64_t *
     return count;
 }
 
-/* Where the elements of a row lie in the packed copy, from its first one on: what the coordinates of the last dimension add. */
+/* Positions of a row's elements in the packed copy relative to the first one: the offsets that the coordinates of the last
+ * dimension add. */
 static void place_row(const tir_layout *layout, const int64_t *stride, int dim, int64_t count, int64_t *place) {
     for (int64_t i = 0; i < count; i++) {
         place[i] = 0;
@@ -24,7 +25,7 @@ static void place_row(const tir_layout *layout, const int64_t *stride, int dim, 
     }
 }
 
-/* The longest runs of equal length in which a row's elements lie side by side in the copy, too. */
+/* The longest run length for which all runs of a row are contiguous in the copy, too. */
 static int64_t run_of(const int64_t *place, int64_t count) {
     int64_t run = 1;
     while (run < count && place[run] == place[run - 1] + 1) run++;
@@ -33,7 +34,7 @@ static int64_t run_of(const int64_t *place, int64_t count) {
     return run;
 }
 
-/* A row of elements side by side, and the same elements where they lie in the packed copy. */
+/* Copies between a contiguous row and its elements in the packed copy. */
 static void copy_row(const jit_packing *packing, int64_t count, const int64_t *place, bool back, char *row,
                      char *packed) {
     const size_t size = packing->element;
@@ -45,7 +46,7 @@ static void copy_row(const jit_packing *packing, int64_t count, const int64_t *p
         }
         return;
     }
-    switch (size) { /* a copy of constant size is a move */
+    switch (size) { /* memcpy of a constant size becomes a move */
     case 1:
         for (int64_t i = 0; i < count; i++)
             *(back ? row + i : packed + place[i]) = *(back ? packed + place[i] : row + i);
@@ -84,7 +85,7 @@ jit_packing jit_packing_of(lib_arena *arena, const tir_layout *layout, size_t el
     return packing;
 }
 
-/* over the rows of a tensor, in their order */
+/* iterates over the rows of a tensor in order */
 typedef struct row_walk {
     int64_t rows, index[DLC_MAX_RANK];
 } row_walk;
@@ -100,9 +101,9 @@ static void next_row(row_walk *walk, const jit_packing *packing) {
     for (int d = packing->layout.rank - 2; d >= 0 && ++walk->index[d] == packing->shape[d]; d--) walk->index[d] = 0;
 }
 
-/* Of the row at hand, there or back. */
+/* Packs or unpacks the current row. */
 static void copy_one(const jit_packing *packing, const row_walk *walk, bool back, char *row, char *packed) {
-    static const int64_t first = 0; /* of a scalar */
+    static const int64_t first = 0; /* position of a scalar */
     const int last = packing->layout.rank - 1;
     int64_t at = 0;
     for (int d = 0; d < last; d++) at += packing->places[d][walk->index[d]];

@@ -1,17 +1,19 @@
 /* The plans of a program, by bound shapes.
  *
- * Runs look plans up without a lock; the table is changed under the program's mutex. A plan that is taken out of the table is
- * freed only when no run can hold it any more: runs register as readers before they look, on one of two sides, chosen by the
- * parity of the epoch, and leave when they are done. A retired plan waits in the list of the epoch's side. The epoch moves on
- * when the *other* side has no readers, and what waits there is freed then: its readers were on that side, or on this one before
- * the epoch last moved, when it was empty. A reader that read the epoch long before it registers may end up on the other side: it
- * keeps the epoch from moving, no more.
+ * The plans of a program, by bound shapes.
  *
- * Readers are counted by two counters that only grow (first read `left`, then `entered`: equal means nobody is there), so that a
- * run pays one atomic addition on each end, and the number of runs needs no counter of its own. */
+ * Runs look plans up without a lock; the table is changed under the program's mutex. A plan removed from the table is freed only
+ * when no run can still use it: runs register as readers before the look-up, on one of two sides, chosen by the parity of the
+ * epoch, and unregister at their end. A retired plan is put in the list of the epoch's side. The epoch advances when the *other*
+ * side has no readers, and the plans in that side's list are freed then: their readers were on that side, or on this side before
+ * the epoch last advanced, when it was empty. A reader that read the epoch long before it registers may end up on the other side:
+ * this only keeps the epoch from advancing.
+ *
+ * Readers are counted by two counters that only grow (`left` is read before `entered`: if they are equal there is no reader), so
+ * that a run costs one atomic addition at each end, and the number of runs needs no counter of its own. */
 #include "jit/internal.h"
 
-/* The table is open-addressed with a short probe; a full neighbourhood loses its oldest plan. */
+/* The table is open-addressed with a short probe; if all probed slots are full, the least recently used plan is evicted. */
 enum { PROBES = 8, TABLE_MIN = 16 };
 
 dlc_status jit_plans_init(dlc_program *program, lib_error *error) {
@@ -28,7 +30,7 @@ dlc_status jit_plans_init(dlc_program *program, lib_error *error) {
 static unsigned reader_enter(dlc_program *program) {
     unsigned side = (unsigned)atomic_load_explicit(&program->epoch, memory_order_acquire) & 1;
     atomic_fetch_add(&program->readers[side].entered,
-                     1); /* before the look-up that follows, in the order of all threads */
+                     1); /* sequentially consistent: ordered before the look-up that follows */
     return side;
 }
 
@@ -37,11 +39,11 @@ void jit_plans_leave(dlc_program *program, unsigned side) {
 }
 
 uint64_t jit_plans_runs(const dlc_program *program) {
-    dlc_program *p = (dlc_program *)(uintptr_t)program; /* C11 cannot read atomics that are const */
+    dlc_program *p = (dlc_program *)(uintptr_t)program; /* C11 cannot load const atomics */
     return atomic_load(&p->readers[0].entered) + atomic_load(&p->readers[1].entered) - atomic_load(&p->not_runs);
 }
 
-/* ---- retiring; all under the mutex */
+/* ---- retiring plans; the mutex is held */
 
 static void free_list(jit_plan *plan) {
     while (plan) {
@@ -89,7 +91,7 @@ static void retire(dlc_program *program, _Atomic(jit_plan *) *entry) {
     atomic_fetch_add_explicit(&program->context->plan_evictions, 1, memory_order_relaxed);
 }
 
-/* Among `count` entries from `first` on, around the end, without `but`. NULL: there is no other. */
+/* The least recently used of `count` entries from `first` on, cyclically, other than `but`. NULL: none. */
 static _Atomic(jit_plan *) *oldest_of(dlc_program *program, uint64_t first, uint32_t count, const jit_plan *but) {
     _Atomic(jit_plan *) *oldest = NULL;
     uint64_t oldest_use = UINT64_MAX;
@@ -104,13 +106,14 @@ static _Atomic(jit_plan *) *oldest_of(dlc_program *program, uint64_t first, uint
     return oldest;
 }
 
-/* Twice: a plan retired now is freed when the epoch has moved on two times. */
+/* Tries to advance the epoch twice, after which a plan retired now is freed. */
 static bool drain(dlc_program *program) {
     return advance_epoch(program) && advance_epoch(program);
 }
 
-/* Plans pin kernels, so a full cache empties by retiring plans. As long as readers hold what was retired, more of it frees nothing:
- * a few are enough. The newest stays, since its builder is yet to use it: uses have no order within a tick. */
+/* Plans pin kernels, so a full cache is emptied by retiring plans. While readers still use retired plans, retiring more frees
+ * nothing, so only a few are retired. The newest plan stays: its builder has not used it yet, and uses are not ordered within a
+ * tick. */
 static void respect_budget(dlc_program *program, const jit_plan *newest) {
     for (int held = 0; held < 2 && program->plan_count > 1 && jit_cache_over_budget(program->context);) {
         retire(program, oldest_of(program, 0, program->table_size, newest));
@@ -120,19 +123,19 @@ static void respect_budget(dlc_program *program, const jit_plan *newest) {
 
 /* ---- look-up */
 
-/* Every input dimension is there: `count` is the same for all plans of a program. */
+/* Compares all input dimensions: `count` is the same for all plans of a program. */
 static bool has_shapes(const jit_plan *plan, const int64_t *shapes, int count) {
     int i = 0;
     while (i < count && plan->shapes[i] == shapes[i]) i++;
     return i == count;
 }
 
-/* Cheap, since every run does it: the products do not wait for each other. */
+/* On the critical path of every run: the multiplications are independent. */
 static uint64_t hash_of(const int64_t *shapes, int count) {
     uint64_t hash = 0, factor = 0x9e3779b97f4a7c15u;
     for (int i = 0; i < count; i++) {
         hash += ((uint64_t)shapes[i] + 1) * factor;
-        factor += 0xbf58476d1ce4e5bau; /* stays odd */
+        factor += 0xbf58476d1ce4e5bau; /* factor stays odd */
     }
     return hash ^ hash >> 32;
 }
@@ -161,7 +164,7 @@ static jit_plan *find_plan(dlc_program *program, uint64_t hash, const int64_t *s
 
 static void insert_plan(dlc_program *program, jit_plan *plan) {
     _Atomic(jit_plan *) *before = find_entry(program, plan->hash, plan->shapes, plan->shape_count);
-    if (before) { /* an interim one */
+    if (before) { /* an interim plan */
         atomic_store_explicit(&plan->last_use, atomic_load_explicit(&program->tick, memory_order_relaxed),
                               memory_order_relaxed);
         replace(program, before, plan);
@@ -188,11 +191,11 @@ static void insert_plan(dlc_program *program, jit_plan *plan) {
     respect_budget(program, plan);
 }
 
-/* ---- building: without the mutex, since it takes long and calls the host (progress, log, clock). Shapes that a thread binds are
- * on the program's list meanwhile; who else wants them waits. */
+/* ---- building: without the mutex, since it takes long and calls the host (progress, log, clock). The shapes that a thread is
+ * binding are on the program's list meanwhile; other threads that need them wait. */
 
-/* The context that this thread binds in. What the host calls from a callback of ours must not wait for kernels that this very
- * thread has promised to build. */
+/* The context in which this thread is binding. A call that the host makes from a callback must not wait for kernels that this
+ * thread has claimed. */
 static LIB_THREAD_LOCAL const dlc_context *binding_in;
 
 static dlc_status run_init_plan(dlc_program *program, char *const *outputs, const size_t *sizes, lib_error *error) {
@@ -202,7 +205,7 @@ static dlc_status run_init_plan(dlc_program *program, char *const *outputs, cons
     return jit_plan_run(program, plan, NULL, outputs, &(jit_how){.limits = program->init_limits}, error);
 }
 
-/* Of an output of the init graph. False: out of memory. */
+/* Allocates memory for an output of the init graph. False: out of memory. */
 static bool make_room(dlc_program *program, graph_constant *value, size_t bytes) {
     if (value->bytes) return true;
     value->size = bytes ? bytes : 1;
@@ -211,8 +214,8 @@ static bool make_room(dlc_program *program, graph_constant *value, size_t bytes)
     return value->bytes != NULL;
 }
 
-/* The init graph runs once per program; its outputs are constants of the main graph. One thread at a time. It is part of a bind, whose
- * limits hold for it. */
+/* The init graph runs once per program; its outputs are constants of the main graph. One thread at a time. It is part of a bind
+ * and subject to its limits. */
 static dlc_status compute_init(dlc_program *program, lib_error *error) {
     const dlc_allocator *allocator = &program->context->allocator;
     jit_limits limits;
@@ -239,16 +242,16 @@ static dlc_status compute_init(dlc_program *program, lib_error *error) {
     dlc_status status = complete ? run_init_plan(program, outputs, sizes, error)
                                  : lib_fail(error, DLC_OUT_OF_MEMORY, "the precomputed constants were refused");
     program->init_limits = NULL;
-    if (status == DLC_CANCELLED && jit_limits_reached(&limits, error)) status = error->status; /* says why */
+    if (status == DLC_CANCELLED && jit_limits_reached(&limits, error)) status = error->status; /* with the reason */
     lib_release(allocator, outputs, (count + 1) * (sizeof *outputs + sizeof(size_t)), 16);
     if (status != DLC_OK) return status;
-    jit_plan_free(program->init_plan); /* with what only it has read */
+    jit_plan_free(program->init_plan); /* and the constants that only it reads */
     program->init_plan = NULL;
     jit_weights_settle(program);
     return DLC_OK;
 }
 
-/* The mutex is held, but not while computing. */
+/* The mutex is held on entry and exit, but released while computing. */
 static dlc_status run_init(dlc_program *program, lib_error *error) {
     while (atomic_load(&program->init_state) == JIT_INIT_RUNS) lib_condition_wait(&program->bound, &program->mutex);
     if (!program->init || atomic_load(&program->init_state) == JIT_INIT_DONE) return DLC_OK;
@@ -276,7 +279,7 @@ static void remove_binding(dlc_program *program, const jit_binding *binding) {
     lib_condition_broadcast(&program->bound);
 }
 
-/* The mutex is held, but not while building. */
+/* The mutex is held on entry and exit, but released while building. */
 static dlc_status build_plan(dlc_program *program, jit_binding *binding, jit_tier tier, jit_plan **plan,
                              lib_error *error) {
     LIB_TRY(run_init(program, error));
@@ -287,7 +290,7 @@ static dlc_status build_plan(dlc_program *program, jit_binding *binding, jit_tie
     dlc_status status = jit_plan_build(program, program->graph, program->ordinary_inputs, program->init_values,
                                        binding->shapes, binding->count, tier, plan, error);
     if (status != DLC_OK && !lib_is_circumstance(status) &&
-        tier == JIT_TIER_GENERIC) /* what cannot be done for all sizes may be possible for these */
+        tier == JIT_TIER_GENERIC) /* a build that fails for all sizes may succeed for these */
         status = jit_plan_build(program, program->graph, program->ordinary_inputs, program->init_values,
                                 binding->shapes, binding->count, JIT_TIER_USUAL, plan, error);
     if (status == DLC_OK) jit_dump_to_log(program, binding->shapes, *plan);
@@ -299,12 +302,12 @@ static dlc_status build_plan(dlc_program *program, jit_binding *binding, jit_tie
     return DLC_OK;
 }
 
-/* A run takes what there is; who binds on purpose wants the plan for just these shapes. */
+/* A run accepts an interim plan; dlc_prepare and other explicit binds require the exact one. */
 static bool suits(const jit_plan *plan, bool run) {
     return plan && (run || !atomic_load_explicit(&((jit_plan *)(uintptr_t)plan)->interim, memory_order_relaxed));
 }
 
-/* The one for just these shapes, later. If memory is refused, this one stays what it is. */
+/* Queues a background build of the exact plan. If memory is refused, the generic plan stays. */
 static void ask_background(dlc_program *program, jit_plan *plan) {
     if (!atomic_load(&plan->interim)) return;
     if (jit_background_add(program, plan->shapes, plan->shape_count))
@@ -313,7 +316,7 @@ static void ask_background(dlc_program *program, jit_plan *plan) {
         atomic_store(&plan->interim, false);
 }
 
-/* Of shapes that no plan was found for. The mutex is held, and keeps the plan that is found until its reader has registered. */
+/* For shapes without a plan. The mutex is held, which protects the plan until the reader has registered. */
 static dlc_status wait_or_build(dlc_program *program, jit_binding *binding, bool run, bool *found, jit_plan **plan,
                                 lib_error *error) {
     dlc_context *context = program->context;
@@ -327,7 +330,7 @@ static dlc_status wait_or_build(dlc_program *program, jit_binding *binding, bool
         if (!is_being_bound(program, binding)) break;
         lib_condition_wait(&program->bound, &program->mutex);
     }
-    const dlc_context *outer = binding_in; /* another context may call us from its callback */
+    const dlc_context *outer = binding_in; /* the host may call this context from a callback of another */
     binding_in = context;
     bool generic = run && program->graph->symbols.count && jit_background_allowed(context);
     dlc_status status = build_plan(program, binding, generic ? JIT_TIER_GENERIC : JIT_TIER_USUAL, plan, error);
@@ -364,17 +367,17 @@ void jit_plans_specialise(dlc_program *program, const int64_t *shapes, int count
     jit_binding binding = {.hash = hash_of(shapes, count), .shapes = shapes, .count = count};
     lib_error error;
     jit_plan *plan;
-    lib_call call; /* a host that forks now has a child without the context */
+    lib_call call; /* if the host forks during this call, the child cannot use the context */
     if (graph_context_enter(program->context, &call, 0, &error) != DLC_OK) return;
     binding_in = program->context;
     lib_mutex_lock(&program->mutex);
     jit_plan *interim = find_plan(program, binding.hash, shapes, count);
-    /* evicted; or bound on purpose since, or just now */
+    /* Not wanted if the plan was evicted, or an exact plan was bound explicitly meanwhile, or is being bound. */
     bool wanted = interim && atomic_load(&interim->interim) && !is_being_bound(program, &binding);
     dlc_status status = wanted ? build_plan(program, &binding, JIT_TIER_BACKGROUND, &plan, &error) : DLC_OK;
     if (status != DLC_OK) {
         interim = find_plan(program, binding.hash, shapes, count);
-        if (interim) atomic_store(&interim->interim, false); /* it stays */
+        if (interim) atomic_store(&interim->interim, false); /* the generic plan stays for good */
     }
     lib_mutex_unlock(&program->mutex);
     lib_call_leave(&call);

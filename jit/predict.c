@@ -1,16 +1,16 @@
-/* What fusion asks about joins in doubt (graph/fuse.h), answered by the target's rules, lowering and cost model. Answers depend on the
- * computation and the machine alone, never on the context's threads, nor on the sizes at hand where these are parameters: results would
- * depend on them, since a joined kernel may round otherwise than its parts. Decisions are kept with the context and, with `cache_directory`, in
- * files (disk.c), so that a process that starts warm predicts nothing. */
+/* Fusion's queries about doubtful joins (graph/fuse.h), answered by the target's rules, lowering and cost model. Answers depend
+ * only on the computation and the machine, never on the context's threads, nor on sizes that are parameters: otherwise results
+ * would depend on them, since a joined kernel may round differently from separate ones. Decisions are kept in the context and,
+ * with `cache_directory`, in files (disk.c), so that a process that starts with a warm cache predicts nothing. */
 #include "jit/disk.h"
 
 #include <math.h>
 
-enum { SEVERAL = 8 }; /* threads that kernels must not be slower on than their parts, beside one */
+enum { SEVERAL = 8 }; /* thread count, in addition to 1, on which a joined kernel must not be slower than its parts */
 
 /* ---- predictions */
 
-/* Of a symbol that stays a parameter: in the midst of its range on a logarithmic scale, whose steps are 1 Ki, 16 Ki, ... (bind.c). */
+/* The assumed size of a symbol that stays a parameter: the logarithmic middle of its range, whose steps are 1 Ki, 16 Ki, ... (bind.c). */
 static int64_t usual_size(const tir_variable *variable) {
     enum { FIRST = 1024, USUAL = 32, STEP_ROOT = 4 };
     int64_t size = variable->high <= FIRST ? USUAL : variable->high / STEP_ROOT;
@@ -27,7 +27,7 @@ static int64_t *usual_sizes(lib_arena *arena, const tir_region *region) {
     return sizes;
 }
 
-/* The region in an arena that the next call takes back, where there is one. */
+/* The region's computation, in build->passing if there is one, which the next call resets. */
 static tir_region *build_region(jit_build *build, const graph_region *region, lib_arena **arena) {
     *arena = build->passing ? build->passing : build->work;
     if (build->passing) lib_arena_reset(build->passing);
@@ -36,7 +36,8 @@ static tir_region *build_region(jit_build *build, const graph_region *region, li
     return out;
 }
 
-/* On `threads` threads, of the kernel that the rules write for them; INFINITY: they write none that can be lowered. */
+/* Predicted time on `threads` threads of the kernel that the rules schedule for that many; INFINITY: the rules' schedule cannot
+ * be lowered. */
 static double predict_on(jit_build *build, const graph_region *asked, int threads) {
     const dlc_context *context = build->program->context;
     const tir_lower_options options = {.machine = &context->machine};
@@ -80,7 +81,7 @@ static lib_hash128 identify(void *user, const graph_region *region, lib_hash128 
     return lib_hash_bytes(&asked, sizeof asked, joins);
 }
 
-/* Refused memory: the same is asked again. */
+/* If memory is refused, the decision is recomputed next time. */
 static void keep(dlc_context *context, const lib_hash128 *question, uint32_t apart) {
     jit_decisions *decisions = &context->decisions;
     lib_mutex_lock(&decisions->mutex);

@@ -12,7 +12,7 @@ static bool any_uses(const tir_pool *pool, const tir_expr *dims, int count, tir_
     return false;
 }
 
-/* Does the size or legality of anything depend on the symbol? A hint alone is no use. */
+/* Does any size or check depend on the symbol? Uses in hints do not count. */
 static bool is_used(const graph *g, tir_expr symbol) {
     for (uint32_t v = 1; v < g->values.count; v++)
         if (any_uses(g->pool, g->values.data[v].shape.dim, g->values.data[v].shape.rank, symbol)) return true;
@@ -39,9 +39,9 @@ static bool is_counted_inside(const graph *g, tir_expr symbol) {
     return false;
 }
 
-/* A symbol gets its value from an input dimension that is just this symbol, or by counting. */
+/* A symbol gets its value from an input dimension that is exactly this symbol, or from a counted size. */
 static void check_symbols(lib_arena *work, const graph *g) {
-    bool *told = LIB_NEW_ARRAY(work, bool, (size_t)g->pool->variables.count + 1); /* by an input */
+    bool *told = LIB_NEW_ARRAY(work, bool, (size_t)g->pool->variables.count + 1); /* determined by an input */
     for (uint32_t i = 0; i < g->inputs.count; i++) {
         const graph_shape *shape = graph_shape_of(g, g->inputs.data[i]);
         for (int d = 0; d < shape->rank; d++)
@@ -80,12 +80,12 @@ static jit_argument *describe_arguments(lib_arena *arena, const graph *g, uint32
 
 static graph *decompose(lib_arena *work, const graph *g) {
     graph *expanded = graph_decompose(work, g);
-    check_symbols(work, expanded); /* composites may count */
+    check_symbols(work, expanded); /* composites may contain counted sizes */
     return lib_environment_lists(LIB_ENV_DISABLE, "simplify") ? expanded : graph_simplify(work, expanded);
 }
 
-/* What the host registered comes before composites are expanded, and again when the graph is simple; then there may be composites
- * again. */
+/* The host's registered rules and passes run before composites are expanded, and again afterwards; they may then introduce
+ * composites, which are expanded again. */
 static graph *expand(lib_arena *work, const graph *source) {
     const graph *first = graph_apply_rules(work, graph_apply_passes(work, source, false), NULL);
     graph *simple = decompose(work, first), *g = simple;
@@ -97,7 +97,8 @@ static graph *expand(lib_arena *work, const graph *source) {
     return lib_environment_lists(LIB_ENV_DISABLE, "simplify") ? g : graph_hoist(work, g);
 }
 
-/* Passes run in `work`; the program keeps copies: the host may destroy its graph, whose constants passes share. */
+/* Passes allocate in `work` and share the constants of the host's graph; the program keeps copies, since the host may destroy its
+ * graph. */
 static void compile_in_scope(dlc_program *program, lib_arena *work, const graph *source, const char *schedule) {
     lib_arena *arena = &program->arena;
     graph *init = NULL, *rest = NULL;
@@ -163,7 +164,7 @@ static dlc_status check_compile(dlc_context *context, dlc_graph *handle, const d
     return DLC_OK;
 }
 
-/* Are two names the same but for the numbers in them, as h1 and h2 are? */
+/* Do two names differ only in numbers, as h1 and h2? */
 static bool is_numbered_alike(const char *a, const char *b) {
     static const char digits[] = "0123456789";
     while (*a && *b) {
@@ -175,9 +176,9 @@ static bool is_numbered_alike(const char *a, const char *b) {
     return !*a && !*b;
 }
 
-/* Symbols that look like mistakes, to the log: that only a hint names; that stand in one place and are nearly called as another one. */
+/* Logs symbols that look like mistakes: used only by a hint; or used once, with a name similar to another symbol's. */
 static void report_symbols(const dlc_context *context, const graph *g) {
-    enum { MOST = 1000 }; /* symbols, each of which is compared with all the others */
+    enum { MOST = 1000 }; /* symbols; the comparison is quadratic */
     if (!context->log.write || g->symbols.count > MOST) return;
     for (uint32_t s = 0; s < g->symbols.count; s++) {
         const graph_symbol *symbol = &g->symbols.data[s];
@@ -228,7 +229,7 @@ dlc_status jit_program_new(dlc_context *context, const graph *source, const dlc_
     jit_context_keep(context);
     atomic_init(&program->references, 1);
     program->options = *options;
-    program->options.schedule = NULL; /* copied */
+    program->options.schedule = NULL; /* its contents have been copied */
     lib_mutex_init(&program->mutex);
     lib_condition_init(&program->bound);
     lib_arena_init(&program->arena, &context->allocator, &program->scope);
@@ -239,7 +240,7 @@ dlc_status jit_program_new(dlc_context *context, const graph *source, const dlc_
     jit_limits_begin(&limits, program);
     work.limit = options->budget_bytes;
     work.watch = &limits.watch;
-    lib_fp_state state = lib_fp_enter(); /* folding must not depend on how the host rounds */
+    lib_fp_state state = lib_fp_enter(); /* constant folding must not depend on the host's rounding mode */
     dlc_status status = jit_plans_init(program, error);
     if (status == DLC_OK) status = compile_guarded(program, &work, source, options->schedule, error);
     lib_fp_restore(state);

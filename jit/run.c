@@ -1,4 +1,4 @@
-/* Running a plan: fill in the pointers that belong to this run, then walk the steps. Nothing here allocates, locks or decides. */
+/* Running a plan: fills in the run's pointers, then executes the steps. No allocation, lock or decision. */
 #include "jit/internal.h"
 
 typedef struct running {
@@ -51,7 +51,7 @@ static int ask(const target_arguments *arguments) {
 }
 
 void jit_arguments_watch(target_arguments *arguments, jit_how *how) {
-    static const int always = 1; /* only asking tells */
+    static const int always = 1; /* a flag that is always set, so that the check function is called */
     arguments->cancel = !how ? NULL : how->deadline_ns || how->limits ? &always : how->cancel;
     arguments->is_over = ask;
     arguments->run = how;
@@ -59,7 +59,7 @@ void jit_arguments_watch(target_arguments *arguments, jit_how *how) {
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------------- */
 
-/* The pool polls this flag; the participant that found the run to be over raises it. */
+/* The pool polls this flag; the participant that finds a limit reached sets it. */
 static const volatile int *flag_of(const running *run) {
     return run->how ? &run->how->over : NULL;
 }
@@ -103,7 +103,7 @@ void jit_count_time(dlc_context *context, jit_call *call, uint64_t elapsed) {
     atomic_fetch_add_explicit(&call->profile_runs, 1, memory_order_relaxed);
 }
 
-/* Every kernel on its own: timed by a profile, its results looked at where the host wants to stop. */
+/* Runs each kernel separately, to time it for a profile or to check its results for stop_at. */
 static bool run_singly(running *run, bool profile) {
     dlc_context *context = run->plan->context;
     const jit_step *step = run->step;
@@ -139,7 +139,7 @@ void jit_run_alone(const dlc_context *context, const jit_step *step, const jit_f
     if (!context->default_float_modes) lib_fp_restore_vectors(state);
 }
 
-/* false: cancelled, tasks were left out. */
+/* false: cancelled, some tasks did not run. */
 static bool run_kernels(running *run) {
     dlc_context *context = run->plan->context;
     const bool profile = atomic_load_explicit(&run->program->profile, memory_order_relaxed);
@@ -156,14 +156,14 @@ static void run_copy(running *run) {
     const jit_tensor *from = run->step->inputs;
     const char *source = jit_place_pointer(&from->place, run->frame, run->inputs, run->outputs);
     char *to = jit_place_pointer(&run->step->outputs->place, run->frame, run->inputs, run->outputs);
-    if (source == to) return; /* a donated input that is an output as it is */
-    enum { PART = 8 << 20 };  /* bytes between two questions */
+    if (source == to) return; /* a donated input that is an output unchanged */
+    enum { PART = 8 << 20 };  /* bytes between two cancellation checks */
     for (size_t at = 0; at < from->bytes && !(run->how && jit_is_over(run->how)); at += PART)
         memcpy(to + at, source + at, from->bytes - at < PART ? from->bytes - at : PART);
     atomic_fetch_add_explicit(&run->plan->context->copied_bytes, from->bytes, memory_order_relaxed);
 }
 
-/* Results of host functions. */
+/* Checks the results of host functions. */
 static dlc_status watch_results(const running *run) {
     const jit_step *step = run->step;
     for (int o = 0; o < step->output_count; o++) {
@@ -183,7 +183,7 @@ static dlc_status run_steps(running *run) {
         switch (run->step->kind) {
         case JIT_STEP_KERNELS: all = run_kernels(run); break;
         case JIT_STEP_COPY: run_copy(run); break;
-        case JIT_STEP_HOST: break; /* of devices */
+        case JIT_STEP_HOST: break; /* only on devices */
         case JIT_STEP_CUSTOM:
         case JIT_STEP_IF:
         case JIT_STEP_LOOP:
@@ -193,7 +193,7 @@ static dlc_status run_steps(running *run) {
             break;
         }
         if (status != DLC_OK) return status;
-        /* The interpreter reports so; what ended a run says more than that it was ended. */
+        /* The interpreter reports errors in run->error; if a limit ended the run, the limit's message is more specific. */
         if (run->error->status != DLC_OK && !(run->how && run->how->over)) return run->error->status;
         if (run->how && (!all || jit_is_over(run->how))) return jit_how_it_ended(run->how, run->error);
     }
@@ -207,7 +207,7 @@ void jit_frame_aim(const jit_plan *plan, jit_frame *frame, char *const *inputs, 
     }
 }
 
-/* Where the interpreter reports to, and what kernels ask: of this run alone. */
+/* Sets where the interpreter reports errors and what kernels poll, for this run only. */
 static void aim_calls(const jit_plan *plan, jit_frame *frame, jit_how *how, lib_error *error) {
     for (int c = 0; c < plan->call_count; c++) {
         frame->arguments[c].error = error;
@@ -223,7 +223,7 @@ dlc_status jit_plan_run_in(dlc_program *program, jit_plan *plan, jit_frame *fram
     dlc_status status = DLC_OK;
     if (how && how->stop_at && plan->shapes) status = jit_watch_inputs(program, plan, inputs, how->stop_at, error);
     if (status == DLC_OK) status = run_steps(&run);
-    if (how) aim_calls(plan, frame, NULL, error); /* a kept frame is run again without it */
+    if (how) aim_calls(plan, frame, NULL, error); /* reset, since the kept frame is used again */
     return status;
 }
 

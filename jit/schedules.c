@@ -1,22 +1,21 @@
-/* Regions' own schedules, as the host gives them with a program: a text of sections, each behind a line
+/* Regions' own schedules, as the host gives them with a program: a text of sections, each after a line
  *   region NAME:          for regions of that name, whatever they compute
- *   region #HASH:         for the region that computes just this, whatever its name; 16 hexadecimal digits
- *   region NAME #HASH:    the same; where several regions compute that, first the one of the name
- * The form is that of the dump "schedule". What regions there are depends on shapes, so a section that no region of a plan wants is
- * no error: it is told to the log, once. Regions without a section are shown to the functions that the host registered for that
- * (<dlc/extend.h>). */
+ *   region #HASH:         for the region with this computation, whatever its name; 16 hexadecimal digits
+ *   region NAME #HASH:    the same; of several such regions, preferably the one with the name
+ * The form is that of the dump "schedule". The set of regions depends on shapes, so an unused section is not an error: it is logged
+ * once. For regions without a section, the functions that the host registered (<dlc/extend.h>) are queried. */
 #include "jit/internal.h"
 
 #include "graph/registry.h"
 
 struct jit_section {
-    /* as the host wrote it, for messages */
+    /* as in the host's text, for messages */
     const char *header;
     /* "": any */
     const char *name;
     const char *body;
     size_t length;
-    /* of the header */
+    /* line number of the header */
     int line;
     bool by_hash;
     uint64_t hash;
@@ -34,7 +33,7 @@ static bool is_header(const char *line) {
 }
 
 static bool is_blank(const char *line) {
-    return strchr("\n", line[strspn(line, " \t\r")]) != NULL; /* also the end */
+    return strchr("\n", line[strspn(line, " \t\r")]) != NULL; /* also true at the end of the text */
 }
 
 static bool says_nothing(const char *line) {
@@ -81,7 +80,8 @@ static void parse_header(lib_arena *arena, jit_section *section, const char *lin
     section->header = lib_arena_format(arena, "%.*s", (int)(at - start), start);
 }
 
-/* A dump has the same section again where several regions compute the same. Another one under its header has no region to be for. */
+/* Is the section an exact repetition? A dump repeats the section of regions with equal computations. A different section with the
+ * same header would never apply. */
 static bool is_repeated(lib_arena *arena, const jit_section *section, const jit_section *before) {
     if (section->by_hash != before->by_hash || section->hash != before->hash) return false;
     if (strcmp(section->name, before->name) != 0) return false;
@@ -105,7 +105,7 @@ static void parse_sections(dlc_program *program, const char *text) {
             parse_header(arena, open, line);
             open->body = next_line(line);
             lib_vec_push(arena, &sections, open);
-        } else if (open && !is_blank(line)) { /* up to the last line that is not blank */
+        } else if (open && !is_blank(line)) { /* the section ends after its last line that is not blank */
             open->length = (size_t)(line - open->body) + strcspn(line, "\n");
         } else if (open) {
             continue;
@@ -139,14 +139,14 @@ void jit_parse_schedules(dlc_program *program, const char *text) {
     if (scope.error.status != DLC_OK) lib_raise_error(outer, &scope.error);
 }
 
-/* Several regions may compute the same: then names tell them apart. */
+/* How specifically the section matches: regions with equal computations are distinguished by name. */
 static int how_well(const jit_section *section, const char *name, uint64_t hash) {
     bool named = strcmp(section->name, name) == 0;
     if (section->by_hash) return section->hash != hash ? 0 : named ? 3 : 2;
     return named;
 }
 
-/* What functions that the host registered answer; the first answer counts. */
+/* Queries the host's registered functions; the first result is used. */
 static jit_own ask_host(const dlc_context *context, lib_arena *arena, const tir_region *region) {
     const graph_definition *const *asked = graph_registry_list(arena, &context->handles.registry, GRAPH_SCHEDULE);
     if (!*asked) return (jit_own){0};

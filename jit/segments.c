@@ -1,6 +1,6 @@
-/* Programs whose shapes depend on data: a chain of programs of their own (graph/segment.h). A run computes one segment, reads what its
- * cuts have counted, and finds or makes the plan of the next one for the sizes that follow. Tensors between segments are the
- * run's own; a cut costs no copy, its result is seen through a shape with the count as leading size. */
+/* Programs whose shapes depend on data: a chain of separate programs, the segments (graph/segment.h). A run executes one segment,
+ * reads the sizes that its cuts have counted, and finds or builds the next segment's plan for these sizes. Tensors between
+ * segments belong to the run; a cut needs no copy, its result is viewed through a shape whose leading size is the count. */
 #include "jit/internal.h"
 
 /* ---- compiling */
@@ -19,7 +19,7 @@ static void compile_segment(dlc_program *program, lib_arena *work, const graph_s
 void jit_segments_compile(dlc_program *program, lib_arena *work, const char *schedule) {
     graph *g = program->graph;
     for (uint32_t c = 0; c < g->constants.count; c++)
-        g->constants.data[c].borrowed = true; /* the segments' are these */
+        g->constants.data[c].borrowed = true; /* the segments share these bytes */
     graph_segments split = graph_split_segments(work, g);
     program->borders = split.borders;
     program->border_end =
@@ -29,27 +29,27 @@ void jit_segments_compile(dlc_program *program, lib_arena *work, const char *sch
         compile_segment(program, work, &split.list.data[i], schedule, &program->segments[i]);
         program->segment_count++;
     }
-    jit_weights_free(program); /* the segments have them; nobody reads constants of this graph again */
+    jit_weights_free(program); /* the segments retain them; this graph's constants are not read again */
 }
 
 /* ---- running */
 
 typedef struct segment_run {
     dlc_program *program;
-    /* of the segment at hand: its budget is what is left of the host's */
+    /* options of the current segment, with the remaining budget */
     dlc_run_options options;
-    /* of all */
+    /* limits of the whole run */
     jit_how how;
     lib_arena *work;
     /* the host's tensors */
     jit_boundary boundary;
-    /* [symbols] of the whole graph; counted ones as they come */
+    /* [symbols] values of the whole graph's symbols; counted ones are added as they become known */
     int64_t *values;
     /* [borders] */
     DLManagedTensorVersioned **border;
-    /* the host's slots are empty, or hold what this run made */
+    /* the host's output slots are empty, or hold tensors that this run made */
     bool checked;
-    /* some input is: tensors for the host's empty slots, too */
+    /* some input is on the device: outputs for empty slots are made there, too */
     bool on_device;
 } segment_run;
 
@@ -61,7 +61,7 @@ __attribute__((format(printf, 3, 4))) _Noreturn static void fail(segment_run *r,
     va_end(list);
 }
 
-/* Sizes of a segment's output: symbols stand in the same order in all segments. */
+/* Sizes of a segment's output: symbols have the same order in all segments. */
 static int64_t *output_sizes(segment_run *r, const dlc_program *inner, int output) {
     const graph *g = inner->graph;
     const graph_shape *shape = inner->outputs[output].shape;
@@ -86,7 +86,7 @@ static DLManagedTensorVersioned *new_tensor(segment_run *r, const jit_argument *
     return tensor;
 }
 
-/* A tensor with fewer elements along its leading dimension. */
+/* A view of the tensor with fewer elements along its leading dimension. */
 static const DLTensor *cut_tensor(segment_run *r, const DLTensor *whole, int symbol) {
     DLTensor *part = lib_arena_copy(r->work, whole, sizeof *whole);
     part->shape = lib_arena_copy(r->work, whole->shape, (size_t)whole->ndim * sizeof *whole->shape);
@@ -154,7 +154,7 @@ static void run_segment(segment_run *r, int number) {
     drop_borders(r, number);
 }
 
-/* What can be known of the host's tensors before anything runs. */
+/* Checks the host's tensors as far as possible before anything runs. */
 static void check(segment_run *r) {
     jit_boundary *c = &r->boundary;
     const dlc_program *program = r->program;
@@ -244,7 +244,7 @@ dlc_status jit_segments_run(dlc_program *program, const dlc_run_options *options
         undo(&r);
     }
     lib_arena_free(&work);
-    jit_event_give(event, options, scope.error.status); /* done, when it is given */
+    jit_event_give(event, options, scope.error.status); /* the event is already complete */
     return scope.error.status;
 }
 

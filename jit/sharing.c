@@ -1,12 +1,12 @@
-/* Values that need no bytes of their own. A value may be linked to another one, whose bytes hold it:
+/* Values without storage of their own. A value may be linked to another one, in whose bytes it is stored:
  *
- *   view   a reshape or contiguous slice shows bytes of its operand
- *   part   an operand of a contiguous concat is written where the result holds it; what cannot be is copied there
- *   over   a region writes its result over an operand that nobody reads afterwards: updates of slices (only the update is then
- *          written), and maps whose kernel reads every element just where it writes it
+ *   view   a reshape or contiguous slice is part of its operand's bytes
+ *   part   an operand of a contiguous concat is written directly into the result; an operand that cannot be is copied
+ *   over   a region overwrites an operand that has no later reader: updates of slices (only the update is then
+ *          written), and maps whose kernel reads each element only where it writes it
  *
- * Views, parts and updates are found before kernels are made, since an update in place is another computation; maps afterwards,
- * since it depends on the schedule. Links end at a value's *home*, which gets a place (memory.c). */
+ * Views, parts and updates are found before kernels are built, since an in-place update is a different computation; maps afterwards,
+ * since they depend on the schedule. Links end at a value's *home*, which gets a place (memory.c). */
 #include "jit/internal.h"
 
 static graph_id view_root(const jit_build *build, graph_id value) {
@@ -23,7 +23,7 @@ graph_id jit_home(const jit_build *build, graph_id value, int64_t *offset) {
 
 /* ---- views and parts */
 
-/* Bytes from the start of x to the first element of its slice. */
+/* Byte offset of the slice's first element in x. */
 static int64_t slice_offset(jit_build *build, const graph_node *node) {
     const graph_shape *x = graph_shape_of(build->bound, node->input[0]);
     const graph_attribute *start = &node->attribute[graph_op_attribute(node->op, "start")];
@@ -46,7 +46,7 @@ static void link_views(jit_build *build) {
     }
 }
 
-/* A kernel's result that has no place of its own yet. */
+/* Is the value a kernel's result without a link yet, so that it can be stored inside another? */
 static bool may_be_part(const jit_build *build, const uint32_t *producer, graph_id value) {
     if (producer[value] == UINT32_MAX || build->regions.data[producer[value]].kind != GRAPH_REGION_KERNEL) return false;
     if (build->links[value].base || build->parts[producer[value]]) return false;
@@ -71,7 +71,7 @@ static bool joins_outermost(jit_build *build, const graph_node *node) {
     return true;
 }
 
-/* A region that is one concat, most of whose bytes can be written where they belong. */
+/* Links the operands of a region that is one concat, if most of its bytes can be written in place. */
 static void link_parts(jit_build *build, uint32_t r, const uint32_t *producer) {
     const graph_region *region = &build->regions.data[r];
     const graph_node *node = &build->bound->nodes.data[region->nodes[0]];
@@ -87,7 +87,7 @@ static void link_parts(jit_build *build, uint32_t r, const uint32_t *producer) {
     build->parts[r] = true;
     for (int k = 0; k < node->inputs; k++) {
         graph_id part = node->input[k];
-        if (may_be_part(build, producer, part)) /* no longer, once it is one: a second use is copied */
+        if (may_be_part(build, producer, part)) /* a value is linked once: a second use is copied */
             build->links[part] = (jit_link){.base = node->first, .offset = offset};
         offset += (int64_t)jit_value_bytes(build, part);
     }
@@ -95,7 +95,7 @@ static void link_parts(jit_build *build, uint32_t r, const uint32_t *producer) {
 
 /* ---- last reads */
 
-/* For each value that is no view: the last region that reads it or its views. After all regions come the copies to outputs. */
+/* For each value that is not a view: the last region that reads it or its views. Copies to outputs count as after all regions. */
 static void find_last_reads(jit_build *build) {
     const graph *g = build->bound;
     build->last_read = LIB_NEW_ARRAY(build->work, uint32_t, g->values.count + 1);
@@ -106,7 +106,7 @@ static void find_last_reads(jit_build *build) {
         build->last_read[view_root(build, g->outputs.data[o])] = build->regions.count;
 }
 
-/* Region r reads the value once, and nobody reads it later. */
+/* Does region r read the value once, as its last reader? */
 static bool dies_at(const jit_build *build, uint32_t r, graph_id value) {
     const graph_region *region = &build->regions.data[r];
     graph_id root = view_root(build, value);
@@ -117,7 +117,7 @@ static bool dies_at(const jit_build *build, uint32_t r, graph_id value) {
 
 /* ---- updates */
 
-/* of a region: output over input; both are positions */
+/* a region's in-place update: output number that overwrites input number */
 typedef struct update {
     /* -1: none */
     int output, input;
@@ -142,12 +142,12 @@ static void link_update(jit_build *build, uint32_t r, update u) {
     build->updates[r] = u.output + 1;
 }
 
-/* From a donated input by updates alone to the output that it is donated to. */
+/* Links a chain of updates from a donated input to the output that it is donated to. */
 static void link_donated(jit_build *build, uint32_t output, const uint32_t *producer, const update *updates) {
     const graph *g = build->bound;
     graph_id source = g->inputs.data[build->donated[output]];
     graph_id last = view_root(build, g->outputs.data[output]);
-    for (int pass = 0; pass < 2; pass++) /* first see whether it gets there */
+    for (int pass = 0; pass < 2; pass++) /* the first pass checks that the chain reaches the input */
         for (graph_id at = last; at != source;) {
             uint32_t r = producer[at];
             if (r == UINT32_MAX || updates[r].output < 0 || build->regions.data[r].outputs[updates[r].output] != at)
@@ -178,7 +178,7 @@ void jit_find_sharing(jit_build *build) {
     build->links = lib_arena_array(build->work, count, sizeof *build->links);
     build->parts = LIB_NEW_ARRAY(build->work, bool, build->regions.count + 1);
     build->updates = LIB_NEW_ARRAY(build->work, int, build->regions.count + 1);
-    uint32_t *producer = LIB_NEW_ARRAY(build->work, uint32_t, count); /* of values that are no views */
+    uint32_t *producer = LIB_NEW_ARRAY(build->work, uint32_t, count); /* of values other than views */
     for (uint32_t v = 0; v < count; v++) producer[v] = UINT32_MAX;
     for (uint32_t r = 0; r < build->regions.count; r++)
         for (uint32_t o = 0; o < build->regions.data[r].output_count; o++)
@@ -190,7 +190,7 @@ void jit_find_sharing(jit_build *build) {
     if (alias) link_updates(build, producer);
 }
 
-/* Branches get theirs from outside. */
+/* A branch's inputs come from the enclosing plan. */
 int32_t jit_alignment(const jit_build *build, graph_id value, int32_t element) {
     const target_runtime *runtime = build->program->context->target->runtime;
     int32_t alignment = runtime && !build->given ? runtime->alignment : element;
@@ -220,7 +220,7 @@ static bool kernel_shares(const jit_kernel *kernel, int input, int output) {
     return input < 64 && (kernel->shares[output] >> input & 1);
 }
 
-/* An operand that a kernel has no need to read would suit each of its results. */
+/* Is the operand already overwritten by another result of the region? */
 static bool is_taken(const jit_build *build, const graph_region *region, graph_id operand) {
     bool taken = false;
     for (uint32_t o = 0; o < region->output_count; o++) {
@@ -240,7 +240,7 @@ void jit_share_maps(jit_build *build) {
             for (uint32_t i = 0; i < region->input_count && !build->links[region->outputs[o]].base; i++) {
                 graph_id from = region->inputs[i], to = region->outputs[o], home = jit_home(build, from, NULL);
                 if (jit_alignment(build, from, 1) < jit_alignment(build, to, 1))
-                    continue; /* which its kernel relies on */
+                    continue; /* the kernel relies on the alignment */
                 if (!kernel_shares(kernel, (int)i, (int)o) || !dies_at(build, r, from) || !build->produced[home])
                     continue;
                 if (jit_value_bytes(build, from) != jit_value_bytes(build, to) || is_taken(build, region, from))
@@ -258,7 +258,7 @@ static const jit_request *request_of(const jit_build *build, const graph_region 
     return NULL;
 }
 
-/* The first region that writes into the output's buffer; after all regions it is a copy. */
+/* The first region that writes the output's buffer; regions.count: a copy after all regions. */
 static uint32_t first_write(const jit_build *build, uint32_t output, graph_id *written) {
     for (uint32_t r = 0; r < build->regions.count; r++)
         for (uint32_t o = 0; o < build->regions.data[r].output_count; o++) {
@@ -270,13 +270,13 @@ static uint32_t first_write(const jit_build *build, uint32_t output, graph_id *w
     return build->regions.count;
 }
 
-/* The output's buffer may be the input's. */
+/* May the output's buffer be the input's? */
 static bool may_share(const jit_build *build, uint32_t output, int input) {
     graph_id source = build->bound->inputs.data[input], written = 0;
     uint32_t read = build->last_read[source], write = first_write(build, output, &written);
     if (read < write) return true;
     if (read != write) return false;
-    if (write == build->regions.count) /* a copy of the input itself moves nothing */
+    if (write == build->regions.count) /* an output that is the input itself needs no copy */
         return jit_home(build, build->bound->outputs.data[output], NULL) == source;
     const graph_region *region = &build->regions.data[write];
     const jit_request *request = request_of(build, region);
@@ -290,7 +290,7 @@ static bool may_share(const jit_build *build, uint32_t output, int input) {
            build->place[region->inputs[from]].offset == 0;
 }
 
-/* Of sizes that dlc_program_alias could not compare. */
+/* Checks sizes that dlc_program_alias could not compare. */
 static void check_donated_shape(jit_build *build, uint32_t output, int input) {
     const graph_shape *in = graph_shape_of(build->bound, build->bound->inputs.data[input]),
                       *out = graph_shape_of(build->bound, build->bound->outputs.data[output]);

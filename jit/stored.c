@@ -1,6 +1,6 @@
-/* What a run needs to know of a kernel, as bytes: the description in a file of the disk cache. Numbers have the machine's byte order and
- * the library's own layout, since only the very same build reads them. Reading trusts nothing: lengths, references and kinds are
- * checked, expressions are built anew, and what does not fit is refused. */
+/* Serialises what a run needs of a kernel: the description in a file of the disk cache. Numbers have the machine's byte order and
+ * the library's memory layout, since only the same build reads them. Reading trusts nothing: lengths, references and kinds are
+ * checked, expressions are rebuilt, and invalid input is rejected. */
 #include "jit/disk.h"
 
 enum { NODES_MAX = 1 << 16, LIST_MAX = 1 << 16 };
@@ -17,7 +17,7 @@ static void put_string(lib_text *text, const char *string) {
     lib_text_add_bytes(text, string ? string : "", length);
 }
 
-/* All of them: the pool holds nothing but the kernel's sizes. */
+/* Writes all expressions: the pool contains only the kernel's sizes. */
 static void put_pool(lib_text *text, const tir_pool *pool) {
     put(text, pool->nodes.count);
     for (uint32_t e = 1; e < pool->nodes.count; e++) {
@@ -73,7 +73,7 @@ void jit_describe_stored(lib_text *text, const jit_kernel *kernel) {
 typedef struct reader {
     lib_arena *arena;
     const char *at, *end;
-    /* by number in the file */
+    /* expressions by their number in the file */
     tir_expr *expr;
     int64_t exprs;
 } reader;
@@ -114,7 +114,7 @@ static tir_expr get_variable(reader *r, tir_pool *pool) {
     return variable;
 }
 
-/* Of sizes: index expressions and conditions, of operators that are defined for both. */
+/* May sizes use the operator? Index expressions and conditions, with operators that are defined for both. */
 static bool is_of_sizes(tir_op op, tir_dtype dtype) {
     if (dtype != TIR_INDEX && dtype != DLC_BOOL) return false;
     return op == TIR_CONST || op == TIR_VAR || (op >= TIR_ADD && op <= TIR_MAX) || (op >= TIR_AND && op <= TIR_XOR) ||

@@ -1,6 +1,6 @@
-/* Tensors on a device that kernels cannot use as they are, with strides or not aligned to their elements: copied to compact memory there
- * and back. One kernel for each size of elements and number of dimensions, with sizes and strides as parameters; made when it is first
- * needed. */
+/* Copies tensors on a device that kernels cannot use directly, because they are strided or not aligned to their elements, to
+ * compact device memory and back. One kernel for each element size and rank, with sizes and strides as parameters; compiled when
+ * first needed. */
 #include "jit/device.h"
 
 struct jit_mover {
@@ -9,7 +9,7 @@ struct jit_mover {
     int threads;
 };
 
-/* ---- what is moved: as few dimensions as tell it, those of the smallest steps in the destination last */
+/* ---- the copy, with as few dimensions as possible, ordered by decreasing stride in the destination */
 
 typedef struct motion {
     char *to;
@@ -33,7 +33,7 @@ static void swap_dimensions(motion *m, int a, int b) {
     }
 }
 
-/* Neighbours that are one dimension to both sides become one. */
+/* Merges adjacent dimensions that are contiguous in both source and destination. */
 static void merge_dimensions(motion *m) {
     int last = 0;
     for (int d = 1; d < m->rank; d++) {
@@ -47,7 +47,7 @@ static void merge_dimensions(motion *m) {
     if (m->rank) m->rank = last + 1;
 }
 
-/* Elements that are not aligned are moved in parts that are. */
+/* Splits elements that are not aligned into smaller, aligned units. */
 static void split_elements(motion *m, int64_t size) {
     uintptr_t address = (uintptr_t)m->to | (uintptr_t)m->from | (uintptr_t)size;
     m->element = (int)(address & (0 - address));
@@ -84,9 +84,9 @@ static motion describe(const DLTensor *to, const DLTensor *from) {
 
 /* ---- kernels */
 
-/* The number of the element, and what it is in each dimension. */
+/* Writes the kernel: computes an element's index and its coordinates, then copies it. */
 static void write_kernel(lib_text *text, int element, int rank, int threads) {
-    static const char *const types[] = {"i8", "bf16", "i32", "i64"}; /* bf16: bits as they are */
+    static const char *const types[] = {"i8", "bf16", "i32", "i64"}; /* bf16: copied bit by bit */
     const char *type = types[element == 8 ? 3 : element / 2];
     for (int side = 0; side < 2; side++) {
         lib_text_format(text, "%s %s: %s[", side ? "," : "kernel strided(", side ? "y" : "x", type);
@@ -151,7 +151,7 @@ static void drop(dlc_context *context, jit_mover *mover) {
     lib_release(&context->allocator, mover, sizeof *mover, _Alignof(jit_mover));
 }
 
-/* Threads that need the same at once make it twice; one is kept. */
+/* If several threads compile the same kernel at once, one is kept. */
 static dlc_status find(dlc_context *context, int element, int rank, const jit_mover **found, lib_error *error) {
     _Atomic(jit_mover *) *place = &context->movers[element == 8 ? 3 : element / 2][rank - 1];
     jit_mover *mover = atomic_load_explicit(place, memory_order_acquire), *none = NULL;

@@ -1,9 +1,9 @@
-/* Tapped values: a second program, of these values and what they need, which runs in front of the program itself. */
+/* Tapped values: a second program computes these values and runs before the program itself. */
 #include "graph/backward_slice.h"
 #include "jit/internal.h"
 
 typedef struct jit_tap {
-    /* its inputs are those of the tapped one, its outputs the values */
+    /* its inputs are those of the tapped program, its outputs the tapped values */
     dlc_program *program;
     dlc_tap_function *function;
     void *user;
@@ -44,7 +44,7 @@ static dlc_status check_values(const dlc_program *program, int count, const dlc_
     return DLC_OK;
 }
 
-/* The outputs' names are those of the values. */
+/* Names the outputs after the tapped values. */
 static void name_outputs(lib_arena *arena, const graph *from, const graph_id *ids, graph *part) {
     for (uint32_t o = 0; o < part->outputs.count; o++) {
         const char *name = graph_shown_name(from, ids[o]);
@@ -116,8 +116,8 @@ dlc_status jit_tap_compute(const dlc_program *program, const dlc_run_options *op
                            int input_count, dlc_output_slot *slots, lib_error *error) {
     dlc_run_options own = DLC_RUN_OPTIONS_INIT;
     if (options) own = *options;
-    own.event = NULL; /* taps are read before the run goes on */
-    own.stop_at = 0;  /* of the run itself */
+    own.event = NULL; /* taps are read synchronously, before the run */
+    own.stop_at = 0;  /* applies to the run itself only */
     return jit_run_program(program->tap->program, &own, inputs, input_count, slots, jit_tap_count(program), error);
 }
 

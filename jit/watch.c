@@ -1,4 +1,4 @@
-/* Runs that stop at the first NaN or infinity (dlc_run_options.stop_at): what is looked at, and what the host is told. */
+/* Runs that stop at the first NaN or infinity (dlc_run_options.stop_at): checks of values, and the message. */
 #include "jit/internal.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@ typedef struct watched {
     const char *what;
     /* kernel or host function that wrote it; NULL: the host */
     const char *by;
-    /* of a kernel: " of a, b", the names of the values that it computes; NULL: none */
+    /* of a kernel: " of a, b", the names of its values; NULL: none */
     const char *origins;
 } watched;
 
@@ -21,7 +21,7 @@ static const char *kind_of(double number, unsigned stop_at) {
     return NULL;
 }
 
-/* Of element `index`, row-major, in elements. */
+/* Position in memory, in elements, of the element with row-major index `index`. */
 static int64_t place_of(const jit_watched *is, int64_t index) {
     int64_t logical[DLC_MAX_RANK], place = 0;
     if (!is->layout || tir_layout_is_identity(is->layout)) return index;

@@ -1,12 +1,13 @@
-/* Weights: constants of 64 KiB and more, of which memory holds one copy where it can. A weight is known by where its bytes lay when a program
- * was first given them, so that all programs of a context that get the same bytes share it. It has row-major bytes (those of the graph
- * that the host made, of a file, of the host, or computed by an init graph) and copies in the layouts that kernels want. Users of each are
- * counted: plans of the row-major bytes, programs of a packed copy. What nobody uses is given back as soon as there is a copy in use, or else
- * one to make the others of: layouts are permutations with padding. Bytes of the host and of files are not ours to give back.
+/* Weights: constants of 64 KiB and more, of which memory holds one copy if possible. A weight is identified by the address of its
+ * bytes when a program was first given them, so that all programs of a context with the same bytes share it. It has row-major
+ * bytes (owned by the host's graph, a file or the host, or computed by an init graph) and copies in kernels' layouts. Users of
+ * each are counted: plans of the row-major bytes, programs of a packed copy. Unused bytes are released as soon as another copy is
+ * in use, or else all but one copy, from which the others can be made: layouts are permutations with padding. Bytes of the host
+ * and of files are not ours to release.
  *
- * The graphs of a program keep the address of the bytes as a name of the weight, which graph_constant_bytes follows to where they are. Each
- * weight has a mutex, which is held while its bytes are packed and unpacked: who wants the same layout at the same time waits for it. It is
- * the innermost lock, inside of a program's. */
+ * In the graphs of a program, the address of the bytes is only a name of the weight; graph_constant_bytes resolves it to the
+ * current address. Each weight has a mutex, held while its bytes are packed and unpacked, so that threads that need the same
+ * layout wait. It is the innermost lock, inside a program's. */
 #include "jit/internal.h"
 
 /* ---- identity */
@@ -45,7 +46,7 @@ static void free_packed(dlc_context *context, jit_packed *packed) {
     lib_release(allocator, packed, sizeof *packed, 16);
 }
 
-/* Gives back the row-major bytes. */
+/* Releases the row-major bytes. */
 static void drop_whole(jit_weight *weight) {
     graph_bytes *shared = graph_bytes_of(weight->source);
     if (weight->whole && (weight->restored || shared)) count(weight->context, -(int64_t)weight->size);
@@ -90,7 +91,7 @@ static void release_weight(graph_holder *holder) {
 
 /* ---- row-major bytes and packed copies; the weight's mutex is held */
 
-/* Can the row-major bytes be made of it? */
+/* Can the row-major bytes be restored from the packed copy? */
 static bool is_complete(const jit_weight *weight, const jit_packed *packed) {
     size_t bytes = packed->element;
     for (int d = 0; d < packed->layout.rank; d++) bytes *= (size_t)packed->shape[d];
@@ -101,7 +102,7 @@ static bool may_drop(const jit_weight *weight) {
     return weight->restored || graph_bytes_of(weight->source);
 }
 
-/* Gives back what nobody uses, but for one copy. */
+/* Releases unused bytes, keeping at least one copy. */
 static void trim(jit_weight *weight) {
     bool there = weight->whole && (weight->users || weight->stays || !may_drop(weight));
     for (const jit_packed *p = weight->packed; p; p = p->next) there = there || (p->users && is_complete(weight, p));
@@ -124,7 +125,7 @@ static const jit_packed *complete_copy(const jit_weight *weight) {
     return packed;
 }
 
-/* What is in a packed copy, row-major, or in another layout (`as`). False: out of memory. */
+/* Unpacks a packed copy to row-major bytes or to another layout (`as`). False: out of memory. */
 static bool unpack(const dlc_allocator *allocator, const jit_packed *packed, const jit_packing *as, char *to) {
     lib_scope scope;
     lib_arena work;
@@ -140,17 +141,17 @@ static bool unpack(const dlc_allocator *allocator, const jit_packed *packed, con
     return scope.error.status == DLC_OK;
 }
 
-/* The row-major bytes, if they are anywhere. */
+/* Are row-major bytes available? If the shared bytes still exist, takes them. */
 static bool has_whole(jit_weight *weight) {
     graph_bytes *shared = graph_bytes_of(weight->source);
-    if (!weight->whole && shared && graph_bytes_take(shared)) { /* a graph has them still */
+    if (!weight->whole && shared && graph_bytes_take(shared)) { /* a graph still owns them */
         weight->whole = graph_bytes_data(shared);
         count(weight->context, (int64_t)weight->size);
     }
     return weight->whole != NULL;
 }
 
-/* False: out of memory. */
+/* Restores the row-major bytes. False: out of memory. */
 static bool restore(jit_weight *weight) {
     const dlc_allocator *allocator = &weight->context->allocator;
     if (has_whole(weight)) return true;
@@ -222,7 +223,7 @@ jit_weight *jit_weight_of(const graph_constant *constant) {
     return constant->holder && constant->holder->release == release_weight ? self(constant->holder) : NULL;
 }
 
-/* Found, or made of the bytes of a constant that is none so far; kept once. NULL: out of memory. */
+/* Finds the weight of a constant, or creates it from the constant's bytes; adds a reference. NULL: out of memory. */
 static jit_weight *find_weight(dlc_context *context, const graph_constant *constant) {
     jit_weights *weights = &context->weights;
     jit_weight **chain = chain_of(context, constant->bytes, constant->size), *weight;
@@ -249,7 +250,7 @@ static jit_weight *find_weight(dlc_context *context, const graph_constant *const
     return weight;
 }
 
-/* One of the program's weights from now on. False: out of memory. */
+/* Makes the constant one of the program's weights. False: out of memory. */
 static bool link_weight(dlc_program *program, graph_constant *constant, bool init) {
     const dlc_allocator *allocator = &program->context->allocator;
     jit_weight_link *link = lib_allocate_zeroed(allocator, sizeof *link, 16);
@@ -269,7 +270,7 @@ static bool link_weight(dlc_program *program, graph_constant *constant, bool ini
     return true;
 }
 
-/* Large ones that are the arena's of a graph. */
+/* Copies a large constant, whose bytes belong to a graph's arena, to shared memory and makes it a weight. */
 static bool share_bytes(dlc_program *program, graph_constant *constant, bool init) {
     graph_bytes *shared = graph_bytes_new(&program->context->allocator, constant->size);
     if (!shared) return false;
@@ -277,7 +278,7 @@ static bool share_bytes(dlc_program *program, graph_constant *constant, bool ini
     constant->bytes = graph_bytes_data(shared);
     constant->holder = graph_bytes_holder(shared);
     const bool linked = link_weight(program, constant, init);
-    graph_bytes_holder(shared)->release(graph_bytes_holder(shared)); /* the weight keeps it */
+    graph_bytes_holder(shared)->release(graph_bytes_holder(shared)); /* the weight has its own reference */
     return linked;
 }
 
@@ -288,7 +289,7 @@ bool jit_adopt_constant(void *user, graph_constant *constant) {
     const bool large = constant->size >= GRAPH_BYTES_LEAST;
     if (large) graph_constant_describe(scope, constant);
     if (!large && (graph_bytes_of(constant->holder) || jit_weight_of(constant))) {
-        constant->bytes = graph_constant_bytes(scope, constant); /* a part, which need not keep the whole */
+        constant->bytes = graph_constant_bytes(scope, constant); /* a part of the bytes, which need not retain the whole */
         constant->holder = NULL;
         constant->borrowed = false;
     }
@@ -305,7 +306,7 @@ bool jit_weight_make(dlc_program *program, graph_constant *constant) {
     graph_constant made = {
         .bytes = graph_bytes_data(shared), .size = constant->size, .holder = graph_bytes_holder(shared)};
     const bool linked = link_weight(program, &made, false);
-    graph_bytes_holder(shared)->release(graph_bytes_holder(shared)); /* the weight keeps it */
+    graph_bytes_holder(shared)->release(graph_bytes_holder(shared)); /* the weight has its own reference */
     if (linked) *constant = made;
     return linked;
 }
@@ -340,7 +341,7 @@ static void release_packed(dlc_program *program) {
 }
 
 void jit_weights_settle(dlc_program *program) {
-    jit_device_constants_free(program); /* known by addresses of what goes */
+    jit_device_constants_free(program); /* they are keyed by addresses of bytes about to be freed */
     release_packed(program);
     release_links(program, false);
 }
@@ -361,7 +362,7 @@ const char *jit_weight_whole(jit_build *build, jit_weight *weight) {
     const char *whole = weight->whole;
     if (there) weight->users++;
     if (there && weight->context->target->runtime)
-        weight->stays = true; /* the device's copies are known by addresses */
+        weight->stays = true; /* the device's copies are keyed by address */
     lib_mutex_unlock(&weight->mutex);
     if (!there)
         lib_raise(build->work->scope, DLC_OUT_OF_MEMORY, "out of memory: a constant of %zu bytes", weight->size);
@@ -379,7 +380,7 @@ void jit_weights_leave(const jit_plan *plan) {
     }
 }
 
-/* The program uses each copy once. */
+/* Records that the program uses the copy, once. */
 static void note_use(dlc_program *program, jit_packed_use *use) {
     lib_mutex_lock(&program->mutex);
     const jit_packed_use *known = program->packed;
