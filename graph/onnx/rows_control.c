@@ -1,8 +1,9 @@
-/* Rows of control flow: If, Loop, Scan. A branch or body is a graph inside of the graph at hand; what it uses of the graphs around it is an
- * operand of the row, and an input of it. Known values and stored tensors need no operand: they are made where they are used. */
+/* Rows of control flow: If, Loop, Scan. A branch or body is a sub-graph of the current graph; values of enclosing graphs that it
+ * uses are operands of the row and inputs of the sub-graph. Known values and stored tensors need no operand: they are emitted in
+ * the sub-graph. */
 #include "graph/onnx/control.h"
 
-/* ---- what a body uses from outside --------------------------------------------------------------------------------------- */
+/* ---- captures of bodies --------------------------------------------------------------------------------------- */
 
 typedef struct capture {
     onnx_value *outer;
@@ -29,7 +30,7 @@ static void take(onnx_import *im, captures *all, const onnx_graph *body, onnx_by
     lib_vec_push(im->g->arena, all, ((capture){value}));
 }
 
-/* Names that the body, or a graph inside of it, reads and that the graphs around it define. Graphs are at most ONNX_GRAPH_NESTING deep. */
+/* Names that the body, or a graph nested in it, reads and that enclosing graphs define. Graphs are at most ONNX_GRAPH_NESTING deep. */
 static void find_captures(onnx_import *im, captures *all, const onnx_graph *body, const onnx_graph *part) {
     for (size_t n = 0; n < part->nodes.count; n++) {
         const onnx_node *node = &part->nodes.data[n];
@@ -53,7 +54,7 @@ static int captured_ids(const captures *all, graph_id *ids) {
 
 /* ---- bodies -------------------------------------------------------------------------------------------------------------- */
 
-/* A graph inside of the one at hand, being made. */
+/* A sub-graph under construction. */
 typedef struct body {
     onnx_import saved;
     onnx_names_scope scope;
@@ -75,7 +76,7 @@ static void end(onnx_import *im, const body *b) {
     im->inputs.count = inputs;
 }
 
-/* The inputs for what is captured, by its names. */
+/* Defines inputs for captured values, under their names. */
 static void define_captures(onnx_import *im, const body *b, const captures *all) {
     for (uint32_t i = 0; i < all->count; i++) {
         const onnx_value *outer = all->data[i].outer;
@@ -106,7 +107,7 @@ static const onnx_graph *graph_attribute_of(onnx_import *im, const char *name) {
 
 /* ---- If ------------------------------------------------------------------------------------------------------------------ */
 
-/* A branch that is known to be taken stands in place of the node. */
+/* Imports a branch that is known to be taken in place of the node. */
 static void import_inline(onnx_import *im, const onnx_graph *part) {
     const onnx_import saved = *im;
     onnx_names_scope scope = {.outer = im->scope};
@@ -174,7 +175,7 @@ static void define_formal(onnx_import *im, const onnx_value_info *info, graph_id
     onnx_define(im, info->name)->id = list ? graph_reshape(im->g, id, 1, &one) : id;
 }
 
-/* Inputs of a graph of the loop, in the order of the row's operands; shapes as outside. */
+/* Inputs of a sub-graph of the loop, in the order and with the shapes of the row's operands. */
 static void define_inputs(onnx_import *im, const body *b, const loop *l, graph_id *inputs) {
     for (int i = 0; i < l->count; i++) inputs[i] = graph_new_input(im->g, NULL, graph_shape_of(b->saved.g, l->in[i]));
     int at = 2 + l->carried + l->limited;
@@ -197,7 +198,7 @@ static int64_t loop_condition(onnx_import *im, const loop *l) {
     return b.number;
 }
 
-/* `stacks`: the body of a scan, whose outputs are the carried values and what is stacked; *always: it never ends the loop. */
+/* `stacks`: the body of a scan, whose outputs are carried values and stack elements; *always: the condition is always true. */
 static int64_t loop_body(onnx_import *im, const loop *l, size_t stacks, bool *always) {
     body b;
     graph_id *inputs = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)l->count + 1);

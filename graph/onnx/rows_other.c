@@ -1,4 +1,4 @@
-/* Rows of losses, signals, integer products with scales, detection, and results whose size data decide. */
+/* Rows of losses, signals, integer products with scales, detection, and results with data-dependent sizes. */
 #include "graph/onnx/import.h"
 #include "graph/onnx/window.h"
 
@@ -118,7 +118,7 @@ static void import_qlinear_matmul(onnx_import *im) {
 
 static void import_roi_align(onnx_import *im) {
     const tir_expr shape[] = {tir_index(im->g->pool, onnx_int(im, "output_height", 1)), tir_index(im->g->pool, onnx_int(im, "output_width", 1))};
-    const int usual = im->opset < 16; /* version 10 knows the second way alone */
+    const int usual = im->opset < 16; /* version 10 has only the second form */
     const int coordinates = usual ? 1 : onnx_choice(im, "coordinate_transformation_mode", "half_pixel output_half_pixel", "half_pixel");
     const graph_setting s[] = {graph_set_dims("shape", 2, shape), graph_set_integer("samples", onnx_int(im, "sampling_ratio", 0)),
                                graph_set_float("spatial_scale", onnx_float(im, "spatial_scale", 1)), graph_set_integer("mode", onnx_choice(im, "mode", "avg max", "avg")),
@@ -126,9 +126,9 @@ static void import_roi_align(onnx_import *im) {
     onnx_give(im, 0, onnx_emit(im, "roi_align", 3, (graph_id[]){onnx_operand(im, 0), onnx_operand(im, 1), onnx_operand(im, 2)}, 5, s));
 }
 
-/* ---- sizes that data decide -------------------------------------------------------------------------------------------- */
+/* ---- data-dependent sizes -------------------------------------------------------------------------------------------- */
 
-/* A symbol of its own, named after the result. */
+/* A new symbol, named after the result. */
 static tir_expr counted(onnx_import *im) {
     const char *base = "count";
     for (size_t i = 0; i < im->node->outputs.count; i++)

@@ -1,5 +1,5 @@
-/* Arithmetic on known values: shapes, and what models compute of them. Elements are index expressions over the graph's symbols, exact fractions of
- * such, or numbers. What cannot be decided for all sizes is left to kernels. */
+/* Arithmetic on known values: shapes, and values that models compute from them. Elements are index expressions over the graph's
+ * symbols, exact fractions of such, or numbers. Results that cannot be determined for all sizes are left to kernels. */
 #include "graph/onnx/import.h"
 
 #include <math.h>
@@ -128,7 +128,7 @@ graph_id onnx_make_known(onnx_import *im, const onnx_known *known) {
     return known->rank == 1 ? list : graph_reshape(g, list, known->rank, dims);
 }
 
-/* ---- arithmetic on elements: false where the result is not known for all sizes --------------------------------------- */
+/* ---- arithmetic on elements: false if the result is not known for all sizes --------------------------------------- */
 
 /* value = numerator / 2^k, exactly, k at most 20 */
 static bool as_fraction(double value, int64_t *numerator, int64_t *over) {
@@ -299,7 +299,7 @@ static bool cast(onnx_import *im, dlc_dtype to, number a, number *y) {
 
 /* ---- operators ------------------------------------------------------------------------------------------------------ */
 
-/* Row-major place in an operand of dims broadcast to `to`, of the element `at` of the result. */
+/* Row-major position, in an operand that is broadcast, of element `at` of the result. */
 static int64_t place_of(const onnx_known *operand, const onnx_known *result, int64_t at) {
     int64_t place = 0, stride = 1;
     for (int d = result->rank - 1, k = operand->rank - 1; k >= 0; d--, k--) {
@@ -311,7 +311,7 @@ static int64_t place_of(const onnx_known *operand, const onnx_known *result, int
     return place;
 }
 
-/* NULL: they do not broadcast, or to too many elements. */
+/* NULL: the shapes do not broadcast, or the result has too many elements. */
 static onnx_known *broadcast_of(onnx_import *im, dlc_dtype dtype, int count, const onnx_known *const *operand) {
     int64_t dims[DLC_MAX_RANK], all = 1;
     int rank = 0;
@@ -553,7 +553,7 @@ static const onnx_known *fold_transpose(onnx_import *im) {
     return strided(im, x, x->rank, dims, 0, stride);
 }
 
-/* Rows whose elements stay the same, under other dimensions. */
+/* Operators that change dimensions but not elements. */
 static const onnx_known *fold_structure(onnx_import *im) {
     const onnx_known *x = onnx_operand_known(im, 0);
     int count = 0, rank = 0;
