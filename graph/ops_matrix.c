@@ -135,7 +135,8 @@ static uint32_t reflect_columns(matrix_fold *f, const tir_expr *extent) {
     tir_expr unit = tir_select(pool, tir_eq(pool, j, tir_add(pool, n, i)), one, zero);
     tir_expr given = tir_region_load_guarded(c->region, c->operand[0], index, tir_lt(pool, j, n), unit);
     uint32_t now = tir_stage_value(c->region, stage, first_or(f, given, load2(f, f->state[0], i, j)), 0, 0);
-    stage = open_step(f, TIR_REDUCE, 0, NULL, 1, &m); /* divided by its largest element, so that the column's squares are in range */
+    stage = open_step(f, TIR_REDUCE, 0, NULL, 1,
+                      &m); /* divided by its largest element, so that the column's squares are in range */
     tir_expr below = load2(f, now, f->axis[free], f->t);
     below = tir_max(pool, below, tir_unary(pool, TIR_NEG, below));
     below = tir_select(pool, tir_le(pool, f->t, f->axis[free]), below, zero);
@@ -148,8 +149,7 @@ static uint32_t reflect_columns(matrix_fold *f, const tir_expr *extent) {
     stage = open_step(f, TIR_REDUCE, 0, NULL, 1, &m);
     below = load1(f, scaled, f->axis[free]);
     uint32_t square = tir_stage_contract(c->region, stage, below, below);
-    stage =
-        open_step(f, TIR_MAP, 0, NULL, 0, NULL); /* the target of the column: the sign that avoids cancellation */
+    stage = open_step(f, TIR_MAP, 0, NULL, 0, NULL); /* the target of the column: the sign that avoids cancellation */
     tir_expr pivot = load1(f, scaled, f->t), norm = tir_unary(pool, TIR_SQRT, load0(f, square));
     tir_expr aim = tir_select(pool, tir_lt(pool, zero, pivot), tir_unary(pool, TIR_NEG, norm), norm);
     uint32_t target = tir_stage_value(c->region, stage, aim, 0, 0);

@@ -1,11 +1,11 @@
 /* Affine quantisation: an integer q stands for (q - zero_point) * scale (Jacob et al. 2018, arXiv:1712.05877). Composites only.
  * Products of quantised operands are sums of u8 by i8 in i32, whatever the operands' own types and zero points are: an i8 operand on
- * the left is moved up by 128, a u8 operand on the right down, and what zero points contribute is taken off afterwards:
+ * the left is shifted up by 128, a u8 operand on the right down, and the contribution of zero points is subtracted afterwards:
  *
  *   sum (x - a)(w - b) = sum x*w - a*(sum w - K*b) - b*(sum x)
  *
- * The second term depends on constants as a rule and then joins the bias before the first run; the third one vanishes for weights
- * without zero point. */
+ * The second term usually depends on constants only and is then added to the bias before the first run; the third one vanishes for
+ * weights without zero point. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -314,7 +314,8 @@ static void expand_quantize_linear(graph_expand *e) {
 
 static void expand_dequantize_linear(graph_expand *e) {
     graph *g = e->g;
-    graph_id y = graph_cast(g, e->input[0], DLC_F32), zero = zero_point_like(e); /* differences of 16-bit integers are exact */
+    graph_id y = graph_cast(g, e->input[0], DLC_F32),
+             zero = zero_point_like(e); /* differences of 16-bit integers are exact */
     if (zero) y = graph_sub(g, y, zero);
     y = graph_mul(g, y, parameter_like(e, graph_widen(g, e->input[1])));
     e->result[0] = graph_cast(g, y, graph_shape_of(g, e->input[1])->dtype);

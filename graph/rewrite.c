@@ -11,8 +11,7 @@ enum {
     NESTING = 32,
     PATTERN_NODES = 256,
     STEPS_MAX = 1 << 14, /* limit for one match attempt at one node */
-    GROWTH =
-        16, /* a graph that has grown by this factor, and by GROWTH_LEAST nodes, is assumed to grow for ever */
+    GROWTH = 16, /* a graph that has grown by this factor, and by GROWTH_LEAST nodes, is assumed to grow for ever */
     GROWTH_LEAST = 1 << 14
 };
 

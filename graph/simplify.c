@@ -6,16 +6,18 @@
  *   - it is directional: what it returns is an existing value, or is emitted with fewer or cheaper nodes, so that
  * rewriting ends;
  *   - it looks at its operands' nodes only, never at users (rules that need use counts are passes).
- * A rule is found by the operator and the operator of its first input, and applies in the phases it names. Emit calls
- * graph_rewrite, so every pass that re-emits a graph simplifies it; common sub-expressions vanish by hash-consing, dead
- * code because only live nodes are walked. */
+ * A rule is selected by the operator and the operator of its first input, and applies in its listed phases. Emit calls
+ * graph_rewrite, so every pass that re-emits a graph simplifies it; hash-consing removes common sub-expressions, and
+ * dead code disappears because only live nodes are visited. */
 #include "graph/build.h"
 #include "graph/internal.h"
 #include "graph/ops_common.h"
 
 #include <math.h>
 
-enum { LATER = GRAPH_SIMPLIFY | GRAPH_BOUND }; /* nothing is rewritten during building, so that the host sees its own graph */
+enum {
+    LATER = GRAPH_SIMPLIFY | GRAPH_BOUND
+}; /* nothing is rewritten during building, so that the host sees its own graph */
 
 typedef struct match {
     graph *g;

@@ -11,7 +11,7 @@
  *     output y                                    # output "any name" = y
  *   }
  * Values without a usable name are printed as v<id>. A sub-graph may name values of the graphs around it that are defined before: they
- * become inputs behind its own, and operands of the operator behind the written ones, which is how they are printed. */
+ * become inputs after its own, and operands of the operator after the written ones; they are printed in this form. */
 #include "graph/build.h"
 #include "graph/capture.h"
 #include "graph/internal.h"

@@ -3,8 +3,8 @@
  *
  *   convolution(x, w) -> winograd_output(dot_general(winograd_input(x), G w G^T))
  *
- * The windows are constant, so that theirs is computed once; what follows the convolution joins the last step, as it would join the
- * convolution. Which of the three ways is taken is decided by cost: multiply-adds, transforms by tile and vector of channels, and
+ * The windows are constant, so that their transform is computed once; operators after the convolution are fused with the last step, as
+ * they would be with the convolution. The cheapest of the three variants is chosen: multiply-adds, transforms by tile and vector of channels, and
  * the bytes between the steps at the speed of the cache that holds them. */
 #include "graph/winograd.h"
 #include "graph/build.h"

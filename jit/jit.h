@@ -134,7 +134,7 @@ enum { JIT_DECISIONS = 4096 };
 typedef struct jit_decision {
     /* zero: none yet */
     lib_hash128 question;
-    uint32_t apart;
+    uint32_t undone;
 } jit_decision;
 typedef struct jit_decisions {
     lib_mutex mutex;

@@ -8,9 +8,17 @@
 
 enum { FUNCTION_NESTING = 32, FUNCTION_NODES_MAX = 1 << 20 };
 
-const onnx_row *const onnx_standard_rows[] = {
-    onnx_rows_map,    onnx_rows_structure, onnx_rows_reduce, onnx_rows_contract,
-    onnx_rows_window, onnx_rows_normalize, onnx_rows_index, onnx_rows_recurrent, onnx_rows_other, onnx_rows_control, NULL};
+const onnx_row *const onnx_standard_rows[] = {onnx_rows_map,
+                                              onnx_rows_structure,
+                                              onnx_rows_reduce,
+                                              onnx_rows_contract,
+                                              onnx_rows_window,
+                                              onnx_rows_normalize,
+                                              onnx_rows_index,
+                                              onnx_rows_recurrent,
+                                              onnx_rows_other,
+                                              onnx_rows_control,
+                                              NULL};
 
 /* ---- errors -------------------------------------------------------------------------------------------------------- */
 
@@ -596,7 +604,8 @@ static bool take_value(onnx_import *im, const onnx_value_info *info) {
         dlc_dtype dtype;
         const bool known = lib_dtype_from_dlpack(o->values[i]->dtype, &dtype);
         if (!known || !type || type->which != ONNX_TYPE_TENSOR || dtype != onnx_dtype(im, type->tensor->element))
-            onnx_fail(im, DLC_INVALID_ARGUMENT, "the value of input %s has not the element type of the file", onnx_shown(im->g->arena, info->name));
+            onnx_fail(im, DLC_INVALID_ARGUMENT, "the value of input %s has not the element type of the file",
+                      onnx_shown(im->g->arena, info->name));
         onnx_value *value = onnx_define(im, info->name);
         value->known = onnx_known_of_view(im, o->values[i], &value->id);
         return true;

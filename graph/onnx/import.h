@@ -98,8 +98,9 @@ typedef struct onnx_row {
 } onnx_row;
 /* NULL-terminated tables of rows, each ended by a row without a name. */
 extern const onnx_row *const onnx_standard_rows[];
-extern const onnx_row onnx_rows_map[], onnx_rows_structure[], onnx_rows_reduce[], onnx_rows_contract[], onnx_rows_window[],
-    onnx_rows_normalize[], onnx_rows_index[], onnx_rows_recurrent[], onnx_rows_other[], onnx_rows_control[];
+extern const onnx_row onnx_rows_map[], onnx_rows_structure[], onnx_rows_reduce[], onnx_rows_contract[],
+    onnx_rows_window[], onnx_rows_normalize[], onnx_rows_index[], onnx_rows_recurrent[], onnx_rows_other[],
+    onnx_rows_control[];
 
 /* Imports the model's main graph into an empty graph. Raises with the node's location: DLC_UNSUPPORTED for what libdlc cannot do
  * (all such operators at once, before any node is emitted), DLC_PARSE_ERROR for a model that contradicts itself,
@@ -110,7 +111,8 @@ void onnx_check_model(lib_text *text, const onnx_model *model);
 
 /* ---- helpers of rows ------------------------------------------------------------------------------------------------- */
 
-_Noreturn void onnx_fail(onnx_import *im, dlc_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+_Noreturn void onnx_fail(onnx_import *im, dlc_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 static inline size_t onnx_operands(const onnx_import *im) {
     return im->node->inputs.count;
@@ -168,11 +170,12 @@ int onnx_axis(onnx_import *im, int64_t axis, int rank, bool past);
 const int64_t *onnx_axes(onnx_import *im, int operand_since, size_t at, int rank, int *count);
 
 /* Row of the operator table by name, with settings; maps broadcast like NumPy. */
-graph_id onnx_emit(onnx_import *im, const char *op, int inputs, const graph_id *input, int settings, const graph_setting *setting);
+graph_id onnx_emit(onnx_import *im, const char *op, int inputs, const graph_id *input, int settings,
+                   const graph_setting *setting);
 /* The same of one and of two operands, without settings, and of one with settings. */
 graph_id onnx_unary(onnx_import *im, const char *op, graph_id x);
 graph_id onnx_binary(onnx_import *im, const char *op, graph_id a, graph_id b);
-#define ONNX_WITH(im, op, x, ...)                                                                   \
+#define ONNX_WITH(im, op, x, ...)                                                                                    \
     onnx_emit((im), (op), 1, (graph_id[]){x}, (int)(sizeof((graph_setting[]){__VA_ARGS__}) / sizeof(graph_setting)), \
               (graph_setting[]){__VA_ARGS__})
 

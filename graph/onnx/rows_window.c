@@ -155,7 +155,8 @@ static void import_max_unpool(onnx_import *im) {
     if (out != x.rank) onnx_fail(im, DLC_PARSE_ERROR, "output_shape has %d dimensions", out);
     const graph_id y = onnx_emit(im, "max_unpool", 2, (graph_id[]){onnx_operand(im, 0), indices}, 1, &natural);
     for (int d = 0; d < x.rank; d++) {
-        if (!tir_is_const(im->g->pool, dims[d], &own)) onnx_fail(im, DLC_UNSUPPORTED, "output_shape where the input's size is not given");
+        if (!tir_is_const(im->g->pool, dims[d], &own))
+            onnx_fail(im, DLC_UNSUPPORTED, "output_shape where the input's size is not given");
         high[d] = shape[d] - own;
     }
     onnx_give(im, 0, graph_pad(im->g, y, graph_scalar_like(im->g, y, 0), low, high));
@@ -329,7 +330,8 @@ static void import_resize(onnx_import *im) {
     static const char coordinates[] =
         "half_pixel half_pixel_symmetric pytorch_half_pixel align_corners asymmetric tf_crop_and_resize tf_half_pixel_for_nn";
     int place = onnx_choice(im, "coordinate_transformation_mode", coordinates, "half_pixel");
-    int rounding = onnx_choice(im, "nearest_mode", "round_prefer_floor round_prefer_ceil floor ceil", "round_prefer_floor");
+    int rounding =
+        onnx_choice(im, "nearest_mode", "round_prefer_floor round_prefer_ceil floor ceil", "round_prefer_floor");
     const int aspect = onnx_choice(im, "keep_aspect_ratio_policy", "stretch not_larger not_smaller", "stretch");
     const int64_t *axes = onnx_ints(im, "axes", &axis_count);
     if (axes) r.count = axis_count;
@@ -344,11 +346,13 @@ static void import_resize(onnx_import *im) {
         take_scales(im, &r, &x, scales);
     graph_id roi = 0;
     if (place == TF_HALF_PIXEL) { /* half a pixel further than half_pixel: the element below is the nearest one there */
-        if (mode != 0 || rounding != 2) onnx_fail(im, DLC_UNSUPPORTED, "tf_half_pixel_for_nn with another mode than the floor of nearest");
+        if (mode != 0 || rounding != 2)
+            onnx_fail(im, DLC_UNSUPPORTED, "tf_half_pixel_for_nn with another mode than the floor of nearest");
         place = 0, rounding = 1;
     }
     const bool crop = place == CROP || (place == ALIGN_CORNERS && r.scales);
-    if (place == ALIGN_CORNERS && r.scales) roi = align_by_scales(im, &r, &x), place = CROP;
+    if (place == ALIGN_CORNERS && r.scales)
+        roi = align_by_scales(im, &r, &x), place = CROP;
     else if (crop) {
         if (!onnx_has(im, 1)) onnx_fail(im, DLC_PARSE_ERROR, "tf_crop_and_resize without roi");
         roi = graph_cast(im->g, onnx_operand(im, 1), DLC_F32);
