@@ -206,8 +206,8 @@ static void emit_tridiagonal(graph *g, graph_id a, graph_id result[2], graph_id 
     close_loop(&loop, 2, next, last);
     const int64_t row = shape.rank - 2;
     graph_id i = index_vector(g, n);
-    graph_id below =
-        graph_eq(g, as_column(g, graph_add_number(g, i, -1)), as_row(g, i)); /* selects row j + 1 of column j */
+    /* selects row j + 1 of column j */
+    graph_id below = graph_eq(g, as_column(g, graph_add_number(g, i, -1)), as_row(g, i));
     result[0] = matrix_diagonal(g, last[0]);
     result[1] = graph_reduce_sum(g, graph_select(g, below, last[0], graph_full_like(g, last[0], 0)), 1, &row, false);
     *reflections = last[1];
@@ -349,8 +349,8 @@ static void find_roots(level *l) {
     graph_id value = secular(l, body, together, loop.inner[6], loop.inner[5], loop.inner[3], offset);
     value = graph_mul(
         body, value,
-        loop.inner
-            [4]); /* from the lower pole the root is where the function is not negative, from the upper pole where it is */
+        /* from the lower pole the root is where the function is not negative, from the upper pole where it is */
+        loop.inner[4]);
     graph_id beyond = graph_ge(body, value, graph_scalar_like(body, value, 0));
     graph_id bounds[2] = {graph_select(body, beyond, low, tried), graph_select(body, beyond, tried, high)}, found[2];
     close_loop(&loop, 2, bounds, found);

@@ -323,8 +323,8 @@ static graph_id reflect_block(graph *g, graph_id a, graph_id start) {
     tir_pool *pool = g->pool;
     tir_expr m = matrix_dim(g, a, 2), n = matrix_dim(g, a, 1), width = tir_min(pool, n, tir_index(pool, BLOCK)),
              one = tir_index(pool, 1);
-    graph_id first =
-        graph_min(g, start, graph_dimension(g, DLC_I32, tir_sub(pool, n, width))); /* start of the slice, clamped */
+    /* start of the slice, clamped */
+    graph_id first = graph_min(g, start, graph_dimension(g, DLC_I32, tir_sub(pool, n, width)));
     graph_id rows = matrix_transpose(g, slice_at(g, a, first, 1, width));
     graph_id start_values[] = {rows, zeros_like_of(g, a, tir_index(pool, BLOCK), m), start, first};
     matrix_loop loop = open_loop(g, tir_index(pool, BLOCK), 4, start_values);
@@ -428,8 +428,8 @@ static void expand_expm(graph_expand *e) {
     graph_id a = e->input[0];
     const graph_shape shape = *graph_shape_of(g, a);
     const bool wide = shape.dtype == DLC_F64;
-    const double largest =
-        wide ? 5.371920351148152 : 3.92572478313866; /* greatest norm for which the approximation is accurate */
+    /* greatest norm for which the approximation is accurate */
+    const double largest = wide ? 5.371920351148152 : 3.92572478313866;
     const int64_t row = shape.rank - 2, column = shape.rank - 1;
     graph_id norm = graph_reduce_max(g, graph_reduce_sum(g, graph_abs(g, a), 1, &row, true), 1, &column, true);
     graph_id s =

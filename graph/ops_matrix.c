@@ -135,8 +135,8 @@ static uint32_t reflect_columns(matrix_fold *f, const tir_expr *extent) {
     tir_expr unit = tir_select(pool, tir_eq(pool, j, tir_add(pool, n, i)), one, zero);
     tir_expr given = tir_region_load_guarded(c->region, c->operand[0], index, tir_lt(pool, j, n), unit);
     uint32_t now = tir_stage_value(c->region, stage, first_or(f, given, load2(f, f->state[0], i, j)), 0, 0);
-    stage = open_step(f, TIR_REDUCE, 0, NULL, 1,
-                      &m); /* divided by its largest element, so that the column's squares are in range */
+    /* divided by its largest element, so that the column's squares are in range */
+    stage = open_step(f, TIR_REDUCE, 0, NULL, 1, &m);
     tir_expr below = load2(f, now, f->axis[free], f->t);
     below = tir_max(pool, below, tir_unary(pool, TIR_NEG, below));
     below = tir_select(pool, tir_le(pool, f->t, f->axis[free]), below, zero);

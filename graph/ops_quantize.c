@@ -314,8 +314,8 @@ static void expand_quantize_linear(graph_expand *e) {
 
 static void expand_dequantize_linear(graph_expand *e) {
     graph *g = e->g;
-    graph_id y = graph_cast(g, e->input[0], DLC_F32),
-             zero = zero_point_like(e); /* differences of 16-bit integers are exact */
+    /* differences of 16-bit integers are exact */
+    graph_id y = graph_cast(g, e->input[0], DLC_F32), zero = zero_point_like(e);
     if (zero) y = graph_sub(g, y, zero);
     y = graph_mul(g, y, parameter_like(e, graph_widen(g, e->input[1])));
     e->result[0] = graph_cast(g, y, graph_shape_of(g, e->input[1])->dtype);

@@ -134,8 +134,8 @@ static void compute_unpack(graph_compute *c) {
 /* Indices of element `at` in row-major order. */
 static void indices_of(tir_pool *pool, const graph_shape *x, tir_expr at, tir_expr *index) {
     for (int i = x->rank - 1; i > 0; i--) {
-        tir_expr extent = tir_max(
-            pool, x->dim[i], tir_index(pool, 1)); /* avoids a zero divisor for empty tensors, which are never read */
+        /* avoids a zero divisor for empty tensors, which are never read */
+        tir_expr extent = tir_max(pool, x->dim[i], tir_index(pool, 1));
         index[i] = tir_rem(pool, at, extent);
         at = tir_div(pool, at, extent);
     }

@@ -388,8 +388,8 @@ static void keep_known(graph *to) {
 /* Finds values that later segments read. */
 static void find_borders(splitting *s, int last) {
     const graph *g = s->g;
-    for (s->now = last; s->now > 0;
-         s->now--) { /* from the last segment: values that it reads are outputs of earlier ones */
+    /* from the last segment: values that it reads are outputs of earlier ones */
+    for (s->now = last; s->now > 0; s->now--) {
         find_needed(s);
         for (graph_id v = 1; v < g->values.count; v++) {
             if (!s->arriving[v]) continue;
@@ -397,8 +397,8 @@ static void find_borders(splitting *s, int last) {
             graph_id from = v;
             if (is_cut(node) && s->level[g->values.data[v].node] == s->now)
                 from = node->input[g->values.data[v].result + 1];
-            if (!is_input(g, g->values.data[from].node))
-                s->border[from] = 0; /* a border, whose number is assigned later */
+            /* a border, whose number is assigned later */
+            if (!is_input(g, g->values.data[from].node)) s->border[from] = 0;
         }
     }
     for (graph_id v = 1; v < g->values.count; v++)

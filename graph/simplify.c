@@ -15,9 +15,8 @@
 
 #include <math.h>
 
-enum {
-    LATER = GRAPH_SIMPLIFY | GRAPH_BOUND
-}; /* nothing is rewritten during building, so that the host sees its own graph */
+/* nothing is rewritten during building, so that the host sees its own graph */
+enum { LATER = GRAPH_SIMPLIFY | GRAPH_BOUND };
 
 typedef struct match {
     graph *g;

@@ -289,8 +289,8 @@ bool jit_adopt_constant(void *user, graph_constant *constant) {
     const bool large = constant->size >= GRAPH_BYTES_LEAST;
     if (large) graph_constant_describe(scope, constant);
     if (!large && (graph_bytes_of(constant->holder) || jit_weight_of(constant))) {
-        constant->bytes =
-            graph_constant_bytes(scope, constant); /* a part of the bytes, which need not retain the whole */
+        /* a part of the bytes, which need not retain the whole */
+        constant->bytes = graph_constant_bytes(scope, constant);
         constant->holder = NULL;
         constant->borrowed = false;
     }
