@@ -105,8 +105,9 @@ SCALAR(clamp) {
     return tir_min(pool, tir_max(pool, x[1], x[0]), x[2]);
 }
 
-/* Numbers beyond the greatest finite 8-bit float become it; infinity is unchanged in formats that have infinities. Rounding in
- * f32 keeps numbers beyond it beyond, since the limits have at most 16 binary digits. */
+/* Numbers beyond the greatest finite 8-bit float become it; infinity is unchanged in formats without signed zeros, whose NaN is
+ * not next to the greatest number. Rounding in f32 keeps numbers beyond it beyond, since the limits have at most 16 binary
+ * digits. */
 static tir_expr bounded(tir_pool *pool, dlc_dtype dtype, tir_expr x) {
     const lib_float_info format = lib_float_of(dtype);
     if (tir_dtype_of(pool, x) != DLC_F64) x = tir_cast(pool, DLC_F32, x);

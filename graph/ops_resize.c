@@ -1,6 +1,6 @@
 /* resize: resamples axes of a tensor at other positions. Each axis has a table of indices and weights, computed from positions
- * only and so once per shape. Axes are processed in order, so that the last axis, whose elements are gathered one by one, is
- * resampled last. */
+ * only and so once per shape. Axes are processed in order, so that the last axis, whose elements are read at scattered addresses,
+ * is resampled last, when the tensor is smallest. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -230,7 +230,7 @@ static graph_id sample_near(const resized_axis *r, graph_id x, int axis) {
 }
 
 /* Antialiasing: the kernel is as wide as the distance of result elements, a sum over an axis of neighbours whose number follows
- * from the sizes. The scale is limited from below by the value that the rounded result size implies. */
+ * from the sizes. A given scale is limited from below so that the kernel fits these neighbours. */
 static graph_id sample_wide(const resized_axis *r, graph_id x, int axis) {
     graph *g = r->g;
     tir_pool *pool = g->pool;

@@ -496,7 +496,7 @@ static graph_id to_cells(const sampler *s, graph_id value, graph_id y) {
                            s->planes ? (int64_t[]){1, 2, 3} : (int64_t[]){0, 1, 2});
 }
 
-/* The maximum; samples that are not near the image count as 0. */
+/* The maximum. Samples that are not near the image count as 0; if there are any, the first or last one along an axis is among them. */
 static graph_id greatest_of(const sampler *s, const roi_samples *samples, graph_id all, graph_id y) {
     graph *g = s->g;
     graph_id zero = graph_scalar_like(g, y, 0), one = graph_scalar_like(g, all, 1), inside = 0;

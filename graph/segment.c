@@ -363,7 +363,7 @@ static void pass_segment(graph_walk *walk) {
     add_outputs(walk);
 }
 
-/* Keeps only constraints whose sizes the segment's inputs determine; others are checked by a later segment. */
+/* Keeps only constraints whose symbols the segment's inputs determine; others are checked by the segment that has them. */
 static void keep_known(graph *to) {
     uint32_t kept = 0;
     for (uint32_t c = 0; c < to->constraints.count; c++) {
