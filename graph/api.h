@@ -67,9 +67,9 @@ graph *graph_apply_passes(lib_arena *arena, const graph *g, bool late);
 const char *graph_ask_schedule(const graph_definition *definition, lib_arena *arena, const dlc_region *region);
 const graph *graph_of_handle(const dlc_graph *handle);
 dlc_context *graph_handle_context(const dlc_graph *handle);
-bool graph_handle_live(const dlc_graph *handle);                     /* false: destroyed */
-dlc_status graph_handle_status(const dlc_graph *handle);             /* of its first error; does not record it for the thread */
-uint32_t graph_handle_serial(const dlc_graph *handle);               /* of its values; 0: destroyed */
+bool graph_handle_live(const dlc_graph *handle);         /* false: destroyed */
+dlc_status graph_handle_status(const dlc_graph *handle); /* of its first error; does not record it for the thread */
+uint32_t graph_handle_serial(const dlc_graph *handle);   /* of its values; 0: destroyed */
 void graph_handle_record(dlc_graph *handle, const lib_error *error); /* only the first error is recorded */
 /* State that jit attaches to a graph of the host (eager graphs); released when the graph is destroyed. data NULL: none. */
 typedef struct graph_attachment {

@@ -143,7 +143,8 @@ graph_attribute graph_attribute_default(graph *g, const graph_attribute_spec *sp
         return out;
     }
     if (strcmp(spec->initial, "[]") == 0 || !*spec->initial) return out;
-    if (spec->kind == GRAPH_ATTR_BOOL || spec->kind == GRAPH_ATTR_ENUM) { /* the most frequent kinds: without copies by the lexer */
+    /* the most frequent kinds: without copies by the lexer */
+    if (spec->kind == GRAPH_ATTR_BOOL || spec->kind == GRAPH_ATTR_ENUM) {
         out.integer = spec->kind == GRAPH_ATTR_BOOL ? strcmp(spec->initial, "true") == 0
                                                     : graph_choice_find(spec->choices, spec->initial);
         return out;

@@ -82,7 +82,7 @@ static bool is_told(const graph *g, tir_expr symbol) {
     return graph_is_counted(g, symbol) || graph_is_input_size(g, symbol);
 }
 
-/* Drops constraints on symbols that the part does not use. */
+/* Drops constraints on symbols that the part's inputs do not determine. */
 static void drop_constraints(graph *g) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < g->constraints.count; i++) {

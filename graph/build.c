@@ -76,7 +76,8 @@ graph_id graph_emit_broadcast(graph *g, const graph_op *op, int inputs, const gr
     graph_id stretched[MOST];
     if (op->class_ != GRAPH_MAP || inputs < 2 || inputs > MOST) return graph_emit(g, op, inputs, input, attributes);
     for (int i = 0; i < inputs; i++) {
-        if (input[i] >= g->values.count) return graph_emit(g, op, inputs, input, attributes); /* emit reports the error */
+        /* emit reports the error */
+        if (input[i] >= g->values.count) return graph_emit(g, op, inputs, input, attributes);
         if (input[i]) join_shapes(g, &shape, graph_shape_of(g, input[i]));
     }
     for (int i = 0; i < inputs; i++) stretched[i] = input[i] ? stretch(g, input[i], &shape) : 0;

@@ -45,7 +45,8 @@ graph *graph_decompose(lib_arena *arena, const graph *g) {
     graph *now = graph_walk_run(arena, g, g->phase, NULL, pass_expand, NULL);
     const graph_op *op;
     for (int round = 1; (op = composite_in(now)) != NULL; round++) {
-        bool grows = op->host && now->nodes.count / GROWTH > g->nodes.count + GROWTH_LEAST; /* operators of the host may be recursive */
+        /* operators of the host may be recursive */
+        bool grows = op->host && now->nodes.count / GROWTH > g->nodes.count + GROWTH_LEAST;
         if (round == ROUNDS_MAX || grows)
             lib_raise(arena->scope, op->host ? DLC_INVALID_ARGUMENT : DLC_INTERNAL,
                       "operator %s still expands after %d rounds: it seems to contain itself", op->name, round);

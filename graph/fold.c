@@ -103,7 +103,8 @@ static bool evaluate_alike(lib_arena *scratch, tir_region *region, void *const *
                            const int64_t *point, uint64_t *bits) {
     static const tir_rounding others[] = {{true, false}, {false, true}, {true, true}};
     uint64_t *other = LIB_NEW_ARRAY(scratch, uint64_t, (size_t)count);
-    int64_t *params = LIB_NEW_ARRAY(scratch, int64_t, region->params.count); /* the graph's symbols, not used by constant nodes */
+    /* the graph's symbols, not used by constant nodes */
+    int64_t *params = LIB_NEW_ARRAY(scratch, int64_t, region->params.count);
     tir_region_evaluate(scratch, region, inputs, params, tensor, count, point, (tir_rounding){0}, bits);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         tir_region_evaluate(scratch, region, inputs, params, tensor, count, point, others[i], other);

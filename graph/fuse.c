@@ -419,7 +419,8 @@ static bool is_prologue(fuser *f, uint32_t p, uint32_t c, const graph_node *node
     const graph_shape *value = graph_shape_of(f->g, e->value);
     bool moves = producer->kind == CLUSTER_MOVES, single = graph_fuse_elements(f->g, value) == 1;
     bool in_step = e->direct && same_dims(value, &consumer->domain); /* one element of value per point of the domain */
-    if (is_read_elsewhere(f, p, c, in_step ? &consumer->domain : NULL)) return false; /* other readers would need another kernel */
+    /* other readers would need another kernel */
+    if (is_read_elsewhere(f, p, c, in_step ? &consumer->domain : NULL)) return false;
     if (e->expands && !moves && !single) return false; /* would be recomputed for each repetition */
     switch (consumer->kind) {
     case CLUSTER_MOVES:

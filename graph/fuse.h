@@ -52,9 +52,9 @@ typedef struct graph_fuse_costs {
     /* Hash of the question which joins of a region to keep, where `joins` is a hash of the joins and of those in doubt. Equal
      * hashes have equal answers, in any process. */
     lib_hash128 (*identify)(void *user, const graph_region *region, lib_hash128 joins);
-    /* Look up and store a decision: bit i of *apart: join i is undone. false: unknown. The caller validates the answer. */
-    bool (*recall)(void *user, const lib_hash128 *question, uint32_t *apart);
-    void (*record)(void *user, const lib_hash128 *question, uint32_t apart);
+    /* Look up and store a decision: bit i of *undone: join i is undone. false: unknown. The caller validates the answer. */
+    bool (*recall)(void *user, const lib_hash128 *question, uint32_t *undone);
+    void (*record)(void *user, const lib_hash128 *question, uint32_t undone);
     void *user;
 } graph_fuse_costs;
 

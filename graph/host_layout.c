@@ -135,7 +135,8 @@ static const tir_layout *blocks_of(const finder *f, graph_id value, const digits
     for (int d = 0; d < rank; d++) {
         int64_t divisor = d == dim ? block->extent : 1;
         behind = behind || (d > dim && size[d] > 1);
-        for (int64_t reached = size[d]; reached > divisor; next++) { /* one digit, or adjacent digits that merge into one */
+        /* one digit, or adjacent digits that merge into one */
+        for (int64_t reached = size[d]; reached > divisor; next++) {
             const digit *at = &in->at[next];
             if (next == in->count - 1 || at->dim != d || at->divisor * at->extent != reached) return NULL;
             reached = at->divisor;

@@ -188,7 +188,8 @@ static void propose_by_contraction(decider *d, const graph_region *region, tir_r
             int dim = subscript_of(computed, loads[i], tensor->rank, stage->axis[a].var);
             set_proposed(d, region, computed, read, dim, inside);
         }
-        for (int a = 0; a < stage->space && tensor->constant; a++) { /* features: axes that only the constant operand has */
+        /* features: axes that only the constant operand has */
+        for (int a = 0; a < stage->space && tensor->constant; a++) {
             bool shared = false;
             for (int k = 0; k < count; k++) shared = shared || (k != i && tir_uses(pool, loads[k], stage->axis[a].var));
             if (shared || !tir_uses(pool, loads[i], stage->axis[a].var)) continue;

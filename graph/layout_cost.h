@@ -39,7 +39,8 @@ enum { LAYOUT_LOADS = 32 };
 int graph_stage_loads(tir_region *region, const tir_stage *stage, tir_expr *loads);
 bool graph_stage_contracts(const tir_region *region, const tir_stage *stage); /* sums products */
 int64_t graph_extent(const tir_region *region, tir_expr extent);              /* of a symbolic extent: a typical size */
-int graph_block_lanes(const tir_machine *machine, dlc_dtype dtype);           /* elements of a block; 0: blocking is not worthwhile */
+/* elements of a block; 0: blocking is not worthwhile */
+int graph_block_lanes(const tir_machine *machine, dlc_dtype dtype);
 
 layout_model graph_layout_model(lib_arena *arena, tir_region *region, const tir_machine *machine,
                                 const layout_argument *arguments, uint32_t count);

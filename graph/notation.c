@@ -71,7 +71,8 @@ static void fail(const interpreter *t, const char *format, ...) {
     lib_text_format_v(&text, format, arguments);
     va_end(arguments);
     if (t->infer) graph_infer_fail(t->infer, "%s", text.data);
-    lib_raise(t->arena->scope, DLC_INTERNAL, "%s: %s", t->op->name, text.data); /* the shape rule should have rejected it */
+    /* the shape rule should have rejected it */
+    lib_raise(t->arena->scope, DLC_INTERNAL, "%s: %s", t->op->name, text.data);
 }
 
 static void require_equal(const interpreter *t, tir_expr a, tir_expr b, const char *format, const char *name) {

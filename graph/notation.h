@@ -6,9 +6,9 @@
  *
  *     out[i, j] = sum(k, x[i, k] * w[k, j])
  *
- * <dlc/extend.h> says what both mean. Shape rules of rows and their compute definitions are read from the same text in the same
+ * <dlc/extend.h> defines both. Shape rules of rows and their compute definitions are read from the same text in the same
  * way, over the graph's pool or the region's: an index runs over the dimension that it indexes, a reduction is a stage over the axes
- * that its body uses. Whether what is read lies inside of its operand is decided by the shape rule, so that compute never reads
+ * that its body uses. The shape rule checks that all accesses are inside their operands, so that compute never reads
  * outside. */
 #ifndef GRAPH_NOTATION_H
 #define GRAPH_NOTATION_H

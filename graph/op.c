@@ -315,8 +315,7 @@ void graph_infer_same_dtype(const graph_infer *infer, int first, int count) {
 
 void graph_infer_same_shape(const graph_infer *infer, int first, int count) {
     const graph_shape *a = &infer->operand[first];
-    bool stretched =
-        false; /* ranks of the written operands differ: then messages count dimensions from the end */
+    bool stretched = false; /* ranks of the written operands differ: then messages count dimensions from the end */
     for (int i = first; i < first + count; i++)
         stretched |= infer->input[i] && graph_shape_of(infer->g, infer->written[i])->rank != infer->operand[i].rank;
     for (int i = first + 1; i < first + count; i++) {

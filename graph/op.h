@@ -245,7 +245,7 @@ bool graph_expands(const graph_node *node);                   /* composites; an 
 int graph_op_attribute(const graph_op *op, const char *name); /* index of the spec; -1 */
 bool graph_is(const graph *g, graph_id value, const char *op_name);
 void graph_op_operand(const graph_op *op, int operand, char name[32], bool *optional); /* from `operands` */
-bool graph_op_operand_is_typed(const graph_op *op, int operand);                       /* it is a T in the first sample */
+bool graph_op_operand_is_typed(const graph_op *op, int operand); /* it is a T in the first sample */
 
 /* The accumulator type of sums: f32 for narrower floats, else the dtype itself. */
 static inline dlc_dtype graph_sum_dtype(dlc_dtype dtype) {

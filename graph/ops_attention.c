@@ -117,8 +117,8 @@ static void expand_attention(graph_expand *e) {
     }
     graph_id most = graph_reduce_max(g, scores, 1, &keys, true);
     graph_id weight = graph_exp(g, graph_sub(g, scores, most));
-    if (visible)
-        weight = graph_select(g, visible, weight, graph_scalar_like(g, weight, 0)); /* so that hidden keys can be skipped */
+    if (visible) /* so that hidden keys can be skipped */
+        weight = graph_select(g, visible, weight, graph_scalar_like(g, weight, 0));
     if (keep && is_of_positions(g, e->input[MASK], MOST_MAPS))
         weight = graph_select(g, e->input[MASK], weight, graph_scalar_like(g, weight, 0)); /* likewise */
     graph_id sum = graph_reduce_sum(g, weight, 1, &keys, true);

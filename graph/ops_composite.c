@@ -47,7 +47,8 @@ ACTIVATION(elu) {
 }
 
 ACTIVATION(gelu) {
-    graph_id factor = graph_max(g, x, graph_scalar_like(g, x, -40)); /* so that a gate of 0 gives 0, also for x = -inf */
+    /* so that a gate of 0 gives 0, also for x = -inf */
+    graph_id factor = graph_max(g, x, graph_scalar_like(g, x, -40));
     if (!attribute[0].integer) return graph_mul(g, factor, graph_normal_cdf(g, x));
     /* (1 + tanh(u)) / 2 = logistic(2u) with u = sqrt(2/pi) (x + 0.044715 x^3) */
     graph_id cubic = graph_add_number(g, graph_mul_number(g, graph_mul(g, x, x), 2 * 0.79788456080286535588 * 0.044715),

@@ -1,6 +1,6 @@
-/* Symmetric eigenproblems. Small matrices by rotations (jacobi). Others: to tridiagonal form by reflections, of which a block of columns at a
- * time reaches the rest of the matrix as a product; then by divide and conquer, in levels that join neighbouring blocks of all
- * matrices at once (Cuppen 1981; Gu & Eisenstat 1995), whose bulk are products of matrices, too. */
+/* Symmetric eigenproblems. Small matrices by rotations (jacobi). Larger ones are reduced to tridiagonal form by reflections,
+ * which are applied to the rest of the matrix as a product for each block of columns; then divide and conquer, in levels that
+ * merge neighbouring blocks of all matrices at once (Cuppen 1981; Gu & Eisenstat 1995), mostly by matrix products, too. */
 #include "graph/bound.h"
 #include "graph/matrix.h"
 
@@ -21,14 +21,13 @@ static void infer_jacobi(graph_infer *infer) {
     infer->result[0] = infer->result[1] = infer->operand[0];
 }
 
-/* An element beside the diagonal is as good as zero where it is no more than this times the roots of its row's and its column's elements of
- * the diagonal: half of the distance of numbers at 1. */
+/* An off-diagonal element is negligible if it is at most this times sqrt(|a[i, i] a[j, j]|): half of the distance of numbers at 1. */
 static double negligible_part(dlc_dtype dtype) {
     return ldexp(1, -lib_float_of(dtype).digits);
 }
 
-/* With whom row i is rotated in round t: a round-robin tournament, in which all meet once in n - 1 rounds (n even; else one sits
- * out, who is his own partner). */
+/* The partner of row i in round t: a round-robin tournament, in which each pair meets once in n - 1 rounds (n even; for odd n one
+ * row is idle, its own partner). */
 static uint32_t add_partners(matrix_fold *f, tir_expr n) {
     tir_pool *pool = f->pool;
     tir_expr one = tir_index(pool, 1), two = tir_index(pool, 2), even = tir_mul(pool, tir_ceil_div(pool, n, two), two);
@@ -51,8 +50,8 @@ static tir_expr partner_of(const matrix_fold *f, uint32_t partners, tir_expr i, 
     return tir_max(pool, tir_min(pool, tir_cast(pool, TIR_INDEX, load1(f, partners, i)), last), tir_index(pool, 0));
 }
 
-/* Cosine and sine of the rotation that makes a[i, partner] zero; both of a pair come to the same, with opposite sines. Where that element is
- * negligible they are 1 and 0, which change no bit: a matrix without others stays as it is, however many rounds follow. */
+/* Cosine and sine of the rotation that makes a[i, partner] zero; both rows of a pair compute the same, with opposite sines. If
+ * that element is negligible they are 1 and 0, which change no bit: a converged matrix stays unchanged in further rounds. */
 static void add_rotation(matrix_fold *f, uint32_t now, uint32_t partners, tir_expr n, uint32_t rotation[2]) {
     tir_pool *pool = f->pool;
     tir_expr zero = tir_float(pool, f->dtype, 0), one = tir_float(pool, f->dtype, 1);
@@ -83,7 +82,7 @@ static void add_rotation(matrix_fold *f, uint32_t now, uint32_t partners, tir_ex
     }
 }
 
-/* Columns j and its partner of row i mix. */
+/* Rotates column j and its partner in row i. */
 static tir_expr mixed(const matrix_fold *f, uint32_t tensor, const uint32_t rotation[2], tir_expr i, tir_expr j,
                       tir_expr p) {
     tir_pool *pool = f->pool;
@@ -91,7 +90,7 @@ static tir_expr mixed(const matrix_fold *f, uint32_t tensor, const uint32_t rota
                       tir_mul(pool, load2(f, tensor, i, p), load1(f, rotation[1], j)));
 }
 
-/* Of one row: there is nobody to rotate it with. */
+/* A matrix of one row: there is no partner. */
 static void compute_single(graph_compute *c) {
     for (int result = 0; result < 2; result++) {
         const graph_shape *y = &c->result_shape[result];
@@ -102,7 +101,7 @@ static void compute_single(graph_compute *c) {
     }
 }
 
-/* Jacobi 1846: the matrix is turned by rotations of all pairs of rows and columns again and again, of n/2 pairs at a time. */
+/* Jacobi 1846: repeated sweeps of rotations of all pairs of rows and columns, n/2 pairs at a time. */
 static void compute_jacobi(graph_compute *c) {
     tir_pool *pool = c->pool;
     const graph_shape *a = &c->operand_shape[0];
@@ -164,13 +163,13 @@ static graph_id other_halves(graph *g, graph_id pairs) {
         axis);
 }
 
-/* x [..., 1, n] times what the pairs [v; w] take off the matrix: x (v^T w + w^T v). */
+/* x [..., 1, n] times the matrix that the pairs [v; w] subtract: x (v^T w + w^T v). */
 static graph_id times_pairs(graph *g, graph_id x, graph_id pairs) {
     graph_id parts = graph_matmul(g, pairs, matrix_transpose(g, x));
     return graph_matmul(g, matrix_transpose(g, other_halves(g, parts)), pairs);
 }
 
-/* Column s of what a has become by the reflections before it, then its reflection v, and w: h a h = a - v w^T - w v^T with h = 1 - v v^T,
+/* Column s of a, updated by the previous reflections, then its reflection v, and w: h a h = a - v w^T - w v^T with h = 1 - v v^T,
  * w = p - (p^T v / 2) v, p = a v (LAPACK's latrd). Vectors are rows [..., 1, n] here. */
 static void next_pair(graph *g, graph_id a, graph_id pairs, graph_id s, graph_id result[2]) {
     tir_expr one = tir_index(g->pool, 1);
@@ -184,8 +183,8 @@ static void next_pair(graph *g, graph_id a, graph_id pairs, graph_id s, graph_id
     result[1] = graph_sub(g, p, graph_mul(g, graph_mul_number(g, along, 0.5), v));
 }
 
-/* q^T a q for symmetric a: diagonal and what stands beside it [..., n] (the last is 0); the reflections that q is the product of, [...,
- * count, n]. In blocks of columns: inside of one only the next column is brought up to date, and all of a behind it. */
+/* q^T a q for symmetric a: diagonal and off-diagonal [..., n] (its last element is 0); q as its reflections, [..., count, n]. In
+ * blocks of columns: within a block only the next column is updated, after it all of a. */
 static void emit_tridiagonal(graph *g, graph_id a, graph_id result[2], graph_id *reflections) {
     tir_pool *pool = g->pool;
     const graph_shape shape = *graph_shape_of(g, a);
@@ -207,7 +206,8 @@ static void emit_tridiagonal(graph *g, graph_id a, graph_id result[2], graph_id 
     close_loop(&loop, 2, next, last);
     const int64_t row = shape.rank - 2;
     graph_id i = index_vector(g, n);
-    graph_id below = graph_eq(g, as_column(g, graph_add_number(g, i, -1)), as_row(g, i)); /* row j + 1 of column j */
+    /* selects row j + 1 of column j */
+    graph_id below = graph_eq(g, as_column(g, graph_add_number(g, i, -1)), as_row(g, i));
     result[0] = matrix_diagonal(g, last[0]);
     result[1] = graph_reduce_sum(g, graph_select(g, below, last[0], graph_full_like(g, last[0], 0)), 1, &row, false);
     *reflections = last[1];
@@ -215,9 +215,9 @@ static void emit_tridiagonal(graph *g, graph_id a, graph_id result[2], graph_id 
 
 /* ---- divide and conquer ------------------------------------------------------------------------------------------- */
 
-/* One level. Blocks of 2 * half rows have eigenvalues d and eigenvectors (columns of v, zero outside of the block) for each of their halves;
- * with the element e that was torn out between the halves, d + rho z z^T has those of the block. Places are not moved: what is number j
- * stays in column j, so all conditions are masks of pairs (i, j), rows and columns of matrices [..., n, n]. */
+/* One level. Blocks of 2 * half rows have eigenvalues d and eigenvectors (columns of v, zero outside of the block) for each of
+ * their halves; with the element e removed between the halves, d + rho z z^T has the eigenvalues of the block. Nothing is
+ * permuted: number j stays in column j, so all conditions are masks of pairs (i, j), rows and columns of matrices [..., n, n]. */
 typedef struct level {
     graph *g;
     tir_expr n;
@@ -228,26 +228,26 @@ typedef struct level {
     graph_id block, together;
     /* [..., n] */
     graph_id rho, z;
-    /* z counts: [..., n]; else the pair (d, column of v) stays */
+    /* z is not negligible: [..., n]; else the pair (d, column of v) is unchanged */
     graph_id live;
-    /* both live, and d is the same within rounding: [..., n, n] */
+    /* both live, and d is equal within rounding: [..., n, n] */
     graph_id mates;
-    /* what counts as d: the largest of the mates' */
+    /* the value used for d: the largest of the mates' */
     graph_id pole;
-    /* the last of the mates, which stands for all */
+    /* the last of the mates, which represents all of them */
     graph_id active;
-    /* length of the mates' part of z */
+    /* norm of the mates' part of z */
     graph_id zeta;
-    /* rho * zeta^2 of the active, else 0 */
+    /* rho * zeta^2 of active ones, else 0 */
     graph_id weight;
-    /* eigenvalue of the active: origin + offset, origin the nearest pole */
+    /* eigenvalue of active ones: origin + offset, origin the nearest pole */
     graph_id origin, offset;
 } level;
 
 static graph_id masked(const level *l, graph_id mask, graph_id x, double other) {
     return graph_select(l->g, mask, x, graph_scalar_like(l->g, x, other));
 }
-/* Over i of [..., i, j]. */
+/* Reduces over i of [..., i, j]. */
 static graph_id over_rows(const level *l, graph_id (*reduce)(graph *, graph_id, int, const int64_t *, bool),
                           graph_id x) {
     const int64_t row = graph_shape_of(l->g, x)->rank - 2;
@@ -257,7 +257,7 @@ static graph_id sum_rows(const level *l, graph_id mask, graph_id x) {
     return over_rows(l, graph_reduce_sum, masked(l, mask, x, 0));
 }
 
-/* rho and z by the rows of v on both sides of the cut. */
+/* Computes rho and z from the rows of v on both sides of the cut. */
 static void tear(level *l, graph_id half, graph_id beside) {
     graph *g = l->g;
     graph_id i = index_vector(g, l->n), size = graph_add(g, half, half);
@@ -280,7 +280,7 @@ static void tear(level *l, graph_id half, graph_id beside) {
     l->z = graph_mul_number(g, graph_add(g, row[0], row[1]), sqrt(0.5));
 }
 
-/* What takes no part: small z, and all but one of those whose d is the same (a reflection of them makes their z zero). */
+/* Deflation: excludes small z, and all but one of equal d (a reflection makes the z of the others zero). */
 static void deflate(level *l) {
     graph *g = l->g;
     const double unit = l->dtype == DLC_F64 ? 0x1p-53 : 0x1p-24, least = l->dtype == DLC_F64 ? 0x1p-1000 : 0x1p-120;
@@ -316,8 +316,8 @@ static graph_id bits_of(graph *g, graph_id x, dlc_dtype dtype) {
     return graph_emit_with(g, "bit_cast", 1, &x, 1, (graph_setting[]){graph_set_integer("dtype", dtype)});
 }
 
-/* Between a pole and the next the function ascends from -inf to inf: halves of the numbers (as bits, so that small offsets are as exact as
- * large ones) from the nearest pole to the middle. */
+/* Between two poles the function ascends from -inf to inf: bisection of the offset from the nearest pole, up to the middle, on
+ * its bits, so that small offsets are as exact as large ones. */
 static void find_roots(level *l) {
     enum { ORIGIN = 4, SIDE, POLE, WEIGHT, BLOCKS };
     graph *g = l->g;
@@ -349,31 +349,32 @@ static void find_roots(level *l) {
     graph_id value = secular(l, body, together, loop.inner[6], loop.inner[5], loop.inner[3], offset);
     value = graph_mul(
         body, value,
-        loop.inner[4]); /* from the low side the root is where it is not negative, from the other where it is */
+        /* from the lower pole the root is where the function is not negative, from the upper pole where it is */
+        loop.inner[4]);
     graph_id beyond = graph_ge(body, value, graph_scalar_like(body, value, 0));
     graph_id bounds[2] = {graph_select(body, beyond, low, tried), graph_select(body, beyond, tried, high)}, found[2];
     close_loop(&loop, 2, bounds, found);
     l->offset = graph_mul(g, bits_of(g, found[1], l->dtype), side);
 }
 
-/* Eigenvectors of the block in terms of its halves': columns of a matrix [..., n, n]. z is computed anew, so that the roots found are exactly
- * those of poles and z, and vectors are orthogonal however near roots are (Gu & Eisenstat 1995, by Loewner's formula). */
+/* Eigenvectors of the block in terms of its halves': columns of a matrix [..., n, n]. z is recomputed so that the roots found are
+ * exact for poles and z; then vectors are orthogonal however close roots are (Gu & Eisenstat 1995, by Loewner's formula). */
 static graph_id vectors_of(level *l) {
     graph *g = l->g;
     graph_id distance = graph_sub(g, as_column(g, l->pole), as_row(g, l->origin));
-    distance = graph_sub(g, distance, as_row(g, l->offset)); /* pole i less root j */
+    distance = graph_sub(g, distance, as_row(g, l->offset)); /* pole i minus root j */
     graph_id gap = graph_sub(g, as_column(g, l->pole), as_row(g, l->pole)), one = graph_scalar_like(g, gap, 1);
     graph_id factor = graph_abs(g, graph_div(g, distance, graph_select(g, l->mates, one, gap)));
     factor = masked(l, graph_and(g, l->together, as_row(g, l->active)), factor, 1);
     const int64_t column = graph_shape_of(g, factor)->rank - 1;
     graph_id again = graph_sqrt(g, graph_reduce_prod(g, factor, 1, &column, false)); /* |z| sqrt(rho) */
-    graph_id share = graph_div(g, l->z, l->zeta); /* of a mate in the one that stands for all */
+    graph_id share = graph_div(g, l->z, l->zeta); /* component of a mate in their representative */
     graph_id raw = graph_div(g, as_column(g, again), distance);
     graph_id counts = graph_and(g, l->together, as_column(g, l->active));
     graph_id length = graph_sqrt(g, sum_rows(l, counts, graph_mul(g, raw, raw)));
     graph_id root = graph_div(g, graph_mul(g, raw, as_column(g, share)), as_row(g, length));
     root = masked(l, graph_and(g, l->together, as_column(g, l->live)), root, 0);
-    /* other mates: columns of the reflection that brings their part of z onto the last of them */
+    /* other mates: columns of the reflection that maps their part of z onto the last of them */
     graph_id last = sum_rows(l, graph_and(g, l->mates, as_column(g, l->active)), as_column(g, l->z));
     graph_id far = graph_select(g, graph_lt(g, last, graph_scalar_like(g, last, 0)), graph_neg(g, l->zeta), l->zeta);
     graph_id normal = graph_add(g, l->z, masked(l, l->active, far, 0));
@@ -386,7 +387,7 @@ static graph_id vectors_of(level *l) {
     return graph_select(g, as_row(g, l->active), root, kept);
 }
 
-/* Levels from blocks of `half` rows on, of matrices of n rows: d [..., n] and v [..., n, n] become those of whole matrices. */
+/* Merges levels, starting with blocks of `half` rows: d [..., n] and v [..., n, n] become those of the whole matrices. */
 static void join_levels(graph *g, graph_id half, graph_id beside, graph_id pair[2]) {
     tir_expr n = matrix_dim(g, beside, 1);
     int64_t condition_number, body_number;
@@ -410,7 +411,7 @@ static void join_levels(graph *g, graph_id half, graph_id beside, graph_id pair[
     pair[1] = first + 2;
 }
 
-/* A unit matrix for each vector of x [..., n] */
+/* An identity matrix for each vector of x [..., n] */
 static graph_id units_of(graph *g, graph_id x) {
     graph_shape shape = *graph_shape_of(g, x);
     tir_expr n = shape.dim[shape.rank - 1];
@@ -420,13 +421,13 @@ static graph_id units_of(graph *g, graph_id x) {
                               shape.dim);
 }
 
-/* Rows of the matrices that the first levels are of, where there are n. */
+/* Rows of the leaf matrices of the first levels, for matrices of n rows. */
 static tir_expr leaf_of(tir_pool *pool, tir_expr n) {
     enum { LEAF = 128 };
     return tir_max(pool, tir_min(pool, n, tir_index(pool, LEAF)), tir_index(pool, 1));
 }
 
-/* x [..., n] with zeros up to a multiple of the leaf, as [..., count, leaf] */
+/* x [..., n], zero-padded to a multiple of the leaf, as [..., count, leaf] */
 static graph_id in_leaves(graph *g, graph_id x) {
     tir_pool *pool = g->pool;
     graph_shape shape = *graph_shape_of(g, x);
@@ -451,14 +452,14 @@ static graph_id on_diagonal(graph *g, graph_id v, tir_expr n) {
     return graph_select(g, graph_eq(g, as_column(g, block), as_row(g, block)), v, graph_scalar_like(g, v, 0));
 }
 
-/* The first levels are those of matrices of their own, LEAF rows large. */
+/* The first levels work on separate matrices of LEAF rows. */
 void matrix_tridiagonal_eigen(graph *g, graph_id diagonal, graph_id beside, graph_id result[2]) {
     const graph_shape line = *graph_shape_of(g, diagonal);
     const int last = line.rank - 1;
     tir_expr n = line.dim[last];
     int64_t size;
     graph_id i = index_vector(g, n), zero = graph_scalar_i64(g, DLC_I32, 0), one = graph_scalar_i64(g, DLC_I32, 1);
-    /* each element beside the diagonal is torn out: |e| less on the diagonal on both sides of it */
+    /* each off-diagonal element e is removed: |e| is subtracted from the diagonal elements on both sides */
     graph_id magnitude = graph_abs(g, beside), before = graph_max(g, graph_add_number(g, i, -1), zero);
     graph_id left = graph_gather(g, magnitude, before, last);
     left = graph_select(g, graph_eq(g, i, zero), graph_scalar_like(g, left, 0), left);
@@ -486,7 +487,7 @@ static void infer_eigh(graph_infer *infer) {
     infer->result[0].rank--;
 }
 
-/* x, NaN where the matrix that it is of is not finite. finite: over its leading axes */
+/* x, NaN for matrices that are not finite. finite: over its leading axes */
 static graph_id of_finite(graph *g, graph_id x, graph_id finite) {
     const graph_shape shape = *graph_shape_of(g, x);
     int64_t axes[DLC_MAX_RANK];
@@ -495,7 +496,7 @@ static graph_id of_finite(graph *g, graph_id x, graph_id finite) {
     return graph_select(g, finite, x, graph_full_like(g, x, NAN));
 }
 
-/* Is an element below the diagonal of any matrix more than negligible? NaN counts as none. */
+/* Does any matrix have a non-negligible element below the diagonal? NaN counts as negligible. */
 static graph_id is_unfinished(graph *g, graph_id a) {
     const graph_shape shape = *graph_shape_of(g, a);
     const int rank = shape.rank;
@@ -509,8 +510,9 @@ static graph_id is_unfinished(graph *g, graph_id a) {
     return graph_reduce_or(g, beyond, 0, NULL, false);
 }
 
-/* What rotations leave of a (symmetric) and their product: sweeps until nothing beside the diagonal counts. Repeated eigenvalues and graded
- * matrices take 40 of them at n = 1,000; what never ends (there is rounding noise at the least numbers) does at the limit. */
+/* Sweeps of rotations of symmetric a until all off-diagonal elements are negligible: the result and the product of rotations.
+ * Repeated eigenvalues and graded matrices take 40 sweeps at n = 1,000; matrices that never converge (rounding noise at the
+ * smallest numbers) stop at the limit. */
 static void add_sweeps(graph *g, graph_id a, graph_id result[2]) {
     enum { A, V, DONE, OPERANDS, FIRST = 3, LIMIT = 100 };
     const graph_shape shape = *graph_shape_of(g, a);
@@ -523,7 +525,7 @@ static void add_sweeps(graph *g, graph_id a, graph_id result[2]) {
     graph_setting sweeps = graph_set_integer("sweeps", FIRST);
     result[A] = outer[A] = graph_emit_with(g, "jacobi", 2, outer, 1, &sweeps);
     result[V] = outer[V] = outer[A] + 1;
-    if (tir_is_const(g->pool, shape.dim[rank - 1], &extent) && extent <= 2) return; /* a rotation does it */
+    if (tir_is_const(g->pool, shape.dim[rank - 1], &extent) && extent <= 2) return; /* one rotation suffices */
     graph *condition = graph_new_subgraph(g, &condition_number), *body = graph_new_subgraph(g, &body_number);
     for (int k = 0; k < OPERANDS; k++) inner[k] = graph_new_input(condition, NULL, graph_shape_of(g, outer[k]));
     graph_id goes = graph_and(condition, is_unfinished(condition, inner[A]),
@@ -541,7 +543,7 @@ static void add_sweeps(graph *g, graph_id a, graph_id result[2]) {
     result[V] = first + V;
 }
 
-/* In a graph: eigenvalues and vectors in no order. a is symmetric and finite numbers of moderate size. */
+/* In a graph: eigenvalues and vectors, unordered. a is symmetric, finite and of moderate magnitude. */
 static void emit_eigen(graph *g, graph_id a, graph_id result[2]) {
     enum { SMALL = 32 };
     int64_t extent;
@@ -559,7 +561,7 @@ static void emit_eigen(graph *g, graph_id a, graph_id result[2]) {
     result[1] = matrix_apply_all(g, reflections, inner[1], PANEL);
 }
 
-/* A power of two near the largest magnitude of each matrix, [..., 1, 1]; 1 of zeros. */
+/* A power of two near the largest magnitude of each matrix, [..., 1, 1]; 1 for zeros. */
 graph_id matrix_scale(graph *g, graph_id a) {
     const graph_shape shape = *graph_shape_of(g, a);
     const bool wide = shape.dtype == DLC_F64;
@@ -625,7 +627,7 @@ static int64_t count_below(const double *a, int64_t n, double x) {
     return below;
 }
 
-/* y = (a - x)^-1 y, of length 1; eliminated with the largest pivots. */
+/* y = (a - x)^-1 y, normalised; elimination with largest pivots. */
 static void iterate_inverse(const double *a, int64_t n, double x, double *y) {
     double m[REFERENCE_SIZE][REFERENCE_SIZE], norm = 0;
     for (int64_t i = 0; i < n; i++)
@@ -658,7 +660,7 @@ static void iterate_inverse(const double *a, int64_t n, double x, double *y) {
     for (int64_t i = 0; i < n; i++) y[i] /= sqrt(norm);
 }
 
-/* Samples of one row: there is nothing to rotate. */
+/* Samples have one row: there is nothing to rotate. */
 static void reference_jacobi(const graph_reference *r) {
     for (int k = 0; k < 2; k++)
         for (int64_t i = 0; i < graph_reference_count(&r->result[0]); i++) r->result[k].data[i] = r->operand[k].data[i];

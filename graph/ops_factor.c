@@ -1,5 +1,5 @@
-/* Factorisations by blocks of columns: LU and what is solved by it, QR. A panel (a primitive, a step for each of its columns) eliminates a
- * block; the expansion applies it to the rest of the matrix by products, in a loop over blocks. */
+/* Factorisations by blocks of columns: LU and the operators based on it, QR. A panel (a primitive with one step per column)
+ * eliminates a block; the expansion applies it to the rest of the matrix by products, in a loop over blocks. */
 #include "graph/bound.h"
 #include "graph/matrix.h"
 
@@ -30,12 +30,12 @@ typedef struct lu_step {
     uint32_t pivot;
 } lu_step;
 
-/* Column t; there are at least two steps (a fold's next state is read), of which the second may have none: nothing is below its row. */
+/* Column t. There are at least two steps (a fold's next state is read); the second may lack a column, since no row is below. */
 static tir_expr lu_column(lu_step *s) {
     return tir_min(s->f.pool, s->f.t, tir_sub(s->f.pool, s->both[1], tir_index(s->f.pool, 1)));
 }
 
-/* The row that column t is eliminated by, and where rows come from when it has changed places. */
+/* The pivot row of column t, and the source of each row after the swap. */
 static tir_expr lu_row(lu_step *s) {
     return tir_add(s->f.pool, matrix_offset(s->f.c, s->m), s->f.t);
 }
@@ -78,7 +78,7 @@ static void lu_find(lu_step *s) {
     }
 }
 
-/* Without columns, or with one row, rows stay where they are. */
+/* Without columns, or with one row, there are no swaps. */
 static void empty_lu_panel(graph_compute *c) {
     for (int result = 0; result < 2; result++) {
         const graph_shape *y = &c->result_shape[result];
@@ -114,7 +114,7 @@ static void compute_lu_panel(graph_compute *c) {
     s.order =
         tir_stage_value(c->region, stage, first_or(f, tir_cast(pool, DLC_I32, i), load1(f, f->state[1], i)), 0, 0);
     lu_find(&s);
-    stage = open_step(f, TIR_MAP, 1, &s.m, 0, NULL); /* by how much of the pivot's row each row becomes less */
+    stage = open_step(f, TIR_MAP, 1, &s.m, 0, NULL); /* the multiple of the pivot row subtracted from each row */
     tir_expr over = load2(f, s.now, lu_pivot(&s), lu_column(&s)), zero = tir_float(pool, f->dtype, 0);
     tir_expr factor = tir_div(pool, load2(f, s.now, lu_source(&s, f->axis[free]), lu_column(&s)), over);
     factor = tir_select(pool, tir_eq(pool, over, zero), zero, factor);
@@ -195,8 +195,8 @@ static graph_id emit_lu(graph *g, graph_id a, graph_id *order) {
 
 /* ---- triangular_solve ---------------------------------------------------------------------------------------------- */
 
-/* Block after block of unknowns: b less what the others have of those found, then substitution. The last block starts early enough to be
- * whole, and finds some unknowns again. */
+/* By blocks of unknowns: subtracts the known unknowns' part from b, then substitutes. The last block starts early enough to be
+ * full, and recomputes some unknowns. */
 static void expand_triangular_solve(graph_expand *e) {
     graph *g = e->g;
     tir_pool *pool = g->pool;
@@ -300,7 +300,7 @@ static void infer_slogdet(graph_infer *infer) {
     infer->result[1] = infer->result[0];
 }
 
-/* Of a permutation: each pair that stands the other way round changes its sign. */
+/* The sign of a permutation: each inversion changes it. */
 static void expand_slogdet(graph_expand *e) {
     graph *g = e->g;
     graph_id order, both = emit_lu(g, e->input[0], &order), d = matrix_diagonal(g, both);
@@ -323,7 +323,8 @@ static graph_id reflect_block(graph *g, graph_id a, graph_id start) {
     tir_pool *pool = g->pool;
     tir_expr m = matrix_dim(g, a, 2), n = matrix_dim(g, a, 1), width = tir_min(pool, n, tir_index(pool, BLOCK)),
              one = tir_index(pool, 1);
-    graph_id first = graph_min(g, start, graph_dimension(g, DLC_I32, tir_sub(pool, n, width))); /* where the slice is */
+    /* start of the slice, clamped */
+    graph_id first = graph_min(g, start, graph_dimension(g, DLC_I32, tir_sub(pool, n, width)));
     graph_id rows = matrix_transpose(g, slice_at(g, a, first, 1, width));
     graph_id start_values[] = {rows, zeros_like_of(g, a, tir_index(pool, BLOCK), m), start, first};
     matrix_loop loop = open_loop(g, tir_index(pool, BLOCK), 4, start_values);
@@ -427,7 +428,8 @@ static void expand_expm(graph_expand *e) {
     graph_id a = e->input[0];
     const graph_shape shape = *graph_shape_of(g, a);
     const bool wide = shape.dtype == DLC_F64;
-    const double largest = wide ? 5.371920351148152 : 3.92572478313866; /* norm that the approximation is exact for */
+    /* greatest norm for which the approximation is accurate */
+    const double largest = wide ? 5.371920351148152 : 3.92572478313866;
     const int64_t row = shape.rank - 2, column = shape.rank - 1;
     graph_id norm = graph_reduce_max(g, graph_reduce_sum(g, graph_abs(g, a), 1, &row, true), 1, &column, true);
     graph_id s =
@@ -455,7 +457,7 @@ static void expand_expm(graph_expand *e) {
 
 #ifdef DLC_REFERENCE
 
-/* Rows change places as the columns are eliminated, one after the other; `first` as the row does. */
+/* Gaussian elimination with row swaps, column by column; `first`: pivots as by the row. */
 static void eliminate(double *a, double *order, int64_t m, int64_t n, int64_t first) {
     for (int64_t i = 0; i < m; i++) order[i] = (double)i;
     for (int64_t t = 0; t < n && first + t < m; t++) {
@@ -508,7 +510,7 @@ static void reference_lu(const graph_reference *r) {
     free(both);
 }
 
-/* Gauss and Jordan: x [n, k] from b, largest element of the rest of the whole matrix first. */
+/* Gauss-Jordan elimination with full pivoting: x [n, k] from b. */
 static void solve_fully(const double *a, const double *b, double *x, int64_t n, int64_t k) {
     double *m = malloc((size_t)(n * (n + k) + 1) * sizeof *m);
     int64_t *unknown = malloc((size_t)(n + 1) * sizeof *unknown), w = n + k;
@@ -580,7 +582,7 @@ static void reference_expm(const graph_reference *r) {
     free(term);
 }
 
-/* Along the first row, minors by themselves. */
+/* Laplace expansion along the first row, recursively. */
 static double minors(const double *a, int64_t width, int64_t n) {
     double m[64], sum = n ? 0 : 1;
     for (int64_t j = 0; j < n && n <= 8; j++) {

@@ -1,6 +1,6 @@
-/* Discrete Fourier transforms. dft expands to a contraction with the transform's matrix where that is small or the length is a symbol,
- * else to fft, passes of a mixed radix; lengths with large prime factors to convolutions of a length without (Bluestein). Complex
- * numbers are pairs, real part first, along the last axis. */
+/* Discrete Fourier transforms. dft expands to a contraction with the transform's matrix if that is small or the length is a
+ * symbol, else to fft, passes of mixed radix; lengths with large prime factors to convolutions of a length without such
+ * (Bluestein). Complex numbers are pairs, real part first, along the last axis. */
 #include "graph/build.h"
 #include "graph/codelet.h"
 #include "graph/ops_common.h"
@@ -68,8 +68,8 @@ static tir_expr choose(tir_pool *pool, tir_expr position, int count, const tir_e
     return chosen;
 }
 
-/* Pass i reads [batch, part, r*rest + p, earlier k ...] (the first one x), and makes [batch, part, p, k, earlier k ...]:
- * sum over r of element r, turned by r k/radix, times the factor of k and p. The last one has parts innermost and no p. */
+/* Pass i reads [batch, part, r*rest + p, earlier k ...] (the first one x), and makes [batch, part, p, k, earlier k ...]: sum over
+ * r of element r, rotated by r k/radix of a turn, times the factor of k and p. The last one has parts innermost and no p. */
 static uint32_t add_pass(graph_compute *c, const passes *p, int i, uint32_t from) {
     static const char *const digits[PASSES_MAX] = {"k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8"};
     tir_pool *pool = c->pool;
@@ -122,7 +122,7 @@ static uint32_t add_pass(graph_compute *c, const passes *p, int i, uint32_t from
         tir_expr across = tir_unary(pool, TIR_NEG, tir_mul(pool, value[1], factor[1]));
         turned[0] = tir_muladd(pool, value[0], factor[0], across);
         turned[1] = tir_muladd(pool, value[0], factor[1], tir_mul(pool, value[1], factor[0]));
-        for (int q = 0; q < 2; q++) /* what has number 0 is not turned */
+        for (int q = 0; q < 2; q++) /* number 0 is not rotated */
             value[q] = tir_select(pool, tir_eq(pool, k, tir_index(pool, 0)), value[q], turned[q]);
     } else if (p->sign > 0) {
         tir_expr scale = tir_float(pool, dtype, 1.0 / (double)p->points);
@@ -143,8 +143,8 @@ static void compute_fft(graph_compute *c) {
 
 enum { DFT_AXIS, DFT_INVERSE, DFT_ONESIDED, DFT_LENGTH };
 enum {
-    CONTRACTION_MOST = 32,       /* points from which on passes are faster */
-    CONTRACTION_MOST_PRIME = 128 /* where the length has large prime factors */
+    CONTRACTION_MOST = 32,       /* up to this many points a contraction is faster than passes */
+    CONTRACTION_MOST_PRIME = 128 /* the same if the length has large prime factors */
 };
 
 /* What a dft transforms. */
@@ -154,7 +154,7 @@ typedef struct transform {
     int sign;
     /* from half of the points, to real numbers */
     bool hermitian;
-    /* before and behind, not counting symmetry; bins: complex results */
+    /* points before, bins after the transform, ignoring symmetry; bins: complex results */
     tir_expr points, bins;
     /* points; -1: a symbol */
     int64_t length;
@@ -199,20 +199,20 @@ static void infer_dft(graph_infer *infer) {
     infer->result[0].dim[x->rank - 1] = tir_index(pool, onesided && inverse ? 1 : 2);
 }
 
-/* As many elements along an axis: cut, or zeros behind them. */
+/* Truncates or zero-pads an axis to `size`. */
 static graph_id fit_axis(graph *g, graph_id x, int axis, tir_expr size) {
     const graph_shape shape = *graph_shape_of(g, x);
     int64_t have, want;
     if (shape.dim[axis] == size) return x;
     if (tir_is_const(g->pool, shape.dim[axis], &have) && tir_is_const(g->pool, size, &want) && want <= have)
         return graph_slice_axis(g, x, axis, tir_index(g->pool, 0), size);
-    graph_shape zeros = shape; /* a symbol may be either: zeros for all, then the cut */
+    graph_shape zeros = shape; /* a symbol may be larger or smaller: pad first, then truncate */
     zeros.dim[axis] = size;
     graph_id both[2] = {x, graph_full(g, shape.dtype, zeros.rank, zeros.dim, 0)};
     return graph_slice_axis(g, graph_concat(g, 2, both, axis), axis, tir_index(g->pool, 0), size);
 }
 
-/* x with `axis` moved to the place before the last, as [batch, that axis, parts]; and back. */
+/* x with `axis` moved before the last one, as [batch, that axis, parts]; and back. */
 static graph_id to_rows(graph *g, graph_id x, int axis) {
     const graph_shape shape = *graph_shape_of(g, x);
     int64_t order[DLC_MAX_RANK];
@@ -259,7 +259,7 @@ static graph_id transform_matrix(const transform *t, dlc_dtype dtype, int64_t pa
     turn = graph_rem(g, graph_add(g, turn, graph_add(g, graph_mul(g, quarters, points), whole)), whole);
     graph_id angle = graph_div(g, graph_cast(g, turn, DLC_F64), graph_cast(g, whole, DLC_F64));
     graph_id value = graph_cos(g, graph_mul_number(g, angle, 6.283185307179586476925));
-    if (t->hermitian) { /* each point but the first and the middle one stands for two */
+    if (t->hermitian) { /* each point except the first and the middle one counts twice */
         graph_id doubled = graph_mul(g, at[0], graph_scalar_i64(g, DLC_I64, 2));
         graph_id zero = graph_scalar_i64(g, DLC_I64, 0);
         graph_id single = graph_eq(g, graph_rem(g, doubled, points), zero);
@@ -285,7 +285,7 @@ static graph_id by_contraction(const transform *t, graph_id x) {
                          (tir_expr[]){shape.dim[0], to, tir_index(pool, result_parts)});
 }
 
-/* Radices for a length without prime factors above 13; 0: it has some. Powers of two evenly, the larger first. */
+/* Radices for a length without prime factors above 13; 0: it has such. Powers of two are split evenly, larger ones first. */
 static int find_radices(int64_t n, int64_t radix[PASSES_MAX]) {
     static const int64_t odd[] = {13, 11, 7, 5, 9, 3};
     int twos = 0, count = 0;
@@ -375,7 +375,7 @@ static graph_id by_convolution(const transform *t, graph_id x) {
     return t->sign < 0 ? y : graph_mul_number(g, y, 1.0 / (double)n);
 }
 
-/* All points of a spectrum of real numbers: those of its first half, then their conjugates. */
+/* The full spectrum of real numbers: its first half, then the conjugates. */
 static graph_id all_points(graph *g, graph_id x, int64_t n) {
     tir_pool *pool = g->pool;
     int64_t half = n / 2 + 1, axis = 1;
@@ -420,7 +420,7 @@ static void expand_dft(graph_expand *e) {
 
 enum { STFT_STEP, STFT_LENGTH, STFT_ONESIDED };
 
-/* Elements of a frame; 0: nothing says. */
+/* Elements of a frame; 0: unknown. */
 static tir_expr frame_length(tir_pool *pool, const graph_attribute *a, const graph_shape *window) {
     return a[STFT_LENGTH].integer || !window ? tir_index(pool, a[STFT_LENGTH].integer) : window->dim[0];
 }
@@ -479,7 +479,7 @@ static void expand_stft(graph_expand *e) {
     e->result[0] = graph_cast(g, graph_emit_with(g, "dft", 1, &x, 2, settings), shape.dtype);
 }
 
-/* ---- references: the sums as they are written */
+/* ---- references: the defining sums */
 
 #ifdef DLC_REFERENCE
 static void reference_fft(const graph_reference *r) {
@@ -493,7 +493,7 @@ static void reference_fft(const graph_reference *r) {
             for (int64_t q = 0; q < 2; q++) from[2 * j + q] = q < parts ? x->data[(b * n + j) * parts + q] : 0;
         int64_t done = 1;
         for (int i = 0; i < p.count; done *= p.radix[i++])
-            for (int64_t at = 0; at < n; at++) { /* at = (place, k, what is done) */
+            for (int64_t at = 0; at < n; at++) { /* at = (place, k, direction) */
                 int64_t q = at % done, k = at / done % p.radix[i], place = at / done / p.radix[i];
                 double re = 0, im = 0;
                 for (int64_t j = 0; j < p.radix[i]; j++) {
@@ -515,7 +515,7 @@ static void reference_fft(const graph_reference *r) {
     free(to);
 }
 
-/* Point `at` of a line of `size` elements; beyond it zeros, and of half a spectrum of n points the other half. */
+/* Point `at` of a line of `size` elements; beyond it zeros, or for half a spectrum of n points the conjugate half. */
 static void reference_point(const double *line, int64_t step, int64_t parts, int64_t size, int64_t at, int64_t n,
                             bool hermitian, double out[2]) {
     bool mirrored = hermitian && at > n / 2;

@@ -36,7 +36,7 @@ WIDENED(log10, tir_math_log_of(pool, 10, a))
 WIDENED(sinc, tir_math_sinc(pool, a))
 WIDENED_BINARY(hypot, tir_math_hypot(pool, a, b))
 
-/* max(a, b) + log(1 + exp(-|a - b|)); equal infinities are 0 apart. */
+/* max(a, b) + log(1 + exp(-|a - b|)); equal infinities have difference 0. */
 static tir_expr log_add_exp(tir_pool *pool, tir_expr a, tir_expr b) {
     tir_expr zero = tir_int(pool, tir_dtype_of(pool, a), 0), apart = tir_unary(pool, TIR_ABS, tir_sub(pool, a, b));
     apart = tir_select(pool, tir_eq(pool, a, b), zero, apart);
@@ -71,7 +71,7 @@ REFERENCE(tan, tan(x[0]))
 REFERENCE(asin, asin(x[0]))
 REFERENCE(acos, acos(x[0]))
 REFERENCE(atan, atan(x[0]))
-/* In long double where libraries err by more than a unit of f64. */
+/* In long double if libraries have errors above one unit in f64. */
 REFERENCE(sinh, (double)sinhl((long double)x[0]))
 REFERENCE(cosh, (double)coshl((long double)x[0]))
 REFERENCE(asinh, (double)asinhl((long double)x[0]))

@@ -1,5 +1,6 @@
-/* Operators whose addresses are data: gather, scatter, their forms with an index for each element or for several axes at once,
- * dynamic_slice, dynamic_update_slice. No index can reach outside a tensor: gathers and the dynamic slices clamp, scatters drop. */
+/* Operators whose addresses are data: gather, scatter, their variants with an index for each element or for several axes at once,
+ * dynamic_slice, dynamic_update_slice. No index accesses memory outside a tensor: gathers and dynamic slices clamp, scatters
+ * drop. */
 #include "graph/ops_common.h"
 
 /* ---- shared ---------------------------------------------------------------------------------------------------- */
@@ -77,7 +78,7 @@ static void compute_gather_elements(graph_compute *c) {
 
 /* ---- gather_nd: the last axis of indices holds positions along several axes */
 
-/* How many axes an entry of indices, its last dimension, addresses; those from `first` on. */
+/* The number of axes, from `first` on, addressed by an entry of indices (its last dimension). */
 static int addressed_axes(const graph_infer *infer, int first) {
     const graph_shape *x = &infer->operand[0], *indices = &infer->operand[1];
     int64_t count = 0;
@@ -111,7 +112,7 @@ static void infer_gather_nd(graph_infer *infer) {
     infer->result[0] = result;
 }
 
-/* Entry `part` of the index that stands at `at`, limited by x's axis. */
+/* Component `part` of the index at `at`, clamped to x's axis. */
 static tir_expr part_of_index(graph_compute *c, const tir_expr *at, int part, tir_expr low, tir_expr high) {
     tir_expr index[DLC_MAX_RANK];
     int last = c->operand_shape[1].rank - 1;
@@ -153,7 +154,7 @@ enum { SCATTER_AXIS, SCATTER_COMBINE };
 enum { COMBINE_TABLE(X) };
 #undef X
 
-/* Operands x and updates of one dtype, which the attribute `combine` can join. */
+/* Checks that x and updates have one dtype, to which `combine` applies. */
 static void infer_combine(const graph_infer *infer, int64_t combine) {
     const graph_shape *x = &infer->operand[0];
     graph_infer_dtype(infer, 2, x->dtype);
@@ -178,7 +179,7 @@ static void infer_scatter(graph_infer *infer) {
     infer->result[0] = *x;
 }
 
-/* Updates at from[] join the element at stage->index[]. */
+/* Combines updates at from[] with the element at stage->index[]. */
 static void finish_scatter(graph_compute *c, tir_stage *stage, int64_t combine, const tir_expr *from) {
 #define X(word, op) op,
     static const tir_op ops[] = {COMBINE_TABLE(X)};
@@ -192,12 +193,12 @@ static void finish_scatter(graph_compute *c, tir_stage *stage, int64_t combine, 
     c->result[0] = tir_stage_value(c->region, stage, update, graph_operand_load(c, 0, space), 0);
 }
 
-/* -1 and the dimension are outside, like all that they stand for */
+/* out-of-range values are clamped to -1 or the dimension, which are dropped */
 static tir_expr scatter_index(graph_compute *c, tir_expr value, int axis) {
     return graph_limited_index(c->pool, value, tir_index(c->pool, -1), c->operand_shape[0].dim[axis]);
 }
 
-/* The update axes are those of indices; every other axis of x is its own, so that it runs in parallel. */
+/* The update axes are those of indices; every other axis of x is a parallel axis. */
 static void compute_scatter(graph_compute *c) {
     const graph_shape *x = &c->operand_shape[0], *indices = &c->operand_shape[1];
     int along = graph_axis_of(c->attribute[SCATTER_AXIS].integer, x->rank);
@@ -229,7 +230,7 @@ static void infer_scatter_elements(graph_infer *infer) {
     infer->result[0] = *x;
 }
 
-/* Axes along which updates are as large as x are their own; over the others, and `axis`, updates run one after the other. */
+/* Axes along which updates are as large as x are parallel; over the others, and `axis`, updates are sequential. */
 static void compute_scatter_elements(graph_compute *c) {
     const graph_shape *x = &c->operand_shape[0], *updates = &c->operand_shape[2];
     int along = graph_axis_of(c->attribute[SCATTER_AXIS].integer, x->rank), axes[DLC_MAX_RANK], count = 0;
@@ -282,7 +283,7 @@ static void compute_scatter_nd(graph_compute *c) {
 
 /* ---- dynamic slices -------------------------------------------------------------------------------------------- */
 
-/* Axes that start speaks of, in its order: the list, or all of them. */
+/* The axes of `start`, in its order: the list, or all axes. */
 static int dynamic_axes(const graph_attribute *axes, int rank, int *out) {
     int count = axes->count ? axes->count : rank;
     for (int i = 0; i < count; i++) out[i] = axes->count ? graph_axis_of(axes->list[i], rank) : i;
@@ -358,8 +359,7 @@ static void infer_dynamic_update_slice(graph_infer *infer) {
     infer->result[0] = *x;
 }
 
-/* A scatter over the moving axes: what is not updated keeps its place, so that in place only the update is written. No
- * point is written twice, hence exact. */
+/* A scatter over the moving axes: an in-place kernel writes only the update. No element is written twice, so the result is exact. */
 static void compute_dynamic_update_slice(graph_compute *c) {
     const graph_shape *x = &c->operand_shape[0], *update = &c->operand_shape[1];
     int axes[DLC_MAX_RANK], count = dynamic_axes(&c->attribute[0], x->rank, axes);

@@ -1,5 +1,5 @@
-/* Elementwise functions that are no one expression: of two results, or by loops that go on until every element is done. Composites of other
- * rows; operands broadcast. */
+/* Elementwise functions that are not a single expression: with two results, or by loops until every element is done. Composites
+ * of other rows; operands broadcast. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -11,7 +11,7 @@
 
 /* ---- shapes */
 
-/* Two operands of one dtype, broadcast as NumPy does: a size that is the number 1 takes that of the other one. */
+/* Two operands of one dtype, broadcast as NumPy does: a size of 1 takes that of the other operand. */
 static void infer_broadcast(graph_infer *infer) {
     const graph_shape *a = &infer->operand[0], *b = &infer->operand[1];
     graph_infer_same_dtype(infer, 0, 2);
@@ -30,7 +30,7 @@ static void infer_broadcast(graph_infer *infer) {
     }
 }
 
-/* Both operands in the result's shape and at least f32; of integers as they are. */
+/* Both operands in the result's shape, floats widened to at least f32. */
 static void broadcast_both(graph_expand *e, bool in_f64, graph_id both[2]) {
     graph *g = e->g;
     const graph_shape a = *graph_shape_of(g, e->input[0]), b = *graph_shape_of(g, e->input[1]);
@@ -47,7 +47,7 @@ static void broadcast_both(graph_expand *e, bool in_f64, graph_id both[2]) {
     }
 }
 
-/* ---- loops: values that change, and what tells whether to go on */
+/* ---- loops: carried values, and their condition */
 
 enum { STATE_MAX = 8 };
 typedef struct loop {
@@ -63,13 +63,13 @@ static void begin_condition(graph *g, loop *l) {
     for (int i = 0; i < l->count; i++)
         l->inner[i] = graph_new_input(l->condition, NULL, graph_shape_of(g, l->outer[i]));
 }
-/* inner: inputs of the body; `more`, bools of any shape: is there an element that is not done? */
+/* inner: inputs of the body; `more`, bools of any shape: the element is not done. */
 static void begin_body(graph *g, loop *l, graph_id more) {
     graph_new_output(l->condition, NULL, graph_reduce_or(l->condition, more, 0, NULL, false));
     l->body = graph_new_subgraph(g, &l->body_number);
     for (int i = 0; i < l->count; i++) l->inner[i] = graph_new_input(l->body, NULL, graph_shape_of(g, l->outer[i]));
 }
-/* inner: the values of the next turn. The first of the values at the end. */
+/* inner: the values of the next iteration. Returns the first of the final values. */
 static graph_id end_loop(graph *g, loop *l) {
     for (int i = 0; i < l->count; i++) graph_new_output(l->body, NULL, l->inner[i]);
     const graph_setting graphs[] = {graph_set_integer("condition", l->condition_number),
@@ -77,7 +77,7 @@ static graph_id end_loop(graph *g, loop *l) {
     return graph_emit_with(g, "while", l->count, l->outer, 2, graphs);
 }
 
-/* ---- gcd, lcm: Euclid's algorithm. What is divided by 0 is 0 (div, rem). */
+/* ---- gcd, lcm: Euclid's algorithm. Division by 0 gives 0 (div, rem). */
 
 static graph_id greatest_divisor(graph *g, graph_id a, graph_id b) {
     loop l = {.count = 2, .outer = {graph_abs(g, a), graph_abs(g, b)}};
@@ -140,7 +140,7 @@ static void expand_frexp(graph_expand *e) {
 
 /* ---- incomplete gamma functions, in f64 for all dtypes */
 
-/* x^a exp(-x) / gamma(a + 1), from a = 10 on by what is left of Stirling's series (Loader 2000): nothing large cancels. */
+/* x^a exp(-x) / gamma(a + 1), from a = 10 on by the remainder of Stirling's series (Loader 2000), without cancellation of large terms. */
 static graph_id gamma_factor(graph *g, graph_id a, graph_id x) {
     graph_id one = graph_scalar_like(g, a, 1), mu = graph_div(g, graph_sub(g, x, a), a);
     graph_id exponent = graph_mul(g, a, graph_sub(g, graph_emit_with(g, "log1p", 1, &mu, 0, NULL), mu));
@@ -158,7 +158,7 @@ static graph_id gamma_factor(graph *g, graph_id a, graph_id x) {
     return graph_select(g, graph_lt(g, a, graph_scalar_like(g, a, 10)), small, large);
 }
 
-/* The lower function below x = a + 1 by its series, times `factor`; the upper one beyond by a continued fraction (modified Lentz). */
+/* Below x = a + 1 the lower function by its series, times `factor`; above the upper function by a continued fraction (modified Lentz). */
 static graph_id gamma_ratio(graph *g, graph_id a, graph_id x, graph_id below) {
     enum { N, A, X, SUM, TERM, C, D, H, COUNT_ };
     const double precision = 0x1p-54;
@@ -238,7 +238,7 @@ static void reference_both(const graph_reference *r, double (*f)(dlc_dtype t, do
     } while (graph_reference_next(y, at));
 }
 
-/* By subtraction's cousin: remainders of magnitudes. */
+/* Euclid's algorithm on magnitudes. */
 static uint64_t divisor_of(double a, double b) {
     uint64_t x = (uint64_t)fabs(a), y = (uint64_t)fabs(b);
     while (y) {

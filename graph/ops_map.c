@@ -66,7 +66,7 @@ SCALAR(is_finite) {
     return tir_lt(pool, tir_unary(pool, TIR_ABS, x[0]), tir_highest(pool, tir_dtype_of(pool, x[0])));
 }
 
-/* Floats are ordered as their bits are, but for the sign. */
+/* Floats are ordered like their bits, apart from the sign. */
 SCALAR(next_after) {
     (void)attribute;
     tir_dtype bits = lib_dtypes[dtype].bits == 64 ? DLC_I64 : lib_dtypes[dtype].bits == 32 ? DLC_I32 : DLC_I16;
@@ -81,7 +81,7 @@ SCALAR(next_after) {
     return tir_select(pool, unordered, tir_float(pool, dtype, (double)__builtin_nanf("")), result);
 }
 
-/* The sign bit tells also what -0 and NaN are. */
+/* The sign bit also covers -0 and NaN. */
 SCALAR(copy_sign) {
     (void)attribute;
     tir_dtype bits = lib_dtypes[dtype].bits == 64 ? DLC_I64 : lib_dtypes[dtype].bits == 32 ? DLC_I32 : DLC_I16;
@@ -105,8 +105,9 @@ SCALAR(clamp) {
     return tir_min(pool, tir_max(pool, x[1], x[0]), x[2]);
 }
 
-/* What is beyond the greatest number of a float of 8 bits becomes it; infinity stays what it is where NaN is no number's
- * neighbour. In f32 rounding keeps what is beyond there: no such number has more than 16 binary digits. */
+/* Numbers beyond the greatest finite 8-bit float become it; infinity is unchanged in formats without signed zeros, whose NaN is
+ * not next to the greatest number. Rounding in f32 keeps numbers beyond it beyond, since the limits have at most 16 binary
+ * digits. */
 static tir_expr bounded(tir_pool *pool, dlc_dtype dtype, tir_expr x) {
     const lib_float_info format = lib_float_of(dtype);
     if (tir_dtype_of(pool, x) != DLC_F64) x = tir_cast(pool, DLC_F32, x);
@@ -130,7 +131,7 @@ SCALAR(bit_cast) {
     return tir_bitcast(pool, dtype, x[0]);
 }
 
-/* ---- shape rules beside graph_infer_map and graph_infer_compare */
+/* ---- shape rules other than graph_infer_map and graph_infer_compare */
 
 static void infer_abs(graph_infer *infer) {
     graph_infer_map(infer);
@@ -225,7 +226,7 @@ static double floor_mod(dlc_dtype t, double a, double b) {
     return (r < 0) != (b < 0) ? r + b : r;
 }
 
-/* By the spacing of the dtype's numbers: digits, least exponent. */
+/* Computed from the spacing of the dtype's numbers: digits, least exponent. */
 static double neighbour(dlc_dtype t, double a, double b) {
     int digits = t == DLC_F16 ? 11 : t == DLC_BF16 ? 8 : t == DLC_F32 ? 24 : 53;
     int least = t == DLC_F16 ? -14 : t == DLC_F64 ? -1022 : -126, most = 1 - least;

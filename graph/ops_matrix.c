@@ -1,5 +1,5 @@
-/* Operators on small matrices, batched over leading axes: substitution, Cholesky, QR, determinants. Each is a fold
- * whose state is the matrix: step t eliminates column t. What works by blocks of columns is in ops_factor.c. */
+/* Operators on small matrices, batched over leading axes: substitution, Cholesky, QR, determinants. Each is a fold whose state is
+ * the matrix: step t eliminates column t. Algorithms by blocks of columns are in ops_factor.c. */
 #include "graph/bound.h"
 #include "graph/matrix.h"
 
@@ -16,7 +16,7 @@ static void infer_cholesky(graph_infer *infer) {
     infer->result[0] = infer->operand[0];
 }
 
-/* Step t: column t over the root of its pivot, then its product off the columns behind it. */
+/* Step t: divides column t by the root of its pivot, then subtracts its outer product from the later columns. */
 static void compute_cholesky(graph_compute *c) {
     tir_pool *pool = c->pool;
     const graph_shape *a = &c->operand_shape[0];
@@ -65,7 +65,7 @@ void matrix_infer_substitution(graph_infer *infer) {
     infer->result[0] = *b;
 }
 
-/* Lower and upper, left and right, plain and transposed are one: unknown k of the order in which they are found, line l of b. */
+/* Lower and upper, left and right, plain and transposed share one definition: unknown k in the order of solution, line l of b. */
 static void compute_solve(graph_compute *c) {
     tir_pool *pool = c->pool;
     const graph_shape *b = &c->operand_shape[1];
@@ -122,7 +122,7 @@ void matrix_infer_qr(graph_infer *infer) {
     infer->result[1].dim[rank - 2] = both;
 }
 
-/* Reflections of [a | 1], which becomes [r | q^T] (Householder 1958): step t brings column t onto the t-th axis. */
+/* Reflections of [a | 1], which becomes [r | q^T] (Householder 1958): step t maps column t to the t-th axis. */
 static uint32_t reflect_columns(matrix_fold *f, const tir_expr *extent) {
     graph_compute *c = f->c;
     tir_pool *pool = c->pool;
@@ -135,7 +135,8 @@ static uint32_t reflect_columns(matrix_fold *f, const tir_expr *extent) {
     tir_expr unit = tir_select(pool, tir_eq(pool, j, tir_add(pool, n, i)), one, zero);
     tir_expr given = tir_region_load_guarded(c->region, c->operand[0], index, tir_lt(pool, j, n), unit);
     uint32_t now = tir_stage_value(c->region, stage, first_or(f, given, load2(f, f->state[0], i, j)), 0, 0);
-    stage = open_step(f, TIR_REDUCE, 0, NULL, 1, &m); /* over its largest element, the column's squares are in range */
+    /* divided by its largest element, so that the column's squares are in range */
+    stage = open_step(f, TIR_REDUCE, 0, NULL, 1, &m);
     tir_expr below = load2(f, now, f->axis[free], f->t);
     below = tir_max(pool, below, tir_unary(pool, TIR_NEG, below));
     below = tir_select(pool, tir_le(pool, f->t, f->axis[free]), below, zero);
@@ -148,8 +149,7 @@ static uint32_t reflect_columns(matrix_fold *f, const tir_expr *extent) {
     stage = open_step(f, TIR_REDUCE, 0, NULL, 1, &m);
     below = load1(f, scaled, f->axis[free]);
     uint32_t square = tir_stage_contract(c->region, stage, below, below);
-    stage =
-        open_step(f, TIR_MAP, 0, NULL, 0, NULL); /* where the column goes: to the far side, so that nothing cancels */
+    stage = open_step(f, TIR_MAP, 0, NULL, 0, NULL); /* the target of the column: the sign that avoids cancellation */
     tir_expr pivot = load1(f, scaled, f->t), norm = tir_unary(pool, TIR_SQRT, load0(f, square));
     tir_expr aim = tir_select(pool, tir_lt(pool, zero, pivot), tir_unary(pool, TIR_NEG, norm), norm);
     uint32_t target = tir_stage_value(c->region, stage, aim, 0, 0);
@@ -203,7 +203,7 @@ static void infer_det(graph_infer *infer) {
     infer->result[0].rank -= 2;
 }
 
-/* The product of what stands on the diagonal after the reflections, each of which changes its sign. */
+/* The product of the diagonal after the reflections, each of which changes the sign. */
 static void compute_det(graph_compute *c) {
     tir_pool *pool = c->pool;
     const graph_shape *a = &c->operand_shape[0];
@@ -222,7 +222,7 @@ static void compute_det(graph_compute *c) {
 /* ---- references */
 
 #ifdef DLC_REFERENCE
-/* Row by row: each element less the product of what stands left of it in both rows. */
+/* Row by row: each element minus the dot product of both rows' elements to its left. */
 static void reference_cholesky(const graph_reference *r) {
     const graph_reference_tensor *a = &r->operand[0];
     bool upper = r->attribute[CHOLESKY_UPPER].integer;
@@ -244,14 +244,14 @@ static void reference_cholesky(const graph_reference *r) {
     }
 }
 
-/* Unknown by unknown, from the side where the row has one only. */
+/* Substitution, starting at the row with a single unknown. */
 void matrix_reference_substitution(const graph_reference *r) {
     const graph_reference_tensor *a = &r->operand[0], *b = &r->operand[1];
     bool left = r->attribute[SOLVE_LEFT].integer, upper = r->attribute[SOLVE_UPPER].integer,
          transpose = r->attribute[SOLVE_TRANSPOSE].integer, unit = r->attribute[SOLVE_UNIT].integer;
     int64_t n = a->dim[a->rank - 1], rows = b->dim[b->rank - 2], columns = b->dim[b->rank - 1];
     bool swapped = transpose == left; /* the equations are about columns of a */
-    bool down = upper == swapped;     /* the first unknown stands alone */
+    bool down = upper == swapped;     /* the first equation has a single unknown */
     int64_t size = rows * columns, batch = size ? graph_reference_count(b) / size : 0;
     for (int64_t at = 0; at < batch; at++)
         for (int64_t line = 0; n > 0 && line < (left ? columns : rows); line++) {
@@ -267,7 +267,7 @@ void matrix_reference_substitution(const graph_reference *r) {
             }
         }
 }
-/* Gram and Schmidt, twice over: columns less what they have of those before. */
+/* Gram-Schmidt orthogonalisation, applied twice. */
 void matrix_reference_qr(const graph_reference *r) {
     const graph_reference_tensor *a = &r->operand[0];
     int64_t m = a->dim[a->rank - 2], n = a->dim[a->rank - 1], most = m < n ? m : n;
@@ -295,7 +295,7 @@ void matrix_reference_qr(const graph_reference *r) {
 
 enum { REFERENCE_SIZE = 16 };
 
-/* Along the first row, minors by themselves. */
+/* Laplace expansion along the first row, recursively. */
 static double minors(const double *a, int64_t width, int64_t n) {
     double m[REFERENCE_SIZE * REFERENCE_SIZE], sum = n ? 0 : 1;
     for (int64_t j = 0; j < n; j++) {

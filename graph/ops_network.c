@@ -34,8 +34,8 @@ static void infer_group_norm(graph_infer *infer) {
                       "number of channels and a multiple of groups");
 }
 
-/* [batch, groups, channels of a group, positions]: the last two normalised, then scale and bias of each channel. Where a group is a channel
- * it is no dimension. */
+/* [batch, groups, channels of a group, positions]: the last two normalised, then scale and bias of each channel. Without the
+ * channel dimension if a group is one channel. */
 static void expand_channel_norm(graph_expand *e, tir_expr groups, double epsilon) {
     graph *g = e->g;
     const graph_shape shape = *graph_shape_of(g, e->input[0]);
@@ -99,7 +99,7 @@ static void expand_local_response_norm(graph_expand *e) {
     e->result[0] = graph_cast(g, y, shape.dtype);
 }
 
-/* ---- losses: f(prediction, target) by elements, then their mean, their sum, or as they are */
+/* ---- losses: f(prediction, target) elementwise, then mean, sum or no reduction */
 
 enum { LOSS_REDUCTION, LOSS_PARAMETER };
 enum { LOSS_MEAN, LOSS_SUM, LOSS_NONE };
@@ -159,7 +159,7 @@ static void expand_loss(graph_expand *e,
     e->result[0] = graph_cast(g, y, dtype);
 }
 
-/* ---- rotary_embedding: pairs of the last axis are turned by an angle that depends on position and pair */
+/* ---- rotary_embedding: pairs of the last axis are rotated by an angle that depends on position and pair */
 
 enum { ROTARY_INTERLEAVED };
 

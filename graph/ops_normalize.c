@@ -1,5 +1,5 @@
-/* Elements put in relation to their line: hardmax, division by a norm, mean and variance taken off. Composites; f16 and bf16 compute in
- * f32 and round once. */
+/* Normalisation along axes: hardmax, division by a norm, mean and variance normalisation. Composites; f16 and bf16 compute in f32
+ * and round once. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -22,9 +22,9 @@ static void infer_lp_normalization(graph_infer *infer) {
     infer_hardmax(infer);
 }
 
-/* By arg_max, which reads each element once: where roundings move (excess precision), an element and the greatest one that another reader of
- * x found need not be equal. An axis that may be empty is one longer, by an element that no other one is less than: of equals the first
- * counts. */
+/* By arg_max, which reads each element once. Comparing elements with the maximum would fail with excess precision, where two
+ * readers of x may see different roundings. An axis that may be empty is extended by a lowest element, which never wins, since
+ * the first of equals does. */
 static void expand_hardmax(graph_expand *e) {
     graph *g = e->g;
     const graph_shape shape = *graph_shape_of(g, e->input[0]);

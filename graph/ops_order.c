@@ -1,5 +1,5 @@
-/* Operators that put elements in order: top_k, sort. A selection makes one integer key of an element and its index, whose order is that
- * of the result, so that no two keys are equal and any order of comparing gives the same bits; a sort is a stage of its own. */
+/* Operators that order elements: top_k, sort. A selection combines an element and its index into one integer key ordered as the
+ * result, so that all keys differ and any order of comparisons gives the same bits; a sort is a stage kind of its own. */
 #include "graph/ops_common.h"
 
 #ifdef DLC_REFERENCE
@@ -28,7 +28,7 @@ static bool is_unsigned(dlc_dtype dtype) {
     return lib_dtypes[dtype].class_ == 'u';
 }
 
-/* A signed integer that orders as x does, NaN above all, both zeros alike. */
+/* A signed integer ordered as x, with NaN last and equal zeros. */
 static tir_expr ascending_rank(tir_pool *pool, tir_expr x) {
     tir_dtype dtype = tir_dtype_of(pool, x);
     bool is_float = lib_dtype_is_float((dlc_dtype)dtype), wide = lib_dtypes[dtype].bytes == 8;
@@ -43,25 +43,25 @@ static tir_expr ascending_rank(tir_pool *pool, tir_expr x) {
         rank = tir_select(pool, tir_eq(pool, x, x), rank, magnitude);
     } else {
         rank = tir_cast(pool, key, x);
-        if (dtype == DLC_U32 || dtype == DLC_U64) /* wrapped: order is that of the integers less 2^31, or 2^63 */
+        if (dtype == DLC_U32 || dtype == DLC_U64) /* wrapped: ordered as the integer minus 2^31, or 2^63 */
             rank = tir_binary(pool, TIR_XOR, rank, tir_lowest(pool, key));
     }
     return rank;
 }
 
-/* Complemented where the least are wanted. */
+/* Complemented if the least elements are wanted. */
 static tir_expr rank_of(const graph_compute *c, tir_expr x) {
     tir_expr rank = ascending_rank(c->pool, x);
     return c->attribute[TOP_LEAST].integer ? tir_unary(c->pool, TIR_NOT, rank) : rank;
 }
 
-/* Stages of the selection: in step t of the fold the first key behind that of step t - 1. */
+/* Stages of the selection: step t of the fold finds the next key after that of step t - 1. */
 typedef struct selection {
     graph_compute *c;
     int along, rank;
     /* stages */
     uint32_t fold, step;
-    /* what the elements are ordered by: [as x] */
+    /* sort keys of the elements: [as x] */
     uint32_t ranks;
     /* of the t-th element: [as the result], an i64 or a key with the index in its low half */
     uint32_t index;
@@ -130,20 +130,20 @@ static void select_keys(selection *s) {
     close_selection(s, 1, &s->index);
 }
 
-/* ---- selection by blocks: a step looks at the best of each block, and into the block that it takes from */
+/* ---- selection by blocks: a step reads the best rank of each block, and the elements of the block that it selects from */
 
 typedef struct blocks {
     selection *s;
     int64_t size;
     /* elements of a line; blocks */
     tir_expr n, count;
-    /* rank of each block's best: [free axes, blocks] */
+    /* best rank of each block: [free axes, blocks] */
     uint32_t best;
     /* tensors of the fold and its steps */
     uint32_t last, bounds, top, taken, next, state;
 } blocks;
 
-/* Of a line with many elements for each that is wanted. Steps take least where blocks are as many as elements of one. */
+/* For lines much longer than the result. A step is cheapest if the number of blocks equals the block size. */
 static int64_t block_size(const graph_compute *c, int along) {
     enum { SHORT = 256, UNKNOWN = 1024 };
     int64_t n, size = 16;
@@ -153,8 +153,8 @@ static int64_t block_size(const graph_compute *c, int along) {
     return size;
 }
 
-/* Rank of an element by its number in the line; free: the other axes. `inside`: the line has it; a predicate says so, or else the rank is
- * that of 0. */
+/* Rank of an element by its number in the line; free: the other axes. `inside`: the element exists; if not, a predicate masks it,
+ * else its rank is that of 0. */
 static tir_expr block_rank(blocks *b, const tir_expr *free, tir_expr at, bool predicate, tir_expr *inside) {
     graph_compute *c = b->s->c;
     tir_pool *pool = c->pool;
@@ -190,7 +190,7 @@ static void best_of_blocks(blocks *b, int count, const tir_expr *extent) {
     b->best = tir_stage_reduce(c->region, stage, TIR_MAX, key);
 }
 
-/* A step with the free axes and time, then `more` space axes; fills the variables of the free axes and time. */
+/* A step stage with the free axes and time, then `more` space axes; sets the variables of the free axes and time. */
 static tir_stage *block_step(blocks *b, tir_stage_kind kind, int count, const tir_expr *extent, const tir_expr *more,
                              const tir_expr *over, tir_expr *free) {
     graph_compute *c = b->s->c;
@@ -206,7 +206,7 @@ static tir_stage *block_step(blocks *b, tir_stage_kind kind, int count, const ti
     return stage;
 }
 
-/* What a block is bound by: in the first step the rank of its best, as if that were its first element. */
+/* Upper bound of a block's keys: in the first step its best rank, with the index of its first element. */
 static tir_expr bound_of(blocks *b, int count, const tir_expr *free, tir_expr block) {
     graph_compute *c = b->s->c;
     tir_pool *pool = c->pool;
@@ -218,7 +218,7 @@ static tir_expr bound_of(blocks *b, int count, const tir_expr *free, tir_expr bl
     return tir_select(pool, tir_eq(pool, free[count], tir_index(pool, 0)), first, kept);
 }
 
-/* The greatest key below `limit` in the block that `top` stands for. */
+/* The greatest key below `limit` in the block of `top`. */
 static uint32_t best_below(blocks *b, int count, const tir_expr *extent, uint32_t limit) {
     graph_compute *c = b->s->c;
     tir_pool *pool = c->pool;
@@ -275,22 +275,22 @@ static void select_blocks(selection *s, int64_t size) {
     s->index = b.taken;
 }
 
-/* ---- the same of elements of 64 bits, whose rank leaves no room for an index: ranks and positions apart, each by a reduction of its own */
+/* ---- the same for 64-bit elements, whose rank leaves no space for an index: separate reductions for ranks and positions */
 
 typedef struct wide_blocks {
-    /* `bounds`: rank of the best that is left of a block, [free axes, blocks] */
+    /* `bounds`: best remaining rank of each block, [free axes, blocks] */
     blocks b;
     int count;
     tir_expr extent[DLC_MAX_RANK];
-    /* with b.last the element that the step before took */
+    /* position of the element selected by the previous step, whose rank is b.last */
     uint32_t last_at;
-    /* elements that are left of a block: [free axes, blocks] */
+    /* number of remaining elements of each block: [free axes, blocks] */
     uint32_t left;
-    /* steps: of the best of all, and its block */
+    /* steps: the best rank of all, and its block */
     uint32_t rank, block;
 } wide_blocks;
 
-/* A value of block `block`: in the first step `first`, else what the fold keeps. */
+/* A value of block `block`: `first` in the first step, else the fold's state. */
 static tir_expr block_state(const wide_blocks *w, uint32_t state, const tir_expr *free, tir_expr block,
                             tir_expr first) {
     graph_compute *c = w->b.s->c;
@@ -315,14 +315,14 @@ static tir_expr count_left(const wide_blocks *w, const tir_expr *free, tir_expr 
     return block_state(w, w->left, free, block, tir_cast(pool, DLC_I64, tir_min(pool, size, rest)));
 }
 
-/* The least position, or with `op` TIR_MAX the greatest rank, that a step meets. */
+/* A reduction: the least position, or with `op` TIR_MAX the greatest rank. */
 static uint32_t reduce_where(graph_compute *c, tir_stage *stage, tir_op op, tir_expr condition, tir_expr value) {
     tir_pool *pool = c->pool;
     tir_expr none = op == TIR_MAX ? tir_lowest(pool, DLC_I64) : tir_highest(pool, DLC_I64);
     return tir_stage_reduce(c->region, stage, op, tir_select(pool, condition, value, none));
 }
 
-/* The best that is left of any block, then the first block that has it. */
+/* The best remaining rank of all blocks, then the first block that has it. */
 static void best_block(wide_blocks *w) {
     graph_compute *c = w->b.s->c;
     tir_pool *pool = c->pool;
@@ -340,7 +340,7 @@ static void best_block(wide_blocks *w) {
     }
 }
 
-/* In that block the first element of that rank behind the last one taken; then the best behind that. */
+/* In that block, the first element of that rank after the last selected one; then the best rank after it. */
 static void take_from_block(wide_blocks *w) {
     blocks *b = &w->b;
     graph_compute *c = b->s->c;
@@ -441,10 +441,10 @@ static void select_pairs(selection *s) {
 
 /* ---- whole lines in order */
 
-/* What a sort takes for rank_of: a number without sign of as few bits as tell the elements apart. */
+/* Converts a rank for a sort: an unsigned number with as few bits as distinguish the elements. */
 static tir_expr sort_key(tir_pool *pool, dlc_dtype dtype, tir_expr rank, int *bits) {
     tir_dtype key = tir_dtype_of(pool, rank);
-    int whole = 8 * (int)lib_dtype_size((dlc_dtype)key), below = 0; /* low bits that say nothing */
+    int whole = 8 * (int)lib_dtype_size((dlc_dtype)key), below = 0; /* low bits without information */
     *bits = whole;
     if (dtype == DLC_BF16) below = 16;
     if (dtype == DLC_F16) below = 13;
@@ -456,7 +456,7 @@ static tir_expr sort_key(tir_pool *pool, dlc_dtype dtype, tir_expr rank, int *bi
     return tir_and(pool, rank, tir_int(pool, key, (INT64_C(1) << *bits) - 1));
 }
 
-/* Indices of the first elements in order, as many as the result has, [free axes, axis]; `rank` makes what they are ordered by, ascending. */
+/* Indices of the first elements in ascending order of `rank`, as many as the result has, [free axes, axis]. */
 static uint32_t order_of(graph_compute *c, int along, tir_expr (*rank)(const graph_compute *c, tir_expr x)) {
     tir_pool *pool = c->pool;
     const graph_shape *x = &c->operand_shape[0];
@@ -476,7 +476,7 @@ static uint32_t order_of(graph_compute *c, int along, tir_expr (*rank)(const gra
     return tir_stage_value(c->region, stage, tir_cast(pool, number, stage->axis[x->rank].var), key, 0);
 }
 
-/* Both results from the index of each: `at` in the order of the result's axes, or with the axis moved to the end. */
+/* Both results, from their elements' indices: `at` in the order of the result's axes, or with the axis moved to the end. */
 static void take_results(graph_compute *c, int along, uint32_t order, bool moved, bool packed) {
     tir_pool *pool = c->pool;
     const graph_shape *x = &c->operand_shape[0], *y = &c->result_shape[0];
@@ -502,8 +502,8 @@ static void take_results(graph_compute *c, int along, uint32_t order, bool moved
     }
 }
 
-/* A selection takes k passes over the line; from so many on a sort is less. Where blocks of threads compute, steps that wait for each other
- * leave them idle, and a sort of which only the first elements are wanted holds no more than these. */
+/* A selection takes k passes over the line; above some k a sort is cheaper. On targets with blocks of threads, dependent steps
+ * leave threads idle, and a sort for the first elements stores only these. */
 static bool worth_sorting(const graph_compute *c, int along) {
     enum { MOST = 64, SHARE = 4 };
     if (c->machine && c->machine->block_threads > 0) return true;
@@ -511,7 +511,7 @@ static bool worth_sorting(const graph_compute *c, int along) {
     return k > MOST || (tir_is_const(c->pool, c->operand_shape[0].dim[along], &n) && SHARE * k > n);
 }
 
-/* A sort ascends. */
+/* Rank for a sort, which is ascending. */
 static tir_expr top_rank(const graph_compute *c, tir_expr x) {
     return tir_unary(c->pool, TIR_NOT, rank_of(c, x));
 }
@@ -579,7 +579,7 @@ static void infer_suppress(graph_infer *infer) {
     infer->result[0].dtype = DLC_BOOL;
 }
 
-/* Low and high edge of the box at a place of the order, along y (0) or x (1). */
+/* Low and high edge of the box at a position of the order, along y (0) or x (1). */
 static void box_edges(graph_compute *c, const tir_expr *at, int along, tir_expr *low, tir_expr *high) {
     tir_pool *pool = c->pool;
     tir_expr last = tir_sub(pool, c->operand_shape[0].dim[1], tir_index(pool, 1)), zero = tir_index(pool, 0);
@@ -598,7 +598,7 @@ static void box_edges(graph_compute *c, const tir_expr *at, int along, tir_expr 
     }
 }
 
-/* Is the area in common more than the share of that of both? Of boxes without area it is not. */
+/* Is the intersection larger than the given share of the union? False for boxes without area. */
 static tir_expr overlap_too_much(graph_compute *c, const tir_expr *one, const tir_expr *other) {
     tir_pool *pool = c->pool;
     tir_expr common = 0, areas[2] = {0, 0};
@@ -622,7 +622,7 @@ static tir_expr overlap_too_much(graph_compute *c, const tir_expr *one, const ti
                    tir_and(pool, tir_lt(pool, zero, both), more));
 }
 
-/* fold over places t with state: which places are dropped, how many are kept. */
+/* Fold over positions t with state: dropped positions, number of kept ones. */
 static void compute_suppress(graph_compute *c) {
     tir_pool *pool = c->pool;
     const graph_shape *y = &c->result_shape[0];
@@ -712,7 +712,7 @@ static void reference_suppress(const graph_reference *r) {
     }
 }
 
-/* Does element b stand before a among the results? Indices decide between equals. */
+/* Does element b come before a in the results? Ties are broken by index. */
 static bool reference_before(double b, double a, bool least) {
     if (isnan(a) || isnan(b)) return least ? !isnan(b) : !isnan(a);
     return least ? b < a : b > a;
@@ -727,7 +727,7 @@ static void reference_order(const graph_reference *r, int64_t axis, int64_t k, b
     for (int64_t result = 0; result < graph_reference_count(y); result++) {
         int64_t line = result / (k * inner), t = result / inner % k, column = result % inner;
         const double *row = x->data + line * n * inner + column;
-        for (int64_t j = 0; j < n; j++) { /* the element before which exactly t others stand */
+        for (int64_t j = 0; j < n; j++) { /* find the element with exactly t others before it */
             int64_t ahead = 0;
             for (int64_t i = 0; i < n; i++) {
                 bool either = reference_before(row[i * inner], row[j * inner], least),

@@ -1,4 +1,5 @@
-/* Pools over all of an image or to a size: composites beside those of sliding windows (ops_window.c), and the way back from a maximum. */
+/* Pools over whole images or to a given size: composites in addition to those of sliding windows (ops_window.c), and the inverse
+ * of max pooling. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -68,7 +69,8 @@ static void infer_adaptive_pool(graph_infer *infer) {
     }
 }
 
-/* Along one axis: all neighbours of the widest part, those beyond a part's end being its last one, which do not count in means. */
+/* Along one axis: gathers as many neighbours as the widest part has; those beyond a part's end repeat its last element and do not
+ * count in means. */
 static graph_id pool_axis(graph_expand *e, graph_id x, int axis, tir_expr out) {
     graph *g = e->g;
     tir_pool *pool = g->pool;
@@ -98,7 +100,7 @@ static void expand_adaptive_pool(graph_expand *e) {
     e->result[0] = graph_cast(g, y, shape.dtype);
 }
 
-/* ---- max_unpool: x goes where the indices of a maximum say, in row-major order of the whole result */
+/* ---- max_unpool: writes x to the indices of a max pool, row-major positions in the whole result */
 
 static void infer_max_unpool(graph_infer *infer) {
     const graph_attribute *shape = &infer->attribute[0];

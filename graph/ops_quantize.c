@@ -1,11 +1,11 @@
 /* Affine quantisation: an integer q stands for (q - zero_point) * scale (Jacob et al. 2018, arXiv:1712.05877). Composites only.
  * Products of quantised operands are sums of u8 by i8 in i32, whatever the operands' own types and zero points are: an i8 operand on
- * the left is moved up by 128, a u8 operand on the right down, and what zero points contribute is taken off afterwards:
+ * the left is shifted up by 128, a u8 operand on the right down, and the contribution of zero points is subtracted afterwards:
  *
  *   sum (x - a)(w - b) = sum x*w - a*(sum w - K*b) - b*(sum x)
  *
- * The second term depends on constants as a rule and then joins the bias before the first run; the third one vanishes for weights
- * without zero point. */
+ * The second term usually depends on constants only and is then added to the bias before the first run; the third one vanishes for
+ * weights without zero point. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -24,7 +24,7 @@ static void infer_byte(const graph_infer *infer, int operand, const char *name) 
         graph_infer_fail(infer, "%s is %s, expected u8 or i8", name, lib_dtypes[infer->operand[operand].dtype].name);
 }
 
-/* One number for all, or one for each of `channels` (0: only one). Left out: fine. */
+/* Checks a parameter: one number, or one for each of `channels` (0: only one). May be omitted. */
 static void infer_parameter(const graph_infer *infer, int operand, const char *name, dlc_dtype dtype,
                             tir_expr channels) {
     const graph_shape *p = &infer->operand[operand];
@@ -121,7 +121,8 @@ static bool is_one(const tir_pool *pool, tir_expr size) {
     return tir_is_const(pool, size, &number) && number == 1;
 }
 
-/* x [..., m, in] and w [in, out], or [..., in, out] whose leading dimensions and those of x broadcast; x may be [in] where w has none. */
+/* x [..., m, in] and w [in, out], or [..., in, out] whose leading dimensions and those of x broadcast; x may be [in] if w has no
+ * leading dimensions. */
 static graph_shape infer_rows_by_columns(const graph_infer *infer) {
     const graph_shape *x = &infer->operand[Q_X], *w = &infer->operand[Q_W];
     if (w->rank < 2) graph_infer_fail(infer, "w has rank %d, expected at least 2", w->rank);
@@ -165,7 +166,7 @@ static graph_id along(graph *g, graph_id parameter, graph_id like, int64_t axis)
     return graph_broadcast(g, parameter, shape.rank, shape.dim, &axis);
 }
 
-/* As i32; 0 where it is left out or known to be zero. */
+/* As i32; 0: omitted or known to be zero. */
 static graph_id zero_point_of(graph *g, graph_id given, int64_t shift) {
     double number = 0;
     if (given && !graph_is_number(g, given, &number)) {
@@ -176,7 +177,7 @@ static graph_id zero_point_of(graph *g, graph_id given, int64_t shift) {
     return value ? graph_scalar_i64(g, DLC_I32, value) : 0;
 }
 
-/* x with `shift` added, as the other type of 8 bits. */
+/* x with `shift` added, as the other 8-bit type. */
 static graph_id moved(graph *g, graph_id x, int64_t shift, dlc_dtype dtype) {
     graph_id wide = graph_cast(g, x, DLC_I32);
     return graph_cast(g, graph_add(g, wide, graph_scalar_i64(g, DLC_I32, shift)), dtype);
@@ -226,7 +227,7 @@ static graph_id corrected(graph_expand *e, graph_id sums, const quantized *q, in
 
 enum { RESULT_I32 = 3 };
 
-/* The same where w has leading dimensions: sums of the weights are per matrix of w. */
+/* The same if w has leading dimensions: the sums of weights are per matrix of w. */
 static graph_id batched_sums(graph_expand *e, const quantized *q) {
     graph *g = e->g;
     const int64_t last = graph_shape_of(g, q->x)->rank - 1, rows = graph_shape_of(g, q->w)->rank - 2;
@@ -293,7 +294,7 @@ static graph_id parameter_like(graph_expand *e, graph_id parameter) {
     return graph_slice_axis(g, y, axis, tir_index(pool, 0), x.dim[axis]);
 }
 
-/* As f32, in x's shape; 0 where it is left out or known to be zero. */
+/* As f32, in x's shape; 0: omitted or known to be zero. */
 static graph_id zero_point_like(graph_expand *e) {
     double number;
     if (!e->input[2] || (graph_is_number(e->g, e->input[2], &number) && number == 0)) return 0;
@@ -313,7 +314,8 @@ static void expand_quantize_linear(graph_expand *e) {
 
 static void expand_dequantize_linear(graph_expand *e) {
     graph *g = e->g;
-    graph_id y = graph_cast(g, e->input[0], DLC_F32), zero = zero_point_like(e); /* differences of 16 bits are exact */
+    /* differences of 16-bit integers are exact */
+    graph_id y = graph_cast(g, e->input[0], DLC_F32), zero = zero_point_like(e);
     if (zero) y = graph_sub(g, y, zero);
     y = graph_mul(g, y, parameter_like(e, graph_widen(g, e->input[1])));
     e->result[0] = graph_cast(g, y, graph_shape_of(g, e->input[1])->dtype);
@@ -323,7 +325,7 @@ static void expand_dequantize_linear(graph_expand *e) {
 
 enum { QCONV_STRIDE, QCONV_LOW, QCONV_HIGH, QCONV_DILATION, QCONV_GROUPS, QCONV_DTYPE };
 
-/* The convolution of x and w with the given attributes, in i32. `padded`: x holds its padding already. */
+/* The convolution of x and w with the given attributes, in i32. `padded`: x already contains its padding. */
 static graph_id convolve(graph_expand *e, graph_id x, graph_id w, bool padded) {
     const graph_attribute *a = e->attribute;
     graph_setting setting[6] = {graph_set_list("stride", a[QCONV_STRIDE].count, a[QCONV_STRIDE].list),
@@ -335,7 +337,7 @@ static graph_id convolve(graph_expand *e, graph_id x, graph_id w, bool padded) {
     return graph_emit_with(e->g, "convolution", 2, (graph_id[]){x, w}, padded ? 4 : 6, setting);
 }
 
-/* The shape is that of a convolution of such operands: one of i8 by i8 is inferred in its place. */
+/* Infers the shape as that of a convolution of i8 by i8. */
 static graph_shape infer_bytes_convolved(graph_infer *infer) {
     graph_shape shapes[2] = {infer->operand[Q_X], infer->operand[Q_W]}, result[1];
     graph_attribute attributes[6];
@@ -357,8 +359,8 @@ static void infer_qlinear_convolution(graph_infer *infer) {
     infer_quantized(infer, infer->operand[Q_W].dim[0], infer->result[0].dtype);
 }
 
-/* Padding stands for x_zero_point, which is no zero: there it becomes part of x, so that each channel has one correction. Weights with
- * zero points of their own would need sums of every window; they are rare, and taken as i32. */
+/* Padding has the value x_zero_point. If it is not zero, padding becomes part of x, so that each channel has one correction.
+ * Weights with zero points would need sums of every window; they are rare, and converted to i32. */
 static graph_id convolution_sums(graph_expand *e) {
     graph *g = e->g;
     quantized q = operands_of(e);
@@ -387,7 +389,7 @@ static void expand_qlinear_convolution(graph_expand *e) {
     e->result[0] = requantized(e, convolution_sums(e), 1, (dlc_dtype)e->attribute[QCONV_DTYPE].integer);
 }
 
-/* ---- products that stay integers: operands are x, w and their zero points, placed where those of the products above stand */
+/* ---- products that stay integers: operands are x, w and their zero points, at the positions used by the products above */
 
 enum { INTEGER_X, INTEGER_W, INTEGER_X_ZERO, INTEGER_W_ZERO, INTEGER_OPERANDS };
 
@@ -500,7 +502,7 @@ static void reference_dequantize_linear(const graph_reference *r) {
         r->result[0].data[i] = (r->operand[0].data[i] - linear_parameter(r, 2, i, 0)) * linear_parameter(r, 1, i, 1);
 }
 
-/* The factor has the three roundings that the definition gives it: else results next to a tie would differ. */
+/* The factor is rounded three times, as in the definition: else results next to a tie would differ. */
 static double requantize(const graph_reference *r, double sum, int64_t channel) {
     float factor = (float)parameter_at(r, Q_X_SCALE, 0, 1) * (float)parameter_at(r, Q_W_SCALE, channel, 1);
     factor = factor / (float)parameter_at(r, Q_Y_SCALE, 0, 1);
@@ -516,7 +518,7 @@ static void reference_matmul(const graph_reference *r, int x_zero, int w_zero, b
         double sum = 0, b = parameter_at(r, w_zero, i % out, 0), a = parameter_at(r, x_zero, 0, 0);
         int64_t batch = i / out / m, matrix[2] = {0, 0}, step[2] = {1, 1};
         for (int d = y->rank - 3, back = 3; d >= 0; batch /= y->dim[d--], back++)
-            for (int k = 0; k < 2; k++) { /* of a dimension of 1 there is one matrix */
+            for (int k = 0; k < 2; k++) { /* a broadcast dimension of 1 has one matrix */
                 const graph_reference_tensor *o = k ? w : x;
                 if (o->rank < back) continue;
                 if (o->dim[o->rank - back] != 1) matrix[k] += batch % y->dim[d] * step[k];

@@ -1,7 +1,6 @@
-/* Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2,
- * 3", SC 2011). A number is a pure function of key (the seed), stream and its position, so that results depend neither
- * on threads nor on tiling, and nothing has state. Each call gets a stream of its own from the graph: two calls alike
- * do not become one. */
+/* Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC
+ * 2011). A number is a pure function of key (the seed), stream and its position, so that results depend neither on threads nor on
+ * tiling, and nothing has state. Each call gets its own stream from the graph, so that two equal calls are not merged. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -108,8 +107,8 @@ static void compute_bits(graph_compute *c) {
 
 /* ---- rng_uniform, rng_normal ------------------------------------------------------------------------------------ */
 
-/* How many random bits a number of [0, 1) takes: as many as the dtype has digits, so that all multiples of 2^-digits
- * occur and none is rounded. */
+/* The number of random bits of a number in [0, 1): the digits of the dtype, so that all multiples of 2^-digits occur and none is
+ * rounded. */
 static int digits_of(dlc_dtype dtype) {
     return lib_float_of(dtype).digits;
 }

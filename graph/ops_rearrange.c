@@ -83,7 +83,7 @@ static void infer_roll(graph_infer *infer) {
     infer->result[0] = infer->operand[0];
 }
 
-/* The last elements first: at n - s mod n the axis is cut. */
+/* Splits the axis at n - s mod n and swaps the two parts. */
 static void expand_roll(graph_expand *e) {
     graph *g = e->g;
     tir_pool *pool = g->pool;
@@ -182,7 +182,7 @@ static void expand_eye(graph_expand *e) {
 
 #ifdef DLC_REFERENCE
 
-/* Where (channel, row, column) of the shallow tensor lies in the deep one. */
+/* Position in the deep tensor of (channel, row, column) of the shallow one. */
 static int64_t deep_channel(const graph_reference *r, int64_t channel, int64_t channels, int64_t row, int64_t column) {
     int64_t block = r->attribute[BLOCK_SIZE].integer, part = row % block * block + column % block;
     return r->attribute[BLOCK_MODE].integer == DEPTH_FIRST ? part * channels + channel : channel * block * block + part;

@@ -1,5 +1,5 @@
-/* Recurrent layers: rnn, gru, lstm with ONNX's operands, gates and directions. They expand into one contraction of the inputs of all
- * steps and a scan over what depends on the state. In f16 and bf16 states and gates are f32; results round once. */
+/* Recurrent layers: rnn, gru, lstm with ONNX's operands, gates and directions. They expand into one contraction of the inputs of
+ * all steps and a scan over the state-dependent part. In f16 and bf16, states and gates are f32; results are rounded once. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #endif
 
-/* ---- what the three have in common */
+/* ---- shared by the three layers */
 
-enum { DIRECTION, ACTIVATIONS, CLIP, LAYOUT, EXTRA }; /* attributes; EXTRA: of the row alone */
+enum { DIRECTION, ACTIVATIONS, CLIP, LAYOUT, EXTRA }; /* attributes; EXTRA: specific to the row */
 enum { FORWARD, REVERSE, BIDIRECTIONAL };
 enum { X, W, R, BIAS, LENGTHS, INITIAL_H, INITIAL_C, PEEPHOLE }; /* operands */
 enum { MAX_FUNCTIONS = 3 };
@@ -110,7 +110,7 @@ static bool read_name(const char **text, char word[24]) {
     return length > 0;
 }
 
-/* Reads one function at *text; false: that is none. Upper and lower case are one. */
+/* Reads one function at *text, ignoring case; false: unknown. */
 static bool read_function(const char **text, function *out) {
     char word[24];
     const char *at = *text;
@@ -130,7 +130,7 @@ static bool read_function(const char **text, function *out) {
     return true;
 }
 
-/* Of both directions: MAX_FUNCTIONS each. False: the text does not name as many as are needed. */
+/* Reads the functions of both directions, MAX_FUNCTIONS each. False: the text has too few. */
 static bool read_functions(const recurrence *r, const char *text, function *out) {
     if (!*text) text = r->usual;
     int count = 0;
@@ -154,7 +154,7 @@ static graph_id apply_function(graph *g, const function *f, graph_id x) {
     case RELU: return graph_max(g, x, zero);
     case SCALED_TANH: return graph_mul_number(g, graph_tanh(g, graph_mul_number(g, x, f->beta)), f->alpha);
     case SIGMOID: return graph_logistic(g, x);
-    case SOFTPLUS: /* log(1 + exp(x)), where exp(x) may overflow */
+    case SOFTPLUS: /* log(1 + exp(x)) without overflow of exp(x) */
         return graph_add(g, graph_max(g, x, zero), graph_log1p(g, graph_exp(g, graph_neg(g, graph_abs(g, x)))));
     case SOFTSIGN: return graph_div(g, x, graph_add_number(g, graph_abs(g, x), 1));
     case THRESHOLDED_RELU: return graph_select(g, graph_gt(g, x, graph_scalar_like(g, x, f->alpha)), x, zero);
@@ -235,9 +235,9 @@ typedef struct cell {
     const graph_attribute *attribute;
     const function *functions;
     tir_expr hidden;
-    /* gru whose reset gate comes before the product; 0: r has all gates */
+    /* weights of the candidate, for a gru whose reset gate is applied before the product; 0: r has all gates */
     graph_id r_candidate;
-    /* x: what the inputs and biases give to all gates. [batch, ...] */
+    /* x: contribution of inputs and biases to all gates. [batch, ...] */
     graph_id x, h, c, r;
     /* gru with linear_before_reset: [hidden] */
     graph_id recurrent_bias;
@@ -337,7 +337,7 @@ static graph_id operand_of(const expansion *x, int operand) {
     return operand < x->e->inputs ? x->e->input[operand] : 0;
 }
 
-/* Of one direction, without that dimension; 0: left out. */
+/* The operand's part for one direction, without that dimension; 0: omitted. */
 static graph_id of_direction(const expansion *x, int operand, int direction) {
     graph_id value = operand_of(x, operand);
     tir_pool *pool = x->g->pool;
@@ -347,8 +347,8 @@ static graph_id of_direction(const expansion *x, int operand, int direction) {
     return graph_squeeze(x->g, value, axis);
 }
 
-/* What inputs and biases give: [steps, batch, gates * hidden]. With linear_before_reset the last gate's recurrent bias stands
- * alone. */
+/* Contribution of inputs and biases: [steps, batch, gates * hidden]. With linear_before_reset the last gate's recurrent bias is
+ * separate. */
 static graph_id project(const expansion *x, int direction, bool linear, graph_id *recurrent_bias) {
     graph *g = x->g;
     tir_pool *pool = g->pool;
@@ -374,7 +374,7 @@ static graph_id project(const expansion *x, int direction, bool linear, graph_id
     return graph_add(g, all, graph_add(g, own, recurrent));
 }
 
-/* [gates * hidden, hidden]; gates that wait for others in a part of their own. */
+/* [gates * hidden, hidden]; weights of gates that depend on other gates are separate. */
 static graph_id recurrent_weights(const expansion *x, int direction, bool linear, graph_id *candidate) {
     tir_pool *pool = x->g->pool;
     graph_id r = graph_cast(x->g, of_direction(x, R, direction), x->dtype);
@@ -397,7 +397,7 @@ static graph_id body_input(graph *body, graph_id operand, bool element) {
     return graph_new_input(body, NULL, &shape);
 }
 
-/* of the scan, and the body's inputs for them */
+/* operands of the scan, and the body's inputs for them */
 typedef struct operands {
     graph_id outer[10], inner[10];
     int count;
@@ -409,7 +409,7 @@ static graph_id pass_in(operands *o, graph *body, graph_id value, bool element) 
     return o->inner[o->count++] = body_input(body, value, element);
 }
 
-/* Where a sequence is over, states stay and results are 0. [batch, hidden] */
+/* Has the sequence ended? Then states are unchanged and results 0. [batch, hidden] */
 static graph_id is_over(const expansion *x, graph *body, graph_id position, graph_id lengths) {
     const int64_t axis = 0;
     graph_id over = graph_ge(body, position, lengths);
@@ -463,7 +463,7 @@ static void expand_direction(expansion *x, int direction) {
     x->y[direction] = first + (graph_id)carries;
 }
 
-/* With a dimension for the directions at `axis`, in the operands' dtype. */
+/* Joins directions along a new dimension at `axis`, in the operands' dtype. */
 static graph_id join(const expansion *x, const graph_id *values, int axis) {
     graph_id each[2];
     const int count = directions_of(x->e->attribute);

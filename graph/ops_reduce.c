@@ -1,5 +1,6 @@
-/* Reductions over axes, arg_max and arg_min, cumulative_<op>. Sums and products of f16 and bf16 are kept in f32 and rounded once at
- * the end; integers keep their own dtype and wrap. Order of a reduction: the axes ascending, the last one fastest. */
+/* Reductions over axes, arg_max and arg_min, cumulative_<op>. Sums and products of f16 and bf16 are accumulated in f32 and
+ * rounded once at the end; integers keep their own dtype and wrap. Order of a reduction: the axes ascending, the last one
+ * fastest. */
 #include "graph/ops_common.h"
 
 #ifdef DLC_REFERENCE
@@ -38,7 +39,7 @@ static tir_stage *reduce_stage(graph_compute *c, uint32_t axes, bool keep, tir_e
     return stage;
 }
 
-/* tensor as the result, in the result's dtype. */
+/* Rounds the tensor to the result's dtype. */
 static uint32_t rounded(graph_compute *c, uint32_t tensor) {
     const graph_shape *y = &c->result_shape[0];
     if (c->region->tensors.data[tensor].dtype == y->dtype) return tensor;
@@ -86,21 +87,21 @@ static void infer_arg(graph_infer *infer) {
     infer->result[0].dtype = dtype;
 }
 
-/* Does (b, j) win over (a, i)? NaN wins over numbers; of equals the lower index wins (`last`: the higher), so that any order gives the same
- * bits. */
+/* Does (b, j) win over (a, i)? NaN wins over numbers; among equals the lower index wins (`last`: the higher), so that any order
+ * gives the same bits. */
 static tir_expr wins(tir_pool *pool, bool least, bool last, tir_expr b, tir_expr j, tir_expr a, tir_expr i) {
     tir_expr low = least ? b : a, high = least ? a : b, better = tir_lt(pool, low, high), same = tir_eq(pool, a, b);
     if (lib_dtype_is_float((dlc_dtype)tir_dtype_of(pool, a))) {
         tir_expr a_nan = tir_binary(pool, TIR_NE, a, a), b_nan = tir_binary(pool, TIR_NE, b, b);
-        tir_expr beyond = tir_unary(pool, TIR_NOT, tir_le(pool, high, low)); /* or either is NaN */
+        tir_expr beyond = tir_unary(pool, TIR_NOT, tir_le(pool, high, low)); /* true also if either is NaN */
         better = tir_and(pool, beyond, tir_eq(pool, a, a));
         same = tir_or(pool, same, tir_and(pool, a_nan, b_nan));
     }
     return tir_or(pool, better, tir_and(pool, same, last ? tir_lt(pool, i, j) : tir_lt(pool, j, i)));
 }
 
-/* State: best element so far and its index. It starts as the worst value at index 0, which is right where nothing is better, as then
- * all elements are that value. */
+/* State: best element so far and its index. The initial value is the worst one at index 0, which is also right if no element is
+ * better, since then all are equal to it. */
 static void compute_arg(graph_compute *c, bool least) {
     tir_pool *pool = c->pool;
     const graph_shape *x = &c->operand_shape[0];
@@ -209,8 +210,8 @@ static void compute_cumulative(graph_compute *c, tir_op op) {
 
 #ifdef DLC_REFERENCE
 
-/* Two elements of a reduction: a and b of a float dtype, x and y the same of an integer one, modulo 2^64. What
- * numbers of every dtype are compared by needs no words. */
+/* Two elements of a reduction: a and b of a float dtype, x and y the same of an integer one, modulo 2^64. Comparisons of numbers
+ * need no words. */
 #define JOIN(name, number, integer)                          \
     static double number_##name(double a, double b) {        \
         return number;                                       \
@@ -234,7 +235,7 @@ JOIN(xor, (a != 0) != (b != 0), x ^ y)
 static double lowest(dlc_dtype t) {
     return lib_dtypes[t].class_ == 'i' ? -ldexp(1, lib_dtypes[t].bits - 1) : 0;
 }
-static double highest(dlc_dtype t) { /* as it reads back */
+static double highest(dlc_dtype t) { /* as converted back to double */
     double limit = ldexp(1, lib_dtypes[t].bits - (lib_dtypes[t].class_ == 'i'));
     return lib_dtypes[t].bits == 64 ? limit : limit - 1;
 }
@@ -255,7 +256,7 @@ static double first_number(const reduction *f, dlc_dtype t) {
     return isinf(f->number_first) && !info.infinite ? copysign(info.greatest, f->number_first) : f->number_first;
 }
 
-/* For every result, all elements that lie above it. */
+/* For every result element, combines all elements that reduce to it. */
 static void reference_reduce(const graph_reference *r, const reduction *f) {
     const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
     const graph_attribute *axes = &r->attribute[REDUCE_AXES];
@@ -383,7 +384,7 @@ REDUCE_TABLE(X)
 #undef X
 #endif
 
-/* How errors of elements go on: graph/bound.h. */
+/* Error propagation: graph/bound.h. */
 #define BOUND_OF_TIR_ADD graph_bound_sum
 #define BOUND_OF_TIR_MUL graph_bound_product
 #define BOUND_OF_TIR_MAX graph_bound_extreme

@@ -1,6 +1,6 @@
-/* resize: axes of a tensor sampled at other positions. Along each axis a table of indices and weights, made of positions alone and so
- * computed once for a shape; the axes one after the other, the first ones first, so that what is read at scattered addresses, the
- * elements of a row, is read last and of the smallest tensor. */
+/* resize: resamples axes of a tensor at other positions. Each axis has a table of indices and weights, computed from positions
+ * only and so once per shape. Axes are processed in order, so that the last axis, whose elements are read at scattered addresses,
+ * is resampled last, when the tensor is smallest. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -28,7 +28,7 @@ enum { X, SCALE, ROI };
 
 /* ---- shape */
 
-/* The axes that `shape` speaks of, in its order. */
+/* The axes of `shape`, in its order. */
 static int resized_axes(const graph_attribute *attribute, int rank, int *axes) {
     const graph_attribute *list = &attribute[RESIZE_AXES];
     int count = list->count ? list->count : rank;
@@ -36,13 +36,13 @@ static int resized_axes(const graph_attribute *attribute, int rank, int *axes) {
     return count;
 }
 
-/* The policy of aspect; with a scale there is nothing to choose (ONNX). */
+/* The aspect policy; it does not apply with a scale (ONNX). */
 static int64_t aspect_of(const graph_attribute *attribute, bool scaled) {
     return scaled ? STRETCH : attribute[RESIZE_ASPECT].integer;
 }
 
-/* Sizes of the result along the axes: shape, or what comes nearest to it by one scale for all: the least, or the greatest, of shape/size,
- * times each size, halves up. */
+/* Sizes of the result along the axes: shape, or with an aspect policy one scale for all: the least, or the greatest, shape/size,
+ * times each size, rounded half up. */
 static void resized_dims(tir_pool *pool, const graph_attribute *attribute, bool scaled, const graph_shape *x,
                          const int *axes, int count, tir_expr *out) {
     const tir_expr *shape = attribute[RESIZE_SHAPE].dims, one = tir_index(pool, 1), two = tir_index(pool, 2);
@@ -58,7 +58,7 @@ static void resized_dims(tir_pool *pool, const graph_attribute *attribute, bool 
     }
 }
 
-/* Operand of numbers for the axes; left out: fine. */
+/* Checks an optional operand with one number per axis. */
 static void infer_numbers(const graph_infer *infer, int operand, int count) {
     if (operand >= infer->inputs || infer->operand[operand].rank < 0) return;
     graph_infer_dtype(infer, operand, DLC_F32);
@@ -116,9 +116,9 @@ typedef struct resized_axis {
     tir_expr in, out;
     /* element types of the tables */
     dlc_dtype index, weight;
-    /* of the axis' part that the result covers, CROP only */
+    /* ends of the part of the axis that the result covers, CROP only */
     graph_id start, end;
-    /* 0: sizes say it */
+    /* 0: determined by the sizes */
     graph_id scale;
     /* the result's size is the nearest to scale times size */
     bool rounded;
@@ -153,7 +153,7 @@ static graph_id positions(const resized_axis *r) {
         g, DLC_F64, tir_min(g->pool, tir_max(g->pool, tir_sub(g->pool, r->out, one), tir_index(g->pool, 0)), one));
     graph_id last = size_of(r, r->in, -1, 0), steps = size_of(r, r->out, -1, 1);
     switch (r->attribute[RESIZE_COORDINATES].integer) {
-    case HALF_PIXEL_SYMMETRIC: { /* the part of the last element that scale promised and rounding took */
+    case HALF_PIXEL_SYMMETRIC: { /* accounts for the part of the last element lost by rounding the size */
         if (!r->scale) return centre;
         graph_id in = size_of(r, r->in, 0, 0);
         graph_id kept = graph_div(g, size_of(r, r->out, 0, 0), graph_mul(g, in, r->scale));
@@ -162,7 +162,7 @@ static graph_id positions(const resized_axis *r) {
     case PYTORCH_HALF_PIXEL: return graph_mul(g, centre, several);
     case ALIGN_CORNERS: return graph_div(g, graph_mul(g, i, last), steps);
     case ASYMMETRIC: return unscaled(r, i);
-    case CROP: { /* the middle where there is one element only */
+    case CROP: { /* the middle if there is only one element */
         graph_id middle = graph_mul(g, half, graph_sub(g, number(r, 1), several));
         graph_id share = graph_div(g, graph_add(g, i, middle), steps);
         return graph_mul(g, last, graph_add(g, r->start, graph_mul(g, share, graph_sub(g, r->end, r->start))));
@@ -205,7 +205,7 @@ static graph_id exists(const resized_axis *r, graph_id neighbour) {
     return graph_cast(g, inside, DLC_F64);
 }
 
-/* Sum over few neighbours, each with tables of its own. */
+/* Sum over a few neighbours, each with its own tables. */
 static graph_id sample_near(const resized_axis *r, graph_id x, int axis) {
     graph *g = r->g;
     enum { MOST = 4 };
@@ -229,8 +229,8 @@ static graph_id sample_near(const resized_axis *r, graph_id x, int axis) {
     return y;
 }
 
-/* The kernel as wide as the distance of result elements: a sum over an axis of neighbours, as many as the sizes say. A scale is at least what
- * rounding the result's size down, or (aspect) to the nearest, leaves of it; a smaller one counts as that. */
+/* Antialiasing: the kernel is as wide as the distance of result elements, a sum over an axis of neighbours whose number follows
+ * from the sizes. A given scale is limited from below so that the kernel fits these neighbours. */
 static graph_id sample_wide(const resized_axis *r, graph_id x, int axis) {
     graph *g = r->g;
     tir_pool *pool = g->pool;
@@ -354,7 +354,7 @@ static double reference_kernel(const graph_reference *r, double t) {
     return t < 2 ? a * t * t * t - 5 * a * t * t + 8 * a * t - 4 * a : 0;
 }
 
-/* Neighbours of a position and their weights; how many. */
+/* Computes neighbours of a position and their weights; returns their number. */
 static int64_t reference_taps(const graph_reference *r, double at, double in, double scale, int64_t *index,
                               double *weight) {
     const graph_attribute *a = r->attribute;

@@ -1,7 +1,7 @@
-/* Sampling at positions that are data: affine_grid, grid_sample, roi_align, deformable_convolution. Neighbours of a position and their
- * weights are tables, made once for all channels; the elements of all channels at a position are one row of x with channels last, so
- * that a neighbour adds a row times a number. Of few channels each is a plane, of which the neighbours are gathered. Indices never
- * leave the image they belong to. In f16 and bf16 they compute in f32 and round once. */
+/* Sampling at data-dependent positions: affine_grid, grid_sample, roi_align, deformable_convolution. Tables of each position's
+ * neighbours and weights are computed once for all channels. With many channels, x has channels last, so that a neighbour adds a
+ * row times a number. With few channels, neighbours are gathered from each channel's plane. Indices never leave their image. In
+ * f16 and bf16 they compute in f32 and round once. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -17,7 +17,7 @@ typedef struct sampler {
     int spatial;
     tir_expr size[SPACE_MAX];
     dlc_dtype index;
-    /* few channels */
+    /* few channels: stored as planes */
     bool planes;
     /* of x: [images*positions, channels], or [channels, images*positions] */
     graph_id elements;
@@ -57,7 +57,7 @@ static graph_id size_like(const sampler *s, int axis, graph_id like, int64_t mor
     return graph_dimension(s->g, graph_shape_of(s->g, like)->dtype, size);
 }
 
-/* Which image each position is in, an index value. */
+/* Sets the image index of each position. */
 static void set_images(sampler *s, graph_id image) {
     s->first = graph_mul(s->g, image, graph_dimension(s->g, s->index, positions_of(s)));
 }
@@ -81,16 +81,15 @@ static graph_id is_inside(const sampler *s, int axis, graph_id at) {
     return graph_and(g, graph_ge(g, at, graph_scalar_like(g, at, 0)), graph_le(g, at, size_like(s, axis, at, -1)));
 }
 
-/* Neighbours of the positions, all of them along one more axis, the first: places along each spatial axis, weights, and which of them
- * count at all. */
+/* Neighbours of the positions, along an additional first axis: position along each spatial axis, weight, and validity. */
 typedef struct taps {
-    /* along each spatial axis; of the positions */
+    /* number of neighbours along each spatial axis; rank of the positions */
     int count, rank;
-    /* 0: all 1, all of them */
+    /* weight 0: all 1; exists 0: all valid */
     graph_id at[SPACE_MAX], weight, exists;
 } taps;
 
-/* For each neighbour its step along an axis, from `first` on; the last axis runs fastest. */
+/* Each neighbour's offset along an axis, from `first` on; the last axis varies fastest. */
 static graph_id steps_of(const sampler *s, const taps *t, int axis, int first, dlc_dtype dtype) {
     enum { MOST = 64 };
     double step[MOST];
@@ -112,7 +111,7 @@ static void add_condition(const sampler *s, taps *t, graph_id exists) {
     t->exists = t->exists ? graph_and(s->g, t->exists, exists) : exists;
 }
 
-/* Neighbours along an axis of positions, and how far away they are, 0 to 1 or 0 to 2. */
+/* Neighbours of positions along an axis, and their distances, 0 to 1 or 0 to 2. */
 static graph_id neighbours(const sampler *s, taps *t, int axis, graph_id at) {
     graph *g = s->g;
     graph_id below = graph_floor(g, at), share = graph_expand_dims(g, graph_sub(g, at, below), 0);
@@ -121,7 +120,7 @@ static graph_id neighbours(const sampler *s, taps *t, int axis, graph_id at) {
     return graph_abs(g, graph_sub(g, share, step));
 }
 
-/* Those outside the image count nothing where `zeros`. */
+/* With `zeros`, neighbours outside the image do not count. */
 static void linear_taps(const sampler *s, taps *t, int axis, graph_id at, bool zeros) {
     graph *g = s->g;
     graph_id far = neighbours(s, t, axis, at);
@@ -155,7 +154,7 @@ static graph_id greatest_of_taps(const sampler *s, const taps *t) {
     return graph_reduce_max(s->g, value, 1, axes, false);
 }
 
-/* Channels, where sum_of_taps leaves them, to `axis`. */
+/* Moves channels from their position after sum_of_taps to `axis`. */
 static graph_id place_channels(const sampler *s, graph_id value, int axis) {
     int64_t permutation[DLC_MAX_RANK];
     const int rank = graph_shape_of(s->g, value)->rank;
@@ -194,7 +193,7 @@ static void expand_affine_grid(graph_expand *e) {
     graph_id theta = graph_widen(g, e->input[0]), sum = 0;
     dlc_dtype dtype = graph_shape_of(g, theta)->dtype;
     for (int k = 0; k <= spatial;
-         k++) { /* column k of theta [n, spatial, .] meets the last axis but k; the last one is added */
+         k++) { /* column k of theta [n, spatial, .] multiplies the k-th axis from the end; the last column is added */
         graph_id column = graph_slice_axis(g, theta, 2, tir_index(g->pool, k), tir_index(g->pool, k + 1));
         tir_expr dims[DLC_MAX_RANK];
         for (int i = 0; i < rank; i++) dims[i] = tir_index(g->pool, 1);
@@ -243,7 +242,7 @@ static void infer_grid_sample(graph_infer *infer) {
     }
 }
 
-/* Back and forth between the ends: the outer edges of the elements, or their middles. */
+/* Reflects positions at the ends: the outer edges of the elements, or their centres. */
 static graph_id reflect(const sampler *s, int axis, graph_id at, bool corners) {
     graph *g = s->g;
     double low = corners ? 0 : -0.5;
@@ -293,7 +292,7 @@ static void expand_grid_sample(graph_expand *e) {
     graph_id positions = graph_widen(g, e->input[1]);
     static const int counts[] = {1, 2, TAPS_MAX};
     taps t = {.count = counts[a[SAMPLE_MODE].integer], .rank = rank};
-    for (int axis = 0; axis < s.spatial; axis++) { /* the grid's last entry is that of the first axis */
+    for (int axis = 0; axis < s.spatial; axis++) { /* the grid's last entry belongs to the first axis */
         int k = s.spatial - 1 - axis;
         graph_id at = graph_slice_axis(g, positions, rank, tir_index(g->pool, k), tir_index(g->pool, k + 1));
         at = graph_add_number(g, graph_reshape(g, at, rank, grid.dim), 1);
@@ -357,9 +356,9 @@ static graph_id roi_entry(graph_expand *e, graph_id rois, int k) {
     return e->attribute[ROI_COORDINATES].integer == ROI_HALF_PIXEL ? graph_add_number(g, entry, -0.5) : entry;
 }
 
-/* Of rois along a spatial axis: where they start, and the size of a cell. */
+/* Start of the rois along a spatial axis, and the size of a cell. */
 typedef struct roi_line {
-    /* cell: its number */
+    /* cell: index of the cell */
     graph_id start, bin, cell;
 } roi_line;
 
@@ -374,7 +373,7 @@ static roi_line roi_line_of(graph_expand *e, graph_id rois, int axis) { /* rois 
     return (roi_line){start, graph_div(g, extent, divisor), counted(g, dtype, cells, ROI_CELL + axis, ROI_RANK)};
 }
 
-/* What lies at most 1 outside the image counts. */
+/* Is the position at most 1 outside the image, so that it counts? */
 static graph_id is_near(const sampler *s, int axis, graph_id at) {
     graph *g = s->g;
     return graph_and(g, graph_ge(g, at, graph_scalar_like(g, at, -1)), graph_le(g, at, size_like(s, axis, at, 0)));
@@ -403,18 +402,18 @@ static graph_id fixed_samples(graph_expand *e, const sampler *s, const roi_line 
     return most ? graph_reduce_max(g, y, 2, inside, false) : graph_mul_number(g, y, 1 / (samples * samples));
 }
 
-/* Samples as many as a cell is wide, rounded up: how many there are is data. Their distance is above 1/2 where there is more than one, so
- * that of a cell of any width no more lie near the image than its size and 2: these alone are visited, a few of every cell in an
- * iteration of a loop that ends when no cell has any left. */
-enum { ROI_TURN = 4, ROI_MARGIN = 3 }; /* samples of an iteration; roundings move the ends by less than 1 each */
+/* The number of samples is a cell's size, rounded up, which is data. Their distance is above 1/2 if there are several, so that
+ * the number near the image is bounded by the image's size, for cells of any size. Only those are visited, a few of every cell
+ * per iteration, until no cell has any left. */
+enum { ROI_TURN = 4, ROI_MARGIN = 3 }; /* samples per iteration; rounding shifts each end by less than 1 */
 
 /* of a cell along an axis */
 typedef struct roi_samples {
-    /* all of them */
+    /* number of all samples */
     graph_id count;
     /* sample i is at corner + (i + 1/2)*step */
     graph_id corner, step;
-    /* which may lie near the image: from which on, how many (an integer) */
+    /* samples that may be near the image: the first, and their number (an integer) */
     graph_id first, within;
 } roi_samples;
 
@@ -422,7 +421,7 @@ static graph_id sample_place(graph *g, const roi_samples *r, graph_id number) {
     return graph_add(g, r->corner, graph_mul(g, graph_add_number(g, number, 0.5), r->step));
 }
 
-/* Of a cell that is no number, or has no width, none: casts make 0 of NaN. */
+/* Cells with NaN or without width have none: casts convert NaN to 0. */
 static roi_samples near_samples(const sampler *s, const roi_line *line, int axis, dlc_dtype integer) {
     graph *g = s->g;
     roi_samples r = {.count = graph_ceil(g, line->bin)};
@@ -451,7 +450,7 @@ enum {
     TURN_OPERANDS = TURN_LINES + 6
 };
 
-/* One iteration: the next samples of each cell, numbered by rows, are added to its sum or meet its greatest. */
+/* One iteration: adds the next samples of each cell, in row-major order, to its sum, or updates its maximum. */
 static void roi_turn(const sampler *outer, graph *body, const graph_id *in, bool most) {
     sampler s = *outer;
     s.g = body, s.elements = in[TURN_ELEMENTS], s.first = in[TURN_IMAGES];
@@ -489,7 +488,7 @@ static void turn_inputs(graph *sub, const graph *g, const graph_id *outer, graph
     for (int i = 0; i < TURN_OPERANDS; i++) inner[i] = graph_new_input(sub, NULL, graph_shape_of(g, outer[i]));
 }
 
-/* A value of cells, or of rois, in the place of each element of the result like `y`. */
+/* Broadcasts a value of cells, or of rois, to the elements of a result shaped like `y`. */
 static graph_id to_cells(const sampler *s, graph_id value, graph_id y) {
     graph *g = s->g;
     const graph_shape shape = *graph_shape_of(g, value), to = *graph_shape_of(g, y);
@@ -497,7 +496,7 @@ static graph_id to_cells(const sampler *s, graph_id value, graph_id y) {
                            s->planes ? (int64_t[]){1, 2, 3} : (int64_t[]){0, 1, 2});
 }
 
-/* The greatest: samples that are not near count as 0, and of them those at an end if any. */
+/* The maximum. Samples that are not near the image count as 0; if there are any, the first or last one along an axis is among them. */
 static graph_id greatest_of(const sampler *s, const roi_samples *samples, graph_id all, graph_id y) {
     graph *g = s->g;
     graph_id zero = graph_scalar_like(g, y, 0), one = graph_scalar_like(g, all, 1), inside = 0;
@@ -741,7 +740,7 @@ static void reference_affine_grid(const graph_reference *r) {
     } while (graph_reference_next(y, at));
 }
 
-/* Step by step from the nearest end. */
+/* Reflects step by step at the nearest end. */
 static double reference_padded(const graph_reference *r, double at, double n) {
     bool corners = r->attribute[SAMPLE_ALIGN].integer;
     double low = corners ? 0 : -0.5, high = corners ? n - 1 : n - 0.5;
@@ -797,8 +796,8 @@ static double reference_rounded(dlc_dtype dtype, double x) {
     return dtype == DLC_F32 ? (double)(float)x : x;
 }
 
-/* samples 0: their number is ceil of a cell's size as the dtype rounds it, since it jumps there. Sizes that are no number, or not
- * above 0, have none. */
+/* samples 0: their number is ceil of a cell's size, rounded to the dtype first, since ceil is discontinuous. NaN and sizes not
+ * above 0 have none. */
 static int64_t reference_samples(const graph_reference *r, const double *roi, int i) {
     const dlc_dtype dtype = r->operand[0].dtype;
     double scale = r->attribute[ROI_SCALE].number, place[2];

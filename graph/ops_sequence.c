@@ -33,14 +33,14 @@ static void infer_ctc_loss(graph_infer *infer) {
     if (infer->attribute[CTC_REDUCTION].integer != LOSS_NONE) infer->result[0].rank = 0;
 }
 
-/* [batch, places], place k of each batch element that of `shift` before it; `fill` where there is none. */
+/* [batch, places] shifted: place k gets the value of place k - `shift`, or `fill`. */
 static graph_id shifted(graph *g, graph_id x, int shift, double fill) {
     const graph_shape shape = *graph_shape_of(g, x);
     x = graph_pad(g, x, graph_scalar_like(g, x, fill), (int64_t[]){0, shift}, (int64_t[]){0, 0});
     return graph_slice_axis(g, x, 1, tir_index(g->pool, 0), shape.dim[1]);
 }
 
-/* log(exp(a) + exp(b) + exp(c)), of -inf too */
+/* log(exp(a) + exp(b) + exp(c)), also for -inf */
 static graph_id log_sum(graph *g, graph_id a, graph_id b, graph_id c) {
     graph_id most = graph_max(g, graph_max(g, a, b), c), none = graph_full_like(g, most, -INFINITY);
     graph_id base = graph_select(g, graph_eq(g, most, none), graph_full_like(g, most, 0), most);
@@ -50,9 +50,9 @@ static graph_id log_sum(graph *g, graph_id a, graph_id b, graph_id c) {
 
 typedef struct ctc {
     graph *g;
-    /* [batch, places], with blanks between: 2 labels + 1 */
+    /* [batch, places], labels with blanks in between: 2 labels + 1 */
     graph_id labels;
-    /* bool, likewise: can this place follow that two before it? */
+    /* bool, likewise: can this place follow the one two before it? */
     graph_id may_skip;
     /* [steps, batch, places], log-probabilities */
     graph_id emissions;
@@ -82,7 +82,7 @@ static ctc lay_out(graph_expand *e) {
     return c;
 }
 
-/* The logarithm of the probability of all ways to each place after a batch element's last step. */
+/* Log-probability of all paths that end at each place after a batch element's last step. */
 static graph_id ways_to_places(graph_expand *e, const ctc *c) {
     enum { CARRIES = 1, SEQUENCES = 2, OPERANDS = 5 };
     graph *g = c->g, *body;
@@ -142,14 +142,14 @@ static void expand_ctc_loss(graph_expand *e) {
 
 #ifdef DLC_REFERENCE
 
-/* Probability to emit the rest of the labels from step t on, when the last class said was that of place k. */
+/* Probability of emitting the remaining labels from step t on, if the last emitted class is that of place k. */
 static void reference_rest(const graph_reference *r, int64_t n, int64_t steps, int64_t length, double *rest) {
     const graph_reference_tensor *x = &r->operand[CTC_X], *labels = &r->operand[CTC_LABELS];
     const int64_t places = 2 * length + 1, blank = r->attribute[CTC_BLANK].integer;
 #define CLASS(k) ((k) % 2 ? (int64_t)labels->data[n * labels->dim[1] + (k) / 2] : blank)
     for (int64_t k = 0; k < places; k++) rest[k] = k >= places - 2;
     for (int64_t t = steps - 1; t >= 1; t--)
-        for (int64_t k = 0; k < places; k++) { /* ascending: places behind k still hold step t's numbers */
+        for (int64_t k = 0; k < places; k++) { /* ascending: places after k still have step t's values */
             double sum = 0;
             for (int64_t next = k; next < places && next <= k + 2; next++) {
                 if (next == k + 2 && (next % 2 == 0 || CLASS(next) == CLASS(k))) continue;

@@ -1,5 +1,5 @@
-/* Signals beside their Fourier transforms (ops_fourier.c): the way back from short-time transforms, windows, the matrix from a spectrum
- * to the mel scale. */
+/* Signal operators in addition to Fourier transforms (ops_fourier.c): inverse short-time transforms, windows, the matrix from a
+ * spectrum to the mel scale. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -15,7 +15,7 @@ static const graph_shape *window_of(int inputs, const graph_shape *window) {
     return inputs > 1 && window->rank >= 0 ? window : NULL;
 }
 
-/* Elements of a frame: said, or those of the window, or as many as an even transform has. */
+/* Elements of a frame: given, or those of the window, or the length of an even transform. */
 static tir_expr elements_of_frame(tir_pool *pool, const graph_attribute *a, tir_expr bins, const graph_shape *window) {
     if (a[ISTFT_LENGTH].integer) return tir_index(pool, a[ISTFT_LENGTH].integer);
     if (window) return window->dim[0];
@@ -47,7 +47,7 @@ static void infer_istft(graph_infer *infer) {
     if (window) graph_infer_equal(infer, window->dim[0], length, "elements of the window and of a frame");
     if (a[ISTFT_ONESIDED].integer) {
         bins = tir_add(pool, tir_div(pool, length, two), one);
-        if (!tir_is_const(pool, length, &known)) /* a transform of odd length is asked for by its number */
+        if (!tir_is_const(pool, length, &known)) /* an odd transform length must be given as a number */
             graph_infer_equal(infer, length, tir_mul(pool, tir_sub(pool, bins, one), two),
                               "elements of a frame and an even number");
     }
@@ -61,7 +61,7 @@ static void infer_istft(graph_infer *infer) {
     infer->result[0].dim[2] = a[ISTFT_ONESIDED].integer ? one : two;
 }
 
-/* Each element of the signal is a sum over the frames that may hold it: the last one that begins before it, and those before. */
+/* Each element of the signal is a sum over the frames that may contain it: the last one that starts before it, and earlier ones. */
 static void expand_istft(graph_expand *e) {
     graph *g = e->g;
     tir_pool *pool = g->pool;
@@ -137,7 +137,7 @@ static void expand_signal_window(graph_expand *e) {
     if (term[2] != 0)
         y = graph_add(
             g, y, graph_mul_number(g, graph_cos(g, graph_mul_number(g, share, 2 * 6.283185307179586476925)), term[2]));
-    if (!periodic) { /* of one element it is that in the middle */
+    if (!periodic) { /* a window of one element is the middle element */
         graph_id single = graph_eq(g, graph_dimension(g, DLC_I64, n), graph_whole_number(g, 1));
         y = graph_select(g, graph_broadcast(g, single, 1, &n, NULL), graph_full_like(g, y, 1), y);
     }

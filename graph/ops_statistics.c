@@ -1,4 +1,5 @@
-/* Operators on numbers in order, and counts: median, quantile, histogram, bincount, lexsort. Composites of sort, search_sorted and scatter. */
+/* Operators based on sorting and counting: median, quantile, histogram, bincount, lexsort. Composites of sort, search_sorted and
+ * scatter. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -147,7 +148,7 @@ static graph_id flat(graph *g, graph_id x) {
     return graph_reshape(g, x, 1, &size);
 }
 
-/* bins + 1 numbers from low to high; both 0: from the least to the greatest of x. Where these are one, half of 1 to both sides. */
+/* bins + 1 numbers from low to high; both 0: from the least to the greatest of x. If these are equal, 1/2 is added on both sides. */
 static graph_id even_edges(graph *g, graph_id x, int64_t bins, double low, double high) {
     const dlc_dtype dtype = graph_shape_of(g, x)->dtype;
     graph_id first = graph_scalar(g, dtype, low), last = graph_scalar(g, dtype, high);
@@ -173,7 +174,7 @@ static graph_id even_edges(graph *g, graph_id x, int64_t bins, double low, doubl
     return graph_select(g, graph_eq(g, i, graph_scalar_i64(g, DLC_I64, bins)), last, edges);
 }
 
-/* How often 0 .. size - 1 occurs in place [n], i64; others count nowhere. */
+/* How often each of 0 .. size - 1 occurs in place [n], i64; other values are ignored. */
 static graph_id counts_of(graph *g, graph_id place, tir_expr size) {
     graph_id zeros = graph_full(g, DLC_I64, 1, &size, 0);
     graph_id ones = graph_broadcast_like(g, graph_scalar_i64(g, DLC_I64, 1), place);
@@ -195,7 +196,7 @@ static void expand_histogram(graph_expand *e) {
                                         e->attribute[HISTOGRAM_HIGH].number);
     tir_expr count = graph_shape_of(g, edges)->dim[0], zero = tir_index(g->pool, 0), one = tir_index(g->pool, 1);
     tir_expr bins = tir_sub(g->pool, count, one);
-    /* how many elements lie below each edge, of the last one also those on it */
+    /* number of elements below each edge; for the last edge also those equal to it */
     graph_id sorted = graph_emit_with(g, "sort", 1, &x, 0, NULL), below[2];
     for (int right = 0; right < 2; right++) {
         const graph_setting side = graph_set_bool("right", right);
@@ -234,7 +235,7 @@ static void infer_lexsort(graph_infer *infer) {
     memmove(infer->result[0].dim, x->dim + 1, (size_t)(x->rank - 1) * sizeof *x->dim);
 }
 
-/* Stable sorts by one key after the other, the last one decides. */
+/* Stable sorts by each key in turn; the last key is the primary one. */
 static void expand_lexsort(graph_expand *e) {
     graph *g = e->g;
     int64_t keys = 0;
@@ -259,7 +260,7 @@ static int number_order(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Of a line: by NumPy's definition, over the numbers in order. */
+/* Quantile of a sorted line, by NumPy's definition. */
 static double line_quantile(const double *line, int64_t n, double q, int64_t method, bool ignore) {
     double *sorted = malloc((size_t)n * sizeof *sorted), y = (double)NAN;
     int64_t count = 0;
@@ -339,7 +340,7 @@ static void reference_bincount(const graph_reference *r) {
     }
 }
 
-/* -1, 0, 1: does i come before j by the keys, the last one first? NaN is the greatest. */
+/* -1, 0, 1: compares i and j by the keys, the last one first; NaN is the greatest. */
 static int by_keys(const graph_reference_tensor *x, int64_t lines, int64_t i, int64_t j) {
     for (int64_t k = x->dim[0] - 1; k >= 0; k--) {
         const double a = x->data[k * lines + i], b = x->data[k * lines + j];

@@ -1,6 +1,6 @@
-/* Element types that lie in memory otherwise than kernels compute: complex numbers as pairs of f32, integers of 4 bits two
- * to a byte. Kernels see the former as f32 with one more, last dimension, the latter as bytes (graph_stored). The rows here
- * are all that computes on them; any other is expanded in their terms by the parts of its operands (graph_expand_stored). */
+/* Element types stored in another form than kernels compute in: complex numbers as pairs of f32, 4-bit integers two to a byte.
+ * Kernels see the former as f32 with an additional last dimension, the latter as bytes (graph_stored). Only the rows here compute
+ * on them; all other rows are expanded to operate on parts of their operands (graph_expand_stored). */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -77,7 +77,7 @@ static void compute_imag(graph_compute *c) {
     compute_part(c, 1);
 }
 
-/* Between f32[..., 2] and c64[...]: both are the former to kernels. */
+/* Conversion between f32[..., 2] and c64[...], which are the same to kernels. */
 static void compute_pairs(graph_compute *c) {
     tir_expr axis[DLC_MAX_RANK];
     const graph_shape *x = &c->operand_shape[0], *y = &c->result_shape[0];
@@ -115,7 +115,7 @@ static void infer_pack(graph_infer *infer) {
     infer->result[0].dtype = infer->operand[0].dtype == DLC_I8 ? DLC_I4 : DLC_U4;
 }
 
-/* The half of the byte is moved to its high end, and from there, with the sign or zeros, to its low end. */
+/* Shifts the nibble to the byte's high end and then, with sign or zero extension, to its low end. */
 static tir_expr unpacked(graph_compute *c, const tir_expr *axis) {
     tir_pool *pool = c->pool;
     const graph_shape *y = &c->result_shape[0];
@@ -134,7 +134,8 @@ static void compute_unpack(graph_compute *c) {
 /* Indices of element `at` in row-major order. */
 static void indices_of(tir_pool *pool, const graph_shape *x, tir_expr at, tir_expr *index) {
     for (int i = x->rank - 1; i > 0; i--) {
-        tir_expr extent = tir_max(pool, x->dim[i], tir_index(pool, 1)); /* of an empty tensor nothing is read */
+        /* avoids a zero divisor for empty tensors, which are never read */
+        tir_expr extent = tir_max(pool, x->dim[i], tir_index(pool, 1));
         index[i] = tir_rem(pool, at, extent);
         at = tir_div(pool, at, extent);
     }
@@ -195,7 +196,7 @@ bool graph_is_on_stored(const graph *g, const graph_node *node) {
     return stored;
 }
 
-/* The row on one part of its complex operands, or on packed ones unpacked. */
+/* Emits the row on one part of its complex operands, or on unpacked 4-bit operands. */
 static graph_id emit_of_parts(graph_expand *e, int part) {
     graph_id *input = LIB_NEW_ARRAY(e->g->arena, graph_id, (size_t)e->inputs);
     for (int i = 0; i < e->inputs; i++) {
@@ -244,7 +245,7 @@ static graph_id complex_quotient(graph *g, complex_value a, complex_value b) {
     return emit_complex(g, real, graph_select(g, swap, graph_neg(g, imag), imag));
 }
 
-/* Over the larger part, so that no square overflows; of an infinite part infinity. */
+/* Scaled by the larger part, so that no square overflows; infinity if a part is infinite. */
 static graph_id complex_magnitude(graph *g, complex_value x) {
     graph_id real = graph_abs(g, x.real), imag = graph_abs(g, x.imag);
     graph_id large = graph_max(g, real, imag), small = graph_min(g, real, imag), one = graph_scalar_like(g, large, 1);
@@ -259,12 +260,12 @@ static graph_id complex_magnitude(graph *g, complex_value x) {
 
 static graph_id complex_exponential(graph *g, complex_value x) {
     graph_id size = graph_exp(g, x.real), zero = graph_scalar_like(g, x.imag, 0);
-    /* 0 stays 0 beside an infinite size */
+    /* 0 stays 0 if the magnitude is infinite */
     graph_id imag = graph_select(g, graph_eq(g, x.imag, zero), x.imag, graph_mul(g, size, graph_sin(g, x.imag)));
     return emit_complex(g, graph_mul(g, size, graph_cos(g, x.imag)), imag);
 }
 
-/* Four products of real numbers: the three of Karatsuba lose the smaller part where both are far apart. */
+/* Four real products: Karatsuba's three lose precision of a part that is much smaller than the other. */
 static graph_id complex_contraction(graph_expand *e) {
     graph *g = e->g;
     complex_value a = parts_of(g, e->input[0]), b = parts_of(g, e->input[1]);
@@ -275,7 +276,7 @@ static graph_id complex_contraction(graph_expand *e) {
     return emit_complex(g, graph_sub(g, part[0][0], part[1][1]), graph_add(g, part[0][1], part[1][0]));
 }
 
-/* What is not the same of both parts; 0: it is. */
+/* Operators that do not act on both parts separately; 0: it does. */
 static graph_id expand_complex(graph_expand *e) {
     graph *g = e->g;
     const char *name = e->op->name;

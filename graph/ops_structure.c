@@ -1,5 +1,5 @@
-/* Structure: every result element is one operand element or a fill. A row gives the map from result index to operand
- * index; one stage form serves them all. Lists of axes accept negative ones, counted from the end. */
+/* Structure: every result element is one operand element or a fill. A row defines the map from result index to operand index; all
+ * use one form of stage. Lists of axes accept negative ones, counted from the end. */
 #include "graph/ops_common.h"
 
 #define ELEMENT(name) static tir_expr element_##name(graph_compute *c, const tir_expr *axis)
@@ -8,7 +8,7 @@
         graph_compute_elements(c, element_##name); \
     }
 
-/* condition joined to guard (0: none yet), unless it always holds. */
+/* Adds a condition to guard (0: none yet), unless it always holds. */
 static tir_expr guard_with(tir_pool *pool, tir_expr guard, tir_expr condition) {
     if (tir_prove(pool, condition) == TIR_YES) return guard;
     return guard ? tir_and(pool, guard, condition) : condition;
@@ -72,7 +72,7 @@ static tir_expr product(tir_pool *pool, const tir_expr *dims, int begin, int end
     return result;
 }
 
-/* Row-major position in dims[begin..end) of result, taken apart again for the dims of the operand. */
+/* Computes the row-major position in dims[begin..end) of the result, and splits it into indices of the operand's dims. */
 static void reshape_group(tir_pool *pool, const graph_shape *to, int begin, int end, const tir_expr *axis,
                           const graph_shape *from, int first, int last, tir_expr *index) {
     tir_expr position = tir_index(pool, 0);
@@ -82,7 +82,7 @@ static void reshape_group(tir_pool *pool, const graph_shape *to, int begin, int 
     for (int i = first; i < last; i++) {
         index[i] = tir_index(pool, 0);
         if (is_number(pool, from->dim[i], 1)) continue;
-        tir_expr one = tir_index(pool, 1); /* an empty tensor has no points, but its divisors must be legal */
+        tir_expr one = tir_index(pool, 1); /* avoids zero divisors for empty tensors */
         tir_expr inner = tir_max(pool, product(pool, from->dim, i + 1, last), one);
         index[i] = tir_div(pool, position, inner);
         if (!outermost) index[i] = tir_rem(pool, index[i], tir_max(pool, from->dim[i], one));
@@ -90,8 +90,8 @@ static void reshape_group(tir_pool *pool, const graph_shape *to, int begin, int 
     }
 }
 
-/* The shapes are matched in the smallest groups of dimensions with equal products, so that a dimension that stays
- * itself is indexed by its own axis alone. */
+/* The shapes are matched in the smallest groups of dimensions with equal products, so that an unchanged dimension is indexed by
+ * its axis only. */
 ELEMENT(reshape) {
     tir_pool *pool = c->pool;
     const graph_shape *from = &c->operand_shape[0], *to = &c->result_shape[0];
@@ -282,7 +282,7 @@ static void infer_pad_repeat(graph_infer *infer) {
     }
 }
 
-/* Reflected rows have period 2(d - 1): there and back, the ends once. */
+/* Reflected rows have period 2(d - 1): forwards and backwards, without repeating the ends. */
 ELEMENT(pad_repeat) {
     tir_pool *pool = c->pool;
     const graph_shape *x = &c->operand_shape[0];
@@ -327,7 +327,7 @@ static void infer_concat(graph_infer *infer) {
     }
 }
 
-/* Guarded loads, each the other's alternative; the last one falls back to zero, which no point reaches. */
+/* Nested guarded loads, each the fallback of the previous; the last one falls back to zero, which is never used. */
 ELEMENT(concat) {
     tir_pool *pool = c->pool;
     const graph_shape *result = &c->result_shape[0];
@@ -432,7 +432,7 @@ static void reference_slice(const graph_reference *r) {
     } while (graph_reference_next(x, from));
 }
 
-/* By steps from the first element: to the same one, to the next one, to the next one or back at an end. */
+/* By steps from the first element: stay (edge), advance cyclically (wrap), or advance and turn at the ends (reflect). */
 static int64_t repeated(int64_t at, int64_t size, int64_t mode) {
     int64_t position = 0, step = at < 0 ? -1 : 1, direction = step;
     for (int64_t i = 0; i != at; i += step) {

@@ -1,6 +1,7 @@
-/* Singular values and vectors, and what is made of them. By reflections to bidiagonal form, in blocks of columns as eigh does; the symmetric
- * tridiagonal matrix of twice the size whose eigenvalues are plus and minus the singular values (Golub & Kahan 1965), its elements the bidiagonal
- * ones and zeros on the diagonal; divide and conquer. Then a QR factorisation makes vectors of small singular values orthogonal, too. */
+/* Singular values and vectors, and operators based on them. Reduction to bidiagonal form by reflections, in blocks of columns as
+ * in eigh; then the symmetric tridiagonal matrix of twice the size whose eigenvalues are plus and minus the singular values
+ * (Golub & Kahan 1965), with zeros on the diagonal and the bidiagonal elements next to it; divide and conquer. Then a QR
+ * factorisation makes vectors of small singular values orthogonal, too. */
 #include "graph/matrix.h"
 
 #ifdef DLC_REFERENCE
@@ -18,7 +19,7 @@ typedef struct bidiagonal {
     graph_id left, right;
 } bidiagonal;
 
-/* Columns and rows of a block so far: a has become a - v^T y - x^T u, each [..., PANEL, m or n]. */
+/* Columns and rows of the current block: a is updated to a - v^T y - x^T u, each [..., PANEL, m or n]. */
 typedef struct block {
     graph_id v, y, x, u;
 } block;
@@ -27,8 +28,8 @@ static graph_id times(graph *g, graph_id row, graph_id first, graph_id second) {
     return graph_matmul(g, graph_matmul(g, row, matrix_transpose(g, first)), second);
 }
 
-/* Column s is reflected onto its element s, then row s onto its element s + 1 (LAPACK's labrd). Vectors are rows [..., 1, m or n]; at: the
- * transposed matrix, so that both products read rows. */
+/* Reflects column s onto its element s, then row s onto its element s + 1 (LAPACK's labrd). Vectors are rows [..., 1, m or n];
+ * at: the transposed matrix, so that both products read rows. */
 static void next_reflections(graph *g, graph_id a, graph_id at, block *b, graph_id t, graph_id s) {
     tir_expr one = tir_index(g->pool, 1);
     graph_id column = slice_at(g, at, s, 2, one);
@@ -132,7 +133,7 @@ static void emit_singular(graph *g, const bidiagonal *b, graph_id *values, graph
     const graph_shape shape = *graph_shape_of(g, b->diagonal);
     const int rank = shape.rank;
     tir_expr n = shape.dim[rank - 1], zero = tir_index(pool, 0);
-    /* places v[0], u[0], v[1], u[1], ...: b[i, i] stands between v[i] and u[i], b[i, i + 1] between u[i] and v[i + 1] */
+    /* places v[0], u[0], v[1], u[1], ...: b[i, i] couples v[i] and u[i], b[i, i + 1] couples u[i] and v[i + 1] */
     graph_id beside = interleaved(g, b->diagonal, b->beside), pair[2];
     matrix_tridiagonal_eigen(g, graph_full_like(g, beside, 0), beside, pair);
     const graph_setting falling = graph_set_bool("descending", true);
@@ -168,7 +169,7 @@ static void emit_svd(graph *g, graph_id a, graph_id result[3]) {
     result[2] = matrix_apply_all(g, b.right, side[1], PANEL);
 }
 
-/* x [..., m, n] with zeros up to [..., rows, columns] */
+/* x [..., m, n] zero-padded to [..., rows, columns] */
 static graph_id extended(graph *g, graph_id x, tir_expr rows, tir_expr columns) {
     graph_id start = graph_scalar_i64(g, DLC_I32, 0);
     x = update_at(g, zeros_like_of(g, x, matrix_dim(g, x, 2), columns), x, start, 1);
@@ -180,7 +181,7 @@ static graph_id first_of(graph *g, graph_id x, tir_expr rows, tir_expr columns) 
     return graph_slice_axis(g, graph_slice_axis(g, x, rank - 2, zero, rows), rank - 1, zero, columns);
 }
 
-/* Of symbols only the run knows whether the matrix is wide: then it is transposed there, and what comes out changes places. */
+/* For symbolic sizes, only a run can determine whether the matrix is wide: the transposition and the swap of results are conditional. */
 static void emit_unknown(graph *g, graph_id a, graph_id result[3]) {
     tir_pool *pool = g->pool;
     tir_expr m = matrix_dim(g, a, 2), n = matrix_dim(g, a, 1), least = tir_min(pool, m, n), one = tir_index(pool, 1);
@@ -242,7 +243,7 @@ static void infer_pinv(graph_infer *infer) {
     infer->result[0].dim[rank - 1] = a->dim[rank - 2];
 }
 
-/* v diag(1 / s) and u^T, without the singular values that count as zero. */
+/* v diag(1 / s) and u^T, without negligible singular values. */
 static void emit_inverse_parts(graph *g, graph_id a, double tolerance, graph_id *left, graph_id *right) {
     graph_id u = graph_emit_with(g, "svd", 1, &a, 0, NULL), s = u + 1, zero = graph_scalar_like(g, a, 0);
     const graph_shape shape = *graph_shape_of(g, a);
@@ -286,7 +287,7 @@ static void expand_lstsq(graph_expand *e) {
 
 #ifdef DLC_REFERENCE
 
-/* Hestenes: columns of a [m, n], m >= n, turned in pairs until all are orthogonal; w [m, n] becomes u diag(s), v [n, n]. */
+/* Hestenes: pairs of columns of a [m, n], m >= n, are rotated until all are orthogonal; w [m, n] becomes u diag(s), v [n, n]. */
 static void turn_columns(double *w, double *v, int64_t m, int64_t n) {
     for (int64_t i = 0; i < n * n; i++) v[i] = i / n == i % n;
     for (int sweep = 0; sweep < 60; sweep++)
@@ -306,7 +307,7 @@ static void turn_columns(double *w, double *v, int64_t m, int64_t n) {
             }
 }
 
-/* u [m, k], s [k], vt [k, n] of full rank matrices, k the smaller of both. */
+/* u [m, k], s [k], vt [k, n] of full rank matrices, k = min(m, n). */
 static void decompose(const double *a, int64_t m, int64_t n, double *u, double *s, double *vt) {
     int64_t k = m < n ? m : n, rows = m < n ? n : m;
     double *w = malloc((size_t)(rows * k + k * k + 2) * sizeof *w), *v = w + rows * k;

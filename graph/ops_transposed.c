@@ -1,7 +1,6 @@
-/* Transposed convolution, as what it is: a convolution for each phase of the stride. Result points whose distance is the stride see
- * the same elements of the window, so the elements of each phase are windows of their own, all phases are channels of one
- * convolution of stride 1, and what it gives is interleaved. Nothing is multiplied by zeros between the elements of x, but where
- * the window does not divide by the stride. */
+/* Transposed convolution as one convolution per phase of the stride. Result points at a distance of the stride use the same
+ * elements of the window, so each phase has its own smaller window; all phases are channels of one convolution of stride 1, whose
+ * result is interleaved. There are no products with inserted zeros, except if the stride does not divide the window. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -211,7 +210,7 @@ static void expand_convolution_transposed(graph_expand *e) {
 /* ---- reference */
 
 #ifdef DLC_REFERENCE
-/* Adds every product where it goes. */
+/* Adds every product to its result element. */
 static void reference_convolution_transposed(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0], *w = &r->operand[1], *y = &r->result[0];
     const graph_attribute *a = r->attribute;

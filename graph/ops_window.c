@@ -1,8 +1,7 @@
-/* Sliding windows: convolution and reduce_window are primitives, pools expand to the latter. Both share one geometry:
- * along a windowed dimension of size n, output o and window position k meet input i = o*stride + k*dilation - low,    0
- * <= i < n, and there are max(0, floor((n + low + high - ((window - 1)*dilation + 1)) / stride) + 1) outputs. Padding
- * is no data: points of the reduction that fall on it do not exist (a predicate), so that it meets neither 0*NaN nor
- * the identity of a maximum. */
+/* Sliding windows: convolution and reduce_window are primitives, pools expand to the latter. Both share one geometry: along a
+ * windowed dimension of size n, output o and window position k meet input i = o*stride + k*dilation - low,    0 <= i < n, and
+ * there are max(0, floor((n + low + high - ((window - 1)*dilation + 1)) / stride) + 1) outputs. Padding is not data: a predicate
+ * excludes reduction points on it, so that it contributes neither 0*NaN nor the identity of a maximum. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -14,7 +13,7 @@
 
 /* Lists of an operator as attributes [first..first+3]: stride, low, high, dilation; empty ones mean 1, 0, 0, 1. */
 enum { WINDOW_STRIDE, WINDOW_LOW, WINDOW_HIGH, WINDOW_DILATION, WINDOW_LISTS };
-/* With dimensions below 2^40, what nobody hinted included, index arithmetic stays within 62 bits. */
+/* With dimensions below 2^40, also of symbols without hints, index arithmetic stays within 62 bits. */
 #define WINDOW_LIMIT (INT64_C(1) << 31)
 #define DILATION_LIMIT (INT64_C(1) << 20)
 
@@ -64,8 +63,8 @@ static tir_expr window_input(tir_pool *pool, tir_expr output, tir_expr position,
     return tir_sub(pool, index, tir_index(pool, w.number[WINDOW_LOW]));
 }
 
-/* predicate (0: true) and 0 <= index < size, less what always holds. Without padding the number of outputs sees to it.
- */
+/* Adds 0 <= index < size to predicate (0: true), without conditions that always hold. Without padding the number of outputs
+ * implies it. */
 static tir_expr window_predicate(tir_pool *pool, tir_expr predicate, tir_expr index, tir_expr size, window w) {
     tir_expr below = tir_le(pool, tir_index(pool, 0), index), above = tir_lt(pool, index, size);
     bool inside_low = w.number[WINDOW_LOW] <= 0 || tir_prove(pool, below) == TIR_YES;
@@ -184,7 +183,7 @@ static void infer_reduce_window(graph_infer *infer) {
     }
 }
 
-/* Reduction axes are those of windows that reduce something; the others only select. */
+/* Only windows larger than 1 have reduction axes; the others only select. */
 static void compute_reduce_window(graph_compute *c) {
     static const tir_op ops[] = {TIR_ADD, TIR_MAX, TIR_MIN};
     const graph_shape *x = &c->operand_shape[0], *y = &c->result_shape[0];
@@ -222,8 +221,8 @@ enum {
     LP_POWER = AVERAGE_COUNT_PAD
 };
 
-/* Lists of a pool: the window's own size where no stride is given; with ceil, so much more padding after the last element that windows
- * which fit only in part are there too. */
+/* Lists of a pool: the default stride is the window's size; with ceil, padding after the last element is increased so that
+ * partial windows are included. */
 typedef struct pool_window {
     graph_attribute lists[WINDOW_LISTS];
     int64_t high[DLC_MAX_RANK];
@@ -246,7 +245,7 @@ static void round_up(pool_window *w, int dimensions) {
     w->lists[WINDOW_HIGH] = (graph_attribute){.count = dimensions, .list = w->high};
 }
 
-/* Windows that start before the padding after the last element. */
+/* Number of windows that start before the padding after the last element. */
 static tir_expr windows_that_count(tir_pool *pool, const pool_window *w, tir_expr size, tir_expr outputs, int i) {
     window own = window_of(w->lists, i);
     tir_expr real = tir_max(pool, tir_add(pool, size, tir_index(pool, own.number[WINDOW_LOW])), tir_index(pool, 0));
@@ -309,7 +308,7 @@ static void expand_max_pool(graph_expand *e) {
     e->result[0] = emit_pool(e, e->input[0], REDUCE_WINDOW_MAX);
 }
 
-/* ---- max_pool_with_indices: beside the greatest element, where it first stands */
+/* ---- max_pool_with_indices: the maximum and the position of its first occurrence */
 
 static void infer_max_pool_with_indices(graph_infer *infer) {
     tir_pool *pool = infer->g->pool;
@@ -329,13 +328,13 @@ static graph_id emit_size(graph *g, tir_expr size) { /* at least 1: a divisor */
     return graph_dimension(g, DLC_I64, tir_max(g->pool, size, tir_index(g->pool, 1)));
 }
 
-/* Places in the plane, row-major, as places in all of x; `columns`: the plane counted by columns. */
+/* Converts row-major positions in the plane to positions in all of x; `columns`: column-major in the plane. */
 static graph_id places_in_all(graph *g, graph_id place, const graph_shape *x, bool columns) {
     const graph_shape shape = *graph_shape_of(g, place);
     tir_expr plane = tir_index(g->pool, 1);
     for (int i = 2; i < x->rank; i++) plane = tir_mul(g->pool, plane, x->dim[i]);
     graph_id turned = 0, rest = place;
-    for (int i = x->rank - 1; i >= 2 && columns; i--) { /* a step along dimension i passes all of those before it */
+    for (int i = x->rank - 1; i >= 2 && columns; i--) { /* the column-major stride of dimension i */
         tir_expr before = tir_index(g->pool, 1);
         for (int k = 2; k < i; k++) before = tir_mul(g->pool, before, x->dim[k]);
         graph_id size = emit_size(g, x->dim[i]), own = graph_mul(g, graph_rem(g, rest, size), emit_size(g, before));
@@ -348,7 +347,7 @@ static graph_id places_in_all(graph *g, graph_id place, const graph_shape *x, bo
     return graph_add(g, graph_mul(g, image, graph_dimension(g, DLC_I64, plane)), columns ? turned : place);
 }
 
-/* Windows taken apart, [n, c, o0, k0, o1, k1, ...]: the least place of those that hold the greatest element. */
+/* Expands windows to [n, c, o0, k0, o1, k1, ...]; takes the least position among those of the maximum. */
 static void expand_max_pool_with_indices(graph_expand *e) {
     graph *g = e->g;
     tir_pool *pool = g->pool;
@@ -407,8 +406,8 @@ static void infer_lp_pool(graph_infer *infer) {
     infer_pool(infer);
 }
 
-/* Number of elements of each window that count: of ones of shape [1, 1, spatial...], summed likewise. Padding that counts is given ones of
- * its own. */
+/* Number of counted elements of each window: ones of shape [1, 1, spatial...] summed by the same windows. Counted padding also
+ * consists of ones. */
 static graph_id count_elements(const graph_expand *e, graph_id x, bool padding_counts) {
     graph *g = e->g;
     graph_shape shape = *graph_shape_of(g, x);
@@ -427,7 +426,7 @@ static graph_id count_elements(const graph_expand *e, graph_id x, bool padding_c
     graph_expand inner = *e;
     inner.attribute = attribute;
     graph_id count = emit_pool(&inner, graph_pad(g, ones, graph_scalar_like(g, ones, 1), low, high), REDUCE_WINDOW_SUM);
-    for (int i = 2; i < shape.rank; i++) { /* windows that start in the padding are none of the pool's */
+    for (int i = 2; i < shape.rank; i++) { /* windows that start in the padding are not part of the pool */
         pool_window w;
         pool_lists(e->op, e->attribute, &w);
         round_up(&w, shape.rank - 2);
@@ -500,7 +499,7 @@ static void reference_convolution(const graph_reference *r) {
     } while (graph_reference_next(y, to));
 }
 
-/* Window over the dimensions from `first` on: what it holds, without padding. */
+/* Elements of a window over the dimensions from `first` on, without padding. */
 static int64_t reference_window(const graph_reference *r, int first, const int64_t *size, const graph_attribute *lists,
                                 bool stride_is_size, const int64_t *to, double *out) {
     const graph_reference_tensor *x = &r->operand[0];
@@ -529,7 +528,7 @@ static void reference_reduce_window(const graph_reference *r) {
     if (graph_reference_count(y) == 0) return;
     do {
         int64_t count = reference_window(r, 0, r->attribute[1].list, r->attribute + 2, false, to, element);
-        double result = 0; /* samples have no window on padding alone, but for sums */
+        double result = 0; /* samples have windows of padding only just for sums */
         uint64_t word = 0;
         for (int64_t i = 0; i < count; i++) {
             double x = element[i];
@@ -544,7 +543,7 @@ static void reference_reduce_window(const graph_reference *r) {
     } while (graph_reference_next(y, to));
 }
 
-/* Elements of a window and of the padding that it was asked to have. */
+/* Size of a window including its explicit padding. */
 static double reference_padded_size(const graph_reference *r, const int64_t *to) {
     double all = 1;
     for (int i = 0; i < r->attribute[0].count; i++) {

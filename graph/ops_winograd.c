@@ -1,11 +1,11 @@
 /* Winograd's minimal filtering of windows of 3 x 3 (Lavin & Gray 2015, "Fast Algorithms for Convolutional Neural Networks"): tiles of
- * t x t outputs of a convolution of stride 1, t = 2 or 4, come of (t+2) x (t+2) inputs d and the window g as
+ * t x t outputs of a convolution of stride 1, t = 2 or 4, are computed from (t+2) x (t+2) inputs d and the window g as
  *
  *   A^T [ (G g G^T) .* (B^T d B) ] A
  *
- * The sum over channels stands inside of the brackets: one contraction for each of (t+2)^2 points. winograd_input is B^T d B of all
- * tiles, winograd_output A^T [] A; graph/winograd.c puts them around a dot_general. Both transform rows, then columns, as maps whose
- * position in the tile is told by comparisons: repeated loops leave nothing of these but the sums. */
+ * The sum over channels is inside the brackets: one contraction for each of (t+2)^2 points. winograd_input is B^T d B of all
+ * tiles, winograd_output A^T [] A; graph/winograd.c puts them around a dot_general. Both transform rows, then columns, as maps that
+ * compare the position in the tile; after unrolling only the sums are left. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 

@@ -3,7 +3,7 @@
 
 #include "graph/op.h"
 
-/* ---- names and lists, each once */
+/* ---- names and lists, without duplicates */
 
 static uint32_t intern_name(graph *outer, const char *name) {
     uint64_t hash = lib_hash_string(name);
@@ -29,7 +29,7 @@ static uint32_t intern_list(graph *outer, const graph_origins *list) {
     return outer->origins.count++;
 }
 
-/* The names of both in ascending order, as many as there is room for. */
+/* Merges both lists in ascending order, truncated. */
 static graph_origins merge(const graph_origins *a, const graph_origins *b) {
     graph_origins out = {.more = a->more | b->more};
     uint32_t i = 0, k = 0;
@@ -135,7 +135,7 @@ static void merge_node(const graph *outer, const graph *g, uint32_t node, graph_
     }
 }
 
-/* Copies of what others compute stand in many kernels. */
+/* Is the node a move? Copies of moves are in many kernels. */
 static bool is_move(const graph_node *node) {
     static const char *const moves[] = {"broadcast", "reshape", "transpose", "slice"};
     for (size_t i = 0; i < sizeof moves / sizeof *moves; i++)

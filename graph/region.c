@@ -22,7 +22,7 @@ graph_region_builder graph_region_start(lib_arena *arena, const graph *g, const 
     return builder;
 }
 
-/* A value's hash is its id, so a slot of that hash is it. */
+/* A value's hash is its id, so that equal hashes mean equal values. */
 uint32_t graph_region_tensor(const graph_region_builder *builder, graph_id value) {
     uint32_t at = lib_map_first(&builder->tensors, value);
     return at == LIB_MAP_END ? GRAPH_NONE : builder->tensors.slots[at].value;
@@ -186,7 +186,7 @@ static bool is_constant_node(void *user, graph_id value) {
     return strcmp(graph_node_of(g, value)->op->name, "constant") == 0;
 }
 
-/* Values that cross regions lie in memory as the layout pass says. */
+/* Sets the layouts of arguments chosen by the layout pass. */
 static void set_layouts(const graph_region_builder *builder, const graph_region *region, const graph_id *values,
                         uint32_t count) {
     for (uint32_t i = 0; i < count && region->layouts; i++)
@@ -203,7 +203,7 @@ tir_region *graph_region_build(lib_arena *arena, const graph *bound, const graph
         graph_region_add_input(&builder, region->inputs[i], is_constant(user, region->inputs[i]));
     for (uint32_t i = 0; i < region->node_count; i++) {
         const graph_node *node = &bound->nodes.data[region->nodes[i]];
-        for (int k = 0; k < node->inputs; k++) /* not listed as inputs: constants of one element */
+        for (int k = 0; k < node->inputs; k++) /* constants of one element, which are not listed as inputs */
             if (node->input[k] && graph_region_tensor(&builder, node->input[k]) == GRAPH_NONE)
                 graph_region_add_scalar(&builder, node->input[k]);
         graph_shape *result = LIB_NEW_ARRAY(arena, graph_shape, (size_t)node->results);

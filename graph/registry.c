@@ -1,4 +1,4 @@
-/* The list of what the host registered; see registry.h. */
+/* The list of the host's registrations; see registry.h. */
 #include "graph/registry.h"
 
 void graph_registry_init(graph_registry *registry) {

@@ -10,9 +10,8 @@ enum {
     ROUNDS_MAX = 16,
     NESTING = 32,
     PATTERN_NODES = 256,
-    STEPS_MAX = 1 << 14, /* of one try at one node */
-    GROWTH =
-        16, /* a graph that has grown by this factor, and by GROWTH_LEAST nodes, is one that rules let grow for ever */
+    STEPS_MAX = 1 << 14, /* limit for one match attempt at one node */
+    GROWTH = 16, /* a graph that has grown by this factor, and by GROWTH_LEAST nodes, is assumed to grow for ever */
     GROWTH_LEAST = 1 << 14
 };
 
@@ -20,7 +19,7 @@ typedef enum pattern_kind { PATTERN_VARIABLE, PATTERN_NUMBER, PATTERN_CALL } pat
 
 typedef struct attribute_pattern {
     bool given;
-    /* NULL: the value */
+    /* name that matches any value; NULL: a fixed value */
     const char *variable;
     graph_attribute value;
 } attribute_pattern;
@@ -56,7 +55,7 @@ static bool is_number(const lib_lexer *lexer) {
     return lexer->kind == LIB_INTEGER || lexer->kind == LIB_FLOAT || lib_lexer_is(lexer, "-");
 }
 
-/* A name that is no value of the attribute's kind stands for what is found. */
+/* Is it a variable: a name that is not a value of the attribute's kind? */
 static bool is_variable(const lib_lexer *lexer, const graph_attribute_spec *spec) {
     dlc_dtype dtype;
     if (lexer->kind != LIB_NAME) return false;
@@ -167,7 +166,7 @@ static const pattern *parse_text(lib_arena *arena, graph *g, const char *what, c
     return out;
 }
 
-/* What a pattern would find, for the check of the replacement: names only. */
+/* Lists the names that a pattern binds, to check the replacement. */
 static void list_names(lib_arena *arena, graph_match *m, const pattern *p) {
     bool full = m->values == GRAPH_MATCH_NAMES || m->attributes == GRAPH_MATCH_NAMES;
     if (p->kind != PATTERN_NUMBER && full)
@@ -241,7 +240,7 @@ static bool match_attributes(graph_match *m, const pattern *p, const graph_node 
         const attribute_pattern *wanted = &p->attribute[i];
         const graph_attribute_spec *spec = &p->op->attribute[i];
         const graph_attribute *is = &node->attribute[i];
-        if (!wanted->given) { /* as in text: the default */
+        if (!wanted->given) { /* the default, as in the text form */
             if (is->given) return false;
         } else if (!wanted->variable) {
             if (!graph_attribute_equal(spec, &wanted->value, is)) return false;
@@ -259,7 +258,7 @@ static bool match_attributes(graph_match *m, const pattern *p, const graph_node 
     return true;
 }
 
-/* A call of a pattern and a value, leaving names aside: does one look like the other? */
+/* Memo of a structural match between a call of the pattern and a value, ignoring names. */
 typedef struct fit {
     const graph *g;
     const pattern *pattern;
@@ -267,26 +266,25 @@ typedef struct fit {
     bool fits;
 } fit;
 
-/* what is still to be matched, from left to right */
+/* the remaining pattern parts to match, from left to right */
 typedef struct goal {
     const pattern *pattern;
     graph_id value;
     const struct goal *next;
 } goal;
 
-/* Matching tries both orders of what commutes, so that it could take exponentially long in two ways. That operators do not fit
- * is found once for each pair of a pattern's part and a value, and remembered. That names do not is a search: it ends after
- * STEPS_MAX steps. */
+/* Matching tries both orders of commutative operands, which could take exponential time in two ways. Structural mismatches are
+ * memoised for each pair of a pattern part and a value. The search for consistent names is limited to STEPS_MAX steps. */
 typedef struct search {
     graph_match *match;
     lib_arena *arena;
     lib_vec(fit) fits;
     lib_map fits_by_pair;
-    /* a stack: the operands of the calls on the way to the present one */
+    /* a stack: the remaining operands of the calls that enclose the current one */
     goal goals[PATTERN_NODES];
     int goal_count;
     int steps_left;
-    /* of all tries */
+    /* total steps of all attempts */
     uint64_t steps;
 } search;
 
@@ -369,7 +367,7 @@ static bool match_operands(search *s, const pattern *p, const graph_node *node, 
     return false;
 }
 
-/* All of them, which fit each for itself, or nothing is bound. */
+/* Matches all goals, each of which fits structurally; on failure nothing is bound. */
 static bool match_goals(search *s, const goal *goals) {
     graph_match *m = s->match;
     for (; goals && goals->pattern->kind != PATTERN_CALL; goals = goals->next) {
@@ -401,7 +399,7 @@ static graph_id build(const graph_match *m, const pattern *p, dlc_dtype dtype) {
     if (p->kind == PATTERN_NUMBER) return graph_scalar(m->g, dtype, p->number);
     graph_id input[GRAPH_MATCH_NAMES] = {0};
     graph_attribute attribute[sizeof p->op->attribute / sizeof *p->op->attribute] = {0};
-    bool known = false; /* numbers have the element type of the first operand that is none */
+    bool known = false; /* numbers get the element type of the first operand that is not a number */
     if (p->inputs > GRAPH_MATCH_NAMES)
         lib_raise(m->g->arena->scope, DLC_INVALID_ARGUMENT, "%s: more than %d operands", p->op->name,
                   GRAPH_MATCH_NAMES);
@@ -444,7 +442,7 @@ static graph_id replace(const graph_definition *definition, const graph_match *m
     return value == m->root ? 0 : value;
 }
 
-/* What goes wrong is told with the rule's name. */
+/* Errors are reported with the rule's name. */
 static graph_id replace_named(const graph_definition *definition, const graph_match *m) {
     lib_arena *arena = m->g->arena;
     lib_scope *const outer = arena->scope;

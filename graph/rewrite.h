@@ -2,7 +2,7 @@
  *
  *     log(softmax(x, axis=a))  ->  log_softmax(x, axis=a)
  *
- * <dlc/extend.h> says what they mean. A replacement may be a function of the host instead. */
+ * <dlc/extend.h> defines their meaning. A replacement may be a function of the host instead. */
 #ifndef GRAPH_REWRITE_H
 #define GRAPH_REWRITE_H
 

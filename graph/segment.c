@@ -1,6 +1,6 @@
-/* The chain of segments of a graph with cuts. A node's level is the number of cuts before it, on the longest way: what it waits for.
- * A segment has the nodes of one level. What is cheaper to make again than to keep (constants, positions, what is made of them by
- * moves alone) is made again wherever it is wanted. */
+/* The chain of segments of a graph with cuts. A node's level is the greatest number of cuts on a path to it. A segment has the
+ * nodes of one level. Values that are cheaper to recompute than to keep (constants, positions, and moves of these) are recomputed
+ * in every segment that uses them. */
 #include "graph/segment.h"
 
 #include "graph/build.h"
@@ -81,21 +81,21 @@ typedef struct splitting {
     const graph *g;
     /* [nodes] */
     int *level;
-    /* [symbols] of the cut that counts it; 0: an input tells */
+    /* [symbols] level of the cut that counts it; 0: determined by an input */
     int *symbol_level;
-    /* [nodes] is made wherever it is wanted */
+    /* [nodes] is recomputed in every segment that uses it */
     bool *again;
     /* [nodes] */
     bool *live;
-    /* [values] its number; -1: none */
+    /* [values] number of the border value; -1: none */
     int *border;
     graph_segments result;
-    /* of the segment at hand */
+    /* level of the current segment */
     int now;
     graph_segment *segment;
     /* [nodes] the segment computes it */
     bool *needed;
-    /* [values] an earlier segment or the host gives it */
+    /* [values] it comes from an earlier segment or the host */
     bool *arriving;
 } splitting;
 
@@ -126,7 +126,7 @@ static int symbol_number(const splitting *s, tir_expr var) {
     return -1;
 }
 
-/* Every symbol has one cut at most. */
+/* Checks that every symbol has at most one cut. */
 static void check_cuts(const splitting *s) {
     const graph *g = s->g;
     bool *taken = LIB_NEW_ARRAY(s->arena, bool, g->symbols.count + 1);
@@ -168,8 +168,7 @@ static int level_of(const splitting *s, const graph_node *node) {
     return search.level + is_cut(node);
 }
 
-/* Sizes may be spoken of before they are counted, so the levels rise until nothing changes. Impure nodes keep their order: none
- * comes before one that stands before it. */
+/* Sizes may be used before they are counted, so levels are raised until nothing changes. Impure nodes keep their order. */
 static void find_levels(splitting *s) {
     const graph *g = s->g;
     bool changed = true;
@@ -210,7 +209,7 @@ static bool is_input(const graph *g, uint32_t node) {
     return strcmp(g->nodes.data[node].op->name, "input") == 0;
 }
 
-/* A value that the segment reads and does not make. */
+/* Records a value that the segment reads but does not compute. */
 static void want(splitting *s, graph_id value) {
     uint32_t node = s->g->values.data[value].node;
     if (s->again[node] || (s->level[node] == s->now && !is_input(s->g, node) && !is_cut(&s->g->nodes.data[node])))
@@ -219,7 +218,7 @@ static void want(splitting *s, graph_id value) {
         s->arriving[value] = true;
 }
 
-/* Values of this level that a later one reads. */
+/* Is the value computed at this level and read at a later one? */
 static bool is_left(const splitting *s, graph_id value) {
     return s->border[value] >= 0 && s->level[s->g->values.data[value].node] == s->now;
 }
@@ -255,7 +254,7 @@ static void find_symbols(void *user, tir_expr dim) {
         if (tir_uses(search->s->g->pool, dim, search->s->g->symbols.data[k].var)) search->used[k] = true;
 }
 
-/* Symbols that the segment's shapes need, and none of its inputs has as a size by itself. */
+/* Symbols that the segment's shapes need but that are not a plain size of any of its inputs. */
 static bool *find_untold(splitting *s) {
     const graph *g = s->g;
     bool *used = LIB_NEW_ARRAY(s->arena, bool, g->symbols.count + 1);
@@ -285,7 +284,7 @@ static void add_input(graph_walk *walk, const char *name, const graph_shape *sha
     lib_vec_push(s->arena, &s->segment->inputs, *input);
 }
 
-/* Where an arriving value comes from: the result of a cut is what was cut, seen in part. */
+/* The source of an incoming value: the result of a cut is a part of the cut's operand. */
 static graph_segment_input source_of(const splitting *s, graph_id value) {
     const graph *g = s->g;
     const graph_value *v = &g->values.data[value];
@@ -364,7 +363,7 @@ static void pass_segment(graph_walk *walk) {
     add_outputs(walk);
 }
 
-/* Constraints on sizes that no input tells are the business of the segment that has them. */
+/* Keeps only constraints whose symbols the segment's inputs determine; others are checked by the segment that has them. */
 static void keep_known(graph *to) {
     uint32_t kept = 0;
     for (uint32_t c = 0; c < to->constraints.count; c++) {
@@ -386,10 +385,11 @@ static void keep_known(graph *to) {
 
 /* ---- all of them */
 
-/* Values that segments behind their own read. */
+/* Finds values that later segments read. */
 static void find_borders(splitting *s, int last) {
     const graph *g = s->g;
-    for (s->now = last; s->now > 0; s->now--) { /* from the last one: what it takes, the earlier ones leave */
+    /* from the last segment: values that it reads are outputs of earlier ones */
+    for (s->now = last; s->now > 0; s->now--) {
         find_needed(s);
         for (graph_id v = 1; v < g->values.count; v++) {
             if (!s->arriving[v]) continue;
@@ -397,7 +397,8 @@ static void find_borders(splitting *s, int last) {
             graph_id from = v;
             if (is_cut(node) && s->level[g->values.data[v].node] == s->now)
                 from = node->input[g->values.data[v].result + 1];
-            if (!is_input(g, g->values.data[from].node)) s->border[from] = 0; /* of the levels still to come */
+            /* a border, whose number is assigned later */
+            if (!is_input(g, g->values.data[from].node)) s->border[from] = 0;
         }
     }
     for (graph_id v = 1; v < g->values.count; v++)
@@ -429,7 +430,7 @@ graph_segments graph_split_segments(lib_arena *arena, const graph *g) {
         find_needed(&s);
         segment.g = graph_walk_run(arena, g, g->phase, NULL, pass_segment, &s);
         for (uint32_t k = 0; k < segment.g->symbols.count; k++)
-            if (s.symbol_level[k]) segment.g->symbols.data[k].varies = true; /* another one in every run */
+            if (s.symbol_level[k]) segment.g->symbols.data[k].varies = true; /* a new value in every run */
         keep_known(segment.g);
         lib_vec_push(arena, &s.result.list, segment);
     }

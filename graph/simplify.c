@@ -6,16 +6,17 @@
  *   - it is directional: what it returns is an existing value, or is emitted with fewer or cheaper nodes, so that
  * rewriting ends;
  *   - it looks at its operands' nodes only, never at users (rules that need use counts are passes).
- * A rule is found by the operator and the operator of its first input, and applies in the phases it names. Emit calls
- * graph_rewrite, so every pass that re-emits a graph simplifies it; common sub-expressions vanish by hash-consing, dead
- * code because only live nodes are walked. */
+ * A rule is selected by the operator and the operator of its first input, and applies in its listed phases. Emit calls
+ * graph_rewrite, so every pass that re-emits a graph simplifies it; hash-consing removes common sub-expressions, and
+ * dead code disappears because only live nodes are visited. */
 #include "graph/build.h"
 #include "graph/internal.h"
 #include "graph/ops_common.h"
 
 #include <math.h>
 
-enum { LATER = GRAPH_SIMPLIFY | GRAPH_BOUND }; /* nothing is rewritten while the host builds: it sees its own graph */
+/* nothing is rewritten during building, so that the host sees its own graph */
+enum { LATER = GRAPH_SIMPLIFY | GRAPH_BOUND };
 
 typedef struct match {
     graph *g;
@@ -27,18 +28,18 @@ typedef struct match {
 } match;
 
 typedef struct rule {
-    /* "*": any of class MAP or with algebra bits */
+    /* "*": any row of class MAP or with algebra bits */
     const char *op;
     /* operator of the first input; NULL: any */
     const char *first;
     uint32_t phases;
     bool inexact;
-    /* 0: does not apply after all */
+    /* returns 0 if the rule does not apply after all */
     graph_id (*apply)(const match *m);
     const char *contract;
 } rule;
 
-/* ---- what rules ask -------------------------------------------------------------------------------------------- */
+/* ---- queries of rules -------------------------------------------------------------------------------------------- */
 
 static const graph_node *first_node(const match *m) {
     return graph_node_of(m->g, m->input[0]);
@@ -98,7 +99,7 @@ static graph_id apply_number_right(const match *m) {
     return graph_emit(m->g, m->op, 2, (graph_id[]){m->input[1], m->input[0]}, m->attribute);
 }
 
-/* (x op c) op d -> x op (c op d) where that is exact */
+/* (x op c) op d -> x op (c op d) if that is exact */
 static graph_id apply_associate(const match *m) {
     uint32_t wanted = GRAPH_COMMUTES | GRAPH_ASSOCIATIVE;
     double number;
@@ -145,12 +146,12 @@ static graph_id apply_pow_small(const match *m) {
     return is_value(m, 1, 2.0) ? graph_mul(m->g, m->input[0], m->input[0]) : 0;
 }
 
-/* Near enough for a number that was rounded to f32 on its way. */
+/* Are the numbers equal up to a rounding to f32? */
 static bool is_about(double number, double wanted) {
     return fabs(number - wanted) <= 1e-6 * wanted;
 }
 
-/* x, where `value` is erf(x/sqrt(2)) + 1; 0: it is not. */
+/* Returns x if `value` is erf(x/sqrt(2)) + 1; else 0. */
 static graph_id twice_normal_cdf(const match *m, graph_id value) {
     double number;
     if (!graph_is(m->g, value, "add")) return 0;
@@ -185,7 +186,7 @@ static graph_id apply_normal_cdf(const match *m) {
     return 0;
 }
 
-/* Not of unsigned ones, which wrap. */
+/* Not for unsigned integers, whose negation wraps. */
 static graph_id apply_abs_of_neg(const match *m) {
     if (lib_dtypes[m->result->dtype].class_ == 'u') return 0;
     return graph_abs(m->g, inner(m, 0));
@@ -221,8 +222,8 @@ static graph_id apply_cast_same(const match *m) {
     return dtype_of(m->g, m->input[0]) == m->result->dtype ? m->input[0] : 0;
 }
 
-/* cast(cast(x, wider), to) -> cast(x, to): the detour loses nothing. Integers and bools that became floats are left
- * alone where saturation and wrapping differ. */
+/* cast(cast(x, wider), to) -> cast(x, to): the intermediate type is lossless. Not for integers and bools converted to floats if
+ * saturation and wrapping would differ. */
 static graph_id apply_cast_cast(const match *m) {
     if (m->attribute[1].integer) return 0; /* saturates */
     dlc_dtype from = dtype_of(m->g, inner(m, 0)), middle = dtype_of(m->g, m->input[0]);
@@ -316,7 +317,7 @@ static graph_id apply_slice_all(const match *m) {
     return apply_same_shape(m);
 }
 
-/* ---- constants seen in another way: the same bytes, so that kernels may pack them --------------------------------- */
+/* ---- views of constants: the same bytes, so that kernels may pack them --------------------------------- */
 
 static bool numbers_of(const match *m, int count, const tir_expr *dims, int64_t *out) {
     for (int i = 0; i < count; i++)
@@ -324,7 +325,7 @@ static bool numbers_of(const match *m, int count, const tir_expr *dims, int64_t 
     return true;
 }
 
-/* Bytes of the constant operand from `offset` on, in the result's shape; 0 where that is no number. */
+/* The constant operand's bytes from `offset` on, in the result's shape; 0: the shape is symbolic. */
 static graph_id constant_from(const match *m, size_t offset) {
     graph *g = m->g;
     graph_constant part = *graph_constant_of(g, m->input[0]);
@@ -348,14 +349,14 @@ static graph_id apply_reshape_constant(const match *m) {
     return constant_from(m, 0);
 }
 
-/* One run of elements: axes of which one element is taken, one axis, axes that are taken whole. */
+/* A contiguous slice: leading axes with one element, one partial axis, full trailing axes. */
 static graph_id apply_slice_constant(const match *m) {
     const graph_shape *x = graph_shape_of(m->g, m->input[0]);
     int64_t size[DLC_MAX_RANK], taken[DLC_MAX_RANK], start[DLC_MAX_RANK];
     if (!numbers_of(m, x->rank, x->dim, size) || !numbers_of(m, x->rank, m->result->dim, taken)) return 0;
     if (!numbers_of(m, m->attribute[0].count, m->attribute[0].dims, start)) return 0;
     size_t offset = 0;
-    bool whole = true; /* all axes from here on */
+    bool whole = true; /* all axes from here on are full */
     for (int i = x->rank; i-- > 0; whole = whole && taken[i] == size[i]) {
         if ((m->attribute[2].count && m->attribute[2].list[i] != 1) || !taken[i]) return 0;
         if (!whole && taken[i] != 1) return 0;
@@ -369,7 +370,7 @@ static graph_id apply_concat_one(const match *m) {
     return m->inputs == 1 ? m->input[0] : 0;
 }
 
-/* A kernel of many pieces takes longer to compile than all of them apart, and looks at all of them for each element where they are short. */
+/* A kernel with many parts takes longer to compile than separate kernels and, for short parts, checks all of them for each element. */
 static graph_id apply_concat_many(const match *m) {
     const int pieces = (m->inputs + GRAPH_CONCAT_WIDEST - 1) / GRAPH_CONCAT_WIDEST;
     if (pieces < 2) return 0;
@@ -396,13 +397,13 @@ static graph_id apply_reduce_nothing(const match *m) {
     return graph_reshape(m->g, m->input[0], m->result->rank, m->result->dim);
 }
 
-/* The greatest or least element of a window is that of its rows' ones. Combined points of all axes at once, and of one axis after the
- * other, the first ones first, where what lies along the later ones is whole yet. */
+/* The maximum or minimum of a window is that of its rows' maxima or minima: splits the window into one per axis, the first axes
+ * first, while the later axes are still complete. */
 static graph_id apply_window_by_axes(const match *m) {
     enum { OP, WINDOW, STRIDE, LOW, HIGH, DILATION, SETTINGS };
     static const char *const names[SETTINGS] = {"op", "window", "stride", "low", "high", "dilation"};
     static const int64_t plain[SETTINGS] = {[WINDOW] = 1, [STRIDE] = 1, [DILATION] = 1};
-    const int64_t op = m->attribute[OP].integer; /* 0: a sum, which would round otherwise */
+    const int64_t op = m->attribute[OP].integer; /* 0: a sum, which would round differently */
     const graph_shape *x = graph_shape_of(m->g, m->input[0]);
     int64_t in[DLC_MAX_RANK], out[DLC_MAX_RANK];
     if (op == 0 || !numbers_of(m, x->rank, x->dim, in) || !numbers_of(m, x->rank, m->result->dim, out)) return 0;
@@ -417,7 +418,7 @@ static graph_id apply_window_by_axes(const match *m) {
     }
     if (windows < 2 || at_once == 0 || 2 * apart > at_once) return 0;
     graph_id y = m->input[0];
-    for (int i = 0; i < x->rank; i++) { /* axes that only move go with the first window */
+    for (int i = 0; i < x->rank; i++) { /* axes with windows of 1 belong to the first window */
         int64_t list[SETTINGS][DLC_MAX_RANK];
         graph_setting setting[SETTINGS] = {graph_set_integer(names[OP], op)};
         if (m->attribute[WINDOW].list[i] == 1) continue;
@@ -506,7 +507,7 @@ static bool are_equal(const graph *a, const graph *b) {
 graph *graph_simplify(lib_arena *arena, const graph *g) {
     uint32_t phase = g->phase == GRAPH_BOUND ? GRAPH_BOUND : GRAPH_SIMPLIFY;
     graph *now = graph_walk_run(arena, g, phase, NULL, graph_walk_live, NULL);
-    for (int round = 1; round < ROUNDS_MAX && now->rewrites; round++) { /* where no rule applied none will */
+    for (int round = 1; round < ROUNDS_MAX && now->rewrites; round++) { /* if no rule applied, none will */
         graph *next = graph_walk_run(arena, now, phase, NULL, graph_walk_live, NULL);
         bool stable = next->rewrites && are_equal(now, next);
         now = next;

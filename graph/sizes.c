@@ -7,9 +7,9 @@
 typedef struct size_list {
     lib_arena *arena;
     lib_vec(int64_t) sizes;
-    /* those of the outermost graph's inputs */
+    /* indices of the outermost graph's input sizes */
     lib_vec(uint32_t) inputs;
-    /* all of them */
+    /* all sizes are numbers */
     bool numbers;
 } size_list;
 
@@ -40,9 +40,9 @@ int64_t *graph_sizes(lib_arena *arena, const graph *g, uint32_t *count) {
     return list.numbers ? list.sizes.data : NULL;
 }
 
-/* ---- sizes as expressions of symbols ------------------------------------------------------------------------------
- * A size of a node is looked for among the dimensions of its operands and their numbers of elements, then among the symbols. What the
- * observations leave open is seen when a graph comes that is no case of the result. */
+/* ---- sizes as expressions of symbols ------------------------------------------------------------------------------ A size of a
+ * node is looked for among the dimensions of its operands and their numbers of elements, then among the symbols. The result may
+ * be wrong for other sizes; graph_is_case_of detects this. */
 
 enum { MOST_SYMBOLS = 16, MOST_KNOWN = 64 };
 
@@ -55,10 +55,10 @@ typedef struct known_size {
 typedef struct generalisation {
     int seen_count;
     const int64_t *const *seen;
-    /* the size that comes next */
+    /* index of the next size */
     uint32_t at;
     int symbols, known_count;
-    /* the size that is the symbol */
+    /* index of the size that defines the symbol */
     uint32_t first[MOST_SYMBOLS];
     /* [seen_count] of the new graph's pool */
     uint64_t **variables;
@@ -114,7 +114,7 @@ static bool is_affine(const generalisation *z, size_form *form, uint32_t size) {
            !__builtin_sub_overflow(seen[0][size], product, &form->offset) && is_form(z, form, size);
 }
 
-/* The plainest form, of what was known last before what was known first. */
+/* Finds the simplest form, preferring recently known sizes. */
 static bool find_form(const generalisation *z, uint32_t size, size_form *form) {
     *form = (size_form){NULL, NULL, 0, z->seen[0][size]};
     if (is_form(z, form, size)) return true;
@@ -132,7 +132,7 @@ static bool find_form(const generalisation *z, uint32_t size, size_form *form) {
     return false;
 }
 
-/* An input's dimension that is none of the symbols so far is a new one. */
+/* An input dimension that matches no symbol so far becomes a new one. */
 static void find_symbol(generalisation *z, uint32_t size) {
     bool differs = false;
     for (int o = 1; o < z->seen_count; o++) differs = differs || z->seen[o][size] != z->seen[0][size];
@@ -171,7 +171,7 @@ static void make_symbols(generalisation *z, graph *to) {
     for (int s = 0; s < z->symbols; s++) know(z, to, symbol[s]);
 }
 
-/* Has it sizes that are no numbers? */
+/* Adds the operand's sizes to the known ones; returns whether they are symbolic. */
 static bool know_operand(generalisation *z, const graph *to, graph_id operand) {
     const graph_shape *shape = graph_shape_of(to, operand);
     int64_t number;
@@ -226,7 +226,7 @@ static void pass_generalise(graph_walk *walk) {
     if (!walk->from->parent) make_symbols(z, walk->to);
     for (uint32_t n = 0; n < walk->from->nodes.count && !z->failed; n++)
         generalise_node(walk, &walk->from->nodes.data[n]);
-    walk->own_outputs = z->failed; /* there are none */
+    walk->own_outputs = z->failed; /* there are no outputs */
 }
 
 graph *graph_with_symbols(lib_arena *arena, const graph *g, int seen_count, const int64_t *const *seen) {

@@ -11,7 +11,7 @@
  *     output y                                    # output "any name" = y
  *   }
  * Values without a usable name are printed as v<id>. A sub-graph may name values of the graphs around it that are defined before: they
- * become inputs behind its own, and operands of the operator behind the written ones, which is how they are printed. */
+ * become inputs after its own, and operands of the operator after the written ones; they are printed in this form. */
 #include "graph/build.h"
 #include "graph/capture.h"
 #include "graph/internal.h"
@@ -41,7 +41,7 @@ typedef struct printer {
     bool *elided;
 } printer;
 
-/* The first value of a name gets it. */
+/* The first value with a name is printed with it. */
 static const char *printed_name(const printer *p, graph_id value) {
     const char *name = graph_shown_name(p->g, value);
     if (!graph_is_identifier(name) || is_reserved(name)) return NULL;
@@ -108,7 +108,7 @@ static void print_attribute(printer *p, const graph_node *node, int i) {
         graph_attribute_print(p->text, p->g, spec, &node->attribute[i]);
 }
 
-/* As numbers where that gives the same bits back. */
+/* Prints as numbers if they parse to the same bits. */
 static bool print_numbers(printer *p, dlc_dtype dtype, const graph_constant *constant) {
     size_t size = lib_dtype_size(dtype), count = constant->size / size;
     if (count > NUMBERS_MAX || lib_dtype_is_stored_otherwise(dtype)) return false;
@@ -148,7 +148,7 @@ static void print_input(printer *p, const graph_node *node) {
     graph_print_shape(p->text, p->g, &value->shape);
 }
 
-/* Bytes of a large constant, which tell a person nothing, are not printed but for the first few. */
+/* Prints only the first few bytes of a large constant. */
 static bool print_start(printer *p, const graph_constant *constant) {
     enum { SHOWN = 16 };
     if (!p->elided || constant->size <= 2 * SHOWN) return false;
@@ -205,7 +205,7 @@ static void print_node(printer *p, const graph_node *node) {
         print_operator(p, node);
 }
 
-/* The value's own name, where something else stands in front of `=` or there are other origins, and its origins. */
+/* Prints the value's own name, if another name is used before `=` or there are other origins, and its origins. */
 static void print_names(printer *p, const graph_node *node) {
     const graph *outer = graph_outermost(p->g);
     for (int r = 0; r < node->results; r++) {
@@ -305,11 +305,11 @@ void graph_print_node(lib_text *text, const graph *g, uint32_t node) {
 typedef struct parser {
     graph *g;
     lib_lexer *lexer;
-    /* of a sub-graph, whose text may name values of the graphs around it; NULL: none */
+    /* parser of the enclosing graph, whose values a sub-graph may use; NULL: none */
     struct parser *enclosing;
-    /* those that it names */
+    /* the values of enclosing graphs that it uses */
     graph_captures captures;
-    /* inputs that are none of them */
+    /* inputs other than captures */
     lib_vec(graph_id) parameters;
     /* hash of a name -> index into bound */
     lib_map names;
@@ -318,7 +318,7 @@ typedef struct parser {
         graph_id value;
     } * bound;
     uint32_t bound_count, bound_capacity;
-    /* of the statement */
+    /* line of the statement */
     int line;
 } parser;
 
@@ -340,7 +340,7 @@ static void bind_name(parser *p, const char *name, graph_id value) {
     if (!p->g->values.data[value].name && !is_reserved(name)) p->g->values.data[value].name = name;
 }
 
-/* A value of the graph, or of the nearest one around it that has one of that name, which becomes an input. */
+/* A value of the graph, or of the nearest enclosing graph that has the name; the latter becomes an input. */
 static graph_id find_or_capture(parser *p, const char *name) {
     graph_id value = find_value(p, name), outer = value || !p->enclosing ? 0 : find_or_capture(p->enclosing, name);
     if (!outer) return value;
@@ -437,7 +437,7 @@ static bool parse_names(parser *p) {
     if (has_own || !listed) {
         if (!own) lib_lexer_raise(p->lexer, "expected a name in quotes, or `from`");
         graph_call_value(g, value, own);
-        /* what was written was the value's own name */
+        /* the written name was the value's own name */
         if (written && strcmp(written, own) == 0 && !graph_is(g, value, "input")) g->values.data[value].name = NULL;
         if (!has_own) graph_origins_add(g, value, graph_origin_named(g, own));
     }
@@ -496,7 +496,7 @@ static graph_id parse_constant(parser *p) {
 
 static parser *parse_nested(graph *g, lib_lexer *lexer, parser *enclosing);
 
-/* The sub-graphs of an operator: where one names a value from outside, all are completed, else they stay as they are. */
+/* Finishes the sub-graphs of an operator: if one captures a value, all are completed, else they are unchanged. */
 static void finish_subgraphs(parser *p, int count, parser *const *sub, graph_attribute *const *attribute,
                              graph_captured *captured) {
     for (int i = 0; i < count; i++) graph_collect_captures(p->g->arena, &sub[i]->captures, captured);
@@ -595,7 +595,7 @@ static void parse_statements(parser *p) {
     }
 }
 
-/* Mistakes that emit finds get the line of the text as well. */
+/* Adds the line of the text to errors raised by emit. */
 static parser *parse_nested(graph *g, lib_lexer *lexer, parser *enclosing) {
     lib_arena *arena = g->arena;
     parser *p = LIB_NEW(arena, parser);

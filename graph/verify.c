@@ -6,7 +6,7 @@
  *   5  shapes: usable dtype, rank 0..DLC_MAX_RANK, dimensions are index expressions of the pool, numbers not negative
  *   6  `inputs` are the results of the `input` nodes, in order
  *   7  outputs are values of the graph, as many as output names
- *   8  the bytes of a constant node are as many as its shape says
+ *   8  a constant node has as many bytes as its shape requires
  *   9  sub-graphs name this graph as their parent and share its pool
  *  10  symbols are distinct parameters of the pool, in its order; only outermost graphs have symbols and constraints
  *  11  the pool has no symbol that is not one of the outermost graph's */

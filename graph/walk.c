@@ -1,5 +1,5 @@
-/* Walking an old graph into a new one: the frame of every pass. The old graph and its pool are only read, so that
- * several threads may bind one graph at once. */
+/* Walking an old graph into a new one: the basis of every pass. The old graph and its pool are only read, so that several threads
+ * may bind one graph at once. */
 #include "graph/build.h"
 #include "graph/internal.h"
 #include "graph/origin.h"
@@ -52,7 +52,7 @@ void graph_walk_into(graph_walk *walk) {
     graph *to = walk->to;
     walk->map = LIB_NEW_ARRAY(to->arena, graph_id, from->values.count);
     walk->recorded = to->values.count;
-    lib_vec_reserve(to->arena, &to->nodes, from->nodes.count); /* as many as most passes make */
+    lib_vec_reserve(to->arena, &to->nodes, from->nodes.count); /* most passes emit about as many */
     lib_vec_reserve(to->arena, &to->values, from->values.count);
     walk->pass(walk);
     for (uint32_t i = 0; !walk->own_outputs && i < from->outputs.count; i++)
@@ -108,7 +108,7 @@ static uint32_t carry_origins(graph_walk *walk, uint32_t list) {
     return walk->origins[list] - 1;
 }
 
-/* The value's names are those of what has become of it, and of what was made for it. */
+/* Passes the value's names on to its replacement and to the intermediate values emitted for it. */
 static void record_origins(graph_walk *walk, graph_id old, graph_id now) {
     graph *to = walk->to;
     uint32_t list = carry_origins(walk, walk->from->values.data[old].origins);
@@ -194,7 +194,7 @@ uint8_t *graph_index_costs(lib_arena *arena, const graph *g) {
     return costs;
 }
 
-/* Is the value another one stretched? Then reading it at each point costs nothing. */
+/* Is the value a broadcast, which costs nothing to read at each point? */
 static bool is_stretched(const graph *g, graph_id value) {
     enum { TIMES = 8 };
     const graph_node *node = graph_node_of(g, value);

@@ -3,8 +3,8 @@
  *
  *   convolution(x, w) -> winograd_output(dot_general(winograd_input(x), G w G^T))
  *
- * The windows are constant, so that theirs is computed once; what follows the convolution joins the last step, as it would join the
- * convolution. Which of the three ways is taken is decided by cost: multiply-adds, transforms by tile and vector of channels, and
+ * The windows are constant, so that their transform is computed once; operators after the convolution are fused with the last step, as
+ * they would be with the convolution. The cheapest of the three variants is chosen: multiply-adds, transforms by tile and vector of channels, and
  * the bytes between the steps at the speed of the cache that holds them. */
 #include "graph/winograd.h"
 #include "graph/build.h"
@@ -13,7 +13,7 @@
 #include <math.h>
 
 typedef struct conv_sizes {
-    /* of the result */
+    /* sizes of the convolution; rows and columns of the result */
     double batch, ci, co, rows, columns;
 } conv_sizes;
 
@@ -24,9 +24,9 @@ static double transform_cycles(double tiles, double channels, double lanes, doub
     return tiles * (vectors < 1 ? 1 : vectors) * each;
 }
 
-/* Written by one step and read by the next. */
+/* Cycles for bytes written by one step and read by the next. */
 static double between_steps(const tir_machine *machine, double bytes) {
-    enum { L2_BYTES = 32, L3_BYTES = 16, MEMORY_BYTES = 4 }; /* a cycle */
+    enum { L2_BYTES = 32, L3_BYTES = 16, MEMORY_BYTES = 4 }; /* bytes per cycle */
     double speed = machine->l2 > 0 && bytes <= (double)machine->l2   ? L2_BYTES
                    : machine->l3 > 0 && bytes <= (double)machine->l3 ? L3_BYTES
                                                                      : MEMORY_BYTES;
@@ -47,7 +47,7 @@ static double whole_vectors(double channels, double lanes) {
 }
 
 static double winograd_cycles(const tir_machine *machine, const conv_sizes *s, int tile) {
-    const double start = 8; /* steps that a register tile of the contraction loses */
+    const double start = 8; /* overhead of a register tile of the contraction, in steps */
     double lanes = machine->vector_bytes / 4.0, points = (tile + 2) * (tile + 2);
     double efficiency = 0.9 * s->ci / (s->ci + start);
     double tiles = s->batch * ceil(s->rows / tile) * ceil(s->columns / tile);
@@ -78,7 +78,7 @@ int graph_winograd_tile(const tir_machine *machine, double batch, double ci, dou
 
 typedef struct rewriter {
     const tir_machine *machine;
-    /* whose nodes `fixed` is about */
+    /* the graph that `fixed` refers to */
     const graph *of;
     const bool *fixed;
 } rewriter;
@@ -93,7 +93,7 @@ static bool all_are(const graph_attribute *list, int64_t low, int64_t high) {
     return true;
 }
 
-/* Windows of 3 x 3 in steps of 1, fixed, on images whose size is known. */
+/* Is it a convolution of stride 1 with constant 3 x 3 windows and known image sizes? */
 static bool is_candidate(const graph_walk *walk, const rewriter *r, const graph_node *node) {
     const graph *g = walk->from;
     int64_t size;

@@ -413,7 +413,8 @@ static void add_phases(jit_build *build, const jit_request *request, int32_t cal
             for (int i = p; i < p + count; i++) {
                 int64_t tasks = kernel_size(build, kernel, kernel->phases[i].tasks);
                 if (tasks <= 0) continue;
-                int64_t shares = tasks / (8 * (int64_t)width); /* fine enough for load balance, with little scheduling overhead */
+                /* fine enough for load balance, with little scheduling overhead */
+                int64_t shares = tasks / (8 * (int64_t)width);
                 lib_phase made = {.tasks = tasks, .grain = shares > 1 ? shares : 1};
                 lib_vec_push(&build->plan->arena, &list->phases, made);
                 made.backwards = turned && !kernel->phases[i].fetches;

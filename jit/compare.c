@@ -66,7 +66,8 @@ static bool agree(const comparison *c, const elements *a, const elements *b, int
     number[0] = lib_element_get_f64(a->dtype, x);
     number[1] = lib_element_get_f64(b->dtype, y);
     if (isnan(number[0]) && isnan(number[1])) return true;
-    if (lib_dtype_is_float(a->dtype) && number[0] == number[1]) return true; /* +0, -0; wide integers may still differ */
+    /* +0, -0; wide integers may still differ */
+    if (lib_dtype_is_float(a->dtype) && number[0] == number[1]) return true;
     const double bound = c->options.absolute + c->options.relative * fabs(number[1]);
     return bound > 0 && isfinite(number[1]) && fabs(number[0] - number[1]) <= bound;
 }

@@ -399,8 +399,7 @@ static bool launches_only(const jit_step *step) {
         if (own->kind != JIT_STEP_COPY) return false;
         const jit_place *from = &own->inputs->place, *to = &own->outputs->place;
         bool carry = from->kind == JIT_PLACE_OUTPUT && from->number < loop->carries && !from->offset;
-        const int row =
-            carry ? loop->row_of[from->number] : -1; /* -1: a real copy, to another carry */
+        const int row = carry ? loop->row_of[from->number] : -1; /* -1: a real copy, to another carry */
         if (row < 0 || to->kind != JIT_PLACE_OUTPUT || to->number != loop->carries + row) return false;
     }
     return phases > 0 && loop->length <= MOST / phases;

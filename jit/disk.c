@@ -208,18 +208,18 @@ bool jit_disk_find(jit_build *build, jit_request *request) {
 
 /* ---- decisions of fusion */
 
-static jit_disk_decision decision_of(const dlc_context *context, const lib_hash128 *question, uint32_t apart) {
+static jit_disk_decision decision_of(const dlc_context *context, const lib_hash128 *question, uint32_t undone) {
     jit_disk_decision decision;
     memset(&decision, 0, sizeof decision);
     decision.magic = JIT_DISK_DECISION;
     decision.code = code_of(context);
     decision.question = *question;
-    decision.apart = apart;
+    decision.undone = undone;
     decision.checksum = lib_hash_bytes(&decision, sizeof decision, (lib_hash128){sizeof decision, JIT_DISK_MAGIC});
     return decision;
 }
 
-bool jit_disk_recall(dlc_context *context, const lib_hash128 *question, uint32_t *apart) {
+bool jit_disk_recall(dlc_context *context, const lib_hash128 *question, uint32_t *undone) {
     char name[NAME_BYTES], path[4096];
     size_t size = 0;
     jit_disk_decision found;
@@ -228,15 +228,15 @@ bool jit_disk_recall(dlc_context *context, const lib_hash128 *question, uint32_t
     file_name(name, code_of(context), question, sizeof *question, SUFFIX_DECISION);
     int file = join(context, path, sizeof path, name) ? open_file(path, sizeof found, &size) : -1;
     if (file >= 0) {
-        good = size == sizeof found && read_all(file, (char *)&found, size) && found.apart <= UINT32_MAX;
+        good = size == sizeof found && read_all(file, (char *)&found, size) && found.undone <= UINT32_MAX;
         close(file);
     }
     if (good) { /* valid only if it equals, byte for byte, the file that this process would write */
-        const jit_disk_decision same = decision_of(context, question, (uint32_t)found.apart);
+        const jit_disk_decision same = decision_of(context, question, (uint32_t)found.undone);
         good = memcmp(&same, &found, sizeof same) == 0;
     }
     if (good) {
-        *apart = (uint32_t)found.apart;
+        *undone = (uint32_t)found.undone;
         atomic_fetch_add_explicit(&context->disk.decisions, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&context->disk.read_bytes, size, memory_order_relaxed);
     }
@@ -391,10 +391,10 @@ void jit_disk_write(dlc_context *context, const jit_key *key, const lib_text *en
         atomic_fetch_add_explicit(&context->disk.writes, 1, memory_order_relaxed);
 }
 
-void jit_disk_record(dlc_context *context, const lib_hash128 *question, uint32_t apart) {
+void jit_disk_record(dlc_context *context, const lib_hash128 *question, uint32_t undone) {
     char name[NAME_BYTES];
     if (BLOCK_BYTES > context->disk.budget / 4) return;
-    const jit_disk_decision decision = decision_of(context, question, apart);
+    const jit_disk_decision decision = decision_of(context, question, undone);
     file_name(name, decision.code, question, sizeof *question, SUFFIX_DECISION);
     write_file(context, name, &decision, sizeof decision);
 }

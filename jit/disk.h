@@ -50,11 +50,11 @@ typedef struct jit_disk_decision {
     /* as in a kernel's header */
     lib_hash128 code;
     lib_hash128 question;
-    uint64_t apart;
+    uint64_t undone;
 } jit_disk_decision;
 
-/* false: not found. *apart comes from a file, and the caller must validate it. */
-bool jit_disk_recall(dlc_context *context, const lib_hash128 *question, uint32_t *apart);
-void jit_disk_record(dlc_context *context, const lib_hash128 *question, uint32_t apart);
+/* false: not found. *undone comes from a file, and the caller must validate it. */
+bool jit_disk_recall(dlc_context *context, const lib_hash128 *question, uint32_t *undone);
+void jit_disk_record(dlc_context *context, const lib_hash128 *question, uint32_t undone);
 
 #endif

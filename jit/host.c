@@ -81,7 +81,8 @@ static size_t bytes_there(const jit_device_running *run, const jit_step *step, c
 static dlc_status reserve(const jit_device_running *run, const jit_step *step, host_memory *memory) {
     const jit_call *call = &run->plan->calls[step->target->call];
     const dlc_allocator *allocator = &run->session->context->allocator;
-    const size_t local_bytes = (size_t)call->local_stride * (size_t)run->session->context->threads; /* binding checked for overflow */
+    /* binding checked for overflow */
+    const size_t local_bytes = (size_t)call->local_stride * (size_t)run->session->context->threads;
     size_t total = 0, list = take(&total, (size_t)call->arguments * sizeof(void *) + 1);
     size_t workspace = take(&total, (size_t)call->host_workspace), local = take(&total, local_bytes);
     for (int a = 0; a < call->arguments; a++)

@@ -201,7 +201,7 @@ jit_place jit_constant_place(jit_build *build, const graph_constant *constant);
 void jit_keep_weights(jit_build *build);
 void *jit_pack_constant(jit_build *build, graph_id value, const tir_layout *layout);
 void *jit_pack_host_constant(jit_build *build, graph_id value, const tir_layout *layout); /* always in host memory */
-void *jit_host_constant(jit_build *build, graph_id value); /* likewise, row-major */
+void *jit_host_constant(jit_build *build, graph_id value);                                /* likewise, row-major */
 /* The same in the memory that the target's kernels read: the value as stored at its `place`, row-major. */
 void *jit_resident_constant(jit_build *build, graph_id value);
 /* Packing of loop-invariant inputs for the kernels of a branch and the loops in it: adds entries to plan->packings, not yet
@@ -242,7 +242,7 @@ static inline size_t jit_padded(size_t bytes) {
 
 /* control.c: binds a custom call's function; binds the branches of an `if` or `while` step as separate plans. */
 DLTensor jit_tensor_of_host(const jit_tensor *tensor, void *data); /* the form passed to host functions */
-void jit_bind_branches(jit_build *build); /* all of build->controls; the kernels are known */
+void jit_bind_branches(jit_build *build);                          /* all of build->controls; the kernels are known */
 void jit_bind_control(jit_build *build, jit_step *step, uint32_t region);
 /* Name of a node's branch (0: then, condition; 1: otherwise, body); NULL: it has no such branch. */
 const char *jit_branch_name(const graph_node *node, int which);

@@ -134,7 +134,7 @@ enum { JIT_DECISIONS = 4096 };
 typedef struct jit_decision {
     /* zero: none yet */
     lib_hash128 question;
-    uint32_t apart;
+    uint32_t undone;
 } jit_decision;
 typedef struct jit_decisions {
     lib_mutex mutex;
@@ -259,7 +259,8 @@ bool jit_cache_wait(dlc_context *context, jit_kernel *kernel);
 /* Waits until the kernel's build ends and pins its module. On failure: returns the build's error, pins nothing, and the kernel
  * may have been freed. */
 dlc_status jit_cache_pin(dlc_context *context, jit_kernel *kernel, lib_error *error);
-void jit_cache_leave(dlc_context *context, jit_kernel *kernel); /* drops a claim of another build's kernel without pinning it */
+/* drops a claim of another build's kernel without pinning it */
+void jit_cache_leave(dlc_context *context, jit_kernel *kernel);
 void jit_cache_unpin(dlc_context *context, jit_kernel *kernel);
 /* `kernels[count]` share `code`. */
 dlc_status jit_cache_publish(dlc_context *context, jit_kernel *const *kernels, int count, target_module *code,
@@ -818,8 +819,8 @@ void jit_run_alone(const dlc_context *context, const jit_step *step, const jit_f
 /* Records the time of a profiled call. */
 void jit_count_time(dlc_context *context, jit_call *call, uint64_t elapsed_ns);
 void jit_frame_aim(const jit_plan *plan, jit_frame *frame, char *const *inputs, char *const *outputs);
-/* frame.c: NULL when memory is refused. */
-jit_frame *jit_frame_new(const jit_plan *plan); /* owned by the caller, who calls jit_frame_free; not for plans with shared arenas */
+/* owned by the caller, who calls jit_frame_free; not for plans with shared arenas */
+jit_frame *jit_frame_new(const jit_plan *plan);
 jit_frame *jit_frame_take(jit_plan *plan);
 void jit_frame_give(jit_plan *plan, jit_frame *frame);
 /* Before a run that may be cancelled: touches fresh memory page by page so that the system maps it, with cancellation checks in

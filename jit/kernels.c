@@ -127,7 +127,8 @@ static tir_kernel *lower_as_asked(dlc_context *context, lib_arena *arena, tir_re
     if (LIB_ENTER(&scope)) {
         double copies = 0;
         lib_arena_ask(arena);
-        kernel = tir_lower(arena, region, schedule, options); /* on failure, reports the steps up to the rejected line */
+        /* on failure, reports the steps up to the rejected line */
+        kernel = tir_lower(arena, region, schedule, options);
         for (uint32_t p = 0; p < kernel->phases.count; p++)
             copies += count_copies(kernel->pool, kernel->phases.data[p].body);
         if (copies * (double)BYTES_PER_COPY > (double)lib_allowed_memory(&context->limits, input))
@@ -188,7 +189,8 @@ typedef struct lowered_region {
 /* For each output, the bit set of inputs that it may overwrite under this schedule. */
 static uint64_t *find_shares(lib_arena *arena, const tir_region *region, const tir_schedule *schedule) {
     uint64_t *shares = LIB_NEW_ARRAY(arena, uint64_t, (size_t)region->outputs + 1);
-    if (schedule->text.data && strstr(schedule->text.data, "overlap")) return shares; /* overlapping tiles compute elements twice */
+    /* overlapping tiles compute elements twice */
+    if (schedule->text.data && strstr(schedule->text.data, "overlap")) return shares;
     for (int o = 0; o < region->outputs; o++)
         for (int i = 0; i < region->inputs && i < 64; i++)
             if (tir_region_same_point(region, i, o)) shares[o] |= UINT64_C(1) << i;

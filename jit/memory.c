@@ -4,7 +4,7 @@
  * chains. */
 #include "jit/internal.h"
 
-#define ARENA_MOST (INT64_C(1) << 47) /* the end of a process' address space; values and scratch have at most 2^46 bytes */
+#define ARENA_MOST (INT64_C(1) << 47) /* end of the address space; values and scratch have at most 2^46 bytes */
 
 typedef struct interval {
     /* 0: the interval is scratch of one region */

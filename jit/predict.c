@@ -82,16 +82,16 @@ static lib_hash128 identify(void *user, const graph_region *region, lib_hash128 
 }
 
 /* If memory is refused, the decision is recomputed next time. */
-static void keep(dlc_context *context, const lib_hash128 *question, uint32_t apart) {
+static void keep(dlc_context *context, const lib_hash128 *question, uint32_t undone) {
     jit_decisions *decisions = &context->decisions;
     lib_mutex_lock(&decisions->mutex);
     if (!decisions->table)
         decisions->table = lib_allocate_zeroed(&context->allocator, JIT_DECISIONS * sizeof *decisions->table, 64);
-    if (decisions->table) decisions->table[question->low % JIT_DECISIONS] = (jit_decision){*question, apart};
+    if (decisions->table) decisions->table[question->low % JIT_DECISIONS] = (jit_decision){*question, undone};
     lib_mutex_unlock(&decisions->mutex);
 }
 
-static bool recall(void *user, const lib_hash128 *question, uint32_t *apart) {
+static bool recall(void *user, const lib_hash128 *question, uint32_t *undone) {
     dlc_context *context = ((jit_build *)user)->program->context;
     jit_decisions *decisions = &context->decisions;
     bool found = false;
@@ -99,18 +99,18 @@ static bool recall(void *user, const lib_hash128 *question, uint32_t *apart) {
     if (decisions->table) {
         const jit_decision *decision = &decisions->table[question->low % JIT_DECISIONS];
         found = memcmp(&decision->question, question, sizeof *question) == 0;
-        *apart = decision->apart;
+        *undone = decision->undone;
     }
     lib_mutex_unlock(&decisions->mutex);
-    if (found || !jit_disk_is_on(context) || !jit_disk_recall(context, question, apart)) return found;
-    keep(context, question, *apart);
+    if (found || !jit_disk_is_on(context) || !jit_disk_recall(context, question, undone)) return found;
+    keep(context, question, *undone);
     return true;
 }
 
-static void record(void *user, const lib_hash128 *question, uint32_t apart) {
+static void record(void *user, const lib_hash128 *question, uint32_t undone) {
     dlc_context *context = ((jit_build *)user)->program->context;
-    keep(context, question, apart);
-    if (jit_disk_is_on(context)) jit_disk_record(context, question, apart);
+    keep(context, question, undone);
+    if (jit_disk_is_on(context)) jit_disk_record(context, question, undone);
 }
 
 graph_fuse_costs jit_fuse_costs(jit_build *build) {

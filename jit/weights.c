@@ -289,7 +289,8 @@ bool jit_adopt_constant(void *user, graph_constant *constant) {
     const bool large = constant->size >= GRAPH_BYTES_LEAST;
     if (large) graph_constant_describe(scope, constant);
     if (!large && (graph_bytes_of(constant->holder) || jit_weight_of(constant))) {
-        constant->bytes = graph_constant_bytes(scope, constant); /* a part of the bytes, which need not retain the whole */
+        /* a part of the bytes, which need not retain the whole */
+        constant->bytes = graph_constant_bytes(scope, constant);
         constant->holder = NULL;
         constant->borrowed = false;
     }
@@ -361,8 +362,7 @@ const char *jit_weight_whole(jit_build *build, jit_weight *weight) {
     const bool there = restore(weight);
     const char *whole = weight->whole;
     if (there) weight->users++;
-    if (there && weight->context->target->runtime)
-        weight->stays = true; /* the device's copies are keyed by address */
+    if (there && weight->context->target->runtime) weight->stays = true; /* the device's copies are keyed by address */
     lib_mutex_unlock(&weight->mutex);
     if (!there)
         lib_raise(build->work->scope, DLC_OUT_OF_MEMORY, "out of memory: a constant of %zu bytes", weight->size);

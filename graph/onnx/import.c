@@ -1,4 +1,4 @@
-/* The importer's frame: names, order, functions, constants, inputs and outputs; the questions that rows ask. */
+/* The core of the importer: names, order, functions, constants, inputs and outputs; the helpers of rows. */
 #include "graph/onnx/import.h"
 
 #include "graph/onnx/control.h"
@@ -8,9 +8,17 @@
 
 enum { FUNCTION_NESTING = 32, FUNCTION_NODES_MAX = 1 << 20 };
 
-const onnx_row *const onnx_standard_rows[] = {
-    onnx_rows_map,    onnx_rows_structure, onnx_rows_reduce, onnx_rows_contract,
-    onnx_rows_window, onnx_rows_normalize, onnx_rows_index, onnx_rows_recurrent, onnx_rows_other, onnx_rows_control, NULL};
+const onnx_row *const onnx_standard_rows[] = {onnx_rows_map,
+                                              onnx_rows_structure,
+                                              onnx_rows_reduce,
+                                              onnx_rows_contract,
+                                              onnx_rows_window,
+                                              onnx_rows_normalize,
+                                              onnx_rows_index,
+                                              onnx_rows_recurrent,
+                                              onnx_rows_other,
+                                              onnx_rows_control,
+                                              NULL};
 
 /* ---- errors -------------------------------------------------------------------------------------------------------- */
 
@@ -82,7 +90,7 @@ static const onnx_attribute *find_attribute(const onnx_attribute *list, size_t c
     return NULL;
 }
 
-/* What a reference to an attribute of the enclosing function stands for: the caller's, or the function's default; NULL: left out. */
+/* Resolves a reference to an attribute of the enclosing function: the caller's value, or the function's default; NULL: omitted. */
 static const onnx_attribute *resolve(const onnx_call *call, const onnx_attribute *attribute) {
     while (attribute && attribute->reference.size && call) {
         const onnx_attribute *given =
@@ -193,7 +201,7 @@ const int64_t *onnx_axes(onnx_import *im, int operand_since, size_t at, int rank
 
 /* ---- operands and results ------------------------------------------------------------------------------------------ */
 
-/* A stored tensor as a constant: borrowed where it lies aligned, else copied. */
+/* A stored tensor as a constant: borrowed if it is aligned in the file, else copied. */
 static graph_id make_stored(onnx_import *im, const onnx_tensor *tensor) {
     const onnx_data data = onnx_tensor_data(im->g->arena, tensor);
     const dlc_dtype dtype = onnx_dtype(im, tensor->data_type);
@@ -323,7 +331,7 @@ graph_id onnx_binary(onnx_import *im, const char *op, graph_id a, graph_id b) {
 
 /* ---- rows ---------------------------------------------------------------------------------------------------------- */
 
-/* The version of the operators of a domain that the model, or the function at hand, was written for; 0: it does not say. */
+/* The version of the operators of a domain that the model, or the current function, was written for; 0: not given. */
 static int opset_of(const onnx_model *model, const onnx_function *function, onnx_bytes domain) {
     const onnx_opset *list = function ? function->opsets.data : model->opsets.data;
     const size_t count = function ? function->opsets.count : model->opsets.count;
@@ -486,7 +494,7 @@ static void import_node(onnx_import *im, const onnx_node *node, size_t index) {
     bind_operands(im, node);
     const onnx_row *row = im->row = find_row(node, im->opset);
     const onnx_function *function = find_function(im->model, node);
-    if (function) { /* a model's own definition counts before ours */
+    if (function) { /* a model's own definition takes precedence over ours */
         import_call(im, function);
         return;
     }
@@ -501,8 +509,7 @@ static void import_node(onnx_import *im, const onnx_node *node, size_t index) {
     name_results(im, node);
 }
 
-/* Nodes in an order in which each comes behind those it reads: the file's own where that is one (it should be), found in time linear in the
- * nodes and operands (Kahn 1962). */
+/* Topological order of the nodes, in linear time (Kahn 1962). The file's own order is kept if it is topological, as it should be. */
 static size_t *order_nodes(onnx_import *im, const onnx_node *nodes, size_t count) {
     lib_arena *arena = im->g->arena;
     size_t *order = LIB_NEW_ARRAY(arena, size_t, count + 1), *waiting = LIB_NEW_ARRAY(arena, size_t, count + 1),
@@ -534,7 +541,7 @@ static size_t *order_nodes(onnx_import *im, const onnx_node *nodes, size_t count
                 first[from] = readers.count - 1;
             }
         }
-    /* A list that is in order already stays as it is: nodes are taken from the front as long as they wait for nothing. */
+    /* An ordered list stays unchanged: nodes are taken from the front while they have no unresolved operands. */
     bool *taken = LIB_NEW_ARRAY(arena, bool, count + 1);
     size_t *ready = LIB_NEW_ARRAY(arena, size_t, count + 1), ready_count = 0;
     for (size_t n = 0; n < count || ready_count;) {
@@ -570,7 +577,7 @@ static bool is_symbol(onnx_bytes name) {
     return name.size > 0;
 }
 
-/* A dimension without a name, or with one that is no identifier, is a symbol made of the input's name and the axis. */
+/* A dimension without a name, or whose name is not an identifier, becomes a symbol named after the input and axis. */
 static tir_expr dimension_of(onnx_import *im, const onnx_dimension *dim, const char *input, int axis) {
     if (dim && dim->which == 1 && dim->value > 0) return tir_index(im->g->pool, dim->value);
     const bool named = dim && dim->which == 2 && is_symbol(dim->parameter);
@@ -597,7 +604,8 @@ static bool take_value(onnx_import *im, const onnx_value_info *info) {
         dlc_dtype dtype;
         const bool known = lib_dtype_from_dlpack(o->values[i]->dtype, &dtype);
         if (!known || !type || type->which != ONNX_TYPE_TENSOR || dtype != onnx_dtype(im, type->tensor->element))
-            onnx_fail(im, DLC_INVALID_ARGUMENT, "the value of input %s has not the element type of the file", onnx_shown(im->g->arena, info->name));
+            onnx_fail(im, DLC_INVALID_ARGUMENT, "the value of input %s has not the element type of the file",
+                      onnx_shown(im->g->arena, info->name));
         onnx_value *value = onnx_define(im, info->name);
         value->known = onnx_known_of_view(im, o->values[i], &value->id);
         return true;
@@ -659,7 +667,7 @@ static void check_versions(onnx_import *im) {
     if (text.length) onnx_fail(im, DLC_UNSUPPORTED, "operators that libdlc does not import: %s", text.data);
 }
 
-/* Where the mistake is: the node, and within functions the calls. */
+/* Adds the error's location to its message: the node, and within functions the calls. */
 static void add_place(onnx_import *im, lib_error *error) {
     char *message = lib_arena_string(im->g->arena, error->message);
     lib_text text;

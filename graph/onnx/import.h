@@ -1,8 +1,9 @@
-/* Importing: a model's nodes become nodes of a graph, each by a row of the tables in rows_*.c. The files of this folder share what is here.
+/* Importing: a model's nodes become nodes of a graph, each by a row of the tables in rows_*.c. Shared by the files of this
+ * folder.
  *
- * A value of the model is *known* where its elements are numbers or index expressions over the graph's symbols: constants, shapes, and what
- * is computed of them (sizes.c). Such values are made as tensors of the graph only if a row asks for them as tensors, so that arithmetic on
- * sizes never becomes a kernel, and rows that need sizes (Reshape, Slice, ...) find them. */
+ * A value of the model is *known* if its elements are numbers or index expressions over the graph's symbols: constants, shapes,
+ * and values computed from them (sizes.c). Such values become tensors of the graph only if a row reads them as tensors, so that
+ * arithmetic on sizes never becomes a kernel, and rows that need sizes (Reshape, Slice, ...) find them. */
 #ifndef GRAPH_ONNX_IMPORT_H
 #define GRAPH_ONNX_IMPORT_H
 
@@ -11,11 +12,11 @@
 
 enum {
     ONNX_OPSET_LAST = 27,
-    /* Elements of a value that are followed as known. */
+    /* Greatest number of elements of a known value. */
     ONNX_KNOWN_MAX = 256
 };
 
-/* One element of a known value: index / over, or, where index is 0, `number` (floats). */
+/* One element of a known value: index / over, or, if index is 0, `number` (floats). */
 typedef struct onnx_number {
     tir_expr index;
     int64_t over;
@@ -32,11 +33,11 @@ typedef struct onnx_known {
 
 typedef struct onnx_value {
     onnx_bytes name;
-    /* 0: not made in the graph yet */
+    /* 0: not emitted in the graph yet */
     graph_id id;
     /* An initializer or a Constant node's tensor; NULL: neither. */
     const onnx_tensor *stored;
-    /* NULL: not known, or not asked yet whether `stored` is small enough */
+    /* NULL: not known, or not yet determined from `stored` */
     const onnx_known *known;
 } onnx_value;
 
@@ -59,7 +60,7 @@ typedef struct onnx_options {
     /* Values for names of dimensions; name NULL ends the list. */
     const dlc_dim *dims;
     int dim_count;
-    /* Inputs whose elements are given; they are no inputs of the graph then. Compact, in host memory, of the file's element types. */
+    /* Inputs whose elements are given, which do not become inputs of the graph. Compact, in host memory, of the file's element types. */
     const char *const *value_names;
     const DLTensor *const *values;
     int value_count;
@@ -70,17 +71,17 @@ typedef struct onnx_import {
     graph *g;
     const onnx_model *model;
     const onnx_options *options;
-    /* Of constants in place; NULL: they are copied. */
+    /* Owner of constants used in place; NULL: constants are copied. */
     graph_holder *holder;
     onnx_names_scope *scope;
     const onnx_call *call;
-    /* The node at hand, and where: for messages, and for the functions below. */
+    /* The current node and its location, for messages and for the functions below. */
     const onnx_node *node;
     size_t node_index;
     const struct onnx_row *row;
     int opset;
     onnx_value **operand;
-    /* Bit i: attribute i of the node was asked for. */
+    /* Bit i: attribute i of the node was read. */
     uint64_t asked;
     onnx_value **result;
     /* Inputs made so far, in the order of the model's, for the caller. */
@@ -92,45 +93,48 @@ typedef struct onnx_row {
     const char *name;
     int since, until;
     void (*import)(onnx_import *im);
-    /* What renames alone: the row of libdlc's operator table with the same operands; no attributes. */
+    /* For one-to-one rows without attributes: the row of libdlc's operator table with the same operands. */
     const char *op;
 } onnx_row;
 /* NULL-terminated tables of rows, each ended by a row without a name. */
 extern const onnx_row *const onnx_standard_rows[];
-extern const onnx_row onnx_rows_map[], onnx_rows_structure[], onnx_rows_reduce[], onnx_rows_contract[], onnx_rows_window[],
-    onnx_rows_normalize[], onnx_rows_index[], onnx_rows_recurrent[], onnx_rows_other[], onnx_rows_control[];
+extern const onnx_row onnx_rows_map[], onnx_rows_structure[], onnx_rows_reduce[], onnx_rows_contract[],
+    onnx_rows_window[], onnx_rows_normalize[], onnx_rows_index[], onnx_rows_recurrent[], onnx_rows_other[],
+    onnx_rows_control[];
 
-/* Imports the model's main graph into an empty graph. Raises with the node's place: DLC_UNSUPPORTED for what libdlc cannot do (all such
- * operators at once, before anything is made), DLC_PARSE_ERROR for a model that contradicts itself, DLC_INVALID_ARGUMENT for options. */
+/* Imports the model's main graph into an empty graph. Raises with the node's location: DLC_UNSUPPORTED for what libdlc cannot do
+ * (all such operators at once, before any node is emitted), DLC_PARSE_ERROR for a model that contradicts itself,
+ * DLC_INVALID_ARGUMENT for options. */
 void onnx_import_graph(onnx_import *im);
 /* The text of dlc_onnx_check: a line for each operator that has no row; empty: none. */
 void onnx_check_model(lib_text *text, const onnx_model *model);
 
-/* ---- what rows use ------------------------------------------------------------------------------------------------- */
+/* ---- helpers of rows ------------------------------------------------------------------------------------------------- */
 
-_Noreturn void onnx_fail(onnx_import *im, dlc_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+_Noreturn void onnx_fail(onnx_import *im, dlc_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 static inline size_t onnx_operands(const onnx_import *im) {
     return im->node->inputs.count;
 }
-/* Is operand i there, and not left out? */
+/* Is operand i present? */
 static inline bool onnx_has(const onnx_import *im, size_t i) {
     return i < im->node->inputs.count && im->operand[i];
 }
-/* Does the caller want result i? */
+/* Is result i used? */
 static inline bool onnx_wants(const onnx_import *im, size_t i) {
     return i < im->node->outputs.count && im->result[i];
 }
-/* Operand i as a tensor of the graph; 0 where it is left out. */
+/* Operand i as a tensor of the graph; 0: omitted. */
 graph_id onnx_operand(onnx_import *im, size_t i);
-/* Its shape; it must be there. Known values are not made for that. */
+/* Its shape; it must be present. Does not emit known values as tensors. */
 graph_shape onnx_operand_shape(onnx_import *im, size_t i);
 static inline int onnx_operand_rank(onnx_import *im, size_t i) {
     return onnx_operand_shape(im, i).rank;
 }
 /* Its elements; NULL: not known. */
 const onnx_known *onnx_operand_known(onnx_import *im, size_t i);
-/* Its elements as index expressions, in g's pool; raises where they are not known. */
+/* Its elements as index expressions, in g's pool; raises if they are not known. */
 const tir_expr *onnx_operand_sizes(onnx_import *im, size_t i, int *count);
 /* Its elements as numbers, which must not depend on sizes. */
 const int64_t *onnx_operand_integers(onnx_import *im, size_t i, int *count);
@@ -143,19 +147,19 @@ void onnx_give_known(onnx_import *im, size_t i, const onnx_known *known);
 /* Result i is operand k itself. */
 void onnx_give_operand(onnx_import *im, size_t i, size_t k);
 
-/* The node's attribute, or what the enclosing function's caller gives for it; NULL: neither. Asking marks it: one that no row asks for is
- * refused, since it would be ignored. */
+/* The node's attribute, or the value given by the enclosing function's caller; NULL: neither. Marks the attribute as read: unread
+ * attributes are an error, since they would be ignored. */
 const onnx_attribute *onnx_attribute_find(onnx_import *im, const char *name, onnx_attribute_type type);
 int64_t onnx_int(onnx_import *im, const char *name, int64_t fallback);
 double onnx_float(onnx_import *im, const char *name, double fallback);
 /* Copied and terminated; raises for one with NUL inside. */
 const char *onnx_string(onnx_import *im, const char *name, const char *fallback);
-/* NULL, *count 0: not there. */
+/* NULL, *count 0: absent. */
 const int64_t *onnx_ints(onnx_import *im, const char *name, int *count);
 const float *onnx_floats(onnx_import *im, const char *name, int *count);
 /* The index of the attribute's string among words separated by blanks; raises for another one. */
 int onnx_choice(onnx_import *im, const char *name, const char *words, const char *fallback);
-/* Marks an attribute that says nothing for inference. */
+/* Marks an attribute that is irrelevant for inference as read. */
 void onnx_ignore(onnx_import *im, const char *name);
 dlc_dtype onnx_dtype(onnx_import *im, int64_t data_type);
 dlc_dtype onnx_dtype_attribute(onnx_import *im, const char *name, dlc_dtype fallback);
@@ -166,22 +170,23 @@ int onnx_axis(onnx_import *im, int64_t axis, int rank, bool past);
 const int64_t *onnx_axes(onnx_import *im, int operand_since, size_t at, int rank, int *count);
 
 /* Row of the operator table by name, with settings; maps broadcast like NumPy. */
-graph_id onnx_emit(onnx_import *im, const char *op, int inputs, const graph_id *input, int settings, const graph_setting *setting);
+graph_id onnx_emit(onnx_import *im, const char *op, int inputs, const graph_id *input, int settings,
+                   const graph_setting *setting);
 /* The same of one and of two operands, without settings, and of one with settings. */
 graph_id onnx_unary(onnx_import *im, const char *op, graph_id x);
 graph_id onnx_binary(onnx_import *im, const char *op, graph_id a, graph_id b);
-#define ONNX_WITH(im, op, x, ...)                                                                   \
+#define ONNX_WITH(im, op, x, ...)                                                                                    \
     onnx_emit((im), (op), 1, (graph_id[]){x}, (int)(sizeof((graph_setting[]){__VA_ARGS__}) / sizeof(graph_setting)), \
               (graph_setting[]){__VA_ARGS__})
 
 /* ---- known values (sizes.c) */
-/* Tries to compute the node's results from known operands. False: it is a matter for kernels. */
+/* Tries to compute the node's results from known operands. False: kernels must compute them. */
 bool onnx_fold(onnx_import *im);
 onnx_known *onnx_known_new(onnx_import *im, dlc_dtype dtype, int rank, const int64_t *dims);
 onnx_known *onnx_known_of_dims(onnx_import *im, int count, const tir_expr *dims);
-/* Of a stored tensor; NULL: too large, or of a type that is not followed. */
+/* The known value of a stored tensor; NULL: too large, or of an unsupported type. */
 const onnx_known *onnx_known_of_tensor(onnx_import *im, const onnx_tensor *tensor);
-/* Of a tensor of the host's, copied where it is too large to be followed; then *made is a constant of the graph. */
+/* The known value of a tensor of the host; if it is too large, it is copied and *made is a constant of the graph. */
 const onnx_known *onnx_known_of_view(onnx_import *im, const DLTensor *view, graph_id *made);
 graph_id onnx_make_known(onnx_import *im, const onnx_known *known);
 

@@ -1,4 +1,4 @@
-/* Tables of the messages, and the checks that a file's own parts fit each other. */
+/* Tables of the messages, and checks of the file's internal consistency. */
 #include "graph/onnx/model.h"
 
 /* ---- tables -------------------------------------------------------------------------------------------------------- */
@@ -151,7 +151,7 @@ const onnx_element *onnx_element_of(int32_t data_type) {
     return &elements[data_type];
 }
 
-/* ---- where, for messages ------------------------------------------------------------------------------------------- */
+/* ---- locations, for messages ------------------------------------------------------------------------------------------- */
 
 /* A graph or function, and the node and attribute of another one that it is the value of. */
 typedef struct model_place {
@@ -175,7 +175,7 @@ typedef struct model_check {
     lib_arena *arena;
     lib_vec(model_work) work;
     const model_place *place;
-    /* What is at hand, for messages; NULL: none. `what` says what the tensor is. */
+    /* The current element, for messages; NULL: none. `what` describes the tensor. */
     const onnx_node *node;
     size_t node_index;
     const onnx_attribute *attribute;
@@ -257,7 +257,7 @@ typedef enum data_field { NO_DATA, RAW, FLOATS, INT32S, STRINGS, INT64S, DOUBLES
 static const char *const data_field_names[] = {"no data",     "raw_data",   "float_data",  "int32_data",
                                                "string_data", "int64_data", "double_data", "uint64_data"};
 
-/* The typed field that an element type's data stand in when they are not raw. */
+/* The typed field that stores an element type's data if they are not raw. */
 static data_field typed_field(int32_t data_type) {
     switch (data_type) {
     case 1:

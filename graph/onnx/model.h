@@ -1,8 +1,8 @@
 /* The messages of an ONNX file as C structs. Source: onnx.proto of ONNX 1.22 (IR version 13), whose names the members have.
  *
- * `present` has a bit for each field, in the order of the tables in model.c (ONNX_HAS asks by name). Strings and data refer to the file.
- * What is read here is well-formed: the encoding, sizes of data against dimensions, element types, nesting. Whether it means something -
- * that names are defined, operators exist, operands fit - is the importer's to say. */
+ * `present` has a bit for each field, in the order of the tables in model.c (ONNX_HAS tests by name). Strings and data refer to
+ * the file. The reader checks form: encoding, sizes of data against dimensions, element types, nesting. The importer checks
+ * meaning: names are defined, operators exist, operands fit. */
 #ifndef GRAPH_ONNX_MODEL_H
 #define GRAPH_ONNX_MODEL_H
 
@@ -45,7 +45,7 @@ typedef struct onnx_element {
 
 enum { ONNX_STRING = 8 };
 
-/* NULL: there is no such element type. */
+/* NULL: unknown element type. */
 const onnx_element *onnx_element_of(int32_t data_type);
 
 typedef struct onnx_entry {
@@ -79,7 +79,7 @@ typedef struct onnx_sparse {
     onnx_int64s dims;
 } onnx_sparse;
 
-/* A dimension: `which` 1: value, 2: parameter, 0: neither, anything goes. */
+/* A dimension: `which` 1: value, 2: parameter, 0: neither, any size. */
 typedef struct onnx_dimension {
     uint32_t present;
     int which;
@@ -124,7 +124,7 @@ typedef enum onnx_type_kind {
 
 struct onnx_type {
     uint32_t present;
-    /* onnx_type_kind: which of the members counts */
+    /* onnx_type_kind: selects the member */
     int which;
     onnx_tensor_type *tensor, *sparse;
     onnx_nested_type *sequence, *optional;
@@ -166,7 +166,7 @@ typedef struct onnx_attribute {
     /* Within a function: the function's attribute that gives the value. */
     onnx_bytes reference;
     onnx_bytes doc_string;
-    /* Absent in files of IR version 1 and 2: onnx_attribute_type_of answers for them, too. */
+    /* Absent in files of IR version 1 and 2, which onnx_attribute_type_of handles. */
     int32_t type;
     float f;
     int64_t i;
@@ -186,7 +186,7 @@ typedef struct onnx_attribute {
 
 typedef struct onnx_node {
     uint32_t present;
-    /* Names of values; an empty one is an optional operand that is left out. */
+    /* Names of values; an empty one is an omitted optional operand. */
     onnx_names inputs, outputs;
     onnx_bytes name, operator, domain, overload, doc_string;
     ONNX_LIST(onnx_attribute) attributes;
@@ -267,8 +267,8 @@ typedef struct onnx_data {
     const onnx_element *element;
     /* Product of the dims. */
     int64_t count;
-    /* (count * bits + 7) / 8 bytes, elements as a libdlc tensor has them (of less than 8 bits packed from the low bits up), of any
-     * alignment: raw data lie where the file has them, what typed fields hold is converted. Strings, and external data: NULL. */
+    /* (count * bits + 7) / 8 bytes, elements as a libdlc tensor has them (of less than 8 bits packed from the low bits up), of
+     * any alignment: raw data point into the file, typed fields are converted. Strings, and external data: NULL. */
     onnx_bytes bytes;
 } onnx_data;
 /* Of a tensor that was checked. Raises DLC_OUT_OF_MEMORY. */
@@ -277,7 +277,7 @@ onnx_data onnx_tensor_data(lib_arena *arena, const onnx_tensor *tensor);
 /* A sparse tensor as a dense one; dims are limited by `bytes`. Raises DLC_PARSE_ERROR (indices outside, out of order), DLC_BUDGET_EXCEEDED. */
 onnx_data onnx_sparse_data(lib_arena *arena, const onnx_sparse *sparse, size_t bytes);
 
-/* Where external data lie: members of external_data. */
+/* Location of external data: members of external_data. */
 typedef struct onnx_external {
     onnx_bytes location;
     int64_t offset;
@@ -287,10 +287,10 @@ typedef struct onnx_external {
 bool onnx_is_external(const onnx_tensor *tensor);
 onnx_external onnx_external_of(lib_arena *arena, const onnx_tensor *tensor);
 
-/* What the attribute holds, by `type` or else by what is present; ONNX_UNDEFINED: a reference. */
+/* The attribute's type, by `type` or else by the member that is present; ONNX_UNDEFINED: a reference. */
 onnx_attribute_type onnx_attribute_type_of(const onnx_attribute *attribute);
 
-/* For messages: as text, escaped where it is no UTF-8, at most 80 bytes of it. */
+/* For messages: as text, escaped if it is not UTF-8, at most 80 bytes of it. */
 const char *onnx_shown(lib_arena *arena, onnx_bytes bytes);
 bool onnx_is(onnx_bytes bytes, const char *text);
 

@@ -92,7 +92,8 @@ static void transposed_padding(onnx_import *im, onnx_window *w, const int64_t *w
         } else
             total = more[d] + span - w->stride[d];
         if (total < 0) more[d] -= total, total = 0; /* the result is larger than all windows together */
-        /* Upper: the odd element at the end, since version 11; before it, and for output_shape alone, the file's own words. */
+        /* Upper: the odd element is at the end, since version 11; before that, and with output_shape only, as the file's auto_pad
+         * says. */
         const bool upper = w->pad == ONNX_PAD_UPPER;
         w->low[d] = upper ? total / 2 : total - total / 2;
         w->high[d] = total - w->low[d];
@@ -129,7 +130,7 @@ static void import_deform_conv(onnx_import *im) {
     onnx_give(im, 0, onnx_has(im, 3) ? add_bias(im, y, onnx_operand(im, 3)) : y);
 }
 
-/* A zero point of one entry for each row of the first operand is subtracted before: the row of the table takes one number. */
+/* A zero point per row of the first operand is subtracted beforehand, since the table's row takes only one number. */
 static void import_matmul_integer(onnx_import *im) {
     const graph_id inputs[] = {onnx_operand(im, 0), onnx_operand(im, 1), onnx_operand(im, 2), onnx_operand(im, 3)};
     const graph_shape *w = graph_shape_of(im->g, inputs[1]),

@@ -1,4 +1,4 @@
-/* Rows that gather and scatter by indices. Negative indices count from the end, which libdlc's rows do not know. */
+/* Rows that gather and scatter by indices. Negative indices count from the end, which libdlc's rows do not support. */
 #include "graph/onnx/import.h"
 
 /* Indices below 0 plus the size of the axis. */
@@ -52,7 +52,7 @@ static void import_gather_nd(onnx_import *im) {
                         1, &s));
 }
 
-/* `none`: set; the others as the row's words are. */
+/* `none`: replace; others as in the row's attribute. */
 static int combine_of(onnx_import *im) {
     return onnx_choice(im, "reduction", "none add mul min max", "none");
 }

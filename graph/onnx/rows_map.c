@@ -9,7 +9,7 @@ static dlc_dtype dtype_of(const onnx_import *im, graph_id x) {
     return graph_shape_of(im->g, x)->dtype;
 }
 
-/* Before version 7 the second operand was aligned by `axis`, at the last dimensions without it. */
+/* Before version 7 the second operand was aligned at `axis`, or without it at the last dimensions. */
 static graph_id aligned(onnx_import *im, size_t i) {
     graph_id b = onnx_operand(im, i);
     if (im->opset >= 7) return b;
@@ -94,7 +94,7 @@ static void give_cast(onnx_import *im, dlc_dtype to) {
                         graph_set_bool("saturate", saturate)));
 }
 
-/* The element types' names were strings at first. */
+/* In early versions the element type was a string. */
 static dlc_dtype named_dtype(onnx_import *im) {
     const char *name = onnx_string(im, "to", "");
     char lower[32] = "";
@@ -187,7 +187,7 @@ static void import_thresholded_relu(onnx_import *im) {
         ONNX_WITH(im, "thresholded_relu", onnx_operand(im, 0), graph_set_float("alpha", onnx_float(im, "alpha", 1))));
 }
 
-/* Integers by selects: the row is of floats. */
+/* Integers by selects, since the row is for floats only. */
 static void import_shrink(onnx_import *im) {
     const graph_id x = onnx_operand(im, 0);
     const double lambda = onnx_float(im, "lambd", 0.5), bias = onnx_float(im, "bias", 0);
@@ -236,7 +236,7 @@ static void import_where(onnx_import *im) {
                         NULL));
 }
 
-/* Inference: nothing is dropped. The mask is all true. */
+/* Inference drops nothing: the mask is all true. */
 static void import_dropout(onnx_import *im) {
     static const char *const ignored[] = {"consumed_inputs", "ratio", "seed", "is_test"};
     for (size_t i = 0; i < sizeof ignored / sizeof ignored[0]; i++) onnx_ignore(im, ignored[i]);

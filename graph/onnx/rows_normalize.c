@@ -1,7 +1,7 @@
-/* Rows of softmax and its like, of norms, and of quantisation. */
+/* Rows of softmax and related operators, norms and quantisation. */
 #include "graph/onnx/import.h"
 
-/* Before version 13 the dimensions from `axis` on were one. */
+/* Before version 13 the dimensions from `axis` on were treated as one. */
 static void import_softmax(onnx_import *im) {
     const graph_shape x = onnx_operand_shape(im, 0);
     const int axis = onnx_axis(im, onnx_int(im, "axis", im->opset < 13 ? 1 : -1), x.rank,
@@ -44,7 +44,7 @@ static void import_batch_norm(onnx_import *im) {
     onnx_give(im, 2, y + 2);
 }
 
-/* Mean and 1/sqrt(variance + epsilon) are results, too; stash_type is what they are computed in. */
+/* Mean and 1/sqrt(variance + epsilon) are results, too, computed in stash_type. */
 static void import_layer_norm(onnx_import *im) {
     const graph_id x = onnx_operand(im, 0);
     const graph_shape shape = *graph_shape_of(im->g, x);

@@ -1,4 +1,4 @@
-/* Rows of losses, signals, integer products with scales, detection, and results whose size data decide. */
+/* Rows of losses, signals, integer products with scales, detection, and results with data-dependent sizes. */
 #include "graph/onnx/import.h"
 #include "graph/onnx/window.h"
 
@@ -39,8 +39,11 @@ static int64_t integer_operand(onnx_import *im, size_t i, int64_t fallback) {
 
 static void import_window_function(onnx_import *im) {
     const tir_expr size = size_operand(im, 0);
-    const int function = onnx_is(im->node->operator, "HannWindow") ? 0 : onnx_is(im->node->operator, "HammingWindow") ? 1 : 2;
-    const graph_setting s[] = {graph_set_dims("size", 1, &size), graph_set_integer("function", function), graph_set_bool("periodic", onnx_int(im, "periodic", 1) != 0),
+    const int function = onnx_is(im->node->operator, "HannWindow")      ? 0
+                         : onnx_is(im->node->operator, "HammingWindow") ? 1
+                                                                        : 2;
+    const graph_setting s[] = {graph_set_dims("size", 1, &size), graph_set_integer("function", function),
+                               graph_set_bool("periodic", onnx_int(im, "periodic", 1) != 0),
                                graph_set_integer("dtype", onnx_dtype_attribute(im, "output_datatype", DLC_F32))};
     onnx_give(im, 0, onnx_emit(im, "signal_window", 0, NULL, 4, s));
 }
@@ -48,21 +51,27 @@ static void import_window_function(onnx_import *im) {
 static void import_dft(onnx_import *im) {
     const int rank = onnx_operand_rank(im, 0);
     const int64_t given = im->opset < 20 ? onnx_int(im, "axis", 1) : integer_operand(im, 2, -2);
-    const graph_setting s[] = {graph_set_integer("axis", onnx_axis(im, given, rank, false)), graph_set_bool("inverse", onnx_int(im, "inverse", 0) != 0),
-                               graph_set_bool("onesided", onnx_int(im, "onesided", 0) != 0), graph_set_integer("length", integer_operand(im, 1, 0))};
+    const graph_setting s[] = {graph_set_integer("axis", onnx_axis(im, given, rank, false)),
+                               graph_set_bool("inverse", onnx_int(im, "inverse", 0) != 0),
+                               graph_set_bool("onesided", onnx_int(im, "onesided", 0) != 0),
+                               graph_set_integer("length", integer_operand(im, 1, 0))};
     onnx_give(im, 0, onnx_emit(im, "dft", 1, (graph_id[]){onnx_operand(im, 0)}, 4, s));
 }
 
 static void import_stft(onnx_import *im) {
-    const graph_setting s[] = {graph_set_integer("frame_step", integer_operand(im, 1, 1)), graph_set_integer("frame_length", integer_operand(im, 3, 0)),
+    const graph_setting s[] = {graph_set_integer("frame_step", integer_operand(im, 1, 1)),
+                               graph_set_integer("frame_length", integer_operand(im, 3, 0)),
                                graph_set_bool("onesided", onnx_int(im, "onesided", 1) != 0)};
     onnx_give(im, 0, onnx_emit(im, "stft", 2, (graph_id[]){onnx_operand(im, 0), onnx_operand(im, 2)}, 3, s));
 }
 
 static void import_mel(onnx_import *im) {
-    const graph_setting s[] = {graph_set_integer("bins", integer_operand(im, 0, 1)),     graph_set_integer("length", integer_operand(im, 1, 1)),
-                               graph_set_integer("rate", integer_operand(im, 2, 1)),     graph_set_float("low", onnx_operand_float(im, 3, 0)),
-                               graph_set_float("high", onnx_operand_float(im, 4, 0)), graph_set_integer("dtype", onnx_dtype_attribute(im, "output_datatype", DLC_F32))};
+    const graph_setting s[] = {graph_set_integer("bins", integer_operand(im, 0, 1)),
+                               graph_set_integer("length", integer_operand(im, 1, 1)),
+                               graph_set_integer("rate", integer_operand(im, 2, 1)),
+                               graph_set_float("low", onnx_operand_float(im, 3, 0)),
+                               graph_set_float("high", onnx_operand_float(im, 4, 0)),
+                               graph_set_integer("dtype", onnx_dtype_attribute(im, "output_datatype", DLC_F32))};
     onnx_give(im, 0, onnx_emit(im, "mel_matrix", 0, NULL, 6, s));
 }
 
@@ -72,14 +81,17 @@ static void import_mel(onnx_import *im) {
 static graph_id quantity(onnx_import *im, size_t i) {
     const graph_id id = onnx_operand(im, i);
     int64_t count;
-    if (!id || graph_shape_of(im->g, id)->rank != 1 || !tir_is_const(im->g->pool, graph_shape_of(im->g, id)->dim[0], &count) || count != 1) return id;
+    if (!id || graph_shape_of(im->g, id)->rank != 1 ||
+        !tir_is_const(im->g->pool, graph_shape_of(im->g, id)->dim[0], &count) || count != 1)
+        return id;
     return graph_reshape(im->g, id, 0, NULL);
 }
 
 /* Operands: a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero [, bias]. */
 static int quantized_operands(onnx_import *im, graph_id *in) {
     static const int places[] = {0, 3, 1, 4, 6, 2, 5, 7, 8};
-    for (int i = 0; i < 9; i++) in[i] = i < 2 || i == 8 ? onnx_operand(im, (size_t)places[i]) : quantity(im, (size_t)places[i]);
+    for (int i = 0; i < 9; i++)
+        in[i] = i < 2 || i == 8 ? onnx_operand(im, (size_t)places[i]) : quantity(im, (size_t)places[i]);
     return 9;
 }
 
@@ -89,8 +101,11 @@ static void import_qlinear_conv(onnx_import *im) {
     graph_id in[9];
     const int n = quantized_operands(im, in);
     onnx_ignore(im, "kernel_shape");
-    const graph_setting s[] = {graph_set_list("stride", w.rank, w.stride), graph_set_list("low", w.rank, w.low), graph_set_list("high", w.rank, w.high),
-                               graph_set_list("dilation", w.rank, w.dilation), graph_set_integer("groups", onnx_int(im, "group", 1)),
+    const graph_setting s[] = {graph_set_list("stride", w.rank, w.stride),
+                               graph_set_list("low", w.rank, w.low),
+                               graph_set_list("high", w.rank, w.high),
+                               graph_set_list("dilation", w.rank, w.dilation),
+                               graph_set_integer("groups", onnx_int(im, "group", 1)),
                                graph_set_integer("dtype", onnx_operand_shape(im, 7).dtype)};
     onnx_give(im, 0, onnx_emit(im, "qlinear_convolution", n, in, 6, s));
 }
@@ -101,39 +116,54 @@ static void import_qlinear_matmul(onnx_import *im) {
     quantized_operands(im, in);
     const dlc_dtype dtype = onnx_operand_shape(im, 7).dtype;
     in[8] = 0;
-    if (graph_shape_of(im->g, in[1])->rank == 2 && graph_shape_of(im->g, in[2])->rank == 0 && graph_shape_of(im->g, in[2])->dtype == DLC_F32) {
-        onnx_give(im, 0, onnx_emit(im, "qlinear_matmul", 9, in, 1, &(graph_setting){"dtype", graph_set_integer("dtype", dtype).value}));
+    if (graph_shape_of(im->g, in[1])->rank == 2 && graph_shape_of(im->g, in[2])->rank == 0 &&
+        graph_shape_of(im->g, in[2])->dtype == DLC_F32) {
+        onnx_give(im, 0,
+                  onnx_emit(im, "qlinear_matmul", 9, in, 1,
+                            &(graph_setting){"dtype", graph_set_integer("dtype", dtype).value}));
         return;
     }
     graph_id x = graph_cast(im->g, in[0], DLC_I32), w = graph_cast(im->g, in[1], DLC_I32);
     if (in[5]) x = onnx_binary(im, "sub", x, graph_cast(im->g, in[5], DLC_I32));
     if (in[6]) w = onnx_binary(im, "sub", w, graph_cast(im->g, in[6], DLC_I32));
     const graph_id sums = graph_cast(im->g, onnx_binary(im, "matmul", x, w), DLC_F32);
-    const graph_id factor = onnx_binary(im, "mul", graph_cast(im->g, in[2], DLC_F32), graph_cast(im->g, in[3], DLC_F32));
+    const graph_id factor =
+        onnx_binary(im, "mul", graph_cast(im->g, in[2], DLC_F32), graph_cast(im->g, in[3], DLC_F32));
     const graph_setting s[] = {graph_set_integer("dtype", dtype)};
-    onnx_give(im, 0, onnx_emit(im, "quantize_linear", 3, (graph_id[]){onnx_binary(im, "mul", sums, factor), graph_cast(im->g, in[4], DLC_F32), in[7]}, 1, s));
+    onnx_give(im, 0,
+              onnx_emit(im, "quantize_linear", 3,
+                        (graph_id[]){onnx_binary(im, "mul", sums, factor), graph_cast(im->g, in[4], DLC_F32), in[7]}, 1,
+                        s));
 }
 
 /* ---- detection ------------------------------------------------------------------------------------------------------- */
 
 static void import_roi_align(onnx_import *im) {
-    const tir_expr shape[] = {tir_index(im->g->pool, onnx_int(im, "output_height", 1)), tir_index(im->g->pool, onnx_int(im, "output_width", 1))};
-    const int usual = im->opset < 16; /* version 10 knows the second way alone */
-    const int coordinates = usual ? 1 : onnx_choice(im, "coordinate_transformation_mode", "half_pixel output_half_pixel", "half_pixel");
-    const graph_setting s[] = {graph_set_dims("shape", 2, shape), graph_set_integer("samples", onnx_int(im, "sampling_ratio", 0)),
-                               graph_set_float("spatial_scale", onnx_float(im, "spatial_scale", 1)), graph_set_integer("mode", onnx_choice(im, "mode", "avg max", "avg")),
+    const tir_expr shape[] = {tir_index(im->g->pool, onnx_int(im, "output_height", 1)),
+                              tir_index(im->g->pool, onnx_int(im, "output_width", 1))};
+    const int usual = im->opset < 16; /* version 10 has only the second form */
+    const int coordinates =
+        usual ? 1 : onnx_choice(im, "coordinate_transformation_mode", "half_pixel output_half_pixel", "half_pixel");
+    const graph_setting s[] = {graph_set_dims("shape", 2, shape),
+                               graph_set_integer("samples", onnx_int(im, "sampling_ratio", 0)),
+                               graph_set_float("spatial_scale", onnx_float(im, "spatial_scale", 1)),
+                               graph_set_integer("mode", onnx_choice(im, "mode", "avg max", "avg")),
                                graph_set_integer("coordinates", coordinates)};
-    onnx_give(im, 0, onnx_emit(im, "roi_align", 3, (graph_id[]){onnx_operand(im, 0), onnx_operand(im, 1), onnx_operand(im, 2)}, 5, s));
+    onnx_give(im, 0,
+              onnx_emit(im, "roi_align", 3, (graph_id[]){onnx_operand(im, 0), onnx_operand(im, 1), onnx_operand(im, 2)},
+                        5, s));
 }
 
-/* ---- sizes that data decide -------------------------------------------------------------------------------------------- */
+/* ---- data-dependent sizes -------------------------------------------------------------------------------------------- */
 
-/* A symbol of its own, named after the result. */
+/* A new symbol, named after the result. */
 static tir_expr counted(onnx_import *im) {
     const char *base = "count";
     for (size_t i = 0; i < im->node->outputs.count; i++)
         if (im->node->outputs.data[i].size) {
-            base = lib_arena_format(im->g->arena, "%.*s", (int)(im->node->outputs.data[i].size < 40 ? im->node->outputs.data[i].size : 40), im->node->outputs.data[i].data);
+            base = lib_arena_format(im->g->arena, "%.*s",
+                                    (int)(im->node->outputs.data[i].size < 40 ? im->node->outputs.data[i].size : 40),
+                                    im->node->outputs.data[i].data);
             break;
         }
     char *name = lib_arena_format(im->g->arena, "%s_count_%zu", base, im->node_index);
@@ -153,8 +183,11 @@ static void import_unique(onnx_import *im) {
     const bool sorted = onnx_int(im, "sorted", 1) != 0;
     graph_id x = onnx_operand(im, 0), y;
     if (axis) {
-        y = ONNX_WITH(im, "unique_along", x, graph_set_dims("size", 1, &size), graph_set_integer("axis", onnx_axis(im, axis->i, onnx_operand_rank(im, 0), false)), graph_set_bool("sorted", sorted));
-    } else y = ONNX_WITH(im, "unique", x, graph_set_dims("size", 1, &size), graph_set_bool("sorted", sorted));
+        y = ONNX_WITH(im, "unique_along", x, graph_set_dims("size", 1, &size),
+                      graph_set_integer("axis", onnx_axis(im, axis->i, onnx_operand_rank(im, 0), false)),
+                      graph_set_bool("sorted", sorted));
+    } else
+        y = ONNX_WITH(im, "unique", x, graph_set_dims("size", 1, &size), graph_set_bool("sorted", sorted));
     for (size_t i = 0; i < 4; i++) onnx_give(im, i, y + (graph_id)i);
 }
 
@@ -178,11 +211,13 @@ static void import_suppression(onnx_import *im) {
     const graph_shape boxes = onnx_operand_shape(im, 0);
     int64_t there = most;
     if (tir_is_const(im->g->pool, boxes.dim[1], &there) && most < there) there = most;
-    graph_setting s[5] = {graph_set_dims("size", 1, &size), graph_set_integer("most", there), graph_set_float("overlap", onnx_operand_float(im, 3, 0)),
+    graph_setting s[5] = {graph_set_dims("size", 1, &size), graph_set_integer("most", there),
+                          graph_set_float("overlap", onnx_operand_float(im, 3, 0)),
                           graph_set_bool("center", onnx_int(im, "center_point_box", 0) != 0)};
     int n = 4;
     if (onnx_has(im, 4)) s[n++] = graph_set_float("score", onnx_operand_float(im, 4, 0));
-    onnx_give(im, 0, onnx_emit(im, "non_max_suppression", 2, (graph_id[]){onnx_operand(im, 0), onnx_operand(im, 1)}, n, s));
+    onnx_give(im, 0,
+              onnx_emit(im, "non_max_suppression", 2, (graph_id[]){onnx_operand(im, 0), onnx_operand(im, 1)}, n, s));
 }
 
 const onnx_row onnx_rows_other[] = {

@@ -1,4 +1,4 @@
-/* Rows of reductions and of what runs along an axis. */
+/* Rows of reductions and other operators along an axis. */
 #include "graph/onnx/import.h"
 
 typedef struct reduction {
@@ -15,7 +15,7 @@ static reduction read_reduction(onnx_import *im, int operand_since) {
     const graph_shape x = onnx_operand_shape(im, 0);
     r.axes = onnx_axes(im, operand_since, 1, x.rank, &r.count);
     if (r.count == 0) r.axes = NULL;
-    r.nothing = (!r.axes && noop) || x.rank == 0; /* the part of it that is a map remains */
+    r.nothing = (!r.axes && noop) || x.rank == 0; /* only the elementwise part remains */
     return r;
 }
 
@@ -72,7 +72,7 @@ static void import_sum_square(onnx_import *im) {
     onnx_give(im, 0, sum_of_squares(im, onnx_operand(im, 0), &r));
 }
 
-/* Of floats; of integers through f64. */
+/* For floats; integers are computed in f64. */
 static void import_logarithm(onnx_import *im) {
     const reduction r = read_reduction(im, 18);
     const graph_id x = onnx_operand(im, 0);

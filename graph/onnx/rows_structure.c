@@ -89,7 +89,7 @@ static void import_transpose(onnx_import *im) {
     onnx_give(im, 0, graph_transpose(im->g, onnx_operand(im, 0), permutation));
 }
 
-/* Both ways: a dimension of 1 on either side stretches. */
+/* Bidirectional: a dimension of 1 on either side is broadcast. */
 static void import_expand(onnx_import *im) {
     const graph_shape x = onnx_operand_shape(im, 0);
     int count;
@@ -154,7 +154,7 @@ static void import_split(onnx_import *im) {
 
 /* ---- slices --------------------------------------------------------------------------------------------------------- */
 
-/* An index of Slice as a position in 0..n (behind the last element): negative ones count from the end, others are clamped. */
+/* An index of Slice as a position in 0..n (after the last element): negative ones count from the end, others are clamped. */
 static tir_expr position(onnx_import *im, tir_expr index, tir_expr n) {
     tir_pool *pool = im->g->pool;
     int64_t value;
@@ -166,7 +166,7 @@ static tir_expr position(onnx_import *im, tir_expr index, tir_expr n) {
     const tir_interval range = tir_range(pool, index);
     if (range.low >= 0) return tir_min(pool, index, n);
     if (range.high < 0) return tir_max(pool, tir_add(pool, n, index), number(im, 0));
-    /* An extent less something: what is below 0 for small sizes counts as 0, since models mean a place in the tensor. */
+    /* Differences of sizes that are negative for small sizes are clamped to 0, since models intend a position in the tensor. */
     return tir_min(pool, tir_max(pool, index, number(im, 0)), n);
 }
 
@@ -186,7 +186,7 @@ static void slice_axis(onnx_import *im, slice *s, int axis, tir_expr n, tir_expr
         const bool first_end = tir_is_const(pool, end, &value) && value < 0 && value <= -(INT64_C(1) << 31);
         tir_expr from = tir_min(pool, position(im, start, n), last),
                  to = first_end ? number(im, -1) : tir_min(pool, position(im, end, n), last);
-        if (!first_end && tir_is_const(pool, end, &value) && value < 0) /* may lie before the first element */
+        if (!first_end && tir_is_const(pool, end, &value) && value < 0) /* may be before the first element */
             to = tir_max(pool, tir_add(pool, n, end), number(im, -1));
         s->start[axis] = tir_sub(pool, last, from);
         s->stop[axis] = tir_sub(pool, last, to);
@@ -261,7 +261,7 @@ static void import_pad(onnx_import *im) {
     onnx_give(im, 0, graph_pad(im->g, x, value, low, high));
 }
 
-/* ---- tensors that are made -------------------------------------------------------------------------------------------- */
+/* ---- generated tensors -------------------------------------------------------------------------------------------- */
 
 static void import_constant_of_shape(onnx_import *im) {
     int rank;

@@ -1,4 +1,4 @@
-/* Rows of poolings, resizing and sampling; what windows have in common. */
+/* Rows of poolings, resizing and sampling; shared code of windows. */
 #include "graph/onnx/window.h"
 
 const int64_t *onnx_window_dims(onnx_import *im, const graph_shape *weights) {
@@ -148,14 +148,15 @@ static void import_max_unpool(onnx_import *im) {
         onnx_give(im, 0, onnx_emit(im, "max_unpool", 2, (graph_id[]){onnx_operand(im, 0), indices}, 1, &natural));
         return;
     }
-    /* Indices count in the natural result; a larger one has it at its start and zeros behind. */
+    /* Indices refer to the result's default size; a larger result is zero-padded at the end. */
     int out;
     const int64_t *shape = onnx_operand_integers(im, 2, &out);
     int64_t low[DLC_MAX_RANK] = {0}, high[DLC_MAX_RANK] = {0}, own;
     if (out != x.rank) onnx_fail(im, DLC_PARSE_ERROR, "output_shape has %d dimensions", out);
     const graph_id y = onnx_emit(im, "max_unpool", 2, (graph_id[]){onnx_operand(im, 0), indices}, 1, &natural);
     for (int d = 0; d < x.rank; d++) {
-        if (!tir_is_const(im->g->pool, dims[d], &own)) onnx_fail(im, DLC_UNSUPPORTED, "output_shape where the input's size is not given");
+        if (!tir_is_const(im->g->pool, dims[d], &own))
+            onnx_fail(im, DLC_UNSUPPORTED, "output_shape where the input's size is not given");
         high[d] = shape[d] - own;
     }
     onnx_give(im, 0, graph_pad(im->g, y, graph_scalar_like(im->g, y, 0), low, high));
@@ -219,7 +220,7 @@ typedef struct resizing {
     int count;
     int64_t axes[DLC_MAX_RANK];
     tir_expr shape[DLC_MAX_RANK];
-    /* Scales given as numbers, of all those axes. */
+    /* Scales of all those axes are given as numbers. */
     bool scales;
     float scale[DLC_MAX_RANK];
 } resizing;
@@ -238,7 +239,7 @@ static void take_scales(onnx_import *im, resizing *r, const graph_shape *x, cons
     }
 }
 
-/* Axes along which nothing changes are left out: a kernel along each would be for nothing. */
+/* Drops unchanged axes, to avoid useless kernels. */
 static void drop_same(onnx_import *im, resizing *r, const graph_shape *x) {
     int kept = 0;
     for (int i = 0; i < r->count; i++) {
@@ -276,7 +277,7 @@ static void give_resize(onnx_import *im, resizing *r, int mode, int coordinates,
     onnx_give(im, 0, wide ? graph_cast(im->g, y, dtype) : y);
 }
 
-/* Version 10, and Upsample: sizes by scales, asymmetric; the nearest element below where it grows. */
+/* Version 10, and Upsample: sizes by scales, asymmetric; when enlarging, the nearest element below. */
 static void import_upsample(onnx_import *im) {
     const graph_shape x = onnx_operand_shape(im, 0);
     resizing r = {.count = x.rank};
@@ -303,11 +304,11 @@ static void import_upsample(onnx_import *im) {
                 false, 0, NULL);
 }
 
-/* Words of coordinate_transformation_mode, of which the row's are the first six. */
+/* Words of coordinate_transformation_mode; the first six are those of the row. */
 enum { ALIGN_CORNERS = 3, CROP = 5, TF_HALF_PIXEL = 6 };
 
-/* align_corners with scales: by size * scale, which is not rounded, in place of the result's size n: element i lies at
- * i * (size - 1) / (size * scale - 1). As a crop whose last element, n - 1, lies at that position. */
+/* align_corners with scales: by the unrounded size * scale instead of the result's size n: element i is at i * (size - 1) / (size
+ * * scale - 1). Expressed as a crop whose last element, n - 1, has that position. */
 static graph_id align_by_scales(onnx_import *im, const resizing *r, const graph_shape *x) {
     float roi[2 * DLC_MAX_RANK] = {0};
     for (int i = 0; i < r->count; i++) {
@@ -329,7 +330,8 @@ static void import_resize(onnx_import *im) {
     static const char coordinates[] =
         "half_pixel half_pixel_symmetric pytorch_half_pixel align_corners asymmetric tf_crop_and_resize tf_half_pixel_for_nn";
     int place = onnx_choice(im, "coordinate_transformation_mode", coordinates, "half_pixel");
-    int rounding = onnx_choice(im, "nearest_mode", "round_prefer_floor round_prefer_ceil floor ceil", "round_prefer_floor");
+    int rounding =
+        onnx_choice(im, "nearest_mode", "round_prefer_floor round_prefer_ceil floor ceil", "round_prefer_floor");
     const int aspect = onnx_choice(im, "keep_aspect_ratio_policy", "stretch not_larger not_smaller", "stretch");
     const int64_t *axes = onnx_ints(im, "axes", &axis_count);
     if (axes) r.count = axis_count;
@@ -344,11 +346,13 @@ static void import_resize(onnx_import *im) {
         take_scales(im, &r, &x, scales);
     graph_id roi = 0;
     if (place == TF_HALF_PIXEL) { /* half a pixel further than half_pixel: the element below is the nearest one there */
-        if (mode != 0 || rounding != 2) onnx_fail(im, DLC_UNSUPPORTED, "tf_half_pixel_for_nn with another mode than the floor of nearest");
+        if (mode != 0 || rounding != 2)
+            onnx_fail(im, DLC_UNSUPPORTED, "tf_half_pixel_for_nn with another mode than the floor of nearest");
         place = 0, rounding = 1;
     }
     const bool crop = place == CROP || (place == ALIGN_CORNERS && r.scales);
-    if (place == ALIGN_CORNERS && r.scales) roi = align_by_scales(im, &r, &x), place = CROP;
+    if (place == ALIGN_CORNERS && r.scales)
+        roi = align_by_scales(im, &r, &x), place = CROP;
     else if (crop) {
         if (!onnx_has(im, 1)) onnx_fail(im, DLC_PARSE_ERROR, "tf_crop_and_resize without roi");
         roi = graph_cast(im->g, onnx_operand(im, 1), DLC_F32);

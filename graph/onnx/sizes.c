@@ -1,5 +1,5 @@
-/* Arithmetic on known values: shapes, and what models compute of them. Elements are index expressions over the graph's symbols, exact fractions of
- * such, or numbers. What cannot be decided for all sizes is left to kernels. */
+/* Arithmetic on known values: shapes, and values that models compute from them. Elements are index expressions over the graph's
+ * symbols, exact fractions of such, or numbers. Results that cannot be determined for all sizes are left to kernels. */
 #include "graph/onnx/import.h"
 
 #include <math.h>
@@ -73,7 +73,8 @@ const onnx_known *onnx_known_of_view(onnx_import *im, const DLTensor *view, grap
         return NULL;
     }
     onnx_known *known = onnx_known_new(im, dtype, view->ndim, view->shape);
-    for (int64_t i = 0; i < count; i++) known->element[i] = element_of(im, dtype, data + (size_t)i * lib_dtype_size(dtype));
+    for (int64_t i = 0; i < count; i++)
+        known->element[i] = element_of(im, dtype, data + (size_t)i * lib_dtype_size(dtype));
     return known;
 }
 
@@ -128,7 +129,7 @@ graph_id onnx_make_known(onnx_import *im, const onnx_known *known) {
     return known->rank == 1 ? list : graph_reshape(g, list, known->rank, dims);
 }
 
-/* ---- arithmetic on elements: false where the result is not known for all sizes --------------------------------------- */
+/* ---- arithmetic on elements: false if the result is not known for all sizes --------------------------------------- */
 
 /* value = numerator / 2^k, exactly, k at most 20 */
 static bool as_fraction(double value, int64_t *numerator, int64_t *over) {
@@ -299,7 +300,7 @@ static bool cast(onnx_import *im, dlc_dtype to, number a, number *y) {
 
 /* ---- operators ------------------------------------------------------------------------------------------------------ */
 
-/* Row-major place in an operand of dims broadcast to `to`, of the element `at` of the result. */
+/* Row-major position, in an operand that is broadcast, of element `at` of the result. */
 static int64_t place_of(const onnx_known *operand, const onnx_known *result, int64_t at) {
     int64_t place = 0, stride = 1;
     for (int d = result->rank - 1, k = operand->rank - 1; k >= 0; d--, k--) {
@@ -311,7 +312,7 @@ static int64_t place_of(const onnx_known *operand, const onnx_known *result, int
     return place;
 }
 
-/* NULL: they do not broadcast, or to too many elements. */
+/* NULL: the shapes do not broadcast, or the result has too many elements. */
 static onnx_known *broadcast_of(onnx_import *im, dlc_dtype dtype, int count, const onnx_known *const *operand) {
     int64_t dims[DLC_MAX_RANK], all = 1;
     int rank = 0;
@@ -498,7 +499,8 @@ static int64_t clamp_index(int64_t index, int64_t n, int64_t step) {
 /* Starts, ends, axes and steps as numbers; false: they are not known. */
 static bool slice_numbers(onnx_import *im, const int64_t **list, int *count) {
     if (im->opset < 10) {
-        list[0] = onnx_ints(im, "starts", &count[0]), list[1] = onnx_ints(im, "ends", &count[1]), list[2] = onnx_ints(im, "axes", &count[2]);
+        list[0] = onnx_ints(im, "starts", &count[0]), list[1] = onnx_ints(im, "ends", &count[1]),
+        list[2] = onnx_ints(im, "axes", &count[2]);
         return true;
     }
     for (size_t i = 1; i < onnx_operands(im); i++)
@@ -509,7 +511,8 @@ static bool slice_numbers(onnx_import *im, const int64_t **list, int *count) {
 }
 
 /* Elements of x at start + index * step of each axis, in row-major order of a result of those dims. */
-static const onnx_known *strided(onnx_import *im, const onnx_known *x, int rank, const int64_t *dims, int64_t first, const int64_t *stride) {
+static const onnx_known *strided(onnx_import *im, const onnx_known *x, int rank, const int64_t *dims, int64_t first,
+                                 const int64_t *stride) {
     onnx_known *y = onnx_known_new(im, x->dtype, rank, dims);
     for (int64_t i = 0; i < y->count; i++) {
         int64_t at = i, place = first;
@@ -524,13 +527,17 @@ static const onnx_known *fold_slice(onnx_import *im) {
     const int64_t *list[4] = {NULL};
     int64_t dims[DLC_MAX_RANK], stride[DLC_MAX_RANK], first = 0, size = 1;
     int count[4] = {0};
-    if (!x || !slice_numbers(im, list, count) || count[0] != count[1] || (list[2] && count[2] != count[0]) || (list[3] && count[3] != count[0])) return NULL;
+    if (!x || !slice_numbers(im, list, count) || count[0] != count[1] || (list[2] && count[2] != count[0]) ||
+        (list[3] && count[3] != count[0]))
+        return NULL;
     for (int d = x->rank - 1; d >= 0; d--) dims[d] = x->dims[d], stride[d] = size, size *= x->dims[d];
     for (int i = 0; i < count[0]; i++) {
         const int axis = onnx_axis(im, list[2] ? list[2][i] : i, x->rank, false);
         const int64_t step = list[3] ? list[3][i] : 1;
-        if (step == 0 || step <= INT32_MIN || step > INT32_MAX) onnx_fail(im, DLC_PARSE_ERROR, "a step of %lld", (long long)step);
-        const int64_t start = clamp_index(list[0][i], x->dims[axis], step), stop = clamp_index(list[1][i], x->dims[axis], step);
+        if (step == 0 || step <= INT32_MIN || step > INT32_MAX)
+            onnx_fail(im, DLC_PARSE_ERROR, "a step of %lld", (long long)step);
+        const int64_t start = clamp_index(list[0][i], x->dims[axis], step),
+                      stop = clamp_index(list[1][i], x->dims[axis], step);
         const int64_t taken = step > 0 ? (stop - start + step - 1) / step : (start - stop - step - 1) / -step;
         dims[axis] = taken < 0 ? 0 : taken;
         first += start * stride[axis];
@@ -553,7 +560,7 @@ static const onnx_known *fold_transpose(onnx_import *im) {
     return strided(im, x, x->rank, dims, 0, stride);
 }
 
-/* Rows whose elements stay the same, under other dimensions. */
+/* Operators that change dimensions but not elements. */
 static const onnx_known *fold_structure(onnx_import *im) {
     const onnx_known *x = onnx_operand_known(im, 0);
     int count = 0, rank = 0;
@@ -737,7 +744,8 @@ bool onnx_fold(onnx_import *im) {
                                         "Identity",
                                         "Reshape",
                                         "Squeeze",
-                                        "Unsqueeze", "Transpose"};
+                                        "Unsqueeze",
+                                        "Transpose"};
     if (im->node->domain.size && !onnx_is(im->node->domain, "ai.onnx")) return false;
     if (onnx_is(im->node->operator, "Shape")) return fold_shape(im);
     if (onnx_is(im->node->operator, "Size")) return fold_size(im);

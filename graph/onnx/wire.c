@@ -1,10 +1,10 @@
-/* Reading messages. Each is walked twice: the first walk checks the encoding and counts repeated fields, the second one fills arrays of
- * exactly that size. Messages inside are put on a list of work and read later, so nesting takes no stack. */
+/* Reading messages. Each is traversed twice: the first pass checks the encoding and counts repeated fields, the second one fills
+ * arrays of exactly that size. Nested messages are put on a work list and read later, so that nesting takes no stack. */
 #include "graph/onnx/wire.h"
 
 typedef enum wire_type { WIRE_VARINT, WIRE_FIXED64, WIRE_LENGTH, WIRE_GROUP, WIRE_GROUP_END, WIRE_FIXED32 } wire_type;
 
-/* Which field of which message a message is the value of; for errors. */
+/* The field and message that contain a message, for errors. */
 typedef struct wire_place {
     const struct wire_place *outer;
     const onnx_field *field;
@@ -12,7 +12,7 @@ typedef struct wire_place {
     int depth;
 } wire_place;
 
-/* A message that is still to be read. */
+/* A message to be read. */
 typedef struct wire_work {
     const onnx_message *type;
     onnx_bytes bytes;
@@ -25,7 +25,7 @@ typedef struct wire_reader {
     lib_arena *arena;
     onnx_bytes file;
     lib_vec(wire_work) work;
-    /* The message at hand, and where reading is in it. */
+    /* The current message and the position in it. */
     wire_work now;
     const unsigned char *at, *end;
 } wire_reader;
@@ -65,7 +65,7 @@ static void fail(wire_reader *r, const unsigned char *where, dlc_status status, 
     va_start(arguments, format);
     lib_text_init(&text, r->arena);
     const unsigned char *first = (const unsigned char *)r->file.data;
-    /* Merged messages lie in the arena, not in the file. */
+    /* Merged messages are in the arena, not in the file. */
     if (where >= first && where <= first + r->file.size)
         lib_text_format(&text, "byte %zu", (size_t)(where - first));
     else
@@ -182,16 +182,16 @@ static size_t packed_count(wire_reader *r, const onnx_field *field, const wire_v
     return count;
 }
 
-/* What the first walk counts of a field, and how far the second one is. */
+/* The first pass' counts for a field, and the second pass' progress. */
 typedef struct wire_count {
-    /* Occurrences of the field; of those, how many the second walk has met. */
+    /* Occurrences of the field, and how many the second pass has read. */
     size_t pieces, met;
-    /* Elements of a repeated field; how many are stored. */
+    /* Elements of a repeated field, and how many are stored. */
     size_t count, stored;
-    /* Of occurrences with a length: the bytes of all of them, and where the last one lies. */
+    /* For occurrences with a length: their total bytes, and the position of the last one. */
     size_t bytes;
     const char *last;
-    /* Where elements are stored, or the occurrences of a singular message one behind the other; NULL: nowhere, the file has them as they are. */
+    /* Destination of elements, or of the concatenated occurrences of a singular message; NULL: used in place in the file. */
     char *data;
 } wire_count;
 
@@ -232,7 +232,7 @@ static void read_later(wire_reader *r, const onnx_field *field, size_t index, ch
     lib_vec_push(r->arena, &r->work, ((wire_work){field->message, bytes, target, place}));
 }
 
-/* Several occurrences of a singular message are one whose bytes are theirs together. */
+/* Several occurrences of a singular message are merged by concatenating their bytes. */
 static void store_message(wire_reader *r, const onnx_field *field, wire_count *c, const wire_value *v) {
     onnx_bytes bytes = v->bytes;
     if (c->pieces > 1) {
@@ -286,7 +286,7 @@ static void count_fields(wire_reader *r, wire_count *counts, uint32_t *present) 
     }
 }
 
-/* Fixed-size numbers in one packed field that is aligned in the file are used where they are. */
+/* Fixed-size numbers in a single packed field that is aligned in the file are used in place. */
 static bool stays_in_file(const onnx_field *field, const wire_count *c) {
     return (field->kind == ONNX_FLOAT || field->kind == ONNX_DOUBLE) && c->pieces == 1 && c->last &&
            (uintptr_t)c->last % element_size(field) == 0;
@@ -325,8 +325,7 @@ static void read_message(wire_reader *r) {
     }
 }
 
-/* The list of work is a stack: what was put on it last is read first. Reversed, messages are read in the order of the file, so that the
- * first error in the file is the one that is told. */
+/* The work list is a stack. Reversing it makes messages be read in file order, so that the first error in the file is reported. */
 static void reverse(wire_work *work, uint32_t count) {
     for (uint32_t i = 0; i < count / 2; i++) {
         const wire_work swapped = work[i];

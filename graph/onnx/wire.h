@@ -1,23 +1,23 @@
-/* Protocol Buffers' wire format, read by tables into C structs, without copying strings and bytes.
- * Source: "Encoding", the format's specification at protobuf.dev.
+/* Protocol Buffers' wire format, read by tables into C structs, without copying strings and bytes. Source: "Encoding", the
+ * format's specification at protobuf.dev.
  *
- * A message type is a table of its fields: number, kind, where the value goes in the C struct. Reading trusts nothing: every length is
- * checked against what encloses it, nesting and memory are limited, there is no recursion. What the format leaves open is done as the
- * reference implementation does it: the last value of a singular field counts, several occurrences of a singular message are merged,
- * numbers that repeat come packed or one by one, unknown fields are skipped. Groups are refused, as is a known field in a wire type
- * that its kind cannot have: no writer makes either. */
+ * A message type is a table of its fields: number, kind, where the value goes in the C struct. Reading trusts nothing: every
+ * length is checked against what encloses it, nesting and memory are limited, there is no recursion. Where the format leaves the
+ * behaviour open, we follow the reference implementation: the last value of a singular field counts, several occurrences of a
+ * singular message are merged, repeated numbers may be packed or not, unknown fields are skipped. Groups and known fields in an
+ * invalid wire type are rejected: no writer produces either. */
 #ifndef GRAPH_ONNX_WIRE_H
 #define GRAPH_ONNX_WIRE_H
 
 #include "lib/lib.h"
 
-/* Bytes in the file, or in the arena; not terminated, and they may hold NUL. data NULL: the field is absent. */
+/* Bytes in the file or in the arena; not terminated, and may contain NUL. data NULL: the field is absent. */
 typedef struct onnx_bytes {
     const char *data;
     size_t size;
 } onnx_bytes;
 
-/* A repeated field: elements in the arena, or in the file where they lie there as a struct would hold them. */
+/* A repeated field: elements in the arena, or in the file if their encoding there equals the C representation. */
 #define ONNX_LIST(type)   \
     struct {              \
         const type *data; \
@@ -40,13 +40,13 @@ typedef enum onnx_kind {
 typedef struct onnx_message onnx_message;
 
 typedef struct onnx_field {
-    /* For messages of errors. */
+    /* For error messages. */
     const char *name;
     uint32_t number;
     onnx_kind kind;
     /* An ONNX_LIST of the kind's C type at `offset`, in place of one value. */
     bool repeated;
-    /* Of a group of which at most one field is set, the last one: `oneof` is the offset of an int that receives its number. 0: of none. */
+    /* Part of a oneof, of whose fields the last one counts: offset of an int that receives its number. 0: not in a oneof. */
     uint16_t oneof;
     uint16_t offset;
     /* ONNX_MESSAGE: its type. */
@@ -55,7 +55,7 @@ typedef struct onnx_field {
 
 struct onnx_message {
     const char *name;
-    /* sizeof the C struct; at its offset 0 lies a uint32_t whose bit i says that field i was there. */
+    /* sizeof the C struct; at offset 0 it has a uint32_t whose bit i is set if field i was present. */
     size_t size;
     int field_count;
     /* ascending numbers */
