@@ -109,6 +109,9 @@ static inline int matrix_rank(const graph_infer *infer, int operand) {
     int rank = infer->operand[operand].rank;
     if (rank < 2)
         graph_infer_fail(infer, "operand %d has rank %d, expected a matrix and any leading axes", operand, rank);
+    if (rank == DLC_MAX_RANK) /* kernels have an axis of steps beside those of the operand */
+        graph_infer_fail(infer, "operand %d has rank %d, expected %d at most for matrices", operand, rank,
+                         DLC_MAX_RANK - 1);
     return rank;
 }
 

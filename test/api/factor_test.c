@@ -7,7 +7,7 @@ typedef enum kind { ORDINARY, GRADED, DEFICIENT, SAME_ROWS, ZEROS, UNIT, KINDS }
 
 static void fill_matrix(double *a, int64_t m, int64_t n, kind k) {
     uint32_t seed = 5;
-    double *left = malloc((size_t)(m + n) * 3 * sizeof *left), *right = left + 3 * m;
+    double *left = malloc((size_t)(3 * (m + n) + 1) * sizeof *left), *right = left + 3 * m;
     CHECK(left);
     for (int64_t i = 0; i < 3 * (m + n); i++) left[i] = noise(&seed);
     for (int64_t i = 0; i < m; i++)
@@ -106,90 +106,154 @@ static void check_svd(const results *r, double unit, double bound) {
     free(scaled);
 }
 
-static dlc_program *make_program(dlc_context *context, dlc_dtype dtype, const char *m, const char *n) {
+static dlc_program *make_program(dlc_context *context, dlc_dtype dtype, const char *dims) {
     char text[512];
     dlc_graph *graph;
     snprintf(
         text, sizeof text,
-        "graph { input a: %s[%s, %s]\n l, u, p = lu(a)\n q, r = qr(a)\n x, s, y = svd(a)\n output l output u output p output q "
+        "graph { input a: %s[%s]\n l, u, p = lu(a)\n q, r = qr(a)\n x, s, y = svd(a)\n output l output u output p output q "
         "output r output x output s output y }",
-        dtype == DLC_F32 ? "f32" : "f64", m, n);
+        dtype == DLC_F32 ? "f32" : "f64", dims);
     OK(context, dlc_graph_parse(context, text, strlen(text), &graph));
     return compile(context, graph);
 }
 
-static void check_program(dlc_context *context, dlc_program *program, dlc_dtype dtype, int64_t m, int64_t n,
-                          kind what) {
-    const int64_t k = m < n ? m : n;
-    const int64_t sizes[] = {m * n, m * k, k * n, m * k, k * n, m * k, k, k * n}; /* a, l, u, q, r, left, s, right */
+/* A batch's numbers: a, l, u, q, r, left, s, right, each [batch, its size], with what the library writes in f32. */
+typedef struct batch {
+    int64_t count, m, n, k;
     double *numbers[8];
     float *narrow[8];
-    const bool f32 = dtype == DLC_F32;
+    int32_t *order;
+} batch;
+
+static void size_of_part(const batch *b, int part, int64_t *rows, int64_t *columns) {
+    *rows = part == 2 || part == 4 || part == 7 ? b->k : part == 6 ? 1 : b->m;
+    *columns = part == 0 || part == 2 || part == 4 || part == 7 ? b->n : b->k;
+}
+
+static batch new_batch(int64_t count, int64_t m, int64_t n) {
+    batch b = {.count = count, .m = m, .n = n, .k = m < n ? m : n};
     for (int i = 0; i < 8; i++) {
-        numbers[i] = calloc((size_t)sizes[i] + 1, sizeof **numbers);
-        narrow[i] = calloc((size_t)sizes[i] + 1, sizeof **narrow);
-        CHECK(numbers[i] && narrow[i]);
+        int64_t rows, columns;
+        size_of_part(&b, i, &rows, &columns);
+        b.numbers[i] = calloc((size_t)(count * rows * columns + 1), sizeof **b.numbers);
+        b.narrow[i] = calloc((size_t)(count * rows * columns + 1), sizeof **b.narrow);
+        CHECK(b.numbers[i] && b.narrow[i]);
     }
-    results r = {.what = what,
-                 .m = m,
-                 .n = n,
-                 .k = k,
-                 .a = numbers[0],
-                 .l = numbers[1],
-                 .u = numbers[2],
-                 .q = numbers[3],
-                 .r = numbers[4],
-                 .left = numbers[5],
-                 .s = numbers[6],
-                 .right = numbers[7]};
-    r.order = calloc((size_t)m + 1, sizeof *r.order);
-    CHECK(r.order);
-    fill_matrix(r.a, m, n, what);
-    for (int64_t i = 0; f32 && i < m * n; i++) narrow[0][i] = (float)r.a[i], r.a[i] = (double)narrow[0][i];
-    const int64_t shapes[8][2] = {{m, n}, {m, k}, {k, n}, {m, k}, {k, n}, {m, k}, {k, 0}, {k, n}};
-    static const int number_of[8] = {1, 2, 0, 3, 4, 5, 6, 7}; /* of output o: 2 is the order */
+    b.order = calloc((size_t)(count * m + 1), sizeof *b.order);
+    CHECK(b.order);
+    return b;
+}
+
+static void free_batch(batch *b) {
+    for (int i = 0; i < 8; i++) free(b->numbers[i]), free(b->narrow[i]);
+    free(b->order);
+}
+
+/* lead: what stands before m and n in the operand's shape, their product being the batch's count. */
+static void run_batch(dlc_context *context, dlc_program *program, dlc_dtype dtype, batch *b, int leads,
+                      const int64_t *lead) {
+    static const int part_of[8] = {1, 2, 0, 3, 4, 5, 6, 7}; /* of output o: 2 is the order */
+    const bool f32 = dtype == DLC_F32;
+    int64_t shape[DLC_MAX_RANK];
     tensor in, out[8];
     dlc_output_slot slots[8] = {0};
-    make_tensor(&in, dtype, f32 ? (void *)narrow[0] : (void *)r.a, 2, SHAPE(m, n));
+    for (int d = 0; d < leads; d++) shape[d] = lead[d];
+    shape[leads] = b->m, shape[leads + 1] = b->n;
+    make_tensor(&in, dtype, f32 ? (void *)b->narrow[0] : (void *)b->numbers[0], leads + 2, shape);
     for (int o = 0; o < 8; o++) {
-        const int i = number_of[o];
+        const int i = part_of[o];
+        size_of_part(b, i, &shape[leads], &shape[leads + 1]);
+        if (i == 6) shape[leads] = b->k;
         if (o == 2)
-            make_tensor(&out[o], DLC_I32, r.order, 1, SHAPE(m));
+            shape[leads] = b->m, make_tensor(&out[o], DLC_I32, b->order, leads + 1, shape);
         else
-            make_tensor(&out[o], dtype, f32 ? (void *)narrow[i] : (void *)numbers[i], i == 6 ? 1 : 2, shapes[i]);
+            make_tensor(&out[o], dtype, f32 ? (void *)b->narrow[i] : (void *)b->numbers[i], leads + (i == 6 ? 1 : 2),
+                        shape);
         slots[o].tensor = &out[o].dl;
     }
     OK(context, dlc_run(program, NULL, (const DLTensor *[]){&in.dl}, 1, slots, 8));
-    double size = 0;
-    for (int i = 1; i < 8; i++)
-        for (int64_t t = 0; f32 && t < sizes[i]; t++) numbers[i][t] = (double)narrow[i][t];
-    for (int64_t t = 0; t < m * n; t++) size = fmax(size, fabs(r.a[t]));
-    const double unit = 8 * (double)(m + n) * (f32 ? 0x1p-23 : 0x1p-52), bound = unit * size * sqrt((double)(m + n));
-    check_lu(&r, bound);
-    check_qr(&r, unit, bound);
-    check_svd(&r, unit, bound);
-    for (int i = 0; i < 8; i++) free(numbers[i]), free(narrow[i]);
-    free(r.order);
+    for (int i = 1; i < 8; i++) {
+        size_of_part(b, i, &shape[0], &shape[1]);
+        for (int64_t t = 0; f32 && t < b->count * shape[0] * shape[1]; t++) b->numbers[i][t] = (double)b->narrow[i][t];
+    }
+}
+
+/* Matrices of kinds `what` and on. */
+static void check_batch(dlc_context *context, dlc_program *program, dlc_dtype dtype, int leads, const int64_t *lead,
+                        int64_t m, int64_t n, kind what) {
+    int64_t count = 1;
+    for (int d = 0; d < leads; d++) count *= lead[d];
+    batch b = new_batch(count, m, n);
+    for (int64_t t = 0; t < count; t++)
+        fill_matrix(b.numbers[0] + t * m * n, m, n, (kind)(((int64_t)what + t) % KINDS));
+    for (int64_t i = 0; dtype == DLC_F32 && i < count * m * n; i++) {
+        b.narrow[0][i] = (float)b.numbers[0][i];
+        b.numbers[0][i] = (double)b.narrow[0][i];
+    }
+    run_batch(context, program, dtype, &b, leads, lead);
+    for (int64_t t = 0; t < count; t++) {
+        double *part[8], size = 0;
+        for (int i = 0; i < 8; i++) {
+            int64_t rows, columns;
+            size_of_part(&b, i, &rows, &columns);
+            part[i] = b.numbers[i] + t * rows * columns;
+        }
+        for (int64_t i = 0; i < m * n; i++) size = fmax(size, fabs(part[0][i]));
+        const results r = {m,
+                           n,
+                           b.k,
+                           (kind)(((int64_t)what + t) % KINDS),
+                           part[0],
+                           part[1],
+                           part[2],
+                           part[3],
+                           part[4],
+                           part[5],
+                           part[6],
+                           part[7],
+                           b.order + t * m};
+        const double unit = 8 * (double)(m + n) * (dtype == DLC_F32 ? 0x1p-23 : 0x1p-52);
+        const double bound = unit * size * sqrt((double)(m + n));
+        check_lu(&r, bound);
+        check_qr(&r, unit, bound);
+        check_svd(&r, unit, bound);
+    }
+    free_batch(&b);
+}
+
+static void check_program(dlc_context *context, dlc_program *program, dlc_dtype dtype, int64_t m, int64_t n,
+                          kind what) {
+    check_batch(context, program, dtype, 0, NULL, m, n, what);
+}
+
+/* All kinds of each size. Few: small ones and one larger matrix, since the interpreter takes about a second for each matrix of more than a
+ * block. With DLC_TEST_LONG=1 there are more of both. */
+static void check_sizes(dlc_context *context, dlc_program *program, dlc_dtype dtype, bool few) {
+    static const int64_t sizes[][2] = {{1, 1},   {3, 2},   {2, 5},     {0, 4},    {3, 0},      {33, 40},
+                                       {70, 41}, {41, 70}, {150, 150}, {300, 20}, {1000, 1000}};
+    enum { SIZES = sizeof sizes / sizeof *sizes, SMALL = 5, MIDDLE = 8 };
+    const char *text = getenv("DLC_TEST_LONG");
+    const bool is_long = text && *text == '1';
+    const int all = few ? (is_long ? MIDDLE : SMALL) : is_long ? SIZES : SIZES - 1;
+    for (int i = 0; i < all; i++)
+        for (kind k = 0; k < KINDS; k++) check_program(context, program, dtype, sizes[i][0], sizes[i][1], k);
+    if (few && !is_long && dtype == DLC_F64)
+        check_program(context, program, dtype, sizes[SMALL][0], sizes[SMALL][1], DEFICIENT);
 }
 
 static void test_kinds(void **state) {
-    const char *longer = getenv("DLC_TEST_LONG");
-    static const int64_t sizes[][2] = {{1, 1},   {3, 2},     {2, 5},    {33, 33},    {70, 41},
-                                       {41, 70}, {150, 150}, {300, 20}, {1000, 1000}};
     (void)state;
     for (int round = 0; round < 2 * TARGETS; round++) {
-        const char *target = all_targets[round / 2];
+        const bool few = strcmp(all_targets[round / 2], "cpu") != 0;
         const dlc_dtype dtype = round % 2 ? DLC_F64 : DLC_F32;
-        dlc_context *context = open_context(target, NULL);
+        dlc_context *context = open_context(all_targets[round / 2], NULL);
         if (!context) continue;
-        dlc_program *program = make_program(context, dtype, "m", "n");
-        const int most = strcmp(target, "cpu") != 0 ? 2 : longer && *longer == '1' ? 12 : 11;
-        for (int i = 0; i < most; i++)
-            for (kind k = 0; k < (strcmp(target, "cpu") == 0 ? KINDS : GRADED); k++)
-                check_program(context, program, dtype, sizes[i][0], sizes[i][1], k);
+        dlc_program *program = make_program(context, dtype, "m, n");
+        check_sizes(context, program, dtype, few);
         dlc_program_destroy(program);
-        dlc_program *tall = make_program(context, dtype, "40", "35"), *wide = make_program(context, dtype, "33", "70");
-        for (kind k = 0; k < KINDS && strcmp(target, "cpu") == 0; k++) {
+        dlc_program *tall = make_program(context, dtype, "40, 35"), *wide = make_program(context, dtype, "33, 70");
+        for (kind k = 0; k < KINDS && !few; k++) {
             check_program(context, tall, dtype, 40, 35, k);
             check_program(context, wide, dtype, 33, 70, k);
         }
@@ -197,6 +261,49 @@ static void test_kinds(void **state) {
         dlc_program_destroy(wide);
         dlc_context_destroy(context);
     }
+}
+
+/* One program, all kinds side by side; sizes that become 0 and come back. */
+static void test_batches(void **state) {
+    static const int64_t sizes[][4] = {{2, 3, 5, 4}, {1, 6, 4, 7}, {0, 3, 5, 5}, {2, 3, 0, 4}, {2, 3, 4, 0},
+                                       {2, 3, 1, 1}, {6, 1, 1, 9}, {2, 3, 5, 4}, {1, 0, 0, 0}, {3, 2, 65, 34}};
+    enum { SIZES = sizeof sizes / sizeof *sizes };
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_program *program = make_program(context, DLC_F32, "b, c, m, n");
+        for (int i = 0; i < SIZES - (strcmp(all_targets[t], "cpu") != 0); i++)
+            check_batch(context, program, DLC_F32, 2, sizes[i], sizes[i][2], sizes[i][3], ORDINARY);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+/* Matrices have all ranks but the last, for which every row says so. */
+static void test_ranks(void **state) {
+    static const char *const rows[] = {"y = cholesky(a)",   "y = triangular_solve(a, a)",
+                                       "y = det(a)",        "q, y = qr(a)",
+                                       "w, y = eigh(a)",    "l, u, y = lu(a)",
+                                       "y = solve(a, a)",   "y = inverse(a)",
+                                       "s, y = slogdet(a)", "u, s, y = svd(a)",
+                                       "y = pinv(a)",       "y = lstsq(a, a)",
+                                       "y = expm(a)"};
+    static const int64_t lead[DLC_MAX_RANK - 3] = {1, 2, 1, 1, 1, 1, 1, 1, 3};
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    dlc_program *program = make_program(context, DLC_F64, "1, 2, 1, 1, 1, 1, 1, 1, 3, 5, 4");
+    check_batch(context, program, DLC_F64, DLC_MAX_RANK - 3, lead, 5, 4, ORDINARY);
+    dlc_program_destroy(program);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[256];
+        dlc_graph *graph;
+        snprintf(text, sizeof text, "graph { input a: f64[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3, 3]\n %s\n output y }",
+                 rows[i]);
+        CHECK(dlc_graph_parse(context, text, strlen(text), &graph) == DLC_INVALID_ARGUMENT);
+        CHECK(strstr(dlc_error_message(context), "rank 12, expected 11 at most for matrices") != NULL);
+    }
+    dlc_context_destroy(context);
 }
 
 /* a x = b, a a^-1 = 1, exp(a) exp(-a) = 1, log |det|, of matrices without much condition; f64, any n. */
@@ -248,6 +355,7 @@ static void test_solutions(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_kinds), cmocka_unit_test(test_solutions)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_kinds), cmocka_unit_test(test_batches),
+                                       cmocka_unit_test(test_ranks), cmocka_unit_test(test_solutions)};
     return cmocka_run_group_tests_name("api/factor", tests, NULL, NULL);
 }

@@ -42,14 +42,20 @@ static int places(const setting *s, double low, double high, int64_t cell, int64
     return near;
 }
 
-static double element(const double *plane, double y, double x) {
-    double sum = 0;
+/* The sum of elements times their weights; with greatest the largest of the four products, of which those without weight are 0. */
+static double element(const double *plane, double y, double x, bool greatest) {
+    double sum = 0, most = -INFINITY;
+    int weighted = 0;
     for (int64_t h = 0; h < HEIGHT; h++)
         for (int64_t w = 0; w < WIDTH; w++) {
             double far_y = fabs(y - (double)h), far_x = fabs(x - (double)w);
-            if (far_y < 1 && far_x < 1) sum += (1 - far_y) * (1 - far_x) * plane[h * WIDTH + w];
+            if (far_y >= 1 || far_x >= 1) continue;
+            const double product = (1 - far_y) * (1 - far_x) * plane[h * WIDTH + w];
+            sum += product;
+            most = fmax(most, product);
+            weighted++;
         }
-    return sum;
+    return !greatest ? sum : weighted < 4 ? fmax(most, 0) : most;
 }
 
 static double expected_cell(const setting *s, const double *plane, const double *region, int64_t row, int64_t column) {
@@ -60,7 +66,7 @@ static double expected_cell(const setting *s, const double *plane, const double 
     double all = (double)rows * (double)columns;
     for (int i = 0; i < near_rows; i++)
         for (int j = 0; j < near_columns; j++) {
-            double value = element(plane, y[i], x[j]);
+            double value = element(plane, y[i], x[j], s->greatest);
             sum += value;
             most = fmax(most, value);
         }
