@@ -465,7 +465,7 @@ setup: setup-check
 setup-build setup-test setup-check:
 	@CC='$(CC)' CLANG='$(CLANG)' LLVM_CONFIG='$(LLVM_CONFIG)' TARGETS='$(TARGETS)' LLVM='$(LLVM)' .ci/setup $(@:setup-%=%)
 
-formatted := $(foreach d,include/dlc lib tir graph jit compiler targets targets/* test test/* test/cuda/fake bench bench/models \
+formatted := $(foreach d,include/dlc lib tir graph graph/onnx jit compiler targets targets/* test test/* test/cuda/fake bench bench/models \
                examples examples/*,$(wildcard $(d)/*.c $(d)/*.h $(d)/*.cpp $(d)/*.hpp))
 format:
 	$(Q)$(CLANG_FORMAT) -i $(sort $(formatted))

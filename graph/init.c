@@ -146,6 +146,14 @@ static void find_widening(lib_arena *arena, const graph *g, split *s, const bool
     }
 }
 
+/* A number that is repeated to an operand of a contraction is stored after all, up to 64 MiB: contractions pack operands that are constants,
+ * and read others where they are in memory, which a repeated number is not. */
+static bool is_stored_operand(const graph *g, const graph_node *user, graph_id operand) {
+    const double most = 64 << 20;
+    return user->op->class_ == GRAPH_CONTRACT && strcmp(graph_node_of(g, operand)->op->name, "broadcast") == 0 &&
+           bytes_of(g, operand) <= most;
+}
+
 /* Determines the init graph's outputs, from the last node to the first. */
 static void find_outputs(lib_arena *arena, const graph *g, split *s) {
     const bool *live = graph_live_nodes(arena, g);
@@ -168,7 +176,7 @@ static void find_outputs(lib_arena *arena, const graph *g, split *s) {
         for (int k = 0; wanted[i] && k < node->inputs; k++) {
             uint32_t below = node->input[k] ? g->values.data[node->input[k]].node : i;
             if (!s->fixed[below] || below == i) continue;
-            if (stays_behind(g, s, below))
+            if (stays_behind(g, s, below) && !is_stored_operand(g, node, node->input[k]))
                 wanted[below] = true;
             else
                 s->kept[node->input[k]] = true;

@@ -235,6 +235,14 @@ graph_id onnx_operand(onnx_import *im, size_t i) {
     return onnx_has(im, i) ? onnx_id_of(im, im->operand[i]) : 0;
 }
 
+graph_id onnx_operand_or_scalar(onnx_import *im, size_t i) {
+    const graph_id id = onnx_operand(im, i);
+    int64_t count;
+    if (!id || graph_shape_of(im->g, id)->rank != 1) return id;
+    const bool one = tir_is_const(im->g->pool, graph_shape_of(im->g, id)->dim[0], &count) && count == 1;
+    return one ? graph_reshape(im->g, id, 0, NULL) : id;
+}
+
 graph_shape onnx_operand_shape(onnx_import *im, size_t i) {
     if (!onnx_has(im, i)) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu is missing", i);
     onnx_value *value = im->operand[i];

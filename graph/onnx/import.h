@@ -127,6 +127,8 @@ static inline bool onnx_wants(const onnx_import *im, size_t i) {
 }
 /* Operand i as a tensor of the graph; 0: omitted. */
 graph_id onnx_operand(onnx_import *im, size_t i);
+/* The same; one of shape [1] as a number of rank 0, the form that rows take for one scale or zero point of all elements. */
+graph_id onnx_operand_or_scalar(onnx_import *im, size_t i);
 /* Its shape; it must be present. Does not emit known values as tensors. */
 graph_shape onnx_operand_shape(onnx_import *im, size_t i);
 static inline int onnx_operand_rank(onnx_import *im, size_t i) {

@@ -397,13 +397,25 @@ static void convert(char *to, const onnx_tensor *t, data_field field, size_t num
     }
 }
 
+/* Bools are 0 or 1: another byte in a file counts as 1. */
+static const char *checked_bools(lib_arena *arena, const char *bytes, size_t size) {
+    bool good = true;
+    for (size_t i = 0; i < size; i++) good &= (unsigned char)bytes[i] <= 1;
+    if (good) return bytes;
+    char *copy = lib_arena_array(arena, size, 1);
+    for (size_t i = 0; i < size; i++) copy[i] = bytes[i] != 0;
+    return copy;
+}
+
 onnx_data onnx_tensor_data(lib_arena *arena, const onnx_tensor *t) {
     onnx_data data = {onnx_element_of(t->data_type), count_elements(&t->dims), {NULL, 0}};
-    if (t->data_type == ONNX_STRING || onnx_is_external(t)) return data;
-    const data_field field = data_field_of(t);
+    if (t->data_type == ONNX_STRING) return data;
     data.bytes.size = (size_t)numbers_of(data.element, RAW, (uint64_t)data.count);
+    if (onnx_is_external(t)) return data;
+    const data_field field = data_field_of(t);
     if (field == RAW)
-        data.bytes.data = t->raw_data.data;
+        data.bytes.data =
+            t->data_type == 9 ? checked_bools(arena, t->raw_data.data, data.bytes.size) : t->raw_data.data;
     else if (field == FLOATS)
         data.bytes.data = (const char *)t->float_data.data;
     else if (field == DOUBLES)

@@ -130,31 +130,22 @@ static void import_deform_conv(onnx_import *im) {
     onnx_give(im, 0, onnx_has(im, 3) ? add_bias(im, y, onnx_operand(im, 3)) : y);
 }
 
-/* A zero point per row of the first operand is subtracted beforehand, since the table's row takes only one number. */
+/* A zero point with an entry for each row of the first operand is subtracted beforehand: the row of the table takes one number. */
 static void import_matmul_integer(onnx_import *im) {
-    const graph_id inputs[] = {onnx_operand(im, 0), onnx_operand(im, 1), onnx_operand(im, 2), onnx_operand(im, 3)};
-    const graph_shape *w = graph_shape_of(im->g, inputs[1]),
-                      *zero = inputs[2] ? graph_shape_of(im->g, inputs[2]) : NULL;
-    int64_t count;
-    const bool rows =
-        zero && zero->rank > 0 && !(zero->rank == 1 && tir_is_const(im->g->pool, zero->dim[0], &count) && count == 1);
-    if (w->rank == 2 && !rows) {
-        const bool one = inputs[3] && graph_shape_of(im->g, inputs[3])->rank == 1 &&
-                         tir_is_const(im->g->pool, graph_shape_of(im->g, inputs[3])->dim[0], &count) && count == 1;
-        const graph_id columns = one ? graph_reshape(im->g, inputs[3], 0, NULL) : inputs[3];
-        graph_id scalar = inputs[2] && zero->rank == 1 ? graph_reshape(im->g, inputs[2], 0, NULL) : inputs[2];
-        onnx_give(im, 0,
-                  onnx_emit(im, "matmul_integer", 4, (graph_id[]){inputs[0], inputs[1], scalar, columns}, 0, NULL));
+    const graph_id in[] = {onnx_operand(im, 0), onnx_operand(im, 1), onnx_operand_or_scalar(im, 2),
+                           onnx_operand_or_scalar(im, 3)};
+    if (graph_shape_of(im->g, in[1])->rank == 2 && (!in[2] || graph_shape_of(im->g, in[2])->rank == 0)) {
+        onnx_give(im, 0, onnx_emit(im, "matmul_integer", 4, in, 0, NULL));
         return;
     }
-    graph_id x = graph_cast(im->g, inputs[0], DLC_I32), v = graph_cast(im->g, inputs[1], DLC_I32);
-    if (inputs[2]) {
-        graph_id z = graph_cast(im->g, inputs[2], DLC_I32);
-        if (zero->rank == 1) z = graph_expand_dims(im->g, z, 1);
-        x = onnx_binary(im, "sub", x, z);
+    graph_id x = graph_cast(im->g, in[0], DLC_I32), w = graph_cast(im->g, in[1], DLC_I32);
+    if (in[2]) {
+        graph_id zero = graph_cast(im->g, in[2], DLC_I32);
+        if (graph_shape_of(im->g, zero)->rank == 1) zero = graph_expand_dims(im->g, zero, 1);
+        x = onnx_binary(im, "sub", x, zero);
     }
-    if (inputs[3]) v = onnx_binary(im, "sub", v, graph_cast(im->g, inputs[3], DLC_I32));
-    onnx_give(im, 0, onnx_binary(im, "matmul", x, v));
+    if (in[3]) w = onnx_binary(im, "sub", w, graph_cast(im->g, in[3], DLC_I32));
+    onnx_give(im, 0, onnx_binary(im, "matmul", x, w));
 }
 
 const onnx_row onnx_rows_contract[] = {

@@ -134,16 +134,6 @@ static void import_mean_variance(onnx_import *im) {
 
 /* ---- quantisation --------------------------------------------------------------------------------------------------- */
 
-/* A scale or zero point of one entry for all: rank 0. */
-static graph_id scale_of(onnx_import *im, size_t i) {
-    const graph_id id = onnx_operand(im, i);
-    int64_t count;
-    if (!id || graph_shape_of(im->g, id)->rank != 1 ||
-        !tir_is_const(im->g->pool, graph_shape_of(im->g, id)->dim[0], &count) || count != 1)
-        return id;
-    return graph_reshape(im->g, id, 0, NULL);
-}
-
 static int quantize_axis(onnx_import *im) {
     const int rank = onnx_operand_rank(im, 0);
     return rank ? onnx_axis(im, onnx_int(im, "axis", 1) < rank ? onnx_int(im, "axis", 1) : 0, rank, false) : 0;
@@ -154,7 +144,7 @@ static void import_quantize(onnx_import *im) {
     const dlc_dtype dtype =
         onnx_has(im, 2) ? onnx_operand_shape(im, 2).dtype : onnx_dtype_attribute(im, "output_dtype", DLC_U8);
     onnx_ignore(im, "output_dtype");
-    const graph_id x = onnx_operand(im, 0), scale = scale_of(im, 1), zero = scale_of(im, 2);
+    const graph_id x = onnx_operand(im, 0), scale = onnx_operand_or_scalar(im, 1), zero = onnx_operand_or_scalar(im, 2);
     const dlc_dtype own = graph_shape_of(im->g, x)->dtype;
     const graph_setting s[] = {graph_set_integer("axis", quantize_axis(im)),
                                graph_set_integer("block", onnx_int(im, "block_size", 0)),
@@ -166,11 +156,11 @@ static void import_quantize(onnx_import *im) {
 }
 
 static void import_dequantize(onnx_import *im) {
-    const graph_id scale = scale_of(im, 1);
+    const graph_id scale = onnx_operand_or_scalar(im, 1);
     const dlc_dtype dtype = onnx_dtype_attribute(im, "output_dtype", graph_shape_of(im->g, scale)->dtype);
     const graph_setting s[] = {graph_set_integer("axis", quantize_axis(im)),
                                graph_set_integer("block", onnx_int(im, "block_size", 0))};
-    graph_id zero = scale_of(im, 2);
+    graph_id zero = onnx_operand_or_scalar(im, 2);
     if (onnx_operand_shape(im, 0).dtype == DLC_I32) zero = 0; /* it is 0, by the specification */
     onnx_give(im, 0,
               graph_cast(im->g,

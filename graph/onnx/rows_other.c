@@ -77,21 +77,11 @@ static void import_mel(onnx_import *im) {
 
 /* ---- integers with scales ---------------------------------------------------------------------------------------------- */
 
-/* One number for all: rank 0; one for each output channel stays [channels]. */
-static graph_id quantity(onnx_import *im, size_t i) {
-    const graph_id id = onnx_operand(im, i);
-    int64_t count;
-    if (!id || graph_shape_of(im->g, id)->rank != 1 ||
-        !tir_is_const(im->g->pool, graph_shape_of(im->g, id)->dim[0], &count) || count != 1)
-        return id;
-    return graph_reshape(im->g, id, 0, NULL);
-}
-
 /* Operands: a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero [, bias]. */
 static int quantized_operands(onnx_import *im, graph_id *in) {
     static const int places[] = {0, 3, 1, 4, 6, 2, 5, 7, 8};
     for (int i = 0; i < 9; i++)
-        in[i] = i < 2 || i == 8 ? onnx_operand(im, (size_t)places[i]) : quantity(im, (size_t)places[i]);
+        in[i] = i < 2 || i == 8 ? onnx_operand(im, (size_t)places[i]) : onnx_operand_or_scalar(im, (size_t)places[i]);
     return 9;
 }
 

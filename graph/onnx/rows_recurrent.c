@@ -6,10 +6,10 @@ static const struct activation {
     const char *name;
     int takes;
     double alpha, beta;
-} activations[] = {{"affine", 2, 1, 0},         {"elu", 1, 1, 0},      {"hardsigmoid", 2, 0.2f, 0.5},
-                   {"leakyrelu", 1, 0.01f, 0},  {"relu", 0, 0, 0},     {"scaledtanh", 2, 1, 1},
-                   {"sigmoid", 0, 0, 0},        {"softplus", 0, 0, 0}, {"softsign", 0, 0, 0},
-                   {"tanh", 0, 0, 0},           {"thresholdedrelu", 1, 1, 0}};
+} activations[] = {
+    {"affine", 2, 1, 0},   {"elu", 1, 1, 0},        {"hardsigmoid", 2, 0.2f, 0.5}, {"leakyrelu", 1, 0.01f, 0},
+    {"relu", 0, 0, 0},     {"scaledtanh", 2, 1, 1}, {"sigmoid", 0, 0, 0},          {"softplus", 0, 0, 0},
+    {"softsign", 0, 0, 0}, {"tanh", 0, 0, 0},       {"thresholdedrelu", 1, 1, 0}};
 
 static const struct activation *activation_named(onnx_import *im, onnx_bytes name) {
     for (size_t i = 0; i < sizeof activations / sizeof activations[0]; i++) {

@@ -344,6 +344,15 @@ static void body_init(workbench *bench, void *user) {
     graph_split_init(&bench->arena, bound, &init, &rest);
     assert_null(init);
     assert_string_equal(operators_of(bench, rest), "broadcast mul");
+    /* an operand of a contraction is stored even where it is a repeated number: else nothing could pack it */
+    bound = graph_bind(&bench->arena,
+                       parsed(bench, "input x: f32[3, 4] c = constant f32[] {2} w = broadcast(c, shape=[4, 5], axes=[])"
+                                     " y = dot_general(x, w, contract_x=[1], contract_w=[0]) output y"),
+                       NULL);
+    graph_split_init(&bench->arena, bound, &init, &rest);
+    assert_non_null(init);
+    assert_string_equal(operators_of(bench, init), "broadcast");
+    assert_string_equal(operators_of(bench, rest), "dot_general");
 }
 
 static void test_init(void **state) {
