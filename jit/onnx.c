@@ -9,6 +9,13 @@
 #include "jit/mapped.h"
 
 #include <stdatomic.h>
+#include <string.h>
+
+/* A file with external data. */
+typedef struct external_file {
+    onnx_bytes location;
+    jit_mapped file;
+} external_file;
 
 struct dlc_onnx_model {
     /* Owner of constants that are used in place. */
@@ -18,10 +25,19 @@ struct dlc_onnx_model {
     /* Of the host, and of each graph and program with constants in place. */
     atomic_int references;
     lib_scope scope;
-    /* Owns the parsed model, and the file's bytes if they were read rather than mapped. */
+    /* Owns the parsed model. */
     lib_arena arena;
     jit_mapped file;
     const onnx_model *model;
+    /* The files with external data, by location, beneath the folder; read: into memory. Owned by file_arena, which has no allowance: like the
+     * file they are data, not what is made of them. */
+    const char *folder;
+    bool read;
+    lib_arena file_arena;
+    lib_vec(external_file) external;
+    lib_map external_by_location;
+    /* Bytes of all files. */
+    size_t size;
 };
 
 static dlc_status fail(dlc_context *context, dlc_status status, const char *call, const char *what) {
@@ -32,6 +48,8 @@ static dlc_status fail(dlc_context *context, dlc_status status, const char *call
 
 static void release(dlc_onnx_model *model) {
     if (atomic_fetch_sub(&model->references, 1) != 1) return;
+    for (size_t i = 0; i < model->external.count; i++) jit_mapped_close(&model->external.data[i].file);
+    lib_arena_free(&model->file_arena);
     jit_mapped_close(&model->file);
     lib_arena_free(&model->arena);
     dlc_context *context = model->context;
@@ -47,7 +65,9 @@ static void release_holder(graph_holder *holder) {
 }
 
 static void let_go_of_pages(graph_holder *holder, const void *bytes, size_t size) {
-    jit_mapped_let_go(&((dlc_onnx_model *)(void *)holder)->file, bytes, size);
+    const dlc_onnx_model *model = (dlc_onnx_model *)(void *)holder;
+    jit_mapped_let_go(&model->file, bytes, size);
+    for (size_t i = 0; i < model->external.count; i++) jit_mapped_let_go(&model->external.data[i].file, bytes, size);
 }
 
 void dlc_onnx_destroy(dlc_onnx_model *model) {
@@ -59,8 +79,34 @@ void dlc_onnx_destroy(dlc_onnx_model *model) {
     graph_call_destroyed(context, &call);
 }
 
-static dlc_status open_model(dlc_context *context, const char *path, bool read_all, const void *bytes, size_t size,
-                             const char *call, dlc_onnx_model **out) {
+static onnx_bytes open_external(void *user, onnx_bytes location) {
+    dlc_onnx_model *model = user;
+    lib_arena *arena = &model->file_arena;
+    const lib_map *map = &model->external_by_location;
+    const uint64_t hash = lib_hash64(location.data, location.size, 0);
+    for (uint32_t at = lib_map_first(map, hash); at != LIB_MAP_END; at = lib_map_next(map, hash, at)) {
+        const external_file *known = &model->external.data[map->slots[at].value];
+        if (known->location.size == location.size && memcmp(known->location.data, location.data, location.size) == 0)
+            return (onnx_bytes){(const char *)known->file.bytes, known->file.size};
+    }
+    lib_vec_push(arena, &model->external, ((external_file){.location = location}));
+    jit_mapped *file = &model->external.data[model->external.count - 1].file;
+    const char *path = lib_arena_format(arena, "%.*s", (int)location.size, location.data);
+    jit_mapped_open_beneath(file, arena, model->folder, path, model->read);
+    lib_map_insert(arena, &model->external_by_location, hash, (uint32_t)model->external.count - 1);
+    model->size += file->size;
+    return (onnx_bytes){(const char *)file->bytes, file->size};
+}
+
+/* The folder that a path's last component is in. */
+static const char *folder_of(lib_arena *arena, const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? lib_arena_format(arena, "%.*s", (int)(slash == path ? 1 : slash - path), path) : ".";
+}
+
+/* From the file at a path, with options, or from bytes in memory. */
+static dlc_status open_model(dlc_context *context, const char *path, const dlc_onnx_options *options, const void *bytes,
+                             size_t size, const char *call, dlc_onnx_model **out) {
     GRAPH_CALL(context, LIB_STACK_CALL);
     dlc_onnx_model *model = lib_allocate_zeroed(&context->allocator, sizeof *model, _Alignof(dlc_onnx_model));
     if (!model) return fail(context, DLC_OUT_OF_MEMORY, call, "memory was refused");
@@ -69,15 +115,23 @@ static dlc_status open_model(dlc_context *context, const char *path, bool read_a
     jit_context_keep(context);
     atomic_init(&model->references, 1);
     lib_arena_init(&model->arena, &context->allocator, &model->scope);
+    lib_arena_init(&model->file_arena, &context->allocator, &model->scope);
+    model->read = options && options->read;
+    const onnx_files files = {open_external, model};
     lib_allowance allowance = {.limits = NULL};
     if (LIB_ENTER(&model->scope)) {
-        if (path)
-            jit_mapped_open(&model->file, &model->arena, path, read_all);
-        else
+        if (path) {
+            jit_mapped_open(&model->file, &model->file_arena, path, model->read);
+            const bool given = options && options->folder;
+            model->folder = given ? lib_arena_format(&model->file_arena, "%s", options->folder)
+                                  : folder_of(&model->file_arena, path);
+        } else
             model->file = (jit_mapped){.bytes = bytes, .size = size};
+        model->size = model->file.size;
         lib_allowance_begin(&allowance, &model->arena, &context->limits, model->file.size);
         lib_arena_ask(&model->arena);
-        model->model = onnx_model_read(&model->arena, (onnx_bytes){(const char *)model->file.bytes, model->file.size});
+        model->model = onnx_model_read(&model->arena, (onnx_bytes){(const char *)model->file.bytes, model->file.size},
+                                       path ? &files : NULL);
     }
     lib_allowance_end(&allowance, &model->arena);
     if (model->scope.error.status == DLC_OK) {
@@ -99,7 +153,7 @@ dlc_status dlc_onnx_open(dlc_context *context, const char *path, const dlc_onnx_
     if (options && options->struct_size != sizeof *options)
         return fail(context, DLC_INVALID_ARGUMENT, "dlc_onnx_open",
                     "options.struct_size is not that of this version: use DLC_ONNX_OPTIONS_INIT");
-    return open_model(context, path, options && options->read, NULL, 0, "dlc_onnx_open", model);
+    return open_model(context, path, options, NULL, 0, "dlc_onnx_open", model);
 }
 
 dlc_status dlc_onnx_parse(dlc_context *context, const void *bytes, size_t size, dlc_onnx_model **model) {
@@ -107,7 +161,7 @@ dlc_status dlc_onnx_parse(dlc_context *context, const void *bytes, size_t size, 
     if (!context || (!bytes && size) || !model)
         return fail(context, DLC_INVALID_ARGUMENT, "dlc_onnx_parse",
                     "context, bytes or the place for the model is NULL");
-    return open_model(context, NULL, false, bytes ? bytes : "", size, "dlc_onnx_parse", model);
+    return open_model(context, NULL, NULL, bytes ? bytes : "", size, "dlc_onnx_parse", model);
 }
 
 dlc_status dlc_onnx_check(dlc_onnx_model *model, char **text) {
@@ -172,7 +226,7 @@ dlc_status dlc_onnx_graph(dlc_onnx_model *model, const dlc_onnx_graph_options *o
                            .values = options->values,
                            .value_count = options->value_count,
                            .newer_opset = options->newer_opset}};
-    return graph_handle_make(model->context, model->file.size, import, &a, &model->holder, made);
+    return graph_handle_make(model->context, model->size, import, &a, &model->holder, made);
 }
 
 #else

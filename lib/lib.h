@@ -310,6 +310,8 @@ _Noreturn void lib_lexer_raise(const lib_lexer *lexer, const char *format, ...) 
 
 /* Host files. NUL-terminated contents in the arena; raises DLC_NOT_FOUND with path and reason. */
 char *lib_file_read(lib_arena *arena, const char *path, size_t *size);
+/* The same of a descriptor, which it closes; `path` is for messages. */
+char *lib_file_read_open(lib_arena *arena, int file, const char *path, size_t *size);
 /* The start of a small file as a string, size - 1 bytes at most; false: missing or empty. Allocates nothing. */
 bool lib_file_read_start(const char *path, char *buffer, size_t size);
 

@@ -535,6 +535,10 @@ bool lib_file_write(int file, const void *bytes, size_t size) {
 char *lib_file_read(lib_arena *arena, const char *path, size_t *size) {
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0) lib_raise(arena->scope, DLC_NOT_FOUND, "cannot open %s: %s", path, strerror(errno));
+    return lib_file_read_open(arena, file, path, size);
+}
+
+char *lib_file_read_open(lib_arena *arena, int file, const char *path, size_t *size) {
     lib_scope *outer = arena->scope;
     lib_scope scope; /* the file must be closed before the caller's scope is left */
     lib_text text;

@@ -205,7 +205,9 @@ const int64_t *onnx_axes(onnx_import *im, int operand_since, size_t at, int rank
 static graph_id make_stored(onnx_import *im, const onnx_tensor *tensor) {
     const onnx_data data = onnx_tensor_data(im->g->arena, tensor);
     const dlc_dtype dtype = onnx_dtype(im, tensor->data_type);
-    if (onnx_is_external(tensor)) onnx_fail(im, DLC_UNSUPPORTED, "data outside of the file are not read yet");
+    if (onnx_is_external(tensor))
+        onnx_fail(im, DLC_UNSUPPORTED, "constant %s has external data, which dlc_onnx_open reads",
+                  onnx_shown(im->g->arena, tensor->name));
     if (tensor->dims.count > DLC_MAX_RANK)
         onnx_fail(im, DLC_UNSUPPORTED, "a constant of %zu dimensions; at most %d", tensor->dims.count, DLC_MAX_RANK);
     const bool in_place = im->holder && data.bytes.data == tensor->raw_data.data &&

@@ -173,6 +173,7 @@ typedef struct model_work {
 
 typedef struct model_check {
     lib_arena *arena;
+    const onnx_files *files;
     lib_vec(model_work) work;
     const model_place *place;
     /* The current element, for messages; NULL: none. `what` describes the tensor. */
@@ -339,28 +340,6 @@ static void check_data(model_check *c, const onnx_tensor *t, const onnx_element 
              (unsigned long long)wanted);
 }
 
-static void check_tensor(model_check *c, const onnx_tensor *t, const char *what) {
-    const onnx_element *element = onnx_element_of(t->data_type);
-    const int64_t count = count_elements(&t->dims);
-    c->tensor = t, c->what = what;
-    if (!element) fail(c, DLC_PARSE_ERROR, "element type %d, which ONNX does not have", t->data_type);
-    if (t->name.size > ONNX_NAME_MAX) fail(c, DLC_BUDGET_EXCEEDED, "a name of %zu bytes", t->name.size);
-    if (count < 0) fail(c, DLC_PARSE_ERROR, "dimensions %s are negative or too large", print_dims(c->arena, &t->dims));
-    if (t->data_location < 0 || t->data_location > 1)
-        fail(c, DLC_PARSE_ERROR, "data_location %d, which ONNX does not have", t->data_location);
-    if (!onnx_is_external(t))
-        check_data(c, t, element, count);
-    else {
-        if (t->data_type == ONNX_STRING) fail(c, DLC_PARSE_ERROR, "strings cannot be external data");
-        const onnx_external external = onnx_external_of(c->arena, t);
-        const uint64_t wanted = numbers_of(element, RAW, (uint64_t)count);
-        if (external.length >= 0 && (uint64_t)external.length != wanted)
-            fail(c, DLC_PARSE_ERROR, "external data of %lld bytes, but %s%s takes %llu", (long long)external.length,
-                 element->name, print_dims(c->arena, &t->dims), (unsigned long long)wanted);
-    }
-    c->tensor = NULL;
-}
-
 onnx_external onnx_external_of(lib_arena *arena, const onnx_tensor *tensor) {
     onnx_external external = {.length = -1};
     for (size_t i = 0; i < tensor->external_data.count; i++) {
@@ -384,6 +363,58 @@ onnx_external onnx_external_of(lib_arena *arena, const onnx_tensor *tensor) {
         lib_raise(arena->scope, DLC_PARSE_ERROR, "tensor %s: its external data have no location",
                   onnx_shown(arena, tensor->name));
     return external;
+}
+
+static bool is_location(onnx_bytes location) {
+    if (location.data[0] == '/' || (location.size > 1 && location.data[1] == ':')) return false;
+    for (size_t at = 0, length; at <= location.size; at += length + 1) {
+        const char *name = location.data + at;
+        for (length = 0; at + length < location.size && name[length] != '/'; length++)
+            if (name[length] == 0 || name[length] == '\\') return false;
+        if (onnx_is((onnx_bytes){name, length}, "..")) return false;
+    }
+    return true;
+}
+
+static void check_external(model_check *c, const onnx_tensor *t, const onnx_element *element, int64_t count) {
+    if (t->data_type == ONNX_STRING) fail(c, DLC_PARSE_ERROR, "strings cannot be external data");
+    if (data_field_of(t) != NO_DATA)
+        fail(c, DLC_PARSE_ERROR, "it has external data and %s", data_field_names[data_field_of(t)]);
+    const onnx_external external = onnx_external_of(c->arena, t);
+    const uint64_t wanted = numbers_of(element, RAW, (uint64_t)count);
+    if (external.length >= 0 && (uint64_t)external.length != wanted)
+        fail(c, DLC_PARSE_ERROR, "external data of %lld bytes, but %s%s takes %llu", (long long)external.length,
+             element->name, print_dims(c->arena, &t->dims), (unsigned long long)wanted);
+    if (!is_location(external.location))
+        fail(c, DLC_PARSE_ERROR,
+             "the location of its external data, %s, is no relative path beneath the model's folder",
+             onnx_shown(c->arena, external.location));
+    if (!c->files) return;
+    const onnx_bytes file = c->files->open(c->files->user, external.location);
+    const uint64_t rest = (uint64_t)external.offset <= file.size ? file.size - (uint64_t)external.offset : 0;
+    if (rest < wanted || (external.length < 0 && rest != wanted))
+        fail(c, DLC_PARSE_ERROR, "%s of %zu bytes has %llu from byte %lld on, but %s%s takes %llu",
+             onnx_shown(c->arena, external.location), file.size, (unsigned long long)rest, (long long)external.offset,
+             element->name, print_dims(c->arena, &t->dims), (unsigned long long)wanted);
+    onnx_tensor *resolved = (onnx_tensor *)(uintptr_t)t; /* the arena's, not yet given out */
+    resolved->raw_data = (onnx_bytes){wanted ? file.data + external.offset : NULL, (size_t)wanted};
+    resolved->data_location = 0;
+}
+
+static void check_tensor(model_check *c, const onnx_tensor *t, const char *what) {
+    const onnx_element *element = onnx_element_of(t->data_type);
+    const int64_t count = count_elements(&t->dims);
+    c->tensor = t, c->what = what;
+    if (!element) fail(c, DLC_PARSE_ERROR, "element type %d, which ONNX does not have", t->data_type);
+    if (t->name.size > ONNX_NAME_MAX) fail(c, DLC_BUDGET_EXCEEDED, "a name of %zu bytes", t->name.size);
+    if (count < 0) fail(c, DLC_PARSE_ERROR, "dimensions %s are negative or too large", print_dims(c->arena, &t->dims));
+    if (t->data_location < 0 || t->data_location > 1)
+        fail(c, DLC_PARSE_ERROR, "data_location %d, which ONNX does not have", t->data_location);
+    if (onnx_is_external(t))
+        check_external(c, t, element, count);
+    else
+        check_data(c, t, element, count);
+    c->tensor = NULL;
 }
 
 /* Integers of a typed field as elements of `bytes` bytes each; bool as 0 or 1. */
@@ -599,9 +630,9 @@ static void start(model_check *c, const onnx_graph *graph, const onnx_function *
     lib_vec_push(c->arena, &c->work, ((model_work){graph, function, place}));
 }
 
-const onnx_model *onnx_model_read(lib_arena *arena, onnx_bytes bytes) {
+const onnx_model *onnx_model_read(lib_arena *arena, onnx_bytes bytes, const onnx_files *files) {
     const onnx_model *model = onnx_wire_read(arena, &message_model, bytes);
-    model_check c = {.arena = arena};
+    model_check c = {.arena = arena, .files = files};
     if (!(model->present & 1)) fail(&c, DLC_PARSE_ERROR, "no ir_version: this is no ONNX model");
     if (model->ir_version < ONNX_IR_FIRST || model->ir_version > ONNX_IR_LAST)
         fail(&c, DLC_UNSUPPORTED, "IR version %lld; libdlc reads %d to %d", (long long)model->ir_version, ONNX_IR_FIRST,

@@ -255,9 +255,16 @@ enum {
     ONNX_NAME_MAX = 64 << 10
 };
 
-/* Reads and checks a model. Raises DLC_PARSE_ERROR (encoding, sizes of data, what must be there), DLC_UNSUPPORTED (a version of the format
+/* The files with external data. `open` returns the bytes of the file at a location, a relative path without ".."; they stay as long as the
+ * model. It raises in the arena's scope. */
+typedef struct onnx_files {
+    onnx_bytes (*open)(void *user, onnx_bytes location);
+    void *user;
+} onnx_files;
+
+/* Reads and checks a model. External data become raw_data in place; with files NULL they stay external, and are not imported. Raises DLC_PARSE_ERROR (encoding, sizes of data, what must be there), DLC_UNSUPPORTED (a version of the format
  * that is not known), DLC_BUDGET_EXCEEDED (the limits above, the arena's). The result refers to the bytes. */
-const onnx_model *onnx_model_read(lib_arena *arena, onnx_bytes bytes);
+const onnx_model *onnx_model_read(lib_arena *arena, onnx_bytes bytes, const onnx_files *files);
 
 /* Reads and checks a file that is one tensor, or one sequence or optional of the type given: data of ONNX's test cases. */
 const onnx_tensor *onnx_tensor_read(lib_arena *arena, onnx_bytes bytes);
@@ -268,7 +275,7 @@ typedef struct onnx_data {
     /* Product of the dims. */
     int64_t count;
     /* (count * bits + 7) / 8 bytes, elements as a libdlc tensor has them (of less than 8 bits packed from the low bits up), of
-     * any alignment: raw data point into the file, typed fields are converted. Strings, and external data: NULL. */
+     * any alignment: raw data point into the file, typed fields are converted. Strings, and data that stayed external: NULL. */
     onnx_bytes bytes;
 } onnx_data;
 /* Of a tensor that was checked. Raises DLC_OUT_OF_MEMORY. */

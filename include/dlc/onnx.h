@@ -9,7 +9,7 @@
  * Sizes that the file names are symbols of that name; unnamed ones are symbols made of the input's name and the axis, x_0. A
  * model's arithmetic on sizes is evaluated at import: one graph serves all sizes. If is inlined
  * when its condition is known at import; Loop with stacked results needs a trip count that is known then. Not supported: Attention and
- * RotaryEmbedding, sequences, optionals, strings, sparse initializers, external data, shapes that depend on data (except the results of
+ * RotaryEmbedding, sequences, optionals, strings, sparse initializers, shapes that depend on data (except the results of
  * NonZero, Unique, Compress and NonMaxSuppression). */
 #ifndef DLC_ONNX_H
 #define DLC_ONNX_H
@@ -25,18 +25,22 @@ typedef struct dlc_onnx_model dlc_onnx_model;
 
 typedef struct dlc_onnx_options {
     size_t struct_size;
-    /* Read the whole file into memory. Otherwise it is mapped: nothing is read before it is used, and the file must not be truncated or
+    /* Read all files into memory. Otherwise they are mapped: nothing is read before it is used, and no file may be truncated or
      * changed while the model, or a graph or program made from it, exists. */
     bool read;
+    /* Folder beneath which external data are, the weights in files of their own; NULL: the file's own. */
+    const char *folder;
 } dlc_onnx_options;
 #define DLC_ONNX_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_onnx_options)
 
-/* Reads the model's structure; weights stay in place. Errors: DLC_NOT_FOUND with the system's reason, DLC_PARSE_ERROR with byte offset and
- * path of names, DLC_UNSUPPORTED (a newer version of the format), DLC_BUDGET_EXCEEDED (dlc_limits; more than 32 nested graphs,
+/* Reads the model's structure; weights stay in place, also those in other files. The paths of those are relative to the folder, without ".."
+ * and through no symbolic link beneath it. Errors: DLC_NOT_FOUND with the system's reason, DLC_PARSE_ERROR with byte offset and path of
+ * names, DLC_UNSUPPORTED (a newer version of the format), DLC_BUDGET_EXCEEDED (dlc_limits; more than 32 nested graphs,
  * 4 Mi nodes, names of 64 KiB), DLC_OUT_OF_MEMORY. */
 DLC_API dlc_status dlc_onnx_open(dlc_context *context, const char *path, const dlc_onnx_options *options,
                                  dlc_onnx_model **model);
-/* The same for a file's bytes in memory. They are not copied: they must stay unchanged as long as the model, and the graphs and programs
+/* The same for a file's bytes in memory, without external data: dlc_onnx_graph refuses a model whose weights are in other files, with
+ * DLC_UNSUPPORTED. The bytes are not copied: they must stay unchanged as long as the model, and the graphs and programs
  * made from it. */
 DLC_API dlc_status dlc_onnx_parse(dlc_context *context, const void *bytes, size_t size, dlc_onnx_model **model);
 /* Graphs and programs made from it keep what they use. */

@@ -46,7 +46,7 @@ static void read_data(lib_arena *arena, const onnx_tensor *tensor) {
 }
 
 static void read_model(lib_arena *arena, onnx_bytes bytes) {
-    const onnx_graph *graph = onnx_model_read(arena, bytes)->graph;
+    const onnx_graph *graph = onnx_model_read(arena, bytes, NULL)->graph;
     for (size_t i = 0; i < graph->initializers.count; i++) read_data(arena, &graph->initializers.data[i]);
     for (size_t i = 0; i < graph->sparse_initializers.count; i++)
         onnx_sparse_data(arena, &graph->sparse_initializers.data[i], 1 << 20);

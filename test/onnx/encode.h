@@ -66,13 +66,13 @@ static inline message tensor_of(const char *name, int type, int rank, const int6
 }
 
 static inline message value_of(const char *name, int type, const char *dimension) {
-    message v = {0}, t = {0}, tensor = {0}, shape = {0}, dim = {0};
+    message v = {0}, t = {0}, tensor_type = {0}, shape = {0}, dim = {0};
     add_text(&v, 1, name);
     add_text(&dim, 2, dimension);
     add_message(&shape, 1, dim);
-    add_int(&tensor, 1, type);
-    add_message(&tensor, 2, shape);
-    add_message(&t, 1, tensor);
+    add_int(&tensor_type, 1, type);
+    add_message(&tensor_type, 2, shape);
+    add_message(&t, 1, tensor_type);
     add_message(&v, 2, t);
     return v;
 }

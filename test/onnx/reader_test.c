@@ -28,7 +28,7 @@ static dlc_status read_bytes(reading *r, const dlc_allocator *allocator, const v
     if (tensor)
         r->tensor = onnx_tensor_read(&r->arena, bytes);
     else
-        r->model = onnx_model_read(&r->arena, bytes);
+        r->model = onnx_model_read(&r->arena, bytes, NULL);
     return DLC_OK;
 }
 
@@ -375,7 +375,7 @@ static void test_memory(void **state) {
     lib_arena_init(&arena, &lib_libc_allocator, &scope);
     arena.limit = 16 * m.size;
     if (LIB_ENTER(&scope)) {
-        onnx_model_read(&arena, (onnx_bytes){(char *)m.data, m.size});
+        onnx_model_read(&arena, (onnx_bytes){(char *)m.data, m.size}, NULL);
         fail_msg("the limit did not count");
     }
     assert_int_equal(scope.error.status, DLC_BUDGET_EXCEEDED);
@@ -436,7 +436,7 @@ static void print_file(const char *path) {
         const char *bytes = lib_file_read(&arena, path, &size), *end = strrchr(path, '.');
         lib_text_init(&text, &arena);
         if (end && !strcmp(end, ".onnx"))
-            print_model(&text, onnx_model_read(&arena, (onnx_bytes){bytes, size}));
+            print_model(&text, onnx_model_read(&arena, (onnx_bytes){bytes, size}, NULL));
         else
             print_tensor(&text, onnx_tensor_read(&arena, (onnx_bytes){bytes, size}));
         fputs(text.data, stdout);
