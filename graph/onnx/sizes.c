@@ -675,17 +675,13 @@ static const onnx_known *fold_one(onnx_import *im, const char *name) {
         const char *name;
         int op;
         bool compares;
-    } binary[] = {{"Add", ADD, 0},
-                  {"Sub", SUB, 0},
-                  {"Mul", MUL, 0},
-                  {"Div", DIV, 0},
-                  {"Min", MIN, 0},
-                  {"Max", MAX, 0},
-                  {"Equal", EQUAL, 1},
-                  {"Less", LESS, 1},
-                  {"LessOrEqual", LESS_EQUAL, 1},
-                  {"Greater", GREATER, 1},
-                  {"GreaterOrEqual", GREATER_EQUAL, 1}};
+    } binary[] = {{"Add", ADD, 0},         {"Sub", SUB, 0},
+                  {"Mul", MUL, 0},         {"Div", DIV, 0},
+                  {"Min", MIN, 0},         {"Max", MAX, 0},
+                  {"And", MIN, 0}, /* of bools */
+                  {"Or", MAX, 0},          {"Equal", EQUAL, 1},
+                  {"Less", LESS, 1},       {"LessOrEqual", LESS_EQUAL, 1},
+                  {"Greater", GREATER, 1}, {"GreaterOrEqual", GREATER_EQUAL, 1}};
     for (size_t i = 0; i < sizeof binary / sizeof binary[0]; i++)
         if (!strcmp(name, binary[i].name))
             return onnx_operands(im) == 2 && im->opset >= 7 ? elementwise(im, binary[i].op, binary[i].compares) : NULL;
@@ -718,6 +714,8 @@ bool onnx_fold(onnx_import *im) {
                                         "Div",
                                         "Min",
                                         "Max",
+                                        "And",
+                                        "Or",
                                         "Equal",
                                         "Less",
                                         "LessOrEqual",

@@ -8,9 +8,9 @@
  * Operator sets 1 to 27 of the standard domain, IR versions 3 to 13. dlc_onnx_check lists the operators of a model that are not imported.
  * Sizes that the file names are symbols of that name; unnamed ones are symbols made of the input's name and the axis, x_0. A
  * model's arithmetic on sizes is evaluated at import: one graph serves all sizes. If is inlined
- * when its condition is known at import; Loop with stacked results needs a trip count that is known then. Not supported: Attention and
- * RotaryEmbedding, sequences, optionals, strings, sparse initializers, shapes that depend on data (except the results of
- * NonZero, Unique, Compress and NonMaxSuppression). */
+ * when its condition is known at import; Loop with stacked results needs a trip count that is known then. Not supported: sequences,
+ * optionals, strings, sparse initializers, shapes that depend on data (except the results of NonZero, Unique, Compress and
+ * NonMaxSuppression). */
 #ifndef DLC_ONNX_H
 #define DLC_ONNX_H
 

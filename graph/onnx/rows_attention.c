@@ -1,0 +1,216 @@
+/* Rows of attention and rotary embedding. */
+#include "graph/build.h"
+#include "graph/onnx/import.h"
+
+enum { BATCH, HEAD, ROW, COLUMN, RANK };
+
+typedef struct attention {
+    /* [batch, heads, positions, size]; heads of q are a multiple of those of k and v */
+    graph_id q, k, v;
+    /* Numbers that are added to scores, and keys that are visible; both broadcast to [batch, heads, queries, keys]. 0: none. */
+    graph_id bias, visible;
+    /* 0: 1 / sqrt(size of a head); `scaled`: the number given, which may be 0 */
+    double scale;
+    bool scaled, causal;
+    double cap;
+} attention;
+
+/* [batch, positions, heads * size] as [batch, heads, positions, size]; of rank 4 it is that. */
+static graph_id split_heads(onnx_import *im, graph_id x, const char *heads_name) {
+    const graph_shape shape = *graph_shape_of(im->g, x);
+    const int64_t heads = onnx_int(im, heads_name, 0);
+    if (shape.rank == RANK) return x;
+    if (shape.rank != RANK - 1) onnx_fail(im, DLC_PARSE_ERROR, "an operand of rank %d, not 3 or 4", shape.rank);
+    if (heads <= 0) onnx_fail(im, DLC_PARSE_ERROR, "operands of rank 3 need the number of heads, %s", heads_name);
+    const tir_expr count = tir_index(im->g->pool, heads), size = tir_div(im->g->pool, shape.dim[2], count);
+    if (tir_equal(im->g->pool, tir_mul(im->g->pool, size, count), shape.dim[2]) != TIR_YES)
+        onnx_fail(im, DLC_PARSE_ERROR, "the last dimension is no multiple of %s=%lld", heads_name, (long long)heads);
+    const graph_id split = graph_reshape(im->g, x, RANK, (tir_expr[]){shape.dim[0], shape.dim[1], count, size});
+    return graph_transpose(im->g, split, (int64_t[]){0, 2, 1, 3});
+}
+
+/* The inverse. */
+static graph_id join_heads(onnx_import *im, graph_id x) {
+    const graph_shape s = *graph_shape_of(im->g, x);
+    const tir_expr joined[] = {s.dim[BATCH], s.dim[ROW], tir_mul(im->g->pool, s.dim[HEAD], s.dim[COLUMN])};
+    return graph_reshape(im->g, graph_transpose(im->g, x, (int64_t[]){0, 2, 1, 3}), 3, joined);
+}
+
+/* x of [batch, heads, ...] as [batch, key heads, heads of q for each, ...]. */
+static graph_id group_heads(onnx_import *im, graph_id x, tir_expr key_heads) {
+    const graph_shape s = *graph_shape_of(im->g, x);
+    const tir_expr each = tir_div(im->g->pool, s.dim[HEAD], key_heads);
+    return graph_reshape(im->g, x, RANK + 1, (tir_expr[]){s.dim[BATCH], key_heads, each, s.dim[ROW], s.dim[COLUMN]});
+}
+
+/* a [batch, heads, m, k] times b [batch, key heads, k, n] of the same key head: [batch, heads, m, n] */
+static graph_id grouped_product(onnx_import *im, graph_id a, graph_id b) {
+    const graph_shape x = *graph_shape_of(im->g, a), y = *graph_shape_of(im->g, b);
+    if (tir_equal(im->g->pool, x.dim[HEAD], y.dim[HEAD]) == TIR_YES) return graph_matmul(im->g, a, b);
+    const graph_id product = graph_matmul(im->g, group_heads(im, a, y.dim[HEAD]), graph_expand_dims(im->g, b, 2));
+    return graph_reshape(im->g, product, RANK, (tir_expr[]){x.dim[BATCH], x.dim[HEAD], x.dim[ROW], y.dim[COLUMN]});
+}
+
+static graph_id both(onnx_import *im, graph_id a, graph_id b) {
+    return a && b ? onnx_binary(im, "and", a, b) : a ? a : b;
+}
+
+/* Query i sees the keys up to `past` + i. [queries, keys] */
+static graph_id causal_mask(onnx_import *im, const graph_shape *q, const graph_shape *k, tir_expr past) {
+    const tir_expr dim[] = {q->dim[ROW], k->dim[ROW]};
+    const graph_id last =
+        onnx_binary(im, "add", graph_iota(im->g, DLC_I64, 2, dim, 0), graph_dimension(im->g, DLC_I64, past));
+    return onnx_binary(im, "le", graph_iota(im->g, DLC_I64, 2, dim, 1), last);
+}
+
+/* The first lengths[b] keys. [batch, 1, 1, keys] */
+static graph_id filled_mask(onnx_import *im, graph_id lengths, const graph_shape *k) {
+    const tir_expr one = tir_index(im->g->pool, 1);
+    const graph_id position = graph_iota(im->g, DLC_I64, 1, &k->dim[ROW], 0);
+    lengths = graph_reshape(im->g, lengths, RANK, (tir_expr[]){k->dim[BATCH], one, one, one});
+    return onnx_binary(im, "lt", position, lengths);
+}
+
+/* The mask; keys beyond its last one are not visible. */
+static graph_id whole_mask(onnx_import *im, const graph_shape *k) {
+    const graph_id mask = onnx_operand(im, 3);
+    if (!mask) return 0;
+    graph_shape s = *graph_shape_of(im->g, mask);
+    if (s.rank == 0 || tir_equal(im->g->pool, s.dim[s.rank - 1], k->dim[ROW]) == TIR_YES) return mask;
+    int64_t one;
+    if (tir_is_const(im->g->pool, s.dim[s.rank - 1], &one) && one == 1) return mask;
+    s.dim[s.rank - 1] = tir_sub(im->g->pool, k->dim[ROW], s.dim[s.rank - 1]);
+    const graph_id rest =
+        graph_full(im->g, s.dtype, s.rank, s.dim, s.dtype == DLC_BOOL ? 0 : -(double)__builtin_inff());
+    return graph_concat(im->g, 2, (graph_id[]){mask, rest}, s.rank - 1);
+}
+
+static graph_id hide(onnx_import *im, graph_id visible, graph_id x) {
+    const graph_id lowest = graph_scalar_like(im->g, x, -(double)__builtin_inff());
+    return onnx_emit(im, "select", 3, (graph_id[]){visible, x, lowest}, 0, NULL);
+}
+
+/* The row of the table, which keeps scores on chip. */
+static graph_id fused(onnx_import *im, const attention *a) {
+    const graph_id mask = a->bias && a->visible ? hide(im, a->visible, a->bias) : a->bias ? a->bias : a->visible;
+    const graph_setting s[] = {graph_set_float("scale", a->scale), graph_set_integer("causal", a->causal)};
+    return onnx_emit(im, "attention", 4, (graph_id[]){a->q, a->k, a->v, mask}, 2, s);
+}
+
+/* The same in parts, for scores that are capped or wanted. Result 3 is of mode 0: scores, 1: capped, 2: with the bias, 3: weights. */
+static graph_id in_parts(onnx_import *im, const attention *a, int64_t mode, dlc_dtype precision) {
+    const graph_shape q = *graph_shape_of(im->g, a->q);
+    graph_id stage[4], scores, factor;
+    scores = grouped_product(im, graph_widen(im->g, a->q),
+                             graph_transpose(im->g, graph_widen(im->g, a->k), (int64_t[]){0, 1, 3, 2}));
+    factor = a->scaled
+                 ? graph_scalar_like(im->g, scores, a->scale)
+                 : onnx_unary(im, "rsqrt", graph_dimension(im->g, graph_shape_of(im->g, scores)->dtype, q.dim[COLUMN]));
+    stage[0] = stage[1] = onnx_binary(im, "mul", scores, factor);
+    if (a->cap != 0)
+        stage[1] =
+            graph_mul_number(im->g, onnx_unary(im, "tanh", graph_mul_number(im->g, stage[0], 1 / a->cap)), a->cap);
+    stage[2] =
+        a->bias ? onnx_binary(im, "add", stage[1], graph_cast(im->g, a->bias, graph_shape_of(im->g, stage[1])->dtype))
+                : stage[1];
+    if (a->visible) stage[2] = hide(im, a->visible, stage[2]);
+    stage[3] = graph_softmax(im->g, precision == DLC_F64 ? graph_cast(im->g, stage[2], DLC_F64) : stage[2], COLUMN);
+    if (onnx_wants(im, 3)) onnx_give(im, 3, graph_cast(im->g, stage[mode], q.dtype));
+    const graph_id v = graph_cast(im->g, a->v, graph_shape_of(im->g, stage[3])->dtype);
+    return graph_cast(im->g, grouped_product(im, stage[3], v), q.dtype);
+}
+
+static void import_attention(onnx_import *im) {
+    graph *g = im->g;
+    const bool joined = onnx_operand_rank(im, 0) == 3;
+    onnx_ignore(im, "q_num_heads"), onnx_ignore(im, "kv_num_heads");
+    attention a = {.q = split_heads(im, onnx_operand(im, 0), "q_num_heads"),
+                   .k = split_heads(im, onnx_operand(im, 1), "kv_num_heads"),
+                   .v = split_heads(im, onnx_operand(im, 2), "kv_num_heads")};
+    tir_expr past = tir_index(g->pool, 0);
+    if (onnx_has(im, 4)) {
+        past = onnx_operand_shape(im, 4).dim[ROW];
+        a.k = graph_concat(g, 2, (graph_id[]){onnx_operand(im, 4), a.k}, ROW);
+    }
+    if (onnx_has(im, 5)) a.v = graph_concat(g, 2, (graph_id[]){onnx_operand(im, 5), a.v}, ROW);
+    const graph_shape q = *graph_shape_of(g, a.q), k = *graph_shape_of(g, a.k);
+    const graph_id mask = whole_mask(im, &k);
+    if (mask && graph_shape_of(g, mask)->dtype == DLC_BOOL)
+        a.visible = mask;
+    else if (mask)
+        a.bias = graph_cast(g, mask, q.dtype);
+    if (onnx_has(im, 6)) a.visible = both(im, a.visible, filled_mask(im, onnx_operand(im, 6), &k));
+
+    a.scale = onnx_float(im, "scale", 0), a.cap = onnx_float(im, "softcap", 0);
+    a.scaled = onnx_attribute_find(im, "scale", ONNX_ATTRIBUTE_FLOAT) != NULL;
+    const int64_t mode = onnx_int(im, "qk_matmul_output_mode", 0);
+    const dlc_dtype precision = onnx_dtype_attribute(im, "softmax_precision", q.dtype);
+    if (mode < 0 || mode > 3) onnx_fail(im, DLC_PARSE_ERROR, "qk_matmul_output_mode=%lld", (long long)mode);
+    const bool parts =
+        onnx_wants(im, 3) || a.cap != 0 || (a.scaled && a.scale == 0) || (precision == DLC_F64 && q.dtype != DLC_F64);
+    if (onnx_int(im, "is_causal", 0)) {
+        /* the table's row counts queries from the last key */
+        a.causal = !parts && tir_equal(g->pool, tir_sub(g->pool, k.dim[ROW], q.dim[ROW]), past) == TIR_YES;
+        if (!a.causal) a.visible = both(im, causal_mask(im, &q, &k, past), a.visible);
+    }
+    const graph_id y = parts ? in_parts(im, &a, mode, precision) : fused(im, &a);
+    onnx_give(im, 0, joined ? join_heads(im, y) : y);
+    if (onnx_wants(im, 1)) onnx_give(im, 1, a.k);
+    if (onnx_wants(im, 2)) onnx_give(im, 2, a.v);
+}
+
+/* Pairs (a, b) of the last axis' first `rotary_embedding_dim` elements turn by the angles of their position. */
+static void import_rotary_embedding(onnx_import *im) {
+    graph *g = im->g;
+    tir_pool *pool = g->pool;
+    const bool joined = onnx_operand_rank(im, 0) == 3, neighbours = onnx_int(im, "interleaved", 0) != 0;
+    const graph_id x = split_heads(im, onnx_operand(im, 0), "num_heads");
+    onnx_ignore(im, "num_heads");
+    const graph_shape s = *graph_shape_of(g, x);
+    const int64_t given = onnx_int(im, "rotary_embedding_dim", 0);
+    const tir_expr turned = given ? tir_index(pool, given) : s.dim[COLUMN], zero = tir_index(pool, 0),
+                   half = tir_div(pool, turned, tir_index(pool, 2));
+    if (given < 0 || tir_equal(pool, tir_mul(pool, half, tir_index(pool, 2)), turned) != TIR_YES)
+        onnx_fail(im, DLC_PARSE_ERROR, "an odd number of elements to turn");
+    graph_id angle[2]; /* cosine and sine, [batch, 1, positions, half] */
+    for (size_t i = 0; i < 2; i++) {
+        angle[i] = onnx_operand(im, 1 + i);
+        if (onnx_has(im, 3)) angle[i] = graph_gather(g, angle[i], onnx_operand(im, 3), 0);
+        if (graph_shape_of(g, angle[i])->rank != 3)
+            onnx_fail(im, DLC_PARSE_ERROR, "cosines and sines of rank %d; without position_ids they have 3, else 2",
+                      graph_shape_of(g, angle[i])->rank);
+        angle[i] = graph_expand_dims(g, graph_widen(g, angle[i]), 1);
+    }
+    graph_id pair[2], first = graph_slice_axis(g, x, COLUMN, zero, turned);
+    for (int i = 0; i < 2; i++) {
+        if (neighbours) {
+            const tir_expr two = tir_index(pool, 2), at = tir_index(pool, i),
+                           dims[] = {s.dim[BATCH], s.dim[HEAD], s.dim[ROW], half, two};
+            pair[i] = graph_squeeze(
+                g, graph_slice_axis(g, graph_reshape(g, first, RANK + 1, dims), RANK, at, tir_index(pool, i + 1)),
+                RANK);
+        } else
+            pair[i] = graph_slice_axis(g, first, COLUMN, i ? half : zero, i ? turned : half);
+        pair[i] = graph_widen(g, pair[i]);
+    }
+    graph_id part[3];
+    part[0] =
+        onnx_binary(im, "sub", onnx_binary(im, "mul", angle[0], pair[0]), onnx_binary(im, "mul", angle[1], pair[1]));
+    part[1] =
+        onnx_binary(im, "add", onnx_binary(im, "mul", angle[1], pair[0]), onnx_binary(im, "mul", angle[0], pair[1]));
+    for (int i = 0; i < 2; i++) {
+        part[i] = graph_cast(g, part[i], s.dtype);
+        if (neighbours) part[i] = graph_expand_dims(g, part[i], RANK);
+    }
+    graph_id y = graph_concat(g, 2, part, neighbours ? RANK : COLUMN);
+    if (neighbours) y = graph_reshape(g, y, RANK, (tir_expr[]){s.dim[BATCH], s.dim[HEAD], s.dim[ROW], turned});
+    if (tir_equal(pool, turned, s.dim[COLUMN]) != TIR_YES)
+        y = graph_concat(g, 2, (graph_id[]){y, graph_slice_axis(g, x, COLUMN, turned, s.dim[COLUMN])}, COLUMN);
+    onnx_give(im, 0, joined ? join_heads(im, y) : y);
+}
+
+const onnx_row onnx_rows_attention[] = {
+    {"Attention", 23, 0, import_attention, NULL},
+    {"RotaryEmbedding", 23, 0, import_rotary_embedding, NULL},
+    {0},
+};
