@@ -170,9 +170,17 @@ static void infer_rotary_embedding(graph_infer *infer) {
     graph_infer_same_dtype(infer, 0, 3);
     for (int i = 1; i < 3; i++) {
         const graph_shape *angle = &infer->operand[i];
-        graph_infer_rank(infer, i, 2);
-        graph_infer_equal(infer, angle->dim[0], x->dim[x->rank - 2], "numbers of positions of the operands");
-        graph_infer_equal(infer, tir_mul(pool, angle->dim[1], tir_index(pool, 2)), x->dim[x->rank - 1],
+        const int before = x->rank - angle->rank; /* axes of x that angles do not have */
+        if (angle->rank < 2 || before < 0)
+            graph_infer_fail(infer, "operand `%s` has rank %d, expected 2 to that of x, %d", i == 1 ? "cosine" : "sine",
+                             angle->rank, x->rank);
+        for (int d = 0; d < angle->rank - 2; d++)
+            if (angle->dim[d] != tir_index(pool, 1))
+                graph_infer_equal(infer, angle->dim[d], x->dim[d + before],
+                                  "dimensions of angles that are not 1 and those of x");
+        graph_infer_equal(infer, angle->dim[angle->rank - 2], x->dim[x->rank - 2],
+                          "numbers of positions of the operands");
+        graph_infer_equal(infer, tir_mul(pool, angle->dim[angle->rank - 1], tir_index(pool, 2)), x->dim[x->rank - 1],
                           "features of x and twice the angles of a position");
     }
     infer->result[0] = *x;
@@ -184,7 +192,8 @@ static void expand_rotary_embedding(graph_expand *e) {
     const graph_shape shape = *graph_shape_of(g, e->input[0]);
     const bool interleaved = e->attribute[ROTARY_INTERLEAVED].integer;
     const int split = interleaved ? shape.rank : shape.rank - 1;
-    tir_expr pairs = graph_shape_of(g, e->input[1])->dim[1], one = tir_index(g->pool, 1), two = tir_index(g->pool, 2);
+    const graph_shape *angle = graph_shape_of(g, e->input[1]);
+    tir_expr pairs = angle->dim[angle->rank - 1], one = tir_index(g->pool, 1), two = tir_index(g->pool, 2);
     graph_shape apart = shape;
     apart.rank++;
     apart.dim[shape.rank - 1] = interleaved ? pairs : two;
@@ -289,16 +298,28 @@ static void reference_loss(const graph_reference *r,
     if (reduction != LOSS_NONE) r->result[0].data[0] = reduction == LOSS_SUM ? sum : sum / (double)count;
 }
 
+/* The angle of a pair in the row of x with that number, where leading axes of angles may be 1 or missing. */
+static double reference_angle(const graph_reference_tensor *angle, const graph_reference_tensor *x, int64_t row,
+                              int64_t pair) {
+    int64_t at = pair, stride = angle->dim[angle->rank - 1];
+    for (int d = x->rank - 2, k = angle->rank - 2; k >= 0; row /= x->dim[d], d--, k--) {
+        if (angle->dim[k] != 1) at += row % x->dim[d] * stride;
+        stride *= angle->dim[k];
+    }
+    return angle->data[at];
+}
+
 static void reference_rotary_embedding(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0];
-    const int64_t features = x->dim[x->rank - 1], positions = x->dim[x->rank - 2], pairs = features / 2;
+    const int64_t features = x->dim[x->rank - 1], pairs = features / 2;
     const bool interleaved = r->attribute[ROTARY_INTERLEAVED].integer;
     for (int64_t i = 0; i < graph_reference_count(x); i++) {
-        int64_t feature = i % features, row = i / features % positions;
+        int64_t feature = i % features, row = i / features;
         int64_t pair = interleaved ? feature / 2 : feature % pairs;
         bool second = interleaved ? feature % 2 : feature >= pairs;
         int64_t other = i + (interleaved ? 1 : pairs) * (second ? -1 : 1);
-        double cosine = r->operand[1].data[row * pairs + pair], sine = r->operand[2].data[row * pairs + pair];
+        double cosine = reference_angle(&r->operand[1], x, row, pair);
+        double sine = reference_angle(&r->operand[2], x, row, pair);
         r->result[0].data[i] = x->data[i] * cosine + (second ? 1 : -1) * x->data[other] * sine;
     }
 }
@@ -417,10 +438,12 @@ static const graph_op row_rotary_embedding = {
     .infer = infer_rotary_embedding,
     .samples =
         "rotary_embedding(T[2, 3, 5, 8], T[5, 4], T[5, 4])\nrotary_embedding(T[2, 3, 5, 8], T[5, 4], T[5, 4], interleaved=true)\n"
+        "rotary_embedding(T[2, 3, 5, 8], T[2, 1, 5, 4], T[2, 1, 5, 4])\n"
+        "rotary_embedding(T[2, 3, 5, 4], T[3, 5, 2], T[1, 5, 2], interleaved=true)\n"
         "rotary_embedding(T[7, 2], T[7, 1], T[7, 1])\nrotary_embedding(T[0, 6], T[0, 3], T[0, 3], interleaved=true)",
     .doc =
         "Pairs (a, b) of the last axis become (a*cosine - b*sine, b*cosine + a*sine). x [..., positions, features], cosine and sine "
-        "[positions, features/2]. ONNX RotaryEmbedding; Su et al. 2021.",
+        "[positions, features/2] or with leading axes that broadcast to those of x. ONNX RotaryEmbedding; Su et al. 2021.",
 };
 
 #define X(name_, tolerance_, target_, parameter_, doc_) &row_##name_,

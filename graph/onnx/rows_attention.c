@@ -39,7 +39,8 @@ static graph_id join_heads(onnx_import *im, graph_id x) {
 /* x of [batch, heads, ...] as [batch, key heads, heads of q for each, ...]. */
 static graph_id group_heads(onnx_import *im, graph_id x, tir_expr key_heads) {
     const graph_shape s = *graph_shape_of(im->g, x);
-    const tir_expr each = tir_div(im->g->pool, s.dim[HEAD], key_heads);
+    const tir_expr one = tir_index(im->g->pool, 1),
+                   each = tir_div(im->g->pool, s.dim[HEAD], tir_max(im->g->pool, key_heads, one));
     return graph_reshape(im->g, x, RANK + 1, (tir_expr[]){s.dim[BATCH], key_heads, each, s.dim[ROW], s.dim[COLUMN]});
 }
 
@@ -159,53 +160,29 @@ static void import_attention(onnx_import *im) {
     if (onnx_wants(im, 2)) onnx_give(im, 2, a.v);
 }
 
-/* Pairs (a, b) of the last axis' first `rotary_embedding_dim` elements turn by the angles of their position. */
+/* The last axis' first `rotary_embedding_dim` elements turn by the angles of their position. */
 static void import_rotary_embedding(onnx_import *im) {
     graph *g = im->g;
-    tir_pool *pool = g->pool;
-    const bool joined = onnx_operand_rank(im, 0) == 3, neighbours = onnx_int(im, "interleaved", 0) != 0;
+    const bool joined = onnx_operand_rank(im, 0) == 3;
     const graph_id x = split_heads(im, onnx_operand(im, 0), "num_heads");
-    onnx_ignore(im, "num_heads");
+    const graph_setting interleaved = graph_set_integer("interleaved", onnx_int(im, "interleaved", 0) != 0);
     const graph_shape s = *graph_shape_of(g, x);
     const int64_t given = onnx_int(im, "rotary_embedding_dim", 0);
-    const tir_expr turned = given ? tir_index(pool, given) : s.dim[COLUMN], zero = tir_index(pool, 0),
-                   half = tir_div(pool, turned, tir_index(pool, 2));
-    if (given < 0 || tir_equal(pool, tir_mul(pool, half, tir_index(pool, 2)), turned) != TIR_YES)
-        onnx_fail(im, DLC_PARSE_ERROR, "an odd number of elements to turn");
-    graph_id angle[2]; /* cosine and sine, [batch, 1, positions, half] */
-    for (size_t i = 0; i < 2; i++) {
-        angle[i] = onnx_operand(im, 1 + i);
-        if (onnx_has(im, 3)) angle[i] = graph_gather(g, angle[i], onnx_operand(im, 3), 0);
-        if (graph_shape_of(g, angle[i])->rank != 3)
-            onnx_fail(im, DLC_PARSE_ERROR, "cosines and sines of rank %d; without position_ids they have 3, else 2",
-                      graph_shape_of(g, angle[i])->rank);
-        angle[i] = graph_expand_dims(g, graph_widen(g, angle[i]), 1);
+    onnx_ignore(im, "num_heads");
+    if (given < 0) onnx_fail(im, DLC_PARSE_ERROR, "rotary_embedding_dim=%lld", (long long)given);
+    const tir_expr zero = tir_index(g->pool, 0), turned = given ? tir_index(g->pool, given) : s.dim[COLUMN];
+    const bool all = tir_equal(g->pool, turned, s.dim[COLUMN]) == TIR_YES;
+    graph_id in[3] = {all ? x : graph_slice_axis(g, x, COLUMN, zero, turned)};
+    for (size_t i = 1; i < 3; i++) { /* cosine and sine, [batch, 1, positions, turned/2] */
+        in[i] = onnx_operand(im, i);
+        if (onnx_has(im, 3)) in[i] = graph_gather(g, in[i], onnx_operand(im, 3), 0);
+        if (graph_shape_of(g, in[i])->rank != 3)
+            onnx_fail(im, DLC_PARSE_ERROR, "cosines and sines of rank %d, with the positions of position_ids; not 3",
+                      graph_shape_of(g, in[i])->rank);
+        in[i] = graph_expand_dims(g, in[i], 1);
     }
-    graph_id pair[2], first = graph_slice_axis(g, x, COLUMN, zero, turned);
-    for (int i = 0; i < 2; i++) {
-        if (neighbours) {
-            const tir_expr two = tir_index(pool, 2), at = tir_index(pool, i),
-                           dims[] = {s.dim[BATCH], s.dim[HEAD], s.dim[ROW], half, two};
-            pair[i] = graph_squeeze(
-                g, graph_slice_axis(g, graph_reshape(g, first, RANK + 1, dims), RANK, at, tir_index(pool, i + 1)),
-                RANK);
-        } else
-            pair[i] = graph_slice_axis(g, first, COLUMN, i ? half : zero, i ? turned : half);
-        pair[i] = graph_widen(g, pair[i]);
-    }
-    graph_id part[3];
-    part[0] =
-        onnx_binary(im, "sub", onnx_binary(im, "mul", angle[0], pair[0]), onnx_binary(im, "mul", angle[1], pair[1]));
-    part[1] =
-        onnx_binary(im, "add", onnx_binary(im, "mul", angle[1], pair[0]), onnx_binary(im, "mul", angle[0], pair[1]));
-    for (int i = 0; i < 2; i++) {
-        part[i] = graph_cast(g, part[i], s.dtype);
-        if (neighbours) part[i] = graph_expand_dims(g, part[i], RANK);
-    }
-    graph_id y = graph_concat(g, 2, part, neighbours ? RANK : COLUMN);
-    if (neighbours) y = graph_reshape(g, y, RANK, (tir_expr[]){s.dim[BATCH], s.dim[HEAD], s.dim[ROW], turned});
-    if (tir_equal(pool, turned, s.dim[COLUMN]) != TIR_YES)
-        y = graph_concat(g, 2, (graph_id[]){y, graph_slice_axis(g, x, COLUMN, turned, s.dim[COLUMN])}, COLUMN);
+    graph_id y = onnx_emit(im, "rotary_embedding", 3, in, 1, &interleaved);
+    if (!all) y = graph_concat(g, 2, (graph_id[]){y, graph_slice_axis(g, x, COLUMN, turned, s.dim[COLUMN])}, COLUMN);
     onnx_give(im, 0, joined ? join_heads(im, y) : y);
 }
 
