@@ -25,7 +25,7 @@ static void fill(bench_operand *o, double low, double high) {
 
 static void describe(bench_operand *operand, dlc_dtype dtype, int rank, const int64_t *dims, double low, double high) {
     *operand = (bench_operand){.dtype = dtype, .rank = rank, .low = low, .high = high};
-    memcpy(operand->dims, dims, (size_t)rank * sizeof *dims);
+    if (rank) memcpy(operand->dims, dims, (size_t)rank * sizeof *dims);
     operand->bytes = bench_bytes_of(dtype, product(rank, dims));
 }
 
