@@ -71,7 +71,8 @@ void lib_safetensors_parse(lib_arena *arena, lib_tensor_file *file);
 /* The number of bytes before the data of a .npy file that begins with these bytes; 0: these are too few, *wanted are needed.
  * Raises if they are no .npy file. */
 size_t lib_npy_header_size(lib_arena *arena, const unsigned char *bytes, size_t size, size_t *wanted);
-/* Parses type and shape from a complete header. What libdlc does not support becomes a fault; malformed text raises. */
+/* Parses type and shape from a complete header. An element type or layout that libdlc does not support is recorded as
+ * the tensor's fault and reported when that tensor is asked for; malformed text raises. */
 void lib_npy_header(lib_arena *arena, const unsigned char *header, size_t size, lib_stored *stored);
 /* Header of a .npy file for compact data; raises DLC_UNSUPPORTED for element types that NumPy has no name for. */
 char *lib_npy_header_print(lib_arena *arena, const DLTensor *tensor, size_t *size);

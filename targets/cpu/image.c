@@ -1,5 +1,5 @@
 /* Images -> callable code. An image may come from a disk, so everything in it is checked before it is used, and invalid images are
- * refused. Its code cannot be checked: whoever can write images can run code. */
+ * refused. The machine code in an image cannot be checked: whoever can write image files can make the host run code. */
 #include "targets/cpu/image.h"
 
 #include <math.h>

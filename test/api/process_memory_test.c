@@ -266,7 +266,7 @@ typedef struct visit {
     dlc_status status;
 } visit;
 
-/* The thread's own memory is the C library's matter: only what it does in the library counts. */
+/* Allocations of pthread_create itself may not fail here; only calls to libdlc on the new thread are tested with refused memory. */
 static void visit_library(void *argument) {
     visit *v = argument;
     const life *const l = v->life;

@@ -437,7 +437,7 @@ enum { FENCE = 64, FENCE_BYTE = 0xa5, BLOCKS_MAX = 64 };
 
 typedef struct device_block {
     void *at;
-    /* what it held, or is to hold: `bytes`, then the fence */
+    /* expected contents of the whole allocation: `bytes` of the tensor, then the fence after it */
     char *image;
     size_t bytes;
 } device_block;

@@ -424,7 +424,7 @@ static void test_refused_memory(void **state) {
     free(m.data);
 }
 
-/* In the canonical text of model_print.h; what cannot be read is told in its place. */
+/* Prints a file in the canonical text of model_print.h. For a file that cannot be read, the reason is printed in place of the text. */
 static void print_file(const char *path) {
     lib_scope scope;
     lib_arena arena;

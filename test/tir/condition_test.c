@@ -30,7 +30,8 @@ static uint64_t load(void *user, const tir_node *node, const int64_t *index) {
     return tir_bits_load(node->dtype, &loaded);
 }
 
-/* A term: a position, a number, what is loaded, or that held from one side; possibly converted from a narrower type. */
+/* One side of a random comparison: an iteration variable, a constant, a loaded element, possibly of a narrower type, or
+ * the minimum of a loaded element and a constant. */
 static tir_expr term(dlc_dtype dtype, bool data) {
     const tir_dtype type = (tir_dtype)dtype;
     const dlc_dtype narrow = lib_dtypes[dtype].class_ == 'u' ? DLC_U8 : DLC_I8;
