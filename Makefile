@@ -116,8 +116,11 @@ endif
 conformance_parts := $(foreach i,1 2 3 4 5 6 7 8,$(OUT)/test/conformance/part$(i)of8)
 test_bins    := $(filter-out $(OUT)/test/conformance/conformance,$(test_src:%.c=$(OUT)/%)) $(conformance_parts) $(OUT)/test/api/header_test_cxx
 test_scripts := $(wildcard test/*/*.sh)
-# What has threads; programs that compute a lot on one are left out.
-tsan_bins    := $(filter-out $(addprefix $(OUT)/test/api/,cast_test factor_test growth_test map_ulp_test matrix_test sample_test winograd_test),\
+# Programs that spend their time in generated code, which sanitizers do not see, or compare what other programs compute, too.
+generated    := $(addprefix $(OUT)/test/,$(addprefix api/,cast_test factor_test growth_test map_ulp_test matrix_test sample_test winograd_test) \
+                golden/cycles golden/cuda_mutants)
+# What has threads.
+tsan_bins    := $(filter-out $(generated),\
                 $(filter $(addprefix $(OUT)/test/,cpu/orc cuda/async cuda/batch cuda/run jit/% lib/pool% lib/memory% api/%),$(test_bins)))
 
 # examples/x.c, examples/x.cpp or examples/x/*.c
@@ -331,16 +334,19 @@ run_tests = OUT=$(OUT) CC='$(CC)' CXX='$(CXX)' MAKE='$(MAKE)' SANITIZE='$(SANITI
 
 .PHONY: tests check check-long
 tests: $(test_bins) $(example_bins)
+# What takes longest goes first, so that no processor waits at the end.
+long_first := $(test_scripts) $(conformance_parts) $(filter-out $(conformance_parts),$(test_bins))
 check: tests lib
-	@$(run_tests) $(test_bins) $(test_scripts)
+	@$(run_tests) $(long_first)
 check-long: tests lib
-	@DLC_TEST_LONG=1 $(run_tests) $(test_bins) $(test_scripts) test/golden/mutants
+	@DLC_TEST_LONG=1 $(run_tests) $(long_first) test/golden/mutants
 
 .PHONY: test test-long asan tsan fuzz bless
 test: | setup-test
 	@$(MAKE) check
 test-long: | setup-test
 	@$(MAKE) check-long TEST_SECONDS=3600
+	@$(MAKE) coverage
 	@$(MAKE) fuzz T=600
 asan: | setup-test
 	@DLC_TEST_SHARE=$(or $(DLC_TEST_SHARE),10) $(MAKE) MODE=asan check-programs TEST_SECONDS=1200
@@ -350,7 +356,7 @@ tsan: | setup-test
 # Scripts test the build, not the code: sanitizers have nothing to say about them.
 .PHONY: check-programs check-tsan
 check-programs: tests
-	@$(run_tests) $(test_bins)
+	@$(run_tests) $(if $(SANITIZE_$(MODE)),$(filter-out $(generated),$(test_bins)),$(test_bins))
 check-tsan: $(tsan_bins) $(OUT)/bin/threads
 	@$(run_tests) $(tsan_bins) $(OUT)/bin/threads
 

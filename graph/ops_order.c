@@ -723,20 +723,20 @@ static void reference_order(const graph_reference *r, int64_t axis, int64_t k, b
     int64_t inner = 1;
     if (axis < 0) axis += x->rank;
     for (int i = (int)axis + 1; i < x->rank; i++) inner *= x->dim[i];
-    int64_t n = x->dim[axis];
-    for (int64_t result = 0; result < graph_reference_count(y); result++) {
-        int64_t line = result / (k * inner), t = result / inner % k, column = result % inner;
-        const double *row = x->data + line * n * inner + column;
-        for (int64_t j = 0; j < n; j++) { /* find the element with exactly t others before it */
-            int64_t ahead = 0;
+    int64_t n = x->dim[axis], lines = k * inner == 0 ? 0 : graph_reference_count(y) / (k * inner);
+    for (int64_t line = 0; line < lines * inner; line++) {
+        const int64_t column = line % inner, first = line / inner * k * inner + column;
+        const double *row = x->data + line / inner * n * inner + column;
+        for (int64_t j = 0; j < n; j++) {
+            int64_t ahead = 0; /* elements before j in the result */
             for (int64_t i = 0; i < n; i++) {
                 bool either = reference_before(row[i * inner], row[j * inner], least),
                      other = reference_before(row[j * inner], row[i * inner], least);
                 ahead += either && !other ? 1 : either == other && i < j;
             }
-            if (ahead != t) continue;
-            r->result[0].data[result] = row[j * inner];
-            r->result[1].data[result] = (double)j;
+            if (ahead >= k) continue;
+            r->result[0].data[first + ahead * inner] = row[j * inner];
+            r->result[1].data[first + ahead * inner] = (double)j;
         }
     }
 }

@@ -196,14 +196,14 @@ uint8_t *graph_index_costs(lib_arena *arena, const graph *g) {
 
 /* Is the value a broadcast, which costs nothing to read at each point? */
 static bool is_stretched(const graph *g, graph_id value) {
-    enum { TIMES = 8 };
+    const double times = 8;
     const graph_node *node = graph_node_of(g, value);
     if (strcmp(node->op->name, "broadcast") != 0) return false;
     const graph_shape *from = graph_shape_of(g, node->input[0]), *to = graph_shape_of(g, value);
     double before = 1, after = 1;
     for (int i = 0; i < from->rank; i++) before *= (double)tir_range(g->pool, from->dim[i]).high;
     for (int i = 0; i < to->rank; i++) after *= (double)tir_range(g->pool, to->dim[i]).high;
-    return TIMES * before <= after;
+    return times * before <= after;
 }
 
 static uint8_t mask_cost(const graph *g, const graph_node *node, const uint8_t *index_costs, const uint8_t *costs) {

@@ -1,4 +1,4 @@
-/* Sources of the cuda target; see sources.h. Within DLC_NVRTC_SECONDS (60) a sample of them, spread evenly, is compiled for two
+/* Sources of the cuda target; see sources.h. Within DLC_NVRTC_SECONDS (20, with DLC_TEST_LONG 60) a sample of them, spread evenly, is compiled for two
  * architectures; what does not compile, or spills registers, fails. */
 #ifdef DLC_TARGET_cuda
 #include "conformance/sources.h"
@@ -133,7 +133,7 @@ static void compile_until(compilation *c, double end) {
 void test_sources(void **state) {
     static const int architectures[] = {80, 90};
     const char *seconds = getenv("DLC_NVRTC_SECONDS");
-    const double limit = seconds ? atof(seconds) : 60;
+    const double limit = seconds ? atof(seconds) : getenv("DLC_TEST_LONG") ? 60 : 20;
     (void)state;
     for (int a = 0; a < 2; a++) {
         cuda_compiler compiler;

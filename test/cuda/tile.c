@@ -282,7 +282,7 @@ int main(void) {
         found = open_for(&compiler, 80, &error) == DLC_OK;
     }
     struct CMUnitTest tests[COUNT + RULES];
-    const int every = getenv("DLC_TEST_SHARE") ? 2 : 1; /* under sanitizers a kernel takes seconds */
+    const int every = getenv("DLC_TEST_SHARE") ? 5 : 1; /* under sanitizers a kernel takes seconds */
     size_t count = 0;
     for (int i = 0; i < COUNT; i += every)
         tests[count++] = (struct CMUnitTest){

@@ -323,7 +323,7 @@ static int is_text(const struct dirent *entry) {
 
 static void test_regress(void **state) {
     struct dirent **entry;
-    const int every = getenv("DLC_TEST_SHARE") ? test_share() : getenv("DLC_TEST_LONG") ? 1 : 2;
+    const int every = test_share();
     (void)state;
     int count = scandir("test/regress", &entry, is_text, alphasort);
     if (count <= 0) skip();

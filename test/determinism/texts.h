@@ -16,10 +16,10 @@
 /* Takes the text, which is to be freed, and what was read of the sample. */
 typedef void (*text_visit)(void *user, char *text, const sample *s);
 
-/* DLC_TEST_SHARE: every n-th only; 1: all. */
+/* Every n-th only: DLC_TEST_SHARE, else every third, with DLC_TEST_LONG all. */
 static inline int test_share(void) {
     const char *share = getenv("DLC_TEST_SHARE");
-    const int every = share ? atoi(share) : 1;
+    const int every = share ? atoi(share) : getenv("DLC_TEST_LONG") ? 1 : 3;
     return every > 0 ? every : 1;
 }
 
