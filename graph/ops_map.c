@@ -105,17 +105,14 @@ SCALAR(clamp) {
     return tir_min(pool, tir_max(pool, x[1], x[0]), x[2]);
 }
 
-/* Numbers beyond the greatest finite 8-bit float become it; infinity is unchanged in formats without signed zeros, whose NaN is
- * not next to the greatest number. Rounding in f32 keeps numbers beyond it beyond, since the limits have at most 16 binary
- * digits. */
+/* Numbers beyond the greatest finite 8-bit float become it. Rounding in f32 keeps numbers beyond it beyond, since the limits have
+ * at most 16 binary digits. */
 static tir_expr bounded(tir_pool *pool, dlc_dtype dtype, tir_expr x) {
     const lib_float_info format = lib_float_of(dtype);
     if (tir_dtype_of(pool, x) != DLC_F64) x = tir_cast(pool, DLC_F32, x);
     tir_dtype from = tir_dtype_of(pool, x);
     tir_expr high = tir_float(pool, from, format.greatest), low = tir_float(pool, from, -format.greatest);
-    tir_expr inside = tir_min(pool, tir_max(pool, x, low), high);
-    if (format.signed_zero) return inside;
-    return tir_select(pool, tir_eq(pool, tir_unary(pool, TIR_ABS, x), tir_highest(pool, from)), x, inside);
+    return tir_min(pool, tir_max(pool, x, low), high);
 }
 
 enum { CAST_DTYPE, CAST_SATURATE };
@@ -273,7 +270,6 @@ static double convert(dlc_dtype from, dlc_dtype to, double x) {
 /* By the table of ONNX Cast. */
 static double onto_f8(dlc_dtype to, double x) {
     double greatest = to == DLC_F8E4M3FN ? 448 : to == DLC_F8E4M3FNUZ ? 240 : 57344;
-    if (isinf(x) && (to == DLC_F8E4M3FNUZ || to == DLC_F8E5M2FNUZ)) return NAN;
     return x > greatest ? greatest : x < -greatest ? -greatest : x;
 }
 
@@ -613,10 +609,10 @@ static const graph_op row_cast = {
         "x converted to another dtype, for every pair of them. To a float: one rounding, to nearest even; NaN stays "
         "NaN; what rounds beyond the greatest number becomes infinity, in the dtypes without infinities (f8e4m3fn, "
         "f8e4m3fnuz, f8e5m2fnuz) NaN, as infinity itself; -0 becomes 0 where there is none (fnuz). With saturate it "
-        "becomes the greatest number of a float of 8 bits, as infinity does, but in fnuz, where that is NaN. Float "
+        "becomes the greatest number of a float of 8 bits, as infinity does. Float "
         "to integer: truncated, then saturated; NaN gives 0. Integer to integer: modulo two to the number of bits. "
         "i4 and u4 are integers as others are. A real number to c64 is its real part; of c64, real and imag take the parts. Bool to a number: 0 or 1; to bool: x != 0, true of NaN. To its own dtype: x. StableHLO convert, made total; "
-        "saturate is that of ONNX Cast.",
+        "saturate is that of ONNX Cast since version 24.",
 };
 
 static const graph_op row_bit_cast = {

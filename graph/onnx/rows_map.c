@@ -1,6 +1,8 @@
 /* Rows of operators that compute element by element. */
 #include "graph/onnx/import.h"
 
+#include <math.h>
+
 static graph_id like(onnx_import *im, graph_id x, double number) {
     return graph_scalar_like(im->g, x, number);
 }
@@ -87,11 +89,16 @@ static void import_clip(onnx_import *im) {
     onnx_give(im, 0, x);
 }
 
+/* What the standard leaves open follows its reference implementation: floats beyond integers of 4 bits lose their higher bits.
+ * Before version 24 infinity became NaN in floats of 8 bits without negative zero, also with saturate. */
 static void give_cast(onnx_import *im, dlc_dtype to) {
     const bool saturate = onnx_int(im, "saturate", 1) != 0 && lib_dtype_is_f8(to);
-    onnx_give(im, 0,
-              ONNX_WITH(im, "cast", onnx_operand(im, 0), graph_set_integer("dtype", to),
-                        graph_set_bool("saturate", saturate)));
+    graph_id x = onnx_operand(im, 0);
+    const bool from_float = lib_dtype_is_float(dtype_of(im, x));
+    if (from_float && (to == DLC_I4 || to == DLC_U4)) x = graph_cast(im->g, x, DLC_I32);
+    if (from_float && saturate && !lib_float_of(to).signed_zero && im->opset < 24)
+        x = onnx_emit(im, "select", 3, (graph_id[]){onnx_unary(im, "is_inf", x), like(im, x, (double)NAN), x}, 0, NULL);
+    onnx_give(im, 0, ONNX_WITH(im, "cast", x, graph_set_integer("dtype", to), graph_set_bool("saturate", saturate)));
 }
 
 /* In early versions the element type was a string. */
@@ -116,9 +123,12 @@ static void import_cast_like(onnx_import *im) {
 }
 
 static void import_bit_cast(onnx_import *im) {
-    onnx_give(im, 0,
-              ONNX_WITH(im, "bit_cast", onnx_operand(im, 0),
-                        graph_set_integer("dtype", onnx_dtype_attribute(im, "to", DLC_F32))));
+    const graph_id x = onnx_operand(im, 0);
+    const dlc_dtype to = onnx_dtype_attribute(im, "to", DLC_F32);
+    if ((dtype_of(im, x) == DLC_BOOL && to == DLC_U8) || (dtype_of(im, x) == DLC_U8 && to == DLC_BOOL))
+        onnx_give(im, 0, graph_cast(im->g, x, to)); /* false is 0, true 1 */
+    else
+        onnx_give(im, 0, ONNX_WITH(im, "bit_cast", x, graph_set_integer("dtype", to)));
 }
 
 static void import_is_inf(onnx_import *im) {

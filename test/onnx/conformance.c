@@ -51,7 +51,7 @@ static uint64_t varint(cursor *c) {
     return value;
 }
 
-/* A tensor; `type` is ONNX's number, data are compact. */
+/* A tensor; `type` is ONNX's number, data are compact, elements of 4 bits two to a byte, the lower half first. */
 typedef struct tensor {
     DLTensor view;
     int64_t shape[16];
@@ -64,17 +64,35 @@ static const struct {
     DLDataType dtype;
     /* where typed data stand: f, i, l, d, u */
     char field;
-} types[] = {[1] = {{kDLFloat, 32, 1}, 'f'},  [2] = {{kDLUInt, 8, 1}, 'i'},   [3] = {{kDLInt, 8, 1}, 'i'},
-             [4] = {{kDLUInt, 16, 1}, 'i'},   [5] = {{kDLInt, 16, 1}, 'i'},   [6] = {{kDLInt, 32, 1}, 'i'},
-             [7] = {{kDLInt, 64, 1}, 'l'},    [9] = {{kDLBool, 8, 1}, 'i'},   [10] = {{kDLFloat, 16, 1}, 'i'},
-             [11] = {{kDLFloat, 64, 1}, 'd'}, [12] = {{kDLUInt, 32, 1}, 'u'}, [13] = {{kDLUInt, 64, 1}, 'u'},
-             [16] = {{kDLBfloat, 16, 1}, 'i'}};
+} types[] = {[1] = {{kDLFloat, 32, 1}, 'f'},
+             [2] = {{kDLUInt, 8, 1}, 'i'},
+             [3] = {{kDLInt, 8, 1}, 'i'},
+             [4] = {{kDLUInt, 16, 1}, 'i'},
+             [5] = {{kDLInt, 16, 1}, 'i'},
+             [6] = {{kDLInt, 32, 1}, 'i'},
+             [7] = {{kDLInt, 64, 1}, 'l'},
+             [9] = {{kDLBool, 8, 1}, 'i'},
+             [10] = {{kDLFloat, 16, 1}, 'i'},
+             [11] = {{kDLFloat, 64, 1}, 'd'},
+             [12] = {{kDLUInt, 32, 1}, 'u'},
+             [13] = {{kDLUInt, 64, 1}, 'u'},
+             [16] = {{kDLBfloat, 16, 1}, 'i'},
+             [17] = {{kDLFloat8_e4m3fn, 8, 1}, 'i'},
+             [18] = {{kDLFloat8_e4m3fnuz, 8, 1}, 'i'},
+             [19] = {{kDLFloat8_e5m2, 8, 1}, 'i'},
+             [20] = {{kDLFloat8_e5m2fnuz, 8, 1}, 'i'},
+             [21] = {{kDLUInt, 4, 1}, 'i'},
+             [22] = {{kDLInt, 4, 1}, 'i'}};
 enum { TYPES = sizeof types / sizeof types[0] };
 
+static size_t bytes_of(size_t count, int bits) {
+    return (count * (size_t)bits + 7) / 8;
+}
+
 static void append(tensor *t, size_t *size, uint64_t bits, size_t element) {
-    if ((*size + 1) * element > t->count * element) return;
-    memcpy(t->data + *size * element, &bits, element);
-    ++*size;
+    if (*size + element > bytes_of(t->count, types[t->type].dtype.bits)) return;
+    memcpy(t->data + *size, &bits, element);
+    *size += element;
 }
 
 /* False: no tensor, or of a type that is not compared here. */
@@ -121,14 +139,14 @@ static bool read_tensor(const char *path, tensor *t) {
         free(file.data);
         return false;
     }
-    const size_t element = types[t->type].dtype.bits / 8;
+    const size_t element = bytes_of(1, types[t->type].dtype.bits); /* of what is stored at once */
     for (int d = 0; d < t->view.ndim && t->count <= 16 * file.size; d++) t->count *= (size_t)t->shape[d];
     if (t->count > 16 * file.size) { /* a sequence or another message, read as a tensor */
         free(file.data);
         return false;
     }
     t->data = calloc(t->count + 1, element);
-    if (raw && raw_size == t->count * element) memcpy(t->data, raw, raw_size);
+    if (raw && raw_size == bytes_of(t->count, types[t->type].dtype.bits)) memcpy(t->data, raw, raw_size);
     size_t filled = 0;
     for (size_t i = 0; i < pieces && !raw; i++) {
         if (fields[i] != types[t->type].field) continue;
@@ -154,7 +172,26 @@ static bool read_tensor(const char *path, tensor *t) {
 
 /* ---- comparison ------------------------------------------------------------------------------------------------------ */
 
+/* A float of 8 bits. */
+static double small_number(int code, int byte) {
+    const bool wide = code == kDLFloat8_e5m2 || code == kDLFloat8_e5m2fnuz,
+               unsigned_zero = code == kDLFloat8_e4m3fnuz || code == kDLFloat8_e5m2fnuz;
+    const int digits = wide ? 2 : 3, bias = (wide ? 15 : 7) + unsigned_zero;
+    const int exponent = (byte & 127) >> digits, mantissa = byte & ((1 << digits) - 1);
+    if (unsigned_zero ? byte == 128 : code == kDLFloat8_e4m3fn ? (byte & 127) == 127 : exponent == 31 && mantissa)
+        return NAN;
+    const double value = code == kDLFloat8_e5m2 && exponent == 31 ? INFINITY
+                         : exponent ? ldexp((1 << digits) + mantissa, exponent - bias - digits)
+                                    : ldexp(mantissa, 1 - bias - digits);
+    return byte >> 7 ? -value : value;
+}
+
+static bool is_float(DLDataType type) {
+    return type.code == kDLFloat || type.code == kDLBfloat || type.code >= kDLFloat8_e4m3fn;
+}
+
 static double number(DLDataType type, const char *at) {
+    if (type.bits == 8) return small_number(type.code, (unsigned char)*at);
     if (type.code == kDLFloat && type.bits == 64) return *(const double *)(const void *)at;
     if (type.code == kDLFloat && type.bits == 32) return (double)*(const float *)(const void *)at;
     if (type.code == kDLBfloat) {
@@ -191,12 +228,14 @@ static void compare(const DLTensor *got, const tensor *expected, double relative
         snprintf(why + at, room - (size_t)at, " ]");
         return;
     }
-    const size_t element = e->dtype.bits / 8;
+    const size_t element = bytes_of(1, e->dtype.bits);
     const char *data = (const char *)got->data + got->byte_offset;
     for (size_t i = 0; i < expected->count; i++) {
-        const char *a = data + i * element, *b = expected->data + i * element;
-        if (e->dtype.code != kDLFloat && e->dtype.code != kDLBfloat) {
-            if (memcmp(a, b, element) == 0) continue;
+        const size_t offset = i * (size_t)e->dtype.bits / 8;
+        const char *a = data + offset, *b = expected->data + offset;
+        if (!is_float(e->dtype)) {
+            const int shift = (int)(i * (size_t)e->dtype.bits % 8);
+            if (e->dtype.bits < 8 ? ((*a ^ *b) >> shift & 15) == 0 : memcmp(a, b, element) == 0) continue;
             snprintf(why, room, "element %zu differs", i);
             return;
         }
@@ -376,10 +415,8 @@ static int run_case(const char *folder, char *why, size_t room) {
             tensor *t = &v.data[v.count];
             snprintf(path, sizeof path, "%s/test_data_set_0/input_%d.pb", folder, i);
             const bool read = read_tensor(path, t);
-            const bool small = read &&
-                               ((t->count <= 64 && t->view.dtype.code != kDLFloat && t->view.dtype.code != kDLBfloat) ||
-                                t->count <= 8) &&
-                               t->view.ndim <= 1;
+            const bool small =
+                read && ((t->count <= 64 && !is_float(t->view.dtype)) || t->count <= 8) && t->view.ndim <= 1;
             if (small)
                 v.names[v.count] = names[i], v.views[v.count++] = &t->view;
             else
