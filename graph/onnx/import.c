@@ -8,10 +8,19 @@
 
 enum { FUNCTION_NESTING = 32, FUNCTION_NODES_MAX = 1 << 20 };
 
-const onnx_row *const onnx_standard_rows[] = {onnx_rows_map,      onnx_rows_structure, onnx_rows_reduce,
-                                              onnx_rows_contract, onnx_rows_window,    onnx_rows_normalize,
-                                              onnx_rows_index,    onnx_rows_recurrent, onnx_rows_other,
-                                              onnx_rows_control,  onnx_rows_attention, NULL};
+const onnx_row *const onnx_standard_rows[] = {onnx_rows_map,
+                                              onnx_rows_structure,
+                                              onnx_rows_reduce,
+                                              onnx_rows_contract,
+                                              onnx_rows_window,
+                                              onnx_rows_normalize,
+                                              onnx_rows_index,
+                                              onnx_rows_recurrent,
+                                              onnx_rows_other,
+                                              onnx_rows_control,
+                                              onnx_rows_attention,
+                                              onnx_rows_state,
+                                              NULL};
 
 /* ---- errors -------------------------------------------------------------------------------------------------------- */
 

@@ -100,7 +100,7 @@ typedef struct onnx_row {
 extern const onnx_row *const onnx_standard_rows[];
 extern const onnx_row onnx_rows_attention[], onnx_rows_map[], onnx_rows_structure[], onnx_rows_reduce[],
     onnx_rows_contract[], onnx_rows_window[], onnx_rows_normalize[], onnx_rows_index[], onnx_rows_recurrent[],
-    onnx_rows_other[], onnx_rows_control[];
+    onnx_rows_other[], onnx_rows_control[], onnx_rows_state[];
 
 /* Imports the model's main graph into an empty graph. Raises with the node's location: DLC_UNSUPPORTED for what libdlc cannot do
  * (all such operators at once, before any node is emitted), DLC_PARSE_ERROR for a model that contradicts itself,
