@@ -145,6 +145,8 @@ struct tir_stmt {
             const tir_expr *index;
             /* 1, 2, 3 */
             int level;
+            /* for a store */
+            bool write;
         } prefetch;
         struct {
             const tir_collective *row;
@@ -247,6 +249,7 @@ int64_t tir_threads(const tir_pool *pool, const tir_stmt *list);
  *     }
  *     if (b + 7 < n) { ... } else { ... }
  *     prefetch.2 w[1, 0, 0]
+ *     prefetch.w D[b, 0]                 for a store
  *     mma.m16n8k16.bf16 (i, j, k) C[i%8, j/2, i/8, j%2] += A[i%8, k%8/2, k/8, i/8, k%2] * B[j, k%8/2, k/8, k%2]
  *     ldmatrix.x1 (q, r, c) F[r, c/2, c%2] = S[r, c]
  *   } */

@@ -170,7 +170,10 @@ static void print_stmt(printer *p, const tir_stmt *stmt, int indent) {
         print_expr(p, stmt->store.value);
         break;
     case TIR_PREFETCH:
-        lib_text_format(p->text, "prefetch.%d ", stmt->prefetch.level);
+        if (stmt->prefetch.write)
+            lib_text_add(p->text, "prefetch.w ");
+        else
+            lib_text_format(p->text, "prefetch.%d ", stmt->prefetch.level);
         print_place(p, stmt->prefetch.buffer, stmt->prefetch.rank, stmt->prefetch.index);
         break;
     case TIR_COLLECTIVE: print_collective(p, stmt); break;
@@ -438,9 +441,11 @@ static const tir_expr *parse_place(parser *p, const char *name, uint32_t *buffer
     return lib_arena_copy(p->kernel->arena, index, (size_t)count * sizeof *index);
 }
 
+/* level 0: for a store */
 static tir_stmt *parse_prefetch(parser *p, int level) {
     tir_stmt *stmt = tir_stmt_new(p->kernel->arena, TIR_PREFETCH);
-    stmt->prefetch.level = level;
+    stmt->prefetch.level = level ? level : 1;
+    stmt->prefetch.write = level == 0;
     stmt->prefetch.index = parse_place(p, lib_lexer_name(p->lexer), &stmt->prefetch.buffer, &stmt->prefetch.rank);
     return stmt;
 }
@@ -516,6 +521,8 @@ static tir_stmt *parse_list(parser *p) {
             *link = parse_comment(p);
         else if (strncmp(word, "prefetch.", 9) == 0 && word[9] >= '1' && word[9] <= '3' && !word[10])
             *link = parse_prefetch(p, word[9] - '0');
+        else if (strcmp(word, "prefetch.w") == 0)
+            *link = parse_prefetch(p, 0);
         else if (tir_collective_find(word))
             *link = parse_collective(p, tir_collective_find(word));
         else

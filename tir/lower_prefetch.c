@@ -1,4 +1,5 @@
-/* Prefetches: statements that fetch cache lines of a tensor before the iteration that reads them. */
+/* Prefetches: statements that fetch cache lines of a tensor before the iteration that reads them, or, of what a tile loads and stores
+ * after a reduction, during the reduction: once more lines miss than the core can have loads and stores waiting, it stalls. */
 #include "tir/lower.h"
 
 typedef struct prefetch_walk {
@@ -70,6 +71,7 @@ static void append_line(prefetch_walk *walk, const tir_expr *index, int rank, ti
     stmt->prefetch.rank = rank;
     stmt->prefetch.index = tir_lower_copy_indices(l, moved, rank);
     stmt->prefetch.level = walk->prefetch->level;
+    stmt->prefetch.write = walk->prefetch->tile && l->region->tensors.data[walk->prefetch->tensor].stage >= 0;
 }
 
 /* Prefetches the cache lines of the innermost ranges of the load. */
@@ -180,6 +182,90 @@ static void append_share(prefetch_walk *walk, tir_expr load) {
                            walk->l->region->tensors.data[walk->prefetch->tensor].name);
 }
 
+/* ---- of a tile's other operands and of its results -------------------------------------------------------------------------- */
+
+typedef struct tile_access {
+    prefetch_walk *walk;
+    /* a stage whose points the tile covers, and its load of the tensor; 0: its result */
+    int stage;
+    tir_expr load;
+} tile_access;
+
+static void note_load(void *user, tir_expr load) {
+    tile_access *access = user;
+    if (!access->load && tir_get(access->walk->l->pool, load)->bits == access->walk->prefetch->tensor)
+        access->load = load;
+}
+
+/* Does an iteration of the loop compute points of the stage? */
+static bool is_in_tile(const prefetch_walk *walk, int s) {
+    const tir_stage_plan *plan = tir_plan_of(walk->l, s);
+    const bool attached = plan->at_stage == walk->prefetch->moved_stage && plan->at_node == walk->prefetch->moved;
+    return !tir_stage_of(walk->l, s)->removed && s != walk->stage && (s == walk->prefetch->moved_stage || attached);
+}
+
+static tile_access find_tile_access(prefetch_walk *walk) {
+    tir_lowering *l = walk->l;
+    const tir_tensor *tensor = &l->region->tensors.data[walk->prefetch->tensor];
+    tile_access access = {walk, tensor->stage, 0};
+    for (int s = 0; tensor->stage < 0 && s < (int)l->region->stages.count && !access.load; s++) {
+        access.stage = s;
+        if (is_in_tile(walk, s)) tir_stage_loads(&l->state, s, note_load, &access);
+    }
+    if (tensor->stage < 0 ? !access.load : !is_in_tile(walk, tensor->stage))
+        tir_schedule_raise(
+            &l->state, "prefetch of %s in stage %s: no other stage in that loop of %s loads or stores it", tensor->name,
+            tir_stage_of(l, walk->stage)->name, tir_stage_of(l, walk->prefetch->moved_stage)->name);
+    return access;
+}
+
+/* The points of the stage in the open iteration. The only axis but the last one with several; -1: none, several, or of
+ * unknown size. */
+static int tile_rows(prefetch_walk *walk, int stage, tir_expr *low, int64_t *extent) {
+    enum { MOST = 4096 };
+    tir_lowering *l = walk->l;
+    int rows = -1;
+    if (stage != walk->prefetch->moved_stage) tir_stage_region(&l->state, stage);
+    for (int a = 0; a < tir_stage_of(l, stage)->space; a++) {
+        const tir_span view = tir_axis_view(&l->state, stage, a);
+        low[a] = tir_lower_translate(l, stage, view.low, NULL);
+        extent[a] =
+            tir_range(l->pool, view.extent).high; /* of all iterations; lines beyond are fetched unnecessarily */
+        if (extent[a] < 1 || extent[a] > MOST) return -1;
+        if (extent[a] == 1 || a == tir_stage_of(l, stage)->space - 1) continue;
+        if (rows >= 0) return -1;
+        rows = a;
+    }
+    return rows;
+}
+
+/* Fetches the lines of one row, the rows one after the other in the iterations of the loop. */
+static void append_tile_lines(prefetch_walk *walk, tir_expr iteration) {
+    enum { MOST = 16 };
+    tir_lowering *l = walk->l;
+    const tile_access access = find_tile_access(walk);
+    const tir_stage *stage = tir_stage_of(l, access.stage);
+    tir_expr low[DLC_MAX_RANK], logical[DLC_MAX_RANK], index[TIR_MAX_PHYSICAL_RANK], from[DLC_MAX_RANK];
+    int64_t extent[DLC_MAX_RANK], step = elements_of_line(walk), each = 1;
+    const int rows = tile_rows(walk, access.stage, low, extent), last = stage->space - 1;
+    if (l->home[walk->prefetch->tensor] == UINT32_MAX || rows < 0 || extent[last] > MOST * step) return;
+    if (tir_op_of(l->pool, iteration) != TIR_VAR) return;
+    const tir_interval range = tir_range(l->pool, iteration);
+    while (2 * each * extent[rows] <= range.high - range.low + 1) each *= 2; /* iterations for a row */
+    const tir_expr row =
+        tir_div(l->pool, tir_sub(l->pool, iteration, tir_index(l->pool, range.low)), tir_index(l->pool, each));
+    low[rows] = tir_add(l->pool, low[rows], tir_min(l->pool, row, tir_index(l->pool, extent[rows] - 1)));
+    for (int a = 0; a < stage->space; a++) from[a] = stage->axis[a].var;
+    for (int d = 0; d < l->region->tensors.data[walk->prefetch->tensor].rank; d++) {
+        logical[d] = access.load
+                         ? tir_substitute(l->pool, tir_operand(l->pool, access.load, d), stage->space, from, low)
+                         : low[d];
+        tir_rewrite(l->pool, logical[d], refuse_open, walk);
+    }
+    const int rank = tir_lower_physical(l, walk->prefetch->tensor, logical, index);
+    for (int64_t at = 0; rank && at < extent[last]; at += step) append_line(walk, index, rank, tir_index(l->pool, at));
+}
+
 static void append_prefetch_load(void *user, tir_expr load) {
     prefetch_walk *walk = user;
     if (walk->done || tir_get(walk->l->pool, load)->bits != walk->prefetch->tensor) return;
@@ -201,8 +287,10 @@ void tir_lower_prefetches(tir_lowering *l, int s, int leaf) {
             tir_schedule_raise(&l->state, "prefetch in loop %s of stage %s: loop %s of stage %s is not around it",
                                plan->nodes.data[leaf].name, tir_stage_of(l, s)->name, moved->name,
                                tir_stage_of(l, prefetch->moved_stage)->name);
-        if (tir_op_of(l->pool, moved->value) != TIR_VAR) continue; /* a single iteration: no later one exists */
         prefetch_walk walk = {l, s, prefetch, moved->value, false};
+        if (prefetch->tile) append_tile_lines(&walk, plan->nodes.data[leaf].value);
+        if (prefetch->tile || tir_op_of(l->pool, moved->value) != TIR_VAR)
+            continue; /* a single iteration: no later one exists */
         tir_stage_loads(&l->state, s, append_prefetch_load, &walk);
     }
 }

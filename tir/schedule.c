@@ -414,7 +414,8 @@ static void apply_mark(tir_schedule_state *state, tir_directive_kind kind, lib_l
 
 /* prefetch w at C.k k+1 L2 : in loop k of C, fetch what its next iteration reads of w; with D.jo+1, what an iteration of an enclosing
  * loop reads; shared: each iteration of the loops inside that one fetches a part of it. If the reads are indexed by loaded values, these
- * are loaded ahead, too. */
+ * are loaded ahead, too.
+ * prefetch y at C.k D.jo tile : in the iterations of loop k, fetch the lines that the iteration of D's loop loads or stores of y. */
 static void apply_prefetch(tir_schedule_state *state, lib_lexer *lexer) {
     uint32_t tensor = tir_find_tensor(state, lib_lexer_name(lexer));
     lib_lexer_expect(lexer, "at");
@@ -426,12 +427,18 @@ static void apply_prefetch(tir_schedule_state *state, lib_lexer *lexer) {
         moved_stage = tir_find_stage(state, moved);
         moved = dot + 1;
     }
-    lib_lexer_expect(lexer, "+");
     tir_prefetch prefetch = {.tensor = tensor,
                              .node = find_leaf(state, stage, axis),
                              .moved_stage = moved_stage,
                              .moved = find_leaf(state, moved_stage, moved),
-                             .ahead = lib_lexer_integer(lexer)};
+                             .tile = lib_lexer_accept(lexer, "tile")};
+    if (prefetch.tile) {
+        prefetch.level = 1;
+        lib_vec_push(state->arena, &state->plan[stage].prefetches, prefetch);
+        return;
+    }
+    lib_lexer_expect(lexer, "+");
+    prefetch.ahead = lib_lexer_integer(lexer);
     const char *level = lib_lexer_name(lexer);
     if (level[0] != 'L' || level[1] < '1' || level[1] > '3' || level[2])
         tir_schedule_raise(state, "%s is not a cache level: L1, L2 or L3", level);

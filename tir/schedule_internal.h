@@ -54,6 +54,8 @@ typedef struct tir_prefetch {
     int level;
     /* the iterations of the loops in between fetch a part each */
     bool shared;
+    /* fetches what the current iteration of the loop `moved` loads or stores outside of this stage */
+    bool tile;
 } tir_prefetch;
 
 typedef struct tir_stage_plan {

@@ -741,7 +741,7 @@ void emit_prefetch(emitter *e, const tir_stmt *stmt) {
     access a = access_of(e, stmt->prefetch.buffer, stmt->prefetch.rank, stmt->prefetch.index);
     emit_at(e, e->top);
     int locality = stmt->prefetch.level <= 1 ? 3 : stmt->prefetch.level == 2 ? 2 : 1;
-    LLVMValueRef arguments[] = {address(e, &a, 0), LLVMConstInt(e->i32, 0, false),
+    LLVMValueRef arguments[] = {address(e, &a, 0), LLVMConstInt(e->i32, stmt->prefetch.write, false),
                                 LLVMConstInt(e->i32, (unsigned)locality, false), LLVMConstInt(e->i32, 1, false)};
     emit_call(e, "llvm.prefetch", e->pointer, NULL, 4, arguments);
 }

@@ -44,6 +44,12 @@ static double working_set_bytes(rules *r, int main, const rules_tile_shape *t, c
     return near;
 }
 
+/* The loop over the steps of the axis; s_o, s_i: rules_attach_to_tile. */
+static const char *steps_loop(const tir_stage *stage, const rules_tile_shape *t, int axis) {
+    if (t->blocks_axis == axis) return "s_i";
+    return t->unit && t->unit_axis == axis ? "s_o" : stage->axis[axis].name;
+}
+
 void rules_fetch_panels(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *vo) {
     const tir_stage *stage = &r->region->stages.data[main];
     rules_access access[RULES_ACCESSES];
@@ -57,7 +63,7 @@ void rules_fetch_panels(rules *r, int main, const rules_tile_shape *t, const cha
     for (int a = 0; a < stage->space; a++)
         if (a != t->v) rows *= (double)rules_extent(r, &stage->axis[a]);
     bool in_unit = t->unit && t->unit_axis == step, in_block = t->blocks_axis == step;
-    const char *loop = in_block ? "s_i" : in_unit ? "s_o" : stage->axis[step].name;
+    const char *loop = steps_loop(stage, t, step);
     if (rows >= (double)FEW_ROWS && working_set_bytes(r, main, t, access, count, panels) <= 0.75 * l2) {
         if (bytes > l2 / 4)
             tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+1 L2 shared", tensor->name, stage->name, loop,
@@ -67,6 +73,39 @@ void rules_fetch_panels(rules *r, int main, const rules_tile_shape *t, const cha
         tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+%lld L2", tensor->name, stage->name, loop,
                          stage->name, loop, (long long)(PAGE > each ? PAGE / each : 1));
     }
+}
+
+/* Is it a result that a stage of the tile makes, or an operand that stages other than the reduction load point by point? */
+static bool is_tile_wide(rules *r, int main, int owner, const bool *inside, uint32_t tensor) {
+    const tir_tensor *t = &r->region->tensors.data[tensor];
+    if (t->stage >= 0) return t->output && (t->stage == owner || inside[t->stage]);
+    if (t->argument < 0 || rules_tensor_bytes(r, t) <= (double)r->machine->l2) return false;
+    for (int s = 0; s <= owner; s++) {
+        rules_access access[RULES_ACCESSES];
+        if (s == main || r->region->stages.data[s].removed || (s != owner && !inside[s])) continue;
+        for (int i = rules_accesses(r, s, access, RULES_ACCESSES); i-- > 0;)
+            if (access[i].tensor == tensor) return true;
+    }
+    return false;
+}
+
+/* After its reduction a tile loads and stores more lines than the core can have loads and stores waiting; where all of them miss, it
+ * would stall at the end of each tile. */
+void rules_fetch_tile(rules *r, int main, int owner, const bool *inside, const rules_tile_shape *t, const char *loop) {
+    enum { FEWEST_STEPS = 32 };
+    const tir_region *region = r->region;
+    const tir_stage *stage = &region->stages.data[main];
+    const int step = first_reduction(r, stage);
+    double bytes = 0;
+    if (!rules_is_contraction(r, main) || step < 0 || t->u < 0 || t->inside) return;
+    if (rules_extent(r, &stage->axis[step]) < FEWEST_STEPS) return;
+    for (uint32_t i = 0; i < region->tensors.count; i++)
+        if (region->tensors.data[i].output) bytes += rules_tensor_bytes(r, &region->tensors.data[i]);
+    if (bytes <= (double)r->machine->l2) return;
+    for (uint32_t i = 0; i < region->tensors.count; i++)
+        if (is_tile_wide(r, main, owner, inside, i))
+            tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s tile", region->tensors.data[i].name, stage->name,
+                             steps_loop(stage, t, step), region->stages.data[owner].name, loop);
 }
 
 /* Length of the blocks of a reduction axis in which the tensor is stored: its innermost dimension. 0: it has none. */

@@ -917,6 +917,7 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     for (int s = 0; s < owner; s++)
         if (inside[s]) rules_attach_to_tile(r, s, name, loops.last, v, u, &t, s == main);
     if (!place && vo && !first && !last && !panels) rules_fetch_panels(r, main, &t, name, vo);
+    if (!place) rules_fetch_tile(r, main, owner, inside, &t, loops.last);
     return true;
 }
 

@@ -131,6 +131,9 @@ void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, 
 
 /* rules_cache_blocks.c: panels streamed from beyond L2 */
 void rules_fetch_panels(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *vo);
+/* If the results of the stages in the tile exceed L2, their lines, and those of operands that other stages than the reduction load, are
+ * prefetched during the reduction. `loop`: the owner's, at which the stages are attached. */
+void rules_fetch_tile(rules *r, int main, int owner, const bool *inside, const rules_tile_shape *t, const char *loop);
 /* If the broadcast operand is stored in blocks along the reduction and exceeds L2, notes in *t that the next block is to be prefetched.
  * To be called before the stage is attached. */
 void rules_fetch_next_block(rules *r, int main, rules_tile_shape *t);

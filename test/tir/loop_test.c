@@ -43,6 +43,7 @@ static const char *const round_trips[] = {
     "  }\n"
     "  if (b + 7 < n) {\n"
     "    prefetch.2 x[b, 0]\n"
+    "    prefetch.w D[b, 0]\n"
     "  } else {\n"
     "    comment \"tail \\\"x\\\"\"\n"
     "    nt D[0, 0] = C[0, 0]\n"

@@ -26,7 +26,7 @@ static const lower_case cases[] = {
      "map D f32 (i: 45, j: 20) = tanh(C[i, j] + b[j])\noutput D\n",
      "rewrite:\n layout w (j/8, k, j%8)\nloops:\n split D.j 8 -> jo ji mask\n split D.i 7 -> io ii balanced\n"
      " order D: jo io ii ji\n par D.jo\n at C D.io\n store C reg\n order C: k i j\n vec C.j D.ji\n unroll C.i D.ii\n"
-     " prefetch w at C.k k+1 L2\n",
+     " prefetch w at C.k k+1 L2\n prefetch D at C.k D.io tile\n",
      0},
     /* arguments in blocks of 4 channels, of which the last ones are padding: zeros */
     {"maximum of blocked channels, plain loops",
@@ -282,6 +282,8 @@ static const struct {
     {"prefetch x at sc.i i+1 L9", "not a cache level", NULL},
     {"split C.j 4 -> a b mask\norder C: a i b k\nprefetch w at C.i C.a+1 L2 shared", "is not a run of memory",
      CONTRACTION},
+    {"at C D.i\nprefetch x at C.k D.i tile", "no other stage in that loop of D loads or stores it", CONTRACTION},
+    {"prefetch D at C.k D.i tile", "is not around it", CONTRACTION},
     {"at c y.i\nprefetch x at y.j i+1 L1", "is computed in the same loops",
      "region r\ninput x f32[9, 5]\ninput k i32[7]\nmap c i32 (i: 7) = k[i] + 1\n"
      "map y f32 (i: 7, j: 5) = x[max(min(cast.index(c[i]), 8), 0), j]\noutput y\n"},
