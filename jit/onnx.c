@@ -4,49 +4,17 @@
 #include "jit/jit.h"
 
 #ifdef DLC_ONNX
-#include "graph/api.h"
-#include "graph/onnx/import.h"
-#include "jit/mapped.h"
+#include "jit/onnx.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
-/* A file with external data. */
-typedef struct external_file {
-    onnx_bytes location;
-    jit_mapped file;
-} external_file;
-
-struct dlc_onnx_model {
-    /* Owner of constants that are used in place. */
-    graph_holder holder;
-    /* Retained. */
-    dlc_context *context;
-    /* Of the host, and of each graph and program with constants in place. */
-    atomic_int references;
-    lib_scope scope;
-    /* Owns the parsed model. */
-    lib_arena arena;
-    jit_mapped file;
-    const onnx_model *model;
-    /* The files with external data, by location, beneath the folder; read: into memory. Owned by file_arena, which has no allowance: like the
-     * file they are data, not what is made of them. */
-    const char *folder;
-    bool read;
-    lib_arena file_arena;
-    lib_vec(external_file) external;
-    lib_map external_by_location;
-    /* Bytes of all files. */
-    size_t size;
-};
-
-static dlc_status fail(dlc_context *context, dlc_status status, const char *call, const char *what) {
+dlc_status jit_onnx_fail(dlc_context *context, dlc_status status, const char *call, const char *what) {
     lib_error error;
     lib_fail(&error, status, "%s: %s", call, what);
     return jit_fail(context, &error);
 }
 
-static void release(dlc_onnx_model *model) {
+void jit_onnx_release(dlc_onnx_model *model) {
     if (atomic_fetch_sub(&model->references, 1) != 1) return;
     for (size_t i = 0; i < model->external.count; i++) jit_mapped_close(&model->external.data[i].file);
     lib_arena_free(&model->file_arena);
@@ -57,11 +25,15 @@ static void release(dlc_onnx_model *model) {
     jit_context_release(context);
 }
 
+void jit_onnx_keep(dlc_onnx_model *model) {
+    atomic_fetch_add(&model->references, 1);
+}
+
 static void keep_holder(graph_holder *holder) {
-    atomic_fetch_add(&((dlc_onnx_model *)(void *)holder)->references, 1);
+    jit_onnx_keep((dlc_onnx_model *)(void *)holder);
 }
 static void release_holder(graph_holder *holder) {
-    release((dlc_onnx_model *)(void *)holder);
+    jit_onnx_release((dlc_onnx_model *)(void *)holder);
 }
 
 static void let_go_of_pages(graph_holder *holder, const void *bytes, size_t size) {
@@ -75,7 +47,7 @@ void dlc_onnx_destroy(dlc_onnx_model *model) {
     if (!model) return;
     dlc_context *context = model->context;
     if (!graph_call_to_destroy(context, &call)) return;
-    release(model);
+    jit_onnx_release(model);
     graph_call_destroyed(context, &call);
 }
 
@@ -98,6 +70,43 @@ static onnx_bytes open_external(void *user, onnx_bytes location) {
     return (onnx_bytes){(const char *)file->bytes, file->size};
 }
 
+static bool is_initializer(const onnx_graph *g, const lib_map *initializers, onnx_bytes name) {
+    const uint64_t hash = lib_hash64(name.data, name.size, 0);
+    for (uint32_t at = lib_map_first(initializers, hash); at != LIB_MAP_END;
+         at = lib_map_next(initializers, hash, at)) {
+        const onnx_bytes known = g->initializers.data[initializers->slots[at].value].name;
+        if (known.size == name.size && memcmp(known.data, name.data, name.size) == 0) return true;
+    }
+    return false;
+}
+
+static const char *text_of(lib_arena *arena, onnx_bytes text) {
+    return lib_arena_format(arena, "%.*s", (int)text.size, text.data ? text.data : "");
+}
+
+static void add_port(dlc_onnx_model *model, dlc_onnx_side side, const onnx_value_info *info, size_t place) {
+    jit_onnx_port *port = &model->ports[side][model->port_count[side]++];
+    const onnx_shape *shape = info->type && info->type->which == ONNX_TYPE_TENSOR ? info->type->tensor->shape : NULL;
+    *port = (jit_onnx_port){.name = text_of(&model->arena, info->name), .info = info, .place = place};
+    for (size_t d = 0; shape && d < shape->dims.count && d < DLC_MAX_RANK; d++)
+        if (shape->dims.data[d].which == 2) port->parameter[d] = text_of(&model->arena, shape->dims.data[d].parameter);
+}
+
+static void list_ports(dlc_onnx_model *model) {
+    const onnx_graph *g = model->model->graph;
+    lib_map initializers = {0};
+    for (size_t i = 0; i < g->initializers.count; i++) {
+        const onnx_bytes name = g->initializers.data[i].name;
+        lib_map_insert(&model->arena, &initializers, lib_hash64(name.data, name.size, 0), (uint32_t)i);
+    }
+    model->ports[DLC_ONNX_INPUT] = LIB_NEW_ARRAY(&model->arena, jit_onnx_port, g->inputs.count + 1);
+    model->ports[DLC_ONNX_OUTPUT] = LIB_NEW_ARRAY(&model->arena, jit_onnx_port, g->outputs.count + 1);
+    for (size_t i = 0; i < g->inputs.count; i++)
+        if (!is_initializer(g, &initializers, g->inputs.data[i].name))
+            add_port(model, DLC_ONNX_INPUT, &g->inputs.data[i], i);
+    for (size_t i = 0; i < g->outputs.count; i++) add_port(model, DLC_ONNX_OUTPUT, &g->outputs.data[i], i);
+}
+
 /* The folder that a path's last component is in. */
 static const char *folder_of(lib_arena *arena, const char *path) {
     const char *slash = strrchr(path, '/');
@@ -109,7 +118,7 @@ static dlc_status open_model(dlc_context *context, const char *path, const dlc_o
                              size_t size, const char *call, dlc_onnx_model **out) {
     GRAPH_CALL(context, LIB_STACK_CALL);
     dlc_onnx_model *model = lib_allocate_zeroed(&context->allocator, sizeof *model, _Alignof(dlc_onnx_model));
-    if (!model) return fail(context, DLC_OUT_OF_MEMORY, call, "memory was refused");
+    if (!model) return jit_onnx_fail(context, DLC_OUT_OF_MEMORY, call, "memory was refused");
     model->holder = (graph_holder){.keep = keep_holder, .release = release_holder, .idle = let_go_of_pages};
     model->context = context;
     jit_context_keep(context);
@@ -132,6 +141,7 @@ static dlc_status open_model(dlc_context *context, const char *path, const dlc_o
         lib_arena_ask(&model->arena);
         model->model = onnx_model_read(&model->arena, (onnx_bytes){(const char *)model->file.bytes, model->file.size},
                                        path ? &files : NULL);
+        list_ports(model);
     }
     lib_allowance_end(&allowance, &model->arena);
     if (model->scope.error.status == DLC_OK) {
@@ -141,7 +151,7 @@ static dlc_status open_model(dlc_context *context, const char *path, const dlc_o
     lib_error error;
     lib_fail(&error, model->scope.error.status, "%s%s%s", path ? path : "", path ? ": " : "",
              model->scope.error.message);
-    release(model);
+    jit_onnx_release(model);
     return jit_fail(context, &error);
 }
 
@@ -149,26 +159,49 @@ dlc_status dlc_onnx_open(dlc_context *context, const char *path, const dlc_onnx_
                          dlc_onnx_model **model) {
     if (model) *model = NULL;
     if (!context || !path || !model)
-        return fail(context, DLC_INVALID_ARGUMENT, "dlc_onnx_open", "context, path or the place for the model is NULL");
+        return jit_onnx_fail(context, DLC_INVALID_ARGUMENT, "dlc_onnx_open",
+                             "context, path or the place for the model is NULL");
     if (options && options->struct_size != sizeof *options)
-        return fail(context, DLC_INVALID_ARGUMENT, "dlc_onnx_open",
-                    "options.struct_size is not that of this version: use DLC_ONNX_OPTIONS_INIT");
+        return jit_onnx_fail(context, DLC_INVALID_ARGUMENT, "dlc_onnx_open",
+                             "options.struct_size is not that of this version: use DLC_ONNX_OPTIONS_INIT");
     return open_model(context, path, options, NULL, 0, "dlc_onnx_open", model);
 }
 
 dlc_status dlc_onnx_parse(dlc_context *context, const void *bytes, size_t size, dlc_onnx_model **model) {
     if (model) *model = NULL;
     if (!context || (!bytes && size) || !model)
-        return fail(context, DLC_INVALID_ARGUMENT, "dlc_onnx_parse",
-                    "context, bytes or the place for the model is NULL");
+        return jit_onnx_fail(context, DLC_INVALID_ARGUMENT, "dlc_onnx_parse",
+                             "context, bytes or the place for the model is NULL");
     return open_model(context, NULL, NULL, bytes ? bytes : "", size, "dlc_onnx_parse", model);
+}
+
+int dlc_onnx_port_count(const dlc_onnx_model *model, dlc_onnx_side side) {
+    return model && (side == DLC_ONNX_INPUT || side == DLC_ONNX_OUTPUT) ? model->port_count[side] : 0;
+}
+
+dlc_status dlc_onnx_port_at(const dlc_onnx_model *model, dlc_onnx_side side, int index, dlc_onnx_port *port) {
+    if (!port || index < 0 || index >= dlc_onnx_port_count(model, side))
+        return jit_onnx_fail(model ? model->context : NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_port_at",
+                             "there is no such port, or no place for it");
+    const jit_onnx_port *p = &model->ports[side][index];
+    const onnx_type *type = p->info->type;
+    const bool tensor = type && type->which == ONNX_TYPE_TENSOR;
+    const onnx_element *element = tensor ? onnx_element_of(type->tensor->element) : NULL;
+    *port = (dlc_onnx_port){.name = p->name, .dtype = element ? element->dtype : -1, .rank = -1};
+    if (!tensor || !type->tensor->shape || type->tensor->shape->dims.count > DLC_MAX_RANK) return DLC_OK;
+    port->rank = (int)type->tensor->shape->dims.count;
+    for (int d = 0; d < port->rank; d++) {
+        const onnx_dimension *dim = &type->tensor->shape->dims.data[d];
+        port->dims[d] = (dlc_dim){dim->which == 1 && dim->value > 0 ? dim->value : -1, p->parameter[d]};
+    }
+    return DLC_OK;
 }
 
 dlc_status dlc_onnx_check(dlc_onnx_model *model, char **text) {
     if (text) *text = NULL;
     if (!model || !text)
-        return fail(model ? model->context : NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_check",
-                    "model or the place for the text is NULL");
+        return jit_onnx_fail(model ? model->context : NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_check",
+                             "model or the place for the text is NULL");
     GRAPH_CALL(model->context, LIB_STACK_CALL);
     lib_scope scope;
     lib_arena arena;
@@ -186,47 +219,52 @@ dlc_status dlc_onnx_check(dlc_onnx_model *model, char **text) {
 
 typedef struct import_arguments {
     dlc_onnx_model *model;
-    onnx_options options;
+    const onnx_options *options;
 } import_arguments;
 
 static void import(graph *g, void *user) {
     const import_arguments *a = user;
-    onnx_import im = {.g = g, .model = a->model->model, .options = &a->options, .holder = &a->model->holder};
+    onnx_import im = {.g = g, .model = a->model->model, .options = a->options, .holder = &a->model->holder};
     onnx_import_graph(&im);
+}
+
+dlc_status jit_onnx_import(dlc_onnx_model *model, const onnx_options *options, dlc_graph **made) {
+    import_arguments a = {model, options};
+    return graph_handle_make(model->context, model->size, import, &a, &model->holder, made);
 }
 
 dlc_status dlc_onnx_graph(dlc_onnx_model *model, const dlc_onnx_graph_options *options, dlc_graph **made) {
     static const dlc_onnx_graph_options defaults = DLC_ONNX_GRAPH_OPTIONS_INIT;
     if (made) *made = NULL;
     if (!model || !made)
-        return fail(model ? model->context : NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_graph",
-                    "model or the place for the graph is NULL");
+        return jit_onnx_fail(model ? model->context : NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_graph",
+                             "model or the place for the graph is NULL");
     if (!options) options = &defaults;
     if (options->struct_size != sizeof *options || options->dim_count < 0 || (options->dim_count && !options->dims) ||
         options->value_count < 0 || (options->value_count && (!options->value_names || !options->values)))
-        return fail(
+        return jit_onnx_fail(
             model->context, DLC_INVALID_ARGUMENT, "dlc_onnx_graph",
             "options.struct_size is not that of this version (use DLC_ONNX_GRAPH_OPTIONS_INIT), or a list is NULL");
     for (int i = 0; i < options->dim_count; i++)
         if (!options->dims[i].name || options->dims[i].value < 0)
-            return fail(model->context, DLC_INVALID_ARGUMENT, "dlc_onnx_graph",
-                        "options.dims has a dimension without a name, or below 0");
+            return jit_onnx_fail(model->context, DLC_INVALID_ARGUMENT, "dlc_onnx_graph",
+                                 "options.dims has a dimension without a name, or below 0");
     for (int i = 0; i < options->value_count; i++) {
         const DLTensor *value = options->values[i];
         int64_t count;
         if (!options->value_names[i] || !value || value->ndim < 0 || value->ndim > DLC_MAX_RANK ||
             !lib_tensor_count(value, &count) || !lib_tensor_is_compact(value) || value->device.device_type != kDLCPU)
-            return fail(model->context, DLC_INVALID_ARGUMENT, "dlc_onnx_graph",
-                        "options.values has one without a name, or that is no compact tensor in host memory");
+            return jit_onnx_fail(model->context, DLC_INVALID_ARGUMENT, "dlc_onnx_graph",
+                                 "options.values has one without a name, or that is no compact tensor in host memory");
     }
-    import_arguments a = {model,
-                          {.dims = options->dims,
-                           .dim_count = options->dim_count,
-                           .value_names = options->value_names,
-                           .values = options->values,
-                           .value_count = options->value_count,
-                           .newer_opset = options->newer_opset}};
-    return graph_handle_make(model->context, model->size, import, &a, &model->holder, made);
+    return jit_onnx_import(model,
+                           &(onnx_options){.dims = options->dims,
+                                           .dim_count = options->dim_count,
+                                           .value_names = options->value_names,
+                                           .values = options->values,
+                                           .value_count = options->value_count,
+                                           .newer_opset = options->newer_opset},
+                           made);
 }
 
 #else
@@ -260,5 +298,13 @@ dlc_status dlc_onnx_graph(dlc_onnx_model *model, const dlc_onnx_graph_options *o
     (void)model, (void)options;
     if (graph) *graph = NULL;
     return refuse(NULL, "dlc_onnx_graph");
+}
+int dlc_onnx_port_count(const dlc_onnx_model *model, dlc_onnx_side side) {
+    (void)model, (void)side;
+    return 0;
+}
+dlc_status dlc_onnx_port_at(const dlc_onnx_model *model, dlc_onnx_side side, int index, dlc_onnx_port *port) {
+    (void)model, (void)side, (void)index, (void)port;
+    return refuse(NULL, "dlc_onnx_port_at");
 }
 #endif

@@ -502,6 +502,7 @@ static void name_results(onnx_import *im, const onnx_node *node) {
 static void import_node(onnx_import *im, const onnx_node *node, size_t index) {
     const onnx_function *within = im->call ? im->call->function : NULL;
     im->node = node, im->node_index = index, im->asked = 0;
+    if (im->depth == 1) im->main_node = node;
     im->opset = opset_of(im->model, within, node->domain);
     bind_operands(im, node);
     const onnx_row *row = im->row = find_row(node, im->opset);
@@ -575,7 +576,9 @@ static size_t *order_nodes(onnx_import *im, const onnx_node *nodes, size_t count
 
 void onnx_import_nodes(onnx_import *im, const onnx_node *nodes, size_t count) {
     const size_t *order = order_nodes(im, nodes, count);
+    im->depth++;
     for (size_t i = 0; i < count; i++) import_node(im, &nodes[order[i]], order[i]);
+    im->depth--;
 }
 
 /* ---- inputs and outputs -------------------------------------------------------------------------------------------- */
@@ -590,13 +593,15 @@ static bool is_symbol(onnx_bytes name) {
 }
 
 /* A dimension without a name, or whose name is not an identifier, becomes a symbol named after the input and axis. */
-static tir_expr dimension_of(onnx_import *im, const onnx_dimension *dim, const char *input, int axis) {
+static tir_expr dimension_of(onnx_import *im, const onnx_dimension *dim, const char *input, int axis,
+                             const onnx_arrived *arrived) {
     if (dim && dim->which == 1 && dim->value > 0) return tir_index(im->g->pool, dim->value);
     const bool named = dim && dim->which == 2 && is_symbol(dim->parameter);
     const char *name = named ? copy_text(im, dim->parameter, "dimension") : NULL;
     for (int i = 0; i < im->options->dim_count && dim && dim->which == 2; i++)
         if (onnx_is(dim->parameter, im->options->dims[i].name))
             return tir_index(im->g->pool, im->options->dims[i].value);
+    if (arrived && arrived->dim[axis] >= 0) return tir_index(im->g->pool, arrived->dim[axis]);
     if (!named) {
         char *own = lib_arena_format(im->g->arena, "%.64s_%d", input, axis);
         for (char *c = own; *c; c++)
@@ -630,14 +635,18 @@ static void import_input(onnx_import *im, const onnx_value_info *info) {
     if (take_value(im, info)) return;
     if (!type || type->which != ONNX_TYPE_TENSOR)
         onnx_fail(im, DLC_UNSUPPORTED, "input %s is no tensor", onnx_shown(im->g->arena, info->name));
-    if (!type->tensor->shape)
+    const onnx_arrived *arrived =
+        im->options->arrived ? &im->options->arrived[info - im->model->graph->inputs.data] : NULL;
+    const onnx_shape *declared = type->tensor->shape;
+    if (!declared && !arrived)
         onnx_fail(im, DLC_UNSUPPORTED, "input %s has no rank in the file", onnx_shown(im->g->arena, info->name));
-    const size_t rank = type->tensor->shape->dims.count;
+    const size_t rank = declared ? declared->dims.count : (size_t)arrived->rank;
     if (rank > DLC_MAX_RANK)
         onnx_fail(im, DLC_UNSUPPORTED, "input %s has %zu dimensions", onnx_shown(im->g->arena, info->name), rank);
     graph_shape shape = {.dtype = onnx_dtype(im, type->tensor->element), .rank = (int)rank};
     const char *name = copy_text(im, info->name, "input");
-    for (int d = 0; d < (int)rank; d++) shape.dim[d] = dimension_of(im, &type->tensor->shape->dims.data[d], name, d);
+    for (int d = 0; d < (int)rank; d++)
+        shape.dim[d] = dimension_of(im, declared ? &declared->dims.data[d] : NULL, name, d, arrived);
     onnx_value *value = onnx_define(im, info->name);
     value->id = graph_new_input(im->g, name, &shape);
     lib_vec_push(im->g->arena, &im->inputs, value->id);
@@ -704,7 +713,10 @@ void onnx_import_graph(onnx_import *im) {
     }
     arena->scope = outer;
     if (scope.error.status != DLC_OK) {
-        if (!lib_is_circumstance(scope.error.status)) add_place(im, &scope.error);
+        const bool refused = !lib_is_circumstance(scope.error.status);
+        if (refused && im->options->needs && im->main_node)
+            onnx_find_needs(im, im->main_node, im->options->needs);
+        if (refused) add_place(im, &scope.error);
         lib_raise_error(outer, &scope.error);
     }
 }

@@ -56,6 +56,23 @@ typedef struct onnx_call {
     int depth;
 } onnx_call;
 
+/* What is known of an input of the main graph when a model is imported for tensors that have arrived. */
+typedef struct onnx_arrived {
+    int rank;
+    /* -1: left to the run */
+    int64_t dim[DLC_MAX_RANK];
+} onnx_arrived;
+
+enum { ONNX_NEEDED_MAX = 64, ONNX_NEEDED_FLOATS_MAX = 8 };
+
+/* What may have to be known of the inputs of the main graph for an import that was refused. */
+typedef struct onnx_needs {
+    /* By input: its elements. Of integers and bools up to ONNX_NEEDED_MAX of them, of floats up to ONNX_NEEDED_FLOATS_MAX. */
+    bool *content;
+    /* It was a node that was refused, not the model as a whole. */
+    bool node;
+} onnx_needs;
+
 typedef struct onnx_options {
     /* Values for names of dimensions; name NULL ends the list. */
     const dlc_dim *dims;
@@ -65,6 +82,10 @@ typedef struct onnx_options {
     const DLTensor *const *values;
     int value_count;
     bool newer_opset;
+    /* By input of the main graph; NULL: nothing has arrived. An input without a rank in the file takes that one. */
+    const onnx_arrived *arrived;
+    /* Filled if the import is refused because of a node; NULL: not wanted. */
+    onnx_needs *needs;
 } onnx_options;
 
 typedef struct onnx_import {
@@ -78,6 +99,9 @@ typedef struct onnx_import {
     /* The current node and its location, for messages and for the functions below. */
     const onnx_node *node;
     size_t node_index;
+    /* The current node of the main graph, and how deep in calls and nested graphs the current one is. */
+    const onnx_node *main_node;
+    int depth;
     const struct onnx_row *row;
     int opset;
     onnx_value **operand;
@@ -106,6 +130,8 @@ extern const onnx_row onnx_rows_attention[], onnx_rows_map[], onnx_rows_structur
  * (all such operators at once, before any node is emitted), DLC_PARSE_ERROR for a model that contradicts itself,
  * DLC_INVALID_ARGUMENT for options. */
 void onnx_import_graph(onnx_import *im);
+/* The inputs of the main graph that reach the node (needs.c). */
+void onnx_find_needs(onnx_import *im, const onnx_node *node, onnx_needs *needs);
 /* The text of dlc_onnx_check: a line for each operator that has no row; empty: none. */
 void onnx_check_model(lib_text *text, const onnx_model *model);
 

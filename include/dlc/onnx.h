@@ -5,6 +5,10 @@
  *   if (dlc_onnx_open(ctx, "model.onnx", NULL, &model) || dlc_onnx_graph(model, NULL, &g)) fprintf(stderr, "%s\n", dlc_error_message(ctx));
  *   dlc_compile(ctx, g, NULL, &program);       inputs and outputs are those of the file, in its order
  *
+ * or, where shapes depend on inputs' elements, or outputs come back as inputs, by a runner:
+ *
+ *   dlc_onnx_runner_create(model, NULL, &runner);   dlc_onnx_run(runner, NULL, inputs, n, outputs, m);
+ *
  * Operator sets 1 to 27 of the standard domain, IR versions 3 to 13. dlc_onnx_check lists the operators of a model that are not imported.
  * Sizes that the file names are symbols of that name; unnamed ones are symbols made of the input's name and the axis, x_0. A
  * model's arithmetic on sizes is evaluated at import: one graph serves all sizes. If is inlined
@@ -72,6 +76,72 @@ typedef struct dlc_onnx_graph_options {
  * not imported, or with node and reason, before anything is made; DLC_PARSE_ERROR (a model that contradicts itself), DLC_INVALID_ARGUMENT,
  * DLC_OUT_OF_MEMORY. */
 DLC_API dlc_status dlc_onnx_graph(dlc_onnx_model *model, const dlc_onnx_graph_options *options, dlc_graph **graph);
+
+/* ---- inputs and outputs of a model --------------------------------------------------------------------------------------- */
+
+typedef enum dlc_onnx_side { DLC_ONNX_INPUT, DLC_ONNX_OUTPUT } dlc_onnx_side;
+
+/* An input that is no initializer, or an output, as the file declares it. */
+typedef struct dlc_onnx_port {
+    /* Belongs to the model. */
+    const char *name;
+    /* -1: no tensor, or of an element type that libdlc does not have. */
+    int dtype;
+    /* -1: not declared. */
+    int rank;
+    /* A number, or a name (also an expression, as exporters write it), which belongs to the model; {-1, NULL}: not declared. */
+    dlc_dim dims[DLC_MAX_RANK];
+} dlc_onnx_port;
+
+DLC_API int dlc_onnx_port_count(const dlc_onnx_model *model, dlc_onnx_side side);
+/* In the file's order. DLC_INVALID_ARGUMENT: there is no such port. */
+DLC_API dlc_status dlc_onnx_port_at(const dlc_onnx_model *model, dlc_onnx_side side, int index, dlc_onnx_port *port);
+
+/* ---- runners ------------------------------------------------------------------------------------------------------------- */
+
+/* Runs a model for whatever tensors arrive. Where one graph does not serve all of them, the runner imports the model for those that
+ * arrived and notes on what that import depends, its guards: the elements of small inputs (at most 64 integers or 8 floats) that decide
+ * axes, sizes, counts or branches; ranks that the file leaves open; sizes of 1, which broadcast; or, if the model's arithmetic on sizes
+ * has no closed form, all sizes. It keeps up to 16 imports; equal kernels are shared. For any number of threads, which run at once unless
+ * the runner has states. Weights are shared by all runners of a model. */
+typedef struct dlc_onnx_runner dlc_onnx_runner;
+
+/* An output that comes back as an input: the runner keeps it between runs. */
+typedef struct dlc_onnx_state {
+    const char *input, *output;
+} dlc_onnx_state;
+
+typedef struct dlc_onnx_runner_options {
+    size_t struct_size;
+    /* Values for the file's dimension names. [dim_count]; NULL: none */
+    const dlc_dim *dims;
+    int dim_count;
+    /* [state_count]; NULL: none. Names are the file's. */
+    const dlc_onnx_state *states;
+    int state_count;
+    /* See dlc_onnx_graph_options. */
+    bool newer_opset;
+    /* Of all programs; a schedule and strings in it must outlive the runner. NULL: the defaults. */
+    const dlc_compile_options *compile;
+} dlc_onnx_runner_options;
+#define DLC_ONNX_RUNNER_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_onnx_runner_options)
+
+/* Nothing is imported yet. Errors: DLC_NOT_FOUND (a state's name), DLC_INVALID_ARGUMENT, DLC_OUT_OF_MEMORY. Retains the model. */
+DLC_API dlc_status dlc_onnx_runner_create(dlc_onnx_model *model, const dlc_onnx_runner_options *options,
+                                          dlc_onnx_runner **runner);
+DLC_API void dlc_onnx_runner_destroy(dlc_onnx_runner *runner);
+
+/* Runs the model: inputs and outputs in the file's order (dlc_onnx_port_at), all of them, by the rules of dlc_run. NULL for an input
+ * that is a state: what the run before left. At the first run a state is given, or, if the file declares its sizes as numbers or by names
+ * that the other inputs have, begins with zeros. An output that is a state is kept by the runner; its slot may have a compact tensor in
+ * host memory, which then gets a copy, or else stays empty. Runs of a runner with states wait for each other. After a run that
+ * failed, states are as before. Errors: those of dlc_onnx_graph, dlc_compile and dlc_run, with the model's names. */
+DLC_API dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
+                                int input_count, dlc_output_slot *outputs, int output_count);
+/* States are as before the first run. */
+DLC_API void dlc_onnx_runner_reset(dlc_onnx_runner *runner);
+/* The imports that the runner holds, a line for each, with guards and number of runs. The caller frees it with dlc_text_free. */
+DLC_API dlc_status dlc_onnx_runner_describe(dlc_onnx_runner *runner, char **text);
 
 #ifdef __cplusplus
 }

@@ -3,8 +3,8 @@
  *   conformance [--target NAME] [--verbose] [--filter TEXT] FOLDER...     folders of cases, or of folders of cases
  *
  * Without folders: the cases of Debian's libonnx-testdata, skipped without them. A case passes if every element of every result is within
- * 1e-7 + 1e-3 of the magnitude that the case has (data.json of a case may say other numbers), integers and bools equal. What decides shapes and
- * is an input of the case is given to the importer as a value. excluded.txt lists the cases that do not pass, with reasons: one that is not
+ * 1e-7 + 1e-3 of the magnitude that the case has (data.json of a case may say other numbers), integers and bools equal. A case
+ * runs twice, by one runner. excluded.txt lists the cases that do not pass, with reasons: one that is not
  * listed and does not pass fails, and so does one that is listed and passes. DLC_BLESS=1 rewrites the list; review the difference. */
 #include <dlc/dlc.h>
 #include <dlc/onnx.h>
@@ -249,8 +249,6 @@ static void compare(const DLTensor *got, const tensor *expected, double relative
 /* ---- cases ----------------------------------------------------------------------------------------------------------- */
 
 static dlc_context *context;
-/* Element types of the model's inputs, as ONNX's numbers. */
-static int input_types[MOST];
 static int passed, failed, refused;
 static bool verbose;
 static const char *filter = "";
@@ -270,22 +268,26 @@ static double tolerance(const char *folder, const char *key, double usual) {
 }
 
 /* Runs one data set. 0: right, 1: wrong, -1: not possible; the reason in `why`. */
-static int run_set(dlc_program *program, const char *folder, const char *set, const int *kept, int inputs, int outputs,
-                   char *why, size_t room) {
+static int run_set(dlc_onnx_model *model, dlc_onnx_runner *runner, const char *folder, const char *set, char *why,
+                   size_t room) {
     static tensor in[MOST], out[MOST];
     const DLTensor *input[MOST];
     dlc_output_slot slots[MOST];
     char path[PATH];
+    const int inputs = dlc_onnx_port_count(model, DLC_ONNX_INPUT),
+              outputs = dlc_onnx_port_count(model, DLC_ONNX_OUTPUT);
     int result = 0, n = 0, m = 0;
     memset(slots, 0, sizeof slots);
+    if (inputs > MOST || outputs > MOST) return snprintf(why, room, "too many inputs or outputs"), -1;
     for (; n < inputs; n++) {
-        snprintf(path, sizeof path, "%s/%s/input_%d.pb", folder, set, kept[n]);
+        dlc_onnx_port port;
+        snprintf(path, sizeof path, "%s/%s/input_%d.pb", folder, set, n);
         if (!read_tensor(path, &in[n])) {
             snprintf(why, room, "input %d is no tensor that this program reads", n);
             result = -1;
             break;
         }
-        if (in[n].type == 4 && input_types[kept[n]] == 16)
+        if (in[n].type == 4 && dlc_onnx_port_at(model, DLC_ONNX_INPUT, n, &port) == DLC_OK && port.dtype == DLC_BF16)
             in[n].view.dtype = types[16].dtype; /* older data have its bits as u16 */
         input[n] = &in[n].view;
     }
@@ -297,7 +299,7 @@ static int run_set(dlc_program *program, const char *folder, const char *set, co
             break;
         }
     }
-    if (!result && dlc_run(program, NULL, input, inputs, slots, outputs) != DLC_OK) {
+    if (!result && dlc_onnx_run(runner, NULL, input, inputs, slots, outputs) != DLC_OK) {
         snprintf(why, room, "run: %s", dlc_error_message(context));
         result = 1;
     }
@@ -314,134 +316,29 @@ static int run_set(dlc_program *program, const char *folder, const char *set, co
     return result;
 }
 
-/* Inputs of up to 64 integers, bools or one number, as values: what a shape may depend on. Their positions are left out of `kept`. */
-typedef struct values {
-    tensor data[MOST];
-    const char *names[MOST];
-    const DLTensor *views[MOST];
-    int count;
-} values;
-
-/* The program of a graph without the inputs that `v` gives. */
-static dlc_program *compile(dlc_onnx_model *model, const values *v, char *why, size_t room) {
-    dlc_onnx_graph_options options = DLC_ONNX_GRAPH_OPTIONS_INIT;
-    dlc_graph *g = NULL;
-    dlc_program *program = NULL;
-    options.value_names = v->names, options.values = v->views, options.value_count = v->count;
-    if (dlc_onnx_graph(model, &options, &g))
-        snprintf(why, room, "import: %s", dlc_error_message(context));
-    else if (dlc_compile(context, g, NULL, &program))
-        snprintf(why, room, "compile: %s", dlc_error_message(context));
-    dlc_graph_destroy(g);
-    return program;
-}
-
-/* The element type in TypeProto.tensor_type. */
-static int element_type(cursor type) {
-    for (int level = 0; level < 2; level++) {
-        bool found = false;
-        while (type.at < type.end && !found) {
-            const uint64_t tag = varint(&type);
-            if ((tag & 7) == 0) {
-                const int value = (int)varint(&type);
-                if (level == 1 && tag >> 3 == 1) return value;
-                continue;
-            }
-            const size_t size = (size_t)varint(&type);
-            if (level == 0 && tag >> 3 == 1)
-                type.end = type.at + size, found = true;
-            else
-                type.at += size;
-        }
-    }
-    return 0;
-}
-
-/* Names of the file's inputs: those of the graph's that are no initializers, found in the bytes of the model. */
-static int input_names(const char *path, char names[MOST][256]) {
-    const bytes file = read_file(path);
-    cursor m = {file.data, file.data + file.size}, g = {NULL, NULL};
-    int count = 0;
-    while (m.at < m.end) {
-        const uint64_t tag = varint(&m);
-        if ((tag & 7) == 0)
-            varint(&m);
-        else {
-            const size_t size = (size_t)varint(&m);
-            if (tag >> 3 == 7) g = (cursor){m.at, m.at + size};
-            m.at += size;
-        }
-    }
-    while (g.at && g.at < g.end && count < MOST) {
-        const uint64_t tag = varint(&g);
-        if ((tag & 7) == 0) {
-            varint(&g);
-            continue;
-        }
-        const size_t size = (size_t)varint(&g);
-        cursor info = {g.at, g.at + size};
-        g.at += size;
-        if (tag >> 3 != 11) continue;
-        while (info.at < info.end) {
-            const uint64_t inner = varint(&info);
-            const size_t length = (size_t)varint(&info);
-            if (inner >> 3 == 2) input_types[count ? count - 1 : 0] = element_type((cursor){info.at, info.at + length});
-            if (inner >> 3 == 1)
-                input_types[count] = 0, snprintf(names[count++], 256, "%.*s", (int)length, (const char *)info.at);
-            info.at += length;
-        }
-    }
-    free(file.data);
-    return count;
-}
-
 static int run_case(const char *folder, char *why, size_t room) {
-    static char names[MOST][256];
-    static values v;
     char path[PATH];
     dlc_onnx_model *model = NULL;
+    dlc_onnx_runner *runner = NULL;
     int result = -1, sets = 0;
     *why = 0;
-    v.count = 0;
     snprintf(path, sizeof path, "%s/model.onnx", folder);
-    const int inputs = input_names(path, names);
-    if (dlc_onnx_open(context, path, NULL, &model)) snprintf(why, room, "open: %s", dlc_error_message(context));
-    dlc_program *program = model ? compile(model, &v, why, room) : NULL;
-    int kept[MOST], count = 0;
-    for (int i = 0; i < inputs; i++) kept[count++] = i;
-    if (model && !program) { /* once more with the first data set's small inputs as values */
-        count = 0;
-        for (int i = 0; i < inputs; i++) {
-            tensor *t = &v.data[v.count];
-            snprintf(path, sizeof path, "%s/test_data_set_0/input_%d.pb", folder, i);
-            const bool read = read_tensor(path, t);
-            const bool small =
-                read && ((t->count <= 64 && !is_float(t->view.dtype)) || t->count <= 8) && t->view.ndim <= 1;
-            if (small)
-                v.names[v.count] = names[i], v.views[v.count++] = &t->view;
-            else
-                kept[count++] = i;
-            if (read && !small) free(t->data);
-        }
-        if (v.count) program = compile(model, &v, why, room);
+    if (dlc_onnx_open(context, path, NULL, &model))
+        snprintf(why, room, "open: %s", dlc_error_message(context));
+    else if (dlc_onnx_runner_create(model, NULL, &runner))
+        snprintf(why, room, "runner: %s", dlc_error_message(context));
+    for (int s = 0; s < 10 && runner && (s == 0 || !result); s++) {
+        char set[32];
+        struct stat about;
+        snprintf(set, sizeof set, "test_data_set_%d", s);
+        snprintf(path, sizeof path, "%s/%s", folder, set);
+        if (stat(path, &about) != 0) break;
+        sets++;
+        result = run_set(model, runner, folder, set, why, room);
+        if (!result) result = run_set(model, runner, folder, set, why, room); /* once more, with what is there now */
     }
-    if (program) {
-        result = 0;
-        *why = 0;
-        for (int s = 0; s < 10 && !result && !(s && v.count); s++) {
-            char set[32];
-            struct stat about;
-            snprintf(set, sizeof set, "test_data_set_%d", s);
-            snprintf(path, sizeof path, "%s/%s", folder, set);
-            if (stat(path, &about) != 0) break;
-            sets++;
-            result = run_set(program, folder, set, kept, dlc_program_input_count(program),
-                             dlc_program_output_count(program), why, room);
-        }
-        if (!sets) snprintf(why, room, "no data"), result = -1;
-    }
-    for (int i = 0; i < v.count; i++) free(v.data[i].data);
-    dlc_program_destroy(program);
+    if (runner && !sets) snprintf(why, room, "no data");
+    dlc_onnx_runner_destroy(runner);
     dlc_onnx_destroy(model);
     return result;
 }

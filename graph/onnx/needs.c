@@ -1,0 +1,75 @@
+/* What an import that failed would have to know: the small inputs whose elements reach the node that could not be imported. */
+#include "graph/onnx/control.h"
+
+typedef struct trace {
+    onnx_import *im;
+    const onnx_graph *main;
+    /* Names still to be followed. */
+    lib_vec(onnx_bytes) names;
+    /* By name: nodes of the main graph, by their results, and after these its inputs. */
+    lib_map makers;
+    bool *seen;
+} trace;
+
+static uint64_t hash_of(onnx_bytes name) {
+    return lib_hash64(name.data, name.size, 0);
+}
+
+static void push(trace *t, onnx_bytes name) {
+    if (name.size) lib_vec_push(t->im->g->arena, &t->names, name);
+}
+
+/* What the node reads, also in graphs nested in it; their own names lead nowhere. */
+static void push_reads(trace *t, const onnx_node *node) {
+    for (size_t i = 0; i < node->inputs.count; i++) push(t, node->inputs.data[i]);
+    for (size_t a = 0; a < node->attributes.count; a++) {
+        const onnx_graph *inner = node->attributes.data[a].g;
+        for (size_t n = 0; inner && n < inner->nodes.count; n++) push_reads(t, &inner->nodes.data[n]);
+    }
+}
+
+/* May its elements be asked for: few by what the file says of its shape, and numbers that shapes are made of? */
+static bool is_small(const onnx_value_info *info) {
+    const onnx_type *type = info->type;
+    int64_t count = 1;
+    if (!type || type->which != ONNX_TYPE_TENSOR || !type->tensor->shape) return false;
+    const size_t rank = type->tensor->shape->dims.count;
+    for (size_t d = 0; d < rank; d++) {
+        const onnx_dimension *dim = &type->tensor->shape->dims.data[d];
+        if (dim->which == 1 && dim->value > 0 && count <= ONNX_NEEDED_MAX) count *= dim->value;
+    }
+    const onnx_element *element = onnx_element_of(type->tensor->element);
+    if (!element || element->dtype < 0 || element->bits < 8 || rank > 1) return false;
+    return count <= (lib_dtype_is_float((dlc_dtype)element->dtype) ? ONNX_NEEDED_FLOATS_MAX : ONNX_NEEDED_MAX);
+}
+
+static void follow(trace *t, onnx_bytes name, onnx_needs *needs) {
+    const uint64_t hash = hash_of(name);
+    for (uint32_t at = lib_map_first(&t->makers, hash); at != LIB_MAP_END; at = lib_map_next(&t->makers, hash, at)) {
+        const size_t maker = t->makers.slots[at].value;
+        if (t->seen[maker]) continue;
+        t->seen[maker] = true;
+        if (maker < t->main->nodes.count) {
+            push_reads(t, &t->main->nodes.data[maker]);
+        } else {
+            const size_t input = maker - t->main->nodes.count;
+            if (onnx_same(t->main->inputs.data[input].name, name) && is_small(&t->main->inputs.data[input]))
+                needs->content[input] = true;
+        }
+    }
+}
+
+void onnx_find_needs(onnx_import *im, const onnx_node *node, onnx_needs *needs) {
+    lib_arena *arena = im->g->arena;
+    trace t = {.im = im, .main = im->model->graph};
+    const size_t nodes = t.main->nodes.count, inputs = t.main->inputs.count;
+    t.seen = LIB_NEW_ARRAY(arena, bool, nodes + inputs + 1);
+    for (size_t n = 0; n < nodes; n++)
+        for (size_t i = 0; i < t.main->nodes.data[n].outputs.count; i++)
+            lib_map_insert(arena, &t.makers, hash_of(t.main->nodes.data[n].outputs.data[i]), (uint32_t)n);
+    for (size_t i = 0; i < inputs; i++)
+        lib_map_insert(arena, &t.makers, hash_of(t.main->inputs.data[i].name), (uint32_t)(nodes + i));
+    needs->node = true;
+    push_reads(&t, node);
+    while (t.names.count) follow(&t, t.names.data[--t.names.count], needs);
+}

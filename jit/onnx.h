@@ -1,0 +1,62 @@
+/* Internal to onnx.c and onnx_run.c. */
+#ifndef JIT_ONNX_H
+#define JIT_ONNX_H
+
+#include <dlc/onnx.h>
+
+#include "graph/api.h"
+#include "graph/onnx/import.h"
+#include "jit/jit.h"
+#include "jit/mapped.h"
+
+#include <stdatomic.h>
+
+/* A file with external data. */
+typedef struct external_file {
+    onnx_bytes location;
+    jit_mapped file;
+} external_file;
+
+/* An input that is no initializer, or an output. */
+typedef struct jit_onnx_port {
+    const char *name;
+    const onnx_value_info *info;
+    /* Names of dimensions; NULL: without one. */
+    const char *parameter[DLC_MAX_RANK];
+    /* In the main graph's list. */
+    size_t place;
+} jit_onnx_port;
+
+struct dlc_onnx_model {
+    /* Owner of constants that are used in place. */
+    graph_holder holder;
+    /* Retained. */
+    dlc_context *context;
+    /* Of the host, and of each graph and program with constants in place. */
+    atomic_int references;
+    lib_scope scope;
+    /* Owns the parsed model. */
+    lib_arena arena;
+    jit_mapped file;
+    const onnx_model *model;
+    /* By dlc_onnx_side. */
+    jit_onnx_port *ports[2];
+    int port_count[2];
+    /* The files with external data, by location, beneath the folder; read: into memory. Owned by file_arena, which has no allowance: like the
+     * file they are data, not what is made of them. */
+    const char *folder;
+    bool read;
+    lib_arena file_arena;
+    lib_vec(external_file) external;
+    lib_map external_by_location;
+    /* Bytes of all files. */
+    size_t size;
+};
+
+/* The error of a call, for dlc_error_message. */
+dlc_status jit_onnx_fail(dlc_context *context, dlc_status status, const char *call, const char *what);
+void jit_onnx_keep(dlc_onnx_model *model);
+void jit_onnx_release(dlc_onnx_model *model);
+dlc_status jit_onnx_import(dlc_onnx_model *model, const onnx_options *options, dlc_graph **made);
+
+#endif

@@ -1,0 +1,600 @@
+/* Runners of ONNX models, <dlc/onnx.h>. An import serves all tensors that pass its guards; a runner keeps several. What an import has to
+ * know is found by trying: a refused import names the small inputs that reach the refused node (graph/onnx/needs.c), and is tried again with
+ * their elements, at last with all sizes as numbers. */
+#include <dlc/onnx.h>
+
+#include "jit/jit.h"
+
+#ifdef DLC_ONNX
+#include "jit/onnx.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { IMPORTS_KEPT = 16 };
+
+/* What must hold of an input that an import is used for. */
+typedef struct input_guard {
+    /* Its elements are these, of that dtype and shape. NULL: any */
+    char *content;
+    dlc_dtype dtype;
+    /* -1: any */
+    int rank;
+    int64_t dim[DLC_MAX_RANK];
+} input_guard;
+
+typedef struct imported {
+    struct imported *next;
+    /* Owner of this struct and of the guards. */
+    lib_arena arena;
+    lib_scope scope;
+    dlc_program *program;
+    /* [inputs] */
+    input_guard *guard;
+    /* Runs in progress; all runs; the runner's clock at the last one. */
+    int users;
+    uint64_t runs, used;
+} imported;
+
+struct dlc_onnx_runner {
+    lib_arena arena;
+    lib_scope scope;
+    dlc_onnx_model *model;
+    onnx_options import;
+    dlc_compile_options compile;
+    /* Of the inputs: the output that feeds it; of the outputs: the input that it feeds. -1: no state. */
+    int *fed_by, *feeds;
+    int state_count;
+    /* Guards the imports and what later ones begin with: by input, its elements; all sizes. */
+    lib_mutex mutex;
+    imported *imports;
+    int import_count;
+    uint64_t clock;
+    bool *content, sizes;
+    /* Held during runs if there are states. By input; NULL: no run has left one. */
+    lib_mutex state_mutex;
+    DLManagedTensorVersioned **state;
+};
+
+static int inputs_of(const dlc_onnx_runner *runner) {
+    return runner->model->port_count[DLC_ONNX_INPUT];
+}
+static int outputs_of(const dlc_onnx_runner *runner) {
+    return runner->model->port_count[DLC_ONNX_OUTPUT];
+}
+
+static dlc_status fail(const dlc_onnx_runner *runner, dlc_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static dlc_status fail(const dlc_onnx_runner *runner, dlc_status status, const char *format, ...) {
+    char message[LIB_MESSAGE_MAX];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    return jit_onnx_fail(runner->model->context, status, "dlc_onnx_run", message);
+}
+
+/* ---- imports ---------------------------------------------------------------------------------------------------------- */
+
+static bool has_content(const DLTensor *tensor) {
+    return tensor->device.device_type == kDLCPU && lib_tensor_is_compact(tensor);
+}
+
+static const char *elements_of(const DLTensor *tensor) {
+    return (const char *)tensor->data + tensor->byte_offset;
+}
+
+static bool passes(const input_guard *guard, const DLTensor *tensor) {
+    dlc_dtype dtype;
+    if (guard->rank >= 0 && tensor->ndim != guard->rank) return false;
+    for (int d = 0; d < guard->rank; d++)
+        if (guard->dim[d] >= 0 && tensor->shape[d] != guard->dim[d]) return false;
+    if (!guard->content) return true;
+    return has_content(tensor) && lib_dtype_from_dlpack(tensor->dtype, &dtype) && dtype == guard->dtype &&
+           memcmp(elements_of(tensor), guard->content, lib_tensor_bytes(tensor)) == 0;
+}
+
+static bool serves(const dlc_onnx_runner *runner, const imported *import, const DLTensor *const *inputs) {
+    for (int i = 0; i < inputs_of(runner); i++)
+        if (!passes(&import->guard[i], inputs[i])) return false;
+    return true;
+}
+
+/* What an import takes as given. */
+typedef struct assumptions {
+    /* By input: its elements. */
+    bool *content;
+    /* All sizes; only those of 0 and 1. */
+    bool sizes, ones;
+} assumptions;
+
+/* Guards of an import for these tensors. */
+static void make_guards(dlc_onnx_runner *runner, imported *import, const assumptions *a,
+                        const DLTensor *const *inputs) {
+    import->guard = LIB_NEW_ARRAY(&import->arena, input_guard, (size_t)inputs_of(runner) + 1);
+    for (int i = 0; i < inputs_of(runner); i++) {
+        const DLTensor *tensor = inputs[i];
+        const onnx_type *type = runner->model->ports[DLC_ONNX_INPUT][i].info->type;
+        const bool ranked = type && type->which == ONNX_TYPE_TENSOR && type->tensor->shape;
+        input_guard *guard = &import->guard[i];
+        *guard = (input_guard){.rank = ranked && !a->sizes && !a->ones && !a->content[i] ? -1 : tensor->ndim};
+        for (int d = 0; d < tensor->ndim; d++) {
+            const bool fixed = a->sizes || a->content[i] || (a->ones && tensor->shape[d] <= 1);
+            guard->dim[d] = fixed ? tensor->shape[d] : -1;
+        }
+        if (!a->content[i]) continue;
+        lib_dtype_from_dlpack(tensor->dtype, &guard->dtype);
+        guard->content = lib_arena_copy(&import->arena, elements_of(tensor), lib_tensor_bytes(tensor));
+    }
+}
+
+/* The model as a graph for tensors that pass the guards; what it would have to know in `needs`. */
+static dlc_status import_for(dlc_onnx_runner *runner, lib_arena *work, const imported *import,
+                             const DLTensor *const *inputs, onnx_needs *needs, dlc_graph **made) {
+    const dlc_onnx_model *model = runner->model;
+    const size_t all = model->model->graph->inputs.count, ports = (size_t)inputs_of(runner);
+    onnx_options options = runner->import;
+    onnx_arrived *arrived = LIB_NEW_ARRAY(work, onnx_arrived, all + 1);
+    const char **names = LIB_NEW_ARRAY(work, const char *, ports + 1);
+    const DLTensor **values = LIB_NEW_ARRAY(work, const DLTensor *, ports + 1);
+    for (size_t i = 0; i < ports; i++) {
+        const jit_onnx_port *port = &model->ports[DLC_ONNX_INPUT][i];
+        const input_guard *guard = &import->guard[i];
+        onnx_arrived *to = &arrived[port->place];
+        to->rank = inputs[i]->ndim;
+        for (int d = 0; d < DLC_MAX_RANK; d++) to->dim[d] = guard->rank >= 0 && d < guard->rank ? guard->dim[d] : -1;
+        if (!guard->content) continue;
+        names[options.value_count] = port->name;
+        values[options.value_count++] = inputs[i];
+    }
+    memset(needs->content, 0, all * sizeof *needs->content);
+    needs->node = false;
+    options.value_names = names, options.values = values, options.arrived = arrived, options.needs = needs;
+    return jit_onnx_import(runner->model, &options, made);
+}
+
+/* After a refusal: assumes more, of what may help. False: there is nothing. */
+static bool assume_more(const dlc_onnx_runner *runner, assumptions *a, const onnx_needs *needs,
+                        const DLTensor *const *inputs) {
+    bool more = false;
+    for (int i = 0; i < inputs_of(runner); i++) {
+        int64_t count;
+        dlc_dtype dtype;
+        if (a->content[i] || !needs->content[runner->model->ports[DLC_ONNX_INPUT][i].place]) continue;
+        if (!has_content(inputs[i]) || !lib_tensor_count(inputs[i], &count)) continue;
+        if (!lib_dtype_from_dlpack(inputs[i]->dtype, &dtype)) continue;
+        if (count > (lib_dtype_is_float(dtype) ? ONNX_NEEDED_FLOATS_MAX : ONNX_NEEDED_MAX)) continue;
+        a->content[i] = more = true;
+    }
+    if (more || a->sizes) return more;
+    return a->sizes = true;
+}
+
+static void free_import(dlc_onnx_runner *runner, imported *import) {
+    const dlc_allocator *allocator = &runner->model->context->allocator;
+    dlc_program_destroy(import->program);
+    lib_arena_free(&import->arena);
+    lib_release(allocator, import, sizeof *import, _Alignof(imported));
+}
+
+/* Tries until an import is not refused. Raises in the import's scope. */
+static dlc_status import_in_scope(dlc_onnx_runner *runner, imported *import, assumptions *a,
+                                  const DLTensor *const *inputs) {
+    lib_arena *work = &import->arena;
+    const size_t all = runner->model->model->graph->inputs.count;
+    onnx_needs needs = {.content = LIB_NEW_ARRAY(work, bool, all + 1)};
+    dlc_graph *made = NULL;
+    dlc_status status;
+    do {
+        make_guards(runner, import, a, inputs);
+        status = import_for(runner, work, import, inputs, &needs, &made);
+    } while (status != DLC_OK && needs.node && assume_more(runner, a, &needs, inputs));
+    if (status == DLC_OK) status = dlc_compile(runner->model->context, made, &runner->compile, &import->program);
+    dlc_graph_destroy(made);
+    return status;
+}
+
+/* The least recently used import that no run uses; NULL: there is none. */
+static imported **oldest(dlc_onnx_runner *runner) {
+    imported **best = NULL;
+    for (imported **at = &runner->imports; *at; at = &(*at)->next)
+        if ((*at)->users == 0 && (!best || (*at)->used < (*best)->used)) best = at;
+    return best;
+}
+
+static void keep_import(dlc_onnx_runner *runner, imported *import) {
+    imported **old = runner->import_count >= IMPORTS_KEPT ? oldest(runner) : NULL;
+    if (old) {
+        imported *gone = *old;
+        *old = gone->next;
+        free_import(runner, gone);
+        runner->import_count--;
+    }
+    import->next = runner->imports;
+    runner->imports = import;
+    runner->import_count++;
+}
+
+static dlc_status new_import(dlc_onnx_runner *runner, const DLTensor *const *inputs, bool ones, imported **made) {
+    dlc_context *context = runner->model->context;
+    imported *import = lib_allocate_zeroed(&context->allocator, sizeof *import, _Alignof(imported));
+    dlc_status status = DLC_OUT_OF_MEMORY;
+    if (!import) return fail(runner, status, "memory was refused");
+    lib_arena_init(&import->arena, &context->allocator, &import->scope);
+    if (LIB_ENTER(&import->scope)) {
+        const size_t ports = (size_t)inputs_of(runner);
+        assumptions a = {.content = lib_arena_copy(&import->arena, runner->content, ports + 1),
+                         .sizes = runner->sizes,
+                         .ones = ones};
+        for (size_t i = 0; i < ports; i++) a.content[i] = a.content[i] && has_content(inputs[i]);
+        status = import_in_scope(runner, import, &a, inputs);
+        if (status == DLC_OK) memcpy(runner->content, a.content, ports), runner->sizes = a.sizes;
+    } else
+        status = jit_fail(context, &import->scope.error);
+    if (status == DLC_OK)
+        keep_import(runner, *made = import);
+    else
+        free_import(runner, import);
+    return status;
+}
+
+/* An import for these tensors, of which a run is noted. `ones`: one that takes sizes of 0 and 1 as given. */
+static dlc_status take_import(dlc_onnx_runner *runner, const DLTensor *const *inputs, bool ones, imported **taken) {
+    dlc_status status = DLC_OK;
+    lib_mutex_lock(&runner->mutex);
+    imported *found = ones ? NULL : runner->imports;
+    while (found && !serves(runner, found, inputs)) found = found->next;
+    if (!found) status = new_import(runner, inputs, ones, &found);
+    if (status == DLC_OK) found->users++, found->runs++, found->used = ++runner->clock;
+    lib_mutex_unlock(&runner->mutex);
+    *taken = found;
+    return status;
+}
+
+static void leave_import(dlc_onnx_runner *runner, imported *import) {
+    lib_mutex_lock(&runner->mutex);
+    import->users--;
+    lib_mutex_unlock(&runner->mutex);
+}
+
+/* ---- runs -------------------------------------------------------------------------------------------------------------- */
+
+static dlc_status run_import(const dlc_onnx_runner *runner, const imported *import, const dlc_run_options *options,
+                             const DLTensor *const *inputs, dlc_output_slot *outputs) {
+    const DLTensor *given[256];
+    int count = 0;
+    for (int i = 0; i < inputs_of(runner); i++)
+        if (!import->guard[i].content) given[count++] = inputs[i];
+    return dlc_run(import->program, options, given, count, outputs, outputs_of(runner));
+}
+
+static bool has_ones(const dlc_onnx_runner *runner, const imported *import, const DLTensor *const *inputs) {
+    for (int i = 0; i < inputs_of(runner); i++)
+        for (int d = 0; d < inputs[i]->ndim; d++)
+            if (inputs[i]->shape[d] <= 1 && (import->guard[i].rank < 0 || import->guard[i].dim[d] < 0)) return true;
+    return false;
+}
+
+/* A size that is equal to another one in the import may broadcast where it is 1: then an import of its own serves. */
+static dlc_status run_stateless(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
+                                dlc_output_slot *outputs) {
+    imported *import, *other;
+    LIB_TRY(take_import(runner, inputs, false, &import));
+    dlc_status status = run_import(runner, import, options, inputs, outputs);
+    const bool again = status == DLC_INVALID_ARGUMENT && has_ones(runner, import, inputs);
+    leave_import(runner, import);
+    if (!again || take_import(runner, inputs, true, &other) != DLC_OK) return status;
+    status = run_import(runner, other, options, inputs, outputs);
+    leave_import(runner, other);
+    return status;
+}
+
+/* ---- states ------------------------------------------------------------------------------------------------------------ */
+
+/* A size of an input as the other inputs that have arrived tell it; -1: they do not. */
+static int64_t size_by_name(const dlc_onnx_runner *runner, const char *name, const DLTensor *const *inputs) {
+    for (int i = 0; i < runner->import.dim_count; i++)
+        if (strcmp(runner->import.dims[i].name, name) == 0) return runner->import.dims[i].value;
+    for (int i = 0; i < inputs_of(runner); i++)
+        for (int d = 0; inputs[i] && d < inputs[i]->ndim && d < DLC_MAX_RANK; d++) {
+            const char *known = runner->model->ports[DLC_ONNX_INPUT][i].parameter[d];
+            if (known && strcmp(known, name) == 0) return inputs[i]->shape[d];
+        }
+    return -1;
+}
+
+/* Zeros in the shape that the file declares. */
+static dlc_status first_state(dlc_onnx_runner *runner, int input, const DLTensor *const *inputs) {
+    dlc_onnx_port port;
+    int64_t shape[DLC_MAX_RANK];
+    LIB_TRY(dlc_onnx_port_at(runner->model, DLC_ONNX_INPUT, input, &port));
+    if (port.dtype < 0 || port.rank < 0)
+        return fail(runner, DLC_INVALID_ARGUMENT, "state %s has no type or rank in the file: give it at the first run",
+                    port.name);
+    for (int d = 0; d < port.rank; d++) {
+        shape[d] = port.dims[d].value >= 0 ? port.dims[d].value
+                   : port.dims[d].name     ? size_by_name(runner, port.dims[d].name, inputs)
+                                           : -1;
+        if (shape[d] < 0)
+            return fail(
+                runner, DLC_INVALID_ARGUMENT,
+                "dimension %d of state %s is neither a number in the file nor a name that the other inputs have: "
+                "give the state at the first run",
+                d, port.name);
+    }
+    DLManagedTensorVersioned *zeros = lib_tensor_new(&runner->model->context->allocator, (dlc_dtype)port.dtype,
+                                                     port.rank, shape, TIR_BUFFER_ALIGNMENT);
+    if (!zeros) return fail(runner, DLC_OUT_OF_MEMORY, "memory for state %s was refused", port.name);
+    memset(zeros->dl_tensor.data, 0, lib_tensor_bytes(&zeros->dl_tensor));
+    runner->state[input] = zeros;
+    return DLC_OK;
+}
+
+static void release_tensor(DLManagedTensorVersioned **tensor) {
+    if (*tensor) (*tensor)->deleter(*tensor);
+    *tensor = NULL;
+}
+
+/* The host's tensor for an output that is a state must be one that the new state fits. */
+static bool fits(const DLTensor *to, const DLTensor *from) {
+    bool same = to->device.device_type == kDLCPU && from->device.device_type == kDLCPU && to->ndim == from->ndim &&
+                memcmp(&to->dtype, &from->dtype, sizeof to->dtype) == 0;
+    for (int d = 0; same && d < to->ndim; d++) same = to->shape[d] == from->shape[d];
+    return same;
+}
+
+/* New states take the place of the old ones. */
+static dlc_status commit_states(dlc_onnx_runner *runner, dlc_output_slot *slots, dlc_output_slot *outputs) {
+    for (int o = 0; o < outputs_of(runner); o++)
+        if (runner->feeds[o] >= 0 && outputs[o].tensor && !fits(outputs[o].tensor, &slots[o].managed->dl_tensor))
+            return fail(runner, DLC_INVALID_ARGUMENT,
+                        "the tensor for output %s has another type or shape, or is not in host memory",
+                        runner->model->ports[DLC_ONNX_OUTPUT][o].name);
+    for (int o = 0; o < outputs_of(runner); o++) {
+        if (runner->feeds[o] < 0) {
+            outputs[o] = slots[o];
+            continue;
+        }
+        if (outputs[o].tensor) lib_tensor_copy(outputs[o].tensor, &slots[o].managed->dl_tensor);
+        release_tensor(&runner->state[runner->feeds[o]]);
+        runner->state[runner->feeds[o]] = slots[o].managed;
+    }
+    return DLC_OK;
+}
+
+static dlc_status run_with_states(dlc_onnx_runner *runner, const dlc_run_options *options,
+                                  const DLTensor *const *inputs, dlc_output_slot *outputs) {
+    const DLTensor *given[256];
+    dlc_output_slot slots[256];
+    for (int i = 0; i < inputs_of(runner); i++) {
+        if (!inputs[i] && !runner->state[i]) LIB_TRY(first_state(runner, i, inputs));
+        given[i] = inputs[i] ? inputs[i] : &runner->state[i]->dl_tensor;
+    }
+    for (int o = 0; o < outputs_of(runner); o++)
+        slots[o] = runner->feeds[o] >= 0 ? (dlc_output_slot){NULL, NULL} : outputs[o];
+    dlc_status status = run_stateless(runner, options, given, slots);
+    if (status == DLC_OK) status = commit_states(runner, slots, outputs);
+    for (int o = 0; status != DLC_OK && o < outputs_of(runner); o++)
+        if (!outputs[o].tensor || runner->feeds[o] >= 0) release_tensor(&slots[o].managed);
+    return status;
+}
+
+dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
+                        int input_count, dlc_output_slot *outputs, int output_count) {
+    if (!runner) return jit_onnx_fail(NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_run", "runner is NULL");
+    if (input_count != inputs_of(runner) || output_count != outputs_of(runner) || (input_count && !inputs) ||
+        (output_count && !outputs))
+        return fail(runner, DLC_INVALID_ARGUMENT, "%d inputs and %d outputs, the model has %d and %d", input_count,
+                    output_count, inputs_of(runner), outputs_of(runner));
+    for (int i = 0; i < input_count; i++) {
+        const DLTensor *tensor = inputs[i];
+        int64_t count;
+        if (!tensor && runner->fed_by[i] >= 0) continue;
+        if (!tensor || tensor->ndim < 0 || tensor->ndim > DLC_MAX_RANK || (tensor->ndim && !tensor->shape) ||
+            !lib_tensor_count(tensor, &count))
+            return fail(runner, DLC_INVALID_ARGUMENT, "input %s is NULL, or no tensor of up to %d dimensions",
+                        runner->model->ports[DLC_ONNX_INPUT][i].name, DLC_MAX_RANK);
+    }
+    if (options && options->event && runner->state_count)
+        return fail(runner, DLC_UNSUPPORTED, "a runner with states waits for its runs: no event");
+    if (!runner->state_count) return run_stateless(runner, options, inputs, outputs);
+    lib_mutex_lock(&runner->state_mutex);
+    const dlc_status status = run_with_states(runner, options, inputs, outputs);
+    lib_mutex_unlock(&runner->state_mutex);
+    return status;
+}
+
+void dlc_onnx_runner_reset(dlc_onnx_runner *runner) {
+    if (!runner) return;
+    lib_mutex_lock(&runner->state_mutex);
+    for (int i = 0; i < inputs_of(runner); i++) release_tensor(&runner->state[i]);
+    lib_mutex_unlock(&runner->state_mutex);
+}
+
+/* ---- runners ------------------------------------------------------------------------------------------------------------- */
+
+static int port_named(const dlc_onnx_runner *runner, dlc_onnx_side side, const char *name) {
+    for (int i = 0; i < runner->model->port_count[side]; i++)
+        if (strcmp(runner->model->ports[side][i].name, name) == 0) return i;
+    lib_raise(runner->arena.scope, DLC_NOT_FOUND, "dlc_onnx_runner_create: the model has no %s called %s",
+              side == DLC_ONNX_INPUT ? "input" : "output", name);
+}
+
+static int *no_states(dlc_onnx_runner *runner, int count) {
+    int *list = LIB_NEW_ARRAY(&runner->arena, int, (size_t)count + 1);
+    for (int i = 0; i < count; i++) list[i] = -1;
+    return list;
+}
+
+static void copy_options(dlc_onnx_runner *runner, const dlc_onnx_runner_options *options) {
+    dlc_dim *dims = LIB_NEW_ARRAY(&runner->arena, dlc_dim, (size_t)options->dim_count + 1);
+    for (int i = 0; i < options->dim_count; i++) {
+        if (!options->dims[i].name || options->dims[i].value < 0)
+            lib_raise(runner->arena.scope, DLC_INVALID_ARGUMENT,
+                      "dlc_onnx_runner_create: options.dims has a dimension without a name, or below 0");
+        dims[i] = (dlc_dim){options->dims[i].value, lib_arena_string(&runner->arena, options->dims[i].name)};
+    }
+    runner->import = (onnx_options){.dims = dims, .dim_count = options->dim_count, .newer_opset = options->newer_opset};
+    runner->compile = (dlc_compile_options)DLC_COMPILE_OPTIONS_INIT;
+    if (options->compile) runner->compile = *options->compile;
+    runner->fed_by = no_states(runner, inputs_of(runner));
+    runner->feeds = no_states(runner, outputs_of(runner));
+    runner->content = LIB_NEW_ARRAY(&runner->arena, bool, (size_t)inputs_of(runner) + 1);
+    runner->state = LIB_NEW_ARRAY(&runner->arena, DLManagedTensorVersioned *, (size_t)inputs_of(runner) + 1);
+    for (int s = 0; s < options->state_count; s++) {
+        const dlc_onnx_state *state = &options->states[s];
+        if (!state->input || !state->output)
+            lib_raise(runner->arena.scope, DLC_INVALID_ARGUMENT,
+                      "dlc_onnx_runner_create: a state without the name of its input or output");
+        const int in = port_named(runner, DLC_ONNX_INPUT, state->input),
+                  out = port_named(runner, DLC_ONNX_OUTPUT, state->output);
+        if (runner->fed_by[in] >= 0 || runner->feeds[out] >= 0)
+            lib_raise(runner->arena.scope, DLC_INVALID_ARGUMENT, "dlc_onnx_runner_create: %s or %s is in two states",
+                      state->input, state->output);
+        runner->fed_by[in] = out, runner->feeds[out] = in;
+    }
+    runner->state_count = options->state_count;
+}
+
+static dlc_status prepare(dlc_onnx_runner *runner, const dlc_onnx_runner_options *options) {
+    if (LIB_ENTER(&runner->scope)) copy_options(runner, options);
+    return runner->scope.error.status == DLC_OK ? DLC_OK : jit_fail(runner->model->context, &runner->scope.error);
+}
+
+dlc_status dlc_onnx_runner_create(dlc_onnx_model *model, const dlc_onnx_runner_options *options,
+                                  dlc_onnx_runner **made) {
+    static const dlc_onnx_runner_options defaults = DLC_ONNX_RUNNER_OPTIONS_INIT;
+    enum { PORTS = 256 };
+    if (made) *made = NULL;
+    dlc_context *context = model ? model->context : NULL;
+    if (!model || !made)
+        return jit_onnx_fail(context, DLC_INVALID_ARGUMENT, "dlc_onnx_runner_create",
+                             "model or the place for the runner is NULL");
+    if (!options) options = &defaults;
+    if (options->struct_size != sizeof *options || options->dim_count < 0 || (options->dim_count && !options->dims) ||
+        options->state_count < 0 || (options->state_count && !options->states))
+        return jit_onnx_fail(
+            context, DLC_INVALID_ARGUMENT, "dlc_onnx_runner_create",
+            "options.struct_size is not that of this version (use DLC_ONNX_RUNNER_OPTIONS_INIT), or a list "
+            "is NULL");
+    if (model->port_count[DLC_ONNX_INPUT] > PORTS || model->port_count[DLC_ONNX_OUTPUT] > PORTS)
+        return jit_onnx_fail(context, DLC_UNSUPPORTED, "dlc_onnx_runner_create", "more than 256 inputs or outputs");
+    GRAPH_CALL(context, LIB_STACK_CALL);
+    dlc_onnx_runner *runner = lib_allocate_zeroed(&context->allocator, sizeof *runner, _Alignof(dlc_onnx_runner));
+    if (!runner) return jit_onnx_fail(context, DLC_OUT_OF_MEMORY, "dlc_onnx_runner_create", "memory was refused");
+    runner->model = model;
+    lib_arena_init(&runner->arena, &context->allocator, &runner->scope);
+    const dlc_status status = prepare(runner, options);
+    if (status != DLC_OK) {
+        lib_arena_free(&runner->arena);
+        lib_release(&context->allocator, runner, sizeof *runner, _Alignof(dlc_onnx_runner));
+        return status;
+    }
+    lib_mutex_init(&runner->mutex);
+    lib_mutex_init(&runner->state_mutex);
+    jit_onnx_keep(model);
+    *made = runner;
+    return DLC_OK;
+}
+
+void dlc_onnx_runner_destroy(dlc_onnx_runner *runner) {
+    if (!runner) return;
+    dlc_onnx_model *model = runner->model;
+    dlc_context *context = model->context;
+    lib_call call;
+    if (!graph_call_to_destroy(context, &call)) return;
+    for (imported *import = runner->imports, *next; import; import = next) {
+        next = import->next;
+        free_import(runner, import);
+    }
+    for (int i = 0; i < inputs_of(runner); i++) release_tensor(&runner->state[i]);
+    lib_mutex_destroy(&runner->mutex);
+    lib_mutex_destroy(&runner->state_mutex);
+    lib_arena_free(&runner->arena);
+    lib_release(&context->allocator, runner, sizeof *runner, _Alignof(dlc_onnx_runner));
+    jit_onnx_release(model);
+    graph_call_destroyed(context, &call);
+}
+
+static void describe_guard(lib_text *text, const char *name, const input_guard *guard) {
+    bool any = guard->content != NULL;
+    for (int d = 0; d < guard->rank; d++) any = any || guard->dim[d] >= 0;
+    if (!any && guard->rank < 0) return;
+    lib_text_format(text, " %s", name);
+    if (guard->content) lib_text_add(text, " by its elements,");
+    lib_text_add(text, " [");
+    for (int d = 0; d < guard->rank; d++) {
+        if (d) lib_text_add(text, ", ");
+        if (guard->dim[d] >= 0)
+            lib_text_format(text, "%" PRId64, guard->dim[d]);
+        else
+            lib_text_add(text, "any");
+    }
+    lib_text_add(text, "];");
+}
+
+static void describe(dlc_onnx_runner *runner, lib_text *text) {
+    for (const imported *import = runner->imports; import; import = import->next) {
+        lib_text_format(text, "%" PRIu64 " runs, guards:", import->runs);
+        const size_t before = text->length;
+        for (int i = 0; i < inputs_of(runner); i++)
+            describe_guard(text, runner->model->ports[DLC_ONNX_INPUT][i].name, &import->guard[i]);
+        lib_text_add(text, text->length == before ? " none\n" : "\n");
+    }
+}
+
+dlc_status dlc_onnx_runner_describe(dlc_onnx_runner *runner, char **text) {
+    if (text) *text = NULL;
+    if (!runner || !text)
+        return jit_onnx_fail(runner ? runner->model->context : NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_runner_describe",
+                             "runner or the place for the text is NULL");
+    dlc_context *context = runner->model->context;
+    GRAPH_CALL(context, LIB_STACK_CALL);
+    lib_scope scope;
+    lib_arena arena;
+    lib_arena_init(&arena, &context->allocator, &scope);
+    lib_mutex_lock(&runner->mutex);
+    if (LIB_ENTER(&scope)) {
+        lib_text list;
+        lib_text_init(&list, &arena);
+        describe(runner, &list);
+        *text = graph_text_new(&context->allocator, list.data ? list.data : "", list.length);
+        if (!*text) lib_raise(&scope, DLC_OUT_OF_MEMORY, "dlc_onnx_runner_describe: memory was refused");
+    }
+    lib_mutex_unlock(&runner->mutex);
+    lib_arena_free(&arena);
+    return scope.error.status == DLC_OK ? DLC_OK : jit_fail(context, &scope.error);
+}
+
+#else
+
+static dlc_status refuse(const char *call) {
+    lib_error error;
+    lib_fail(&error, DLC_UNSUPPORTED, "%s: this build of libdlc has no ONNX", call);
+    return jit_fail(NULL, &error);
+}
+
+dlc_status dlc_onnx_runner_create(dlc_onnx_model *model, const dlc_onnx_runner_options *options,
+                                  dlc_onnx_runner **runner) {
+    (void)model, (void)options;
+    if (runner) *runner = NULL;
+    return refuse("dlc_onnx_runner_create");
+}
+void dlc_onnx_runner_destroy(dlc_onnx_runner *runner) {
+    (void)runner;
+}
+dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
+                        int input_count, dlc_output_slot *outputs, int output_count) {
+    (void)runner, (void)options, (void)inputs, (void)input_count, (void)outputs, (void)output_count;
+    return refuse("dlc_onnx_run");
+}
+void dlc_onnx_runner_reset(dlc_onnx_runner *runner) {
+    (void)runner;
+}
+dlc_status dlc_onnx_runner_describe(dlc_onnx_runner *runner, char **text) {
+    (void)runner;
+    if (text) *text = NULL;
+    return refuse("dlc_onnx_runner_describe");
+}
+#endif
