@@ -8,22 +8,20 @@
 
 enum { FUNCTION_NESTING = 32, FUNCTION_NODES_MAX = 1 << 20 };
 
-static const onnx_row *const standard_rows[] = {onnx_rows_map,
-                                                onnx_rows_structure,
-                                                onnx_rows_reduce,
-                                                onnx_rows_contract,
-                                                onnx_rows_window,
-                                                onnx_rows_normalize,
-                                                onnx_rows_index,
-                                                onnx_rows_recurrent,
-                                                onnx_rows_other,
-                                                onnx_rows_control,
-                                                onnx_rows_attention,
-                                                onnx_rows_state,
-                                                NULL};
+static const onnx_row *const standard_rows[] = {onnx_rows_map,       onnx_rows_structure,
+                                                onnx_rows_reduce,    onnx_rows_contract,
+                                                onnx_rows_window,    onnx_rows_normalize,
+                                                onnx_rows_index,     onnx_rows_recurrent,
+                                                onnx_rows_other,     onnx_rows_control,
+                                                onnx_rows_attention, onnx_rows_state,
+                                                onnx_rows_random,    NULL};
+static const onnx_row *const learn_rows[] = {onnx_rows_learn, onnx_rows_svm, onnx_rows_trees, NULL};
+static const onnx_row *const training_rows[] = {onnx_rows_training, NULL};
 
 static const onnx_domain domains[] = {
     {"", ONNX_OPSET_LAST, standard_rows, NULL},
+    {"ai.onnx.ml", 5, learn_rows, onnx_refused_learn},
+    {"ai.onnx.preview.training", 1, training_rows, NULL},
 };
 
 /* ---- errors -------------------------------------------------------------------------------------------------------- */
@@ -228,6 +226,8 @@ static graph_id make_stored(onnx_import *im, const onnx_tensor *tensor) {
 graph_id onnx_id_of(onnx_import *im, onnx_value *value) {
     if (!value->id && value->stored) value->id = make_stored(im, value->stored);
     if (!value->id && value->known) value->id = onnx_make_known(im, value->known);
+    if (!value->id && value->refusal)
+        onnx_fail(im, DLC_UNSUPPORTED, "value %s: %s", onnx_shown(im->g->arena, value->name), value->refusal);
     if (!value->id)
         onnx_fail(im, DLC_PARSE_ERROR, "operand %s is not defined before it is used",
                   onnx_shown(im->g->arena, value->name));
@@ -325,8 +325,11 @@ void onnx_give_known(onnx_import *im, size_t i, const onnx_known *known) {
 void onnx_give_operand(onnx_import *im, size_t i, size_t k) {
     if (!onnx_wants(im, i)) return;
     if (!onnx_has(im, k)) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu is missing", k);
-    const onnx_value *from = im->operand[k];
-    im->result[i]->id = from->id, im->result[i]->stored = from->stored, im->result[i]->known = from->known;
+    onnx_take_value(im->result[i], im->operand[k]);
+}
+
+void onnx_refuse_result(onnx_import *im, size_t i, const char *reason) {
+    if (onnx_wants(im, i)) im->result[i]->refusal = reason;
 }
 
 graph_id onnx_emit(onnx_import *im, const char *op, int inputs, const graph_id *input, int settings,
@@ -491,8 +494,7 @@ static void import_call(onnx_import *im, const onnx_function *function) {
     im->scope = &inner, im->call = &call;
     for (size_t i = 0; i < node->inputs.count; i++) {
         onnx_value *value = onnx_define(im, function->inputs.data[i]);
-        if (operand[i])
-            value->id = operand[i]->id, value->stored = operand[i]->stored, value->known = operand[i]->known;
+        if (operand[i]) onnx_take_value(value, operand[i]);
     }
     onnx_import_nodes(im, function->nodes.data, function->nodes.count);
     for (size_t i = 0; i < node->outputs.count; i++) {
@@ -501,7 +503,7 @@ static void import_call(onnx_import *im, const onnx_function *function) {
         if (!value)
             onnx_fail(im, DLC_PARSE_ERROR, "result %s of the function is defined nowhere",
                       onnx_shown(im->g->arena, function->outputs.data[i]));
-        result[i]->id = value->id, result[i]->stored = value->stored, result[i]->known = value->known;
+        onnx_take_value(result[i], value);
     }
     im->scope = outer, im->call = before, im->node = node;
 }

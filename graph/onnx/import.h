@@ -39,6 +39,8 @@ typedef struct onnx_value {
     const onnx_tensor *stored;
     /* NULL: not known, or not yet determined from `stored` */
     const onnx_known *known;
+    /* Why the value has no tensor; NULL: it has one. */
+    const char *refusal;
 } onnx_value;
 
 /* Names that nodes of one graph or function may use: its own, and those of the enclosing graph. */
@@ -117,7 +119,9 @@ typedef struct onnx_domain {
 /* Tables of rows, each ended by a row without a name. */
 extern const onnx_row onnx_rows_attention[], onnx_rows_map[], onnx_rows_structure[], onnx_rows_reduce[],
     onnx_rows_contract[], onnx_rows_window[], onnx_rows_normalize[], onnx_rows_index[], onnx_rows_recurrent[],
-    onnx_rows_other[], onnx_rows_control[], onnx_rows_state[];
+    onnx_rows_other[], onnx_rows_control[], onnx_rows_state[], onnx_rows_random[], onnx_rows_learn[], onnx_rows_svm[],
+    onnx_rows_trees[], onnx_rows_training[];
+extern const onnx_refusal onnx_refused_learn[];
 
 /* Imports the model's main graph into an empty graph. Raises with the node's location: DLC_UNSUPPORTED for what libdlc cannot do
  * (all such operators at once, before any node is emitted), DLC_PARSE_ERROR for a model that contradicts itself,
@@ -168,6 +172,12 @@ void onnx_give(onnx_import *im, size_t i, graph_id id);
 void onnx_give_known(onnx_import *im, size_t i, const onnx_known *known);
 /* Result i is operand k itself. */
 void onnx_give_operand(onnx_import *im, size_t i, size_t k);
+/* Result i is not imported; it is an error, with that reason, only to use it. */
+void onnx_refuse_result(onnx_import *im, size_t i, const char *reason);
+/* Makes `to` another name of `from`. */
+static inline void onnx_take_value(onnx_value *to, const onnx_value *from) {
+    to->id = from->id, to->stored = from->stored, to->known = from->known, to->refusal = from->refusal;
+}
 
 /* The node's attribute, or the value given by the enclosing function's caller; NULL: neither. Marks the attribute as read: unread
  * attributes are an error, since they would be ignored. */
