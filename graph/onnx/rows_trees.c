@@ -402,10 +402,10 @@ static bool is_binary(const forest *f) {
     return one;
 }
 
-/* Two classes, of which trees vote for one, whichever it is: their sum s is the score of the second class. If no weight is negative, and no
- * transform expects margins, s is a probability, the first class has 1 - s, and the second one is chosen above 1/2; else the first
- * class has -s, and 0 is the limit. So does ONNX Runtime; the standard leaves it open. A single label stands for the second class; its score
- * stands alone. */
+/* Two classes, of which trees vote for one, whichever it is: their sum s is the score of the second class. If no weight is negative, and
+ * no transform expects margins, s is a probability, the first class has 1 - s, and the second one is chosen above 1/2; else the
+ * first class has -s, and 0 is the limit. The standard leaves this open; ONNX Runtime, for which converters write, does so. A single
+ * label stands for the second class; its score stands alone. */
 static void give_binary(onnx_import *im, const forest *f, graph_id sums, onnx_labels labels, onnx_numbers base,
                         onnx_transform transform) {
     graph *g = im->g;
