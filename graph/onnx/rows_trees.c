@@ -502,7 +502,8 @@ static void read_nodes(onnx_import *im, forest *f, onnx_numbers modes, onnx_numb
                       to_no = place_of_child(im, node, no[i], no_leaf[i] != 0, count, leaves);
         const double mode = modes.data[i];
         set_feature(im, f, (int32_t)i, feature[i]);
-        if (!(mode >= 0 && mode < MODES)) onnx_fail(im, DLC_PARSE_ERROR, "node %zu has the unknown mode %g", i, mode);
+        if (!(mode >= 0 && mode < (double)MODES))
+            onnx_fail(im, DLC_PARSE_ERROR, "node %zu has the unknown mode %g", i, mode);
         if ((int)mode != MEMBER) {
             set_comparison(f, (int32_t)i, (int)mode, splits.data[i], to_yes, to_no, missing && missing[i]);
             continue;

@@ -423,7 +423,7 @@ static void test_numbers(void **state) {
         assert_true(y[0][i] >= -1 && y[0][i] <= 3);
         sum += (double)y[0][i];
     }
-    assert_true(fabs(sum / COUNT - 1) < 0.2);
+    assert_true(fabs(sum / (double)COUNT - 1) < 0.2);
 }
 
 static int set_up(void **state) {
