@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Random models of ai.onnx.ml, and Scan of opset 8, with what ONNX Runtime computes, as folders of cases for the program conformance.
+"""Random models of ai.onnx.ml, and Scan of opset 8, with what ONNX Runtime computes, and of optimizers (ai.onnx.preview.training), with
+what their pseudo code gives, as folders of cases for the program conformance.
 Needs onnx, onnxruntime and numpy. Usage: learn.py FOLDER SEED COUNT   (COUNT cases of each kind)
 
 ONNX Runtime departs from the standard, or from its reference, in places that the models avoid: scores of a linear or support vector
@@ -16,9 +17,9 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-ML = 'ai.onnx.ml'
+ML, TRAINING = 'ai.onnx.ml', 'ai.onnx.preview.training'
 ONNX_TYPES = {'float32': TensorProto.FLOAT, 'float64': TensorProto.DOUBLE, 'int64': TensorProto.INT64, 'int32': TensorProto.INT32,
-              'int16': TensorProto.INT16}
+              'int16': TensorProto.INT16, 'float16': TensorProto.FLOAT16}
 TRANSFORMS = ['NONE', 'SOFTMAX', 'LOGISTIC', 'SOFTMAX_ZERO', 'PROBIT']
 
 
@@ -26,19 +27,18 @@ class Writer:
     def __init__(self, folder):
         self.folder, self.count = folder, 0
 
-    def case(self, name, nodes, inputs, outputs, ml=3, opset=17, rtol=None, atol=1e-6):
-        """Writes a case: inputs are arrays by name, outputs pairs of name and element type."""
+    def case(self, name, nodes, inputs, outputs, ml=3, opset=17, rtol=None, atol=1e-6, results=None, free=True):
+        """Writes a case: inputs are arrays by name, outputs pairs of name and element type, results those of ONNX Runtime if not given;
+        free: the first dimension of matrices is a symbol."""
         graph = helper.make_graph(
             nodes, name,
-            [helper.make_tensor_value_info(k, ONNX_TYPES[str(v.dtype)], ['n' if d == 0 and v.ndim > 1 else s for d, s in enumerate(v.shape)])
+            [helper.make_tensor_value_info(k, ONNX_TYPES[str(v.dtype)], ['n' if free and d == 0 and v.ndim > 1 else s for d, s in enumerate(v.shape)])
              for k, v in inputs.items()],
             [helper.make_tensor_value_info(k, t, None) for k, t in outputs])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', opset), helper.make_opsetid(ML, ml)])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', opset), helper.make_opsetid(ML, ml), helper.make_opsetid(TRAINING, 1)])
         model.ir_version = 8
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=['CPUExecutionProvider'])
-        results = session.run([k for k, _ in outputs], inputs)
+        if results is None:
+            results = self.run(model, [k for k, _ in outputs], inputs)
         path = os.path.join(self.folder, 'learn_%04d_%s' % (self.count, name))
         data = os.path.join(path, 'test_data_set_0')
         self.count += 1
@@ -52,8 +52,17 @@ class Writer:
             json.dump({'rtol': rtol or 1e-3, 'atol': atol}, file)
 
 
+    @staticmethod
+    def run(model, outputs, inputs):
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=['CPUExecutionProvider'])
+        return session.run(outputs, inputs)
+
+
 def node(operator, inputs, outputs, **attributes):
-    return helper.make_node(operator, inputs, outputs, domain=ML, **{k: v for k, v in attributes.items() if v is not None})
+    domain = TRAINING if operator in ('Adagrad', 'Adam', 'Momentum') else ML
+    return helper.make_node(operator, inputs, outputs, domain=domain, **{k: v for k, v in attributes.items() if v is not None})
 
 
 def samples(r, features, dtype=None, holes=False):
@@ -171,13 +180,13 @@ def tree_classifier(w, r):
 
 def tree_ensemble(w, r):
     features, targets = int(r.integers(1, 6)), int(r.integers(1, 4))
-    dtype = str(r.choice(['float32', 'float64']))
+    dtype = str(r.choice(['float32', 'float64', 'float16']))
     x = samples(r, features, dtype, holes=True)
     interior, leaves, members, roots = [], [], [], []
     # ONNX Runtime knows only sets of small positive integers.
     def grow(depth, root=False):
         if depth == 0 or (not root and r.random() < 0.15):
-            leaves.append((int(r.integers(targets)), float(np.float32(r.normal()))))
+            leaves.append((int(r.integers(targets)), float(np.float16(r.normal()))))
             return len(leaves) - 1, 1
         at = len(interior)
         interior.append(None)
@@ -191,18 +200,29 @@ def tree_ensemble(w, r):
     for _ in range(int(r.integers(1, 8))):
         roots.append(grow(int(r.integers(1, 5)), True)[0])
     column = list(zip(*interior))
+    how, missing = int(r.integers(4)), r.random() < 0.5
+
+    def attributes(kind):
+        tensor = lambda name, values, kind=kind: helper.make_tensor(name, kind, [len(values)], values)
+        a = dict(tree_roots=roots, n_targets=targets, nodes_featureids=column[0], nodes_modes=tensor('m', column[1], TensorProto.UINT8),
+                 nodes_splits=tensor('s', column[2]), nodes_truenodeids=[t[0] for t in column[3]], nodes_trueleafs=[t[1] for t in column[3]],
+                 nodes_falsenodeids=[t[0] for t in column[4]], nodes_falseleafs=[t[1] for t in column[4]],
+                 leaf_targetids=[v[0] for v in leaves], leaf_weights=tensor('w', [v[1] for v in leaves]), aggregate_function=how)
+        if missing:
+            a['nodes_missing_value_tracks_true'] = column[5]
+        if members:
+            a['membership_values'] = tensor('v', [v for _, values in sorted(members) for v in values + [float('nan')]])
+        return a
+
     kind = ONNX_TYPES[dtype]
-    tensor = lambda name, values, kind=kind: helper.make_tensor(name, kind, [len(values)], values)
-    a = dict(tree_roots=roots, n_targets=targets, nodes_featureids=column[0], nodes_modes=tensor('m', column[1], TensorProto.UINT8),
-             nodes_splits=tensor('s', column[2]), nodes_truenodeids=[t[0] for t in column[3]], nodes_trueleafs=[t[1] for t in column[3]],
-             nodes_falsenodeids=[t[0] for t in column[4]], nodes_falseleafs=[t[1] for t in column[4]],
-             leaf_targetids=[v[0] for v in leaves], leaf_weights=tensor('w', [v[1] for v in leaves]),
-             aggregate_function=int(r.integers(4)), post_transform=0)
-    if r.random() < 0.5:
-        a['nodes_missing_value_tracks_true'] = column[5]
-    if members:
-        a['membership_values'] = tensor('v', [v for _, values in sorted(members) for v in values + [float('nan')]])
-    w.case('tree_ensemble', [node('TreeEnsemble', ['x'], ['y'], **a)], {'x': x}, [('y', kind)], ml=5)
+    results = None
+    if dtype == 'float16':  # which ONNX Runtime computes as f32
+        graph = helper.make_graph([node('TreeEnsemble', ['x'], ['y'], **attributes(TensorProto.FLOAT))], 'f32',
+                                  [helper.make_tensor_value_info('x', TensorProto.FLOAT, x.shape)],
+                                  [helper.make_tensor_value_info('y', TensorProto.FLOAT, None)])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid(ML, 5)], ir_version=8)
+        results = [w.run(model, ['y'], {'x': x.astype(np.float32)})[0].astype(np.float16)]
+    w.case('tree_ensemble', [node('TreeEnsemble', ['x'], ['y'], **attributes(kind))], {'x': x}, [('y', kind)], ml=5, results=results)
 
 
 # ---- vectors and lines -------------------------------------------------------------------------------------------------------
@@ -322,6 +342,47 @@ def encoders(w, r):
            {'x': x.astype(dtype)}, [('y', ONNX_TYPES[dtype])], ml=4)
 
 
+# ---- optimizers ---------------------------------------------------------------------------------------------------------------------
+
+def optimizer(w, r):
+    operator = str(r.choice(['Adagrad', 'Adam', 'Momentum']))
+    states, count, t = 2 if operator == 'Adam' else 1, int(r.integers(1, 4)), int(r.choice([0, 1, 7]))
+    dtype, rate_dtype = str(r.choice(['float32', 'float64'])), str(r.choice(['float32', 'float64']))
+    shapes = [tuple(int(v) for v in r.integers(1, 4, int(r.integers(0, 3)))) for _ in range(count)]
+    rate = float(np.float32(0.125))
+    kinds = [[np.asarray(r.normal(size=shape)).astype(dtype) if k < 2 else np.abs(np.asarray(r.normal(size=shape))).astype(dtype)
+              for shape in shapes] for k in range(2 + states)]
+    a = {k: float(np.float32(v)) for k, v in dict(norm_coefficient=r.choice([0, 0.01])).items()}
+    norm, news = a['norm_coefficient'], [[] for _ in range(1 + states)]
+    extra = {'Adagrad': dict(decay_factor=0.1, epsilon=1e-4), 'Adam': dict(alpha=0.8, beta=0.95, epsilon=1e-3, norm_coefficient_post=0.02),
+             'Momentum': dict(alpha=0.9, beta=0.5)}[operator]
+    a.update({k: float(np.float32(v)) for k, v in extra.items()})
+    nesterov = r.random() < 0.5
+    for i in range(count):
+        x, g, *h = [kinds[k][i].astype(np.float64) for k in range(2 + states)]
+        g = norm * x + g
+        if operator == 'Adagrad':
+            h0 = h[0] + g * g
+            made = [x - rate / (1 + t * a['decay_factor']) * g / (np.sqrt(h0) + a['epsilon']), h0]
+        elif operator == 'Adam':
+            v, h1 = a['alpha'] * h[0] + (1 - a['alpha']) * g, a['beta'] * h[1] + (1 - a['beta']) * g * g
+            adjusted = rate * np.sqrt(1 - a['beta'] ** t) / (1 - a['alpha'] ** t) if t > 0 else rate
+            made = [(1 - a['norm_coefficient_post']) * (x - adjusted * v / (np.sqrt(h1) + a['epsilon'])), v, h1]
+        else:
+            v = a['alpha'] * h[0] + (a['beta'] if t > 0 else 1) * g
+            made = [x - rate * (g + a['alpha'] * v if nesterov else v), v]
+        for k, value in enumerate(made):
+            news[k].append(np.asarray(value).astype(dtype))
+    if operator == 'Momentum':
+        a['mode'] = 'nesterov' if nesterov else 'standard'
+    names = ['%s%d' % (k, i) for k in 'xghv'[:2 + states] for i in range(count)]
+    inputs = {'r': np.array(rate, rate_dtype), 't': np.array(t, np.int64)}
+    inputs.update(zip(names, [array for kind in kinds for array in kind]))
+    outputs = ['new%d' % i for i in range((1 + states) * count)]
+    w.case(operator.lower(), [node(operator, list(inputs), outputs, **a)], inputs, [(k, ONNX_TYPES[dtype]) for k in outputs],
+           results=[array for kind in news for array in kind], free=False)
+
+
 # ---- Scan of opset 8 --------------------------------------------------------------------------------------------------------------
 
 def scan(w, r):
@@ -341,7 +402,7 @@ def scan(w, r):
 def main():
     folder, seed, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     kinds = [tree_regressor, tree_classifier, tree_ensemble, svm_regressor, svm_classifier, linear_regressor, linear_classifier, probit,
-             features, encoders, scan]
+             features, encoders, optimizer, scan]
     w = Writer(folder)
     for k, kind in enumerate(kinds):
         for i in range(count):

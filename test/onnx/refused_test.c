@@ -49,11 +49,15 @@ static bool has_name(const char *attribute, const char *of) {
     return strncmp(attribute, of, length) == 0 && (attribute[length] == ' ' || !attribute[length]);
 }
 
+/* The number of columns of inputs is a symbol, not 2. */
+static bool any_columns;
+
 /* An f32 matrix [n, 2]. */
 static message matrix_of(const char *name) {
     message v = {0}, t = {0}, tensor_type = {0}, shape = {0}, n = {0}, two = {0};
     add_text(&v, 1, name);
-    add_text(&n, 2, "n"), add_int(&two, 1, 2);
+    add_text(&n, 2, "n");
+    any_columns ? add_text(&two, 2, "columns") : add_int(&two, 1, 2);
     add_message(&shape, 1, n), add_message(&shape, 1, two);
     add_int(&tensor_type, 1, 1);
     add_message(&tensor_type, 2, shape);
@@ -64,7 +68,7 @@ static message matrix_of(const char *name) {
 
 typedef struct node {
     const char *domain, *operator;
-    /* Names; the graph's input is x. */
+    /* Names; the graph's input is x; t is true, and r 0.25. */
     const char *inputs, *outputs;
     /* The graph's outputs. */
     const char *given;
@@ -91,6 +95,9 @@ static message node_model(const node *n, const char *change) {
     add_text(&made, 7, n->domain);
     add_message(&g, 1, made);
     add_text(&g, 2, "main");
+    message t = tensor_of("t", 9, 0, NULL), r = tensor_of("r", 1, 0, NULL);
+    add_int(&t, 5, 1), add_float(&r, 4, 0.25f);
+    add_message(&g, 5, t), add_message(&g, 5, r);
     add_message(&g, 11, matrix_of("x"));
     snprintf(outputs, sizeof outputs, "%s", n->given);
     for (const char *word = strtok_r(outputs, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
@@ -294,6 +301,25 @@ static void test_membership(void **state) {
     dlc_program_destroy(program);
 }
 
+/* Features that the first run brings. */
+static void test_columns(void **state) {
+    (void)state;
+    dlc_graph *g;
+    float x[] = {0, 7, 1}, y[1];
+    tensor tx, ty;
+    dlc_output_slot slot = {F32(&ty, y, 1, 1), NULL};
+    any_columns = true;
+    OK(context, import(&ensemble, NULL, &g));
+    any_columns = false;
+    dlc_program *program = compile(context, g);
+    assert_int_equal(dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, x, 1, 1)}, 1, &slot, 1),
+                     DLC_INVALID_ARGUMENT);
+    assert_non_null(strstr(dlc_error_message(context), "trees that compare features up to 1: number of features"));
+    OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, x, 1, 3)}, 1, &slot, 1));
+    CLOSE(y, ((double[]){2}), 1, 0);
+    dlc_program_destroy(program);
+}
+
 /* ---- labels ---------------------------------------------------------------------------------------------------------- */
 
 static const char *const classifier_attributes[] = {LISTED_NODES,
@@ -426,6 +452,35 @@ static void test_numbers(void **state) {
     assert_true(fabs(sum / (double)COUNT - 1) < 0.2);
 }
 
+/* About a quarter of the elements become 0, as the mask says, the others a third greater. */
+static void test_dropout(void **state) {
+    enum { ROWS = 400, COUNT = 2 * ROWS };
+    static const char *const seed[] = {"seed I 11", NULL};
+    static float x[COUNT], y[COUNT];
+    static bool mask[COUNT];
+    node n = {"", "Dropout", "x r t", "y mask", "y mask", seed};
+    dlc_graph *g;
+    tensor tx, ty, tmask;
+    dlc_output_slot slots[] = {{F32(&ty, y, ROWS, 2), NULL},
+                               {&make_tensor(&tmask, DLC_BOOL, mask, 2, (int64_t[]){ROWS, 2})->dl, NULL}};
+    int kept = 0;
+    (void)state;
+    fill(x, COUNT, 5);
+    OK(context, import(&n, NULL, &g));
+    dlc_program *program = compile(context, g);
+    OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, x, ROWS, 2)}, 1, slots, 2));
+    dlc_program_destroy(program);
+    for (int i = 0; i < COUNT; i++) {
+        const double expected = mask[i] ? (double)x[i] / 0.75 : 0;
+        CLOSE(&y[i], &expected, 1, 1e-6);
+        kept += mask[i];
+    }
+    assert_in_range(kept, 0.68 * COUNT, 0.82 * COUNT);
+    refused(&n, "seed", DLC_UNSUPPORTED, "random numbers without a seed");
+    n.inputs = "x r"; /* no training: nothing is dropped */
+    accepted(&n, "seed");
+}
+
 static int set_up(void **state) {
     (void)state;
     return (context = open_counted("interp", &memory)) ? 0 : -1;
@@ -442,7 +497,8 @@ int main(void) {
         cmocka_unit_test(test_listed_trees), cmocka_unit_test(test_deep_tree), cmocka_unit_test(test_indexed_trees),
         cmocka_unit_test(test_membership),   cmocka_unit_test(test_labels),    cmocka_unit_test(test_linear),
         cmocka_unit_test(test_machines),     cmocka_unit_test(test_encoders),  cmocka_unit_test(test_training),
-        cmocka_unit_test(test_seeds),        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_columns),      cmocka_unit_test(test_dropout),   cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_numbers),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
