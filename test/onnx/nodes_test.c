@@ -1,5 +1,5 @@
-/* Nodes of ai.onnx.ml, ai.onnx.preview.training and of random numbers whose attributes contradict each other, or which ask for what libdlc does not
- * have: an error says where and what, nothing loops or crashes. And random numbers with a seed. Nodes are written here. */
+/* Nodes of ai.onnx.ml, of ai.onnx.preview.training, of random numbers, and Scan of opset 8, written here: results, and errors for
+ * attributes that contradict each other or ask for what libdlc does not have. An error says where and what; nothing loops or crashes. */
 #include "api/support.h"
 #include "onnx/encode.h"
 
@@ -142,6 +142,291 @@ static void refused(const node *n, const char *change, dlc_status status, const 
 
 static void wrong(const node *n, const char *change, const char *words) {
     refused(n, change, DLC_PARSE_ERROR, words);
+}
+
+/* ---- values ---------------------------------------------------------------------------------------------------------- */
+
+enum { SAMPLES = 4, VALUES = 32 };
+static const float full[2 * SAMPLES] = {0.5f, -1, 2, 3, -0.5f, 1.5f, 0, 0};
+static const float holes[2 * SAMPLES] = {0.5f, -1, 2, 3, -0.5f, NAN, 0, 0};
+
+#define LISTED_TWO                                                                                                    \
+    "nodes_treeids i 0 0 0 0 0 1 1 1", "nodes_nodeids i 0 1 2 3 4 0 1 2", "nodes_featureids i 0 1 0 0 0 1 0 0",       \
+        "nodes_modes s BRANCH_LEQ BRANCH_GT LEAF LEAF LEAF BRANCH_LT LEAF LEAF", "nodes_values f 0.5 -2 0 0 0 0 0 0", \
+        "nodes_truenodeids i 1 2 0 0 0 1 0 0", "nodes_falsenodeids i 4 3 0 0 0 2 0 0",                                \
+        "nodes_missing_value_tracks_true i 0 1 0 0 0 0 0 0"
+#define SVC                                                                 \
+    "vectors_per_class i 1 2 1", "support_vectors f 1 0 0 1 0.5 0.5 -1 -1", \
+        "coefficients f 1 -0.5 0.25 -1 0.5 0.75 -1 0.5", "rho f 0.1 -0.2 0.3", "classlabels_ints i 7 8 9"
+
+/* A node of x [SAMPLES, 2], and the elements of its results, one result after the other: those of ONNX Runtime 1.32, but for PROBIT,
+ * which it approximates: quantiles of the normal distribution. */
+typedef struct known {
+    const char *operator, * outputs;
+    const float *x;
+    const char *attributes[16];
+    double values[VALUES];
+} known;
+
+static const known knowns[] = {
+    {"Scaler", "y", full, {"offset f 1 2", "scale f 0.5 3", NULL}, {-0.25, -9, 0.5, 3, -0.75, -1.5, -0.5, -6}},
+    {"Scaler", "y", full, {"offset f 1", "scale f 2", NULL}, {-1, -4, 2, 4, -3, 1, -2, -2}},
+    {"Normalizer", "y", full, {"norm S MAX", NULL}, {1, -2, 0.66666669, 1, -0.33333334, 1, 0, 0}},
+    {"Normalizer",
+     "y",
+     full,
+     {"norm S L1", NULL},
+     {0.33333334, -0.66666669, 0.40000001, 0.60000002, -0.25, 0.75, 0, 0}},
+    {"Normalizer",
+     "y",
+     full,
+     {"norm S L2", NULL},
+     {0.44721359, -0.89442718, 0.5547002, 0.83205032, -0.31622776, 0.94868326, 0, 0}},
+    {"Binarizer", "y", full, {"threshold F 0.25", NULL}, {1, 0, 1, 1, 0, 1, 0, 0}},
+    {"Imputer",
+     "y",
+     holes,
+     {"imputed_value_floats f 5 6", "replaced_value_float F nan", NULL},
+     {0.5, -1, 2, 3, -0.5, 6, 0, 0}},
+    {"Imputer",
+     "y",
+     full,
+     {"imputed_value_floats f 9", "replaced_value_float F 0", NULL},
+     {0.5, -1, 2, 3, -0.5, 1.5, 9, 9}},
+    {"OneHotEncoder", "y", full, {"cats_int64s i 2 0 3", NULL}, {0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1,
+                                                                 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0}},
+    {"LabelEncoder",
+     "y",
+     full,
+     {"keys_floats f 3 -1 0.5 7", "values_floats f 1 2 3 4", "default_float F 9", NULL},
+     {3, 2, 9, 1, 9, 9, 9, 9}},
+    {"LinearRegressor",
+     "y",
+     full,
+     {"targets I 2", "coefficients f 1 2 3 4", "intercepts f 0.5 -0.5", NULL},
+     {-1, -3, 8.5, 17.5, 3, 4, 0.5, -0.5}},
+    {"LinearRegressor",
+     "y",
+     full,
+     {"targets I 2", "coefficients f 0.05 0.02 0.1 0.05", "intercepts f 0.5 0.25", "post_transform S PROBIT", NULL},
+     {0.012533472, -0.67448975, 0.41246313, 0.25334712, 0.012533467, -0.59776012, 0, -0.67448975}},
+    {"LinearRegressor",
+     "y",
+     full,
+     {"targets I 2", "coefficients f 0.2 0.1 0.1 0.05", "post_transform S SOFTMAX_ZERO", "intercepts f 0.5 0.25", NULL},
+     {0.56217653, 0.4378235, 0.64565629, 0.35434368, 0.56831998, 0.43168002, 0.56217653, 0.4378235}},
+    {"LinearClassifier",
+     "label scores",
+     full,
+     {"coefficients f 1 -1 0.5 2 -1 1", "intercepts f 0.5 -0.5 0.25", "classlabels_ints i 3 4 5",
+      "post_transform S SOFTMAX", NULL},
+     {3, 4, 4, 3, 0.94963294, 0.013545786, 0.036821265, 0.0009062998, 0.99387842, 0.0052153952, 0.01162221, 0.49418893,
+      0.49418893, 0.4658356, 0.17137134, 0.36279312}},
+    {"LinearClassifier",
+     "label scores",
+     full,
+     {"coefficients f 1 -1 0.5 2", "intercepts f 0.5 -0.5", "classlabels_ints i 3 4", "post_transform S LOGISTIC",
+      NULL},
+     {3, 4, 4, 3, 0.88079709, 0.095349431, 0.37754071, 0.9984988, 0.18242556, 0.90465057, 0.62245929, 0.37754071}},
+    {"SVMRegressor",
+     "y",
+     full,
+     {"n_supports I 2", "support_vectors f 1 0 -1 2", "coefficients f 0.5 -1.5", "rho f 0.25", "kernel_type S LINEAR",
+      "kernel_params f 0.5 0.25 2", NULL},
+     {4.25, -4.75, -5.25, 0.25}},
+    {"SVMRegressor",
+     "y",
+     full,
+     {"n_supports I 2", "support_vectors f 1 0 -1 2", "coefficients f 0.5 -1.5", "rho f 0.25", "kernel_type S POLY",
+      "kernel_params f 0.5 0.25 2", NULL},
+     {-1.125, -6.5625, -5.75, 0.1875}},
+    {"SVMRegressor",
+     "y",
+     full,
+     {"n_supports I 2", "support_vectors f 1 0 -1 2", "coefficients f 0.5 -1.5", "rho f 0.25", "kernel_type S RBF",
+      "kernel_params f 0.5 0.25 2", NULL},
+     {0.51222086, 0.24326205, -0.86550152, 0.43013784}},
+    {"SVMRegressor",
+     "y",
+     full,
+     {"n_supports I 2", "support_vectors f 1 0 -1 2", "coefficients f 0.5 -1.5", "rho f 0.25", "kernel_type S SIGMOID",
+      "kernel_params f 0.5 0.25 2", NULL},
+     {1.6234498, -0.79289746, -1.1960413, 0.0050813407}},
+    {"SVMRegressor",
+     "y",
+     full,
+     {"coefficients f 0.5 -1.5", "rho f 0.25", "one_class I 1", "kernel_type S LINEAR", "kernel_params f 0 0 0", NULL},
+     {1, -1, -1, 1}},
+    {"SVMClassifier",
+     "label scores",
+     full,
+     {SVC, "kernel_type S RBF", "kernel_params f 0.5 0 0", NULL},
+     {7, 7, 8, 7, 0.65670806, -0.25702173, 0.2272485, 0.10114618, -0.19663475, 0.29947436, -0.092031308, -0.1860746,
+      0.53560829, 0.59796554, -0.26461411, 0.16003695}},
+    {"SVMClassifier",
+     "label scores",
+     full,
+     {SVC, "kernel_type S RBF", "kernel_params f 0.5 0 0", "prob_a f -1 -2 -1.5", "prob_b f 0.1 0.2 -0.1", NULL},
+     {7, 7, 8, 7, 0.31033137, 0.32915434, 0.36051437, 0.2792587, 0.40196577, 0.31877545, 0.26732734, 0.46564645,
+      0.26702628, 0.30035219, 0.32679588, 0.37285197}},
+    {"SVMClassifier",
+     "label scores",
+     full,
+     {"coefficients f 1 -1 0.5 2 -1 1", "rho f 0.5", "classlabels_ints i 3 4 5", "kernel_type S LINEAR",
+      "kernel_params f 0 0 0", NULL},
+     {3, 4, 4, 3, 2, -1.25, -1, -0.5, 7.5, 1.5, -1.5, 3.25, 2.5, 0.5, 0.5, 0.5}},
+    {"TreeEnsembleRegressor",
+     "y",
+     holes,
+     {LISTED_TWO, "target_treeids i 0 0 0 1 1", "target_nodeids i 2 3 4 1 2", "target_ids i 0 0 0 0 0",
+      "target_weights f 1 2 4 -1 0.5", "n_targets I 1", "aggregate_function S SUM", "base_values f 0.25", NULL},
+     {0.25, 4.75, 1.75, 1.75}},
+    {"TreeEnsembleRegressor",
+     "y",
+     holes,
+     {LISTED_TWO, "target_treeids i 0 0 0 1 1", "target_nodeids i 2 3 4 1 2", "target_ids i 0 0 0 0 0",
+      "target_weights f 1 2 4 -1 0.5", "n_targets I 1", "aggregate_function S AVERAGE", "base_values f 0.25", NULL},
+     {0.25, 2.5, 1, 1}},
+    {"TreeEnsembleRegressor",
+     "y",
+     holes,
+     {LISTED_TWO, "target_treeids i 0 0 0 1 1", "target_nodeids i 2 3 4 1 2", "target_ids i 0 0 0 0 0",
+      "target_weights f 1 2 4 -1 0.5", "n_targets I 1", "aggregate_function S MIN", "base_values f 0.25", NULL},
+     {-0.75, 0.75, 0.75, 0.75}},
+    {"TreeEnsembleRegressor",
+     "y",
+     holes,
+     {LISTED_TWO, "target_treeids i 0 0 0 1 1", "target_nodeids i 2 3 4 1 2", "target_ids i 0 0 0 0 0",
+      "target_weights f 1 2 4 -1 0.5", "n_targets I 1", "aggregate_function S MAX", "base_values f 0.25", NULL},
+     {1.25, 4.25, 1.25, 1.25}},
+    {"TreeEnsembleClassifier",
+     "label scores",
+     holes,
+     {LISTED_TWO, "class_treeids i 0 0 0 1 1", "class_nodeids i 2 3 4 1 2", "class_ids i 0 1 2 2 1",
+      "class_weights f 1 2 4 -1 0.5", "classlabels_int64s i 5 6 7", NULL},
+     {5, 7, 5, 5, 1, 0, -1, 0, 0.5, 4, 1, 0.5, 0, 1, 0.5, 0}},
+    {"TreeEnsembleClassifier",
+     "label scores",
+     holes,
+     {LISTED_TWO, "class_treeids i 0 0 0 1 1", "class_nodeids i 2 3 4 1 2", "class_ids i 0 0 0 0 0",
+      "class_weights f 1 2 4 -1 0.5", "classlabels_int64s i 5 6", "post_transform S LOGISTIC", "base_values f -1.5",
+      NULL},
+     {5, 6, 5, 5, 0.81757444, 0.18242556, 0.047425866, 0.95257413, 0.5, 0.5, 0.5, 0.5}},
+    {"TreeEnsembleClassifier",
+     "label scores",
+     holes,
+     {LISTED_TWO, "class_treeids i 0 0 0 1 1", "class_nodeids i 2 3 4 1 2", "class_ids i 0 0 0 0 0",
+      "class_weights f 0.1 0.2 0.4 0.3 0.5", "classlabels_int64s i 5 6", NULL},
+     {5, 6, 6, 6, 0.60000002, 0.40000001, 0.10000002, 0.89999998, 0.39999998, 0.60000002, 0.39999998, 0.60000002}},
+    {"TreeEnsembleClassifier",
+     "label scores",
+     holes,
+     {LISTED_TWO, "class_treeids i 0 0 0 1 1", "class_nodeids i 2 3 4 1 2", "class_ids i 0 0 0 0 0",
+      "class_weights f 0.1 0.2 0.4 -0.3 0.5", "classlabels_int64s i 5 6", NULL},
+     {5, 6, 6, 6, 0.20000002, -0.20000002, -0.89999998, 0.89999998, -0.60000002, 0.60000002, -0.60000002, 0.60000002}},
+};
+
+/* Compares elements of results, of f32 or i64, with `expected`. */
+static void compare(const known *k, dlc_output_slot *slots, int count) {
+    const double *expected = k->values;
+    for (int o = 0; o < count; o++) {
+        const DLTensor *t = &slots[o].managed->dl_tensor;
+        int64_t elements = 1;
+        for (int d = 0; d < t->ndim; d++) elements *= t->shape[d];
+        for (int64_t i = 0; i < elements; i++, expected++) {
+            const double got =
+                t->dtype.code == kDLInt ? (double)((const int64_t *)t->data)[i] : (double)((const float *)t->data)[i];
+            if (!(fabs(got - *expected) <= 2e-6 * (1 + fabs(*expected))))
+                fail_msg("%s, %s: element %lld of result %d is %.9g, expected %.9g", k->operator, k->attributes[0],
+                         (long long)i, o, got, *expected);
+        }
+        slots[o].managed->deleter(slots[o].managed);
+    }
+}
+
+static void test_values(void **state) {
+    (void)state;
+    for (size_t c = 0; c < sizeof knowns / sizeof knowns[0]; c++) {
+        const known *k = &knowns[c];
+        const node n = {"ai.onnx.ml", k->operator, "x", k->outputs, k->outputs, k->attributes};
+        float x[2 * SAMPLES];
+        dlc_graph *g;
+        tensor tx;
+        dlc_output_slot slots[2] = {{0}};
+        memcpy(x, k->x, sizeof x);
+        OK(context, import(&n, NULL, &g));
+        dlc_program *program = compile(context, g);
+        const int count = dlc_program_output_count(program);
+        OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, x, SAMPLES, 2)}, 1, slots, count));
+        compare(k, slots, count);
+        dlc_program_destroy(program);
+    }
+}
+
+/* ---- Scan of opset 8 --------------------------------------------------------------------------------------------------- */
+
+static message typed_value(const char *name, int type, const char *dims) {
+    message v = {0}, t = {0}, tensor_type = {0}, shape = {0};
+    char copy[64], *rest;
+    snprintf(copy, sizeof copy, "%s", dims);
+    for (const char *dim = strtok_r(copy, " ", &rest); dim; dim = strtok_r(NULL, " ", &rest)) {
+        message d = {0};
+        add_text(&d, 2, dim);
+        add_message(&shape, 1, d);
+    }
+    add_text(&v, 1, name);
+    add_int(&tensor_type, 1, type);
+    add_message(&tensor_type, 2, shape);
+    add_message(&t, 1, tensor_type);
+    add_message(&v, 2, t);
+    return v;
+}
+
+/* sum, sums = Scan(lengths, start, x), the sums of each sample's elements from the last one that counts to the first. */
+static message scan_model(void) {
+    message m = {0}, g = {0}, made = {0}, body = {0}, a = {0}, add = {0}, opset = {0};
+    add_text(&add, 1, "s"), add_text(&add, 1, "e"), add_text(&add, 2, "t"), add_text(&add, 4, "Add");
+    add_message(&body, 1, add), add_message(&body, 1, node_of("Identity", "t", "u"));
+    add_text(&body, 2, "body");
+    add_message(&body, 11, typed_value("s", 1, "")), add_message(&body, 11, typed_value("e", 1, ""));
+    add_message(&body, 12, typed_value("t", 1, "")), add_message(&body, 12, typed_value("u", 1, ""));
+    add_words(&made, 1, "lengths start x"), add_words(&made, 2, "sum sums");
+    add_text(&made, 4, "Scan");
+    add_text(&a, 1, "body"), add_message(&a, 6, body), add_int(&a, 20, 5);
+    add_message(&made, 5, a);
+    add_message(&made, 5, attribute_of("num_scan_inputs I 1")), add_message(&made, 5, attribute_of("directions i 1"));
+    add_message(&g, 1, made);
+    add_text(&g, 2, "main");
+    add_message(&g, 11, typed_value("lengths", 7, "n")), add_message(&g, 11, typed_value("start", 1, "n"));
+    add_message(&g, 11, typed_value("x", 1, "n length"));
+    add_message(&g, 12, typed_value("sum", 1, "n")), add_message(&g, 12, typed_value("sums", 1, "n length"));
+    add_int(&m, 1, 4);
+    add_message(&m, 7, g);
+    add_int(&opset, 2, 8);
+    add_message(&m, 8, opset);
+    return m;
+}
+
+static void test_scan(void **state) {
+    (void)state;
+    message m = scan_model();
+    dlc_onnx_model *model;
+    dlc_graph *g;
+    OK(context, dlc_onnx_parse(context, m.data, m.size, &model));
+    OK(context, dlc_onnx_graph(model, NULL, &g));
+    dlc_onnx_destroy(model);
+    free(m.data);
+    dlc_program *program = compile(context, g);
+    int64_t lengths[] = {3, 1, 0};
+    float start[] = {10, 20, 30}, x[] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, sum[3], sums[9];
+    tensor t[5];
+    const DLTensor *in[] = {&make_tensor(&t[0], DLC_I64, lengths, 1, (int64_t[]){3})->dl, F32(&t[1], start, 3),
+                            F32(&t[2], x, 3, 3)};
+    dlc_output_slot slots[] = {{F32(&t[3], sum, 3), NULL}, {F32(&t[4], sums, 3, 3), NULL}};
+    OK(context, dlc_run(program, NULL, in, 3, slots, 2));
+    CLOSE(sum, ((double[]){16, 24, 30}), 3, 0);
+    CLOSE(sums, ((double[]){13, 15, 16, 24, 0, 0, 0, 0, 0}), 9, 0);
+    dlc_program_destroy(program);
 }
 
 /* ---- trees ----------------------------------------------------------------------------------------------------------- */
@@ -494,11 +779,11 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_listed_trees), cmocka_unit_test(test_deep_tree), cmocka_unit_test(test_indexed_trees),
-        cmocka_unit_test(test_membership),   cmocka_unit_test(test_labels),    cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_machines),     cmocka_unit_test(test_encoders),  cmocka_unit_test(test_training),
-        cmocka_unit_test(test_columns),      cmocka_unit_test(test_dropout),   cmocka_unit_test(test_seeds),
-        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_values),    cmocka_unit_test(test_scan),          cmocka_unit_test(test_listed_trees),
+        cmocka_unit_test(test_deep_tree), cmocka_unit_test(test_indexed_trees), cmocka_unit_test(test_membership),
+        cmocka_unit_test(test_labels),    cmocka_unit_test(test_linear),        cmocka_unit_test(test_machines),
+        cmocka_unit_test(test_encoders),  cmocka_unit_test(test_training),      cmocka_unit_test(test_columns),
+        cmocka_unit_test(test_dropout),   cmocka_unit_test(test_seeds),         cmocka_unit_test(test_numbers),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
