@@ -115,7 +115,7 @@ static message node_model(const node *n, const char *change) {
 }
 
 static dlc_status import(const node *n, const char *change, dlc_graph **g) {
-    dlc_onnx_model *model;
+    dlc_onnx_model *model = NULL;
     message m = node_model(n, change);
     dlc_status status = dlc_onnx_parse(context, m.data, m.size, &model);
     *g = NULL;
@@ -766,6 +766,26 @@ static void test_dropout(void **state) {
     accepted(&n, "seed");
 }
 
+/* Each allocation of an import refused in turn: a status, nothing stays, and the next import succeeds. */
+static void test_memory(void **state) {
+    static const char *const svm[] = {SVC, "prob_a f -1 -2 -1.5", "prob_b f 0.1 0.2 -0.1", NULL};
+    const node nodes[] = {ensemble, regressor, {"ai.onnx.ml", "SVMClassifier", "x", "label scores", "scores", svm}};
+    (void)state;
+    for (size_t n = 0; n < sizeof nodes / sizeof nodes[0]; n++) {
+        const int64_t blocks = memory.blocks;
+        dlc_status status = DLC_OUT_OF_MEMORY;
+        for (int64_t calls = 0; status != DLC_OK; calls++) {
+            dlc_graph *g;
+            memory.left = calls;
+            status = import(&nodes[n], NULL, &g);
+            memory.left = -1;
+            if (status != DLC_OK) assert_int_equal(status, DLC_OUT_OF_MEMORY);
+            dlc_graph_destroy(g);
+            assert_int_equal(memory.blocks, blocks);
+        }
+    }
+}
+
 static int set_up(void **state) {
     (void)state;
     return (context = open_counted("interp", &memory)) ? 0 : -1;
@@ -784,6 +804,7 @@ int main(void) {
         cmocka_unit_test(test_labels),    cmocka_unit_test(test_linear),        cmocka_unit_test(test_machines),
         cmocka_unit_test(test_encoders),  cmocka_unit_test(test_training),      cmocka_unit_test(test_columns),
         cmocka_unit_test(test_dropout),   cmocka_unit_test(test_seeds),         cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
