@@ -132,6 +132,19 @@ static void import_normalizer(onnx_import *im) {
 
 /* ---- encoders -------------------------------------------------------------------------------------------------------- */
 
+static int by_value(const void *a, const void *b) {
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void require_different(onnx_import *im, const int64_t *list, size_t count) {
+    int64_t *sorted = lib_arena_copy(im->g->arena, list, count * sizeof *list);
+    qsort(sorted, count, sizeof *sorted, by_value);
+    for (size_t i = 0; i + 1 < count; i++)
+        if (sorted[i] == sorted[i + 1])
+            onnx_fail(im, DLC_PARSE_ERROR, "category %lld is listed twice", (long long)sorted[i]);
+}
+
 /* Without strings. An element that is no category gives zeros, also with zeros=0, which asks a run to fail. */
 static void import_one_hot_encoder(onnx_import *im) {
     graph *g = im->g;
@@ -143,6 +156,7 @@ static void import_one_hot_encoder(onnx_import *im) {
         onnx_fail(im, DLC_UNSUPPORTED, "categories that are strings, which libdlc does not have");
     const int64_t count = a ? (int64_t)a->ints.count : 0;
     if (!count) onnx_fail(im, DLC_PARSE_ERROR, "it has no categories");
+    require_different(im, a->ints.data, a->ints.count);
     if (rank >= DLC_MAX_RANK) onnx_fail(im, DLC_UNSUPPORTED, "a result of rank %d", rank + 1);
     const graph_id hot = graph_eq(g, graph_expand_dims(g, graph_cast(g, x, DLC_I64), rank),
                                   graph_literal(g, DLC_I64, 1, &count, a->ints.data));

@@ -673,6 +673,7 @@ static void test_encoders(void **state) {
     refused(&n, "values_strings s a b", DLC_UNSUPPORTED, "values that are strings");
     accepted(&hot, "cats_int64s i 1 2");
     wrong(&hot, NULL, "it has no categories");
+    wrong(&hot, "cats_int64s i 1 2 1", "category 1 is listed twice");
     refused(&hot, "cats_strings s a b", DLC_UNSUPPORTED, "categories that are strings");
     wrong(&imputer, "imputed_value_int64s i 1", "attribute imputed_value_floats gives no values");
     refused(&map, NULL, DLC_UNSUPPORTED, "(its operand is a map, which libdlc does not have)");
