@@ -8,19 +8,21 @@
 
 enum { FUNCTION_NESTING = 32, FUNCTION_NODES_MAX = 1 << 20 };
 
-const onnx_row *const onnx_standard_rows[] = {onnx_rows_map,
-                                              onnx_rows_structure,
-                                              onnx_rows_reduce,
-                                              onnx_rows_contract,
-                                              onnx_rows_window,
-                                              onnx_rows_normalize,
-                                              onnx_rows_index,
-                                              onnx_rows_recurrent,
-                                              onnx_rows_other,
-                                              onnx_rows_control,
-                                              onnx_rows_attention,
-                                              onnx_rows_state,
-                                              NULL};
+static const onnx_row *const standard_rows[] = {onnx_rows_map,       onnx_rows_structure,
+                                                onnx_rows_reduce,    onnx_rows_contract,
+                                                onnx_rows_window,    onnx_rows_normalize,
+                                                onnx_rows_index,     onnx_rows_recurrent,
+                                                onnx_rows_other,     onnx_rows_control,
+                                                onnx_rows_attention, onnx_rows_state,
+                                                onnx_rows_random,    NULL};
+static const onnx_row *const learn_rows[] = {onnx_rows_learn, onnx_rows_svm, onnx_rows_trees, NULL};
+static const onnx_row *const training_rows[] = {onnx_rows_training, NULL};
+
+static const onnx_domain domains[] = {
+    {"", ONNX_OPSET_LAST, standard_rows, NULL},
+    {"ai.onnx.ml", 5, learn_rows, onnx_refused_learn},
+    {"ai.onnx.preview.training", 1, training_rows, NULL},
+};
 
 /* ---- errors -------------------------------------------------------------------------------------------------------- */
 
@@ -224,6 +226,8 @@ static graph_id make_stored(onnx_import *im, const onnx_tensor *tensor) {
 graph_id onnx_id_of(onnx_import *im, onnx_value *value) {
     if (!value->id && value->stored) value->id = make_stored(im, value->stored);
     if (!value->id && value->known) value->id = onnx_make_known(im, value->known);
+    if (!value->id && value->refusal)
+        onnx_fail(im, DLC_UNSUPPORTED, "value %s: %s", onnx_shown(im->g->arena, value->name), value->refusal);
     if (!value->id)
         onnx_fail(im, DLC_PARSE_ERROR, "operand %s is not defined before it is used",
                   onnx_shown(im->g->arena, value->name));
@@ -321,8 +325,11 @@ void onnx_give_known(onnx_import *im, size_t i, const onnx_known *known) {
 void onnx_give_operand(onnx_import *im, size_t i, size_t k) {
     if (!onnx_wants(im, i)) return;
     if (!onnx_has(im, k)) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu is missing", k);
-    const onnx_value *from = im->operand[k];
-    im->result[i]->id = from->id, im->result[i]->stored = from->stored, im->result[i]->known = from->known;
+    onnx_take_value(im->result[i], im->operand[k]);
+}
+
+void onnx_refuse_result(onnx_import *im, size_t i, const char *reason) {
+    if (onnx_wants(im, i)) im->result[i]->refusal = reason;
 }
 
 graph_id onnx_emit(onnx_import *im, const char *op, int inputs, const graph_id *input, int settings,
@@ -356,12 +363,30 @@ static int opset_of(const onnx_model *model, const onnx_function *function, onnx
     return 0;
 }
 
+/* NULL: none of its operators are known. */
+static const onnx_domain *find_domain(onnx_bytes name) {
+    if (onnx_is(name, "ai.onnx")) name.size = 0;
+    for (size_t i = 0; i < sizeof(domains) / sizeof(domains[0]); i++)
+        if (onnx_is(name, domains[i].name)) return &domains[i];
+    return NULL;
+}
+
+static const onnx_row *find_row_named(const onnx_domain *domain, onnx_bytes name, int opset) {
+    for (int t = 0; domain && domain->tables[t]; t++)
+        for (const onnx_row *row = domain->tables[t]; row->name; row++)
+            if (opset >= row->since && (!row->until || opset <= row->until) && onnx_is(name, row->name)) return row;
+    return NULL;
+}
+
 static const onnx_row *find_row(const onnx_node *node, int opset) {
-    const bool standard = node->domain.size == 0 || onnx_is(node->domain, "ai.onnx");
-    for (int t = 0; standard && onnx_standard_rows[t]; t++)
-        for (const onnx_row *row = onnx_standard_rows[t]; row->name; row++)
-            if (opset >= row->since && (!row->until || opset <= row->until) && onnx_is(node->operator, row->name))
-                return row;
+    return find_row_named(find_domain(node->domain), node->operator, opset);
+}
+
+/* Why the node's operator is not imported; NULL: it simply has no row. */
+static const char *find_refusal(const onnx_node *node) {
+    const onnx_domain *domain = find_domain(node->domain);
+    for (const onnx_refusal *r = domain ? domain->refused : NULL; r && r->name; r++)
+        if (onnx_is(node->operator, r->name)) return r->reason;
     return NULL;
 }
 
@@ -426,6 +451,8 @@ void onnx_check_model(lib_text *text, const onnx_model *model) {
         if (m->node->domain.size) lib_text_format(text, " of domain %s", onnx_shown(arena, m->node->domain));
         lib_text_format(text, " (opset %d) %d %s, first at node %zu %s", m->opset, m->count,
                         m->count == 1 ? "time" : "times", m->index, onnx_shown(arena, m->node->name));
+        const char *reason = find_refusal(m->node);
+        if (reason) lib_text_format(text, " (%s)", reason);
     }
 }
 
@@ -467,8 +494,7 @@ static void import_call(onnx_import *im, const onnx_function *function) {
     im->scope = &inner, im->call = &call;
     for (size_t i = 0; i < node->inputs.count; i++) {
         onnx_value *value = onnx_define(im, function->inputs.data[i]);
-        if (operand[i])
-            value->id = operand[i]->id, value->stored = operand[i]->stored, value->known = operand[i]->known;
+        if (operand[i]) onnx_take_value(value, operand[i]);
     }
     onnx_import_nodes(im, function->nodes.data, function->nodes.count);
     for (size_t i = 0; i < node->outputs.count; i++) {
@@ -477,7 +503,7 @@ static void import_call(onnx_import *im, const onnx_function *function) {
         if (!value)
             onnx_fail(im, DLC_PARSE_ERROR, "result %s of the function is defined nowhere",
                       onnx_shown(im->g->arena, function->outputs.data[i]));
-        result[i]->id = value->id, result[i]->stored = value->stored, result[i]->known = value->known;
+        onnx_take_value(result[i], value);
     }
     im->scope = outer, im->call = before, im->node = node;
 }
@@ -488,6 +514,23 @@ static void import_renamed(onnx_import *im, const onnx_row *row) {
     graph_id *input = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)count + 1);
     for (int i = 0; i < count; i++) input[i] = onnx_operand(im, (size_t)i);
     onnx_give(im, 0, onnx_emit(im, row->op, count, input, 0, NULL));
+}
+
+static void import_by_row(onnx_import *im, const onnx_row *row) {
+    im->row = row;
+    if (row->import)
+        row->import(im);
+    else
+        import_renamed(im, row);
+}
+
+void onnx_import_as(onnx_import *im, const char *name, int opset) {
+    const onnx_row *row = find_row_named(&domains[0], (onnx_bytes){name, strlen(name)}, opset);
+    const int own = im->opset;
+    if (!row) onnx_fail(im, DLC_INTERNAL, "there is no operator %s in opset %d", name, opset);
+    im->opset = opset;
+    import_by_row(im, row);
+    im->opset = own;
 }
 
 static void name_results(onnx_import *im, const onnx_node *node) {
@@ -505,7 +548,7 @@ static void import_node(onnx_import *im, const onnx_node *node, size_t index) {
     if (im->depth == 1) im->main_node = node;
     im->opset = opset_of(im->model, within, node->domain);
     bind_operands(im, node);
-    const onnx_row *row = im->row = find_row(node, im->opset);
+    const onnx_row *row = find_row(node, im->opset);
     const onnx_function *function = find_function(im->model, node);
     if (function) { /* a model's own definition takes precedence over ours */
         import_call(im, function);
@@ -513,10 +556,7 @@ static void import_node(onnx_import *im, const onnx_node *node, size_t index) {
     }
     if (!row) onnx_fail(im, DLC_UNSUPPORTED, "there is no such operator in opset %d", im->opset);
     if (!onnx_fold(im)) {
-        if (row->import)
-            row->import(im);
-        else
-            import_renamed(im, row);
+        import_by_row(im, row);
         check_attributes(im);
     }
     name_results(im, node);
@@ -676,11 +716,11 @@ static void check_versions(onnx_import *im) {
     const onnx_model *model = im->model;
     for (size_t i = 0; i < model->opsets.count; i++) {
         const onnx_opset *o = &model->opsets.data[i];
-        const bool standard = o->domain.size == 0 || onnx_is(o->domain, "ai.onnx");
-        if (standard && o->version > ONNX_OPSET_LAST && !im->options->newer_opset)
+        const onnx_domain *domain = find_domain(o->domain);
+        if (domain && o->version > domain->last && !im->options->newer_opset)
             onnx_fail(im, DLC_UNSUPPORTED,
-                      "opset %lld; libdlc knows operators up to opset %d (newer_opset: take them as of that)",
-                      (long long)o->version, ONNX_OPSET_LAST);
+                      "opset %lld%s%s; libdlc knows operators up to opset %d (newer_opset: take them as of that)",
+                      (long long)o->version, *domain->name ? " of domain " : "", domain->name, domain->last);
     }
     lib_text text;
     lib_text_init(&text, im->g->arena);
@@ -714,8 +754,7 @@ void onnx_import_graph(onnx_import *im) {
     arena->scope = outer;
     if (scope.error.status != DLC_OK) {
         const bool refused = !lib_is_circumstance(scope.error.status);
-        if (refused && im->options->needs && im->main_node)
-            onnx_find_needs(im, im->main_node, im->options->needs);
+        if (refused && im->options->needs && im->main_node) onnx_find_needs(im, im->main_node, im->options->needs);
         if (refused) add_place(im, &scope.error);
         lib_raise_error(outer, &scope.error);
     }

@@ -39,6 +39,8 @@ typedef struct onnx_value {
     const onnx_tensor *stored;
     /* NULL: not known, or not yet determined from `stored` */
     const onnx_known *known;
+    /* Why the value has no tensor; NULL: it has one. */
+    const char *refusal;
 } onnx_value;
 
 /* Names that nodes of one graph or function may use: its own, and those of the enclosing graph. */
@@ -120,11 +122,30 @@ typedef struct onnx_row {
     /* For one-to-one rows without attributes: the row of libdlc's operator table with the same operands. */
     const char *op;
 } onnx_row;
-/* NULL-terminated tables of rows, each ended by a row without a name. */
-extern const onnx_row *const onnx_standard_rows[];
+
+/* An operator that is not imported, and why. */
+typedef struct onnx_refusal {
+    const char *name, *reason;
+} onnx_refusal;
+
+/* The operators of a domain. */
+typedef struct onnx_domain {
+    /* "": the standard's, which files also call "ai.onnx" */
+    const char *name;
+    /* Newest version of its operators that libdlc knows. */
+    int last;
+    /* NULL-terminated tables of rows, each ended by a row without a name. */
+    const onnx_row *const *tables;
+    /* Ended by one without a name; NULL: none. */
+    const onnx_refusal *refused;
+} onnx_domain;
+
+/* Tables of rows, each ended by a row without a name. */
 extern const onnx_row onnx_rows_attention[], onnx_rows_map[], onnx_rows_structure[], onnx_rows_reduce[],
     onnx_rows_contract[], onnx_rows_window[], onnx_rows_normalize[], onnx_rows_index[], onnx_rows_recurrent[],
-    onnx_rows_other[], onnx_rows_control[], onnx_rows_state[];
+    onnx_rows_other[], onnx_rows_control[], onnx_rows_state[], onnx_rows_random[], onnx_rows_learn[], onnx_rows_svm[],
+    onnx_rows_trees[], onnx_rows_training[];
+extern const onnx_refusal onnx_refused_learn[];
 
 /* Imports the model's main graph into an empty graph. Raises with the node's location: DLC_UNSUPPORTED for what libdlc cannot do
  * (all such operators at once, before any node is emitted), DLC_PARSE_ERROR for a model that contradicts itself,
@@ -134,6 +155,9 @@ void onnx_import_graph(onnx_import *im);
 void onnx_find_needs(onnx_import *im, const onnx_node *node, onnx_needs *needs);
 /* The text of dlc_onnx_check: a line for each operator that has no row; empty: none. */
 void onnx_check_model(lib_text *text, const onnx_model *model);
+
+/* The node as the standard's operator `name` of a version: for rows of other domains with the same operands and attributes. */
+void onnx_import_as(onnx_import *im, const char *name, int opset);
 
 /* ---- helpers of rows ------------------------------------------------------------------------------------------------- */
 
@@ -174,6 +198,12 @@ void onnx_give(onnx_import *im, size_t i, graph_id id);
 void onnx_give_known(onnx_import *im, size_t i, const onnx_known *known);
 /* Result i is operand k itself. */
 void onnx_give_operand(onnx_import *im, size_t i, size_t k);
+/* Result i is not imported; it is an error, with that reason, only to use it. */
+void onnx_refuse_result(onnx_import *im, size_t i, const char *reason);
+/* Makes `to` another name of `from`. */
+static inline void onnx_take_value(onnx_value *to, const onnx_value *from) {
+    to->id = from->id, to->stored = from->stored, to->known = from->known, to->refusal = from->refusal;
+}
 
 /* The node's attribute, or the value given by the enclosing function's caller; NULL: neither. Marks the attribute as read: unread
  * attributes are an error, since they would be ignored. */

@@ -81,8 +81,8 @@ static void define_captures(onnx_import *im, const body *b, const captures *all)
     for (uint32_t i = 0; i < all->count; i++) {
         const onnx_value *outer = all->data[i].outer;
         onnx_value *value = onnx_define(im, outer->name);
-        value->stored = outer->stored, value->known = outer->known;
-        if (is_made(&all->data[i])) value->id = graph_new_input(im->g, NULL, graph_shape_of(b->saved.g, outer->id));
+        onnx_take_value(value, outer);
+        value->id = is_made(&all->data[i]) ? graph_new_input(im->g, NULL, graph_shape_of(b->saved.g, outer->id)) : 0;
     }
 }
 
@@ -124,9 +124,7 @@ static void import_inline(onnx_import *im, const onnx_graph *part) {
     *im = saved;
     im->inputs.count = inputs;
     for (size_t i = 0; i < im->node->outputs.count; i++)
-        if (im->result[i])
-            im->result[i]->id = outputs[i]->id, im->result[i]->stored = outputs[i]->stored,
-            im->result[i]->known = outputs[i]->known;
+        if (im->result[i]) onnx_take_value(im->result[i], outputs[i]);
 }
 
 static int64_t import_branch(onnx_import *im, const onnx_graph *part, const captures *all, size_t outputs) {
@@ -189,8 +187,8 @@ static void define_inputs(onnx_import *im, const body *b, const loop *l, graph_i
     int at = 2 + l->carried + l->limited;
     for (uint32_t i = 0; i < l->all.count; i++) {
         onnx_value *value = onnx_define(im, l->all.data[i].outer->name);
-        value->stored = l->all.data[i].outer->stored, value->known = l->all.data[i].outer->known;
-        if (is_made(&l->all.data[i])) value->id = inputs[at++];
+        onnx_take_value(value, l->all.data[i].outer);
+        value->id = is_made(&l->all.data[i]) ? inputs[at++] : 0;
     }
 }
 
@@ -289,67 +287,173 @@ static int64_t entry(const int64_t *list, int count, int i) {
     return list && i < count ? list[i] : 0;
 }
 
+typedef struct scan {
+    const onnx_graph *part;
+    int states, sequences, stacks;
+    /* [sequences + stacks]; 1: from the last element to the first */
+    int64_t *reverse;
+    /* The number of elements that count, i64 of rank 0: afterwards states stay, and elements of stacks are 0. 0: all count. */
+    graph_id limit;
+} scan;
+
+/* Without reverse. `given`: operands for states and sequences. */
+static scan scan_of(onnx_import *im, int given) {
+    scan s = {.part = graph_attribute_of(im, "body"), .sequences = (int)onnx_int(im, "num_scan_inputs", 1)};
+    s.states = given - s.sequences;
+    s.stacks = (int)s.part->outputs.count - s.states;
+    if (s.sequences < 1 || s.states < 0 || s.stacks < 0 || s.part->inputs.count != (size_t)given)
+        onnx_fail(im, DLC_PARSE_ERROR, "%d operands, %d of them sequences, for a body of %zu inputs and %zu outputs",
+                  given, s.sequences, s.part->inputs.count, s.part->outputs.count);
+    s.reverse = LIB_NEW_ARRAY(im->g->arena, int64_t, (size_t)(s.sequences + s.stacks) + 1);
+    return s;
+}
+
+static graph_shape element_of(const graph_shape *sequence) {
+    graph_shape element = *sequence;
+    for (int d = 0; d + 1 < element.rank; d++) element.dim[d] = element.dim[d + 1];
+    element.rank--;
+    return element;
+}
+
+/* The body as a sub-graph. Its inputs: with a limit the number of the iteration, states, elements of sequences, captures, with a
+ * limit the limit; in[]: the operands for these. */
+static int64_t scan_body(onnx_import *im, const scan *s, const captures *all, const graph_id *in, int count) {
+    const int first = s->limit ? 1 : 0, given = s->states + s->sequences;
+    graph_id *formal = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)given + 1), index = 0, counts = 0;
+    body b;
+    begin(im, &b);
+    if (s->limit) index = graph_new_input(im->g, NULL, graph_shape_of(b.saved.g, in[0]));
+    for (int i = 0; i < given; i++) {
+        const graph_shape whole = *graph_shape_of(b.saved.g, in[first + i]),
+                          shape = i < s->states ? whole : element_of(&whole);
+        formal[i] = graph_new_input(im->g, NULL, &shape);
+        onnx_define(im, s->part->inputs.data[i].name)->id = formal[i];
+    }
+    define_captures(im, &b, all);
+    if (s->limit)
+        counts = graph_lt(im->g, index, graph_new_input(im->g, NULL, graph_shape_of(b.saved.g, in[count - 1])));
+    import_body(im, s->part);
+    if (s->limit) graph_new_output(im->g, NULL, graph_add(im->g, index, graph_scalar_i64(im->g, DLC_I64, 1)));
+    for (int i = 0; i < s->states + s->stacks; i++) {
+        graph_id y = onnx_id_of(im, output_of(im, s->part, (size_t)i));
+        if (counts) y = graph_select(im->g, counts, y, i < s->states ? formal[i] : graph_scalar_like(im->g, y, 0));
+        graph_new_output(im->g, NULL, y);
+    }
+    end(im, &b);
+    return b.number;
+}
+
+/* The scan of states and sequences, along their first axes, in the current graph. The first result: states, then stacks. */
+static graph_id emit_scan(onnx_import *im, const scan *s, const graph_id *operand) {
+    const int given = s->states + s->sequences, counter = s->limit ? 1 : 0;
+    captures all = {0};
+    int count = 0;
+    find_captures(im, &all, s->part, s->part);
+    graph_id *in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)given + all.count + 3);
+    if (s->limit) in[count++] = graph_scalar_i64(im->g, DLC_I64, 0);
+    for (int i = 0; i < given; i++) {
+        if (i >= s->states && !graph_shape_of(im->g, operand[i])->rank)
+            onnx_fail(im, DLC_PARSE_ERROR, "sequence %d is a single number", i - s->states);
+        in[count++] = operand[i];
+    }
+    count += captured_ids(&all, in + count);
+    if (s->limit) in[count++] = s->limit;
+    const graph_setting settings[] = {
+        graph_set_integer("body", scan_body(im, s, &all, in, count)), graph_set_integer("carries", s->states + counter),
+        graph_set_integer("sequences", s->sequences), graph_set_list("reverse", s->sequences + s->stacks, s->reverse)};
+    return onnx_emit(im, "scan", count, in, 4, settings) + (graph_id)counter;
+}
+
 static void import_scan(onnx_import *im) {
-    const onnx_graph *part = graph_attribute_of(im, "body");
-    const int given = (int)onnx_operands(im), sequences = (int)onnx_int(im, "num_scan_inputs", 1),
-              states = given - sequences;
-    int in_axes, in_directions, out_axes, out_directions, count = 0;
+    const int given = (int)onnx_operands(im);
+    const scan s = scan_of(im, given);
+    int in_axes, in_directions, out_axes, out_directions;
     const int64_t *in_axis = onnx_ints(im, "scan_input_axes", &in_axes),
                   *in_direction = onnx_ints(im, "scan_input_directions", &in_directions);
     const int64_t *out_axis = onnx_ints(im, "scan_output_axes", &out_axes),
                   *out_direction = onnx_ints(im, "scan_output_directions", &out_directions);
-    const int stacks = (int)part->outputs.count - states;
-    captures all = {0};
-    body b;
-    if (sequences < 1 || states < 0 || stacks < 0 || part->inputs.count != (size_t)given)
-        onnx_fail(im, DLC_PARSE_ERROR, "%d operands, %d of them sequences, for a body of %zu inputs and %zu outputs",
-                  given, sequences, part->inputs.count, part->outputs.count);
-    find_captures(im, &all, part, part);
-    graph_id *in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)given + all.count + 1);
-    int64_t *reverse = LIB_NEW_ARRAY(im->g->arena, int64_t, (size_t)(sequences + stacks) + 1);
-    for (; count < given; count++) {
-        const int s = count - states;
-        in[count] = onnx_operand(im, (size_t)count);
-        if (!in[count]) onnx_fail(im, DLC_PARSE_ERROR, "operand %d is missing", count);
-        if (s >= 0)
-            in[count] = move_axis(
-                im, in[count], onnx_axis(im, entry(in_axis, in_axes, s), graph_shape_of(im->g, in[count])->rank, false),
-                false);
-        if (s >= 0) reverse[s] = entry(in_direction, in_directions, s);
-    }
-    for (int i = 0; i < stacks; i++) reverse[sequences + i] = entry(out_direction, out_directions, i);
-    count += captured_ids(&all, in + count);
-    begin(im, &b);
+    graph_id *in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)given + 1);
     for (int i = 0; i < given; i++) {
-        graph_shape shape = *graph_shape_of(b.saved.g, in[i]);
-        if (i >= states) { /* an element of a sequence */
-            for (int d = 0; d + 1 < shape.rank; d++) shape.dim[d] = shape.dim[d + 1];
-            shape.rank--;
-        }
-        onnx_define(im, part->inputs.data[i].name)->id = graph_new_input(im->g, NULL, &shape);
+        const int sequence = i - s.states;
+        in[i] = onnx_operand(im, (size_t)i);
+        if (!in[i]) onnx_fail(im, DLC_PARSE_ERROR, "operand %d is missing", i);
+        if (sequence < 0) continue;
+        const int rank = graph_shape_of(im->g, in[i])->rank;
+        in[i] = move_axis(im, in[i], onnx_axis(im, entry(in_axis, in_axes, sequence), rank, false), false);
+        s.reverse[sequence] = entry(in_direction, in_directions, sequence);
     }
-    define_captures(im, &b, &all);
-    import_body(im, part);
-    for (size_t i = 0; i < part->outputs.count; i++)
-        graph_new_output(im->g, NULL, onnx_id_of(im, output_of(im, part, i)));
-    end(im, &b);
-    const graph_setting s[] = {graph_set_integer("body", b.number), graph_set_integer("carries", states),
-                               graph_set_integer("sequences", sequences),
-                               graph_set_list("reverse", sequences + stacks, reverse)};
-    const graph_id y = onnx_emit(im, "scan", count, in, 4, s);
-    for (int i = 0; i < states + stacks; i++) {
+    for (int i = 0; i < s.stacks; i++) s.reverse[s.sequences + i] = entry(out_direction, out_directions, i);
+    const graph_id y = emit_scan(im, &s, in);
+    for (int i = 0; i < s.states + s.stacks; i++) {
         graph_id result = y + (graph_id)i;
-        if (i >= states)
+        if (i >= s.states)
             result = move_axis(
                 im, result,
-                onnx_axis(im, entry(out_axis, out_axes, i - states), graph_shape_of(im->g, result)->rank, false), true);
+                onnx_axis(im, entry(out_axis, out_axes, i - s.states), graph_shape_of(im->g, result)->rank, false),
+                true);
         onnx_give(im, (size_t)i, result);
     }
+}
+
+/* The first `limit` elements of a sequence in reverse order, then the others. */
+static graph_id reversed_start(onnx_import *im, graph_id x, graph_id limit) {
+    graph *g = im->g;
+    const graph_id place = graph_iota(g, DLC_I64, 1, &graph_shape_of(g, x)->dim[0], 0);
+    const graph_id back = graph_sub(g, graph_sub(g, limit, place), graph_scalar_i64(g, DLC_I64, 1));
+    return graph_gather(g, x, graph_select(g, graph_lt(g, place, limit), back, place), 0);
+}
+
+/* A scan of each sample, in a scan of the samples. in: the samples' states and sequences, then their lengths, if they are given. */
+static int64_t sample_body(onnx_import *im, scan s, const captures *all, const graph_id *in, int count) {
+    const int given = s.states + s.sequences;
+    graph_id *element = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)count + 1);
+    body b;
+    begin(im, &b);
+    for (int i = 0; i < count; i++) {
+        const graph_shape shape = element_of(graph_shape_of(b.saved.g, in[i]));
+        element[i] = graph_new_input(im->g, NULL, &shape);
+    }
+    define_captures(im, &b, all);
+    if (count > given) s.limit = graph_cast(im->g, element[given], DLC_I64);
+    for (int i = 0; s.limit && i < s.sequences; i++) {
+        if (s.reverse[i]) element[s.states + i] = reversed_start(im, element[s.states + i], s.limit);
+        s.reverse[i] = 0;
+    }
+    const graph_id y = emit_scan(im, &s, element);
+    for (int i = 0; i < s.states + s.stacks; i++) graph_new_output(im->g, NULL, y + (graph_id)i);
+    end(im, &b);
+    return b.number;
+}
+
+/* Version 8: the first axis of all operands is that of the samples, the second one of sequences is scanned. */
+static void import_scan_of_samples(onnx_import *im) {
+    const int given = (int)onnx_operands(im) - 1;
+    const scan s = scan_of(im, given);
+    int directions, count = 0;
+    const int64_t *direction = onnx_ints(im, "directions", &directions);
+    captures all = {0};
+    find_captures(im, &all, s.part, s.part);
+    graph_id *in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)given + all.count + 2);
+    for (int i = 0; i < s.sequences; i++) s.reverse[i] = entry(direction, directions, i);
+    for (int i = 0; i <= given; i++) {
+        in[count] = onnx_operand(im, (size_t)(i < given ? i + 1 : 0)); /* the lengths last */
+        if (!in[count] && i < given) onnx_fail(im, DLC_PARSE_ERROR, "operand %d is missing", i + 1);
+        if (!in[count]) continue;
+        if (!graph_shape_of(im->g, in[count++])->rank)
+            onnx_fail(im, DLC_PARSE_ERROR, "operand %d is a single number", i < given ? i + 1 : 0);
+    }
+    const int sequences = count;
+    count += captured_ids(&all, in + count);
+    const graph_setting settings[] = {graph_set_integer("body", sample_body(im, s, &all, in, sequences)),
+                                      graph_set_integer("carries", 0), graph_set_integer("sequences", sequences)};
+    const graph_id y = onnx_emit(im, "scan", count, in, 3, settings);
+    for (int i = 0; i < s.states + s.stacks; i++) onnx_give(im, (size_t)i, y + (graph_id)i);
 }
 
 const onnx_row onnx_rows_control[] = {
     {"If", 1, 0, import_if, NULL},
     {"Loop", 1, 0, import_loop, NULL},
+    {"Scan", 8, 8, import_scan_of_samples, NULL},
     {"Scan", 9, 0, import_scan, NULL},
     {0},
 };

@@ -246,20 +246,6 @@ static void import_where(onnx_import *im) {
                         NULL));
 }
 
-/* Inference drops nothing: the mask is all true. */
-static void import_dropout(onnx_import *im) {
-    static const char *const ignored[] = {"consumed_inputs", "ratio", "seed", "is_test"};
-    for (size_t i = 0; i < sizeof ignored / sizeof ignored[0]; i++) onnx_ignore(im, ignored[i]);
-    if (im->opset >= 12 && onnx_has(im, 2) && onnx_operand_float(im, 2, 0) != 0 &&
-        !(onnx_has(im, 1) && onnx_operand_float(im, 1, 0.5) == 0))
-        onnx_fail(im, DLC_UNSUPPORTED, "dropout in training mode");
-    onnx_give_operand(im, 0, 0);
-    if (!onnx_wants(im, 1)) return;
-    const graph_shape shape = onnx_operand_shape(im, 0);
-    const dlc_dtype mask = im->opset < 10 ? shape.dtype : DLC_BOOL;
-    onnx_give(im, 1, graph_full(im->g, mask, shape.rank, shape.dim, 1));
-}
-
 static void import_identity(onnx_import *im) {
     onnx_give_operand(im, 0, 0);
 }
@@ -288,7 +274,6 @@ const onnx_row onnx_rows_map[] = {
     {"Cos", 7, 0, NULL, "cos"},
     {"Cosh", 9, 0, NULL, "cosh"},
     {"Div", 1, 0, import_binary, "div"},
-    {"Dropout", 1, 0, import_dropout, NULL},
     {"Elu", 1, 0, import_elu, NULL},
     {"Equal", 1, 0, import_binary, "eq"},
     {"Erf", 9, 0, NULL, "erf"},

@@ -9,12 +9,19 @@
  *
  *   dlc_onnx_runner_create(model, NULL, &runner);   dlc_onnx_run(runner, NULL, inputs, n, outputs, m);
  *
- * Operator sets 1 to 27 of the standard domain, IR versions 3 to 13. dlc_onnx_check lists the operators of a model that are not imported.
+ * Operator sets 1 to 27 of the standard domain, 1 to 5 of ai.onnx.ml (without strings and maps), 1 of ai.onnx.preview.training (without
+ * Gradient); IR versions 3 to 13. dlc_onnx_check lists the operators of a model that are not imported.
  * Sizes that the file names are symbols of that name; unnamed ones are symbols made of the input's name and the axis, x_0. A
  * model's arithmetic on sizes is evaluated at import: one graph serves all sizes. If is inlined
  * when its condition is known at import; Loop with stacked results needs a trip count that is known then. Not supported: sequences,
  * optionals, strings, sparse initializers, shapes that depend on data (except the results of NonZero, Unique, Compress and
- * NonMaxSuppression). */
+ * NonMaxSuppression).
+ *
+ * Random numbers (RandomNormal, RandomUniform, their Like forms, Bernoulli, Multinomial, Dropout in training mode) are libdlc's own, and
+ * are imported only with attribute seed: they are a function of the seed and the position, so that a node gives the same numbers at
+ * every run, in each iteration of a loop, and as other nodes of that operator with that seed. Labels of classifiers that are strings are refused
+ * where they are used, as an output or by a node; the scores are imported. OneHotEncoder gives zeros for what is no category also with
+ * zeros=0, for which ONNX has the run fail. */
 #ifndef DLC_ONNX_H
 #define DLC_ONNX_H
 

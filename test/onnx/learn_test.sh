@@ -1,0 +1,18 @@
+#!/bin/sh
+# Random models of ai.onnx.ml and of Scan of opset 8, computed as ONNX Runtime does. Skipped without python3 with onnx and
+# onnxruntime (PYTHON names another interpreter). SEED and COUNT: other models, more of each kind.
+set -u
+: "${OUT:=build/release}" "${PYTHON:=python3}" "${SEED:=1}" "${COUNT:=12}"
+"$PYTHON" -c 'import onnx, onnxruntime' 2>/dev/null || { echo 'no python3 with onnx and onnxruntime'; exit 77; }
+work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
+mkdir "$work/cases"
+made=$("$PYTHON" test/onnx/learn.py "$work/cases" "$SEED" "$COUNT") || { echo '[  FAILED  ] 1 tests'; exit 1; }
+"$OUT/test/onnx/conformance" "$work/cases" >"$work/log"
+if [ "$made" -gt 0 ] && grep -qx "$made passed, 0 failed, 0 skipped" "$work/log"; then
+    echo "$made models computed alike"
+    echo '[  PASSED  ] 1 tests'
+else
+    tail -20 "$work/log"
+    echo '[  FAILED  ] 1 tests'
+    exit 1
+fi
