@@ -294,6 +294,7 @@ static void end_context(dlc_context *context) {
     jit_decisions_close(context);
     jit_weights_close(context);
     jit_blocks_free(context);
+    jit_results_close(context);
     jit_device_close(context);
     jit_host_close(context);
     graph_handles_free(&context->handles, &context->allocator);
@@ -349,7 +350,7 @@ void dlc_context_statistics(const dlc_context *context, dlc_statistics *out) {
                         .kernel_evictions = READ(kernel_evictions),
                         .interpreted_regions = READ(interpreted_regions),
                         .cache_bytes = READ(plan_bytes),
-                        .arena_bytes = READ(arena_bytes),
+                        .arena_bytes = READ(arena_bytes) + jit_results_bytes(context),
                         .constant_bytes = READ(constant_bytes),
                         .copied_bytes = READ(copied_bytes),
                         .transferred_bytes = READ(transferred_bytes),

@@ -158,6 +158,13 @@ typedef struct jit_block {
     size_t present;
 } jit_block;
 
+/* results.c: a result that the host owns, in memory that the context keeps when the tensor is deleted. NULL: refused. */
+typedef struct jit_results jit_results;
+DLManagedTensorVersioned *jit_result_new(dlc_context *context, dlc_dtype dtype, int rank, const int64_t *shape);
+/* Kept for the next results. */
+uint64_t jit_results_bytes(const dlc_context *context);
+void jit_results_close(dlc_context *context);
+
 enum { JIT_BLOCKS_KEPT = 8, JIT_ARENA_SHARED = 256 << 10 /* bytes; larger arenas come from the blocks */ };
 
 /* A pooled stream, of targets with a runtime. */
@@ -228,6 +235,8 @@ struct dlc_context {
     /* NULL: not enabled */
     struct jit_background *background;
     jit_block blocks[JIT_BLOCKS_KEPT];
+    /* NULL: no result was allocated so far */
+    _Atomic(jit_results *) results;
     jit_stream_slot streams[JIT_STREAMS_KEPT];
     /* NULL: not needed so far */
     _Atomic(jit_host *) host;

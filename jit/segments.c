@@ -81,7 +81,7 @@ static DLManagedTensorVersioned *new_tensor(segment_run *r, const jit_argument *
             lib_raise_error(r->work->scope, &error);
         return tensor;
     }
-    tensor = lib_tensor_new(&context->allocator, argument->shape->dtype, argument->rank, sizes, TIR_BUFFER_ALIGNMENT);
+    tensor = jit_result_new(context, argument->shape->dtype, argument->rank, sizes);
     if (!tensor) fail(r, DLC_OUT_OF_MEMORY, "dlc_run: out of memory: %s", argument->name);
     return tensor;
 }

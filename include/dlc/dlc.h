@@ -402,7 +402,7 @@ typedef struct dlc_statistics {
     uint64_t interpreted_regions;
     /* Code and plans held now */
     uint64_t cache_bytes;
-    /* Run-time memory held now */
+    /* Run-time memory held now: of intermediate values, and of deleted results, up to 64 MiB, for the next ones */
     uint64_t arena_bytes;
     /* By runs, in addition to kernels: strided, unaligned and donated tensors, outputs that are inputs or parts of
      * other values, operands of concatenations */
