@@ -8,19 +8,23 @@
 
 enum { FUNCTION_NESTING = 32, FUNCTION_NODES_MAX = 1 << 20 };
 
-const onnx_row *const onnx_standard_rows[] = {onnx_rows_map,
-                                              onnx_rows_structure,
-                                              onnx_rows_reduce,
-                                              onnx_rows_contract,
-                                              onnx_rows_window,
-                                              onnx_rows_normalize,
-                                              onnx_rows_index,
-                                              onnx_rows_recurrent,
-                                              onnx_rows_other,
-                                              onnx_rows_control,
-                                              onnx_rows_attention,
-                                              onnx_rows_state,
-                                              NULL};
+static const onnx_row *const standard_rows[] = {onnx_rows_map,
+                                                onnx_rows_structure,
+                                                onnx_rows_reduce,
+                                                onnx_rows_contract,
+                                                onnx_rows_window,
+                                                onnx_rows_normalize,
+                                                onnx_rows_index,
+                                                onnx_rows_recurrent,
+                                                onnx_rows_other,
+                                                onnx_rows_control,
+                                                onnx_rows_attention,
+                                                onnx_rows_state,
+                                                NULL};
+
+static const onnx_domain domains[] = {
+    {"", ONNX_OPSET_LAST, standard_rows, NULL},
+};
 
 /* ---- errors -------------------------------------------------------------------------------------------------------- */
 
@@ -356,12 +360,30 @@ static int opset_of(const onnx_model *model, const onnx_function *function, onnx
     return 0;
 }
 
+/* NULL: none of its operators are known. */
+static const onnx_domain *find_domain(onnx_bytes name) {
+    if (onnx_is(name, "ai.onnx")) name.size = 0;
+    for (size_t i = 0; i < sizeof(domains) / sizeof(domains[0]); i++)
+        if (onnx_is(name, domains[i].name)) return &domains[i];
+    return NULL;
+}
+
+static const onnx_row *find_row_named(const onnx_domain *domain, onnx_bytes name, int opset) {
+    for (int t = 0; domain && domain->tables[t]; t++)
+        for (const onnx_row *row = domain->tables[t]; row->name; row++)
+            if (opset >= row->since && (!row->until || opset <= row->until) && onnx_is(name, row->name)) return row;
+    return NULL;
+}
+
 static const onnx_row *find_row(const onnx_node *node, int opset) {
-    const bool standard = node->domain.size == 0 || onnx_is(node->domain, "ai.onnx");
-    for (int t = 0; standard && onnx_standard_rows[t]; t++)
-        for (const onnx_row *row = onnx_standard_rows[t]; row->name; row++)
-            if (opset >= row->since && (!row->until || opset <= row->until) && onnx_is(node->operator, row->name))
-                return row;
+    return find_row_named(find_domain(node->domain), node->operator, opset);
+}
+
+/* Why the node's operator is not imported; NULL: it simply has no row. */
+static const char *find_refusal(const onnx_node *node) {
+    const onnx_domain *domain = find_domain(node->domain);
+    for (const onnx_refusal *r = domain ? domain->refused : NULL; r && r->name; r++)
+        if (onnx_is(node->operator, r->name)) return r->reason;
     return NULL;
 }
 
@@ -426,6 +448,8 @@ void onnx_check_model(lib_text *text, const onnx_model *model) {
         if (m->node->domain.size) lib_text_format(text, " of domain %s", onnx_shown(arena, m->node->domain));
         lib_text_format(text, " (opset %d) %d %s, first at node %zu %s", m->opset, m->count,
                         m->count == 1 ? "time" : "times", m->index, onnx_shown(arena, m->node->name));
+        const char *reason = find_refusal(m->node);
+        if (reason) lib_text_format(text, " (%s)", reason);
     }
 }
 
@@ -490,6 +514,23 @@ static void import_renamed(onnx_import *im, const onnx_row *row) {
     onnx_give(im, 0, onnx_emit(im, row->op, count, input, 0, NULL));
 }
 
+static void import_by_row(onnx_import *im, const onnx_row *row) {
+    im->row = row;
+    if (row->import)
+        row->import(im);
+    else
+        import_renamed(im, row);
+}
+
+void onnx_import_as(onnx_import *im, const char *name, int opset) {
+    const onnx_row *row = find_row_named(&domains[0], (onnx_bytes){name, strlen(name)}, opset);
+    const int own = im->opset;
+    if (!row) onnx_fail(im, DLC_INTERNAL, "there is no operator %s in opset %d", name, opset);
+    im->opset = opset;
+    import_by_row(im, row);
+    im->opset = own;
+}
+
 static void name_results(onnx_import *im, const onnx_node *node) {
     for (size_t i = 0; i < node->outputs.count; i++) {
         const onnx_value *value = im->result[i];
@@ -504,7 +545,7 @@ static void import_node(onnx_import *im, const onnx_node *node, size_t index) {
     im->node = node, im->node_index = index, im->asked = 0;
     im->opset = opset_of(im->model, within, node->domain);
     bind_operands(im, node);
-    const onnx_row *row = im->row = find_row(node, im->opset);
+    const onnx_row *row = find_row(node, im->opset);
     const onnx_function *function = find_function(im->model, node);
     if (function) { /* a model's own definition takes precedence over ours */
         import_call(im, function);
@@ -512,10 +553,7 @@ static void import_node(onnx_import *im, const onnx_node *node, size_t index) {
     }
     if (!row) onnx_fail(im, DLC_UNSUPPORTED, "there is no such operator in opset %d", im->opset);
     if (!onnx_fold(im)) {
-        if (row->import)
-            row->import(im);
-        else
-            import_renamed(im, row);
+        import_by_row(im, row);
         check_attributes(im);
     }
     name_results(im, node);
@@ -667,11 +705,11 @@ static void check_versions(onnx_import *im) {
     const onnx_model *model = im->model;
     for (size_t i = 0; i < model->opsets.count; i++) {
         const onnx_opset *o = &model->opsets.data[i];
-        const bool standard = o->domain.size == 0 || onnx_is(o->domain, "ai.onnx");
-        if (standard && o->version > ONNX_OPSET_LAST && !im->options->newer_opset)
+        const onnx_domain *domain = find_domain(o->domain);
+        if (domain && o->version > domain->last && !im->options->newer_opset)
             onnx_fail(im, DLC_UNSUPPORTED,
-                      "opset %lld; libdlc knows operators up to opset %d (newer_opset: take them as of that)",
-                      (long long)o->version, ONNX_OPSET_LAST);
+                      "opset %lld%s%s; libdlc knows operators up to opset %d (newer_opset: take them as of that)",
+                      (long long)o->version, *domain->name ? " of domain " : "", domain->name, domain->last);
     }
     lib_text text;
     lib_text_init(&text, im->g->arena);

@@ -96,8 +96,25 @@ typedef struct onnx_row {
     /* For one-to-one rows without attributes: the row of libdlc's operator table with the same operands. */
     const char *op;
 } onnx_row;
-/* NULL-terminated tables of rows, each ended by a row without a name. */
-extern const onnx_row *const onnx_standard_rows[];
+
+/* An operator that is not imported, and why. */
+typedef struct onnx_refusal {
+    const char *name, *reason;
+} onnx_refusal;
+
+/* The operators of a domain. */
+typedef struct onnx_domain {
+    /* "": the standard's, which files also call "ai.onnx" */
+    const char *name;
+    /* Newest version of its operators that libdlc knows. */
+    int last;
+    /* NULL-terminated tables of rows, each ended by a row without a name. */
+    const onnx_row *const *tables;
+    /* Ended by one without a name; NULL: none. */
+    const onnx_refusal *refused;
+} onnx_domain;
+
+/* Tables of rows, each ended by a row without a name. */
 extern const onnx_row onnx_rows_attention[], onnx_rows_map[], onnx_rows_structure[], onnx_rows_reduce[],
     onnx_rows_contract[], onnx_rows_window[], onnx_rows_normalize[], onnx_rows_index[], onnx_rows_recurrent[],
     onnx_rows_other[], onnx_rows_control[], onnx_rows_state[];
@@ -108,6 +125,9 @@ extern const onnx_row onnx_rows_attention[], onnx_rows_map[], onnx_rows_structur
 void onnx_import_graph(onnx_import *im);
 /* The text of dlc_onnx_check: a line for each operator that has no row; empty: none. */
 void onnx_check_model(lib_text *text, const onnx_model *model);
+
+/* The node as the standard's operator `name` of a version: for rows of other domains with the same operands and attributes. */
+void onnx_import_as(onnx_import *im, const char *name, int opset);
 
 /* ---- helpers of rows ------------------------------------------------------------------------------------------------- */
 
