@@ -22,8 +22,12 @@ static const onnx_row *const standard_rows[] = {onnx_rows_map,
                                                 onnx_rows_state,
                                                 NULL};
 
+static const onnx_row *const microsoft_rows[] = {onnx_rows_microsoft, onnx_rows_microsoft_attention,
+                                                 onnx_rows_microsoft_quantized, NULL};
+
 static const onnx_domain domains[] = {
     {"", ONNX_OPSET_LAST, standard_rows, NULL},
+    {"com.microsoft", ONNX_MICROSOFT_LAST, microsoft_rows, onnx_refused_microsoft},
 };
 
 /* ---- errors -------------------------------------------------------------------------------------------------------- */
@@ -345,6 +349,23 @@ graph_id onnx_binary(onnx_import *im, const char *op, graph_id a, graph_id b) {
     return onnx_emit(im, op, 2, (graph_id[]){a, b}, 0, NULL);
 }
 
+/* The last axis becomes axis 1, or that the last. */
+static graph_id move_channels(onnx_import *im, graph_id x, bool first) {
+    const int rank = graph_shape_of(im->g, x)->rank;
+    int64_t permutation[DLC_MAX_RANK] = {0};
+    if (rank < 2) onnx_fail(im, DLC_PARSE_ERROR, "an operand of rank %d has no channels", rank);
+    for (int d = 1; d < rank; d++) permutation[d] = first ? (d == 1 ? rank - 1 : d - 1) : (d == rank - 1 ? 1 : d + 1);
+    return graph_transpose(im->g, x, permutation);
+}
+
+graph_id onnx_channels_first(onnx_import *im, graph_id x) {
+    return move_channels(im, x, true);
+}
+
+graph_id onnx_channels_last(onnx_import *im, graph_id x) {
+    return move_channels(im, x, false);
+}
+
 /* ---- rows ---------------------------------------------------------------------------------------------------------- */
 
 /* The version of the operators of a domain that the model, or the current function, was written for; 0: not given. */
@@ -529,6 +550,27 @@ void onnx_import_as(onnx_import *im, const char *name, int opset) {
     im->opset = opset;
     import_by_row(im, row);
     im->opset = own;
+}
+
+graph_id onnx_apply(onnx_import *im, const char *name, int opset, int count, const graph_id *operands) {
+    lib_arena *arena = im->g->arena;
+    const onnx_node *node = im->node;
+    onnx_value **operand = im->operand, **result = im->result, *y = LIB_NEW(arena, onnx_value);
+    onnx_node *own = LIB_NEW(arena, onnx_node);
+    *own = *node;
+    own->inputs.count = (size_t)count, own->outputs.count = 1;
+    own->inputs.data = LIB_NEW_ARRAY(arena, onnx_bytes, (size_t)count + 1);
+    own->outputs.data = LIB_NEW_ARRAY(arena, onnx_bytes, 1);
+    im->node = own, im->result = &y;
+    im->operand = LIB_NEW_ARRAY(arena, onnx_value *, (size_t)count + 1);
+    for (int i = 0; i < count; i++) {
+        if (!operands[i]) continue;
+        im->operand[i] = LIB_NEW(arena, onnx_value);
+        im->operand[i]->id = operands[i];
+    }
+    onnx_import_as(im, name, opset);
+    im->node = node, im->operand = operand, im->result = result;
+    return onnx_id_of(im, y);
 }
 
 static void name_results(onnx_import *im, const onnx_node *node) {
