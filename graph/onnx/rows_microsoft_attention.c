@@ -248,6 +248,12 @@ static void join_past(onnx_import *im, const places *at, onnx_attention *a, bool
     if (onnx_wants(im, 2)) onnx_give(im, 2, a->v);
 }
 
+/* Scores with bias and mask, where a hidden key has the lowest number of the type. */
+static graph_id finite_scores(onnx_import *im, graph_id scores, dlc_dtype dtype) {
+    const double lowest = dtype == DLC_F16 ? -65504 : dtype == DLC_BF16 ? -0x1.fep127 : -0x1.fffffep127;
+    return graph_cast(im->g, onnx_binary(im, "max", scores, graph_scalar_like(im->g, scores, lowest)), dtype);
+}
+
 static void give_multi_head(onnx_import *im, const places *at, bool causal) {
     graph_id in[3], stage[ONNX_STAGES], y;
     take_packed(im, in);
@@ -262,7 +268,7 @@ static void give_multi_head(onnx_import *im, const places *at, bool causal) {
     a.bias = bias_of(im, &a, at->mask, at->added, onnx_has(im, at->past_length));
     if (onnx_wants(im, 3)) {
         y = onnx_attend_in_parts(im, &a, dtype_of(im, a.q), stage);
-        onnx_give(im, 3, graph_cast(im->g, stage[0], dtype_of(im, a.q)));
+        onnx_give(im, 3, finite_scores(im, stage[2], dtype_of(im, a.q)));
     } else
         y = onnx_attend(im, &a);
     onnx_give(im, 0, onnx_join_heads(im, y));
