@@ -48,7 +48,7 @@ def kind(array):
 
 def write_tensor(array, path):
     with open(path, 'wb') as file:
-        file.write(numpy_helper.from_array(np.ascontiguousarray(array)).SerializeToString())
+        file.write(numpy_helper.from_array(np.array(array, order='C')).SerializeToString())
 
 
 def run(model, feed):
@@ -59,17 +59,20 @@ def run(model, feed):
 
 
 def case(name, op, inputs, outputs=(TensorProto.FLOAT,), const=(), free=None, steps=None, reference=None, rtol=1e-3, atol=1e-6,
-         domain='com.microsoft', keep=None, **attributes):
+         domain='com.microsoft', keep=None, before=None, **attributes):
     """inputs: arrays, None where omitted; outputs: element types, None where omitted; const: indices of inputs that are initializers;
     free: names of dimensions of inputs; steps: scale and zero point of a result that may be off by one step; reference: results by NumPy;
-    keep: how results are cut to the elements that have a meaning, Slice's starts and ends for each result."""
+    keep: how results are cut to the elements that have a meaning, Slice's starts and ends for each result; before: nodes, the names of
+    their results that are inputs, by index, and how many inputs are the operator's."""
     if wanted not in name:
         return
     number = written[name] = written.get(name, -1) + 1
     tensors = [(i, a) for i, a in enumerate(inputs) if a is not None]
     names = ['x%d' % i if a is not None else '' for i, a in enumerate(inputs)]
     results = ['y%d' % i if t else '' for i, t in enumerate(outputs)]
-    nodes = [helper.make_node(op, names, results, domain=domain, name=name, **attributes)]
+    nodes, computed, own = before or ([], {}, len(names))
+    names = [computed.get(i, n) for i, n in enumerate(names)][:own]
+    nodes = nodes + [helper.make_node(op, names, results, domain=domain, name=name, **attributes)]
     constants = [numpy_helper.from_array(a, 'x%d' % i) for i, a in tensors if i in const]
     given = [(y, t) for y, t in zip(results, outputs) if t]
     if steps:
@@ -228,7 +231,8 @@ def attention():
     case(op, op, [q, k, v, None, np.array([3, 7], np.int32)], num_heads=4)
     case(op, op, [q, k, v, None, ints(0, 2, (2, 7))], num_heads=4)
     case(op, op, [q, k, v, None, ints(0, 2, (2, 5, 7)), f32(1, 4, 5, 7)], num_heads=4, mask_filter_value=-2.0)
-    case(op, op, [q, k, v, None, None, f32(2, 1, 5, 7)], num_heads=4, unidirectional=1)
+    case(op, op, [q, k, v, None, None, f32(2, 1, 5, 7)], num_heads=4)
+    case(op, op, [q, f32(2, 5, 16), f32(2, 5, 24), None, None, f32(2, 1, 5, 5)], num_heads=4, unidirectional=1)
     packed = f32(2, 5, 4, 3, 6)
     case(op, op, [packed], num_heads=4, reference=ort(op, [packed[..., i, :].reshape(2, 5, 24) for i in range(3)], num_heads=4))
     packed = f32(2, 7, 4, 2, 4)
@@ -308,10 +312,23 @@ def group_query():
     case(op, op, [q, k, v] + prompt(1, 5) + [None] * 7 + norm, outputs, const=(6,), **heads,
          reference=ort(op, [normed(q, norm[0]), normed(k, norm[1]), v] + prompt(1, 5), outputs, **heads))
     case(op, op, packed(1, 5, 16) + prompt(1, 5), outputs, const=(6,), causal=0, **heads)
+    # lengths as exporters compute them, from a mask
+    for past, n, lengths in ((0, 5, [5, 5]), (6, 1, [7, 7]), (6, 1, [7, 5])):
+        mask = (np.arange(past + n)[None] < np.array(lengths)[:, None]).astype(np.int64)
+        nodes = [helper.make_node('ReduceSum', ['x9', 'axis'], ['sum'], keepdims=0), helper.make_node('Sub', ['sum', 'one'], ['less']),
+                 helper.make_node('Cast', ['less'], ['lengths'], to=I32), helper.make_node('Shape', ['x9'], ['shape']),
+                 helper.make_node('Gather', ['shape', 'one'], ['length']), helper.make_node('Cast', ['length'], ['total'], to=I32),
+                 helper.make_node('Constant', [], ['one'], value=numpy_helper.from_array(np.array(1))),
+                 helper.make_node('Constant', [], ['axis'], value=numpy_helper.from_array(np.array([1])))]
+        cache = [f32(2, 2, past, 16), f32(2, 2, past, 16)]
+        keep = {y: ([0, 0, 0, 0], [2, 2, min(lengths), 16]) for y in ('y1', 'y2')}
+        case(op, op, packed(2, n, 16) + cache + [None, None] + tables + [mask], outputs, do_rotary=1, keep=keep, **heads,
+             before=(nodes, {5: 'lengths', 6: 'total'}, 9),
+             free={0: ('b', 'n', 64), 1: ('b', 'n', 32), 2: ('b', 'n', 32), 3: ('b', 2, 'p', 16), 4: ('b', 2, 'p', 16), 9: ('b', 't')})
     half = (HALF, HALF, HALF)
     tables = [t.astype(np.float16) for t in tables]
-    case(op, op, packed(1, 5, 16, f16) + prompt(1, 5) + tables, half, const=(6,), do_rotary=1, rtol=5e-3, **heads)
-    case(op, op, packed(1, 1, 16, f16) + step(1, 6, 1, maker=f16) + tables, half, const=(6,), do_rotary=1, rtol=5e-3, **heads)
+    case(op, op, packed(1, 5, 16, f16) + prompt(1, 5) + tables, half, const=(6,), do_rotary=1, rtol=5e-3, atol=2e-3, **heads)
+    case(op, op, packed(1, 1, 16, f16) + step(1, 6, 1, maker=f16) + tables, half, const=(6,), do_rotary=1, rtol=5e-3, atol=2e-3, **heads)
 
 
 def buckets_of(n, buckets, most, both):
