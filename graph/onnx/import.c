@@ -266,6 +266,12 @@ graph_shape onnx_operand_shape(onnx_import *im, size_t i) {
     return shape;
 }
 
+graph_id onnx_operand_of_rank(onnx_import *im, size_t i, int rank) {
+    const int own = onnx_operand_rank(im, i);
+    if (own != rank) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu has rank %d, expected %d", i, own, rank);
+    return onnx_operand(im, i);
+}
+
 const onnx_known *onnx_operand_known(onnx_import *im, size_t i) {
     return onnx_has(im, i) ? known_of(im, im->operand[i]) : NULL;
 }

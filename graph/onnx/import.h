@@ -159,6 +159,8 @@ graph_shape onnx_operand_shape(onnx_import *im, size_t i);
 static inline int onnx_operand_rank(onnx_import *im, size_t i) {
     return onnx_operand_shape(im, i).rank;
 }
+/* Operand i, which must be present, as a tensor of this rank. */
+graph_id onnx_operand_of_rank(onnx_import *im, size_t i, int rank);
 /* Its elements; NULL: not known. */
 const onnx_known *onnx_operand_known(onnx_import *im, size_t i);
 /* Its elements as index expressions, in g's pool; raises if they are not known. */

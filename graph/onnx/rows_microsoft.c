@@ -24,6 +24,7 @@ static graph_id sum(onnx_import *im, graph_id a, graph_id b) {
 /* Part `part` of `parts` equal ones of the last axis. */
 static graph_id part_of_last(onnx_import *im, graph_id x, int part, int parts) {
     const graph_shape s = *graph_shape_of(im->g, x);
+    if (s.rank < 1) onnx_fail(im, DLC_PARSE_ERROR, "a number in place of a tensor with an axis");
     const tir_expr each = tir_div(im->g->pool, s.dim[s.rank - 1], number(im, parts));
     return graph_slice_axis(im->g, x, s.rank - 1, tir_mul(im->g->pool, each, number(im, part)),
                             tir_mul(im->g->pool, each, number(im, part + 1)));
@@ -165,7 +166,8 @@ static graph_id skip_sum(onnx_import *im, size_t bias) {
 /* Norm of the sum along the last axis; scale is operand 2. */
 static void give_skip_norm(onnx_import *im, graph_id all, size_t bias, bool centred) {
     const dlc_dtype dtype = onnx_operand_shape(im, 0).dtype;
-    const onnx_norm n = {.scale = graph_widen(im->g, onnx_operand(im, 2)),
+    if (rank_of(im, all) < 1) onnx_fail(im, DLC_PARSE_ERROR, "a number in place of a tensor with an axis");
+    const onnx_norm n = {.scale = graph_widen(im->g, onnx_operand_of_rank(im, 2, 1)),
                          .bias = bias && onnx_has(im, bias) ? graph_widen(im->g, onnx_operand(im, bias)) : 0,
                          .axis = rank_of(im, all) - 1,
                          .epsilon = onnx_float(im, "epsilon", 1e-12f),
@@ -197,7 +199,7 @@ static void give_mask_index(onnx_import *im, tir_expr batch) {
         onnx_give(im, 1, graph_full(im->g, DLC_I32, 1, &batch, 0));
         return;
     }
-    const graph_id mask = onnx_operand(im, 7), one = graph_scalar_i64(im->g, dtype_of(im, mask), 1);
+    const graph_id mask = onnx_operand_of_rank(im, 7, 2), one = graph_scalar_i64(im->g, dtype_of(im, mask), 1);
     const graph_id ones = graph_cast(im->g, onnx_binary(im, "eq", mask, one), DLC_I32);
     onnx_give(im, 1, graph_reduce_sum(im->g, ones, 1, (int64_t[]){1}, false));
 }
@@ -206,16 +208,17 @@ static void give_mask_index(onnx_import *im, tir_expr batch) {
 static void import_embed_layer_norm(onnx_import *im) {
     graph *g = im->g;
     const graph_shape ids = onnx_operand_shape(im, 0);
-    if (ids.rank != 2) onnx_fail(im, DLC_PARSE_ERROR, "ids of rank %d, not 2", ids.rank);
+    const graph_id id = onnx_operand_of_rank(im, 0, 2);
     onnx_ignore(im, "mask_index_type");
     const graph_id place = onnx_has(im, 8) ? onnx_operand(im, 8) : graph_iota(g, DLC_I32, 1, &ids.dim[1], 0);
-    const graph_id word = graph_gather(g, onnx_operand(im, 2), onnx_operand(im, 0), 0);
+    const graph_id word = graph_gather(g, onnx_operand_of_rank(im, 2, 2), id, 0);
     const dlc_dtype dtype = dtype_of(im, word);
     graph_id all = graph_widen(g, word);
-    all = sum(im, all, graph_widen(g, graph_gather(g, onnx_operand(im, 3), place, 0)));
+    all = sum(im, all, graph_widen(g, graph_gather(g, onnx_operand_of_rank(im, 3, 2), place, 0)));
     if (onnx_has(im, 1) && onnx_has(im, 4))
-        all = sum(im, all, graph_widen(g, graph_gather(g, onnx_operand(im, 4), onnx_operand(im, 1), 0)));
-    const onnx_norm n = {.scale = graph_widen(g, onnx_operand(im, 5)),
+        all = sum(im, all,
+                  graph_widen(g, graph_gather(g, onnx_operand_of_rank(im, 4, 2), onnx_operand_of_rank(im, 1, 2), 0)));
+    const onnx_norm n = {.scale = graph_widen(g, onnx_operand_of_rank(im, 5, 1)),
                          .bias = graph_widen(g, onnx_operand(im, 6)),
                          .axis = 2,
                          .epsilon = onnx_float(im, "epsilon", 1e-12f),
@@ -292,11 +295,9 @@ static void import_expand_dims(onnx_import *im) {
 
 /* In the order of first occurrence: the elements, for each of x which of them it is, how often each occurs. */
 static void import_unique(onnx_import *im) {
+    const graph_id x = onnx_operand_of_rank(im, 0, 1);
     const tir_expr size = onnx_counted(im);
-    const graph_id y =
-        ONNX_WITH(im, "unique", onnx_operand(im, 0), graph_set_dims("size", 1, &size), graph_set_bool("sorted", false));
-    if (onnx_operand_rank(im, 0) != 1)
-        onnx_fail(im, DLC_PARSE_ERROR, "an operand of rank %d, not 1", onnx_operand_rank(im, 0));
+    const graph_id y = ONNX_WITH(im, "unique", x, graph_set_dims("size", 1, &size), graph_set_bool("sorted", false));
     onnx_give(im, 0, y);
     onnx_give(im, 1, y + 2);
     onnx_give(im, 2, y + 3);

@@ -25,7 +25,9 @@ static graph_id sum(onnx_import *im, graph_id a, graph_id b) {
 
 /* Elements from..to-1 of the last axis. */
 static graph_id columns(onnx_import *im, graph_id x, tir_expr from, tir_expr to) {
-    return graph_slice_axis(im->g, x, graph_shape_of(im->g, x)->rank - 1, from, to);
+    const int rank = graph_shape_of(im->g, x)->rank;
+    if (rank < 1) onnx_fail(im, DLC_PARSE_ERROR, "a number in place of a tensor with an axis");
+    return graph_slice_axis(im->g, x, rank - 1, from, to);
 }
 
 /* An operand or result that is not imported. */
@@ -149,9 +151,7 @@ static tir_expr take_past(onnx_import *im, onnx_attention *a) {
     graph_id both[2];
     tir_expr before = number(im, 0);
     if (onnx_has(im, 4)) {
-        const graph_id past = onnx_operand(im, 4);
-        if (graph_shape_of(g, past)->rank != RANK + 1)
-            onnx_fail(im, DLC_PARSE_ERROR, "a past of rank %d, not %d", graph_shape_of(g, past)->rank, RANK + 1);
+        const graph_id past = onnx_operand_of_rank(im, 4, RANK + 1);
         before = graph_shape_of(g, past)->dim[ROW + 1];
         for (int i = 0; i < 2; i++)
             *to[i] =
@@ -166,13 +166,10 @@ static tir_expr take_past(onnx_import *im, onnx_attention *a) {
 static void import_attention(onnx_import *im) {
     onnx_attention a = {0};
     tir_expr size[3];
-    const graph_id in[] = {onnx_operand(im, 0), onnx_operand(im, 1), onnx_operand(im, 2)};
+    const graph_id in[] = {onnx_operand_of_rank(im, 0, 3), onnx_operand_of_rank(im, 1, 2), onnx_operand(im, 2)};
     refuse_attribute(im, "do_rotary"), refuse_attribute(im, "past_present_share_buffer");
     refuse_operand(im, 6, "a length of the past, for a buffer that past and present share");
     onnx_ignore(im, "rotary_embedding_dim");
-    if (onnx_operand_rank(im, 0) != 3 || onnx_operand_rank(im, 1) != 2)
-        onnx_fail(im, DLC_PARSE_ERROR, "input and weights of rank %d and %d, not 3 and 2", onnx_operand_rank(im, 0),
-                  onnx_operand_rank(im, 1));
     projected_sizes(im, onnx_operand_shape(im, 1).dim[1], size);
     take_heads(im, onnx_emit(im, "linear", 3, in, 0, NULL), size, &a);
     const tir_expr before = take_past(im, &a);
@@ -183,6 +180,11 @@ static void import_attention(onnx_import *im) {
 }
 
 /* ---- MultiHeadAttention, DecoderMaskedMultiHeadAttention ------------------------------------------------------------------ */
+
+/* Operand i as a cache of heads; 0: omitted. */
+static graph_id cache_of(onnx_import *im, size_t i) {
+    return onnx_has(im, i) ? onnx_operand_of_rank(im, i, RANK) : 0;
+}
 
 /* Where operands stand. */
 typedef struct places {
@@ -232,7 +234,7 @@ static void add_biases(onnx_import *im, graph_id *in, size_t bias) {
 
 /* Keys and values before and after those given; results 1 and 2 are all of them. */
 static void join_past(onnx_import *im, const places *at, onnx_attention *a, bool causal) {
-    const graph_id past[] = {onnx_operand(im, at->past_key), onnx_operand(im, at->past_value)};
+    const graph_id past[] = {cache_of(im, at->past_key), cache_of(im, at->past_value)};
     if (!past[0] != !past[1]) onnx_fail(im, DLC_PARSE_ERROR, "a past of keys or of values alone");
     if (past[0] && onnx_has(im, at->past_length)) { /* a buffer with room for the new ones */
         const graph_id start =
@@ -334,7 +336,7 @@ static void refuse_group_query(onnx_import *im) {
 
 /* q, k and v as heads, from operands 0 to 2 or packed in operand 0. */
 static void take_group_heads(onnx_import *im, onnx_attention *a) {
-    graph_id in[] = {onnx_operand(im, 0), onnx_operand(im, 1), onnx_operand(im, 2)};
+    graph_id in[] = {onnx_operand_of_rank(im, 0, 3), onnx_operand(im, 1), onnx_operand(im, 2)};
     const int64_t heads = onnx_int(im, "num_heads", 0), own = onnx_int(im, "kv_num_heads", 0);
     if (heads < 1 || own < 1 || heads % own != 0)
         onnx_fail(im, DLC_PARSE_ERROR, "num_heads=%lld and kv_num_heads=%lld, expected a positive multiple",
@@ -362,12 +364,12 @@ static graph_id head_norm(onnx_import *im, graph_id x, size_t scale, const char 
 /* Cosines or sines of the new positions: those given, or those after `before`. [batch or 1, 1, positions, size/2] */
 static graph_id angles(onnx_import *im, const group_query *x, size_t table) {
     graph *g = im->g;
-    graph_id place = onnx_operand(im, GQA_POSITIONS);
+    graph_id place = onnx_has(im, GQA_POSITIONS) ? onnx_operand_of_rank(im, GQA_POSITIONS, 2) : 0;
     if (!place) {
         place = graph_iota(g, DLC_I64, 2, (tir_expr[]){number(im, 1), x->added}, 1);
         if (x->before) place = onnx_binary(im, "add", place, graph_squeeze(g, graph_squeeze(g, x->before, 3), 2));
     }
-    return graph_expand_dims(g, graph_gather(g, onnx_operand(im, table), place, 0), 1);
+    return graph_expand_dims(g, graph_gather(g, onnx_operand_of_rank(im, table, 2), place, 0), 1);
 }
 
 static void rotate_group(onnx_import *im, group_query *x) {
@@ -375,7 +377,8 @@ static void rotate_group(onnx_import *im, group_query *x) {
         onnx_ignore(im, "rotary_interleaved");
         return;
     }
-    const tir_expr half = onnx_operand_shape(im, GQA_COSINE).dim[1], turned = tir_mul(im->g->pool, half, number(im, 2));
+    const graph_id table = onnx_operand_of_rank(im, GQA_COSINE, 2);
+    const tir_expr half = graph_shape_of(im->g, table)->dim[1], turned = tir_mul(im->g->pool, half, number(im, 2));
     const bool interleaved = onnx_int(im, "rotary_interleaved", 0) != 0;
     const graph_id cosine = angles(im, x, GQA_COSINE), sine = angles(im, x, GQA_SINE);
     x->a.q = onnx_rotate(im, x->a.q, cosine, sine, turned, interleaved);
@@ -387,7 +390,7 @@ static graph_id updated(onnx_import *im, const group_query *x, size_t past, grap
     graph *g = im->g;
     if (!x->before) return rows;
     graph_shape s = *graph_shape_of(g, rows);
-    graph_id buffer = onnx_operand(im, past);
+    graph_id buffer = cache_of(im, past);
     const tir_expr there = buffer ? graph_shape_of(g, buffer)->dim[ROW] : number(im, 0);
     if (!buffer || !equal(im, there, x->room)) {
         s.dim[ROW] = tir_sub(g->pool, x->room, there);
@@ -411,7 +414,9 @@ static void read_lengths(onnx_import *im, group_query *x) {
     const graph_shape k = *graph_shape_of(g, x->a.k);
     if (count != 1) onnx_fail(im, DLC_PARSE_ERROR, "total_sequence_length has %d elements", count);
     if (!onnx_has(im, GQA_LENGTHS)) onnx_fail(im, DLC_PARSE_ERROR, "seqlens_k is missing");
-    const tir_expr past = onnx_has(im, GQA_PAST_KEY) ? onnx_operand_shape(im, GQA_PAST_KEY).dim[ROW] : number(im, 0);
+    const graph_id cache = cache_of(im, GQA_PAST_KEY);
+    const tir_expr past = cache ? graph_shape_of(g, cache)->dim[ROW] : number(im, 0);
+    if (!cache != !onnx_has(im, GQA_PAST_VALUE)) onnx_fail(im, DLC_PARSE_ERROR, "a past of keys or of values alone");
     x->added = k.dim[ROW], x->total = total[0];
     const bool grows = equal(im, x->total, tir_add(g->pool, past, x->added));
     x->room = grows ? x->total : tir_max(g->pool, past, x->total);
@@ -490,14 +495,15 @@ static void import_rotary_embedding(onnx_import *im) {
         onnx_fail(im, DLC_PARSE_ERROR, "rotary_embedding_dim=%lld with num_heads=%lld", (long long)given,
                   (long long)heads);
     graph_id x = onnx_operand(im, 0), angle[2];
-    const tir_expr turned = tir_mul(g->pool, onnx_operand_shape(im, 2).dim[1], number(im, 2));
+    const graph_id table[] = {onnx_operand_of_rank(im, 2, 2), onnx_operand_of_rank(im, 3, 2)};
+    const tir_expr turned = tir_mul(g->pool, graph_shape_of(g, table[0])->dim[1], number(im, 2));
     if (joined && heads == 0)
-        x = onnx_split_into(im, x, tir_div(g->pool, graph_shape_of(g, x)->dim[2], turned));
+        x = onnx_split_into(im, x,
+                            tir_div(g->pool, graph_shape_of(g, x)->dim[2], tir_max(g->pool, turned, number(im, 1))));
     else
         x = onnx_split_heads(im, x, "num_heads");
     const graph_id place = rotary_positions(im, graph_shape_of(g, x)->dim[ROW]);
-    for (size_t i = 0; i < 2; i++)
-        angle[i] = graph_expand_dims(g, graph_gather(g, onnx_operand(im, i + 2), place, 0), 1);
+    for (size_t i = 0; i < 2; i++) angle[i] = graph_expand_dims(g, graph_gather(g, table[i], place, 0), 1);
     const graph_id y = onnx_rotate(im, x, angle[0], angle[1], turned, onnx_int(im, "interleaved", 0) != 0);
     onnx_give(im, 0, joined ? onnx_join_heads(im, y) : y);
 }

@@ -288,7 +288,9 @@ typedef struct gathered {
 /* Zero points of bytes: packed like the data, whose blocks are along the last axis; omitted: the middle, for integers of 4 bits 0. */
 static void take_numbers(onnx_import *im, gathered *x) {
     const int64_t bits = bits_of(im);
-    x->data = onnx_operand(im, 0), x->scale = onnx_operand(im, 2), x->zero = onnx_operand(im, 3);
+    const int rank = onnx_operand_rank(im, 0);
+    x->data = onnx_operand(im, 0), x->scale = onnx_operand_of_rank(im, 2, rank);
+    x->zero = onnx_has(im, 3) ? onnx_operand_of_rank(im, 3, rank) : 0;
     if (dtype_of(im, x->data) != DLC_U8) return;
     const graph_shape s = *graph_shape_of(im->g, x->scale);
     x->data = unpacked(im, x->data, bits);
