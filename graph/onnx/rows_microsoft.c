@@ -1,40 +1,28 @@
 /* Rows of the domain com.microsoft, as ONNX Runtime's exporters and optimizers write it: products, activations, norms, moves. Its
  * attention stands in rows_microsoft_attention.c, its integers with scales in rows_microsoft_quantized.c.
  * Source: docs/ContribOperators.md of ONNX Runtime. */
-#include "graph/onnx/import.h"
+#include "graph/onnx/microsoft.h"
 #include "graph/onnx/normalize.h"
 
-static tir_expr number(onnx_import *im, int64_t value) {
-    return tir_index(im->g->pool, value);
+graph_id onnx_columns(onnx_import *im, graph_id x, tir_expr from, tir_expr to) {
+    const int rank = onnx_rank_of(im, x);
+    if (rank < 1) onnx_fail(im, DLC_PARSE_ERROR, "a number in place of a tensor with an axis");
+    return graph_slice_axis(im->g, x, rank - 1, from, to);
 }
 
-static dlc_dtype dtype_of(onnx_import *im, graph_id x) {
-    return graph_shape_of(im->g, x)->dtype;
-}
-
-static int rank_of(onnx_import *im, graph_id x) {
-    return graph_shape_of(im->g, x)->rank;
-}
-
-/* a + b, 0 standing for none. */
-static graph_id sum(onnx_import *im, graph_id a, graph_id b) {
-    return a && b ? onnx_binary(im, "add", a, b) : a ? a : b;
-}
-
-/* Part `part` of `parts` equal ones of the last axis. */
-static graph_id part_of_last(onnx_import *im, graph_id x, int part, int parts) {
+graph_id onnx_part(onnx_import *im, graph_id x, int part, int parts) {
     const graph_shape s = *graph_shape_of(im->g, x);
     if (s.rank < 1) onnx_fail(im, DLC_PARSE_ERROR, "a number in place of a tensor with an axis");
-    const tir_expr each = tir_div(im->g->pool, s.dim[s.rank - 1], number(im, parts));
-    return graph_slice_axis(im->g, x, s.rank - 1, tir_mul(im->g->pool, each, number(im, part)),
-                            tir_mul(im->g->pool, each, number(im, part + 1)));
+    const tir_expr each = tir_div(im->g->pool, s.dim[s.rank - 1], onnx_size(im, parts));
+    return onnx_columns(im, x, tir_mul(im->g->pool, each, onnx_size(im, part)),
+                        tir_mul(im->g->pool, each, onnx_size(im, part + 1)));
 }
 
 /* ---- products ------------------------------------------------------------------------------------------------------- */
 
 /* Batch: the first axis goes before the last, those between move to the front. */
 static graph_id transposed(onnx_import *im, graph_id x, bool batch, bool last) {
-    const int rank = rank_of(im, x);
+    const int rank = onnx_rank_of(im, x);
     int64_t permutation[DLC_MAX_RANK];
     if (rank < 2) return x;
     for (int d = 0; d < rank; d++) permutation[d] = !batch || d == rank - 1 ? d : d == rank - 2 ? 0 : d + 1;
@@ -52,7 +40,7 @@ static void import_fused_matmul(onnx_import *im) {
                             onnx_int(im, "transA", 0) != 0),
              b = transposed(im, onnx_operand(im, 1), onnx_int(im, "transBatchB", 0) != 0,
                             onnx_int(im, "transB", 0) != 0);
-    const dlc_dtype dtype = dtype_of(im, a);
+    const dlc_dtype dtype = onnx_dtype_of(im, a);
     if (alpha == 1) {
         onnx_give(im, 0, onnx_binary(im, "matmul", a, b));
         return;
@@ -113,7 +101,7 @@ static void import_fused_conv(onnx_import *im) {
     const graph_id in[] = {onnx_operand(im, 0), onnx_operand(im, 1), onnx_operand(im, 2)};
     int count;
     const float *given = onnx_floats(im, "activation_params", &count);
-    const graph_id y = sum(im, onnx_apply(im, "Conv", 11, 3, in), onnx_operand(im, 3));
+    const graph_id y = onnx_sum(im, onnx_apply(im, "Conv", 11, 3, in), onnx_operand(im, 3));
     onnx_give(im, 0, activated(im, y, "activation", count, given));
 }
 
@@ -121,9 +109,9 @@ static void import_fused_conv(onnx_import *im) {
 
 /* gelu(x + bias), narrow floats rounded once. approximate 1: by tanh. */
 static graph_id gelu_of_sum(onnx_import *im, graph_id x, graph_id bias, int approximate) {
-    const graph_id all = bias ? sum(im, graph_widen(im->g, x), graph_widen(im->g, bias)) : x;
+    const graph_id all = bias ? onnx_sum(im, graph_widen(im->g, x), graph_widen(im->g, bias)) : x;
     return graph_cast(im->g, ONNX_WITH(im, "gelu", all, graph_set_integer("approximate", approximate)),
-                      dtype_of(im, x));
+                      onnx_dtype_of(im, x));
 }
 
 static void import_fast_gelu(onnx_import *im) {
@@ -141,15 +129,15 @@ static void import_quick_gelu(onnx_import *im) {
 
 /* x + bias + skip; bias is of the last axis. */
 static void import_bias_add(onnx_import *im) {
-    onnx_give(im, 0, sum(im, sum(im, onnx_operand(im, 0), onnx_operand(im, 1)), onnx_operand(im, 2)));
+    onnx_give(im, 0, onnx_sum(im, onnx_sum(im, onnx_operand(im, 0), onnx_operand(im, 1)), onnx_operand(im, 2)));
 }
 
 /* Of x + bias, the left half times GELU of the right one. */
 static void import_bias_split_gelu(onnx_import *im) {
     const graph_id x = onnx_operand(im, 0),
-                   all = sum(im, graph_widen(im->g, x), graph_widen(im->g, onnx_operand(im, 1)));
-    const graph_id right = onnx_unary(im, "gelu", part_of_last(im, all, 1, 2));
-    onnx_give(im, 0, graph_cast(im->g, onnx_binary(im, "mul", part_of_last(im, all, 0, 2), right), dtype_of(im, x)));
+                   all = onnx_sum(im, graph_widen(im->g, x), graph_widen(im->g, onnx_operand(im, 1)));
+    const graph_id right = onnx_unary(im, "gelu", onnx_part(im, all, 1, 2));
+    onnx_give(im, 0, graph_cast(im->g, onnx_binary(im, "mul", onnx_part(im, all, 0, 2), right), onnx_dtype_of(im, x)));
 }
 
 /* ---- norms ----------------------------------------------------------------------------------------------------------- */
@@ -157,19 +145,19 @@ static void import_bias_split_gelu(onnx_import *im) {
 /* Of the sum of input and skip, and a bias if there is one, in the wide type; result 3 is that sum. */
 static graph_id skip_sum(onnx_import *im, size_t bias) {
     const graph_id x = onnx_operand(im, 0), skip = onnx_operand(im, 1), more = onnx_operand(im, bias);
-    graph_id all = sum(im, graph_widen(im->g, x), graph_widen(im->g, skip));
-    if (more) all = sum(im, all, graph_widen(im->g, more));
-    if (onnx_wants(im, 3)) onnx_give(im, 3, graph_cast(im->g, all, dtype_of(im, x)));
+    graph_id all = onnx_sum(im, graph_widen(im->g, x), graph_widen(im->g, skip));
+    if (more) all = onnx_sum(im, all, graph_widen(im->g, more));
+    if (onnx_wants(im, 3)) onnx_give(im, 3, graph_cast(im->g, all, onnx_dtype_of(im, x)));
     return all;
 }
 
 /* Norm of the sum along the last axis; scale is operand 2. */
 static void give_skip_norm(onnx_import *im, graph_id all, size_t bias, bool centred) {
     const dlc_dtype dtype = onnx_operand_shape(im, 0).dtype;
-    if (rank_of(im, all) < 1) onnx_fail(im, DLC_PARSE_ERROR, "a number in place of a tensor with an axis");
+    if (onnx_rank_of(im, all) < 1) onnx_fail(im, DLC_PARSE_ERROR, "a number in place of a tensor with an axis");
     const onnx_norm n = {.scale = graph_widen(im->g, onnx_operand_of_rank(im, 2, 1)),
                          .bias = bias && onnx_has(im, bias) ? graph_widen(im->g, onnx_operand(im, bias)) : 0,
-                         .axis = rank_of(im, all) - 1,
+                         .axis = onnx_rank_of(im, all) - 1,
                          .epsilon = onnx_float(im, "epsilon", 1e-12f),
                          .stash = DLC_F32};
     const bool statistics = onnx_wants(im, 1) || onnx_wants(im, 2);
@@ -199,7 +187,7 @@ static void give_mask_index(onnx_import *im, tir_expr batch) {
         onnx_give(im, 1, graph_full(im->g, DLC_I32, 1, &batch, 0));
         return;
     }
-    const graph_id mask = onnx_operand_of_rank(im, 7, 2), one = graph_scalar_i64(im->g, dtype_of(im, mask), 1);
+    const graph_id mask = onnx_operand_of_rank(im, 7, 2), one = graph_scalar_i64(im->g, onnx_dtype_of(im, mask), 1);
     const graph_id ones = graph_cast(im->g, onnx_binary(im, "eq", mask, one), DLC_I32);
     onnx_give(im, 1, graph_reduce_sum(im->g, ones, 1, (int64_t[]){1}, false));
 }
@@ -212,12 +200,13 @@ static void import_embed_layer_norm(onnx_import *im) {
     onnx_ignore(im, "mask_index_type");
     const graph_id place = onnx_has(im, 8) ? onnx_operand(im, 8) : graph_iota(g, DLC_I32, 1, &ids.dim[1], 0);
     const graph_id word = graph_gather(g, onnx_operand_of_rank(im, 2, 2), id, 0);
-    const dlc_dtype dtype = dtype_of(im, word);
+    const dlc_dtype dtype = onnx_dtype_of(im, word);
     graph_id all = graph_widen(g, word);
-    all = sum(im, all, graph_widen(g, graph_gather(g, onnx_operand_of_rank(im, 3, 2), place, 0)));
+    all = onnx_sum(im, all, graph_widen(g, graph_gather(g, onnx_operand_of_rank(im, 3, 2), place, 0)));
     if (onnx_has(im, 1) && onnx_has(im, 4))
-        all = sum(im, all,
-                  graph_widen(g, graph_gather(g, onnx_operand_of_rank(im, 4, 2), onnx_operand_of_rank(im, 1, 2), 0)));
+        all = onnx_sum(
+            im, all,
+            graph_widen(g, graph_gather(g, onnx_operand_of_rank(im, 4, 2), onnx_operand_of_rank(im, 1, 2), 0)));
     const onnx_norm n = {.scale = graph_widen(g, onnx_operand_of_rank(im, 5, 1)),
                          .bias = graph_widen(g, onnx_operand(im, 6)),
                          .axis = 2,
@@ -233,15 +222,15 @@ static graph_id group_norm(onnx_import *im, graph_id x) {
     graph *g = im->g;
     const bool last = onnx_int(im, "channels_last", 1) != 0;
     const int64_t activation = onnx_int(im, "activation", 0);
-    const dlc_dtype dtype = dtype_of(im, x);
+    const dlc_dtype dtype = onnx_dtype_of(im, x);
     if (activation != 0 && activation != 1)
         onnx_fail(im, DLC_PARSE_ERROR, "activation=%lld, expected 0 or 1", (long long)activation);
     const graph_id wide = graph_widen(g, x);
     const graph_setting s[] = {graph_set_integer("groups", onnx_int(im, "groups", 1)),
                                graph_set_float("epsilon", onnx_float(im, "epsilon", 1e-5f))};
     const graph_id in[] = {last ? onnx_channels_first(im, wide) : wide,
-                           graph_cast(g, onnx_operand(im, 1), dtype_of(im, wide)),
-                           graph_cast(g, onnx_operand(im, 2), dtype_of(im, wide))};
+                           graph_cast(g, onnx_operand(im, 1), onnx_dtype_of(im, wide)),
+                           graph_cast(g, onnx_operand(im, 2), onnx_dtype_of(im, wide))};
     graph_id y = onnx_emit(im, "group_norm", 3, in, 2, s);
     if (activation) y = onnx_unary(im, "silu", y);
     return graph_cast(g, last ? onnx_channels_last(im, y) : y, dtype);
@@ -257,10 +246,10 @@ static void import_skip_group_norm(onnx_import *im) {
     const bool last = onnx_int(im, "channels_last", 1) != 0;
     graph_id skip = onnx_operand(im, 3), bias = onnx_operand(im, 4);
     if (!last) onnx_fail(im, DLC_UNSUPPORTED, "channels_last=0");
-    if (rank_of(im, skip) == 2) skip = graph_expand_dims(im->g, graph_expand_dims(im->g, skip, 1), 1);
-    graph_id all = sum(im, graph_widen(im->g, x), graph_widen(im->g, skip));
-    if (bias) all = sum(im, all, graph_widen(im->g, bias));
-    all = graph_cast(im->g, all, dtype_of(im, x));
+    if (onnx_rank_of(im, skip) == 2) skip = graph_expand_dims(im->g, graph_expand_dims(im->g, skip, 1), 1);
+    graph_id all = onnx_sum(im, graph_widen(im->g, x), graph_widen(im->g, skip));
+    if (bias) all = onnx_sum(im, all, graph_widen(im->g, bias));
+    all = graph_cast(im->g, all, onnx_dtype_of(im, x));
     onnx_give(im, 0, group_norm(im, all));
     onnx_give(im, 1, all);
 }
@@ -281,8 +270,12 @@ static void import_gather_nd(onnx_import *im) {
 }
 
 static void import_range(onnx_import *im) {
-    if (!onnx_has(im, 2)) onnx_fail(im, DLC_UNSUPPORTED, "a range without its third operand");
+    if (!onnx_has(im, 2)) onnx_fail(im, DLC_UNSUPPORTED, "a range without its step, operand 2");
     onnx_import_as(im, "Range", 11);
+}
+
+static void import_grid_sample(onnx_import *im) {
+    onnx_import_as(im, "GridSample", 16);
 }
 
 static void import_expand_dims(onnx_import *im) {
@@ -305,7 +298,7 @@ static void import_unique(onnx_import *im) {
 
 static void import_inverse(onnx_import *im) {
     const graph_id x = onnx_operand(im, 0);
-    onnx_give(im, 0, graph_cast(im->g, onnx_unary(im, "inverse", graph_widen(im->g, x)), dtype_of(im, x)));
+    onnx_give(im, 0, graph_cast(im->g, onnx_unary(im, "inverse", graph_widen(im->g, x)), onnx_dtype_of(im, x)));
 }
 
 /* ---- complex numbers as pairs of the last axis ------------------------------------------------------------------------ */
@@ -342,13 +335,13 @@ static void give_complex_product(onnx_import *im, bool conjugate) {
     const dlc_dtype dtype = onnx_operand_shape(im, 0).dtype;
     graph_id part[2][2];
     for (size_t i = 0; i < 2; i++)
-        for (int p = 0; p < 2; p++) part[i][p] = part_of_last(im, graph_widen(g, onnx_operand(im, i)), p, 2);
+        for (int p = 0; p < 2; p++) part[i][p] = onnx_part(im, graph_widen(g, onnx_operand(im, i)), p, 2);
     if (conjugate) part[1][1] = graph_neg(g, part[1][1]);
     const graph_id real = onnx_binary(im, "sub", onnx_binary(im, "mul", part[0][0], part[1][0]),
                                       onnx_binary(im, "mul", part[0][1], part[1][1])),
                    imaginary = onnx_binary(im, "add", onnx_binary(im, "mul", part[0][0], part[1][1]),
                                            onnx_binary(im, "mul", part[0][1], part[1][0]));
-    const graph_id y = graph_concat(g, 2, (graph_id[]){real, imaginary}, rank_of(im, real) - 1);
+    const graph_id y = graph_concat(g, 2, (graph_id[]){real, imaginary}, onnx_rank_of(im, real) - 1);
     onnx_give(im, 0, graph_cast(g, y, dtype));
 }
 
@@ -396,6 +389,7 @@ const onnx_row onnx_rows_microsoft[] = {
     {"FusedMatMul", 1, 0, import_fused_matmul, NULL},
     {"GatherND", 1, 0, import_gather_nd, NULL},
     {"Gelu", 1, 0, NULL, "gelu"},
+    {"GridSample", 1, 0, import_grid_sample, NULL},
     {"GroupNorm", 1, 0, import_group_norm, NULL},
     {"Inverse", 1, 0, import_inverse, NULL},
     {"Irfft", 1, 0, import_irfft, NULL},

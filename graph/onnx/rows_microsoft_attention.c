@@ -1,33 +1,13 @@
 /* Rows of the domain com.microsoft: attention with its projections, masks and caches, rotary embedding, biases by relative position.
  * Source: docs/ContribOperators.md of ONNX Runtime. */
 #include "graph/onnx/attention.h"
-#include "graph/onnx/import.h"
+#include "graph/onnx/microsoft.h"
 #include "graph/onnx/normalize.h"
 
 enum { BATCH = ONNX_BATCH, HEAD = ONNX_HEAD, ROW = ONNX_ROW, COLUMN = ONNX_COLUMN, RANK = ONNX_HEADS_RANK };
 
-static tir_expr number(onnx_import *im, int64_t value) {
-    return tir_index(im->g->pool, value);
-}
-
-static dlc_dtype dtype_of(onnx_import *im, graph_id x) {
-    return graph_shape_of(im->g, x)->dtype;
-}
-
 static bool equal(onnx_import *im, tir_expr a, tir_expr b) {
     return tir_equal(im->g->pool, a, b) == TIR_YES;
-}
-
-/* a + b, 0 standing for none. */
-static graph_id sum(onnx_import *im, graph_id a, graph_id b) {
-    return a && b ? onnx_binary(im, "add", a, b) : a ? a : b;
-}
-
-/* Elements from..to-1 of the last axis. */
-static graph_id columns(onnx_import *im, graph_id x, tir_expr from, tir_expr to) {
-    const int rank = graph_shape_of(im->g, x)->rank;
-    if (rank < 1) onnx_fail(im, DLC_PARSE_ERROR, "a number in place of a tensor with an axis");
-    return graph_slice_axis(im->g, x, rank - 1, from, to);
 }
 
 /* An operand or result that is not imported. */
@@ -44,21 +24,22 @@ static void refuse_attribute(onnx_import *im, const char *name) {
 
 /* [n] as [n, 1, 1, 1] in i64. */
 static graph_id by_batch(onnx_import *im, graph_id x, tir_expr n) {
-    const tir_expr one = number(im, 1);
+    const tir_expr one = onnx_size(im, 1);
     return graph_reshape(im->g, graph_cast(im->g, x, DLC_I64), RANK, (tir_expr[]){n, one, one, one});
 }
 
 /* Where keys are no padding, by the first `batch` elements: their number, and, of 2 * batch elements, by the others: the first of them. */
 static graph_id unpadded(onnx_import *im, graph_id bounds, tir_expr batch, tir_expr keys) {
-    const tir_expr count = graph_shape_of(im->g, bounds)->dim[0], two = tir_mul(im->g->pool, batch, number(im, 2));
+    const tir_expr count = graph_shape_of(im->g, bounds)->dim[0], two = tir_mul(im->g->pool, batch, onnx_size(im, 2));
     const graph_id place = graph_iota(im->g, DLC_I64, 1, &keys, 0);
     const bool starts = !equal(im, count, batch);
     if (starts && !equal(im, count, two))
         onnx_fail(im, DLC_UNSUPPORTED, "a mask of rank 1 that has not one or two elements for each of the batch");
-    const graph_id ends = starts ? columns(im, bounds, number(im, 0), batch) : bounds,
+    const graph_id ends = starts ? onnx_columns(im, bounds, onnx_size(im, 0), batch) : bounds,
                    before = onnx_binary(im, "lt", place, by_batch(im, ends, batch));
     if (!starts) return before;
-    return onnx_both(im, before, onnx_binary(im, "ge", place, by_batch(im, columns(im, bounds, batch, two), batch)));
+    return onnx_both(im, before,
+                     onnx_binary(im, "ge", place, by_batch(im, onnx_columns(im, bounds, batch, two), batch)));
 }
 
 /* Where the mask has no 0: of [batch, keys], [batch, queries, keys], or bounds of the keys. Broadcasts to [batch, heads, queries, keys].
@@ -78,7 +59,7 @@ static graph_id unmasked(onnx_import *im, graph_id mask, tir_expr batch, tir_exp
 /* What operands `mask` and `added` add to the scores; 0: nothing. */
 static graph_id bias_of(onnx_import *im, const onnx_attention *a, size_t mask, size_t added, bool partial) {
     const double filter = onnx_float(im, "mask_filter_value", -10000);
-    const dlc_dtype dtype = dtype_of(im, a->q);
+    const dlc_dtype dtype = onnx_dtype_of(im, a->q);
     graph_id bias = 0;
     if (onnx_has(im, mask)) {
         const graph_shape k = *graph_shape_of(im->g, a->k);
@@ -86,7 +67,7 @@ static graph_id bias_of(onnx_import *im, const onnx_attention *a, size_t mask, s
         const graph_id zero = graph_scalar(im->g, dtype, 0);
         bias = onnx_emit(im, "select", 3, (graph_id[]){visible, zero, graph_scalar(im->g, dtype, filter)}, 0, NULL);
     }
-    return sum(im, bias, onnx_has(im, added) ? graph_cast(im->g, onnx_operand(im, added), dtype) : 0);
+    return onnx_sum(im, bias, onnx_has(im, added) ? graph_cast(im->g, onnx_operand(im, added), dtype) : 0);
 }
 
 /* ---- caches ---------------------------------------------------------------------------------------------------------- */
@@ -96,8 +77,8 @@ static graph_id write_rows(onnx_import *im, graph_id whole, graph_id part, graph
     const graph_shape s = *graph_shape_of(im->g, part);
     const graph_id rows = onnx_binary(im, "add", graph_iota(im->g, DLC_I64, RANK, s.dim, ROW), start);
     const graph_setting axis = graph_set_integer("axis", ROW);
-    return onnx_emit(im, "scatter_elements", 3, (graph_id[]){whole, rows, graph_cast(im->g, part, dtype_of(im, whole))},
-                     1, &axis);
+    return onnx_emit(im, "scatter_elements", 3,
+                     (graph_id[]){whole, rows, graph_cast(im->g, part, onnx_dtype_of(im, whole))}, 1, &axis);
 }
 
 /* past, then the rows of x. */
@@ -113,7 +94,7 @@ static graph_id reached(onnx_import *im, const onnx_attention *a, graph_id first
     const graph_id key = graph_iota(g, DLC_I64, 1, &k.dim[ROW], 0);
     if (!causal)
         return onnx_binary(im, "lt", key, onnx_binary(im, "add", first, graph_dimension(g, DLC_I64, q.dim[ROW])));
-    const graph_id query = graph_iota(g, DLC_I64, 2, (tir_expr[]){q.dim[ROW], number(im, 1)}, 0);
+    const graph_id query = graph_iota(g, DLC_I64, 2, (tir_expr[]){q.dim[ROW], onnx_size(im, 1)}, 0);
     return onnx_binary(im, "le", key, onnx_binary(im, "add", query, first));
 }
 
@@ -129,54 +110,71 @@ static void projected_sizes(onnx_import *im, tir_expr all, tir_expr *size) {
     int count;
     const int64_t *given = onnx_ints(im, "qkv_hidden_sizes", &count);
     if (given && count != 3) onnx_fail(im, DLC_PARSE_ERROR, "qkv_hidden_sizes has %d numbers, not 3", count);
-    for (int i = 0; i < 3; i++) size[i] = given ? number(im, given[i]) : tir_div(im->g->pool, all, number(im, 3));
+    for (int i = 0; i < 3; i++) size[i] = given ? onnx_size(im, given[i]) : tir_div(im->g->pool, all, onnx_size(im, 3));
 }
 
 /* Three groups of columns of x as heads. */
 static void take_heads(onnx_import *im, graph_id x, const tir_expr *size, onnx_attention *a) {
     graph_id *const to[] = {&a->q, &a->k, &a->v};
-    tir_expr from = number(im, 0);
+    tir_expr from = onnx_size(im, 0);
     for (int i = 0; i < 3; i++) {
         const tir_expr end = tir_add(im->g->pool, from, size[i]);
-        *to[i] = onnx_split_heads(im, columns(im, x, from, end), "num_heads");
+        *to[i] = onnx_split_heads(im, onnx_columns(im, x, from, end), "num_heads");
         from = end;
     }
 }
 
-/* Operand 4, [2, batch, heads, positions, size], has the keys and values before; result 1 those with the new ones. Returns how many
+/* Operand `at`, [2, batch, heads, positions, size], has the keys and values before; result 1 those with the new ones. Returns how many
  * positions were before. */
-static tir_expr take_past(onnx_import *im, onnx_attention *a) {
+static tir_expr take_past(onnx_import *im, onnx_attention *a, size_t at) {
     graph *g = im->g;
     graph_id *const to[] = {&a->k, &a->v};
-    graph_id both[2];
-    tir_expr before = number(im, 0);
-    if (onnx_has(im, 4)) {
-        const graph_id past = onnx_operand_of_rank(im, 4, RANK + 1);
+    graph_id all[2];
+    tir_expr before = onnx_size(im, 0);
+    if (onnx_has(im, at)) {
+        const graph_id past = onnx_operand_of_rank(im, at, RANK + 1);
         before = graph_shape_of(g, past)->dim[ROW + 1];
-        for (int i = 0; i < 2; i++)
-            *to[i] =
-                append(im, graph_squeeze(g, graph_slice_axis(g, past, 0, number(im, i), number(im, i + 1)), 0), *to[i]);
+        for (int i = 0; i < 2; i++) {
+            const graph_id half = graph_slice_axis(g, past, 0, onnx_size(im, i), onnx_size(im, i + 1));
+            *to[i] = append(im, graph_squeeze(g, half, 0), *to[i]);
+        }
     }
     if (!onnx_wants(im, 1)) return before;
-    for (int i = 0; i < 2; i++) both[i] = graph_expand_dims(g, *to[i], 0);
-    onnx_give(im, 1, graph_concat(g, 2, both, 0));
+    for (int i = 0; i < 2; i++) all[i] = graph_expand_dims(g, *to[i], 0);
+    onnx_give(im, 1, graph_concat(g, 2, all, 0));
     return before;
 }
 
-static void import_attention(onnx_import *im) {
+/* Attention over the columns of x, which are q, k and v. */
+static void give_attention(onnx_import *im, graph_id x, size_t mask, size_t past, size_t added) {
     onnx_attention a = {0};
     tir_expr size[3];
-    const graph_id in[] = {onnx_operand_of_rank(im, 0, 3), onnx_operand_of_rank(im, 1, 2), onnx_operand(im, 2)};
     refuse_attribute(im, "do_rotary"), refuse_attribute(im, "past_present_share_buffer");
-    refuse_operand(im, 6, "a length of the past, for a buffer that past and present share");
     onnx_ignore(im, "rotary_embedding_dim");
-    projected_sizes(im, onnx_operand_shape(im, 1).dim[1], size);
-    take_heads(im, onnx_emit(im, "linear", 3, in, 0, NULL), size, &a);
-    const tir_expr before = take_past(im, &a);
+    projected_sizes(im, graph_shape_of(im->g, x)->dim[2], size);
+    take_heads(im, x, size, &a);
+    const tir_expr before = take_past(im, &a, past);
     read_scale(im, &a);
-    a.bias = bias_of(im, &a, 3, 5, false);
+    a.bias = bias_of(im, &a, mask, added, false);
     if (onnx_int(im, "unidirectional", 0)) onnx_hide_later(im, &a, before);
     onnx_give(im, 0, onnx_join_heads(im, onnx_attend(im, &a)));
+}
+
+static void import_attention(onnx_import *im) {
+    const graph_id in[] = {onnx_operand_of_rank(im, 0, 3), onnx_operand_of_rank(im, 1, 2), onnx_operand(im, 2)};
+    refuse_operand(im, 6, "a length of the past, for a buffer that past and present share");
+    give_attention(im, onnx_emit(im, "linear", 3, in, 0, NULL), 3, 4, 5);
+}
+
+/* The projection is one of integers. */
+static void import_quantized_attention(onnx_import *im) {
+    enum { NONE = 9 };
+    const graph_id in[] = {onnx_operand_of_rank(im, 0, 3), onnx_operand_of_rank(im, 1, 2),
+                           onnx_operand_or_scalar(im, 6), onnx_operand_or_scalar(im, 7)};
+    const graph_id x = onnx_scaled_product(im, in, onnx_operand_or_scalar(im, 3), onnx_operand_or_scalar(im, 4)),
+                   bias = onnx_operand_of_rank(im, 2, 1),
+                   all = onnx_binary(im, "add", x, graph_cast(im->g, bias, DLC_F32));
+    give_attention(im, graph_cast(im->g, all, onnx_dtype_of(im, bias)), 5, 8, NONE);
 }
 
 /* ---- MultiHeadAttention, DecoderMaskedMultiHeadAttention ------------------------------------------------------------------ */
@@ -193,13 +191,13 @@ typedef struct places {
 
 /* x + the columns from..to-1 of the bias. */
 static graph_id with_bias(onnx_import *im, graph_id x, size_t bias, tir_expr from, tir_expr to) {
-    return onnx_has(im, bias) ? sum(im, x, columns(im, onnx_operand(im, bias), from, to)) : x;
+    return onnx_has(im, bias) ? onnx_sum(im, x, onnx_columns(im, onnx_operand(im, bias), from, to)) : x;
 }
 
 /* Element i of the second to last axis of [batch, positions, heads, parts, size], as [batch, positions, heads * size]. */
 static graph_id unpacked(onnx_import *im, graph_id x, int64_t i) {
     const graph_shape s = *graph_shape_of(im->g, x);
-    const graph_id part = graph_slice_axis(im->g, x, 3, number(im, i), number(im, i + 1));
+    const graph_id part = graph_slice_axis(im->g, x, 3, onnx_size(im, i), onnx_size(im, i + 1));
     return graph_reshape(im->g, part, 3, (tir_expr[]){s.dim[0], s.dim[1], tir_mul(im->g->pool, s.dim[2], s.dim[4])});
 }
 
@@ -210,19 +208,16 @@ static void take_packed(onnx_import *im, graph_id *in) {
     in[0] = x, in[1] = y, in[2] = onnx_operand(im, 2);
     if (!y && rank == 5)
         for (int i = 0; i < 3; i++) in[i] = unpacked(im, x, i);
-    else if (!y && rank == 3) {
-        const tir_expr each = tir_div(im->g->pool, graph_shape_of(im->g, x)->dim[2], number(im, 3));
-        for (int i = 0; i < 3; i++)
-            in[i] = columns(im, x, tir_mul(im->g->pool, each, number(im, i)),
-                            tir_mul(im->g->pool, each, number(im, i + 1)));
-    } else if (y && graph_shape_of(im->g, y)->rank == 5)
+    else if (!y && rank == 3)
+        for (int i = 0; i < 3; i++) in[i] = onnx_part(im, x, i, 3);
+    else if (y && graph_shape_of(im->g, y)->rank == 5)
         for (int i = 0; i < 2; i++) in[i + 1] = unpacked(im, y, i);
     if (!in[1] || !in[2]) onnx_fail(im, DLC_PARSE_ERROR, "keys or values are missing");
 }
 
 /* Adds the bias, whose first part is of q; k and v as heads are results of earlier projections and get none. */
 static void add_biases(onnx_import *im, graph_id *in, size_t bias) {
-    tir_expr from = number(im, 0);
+    tir_expr from = onnx_size(im, 0);
     for (int i = 0; i < 3; i++) {
         const graph_shape s = *graph_shape_of(im->g, in[i]);
         if (s.rank != 3) return;
@@ -243,7 +238,7 @@ static void join_past(onnx_import *im, const places *at, onnx_attention *a, bool
         a->visible = reached(im, a, start, causal);
     } else {
         a->k = append(im, past[0], a->k), a->v = append(im, past[1], a->v);
-        const tir_expr before = past[0] ? graph_shape_of(im->g, past[0])->dim[ROW] : number(im, 0);
+        const tir_expr before = past[0] ? graph_shape_of(im->g, past[0])->dim[ROW] : onnx_size(im, 0);
         if (causal) onnx_hide_later(im, a, before);
     }
     if (onnx_wants(im, 1)) onnx_give(im, 1, a->k);
@@ -269,8 +264,8 @@ static void give_multi_head(onnx_import *im, const places *at, bool causal) {
     read_scale(im, &a);
     a.bias = bias_of(im, &a, at->mask, at->added, onnx_has(im, at->past_length));
     if (onnx_wants(im, 3)) {
-        y = onnx_attend_in_parts(im, &a, dtype_of(im, a.q), stage);
-        onnx_give(im, 3, finite_scores(im, stage[2], dtype_of(im, a.q)));
+        y = onnx_attend_in_parts(im, &a, onnx_dtype_of(im, a.q), stage);
+        onnx_give(im, 3, finite_scores(im, stage[2], onnx_dtype_of(im, a.q)));
     } else
         y = onnx_attend(im, &a);
     onnx_give(im, 0, onnx_join_heads(im, y));
@@ -344,11 +339,11 @@ static void take_group_heads(onnx_import *im, onnx_attention *a) {
     if (!in[1] != !in[2]) onnx_fail(im, DLC_PARSE_ERROR, "keys or values are missing");
     if (!in[1]) {
         const graph_id x = in[0];
-        const tir_expr size = tir_div(im->g->pool, graph_shape_of(im->g, x)->dim[2], number(im, heads + 2 * own));
+        const tir_expr size = tir_div(im->g->pool, graph_shape_of(im->g, x)->dim[2], onnx_size(im, heads + 2 * own));
         const int64_t start[] = {0, heads, heads + own, heads + 2 * own};
         for (int i = 0; i < 3; i++)
-            in[i] = columns(im, x, tir_mul(im->g->pool, size, number(im, start[i])),
-                            tir_mul(im->g->pool, size, number(im, start[i + 1])));
+            in[i] = onnx_columns(im, x, tir_mul(im->g->pool, size, onnx_size(im, start[i])),
+                                 tir_mul(im->g->pool, size, onnx_size(im, start[i + 1])));
     }
     a->q = onnx_split_heads(im, in[0], "num_heads");
     a->k = onnx_split_heads(im, in[1], "kv_num_heads"), a->v = onnx_split_heads(im, in[2], "kv_num_heads");
@@ -366,7 +361,7 @@ static graph_id angles(onnx_import *im, const group_query *x, size_t table) {
     graph *g = im->g;
     graph_id place = onnx_has(im, GQA_POSITIONS) ? onnx_operand_of_rank(im, GQA_POSITIONS, 2) : 0;
     if (!place) {
-        place = graph_iota(g, DLC_I64, 2, (tir_expr[]){number(im, 1), x->added}, 1);
+        place = graph_iota(g, DLC_I64, 2, (tir_expr[]){onnx_size(im, 1), x->added}, 1);
         if (x->before) place = onnx_binary(im, "add", place, graph_squeeze(g, graph_squeeze(g, x->before, 3), 2));
     }
     return graph_expand_dims(g, graph_gather(g, onnx_operand_of_rank(im, table, 2), place, 0), 1);
@@ -378,7 +373,7 @@ static void rotate_group(onnx_import *im, group_query *x) {
         return;
     }
     const graph_id table = onnx_operand_of_rank(im, GQA_COSINE, 2);
-    const tir_expr half = graph_shape_of(im->g, table)->dim[1], turned = tir_mul(im->g->pool, half, number(im, 2));
+    const tir_expr half = graph_shape_of(im->g, table)->dim[1], turned = tir_mul(im->g->pool, half, onnx_size(im, 2));
     const bool interleaved = onnx_int(im, "rotary_interleaved", 0) != 0;
     const graph_id cosine = angles(im, x, GQA_COSINE), sine = angles(im, x, GQA_SINE);
     x->a.q = onnx_rotate(im, x->a.q, cosine, sine, turned, interleaved);
@@ -391,10 +386,10 @@ static graph_id updated(onnx_import *im, const group_query *x, size_t past, grap
     if (!x->before) return rows;
     graph_shape s = *graph_shape_of(g, rows);
     graph_id buffer = cache_of(im, past);
-    const tir_expr there = buffer ? graph_shape_of(g, buffer)->dim[ROW] : number(im, 0);
+    const tir_expr there = buffer ? graph_shape_of(g, buffer)->dim[ROW] : onnx_size(im, 0);
     if (!buffer || !equal(im, there, x->room)) {
         s.dim[ROW] = tir_sub(g->pool, x->room, there);
-        const graph_id rest = graph_full(g, buffer ? dtype_of(im, buffer) : s.dtype, RANK, s.dim, 0);
+        const graph_id rest = graph_full(g, buffer ? onnx_dtype_of(im, buffer) : s.dtype, RANK, s.dim, 0);
         buffer = buffer ? append(im, buffer, rest) : rest;
     }
     return write_rows(im, buffer, rows, x->before);
@@ -403,8 +398,8 @@ static graph_id updated(onnx_import *im, const group_query *x, size_t past, grap
 /* Rows of the buffer that count, in the type of q. */
 static graph_id seen_rows(onnx_import *im, const group_query *x, graph_id buffer) {
     const graph_id part =
-        equal(im, x->room, x->total) ? buffer : graph_slice_axis(im->g, buffer, ROW, number(im, 0), x->total);
-    return graph_cast(im->g, part, dtype_of(im, x->a.q));
+        equal(im, x->room, x->total) ? buffer : graph_slice_axis(im->g, buffer, ROW, onnx_size(im, 0), x->total);
+    return graph_cast(im->g, part, onnx_dtype_of(im, x->a.q));
 }
 
 static void read_lengths(onnx_import *im, group_query *x) {
@@ -415,12 +410,12 @@ static void read_lengths(onnx_import *im, group_query *x) {
     if (count != 1) onnx_fail(im, DLC_PARSE_ERROR, "total_sequence_length has %d elements", count);
     if (!onnx_has(im, GQA_LENGTHS)) onnx_fail(im, DLC_PARSE_ERROR, "seqlens_k is missing");
     const graph_id cache = cache_of(im, GQA_PAST_KEY);
-    const tir_expr past = cache ? graph_shape_of(g, cache)->dim[ROW] : number(im, 0);
+    const tir_expr past = cache ? graph_shape_of(g, cache)->dim[ROW] : onnx_size(im, 0);
     if (!cache != !onnx_has(im, GQA_PAST_VALUE)) onnx_fail(im, DLC_PARSE_ERROR, "a past of keys or of values alone");
     x->added = k.dim[ROW], x->total = total[0];
     const bool grows = equal(im, x->total, tir_add(g->pool, past, x->added));
     x->room = grows ? x->total : tir_max(g->pool, past, x->total);
-    if (grows && equal(im, past, number(im, 0))) return; /* a prompt */
+    if (grows && equal(im, past, onnx_size(im, 0))) return; /* a prompt */
     const graph_id all = onnx_binary(im, "add", by_batch(im, onnx_operand(im, GQA_LENGTHS), k.dim[BATCH]),
                                      graph_scalar_i64(g, DLC_I64, 1));
     const graph_id before = onnx_binary(im, "sub", all, graph_dimension(g, DLC_I64, x->added));
@@ -469,7 +464,7 @@ static void import_group_query(onnx_import *im) {
     x.a.cap = onnx_float(im, "softcap", 0);
     x.a.bias = onnx_operand(im, GQA_BIAS), x.a.sink = onnx_operand(im, GQA_SINK);
     if (onnx_int(im, "smooth_softmax", 0) > 0 && !x.a.sink)
-        x.a.sink = graph_full(im->g, dtype_of(im, x.a.q), 1, &graph_shape_of(im->g, x.a.q)->dim[HEAD], 0);
+        x.a.sink = graph_full(im->g, onnx_dtype_of(im, x.a.q), 1, &graph_shape_of(im->g, x.a.q)->dim[HEAD], 0);
     onnx_give(im, 0, onnx_join_heads(im, onnx_attend(im, &x.a)));
 }
 
@@ -481,7 +476,7 @@ static graph_id rotary_positions(onnx_import *im, tir_expr count) {
     const int rank = onnx_operand_rank(im, 1);
     if (rank == 2) return given;
     if (rank != 1) onnx_fail(im, DLC_PARSE_ERROR, "positions of rank %d", rank);
-    const graph_id place = graph_iota(im->g, DLC_I64, 2, (tir_expr[]){number(im, 1), count}, 1);
+    const graph_id place = graph_iota(im->g, DLC_I64, 2, (tir_expr[]){onnx_size(im, 1), count}, 1);
     return onnx_binary(im, "add", place, graph_cast(im->g, given, DLC_I64));
 }
 
@@ -496,10 +491,10 @@ static void import_rotary_embedding(onnx_import *im) {
                   (long long)heads);
     graph_id x = onnx_operand(im, 0), angle[2];
     const graph_id table[] = {onnx_operand_of_rank(im, 2, 2), onnx_operand_of_rank(im, 3, 2)};
-    const tir_expr turned = tir_mul(g->pool, graph_shape_of(g, table[0])->dim[1], number(im, 2));
+    const tir_expr turned = tir_mul(g->pool, graph_shape_of(g, table[0])->dim[1], onnx_size(im, 2));
     if (joined && heads == 0)
         x = onnx_split_into(im, x,
-                            tir_div(g->pool, graph_shape_of(g, x)->dim[2], tir_max(g->pool, turned, number(im, 1))));
+                            tir_div(g->pool, graph_shape_of(g, x)->dim[2], tir_max(g->pool, turned, onnx_size(im, 1))));
     else
         x = onnx_split_heads(im, x, "num_heads");
     const graph_id place = rotary_positions(im, graph_shape_of(g, x)->dim[ROW]);
@@ -535,7 +530,7 @@ static graph_id buckets_of(onnx_import *im, graph_id distance, int64_t buckets, 
     const graph_id bucket = onnx_emit(
         im, "select", 3,
         (graph_id[]){onnx_binary(im, "lt", distance, half), distance, onnx_binary(im, "min", far, last)}, 0, NULL);
-    return sum(im, bucket, side);
+    return onnx_sum(im, bucket, side);
 }
 
 /* table [buckets, heads]; result [1, heads, queries, keys]. */
@@ -560,19 +555,14 @@ static void import_relative_position(onnx_import *im) {
 static void import_gated_relative_position(onnx_import *im) {
     graph *g = im->g;
     refuse_operand(im, 6, "offsets of tokens");
-    const graph_id layer = sum(im, onnx_operand(im, 0), onnx_operand(im, 1)),
+    const graph_id layer = onnx_sum(im, onnx_operand(im, 0), onnx_operand(im, 1)),
                    q = onnx_split_heads(im, layer, "num_heads");
-    const dlc_dtype dtype = dtype_of(im, q);
+    const dlc_dtype dtype = onnx_dtype_of(im, q);
     const graph_id in[] = {graph_widen(g, q), graph_widen(g, onnx_operand(im, 3)), graph_widen(g, onnx_operand(im, 4))};
     const graph_id gates = onnx_emit(im, "linear", 3, in, 0, NULL);
-    const graph_shape s = *graph_shape_of(g, gates);
-    const tir_expr half = tir_div(g->pool, s.dim[COLUMN], number(im, 2));
     graph_id gate[2];
-    for (int i = 0; i < 2; i++) {
-        const graph_id part =
-            columns(im, gates, tir_mul(g->pool, half, number(im, i)), tir_mul(g->pool, half, number(im, i + 1)));
-        gate[i] = graph_logistic(g, graph_reduce_sum(g, part, 1, (int64_t[]){COLUMN}, true));
-    }
+    for (int i = 0; i < 2; i++)
+        gate[i] = graph_logistic(g, graph_reduce_sum(g, onnx_part(im, gates, i, 2), 1, (int64_t[]){COLUMN}, true));
     const graph_id inner =
                        graph_add_number(g, onnx_binary(im, "mul", gate[1], graph_widen(g, onnx_operand(im, 5))), -1),
                    factor = graph_add_number(g, onnx_binary(im, "mul", gate[0], inner), 2);
@@ -585,6 +575,7 @@ const onnx_row onnx_rows_microsoft_attention[] = {
     {"GatedRelativePositionBias", 1, 0, import_gated_relative_position, NULL},
     {"GroupQueryAttention", 1, 0, import_group_query, NULL},
     {"MultiHeadAttention", 1, 0, import_multi_head, NULL},
+    {"QAttention", 1, 0, import_quantized_attention, NULL},
     {"RelativePositionBias", 1, 0, import_relative_position, NULL},
     {"RotaryEmbedding", 1, 0, import_rotary_embedding, NULL},
     {0},

@@ -1,15 +1,7 @@
 /* Rows of the domain com.microsoft: integers with scales.
  * Source: docs/ContribOperators.md of ONNX Runtime. */
 #include "graph/internal.h"
-#include "graph/onnx/import.h"
-
-static tir_expr number(onnx_import *im, int64_t value) {
-    return tir_index(im->g->pool, value);
-}
-
-static dlc_dtype dtype_of(onnx_import *im, graph_id x) {
-    return graph_shape_of(im->g, x)->dtype;
-}
+#include "graph/onnx/microsoft.h"
 
 /* ---- dequantised operands, quantised results --------------------------------------------------------------------------- */
 
@@ -118,8 +110,7 @@ static void import_dequantize(onnx_import *im) {
 
 /* ---- products of integers ---------------------------------------------------------------------------------------------------- */
 
-/* Sums of products in i32, times both scales, in f32. Scale and zero point of b are one or of its columns. */
-static graph_id scaled_product(onnx_import *im, const graph_id *in, graph_id a_scale, graph_id b_scale) {
+graph_id onnx_scaled_product(onnx_import *im, const graph_id *in, graph_id a_scale, graph_id b_scale) {
     if (graph_shape_of(im->g, a_scale)->rank != 0)
         onnx_fail(im, DLC_UNSUPPORTED, "scales of rows of the first operand");
     const graph_id sums = graph_cast(im->g, onnx_emit(im, "matmul_integer", 4, in, 0, NULL), DLC_F32),
@@ -136,15 +127,15 @@ static void import_matmul_integer_to_float(onnx_import *im) {
     const graph_id in[] = {onnx_operand(im, 0), onnx_operand(im, 1), onnx_operand_or_scalar(im, 4),
                            onnx_operand_or_scalar(im, 5)};
     const graph_id a_scale = onnx_operand_or_scalar(im, 2), b_scale = onnx_operand_or_scalar(im, 3);
-    const graph_id y = with_bias(im, scaled_product(im, in, a_scale, b_scale), 6);
-    onnx_give(im, 0, graph_cast(im->g, y, dtype_of(im, a_scale)));
+    const graph_id y = with_bias(im, onnx_scaled_product(im, in, a_scale, b_scale), 6);
+    onnx_give(im, 0, graph_cast(im->g, y, onnx_dtype_of(im, a_scale)));
 }
 
 /* The first operand is quantised to u8 by its own range. */
 static void import_dynamic_quantize_matmul(onnx_import *im) {
     const graph_id x = onnx_unary(im, "dynamic_quantize_linear", onnx_operand(im, 0));
     const graph_id in[] = {x, onnx_operand(im, 1), x + 2, onnx_operand_or_scalar(im, 3)};
-    onnx_give(im, 0, with_bias(im, scaled_product(im, in, x + 1, onnx_operand_or_scalar(im, 2)), 4));
+    onnx_give(im, 0, with_bias(im, onnx_scaled_product(im, in, x + 1, onnx_operand_or_scalar(im, 2)), 4));
 }
 
 static graph_id transposed(onnx_import *im, graph_id x, const char *name) {
@@ -170,7 +161,7 @@ static void import_qgemm(onnx_import *im) {
     }
     factor = onnx_binary(im, "div", factor, onnx_operand_or_scalar(im, 7));
     const graph_id zero = onnx_operand_or_scalar(im, 8);
-    const graph_setting s = graph_set_integer("dtype", zero ? dtype_of(im, zero) : DLC_U8);
+    const graph_setting s = graph_set_integer("dtype", zero ? onnx_dtype_of(im, zero) : DLC_U8);
     const graph_id y[] = {onnx_binary(im, "mul", sums, factor), graph_scalar(g, DLC_F32, 1), zero};
     onnx_give(im, 0, onnx_emit(im, "quantize_linear", 3, y, 1, &s));
 }
@@ -207,7 +198,7 @@ static graph_id unpacked(onnx_import *im, graph_id x, int64_t bits) {
     const graph_id pairs =
         graph_concat(g, 2, (graph_id[]){graph_expand_dims(g, low, s.rank), graph_expand_dims(g, high, s.rank)}, s.rank);
     graph_shape y = s;
-    y.dim[s.rank - 1] = tir_mul(g->pool, s.dim[s.rank - 1], number(im, 2));
+    y.dim[s.rank - 1] = tir_mul(g->pool, s.dim[s.rank - 1], onnx_size(im, 2));
     return graph_reshape(g, pairs, s.rank, y.dim);
 }
 
@@ -231,36 +222,37 @@ typedef struct blocks {
 
 /* x, a list or matrix of one entry for each block, as [columns, count]. */
 static graph_id by_block(onnx_import *im, graph_id x, const blocks *b, int64_t width) {
-    return graph_reshape(im->g, x, 2, (tir_expr[]){number(im, b->columns), number(im, width)});
+    return graph_reshape(im->g, x, 2, (tir_expr[]){onnx_size(im, b->columns), onnx_size(im, width)});
 }
 
 /* Zero points as integers of the weights' type: packed, each column in bytes of its own; omitted: the middle. */
 static graph_id zero_points(onnx_import *im, const blocks *b, dlc_dtype dtype) {
     graph *g = im->g;
-    const tir_expr dim[] = {number(im, b->columns), number(im, b->count)};
+    const tir_expr dim[] = {onnx_size(im, b->columns), onnx_size(im, b->count)};
     if (!onnx_has(im, 3)) return graph_full(g, dtype, 2, dim, b->bits == 4 ? 8 : 128);
     const graph_id bytes = by_block(im, onnx_operand(im, 3), b, (b->count * b->bits + 7) / 8);
     const graph_id zero = unpacked(im, bytes, b->bits);
-    return graph_cast(g, graph_slice_axis(g, zero, 1, number(im, 0), dim[1]), dtype);
+    return graph_cast(g, graph_slice_axis(g, zero, 1, onnx_size(im, 0), dim[1]), dtype);
 }
 
 /* The weights [columns, rows] of the scales' type: (number - zero point) * scale. */
 static graph_id dequantized_weights(onnx_import *im, const blocks *b) {
     graph *g = im->g;
-    const tir_expr dim[] = {number(im, b->columns), number(im, b->count * b->size)}, all = number(im, b->rows);
+    const tir_expr dim[] = {onnx_size(im, b->columns), onnx_size(im, b->count * b->size)}, all = onnx_size(im, b->rows);
     const graph_id numbers = graph_reshape(g, unpacked(im, onnx_operand(im, 1), b->bits), 2, dim);
-    const graph_id w = graph_slice_axis(g, numbers, 1, number(im, 0), all);
+    const graph_id w = graph_slice_axis(g, numbers, 1, onnx_size(im, 0), all);
     const graph_id scale = by_block(im, onnx_operand(im, 2), b, b->count);
     const bool floats = onnx_has(im, 3) && lib_dtype_is_float(onnx_operand_shape(im, 3).dtype);
     const graph_setting s[] = {graph_set_integer("axis", 1), graph_set_integer("block", b->size)};
-    const graph_id zero = floats ? 0 : zero_points(im, b, dtype_of(im, w));
+    const graph_id zero = floats ? 0 : zero_points(im, b, onnx_dtype_of(im, w));
     const graph_id y = onnx_emit(im, "dequantize_linear", 3, (graph_id[]){w, scale, zero}, 2, s);
     if (!floats) return y;
     /* zero points between the integers: their products with the scales, repeated for the elements of their blocks */
     const graph_id shift = onnx_binary(im, "mul", by_block(im, onnx_operand(im, 3), b, b->count), scale);
     const graph_id stretched = graph_broadcast(
-        g, shift, 3, (tir_expr[]){dim[0], number(im, b->count), number(im, b->size)}, (int64_t[]){0, 1});
-    return onnx_binary(im, "sub", y, graph_slice_axis(g, graph_reshape(g, stretched, 2, dim), 1, number(im, 0), all));
+        g, shift, 3, (tir_expr[]){dim[0], onnx_size(im, b->count), onnx_size(im, b->size)}, (int64_t[]){0, 1});
+    return onnx_binary(im, "sub", y,
+                       graph_slice_axis(g, graph_reshape(g, stretched, 2, dim), 1, onnx_size(im, 0), all));
 }
 
 static void import_matmul_nbits(onnx_import *im) {
@@ -291,15 +283,15 @@ static void take_numbers(onnx_import *im, gathered *x) {
     const int rank = onnx_operand_rank(im, 0);
     x->data = onnx_operand(im, 0), x->scale = onnx_operand_of_rank(im, 2, rank);
     x->zero = onnx_has(im, 3) ? onnx_operand_of_rank(im, 3, rank) : 0;
-    if (dtype_of(im, x->data) != DLC_U8) return;
+    if (onnx_dtype_of(im, x->data) != DLC_U8) return;
     const graph_shape s = *graph_shape_of(im->g, x->scale);
     x->data = unpacked(im, x->data, bits);
     if (!x->zero) {
-        x->zero = graph_full(im->g, dtype_of(im, x->data), s.rank, s.dim, bits == 4 ? 8 : 128);
+        x->zero = graph_full(im->g, onnx_dtype_of(im, x->data), s.rank, s.dim, bits == 4 ? 8 : 128);
         return;
     }
-    x->zero = graph_cast(im->g, unpacked(im, x->zero, bits), dtype_of(im, x->data));
-    if (bits == 4) x->zero = graph_slice_axis(im->g, x->zero, s.rank - 1, number(im, 0), s.dim[s.rank - 1]);
+    x->zero = graph_cast(im->g, unpacked(im, x->zero, bits), onnx_dtype_of(im, x->data));
+    if (bits == 4) x->zero = graph_slice_axis(im->g, x->zero, s.rank - 1, onnx_size(im, 0), s.dim[s.rank - 1]);
 }
 
 /* The blocks' axis is another one: scales and zero points are gathered alike. */
@@ -316,11 +308,11 @@ static graph_id gather_slices(onnx_import *im, const gathered *x, graph_id indic
 /* Indices along the blocks: an element has the scale of index / block. */
 static graph_id gather_elements(onnx_import *im, const gathered *x, graph_id indices, int64_t block) {
     graph *g = im->g;
-    const graph_id places = onnx_binary(im, "div", indices, graph_scalar_i64(g, dtype_of(im, indices), block)),
+    const graph_id places = onnx_binary(im, "div", indices, graph_scalar_i64(g, onnx_dtype_of(im, indices), block)),
                    scale = graph_gather(g, x->scale, places, x->axis);
     graph_id y = graph_cast(g, graph_gather(g, x->data, indices, x->axis), DLC_F32);
     if (x->zero) y = onnx_binary(im, "sub", y, graph_cast(g, graph_gather(g, x->zero, places, x->axis), DLC_F32));
-    return graph_cast(g, onnx_binary(im, "mul", y, graph_widen(g, scale)), dtype_of(im, scale));
+    return graph_cast(g, onnx_binary(im, "mul", y, graph_widen(g, scale)), onnx_dtype_of(im, scale));
 }
 
 /* Slices of indices outside the axis are 0. */

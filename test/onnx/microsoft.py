@@ -31,15 +31,15 @@ def ints(low, high, shape, dtype=np.int32):
     return random.integers(low, high, shape).astype(dtype)
 
 
-def ort(op, inputs, outputs=(TensorProto.FLOAT,), **attributes):
+def ort(op, inputs, outputs=(TensorProto.FLOAT,), domain='com.microsoft', opset=21, **attributes):
     """Results of ONNX Runtime for one node: a reference for a form of the operator that its CPU does not have."""
     names = ['x%d' % i if a is not None else '' for i, a in enumerate(inputs)]
     results = ['y%d' % i for i in range(len(outputs))]
     given = {'x%d' % i: a for i, a in enumerate(inputs) if a is not None}
-    graph = helper.make_graph([helper.make_node(op, names, results, domain='com.microsoft', **attributes)], op,
+    graph = helper.make_graph([helper.make_node(op, names, results, domain=domain, **attributes)], op,
                               [helper.make_tensor_value_info(n, kind(a), a.shape) for n, a in given.items()],
                               [helper.make_tensor_value_info(y, t, None) for y, t in zip(results, outputs)])
-    return run(helper.make_model(graph, opset_imports=DOMAINS, ir_version=10), given)
+    return run(helper.make_model(graph, opset_imports=[helper.make_opsetid('', opset), DOMAINS[1]], ir_version=10), given)
 
 
 def kind(array):
@@ -75,6 +75,8 @@ def case(name, op, inputs, outputs=(TensorProto.FLOAT,), const=(), free=None, st
     nodes = nodes + [helper.make_node(op, names, results, domain=domain, name=name, **attributes)]
     constants = [numpy_helper.from_array(a, 'x%d' % i) for i, a in tensors if i in const]
     given = [(y, t) for y, t in zip(results, outputs) if t]
+    if outputs[0] == TensorProto.FLOAT16:
+        atol = 2e-3
     if steps:
         dtype = np.int8 if outputs[0] == TensorProto.INT8 else np.uint8
         constants += [numpy_helper.from_array(np.array(steps[0], np.float32), 'scale'),
@@ -224,6 +226,13 @@ def attention():
     case('Attention', 'Attention', [x, w, b, mask, None, f32(1, 4, 5, 5)], num_heads=4, unidirectional=1)
     case('Attention', 'Attention', [x, f32(12, 40) * 0.3, f32(40)], num_heads=4, qkv_hidden_sizes=[12, 12, 16])
 
+    xq, wq = ints(0, 256, (2, 5, 12), np.uint8), ints(-128, 128, (12, 48), np.int8)
+    head = [xq, wq, b, np.array(0.01, np.float32), np.array(0.02, np.float32)]
+    case('QAttention', 'QAttention', head + [mask, np.array(120, np.uint8), np.array(3, np.int8)], num_heads=4)
+    case('QAttention', 'QAttention', head + [None, np.array(120, np.uint8), None, past], (FLOAT, FLOAT), num_heads=4, unidirectional=1)
+    head[4] = random.uniform(0.01, 0.02, 48).astype(np.float32)
+    case('QAttention', 'QAttention', head + [lengths, np.array(120, np.uint8), np.zeros(48, np.int8)], num_heads=4, const=(1, 4, 6, 7))
+
     q, k, v, b = f32(2, 5, 16), f32(2, 7, 16), f32(2, 7, 24), f32(56)
     op = 'MultiHeadAttention'
     case(op, op, [q, k, v], num_heads=4, free={0: ('b', 'n', 16), 1: ('b', 'm', 16), 2: ('b', 'm', 24)})
@@ -327,8 +336,8 @@ def group_query():
              free={0: ('b', 'n', 64), 1: ('b', 'n', 32), 2: ('b', 'n', 32), 3: ('b', 2, 'p', 16), 4: ('b', 2, 'p', 16), 9: ('b', 't')})
     half = (HALF, HALF, HALF)
     tables = [t.astype(np.float16) for t in tables]
-    case(op, op, packed(1, 5, 16, f16) + prompt(1, 5) + tables, half, const=(6,), do_rotary=1, rtol=5e-3, atol=2e-3, **heads)
-    case(op, op, packed(1, 1, 16, f16) + step(1, 6, 1, maker=f16) + tables, half, const=(6,), do_rotary=1, rtol=5e-3, atol=2e-3, **heads)
+    case(op, op, packed(1, 5, 16, f16) + prompt(1, 5) + tables, half, const=(6,), do_rotary=1, rtol=5e-3, **heads)
+    case(op, op, packed(1, 1, 16, f16) + step(1, 6, 1, maker=f16) + tables, half, const=(6,), do_rotary=1, rtol=5e-3, **heads)
 
 
 def buckets_of(n, buckets, most, both):
@@ -472,6 +481,10 @@ def moves():
     case('Pad', 'Pad', [x, np.array([0, 1, 2, 1, 0, 3]), np.array([0.5], np.float32)], const=(1, 2))
     case('Pad', 'Pad', [x, np.array([[0, 1, 2, 1, 0, 3]])], const=(1,), mode='edge')
     case('Pad', 'Pad', [x, np.array([0, 1, 2, 0, 0, 3])], const=(1,), mode='reflect')
+    image, grid = f32(1, 2, 5, 6), random.uniform(-1.2, 1.2, (1, 3, 4, 2)).astype(np.float32)
+    for mode in 'bilinear', 'nearest', 'bicubic':
+        more = {'mode': mode, 'padding_mode': 'border', 'align_corners': 1}
+        case('GridSample', 'GridSample', [image, grid], reference=ort('GridSample', [image, grid], domain='', opset=16, **more), **more)
     case('Trilu', 'Trilu', [x])
     case('Trilu', 'Trilu', [x, np.array(-1)], const=(1,), upper=0)
     case('ExpandDims', 'ExpandDims', [x, np.array([1], np.int32)], const=(1,))
