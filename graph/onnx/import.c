@@ -558,16 +558,15 @@ void onnx_import_as(onnx_import *im, const char *name, int opset) {
     im->opset = own;
 }
 
-graph_id onnx_apply(onnx_import *im, const char *name, int opset, int count, const graph_id *operands) {
+void onnx_import_with(onnx_import *im, const char *name, int opset, int count, const graph_id *operands) {
     lib_arena *arena = im->g->arena;
     const onnx_node *node = im->node;
-    onnx_value **operand = im->operand, **result = im->result, *y = LIB_NEW(arena, onnx_value);
+    onnx_value **operand = im->operand;
     onnx_node *own = LIB_NEW(arena, onnx_node);
     *own = *node;
-    own->inputs.count = (size_t)count, own->outputs.count = 1;
+    own->inputs.count = (size_t)count;
     own->inputs.data = LIB_NEW_ARRAY(arena, onnx_bytes, (size_t)count + 1);
-    own->outputs.data = LIB_NEW_ARRAY(arena, onnx_bytes, 1);
-    im->node = own, im->result = &y;
+    im->node = own;
     im->operand = LIB_NEW_ARRAY(arena, onnx_value *, (size_t)count + 1);
     for (int i = 0; i < count; i++) {
         if (!operands[i]) continue;
@@ -575,7 +574,19 @@ graph_id onnx_apply(onnx_import *im, const char *name, int opset, int count, con
         im->operand[i]->id = operands[i];
     }
     onnx_import_as(im, name, opset);
-    im->node = node, im->operand = operand, im->result = result;
+    im->node = node, im->operand = operand;
+}
+
+graph_id onnx_apply(onnx_import *im, const char *name, int opset, int count, const graph_id *operands) {
+    lib_arena *arena = im->g->arena;
+    const onnx_node *node = im->node;
+    onnx_value **result = im->result, *y = LIB_NEW(arena, onnx_value);
+    onnx_node *own = LIB_NEW(arena, onnx_node);
+    *own = *node;
+    own->outputs.count = 1, own->outputs.data = LIB_NEW_ARRAY(arena, onnx_bytes, 1);
+    im->node = own, im->result = &y;
+    onnx_import_with(im, name, opset, count, operands);
+    im->node = node, im->result = result;
     return onnx_id_of(im, y);
 }
 

@@ -131,7 +131,9 @@ void onnx_check_model(lib_text *text, const onnx_model *model);
 
 /* The node as the standard's operator `name` of a version: for rows of other domains with the same operands and attributes. */
 void onnx_import_as(onnx_import *im, const char *name, int opset);
-/* The first result of that operator with the node's attributes and other operands; 0 among them: omitted. */
+/* The same with other operands; 0 among them: omitted. */
+void onnx_import_with(onnx_import *im, const char *name, int opset, int count, const graph_id *operands);
+/* The first result of that, which is not given to the node. */
 graph_id onnx_apply(onnx_import *im, const char *name, int opset, int count, const graph_id *operands);
 
 /* ---- helpers of rows ------------------------------------------------------------------------------------------------- */

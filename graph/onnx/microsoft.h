@@ -26,6 +26,8 @@ graph_id onnx_columns(onnx_import *im, graph_id x, tir_expr from, tir_expr to);
 /* Part `part` of `parts` equal ones of the last axis. */
 graph_id onnx_part(onnx_import *im, graph_id x, int part, int parts);
 
+/* Integers x by the scale and the zero point (omitted: 0) of these operands, one each, in the type of scale. */
+graph_id onnx_dequantize(onnx_import *im, graph_id x, size_t scale, size_t zero);
 /* Sums of products of `in`, a and b with their zero points (0: none), as matmul_integer has them, times both scales, in f32. Scale and
  * zero point of b are one, or one for each of its columns. */
 graph_id onnx_scaled_product(onnx_import *im, const graph_id *in, graph_id a_scale, graph_id b_scale);

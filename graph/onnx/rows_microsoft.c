@@ -192,29 +192,48 @@ static void give_mask_index(onnx_import *im, tir_expr batch) {
     onnx_give(im, 1, graph_reduce_sum(im->g, ones, 1, (int64_t[]){1}, false));
 }
 
-/* The sum of a row of each table. Positions count from 0 unless they are given. */
-static void import_embed_layer_norm(onnx_import *im) {
+/* A table of an embedding: its operand and, where it has integers, its scale and zero point (0: none). */
+typedef struct table {
+    size_t at, scale, zero;
+} table;
+
+/* Its rows, or, without ids, itself; in a wide type. */
+static graph_id rows_of(onnx_import *im, const table *t, graph_id ids) {
+    const graph_id x = onnx_operand_of_rank(im, t->at, ids ? 2 : 1);
+    const graph_id rows = ids ? graph_gather(im->g, x, ids, 0) : x;
+    return graph_widen(im->g, t->scale ? onnx_dequantize(im, rows, t->scale, t->zero) : rows);
+}
+
+/* The norm of the sum of a row of each of word, position and segment, by scale and bias. Positions count from 0 unless they are given. */
+static void give_embedding(onnx_import *im, const table *t, dlc_dtype dtype) {
+    enum { WORD, POSITION, SEGMENT, SCALE, BIAS, POSITIONS = 8 };
     graph *g = im->g;
-    const graph_shape ids = onnx_operand_shape(im, 0);
-    const graph_id id = onnx_operand_of_rank(im, 0, 2);
-    onnx_ignore(im, "mask_index_type");
-    const graph_id place = onnx_has(im, 8) ? onnx_operand(im, 8) : graph_iota(g, DLC_I32, 1, &ids.dim[1], 0);
-    const graph_id word = graph_gather(g, onnx_operand_of_rank(im, 2, 2), id, 0);
-    const dlc_dtype dtype = onnx_dtype_of(im, word);
-    graph_id all = graph_widen(g, word);
-    all = onnx_sum(im, all, graph_widen(g, graph_gather(g, onnx_operand_of_rank(im, 3, 2), place, 0)));
-    if (onnx_has(im, 1) && onnx_has(im, 4))
-        all = onnx_sum(
-            im, all,
-            graph_widen(g, graph_gather(g, onnx_operand_of_rank(im, 4, 2), onnx_operand_of_rank(im, 1, 2), 0)));
-    const onnx_norm n = {.scale = graph_widen(g, onnx_operand_of_rank(im, 5, 1)),
-                         .bias = graph_widen(g, onnx_operand(im, 6)),
+    const graph_id ids = onnx_operand_of_rank(im, 0, 2);
+    const tir_expr batch = graph_shape_of(g, ids)->dim[0], count = graph_shape_of(g, ids)->dim[1];
+    const bool given = !t[WORD].scale && onnx_has(im, POSITIONS);
+    const graph_id place = given ? onnx_operand(im, POSITIONS) : graph_iota(g, DLC_I32, 1, &count, 0);
+    graph_id all = onnx_sum(im, rows_of(im, &t[WORD], ids), rows_of(im, &t[POSITION], place));
+    if (onnx_has(im, 1) && onnx_has(im, t[SEGMENT].at))
+        all = onnx_sum(im, all, rows_of(im, &t[SEGMENT], onnx_operand_of_rank(im, 1, 2)));
+    const onnx_norm n = {.scale = rows_of(im, &t[SCALE], 0),
+                         .bias = rows_of(im, &t[BIAS], 0),
                          .axis = 2,
                          .epsilon = onnx_float(im, "epsilon", 1e-12f),
                          .stash = DLC_F32};
     onnx_give(im, 0, graph_cast(g, onnx_layer_norm(im, all, &n, false).y, dtype));
-    give_mask_index(im, ids.dim[0]);
-    onnx_give(im, 2, graph_cast(g, all, dtype));
+    give_mask_index(im, batch);
+    if (onnx_wants(im, 2)) onnx_give(im, 2, graph_cast(g, all, dtype));
+}
+
+static void import_embed_layer_norm(onnx_import *im) {
+    static const table tables[] = {{2, 0, 0}, {3, 0, 0}, {4, 0, 0}, {5, 0, 0}, {6, 0, 0}};
+    onnx_ignore(im, "mask_index_type");
+    give_embedding(im, tables, onnx_operand_shape(im, 2).dtype);
+}
+
+static void import_quantized_embed_layer_norm(onnx_import *im) {
+    static const table tables[] = {{2, 8, 13}, {3, 9, 14}, {4, 10, 15}, {5, 11, 16}, {6, 12, 17}};
+    give_embedding(im, tables, onnx_operand_shape(im, 8).dtype);
 }
 
 /* x and the result have channels at the end (channels_last) or after the batch. */
@@ -395,6 +414,7 @@ const onnx_row onnx_rows_microsoft[] = {
     {"Irfft", 1, 0, import_irfft, NULL},
     {"LinearAttention", 1, 0, import_linear_attention, NULL},
     {"Pad", 1, 0, import_pad, NULL},
+    {"QEmbedLayerNormalization", 1, 0, import_quantized_embed_layer_norm, NULL},
     {"QuickGelu", 1, 0, import_quick_gelu, NULL},
     {"Range", 1, 0, import_range, NULL},
     {"Rfft", 1, 0, import_rfft, NULL},

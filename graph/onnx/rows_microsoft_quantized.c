@@ -5,12 +5,14 @@
 
 /* ---- dequantised operands, quantised results --------------------------------------------------------------------------- */
 
-/* Operand x with one scale and zero point (omitted: 0) as f32. */
-static graph_id dequantized(onnx_import *im, size_t x, size_t scale, size_t zero) {
-    const graph_id in[] = {onnx_operand(im, x), onnx_operand_or_scalar(im, scale), onnx_operand_or_scalar(im, zero)};
-    if (graph_shape_of(im->g, in[1])->rank != 0)
-        onnx_fail(im, DLC_UNSUPPORTED, "operand %zu: more than one scale", scale);
+graph_id onnx_dequantize(onnx_import *im, graph_id x, size_t scale, size_t zero) {
+    const graph_id in[] = {x, onnx_operand_or_scalar(im, scale), onnx_operand_or_scalar(im, zero)};
+    if (onnx_rank_of(im, in[1]) != 0) onnx_fail(im, DLC_UNSUPPORTED, "operand %zu: more than one scale", scale);
     return onnx_emit(im, "dequantize_linear", 3, in, 0, NULL);
+}
+
+static graph_id dequantized(onnx_import *im, size_t x, size_t scale, size_t zero) {
+    return onnx_dequantize(im, onnx_operand(im, x), scale, zero);
 }
 
 /* Result 0: y by the scale and zero point (omitted: 0) of these operands. */
@@ -225,6 +227,14 @@ static graph_id by_block(onnx_import *im, graph_id x, const blocks *b, int64_t w
     return graph_reshape(im->g, x, 2, (tir_expr[]){onnx_size(im, b->columns), onnx_size(im, width)});
 }
 
+/* x [rows, blocks] with each element `size` times: [rows, blocks * size]. */
+static graph_id each_of_block(onnx_import *im, graph_id x, int64_t size) {
+    const graph_shape s = *graph_shape_of(im->g, x);
+    const tir_expr each = onnx_size(im, size), joined = tir_mul(im->g->pool, s.dim[1], each);
+    const graph_id y = graph_broadcast(im->g, x, 3, (tir_expr[]){s.dim[0], s.dim[1], each}, (int64_t[]){0, 1});
+    return graph_reshape(im->g, y, 2, (tir_expr[]){s.dim[0], joined});
+}
+
 /* Zero points as integers of the weights' type: packed, each column in bytes of its own; omitted: the middle. */
 static graph_id zero_points(onnx_import *im, const blocks *b, dlc_dtype dtype) {
     graph *g = im->g;
@@ -247,12 +257,9 @@ static graph_id dequantized_weights(onnx_import *im, const blocks *b) {
     const graph_id zero = floats ? 0 : zero_points(im, b, onnx_dtype_of(im, w));
     const graph_id y = onnx_emit(im, "dequantize_linear", 3, (graph_id[]){w, scale, zero}, 2, s);
     if (!floats) return y;
-    /* zero points between the integers: their products with the scales, repeated for the elements of their blocks */
+    /* zero points between the integers */
     const graph_id shift = onnx_binary(im, "mul", by_block(im, onnx_operand(im, 3), b, b->count), scale);
-    const graph_id stretched = graph_broadcast(
-        g, shift, 3, (tir_expr[]){dim[0], onnx_size(im, b->count), onnx_size(im, b->size)}, (int64_t[]){0, 1});
-    return onnx_binary(im, "sub", y,
-                       graph_slice_axis(g, graph_reshape(g, stretched, 2, dim), 1, onnx_size(im, 0), all));
+    return onnx_binary(im, "sub", y, graph_slice_axis(g, each_of_block(im, shift, b->size), 1, onnx_size(im, 0), all));
 }
 
 static void import_matmul_nbits(onnx_import *im) {
@@ -268,6 +275,81 @@ static void import_matmul_nbits(onnx_import *im) {
     const graph_id in[] = {onnx_operand(im, 0), dequantized_weights(im, &b), onnx_operand(im, 5)};
     const graph_setting s = graph_set_bool("transposed", true);
     onnx_give(im, 0, onnx_emit(im, "linear", 3, in, 1, &s));
+}
+
+/* ---- MatMulBnb4 ------------------------------------------------------------------------------------------------------------------- */
+
+/* The numbers of 4 bits: a sign and a small float, or quantiles of the normal distribution (Dettmers et al. 2023). */
+static const float small_floats[16] = {
+    0,     0.0052083333f,  0.66666667f,  1,  0.33333333f,  0.5f,  0.16666667f,  0.25f,
+    -0.0f, -0.0052083333f, -0.66666667f, -1, -0.33333333f, -0.5f, -0.16666667f, -0.25f};
+static const float normal_floats[16] = {
+    -1,          -0.69619280f, -0.52507305f, -0.39491749f, -0.28444138f, -0.18477343f, -0.09105004f, 0,
+    0.07958030f, 0.16093020f,  0.24611230f,  0.33791524f,  0.44070983f,  0.56261700f,  0.72295684f,  1};
+
+/* A list of numbers of 4 bits, the higher half of a byte first, as f32 of the table. */
+static graph_id looked_up(onnx_import *im, graph_id bytes, const float *table) {
+    graph *g = im->g;
+    const tir_expr count = graph_shape_of(g, bytes)->dim[0], two = onnx_size(im, 2);
+    const graph_id pairs = graph_reshape(g, unpacked(im, bytes, 4), 2, (tir_expr[]){count, two}),
+                   turned = graph_reverse(g, pairs, 1, (int64_t[]){1});
+    const tir_expr all = tir_mul(g->pool, count, two);
+    const graph_id places = graph_cast(g, graph_reshape(g, turned, 1, &all), DLC_I32);
+    return graph_gather(g, graph_literal(g, DLC_F32, 1, (int64_t[]){16}, table), places, 0);
+}
+
+/* Weights [n, k]: a list of rows, cut into blocks without regard to them; operand 2 is the greatest magnitude of each block. */
+static graph_id bnb4_weights(onnx_import *im, int64_t n, int64_t k, int64_t block, const float *table) {
+    graph *g = im->g;
+    const tir_expr zero = onnx_size(im, 0), all = onnx_size(im, n * k);
+    const graph_id most = graph_expand_dims(g, graph_widen(g, onnx_operand_of_rank(im, 2, 1)), 0),
+                   numbers = looked_up(im, onnx_operand_of_rank(im, 1, 1), table);
+    const graph_id factors = graph_squeeze(g, each_of_block(im, most, block), 0);
+    const graph_id list =
+        onnx_binary(im, "mul", graph_slice_axis(g, numbers, 0, zero, all), graph_slice_axis(g, factors, 0, zero, all));
+    return graph_reshape(g, list, 2, (tir_expr[]){onnx_size(im, n), onnx_size(im, k)});
+}
+
+static void import_matmul_bnb4(onnx_import *im) {
+    const int64_t kind = onnx_int(im, "quant_type", 0);
+    const graph_id x = onnx_operand(im, 0);
+    if (kind != 0 && kind != 1) onnx_fail(im, DLC_PARSE_ERROR, "quant_type=%lld, expected 0 or 1", (long long)kind);
+    onnx_ignore(im, "training_mode");
+    const graph_id w = bnb4_weights(im, positive(im, "N", 0), positive(im, "K", 0), positive(im, "block_size", 0),
+                                    kind ? normal_floats : small_floats);
+    const graph_setting s = graph_set_bool("transposed", onnx_int(im, "transB", 1) != 0);
+    onnx_give(im, 0, onnx_emit(im, "linear", 2, (graph_id[]){x, graph_cast(im->g, w, onnx_dtype_of(im, x))}, 1, &s));
+}
+
+/* ---- DynamicQuantizeLSTM --------------------------------------------------------------------------------------------------------------- */
+
+/* Weights [directions, in, gates] as [directions, gates, in] of floats; a scale and a zero point for each direction, or for each of its
+ * columns. */
+static graph_id recurrent_weights(onnx_import *im, size_t at, size_t scale_at, size_t zero_at) {
+    graph *g = im->g;
+    const graph_id x = onnx_operand_of_rank(im, at, 3);
+    graph_id scale = onnx_operand(im, scale_at), zero = onnx_operand(im, zero_at);
+    const bool by_column = onnx_operand_rank(im, scale_at) == 2;
+    int64_t rows;
+    if (!tir_is_const(g->pool, graph_shape_of(g, x)->dim[1], &rows))
+        onnx_fail(im, DLC_UNSUPPORTED, "weights of unknown size");
+    if (by_column) scale = graph_expand_dims(g, scale, 1), zero = zero ? graph_expand_dims(g, zero, 1) : 0;
+    const graph_setting s[] = {graph_set_integer("axis", by_column), graph_set_integer("block", by_column ? rows : 0)};
+    const graph_id y = onnx_emit(im, "dequantize_linear", 3, (graph_id[]){x, scale, zero}, 2, s);
+    return graph_transpose(g, y, (int64_t[]){0, 2, 1});
+}
+
+/* In floats: states and inputs are not rounded to integers. */
+static void import_dynamic_quantize_lstm(onnx_import *im) {
+    const graph_id in[] = {onnx_operand(im, 0),
+                           recurrent_weights(im, 1, 8, 9),
+                           recurrent_weights(im, 2, 10, 11),
+                           onnx_operand(im, 3),
+                           onnx_operand(im, 4),
+                           onnx_operand(im, 5),
+                           onnx_operand(im, 6),
+                           onnx_operand(im, 7)};
+    onnx_import_with(im, "LSTM", 14, 8, in);
 }
 
 /* ---- GatherBlockQuantized ------------------------------------------------------------------------------------------------------------ */
@@ -343,8 +425,10 @@ static void import_gather_block_quantized(onnx_import *im) {
 
 const onnx_row onnx_rows_microsoft_quantized[] = {
     {"DequantizeLinear", 1, 0, import_dequantize, NULL},
+    {"DynamicQuantizeLSTM", 1, 0, import_dynamic_quantize_lstm, NULL},
     {"DynamicQuantizeMatMul", 1, 0, import_dynamic_quantize_matmul, NULL},
     {"GatherBlockQuantized", 1, 0, import_gather_block_quantized, NULL},
+    {"MatMulBnb4", 1, 0, import_matmul_bnb4, NULL},
     {"MatMulIntegerToFloat", 1, 0, import_matmul_integer_to_float, NULL},
     {"MatMulNBits", 1, 0, import_matmul_nbits, NULL},
     {"NhwcMaxPool", 1, 0, import_nhwc_max_pool, NULL},

@@ -181,6 +181,12 @@ def norms():
     case('EmbedLayerNormalization', 'EmbedLayerNormalization', [ids, None] + tables[:2] + [None, scale, bias], (FLOAT, I32))
     case('EmbedLayerNormalization', 'EmbedLayerNormalization', [ids, segments] + tables + [scale, bias, None, ints(0, 8, (2, 5))],
          (FLOAT, I32, FLOAT))
+    small = [ints(0, 256, a.shape, np.uint8) for a in tables + [scale, bias]]
+    scales, zeros = [np.array(0.01 * (i + 1), np.float32) for i in range(5)], [np.array(100 + i, np.uint8) for i in range(5)]
+    case('QEmbedLayerNormalization', 'QEmbedLayerNormalization', [ids, segments] + small + [mask] + scales + zeros, (FLOAT, I32), epsilon=1e-5,
+         const=range(2, 7))
+    small[2] = scales[2] = zeros[2] = None
+    case('QEmbedLayerNormalization', 'QEmbedLayerNormalization', [ids, None] + small + [None] + scales + zeros, (FLOAT, I32))
     x, skip = f32(2, 3, 5, 8), f32(2, 3, 5, 8)
     scale, bias, more = f32(8), f32(8), f32(8)
 
@@ -394,6 +400,20 @@ def weights():
     w, scales = ints(0, 256, (5, 2, 8), np.uint8), random.uniform(0.01, 0.05, (5, 2)).astype(np.float16)
     case(op, op, [f16(3, 32), w, scales], (HALF,), const=(1, 2), bits=4, block_size=16, K=32, N=5, rtol=5e-3)
 
+    op = 'MatMulBnb4'
+    for kind4, k, n, block in (0, 32, 5, 16), (1, 48, 7, 32), (1, 24, 5, 16):
+        inputs = [f32(2, 3, k), ints(0, 256, (n * k + 1) // 2, np.uint8), random.uniform(0.5, 2, -(-n * k // block)).astype(np.float32)]
+        case(op, op, inputs, const=(1, 2), K=k, N=n, block_size=block, quant_type=kind4)
+    op = 'DynamicQuantizeLSTM'
+    for directions, dtype in (1, np.uint8), (2, np.int8):
+        bounds = (0, 256) if dtype == np.uint8 else (-128, 128)
+        w, r = ints(*bounds, (directions, 6, 20), dtype), ints(*bounds, (directions, 5, 20), dtype)
+        for columns in (), (20,):
+            scale = [random.uniform(0.002, 0.004, (directions,) + columns).astype(np.float32) for _ in range(2)]
+            zero = [np.full((directions,) + columns, 128 if dtype == np.uint8 else 0, dtype) for _ in range(2)]
+            case(op, op, [f32(4, 2, 6), w, r, f32(directions, 40), None, f32(directions, 2, 5), f32(directions, 2, 5), None, scale[0], zero[0],
+                          scale[1], zero[1]], (FLOAT, FLOAT, FLOAT), const=(1, 2, 3, 8, 9, 10, 11), atol=0.02, hidden_size=5,
+                 direction=('forward', 'bidirectional')[directions - 1])
     op = 'GatherBlockQuantized'
     ids = ints(0, 9, (2, 3), np.int64)
     case(op, op, [ints(0, 256, (9, 16), np.uint8), ids, f32(9, 2)], const=(0, 2), bits=4, block_size=16)
