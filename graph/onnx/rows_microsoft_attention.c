@@ -122,6 +122,9 @@ static void take_heads(onnx_import *im, graph_id x, const tir_expr *size, onnx_a
         *to[i] = onnx_split_heads(im, onnx_columns(im, x, from, end), "num_heads");
         from = end;
     }
+    const graph_shape all = *graph_shape_of(im->g, x);
+    if (!equal(im, from, all.dim[all.rank - 1]))
+        onnx_fail(im, DLC_PARSE_ERROR, "the columns of the weights are not those of q, k and v together");
 }
 
 /* Operand `at`, [2, batch, heads, positions, size], has the keys and values before; result 1 those with the new ones. Returns how many
