@@ -511,6 +511,7 @@ def moves():
     case('ExpandDims', 'ExpandDims', [x, np.array([-1], np.int32)], const=(1,), reference=[x[..., None]])
     case('Range', 'Range', [np.array(1.5, np.float32), np.array(7, np.float32), np.array(2, np.float32)], const=(0, 1, 2))
     case('Range', 'Range', [np.array([3]), np.array([12]), np.array([4])], (I64,), const=(0, 1, 2))
+    case('Range', 'Range', [np.array(2, np.int32), np.array(9, np.int32)], (I32,), const=(0, 1))
     case('GatherND', 'GatherND', [x, np.array([[0, 1], [1, 2]])])
     case('GatherND', 'GatherND', [x, np.array([[[0], [1]], [[1], [0]]], np.int32)])
     case('Unique', 'Unique', [np.array([2, 1, 1, 3, 4, 3], np.float32)], (FLOAT, I64, I64))
