@@ -278,8 +278,7 @@ static void import_constant_of_shape(onnx_import *im) {
     onnx_give(im, 0, graph_broadcast_to(im->g, value, rank, dims));
 }
 
-/* start + i * delta; how many there are must be known. */
-/* A step that is left out, as com.microsoft's may be, is 1. */
+/* start + i * delta; how many there are must be known. A step that is left out, as com.microsoft's may be, is 1. */
 static void import_range(onnx_import *im) {
     const onnx_known *start = onnx_operand_known(im, 0), *limit = onnx_operand_known(im, 1),
                      *delta = onnx_operand_known(im, 2);
