@@ -17,11 +17,14 @@ static const onnx_row *const standard_rows[] = {onnx_rows_map,       onnx_rows_s
                                                 onnx_rows_random,    NULL};
 static const onnx_row *const learn_rows[] = {onnx_rows_learn, onnx_rows_svm, onnx_rows_trees, NULL};
 static const onnx_row *const training_rows[] = {onnx_rows_training, NULL};
+static const onnx_row *const microsoft_rows[] = {onnx_rows_microsoft, onnx_rows_microsoft_attention,
+                                                 onnx_rows_microsoft_quantized, NULL};
 
 static const onnx_domain domains[] = {
     {"", ONNX_OPSET_LAST, standard_rows, NULL},
     {"ai.onnx.ml", 5, learn_rows, onnx_refused_learn},
     {"ai.onnx.preview.training", 1, training_rows, NULL},
+    {"com.microsoft", ONNX_MICROSOFT_LAST, microsoft_rows, onnx_refused_microsoft},
 };
 
 /* ---- errors -------------------------------------------------------------------------------------------------------- */
@@ -262,6 +265,12 @@ graph_shape onnx_operand_shape(onnx_import *im, size_t i) {
     return shape;
 }
 
+graph_id onnx_operand_of_rank(onnx_import *im, size_t i, int rank) {
+    const int own = onnx_operand_rank(im, i);
+    if (own != rank) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu has rank %d, expected %d", i, own, rank);
+    return onnx_operand(im, i);
+}
+
 const onnx_known *onnx_operand_known(onnx_import *im, size_t i) {
     return onnx_has(im, i) ? known_of(im, im->operand[i]) : NULL;
 }
@@ -346,6 +355,23 @@ graph_id onnx_unary(onnx_import *im, const char *op, graph_id x) {
 
 graph_id onnx_binary(onnx_import *im, const char *op, graph_id a, graph_id b) {
     return onnx_emit(im, op, 2, (graph_id[]){a, b}, 0, NULL);
+}
+
+/* The last axis becomes axis 1, or that the last. */
+static graph_id move_channels(onnx_import *im, graph_id x, bool first) {
+    const int rank = graph_shape_of(im->g, x)->rank;
+    int64_t permutation[DLC_MAX_RANK] = {0};
+    if (rank < 2) onnx_fail(im, DLC_PARSE_ERROR, "an operand of rank %d has no channels", rank);
+    for (int d = 1; d < rank; d++) permutation[d] = first ? (d == 1 ? rank - 1 : d - 1) : (d == rank - 1 ? 1 : d + 1);
+    return graph_transpose(im->g, x, permutation);
+}
+
+graph_id onnx_channels_first(onnx_import *im, graph_id x) {
+    return move_channels(im, x, true);
+}
+
+graph_id onnx_channels_last(onnx_import *im, graph_id x) {
+    return move_channels(im, x, false);
 }
 
 /* ---- rows ---------------------------------------------------------------------------------------------------------- */
@@ -531,6 +557,38 @@ void onnx_import_as(onnx_import *im, const char *name, int opset) {
     im->opset = opset;
     import_by_row(im, row);
     im->opset = own;
+}
+
+void onnx_import_with(onnx_import *im, const char *name, int opset, int count, const graph_id *operands) {
+    lib_arena *arena = im->g->arena;
+    const onnx_node *node = im->node;
+    onnx_value **operand = im->operand;
+    onnx_node *own = LIB_NEW(arena, onnx_node);
+    *own = *node;
+    own->inputs.count = (size_t)count;
+    own->inputs.data = LIB_NEW_ARRAY(arena, onnx_bytes, (size_t)count + 1);
+    im->node = own;
+    im->operand = LIB_NEW_ARRAY(arena, onnx_value *, (size_t)count + 1);
+    for (int i = 0; i < count; i++) {
+        if (!operands[i]) continue;
+        im->operand[i] = LIB_NEW(arena, onnx_value);
+        im->operand[i]->id = operands[i];
+    }
+    onnx_import_as(im, name, opset);
+    im->node = node, im->operand = operand;
+}
+
+graph_id onnx_apply(onnx_import *im, const char *name, int opset, int count, const graph_id *operands) {
+    lib_arena *arena = im->g->arena;
+    const onnx_node *node = im->node;
+    onnx_value **result = im->result, *y = LIB_NEW(arena, onnx_value);
+    onnx_node *own = LIB_NEW(arena, onnx_node);
+    *own = *node;
+    own->outputs.count = 1, own->outputs.data = LIB_NEW_ARRAY(arena, onnx_bytes, 1);
+    im->node = own, im->result = &y;
+    onnx_import_with(im, name, opset, count, operands);
+    im->node = node, im->result = result;
+    return onnx_id_of(im, y);
 }
 
 static void name_results(onnx_import *im, const onnx_node *node) {

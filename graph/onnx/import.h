@@ -12,6 +12,7 @@
 
 enum {
     ONNX_OPSET_LAST = 27,
+    ONNX_MICROSOFT_LAST = 1,
     /* Greatest number of elements of a known value. */
     ONNX_KNOWN_MAX = 256
 };
@@ -144,8 +145,9 @@ typedef struct onnx_domain {
 extern const onnx_row onnx_rows_attention[], onnx_rows_map[], onnx_rows_structure[], onnx_rows_reduce[],
     onnx_rows_contract[], onnx_rows_window[], onnx_rows_normalize[], onnx_rows_index[], onnx_rows_recurrent[],
     onnx_rows_other[], onnx_rows_control[], onnx_rows_state[], onnx_rows_random[], onnx_rows_learn[], onnx_rows_svm[],
-    onnx_rows_trees[], onnx_rows_training[];
-extern const onnx_refusal onnx_refused_learn[];
+    onnx_rows_trees[], onnx_rows_training[], onnx_rows_microsoft[], onnx_rows_microsoft_attention[],
+    onnx_rows_microsoft_quantized[];
+extern const onnx_refusal onnx_refused_learn[], onnx_refused_microsoft[];
 
 /* Imports the model's main graph into an empty graph. Raises with the node's location: DLC_UNSUPPORTED for what libdlc cannot do
  * (all such operators at once, before any node is emitted), DLC_PARSE_ERROR for a model that contradicts itself,
@@ -158,6 +160,10 @@ void onnx_check_model(lib_text *text, const onnx_model *model);
 
 /* The node as the standard's operator `name` of a version: for rows of other domains with the same operands and attributes. */
 void onnx_import_as(onnx_import *im, const char *name, int opset);
+/* The same with other operands; 0 among them: omitted. */
+void onnx_import_with(onnx_import *im, const char *name, int opset, int count, const graph_id *operands);
+/* The first result of that, which is not given to the node. */
+graph_id onnx_apply(onnx_import *im, const char *name, int opset, int count, const graph_id *operands);
 
 /* ---- helpers of rows ------------------------------------------------------------------------------------------------- */
 
@@ -184,6 +190,8 @@ graph_shape onnx_operand_shape(onnx_import *im, size_t i);
 static inline int onnx_operand_rank(onnx_import *im, size_t i) {
     return onnx_operand_shape(im, i).rank;
 }
+/* Operand i, which must be present, as a tensor of this rank. */
+graph_id onnx_operand_of_rank(onnx_import *im, size_t i, int rank);
 /* Its elements; NULL: not known. */
 const onnx_known *onnx_operand_known(onnx_import *im, size_t i);
 /* Its elements as index expressions, in g's pool; raises if they are not known. */
@@ -236,6 +244,14 @@ graph_id onnx_binary(onnx_import *im, const char *op, graph_id a, graph_id b);
 #define ONNX_WITH(im, op, x, ...)                                                                                    \
     onnx_emit((im), (op), 1, (graph_id[]){x}, (int)(sizeof((graph_setting[]){__VA_ARGS__}) / sizeof(graph_setting)), \
               (graph_setting[]){__VA_ARGS__})
+
+/* [batch, spatial..., channels] as [batch, channels, spatial...], and back. */
+graph_id onnx_channels_first(onnx_import *im, graph_id x);
+graph_id onnx_channels_last(onnx_import *im, graph_id x);
+/* A new symbol for a size that data decide, named after the node's result. */
+tir_expr onnx_counted(onnx_import *im);
+/* Operand i, indices of an axis of that size: those below 0 count from the end. */
+graph_id onnx_from_start(onnx_import *im, size_t i, tir_expr size);
 
 /* ---- known values (sizes.c) */
 /* Tries to compute the node's results from known operands. False: kernels must compute them. */

@@ -1,36 +1,26 @@
 /* Rows of attention and rotary embedding. */
-#include "graph/build.h"
-#include "graph/onnx/import.h"
+#include "graph/onnx/attention.h"
 
-enum { BATCH, HEAD, ROW, COLUMN, RANK };
+enum { BATCH = ONNX_BATCH, HEAD = ONNX_HEAD, ROW = ONNX_ROW, COLUMN = ONNX_COLUMN, RANK = ONNX_HEADS_RANK };
 
-typedef struct attention {
-    /* [batch, heads, positions, size]; heads of q are a multiple of those of k and v */
-    graph_id q, k, v;
-    /* Numbers that are added to scores, and keys that are visible; both broadcast to [batch, heads, queries, keys]. 0: none. */
-    graph_id bias, visible;
-    /* 0: 1 / sqrt(size of a head); `scaled`: the number given, which may be 0 */
-    double scale;
-    bool scaled, causal;
-    double cap;
-} attention;
-
-/* [batch, positions, heads * size] as [batch, heads, positions, size]; of rank 4 it is that. */
-static graph_id split_heads(onnx_import *im, graph_id x, const char *heads_name) {
+graph_id onnx_split_into(onnx_import *im, graph_id x, tir_expr heads) {
     const graph_shape shape = *graph_shape_of(im->g, x);
-    const int64_t heads = onnx_int(im, heads_name, 0);
-    if (shape.rank == RANK) return x;
     if (shape.rank != RANK - 1) onnx_fail(im, DLC_PARSE_ERROR, "an operand of rank %d, not 3 or 4", shape.rank);
-    if (heads <= 0) onnx_fail(im, DLC_PARSE_ERROR, "operands of rank 3 need the number of heads, %s", heads_name);
-    const tir_expr count = tir_index(im->g->pool, heads), size = tir_div(im->g->pool, shape.dim[2], count);
-    if (tir_equal(im->g->pool, tir_mul(im->g->pool, size, count), shape.dim[2]) != TIR_YES)
-        onnx_fail(im, DLC_PARSE_ERROR, "the last dimension is no multiple of %s=%lld", heads_name, (long long)heads);
-    const graph_id split = graph_reshape(im->g, x, RANK, (tir_expr[]){shape.dim[0], shape.dim[1], count, size});
+    const tir_expr size = tir_div(im->g->pool, shape.dim[2], heads);
+    if (tir_equal(im->g->pool, tir_mul(im->g->pool, size, heads), shape.dim[2]) != TIR_YES)
+        onnx_fail(im, DLC_PARSE_ERROR, "the last dimension is no multiple of the number of heads");
+    const graph_id split = graph_reshape(im->g, x, RANK, (tir_expr[]){shape.dim[0], shape.dim[1], heads, size});
     return graph_transpose(im->g, split, (int64_t[]){0, 2, 1, 3});
 }
 
-/* The inverse. */
-static graph_id join_heads(onnx_import *im, graph_id x) {
+graph_id onnx_split_heads(onnx_import *im, graph_id x, const char *heads_name) {
+    const int64_t heads = onnx_int(im, heads_name, 0);
+    if (graph_shape_of(im->g, x)->rank == RANK) return x;
+    if (heads <= 0) onnx_fail(im, DLC_PARSE_ERROR, "operands of rank 3 need the number of heads, %s", heads_name);
+    return onnx_split_into(im, x, tir_index(im->g->pool, heads));
+}
+
+graph_id onnx_join_heads(onnx_import *im, graph_id x) {
     const graph_shape s = *graph_shape_of(im->g, x);
     const tir_expr joined[] = {s.dim[BATCH], s.dim[ROW], tir_mul(im->g->pool, s.dim[HEAD], s.dim[COLUMN])};
     return graph_reshape(im->g, graph_transpose(im->g, x, (int64_t[]){0, 2, 1, 3}), 3, joined);
@@ -52,16 +42,27 @@ static graph_id grouped_product(onnx_import *im, graph_id a, graph_id b) {
     return graph_reshape(im->g, product, RANK, (tir_expr[]){x.dim[BATCH], x.dim[HEAD], x.dim[ROW], y.dim[COLUMN]});
 }
 
-static graph_id both(onnx_import *im, graph_id a, graph_id b) {
+graph_id onnx_both(onnx_import *im, graph_id a, graph_id b) {
     return a && b ? onnx_binary(im, "and", a, b) : a ? a : b;
 }
 
 /* Query i sees the keys up to `past` + i. [queries, keys] */
-static graph_id causal_mask(onnx_import *im, const graph_shape *q, const graph_shape *k, tir_expr past) {
-    const tir_expr dim[] = {q->dim[ROW], k->dim[ROW]};
+static graph_id causal_mask(onnx_import *im, const onnx_attention *a, tir_expr past) {
+    const tir_expr dim[] = {graph_shape_of(im->g, a->q)->dim[ROW], graph_shape_of(im->g, a->k)->dim[ROW]};
     const graph_id last =
         onnx_binary(im, "add", graph_iota(im->g, DLC_I64, 2, dim, 0), graph_dimension(im->g, DLC_I64, past));
     return onnx_binary(im, "le", graph_iota(im->g, DLC_I64, 2, dim, 1), last);
+}
+
+static tir_expr more_keys(onnx_import *im, const onnx_attention *a) {
+    return tir_sub(im->g->pool, graph_shape_of(im->g, a->k)->dim[ROW], graph_shape_of(im->g, a->q)->dim[ROW]);
+}
+
+void onnx_hide_later(onnx_import *im, onnx_attention *a, tir_expr past) {
+    if (tir_equal(im->g->pool, more_keys(im, a), past) == TIR_YES)
+        a->causal = true;
+    else
+        a->visible = onnx_both(im, causal_mask(im, a, past), a->visible);
 }
 
 /* The first lengths[b] keys. [batch, 1, 1, keys] */
@@ -92,16 +93,25 @@ static graph_id hide(onnx_import *im, graph_id visible, graph_id x) {
 }
 
 /* The row of the table, which keeps scores on chip. */
-static graph_id fused(onnx_import *im, const attention *a) {
+static graph_id fused(onnx_import *im, const onnx_attention *a) {
     const graph_id mask = a->bias && a->visible ? hide(im, a->visible, a->bias) : a->bias ? a->bias : a->visible;
     const graph_setting s[] = {graph_set_float("scale", a->scale), graph_set_integer("causal", a->causal)};
     return onnx_emit(im, "attention", 4, (graph_id[]){a->q, a->k, a->v, mask}, 2, s);
 }
 
-/* The same in parts, for scores that are capped or wanted. Result 3 is of mode 0: scores, 1: capped, 2: with the bias, 3: weights. */
-static graph_id in_parts(onnx_import *im, const attention *a, int64_t mode, dlc_dtype precision) {
+/* Softmax of scores [batch, heads, queries, keys] and, for each query, the number of its head, whose weight is left out. */
+static graph_id softmax_with_sink(onnx_import *im, graph_id scores, graph_id sink) {
+    const graph_shape s = *graph_shape_of(im->g, scores);
+    const tir_expr one = tir_index(im->g->pool, 1);
+    sink = graph_reshape(im->g, graph_cast(im->g, sink, s.dtype), 3, (tir_expr[]){s.dim[HEAD], one, one});
+    sink = graph_broadcast_to(im->g, sink, RANK, (tir_expr[]){s.dim[BATCH], s.dim[HEAD], s.dim[ROW], one});
+    const graph_id weights = graph_softmax(im->g, graph_concat(im->g, 2, (graph_id[]){scores, sink}, COLUMN), COLUMN);
+    return graph_slice_axis(im->g, weights, COLUMN, tir_index(im->g->pool, 0), s.dim[COLUMN]);
+}
+
+graph_id onnx_attend_in_parts(onnx_import *im, const onnx_attention *a, dlc_dtype precision, graph_id *stage) {
     const graph_shape q = *graph_shape_of(im->g, a->q);
-    graph_id stage[4], scores, factor;
+    graph_id scores, factor, visible = a->visible;
     scores = grouped_product(im, graph_widen(im->g, a->q),
                              graph_transpose(im->g, graph_widen(im->g, a->k), (int64_t[]){0, 1, 3, 2}));
     factor = a->scaled
@@ -114,20 +124,27 @@ static graph_id in_parts(onnx_import *im, const attention *a, int64_t mode, dlc_
     stage[2] =
         a->bias ? onnx_binary(im, "add", stage[1], graph_cast(im->g, a->bias, graph_shape_of(im->g, stage[1])->dtype))
                 : stage[1];
-    if (a->visible) stage[2] = hide(im, a->visible, stage[2]);
-    stage[3] = graph_softmax(im->g, precision == DLC_F64 ? graph_cast(im->g, stage[2], DLC_F64) : stage[2], COLUMN);
-    if (onnx_wants(im, 3)) onnx_give(im, 3, graph_cast(im->g, stage[mode], q.dtype));
+    if (a->causal) visible = onnx_both(im, causal_mask(im, a, more_keys(im, a)), visible);
+    if (visible) stage[2] = hide(im, visible, stage[2]);
+    const graph_id wide = precision == DLC_F64 ? graph_cast(im->g, stage[2], DLC_F64) : stage[2];
+    stage[3] = a->sink ? softmax_with_sink(im, wide, a->sink) : graph_softmax(im->g, wide, COLUMN);
     const graph_id v = graph_cast(im->g, a->v, graph_shape_of(im->g, stage[3])->dtype);
     return graph_cast(im->g, grouped_product(im, stage[3], v), q.dtype);
+}
+
+graph_id onnx_attend(onnx_import *im, const onnx_attention *a) {
+    graph_id stage[ONNX_STAGES];
+    const bool parts = a->cap != 0 || a->sink || (a->scaled && a->scale == 0);
+    return parts ? onnx_attend_in_parts(im, a, graph_shape_of(im->g, a->q)->dtype, stage) : fused(im, a);
 }
 
 static void import_attention(onnx_import *im) {
     graph *g = im->g;
     const bool joined = onnx_operand_rank(im, 0) == 3;
     onnx_ignore(im, "q_num_heads"), onnx_ignore(im, "kv_num_heads");
-    attention a = {.q = split_heads(im, onnx_operand(im, 0), "q_num_heads"),
-                   .k = split_heads(im, onnx_operand(im, 1), "kv_num_heads"),
-                   .v = split_heads(im, onnx_operand(im, 2), "kv_num_heads")};
+    onnx_attention a = {.q = onnx_split_heads(im, onnx_operand(im, 0), "q_num_heads"),
+                        .k = onnx_split_heads(im, onnx_operand(im, 1), "kv_num_heads"),
+                        .v = onnx_split_heads(im, onnx_operand(im, 2), "kv_num_heads")};
     tir_expr past = tir_index(g->pool, 0);
     if (onnx_has(im, 4)) {
         past = onnx_operand_shape(im, 4).dim[ROW];
@@ -140,50 +157,53 @@ static void import_attention(onnx_import *im) {
         a.visible = mask;
     else if (mask)
         a.bias = graph_cast(g, mask, q.dtype);
-    if (onnx_has(im, 6)) a.visible = both(im, a.visible, filled_mask(im, onnx_operand(im, 6), &k));
+    if (onnx_has(im, 6)) a.visible = onnx_both(im, a.visible, filled_mask(im, onnx_operand(im, 6), &k));
 
     a.scale = onnx_float(im, "scale", 0), a.cap = onnx_float(im, "softcap", 0);
     a.scaled = onnx_attribute_find(im, "scale", ONNX_ATTRIBUTE_FLOAT) != NULL;
     const int64_t mode = onnx_int(im, "qk_matmul_output_mode", 0);
     const dlc_dtype precision = onnx_dtype_attribute(im, "softmax_precision", q.dtype);
     if (mode < 0 || mode > 3) onnx_fail(im, DLC_PARSE_ERROR, "qk_matmul_output_mode=%lld", (long long)mode);
-    const bool parts =
-        onnx_wants(im, 3) || a.cap != 0 || (a.scaled && a.scale == 0) || (precision == DLC_F64 && q.dtype != DLC_F64);
-    if (onnx_int(im, "is_causal", 0)) {
-        /* the table's row counts queries from the last key */
-        a.causal = !parts && tir_equal(g->pool, tir_sub(g->pool, k.dim[ROW], q.dim[ROW]), past) == TIR_YES;
-        if (!a.causal) a.visible = both(im, causal_mask(im, &q, &k, past), a.visible);
-    }
-    const graph_id y = parts ? in_parts(im, &a, mode, precision) : fused(im, &a);
-    onnx_give(im, 0, joined ? join_heads(im, y) : y);
+    if (onnx_int(im, "is_causal", 0)) onnx_hide_later(im, &a, past);
+    graph_id stage[ONNX_STAGES], y;
+    if (onnx_wants(im, 3) || (precision == DLC_F64 && q.dtype != DLC_F64)) {
+        y = onnx_attend_in_parts(im, &a, precision, stage);
+        onnx_give(im, 3, graph_cast(g, stage[mode], q.dtype));
+    } else
+        y = onnx_attend(im, &a);
+    onnx_give(im, 0, joined ? onnx_join_heads(im, y) : y);
     if (onnx_wants(im, 1)) onnx_give(im, 1, a.k);
     if (onnx_wants(im, 2)) onnx_give(im, 2, a.v);
 }
 
-/* The last axis' first `rotary_embedding_dim` elements turn by the angles of their position. */
+graph_id onnx_rotate(onnx_import *im, graph_id x, graph_id cosine, graph_id sine, tir_expr turned, bool interleaved) {
+    graph *g = im->g;
+    const tir_expr size = graph_shape_of(g, x)->dim[COLUMN], zero = tir_index(g->pool, 0);
+    const bool all = tir_equal(g->pool, turned, size) == TIR_YES;
+    const graph_setting s = graph_set_integer("interleaved", interleaved);
+    const graph_id part = all ? x : graph_slice_axis(g, x, COLUMN, zero, turned),
+                   y = onnx_emit(im, "rotary_embedding", 3, (graph_id[]){part, cosine, sine}, 1, &s);
+    return all ? y : graph_concat(g, 2, (graph_id[]){y, graph_slice_axis(g, x, COLUMN, turned, size)}, COLUMN);
+}
+
 static void import_rotary_embedding(onnx_import *im) {
     graph *g = im->g;
     const bool joined = onnx_operand_rank(im, 0) == 3;
-    const graph_id x = split_heads(im, onnx_operand(im, 0), "num_heads");
-    const graph_setting interleaved = graph_set_integer("interleaved", onnx_int(im, "interleaved", 0) != 0);
-    const graph_shape s = *graph_shape_of(g, x);
+    const graph_id x = onnx_split_heads(im, onnx_operand(im, 0), "num_heads");
     const int64_t given = onnx_int(im, "rotary_embedding_dim", 0);
-    onnx_ignore(im, "num_heads");
     if (given < 0) onnx_fail(im, DLC_PARSE_ERROR, "rotary_embedding_dim=%lld", (long long)given);
-    const tir_expr zero = tir_index(g->pool, 0), turned = given ? tir_index(g->pool, given) : s.dim[COLUMN];
-    const bool all = tir_equal(g->pool, turned, s.dim[COLUMN]) == TIR_YES;
-    graph_id in[3] = {all ? x : graph_slice_axis(g, x, COLUMN, zero, turned)};
-    for (size_t i = 1; i < 3; i++) { /* cosine and sine, [batch, 1, positions, turned/2] */
-        in[i] = onnx_operand(im, i);
-        if (onnx_has(im, 3)) in[i] = graph_gather(g, in[i], onnx_operand(im, 3), 0);
-        if (graph_shape_of(g, in[i])->rank != 3)
+    const tir_expr turned = given ? tir_index(g->pool, given) : graph_shape_of(g, x)->dim[COLUMN];
+    graph_id angle[2];
+    for (size_t i = 0; i < 2; i++) { /* cosine and sine, [batch, 1, positions, turned/2] */
+        angle[i] = onnx_operand(im, i + 1);
+        if (onnx_has(im, 3)) angle[i] = graph_gather(g, angle[i], onnx_operand(im, 3), 0);
+        if (graph_shape_of(g, angle[i])->rank != 3)
             onnx_fail(im, DLC_PARSE_ERROR, "cosines and sines of rank %d, with the positions of position_ids; not 3",
-                      graph_shape_of(g, in[i])->rank);
-        in[i] = graph_expand_dims(g, in[i], 1);
+                      graph_shape_of(g, angle[i])->rank);
+        angle[i] = graph_expand_dims(g, angle[i], 1);
     }
-    graph_id y = onnx_emit(im, "rotary_embedding", 3, in, 1, &interleaved);
-    if (!all) y = graph_concat(g, 2, (graph_id[]){y, graph_slice_axis(g, x, COLUMN, turned, s.dim[COLUMN])}, COLUMN);
-    onnx_give(im, 0, joined ? join_heads(im, y) : y);
+    const graph_id y = onnx_rotate(im, x, angle[0], angle[1], turned, onnx_int(im, "interleaved", 0) != 0);
+    onnx_give(im, 0, joined ? onnx_join_heads(im, y) : y);
 }
 
 const onnx_row onnx_rows_attention[] = {

@@ -1,8 +1,7 @@
 /* Rows that gather and scatter by indices. Negative indices count from the end, which libdlc's rows do not support. */
 #include "graph/onnx/import.h"
 
-/* Indices below 0 plus the size of the axis. */
-static graph_id from_start(onnx_import *im, size_t i, tir_expr size) {
+graph_id onnx_from_start(onnx_import *im, size_t i, tir_expr size) {
     const onnx_known *known = onnx_operand_known(im, i);
     const graph_id indices = onnx_operand(im, i);
     bool natural = known != NULL;
@@ -32,13 +31,13 @@ static graph_id tuples_from_start(onnx_import *im, size_t i, const graph_shape *
 static void import_gather(onnx_import *im) {
     const graph_shape x = onnx_operand_shape(im, 0);
     const int axis = onnx_axis(im, onnx_int(im, "axis", 0), x.rank, false);
-    onnx_give(im, 0, graph_gather(im->g, onnx_operand(im, 0), from_start(im, 1, x.dim[axis]), axis));
+    onnx_give(im, 0, graph_gather(im->g, onnx_operand(im, 0), onnx_from_start(im, 1, x.dim[axis]), axis));
 }
 
 static void import_gather_elements(onnx_import *im) {
     const graph_shape x = onnx_operand_shape(im, 0);
     const int axis = onnx_axis(im, onnx_int(im, "axis", 0), x.rank, false);
-    onnx_give(im, 0, graph_gather_elements(im->g, onnx_operand(im, 0), from_start(im, 1, x.dim[axis]), axis));
+    onnx_give(im, 0, graph_gather_elements(im->g, onnx_operand(im, 0), onnx_from_start(im, 1, x.dim[axis]), axis));
 }
 
 static void import_gather_nd(onnx_import *im) {
@@ -63,7 +62,8 @@ static void import_scatter_elements(onnx_import *im) {
     const graph_setting s[] = {graph_set_integer("axis", axis), graph_set_integer("combine", combine_of(im))};
     onnx_give(im, 0,
               onnx_emit(im, "scatter_elements", 3,
-                        (graph_id[]){onnx_operand(im, 0), from_start(im, 1, x.dim[axis]), onnx_operand(im, 2)}, 2, s));
+                        (graph_id[]){onnx_operand(im, 0), onnx_from_start(im, 1, x.dim[axis]), onnx_operand(im, 2)}, 2,
+                        s));
 }
 
 static void import_scatter_nd(onnx_import *im) {

@@ -1,5 +1,5 @@
 /* Rows of softmax and related operators, norms and quantisation. */
-#include "graph/onnx/import.h"
+#include "graph/onnx/normalize.h"
 
 /* Before version 13 the dimensions from `axis` on were treated as one. */
 static void import_softmax(onnx_import *im) {
@@ -44,40 +44,63 @@ static void import_batch_norm(onnx_import *im) {
     onnx_give(im, 2, y + 2);
 }
 
-/* Mean and 1/sqrt(variance + epsilon) are results, too, computed in stash_type. */
-static void import_layer_norm(onnx_import *im) {
-    const graph_id x = onnx_operand(im, 0);
-    const graph_shape shape = *graph_shape_of(im->g, x);
-    const int axis = onnx_axis(im, onnx_int(im, "axis", -1), shape.rank, false), count = shape.rank - axis;
-    const double epsilon = onnx_float(im, "epsilon", 1e-5f);
-    const dlc_dtype stash = onnx_dtype_attribute(im, "stash_type", DLC_F32), dtype = shape.dtype;
-    const graph_setting s[] = {graph_set_integer("axis", axis), graph_set_float("epsilon", epsilon)};
-    const graph_shape *scale = graph_shape_of(im->g, onnx_operand(im, 1));
-    if (scale->rank == count && !onnx_wants(im, 1) && !onnx_wants(im, 2)) {
-        onnx_give(im, 0,
-                  onnx_emit(im, "layer_norm", 3, (graph_id[]){x, onnx_operand(im, 1), onnx_operand(im, 2)}, 2, s));
-        return;
-    }
+onnx_normalized onnx_layer_norm(onnx_import *im, graph_id x, const onnx_norm *n, bool statistics) {
+    const int rank = graph_shape_of(im->g, x)->rank, count = rank - n->axis;
+    const dlc_dtype dtype = graph_shape_of(im->g, x)->dtype;
+    const graph_setting s[] = {graph_set_integer("axis", n->axis), graph_set_float("epsilon", n->epsilon)};
+    if (graph_shape_of(im->g, n->scale)->rank == count && !statistics)
+        return (onnx_normalized){.y = onnx_emit(im, "layer_norm", 3, (graph_id[]){x, n->scale, n->bias}, 2, s)};
     int64_t axes[DLC_MAX_RANK];
-    for (int i = 0; i < count; i++) axes[i] = axis + i;
-    const graph_id wide = graph_cast(im->g, x, stash), mean = graph_reduce_mean(im->g, wide, count, axes, true);
+    for (int i = 0; i < count; i++) axes[i] = n->axis + i;
+    const graph_id wide = graph_cast(im->g, x, n->stash), mean = graph_reduce_mean(im->g, wide, count, axes, true);
     const graph_id centred = onnx_binary(im, "sub", wide, mean),
                    variance = graph_reduce_mean(im->g, graph_mul(im->g, centred, centred), count, axes, true);
-    const graph_id inverse = graph_rsqrt(im->g, graph_add_number(im->g, variance, epsilon));
-    graph_id y =
-        onnx_binary(im, "mul", graph_cast(im->g, onnx_binary(im, "mul", centred, inverse), dtype), onnx_operand(im, 1));
-    if (onnx_has(im, 2)) y = onnx_binary(im, "add", y, onnx_operand(im, 2));
-    onnx_give(im, 0, y);
-    onnx_give(im, 1, mean);
-    onnx_give(im, 2, inverse);
+    const graph_id inverse = graph_rsqrt(im->g, graph_add_number(im->g, variance, n->epsilon));
+    graph_id y = onnx_binary(im, "mul", graph_cast(im->g, onnx_binary(im, "mul", centred, inverse), dtype), n->scale);
+    if (n->bias) y = onnx_binary(im, "add", y, n->bias);
+    return (onnx_normalized){y, mean, inverse};
 }
 
+/* Mean and 1/sqrt(variance + epsilon) are results, too, computed in stash_type. */
+static void import_layer_norm(onnx_import *im) {
+    const onnx_norm n = {.scale = onnx_operand(im, 1),
+                         .bias = onnx_operand(im, 2),
+                         .axis = onnx_axis(im, onnx_int(im, "axis", -1), onnx_operand_rank(im, 0), false),
+                         .epsilon = onnx_float(im, "epsilon", 1e-5f),
+                         .stash = onnx_dtype_attribute(im, "stash_type", DLC_F32)};
+    const onnx_normalized y = onnx_layer_norm(im, onnx_operand(im, 0), &n, onnx_wants(im, 1) || onnx_wants(im, 2));
+    onnx_give(im, 0, y.y);
+    onnx_give(im, 1, y.mean);
+    onnx_give(im, 2, y.inverse);
+}
+
+onnx_normalized onnx_rms_norm(onnx_import *im, graph_id x, const onnx_norm *n, bool statistics) {
+    const int count = graph_shape_of(im->g, x)->rank - n->axis;
+    const dlc_dtype own = graph_shape_of(im->g, x)->dtype, dtype = graph_shape_of(im->g, n->scale)->dtype;
+    /* Of two types: computed in the wider one. */
+    const bool narrow = lib_dtype_size(own) < lib_dtype_size(dtype);
+    const graph_setting s[] = {graph_set_integer("axis", n->axis), graph_set_float("epsilon", n->epsilon)};
+    const graph_id wide = narrow ? graph_cast(im->g, x, dtype) : x,
+                   scale = graph_cast(im->g, n->scale, graph_shape_of(im->g, wide)->dtype);
+    onnx_normalized y = {.y = graph_cast(im->g, onnx_emit(im, "rms_norm", 2, (graph_id[]){wide, scale}, 2, s), dtype)};
+    if (!statistics) return y;
+    int64_t axes[DLC_MAX_RANK];
+    for (int i = 0; i < count; i++) axes[i] = n->axis + i;
+    const graph_id stashed = graph_cast(im->g, x, n->stash),
+                   square = graph_reduce_mean(im->g, graph_mul(im->g, stashed, stashed), count, axes, true);
+    y.inverse = graph_rsqrt(im->g, graph_add_number(im->g, square, n->epsilon));
+    return y;
+}
+
+/* Result 1, which SimplifiedLayerNormalization has: 1/sqrt(mean square + epsilon). */
 static void import_rms_norm(onnx_import *im) {
-    onnx_ignore(im, "stash_type");
-    const graph_setting s[] = {
-        graph_set_integer("axis", onnx_axis(im, onnx_int(im, "axis", -1), onnx_operand_rank(im, 0), false)),
-        graph_set_float("epsilon", onnx_float(im, "epsilon", 1e-5f))};
-    onnx_give(im, 0, onnx_emit(im, "rms_norm", 2, (graph_id[]){onnx_operand(im, 0), onnx_operand(im, 1)}, 2, s));
+    const onnx_norm n = {.scale = onnx_operand(im, 1),
+                         .axis = onnx_axis(im, onnx_int(im, "axis", -1), onnx_operand_rank(im, 0), false),
+                         .epsilon = onnx_float(im, "epsilon", 1e-5f),
+                         .stash = onnx_dtype_attribute(im, "stash_type", DLC_F32)};
+    const onnx_normalized y = onnx_rms_norm(im, onnx_operand(im, 0), &n, onnx_wants(im, 1));
+    onnx_give(im, 0, y.y);
+    onnx_give(im, 1, y.inverse);
 }
 
 static void import_instance_norm(onnx_import *im) {
@@ -187,6 +210,8 @@ const onnx_row onnx_rows_normalize[] = {
     {"MeanVarianceNormalization", 9, 0, import_mean_variance, NULL},
     {"QuantizeLinear", 10, 0, import_quantize, NULL},
     {"RMSNormalization", 23, 0, import_rms_norm, NULL},
+    /* not of the standard, but ONNX Runtime has it in this domain */
+    {"SimplifiedLayerNormalization", 1, 0, import_rms_norm, NULL},
     {"Softmax", 1, 0, import_softmax, "softmax"},
     {0},
 };

@@ -146,8 +146,7 @@ static void import_roi_align(onnx_import *im) {
 
 /* ---- data-dependent sizes -------------------------------------------------------------------------------------------- */
 
-/* A new symbol, named after the result. */
-static tir_expr counted(onnx_import *im) {
+tir_expr onnx_counted(onnx_import *im) {
     const char *base = "count";
     for (size_t i = 0; i < im->node->outputs.count; i++)
         if (im->node->outputs.data[i].size) {
@@ -163,13 +162,13 @@ static tir_expr counted(onnx_import *im) {
 }
 
 static void import_non_zero(onnx_import *im) {
-    const tir_expr size = counted(im);
+    const tir_expr size = onnx_counted(im);
     onnx_give(im, 0, ONNX_WITH(im, "non_zero", onnx_operand(im, 0), graph_set_dims("size", 1, &size)));
 }
 
 static void import_unique(onnx_import *im) {
     const onnx_attribute *axis = onnx_attribute_find(im, "axis", ONNX_ATTRIBUTE_INT);
-    const tir_expr size = counted(im);
+    const tir_expr size = onnx_counted(im);
     const bool sorted = onnx_int(im, "sorted", 1) != 0;
     graph_id x = onnx_operand(im, 0), y;
     if (axis) {
@@ -185,7 +184,7 @@ static void import_unique(onnx_import *im) {
 static void import_compress(onnx_import *im) {
     const onnx_attribute *given = onnx_attribute_find(im, "axis", ONNX_ATTRIBUTE_INT);
     const graph_shape shape = onnx_operand_shape(im, 0);
-    const tir_expr size = counted(im);
+    const tir_expr size = onnx_counted(im);
     graph_id x = onnx_operand(im, 0);
     tir_expr all = tir_index(im->g->pool, 1);
     for (int d = 0; d < shape.rank; d++) all = tir_mul(im->g->pool, all, shape.dim[d]);
@@ -196,7 +195,7 @@ static void import_compress(onnx_import *im) {
 }
 
 static void import_suppression(onnx_import *im) {
-    const tir_expr size = counted(im);
+    const tir_expr size = onnx_counted(im);
     const int64_t most = integer_operand(im, 2, 0);
     const graph_shape boxes = onnx_operand_shape(im, 0);
     int64_t there = most;

@@ -47,7 +47,7 @@ static const char *activations_of(onnx_import *im) {
 }
 
 static void import_recurrent(onnx_import *im) {
-    const bool lstm = onnx_is(im->node->operator, "LSTM"), gru = onnx_is(im->node->operator, "GRU");
+    const bool lstm = !strcmp(im->row->op, "lstm"), gru = !strcmp(im->row->op, "gru");
     graph_setting s[6];
     int n = 0;
     graph_id in[8] = {0};

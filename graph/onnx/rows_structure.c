@@ -278,14 +278,15 @@ static void import_constant_of_shape(onnx_import *im) {
     onnx_give(im, 0, graph_broadcast_to(im->g, value, rank, dims));
 }
 
-/* start + i * delta; how many there are must be known. */
+/* start + i * delta; how many there are must be known. A step that is left out, as com.microsoft's may be, is 1. */
 static void import_range(onnx_import *im) {
     const onnx_known *start = onnx_operand_known(im, 0), *limit = onnx_operand_known(im, 1),
                      *delta = onnx_operand_known(im, 2);
-    if (!start || !limit || !delta || start->count != 1 || limit->count != 1 || delta->count != 1)
+    const bool stepped = onnx_has(im, 2);
+    if (!start || !limit || start->count != 1 || limit->count != 1 || (stepped && (!delta || delta->count != 1)))
         onnx_fail(im, DLC_UNSUPPORTED, "how many numbers there are depends on data");
     tir_expr count;
-    const double step = onnx_operand_is_constant(im, 2) ? onnx_operand_float(im, 2, 1) : 0;
+    const double step = !stepped || onnx_operand_is_constant(im, 2) ? onnx_operand_float(im, 2, 1) : 0;
     if (onnx_operand_is_constant(im, 0) && onnx_operand_is_constant(im, 1) && step != 0) {
         const double span = (onnx_operand_float(im, 1, 0) - onnx_operand_float(im, 0, 0)) / step;
         if (!(span < 0x1p40)) onnx_fail(im, DLC_UNSUPPORTED, "a range of %g numbers", span);
@@ -301,8 +302,9 @@ static void import_range(onnx_import *im) {
             tir_max(im->g->pool, tir_ceil_div(im->g->pool, tir_sub(im->g->pool, to, from), number(im, (int64_t)step)),
                     number(im, 0));
     }
-    const graph_id place = graph_iota(im->g, start->dtype, 1, &count, 0);
-    onnx_give(im, 0, onnx_binary(im, "add", onnx_operand(im, 0), onnx_binary(im, "mul", place, onnx_operand(im, 2))));
+    graph_id place = graph_iota(im->g, start->dtype, 1, &count, 0);
+    if (stepped) place = onnx_binary(im, "mul", place, onnx_operand(im, 2));
+    onnx_give(im, 0, onnx_binary(im, "add", onnx_operand(im, 0), place));
 }
 
 static void import_eye_like(onnx_import *im) {

@@ -61,7 +61,7 @@ static void test_bounds(void **state) {
     dlc_program *program = doubling(context);
     const uint64_t before = statistics(context).arena_bytes;
     drop(run_of(context, program, 100));
-    drop(run_of(context, program, 10 << 20)); /* 40 MiB */
+    drop(run_of(context, program, 10 << 20));                               /* 40 MiB */
     assert_in_range(statistics(context).arena_bytes - before, 0, 16 << 10); /* of plans */
     for (int64_t n = 1; n <= 40; n++) {
         drop(run_of(context, program, n << 18)); /* n MiB */
