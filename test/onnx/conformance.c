@@ -337,7 +337,10 @@ static int run_case(const char *folder, char *why, size_t room) {
         result = run_set(model, runner, folder, set, why, room);
         if (!result) result = run_set(model, runner, folder, set, why, room); /* once more, with what is there now */
     }
-    if (runner && !sets) snprintf(why, room, "no data");
+    char *lacking = NULL;
+    if (runner && !sets && dlc_onnx_check(model, &lacking) == DLC_OK)
+        snprintf(why, room, "no data; %s", *lacking ? lacking : "all operators are imported");
+    dlc_text_free(context, lacking);
     dlc_onnx_runner_destroy(runner);
     dlc_onnx_destroy(model);
     return result;
