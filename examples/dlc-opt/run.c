@@ -83,7 +83,7 @@ static bool make_input(const options *o, const dlc_program *program, const shape
 static const char *element(dlc_dtype dtype, const void *data, int64_t i, char *alone) {
     const char *bytes = data;
     if (!lib_dtype_is_packed(dtype)) return bytes + (size_t)i * lib_dtype_size(dtype);
-    *alone = (char)((unsigned char)bytes[i / 2] >> i % 2 * 4 & 15);
+    *alone = (char)lib_packed_get(dtype, bytes, (size_t)i);
     return alone;
 }
 
