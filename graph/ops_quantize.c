@@ -627,6 +627,7 @@ static const graph_op row_quantize_linear = {
           "element type of the result: u8, i8, u16, i16, u4, i4, u2, i2, f4e2m1 or a float of 8 bits with a sign"}},
     .tolerance = 0.6,
     .samples =
+        "quantize_linear(T[5, 7], f8e8m0[] in 0.01..0.02, u8[] in 0..255)\n"
         "quantize_linear(T[5, 7], T[] in 0.01..0.02, u8[] in 0..255)\n"
         "quantize_linear(T[5, 7], T[] in 0.01..0.02)\n"
         "quantize_linear(f32[5, 7], f32[7] in 0.01..0.02, i8[7] in -20..20, dtype=i8)\n"
@@ -661,6 +662,7 @@ static const graph_op row_dequantize_linear = {
         "dequantize_linear(T[3, 8], bf16[3, 2] in 0.01..0.02, block=4)\n"
         "dequantize_linear(u8[11, 3], f16[3, 3] in 0.01..0.02, u8[3, 3], axis=0, block=5)\n"
         "dequantize_linear(T[2, 7, 3], f32[2, 1, 3] in 0.01..0.02, axis=-2, block=64)\n"
+        "dequantize_linear(f8e4m3fn[3, 8], f8e8m0[3, 2] in 0.01..0.02, block=4)\n"
         "dequantize_linear(T[], f32[] in 0.01..0.02)\ndequantize_linear(T[0, 3], f32[3] in 0.01..0.02)\n"
         "dequantize_linear(T[2, 0], f32[2, 0] in 0.01..0.02, block=3)",
     .doc =
