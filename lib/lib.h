@@ -353,7 +353,7 @@ static inline bool lib_dtype_is_stored_otherwise(dlc_dtype dtype) {
 /* Element `index` of packed ones by itself, in the low bits of a byte: what lib_element_get_f64 and its like read. */
 static inline uint8_t lib_packed_get(dlc_dtype dtype, const void *bytes, size_t index) {
     const unsigned bits = lib_dtypes[dtype].bits, each = 8 / bits, at = (unsigned)(index % each) * bits;
-    return (uint8_t)(((const uint8_t *)bytes)[index / each] >> at & ((1u << bits) - 1));
+    return (uint8_t)((unsigned)((const uint8_t *)bytes)[index / each] >> at & ((1u << bits) - 1));
 }
 static inline void lib_packed_set(dlc_dtype dtype, void *bytes, size_t index, uint8_t code) {
     const unsigned bits = lib_dtypes[dtype].bits, each = 8 / bits, at = (unsigned)(index % each) * bits;
