@@ -85,6 +85,8 @@ double graph_bound_apart(const graph_bound_node *b, double magnitude);
 graph_bound graph_bound_map(const graph_bound_node *b);
 /* The result consists of elements of the operands with its dtype. */
 graph_bound graph_bound_picked(const graph_bound_node *b);
+/* unpack_bits, pack_bits: the elements themselves, or, of floats, codes of which nothing more is known. */
+graph_bound graph_bound_codes(const graph_bound_node *b);
 /* Sum of graph_bound_terms elements; a product of them; their mean. */
 graph_bound graph_bound_sum(const graph_bound_node *b);
 graph_bound graph_bound_product(const graph_bound_node *b);

@@ -115,6 +115,14 @@ graph_bound graph_bound_extreme(const graph_bound_node *b) {
     return x;
 }
 
+graph_bound graph_bound_codes(const graph_bound_node *b) {
+    const dlc_dtype encoded = lib_dtype_is_encoded(b->x->dtype) ? b->x->dtype : b->y->dtype;
+    if (!lib_dtype_is_float(encoded)) return graph_bound_picked(b);
+    graph_bound y = graph_bound_of_dtype(b->y->dtype);
+    y.error = b->in[0].error > 0 ? INFINITY : 0;
+    return y;
+}
+
 /* Two nested sums, each with weights that add up to at most 20. */
 graph_bound graph_bound_winograd(const graph_bound_node *b) {
     const graph_bound *x = &b->in[0];

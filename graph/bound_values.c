@@ -5,7 +5,7 @@
 
 static graph_bound of_constant(const graph_constant *constant, const graph_shape *shape) {
     graph_bound y = {.low = INFINITY, .high = -INFINITY, .integral = true};
-    if (lib_dtype_is_packed(shape->dtype)) return (graph_bound){.low = -8, .high = 15, .integral = true};
+    if (lib_dtype_is_packed(shape->dtype)) return graph_bound_of_dtype(shape->dtype);
     const dlc_dtype dtype = shape->dtype == DLC_C64 ? DLC_F32 : shape->dtype;
     const size_t size = lib_dtype_size(dtype);
     for (size_t at = 0; at + size <= constant->size; at += size) {

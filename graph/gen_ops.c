@@ -532,7 +532,7 @@ static void print_reference_index(void) {
         "named (StableHLO, CHLO, ONNX, NumPy, PyTorch, JAX, papers), the definition follows it but for what is said.\n\n"
         "- **Element types** are those of the operands written T in the samples: `bool`, `int` (i8 to i64, u8 to u64), `float` (f16, "
         "bf16, f32, f64 and the floats of 8 bits f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e5m2fnuz), `number` (int and float), `any` "
-        "(number and bool), `all` (any, c64, i4, u4), or single ones. Operands written with a type have that one; T is one type "
+        "(number and bool), `all` (any, c64, i4, u4, i2, u2, f4e2m1, f8e8m0), or single ones. Operands written with a type have that one; T is one type "
         "in one call. Nothing is converted implicitly: `cast` does it.\n"
         "- **Operands** in [brackets] may be left out (`DLC_NONE`, in the text form `_`); all others are required.\n"
         "- **Attributes** are copied by the call. Axes count from 0; negative ones count from the end. In C, attributes without a "

@@ -219,7 +219,7 @@ static void check_attribute(const graph *g, const graph_op *op, const graph_attr
                       op->name, spec->name, lib_dtypes[integer].name);
         /* expansions of composites are checked node by node */
         if (lib_dtype_is_stored_otherwise((dlc_dtype)integer) && op->class_ != GRAPH_COMPOSITE &&
-            (!op->dtypes || !graph_op_accepts(op, (dlc_dtype)integer)))
+            !graph_op_stores(op) && (!op->dtypes || !graph_op_accepts(op, (dlc_dtype)integer)))
             refuse(g, op, "%s: no values of %s are computed: cast to it, or make it of its parts", spec->name,
                    lib_dtypes[integer].name);
         break;
@@ -292,7 +292,7 @@ static void check_operand(const graph *g, const graph_op *op, int operand, graph
         lib_text text;
         lib_text_init(&text, g->arena);
         graph_describe_shape(&text, g, graph_shape_of(g, value));
-        const char *hint = lib_dtype_is_packed(dtype)        ? "; cast it first"
+        const char *hint = lib_dtype_is_encoded(dtype)       ? "; cast it first"
                            : lib_dtypes[dtype].class_ == 'c' ? "; take its parts: real, imag"
                                                              : "";
         refuse(g, op, "operand %d (`%s`) is %s, expected one of these element types: %s%s", operand, name, text.data,

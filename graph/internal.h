@@ -34,7 +34,9 @@ void graph_bytes_own(lib_arena *arena, graph_bytes *bytes);
 
 /* ---- element types that are stored in another form than they are computed in (ops_stored.c)
  *
- * Does the node use a row that has no definition for such types? It is then expanded, as composites are. */
+ * The row computes on such types itself. */
+bool graph_op_stores(const graph_op *op);
+/* Does the node use a row that has no definition for such types? It is then expanded, as composites are. */
 bool graph_is_on_stored(const graph *g, const graph_node *node);
 void graph_expand_stored(graph_expand *expand, int results);
 

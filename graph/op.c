@@ -120,7 +120,7 @@ bool graph_is(const graph *g, graph_id value, const char *op_name) {
 
 /* ---- dtype classes --------------------------------------------------------------------------------------------- */
 
-/* class word, its dtype classes (lib_dtype_info; p: packed integers) */
+/* class word, its dtype classes (lib_dtype_info; p: stored as codes) */
 static const struct {
     const char *word, *classes;
 } dtype_words[] = {{"any", "biuf"},  {"number", "iuf"}, {"float", "f"},   {"int", "iu"},
@@ -131,7 +131,7 @@ static bool word_accepts(const char *word, size_t length, dlc_dtype dtype) {
     if (strlen(info->name) == length && memcmp(info->name, word, length) == 0) return true;
     for (size_t i = 0; i < sizeof dtype_words / sizeof *dtype_words; i++)
         if (strlen(dtype_words[i].word) == length && memcmp(dtype_words[i].word, word, length) == 0)
-            return strchr(dtype_words[i].classes, lib_dtype_is_packed(dtype) ? 'p' : info->class_) != NULL;
+            return strchr(dtype_words[i].classes, lib_dtype_is_encoded(dtype) ? 'p' : info->class_) != NULL;
     return false;
 }
 

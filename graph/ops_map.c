@@ -159,7 +159,8 @@ static void infer_cast(graph_infer *infer) {
 static void infer_bit_cast(graph_infer *infer) {
     dlc_dtype from = infer->operand[0].dtype, to = (dlc_dtype)infer->attribute[0].integer;
     if (lib_dtype_is_stored_otherwise(from) || lib_dtype_is_stored_otherwise(to))
-        graph_infer_fail(infer, "x is %s, to %s: expected neither c64 (as_pairs) nor integers of 4 bits (cast)",
+        graph_infer_fail(infer,
+                         "x is %s, to %s: expected neither c64 (as_pairs) nor what is stored as codes (unpack_bits)",
                          lib_dtypes[from].name, lib_dtypes[to].name);
     if (lib_dtypes[from].bits != lib_dtypes[to].bits || (from == DLC_BOOL) != (to == DLC_BOOL))
         graph_infer_fail(infer, "x is %s, expected a dtype of as many bits as %s, neither of them bool",
@@ -586,10 +587,12 @@ static const graph_op row_cast = {
     .max_inputs = 1,
     .results = 1,
     .operands = "x",
-    .dtypes = "any i4 u4 c64",
+    .dtypes = "any i4 u4 i2 u2 f4e2m1 f8e8m0 c64",
     .attribute = {{"dtype", GRAPH_ATTR_DTYPE, NULL, NULL, "element type of the result"},
                   {"saturate", GRAPH_ATTR_BOOL, NULL, "false",
-                   "to a float of 8 bits: what is beyond its greatest number becomes that number"}},
+                   "to a float of 8 bits: what is beyond its greatest number becomes that number"},
+                  {"rounding", GRAPH_ATTR_ENUM, "nearest up down", "nearest",
+                   "to f8e8m0: to the nearest power of two, halves up, or to the next one above or below"}},
     .infer = infer_cast,
     .scalar = scalar_cast,
     .reference = GRAPH_REFERENCE(reference_cast),
@@ -611,8 +614,10 @@ static const graph_op row_cast = {
         "f8e4m3fnuz, f8e5m2fnuz) NaN, as infinity itself; -0 becomes 0 where there is none (fnuz). With saturate it "
         "becomes the greatest number of a float of 8 bits, as infinity does. Float "
         "to integer: truncated, then saturated; NaN gives 0. Integer to integer: modulo two to the number of bits. "
-        "i4 and u4 are integers as others are. A real number to c64 is its real part; of c64, real and imag take the parts. Bool to a number: 0 or 1; to bool: x != 0, true of NaN. To its own dtype: x. StableHLO convert, made total; "
-        "saturate is that of ONNX Cast since version 24.",
+        "i4, u4, i2 and u2 are integers as others are. f4e2m1 has neither infinities nor NaN: what is beyond it becomes its greatest "
+        "number, NaN 0. f8e8m0 has powers of two alone: after rounding, what is beyond the greatest becomes NaN or with saturate the greatest, and "
+        "what is below the least, as 0 is, NaN or with saturate the least; NaN and numbers below 0 give NaN. A real number to c64 is its real part; of c64, real and imag take the parts. Bool to a number: 0 or 1; to bool: x != 0, true of NaN. To its own dtype: x. StableHLO convert, made total; "
+        "saturate is that of ONNX Cast since version 24, rounding its round_mode.",
 };
 
 static const graph_op row_bit_cast = {

@@ -79,23 +79,25 @@ static void infer_linear_map(graph_infer *infer, dlc_dtype scale, dlc_dtype zero
 
 static bool is_quantized(dlc_dtype dtype) {
     const lib_dtype_info *info = &lib_dtypes[dtype];
-    return lib_dtype_is_packed(dtype) || (info->bits == 8 && dtype != DLC_BOOL) || dtype == DLC_U16 || dtype == DLC_I16;
+    return lib_dtype_is_packed(dtype) || (info->bits == 8 && dtype != DLC_BOOL && dtype != DLC_F8E8M0) ||
+           dtype == DLC_U16 || dtype == DLC_I16;
 }
 
 static void infer_quantize_linear(graph_infer *infer) {
     dlc_dtype dtype = (dlc_dtype)infer->attribute[LINEAR_DTYPE].integer, x = infer->operand[0].dtype;
     if (!is_quantized(dtype))
-        graph_infer_fail(infer, "dtype is %s, expected u8, i8, u16, i16, u4, i4 or a float of 8 bits",
-                         lib_dtypes[dtype].name);
-    infer_linear_map(infer, x, dtype, dtype);
+        graph_infer_fail(
+            infer, "dtype is %s, expected u8, i8, u16, i16, u4, i4, u2, i2, f4e2m1 or a float of 8 bits with a sign",
+            lib_dtypes[dtype].name);
+    infer_linear_map(infer, infer->operand[1].dtype == DLC_F8E8M0 ? DLC_F8E8M0 : x, dtype, dtype);
 }
 
 static void infer_dequantize_linear(graph_infer *infer) {
     dlc_dtype x = infer->operand[0].dtype, scale = infer->operand[1].dtype;
-    if (scale != DLC_F32 && scale != DLC_F16 && scale != DLC_BF16)
-        graph_infer_fail(infer, "scale is %s, expected f32, f16 or bf16", lib_dtypes[scale].name);
+    if (scale != DLC_F32 && scale != DLC_F16 && scale != DLC_BF16 && scale != DLC_F8E8M0)
+        graph_infer_fail(infer, "scale is %s, expected f32, f16, bf16 or f8e8m0", lib_dtypes[scale].name);
     if (x == DLC_I32 && infer->operand[2].rank >= 0) graph_infer_fail(infer, "x is i32, expected no zero_point");
-    infer_linear_map(infer, scale, x, scale);
+    infer_linear_map(infer, scale, x, scale == DLC_F8E8M0 ? DLC_F32 : scale);
 }
 
 /* Operands of the products. */
@@ -318,7 +320,8 @@ static void expand_dequantize_linear(graph_expand *e) {
     graph_id y = graph_cast(g, e->input[0], DLC_F32), zero = zero_point_like(e);
     if (zero) y = graph_sub(g, y, zero);
     y = graph_mul(g, y, parameter_like(e, graph_widen(g, e->input[1])));
-    e->result[0] = graph_cast(g, y, graph_shape_of(g, e->input[1])->dtype);
+    const dlc_dtype scale = graph_shape_of(g, e->input[1])->dtype;
+    e->result[0] = graph_cast(g, y, scale == DLC_F8E8M0 ? DLC_F32 : scale);
 }
 
 /* ---- convolution: attributes 0..4 are those of the row `convolution` ---------------------------------------------- */
@@ -463,7 +466,7 @@ static double saturated(dlc_dtype dtype, double x) {
     const lib_dtype_info *info = &lib_dtypes[dtype];
     double high = ldexp(1, info->bits - (info->class_ == 'i')) - 1, low = info->class_ == 'i' ? -high - 1 : 0;
     if (lib_dtype_is_float(dtype)) {
-        high = dtype == DLC_F8E4M3FN ? 448 : dtype == DLC_F8E4M3FNUZ ? 240 : 57344;
+        high = dtype == DLC_F8E4M3FN ? 448 : dtype == DLC_F8E4M3FNUZ ? 240 : dtype == DLC_F4E2M1 ? 6 : 57344;
         low = -high;
         if (isnan(x)) return x;
     }
@@ -618,11 +621,13 @@ static void reference_dynamic_quantize_linear(const graph_reference *r) {
 static const graph_op row_quantize_linear = {
     FORM(quantize_linear, 2, 3, "x scale [zero_point]", "f32 f16 bf16"),
     GRAPH_NO_GRADIENT,
-    .attribute = {LINEAR_ATTRIBUTES,
-                  {"dtype", GRAPH_ATTR_DTYPE, NULL, "u8",
-                   "element type of the result: u8, i8, u16, i16, u4, i4 or a float of 8 bits"}},
+    .attribute =
+        {LINEAR_ATTRIBUTES,
+         {"dtype", GRAPH_ATTR_DTYPE, NULL, "u8",
+          "element type of the result: u8, i8, u16, i16, u4, i4, u2, i2, f4e2m1 or a float of 8 bits with a sign"}},
     .tolerance = 0.6,
     .samples =
+        "quantize_linear(T[5, 7], f8e8m0[] in 0.01..0.02, u8[] in 0..255)\n"
         "quantize_linear(T[5, 7], T[] in 0.01..0.02, u8[] in 0..255)\n"
         "quantize_linear(T[5, 7], T[] in 0.01..0.02)\n"
         "quantize_linear(f32[5, 7], f32[7] in 0.01..0.02, i8[7] in -20..20, dtype=i8)\n"
@@ -639,14 +644,14 @@ static const graph_op row_quantize_linear = {
         "quantize_linear(T[], T[] in 0.01..0.02)\nquantize_linear(T[0, 3], T[3] in 0.01..0.02)\n"
         "quantize_linear(T[2, 0], T[2, 0] in 0.01..0.02, block=3)",
     .doc =
-        "round(x / scale) + zero_point, saturated to dtype; halves to even, and NaN gives the number 0. To floats of 8 bits: x / scale + "
+        "round(x / scale) + zero_point, saturated to dtype; halves to even, and NaN gives the number 0. To floats: x / scale + "
         "zero_point, cast with saturate. " LINEAR_DOC
-        "scale has the type of x, zero_point that of the result; computed in f32. ONNX QuantizeLinear.",
+        "scale has the type of x or is f8e8m0, zero_point has that of the result; computed in f32. ONNX QuantizeLinear.",
 };
 
 static const graph_op row_dequantize_linear = {
     FORM(dequantize_linear, 2, 3, "x scale [zero_point]",
-         "u8 i8 u16 i16 i32 u4 i4 f8e4m3fn f8e4m3fnuz f8e5m2 f8e5m2fnuz"),
+         "u8 i8 u16 i16 i32 u4 i4 u2 i2 f8e4m3fn f8e4m3fnuz f8e5m2 f8e5m2fnuz f4e2m1"),
     .attribute = {LINEAR_ATTRIBUTES},
     .tolerance = 1,
     .samples =
@@ -657,10 +662,11 @@ static const graph_op row_dequantize_linear = {
         "dequantize_linear(T[3, 8], bf16[3, 2] in 0.01..0.02, block=4)\n"
         "dequantize_linear(u8[11, 3], f16[3, 3] in 0.01..0.02, u8[3, 3], axis=0, block=5)\n"
         "dequantize_linear(T[2, 7, 3], f32[2, 1, 3] in 0.01..0.02, axis=-2, block=64)\n"
+        "dequantize_linear(f8e4m3fn[3, 8], f8e8m0[3, 2] in 0.01..0.02, block=4)\n"
         "dequantize_linear(T[], f32[] in 0.01..0.02)\ndequantize_linear(T[0, 3], f32[3] in 0.01..0.02)\n"
         "dequantize_linear(T[2, 0], f32[2, 0] in 0.01..0.02, block=3)",
     .doc =
-        "(x - zero_point) * scale in f32, rounded once to the type of scale, which the result has: f32, f16 or bf16. " LINEAR_DOC
+        "(x - zero_point) * scale in f32, rounded once to the type of scale, which the result has: f32, f16 or bf16; f32 if scale is f8e8m0. " LINEAR_DOC
         "zero_point has the type of x; i32 has none, and converts with a rounding. ONNX DequantizeLinear.",
 };
 

@@ -57,7 +57,9 @@ graph_shape graph_stored(tir_pool *pool, const graph_shape *shape) {
         tir_expr count = tir_index(pool, 1);
         for (int i = 0; i < shape->rank; i++) count = tir_mul(pool, count, shape->dim[i]);
         out = (graph_shape){.dtype = DLC_U8, .rank = 1};
-        out.dim[0] = tir_ceil_div(pool, count, tir_index(pool, 2));
+        out.dim[0] = tir_ceil_div(pool, count, tir_index(pool, 8 / lib_dtypes[shape->dtype].bits));
+    } else if (lib_dtype_is_encoded(shape->dtype)) {
+        out.dtype = DLC_U8;
     } else if (lib_dtypes[shape->dtype].class_ == 'c') {
         out.dtype = DLC_F32;
         out.dim[out.rank++] = tir_index(pool, 2);

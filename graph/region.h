@@ -23,7 +23,8 @@ typedef struct graph_region_builder {
 graph_region_builder graph_region_start(lib_arena *arena, const graph *g, const char *name);
 uint32_t graph_region_tensor(const graph_region_builder *builder, graph_id value); /* GRAPH_NONE: none */
 void graph_region_set(graph_region_builder *builder, graph_id value, uint32_t tensor);
-/* A value's shape as seen by kernels: unchanged; c64 as f32 with a last dimension of 2; 4-bit integers as bytes in one dimension. */
+/* A value's shape as seen by kernels: unchanged; c64 as f32 with a last dimension of 2; f8e8m0 as bytes; elements of
+ * less than a byte as bytes in one dimension. */
 graph_shape graph_stored(tir_pool *pool, const graph_shape *shape);
 void graph_region_add_input(graph_region_builder *builder, graph_id value, bool constant);
 void graph_region_add_scalar(graph_region_builder *builder,

@@ -204,6 +204,7 @@ static graph_id apply_select(const match *m) {
 /* Does every value of `from` survive in `to`? */
 static bool is_lossless(dlc_dtype from, dlc_dtype to) {
     const lib_dtype_info *a = &lib_dtypes[from], *b = &lib_dtypes[to];
+    if (to == DLC_F8E8M0) return from == to; /* without 0 */
     if (from == to || a->class_ == 'b') return true;
     if (b->class_ == 'b') return false;
     lib_float_info wide = lib_float_of(to);
@@ -225,7 +226,7 @@ static graph_id apply_cast_same(const match *m) {
 /* cast(cast(x, wider), to) -> cast(x, to): the intermediate type is lossless. Not for integers and bools converted to floats if
  * saturation and wrapping would differ. */
 static graph_id apply_cast_cast(const match *m) {
-    if (m->attribute[1].integer) return 0; /* saturates */
+    if (m->attribute[1].integer || m->attribute[2].integer) return 0; /* saturates, or rounds in another way */
     dlc_dtype from = dtype_of(m->g, inner(m, 0)), middle = dtype_of(m->g, m->input[0]);
     if (!is_lossless(from, middle)) return 0;
     bool changes_kind = lib_dtype_is_float(from) != lib_dtype_is_float(middle);

@@ -55,7 +55,7 @@ typedef struct elements {
 /* Address of element i; an element of less than a byte is extracted into *alone. */
 static const char *element(const elements *e, int64_t i, char *alone) {
     if (!lib_dtype_is_packed(e->dtype)) return e->data + (size_t)i * lib_dtype_size(e->dtype);
-    *alone = (char)((unsigned char)e->data[i / 2] >> i % 2 * 4 & 15);
+    *alone = (char)lib_packed_get(e->dtype, e->data, (size_t)i);
     return alone;
 }
 

@@ -1,4 +1,4 @@
-/* Element types: the table, DLPack codes, conversions of the floats of 16 and 8 bits, and single elements as numbers. These
+/* Element types: the table, DLPack codes, conversions of the floats of 16, 8 and 4 bits, and single elements as numbers. These
  * conversions are integer arithmetic on the formats, so they do not depend on the floating-point state of the thread.
  */
 #include "lib/lib.h"
@@ -21,11 +21,13 @@ lib_nearest lib_dtype_nearest(const char *name) {
                                             {"float64", "f64"},
                                             {"int", "i32"},
                                             {"long", "i64"},
+                                            {"int2", "i2"},
                                             {"int4", "i4"},
                                             {"int8", "i8"},
                                             {"int16", "i16"},
                                             {"int32", "i32"},
                                             {"int64", "i64"},
+                                            {"uint2", "u2"},
                                             {"uint4", "u4"},
                                             {"uint8", "u8"},
                                             {"byte", "u8"},
@@ -35,7 +37,9 @@ lib_nearest lib_dtype_nearest(const char *name) {
                                             {"boolean", "bool"},
                                             {"complex64", "c64"},
                                             {"float8_e4m3fn", "f8e4m3fn"},
-                                            {"float8_e5m2", "f8e5m2"}};
+                                            {"float8_e5m2", "f8e5m2"},
+                                            {"float8_e8m0fnu", "f8e8m0"},
+                                            {"float4_e2m1fn", "f4e2m1"}};
     lib_nearest nearest = lib_nearest_to(name);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(name, others[i][0]) == 0) {
@@ -70,8 +74,8 @@ DLDataType lib_dtype_to_dlpack(dlc_dtype dtype) {
 
 /* ---- float formats ------------------------------------------------------------------------------ */
 
-/* The codes beyond the greatest number: infinity and NaN, one NaN, or none (NaN then takes the code of -0). */
-typedef enum float_end { END_IEEE, END_NAN, END_NONE } float_end;
+/* The codes beyond the greatest number: infinity and NaN, one NaN, or none: NaN then takes the code of -0, or there is no NaN. */
+typedef enum float_end { END_IEEE, END_NAN, END_NONE, END_NUMBERS } float_end;
 
 typedef struct float_format {
     /* stored bits; one more for the sign */
@@ -91,6 +95,7 @@ static float_format format_of(dlc_dtype dtype) {
     case DLC_F8E4M3FNUZ: return (float_format){4, 3, 8, END_NONE};
     case DLC_F8E5M2: return (float_format){5, 2, 15, END_IEEE};
     case DLC_F8E5M2FNUZ: return (float_format){5, 2, 16, END_NONE};
+    case DLC_F4E2M1: return (float_format){2, 1, 1, END_NUMBERS};
     default: return format_f64;
     }
 }
@@ -107,8 +112,9 @@ static uint64_t greatest_bits(float_format format) {
     return format.end == END_IEEE ? infinity_bits(format) - 1 : sign_bit(format) - (format.end == END_NAN ? 2 : 1);
 }
 
-/* Infinity, or NaN if the format has none. */
+/* Infinity, or NaN if the format has none, or the greatest number if it has neither. */
 static uint64_t beyond(float_format format, uint64_t sign) {
+    if (format.end == END_NUMBERS) return sign | greatest_bits(format);
     return format.end == END_NONE ? sign_bit(format) : sign | (greatest_bits(format) + 1);
 }
 
@@ -118,7 +124,7 @@ static uint64_t narrow(uint64_t bits, float_format from, float_format to) {
     uint64_t magnitude = bits & (sign_bit(from) - 1);
     if (magnitude > infinity_bits(from)) { /* NaN: the top of the payload, made quiet */
         uint64_t payload = (magnitude - infinity_bits(from)) >> (from.mantissa - to.mantissa);
-        if (to.end != END_IEEE) return beyond(to, sign);
+        if (to.end != END_IEEE) return to.end == END_NUMBERS ? 0 : beyond(to, sign);
         return sign | infinity_bits(to) | payload | (uint64_t)1 << (to.mantissa - 1);
     }
     if (magnitude == infinity_bits(from)) return beyond(to, sign);
@@ -201,14 +207,35 @@ uint16_t lib_bf16_from_f64(double value) {
 float lib_f32_from_bf16(uint16_t bits) {
     return f32_of_bits((uint32_t)bits << 16);
 }
+
+/* f8e8m0: the exponent of f32, whose code 0 is 2^-127 and whose last code is NaN. */
+enum { POWER_NAN = 255, POWER_BIAS = 127 };
+
+static uint8_t power_from_f64(double value) {
+    int exponent = 0;
+    if (!(value > 0) || isinf(value)) return POWER_NAN;
+    const double significand = frexp(value, &exponent); /* in 0.5..1 */
+    const int code = exponent - (significand < 0.75) + POWER_BIAS;
+    return code < 0 || code >= POWER_NAN ? POWER_NAN : (uint8_t)code;
+}
+
+static float f32_of_power(uint8_t code) {
+    const uint32_t least = UINT32_C(1) << 22, nan = UINT32_C(0x7fc00000); /* 2^-127 is subnormal */
+    return f32_of_bits(code == POWER_NAN ? nan : code == 0 ? least : (uint32_t)code << 23);
+}
+
 uint8_t lib_f8_from_f64(dlc_dtype dtype, double value) {
+    if (dtype == DLC_F8E8M0) return power_from_f64(value);
     return (uint8_t)narrow(bits_of_f64(value), format_f64, format_of(dtype));
 }
 float lib_f32_from_f8(dlc_dtype dtype, uint8_t bits) {
+    if (dtype == DLC_F8E8M0) return f32_of_power(bits);
     return f32_of_bits((uint32_t)widen(bits, format_of(dtype), format_f32));
 }
 
 lib_float_info lib_float_of(dlc_dtype dtype) {
+    if (dtype == DLC_F8E8M0)
+        return (lib_float_info){.digits = 1, .lowest = -POWER_BIAS, .highest = POWER_BIAS, .greatest = 0x1p127};
     const float_format format = format_of(dtype);
     const uint64_t greatest = greatest_bits(format);
     const int highest = (int)(greatest >> format.mantissa) - format.bias;
@@ -247,9 +274,11 @@ static uint64_t saturate_u64(double value) {
 
 /* All integer types: sign- or zero-extended to 64 bits. */
 static uint64_t read_integer(dlc_dtype dtype, const void *element) {
-    if (lib_dtype_is_packed(dtype)) { /* by itself: in the low half of a byte */
+    if (lib_dtype_is_packed(dtype)) { /* by itself: in the low bits of a byte */
         READ(uint8_t);
-        return lib_dtypes[dtype].class_ == 'i' ? (uint64_t)((int64_t)((uint64_t)value << 60) >> 60) : value & 15u;
+        const int above = 64 - lib_dtypes[dtype].bits;
+        const uint64_t high = (uint64_t)value << above;
+        return lib_dtypes[dtype].class_ == 'i' ? (uint64_t)((int64_t)high >> above) : high >> above;
     }
     switch (lib_dtypes[dtype].bytes * (lib_dtypes[dtype].class_ == 'i' ? -1 : 1)) {
     case -1: {
@@ -284,7 +313,7 @@ static uint64_t read_integer(dlc_dtype dtype, const void *element) {
 }
 
 static void write_integer(dlc_dtype dtype, void *element, uint64_t bits) {
-    if (lib_dtype_is_packed(dtype)) bits &= 15;
+    if (lib_dtype_is_packed(dtype)) bits &= (1u << lib_dtypes[dtype].bits) - 1;
     switch (lib_dtypes[dtype].bytes) {
     case 1: WRITE(uint8_t, bits); return;
     case 2: WRITE(uint16_t, bits); return;
@@ -316,6 +345,7 @@ static double read_float(dlc_dtype dtype, const void *element) {
     }
     default: {
         READ(uint8_t);
+        if (lib_dtype_is_packed(dtype)) value &= (uint8_t)((1u << lib_dtypes[dtype].bits) - 1);
         return lib_dtype_is_float(dtype) ? (double)lib_f32_from_f8(dtype, value) : 0;
     }
     }

@@ -342,9 +342,24 @@ static inline bool lib_dtype_is_integer(dlc_dtype d) {
 static inline bool lib_dtype_is_packed(dlc_dtype dtype) {
     return lib_dtypes[dtype].bits < 8;
 }
-/* Stored elements differ from the scalars that kernels compute with: packed ones, and complex numbers. */
+/* Stored as codes, which kernels see as bytes and compute numbers from: packed elements and f8e8m0. */
+static inline bool lib_dtype_is_encoded(dlc_dtype dtype) {
+    return lib_dtypes[dtype].bits < 8 || dtype == DLC_F8E8M0;
+}
+/* Stored elements differ from the scalars that kernels compute with: encoded ones, and complex numbers. */
 static inline bool lib_dtype_is_stored_otherwise(dlc_dtype dtype) {
-    return lib_dtypes[dtype].bits < 8 || lib_dtypes[dtype].class_ == 'c';
+    return lib_dtype_is_encoded(dtype) || lib_dtypes[dtype].class_ == 'c';
+}
+/* Element `index` of packed ones by itself, in the low bits of a byte: what lib_element_get_f64 and its like read. */
+static inline uint8_t lib_packed_get(dlc_dtype dtype, const void *bytes, size_t index) {
+    const unsigned bits = lib_dtypes[dtype].bits, each = 8 / bits, at = (unsigned)(index % each) * bits;
+    return (uint8_t)((unsigned)((const uint8_t *)bytes)[index / each] >> at & ((1u << bits) - 1));
+}
+static inline void lib_packed_set(dlc_dtype dtype, void *bytes, size_t index, uint8_t code) {
+    const unsigned bits = lib_dtypes[dtype].bits, each = 8 / bits, at = (unsigned)(index % each) * bits;
+    const unsigned mask = ((1u << bits) - 1) << at;
+    uint8_t *byte = (uint8_t *)bytes + index / each;
+    *byte = (uint8_t)((*byte & ~mask) | ((unsigned)code << at & mask));
 }
 /* Bytes of `count` elements; count * lib_dtype_size must not overflow. */
 static inline size_t lib_dtype_bytes(dlc_dtype dtype, size_t count) {
@@ -372,15 +387,17 @@ typedef struct lib_float_info {
     bool infinite, signed_zero;
 } lib_float_info;
 lib_float_info lib_float_of(dlc_dtype dtype);
-/* f16, bf16 and the floats of 8 bits: kernels compute them in f32. */
+/* f16, bf16 and the floats of 8 and 4 bits: kernels compute them in f32. */
 static inline bool lib_dtype_is_narrow_float(dlc_dtype dtype) {
     return lib_dtype_is_float(dtype) && lib_dtypes[dtype].bits < 32;
 }
+/* Floats of 8 bits that kernels load and store. */
 static inline bool lib_dtype_is_f8(dlc_dtype dtype) {
-    return lib_dtype_is_float(dtype) && lib_dtypes[dtype].bits == 8;
+    return lib_dtype_is_float(dtype) && lib_dtypes[dtype].bits == 8 && !lib_dtype_is_encoded(dtype);
 }
-/* Floats of 8 bits: one rounding, to nearest even; values beyond the greatest number become infinity, or NaN if there is
- * none. */
+/* Floats of 8 and 4 bits: one rounding, to nearest even; values beyond the greatest number become infinity, or NaN if there is
+ * none. f4e2m1 has neither: the greatest number, and 0 of NaN. f8e8m0: ties away from zero; NaN also of what is not positive
+ * and of what is below its least power of two after rounding. */
 uint8_t lib_f8_from_f64(dlc_dtype dtype, double value);
 float lib_f32_from_f8(dlc_dtype dtype, uint8_t bits);
 

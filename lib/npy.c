@@ -177,7 +177,7 @@ char *lib_npy_header_print(lib_arena *arena, const DLTensor *tensor, size_t *siz
             if (npy_types[i].dtype == dtype) name = npy_types[i].name;
     if (!name)
         lib_raise(arena->scope, DLC_UNSUPPORTED, "NumPy has no element type like %s%s", lib_dtypes[dtype].name,
-                  lib_dtypes[dtype].bits < 8 ? "" : ": write .safetensors");
+                  lib_dtype_is_packed(dtype) && lib_dtype_is_integer(dtype) ? "" : ": write .safetensors");
     lib_text text;
     lib_text_init(&text, arena);
     lib_text_format(&text, "{'descr': '%c%s', 'fortran_order': False, 'shape': (", name[1] == '1' ? '|' : '<', name);

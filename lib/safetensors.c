@@ -9,10 +9,11 @@ enum { header_limit = 100000000 }; /* as in the reference implementation */
 static const struct safetensors_type {
     const char *name;
     dlc_dtype dtype;
-} types[] = {{"BOOL", DLC_BOOL}, {"U8", DLC_U8},   {"I8", DLC_I8},   {"U16", DLC_U16},          {"I16", DLC_I16},
-             {"U32", DLC_U32},   {"I32", DLC_I32}, {"U64", DLC_U64}, {"I64", DLC_I64},          {"F16", DLC_F16},
-             {"BF16", DLC_BF16}, {"F32", DLC_F32}, {"F64", DLC_F64}, {"F8_E4M3", DLC_F8E4M3FN}, {"F8_E5M2", DLC_F8E5M2},
-             {"C64", DLC_C64}};
+} types[] = {
+    {"BOOL", DLC_BOOL}, {"U8", DLC_U8},          {"I8", DLC_I8},    {"U16", DLC_U16},          {"I16", DLC_I16},
+    {"U32", DLC_U32},   {"I32", DLC_I32},        {"U64", DLC_U64},  {"I64", DLC_I64},          {"F16", DLC_F16},
+    {"BF16", DLC_BF16}, {"F32", DLC_F32},        {"F64", DLC_F64},  {"F8_E4M3", DLC_F8E4M3FN}, {"F8_E5M2", DLC_F8E5M2},
+    {"C64", DLC_C64},   {"F8_E8M0", DLC_F8E8M0}, {"F4", DLC_F4E2M1}};
 enum { type_count = sizeof types / sizeof types[0] };
 
 /* ---- the subset of JSON that the header needs ---------------------------------------------------------------------------
@@ -140,6 +141,11 @@ static void read_type(json_reader *r, lib_stored *stored) {
     stored->fault = lib_arena_format(r->arena, "its elements are %.40s, which is no supported element type", type);
 }
 
+/* Tensors take whole bytes, also of elements of less. */
+static bool fills_bytes(const DLTensor *tensor, int64_t count) {
+    return tensor->dtype.bits >= 8 || count % (8 / tensor->dtype.bits) == 0;
+}
+
 static void read_shape(json_reader *r, lib_stored *stored) {
     expect(r, '[');
     if (accept(r, ']')) return;
@@ -187,7 +193,8 @@ static void read_tensor(json_reader *r, lib_tensor_file *file, const char *name,
     stored.size = (size_t)(end - begin);
     DLTensor tensor = {.ndim = stored.rank, .shape = stored.shape, .dtype = lib_dtype_to_dlpack(stored.dtype)};
     int64_t count;
-    if (!stored.fault && (!lib_tensor_count(&tensor, &count) || lib_tensor_bytes(&tensor) != stored.size))
+    if (!stored.fault && (!lib_tensor_count(&tensor, &count) || lib_tensor_bytes(&tensor) != stored.size ||
+                          !fills_bytes(&tensor, count)))
         malformed(r->arena, name, "shape, dtype and data_offsets do not agree on its bytes");
     lib_vec_push(r->arena, &file->tensors, stored);
 }
@@ -286,6 +293,7 @@ static placed *place_tensors(lib_arena *arena, const lib_named_tensors *all) {
     placed *list = LIB_NEW_ARRAY(arena, placed, (size_t)all->count);
     for (int i = 0; i < all->count; i++) {
         dlc_dtype dtype;
+        int64_t count = 0;
         list[i] = (placed){all->names[i], all->tensors[i], NULL, 0, lib_tensor_bytes(all->tensors[i]), i};
         if (lib_dtype_from_dlpack(all->tensors[i]->dtype, &dtype))
             for (int t = 0; t < type_count; t++)
@@ -293,6 +301,9 @@ static placed *place_tensors(lib_arena *arena, const lib_named_tensors *all) {
         if (!list[i].type)
             lib_raise(arena->scope, DLC_UNSUPPORTED, "tensor \"%.200s\": safetensors has no such element type",
                       list[i].name);
+        if (lib_tensor_count(all->tensors[i], &count) && !fills_bytes(all->tensors[i], count))
+            lib_raise(arena->scope, DLC_UNSUPPORTED,
+                      "tensor \"%.200s\": safetensors has no tensors that end within a byte", list[i].name);
         if (strcmp(list[i].name, "__metadata__") == 0)
             lib_raise(arena->scope, DLC_INVALID_ARGUMENT,
                       "a tensor of a safetensors file cannot be called __metadata__");

@@ -24,14 +24,17 @@ static uint64_t next_random(uint64_t *state) { /* splitmix64 */
     return z ^ z >> 31;
 }
 
-/* Floats in -1..1, integers in 0..9. */
+/* Floats in -1..1 (f8e8m0, which has no sign: 0..1), integers in 0..9 and wrapped. */
 static void fill_random(dlc_dtype dtype, char *data, int64_t count, uint64_t *state) {
-    for (int64_t i = 0; i < count; i++, data += lib_dtype_size(dtype)) {
+    for (int64_t i = 0; i < count; i++) {
+        char alone, *at = lib_dtype_is_packed(dtype) ? &alone : data + (size_t)i * lib_dtype_size(dtype);
         uint64_t random = next_random(state);
+        double number = (double)(random >> 11) / (double)(UINT64_C(1) << 52) - 1;
         if (lib_dtype_is_float(dtype))
-            lib_element_set_f64(dtype, data, (double)(random >> 11) / (double)(UINT64_C(1) << 52) - 1);
+            lib_element_set_f64(dtype, at, dtype == DLC_F8E8M0 ? fabs(number) : number);
         else
-            lib_element_set_i64(dtype, data, dtype == DLC_BOOL ? (int64_t)(random & 1) : (int64_t)(random % 10));
+            lib_element_set_i64(dtype, at, dtype == DLC_BOOL ? (int64_t)(random & 1) : (int64_t)(random % 10));
+        if (at == &alone) lib_packed_set(dtype, data, (size_t)i, (uint8_t)alone);
     }
 }
 
@@ -68,8 +71,7 @@ static bool make_input(const options *o, const dlc_program *program, const shape
             fprintf(stderr, "dlc-opt: %s holds %zu bytes, input %s takes %zu\n", path, found, name, size);
         return tensor->data && found == size;
     }
-    tensor->data =
-        malloc((size_t)count * lib_dtype_size(s->dtype[i]) + 1); /* packed elements, too, are filled as bytes */
+    tensor->data = calloc(size + 1, 1); /* packed elements share bytes */
     if (tensor->data)
         fill_random(s->dtype[i], tensor->data, count, random);
     else
@@ -83,7 +85,7 @@ static bool make_input(const options *o, const dlc_program *program, const shape
 static const char *element(dlc_dtype dtype, const void *data, int64_t i, char *alone) {
     const char *bytes = data;
     if (!lib_dtype_is_packed(dtype)) return bytes + (size_t)i * lib_dtype_size(dtype);
-    *alone = (char)((unsigned char)bytes[i / 2] >> i % 2 * 4 & 15);
+    *alone = (char)lib_packed_get(dtype, bytes, (size_t)i);
     return alone;
 }
 

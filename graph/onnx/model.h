@@ -32,10 +32,10 @@
     X(20, "float8e5m2fnuz", DLC_F8E5M2FNUZ, 8) \
     X(21, "uint4", DLC_U4, 4)                  \
     X(22, "int4", DLC_I4, 4)                   \
-    X(23, "float4e2m1", -1, 4)                 \
-    X(24, "float8e8m0", -1, 8)                 \
-    X(25, "uint2", -1, 2)                      \
-    X(26, "int2", -1, 2)
+    X(23, "float4e2m1", DLC_F4E2M1, 4)         \
+    X(24, "float8e8m0", DLC_F8E8M0, 8)         \
+    X(25, "uint2", DLC_U2, 2)                  \
+    X(26, "int2", DLC_I2, 2)
 
 typedef struct onnx_element {
     const char *name;

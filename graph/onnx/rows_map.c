@@ -89,16 +89,19 @@ static void import_clip(onnx_import *im) {
     onnx_give(im, 0, x);
 }
 
-/* What the standard leaves open follows its reference implementation: floats beyond integers of 4 bits lose their higher bits.
+/* What the standard leaves open follows its reference implementation: floats beyond integers of 4 and 2 bits lose their higher bits.
  * Before version 24 infinity became NaN in floats of 8 bits without negative zero, also with saturate. */
 static void give_cast(onnx_import *im, dlc_dtype to) {
-    const bool saturate = onnx_int(im, "saturate", 1) != 0 && lib_dtype_is_f8(to);
+    const bool saturate = onnx_int(im, "saturate", 1) != 0 && (lib_dtype_is_f8(to) || to == DLC_F8E8M0);
+    const int rounding = onnx_choice(im, "round_mode", "nearest up down", "up"); /* as the row's */
     graph_id x = onnx_operand(im, 0);
     const bool from_float = lib_dtype_is_float(dtype_of(im, x));
-    if (from_float && (to == DLC_I4 || to == DLC_U4)) x = graph_cast(im->g, x, DLC_I32);
-    if (from_float && saturate && !lib_float_of(to).signed_zero && im->opset < 24)
+    if (from_float && lib_dtype_is_packed(to) && lib_dtype_is_integer(to)) x = graph_cast(im->g, x, DLC_I32);
+    if (from_float && saturate && lib_dtype_is_f8(to) && !lib_float_of(to).signed_zero && im->opset < 24)
         x = onnx_emit(im, "select", 3, (graph_id[]){onnx_unary(im, "is_inf", x), like(im, x, (double)NAN), x}, 0, NULL);
-    onnx_give(im, 0, ONNX_WITH(im, "cast", x, graph_set_integer("dtype", to), graph_set_bool("saturate", saturate)));
+    onnx_give(im, 0,
+              ONNX_WITH(im, "cast", x, graph_set_integer("dtype", to), graph_set_bool("saturate", saturate),
+                        graph_set_integer("rounding", to == DLC_F8E8M0 ? rounding : 0)));
 }
 
 /* In early versions the element type was a string. */
@@ -113,12 +116,10 @@ static dlc_dtype named_dtype(onnx_import *im) {
 }
 
 static void import_cast(onnx_import *im) {
-    onnx_ignore(im, "round_mode");
     give_cast(im, im->opset < 6 ? named_dtype(im) : onnx_dtype_attribute(im, "to", DLC_F32));
 }
 
 static void import_cast_like(onnx_import *im) {
-    onnx_ignore(im, "round_mode");
     give_cast(im, onnx_operand_shape(im, 1).dtype);
 }
 

@@ -173,14 +173,15 @@ static void import_quantize(onnx_import *im) {
                                graph_set_integer("block", onnx_int(im, "block_size", 0)),
                                graph_set_integer("dtype", dtype)};
     const graph_id wide = lib_dtype_is_float(own) ? x : graph_cast(im->g, x, DLC_F32);
-    onnx_give(im, 0,
-              onnx_emit(im, "quantize_linear", 3,
-                        (graph_id[]){wide, graph_cast(im->g, scale, graph_shape_of(im->g, wide)->dtype), zero}, 3, s));
+    const bool powers = graph_shape_of(im->g, scale)->dtype == DLC_F8E8M0; /* which f16 might not have */
+    const graph_id steps = powers ? scale : graph_cast(im->g, scale, graph_shape_of(im->g, wide)->dtype);
+    onnx_give(im, 0, onnx_emit(im, "quantize_linear", 3, (graph_id[]){wide, steps, zero}, 3, s));
 }
 
 static void import_dequantize(onnx_import *im) {
     const graph_id scale = onnx_operand_or_scalar(im, 1);
-    const dlc_dtype dtype = onnx_dtype_attribute(im, "output_dtype", graph_shape_of(im->g, scale)->dtype);
+    const dlc_dtype own = graph_shape_of(im->g, scale)->dtype;
+    const dlc_dtype dtype = onnx_dtype_attribute(im, "output_dtype", own == DLC_F8E8M0 ? DLC_F32 : own);
     const graph_setting s[] = {graph_set_integer("axis", quantize_axis(im)),
                                graph_set_integer("block", onnx_int(im, "block_size", 0))};
     graph_id zero = onnx_operand_or_scalar(im, 2);

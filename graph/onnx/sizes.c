@@ -403,7 +403,7 @@ static bool fold_constant(onnx_import *im) {
 static const onnx_known *fold_cast(onnx_import *im) {
     const onnx_known *x = onnx_operand_known(im, 0);
     const dlc_dtype to = onnx_dtype_attribute(im, "to", DLC_F32);
-    onnx_ignore(im, "saturate");
+    onnx_ignore(im, "saturate"), onnx_ignore(im, "round_mode");
     if (!x || !is_followed(to)) return NULL;
     onnx_known *y = onnx_known_new(im, to, x->rank, x->dims);
     for (int64_t i = 0; i < x->count; i++)

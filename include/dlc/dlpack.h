@@ -37,7 +37,9 @@ typedef enum {
     kDLFloat8_e4m3fn = 10U,
     kDLFloat8_e4m3fnuz = 11U,
     kDLFloat8_e5m2 = 12U,
-    kDLFloat8_e5m2fnuz = 13U
+    kDLFloat8_e5m2fnuz = 13U,
+    kDLFloat8_e8m0fnu = 14U,
+    kDLFloat4_e2m1fn = 17U
 } DLDataTypeCode;
 
 typedef struct {

@@ -57,8 +57,8 @@ DLC_API dlc_value dlc_file_constant(dlc_graph *graph, dlc_file *file, const char
  * then, and after any failure. A symbolic link is followed and permissions are kept; a path that is no regular file is refused, as is a
  * name so long that the 15 more bytes of the temporary file's name do not fit. Equal tensors give equal bytes. names[count],
  * tensors[count]; names are UTF-8 and differ.
- * Errors: DLC_INVALID_ARGUMENT, DLC_UNSUPPORTED (neither format has integers of 4 bits; NumPy has no bf16 and no 8-bit floats, safetensors
- * no fnuz; an .npz file takes 65,534 tensors), DLC_NOT_FOUND (the system refuses; with its reason), DLC_OUT_OF_MEMORY. */
+ * Errors: DLC_INVALID_ARGUMENT, DLC_UNSUPPORTED (neither format has integers of 4 and 2 bits; NumPy has no bf16 and no floats of 8 and 4 bits,
+ * safetensors no fnuz, and of f4e2m1 only even counts; an .npz file takes 65,534 tensors), DLC_NOT_FOUND (the system refuses; with its reason), DLC_OUT_OF_MEMORY. */
 DLC_API dlc_status dlc_file_write_npy(dlc_context *context, const char *path, const DLTensor *tensor);
 /* compress: deflated; otherwise stored, each tensor at a multiple of 64 bytes, so that dlc_file_tensor shows it in place. */
 DLC_API dlc_status dlc_file_write_npz(dlc_context *context, const char *path, int count, const char *const *names,

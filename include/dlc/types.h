@@ -46,9 +46,13 @@ typedef enum dlc_status {
  * numerical formats for deep neural networks", 2022 (fnuz). e5m2 has infinities and NaN as IEEE 754 has; e4m3fn has no
  * infinities and one NaN of either sign; fnuz has neither infinities nor -0, and its NaN is 0x80.
  *
- * Integers of 4 bits are packed two to a byte, the first in its low half, through all of a tensor in row-major order (as ONNX
- * packs them): n of them take (n + 1) / 2 bytes, and libdlc writes the unused high half of an odd count as zero. Their tensors
- * are compact. c64 is a pair of f32, real part first. */
+ * f4e2m1 and f8e8m0 are those of "OCP Microscaling Formats (MX) Specification", 2023. f4e2m1 has the numbers 0, 0.5, 1, 1.5,
+ * 2, 3, 4, 6 of either sign and nothing else. f8e8m0 has the powers of two 2^(code - 127), without a sign and without zero; its
+ * NaN is 255.
+ *
+ * Elements of 4 and 2 bits are packed two and four to a byte, the first in its lowest bits, through all of a tensor in row-major
+ * order (as ONNX packs them): n of b bits take (n * b + 7) / 8 bytes, and libdlc writes the unused bits of the last one as zero.
+ * Their tensors are compact. c64 is a pair of f32, real part first. */
 #define DLC_DTYPE_TABLE(X)                                         \
     X(DLC_BOOL, "bool", 8, kDLBool, 'b', 1)                        \
     X(DLC_I8, "i8", 8, kDLInt, 'i', 1)                             \
@@ -69,7 +73,11 @@ typedef enum dlc_status {
     X(DLC_F8E4M3FNUZ, "f8e4m3fnuz", 8, kDLFloat8_e4m3fnuz, 'f', 1) \
     X(DLC_F8E5M2FNUZ, "f8e5m2fnuz", 8, kDLFloat8_e5m2fnuz, 'f', 1) \
     X(DLC_I4, "i4", 4, kDLInt, 'i', 1)                             \
-    X(DLC_U4, "u4", 4, kDLUInt, 'u', 1)
+    X(DLC_U4, "u4", 4, kDLUInt, 'u', 1)                            \
+    X(DLC_I2, "i2", 2, kDLInt, 'i', 1)                             \
+    X(DLC_U2, "u2", 2, kDLUInt, 'u', 1)                            \
+    X(DLC_F4E2M1, "f4e2m1", 4, kDLFloat4_e2m1fn, 'f', 1)           \
+    X(DLC_F8E8M0, "f8e8m0", 8, kDLFloat8_e8m0fnu, 'f', 1)
 
 typedef enum dlc_dtype {
 #define X(code, text, bits, dlpack, class_, usable) code,

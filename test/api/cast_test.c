@@ -9,7 +9,8 @@ __extension__ typedef __int128 wide_integer;
 
 /* ---- element types: name, class, bits; of floats exponent bits, bias, and what is behind the greatest number */
 
-enum { IEEE, ONE_NAN, NOTHING };
+/* f4e2m1 has neither infinities nor NaN, f8e8m0 powers of two alone. */
+enum { IEEE, ONE_NAN, NOTHING, NUMBERS, POWERS };
 
 typedef struct type {
     dlc_dtype code;
@@ -34,8 +35,18 @@ static const type types[] = {
     {DLC_F8E5M2, 'f', 8, 5, 15, IEEE},
     {DLC_F8E4M3FNUZ, 'f', 8, 4, 8, NOTHING},
     {DLC_F8E5M2FNUZ, 'f', 8, 5, 16, NOTHING},
+    {DLC_I4, 'i', 4, 0, 0, 0},
+    {DLC_U4, 'u', 4, 0, 0, 0},
+    {DLC_I2, 'i', 2, 0, 0, 0},
+    {DLC_U2, 'u', 2, 0, 0, 0},
+    {DLC_F4E2M1, 'f', 4, 2, 1, NUMBERS},
+    {DLC_F8E8M0, 'f', 8, 8, 127, POWERS},
 };
 enum { TYPES = sizeof types / sizeof *types };
+
+static uint64_t mask_of(const type *t) {
+    return UINT64_MAX >> (64 - t->bits);
+}
 
 /* A number of any type: 64 digits hold all of them. `zero_sign`: of a zero. */
 typedef struct number {
@@ -43,7 +54,7 @@ typedef struct number {
     bool nan;
 } number;
 
-/* ---- floats of up to 16 bits: tables */
+/* ---- floats of up to 16 bits: tables; powers of two alone need none */
 
 typedef struct table {
     /* finite numbers that are not negative, in ascending order */
@@ -52,6 +63,10 @@ typedef struct table {
     long double value[1 << 15];
 } table;
 static table tables[TYPES];
+
+static bool has_table(const type *t) {
+    return t->class_ == 'f' && t->bits <= 16 && t->end != POWERS;
+}
 
 static void make_table(const type *t, table *out) {
     const int mantissa = t->bits - 1 - t->exponent;
@@ -96,10 +111,32 @@ static uint64_t write_table(const type *t, number x, bool *nan) {
     const table *all = &tables[t - types];
     const uint64_t sign = UINT64_C(1) << (t->bits - 1);
     int code = x.nan ? 0 : nearest(all, fabsl(x.value));
+    if (t->end == NUMBERS) {
+        *nan = false;
+        if (x.nan) return 0;
+        if (code == all->count) code--;
+        return (uint64_t)code | (signbit(x.value) ? sign : 0);
+    }
     *nan = x.nan || (code == all->count && t->end != IEEE);
     if (*nan) return 0;
     if (t->end == NOTHING && code == 0) return 0;
     return (uint64_t)code | (signbit(x.value) ? sign : 0);
+}
+
+/* ---- powers of two */
+
+static number read_power(const type *t, uint64_t bits) {
+    return (number){ldexpl(1, (int)bits - t->bias), bits == mask_of(t)};
+}
+
+/* The nearest one, of two as near the greater. */
+static uint64_t write_power(const type *t, number x, bool *nan) {
+    int code = 0;
+    *nan = true;
+    if (x.nan || !(x.value > 0) || isinf(x.value)) return 0;
+    while (code < 1 << t->exponent && ldexpl(1.5, code - t->bias) <= x.value) code++;
+    *nan = x.value < ldexpl(0.75, -t->bias) || code >= (1 << t->exponent) - 1;
+    return *nan ? 0 : (uint64_t)code;
 }
 
 /* ---- all types */
@@ -112,6 +149,7 @@ static wide_integer integer_of(const type *t, uint64_t bits) {
 
 static number read_number(const type *t, uint64_t bits) {
     if (t->class_ != 'f') return (number){(long double)integer_of(t, bits), false};
+    if (t->end == POWERS) return read_power(t, bits);
     if (t->bits <= 16) return read_table(t, bits);
     long double value;
     if (t->bits == 32) {
@@ -125,10 +163,6 @@ static number read_number(const type *t, uint64_t bits) {
         value = (long double)wide;
     }
     return (number){value, isnan(value) != 0};
-}
-
-static uint64_t mask_of(const type *t) {
-    return UINT64_MAX >> (64 - t->bits);
 }
 
 /* Truncated, then bounded; NaN is 0. */
@@ -147,6 +181,7 @@ static uint64_t convert(const type *from, const type *to, uint64_t bits, bool *n
     if (to->class_ == 'b') return x.nan || x.value != 0;
     if (to->class_ != 'f')
         return from->class_ == 'f' ? saturated(to, x) : (uint64_t)integer_of(from, bits) & mask_of(to);
+    if (to->end == POWERS) return write_power(to, x, nan);
     if (to->bits <= 16) return write_table(to, x, nan);
     *nan = x.nan;
     uint64_t result = 0;
@@ -175,13 +210,13 @@ static uint64_t bits_of_double(const type *t, double value) {
     return convert(&f64, t, bits, &nan);
 }
 
-/* Powers of two, numbers beside them, values of every narrow float and the points between them, random bits. */
+/* Powers of two, the middles between them, numbers beside both, values of every narrow float and the points between them, random bits. */
 static int wide_points(const type *t, uint64_t *out, int room) {
     uint64_t state = 7;
     int count = 0;
-    for (int power = -160; power <= 160; power++)
+    for (int half = -2 * 160; half <= 2 * 160; half++)
         for (int side = -2; side <= 2; side++) {
-            double value = ldexp(1, power);
+            double value = ldexp(half % 2 ? 1.5 : 1, (half - (half % 2 != 0)) / 2);
             for (int step = 0; step < abs(side); step++)
                 value = t->bits == 32 && t->class_ == 'f' ? (double)nextafterf((float)value, side < 0 ? 0 : INFINITY)
                                                           : nextafter(value, side < 0 ? 0 : (double)INFINITY);
@@ -190,8 +225,8 @@ static int wide_points(const type *t, uint64_t *out, int room) {
         }
     for (int i = 0; i < TYPES; i++) {
         const table *all = &tables[i];
-        if (types[i].class_ != 'f' || types[i].bits > 16) continue;
-        for (int code = 0; code + 1 < all->count; code += types[i].bits == 8 ? 1 : 61) {
+        if (!has_table(&types[i])) continue;
+        for (int code = 0; code + 1 < all->count; code += types[i].bits <= 8 ? 1 : 61) {
             double between = (double)(all->value[code] + all->value[code + 1]) / 2;
             double points[] = {between, nextafter(between, (double)INFINITY), nextafter(between, 0),
                                (double)all->value[code + 1]};
@@ -226,11 +261,16 @@ static int points_of(const type *t, uint64_t *out) {
     return (int)mask_of(t) + 1;
 }
 
+/* Elements of less than a byte: the first in its lowest bits. */
 static void put(const type *t, void *data, int at, uint64_t bits) {
-    memcpy((char *)data + (size_t)at * (size_t)t->bits / 8, &bits, (size_t)t->bits / 8); /* little-endian */
+    if (t->bits < 8)
+        ((uint8_t *)data)[at * t->bits / 8] |= (uint8_t)(bits << at * t->bits % 8);
+    else
+        memcpy((char *)data + (size_t)at * (size_t)t->bits / 8, &bits, (size_t)t->bits / 8); /* little-endian */
 }
 static uint64_t get(const type *t, const void *data, int at) {
     uint64_t bits = 0;
+    if (t->bits < 8) return ((const uint8_t *)data)[at * t->bits / 8] >> at * t->bits % 8 & mask_of(t);
     memcpy(&bits, (const char *)data + (size_t)at * (size_t)t->bits / 8, (size_t)t->bits / 8);
     return bits;
 }
@@ -252,6 +292,7 @@ static void check_from(dlc_context *context, const char *target, const type *fro
     static uint64_t points[POINTS], input[POINTS];
     static char output[TYPES][POINTS * 8];
     const int count = points_of(from, points);
+    memset(input, 0, sizeof input);
     for (int i = 0; i < count; i++) put(from, input, i, points[i]);
     dlc_graph *graph;
     OK(context, dlc_graph_create(context, &graph));
@@ -279,7 +320,7 @@ static void test_casts(void **state) {
 
 int main(void) {
     for (int i = 0; i < TYPES; i++)
-        if (types[i].class_ == 'f' && types[i].bits <= 16) make_table(&types[i], &tables[i]);
+        if (has_table(&types[i])) make_table(&types[i], &tables[i]);
     const struct CMUnitTest tests[] = {
         {"casts_on_interp", test_casts, NULL, NULL, (void *)(uintptr_t)all_targets[0]},
         {"casts_on_cpu", test_casts, NULL, NULL, (void *)(uintptr_t)all_targets[1]},

@@ -376,6 +376,43 @@ static void test_writers_refuse(void **state) {
     refused(dlc_file_write_npy(context, NULL, two[0]), DLC_INVALID_ARGUMENT, "path");
 }
 
+/* Elements that are codes: of f4e2m1 two to a byte, of which a file has whole ones. */
+static void test_codes(void **state) {
+    (void)state;
+    static const char header[] = "{\"x\":{\"dtype\":\"F8_E8M0\",\"shape\":[3],\"data_offsets\":[0,3]},"
+                                 "\"y\":{\"dtype\":\"F4\",\"shape\":[3,2],\"data_offsets\":[3,6]}}";
+    unsigned char powers[3] = {0, 127, 255}, numbers[3] = {0x10, 0x32, 0xfe};
+    size_t length = (sizeof header - 1 + 7) / 8 * 8, size;
+    tensor t[2], bad;
+    const DLTensor *list[] = {&make_tensor(&t[0], DLC_F8E8M0, powers, 1, SHAPE(3))->dl,
+                              &make_tensor(&t[1], DLC_F4E2M1, numbers, 2, SHAPE(3, 2))->dl};
+    OK(context,
+       dlc_file_write_safetensors(context, in_folder("codes"), 2, (const char *[]){"x", "y"}, list, 0, NULL, NULL));
+    const unsigned char *bytes = (const unsigned char *)read_back(in_folder("codes"), &size);
+    assert_int_equal(size, 8 + length + 6);
+    assert_int_equal(bytes[0], length);
+    assert_memory_equal(bytes + 8, header, sizeof header - 1);
+    assert_memory_equal(bytes + 8 + length, powers, 3);
+    assert_memory_equal(bytes + 8 + length + 3, numbers, 3);
+    dlc_file *file = parse(bytes, size);
+    DLManagedTensorVersioned *m = get(file, "y", list[1]->dtype, 2, SHAPE(3, 2));
+    assert_memory_equal(m->dl_tensor.data, numbers, 3);
+    give(m);
+    m = get(file, "x", list[0]->dtype, 1, SHAPE(3));
+    assert_memory_equal(m->dl_tensor.data, powers, 3);
+    give(m), dlc_file_destroy(file);
+
+    const DLTensor *odd = &make_tensor(&bad, DLC_F4E2M1, numbers, 1, SHAPE(5))->dl;
+    refused(dlc_file_write_safetensors(context, in_folder("odd"), 1, (const char *[]){"x"}, &odd, 0, NULL, NULL),
+            DLC_UNSUPPORTED, "end within a byte");
+    refused(dlc_file_write_npy(context, in_folder("odd"), odd), DLC_UNSUPPORTED, "f4e2m1");
+    refused(dlc_file_write_npy(context, in_folder("odd"), list[0]), DLC_UNSUPPORTED, "f8e8m0: write .safetensors");
+    odd = &make_tensor(&bad, DLC_I2, numbers, 1, SHAPE(4))->dl;
+    refused(dlc_file_write_npy(context, in_folder("odd"), odd), DLC_UNSUPPORTED, "i2");
+    refused(dlc_file_write_safetensors(context, in_folder("odd"), 1, (const char *[]){"x"}, &odd, 0, NULL, NULL),
+            DLC_UNSUPPORTED, "no such element type");
+}
+
 /* 65,535 in the archive's directory means that the count stands elsewhere, where minizip writes none. */
 static void test_writers_count(void **state) {
     (void)state;
@@ -776,6 +813,7 @@ int main(void) {
         cmocka_unit_test(test_none),
         cmocka_unit_test(test_names_are_utf8),
         cmocka_unit_test(test_writers_refuse),
+        cmocka_unit_test(test_codes),
         cmocka_unit_test(test_writers_count),
         cmocka_unit_test(test_limited_size),
         cmocka_unit_test(test_what_stands_there),

@@ -28,6 +28,9 @@ static const weights cases[] = {
     {DLC_U8, ZERO_POINT, false, "u8 with zero points [in, out]"},
     {DLC_I4, BLOCKS, true, "i4 by block"},
     {DLC_I4, CHANNEL, false, "i4 by channel [in, out]"},
+    {DLC_I2, BLOCKS, true, "i2 by block"},
+    {DLC_F4E2M1, BLOCKS, true, "f4e2m1 by block"},
+    {DLC_F4E2M1, BLOCKS, false, "f4e2m1 by block [in, out]"},
 };
 
 static unsigned char bytes[IN * OUT * 2];
@@ -47,8 +50,15 @@ static uint16_t narrow_bits(dlc_dtype dtype, int number) {
 static int number_at(const weights *w, int i, int j) {
     const int mixed = (i * 37 + j * 11 + i * j) % 255;
     if (w->dtype == DLC_U8) return mixed;
-    if (w->dtype == DLC_I4) return mixed % 16 - 8;
+    if (w->dtype == DLC_I4 || w->dtype == DLC_F4E2M1) return mixed % 16 - 8;
+    if (w->dtype == DLC_I2) return mixed % 4 - 2;
     return mixed % 253 - 126;
+}
+
+/* The number of a code of f4e2m1: 0, a half, ... 6 of either sign. */
+static double f4_number(int code) {
+    static const double sizes[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+    return code & 8 ? -sizes[code & 7] : sizes[code & 7];
 }
 
 /* Where element (i, j), row of the input and column of the result, lies. */
@@ -75,7 +85,10 @@ static void fill_weights(const weights *w) {
                 const uint16_t bits = narrow_bits(w->dtype, small);
                 memcpy(bytes + 2 * at, &bits, 2);
                 value = (double)small / 64;
-            } else if (w->dtype == DLC_I4) {
+            } else if (w->dtype == DLC_I2) {
+                bytes[at / 4] = (unsigned char)(bytes[at / 4] | (number & 3) << (at % 4 * 2));
+            } else if (w->dtype == DLC_I4 || w->dtype == DLC_F4E2M1) {
+                if (w->dtype == DLC_F4E2M1) value = f4_number(number & 15);
                 bytes[at / 2] = (unsigned char)(bytes[at / 2] | (number & 15) << (at % 2 * 4));
             } else {
                 bytes[at] = (unsigned char)number;

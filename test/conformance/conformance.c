@@ -392,8 +392,8 @@ static void test_row(void **state) {
 
 /* Rows whose elements are no array of numbers: test/api/stored_test.c. */
 static bool is_tested_elsewhere(const graph_op *op) {
-    static const char *const names[] = {"complex",    "real",           "imag",         "conj", "as_pairs",
-                                        "as_complex", "unpack_nibbles", "pack_nibbles", "angle"};
+    static const char *const names[] = {"complex",    "real",        "imag",      "conj", "as_pairs",
+                                        "as_complex", "unpack_bits", "pack_bits", "angle"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(op->name, names[i]) == 0) return true;
     return false;

@@ -69,6 +69,7 @@ static inline graph_bound case_input_bound(dlc_dtype dtype, case_fill fill) {
     if (dtype == DLC_C64) dtype = DLC_F32; /* its parts */
     const bool floats = lib_dtype_is_float(dtype), tame = fill == FILL_TAME || fill == FILL_INTEGERS;
     graph_bound y = graph_bound_of_dtype(dtype);
+    if (dtype == DLC_F8E8M0) return y; /* NaN of what is not positive */
     if (floats)
         y = graph_bound_within(fill == FILL_WIDE ? 8192 : fill == FILL_INTEGERS ? 4 : 2);
     else if (tame && lib_dtypes[dtype].bits >= 8 && dtype != DLC_BOOL)
@@ -256,7 +257,7 @@ static inline int64_t case_lay_out(case_memory *m, const case_tensor *t, case_wa
 static inline bool case_take(case_memory *m, const case_tensor *t, case_way way, uint64_t seed, int fill_byte) {
     const bool packed = lib_dtype_is_packed(t->dtype); /* compact, always */
     int64_t first, size = case_lay_out(m, t, packed ? WAY_COMPACT : way, seed, &first);
-    size_t width = lib_dtype_size(t->dtype), bytes = packed ? ((size_t)size + 1) / 2 : (size_t)size * width;
+    size_t width = lib_dtype_size(t->dtype), bytes = lib_dtype_bytes(t->dtype, (size_t)size);
     if (!guarded_new(&m->block, bytes, seed & 1)) return false;
     if (size) memset(m->block.data, fill_byte, bytes);
     m->tensor = (DLTensor){.data = (char *)m->block.data + (size_t)first * width,
@@ -291,9 +292,9 @@ static inline void case_adopt(case_memory *m, DLManagedTensorVersioned *managed)
     }
 }
 
-/* Where element `number` in row-major order lies; integers of 4 bits: the byte that holds it. */
+/* Where element `number` in row-major order lies; of less than a byte: the byte that holds it. */
 static inline char *case_element(const case_memory *m, const case_tensor *t, int64_t number) {
-    if (lib_dtype_is_packed(t->dtype)) return (char *)m->tensor.data + number / 2;
+    if (lib_dtype_is_packed(t->dtype)) return (char *)m->tensor.data + number * lib_dtypes[t->dtype].bits / 8;
     int64_t at = 0;
     for (int d = t->rank - 1; d >= 0; d--) {
         at += number % t->dim[d] * m->strides[d];
@@ -302,27 +303,25 @@ static inline char *case_element(const case_memory *m, const case_tensor *t, int
     return (char *)m->tensor.data + at * (int64_t)lib_dtype_size(t->dtype);
 }
 
-/* one element, as it lies in memory; of 4 bits: in the low half of a byte */
+/* one element, as it lies in memory; of less than a byte: in its low bits */
 typedef struct case_bits {
     _Alignas(8) char bytes[8];
 } case_bits;
 
 static inline case_bits case_read(const case_memory *m, const case_tensor *t, int64_t number) {
     case_bits element = {{0}};
-    const char *at = case_element(m, t, number);
-    memcpy(element.bytes, at, lib_dtype_is_packed(t->dtype) ? 1 : lib_dtype_size(t->dtype));
-    if (lib_dtype_is_packed(t->dtype)) element.bytes[0] = (char)((unsigned char)*at >> (number % 2 * 4) & 15);
+    if (lib_dtype_is_packed(t->dtype))
+        element.bytes[0] = (char)lib_packed_get(t->dtype, m->tensor.data, (size_t)number);
+    else
+        memcpy(element.bytes, case_element(m, t, number), lib_dtype_size(t->dtype));
     return element;
 }
 
 static inline void case_write(const case_memory *m, const case_tensor *t, int64_t number, case_bits element) {
-    char *at = case_element(m, t, number);
-    if (!lib_dtype_is_packed(t->dtype))
-        memcpy(at, element.bytes, lib_dtype_size(t->dtype));
-    else if (number % 2)
-        *at = (char)((*at & 15) | element.bytes[0] << 4);
+    if (lib_dtype_is_packed(t->dtype))
+        lib_packed_set(t->dtype, m->tensor.data, (size_t)number, (uint8_t)element.bytes[0]);
     else
-        *at = element.bytes[0];
+        memcpy(case_element(m, t, number), element.bytes, lib_dtype_size(t->dtype));
 }
 
 static inline case_bits case_number(dlc_dtype dtype, case_fill fill, uint64_t *state) {

@@ -23,6 +23,9 @@ static const char *const texts[] = {
     "  s = reduce_sum(z, axes=[1], keep=true)\n  t = transpose(z, permutation=[1, 0])\n"
     "  r = reshape(t, shape=[64, n, 1])\n  v7 = exp(r)\n  q = reduce_max(v7, axes=[0, -1])\n"
     "  output q\n  output \"another name\" = s\n  output \"q again\" = q\n}",
+    "graph { input x: i2[n, 3] a = constant u2[5] {\"e403\"} b = constant f4e2m1[3] {\"10f2\"} c = constant f8e8m0[3] {\"007fff\"}\n"
+    " y = cast(c, dtype=f4e2m1) z = cast(b, dtype=f8e8m0, saturate=true, rounding=down) w = unpack_bits(a)\n"
+    " v = pack_bits(w, dtype=i4) output x output y output z output v }",
     "graph { input \"a b\\n\\\"\" v1: f32[2] input graph1.weight: f32[2] y = add(v1, graph1.weight) output \"\" = y }",
     "graph { input n: i32[n, n*2 + 1] input input2: i32[m, m] y = concat(n, n, axis=0) output y }",
     "graph { input c: bool[] input x: f32[3]\n y = if(c, x, then=graph { input a: f32[3] r = neg(a) output r },"
@@ -126,6 +129,10 @@ static const struct {
     {"graph {\n  c = constant f32[2] {1, 2, 3}\n}", "8 bytes"},
     {"graph {\n  c = constant f32[1] {\"00\"}\n}", "4 bytes"},
     {"graph {\n  c = constant f32[1] {\"0000000g\"}\n}", "digits"},
+    {"graph {\n  c = constant f4e2m1[3] {1, 2, 3}\n}", "bytes in hexadecimal"},
+    {"graph {\n  c = constant i2[5] {\"00\"}\n}", "2 bytes"},
+    {"graph {\n  input x: i8[2]\n  y = pack_nibbles(x)\n}", "pack_bits"},
+    {"graph {\n  input x: float4_e2m1fn[2]\n}", "f4e2m1"},
     {"graph {\n  c = constant f32[n] {1}\n}", "must be a number"},
     {"graph {\n  input x: f32[1,1,1,1,1,1,1,1,1,1,1,1,1]\n}", "more than 12"},
     {"graph {\n  output x\n}", "not defined"},

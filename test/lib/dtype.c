@@ -163,8 +163,56 @@ static void test_table(void **state) {
     assert_int_equal(lib_dtype_size(DLC_BOOL), 1);
     assert_int_equal(lib_dtype_bytes(DLC_I4, 35), 18);
     assert_int_equal(lib_dtype_bytes(DLC_C64, 35), 280);
+    assert_true(lib_dtype_bytes(DLC_I2, 35) == 9 && lib_dtype_bytes(DLC_U2, 36) == 9 &&
+                lib_dtype_bytes(DLC_F8E8M0, 35) == 35);
+    assert_int_equal(DLC_U4, 19); /* hosts have the numbers */
+    assert_int_equal(DLC_I2, 20);
+    assert_int_equal(DLC_F8E8M0, 23);
     assert_true(lib_dtype_is_float(DLC_BF16) && !lib_dtype_is_float(DLC_I8) && lib_dtype_is_integer(DLC_U8));
     assert_false(lib_dtype_is_integer(DLC_BOOL));
+}
+
+/* Every code, and the middles between neighbours with what is beside them: f4e2m1 by the list of its numbers. */
+static void test_small_floats(void **state) {
+    (void)state;
+    static const double numbers[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+    for (int code = 0; code < 8; code++) {
+        const uint8_t bits = (uint8_t)code, negative = bits | 8;
+        const double least = code ? (numbers[code - 1] + numbers[code]) / 2 : 0; /* goes to the even one */
+        assert_true((double)lib_f32_from_f8(DLC_F4E2M1, bits) == numbers[code]);
+        assert_true((double)lib_f32_from_f8(DLC_F4E2M1, negative) == -numbers[code]);
+        assert_int_equal(lib_f8_from_f64(DLC_F4E2M1, -numbers[code]), negative);
+        assert_int_equal(lib_f8_from_f64(DLC_F4E2M1, numbers[code]), bits);
+        if (!code) continue;
+        assert_int_equal(lib_f8_from_f64(DLC_F4E2M1, least), code - code % 2);
+        assert_int_equal(lib_f8_from_f64(DLC_F4E2M1, nextafter(least, 9)), code);
+        assert_int_equal(lib_f8_from_f64(DLC_F4E2M1, nextafter(least, 0)), code - 1);
+    }
+    assert_true(signbit(lib_f32_from_f8(DLC_F4E2M1, 8)));
+    for (int code = 0; code < 255; code++) {
+        const double power = ldexp(1, code - 127);
+        assert_true((double)lib_f32_from_f8(DLC_F8E8M0, (uint8_t)code) == power);
+        assert_int_equal(lib_f8_from_f64(DLC_F8E8M0, power), code);
+        assert_int_equal(lib_f8_from_f64(DLC_F8E8M0, nextafter(1.5 * power, 0)), code);
+        assert_int_equal(lib_f8_from_f64(DLC_F8E8M0, 1.5 * power), code + 1);
+    }
+    assert_true(isnan(lib_f32_from_f8(DLC_F8E8M0, 255)));
+}
+
+/* Codes of 4 and 2 bits in their places. */
+static void test_packed(void **state) {
+    (void)state;
+    uint8_t bytes[3] = {0xff, 0xff, 0xff};
+    for (size_t i = 0; i < 5; i++) lib_packed_set(DLC_U4, bytes, i, (uint8_t)(i + 1));
+    assert_memory_equal(bytes, "\x21\x43\xf5", 3);
+    for (size_t i = 0; i < 5; i++) assert_int_equal(lib_packed_get(DLC_F4E2M1, bytes, i), i + 1);
+    for (size_t i = 0; i < 9; i++) lib_packed_set(DLC_I2, bytes, i, (uint8_t)(i % 4));
+    assert_memory_equal(bytes, "\xe4\xe4\xf4", 3);
+    for (size_t i = 0; i < 9; i++) {
+        const uint8_t code = lib_packed_get(DLC_I2, bytes, i);
+        assert_int_equal(code, i % 4);
+        assert_int_equal(lib_element_get_i64(DLC_I2, &code), i % 4 < 2 ? (int)(i % 4) : (int)(i % 4) - 4);
+    }
 }
 
 static void test_elements(void **state) {
@@ -213,6 +261,17 @@ static void test_elements(void **state) {
         {DLC_I4, -9, -8},
         {DLC_U4, 17, 15},
         {DLC_U4, -1, 0},
+        {DLC_I2, 2, 1},
+        {DLC_I2, -3, -2},
+        {DLC_U2, 4, 3},
+        {DLC_U2, 2.9, 2},
+        {DLC_F4E2M1, 1e30, 6},
+        {DLC_F4E2M1, -(double)INFINITY, -6},
+        {DLC_F4E2M1, (double)NAN, 0},
+        {DLC_F8E8M0, 1.5, 2},
+        {DLC_F8E8M0, 1.4999, 1},
+        {DLC_F8E8M0, 0x1p-127, 0x1p-127},
+        {DLC_F8E8M0, 0x1.8p-128, 0x1p-127},
         {DLC_I64, (double)INFINITY, 0x1p63},
         {DLC_I32, -(double)INFINITY, -2147483648.0},
     };
@@ -223,6 +282,11 @@ static void test_elements(void **state) {
         double got = lib_element_get_f64(rows[i].dtype, element + 1);
         if (got != rows[i].out) fail_msg("row %zu: %g gave %g, not %g", i, rows[i].in, got, rows[i].out);
         for (size_t k = 1 + lib_dtype_size(rows[i].dtype); k < sizeof element; k++) assert_int_equal(element[k], 0xaa);
+    }
+    static const double no_powers[] = {0, -1, 0x1.7p-128, 0x1.8p127, (double)INFINITY, (double)NAN};
+    for (size_t i = 0; i < sizeof no_powers / sizeof *no_powers; i++) {
+        lib_element_set_f64(DLC_F8E8M0, element, no_powers[i]);
+        assert_true(element[0] == 255 && isnan(lib_element_get_f64(DLC_F8E8M0, element)));
     }
     int64_t big = INT64_MAX - 5;
     lib_element_set_i64(DLC_I64, element, big);
@@ -276,6 +340,8 @@ int main(void) {
 #ifdef __FLT16_MAX__
         cmocka_unit_test(test_against_the_compiler),
 #endif
+        cmocka_unit_test(test_small_floats),
+        cmocka_unit_test(test_packed),
         cmocka_unit_test(test_elements),
         cmocka_unit_test(test_integers_to_floats),
     };

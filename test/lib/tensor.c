@@ -117,6 +117,7 @@ static void test_overflow(void **state) {
     tensor.dtype = lib_dtype_to_dlpack(DLC_I4);
     assert_true(lib_tensor_bytes(&tensor) == ((size_t)1 << 61) + 2);
     assert_true(lib_dtype_bytes(DLC_U4, (size_t)halves[0]) == ((size_t)1 << 61) + 2);
+    assert_true(lib_dtype_bytes(DLC_U2, (size_t)halves[0]) == ((size_t)1 << 60) + 1);
     /* nonsense strides claim all memory */
     static const int64_t wild[] = {INT64_MAX, INT64_MIN, INT64_MAX / 8, INT64_MIN / 8, INT64_MAX / 16};
     for (int i = 0; i < 5; i++) {

@@ -51,7 +51,7 @@ static uint64_t varint(cursor *c) {
     return value;
 }
 
-/* A tensor; `type` is ONNX's number, data are compact, elements of 4 bits two to a byte, the lower half first. */
+/* A tensor; `type` is ONNX's number, data are compact, elements of 4 and 2 bits two and four to a byte, the lowest first. */
 typedef struct tensor {
     DLTensor view;
     int64_t shape[16];
@@ -82,7 +82,11 @@ static const struct {
              [19] = {{kDLFloat8_e5m2, 8, 1}, 'i'},
              [20] = {{kDLFloat8_e5m2fnuz, 8, 1}, 'i'},
              [21] = {{kDLUInt, 4, 1}, 'i'},
-             [22] = {{kDLInt, 4, 1}, 'i'}};
+             [22] = {{kDLInt, 4, 1}, 'i'},
+             [23] = {{kDLFloat4_e2m1fn, 4, 1}, 'i'},
+             [24] = {{kDLFloat8_e8m0fnu, 8, 1}, 'i'},
+             [25] = {{kDLUInt, 2, 1}, 'i'},
+             [26] = {{kDLInt, 2, 1}, 'i'}};
 enum { TYPES = sizeof types / sizeof types[0] };
 
 static size_t bytes_of(size_t count, int bits) {
@@ -172,8 +176,11 @@ static bool read_tensor(const char *path, tensor *t) {
 
 /* ---- comparison ------------------------------------------------------------------------------------------------------ */
 
-/* A float of 8 bits. */
+/* A float of 8 or 4 bits. */
 static double small_number(int code, int byte) {
+    static const double of_four_bits[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+    if (code == kDLFloat4_e2m1fn) return byte >> 3 ? -of_four_bits[byte & 7] : of_four_bits[byte & 7];
+    if (code == kDLFloat8_e8m0fnu) return byte == 255 ? NAN : ldexp(1, byte - 127);
     const bool wide = code == kDLFloat8_e5m2 || code == kDLFloat8_e5m2fnuz,
                unsigned_zero = code == kDLFloat8_e4m3fnuz || code == kDLFloat8_e5m2fnuz;
     const int digits = wide ? 2 : 3, bias = (wide ? 15 : 7) + unsigned_zero;
@@ -190,7 +197,15 @@ static bool is_float(DLDataType type) {
     return type.code == kDLFloat || type.code == kDLBfloat || type.code >= kDLFloat8_e4m3fn;
 }
 
-static double number(DLDataType type, const char *at) {
+/* Element i of less than a byte. */
+static int code_of(DLDataType type, const char *data, size_t i) {
+    const size_t bit = i * type.bits;
+    return (unsigned char)data[bit / 8] >> bit % 8 & ((1 << type.bits) - 1);
+}
+
+static double number(DLDataType type, const char *data, size_t i) {
+    if (type.bits < 8) return small_number(type.code, code_of(type, data, i));
+    const char *at = data + i * type.bits / 8;
     if (type.bits == 8) return small_number(type.code, (unsigned char)*at);
     if (type.code == kDLFloat && type.bits == 64) return *(const double *)(const void *)at;
     if (type.code == kDLFloat && type.bits == 32) return (double)*(const float *)(const void *)at;
@@ -231,15 +246,14 @@ static void compare(const DLTensor *got, const tensor *expected, double relative
     const size_t element = bytes_of(1, e->dtype.bits);
     const char *data = (const char *)got->data + got->byte_offset;
     for (size_t i = 0; i < expected->count; i++) {
-        const size_t offset = i * (size_t)e->dtype.bits / 8;
-        const char *a = data + offset, *b = expected->data + offset;
         if (!is_float(e->dtype)) {
-            const int shift = (int)(i * (size_t)e->dtype.bits % 8);
-            if (e->dtype.bits < 8 ? ((*a ^ *b) >> shift & 15) == 0 : memcmp(a, b, element) == 0) continue;
+            if (e->dtype.bits < 8 ? code_of(e->dtype, data, i) == code_of(e->dtype, expected->data, i)
+                                  : memcmp(data + i * element, expected->data + i * element, element) == 0)
+                continue;
             snprintf(why, room, "element %zu differs", i);
             return;
         }
-        const double x = number(e->dtype, a), y = number(e->dtype, b);
+        const double x = number(e->dtype, data, i), y = number(e->dtype, expected->data, i);
         if ((isnan(x) && isnan(y)) || x == y || fabs(x - y) <= absolute + relative * fabs(y)) continue;
         snprintf(why, room, "element %zu is %.9g in place of %.9g", i, x, y);
         return;
