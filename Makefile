@@ -422,9 +422,15 @@ dlc_opt_needs := $(OUT)/libdlc.so $(call layers,graph tir lib)
 link_opt = $(CC) $(LDFLAGS_ALL) $(filter %.o,$^) -L$(OUT) -ldlc -Wl,--start-group $(filter %.a,$^) -Wl,--end-group \
            -Wl,-rpath,$(1) $(LDLIBS_ALL) -o $@
 $(eval $(call example_rule,dlc-opt,$(dlc_opt_needs),link_opt,'$$$$ORIGIN/..'))
+# The tools as they are installed.
+tools           := dlc-opt dlc-run
+installed_rpath = '$(patsubst $(PREFIX)/%,$$ORIGIN/../%,$(LIBDIR))'
 $(OUT)/dlc-opt: $(patsubst %.c,$(OUT)/%.o,$(wildcard examples/dlc-opt/*.c)) $(dlc_opt_needs) FORCE
 	$(call say,LINK,$@)
-	$(Q)$(call link_opt,'$(patsubst $(PREFIX)/%,$$ORIGIN/../%,$(LIBDIR))')
+	$(Q)$(call link_opt,$(installed_rpath))
+$(OUT)/dlc-run: $(patsubst %.c,$(OUT)/%.o,$(wildcard examples/dlc-run/*.c)) $(OUT)/libdlc.so FORCE
+	$(call say,LINK,$@)
+	$(Q)$(call link_opt,$(installed_rpath))
 
 .PHONY: examples demo
 examples: $(example_bins)
@@ -496,11 +502,11 @@ to := $(DESTDIR)$(LIBDIR)
 documents := README.md LICENSE $(GEN)/operators.md graph/adding-an-operator.md tir/writing-a-schedule.md targets/porting.md
 
 .PHONY: install uninstall
-install: lib $(OUT)/dlc-opt
+install: lib $(tools:%=$(OUT)/%)
 	@mkdir -p $(to)/pkgconfig $(to)/cmake/libdlc $(DESTDIR)$(INCLUDEDIR)/dlc $(DESTDIR)$(BINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(DOCDIR)
 	$(Q)install -m 644 include/dlc/* $(wildcard $(GEN)/dlc/*) $(DESTDIR)$(INCLUDEDIR)/dlc/
-	$(Q)install -m 755 $(if $(filter release,$(MODE)),-s) $(OUT)/dlc-opt $(DESTDIR)$(BINDIR)/
-	$(Q)install -m 644 examples/dlc-opt/dlc-opt.1 $(DESTDIR)$(MANDIR)/man1/
+	$(Q)install -m 755 $(if $(filter release,$(MODE)),-s) $(tools:%=$(OUT)/%) $(DESTDIR)$(BINDIR)/
+	$(Q)install -m 644 $(foreach t,$(tools),examples/$(t)/$(t).1) $(DESTDIR)$(MANDIR)/man1/
 	$(Q)install -m 644 $(documents) $(DESTDIR)$(DOCDIR)/
 	$(Q)install -m 755 $(if $(filter release,$(MODE)),-s) $(OUT)/libdlc.so.$(VERSION) $(to)/
 	$(Q)ln -sf libdlc.so.$(VERSION) $(to)/libdlc.so.$(SOVERSION)
@@ -513,7 +519,7 @@ install: lib $(OUT)/dlc-opt
 	@echo '  installed in $(DESTDIR)$(PREFIX)'
 uninstall:
 	rm -rf $(DESTDIR)$(INCLUDEDIR)/dlc $(to)/libdlc.so* $(to)/libdlc.a $(to)/libdlc-compiler $(to)/pkgconfig/libdlc.pc $(to)/cmake/libdlc \
-	    $(DESTDIR)$(BINDIR)/dlc-opt $(DESTDIR)$(MANDIR)/man1/dlc-opt.1 $(DESTDIR)$(DOCDIR)
+	    $(foreach t,$(tools),$(DESTDIR)$(BINDIR)/$(t) $(DESTDIR)$(MANDIR)/man1/$(t).1) $(DESTDIR)$(DOCDIR)
 
 .PHONY: clean help
 clean:
@@ -531,7 +537,7 @@ define help_text
   make peers          what to compare with in make bench     make plots    of the last make bench
   make bench-keep     the last run is what make bench compares with from now on (bench/last.txt)
   make gpu-build      what bench/gpu.sh needs           make gpu-check, gpu-kernels, gpu-models, gpu-sanitize
-  make install        libraries, headers, dlc-opt, man page, guides; PREFIX DESTDIR LIBDIR INCLUDEDIR BINDIR MANDIR DOCDIR
+  make install        libraries, headers, dlc-opt, dlc-run, man pages, guides; PREFIX DESTDIR LIBDIR INCLUDEDIR BINDIR MANDIR DOCDIR
   make uninstall
   make setup          install what is missing (apt)     make ci        what is run before a change is taken
   make format         clang-format 14                   make format-check, check-layers
