@@ -11,27 +11,6 @@ static counter memory;
 
 /* ---- models ------------------------------------------------------------------------------------------------------------- */
 
-/* Dimensions by blanks: numbers and names; "-": no shape at all. */
-static message port_of(const char *name, int type, const char *dims) {
-    message v = {0}, t = {0}, declared = {0}, shape = {0};
-    char text[64], *rest = text;
-    snprintf(text, sizeof text, "%s", dims);
-    for (char *word; (word = strtok_r(rest, " ", &rest)) && strcmp(word, "-") != 0;) {
-        message dim = {0};
-        if (*word >= '0' && *word <= '9')
-            add_int(&dim, 1, atoi(word));
-        else
-            add_text(&dim, 2, word);
-        add_message(&shape, 1, dim);
-    }
-    add_text(&v, 1, name);
-    add_int(&declared, 1, type);
-    if (strcmp(dims, "-") != 0) add_message(&declared, 2, shape);
-    add_message(&t, 1, declared);
-    add_message(&v, 2, t);
-    return v;
-}
-
 /* OPERATOR OUTPUT INPUT... */
 static void add_node(message *g, const char *line) {
     message node = {0};
