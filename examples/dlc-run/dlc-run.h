@@ -90,6 +90,7 @@ void session_close(session *s);
 bool fail(const session *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The same with the message of the context's last error. */
 bool fail_by_context(const session *s, const char *what);
+/* A size that the file calls "?", as some exporters do, has no name. */
 dlc_onnx_port port_of(const session *s, dlc_onnx_side side, int index);
 /* The input whose state the output is, by the options; NULL: it is none. The other way round for inputs. */
 const char *state_of(const session *s, dlc_onnx_side side, const char *name);

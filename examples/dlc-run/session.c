@@ -91,6 +91,8 @@ void session_close(session *s) {
 dlc_onnx_port port_of(const session *s, dlc_onnx_side side, int index) {
     dlc_onnx_port port = {.name = "", .dtype = -1, .rank = -1};
     (void)dlc_onnx_port_at(s->model, side, index, &port);
+    for (int d = 0; d < port.rank; d++)
+        if (port.dims[d].name && strcmp(port.dims[d].name, "?") == 0) port.dims[d] = (dlc_dim){-1, NULL};
     return port;
 }
 

@@ -78,7 +78,7 @@ static inline message value_of(const char *name, int type, const char *dimension
     return v;
 }
 
-/* A value whose dimensions are words: numbers, names, "?" for none of both; "-": no shape at all. */
+/* A value whose dimensions are words: numbers, names, "*" for none of both; "-": no shape at all. */
 static inline message port_of(const char *name, int type, const char *dims) {
     message v = {0}, t = {0}, declared = {0}, shape = {0};
     char text[64], *rest = text;
@@ -87,7 +87,7 @@ static inline message port_of(const char *name, int type, const char *dims) {
         message dim = {0};
         if (*word >= '0' && *word <= '9')
             add_int(&dim, 1, atoi(word));
-        else if (*word != '?')
+        else if (*word != '*')
             add_text(&dim, 2, word);
         add_message(&shape, 1, dim);
     }

@@ -199,6 +199,8 @@ static void test_inputs(void **state) {
     tool_says(0, " 3 NaN, hash ", "two.onnx --dim n=1 --input x=nan");
     /* Sizes without a name, those of the other input, and none at all. */
     tool_says(0, "sum: f32[3, 2]", "unnamed.onnx --dim a_0=3 --dim b_0=3");
+    tool_says(0, "sum: f32[3, 4]", "marked.onnx --dim a_0=3 --dim a_1=4 --shape b=3,4");
+    tool_refuses(1, "input a, axis 1: which size? Say --dim a_1=SIZE", "marked.onnx --dim a_0=3");
     tool_says(0, "sum: f32[3, 2]", "named.onnx --shape b=3,2");
     tool_says(0, "sum: f32[] 5..5", "open.onnx --shape a= --shape b= --input a=2 --input b=3");
     /* Random numbers are those of their seed. */
@@ -332,7 +334,8 @@ static int write_all(void **state) {
     (void)state;
     if (!mkdtemp(folder)) return 1;
     write_two();
-    write_sum("unnamed.onnx", "sum", "a", "b", "? 2");
+    write_sum("unnamed.onnx", "sum", "a", "b", "* 2");
+    write_sum("marked.onnx", "sum", "a", "b", "? ?");
     write_sum("named.onnx", "sum", "a", "b", "n 2");
     write_sum("open.onnx", "sum", "a", "b", "-");
     write_model("soup.onnx", graph_of(node_of("Soup", "x", "y")));
