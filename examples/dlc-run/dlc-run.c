@@ -2,8 +2,8 @@
 #include "dlc-run.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
+#include <sys/resource.h>
 
 /* ---- --list, --check ---------------------------------------------------------------------------------------------------- */
 
@@ -35,7 +35,7 @@ static void add_port(report *r, const dlc_onnx_port *port) {
             if (dim->name)
                 json_string(r, NULL, dim->name);
             else
-                json_number(r, NULL, dim->value >= 0 ? (double)dim->value : NAN);
+                json_size(r, NULL, dim->value);
         }
         json_close(r, "]");
     }
@@ -89,6 +89,19 @@ static bool first_run(const session *s, report *r, const inputs *in, outputs *ou
     return true;
 }
 
+/* After the first run. The process's peak is in KiB (getrusage). */
+static void show_memory(const session *s, report *r) {
+    dlc_statistics held = DLC_STATISTICS_INIT;
+    struct rusage usage = {0};
+    dlc_context_statistics(s->context, &held);
+    getrusage(RUSAGE_SELF, &usage);
+    const double mib = 1.0 / (1 << 20), peak = (double)usage.ru_maxrss / 1024;
+    const double arena = mib * (double)held.arena_bytes, constants = mib * (double)held.constant_bytes;
+    say(r, "memory: intermediate values %.1f MiB, constants %.1f MiB, the process at its peak %.1f MiB\n", arena,
+        constants, peak);
+    json_number(r, "arena_mib", arena), json_number(r, "constants_mib", constants), json_number(r, "peak_mib", peak);
+}
+
 static bool show_guards(const session *s, report *r) {
     char *text = NULL;
     if (dlc_onnx_runner_describe(s->runner, &text) != DLC_OK) return fail_by_context(s, "");
@@ -113,7 +126,9 @@ static int compare_with_target(const session *s, report *r, const inputs *in, co
 /* Comparisons first: they are about the first run, before states change. */
 static int work_with(const session *s, report *r, inputs *in, outputs *out) {
     const options *o = s->o;
-    if (!first_run(s, r, in, out) || !show_guards(s, r) || !show_outputs(s, r, out)) return FAILED;
+    if (!first_run(s, r, in, out) || !show_guards(s, r)) return FAILED;
+    show_memory(s, r);
+    if (!show_outputs(s, r, out)) return FAILED;
     if (o->save && !save_outputs(s, out)) return FAILED;
     int result = o->expect ? compare_with_files(s, r, out) : GOOD;
     if (o->compare && result != FAILED) {

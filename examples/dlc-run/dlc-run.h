@@ -69,6 +69,8 @@ void json_string(report *r, const char *key, const char *text);
 /* null, if it is no finite number. */
 void json_number(report *r, const char *key, double number);
 void json_whole(report *r, const char *key, int64_t number);
+/* null, if it is negative. */
+void json_size(report *r, const char *key, int64_t size);
 void json_bool(report *r, const char *key, bool value);
 /* Sizes, as a list. */
 void json_shape(report *r, const char *key, int rank, const int64_t *shape);

@@ -99,6 +99,13 @@ void json_whole(report *r, const char *key, int64_t number) {
     if (member(r, key)) fprintf(r->json, "%" PRId64, number);
 }
 
+void json_size(report *r, const char *key, int64_t size) {
+    if (size >= 0)
+        json_whole(r, key, size);
+    else if (member(r, key))
+        fputs("null", r->json);
+}
+
 void json_bool(report *r, const char *key, bool value) {
     if (member(r, key)) fputs(value ? "true" : "false", r->json);
 }

@@ -193,6 +193,7 @@ static void test_inputs(void **state) {
     assert_non_null(strstr(said, " = -1 -2 -3 -4 -5 -6\n"));
     assert_non_null(strstr(said, "1 runs, guards:"));
     assert_non_null(strstr(said, "import: "));
+    assert_non_null(strstr(said, "memory: "));
     tool_says(0, " = 0.5 1 1.5 2 2.5 3 3.5 4 ...\n", "two.onnx --input x=x.npy --input b=zeros");
     tool_says(0, "f32[4, 3] -2..-2, mean -2,", "two.onnx --shape x=4,3 --input x=zeros --input b=-2e0");
     tool_says(0, "f32[0, 3] hash ", "two.onnx --dim n=0");
