@@ -7,8 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Messages of several lines become one. */
+/* Messages of several lines become one. Some begin with the model's path. */
 static void print_message(const char *model, char *message) {
+    const size_t length = strlen(model);
+    if (strncmp(message, model, length) == 0 && strncmp(message + length, ": ", 2) == 0) message += length + 2;
     for (char *end = message + strlen(message); end > message && end[-1] == '\n';) *--end = 0;
     for (char *c = message; *c; c++)
         if (*c == '\n') *c = ';';
@@ -25,9 +27,12 @@ bool fail(const session *s, const char *format, ...) {
     return false;
 }
 
+/* Messages about files begin with their paths. */
 bool fail_by_context(const session *s, const char *what) {
     const char *message = dlc_error_message(s->context);
-    return *what ? fail(s, "%s: %s", what, message) : fail(s, "%s", message);
+    const size_t length = strlen(what);
+    const bool said = strncmp(message, what, length) == 0 && message[length] == ':';
+    return *what && !said ? fail(s, "%s: %s", what, message) : fail(s, "%s", message);
 }
 
 static void print_log(void *user, const char *line) {
