@@ -296,9 +296,10 @@ needs_onnx    := $(call layers,graph tir lib)
 needs_bench   := $(patsubst %,$(OUT)/bench/%.o,elements last random shape stats)
 folder_of      = $(word 2,$(subst /, ,$(1)))
 needs_of       = $(or $(needs_$(call folder_of,$(1))),$(reference_objects) $(all_layers))
-public_tests := $(filter test/api/% test/onnx/conformance.c test/onnx/external_test.c test/onnx/nodes_test.c test/onnx/runner_test.c,$(test_src))
+public_tests := $(filter test/api/% test/onnx/conformance.c test/onnx/external_test.c test/onnx/nodes_test.c test/onnx/runner_test.c test/onnx/tool_test.c,$(test_src))
 $(foreach f,$(public_tests),$(eval $(call test_rule,$(f),$(OUT)/libdlc.so,link_public)))
 $(foreach f,$(filter-out $(public_tests),$(test_src)),$(eval $(call test_rule,$(f),$(call needs_of,$(f)),link_internal)))
+$(OUT)/test/onnx/tool_test: | $(OUT)/bin/dlc-run
 # What makes cases and runs them, on the whole library.
 $(OUT)/test/bench/blocks: $(patsubst %,$(OUT)/bench/%.o,block_graphs blocks cases measure ours) $(all_layers)
 $(conformance_parts): $(OUT)/test/conformance/conformance
@@ -422,9 +423,15 @@ dlc_opt_needs := $(OUT)/libdlc.so $(call layers,graph tir lib)
 link_opt = $(CC) $(LDFLAGS_ALL) $(filter %.o,$^) -L$(OUT) -ldlc -Wl,--start-group $(filter %.a,$^) -Wl,--end-group \
            -Wl,-rpath,$(1) $(LDLIBS_ALL) -o $@
 $(eval $(call example_rule,dlc-opt,$(dlc_opt_needs),link_opt,'$$$$ORIGIN/..'))
+# The tools as they are installed.
+tools           := dlc-opt dlc-run
+installed_rpath = '$(patsubst $(PREFIX)/%,$$ORIGIN/../%,$(LIBDIR))'
 $(OUT)/dlc-opt: $(patsubst %.c,$(OUT)/%.o,$(wildcard examples/dlc-opt/*.c)) $(dlc_opt_needs) FORCE
 	$(call say,LINK,$@)
-	$(Q)$(call link_opt,'$(patsubst $(PREFIX)/%,$$ORIGIN/../%,$(LIBDIR))')
+	$(Q)$(call link_opt,$(installed_rpath))
+$(OUT)/dlc-run: $(patsubst %.c,$(OUT)/%.o,$(wildcard examples/dlc-run/*.c)) $(OUT)/libdlc.so FORCE
+	$(call say,LINK,$@)
+	$(Q)$(call link_opt,$(installed_rpath))
 
 .PHONY: examples demo
 examples: $(example_bins)
@@ -496,11 +503,11 @@ to := $(DESTDIR)$(LIBDIR)
 documents := README.md LICENSE $(GEN)/operators.md graph/adding-an-operator.md tir/writing-a-schedule.md targets/porting.md
 
 .PHONY: install uninstall
-install: lib $(OUT)/dlc-opt
+install: lib $(tools:%=$(OUT)/%)
 	@mkdir -p $(to)/pkgconfig $(to)/cmake/libdlc $(DESTDIR)$(INCLUDEDIR)/dlc $(DESTDIR)$(BINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(DOCDIR)
 	$(Q)install -m 644 include/dlc/* $(wildcard $(GEN)/dlc/*) $(DESTDIR)$(INCLUDEDIR)/dlc/
-	$(Q)install -m 755 $(if $(filter release,$(MODE)),-s) $(OUT)/dlc-opt $(DESTDIR)$(BINDIR)/
-	$(Q)install -m 644 examples/dlc-opt/dlc-opt.1 $(DESTDIR)$(MANDIR)/man1/
+	$(Q)install -m 755 $(if $(filter release,$(MODE)),-s) $(tools:%=$(OUT)/%) $(DESTDIR)$(BINDIR)/
+	$(Q)install -m 644 $(foreach t,$(tools),examples/$(t)/$(t).1) $(DESTDIR)$(MANDIR)/man1/
 	$(Q)install -m 644 $(documents) $(DESTDIR)$(DOCDIR)/
 	$(Q)install -m 755 $(if $(filter release,$(MODE)),-s) $(OUT)/libdlc.so.$(VERSION) $(to)/
 	$(Q)ln -sf libdlc.so.$(VERSION) $(to)/libdlc.so.$(SOVERSION)
@@ -513,7 +520,7 @@ install: lib $(OUT)/dlc-opt
 	@echo '  installed in $(DESTDIR)$(PREFIX)'
 uninstall:
 	rm -rf $(DESTDIR)$(INCLUDEDIR)/dlc $(to)/libdlc.so* $(to)/libdlc.a $(to)/libdlc-compiler $(to)/pkgconfig/libdlc.pc $(to)/cmake/libdlc \
-	    $(DESTDIR)$(BINDIR)/dlc-opt $(DESTDIR)$(MANDIR)/man1/dlc-opt.1 $(DESTDIR)$(DOCDIR)
+	    $(foreach t,$(tools),$(DESTDIR)$(BINDIR)/$(t) $(DESTDIR)$(MANDIR)/man1/$(t).1) $(DESTDIR)$(DOCDIR)
 
 .PHONY: clean help
 clean:
@@ -531,7 +538,7 @@ define help_text
   make peers          what to compare with in make bench     make plots    of the last make bench
   make bench-keep     the last run is what make bench compares with from now on (bench/last.txt)
   make gpu-build      what bench/gpu.sh needs           make gpu-check, gpu-kernels, gpu-models, gpu-sanitize
-  make install        libraries, headers, dlc-opt, man page, guides; PREFIX DESTDIR LIBDIR INCLUDEDIR BINDIR MANDIR DOCDIR
+  make install        libraries, headers, dlc-opt, dlc-run, man pages, guides; PREFIX DESTDIR LIBDIR INCLUDEDIR BINDIR MANDIR DOCDIR
   make uninstall
   make setup          install what is missing (apt)     make ci        what is run before a change is taken
   make format         clang-format 14                   make format-check, check-layers

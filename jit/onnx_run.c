@@ -239,16 +239,21 @@ static dlc_status new_import(dlc_onnx_runner *runner, const DLTensor *const *inp
     return status;
 }
 
-/* An import for these tensors, of which a run is noted. `ones`: one that takes sizes of 0 and 1 as given. */
+/* An import for these tensors. `ones`: one that takes sizes of 0 and 1 as given. The mutex is held. */
+static dlc_status find_import(dlc_onnx_runner *runner, const DLTensor *const *inputs, bool ones, imported **found) {
+    *found = ones ? NULL : runner->imports;
+    while (*found && !serves(runner, *found, inputs)) *found = (*found)->next;
+    const dlc_status status = *found ? DLC_OK : new_import(runner, inputs, ones, found);
+    if (status == DLC_OK) (*found)->used = ++runner->clock;
+    return status;
+}
+
+/* The same, of which a run is noted. */
 static dlc_status take_import(dlc_onnx_runner *runner, const DLTensor *const *inputs, bool ones, imported **taken) {
-    dlc_status status = DLC_OK;
     lib_mutex_lock(&runner->mutex);
-    imported *found = ones ? NULL : runner->imports;
-    while (found && !serves(runner, found, inputs)) found = found->next;
-    if (!found) status = new_import(runner, inputs, ones, &found);
-    if (status == DLC_OK) found->users++, found->runs++, found->used = ++runner->clock;
+    const dlc_status status = find_import(runner, inputs, ones, taken);
+    if (status == DLC_OK) (*taken)->users++, (*taken)->runs++;
     lib_mutex_unlock(&runner->mutex);
-    *taken = found;
     return status;
 }
 
@@ -292,10 +297,20 @@ static dlc_status run_stateless(dlc_onnx_runner *runner, const dlc_run_options *
 
 /* ---- states ------------------------------------------------------------------------------------------------------------ */
 
+/* Does the name tell a size from others? Some exporters call all of them by the same sign. */
+static bool is_identifier(const char *name) {
+    for (const char *c = name; *c; c++) {
+        const bool letter = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || *c == '_';
+        if (!letter && !(*c >= '0' && *c <= '9' && c > name)) return false;
+    }
+    return *name != 0;
+}
+
 /* A size of an input as the other inputs that have arrived tell it; -1: they do not. */
 static int64_t size_by_name(const dlc_onnx_runner *runner, const char *name, const DLTensor *const *inputs) {
     for (int i = 0; i < runner->import.dim_count; i++)
         if (strcmp(runner->import.dims[i].name, name) == 0) return runner->import.dims[i].value;
+    if (!is_identifier(name)) return -1;
     for (int i = 0; i < inputs_of(runner); i++)
         for (int d = 0; inputs[i] && d < inputs[i]->ndim && d < DLC_MAX_RANK; d++) {
             const char *known = runner->model->ports[DLC_ONNX_INPUT][i].parameter[d];
@@ -363,14 +378,20 @@ static dlc_status commit_states(dlc_onnx_runner *runner, dlc_output_slot *slots,
     return DLC_OK;
 }
 
-static dlc_status run_with_states(dlc_onnx_runner *runner, const dlc_run_options *options,
-                                  const DLTensor *const *inputs, dlc_output_slot *outputs) {
-    const DLTensor *given[256];
-    dlc_output_slot slots[256];
+/* All inputs: those that have arrived, and the states. */
+static dlc_status add_states(dlc_onnx_runner *runner, const DLTensor *const *inputs, const DLTensor **given) {
     for (int i = 0; i < inputs_of(runner); i++) {
         if (!inputs[i] && !runner->state[i]) LIB_TRY(first_state(runner, i, inputs));
         given[i] = inputs[i] ? inputs[i] : &runner->state[i]->dl_tensor;
     }
+    return DLC_OK;
+}
+
+static dlc_status run_with_states(dlc_onnx_runner *runner, const dlc_run_options *options,
+                                  const DLTensor *const *inputs, dlc_output_slot *outputs) {
+    const DLTensor *given[256];
+    dlc_output_slot slots[256];
+    LIB_TRY(add_states(runner, inputs, given));
     for (int o = 0; o < outputs_of(runner); o++)
         slots[o] = runner->feeds[o] >= 0 ? (dlc_output_slot){NULL, NULL} : outputs[o];
     dlc_status status = run_stateless(runner, options, given, slots);
@@ -380,14 +401,9 @@ static dlc_status run_with_states(dlc_onnx_runner *runner, const dlc_run_options
     return status;
 }
 
-dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
-                        int input_count, dlc_output_slot *outputs, int output_count) {
-    if (!runner) return jit_onnx_fail(NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_run", "runner is NULL");
-    if (input_count != inputs_of(runner) || output_count != outputs_of(runner) || (input_count && !inputs) ||
-        (output_count && !outputs))
-        return fail(runner, DLC_INVALID_ARGUMENT, "%d inputs and %d outputs, the model has %d and %d", input_count,
-                    output_count, inputs_of(runner), outputs_of(runner));
-    for (int i = 0; i < input_count; i++) {
+/* NULL is a state that the runner has. */
+static dlc_status check_inputs(const dlc_onnx_runner *runner, const DLTensor *const *inputs) {
+    for (int i = 0; i < inputs_of(runner); i++) {
         const DLTensor *tensor = inputs[i];
         int64_t count;
         if (!tensor && runner->fed_by[i] >= 0) continue;
@@ -396,12 +412,47 @@ dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options,
             return fail(runner, DLC_INVALID_ARGUMENT, "input %s is NULL, or no tensor of up to %d dimensions",
                         runner->model->ports[DLC_ONNX_INPUT][i].name, DLC_MAX_RANK);
     }
+    return DLC_OK;
+}
+
+dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
+                        int input_count, dlc_output_slot *outputs, int output_count) {
+    if (!runner) return jit_onnx_fail(NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_run", "runner is NULL");
+    if (input_count != inputs_of(runner) || output_count != outputs_of(runner) || (input_count && !inputs) ||
+        (output_count && !outputs))
+        return fail(runner, DLC_INVALID_ARGUMENT, "%d inputs and %d outputs, the model has %d and %d", input_count,
+                    output_count, inputs_of(runner), outputs_of(runner));
+    LIB_TRY(check_inputs(runner, inputs));
     if (options && options->event && runner->state_count)
         return fail(runner, DLC_UNSUPPORTED, "a runner with states waits for its runs: no event");
     if (!runner->state_count) return run_stateless(runner, options, inputs, outputs);
     lib_mutex_lock(&runner->state_mutex);
     const dlc_status status = run_with_states(runner, options, inputs, outputs);
     lib_mutex_unlock(&runner->state_mutex);
+    return status;
+}
+
+dlc_status dlc_onnx_runner_program(dlc_onnx_runner *runner, const DLTensor *const *inputs, int input_count,
+                                   dlc_program **program) {
+    const DLTensor *given[256];
+    imported *found = NULL;
+    if (program) *program = NULL;
+    if (!runner || !program)
+        return jit_onnx_fail(runner ? runner->model->context : NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_runner_program",
+                             "runner or the place for the program is NULL");
+    if (input_count != inputs_of(runner) || (input_count && !inputs))
+        return jit_onnx_fail(runner->model->context, DLC_INVALID_ARGUMENT, "dlc_onnx_runner_program",
+                             "the inputs are not as many as the model's");
+    LIB_TRY(check_inputs(runner, inputs));
+    lib_mutex_lock(&runner->state_mutex);
+    dlc_status status = add_states(runner, inputs, given);
+    if (status == DLC_OK) {
+        lib_mutex_lock(&runner->mutex);
+        status = find_import(runner, given, false, &found);
+        lib_mutex_unlock(&runner->mutex);
+    }
+    lib_mutex_unlock(&runner->state_mutex);
+    if (status == DLC_OK) *program = found->program;
     return status;
 }
 
@@ -588,6 +639,12 @@ dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options,
                         int input_count, dlc_output_slot *outputs, int output_count) {
     (void)runner, (void)options, (void)inputs, (void)input_count, (void)outputs, (void)output_count;
     return refuse("dlc_onnx_run");
+}
+dlc_status dlc_onnx_runner_program(dlc_onnx_runner *runner, const DLTensor *const *inputs, int input_count,
+                                   dlc_program **program) {
+    (void)runner, (void)inputs, (void)input_count;
+    if (program) *program = NULL;
+    return refuse("dlc_onnx_runner_program");
 }
 void dlc_onnx_runner_reset(dlc_onnx_runner *runner) {
     (void)runner;

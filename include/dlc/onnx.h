@@ -147,6 +147,12 @@ DLC_API dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *
                                 int input_count, dlc_output_slot *outputs, int output_count);
 /* States are as before the first run. */
 DLC_API void dlc_onnx_runner_reset(dlc_onnx_runner *runner);
+/* The program that serves these inputs, which are given as for dlc_onnx_run; the model is imported for them if none does, but not run. For
+ * dlc_program_profile, dlc_program_dump and others that look inside. Its inputs are those of the model by name, without those whose
+ * elements the import has as guards. It belongs to the runner, and is valid until the runner's next run, by any thread, or its end. Errors:
+ * those of dlc_onnx_graph and dlc_compile. */
+DLC_API dlc_status dlc_onnx_runner_program(dlc_onnx_runner *runner, const DLTensor *const *inputs, int input_count,
+                                           dlc_program **program);
 /* The imports that the runner holds, a line for each, with guards and number of runs. The caller frees it with dlc_text_free. */
 DLC_API dlc_status dlc_onnx_runner_describe(dlc_onnx_runner *runner, char **text);
 

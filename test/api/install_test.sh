@@ -57,7 +57,7 @@ report install $?
 root=$work/root/opt/dlc
 grep -q '^  CC' "$work/install.log" && report 'install compiles nothing' 1
 for file in include/dlc/dlc.h include/dlc/dlc.hpp include/dlc/ops.h include/dlc/ops.hpp include/dlc/types.h include/dlc/eager.h include/dlc/extend.h include/dlc/files.h include/dlc/onnx.h include/dlc/dlpack.h lib/libdlc.a lib/libdlc.so \
-    lib/libdlc-compiler lib/pkgconfig/libdlc.pc lib/cmake/libdlc/libdlc-config.cmake bin/dlc-opt share/man/man1/dlc-opt.1 \
+    lib/libdlc-compiler lib/pkgconfig/libdlc.pc lib/cmake/libdlc/libdlc-config.cmake bin/dlc-opt share/man/man1/dlc-opt.1 bin/dlc-run share/man/man1/dlc-run.1 \
     share/doc/libdlc/operators.md share/doc/libdlc/adding-an-operator.md share/doc/libdlc/writing-a-schedule.md share/doc/libdlc/porting.md; do
     [ -e "$root/$file" ] || report "$file is installed" 1
 done
@@ -95,15 +95,17 @@ else
     skip 'cmake is not installed'
 fi
 
-# The tool finds its library where it was installed, and its page has all of its options.
+# The tools find their library where it was installed, and their pages have all of their options.
 printf 'graph {\n  input x: f32[n]\n  y = add(x, x)\n  output y\n}\n' >"$work/twice.txt"
 (cd / && "$root/bin/dlc-opt" "$work/twice.txt" --dims n=3 --check | grep -q ': good$')
 report 'dlc-opt runs where it is installed' $?
-missing=$("$root/bin/dlc-opt" --help | grep -o -e '--[a-z]*' | sort -u | while read -r option; do
-    sed 's/\\-/-/g' "$root/share/man/man1/dlc-opt.1" | grep -q -e "$option" || echo "$option"
-done)
-[ -z "$missing" ]
-report "the man page of dlc-opt has all options $missing" $?
+for tool in dlc-opt dlc-run; do
+    missing=$("$root/bin/$tool" --help | grep -o -e '--[a-z-]*' | sort -u | while read -r option; do
+        sed 's/\\-/-/g' "$root/share/man/man1/$tool.1" | grep -q -e "$option" || echo "$option"
+    done)
+    [ -z "$missing" ]
+    report "the man page of $tool has all options $missing" $?
+done
 
 "$MAKE" -C "$here" uninstall DESTDIR="$work/root" PREFIX=/opt/dlc >/dev/null 2>&1
 report uninstall $?

@@ -3,6 +3,7 @@
 #define TEST_ONNX_ENCODE_H
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,6 +74,27 @@ static inline message value_of(const char *name, int type, const char *dimension
     add_int(&tensor_type, 1, type);
     add_message(&tensor_type, 2, shape);
     add_message(&t, 1, tensor_type);
+    add_message(&v, 2, t);
+    return v;
+}
+
+/* A value whose dimensions are words: numbers, names, "*" for none of both; "-": no shape at all. */
+static inline message port_of(const char *name, int type, const char *dims) {
+    message v = {0}, t = {0}, declared = {0}, shape = {0};
+    char text[64], *rest = text;
+    snprintf(text, sizeof text, "%s", dims);
+    for (char *word; (word = strtok_r(rest, " ", &rest)) && strcmp(word, "-") != 0;) {
+        message dim = {0};
+        if (*word >= '0' && *word <= '9')
+            add_int(&dim, 1, atoi(word));
+        else if (*word != '*')
+            add_text(&dim, 2, word);
+        add_message(&shape, 1, dim);
+    }
+    add_text(&v, 1, name);
+    add_int(&declared, 1, type);
+    if (strcmp(dims, "-") != 0) add_message(&declared, 2, shape);
+    add_message(&t, 1, declared);
     add_message(&v, 2, t);
     return v;
 }

@@ -11,27 +11,6 @@ static counter memory;
 
 /* ---- models ------------------------------------------------------------------------------------------------------------- */
 
-/* Dimensions by blanks: numbers and names; "-": no shape at all. */
-static message port_of(const char *name, int type, const char *dims) {
-    message v = {0}, t = {0}, declared = {0}, shape = {0};
-    char text[64], *rest = text;
-    snprintf(text, sizeof text, "%s", dims);
-    for (char *word; (word = strtok_r(rest, " ", &rest)) && strcmp(word, "-") != 0;) {
-        message dim = {0};
-        if (*word >= '0' && *word <= '9')
-            add_int(&dim, 1, atoi(word));
-        else
-            add_text(&dim, 2, word);
-        add_message(&shape, 1, dim);
-    }
-    add_text(&v, 1, name);
-    add_int(&declared, 1, type);
-    if (strcmp(dims, "-") != 0) add_message(&declared, 2, shape);
-    add_message(&t, 1, declared);
-    add_message(&v, 2, t);
-    return v;
-}
-
 /* OPERATOR OUTPUT INPUT... */
 static void add_node(message *g, const char *line) {
     message node = {0};
@@ -310,6 +289,56 @@ static void test_growing_state(void **state) {
     finish(runner, model, bytes);
 }
 
+/* The program of each import, which the runner makes if it has none: without the input whose elements are guards. */
+static void test_program(void **state) {
+    message g = started(), bytes;
+    (void)state;
+    add_node(&g, "Reshape y x shape");
+    add_message(&g, 11, port_of("x", 1, "n"));
+    add_message(&g, 11, port_of("shape", 7, "2"));
+    add_message(&g, 12, port_of("y", 1, "a b"));
+    dlc_onnx_model *model = model_from(g, &bytes);
+    dlc_onnx_runner *runner = runner_of(model, NULL, 0);
+    float x[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}; /* too many to be guards */
+    int64_t twelve = 12, two = 2, shape[2] = {2, 6};
+    const DLTensor tx = view(x, kDLFloat, 32, 1, &twelve), ts = view(shape, kDLInt, 64, 1, &two);
+    const DLTensor *const inputs[] = {&tx, &ts};
+    dlc_program *first, *again, *other;
+    OK(context, dlc_onnx_runner_program(runner, inputs, 2, &first));
+    check_imports(runner, 1, "0 runs, guards: shape by its elements");
+    assert_int_equal(dlc_program_input_count(first), 1);
+    assert_string_equal(dlc_program_input_name(first, 0), "x");
+    run_expecting(runner, inputs, 2, 12, x);
+    check_imports(runner, 1, "1 runs");
+    OK(context, dlc_onnx_runner_program(runner, inputs, 2, &again));
+    assert_ptr_equal(first, again);
+    shape[0] = 3, shape[1] = 4;
+    OK(context, dlc_onnx_runner_program(runner, inputs, 2, &other));
+    assert_ptr_not_equal(first, other);
+    assert_int_equal(dlc_onnx_runner_program(runner, inputs, 1, &other), DLC_INVALID_ARGUMENT);
+    assert_null(other);
+    assert_int_equal(dlc_onnx_runner_program(runner, (const DLTensor *[]){&tx, NULL}, 2, &other), DLC_INVALID_ARGUMENT);
+    assert_int_equal(dlc_onnx_runner_program(NULL, inputs, 2, &other), DLC_INVALID_ARGUMENT);
+    assert_int_equal(dlc_onnx_runner_program(runner, inputs, 2, NULL), DLC_INVALID_ARGUMENT);
+    finish(runner, model, bytes);
+}
+
+/* A state stands for the input that is not given. */
+static void test_program_with_state(void **state) {
+    static const dlc_onnx_state pair = {"s", "y"};
+    message bytes;
+    (void)state;
+    dlc_onnx_model *model = sum_model(&bytes);
+    dlc_onnx_runner *runner = runner_of(model, &pair, 1);
+    float x[2] = {1, 2};
+    int64_t two = 2;
+    const DLTensor tx = view(x, kDLFloat, 32, 1, &two);
+    dlc_program *program;
+    OK(context, dlc_onnx_runner_program(runner, (const DLTensor *[]){&tx, NULL}, 2, &program));
+    assert_int_equal(dlc_program_input_count(program), 2);
+    finish(runner, model, bytes);
+}
+
 static void test_mistakes(void **state) {
     static const dlc_onnx_state wrong[] = {{"t", "y"}, {"s", "z"}, {"s", NULL}}, twice[] = {{"s", "y"}, {"x", "y"}};
     dlc_onnx_runner_options options = DLC_ONNX_RUNNER_OPTIONS_INIT;
@@ -427,10 +456,12 @@ static int close_all(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ports),    cmocka_unit_test(test_content),       cmocka_unit_test(test_ones),
-        cmocka_unit_test(test_ranks),    cmocka_unit_test(test_eviction),      cmocka_unit_test(test_state),
-        cmocka_unit_test(test_mistakes), cmocka_unit_test(test_growing_state), cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_ports),    cmocka_unit_test(test_content),
+        cmocka_unit_test(test_ones),     cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_eviction), cmocka_unit_test(test_state),
+        cmocka_unit_test(test_mistakes), cmocka_unit_test(test_growing_state),
+        cmocka_unit_test(test_threads),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_program),  cmocka_unit_test(test_program_with_state),
     };
     return cmocka_run_group_tests_name("onnx runner", tests, open_all, close_all);
 }

@@ -1,0 +1,145 @@
+/* dlc-run: runs an ONNX model by the public headers alone. In reading order: options.c (the command line), session.c (context, model,
+ * runner), inputs.c, outputs.c (shown, saved, compared), measure.c (times, profiles, sweeps, clients), report.c (JSON), dlc-run.c. */
+#ifndef DLC_RUN_H
+#define DLC_RUN_H
+
+#include <dlc/onnx.h>
+#include <stdio.h>
+
+enum { GOOD = 0, FAILED = 1, DIFFERS = 2, USAGE = 3 };
+/* As many inputs or outputs as a runner takes. */
+enum { PORTS_MAX = 256 };
+
+/* ---- options.c: the command line --------------------------------------------------------------------------------------- */
+
+/* NAME=VALUE parts of an option that may be given several times. */
+typedef struct pairs {
+    int count;
+    const char *name[PORTS_MAX], *value[PORTS_MAX];
+} pairs;
+
+typedef struct options {
+    const char *model;
+    bool list, check, profile, json;
+    pairs inputs, shapes, dims, states;
+    /* NULL: the build's default; NULL: none */
+    const char *target, *cache;
+    int threads, compile_threads;
+    /* 0: not timed */
+    double seconds;
+    /* NULL: none. Folders, folder, target. */
+    const char *save, *expect, *compare;
+    /* Absolute and relative. */
+    double tolerance;
+    bool tolerates; /* --tolerance is given */
+    /* NULL: none */
+    const char *swept;
+    int64_t sweep_from, sweep_to;
+    int clients;
+} options;
+
+void print_usage(void);
+/* False: a line on stderr says what is wrong. */
+bool parse_options(int argc, char **argv, options *o);
+/* VALUE of NAME; NULL: there is none. */
+const char *pair_value(const pairs *list, const char *name);
+/* A size, and nothing after it. */
+bool parse_size(const char *text, int64_t *size);
+
+/* ---- report.c: what is told, as text or as one JSON object ---------------------------------------------------------------- */
+
+typedef struct report {
+    /* NULL: text, on standard output */
+    FILE *json;
+    char *bytes;
+    size_t size;
+    /* No member has been written in the innermost object or list. */
+    bool first;
+} report;
+
+bool report_begin(report *r, bool json);
+/* Writes the object, if the work was good, and frees it. */
+void report_end(report *r, bool good);
+/* Text only. */
+void say(const report *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* JSON only. `key` NULL: an element of a list. `bracket` is one of "{", "[" or their ends. */
+void json_open(report *r, const char *key, const char *bracket);
+void json_close(report *r, const char *bracket);
+void json_string(report *r, const char *key, const char *text);
+/* null, if it is no finite number. */
+void json_number(report *r, const char *key, double number);
+void json_whole(report *r, const char *key, int64_t number);
+/* null, if it is negative. */
+void json_size(report *r, const char *key, int64_t size);
+void json_bool(report *r, const char *key, bool value);
+/* Sizes, as a list. */
+void json_shape(report *r, const char *key, int rank, const int64_t *shape);
+
+/* ---- session.c: a model on a target ---------------------------------------------------------------------------------------- */
+
+typedef struct session {
+    const options *o;
+    dlc_context *context;
+    dlc_onnx_model *model;
+    dlc_onnx_runner *runner;
+    int input_count, output_count;
+} session;
+
+/* False: a line on stderr. */
+bool session_open(session *s, const options *o, const char *target);
+void session_close(session *s);
+/* One line on stderr with the model's name; false. */
+bool fail(const session *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same with the message of the context's last error. */
+bool fail_by_context(const session *s, const char *what);
+/* A size that the file calls "?", as some exporters do, has no name. */
+dlc_onnx_port port_of(const session *s, dlc_onnx_side side, int index);
+/* The input whose state the output is, by the options; NULL: it is none. The other way round for inputs. */
+const char *state_of(const session *s, dlc_onnx_side side, const char *name);
+/* The tensor's elements in another type; NULL: a line on stderr. The caller calls its deleter. */
+DLManagedTensorVersioned *convert(const session *s, const DLTensor *tensor, dlc_dtype dtype);
+dlc_dtype dtype_of(const DLTensor *tensor);
+int64_t element_count(const DLTensor *tensor);
+/* f32[1, 3] */
+const char *type_text(const DLTensor *tensor, char *text, size_t room);
+
+/* ---- inputs.c -------------------------------------------------------------------------------------------------------------- */
+
+typedef struct inputs {
+    int count;
+    /* NULL: a state that the runner begins with zeros, or has. */
+    DLManagedTensorVersioned *tensor[PORTS_MAX];
+    const DLTensor *given[PORTS_MAX];
+} inputs;
+
+/* All inputs by the options. `swept` is a size of the dimension --sweep; -1: none. False: a line on stderr. */
+bool make_inputs(const session *s, int64_t swept, inputs *in);
+void free_inputs(inputs *in);
+/* From now on the runner's own states. */
+void release_states(const session *s, inputs *in);
+
+/* ---- outputs.c ------------------------------------------------------------------------------------------------------------- */
+
+typedef struct outputs {
+    dlc_output_slot slot[PORTS_MAX];
+} outputs;
+
+void free_outputs(outputs *out);
+bool show_outputs(const session *s, report *r, const outputs *out);
+bool save_outputs(const session *s, const outputs *out);
+/* DIFFERS, FAILED or GOOD. */
+int compare_with_files(const session *s, report *r, const outputs *out);
+int compare_with_outputs(const session *s, report *r, const outputs *out, const outputs *other);
+
+/* ---- measure.c ------------------------------------------------------------------------------------------------------------- */
+
+/* Seconds of a clock that never goes back. */
+double now(void);
+/* Into empty slots. */
+bool run_once(const session *s, const inputs *in, outputs *out);
+bool measure_time(const session *s, report *r, const inputs *in);
+bool measure_profile(const session *s, report *r, const inputs *in);
+bool measure_clients(const session *s, report *r, const inputs *in);
+bool measure_sweep(const session *s, report *r);
+
+#endif
