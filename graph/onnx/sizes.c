@@ -236,7 +236,9 @@ static bool operate(onnx_import *im, dlc_dtype dtype, operation op, number a, nu
     }
     if (!to_fraction(im, &a) || !to_fraction(im, &b)) return false;
     if (is_float || (op != DIV && op != MOD)) return fraction_operation(im, op, a, b, y);
-    if (!constant_index(im, b, &z) || z <= 0 || !is_natural(im, a.index)) return false;
+    if (!constant_index(im, b, &z) || z <= 0) return false;
+    /* Quotients are truncated, indices rounded down: the same where nothing is below 0, and where nothing is left. */
+    if (op == DIV && !is_natural(im, a.index) && tir_multiple_of(p, a.index) % z != 0) return false;
     *y = (number){op == DIV ? tir_div(p, a.index, b.index) : tir_rem(p, a.index, b.index), 1, 0};
     return true;
 }

@@ -4,6 +4,7 @@
  *   dlc_graph *g;
  *   if (dlc_onnx_open(ctx, "model.onnx", NULL, &model) || dlc_onnx_graph(model, NULL, &g)) fprintf(stderr, "%s\n", dlc_error_message(ctx));
  *   dlc_compile(ctx, g, NULL, &program);       inputs and outputs are those of the file, in its order
+ *   dlc_onnx_write(ctx, "copy.onnx", g, NULL); any graph as a model
  *
  * or, where shapes depend on inputs' elements, or outputs come back as inputs, by a runner:
  *
@@ -155,6 +156,39 @@ DLC_API dlc_status dlc_onnx_runner_program(dlc_onnx_runner *runner, const DLTens
                                            dlc_program **program);
 /* The imports that the runner holds, a line for each, with guards and number of runs. The caller frees it with dlc_text_free. */
 DLC_API dlc_status dlc_onnx_runner_describe(dlc_onnx_runner *runner, char **text);
+typedef struct dlc_onnx_write_options {
+    size_t struct_size;
+    /* Version of the operator set: 17, 20, 21 or 23; 0: the lowest of these that holds the graph. */
+    int opset;
+    /* Constants of more bytes than this are written to a file of their own, PATH.data, beside the model's; 0: all are in the model, whose
+     * size is limited to 2 GiB. Both files belong together: the model names the other one without its folder. */
+    size_t external_bytes;
+    /* Name of the program that writes the model, for people; NULL: libdlc. */
+    const char *producer;
+} dlc_onnx_write_options;
+#define DLC_ONNX_WRITE_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_onnx_write_options)
+
+/* Writes the graph, as it was built, as an ONNX model. The graph is only read, and nothing is kept. options NULL: defaults.
+ *
+ * Names. Inputs and outputs have the graph's, unnamed ones input_0, output_1, ...; an input and an output of one name are an error, since ONNX
+ * has one space of names. Values named by dlc_name keep the name if it is free. Symbols are dim_param; sizes that are expressions of symbols are
+ * computed by Shape and arithmetic when the model runs.
+ * Operators. Composites that ONNX has stay one node, all other operators become several. Of what ONNX leaves open (indices outside of a tensor,
+ * shifts beyond the width) libdlc's rule is written out; what it orders differently is rounded differently: see the operators. Random numbers
+ * are libdlc's own, computed in the model. The sign of NaN is not kept, silu of -infinity is NaN, and casts of floats beyond a type of 32 or
+ * 64 bits are those of the implementation.
+ * c64 has no operators in ONNX: inputs, outputs and constants of it are f32 with a last dimension of 2.
+ * Not exported: functions of the host, factorisations (lu, qr, cholesky, eigh, svd and what is computed by them, triangular_solve),
+ * combinations of the bits of integers by reductions and scatters, convolutions of integers of more than 16 bits, a conditional scan.
+ * Ranges of symbols (dlc_symbol_varies) are not kept.
+ *
+ * Files are written under other names in the same folder and renamed at the end: after an error an older file at `path` is unchanged, and there
+ * is no new one. Errors: DLC_UNSUPPORTED with the operators that cannot be exported, by names of values, each with its reason, or an operator
+ * set that is too low; DLC_BUDGET_EXCEEDED (a model of more than 2 GiB); DLC_NOT_FOUND and DLC_INVALID_ARGUMENT with the system's reason (the
+ * file cannot be created or written), DLC_INVALID_ARGUMENT (options; names; a graph without outputs); the graph's own first error;
+ * DLC_OUT_OF_MEMORY. */
+DLC_API dlc_status dlc_onnx_write(dlc_context *context, const char *path, const dlc_graph *graph,
+                                  const dlc_onnx_write_options *options);
 
 #ifdef __cplusplus
 }
