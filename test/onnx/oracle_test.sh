@@ -5,7 +5,7 @@
 set -u
 : "${OUT:=build/release}" "${PYTHON:=python3}"
 cases=${1:-/usr/share/libonnx-testdata/data}
-"$PYTHON" -c 'import onnx' 2>/dev/null && [ -d "$cases" ] || { echo 'no python3-onnx, or no libonnx-testdata'; exit 77; }
+"$PYTHON" -c 'import numpy, onnx.numpy_helper' 2>/dev/null && [ -d "$cases" ] || { echo 'no python3-onnx, or no libonnx-testdata'; exit 77; }
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 # Sequences and optionals stand in files of their own kind; the models say which.
 "$PYTHON" test/onnx/oracle.py --list "$cases" >"$work/files"
