@@ -294,9 +294,9 @@ dlc_status dlc_onnx_check(dlc_onnx_model *model, char **text) {
     if (text) *text = NULL;
     return refuse(NULL, "dlc_onnx_check");
 }
-dlc_status dlc_onnx_graph(dlc_onnx_model *model, const dlc_onnx_graph_options *options, dlc_graph **graph) {
+dlc_status dlc_onnx_graph(dlc_onnx_model *model, const dlc_onnx_graph_options *options, dlc_graph **made) {
     (void)model, (void)options;
-    if (graph) *graph = NULL;
+    if (made) *made = NULL;
     return refuse(NULL, "dlc_onnx_graph");
 }
 int dlc_onnx_port_count(const dlc_onnx_model *model, dlc_onnx_side side) {
