@@ -4,36 +4,46 @@
 /* Composites may expand to composites. Exceeding these limits of depth or growth means that a composite's expansion contains itself. */
 enum { ROUNDS_MAX = 16, GROWTH = 64, GROWTH_LEAST = 1 << 10 };
 
-static void pass_expand(graph_walk *walk) {
+static void expand_node(graph_walk *walk, const graph_node *node) {
+    graph_attribute attribute[sizeof node->op->attribute / sizeof *node->op->attribute];
+    graph_walk_attributes(walk, node, attribute);
+    graph_expand expand = {.g = walk->to,
+                           .op = node->op,
+                           .inputs = node->inputs,
+                           .input = graph_walk_inputs(walk, node),
+                           .attribute = attribute,
+                           .result = LIB_NEW_ARRAY(walk->to->arena, graph_id, (size_t)node->results)};
+    if (graph_is_on_stored(walk->from, node))
+        graph_expand_stored(&expand, node->results);
+    else
+        node->op->expand(&expand);
+    graph_walk_record(walk, node, expand.result);
+}
+
+void graph_walk_expanding(graph_walk *walk, bool (*expands)(const graph *g, const graph_node *node)) {
     const bool *live = graph_live_nodes(walk->to->arena, walk->from);
     for (uint32_t i = 0; i < walk->from->nodes.count; i++) {
-        if (!live[i]) continue;
         const graph_node *node = &walk->from->nodes.data[i];
-        const bool stored = graph_is_on_stored(walk->from, node);
-        if (!graph_expands(node) && !stored) {
-            graph_walk_node(walk, i);
-            continue;
-        }
-        graph_attribute attribute[sizeof node->op->attribute / sizeof *node->op->attribute];
-        graph_walk_attributes(walk, node, attribute);
-        graph_expand expand = {.g = walk->to,
-                               .op = node->op,
-                               .inputs = node->inputs,
-                               .input = graph_walk_inputs(walk, node),
-                               .attribute = attribute,
-                               .result = LIB_NEW_ARRAY(walk->to->arena, graph_id, (size_t)node->results)};
-        if (stored)
-            graph_expand_stored(&expand, node->results);
+        if (!live[i]) continue;
+        if (expands(walk->from, node))
+            expand_node(walk, node);
         else
-            node->op->expand(&expand);
-        graph_walk_record(walk, node, expand.result);
+            graph_walk_node(walk, i);
     }
+}
+
+static bool has_expansion(const graph *g, const graph_node *node) {
+    return graph_expands(node) || graph_is_on_stored(g, node);
+}
+
+static void pass_expand(graph_walk *walk) {
+    graph_walk_expanding(walk, has_expansion);
 }
 
 /* A remaining composite; NULL: none. */
 static const graph_op *composite_in(const graph *g) {
     for (uint32_t i = 0; i < g->nodes.count; i++)
-        if (graph_expands(&g->nodes.data[i]) || graph_is_on_stored(g, &g->nodes.data[i])) return g->nodes.data[i].op;
+        if (has_expansion(g, &g->nodes.data[i])) return g->nodes.data[i].op;
     for (uint32_t i = 0; i < g->subgraphs.count; i++) {
         const graph_op *op = composite_in(g->subgraphs.data[i]);
         if (op) return op;

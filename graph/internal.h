@@ -75,6 +75,8 @@ void graph_walk_attribute(graph_walk *walk, const graph_node *node, int which, g
 /* The operands' values in the new graph, in its arena. */
 graph_id *graph_walk_inputs(const graph_walk *walk, const graph_node *node);
 void graph_walk_node(graph_walk *walk, uint32_t node); /* emits it again */
+/* A pass (decompose.c): live nodes of which `expands` is true are replaced by their expansions, one level deep; the others are copied. */
+void graph_walk_expanding(graph_walk *walk, bool (*expands)(const graph *g, const graph_node *node));
 void graph_walk_record(graph_walk *walk, const graph_node *node,
                        const graph_id *results); /* maps its results; copies names, also to intermediate values */
 /* By node, in `arena`: it is needed by an output or an impure node, or is an input. */

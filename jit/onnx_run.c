@@ -129,7 +129,8 @@ static void make_guards(dlc_onnx_runner *runner, imported *import, const assumpt
     }
 }
 
-/* The model as a graph for tensors that pass the guards; what it would have to know in `needs`. */
+/* Imports the model as a graph that serves all tensors that pass the guards. If the import is refused, `needs` names the inputs that may
+ * have to be known for it. */
 static dlc_status import_for(dlc_onnx_runner *runner, lib_arena *work, const imported *import,
                              const DLTensor *const *inputs, onnx_needs *needs, dlc_graph **made) {
     const dlc_onnx_model *model = runner->model;

@@ -80,7 +80,7 @@ static dlc_status publish(output *o, lib_error *error) {
     return DLC_OK;
 }
 
-/* What is left of an error. */
+/* Closes and removes the temporary file, if a failed write left it. */
 static void discard(const output *o) {
     if (o->file >= 0) close(o->file);
     if (o->made) unlink(o->temporary);

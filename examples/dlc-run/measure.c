@@ -105,7 +105,7 @@ bool measure_time(const session *s, report *r, const inputs *in) {
 
 /* ---- kernels ------------------------------------------------------------------------------------------------------------ */
 
-/* Shapes of the program's inputs, which are those of the model without what the import took as given. */
+/* Shapes of the program's inputs: the model's inputs, without those whose elements the import took as constants. */
 static dlc_status dump_profile(const session *s, const inputs *in, dlc_program *program, char **text) {
     const int64_t *shapes[PORTS_MAX];
     int ranks[PORTS_MAX];

@@ -67,28 +67,7 @@ static bool expands(const graph *g, const graph_node *node) {
 }
 
 static void pass_expand(graph_walk *walk) {
-    const bool *live = graph_live_nodes(walk->to->arena, walk->from);
-    for (uint32_t i = 0; i < walk->from->nodes.count; i++) {
-        const graph_node *node = &walk->from->nodes.data[i];
-        if (!live[i]) continue;
-        if (!expands(walk->from, node)) {
-            graph_walk_node(walk, i);
-            continue;
-        }
-        graph_attribute attribute[sizeof node->op->attribute / sizeof *node->op->attribute];
-        graph_walk_attributes(walk, node, attribute);
-        graph_expand expand = {.g = walk->to,
-                               .op = node->op,
-                               .inputs = node->inputs,
-                               .input = graph_walk_inputs(walk, node),
-                               .attribute = attribute,
-                               .result = LIB_NEW_ARRAY(walk->to->arena, graph_id, (size_t)node->results)};
-        if (graph_is_on_stored(walk->from, node))
-            graph_expand_stored(&expand, node->results);
-        else
-            node->op->expand(&expand);
-        graph_walk_record(walk, node, expand.result);
-    }
+    graph_walk_expanding(walk, expands);
 }
 
 static bool has_expansions(const graph *g) {

@@ -1,7 +1,7 @@
 /* Exporting: a graph's nodes become nodes of an ONNX model, each by a row of the tables in export_rows*.c, by the scalar expression of a
  * map, or by the expansion of a composite. Shared by the files of this folder.
  *
- * Nothing is written here: the model is made in an arena (write.h). What cannot be exported is noted with the value's name
+ * The exporter writes no file: it makes the model's structs in an arena, and write.h encodes them. What cannot be exported is noted with the value's name
  * (onnx_refuse), and the work goes on, so that all of it is reported at once. */
 #ifndef GRAPH_ONNX_EXPORT_H
 #define GRAPH_ONNX_EXPORT_H

@@ -178,7 +178,7 @@ typedef struct dlc_onnx_write_options {
  * are libdlc's own, computed in the model. The sign of NaN is not kept, silu of -infinity is NaN, and casts of floats beyond a type of 32 or
  * 64 bits are those of the implementation.
  * c64 has no operators in ONNX: inputs, outputs and constants of it are f32 with a last dimension of 2.
- * Not exported: functions of the host, factorisations (lu, qr, cholesky, eigh, svd and what is computed by them, triangular_solve),
+ * Not exported: functions of the host, factorisations of matrices (lu, qr, cholesky, eigh, svd, triangular_solve, and operators composed of these),
  * combinations of the bits of integers by reductions and scatters, convolutions of integers of more than 16 bits, a conditional scan.
  * Ranges of symbols (dlc_symbol_varies) are not kept.
  *

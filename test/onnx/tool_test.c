@@ -108,7 +108,7 @@ static void tool_refuses(int status, const char *text, const char *arguments) {
         fail_msg("dlc-run %s: expected one line with \"%s\":\n%s%s", arguments, text, said, complained);
 }
 
-/* ---- JSON: the end of what is at `at`; NULL: it is none ---------------------------------------------------------------- */
+/* ---- JSON: each function returns the end of the value at `at`, or NULL if there is none ---------------------------------------------------------------- */
 
 static const char *blank_end(const char *at) {
     return at + strspn(at, " \t\n\r");
