@@ -51,6 +51,20 @@ void dlc_onnx_destroy(dlc_onnx_model *model) {
     graph_call_destroyed(context, &call);
 }
 
+/* From the host's callback, whose answers are checked like files. */
+static void ask_host(const dlc_onnx_model *model, jit_mapped *file, const char *location) {
+    const void *bytes = NULL;
+    size_t size = 0;
+    const dlc_status status = model->external_data(model->external_user, location, &bytes, &size);
+    if (status != DLC_OK)
+        lib_raise(model->file_arena.scope, (int)status < 0 || status > DLC_INTERNAL ? DLC_INVALID_ARGUMENT : status,
+                  "options.external does not give %s: %s", location, lib_status_text(status));
+    if (!bytes && size)
+        lib_raise(model->file_arena.scope, DLC_INVALID_ARGUMENT, "options.external gives %zu bytes at NULL for %s",
+                  size, location);
+    *file = (jit_mapped){.bytes = bytes, .size = size};
+}
+
 static onnx_bytes open_external(void *user, onnx_bytes location) {
     dlc_onnx_model *model = user;
     lib_arena *arena = &model->file_arena;
@@ -64,17 +78,26 @@ static onnx_bytes open_external(void *user, onnx_bytes location) {
     lib_vec_push(arena, &model->external, ((external_file){.location = location}));
     jit_mapped *file = &model->external.data[model->external.count - 1].file;
     const char *path = lib_arena_format(arena, "%.*s", (int)location.size, location.data);
-    jit_mapped_open_beneath(file, arena, model->folder, path, model->read);
+    if (model->external_data)
+        ask_host(model, file, path);
+    else
+        jit_mapped_open_beneath(file, arena, model->folder, path, model->read);
     lib_map_insert(arena, &model->external_by_location, hash, (uint32_t)model->external.count - 1);
     model->size += file->size;
     return (onnx_bytes){(const char *)file->bytes, file->size};
+}
+
+/* Initializer i of a graph, dense ones first. */
+static onnx_bytes initializer_name(const onnx_graph *g, size_t i) {
+    const size_t dense = g->initializers.count;
+    return i < dense ? g->initializers.data[i].name : g->sparse_initializers.data[i - dense].dense->name;
 }
 
 static bool is_initializer(const onnx_graph *g, const lib_map *initializers, onnx_bytes name) {
     const uint64_t hash = lib_hash64(name.data, name.size, 0);
     for (uint32_t at = lib_map_first(initializers, hash); at != LIB_MAP_END;
          at = lib_map_next(initializers, hash, at)) {
-        const onnx_bytes known = g->initializers.data[initializers->slots[at].value].name;
+        const onnx_bytes known = initializer_name(g, initializers->slots[at].value);
         if (known.size == name.size && memcmp(known.data, name.data, name.size) == 0) return true;
     }
     return false;
@@ -95,8 +118,8 @@ static void add_port(dlc_onnx_model *model, dlc_onnx_side side, const onnx_value
 static void list_ports(dlc_onnx_model *model) {
     const onnx_graph *g = model->model->graph;
     lib_map initializers = {0};
-    for (size_t i = 0; i < g->initializers.count; i++) {
-        const onnx_bytes name = g->initializers.data[i].name;
+    for (size_t i = 0; i < g->initializers.count + g->sparse_initializers.count; i++) {
+        const onnx_bytes name = initializer_name(g, i);
         lib_map_insert(&model->arena, &initializers, lib_hash64(name.data, name.size, 0), (uint32_t)i);
     }
     model->ports[DLC_ONNX_INPUT] = LIB_NEW_ARRAY(&model->arena, jit_onnx_port, g->inputs.count + 1);
@@ -113,7 +136,9 @@ static const char *folder_of(lib_arena *arena, const char *path) {
     return slash ? lib_arena_format(arena, "%.*s", (int)(slash == path ? 1 : slash - path), path) : ".";
 }
 
-/* From the file at a path, with options, or from bytes in memory. */
+static const dlc_onnx_options default_options = DLC_ONNX_OPTIONS_INIT;
+
+/* From the file at a path, or, path NULL, from bytes in memory. */
 static dlc_status open_model(dlc_context *context, const char *path, const dlc_onnx_options *options, const void *bytes,
                              size_t size, const char *call, dlc_onnx_model **out) {
     GRAPH_CALL(context, LIB_STACK_CALL);
@@ -125,22 +150,22 @@ static dlc_status open_model(dlc_context *context, const char *path, const dlc_o
     atomic_init(&model->references, 1);
     lib_arena_init(&model->arena, &context->allocator, &model->scope);
     lib_arena_init(&model->file_arena, &context->allocator, &model->scope);
-    model->read = options && options->read;
+    model->read = options->read;
+    model->external_data = options->external, model->external_user = options->external_user;
     const onnx_files files = {open_external, model};
     lib_allowance allowance = {.limits = NULL};
     if (LIB_ENTER(&model->scope)) {
         if (path) {
             jit_mapped_open(&model->file, &model->file_arena, path, model->read);
-            const bool given = options && options->folder;
-            model->folder = given ? lib_arena_format(&model->file_arena, "%s", options->folder)
-                                  : folder_of(&model->file_arena, path);
+            model->folder = folder_of(&model->file_arena, path);
         } else
             model->file = (jit_mapped){.bytes = bytes, .size = size};
+        if (options->folder) model->folder = lib_arena_format(&model->file_arena, "%s", options->folder);
         model->size = model->file.size;
         lib_allowance_begin(&allowance, &model->arena, &context->limits, model->file.size);
         lib_arena_ask(&model->arena);
         model->model = onnx_model_read(&model->arena, (onnx_bytes){(const char *)model->file.bytes, model->file.size},
-                                       path ? &files : NULL);
+                                       path || options->folder || options->external ? &files : NULL);
         list_ports(model);
     }
     lib_allowance_end(&allowance, &model->arena);
@@ -155,24 +180,31 @@ static dlc_status open_model(dlc_context *context, const char *path, const dlc_o
     return jit_fail(context, &error);
 }
 
+static dlc_status check_options(dlc_context *context, const dlc_onnx_options *options, const char *call) {
+    if (!options || options->struct_size == sizeof *options) return DLC_OK;
+    return jit_onnx_fail(context, DLC_INVALID_ARGUMENT, call,
+                         "options.struct_size is not that of this version: use DLC_ONNX_OPTIONS_INIT");
+}
+
 dlc_status dlc_onnx_open(dlc_context *context, const char *path, const dlc_onnx_options *options,
                          dlc_onnx_model **model) {
     if (model) *model = NULL;
     if (!context || !path || !model)
         return jit_onnx_fail(context, DLC_INVALID_ARGUMENT, "dlc_onnx_open",
                              "context, path or the place for the model is NULL");
-    if (options && options->struct_size != sizeof *options)
-        return jit_onnx_fail(context, DLC_INVALID_ARGUMENT, "dlc_onnx_open",
-                             "options.struct_size is not that of this version: use DLC_ONNX_OPTIONS_INIT");
-    return open_model(context, path, options, NULL, 0, "dlc_onnx_open", model);
+    LIB_TRY(check_options(context, options, "dlc_onnx_open"));
+    return open_model(context, path, options ? options : &default_options, NULL, 0, "dlc_onnx_open", model);
 }
 
-dlc_status dlc_onnx_parse(dlc_context *context, const void *bytes, size_t size, dlc_onnx_model **model) {
+dlc_status dlc_onnx_parse(dlc_context *context, const void *bytes, size_t size, const dlc_onnx_options *options,
+                          dlc_onnx_model **model) {
     if (model) *model = NULL;
     if (!context || (!bytes && size) || !model)
         return jit_onnx_fail(context, DLC_INVALID_ARGUMENT, "dlc_onnx_parse",
                              "context, bytes or the place for the model is NULL");
-    return open_model(context, NULL, NULL, bytes ? bytes : "", size, "dlc_onnx_parse", model);
+    LIB_TRY(check_options(context, options, "dlc_onnx_parse"));
+    return open_model(context, NULL, options ? options : &default_options, bytes ? bytes : "", size, "dlc_onnx_parse",
+                      model);
 }
 
 int dlc_onnx_port_count(const dlc_onnx_model *model, dlc_onnx_side side) {
@@ -241,7 +273,8 @@ dlc_status dlc_onnx_graph(dlc_onnx_model *model, const dlc_onnx_graph_options *o
                              "model or the place for the graph is NULL");
     if (!options) options = &defaults;
     if (options->struct_size != sizeof *options || options->dim_count < 0 || (options->dim_count && !options->dims) ||
-        options->value_count < 0 || (options->value_count && (!options->value_names || !options->values)))
+        options->output_count < 0 || (options->output_count && !options->outputs) || options->value_count < 0 ||
+        (options->value_count && (!options->value_names || !options->values)))
         return jit_onnx_fail(
             model->context, DLC_INVALID_ARGUMENT, "dlc_onnx_graph",
             "options.struct_size is not that of this version (use DLC_ONNX_GRAPH_OPTIONS_INIT), or a list is NULL");
@@ -263,7 +296,9 @@ dlc_status dlc_onnx_graph(dlc_onnx_model *model, const dlc_onnx_graph_options *o
                                            .value_names = options->value_names,
                                            .values = options->values,
                                            .value_count = options->value_count,
-                                           .newer_opset = options->newer_opset},
+                                           .newer_opset = options->newer_opset,
+                                           .outputs = options->outputs,
+                                           .output_count = options->output_count},
                            made);
 }
 
@@ -281,8 +316,9 @@ dlc_status dlc_onnx_open(dlc_context *context, const char *path, const dlc_onnx_
     if (model) *model = NULL;
     return refuse(context, "dlc_onnx_open");
 }
-dlc_status dlc_onnx_parse(dlc_context *context, const void *bytes, size_t size, dlc_onnx_model **model) {
-    (void)bytes, (void)size;
+dlc_status dlc_onnx_parse(dlc_context *context, const void *bytes, size_t size, const dlc_onnx_options *options,
+                          dlc_onnx_model **model) {
+    (void)bytes, (void)size, (void)options;
     if (model) *model = NULL;
     return refuse(context, "dlc_onnx_parse");
 }

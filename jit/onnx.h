@@ -42,10 +42,12 @@ struct dlc_onnx_model {
     /* By dlc_onnx_side. */
     jit_onnx_port *ports[2];
     int port_count[2];
-    /* The files with external data, by location, beneath the folder; read: into memory. Owned by file_arena, which has no allowance: like the
+    /* The files with external data, by location, beneath the folder or from the host; read: into memory. Owned by file_arena, which has no allowance: like the
      * file they are data, not what is made of them. */
     const char *folder;
     bool read;
+    dlc_status (*external_data)(void *user, const char *location, const void **bytes, size_t *size);
+    void *external_user;
     lib_arena file_arena;
     lib_vec(external_file) external;
     lib_map external_by_location;

@@ -9,6 +9,8 @@ bool onnx_same(onnx_bytes a, onnx_bytes b);
 onnx_value *onnx_find_value(const onnx_import *im, onnx_bytes name);
 /* Defines a value in the current scope; raises if the name is taken. */
 onnx_value *onnx_define(onnx_import *im, onnx_bytes name);
+/* Defines the initializers of a graph. */
+void onnx_define_initializers(onnx_import *im, const onnx_graph *of);
 /* The value as a tensor of the current graph. */
 graph_id onnx_id_of(onnx_import *im, onnx_value *value);
 void onnx_import_nodes(onnx_import *im, const onnx_node *nodes, size_t count);

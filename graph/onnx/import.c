@@ -74,6 +74,13 @@ onnx_value *onnx_define(onnx_import *im, onnx_bytes name) {
     return value;
 }
 
+void onnx_define_initializers(onnx_import *im, const onnx_graph *of) {
+    for (size_t i = 0; i < of->initializers.count; i++)
+        onnx_define(im, of->initializers.data[i].name)->stored = &of->initializers.data[i];
+    for (size_t i = 0; i < of->sparse_initializers.count; i++)
+        onnx_define(im, of->sparse_initializers.data[i].dense->name)->stored = of->sparse_initializers.data[i].dense;
+}
+
 static char *copy_text(onnx_import *im, onnx_bytes text, const char *what) {
     if (text.size && memchr(text.data, 0, text.size))
         onnx_fail(im, DLC_PARSE_ERROR, "%s %s holds a NUL", what, onnx_shown(im->g->arena, text));
@@ -750,18 +757,35 @@ static void import_input(onnx_import *im, const onnx_value_info *info) {
     lib_vec_push(im->g->arena, &im->inputs, value->id);
 }
 
+/* Does the caller want that output? */
+static bool is_wanted(const onnx_import *im, onnx_bytes name) {
+    for (int i = 0; i < im->options->output_count; i++)
+        if (onnx_is(name, im->options->outputs[i])) return true;
+    return !im->options->outputs;
+}
+
+static void check_wanted(onnx_import *im) {
+    const onnx_graph *main = im->model->graph;
+    for (int i = 0; i < im->options->output_count; i++) {
+        size_t k = 0;
+        while (k < main->outputs.count && !onnx_is(main->outputs.data[k].name, im->options->outputs[i])) k++;
+        if (k == main->outputs.count)
+            onnx_fail(im, DLC_NOT_FOUND, "the model has no output called %s", im->options->outputs[i]);
+    }
+}
+
 static void import_main(onnx_import *im) {
     const onnx_graph *main = im->model->graph;
     onnx_names_scope scope = {.outer = NULL};
     im->scope = &scope;
-    for (size_t i = 0; i < main->initializers.count; i++)
-        onnx_define(im, main->initializers.data[i].name)->stored = &main->initializers.data[i];
-    if (main->sparse_initializers.count) onnx_fail(im, DLC_UNSUPPORTED, "sparse initializers are not imported yet");
+    check_wanted(im);
+    onnx_define_initializers(im, main);
     for (size_t i = 0; i < main->inputs.count; i++)
         if (!find_in(&scope, main->inputs.data[i].name)) import_input(im, &main->inputs.data[i]);
     onnx_import_nodes(im, main->nodes.data, main->nodes.count);
     im->node = NULL;
     for (size_t i = 0; i < main->outputs.count; i++) {
+        if (!is_wanted(im, main->outputs.data[i].name)) continue;
         onnx_value *value = find_in(&scope, main->outputs.data[i].name);
         if (!value)
             onnx_fail(im, DLC_PARSE_ERROR, "output %s is defined nowhere",

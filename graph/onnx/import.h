@@ -85,6 +85,9 @@ typedef struct onnx_options {
     const DLTensor *const *values;
     int value_count;
     bool newer_opset;
+    /* Names of the outputs that the graph has. [output_count]; NULL: all */
+    const char *const *outputs;
+    int output_count;
     /* By input of the main graph; NULL: nothing has arrived. An input without a rank in the file takes that one. */
     const onnx_arrived *arrived;
     /* Filled if the import is refused because of a node; NULL: not wanted. */

@@ -460,6 +460,46 @@ onnx_data onnx_tensor_data(lib_arena *arena, const onnx_tensor *t) {
     return data;
 }
 
+/* The place of value i among all elements; -1: outside. */
+static int64_t place_of(const onnx_sparse *s, const char *indices, int64_t i, int64_t count) {
+    const bool flat = s->indices->dims.count == 1;
+    const size_t parts = flat ? 1 : s->dims.count;
+    int64_t at = 0;
+    for (size_t d = 0; d < parts; d++) {
+        int64_t index;
+        memcpy(&index, indices + ((size_t)i * parts + d) * sizeof index, sizeof index);
+        const int64_t extent = flat ? count : s->dims.data[d];
+        if (index < 0 || index >= extent) return -1;
+        at = at * extent + index;
+    }
+    return at < count ? at : -1;
+}
+
+static void make_dense(model_check *c, const onnx_sparse *s) {
+    const onnx_data values = onnx_tensor_data(c->arena, s->values), indices = onnx_tensor_data(c->arena, s->indices);
+    const size_t size = (size_t)values.element->bits / 8;
+    const int64_t count = count_elements(&s->dims);
+    int64_t last = -1;
+    if ((uint64_t)count > (uint64_t)ONNX_DENSE_MAX / size)
+        fail(c, DLC_BUDGET_EXCEEDED, "a sparse tensor of dimensions %s takes more than 1 GiB",
+             print_dims(c->arena, &s->dims));
+    char *dense = lib_arena_array(c->arena, (size_t)count + 1, size);
+    for (int64_t i = 0; i < values.count; i++) {
+        const int64_t at = place_of(s, indices.bytes.data, i, count);
+        if (at <= last)
+            fail(c, DLC_PARSE_ERROR, "index %lld lies outside of %s or is not above the one before", (long long)i,
+                 print_dims(c->arena, &s->dims));
+        memcpy(dense + (size_t)at * size, values.bytes.data + (size_t)i * size, size);
+        last = at;
+    }
+    onnx_sparse *made = (onnx_sparse *)(uintptr_t)s; /* the arena's, not yet given out */
+    made->dense = LIB_NEW(c->arena, onnx_tensor);
+    *made->dense = (onnx_tensor){.name = s->values->name,
+                                 .data_type = s->values->data_type,
+                                 .dims = s->dims,
+                                 .raw_data = {dense, (size_t)count * size}};
+}
+
 static void check_sparse(model_check *c, const onnx_sparse *s, const char *what) {
     if (!s->values || !s->indices) fail(c, DLC_PARSE_ERROR, "%s: a sparse tensor without values or indices", what);
     check_tensor(c, s->values, what);
@@ -476,37 +516,8 @@ static void check_sparse(model_check *c, const onnx_sparse *s, const char *what)
     if (!flat && (indices->count != 2 || indices->data[0] != points || indices->data[1] != (int64_t)s->dims.count))
         fail(c, DLC_PARSE_ERROR, "%lld values of a sparse tensor of dimensions %s have indices %s", (long long)points,
              print_dims(c->arena, &s->dims), print_dims(c->arena, indices));
+    make_dense(c, s);
     c->tensor = NULL;
-}
-
-onnx_data onnx_sparse_data(lib_arena *arena, const onnx_sparse *s, size_t bytes) {
-    const onnx_data values = onnx_tensor_data(arena, s->values), indices = onnx_tensor_data(arena, s->indices);
-    const size_t size = (size_t)values.element->bits / 8, rank = s->dims.count;
-    const int64_t count = count_elements(&s->dims);
-    const bool flat = s->indices->dims.count == 1;
-    int64_t last = -1;
-    if ((uint64_t)count > bytes / size)
-        lib_raise(arena->scope, DLC_BUDGET_EXCEEDED, "sparse tensor %s of dimensions %s takes more than %zu bytes",
-                  onnx_shown(arena, s->values->name), print_dims(arena, &s->dims), bytes);
-    char *dense = lib_arena_array(arena, (size_t)count + 1, size);
-    for (int64_t i = 0; i < values.count; i++) {
-        int64_t at = 0;
-        bool inside = true;
-        for (size_t d = 0; d < (flat ? 1 : rank); d++) {
-            int64_t index;
-            memcpy(&index, indices.bytes.data + ((size_t)i * (flat ? 1 : rank) + d) * sizeof index, sizeof index);
-            const int64_t extent = flat ? count : s->dims.data[d];
-            inside &= index >= 0 && index < extent;
-            at = inside ? at * (flat ? 1 : extent) + index : 0;
-        }
-        if (!inside || at <= last || at >= count)
-            lib_raise(arena->scope, DLC_PARSE_ERROR,
-                      "sparse tensor %s: index %lld lies outside of %s or is not above the one before",
-                      onnx_shown(arena, s->values->name), (long long)i, print_dims(arena, &s->dims));
-        memcpy(dense + (size_t)at * size, values.bytes.data + (size_t)i * size, size);
-        last = at;
-    }
-    return (onnx_data){values.element, count, {dense, (size_t)count * size}};
 }
 
 /* ---- graphs -------------------------------------------------------------------------------------------------------- */
@@ -601,8 +612,11 @@ static void check_graph(model_check *c, const onnx_graph *graph) {
         if (!graph->initializers.data[i].name.size) fail(c, DLC_PARSE_ERROR, "initializer %zu has no name", i);
         check_tensor(c, &graph->initializers.data[i], "initializer");
     }
-    for (size_t i = 0; i < graph->sparse_initializers.count; i++)
+    for (size_t i = 0; i < graph->sparse_initializers.count; i++) {
         check_sparse(c, &graph->sparse_initializers.data[i], "sparse initializer");
+        if (!graph->sparse_initializers.data[i].dense->name.size)
+            fail(c, DLC_PARSE_ERROR, "sparse initializer %zu has no name", i);
+    }
     check_nodes(c, graph->nodes.data, graph->nodes.count);
 }
 

@@ -77,6 +77,8 @@ typedef struct onnx_sparse {
     uint32_t present;
     onnx_tensor *values, *indices;
     onnx_int64s dims;
+    /* The same as a dense tensor, by the values' name. */
+    onnx_tensor *dense;
 } onnx_sparse;
 
 /* A dimension: `which` 1: value, 2: parameter, 0: neither, any size. */
@@ -252,7 +254,9 @@ enum {
     ONNX_IR_LAST = 13,
     ONNX_GRAPH_NESTING = 32,
     ONNX_NODES_MAX = 4 << 20,
-    ONNX_NAME_MAX = 64 << 10
+    ONNX_NAME_MAX = 64 << 10,
+    /* Bytes of a sparse tensor as a dense one. */
+    ONNX_DENSE_MAX = 1 << 30
 };
 
 /* The files with external data. `open` returns the bytes of the file at a location, a relative path without ".."; they stay as long as the
@@ -262,7 +266,7 @@ typedef struct onnx_files {
     void *user;
 } onnx_files;
 
-/* Reads and checks a model. External data become raw_data in place; with files NULL they stay external, and are not imported. Raises DLC_PARSE_ERROR (encoding, sizes of data, what must be there), DLC_UNSUPPORTED (a version of the format
+/* Reads and checks a model. Sparse tensors get dense ones. External data become raw_data in place; with files NULL they stay external, and are not imported. Raises DLC_PARSE_ERROR (encoding, sizes of data, what must be there), DLC_UNSUPPORTED (a version of the format
  * that is not known), DLC_BUDGET_EXCEEDED (the limits above, the arena's). The result refers to the bytes. */
 const onnx_model *onnx_model_read(lib_arena *arena, onnx_bytes bytes, const onnx_files *files);
 
@@ -280,9 +284,6 @@ typedef struct onnx_data {
 } onnx_data;
 /* Of a tensor that was checked. Raises DLC_OUT_OF_MEMORY. */
 onnx_data onnx_tensor_data(lib_arena *arena, const onnx_tensor *tensor);
-
-/* A sparse tensor as a dense one; dims are limited by `bytes`. Raises DLC_PARSE_ERROR (indices outside, out of order), DLC_BUDGET_EXCEEDED. */
-onnx_data onnx_sparse_data(lib_arena *arena, const onnx_sparse *sparse, size_t bytes);
 
 /* Location of external data: members of external_data. */
 typedef struct onnx_external {

@@ -16,6 +16,8 @@ static bool is_own(const onnx_graph *part, onnx_bytes name) {
         if (onnx_same(part->inputs.data[i].name, name)) return true;
     for (size_t i = 0; i < part->initializers.count; i++)
         if (onnx_same(part->initializers.data[i].name, name)) return true;
+    for (size_t i = 0; i < part->sparse_initializers.count; i++)
+        if (onnx_same(part->sparse_initializers.data[i].dense->name, name)) return true;
     for (size_t n = 0; n < part->nodes.count; n++)
         for (size_t i = 0; i < part->nodes.data[n].outputs.count; i++)
             if (onnx_same(part->nodes.data[n].outputs.data[i], name)) return true;
@@ -87,8 +89,7 @@ static void define_captures(onnx_import *im, const body *b, const captures *all)
 }
 
 static void import_body(onnx_import *im, const onnx_graph *part) {
-    for (size_t i = 0; i < part->initializers.count; i++)
-        onnx_define(im, part->initializers.data[i].name)->stored = &part->initializers.data[i];
+    onnx_define_initializers(im, part);
     onnx_import_nodes(im, part->nodes.data, part->nodes.count);
 }
 

@@ -380,10 +380,9 @@ static bool fold_size(onnx_import *im) {
 static bool fold_constant(onnx_import *im) {
     const onnx_attribute *a = onnx_attribute_find(im, "value", ONNX_ATTRIBUTE_TENSOR);
     int count;
-    if (onnx_attribute_find(im, "sparse_value", ONNX_ATTRIBUTE_SPARSE))
-        onnx_fail(im, DLC_UNSUPPORTED, "sparse constants are not imported yet");
-    if (a) {
-        if (onnx_wants(im, 0)) im->result[0]->stored = a->t;
+    const onnx_attribute *sparse = onnx_attribute_find(im, "sparse_value", ONNX_ATTRIBUTE_SPARSE);
+    if (a || sparse) {
+        if (onnx_wants(im, 0)) im->result[0]->stored = a ? a->t : sparse->sparse->dense;
         return true;
     }
     onnx_known *y = NULL;

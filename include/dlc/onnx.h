@@ -15,7 +15,7 @@
  * Sizes that the file names are symbols of that name; unnamed ones are symbols made of the input's name and the axis, x_0. A
  * model's arithmetic on sizes is evaluated at import: one graph serves all sizes. If is inlined
  * when its condition is known at import; Loop with stacked results needs a trip count that is known then. Not supported: sequences,
- * optionals, strings, sparse initializers, shapes that depend on data (except the results of NonZero, Unique, Compress and
+ * optionals, strings, shapes that depend on data (except the results of NonZero, Unique, Compress and
  * NonMaxSuppression).
  *
  * Random numbers (RandomNormal, RandomUniform, their Like forms, Bernoulli, Multinomial, Dropout in training mode) are libdlc's own, and
@@ -40,8 +40,13 @@ typedef struct dlc_onnx_options {
     /* Read all files into memory. Otherwise they are mapped: nothing is read before it is used, and no file may be truncated or
      * changed while the model, or a graph or program made from it, exists. */
     bool read;
-    /* Folder beneath which external data are, the weights in files of their own; NULL: the file's own. */
+    /* Folder beneath which external data are, the weights in files of their own; NULL: the file's own, or, for bytes in memory, none. */
     const char *folder;
+    /* Gives external data in place of files: all bytes of what the model calls `location`, a relative path. Another status than DLC_OK becomes
+     * that of the call. Called while a model is opened, once for each location. The bytes must stay unchanged as long as the model, and the graphs and
+     * programs made from it. NULL: files. */
+    dlc_status (*external)(void *user, const char *location, const void **bytes, size_t *size);
+    void *external_user;
 } dlc_onnx_options;
 #define DLC_ONNX_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_onnx_options)
 
@@ -51,10 +56,11 @@ typedef struct dlc_onnx_options {
  * 4 Mi nodes, names of 64 KiB), DLC_OUT_OF_MEMORY. */
 DLC_API dlc_status dlc_onnx_open(dlc_context *context, const char *path, const dlc_onnx_options *options,
                                  dlc_onnx_model **model);
-/* The same for a file's bytes in memory, without external data: dlc_onnx_graph refuses a model whose weights are in other files, with
- * DLC_UNSUPPORTED. The bytes are not copied: they must stay unchanged as long as the model, and the graphs and programs
- * made from it. */
-DLC_API dlc_status dlc_onnx_parse(dlc_context *context, const void *bytes, size_t size, dlc_onnx_model **model);
+/* The same for a file's bytes in memory. Without options.folder and options.external it has no external data: dlc_onnx_graph refuses a model
+ * whose weights are in other files, with DLC_UNSUPPORTED. The bytes are not copied: they must stay unchanged as long as the model, and the
+ * graphs and programs made from it. */
+DLC_API dlc_status dlc_onnx_parse(dlc_context *context, const void *bytes, size_t size, const dlc_onnx_options *options,
+                                  dlc_onnx_model **model);
 /* Graphs and programs made from it keep what they use. */
 DLC_API void dlc_onnx_destroy(dlc_onnx_model *model);
 
@@ -76,13 +82,16 @@ typedef struct dlc_onnx_graph_options {
     /* Import operators of an operator set newer than 27 as those of 27. Otherwise such a model is refused, since an operator that changed
      * would give wrong numbers. */
     bool newer_opset;
+    /* Names of the outputs that the graph has, in the file's order. [output_count]; NULL: all */
+    const char *const *outputs;
+    int output_count;
 } dlc_onnx_graph_options;
 #define DLC_ONNX_GRAPH_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_onnx_graph_options)
 
 /* The model's main graph as a libdlc graph: inputs (those that are no initializers) and outputs in the file's order, by the file's
  * names. Weights that are aligned in the file are borrowed from it, others are copied. Errors: DLC_UNSUPPORTED with all operators that are
- * not imported, or with node and reason, before anything is made; DLC_PARSE_ERROR (a model that contradicts itself), DLC_INVALID_ARGUMENT,
- * DLC_OUT_OF_MEMORY. */
+ * not imported, or with node and reason, before anything is made; DLC_PARSE_ERROR (a model that contradicts itself), DLC_NOT_FOUND (the name of
+ * an output), DLC_INVALID_ARGUMENT, DLC_OUT_OF_MEMORY. */
 DLC_API dlc_status dlc_onnx_graph(dlc_onnx_model *model, const dlc_onnx_graph_options *options, dlc_graph **graph);
 
 /* ---- inputs and outputs of a model --------------------------------------------------------------------------------------- */

@@ -49,7 +49,7 @@ static void read_model(lib_arena *arena, onnx_bytes bytes) {
     const onnx_graph *graph = onnx_model_read(arena, bytes, NULL)->graph;
     for (size_t i = 0; i < graph->initializers.count; i++) read_data(arena, &graph->initializers.data[i]);
     for (size_t i = 0; i < graph->sparse_initializers.count; i++)
-        onnx_sparse_data(arena, &graph->sparse_initializers.data[i], 1 << 20);
+        read_data(arena, graph->sparse_initializers.data[i].dense);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

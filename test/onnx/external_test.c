@@ -223,13 +223,13 @@ static void test_refused(void **state) {
     dlc_onnx_model *model;
     dlc_graph *g;
     message m = chain_model(&w, 1, NULL);
-    OK(context, dlc_onnx_parse(context, m.data, m.size, &model));
+    OK(context, dlc_onnx_parse(context, m.data, m.size, NULL, &model));
     assert_int_equal(dlc_onnx_graph(model, NULL, &g), DLC_UNSUPPORTED);
     assert_non_null(strstr(dlc_error_message(context), "\"w0\" has external data, which dlc_onnx_open reads"));
     dlc_onnx_destroy(model);
     free(m.data);
     m = chain_model(&w, 1, "0123456789ab");
-    assert_int_equal(dlc_onnx_parse(context, m.data, m.size, &model), DLC_PARSE_ERROR);
+    assert_int_equal(dlc_onnx_parse(context, m.data, m.size, NULL, &model), DLC_PARSE_ERROR);
     assert_non_null(strstr(dlc_error_message(context), "external data and raw_data"));
     free(m.data);
 }

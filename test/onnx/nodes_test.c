@@ -117,7 +117,7 @@ static message node_model(const node *n, const char *change) {
 static dlc_status import(const node *n, const char *change, dlc_graph **g) {
     dlc_onnx_model *model = NULL;
     message m = node_model(n, change);
-    dlc_status status = dlc_onnx_parse(context, m.data, m.size, &model);
+    dlc_status status = dlc_onnx_parse(context, m.data, m.size, NULL, &model);
     *g = NULL;
     if (status == DLC_OK) status = dlc_onnx_graph(model, NULL, g);
     dlc_onnx_destroy(model);
@@ -412,7 +412,7 @@ static void test_scan(void **state) {
     message m = scan_model();
     dlc_onnx_model *model;
     dlc_graph *g;
-    OK(context, dlc_onnx_parse(context, m.data, m.size, &model));
+    OK(context, dlc_onnx_parse(context, m.data, m.size, NULL, &model));
     OK(context, dlc_onnx_graph(model, NULL, &g));
     dlc_onnx_destroy(model);
     free(m.data);
@@ -520,7 +520,7 @@ static void test_deep_tree(void **state) {
     add_message(&m, 8, opset);
     dlc_onnx_model *model;
     dlc_graph *graph;
-    OK(context, dlc_onnx_parse(context, m.data, m.size, &model));
+    OK(context, dlc_onnx_parse(context, m.data, m.size, NULL, &model));
     OK(context, dlc_onnx_graph(model, NULL, &graph));
     dlc_onnx_destroy(model);
     dlc_program *program = compile(context, graph);

@@ -31,7 +31,7 @@ static void add_node(message *g, const char *line) {
 static dlc_onnx_model *model_from(message graph, message *bytes) {
     dlc_onnx_model *model;
     *bytes = model_of(graph);
-    OK(context, dlc_onnx_parse(context, bytes->data, bytes->size, &model));
+    OK(context, dlc_onnx_parse(context, bytes->data, bytes->size, NULL, &model));
     return model;
 }
 
