@@ -217,7 +217,11 @@ static void keep_import(dlc_onnx_runner *runner, imported *import) {
     runner->import_count++;
 }
 
-static dlc_status new_import(dlc_onnx_runner *runner, const DLTensor *const *inputs, bool ones, imported **made) {
+/* What an import takes as given beforehand: what the runner knows, also sizes of 0 and 1, or all sizes. */
+typedef enum beforehand { AS_KNOWN, ONES, ALL_SIZES } beforehand;
+
+static dlc_status new_import(dlc_onnx_runner *runner, const DLTensor *const *inputs, beforehand given,
+                             imported **made) {
     dlc_context *context = runner->model->context;
     imported *import = lib_allocate_zeroed(&context->allocator, sizeof *import, _Alignof(imported));
     dlc_status status = DLC_OUT_OF_MEMORY;
@@ -226,11 +230,11 @@ static dlc_status new_import(dlc_onnx_runner *runner, const DLTensor *const *inp
     if (LIB_ENTER(&import->scope)) {
         const size_t ports = (size_t)inputs_of(runner);
         assumptions a = {.content = lib_arena_copy(&import->arena, runner->content, ports + 1),
-                         .sizes = runner->sizes,
-                         .ones = ones};
+                         .sizes = runner->sizes || given == ALL_SIZES,
+                         .ones = given == ONES};
         for (size_t i = 0; i < ports; i++) a.content[i] = a.content[i] && has_content(inputs[i]);
         status = import_in_scope(runner, import, &a, inputs);
-        if (status == DLC_OK) memcpy(runner->content, a.content, ports), runner->sizes = a.sizes;
+        if (status == DLC_OK && given != ALL_SIZES) memcpy(runner->content, a.content, ports), runner->sizes = a.sizes;
     } else
         status = jit_fail(context, &import->scope.error);
     if (status == DLC_OK)
@@ -240,28 +244,36 @@ static dlc_status new_import(dlc_onnx_runner *runner, const DLTensor *const *inp
     return status;
 }
 
-/* An import for these tensors. `ones`: one that takes sizes of 0 and 1 as given. The mutex is held. */
-static dlc_status find_import(dlc_onnx_runner *runner, const DLTensor *const *inputs, bool ones, imported **found) {
-    *found = ones ? NULL : runner->imports;
+/* An import for these tensors: one that the runner has, or a new one that takes more as given. The mutex is held. */
+static dlc_status find_import(dlc_onnx_runner *runner, const DLTensor *const *inputs, beforehand given,
+                              imported **found) {
+    *found = given == AS_KNOWN ? runner->imports : NULL;
     while (*found && !serves(runner, *found, inputs)) *found = (*found)->next;
-    const dlc_status status = *found ? DLC_OK : new_import(runner, inputs, ones, found);
+    const dlc_status status = *found ? DLC_OK : new_import(runner, inputs, given, found);
     if (status == DLC_OK) (*found)->used = ++runner->clock;
     return status;
 }
 
 /* The same, of which a run is noted. */
-static dlc_status take_import(dlc_onnx_runner *runner, const DLTensor *const *inputs, bool ones, imported **taken) {
+static dlc_status take_import(dlc_onnx_runner *runner, const DLTensor *const *inputs, beforehand given,
+                              imported **taken) {
     lib_mutex_lock(&runner->mutex);
-    const dlc_status status = find_import(runner, inputs, ones, taken);
+    const dlc_status status = find_import(runner, inputs, given, taken);
     if (status == DLC_OK) (*taken)->users++, (*taken)->runs++;
     lib_mutex_unlock(&runner->mutex);
     return status;
 }
 
-static void leave_import(dlc_onnx_runner *runner, imported *import) {
+/* After a run; `drop`: it serves nothing. */
+static void leave_import(dlc_onnx_runner *runner, imported *import, bool drop) {
     lib_mutex_lock(&runner->mutex);
     import->users--;
+    imported **at = &runner->imports;
+    while (drop && *at != import) at = &(*at)->next;
+    drop = drop && import->users == 0;
+    if (drop) *at = import->next, runner->import_count--;
     lib_mutex_unlock(&runner->mutex);
+    if (drop) free_import(runner, import);
 }
 
 /* ---- runs -------------------------------------------------------------------------------------------------------------- */
@@ -275,24 +287,37 @@ static dlc_status run_import(const dlc_onnx_runner *runner, const imported *impo
     return dlc_run(import->program, options, given, count, outputs, outputs_of(runner));
 }
 
-static bool has_ones(const dlc_onnx_runner *runner, const imported *import, const DLTensor *const *inputs) {
+/* What another import could take as given, after one that took sizes as equal which are not: they broadcast where one is 1. AS_KNOWN: nothing
+ * more. */
+static beforehand more_than(const dlc_onnx_runner *runner, const imported *import, const DLTensor *const *inputs,
+                            beforehand given) {
+    bool open = false;
     for (int i = 0; i < inputs_of(runner); i++)
-        for (int d = 0; d < inputs[i]->ndim; d++)
-            if (inputs[i]->shape[d] <= 1 && (import->guard[i].rank < 0 || import->guard[i].dim[d] < 0)) return true;
-    return false;
+        for (int d = 0; d < inputs[i]->ndim; d++) {
+            if (import->guard[i].rank >= 0 && import->guard[i].dim[d] >= 0) continue;
+            if (inputs[i]->shape[d] <= 1 && given == AS_KNOWN) return ONES;
+            open = true;
+        }
+    return open ? ALL_SIZES : AS_KNOWN;
 }
 
-/* A size that is equal to another one in the import may broadcast where it is 1: then an import of its own serves. */
+/* Runs an import, which is not kept if it was made for these tensors and does not serve them. *more: what another one could take as given. */
+static dlc_status try_import(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
+                             dlc_output_slot *outputs, beforehand given, beforehand *more) {
+    imported *import;
+    *more = AS_KNOWN;
+    LIB_TRY(take_import(runner, inputs, given, &import));
+    const dlc_status status = run_import(runner, import, options, inputs, outputs);
+    if (status == DLC_INVALID_ARGUMENT) *more = more_than(runner, import, inputs, given);
+    leave_import(runner, import, status != DLC_OK && given != AS_KNOWN);
+    return status;
+}
+
 static dlc_status run_stateless(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
                                 dlc_output_slot *outputs) {
-    imported *import, *other;
-    LIB_TRY(take_import(runner, inputs, false, &import));
-    dlc_status status = run_import(runner, import, options, inputs, outputs);
-    const bool again = status == DLC_INVALID_ARGUMENT && has_ones(runner, import, inputs);
-    leave_import(runner, import);
-    if (!again || take_import(runner, inputs, true, &other) != DLC_OK) return status;
-    status = run_import(runner, other, options, inputs, outputs);
-    leave_import(runner, other);
+    beforehand more;
+    dlc_status status = try_import(runner, options, inputs, outputs, AS_KNOWN, &more);
+    while (more != AS_KNOWN) status = try_import(runner, options, inputs, outputs, more, &more);
     return status;
 }
 
@@ -449,7 +474,7 @@ dlc_status dlc_onnx_runner_program(dlc_onnx_runner *runner, const DLTensor *cons
     dlc_status status = add_states(runner, inputs, given);
     if (status == DLC_OK) {
         lib_mutex_lock(&runner->mutex);
-        status = find_import(runner, given, false, &found);
+        status = find_import(runner, given, AS_KNOWN, &found);
         lib_mutex_unlock(&runner->mutex);
     }
     lib_mutex_unlock(&runner->state_mutex);

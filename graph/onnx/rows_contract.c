@@ -118,16 +118,21 @@ static void import_conv_transpose(onnx_import *im) {
     onnx_give(im, 0, onnx_has(im, 2) ? add_bias(im, y, onnx_operand(im, 2)) : y);
 }
 
+/* Floats that the row does not take are computed as f32. */
 static void import_deform_conv(onnx_import *im) {
+    const dlc_dtype own = onnx_operand_shape(im, 0).dtype, wide = own == DLC_F64 ? DLC_F64 : DLC_F32;
     const graph_shape weights = onnx_operand_shape(im, 1);
     check_kernel_shape(im, &weights);
     const onnx_window w = onnx_window_of(im, onnx_window_dims(im, &weights));
     graph_setting settings[6];
     int n = conv_settings(im, &w, settings);
     settings[n++] = graph_set_integer("offset_groups", onnx_int(im, "offset_group", 1));
-    const graph_id inputs[] = {onnx_operand(im, 0), onnx_operand(im, 1), onnx_operand(im, 2), onnx_operand(im, 4)};
-    graph_id y = onnx_emit(im, "deformable_convolution", 4, inputs, n, settings);
-    onnx_give(im, 0, onnx_has(im, 3) ? add_bias(im, y, onnx_operand(im, 3)) : y);
+    graph_id in[5] = {0};
+    for (size_t i = 0; i < 5; i++)
+        if (onnx_has(im, i)) in[i] = graph_cast(im->g, onnx_operand(im, i), wide);
+    const graph_id y =
+        onnx_emit(im, "deformable_convolution", 4, (graph_id[]){in[0], in[1], in[2], in[4]}, n, settings);
+    onnx_give(im, 0, graph_cast(im->g, in[3] ? add_bias(im, y, in[3]) : y, own));
 }
 
 /* A zero point with an entry for each row of the first operand is subtracted beforehand: the row of the table takes one number. */

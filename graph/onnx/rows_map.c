@@ -145,6 +145,15 @@ static void import_is_inf(onnx_import *im) {
                                           : graph_not(im->g, onnx_binary(im, "eq", infinite, infinite))));
 }
 
+/* Of integers: that of floats, as an integer. */
+static void import_erf(onnx_import *im) {
+    const graph_id x = onnx_operand(im, 0);
+    const dlc_dtype own = graph_shape_of(im->g, x)->dtype;
+    const bool whole = !lib_dtype_is_float(own);
+    const graph_id y = onnx_unary(im, "erf", whole ? graph_cast(im->g, x, DLC_F32) : x);
+    onnx_give(im, 0, whole ? graph_cast(im->g, y, own) : y);
+}
+
 static void import_reciprocal(onnx_import *im) {
     const graph_id x = onnx_operand(im, 0);
     onnx_ignore(im, "consumed_inputs");
@@ -277,7 +286,7 @@ const onnx_row onnx_rows_map[] = {
     {"Div", 1, 0, import_binary, "div"},
     {"Elu", 1, 0, import_elu, NULL},
     {"Equal", 1, 0, import_binary, "eq"},
-    {"Erf", 9, 0, NULL, "erf"},
+    {"Erf", 9, 0, import_erf, NULL},
     {"Exp", 1, 0, import_unary, "exp"},
     {"Floor", 1, 0, import_unary, "floor"},
     {"Gelu", 20, 0, import_gelu, NULL},

@@ -166,18 +166,21 @@ static void import_non_zero(onnx_import *im) {
     onnx_give(im, 0, ONNX_WITH(im, "non_zero", onnx_operand(im, 0), graph_set_dims("size", 1, &size)));
 }
 
+/* Bools are sorted as integers. */
 static void import_unique(onnx_import *im) {
     const onnx_attribute *axis = onnx_attribute_find(im, "axis", ONNX_ATTRIBUTE_INT);
     const tir_expr size = onnx_counted(im);
     const bool sorted = onnx_int(im, "sorted", 1) != 0;
-    graph_id x = onnx_operand(im, 0), y;
+    const dlc_dtype own = onnx_operand_shape(im, 0).dtype;
+    graph_id x = graph_cast(im->g, onnx_operand(im, 0), own == DLC_BOOL ? DLC_U8 : own), y;
     if (axis) {
         y = ONNX_WITH(im, "unique_along", x, graph_set_dims("size", 1, &size),
                       graph_set_integer("axis", onnx_axis(im, axis->i, onnx_operand_rank(im, 0), false)),
                       graph_set_bool("sorted", sorted));
     } else
         y = ONNX_WITH(im, "unique", x, graph_set_dims("size", 1, &size), graph_set_bool("sorted", sorted));
-    for (size_t i = 0; i < 4; i++) onnx_give(im, i, y + (graph_id)i);
+    onnx_give(im, 0, graph_cast(im->g, y, own));
+    for (size_t i = 1; i < 4; i++) onnx_give(im, i, y + (graph_id)i);
 }
 
 /* The elements or slices whose condition is true: indices by non_zero, then a gather. */

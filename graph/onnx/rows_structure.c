@@ -55,7 +55,10 @@ static void import_squeeze(onnx_import *im) {
     int count, rank = 0;
     const int64_t *axes = onnx_axes(im, 13, 1, x.rank, &count);
     for (int d = 0; d < x.rank; d++) {
-        bool goes = !axes && is_number(im, x.dim[d], 1);
+        int64_t size;
+        if (!axes && !tir_is_const(im->g->pool, x.dim[d], &size))
+            onnx_fail(im, DLC_UNSUPPORTED, "no axes are given, and whether axis %d has size 1 depends on sizes", d);
+        bool goes = !axes && size == 1;
         for (int i = 0; i < count; i++) goes |= axes[i] == d;
         if (!goes) dims[rank++] = x.dim[d];
     }
@@ -251,6 +254,7 @@ static void import_pad(onnx_import *im) {
         low[axis] = pads[i], high[axis] = pads[axis_count + i];
     }
     if (mode) {
+        onnx_ignore(im, "value");
         onnx_give(im, 0,
                   ONNX_WITH(im, "pad_repeat", x, graph_set_list("low", rank, low), graph_set_list("high", rank, high),
                             graph_set_integer("mode", mode - 1)));

@@ -105,13 +105,21 @@ static void import_average_pool(onnx_import *im) {
     onnx_give(im, 0, onnx_emit(im, "average_pool", 1, &x, n, s));
 }
 
+/* The exponent of LpPool and GlobalLpPool, a float in version 1. */
+static int64_t exponent_of(onnx_import *im) {
+    if (im->opset >= 2) return onnx_int(im, "p", 2);
+    const double p = onnx_float(im, "p", 2);
+    if (p != 1 && p != 2 && p != 3) onnx_fail(im, DLC_UNSUPPORTED, "p is %g; known: 1, 2, 3", p);
+    return (int64_t)p;
+}
+
 static void import_lp_pool(onnx_import *im) {
     const onnx_window w = pool_window(im);
     graph_setting s[7];
     int n = pool_settings(&w, s);
     const graph_id x = onnx_operand(im, 0);
     s[n++] = graph_set_bool("ceil", onnx_int(im, "ceil_mode", 0) != 0);
-    s[n++] = graph_set_integer("p", onnx_int(im, "p", 2));
+    s[n++] = graph_set_integer("p", exponent_of(im));
     onnx_give(im, 0, onnx_emit(im, "lp_pool", 1, &x, n, s));
 }
 
@@ -121,7 +129,7 @@ static void import_global_pool(onnx_import *im) {
                                                                       : 2;
     onnx_give(im, 0,
               ONNX_WITH(im, "global_pool", onnx_operand(im, 0), graph_set_integer("mode", mode),
-                        graph_set_integer("p", onnx_int(im, "p", 2))));
+                        graph_set_integer("p", mode == 2 ? exponent_of(im) : 2)));
 }
 
 static void import_max_unpool(onnx_import *im) {
@@ -164,6 +172,13 @@ static void import_max_unpool(onnx_import *im) {
 
 /* ---- sampling ------------------------------------------------------------------------------------------------------- */
 
+/* The type to compute in for operands of a type that a row of floats does not take. */
+static dlc_dtype wide_type(dlc_dtype dtype) {
+    const bool exact = lib_dtype_is_float(dtype) ? dtype != DLC_F64 : lib_dtype_size(dtype) < 4;
+    return exact ? DLC_F32 : DLC_F64;
+}
+
+/* Element types of T1 that the row does not take are sampled as wider ones. */
 static void import_grid_sample(onnx_import *im) {
     const int mode = im->opset < 20 ? onnx_choice(im, "mode", "nearest bilinear bicubic", "bilinear")
                                     : onnx_choice(im, "mode", "nearest linear cubic", "linear");
@@ -171,7 +186,9 @@ static void import_grid_sample(onnx_import *im) {
         graph_set_integer("mode", mode),
         graph_set_integer("padding", onnx_choice(im, "padding_mode", "zeros border reflection", "zeros")),
         graph_set_bool("align_corners", onnx_int(im, "align_corners", 0) != 0)};
-    onnx_give(im, 0, onnx_emit(im, "grid_sample", 2, (graph_id[]){onnx_operand(im, 0), onnx_operand(im, 1)}, 3, s));
+    const dlc_dtype own = onnx_operand_shape(im, 0).dtype, wide = wide_type(own);
+    const graph_id in[] = {graph_cast(im->g, onnx_operand(im, 0), wide), graph_cast(im->g, onnx_operand(im, 1), wide)};
+    onnx_give(im, 0, graph_cast(im->g, onnx_emit(im, "grid_sample", 2, in, 3, s), own));
 }
 
 static void import_affine_grid(onnx_import *im) {
@@ -368,8 +385,8 @@ static void import_resize(onnx_import *im) {
 const onnx_row onnx_rows_window[] = {
     {"AffineGrid", 20, 0, import_affine_grid, NULL},  {"AveragePool", 1, 0, import_average_pool, NULL},
     {"Col2Im", 18, 0, import_col2im, NULL},           {"GlobalAveragePool", 1, 0, import_global_pool, NULL},
-    {"GlobalLpPool", 2, 0, import_global_pool, NULL}, {"GlobalMaxPool", 1, 0, import_global_pool, NULL},
-    {"GridSample", 16, 0, import_grid_sample, NULL},  {"LpPool", 2, 0, import_lp_pool, NULL},
+    {"GlobalLpPool", 1, 0, import_global_pool, NULL}, {"GlobalMaxPool", 1, 0, import_global_pool, NULL},
+    {"GridSample", 16, 0, import_grid_sample, NULL},  {"LpPool", 1, 0, import_lp_pool, NULL},
     {"MaxPool", 1, 0, import_max_pool, NULL},         {"MaxUnpool", 9, 0, import_max_unpool, NULL},
     {"Resize", 10, 10, import_upsample, NULL},        {"Resize", 11, 0, import_resize, NULL},
     {"Upsample", 1, 9, import_upsample, NULL},        {0},
