@@ -296,7 +296,7 @@ needs_onnx    := $(call layers,graph tir lib)
 needs_bench   := $(patsubst %,$(OUT)/bench/%.o,elements last random shape stats)
 folder_of      = $(word 2,$(subst /, ,$(1)))
 needs_of       = $(or $(needs_$(call folder_of,$(1))),$(reference_objects) $(all_layers))
-public_tests := $(filter test/api/% test/onnx/conformance.c test/onnx/external_test.c test/onnx/nodes_test.c test/onnx/runner_test.c test/onnx/tool_test.c,$(test_src))
+public_tests := $(filter test/api/% test/onnx/conformance.c test/onnx/external_test.c test/onnx/model_test.c test/onnx/nodes_test.c test/onnx/runner_test.c test/onnx/tool_test.c,$(test_src))
 $(foreach f,$(public_tests),$(eval $(call test_rule,$(f),$(OUT)/libdlc.so,link_public)))
 $(foreach f,$(filter-out $(public_tests),$(test_src)),$(eval $(call test_rule,$(f),$(if $(filter test/onnx/export_test.c,$(f)),$(all_layers),$(call needs_of,$(f))),link_internal)))
 $(OUT)/test/onnx/tool_test: | $(OUT)/bin/dlc-run
@@ -370,6 +370,17 @@ check-coverage: tests lib
 	@find $(OUT) -name '*.gcda' -delete
 	@$(run_tests) $(test_bins) $(wildcard test/cuda/*.sh)
 	@test/coverage $(OUT) $(COVERAGE)
+
+# ONNX's own cases from its wheel, on cpu: results by operator. FILTER=text: those with it in their paths.
+CACHE_DIR  ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/libdlc
+onnx_wheel := $(CACHE_DIR)/onnx-1.22.0
+onnx_cases := $(patsubst %,$(onnx_wheel)/onnx/backend/test/data/%,node simple pytorch-converted pytorch-operator light)
+.PHONY: conformance
+conformance: $(OUT)/test/onnx/conformance
+	@.ci/wheels test/onnx/requirements.txt '17 MB to download, 81 MB on disk' $(onnx_wheel)
+	$(Q)$< $(if $(FILTER),--filter '$(FILTER)',--table $(BUILD)/conformance.md) $(onnx_cases)
+	$(if $(FILTER),,@cat $(BUILD)/conformance.md)
+	$(if $(FILTER),,$(Q)$< --symbols $(onnx_cases) && $< --export $(onnx_cases))
 
 # Shapes that no program has seen, through small caches: resident memory must not grow.
 .PHONY: soak
@@ -531,6 +542,7 @@ define help_text
   make test           set up, build, run the tests      make test-long everything that takes longer
   make asan, tsan     tests under sanitizers            make fuzz      T=60 seconds of random graphs, SEED=1
   make coverage       lines of the library that the tests run; those that they do not: $(BUILD)/coverage/uncovered.txt
+  make conformance    ONNX's 1,914 cases from its wheel (17 MB, kept in CACHE_DIR=~/.cache/libdlc), FILTER=text
   make soak           SHAPES=100000 through small caches: memory does not grow, results are right
   make libfuzzer      T=60 seconds of bytes for each of what reads them, CLANG=clang-19
   make examples       build/release/bin/*               make models    ResNet-50, BERT-base: build/release/bench/models

@@ -1,13 +1,26 @@
 /* ONNX's own test cases, through the public header: each folder has model.onnx and data sets of inputs and results.
  *
- *   conformance [--target NAME] [--verbose] [--filter TEXT] FOLDER...     folders of cases, or of folders of cases
+ *   conformance [--target NAME] [--verbose] [--filter TEXT] [--symbols] [--export] [--table FILE] FOLDER...
+ *                                                                      folders of cases, or of folders of cases
  *
  * Without folders: the cases of Debian's libonnx-testdata, skipped without them. A case passes if every element of every result is within
  * 1e-7 + 1e-3 of the magnitude that the case has (data.json of a case may say other numbers), integers and bools equal. A case
- * runs twice, by one runner. excluded.txt lists the cases that do not pass, with reasons: one that is not
- * listed and does not pass fails, and so does one that is listed and passes. DLC_BLESS=1 rewrites the list; review the difference. */
+ * runs twice, by one runner. A file x.onnx with x_output_0.pb beside it is a case whose inputs of n elements are 0, 1/n, 2/n, ...
+ * excluded.txt lists the cases that do not pass, with reasons: one that is not
+ * listed and does not pass fails, and so does one that is listed and passes. A reason begins with a class (exclusions.h) if libdlc is not
+ * going to pass the case. DLC_BLESS=1 rewrites the list; review the difference.
+ *
+ * --symbols runs the cases with a name for each size of each input in place of the number; --export as graphs that have been written
+ * as models and imported again, against the graph as it was. Without these options every eighth case is run in these ways, too
+ * (DLC_TEST_LONG: every one). --table writes results by operator in Markdown: cases of one node; ULP: the greatest error in units in the last
+ * place of the expected element, or of a sixteenth of the greatest one. */
 #include <dlc/dlc.h>
 #include <dlc/onnx.h>
+
+#include "onnx/again.h"
+#include "onnx/exclusions.h"
+#include "onnx/parts.h"
+#include "onnx/tally.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -223,6 +236,44 @@ static double number(DLDataType type, const char *data, size_t i) {
     return h >> 15 ? -value : value;
 }
 
+/* The greatest error of the floats that compare has seen, in units in the last place. */
+static double worst_units;
+
+/* Bits after the leading one, and the least exponent of numbers that have all of them. */
+static void precision_of(DLDataType type, int *digits, int *least) {
+    static const struct {
+        int code, bits, digits, least;
+    } known[] = {{kDLFloat, 16, 10, -14},        {kDLFloat, 32, 23, -126},        {kDLFloat, 64, 52, -1022},
+                 {kDLBfloat, 16, 7, -126},       {kDLFloat8_e4m3fn, 8, 3, -6},    {kDLFloat8_e4m3fnuz, 8, 3, -7},
+                 {kDLFloat8_e5m2, 8, 2, -14},    {kDLFloat8_e5m2fnuz, 8, 2, -15}, {kDLFloat4_e2m1fn, 4, 1, 0},
+                 {kDLFloat8_e8m0fnu, 8, 0, -127}};
+    *digits = 23, *least = -126;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (known[i].code == type.code && known[i].bits == type.bits)
+            *digits = known[i].digits, *least = known[i].least;
+}
+
+/* Adds the errors of floats to worst_units. The unit of an element that is small beside the greatest is that of a sixteenth of it: what sums
+ * cancel is no error of the operator. */
+static void note_units(const DLTensor *got, const tensor *expected) {
+    const DLDataType type = expected->view.dtype;
+    const char *data = (const char *)got->data + got->byte_offset;
+    double greatest = 0;
+    int digits, least, exponent;
+    precision_of(type, &digits, &least);
+    for (size_t i = 0; i < expected->count; i++) {
+        const double y = fabs(number(type, expected->data, i));
+        if (isfinite(y)) greatest = fmax(greatest, y);
+    }
+    for (size_t i = 0; i < expected->count; i++) {
+        const double x = number(type, data, i), y = number(type, expected->data, i);
+        if (!isfinite(x) || !isfinite(y) || x == y) continue;
+        frexp(fmax(fabs(y), greatest / 16), &exponent);
+        const int unit = (exponent - 1 > least ? exponent - 1 : least) - digits;
+        worst_units = fmax(worst_units, ldexp(fabs(x - y), -unit));
+    }
+}
+
 /* Empty: they agree. */
 static void compare(const DLTensor *got, const tensor *expected, double relative, double absolute, char *why,
                     size_t room) {
@@ -243,6 +294,7 @@ static void compare(const DLTensor *got, const tensor *expected, double relative
         snprintf(why + at, room - (size_t)at, " ]");
         return;
     }
+    if (is_float(e->dtype)) note_units(got, expected);
     const size_t element = bytes_of(1, e->dtype.bits);
     const char *data = (const char *)got->data + got->byte_offset;
     for (size_t i = 0; i < expected->count; i++) {
@@ -266,6 +318,14 @@ static dlc_context *context;
 static int passed, failed, refused;
 static bool verbose;
 static const char *filter = "";
+
+/* Ways in which a case is run: as it is, with symbols for sizes, exported and imported again. every[way]: each n-th case; 0: none. */
+typedef enum way { AS_IT_IS, SYMBOLS, EXPORTED, WAYS } way;
+static const char *const way_text[WAYS] = {"", " with symbols", " exported"};
+static int every[WAYS] = {1, 8, 8}, cases;
+static int passed_way[WAYS], best_way[WAYS], not_possible[WAYS];
+/* Of the last case with symbols: one import serves all sizes; of the last exported one: results have equal bits. */
+static bool is_best;
 
 /* What data.json says under that key; the usual number without it. */
 static double tolerance(const char *folder, const char *key, double usual) {
@@ -330,16 +390,42 @@ static int run_set(dlc_onnx_model *model, dlc_onnx_runner *runner, const char *f
     return result;
 }
 
-static int run_case(const char *folder, char *why, size_t room) {
+/* The case's model with a name for each size; `bytes` must outlive it. NULL: none has a number, or it is refused, as `why` says. */
+static dlc_onnx_model *open_freed(const char *path, message *freed, char *why, size_t room) {
+    dlc_onnx_model *model = NULL;
+    bytes file = read_file(path);
+    int count = 0;
+    if (file.data) *freed = parts_free_sizes(file.data, file.size, &count);
+    free(file.data);
+    if (!count)
+        snprintf(why, room, "no input has a size that is a number");
+    else if (dlc_onnx_parse(context, freed->data, freed->size, NULL, &model))
+        snprintf(why, room, "open: %s", dlc_error_message(context));
+    return model;
+}
+
+/* Does one import serve inputs of any size? */
+static bool is_free_of_guards(dlc_onnx_runner *runner) {
+    char *text = NULL;
+    const bool none = runner && dlc_onnx_runner_describe(runner, &text) == DLC_OK && strstr(text, "guards: none") &&
+                      strchr(text, '\n') == strrchr(text, '\n');
+    dlc_text_free(context, text);
+    return none;
+}
+
+static int run_case(const char *folder, bool symbols, char *why, size_t room) {
     char path[PATH];
     dlc_onnx_model *model = NULL;
     dlc_onnx_runner *runner = NULL;
+    message freed = {0};
     int result = -1, sets = 0;
     *why = 0;
     snprintf(path, sizeof path, "%s/model.onnx", folder);
-    if (dlc_onnx_open(context, path, NULL, &model))
+    if (symbols)
+        model = open_freed(path, &freed, why, room);
+    else if (dlc_onnx_open(context, path, NULL, &model))
         snprintf(why, room, "open: %s", dlc_error_message(context));
-    else if (dlc_onnx_runner_create(model, NULL, &runner))
+    if (model && dlc_onnx_runner_create(model, NULL, &runner))
         snprintf(why, room, "runner: %s", dlc_error_message(context));
     for (int s = 0; s < 10 && runner && (s == 0 || !result); s++) {
         char set[32];
@@ -355,7 +441,124 @@ static int run_case(const char *folder, char *why, size_t room) {
     if (runner && !sets && dlc_onnx_check(model, &lacking) == DLC_OK)
         snprintf(why, room, "no data; %s", *lacking ? lacking : "all operators are imported");
     dlc_text_free(context, lacking);
+    is_best = symbols && is_free_of_guards(runner);
     dlc_onnx_runner_destroy(runner);
+    dlc_onnx_destroy(model);
+    free(freed.data);
+    return result;
+}
+
+/* ---- models without data ------------------------------------------------------------------------------------------------ */
+
+/* n elements in the sizes that the file declares: 0, 1/n, 2/n, ... False: no tensor of f32, or without sizes. */
+static bool make_input(const dlc_onnx_port *port, tensor *t) {
+    memset(t, 0, sizeof *t);
+    t->count = 1, t->type = 1;
+    for (int d = 0; d < port->rank; d++) {
+        if (port->dims[d].value < 0) return false;
+        t->count *= (size_t)(t->shape[d] = port->dims[d].value);
+    }
+    if (port->rank < 0 || port->dtype != DLC_F32) return false;
+    float *element = malloc(t->count * sizeof *element + 1);
+    for (size_t i = 0; i < t->count; i++) element[i] = (float)((double)i / (double)t->count);
+    t->data = (char *)element;
+    t->view = (DLTensor){
+        .data = element, .device = {kDLCPU, 0}, .ndim = port->rank, .dtype = types[t->type].dtype, .shape = t->shape};
+    return true;
+}
+
+/* Runs a model of one input and one output. */
+static int run_light_model(dlc_onnx_model *model, const tensor *expected, char *why, size_t room) {
+    dlc_onnx_runner *runner = NULL;
+    dlc_output_slot slot = {0};
+    dlc_onnx_port port;
+    tensor in = {0};
+    int result = -1;
+    if (dlc_onnx_port_count(model, DLC_ONNX_INPUT) != 1 || dlc_onnx_port_count(model, DLC_ONNX_OUTPUT) != 1 ||
+        dlc_onnx_port_at(model, DLC_ONNX_INPUT, 0, &port) || !make_input(&port, &in))
+        snprintf(why, room, "not one input of f32 with sizes, and one output");
+    else if (dlc_onnx_runner_create(model, NULL, &runner) ||
+             dlc_onnx_run(runner, NULL, (const DLTensor *[]){&in.view}, 1, &slot, 1))
+        snprintf(why, room, "run: %s", dlc_error_message(context));
+    else {
+        compare(&slot.managed->dl_tensor, expected, 1e-3, 1e-7, why, room);
+        result = *why != 0;
+    }
+    if (slot.managed) slot.managed->deleter(slot.managed);
+    dlc_onnx_runner_destroy(runner);
+    free(in.data);
+    return result;
+}
+
+static int run_light(const char *path, const char *result_path, char *why, size_t room) {
+    dlc_onnx_model *model = NULL;
+    tensor expected = {0};
+    int result = -1;
+    *why = 0;
+    if (!read_tensor(result_path, &expected))
+        snprintf(why, room, "its result is no tensor");
+    else if (dlc_onnx_open(context, path, NULL, &model))
+        snprintf(why, room, "open: %s", dlc_error_message(context));
+    else
+        result = run_light_model(model, &expected, why, room);
+    dlc_onnx_destroy(model);
+    free(expected.data);
+    return result;
+}
+
+/* ---- models exported and imported again ----------------------------------------------------------------------------------- */
+
+/* The first data set's inputs: *count of them. */
+static bool read_inputs(const dlc_onnx_model *model, const char *folder, tensor *in, int *count, char *why,
+                        size_t room) {
+    const int inputs = dlc_onnx_port_count(model, DLC_ONNX_INPUT);
+    if (inputs > MOST) return snprintf(why, room, "too many inputs"), false;
+    for (; *count < inputs; ++*count) {
+        char path[PATH];
+        dlc_onnx_port port;
+        tensor *t = &in[*count];
+        snprintf(path, sizeof path, "%s/test_data_set_0/input_%d.pb", folder, *count);
+        if (!read_tensor(path, t))
+            return snprintf(why, room, "input %d is no tensor that this program reads", *count), false;
+        if (t->type == 4 && dlc_onnx_port_at(model, DLC_ONNX_INPUT, *count, &port) == DLC_OK && port.dtype == DLC_BF16)
+            t->view.dtype = types[16].dtype; /* older data have its bits as u16 */
+    }
+    return true;
+}
+
+/* The original's results are what is expected. */
+static int compare_results(const again_results *of, char *why, size_t room) {
+    is_best = true;
+    for (int i = 0; i < of->count; i++) {
+        const DLTensor *first = &of->first[i].managed->dl_tensor, *second = &of->second[i].managed->dl_tensor;
+        tensor expected = {.view = *first, .count = 1, .data = (char *)first->data + first->byte_offset};
+        if (again_same_bits(first, second)) continue;
+        for (int d = 0; d < first->ndim; d++) expected.count *= (size_t)first->shape[d];
+        is_best = false;
+        compare(second, &expected, 1e-3, 1e-7, why, room);
+        if (*why) return 1;
+    }
+    return 0;
+}
+
+/* 0: equal, 1: not, -1: libdlc does not import it as one graph, or does not export that, as `why` says. */
+static int run_export_case(const char *folder, char *why, size_t room) {
+    static tensor in[MOST];
+    const DLTensor *given[MOST];
+    dlc_onnx_model *model = NULL;
+    again_results results = {.count = 0};
+    char path[PATH];
+    int result = -1, count = 0;
+    *why = 0;
+    snprintf(path, sizeof path, "%s/model.onnx", folder);
+    for (int i = 0; i < MOST; i++) given[i] = &in[i].view;
+    if (dlc_onnx_open(context, path, NULL, &model))
+        snprintf(why, room, "open: %s", dlc_error_message(context));
+    else if (read_inputs(model, folder, in, &count, why, room))
+        result = again_run(context, model, given, count, &results, why, room);
+    if (result == 0) result = compare_results(&results, why, room);
+    again_free(&results);
+    for (int i = 0; i < count; i++) free(in[i].data), in[i].data = NULL;
     dlc_onnx_destroy(model);
     return result;
 }
@@ -363,72 +566,93 @@ static int run_case(const char *folder, char *why, size_t room) {
 /* ---- cases that do not pass ------------------------------------------------------------------------------------------- */
 
 static const char usual[] = "/usr/share/libonnx-testdata/data";
-static const char list_path[] = "test/onnx/excluded.txt";
-enum { LISTED = 4096 };
-static struct { char name[128], reason[160]; } listed[LISTED];
-static int listed_count;
-
-static int find_listed(const char *name) {
-    for (int i = 0; i < listed_count; i++)
-        if (strcmp(listed[i].name, name) == 0) return i;
-    return -1;
-}
-
-static void read_list(void) {
-    char line[512];
-    FILE *file = fopen(list_path, "r");
-    while (file && fgets(line, sizeof line, file) && listed_count < LISTED) {
-        line[strcspn(line, "\n")] = 0;
-        const size_t name = strcspn(line, " ");
-        if (!line[0] || line[0] == '#' || name >= sizeof listed[0].name) continue;
-        snprintf(listed[listed_count].name, sizeof listed[0].name, "%.*s", (int)name, line);
-        snprintf(listed[listed_count++].reason, sizeof listed[0].reason, "%s", line[name] ? line + name + 1 : "");
-    }
-    if (file) fclose(file);
-}
-
-static int by_listed_name(const void *a, const void *b) {
-    return strcmp(a, b);
-}
-
-static void write_list(void) {
-    FILE *file = fopen(list_path, "w");
-    if (!file) return;
-    qsort(listed, (size_t)listed_count, sizeof listed[0], by_listed_name);
-    fprintf(file, "# Cases that do not pass, and why. Written by DLC_BLESS=1 test/onnx/conformance FOLDER...\n");
-    for (int i = 0; i < listed_count; i++)
-        if (listed[i].name[0]) fprintf(file, "%s %s\n", listed[i].name, listed[i].reason);
-    fclose(file);
-}
+/* By class, of the cases that were run. */
+static int excluded[EXCLUSIONS_CLASSES + 1];
 
 /* Settles a case that came out so. */
 static void settle(const char *name, int result, const char *why) {
     const bool bless = getenv("DLC_BLESS") != NULL;
-    const int at = find_listed(name);
+    const int at = exclusions_find(name);
     if (result == 0 && at < 0) {
         passed++;
-        if (verbose) printf("pass %s\n", name);
+        if (verbose) printf("pass %s (%.1f ULP)\n", name, worst_units);
     } else if (result == 0 && !bless) {
         failed++;
-        printf("FAIL %s: it passes, and is listed in %s\n", name, list_path);
+        printf("FAIL %s: it passes, and is listed in %s\n", name, EXCLUSIONS_PATH);
     } else if (result == 0) {
         passed++;
-        listed[at].name[0] = 0;
-    } else if (at >= 0 && !bless) {
-        refused++;
-        if (verbose) printf("none %s: %s\n", name, why);
+        exclusions_remove(at);
     } else if (bless) {
         refused++;
-        const int to = at >= 0 ? at : listed_count < LISTED - 1 ? listed_count++ : at;
-        if (to < 0) return;
-        snprintf(listed[to].name, sizeof listed[0].name, "%.127s", name);
-        snprintf(listed[to].reason, sizeof listed[0].reason, "%.150s", why);
-        for (char *c = listed[to].reason; *c; c++)
-            if (*c == '\n') *c = ' ';
+        excluded[exclusions_set(name, why)]++;
+    } else if (at >= 0) {
+        refused++;
+        excluded[exclusions_class_of(at)]++;
+        if (verbose) printf("none %s: %s\n", name, why);
     } else {
         failed++;
         printf("FAIL %s: %s\n", name, why);
     }
+}
+
+/* Settles a case that came out so in another way; those that do not pass as they are do not count. */
+static void settle_way(const char *name, way which, int result, const char *why) {
+    if (exclusions_find(name) >= 0) return;
+    if (result < 0) {
+        not_possible[which]++;
+        if (verbose) printf("none %s%s: %s\n", name, way_text[which], why);
+    } else if (result == 0) {
+        passed++, passed_way[which]++, best_way[which] += is_best;
+        if (verbose) printf("pass %s%s\n", name, way_text[which]);
+    } else {
+        failed++;
+        printf("FAIL %s%s: %s\n", name, way_text[which], why);
+    }
+}
+
+/* Settles a case as it is, for the table, too. */
+static void settle_and_count(const char *name, const char *model_path, int result, const char *why) {
+    bytes model = read_file(model_path);
+    char operator[96] = "";
+    if (model.data) parts_operator(model.data, model.size, operator, sizeof operator);
+    free(model.data);
+    tally_add(operator, result == 0, worst_units);
+    settle(name, result, why);
+}
+
+/* A folder of a case. */
+static void run_folder(const char *folder) {
+    char why[1500], path[PATH];
+    const char *name = strrchr(folder, '/');
+    char listed_as[160]; /* the cases of 2022 are others than those of the same name today */
+    snprintf(listed_as, sizeof listed_as, "%s%s", strncmp(folder, usual, strlen(usual)) == 0 ? "1.12/" : "",
+             name ? name + 1 : folder);
+    snprintf(path, sizeof path, "%s/model.onnx", folder);
+    for (int which = 0; which < WAYS; which++) {
+        if (!every[which] || cases % every[which]) continue;
+        worst_units = 0;
+        const int result = which == EXPORTED ? run_export_case(folder, why, sizeof why)
+                                             : run_case(folder, which == SYMBOLS, why, sizeof why);
+        if (which == AS_IT_IS)
+            settle_and_count(listed_as, path, result, why);
+        else
+            settle_way(listed_as, (way)which, result, why);
+    }
+    cases++;
+}
+
+/* A file x.onnx with x_output_0.pb beside it. */
+static void run_file(const char *path) {
+    char result_path[PATH], why[1500];
+    const size_t length = strlen(path);
+    struct stat about;
+    if (length < 5 || strcmp(path + length - 5, ".onnx") != 0) return;
+    snprintf(result_path, sizeof result_path, "%.*s_output_0.pb", (int)length - 5, path);
+    if (stat(result_path, &about) != 0 || !every[AS_IT_IS]) return;
+    worst_units = 0;
+    const int result = run_light(path, result_path, why, sizeof why);
+    settle_and_count(strrchr(path, '/') + 1, path, result, why);
+    cases++;
 }
 
 static int by_name(const void *a, const void *b) {
@@ -436,17 +660,11 @@ static int by_name(const void *a, const void *b) {
 }
 
 static void walk(const char *folder) {
-    char path[PATH], why[1500];
+    char path[PATH];
     struct stat about;
     snprintf(path, sizeof path, "%s/model.onnx", folder);
     if (stat(path, &about) == 0) {
-        if (!strstr(folder, filter)) return;
-        const int result = run_case(folder, why, sizeof why);
-        const char *name = strrchr(folder, '/');
-        char listed_as[160]; /* the cases of 2022 are others than those of the same name today */
-        snprintf(listed_as, sizeof listed_as, "%s%s", strncmp(folder, usual, strlen(usual)) == 0 ? "1.12/" : "",
-                 name ? name + 1 : folder);
-        settle(listed_as, result, why);
+        if (strstr(folder, filter)) run_folder(folder);
         return;
     }
     DIR *list = opendir(folder);
@@ -459,34 +677,75 @@ static void walk(const char *folder) {
     qsort(names, (size_t)count, sizeof *names, by_name);
     for (int i = 0; i < count; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        if (stat(path, &about) == 0 && S_ISDIR(about.st_mode)) walk(path);
+        if (stat(path, &about) == 0 && S_ISDIR(about.st_mode))
+            walk(path);
+        else if (strstr(path, filter))
+            run_file(path);
         free(names[i]);
     }
 }
 
+/* Only that way, each case. */
+static void only(way which) {
+    for (way w = 0; w < WAYS; w++) every[w] = w == which;
+}
+
+static bool write_table(const char *path) {
+    FILE *file = fopen(path, "w");
+    if (!file) return fprintf(stderr, "%s cannot be written\n", path), false;
+    tally_write(file);
+    return fclose(file) == 0;
+}
+
+static void summarise_excluded(void) {
+    printf("excluded:");
+    for (int c = 0; c < EXCLUSIONS_CLASSES; c++) printf(" %d %s,", excluded[c], exclusions_class[c]);
+    printf(" %d not imported so far\n", excluded[EXCLUSIONS_CLASSES]);
+}
+
+static void summarise(void) {
+    if (every[SYMBOLS])
+        printf("with symbols for sizes: %d passed, %d of them in one import for all sizes; %d have no such size\n",
+               passed_way[SYMBOLS], best_way[SYMBOLS], not_possible[SYMBOLS]);
+    if (every[EXPORTED])
+        printf("exported and imported: %d passed, %d of them with equal bits; %d are not exported\n",
+               passed_way[EXPORTED], best_way[EXPORTED], not_possible[EXPORTED]);
+    if (every[AS_IT_IS]) summarise_excluded();
+    printf("[  PASSED  ] %d tests\n[  FAILED  ] %d tests\n[  SKIPPED ] %d tests\n", passed, failed, refused);
+    printf("%d passed, %d failed, %d skipped\n", passed, failed, refused);
+}
+
 int main(int argc, char **argv) {
     dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
-    bool any = false;
+    const char *table = NULL;
+    struct stat about;
     int i = 1;
+    if (getenv("DLC_TEST_LONG")) every[SYMBOLS] = every[EXPORTED] = 1;
     for (; i < argc && argv[i][0] == '-'; i++) {
         if (!strcmp(argv[i], "--verbose"))
             verbose = true;
+        else if (!strcmp(argv[i], "--symbols"))
+            only(SYMBOLS);
+        else if (!strcmp(argv[i], "--export"))
+            only(EXPORTED);
         else if (!strcmp(argv[i], "--target") && i + 1 < argc)
             options.target = argv[++i];
         else if (!strcmp(argv[i], "--filter") && i + 1 < argc)
             filter = argv[++i];
+        else if (!strcmp(argv[i], "--table") && i + 1 < argc)
+            table = argv[++i];
+        else
+            return fprintf(stderr, "%s: no such option, or without its value\n", argv[i]), 3;
     }
+    if (i == argc && stat(usual, &about)) return 77;
     if (dlc_context_create(&options, &context)) return fprintf(stderr, "%s\n", dlc_error_message(NULL)), 1;
-    read_list();
-    for (; i < argc; i++) walk(argv[i]), any = true;
-    if (!any) {
-        struct stat about;
-        if (stat(usual, &about)) return 77;
-        walk(usual);
-    }
+    exclusions_read();
+    if (i == argc) walk(usual);
+    for (; i < argc; i++) walk(argv[i]);
     dlc_context_destroy(context);
-    if (getenv("DLC_BLESS")) write_list();
-    printf("[  PASSED  ] %d tests\n[  FAILED  ] %d tests\n[  SKIPPED ] %d tests\n", passed, failed, refused);
-    printf("%d passed, %d failed, %d skipped\n", passed, failed, refused);
+    if (!cases) return fprintf(stderr, "no case has \"%s\" in its name\n", filter), 1;
+    if (getenv("DLC_BLESS")) exclusions_write();
+    if (table && !write_table(table)) return 1;
+    summarise();
     return failed != 0;
 }

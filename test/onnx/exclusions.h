@@ -1,0 +1,22 @@
+/* test/onnx/excluded.txt: the cases that do not pass, a line for each: its name and the reason. */
+#ifndef TEST_ONNX_EXCLUSIONS_H
+#define TEST_ONNX_EXCLUSIONS_H
+
+#define EXCLUSIONS_PATH "test/onnx/excluded.txt"
+
+/* What the reasons begin with if libdlc is not going to pass a case: random numbers of another generator, operators that a host registers
+ * (decoders of images, regular expressions), gradients, data that contradict the standard. All others lack an import. */
+enum { EXCLUSIONS_CLASSES = 5 };
+extern const char *const exclusions_class[EXCLUSIONS_CLASSES];
+
+void exclusions_read(void);
+void exclusions_write(void);
+/* The number of a case's line; -1: it is not excluded. */
+int exclusions_find(const char *name);
+void exclusions_remove(int number);
+/* With this reason, whose class stays what it was. Returns the class. */
+int exclusions_set(const char *name, const char *why);
+/* EXCLUSIONS_CLASSES: none. */
+int exclusions_class_of(int number);
+
+#endif
