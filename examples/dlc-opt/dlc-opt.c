@@ -1,6 +1,7 @@
-/* dlc-opt: reads a graph's text, runs passes, prints any stage, runs it and checks it. See usage below. */
+/* dlc-opt: reads a graph's text or an ONNX model, runs passes, prints any stage, runs it and checks it. See usage below. */
 #include "dlc-opt.h"
 
+#include <dlc/onnx.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 static const char all_stages[] = "graph,bound,regions,stages,schedule,steps,loops,llvm,asm,plan";
 
 static void usage(void) {
-    printf("usage: dlc-opt GRAPH.txt [option ...]      (- reads standard input)\n"
+    printf("usage: dlc-opt GRAPH.txt|MODEL.onnx [option ...]      (- reads standard input)\n"
            "  --dims n=7,m=3      values of the symbols that inputs have\n"
            "  --passes LIST       graph passes, one after the other; prints the graph after each:\n");
     list_passes();
@@ -294,6 +295,24 @@ static bool work(const options *o, dlc_context *context, dlc_graph *graph, const
     return good;
 }
 
+/* A model begins with its version of the format, a field that no text begins with. */
+static bool is_onnx(const char *bytes) {
+    return bytes[0] == 0x08;
+}
+
+/* *text: what the graph prints as. The graph may borrow the bytes. */
+static dlc_status import_model(dlc_context *context, const char *path, const char *bytes, size_t size, char **text,
+                               dlc_graph **graph) {
+    const bool from_input = strcmp(path, "-") == 0;
+    dlc_onnx_model *model = NULL;
+    dlc_status status =
+        from_input ? dlc_onnx_parse(context, bytes, size, NULL, &model) : dlc_onnx_open(context, path, NULL, &model);
+    if (status == DLC_OK) status = dlc_onnx_graph(model, NULL, graph);
+    if (status == DLC_OK) status = dlc_graph_print(*graph, text);
+    dlc_onnx_destroy(model);
+    return status;
+}
+
 int main(int argc, char **argv) {
     options o = {.tolerance = 1e-5, .seed = 1};
     bool help = asks_for_help(argc, argv);
@@ -301,8 +320,8 @@ int main(int argc, char **argv) {
     if (help) return 0;
     if (argc < 2 || !parse_options(argc, argv, &o)) return 2;
     size_t size = 0, schedule_size;
-    char *text = read_file(o.graph_path, &size), *schedule = NULL;
-    if (!text || (o.schedule_path && !(schedule = read_file(o.schedule_path, &schedule_size)))) return 2;
+    char *bytes = read_file(o.graph_path, &size), *schedule = NULL, *printed = NULL;
+    if (!bytes || (o.schedule_path && !(schedule = read_file(o.schedule_path, &schedule_size)))) return 2;
     if (schedule && strncmp(schedule, "---- ", 5) == 0)
         schedule[0] = '#'; /* the heading of --print becomes a comment */
 
@@ -313,14 +332,16 @@ int main(int argc, char **argv) {
     wanted.threads = o.threads;
     wanted.log = print_log;
     bool opened = dlc_context_create(&wanted, &context) == DLC_OK;
-    bool good = opened && dlc_graph_parse(context, text, size, &graph) == DLC_OK;
+    bool good = opened && (is_onnx(bytes) ? import_model(context, o.graph_path, bytes, size, &printed, &graph)
+                                          : dlc_graph_parse(context, bytes, size, &graph)) == DLC_OK;
     if (!good)
         fprintf(stderr, "dlc-opt: %s%s%s\n", opened ? o.graph_path : "", opened ? ": " : "",
                 dlc_error_message(context));
-    good = good && work(&o, context, graph, text, schedule);
+    good = good && work(&o, context, graph, printed ? printed : bytes, schedule);
     dlc_graph_destroy(graph);
+    if (printed) dlc_text_free(context, printed);
     dlc_context_destroy(context);
-    free(text);
+    free(bytes);
     free(schedule);
     return !good;
 }

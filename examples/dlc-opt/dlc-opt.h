@@ -1,4 +1,4 @@
-/* dlc-opt: takes a graph's text through named passes, to any stage, to results. It uses internal headers for what the public one does not
+/* dlc-opt: takes a graph, given as text or as an ONNX model, through named passes, to any stage, to results. It uses internal headers for what the public one does not
  * offer: passes one by one (passes.c). */
 #ifndef DLC_OPT_H
 #define DLC_OPT_H

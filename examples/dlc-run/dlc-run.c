@@ -135,7 +135,12 @@ static int work_with(const session *s, report *r, inputs *in, outputs *out) {
         const int there = compare_with_target(s, r, in, out);
         if (there != GOOD) result = there;
     }
-    if (result == FAILED) return FAILED;
+    if (o->verify && result != FAILED) {
+        const int values = verify_values(s, r, in);
+        if (values != GOOD) result = values;
+    }
+    if (result == FAILED || (o->exported && !export_model(s, r, in)) || (o->drawn && !draw_graph(s, r, in)))
+        return FAILED;
     release_states(s, in);
     if (o->seconds > 0 && !measure_time(s, r, in)) return FAILED;
     if (o->profile && !measure_profile(s, r, in)) return FAILED;

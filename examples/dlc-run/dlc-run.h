@@ -1,5 +1,6 @@
 /* dlc-run: runs an ONNX model by the public headers alone. In reading order: options.c (the command line), session.c (context, model,
- * runner), inputs.c, outputs.c (shown, saved, compared), measure.c (times, profiles, sweeps, clients), report.c (JSON), dlc-run.c. */
+ * runner), inputs.c, protobuf.c (tensors in ONNX's own files), outputs.c (shown, saved, compared), picture.c, graph.c (exported, drawn, verified),
+ * measure.c (times, profiles, sweeps, clients), report.c (JSON), dlc-run.c. */
 #ifndef DLC_RUN_H
 #define DLC_RUN_H
 
@@ -20,7 +21,7 @@ typedef struct pairs {
 
 typedef struct options {
     const char *model;
-    bool list, check, profile, json;
+    bool list, check, profile, json, verify, show;
     pairs inputs, shapes, dims, states;
     /* NULL: the build's default; NULL: none */
     const char *target, *cache;
@@ -29,6 +30,8 @@ typedef struct options {
     double seconds;
     /* NULL: none. Folders, folder, target. */
     const char *save, *expect, *compare;
+    /* Files to write; NULL: none. */
+    const char *exported, *drawn;
     /* Absolute and relative. */
     double tolerance;
     bool tolerates; /* --tolerance is given */
@@ -100,8 +103,15 @@ const char *state_of(const session *s, dlc_onnx_side side, const char *name);
 DLManagedTensorVersioned *convert(const session *s, const DLTensor *tensor, dlc_dtype dtype);
 dlc_dtype dtype_of(const DLTensor *tensor);
 int64_t element_count(const DLTensor *tensor);
+/* The sizes of --dim that the file names, for options of the library; returns their number. */
+int named_dims(const session *s, dlc_dim *dims);
 /* f32[1, 3] */
 const char *type_text(const DLTensor *tensor, char *text, size_t room);
+
+/* ---- protobuf.c ------------------------------------------------------------------------------------------------------------ */
+
+/* The tensor of a .pb file; NULL: a line on stderr. The caller calls its deleter. */
+DLManagedTensorVersioned *read_protobuf(const session *s, const char *path);
 
 /* ---- inputs.c -------------------------------------------------------------------------------------------------------------- */
 
@@ -115,6 +125,9 @@ typedef struct inputs {
 /* All inputs by the options. `swept` is a size of the dimension --sweep; -1: none. False: a line on stderr. */
 bool make_inputs(const session *s, int64_t swept, inputs *in);
 void free_inputs(inputs *in);
+/* A .npy or .pb file; NULL: a line on stderr. */
+DLManagedTensorVersioned *read_tensor_file(const session *s, const char *path);
+bool has_ending(const char *path, const char *ending);
 /* From now on the runner's own states. */
 void release_states(const session *s, inputs *in);
 
@@ -131,10 +144,24 @@ bool save_outputs(const session *s, const outputs *out);
 int compare_with_files(const session *s, report *r, const outputs *out);
 int compare_with_outputs(const session *s, report *r, const outputs *out, const outputs *other);
 
+/* ---- picture.c, for tensors whose last axes are an image ----------------------------------------------------------------------- */
+
+/* Its numbers are in that range. */
+void show_image(const report *r, const DLTensor *tensor, const double *number, double least, double greatest);
+
+/* ---- graph.c --------------------------------------------------------------------------------------------------------------- */
+
+bool export_model(const session *s, report *r, const inputs *in);
+bool draw_graph(const session *s, report *r, const inputs *in);
+/* DIFFERS, FAILED or GOOD. */
+int verify_values(const session *s, report *r, const inputs *in);
+
 /* ---- measure.c ------------------------------------------------------------------------------------------------------------- */
 
 /* Seconds of a clock that never goes back. */
 double now(void);
+/* A stage of the program as text, for the shapes of these inputs. */
+dlc_status dump_stage(const session *s, const inputs *in, dlc_program *program, const char *stage, char **text);
 /* Into empty slots. */
 bool run_once(const session *s, const inputs *in, outputs *out);
 bool measure_time(const session *s, report *r, const inputs *in);

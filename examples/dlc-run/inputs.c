@@ -141,17 +141,27 @@ static DLManagedTensorVersioned *make_tensor(const session *s, const dlc_onnx_po
 
 /* ---- one input ---------------------------------------------------------------------------------------------------------- */
 
-static bool is_file(const char *what) {
-    const size_t length = what ? strlen(what) : 0;
-    return length > 4 && strcmp(what + length - 4, ".npy") == 0;
+bool has_ending(const char *path, const char *ending) {
+    const size_t length = strlen(path), end = strlen(ending);
+    return length > end && strcmp(path + length - end, ending) == 0;
 }
 
-static DLManagedTensorVersioned *read_tensor(const session *s, const dlc_onnx_port *port, const char *path) {
+static bool is_file(const char *what) {
+    return what && (has_ending(what, ".npy") || has_ending(what, ".pb"));
+}
+
+DLManagedTensorVersioned *read_tensor_file(const session *s, const char *path) {
     DLManagedTensorVersioned *made = NULL;
     dlc_file *file = NULL;
+    if (has_ending(path, ".pb")) return read_protobuf(s, path);
     if (dlc_file_open(s->context, path, NULL, &file) != DLC_OK || dlc_file_tensor(file, "", &made) != DLC_OK)
         fail_by_context(s, path);
     dlc_file_destroy(file);
+    return made;
+}
+
+static DLManagedTensorVersioned *read_tensor(const session *s, const dlc_onnx_port *port, const char *path) {
+    DLManagedTensorVersioned *made = read_tensor_file(s, path);
     if (made && port->dtype >= 0 && (int)dtype_of(&made->dl_tensor) != port->dtype) {
         char text[400];
         fail(s, "input %s: %s has %s, the model takes %s", port->name, path,
@@ -175,7 +185,8 @@ static bool make_input(const session *s, inputs *in, int i, int64_t swept) {
         return in->tensor[i] != NULL;
     }
     if (what && !parse_content(what, &c))
-        return fail(s, "input %s: %s: expected FILE.npy, random:SEED, zeros, range or a number", port.name, what);
+        return fail(s, "input %s: %s: expected FILE.npy, FILE.pb, random:SEED, zeros, range or a number", port.name,
+                    what);
     if (port.dtype < 0) return fail(s, "input %s: no tensor, or of an unknown element type", port.name);
     shape of = sizes ? parsed_shape(sizes) : declared_shape(s, in, swept, &port, &missing);
     if (is_state && !what && (of.rank < 0 || missing >= 0)) return true;

@@ -106,7 +106,7 @@ bool measure_time(const session *s, report *r, const inputs *in) {
 /* ---- kernels ------------------------------------------------------------------------------------------------------------ */
 
 /* Shapes of the program's inputs: the model's inputs, without those whose elements the import took as constants. */
-static dlc_status dump_profile(const session *s, const inputs *in, dlc_program *program, char **text) {
+dlc_status dump_stage(const session *s, const inputs *in, dlc_program *program, const char *stage, char **text) {
     const int64_t *shapes[PORTS_MAX];
     int ranks[PORTS_MAX];
     const int count = dlc_program_input_count(program);
@@ -115,7 +115,7 @@ static dlc_status dump_profile(const session *s, const inputs *in, dlc_program *
             if (strcmp(port_of(s, DLC_ONNX_INPUT, i).name, dlc_program_input_name(program, p)) != 0) continue;
             shapes[p] = in->tensor[i]->dl_tensor.shape, ranks[p] = in->tensor[i]->dl_tensor.ndim;
         }
-    return dlc_program_dump(program, "profile", shapes, ranks, count, text);
+    return dlc_program_dump(program, stage, shapes, ranks, count, text);
 }
 
 static bool profile(const session *s, const inputs *in, char **text) {
@@ -129,7 +129,7 @@ static bool profile(const session *s, const inputs *in, char **text) {
     /* The runs may have ended the import that the program belonged to. */
     good = good && (dlc_onnx_runner_program(s->runner, in->given, in->count, &program) == DLC_OK ||
                     fail_by_context(s, "profile"));
-    good = good && (dump_profile(s, in, program, text) == DLC_OK || fail_by_context(s, "profile"));
+    good = good && (dump_stage(s, in, program, "profile", text) == DLC_OK || fail_by_context(s, "profile"));
     if (good) dlc_program_profile(program, 0);
     return good;
 }

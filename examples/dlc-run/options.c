@@ -6,28 +6,33 @@
 #include <string.h>
 
 void print_usage(void) {
-    printf("usage: dlc-run MODEL.onnx [option ...]\n"
-           "  --list              inputs and outputs, as the file declares them\n"
-           "  --check             operators that cannot be imported; status 1 if there are any\n"
-           "  --input NAME=WHAT   FILE.npy, random:SEED, zeros, range (0, 1, 2, ...), or a number for all elements;\n"
-           "                      without it random:1: floats in -1..1, integers in 0..9\n"
-           "  --shape NAME=1,3,8  sizes of an input; \"NAME=\" is one without axes\n"
-           "  --dim n=8           a size that the file names; NAME_AXIS for an axis that has neither size nor name\n"
-           "  --state IN=OUT      the runner keeps output OUT for the next run's input IN, which begins with zeros\n"
-           "  --target NAME       cpu, interp, cuda or null; default: the first the build has\n"
-           "  --threads N         run on N threads\n"
-           "  --compile-threads N generate code on N threads\n"
-           "  --cache FOLDER      keep compiled kernels there\n"
-           "  --time SECONDS      run again and again: least time, median, 99th percentile\n"
-           "  --profile           kernels with their times, of as long as --time or 10 runs\n"
-           "  --save FOLDER       write outputs as NAME.npy\n"
-           "  --expect FOLDER     compare outputs with NAME.npy; status 2 if they differ\n"
-           "  --compare TARGET    run there, too, and compare; status 2 if outputs differ\n"
-           "  --tolerance R       of both, absolute and relative (default 1e-4)\n"
-           "  --sweep n=1:200     for each size: builds, first and second answer\n"
-           "  --clients N         N threads that share one runner, for --time or a second: median, 99th percentile\n"
-           "  --json              one JSON object on standard output\n"
-           "status: 0 good, 1 error, 2 outputs differ, 3 wrong arguments\n");
+    printf(
+        "usage: dlc-run MODEL.onnx [option ...]\n"
+        "  --list              inputs and outputs, as the file declares them\n"
+        "  --check             operators that cannot be imported; status 1 if there are any\n"
+        "  --input NAME=WHAT   FILE.npy, FILE.pb, random:SEED, zeros, range (0, 1, 2, ...), or a number for all elements;\n"
+        "                      without it random:1: floats in -1..1, integers in 0..9\n"
+        "  --shape NAME=1,3,8  sizes of an input; \"NAME=\" is one without axes\n"
+        "  --dim n=8           a size that the file names; NAME_AXIS for an axis that has neither size nor name\n"
+        "  --state IN=OUT      the runner keeps output OUT for the next run's input IN, which begins with zeros\n"
+        "  --target NAME       cpu, interp, cuda or null; default: the first the build has\n"
+        "  --threads N         run on N threads\n"
+        "  --compile-threads N generate code on N threads\n"
+        "  --cache FOLDER      keep compiled kernels there\n"
+        "  --time SECONDS      run again and again: least time, median, 99th percentile\n"
+        "  --profile           kernels with their times, of as long as --time or 10 runs\n"
+        "  --save FOLDER       write outputs as NAME.npy\n"
+        "  --expect FOLDER     compare outputs with NAME.npy, NAME.pb or output_0.pb, ...; status 2 if they differ\n"
+        "  --compare TARGET    run there, too, and compare; status 2 if outputs differ\n"
+        "  --verify            compare each value with the interpreter's; status 2, verify.txt and verify.npz if one differs\n"
+        "  --tolerance R       of these, absolute and relative (default 1e-4)\n"
+        "  --show              outputs that are images, in the terminal\n"
+        "  --export F.onnx     write the model as libdlc imports it\n"
+        "  --graph F.dot       the kernels and their values, for Graphviz; F.svg, F.png: drawn by it\n"
+        "  --sweep n=1:200     for each size: builds, first and second answer\n"
+        "  --clients N         N threads that share one runner, for --time or a second: median, 99th percentile\n"
+        "  --json              one JSON object on standard output\n"
+        "status: 0 good, 1 error, 2 outputs differ, 3 wrong arguments\n");
 }
 
 const char *pair_value(const pairs *list, const char *name) {
@@ -111,6 +116,10 @@ static bool parse_text(const char *text, const char **value) {
     return good;
 }
 
+static bool is_picture(const char *path) {
+    return has_ending(path, ".dot") || has_ending(path, ".svg") || has_ending(path, ".png");
+}
+
 /* ---- options --------------------------------------------------------------------------------------------------------- */
 
 static const char unknown[] = "";
@@ -120,7 +129,7 @@ static const char *parse_option(options *o, const char *name, char *value) {
     const char *expected = unknown;
     bool good = false;
     if (strcmp(name, "--input") == 0)
-        expected = "NAME=FILE.npy, NAME=random:SEED, zeros, range or a number, each name once",
+        expected = "NAME=FILE.npy, NAME=FILE.pb, NAME=random:SEED, zeros, range or a number, each name once",
         good = parse_input(value, &o->inputs);
     else if (strcmp(name, "--shape") == 0)
         expected = "NAME=sizes with commas between them, each name once", good = parse_shape(value, &o->shapes);
@@ -144,6 +153,11 @@ static const char *parse_option(options *o, const char *name, char *value) {
         expected = "a folder, once", good = parse_text(value, &o->expect);
     else if (strcmp(name, "--compare") == 0)
         expected = "a target's name, once", good = parse_text(value, &o->compare);
+    else if (strcmp(name, "--export") == 0)
+        expected = "a file, once", good = parse_text(value, &o->exported);
+    else if (strcmp(name, "--graph") == 0)
+        expected = "a file that ends in .dot, .svg or .png, once",
+        good = is_picture(value) && parse_text(value, &o->drawn);
     else if (strcmp(name, "--tolerance") == 0)
         expected = "a number, at least 0", good = o->tolerates = parse_real(value, 0, &o->tolerance);
     else if (strcmp(name, "--sweep") == 0)
@@ -158,6 +172,8 @@ static bool parse_switch(options *o, const char *name) {
     if (strcmp(name, "--check") == 0) return o->check = true;
     if (strcmp(name, "--profile") == 0) return o->profile = true;
     if (strcmp(name, "--json") == 0) return o->json = true;
+    if (strcmp(name, "--verify") == 0) return o->verify = true;
+    if (strcmp(name, "--show") == 0) return o->show = true;
     return false;
 }
 
@@ -165,6 +181,8 @@ static bool parse_switch(options *o, const char *name) {
 static bool is_of_use(const options *o) {
     const char *ran = o->seconds > 0 ? "--time" : o->profile ? "--profile" : o->save ? "--save" : NULL;
     if (!ran) ran = o->expect ? "--expect" : o->compare ? "--compare" : o->clients ? "--clients" : NULL;
+    if (!ran)
+        ran = o->verify ? "--verify" : o->show ? "--show" : o->exported ? "--export" : o->drawn ? "--graph" : NULL;
     const char *idle = o->swept ? ran : NULL, *because = "not with --sweep";
     const char *given = o->inputs.count ? "--input" : o->shapes.count ? "--shape" : o->dims.count ? "--dim" : NULL;
     if (o->swept) given = "--sweep";
@@ -172,7 +190,8 @@ static bool is_of_use(const options *o) {
     if ((o->list || o->check) && given) idle = given, because = "not with --list or --check, which run nothing";
     if (o->swept && pair_value(&o->dims, o->swept)) idle = "--dim", because = "that size is swept";
     if (o->swept && o->states.count) idle = "--state", because = "not with --sweep";
-    if (o->tolerates && !o->expect && !o->compare) idle = "--tolerance", because = "only with --expect or --compare";
+    if (o->tolerates && !o->expect && !o->compare && !o->verify)
+        idle = "--tolerance", because = "only with --expect, --compare or --verify";
     if (idle) fprintf(stderr, "dlc-run: %s: %s\n", idle, because);
     return !idle;
 }

@@ -103,6 +103,7 @@ static bool show_output(const session *s, report *r, const char *name, const DLT
     const summary of = summarise(tensor, number, count);
     say_output(r, name, tensor, &of, number, count);
     add_output(r, name, tensor, &of, number, count);
+    if (s->o->show && count == element_count(tensor)) show_image(r, tensor, number, of.least, of.greatest);
     numbers->deleter(numbers);
     return true;
 }
@@ -224,18 +225,27 @@ static int compare(const session *s, report *r, const char *name, const char *wi
     return result;
 }
 
-static int compare_with_file(const session *s, report *r, const char *name, const DLTensor *tensor) {
-    DLManagedTensorVersioned *expected = NULL;
-    dlc_file *file = NULL;
+/* NAME.npy, or, where there is none, NAME.pb or output_NUMBER.pb, as ONNX's test data call it. */
+static bool find_expected(const session *s, const char *name, int number, char *path, size_t room) {
+    struct stat about;
+    if (!path_of(s, s->o->expect, name, path, room)) return false;
+    if (stat(path, &about) == 0) return true;
+    char *ending = path + strlen(path) - strlen(".npy"), other[4096];
+    strcpy(ending, ".pb");
+    if (stat(path, &about) == 0) return true;
+    strcpy(ending, ".npy");
+    snprintf(other, sizeof other, "%s/output_%d.pb", s->o->expect, number);
+    if (stat(other, &about) == 0) snprintf(path, room, "%s", other);
+    return true;
+}
+
+static int compare_with_file(const session *s, report *r, const char *name, int number, const DLTensor *tensor) {
     char path[4096];
-    int result = FAILED;
-    if (!path_of(s, s->o->expect, name, path, sizeof path)) return FAILED;
-    if (dlc_file_open(s->context, path, NULL, &file) == DLC_OK && dlc_file_tensor(file, "", &expected) == DLC_OK)
-        result = compare(s, r, name, path, tensor, &expected->dl_tensor);
-    else
-        fail_by_context(s, path);
-    if (expected) expected->deleter(expected);
-    dlc_file_destroy(file);
+    if (!find_expected(s, name, number, path, sizeof path)) return FAILED;
+    DLManagedTensorVersioned *expected = read_tensor_file(s, path);
+    if (!expected) return FAILED;
+    const int result = compare(s, r, name, path, tensor, &expected->dl_tensor);
+    expected->deleter(expected);
     return result;
 }
 
@@ -244,7 +254,7 @@ int compare_with_files(const session *s, report *r, const outputs *out) {
     json_open(r, "expected", "[");
     for (int i = 0; worst != FAILED && i < s->output_count; i++) {
         if (!output_at(out, i)) continue;
-        const int result = compare_with_file(s, r, port_of(s, DLC_ONNX_OUTPUT, i).name, output_at(out, i));
+        const int result = compare_with_file(s, r, port_of(s, DLC_ONNX_OUTPUT, i).name, i, output_at(out, i));
         if (result != GOOD) worst = result;
     }
     json_close(r, "]");

@@ -61,20 +61,25 @@ static bool names_size(const session *s, const char *name) {
 }
 
 /* Sizes of unnamed axes are this tool's own names; they only shape its inputs. */
+int named_dims(const session *s, dlc_dim *dims) {
+    int count = 0;
+    for (int i = 0; i < s->o->dims.count; i++) {
+        if (!names_size(s, s->o->dims.name[i])) continue;
+        dlc_dim *dim = &dims[count++];
+        dim->name = s->o->dims.name[i];
+        parse_size(s->o->dims.value[i], &dim->value);
+    }
+    return count;
+}
+
 static bool make_runner(session *s) {
     dlc_onnx_runner_options how = DLC_ONNX_RUNNER_OPTIONS_INIT;
     dlc_onnx_state states[PORTS_MAX];
     dlc_dim dims[PORTS_MAX];
     for (int i = 0; i < s->o->states.count; i++)
         states[i] = (dlc_onnx_state){s->o->states.name[i], s->o->states.value[i]};
-    for (int i = 0; i < s->o->dims.count; i++) {
-        if (!names_size(s, s->o->dims.name[i])) continue;
-        dlc_dim *dim = &dims[how.dim_count++];
-        dim->name = s->o->dims.name[i];
-        parse_size(s->o->dims.value[i], &dim->value);
-    }
     how.states = states, how.state_count = s->o->states.count;
-    how.dims = dims;
+    how.dims = dims, how.dim_count = named_dims(s, dims);
     return dlc_onnx_runner_create(s->model, &how, &s->runner) == DLC_OK || fail_by_context(s, "");
 }
 

@@ -1,4 +1,5 @@
-/* dlc-run, the program: models that are written here, its text, its JSON object by the grammar of RFC 8259, files, statuses, mistakes. */
+/* dlc-run, the program: models that are written here, its text, its JSON object by the grammar of RFC 8259, files, statuses, mistakes; dlc-opt
+ * on such models. */
 #include "api/support.h"
 #include "onnx/encode.h"
 
@@ -57,6 +58,22 @@ static void write_sum(const char *name, const char *sum, const char *a, const ch
     write_model(name, g);
 }
 
+/* y = OPERATOR(x) */
+static void write_one(const char *name, const char *operator, const char * dims) {
+    message g = {0};
+    add_message(&g, 1, node_of(operator, "x", "y"));
+    add_text(&g, 2, "main");
+    add_message(&g, 11, port_of("x", 1, dims));
+    add_message(&g, 12, port_of("y", 1, "-"));
+    write_model(name, g);
+}
+
+static void make_folder(const char *name) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(mkdir(path, 0777), 0);
+}
+
 static void write_array(const char *name, const float *numbers, int64_t rows) {
     dlc_context *context;
     int64_t shape[2] = {rows, 3};
@@ -67,6 +84,20 @@ static void write_array(const char *name, const float *numbers, int64_t rows) {
     OK(NULL, dlc_context_create(NULL, &context));
     OK(context, dlc_file_write_npy(context, path, &array));
     dlc_context_destroy(context);
+}
+
+/* A tensor of f32 as ONNX's test data have it. */
+static void write_protobuf(const char *name, const float *numbers, int64_t rows) {
+    const int64_t dims[] = {rows, 3};
+    char path[256];
+    message t = tensor_of("another name", 1, 2, dims);
+    add_data(&t, 9, numbers, (size_t)rows * 12);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(t.data, 1, t.size, file), t.size);
+    assert_int_equal(fclose(file), 0);
+    free(t.data);
 }
 
 /* ---- the tool ----------------------------------------------------------------------------------------------------------- */
@@ -80,19 +111,28 @@ static void read_text(const char *name, char *text, size_t room) {
     fclose(file);
 }
 
-/* Runs it in the folder of the models; it must end with that status. */
-static void tool(int status, const char *arguments) {
+/* Runs a tool in the folder of the models. Returns its status. */
+static int run_program(const char *program, const char *arguments) {
     const char *out = getenv("OUT");
     char command[2048], here[512];
     assert_non_null(getcwd(here, sizeof here));
     if (!out) out = "build/release";
-    snprintf(command, sizeof command, "cd %s && %s%s%s/bin/dlc-run %s >said 2>complained", folder,
-             *out == '/' ? "" : here, *out == '/' ? "" : "/", out, arguments);
+    snprintf(command, sizeof command, "cd %s && %s%s%s/bin/%s %s >said 2>complained", folder, *out == '/' ? "" : here,
+             *out == '/' ? "" : "/", out, program, arguments);
     const int ended = system(command);
     read_text("said", said, sizeof said);
     read_text("complained", complained, sizeof complained);
-    if (!WIFEXITED(ended) || WEXITSTATUS(ended) != status)
-        fail_msg("dlc-run %s: status %d, expected %d\n%s%s", arguments, WEXITSTATUS(ended), status, said, complained);
+    return WIFEXITED(ended) ? WEXITSTATUS(ended) : -1;
+}
+
+static int run_tool(const char *arguments) {
+    return run_program("dlc-run", arguments);
+}
+
+/* It must end with that status. */
+static void tool(int status, const char *arguments) {
+    const int got = run_tool(arguments);
+    if (got != status) fail_msg("dlc-run %s: status %d, expected %d\n%s%s", arguments, got, status, said, complained);
 }
 
 static void tool_says(int status, const char *text, const char *arguments) {
@@ -240,6 +280,71 @@ static void test_comparisons(void **state) {
     assert_non_null(strstr(complained, "soup"));
 }
 
+static void test_protobuf(void **state) {
+    (void)state;
+    tool(0, "two.onnx --input x=x.npy --input b=1 --save kept");
+    tool_says(0, "kept/y_1.npy: equal, greatest difference 0\n", "two.onnx --input x=x.pb --input b=1 --expect kept");
+    tool_says(2, "data/output_0.pb: DIFFERS: 9 of 9", "three.onnx --input a=x.npy --input b=1 --expect data");
+    tool_says(0, "compare sum with data/output_0.pb: equal", "three.onnx --input a=x.npy --input b=0 --expect data");
+    tool_refuses(1, "nowhere.pb: ", "two.onnx --input x=nowhere.pb");
+    tool_refuses(1, "x.npy.pb: ", "two.onnx --input x=x.npy.pb");
+}
+
+static void test_graphs(void **state) {
+    char text[1 << 14];
+    (void)state;
+    tool_says(0, "exported: again.onnx\n", "two.onnx --input x=x.npy --input b=1 --export again.onnx");
+    tool_says(0, "input x: f32[n, 3]\n", "again.onnx --list");
+    tool(0, "two.onnx --input x=x.npy --input b=1 --save kept");
+    tool_says(0, "kept/y_1.npy: equal", "again.onnx --input x=x.npy --input b=1 --expect kept");
+    tool_says(0, "exported: fixed.onnx\n", "two.onnx --dim n=2 --export fixed.onnx");
+    tool_says(0, "input x: f32[2, 3]\n", "fixed.onnx --list");
+    tool_json(0, "\"exported\": \"again.onnx\", \"fixed\": []", "two.onnx --dim n=2 --export again.onnx --json");
+    tool(1, "two.onnx --dim n=2 --export nowhere/again.onnx");
+    tool_says(0, "graph: two.dot\n", "two.onnx --dim n=2 --graph two.dot");
+    read_text("two.dot", text, sizeof text);
+    assert_int_equal(strncmp(text, "digraph", 7), 0);
+    tool(1, "two.onnx --dim n=2 --graph nowhere/two.dot");
+    if (run_tool("two.onnx --dim n=2 --graph two.svg") == 0)
+        assert_non_null(strstr(said, "graph: two.svg\n"));
+    else
+        assert_non_null(strstr(complained, "Graphviz's program dot is not installed"));
+}
+
+/* Models as dlc-opt's graphs, by their content. */
+static void test_graph_tool(void **state) {
+    (void)state;
+    assert_int_equal(run_program("dlc-opt", "flat.onnx"), 0);
+    assert_non_null(strstr(said, "input x: f32[n, 10]"));
+    assert_int_equal(run_program("dlc-opt", "- --dims n=2 --check --target interp --print bound <flat.onnx"), 0);
+    assert_non_null(strstr(said, "input x: f32[2, 10]"));
+    assert_non_null(strstr(said, ": good"));
+    assert_int_equal(run_program("dlc-opt", "soup.onnx"), 1);
+    assert_non_null(strstr(complained, "Soup"));
+}
+
+static void test_verify(void **state) {
+    char text[1 << 14];
+    (void)state;
+    tool_says(0, "verify: all values agree with the interpreter\n", "two.onnx --dim n=40 --verify");
+    tool_json(0, "\"verify\": {\"equal\": true}", "two.onnx --dim n=40 --verify --json");
+    /* Sums of the target are in another order, unless it is the interpreter. */
+    const int status = run_tool("total.onnx --dim n=100000 --verify --tolerance 0");
+    if (status == 0) return;
+    assert_int_equal(status, 2);
+    assert_non_null(strstr(said, "DIFFERS first: 1 of 1 elements"));
+    read_text("verify.txt", text, sizeof text);
+    assert_non_null(strstr(text, "reduce"));
+    read_text("verify.npz", text, sizeof text);
+}
+
+static void test_pictures(void **state) {
+    (void)state;
+    tool_says(0, "  |@@@@@%%%%%|\n  |#####*****|\n", "flat.onnx --dim n=10 --input x=range --show");
+    tool(0, "two.onnx --dim n=10 --show");
+    assert_null(strstr(said, "|"));
+}
+
 static void test_times(void **state) {
     (void)state;
     tool_says(0, "time: least ", "two.onnx --dim n=8 --time 0.01");
@@ -297,7 +402,7 @@ static void test_usage(void **state) {
         {"--input nothing: expected NAME=FILE.npy", "two.onnx --input"},
         {"--input x: expected NAME=FILE.npy", "two.onnx --input x"},
         {"--input x=: expected NAME=FILE.npy", "two.onnx --input x="},
-        {"expected NAME=FILE.npy, NAME=random:SEED, zeros, range or a number, each name once",
+        {"expected NAME=FILE.npy, NAME=FILE.pb, NAME=random:SEED, zeros, range or a number, each name once",
          "two.onnx --input x=1 --input x=2"},
         {"--shape x=1,: expected NAME=sizes", "two.onnx --shape x=1,"},
         {"--shape x=-1: expected NAME=sizes", "two.onnx --shape x=-1"},
@@ -319,7 +424,11 @@ static void test_usage(void **state) {
         {"--sweep n=2:1: expected NAME=FIRST:LAST", "two.onnx --sweep n=2:1"},
         {"--sweep n=2: expected NAME=FIRST:LAST", "two.onnx --sweep n=2"},
         {"--clients 0: expected a number", "two.onnx --clients 0"},
-        {"--tolerance: only with --expect or --compare", "two.onnx --tolerance 1"},
+        {"--graph two.txt: expected a file that ends in .dot, .svg or .png", "two.onnx --graph two.txt"},
+        {"--export nothing: expected a file", "two.onnx --export"},
+        {"--verify: not with --sweep", "two.onnx --sweep n=1:2 --verify"},
+        {"--show: not with --list or --check", "two.onnx --list --show"},
+        {"--tolerance: only with --expect, --compare or --verify", "two.onnx --tolerance 1"},
         {"--dim: that size is swept", "two.onnx --sweep n=1:2 --dim n=2"},
         {"--time: not with --sweep", "two.onnx --sweep n=1:2 --time 1"},
         {"--state: not with --sweep", "two.onnx --sweep n=1:2 --state x=y"},
@@ -339,6 +448,12 @@ static int write_all(void **state) {
     write_sum("marked.onnx", "sum", "a", "b", "? ?");
     write_sum("named.onnx", "sum", "a", "b", "n 2");
     write_sum("open.onnx", "sum", "a", "b", "-");
+    write_sum("three.onnx", "sum", "a", "b", "3 3");
+    write_one("total.onnx", "ReduceSum", "n"), write_one("flat.onnx", "Neg", "n 10");
+    write_protobuf("x.pb", x, 3);
+    make_folder("data");
+    write_protobuf("data/output_0.pb", x, 3);
+    write_array("x.npy.pb", x, 3);
     write_model("soup.onnx", graph_of(node_of("Soup", "x", "y")));
     write_array("x.npy", x, 3);
     return 0;
@@ -353,9 +468,11 @@ static int remove_all(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_looks),          cmocka_unit_test(test_inputs), cmocka_unit_test(test_states),
-        cmocka_unit_test(test_comparisons),    cmocka_unit_test(test_times),  cmocka_unit_test(test_json),
-        cmocka_unit_test(test_models_refused), cmocka_unit_test(test_usage),
+        cmocka_unit_test(test_looks),    cmocka_unit_test(test_inputs),   cmocka_unit_test(test_states),
+        cmocka_unit_test(test_protobuf), cmocka_unit_test(test_graphs),   cmocka_unit_test(test_graph_tool),
+        cmocka_unit_test(test_verify),   cmocka_unit_test(test_pictures), cmocka_unit_test(test_comparisons),
+        cmocka_unit_test(test_times),    cmocka_unit_test(test_json),     cmocka_unit_test(test_models_refused),
+        cmocka_unit_test(test_usage),
     };
     return cmocka_run_group_tests_name("dlc-run", tests, write_all, remove_all);
 }
