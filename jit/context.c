@@ -260,6 +260,7 @@ dlc_status dlc_context_create(const dlc_context_options *given, dlc_context **ou
     context->log = (lib_log){options->log, options->log_user};
     context->clock_ns = options->clock_ns ? options->clock_ns : default_clock;
     context->clock_user = options->clock_user;
+    context->trace = options->trace, context->trace_user = options->trace_user;
     if (open_context(context, options, &error) != DLC_OK) {
         dlc_context_destroy(context);
         return jit_fail(NULL, &error);

@@ -209,6 +209,10 @@ struct dlc_context {
     lib_log log;
     uint64_t (*clock_ns)(void *user);
     void *clock_user;
+    /* NULL: none */
+    void (*trace)(void *user, const char *what, const char *name, const char *values, uint64_t begin_ns,
+                  uint64_t end_ns);
+    void *trace_user;
     const target *target;
     target_device *device;
     /* which of the target's devices */

@@ -364,8 +364,18 @@ static dlc_status build_part(module_job *job, int first, int last, lib_arena *ar
     return build_part(job, middle, last, arena, lowered, regions);
 }
 
+/* Tells the host of a module that was built since then. */
+static void trace_module(const module_job *job, uint64_t start) {
+    const dlc_context *context = job->build->program->context;
+    const jit_request *first = &job->build->requests[job->request[0]];
+    char name[128];
+    snprintf(name, sizeof name, job->count > 1 ? "%.80s and %d more" : "%.80s", first->region->name, job->count - 1);
+    context->trace(context->trace_user, "compile", name, first->origins, start, context->clock_ns(context->clock_user));
+}
+
 static void build_module(module_job *job) {
     dlc_context *context = job->build->program->context;
+    const uint64_t start = context->trace ? context->clock_ns(context->clock_user) : 0;
     lib_arena arena;
     lib_arena_init(&arena, &context->allocator, NULL);
     arena.limit = job->build->program->options.budget_bytes;
@@ -377,6 +387,7 @@ static void build_module(module_job *job) {
     for (int i = job->published; i < job->count && status != DLC_OK; i++)
         jit_cache_fail(context, job->build->requests[job->request[i]].kernel, &job->error);
     lib_arena_free(&arena);
+    if (context->trace) trace_module(job, start);
 }
 
 /* Reports progress in kernels; called on the thread that binds. */

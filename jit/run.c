@@ -70,9 +70,15 @@ static unsigned watched_for(const running *run) {
 
 static void run_tasks(void *user, int64_t phase, int64_t begin, int64_t end, int slot) {
     const running *run = user;
+    const dlc_context *context = run->plan->context;
     const jit_phase *what = &run->step->target[phase];
     if (run->how && jit_is_over(run->how)) return;
+    const uint64_t start = context->trace ? context->clock_ns(context->clock_user) : 0;
     what->function.run(&run->frame->arguments[what->call], what->iteration, begin, end, slot, what->function.closure);
+    if (!context->trace) return;
+    const jit_call *call = &run->plan->calls[what->call];
+    context->trace(context->trace_user, "run", call->name, call->origins, start,
+                   context->clock_ns(context->clock_user));
 }
 
 static const lib_phase *phases_of(const running *run) {
@@ -144,7 +150,7 @@ static bool run_kernels(running *run) {
     dlc_context *context = run->plan->context;
     const bool profile = atomic_load_explicit(&run->program->profile, memory_order_relaxed);
     if (profile || watched_for(run)) return run_singly(run, profile);
-    if (run->step->alone && !run->how && phases_of(run) == run->step->phase) {
+    if (run->step->alone && !run->how && !context->trace && phases_of(run) == run->step->phase) {
         jit_run_alone(context, run->step, run->frame);
         return true;
     }

@@ -159,6 +159,7 @@ static int run_model(const session *s, report *r) {
         free_outputs(&out);
         free_inputs(&in);
     }
+    if (result != FAILED && s->trace && !trace_write(s, s->trace, s->o->traced)) result = FAILED;
     report_end(r, result != FAILED);
     return result;
 }

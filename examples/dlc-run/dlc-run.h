@@ -1,5 +1,5 @@
 /* dlc-run: runs an ONNX model by the public headers alone. In reading order: options.c (the command line), session.c (context, model,
- * runner), inputs.c, protobuf.c (tensors in ONNX's own files), outputs.c (shown, saved, compared), picture.c, graph.c (exported, drawn, verified),
+ * runner), inputs.c, protobuf.c (tensors in ONNX's own files), outputs.c (shown, saved, compared), picture.c, graph.c (exported, drawn, verified), trace.c,
  * measure.c (times, profiles, sweeps, clients), report.c (JSON), dlc-run.c. */
 #ifndef DLC_RUN_H
 #define DLC_RUN_H
@@ -31,7 +31,7 @@ typedef struct options {
     /* NULL: none. Folders, folder, target. */
     const char *save, *expect, *compare;
     /* Files to write; NULL: none. */
-    const char *exported, *drawn;
+    const char *exported, *drawn, *traced;
     /* Absolute and relative. */
     double tolerance;
     bool tolerates; /* --tolerance is given */
@@ -63,6 +63,8 @@ typedef struct report {
 bool report_begin(report *r, bool json);
 /* Writes the object, if the work was good, and frees it. */
 void report_end(report *r, bool good);
+/* The object's bytes in place of writing it; the caller frees them. False: memory was lacking. */
+bool report_take(report *r, char **bytes, size_t *size);
 /* Text only. */
 void say(const report *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* JSON only. `key` NULL: an element of a list. `bracket` is one of "{", "[" or their ends. */
@@ -72,21 +74,38 @@ void json_string(report *r, const char *key, const char *text);
 /* null, if it is no finite number. */
 void json_number(report *r, const char *key, double number);
 void json_whole(report *r, const char *key, int64_t number);
+/* Microseconds. */
+void json_time(report *r, const char *key, uint64_t ns);
 /* null, if it is negative. */
 void json_size(report *r, const char *key, int64_t size);
 void json_bool(report *r, const char *key, bool value);
 /* Sizes, as a list. */
 void json_shape(report *r, const char *key, int rank, const int64_t *shape);
 
+/* ---- trace.c: what the library did when, by thread ------------------------------------------------------------------------- */
+
+typedef struct trace trace;
+typedef struct session session;
+/* NULL: no memory. */
+trace *trace_new(void);
+/* For dlc_context_options. */
+void trace_event(void *user, const char *what, const char *name, const char *values, uint64_t begin_ns,
+                 uint64_t end_ns);
+/* As a file, after the last event. False: a line on stderr. */
+bool trace_write(const session *s, trace *t, const char *path);
+void trace_free(trace *t);
+
 /* ---- session.c: a model on a target ---------------------------------------------------------------------------------------- */
 
-typedef struct session {
+struct session {
     const options *o;
+    /* NULL: none */
+    trace *trace;
     dlc_context *context;
     dlc_onnx_model *model;
     dlc_onnx_runner *runner;
     int input_count, output_count;
-} session;
+};
 
 /* False: a line on stderr. */
 bool session_open(session *s, const options *o, const char *target);

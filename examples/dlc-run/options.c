@@ -29,6 +29,7 @@ void print_usage(void) {
         "  --show              outputs that are images, in the terminal\n"
         "  --export F.onnx     write the model as libdlc imports it\n"
         "  --graph F.dot       the kernels and their values, for Graphviz; F.svg, F.png: drawn by it\n"
+        "  --trace F.json      compilation and kernels by thread, for Chrome's trace viewer (chrome://tracing)\n"
         "  --sweep n=1:200     for each size: builds, first and second answer\n"
         "  --clients N         N threads that share one runner, for --time or a second: median, 99th percentile\n"
         "  --json              one JSON object on standard output\n"
@@ -155,6 +156,8 @@ static const char *parse_option(options *o, const char *name, char *value) {
         expected = "a target's name, once", good = parse_text(value, &o->compare);
     else if (strcmp(name, "--export") == 0)
         expected = "a file, once", good = parse_text(value, &o->exported);
+    else if (strcmp(name, "--trace") == 0)
+        expected = "a file, once", good = parse_text(value, &o->traced);
     else if (strcmp(name, "--graph") == 0)
         expected = "a file that ends in .dot, .svg or .png, once",
         good = is_picture(value) && parse_text(value, &o->drawn);
@@ -184,6 +187,7 @@ static bool is_of_use(const options *o) {
     if (!ran)
         ran = o->verify ? "--verify" : o->show ? "--show" : o->exported ? "--export" : o->drawn ? "--graph" : NULL;
     const char *idle = o->swept ? ran : NULL, *because = "not with --sweep";
+    if (o->traced && (o->list || o->check)) ran = "--trace";
     const char *given = o->inputs.count ? "--input" : o->shapes.count ? "--shape" : o->dims.count ? "--dim" : NULL;
     if (o->swept) given = "--sweep";
     if (!given) given = o->states.count ? "--state" : ran;

@@ -22,6 +22,13 @@ void report_end(report *r, bool good) {
     free(r->bytes);
 }
 
+bool report_take(report *r, char **bytes, size_t *size) {
+    fputs("}\n", r->json);
+    const bool good = fclose(r->json) == 0;
+    *bytes = r->bytes, *size = r->size;
+    return good;
+}
+
 void say(const report *r, const char *format, ...) {
     if (r->json) return;
     va_list arguments;
@@ -97,6 +104,10 @@ void json_number(report *r, const char *key, double number) {
 
 void json_whole(report *r, const char *key, int64_t number) {
     if (member(r, key)) fprintf(r->json, "%" PRId64, number);
+}
+
+void json_time(report *r, const char *key, uint64_t ns) {
+    if (member(r, key)) fprintf(r->json, "%" PRIu64 ".%03u", ns / 1000, (unsigned)(ns % 1000));
 }
 
 void json_size(report *r, const char *key, int64_t size) {

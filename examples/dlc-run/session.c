@@ -46,6 +46,7 @@ static bool open_context(session *s, const char *target) {
     how.threads = s->o->threads, how.compile_threads = s->o->compile_threads;
     how.cache_directory = s->o->cache;
     how.log = print_log;
+    if (s->trace) how.trace = trace_event, how.trace_user = s->trace;
     return dlc_context_create(&how, &s->context) == DLC_OK || fail_by_context(s, target ? target : "");
 }
 
@@ -85,6 +86,7 @@ static bool make_runner(session *s) {
 
 bool session_open(session *s, const options *o, const char *target) {
     *s = (session){.o = o};
+    if (o->traced && target == o->target && !(s->trace = trace_new())) return fail(s, "--trace: no memory");
     if (!open_context(s, target)) return false;
     if (dlc_onnx_open(s->context, o->model, NULL, &s->model) != DLC_OK) return fail_by_context(s, "");
     s->input_count = dlc_onnx_port_count(s->model, DLC_ONNX_INPUT);
@@ -96,6 +98,7 @@ void session_close(session *s) {
     dlc_onnx_runner_destroy(s->runner);
     dlc_onnx_destroy(s->model);
     dlc_context_destroy(s->context);
+    trace_free(s->trace);
 }
 
 dlc_onnx_port port_of(const session *s, dlc_onnx_side side, int index) {

@@ -116,6 +116,12 @@ typedef struct dlc_context_options {
     /* For statistics and budgets; default: monotonic clock */
     uint64_t (*clock_ns)(void *user);
     void *clock_user;
+    /* Receives what was done when, by clock_ns, on the thread that did it, at its end: "compile", a module of kernels, by the name of its first
+     * one; "run", what a thread did of a kernel in dlc_run on target cpu or interp (not in calls of dlc_call_create). `values` are the names
+     * of the values that the kernel computes (" of a, b"), or "". Both live during the call only. It must not call the library. Default: none */
+    void (*trace)(void *user, const char *what, const char *name, const char *values, uint64_t begin_ns,
+                  uint64_t end_ns);
+    void *trace_user;
     /* Kernel cache budget; 0: 64 MiB */
     size_t cache_bytes;
     /* Bound shapes kept per program; 0: 256 */

@@ -338,6 +338,19 @@ static void test_verify(void **state) {
     read_text("verify.npz", text, sizeof text);
 }
 
+static void test_trace(void **state) {
+    static char text[1 << 20];
+    (void)state;
+    tool(0, "two.onnx --dim n=1000 --threads 2 --time 0.01 --trace trace.json");
+    read_text("trace.json", text, sizeof text);
+    const char *end = *text == '{' ? json_value(text, 0) : NULL;
+    assert_true(end && !*blank_end(end));
+    assert_non_null(strstr(text, "\"cat\": \"compile\", \"ph\": \"X\""));
+    assert_non_null(strstr(text, "\"cat\": \"run\", \"ph\": \"X\""));
+    tool(1, "two.onnx --dim n=2 --trace nowhere/trace.json");
+    assert_non_null(strstr(complained, "--trace: nowhere/trace.json: "));
+}
+
 static void test_pictures(void **state) {
     (void)state;
     tool_says(0, "  |@@@@@%%%%%|\n  |#####*****|\n", "flat.onnx --dim n=10 --input x=range --show");
@@ -468,11 +481,11 @@ static int remove_all(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_looks),    cmocka_unit_test(test_inputs),   cmocka_unit_test(test_states),
-        cmocka_unit_test(test_protobuf), cmocka_unit_test(test_graphs),   cmocka_unit_test(test_graph_tool),
-        cmocka_unit_test(test_verify),   cmocka_unit_test(test_pictures), cmocka_unit_test(test_comparisons),
-        cmocka_unit_test(test_times),    cmocka_unit_test(test_json),     cmocka_unit_test(test_models_refused),
-        cmocka_unit_test(test_usage),
+        cmocka_unit_test(test_looks),          cmocka_unit_test(test_inputs),   cmocka_unit_test(test_states),
+        cmocka_unit_test(test_protobuf),       cmocka_unit_test(test_graphs),   cmocka_unit_test(test_graph_tool),
+        cmocka_unit_test(test_verify),         cmocka_unit_test(test_pictures), cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_comparisons),    cmocka_unit_test(test_times),    cmocka_unit_test(test_json),
+        cmocka_unit_test(test_models_refused), cmocka_unit_test(test_usage),
     };
     return cmocka_run_group_tests_name("dlc-run", tests, write_all, remove_all);
 }
