@@ -390,18 +390,16 @@ static int run_set(dlc_onnx_model *model, dlc_onnx_runner *runner, const char *f
     return result;
 }
 
-/* The case's model with a name for each size; `bytes` must outlive it. NULL: none has a number, or it is refused, as `why` says. */
-static dlc_onnx_model *open_freed(const char *path, message *freed, char *why, size_t room) {
-    dlc_onnx_model *model = NULL;
+/* The case's model with a name for each size; `freed`, its bytes, must outlive it. 0: it is open, 1: it is refused, -1: no size is a number. */
+static int open_freed(const char *path, message *freed, dlc_onnx_model **model, char *why, size_t room) {
     bytes file = read_file(path);
     int count = 0;
     if (file.data) *freed = parts_free_sizes(file.data, file.size, &count);
     free(file.data);
-    if (!count)
-        snprintf(why, room, "no input has a size that is a number");
-    else if (dlc_onnx_parse(context, freed->data, freed->size, NULL, &model))
-        snprintf(why, room, "open: %s", dlc_error_message(context));
-    return model;
+    if (!count) return snprintf(why, room, "no input has a size that is a number"), -1;
+    if (dlc_onnx_parse(context, freed->data, freed->size, NULL, model) == DLC_OK) return 0;
+    snprintf(why, room, "open: %s", dlc_error_message(context));
+    return 1;
 }
 
 /* Does one import serve inputs of any size? */
@@ -422,7 +420,7 @@ static int run_case(const char *folder, bool symbols, char *why, size_t room) {
     *why = 0;
     snprintf(path, sizeof path, "%s/model.onnx", folder);
     if (symbols)
-        model = open_freed(path, &freed, why, room);
+        result = open_freed(path, &freed, &model, why, room);
     else if (dlc_onnx_open(context, path, NULL, &model))
         snprintf(why, room, "open: %s", dlc_error_message(context));
     if (model && dlc_onnx_runner_create(model, NULL, &runner))
