@@ -162,12 +162,17 @@ static int quantize_axis(onnx_import *im) {
     return rank ? onnx_axis(im, onnx_int(im, "axis", 1) < rank ? onnx_int(im, "axis", 1) : 0, rank, false) : 0;
 }
 
+/* A scale or zero point, of blocks or else of all elements or one for each of an axis. */
+static graph_id quantize_operand(onnx_import *im, size_t i) {
+    return onnx_int(im, "block_size", 0) ? onnx_operand(im, i) : onnx_operand_or_scalar(im, i);
+}
+
 static void import_quantize(onnx_import *im) {
     onnx_ignore(im, "precision"), onnx_ignore(im, "saturate");
     const dlc_dtype dtype =
         onnx_has(im, 2) ? onnx_operand_shape(im, 2).dtype : onnx_dtype_attribute(im, "output_dtype", DLC_U8);
     onnx_ignore(im, "output_dtype");
-    const graph_id x = onnx_operand(im, 0), scale = onnx_operand_or_scalar(im, 1), zero = onnx_operand_or_scalar(im, 2);
+    const graph_id x = onnx_operand(im, 0), scale = quantize_operand(im, 1), zero = quantize_operand(im, 2);
     const dlc_dtype own = graph_shape_of(im->g, x)->dtype;
     const graph_setting s[] = {graph_set_integer("axis", quantize_axis(im)),
                                graph_set_integer("block", onnx_int(im, "block_size", 0)),
@@ -179,12 +184,12 @@ static void import_quantize(onnx_import *im) {
 }
 
 static void import_dequantize(onnx_import *im) {
-    const graph_id scale = onnx_operand_or_scalar(im, 1);
+    const graph_id scale = quantize_operand(im, 1);
     const dlc_dtype own = graph_shape_of(im->g, scale)->dtype;
     const dlc_dtype dtype = onnx_dtype_attribute(im, "output_dtype", own == DLC_F8E8M0 ? DLC_F32 : own);
     const graph_setting s[] = {graph_set_integer("axis", quantize_axis(im)),
                                graph_set_integer("block", onnx_int(im, "block_size", 0))};
-    graph_id zero = onnx_operand_or_scalar(im, 2);
+    graph_id zero = quantize_operand(im, 2);
     if (onnx_operand_shape(im, 0).dtype == DLC_I32) zero = 0; /* it is 0, by the specification */
     onnx_give(im, 0,
               graph_cast(im->g,

@@ -76,6 +76,10 @@ def cast(c):
     targets = {'bool': 9, 'float': 1, 'double': 11, 'float16': 10, 'int32': 6, 'int64': 7, 'uint8': 2, 'int8': 3, 'int16': 5, 'uint32': 12}
     if c.opset >= 13:
         targets['bfloat16'] = 16
+    if c.opset >= 19:
+        targets.update(f8a=17, f8b=18, f8c=19, f8d=20)
+    if c.opset >= 21:
+        targets.update(uint4=21, int4=22)
     if 'to' in c.schema.attributes and c.opset < 6:
         return c.set(to=c.pick('FLOAT', 'INT32', 'DOUBLE', 'INT64', 'BOOL'))
     return c.set(to=targets[c.pick(*targets)])
@@ -351,7 +355,7 @@ def split(c):
 
 @maker('Range')
 def ranges(c):
-    t = c.type_of('start')
+    t = c.type_of('start', 'float', 'double', 'int16', 'int32', 'int64')  # f16 and bf16 are not imported so far, see excluded.txt
     delta = c.pick(1, 2, 3, -1, -2)
     c.set(start=np.array(c.size(-3, 3), t), limit=np.array(c.size(-9, 9), t), delta=np.array(delta, t))
 
@@ -554,8 +558,9 @@ def conv(c):
     groups, out, deep, rank = c.size(1, 2), c.size(1, 3), c.size(1, 3), c.size(1, 3)
     spatial = [c.size(3, 7) for _ in range(rank)]
     values = window(c, spatial)
-    if 'auto_pad' in values:  # with steps the reference's sizes are not those of the standard
+    if 'auto_pad' in values:  # with VALID or steps the reference's sizes are not those of the standard
         values.pop('dilations', None)
+        values['auto_pad'] = c.pick('SAME_UPPER', 'SAME_LOWER')
         values['strides'] = [1] * rank
     c.x('X', [c.size(1, 2), groups * deep] + spatial, among=FLOATS)
     c.x('W', [groups * out, deep] + values['kernel_shape'], among=FLOATS)
@@ -612,8 +617,24 @@ def deform_conv(c):
 
 # ---- quantisation --------------------------------------------------------------------------------------------------------
 
+def blocked(c, x, scale, zero, dtype, factor):
+    """Scales for blocks along an axis, since version 21."""
+    axis = c.axis(x.ndim)
+    block = c.pick(*[b for b in range(1, x.shape[axis] + 1) if x.shape[axis] % b == 0])
+    shape = list(x.shape)
+    shape[axis] //= block
+    c.given[scale] = np.exp2(c.r.integers(-6, 0, shape)).astype(np.float32) * np.float32(factor)
+    if c.chance(0.7):
+        c.given[zero] = c.array(dtype, shape, 0, 7)
+    c.set(axis=axis, block_size=block)
+
+
 @maker('QuantizeLinear')
 def quantize(c):
+    if c.opset >= 21 and c.chance(0.3):
+        x = c.x('x', c.shape(1, 3), -3, 3, ('float',))
+        c.type_of('y_scale', 'float')
+        return blocked(c, x, 'y_scale', 'y_zero_point', c.type_of('y_zero_point', 'uint8', 'int8', 'int4', 'uint4'), 1)
     x = c.x('x', c.shape(1, 3), -3, 3, ('float', 'float16'))
     scales(c, x, 'y_scale', 'y_zero_point', ('uint8', 'int8', 'uint16', 'int16'))
 
@@ -634,6 +655,10 @@ def scales(c, x, scale, zero, types):
 
 @maker('DequantizeLinear')
 def dequantize(c):
+    if c.opset >= 21 and c.chance(0.3):
+        x = c.x('x', c.shape(1, 3), 0, 7, ('uint8', 'int8', 'int4', 'uint4', 'int16'))
+        c.type_of('x_scale', 'float')
+        return blocked(c, x, 'x_scale', 'x_zero_point', x.dtype, 0.7)
     x = c.x('x', c.shape(1, 3), -100, 100, ('uint8', 'int8', 'uint16', 'int16'))
     per_axis = c.opset >= 13 and c.chance(0.5)
     axis = c.axis(x.ndim)
@@ -726,17 +751,36 @@ def resize(c):
     mode = c.pick(*modes)
     factor = [1.0, 1.0] + [c.pick(0.5, 0.75, 1.0, 1.5, 2.0, 3.0) for _ in spatial]
     c.set(mode=mode)
-    if c.opset >= 11 and c.chance(0.4):
+    if c.opset >= 18 and mode != 'nearest':
+        c.maybe(0.4, antialias=1)
+    if c.opset >= 18 and c.chance(0.3):
+        c.set(axes=[2, 3])
+        factor = factor[2:]
+        if c.chance(0.5):
+            c.set(sizes=[c.size(1, 9) for _ in spatial], keep_aspect_ratio_policy=c.pick('stretch', 'not_larger', 'not_smaller'))
+        else:
+            c.set(scales=np.array(factor, np.float32))
+    elif c.opset >= 11 and c.chance(0.4):
         c.set(sizes=[1, c.given['X'].shape[1]] + [c.size(1, 9) for _ in spatial])
     else:
         c.set(scales=np.array(factor, np.float32))
     if c.opset >= 11:
         c.maybe(coordinate_transformation_mode=c.pick('half_pixel', 'pytorch_half_pixel', 'align_corners', 'asymmetric'),
                 nearest_mode=c.pick('round_prefer_floor', 'round_prefer_ceil', 'floor', 'ceil'), cubic_coeff_a=-0.5, exclude_outside=c.size(0, 1))
+        if 'keep_aspect_ratio_policy' in c.given and c.given.get('coordinate_transformation_mode') == 'align_corners':
+            c.given.pop('coordinate_transformation_mode')  # the reference's sizes are fractions there
         if mode != 'cubic':
             c.given.pop('exclude_outside', None)
         elif c.given.get('coordinate_transformation_mode') == 'pytorch_half_pixel':
             c.given.pop('coordinate_transformation_mode')  # for a size of one the reference has -0.5 in place of 0
+
+
+@maker('Upsample')
+def upsample(c):
+    c.x('X', [1, c.size(1, 2), c.size(2, 4), c.size(2, 4)], among=('float',))
+    c.set(mode='nearest')  # the reference has no other
+    factor = [1.0, 1.0, c.pick(1.0, 2.0, 3.0), c.pick(1.0, 2.0)]
+    c.set(scales=factor if 'scales' in c.schema.attributes else np.array(factor, np.float32))
 
 
 @maker('GridSample')
@@ -862,6 +906,7 @@ def recurrent(c):
     gates = {'RNN': 1, 'GRU': 3, 'LSTM': 4}[c.schema.name]
     # the reference takes a batch of one for no batch
     steps, batch, deep, hidden = c.size(1, 4), c.size(2, 3), c.size(1, 4), c.size(1, 4)
+    # layout 1 of the reference takes the state as layout 0 does
     c.x('X', (steps, batch, deep), among=('float',))
     c.x('W', (1, gates * hidden, deep)), c.x('R', (1, gates * hidden, hidden))
     c.set(hidden_size=hidden)
@@ -884,13 +929,22 @@ def recurrent(c):
 def attention(c):
     batch, heads, groups, q, k, deep, wide = c.size(1, 2), c.size(1, 2), c.size(1, 2), c.size(1, 4), c.size(1, 4), 2 * c.size(1, 2), c.size(1, 4)
     among = ('float',)
-    c.x('Q', (batch, heads * groups, q, deep), among=among)
-    c.x('K', (batch, heads, k, deep), among=among), c.x('V', (batch, heads, k, wide), among=among)
+    if c.chance(0.3):  # heads and sizes in one axis
+        c.x('Q', (batch, q, heads * groups * deep), among=among)
+        c.x('K', (batch, k, heads * deep), among=among), c.x('V', (batch, k, heads * wide), among=among)
+        c.set(q_num_heads=heads * groups, kv_num_heads=heads)
+    else:
+        c.x('Q', (batch, heads * groups, q, deep), among=among)
+        c.x('K', (batch, heads, k, deep), among=among), c.x('V', (batch, heads, k, wide), among=among)
+    past = c.size(1, 3) if c.chance(0.3) else 0
+    if past:
+        c.x('past_key', (batch, heads, past, deep)), c.x('past_value', (batch, heads, past, wide))
+        c.outputs = 3
     c.maybe(0.4, scale=c.r.uniform(0.2, 1), softcap=c.r.uniform(1, 3))
-    if q <= k:
+    if q <= k and not past:
         c.maybe(0.4, is_causal=1)
     if c.chance(0.4) and not c.given.get('is_causal'):
-        c.given['attn_mask'] = c.array(c.type_of('attn_mask', 'float'), (q, k))
+        c.given['attn_mask'] = c.array(c.type_of('attn_mask', 'float'), c.pick((q, past + k), (batch, 1, q, past + k), (1, heads * groups, q, past + k)))
 
 
 @maker('RotaryEmbedding')
