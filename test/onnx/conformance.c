@@ -736,6 +736,8 @@ int main(int argc, char **argv) {
             return fprintf(stderr, "%s: no such option, or without its value\n", argv[i]), 3;
     }
     if (i == argc && stat(usual, &about)) return 77;
+    for (int k = i; k < argc; k++)
+        if (stat(argv[k], &about)) return fprintf(stderr, "%s: there is no such folder\n", argv[k]), 3;
     if (dlc_context_create(&options, &context)) return fprintf(stderr, "%s\n", dlc_error_message(NULL)), 1;
     exclusions_read();
     if (i == argc) walk(usual);

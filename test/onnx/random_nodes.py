@@ -4,7 +4,7 @@ the standard's reference implementation in Python and by libdlc, through the pro
 
     random_nodes.py SEED COUNT [--keep FOLDER] [--only OPERATOR]      COUNT nodes; needs onnx 1.22 and numpy; status 77 without them
 
-What a version takes as an attribute and what as an operand is decided by its schema: a maker (makers.py) names values, and those that the version
+What a version takes as an attribute and what as an operand is decided by its schema: a maker (makers.py, makers_network.py) names values, and those that the version
 does not have are left out. Nodes that the reference cannot compute are drawn again. OUT names the build whose conformance is run."""
 import argparse
 import json
@@ -27,6 +27,7 @@ if not good:  # older references have other faults than makers.py knows
     sys.exit(77)
 
 import makers
+import makers_network  # noqa: F401 (adds to the table)
 
 OPSET_LAST = 27
 # By element type of a result: relative and absolute tolerance. The reference rounds after each step of narrow floats.
