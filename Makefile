@@ -377,7 +377,7 @@ onnx_wheel := $(CACHE_DIR)/onnx-1.22.0
 onnx_cases := $(patsubst %,$(onnx_wheel)/onnx/backend/test/data/%,node simple pytorch-converted pytorch-operator light)
 .PHONY: conformance
 conformance: $(OUT)/test/onnx/conformance
-	@.ci/wheels test/onnx/requirements.txt '17 MB to download, 81 MB on disk' $(onnx_wheel)
+	@.ci/wheels test/onnx/requirements.txt '19 MB to download, 81 MB on disk' $(onnx_wheel)
 	$(Q)$< $(if $(FILTER),--filter '$(FILTER)',--table $(BUILD)/conformance.md) $(onnx_cases)
 	$(if $(FILTER),,@cat $(BUILD)/conformance.md)
 	$(if $(FILTER),,$(Q)$< --symbols $(onnx_cases) && $< --export $(onnx_cases))
@@ -542,7 +542,7 @@ define help_text
   make test           set up, build, run the tests      make test-long everything that takes longer
   make asan, tsan     tests under sanitizers            make fuzz      T=60 seconds of random graphs, SEED=1
   make coverage       lines of the library that the tests run; those that they do not: $(BUILD)/coverage/uncovered.txt
-  make conformance    ONNX's 1,914 cases from its wheel (17 MB, kept in CACHE_DIR=~/.cache/libdlc), FILTER=text
+  make conformance    ONNX's 1,914 cases from its wheel (19 MB, kept in CACHE_DIR=~/.cache/libdlc), FILTER=text
   make soak           SHAPES=100000 through small caches: memory does not grow, results are right
   make libfuzzer      T=60 seconds of bytes for each of what reads them, CLANG=clang-19
   make examples       build/release/bin/*               make models    ResNet-50, BERT-base: build/release/bench/models

@@ -1,5 +1,6 @@
 """Makers of random nodes (random_nodes.py): a function for each family of operators draws operands and attributes by the schema's names. TABLE has them by
-operator; makers_network.py adds contractions, quantisation, windows, normalisation, recurrent layers and others. What a maker avoids is undefined in the standard, or wrong in its reference implementation; the reasons stand at the places."""
+operator; makers_network.py adds contractions, quantisation, windows, normalisation, recurrent layers and others. What a maker avoids is undefined in the
+standard, or wrong in its reference implementation; the reasons stand at the places."""
 import numpy as np
 
 TABLE = {}

@@ -229,8 +229,10 @@ def pool(c):
     if c.schema.name == 'AveragePool' and c.opset < 7:
         values.pop('pads', None), values.pop('auto_pad', None)  # the reference counts padding
     c.set(**values)
-    # a window of LpPool beyond the end is scaled by the reference, which has other windows than the standard with three axes; SAME has none
-    c.maybe(0.4, count_include_pad=c.size(0, 1), ceil_mode=0 if c.schema.name == 'LpPool' or 'auto_pad' in values or rank == 3 else c.size(0, 1))
+    # a window of LpPool beyond the end is scaled by the reference, which has other windows than the standard with three axes and in MaxPool with padding;
+    # SAME has none
+    whole = c.schema.name == 'LpPool' or 'auto_pad' in values or rank == 3 or (c.schema.name == 'MaxPool' and 'pads' in values)
+    c.maybe(0.4, count_include_pad=c.size(0, 1), ceil_mode=0 if whole else c.size(0, 1))
     if 'p' in c.schema.attributes:
         c.set(p=c.size(1, 3) if c.opset >= 2 else 2.0)
     if c.schema.name == 'MaxPool' and c.opset >= 8 and c.chance(0.3) and c.given['X'].shape[:2] == (1, 1) and 'auto_pad' not in values:
