@@ -178,38 +178,16 @@ static dlc_dtype wide_type(dlc_dtype dtype) {
     return exact ? DLC_F32 : DLC_F64;
 }
 
-/* Cubic interpolation reads the neighbours of a place. A coordinate outside is moved first: to that of the nearest element or, with
- * `reflect`, to its image in the edges, which are at -1 and 1. */
-static graph_id places_inside(onnx_import *im, graph_id grid, bool reflect, bool align_corners) {
-    graph *g = im->g;
-    const graph_shape x = onnx_operand_shape(im, 0);
-    const int spatial = x.rank - 2;
-    const dlc_dtype dtype = graph_shape_of(g, grid)->dtype;
-    const graph_id one = graph_scalar_like(g, grid, 1), four = graph_scalar_like(g, grid, 4);
-    graph_id to = onnx_binary(im, "mod", onnx_binary(im, "add", grid, one), four);
-    to = onnx_binary(im, "sub", onnx_binary(im, "min", to, onnx_binary(im, "sub", four, to)), one);
-    if (!reflect) {
-        tir_expr sizes[DLC_MAX_RANK]; /* a place's first coordinate is that of the last axis */
-        for (int d = 0; d < spatial; d++) sizes[d] = x.dim[x.rank - 1 - d];
-        const graph_id size = graph_cast(g, onnx_make_known(im, onnx_known_of_dims(im, spatial, sizes)), dtype);
-        const graph_id limit = align_corners ? one : onnx_binary(im, "sub", one, onnx_binary(im, "div", one, size));
-        to = onnx_binary(im, "min", onnx_binary(im, "max", grid, onnx_unary(im, "neg", limit)), limit);
-    }
-    const graph_id outside = onnx_binary(im, "gt", onnx_unary(im, "abs", grid), one);
-    return onnx_emit(im, "select", 3, (graph_id[]){outside, to, grid}, 0, NULL);
-}
-
 /* Element types of T1 that the row does not take are sampled as wider ones. */
 static void import_grid_sample(onnx_import *im) {
     const int mode = im->opset < 20 ? onnx_choice(im, "mode", "nearest bilinear bicubic", "bilinear")
                                     : onnx_choice(im, "mode", "nearest linear cubic", "linear");
-    const int padding = onnx_choice(im, "padding_mode", "zeros border reflection", "zeros");
-    const bool align_corners = onnx_int(im, "align_corners", 0) != 0;
-    const graph_setting s[] = {graph_set_integer("mode", mode), graph_set_integer("padding", padding),
-                               graph_set_bool("align_corners", align_corners)};
+    const graph_setting s[] = {
+        graph_set_integer("mode", mode),
+        graph_set_integer("padding", onnx_choice(im, "padding_mode", "zeros border reflection", "zeros")),
+        graph_set_bool("align_corners", onnx_int(im, "align_corners", 0) != 0)};
     const dlc_dtype own = onnx_operand_shape(im, 0).dtype, wide = wide_type(own);
-    graph_id in[] = {graph_cast(im->g, onnx_operand(im, 0), wide), graph_cast(im->g, onnx_operand(im, 1), wide)};
-    if (mode == 2 && padding) in[1] = places_inside(im, in[1], padding == 2, align_corners);
+    const graph_id in[] = {graph_cast(im->g, onnx_operand(im, 0), wide), graph_cast(im->g, onnx_operand(im, 1), wide)};
     onnx_give(im, 0, graph_cast(im->g, onnx_emit(im, "grid_sample", 2, in, 3, s), own));
 }
 

@@ -302,6 +302,8 @@ def grid_sample(c):
     c.x('grid', (n, c.size(1, 4), c.size(1, 4), 2), -1.2, 1.2, ('float',))
     modes = ('linear', 'nearest', 'cubic') if c.opset >= 20 else ('bilinear', 'nearest', 'bicubic')
     c.maybe(mode=c.pick(*modes), padding_mode=c.pick('zeros', 'border', 'reflection'), align_corners=c.size(0, 1))
+    if c.given.get('mode') == modes[2] and c.given.get('padding_mode') == 'border':
+        c.given.pop('padding_mode')  # the reference moves places inside first, as neither ONNX Runtime nor PyTorch does
 
 
 @maker('AffineGrid')
