@@ -4,5 +4,6 @@
 set -u
 : "${OUT:=build/release}" "${PYTHON:=python3}" "${SEED:=1}" "${COUNT:=500}"
 export OUT
+command -v "$PYTHON" >/dev/null || exit 77
 [ -z "${DLC_TEST_LONG:-}" ] || COUNT=5000
 exec "$PYTHON" -B test/onnx/random_nodes.py "$SEED" "$COUNT"
