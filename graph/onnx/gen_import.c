@@ -1,0 +1,90 @@
+/* The operator reference's text on ONNX: a sentence for each row of the operator table, and tables of the import rows. */
+#include "graph/onnx/gen_reference.h"
+#include "graph/onnx/import.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROWS_MAX = 1024 };
+
+static int compare(const void *a, const void *b) {
+    const onnx_row *p = *(const onnx_row *const *)a, *q = *(const onnx_row *const *)b;
+    const int names = strcmp(p->name, q->name);
+    return names ? names : p->since - q->since;
+}
+
+/* The rows of a domain, by name and version; returns their number. */
+static int sorted_rows(const onnx_domain *domain, const onnx_row **rows) {
+    int count = 0;
+    for (int t = 0; domain->tables[t]; t++)
+        for (const onnx_row *row = domain->tables[t]; row->name && count < ROWS_MAX; row++) rows[count++] = row;
+    qsort(rows, (size_t)count, sizeof *rows, compare);
+    return count;
+}
+
+/* ---- rows of the operator table ----------------------------------------------------------------------------------------- */
+
+/* Is the row of the operator table `op` what the import row becomes? Of rows with a function of their own, the export tells. */
+static bool is_counterpart(const onnx_row *row, const graph_op *op) {
+    const char *exported = onnx_reference_exported_as(op);
+    return row->op ? strcmp(row->op, op->name) == 0 : exported && strcmp(exported, row->name) == 0;
+}
+
+static void print_imports(const graph_op *op) {
+    const onnx_row *rows[ROWS_MAX];
+    const char *before = NULL, *separator = "; imported from ";
+    const onnx_domain *domain;
+    for (size_t d = 0; (domain = onnx_domain_at(d)) != NULL; d++) {
+        const int count = sorted_rows(domain, rows);
+        for (int i = 0; i < count; i++) {
+            if (!is_counterpart(rows[i], op) || (before && strcmp(before, rows[i]->name) == 0)) continue;
+            printf("%s`%s%s%s`", separator, domain->name, *domain->name ? "." : "", rows[i]->name);
+            before = rows[i]->name, separator = ", ";
+        }
+    }
+}
+
+void onnx_reference_row(const graph_op *op) {
+    printf("\nONNX: ");
+    onnx_reference_export(op);
+    print_imports(op);
+    printf(".\n");
+}
+
+/* ---- import rows -------------------------------------------------------------------------------------------------------- */
+
+static void print_counterparts(const onnx_row *row) {
+    const char *separator = "";
+    for (const graph_op *const *const *family = graph_op_families; *family; family++)
+        for (const graph_op *const *op = *family; *op; op++)
+            if (is_counterpart(row, *op)) printf("%s[%s](#%s)", separator, (*op)->name, (*op)->name), separator = ", ";
+}
+
+static void print_domain(const onnx_domain *domain) {
+    const onnx_row *rows[ROWS_MAX];
+    const int count = sorted_rows(domain, rows);
+    printf("\n### %s\n\n| operator | versions | here |\n|---|---|---|\n", *domain->name ? domain->name : "ai.onnx");
+    for (int i = 0; i < count;) {
+        int next = i;
+        printf("| %s | ", rows[i]->name);
+        for (; next < count && strcmp(rows[next]->name, rows[i]->name) == 0; next++) {
+            printf("%s%d", next > i ? ", " : "", rows[next]->since);
+            if (rows[next]->until != rows[next]->since)
+                printf(" to %d", rows[next]->until ? rows[next]->until : domain->last);
+        }
+        printf(" | ");
+        print_counterparts(rows[next - 1]);
+        printf(" |\n");
+        i = next;
+    }
+    for (const onnx_refusal *r = domain->refused; r && r->name; r++) printf("| %s | none | %s |\n", r->name, r->reason);
+}
+
+void onnx_reference_operators(void) {
+    const onnx_domain *domain;
+    printf(
+        "\n## ONNX\n\nThe operators that models may have (`<dlc/onnx.h>`), with the versions of the operator set that are imported, and the "
+        "operator here that a node becomes. Those without one become several, arithmetic on sizes, or control flow.\n");
+    for (size_t d = 0; (domain = onnx_domain_at(d)) != NULL; d++) print_domain(domain);
+}
