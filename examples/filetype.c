@@ -105,8 +105,8 @@ static bool classify(dlc_onnx_runner *runner, const config *c, char **paths, int
             printf("%s%s\n", numbers ? "none " : paths[i], numbers ? "0" : ": too short, or not to be read");
             continue;
         }
-        /* The times of a single call hide in the clock's noise, and the first one compiles. */
-        for (int turn = 0; turn < (numbers || calls ? 1 : REPEATED); turn++, calls++) {
+        /* The first call compiles: the first file is run again, for the time. */
+        for (int turns = numbers || calls ? 1 : REPEATED; turns > 0; turns--, calls++) {
             const double begin = milliseconds();
             if (score(runner, c, taken, probability) != DLC_OK) return false;
             if (calls == 0)

@@ -108,7 +108,7 @@ static void draw(const recording *r, const float *speech) {
     printf("|\n\n");
 }
 
-/* Speech begins above a half and ends below a third. */
+/* Speech begins above 0.5 and ends below 0.35. */
 static void list(const recording *r, const float *speech) {
     const double seconds = (double)r->frame / r->rate;
     int begin = -1;
