@@ -4,11 +4,6 @@
 
 #include <stdio.h>
 
-const char *onnx_reference_exported_as(const graph_op *op) {
-    const onnx_export_row *row = onnx_export_row_of(op);
-    return row ? row->op : NULL;
-}
-
 void onnx_reference_export(const graph_op *op) {
     const char *why;
     const onnx_export_class class_ = onnx_export_class_of(op, &why);
@@ -16,9 +11,9 @@ void onnx_reference_export(const graph_op *op) {
     if (class_ == ONNX_EXPORT_NONE)
         printf("not exported: %s", why);
     else if (class_ == ONNX_EXPORT_EXPANSION)
-        printf("exported by expansion");
+        printf("exported by its %s", op->expand ? "expansion" : "expression");
     else if (row->op)
         printf("exported as `%s`%s", row->op, row->fits ? " where that has this form" : "");
     else
-        printf("exported as several operators");
+        printf("exported");
 }

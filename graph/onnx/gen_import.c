@@ -25,20 +25,20 @@ static int sorted_rows(const onnx_domain *domain, const onnx_row **rows) {
 
 /* ---- rows of the operator table ----------------------------------------------------------------------------------------- */
 
-/* Is the row of the operator table `op` what the import row becomes? Of rows with a function of their own, the export tells. */
-static bool is_counterpart(const onnx_row *row, const graph_op *op) {
-    const char *exported = onnx_reference_exported_as(op);
-    return row->op ? strcmp(row->op, op->name) == 0 : exported && strcmp(exported, row->name) == 0;
+/* The row of the operator table that the import row names, or else that has its name or alias; NULL: none. */
+static const graph_op *counterpart(const onnx_row *row) {
+    return row->op ? graph_op_find(row->op) : graph_op_find_alias(row->name);
 }
 
 static void print_imports(const graph_op *op) {
     const onnx_row *rows[ROWS_MAX];
-    const char *before = NULL, *separator = "; imported from ";
+    const char *before, *separator = "; imported from ";
     const onnx_domain *domain;
     for (size_t d = 0; (domain = onnx_domain_at(d)) != NULL; d++) {
         const int count = sorted_rows(domain, rows);
+        before = NULL;
         for (int i = 0; i < count; i++) {
-            if (!is_counterpart(rows[i], op) || (before && strcmp(before, rows[i]->name) == 0)) continue;
+            if (counterpart(rows[i]) != op || (before && strcmp(before, rows[i]->name) == 0)) continue;
             printf("%s`%s%s%s`", separator, domain->name, *domain->name ? "." : "", rows[i]->name);
             before = rows[i]->name, separator = ", ";
         }
@@ -54,13 +54,6 @@ void onnx_reference_row(const graph_op *op) {
 
 /* ---- import rows -------------------------------------------------------------------------------------------------------- */
 
-static void print_counterparts(const onnx_row *row) {
-    const char *separator = "";
-    for (const graph_op *const *const *family = graph_op_families; *family; family++)
-        for (const graph_op *const *op = *family; *op; op++)
-            if (is_counterpart(row, *op)) printf("%s[%s](#%s)", separator, (*op)->name, (*op)->name), separator = ", ";
-}
-
 static void print_domain(const onnx_domain *domain) {
     const onnx_row *rows[ROWS_MAX];
     const int count = sorted_rows(domain, rows);
@@ -73,9 +66,11 @@ static void print_domain(const onnx_domain *domain) {
             if (rows[next]->until != rows[next]->since)
                 printf(" to %d", rows[next]->until ? rows[next]->until : domain->last);
         }
-        printf(" | ");
-        print_counterparts(rows[next - 1]);
-        printf(" |\n");
+        const graph_op *op = counterpart(rows[next - 1]);
+        if (op)
+            printf(" | [%s](#%s) |\n", op->name, op->name);
+        else
+            printf(" | |\n");
         i = next;
     }
     for (const onnx_refusal *r = domain->refused; r && r->name; r++) printf("| %s | none | %s |\n", r->name, r->reason);
@@ -85,6 +80,6 @@ void onnx_reference_operators(void) {
     const onnx_domain *domain;
     printf(
         "\n## ONNX\n\nThe operators that models may have (`<dlc/onnx.h>`), with the versions of the operator set that are imported, and the "
-        "operator here that a node becomes. Those without one become several, arithmetic on sizes, or control flow.\n");
+        "operator here that corresponds. Nodes of the others become several operators, arithmetic on sizes, or control flow.\n");
     for (size_t d = 0; (domain = onnx_domain_at(d)) != NULL; d++) print_domain(domain);
 }

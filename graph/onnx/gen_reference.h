@@ -6,9 +6,8 @@
 
 /* Prints how the row of the operator table is exported, and which ONNX operators are imported as it. */
 void onnx_reference_row(const graph_op *op);
-/* The part of it on export; and the ONNX operator, or NULL. */
+/* The part of it on export. */
 void onnx_reference_export(const graph_op *op);
-const char *onnx_reference_exported_as(const graph_op *op);
 /* Prints the last section: all ONNX operators that are imported, by domain. */
 void onnx_reference_operators(void);
 
