@@ -69,8 +69,12 @@ static long find_chunk(FILE *file, const char *name) {
     return -1;
 }
 
+/* A header may claim more than the file has: what is written while it is recorded does. */
 static bool take_samples(recording *r, FILE *file, long size) {
-    const long count = size / 2;
+    const long here = ftell(file);
+    fseek(file, 0, SEEK_END);
+    const long there = ftell(file) - here, count = (size < there ? size : there) / 2;
+    fseek(file, here, SEEK_SET);
     r->frame = r->rate == 16000 ? FRAME : FRAME / 2, r->before = r->rate == 16000 ? BEFORE : BEFORE / 2;
     r->frames = (int)((count + r->frame - 1) / r->frame);
     r->samples = calloc((size_t)r->before + (size_t)r->frames * (size_t)r->frame, sizeof *r->samples);

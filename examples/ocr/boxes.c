@@ -61,7 +61,8 @@ int boxes_find(const float *map, int height, int width, const image *im, int mos
         const core c = take_core(map, marked, height, width, i, stack);
         const int smaller = c.right - c.left < c.bottom - c.top ? c.right - c.left : c.bottom - c.top;
         if (smaller < 3 || c.sum < SURE * (float)c.area) continue;
-        boxes[count++] = grown(c, (float)im->width / (float)width, (float)im->height / (float)height, im);
+        const box b = grown(c, (float)im->width / (float)width, (float)im->height / (float)height, im);
+        if (b.left < b.right && b.top < b.bottom) boxes[count++] = b;
     }
     free(stack);
     free(marked);

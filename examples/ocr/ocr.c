@@ -90,7 +90,7 @@ static int find_lines(network *detector, const image *page, int turns, line *lin
     const int width = 32 * (int)lroundf((float)page->width * scale / 32);
     float *planes = malloc((size_t)height * (size_t)width * 3 * sizeof *planes);
     int count = -1;
-    if (!planes) return -1;
+    if (!planes) return fprintf(stderr, "ocr: no memory\n"), -1;
     image_scale(page, (box){0, 0, page->width, page->height, 0}, false, height, width, width, planes);
     DLManagedTensorVersioned *map = network_run(detector, planes, 1, height, width, turns);
     if (map) {
@@ -107,7 +107,7 @@ static int line_width(box b) {
     return (int)ceilf((float)(TALL * (b.right - b.left)) / (float)(b.bottom - b.top));
 }
 
-/* All lines as images of one width, those of less padded by zeros; NULL: no memory. */
+/* All lines as images of one width, those of less padded by zeros; NULL: no memory, reported on stderr. */
 static float *line_images(const image *page, const line *lines, int count, int width) {
     const size_t size = (size_t)3 * TALL * (size_t)width;
     float *images = calloc((size_t)count * size, sizeof *images);
@@ -116,6 +116,7 @@ static float *line_images(const image *page, const line *lines, int count, int w
         image_scale(page, lines[i].box, lines[i].turned, TALL, own < width ? own : width, width,
                     images + (size_t)i * size);
     }
+    if (!images) fprintf(stderr, "ocr: no memory\n");
     return images;
 }
 
@@ -169,7 +170,8 @@ static bool read_lines(network *reader, const image *page, int turns, line *line
     float *images = line_images(page, lines, count, width);
     DLManagedTensorVersioned *y = images ? network_run(reader, images, count, TALL, width, turns) : NULL;
     free(images);
-    if (!y || !characters) return false;
+    if (y && !characters) fprintf(stderr, "ocr: the reader has no note `character`\n"), y->deleter(y), y = NULL;
+    if (!y) return false;
     const int64_t steps = y->dl_tensor.shape[1], classes = y->dl_tensor.shape[2];
     for (int i = 0; i < count; i++)
         decode((const float *)y->dl_tensor.data + i * steps * classes, steps, classes, characters, &lines[i]);

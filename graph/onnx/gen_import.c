@@ -62,9 +62,9 @@ static void print_domain(const onnx_domain *domain) {
         int next = i;
         printf("| %s | ", rows[i]->name);
         for (; next < count && strcmp(rows[next]->name, rows[i]->name) == 0; next++) {
+            const int until = rows[next]->until ? rows[next]->until : domain->last;
             printf("%s%d", next > i ? ", " : "", rows[next]->since);
-            if (rows[next]->until != rows[next]->since)
-                printf(" to %d", rows[next]->until ? rows[next]->until : domain->last);
+            if (until != rows[next]->since) printf(" to %d", until);
         }
         const graph_op *op = counterpart(rows[next - 1]);
         if (op)
