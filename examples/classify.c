@@ -92,7 +92,7 @@ static dlc_status show(dlc_onnx_runner *runner, digits *d) {
     const double first = milliseconds() - begin;
     begin = milliseconds();
     for (int i = 0; i < REPEATED && status == DLC_OK; i++) status = run(runner, d, FIRST + i, 1, class_, scores);
-    const double each = (milliseconds() - begin) / REPEATED;
+    const double each = (milliseconds() - begin) / (double)REPEATED;
     if (status == DLC_OK) status = run(runner, d, FIRST, DIGITS_HELD_OUT, class_, scores);
     if (status != DLC_OK) return status;
     int right = 0;
