@@ -2,7 +2,7 @@
 """Writes what the examples on real data should print with --numbers: the networks run by ONNX Runtime, everything else in NumPy.
 
     models_expected.py DATA DIGITS    DATA: the folder of `make examples-data`; DIGITS: the model that `classify` writes
-    --time                            prints milliseconds per run of each network on one thread instead, after the first
+    --time                            prints milliseconds of processor time of the networks instead: to open and run, and per run after that
 
 Writes classify_expected.txt, vad_expected.txt, filetype_expected.txt and ocr_expected.txt beside this script. Needs onnxruntime, numpy and Pillow.
 """
@@ -24,25 +24,25 @@ FILES = ["page.png", "recording.wav", "magika/magika.py", "magika/models/standar
 
 
 class Network:
-    """Runs by ONNX Runtime on one thread. With `times`, each input is run again and its time noted."""
+    """Runs by ONNX Runtime on one thread. With `times`, an input of `turns` is run so often again, and the time noted."""
 
     def __init__(self, path, times=None):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        begin = time.perf_counter()
+        begin = time.process_time()
         self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        self.opened, self.name, self.times = time.perf_counter() - begin, pathlib.Path(path).name, times
+        self.opened, self.name, self.times = time.process_time() - begin, pathlib.Path(path).name, times
 
     def __call__(self, *inputs, turns=0):
         feed = {port.name: value for port, value in zip(self.session.get_inputs(), inputs)}
-        begin = time.perf_counter()
+        begin = time.process_time()
         results = self.session.run(None, feed)
-        first = time.perf_counter() - begin
+        first = time.process_time() - begin
         if self.times is not None and turns:
-            begin = time.perf_counter()
+            begin = time.process_time()
             for _ in range(turns):
                 self.session.run(None, feed)
-            each = (time.perf_counter() - begin) / turns
+            each = (time.process_time() - begin) / turns
             self.times.append(f"{self.name}: first {1e3 * (self.opened + first):.1f} ms, then {1e3 * each:.4f} ms")
         return results
 
