@@ -194,8 +194,8 @@ static void print_page(const network *networks, const line *lines, int count) {
     for (int i = 0; i < count; i++)
         printf("%4d,%-4d %5.1f %% %s%s\n", lines[i].box.left, lines[i].box.top, 100 * (double)lines[i].sure,
                lines[i].text, lines[i].turned ? "  (upside down)" : "");
-    printf("\n");
-    for (int i = 0; i < 3; i++)
+    printf(count ? "\n" : "no text\n\n");
+    for (int i = 0; i < (count ? 3 : 1); i++)
         printf("%-12s first call %7.1f ms, then %6.2f ms per call\n", what[i], networks[i].first, networks[i].each);
 }
 

@@ -32,11 +32,11 @@ static const graph_op *counterpart(const onnx_row *row) {
 
 static void print_imports(const graph_op *op) {
     const onnx_row *rows[ROWS_MAX];
-    const char *before, *separator = "; imported from ";
+    const char *separator = "; imported from ";
     const onnx_domain *domain;
     for (size_t d = 0; (domain = onnx_domain_at(d)) != NULL; d++) {
         const int count = sorted_rows(domain, rows);
-        before = NULL;
+        const char *before = NULL;
         for (int i = 0; i < count; i++) {
             if (counterpart(rows[i]) != op || (before && strcmp(before, rows[i]->name) == 0)) continue;
             printf("%s`%s%s%s`", separator, domain->name, *domain->name ? "." : "", rows[i]->name);

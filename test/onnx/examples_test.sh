@@ -1,5 +1,5 @@
 #!/bin/sh
-# The examples on real data print what ONNX Runtime computes (examples/data/*_expected.txt, by models_expected.py), and say what is missing where
+# The operator reference tells of ONNX. The examples on real data print what ONNX Runtime computes (examples/data/*_expected.txt, by models_expected.py), and say what is missing where
 # their data are not there. classify has its data in the tree; the others are skipped without `make examples-data`.
 set -u
 : "${OUT:=build/release}"
@@ -95,6 +95,10 @@ NO_INSTALL=1 examples/data/fetch "$work/fetched" >"$work/shown" 2>&1
 report 'make examples-data with NO_INSTALL' $?
 [ "$(grep -c -- '--hash=sha256:[0-9a-f]\{64\}$' "$expected/requirements.txt")" = "$(grep -c '==' "$expected/requirements.txt")" ]
 report 'every wheel has a hash' $?
+
+# The operator reference has the rows of import and export.
+grep -qx 'ONNX: exported as `Softmax`; imported from `Softmax`.' "$OUT/gen/operators.md" && grep -q '^| Softmax | 1 to [0-9]* | .softmax.(#softmax) |$' "$OUT/gen/operators.md"
+report 'the operator reference tells of ONNX' $?
 
 [ $skipped = 0 ] || echo "[  SKIPPED ] $skipped test(s)."
 echo "[  PASSED  ] $passed test(s)."
