@@ -1,6 +1,7 @@
 #!/bin/sh
-# The operator reference tells of ONNX. The examples on real data print what ONNX Runtime computes (examples/data/*_expected.txt, by models_expected.py), and say what is missing where
-# their data are not there. classify has its data in the tree; the others are skipped without `make examples-data`.
+# The examples on real data print what ONNX Runtime computes (examples/data/*_expected.txt, by models_expected.py), and say what is missing where
+# their data are not there. classify has its data in the tree; the others are skipped without `make examples-data`. And the operator reference
+# tells of ONNX.
 set -u
 : "${OUT:=build/release}"
 bin=$OUT/bin expected=examples/data
