@@ -81,7 +81,9 @@ static bool is_initializer(const onnx_graph *g, const lib_map *initializers, onn
 }
 
 static const char *text_of(lib_arena *arena, onnx_bytes text) {
-    return lib_arena_format(arena, "%.*s", (int)text.size, text.data ? text.data : "");
+    char *copy = lib_arena_array(arena, text.size + 1, 1);
+    if (text.size) memcpy(copy, text.data, text.size);
+    return copy;
 }
 
 static void add_port(dlc_onnx_model *model, dlc_onnx_side side, const onnx_value_info *info, size_t place) {
@@ -105,6 +107,16 @@ static void list_ports(dlc_onnx_model *model) {
         if (!is_initializer(g, &initializers, g->inputs.data[i].name))
             add_port(model, DLC_ONNX_INPUT, &g->inputs.data[i], i);
     for (size_t i = 0; i < g->outputs.count; i++) add_port(model, DLC_ONNX_OUTPUT, &g->outputs.data[i], i);
+}
+
+static void list_notes(dlc_onnx_model *model) {
+    const onnx_entries *entries = &model->model->metadata;
+    model->notes = LIB_NEW_ARRAY(&model->arena, const char *, 2 * entries->count + 1);
+    model->note_count = entries->count;
+    for (size_t i = 0; i < entries->count; i++) {
+        model->notes[2 * i] = text_of(&model->arena, entries->data[i].key);
+        model->notes[2 * i + 1] = text_of(&model->arena, entries->data[i].value);
+    }
 }
 
 /* The folder that a path's last component is in. */
@@ -142,6 +154,7 @@ static dlc_status open_model(dlc_context *context, const char *path, const dlc_o
         model->model = onnx_model_read(&model->arena, (onnx_bytes){(const char *)model->file.bytes, model->file.size},
                                        path ? &files : NULL);
         list_ports(model);
+        list_notes(model);
     }
     lib_allowance_end(&allowance, &model->arena);
     if (model->scope.error.status == DLC_OK) {
@@ -195,6 +208,12 @@ dlc_status dlc_onnx_port_at(const dlc_onnx_model *model, dlc_onnx_side side, int
         port->dims[d] = (dlc_dim){dim->which == 1 && dim->value > 0 ? dim->value : -1, p->parameter[d]};
     }
     return DLC_OK;
+}
+
+const char *dlc_onnx_note(const dlc_onnx_model *model, const char *key) {
+    for (size_t i = 0; model && key && i < model->note_count; i++)
+        if (strcmp(model->notes[2 * i], key) == 0) return model->notes[2 * i + 1];
+    return NULL;
 }
 
 dlc_status dlc_onnx_check(dlc_onnx_model *model, char **text) {
@@ -288,6 +307,10 @@ dlc_status dlc_onnx_parse(dlc_context *context, const void *bytes, size_t size, 
 }
 void dlc_onnx_destroy(dlc_onnx_model *model) {
     (void)model;
+}
+const char *dlc_onnx_note(const dlc_onnx_model *model, const char *key) {
+    (void)model, (void)key;
+    return NULL;
 }
 dlc_status dlc_onnx_check(dlc_onnx_model *model, char **text) {
     (void)model;

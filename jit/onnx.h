@@ -42,6 +42,9 @@ struct dlc_onnx_model {
     /* By dlc_onnx_side. */
     jit_onnx_port *ports[2];
     int port_count[2];
+    /* metadata_props: key and string in turn. */
+    const char **notes;
+    size_t note_count;
     /* The files with external data, by location, beneath the folder; read: into memory. Owned by file_arena, which has no allowance: like the
      * file they are data, not what is made of them. */
     const char *folder;

@@ -27,6 +27,10 @@ static const onnx_domain domains[] = {
     {"com.microsoft", ONNX_MICROSOFT_LAST, microsoft_rows, onnx_refused_microsoft},
 };
 
+const onnx_domain *onnx_domain_at(size_t i) {
+    return i < sizeof(domains) / sizeof(domains[0]) ? &domains[i] : NULL;
+}
+
 /* ---- errors -------------------------------------------------------------------------------------------------------- */
 
 void onnx_fail(onnx_import *im, dlc_status status, const char *format, ...) {

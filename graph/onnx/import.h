@@ -149,6 +149,9 @@ extern const onnx_row onnx_rows_attention[], onnx_rows_map[], onnx_rows_structur
     onnx_rows_microsoft_quantized[];
 extern const onnx_refusal onnx_refused_learn[], onnx_refused_microsoft[];
 
+/* The domains in turn; NULL: past the last. */
+const onnx_domain *onnx_domain_at(size_t i);
+
 /* Imports the model's main graph into an empty graph. Raises with the node's location: DLC_UNSUPPORTED for what libdlc cannot do
  * (all such operators at once, before any node is emitted), DLC_PARSE_ERROR for a model that contradicts itself,
  * DLC_INVALID_ARGUMENT for options. */

@@ -61,6 +61,8 @@ DLC_API void dlc_onnx_destroy(dlc_onnx_model *model);
 /* A list of the operators that libdlc does not import, with operator set, number of occurrences in the model, and first occurrence; "" if
  * all are imported. The caller frees it with dlc_text_free. */
 DLC_API dlc_status dlc_onnx_check(dlc_onnx_model *model, char **text);
+/* A string of the file's metadata_props (class names, for example), which belongs to the model; NULL: no such key. */
+DLC_API const char *dlc_onnx_note(const dlc_onnx_model *model, const char *key);
 
 typedef struct dlc_onnx_graph_options {
     size_t struct_size;
