@@ -1,8 +1,12 @@
 /* expand S.i 68 -> o i : a space axis whose extent is a multiple of 68 becomes two, and so does the dimension of the stage's results. Where
  * an operand is indexed by i/68 (a convolution whose channels are in groups), it then depends on o alone, and its points can be reused
  * along i. Axes of other stages that index this dimension, or that index a dimension by which this stage reads another one, become
- * two as well, so that stages have axes alike; all other indices e become e/68 and e%68. Order, values and addresses are unchanged. */
+ * two as well, so that stages have axes alike, and so do dimensions of inputs that only such axes index; all other indices e of a
+ * dimension that became two become e/68 and e%68. Order, values and addresses are unchanged. A constant whose dimension became two can no
+ * longer have a layout of its own. */
 #include "tir/schedule_internal.h"
+
+enum { NONE = -1, REFUSED = -2 };
 
 typedef struct expansion {
     tir_schedule_state *state;
@@ -10,8 +14,8 @@ typedef struct expansion {
     tir_pool *pool;
     const char *outer, *inner;
     int64_t factor;
-    /* by stage: the axis that becomes two; -1: none */
-    int *axis;
+    /* by stage: the axis that becomes two; by tensor: the dimension; -1: none */
+    int *axis, *dimension;
     /* the stage whose loads are visited */
     int reader;
     bool changed;
@@ -64,6 +68,22 @@ static void mark_together(void *user, tir_expr load) {
     }
 }
 
+/* The dimension of an input that its loads index by axes that become two, and never by anything else. */
+static void mark_input(void *user, tir_expr load) {
+    expansion *x = user;
+    const uint32_t t = (uint32_t)tir_get(x->pool, load)->bits;
+    const tir_tensor *tensor = &x->region->tensors.data[t];
+    const int a = x->axis[x->reader];
+    int found = NONE;
+    if (tensor->stage >= 0) return;
+    for (int d = 0; d < tensor->rank && a >= 0; d++)
+        if (tir_operand(x->pool, load, d) == stage_at(x, x->reader)->axis[a].var) found = found == NONE ? d : REFUSED;
+    const bool alike = found >= 0 && tensor->extent[found] == stage_at(x, x->reader)->axis[a].extent &&
+                       tensor->rank < DLC_MAX_RANK && tir_layout_is_identity(&tensor->layout);
+    if (!alike || (x->dimension[t] != NONE && x->dimension[t] != found)) found = REFUSED;
+    x->dimension[t] = found;
+}
+
 static tir_expr replace_axis(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     const expansion *x = user;
     (void)pool;
@@ -75,13 +95,13 @@ static tir_expr divide_index(void *user, tir_pool *pool, tir_expr e, tir_expr re
     const tir_node node = *tir_get(pool, rebuilt);
     (void)e;
     if (node.op != TIR_LOAD) return rebuilt;
-    const int maker = x->region->tensors.data[node.bits].stage, rank = node.count - (node.guarded ? 2 : 0);
-    if (maker < 0 || x->axis[maker] < 0 || rank == stage_at(x, maker)->space) return rebuilt; /* divided already */
+    const int divided = x->dimension[node.bits], rank = x->region->tensors.data[node.bits].rank;
+    if (divided < 0 || node.count - (node.guarded ? 2 : 0) != rank) return rebuilt;
     tir_expr index[DLC_MAX_RANK], factor = tir_index(pool, x->factor);
     for (int d = 0, to = 0; d < rank; d++) {
         const tir_expr here = tir_operand(pool, rebuilt, d);
-        index[to++] = d == x->axis[maker] ? tir_div(pool, here, factor) : here;
-        if (d == x->axis[maker]) index[to++] = tir_rem(pool, here, factor);
+        index[to++] = d == divided ? tir_div(pool, here, factor) : here;
+        if (d == divided) index[to++] = tir_rem(pool, here, factor);
     }
     return tir_load(pool, (uint32_t)node.bits, node.dtype, rank + 1, index,
                     node.guarded ? tir_operand(pool, rebuilt, rank) : 0,
@@ -124,6 +144,7 @@ static void divide_dimension(expansion *x, tir_tensor *tensor, int d) {
     tensor->extent[d + 1] = factor;
     tensor->stride[d] *= x->factor;
     tensor->layout = tir_layout_identity(++tensor->rank);
+    tensor->constant = false;
 }
 
 /* `name`: stage.axis. Returns the stage and begins with that axis. */
@@ -146,7 +167,9 @@ void tir_apply_expand(tir_schedule_state *state, lib_lexer *lexer) {
     expansion x = {.state = state, .region = region, .pool = region->pool};
     const int count = (int)region->stages.count;
     x.axis = LIB_NEW_ARRAY(state->arena, int, (size_t)count + 1);
-    for (int s = 0; s < count; s++) x.axis[s] = -1;
+    x.dimension = LIB_NEW_ARRAY(state->arena, int, region->tensors.count + 1);
+    for (int s = 0; s < count; s++) x.axis[s] = NONE;
+    for (uint32_t t = 0; t < region->tensors.count; t++) x.dimension[t] = NONE;
     char *name = lib_lexer_name(lexer);
     x.factor = lib_lexer_integer(lexer);
     lib_lexer_expect(lexer, "->");
@@ -161,10 +184,14 @@ void tir_apply_expand(tir_schedule_state *state, lib_lexer *lexer) {
             if (!stage_at(&x, x.reader)->removed) tir_stage_loads(state, x.reader, mark_together, &x);
     } while (x.changed);
     for (int s = 0; s < count; s++)
+        for (int k = 0; x.axis[s] >= 0 && k < stage_at(&x, s)->count; k++)
+            x.dimension[stage_at(&x, s)->tensor[k]] = x.axis[s];
+    for (x.reader = 0; x.reader < count; x.reader++)
+        if (!stage_at(&x, x.reader)->removed) tir_stage_loads(state, x.reader, mark_input, &x);
+    for (int s = 0; s < count; s++)
         if (x.axis[s] >= 0) divide_axis(&x, s);
     for (int s = 0; s < count; s++)
         if (!stage_at(&x, s)->removed) tir_rewrite_stage(x.pool, stage_at(&x, s), divide_index, &x);
-    for (int s = 0; s < count; s++)
-        for (int k = 0; x.axis[s] >= 0 && k < stage_at(&x, s)->count; k++)
-            divide_dimension(&x, &region->tensors.data[stage_at(&x, s)->tensor[k]], x.axis[s]);
+    for (uint32_t t = 0; t < region->tensors.count; t++)
+        if (x.dimension[t] >= 0) divide_dimension(&x, &region->tensors.data[t], x.dimension[t]);
 }
