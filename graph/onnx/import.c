@@ -2,6 +2,7 @@
 #include "graph/onnx/import.h"
 
 #include "graph/onnx/control.h"
+#include "graph/onnx/structure.h"
 
 #include "graph/internal.h"
 #include "graph/origin.h"
@@ -14,15 +15,18 @@ static const onnx_row *const standard_rows[] = {onnx_rows_map,       onnx_rows_s
                                                 onnx_rows_index,     onnx_rows_recurrent,
                                                 onnx_rows_other,     onnx_rows_control,
                                                 onnx_rows_attention, onnx_rows_state,
-                                                onnx_rows_random,    NULL};
-static const onnx_row *const learn_rows[] = {onnx_rows_learn, onnx_rows_svm, onnx_rows_trees, NULL};
+                                                onnx_rows_random,    onnx_rows_sequence,
+                                                onnx_rows_text,      onnx_rows_ngrams,
+                                                NULL};
+static const onnx_row *const learn_rows[] = {onnx_rows_learn, onnx_rows_svm, onnx_rows_trees, onnx_rows_dictionary,
+                                             NULL};
 static const onnx_row *const training_rows[] = {onnx_rows_training, NULL};
 static const onnx_row *const microsoft_rows[] = {onnx_rows_microsoft, onnx_rows_microsoft_attention,
                                                  onnx_rows_microsoft_quantized, NULL};
 
 static const onnx_domain domains[] = {
-    {"", ONNX_OPSET_LAST, standard_rows, NULL},
-    {"ai.onnx.ml", 5, learn_rows, onnx_refused_learn},
+    {"", ONNX_OPSET_LAST, standard_rows, onnx_refused_standard},
+    {"ai.onnx.ml", 5, learn_rows, NULL},
     {"ai.onnx.preview.training", 1, training_rows, NULL},
     {"com.microsoft", ONNX_MICROSOFT_LAST, microsoft_rows, onnx_refused_microsoft},
 };
@@ -229,15 +233,14 @@ static graph_id make_stored(onnx_import *im, const onnx_tensor *tensor) {
 graph_id onnx_id_of(onnx_import *im, onnx_value *value) {
     if (!value->id && value->stored) value->id = make_stored(im, value->stored);
     if (!value->id && value->known) value->id = onnx_make_known(im, value->known);
-    if (!value->id && value->refusal)
-        onnx_fail(im, DLC_UNSUPPORTED, "value %s: %s", onnx_shown(im->g->arena, value->name), value->refusal);
+    if (!value->id && value->structure) onnx_refuse_structure(im, value);
     if (!value->id)
         onnx_fail(im, DLC_PARSE_ERROR, "operand %s is not defined before it is used",
                   onnx_shown(im->g->arena, value->name));
     return value->id;
 }
 
-static const onnx_known *known_of(onnx_import *im, onnx_value *value) {
+const onnx_known *onnx_known_of(onnx_import *im, onnx_value *value) {
     if (!value->known && value->stored) value->known = onnx_known_of_tensor(im, value->stored);
     return value->known;
 }
@@ -256,9 +259,14 @@ graph_id onnx_operand_or_scalar(onnx_import *im, size_t i) {
 
 graph_shape onnx_operand_shape(onnx_import *im, size_t i) {
     if (!onnx_has(im, i)) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu is missing", i);
-    onnx_value *value = im->operand[i];
+    return onnx_shape_of(im, im->operand[i]);
+}
+
+graph_shape onnx_shape_of(onnx_import *im, onnx_value *value) {
+    onnx_value *elements = onnx_elements_of(im, value);
+    if (elements) return onnx_shape_of(im, elements);
     if (value->id) return *graph_shape_of(im->g, value->id);
-    const onnx_known *known = known_of(im, value);
+    const onnx_known *known = onnx_known_of(im, value);
     if (!known) return *graph_shape_of(im->g, onnx_id_of(im, value));
     graph_shape shape = {.dtype = known->dtype, .rank = known->rank};
     for (int d = 0; d < known->rank; d++) shape.dim[d] = tir_index(im->g->pool, known->dims[d]);
@@ -272,12 +280,13 @@ graph_id onnx_operand_of_rank(onnx_import *im, size_t i, int rank) {
 }
 
 const onnx_known *onnx_operand_known(onnx_import *im, size_t i) {
-    return onnx_has(im, i) ? known_of(im, im->operand[i]) : NULL;
+    return onnx_has(im, i) ? onnx_known_of(im, im->operand[i]) : NULL;
 }
 
 const tir_expr *onnx_operand_sizes(onnx_import *im, size_t i, int *count) {
     const onnx_known *known = onnx_operand_known(im, i);
     if (!onnx_has(im, i)) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu is missing", i);
+    if (im->operand[i]->structure) onnx_refuse_structure(im, im->operand[i]);
     if (!known)
         onnx_fail(im, DLC_UNSUPPORTED, "operand %zu, %s, decides a shape and depends on data", i,
                   onnx_shown(im->g->arena, im->operand[i]->name));
@@ -335,10 +344,6 @@ void onnx_give_operand(onnx_import *im, size_t i, size_t k) {
     if (!onnx_wants(im, i)) return;
     if (!onnx_has(im, k)) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu is missing", k);
     onnx_take_value(im->result[i], im->operand[k]);
-}
-
-void onnx_refuse_result(onnx_import *im, size_t i, const char *reason) {
-    if (onnx_wants(im, i)) im->result[i]->refusal = reason;
 }
 
 graph_id onnx_emit(onnx_import *im, const char *op, int inputs, const graph_id *input, int settings,
@@ -613,10 +618,12 @@ static void import_node(onnx_import *im, const onnx_node *node, size_t index) {
         return;
     }
     if (!row) onnx_fail(im, DLC_UNSUPPORTED, "there is no such operator in opset %d", im->opset);
+    const onnx_words *words = onnx_begin_move(im);
     if (!onnx_fold(im)) {
         import_by_row(im, row);
         check_attributes(im);
     }
+    if (words) onnx_end_move(im, words);
     name_results(im, node);
 }
 
@@ -710,8 +717,8 @@ static tir_expr dimension_of(onnx_import *im, const onnx_dimension *dim, const c
     return graph_symbol_named(im->g, name);
 }
 
-/* An input whose elements the options give; false: they do not. */
-static bool take_value(onnx_import *im, const onnx_value_info *info) {
+/* An input whose elements the options give; NULL: they do not. */
+static const DLTensor *value_named(onnx_import *im, const onnx_value_info *info) {
     const onnx_options *o = im->options;
     const onnx_type *type = info->type;
     for (int i = 0; i < o->value_count; i++) {
@@ -721,33 +728,48 @@ static bool take_value(onnx_import *im, const onnx_value_info *info) {
         if (!known || !type || type->which != ONNX_TYPE_TENSOR || dtype != onnx_dtype(im, type->tensor->element))
             onnx_fail(im, DLC_INVALID_ARGUMENT, "the value of input %s has not the element type of the file",
                       onnx_shown(im->g->arena, info->name));
-        onnx_value *value = onnx_define(im, info->name);
-        value->known = onnx_known_of_view(im, o->values[i], &value->id);
-        return true;
+        return o->values[i];
     }
-    return false;
+    return NULL;
+}
+
+void onnx_import_tensor(onnx_import *im, onnx_value *to, const onnx_tensor_type *type, const char *name, bool element) {
+    const onnx_arrived *arrived = im->options->arrived ? &im->options->arrived[im->arrived++] : NULL;
+    const onnx_shape *declared = type->shape;
+    if (arrived && arrived->value) {
+        dlc_dtype dtype;
+        if (!lib_dtype_from_dlpack(arrived->value->dtype, &dtype) || dtype != onnx_dtype(im, type->element))
+            onnx_fail(im, DLC_INVALID_ARGUMENT, "input %s has not the element type of the file", name);
+        to->known = onnx_known_of_view(im, arrived->value, &to->id);
+        return;
+    }
+    if (!declared && !arrived) onnx_fail(im, DLC_UNSUPPORTED, "input %s has no rank in the file", name);
+    const size_t rank = declared ? declared->dims.count : (size_t)arrived->rank;
+    if (rank > DLC_MAX_RANK) onnx_fail(im, DLC_UNSUPPORTED, "input %s has %zu dimensions", name, rank);
+    graph_shape shape = {.dtype = onnx_dtype(im, type->element), .rank = (int)rank};
+    for (int d = 0; d < (int)rank; d++) {
+        const onnx_dimension *dim = declared ? &declared->dims.data[d] : NULL;
+        shape.dim[d] = dimension_of(im, element && dim && dim->which == 2 ? NULL : dim, name, d, arrived);
+    }
+    to->id = graph_new_input(im->g, name, &shape);
+    lib_vec_push(im->g->arena, &im->inputs, to->id);
 }
 
 static void import_input(onnx_import *im, const onnx_value_info *info) {
+    const onnx_options *o = im->options;
     const onnx_type *type = info->type;
-    if (take_value(im, info)) return;
-    if (!type || type->which != ONNX_TYPE_TENSOR)
-        onnx_fail(im, DLC_UNSUPPORTED, "input %s is no tensor", onnx_shown(im->g->arena, info->name));
-    const onnx_arrived *arrived =
-        im->options->arrived ? &im->options->arrived[info - im->model->graph->inputs.data] : NULL;
-    const onnx_shape *declared = type->tensor->shape;
-    if (!declared && !arrived)
-        onnx_fail(im, DLC_UNSUPPORTED, "input %s has no rank in the file", onnx_shown(im->g->arena, info->name));
-    const size_t rank = declared ? declared->dims.count : (size_t)arrived->rank;
-    if (rank > DLC_MAX_RANK)
-        onnx_fail(im, DLC_UNSUPPORTED, "input %s has %zu dimensions", onnx_shown(im->g->arena, info->name), rank);
-    graph_shape shape = {.dtype = onnx_dtype(im, type->tensor->element), .rank = (int)rank};
+    const DLTensor *named = value_named(im, info);
     const char *name = copy_text(im, info->name, "input");
-    for (int d = 0; d < (int)rank; d++)
-        shape.dim[d] = dimension_of(im, declared ? &declared->dims.data[d] : NULL, name, d, arrived);
     onnx_value *value = onnx_define(im, info->name);
-    value->id = graph_new_input(im->g, name, &shape);
-    lib_vec_push(im->g->arena, &im->inputs, value->id);
+    if (named)
+        value->known = onnx_known_of_view(im, named, &value->id);
+    else if (o->given)
+        onnx_import_given(im, value, type, o->given[info - im->model->graph->inputs.data], name, false);
+    else if (type && type->which == ONNX_TYPE_TENSOR && type->tensor->element != ONNX_STRING)
+        onnx_import_tensor(im, value, type->tensor, name, false);
+    else
+        onnx_fail(im, DLC_UNSUPPORTED, "input %s is %s, which only dlc_onnx_run_values takes", name,
+                  onnx_type_text(im->g->arena, type));
 }
 
 static void import_main(onnx_import *im) {
@@ -766,7 +788,11 @@ static void import_main(onnx_import *im) {
         if (!value)
             onnx_fail(im, DLC_PARSE_ERROR, "output %s is defined nowhere",
                       onnx_shown(im->g->arena, main->outputs.data[i].name));
-        graph_new_output(im->g, copy_text(im, value->name, "output"), onnx_id_of(im, value));
+        const char *name = copy_text(im, value->name, "output");
+        if (im->options->results)
+            onnx_describe_result(im, i, value, name);
+        else
+            graph_new_output(im->g, name, onnx_id_of(im, value));
     }
 }
 
@@ -802,14 +828,16 @@ static void add_place(onnx_import *im, lib_error *error) {
 }
 
 void onnx_import_graph(onnx_import *im) {
-    lib_arena *arena = im->g->arena;
-    lib_scope *outer = arena->scope, scope;
+    lib_arena *arena = im->g->arena, *kept = im->options->results ? im->options->results->arena : NULL;
+    lib_scope *outer = arena->scope, *outer_kept = kept ? kept->scope : NULL, scope;
     arena->scope = &scope;
+    if (kept) kept->scope = &scope;
     if (LIB_ENTER(&scope)) {
         check_versions(im);
         import_main(im);
     }
     arena->scope = outer;
+    if (kept) kept->scope = outer_kept;
     if (scope.error.status != DLC_OK) {
         const bool refused = !lib_is_circumstance(scope.error.status);
         if (refused && im->options->needs && im->main_node) onnx_find_needs(im, im->main_node, im->options->needs);
