@@ -12,12 +12,12 @@ typedef struct ngrams {
     int64_t items;
     const int64_t *grams;
     int lengths;
-    /* By n-gram: its column. Columns in all. */
+    /* N-grams in all; the column and the weight of each, NULL: all 1. */
+    int64_t total;
     const int64_t *column;
-    int columns_given;
-    int64_t width;
-    /* By column; NULL: all 1. */
     const float *weight;
+    /* Columns of the result. */
+    int64_t width;
 } ngrams;
 
 /* The strings of the pool as numbers: equal strings have equal ones. *items: those of operand 0, -1 for what is not in the pool. */
@@ -49,10 +49,9 @@ static ngrams ngrams_of(onnx_import *im, onnx_value *items) {
                 .longest = onnx_int(im, "max_gram_length", 1),
                 .skips = onnx_int(im, "max_skip_count", 0),
                 .mode = onnx_choice(im, "mode", "TF IDF TFIDF", "")};
-    int weights;
-    int64_t total = 0;
+    int columns, weights;
     a.grams = onnx_ints(im, "ngram_counts", &a.lengths);
-    a.column = onnx_ints(im, "ngram_indexes", &a.columns_given);
+    a.column = onnx_ints(im, "ngram_indexes", &columns);
     a.weight = onnx_floats(im, "weights", &weights);
     if (!!integers == !!strings.count)
         onnx_fail(im, DLC_PARSE_ERROR, "both or none of pool_int64s and pool_strings are given");
@@ -60,17 +59,15 @@ static ngrams ngrams_of(onnx_import *im, onnx_value *items) {
         onnx_fail(im, DLC_PARSE_ERROR, "n-grams of %lld to %lld items, %lld skips, and starts for %d lengths",
                   (long long)a.least, (long long)a.longest, (long long)a.skips, a.lengths);
     a.items = integers ? (int64_t)integers->ints.count : (int64_t)strings.count;
-    for (int n = 0; n < a.lengths; n++) total += part_items(im, &a, n) / (n + 1);
-    if (total != a.columns_given)
-        onnx_fail(im, DLC_PARSE_ERROR, "%d ngram_indexes for %lld n-grams", a.columns_given, (long long)total);
-    for (int i = 0; i < a.columns_given; i++) {
+    for (int n = 0; n < a.lengths; n++) a.total += part_items(im, &a, n) / (n + 1);
+    if (a.total != columns || (a.weight && weights != columns))
+        onnx_fail(im, DLC_PARSE_ERROR, "%d ngram_indexes and %d weights for %lld n-grams", columns, weights,
+                  (long long)a.total);
+    for (int i = 0; i < columns; i++) {
         if (a.column[i] < 0 || a.column[i] >= 1 << 24)
             onnx_fail(im, DLC_PARSE_ERROR, "column %lld of an n-gram", (long long)a.column[i]);
         a.width = a.column[i] >= a.width ? a.column[i] + 1 : a.width;
     }
-    /* By column, not by n-gram, as ONNX Runtime and the standard's reference implementation have it. */
-    if (a.weight && weights < a.width)
-        onnx_fail(im, DLC_PARSE_ERROR, "%d weights for %lld columns", weights, (long long)a.width);
     if (!onnx_has(im, 0)) onnx_fail(im, DLC_PARSE_ERROR, "operand 0 is missing");
     if (integers) {
         a.pool = integers->ints.data;
@@ -83,38 +80,40 @@ static ngrams ngrams_of(onnx_import *im, onnx_value *items) {
 
 /* ---- of known items ---------------------------------------------------------------------------------------------------- */
 
-/* Occurrences in a row, whose items are `step` apart in each window, of each n-gram of n items, added to the columns. */
-static void count_row(int n, int64_t step, const int64_t *row, int64_t size, const int64_t *gram,
-                      int64_t grams, const int64_t *column, float *sum) {
+/* Adds to sum[k] how often n-gram k occurs in a row, its n items `step` apart. */
+static void count_row(int n, int64_t step, const int64_t *row, int64_t size, const int64_t *gram, int64_t grams,
+                      float *sum) {
     for (int64_t at = 0; at + step * (n - 1) < size; at++)
         for (int64_t k = 0; k < grams; k++) {
             int i = 0;
             while (i < n && row[at + i * step] == gram[k * n + i]) i++;
-            if (i == n) sum[column[k]]++;
+            if (i == n) sum[k]++;
         }
 }
 
-static float weighed(const ngrams *a, float count, int64_t column) {
-    const float weight = a->weight && a->mode != TF ? a->weight[column] : 1;
+static float weighed(const ngrams *a, float count, int64_t gram) {
+    const float weight = a->weight && a->mode != TF ? a->weight[gram] : 1;
     return (a->mode == IDF ? (count > 0 ? 1.0f : 0.0f) : count) * weight;
 }
 
 static void count_known(onnx_import *im, const ngrams *a, const onnx_known *x, const int64_t *items) {
     const int64_t rows = x->rank == 2 ? x->dims[0] : 1, size = x->dims[x->rank - 1];
     if (rows > (INT64_C(1) << 28) / (a->width + 1)) onnx_fail(im, DLC_BUDGET_EXCEEDED, "a result of too many columns");
-    float *sum = LIB_NEW_ARRAY(im->g->arena, float, (size_t)(rows * a->width) + 1);
-    for (int n = 0, first = 0; n < a->lengths; n++) {
-        const int64_t grams = part_items(im, a, n) / (n + 1);
-        for (int64_t step = 1; n + 1 >= a->least && n + 1 <= a->longest && step <= (n ? a->skips + 1 : 1); step++)
-            for (int64_t r = 0; r < rows; r++)
-                count_row(n + 1, step, items + r * size, size, a->pool + a->grams[n], grams, a->column + first,
-                          sum + r * a->width);
-        first += (int)grams;
+    float *y = LIB_NEW_ARRAY(im->g->arena, float, (size_t)(rows * a->width) + 1),
+          *sum = LIB_NEW_ARRAY(im->g->arena, float, (size_t)a->total + 1);
+    for (int64_t r = 0; r < rows; r++) {
+        memset(sum, 0, (size_t)a->total * sizeof *sum);
+        for (int64_t n = 1, first = 0; n <= a->lengths; n++) {
+            const int64_t grams = part_items(im, a, (int)n - 1) / n;
+            for (int64_t step = 1; n >= a->least && n <= a->longest && step <= (n > 1 ? a->skips + 1 : 1); step++)
+                count_row((int)n, step, items + r * size, size, a->pool + a->grams[n - 1], grams, sum + first);
+            first += grams;
+        }
+        for (int64_t k = 0; k < a->total; k++) y[r * a->width + a->column[k]] += weighed(a, sum[k], k);
     }
-    for (int64_t i = 0; i < rows * a->width; i++) sum[i] = weighed(a, sum[i], i % a->width);
     const int64_t dims[] = {rows, a->width};
-    const onnx_value y = onnx_value_of(im, DLC_F32, x->rank, x->rank == 2 ? dims : dims + 1, sum);
-    onnx_give_value(im, 0, &y);
+    const onnx_value value = onnx_value_of(im, DLC_F32, x->rank, x->rank == 2 ? dims : dims + 1, y);
+    onnx_give_value(im, 0, &value);
 }
 
 /* ---- of items in the graph ---------------------------------------------------------------------------------------------- */
@@ -147,7 +146,7 @@ static graph_id count_in(onnx_import *im, graph_id x, int n, int64_t step, const
 /* Columns of x [rows, grams] in their places; those of one place are added. */
 static graph_id in_columns(onnx_import *im, const ngrams *a, graph_id x) {
     graph *g = im->g;
-    const int64_t grams = a->columns_given;
+    const int64_t grams = a->total;
     const tir_expr dims[] = {graph_shape_of(g, x)->dim[0], tir_index(g->pool, a->width)};
     const graph_id zeros = graph_full(g, DLC_F32, 2, dims, 0),
                    index = graph_literal(g, DLC_I64, 1, &grams, a->column);
@@ -175,9 +174,10 @@ static void count_in_graph(onnx_import *im, const ngrams *a, onnx_value *items) 
         part[parts++] = sum;
     }
     if (!parts) onnx_fail(im, DLC_PARSE_ERROR, "its pool is empty");
-    graph_id y = in_columns(im, a, parts == 1 ? part[0] : graph_concat(g, parts, part, 1));
+    graph_id y = parts == 1 ? part[0] : graph_concat(g, parts, part, 1);
     if (a->mode == IDF) y = graph_cast(g, graph_gt(g, y, graph_scalar_like(g, y, 0)), DLC_F32);
-    if (a->mode != TF && a->weight) y = graph_mul(g, y, graph_literal(g, DLC_F32, 1, &a->width, a->weight));
+    if (a->mode != TF && a->weight) y = graph_mul(g, y, graph_literal(g, DLC_F32, 1, &a->total, a->weight));
+    y = in_columns(im, a, y);
     onnx_give(im, 0, rank == 1 ? graph_squeeze(g, y, 0) : y);
 }
 
