@@ -231,9 +231,9 @@ static graph_id make_stored(onnx_import *im, const onnx_tensor *tensor) {
 }
 
 graph_id onnx_id_of(onnx_import *im, onnx_value *value) {
+    if (!value->id && onnx_form_of(value) != ONNX_NUMBERS) onnx_refuse_structure(im, value);
     if (!value->id && value->stored) value->id = make_stored(im, value->stored);
     if (!value->id && value->known) value->id = onnx_make_known(im, value->known);
-    if (!value->id && value->structure) onnx_refuse_structure(im, value);
     if (!value->id)
         onnx_fail(im, DLC_PARSE_ERROR, "operand %s is not defined before it is used",
                   onnx_shown(im->g->arena, value->name));
@@ -286,7 +286,7 @@ const onnx_known *onnx_operand_known(onnx_import *im, size_t i) {
 const tir_expr *onnx_operand_sizes(onnx_import *im, size_t i, int *count) {
     const onnx_known *known = onnx_operand_known(im, i);
     if (!onnx_has(im, i)) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu is missing", i);
-    if (im->operand[i]->structure) onnx_refuse_structure(im, im->operand[i]);
+    if (onnx_form_of(im->operand[i]) != ONNX_NUMBERS) onnx_refuse_structure(im, im->operand[i]);
     if (!known)
         onnx_fail(im, DLC_UNSUPPORTED, "operand %zu, %s, decides a shape and depends on data", i,
                   onnx_shown(im->g->arena, im->operand[i]->name));
