@@ -194,7 +194,8 @@ const jit_onnx_port *jit_onnx_structured_port(const dlc_onnx_model *model) {
     for (int side = 0; side < 2; side++)
         for (int i = 0; i < model->port_count[side]; i++) {
             const jit_onnx_port *port = &model->ports[side][i];
-            if (port->type && kind_of(port->type) != DLC_ONNX_TENSOR && port->type->which != ONNX_TYPE_NONE) return port;
+            if (port->type && kind_of(port->type) != DLC_ONNX_TENSOR && port->type->which != ONNX_TYPE_NONE)
+                return port;
         }
     return NULL;
 }
@@ -205,8 +206,7 @@ dlc_status dlc_onnx_port_at(const dlc_onnx_model *model, dlc_onnx_side side, int
                              "there is no such port, or no place for it");
     const jit_onnx_port *p = &model->ports[side][index];
     const onnx_type *type = p->type;
-    const bool optional = type && type->which == ONNX_TYPE_OPTIONAL,
-               tensor = type && type->which == ONNX_TYPE_TENSOR;
+    const bool optional = type && type->which == ONNX_TYPE_OPTIONAL, tensor = type && type->which == ONNX_TYPE_TENSOR;
     const onnx_element *element = tensor ? onnx_element_of(type->tensor->element) : NULL;
     *port = (dlc_onnx_port){.name = p->name,
                             .kind = kind_of(optional ? type->optional->element : type),

@@ -86,8 +86,8 @@ static void make_guards(dlc_onnx_runner *runner, imported *import, const assumpt
 
 /* Imports the model as a graph that serves all tensors that pass the guards. If the import is refused, `needs` names the inputs that may
  * have to be known for it. */
-static dlc_status import_for(dlc_onnx_runner *runner, lib_arena *work, imported *import,
-                             const DLTensor *const *inputs, onnx_needs *needs, dlc_graph **made) {
+static dlc_status import_for(dlc_onnx_runner *runner, lib_arena *work, imported *import, const DLTensor *const *inputs,
+                             onnx_needs *needs, dlc_graph **made) {
     const dlc_onnx_model *model = runner->model;
     const size_t all = model->model->graph->inputs.count;
     onnx_options options = runner->import;
@@ -294,8 +294,8 @@ static dlc_status first_state(dlc_onnx_runner *runner, int input, const DLTensor
     int64_t shape[DLC_MAX_RANK];
     LIB_TRY(dlc_onnx_port_at(runner->model, DLC_ONNX_INPUT, input, &port));
     if (port.dtype < 0 || port.rank < 0)
-        return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT, "state %s has no type or rank in the file: give it at the first run",
-                    port.name);
+        return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT,
+                                 "state %s has no type or rank in the file: give it at the first run", port.name);
     for (int d = 0; d < port.rank; d++) {
         shape[d] = port.dims[d].value >= 0 ? port.dims[d].value
                    : port.dims[d].name     ? size_by_name(runner, port.dims[d].name, inputs)
@@ -333,8 +333,8 @@ static dlc_status commit_states(dlc_onnx_runner *runner, dlc_output_slot *slots,
     for (int o = 0; o < outputs_of(runner); o++)
         if (runner->feeds[o] >= 0 && outputs[o].tensor && !fits(outputs[o].tensor, &slots[o].managed->dl_tensor))
             return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT,
-                        "the tensor for output %s has another type or shape, or is not in host memory",
-                        runner->model->ports[DLC_ONNX_OUTPUT][o].name);
+                                     "the tensor for output %s has another type or shape, or is not in host memory",
+                                     runner->model->ports[DLC_ONNX_OUTPUT][o].name);
     for (int o = 0; o < outputs_of(runner); o++) {
         if (runner->feeds[o] < 0) {
             outputs[o] = slots[o];
@@ -378,8 +378,9 @@ static dlc_status check_inputs(const dlc_onnx_runner *runner, const DLTensor *co
         if (!tensor && runner->fed_by[i] >= 0) continue;
         if (!tensor || tensor->ndim < 0 || tensor->ndim > DLC_MAX_RANK || (tensor->ndim && !tensor->shape) ||
             !lib_tensor_count(tensor, &count))
-            return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT, "input %s is NULL, or no tensor of up to %d dimensions",
-                        runner->input[i].name, DLC_MAX_RANK);
+            return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT,
+                                     "input %s is NULL, or no tensor of up to %d dimensions", runner->input[i].name,
+                                     DLC_MAX_RANK);
     }
     return DLC_OK;
 }
@@ -397,8 +398,8 @@ dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options,
     if (!runner) return jit_onnx_fail(NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_run", "runner is NULL");
     if (input_count != inputs_of(runner) || output_count != outputs_of(runner) || (input_count && !inputs) ||
         (output_count && !outputs))
-        return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT, "%d inputs and %d outputs, the model has %d and %d", input_count,
-                    output_count, inputs_of(runner), outputs_of(runner));
+        return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT, "%d inputs and %d outputs, the model has %d and %d",
+                                 input_count, output_count, inputs_of(runner), outputs_of(runner));
     LIB_TRY(check_ports(runner));
     LIB_TRY(check_inputs(runner, inputs));
     if (options && options->event && runner->state_count)
@@ -585,8 +586,7 @@ static void describe(dlc_onnx_runner *runner, lib_text *text) {
         lib_text_format(text, "%" PRIu64 " runs%s, guards:", import->runs, import->program ? "" : " without kernels");
         const size_t before = text->length;
         if (runner->given) lib_text_add(text, " values by their structure;");
-        for (int i = 0; i < inputs_of(runner); i++)
-            describe_guard(text, runner->input[i].name, &import->guard[i]);
+        for (int i = 0; i < inputs_of(runner); i++) describe_guard(text, runner->input[i].name, &import->guard[i]);
         lib_text_add(text, text->length == before ? " none\n" : "\n");
     }
     for (dlc_onnx_runner *lane = runner->lanes; lane; lane = lane->next) {

@@ -73,18 +73,20 @@ static void take_tensor(arrival *a, const onnx_type *type, const DLTensor *tenso
 /* Product of the dimensions; raises if there are too many strings. */
 static size_t string_count(const arrival *a, const dlc_onnx_value *value, const char *name) {
     int64_t count = 1;
-    bool right = value->rank >= 0 && value->rank <= DLC_MAX_RANK && (!value->rank || value->dims);
-    for (int d = 0; right && d < value->rank; d++) right = value->dims[d] >= 0;
+    bool right = value->rank >= 0 && value->rank <= DLC_MAX_RANK && (!value->rank || value->dims), fits = true,
+         none = false;
+    for (int d = 0; right && d < value->rank; d++) {
+        right = value->dims[d] >= 0;
+        none |= value->dims[d] == 0;
+        fits &= !right || !value->dims[d] || !__builtin_mul_overflow(count, value->dims[d], &count);
+    }
     if (!right)
         lib_raise(a->arena->scope, DLC_INVALID_ARGUMENT,
                   "dlc_onnx_run_values: strings %s have no rank up to %d, or a dimension below 0", name, DLC_MAX_RANK);
-    for (int d = 0; d < value->rank; d++)
-        if (value->dims[d] == 0) return 0;
-    for (int d = 0; d < value->rank; d++)
-        if (__builtin_mul_overflow(count, value->dims[d], &count) || count > ONNX_WORDS_MAX)
-            lib_raise(a->arena->scope, DLC_BUDGET_EXCEEDED, "dlc_onnx_run_values: more than %d strings, in input %s",
-                      (int)ONNX_WORDS_MAX, name);
-    return (size_t)count;
+    if (!fits || (!none && count > ONNX_WORDS_MAX))
+        lib_raise(a->arena->scope, DLC_BUDGET_EXCEEDED, "dlc_onnx_run_values: more than %d strings, in input %s",
+                  (int)ONNX_WORDS_MAX, name);
+    return none ? 0 : (size_t)count;
 }
 
 static void take_strings(arrival *a, dlc_onnx_value *to, const dlc_onnx_value *value, const char *name) {
@@ -101,8 +103,7 @@ static void take_strings(arrival *a, dlc_onnx_value *to, const dlc_onnx_value *v
             lib_raise(a->arena->scope, DLC_BUDGET_EXCEEDED, "dlc_onnx_run_values: more than %zu bytes of strings",
                       bytes_max);
         a->bytes += from->size;
-        if (a->copies)
-            string[i] = (dlc_onnx_string){lib_arena_copy(a->arena, from->data, from->size), from->size};
+        if (a->copies) string[i] = (dlc_onnx_string){lib_arena_copy(a->arena, from->data, from->size), from->size};
     }
     *to = (dlc_onnx_value){.kind = DLC_ONNX_STRINGS, .rank = value->rank, .dims = value->dims};
     to->strings = a->copies ? string : value->strings;
@@ -282,8 +283,7 @@ static void fill_lane(dlc_onnx_runner *lane, const dlc_onnx_runner *runner, cons
 static dlc_status new_lane(dlc_onnx_runner *runner, const dlc_onnx_value *const *inputs, dlc_onnx_runner **made) {
     dlc_context *context = runner->model->context;
     dlc_onnx_runner *lane = lib_allocate_zeroed(&context->allocator, sizeof *lane, _Alignof(dlc_onnx_runner));
-    if (!lane)
-        return jit_onnx_fail(context, DLC_OUT_OF_MEMORY, "dlc_onnx_run_values", "memory was refused");
+    if (!lane) return jit_onnx_fail(context, DLC_OUT_OF_MEMORY, "dlc_onnx_run_values", "memory was refused");
     jit_onnx_runner_init(lane, runner->model, NULL, 0);
     lane->import = runner->import, lane->compile = runner->compile;
     if (LIB_ENTER(&lane->scope)) fill_lane(lane, runner, inputs);
@@ -347,8 +347,8 @@ static const DLTensor *take_slot(owned_value *to, dlc_output_slot *slot) {
 /* What a program made, or a constant. */
 static const DLTensor *numbers_of(owned_value *to, const onnx_result *result, dlc_output_slot *slots) {
     if (result->output >= 0) return take_slot(to, &slots[result->output]);
-    DLManagedTensorVersioned *copy = lib_tensor_new(&to->context->allocator, result->dtype, result->rank, result->dims,
-                                                    TIR_BUFFER_ALIGNMENT);
+    DLManagedTensorVersioned *copy =
+        lib_tensor_new(&to->context->allocator, result->dtype, result->rank, result->dims, TIR_BUFFER_ALIGNMENT);
     if (!copy) lib_raise(&to->scope, DLC_OUT_OF_MEMORY, "dlc_onnx_run_values: memory for a result was refused");
     lib_arena_own(&to->arena, release_managed, copy);
     memcpy(copy->dl_tensor.data, result->bytes, lib_tensor_bytes(&copy->dl_tensor));
@@ -519,8 +519,7 @@ static dlc_status run_tensors(call *c) {
     const DLTensor **tensor = (const DLTensor **)c->arrived.tensor.data;
     const int inputs = model->port_count[DLC_ONNX_INPUT];
     LIB_TRY(dlc_onnx_run(c->runner, c->options, tensor, inputs, c->slots, c->output_count));
-    for (int o = 0; o < c->output_count; o++)
-        LIB_TRY(new_value(model->context, NULL, &c->slots[o], &c->outputs[o]));
+    for (int o = 0; o < c->output_count; o++) LIB_TRY(new_value(model->context, NULL, &c->slots[o], &c->outputs[o]));
     return DLC_OK;
 }
 

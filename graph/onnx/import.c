@@ -9,14 +9,22 @@
 
 enum { FUNCTION_NESTING = 32, FUNCTION_NODES_MAX = 1 << 20 };
 
-static const onnx_row *const standard_rows[] = {onnx_rows_map,       onnx_rows_structure,
-                                                onnx_rows_reduce,    onnx_rows_contract,
-                                                onnx_rows_window,    onnx_rows_normalize,
-                                                onnx_rows_index,     onnx_rows_recurrent,
-                                                onnx_rows_other,     onnx_rows_control,
-                                                onnx_rows_attention, onnx_rows_state,
-                                                onnx_rows_random,    onnx_rows_sequence,
-                                                onnx_rows_text,      onnx_rows_ngrams,
+static const onnx_row *const standard_rows[] = {onnx_rows_map,
+                                                onnx_rows_structure,
+                                                onnx_rows_reduce,
+                                                onnx_rows_contract,
+                                                onnx_rows_window,
+                                                onnx_rows_normalize,
+                                                onnx_rows_index,
+                                                onnx_rows_recurrent,
+                                                onnx_rows_other,
+                                                onnx_rows_control,
+                                                onnx_rows_attention,
+                                                onnx_rows_state,
+                                                onnx_rows_random,
+                                                onnx_rows_sequence,
+                                                onnx_rows_text,
+                                                onnx_rows_ngrams,
                                                 NULL};
 static const onnx_row *const learn_rows[] = {onnx_rows_learn, onnx_rows_svm, onnx_rows_trees, onnx_rows_dictionary,
                                              NULL};
@@ -78,7 +86,7 @@ onnx_value *onnx_define(onnx_import *im, onnx_bytes name) {
     return value;
 }
 
-static char *copy_text(onnx_import *im, onnx_bytes text, const char *what) {
+char *onnx_text_copy(onnx_import *im, onnx_bytes text, const char *what) {
     if (text.size && memchr(text.data, 0, text.size))
         onnx_fail(im, DLC_PARSE_ERROR, "%s %s holds a NUL", what, onnx_shown(im->g->arena, text));
     char *copy = lib_arena_take(im->g->arena, text.size + 1);
@@ -140,7 +148,7 @@ double onnx_float(onnx_import *im, const char *name, double fallback) {
 
 const char *onnx_string(onnx_import *im, const char *name, const char *fallback) {
     const onnx_attribute *a = onnx_attribute_find(im, name, ONNX_ATTRIBUTE_STRING);
-    return a ? copy_text(im, a->s, name) : fallback;
+    return a ? onnx_text_copy(im, a->s, name) : fallback;
 }
 
 const int64_t *onnx_ints(onnx_import *im, const char *name, int *count) {
@@ -601,7 +609,7 @@ static void name_results(onnx_import *im, const onnx_node *node) {
         const onnx_value *value = im->result[i];
         if (!value || !value->id || im->call) continue;
         if (!memchr(value->name.data, 0, value->name.size))
-            graph_name_value(im->g, value->id, copy_text(im, value->name, "a name"));
+            graph_name_value(im->g, value->id, onnx_text_copy(im, value->name, "a name"));
     }
 }
 
@@ -688,90 +696,6 @@ void onnx_import_nodes(onnx_import *im, const onnx_node *nodes, size_t count) {
 
 /* ---- inputs and outputs -------------------------------------------------------------------------------------------- */
 
-static bool is_symbol(onnx_bytes name) {
-    for (size_t i = 0; i < name.size; i++) {
-        const char c = name.data[i];
-        const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_', digit = c >= '0' && c <= '9';
-        if (!letter && !(digit && i)) return false;
-    }
-    return name.size > 0;
-}
-
-/* A dimension without a name, or whose name is not an identifier, becomes a symbol named after the input and axis. */
-static tir_expr dimension_of(onnx_import *im, const onnx_dimension *dim, const char *input, int axis,
-                             const onnx_arrived *arrived) {
-    if (dim && dim->which == 1 && dim->value > 0) return tir_index(im->g->pool, dim->value);
-    const bool named = dim && dim->which == 2 && is_symbol(dim->parameter);
-    const char *name = named ? copy_text(im, dim->parameter, "dimension") : NULL;
-    for (int i = 0; i < im->options->dim_count && dim && dim->which == 2; i++)
-        if (onnx_is(dim->parameter, im->options->dims[i].name))
-            return tir_index(im->g->pool, im->options->dims[i].value);
-    if (arrived && arrived->dim[axis] >= 0) return tir_index(im->g->pool, arrived->dim[axis]);
-    if (!named) {
-        char *own = lib_arena_format(im->g->arena, "%.64s_%d", input, axis);
-        for (char *c = own; *c; c++)
-            if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9' && c > own)))
-                *c = '_';
-        name = own;
-    }
-    return graph_symbol_named(im->g, name);
-}
-
-/* An input whose elements the options give; NULL: they do not. */
-static const DLTensor *value_named(onnx_import *im, const onnx_value_info *info) {
-    const onnx_options *o = im->options;
-    const onnx_type *type = info->type;
-    for (int i = 0; i < o->value_count; i++) {
-        if (!onnx_is(info->name, o->value_names[i])) continue;
-        dlc_dtype dtype;
-        const bool known = lib_dtype_from_dlpack(o->values[i]->dtype, &dtype);
-        if (!known || !type || type->which != ONNX_TYPE_TENSOR || dtype != onnx_dtype(im, type->tensor->element))
-            onnx_fail(im, DLC_INVALID_ARGUMENT, "the value of input %s has not the element type of the file",
-                      onnx_shown(im->g->arena, info->name));
-        return o->values[i];
-    }
-    return NULL;
-}
-
-void onnx_import_tensor(onnx_import *im, onnx_value *to, const onnx_tensor_type *type, const char *name, bool element) {
-    const onnx_arrived *arrived = im->options->arrived ? &im->options->arrived[im->arrived++] : NULL;
-    const onnx_shape *declared = type->shape;
-    if (arrived && arrived->value) {
-        dlc_dtype dtype;
-        if (!lib_dtype_from_dlpack(arrived->value->dtype, &dtype) || dtype != onnx_dtype(im, type->element))
-            onnx_fail(im, DLC_INVALID_ARGUMENT, "input %s has not the element type of the file", name);
-        to->known = onnx_known_of_view(im, arrived->value, &to->id);
-        return;
-    }
-    if (!declared && !arrived) onnx_fail(im, DLC_UNSUPPORTED, "input %s has no rank in the file", name);
-    const size_t rank = declared ? declared->dims.count : (size_t)arrived->rank;
-    if (rank > DLC_MAX_RANK) onnx_fail(im, DLC_UNSUPPORTED, "input %s has %zu dimensions", name, rank);
-    graph_shape shape = {.dtype = onnx_dtype(im, type->element), .rank = (int)rank};
-    for (int d = 0; d < (int)rank; d++) {
-        const onnx_dimension *dim = declared ? &declared->dims.data[d] : NULL;
-        shape.dim[d] = dimension_of(im, element && dim && dim->which == 2 ? NULL : dim, name, d, arrived);
-    }
-    to->id = graph_new_input(im->g, name, &shape);
-    lib_vec_push(im->g->arena, &im->inputs, to->id);
-}
-
-static void import_input(onnx_import *im, const onnx_value_info *info) {
-    const onnx_options *o = im->options;
-    const onnx_type *type = info->type;
-    const DLTensor *named = value_named(im, info);
-    const char *name = copy_text(im, info->name, "input");
-    onnx_value *value = onnx_define(im, info->name);
-    if (named)
-        value->known = onnx_known_of_view(im, named, &value->id);
-    else if (o->given)
-        onnx_import_given(im, value, type, o->given[info - im->model->graph->inputs.data], name, false);
-    else if (type && type->which == ONNX_TYPE_TENSOR && type->tensor->element != ONNX_STRING)
-        onnx_import_tensor(im, value, type->tensor, name, false);
-    else
-        onnx_fail(im, DLC_UNSUPPORTED, "input %s is %s, which only dlc_onnx_run_values takes", name,
-                  onnx_type_text(im->g->arena, type));
-}
-
 static void import_main(onnx_import *im) {
     const onnx_graph *main = im->model->graph;
     onnx_names_scope scope = {.outer = NULL};
@@ -780,7 +704,7 @@ static void import_main(onnx_import *im) {
         onnx_define(im, main->initializers.data[i].name)->stored = &main->initializers.data[i];
     if (main->sparse_initializers.count) onnx_fail(im, DLC_UNSUPPORTED, "sparse initializers are not imported yet");
     for (size_t i = 0; i < main->inputs.count; i++)
-        if (!find_in(&scope, main->inputs.data[i].name)) import_input(im, &main->inputs.data[i]);
+        if (!find_in(&scope, main->inputs.data[i].name)) onnx_import_input(im, &main->inputs.data[i]);
     onnx_import_nodes(im, main->nodes.data, main->nodes.count);
     im->node = NULL;
     for (size_t i = 0; i < main->outputs.count; i++) {
@@ -788,7 +712,7 @@ static void import_main(onnx_import *im) {
         if (!value)
             onnx_fail(im, DLC_PARSE_ERROR, "output %s is defined nowhere",
                       onnx_shown(im->g->arena, main->outputs.data[i].name));
-        const char *name = copy_text(im, value->name, "output");
+        const char *name = onnx_text_copy(im, value->name, "output");
         if (im->options->results)
             onnx_describe_result(im, i, value, name);
         else

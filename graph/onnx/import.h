@@ -162,8 +162,7 @@ extern const onnx_row onnx_rows_attention[], onnx_rows_map[], onnx_rows_structur
     onnx_rows_contract[], onnx_rows_window[], onnx_rows_normalize[], onnx_rows_index[], onnx_rows_recurrent[],
     onnx_rows_other[], onnx_rows_control[], onnx_rows_state[], onnx_rows_random[], onnx_rows_learn[], onnx_rows_svm[],
     onnx_rows_trees[], onnx_rows_training[], onnx_rows_microsoft[], onnx_rows_microsoft_attention[],
-    onnx_rows_microsoft_quantized[], onnx_rows_sequence[], onnx_rows_text[], onnx_rows_ngrams[],
-    onnx_rows_dictionary[];
+    onnx_rows_microsoft_quantized[], onnx_rows_sequence[], onnx_rows_text[], onnx_rows_ngrams[], onnx_rows_dictionary[];
 extern const onnx_refusal onnx_refused_standard[], onnx_refused_microsoft[];
 
 /* Imports the model's main graph into an empty graph. Raises with the node's location: DLC_UNSUPPORTED for what libdlc cannot do

@@ -141,7 +141,7 @@ const onnx_graph *onnx_graph_attribute(onnx_import *im, const char *name) {
 /* ---- If ------------------------------------------------------------------------------------------------------------------ */
 
 void onnx_import_inline(onnx_import *im, const onnx_graph *part, const onnx_value *inputs, size_t wanted,
-                 onnx_value *outputs) {
+                        onnx_value *outputs) {
     const onnx_import saved = *im;
     onnx_names_scope scope = {.outer = im->scope};
     im->scope = &scope;
@@ -175,7 +175,8 @@ static int64_t import_branch(onnx_import *im, const onnx_graph *part, const capt
 }
 
 static void import_if(onnx_import *im) {
-    const onnx_graph *then = onnx_graph_attribute(im, "then_branch"), *otherwise = onnx_graph_attribute(im, "else_branch");
+    const onnx_graph *then = onnx_graph_attribute(im, "then_branch"),
+                     *otherwise = onnx_graph_attribute(im, "else_branch");
     if (onnx_operand_is_constant(im, 0)) {
         import_inline(im, onnx_operand_float(im, 0, 0) != 0 ? then : otherwise);
         return;

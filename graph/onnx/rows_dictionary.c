@@ -28,8 +28,8 @@ static coded coded_integers(size_t count, const int64_t *data) {
 /* From attributes `what`s_int64s, _floats, _strings and _tensor, as keys_floats. */
 static coded coded_of(onnx_import *im, const char *what) {
     lib_arena *arena = im->g->arena;
-    const onnx_attribute *integers = onnx_attribute_find(im, lib_arena_format(arena, "%s_int64s", what),
-                                                         ONNX_ATTRIBUTE_INTS),
+    const onnx_attribute *integers =
+                             onnx_attribute_find(im, lib_arena_format(arena, "%s_int64s", what), ONNX_ATTRIBUTE_INTS),
                          *floats =
                              onnx_attribute_find(im, lib_arena_format(arena, "%s_floats", what), ONNX_ATTRIBUTE_FLOATS),
                          *tensor =
@@ -41,8 +41,7 @@ static coded coded_of(onnx_import *im, const char *what) {
     if (strings) return coded_strings(strings->strings);
     if (tensor && tensor->t->data_type == ONNX_STRING) return coded_strings(tensor->t->string_data);
     if (integers) return coded_integers(integers->ints.count, integers->ints.data);
-    if (floats)
-        return (coded){DLC_F32, (int64_t)floats->floats.count, (const char *)floats->floats.data, NULL};
+    if (floats) return (coded){DLC_F32, (int64_t)floats->floats.count, (const char *)floats->floats.data, NULL};
     const dlc_dtype dtype = onnx_dtype(im, tensor->t->data_type);
     if (onnx_is_external(tensor->t) || lib_dtype_is_stored_otherwise(dtype))
         onnx_fail(im, DLC_UNSUPPORTED, "%s of external data, or of type %s", what, lib_dtypes[dtype].name);
@@ -112,8 +111,8 @@ static graph_id numbers_encoded(onnx_import *im, const coded *keys, const coded 
                   lib_dtypes[shape.dtype].name);
     const int64_t count = sorted_keys(im, keys, &order, &nan);
     const key none = {.place = values->count};
-    graph_id y = graph_broadcast_to(g, graph_reshape(g, at_places(im, values, &none, 1), 0, NULL), shape.rank,
-                                    shape.dim);
+    graph_id y =
+        graph_broadcast_to(g, graph_reshape(g, at_places(im, values, &none, 1), 0, NULL), shape.rank, shape.dim);
     if (count) {
         const graph_id sorted = at_places(im, keys, order, count);
         const graph_id place = onnx_emit(im, "search_sorted", 2, (graph_id[]){sorted, x}, 0, NULL);
@@ -293,8 +292,7 @@ static void import_dict_vectorizer(onnx_import *im) {
     int integers;
     const int64_t *numbers = onnx_ints(im, "int64_vocabulary", &integers), *place;
     int64_t keys, width = integers ? integers : (int64_t)strings.count;
-    if (!integers == !strings.count)
-        onnx_fail(im, DLC_PARSE_ERROR, "both or none of its vocabularies are given");
+    if (!integers == !strings.count) onnx_fail(im, DLC_PARSE_ERROR, "both or none of its vocabularies are given");
     if (integers) {
         const int64_t *own = integer_keys(im, map, &keys);
         place = find_integers(im, keys, own, (size_t)integers, numbers);

@@ -26,8 +26,7 @@ static const int64_t *pool_of_strings(onnx_import *im, onnx_names pool, onnx_val
     int64_t *number = LIB_NEW_ARRAY(im->g->arena, int64_t, pool.count + 1);
     onnx_table_of(im, pool.count, pool.data, number);
     int64_t *of_word = onnx_find_words(im, x, pool.count, pool.data);
-    for (size_t w = 0; w < x->words; w++)
-        of_word[w] = of_word[w] == (int64_t)pool.count ? -1 : number[of_word[w]];
+    for (size_t w = 0; w < x->words; w++) of_word[w] = of_word[w] == (int64_t)pool.count ? -1 : number[of_word[w]];
     *items = onnx_look_up(im, x->part, DLC_I64, (int64_t)x->words, of_word);
     return number;
 }
@@ -148,8 +147,7 @@ static graph_id in_columns(onnx_import *im, const ngrams *a, graph_id x) {
     graph *g = im->g;
     const int64_t grams = a->total;
     const tir_expr dims[] = {graph_shape_of(g, x)->dim[0], tir_index(g->pool, a->width)};
-    const graph_id zeros = graph_full(g, DLC_F32, 2, dims, 0),
-                   index = graph_literal(g, DLC_I64, 1, &grams, a->column);
+    const graph_id zeros = graph_full(g, DLC_F32, 2, dims, 0), index = graph_literal(g, DLC_I64, 1, &grams, a->column);
     const graph_setting s[] = {graph_set_integer("axis", 1), graph_set_integer("combine", 1)};
     return onnx_emit(im, "scatter_elements", 3, (graph_id[]){zeros, graph_broadcast_like(g, index, x), x}, 2, s);
 }

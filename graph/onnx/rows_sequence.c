@@ -132,8 +132,7 @@ static parts parts_of(onnx_import *im, tir_expr extent) {
             onnx_fail(im, DLC_UNSUPPORTED, "how many parts there are depends on a size that is not given");
         p.count = (size_t)(size / p.each + (size % p.each != 0));
     }
-    if (p.count > UNROLLED_NODES)
-        onnx_fail(im, DLC_BUDGET_EXCEEDED, "%zu parts; at most %d", p.count, UNROLLED_NODES);
+    if (p.count > UNROLLED_NODES) onnx_fail(im, DLC_BUDGET_EXCEEDED, "%zu parts; at most %d", p.count, UNROLLED_NODES);
     return p;
 }
 
@@ -199,7 +198,8 @@ static size_t count_nodes(const onnx_graph *part) {
     size_t count = part->nodes.count;
     for (size_t n = 0; n < part->nodes.count; n++)
         for (size_t a = 0; a < part->nodes.data[n].attributes.count; a++)
-            if (part->nodes.data[n].attributes.data[a].g) count += count_nodes(part->nodes.data[n].attributes.data[a].g);
+            if (part->nodes.data[n].attributes.data[a].g)
+                count += count_nodes(part->nodes.data[n].attributes.data[a].g);
     return count;
 }
 
@@ -238,8 +238,7 @@ static void import_sequence_map(onnx_import *im) {
     for (size_t k = 0; k < count; k++) {
         for (size_t i = 0; i < operands; i++) {
             if (!onnx_has(im, i)) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu is missing", i);
-            const onnx_structure *own =
-                onnx_form_of(im->operand[i]) == ONNX_LIST ? im->operand[i]->structure : NULL;
+            const onnx_structure *own = onnx_form_of(im->operand[i]) == ONNX_LIST ? im->operand[i]->structure : NULL;
             if (own && own->count != count)
                 onnx_fail(im, DLC_INVALID_ARGUMENT, "sequences of %zu and of %zu elements", count, own->count);
             onnx_take_value(&inputs[i], own ? &own->part[k] : im->operand[i]);
@@ -294,16 +293,14 @@ static void give_turns(onnx_import *im, const turns *t) {
         const graph_id *element = t->element + i * UNROLLED_TURNS;
         if (!onnx_wants(im, t->carried + i)) continue;
         if (!t->count) onnx_fail(im, DLC_UNSUPPORTED, "results that are stacked, of no iteration");
-        onnx_give(im, t->carried + i,
-                  t->count == 1 ? element[0] : graph_concat(im->g, (int)t->count, element, 0));
+        onnx_give(im, t->carried + i, t->count == 1 ? element[0] : graph_concat(im->g, (int)t->count, element, 0));
     }
 }
 
 bool onnx_unroll_loop(onnx_import *im) {
     const size_t operands = onnx_operands(im);
     bool structured = false;
-    for (size_t i = 2; i < operands; i++)
-        structured |= onnx_has(im, i) && onnx_form_of(im->operand[i]) != ONNX_NUMBERS;
+    for (size_t i = 2; i < operands; i++) structured |= onnx_has(im, i) && onnx_form_of(im->operand[i]) != ONNX_NUMBERS;
     if (!structured) return false;
     turns t = {.body = onnx_graph_attribute(im, "body"), .carried = operands - 2};
     if (t.body->inputs.count != operands || t.body->outputs.count < t.carried + 1)

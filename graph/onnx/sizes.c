@@ -386,7 +386,8 @@ static bool fold_constant_of_strings(onnx_import *im) {
                          *several = onnx_attribute_find(im, "value_strings", ONNX_ATTRIBUTE_STRINGS);
     const int64_t count = several ? (int64_t)several->strings.count : 1;
     if (!one && !several) return false;
-    onnx_give_structure(im, 0, onnx_strings_new(im, several ? 1 : 0, &count, several ? several->strings.data : &one->s));
+    onnx_give_structure(im, 0,
+                        onnx_strings_new(im, several ? 1 : 0, &count, several ? several->strings.data : &one->s));
     return true;
 }
 

@@ -1,4 +1,4 @@
-/* Values that are no tensors of numbers (structure.h): what they are, and how they come from the host and go to it. */
+/* Values that are no tensors of numbers (structure.h): what they are, and how they go to the host. */
 #include "graph/onnx/structure.h"
 
 /* ---- kinds ---------------------------------------------------------------------------------------------------------- */
@@ -9,15 +9,18 @@ onnx_form onnx_form_of(const onnx_value *value) {
 }
 
 static const char *kind_text(onnx_form kind) {
-    static const char *const texts[] = {"a tensor", "strings",         "strings", "a sequence",
-                                        "an optional without a value", "a map",   "a sequence of maps"};
+    static const char *const texts[] = {
+        "a tensor", "strings", "strings", "a sequence", "an optional without a value", "a map", "a sequence of maps"};
     return texts[kind];
 }
 
 void onnx_refuse_structure(onnx_import *im, const onnx_value *value) {
     const onnx_form kind = onnx_form_of(value);
     const bool text = kind == ONNX_STRINGS || kind == ONNX_WRITTEN;
-    onnx_fail(im, text ? DLC_UNSUPPORTED : kind == ONNX_EMPTY ? DLC_INVALID_ARGUMENT : DLC_PARSE_ERROR,
+    onnx_fail(im,
+              text                 ? DLC_UNSUPPORTED
+              : kind == ONNX_EMPTY ? DLC_INVALID_ARGUMENT
+                                   : DLC_PARSE_ERROR,
               "value %s is %s; a tensor of numbers is needed", onnx_shown(im->g->arena, value->name), kind_text(kind));
 }
 
@@ -95,9 +98,12 @@ const onnx_structure *onnx_operand_list(onnx_import *im, size_t i) {
     const onnx_value *value = im->operand[i];
     const onnx_form kind = onnx_form_of(value);
     if (kind != ONNX_LIST)
-        onnx_fail(im, kind == ONNX_MAPS ? DLC_UNSUPPORTED : kind == ONNX_EMPTY ? DLC_INVALID_ARGUMENT : DLC_PARSE_ERROR,
-                  "operand %zu, %s, is %s; a sequence of tensors is needed", i,
-                  onnx_shown(im->g->arena, value->name), kind_text(kind));
+        onnx_fail(im,
+                  kind == ONNX_MAPS    ? DLC_UNSUPPORTED
+                  : kind == ONNX_EMPTY ? DLC_INVALID_ARGUMENT
+                                       : DLC_PARSE_ERROR,
+                  "operand %zu, %s, is %s; a sequence of tensors is needed", i, onnx_shown(im->g->arena, value->name),
+                  kind_text(kind));
     return value->structure;
 }
 
@@ -105,62 +111,6 @@ void onnx_give_truth(onnx_import *im, size_t i, bool truth) {
     onnx_known *known = onnx_known_new(im, DLC_BOOL, 0, NULL);
     known->element[0] = (onnx_number){tir_index(im->g->pool, truth), 1, 0};
     onnx_give_known(im, i, known);
-}
-
-/* ---- from the host ---------------------------------------------------------------------------------------------------- */
-
-static const onnx_bytes *texts_of(onnx_import *im, size_t count, const dlc_onnx_string *string) {
-    onnx_bytes *text = LIB_NEW_ARRAY(im->g->arena, onnx_bytes, count + 1);
-    for (size_t i = 0; i < count; i++)
-        text[i] = (onnx_bytes){lib_arena_copy(im->g->arena, string[i].data, string[i].size), string[i].size};
-    return text;
-}
-
-static void import_strings(onnx_import *im, onnx_value *to, const dlc_onnx_value *given) {
-    size_t count = 1;
-    for (int d = 0; d < given->rank; d++) count *= (size_t)given->dims[d];
-    to->structure = onnx_strings_new(im, given->rank, given->dims, texts_of(im, count, given->strings));
-}
-
-static void import_list(onnx_import *im, onnx_value *to, const onnx_type *type, const dlc_onnx_value *given,
-                        const char *name) {
-    onnx_structure *list = onnx_structure_new(im, ONNX_LIST, given->count);
-    list->element = onnx_element_of_type(type);
-    for (size_t i = 0; i < given->count; i++) {
-        const char *own = lib_arena_format(im->g->arena, "%s.%zu", name, i);
-        onnx_import_given(im, &list->part[i], type, &given->elements[i], own, true);
-    }
-    to->structure = list;
-}
-
-/* Keys are known. Values are a list as long. */
-static void import_map(onnx_import *im, onnx_value *to, const onnx_map_type *type, const dlc_onnx_value *given,
-                       const char *name) {
-    const dlc_onnx_value *keys = &given->elements[0], *values = &given->elements[1];
-    onnx_structure *map = onnx_structure_new(im, ONNX_MAP, 2);
-    if (keys->kind == DLC_ONNX_STRINGS)
-        import_strings(im, &map->part[0], keys);
-    else
-        map->part[0] = onnx_value_of(im, DLC_I64, 1, keys->tensor->shape, keys->tensor->data);
-    if (values->kind == DLC_ONNX_STRINGS) {
-        import_strings(im, &map->part[1], values);
-    } else {
-        const onnx_tensor_type list = {.element = type->value->tensor->element};
-        onnx_import_tensor(im, &map->part[1], &list, lib_arena_format(im->g->arena, "%s.values", name), true);
-    }
-    to->structure = map;
-}
-
-void onnx_import_given(onnx_import *im, onnx_value *to, const onnx_type *type, const dlc_onnx_value *given,
-                       const char *name, bool element) {
-    if (type->which == ONNX_TYPE_OPTIONAL && given->kind != DLC_ONNX_NONE) type = type->optional->element;
-    switch (given->kind) {
-    case DLC_ONNX_NONE: to->structure = onnx_structure_new(im, ONNX_EMPTY, 0); break;
-    case DLC_ONNX_TENSOR: onnx_import_tensor(im, to, type->tensor, name, element); break;
-    case DLC_ONNX_STRINGS: import_strings(im, to, given); break;
-    case DLC_ONNX_SEQUENCE: import_list(im, to, type->sequence->element, given, name); break;
-    case DLC_ONNX_MAP: import_map(im, to, type->map, given, name); break;
-    }
 }
 
 /* ---- to the host ------------------------------------------------------------------------------------------------------- */

@@ -116,11 +116,8 @@ onnx_words onnx_join_words(onnx_import *im, size_t count, onnx_value **values);
 
 /* ---- inputs and outputs of a model ----------------------------------------------------------------------------------- */
 
-/* Makes the graph's input for a tensor that has arrived, or its known elements. element: of a list, whose named sizes differ. */
-void onnx_import_tensor(onnx_import *im, onnx_value *to, const onnx_tensor_type *type, const char *name, bool element);
-/* The value of an input of that type. `given` fits it (jit/onnx_values.c). element: as above. */
-void onnx_import_given(onnx_import *im, onnx_value *to, const onnx_type *type, const dlc_onnx_value *given,
-                       const char *name, bool element);
+/* Defines an input of the main graph, with inputs of the graph for all tensors in it (inputs.c). */
+void onnx_import_input(onnx_import *im, const onnx_value_info *info);
 
 /* An output of a model, for dlc_onnx_run_values: as a structure, whose tensors are outputs of the graph or constants. */
 typedef struct onnx_result {

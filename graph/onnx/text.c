@@ -267,8 +267,7 @@ static const bool *used_words(onnx_import *im, const onnx_structure *strings) {
 
 onnx_value onnx_read_numbers(onnx_import *im, const onnx_structure *strings, dlc_dtype to) {
     const size_t size = lib_dtype_size(to);
-    if (lib_dtype_is_stored_otherwise(to))
-        onnx_fail(im, DLC_UNSUPPORTED, "strings to %s", lib_dtypes[to].name);
+    if (lib_dtype_is_stored_otherwise(to)) onnx_fail(im, DLC_UNSUPPORTED, "strings to %s", lib_dtypes[to].name);
     char *table = lib_arena_array(im->g->arena, strings->words + 1, size);
     const bool *used = used_words(im, strings);
     for (size_t i = 0; i < strings->words; i++) {
@@ -328,12 +327,11 @@ static const struct mover {
     const char *name;
     /* Results that are strings if operands are. */
     uint32_t results;
-} movers[] = {{"Compress", 1},       {"Concat", 1},    {"DepthToSpace", 1},    {"Equal", 0},
-              {"Expand", 1},         {"Flatten", 1},   {"Gather", 1},          {"GatherElements", 1},
-              {"GatherND", 1},       {"OneHot", 1},    {"Reshape", 1},         {"ReverseSequence", 1},
-              {"Scatter", 1},        {"ScatterND", 1}, {"ScatterElements", 1}, {"Slice", 1},
-              {"SpaceToDepth", 1},   {"Split", ~0u},   {"Squeeze", 1},         {"Tile", 1},
-              {"Transpose", 1},      {"Unique", 1},    {"Unsqueeze", 1},       {"Where", 1}};
+} movers[] = {{"Compress", 1},  {"Concat", 1},          {"DepthToSpace", 1},   {"Equal", 0},     {"Expand", 1},
+              {"Flatten", 1},   {"Gather", 1},          {"GatherElements", 1}, {"GatherND", 1},  {"OneHot", 1},
+              {"Reshape", 1},   {"ReverseSequence", 1}, {"Scatter", 1},        {"ScatterND", 1}, {"ScatterElements", 1},
+              {"Slice", 1},     {"SpaceToDepth", 1},    {"Split", ~0u},        {"Squeeze", 1},   {"Tile", 1},
+              {"Transpose", 1}, {"Unique", 1},          {"Unsqueeze", 1},      {"Where", 1}};
 
 static const struct mover *mover_of(const onnx_node *node) {
     if (node->domain.size && !onnx_is(node->domain, "ai.onnx")) return NULL;

@@ -108,8 +108,8 @@ static void compare_strings(const dlc_onnx_value *got, const dlc_onnx_value *e, 
         const dlc_onnx_string *x = &got->strings[i], *y = &e->strings[i];
         same = x->size == y->size && (!x->size || memcmp(x->data, y->data, x->size) == 0);
         if (!same)
-            snprintf(why, room, "string %zu is \"%.*s\" in place of \"%.*s\"", i, (int)x->size, x->data,
-                     (int)y->size, y->data);
+            snprintf(why, room, "string %zu is \"%.*s\" in place of \"%.*s\"", i, (int)x->size, x->data, (int)y->size,
+                     y->data);
     }
 }
 

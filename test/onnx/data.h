@@ -210,8 +210,7 @@ static inline bool read_tensor_value(cursor c, dlc_onnx_value *to) {
         dlc_onnx_string *string = data_new((m.strings + 1) * sizeof *string);
         for (size_t i = 0; i < m.strings; i++)
             string[i] = (dlc_onnx_string){(const char *)m.string[i].at, (size_t)(m.string[i].end - m.string[i].at)};
-        *to = (dlc_onnx_value){
-            .kind = DLC_ONNX_STRINGS, .rank = m.t->view.ndim, .dims = m.t->shape, .strings = string};
+        *to = (dlc_onnx_value){.kind = DLC_ONNX_STRINGS, .rank = m.t->view.ndim, .dims = m.t->shape, .strings = string};
         return true;
     }
     *to = (dlc_onnx_value){.kind = DLC_ONNX_TENSOR, .tensor = &m.t->view};
