@@ -21,7 +21,9 @@ static int outputs_of(const dlc_onnx_runner *runner) {
     return runner->model->port_count[DLC_ONNX_OUTPUT];
 }
 
-dlc_status jit_onnx_run_fail(const dlc_onnx_runner *runner, dlc_status status, const char *format, ...) {
+static dlc_status fail(const dlc_onnx_runner *runner, dlc_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static dlc_status fail(const dlc_onnx_runner *runner, dlc_status status, const char *format, ...) {
     char message[LIB_MESSAGE_MAX];
     va_list arguments;
     va_start(arguments, format);
@@ -148,7 +150,7 @@ static dlc_status import_in_scope(dlc_onnx_runner *runner, imported *import, ass
         make_guards(runner, import, a, inputs);
         status = import_for(runner, work, import, inputs, &needs, &made);
     } while (status != DLC_OK && needs.node && assume_more(runner, a, &needs, inputs));
-    if (status == DLC_OK && import->outputs)
+    if (status == DLC_OK && (import->outputs || !runner->given))
         status = dlc_compile(runner->model->context, made, &runner->compile, &import->program);
     dlc_graph_destroy(made);
     return status;
@@ -179,7 +181,7 @@ static dlc_status new_import(dlc_onnx_runner *runner, const DLTensor *const *inp
     dlc_context *context = runner->model->context;
     imported *import = lib_allocate_zeroed(&context->allocator, sizeof *import, _Alignof(imported));
     dlc_status status = DLC_OUT_OF_MEMORY;
-    if (!import) return jit_onnx_run_fail(runner, status, "memory was refused");
+    if (!import) return fail(runner, status, "memory was refused");
     lib_arena_init(&import->arena, &context->allocator, &import->scope);
     if (LIB_ENTER(&import->scope)) {
         const size_t ports = (size_t)inputs_of(runner);
@@ -294,14 +296,14 @@ static dlc_status first_state(dlc_onnx_runner *runner, int input, const DLTensor
     int64_t shape[DLC_MAX_RANK];
     LIB_TRY(dlc_onnx_port_at(runner->model, DLC_ONNX_INPUT, input, &port));
     if (port.dtype < 0 || port.rank < 0)
-        return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT,
-                                 "state %s has no type or rank in the file: give it at the first run", port.name);
+        return fail(runner, DLC_INVALID_ARGUMENT, "state %s has no type or rank in the file: give it at the first run",
+                    port.name);
     for (int d = 0; d < port.rank; d++) {
         shape[d] = port.dims[d].value >= 0 ? port.dims[d].value
                    : port.dims[d].name     ? size_by_name(runner, port.dims[d].name, inputs)
                                            : -1;
         if (shape[d] < 0)
-            return jit_onnx_run_fail(
+            return fail(
                 runner, DLC_INVALID_ARGUMENT,
                 "dimension %d of state %s is neither a number in the file nor a name that the other inputs have: "
                 "give the state at the first run",
@@ -309,7 +311,7 @@ static dlc_status first_state(dlc_onnx_runner *runner, int input, const DLTensor
     }
     DLManagedTensorVersioned *zeros = lib_tensor_new(&runner->model->context->allocator, (dlc_dtype)port.dtype,
                                                      port.rank, shape, TIR_BUFFER_ALIGNMENT);
-    if (!zeros) return jit_onnx_run_fail(runner, DLC_OUT_OF_MEMORY, "memory for state %s was refused", port.name);
+    if (!zeros) return fail(runner, DLC_OUT_OF_MEMORY, "memory for state %s was refused", port.name);
     memset(zeros->dl_tensor.data, 0, lib_tensor_bytes(&zeros->dl_tensor));
     runner->state[input] = zeros;
     return DLC_OK;
@@ -332,9 +334,9 @@ static bool fits(const DLTensor *to, const DLTensor *from) {
 static dlc_status commit_states(dlc_onnx_runner *runner, dlc_output_slot *slots, dlc_output_slot *outputs) {
     for (int o = 0; o < outputs_of(runner); o++)
         if (runner->feeds[o] >= 0 && outputs[o].tensor && !fits(outputs[o].tensor, &slots[o].managed->dl_tensor))
-            return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT,
-                                     "the tensor for output %s has another type or shape, or is not in host memory",
-                                     runner->model->ports[DLC_ONNX_OUTPUT][o].name);
+            return fail(runner, DLC_INVALID_ARGUMENT,
+                        "the tensor for output %s has another type or shape, or is not in host memory",
+                        runner->model->ports[DLC_ONNX_OUTPUT][o].name);
     for (int o = 0; o < outputs_of(runner); o++) {
         if (runner->feeds[o] < 0) {
             outputs[o] = slots[o];
@@ -378,9 +380,8 @@ static dlc_status check_inputs(const dlc_onnx_runner *runner, const DLTensor *co
         if (!tensor && runner->fed_by[i] >= 0) continue;
         if (!tensor || tensor->ndim < 0 || tensor->ndim > DLC_MAX_RANK || (tensor->ndim && !tensor->shape) ||
             !lib_tensor_count(tensor, &count))
-            return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT,
-                                     "input %s is NULL, or no tensor of up to %d dimensions", runner->input[i].name,
-                                     DLC_MAX_RANK);
+            return fail(runner, DLC_INVALID_ARGUMENT, "input %s is NULL, or no tensor of up to %d dimensions",
+                        runner->input[i].name, DLC_MAX_RANK);
     }
     return DLC_OK;
 }
@@ -389,8 +390,8 @@ static dlc_status check_inputs(const dlc_onnx_runner *runner, const DLTensor *co
 static dlc_status check_ports(const dlc_onnx_runner *runner) {
     const jit_onnx_port *port = jit_onnx_structured_port(runner->model);
     if (!port) return DLC_OK;
-    return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT, "%s is %s, which only dlc_onnx_run_values takes and gives",
-                             port->name, port->type_text);
+    return fail(runner, DLC_INVALID_ARGUMENT, "%s is %s, which only dlc_onnx_run_values takes and gives", port->name,
+                port->type_text);
 }
 
 dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
@@ -398,12 +399,12 @@ dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options,
     if (!runner) return jit_onnx_fail(NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_run", "runner is NULL");
     if (input_count != inputs_of(runner) || output_count != outputs_of(runner) || (input_count && !inputs) ||
         (output_count && !outputs))
-        return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT, "%d inputs and %d outputs, the model has %d and %d",
-                                 input_count, output_count, inputs_of(runner), outputs_of(runner));
+        return fail(runner, DLC_INVALID_ARGUMENT, "%d inputs and %d outputs, the model has %d and %d", input_count,
+                    output_count, inputs_of(runner), outputs_of(runner));
     LIB_TRY(check_ports(runner));
     LIB_TRY(check_inputs(runner, inputs));
     if (options && options->event && runner->state_count)
-        return jit_onnx_run_fail(runner, DLC_UNSUPPORTED, "a runner with states waits for its runs: no event");
+        return fail(runner, DLC_UNSUPPORTED, "a runner with states waits for its runs: no event");
     if (!runner->state_count) return run_stateless(runner, options, inputs, outputs);
     lib_mutex_lock(&runner->state_mutex);
     const dlc_status status = run_with_states(runner, options, inputs, outputs);
@@ -581,7 +582,8 @@ static void describe_guard(lib_text *text, const char *name, const input_guard *
     lib_text_add(text, "];");
 }
 
-static void describe(dlc_onnx_runner *runner, lib_text *text) {
+/* Mutexes of the runner and its lanes are held. */
+static void describe(const dlc_onnx_runner *runner, lib_text *text) {
     for (const imported *import = runner->imports; import; import = import->next) {
         lib_text_format(text, "%" PRIu64 " runs%s, guards:", import->runs, import->program ? "" : " without kernels");
         const size_t before = text->length;
@@ -589,11 +591,7 @@ static void describe(dlc_onnx_runner *runner, lib_text *text) {
         for (int i = 0; i < inputs_of(runner); i++) describe_guard(text, runner->input[i].name, &import->guard[i]);
         lib_text_add(text, text->length == before ? " none\n" : "\n");
     }
-    for (dlc_onnx_runner *lane = runner->lanes; lane; lane = lane->next) {
-        lib_mutex_lock(&lane->mutex);
-        describe(lane, text);
-        lib_mutex_unlock(&lane->mutex);
-    }
+    for (dlc_onnx_runner *lane = runner->lanes; lane; lane = lane->next) describe(lane, text);
 }
 
 dlc_status dlc_onnx_runner_describe(dlc_onnx_runner *runner, char **text) {
@@ -607,6 +605,7 @@ dlc_status dlc_onnx_runner_describe(dlc_onnx_runner *runner, char **text) {
     lib_arena arena;
     lib_arena_init(&arena, &context->allocator, &scope);
     lib_mutex_lock(&runner->mutex);
+    for (dlc_onnx_runner *lane = runner->lanes; lane; lane = lane->next) lib_mutex_lock(&lane->mutex);
     if (LIB_ENTER(&scope)) {
         lib_text list;
         lib_text_init(&list, &arena);
@@ -614,6 +613,7 @@ dlc_status dlc_onnx_runner_describe(dlc_onnx_runner *runner, char **text) {
         *text = graph_text_new(&context->allocator, list.data ? list.data : "", list.length);
         if (!*text) lib_raise(&scope, DLC_OUT_OF_MEMORY, "dlc_onnx_runner_describe: memory was refused");
     }
+    for (dlc_onnx_runner *lane = runner->lanes; lane; lane = lane->next) lib_mutex_unlock(&lane->mutex);
     lib_mutex_unlock(&runner->mutex);
     lib_arena_free(&arena);
     return scope.error.status == DLC_OK ? DLC_OK : jit_fail(context, &scope.error);

@@ -66,8 +66,6 @@ struct dlc_onnx_runner {
     uint64_t used;
 };
 
-dlc_status jit_onnx_run_fail(const dlc_onnx_runner *runner, dlc_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
 /* Of a zeroed struct; does not retain the model. */
 void jit_onnx_runner_init(dlc_onnx_runner *runner, dlc_onnx_model *model, const jit_onnx_port *input, int count);
 void jit_onnx_runner_free(dlc_onnx_runner *runner);

@@ -169,7 +169,12 @@ static int64_t import_branch(onnx_import *im, const onnx_graph *part, const capt
     begin(im, &b);
     define_captures(im, &b, all);
     import_body(im, part);
-    for (size_t i = 0; i < outputs; i++) graph_new_output(im->g, NULL, onnx_id_of(im, output_of(im, part, i)));
+    for (size_t i = 0; i < outputs; i++) {
+        onnx_value *value = output_of(im, part, i);
+        if (onnx_form_of(value) != ONNX_NUMBERS)
+            onnx_fail(im, DLC_UNSUPPORTED, "a branch gives a sequence, an optional or strings, and data decide which");
+        graph_new_output(im->g, NULL, onnx_id_of(im, value));
+    }
     end(im, &b);
     return b.number;
 }

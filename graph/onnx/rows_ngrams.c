@@ -80,14 +80,16 @@ static ngrams ngrams_of(onnx_import *im, onnx_value *items) {
 /* ---- of known items ---------------------------------------------------------------------------------------------------- */
 
 /* Adds to sum[k] how often n-gram k occurs in a row, its n items `step` apart. */
-static void count_row(int n, int64_t step, const int64_t *row, int64_t size, const int64_t *gram, int64_t grams,
-                      float *sum) {
-    for (int64_t at = 0; at + step * (n - 1) < size; at++)
+static void count_row(lib_arena *arena, int n, int64_t step, const int64_t *row, int64_t size, const int64_t *gram,
+                      int64_t grams, float *sum) {
+    for (int64_t at = 0; at + step * (n - 1) < size; at++) {
+        lib_arena_ask(arena); /* of a watch, since this may take long */
         for (int64_t k = 0; k < grams; k++) {
             int i = 0;
             while (i < n && row[at + i * step] == gram[k * n + i]) i++;
             if (i == n) sum[k]++;
         }
+    }
 }
 
 static float weighed(const ngrams *a, float count, int64_t gram) {
@@ -105,7 +107,8 @@ static void count_known(onnx_import *im, const ngrams *a, const onnx_known *x, c
         for (int64_t n = 1, first = 0; n <= a->lengths; n++) {
             const int64_t grams = part_items(im, a, (int)n - 1) / n;
             for (int64_t step = 1; n >= a->least && n <= a->longest && step <= (n > 1 ? a->skips + 1 : 1); step++)
-                count_row((int)n, step, items + r * size, size, a->pool + a->grams[n - 1], grams, sum + first);
+                count_row(im->g->arena, (int)n, step, items + r * size, size, a->pool + a->grams[n - 1], grams,
+                          sum + first);
             first += grams;
         }
         for (int64_t k = 0; k < a->total; k++) y[r * a->width + a->column[k]] += weighed(a, sum[k], k);

@@ -152,9 +152,11 @@ static void import_string_normalizer(onnx_import *im) {
     if (x->rank < 1 || x->rank > 2 || (x->rank == 2 && x->dims[0] != 1))
         onnx_fail(im, DLC_INVALID_ARGUMENT, "strings of rank %d; expected [n] or [1, n]", x->rank);
     for (size_t i = 0; i < stop.count; i++) stopped[i] = in_case(im, stop.data[i], compared);
-    for (int64_t i = 0; i < x->count; i++)
+    for (int64_t i = 0; i < x->count; i++) {
+        lib_arena_ask(arena); /* of a watch, since this may take long */
         if (!stop.count || !is_among(in_case(im, text[i], compared), stop.count, stopped))
             kept[count++] = in_case(im, text[i], action);
+    }
     if (!count) kept[count++] = (onnx_bytes){"", 0};
     onnx_give_structure(im, 0, onnx_strings_new(im, x->rank, x->rank == 1 ? &count : (int64_t[]){1, count}, kept));
 }

@@ -132,7 +132,8 @@ static void describe_numbers(onnx_import *im, onnx_result *to, onnx_value *value
         tir_is_const(im->g->pool, shape.dim[d], &to->dims[d]);
         count *= (size_t)to->dims[d];
     }
-    to->bytes = lib_arena_copy(all->arena, constant->bytes, lib_dtype_bytes(shape.dtype, count));
+    to->bytes = lib_arena_copy(all->arena, graph_constant_bytes(im->g->arena->scope, constant),
+                               lib_dtype_bytes(shape.dtype, count));
 }
 
 static void describe(onnx_import *im, onnx_result *to, onnx_value *value, const char *name) {

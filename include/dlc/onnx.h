@@ -10,19 +10,21 @@
  *
  *   dlc_onnx_runner_create(model, NULL, &runner);   dlc_onnx_run(runner, NULL, inputs, n, outputs, m);
  *
+ * or, with sequences, optionals, strings and maps as inputs or outputs, by dlc_onnx_run_values.
+ *
  * Operator sets 1 to 27 of the standard domain, 1 to 5 of ai.onnx.ml, 1 of ai.onnx.preview.training (without
  * Gradient); IR versions 3 to 13. dlc_onnx_check lists the operators of a model that are not imported.
  * Sizes that the file names are symbols of that name; unnamed ones are symbols made of the input's name and the axis, x_0. A
- * model's arithmetic on sizes is evaluated at import: one graph serves all sizes. If is inlined
- * when its condition is known at import; Loop with stacked results needs a trip count that is known then. Sequences, optionals, strings and maps
- * are structure that is known at import: within a model everywhere, as its inputs and outputs by dlc_onnx_run_values. Case mapping of
- * strings is that of ASCII. Not supported: regular expressions, decoders of images, sparse initializers, shapes that depend on data (except the results of NonZero, Unique, Compress and
- * NonMaxSuppression).
+ * model's arithmetic on sizes is evaluated at import: one graph serves all sizes. If is inlined when its condition is known at import;
+ * Loop with stacked results needs a trip count that is known then. Sequences, optionals, strings and maps are structure that is known at
+ * import: inside of a model everywhere, as its inputs and outputs by dlc_onnx_run_values. Case mapping of strings is that of ASCII. Not
+ * supported: regular expressions, decoders of images, sparse initializers, shapes that depend on data (except the results of NonZero, Unique,
+ * Compress and NonMaxSuppression).
  *
  * Random numbers (RandomNormal, RandomUniform, their Like forms, Bernoulli, Multinomial, Dropout in training mode) are libdlc's own, and
  * are imported only with attribute seed: they are a function of the seed and the position, so that a node gives the same numbers at
- * every run, in each iteration of a loop, and as other nodes of that operator with that seed. OneHotEncoder gives zeros for what is no category also with
- * zeros=0, for which ONNX has the run fail. */
+ * every run, in each iteration of a loop, and as other nodes of that operator with that seed. OneHotEncoder gives zeros for what is no
+ * category also with zeros=0, for which ONNX has the run fail. */
 #ifndef DLC_ONNX_H
 #define DLC_ONNX_H
 
@@ -153,11 +155,12 @@ DLC_API dlc_status dlc_onnx_runner_create(dlc_onnx_model *model, const dlc_onnx_
                                           dlc_onnx_runner **runner);
 DLC_API void dlc_onnx_runner_destroy(dlc_onnx_runner *runner);
 
-/* Runs a model whose inputs and outputs are all tensors: inputs and outputs in the file's order (dlc_onnx_port_at), all of them, by the rules of dlc_run. NULL for an input
- * that is a state: what the run before left. At the first run a state is given, or, if the file declares its sizes as numbers or by names
- * that the other inputs have, begins with zeros. An output that is a state is kept by the runner; its slot may have a compact tensor in
- * host memory, which then gets a copy, or else stays empty. Runs of a runner with states wait for each other. After a run that
- * failed, states are as before. Errors: those of dlc_onnx_graph, dlc_compile and dlc_run, with the model's names. */
+/* Runs a model whose inputs and outputs are all tensors of numbers: inputs and outputs in the file's order (dlc_onnx_port_at), all of them,
+ * by the rules of dlc_run. NULL for an input that is a state: what the run before left. At the first run a state is given, or, if the file
+ * declares its sizes as numbers or by names that the other inputs have, begins with zeros. An output that is a state is kept by the
+ * runner; its slot may have a compact tensor in host memory, which then gets a copy, or else stays empty. Runs of a runner with states
+ * wait for each other. After a run that failed, states are as before. Errors: those of dlc_onnx_graph, dlc_compile and dlc_run, with the
+ * model's names; DLC_INVALID_ARGUMENT also for a model with other inputs or outputs. */
 DLC_API dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
                                 int input_count, dlc_output_slot *outputs, int output_count);
 /* ---- values of all kinds ------------------------------------------------------------------------------------------------- */
