@@ -153,6 +153,21 @@ static onnx_value category_numbers(onnx_import *im, onnx_names strings) {
     return onnx_look_up(im, x->part, DLC_I64, (int64_t)x->words, found);
 }
 
+/* Of elements that are known at import, as strings are: without kernels. False: they are not known. */
+static bool give_known_hot(onnx_import *im, onnx_value *x, int64_t count, const int64_t *number) {
+    const onnx_known *known = onnx_known_of(im, x);
+    const int64_t *element = onnx_constant_integers(im, known);
+    int64_t dims[DLC_MAX_RANK];
+    if (!element || known->rank >= DLC_MAX_RANK) return false;
+    float *hot = LIB_NEW_ARRAY(im->g->arena, float, (size_t)(known->count * count) + 1);
+    for (int64_t i = 0; i < known->count * count; i++) hot[i] = element[i / count] == number[i % count];
+    for (int d = 0; d < known->rank; d++) dims[d] = known->dims[d];
+    dims[known->rank] = count;
+    const onnx_value y = onnx_value_of(im, DLC_F32, known->rank + 1, dims, hot);
+    onnx_give_value(im, 0, &y);
+    return true;
+}
+
 /* An element that is no category gives zeros, also with zeros=0, which asks a run to fail. */
 static void import_one_hot_encoder(onnx_import *im) {
     graph *g = im->g;
@@ -165,7 +180,9 @@ static void import_one_hot_encoder(onnx_import *im) {
         onnx_fail(im, DLC_PARSE_ERROR, "it has no categories, or both numbers and strings");
     for (int64_t i = 0; i < count; i++) number[i] = strings.count ? i : a->ints.data[i];
     require_different(im, number, (size_t)count);
-    onnx_value places = strings.count ? category_numbers(im, strings) : (onnx_value){.id = onnx_operand(im, 0)};
+    if (!onnx_has(im, 0)) onnx_fail(im, DLC_PARSE_ERROR, "operand 0 is missing");
+    onnx_value places = strings.count ? category_numbers(im, strings) : *im->operand[0];
+    if (give_known_hot(im, &places, count, number)) return;
     const graph_id x = onnx_id_of(im, &places);
     const int rank = graph_shape_of(g, x)->rank;
     if (rank >= DLC_MAX_RANK) onnx_fail(im, DLC_UNSUPPORTED, "a result of rank %d", rank + 1);

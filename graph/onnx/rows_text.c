@@ -58,9 +58,10 @@ static bool is_blank(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* At blanks, of which those at the ends and between two pieces do not count. `most`: splits; negative: any number. */
+/* At blanks; those at both ends belong to no piece, also where `most` splits (negative: any number) leave a rest with blanks inside. */
 static void split_at_blanks(lib_arena *arena, pieces *to, onnx_bytes text, int64_t most) {
     const char *at = text.data, *end = text.data + text.size;
+    while (end > at && is_blank(end[-1])) end--;
     for (;; most--) {
         while (at < end && is_blank(*at)) at++;
         if (at == end) return;

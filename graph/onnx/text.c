@@ -29,7 +29,7 @@ onnx_words onnx_table_of(onnx_import *im, size_t count, const onnx_bytes *text, 
     entry *sorted = LIB_NEW_ARRAY(arena, entry, count + 1);
     onnx_bytes *word = LIB_NEW_ARRAY(arena, onnx_bytes, count + 1);
     size_t words = 0;
-    for (size_t i = 0; i < count; i++) sorted[i] = (entry){text[i], i};
+    for (size_t i = 0; i < count; i++) sorted[i] = (entry){text[i].size ? text[i] : (onnx_bytes){"", 0}, i};
     qsort(sorted, count, sizeof *sorted, by_text);
     for (size_t i = 0; i < count; i++) {
         if (i == 0 || onnx_compare_bytes(&word[words - 1], &sorted[i].text) != 0) word[words++] = sorted[i].text;
