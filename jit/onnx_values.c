@@ -8,8 +8,6 @@
 #ifdef DLC_ONNX
 #include "jit/onnx_run.h"
 
-#include <stdio.h>
-
 enum { LANES_KEPT = 16 };
 static const size_t bytes_max = (size_t)1 << 30; /* of strings */
 
@@ -273,8 +271,6 @@ static void drop_oldest(dlc_onnx_runner *runner) {
 static void fill_lane(dlc_onnx_runner *lane, const dlc_onnx_runner *runner, const dlc_onnx_value *const *inputs) {
     arrival a = {.arena = &lane->arena, .runner = runner, .copies = true};
     take_inputs(&a, inputs);
-    for (uint32_t i = 0; i < a.port.count; i++)
-        a.port.data[i].name = lib_arena_string(&lane->arena, a.port.data[i].name);
     lane->input = a.port.data, lane->input_count = (int)a.port.count;
     lane->given = a.given;
     lane->content = LIB_NEW_ARRAY(&lane->arena, bool, a.port.count + 1);
@@ -433,7 +429,7 @@ static void give_maps(owned_value *to, dlc_onnx_value *value, const onnx_result 
 }
 
 static void give(owned_value *to, dlc_onnx_value *value, const onnx_result *result, dlc_output_slot *slots) {
-    switch (result->kind) {
+    switch (result->form) {
     case ONNX_NUMBERS:
         *value = (dlc_onnx_value){.kind = DLC_ONNX_TENSOR, .tensor = numbers_of(to, result, slots)};
         break;

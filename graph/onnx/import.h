@@ -125,7 +125,7 @@ typedef struct onnx_import {
     lib_vec(graph_id) inputs;
     /* How many tensors of onnx_options.arrived were taken. */
     size_t arrived;
-    /* Nodes that were imported in place of loops so far (onnx_count_unrolled). */
+    /* Nodes that were imported in place of loops so far (rows_sequence.c). */
     size_t unrolled;
     /* Greatest number of elements of known values while places of strings are moved; 0: ONNX_KNOWN_MAX. */
     int64_t known_max;

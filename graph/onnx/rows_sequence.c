@@ -4,7 +4,22 @@
 
 enum { UNROLLED_TURNS = 64, UNROLLED_NODES = 20000 };
 
-/* ---- positions ------------------------------------------------------------------------------------------------------- */
+/* ---- operands ------------------------------------------------------------------------------------------------------- */
+
+/* Operand i as a list; raises if it is none. */
+static const onnx_structure *list_operand(onnx_import *im, size_t i) {
+    if (!onnx_has(im, i)) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu is missing", i);
+    const onnx_value *value = im->operand[i];
+    const onnx_form form = onnx_form_of(value);
+    if (form != ONNX_LIST)
+        onnx_fail(im,
+                  form == ONNX_MAPS    ? DLC_UNSUPPORTED
+                  : form == ONNX_EMPTY ? DLC_INVALID_ARGUMENT
+                                       : DLC_PARSE_ERROR,
+                  "operand %zu, %s, is %s; a sequence of tensors is needed", i, onnx_shown(im->g->arena, value->name),
+                  onnx_form_text(form));
+    return value->structure;
+}
 
 /* The position that operand i gives in a list of n, or, `past`, after its last element. Without the operand: the last of these. */
 static size_t position(onnx_import *im, size_t i, size_t n, bool past) {
@@ -27,8 +42,8 @@ static onnx_structure *list_like(onnx_import *im, const onnx_structure *list, si
 
 /* Appends a value, whose elements must have the list's type. */
 static void put(onnx_import *im, onnx_structure *list, size_t at, onnx_value *value) {
-    const onnx_form kind = onnx_form_of(value);
-    if (kind != ONNX_NUMBERS && kind != ONNX_STRINGS && kind != ONNX_WRITTEN)
+    const onnx_form form = onnx_form_of(value);
+    if (form != ONNX_NUMBERS && form != ONNX_STRINGS && form != ONNX_WRITTEN)
         onnx_fail(im, DLC_PARSE_ERROR, "value %s is no tensor; a sequence has tensors",
                   onnx_shown(im->g->arena, value->name));
     const int own = onnx_element_type(im, value);
@@ -59,12 +74,12 @@ static void import_empty(onnx_import *im) {
 }
 
 static void import_at(onnx_import *im) {
-    const onnx_structure *list = onnx_operand_list(im, 0);
+    const onnx_structure *list = list_operand(im, 0);
     onnx_give_value(im, 0, &list->part[position(im, 1, list->count, false)]);
 }
 
 static void import_insert(onnx_import *im) {
-    const onnx_structure *list = onnx_operand_list(im, 0);
+    const onnx_structure *list = list_operand(im, 0);
     const size_t at = position(im, 2, list->count, true);
     onnx_structure *longer = list_like(im, list, list->count + 1);
     if (!onnx_has(im, 1)) onnx_fail(im, DLC_PARSE_ERROR, "operand 1 is missing");
@@ -74,7 +89,7 @@ static void import_insert(onnx_import *im) {
 }
 
 static void import_erase(onnx_import *im) {
-    const onnx_structure *list = onnx_operand_list(im, 0);
+    const onnx_structure *list = list_operand(im, 0);
     const size_t at = position(im, 1, list->count, false);
     onnx_structure *shorter = list_like(im, list, list->count - 1);
     for (size_t i = 0; i < shorter->count; i++) onnx_take_value(&shorter->part[i], &list->part[i + (i >= at)]);
@@ -82,7 +97,7 @@ static void import_erase(onnx_import *im) {
 }
 
 static void import_length(onnx_import *im) {
-    const int64_t count = (int64_t)onnx_operand_list(im, 0)->count;
+    const int64_t count = (int64_t)list_operand(im, 0)->count;
     const onnx_value length = onnx_value_of(im, DLC_I64, 0, NULL, &count);
     onnx_give_value(im, 0, &length);
 }
@@ -90,7 +105,7 @@ static void import_length(onnx_import *im) {
 /* Strings are joined by their places. */
 static void import_concat_from(onnx_import *im) {
     graph *g = im->g;
-    const onnx_structure *list = onnx_operand_list(im, 0);
+    const onnx_structure *list = list_operand(im, 0);
     const bool new_axis = onnx_int(im, "new_axis", 0) != 0, strings = list->element == ONNX_TEXT;
     onnx_value **value = LIB_NEW_ARRAY(g->arena, onnx_value *, list->count + 1);
     graph_id *part = LIB_NEW_ARRAY(g->arena, graph_id, list->count + 1);
@@ -182,8 +197,15 @@ static void import_optional(onnx_import *im) {
         onnx_give_structure(im, 0, onnx_structure_new(im, ONNX_EMPTY, 0));
 }
 
+/* A known bool. */
+static void give_truth(onnx_import *im, bool truth) {
+    onnx_known *known = onnx_known_new(im, DLC_BOOL, 0, NULL);
+    known->element[0] = (onnx_number){tir_index(im->g->pool, truth), 1, 0};
+    onnx_give_known(im, 0, known);
+}
+
 static void import_has_element(onnx_import *im) {
-    onnx_give_truth(im, 0, onnx_has(im, 0) && onnx_form_of(im->operand[0]) != ONNX_EMPTY);
+    give_truth(im, onnx_has(im, 0) && onnx_form_of(im->operand[0]) != ONNX_EMPTY);
 }
 
 static void import_get_element(onnx_import *im) {
@@ -203,7 +225,8 @@ static size_t count_nodes(const onnx_graph *part) {
     return count;
 }
 
-void onnx_count_unrolled(onnx_import *im, const onnx_graph *body, size_t times) {
+/* Raises if an import has too many nodes in place of loops. */
+static void count_unrolled(onnx_import *im, const onnx_graph *body, size_t times) {
     const size_t nodes = count_nodes(body);
     if (nodes && times > (UNROLLED_NODES - im->unrolled) / nodes)
         onnx_fail(im, DLC_UNSUPPORTED, "%zu copies of a body of %zu nodes, more than %d nodes in all", times, nodes,
@@ -211,7 +234,8 @@ void onnx_count_unrolled(onnx_import *im, const onnx_graph *body, size_t times) 
     im->unrolled += times * nodes;
 }
 
-bool onnx_decided(onnx_import *im, onnx_value *condition) {
+/* A condition that is known; raises if it is not. */
+static bool decided(onnx_import *im, onnx_value *condition) {
     const onnx_known *known = onnx_known_of(im, condition);
     int64_t value;
     if (!known || known->count != 1 || !known->element[0].index ||
@@ -223,11 +247,11 @@ bool onnx_decided(onnx_import *im, onnx_value *condition) {
 static void import_sequence_map(onnx_import *im) {
     const onnx_graph *body = onnx_graph_attribute(im, "body");
     const size_t operands = onnx_operands(im), results = im->node->outputs.count;
-    const size_t count = onnx_operand_list(im, 0)->count;
+    const size_t count = list_operand(im, 0)->count;
     if (body->inputs.count != operands || body->outputs.count < results)
         onnx_fail(im, DLC_PARSE_ERROR, "a body of %zu inputs and %zu outputs for %zu operands and %zu results",
                   body->inputs.count, body->outputs.count, operands, results);
-    onnx_count_unrolled(im, body, count);
+    count_unrolled(im, body, count);
     onnx_structure **list = LIB_NEW_ARRAY(im->g->arena, onnx_structure *, results + 1);
     onnx_value *inputs = LIB_NEW_ARRAY(im->g->arena, onnx_value, operands + 1),
                *outputs = LIB_NEW_ARRAY(im->g->arena, onnx_value, results + 1);
@@ -276,7 +300,7 @@ static void take_turn(onnx_import *im, turns *t) {
     if (t->count == UNROLLED_TURNS)
         onnx_fail(im, DLC_UNSUPPORTED, "more than %d iterations of a loop that carries sequences or optionals",
                   UNROLLED_TURNS);
-    onnx_count_unrolled(im, t->body, 1);
+    count_unrolled(im, t->body, 1);
     t->inputs[0] = formal(im, &t->body->inputs.data[0], DLC_I64, t->count);
     t->inputs[1] = formal(im, &t->body->inputs.data[1], DLC_BOOL, 1);
     onnx_import_inline(im, t->body, t->inputs, 1 + t->carried + t->stacks, t->outputs);
@@ -317,10 +341,10 @@ bool onnx_unroll_loop(onnx_import *im) {
         if (!onnx_has(im, i)) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu is missing", i);
         t.inputs[i] = *im->operand[i];
     }
-    bool goes = !onnx_has(im, 1) || onnx_decided(im, im->operand[1]);
+    bool goes = !onnx_has(im, 1) || decided(im, im->operand[1]);
     while (goes && t.count < trips) {
         take_turn(im, &t);
-        goes = onnx_decided(im, &t.outputs[0]);
+        goes = decided(im, &t.outputs[0]);
     }
     give_turns(im, &t);
     return true;

@@ -4,24 +4,25 @@
 /* ---- kinds ---------------------------------------------------------------------------------------------------------- */
 
 onnx_form onnx_form_of(const onnx_value *value) {
-    if (value->structure) return value->structure->kind;
+    if (value->structure) return value->structure->form;
     return value->stored && value->stored->data_type == ONNX_STRING ? ONNX_STRINGS : ONNX_NUMBERS;
 }
 
-static const char *kind_text(onnx_form kind) {
+const char *onnx_form_text(onnx_form form) {
     static const char *const texts[] = {
         "a tensor", "strings", "strings", "a sequence", "an optional without a value", "a map", "a sequence of maps"};
-    return texts[kind];
+    return texts[form];
 }
 
 void onnx_refuse_structure(onnx_import *im, const onnx_value *value) {
-    const onnx_form kind = onnx_form_of(value);
-    const bool text = kind == ONNX_STRINGS || kind == ONNX_WRITTEN;
+    const onnx_form form = onnx_form_of(value);
+    const bool text = form == ONNX_STRINGS || form == ONNX_WRITTEN;
     onnx_fail(im,
               text                 ? DLC_UNSUPPORTED
-              : kind == ONNX_EMPTY ? DLC_INVALID_ARGUMENT
+              : form == ONNX_EMPTY ? DLC_INVALID_ARGUMENT
                                    : DLC_PARSE_ERROR,
-              "value %s is %s; a tensor of numbers is needed", onnx_shown(im->g->arena, value->name), kind_text(kind));
+              "value %s is %s; a tensor of numbers is needed", onnx_shown(im->g->arena, value->name),
+              onnx_form_text(form));
 }
 
 onnx_value *onnx_elements_of(onnx_import *im, onnx_value *value) {
@@ -78,9 +79,9 @@ const char *onnx_type_text(lib_arena *arena, const onnx_type *type) {
 
 /* ---- making ---------------------------------------------------------------------------------------------------------- */
 
-onnx_structure *onnx_structure_new(onnx_import *im, onnx_form kind, size_t count) {
+onnx_structure *onnx_structure_new(onnx_import *im, onnx_form form, size_t count) {
     onnx_structure *s = LIB_NEW(im->g->arena, onnx_structure);
-    *s = (onnx_structure){.kind = kind, .element = ONNX_ANY, .count = count};
+    *s = (onnx_structure){.form = form, .element = ONNX_ANY, .count = count};
     s->part = LIB_NEW_ARRAY(im->g->arena, onnx_value, count + 1);
     return s;
 }
@@ -91,26 +92,6 @@ void onnx_give_structure(onnx_import *im, size_t i, const onnx_structure *struct
 
 void onnx_give_value(onnx_import *im, size_t i, const onnx_value *value) {
     if (onnx_wants(im, i)) onnx_take_value(im->result[i], value);
-}
-
-const onnx_structure *onnx_operand_list(onnx_import *im, size_t i) {
-    if (!onnx_has(im, i)) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu is missing", i);
-    const onnx_value *value = im->operand[i];
-    const onnx_form kind = onnx_form_of(value);
-    if (kind != ONNX_LIST)
-        onnx_fail(im,
-                  kind == ONNX_MAPS    ? DLC_UNSUPPORTED
-                  : kind == ONNX_EMPTY ? DLC_INVALID_ARGUMENT
-                                       : DLC_PARSE_ERROR,
-                  "operand %zu, %s, is %s; a sequence of tensors is needed", i, onnx_shown(im->g->arena, value->name),
-                  kind_text(kind));
-    return value->structure;
-}
-
-void onnx_give_truth(onnx_import *im, size_t i, bool truth) {
-    onnx_known *known = onnx_known_new(im, DLC_BOOL, 0, NULL);
-    known->element[0] = (onnx_number){tir_index(im->g->pool, truth), 1, 0};
-    onnx_give_known(im, i, known);
 }
 
 /* ---- to the host ------------------------------------------------------------------------------------------------------- */
@@ -140,7 +121,7 @@ static void describe(onnx_import *im, onnx_result *to, onnx_value *value, const 
     lib_arena *arena = im->options->results->arena;
     const onnx_structure *s = onnx_strings_of(im, value);
     if (!s) s = value->structure;
-    to->kind = s ? s->kind : ONNX_NUMBERS;
+    to->form = s ? s->form : ONNX_NUMBERS;
     if (!s) {
         describe_numbers(im, to, value, name);
         return;
@@ -149,7 +130,7 @@ static void describe(onnx_import *im, onnx_result *to, onnx_value *value, const 
     to->part = LIB_NEW_ARRAY(arena, onnx_result, s->count + 1);
     for (size_t i = 0; i < s->count; i++)
         describe(im, &to->part[i], &s->part[i],
-                 s->kind == ONNX_LIST ? lib_arena_format(im->g->arena, "%s.%zu", name, i) : name);
+                 s->form == ONNX_LIST ? lib_arena_format(im->g->arena, "%s.%zu", name, i) : name);
     onnx_bytes *word = LIB_NEW_ARRAY(arena, onnx_bytes, s->words + 1);
     for (size_t i = 0; i < s->words; i++)
         word[i] = (onnx_bytes){lib_arena_copy(arena, s->word[i].data, s->word[i].size), s->word[i].size};

@@ -28,7 +28,7 @@ enum { ONNX_TEXT = -1, ONNX_ANY = -2 };
 enum { ONNX_WORDS_MAX = 1 << 22 };
 
 typedef struct onnx_structure {
-    onnx_form kind;
+    onnx_form form;
     /* Lists: the dlc_dtype of elements, ONNX_TEXT, or ONNX_ANY. */
     int element;
     /* Strings: their places. Written numbers: these. Lists: elements. Maps: keys and values, each a list or strings; a list of maps: keys, and
@@ -41,6 +41,8 @@ typedef struct onnx_structure {
 } onnx_structure;
 
 onnx_form onnx_form_of(const onnx_value *value);
+/* For messages, as "a sequence". */
+const char *onnx_form_text(onnx_form form);
 /* The dlc_dtype of a tensor's elements, ONNX_TEXT, or ONNX_ANY. */
 int onnx_element_type(onnx_import *im, onnx_value *value);
 int onnx_element_of_type(const onnx_type *type);
@@ -52,17 +54,9 @@ _Noreturn void onnx_refuse_structure(onnx_import *im, const onnx_value *value);
 /* What of a tensor of strings has its shape: places, or numbers that are written; NULL: it is none. */
 onnx_value *onnx_elements_of(onnx_import *im, onnx_value *value);
 
-onnx_structure *onnx_structure_new(onnx_import *im, onnx_form kind, size_t count);
+onnx_structure *onnx_structure_new(onnx_import *im, onnx_form form, size_t count);
 void onnx_give_structure(onnx_import *im, size_t i, const onnx_structure *structure);
 void onnx_give_value(onnx_import *im, size_t i, const onnx_value *value);
-/* Operand i as a list; raises if it is none. */
-const onnx_structure *onnx_operand_list(onnx_import *im, size_t i);
-/* A known bool. */
-void onnx_give_truth(onnx_import *im, size_t i, bool truth);
-/* How many nodes an import may have in place of loops; raises if there are too many. */
-void onnx_count_unrolled(onnx_import *im, const onnx_graph *body, size_t times);
-/* A known number of iterations, or a condition that is known: raises otherwise. */
-bool onnx_decided(onnx_import *im, onnx_value *condition);
 /* Loop with carried values that are no tensors, in as many copies of its body as it has iterations; false: it carries tensors alone. */
 bool onnx_unroll_loop(onnx_import *im);
 
@@ -86,11 +80,8 @@ onnx_value onnx_look_up(onnx_import *im, onnx_value *index, dlc_dtype dtype, int
 onnx_value onnx_value_of(onnx_import *im, dlc_dtype dtype, int rank, const int64_t *dims, const void *bytes);
 /* Known elements as numbers; NULL: none are known, or sizes and a run decide them. */
 const int64_t *onnx_constant_integers(onnx_import *im, const onnx_known *known);
-int onnx_compare_bytes(const void *a, const void *b);
 /* The attribute's strings; data NULL: it was not given. */
 onnx_names onnx_strings_attribute(onnx_import *im, const char *name);
-/* Strings as numbers: words are read, and their numbers put in their places. Raises for what is no number. */
-onnx_value onnx_read_numbers(onnx_import *im, const onnx_structure *strings, dlc_dtype to);
 /* A number as Cast writes it: shortest digits that give it back, INF, -INF, NaN. */
 void onnx_write_number(lib_text *text, dlc_dtype dtype, const void *element);
 /* Does Cast to that element type (ONNX's number) read or make strings? Then onnx_cast_text does it; dtype: of the result if that is numbers. */
@@ -121,7 +112,7 @@ void onnx_import_input(onnx_import *im, const onnx_value_info *info);
 
 /* An output of a model, for dlc_onnx_run_values: as a structure, whose tensors are outputs of the graph or constants. */
 typedef struct onnx_result {
-    onnx_form kind;
+    onnx_form form;
     size_t count;
     struct onnx_result *part;
     size_t words;

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-int onnx_compare_bytes(const void *a, const void *b) {
+static int compare_bytes(const void *a, const void *b) {
     const onnx_bytes *x = a, *y = b;
     const size_t size = x->size < y->size ? x->size : y->size;
     const int order = size ? memcmp(x->data, y->data, size) : 0;
@@ -19,7 +19,7 @@ typedef struct entry {
 } entry;
 
 static int by_text(const void *a, const void *b) {
-    return onnx_compare_bytes(&((const entry *)a)->text, &((const entry *)b)->text);
+    return compare_bytes(&((const entry *)a)->text, &((const entry *)b)->text);
 }
 
 onnx_words onnx_table_of(onnx_import *im, size_t count, const onnx_bytes *text, int64_t *rank) {
@@ -32,7 +32,7 @@ onnx_words onnx_table_of(onnx_import *im, size_t count, const onnx_bytes *text, 
     for (size_t i = 0; i < count; i++) sorted[i] = (entry){text[i].size ? text[i] : (onnx_bytes){"", 0}, i};
     qsort(sorted, count, sizeof *sorted, by_text);
     for (size_t i = 0; i < count; i++) {
-        if (i == 0 || onnx_compare_bytes(&word[words - 1], &sorted[i].text) != 0) word[words++] = sorted[i].text;
+        if (i == 0 || compare_bytes(&word[words - 1], &sorted[i].text) != 0) word[words++] = sorted[i].text;
         rank[sorted[i].at] = (int64_t)words - 1;
     }
     return (onnx_words){words, word, 0};
@@ -45,8 +45,8 @@ int64_t *onnx_find_words(onnx_import *im, const onnx_structure *strings, size_t 
     int64_t *last = LIB_NEW_ARRAY(im->g->arena, int64_t, keys.count + 1);
     for (size_t i = 0; i < count; i++) last[rank[i]] = (int64_t)i;
     for (size_t w = 0, k = 0; w < strings->words; w++) { /* both are in order */
-        while (k < keys.count && onnx_compare_bytes(&keys.word[k], &strings->word[w]) < 0) k++;
-        const bool found = k < keys.count && onnx_compare_bytes(&keys.word[k], &strings->word[w]) == 0;
+        while (k < keys.count && compare_bytes(&keys.word[k], &strings->word[w]) < 0) k++;
+        const bool found = k < keys.count && compare_bytes(&keys.word[k], &strings->word[w]) == 0;
         place[w] = found ? last[k] : (int64_t)count;
     }
     return place;
@@ -165,11 +165,11 @@ static onnx_structure *read_stored(onnx_import *im, const onnx_tensor *tensor) {
 
 const onnx_structure *onnx_strings_of(onnx_import *im, onnx_value *value) {
     if (!value->structure && onnx_form_of(value) == ONNX_STRINGS) value->structure = read_stored(im, value->stored);
-    if (value->structure && value->structure->kind == ONNX_WRITTEN) {
+    if (value->structure && value->structure->form == ONNX_WRITTEN) {
         const onnx_structure *known = write_known(im, onnx_known_of(im, value->structure->part));
         if (known) value->structure = known;
     }
-    return value->structure && value->structure->kind == ONNX_STRINGS ? value->structure : NULL;
+    return value->structure && value->structure->form == ONNX_STRINGS ? value->structure : NULL;
 }
 
 const onnx_structure *onnx_operand_strings(onnx_import *im, size_t i) {
@@ -265,7 +265,8 @@ static const bool *used_words(onnx_import *im, const onnx_structure *strings) {
     return used;
 }
 
-onnx_value onnx_read_numbers(onnx_import *im, const onnx_structure *strings, dlc_dtype to) {
+/* Strings as numbers: words are read, and their numbers put in their places. */
+static onnx_value numbers_read(onnx_import *im, const onnx_structure *strings, dlc_dtype to) {
     const size_t size = lib_dtype_size(to);
     if (lib_dtype_is_stored_otherwise(to)) onnx_fail(im, DLC_UNSUPPORTED, "strings to %s", lib_dtypes[to].name);
     char *table = lib_arena_array(im->g->arena, strings->words + 1, size);
@@ -283,7 +284,7 @@ onnx_value onnx_read_numbers(onnx_import *im, const onnx_structure *strings, dlc
 void onnx_cast_text(onnx_import *im, int32_t to, dlc_dtype dtype) {
     onnx_ignore(im, "saturate"), onnx_ignore(im, "round_mode");
     if (to != ONNX_STRING) {
-        const onnx_value y = onnx_read_numbers(im, onnx_operand_strings(im, 0), dtype);
+        const onnx_value y = numbers_read(im, onnx_operand_strings(im, 0), dtype);
         onnx_give_value(im, 0, &y);
         return;
     }
