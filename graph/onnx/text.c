@@ -39,15 +39,18 @@ onnx_words onnx_table_of(onnx_import *im, size_t count, const onnx_bytes *text, 
 }
 
 int64_t *onnx_find_words(onnx_import *im, const onnx_structure *strings, size_t count, const onnx_bytes *key) {
-    int64_t *rank = LIB_NEW_ARRAY(im->g->arena, int64_t, count + 1),
-            *place = LIB_NEW_ARRAY(im->g->arena, int64_t, strings->words + 1);
-    const onnx_words keys = onnx_table_of(im, count, key, rank);
-    int64_t *last = LIB_NEW_ARRAY(im->g->arena, int64_t, keys.count + 1);
-    for (size_t i = 0; i < count; i++) last[rank[i]] = (int64_t)i;
-    for (size_t w = 0, k = 0; w < strings->words; w++) { /* both are in order */
-        while (k < keys.count && compare_bytes(&keys.word[k], &strings->word[w]) < 0) k++;
-        const bool found = k < keys.count && compare_bytes(&keys.word[k], &strings->word[w]) == 0;
-        place[w] = found ? last[k] : (int64_t)count;
+    int64_t *place = LIB_NEW_ARRAY(im->g->arena, int64_t, strings->words + 1);
+    lib_map map = {0};
+    for (size_t w = 0; w < strings->words; w++) {
+        place[w] = (int64_t)count;
+        lib_map_insert(im->g->arena, &map, lib_hash64(strings->word[w].data, strings->word[w].size, 0), (uint32_t)w);
+    }
+    for (size_t i = 0; i < count; i++) {
+        const uint64_t hash = lib_hash64(key[i].size ? key[i].data : "", key[i].size, 0);
+        for (uint32_t at = lib_map_first(&map, hash); at != LIB_MAP_END; at = lib_map_next(&map, hash, at)) {
+            const size_t w = map.slots[at].value;
+            if (onnx_same(strings->word[w], key[i])) place[w] = (int64_t)i;
+        }
     }
     return place;
 }
@@ -74,10 +77,12 @@ onnx_value onnx_value_of(onnx_import *im, dlc_dtype dtype, int rank, const int64
 }
 
 onnx_structure *onnx_strings_new(onnx_import *im, int rank, const int64_t *dims, const onnx_bytes *text) {
-    size_t count = 1;
-    for (int d = 0; d < rank; d++) count *= (size_t)dims[d];
-    int64_t *place = LIB_NEW_ARRAY(im->g->arena, int64_t, count + 1);
-    const onnx_words words = onnx_table_of(im, count, text, place);
+    int64_t count = 1;
+    for (int d = 0; d < rank; d++)
+        if (__builtin_mul_overflow(count, dims[d], &count))
+            onnx_fail(im, DLC_BUDGET_EXCEEDED, "strings of dimensions whose product overflows");
+    int64_t *place = LIB_NEW_ARRAY(im->g->arena, int64_t, (size_t)count + 1);
+    const onnx_words words = onnx_table_of(im, (size_t)count, text, place);
     const onnx_value places = onnx_value_of(im, DLC_I64, rank, dims, place);
     return strings_in(im, &words, &places);
 }

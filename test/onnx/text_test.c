@@ -70,10 +70,25 @@ static void test_hostile_strings(void **state) {
     expect_failure(&f, &in, 1, 1, DLC_BUDGET_EXCEEDED, "bytes of strings");
     w.string[0].size = SIZE_MAX - 1, w.string[1].size = 2;
     expect_failure(&f, &in, 1, 1, DLC_BUDGET_EXCEEDED, "bytes of strings");
+    in.dims = (int64_t[]){INT64_MAX, INT64_MAX, 0}, in.rank = 3;
+    expect_failure(&f, &in, 1, 1, DLC_BUDGET_EXCEEDED, "more than");
     in.dims = empty, in.rank = 2;
     run_values(&f, &in, 1, &y, 1);
     assert_int_equal(y->dims[1], INT64_MAX);
     release(&y, 1);
+    finish(&f);
+}
+
+/* Strings in a model, none, of dimensions whose product overflows before it is 0. */
+static void test_hostile_constant(void **state) {
+    const int64_t dims[] = {INT64_MAX, INT64_MAX, 0};
+    message g = started(), w = tensor_of("w", 8, 3, dims);
+    (void)state;
+    add_node(&g, "Identity y w");
+    add_message(&g, 5, w);
+    add_port(&g, 12, "y", "T8 -");
+    fixture f = made_of(g);
+    expect_failure(&f, NULL, 0, 1, DLC_BUDGET_EXCEEDED, "product overflows");
     finish(&f);
 }
 
@@ -277,9 +292,9 @@ static void test_ngrams(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_strings), cmocka_unit_test(test_hostile_strings), cmocka_unit_test(test_moves),
-        cmocka_unit_test(test_casts),   cmocka_unit_test(test_classifier),      cmocka_unit_test(test_maps),
-        cmocka_unit_test(test_ngrams),
+        cmocka_unit_test(test_strings), cmocka_unit_test(test_hostile_strings), cmocka_unit_test(test_hostile_constant),
+        cmocka_unit_test(test_moves),   cmocka_unit_test(test_casts),           cmocka_unit_test(test_classifier),
+        cmocka_unit_test(test_maps),    cmocka_unit_test(test_ngrams),
     };
     return cmocka_run_group_tests_name("onnx text", tests, open_all, close_all);
 }
