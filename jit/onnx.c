@@ -4,6 +4,7 @@
 #include "jit/jit.h"
 
 #ifdef DLC_ONNX
+#include "graph/onnx/structure.h"
 #include "jit/onnx.h"
 
 #include <string.h>
@@ -89,7 +90,8 @@ static const char *text_of(lib_arena *arena, onnx_bytes text) {
 static void add_port(dlc_onnx_model *model, dlc_onnx_side side, const onnx_value_info *info, size_t place) {
     jit_onnx_port *port = &model->ports[side][model->port_count[side]++];
     const onnx_shape *shape = info->type && info->type->which == ONNX_TYPE_TENSOR ? info->type->tensor->shape : NULL;
-    *port = (jit_onnx_port){.name = text_of(&model->arena, info->name), .info = info, .place = place};
+    *port = (jit_onnx_port){.name = text_of(&model->arena, info->name), .type = info->type, .place = place};
+    port->type_text = onnx_type_text(&model->arena, info->type);
     for (size_t d = 0; shape && d < shape->dims.count && d < DLC_MAX_RANK; d++)
         if (shape->dims.data[d].which == 2) port->parameter[d] = text_of(&model->arena, shape->dims.data[d].parameter);
 }
@@ -192,15 +194,39 @@ int dlc_onnx_port_count(const dlc_onnx_model *model, dlc_onnx_side side) {
     return model && (side == DLC_ONNX_INPUT || side == DLC_ONNX_OUTPUT) ? model->port_count[side] : 0;
 }
 
+static dlc_onnx_kind kind_of(const onnx_type *type) {
+    switch (type ? type->which : ONNX_TYPE_NONE) {
+    case ONNX_TYPE_TENSOR: return type->tensor->element == ONNX_STRING ? DLC_ONNX_STRINGS : DLC_ONNX_TENSOR;
+    case ONNX_TYPE_SEQUENCE: return DLC_ONNX_SEQUENCE;
+    case ONNX_TYPE_MAP: return DLC_ONNX_MAP;
+    default: return DLC_ONNX_NONE;
+    }
+}
+
+const jit_onnx_port *jit_onnx_structured_port(const dlc_onnx_model *model) {
+    for (int side = 0; side < 2; side++)
+        for (int i = 0; i < model->port_count[side]; i++) {
+            const jit_onnx_port *port = &model->ports[side][i];
+            if (port->type && kind_of(port->type) != DLC_ONNX_TENSOR && port->type->which != ONNX_TYPE_NONE)
+                return port;
+        }
+    return NULL;
+}
+
 dlc_status dlc_onnx_port_at(const dlc_onnx_model *model, dlc_onnx_side side, int index, dlc_onnx_port *port) {
     if (!port || index < 0 || index >= dlc_onnx_port_count(model, side))
         return jit_onnx_fail(model ? model->context : NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_port_at",
                              "there is no such port, or no place for it");
     const jit_onnx_port *p = &model->ports[side][index];
-    const onnx_type *type = p->info->type;
-    const bool tensor = type && type->which == ONNX_TYPE_TENSOR;
+    const onnx_type *type = p->type;
+    const bool optional = type && type->which == ONNX_TYPE_OPTIONAL, tensor = type && type->which == ONNX_TYPE_TENSOR;
     const onnx_element *element = tensor ? onnx_element_of(type->tensor->element) : NULL;
-    *port = (dlc_onnx_port){.name = p->name, .dtype = element ? element->dtype : -1, .rank = -1};
+    *port = (dlc_onnx_port){.name = p->name,
+                            .kind = kind_of(optional ? type->optional->element : type),
+                            .optional = optional,
+                            .type = p->type_text,
+                            .dtype = element ? element->dtype : -1,
+                            .rank = -1};
     if (!tensor || !type->tensor->shape || type->tensor->shape->dims.count > DLC_MAX_RANK) return DLC_OK;
     port->rank = (int)type->tensor->shape->dims.count;
     for (int d = 0; d < port->rank; d++) {
