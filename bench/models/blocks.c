@@ -72,6 +72,33 @@ dlc_value block_layer_norm(model *m, dlc_value x) {
     return dlc_layer_norm(x, scale, vector(m, hidden, -0.1, 0.1), -1);
 }
 
+/* True where a query sees a key: [tokens, tokens]. */
+static dlc_value triangle(dlc_graph *graph, dlc_dim tokens) {
+    const dlc_dim one = {1, NULL};
+    dlc_value place = dlc_iota(graph, DLC_I64, 1, &tokens, 0);
+    dlc_value query = dlc_reshape(place, 2, (dlc_dim[]){tokens, one});
+    return dlc_ge(query, dlc_reshape(place, 2, (dlc_dim[]){one, tokens}));
+}
+
+/* Scores that do not count become those that exporters put there. */
+static dlc_value spelled_attention(model *m, dlc_value q, dlc_value k, dlc_value v, dlc_value mask, bool causal) {
+    dlc_graph *graph = model_target(m);
+    const double scale = 1 / sqrt((double)dlc_value_dim(q, 3).value);
+    dlc_value scores = dlc_matmul(q, dlc_transpose(k, 4, (int64_t[]){0, 1, 3, 2}));
+    scores = dlc_mul(scores, dlc_scalar(graph, model_dtype(m), scale));
+    dlc_value hidden = dlc_scalar(graph, model_dtype(m), -10000);
+    if (dlc_value_ok(mask)) scores = dlc_add(scores, dlc_select(mask, dlc_scalar(graph, model_dtype(m), 0), hidden));
+    if (causal) scores = dlc_select(triangle(graph, dlc_value_dim(q, 2)), scores, hidden);
+    return dlc_matmul(dlc_softmax(scores, -1), v);
+}
+
+dlc_value block_attention(model *m, dlc_value q, dlc_value k, dlc_value v, dlc_value mask, bool causal) {
+    dlc_attention_options o = DLC_ATTENTION_OPTIONS_INIT;
+    o.causal = causal;
+    if (model_spells_attention(m)) return spelled_attention(m, q, k, v, mask, causal);
+    return dlc_attention_with(q, k, v, mask, &o);
+}
+
 /* Part `part` of q, k and v [n, tokens, 3 hidden] by heads. */
 static dlc_value heads_of(dlc_value qkv, int64_t part, int64_t hidden, int64_t heads) {
     const dlc_dim n = dlc_value_dim(qkv, 0), tokens = dlc_value_dim(qkv, 1), zero = {0, NULL};
@@ -85,9 +112,7 @@ static dlc_value attention(model *m, dlc_value x, bool causal) {
     const model_sizes *s = model_sizes_of(m);
     dlc_value qkv = block_linear(m, x, 3 * s->hidden), part[3];
     for (int i = 0; i < 3; i++) part[i] = heads_of(qkv, i, s->hidden, s->heads);
-    dlc_attention_options o = DLC_ATTENTION_OPTIONS_INIT;
-    o.causal = causal;
-    dlc_value y = dlc_attention_with(part[0], part[1], part[2], DLC_NONE, &o);
+    dlc_value y = block_attention(m, part[0], part[1], part[2], DLC_NONE, causal);
     y = dlc_transpose(y, 4, (int64_t[]){0, 2, 1, 3});
     y = dlc_reshape(y, 3, (dlc_dim[]){dlc_value_dim(x, 0), dlc_value_dim(x, 1), {s->hidden, NULL}});
     return block_linear(m, y, s->hidden);

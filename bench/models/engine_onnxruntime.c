@@ -65,6 +65,11 @@ static const engine_input *input_named(const engine_task *task, const char *name
     return NULL;
 }
 
+/* Some exporters call all sizes that they do not know by this name. */
+static bool is_name(const char *symbol) {
+    return symbol && *symbol && strcmp(symbol, "?") != 0;
+}
+
 /* The sizes of an input become values of the names that it has for them. */
 static void name_sizes(session *s, const ort_session *from, size_t index, const engine_task *task,
                        ort_options *options) {
@@ -79,7 +84,7 @@ static void name_sizes(session *s, const ort_session *from, size_t index, const 
         ok(s, onnxruntime()->tensor_info_of_type(type, &info)) && info && ok(s, onnxruntime()->rank(info, &rank)) &&
         in && rank == (size_t)in->tensor.ndim && ok(s, onnxruntime()->symbols(info, symbols, rank)))
         for (size_t d = 0; d < rank; d++)
-            if (symbols[d] && *symbols[d]) ok(s, onnxruntime()->set_symbol(options, symbols[d], in->shape[d]));
+            if (is_name(symbols[d])) ok(s, onnxruntime()->set_symbol(options, symbols[d], in->shape[d]));
     if (type) onnxruntime()->release_type_info(type);
     ok(s, onnxruntime()->release_text(allocator(s), name));
 }

@@ -234,6 +234,7 @@ static int run_all(const options *o) {
     call c = {0};
     times t = {0};
     if (!m) return fprintf(stderr, "unknown model %s\n", o->name), 2;
+    if (o->file) model_spell_attention(m);
     make_inputs(&c, o, model_sizes_of(m));
     bool good = live(o, m, o->target, NULL, &c, &t);
     if (good) print_times(o, model_sizes_of(m), &c, &t);
@@ -245,16 +246,18 @@ static int run_all(const options *o) {
 }
 
 static void print_usage(FILE *to) {
-    fputs("models NAME [option]...\n"
-          "  --target T       default: the first that the build has\n"
-          "  --dtype T        f32 (default) or bf16\n"
-          "  --batch N, --tokens N, --height N, --width N, --frames N   sizes, where the network has them\n"
-          "  --threads N      default: the calling thread\n"
-          "  --time SECONDS   run again and again\n"
-          "  --check X        compare with the interp target; X: greatest difference over greatest number\n"
-          "  --onnx FILE      write the network as an ONNX model, whose results must have the same bits\n"
-          "NAME:",
-          to);
+    fputs(
+        "models NAME [option]...\n"
+        "  --target T       default: the first that the build has\n"
+        "  --dtype T        f32 (default) or bf16\n"
+        "  --batch N, --tokens N, --height N, --width N, --frames N   sizes, where the network has them\n"
+        "  --threads N      default: the calling thread\n"
+        "  --time SECONDS   run again and again\n"
+        "  --check X        compare with the interp target; X: greatest difference over greatest number\n"
+        "  --onnx FILE      write the network as an ONNX model, with attention spelled out; its results must have the same\n"
+        "                   bits\n"
+        "NAME:",
+        to);
     for (int i = 0; model_name(i); i++) fprintf(to, " %s", model_name(i));
     fputs("\n", to);
 }

@@ -57,6 +57,7 @@ struct model {
     dlc_dtype dtype;
     /* Weights that the graph under construction has by number. */
     int numbered;
+    bool spells;
 };
 
 model *model_open(const char *name) {
@@ -77,6 +78,14 @@ void model_close(model *m) {
     for (int i = 0; m && i < m->count; i++) free(m->weights[i].data);
     if (m) free(m->weights);
     free(m);
+}
+
+void model_spell_attention(model *m) {
+    m->spells = true;
+}
+
+bool model_spells_attention(const model *m) {
+    return m->spells;
 }
 
 const model_sizes *model_sizes_of(const model *m) {

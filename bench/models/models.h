@@ -42,6 +42,8 @@ DLC_API model *model_open(const char *name);
 /* The names of the table, in order; NULL after the last one. */
 DLC_API const char *model_name(int number);
 DLC_API void model_close(model *m);
+/* From now on its graphs have attention as products and softmax, which is how exporters write it, instead of the operator. */
+DLC_API void model_spell_attention(model *m);
 DLC_API const model_sizes *model_sizes_of(const model *m);
 /* Inputs: see model_sizes. Output "result" f32. dtype: of weights and all intermediate values. Weights are borrowed: the model must outlive
  * graph and programs. The caller destroys the graph; its status holds the first error. NULL: no memory. */
@@ -58,6 +60,8 @@ dlc_value model_constant(model *m, int rank, const int64_t *shape, double low, d
 
 /* The same under a number as its name: the weights of a graph in the order of construction. */
 dlc_value model_weights_next(model *m, int rank, const int64_t *shape, double low, double high);
+
+bool model_spells_attention(const model *m);
 
 dlc_value model_resnet(model *m, dlc_value image, dlc_value none);
 dlc_value model_bert(model *m, dlc_value ids, dlc_value mask);

@@ -81,6 +81,13 @@ static void print_ratio(int width, double ratio) {
         printf(" %*s", width, "-");
 }
 
+/* On one line, not too long. */
+static void print_problem(const char *who, const char *text) {
+    printf("    %s: ", who);
+    for (int i = 0; text[i] && i < 200; i++) putchar(text[i] == '\n' ? ' ' : text[i]);
+    putchar('\n');
+}
+
 static void print_outcome(const suite_outcome *o) {
     char label[64];
     suite_label(o->it, label, sizeof label);
@@ -96,7 +103,7 @@ static void print_outcome(const suite_outcome *o) {
     else
         printf(" %9.1e%s\n", o->error, o->error > SUITE_WRONG ? " WRONG" : "");
     for (int e = SUITE_DLC + 1; e < SUITE_ENGINES; e++)
-        if (*o->problem[e]) printf("    %s: %.150s\n", suite_engines[e], o->problem[e]);
+        if (*o->problem[e]) print_problem(suite_engines[e], o->problem[e]);
 }
 
 void suite_add(suite_report *r, const suite_outcome *o) {
