@@ -410,6 +410,7 @@ static void decide_group(decider *d, const value_group *group) {
     bool *kept = LIB_NEW_ARRAY(d->arena, bool, group->values.count + 1);
     for (uint32_t i = 0; i < group->values.count; i++) kept[i] = d->blocked[group->values.data[i]];
     set_all(d, group, true);
+    const double all = cost_of(d, group);
     double best = descend(d, group);
     if (from_plain < best) {
         best = from_plain;
@@ -419,7 +420,11 @@ static void decide_group(decider *d, const value_group *group) {
     const bool pays =
         best <= plain * (1 - least_saving) || (best < plain && light_best < light * (1 - least_light_saving));
     const bool sure = best <= plain * (1 - sure_saving) || light_best < light * (1 - sure_light_saving);
-    if (!pays || (!sure && !is_predicted_faster(d, group))) set_all(d, group, false);
+    if (pays && (sure || is_predicted_faster(d, group))) return;
+    /* Costs that are about equal say little: the target's cost model sees how kernels read rows of far channels. */
+    set_all(d, group, true);
+    const bool close = all < plain * (1 + least_saving);
+    if (!close || !d->options->costs || !is_predicted_faster(d, group)) set_all(d, group, false);
 }
 
 static void decide(decider *d) {
