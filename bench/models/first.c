@@ -15,7 +15,7 @@ static bool become_child(int to, char *const *words) {
     return execv(program, words) == 0;
 }
 
-/* What the child prints; false: it failed. */
+/* What the child prints: numbers, or why it failed, which is false. */
 static bool run_child(char *const *words, char *text, size_t size) {
     int pipes[2], status;
     if (pipe(pipes) != 0) return false;
@@ -30,7 +30,7 @@ static bool run_child(char *const *words, char *text, size_t size) {
     return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-bool suite_first_measure(int number, const char *path, const model_case *it, int threads, const char *cache,
+void suite_first_measure(int number, const char *path, const model_case *it, int threads, const char *cache,
                          suite_first *first) {
     char engine_text[16], thread_text[16], since[40], text[256];
     snprintf(engine_text, sizeof engine_text, "%d", number);
@@ -48,9 +48,9 @@ bool suite_first_measure(int number, const char *path, const model_case *it, int
     *first = (suite_first){0};
     if (run_child(words, text, sizeof text) &&
         sscanf(text, "%lf %lf %lf", &first->seconds, &first->import, &first->bytes) == 3)
-        return true;
+        return;
     *first = (suite_first){0};
-    return false;
+    snprintf(first->problem, sizeof first->problem, "%s", *text ? text : "the process ended");
 }
 
 /* Bytes; 0: unknown. */
@@ -82,7 +82,7 @@ int suite_first_child(int argc, char **argv) {
                               .import_seconds = &import};
     const engine *it = suite_engine(atoi(argv[0]), message, sizeof message);
     void *state = it && count >= 0 ? it->open(&task, message, sizeof message) : NULL;
-    if (!state || it->results(state, results) < 0) return fprintf(stderr, "%s: %s\n", argv[1], message), 1;
+    if (!state || it->results(state, results) < 0) return printf("%s\n", message), 1;
     printf("%.6f %.6f %.0f\n", bench_now() - begun, import, greatest_memory());
     fflush(stdout);
     it->close(state); /* writes what is kept on disk */

@@ -151,6 +151,10 @@ void suite_print_first(suite_report *r, const model_case *it, const suite_first 
     for (int e = SUITE_DLC + 1; e < SUITE_ENGINES; e++) print_number(width[e], 1e3 * cold[e].seconds);
     for (int e = 0; e < SUITE_ENGINES; e++) print_number(width[e], 1e-6 * cold[e].bytes);
     printf("\n");
+    for (int e = 0; e < SUITE_ENGINES; e++)
+        if (*cold[e].problem) print_problem(suite_engines[e], cold[e].problem);
+    if (*warm->problem) print_problem("on disk", warm->problem);
+    r->failed += *cold[SUITE_DLC].problem || *warm->problem;
     fflush(stdout);
     if (!r->json) return;
     json_case(r->json, "first", it);
@@ -160,6 +164,8 @@ void suite_print_first(suite_report *r, const model_case *it, const suite_first 
         json_number(r->json, suite_engines[e], cold[e].seconds);
         snprintf(key, sizeof key, "%s_bytes", suite_engines[e]);
         json_number(r->json, key, cold[e].bytes);
+        snprintf(key, sizeof key, "%s_problem", suite_engines[e]);
+        if (*cold[e].problem) json_text(r->json, key, cold[e].problem);
     }
     fprintf(r->json, "}\n");
     fflush(r->json);

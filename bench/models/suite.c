@@ -333,7 +333,7 @@ int main(int argc, char **argv) {
     if (o.json && !report.json) return perror(o.json), 2;
     bool good = load_engines(&o, &report, engines);
     if (good) measure_all(&o, &report, engines, &cases);
-    if (report.failed) printf("%d of %d cases failed or are wrong\n", report.failed, report.count);
+    if (report.failed) printf("%d cases or first calls failed or are wrong\n", report.failed);
     if (report.json) good = fclose(report.json) == 0 && good;
     free(report.list);
     model_cases_free(&cases);

@@ -36,10 +36,12 @@ typedef struct suite_first {
     double seconds, import;
     /* its greatest resident memory; 0: not measured */
     double bytes;
+    /* Why it did not run; "": it did. */
+    char problem[256];
 } suite_first;
 
-/* In a child process. False: `first` is zeros. */
-bool suite_first_measure(int number, const char *path, const model_case *it, int threads, const char *cache,
+/* In a child process. */
+void suite_first_measure(int number, const char *path, const model_case *it, int threads, const char *cache,
                          suite_first *first);
 /* The child's side: its arguments after `--child`. Returns the exit status. */
 int suite_first_child(int argc, char **argv);
@@ -51,7 +53,7 @@ typedef struct suite_report {
     FILE *json;
     suite_outcome *list;
     int count;
-    /* Cases that failed or whose results are wrong. */
+    /* Cases and first calls of ours that failed, and cases with wrong results. */
     int failed;
 } suite_report;
 
