@@ -164,7 +164,6 @@ static void tell(const char *model, const char *what) {
 
 static void measure(const options *o, const engine *const engines[SUITE_ENGINES], engine_task task, suite_outcome *to) {
     contest c = {0};
-    const bench_settings settings = {.samples = 0, .sample_seconds = 2e-3};
     char ignored[256];
     memcpy(c.engines, engines, sizeof *engines * SUITE_ENGINES);
     c.engines[ALONE] = to->threads > 1 ? engines[SUITE_DLC] : NULL;
@@ -175,10 +174,9 @@ static void measure(const options *o, const engine *const engines[SUITE_ENGINES]
         if (!c.states[SUITE_DLC]) break; /* nothing to compare with */
     }
     if (c.states[SUITE_DLC]) {
-        bench_settings own = settings;
-        own.samples = turns_for(&c, o);
+        const bench_settings settings = {.samples = turns_for(&c, o), .sample_seconds = 2e-3};
         tell(to->it->model, "contest");
-        bench_contest(c.list, c.count, to->threads, &own);
+        bench_contest(c.list, c.count, to->threads, &settings);
         compare_times(&c, to);
         bench_contest_release(c.list);
         compare_results(&c, to);
