@@ -4,7 +4,7 @@
 
 # What `make peers` unpacks; used when it is there. ONEDNN=PREFIX: another oneDNN 3, with include/ and lib/ (built with OpenMP).
 PEERS_DIR     ?= $(BUILD)/peers
-peers_size    := 290 MB to download (ONNX Runtime, OpenVINO, OpenBLAS, oneDNN), 220 MB on disk
+peers_size    := 275 MB to download (ONNX Runtime, OpenVINO, OpenBLAS, oneDNN), 205 MB on disk
 # The wheels that file $(1) lists, into folder $(2).
 wheels_of      = python3 -m pip download --quiet --no-deps --require-hashes --only-binary=:all: --python-version 3.11 \
                  --implementation cp --abi cp311 --abi none --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 \

@@ -23,7 +23,7 @@ $(MODELS_BUILD)/%.onnx: $(OUT)/bench/models/models
 
 # Of wheels; they stay when the build folder is removed.
 MODELS_DIR    ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/libdlc-models
-models_size   := 40 MB to download, 30 MB on disk
+models_size   := 45 MB to download, 25 MB on disk
 models_wheels  = $(call wheels_of,bench/models/requirements.txt,$(MODELS_DIR)/wheels)
 .PHONY: model-files
 model-files:
