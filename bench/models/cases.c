@@ -42,6 +42,7 @@ bool model_cases_read(model_cases *cases, const char *path) {
         if (!good) fprintf(stderr, "%s:%d: expected MODEL FAMILY INPUT..., or - INPUT...\n", path, number);
     }
     fclose(file);
+    if (!good) model_cases_free(cases);
     return good;
 }
 

@@ -82,10 +82,13 @@ int suite_first_child(int argc, char **argv) {
                               .import_seconds = &import};
     const engine *it = suite_engine(atoi(argv[0]), message, sizeof message);
     void *state = it && count >= 0 ? it->open(&task, message, sizeof message) : NULL;
-    if (!state || it->results(state, results) < 0) return printf("%s\n", message), 1;
-    printf("%.6f %.6f %.0f\n", bench_now() - begun, import, greatest_memory());
+    const bool good = state && it->results(state, results) >= 0;
+    if (good)
+        printf("%.6f %.6f %.0f\n", bench_now() - begun, import, greatest_memory());
+    else
+        printf("%s\n", message);
     fflush(stdout);
-    it->close(state); /* writes what is kept on disk */
+    if (state) it->close(state); /* writes what is kept on disk */
     model_inputs_free(inputs, count);
-    return 0;
+    return !good;
 }
