@@ -1,0 +1,235 @@
+/* Factors and shifts for each channel behind a contraction or convolution with constant weights, such as a batch norm with given
+ * statistics, become part of the weights and one bias:
+ *
+ *   (contraction(x, w) + a - mean) * factor + b -> contraction(x, w * factor) + ((a - mean) * factor + b)
+ *
+ * What is on the right beside the contraction and one addition depends on constants alone and is computed once. The values on the left
+ * have no other reader. */
+#include "graph/build.h"
+#include "graph/inference.h"
+#include "graph/internal.h"
+#include "graph/ops_common.h"
+
+enum { STEPS_MAX = 32 };
+
+/* A node of a chain, which begins with a product; the others are its steps: the chain so far, with a number for each channel. */
+typedef struct link {
+    /* 1 + the node of the product; 0: not part of a chain */
+    uint32_t product;
+    /* of a step: which operand is the chain so far */
+    int8_t operand;
+    /* of the result: that of the channels; -1: numbers so far were one for all */
+    int8_t axis;
+    /* a later step of the chain reads it */
+    bool inside;
+    /* steps so far, and those of them that multiply */
+    uint32_t steps, factors;
+} link;
+
+typedef struct folder {
+    /* the graph of which the arrays are */
+    const graph *of;
+    /* by node: equal in every run */
+    const bool *fixed;
+    /* by value: number of readers */
+    uint32_t *readers;
+    /* by node */
+    link *links;
+} folder;
+
+static bool named(const graph_node *node, const char *name) {
+    return strcmp(node->op->name, name) == 0;
+}
+
+/* ---- chains ------------------------------------------------------------------------------------------------------- */
+
+/* The axis of the weights whose entries are the result's along `axis`; -1: there is none. */
+static int axis_of_weights(const graph *g, const graph_node *product, int axis) {
+    if (named(product, "convolution")) return axis == 1 ? 0 : -1;
+    const int x = graph_shape_of(g, product->input[0])->rank, w = graph_shape_of(g, product->input[1])->rank;
+    const uint32_t bound =
+        graph_axes_of(&product->attribute[1], w, false) | graph_axes_of(&product->attribute[3], w, false);
+    int at = x - product->attribute[2].count; /* batch axes and those of x alone come first */
+    for (int i = 0; i < w; i++)
+        if (!(bound >> i & 1) && at++ == axis) return i;
+    return -1;
+}
+
+/* Is it a constant, or moved elements of one? */
+static bool is_weight(const graph *g, graph_id value) {
+    while (graph_node_of(g, value)->op->class_ == GRAPH_INJECTIVE) value = graph_node_of(g, value)->input[0];
+    return graph_constant_of(g, value) != NULL;
+}
+
+/* Only this product reads its weights, so that they need not be kept twice. */
+static bool is_product(const folder *f, const graph_node *node) {
+    const graph *g = f->of;
+    if (!named(node, "dot_general") && !named(node, "convolution")) return false;
+    const dlc_dtype dtype = graph_shape_of(g, node->first)->dtype;
+    return (dtype == DLC_F32 || dtype == DLC_F64) && graph_shape_of(g, node->input[1])->dtype == dtype &&
+           f->readers[node->input[1]] == 1 && is_weight(g, node->input[1]);
+}
+
+/* Is it one number, or numbers along one axis, which depend on constants alone? *axis: that axis; -1: one number. */
+static bool is_by_channel(const folder *f, graph_id value, int *axis) {
+    const graph *g = f->of;
+    const graph_node *node = graph_node_of(g, value);
+    if (!named(node, "broadcast") || !f->fixed[g->values.data[node->input[0]].node]) return false;
+    const graph_shape *from = graph_shape_of(g, node->input[0]);
+    *axis = -1;
+    for (int i = 0; i < from->rank; i++) {
+        int64_t size;
+        if (!tir_is_const(g->pool, from->dim[i], &size) || (size != 1 && *axis >= 0)) return false;
+        if (size != 1) *axis = graph_axis_of(node->attribute[1].list[i], graph_shape_of(g, value)->rank);
+    }
+    return true;
+}
+
+/* Makes the node a step of the chain that operand k is part of, if it is one. */
+static bool is_step(folder *f, uint32_t index, int k) {
+    const graph *g = f->of;
+    const graph_node *node = &g->nodes.data[index];
+    const uint32_t below = g->values.data[node->input[k]].node;
+    link *so_far = &f->links[below], *own = &f->links[index];
+    const bool multiplies = named(node, "mul") || named(node, "div");
+    int axis;
+    if (!so_far->product || so_far->steps == STEPS_MAX || f->readers[node->input[k]] != 1) return false;
+    if (!is_by_channel(f, node->input[1 - k], &axis)) return false;
+    if (axis >= 0 && axis_of_weights(g, &g->nodes.data[so_far->product - 1], axis) < 0) return false;
+    if (axis >= 0 && so_far->axis >= 0 && axis != so_far->axis) return false;
+    *own = (link){.product = so_far->product,
+                  .operand = (int8_t)k,
+                  .axis = axis >= 0 ? (int8_t)axis : so_far->axis,
+                  .steps = so_far->steps + 1,
+                  .factors = so_far->factors + multiplies};
+    so_far->inside = true;
+    return true;
+}
+
+static void find_link(folder *f, uint32_t index) {
+    static const struct {
+        const char *op;
+        int operands; /* that may be the chain so far */
+    } steps[] = {{"add", 2}, {"sub", 2}, {"mul", 2}, {"div", 1}};
+    const graph_node *node = &f->of->nodes.data[index];
+    if (is_product(f, node)) f->links[index] = (link){.product = index + 1, .axis = -1};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        for (int k = 0; named(node, steps[i].op) && k < steps[i].operands; k++)
+            if (is_step(f, index, k)) return;
+}
+
+static bool is_worthwhile(const link *last) {
+    return last->factors > 0 || last->steps > 1;
+}
+
+/* Dissolves the chain that ends with the node. */
+static void dissolve(folder *f, uint32_t index) {
+    while (f->links[index].steps) {
+        const graph_node *node = &f->of->nodes.data[index];
+        const uint32_t below = f->of->values.data[node->input[f->links[index].operand]].node;
+        f->links[index].product = 0;
+        f->links[below].inside = false;
+        index = below;
+    }
+}
+
+static void find_chains(lib_arena *arena, folder *f) {
+    const graph *g = f->of;
+    const bool *live = graph_live_nodes(arena, g);
+    f->fixed = graph_fixed_nodes(arena, g);
+    f->readers = LIB_NEW_ARRAY(arena, uint32_t, g->values.count);
+    f->links = LIB_NEW_ARRAY(arena, link, g->nodes.count + 1);
+    for (uint32_t i = 0; i < g->nodes.count; i++)
+        for (int k = 0; live[i] && k < g->nodes.data[i].inputs; k++) f->readers[g->nodes.data[i].input[k]]++;
+    for (uint32_t i = 0; i < g->outputs.count; i++) f->readers[g->outputs.data[i]]++;
+    for (uint32_t i = 0; i < g->nodes.count; i++)
+        if (live[i] && !f->fixed[i]) find_link(f, i);
+    for (uint32_t i = g->nodes.count; i-- > 0;)
+        if (f->links[i].steps && !f->links[i].inside && !is_worthwhile(&f->links[i])) dissolve(f, i);
+}
+
+/* ---- the pass ----------------------------------------------------------------------------------------------------- */
+
+/* A factor and a shift, of rank 0 or with an entry for each channel; 0: 1 and 0. */
+typedef struct affine {
+    graph_id factor, shift;
+} affine;
+
+/* What a step reads beside the chain, of rank 0 or 1. */
+static graph_id numbers_of(const graph_walk *walk, const graph_node *node, int operand) {
+    graph *g = walk->to;
+    const graph_id numbers = walk->map[graph_node_of(walk->from, node->input[operand])->input[0]];
+    const graph_shape shape = *graph_shape_of(g, numbers);
+    for (int i = 0; i < shape.rank; i++) {
+        int64_t size;
+        if (tir_is_const(g->pool, shape.dim[i], &size) && size != 1) return graph_reshape(g, numbers, 1, &shape.dim[i]);
+    }
+    return graph_reshape(g, numbers, 0, NULL);
+}
+
+static graph_id times(graph *g, graph_id a, graph_id b) {
+    return a ? graph_mul(g, a, b) : b;
+}
+
+static affine then(graph *g, affine a, const graph_node *node, int operand, graph_id c) {
+    const graph_id one = graph_scalar_like(g, c, 1);
+    if (named(node, "mul")) return (affine){times(g, a.factor, c), a.shift ? graph_mul(g, a.shift, c) : 0};
+    if (named(node, "div"))
+        return (affine){graph_div(g, a.factor ? a.factor : one, c), a.shift ? graph_div(g, a.shift, c) : 0};
+    if (named(node, "add")) return (affine){a.factor, a.shift ? graph_add(g, a.shift, c) : c};
+    if (operand == 0) return (affine){a.factor, a.shift ? graph_sub(g, a.shift, c) : graph_neg(g, c)};
+    return (affine){graph_neg(g, a.factor ? a.factor : one), a.shift ? graph_sub(g, c, a.shift) : c};
+}
+
+static affine affine_of(graph_walk *walk, const folder *f, uint32_t index) {
+    const link *at = &f->links[index];
+    if (!at->steps) return (affine){0, 0};
+    const graph_node *node = &walk->from->nodes.data[index];
+    const affine before = affine_of(walk, f, walk->from->values.data[node->input[at->operand]].node);
+    return then(walk->to, before, node, at->operand, numbers_of(walk, node, 1 - at->operand));
+}
+
+static graph_id along(graph *g, graph_id numbers, graph_id like, int axis) {
+    const graph_shape shape = *graph_shape_of(g, like);
+    const int64_t axes = axis;
+    return graph_broadcast(g, numbers, shape.rank, shape.dim, graph_shape_of(g, numbers)->rank ? &axes : NULL);
+}
+
+static graph_id folded(graph_walk *walk, const folder *f, uint32_t index) {
+    graph *g = walk->to;
+    const link *last = &f->links[index];
+    const graph_node *product = &walk->from->nodes.data[last->product - 1];
+    const affine a = affine_of(walk, f, index);
+    graph_attribute attribute[sizeof product->op->attribute / sizeof *product->op->attribute];
+    graph_walk_attributes(walk, product, attribute);
+    graph_id *input = graph_walk_inputs(walk, product);
+    if (a.factor) {
+        const int axis = last->axis < 0 ? 0 : axis_of_weights(walk->from, product, last->axis);
+        input[1] = graph_mul(g, input[1], along(g, a.factor, input[1], axis));
+    }
+    graph_id y = graph_emit(g, product->op, product->inputs, input, attribute);
+    return a.shift ? graph_add(g, y, along(g, a.shift, y, last->axis)) : y;
+}
+
+static void pass_fold(graph_walk *walk) {
+    const folder *f = walk->user;
+    const bool *live = graph_live_nodes(walk->to->arena, walk->from);
+    for (uint32_t i = 0; i < walk->from->nodes.count; i++) {
+        const link *own = f->of == walk->from ? &f->links[i] : NULL;
+        if (!live[i] || (own && own->inside)) continue;
+        if (!own || !own->steps || !own->product) {
+            graph_walk_node(walk, i);
+            continue;
+        }
+        const graph_id result = folded(walk, f, i);
+        graph_walk_record(walk, &walk->from->nodes.data[i], &result);
+    }
+}
+
+graph *graph_fold_factors(lib_arena *arena, const graph *g) {
+    folder f = {.of = g};
+    find_chains(arena, &f);
+    for (uint32_t i = 0; i < g->nodes.count; i++)
+        if (f.links[i].inside) return graph_walk_run(arena, g, g->phase, NULL, pass_fold, &f);
+    return (graph *)(uintptr_t)g;
+}
