@@ -26,6 +26,8 @@ typedef struct quantized {
     graph_id q, scale, zero;
     /* of q, along which parameters have entries; -1: one for all */
     int axis;
+    /* elements along the axis that share an entry, of parameters of q's rank; 0: none do */
+    int64_t block;
 } quantized;
 
 /* A node about to be emitted into g. */
@@ -56,9 +58,8 @@ static const graph_attribute *attribute_of(const graph_node *node, const char *n
     return &node->attribute[graph_op_attribute(node->op, name)];
 }
 
-static bool dequantizes_bytes(const graph *g, const graph_node *node) {
-    return strcmp(node->op->name, "dequantize_linear") == 0 && !attribute_of(node, "block")->integer &&
-           is_byte(dtype_of(g, node->input[0])) && dtype_of(g, node->input[1]) == DLC_F32;
+static bool dequantizes(const graph *g, const graph_node *node) {
+    return strcmp(node->op->name, "dequantize_linear") == 0 && dtype_of(g, node->input[1]) == DLC_F32;
 }
 
 static bool quantizes_to_bytes(const graph *g, const graph_node *node) {
@@ -69,12 +70,12 @@ static bool quantizes_to_bytes(const graph *g, const graph_node *node) {
 }
 
 static bool expands_first(const graph *g, const graph_node *node) {
-    return graph_has_expansion(g, node) && !dequantizes_bytes(g, node) && !quantizes_to_bytes(g, node);
+    return graph_has_expansion(g, node) && !dequantizes(g, node) && !quantizes_to_bytes(g, node);
 }
 
 static bool has_quantized(const graph *g) {
     for (uint32_t i = 0; i < g->nodes.count; i++)
-        if (dequantizes_bytes(g, &g->nodes.data[i]) || quantizes_to_bytes(g, &g->nodes.data[i])) return true;
+        if (dequantizes(g, &g->nodes.data[i]) || quantizes_to_bytes(g, &g->nodes.data[i])) return true;
     for (uint32_t i = 0; i < g->subgraphs.count; i++)
         if (has_quantized(g->subgraphs.data[i])) return true;
     return false;
@@ -82,18 +83,28 @@ static bool has_quantized(const graph *g) {
 
 /* ---- parameters --------------------------------------------------------------------------------------------------- */
 
-static bool is_quantized(const graph *g, graph_id value, quantized *out) {
+static bool is_dequantized(const graph *g, graph_id value, quantized *out) {
     const graph_node *node = graph_node_of(g, value);
-    if (!dequantizes_bytes(g, node)) return false;
-    *out = (quantized){node->input[0], node->input[1], node->input[2], -1};
+    if (!dequantizes(g, node)) return false;
+    *out = (quantized){node->input[0], node->input[1], node->input[2], -1, attribute_of(node, "block")->integer};
     if (graph_shape_of(g, out->scale)->rank || (out->zero && graph_shape_of(g, out->zero)->rank))
         out->axis = graph_axis_of(attribute_of(node, "axis")->integer, graph_shape_of(g, value)->rank);
     return true;
 }
 
+/* Bytes, with a parameter for all or for each channel. */
+static bool are_bytes(const graph *g, const quantized *x) {
+    return is_byte(dtype_of(g, x->q)) && !x->block;
+}
+
+static bool is_quantized(const graph *g, graph_id value, quantized *out) {
+    return is_dequantized(g, value, out) && are_bytes(g, out);
+}
+
 static graph_id dequantized(graph *g, const quantized *x) {
-    const graph_setting axis = graph_set_integer("axis", x->axis);
-    return graph_emit_with(g, "dequantize_linear", 3, (graph_id[]){x->q, x->scale, x->zero}, x->axis >= 0, &axis);
+    const graph_setting setting[] = {graph_set_integer("axis", x->axis), graph_set_integer("block", x->block)};
+    return graph_emit_with(g, "dequantize_linear", 3, (graph_id[]){x->q, x->scale, x->zero}, x->axis >= 0 ? 2 : 0,
+                           setting);
 }
 
 static bool same_parameters(const quantized *a, const quantized *b) {
@@ -162,7 +173,7 @@ static graph_id visit_quantize(const visit *v) {
     graph *g = v->g;
     const dlc_dtype dtype = (dlc_dtype)setting_of(v, "dtype")->integer;
     const bool low = dtype == DLC_I8;
-    quantized as = {0, v->input[1], v->input[2], -1}, from;
+    quantized as = {0, v->input[1], v->input[2], -1, 0}, from;
     const bool again = is_quantized(g, v->input[0], &from) && is_positive(g, as.scale);
     if (again && same_parameters(&as, &from) && dtype_of(g, from.q) == dtype) return from.q;
     if (low) as.zero = raised_zero(g, as.zero);
@@ -217,18 +228,28 @@ static const struct {
              {"gather", NULL},
              {"gather_elements", NULL}};
 
+/* The node with another first operand. */
+static graph_id emit_on(const visit *v, graph_id first) {
+    graph_id *input = LIB_NEW_ARRAY(v->g->arena, graph_id, (size_t)v->inputs);
+    memcpy(input, v->input, (size_t)v->inputs * sizeof *input);
+    input[0] = first;
+    return graph_emit(v->g, v->op, v->inputs, input, v->attribute);
+}
+
+/* Of blocks only transpositions. */
 static graph_id moved(const visit *v, const quantized *x) {
     size_t i = 0;
     while (i < sizeof moves / sizeof *moves && strcmp(moves[i].op, v->op->name) != 0) i++;
     if (i == sizeof moves / sizeof *moves || (x->axis >= 0 && !moves[i].axis)) return 0;
-    graph_id *input = LIB_NEW_ARRAY(v->g->arena, graph_id, (size_t)v->inputs);
-    memcpy(input, v->input, (size_t)v->inputs * sizeof *input);
-    input[0] = x->q;
+    if (x->block && moves[i].axis != transposed_axis) return 0;
     quantized y = *x;
-    y.q = graph_emit(v->g, v->op, v->inputs, input, v->attribute);
+    y.q = emit_on(v, x->q);
     const graph_shape from = *graph_shape_of(v->g, x->q), to = *graph_shape_of(v->g, y.q);
     if (x->axis >= 0) y.axis = moves[i].axis(v, &from, &to, x->axis);
-    return x->axis >= 0 && y.axis < 0 ? 0 : dequantized(v->g, &y);
+    if (x->axis >= 0 && y.axis < 0) return 0;
+    if (x->block) y.scale = emit_on(v, x->scale);
+    if (x->block && x->zero) y.zero = emit_on(v, x->zero);
+    return dequantized(v->g, &y);
 }
 
 static graph_id padded(const visit *v, const quantized *x) {
@@ -444,7 +465,7 @@ static graph_id on_integers(const visit *v, const quantized *x) {
         graph_id (*apply)(const visit *v, const quantized *x);
     } rules[] = {{"dot_general", contracted}, {"convolution", convolved}, {"concat", joined},         {"pad", padded},
                  {"reduce_max", greatest},    {"reduce_min", greatest},   {"reduce_window", greatest}};
-    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+    for (size_t i = 0; are_bytes(v->g, x) && i < sizeof rules / sizeof *rules; i++)
         if (strcmp(rules[i].op, v->op->name) == 0) return rules[i].apply(v, x);
     return moved(v, x);
 }
@@ -454,7 +475,7 @@ static graph_id rewritten(const visit *v) {
     if (v->inputs == 0 || !v->input[0]) return 0;
     if (strcmp(v->op->name, "dequantize_linear") == 0) return visit_dequantize(v);
     if (strcmp(v->op->name, "quantize_linear") == 0) return visit_quantize(v);
-    return is_quantized(v->g, v->input[0], &x) ? on_integers(v, &x) : 0;
+    return is_dequantized(v->g, v->input[0], &x) ? on_integers(v, &x) : 0;
 }
 
 static void pass_integers(graph_walk *walk) {
