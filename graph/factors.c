@@ -11,6 +11,8 @@
 #include "graph/internal.h"
 #include "graph/ops_common.h"
 
+#include <math.h>
+
 enum { STEPS_MAX = 32 };
 
 /* A node of a chain, which begins with a product; the others are its steps: the chain so far, with a number for each channel. */
@@ -42,17 +44,30 @@ static bool named(const graph_node *node, const char *name) {
     return strcmp(node->op->name, name) == 0;
 }
 
+/* By value: number of readers, outputs included. */
+static uint32_t *count_readers(lib_arena *arena, const graph *g, const bool *live) {
+    uint32_t *readers = LIB_NEW_ARRAY(arena, uint32_t, g->values.count);
+    for (uint32_t i = 0; i < g->nodes.count; i++)
+        for (int k = 0; live[i] && k < g->nodes.data[i].inputs; k++) readers[g->nodes.data[i].input[k]]++;
+    for (uint32_t i = 0; i < g->outputs.count; i++) readers[g->outputs.data[i]]++;
+    return readers;
+}
+
+/* For each axis of the operands of dot_general the axis of the result; -1: it is contracted. */
+static void find_places(const graph *g, const graph_node *node, int64_t place[2][DLC_MAX_RANK]) {
+    const int ranks[] = {graph_shape_of(g, node->input[0])->rank, graph_shape_of(g, node->input[1])->rank};
+    graph_dot_places(node->attribute, ranks, place);
+}
+
 /* ---- chains ------------------------------------------------------------------------------------------------------- */
 
 /* The axis of the weights whose entries are the result's along `axis`; -1: there is none. */
 static int axis_of_weights(const graph *g, const graph_node *product, int axis) {
+    int64_t place[2][DLC_MAX_RANK];
     if (named(product, "convolution")) return axis == 1 ? 0 : -1;
-    const int x = graph_shape_of(g, product->input[0])->rank, w = graph_shape_of(g, product->input[1])->rank;
-    const uint32_t bound =
-        graph_axes_of(&product->attribute[1], w, false) | graph_axes_of(&product->attribute[3], w, false);
-    int at = x - product->attribute[2].count; /* batch axes and those of x alone come first */
-    for (int i = 0; i < w; i++)
-        if (!(bound >> i & 1) && at++ == axis) return i;
+    find_places(g, product, place);
+    for (int i = 0; i < graph_shape_of(g, product->input[1])->rank; i++)
+        if (place[1][i] == axis) return i;
     return -1;
 }
 
@@ -146,18 +161,15 @@ static void find_chains(lib_arena *arena, folder *f) {
     const graph *g = f->of;
     const bool *live = graph_live_nodes(arena, g);
     f->fixed = graph_fixed_nodes(arena, g);
-    f->readers = LIB_NEW_ARRAY(arena, uint32_t, g->values.count);
+    f->readers = count_readers(arena, g, live);
     f->links = LIB_NEW_ARRAY(arena, link, g->nodes.count + 1);
-    for (uint32_t i = 0; i < g->nodes.count; i++)
-        for (int k = 0; live[i] && k < g->nodes.data[i].inputs; k++) f->readers[g->nodes.data[i].input[k]]++;
-    for (uint32_t i = 0; i < g->outputs.count; i++) f->readers[g->outputs.data[i]]++;
     for (uint32_t i = 0; i < g->nodes.count; i++)
         if (live[i] && !f->fixed[i]) find_link(f, i);
     for (uint32_t i = g->nodes.count; i-- > 0;)
         if (f->links[i].steps && !f->links[i].inside && !is_worthwhile(f, &f->links[i])) dissolve(f, i);
 }
 
-/* ---- the pass ----------------------------------------------------------------------------------------------------- */
+/* ---- folding -------------------------------------------------------------------------------------------------------- */
 
 /* A factor and a shift, of rank 0 or with an entry for each channel; 0: 1 and 0. */
 typedef struct affine {
@@ -243,4 +255,139 @@ graph *graph_fold_factors(lib_arena *arena, const graph *g) {
     for (uint32_t i = 0; i < g->nodes.count; i++)
         if (f.links[i].inside) return graph_walk_run(arena, g, g->phase, NULL, pass_fold, &f);
     return (graph *)(uintptr_t)g;
+}
+
+/* ---- factors before contractions: numbers, and rows that are divided by their sums, as softmax divides them -------------- */
+
+/* An operand of a contraction: terms * factor, or terms / factor, where the factor is equal along the contracted axes. */
+typedef struct normalized {
+    graph_id terms, factor;
+    /* of the factor's axes, those of the operand */
+    const int64_t *axes;
+    bool divides;
+} normalized;
+
+/* Is the value the sum of the terms over these axes, or, unless `divides`, its inverse? */
+static bool is_sum_of(const graph *g, graph_id value, graph_id terms, uint32_t axes, bool divides) {
+    double number;
+    const graph_node *node = graph_node_of(g, value);
+    if (!divides) {
+        if (!named(node, "div") || !graph_is_number(g, node->input[0], &number)) return false;
+        node = graph_node_of(g, node->input[1]);
+    }
+    while (named(node, "reshape") || named(node, "broadcast")) node = graph_node_of(g, node->input[0]);
+    return named(node, "reduce_sum") && node->input[0] == terms &&
+           graph_axes_of(&node->attribute[0], graph_shape_of(g, terms)->rank, true) == axes;
+}
+
+static bool is_normalized(const graph *g, graph_id value, uint32_t contracted, normalized *out) {
+    const graph_node *node = graph_node_of(g, value);
+    const bool divides = named(node, "div");
+    if (!divides && !named(node, "mul")) return false;
+    for (int k = divides; k < 2; k++) {
+        const graph_node *stretch = graph_node_of(g, node->input[k]);
+        if (!named(stretch, "broadcast")) continue;
+        *out = (normalized){node->input[1 - k], stretch->input[0], stretch->attribute[1].list, divides};
+        const graph_shape *factor = graph_shape_of(g, out->factor);
+        bool equal = is_sum_of(g, out->factor, out->terms, contracted, divides);
+        for (int i = 0; i < factor->rank; i++) {
+            int64_t size = 0;
+            const int axis = graph_axis_of(out->axes[i], graph_shape_of(g, value)->rank);
+            const bool one = tir_is_const(g->pool, factor->dim[i], &size) && size == 1;
+            equal = equal && (one || !(contracted >> axis & 1));
+        }
+        if (equal) return true;
+    }
+    return false;
+}
+
+/* The factor of an operand whose axes have these places in the result, in that shape. */
+static graph_id factor_of(graph_walk *walk, const normalized *n, int rank, const int64_t *place,
+                          const graph_shape *result) {
+    graph *g = walk->to;
+    const graph_id factor = walk->map[n->factor];
+    const graph_shape shape = *graph_shape_of(g, factor);
+    int64_t axes[DLC_MAX_RANK];
+    tir_expr dims[DLC_MAX_RANK];
+    int kept = 0;
+    for (int i = 0; i < shape.rank; i++) {
+        const int64_t at = place[graph_axis_of(n->axes[i], rank)];
+        if (at < 0) continue;
+        dims[kept] = shape.dim[i];
+        axes[kept++] = at;
+    }
+    graph_id each = graph_reshape(g, factor, kept, dims);
+    if (n->divides) each = graph_div(g, graph_scalar_like(g, each, 1), each);
+    return graph_broadcast(g, each, result->rank, result->dim, axes);
+}
+
+/* The value in the new graph without the numbers that it is multiplied by, also before moves, where it has no other reader; they are
+ * multiplied to *number. */
+static graph_id without_numbers(graph_walk *walk, const uint32_t *readers, graph_id value, int depth, double *number) {
+    const graph *g = walk->from;
+    const graph_node *node = graph_node_of(g, value);
+    const bool moves = named(node, "transpose") || named(node, "reshape"), divides = named(node, "div");
+    double factor;
+    if (readers[value] != 1 || !depth || (!moves && !divides && !named(node, "mul"))) return walk->map[value];
+    if (!moves) {
+        if (!graph_is_number(g, node->input[1], &factor) || fabs(factor) < 0x1p-60 || fabs(factor) > 0x1p60)
+            return walk->map[value];
+        *number *= divides ? 1 / factor : factor;
+        return without_numbers(walk, readers, node->input[0], depth - 1, number);
+    }
+    const graph_id inner = without_numbers(walk, readers, node->input[0], depth - 1, number);
+    graph_attribute attribute[sizeof node->op->attribute / sizeof *node->op->attribute];
+    if (inner == walk->map[node->input[0]]) return walk->map[value];
+    graph_walk_attributes(walk, node, attribute);
+    return graph_emit(walk->to, node->op, 1, &inner, attribute);
+}
+
+/* A contraction, with the factors of its operands behind it. */
+static graph_id factored_product(graph_walk *walk, const graph_node *node, const uint32_t *readers) {
+    enum { DEPTH = 6 };
+    const graph *g = walk->from;
+    normalized found[2] = {{0}};
+    int64_t place[2][DLC_MAX_RANK];
+    double number = 1;
+    graph_id input[2];
+    const dlc_dtype dtype = graph_shape_of(g, node->first)->dtype;
+    if (!named(node, "dot_general") || (dtype != DLC_F32 && dtype != DLC_F64)) return 0;
+    find_places(g, node, place);
+    for (int which = 0; which < 2; which++) {
+        const graph_id value = node->input[which];
+        const graph_shape *shape = graph_shape_of(g, value);
+        const uint32_t contracted = graph_axes_of(&node->attribute[2 + which], shape->rank, false);
+        if (shape->dtype != dtype) return 0;
+        const bool sums = readers[value] == 1 && is_normalized(g, value, contracted, &found[which]);
+        if (!sums) found[which].terms = 0;
+        input[which] = sums ? walk->map[found[which].terms] : without_numbers(walk, readers, value, DEPTH, &number);
+    }
+    if (input[0] == walk->map[node->input[0]] && input[1] == walk->map[node->input[1]]) return 0;
+    graph_attribute attribute[sizeof node->op->attribute / sizeof *node->op->attribute];
+    graph_walk_attributes(walk, node, attribute);
+    graph_id y = graph_emit(walk->to, node->op, 2, input, attribute);
+    const graph_shape result = *graph_shape_of(walk->to, y);
+    for (int which = 0; which < 2; which++)
+        if (found[which].terms)
+            y = graph_mul(
+                walk->to, y,
+                factor_of(walk, &found[which], graph_shape_of(g, node->input[which])->rank, place[which], &result));
+    return number == 1 ? y : graph_mul_number(walk->to, y, number);
+}
+
+static void pass_factor(graph_walk *walk) {
+    const bool *live = graph_live_nodes(walk->to->arena, walk->from);
+    const uint32_t *readers = count_readers(walk->to->arena, walk->from, live);
+    for (uint32_t i = 0; i < walk->from->nodes.count; i++) {
+        if (!live[i]) continue;
+        const graph_id result = factored_product(walk, &walk->from->nodes.data[i], readers);
+        if (result)
+            graph_walk_record(walk, &walk->from->nodes.data[i], &result);
+        else
+            graph_walk_node(walk, i);
+    }
+}
+
+graph *graph_factor_products(lib_arena *arena, const graph *g) {
+    return graph_walk_run(arena, g, g->phase, NULL, pass_factor, NULL);
 }

@@ -10,5 +10,8 @@
 graph *graph_compute_on_integers(lib_arena *arena, const graph *g, const tir_machine *machine);
 /* After graph_simplify (factors.c); g itself if there are no such factors. */
 graph *graph_fold_factors(lib_arena *arena, const graph *g);
+/* After graph_simplify (factors.c): numbers that operands of contractions are multiplied by, and sums by which their rows are divided, are
+ * applied to the results, so that fusion finds attention as exporters spell it out. */
+graph *graph_factor_products(lib_arena *arena, const graph *g);
 
 #endif

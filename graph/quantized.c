@@ -334,30 +334,8 @@ static void make_signed(graph *g, quantized *w) {
 /* An operand of dot_general: for each of its axes the axis of the result, -1 for contracted ones. */
 typedef struct places {
     const graph_attribute *contract;
-    int64_t axis[DLC_MAX_RANK];
+    const int64_t *axis;
 } places;
-
-static void find_places(const visit *v, places of[2]) {
-    static const char *const names[2][2] = {{"batch_x", "contract_x"}, {"batch_w", "contract_w"}};
-    int next = setting_of(v, "batch_x")->count;
-    for (int o = 0; o < 2; o++) {
-        const int rank = graph_shape_of(v->g, v->input[o])->rank;
-        const graph_attribute *batch = setting_of(v, names[o][0]);
-        uint32_t taken = 0;
-        of[o].contract = setting_of(v, names[o][1]);
-        for (int i = 0; i < batch->count; i++) {
-            const int axis = graph_axis_of(batch->list[i], rank);
-            of[o].axis[axis] = i;
-            taken |= 1u << axis;
-        }
-        const uint32_t contracted = graph_axes_of(of[o].contract, rank, false);
-        for (int i = 0; i < rank; i++)
-            if (contracted >> i & 1)
-                of[o].axis[i] = -1;
-            else if (!(taken >> i & 1))
-                of[o].axis[i] = next++;
-    }
-}
 
 /* A parameter of the operand in the result's shape. */
 static graph_id parameter_in(graph *g, graph_id parameter, const quantized *x, const places *at,
@@ -419,10 +397,11 @@ static bool is_contracted(const quantized *x, const places *at) {
 static graph_id contracted(const visit *v, const quantized *given) {
     graph *g = v->g;
     quantized x = *given, w;
-    places at[2];
+    int64_t place[2][DLC_MAX_RANK];
+    const places at[2] = {{setting_of(v, "contract_x"), place[0]}, {setting_of(v, "contract_w"), place[1]}};
     tir_expr dims[DLC_MAX_RANK];
     if (!multiplies_bytes(v) || !is_quantized(g, v->input[1], &w) || !is_weight(g, w.q)) return 0;
-    find_places(v, at);
+    graph_dot_places(v->attribute, (int[]){graph_shape_of(g, x.q)->rank, graph_shape_of(g, w.q)->rank}, place);
     const graph_attribute *list = at[0].contract;
     const graph_shape from = *graph_shape_of(g, x.q);
     for (int i = 0; i < list->count; i++) dims[i] = from.dim[graph_axis_of(list->list[i], from.rank)];

@@ -96,7 +96,7 @@ static graph *expand(const dlc_program *program, lib_arena *work, const graph *s
     const graph *passed = graph_apply_passes(work, g, true);
     if (passed != g) g = decompose(program, work, passed);
     if (first != source || g != simple) jit_check_customs(work, g);
-    if (!program->options.no_excess_precision) g = graph_fold_factors(work, g);
+    if (!program->options.no_excess_precision) g = graph_fold_factors(work, graph_factor_products(work, g));
     return lib_environment_lists(LIB_ENV_DISABLE, "simplify") ? g : graph_hoist(work, g);
 }
 
