@@ -305,7 +305,7 @@ static bool is_normalized(const graph *g, graph_id value, uint32_t contracted, n
 static graph_id factor_of(graph_walk *walk, const normalized *n, int rank, const int64_t *place,
                           const graph_shape *result) {
     graph *g = walk->to;
-    const graph_id factor = walk->map[n->factor];
+    graph_id factor = walk->map[n->factor];
     const graph_shape shape = *graph_shape_of(g, factor);
     int64_t axes[DLC_MAX_RANK];
     tir_expr dims[DLC_MAX_RANK];
@@ -316,9 +316,8 @@ static graph_id factor_of(graph_walk *walk, const normalized *n, int rank, const
         dims[kept] = shape.dim[i];
         axes[kept++] = at;
     }
-    graph_id each = graph_reshape(g, factor, kept, dims);
-    if (n->divides) each = graph_div(g, graph_scalar_like(g, each, 1), each);
-    return graph_broadcast(g, each, result->rank, result->dim, axes);
+    if (n->divides) factor = graph_div(g, graph_scalar_like(g, factor, 1), factor);
+    return graph_broadcast(g, graph_reshape(g, factor, kept, dims), result->rank, result->dim, axes);
 }
 
 /* The value in the new graph without the numbers that it is multiplied by, also before moves, where it has no other reader; they are
