@@ -148,12 +148,11 @@ static bool is_worthwhile(const folder *f, const link *last) {
 
 /* Dissolves the chain that ends with the node. */
 static void dissolve(folder *f, uint32_t index) {
-    while (f->links[index].steps) {
+    for (link own = f->links[index]; own.steps; own = f->links[index]) {
         const graph_node *node = &f->of->nodes.data[index];
-        const uint32_t below = f->of->values.data[node->input[f->links[index].operand]].node;
-        f->links[index].product = 0;
-        f->links[below].inside = false;
-        index = below;
+        f->links[index] = (link){0};
+        index = f->of->values.data[node->input[own.operand]].node;
+        f->links[index].inside = false;
     }
 }
 
@@ -240,7 +239,7 @@ static void pass_fold(graph_walk *walk) {
     for (uint32_t i = 0; i < walk->from->nodes.count; i++) {
         const link *own = f->of == walk->from ? &f->links[i] : NULL;
         if (!live[i] || (own && own->inside)) continue;
-        if (!own || !own->steps || !own->product) {
+        if (!own || !own->steps) {
             graph_walk_node(walk, i);
             continue;
         }
@@ -329,8 +328,7 @@ static graph_id without_numbers(graph_walk *walk, const uint32_t *readers, graph
     double factor;
     if (readers[value] != 1 || !depth || (!moves && !divides && !named(node, "mul"))) return walk->map[value];
     if (!moves) {
-        if (!graph_is_number(g, node->input[1], &factor) || fabs(factor) < 0x1p-60 || fabs(factor) > 0x1p60)
-            return walk->map[value];
+        if (!graph_is_number(g, node->input[1], &factor)) return walk->map[value];
         *number *= divides ? 1 / factor : factor;
         return without_numbers(walk, readers, node->input[0], depth - 1, number);
     }
@@ -362,6 +360,7 @@ static graph_id factored_product(graph_walk *walk, const graph_node *node, const
         input[which] = sums ? walk->map[found[which].terms] : without_numbers(walk, readers, value, DEPTH, &number);
     }
     if (input[0] == walk->map[node->input[0]] && input[1] == walk->map[node->input[1]]) return 0;
+    if (!(fabs(number) >= 0x1p-60 && fabs(number) <= 0x1p60)) return 0; /* else results might be 0 or infinite by it */
     graph_attribute attribute[sizeof node->op->attribute / sizeof *node->op->attribute];
     graph_walk_attributes(walk, node, attribute);
     graph_id y = graph_emit(walk->to, node->op, 2, input, attribute);

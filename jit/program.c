@@ -79,8 +79,13 @@ static jit_argument *describe_arguments(lib_arena *arena, const graph *g, uint32
     return arguments;
 }
 
+/* Operators are computed as they are written: no inference form. */
+static bool is_as_written(const dlc_program *program) {
+    return program->options.no_excess_precision || lib_environment_lists(LIB_ENV_DISABLE, "simplify");
+}
+
 static graph *decompose(const dlc_program *program, lib_arena *work, const graph *g) {
-    if (!program->options.no_excess_precision) g = graph_compute_on_integers(work, g, &program->context->machine);
+    if (!is_as_written(program)) g = graph_compute_on_integers(work, g, &program->context->machine);
     graph *expanded = graph_decompose(work, g);
     check_symbols(work, expanded); /* composites may contain counted sizes */
     return lib_environment_lists(LIB_ENV_DISABLE, "simplify") ? expanded : graph_simplify(work, expanded);
@@ -96,7 +101,7 @@ static graph *expand(const dlc_program *program, lib_arena *work, const graph *s
     const graph *passed = graph_apply_passes(work, g, true);
     if (passed != g) g = decompose(program, work, passed);
     if (first != source || g != simple) jit_check_customs(work, g);
-    if (!program->options.no_excess_precision) g = graph_fold_factors(work, graph_factor_products(work, g));
+    if (!is_as_written(program)) g = graph_fold_factors(work, graph_factor_products(work, g));
     return lib_environment_lists(LIB_ENV_DISABLE, "simplify") ? g : graph_hoist(work, g);
 }
 

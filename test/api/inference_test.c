@@ -300,9 +300,11 @@ typedef struct normed {
 } normed;
 
 static void check_normed(dlc_context *context, const normed *m) {
-    const int64_t h = m->side, each = m->ci / m->groups, count = m->rows ? 1 : m->window * m->window, pad = m->window / 2;
+    const int64_t h = m->side, each = m->ci / m->groups, count = m->rows ? 1 : m->window * m->window,
+                  pad = m->window / 2;
     const size_t in = (size_t)(m->ci * h * h), out = (size_t)(m->co * h * h), weights = (size_t)(m->co * each * count);
-    float *x = malloc(in * sizeof *x), *y = malloc(out * sizeof *y), *w = malloc(weights * sizeof *w), *p = malloc((size_t)m->co * 20);
+    float *x = malloc(in * sizeof *x), *y = malloc(out * sizeof *y), *w = malloc(weights * sizeof *w),
+          *p = malloc((size_t)m->co * 20);
     double *expected = malloc(out * sizeof *expected);
     assert_true(x && y && w && p && expected);
     fill(x, in, 1), fill(w, weights, 2), fill(p, (size_t)m->co * 5, 3);
@@ -316,8 +318,9 @@ static void check_normed(dlc_context *context, const normed *m) {
                     const int64_t row = i / h + q / m->window - pad, column = i % h + q % m->window - pad;
                     if (row < 0 || row >= h || column < 0 || column >= h) continue;
                     const int64_t channel = c / (m->co / m->groups) * each + k;
-                    sum += m->rows ? (double)x[i * m->ci + k] * (double)w[k * m->co + c]
-                                   : (double)x[(channel * h + row) * h + column] * (double)w[(c * each + k) * count + q];
+                    sum += m->rows
+                               ? (double)x[i * m->ci + k] * (double)w[k * m->co + c]
+                               : (double)x[(channel * h + row) * h + column] * (double)w[(c * each + k) * count + q];
                 }
             sum = (sum - (double)mean[c]) / sqrt((double)variance[c] + 1e-5) * (double)scale[c] + (double)bias[c];
             expected[m->rows ? i * m->co + c : c * h * h + i] = fmax(sum, 0);
@@ -332,10 +335,12 @@ static void check_normed(dlc_context *context, const normed *m) {
         for (int i = 0; i < 5; i++) v[i] = dlc_constant(g, DLC_F32, 1, &m->co, p + i * m->co);
         if (m->rows) {
             product = dlc_add(dlc_matmul(dlc_input(g, "x", DLC_F32, 2, DIMS(SIZE(h * h), SIZE(m->ci))),
-                                         dlc_constant(g, DLC_F32, 2, SHAPE(m->ci, m->co), w)), v[4]);
+                                         dlc_constant(g, DLC_F32, 2, SHAPE(m->ci, m->co), w)),
+                              v[4]);
         } else {
             dlc_value image = dlc_input(g, "x", DLC_F32, 4, DIMS(SIZE(1), SIZE(m->ci), SIZE(h), SIZE(h)));
-            product = dlc_convolution_with(image, dlc_constant(g, DLC_F32, 4, SHAPE(m->co, each, m->window, m->window), w), &o);
+            product = dlc_convolution_with(
+                image, dlc_constant(g, DLC_F32, 4, SHAPE(m->co, each, m->window, m->window), w), &o);
             product = dlc_add(product, dlc_reshape(v[4], 3, DIMS(SIZE(m->co), SIZE(1), SIZE(1))));
         }
         OK(context, dlc_output(g, "y", dlc_relu(dlc_batch_norm(product, v[0], v[1], v[2], v[3], 1))));
@@ -363,8 +368,8 @@ static void check_normed(dlc_context *context, const normed *m) {
 
 static void test_factors(void **state) {
     (void)state;
-    static const normed cases[] = {{3, 17, 9, 3, 1, false}, {12, 12, 7, 3, 12, false}, {8, 6, 5, 1, 2, false},
-                                   {40, 64, 6, 3, 1, false}, {24, 33, 5, 1, 1, true},  {160, 128, 4, 1, 1, true}};
+    static const normed cases[] = {{3, 17, 9, 3, 1, false},  {12, 12, 7, 3, 12, false}, {8, 6, 5, 1, 2, false},
+                                   {40, 64, 6, 3, 1, false}, {24, 33, 5, 1, 1, true},   {160, 128, 4, 1, 1, true}};
     for (int t = 0; t < TARGETS; t++) {
         dlc_context *context = open_context(all_targets[t], NULL);
         if (!context) continue;

@@ -17,20 +17,21 @@ typedef struct form {
     const char *rows;
 } form;
 
-#define HEADS                                                                                                    \
-    "q4 = Reshape q [0,-1,4,64]; k4 = Reshape k [0,-1,4,64]; v4 = Reshape v [0,-1,4,64];"                        \
+#define HEADS                                                                             \
+    "q4 = Reshape q [0,-1,4,64]; k4 = Reshape k [0,-1,4,64]; v4 = Reshape v [0,-1,4,64];" \
     "qt = Transpose q4 perm=[0,2,1,3]; kt = Transpose k4 perm=[0,2,3,1]; vt = Transpose v4 perm=[0,2,1,3];"
 #define JOINED "; ot = Transpose o perm=[0,2,1,3]; y = Reshape ot [0,-1,256]"
-#define ATTENTION(b)                                                                                             \
-    "q4 = reshape(q, shape=[" b ", 128, 4, 64]) k4 = reshape(k, shape=[" b ", 128, 4, 64])"                      \
-    "v4 = reshape(v, shape=[" b ", 128, 4, 64]) qt = transpose(q4, permutation=[0, 2, 1, 3])"                    \
-    "kt = transpose(k4, permutation=[0, 2, 1, 3]) vt = transpose(v4, permutation=[0, 2, 1, 3])"                  \
-    "o = attention(qt, kt, vt, m) ot = transpose(o, permutation=[0, 2, 1, 3])"                                   \
+#define ATTENTION(b)                                                                            \
+    "q4 = reshape(q, shape=[" b ", 128, 4, 64]) k4 = reshape(k, shape=[" b ", 128, 4, 64])"     \
+    "v4 = reshape(v, shape=[" b ", 128, 4, 64]) qt = transpose(q4, permutation=[0, 2, 1, 3])"   \
+    "kt = transpose(k4, permutation=[0, 2, 1, 3]) vt = transpose(v4, permutation=[0, 2, 1, 3])" \
+    "o = attention(qt, kt, vt, m) ot = transpose(o, permutation=[0, 2, 1, 3])"                  \
     "y = reshape(ot, shape=[" b ", 128, 256]) output y"
 #define QKV(b) "q " b " 128 256; k " b " 128 256; v " b " 128 256; m " b " 1 1 128"
 #define ROW "x 1 64 256; w 256; b 256"
 #define LAYER_NORM "y = layer_norm(x, w, b, axis=-1) output y"
-#define NORM(statistics, scaled) "a = ReduceMean x axes=[-1] keepdims=1; d = Sub x a;" statistics "; n = " scaled "; s = Mul n w; y = Add s b"
+#define NORM(statistics, scaled) \
+    "a = ReduceMean x axes=[-1] keepdims=1; d = Sub x a;" statistics "; n = " scaled "; s = Mul n w; y = Add s b"
 
 static const form forms[] = {
     {"layer norm: Pow, Sqrt, Div", 11, ROW,
@@ -38,8 +39,9 @@ static const form forms[] = {
     {"layer norm: Pow, Sqrt, Div", 17, ROW,
      NORM("p = Pow d 2; v = ReduceMean p axes=[-1] keepdims=1; e = Add v 1e-5; r = Sqrt e", "Div d r"), LAYER_NORM},
     {"layer norm: the difference twice, Mul, Reciprocal", 13, ROW,
-     NORM("f = Sub x a; p = Mul f f; v = ReduceMean p axes=[-1] keepdims=1; e = Add v 1e-5; q = Sqrt e; r = Reciprocal q",
-          "Mul d r"),
+     NORM(
+         "f = Sub x a; p = Mul f f; v = ReduceMean p axes=[-1] keepdims=1; e = Add v 1e-5; q = Sqrt e; r = Reciprocal q",
+         "Mul d r"),
      LAYER_NORM},
     {"layer norm of TensorFlow: x * (scale / deviation) + (b - mean * that)", 13, ROW,
      "a = ReduceMean x axes=[-1] keepdims=1; d = Sub x a; p = Mul d d; v = ReduceMean p axes=[-1] keepdims=1;"
@@ -71,7 +73,8 @@ static const form forms[] = {
     {"attention, batch 1", 11, QKV("1"),
      HEADS "s = MatMul qt kt; d = Div s 8; e = Add d m; p = Softmax e axis=3; o = MatMul p vt" JOINED, ATTENTION("1")},
     {"attention, batch 1", 17, QKV("1"),
-     HEADS "s = MatMul qt kt; d = Mul s 0.125; e = Add d m; p = Softmax e axis=-1; o = MatMul p vt" JOINED, ATTENTION("1")},
+     HEADS "s = MatMul qt kt; d = Mul s 0.125; e = Add d m; p = Softmax e axis=-1; o = MatMul p vt" JOINED,
+     ATTENTION("1")},
     {"attention, batch 2", 13, QKV("2"),
      HEADS "s = MatMul qt kt; d = Div s 8; e = Add d m; p = Softmax e axis=-1; o = MatMul p vt" JOINED, ATTENTION("2")},
     {"attention: both operands scaled", 17, QKV("1"),
@@ -79,8 +82,9 @@ static const form forms[] = {
            "o = MatMul p vt" JOINED,
      ATTENTION("1")},
     {"attention: softmax spelled out, too", 13, QKV("2"),
-     HEADS "s = MatMul qt kt; d = Mul s 0.125; e = Add d m; g = ReduceMax e axes=[-1] keepdims=1; h = Sub e g; i = Exp h;"
-           "j = ReduceSum i [-1] keepdims=1; p = Div i j; o = MatMul p vt" JOINED,
+     HEADS
+     "s = MatMul qt kt; d = Mul s 0.125; e = Add d m; g = ReduceMax e axes=[-1] keepdims=1; h = Sub e g; i = Exp h;"
+     "j = ReduceSum i [-1] keepdims=1; p = Div i j; o = MatMul p vt" JOINED,
      ATTENTION("2")},
 };
 
@@ -282,7 +286,8 @@ static void test_forms(void **state) {
         assert_int_equal(counts[0], counts[1]);
         for (int64_t k = 0; k < counts[0]; k++)
             if (!(fabsf(y[0][k] - y[1][k]) <= 2e-5f * (1 + fabsf(y[1][k]))))
-                fail_msg("%s: element %lld is %g, expected %g", f->name, (long long)k, (double)y[0][k], (double)y[1][k]);
+                fail_msg("%s: element %lld is %g, expected %g", f->name, (long long)k, (double)y[0][k],
+                         (double)y[1][k]);
     }
     dlc_context_destroy(context);
 }
