@@ -5,7 +5,11 @@
  *
  * What is computed of a, mean, factor and b depends on constants alone, as w * factor does, and is computed once. The values on the left
  * have no other reader. Large weights stay as they are: all programs share their packed copies, each would have scaled ones of its own, and
- * a factor costs little behind a long sum: a 3 x 3 convolution of 64 channels takes 1 % longer by it, one by channel 8 %. */
+ * a factor costs little behind a long sum: a 3 x 3 convolution of 64 channels takes 1 % longer by it, one by channel 8 %.
+ *
+ * Factors before a contraction, numbers and the sums by which softmax divides rows, go behind it:
+ *
+ *   contraction(x * c, w * d) -> contraction(x, w) * (c * d)    contraction(e / sum e, w) -> contraction(e, w) * (1 / sum e) */
 #include "graph/build.h"
 #include "graph/inference.h"
 #include "graph/internal.h"
@@ -71,12 +75,6 @@ static int axis_of_weights(const graph *g, const graph_node *product, int axis) 
     return -1;
 }
 
-/* Is it a constant, or moved elements of one? */
-static bool is_weight(const graph *g, graph_id value) {
-    while (graph_node_of(g, value)->op->class_ == GRAPH_INJECTIVE) value = graph_node_of(g, value)->input[0];
-    return graph_constant_of(g, value) != NULL;
-}
-
 static bool is_product(const graph *g, const graph_node *node) {
     if (!named(node, "dot_general") && !named(node, "convolution")) return false;
     const dlc_dtype dtype = graph_shape_of(g, node->first)->dtype;
@@ -90,7 +88,7 @@ static bool takes_factors(const folder *f, const graph_node *product) {
     double bytes = (double)lib_dtype_size(w->dtype);
     if (w->dtype != graph_shape_of(g, product->first)->dtype || f->readers[product->input[1]] != 1) return false;
     for (int i = 0; i < w->rank; i++) bytes *= (double)tir_range(g->pool, w->dim[i]).high;
-    return bytes < GRAPH_BYTES_LEAST && is_weight(g, product->input[1]);
+    return bytes < GRAPH_BYTES_LEAST && graph_is_weight(g, product->input[1]);
 }
 
 /* Is it one number, or numbers along one axis, which depend on constants alone? *axis: that axis; -1: one number. */

@@ -6,6 +6,9 @@
 #include "graph/graph.h"
 #include "tir/machine.h"
 
+/* Is the value a constant, or moved elements of one? */
+bool graph_is_weight(const graph *g, graph_id value);
+
 /* Before graph_decompose. Computes on the integers of quantised networks (quantized.c); g itself if nothing is dequantised. */
 graph *graph_compute_on_integers(lib_arena *arena, const graph *g, const tir_machine *machine);
 /* After graph_simplify (factors.c); g itself if there are no such factors. */

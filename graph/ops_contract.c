@@ -199,9 +199,8 @@ static void infer_matmul(graph_infer *infer) {
     if (w->rank > 1) add_dim(infer, w->dim[w->rank - 1]);
 }
 
-/* A batch dimension that only one operand has, or only one with a size other than 1, becomes a free dimension of that operand, so that nothing
- * is repeated. Records
- * these dimensions and their positions in the result of dot_general (batch, free x, free w). */
+/* A batch dimension that only one operand has, or that only one has with a size other than 1, becomes a free dimension of that operand, so that
+ * nothing is repeated. Records these dimensions and their positions in the result of dot_general (batch, free x, free w). */
 typedef struct matmul_plan {
     /* axes of the operand that are kept; others have size 1 and are dropped */
     bool kept[2][DLC_MAX_RANK];

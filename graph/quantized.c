@@ -313,8 +313,7 @@ static bool are_few(const graph *g, int count, const tir_expr *dims) {
     return terms <= TERMS_MAX;
 }
 
-/* Is it a constant, or moved elements of one? */
-static bool is_weight(const graph *g, graph_id value) {
+bool graph_is_weight(const graph *g, graph_id value) {
     while (graph_node_of(g, value)->op->class_ == GRAPH_INJECTIVE) value = graph_node_of(g, value)->input[0];
     return graph_constant_of(g, value) != NULL;
 }
@@ -400,7 +399,7 @@ static graph_id contracted(const visit *v, const quantized *given) {
     int64_t place[2][DLC_MAX_RANK];
     const places at[2] = {{setting_of(v, "contract_x"), place[0]}, {setting_of(v, "contract_w"), place[1]}};
     tir_expr dims[DLC_MAX_RANK];
-    if (!multiplies_bytes(v) || !is_quantized(g, v->input[1], &w) || !is_weight(g, w.q)) return 0;
+    if (!multiplies_bytes(v) || !is_quantized(g, v->input[1], &w) || !graph_is_weight(g, w.q)) return 0;
     graph_dot_places(v->attribute, (int[]){graph_shape_of(g, x.q)->rank, graph_shape_of(g, w.q)->rank}, place);
     const graph_attribute *list = at[0].contract;
     const graph_shape from = *graph_shape_of(g, x.q);
@@ -421,7 +420,7 @@ static graph_id contracted(const visit *v, const quantized *given) {
 static graph_id convolved(const visit *v, const quantized *x) {
     graph *g = v->g;
     quantized w;
-    if (!multiplies_bytes(v) || !is_quantized(g, v->input[1], &w) || !is_weight(g, w.q)) return 0;
+    if (!multiplies_bytes(v) || !is_quantized(g, v->input[1], &w) || !graph_is_weight(g, w.q)) return 0;
     if (x->axis >= 0 || w.axis > 0) return 0;
     const graph_shape window = *graph_shape_of(g, w.q);
     if (!are_few(g, window.rank - 1, window.dim + 1)) return 0;

@@ -281,7 +281,7 @@ typedef struct dlc_compile_options {
     /* Compute operators as they are written: round every operator's result to its dtype, even inside fused kernels, and no inference
      * form. That form, otherwise, is for values that depend on constants alone, and changes results by roundings. Products of
      * dequantised values (dlc_dequantize_linear) by dequantised constants are sums of integers, if the machine has an instruction for them, and
-     * dlc_quantize_linear multiplies by 1/scale: at most one step from the result of floats. Factors and shifts for each channel behind a
+     * dlc_quantize_linear multiplies by 1/scale: at most one step from the result of floats (NaN aside). Factors and shifts for each channel behind a
      * contraction or convolution, as of a batch norm, become one factor and one shift, or part of the weights; factors of a contraction's
      * operands (numbers, sums by which rows are divided) are applied to its result: numbers may then overflow elsewhere */
     bool no_excess_precision;
