@@ -88,7 +88,7 @@ static bool takes_factors(const folder *f, const graph_node *product) {
     double bytes = (double)lib_dtype_size(w->dtype);
     if (w->dtype != graph_shape_of(g, product->first)->dtype || f->readers[product->input[1]] != 1) return false;
     for (int i = 0; i < w->rank; i++) bytes *= (double)tir_range(g->pool, w->dim[i]).high;
-    return bytes < GRAPH_BYTES_LEAST && graph_is_weight(g, product->input[1]);
+    return bytes < (double)GRAPH_BYTES_LEAST && graph_is_weight(g, product->input[1]);
 }
 
 /* Is it one number, or numbers along one axis, which depend on constants alone? *axis: that axis; -1: one number. */

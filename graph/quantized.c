@@ -310,7 +310,7 @@ static bool multiplies_bytes(const visit *v) {
 static bool are_few(const graph *g, int count, const tir_expr *dims) {
     double terms = 1;
     for (int i = 0; i < count; i++) terms *= (double)tir_range(g->pool, dims[i]).high;
-    return terms <= TERMS_MAX;
+    return terms <= (double)TERMS_MAX;
 }
 
 bool graph_is_weight(const graph *g, graph_id value) {
