@@ -5,9 +5,10 @@
  *   quantize(dequantize x), the same parameters            -> x
  *   quantize(y)                                            -> round(y * (1 / scale)) + zero_point, saturated
  *
- * The first one only for constant w, on machines that have an instruction for products of bytes. What stands between a contraction and the next quantize_linear - bias, activation, sums with other branches - stays in floats, in the
- * kernel of the contraction. Sums of integers are exact, moves are, too; the factors round. So a quantised result differs from
- * that of floats by at most one step, where it is near the middle between two.
+ * The first one only for constant w, on machines that have an instruction for products of bytes. What stands between a contraction and
+ * the next quantize_linear - bias, activation, sums with other branches - stays in floats, in the kernel of the contraction. Sums of integers
+ * are exact, moves are, too; the factors round. So a quantised result differs from that of floats by at most one step, where it
+ * is near the middle between two.
  *
  * Signed results of quantize_linear become unsigned, with a zero point that is 128 higher, and what dequantizes them takes those:
  * products of bytes are of unsigned by signed ones. All other composites are expanded first, so that few operators have to be known. */
