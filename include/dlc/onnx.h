@@ -21,6 +21,9 @@
  * supported: regular expressions, decoders of images, shapes that depend on data (except the results of NonZero, Unique,
  * Compress and NonMaxSuppression).
  *
+ * Dropout, batch norms, QuantizeLinear and DequantizeLinear of a model for inference cost little: see no_excess_precision of
+ * dlc_compile_options, which keeps them as the file has them.
+ *
  * Random numbers (RandomNormal, RandomUniform, their Like forms, Bernoulli, Multinomial, Dropout in training mode) are libdlc's own, and
  * are imported only with attribute seed: they are a function of the seed and the position, so that a node gives the same numbers at
  * every run, in each iteration of a loop, and as other nodes of that operator with that seed. OneHotEncoder gives zeros for what is no
