@@ -1,4 +1,4 @@
-/* Internal to onnx.c and onnx_run.c. */
+/* Internal to onnx.c, onnx_run.c and onnx_walk.c. */
 #ifndef JIT_ONNX_H
 #define JIT_ONNX_H
 
@@ -57,6 +57,13 @@ struct dlc_onnx_model {
 dlc_status jit_onnx_fail(dlc_context *context, dlc_status status, const char *call, const char *what);
 void jit_onnx_keep(dlc_onnx_model *model);
 void jit_onnx_release(dlc_onnx_model *model);
+/* Walks (onnx_walk.c): runs of a model, each an import that asks for values. One run at a time. */
+typedef struct jit_onnx_walk jit_onnx_walk;
+dlc_status jit_onnx_walk_new(dlc_onnx_model *model, const dlc_compile_options *compile, jit_onnx_walk **walk);
+void jit_onnx_walk_free(jit_onnx_walk *walk);
+/* inputs and outputs: as for dlc_onnx_run, none of them NULL. */
+dlc_status jit_onnx_walk_run(jit_onnx_walk *walk, const onnx_options *options, const dlc_run_options *run,
+                             const DLTensor *const *inputs, dlc_output_slot *outputs);
 dlc_status jit_onnx_import(dlc_onnx_model *model, const onnx_options *options, dlc_graph **made);
 
 #endif

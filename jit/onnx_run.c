@@ -1,6 +1,7 @@
 /* Runners of ONNX models, <dlc/onnx.h>. An import serves all tensors that pass its guards; a runner keeps several. What an import has to
  * know is found by trying: a refused import names the small inputs that reach the refused node (graph/onnx/needs.c), and is tried again with
- * their elements, at last with all sizes as numbers. */
+ * their elements, at last with all sizes as numbers. If a node is refused nevertheless, data decide: the model is walked (onnx_walk.c), from
+ * then on whenever no import serves. */
 #include <dlc/onnx.h>
 
 #include "jit/jit.h"
@@ -32,6 +33,8 @@ typedef struct imported {
     dlc_program *program;
     /* [inputs] */
     input_guard *guard;
+    /* A walk served tensors that it failed for, though they pass the guards: it is not used any more. */
+    bool failed;
     /* Runs in progress; all runs; the runner's clock at the last one. */
     int users;
     uint64_t runs, used;
@@ -52,6 +55,12 @@ struct dlc_onnx_runner {
     int import_count;
     uint64_t clock;
     bool *content, sizes;
+    /* A walk has served what imports did not, and how often. */
+    bool walks;
+    uint64_t walked;
+    /* Held during a run by the walk, which is made by the first one. */
+    lib_mutex walk_mutex;
+    jit_onnx_walk *walk;
     /* Held during runs if there are states. By input; NULL: no run has left one. */
     lib_mutex state_mutex;
     DLManagedTensorVersioned **state;
@@ -96,6 +105,7 @@ static bool passes(const input_guard *guard, const DLTensor *tensor) {
 }
 
 static bool serves(const dlc_onnx_runner *runner, const imported *import, const DLTensor *const *inputs) {
+    if (import->failed) return false;
     for (int i = 0; i < inputs_of(runner); i++)
         if (!passes(&import->guard[i], inputs[i])) return false;
     return true;
@@ -179,9 +189,9 @@ static void free_import(dlc_onnx_runner *runner, imported *import) {
     lib_release(allocator, import, sizeof *import, _Alignof(imported));
 }
 
-/* Tries until an import is not refused. Raises in the import's scope. */
+/* Tries until an import is not refused; *refused: because of a node. Raises in the import's scope. */
 static dlc_status import_in_scope(dlc_onnx_runner *runner, imported *import, assumptions *a,
-                                  const DLTensor *const *inputs) {
+                                  const DLTensor *const *inputs, bool *refused) {
     lib_arena *work = &import->arena;
     const size_t all = runner->model->model->graph->inputs.count;
     onnx_needs needs = {.content = LIB_NEW_ARRAY(work, bool, all + 1)};
@@ -191,6 +201,7 @@ static dlc_status import_in_scope(dlc_onnx_runner *runner, imported *import, ass
         make_guards(runner, import, a, inputs);
         status = import_for(runner, work, import, inputs, &needs, &made);
     } while (status != DLC_OK && needs.node && assume_more(runner, a, &needs, inputs));
+    *refused = status != DLC_OK && needs.node;
     if (status == DLC_OK) status = dlc_compile(runner->model->context, made, &runner->compile, &import->program);
     dlc_graph_destroy(made);
     return status;
@@ -217,7 +228,8 @@ static void keep_import(dlc_onnx_runner *runner, imported *import) {
     runner->import_count++;
 }
 
-static dlc_status new_import(dlc_onnx_runner *runner, const DLTensor *const *inputs, bool ones, imported **made) {
+static dlc_status new_import(dlc_onnx_runner *runner, const DLTensor *const *inputs, bool ones, imported **made,
+                             bool *refused) {
     dlc_context *context = runner->model->context;
     imported *import = lib_allocate_zeroed(&context->allocator, sizeof *import, _Alignof(imported));
     dlc_status status = DLC_OUT_OF_MEMORY;
@@ -229,7 +241,7 @@ static dlc_status new_import(dlc_onnx_runner *runner, const DLTensor *const *inp
                          .sizes = runner->sizes,
                          .ones = ones};
         for (size_t i = 0; i < ports; i++) a.content[i] = a.content[i] && has_content(inputs[i]);
-        status = import_in_scope(runner, import, &a, inputs);
+        status = import_in_scope(runner, import, &a, inputs, refused);
         if (status == DLC_OK) memcpy(runner->content, a.content, ports), runner->sizes = a.sizes;
     } else
         status = jit_fail(context, &import->scope.error);
@@ -240,28 +252,76 @@ static dlc_status new_import(dlc_onnx_runner *runner, const DLTensor *const *inp
     return status;
 }
 
-/* An import for these tensors. `ones`: one that takes sizes of 0 and 1 as given. The mutex is held. */
-static dlc_status find_import(dlc_onnx_runner *runner, const DLTensor *const *inputs, bool ones, imported **found) {
+/* An import for these tensors. *walk: there is none, but a walk may serve. `ones`: one that takes sizes of 0 and 1 as given. The mutex is held. */
+static dlc_status find_import(dlc_onnx_runner *runner, const DLTensor *const *inputs, bool ones, imported **found,
+                              bool *walk) {
+    *walk = false;
     *found = ones ? NULL : runner->imports;
     while (*found && !serves(runner, *found, inputs)) *found = (*found)->next;
-    const dlc_status status = *found ? DLC_OK : new_import(runner, inputs, ones, found);
+    if (!*found && runner->walks) {
+        *walk = true;
+        return fail(runner, DLC_UNSUPPORTED, "the model is walked: no one program serves these inputs");
+    }
+    const dlc_status status = *found ? DLC_OK : new_import(runner, inputs, ones, found, walk);
     if (status == DLC_OK) (*found)->used = ++runner->clock;
     return status;
 }
 
 /* The same, of which a run is noted. */
-static dlc_status take_import(dlc_onnx_runner *runner, const DLTensor *const *inputs, bool ones, imported **taken) {
+static dlc_status take_import(dlc_onnx_runner *runner, const DLTensor *const *inputs, bool ones, imported **taken,
+                              bool *walk) {
     lib_mutex_lock(&runner->mutex);
-    const dlc_status status = find_import(runner, inputs, ones, taken);
+    const dlc_status status = find_import(runner, inputs, ones, taken, walk);
     if (status == DLC_OK) (*taken)->users++, (*taken)->runs++;
     lib_mutex_unlock(&runner->mutex);
     return status;
 }
 
-static void leave_import(dlc_onnx_runner *runner, imported *import) {
+/* failed: a walk serves in its place. */
+static void leave_import(dlc_onnx_runner *runner, imported *import, bool failed) {
     lib_mutex_lock(&runner->mutex);
     import->users--;
+    import->failed = import->failed || failed;
     lib_mutex_unlock(&runner->mutex);
+}
+
+/* ---- walks -------------------------------------------------------------------------------------------------------------- */
+
+/* From now on the model is walked without trying to import it. */
+static void remember_walk(dlc_onnx_runner *runner) {
+    lib_mutex_lock(&runner->mutex);
+    const bool first = !runner->walks;
+    runner->walks = true;
+    runner->walked++;
+    lib_mutex_unlock(&runner->mutex);
+    if (first)
+        lib_log_write(&runner->model->context->log,
+                      "dlc_onnx_run: data decide sizes or branches of the model: it is walked, node by node");
+}
+
+static dlc_status run_walk(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
+                           dlc_output_slot *outputs) {
+    dlc_status status = DLC_OK;
+    if (options && options->event)
+        return fail(runner, DLC_UNSUPPORTED, "a model that is walked, node by node, is run at once: no event");
+    lib_mutex_lock(&runner->walk_mutex);
+    if (!runner->walk) status = jit_onnx_walk_new(runner->model, &runner->compile, &runner->walk);
+    if (status == DLC_OK) status = jit_onnx_walk_run(runner->walk, &runner->import, options, inputs, outputs);
+    lib_mutex_unlock(&runner->walk_mutex);
+    if (status == DLC_OK) remember_walk(runner);
+    return status;
+}
+
+/* Has the model branches or loops, also in its functions? Their shapes may be right for data that an import cannot know. */
+static bool has_branches(const dlc_onnx_runner *runner) {
+    const onnx_model *model = runner->model->model;
+    for (size_t f = 0; f <= model->functions.count; f++) {
+        const size_t count = f ? model->functions.data[f - 1].nodes.count : model->graph->nodes.count;
+        const onnx_node *nodes = f ? model->functions.data[f - 1].nodes.data : model->graph->nodes.data;
+        for (size_t n = 0; n < count; n++)
+            if (onnx_is(nodes[n].operator, "If") || onnx_is(nodes[n].operator, "Loop")) return true;
+    }
+    return false;
 }
 
 /* ---- runs -------------------------------------------------------------------------------------------------------------- */
@@ -282,17 +342,30 @@ static bool has_ones(const dlc_onnx_runner *runner, const imported *import, cons
     return false;
 }
 
+/* After an import that failed for these tensors; *walked: a walk did not. Else the error is the import's. */
+static dlc_status run_walk_after(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
+                                 dlc_output_slot *outputs, bool *walked) {
+    lib_error error;
+    lib_fail(&error, DLC_INVALID_ARGUMENT, "%s", dlc_error_message(runner->model->context));
+    *walked = run_walk(runner, options, inputs, outputs) == DLC_OK;
+    return *walked ? DLC_OK : jit_fail(runner->model->context, &error);
+}
+
 /* A size that is equal to another one in the import may broadcast where it is 1: then an import of its own serves. */
 static dlc_status run_stateless(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
                                 dlc_output_slot *outputs) {
     imported *import, *other;
-    LIB_TRY(take_import(runner, inputs, false, &import));
-    dlc_status status = run_import(runner, import, options, inputs, outputs);
+    bool walk;
+    dlc_status status = take_import(runner, inputs, false, &import, &walk);
+    if (status != DLC_OK) return walk ? run_walk(runner, options, inputs, outputs) : status;
+    status = run_import(runner, import, options, inputs, outputs);
     const bool again = status == DLC_INVALID_ARGUMENT && has_ones(runner, import, inputs);
-    leave_import(runner, import);
-    if (!again || take_import(runner, inputs, true, &other) != DLC_OK) return status;
+    if (status == DLC_INVALID_ARGUMENT && !again && has_branches(runner))
+        status = run_walk_after(runner, options, inputs, outputs, &walk);
+    leave_import(runner, import, walk);
+    if (!again || take_import(runner, inputs, true, &other, &walk) != DLC_OK) return status;
     status = run_import(runner, other, options, inputs, outputs);
-    leave_import(runner, other);
+    leave_import(runner, other, false);
     return status;
 }
 
@@ -437,6 +510,7 @@ dlc_status dlc_onnx_runner_program(dlc_onnx_runner *runner, const DLTensor *cons
                                    dlc_program **program) {
     const DLTensor *given[256];
     imported *found = NULL;
+    bool walk;
     if (program) *program = NULL;
     if (!runner || !program)
         return jit_onnx_fail(runner ? runner->model->context : NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_runner_program",
@@ -449,7 +523,7 @@ dlc_status dlc_onnx_runner_program(dlc_onnx_runner *runner, const DLTensor *cons
     dlc_status status = add_states(runner, inputs, given);
     if (status == DLC_OK) {
         lib_mutex_lock(&runner->mutex);
-        status = find_import(runner, given, false, &found);
+        status = find_import(runner, given, false, &found, &walk);
         lib_mutex_unlock(&runner->mutex);
     }
     lib_mutex_unlock(&runner->state_mutex);
@@ -544,6 +618,7 @@ dlc_status dlc_onnx_runner_create(dlc_onnx_model *model, const dlc_onnx_runner_o
         return status;
     }
     lib_mutex_init(&runner->mutex);
+    lib_mutex_init(&runner->walk_mutex);
     lib_mutex_init(&runner->state_mutex);
     jit_onnx_keep(model);
     *made = runner;
@@ -560,8 +635,10 @@ void dlc_onnx_runner_destroy(dlc_onnx_runner *runner) {
         next = import->next;
         free_import(runner, import);
     }
+    jit_onnx_walk_free(runner->walk);
     for (int i = 0; i < inputs_of(runner); i++) release_tensor(&runner->state[i]);
     lib_mutex_destroy(&runner->mutex);
+    lib_mutex_destroy(&runner->walk_mutex);
     lib_mutex_destroy(&runner->state_mutex);
     lib_arena_free(&runner->arena);
     lib_release(&context->allocator, runner, sizeof *runner, _Alignof(dlc_onnx_runner));
@@ -594,6 +671,9 @@ static void describe(dlc_onnx_runner *runner, lib_text *text) {
             describe_guard(text, runner->model->ports[DLC_ONNX_INPUT][i].name, &import->guard[i]);
         lib_text_add(text, text->length == before ? " none\n" : "\n");
     }
+    if (runner->walks)
+        lib_text_format(text, "%" PRIu64 " runs: walked, node by node, since data decide sizes or branches\n",
+                        runner->walked);
 }
 
 dlc_status dlc_onnx_runner_describe(dlc_onnx_runner *runner, char **text) {

@@ -11,6 +11,10 @@ onnx_value *onnx_find_value(const onnx_import *im, onnx_bytes name);
 onnx_value *onnx_define(onnx_import *im, onnx_bytes name);
 /* The value as a tensor of the current graph. */
 graph_id onnx_id_of(onnx_import *im, onnx_value *value);
+/* Its elements; NULL: not known. */
+const onnx_known *onnx_known_of(onnx_import *im, onnx_value *value);
+/* Its elements, which a walk computes if need be; NULL: they are not known. */
+const onnx_known *onnx_ask(onnx_import *im, onnx_value *value);
 void onnx_import_nodes(onnx_import *im, const onnx_node *nodes, size_t count);
 
 #endif

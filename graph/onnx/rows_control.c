@@ -41,14 +41,16 @@ static void find_captures(onnx_import *im, captures *all, const onnx_graph *body
     for (size_t i = 0; i < part->outputs.count; i++) take(im, all, body, part->outputs.data[i].name);
 }
 
+/* Is it a tensor of the enclosing graph? Others are made anew where they are read. */
 static bool is_made(const capture *c) {
-    return c->outer->id && !c->outer->known && !c->outer->stored;
+    const onnx_value *outer = c->outer;
+    return outer->known ? outer->known->varies : outer->id && !outer->stored;
 }
 
-static int captured_ids(const captures *all, graph_id *ids) {
+static int captured_ids(onnx_import *im, const captures *all, graph_id *ids) {
     int count = 0;
     for (uint32_t i = 0; i < all->count; i++)
-        if (is_made(&all->data[i])) ids[count++] = all->data[i].outer->id;
+        if (is_made(&all->data[i])) ids[count++] = onnx_id_of(im, all->data[i].outer);
     return count;
 }
 
@@ -70,19 +72,38 @@ static void begin(onnx_import *im, body *b) {
     im->scope = &b->scope;
 }
 
-static void end(onnx_import *im, const body *b) {
+/* After the nodes of a nested graph: the enclosing node is the current one again. */
+static void end_part(onnx_import *im, const onnx_import *saved) {
     const uint32_t inputs = im->inputs.count;
-    *im = b->saved;
+    *im = *saved;
     im->inputs.count = inputs;
+}
+
+static void end(onnx_import *im, const body *b) {
+    end_part(im, &b->saved);
+}
+
+/* The current node as the place of what is imported inside of it. */
+static onnx_place *place_of(onnx_import *im, int64_t iteration) {
+    onnx_place *place = LIB_NEW(im->g->arena, onnx_place);
+    *place = (onnx_place){im->within, im->node, im->node_index, iteration};
+    return place;
+}
+
+/* A captured value in a body, where it is that input; 0: none. Elements that vary stay outside, lest the body depend on them. */
+static void take_captured(onnx_value *value, const onnx_value *outer, graph_id input) {
+    onnx_take_value(value, outer);
+    value->id = input;
+    if (input) value->known = NULL;
 }
 
 /* Defines inputs for captured values, under their names. */
 static void define_captures(onnx_import *im, const body *b, const captures *all) {
     for (uint32_t i = 0; i < all->count; i++) {
         const onnx_value *outer = all->data[i].outer;
-        onnx_value *value = onnx_define(im, outer->name);
-        onnx_take_value(value, outer);
-        value->id = is_made(&all->data[i]) ? graph_new_input(im->g, NULL, graph_shape_of(b->saved.g, outer->id)) : 0;
+        const bool made = is_made(&all->data[i]);
+        take_captured(onnx_define(im, outer->name), outer,
+                      made ? graph_new_input(im->g, NULL, graph_shape_of(b->saved.g, outer->id)) : 0);
     }
 }
 
@@ -115,14 +136,12 @@ static const onnx_graph *graph_attribute_of(onnx_import *im, const char *name) {
 static void import_inline(onnx_import *im, const onnx_graph *part) {
     const onnx_import saved = *im;
     onnx_names_scope scope = {.outer = im->scope};
-    onnx_value *outputs[64];
-    if (saved.node->outputs.count > 64) onnx_fail(im, DLC_UNSUPPORTED, "%zu results", saved.node->outputs.count);
+    onnx_value **outputs = LIB_NEW_ARRAY(im->g->arena, onnx_value *, saved.node->outputs.count + 1);
     im->scope = &scope;
+    im->within = place_of(im, -1);
     import_body(im, part);
     for (size_t i = 0; i < saved.node->outputs.count; i++) outputs[i] = output_of(im, part, i);
-    const uint32_t inputs = im->inputs.count;
-    *im = saved;
-    im->inputs.count = inputs;
+    end_part(im, &saved);
     for (size_t i = 0; i < im->node->outputs.count; i++)
         if (im->result[i]) onnx_take_value(im->result[i], outputs[i]);
 }
@@ -139,7 +158,7 @@ static int64_t import_branch(onnx_import *im, const onnx_graph *part, const capt
 
 static void import_if(onnx_import *im) {
     const onnx_graph *then = graph_attribute_of(im, "then_branch"), *otherwise = graph_attribute_of(im, "else_branch");
-    if (onnx_operand_is_constant(im, 0)) {
+    if (onnx_walks(im) || onnx_operand_is_constant(im, 0)) {
         import_inline(im, onnx_operand_float(im, 0, 0) != 0 ? then : otherwise);
         return;
     }
@@ -149,7 +168,7 @@ static void import_if(onnx_import *im) {
     find_captures(im, &all, otherwise, otherwise);
     in = LIB_NEW_ARRAY(im->g->arena, graph_id, all.count + 1);
     in[0] = graph_reshape(im->g, onnx_operand(im, 0), 0, NULL);
-    const int count = 1 + captured_ids(&all, in + 1);
+    const int count = 1 + captured_ids(im, &all, in + 1);
     const graph_setting s[] = {
         graph_set_integer("then", import_branch(im, then, &all, im->node->outputs.count)),
         graph_set_integer("otherwise", import_branch(im, otherwise, &all, im->node->outputs.count))};
@@ -173,12 +192,14 @@ static graph_id as_scalar(onnx_import *im, graph_id x) {
 }
 
 /* An input of the body in the rank that the file declares for it: numbers and conditions may be [1]. */
-static void define_formal(onnx_import *im, const onnx_value_info *info, graph_id id) {
+static bool is_list(const onnx_value_info *info) {
     const onnx_type *type = info->type;
-    const bool list =
-        type && type->which == ONNX_TYPE_TENSOR && type->tensor->shape && type->tensor->shape->dims.count == 1;
+    return type && type->which == ONNX_TYPE_TENSOR && type->tensor->shape && type->tensor->shape->dims.count == 1;
+}
+
+static void define_formal(onnx_import *im, const onnx_value_info *info, graph_id id) {
     const tir_expr one = tir_index(im->g->pool, 1);
-    onnx_define(im, info->name)->id = list ? graph_reshape(im->g, id, 1, &one) : id;
+    onnx_define(im, info->name)->id = is_list(info) ? graph_reshape(im->g, id, 1, &one) : id;
 }
 
 /* Inputs of a sub-graph of the loop, in the order and with the shapes of the row's operands. */
@@ -186,9 +207,8 @@ static void define_inputs(onnx_import *im, const body *b, const loop *l, graph_i
     for (int i = 0; i < l->count; i++) inputs[i] = graph_new_input(im->g, NULL, graph_shape_of(b->saved.g, l->in[i]));
     int at = 2 + l->carried + l->limited;
     for (uint32_t i = 0; i < l->all.count; i++) {
-        onnx_value *value = onnx_define(im, l->all.data[i].outer->name);
-        onnx_take_value(value, l->all.data[i].outer);
-        value->id = is_made(&l->all.data[i]) ? inputs[at++] : 0;
+        const capture *c = &l->all.data[i];
+        take_captured(onnx_define(im, c->outer->name), c->outer, is_made(c) ? inputs[at++] : 0);
     }
 }
 
@@ -228,7 +248,16 @@ static int64_t loop_body(onnx_import *im, const loop *l, size_t stacks, bool *al
     return b.number;
 }
 
-static void import_loop(onnx_import *im) {
+/* Is the first condition, operand 1 as a value of the graph, known to be true? */
+static bool begins_true(onnx_import *im, graph_id condition) {
+    double first = 0;
+    if (graph_is_number(im->g, condition, &first)) return first != 0;
+    const onnx_known *known = onnx_operand_asked(im, 1);
+    return known && known->count == 1 && onnx_operand_float(im, 1, 0) != 0;
+}
+
+/* As one row of the operator table. */
+static void import_loop_row(onnx_import *im) {
     loop l = {.graph = graph_attribute_of(im, "body")};
     const size_t given = onnx_operands(im);
     bool always;
@@ -237,7 +266,7 @@ static void import_loop(onnx_import *im) {
         onnx_fail(im, DLC_PARSE_ERROR, "a body of %zu outputs for %d carried values", l.graph->outputs.count,
                   l.carried);
     const size_t stacks = l.graph->outputs.count - 1 - (size_t)l.carried;
-    const onnx_known *trips = onnx_operand_known(im, 0);
+    const onnx_known *trips = stacks ? onnx_operand_asked(im, 0) : NULL;
     find_captures(im, &l.all, l.graph, l.graph);
     l.in = LIB_NEW_ARRAY(im->g->arena, graph_id, given + l.all.count + 4);
     l.in[l.count++] = graph_scalar_i64(im->g, DLC_I64, 0);
@@ -245,15 +274,14 @@ static void import_loop(onnx_import *im) {
     for (int i = 0; i < l.carried; i++) l.in[l.count++] = onnx_operand(im, (size_t)i + 2);
     l.limited = onnx_has(im, 0) && !stacks;
     if (l.limited) l.in[l.count++] = as_scalar(im, onnx_operand(im, 0));
-    l.count += captured_ids(&l.all, l.in + l.count);
+    l.count += captured_ids(im, &l.all, l.in + l.count);
     graph_id y;
     if (!stacks) {
         const int64_t condition = loop_condition(im, &l), inside = loop_body(im, &l, 0, &always);
         y = onnx_emit(im, "while", l.count, l.in, 2,
                       (graph_setting[]){graph_set_integer("condition", condition), graph_set_integer("body", inside)});
     } else {
-        double first = 1;
-        const bool begins = !onnx_has(im, 1) || (graph_is_number(im->g, l.in[1], &first) && first != 0);
+        const bool begins = !onnx_has(im, 1) || begins_true(im, l.in[1]);
         if (!trips || trips->count != 1 || !trips->element[0].index)
             onnx_fail(im, DLC_UNSUPPORTED, "results that are stacked, of a number of iterations that depends on data");
         const int64_t inside = loop_body(im, &l, stacks, &always);
@@ -265,6 +293,239 @@ static void import_loop(onnx_import *im) {
         y = onnx_emit(im, "scan", l.count, l.in, 4, s);
     }
     for (size_t i = 0; i < im->node->outputs.count; i++) onnx_give(im, i, y + 2 + (graph_id)i);
+}
+
+/* ---- loops that are walked ------------------------------------------------------------------------------------------------ */
+
+/* A loop whose iterations are imported one by one, each into a graph of its own. */
+typedef struct walked_loop {
+    onnx_walk *walk;
+    const onnx_graph *body;
+    captures all;
+    size_t carried, stacks;
+    /* The graph of the node; that of the iteration before, at first the same. */
+    graph *home, *before;
+    /* [carried] Values of `before`. */
+    onnx_value **carry;
+    /* [stacks] */
+    onnx_stack **stack;
+    onnx_place *place;
+} walked_loop;
+
+/* In a walk, is the value a tensor that must be computed before another graph has it? */
+static bool is_tensor(const onnx_value *value) {
+    return value->id && !value->stored && !(value->known && !value->known->varies);
+}
+
+static void evaluate_values(onnx_import *im, graph *g, size_t count, onnx_value *const *values) {
+    graph_id *ids = LIB_NEW_ARRAY(g->arena, graph_id, count + 1);
+    int wanted = 0;
+    for (size_t i = 0; i < count; i++)
+        if (values[i] && is_tensor(values[i])) ids[wanted++] = values[i]->id;
+    im->options->walk->evaluate(im->options->walk, g, wanted, ids);
+}
+
+/* Makes `to`, a value of the current graph, what `from` is in another graph of the walk. */
+static void move_value(onnx_import *im, onnx_value *to, const onnx_value *from, graph *home) {
+    onnx_walk *walk = im->options->walk;
+    onnx_take_value(to, from);
+    to->known = from->known ? onnx_known_moved(im, from->known, home) : NULL;
+    to->id = is_tensor(from) ? walk->share(walk, home, from->id, im->g) : 0;
+}
+
+/* The same of a carried value, which is another one in the next iteration, though it be a constant now. */
+static void move_carried(onnx_import *im, onnx_value *to, onnx_value *from, graph *home) {
+    onnx_walk *walk = im->options->walk;
+    graph *own = im->g;
+    im->g = home;
+    const onnx_known *known = onnx_known_of(im, from);
+    const graph_id id = known && !is_tensor(from) ? 0 : onnx_id_of(im, from);
+    im->g = own;
+    onnx_take_value(to, from);
+    to->stored = NULL;
+    to->id = id ? walk->share(walk, home, id, own) : 0;
+    onnx_known *moved = known ? onnx_known_moved(im, known, home) : NULL;
+    if (moved) moved->varies = true;
+    to->known = moved;
+}
+
+static void define_number(onnx_import *im, const onnx_value_info *info, dlc_dtype dtype, int64_t number, bool varies) {
+    onnx_known *known = onnx_known_new(im, dtype, is_list(info), (int64_t[]){1});
+    known->element[0] = (onnx_number){tir_index(im->g->pool, number), 1, 0};
+    known->varies = varies;
+    onnx_define(im, info->name)->known = known;
+}
+
+static void define_iteration(onnx_import *im, const walked_loop *w, int64_t iteration) {
+    for (uint32_t i = 0; i < w->all.count; i++)
+        move_value(im, onnx_define(im, w->all.data[i].outer->name), w->all.data[i].outer, w->home);
+    define_number(im, &w->body->inputs.data[0], DLC_I64, iteration, true);
+    define_number(im, &w->body->inputs.data[1], DLC_BOOL, 1, false);
+    for (size_t i = 0; i < w->carried; i++)
+        move_carried(im, onnx_define(im, w->body->inputs.data[i + 2].name), w->carry[i], w->before);
+}
+
+static bool is_true(onnx_import *im, onnx_value *condition) {
+    const onnx_known *known = onnx_ask(im, condition);
+    if (!known || known->count != 1)
+        onnx_fail(im, DLC_PARSE_ERROR, "the condition of a loop is no single bool, but has %lld elements",
+                  known ? (long long)known->count : -1);
+    int64_t number = 0;
+    return known->element[0].index && tir_is_const(im->g->pool, known->element[0].index, &number) && number != 0;
+}
+
+/* Imports and computes an iteration; returns whether the loop goes on. */
+static bool walk_iteration(onnx_import *im, walked_loop *w, int64_t iteration) {
+    const onnx_import saved = *im;
+    const size_t count = 1 + w->carried + w->stacks;
+    onnx_names_scope scope = {.outer = NULL};
+    graph *now = w->walk->open(w->walk, w->home);
+    onnx_value **outputs = LIB_NEW_ARRAY(now->arena, onnx_value *, count);
+    im->g = now, im->scope = &scope, im->within = w->place;
+    w->place->iteration = iteration;
+    define_iteration(im, w, iteration);
+    import_body(im, w->body);
+    for (size_t i = 0; i < count; i++) outputs[i] = output_of(im, w->body, i);
+    evaluate_values(im, now, count, outputs);
+    const bool more = is_true(im, outputs[0]);
+    for (size_t i = 0; i < w->stacks; i++)
+        w->walk->push(w->walk, w->stack[i], now, onnx_id_of(im, outputs[1 + w->carried + i]));
+    end_part(im, &saved);
+    if (w->before != w->home) w->walk->close(w->walk, w->before);
+    w->before = now, w->carry = outputs + 1;
+    return more;
+}
+
+/* The shape of an element of a stack that stays empty, in the current graph: as the file declares it, 0 where it does not. */
+static graph_shape declared_element(onnx_import *im, const onnx_value_info *info) {
+    const onnx_type *type = info->type;
+    graph_shape shape = {.dtype = DLC_F32};
+    if (!type || type->which != ONNX_TYPE_TENSOR) return shape;
+    const onnx_shape *declared = type->tensor->shape;
+    shape.dtype = onnx_dtype(im, type->tensor->element);
+    shape.rank = declared && declared->dims.count < DLC_MAX_RANK ? (int)declared->dims.count : 0;
+    for (int d = 0; d < shape.rank; d++)
+        shape.dim[d] = tir_index(im->g->pool, declared->dims.data[d].value > 0 ? declared->dims.data[d].value : 0);
+    return shape;
+}
+
+/* A loop of no iterations: the shapes follow from importing the body, without computing it. Raises if they do not. */
+static void import_unused(onnx_import *im, const walked_loop *w, graph_shape *shapes) {
+    onnx_options plain = *im->options;
+    define_iteration(im, w, 0);
+    plain.walk = NULL;
+    im->options = &plain;
+    import_body(im, w->body);
+    for (size_t i = 0; i < w->stacks; i++)
+        shapes[i] = *graph_shape_of(im->g, onnx_id_of(im, output_of(im, w->body, 1 + w->carried + i)));
+}
+
+/* Dimensions of another graph as numbers of the current one; false: they are none. */
+static bool move_shape(onnx_import *im, graph_shape *shape, const graph *from) {
+    for (int d = 0; d < shape->rank; d++) {
+        int64_t size;
+        if (!tir_is_const(from->pool, shape->dim[d], &size)) return false;
+        shape->dim[d] = tir_index(im->g->pool, size);
+    }
+    return shape->rank < DLC_MAX_RANK;
+}
+
+/* [stacks] The elements' shapes of stacks that stay empty, in the current graph. */
+static graph_shape *empty_elements(onnx_import *im, const walked_loop *w) {
+    const onnx_import saved = *im;
+    graph_shape *shapes = LIB_NEW_ARRAY(im->g->arena, graph_shape, w->stacks + 1);
+    onnx_names_scope names = {.outer = NULL};
+    graph *unused = w->walk->open(w->walk, w->home);
+    lib_scope scope;
+    unused->arena->scope = &scope;
+    im->g = unused, im->scope = &names;
+    if (LIB_ENTER(&scope)) import_unused(im, w, shapes);
+    end_part(im, &saved);
+    if (lib_is_circumstance(scope.error.status)) lib_raise_error(im->g->arena->scope, &scope.error);
+    for (size_t i = 0; i < w->stacks; i++)
+        if (scope.error.status != DLC_OK || !move_shape(im, &shapes[i], unused))
+            shapes[i] = declared_element(im, &w->body->outputs.data[1 + w->carried + i]);
+    w->walk->close(w->walk, unused);
+    return shapes;
+}
+
+static void give_walked(onnx_import *im, const walked_loop *w) {
+    const graph_shape *none = w->before == w->home ? empty_elements(im, w) : NULL;
+    for (size_t i = 0; i < w->carried; i++) {
+        if (!onnx_wants(im, i)) continue;
+        if (w->before == w->home)
+            onnx_take_value(im->result[i], w->carry[i]);
+        else
+            move_value(im, im->result[i], w->carry[i], w->before);
+    }
+    for (size_t i = 0; i < w->stacks; i++)
+        onnx_give(im, w->carried + i, w->walk->finish(w->walk, w->stack[i], im->g, none ? &none[i] : NULL));
+    if (w->before != w->home) w->walk->close(w->walk, w->before);
+}
+
+static walked_loop begin_walk(onnx_import *im) {
+    walked_loop w = {.walk = im->options->walk, .body = graph_attribute_of(im, "body"), .home = im->g};
+    lib_arena *arena = im->g->arena;
+    w.carried = onnx_operands(im) > 2 ? onnx_operands(im) - 2 : 0;
+    if (w.body->inputs.count != w.carried + 2 || w.body->outputs.count < w.carried + 1)
+        onnx_fail(im, DLC_PARSE_ERROR, "a body of %zu inputs and %zu outputs for %zu carried values",
+                  w.body->inputs.count, w.body->outputs.count, w.carried);
+    w.stacks = w.body->outputs.count - 1 - w.carried;
+    w.before = im->g;
+    w.carry = im->operand + 2;
+    for (size_t i = 0; i < w.carried; i++)
+        if (!w.carry[i]) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu is missing", i + 2);
+    find_captures(im, &w.all, w.body, w.body);
+    w.stack = LIB_NEW_ARRAY(arena, onnx_stack *, w.stacks + 1);
+    for (size_t i = 0; i < w.stacks; i++) w.stack[i] = w.walk->stack(w.walk, im->g);
+    w.place = place_of(im, 0);
+    return w;
+}
+
+static void walk_loop(onnx_import *im) {
+    walked_loop w = begin_walk(im);
+    int count = 1;
+    const int64_t most = onnx_has(im, 0) ? onnx_operand_integers(im, 0, &count)[0] : INT64_MAX;
+    if (count != 1) onnx_fail(im, DLC_PARSE_ERROR, "%d trip counts", count);
+    bool more = !onnx_has(im, 1) || is_true(im, im->operand[1]);
+    if ((more && most > 0) || w.stacks) {
+        evaluate_values(im, im->g, w.carried, w.carry);
+        onnx_value **captured = LIB_NEW_ARRAY(im->g->arena, onnx_value *, w.all.count + 1);
+        for (uint32_t i = 0; i < w.all.count; i++) captured[i] = w.all.data[i].outer;
+        evaluate_values(im, im->g, w.all.count, captured);
+    }
+    for (int64_t i = 0; more && i < most; i++) more = walk_iteration(im, &w, i);
+    give_walked(im, &w);
+}
+
+/* Imports the node by a function that may refuse it; then all is as before. */
+static bool try_row(onnx_import *im, void (*import)(onnx_import *im)) {
+    lib_arena *arena = im->g->arena;
+    lib_scope *outer = arena->scope, scope;
+    const onnx_import saved = *im;
+    arena->scope = &scope;
+    if (LIB_ENTER(&scope)) import(im);
+    arena->scope = outer;
+    if (scope.error.status == DLC_OK) return true;
+    end_part(im, &saved);
+    if (lib_is_circumstance(scope.error.status)) lib_raise_error(outer, &scope.error);
+    return false;
+}
+
+/* In a walk: loops that are one row of the operator table are that row; the others are remembered. */
+static void import_loop(onnx_import *im) {
+    onnx_store *store = im->options->store;
+    const uint64_t node = (uint64_t)(uintptr_t)im->node;
+    if (!onnx_walks(im)) {
+        import_loop_row(im);
+        return;
+    }
+    if (lib_map_first(&store->walked, node) == LIB_MAP_END) {
+        if (try_row(im, import_loop_row)) return;
+        store->g->arena->scope = im->g->arena->scope;
+        lib_map_insert(store->g->arena, &store->walked, node, 0);
+    }
+    walk_loop(im);
 }
 
 /* ---- Scan ---------------------------------------------------------------------------------------------------------------- */
@@ -356,7 +617,7 @@ static graph_id emit_scan(onnx_import *im, const scan *s, const graph_id *operan
             onnx_fail(im, DLC_PARSE_ERROR, "sequence %d is a single number", i - s->states);
         in[count++] = operand[i];
     }
-    count += captured_ids(&all, in + count);
+    count += captured_ids(im, &all, in + count);
     if (s->limit) in[count++] = s->limit;
     const graph_setting settings[] = {
         graph_set_integer("body", scan_body(im, s, &all, in, count)), graph_set_integer("carries", s->states + counter),
@@ -443,7 +704,7 @@ static void import_scan_of_samples(onnx_import *im) {
             onnx_fail(im, DLC_PARSE_ERROR, "operand %d is a single number", i < given ? i + 1 : 0);
     }
     const int sequences = count;
-    count += captured_ids(&all, in + count);
+    count += captured_ids(im, &all, in + count);
     const graph_setting settings[] = {graph_set_integer("body", sample_body(im, s, &all, in, sequences)),
                                       graph_set_integer("carries", 0), graph_set_integer("sequences", sequences)};
     const graph_id y = onnx_emit(im, "scan", count, in, 3, settings);

@@ -77,7 +77,7 @@ static void import_scatter_nd(onnx_import *im) {
 
 static void import_one_hot(onnx_import *im) {
     int count;
-    const onnx_known *known = onnx_operand_known(im, 1);
+    const onnx_known *known = onnx_operand_asked(im, 1);
     tir_expr depth;
     if (known && known->count == 1 && !known->element[0].index)
         depth = tir_index(im->g->pool, (int64_t)known->element[0].number);
