@@ -260,7 +260,7 @@ static dlc_status find_import(dlc_onnx_runner *runner, const DLTensor *const *in
     while (*found && !serves(runner, *found, inputs)) *found = (*found)->next;
     if (!*found && runner->walks) {
         *walk = true;
-        return fail(runner, DLC_UNSUPPORTED, "the model is walked: no one program serves these inputs");
+        return fail(runner, DLC_UNSUPPORTED, "data decide sizes or branches: the model is walked");
     }
     const dlc_status status = *found ? DLC_OK : new_import(runner, inputs, ones, found, walk);
     if (status == DLC_OK) (*found)->used = ++runner->clock;
@@ -506,11 +506,19 @@ dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options,
     return status;
 }
 
+/* After an import that a node refused, with the reason. */
+static dlc_status refuse_program(const dlc_onnx_runner *runner) {
+    lib_error error;
+    lib_fail(&error, DLC_UNSUPPORTED, "dlc_onnx_runner_program: no one program serves these inputs: %s",
+             dlc_error_message(runner->model->context));
+    return jit_fail(runner->model->context, &error);
+}
+
 dlc_status dlc_onnx_runner_program(dlc_onnx_runner *runner, const DLTensor *const *inputs, int input_count,
                                    dlc_program **program) {
     const DLTensor *given[256];
     imported *found = NULL;
-    bool walk;
+    bool walk = false;
     if (program) *program = NULL;
     if (!runner || !program)
         return jit_onnx_fail(runner ? runner->model->context : NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_runner_program",
@@ -528,7 +536,7 @@ dlc_status dlc_onnx_runner_program(dlc_onnx_runner *runner, const DLTensor *cons
     }
     lib_mutex_unlock(&runner->state_mutex);
     if (status == DLC_OK) *program = found->program;
-    return status;
+    return status != DLC_OK && walk ? refuse_program(runner) : status;
 }
 
 void dlc_onnx_runner_reset(dlc_onnx_runner *runner) {
