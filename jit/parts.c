@@ -15,8 +15,8 @@ typedef struct jit_kept_program {
     uint64_t used;
     /* owns the following fields */
     lib_arena arena;
-    /* the part with symbols, used for its sizes only: its constants may have been freed. NULL: a program for one part */
-    const graph *general;
+    /* the part with symbols, used for its sizes only: its constants may have been freed. Without a graph: a program for one part */
+    graph_general general;
     /* [size_count] sizes of parts from which `general` follows */
     const int64_t *seen[SIZES_SEEN];
     int seen_count;
@@ -168,13 +168,11 @@ typedef struct evaluation {
     /* [size_count]; NULL: some are not numbers */
     int64_t *sizes;
     uint32_t size_count;
-    /* owns `program` */
     kept_program *kept;
     const DLTensor **inputs;
     dlc_output_slot *slots;
     /* for the output slots, allocated before the run */
     jit_kept_tensor **results;
-    dlc_program *program;
 } evaluation;
 
 static void know_part(evaluation *v) {
@@ -199,7 +197,7 @@ static void cut_in_scope(evaluation *v, const graph *g, int count, const graph_i
     v->part.effects_done = values->effects_done;
     graph_cut_part(arena, g, &v->part);
     know_part(v);
-    v->inputs = LIB_NEW_ARRAY(arena, const DLTensor *, (size_t)v->part.input_count + 1);
+    v->inputs = LIB_NEW_ARRAY(arena, const DLTensor *, (size_t)v->part.input_count + GRAPH_FREE_MAX);
     v->slots = LIB_NEW_ARRAY(arena, dlc_output_slot, (size_t)v->part.count + 1);
     v->results = LIB_NEW_ARRAY(arena, jit_kept_tensor *, (size_t)v->part.count + 1);
     for (int i = 0; i < v->part.input_count; i++) v->inputs[i] = &jit_values_at(values, v->part.inputs[i])->dl;
@@ -222,7 +220,7 @@ static bool is_alike(const kept_program *kept, const evaluation *v) {
 
 static bool serves(const kept_program *kept, evaluation *v) {
     if (!is_alike(kept, v)) return false;
-    if (kept->general) return graph_is_case_of(&v->arena, v->part.graph, kept->general);
+    if (kept->general.g) return graph_is_case_of(&v->arena, v->part.graph, v->sizes, &kept->general);
     return kept->size_count == v->size_count &&
            (!v->size_count || memcmp(kept->seen[0], v->sizes, v->size_count * sizeof *v->sizes) == 0);
 }
@@ -262,9 +260,9 @@ static dlc_status generalise(jit_parts *parts, kept_program *kept, evaluation *v
     now.arena.scope = NULL;
     dlc_status status = scope.error.status;
     *error = scope.error;
-    if (status == DLC_OK && now.general)
-        status = jit_program_new(parts->context, now.general, &parts->options, &now.program, error);
-    if (status != DLC_OK || !now.general) {
+    if (status == DLC_OK && now.general.g)
+        status = jit_program_new(parts->context, now.general.g, &parts->options, &now.program, error);
+    if (status != DLC_OK || !now.general.g) {
         lib_arena_free(&now.arena);
         kept->fixed = status != DLC_OUT_OF_MEMORY && status != DLC_CANCELLED;
         return status == DLC_OUT_OF_MEMORY || status == DLC_CANCELLED ? status : DLC_OK;
@@ -299,7 +297,6 @@ static kept_program *oldest_program(const jit_parts *parts) {
 static void use_program(jit_parts *parts, evaluation *v, kept_program *kept) {
     kept->used = ++parts->clock;
     v->kept = kept;
-    v->program = kept->program;
 }
 
 static bool look_up(jit_parts *parts, evaluation *v) {
@@ -342,24 +339,34 @@ static dlc_status find_program(jit_parts *parts, evaluation *v, lib_error *error
     return DLC_OK;
 }
 
-static dlc_status run_once(evaluation *v, int outputs, dlc_output_slot *slots, lib_error *error) {
-    dlc_status status =
-        dlc_run(v->program, v->values ? v->values->run : NULL, v->inputs, v->part.input_count, slots, outputs);
+/* Runs a program of the part, with symbols or without. */
+static dlc_status run_once(evaluation *v, const kept_program *kept, int outputs, dlc_output_slot *slots,
+                           lib_error *error) {
+    DLTensor told[GRAPH_FREE_MAX];
+    int64_t shape[GRAPH_FREE_MAX][2];
+    const int count = v->part.input_count, more = kept->general.free_count;
+    for (int i = 0; i < more; i++) {
+        shape[i][0] = v->sizes[kept->general.free[i]], shape[i][1] = 0;
+        told[i] = (DLTensor){.device = {kDLCPU, 0}, .ndim = 2, .dtype = lib_dtype_to_dlpack(DLC_U8), .shape = shape[i]};
+        v->inputs[count + i] = &told[i];
+    }
+    const dlc_run_options *options = v->values ? v->values->run : NULL;
+    dlc_status status = dlc_run(kept->program, options, v->inputs, count + more, slots, outputs);
     return status == DLC_OK ? DLC_OK : lib_fail(error, status, "%s", dlc_error_message(v->parts->context));
 }
 
 /* If a program with symbols cannot be bound, runs one without them, or reports its error. */
 static dlc_status run_program(jit_parts *parts, evaluation *v, int outputs, dlc_output_slot *slots, lib_error *error) {
     LIB_TRY(find_program(parts, v, error));
-    dlc_status status = run_once(v, outputs, slots, error);
-    if (status == DLC_OK || status == DLC_OUT_OF_MEMORY || status == DLC_CANCELLED || !v->kept->general) return status;
+    dlc_status status = run_once(v, v->kept, outputs, slots, error);
+    const bool over = status == DLC_BUDGET_EXCEEDED && v->values && v->values->run && v->values->run->budget_ms;
+    if (status == DLC_OK || status == DLC_OUT_OF_MEMORY || status == DLC_CANCELLED || over || !v->kept->general.g)
+        return status;
     kept_program now;
     LIB_TRY(make_program(parts, v, true, &now, error));
-    v->program = now.program;
-    status = run_once(v, outputs, slots, error);
+    status = run_once(v, &now, outputs, slots, error);
     if (status != DLC_OK) { /* an error of the caller: keep the program with symbols */
         forget_program(&now);
-        v->program = v->kept->program;
         return status;
     }
     forget_program(v->kept);
@@ -464,7 +471,7 @@ static bool can_copy_plainly(const jit_kept_tensor *from, const DLTensor *into) 
 static void identity_in_scope(lib_arena *arena, const jit_kept_tensor *tensor, evaluation *v) {
     v->part.graph = graph_identity(arena, &tensor->dl);
     v->part.input_count = 1;
-    v->inputs = LIB_NEW(arena, const DLTensor *);
+    v->inputs = LIB_NEW_ARRAY(arena, const DLTensor *, 1 + GRAPH_FREE_MAX);
     *v->inputs = &tensor->dl;
     know_part(v);
 }

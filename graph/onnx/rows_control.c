@@ -1,15 +1,10 @@
 /* Rows of control flow: If, Loop, Scan. A branch or body is a sub-graph of the current graph; values of enclosing graphs that it
  * uses are operands of the row and inputs of the sub-graph. Known values and stored tensors need no operand: they are emitted in
- * the sub-graph. */
+ * the sub-graph. In a walk the branch of an If that is taken is imported in its place, and loops that one row does not hold are
+ * followed (walk.c). */
 #include "graph/onnx/control.h"
 
 /* ---- captures of bodies --------------------------------------------------------------------------------------- */
-
-typedef struct capture {
-    onnx_value *outer;
-} capture;
-
-typedef lib_vec(capture) captures;
 
 static bool is_own(const onnx_graph *part, onnx_bytes name) {
     for (size_t i = 0; i < part->inputs.count; i++)
@@ -22,35 +17,34 @@ static bool is_own(const onnx_graph *part, onnx_bytes name) {
     return false;
 }
 
-static void take(onnx_import *im, captures *all, const onnx_graph *body, onnx_bytes name) {
+static void take(onnx_import *im, onnx_captures *all, const onnx_graph *body, onnx_bytes name) {
     onnx_value *value = name.size ? onnx_find_value(im, name) : NULL;
     if (!value || is_own(body, name)) return;
     for (uint32_t i = 0; i < all->count; i++)
-        if (all->data[i].outer == value) return;
-    lib_vec_push(im->g->arena, all, ((capture){value}));
+        if (all->data[i] == value) return;
+    lib_vec_push(im->g->arena, all, value);
 }
 
-/* Names that the body, or a graph nested in it, reads and that enclosing graphs define. Graphs are at most ONNX_GRAPH_NESTING deep. */
-static void find_captures(onnx_import *im, captures *all, const onnx_graph *body, const onnx_graph *part) {
+/* Recurses over graphs, which are nested at most ONNX_GRAPH_NESTING deep. */
+void onnx_find_captures(onnx_import *im, onnx_captures *all, const onnx_graph *body, const onnx_graph *part) {
     for (size_t n = 0; n < part->nodes.count; n++) {
         const onnx_node *node = &part->nodes.data[n];
         for (size_t i = 0; i < node->inputs.count; i++) take(im, all, body, node->inputs.data[i]);
         for (size_t a = 0; a < node->attributes.count; a++)
-            if (node->attributes.data[a].g) find_captures(im, all, body, node->attributes.data[a].g);
+            if (node->attributes.data[a].g) onnx_find_captures(im, all, body, node->attributes.data[a].g);
     }
     for (size_t i = 0; i < part->outputs.count; i++) take(im, all, body, part->outputs.data[i].name);
 }
 
 /* Is it a tensor of the enclosing graph? Others are made anew where they are read. */
-static bool is_made(const capture *c) {
-    const onnx_value *outer = c->outer;
+static bool is_made(const onnx_value *outer) {
     return outer->known ? outer->known->varies : outer->id && !outer->stored;
 }
 
-static int captured_ids(onnx_import *im, const captures *all, graph_id *ids) {
+static int captured_ids(onnx_import *im, const onnx_captures *all, graph_id *ids) {
     int count = 0;
     for (uint32_t i = 0; i < all->count; i++)
-        if (is_made(&all->data[i])) ids[count++] = onnx_id_of(im, all->data[i].outer);
+        if (is_made(all->data[i])) ids[count++] = onnx_id_of(im, all->data[i]);
     return count;
 }
 
@@ -72,19 +66,17 @@ static void begin(onnx_import *im, body *b) {
     im->scope = &b->scope;
 }
 
-/* After the nodes of a nested graph: the enclosing node is the current one again. */
-static void end_part(onnx_import *im, const onnx_import *saved) {
+void onnx_end_part(onnx_import *im, const onnx_import *saved) {
     const uint32_t inputs = im->inputs.count;
     *im = *saved;
     im->inputs.count = inputs;
 }
 
 static void end(onnx_import *im, const body *b) {
-    end_part(im, &b->saved);
+    onnx_end_part(im, &b->saved);
 }
 
-/* The current node as the place of what is imported inside of it. */
-static onnx_place *place_of(onnx_import *im, int64_t iteration) {
+onnx_place *onnx_place_of(onnx_import *im, int64_t iteration) {
     onnx_place *place = LIB_NEW(im->g->arena, onnx_place);
     *place = (onnx_place){im->within, im->node, im->node_index, iteration};
     return place;
@@ -98,23 +90,22 @@ static void take_captured(onnx_value *value, const onnx_value *outer, graph_id i
 }
 
 /* Defines inputs for captured values, under their names. */
-static void define_captures(onnx_import *im, const body *b, const captures *all) {
+static void define_captures(onnx_import *im, const body *b, const onnx_captures *all) {
     for (uint32_t i = 0; i < all->count; i++) {
-        const onnx_value *outer = all->data[i].outer;
-        const bool made = is_made(&all->data[i]);
+        const onnx_value *outer = all->data[i];
+        const bool made = is_made(outer);
         take_captured(onnx_define(im, outer->name), outer,
                       made ? graph_new_input(im->g, NULL, graph_shape_of(b->saved.g, outer->id)) : 0);
     }
 }
 
-static void import_body(onnx_import *im, const onnx_graph *part) {
+void onnx_import_body(onnx_import *im, const onnx_graph *part) {
     for (size_t i = 0; i < part->initializers.count; i++)
         onnx_define(im, part->initializers.data[i].name)->stored = &part->initializers.data[i];
     onnx_import_nodes(im, part->nodes.data, part->nodes.count);
 }
 
-/* An output of the body as a value of its graph. */
-static onnx_value *output_of(onnx_import *im, const onnx_graph *part, size_t i) {
+onnx_value *onnx_body_output(onnx_import *im, const onnx_graph *part, size_t i) {
     if (i >= part->outputs.count)
         onnx_fail(im, DLC_PARSE_ERROR, "a body of %zu outputs, of which output %zu is wanted", part->outputs.count, i);
     onnx_value *value = onnx_find_value(im, part->outputs.data[i].name);
@@ -124,7 +115,7 @@ static onnx_value *output_of(onnx_import *im, const onnx_graph *part, size_t i) 
     return value;
 }
 
-static const onnx_graph *graph_attribute_of(onnx_import *im, const char *name) {
+const onnx_graph *onnx_graph_attribute(onnx_import *im, const char *name) {
     const onnx_attribute *a = onnx_attribute_find(im, name, ONNX_ATTRIBUTE_GRAPH);
     if (!a) onnx_fail(im, DLC_PARSE_ERROR, "attribute %s is missing", name);
     return a->g;
@@ -138,34 +129,35 @@ static void import_inline(onnx_import *im, const onnx_graph *part) {
     onnx_names_scope scope = {.outer = im->scope};
     onnx_value **outputs = LIB_NEW_ARRAY(im->g->arena, onnx_value *, saved.node->outputs.count + 1);
     im->scope = &scope;
-    im->within = place_of(im, -1);
-    import_body(im, part);
-    for (size_t i = 0; i < saved.node->outputs.count; i++) outputs[i] = output_of(im, part, i);
-    end_part(im, &saved);
+    im->within = onnx_place_of(im, -1);
+    onnx_import_body(im, part);
+    for (size_t i = 0; i < saved.node->outputs.count; i++) outputs[i] = onnx_body_output(im, part, i);
+    onnx_end_part(im, &saved);
     for (size_t i = 0; i < im->node->outputs.count; i++)
         if (im->result[i]) onnx_take_value(im->result[i], outputs[i]);
 }
 
-static int64_t import_branch(onnx_import *im, const onnx_graph *part, const captures *all, size_t outputs) {
+static int64_t import_branch(onnx_import *im, const onnx_graph *part, const onnx_captures *all, size_t outputs) {
     body b;
     begin(im, &b);
     define_captures(im, &b, all);
-    import_body(im, part);
-    for (size_t i = 0; i < outputs; i++) graph_new_output(im->g, NULL, onnx_id_of(im, output_of(im, part, i)));
+    onnx_import_body(im, part);
+    for (size_t i = 0; i < outputs; i++) graph_new_output(im->g, NULL, onnx_id_of(im, onnx_body_output(im, part, i)));
     end(im, &b);
     return b.number;
 }
 
 static void import_if(onnx_import *im) {
-    const onnx_graph *then = graph_attribute_of(im, "then_branch"), *otherwise = graph_attribute_of(im, "else_branch");
+    const onnx_graph *then = onnx_graph_attribute(im, "then_branch"),
+                     *otherwise = onnx_graph_attribute(im, "else_branch");
     if (onnx_walks(im) || onnx_operand_is_constant(im, 0)) {
         import_inline(im, onnx_operand_float(im, 0, 0) != 0 ? then : otherwise);
         return;
     }
-    captures all = {0};
+    onnx_captures all = {0};
     graph_id *in;
-    find_captures(im, &all, then, then);
-    find_captures(im, &all, otherwise, otherwise);
+    onnx_find_captures(im, &all, then, then);
+    onnx_find_captures(im, &all, otherwise, otherwise);
     in = LIB_NEW_ARRAY(im->g->arena, graph_id, all.count + 1);
     in[0] = graph_reshape(im->g, onnx_operand(im, 0), 0, NULL);
     const int count = 1 + captured_ids(im, &all, in + 1);
@@ -180,8 +172,8 @@ static void import_if(onnx_import *im) {
 
 typedef struct loop {
     const onnx_graph *graph;
-    captures all;
-    /* Operands of the row: number of the iteration, condition, carried values, the trip count (if it is a value), captures. */
+    onnx_captures all;
+    /* Operands of the row: number of the iteration, condition, carried values, the trip count (if it is a value), onnx_captures. */
     graph_id *in;
     int count, carried;
     bool limited;
@@ -192,14 +184,14 @@ static graph_id as_scalar(onnx_import *im, graph_id x) {
 }
 
 /* An input of the body in the rank that the file declares for it: numbers and conditions may be [1]. */
-static bool is_list(const onnx_value_info *info) {
+bool onnx_is_list(const onnx_value_info *info) {
     const onnx_type *type = info->type;
     return type && type->which == ONNX_TYPE_TENSOR && type->tensor->shape && type->tensor->shape->dims.count == 1;
 }
 
 static void define_formal(onnx_import *im, const onnx_value_info *info, graph_id id) {
     const tir_expr one = tir_index(im->g->pool, 1);
-    onnx_define(im, info->name)->id = is_list(info) ? graph_reshape(im->g, id, 1, &one) : id;
+    onnx_define(im, info->name)->id = onnx_is_list(info) ? graph_reshape(im->g, id, 1, &one) : id;
 }
 
 /* Inputs of a sub-graph of the loop, in the order and with the shapes of the row's operands. */
@@ -207,8 +199,8 @@ static void define_inputs(onnx_import *im, const body *b, const loop *l, graph_i
     for (int i = 0; i < l->count; i++) inputs[i] = graph_new_input(im->g, NULL, graph_shape_of(b->saved.g, l->in[i]));
     int at = 2 + l->carried + l->limited;
     for (uint32_t i = 0; i < l->all.count; i++) {
-        const capture *c = &l->all.data[i];
-        take_captured(onnx_define(im, c->outer->name), c->outer, is_made(c) ? inputs[at++] : 0);
+        const onnx_value *outer = l->all.data[i];
+        take_captured(onnx_define(im, outer->name), outer, is_made(outer) ? inputs[at++] : 0);
     }
 }
 
@@ -236,14 +228,14 @@ static int64_t loop_body(onnx_import *im, const loop *l, size_t stacks, bool *al
     define_formal(im, &l->graph->inputs.data[0], inputs[0]);
     define_formal(im, &l->graph->inputs.data[1], inputs[1]);
     for (int i = 0; i < l->carried; i++) onnx_define(im, l->graph->inputs.data[i + 2].name)->id = inputs[i + 2];
-    import_body(im, l->graph);
-    const graph_id condition = as_scalar(im, onnx_id_of(im, output_of(im, l->graph, 0)));
+    onnx_import_body(im, l->graph);
+    const graph_id condition = as_scalar(im, onnx_id_of(im, onnx_body_output(im, l->graph, 0)));
     double number;
     *always = condition == inputs[1] || (graph_is_number(im->g, condition, &number) && number != 0);
     graph_new_output(im->g, NULL, graph_add(im->g, inputs[0], graph_scalar_i64(im->g, DLC_I64, 1)));
     graph_new_output(im->g, NULL, condition);
     for (size_t i = 0; i < (size_t)l->carried + stacks; i++)
-        graph_new_output(im->g, NULL, onnx_id_of(im, output_of(im, l->graph, i + 1)));
+        graph_new_output(im->g, NULL, onnx_id_of(im, onnx_body_output(im, l->graph, i + 1)));
     end(im, &b);
     return b.number;
 }
@@ -258,7 +250,7 @@ static bool begins_true(onnx_import *im, graph_id condition) {
 
 /* As one row of the operator table. */
 static void import_loop_row(onnx_import *im) {
-    loop l = {.graph = graph_attribute_of(im, "body")};
+    loop l = {.graph = onnx_graph_attribute(im, "body")};
     const size_t given = onnx_operands(im);
     bool always;
     l.carried = given > 2 ? (int)given - 2 : 0;
@@ -267,7 +259,7 @@ static void import_loop_row(onnx_import *im) {
                   l.carried);
     const size_t stacks = l.graph->outputs.count - 1 - (size_t)l.carried;
     const onnx_known *trips = stacks ? onnx_operand_asked(im, 0) : NULL;
-    find_captures(im, &l.all, l.graph, l.graph);
+    onnx_find_captures(im, &l.all, l.graph, l.graph);
     l.in = LIB_NEW_ARRAY(im->g->arena, graph_id, given + l.all.count + 4);
     l.in[l.count++] = graph_scalar_i64(im->g, DLC_I64, 0);
     l.in[l.count++] = onnx_has(im, 1) ? as_scalar(im, onnx_operand(im, 1)) : graph_scalar_i64(im->g, DLC_BOOL, 1);
@@ -295,237 +287,21 @@ static void import_loop_row(onnx_import *im) {
     for (size_t i = 0; i < im->node->outputs.count; i++) onnx_give(im, i, y + 2 + (graph_id)i);
 }
 
-/* ---- loops that are walked ------------------------------------------------------------------------------------------------ */
-
-/* A loop whose iterations are imported one by one, each into a graph of its own. */
-typedef struct walked_loop {
-    onnx_walk *walk;
-    const onnx_graph *body;
-    captures all;
-    size_t carried, stacks;
-    /* The graph of the node; that of the iteration before, at first the same. */
-    graph *home, *before;
-    /* [carried] Values of `before`. */
-    onnx_value **carry;
-    /* [stacks] */
-    onnx_stack **stack;
-    onnx_place *place;
-} walked_loop;
-
-/* In a walk, is the value a tensor that must be computed before another graph has it? */
-static bool is_tensor(const onnx_value *value) {
-    return value->id && !value->stored && !(value->known && !value->known->varies);
-}
-
-static void evaluate_values(onnx_import *im, graph *g, size_t count, onnx_value *const *values) {
-    graph_id *ids = LIB_NEW_ARRAY(g->arena, graph_id, count + 1);
-    int wanted = 0;
-    for (size_t i = 0; i < count; i++)
-        if (values[i] && is_tensor(values[i])) ids[wanted++] = values[i]->id;
-    im->options->walk->evaluate(im->options->walk, g, wanted, ids);
-}
-
-/* Makes `to`, a value of the current graph, what `from` is in another graph of the walk. */
-static void move_value(onnx_import *im, onnx_value *to, const onnx_value *from, graph *home) {
-    onnx_walk *walk = im->options->walk;
-    onnx_take_value(to, from);
-    to->known = from->known ? onnx_known_moved(im, from->known, home) : NULL;
-    to->id = is_tensor(from) ? walk->share(walk, home, from->id, im->g) : 0;
-}
-
-/* The same of a carried value, which is another one in the next iteration, though it be a constant now. */
-static void move_carried(onnx_import *im, onnx_value *to, onnx_value *from, graph *home) {
-    onnx_walk *walk = im->options->walk;
-    graph *own = im->g;
-    im->g = home;
-    const onnx_known *known = onnx_known_of(im, from);
-    const graph_id id = known && !is_tensor(from) ? 0 : onnx_id_of(im, from);
-    im->g = own;
-    onnx_take_value(to, from);
-    to->stored = NULL;
-    to->id = id ? walk->share(walk, home, id, own) : 0;
-    onnx_known *moved = known ? onnx_known_moved(im, known, home) : NULL;
-    if (moved) moved->varies = true;
-    to->known = moved;
-}
-
-static void define_number(onnx_import *im, const onnx_value_info *info, dlc_dtype dtype, int64_t number, bool varies) {
-    onnx_known *known = onnx_known_new(im, dtype, is_list(info), (int64_t[]){1});
-    known->element[0] = (onnx_number){tir_index(im->g->pool, number), 1, 0};
-    known->varies = varies;
-    onnx_define(im, info->name)->known = known;
-}
-
-static void define_iteration(onnx_import *im, const walked_loop *w, int64_t iteration) {
-    for (uint32_t i = 0; i < w->all.count; i++)
-        move_value(im, onnx_define(im, w->all.data[i].outer->name), w->all.data[i].outer, w->home);
-    define_number(im, &w->body->inputs.data[0], DLC_I64, iteration, true);
-    define_number(im, &w->body->inputs.data[1], DLC_BOOL, 1, false);
-    for (size_t i = 0; i < w->carried; i++)
-        move_carried(im, onnx_define(im, w->body->inputs.data[i + 2].name), w->carry[i], w->before);
-}
-
-static bool is_true(onnx_import *im, onnx_value *condition) {
-    const onnx_known *known = onnx_ask(im, condition);
-    if (!known || known->count != 1)
-        onnx_fail(im, DLC_PARSE_ERROR, "the condition of a loop is no single bool, but has %lld elements",
-                  known ? (long long)known->count : -1);
-    int64_t number = 0;
-    return known->element[0].index && tir_is_const(im->g->pool, known->element[0].index, &number) && number != 0;
-}
-
-/* Imports and computes an iteration; returns whether the loop goes on. */
-static bool walk_iteration(onnx_import *im, walked_loop *w, int64_t iteration) {
-    const onnx_import saved = *im;
-    const size_t count = 1 + w->carried + w->stacks;
-    onnx_names_scope scope = {.outer = NULL};
-    graph *now = w->walk->open(w->walk, w->home);
-    onnx_value **outputs = LIB_NEW_ARRAY(now->arena, onnx_value *, count);
-    im->g = now, im->scope = &scope, im->within = w->place;
-    w->place->iteration = iteration;
-    define_iteration(im, w, iteration);
-    import_body(im, w->body);
-    for (size_t i = 0; i < count; i++) outputs[i] = output_of(im, w->body, i);
-    evaluate_values(im, now, count, outputs);
-    const bool more = is_true(im, outputs[0]);
-    for (size_t i = 0; i < w->stacks; i++)
-        w->walk->push(w->walk, w->stack[i], now, onnx_id_of(im, outputs[1 + w->carried + i]));
-    end_part(im, &saved);
-    if (w->before != w->home) w->walk->close(w->walk, w->before);
-    w->before = now, w->carry = outputs + 1;
-    return more;
-}
-
-/* The shape of an element of a stack that stays empty, in the current graph: as the file declares it, 0 where it does not. */
-static graph_shape declared_element(onnx_import *im, const onnx_value_info *info) {
-    const onnx_type *type = info->type;
-    graph_shape shape = {.dtype = DLC_F32};
-    if (!type || type->which != ONNX_TYPE_TENSOR) return shape;
-    const onnx_shape *declared = type->tensor->shape;
-    shape.dtype = onnx_dtype(im, type->tensor->element);
-    shape.rank = declared && declared->dims.count < DLC_MAX_RANK ? (int)declared->dims.count : 0;
-    for (int d = 0; d < shape.rank; d++)
-        shape.dim[d] = tir_index(im->g->pool, declared->dims.data[d].value > 0 ? declared->dims.data[d].value : 0);
-    return shape;
-}
-
-/* A loop of no iterations: the shapes follow from importing the body, without computing it. Raises if they do not. */
-static void import_unused(onnx_import *im, const walked_loop *w, graph_shape *shapes) {
-    onnx_options plain = *im->options;
-    define_iteration(im, w, 0);
-    plain.walk = NULL;
-    im->options = &plain;
-    import_body(im, w->body);
-    for (size_t i = 0; i < w->stacks; i++)
-        shapes[i] = *graph_shape_of(im->g, onnx_id_of(im, output_of(im, w->body, 1 + w->carried + i)));
-}
-
-/* Dimensions of another graph as numbers of the current one; false: they are none. */
-static bool move_shape(onnx_import *im, graph_shape *shape, const graph *from) {
-    for (int d = 0; d < shape->rank; d++) {
-        int64_t size;
-        if (!tir_is_const(from->pool, shape->dim[d], &size)) return false;
-        shape->dim[d] = tir_index(im->g->pool, size);
-    }
-    return shape->rank < DLC_MAX_RANK;
-}
-
-/* [stacks] The elements' shapes of stacks that stay empty, in the current graph. */
-static graph_shape *empty_elements(onnx_import *im, const walked_loop *w) {
-    const onnx_import saved = *im;
-    graph_shape *shapes = LIB_NEW_ARRAY(im->g->arena, graph_shape, w->stacks + 1);
-    onnx_names_scope names = {.outer = NULL};
-    graph *unused = w->walk->open(w->walk, w->home);
-    lib_scope scope;
-    unused->arena->scope = &scope;
-    im->g = unused, im->scope = &names;
-    if (LIB_ENTER(&scope)) import_unused(im, w, shapes);
-    end_part(im, &saved);
-    if (lib_is_circumstance(scope.error.status)) lib_raise_error(im->g->arena->scope, &scope.error);
-    for (size_t i = 0; i < w->stacks; i++)
-        if (scope.error.status != DLC_OK || !move_shape(im, &shapes[i], unused))
-            shapes[i] = declared_element(im, &w->body->outputs.data[1 + w->carried + i]);
-    w->walk->close(w->walk, unused);
-    return shapes;
-}
-
-static void give_walked(onnx_import *im, const walked_loop *w) {
-    const graph_shape *none = w->before == w->home ? empty_elements(im, w) : NULL;
-    for (size_t i = 0; i < w->carried; i++) {
-        if (!onnx_wants(im, i)) continue;
-        if (w->before == w->home)
-            onnx_take_value(im->result[i], w->carry[i]);
-        else
-            move_value(im, im->result[i], w->carry[i], w->before);
-    }
-    for (size_t i = 0; i < w->stacks; i++)
-        onnx_give(im, w->carried + i, w->walk->finish(w->walk, w->stack[i], im->g, none ? &none[i] : NULL));
-    if (w->before != w->home) w->walk->close(w->walk, w->before);
-}
-
-static walked_loop begin_walk(onnx_import *im) {
-    walked_loop w = {.walk = im->options->walk, .body = graph_attribute_of(im, "body"), .home = im->g};
-    lib_arena *arena = im->g->arena;
-    w.carried = onnx_operands(im) > 2 ? onnx_operands(im) - 2 : 0;
-    if (w.body->inputs.count != w.carried + 2 || w.body->outputs.count < w.carried + 1)
-        onnx_fail(im, DLC_PARSE_ERROR, "a body of %zu inputs and %zu outputs for %zu carried values",
-                  w.body->inputs.count, w.body->outputs.count, w.carried);
-    w.stacks = w.body->outputs.count - 1 - w.carried;
-    w.before = im->g;
-    w.carry = im->operand + 2;
-    for (size_t i = 0; i < w.carried; i++)
-        if (!w.carry[i]) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu is missing", i + 2);
-    find_captures(im, &w.all, w.body, w.body);
-    w.stack = LIB_NEW_ARRAY(arena, onnx_stack *, w.stacks + 1);
-    for (size_t i = 0; i < w.stacks; i++) w.stack[i] = w.walk->stack(w.walk, im->g);
-    w.place = place_of(im, 0);
-    return w;
-}
-
+/* Iteration by iteration. */
 static void walk_loop(onnx_import *im) {
-    walked_loop w = begin_walk(im);
+    const size_t given = onnx_operands(im);
+    onnx_walked_loop w = onnx_begin_walk(im, true, 2, given > 2 ? given - 2 : 0, 0);
     int count = 1;
     const int64_t most = onnx_has(im, 0) ? onnx_operand_integers(im, 0, &count)[0] : INT64_MAX;
     if (count != 1) onnx_fail(im, DLC_PARSE_ERROR, "%d trip counts", count);
-    bool more = !onnx_has(im, 1) || is_true(im, im->operand[1]);
-    if ((more && most > 0) || w.stacks) {
-        evaluate_values(im, im->g, w.carried, w.carry);
-        onnx_value **captured = LIB_NEW_ARRAY(im->g->arena, onnx_value *, w.all.count + 1);
-        for (uint32_t i = 0; i < w.all.count; i++) captured[i] = w.all.data[i].outer;
-        evaluate_values(im, im->g, w.all.count, captured);
-    }
-    for (int64_t i = 0; more && i < most; i++) more = walk_iteration(im, &w, i);
-    give_walked(im, &w);
+    bool more = !onnx_has(im, 1) || onnx_is_true(im, im->operand[1]);
+    if ((more && most > 0) || w.stacks) onnx_evaluate_taken(im, &w);
+    for (int64_t i = 0; more && i < most; i++) more = onnx_walk_iteration(im, &w, i);
+    onnx_give_walked(im, &w);
 }
 
-/* Imports the node by a function that may refuse it; then all is as before. */
-static bool try_row(onnx_import *im, void (*import)(onnx_import *im)) {
-    lib_arena *arena = im->g->arena;
-    lib_scope *outer = arena->scope, scope;
-    const onnx_import saved = *im;
-    arena->scope = &scope;
-    if (LIB_ENTER(&scope)) import(im);
-    arena->scope = outer;
-    if (scope.error.status == DLC_OK) return true;
-    end_part(im, &saved);
-    if (lib_is_circumstance(scope.error.status)) lib_raise_error(outer, &scope.error);
-    return false;
-}
-
-/* In a walk: loops that are one row of the operator table are that row; the others are remembered. */
 static void import_loop(onnx_import *im) {
-    onnx_store *store = im->options->store;
-    const uint64_t node = (uint64_t)(uintptr_t)im->node;
-    if (!onnx_walks(im)) {
-        import_loop_row(im);
-        return;
-    }
-    if (lib_map_first(&store->walked, node) == LIB_MAP_END) {
-        if (try_row(im, import_loop_row)) return;
-        store->g->arena->scope = im->g->arena->scope;
-        lib_map_insert(store->g->arena, &store->walked, node, 0);
-    }
-    walk_loop(im);
+    onnx_import_or_walk(im, import_loop_row, walk_loop);
 }
 
 /* ---- Scan ---------------------------------------------------------------------------------------------------------------- */
@@ -559,7 +335,7 @@ typedef struct scan {
 
 /* Without reverse. `given`: operands for states and sequences. */
 static scan scan_of(onnx_import *im, int given) {
-    scan s = {.part = graph_attribute_of(im, "body"), .sequences = (int)onnx_int(im, "num_scan_inputs", 1)};
+    scan s = {.part = onnx_graph_attribute(im, "body"), .sequences = (int)onnx_int(im, "num_scan_inputs", 1)};
     s.states = given - s.sequences;
     s.stacks = (int)s.part->outputs.count - s.states;
     if (s.sequences < 1 || s.states < 0 || s.stacks < 0 || s.part->inputs.count != (size_t)given)
@@ -576,9 +352,9 @@ static graph_shape element_of(const graph_shape *sequence) {
     return element;
 }
 
-/* The body as a sub-graph. Its inputs: with a limit the number of the iteration, states, elements of sequences, captures, with a
+/* The body as a sub-graph. Its inputs: with a limit the number of the iteration, states, elements of sequences, onnx_captures, with a
  * limit the limit; in[]: the operands for these. */
-static int64_t scan_body(onnx_import *im, const scan *s, const captures *all, const graph_id *in, int count) {
+static int64_t scan_body(onnx_import *im, const scan *s, const onnx_captures *all, const graph_id *in, int count) {
     const int first = s->limit ? 1 : 0, given = s->states + s->sequences;
     graph_id *formal = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)given + 1), index = 0, counts = 0;
     body b;
@@ -593,10 +369,10 @@ static int64_t scan_body(onnx_import *im, const scan *s, const captures *all, co
     define_captures(im, &b, all);
     if (s->limit)
         counts = graph_lt(im->g, index, graph_new_input(im->g, NULL, graph_shape_of(b.saved.g, in[count - 1])));
-    import_body(im, s->part);
+    onnx_import_body(im, s->part);
     if (s->limit) graph_new_output(im->g, NULL, graph_add(im->g, index, graph_scalar_i64(im->g, DLC_I64, 1)));
     for (int i = 0; i < s->states + s->stacks; i++) {
-        graph_id y = onnx_id_of(im, output_of(im, s->part, (size_t)i));
+        graph_id y = onnx_id_of(im, onnx_body_output(im, s->part, (size_t)i));
         if (counts) y = graph_select(im->g, counts, y, i < s->states ? formal[i] : graph_scalar_like(im->g, y, 0));
         graph_new_output(im->g, NULL, y);
     }
@@ -607,9 +383,9 @@ static int64_t scan_body(onnx_import *im, const scan *s, const captures *all, co
 /* The scan of states and sequences, along their first axes, in the current graph. The first result: states, then stacks. */
 static graph_id emit_scan(onnx_import *im, const scan *s, const graph_id *operand) {
     const int given = s->states + s->sequences, counter = s->limit ? 1 : 0;
-    captures all = {0};
+    onnx_captures all = {0};
     int count = 0;
-    find_captures(im, &all, s->part, s->part);
+    onnx_find_captures(im, &all, s->part, s->part);
     graph_id *in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)given + all.count + 3);
     if (s->limit) in[count++] = graph_scalar_i64(im->g, DLC_I64, 0);
     for (int i = 0; i < given; i++) {
@@ -625,14 +401,31 @@ static graph_id emit_scan(onnx_import *im, const scan *s, const graph_id *operan
     return onnx_emit(im, "scan", count, in, 4, settings) + (graph_id)counter;
 }
 
-static void import_scan(onnx_import *im) {
+/* The axes and directions of a Scan: [sequences], then [stacks]. */
+typedef struct scan_axes {
+    const int64_t *in, *out, *in_direction, *out_direction;
+    int in_count, out_count, in_directions, out_directions;
+} scan_axes;
+
+static scan_axes scan_axes_of(onnx_import *im) {
+    scan_axes a;
+    a.in = onnx_ints(im, "scan_input_axes", &a.in_count);
+    a.in_direction = onnx_ints(im, "scan_input_directions", &a.in_directions);
+    a.out = onnx_ints(im, "scan_output_axes", &a.out_count);
+    a.out_direction = onnx_ints(im, "scan_output_directions", &a.out_directions);
+    return a;
+}
+
+static void give_stack(onnx_import *im, const scan_axes *a, int states, int i, graph_id stack) {
+    const int rank = graph_shape_of(im->g, stack)->rank;
+    onnx_give(im, (size_t)(states + i),
+              move_axis(im, stack, onnx_axis(im, entry(a->out, a->out_count, i), rank, false), true));
+}
+
+static void import_scan_row(onnx_import *im) {
     const int given = (int)onnx_operands(im);
     const scan s = scan_of(im, given);
-    int in_axes, in_directions, out_axes, out_directions;
-    const int64_t *in_axis = onnx_ints(im, "scan_input_axes", &in_axes),
-                  *in_direction = onnx_ints(im, "scan_input_directions", &in_directions);
-    const int64_t *out_axis = onnx_ints(im, "scan_output_axes", &out_axes),
-                  *out_direction = onnx_ints(im, "scan_output_directions", &out_directions);
+    const scan_axes a = scan_axes_of(im);
     graph_id *in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)given + 1);
     for (int i = 0; i < given; i++) {
         const int sequence = i - s.states;
@@ -640,20 +433,53 @@ static void import_scan(onnx_import *im) {
         if (!in[i]) onnx_fail(im, DLC_PARSE_ERROR, "operand %d is missing", i);
         if (sequence < 0) continue;
         const int rank = graph_shape_of(im->g, in[i])->rank;
-        in[i] = move_axis(im, in[i], onnx_axis(im, entry(in_axis, in_axes, sequence), rank, false), false);
-        s.reverse[sequence] = entry(in_direction, in_directions, sequence);
+        in[i] = move_axis(im, in[i], onnx_axis(im, entry(a.in, a.in_count, sequence), rank, false), false);
+        s.reverse[sequence] = entry(a.in_direction, a.in_directions, sequence);
     }
-    for (int i = 0; i < s.stacks; i++) s.reverse[s.sequences + i] = entry(out_direction, out_directions, i);
+    for (int i = 0; i < s.stacks; i++) s.reverse[s.sequences + i] = entry(a.out_direction, a.out_directions, i);
     const graph_id y = emit_scan(im, &s, in);
-    for (int i = 0; i < s.states + s.stacks; i++) {
-        graph_id result = y + (graph_id)i;
-        if (i >= s.states)
-            result = move_axis(
-                im, result,
-                onnx_axis(im, entry(out_axis, out_axes, i - s.states), graph_shape_of(im->g, result)->rank, false),
-                true);
-        onnx_give(im, (size_t)i, result);
+    for (int i = 0; i < s.states; i++) onnx_give(im, (size_t)i, y + (graph_id)i);
+    for (int i = 0; i < s.stacks; i++) give_stack(im, &a, s.states, i, y + (graph_id)(s.states + i));
+}
+
+/* The operands of a Scan that is walked; *length: how many elements they have. */
+static onnx_walked_sequence *walked_sequences(onnx_import *im, const scan *s, const scan_axes *a, int64_t *length) {
+    onnx_walked_sequence *all = LIB_NEW_ARRAY(im->g->arena, onnx_walked_sequence, (size_t)s->sequences + 1);
+    for (int i = 0; i < s->sequences; i++) {
+        const size_t operand = (size_t)(s->states + i);
+        const graph_shape shape = onnx_operand_shape(im, operand);
+        int64_t size = 0;
+        all[i].value = im->operand[operand];
+        all[i].axis = onnx_axis(im, entry(a->in, a->in_count, i), shape.rank, false);
+        all[i].backwards = entry(a->in_direction, a->in_directions, i) != 0;
+        tir_is_const(im->g->pool, shape.dim[all[i].axis], &size);
+        if (i && size != *length)
+            onnx_fail(im, DLC_PARSE_ERROR, "sequence %d has %lld elements, those before %lld", i, (long long)size,
+                      (long long)*length);
+        *length = size;
     }
+    return all;
+}
+
+static void walk_scan(onnx_import *im) {
+    const scan s = scan_of(im, (int)onnx_operands(im));
+    const scan_axes a = scan_axes_of(im);
+    onnx_walked_loop w = onnx_begin_walk(im, false, 0, (size_t)s.states, (size_t)s.sequences);
+    w.sequence = walked_sequences(im, &s, &a, &w.length);
+    onnx_evaluate_taken(im, &w);
+    for (int64_t i = 0; i < w.length; i++) onnx_walk_iteration(im, &w, i);
+    onnx_give_walked(im, &w);
+    for (int i = 0; i < s.stacks; i++) {
+        const size_t result = (size_t)(s.states + i);
+        if (!onnx_wants(im, result)) continue;
+        graph_id stack = im->result[result]->id;
+        if (entry(a.out_direction, a.out_directions, i)) stack = graph_reverse(im->g, stack, 1, (int64_t[]){0});
+        give_stack(im, &a, s.states, i, stack);
+    }
+}
+
+static void import_scan(onnx_import *im) {
+    onnx_import_or_walk(im, import_scan_row, walk_scan);
 }
 
 /* The first `limit` elements of a sequence in reverse order, then the others. */
@@ -665,7 +491,7 @@ static graph_id reversed_start(onnx_import *im, graph_id x, graph_id limit) {
 }
 
 /* A scan of each sample, in a scan of the samples. in: the samples' states and sequences, then their lengths, if they are given. */
-static int64_t sample_body(onnx_import *im, scan s, const captures *all, const graph_id *in, int count) {
+static int64_t sample_body(onnx_import *im, scan s, const onnx_captures *all, const graph_id *in, int count) {
     const int given = s.states + s.sequences;
     graph_id *element = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)count + 1);
     body b;
@@ -692,8 +518,8 @@ static void import_scan_of_samples(onnx_import *im) {
     const scan s = scan_of(im, given);
     int directions, count = 0;
     const int64_t *direction = onnx_ints(im, "directions", &directions);
-    captures all = {0};
-    find_captures(im, &all, s.part, s.part);
+    onnx_captures all = {0};
+    onnx_find_captures(im, &all, s.part, s.part);
     graph_id *in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)given + all.count + 2);
     for (int i = 0; i < s.sequences; i++) s.reverse[i] = entry(direction, directions, i);
     for (int i = 0; i <= given; i++) {

@@ -180,7 +180,10 @@ static void test_slice(void **state) {
     fixture f = open_graph(
         graph_from("x:1:n", "y:1:m", K "Constant two value_ints=[2]; Mul to ks two; Slice y x ks to", 0, NULL), NULL);
     float x[12];
+    uint64_t before = 0;
     for (int64_t k = 0; k <= 7; k++) {
+        if (k == 3) before = builds();
+        if (k == 6) assert_int_equal(builds(), before); /* where slices begin and end is told to one program */
         numbers_from(x, (float)k);
         expect(&f, x, 12, 1, (int64_t[]){k < 6 ? k : 12 - k}, x + k);
     }
@@ -332,6 +335,32 @@ static void test_nested(void **state) {
             for (int64_t n = 0; n < i; n++) y[count++] = (float)i;
         numbers_from(x, (float)k);
         expect(&f, x, 12, 1, &count, y);
+    }
+    close_fixture(&f);
+}
+
+/* A Scan whose body slices by data: s sums the elements, backwards, and the stack has the sums before x[0] of them. */
+static void test_scan(void **state) {
+    (void)state;
+    message body =
+        graph_from("s:1:2 e:1:2", "t:1:2 u:1:*", "Add t s e; Constant at value_ints=[0]; Slice u t at ks", 0, NULL);
+    message g = graph_from(
+        "x:1:n", "y:1:a/b",
+        K "Constant m value_ints=[6,2]; Reshape rows x m; Constant two value_ints=[2]; Expand begin first two;"
+          "Scan s,u begin rows num_scan_inputs=1 scan_input_directions=[1] scan_output_axes=[1]"
+          " scan_output_directions=[1] body=@0;"
+          "Constant last value_ints=[1]; Unsqueeze column s last; Slice part column at ks; Concat y part u axis=1",
+        1, &body);
+    fixture f = open_graph(g, NULL);
+    float x[12], y[14];
+    for (int64_t k = 1; k <= 2; k++) {
+        numbers_from(x, (float)k);
+        for (int64_t j = 0; j < k; j++) {
+            float sum = (float)k;
+            for (int64_t row = 5; row >= 0; row--) y[7 * j + row + 1] = sum += x[2 * row + j];
+            y[7 * j] = sum;
+        }
+        expect(&f, x, 12, 2, (int64_t[]){k, 7}, y);
     }
     close_fixture(&f);
 }
@@ -634,13 +663,13 @@ static int close_all(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reshape),      cmocka_unit_test(test_slice),     cmocka_unit_test(test_tile),
-        cmocka_unit_test(test_top_k),        cmocka_unit_test(test_generated), cmocka_unit_test(test_counted),
-        cmocka_unit_test(test_ranks),        cmocka_unit_test(test_growing),   cmocka_unit_test(test_nested),
-        cmocka_unit_test(test_none),         cmocka_unit_test(test_endless),   cmocka_unit_test(test_error_inside),
-        cmocka_unit_test(test_wrong_inputs), cmocka_unit_test(test_results),   cmocka_unit_test(test_program),
-        cmocka_unit_test(test_state),        cmocka_unit_test(test_weights),   cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_reshape),      cmocka_unit_test(test_slice),        cmocka_unit_test(test_tile),
+        cmocka_unit_test(test_top_k),        cmocka_unit_test(test_generated),    cmocka_unit_test(test_counted),
+        cmocka_unit_test(test_ranks),        cmocka_unit_test(test_growing),      cmocka_unit_test(test_nested),
+        cmocka_unit_test(test_scan),         cmocka_unit_test(test_none),         cmocka_unit_test(test_endless),
+        cmocka_unit_test(test_error_inside), cmocka_unit_test(test_wrong_inputs), cmocka_unit_test(test_results),
+        cmocka_unit_test(test_program),      cmocka_unit_test(test_state),        cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_threads),      cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests_name("onnx walk", tests, open_all, close_all);
 }
