@@ -6,7 +6,7 @@
  *   dlc_compile(ctx, g, NULL, &program);       inputs and outputs are those of the file, in its order
  *   dlc_onnx_write(ctx, "copy.onnx", g, NULL); any graph as a model
  *
- * or, where shapes depend on inputs' elements, or outputs come back as inputs, by a runner:
+ * or, where shapes depend on inputs' elements or on computed data, or outputs come back as inputs, by a runner:
  *
  *   dlc_onnx_runner_create(model, NULL, &runner);   dlc_onnx_run(runner, NULL, inputs, n, outputs, m);
  *
@@ -14,9 +14,10 @@
  * Gradient); IR versions 3 to 13. dlc_onnx_check lists the operators of a model that are not imported.
  * Sizes that the file names are symbols of that name; unnamed ones are symbols made of the input's name and the axis, x_0. A
  * model's arithmetic on sizes is evaluated at import: one graph serves all sizes. If is inlined
- * when its condition is known at import; Loop with stacked results needs a trip count that is known then. Not supported: sequences,
- * optionals, strings, sparse initializers, shapes that depend on data (except the results of NonZero, Unique, Compress and
- * NonMaxSuppression).
+ * when its condition is known at import. Not supported: sequences, optionals, strings, sparse initializers. In a graph, not in a runner, sizes,
+ * axes and the like must be known at import (except the sizes of the results of NonZero, Unique, Compress and NonMaxSuppression), carried
+ * values of a Loop keep their shape, one with stacked results needs a trip count that is known, and the branches of an If have results of equal
+ * shapes.
  *
  * Random numbers (RandomNormal, RandomUniform, their Like forms, Bernoulli, Multinomial, Dropout in training mode) are libdlc's own, and
  * are imported only with attribute seed: they are a function of the seed and the position, so that a node gives the same numbers at
@@ -111,7 +112,14 @@ DLC_API dlc_status dlc_onnx_port_at(const dlc_onnx_model *model, dlc_onnx_side s
  * arrived and notes on what that import depends, its guards: the elements of small inputs (at most 64 integers or 8 floats) that decide
  * axes, sizes, counts or branches; ranks that the file leaves open; sizes of 1, which broadcast; or, if the model's arithmetic on sizes
  * has no closed form, all sizes. It keeps up to 16 imports; equal kernels are shared. For any number of threads, which run at once unless
- * the runner has states. Weights are shared by all runners of a model. */
+ * the runner has states or walks. Weights are shared by all runners of a model.
+ *
+ * Walks. Where a node is refused nevertheless, since computed data decide a size, an axis, a branch or how often a loop runs, the model is
+ * walked: each run imports it node by node, and computes what lies between two such decisions in parts, whose programs later runs find
+ * again (up to 256 per runner; sizes that change become parameters of kernels). Then an If takes its branch, whatever the shapes of the other one's results, and a Loop
+ * or Scan that is no one loop of a program runs iteration by iteration: carried values may change their shapes, results are stacked
+ * as long as the condition holds, and the memory of an iteration is freed after the next one. The first walk that succeeds is told in the
+ * log, and decides: later runs that no import serves are walks, too. Walks of one runner wait for each other. */
 typedef struct dlc_onnx_runner dlc_onnx_runner;
 
 /* An output that comes back as an input: the runner keeps it between runs. */
@@ -143,7 +151,9 @@ DLC_API void dlc_onnx_runner_destroy(dlc_onnx_runner *runner);
  * that is a state: what the run before left. At the first run a state is given, or, if the file declares its sizes as numbers or by names
  * that the other inputs have, begins with zeros. An output that is a state is kept by the runner; its slot may have a compact tensor in
  * host memory, which then gets a copy, or else stays empty. Runs of a runner with states wait for each other. After a run that
- * failed, states are as before. Errors: those of dlc_onnx_graph, dlc_compile and dlc_run, with the model's names. */
+ * failed, states are as before. Of a walk, options.cancel and options.budget_ms hold for the whole run, also between iterations; an event is
+ * refused with DLC_UNSUPPORTED, as it is with states. Errors: those of dlc_onnx_graph, dlc_compile and dlc_run, with the model's names;
+ * those of a walk name the nodes that enclose the one that failed, and the iteration. */
 DLC_API dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
                                 int input_count, dlc_output_slot *outputs, int output_count);
 /* States are as before the first run. */
@@ -151,10 +161,11 @@ DLC_API void dlc_onnx_runner_reset(dlc_onnx_runner *runner);
 /* The program that serves these inputs, which are given as for dlc_onnx_run; the model is imported for them if none does, but not run. For
  * dlc_program_profile, dlc_program_dump and others that look inside. Its inputs are those of the model by name, without those whose
  * elements the import has as guards. It belongs to the runner, and is valid until the runner's next run, by any thread, or its end. Errors:
- * those of dlc_onnx_graph and dlc_compile. */
+ * those of dlc_onnx_graph and dlc_compile; DLC_UNSUPPORTED if no one program serves the inputs, with the reason: dlc_onnx_run tries a walk. */
 DLC_API dlc_status dlc_onnx_runner_program(dlc_onnx_runner *runner, const DLTensor *const *inputs, int input_count,
                                            dlc_program **program);
-/* The imports that the runner holds, a line for each, with guards and number of runs. The caller frees it with dlc_text_free. */
+/* The imports that the runner holds, a line for each, with guards and number of runs; last, if the model is walked, the number of walks. The
+ * caller frees it with dlc_text_free. */
 DLC_API dlc_status dlc_onnx_runner_describe(dlc_onnx_runner *runner, char **text);
 typedef struct dlc_onnx_write_options {
     size_t struct_size;
