@@ -59,7 +59,8 @@ void jit_onnx_keep(dlc_onnx_model *model);
 void jit_onnx_release(dlc_onnx_model *model);
 /* Walks (onnx_walk.c): runs of a model, each an import that asks for values. One run at a time. */
 typedef struct jit_onnx_walk jit_onnx_walk;
-dlc_status jit_onnx_walk_new(dlc_onnx_model *model, const dlc_compile_options *compile, jit_onnx_walk **walk);
+dlc_status jit_onnx_walk_new(dlc_onnx_model *model, const dlc_compile_options *compile, int64_t seed,
+                             jit_onnx_walk **walk);
 void jit_onnx_walk_free(jit_onnx_walk *walk);
 /* inputs and outputs: as for dlc_onnx_run, none of them NULL. */
 dlc_status jit_onnx_walk_run(jit_onnx_walk *walk, const onnx_options *options, const dlc_run_options *run,

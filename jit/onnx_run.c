@@ -61,6 +61,7 @@ struct dlc_onnx_runner {
     /* Held during a run by the walk, which is made by the first one. */
     lib_mutex walk_mutex;
     jit_onnx_walk *walk;
+    int64_t seed;
     /* Held during runs if there are states. By input; NULL: no run has left one. */
     lib_mutex state_mutex;
     DLManagedTensorVersioned **state;
@@ -305,7 +306,7 @@ static dlc_status run_walk(dlc_onnx_runner *runner, const dlc_run_options *optio
     if (options && options->event)
         return fail(runner, DLC_UNSUPPORTED, "a model that is walked, node by node, is run at once: no event");
     lib_mutex_lock(&runner->walk_mutex);
-    if (!runner->walk) status = jit_onnx_walk_new(runner->model, &runner->compile, &runner->walk);
+    if (!runner->walk) status = jit_onnx_walk_new(runner->model, &runner->compile, runner->seed, &runner->walk);
     if (status == DLC_OK) status = jit_onnx_walk_run(runner->walk, &runner->import, options, inputs, outputs);
     lib_mutex_unlock(&runner->walk_mutex);
     if (status == DLC_OK) remember_walk(runner);
@@ -570,6 +571,7 @@ static void copy_options(dlc_onnx_runner *runner, const dlc_onnx_runner_options 
         dims[i] = (dlc_dim){options->dims[i].value, lib_arena_string(&runner->arena, options->dims[i].name)};
     }
     runner->import = (onnx_options){.dims = dims, .dim_count = options->dim_count, .newer_opset = options->newer_opset};
+    runner->seed = options->seed;
     runner->compile = (dlc_compile_options)DLC_COMPILE_OPTIONS_INIT;
     if (options->compile) runner->compile = *options->compile;
     runner->fed_by = no_states(runner, inputs_of(runner));

@@ -44,6 +44,8 @@ struct jit_onnx_walk {
     /* Of the run in progress: options of its parts, the end of its time (0: none), inputs by place in the main graph's list. */
     dlc_run_options run;
     uint64_t deadline_ns;
+    /* Of the keys of random numbers, and how many have been drawn. */
+    uint64_t seed, drawn;
     const DLTensor **inputs;
 };
 
@@ -157,6 +159,11 @@ static graph_id hold_value(onnx_walk *functions, graph *g, const graph_shape *sh
     if (bytes) memcpy(managed->dl_tensor.data, elements, bytes);
     own_tensor(at, id, managed, -1);
     return id;
+}
+
+static int64_t draw_key(onnx_walk *functions) {
+    jit_onnx_walk *walk = walk_of(functions);
+    return (int64_t)lib_hash_mix(walk->seed, ++walk->drawn);
 }
 
 /* ---- inputs -------------------------------------------------------------------------------------------------------------- */
@@ -434,7 +441,8 @@ static dlc_status make_store(jit_onnx_walk *walk, lib_error *error) {
     return scope.error.status;
 }
 
-dlc_status jit_onnx_walk_new(dlc_onnx_model *model, const dlc_compile_options *compile, jit_onnx_walk **made) {
+dlc_status jit_onnx_walk_new(dlc_onnx_model *model, const dlc_compile_options *compile, int64_t seed,
+                             jit_onnx_walk **made) {
     dlc_context *context = model->context;
     lib_error error;
     jit_onnx_walk *walk = lib_allocate_zeroed(&context->allocator, sizeof *walk, _Alignof(jit_onnx_walk));
@@ -444,12 +452,13 @@ dlc_status jit_onnx_walk_new(dlc_onnx_model *model, const dlc_compile_options *c
                                   .read = read_value,
                                   .share = share_value,
                                   .hold = hold_value,
+                                  .draw = draw_key,
                                   .open = open_inner,
                                   .close = close_inner,
                                   .stack = new_stack,
                                   .push = push_element,
                                   .finish = finish_stack};
-    walk->model = model, walk->context = context;
+    walk->model = model, walk->context = context, walk->seed = (uint64_t)seed;
     walk->parts = (jit_parts){.context = context, .options = *compile};
     lib_arena_init(&walk->store_arena, &context->allocator, NULL);
     lib_fail(&error, DLC_OUT_OF_MEMORY, "%s: memory was refused", call_name);

@@ -99,6 +99,8 @@ typedef struct onnx_walk {
     graph_id (*share)(struct onnx_walk *walk, graph *from, graph_id id, graph *to);
     /* A new value with these elements, which are copied. */
     graph_id (*hold)(struct onnx_walk *walk, graph *g, const graph_shape *shape, const void *elements);
+    /* The key of the random numbers of a node without a seed: another one each time. */
+    int64_t (*draw)(struct onnx_walk *walk);
     /* An empty graph, whose errors are raised in the scope of `outer`; its end. Raises if the run is over its time or cancelled. */
     graph *(*open)(struct onnx_walk *walk, const graph *outer);
     void (*close)(struct onnx_walk *walk, graph *g);

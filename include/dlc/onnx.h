@@ -19,9 +19,10 @@
  * values of a Loop keep their shape, one with stacked results needs a trip count that is known, and the branches of an If have results of equal
  * shapes.
  *
- * Random numbers (RandomNormal, RandomUniform, their Like forms, Bernoulli, Multinomial, Dropout in training mode) are libdlc's own, and
- * are imported only with attribute seed: they are a function of the seed and the position, so that a node gives the same numbers at
- * every run, in each iteration of a loop, and as other nodes of that operator with that seed. Labels of classifiers that are strings are refused
+ * Random numbers (RandomNormal, RandomUniform, their Like forms, Bernoulli, Multinomial, Dropout in training mode) are libdlc's own. With
+ * attribute seed they are a function of the seed and the position, so that a node gives the same numbers at
+ * every run, in each iteration of a loop, and as other nodes of that operator with that seed. Without it a graph does not have them; a runner walks
+ * the model, and draws other numbers each time (dlc_onnx_runner_options.seed). Labels of classifiers that are strings are refused
  * where they are used, as an output or by a node; the scores are imported. OneHotEncoder gives zeros for what is no category also with
  * zeros=0, for which ONNX has the run fail. */
 #ifndef DLC_ONNX_H
@@ -139,6 +140,9 @@ typedef struct dlc_onnx_runner_options {
     bool newer_opset;
     /* Of all programs; a schedule and strings in it must outlive the runner. NULL: the defaults. */
     const dlc_compile_options *compile;
+    /* Of the random numbers of nodes without a seed. They are others at each run and in each iteration; runners with one seed
+     * draw the same ones in the same order, in runs that failed, too. */
+    int64_t seed;
 } dlc_onnx_runner_options;
 #define DLC_ONNX_RUNNER_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_onnx_runner_options)
 

@@ -538,6 +538,29 @@ static void test_state(void **state) {
     close_fixture(&f);
 }
 
+/* Random numbers without a seed: others at each run, the same ones of runners with one seed. */
+static void test_random(void **state) {
+    (void)state;
+    dlc_onnx_runner_options options = DLC_ONNX_RUNNER_OPTIONS_INIT;
+    float x[12], y[3][2][12];
+    int64_t twelve = 12;
+    const DLTensor tx = floats(x, 1, &twelve);
+    numbers_from(x, 0);
+    for (int r = 0; r < 3; r++) {
+        options.seed = r < 2 ? 5 : 6;
+        fixture f = open_graph(graph_from("x:1:n", "y:1:m", "RandomUniformLike y x", 0, NULL), &options);
+        for (int turn = 0; turn < 2; turn++) {
+            DLTensor ty = floats(y[r][turn], 1, &twelve);
+            dlc_output_slot slot = {&ty, NULL};
+            OK(context, dlc_onnx_run(f.runner, NULL, (const DLTensor *[]){&tx}, 1, &slot, 1));
+        }
+        close_fixture(&f);
+    }
+    assert_memory_equal(y[0], y[1], sizeof y[0]);
+    assert_memory_not_equal(y[0][0], y[0][1], sizeof y[0][0]);
+    assert_memory_not_equal(y[0][0], y[2][0], sizeof y[0][0]);
+}
+
 /* ---- constants, threads, memory ----------------------------------------------------------------------------------------------- */
 
 enum { WIDTH = 160 };
@@ -669,7 +692,7 @@ int main(void) {
         cmocka_unit_test(test_scan),         cmocka_unit_test(test_none),         cmocka_unit_test(test_endless),
         cmocka_unit_test(test_error_inside), cmocka_unit_test(test_wrong_inputs), cmocka_unit_test(test_results),
         cmocka_unit_test(test_program),      cmocka_unit_test(test_state),        cmocka_unit_test(test_weights),
-        cmocka_unit_test(test_threads),      cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_threads),      cmocka_unit_test(test_refused),      cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests_name("onnx walk", tests, open_all, close_all);
 }
