@@ -223,6 +223,7 @@ static graph *open_graph(jit_onnx_walk *walk, lib_scope *scope) {
     lib_allowance_begin(&at->allowance, &at->arena, &walk->context->limits, walk->model->size);
     at->g = graph_new(&at->arena, NULL);
     at->g->registry = &walk->context->handles.registry;
+    at->g->keeps_dimensions = true;
     return at->g;
 }
 

@@ -251,6 +251,28 @@ static void test_counted(void **state) {
     close_fixture(&f);
 }
 
+/* Numbers made of a size: of a mean, of indices that count from the end. One program serves all sizes. */
+static void test_counts(void **state) {
+    (void)state;
+    fixture f = open_graph(
+        graph_from("x:1:n", "y:1:2",
+                   K "Constant end value_int=-1; Add last end zero; Slice s x at ks; Gather g s last;"
+                     "ReduceMean m s axes=[0] keepdims=0; Unsqueeze gs g at; Unsqueeze ms m at; Concat y gs ms axis=0",
+                   0, NULL),
+        NULL);
+    float x[12];
+    uint64_t before = 0;
+    for (int64_t k = 1; k <= 11; k++) {
+        float sum = 0;
+        numbers_from(x, (float)k);
+        if (k == 7) before = builds();
+        if (k > 7) assert_int_equal(builds(), before);
+        for (int64_t i = 0; i < k; i++) sum += x[i];
+        expect(&f, x, 12, 1, (int64_t[]){2}, (float[]){x[k - 1], sum / (float)k});
+    }
+    close_fixture(&f);
+}
+
 /* ---- branches -------------------------------------------------------------------------------------------------------------- */
 
 static message rank_model(void) {
@@ -686,13 +708,14 @@ static int close_all(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reshape),      cmocka_unit_test(test_slice),        cmocka_unit_test(test_tile),
-        cmocka_unit_test(test_top_k),        cmocka_unit_test(test_generated),    cmocka_unit_test(test_counted),
-        cmocka_unit_test(test_ranks),        cmocka_unit_test(test_growing),      cmocka_unit_test(test_nested),
-        cmocka_unit_test(test_scan),         cmocka_unit_test(test_none),         cmocka_unit_test(test_endless),
-        cmocka_unit_test(test_error_inside), cmocka_unit_test(test_wrong_inputs), cmocka_unit_test(test_results),
-        cmocka_unit_test(test_program),      cmocka_unit_test(test_state),        cmocka_unit_test(test_weights),
-        cmocka_unit_test(test_threads),      cmocka_unit_test(test_refused),      cmocka_unit_test(test_random),
+        cmocka_unit_test(test_reshape), cmocka_unit_test(test_slice),        cmocka_unit_test(test_tile),
+        cmocka_unit_test(test_top_k),   cmocka_unit_test(test_generated),    cmocka_unit_test(test_counted),
+        cmocka_unit_test(test_ranks),   cmocka_unit_test(test_counts),       cmocka_unit_test(test_growing),
+        cmocka_unit_test(test_nested),  cmocka_unit_test(test_scan),         cmocka_unit_test(test_none),
+        cmocka_unit_test(test_endless), cmocka_unit_test(test_error_inside), cmocka_unit_test(test_wrong_inputs),
+        cmocka_unit_test(test_results), cmocka_unit_test(test_program),      cmocka_unit_test(test_state),
+        cmocka_unit_test(test_weights), cmocka_unit_test(test_threads),      cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests_name("onnx walk", tests, open_all, close_all);
 }
