@@ -303,6 +303,8 @@ static void remember_walk(dlc_onnx_runner *runner) {
 static dlc_status run_walk(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
                            dlc_output_slot *outputs) {
     dlc_status status = DLC_OK;
+    if (options && options->struct_size != sizeof *options)
+        return fail(runner, DLC_INVALID_ARGUMENT, "options.struct_size is wrong (use DLC_RUN_OPTIONS_INIT)");
     if (options && options->event)
         return fail(runner, DLC_UNSUPPORTED, "a model that is walked, node by node, is run at once: no event");
     lib_mutex_lock(&runner->walk_mutex);

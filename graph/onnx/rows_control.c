@@ -173,7 +173,7 @@ static void import_if(onnx_import *im) {
 typedef struct loop {
     const onnx_graph *graph;
     onnx_captures all;
-    /* Operands of the row: number of the iteration, condition, carried values, the trip count (if it is a value), onnx_captures. */
+    /* Operands of the row: number of the iteration, condition, carried values, the trip count (if it is a value), captures. */
     graph_id *in;
     int count, carried;
     bool limited;
@@ -352,7 +352,7 @@ static graph_shape element_of(const graph_shape *sequence) {
     return element;
 }
 
-/* The body as a sub-graph. Its inputs: with a limit the number of the iteration, states, elements of sequences, onnx_captures, with a
+/* The body as a sub-graph. Its inputs: with a limit the number of the iteration, states, elements of sequences, captures, with a
  * limit the limit; in[]: the operands for these. */
 static int64_t scan_body(onnx_import *im, const scan *s, const onnx_captures *all, const graph_id *in, int count) {
     const int first = s->limit ? 1 : 0, given = s->states + s->sequences;

@@ -83,6 +83,7 @@ bool onnx_walk_iteration(onnx_import *im, onnx_walked_loop *w, int64_t iteration
     const onnx_import saved = *im;
     const size_t count = w->counts + w->carried + w->stacks;
     onnx_names_scope scope = {.outer = NULL};
+    lib_stack_require(w->home->arena->scope, LIB_STACK_NESTED);
     graph *now = w->walk->open(w->walk, w->home);
     onnx_value **outputs = LIB_NEW_ARRAY(now->arena, onnx_value *, count + 1), **results = outputs + w->counts;
     im->g = now, im->scope = &scope, im->within = w->place;
