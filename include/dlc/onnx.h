@@ -117,10 +117,11 @@ DLC_API dlc_status dlc_onnx_port_at(const dlc_onnx_model *model, dlc_onnx_side s
  *
  * Walks. Where a node is refused nevertheless, since computed data decide a size, an axis, a branch or how often a loop runs, the model is
  * walked: each run imports it node by node, and computes what lies between two such decisions in parts, whose programs later runs find
- * again (up to 256 per runner; sizes that change become parameters of kernels). Then an If takes its branch, whatever the shapes of the other one's results, and a Loop
- * or Scan that is no one loop of a program runs iteration by iteration: carried values may change their shapes, results are stacked
- * as long as the condition holds, and the memory of an iteration is freed after the next one. The first walk that succeeds is told in the
- * log, and decides: later runs that no import serves are walks, too. Walks of one runner wait for each other. */
+ * again (up to 256 per runner; sizes that change become parameters of kernels). Then an If takes its branch, whatever the shapes of the
+ * other one's results, and a Loop or Scan that is no one loop of a program runs iteration by iteration: carried values may change their
+ * shapes, results are stacked as long as the condition holds, and the memory of an iteration is freed after the next one. The first walk
+ * that succeeds is told in the log, and decides: later runs that no import serves are walks, too. Walks of one runner wait for each
+ * other. */
 typedef struct dlc_onnx_runner dlc_onnx_runner;
 
 /* An output that comes back as an input: the runner keeps it between runs. */
