@@ -419,7 +419,7 @@ static message endless_model(void) {
 
 static void *raise_later(void *flag) {
     nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
-    *(volatile int *)flag = 1;
+    __atomic_store_n((int *)flag, 1, __ATOMIC_RELAXED);
     return NULL;
 }
 
