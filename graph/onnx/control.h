@@ -36,7 +36,12 @@ onnx_place *onnx_place_of(onnx_import *im, int64_t iteration);
 /* After the nodes of a nested graph: the enclosing node is the current one again. */
 void onnx_end_part(onnx_import *im, const onnx_import *saved);
 
-/* ---- loops that are walked (walk.c) */
+/* ---- walks (walk.c) */
+
+/* Sizes of the node's results that data decide are decided now, so that no shape has symbols. */
+void onnx_settle_results(onnx_import *im);
+/* After folding: the known result varies if it was made of what varies, or of sizes. */
+void onnx_vary_result(onnx_import *im);
 
 /* An operand of a Scan that is taken element by element. */
 typedef struct onnx_walked_sequence {

@@ -306,35 +306,6 @@ const onnx_known *onnx_operand_known(onnx_import *im, size_t i) {
     return onnx_has(im, i) ? onnx_known_of(im, im->operand[i]) : NULL;
 }
 
-/* Computes a value of a walk; NULL: it has too many elements, or of a type that is not read. */
-static const onnx_known *computed(onnx_import *im, onnx_value *value) {
-    const graph_id id = onnx_id_of(im, value);
-    const graph_shape shape = *graph_shape_of(im->g, id);
-    int64_t dims[DLC_MAX_RANK], count = 1;
-    if (lib_dtype_is_packed(shape.dtype) || lib_dtypes[shape.dtype].class_ == 'c') return NULL;
-    for (int d = 0; d < shape.rank; d++) {
-        if (!tir_is_const(im->g->pool, shape.dim[d], &dims[d]) || dims[d] > ONNX_ASKED_MAX) return NULL;
-        count *= dims[d];
-        if (count > ONNX_ASKED_MAX) return NULL;
-    }
-    char *elements = lib_arena_array(im->g->arena, (size_t)count + 1, lib_dtype_size(shape.dtype));
-    im->options->walk->read(im->options->walk, im->g, id, elements);
-    onnx_known *known = onnx_known_of_elements(im, shape.dtype, shape.rank, dims, elements);
-    known->varies = true;
-    if (onnx_is_followed(shape.dtype)) value->known = known;
-    return known;
-}
-
-const onnx_known *onnx_ask(onnx_import *im, onnx_value *value) {
-    const onnx_known *known = onnx_known_of(im, value);
-    if (!onnx_walks(im) || (known && onnx_known_is_constant(im, known))) return known;
-    return computed(im, value);
-}
-
-const onnx_known *onnx_operand_asked(onnx_import *im, size_t i) {
-    return onnx_has(im, i) ? onnx_ask(im, im->operand[i]) : NULL;
-}
-
 const tir_expr *onnx_operand_sizes(onnx_import *im, size_t i, int *count) {
     const onnx_known *known = onnx_operand_asked(im, i);
     if (!onnx_has(im, i)) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu is missing", i);
@@ -658,28 +629,6 @@ static void name_results(onnx_import *im, const onnx_node *node) {
     }
 }
 
-/* In a walk: sizes that data decide are decided now, so that no shape has symbols. */
-static void settle_results(onnx_import *im, const onnx_node *node) {
-    onnx_walk *walk = im->options->walk;
-    graph_id *open = LIB_NEW_ARRAY(im->g->arena, graph_id, node->outputs.count + 1);
-    int count = 0;
-    for (size_t i = 0; i < node->outputs.count; i++) {
-        const graph_shape *shape = im->result[i] && im->result[i]->id ? graph_shape_of(im->g, im->result[i]->id) : NULL;
-        int64_t size;
-        bool settled = true;
-        for (int d = 0; shape && d < shape->rank; d++) settled &= tir_is_const(im->g->pool, shape->dim[d], &size);
-        if (!settled) open[count++] = im->result[i]->id;
-    }
-    if (!count) return;
-    walk->evaluate(walk, im->g, count, open);
-    for (size_t i = 0; i < node->outputs.count; i++)
-        for (int k = 0; k < count; k++)
-            if (im->result[i] && im->result[i]->id == open[k]) {
-                im->result[i]->id = walk->share(walk, im->g, open[k], im->g);
-                break;
-            }
-}
-
 static void import_node(onnx_import *im, const onnx_node *node, size_t index) {
     const onnx_function *within = im->call ? im->call->function : NULL;
     im->node = node, im->node_index = index, im->asked = 0;
@@ -697,7 +646,7 @@ static void import_node(onnx_import *im, const onnx_node *node, size_t index) {
         import_by_row(im, row);
         check_attributes(im);
     }
-    if (onnx_walks(im)) settle_results(im, node);
+    if (onnx_walks(im)) onnx_settle_results(im);
     name_results(im, node);
 }
 

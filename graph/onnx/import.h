@@ -330,8 +330,6 @@ const onnx_known *onnx_known_of_tensor(onnx_import *im, const onnx_tensor *tenso
 /* The known value of elements in memory. */
 onnx_known *onnx_known_of_elements(onnx_import *im, dlc_dtype dtype, int rank, const int64_t *dims,
                                    const void *elements);
-/* A known value of graph `home` as one of the current graph; NULL: it depends on symbols. */
-onnx_known *onnx_known_moved(onnx_import *im, const onnx_known *known, const graph *home);
 /* Are all elements free of symbols? */
 bool onnx_known_is_constant(const onnx_import *im, const onnx_known *known);
 /* Is the arithmetic of the element type followed? */

@@ -1,6 +1,6 @@
 /* Arithmetic on known values: shapes, and values that models compute from them. Elements are index expressions over the graph's
  * symbols, exact fractions of such, or numbers. Results that cannot be determined for all sizes are left to kernels. */
-#include "graph/onnx/import.h"
+#include "graph/onnx/control.h"
 
 #include <math.h>
 
@@ -81,19 +81,6 @@ onnx_known *onnx_known_of_elements(onnx_import *im, dlc_dtype dtype, int rank, c
     for (int64_t i = 0; i < known->count; i++)
         known->element[i] = element_of(im, dtype, (const char *)elements + (size_t)i * lib_dtype_size(dtype));
     return known;
-}
-
-onnx_known *onnx_known_moved(onnx_import *im, const onnx_known *known, const graph *home) {
-    onnx_known *moved = onnx_known_new(im, known->dtype, known->rank, known->dims);
-    moved->varies = known->varies;
-    for (int64_t i = 0; i < known->count; i++) {
-        int64_t index;
-        moved->element[i] = known->element[i];
-        if (!known->element[i].index) continue;
-        if (!tir_is_const(home->pool, known->element[i].index, &index)) return NULL;
-        moved->element[i].index = tir_index(im->g->pool, index);
-    }
-    return moved;
 }
 
 bool onnx_known_is_constant(const onnx_import *im, const onnx_known *known) {
@@ -793,24 +780,8 @@ static bool fold(onnx_import *im) {
     return false;
 }
 
-/* In a walk: does the known result depend on what arrived? All sizes do. */
-static bool result_varies(onnx_import *im) {
-    bool varies = onnx_is(im->node->operator, "Shape") || onnx_is(im->node->operator, "Size");
-    for (size_t i = 0; i < onnx_operands(im) && !varies; i++) {
-        const onnx_known *known = onnx_operand_known(im, i);
-        varies = known && known->varies;
-    }
-    return varies;
-}
-
 bool onnx_fold(onnx_import *im) {
-    if (!fold(im)) return false;
-    if (!onnx_walks(im) || !onnx_wants(im, 0)) return true;
-    const onnx_known *known = im->result[0]->known;
-    if (!known || known->varies || !result_varies(im)) return true;
-    onnx_known *own = LIB_NEW(im->g->arena, onnx_known);
-    *own = *known;
-    own->varies = true;
-    im->result[0]->known = own;
-    return true;
+    const bool folded = fold(im);
+    if (folded && onnx_walks(im) && onnx_wants(im, 0)) onnx_vary_result(im);
+    return folded;
 }

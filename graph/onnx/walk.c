@@ -1,6 +1,94 @@
-/* Loops that are walked: each iteration is imported and computed in a graph of its own, which takes its operands from the enclosing graph and
- * from that of the iteration before. */
+/* Walks: imports of graphs whose values are computed meanwhile. Questions for elements; loops that are followed: each iteration is imported and
+ * computed in a graph of its own, which takes its operands from the enclosing graph and from that of the iteration before. */
 #include "graph/onnx/control.h"
+
+/* ---- known values -------------------------------------------------------------------------------------------------------- */
+
+/* Computes a value of a walk; NULL: it has too many elements, or of a type that is not read. */
+static const onnx_known *computed(onnx_import *im, onnx_value *value) {
+    const graph_id id = onnx_id_of(im, value);
+    const graph_shape shape = *graph_shape_of(im->g, id);
+    int64_t dims[DLC_MAX_RANK], count = 1;
+    if (lib_dtype_is_packed(shape.dtype) || lib_dtypes[shape.dtype].class_ == 'c') return NULL;
+    for (int d = 0; d < shape.rank; d++) {
+        if (!tir_is_const(im->g->pool, shape.dim[d], &dims[d]) || dims[d] > ONNX_ASKED_MAX) return NULL;
+        count *= dims[d];
+        if (count > ONNX_ASKED_MAX) return NULL;
+    }
+    char *elements = lib_arena_array(im->g->arena, (size_t)count + 1, lib_dtype_size(shape.dtype));
+    im->options->walk->read(im->options->walk, im->g, id, elements);
+    onnx_known *known = onnx_known_of_elements(im, shape.dtype, shape.rank, dims, elements);
+    known->varies = true;
+    if (onnx_is_followed(shape.dtype)) value->known = known;
+    return known;
+}
+
+const onnx_known *onnx_ask(onnx_import *im, onnx_value *value) {
+    const onnx_known *known = onnx_known_of(im, value);
+    if (!onnx_walks(im) || (known && onnx_known_is_constant(im, known))) return known;
+    return computed(im, value);
+}
+
+const onnx_known *onnx_operand_asked(onnx_import *im, size_t i) {
+    return onnx_has(im, i) ? onnx_ask(im, im->operand[i]) : NULL;
+}
+
+void onnx_settle_results(onnx_import *im) {
+    const onnx_node *node = im->node;
+    onnx_walk *walk = im->options->walk;
+    graph_id *open = LIB_NEW_ARRAY(im->g->arena, graph_id, node->outputs.count + 1);
+    int count = 0;
+    for (size_t i = 0; i < node->outputs.count; i++) {
+        const graph_shape *shape = im->result[i] && im->result[i]->id ? graph_shape_of(im->g, im->result[i]->id) : NULL;
+        int64_t size;
+        bool settled = true;
+        for (int d = 0; shape && d < shape->rank; d++) settled &= tir_is_const(im->g->pool, shape->dim[d], &size);
+        if (!settled) open[count++] = im->result[i]->id;
+    }
+    if (!count) return;
+    walk->evaluate(walk, im->g, count, open);
+    for (size_t i = 0; i < node->outputs.count; i++)
+        for (int k = 0; k < count; k++)
+            if (im->result[i] && im->result[i]->id == open[k]) {
+                im->result[i]->id = walk->share(walk, im->g, open[k], im->g);
+                break;
+            }
+}
+
+/* Does the known result depend on what arrived? All sizes do. */
+static bool result_varies(onnx_import *im) {
+    bool varies = onnx_is(im->node->operator, "Shape") || onnx_is(im->node->operator, "Size");
+    for (size_t i = 0; i < onnx_operands(im) && !varies; i++) {
+        const onnx_known *known = onnx_operand_known(im, i);
+        varies = known && known->varies;
+    }
+    return varies;
+}
+
+void onnx_vary_result(onnx_import *im) {
+    const onnx_known *known = im->result[0]->known;
+    if (!known || known->varies || !result_varies(im)) return;
+    onnx_known *own = LIB_NEW(im->g->arena, onnx_known);
+    *own = *known;
+    own->varies = true;
+    im->result[0]->known = own;
+}
+
+/* A known value of graph `home` as one of the current graph; NULL: it depends on symbols. */
+static onnx_known *moved_known(onnx_import *im, const onnx_known *known, const graph *home) {
+    onnx_known *moved = onnx_known_new(im, known->dtype, known->rank, known->dims);
+    moved->varies = known->varies;
+    for (int64_t i = 0; i < known->count; i++) {
+        int64_t index;
+        moved->element[i] = known->element[i];
+        if (!known->element[i].index) continue;
+        if (!tir_is_const(home->pool, known->element[i].index, &index)) return NULL;
+        moved->element[i].index = tir_index(im->g->pool, index);
+    }
+    return moved;
+}
+
+/* ---- loops --------------------------------------------------------------------------------------------------------------- */
 
 /* In a walk, is the value a tensor that must be computed before another graph has it? */
 static bool is_tensor(const onnx_value *value) {
@@ -19,7 +107,7 @@ static void evaluate_values(onnx_import *im, graph *g, size_t count, onnx_value 
 static void move_value(onnx_import *im, onnx_value *to, const onnx_value *from, graph *home) {
     onnx_walk *walk = im->options->walk;
     onnx_take_value(to, from);
-    to->known = from->known ? onnx_known_moved(im, from->known, home) : NULL;
+    to->known = from->known ? moved_known(im, from->known, home) : NULL;
     to->id = is_tensor(from) ? walk->share(walk, home, from->id, im->g) : 0;
 }
 
@@ -35,7 +123,7 @@ static void move_carried(onnx_import *im, onnx_value *to, onnx_value *from, grap
     onnx_take_value(to, from);
     to->stored = NULL;
     to->id = id ? walk->share(walk, home, id, own) : 0;
-    onnx_known *moved = numbers ? onnx_known_moved(im, known, home) : NULL;
+    onnx_known *moved = numbers ? moved_known(im, known, home) : NULL;
     if (moved) moved->varies = true;
     to->known = moved;
 }
