@@ -354,7 +354,7 @@ static bool predict_group(decider *d, const value_group *group, double cycles[GR
         graph_region region = d->regions->data[group->regions.data[i]];
         double of_region[GRAPH_FUSE_WIDTHS];
         region.layouts = layouts;
-        if (!d->options->costs->predict(d->options->costs->user, &region, of_region)) return false;
+        if (!d->options->costs->predict(d->options->costs->user, &region, NULL, of_region)) return false;
         for (int w = 0; w < GRAPH_FUSE_WIDTHS; w++) cycles[w] += of_region[w];
     }
     return true;

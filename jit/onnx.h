@@ -1,4 +1,4 @@
-/* Internal to onnx.c, onnx_run.c and onnx_walk.c. */
+/* Internal to the files onnx*.c. */
 #ifndef JIT_ONNX_H
 #define JIT_ONNX_H
 
@@ -20,7 +20,9 @@ typedef struct external_file {
 /* An input that is no initializer, or an output. */
 typedef struct jit_onnx_port {
     const char *name;
-    const onnx_value_info *info;
+    /* In the file, and in ONNX's notation. */
+    const onnx_type *type;
+    const char *type_text;
     /* Names of dimensions; NULL: without one. */
     const char *parameter[DLC_MAX_RANK];
     /* In the main graph's list. */
@@ -42,6 +44,9 @@ struct dlc_onnx_model {
     /* By dlc_onnx_side. */
     jit_onnx_port *ports[2];
     int port_count[2];
+    /* metadata_props: key and string in turn. */
+    const char **notes;
+    size_t note_count;
     /* The files with external data, by location, beneath the folder; read: into memory. Owned by file_arena, which has no allowance: like the
      * file they are data, not what is made of them. */
     const char *folder;
@@ -55,6 +60,8 @@ struct dlc_onnx_model {
 
 /* The error of a call, for dlc_error_message. */
 dlc_status jit_onnx_fail(dlc_context *context, dlc_status status, const char *call, const char *what);
+/* The first input or output that is no tensor of numbers; NULL: there is none. */
+const jit_onnx_port *jit_onnx_structured_port(const dlc_onnx_model *model);
 void jit_onnx_keep(dlc_onnx_model *model);
 void jit_onnx_release(dlc_onnx_model *model);
 /* Walks (onnx_walk.c): runs of a model, each an import that asks for values. One run at a time. */
@@ -62,9 +69,17 @@ typedef struct jit_onnx_walk jit_onnx_walk;
 dlc_status jit_onnx_walk_new(dlc_onnx_model *model, const dlc_compile_options *compile, int64_t seed,
                              jit_onnx_walk **walk);
 void jit_onnx_walk_free(jit_onnx_walk *walk);
-/* inputs and outputs: as for dlc_onnx_run, none of them NULL. */
-dlc_status jit_onnx_walk_run(jit_onnx_walk *walk, const onnx_options *options, const dlc_run_options *run,
-                             const DLTensor *const *inputs, dlc_output_slot *outputs);
+typedef struct jit_onnx_walk_call {
+    const onnx_options *import;
+    const dlc_run_options *run;
+    /* None of them NULL. */
+    const DLTensor *const *inputs;
+    int input_count;
+    /* The graph's, at most so many. */
+    dlc_output_slot *outputs;
+    int output_count;
+} jit_onnx_walk_call;
+dlc_status jit_onnx_walk_run(jit_onnx_walk *walk, const jit_onnx_walk_call *call);
 dlc_status jit_onnx_import(dlc_onnx_model *model, const onnx_options *options, dlc_graph **made);
 
 #endif

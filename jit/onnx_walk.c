@@ -41,12 +41,12 @@ struct jit_onnx_walk {
     lib_arena store_arena;
     walk_graph *graphs;
     onnx_stack *stacks;
-    /* Of the run in progress: options of its parts, the end of its time (0: none), inputs by place in the main graph's list. */
+    /* Of the run in progress: options of its parts, the end of its time (0: none), tensors that have arrived. */
     dlc_run_options run;
     uint64_t deadline_ns;
     /* Of the keys of random numbers, and how many have been drawn. */
     uint64_t seed, drawn;
-    const DLTensor **inputs;
+    const DLTensor *const *inputs;
 };
 
 static jit_onnx_walk *walk_of(onnx_walk *functions) {
@@ -385,47 +385,46 @@ static void give_outputs(const jit_onnx_walk *walk, walk_graph *at, dlc_output_s
 
 /* ---- runs ---------------------------------------------------------------------------------------------------------------- */
 
-static const onnx_arrived *arrived_of(jit_onnx_walk *walk, lib_arena *arena, const DLTensor *const *inputs) {
-    const size_t all = walk->model->model->graph->inputs.count;
-    onnx_arrived *arrived = LIB_NEW_ARRAY(arena, onnx_arrived, all + 1);
-    walk->inputs = LIB_NEW_ARRAY(arena, const DLTensor *, all + 1);
-    for (int i = 0; i < walk->model->port_count[DLC_ONNX_INPUT]; i++) {
-        onnx_arrived *to = &arrived[walk->model->ports[DLC_ONNX_INPUT][i].place];
-        walk->inputs[walk->model->ports[DLC_ONNX_INPUT][i].place] = inputs[i];
-        to->rank = inputs[i]->ndim;
-        for (int d = 0; d < DLC_MAX_RANK; d++) to->dim[d] = d < to->rank ? inputs[i]->shape[d] : -1;
+static const onnx_arrived *arrived_of(const jit_onnx_walk_call *call, lib_arena *arena) {
+    onnx_arrived *arrived = LIB_NEW_ARRAY(arena, onnx_arrived, (size_t)call->input_count + 1);
+    for (int i = 0; i < call->input_count; i++) {
+        arrived[i].rank = call->inputs[i]->ndim;
+        for (int d = 0; d < DLC_MAX_RANK; d++)
+            arrived[i].dim[d] = d < arrived[i].rank ? call->inputs[i]->shape[d] : -1;
     }
     return arrived;
 }
 
-static void run_in_scope(jit_onnx_walk *walk, const onnx_options *given, lib_scope *scope,
-                         const DLTensor *const *inputs, dlc_output_slot *outputs) {
-    onnx_options options = *given;
+static void run_in_scope(jit_onnx_walk *walk, const jit_onnx_walk_call *call, lib_scope *scope) {
+    onnx_options options = *call->import;
     graph *g = open_graph(walk, scope);
     lib_arena_ask(g->arena);
     options.walk = &walk->functions, options.store = &walk->store;
-    options.arrived = arrived_of(walk, g->arena, inputs);
+    options.arrived = arrived_of(call, g->arena);
+    walk->inputs = call->inputs;
     onnx_import im = {.g = g, .model = walk->model->model, .options = &options, .holder = &walk->model->holder};
     onnx_import_graph(&im);
+    if (g->outputs.count > (uint32_t)call->output_count)
+        lib_raise(scope, DLC_BUDGET_EXCEEDED, "%s: results of %u tensors; at most %d", call_name, g->outputs.count,
+                  call->output_count);
     evaluate(&walk->functions, g, (int)g->outputs.count, g->outputs.data);
-    give_outputs(walk, graph_at(walk, g), outputs);
+    give_outputs(walk, graph_at(walk, g), call->outputs);
 }
 
-dlc_status jit_onnx_walk_run(jit_onnx_walk *walk, const onnx_options *options, const dlc_run_options *run,
-                             const DLTensor *const *inputs, dlc_output_slot *outputs) {
+dlc_status jit_onnx_walk_run(jit_onnx_walk *walk, const jit_onnx_walk_call *call) {
     lib_scope scope;
     GRAPH_CALL(walk->context, LIB_STACK_CALL);
-    const int count = walk->model->port_count[DLC_ONNX_OUTPUT];
-    for (int o = 0; o < count; o++) outputs[o].managed = NULL;
-    begin_time(walk, run);
+    dlc_output_slot *outputs = call->outputs;
+    for (int o = 0; o < call->output_count; o++) outputs[o].managed = NULL;
+    begin_time(walk, call->run);
     lib_fp_state state = lib_fp_enter();
-    if (LIB_ENTER(&scope)) run_in_scope(walk, options, &scope, inputs, outputs);
+    if (LIB_ENTER(&scope)) run_in_scope(walk, call, &scope);
     lib_fp_restore(state);
     for (walk_graph *at = walk->graphs; at; at = at->next)
         if (at->g) close_graph(at);
     free_stacks(walk);
     if (scope.error.status == DLC_OK) return DLC_OK;
-    for (int o = 0; o < count; o++) {
+    for (int o = 0; o < call->output_count; o++) {
         if (outputs[o].managed) outputs[o].managed->deleter(outputs[o].managed);
         outputs[o].managed = NULL;
     }

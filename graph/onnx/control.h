@@ -5,6 +5,8 @@
 #include "graph/onnx/import.h"
 
 bool onnx_same(onnx_bytes a, onnx_bytes b);
+/* Terminated; raises for one with NUL inside. */
+char *onnx_text_copy(onnx_import *im, onnx_bytes text, const char *what);
 /* Looks up a name in the current and enclosing scopes; NULL: none. */
 onnx_value *onnx_find_value(const onnx_import *im, onnx_bytes name);
 /* Defines a value in the current scope; raises if the name is taken. */
@@ -15,6 +17,11 @@ graph_id onnx_id_of(onnx_import *im, onnx_value *value);
 const onnx_known *onnx_known_of(onnx_import *im, onnx_value *value);
 /* Its elements, which a walk computes if need be; NULL: they are not known. */
 const onnx_known *onnx_ask(onnx_import *im, onnx_value *value);
+/* Its shape, as onnx_operand_shape has it. */
+graph_shape onnx_shape_of(onnx_import *im, onnx_value *value);
+/* Imports a nested graph in place of the node: its inputs are these values, outputs[]: its first `wanted` outputs. */
+void onnx_import_inline(onnx_import *im, const onnx_graph *part, const onnx_value *inputs, size_t wanted,
+                        onnx_value *outputs);
 void onnx_import_nodes(onnx_import *im, const onnx_node *nodes, size_t count);
 
 /* ---- nested graphs (rows_control.c) */
@@ -42,6 +49,8 @@ void onnx_end_part(onnx_import *im, const onnx_import *saved);
 void onnx_settle_results(onnx_import *im);
 /* After folding: the known result varies if it was made of what varies, or of sizes. */
 void onnx_vary_result(onnx_import *im);
+/* The same elements, as ones that vary. */
+const onnx_known *onnx_varying(onnx_import *im, const onnx_known *known);
 
 /* An operand of a Scan that is taken element by element. */
 typedef struct onnx_walked_sequence {

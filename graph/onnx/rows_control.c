@@ -2,7 +2,7 @@
  * uses are operands of the row and inputs of the sub-graph. Known values and stored tensors need no operand: they are emitted in
  * the sub-graph. In a walk the branch of an If that is taken is imported in its place, and loops that one row does not hold are
  * followed (walk.c). */
-#include "graph/onnx/control.h"
+#include "graph/onnx/structure.h"
 
 /* ---- captures of bodies --------------------------------------------------------------------------------------- */
 
@@ -37,15 +37,49 @@ void onnx_find_captures(onnx_import *im, onnx_captures *all, const onnx_graph *b
 }
 
 /* Is it a tensor of the enclosing graph? Others are made anew where they are read. */
-static bool is_made(const onnx_value *outer) {
-    return outer->known ? outer->known->varies : outer->id && !outer->stored;
+static bool is_made(const onnx_value *value) {
+    return value->known ? value->known->varies : value->id && !value->stored;
 }
 
+/* The values of the graph in what is captured: a tensor's, those in a list and the like. ids NULL: they are counted. */
+static int made_in(onnx_import *im, onnx_value *value, graph_id *ids) {
+    int count = 0;
+    if (is_made(value)) {
+        if (ids) ids[0] = onnx_id_of(im, value);
+        return 1;
+    }
+    for (size_t i = 0; value->structure && i < value->structure->count; i++)
+        count += made_in(im, &value->structure->part[i], ids ? ids + count : NULL);
+    return count;
+}
+
+/* ids NULL: how many there are. */
 static int captured_ids(onnx_import *im, const onnx_captures *all, graph_id *ids) {
     int count = 0;
-    for (uint32_t i = 0; i < all->count; i++)
-        if (is_made(all->data[i])) ids[count++] = onnx_id_of(im, all->data[i]);
+    for (uint32_t i = 0; i < all->count; i++) count += made_in(im, all->data[i], ids ? ids + count : NULL);
     return count;
+}
+
+/* The captured value inside of a body, whose inputs stand for values of the outer graph. Returns the next input. Elements that vary stay
+ * outside, lest the body depend on them. */
+static const graph_id *take_inside(onnx_import *im, onnx_value *to, const onnx_value *outer, const graph_id *inputs) {
+    const bool made = is_made(outer);
+    onnx_take_value(to, outer);
+    to->id = made ? *inputs++ : 0;
+    if (made) to->known = NULL;
+    if (!outer->structure) return inputs;
+    onnx_structure *inner = lib_arena_copy(im->g->arena, outer->structure, sizeof *inner);
+    inner->part = LIB_NEW_ARRAY(im->g->arena, onnx_value, inner->count + 1);
+    for (size_t i = 0; i < inner->count; i++)
+        inputs = take_inside(im, &inner->part[i], &outer->structure->part[i], inputs);
+    to->structure = inner;
+    return inputs;
+}
+
+/* Defines captured values under their names. */
+static void define_inside(onnx_import *im, const onnx_captures *all, const graph_id *inputs) {
+    for (uint32_t i = 0; i < all->count; i++)
+        inputs = take_inside(im, onnx_define(im, all->data[i]->name), all->data[i], inputs);
 }
 
 /* ---- bodies -------------------------------------------------------------------------------------------------------------- */
@@ -82,21 +116,12 @@ onnx_place *onnx_place_of(onnx_import *im, int64_t iteration) {
     return place;
 }
 
-/* A captured value in a body, where it is that input; 0: none. Elements that vary stay outside, lest the body depend on them. */
-static void take_captured(onnx_value *value, const onnx_value *outer, graph_id input) {
-    onnx_take_value(value, outer);
-    value->id = input;
-    if (input) value->known = NULL;
-}
-
-/* Defines inputs for captured values, under their names. */
+/* Defines inputs for captured values, under their names. The row's operands have been made of them before. */
 static void define_captures(onnx_import *im, const body *b, const onnx_captures *all) {
-    for (uint32_t i = 0; i < all->count; i++) {
-        const onnx_value *outer = all->data[i];
-        const bool made = is_made(outer);
-        take_captured(onnx_define(im, outer->name), outer,
-                      made ? graph_new_input(im->g, NULL, graph_shape_of(b->saved.g, outer->id)) : 0);
-    }
+    graph_id *ids = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)captured_ids(im, all, NULL) + 1);
+    const int count = captured_ids(im, all, ids);
+    for (int i = 0; i < count; i++) ids[i] = graph_new_input(im->g, NULL, graph_shape_of(b->saved.g, ids[i]));
+    define_inside(im, all, ids);
 }
 
 void onnx_import_body(onnx_import *im, const onnx_graph *part) {
@@ -123,18 +148,28 @@ const onnx_graph *onnx_graph_attribute(onnx_import *im, const char *name) {
 
 /* ---- If ------------------------------------------------------------------------------------------------------------------ */
 
-/* Imports a branch that is known to be taken in place of the node. */
-static void import_inline(onnx_import *im, const onnx_graph *part) {
+void onnx_import_inline(onnx_import *im, const onnx_graph *part, const onnx_value *inputs, size_t wanted,
+                        onnx_value *outputs) {
     const onnx_import saved = *im;
     onnx_names_scope scope = {.outer = im->scope};
-    onnx_value **outputs = LIB_NEW_ARRAY(im->g->arena, onnx_value *, saved.node->outputs.count + 1);
     im->scope = &scope;
     im->within = onnx_place_of(im, -1);
+    for (size_t i = 0; i < part->inputs.count; i++)
+        onnx_take_value(onnx_define(im, part->inputs.data[i].name), &inputs[i]);
     onnx_import_body(im, part);
-    for (size_t i = 0; i < saved.node->outputs.count; i++) outputs[i] = onnx_body_output(im, part, i);
+    for (size_t i = 0; i < wanted; i++) outputs[i] = *onnx_body_output(im, part, i);
+    const size_t unrolled = im->unrolled;
     onnx_end_part(im, &saved);
-    for (size_t i = 0; i < im->node->outputs.count; i++)
-        if (im->result[i]) onnx_take_value(im->result[i], outputs[i]);
+    im->unrolled = unrolled;
+}
+
+/* Imports a branch that is known to be taken in place of the node. */
+static void import_inline(onnx_import *im, const onnx_graph *part) {
+    const size_t count = im->node->outputs.count;
+    onnx_value *outputs = LIB_NEW_ARRAY(im->g->arena, onnx_value, count + 1);
+    if (part->inputs.count) onnx_fail(im, DLC_PARSE_ERROR, "a branch with %zu inputs", part->inputs.count);
+    onnx_import_inline(im, part, NULL, count, outputs);
+    for (size_t i = 0; i < count; i++) onnx_give_value(im, i, &outputs[i]);
 }
 
 static int64_t import_branch(onnx_import *im, const onnx_graph *part, const onnx_captures *all, size_t outputs) {
@@ -142,7 +177,12 @@ static int64_t import_branch(onnx_import *im, const onnx_graph *part, const onnx
     begin(im, &b);
     define_captures(im, &b, all);
     onnx_import_body(im, part);
-    for (size_t i = 0; i < outputs; i++) graph_new_output(im->g, NULL, onnx_id_of(im, onnx_body_output(im, part, i)));
+    for (size_t i = 0; i < outputs; i++) {
+        onnx_value *value = onnx_body_output(im, part, i);
+        if (onnx_form_of(value) != ONNX_NUMBERS)
+            onnx_fail(im, DLC_UNSUPPORTED, "a branch gives a sequence, an optional or strings, and data decide which");
+        graph_new_output(im->g, NULL, onnx_id_of(im, value));
+    }
     end(im, &b);
     return b.number;
 }
@@ -158,7 +198,7 @@ static void import_if(onnx_import *im) {
     graph_id *in;
     onnx_find_captures(im, &all, then, then);
     onnx_find_captures(im, &all, otherwise, otherwise);
-    in = LIB_NEW_ARRAY(im->g->arena, graph_id, all.count + 1);
+    in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)captured_ids(im, &all, NULL) + 1);
     in[0] = graph_reshape(im->g, onnx_operand(im, 0), 0, NULL);
     const int count = 1 + captured_ids(im, &all, in + 1);
     const graph_setting s[] = {
@@ -197,11 +237,7 @@ static void define_formal(onnx_import *im, const onnx_value_info *info, graph_id
 /* Inputs of a sub-graph of the loop, in the order and with the shapes of the row's operands. */
 static void define_inputs(onnx_import *im, const body *b, const loop *l, graph_id *inputs) {
     for (int i = 0; i < l->count; i++) inputs[i] = graph_new_input(im->g, NULL, graph_shape_of(b->saved.g, l->in[i]));
-    int at = 2 + l->carried + l->limited;
-    for (uint32_t i = 0; i < l->all.count; i++) {
-        const onnx_value *outer = l->all.data[i];
-        take_captured(onnx_define(im, outer->name), outer, is_made(outer) ? inputs[at++] : 0);
-    }
+    define_inside(im, &l->all, inputs + 2 + l->carried + l->limited);
 }
 
 static int64_t loop_condition(onnx_import *im, const loop *l) {
@@ -260,7 +296,7 @@ static void import_loop_row(onnx_import *im) {
     const size_t stacks = l.graph->outputs.count - 1 - (size_t)l.carried;
     const onnx_known *trips = stacks ? onnx_operand_asked(im, 0) : NULL;
     onnx_find_captures(im, &l.all, l.graph, l.graph);
-    l.in = LIB_NEW_ARRAY(im->g->arena, graph_id, given + l.all.count + 4);
+    l.in = LIB_NEW_ARRAY(im->g->arena, graph_id, given + (size_t)captured_ids(im, &l.all, NULL) + 4);
     l.in[l.count++] = graph_scalar_i64(im->g, DLC_I64, 0);
     l.in[l.count++] = onnx_has(im, 1) ? as_scalar(im, onnx_operand(im, 1)) : graph_scalar_i64(im->g, DLC_BOOL, 1);
     for (int i = 0; i < l.carried; i++) l.in[l.count++] = onnx_operand(im, (size_t)i + 2);
@@ -301,7 +337,12 @@ static void walk_loop(onnx_import *im) {
 }
 
 static void import_loop(onnx_import *im) {
-    onnx_import_or_walk(im, import_loop_row, walk_loop);
+    if (!onnx_carries_structures(im))
+        onnx_import_or_walk(im, import_loop_row, walk_loop);
+    else if (onnx_walks(im))
+        walk_loop(im);
+    else
+        onnx_unroll_loop(im);
 }
 
 /* ---- Scan ---------------------------------------------------------------------------------------------------------------- */
@@ -386,7 +427,7 @@ static graph_id emit_scan(onnx_import *im, const scan *s, const graph_id *operan
     onnx_captures all = {0};
     int count = 0;
     onnx_find_captures(im, &all, s->part, s->part);
-    graph_id *in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)given + all.count + 3);
+    graph_id *in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)(given + captured_ids(im, &all, NULL)) + 3);
     if (s->limit) in[count++] = graph_scalar_i64(im->g, DLC_I64, 0);
     for (int i = 0; i < given; i++) {
         if (i >= s->states && !graph_shape_of(im->g, operand[i])->rank)
@@ -520,7 +561,7 @@ static void import_scan_of_samples(onnx_import *im) {
     const int64_t *direction = onnx_ints(im, "directions", &directions);
     onnx_captures all = {0};
     onnx_find_captures(im, &all, s.part, s.part);
-    graph_id *in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)given + all.count + 2);
+    graph_id *in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)(given + captured_ids(im, &all, NULL)) + 2);
     for (int i = 0; i < s.sequences; i++) s.reverse[i] = entry(direction, directions, i);
     for (int i = 0; i <= given; i++) {
         in[count] = onnx_operand(im, (size_t)(i < given ? i + 1 : 0)); /* the lengths last */

@@ -1,6 +1,6 @@
 /* Walks: imports of graphs whose values are computed meanwhile. Questions for elements; loops that are followed: each iteration is imported and
  * computed in a graph of its own, which takes its operands from the enclosing graph and from that of the iteration before. */
-#include "graph/onnx/control.h"
+#include "graph/onnx/structure.h"
 
 /* ---- known values -------------------------------------------------------------------------------------------------------- */
 
@@ -66,12 +66,15 @@ static bool result_varies(onnx_import *im) {
 }
 
 void onnx_vary_result(onnx_import *im) {
-    const onnx_known *known = im->result[0]->known;
-    if (!known || known->varies || !result_varies(im)) return;
-    onnx_known *own = LIB_NEW(im->g->arena, onnx_known);
-    *own = *known;
+    onnx_value *y = im->result[0];
+    if (y->known && result_varies(im)) y->known = onnx_varying(im, y->known);
+}
+
+const onnx_known *onnx_varying(onnx_import *im, const onnx_known *known) {
+    if (known->varies) return known;
+    onnx_known *own = lib_arena_copy(im->g->arena, known, sizeof *own);
     own->varies = true;
-    im->result[0]->known = own;
+    return own;
 }
 
 /* A known value of graph `home` as one of the current graph; NULL: it depends on symbols. */
@@ -95,20 +98,50 @@ static bool is_tensor(const onnx_value *value) {
     return value->id && !value->stored && !(value->known && !value->known->varies);
 }
 
+typedef lib_vec(graph_id) id_list;
+
+/* Adds the tensors in a value. */
+static void add_tensors(lib_arena *arena, id_list *ids, const onnx_value *value) {
+    if (is_tensor(value)) lib_vec_push(arena, ids, value->id);
+    for (size_t i = 0; value->structure && i < value->structure->count; i++)
+        add_tensors(arena, ids, &value->structure->part[i]);
+}
+
 static void evaluate_values(onnx_import *im, graph *g, size_t count, onnx_value *const *values) {
-    graph_id *ids = LIB_NEW_ARRAY(g->arena, graph_id, count + 1);
-    int wanted = 0;
+    id_list ids = {0};
     for (size_t i = 0; i < count; i++)
-        if (values[i] && is_tensor(values[i])) ids[wanted++] = values[i]->id;
-    im->options->walk->evaluate(im->options->walk, g, wanted, ids);
+        if (values[i]) add_tensors(g->arena, &ids, values[i]);
+    im->options->walk->evaluate(im->options->walk, g, (int)ids.count, ids.data);
+}
+
+typedef void move_function(onnx_import *im, onnx_value *to, onnx_value *from, graph *home);
+
+/* Its own copy of the table, since that of another iteration ends with it. */
+static const onnx_bytes *moved_words(onnx_import *im, const onnx_structure *from) {
+    onnx_bytes *word = LIB_NEW_ARRAY(im->g->arena, onnx_bytes, from->words + 1);
+    for (size_t i = 0; i < from->words; i++)
+        word[i] =
+            (onnx_bytes){lib_arena_copy(im->g->arena, from->word[i].data, from->word[i].size), from->word[i].size};
+    return word;
+}
+
+/* A structure of another graph in the current one. */
+static const onnx_structure *moved_structure(onnx_import *im, const onnx_structure *from, graph *home,
+                                             move_function *move) {
+    onnx_structure *to = lib_arena_copy(im->g->arena, from, sizeof *to);
+    to->part = LIB_NEW_ARRAY(im->g->arena, onnx_value, from->count + 1);
+    for (size_t i = 0; i < from->count; i++) move(im, &to->part[i], &from->part[i], home);
+    to->word = moved_words(im, from);
+    return to;
 }
 
 /* Makes `to`, a value of the current graph, what `from` is in another graph of the walk. */
-static void move_value(onnx_import *im, onnx_value *to, const onnx_value *from, graph *home) {
+static void move_value(onnx_import *im, onnx_value *to, onnx_value *from, graph *home) {
     onnx_walk *walk = im->options->walk;
     onnx_take_value(to, from);
     to->known = from->known ? moved_known(im, from->known, home) : NULL;
     to->id = is_tensor(from) ? walk->share(walk, home, from->id, im->g) : 0;
+    if (from->structure) to->structure = moved_structure(im, from->structure, home, move_value);
 }
 
 /* The same of a carried value, which is another one in the next iteration, though it be a constant now. */
@@ -116,6 +149,12 @@ static void move_carried(onnx_import *im, onnx_value *to, onnx_value *from, grap
     onnx_walk *walk = im->options->walk;
     graph *own = im->g;
     im->g = home;
+    const onnx_structure *strings = onnx_strings_of(im, from), *structure = strings ? strings : from->structure;
+    if (structure) {
+        im->g = own;
+        *to = (onnx_value){.name = to->name, .structure = moved_structure(im, structure, home, move_carried)};
+        return;
+    }
     const onnx_known *known = onnx_known_of(im, from);
     const bool numbers = known && onnx_known_is_constant(im, known);
     const graph_id id = numbers && !is_tensor(from) ? 0 : onnx_id_of(im, from);
