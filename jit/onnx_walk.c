@@ -389,8 +389,7 @@ static const onnx_arrived *arrived_of(const jit_onnx_walk_call *call, lib_arena 
     onnx_arrived *arrived = LIB_NEW_ARRAY(arena, onnx_arrived, (size_t)call->input_count + 1);
     for (int i = 0; i < call->input_count; i++) {
         arrived[i].rank = call->inputs[i]->ndim;
-        for (int d = 0; d < DLC_MAX_RANK; d++)
-            arrived[i].dim[d] = d < arrived[i].rank ? call->inputs[i]->shape[d] : -1;
+        for (int d = 0; d < DLC_MAX_RANK; d++) arrived[i].dim[d] = d < arrived[i].rank ? call->inputs[i]->shape[d] : -1;
     }
     return arrived;
 }
