@@ -112,7 +112,7 @@ static void import_concat_from(onnx_import *im) {
     if (!list->count) onnx_fail(im, DLC_INVALID_ARGUMENT, "a sequence without elements has no tensor as a result");
     for (size_t i = 0; i < list->count; i++) {
         value[i] = &list->part[i];
-        if (strings && !onnx_strings_of(im, value[i])) onnx_refuse_structure(im, value[i]);
+        if (strings && !onnx_ask_strings(im, value[i])) onnx_refuse_structure(im, value[i]);
     }
     onnx_words words = {.results = 1};
     if (strings) words = onnx_join_words(im, list->count, value), words.results = 1;
@@ -156,7 +156,7 @@ static void import_split_to(onnx_import *im) {
     tir_pool *pool = g->pool;
     if (!onnx_has(im, 0)) onnx_fail(im, DLC_PARSE_ERROR, "operand 0 is missing");
     onnx_value *x = im->operand[0];
-    const onnx_structure *strings = onnx_strings_of(im, x);
+    const onnx_structure *strings = onnx_ask_strings(im, x);
     const graph_shape shape = onnx_shape_of(im, x);
     const int axis = onnx_axis(im, onnx_int(im, "axis", 0), shape.rank, false);
     const bool drop = !onnx_int(im, "keepdims", 1) && !onnx_has(im, 1);

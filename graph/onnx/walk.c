@@ -125,23 +125,37 @@ static const onnx_bytes *moved_words(onnx_import *im, const onnx_structure *from
     return word;
 }
 
-/* A structure of another graph in the current one. */
+/* A structure of another graph in the current one, its words in place or, `copies`, its own. */
 static const onnx_structure *moved_structure(onnx_import *im, const onnx_structure *from, graph *home,
-                                             move_function *move) {
+                                             move_function *move, bool copies) {
     onnx_structure *to = lib_arena_copy(im->g->arena, from, sizeof *to);
     to->part = LIB_NEW_ARRAY(im->g->arena, onnx_value, from->count + 1);
     for (size_t i = 0; i < from->count; i++) move(im, &to->part[i], &from->part[i], home);
-    to->word = moved_words(im, from);
+    if (copies) to->word = moved_words(im, from);
     return to;
 }
 
-/* Makes `to`, a value of the current graph, what `from` is in another graph of the walk. */
-static void move_value(onnx_import *im, onnx_value *to, onnx_value *from, graph *home) {
+static void move_numbers(onnx_import *im, onnx_value *to, const onnx_value *from, graph *home) {
     onnx_walk *walk = im->options->walk;
     onnx_take_value(to, from);
     to->known = from->known ? moved_known(im, from->known, home) : NULL;
     to->id = is_tensor(from) ? walk->share(walk, home, from->id, im->g) : 0;
-    if (from->structure) to->structure = moved_structure(im, from->structure, home, move_value);
+}
+
+/* Makes `to`, a value of the current graph, what `from` is in another graph of the walk. */
+static void move_value(onnx_import *im, onnx_value *to, onnx_value *from, graph *home) {
+    move_numbers(im, to, from, home);
+    if (from->structure) to->structure = moved_structure(im, from->structure, home, move_value, true);
+}
+
+/* The same from an enclosing graph, which outlives the current one. */
+static void move_captured(onnx_import *im, onnx_value *to, onnx_value *from, graph *home) {
+    graph *own = im->g;
+    im->g = home;
+    onnx_strings_of(im, from); /* stored ones are read there, once for all iterations */
+    im->g = own;
+    move_numbers(im, to, from, home);
+    if (from->structure) to->structure = moved_structure(im, from->structure, home, move_captured, false);
 }
 
 /* The same of a carried value, which is another one in the next iteration, though it be a constant now. */
@@ -152,7 +166,7 @@ static void move_carried(onnx_import *im, onnx_value *to, onnx_value *from, grap
     const onnx_structure *strings = onnx_strings_of(im, from), *structure = strings ? strings : from->structure;
     if (structure) {
         im->g = own;
-        *to = (onnx_value){.name = to->name, .structure = moved_structure(im, structure, home, move_carried)};
+        *to = (onnx_value){.name = to->name, .structure = moved_structure(im, structure, home, move_carried, true)};
         return;
     }
     const onnx_known *known = onnx_known_of(im, from);
@@ -186,7 +200,7 @@ static void define_element(onnx_import *im, const onnx_walked_loop *w, size_t i,
 
 static void define_iteration(onnx_import *im, const onnx_walked_loop *w, int64_t iteration) {
     for (uint32_t i = 0; i < w->all.count; i++)
-        move_value(im, onnx_define(im, w->all.data[i]->name), w->all.data[i], w->home);
+        move_captured(im, onnx_define(im, w->all.data[i]->name), w->all.data[i], w->home);
     const onnx_value_info *formal = w->body->inputs.data;
     if (w->counts) {
         onnx_define(im, formal[0].name)->known = known_number(im, DLC_I64, onnx_is_list(&formal[0]), iteration, true);

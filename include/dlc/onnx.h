@@ -134,13 +134,13 @@ DLC_API dlc_status dlc_onnx_port_at(const dlc_onnx_model *model, dlc_onnx_side s
  * has no closed form, all sizes. It keeps up to 16 imports; equal kernels are shared. For any number of threads, which run at once unless
  * the runner has states or walks. Weights are shared by all runners of a model.
  *
- * Walks. Where a node is refused nevertheless, since computed data decide a size, an axis, a branch or how often a loop runs, the model is
- * walked: each run imports it node by node, and computes what lies between two such decisions in parts, whose programs later runs find
- * again (up to 256 per runner; sizes that change become parameters of kernels). Then an If takes its branch, whatever the shapes of the
- * other one's results, and a Loop or Scan that is no one loop of a program runs iteration by iteration: carried values may change their
- * shapes, results are stacked as long as the condition holds, and the memory of an iteration is freed after the next one. The first walk
- * that succeeds is told in the log, and decides: later runs that no import serves are walks, too. Walks of one runner wait for each
- * other. */
+ * Walks. Where a node is refused nevertheless, since computed data decide a size, an axis, a position, a string, a branch or how often a
+ * loop runs, the model is walked: each run imports it node by node, and computes what lies between two such decisions in parts, whose
+ * programs later runs find again (up to 256 per runner; sizes that change become parameters of kernels). Then an If takes its branch,
+ * whatever the results of the other one are, and a Loop or Scan that is no one loop of a program runs iteration by iteration: carried values
+ * may change their shapes, and the lengths and contents of sequences and strings; results are stacked as long as the condition holds, and
+ * the memory of an iteration is freed after the next one. The first walk that succeeds is told in the log, and decides: later runs that no
+ * import serves (of dlc_onnx_run_values: with inputs of that structure) are walks, too. Walks of one runner wait for each other. */
 typedef struct dlc_onnx_runner dlc_onnx_runner;
 
 /* An output that comes back as an input: the runner keeps it between runs. */
@@ -212,8 +212,8 @@ typedef struct dlc_onnx_value {
  * tensors are on a device.
  * Errors: those of dlc_onnx_run; DLC_INVALID_ARGUMENT (a value of another kind or element type than the file's, by its place, as x.2 of
  * a sequence x; a position outside of a sequence; the element of an empty optional), DLC_BUDGET_EXCEEDED (more than 1,024 tensors,
- * 4 Mi strings, 1 GiB of them), DLC_UNSUPPORTED (SequenceMap with more than 20,000 nodes in all elements; strings as stacked results of a
- * loop; states of a model with other values than tensors). */
+ * 4 Mi strings, 1 GiB of them), DLC_UNSUPPORTED (SequenceMap with more than 20,000 nodes in all elements; strings as sequences of a
+ * Scan or stacked results; states of a model with other values than tensors). */
 DLC_API dlc_status dlc_onnx_run_values(dlc_onnx_runner *runner, const dlc_run_options *options,
                                        const dlc_onnx_value *const *inputs, int input_count, dlc_onnx_value **outputs,
                                        int output_count);
