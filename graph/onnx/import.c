@@ -795,16 +795,20 @@ static void add_place(onnx_import *im, lib_error *error) {
     lib_fail(error, error->status, "%s", text.data);
 }
 
+static void import_in_scope(onnx_import *im, lib_scope *scope) {
+    im->g->arena->scope = scope;
+    if (im->options->results) im->options->results->arena->scope = scope;
+    if (LIB_ENTER(scope)) {
+        check_versions(im);
+        import_main(im);
+    }
+}
+
 void onnx_import_graph(onnx_import *im) {
     graph *main = im->g;
     lib_arena *arena = main->arena, *kept = im->options->results ? im->options->results->arena : NULL;
     lib_scope *outer = arena->scope, *outer_kept = kept ? kept->scope : NULL, scope;
-    arena->scope = &scope;
-    if (kept) kept->scope = &scope;
-    if (LIB_ENTER(&scope)) {
-        check_versions(im);
-        import_main(im);
-    }
+    import_in_scope(im, &scope);
     arena->scope = outer;
     if (kept) kept->scope = outer_kept;
     im->g = main;

@@ -400,6 +400,36 @@ static void test_branches(void **state) {
     finish(&f);
 }
 
+/* A loop that is one row of a part, and whose body reads a list of sizes: inputs of the row. */
+static void test_captured_sizes(void **state) {
+    message g = started(), body = {0};
+    (void)state;
+    add_node(&body, "SequenceAt b l one"), add_node(&body, "Add out in b"), add_node(&body, "Identity on go");
+    add_port(&body, 11, "i", "T7 "), add_port(&body, 11, "go", "T9 "), add_port(&body, 11, "in", "T7 1");
+    add_port(&body, 12, "on", "T9 "), add_port(&body, 12, "out", "T7 1");
+    add_count(&g);
+    add_node(&g, "Shape n x"), add_node(&g, "Add n1 n one"), add_node(&g, "SequenceConstruct l n n1");
+    add_node_with(&g, "Loop sum k - ks", "body", &body);
+    add_node(&g, "Unsqueeze ks k zeros"), add_node(&g, "SequenceAt z l odd"), add_node(&g, "Mod odd k two");
+    add_integers(&g, "one", 0, 1, (int64_t[]){1}), add_integers(&g, "two", 0, 1, (int64_t[]){2});
+    add_integers(&g, "zeros", 1, 1, (int64_t[]){0});
+    add_port(&g, 11, "x", "T1 n"), add_port(&g, 12, "sum", "T7 1"), add_port(&g, 12, "z", "T7 1");
+    fixture f = made_of(g);
+    for (int64_t k = 0; k < 4; k++)
+        for (int64_t n = 10; n <= 12; n++) {
+            float data[12] = {(float)k};
+            held x = numbers(data, kDLFloat, 32, 1, n);
+            const dlc_onnx_value in = value_of_tensor(&x);
+            dlc_onnx_value *y[2];
+            run_values(&f, &in, 1, y, 2);
+            expect_integer(y[0], k + k * (n + 1));
+            expect_integer(y[1], n + k % 2);
+            release(y, 2);
+        }
+    expect_imports(&f, 1, "12 runs: walked");
+    finish(&f);
+}
+
 /* Structures that arrive share the runner's walk. */
 static void test_walked_lanes(void **state) {
     message g = started();
@@ -662,11 +692,14 @@ static void test_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ports),        cmocka_unit_test(test_sequence), cmocka_unit_test(test_wrong_values),
-        cmocka_unit_test(test_wrong_models), cmocka_unit_test(test_optional), cmocka_unit_test(test_map_over_sequence),
-        cmocka_unit_test(test_loop),         cmocka_unit_test(test_captured), cmocka_unit_test(test_eviction),
-        cmocka_unit_test(test_state),        cmocka_unit_test(test_threads),  cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_growing),      cmocka_unit_test(test_branches), cmocka_unit_test(test_walked_lanes),
+        cmocka_unit_test(test_ports),        cmocka_unit_test(test_sequence),
+        cmocka_unit_test(test_wrong_values), cmocka_unit_test(test_wrong_models),
+        cmocka_unit_test(test_optional),     cmocka_unit_test(test_map_over_sequence),
+        cmocka_unit_test(test_loop),         cmocka_unit_test(test_captured),
+        cmocka_unit_test(test_eviction),     cmocka_unit_test(test_state),
+        cmocka_unit_test(test_threads),      cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_growing),      cmocka_unit_test(test_branches),
+        cmocka_unit_test(test_walked_lanes), cmocka_unit_test(test_captured_sizes),
         cmocka_unit_test(test_many),
     };
     return cmocka_run_group_tests_name("onnx lists", tests, open_all, close_all);
