@@ -71,6 +71,7 @@ typedef struct jit_onnx_walk jit_onnx_walk;
 dlc_status jit_onnx_walk_new(dlc_onnx_model *model, const dlc_compile_options *compile, int64_t seed,
                              jit_onnx_walk **walk);
 void jit_onnx_walk_free(jit_onnx_walk *walk);
+/* Tensors by onnx_options.arrived, and where results go, as for dlc_onnx_run. */
 typedef struct jit_onnx_walk_call {
     const onnx_options *import;
     const dlc_run_options *run;

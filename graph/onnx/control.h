@@ -24,6 +24,8 @@ graph_shape onnx_shape_of(onnx_import *im, onnx_value *value);
 /* Imports a nested graph in place of the node: its inputs are these values, outputs[]: its first `wanted` outputs. */
 void onnx_import_inline(onnx_import *im, const onnx_graph *part, const onnx_value *inputs, size_t wanted,
                         onnx_value *outputs);
+/* A stored tensor as a constant of g: borrowed if it is aligned in the file, else copied. */
+graph_id onnx_make_constant(onnx_import *im, graph *g, const onnx_tensor *tensor);
 void onnx_import_nodes(onnx_import *im, const onnx_node *nodes, size_t count);
 
 /* ---- nested graphs (rows_control.c) */
@@ -47,6 +49,8 @@ void onnx_end_part(onnx_import *im, const onnx_import *saved);
 
 /* ---- walks (walk.c) */
 
+/* A stored tensor as a constant of the current graph, which it shares with those of other runs (onnx_store). */
+graph_id onnx_make_stored(onnx_import *im, const onnx_tensor *tensor);
 /* Sizes of the node's results that data decide are decided now, so that no shape has symbols. */
 void onnx_settle_results(onnx_import *im);
 /* After folding: the known result varies if it was made of what varies, or of sizes. */

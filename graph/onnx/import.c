@@ -231,8 +231,7 @@ const int64_t *onnx_axes(onnx_import *im, int operand_since, size_t at, int rank
 
 /* ---- operands and results ------------------------------------------------------------------------------------------ */
 
-/* A stored tensor as a constant of g: borrowed if it is aligned in the file, else copied. */
-static graph_id make_constant(onnx_import *im, graph *g, const onnx_tensor *tensor) {
+graph_id onnx_make_constant(onnx_import *im, graph *g, const onnx_tensor *tensor) {
     const onnx_data data = onnx_tensor_data(im->g->arena, tensor);
     const dlc_dtype dtype = onnx_dtype(im, tensor->data_type);
     if (onnx_is_external(tensor))
@@ -249,40 +248,11 @@ static graph_id make_constant(onnx_import *im, graph *g, const onnx_tensor *tens
     return id;
 }
 
-/* The value of the store that is the tensor. */
-static graph_id store_tensor(onnx_import *im, const onnx_tensor *tensor) {
-    onnx_store *store = im->options->store;
-    lib_arena *arena = store->g->arena;
-    const uint64_t hash = (uint64_t)(uintptr_t)tensor;
-    for (uint32_t at = lib_map_first(&store->by_tensor, hash); at != LIB_MAP_END;
-         at = lib_map_next(&store->by_tensor, hash, at))
-        if (store->tensors.data[store->by_tensor.slots[at].value] == tensor)
-            return store->constants.data[store->by_tensor.slots[at].value];
-    arena->scope = im->g->arena->scope;
-    const graph_id id = make_constant(im, store->g, tensor);
-    lib_vec_reserve(arena, &store->constants, 1);
-    lib_vec_push(arena, &store->tensors, tensor);
-    lib_vec_push(arena, &store->constants, id);
-    lib_map_insert(arena, &store->by_tensor, hash, store->tensors.count - 1);
-    return id;
-}
-
-static graph_id make_stored(onnx_import *im, const onnx_tensor *tensor) {
-    if (!im->options->store) return make_constant(im, im->g, tensor);
-    const graph *from = im->options->store->g;
-    const graph_id id = store_tensor(im, tensor);
-    const graph_shape *shape = graph_shape_of(from, id);
-    const uint32_t value = graph_add_constant_as(im->g, *graph_constant_of(from, id));
-    tir_expr dims[DLC_MAX_RANK];
-    for (int d = 0; d < shape->rank; d++) dims[d] = tir_index(im->g->pool, tensor->dims.data[d]);
-    return onnx_emit(im, "constant", 0, NULL, 3,
-                     (graph_setting[]){graph_set_integer("value", value), graph_set_integer("dtype", shape->dtype),
-                                       graph_set_dims("shape", shape->rank, dims)});
-}
-
 graph_id onnx_id_of(onnx_import *im, onnx_value *value) {
     if (!value->id && onnx_form_of(value) != ONNX_NUMBERS) onnx_refuse_structure(im, value);
-    if (!value->id && value->stored) value->id = make_stored(im, value->stored);
+    if (!value->id && value->stored)
+        value->id =
+            im->options->store ? onnx_make_stored(im, value->stored) : onnx_make_constant(im, im->g, value->stored);
     if (!value->id && value->known) value->id = onnx_make_known(im, value->known);
     if (!value->id)
         onnx_fail(im, DLC_PARSE_ERROR, "operand %s is not defined before it is used",

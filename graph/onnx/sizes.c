@@ -400,16 +400,6 @@ static bool fold_size(onnx_import *im) {
     return true;
 }
 
-static bool fold_constant_of_strings(onnx_import *im) {
-    const onnx_attribute *one = onnx_attribute_find(im, "value_string", ONNX_ATTRIBUTE_STRING),
-                         *several = onnx_attribute_find(im, "value_strings", ONNX_ATTRIBUTE_STRINGS);
-    const int64_t count = several ? (int64_t)several->strings.count : 1;
-    if (!one && !several) return false;
-    onnx_give_structure(im, 0,
-                        onnx_strings_new(im, several ? 1 : 0, &count, several ? several->strings.data : &one->s));
-    return true;
-}
-
 static bool fold_constant(onnx_import *im) {
     const onnx_attribute *a = onnx_attribute_find(im, "value", ONNX_ATTRIBUTE_TENSOR);
     int count;
@@ -429,7 +419,7 @@ static bool fold_constant(onnx_import *im) {
     const float *floats = onnx_floats(im, "value_floats", &count);
     if (floats) y = onnx_known_new(im, DLC_F32, 1, (int64_t[]){count});
     for (int i = 0; floats && i < count; i++) y->element[i] = real((double)floats[i]);
-    if (!y && fold_constant_of_strings(im)) return true;
+    if (!y && onnx_give_text(im)) return true;
     if (!y) onnx_fail(im, DLC_PARSE_ERROR, "a constant without a value");
     onnx_give_known(im, 0, y);
     return true;

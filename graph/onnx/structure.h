@@ -86,6 +86,8 @@ onnx_value onnx_value_of(onnx_import *im, dlc_dtype dtype, int rank, const int64
 const int64_t *onnx_constant_integers(onnx_import *im, const onnx_known *known);
 /* The attribute's strings; data NULL: it was not given. */
 onnx_names onnx_strings_attribute(onnx_import *im, const char *name);
+/* Of a Constant: its strings are the result; false: it has none. */
+bool onnx_give_text(onnx_import *im);
 /* A number as Cast writes it: shortest digits that give it back, INF, -INF, NaN. */
 void onnx_write_number(lib_text *text, dlc_dtype dtype, const void *element);
 /* Does Cast to that element type (ONNX's number) read or make strings? Then onnx_cast_text does it; dtype: of the result if that is numbers. */

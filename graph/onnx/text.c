@@ -213,6 +213,16 @@ onnx_names onnx_strings_attribute(onnx_import *im, const char *name) {
     return a ? a->strings : (onnx_names){0};
 }
 
+bool onnx_give_text(onnx_import *im) {
+    const onnx_attribute *one = onnx_attribute_find(im, "value_string", ONNX_ATTRIBUTE_STRING),
+                         *several = onnx_attribute_find(im, "value_strings", ONNX_ATTRIBUTE_STRINGS);
+    const int64_t count = several ? (int64_t)several->strings.count : 1;
+    if (!one && !several) return false;
+    onnx_give_structure(im, 0,
+                        onnx_strings_new(im, several ? 1 : 0, &count, several ? several->strings.data : &one->s));
+    return true;
+}
+
 /* ---- Cast -------------------------------------------------------------------------------------------------------------- */
 
 bool onnx_casts_text(onnx_import *im, int32_t to) {

@@ -1,6 +1,40 @@
-/* Walks: imports of graphs whose values are computed meanwhile. Questions for elements; loops that are followed: each iteration is imported and
- * computed in a graph of its own, which takes its operands from the enclosing graph and from that of the iteration before. */
+/* Walks: imports of graphs whose values are computed meanwhile. Stored tensors, which runs share; questions for elements; loops that are
+ * followed: each iteration is imported and computed in a graph of its own, which takes its operands from the enclosing graph and from
+ * that of the iteration before. */
+#include "graph/internal.h"
 #include "graph/onnx/structure.h"
+
+/* ---- stored tensors ------------------------------------------------------------------------------------------------------ */
+
+/* The value of the store that is the tensor. */
+static graph_id store_tensor(onnx_import *im, const onnx_tensor *tensor) {
+    onnx_store *store = im->options->store;
+    lib_arena *arena = store->g->arena;
+    const uint64_t hash = (uint64_t)(uintptr_t)tensor;
+    for (uint32_t at = lib_map_first(&store->by_tensor, hash); at != LIB_MAP_END;
+         at = lib_map_next(&store->by_tensor, hash, at))
+        if (store->tensors.data[store->by_tensor.slots[at].value] == tensor)
+            return store->constants.data[store->by_tensor.slots[at].value];
+    arena->scope = im->g->arena->scope;
+    const graph_id id = onnx_make_constant(im, store->g, tensor);
+    lib_vec_reserve(arena, &store->constants, 1);
+    lib_vec_push(arena, &store->tensors, tensor);
+    lib_vec_push(arena, &store->constants, id);
+    lib_map_insert(arena, &store->by_tensor, hash, store->tensors.count - 1);
+    return id;
+}
+
+graph_id onnx_make_stored(onnx_import *im, const onnx_tensor *tensor) {
+    const graph *from = im->options->store->g;
+    const graph_id id = store_tensor(im, tensor);
+    const graph_shape *shape = graph_shape_of(from, id);
+    const uint32_t value = graph_add_constant_as(im->g, *graph_constant_of(from, id));
+    tir_expr dims[DLC_MAX_RANK];
+    for (int d = 0; d < shape->rank; d++) dims[d] = tir_index(im->g->pool, tensor->dims.data[d]);
+    return onnx_emit(im, "constant", 0, NULL, 3,
+                     (graph_setting[]){graph_set_integer("value", value), graph_set_integer("dtype", shape->dtype),
+                                       graph_set_dims("shape", shape->rank, dims)});
+}
 
 /* ---- known values -------------------------------------------------------------------------------------------------------- */
 
