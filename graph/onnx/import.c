@@ -707,45 +707,17 @@ void onnx_import_nodes(onnx_import *im, const onnx_node *nodes, size_t count) {
 
 /* ---- inputs and outputs -------------------------------------------------------------------------------------------- */
 
-/* Does the caller want that output? */
-static bool is_wanted(const onnx_import *im, onnx_bytes name) {
-    for (int i = 0; i < im->options->output_count; i++)
-        if (onnx_is(name, im->options->outputs[i])) return true;
-    return !im->options->outputs;
-}
-
-static void check_wanted(onnx_import *im) {
-    const onnx_graph *main = im->model->graph;
-    for (int i = 0; i < im->options->output_count; i++) {
-        size_t k = 0;
-        while (k < main->outputs.count && !onnx_is(main->outputs.data[k].name, im->options->outputs[i])) k++;
-        if (k == main->outputs.count)
-            onnx_fail(im, DLC_NOT_FOUND, "the model has no output called %s", im->options->outputs[i]);
-    }
-}
-
 static void import_main(onnx_import *im) {
     const onnx_graph *main = im->model->graph;
     onnx_names_scope scope = {.outer = NULL};
     im->scope = &scope;
-    check_wanted(im);
+    onnx_check_wanted(im);
     onnx_define_initializers(im, main);
     for (size_t i = 0; i < main->inputs.count; i++)
         if (!find_in(&scope, main->inputs.data[i].name)) onnx_import_input(im, &main->inputs.data[i]);
     onnx_import_nodes(im, main->nodes.data, main->nodes.count);
     im->node = NULL;
-    for (size_t i = 0; i < main->outputs.count; i++) {
-        if (!is_wanted(im, main->outputs.data[i].name)) continue;
-        onnx_value *value = find_in(&scope, main->outputs.data[i].name);
-        if (!value)
-            onnx_fail(im, DLC_PARSE_ERROR, "output %s is defined nowhere",
-                      onnx_shown(im->g->arena, main->outputs.data[i].name));
-        const char *name = onnx_text_copy(im, value->name, "output");
-        if (im->options->results)
-            onnx_describe_result(im, i, value, name);
-        else
-            graph_new_output(im->g, name, onnx_id_of(im, value));
-    }
+    onnx_import_outputs(im);
 }
 
 static void check_versions(onnx_import *im) {

@@ -1,4 +1,5 @@
-/* Inputs of the main graph: sizes, elements that the options give, and the tensors in values of other kinds. */
+/* Inputs of the main graph: sizes, elements that the options give, and the tensors in values of other kinds; its outputs. */
+#include "graph/onnx/control.h"
 #include "graph/onnx/structure.h"
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------------- */
@@ -150,4 +151,39 @@ void onnx_import_input(onnx_import *im, const onnx_value_info *info) {
     else
         onnx_fail(im, DLC_UNSUPPORTED, "input %s is %s, which only dlc_onnx_run_values takes", name,
                   onnx_type_text(im->g->arena, type));
+}
+
+/* ---- outputs ------------------------------------------------------------------------------------------------------------ */
+
+/* Does the caller want that output? */
+static bool is_wanted(const onnx_import *im, onnx_bytes name) {
+    for (int i = 0; i < im->options->output_count; i++)
+        if (onnx_is(name, im->options->outputs[i])) return true;
+    return !im->options->outputs;
+}
+
+void onnx_check_wanted(onnx_import *im) {
+    const onnx_graph *main = im->model->graph;
+    for (int i = 0; i < im->options->output_count; i++) {
+        size_t k = 0;
+        while (k < main->outputs.count && !onnx_is(main->outputs.data[k].name, im->options->outputs[i])) k++;
+        if (k == main->outputs.count)
+            onnx_fail(im, DLC_NOT_FOUND, "the model has no output called %s", im->options->outputs[i]);
+    }
+}
+
+void onnx_import_outputs(onnx_import *im) {
+    const onnx_graph *main = im->model->graph;
+    for (size_t i = 0; i < main->outputs.count; i++) {
+        if (!is_wanted(im, main->outputs.data[i].name)) continue;
+        onnx_value *value = onnx_find_value(im, main->outputs.data[i].name);
+        if (!value)
+            onnx_fail(im, DLC_PARSE_ERROR, "output %s is defined nowhere",
+                      onnx_shown(im->g->arena, main->outputs.data[i].name));
+        const char *name = onnx_text_copy(im, value->name, "output");
+        if (im->options->results)
+            onnx_describe_result(im, i, value, name);
+        else
+            graph_new_output(im->g, name, onnx_id_of(im, value));
+    }
 }

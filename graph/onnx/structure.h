@@ -115,6 +115,10 @@ onnx_words onnx_join_words(onnx_import *im, size_t count, onnx_value **values);
 
 /* Defines an input of the main graph, with inputs of the graph for all tensors in it (inputs.c). */
 void onnx_import_input(onnx_import *im, const onnx_value_info *info);
+/* The outputs that the options name must be the model's. */
+void onnx_check_wanted(onnx_import *im);
+/* Those outputs become the graph's, or are described in the options' results. */
+void onnx_import_outputs(onnx_import *im);
 
 /* An output of a model, for dlc_onnx_run_values: as a structure, whose tensors are outputs of the graph or constants. */
 typedef struct onnx_result {
