@@ -299,7 +299,7 @@ needs_onnx    := $(call layers,graph tir lib)
 needs_bench   := $(patsubst %,$(OUT)/bench/%.o,elements last random shape stats)
 folder_of      = $(word 2,$(subst /, ,$(1)))
 needs_of       = $(or $(needs_$(call folder_of,$(1))),$(reference_objects) $(all_layers))
-public_tests := $(filter test/api/% test/onnx/conformance.c test/onnx/external_test.c test/onnx/lists_test.c test/onnx/nodes_test.c test/onnx/runner_test.c test/onnx/text_test.c test/onnx/tool_test.c test/onnx/walk_test.c,$(test_src))
+public_tests := $(filter test/api/% test/onnx/conformance.c test/onnx/external_test.c test/onnx/lists_test.c test/onnx/nodes_test.c test/onnx/runner_test.c test/onnx/spelled_test.c test/onnx/text_test.c test/onnx/tool_test.c test/onnx/walk_test.c,$(test_src))
 $(foreach f,$(public_tests),$(eval $(call test_rule,$(f),$(OUT)/libdlc.so,link_public)))
 $(foreach f,$(filter-out $(public_tests),$(test_src)),$(eval $(call test_rule,$(f),$(if $(filter test/onnx/export_test.c,$(f)),$(all_layers),$(call needs_of,$(f))),link_internal)))
 $(OUT)/test/onnx/tool_test: | $(OUT)/bin/dlc-run
@@ -448,17 +448,6 @@ demo: | setup-build
 	@$(MAKE) $(OUT)/bin/digits
 	@$(OUT)/bin/digits examples/data
 
-# ResNet-50 and BERT-base by the public API (bench/models): a program, and a shared object for hosts that load it.
-model_objects := $(OUT)/bench/models/models.o $(OUT)/bench/models/resnet.o $(OUT)/bench/models/bert.o
-$(OUT)/bench/models/models: $(OUT)/bench/models/main.o $(model_objects) $(OUT)/libdlc.so
-	$(call say,LINK,$@)
-	$(Q)$(call link_public)
-$(OUT)/bench/models/libmodels.so: $(model_objects) $(OUT)/libdlc.so
-	$(call say,LINK,$@)
-	$(Q)$(CC) -shared $(LDFLAGS_ALL) $(filter %.o,$^) -L$(OUT) -ldlc -Wl,-rpath,'$$ORIGIN/../..' $(LDLIBS_ALL) -o $@
-.PHONY: models
-models: $(OUT)/bench/models/models $(OUT)/bench/models/libmodels.so
-
 # What bench/gpu.sh needs, in a folder that can be carried to a machine without compilers: no LLVM, no CUDA in it.
 gpu_programs := libdlc.so test/conformance/conformance test/cuda/hardware bench/bench bench/models/models bench/models/libmodels.so bin/digits
 .PHONY: gpu-build gpu-programs gpu-check gpu-kernels gpu-models gpu-sanitize
@@ -476,7 +465,7 @@ gpu-check gpu-kernels gpu-models gpu-sanitize:
 	@bench/gpu.sh $(@:gpu-%=%) $(GPU_OUT)
 
 # Only then, since it looks for the peers. `check` compiles the bench, so that it follows the public header.
-ifneq ($(filter bench% peers plots check gpu-programs,$(MAKECMDGOALS)),)
+ifneq ($(filter bench% model% peers plots check gpu-programs $(OUT)/bench/% $(BUILD)/models/%,$(MAKECMDGOALS)),)
 include bench/bench.mk
 endif
 
@@ -542,10 +531,11 @@ define help_text
   make coverage       lines of the library that the tests run; those that they do not: $(BUILD)/coverage/uncovered.txt
   make soak           SHAPES=100000 through small caches: memory does not grow, results are right
   make libfuzzer      T=60 seconds of bytes for each of what reads them, CLANG=clang-19
-  make examples       build/release/bin/*               make models    ResNet-50, BERT-base: build/release/bench/models
+  make examples       build/release/bin/*
   make examples-data  models and data of the examples ocr, vad, filetype, for EXAMPLES_DATA ($(EXAMPLES_DATA))
-  make bench          measure; bench-short: a sample
-  make peers          what to compare with in make bench     make plots    of the last make bench
+  make bench          measure; bench-short: a sample    make plots     of the last make bench
+  make models         measure whole ONNX models; models-short: small ones; model-files: fetches those that are not built
+  make peers          what to compare with in make bench and make models
   make bench-keep     the last run is what make bench compares with from now on (bench/last.txt)
   make gpu-build      what bench/gpu.sh needs           make gpu-check, gpu-kernels, gpu-models, gpu-sanitize
   make install        libraries, headers, dlc-opt, dlc-run, man pages, guides; PREFIX DESTDIR LIBDIR INCLUDEDIR BINDIR MANDIR DOCDIR

@@ -27,8 +27,9 @@ static tir_expr count_node(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     case TIR_BITCAST: break;
     case TIR_MULADD:
     case TIR_FMA: count->operations += 2; break;
-    default:
-        if (node->dtype != TIR_INDEX && !(tir_ops[node->op].flags & TIR_COMPARES)) count->operations += 1;
+    default: /* what decides whether a point counts is no arithmetic on elements */
+        if (node->dtype != TIR_INDEX && node->dtype != DLC_BOOL && !(tir_ops[node->op].flags & TIR_COMPARES))
+            count->operations += 1;
         break;
     }
     return rebuilt;

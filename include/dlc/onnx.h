@@ -23,6 +23,9 @@
  * trip count that is known, one that carries sequences, optionals or strings such a count and condition and at most 64 iterations, and
  * the branches of an If whose condition is not known have tensors of equal shapes as results.
  *
+ * Dropout, batch norms, QuantizeLinear and DequantizeLinear of a model for inference cost little: see no_excess_precision of
+ * dlc_compile_options, which keeps them as the file has them.
+ *
  * Random numbers (RandomNormal, RandomUniform, their Like forms, Bernoulli, Multinomial, Dropout in training mode) are libdlc's own. With
  * attribute seed they are a function of the seed and the position, so that a node gives the same numbers at
  * every run, in each iteration of a loop, and as other nodes of that operator with that seed. Without it a graph does not have them; a runner walks
