@@ -10,8 +10,6 @@
 #include "graph/build.h"
 #include "graph/onnx/model.h"
 
-#include <dlc/onnx.h>
-
 enum {
     ONNX_OPSET_LAST = 27,
     ONNX_MICROSOFT_LAST = 1,

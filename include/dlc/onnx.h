@@ -107,15 +107,6 @@ DLC_API dlc_status dlc_onnx_graph(dlc_onnx_model *model, const dlc_onnx_graph_op
 
 typedef enum dlc_onnx_side { DLC_ONNX_INPUT, DLC_ONNX_OUTPUT } dlc_onnx_side;
 
-typedef enum dlc_onnx_kind {
-    /* An optional without a value. Of a port: its type is not declared, or is none that libdlc has, as sparse tensors are. */
-    DLC_ONNX_NONE,
-    DLC_ONNX_TENSOR,
-    DLC_ONNX_STRINGS,
-    DLC_ONNX_SEQUENCE,
-    DLC_ONNX_MAP
-} dlc_onnx_kind;
-
 /* An input that is no initializer, or an output, as the file declares it. */
 typedef struct dlc_onnx_port {
     /* Belongs to the model. */
@@ -192,28 +183,7 @@ DLC_API void dlc_onnx_runner_destroy(dlc_onnx_runner *runner);
  * name the nodes that enclose the one that failed, and the iteration. */
 DLC_API dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
                                 int input_count, dlc_output_slot *outputs, int output_count);
-/* ---- values of all kinds ------------------------------------------------------------------------------------------------- */
-
-/* Bytes, usually UTF-8; they need not be terminated and may have zeros. */
-typedef struct dlc_onnx_string {
-    const char *data;
-    size_t size;
-} dlc_onnx_string;
-
-/* A value of a model: of the kind that its type has, or, where the type is an optional, NONE. */
-typedef struct dlc_onnx_value {
-    dlc_onnx_kind kind;
-    /* TENSOR. */
-    const DLTensor *tensor;
-    /* STRINGS: dimensions, and strings in row-major order. */
-    int rank;
-    const int64_t *dims;
-    const dlc_onnx_string *strings;
-    /* SEQUENCE: its elements. MAP: two, the keys, each once, and the values, as many: each STRINGS or a TENSOR of rank 1. Keys that are
-     * integers are i64, compact, in host memory. */
-    size_t count;
-    const struct dlc_onnx_value *elements;
-} dlc_onnx_value;
+/* ---- values of all kinds: dlc_onnx_value of <dlc/types.h> ----------------------------------------------------------------- */
 
 /* Runs a model of any inputs and outputs. Lengths of sequences, presence of optionals, contents of strings and keys of maps are guards:
  * the model is imported for them, and what has been imported for 16 of them is kept. A model that computes with strings only needs no

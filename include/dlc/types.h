@@ -120,6 +120,39 @@ typedef struct dlc_limits {
     const volatile int *cancel;
 } dlc_limits;
 
+/* ---- values of ONNX models, for <dlc/onnx.h> ------------------------------------------------------------------------------- */
+
+/* What a value is. */
+typedef enum dlc_onnx_kind {
+    /* An optional without a value. Of a port: its type is not declared, or is none that libdlc has, as sparse tensors are. */
+    DLC_ONNX_NONE,
+    DLC_ONNX_TENSOR,
+    DLC_ONNX_STRINGS,
+    DLC_ONNX_SEQUENCE,
+    DLC_ONNX_MAP
+} dlc_onnx_kind;
+
+/* Bytes, usually UTF-8; they need not be terminated and may have zeros. */
+typedef struct dlc_onnx_string {
+    const char *data;
+    size_t size;
+} dlc_onnx_string;
+
+/* A value of a model: of the kind that its type has, or, where the type is an optional, NONE. */
+typedef struct dlc_onnx_value {
+    dlc_onnx_kind kind;
+    /* TENSOR. */
+    const DLTensor *tensor;
+    /* STRINGS: dimensions, and strings in row-major order. */
+    int rank;
+    const int64_t *dims;
+    const dlc_onnx_string *strings;
+    /* SEQUENCE: its elements. MAP: two, the keys, each once, and the values, as many: each STRINGS or a TENSOR of rank 1. Keys that are
+     * integers are i64, compact, in host memory. */
+    size_t count;
+    const struct dlc_onnx_value *elements;
+} dlc_onnx_value;
+
 #ifdef __cplusplus
 }
 #endif
