@@ -33,6 +33,8 @@ typedef struct imported {
     /* Runs in progress; all runs; the runner's clock at the last one. */
     int users;
     uint64_t runs, used;
+    /* A walk served tensors that it failed for, though they pass the guards: it is not used any more. */
+    bool failed;
 } imported;
 
 struct dlc_onnx_runner {
@@ -53,14 +55,22 @@ struct dlc_onnx_runner {
     int import_count;
     uint64_t clock;
     bool *content, sizes;
+    /* A walk has served what imports did not, and how often. */
+    bool walks;
+    uint64_t walked;
+    /* Held during a run by the walk, which is made by the first one, and which lanes share; told: the log has said so. */
+    lib_mutex walk_mutex;
+    jit_onnx_walk *walk;
+    int64_t seed;
+    bool told;
     /* Held during runs if there are states. By input; NULL: no run has left one. */
     lib_mutex state_mutex;
     DLManagedTensorVersioned **state;
     /* Runners of values other than tensors: one for each structure that has arrived (onnx_values.c), with a runner's imports but no states. */
     dlc_onnx_runner *lanes;
-    /* Of a lane: its runner's next one; what arrived, by input of the main graph, without the tensors' elements; runs in progress and the
+    /* Of a lane: its runner; that one's next lane; what arrived, by input of the main graph, without the tensors' elements; runs in progress and the
      * runner's clock at the last one. */
-    dlc_onnx_runner *next;
+    dlc_onnx_runner *owner, *next;
     const dlc_onnx_value *const *given;
     int users;
     uint64_t used;
@@ -69,9 +79,11 @@ struct dlc_onnx_runner {
 /* Of a zeroed struct; does not retain the model. */
 void jit_onnx_runner_init(dlc_onnx_runner *runner, dlc_onnx_model *model, const jit_onnx_port *input, int count);
 void jit_onnx_runner_free(dlc_onnx_runner *runner);
-/* A run without states. *import: what served it; NULL: none. The caller leaves it. */
+/* A run without states. *import: what served it, which the caller leaves; NULL: nothing, or a walk, which describes the outputs of a lane in
+ * *results (NULL: of no lane). */
 dlc_status jit_onnx_run_taking(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
-                               dlc_output_slot *outputs, imported **import);
-void jit_onnx_leave_import(dlc_onnx_runner *runner, imported *import);
+                               dlc_output_slot *outputs, onnx_results *results, imported **import);
+/* failed: a walk serves in its place. */
+void jit_onnx_leave_import(dlc_onnx_runner *runner, imported *import, bool failed);
 
 #endif
