@@ -161,6 +161,8 @@ typedef struct jit_build {
     const jit_place *given;
     /* values of the symbols that stay parameters, in the plan's arena */
     int64_t *param_values;
+    /* [growths of the program] sizes of their outputs along the axis */
+    int64_t *grown;
     /* by pool variable id, for evaluating dimensions */
     uint64_t *variables;
     jit_request *requests;
@@ -331,6 +333,14 @@ int32_t jit_alignment(const jit_build *build, graph_id value, int32_t element);
 /* Called when values are placed: decides which outputs may share the buffer of a donated input. */
 void jit_plan_donation(jit_build *build);
 
+/* room.c: donation with room. Notes the pair if the output is concat(input, ...); raises in the scope of the program's arena. */
+bool jit_add_growth(dlc_program *program, int output, int input);
+const graph_growth *jit_growth_of(const dlc_program *program, int output); /* NULL: it has the input's shape */
+/* Values of the symbols of rooms; `shapes` as for jit_plan_build. */
+void jit_bind_rooms(jit_build *build, const int64_t *shapes, int64_t *values);
+/* Describes an output that has room, when symbols are bound. */
+void jit_describe_room(jit_build *build, const graph_growth *growth, jit_donation *donation);
+
 /* memory.c: assigns storage to every value that regions write and to their scratch; regions run in order. Sources are already
  * placed. Sets plan->arena_bytes. */
 void jit_plan_memory(jit_build *build);
@@ -370,6 +380,15 @@ dlc_status jit_check_output(jit_boundary *c, int output, const int64_t *shape, l
 dlc_status jit_check_overlap(const jit_boundary *c, int output, lib_error *error);
 /* Is the output's buffer that of the input donated to it, usable by kernels without a copy? */
 bool jit_is_shared(const jit_boundary *c, int output);
+
+/* room.c: adds the rooms, by the outputs' tensors, to the shapes of the inputs. */
+void jit_add_rooms(jit_boundary *c);
+/* Do the elements of the part, at the address of the whole, lie where the whole's first ones do? */
+bool jit_begins(const DLTensor *part, const DLTensor *whole);
+/* Does the tensor lie as the first elements of a compact one with `room` elements along the axis? */
+bool jit_fits_room(const DLTensor *tensor, int axis, int64_t room);
+/* The tensor's elements in the pair's buffer. strides[rank] */
+DLTensor jit_view_in_room(const DLTensor *tensor, const jit_donation *donation, char *buffer, int64_t *strides);
 
 /* dlc_run of a program without segments, options checked. */
 dlc_status jit_run(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs, int input_count,

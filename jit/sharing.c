@@ -311,12 +311,18 @@ void jit_plan_donation(jit_build *build) {
     plan->donations = LIB_NEW_ARRAY(&plan->arena, jit_donation, g->outputs.count + 1);
     for (uint32_t o = 0; o < g->outputs.count; o++) {
         int input = build->donated ? build->donated[o] : -1;
+        jit_donation *donation = &plan->donations[o];
+        donation->axis = -1;
         if (input < 0) continue;
         graph_id source = g->inputs.data[input], value = g->outputs.data[o];
-        check_donated_shape(build, o, input);
-        jit_donation *donation = &plan->donations[o];
+        const graph_growth *growth =
+            build->donated == build->program->alias ? jit_growth_of(build->program, (int)o) : NULL;
+        if (growth)
+            jit_describe_room(build, growth, donation);
+        else
+            check_donated_shape(build, o, input);
         donation->bytes = jit_value_bytes(build, value);
         donation->must = value != source && view_root(build, value) != source && jit_home(build, value, NULL) == source;
-        donation->may = donation->must || may_share(build, o, input);
+        donation->may = donation->must || (!growth && may_share(build, o, input));
     }
 }
