@@ -524,9 +524,9 @@ dlc_status dlc_prepare(dlc_program *program, const int64_t *const *shapes, const
     return status == DLC_OK ? DLC_OK : jit_fail(program->context, &error);
 }
 
-/* Evaluates the output's dimensions with the symbols' values. */
-static void evaluate_shape(lib_arena *work, const dlc_program *program, const int64_t *const *shapes, const int *ranks,
-                           int input_count, int output, int room, int64_t *shape, int *rank) {
+/* An evaluator of the program's dimensions, with the symbols' values for these shapes. Raises. */
+static tir_evaluator evaluator_for(lib_arena *work, const dlc_program *program, const int64_t *const *shapes,
+                                   const int *ranks, int input_count) {
     const graph *g = program->graph;
     lib_error error;
     int count;
@@ -535,13 +535,20 @@ static void evaluate_shape(lib_arena *work, const dlc_program *program, const in
     if (jit_gather_shapes(program, "dlc_output_shape", shapes, ranks, input_count, all, &count, &error) != DLC_OK)
         lib_raise_error(work->scope, &error);
     jit_bind_symbols(work, g, program->ordinary_inputs, all, values);
-    tir_evaluator evaluator = {.variables = jit_variables(work, g, values)};
+    const tir_evaluator evaluator = {.variables = jit_variables(work, g, values)};
     for (uint32_t c = 0; c < g->constraints.count; c++) {
         const graph_constraint *constraint = &g->constraints.data[c];
         if (graph_depends_on_data(g, constraint->left) || graph_depends_on_data(g, constraint->right)) continue;
         if (tir_evaluate(g->pool, constraint->left, &evaluator) != tir_evaluate(g->pool, constraint->right, &evaluator))
             lib_raise(work->scope, DLC_INVALID_ARGUMENT, "%s", constraint->message);
     }
+    return evaluator;
+}
+
+/* Evaluates the output's dimensions. Raises. */
+static void evaluate_shape(lib_arena *work, const dlc_program *program, const tir_evaluator *evaluator, int output,
+                           int room, int64_t *shape, int *rank) {
+    const graph *g = program->graph;
     const graph_shape *wanted = program->outputs[output].shape;
     for (int d = 0; d < wanted->rank; d++)
         if (graph_depends_on_data(g, wanted->dim[d]))
@@ -554,7 +561,7 @@ static void evaluate_shape(lib_arena *work, const dlc_program *program, const in
         lib_raise(work->scope, DLC_INVALID_ARGUMENT,
                   "dlc_output_shape: output %s has %d dimensions, room for %d was given", program->outputs[output].name,
                   wanted->rank, room);
-    for (int d = 0; d < wanted->rank; d++) shape[d] = (int64_t)tir_evaluate(g->pool, wanted->dim[d], &evaluator);
+    for (int d = 0; d < wanted->rank; d++) shape[d] = (int64_t)tir_evaluate(g->pool, wanted->dim[d], evaluator);
 }
 
 dlc_status dlc_output_shape(dlc_program *program, const int64_t *const *shapes, const int *ranks, int input_count,
@@ -569,7 +576,28 @@ dlc_status dlc_output_shape(dlc_program *program, const int64_t *const *shapes, 
     GRAPH_CALL(program->context, LIB_STACK_CALL);
     lib_arena work;
     lib_arena_init(&work, &program->context->allocator, &scope);
-    if (LIB_ENTER(&scope)) evaluate_shape(&work, program, shapes, ranks, input_count, output, room, shape, rank);
+    if (LIB_ENTER(&scope)) {
+        const tir_evaluator evaluator = evaluator_for(&work, program, shapes, ranks, input_count);
+        evaluate_shape(&work, program, &evaluator, output, room, shape, rank);
+    }
+    lib_arena_free(&work);
+    return scope.error.status == DLC_OK ? DLC_OK : jit_fail(program->context, &scope.error);
+}
+
+dlc_status jit_output_shapes(dlc_program *program, const DLTensor *const *inputs, int input_count, int count,
+                             const int *outputs, int64_t (*shapes)[DLC_MAX_RANK]) {
+    lib_scope scope;
+    lib_arena work;
+    GRAPH_CALL(program->context, LIB_STACK_CALL);
+    lib_arena_init(&work, &program->context->allocator, &scope);
+    if (LIB_ENTER(&scope)) {
+        const int64_t **given = LIB_NEW_ARRAY(&work, const int64_t *, (size_t)input_count + 1);
+        int *ranks = LIB_NEW_ARRAY(&work, int, (size_t)input_count + 1);
+        for (int i = 0; i < input_count; i++) given[i] = inputs[i]->shape, ranks[i] = inputs[i]->ndim;
+        const tir_evaluator evaluator = evaluator_for(&work, program, given, ranks, input_count);
+        for (int o = 0, rank; o < count; o++)
+            evaluate_shape(&work, program, &evaluator, outputs[o], DLC_MAX_RANK, shapes[o], &rank);
+    }
     lib_arena_free(&work);
     return scope.error.status == DLC_OK ? DLC_OK : jit_fail(program->context, &scope.error);
 }

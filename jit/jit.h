@@ -886,6 +886,10 @@ uint64_t jit_plans_runs(const dlc_program *program); /* number of runs so far */
 dlc_status jit_gather_shapes(const dlc_program *program, const char *caller, const int64_t *const *shapes,
                              const int *ranks, int input_count, int64_t *out, int *count, lib_error *error);
 
+/* call.c: the shapes of these outputs for the inputs' shapes, without compiling. */
+dlc_status jit_output_shapes(dlc_program *program, const DLTensor *const *inputs, int input_count, int count,
+                             const int *outputs, int64_t (*shapes)[DLC_MAX_RANK]);
+
 /* program.c: a program of the graph, which the caller still owns. */
 dlc_status jit_program_new(dlc_context *context, const graph *source, const dlc_compile_options *options,
                            dlc_program **program, lib_error *error);
