@@ -217,6 +217,8 @@ void jit_collect_constants(dlc_program *program);
 /* packing.c: describes how a compact tensor of this shape is packed to the layout, with tables in `arena`; packs, leaving padding
  * unchanged; and unpacks. */
 jit_packing jit_packing_of(lib_arena *arena, const tir_layout *layout, size_t element, const int64_t *shape);
+/* The same without the tables. */
+jit_packing jit_packing_outline(const tir_layout *layout, size_t element, const int64_t *shape);
 void jit_pack(const jit_packing *packing, const char *from, char *to);
 void jit_unpack(const jit_packing *packing, const char *from, char *to);
 /* Repacks a tensor from one layout to another. */
@@ -236,7 +238,7 @@ jit_weight *jit_weight_of(const graph_constant *constant);
 bool jit_weight_make(dlc_program *program, graph_constant *constant);
 /* Row-major bytes, valid as long as the plan; a copy in a layout, valid as long as the program. Raise if memory is refused. */
 const char *jit_weight_whole(jit_build *build, jit_weight *weight);
-void *jit_weight_packed(jit_build *build, jit_weight *weight, const jit_packing *packing);
+void *jit_weight_packed(jit_build *build, jit_weight *weight, const jit_packing *outline);
 
 static inline size_t jit_padded(size_t bytes) {
     return (bytes + TIR_BUFFER_ALIGNMENT - 1) / TIR_BUFFER_ALIGNMENT * TIR_BUFFER_ALIGNMENT;

@@ -103,23 +103,25 @@ static double seconds(void) {
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+/* Kernels are compiled for the prompt and for the first single tokens, and then for no other length. */
 static dlc_status decode(session *s, int64_t *tokens, int64_t count) {
+    enum { WARM = PROMPT + 8 };
     uint64_t builds = 0;
-    const double start = seconds();
-    for (int64_t done = 0, at = PROMPT; at < count; at++) {
+    double start = seconds(), first = 0, warm = 0;
+    for (int64_t done = 0, at = PROMPT; at < count; done = at++) {
         dlc_status status = next_token(s, tokens + done, at - done, &tokens[at]);
         if (status != DLC_OK) return status;
-        done = at;
-        if (at == 2 * PROMPT - 1) builds = statistics(s).kernel_builds;
+        if (at == PROMPT) first = seconds() - start;
+        if (at == WARM) builds = statistics(s).kernel_builds, warm = seconds();
     }
-    const double elapsed = seconds() - start;
+    const double end = seconds();
     printf("tokens:");
-    for (int64_t i = PROMPT; i < count && i < PROMPT + 12; i++) printf(" %lld", (long long)tokens[i]);
-    printf("%s\n", count > PROMPT + 12 ? " ..." : "");
-    printf("%lld tokens in %.2f s, with compilation: %.1f tokens/s\n", (long long)(count - PROMPT), elapsed,
-           (double)(count - PROMPT) / elapsed);
-    if (count >= 2 * PROMPT)
-        printf("kernels built after the 8th: %llu\n", (unsigned long long)(statistics(s).kernel_builds - builds));
+    for (int64_t i = PROMPT; i < count && i < WARM; i++) printf(" %lld", (long long)tokens[i]);
+    printf("%s\n%lld tokens in %.2f s, of which the first one %.2f s\n", count > WARM ? " ..." : "",
+           (long long)(count - PROMPT), end - start, first);
+    if (count > WARM + 1)
+        printf("after the 8th: %.1f tokens/s, %llu kernels built\n", (double)(count - WARM - 1) / (end - warm),
+               (unsigned long long)(statistics(s).kernel_builds - builds));
     return DLC_OK;
 }
 
