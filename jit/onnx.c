@@ -146,9 +146,10 @@ static void find_state(dlc_onnx_model *model, const lib_map *inputs, int output,
     for (uint32_t at = lib_map_first(inputs, hash); at != LIB_MAP_END; at = lib_map_next(inputs, hash, at)) {
         const int input = (int)inputs->slots[at].value;
         jit_onnx_port *in = &model->ports[DLC_ONNX_INPUT][input];
-        if (out->state >= 0 || in->state >= 0 || strcmp(in->name, name) != 0) continue;
+        if (strcmp(in->name, name) != 0) continue;
         const dlc_onnx_port from = describe(in), to = describe(out);
-        if (suit_each_other(&from, &to)) in->state = output, out->state = input;
+        if (in->state < 0 && suit_each_other(&from, &to)) in->state = output, out->state = input;
+        return;
     }
 }
 
@@ -157,7 +158,7 @@ static void find_states(dlc_onnx_model *model) {
     for (int i = 0; i < model->port_count[DLC_ONNX_INPUT]; i++)
         lib_map_insert(&model->arena, &inputs, lib_hash_string(model->ports[DLC_ONNX_INPUT][i].name), (uint32_t)i);
     for (int o = 0; o < model->port_count[DLC_ONNX_OUTPUT]; o++)
-        for (int row = 0; row < STATE_NAMES; row++) {
+        for (int row = 0; row < STATE_NAMES && model->ports[DLC_ONNX_OUTPUT][o].state < 0; row++) {
             const char *name = state_name(&model->arena, model->ports[DLC_ONNX_OUTPUT][o].name, row);
             if (name) find_state(model, &inputs, o, name);
         }

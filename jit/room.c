@@ -111,7 +111,8 @@ static int64_t room_of(const DLTensor *tensor, int axis, int rank) {
     while (before >= 0 && tensor->shape[before] == 1) before--;
     if (before < 0) return 0;
     const int64_t room = tensor->strides[before] / below;
-    return room > tensor->shape[axis] && jit_fits_room(tensor, axis, room) ? room : 0;
+    const bool larger = room > tensor->shape[axis] && room <= GRAPH_SYMBOL_MAX;
+    return larger && jit_fits_room(tensor, axis, room) ? room : 0;
 }
 
 void jit_add_rooms(jit_boundary *c) {

@@ -66,13 +66,15 @@ static dlc_value norm(maker *m, dlc_value x) {
 
 /* ---- layers */
 
-/* Part `which` of three of [1, sequence, 3 n], by heads: [1, heads, sequence, width]. */
+static const dlc_dim batch = {0, "batch"}, sequence = {0, "sequence"}, past_tokens = {0, "past"};
+
+/* Part `which` of three of [batch, sequence, 3 n], by heads: [batch, heads, sequence, width]. */
 static dlc_value heads_of(maker *m, dlc_value all, int which) {
     const decoder_sizes *s = &m->d->sizes;
     const int64_t n = wide(m->d);
     dlc_value part = dlc_slice(all, 3, (dlc_dim[]){{0, NULL}, {0, NULL}, {which * n, NULL}}, 3,
-                               (dlc_dim[]){{1, NULL}, {0, "sequence"}, {(which + 1) * n, NULL}});
-    dlc_value split = dlc_reshape(part, 4, (dlc_dim[]){{1, NULL}, {0, "sequence"}, {s->heads, NULL}, {s->width, NULL}});
+                               (dlc_dim[]){batch, sequence, {(which + 1) * n, NULL}});
+    dlc_value split = dlc_reshape(part, 4, (dlc_dim[]){batch, sequence, {s->heads, NULL}, {s->width, NULL}});
     return dlc_transpose(split, 4, (int64_t[]){0, 2, 1, 3});
 }
 
@@ -82,7 +84,7 @@ static dlc_value with_cache(maker *m, int layer, const char *what, dlc_value add
     char name[32];
     snprintf(name, sizeof name, "past.%d.%s", layer, what);
     dlc_value past =
-        dlc_input(m->graph, name, DLC_F32, 4, (dlc_dim[]){{1, NULL}, {s->heads, NULL}, {0, "past"}, {s->width, NULL}});
+        dlc_input(m->graph, name, DLC_F32, 4, (dlc_dim[]){batch, {s->heads, NULL}, past_tokens, {s->width, NULL}});
     dlc_value all = dlc_concat(2, (dlc_value[]){past, added}, 2);
     snprintf(name, sizeof name, "present.%d.%s", layer, what);
     dlc_output(m->graph, name, all);
@@ -97,8 +99,7 @@ static dlc_value attend(maker *m, dlc_value x, int layer) {
     dlc_attention_options options = DLC_ATTENTION_OPTIONS_INIT;
     options.causal = true; /* the last query sees all keys */
     dlc_value y = dlc_attention_with(heads_of(m, all, 0), keys, values, DLC_NONE, &options);
-    y = dlc_reshape(dlc_transpose(y, 4, (int64_t[]){0, 2, 1, 3}), 3,
-                    (dlc_dim[]){{1, NULL}, {0, "sequence"}, {n, NULL}});
+    y = dlc_reshape(dlc_transpose(y, 4, (int64_t[]){0, 2, 1, 3}), 3, (dlc_dim[]){batch, sequence, {n, NULL}});
     return dense(m, y, n, n);
 }
 
@@ -112,13 +113,12 @@ static dlc_value block(maker *m, dlc_value x, int layer) {
 }
 
 dlc_status decoder_graph(dlc_context *context, const decoder *d, dlc_graph **graph) {
-    const dlc_dim sequence = {0, "sequence"}, past = {0, "past"};
     dlc_status status = dlc_graph_create(context, graph);
     if (status != DLC_OK) return status;
     maker m = {*graph, d, d->numbers};
-    dlc_value ids = dlc_input(m.graph, "input_ids", DLC_I64, 2, (dlc_dim[]){{1, NULL}, sequence});
+    dlc_value ids = dlc_input(m.graph, "input_ids", DLC_I64, 2, (dlc_dim[]){batch, sequence});
     dlc_value table = weight(&m, d->sizes.vocabulary, wide(d)), places = weight(&m, d->sizes.positions, wide(d));
-    dlc_value position = dlc_add(dlc_iota(m.graph, DLC_I64, 1, &sequence, 0), dlc_dimension(m.graph, 1, &past));
+    dlc_value position = dlc_add(dlc_iota(m.graph, DLC_I64, 1, &sequence, 0), dlc_dimension(m.graph, 1, &past_tokens));
     dlc_value x = dlc_add(dlc_embedding(table, ids), dlc_gather(places, position, 0));
     for (int i = 0; i < d->sizes.layers; i++) x = block(&m, x, i);
     return dlc_output(m.graph, "logits", dlc_matmul(norm(&m, x), dlc_transpose(table, 2, (int64_t[]){1, 0})));

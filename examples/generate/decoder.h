@@ -19,8 +19,8 @@ typedef struct decoder {
 bool decoder_make(decoder *d, decoder_sizes sizes);
 void decoder_free(decoder *d); /* after its graphs and their programs */
 
-/* Inputs input_ids i64[1, sequence] and the caches past.N.key, past.N.value f32[1, heads, past, width] of each layer; outputs the caches with
- * the new tokens, present.N.key and present.N.value, and logits f32[1, sequence, vocabulary]. */
+/* Inputs input_ids i64[batch, sequence] and the caches past.N.key, past.N.value f32[batch, heads, past, width] of each layer; outputs the caches with
+ * the new tokens, present.N.key and present.N.value, and logits f32[batch, sequence, vocabulary]. */
 dlc_status decoder_graph(dlc_context *context, const decoder *d, dlc_graph **graph);
 
 #endif

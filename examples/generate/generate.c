@@ -1,7 +1,7 @@
 /* Decoding of tokens by a model in an ONNX file. The runner keeps the caches of keys and values (outputs present*, which come back as inputs past*)
  * in memory that grows by itself, so that a step writes its own token only. The prompt is one step of several tokens.
  *
- *   generate MODEL.onnx [TOKENS [THREADS]]    inputs input_ids i64[1, sequence] and caches; outputs logits and caches
+ *   generate MODEL.onnx [TOKENS [THREADS]]    inputs input_ids i64[batch, sequence] and caches; outputs logits and caches
  *   generate --make MODEL.onnx [small|gpt2]   writes such a model, with random weights */
 #include "decoder.h"
 

@@ -148,12 +148,12 @@ DLC_API void dlc_onnx_runner_destroy(dlc_onnx_runner *runner);
 
 /* Runs the model: inputs and outputs in the file's order (dlc_onnx_port_at), all of them, by the rules of dlc_run. NULL for an input
  * that is a state: what the run before left. At the first run a state is given, or, if the file declares its sizes as numbers or by names
- * that the other inputs have, begins with zeros; it begins without elements if it grows, that is, if output and input are declared with
- * different sizes along one axis. An output that is a state is kept by the runner; its slot may have a tensor in
- * host memory, which then gets a copy, or else stays empty. States are not copied between runs: what a run makes is the next one's input. If the
- * output is the input and more along one axis, a cache, both are in one buffer with room for half more, and a run
- * writes the new elements only (dlc_program_alias); lengths are parameters of kernels from the first run on.
- * Runs of a runner with states wait for each other. After a run that failed, states are as before. Errors: those of dlc_onnx_graph, dlc_compile and dlc_run, with the model's names. */
+ * that the other inputs have, begins with zeros; if it grows, that is, if the file declares different sizes of output and input along one
+ * axis, it begins without elements along that axis. An output that is a state is kept by the runner; its slot may have a tensor in host memory,
+ * which then gets a copy, or else stays empty. Between runs states are not copied: what a run makes is the next one's input. If the output
+ * is the input and more along one axis (a cache), both are in one buffer with room for half more, and a run writes the new elements only
+ * (dlc_program_alias); lengths are parameters of kernels from the first run on. Runs of a runner with states wait for each other. After a
+ * run that failed, states are as before. Errors: those of dlc_onnx_graph, dlc_compile and dlc_run, with the model's names. */
 DLC_API dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
                                 int input_count, dlc_output_slot *outputs, int output_count);
 /* States are as before the first run. */

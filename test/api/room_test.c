@@ -177,6 +177,10 @@ static void test_mistakes(void **state) {
     assert_non_null(strstr(dlc_error_message(context), "output present: dimension 1 is 6, expected 5"));
     rows(&to, buffer, 5, 4 * WIDTH); /* rows that overlap */
     assert_int_equal(dlc_run(program, NULL, inputs, 2, slots, 3), DLC_INVALID_ARGUMENT);
+    for (int bits = 20; bits < 60; bits += 7) { /* out of all memory */
+        rows(&to, buffer, 5, (INT64_C(1) << bits) * WIDTH);
+        assert_int_equal(dlc_run(program, NULL, inputs, 2, slots, 3), DLC_INVALID_ARGUMENT);
+    }
     put(buffer, 20 * WIDTH, 0, 4, 1);
     rows(&to, buffer, 5, 20 * WIDTH);
     OK(context, dlc_run(program, NULL, inputs, 2, slots, 3));
