@@ -78,6 +78,12 @@ typedef struct jit_control {
     lib_vec(jit_lifted) lifted;
 } jit_control;
 
+/* a region's in-place update: output number that overwrites input number */
+typedef struct jit_update {
+    /* -1: none */
+    int output, input;
+} jit_update;
+
 /* what a front keeps of one region */
 typedef struct jit_front_known {
     /* NULL: not built yet */
@@ -101,6 +107,8 @@ typedef struct jit_front {
     graph *bound;
     graph_regions regions;
     bool fused;
+    /* [regions] NULL: not looked for yet */
+    const jit_update *updates;
     /* [regions] */
     jit_front_known *known;
     /* the share of this in context->plan_bytes */
