@@ -264,10 +264,11 @@ static void request_kernels(jit_build *build) {
             build->produced[region->outputs[o]] = true;
         if (region->kind != GRAPH_REGION_KERNEL || build->parts[r] || region_is_empty(build, region)) continue;
         jit_request *request = &build->requests[build->request_count];
-        tir_region *computation = jit_front_region(build, region, &request->key, &request->own);
+        const tir_work *work;
+        tir_region *computation = jit_front_region(build, region, &request->key, &request->own, &work);
         request->region = region;
         request->origins = jit_region_origins(build, region);
-        tir_region_work(build->work, computation, build->param_values, &request->operations, &request->bytes);
+        tir_region_work(build->work, computation, work, build->param_values, &request->operations, &request->bytes);
         request->kernel = jit_cache_claim(context, &request->key, &request->claimed);
         if (!request->kernel) lib_raise(build->work->scope, DLC_OUT_OF_MEMORY, "the kernel cache could not grow");
         build->request_count++;

@@ -92,6 +92,7 @@ typedef struct jit_front_known {
     int updates;
     /* results of jit_alignment at that time: of the inputs, then of the outputs */
     int32_t *alignments;
+    const tir_work *work;
     jit_key key;
     jit_own own;
 } jit_front_known;
@@ -198,8 +199,9 @@ void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, boo
 /* front.c: takes or creates build->front for this key (none if memory is refused); returns it to the program, or frees it. */
 void jit_front_take(jit_build *build, const int64_t *key, size_t count);
 void jit_front_give(jit_build *build, bool good);
-/* A region's computation, valid until the next call, and its key. */
-tir_region *jit_front_region(jit_build *build, const graph_region *region, jit_key *key, jit_own *own);
+/* A region's computation and work, valid until the next call, and its key. */
+tir_region *jit_front_region(jit_build *build, const graph_region *region, jit_key *key, jit_own *own,
+                             const tir_work **work);
 /* predict.c: fusion's interface to the target's cost model. predict NULL: the target has none. */
 graph_fuse_costs jit_fuse_costs(jit_build *build);
 void jit_place_sources(jit_build *build);
