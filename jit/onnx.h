@@ -1,4 +1,4 @@
-/* Internal to onnx.c and onnx_run.c. */
+/* Internal to onnx*.c. */
 #ifndef JIT_ONNX_H
 #define JIT_ONNX_H
 
