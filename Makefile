@@ -92,7 +92,8 @@ endif
 
 lib_src    := $(wildcard lib/*.c)
 tir_src    := $(wildcard tir/*.c)
-onnx_src   := $(if $(filter no,$(ONNX)),,$(wildcard graph/onnx/*.c))
+gen_onnx   := $(wildcard graph/onnx/gen_*.c)
+onnx_src   := $(if $(filter no,$(ONNX)),,$(filter-out $(gen_onnx),$(wildcard graph/onnx/*.c)))
 graph_src  := $(filter-out graph/gen_ops.c graph/bound%.c,$(wildcard graph/*.c)) $(onnx_src)
 jit_src    := $(wildcard jit/*.c)
 target_src := $(wildcard targets/*.c) $(foreach t,$(include_targets),$(wildcard targets/$(t)/*.c))
@@ -121,11 +122,13 @@ generated    := $(addprefix $(OUT)/test/,$(addprefix api/,cast_test factor_test 
                 golden/cycles golden/cuda_mutants)
 # What has threads.
 tsan_bins    := $(filter-out $(generated),\
-                $(filter $(addprefix $(OUT)/test/,cpu/orc cuda/async cuda/batch cuda/run jit/% lib/pool% lib/memory% api/% onnx/runner% onnx/states%),$(test_bins)))
+                $(filter $(addprefix $(OUT)/test/,cpu/orc cuda/async cuda/batch cuda/run jit/% lib/pool% lib/memory% api/% onnx/runner% onnx/lists% onnx/states%),$(test_bins)))
 
-# examples/x.c, examples/x.cpp or examples/x/*.c
-example_names := $(sort $(notdir $(basename $(wildcard examples/*.c examples/*.cpp))) $(notdir $(patsubst %/,%,$(dir $(wildcard examples/*/*.c)))))
-example_src   := $(wildcard examples/*.c examples/*/*.c)
+# examples/x.c, examples/x.cpp or examples/x/*.c; ocr reads .png files.
+png_header    := \#include <png.h>
+without_png   := $(if $(shell echo '$(png_header)' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes),,ocr)
+example_names := $(filter-out $(without_png),$(sort $(notdir $(basename $(wildcard examples/*.c examples/*.cpp))) $(notdir $(patsubst %/,%,$(dir $(wildcard examples/*/*.c))))))
+example_src   := $(filter-out $(without_png:%=examples/%/%),$(wildcard examples/*.c examples/*/*.c))
 example_cxx   := $(wildcard examples/*.cpp)
 example_bins  := $(example_names:%=$(OUT)/bin/%)
 bench_src     := $(wildcard bench/*.c bench/models/*.c)
@@ -169,7 +172,7 @@ $(OUT)/targets/cpu/%.o: CPPFLAGS_ALL += $(if $(LLVM_INCLUDE),-isystem $(LLVM_INC
 
 # The operators' public header, the functions behind it and the reference come from the operator table. Their files keep
 # their times when nothing in them changed.
-gen_objects := $(patsubst %.c,$(OUT)/%.o,$(lib_src) $(tir_src) $(filter-out graph/api%.c graph/onnx/%.c,$(graph_src)) graph/gen_ops.c)
+gen_objects := $(patsubst %.c,$(OUT)/%.o,$(lib_src) $(tir_src) $(filter-out graph/api%.c,$(graph_src)) graph/gen_ops.c $(if $(onnx_src),$(gen_onnx)))
 $(OUT)/gen_ops: $(gen_objects)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LDLIBS_ALL) -o $@
@@ -297,7 +300,7 @@ needs_onnx    := $(call layers,graph tir lib)
 needs_bench   := $(patsubst %,$(OUT)/bench/%.o,elements last random shape stats)
 folder_of      = $(word 2,$(subst /, ,$(1)))
 needs_of       = $(or $(needs_$(call folder_of,$(1))),$(reference_objects) $(all_layers))
-public_tests := $(filter test/api/% test/onnx/conformance.c test/onnx/external_test.c test/onnx/nodes_test.c test/onnx/runner_test.c test/onnx/states_test.c test/onnx/tool_test.c,$(test_src))
+public_tests := $(filter test/api/% test/onnx/conformance.c test/onnx/external_test.c test/onnx/lists_test.c test/onnx/nodes_test.c test/onnx/runner_test.c test/onnx/spelled_test.c test/onnx/states_test.c test/onnx/text_test.c test/onnx/tool_test.c,$(test_src))
 $(foreach f,$(public_tests),$(eval $(call test_rule,$(f),$(OUT)/libdlc.so,link_public)))
 $(foreach f,$(filter-out $(public_tests),$(test_src)),$(eval $(call test_rule,$(f),$(if $(filter test/onnx/export_test.c,$(f)),$(all_layers),$(call needs_of,$(f))),link_internal)))
 $(OUT)/test/onnx/tool_test: | $(OUT)/bin/dlc-run
@@ -418,7 +421,9 @@ $(example_cxx:examples/%.cpp=$(OUT)/bin/%): $(OUT)/bin/%: $(OUT)/examples/%.o $(
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(call link_public,-lstdc++)
-$(foreach e,$(filter-out dlc-opt $(basename $(notdir $(example_cxx))),$(example_names)),$(eval $(call example_rule,$(e),$(OUT)/libdlc.so,link_public)))
+example_libs_ocr := -lpng
+$(OUT)/bin/classify: $(OUT)/examples/digits/network.o
+$(foreach e,$(filter-out dlc-opt $(basename $(notdir $(example_cxx))),$(example_names)),$(eval $(call example_rule,$(e),$(OUT)/libdlc.so,link_public,$(example_libs_$(e)))))
 # dlc-opt runs programs by the library and has the passes over graphs, which no header offers, in itself.
 dlc_opt_needs := $(OUT)/libdlc.so $(call layers,graph tir lib)
 link_opt = $(CC) $(LDFLAGS_ALL) $(filter %.o,$^) -L$(OUT) -ldlc -Wl,--start-group $(filter %.a,$^) -Wl,--end-group \
@@ -434,22 +439,15 @@ $(OUT)/dlc-run: $(patsubst %.c,$(OUT)/%.o,$(wildcard examples/dlc-run/*.c)) $(OU
 	$(call say,LINK,$@)
 	$(Q)$(call link_opt,$(installed_rpath))
 
-.PHONY: examples demo
+.PHONY: examples examples-data demo
 examples: $(example_bins)
+# Outside of the tree: models and data that the examples on real data read, and their test.
+EXAMPLES_DATA ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/libdlc/examples
+examples-data:
+	@examples/data/fetch '$(EXAMPLES_DATA)'
 demo: | setup-build
 	@$(MAKE) $(OUT)/bin/digits
 	@$(OUT)/bin/digits examples/data
-
-# ResNet-50 and BERT-base by the public API (bench/models): a program, and a shared object for hosts that load it.
-model_objects := $(OUT)/bench/models/models.o $(OUT)/bench/models/resnet.o $(OUT)/bench/models/bert.o
-$(OUT)/bench/models/models: $(OUT)/bench/models/main.o $(model_objects) $(OUT)/libdlc.so
-	$(call say,LINK,$@)
-	$(Q)$(call link_public)
-$(OUT)/bench/models/libmodels.so: $(model_objects) $(OUT)/libdlc.so
-	$(call say,LINK,$@)
-	$(Q)$(CC) -shared $(LDFLAGS_ALL) $(filter %.o,$^) -L$(OUT) -ldlc -Wl,-rpath,'$$ORIGIN/../..' $(LDLIBS_ALL) -o $@
-.PHONY: models
-models: $(OUT)/bench/models/models $(OUT)/bench/models/libmodels.so
 
 # What bench/gpu.sh needs, in a folder that can be carried to a machine without compilers: no LLVM, no CUDA in it.
 gpu_programs := libdlc.so test/conformance/conformance test/cuda/hardware bench/bench bench/models/models bench/models/libmodels.so bin/digits
@@ -468,7 +466,7 @@ gpu-check gpu-kernels gpu-models gpu-sanitize:
 	@bench/gpu.sh $(@:gpu-%=%) $(GPU_OUT)
 
 # Only then, since it looks for the peers. `check` compiles the bench, so that it follows the public header.
-ifneq ($(filter bench% peers plots check gpu-programs,$(MAKECMDGOALS)),)
+ifneq ($(filter bench% model% peers plots check gpu-programs $(OUT)/bench/% $(BUILD)/models/%,$(MAKECMDGOALS)),)
 include bench/bench.mk
 endif
 
@@ -501,7 +499,7 @@ fill_in = sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@INC
               -e 's|@PRIVATE_LIST@|$(subst $(space),;,$(private_libs))|g'
 to := $(DESTDIR)$(LIBDIR)
 
-documents := README.md LICENSE $(GEN)/operators.md graph/adding-an-operator.md tir/writing-a-schedule.md targets/porting.md
+documents := README.md LICENSE $(GEN)/operators.md graph/adding-an-operator.md graph/onnx/adding-an-import-row.md tir/writing-a-schedule.md targets/porting.md
 
 .PHONY: install uninstall
 install: lib $(tools:%=$(OUT)/%)
@@ -534,9 +532,11 @@ define help_text
   make coverage       lines of the library that the tests run; those that they do not: $(BUILD)/coverage/uncovered.txt
   make soak           SHAPES=100000 through small caches: memory does not grow, results are right
   make libfuzzer      T=60 seconds of bytes for each of what reads them, CLANG=clang-19
-  make examples       build/release/bin/*               make models    ResNet-50, BERT-base: build/release/bench/models
-  make bench          measure; bench-short: a sample
-  make peers          what to compare with in make bench     make plots    of the last make bench
+  make examples       build/release/bin/*
+  make examples-data  models and data of the examples ocr, vad, filetype, for EXAMPLES_DATA ($(EXAMPLES_DATA))
+  make bench          measure; bench-short: a sample    make plots     of the last make bench
+  make models         measure whole ONNX models; models-short: small ones; model-files: fetches those that are not built
+  make peers          what to compare with in make bench and make models
   make bench-keep     the last run is what make bench compares with from now on (bench/last.txt)
   make gpu-build      what bench/gpu.sh needs           make gpu-check, gpu-kernels, gpu-models, gpu-sanitize
   make install        libraries, headers, dlc-opt, dlc-run, man pages, guides; PREFIX DESTDIR LIBDIR INCLUDEDIR BINDIR MANDIR DOCDIR
@@ -554,5 +554,5 @@ help:
 	$(info $(help_text))
 	@:
 
--include $(example_cxx:%.cpp=$(OUT)/%.d) $(objects:.o=.d) $(program_objects:.o=.d) $(reference_objects:.o=.d) $(OUT)/graph/gen_ops.d \
+-include $(example_cxx:%.cpp=$(OUT)/%.d) $(objects:.o=.d) $(program_objects:.o=.d) $(reference_objects:.o=.d) $(OUT)/graph/gen_ops.d $(gen_onnx:%.c=$(OUT)/%.d) \
          $(OUT)/test/api/header_test_cxx.d

@@ -217,6 +217,8 @@ typedef struct bench_peer {
 /* The function that a plug-in exports. */
 typedef const bench_peer *bench_peer_get_function(void);
 DLC_API const bench_peer *bench_peer_get(void);
+/* peers.c: forgets what the caller's environment says of the peers' libraries, and limits how long their threads spin. */
+void bench_prepare_environment(void);
 /* peers.c: loads the plug-ins in this program's folder and reports each; their count. */
 int bench_peers_load(const bench_peer *peers[BENCH_MAX_PEERS], FILE *json);
 

@@ -4,10 +4,12 @@
 
 # What `make peers` unpacks; used when it is there. ONEDNN=PREFIX: another oneDNN 3, with include/ and lib/ (built with OpenMP).
 PEERS_DIR     ?= $(BUILD)/peers
-peers_size    := 230 MB to download (ONNX Runtime, OpenBLAS, oneDNN), 130 MB on disk
-peers_wheels   = python3 -m pip download --quiet --no-deps --require-hashes --only-binary=:all: --python-version 3.11 \
+peers_size    := 275 MB to download (ONNX Runtime, OpenVINO, OpenBLAS, oneDNN), 205 MB on disk
+# The wheels that file $(1) lists, into folder $(2).
+wheels_of      = python3 -m pip download --quiet --no-deps --require-hashes --only-binary=:all: --python-version 3.11 \
                  --implementation cp --abi cp311 --abi none --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 \
-                 --platform manylinux1_x86_64 -r bench/requirements.txt -d $(PEERS_DIR)/wheels
+                 --platform manylinux1_x86_64 -r $(1) -d $(2)
+peers_wheels   = $(call wheels_of,bench/requirements.txt,$(PEERS_DIR)/wheels)
 
 # ONEDNN_SOURCE=FOLDER of oneDNN's source: built (many minutes) instead of taking the wheel's.
 peers_onednn   = cmake -S $(ONEDNN_SOURCE) -B $(PEERS_DIR)/onednn-build -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_LIBDIR=lib \
@@ -24,8 +26,8 @@ peers:
 	@if [ -n '$(NO_INSTALL)' ]; then echo 'NO_INSTALL is set: nothing was installed.' >&2; exit 1; fi
 	@mkdir -p $(PEERS_DIR)/wheels
 	$(Q)$(peers_wheels)
-	$(Q)rm -rf $(PEERS_DIR)/onnxruntime $(PEERS_DIR)/openblas $(PEERS_DIR)/onednn
-	$(Q)python3 bench/unpack_peers.py $(PEERS_DIR)/wheels $(PEERS_DIR)
+	$(Q)rm -rf $(foreach p,onnxruntime openvino openblas onednn,$(PEERS_DIR)/$(p))
+	$(Q)python3 bench/unpack_wheels.py peers $(PEERS_DIR)/wheels $(PEERS_DIR)
 	$(Q)rm -rf $(PEERS_DIR)/wheels
 	$(if $(ONEDNN_SOURCE),$(Q)rm -rf $(PEERS_DIR)/onednn; $(peers_onednn))
 	@du -sh $(PEERS_DIR)
@@ -73,7 +75,7 @@ peer_source_openblas        := peer_openblas
 peer_flags_openblas         := -isystem $(PEERS_DIR)/openblas/include -DBENCH_OPENBLAS_SCIPY=1
 peer_libs_openblas           = $(call from_folder,$(PEERS_DIR)/openblas/lib,libscipy_openblas.so)
 peer_needs_onnxruntime      := $(PEERS_DIR)/onnxruntime/lib/libonnxruntime.so.1
-peer_source_onnxruntime     := peer_onnxruntime onnx_blocks onnx_cases onnx_model
+peer_source_onnxruntime     := peer_onnxruntime onnxruntime onnx_blocks onnx_cases onnx_model
 peer_libs_onnxruntime        = $(call from_folder,$(PEERS_DIR)/onnxruntime/lib,libonnxruntime.so.1)
 peer_source_libxsmm         := peer_libxsmm
 peer_libs_libxsmm           := -lxsmm -lxsmmnoblas -lrt
@@ -112,7 +114,7 @@ bench_inside  := $(patsubst bench/%.c,$(OUT)/bench/%,$(wildcard bench/overhead.c
 # a*x + b on vectors becomes one instruction.
 $(OUT)/bench/roof.o: private CFLAGS_ALL += -ffp-contract=fast
 $(bench_objects) $(peer_shared): | $(GEN)/dlc/ops.h
-check: $(OUT)/bench/bench models
+check: $(OUT)/bench/bench models-build
 
 $(OUT)/bench/bench: $(bench_objects) $(OUT)/libdlc.so
 	$(call say,LINK,$@)
@@ -149,5 +151,7 @@ plots:
 	@test -r $(BUILD)/bench/cases.json || { echo "$(BUILD)/bench/cases.json is missing: 'make bench' writes it." >&2; exit 1; }
 	$(Q)python=python3; $$python -c 'import matplotlib' 2>/dev/null || python=/usr/bin/python3; \
 	$$python bench/plots.py $(BUILD)/bench/cases.json $(BUILD)/bench
+
+include bench/models/models.mk
 
 -include $(bench_objects:.o=.d) $(peer_shared:.o=.d) $(bench_inside:=.d)

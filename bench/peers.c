@@ -21,7 +21,7 @@ static const bench_peer *load(const char *path) {
  * number of threads binds it. */
 static void forget_settings(void) {
     static const char *const prefixes[] = {"OPENBLAS_", "GOTO_",   "BLIS_", "MKL_", "OMP_",     "GOMP_", "KMP_",
-                                           "DNNL_",     "ONEDNN_", "ORT_",  "TBB_", "LIBXSMM_", "XSMM_"};
+                                           "DNNL_",     "ONEDNN_", "ORT_",  "TBB_", "LIBXSMM_", "XSMM_", "OV_"};
     for (char **entry = environ; *entry;) {
         char name[128];
         snprintf(name, sizeof name, "%.*s", (int)strcspn(*entry, "="), *entry);
@@ -74,6 +74,11 @@ static const char *openblas_core(const char *path) {
     return WEXITSTATUS(status) ? resembles : NULL;
 }
 
+void bench_prepare_environment(void) {
+    forget_settings();
+    limit_spinning();
+}
+
 int bench_peers_load(const bench_peer *peers[BENCH_MAX_PEERS], FILE *json) {
     const char *wanted =
         getenv("PEERS") ? getenv("PEERS") : "onednn,openblas,onnxruntime,libxsmm,fftw,onednn2,openblas_system";
@@ -83,8 +88,7 @@ int bench_peers_load(const bench_peer *peers[BENCH_MAX_PEERS], FILE *json) {
     program[length] = 0;
     *strrchr(program, '/') = 0;
     snprintf(names, sizeof names, "%s", wanted);
-    forget_settings();
-    limit_spinning();
+    bench_prepare_environment();
     int count = 0;
     for (char *name; (name = strtok_r(rest, ", ", &rest)) != NULL && count < BENCH_MAX_PEERS;) {
         char path[4400], description[160];

@@ -40,6 +40,8 @@ static const char *const graphs[] = {
     "input x: f32[1, 16, 14, n] input w: f32[16, 16, 3, 3] y = convolution(x, w, low=[1, 1], high=[1, 1])",
     "input x: f32[1, 64, n, 14] input w: f32[64, 64, 1, 1] y = convolution(x, w)",
     "input x: f32[1, 16, n, 14] input w: f32[16, 1, 3, 3] y = convolution(x, w, low=[1, 1], high=[1, 1], groups=16)",
+    "input x: f32[n, 16, 28, 28] input w: f32[16, 1, 3, 3] y = convolution(x, w, low=[1, 1], high=[1, 1], groups=16)",
+    "input x: f32[n, 16, 14, 14] input w: f32[32, 16, 1, 1] y = convolution(x, w)",
     "input x: f32[1, 16, n] input w: f32[16, 16, 5] y = convolution(x, w, low=[2], high=[2])",
     "input x: f32[1, 16, n, 16] y = max_pool(x, window=[2, 2], stride=[2, 2])",
     "input q: f32[1, 4, n, 64] input k: f32[1, 4, n, 64] input v: f32[1, 4, n, 64] y = attention(q, k, v)",

@@ -32,35 +32,45 @@ void graph_walk_expanding(graph_walk *walk, bool (*expands)(const graph *g, cons
     }
 }
 
-static bool has_expansion(const graph *g, const graph_node *node) {
+bool graph_has_expansion(const graph *g, const graph_node *node) {
     return graph_expands(node) || graph_is_on_stored(g, node);
 }
 
+typedef struct choice {
+    bool (*expands)(const graph *g, const graph_node *node);
+} choice;
+
 static void pass_expand(graph_walk *walk) {
-    graph_walk_expanding(walk, has_expansion);
+    const choice *chosen = walk->user;
+    graph_walk_expanding(walk, chosen->expands);
 }
 
-/* A remaining composite; NULL: none. */
-static const graph_op *composite_in(const graph *g) {
+/* The operator of a node that is still to be expanded; NULL: there is none. */
+static const graph_op *composite_in(const graph *g, const choice *chosen) {
     for (uint32_t i = 0; i < g->nodes.count; i++)
-        if (has_expansion(g, &g->nodes.data[i])) return g->nodes.data[i].op;
+        if (chosen->expands(g, &g->nodes.data[i])) return g->nodes.data[i].op;
     for (uint32_t i = 0; i < g->subgraphs.count; i++) {
-        const graph_op *op = composite_in(g->subgraphs.data[i]);
+        const graph_op *op = composite_in(g->subgraphs.data[i], chosen);
         if (op) return op;
     }
     return NULL;
 }
 
-graph *graph_decompose(lib_arena *arena, const graph *g) {
-    graph *now = graph_walk_run(arena, g, g->phase, NULL, pass_expand, NULL);
+graph *graph_expand_all(lib_arena *arena, const graph *g, bool (*expands)(const graph *g, const graph_node *node)) {
+    choice chosen = {expands};
+    graph *now = graph_walk_run(arena, g, g->phase, NULL, pass_expand, &chosen);
     const graph_op *op;
-    for (int round = 1; (op = composite_in(now)) != NULL; round++) {
+    for (int round = 1; (op = composite_in(now, &chosen)) != NULL; round++) {
         /* operators of the host may be recursive */
         bool grows = op->host && now->nodes.count / GROWTH > g->nodes.count + GROWTH_LEAST;
         if (round == ROUNDS_MAX || grows)
             lib_raise(arena->scope, op->host ? DLC_INVALID_ARGUMENT : DLC_INTERNAL,
                       "operator %s still expands after %d rounds: it seems to contain itself", op->name, round);
-        now = graph_walk_run(arena, now, g->phase, NULL, pass_expand, NULL);
+        now = graph_walk_run(arena, now, g->phase, NULL, pass_expand, &chosen);
     }
     return now;
+}
+
+graph *graph_decompose(lib_arena *arena, const graph *g) {
+    return graph_expand_all(arena, g, graph_has_expansion);
 }

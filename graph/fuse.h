@@ -46,9 +46,10 @@ typedef struct graph_regions {
  * so that results do not depend on the context's threads): a join is kept if it is not slower on either. */
 enum { GRAPH_FUSE_WIDTHS = 2 };
 typedef struct graph_fuse_costs {
-    /* Cycles of one run of the region's kernel; INFINITY: the target's rules have no schedule for it; false: no model. The region
-     * is only valid during the call. */
-    bool (*predict)(void *user, const graph_region *region, double cycles[GRAPH_FUSE_WIDTHS]);
+    /* Cycles of one run of the region's kernel, alone, or as a part of `whole` among others (NULL: alone); INFINITY: the target's
+     * rules have no schedule for it; false: no model. The regions are only valid during the call. */
+    bool (*predict)(void *user, const graph_region *region, const graph_region *whole,
+                    double cycles[GRAPH_FUSE_WIDTHS]);
     /* Hash of the question which joins of a region to keep, where `joins` is a hash of the joins and of those in doubt. Equal
      * hashes have equal answers, in any process. */
     lib_hash128 (*identify)(void *user, const graph_region *region, lib_hash128 joins);

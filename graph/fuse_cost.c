@@ -171,7 +171,8 @@ static bool predict_part(doubts *d, uint32_t part, double cycles[GRAPH_FUSE_WIDT
     if (!known) {
         fuse_nodes nodes = nodes_of(d, part);
         graph_region region = graph_fuse_region_of(d->f, &nodes);
-        if (region.kind == GRAPH_REGION_KERNEL && !costs->predict(costs->user, &region, new.cycles)) return false;
+        if (region.kind == GRAPH_REGION_KERNEL && !costs->predict(costs->user, &region, &d->whole, new.cycles))
+            return false;
         lib_vec_push(d->f->arena, &d->known, new);
         known = &new;
     }
@@ -354,8 +355,8 @@ static bool is_moved_faster(fuser *f, const graph_region *blocks, graph_id value
     graph_region row_major = *blocks, move = graph_fuse_region_of(f, moves);
     row_major.layouts = move.layouts = layouts;
     move.kind = GRAPH_REGION_KERNEL;
-    faster = costs->predict(costs->user, blocks, here) && costs->predict(costs->user, &row_major, plain) &&
-             costs->predict(costs->user, &move, moving);
+    faster = costs->predict(costs->user, blocks, NULL, here) && costs->predict(costs->user, &row_major, NULL, plain) &&
+             costs->predict(costs->user, &move, NULL, moving);
     faster = faster && (plain[0] + moving[0]) * even < here[0];
     for (int w = 1; w < GRAPH_FUSE_WIDTHS && faster; w++) faster = plain[w] + moving[w] <= here[w] * even;
     costs->record(costs->user, &question, faster);

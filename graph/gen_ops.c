@@ -2,6 +2,9 @@
  * them (`source`) and the operator reference (`reference`). Built and run by make. print_header documents the functions of a row
  * and their parameters. */
 #include "graph/op.h"
+#ifdef DLC_ONNX
+#include "graph/onnx/gen_reference.h"
+#endif
 
 #include <ctype.h>
 #include <stdio.h>
@@ -591,6 +594,9 @@ static void print_reference_row(const graph_op *op) {
         printf("| %s | %s | %s%s%s |\n", safe(spec->name, name),
                spec->initial ? (*spec->initial ? spec->initial : "[]") : "required", spec->doc ? spec->doc : "",
                spec->choices ? "; one of: " : "", spec->choices ? spec->choices : "");
+#ifdef DLC_ONNX
+    onnx_reference_row(op);
+#endif
     if (op->samples) printf("\n```\n%s%s```\n", op->samples, op->samples[strlen(op->samples) - 1] == '\n' ? "" : "\n");
 }
 
@@ -602,6 +608,9 @@ static void print_reference(void) {
             for (const graph_op *const *op = *family; *op; op++)
                 if ((*op)->class_ == (graph_class)class_) print_reference_row(*op);
     }
+#ifdef DLC_ONNX
+    onnx_reference_operators();
+#endif
 }
 
 /* ---- name clashes -------------------------------------------------------------------------------------- */

@@ -180,12 +180,33 @@ static void copy_bytes(graph *g, graph_constant *constant) {
     constant->bytes = copy;
 }
 
+/* A hash of the first and last bytes of a large constant, without reading the others. */
+static uint64_t hash_of_ends(const char *bytes, size_t size) {
+    enum { END = 256 };
+    return lib_hash_mix(lib_hash64(bytes, END, size), lib_hash64(bytes + size - END, END, size));
+}
+
+/* A large borrowed constant. Its bytes are compared with those of one other that begins and ends alike, at most, so that it is read once. */
+static uint32_t borrow_constant(graph *g, graph_constant constant) {
+    const uint64_t ends = hash_of_ends(constant.bytes, constant.size);
+    constant.identity = lib_hash_mix((uint64_t)(uintptr_t)constant.bytes, constant.size);
+    uint32_t known = find_constant(g, &constant), at = lib_map_first(&g->constants_by_ends, ends);
+    if (known != UINT32_MAX) return known;
+    if (at != LIB_MAP_END) {
+        known = g->constants_by_ends.slots[at].value;
+        const graph_constant *alike = &g->constants.data[known];
+        if (alike->size == constant.size &&
+            memcmp(graph_constant_bytes(g->arena->scope, alike), constant.bytes, constant.size) == 0)
+            return known;
+    }
+    lib_map_insert(g->arena, &g->constants_by_ends, ends, g->constants.count);
+    return append_constant(g, constant);
+}
+
 uint32_t graph_add_constant(graph *g, const void *bytes, size_t size, bool borrow) {
     graph_constant constant = {.bytes = bytes, .size = size, .borrowed = borrow};
-    if (borrow && size > IDENTITY_BY_CONTENT_MAX)
-        constant.identity = lib_hash_mix((uint64_t)(uintptr_t)bytes, size);
-    else
-        constant.identity = lib_hash64(bytes, size, size);
+    if (borrow && size > IDENTITY_BY_CONTENT_MAX) return borrow_constant(g, constant);
+    constant.identity = lib_hash64(bytes, size, size);
     uint32_t known = find_constant(g, &constant);
     if (known != UINT32_MAX) return known;
     if (!borrow) copy_bytes(g, &constant);

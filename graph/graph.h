@@ -159,6 +159,8 @@ struct graph {
     /* without duplicates */
     lib_vec(graph_constant) constants;
     lib_map constants_by_identity;
+    /* large borrowed ones, by a hash of their first and last bytes */
+    lib_map constants_by_ends;
     /* values of `input` nodes, in order */
     lib_vec(graph_id) inputs;
     lib_vec(graph_id) outputs;

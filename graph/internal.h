@@ -77,6 +77,9 @@ graph_id *graph_walk_inputs(const graph_walk *walk, const graph_node *node);
 void graph_walk_node(graph_walk *walk, uint32_t node); /* emits it again */
 /* A pass (decompose.c): live nodes of which `expands` is true are replaced by their expansions, one level deep; the others are copied. */
 void graph_walk_expanding(graph_walk *walk, bool (*expands)(const graph *g, const graph_node *node));
+/* Expands until no node is left of which `expands` is true; all of those must have expansions. graph_decompose: all that have. */
+graph *graph_expand_all(lib_arena *arena, const graph *g, bool (*expands)(const graph *g, const graph_node *node));
+bool graph_has_expansion(const graph *g, const graph_node *node);
 void graph_walk_record(graph_walk *walk, const graph_node *node,
                        const graph_id *results); /* maps its results; copies names, also to intermediate values */
 /* By node, in `arena`: it is needed by an output or an impure node, or is an input. */

@@ -354,10 +354,16 @@ static bool predict_group(decider *d, const value_group *group, double cycles[GR
         graph_region region = d->regions->data[group->regions.data[i]];
         double of_region[GRAPH_FUSE_WIDTHS];
         region.layouts = layouts;
-        if (!d->options->costs->predict(d->options->costs->user, &region, of_region)) return false;
+        if (!d->options->costs->predict(d->options->costs->user, &region, NULL, of_region)) return false;
         for (int w = 0; w < GRAPH_FUSE_WIDTHS; w++) cycles[w] += of_region[w];
     }
     return true;
+}
+
+/* A region that reads no candidate, but writes one, is not built beforehand. */
+static tir_region *built(const decider *d, uint32_t r) {
+    if (d->computed[r]) return d->computed[r];
+    return graph_region_build(d->arena, d->g, &d->regions->data[r], d->options->is_constant, d->options->user);
 }
 
 /* Hash of everything that the decision depends on, except the machine. */
@@ -365,7 +371,7 @@ static lib_hash128 hash_of_group(const decider *d, const value_group *group) {
     lib_hash128 hash = {group->regions.count, 2};
     for (uint32_t i = 0; i < group->regions.count; i++) {
         const graph_region *region = &d->regions->data[group->regions.data[i]];
-        const lib_hash128 computed = tir_region_hash(d->computed[group->regions.data[i]]);
+        const lib_hash128 computed = tir_region_hash(built(d, group->regions.data[i]));
         hash = lib_hash_bytes(&computed, sizeof computed, hash);
         for (uint32_t k = 0; k < region->input_count; k++)
             hash = lib_hash_bytes(&d->blocked[region->inputs[k]], sizeof *d->blocked, hash);
@@ -404,6 +410,7 @@ static void decide_group(decider *d, const value_group *group) {
     bool *kept = LIB_NEW_ARRAY(d->arena, bool, group->values.count + 1);
     for (uint32_t i = 0; i < group->values.count; i++) kept[i] = d->blocked[group->values.data[i]];
     set_all(d, group, true);
+    const double all = cost_of(d, group);
     double best = descend(d, group);
     if (from_plain < best) {
         best = from_plain;
@@ -413,7 +420,11 @@ static void decide_group(decider *d, const value_group *group) {
     const bool pays =
         best <= plain * (1 - least_saving) || (best < plain && light_best < light * (1 - least_light_saving));
     const bool sure = best <= plain * (1 - sure_saving) || light_best < light * (1 - sure_light_saving);
-    if (!pays || (!sure && !is_predicted_faster(d, group))) set_all(d, group, false);
+    if (pays && (sure || is_predicted_faster(d, group))) return;
+    /* Costs that are about equal say little: the target's cost model sees how kernels read rows of far channels. */
+    set_all(d, group, true);
+    const bool close = all < plain * (1 + least_saving);
+    if (!close || !d->options->costs || !is_predicted_faster(d, group)) set_all(d, group, false);
 }
 
 static void decide(decider *d) {

@@ -57,6 +57,8 @@ uint32_t graph_axes_of(const graph_attribute *axes, int rank, bool all);
     }
 /* Checks operands 0 and 1 and the attribute; the result's dtype. */
 dlc_dtype graph_infer_product_dtype(const graph_infer *infer, const graph_attribute *result);
+/* Of dot_general: for each axis of x and of w the axis of the result; -1: it is contracted. */
+void graph_dot_places(const graph_attribute *attribute, const int rank[2], int64_t place[2][DLC_MAX_RANK]);
 /* The dtype in which products and sums are computed. */
 static inline dlc_dtype graph_product_sum_dtype(dlc_dtype result) {
     return graph_sum_dtype(result);

@@ -60,6 +60,16 @@ static void infer_dot_general(graph_infer *infer) {
             if (!(bound[operand] >> axis & 1)) add_dim(infer, infer->operand[operand].dim[axis]);
 }
 
+void graph_dot_places(const graph_attribute *attribute, const int rank[2], int64_t place[2][DLC_MAX_RANK]) {
+    int next = batch_of(attribute, 0)->count;
+    for (int o = 0; o < 2; o++) {
+        const graph_attribute *batch = batch_of(attribute, o), *contract = contract_of(attribute, o);
+        const uint32_t bound = graph_axes_of(batch, rank[o], false) | graph_axes_of(contract, rank[o], false);
+        for (int i = 0; i < rank[o]; i++) place[o][i] = bound >> i & 1 ? -1 : next++;
+        for (int i = 0; i < batch->count; i++) place[o][graph_axis_of(batch->list[i], rank[o])] = i;
+    }
+}
+
 /* "i" for a single axis, else "i0", "i1", ... */
 static void name_axes(lib_arena *arena, char letter, int count, const char **names) {
     for (int i = 0; i < count; i++) names[i] = lib_arena_format(arena, count > 1 ? "%c%d" : "%c", letter, i);
@@ -189,8 +199,8 @@ static void infer_matmul(graph_infer *infer) {
     if (w->rank > 1) add_dim(infer, w->dim[w->rank - 1]);
 }
 
-/* A batch dimension that only one operand has becomes a free dimension of that operand, so that nothing is repeated. Records
- * these dimensions and their positions in the result of dot_general (batch, free x, free w). */
+/* A batch dimension that only one operand has, or that only one has with a size other than 1, becomes a free dimension of that operand, so that
+ * nothing is repeated. Records these dimensions and their positions in the result of dot_general (batch, free x, free w). */
 typedef struct matmul_plan {
     /* axes of the operand that are kept; others have size 1 and are dropped */
     bool kept[2][DLC_MAX_RANK];
@@ -208,11 +218,9 @@ static void plan_axes(const graph *g, const graph_shape *const shape[2], const m
         for (int axis = 0; axis < shape[o]->rank; axis++) plan->kept[o][axis] = true;
     for (int i = 0; i < batch->count; i++) {
         int a = batch_axis(batch, 0, i), b = batch_axis(batch, 1, i);
-        role[i] = BOTH;
-        if (a < 0 || (b >= 0 && is_one(g->pool, shape[0]->dim[a])))
-            role[i] = W_ONLY;
-        else if (b < 0 || is_one(g->pool, shape[1]->dim[b]))
-            role[i] = X_ONLY;
+        const bool one_x = a < 0 || is_one(g->pool, shape[0]->dim[a]),
+                   one_w = b < 0 || is_one(g->pool, shape[1]->dim[b]);
+        role[i] = a < 0 ? W_ONLY : b < 0 ? X_ONLY : one_x == one_w ? BOTH : one_x ? W_ONLY : X_ONLY;
         if (role[i] == W_ONLY && a >= 0) plan->kept[0][a] = false;
         if (role[i] == X_ONLY && b >= 0) plan->kept[1][b] = false;
         if (role[i] == BOTH) plan->batches++;

@@ -4,8 +4,8 @@
  *
  *   sum (x - a)(w - b) = sum x*w - a*(sum w - K*b) - b*(sum x)
  *
- * The second term usually depends on constants only and is then added to the bias before the first run; the third one vanishes for
- * weights without zero point. */
+ * The second term usually depends on constants only and is then added to the bias before the first run; the third one, of a convolution the
+ * sums over its windows, vanishes for weights without zero point. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -362,8 +362,27 @@ static void infer_qlinear_convolution(graph_infer *infer) {
     infer_quantized(infer, infer->operand[Q_W].dim[0], infer->result[0].dtype);
 }
 
-/* Padding has the value x_zero_point. If it is not zero, padding becomes part of x, so that each channel has one correction.
- * Weights with zero points would need sums of every window; they are rare, and converted to i32. */
+/* Sums of x over each window and the channels of its group, in the shape of the convolution's result. */
+static graph_id window_sums(graph_expand *e, graph_id x, const graph_shape *w, const graph_shape *result, bool padded) {
+    graph *g = e->g;
+    const graph_shape from = *graph_shape_of(g, x);
+    const tir_expr one = tir_index(g->pool, 1), groups = tir_index(g->pool, e->attribute[QCONV_GROUPS].integer);
+    const int64_t each = 2; /* the channels of a group, an axis of their own */
+    tir_expr apart[DLC_MAX_RANK] = {from.dim[0], groups, w->dim[1]}, window[DLC_MAX_RANK] = {groups, one};
+    tir_expr wide[DLC_MAX_RANK] = {from.dim[0], groups, tir_div(g->pool, w->dim[0], groups)};
+    int64_t axes[DLC_MAX_RANK] = {0, 1};
+    for (int i = 2; i < from.rank; i++) {
+        apart[i + 1] = from.dim[i];
+        window[i] = w->dim[i];
+        wide[i + 1] = result->dim[i];
+        axes[i] = i + 1;
+    }
+    x = graph_reduce_sum(g, graph_reshape(g, graph_cast(g, x, DLC_I32), from.rank + 1, apart), 1, &each, false);
+    x = convolve(e, x, graph_full(g, DLC_I32, from.rank, window, 1), padded);
+    return graph_reshape(g, graph_broadcast(g, x, from.rank + 1, wide, axes), result->rank, result->dim);
+}
+
+/* Padding has the value x_zero_point. If it is not zero, padding becomes part of x, so that each channel has one correction. */
 static graph_id convolution_sums(graph_expand *e) {
     graph *g = e->g;
     quantized q = operands_of(e);
@@ -377,15 +396,16 @@ static graph_id convolution_sums(graph_expand *e) {
     }
     bool fills = pads && q.x_zero;
     if (fills) q.x = graph_pad(g, q.x, graph_cast(g, q.x_zero, DLC_U8), low, high);
-    if (q.w_zero) {
-        q.w = graph_cast(g, q.w, DLC_I32);
-        q.w = graph_sub(g, q.w, along(g, q.w_zero, q.w, 0));
-        q.x = graph_cast(g, q.x, DLC_I32);
-        q.w_zero = 0;
+    tir_expr terms = tir_index(g->pool, 1);
+    for (int i = 1; i < w.rank; i++) {
+        reduced[i - 1] = i;
+        terms = tir_mul(g->pool, terms, w.dim[i]);
     }
-    for (int i = 1; i < w.rank; i++) reduced[i - 1] = i;
     graph_id sums = convolve(e, q.x, q.w, fills);
-    return corrected(e, sums, &q, w.rank - 1, reduced, 0, 1);
+    const graph_shape result = *graph_shape_of(g, sums);
+    if (q.w_zero)
+        sums = graph_sub(g, sums, graph_mul(g, window_sums(e, q.x, &w, &result, fills), along(g, q.w_zero, sums, 1)));
+    return corrected(e, sums, &q, w.rank - 1, reduced, graph_dimension(g, DLC_I32, terms), 1);
 }
 
 static void expand_qlinear_convolution(graph_expand *e) {

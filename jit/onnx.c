@@ -4,6 +4,7 @@
 #include "jit/jit.h"
 
 #ifdef DLC_ONNX
+#include "graph/onnx/structure.h"
 #include "jit/onnx.h"
 
 #include <string.h>
@@ -81,22 +82,41 @@ static bool is_initializer(const onnx_graph *g, const lib_map *initializers, onn
 }
 
 static const char *text_of(lib_arena *arena, onnx_bytes text) {
-    return lib_arena_format(arena, "%.*s", (int)text.size, text.data ? text.data : "");
+    char *copy = lib_arena_array(arena, text.size + 1, 1);
+    if (text.size) memcpy(copy, text.data, text.size);
+    return copy;
 }
 
 static void add_port(dlc_onnx_model *model, dlc_onnx_side side, const onnx_value_info *info, size_t place) {
     jit_onnx_port *port = &model->ports[side][model->port_count[side]++];
     const onnx_shape *shape = info->type && info->type->which == ONNX_TYPE_TENSOR ? info->type->tensor->shape : NULL;
-    *port = (jit_onnx_port){.name = text_of(&model->arena, info->name), .info = info, .place = place, .state = -1};
+    *port =
+        (jit_onnx_port){.name = text_of(&model->arena, info->name), .type = info->type, .place = place, .state = -1};
+    port->type_text = onnx_type_text(&model->arena, info->type);
     for (size_t d = 0; shape && d < shape->dims.count && d < DLC_MAX_RANK; d++)
         if (shape->dims.data[d].which == 2) port->parameter[d] = text_of(&model->arena, shape->dims.data[d].parameter);
 }
 
+static dlc_onnx_kind kind_of(const onnx_type *type) {
+    switch (type ? type->which : ONNX_TYPE_NONE) {
+    case ONNX_TYPE_TENSOR: return type->tensor->element == ONNX_STRING ? DLC_ONNX_STRINGS : DLC_ONNX_TENSOR;
+    case ONNX_TYPE_SEQUENCE: return DLC_ONNX_SEQUENCE;
+    case ONNX_TYPE_MAP: return DLC_ONNX_MAP;
+    default: return DLC_ONNX_NONE;
+    }
+}
+
 static dlc_onnx_port describe(const jit_onnx_port *p) {
-    const onnx_type *type = p->info->type;
-    const bool tensor = type && type->which == ONNX_TYPE_TENSOR;
+    const onnx_type *type = p->type;
+    const bool optional = type && type->which == ONNX_TYPE_OPTIONAL, tensor = type && type->which == ONNX_TYPE_TENSOR;
     const onnx_element *element = tensor ? onnx_element_of(type->tensor->element) : NULL;
-    dlc_onnx_port port = {.name = p->name, .dtype = element ? (int)element->dtype : -1, .rank = -1, .state = p->state};
+    dlc_onnx_port port = {.name = p->name,
+                          .kind = kind_of(optional ? type->optional->element : type),
+                          .optional = optional,
+                          .type = p->type_text,
+                          .dtype = element ? element->dtype : -1,
+                          .rank = -1,
+                          .state = p->state};
     if (!tensor || !type->tensor->shape || type->tensor->shape->dims.count > DLC_MAX_RANK) return port;
     port.rank = (int)type->tensor->shape->dims.count;
     for (int d = 0; d < port.rank; d++) {
@@ -180,6 +200,16 @@ static void list_ports(dlc_onnx_model *model) {
     find_states(model);
 }
 
+static void list_notes(dlc_onnx_model *model) {
+    const onnx_entries *entries = &model->model->metadata;
+    model->notes = LIB_NEW_ARRAY(&model->arena, const char *, 2 * entries->count + 1);
+    model->note_count = entries->count;
+    for (size_t i = 0; i < entries->count; i++) {
+        model->notes[2 * i] = text_of(&model->arena, entries->data[i].key);
+        model->notes[2 * i + 1] = text_of(&model->arena, entries->data[i].value);
+    }
+}
+
 /* The folder that a path's last component is in. */
 static const char *folder_of(lib_arena *arena, const char *path) {
     const char *slash = strrchr(path, '/');
@@ -215,6 +245,7 @@ static dlc_status open_model(dlc_context *context, const char *path, const dlc_o
         model->model = onnx_model_read(&model->arena, (onnx_bytes){(const char *)model->file.bytes, model->file.size},
                                        path ? &files : NULL);
         list_ports(model);
+        list_notes(model);
     }
     lib_allowance_end(&allowance, &model->arena);
     if (model->scope.error.status == DLC_OK) {
@@ -252,12 +283,28 @@ int dlc_onnx_port_count(const dlc_onnx_model *model, dlc_onnx_side side) {
     return model && (side == DLC_ONNX_INPUT || side == DLC_ONNX_OUTPUT) ? model->port_count[side] : 0;
 }
 
+const jit_onnx_port *jit_onnx_structured_port(const dlc_onnx_model *model) {
+    for (int side = 0; side < 2; side++)
+        for (int i = 0; i < model->port_count[side]; i++) {
+            const jit_onnx_port *port = &model->ports[side][i];
+            if (port->type && kind_of(port->type) != DLC_ONNX_TENSOR && port->type->which != ONNX_TYPE_NONE)
+                return port;
+        }
+    return NULL;
+}
+
 dlc_status dlc_onnx_port_at(const dlc_onnx_model *model, dlc_onnx_side side, int index, dlc_onnx_port *port) {
     if (!port || index < 0 || index >= dlc_onnx_port_count(model, side))
         return jit_onnx_fail(model ? model->context : NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_port_at",
                              "there is no such port, or no place for it");
     *port = describe(&model->ports[side][index]);
     return DLC_OK;
+}
+
+const char *dlc_onnx_note(const dlc_onnx_model *model, const char *key) {
+    for (size_t i = 0; model && key && i < model->note_count; i++)
+        if (strcmp(model->notes[2 * i], key) == 0) return model->notes[2 * i + 1];
+    return NULL;
 }
 
 dlc_status dlc_onnx_check(dlc_onnx_model *model, char **text) {
@@ -351,6 +398,10 @@ dlc_status dlc_onnx_parse(dlc_context *context, const void *bytes, size_t size, 
 }
 void dlc_onnx_destroy(dlc_onnx_model *model) {
     (void)model;
+}
+const char *dlc_onnx_note(const dlc_onnx_model *model, const char *key) {
+    (void)model, (void)key;
+    return NULL;
 }
 dlc_status dlc_onnx_check(dlc_onnx_model *model, char **text) {
     (void)model;

@@ -1,4 +1,4 @@
-/* Internal to onnx*.c. */
+/* Internal to the files onnx*.c. */
 #ifndef JIT_ONNX_H
 #define JIT_ONNX_H
 
@@ -20,7 +20,9 @@ typedef struct external_file {
 /* An input that is no initializer, or an output. */
 typedef struct jit_onnx_port {
     const char *name;
-    const onnx_value_info *info;
+    /* In the file, and in ONNX's notation. */
+    const onnx_type *type;
+    const char *type_text;
     /* Names of dimensions; NULL: without one. */
     const char *parameter[DLC_MAX_RANK];
     /* In the main graph's list. */
@@ -44,6 +46,9 @@ struct dlc_onnx_model {
     /* By dlc_onnx_side. */
     jit_onnx_port *ports[2];
     int port_count[2];
+    /* metadata_props: key and string in turn. */
+    const char **notes;
+    size_t note_count;
     /* The files with external data, by location, beneath the folder; read: into memory. Owned by file_arena, which has no allowance: like the
      * file they are data, not what is made of them. */
     const char *folder;
@@ -57,6 +62,8 @@ struct dlc_onnx_model {
 
 /* The error of a call, for dlc_error_message. */
 dlc_status jit_onnx_fail(dlc_context *context, dlc_status status, const char *call, const char *what);
+/* The first input or output that is no tensor of numbers; NULL: there is none. */
+const jit_onnx_port *jit_onnx_structured_port(const dlc_onnx_model *model);
 void jit_onnx_keep(dlc_onnx_model *model);
 void jit_onnx_release(dlc_onnx_model *model);
 dlc_status jit_onnx_import(dlc_onnx_model *model, const onnx_options *options, dlc_graph **made);

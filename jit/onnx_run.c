@@ -14,11 +14,8 @@
 
 enum { IMPORTS_KEPT = 16 };
 
-typedef jit_onnx_guard input_guard;
-typedef jit_onnx_imported imported;
-
 static int inputs_of(const dlc_onnx_runner *runner) {
-    return runner->model->port_count[DLC_ONNX_INPUT];
+    return runner->input_count;
 }
 static int outputs_of(const dlc_onnx_runner *runner) {
     return runner->model->port_count[DLC_ONNX_OUTPUT];
@@ -73,7 +70,7 @@ static void make_guards(dlc_onnx_runner *runner, imported *import, const assumpt
     import->guard = LIB_NEW_ARRAY(&import->arena, input_guard, (size_t)inputs_of(runner) + 1);
     for (int i = 0; i < inputs_of(runner); i++) {
         const DLTensor *tensor = inputs[i];
-        const onnx_type *type = runner->model->ports[DLC_ONNX_INPUT][i].info->type;
+        const onnx_type *type = runner->input[i].type;
         const bool ranked = type && type->which == ONNX_TYPE_TENSOR && type->tensor->shape;
         input_guard *guard = &import->guard[i];
         *guard = (input_guard){.rank = ranked && !a->sizes && !a->ones && !a->content[i] ? -1 : tensor->ndim};
@@ -89,28 +86,30 @@ static void make_guards(dlc_onnx_runner *runner, imported *import, const assumpt
 
 /* Imports the model as a graph that serves all tensors that pass the guards. If the import is refused, `needs` names the inputs that may
  * have to be known for it. */
-static dlc_status import_for(dlc_onnx_runner *runner, lib_arena *work, const imported *import,
-                             const DLTensor *const *inputs, onnx_needs *needs, dlc_graph **made) {
+static dlc_status import_for(dlc_onnx_runner *runner, lib_arena *work, imported *import, const DLTensor *const *inputs,
+                             onnx_needs *needs, dlc_graph **made) {
     const dlc_onnx_model *model = runner->model;
-    const size_t all = model->model->graph->inputs.count, ports = (size_t)inputs_of(runner);
+    const size_t all = model->model->graph->inputs.count;
     onnx_options options = runner->import;
-    onnx_arrived *arrived = LIB_NEW_ARRAY(work, onnx_arrived, all + 1);
-    const char **names = LIB_NEW_ARRAY(work, const char *, ports + 1);
-    const DLTensor **values = LIB_NEW_ARRAY(work, const DLTensor *, ports + 1);
-    for (size_t i = 0; i < ports; i++) {
-        const jit_onnx_port *port = &model->ports[DLC_ONNX_INPUT][i];
+    onnx_arrived *arrived = LIB_NEW_ARRAY(work, onnx_arrived, (size_t)inputs_of(runner) + 1);
+    onnx_results results = {.arena = work};
+    for (int i = 0; i < inputs_of(runner); i++) {
         const input_guard *guard = &import->guard[i];
-        onnx_arrived *to = &arrived[port->place];
-        to->rank = inputs[i]->ndim;
-        for (int d = 0; d < DLC_MAX_RANK; d++) to->dim[d] = guard->rank >= 0 && d < guard->rank ? guard->dim[d] : -1;
-        if (!guard->content) continue;
-        names[options.value_count] = port->name;
-        values[options.value_count++] = inputs[i];
+        arrived[i].rank = inputs[i]->ndim;
+        arrived[i].value = guard->content ? inputs[i] : NULL;
+        for (int d = 0; d < DLC_MAX_RANK; d++)
+            arrived[i].dim[d] = guard->rank >= 0 && d < guard->rank ? guard->dim[d] : -1;
     }
     memset(needs->content, 0, all * sizeof *needs->content);
     needs->node = false;
-    options.value_names = names, options.values = values, options.arrived = arrived, options.needs = needs;
-    return jit_onnx_import(runner->model, &options, made);
+    options.arrived = arrived, options.needs = needs;
+    if (runner->given) {
+        results.result = import->results = LIB_NEW_ARRAY(work, onnx_result, model->model->graph->outputs.count + 1);
+        options.given = runner->given, options.results = &results;
+    }
+    const dlc_status status = jit_onnx_import(runner->model, &options, made);
+    import->outputs = runner->given ? results.outputs : outputs_of(runner);
+    return status;
 }
 
 /* After a refusal: assumes more, of what may help. False: there is nothing. */
@@ -120,7 +119,7 @@ static bool assume_more(const dlc_onnx_runner *runner, assumptions *a, const onn
     for (int i = 0; i < inputs_of(runner); i++) {
         int64_t count;
         dlc_dtype dtype;
-        if (a->content[i] || !needs->content[runner->model->ports[DLC_ONNX_INPUT][i].place]) continue;
+        if (a->content[i] || !needs->content[runner->input[i].place]) continue;
         if (!has_content(inputs[i]) || !lib_tensor_count(inputs[i], &count)) continue;
         if (!lib_dtype_from_dlpack(inputs[i]->dtype, &dtype)) continue;
         if (count > (lib_dtype_is_float(dtype) ? ONNX_NEEDED_FLOATS_MAX : ONNX_NEEDED_MAX)) continue;
@@ -151,7 +150,8 @@ static dlc_status import_in_scope(dlc_onnx_runner *runner, imported *import, ass
         status = import_for(runner, work, import, inputs, &needs, &made);
     } while (status != DLC_OK && needs.node && assume_more(runner, a, &needs, inputs));
     if (status == DLC_OK) status = jit_onnx_vary_states(runner, import, made);
-    if (status == DLC_OK) status = dlc_compile(runner->model->context, made, &runner->compile, &import->program);
+    if (status == DLC_OK && (import->outputs || !runner->given))
+        status = dlc_compile(runner->model->context, made, &runner->compile, &import->program);
     if (status == DLC_OK) jit_onnx_join_states(runner, import);
     dlc_graph_destroy(made);
     return status;
@@ -219,7 +219,7 @@ static dlc_status take_import(dlc_onnx_runner *runner, const DLTensor *const *in
     return status;
 }
 
-static void leave_import(dlc_onnx_runner *runner, imported *import) {
+void jit_onnx_leave_import(dlc_onnx_runner *runner, imported *import) {
     lib_mutex_lock(&runner->mutex);
     import->users--;
     lib_mutex_unlock(&runner->mutex);
@@ -229,12 +229,13 @@ static void leave_import(dlc_onnx_runner *runner, imported *import) {
 
 static dlc_status run_import(dlc_onnx_runner *runner, const imported *import, const dlc_run_options *options,
                              const DLTensor *const *inputs, dlc_output_slot *outputs) {
-    const DLTensor *given[JIT_ONNX_PORTS];
+    const DLTensor *given[JIT_ONNX_TENSORS];
     int count = 0;
+    if (!import->program) return DLC_OK; /* all outputs are constants */
     for (int i = 0; i < inputs_of(runner); i++)
         if (!import->guard[i].content) given[count++] = inputs[i];
     if (runner->state_count) LIB_TRY(jit_onnx_aim_states(runner, import, inputs, given, count, outputs));
-    return dlc_run(import->program, options, given, count, outputs, outputs_of(runner));
+    return dlc_run(import->program, options, given, count, outputs, import->outputs);
 }
 
 static bool has_ones(const dlc_onnx_runner *runner, const imported *import, const DLTensor *const *inputs) {
@@ -245,16 +246,25 @@ static bool has_ones(const dlc_onnx_runner *runner, const imported *import, cons
 }
 
 /* A size that is equal to another one in the import may broadcast where it is 1: then an import of its own serves. */
+dlc_status jit_onnx_run_taking(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
+                               dlc_output_slot *outputs, imported **taken) {
+    *taken = NULL;
+    LIB_TRY(take_import(runner, inputs, false, taken));
+    const dlc_status status = run_import(runner, *taken, options, inputs, outputs);
+    imported *other;
+    if (status != DLC_INVALID_ARGUMENT || !has_ones(runner, *taken, inputs) ||
+        take_import(runner, inputs, true, &other) != DLC_OK)
+        return status;
+    jit_onnx_leave_import(runner, *taken);
+    *taken = other;
+    return run_import(runner, other, options, inputs, outputs);
+}
+
 static dlc_status run_stateless(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
                                 dlc_output_slot *outputs) {
-    imported *import, *other;
-    LIB_TRY(take_import(runner, inputs, false, &import));
-    dlc_status status = run_import(runner, import, options, inputs, outputs);
-    const bool again = status == DLC_INVALID_ARGUMENT && has_ones(runner, import, inputs);
-    leave_import(runner, import);
-    if (!again || take_import(runner, inputs, true, &other) != DLC_OK) return status;
-    status = run_import(runner, other, options, inputs, outputs);
-    leave_import(runner, other);
+    imported *import;
+    const dlc_status status = jit_onnx_run_taking(runner, options, inputs, outputs, &import);
+    if (import) jit_onnx_leave_import(runner, import);
     return status;
 }
 
@@ -280,10 +290,18 @@ static dlc_status check_inputs(const dlc_onnx_runner *runner, const DLTensor *co
         if (!tensor || tensor->ndim < 0 || tensor->ndim > DLC_MAX_RANK || (tensor->ndim && !tensor->shape) ||
             !lib_tensor_count(tensor, &count))
             return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT,
-                                     "input %s is NULL, or no tensor of up to %d dimensions",
-                                     runner->model->ports[DLC_ONNX_INPUT][i].name, DLC_MAX_RANK);
+                                     "input %s is NULL, or no tensor of up to %d dimensions", runner->input[i].name,
+                                     DLC_MAX_RANK);
     }
     return DLC_OK;
+}
+
+/* All inputs and outputs must be tensors. */
+static dlc_status check_ports(const dlc_onnx_runner *runner) {
+    const jit_onnx_port *port = jit_onnx_structured_port(runner->model);
+    if (!port) return DLC_OK;
+    return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT, "%s is %s, which only dlc_onnx_run_values takes and gives",
+                             port->name, port->type_text);
 }
 
 dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
@@ -293,6 +311,7 @@ dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options,
         (output_count && !outputs))
         return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT, "%d inputs and %d outputs, the model has %d and %d",
                                  input_count, output_count, inputs_of(runner), outputs_of(runner));
+    LIB_TRY(check_ports(runner));
     LIB_TRY(check_inputs(runner, inputs));
     if (options && options->event && runner->state_count)
         return jit_onnx_run_fail(runner, DLC_UNSUPPORTED, "a runner with states waits for its runs: no event");
@@ -314,6 +333,7 @@ dlc_status dlc_onnx_runner_program(dlc_onnx_runner *runner, const DLTensor *cons
     if (input_count != inputs_of(runner) || (input_count && !inputs))
         return jit_onnx_fail(runner->model->context, DLC_INVALID_ARGUMENT, "dlc_onnx_runner_program",
                              "the inputs are not as many as the model's");
+    LIB_TRY(check_ports(runner));
     LIB_TRY(check_inputs(runner, inputs));
     lib_mutex_lock(&runner->state_mutex);
     dlc_status status = jit_onnx_add_states(runner, inputs, given);
@@ -356,6 +376,31 @@ static dlc_status prepare(dlc_onnx_runner *runner, const dlc_onnx_runner_options
     return runner->scope.error.status == DLC_OK ? DLC_OK : jit_fail(runner->model->context, &runner->scope.error);
 }
 
+void jit_onnx_runner_init(dlc_onnx_runner *runner, dlc_onnx_model *model, const jit_onnx_port *input, int count) {
+    runner->model = model;
+    runner->input = input, runner->input_count = count;
+    lib_arena_init(&runner->arena, &model->context->allocator, &runner->scope);
+    lib_mutex_init(&runner->mutex);
+    lib_mutex_init(&runner->state_mutex);
+}
+
+void jit_onnx_runner_free(dlc_onnx_runner *runner) {
+    const dlc_allocator *allocator = &runner->model->context->allocator;
+    for (imported *import = runner->imports, *next; import; import = next) {
+        next = import->next;
+        free_import(runner, import);
+    }
+    for (dlc_onnx_runner *lane = runner->lanes, *next; lane; lane = next) {
+        next = lane->next;
+        jit_onnx_runner_free(lane);
+    }
+    jit_onnx_release_states(runner);
+    lib_mutex_destroy(&runner->mutex);
+    lib_mutex_destroy(&runner->state_mutex);
+    lib_arena_free(&runner->arena);
+    lib_release(allocator, runner, sizeof *runner, _Alignof(dlc_onnx_runner));
+}
+
 dlc_status dlc_onnx_runner_create(dlc_onnx_model *model, const dlc_onnx_runner_options *options,
                                   dlc_onnx_runner **made) {
     static const dlc_onnx_runner_options defaults = DLC_ONNX_RUNNER_OPTIONS_INIT;
@@ -376,16 +421,12 @@ dlc_status dlc_onnx_runner_create(dlc_onnx_model *model, const dlc_onnx_runner_o
     GRAPH_CALL(context, LIB_STACK_CALL);
     dlc_onnx_runner *runner = lib_allocate_zeroed(&context->allocator, sizeof *runner, _Alignof(dlc_onnx_runner));
     if (!runner) return jit_onnx_fail(context, DLC_OUT_OF_MEMORY, "dlc_onnx_runner_create", "memory was refused");
-    runner->model = model;
-    lib_arena_init(&runner->arena, &context->allocator, &runner->scope);
+    jit_onnx_runner_init(runner, model, model->ports[DLC_ONNX_INPUT], model->port_count[DLC_ONNX_INPUT]);
     const dlc_status status = prepare(runner, options);
     if (status != DLC_OK) {
-        lib_arena_free(&runner->arena);
-        lib_release(&context->allocator, runner, sizeof *runner, _Alignof(dlc_onnx_runner));
+        jit_onnx_runner_free(runner);
         return status;
     }
-    lib_mutex_init(&runner->mutex);
-    lib_mutex_init(&runner->state_mutex);
     jit_onnx_keep(model);
     *made = runner;
     return DLC_OK;
@@ -397,15 +438,7 @@ void dlc_onnx_runner_destroy(dlc_onnx_runner *runner) {
     dlc_context *context = model->context;
     lib_call call;
     if (!graph_call_to_destroy(context, &call)) return;
-    for (imported *import = runner->imports, *next; import; import = next) {
-        next = import->next;
-        free_import(runner, import);
-    }
-    jit_onnx_release_states(runner);
-    lib_mutex_destroy(&runner->mutex);
-    lib_mutex_destroy(&runner->state_mutex);
-    lib_arena_free(&runner->arena);
-    lib_release(&context->allocator, runner, sizeof *runner, _Alignof(dlc_onnx_runner));
+    jit_onnx_runner_free(runner);
     jit_onnx_release(model);
     graph_call_destroyed(context, &call);
 }
@@ -427,14 +460,16 @@ static void describe_guard(lib_text *text, const char *name, const input_guard *
     lib_text_add(text, "];");
 }
 
-static void describe(dlc_onnx_runner *runner, lib_text *text) {
+/* Mutexes of the runner and its lanes are held. */
+static void describe(const dlc_onnx_runner *runner, lib_text *text) {
     for (const imported *import = runner->imports; import; import = import->next) {
-        lib_text_format(text, "%" PRIu64 " runs, guards:", import->runs);
+        lib_text_format(text, "%" PRIu64 " runs%s, guards:", import->runs, import->program ? "" : " without kernels");
         const size_t before = text->length;
-        for (int i = 0; i < inputs_of(runner); i++)
-            describe_guard(text, runner->model->ports[DLC_ONNX_INPUT][i].name, &import->guard[i]);
+        if (runner->given) lib_text_add(text, " values by their structure;");
+        for (int i = 0; i < inputs_of(runner); i++) describe_guard(text, runner->input[i].name, &import->guard[i]);
         lib_text_add(text, text->length == before ? " none\n" : "\n");
     }
+    for (dlc_onnx_runner *lane = runner->lanes; lane; lane = lane->next) describe(lane, text);
 }
 
 dlc_status dlc_onnx_runner_describe(dlc_onnx_runner *runner, char **text) {
@@ -448,6 +483,7 @@ dlc_status dlc_onnx_runner_describe(dlc_onnx_runner *runner, char **text) {
     lib_arena arena;
     lib_arena_init(&arena, &context->allocator, &scope);
     lib_mutex_lock(&runner->mutex);
+    for (dlc_onnx_runner *lane = runner->lanes; lane; lane = lane->next) lib_mutex_lock(&lane->mutex);
     if (LIB_ENTER(&scope)) {
         lib_text list;
         lib_text_init(&list, &arena);
@@ -455,6 +491,7 @@ dlc_status dlc_onnx_runner_describe(dlc_onnx_runner *runner, char **text) {
         *text = graph_text_new(&context->allocator, list.data ? list.data : "", list.length);
         if (!*text) lib_raise(&scope, DLC_OUT_OF_MEMORY, "dlc_onnx_runner_describe: memory was refused");
     }
+    for (dlc_onnx_runner *lane = runner->lanes; lane; lane = lane->next) lib_mutex_unlock(&lane->mutex);
     lib_mutex_unlock(&runner->mutex);
     lib_arena_free(&arena);
     return scope.error.status == DLC_OK ? DLC_OK : jit_fail(context, &scope.error);

@@ -1,35 +1,41 @@
-/* Internal to onnx_run.c and onnx_state.c: runners of ONNX models. */
+/* Internal to onnx_run.c, onnx_state.c and onnx_values.c: runners, their imports and states. */
 #ifndef JIT_ONNX_RUN_H
 #define JIT_ONNX_RUN_H
 
+#include "graph/onnx/structure.h"
 #include "jit/onnx.h"
 
-enum { JIT_ONNX_PORTS = 256 }; /* most inputs, and outputs, of a runner */
+/* Most inputs, and outputs, of a model; greatest number of tensors in all inputs, and in all outputs. */
+enum { JIT_ONNX_PORTS = 256, JIT_ONNX_TENSORS = 1024 };
 
 /* What must hold of an input that an import is used for. */
-typedef struct jit_onnx_guard {
+typedef struct input_guard {
     /* Its elements are these, of that dtype and shape. NULL: any */
     char *content;
     dlc_dtype dtype;
     /* -1: any */
     int rank;
     int64_t dim[DLC_MAX_RANK];
-} jit_onnx_guard;
+} input_guard;
 
-typedef struct jit_onnx_imported {
-    struct jit_onnx_imported *next;
+typedef struct imported {
+    struct imported *next;
     /* Owner of this struct and of the guards. */
     lib_arena arena;
     lib_scope scope;
+    /* NULL: all outputs are constants. */
     dlc_program *program;
+    /* Outputs of the program. Of a lane: the model's outputs. */
+    int outputs;
+    onnx_result *results;
     /* [inputs] */
-    jit_onnx_guard *guard;
+    input_guard *guard;
     /* [states] the axis along which the output grows in one buffer with the input; -1: it has its own */
     int *grows;
     /* Runs in progress; all runs; the runner's clock at the last one. */
     int users;
     uint64_t runs, used;
-} jit_onnx_imported;
+} imported;
 
 /* A tensor in memory that may have room for more. */
 typedef struct jit_onnx_kept {
@@ -50,11 +56,14 @@ struct dlc_onnx_runner {
     lib_arena arena;
     lib_scope scope;
     dlc_onnx_model *model;
+    /* The tensors that arrive: the model's inputs; of a lane, those in inputs of its structure, one after the other. */
+    const jit_onnx_port *input;
+    int input_count;
     onnx_options import;
     dlc_compile_options compile;
-    /* Guards the imports and what later ones begin with: by input, its elements; all sizes. */
+    /* Guards the imports and what later ones begin with (by input, its elements; all sizes), and the lanes. */
     lib_mutex mutex;
-    jit_onnx_imported *imports;
+    imported *imports;
     int import_count;
     uint64_t clock;
     bool *content, sizes;
@@ -62,23 +71,39 @@ struct dlc_onnx_runner {
     lib_mutex state_mutex;
     jit_onnx_state *states, **state_in, **state_out;
     int state_count;
+    /* Runners of values other than tensors: one for each structure that has arrived (onnx_values.c), with a runner's imports but no states. */
+    dlc_onnx_runner *lanes;
+    /* Of a lane: its runner's next one; what arrived, by input of the main graph, without the tensors' elements; runs in progress and the
+     * runner's clock at the last one. */
+    dlc_onnx_runner *next;
+    const dlc_onnx_value *const *given;
+    int users;
+    uint64_t used;
 };
 
 dlc_status jit_onnx_run_fail(const dlc_onnx_runner *runner, dlc_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Of a zeroed struct; does not retain the model. */
+void jit_onnx_runner_init(dlc_onnx_runner *runner, dlc_onnx_model *model, const jit_onnx_port *input, int count);
+void jit_onnx_runner_free(dlc_onnx_runner *runner);
+/* A run without states. *import: what served it; NULL: none. The caller leaves it. */
+dlc_status jit_onnx_run_taking(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
+                               dlc_output_slot *outputs, imported **import);
+void jit_onnx_leave_import(dlc_onnx_runner *runner, imported *import);
 
 /* ---- states (onnx_state.c) */
 
 /* Those of the options, and those that are found; raises in the scope of the runner's arena. */
 void jit_onnx_list_states(dlc_onnx_runner *runner, const dlc_onnx_runner_options *options);
 /* Sizes that grow with states, and those that follow them, are parameters of kernels from the first run on. */
-dlc_status jit_onnx_vary_states(const dlc_onnx_runner *runner, const jit_onnx_imported *import, dlc_graph *made);
+dlc_status jit_onnx_vary_states(const dlc_onnx_runner *runner, const imported *import, dlc_graph *made);
 /* Donates the inputs of states that grow to their outputs: sets import->grows. */
-void jit_onnx_join_states(const dlc_onnx_runner *runner, jit_onnx_imported *import);
+void jit_onnx_join_states(const dlc_onnx_runner *runner, imported *import);
 /* All inputs: those that have arrived, and the states. */
 dlc_status jit_onnx_add_states(dlc_onnx_runner *runner, const DLTensor *const *inputs, const DLTensor **given);
 /* Places of the new states, for a run of the import's program on its `count` inputs `given`. */
-dlc_status jit_onnx_aim_states(dlc_onnx_runner *runner, const jit_onnx_imported *import, const DLTensor *const *inputs,
+dlc_status jit_onnx_aim_states(dlc_onnx_runner *runner, const imported *import, const DLTensor *const *inputs,
                                const DLTensor *const *given, int count, dlc_output_slot *slots);
 /* After a run into `slots`: new states take the place of the old ones, and the host gets the other outputs, and copies. */
 dlc_status jit_onnx_commit_states(dlc_onnx_runner *runner, dlc_output_slot *slots, dlc_output_slot *outputs);

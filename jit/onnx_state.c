@@ -8,7 +8,7 @@
 #include <string.h>
 
 static int inputs_of(const dlc_onnx_runner *runner) {
-    return runner->model->port_count[DLC_ONNX_INPUT];
+    return runner->input_count;
 }
 static int outputs_of(const dlc_onnx_runner *runner) {
     return runner->model->port_count[DLC_ONNX_OUTPUT];
@@ -49,12 +49,15 @@ void jit_onnx_list_states(dlc_onnx_runner *runner, const dlc_onnx_runner_options
         const int out = runner->model->ports[DLC_ONNX_INPUT][i].state;
         if (out >= 0 && !runner->state_in[i] && !runner->state_out[out]) add_state(runner, i, out);
     }
+    if (runner->state_count && jit_onnx_structured_port(runner->model))
+        lib_raise(runner->arena.scope, DLC_UNSUPPORTED,
+                  "dlc_onnx_runner_create: states of a model whose inputs and outputs are not all tensors");
 }
 
 /* ---- imports ------------------------------------------------------------------------------------------------------------ */
 
 /* The input's number in the import's program; -1: its elements are a guard. */
-static int program_input(const jit_onnx_imported *import, int input) {
+static int program_input(const imported *import, int input) {
     int number = 0;
     for (int i = 0; i < input; i++) number += !import->guard[i].content;
     return import->guard[input].content ? -1 : number;
@@ -88,7 +91,7 @@ static dlc_status vary_followers(dlc_graph *made, const graph *g) {
     return DLC_OK;
 }
 
-dlc_status jit_onnx_vary_states(const dlc_onnx_runner *runner, const jit_onnx_imported *import, dlc_graph *made) {
+dlc_status jit_onnx_vary_states(const dlc_onnx_runner *runner, const imported *import, dlc_graph *made) {
     const graph *g = graph_of_handle(made);
     for (int s = 0; s < runner->state_count; s++) {
         const jit_onnx_state *state = &runner->states[s];
@@ -104,7 +107,7 @@ dlc_status jit_onnx_vary_states(const dlc_onnx_runner *runner, const jit_onnx_im
     return vary_followers(made, g);
 }
 
-void jit_onnx_join_states(const dlc_onnx_runner *runner, jit_onnx_imported *import) {
+void jit_onnx_join_states(const dlc_onnx_runner *runner, imported *import) {
     dlc_program *program = import->program;
     for (int s = 0; s < runner->state_count; s++) {
         const jit_onnx_state *state = &runner->states[s];
@@ -260,7 +263,7 @@ static dlc_status make_room(const dlc_onnx_runner *runner, jit_onnx_state *state
     return DLC_OK;
 }
 
-dlc_status jit_onnx_aim_states(dlc_onnx_runner *runner, const jit_onnx_imported *import, const DLTensor *const *inputs,
+dlc_status jit_onnx_aim_states(dlc_onnx_runner *runner, const imported *import, const DLTensor *const *inputs,
                                const DLTensor *const *given, int count, dlc_output_slot *slots) {
     int outputs[JIT_ONNX_PORTS], growing = 0;
     int64_t shapes[JIT_ONNX_PORTS][DLC_MAX_RANK];

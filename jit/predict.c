@@ -27,6 +27,36 @@ static int64_t *usual_sizes(lib_arena *arena, const tir_region *region) {
     return sizes;
 }
 
+/* Bytes of a value at the assumed sizes of its graph's symbols. */
+static double usual_bytes(jit_build *build, graph_id value) {
+    const graph *g = build->bound;
+    const graph_shape *shape = graph_shape_of(g, value);
+    uint64_t *sizes = LIB_NEW_ARRAY(build->work, uint64_t, g->pool->variables.count + 1);
+    const tir_evaluator evaluator = {.variables = sizes};
+    for (uint32_t v = 0; v < g->pool->variables.count; v++)
+        if (g->pool->variables.data[v].kind == TIR_VAR_PARAM)
+            sizes[v] = (uint64_t)usual_size(&g->pool->variables.data[v]);
+    double bytes = (double)lib_dtype_size(shape->dtype);
+    for (int d = 0; d < shape->rank; d++) bytes *= (double)(int64_t)tir_evaluate(g->pool, shape->dim[d], &evaluator);
+    return bytes;
+}
+
+static bool holds(const graph_id *values, uint32_t count, graph_id value) {
+    for (uint32_t i = 0; i < count; i++)
+        if (values[i] == value) return true;
+    return false;
+}
+
+/* Bytes of those of the values that `region` neither reads nor writes. */
+static double bytes_outside(jit_build *build, const graph_id *values, uint32_t count, const graph_region *region) {
+    double bytes = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (!holds(region->inputs, region->input_count, values[i]) &&
+            !holds(region->outputs, region->output_count, values[i]))
+            bytes += usual_bytes(build, values[i]);
+    return bytes;
+}
+
 /* The region's computation, in build->passing if there is one, which the next call resets. */
 static tir_region *build_region(jit_build *build, const graph_region *region, lib_arena **arena) {
     *arena = build->passing ? build->passing : build->work;
@@ -38,7 +68,7 @@ static tir_region *build_region(jit_build *build, const graph_region *region, li
 
 /* Predicted time on `threads` threads of the kernel that the rules schedule for that many; INFINITY: the rules' schedule cannot
  * be lowered. */
-static double predict_on(jit_build *build, const graph_region *asked, int threads) {
+static double predict_on(jit_build *build, const graph_region *asked, const graph_region *whole, int threads) {
     const dlc_context *context = build->program->context;
     const tir_lower_options options = {.machine = &context->machine};
     lib_arena *arena;
@@ -51,16 +81,22 @@ static double predict_on(jit_build *build, const graph_region *asked, int thread
     if (!kernel && lib_is_circumstance(error.status)) lib_raise_error(arena->scope, &error);
     if (!kernel) return INFINITY;
     target_cost cost = {.threads = threads};
-    const target_work work = {.params = usual_sizes(arena, region)};
+    target_work work = {.params = usual_sizes(arena, region)};
+    if (whole) {
+        work.beside = bytes_outside(build, whole->inputs, whole->input_count, asked) +
+                      bytes_outside(build, whole->outputs, whole->output_count, asked);
+        work.handed = bytes_outside(build, asked->inputs, asked->input_count, whole);
+    }
     context->target->cost(context->device, arena, kernel, &work, 1, &cost);
     return cost.cycles;
 }
 
-static bool predict(void *user, const graph_region *asked, double cycles[GRAPH_FUSE_WIDTHS]) {
+static bool predict(void *user, const graph_region *asked, const graph_region *whole,
+                    double cycles[GRAPH_FUSE_WIDTHS]) {
     const int threads[GRAPH_FUSE_WIDTHS] = {1, SEVERAL};
     jit_build *build = user;
     atomic_fetch_add_explicit(&build->program->context->predictions, 1, memory_order_relaxed);
-    for (int w = 0; w < GRAPH_FUSE_WIDTHS; w++) cycles[w] = predict_on(build, asked, threads[w]);
+    for (int w = 0; w < GRAPH_FUSE_WIDTHS; w++) cycles[w] = predict_on(build, asked, whole, threads[w]);
     if (lib_environment_lists(LIB_ENV_DEBUG, "fuse"))
         lib_log_write(&build->program->context->log, "dlc: fusion: %s: %.0f cycles, %.0f on %d threads", asked->name,
                       cycles[0], cycles[1], SEVERAL);

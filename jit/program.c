@@ -1,6 +1,7 @@
 /* Programs: a compiled graph, before any shape is known. */
 #include "jit/internal.h"
 
+#include "graph/inference.h"
 #include "graph/rewrite.h"
 #include "graph/winograd.h"
 
@@ -78,7 +79,13 @@ static jit_argument *describe_arguments(lib_arena *arena, const graph *g, uint32
     return arguments;
 }
 
-static graph *decompose(lib_arena *work, const graph *g) {
+/* Operators are computed as they are written: no inference form. */
+static bool is_as_written(const dlc_program *program) {
+    return program->options.no_excess_precision || lib_environment_lists(LIB_ENV_DISABLE, "simplify");
+}
+
+static graph *decompose(const dlc_program *program, lib_arena *work, const graph *g) {
+    if (!is_as_written(program)) g = graph_compute_on_integers(work, g, &program->context->machine);
     graph *expanded = graph_decompose(work, g);
     check_symbols(work, expanded); /* composites may contain counted sizes */
     return lib_environment_lists(LIB_ENV_DISABLE, "simplify") ? expanded : graph_simplify(work, expanded);
@@ -86,14 +93,15 @@ static graph *decompose(lib_arena *work, const graph *g) {
 
 /* The host's registered rules and passes run before composites are expanded, and again afterwards; they may then introduce
  * composites, which are expanded again. */
-static graph *expand(lib_arena *work, const graph *source) {
+static graph *expand(const dlc_program *program, lib_arena *work, const graph *source) {
     const graph *first = graph_apply_rules(work, graph_apply_passes(work, source, false), NULL);
-    graph *simple = decompose(work, first), *g = simple;
+    graph *simple = decompose(program, work, first), *g = simple;
     const graph *rewritten = graph_apply_rules(work, g, NULL);
-    if (rewritten != g) g = decompose(work, rewritten);
+    if (rewritten != g) g = decompose(program, work, rewritten);
     const graph *passed = graph_apply_passes(work, g, true);
-    if (passed != g) g = decompose(work, passed);
+    if (passed != g) g = decompose(program, work, passed);
     if (first != source || g != simple) jit_check_customs(work, g);
+    if (!is_as_written(program)) g = graph_fold_factors(work, graph_factor_products(work, g));
     return lib_environment_lists(LIB_ENV_DISABLE, "simplify") ? g : graph_hoist(work, g);
 }
 
@@ -105,7 +113,7 @@ static void compile_in_scope(dlc_program *program, lib_arena *work, const graph 
     bool verify = lib_environment_verify() > 0;
     if (verify) graph_verify(work->scope, source);
     jit_check_customs(work, source);
-    graph *g = expand(work, source);
+    graph *g = expand(program, work, source);
     if (program->options.winograd) g = graph_winograd(work, g, &program->context->machine);
     if (verify) graph_verify(work->scope, g);
     program->ordinary_inputs = (int)g->inputs.count;

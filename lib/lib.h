@@ -242,6 +242,8 @@ void lib_text_format_v(lib_text *text, const char *format, va_list arguments);
 /* Length of the UTF-8 sequence that begins here; 0: invalid. */
 size_t lib_utf8_length(const unsigned char *at, size_t size);
 void lib_text_float(lib_text *text, double value, dlc_dtype dtype); /* shortest that parses back; nan, inf, -inf */
+/* Reads decimal digits with '.' whatever the locale. false: no memory for the locale object. */
+bool lib_parse_double(const char *digits, double *out);
 /* "..." with \" \\ \n, and \xNN for other control characters and for invalid UTF-8. */
 void lib_text_quoted(lib_text *text, const char *string);
 

@@ -185,8 +185,7 @@ const char *lib_nearest_hint(lib_nearest *nearest) {
 
 /* ---- numbers ------------------------------------------------------------------------------------ */
 
-/* Reads decimal digits with '.' whatever the locale. false: no memory for the locale object. */
-static bool parse_double(const char *digits, double *out) {
+bool lib_parse_double(const char *digits, double *out) {
     locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     if (!c_locale) return false;
     lib_fp_state state = lib_fp_enter();
@@ -228,7 +227,7 @@ void lib_text_float(lib_text *text, double value, dlc_dtype dtype) {
     for (int precision = 1; precision <= PRECISION_MAX; precision++) {
         double back;
         format_digits(digits, sizeof digits, precision, value);
-        if (parse_double(digits, &back) && round_to(back, dtype) == value) break;
+        if (lib_parse_double(digits, &back) && round_to(back, dtype) == value) break;
     }
     lib_fp_restore(state);
     lib_text_add(text, digits);
@@ -352,7 +351,7 @@ static void scan_decimal(lib_lexer *lexer, bool negative) {
         lib_lexer_raise(lexer, "integer does not fit 64 bits");
     take_spelling(lexer, kind, from);
     lexer->integer = kind == LIB_INTEGER ? (int64_t)value : 0;
-    if (!parse_double(lexer->text, &lexer->number))
+    if (!lib_parse_double(lexer->text, &lexer->number))
         lib_raise(lexer->arena->scope, DLC_OUT_OF_MEMORY, "out of memory: C locale");
 }
 

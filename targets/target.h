@@ -82,6 +82,9 @@ typedef struct target_work {
     const int64_t *params;
     /* see tir_region_work; 0: no roof is needed */
     double operations, bytes;
+    /* Bytes that other kernels touch between this run and the next, and bytes of operands that another kernel has just written. 0: the
+     * kernel runs alone, again and again. */
+    double beside, handed;
 } target_work;
 typedef struct target_cost {
     /* input: participants */

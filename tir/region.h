@@ -180,8 +180,8 @@ const char *tir_region_kept_flaw(const tir_region *region, int stage, int root);
 int tir_region_updated_input(const tir_region *region, int output);
 void tir_region_update_in_place(tir_region *region, int output); /* marks that both share their buffer */
 
-/* ---- work (work.c) at the given parameters' values. Operations: arithmetic on elements; a multiply-add counts two, comparisons, selects
- * and casts zero, points excluded by a predicate included. Bytes: of inputs and outputs, each element once; of tensors that are
+/* ---- work (work.c) at the given parameters' values. Operations: arithmetic on elements; a multiply-add counts two, comparisons, logic
+ * on booleans, selects and casts zero, points excluded by a predicate included. Bytes: of inputs and outputs, each element once; of tensors that are
  * read or updated at data-dependent indices, each access once. */
 typedef struct tir_work tir_work;
 /* What does not depend on parameters: operations and loads of each stage's points. Owned by the arena. */

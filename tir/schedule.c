@@ -23,7 +23,7 @@ static const struct {
     {"fuse", TIR_D_FUSE, false},      {"thread", TIR_D_THREAD, false},
     {"operand", TIR_D_OPERAND, true}, {"pipeline", TIR_D_PIPELINE, false},
     {"seed", TIR_D_SEED, true},       {"rank", TIR_D_RANK, true},
-    {"merge", TIR_D_MERGE, true},
+    {"merge", TIR_D_MERGE, true},     {"expand", TIR_D_EXPAND, true},
 };
 enum { directive_count = sizeof directives / sizeof *directives };
 

@@ -4,6 +4,7 @@
  *   rewrite:
  *     inline  relu1                        the map stage disappears into its consumers
  *     collapse                             neighbouring axes across which all accesses are contiguous become one axis, in all stages
+ *     expand  C.i 68 -> io ii              axis i becomes two, io and ii of 68 points, in all stages that have it
  *     layout  w (j/48, k, j%48)            of a tensor's buffer
  *     copy    x -> xs                      the consumers read a copy instead, a stage of its own
  *     operand C.i -> xs [deviates zero*nonfinite]
@@ -70,6 +71,7 @@
 typedef enum tir_directive_kind {
     TIR_D_INLINE,
     TIR_D_COLLAPSE,
+    TIR_D_EXPAND,
     TIR_D_LAYOUT,
     TIR_D_COPY,
     TIR_D_OPERAND,

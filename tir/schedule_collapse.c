@@ -4,7 +4,7 @@
  *
  * A pair of axes (slow, fast) may be joined if in each load the address advances by extent(fast) times as much along slow as
  * along fast, and neither axis is used in arithmetic. Loads nested in an index are checked separately: a gather's table may still be
- * collapsed. An axis of one point joins any neighbour. A pair joined in a stage is also joined
+ * collapsed. An axis of one point joins any neighbour; the axes on its two sides join only if they may be joined themselves. A pair joined in a stage is also joined
  * in its tensors, so their readers must join the axes that index them too: the result is the largest set of pairs that is
  * consistent in this sense. Folds, their steps and scatters keep their axes. A constant whose dimensions are joined can no longer have a
  * layout of its own. */
@@ -52,6 +52,14 @@ static void separate(collapsing *c, int s, int a) {
 /* Whether both axes of the pair have several points, so that joining them has an effect. */
 static bool shows(const collapsing *c, int s, int a) {
     return extent_of(c, stage_at(c, s)->axis[a].extent) != 1 && extent_of(c, stage_at(c, s)->axis[a + 1].extent) != 1;
+}
+
+/* The axis of several points that axis `a`, of several points, is joined with: the next one, or one behind axes of one point; -1: none. */
+static int partner(const collapsing *c, int s, int a) {
+    const tir_stage *stage = stage_at(c, s);
+    if (extent_of(c, stage->axis[a].extent) == 1) return -1;
+    while (joined(c, s, a) && extent_of(c, stage->axis[a + 1].extent) == 1) a++;
+    return joined(c, s, a) ? a + 1 : -1;
 }
 
 /* Element strides of a tensor's dimensions; false: not constant, or it has a layout of its own. */
@@ -132,12 +140,13 @@ static void check_straight(void *user, tir_expr load) {
     int64_t stride[DLC_MAX_RANK], slow, fast;
     bool known = strides_of(c, tensor, stride);
     for (int a = 0; a + 1 < stage->space + stage->reduce; a++) {
-        if (!joined(c, c->reader, a) || !shows(c, c->reader, a)) continue;
-        tir_expr from = stage->axis[a].var, to = stage->axis[a + 1].var;
+        const int b = partner(c, c->reader, a);
+        if (b < 0) continue;
+        tir_expr from = stage->axis[a].var, to = stage->axis[b].var;
         uint32_t dims = indexed_by(c, load, from) | indexed_by(c, load, to);
         if (!dims) continue;
         if (!known || !advance(c, load, from, stride, &slow) || !advance(c, load, to, stride, &fast) ||
-            slow != fast * extent_of(c, stage->axis[a + 1].extent) ||
+            slow != fast * extent_of(c, stage->axis[b].extent) ||
             (tensor->stage < 0 && !compact_between(c, tensor, stride, dimensions_between(dims))))
             separate(c, c->reader, a);
     }
@@ -176,9 +185,14 @@ static uint32_t candidates(collapsing *c, int s) {
         int64_t slow = extent_of(c, copy.axis[a].extent), fast = extent_of(c, copy.axis[a + 1].extent), most;
         if (!slow) slow = tir_range(c->pool, copy.axis[a].extent).high; /* the outermost joined axis may vary */
         if (a + 1 == copy.space || !fast || __builtin_mul_overflow(slow, fast, &most)) continue;
-        if (slow == 1 || fast == 1 || !(search.in_arithmetic >> a & 3)) pairs |= 1u << a;
+        pairs |= 1u << a;
     }
-    return pairs;
+    c->axes[s] = pairs;
+    for (int a = 0; a < copy.space + copy.reduce; a++) {
+        const int b = partner(c, s, a);
+        if (b >= 0 && ((search.in_arithmetic >> a | search.in_arithmetic >> b) & 1)) c->axes[s] &= ~(1u << a);
+    }
+    return c->axes[s];
 }
 
 /* ---- consistency between a tensor of the region and its readers */

@@ -172,6 +172,9 @@ void tir_apply_seed(tir_schedule_state *state, lib_lexer *lexer);
 /* schedule_collapse.c */
 void tir_apply_collapse(tir_schedule_state *state);
 
+/* schedule_expand.c */
+void tir_apply_expand(tir_schedule_state *state, lib_lexer *lexer);
+
 /* schedule_online.c */
 void tir_apply_online(tir_schedule_state *state, lib_lexer *lexer);
 

@@ -483,6 +483,7 @@ void tir_apply_rewrite(tir_schedule_state *state, tir_directive_kind kind, lib_l
     switch (kind) {
     case TIR_D_INLINE: apply_inline(state, lexer); return;
     case TIR_D_COLLAPSE: tir_apply_collapse(state); return;
+    case TIR_D_EXPAND: tir_apply_expand(state, lexer); return;
     case TIR_D_LAYOUT: apply_layout(state, lexer); return;
     case TIR_D_COPY: apply_copy(state, lexer); return;
     case TIR_D_OPERAND: tir_apply_operand(state, lexer); return;

@@ -48,7 +48,8 @@ static tir_expr count_node(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     case TIR_BITCAST: break;
     case TIR_MULADD:
     case TIR_FMA: operations = 2; break;
-    default: operations = node->dtype != TIR_INDEX && !(tir_ops[node->op].flags & TIR_COMPARES);
+    default: /* what decides whether a point counts is no arithmetic on elements */
+        operations = node->dtype != TIR_INDEX && node->dtype != DLC_BOOL && !(tir_ops[node->op].flags & TIR_COMPARES);
     }
     if (!c->initial) c->work->operations[c->stage] += operations;
     return rebuilt;

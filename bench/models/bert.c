@@ -1,6 +1,6 @@
 /* BERT: embeddings of words, positions and one kind of sentence; layers of attention and two linear maps, each with residual and
  * normalisation behind it. */
-#include "bench/models/models.h"
+#include "bench/models/blocks.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ static dlc_value attention(model *m, dlc_value x, dlc_value mask, const char *at
     dlc_value q = by_heads(m, linear(m, x, hidden, at, "attention.self.query"));
     dlc_value k = by_heads(m, linear(m, x, hidden, at, "attention.self.key"));
     dlc_value v = by_heads(m, linear(m, x, hidden, at, "attention.self.value"));
-    dlc_value y = dlc_transpose(dlc_attention(q, k, v, mask), 4, (int64_t[]){0, 2, 1, 3});
+    dlc_value y = dlc_transpose(block_attention(m, q, k, v, mask, false), 4, (int64_t[]){0, 2, 1, 3});
     y = dlc_reshape(y, 3, (dlc_dim[]){dlc_value_dim(x, 0), dlc_value_dim(x, 1), {hidden, NULL}});
     return linear(m, y, hidden, at, "attention.output.dense");
 }

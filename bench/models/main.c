@@ -1,16 +1,23 @@
-/* Runs a model as a host would: opens a target, builds and compiles, calls once, then again and again. Prints one JSON line of times. */
+/* Runs a network as a host would: opens a target, builds and compiles, calls once, then again and again. Prints one JSON line of times.
+ * Or writes it as an ONNX model and runs that file, too, whose results must have the same bits. */
 #include "bench/models/models.h"
 
+#include <dlc/onnx.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+enum { MOST_SIZES = 8 };
+
 typedef struct options {
-    const char *name, *target;
+    /* file: NULL: no ONNX model */
+    const char *name, *target, *file;
     dlc_dtype dtype;
-    int64_t batch, tokens;
+    /* Of symbols, instead of the usual ones. */
+    dlc_dim sizes[MOST_SIZES];
+    int size_count;
     int threads;
     /* tolerance: 0: no check */
     double seconds, tolerance;
@@ -18,7 +25,7 @@ typedef struct options {
 
 /* tensors of one run */
 typedef struct call {
-    int64_t shape[3][4];
+    int64_t shape[3][DLC_MAX_RANK];
     /* inputs, then the result */
     DLTensor tensor[3];
     int inputs;
@@ -47,28 +54,35 @@ static int64_t count_of(const DLTensor *t) {
     return count;
 }
 
-/* Numbers that look like an image, or sentences whose last quarter is padding in all but the first. */
-static void make_call(call *c, const options *o, const model_sizes *s) {
-    const DLDataType f32 = {kDLFloat, 32, 1};
+static void release_call(call *c) {
+    for (int i = 0; i < 3; i++) free(c->tensor[i].data);
+}
+
+static int64_t size_of(const options *o, const dlc_dim *dim) {
+    for (int i = 0; dim->name && i < o->size_count; i++)
+        if (strcmp(o->sizes[i].name, dim->name) == 0) return o->sizes[i].value;
+    return dim->value;
+}
+
+/* Words, or numbers that look like an image or sound; the last quarter of all sentences but the first is padding. */
+static void make_inputs(call *c, const options *o, const model_sizes *s) {
+    int64_t shape[DLC_MAX_RANK];
     uint32_t state = 1;
-    if (s->layers) {
-        const int64_t ids[] = {o->batch, o->tokens}, result[] = {o->batch, o->tokens, s->hidden};
-        describe(c, 0, (DLDataType){kDLInt, 64, 1}, 2, ids);
-        describe(c, 1, (DLDataType){kDLBool, 8, 1}, 2, ids);
-        for (int64_t i = 0; i < o->batch * o->tokens; i++) {
-            state = state * 1664525 + 1013904223; /* Numerical Recipes */
+    for (int d = 0; d < s->rank; d++) shape[d] = size_of(o, &s->dims[d]);
+    const bool words = s->dtype == DLC_I64;
+    describe(c, 0, words ? (DLDataType){kDLInt, 64, 1} : (DLDataType){kDLFloat, 32, 1}, s->rank, shape);
+    for (int64_t i = 0; i < count_of(&c->tensor[0]); i++) {
+        state = state * 1664525 + 1013904223; /* Numerical Recipes */
+        if (words)
             ((int64_t *)c->tensor[0].data)[i] = (int64_t)(state >> 8) % s->vocabulary;
-            ((bool *)c->tensor[1].data)[i] = i < o->tokens || i % o->tokens < (3 * o->tokens + 3) / 4;
-        }
-        describe(c, c->inputs = 2, f32, 3, result);
-    } else {
-        describe(c, 0, f32, 4, (int64_t[]){o->batch, 3, s->image, s->image});
-        for (int64_t i = 0; i < count_of(&c->tensor[0]); i++) {
-            state = state * 1664525 + 1013904223;
+        else
             ((float *)c->tensor[0].data)[i] = (float)(state >> 8) * 0x1p-23f - 1;
-        }
-        describe(c, c->inputs = 1, f32, 2, (int64_t[]){o->batch, s->classes});
     }
+    c->inputs = 1;
+    if (!s->masked) return;
+    describe(c, c->inputs++, (DLDataType){kDLBool, 8, 1}, s->rank, shape);
+    for (int64_t i = 0; i < count_of(&c->tensor[1]); i++)
+        ((bool *)c->tensor[1].data)[i] = i < shape[1] || i % shape[1] < (3 * shape[1] + 3) / 4;
 }
 
 static bool report(const dlc_context *context, dlc_status status) {
@@ -87,10 +101,24 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+/* Makes the tensor of the result, if there is none yet. */
+static bool make_result(dlc_program *program, dlc_context *context, call *c) {
+    const int64_t *shapes[] = {c->shape[0], c->shape[1]};
+    const int ranks[] = {c->tensor[0].ndim, c->tensor[1].ndim};
+    int64_t shape[DLC_MAX_RANK];
+    int rank;
+    if (c->tensor[c->inputs].data) return true;
+    if (!report(context, dlc_output_shape(program, shapes, ranks, c->inputs, 0, DLC_MAX_RANK, shape, &rank)))
+        return false;
+    describe(c, c->inputs, (DLDataType){kDLFloat, 32, 1}, rank, shape);
+    return true;
+}
+
 static bool run(dlc_program *program, dlc_context *context, call *c, double seconds, times *t) {
     enum { MOST = 10000 };
     static double took[MOST];
     const DLTensor *inputs[] = {&c->tensor[0], &c->tensor[1]};
+    if (!make_result(program, context, c)) return false;
     dlc_output_slot slot = {.tensor = &c->tensor[c->inputs]};
     double start = now(), end = start;
     if (!report(context, dlc_run(program, NULL, inputs, c->inputs, &slot, 1))) return false;
@@ -105,8 +133,16 @@ static bool run(dlc_program *program, dlc_context *context, call *c, double seco
     return true;
 }
 
-/* From nothing to a result. */
-static bool live(const options *o, model *m, const char *target, call *c, times *t) {
+static dlc_graph *graph_of_file(dlc_context *context, const char *path) {
+    dlc_onnx_model *file = NULL;
+    dlc_graph *graph = NULL;
+    if (report(context, dlc_onnx_open(context, path, NULL, &file))) report(context, dlc_onnx_graph(file, NULL, &graph));
+    dlc_onnx_destroy(file);
+    return graph;
+}
+
+/* From nothing to a result. `file`: an ONNX model instead of the network as it is built; NULL: none. */
+static bool live(const options *o, model *m, const char *target, const char *file, call *c, times *t) {
     dlc_context_options settings = DLC_CONTEXT_OPTIONS_INIT;
     dlc_context *context = NULL;
     dlc_program *program = NULL;
@@ -114,7 +150,7 @@ static bool live(const options *o, model *m, const char *target, call *c, times 
     settings.threads = o->threads;
     if (!report(NULL, dlc_context_create(&settings, &context))) return false;
     double start = now();
-    dlc_graph *graph = model_graph(m, context, o->dtype);
+    dlc_graph *graph = file ? graph_of_file(context, file) : model_graph(m, context, o->dtype);
     t->build = now() - start;
     start = now();
     bool good = graph && report(context, dlc_compile(context, graph, NULL, &program));
@@ -140,76 +176,133 @@ static double difference(const DLTensor *a, const DLTensor *b) {
     return apart / most;
 }
 
+static void print_times(const options *o, const model_sizes *s, const call *c, const times *t) {
+    printf("{\"model\":\"%s\",\"target\":\"%s\",\"dtype\":\"%s\",\"batch\":%lld,\"tokens\":%lld,\"threads\":%d,"
+           "\"build_ms\":%.3f,\"compile_ms\":%.3f,\"first_ms\":%.3f,\"median_ms\":%.4f,\"runs\":%d,\"kernels\":%llu,"
+           "\"interpreted\":%llu}\n",
+           o->name, o->target ? o->target : "", dlc_dtype_name(o->dtype), (long long)c->shape[0][0],
+           (long long)(s->vocabulary ? c->shape[0][1] : 0), o->threads, 1e3 * t->build, 1e3 * t->compile,
+           1e3 * t->first, 1e3 * t->median, t->runs, (unsigned long long)t->statistics.kernel_builds,
+           (unsigned long long)t->statistics.interpreted_regions);
+}
+
+static bool check(const options *o, model *m, const call *c) {
+    options once = *o;
+    call wanted = {0};
+    times ignored = {0};
+    once.seconds = 0;
+    make_inputs(&wanted, o, model_sizes_of(m));
+    bool good = live(&once, m, "interp", NULL, &wanted, &ignored);
+    double apart = good ? difference(&c->tensor[c->inputs], &wanted.tensor[c->inputs]) : 0;
+    if (good) printf("{\"model\":\"%s\",\"difference\":%.3g}\n", o->name, apart);
+    release_call(&wanted);
+    return good && apart <= o->tolerance;
+}
+
+static bool write_file(const options *o, model *m) {
+    dlc_context *context = NULL;
+    if (!report(NULL, dlc_context_create(NULL, &context))) return false;
+    dlc_graph *graph = model_graph(m, context, o->dtype);
+    bool good = graph && report(context, dlc_onnx_write(context, o->file, graph, NULL));
+    dlc_graph_destroy(graph);
+    dlc_context_destroy(context);
+    return good;
+}
+
+/* The file's result has the bits of the network's. */
+static bool compare_file(const options *o, model *m, const call *c) {
+    options once = *o;
+    call from_file = {0};
+    times ignored = {0};
+    once.seconds = 0;
+    make_inputs(&from_file, o, model_sizes_of(m));
+    bool good = live(&once, m, o->target, o->file, &from_file, &ignored);
+    const DLTensor *a = &c->tensor[c->inputs], *b = &from_file.tensor[c->inputs];
+    const size_t count = (size_t)count_of(a);
+    if (good) {
+        const bool same = count == (size_t)count_of(b) && memcmp(a->data, b->data, 4 * count) == 0;
+        printf("{\"model\":\"%s\",\"file\":\"%s\",\"equal_bits\":%s,\"difference\":%.3g}\n", o->name, o->file,
+               same ? "true" : "false", same ? 0 : difference(a, b));
+        good = same;
+    }
+    release_call(&from_file);
+    return good;
+}
+
 static int run_all(const options *o) {
     model *m = model_open(o->name);
-    call c = {0}, wanted = {0};
-    times t = {0}, ignored = {0};
+    call c = {0};
+    times t = {0};
     if (!m) return fprintf(stderr, "unknown model %s\n", o->name), 2;
-    make_call(&c, o, model_sizes_of(m));
-    bool good = live(o, m, o->target, &c, &t);
-    if (good)
-        printf(
-            "{\"model\":\"%s\",\"target\":\"%s\",\"dtype\":\"%s\",\"batch\":%lld,\"tokens\":%lld,\"threads\":%d,"
-            "\"build_ms\":%.3f,\"compile_ms\":%.3f,\"first_ms\":%.3f,\"median_ms\":%.4f,\"runs\":%d,\"kernels\":%llu,"
-            "\"interpreted\":%llu}\n",
-            o->name, o->target ? o->target : "", dlc_dtype_name(o->dtype), (long long)o->batch,
-            (long long)(model_sizes_of(m)->layers ? o->tokens : 0), o->threads, 1e3 * t.build, 1e3 * t.compile,
-            1e3 * t.first, 1e3 * t.median, t.runs, (unsigned long long)t.statistics.kernel_builds,
-            (unsigned long long)t.statistics.interpreted_regions);
-    if (good && o->tolerance > 0) {
-        options once = *o;
-        once.seconds = 0;
-        make_call(&wanted, o, model_sizes_of(m));
-        good = live(&once, m, "interp", &wanted, &ignored);
-        double apart = good ? difference(&c.tensor[c.inputs], &wanted.tensor[c.inputs]) : 0;
-        if (good) printf("{\"model\":\"%s\",\"difference\":%.3g}\n", o->name, apart);
-        good = good && apart <= o->tolerance;
-    }
-    for (int i = 0; i < 3; i++) free(c.tensor[i].data), free(wanted.tensor[i].data);
+    if (o->file) model_spell_attention(m);
+    make_inputs(&c, o, model_sizes_of(m));
+    bool good = live(o, m, o->target, NULL, &c, &t);
+    if (good) print_times(o, model_sizes_of(m), &c, &t);
+    if (good && o->tolerance > 0) good = check(o, m, &c);
+    if (good && o->file) good = write_file(o, m) && compare_file(o, m, &c);
+    release_call(&c);
     model_close(m);
     return !good;
 }
 
-static const char usage[] =
-    "models NAME [option]...    NAME: resnet50, bert-base, resnet-small, bert-small\n"
-    "  --target T       default: the first that the build has\n"
-    "  --dtype T        f32 (default) or bf16\n"
-    "  --batch N        default 1\n"
-    "  --tokens N       of BERT; default 128, or as many as a small one has\n"
-    "  --threads N      default: the calling thread\n"
-    "  --time SECONDS   run again and again\n"
-    "  --check X        compare with the interp target; X: greatest difference over greatest number\n";
+static void print_usage(FILE *to) {
+    fputs(
+        "models NAME [option]...\n"
+        "  --target T       default: the first that the build has\n"
+        "  --dtype T        f32 (default) or bf16\n"
+        "  --batch N, --tokens N, --height N, --width N, --frames N   sizes, where the network has them\n"
+        "  --threads N      default: the calling thread\n"
+        "  --time SECONDS   run again and again\n"
+        "  --check X        compare with the interp target; X: greatest difference over greatest number\n"
+        "  --onnx FILE      write the network as an ONNX model, with attention spelled out; its results must have the same\n"
+        "                   bits\n"
+        "NAME:",
+        to);
+    for (int i = 0; model_name(i); i++) fprintf(to, " %s", model_name(i));
+    fputs("\n", to);
+}
+
+/* An option that is a size. */
+static bool take_size(options *o, const char *word, const char *value) {
+    static const char *const words[][2] = {
+        {"--batch", "n"}, {"--tokens", "tokens"}, {"--height", "height"}, {"--width", "width"}, {"--frames", "frames"}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strcmp(word, words[i][0]) != 0 || o->size_count == MOST_SIZES) continue;
+        o->sizes[o->size_count] = (dlc_dim){atoi(value), words[i][1]};
+        return o->sizes[o->size_count++].value > 0;
+    }
+    return false;
+}
+
+static bool take_option(options *o, const char *word, const char *value) {
+    if (strcmp(word, "--target") == 0)
+        o->target = value;
+    else if (strcmp(word, "--dtype") == 0 && strcmp(value, "bf16") == 0)
+        o->dtype = DLC_BF16;
+    else if (strcmp(word, "--dtype") == 0 && strcmp(value, "f32") == 0)
+        o->dtype = DLC_F32;
+    else if (strcmp(word, "--threads") == 0)
+        o->threads = atoi(value);
+    else if (strcmp(word, "--time") == 0)
+        o->seconds = atof(value);
+    else if (strcmp(word, "--check") == 0)
+        o->tolerance = atof(value);
+    else if (strcmp(word, "--onnx") == 0)
+        o->file = value;
+    else
+        return take_size(o, word, value);
+    return true;
+}
 
 int main(int argc, char **argv) {
-    options o = {.dtype = DLC_F32, .batch = 1, .tokens = 0};
-    for (int i = 1; i < argc; i++) {
-        const char *word = argv[i], *next = i + 1 < argc ? argv[i + 1] : NULL;
-        if (word[0] != '-') {
-            o.name = word;
-            continue;
-        }
-        if (!next) return fputs(usage, stderr), 2;
-        i++;
-        if (strcmp(word, "--target") == 0)
-            o.target = next;
-        else if (strcmp(word, "--dtype") == 0 && strcmp(next, "bf16") == 0)
-            o.dtype = DLC_BF16;
-        else if (strcmp(word, "--dtype") == 0 && strcmp(next, "f32") == 0)
-            o.dtype = DLC_F32;
-        else if (strcmp(word, "--batch") == 0)
-            o.batch = atoi(next);
-        else if (strcmp(word, "--tokens") == 0)
-            o.tokens = atoi(next);
-        else if (strcmp(word, "--threads") == 0)
-            o.threads = atoi(next);
-        else if (strcmp(word, "--time") == 0)
-            o.seconds = atof(next);
-        else if (strcmp(word, "--check") == 0)
-            o.tolerance = atof(next);
-        else
-            return fputs(usage, stderr), 2;
+    options o = {.dtype = DLC_F32};
+    bool good = true;
+    for (int i = 1; i < argc && good; i++) {
+        if (argv[i][0] != '-')
+            o.name = argv[i];
+        else if ((good = i + 1 < argc && take_option(&o, argv[i], argv[i + 1])))
+            i++;
     }
-    if (!o.name || o.batch < 1 || o.tokens < 0) return fputs(usage, stderr), 2;
-    if (!o.tokens) o.tokens = strstr(o.name, "small") ? 17 : 128;
+    if (!good || !o.name) return print_usage(stderr), 2;
     return run_all(&o);
 }

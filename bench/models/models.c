@@ -1,4 +1,4 @@
-/* Sizes of the models, their weights, and what all have in common. */
+/* Sizes of the networks, their weights, and what all have in common. */
 #include "bench/models/models.h"
 
 #include <stdarg.h>
@@ -6,12 +6,47 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define IMAGE(n, side) \
+    .input = "image", .dtype = DLC_F32, .rank = 4, .dims = {{n, "n"}, {3, NULL}, {side, NULL}, {side, NULL}}
+#define ANY_IMAGE(channels, height, width)         \
+    .input = "image", .dtype = DLC_F32, .rank = 4, \
+    .dims = {{1, "n"}, {channels, NULL}, {height, "height"}, {width, "width"}}
+#define WORDS(count) .input = "ids", .dtype = DLC_I64, .rank = 2, .dims = {{1, "n"}, {count, "tokens"}}
+#define SOUND(channels, count) \
+    .input = "sound", .dtype = DLC_F32, .rank = 3, .dims = {{1, "n"}, {channels, NULL}, {count, "frames"}}
+
 static const model_sizes table[] = {
-    {"resnet50", model_resnet, .image = 224, .width = 64, .classes = 1000, .blocks = {3, 4, 6, 3}},
-    {"resnet-small", model_resnet, .image = 32, .width = 8, .classes = 10, .blocks = {1, 2, 1, 1}},
-    {"bert-base", model_bert, .vocabulary = 30522, .positions = 512, .hidden = 768, .heads = 12, .inner = 3072,
+    {"resnet50", model_resnet, IMAGE(1, 224), .width = 64, .classes = 1000, .blocks = {3, 4, 6, 3}},
+    {"resnet-small", model_resnet, IMAGE(1, 32), .width = 8, .classes = 10, .blocks = {1, 2, 1, 1}},
+    {"bert-base", model_bert, WORDS(128), .masked = true, .vocabulary = 30522, .positions = 512, .hidden = 768,
+     .heads = 12, .inner = 3072, .layers = 12},
+    {"bert-small", model_bert, WORDS(17), .masked = true, .vocabulary = 97, .positions = 24, .hidden = 32, .heads = 2,
+     .inner = 64, .layers = 2},
+    {"mobilenet-v3", model_mobilenet, IMAGE(1, 224), .width = 16, .classes = 1000, .layers = 15},
+    {"mobilenet-small", model_mobilenet, IMAGE(1, 32), .width = 8, .classes = 10, .layers = 5},
+    {"unet", model_unet, ANY_IMAGE(3, 256, 256), .width = 32, .classes = 2, .layers = 4},
+    {"unet-small", model_unet, ANY_IMAGE(3, 32, 48), .width = 4, .classes = 2, .layers = 2},
+    {"yolo", model_yolo, ANY_IMAGE(3, 320, 320), .width = 32, .classes = 80, .blocks = {1, 2, 3, 1}},
+    {"yolo-small", model_yolo, ANY_IMAGE(3, 64, 96), .width = 8, .classes = 3, .blocks = {1, 1, 1, 1}},
+    {"vit-b16", model_vit, IMAGE(1, 224), .width = 16, .classes = 1000, .hidden = 768, .heads = 12, .inner = 3072,
      .layers = 12},
-    {"bert-small", model_bert, .vocabulary = 97, .positions = 24, .hidden = 32, .heads = 2, .inner = 64, .layers = 2},
+    {"vit-small", model_vit, IMAGE(1, 32), .width = 8, .classes = 10, .hidden = 32, .heads = 2, .inner = 64,
+     .layers = 2},
+    {"gpt2-prefill", model_gpt, WORDS(128), .vocabulary = 50257, .positions = 1024, .hidden = 768, .heads = 12,
+     .inner = 3072, .layers = 12},
+    {"gpt2-small", model_gpt, WORDS(13), .vocabulary = 97, .positions = 24, .hidden = 32, .heads = 2, .inner = 64,
+     .layers = 2},
+    {"whisper-encoder", model_whisper, SOUND(80, 3000), .positions = 1500, .hidden = 384, .heads = 6, .inner = 1536,
+     .layers = 4},
+    {"whisper-small", model_whisper, SOUND(8, 40), .positions = 24, .hidden = 32, .heads = 2, .inner = 64, .layers = 2},
+    {"octave", model_octave, IMAGE(1, 224), .width = 64, .classes = 1000, .blocks = {2, 2, 2, 2}},
+    {"octave-small", model_octave, IMAGE(1, 64), .width = 8, .classes = 10, .blocks = {1, 1, 1, 1}},
+    {"odd", model_odd, ANY_IMAGE(3, 215, 173), .width = 37, .classes = 101, .layers = 4},
+    {"odd-small", model_odd, ANY_IMAGE(3, 43, 29), .width = 7, .classes = 11, .layers = 2},
+    {"wavenet", model_wavenet, SOUND(1, 16000), .width = 64, .classes = 64, .layers = 20},
+    {"wavenet-small", model_wavenet, SOUND(1, 100), .width = 8, .classes = 5, .layers = 4},
+    {"deformable", model_deformable, ANY_IMAGE(3, 224, 224), .width = 32, .classes = 100, .layers = 4},
+    {"deformable-small", model_deformable, ANY_IMAGE(3, 24, 20), .width = 4, .classes = 10, .layers = 2},
 };
 
 struct model {
@@ -20,6 +55,9 @@ struct model {
     int count, room;
     dlc_graph *graph;
     dlc_dtype dtype;
+    /* Weights that the graph under construction has by number. */
+    int numbered;
+    bool spells;
 };
 
 model *model_open(const char *name) {
@@ -32,10 +70,22 @@ model *model_open(const char *name) {
     return NULL;
 }
 
+const char *model_name(int number) {
+    return number < (int)(sizeof table / sizeof *table) ? table[number].name : NULL;
+}
+
 void model_close(model *m) {
     for (int i = 0; m && i < m->count; i++) free(m->weights[i].data);
     if (m) free(m->weights);
     free(m);
+}
+
+void model_spell_attention(model *m) {
+    m->spells = true;
+}
+
+bool model_spells_attention(const model *m) {
+    return m->spells;
 }
 
 const model_sizes *model_sizes_of(const model *m) {
@@ -109,21 +159,19 @@ dlc_value model_constant(model *m, int rank, const int64_t *shape, double low, d
     return m->dtype == DLC_F32 ? value : dlc_cast(value, m->dtype); /* converted once, when the program is bound */
 }
 
+dlc_value model_weights_next(model *m, int rank, const int64_t *shape, double low, double high) {
+    return model_constant(m, rank, shape, low, high, "%d", m->numbered++);
+}
+
 /* ---- graphs -------------------------------------------------------------------------------------------------------- */
 
 dlc_graph *model_graph(model *m, dlc_context *context, dlc_dtype dtype) {
     const model_sizes *s = m->sizes;
     if (dlc_graph_create(context, &m->graph) != DLC_OK) return NULL;
-    m->dtype = dtype;
-    dlc_value x, mask = DLC_NONE;
-    const dlc_dim n = {0, "n"}, tokens = {0, "tokens"}, side = {s->image, NULL};
-    if (s->layers) {
-        x = dlc_input(m->graph, "ids", DLC_I64, 2, (dlc_dim[]){n, tokens});
-        mask = dlc_input(m->graph, "mask", DLC_BOOL, 2, (dlc_dim[]){n, tokens});
-    } else {
-        x = dlc_input(m->graph, "image", DLC_F32, 4, (dlc_dim[]){n, {3, NULL}, side, side});
-        if (dtype != DLC_F32) x = dlc_cast(x, dtype);
-    }
+    m->dtype = dtype, m->numbered = 0;
+    dlc_value x = dlc_input(m->graph, s->input, s->dtype, s->rank, s->dims), mask = DLC_NONE;
+    if (s->masked) mask = dlc_input(m->graph, "mask", DLC_BOOL, s->rank, s->dims);
+    if (s->dtype == DLC_F32 && dtype != DLC_F32) x = dlc_cast(x, dtype);
     dlc_value y = s->build(m, x, mask);
     dlc_output(m->graph, "result", dtype == DLC_F32 ? y : dlc_cast(y, DLC_F32));
     return m->graph;

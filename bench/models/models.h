@@ -1,7 +1,7 @@
-/* Two networks built with the public API, as a host would: ResNet-50 (He et al. 2015, with the stride in the 3x3 convolution) and
- * BERT-base (Devlin et al. 2018). Weights are random, of a fixed seed, under PyTorch's names. The
- * sizes of a model are a row of a table (models.c); its structure is a function (resnet.c, bert.c). Batch and
- * number of tokens are symbols of the graph. */
+/* Networks built with the public API, as a host would. Weights are random, of a fixed seed, scaled so that values keep their variance. The
+ * sizes of a model are a row of a table (models.c); its structure is a function: ResNet (He et al. 2015, with the stride in the 3x3
+ * convolution) and BERT (Devlin et al. 2018) with PyTorch's names of weights (resnet.c, bert.c), and others of shared blocks (blocks.c,
+ * networks.c). Batch and number of tokens, of some also height and width, are symbols of the graph. */
 #ifndef BENCH_MODELS_H
 #define BENCH_MODELS_H
 
@@ -19,24 +19,33 @@ typedef struct model_tensor {
 
 typedef struct model_sizes {
     const char *name;
-    /* mask: of a model of tokens */
+    /* mask: of a model of sentences */
     dlc_value (*build)(model *m, dlc_value x, dlc_value mask);
-    /* of images: square, channels of the first stage */
-    int64_t image, width, classes;
+    /* The first input. A symbol's value is its usual size. */
+    const char *input;
+    dlc_dtype dtype;
+    int rank;
+    dlc_dim dims[4];
+    /* A second input, "mask" bool, of the same dimensions: true: a token, not padding. */
+    bool masked;
+    /* Of what convolves: channels of the first stage */
+    int64_t width, classes;
     /* in each stage */
     int blocks[4];
-    /* of tokens */
+    /* Of transformers; vocabulary 0: no words */
     int64_t vocabulary, positions, hidden, heads, inner;
     int layers;
 } model_sizes;
 
-/* "resnet50", "bert-base", and "resnet-small", "bert-small", which even the interpreter runs in seconds. NULL: unknown name, or no
- * memory. */
+/* A name of the table in models.c; those with "-small" run within seconds even in the interpreter. NULL: unknown name, or no memory. */
 DLC_API model *model_open(const char *name);
+/* The names of the table, in order; NULL after the last one. */
+DLC_API const char *model_name(int number);
 DLC_API void model_close(model *m);
+/* From now on its graphs have attention as products and softmax, which is how exporters write it, instead of the operator. */
+DLC_API void model_spell_attention(model *m);
 DLC_API const model_sizes *model_sizes_of(const model *m);
-/* Inputs: image f32 [n, 3, image, image], or ids i64 [n, tokens] and mask bool [n, tokens] (true: a token, not padding). Output "result"
- * f32: [n, classes], or [n, tokens, hidden]. dtype: of weights and all intermediate values. Weights are borrowed: the model must outlive
+/* Inputs: see model_sizes. Output "result" f32. dtype: of weights and all intermediate values. Weights are borrowed: the model must outlive
  * graph and programs. The caller destroys the graph; its status holds the first error. NULL: no memory. */
 DLC_API dlc_graph *model_graph(model *m, dlc_context *context, dlc_dtype dtype);
 /* Number of weights in the graphs built so far. */
@@ -49,7 +58,23 @@ dlc_dtype model_dtype(const model *m);
 dlc_value model_constant(model *m, int rank, const int64_t *shape, double low, double high, const char *format, ...)
     __attribute__((format(printf, 6, 7)));
 
+/* The same under a number as its name: the weights of a graph in the order of construction. */
+dlc_value model_weights_next(model *m, int rank, const int64_t *shape, double low, double high);
+
+bool model_spells_attention(const model *m);
+
 dlc_value model_resnet(model *m, dlc_value image, dlc_value none);
 dlc_value model_bert(model *m, dlc_value ids, dlc_value mask);
+/* networks.c */
+dlc_value model_mobilenet(model *m, dlc_value image, dlc_value none);
+dlc_value model_unet(model *m, dlc_value image, dlc_value none);
+dlc_value model_yolo(model *m, dlc_value image, dlc_value none);
+dlc_value model_vit(model *m, dlc_value image, dlc_value none);
+dlc_value model_gpt(model *m, dlc_value ids, dlc_value none);
+dlc_value model_whisper(model *m, dlc_value mel, dlc_value none);
+dlc_value model_octave(model *m, dlc_value image, dlc_value none);
+dlc_value model_odd(model *m, dlc_value image, dlc_value none);
+dlc_value model_wavenet(model *m, dlc_value sound, dlc_value none);
+dlc_value model_deformable(model *m, dlc_value image, dlc_value none);
 
 #endif

@@ -19,7 +19,7 @@ static void usage(void) {
         "                      other option graph; all: %s\n"
         "  --steps             the same as --print steps\n"
         "  --schedule FILE     regions' own schedules, in the form in which `--print schedule` shows them\n"
-        "  --strict            round every operator's result to its type (no_excess_precision), as the interp target does\n"
+        "  --strict            operators as they are written, each result rounded to its type (no_excess_precision)\n"
         "  --winograd          allow Winograd's algorithm for convolutions (dlc_compile_options)\n"
         "  --target NAME       cpu, interp, cuda or null; default: the first the build has\n"
         "  --threads N         run on N threads\n"

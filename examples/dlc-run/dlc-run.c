@@ -8,8 +8,8 @@
 /* ---- --list, --check ---------------------------------------------------------------------------------------------------- */
 
 static void say_port(const report *r, const char *side, const dlc_onnx_port *port) {
-    say(r, "%s %s: %s", side, port->name, port->dtype < 0 ? "no tensor" : dlc_dtype_name((dlc_dtype)port->dtype));
-    say(r, port->rank < 0 ? ", of any rank" : "[");
+    say(r, "%s %s: %s", side, port->name, port->dtype < 0 ? port->type : dlc_dtype_name((dlc_dtype)port->dtype));
+    say(r, port->rank >= 0 ? "[" : port->kind == DLC_ONNX_TENSOR ? ", of any rank" : "");
     for (int d = 0; d < port->rank; d++) {
         const dlc_dim *dim = &port->dims[d];
         if (d) say(r, ", ");

@@ -66,30 +66,6 @@ static bool expands(const graph *g, const graph_node *node) {
     return !is_kept(g, node) && (graph_expands(node) || graph_is_on_stored(g, node));
 }
 
-static void pass_expand(graph_walk *walk) {
-    graph_walk_expanding(walk, expands);
-}
-
-static bool has_expansions(const graph *g) {
-    for (uint32_t i = 0; i < g->nodes.count; i++)
-        if (expands(g, &g->nodes.data[i])) return true;
-    for (uint32_t i = 0; i < g->subgraphs.count; i++)
-        if (has_expansions(g->subgraphs.data[i])) return true;
-    return false;
-}
-
-/* The graph whose nodes all have a form of their own, or none. */
-static const graph *expanded(lib_arena *arena, const graph *g) {
-    enum { ROUNDS_MAX = 16 };
-    g = graph_walk_run(arena, g, g->phase, NULL, pass_expand, NULL);
-    for (int round = 0; has_expansions(g); round++) {
-        if (round == ROUNDS_MAX)
-            lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "an operator still expands after %d rounds", round);
-        g = graph_walk_run(arena, g, g->phase, NULL, pass_expand, NULL);
-    }
-    return g;
-}
-
 /* ---- messages ----------------------------------------------------------------------------------------------------------- */
 
 const char *onnx_export_describe(lib_arena *arena, const graph *g, const graph_node *node) {
@@ -719,7 +695,7 @@ static void raise_refusals(const onnx_export *ex) {
 }
 
 onnx_out_model *onnx_export_graph(lib_arena *arena, const graph *g, const onnx_export_options *options) {
-    const graph *rows = expanded(arena, g);
+    const graph *rows = graph_expand_all(arena, g, expands); /* all nodes have a form of their own, or none */
     int at = 0;
     while (options->opset && at < VERSIONS && versions[at].opset != options->opset) at++;
     if (at == VERSIONS)

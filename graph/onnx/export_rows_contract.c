@@ -464,6 +464,17 @@ static bool fits_padded(const graph *g, const graph_node *node) {
     return has_natural_pads(node);
 }
 
+/* The bias comes before the mask. */
+static void export_deformable(onnx_export *ex) {
+    onnx_need(ex, 19);
+    onnx_label *y =
+        ONNX_ADD(ex, "DeformConv", onnx_in(ex, 0), onnx_in(ex, 1), onnx_in(ex, 2), onnx_in(ex, 4), onnx_in(ex, 3));
+    set_window(ex, 2);
+    if (onnx_row_int(ex, "groups") != 1) onnx_set(ex, "group", onnx_row_int(ex, "groups"));
+    if (onnx_row_int(ex, "offset_groups") != 1) onnx_set(ex, "offset_group", onnx_row_int(ex, "offset_groups"));
+    onnx_export_give_label(ex, 0, y);
+}
+
 /* ---- recurrent layers --------------------------------------------------------------------------------------------------------------- */
 
 static const struct activation {
@@ -537,6 +548,7 @@ const onnx_export_row onnx_export_rows_contract[] = {
      .types = ONNX_FLOATS | ONNX_TYPE(DLC_I32) | ONNX_TYPE(DLC_I64),
      .fits = is_explicit},
     {.row = "convolution", .export = export_convolution, .types = ONNX_FLOATS | ONNX_WHOLES},
+    {.row = "deformable_convolution", .export = export_deformable, .types = ONNX_FLOATS, .fits = fits_padded},
     {.row = "convolution_transposed", .export = export_transposed, .types = ONNX_FLOATS, .fits = fits_transposed},
     {.row = "max_pool", .export = export_max_pool, .types = ONNX_FLOATS | BYTES, .fits = fits_pool},
     {.row = "max_pool_with_indices",

@@ -2,30 +2,46 @@
 #include "graph/onnx/import.h"
 
 #include "graph/onnx/control.h"
+#include "graph/onnx/structure.h"
 
 #include "graph/internal.h"
 #include "graph/origin.h"
 
 enum { FUNCTION_NESTING = 32, FUNCTION_NODES_MAX = 1 << 20 };
 
-static const onnx_row *const standard_rows[] = {onnx_rows_map,       onnx_rows_structure,
-                                                onnx_rows_reduce,    onnx_rows_contract,
-                                                onnx_rows_window,    onnx_rows_normalize,
-                                                onnx_rows_index,     onnx_rows_recurrent,
-                                                onnx_rows_other,     onnx_rows_control,
-                                                onnx_rows_attention, onnx_rows_state,
-                                                onnx_rows_random,    NULL};
-static const onnx_row *const learn_rows[] = {onnx_rows_learn, onnx_rows_svm, onnx_rows_trees, NULL};
+static const onnx_row *const standard_rows[] = {onnx_rows_map,
+                                                onnx_rows_structure,
+                                                onnx_rows_reduce,
+                                                onnx_rows_contract,
+                                                onnx_rows_window,
+                                                onnx_rows_normalize,
+                                                onnx_rows_index,
+                                                onnx_rows_recurrent,
+                                                onnx_rows_other,
+                                                onnx_rows_control,
+                                                onnx_rows_attention,
+                                                onnx_rows_state,
+                                                onnx_rows_random,
+                                                onnx_rows_sequence,
+                                                onnx_rows_text,
+                                                onnx_rows_ngrams,
+                                                NULL};
+static const onnx_row *const learn_rows[] = {onnx_rows_learn, onnx_rows_svm, onnx_rows_trees, onnx_rows_dictionary,
+                                             NULL};
 static const onnx_row *const training_rows[] = {onnx_rows_training, NULL};
 static const onnx_row *const microsoft_rows[] = {onnx_rows_microsoft, onnx_rows_microsoft_attention,
                                                  onnx_rows_microsoft_quantized, NULL};
 
 static const onnx_domain domains[] = {
-    {"", ONNX_OPSET_LAST, standard_rows, NULL},
-    {"ai.onnx.ml", 5, learn_rows, onnx_refused_learn},
+    {"", ONNX_OPSET_LAST, standard_rows, onnx_refused_standard},
+    {"ai.onnx.ml", 5, learn_rows, NULL},
     {"ai.onnx.preview.training", 1, training_rows, NULL},
     {"com.microsoft", ONNX_MICROSOFT_LAST, microsoft_rows, onnx_refused_microsoft},
 };
+
+const onnx_domain *onnx_domain_at(size_t i) {
+    return i < sizeof(domains) / sizeof(domains[0]) ? &domains[i] : NULL;
+}
 
 /* ---- errors -------------------------------------------------------------------------------------------------------- */
 
@@ -74,7 +90,7 @@ onnx_value *onnx_define(onnx_import *im, onnx_bytes name) {
     return value;
 }
 
-static char *copy_text(onnx_import *im, onnx_bytes text, const char *what) {
+char *onnx_text_copy(onnx_import *im, onnx_bytes text, const char *what) {
     if (text.size && memchr(text.data, 0, text.size))
         onnx_fail(im, DLC_PARSE_ERROR, "%s %s holds a NUL", what, onnx_shown(im->g->arena, text));
     char *copy = lib_arena_take(im->g->arena, text.size + 1);
@@ -136,7 +152,7 @@ double onnx_float(onnx_import *im, const char *name, double fallback) {
 
 const char *onnx_string(onnx_import *im, const char *name, const char *fallback) {
     const onnx_attribute *a = onnx_attribute_find(im, name, ONNX_ATTRIBUTE_STRING);
-    return a ? copy_text(im, a->s, name) : fallback;
+    return a ? onnx_text_copy(im, a->s, name) : fallback;
 }
 
 const int64_t *onnx_ints(onnx_import *im, const char *name, int *count) {
@@ -227,17 +243,16 @@ static graph_id make_stored(onnx_import *im, const onnx_tensor *tensor) {
 }
 
 graph_id onnx_id_of(onnx_import *im, onnx_value *value) {
+    if (!value->id && onnx_form_of(value) != ONNX_NUMBERS) onnx_refuse_structure(im, value);
     if (!value->id && value->stored) value->id = make_stored(im, value->stored);
     if (!value->id && value->known) value->id = onnx_make_known(im, value->known);
-    if (!value->id && value->refusal)
-        onnx_fail(im, DLC_UNSUPPORTED, "value %s: %s", onnx_shown(im->g->arena, value->name), value->refusal);
     if (!value->id)
         onnx_fail(im, DLC_PARSE_ERROR, "operand %s is not defined before it is used",
                   onnx_shown(im->g->arena, value->name));
     return value->id;
 }
 
-static const onnx_known *known_of(onnx_import *im, onnx_value *value) {
+const onnx_known *onnx_known_of(onnx_import *im, onnx_value *value) {
     if (!value->known && value->stored) value->known = onnx_known_of_tensor(im, value->stored);
     return value->known;
 }
@@ -256,9 +271,14 @@ graph_id onnx_operand_or_scalar(onnx_import *im, size_t i) {
 
 graph_shape onnx_operand_shape(onnx_import *im, size_t i) {
     if (!onnx_has(im, i)) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu is missing", i);
-    onnx_value *value = im->operand[i];
+    return onnx_shape_of(im, im->operand[i]);
+}
+
+graph_shape onnx_shape_of(onnx_import *im, onnx_value *value) {
+    onnx_value *elements = onnx_elements_of(im, value);
+    if (elements) return onnx_shape_of(im, elements);
     if (value->id) return *graph_shape_of(im->g, value->id);
-    const onnx_known *known = known_of(im, value);
+    const onnx_known *known = onnx_known_of(im, value);
     if (!known) return *graph_shape_of(im->g, onnx_id_of(im, value));
     graph_shape shape = {.dtype = known->dtype, .rank = known->rank};
     for (int d = 0; d < known->rank; d++) shape.dim[d] = tir_index(im->g->pool, known->dims[d]);
@@ -272,12 +292,13 @@ graph_id onnx_operand_of_rank(onnx_import *im, size_t i, int rank) {
 }
 
 const onnx_known *onnx_operand_known(onnx_import *im, size_t i) {
-    return onnx_has(im, i) ? known_of(im, im->operand[i]) : NULL;
+    return onnx_has(im, i) ? onnx_known_of(im, im->operand[i]) : NULL;
 }
 
 const tir_expr *onnx_operand_sizes(onnx_import *im, size_t i, int *count) {
     const onnx_known *known = onnx_operand_known(im, i);
     if (!onnx_has(im, i)) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu is missing", i);
+    if (onnx_form_of(im->operand[i]) != ONNX_NUMBERS) onnx_refuse_structure(im, im->operand[i]);
     if (!known)
         onnx_fail(im, DLC_UNSUPPORTED, "operand %zu, %s, decides a shape and depends on data", i,
                   onnx_shown(im->g->arena, im->operand[i]->name));
@@ -335,10 +356,6 @@ void onnx_give_operand(onnx_import *im, size_t i, size_t k) {
     if (!onnx_wants(im, i)) return;
     if (!onnx_has(im, k)) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu is missing", k);
     onnx_take_value(im->result[i], im->operand[k]);
-}
-
-void onnx_refuse_result(onnx_import *im, size_t i, const char *reason) {
-    if (onnx_wants(im, i)) im->result[i]->refusal = reason;
 }
 
 graph_id onnx_emit(onnx_import *im, const char *op, int inputs, const graph_id *input, int settings,
@@ -596,7 +613,7 @@ static void name_results(onnx_import *im, const onnx_node *node) {
         const onnx_value *value = im->result[i];
         if (!value || !value->id || im->call) continue;
         if (!memchr(value->name.data, 0, value->name.size))
-            graph_name_value(im->g, value->id, copy_text(im, value->name, "a name"));
+            graph_name_value(im->g, value->id, onnx_text_copy(im, value->name, "a name"));
     }
 }
 
@@ -613,10 +630,12 @@ static void import_node(onnx_import *im, const onnx_node *node, size_t index) {
         return;
     }
     if (!row) onnx_fail(im, DLC_UNSUPPORTED, "there is no such operator in opset %d", im->opset);
+    const onnx_words *words = onnx_begin_move(im);
     if (!onnx_fold(im)) {
         import_by_row(im, row);
         check_attributes(im);
     }
+    if (words) onnx_end_move(im, words);
     name_results(im, node);
 }
 
@@ -681,75 +700,6 @@ void onnx_import_nodes(onnx_import *im, const onnx_node *nodes, size_t count) {
 
 /* ---- inputs and outputs -------------------------------------------------------------------------------------------- */
 
-static bool is_symbol(onnx_bytes name) {
-    for (size_t i = 0; i < name.size; i++) {
-        const char c = name.data[i];
-        const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_', digit = c >= '0' && c <= '9';
-        if (!letter && !(digit && i)) return false;
-    }
-    return name.size > 0;
-}
-
-/* A dimension without a name, or whose name is not an identifier, becomes a symbol named after the input and axis. */
-static tir_expr dimension_of(onnx_import *im, const onnx_dimension *dim, const char *input, int axis,
-                             const onnx_arrived *arrived) {
-    if (dim && dim->which == 1 && dim->value > 0) return tir_index(im->g->pool, dim->value);
-    const bool named = dim && dim->which == 2 && is_symbol(dim->parameter);
-    const char *name = named ? copy_text(im, dim->parameter, "dimension") : NULL;
-    for (int i = 0; i < im->options->dim_count && dim && dim->which == 2; i++)
-        if (onnx_is(dim->parameter, im->options->dims[i].name))
-            return tir_index(im->g->pool, im->options->dims[i].value);
-    if (arrived && arrived->dim[axis] >= 0) return tir_index(im->g->pool, arrived->dim[axis]);
-    if (!named) {
-        char *own = lib_arena_format(im->g->arena, "%.64s_%d", input, axis);
-        for (char *c = own; *c; c++)
-            if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9' && c > own)))
-                *c = '_';
-        name = own;
-    }
-    return graph_symbol_named(im->g, name);
-}
-
-/* An input whose elements the options give; false: they do not. */
-static bool take_value(onnx_import *im, const onnx_value_info *info) {
-    const onnx_options *o = im->options;
-    const onnx_type *type = info->type;
-    for (int i = 0; i < o->value_count; i++) {
-        if (!onnx_is(info->name, o->value_names[i])) continue;
-        dlc_dtype dtype;
-        const bool known = lib_dtype_from_dlpack(o->values[i]->dtype, &dtype);
-        if (!known || !type || type->which != ONNX_TYPE_TENSOR || dtype != onnx_dtype(im, type->tensor->element))
-            onnx_fail(im, DLC_INVALID_ARGUMENT, "the value of input %s has not the element type of the file",
-                      onnx_shown(im->g->arena, info->name));
-        onnx_value *value = onnx_define(im, info->name);
-        value->known = onnx_known_of_view(im, o->values[i], &value->id);
-        return true;
-    }
-    return false;
-}
-
-static void import_input(onnx_import *im, const onnx_value_info *info) {
-    const onnx_type *type = info->type;
-    if (take_value(im, info)) return;
-    if (!type || type->which != ONNX_TYPE_TENSOR)
-        onnx_fail(im, DLC_UNSUPPORTED, "input %s is no tensor", onnx_shown(im->g->arena, info->name));
-    const onnx_arrived *arrived =
-        im->options->arrived ? &im->options->arrived[info - im->model->graph->inputs.data] : NULL;
-    const onnx_shape *declared = type->tensor->shape;
-    if (!declared && !arrived)
-        onnx_fail(im, DLC_UNSUPPORTED, "input %s has no rank in the file", onnx_shown(im->g->arena, info->name));
-    const size_t rank = declared ? declared->dims.count : (size_t)arrived->rank;
-    if (rank > DLC_MAX_RANK)
-        onnx_fail(im, DLC_UNSUPPORTED, "input %s has %zu dimensions", onnx_shown(im->g->arena, info->name), rank);
-    graph_shape shape = {.dtype = onnx_dtype(im, type->tensor->element), .rank = (int)rank};
-    const char *name = copy_text(im, info->name, "input");
-    for (int d = 0; d < (int)rank; d++)
-        shape.dim[d] = dimension_of(im, declared ? &declared->dims.data[d] : NULL, name, d, arrived);
-    onnx_value *value = onnx_define(im, info->name);
-    value->id = graph_new_input(im->g, name, &shape);
-    lib_vec_push(im->g->arena, &im->inputs, value->id);
-}
-
 static void import_main(onnx_import *im) {
     const onnx_graph *main = im->model->graph;
     onnx_names_scope scope = {.outer = NULL};
@@ -758,7 +708,7 @@ static void import_main(onnx_import *im) {
         onnx_define(im, main->initializers.data[i].name)->stored = &main->initializers.data[i];
     if (main->sparse_initializers.count) onnx_fail(im, DLC_UNSUPPORTED, "sparse initializers are not imported yet");
     for (size_t i = 0; i < main->inputs.count; i++)
-        if (!find_in(&scope, main->inputs.data[i].name)) import_input(im, &main->inputs.data[i]);
+        if (!find_in(&scope, main->inputs.data[i].name)) onnx_import_input(im, &main->inputs.data[i]);
     onnx_import_nodes(im, main->nodes.data, main->nodes.count);
     im->node = NULL;
     for (size_t i = 0; i < main->outputs.count; i++) {
@@ -766,7 +716,11 @@ static void import_main(onnx_import *im) {
         if (!value)
             onnx_fail(im, DLC_PARSE_ERROR, "output %s is defined nowhere",
                       onnx_shown(im->g->arena, main->outputs.data[i].name));
-        graph_new_output(im->g, copy_text(im, value->name, "output"), onnx_id_of(im, value));
+        const char *name = onnx_text_copy(im, value->name, "output");
+        if (im->options->results)
+            onnx_describe_result(im, i, value, name);
+        else
+            graph_new_output(im->g, name, onnx_id_of(im, value));
     }
 }
 
@@ -802,14 +756,16 @@ static void add_place(onnx_import *im, lib_error *error) {
 }
 
 void onnx_import_graph(onnx_import *im) {
-    lib_arena *arena = im->g->arena;
-    lib_scope *outer = arena->scope, scope;
+    lib_arena *arena = im->g->arena, *kept = im->options->results ? im->options->results->arena : NULL;
+    lib_scope *outer = arena->scope, *outer_kept = kept ? kept->scope : NULL, scope;
     arena->scope = &scope;
+    if (kept) kept->scope = &scope;
     if (LIB_ENTER(&scope)) {
         check_versions(im);
         import_main(im);
     }
     arena->scope = outer;
+    if (kept) kept->scope = outer_kept;
     if (scope.error.status != DLC_OK) {
         const bool refused = !lib_is_circumstance(scope.error.status);
         if (refused && im->options->needs && im->main_node) onnx_find_needs(im, im->main_node, im->options->needs);

@@ -10,6 +10,8 @@
 #include "graph/build.h"
 #include "graph/onnx/model.h"
 
+#include <dlc/onnx.h>
+
 enum {
     ONNX_OPSET_LAST = 27,
     ONNX_MICROSOFT_LAST = 1,
@@ -40,8 +42,8 @@ typedef struct onnx_value {
     const onnx_tensor *stored;
     /* NULL: not known, or not yet determined from `stored` */
     const onnx_known *known;
-    /* Why the value has no tensor; NULL: it has one. */
-    const char *refusal;
+    /* What it is instead of a tensor of numbers (structure.h); NULL: it is one, or `stored` has strings. */
+    const struct onnx_structure *structure;
 } onnx_value;
 
 /* Names that nodes of one graph or function may use: its own, and those of the enclosing graph. */
@@ -59,11 +61,14 @@ typedef struct onnx_call {
     int depth;
 } onnx_call;
 
-/* What is known of an input of the main graph when a model is imported for tensors that have arrived. */
+/* What is known of a tensor that has arrived when a model is imported for it. */
 typedef struct onnx_arrived {
     int rank;
     /* -1: left to the run */
     int64_t dim[DLC_MAX_RANK];
+    /* Its elements, which are known at import, so that it does not become an input of the graph; NULL: they are left to the run. Compact, in
+     * host memory, of the file's element type. */
+    const DLTensor *value;
 } onnx_arrived;
 
 enum { ONNX_NEEDED_MAX = 64, ONNX_NEEDED_FLOATS_MAX = 8 };
@@ -85,8 +90,13 @@ typedef struct onnx_options {
     const DLTensor *const *values;
     int value_count;
     bool newer_opset;
-    /* By input of the main graph; NULL: nothing has arrived. An input without a rank in the file takes that one. */
+    /* The tensors, in the order of the inputs of the main graph that are no initializers, those of lists one after the other; NULL: nothing has
+     * arrived. An input without a rank in the file takes that one. */
     const onnx_arrived *arrived;
+    /* By input of the main graph, without the tensors' elements: what arrived, as its type has it; NULL: tensors alone are imported. */
+    const dlc_onnx_value *const *given;
+    /* Where the outputs are to be described; NULL: all are tensors, each an output of the graph. */
+    struct onnx_results *results;
     /* Filled if the import is refused because of a node; NULL: not wanted. */
     onnx_needs *needs;
 } onnx_options;
@@ -113,6 +123,12 @@ typedef struct onnx_import {
     onnx_value **result;
     /* Inputs made so far, in the order of the model's, for the caller. */
     lib_vec(graph_id) inputs;
+    /* How many tensors of onnx_options.arrived were taken. */
+    size_t arrived;
+    /* Nodes that were imported in place of loops so far (rows_sequence.c). */
+    size_t unrolled;
+    /* Greatest number of elements of known values while places of strings are moved; 0: ONNX_KNOWN_MAX. */
+    int64_t known_max;
 } onnx_import;
 
 /* A row: the operator of a domain in versions since..until (0: up to the newest). */
@@ -146,8 +162,11 @@ extern const onnx_row onnx_rows_attention[], onnx_rows_map[], onnx_rows_structur
     onnx_rows_contract[], onnx_rows_window[], onnx_rows_normalize[], onnx_rows_index[], onnx_rows_recurrent[],
     onnx_rows_other[], onnx_rows_control[], onnx_rows_state[], onnx_rows_random[], onnx_rows_learn[], onnx_rows_svm[],
     onnx_rows_trees[], onnx_rows_training[], onnx_rows_microsoft[], onnx_rows_microsoft_attention[],
-    onnx_rows_microsoft_quantized[];
-extern const onnx_refusal onnx_refused_learn[], onnx_refused_microsoft[];
+    onnx_rows_microsoft_quantized[], onnx_rows_sequence[], onnx_rows_text[], onnx_rows_ngrams[], onnx_rows_dictionary[];
+extern const onnx_refusal onnx_refused_standard[], onnx_refused_microsoft[];
+
+/* The domains in turn; NULL: past the last. */
+const onnx_domain *onnx_domain_at(size_t i);
 
 /* Imports the model's main graph into an empty graph. Raises with the node's location: DLC_UNSUPPORTED for what libdlc cannot do
  * (all such operators at once, before any node is emitted), DLC_PARSE_ERROR for a model that contradicts itself,
@@ -185,7 +204,7 @@ static inline bool onnx_wants(const onnx_import *im, size_t i) {
 graph_id onnx_operand(onnx_import *im, size_t i);
 /* The same; one of shape [1] as a number of rank 0, the form that rows take for one scale or zero point of all elements. */
 graph_id onnx_operand_or_scalar(onnx_import *im, size_t i);
-/* Its shape; it must be present. Does not emit known values as tensors. */
+/* Its shape; it must be present. Does not emit known values as tensors. Of strings: the dtype means nothing. */
 graph_shape onnx_operand_shape(onnx_import *im, size_t i);
 static inline int onnx_operand_rank(onnx_import *im, size_t i) {
     return onnx_operand_shape(im, i).rank;
@@ -206,11 +225,10 @@ void onnx_give(onnx_import *im, size_t i, graph_id id);
 void onnx_give_known(onnx_import *im, size_t i, const onnx_known *known);
 /* Result i is operand k itself. */
 void onnx_give_operand(onnx_import *im, size_t i, size_t k);
-/* Result i is not imported; it is an error, with that reason, only to use it. */
-void onnx_refuse_result(onnx_import *im, size_t i, const char *reason);
 /* Makes `to` another name of `from`. */
 static inline void onnx_take_value(onnx_value *to, const onnx_value *from) {
-    to->id = from->id, to->stored = from->stored, to->known = from->known, to->refusal = from->refusal;
+    to->id = from->id, to->stored = from->stored, to->known = from->known;
+    to->structure = from->structure;
 }
 
 /* The node's attribute, or the value given by the enclosing function's caller; NULL: neither. Marks the attribute as read: unread

@@ -1,6 +1,8 @@
 /* What the rows of ai.onnx.ml share (learn.h). */
 #include "graph/onnx/learn.h"
 
+#include "graph/onnx/structure.h"
+
 /* ---- numbers --------------------------------------------------------------------------------------------------------- */
 
 static double *new_numbers(onnx_import *im, size_t count, const char *what) {
@@ -115,7 +117,16 @@ onnx_labels onnx_labels_of(onnx_import *im, const char *integers) {
         onnx_fail(im, DLC_PARSE_ERROR, "%zu labels in %s and %zu in classlabels_strings; expected one of them", count,
                   integers, words);
     if (count + words > 1 << 20) onnx_fail(im, DLC_UNSUPPORTED, "%zu classes", count + words);
-    return (onnx_labels){count + words, count ? numbers->ints.data : NULL};
+    return (onnx_labels){count + words, count ? numbers->ints.data : NULL, words ? strings->strings.data : NULL};
+}
+
+onnx_labels onnx_two_labels(onnx_import *im, const onnx_labels *labels) {
+    int64_t *numbers = LIB_NEW_ARRAY(im->g->arena, int64_t, 2);
+    onnx_bytes *strings = LIB_NEW_ARRAY(im->g->arena, onnx_bytes, 2);
+    if (labels->count != 1) return *labels;
+    if (labels->numbers) numbers[1] = labels->numbers[0];
+    if (labels->strings) strings[1] = labels->strings[0];
+    return (onnx_labels){2, labels->numbers ? numbers : NULL, labels->strings ? strings : NULL};
 }
 
 graph_id onnx_greatest(onnx_import *im, graph_id scores) {
@@ -125,7 +136,8 @@ graph_id onnx_greatest(onnx_import *im, graph_id scores) {
 void onnx_give_label(onnx_import *im, const onnx_labels *labels, graph_id index) {
     const int64_t count = (int64_t)labels->count;
     if (!labels->numbers) {
-        onnx_refuse_result(im, 0, "the labels of this classifier are strings, which libdlc does not have");
+        onnx_value place = {.id = index};
+        onnx_give_structure(im, 0, onnx_strings_at(im, count, labels->strings, &place));
         return;
     }
     const graph_id table = graph_literal(im->g, DLC_I64, 1, &count, labels->numbers);

@@ -46,12 +46,15 @@ graph_id onnx_both_classes(onnx_import *im, graph_id scores, bool probabilities)
 
 typedef struct onnx_labels {
     size_t count;
-    /* NULL: strings */
+    /* One of them is NULL. */
     const int64_t *numbers;
+    const onnx_bytes *strings;
 } onnx_labels;
 /* Of attribute classlabels_strings, or of one of integers. Raises unless just one is given. */
 onnx_labels onnx_labels_of(onnx_import *im, const char *integers);
-/* Result 0: for each sample the label with that index, i64 [samples]. Strings are refused where the result is used. */
+/* Two labels, the second of which is chosen by a score: those given, or, of one, 0 or the empty string before it. */
+onnx_labels onnx_two_labels(onnx_import *im, const onnx_labels *labels);
+/* Result 0: for each sample the label with that index, i64 [samples], or strings. */
 void onnx_give_label(onnx_import *im, const onnx_labels *labels, graph_id index);
 /* The index of the greatest score of each sample. */
 graph_id onnx_greatest(onnx_import *im, graph_id scores);

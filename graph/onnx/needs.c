@@ -28,17 +28,25 @@ static void push_reads(trace *t, const onnx_node *node) {
     }
 }
 
-/* May its elements be asked for: few by what the file says of its shape, and numbers that shapes are made of? */
+/* The tensors in values of that type; NULL: there are none, or they are in maps. */
+static const onnx_tensor_type *tensor_in(const onnx_type *type) {
+    while (type && (type->which == ONNX_TYPE_SEQUENCE || type->which == ONNX_TYPE_OPTIONAL))
+        type = type->which == ONNX_TYPE_SEQUENCE ? type->sequence->element : type->optional->element;
+    return type && type->which == ONNX_TYPE_TENSOR ? type->tensor : NULL;
+}
+
+/* May its elements be asked for: few by what the file says of its shape, and numbers that shapes are made of? The runner sees how many
+ * they are in the end. */
 static bool is_small(const onnx_value_info *info) {
-    const onnx_type *type = info->type;
+    const onnx_tensor_type *type = tensor_in(info->type);
     int64_t count = 1;
-    if (!type || type->which != ONNX_TYPE_TENSOR || !type->tensor->shape) return false;
-    const size_t rank = type->tensor->shape->dims.count;
+    if (!type || !type->shape) return false;
+    const size_t rank = type->shape->dims.count;
     for (size_t d = 0; d < rank; d++) {
-        const onnx_dimension *dim = &type->tensor->shape->dims.data[d];
+        const onnx_dimension *dim = &type->shape->dims.data[d];
         if (dim->which == 1 && dim->value > 0 && count <= ONNX_NEEDED_MAX) count *= dim->value;
     }
-    const onnx_element *element = onnx_element_of(type->tensor->element);
+    const onnx_element *element = onnx_element_of(type->element);
     if (!element || element->dtype < 0 || element->bits < 8 || rank > 1) return false;
     return count <= (lib_dtype_is_float((dlc_dtype)element->dtype) ? ONNX_NEEDED_FLOATS_MAX : ONNX_NEEDED_MAX);
 }

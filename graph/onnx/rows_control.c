@@ -1,7 +1,7 @@
 /* Rows of control flow: If, Loop, Scan. A branch or body is a sub-graph of the current graph; values of enclosing graphs that it
  * uses are operands of the row and inputs of the sub-graph. Known values and stored tensors need no operand: they are emitted in
  * the sub-graph. */
-#include "graph/onnx/control.h"
+#include "graph/onnx/structure.h"
 
 /* ---- captures of bodies --------------------------------------------------------------------------------------- */
 
@@ -41,15 +41,46 @@ static void find_captures(onnx_import *im, captures *all, const onnx_graph *body
     for (size_t i = 0; i < part->outputs.count; i++) take(im, all, body, part->outputs.data[i].name);
 }
 
-static bool is_made(const capture *c) {
-    return c->outer->id && !c->outer->known && !c->outer->stored;
+static bool is_made(const onnx_value *value) {
+    return value->id && !value->known && !value->stored;
 }
 
+/* The values of the graph in what is captured: a tensor's, those in a list and the like. ids NULL: they are counted. */
+static int made_in(const onnx_value *value, graph_id *ids) {
+    int count = 0;
+    if (is_made(value)) {
+        if (ids) ids[0] = value->id;
+        return 1;
+    }
+    for (size_t i = 0; value->structure && i < value->structure->count; i++)
+        count += made_in(&value->structure->part[i], ids ? ids + count : NULL);
+    return count;
+}
+
+/* ids NULL: how many there are. */
 static int captured_ids(const captures *all, graph_id *ids) {
     int count = 0;
-    for (uint32_t i = 0; i < all->count; i++)
-        if (is_made(&all->data[i])) ids[count++] = all->data[i].outer->id;
+    for (uint32_t i = 0; i < all->count; i++) count += made_in(all->data[i].outer, ids ? ids + count : NULL);
     return count;
+}
+
+/* The captured value inside of a body, whose inputs stand for values of the outer graph. Returns the next input. */
+static const graph_id *take_inside(onnx_import *im, onnx_value *to, const onnx_value *outer, const graph_id *inputs) {
+    onnx_take_value(to, outer);
+    to->id = is_made(outer) ? *inputs++ : 0;
+    if (!outer->structure) return inputs;
+    onnx_structure *inner = lib_arena_copy(im->g->arena, outer->structure, sizeof *inner);
+    inner->part = LIB_NEW_ARRAY(im->g->arena, onnx_value, inner->count + 1);
+    for (size_t i = 0; i < inner->count; i++)
+        inputs = take_inside(im, &inner->part[i], &outer->structure->part[i], inputs);
+    to->structure = inner;
+    return inputs;
+}
+
+/* Defines captured values under their names. */
+static void define_inside(onnx_import *im, const captures *all, const graph_id *inputs) {
+    for (uint32_t i = 0; i < all->count; i++)
+        inputs = take_inside(im, onnx_define(im, all->data[i].outer->name), all->data[i].outer, inputs);
 }
 
 /* ---- bodies -------------------------------------------------------------------------------------------------------------- */
@@ -78,12 +109,10 @@ static void end(onnx_import *im, const body *b) {
 
 /* Defines inputs for captured values, under their names. */
 static void define_captures(onnx_import *im, const body *b, const captures *all) {
-    for (uint32_t i = 0; i < all->count; i++) {
-        const onnx_value *outer = all->data[i].outer;
-        onnx_value *value = onnx_define(im, outer->name);
-        onnx_take_value(value, outer);
-        value->id = is_made(&all->data[i]) ? graph_new_input(im->g, NULL, graph_shape_of(b->saved.g, outer->id)) : 0;
-    }
+    graph_id *ids = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)captured_ids(all, NULL) + 1);
+    const int count = captured_ids(all, ids);
+    for (int i = 0; i < count; i++) ids[i] = graph_new_input(im->g, NULL, graph_shape_of(b->saved.g, ids[i]));
+    define_inside(im, all, ids);
 }
 
 static void import_body(onnx_import *im, const onnx_graph *part) {
@@ -103,7 +132,7 @@ static onnx_value *output_of(onnx_import *im, const onnx_graph *part, size_t i) 
     return value;
 }
 
-static const onnx_graph *graph_attribute_of(onnx_import *im, const char *name) {
+const onnx_graph *onnx_graph_attribute(onnx_import *im, const char *name) {
     const onnx_attribute *a = onnx_attribute_find(im, name, ONNX_ATTRIBUTE_GRAPH);
     if (!a) onnx_fail(im, DLC_PARSE_ERROR, "attribute %s is missing", name);
     return a->g;
@@ -111,20 +140,28 @@ static const onnx_graph *graph_attribute_of(onnx_import *im, const char *name) {
 
 /* ---- If ------------------------------------------------------------------------------------------------------------------ */
 
-/* Imports a branch that is known to be taken in place of the node. */
-static void import_inline(onnx_import *im, const onnx_graph *part) {
+void onnx_import_inline(onnx_import *im, const onnx_graph *part, const onnx_value *inputs, size_t wanted,
+                        onnx_value *outputs) {
     const onnx_import saved = *im;
     onnx_names_scope scope = {.outer = im->scope};
-    onnx_value *outputs[64];
-    if (saved.node->outputs.count > 64) onnx_fail(im, DLC_UNSUPPORTED, "%zu results", saved.node->outputs.count);
     im->scope = &scope;
+    for (size_t i = 0; i < part->inputs.count; i++)
+        onnx_take_value(onnx_define(im, part->inputs.data[i].name), &inputs[i]);
     import_body(im, part);
-    for (size_t i = 0; i < saved.node->outputs.count; i++) outputs[i] = output_of(im, part, i);
-    const uint32_t inputs = im->inputs.count;
+    for (size_t i = 0; i < wanted; i++) outputs[i] = *output_of(im, part, i);
+    const uint32_t inputs_made = im->inputs.count;
+    const size_t unrolled = im->unrolled;
     *im = saved;
-    im->inputs.count = inputs;
-    for (size_t i = 0; i < im->node->outputs.count; i++)
-        if (im->result[i]) onnx_take_value(im->result[i], outputs[i]);
+    im->inputs.count = inputs_made, im->unrolled = unrolled;
+}
+
+/* Imports a branch that is known to be taken in place of the node. */
+static void import_inline(onnx_import *im, const onnx_graph *part) {
+    const size_t count = im->node->outputs.count;
+    onnx_value *outputs = LIB_NEW_ARRAY(im->g->arena, onnx_value, count + 1);
+    if (part->inputs.count) onnx_fail(im, DLC_PARSE_ERROR, "a branch with %zu inputs", part->inputs.count);
+    onnx_import_inline(im, part, NULL, count, outputs);
+    for (size_t i = 0; i < count; i++) onnx_give_value(im, i, &outputs[i]);
 }
 
 static int64_t import_branch(onnx_import *im, const onnx_graph *part, const captures *all, size_t outputs) {
@@ -132,13 +169,19 @@ static int64_t import_branch(onnx_import *im, const onnx_graph *part, const capt
     begin(im, &b);
     define_captures(im, &b, all);
     import_body(im, part);
-    for (size_t i = 0; i < outputs; i++) graph_new_output(im->g, NULL, onnx_id_of(im, output_of(im, part, i)));
+    for (size_t i = 0; i < outputs; i++) {
+        onnx_value *value = output_of(im, part, i);
+        if (onnx_form_of(value) != ONNX_NUMBERS)
+            onnx_fail(im, DLC_UNSUPPORTED, "a branch gives a sequence, an optional or strings, and data decide which");
+        graph_new_output(im->g, NULL, onnx_id_of(im, value));
+    }
     end(im, &b);
     return b.number;
 }
 
 static void import_if(onnx_import *im) {
-    const onnx_graph *then = graph_attribute_of(im, "then_branch"), *otherwise = graph_attribute_of(im, "else_branch");
+    const onnx_graph *then = onnx_graph_attribute(im, "then_branch"),
+                     *otherwise = onnx_graph_attribute(im, "else_branch");
     if (onnx_operand_is_constant(im, 0)) {
         import_inline(im, onnx_operand_float(im, 0, 0) != 0 ? then : otherwise);
         return;
@@ -147,7 +190,7 @@ static void import_if(onnx_import *im) {
     graph_id *in;
     find_captures(im, &all, then, then);
     find_captures(im, &all, otherwise, otherwise);
-    in = LIB_NEW_ARRAY(im->g->arena, graph_id, all.count + 1);
+    in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)captured_ids(&all, NULL) + 1);
     in[0] = graph_reshape(im->g, onnx_operand(im, 0), 0, NULL);
     const int count = 1 + captured_ids(&all, in + 1);
     const graph_setting s[] = {
@@ -184,12 +227,7 @@ static void define_formal(onnx_import *im, const onnx_value_info *info, graph_id
 /* Inputs of a sub-graph of the loop, in the order and with the shapes of the row's operands. */
 static void define_inputs(onnx_import *im, const body *b, const loop *l, graph_id *inputs) {
     for (int i = 0; i < l->count; i++) inputs[i] = graph_new_input(im->g, NULL, graph_shape_of(b->saved.g, l->in[i]));
-    int at = 2 + l->carried + l->limited;
-    for (uint32_t i = 0; i < l->all.count; i++) {
-        onnx_value *value = onnx_define(im, l->all.data[i].outer->name);
-        onnx_take_value(value, l->all.data[i].outer);
-        value->id = is_made(&l->all.data[i]) ? inputs[at++] : 0;
-    }
+    define_inside(im, &l->all, inputs + 2 + l->carried + l->limited);
 }
 
 static int64_t loop_condition(onnx_import *im, const loop *l) {
@@ -229,7 +267,8 @@ static int64_t loop_body(onnx_import *im, const loop *l, size_t stacks, bool *al
 }
 
 static void import_loop(onnx_import *im) {
-    loop l = {.graph = graph_attribute_of(im, "body")};
+    if (onnx_unroll_loop(im)) return;
+    loop l = {.graph = onnx_graph_attribute(im, "body")};
     const size_t given = onnx_operands(im);
     bool always;
     l.carried = given > 2 ? (int)given - 2 : 0;
@@ -239,7 +278,7 @@ static void import_loop(onnx_import *im) {
     const size_t stacks = l.graph->outputs.count - 1 - (size_t)l.carried;
     const onnx_known *trips = onnx_operand_known(im, 0);
     find_captures(im, &l.all, l.graph, l.graph);
-    l.in = LIB_NEW_ARRAY(im->g->arena, graph_id, given + l.all.count + 4);
+    l.in = LIB_NEW_ARRAY(im->g->arena, graph_id, given + (size_t)captured_ids(&l.all, NULL) + 4);
     l.in[l.count++] = graph_scalar_i64(im->g, DLC_I64, 0);
     l.in[l.count++] = onnx_has(im, 1) ? as_scalar(im, onnx_operand(im, 1)) : graph_scalar_i64(im->g, DLC_BOOL, 1);
     for (int i = 0; i < l.carried; i++) l.in[l.count++] = onnx_operand(im, (size_t)i + 2);
@@ -298,7 +337,7 @@ typedef struct scan {
 
 /* Without reverse. `given`: operands for states and sequences. */
 static scan scan_of(onnx_import *im, int given) {
-    scan s = {.part = graph_attribute_of(im, "body"), .sequences = (int)onnx_int(im, "num_scan_inputs", 1)};
+    scan s = {.part = onnx_graph_attribute(im, "body"), .sequences = (int)onnx_int(im, "num_scan_inputs", 1)};
     s.states = given - s.sequences;
     s.stacks = (int)s.part->outputs.count - s.states;
     if (s.sequences < 1 || s.states < 0 || s.stacks < 0 || s.part->inputs.count != (size_t)given)
@@ -349,7 +388,7 @@ static graph_id emit_scan(onnx_import *im, const scan *s, const graph_id *operan
     captures all = {0};
     int count = 0;
     find_captures(im, &all, s->part, s->part);
-    graph_id *in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)given + all.count + 3);
+    graph_id *in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)(given + captured_ids(&all, NULL)) + 3);
     if (s->limit) in[count++] = graph_scalar_i64(im->g, DLC_I64, 0);
     for (int i = 0; i < given; i++) {
         if (i >= s->states && !graph_shape_of(im->g, operand[i])->rank)
@@ -433,7 +472,7 @@ static void import_scan_of_samples(onnx_import *im) {
     const int64_t *direction = onnx_ints(im, "directions", &directions);
     captures all = {0};
     find_captures(im, &all, s.part, s.part);
-    graph_id *in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)given + all.count + 2);
+    graph_id *in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)(given + captured_ids(&all, NULL)) + 2);
     for (int i = 0; i < s.sequences; i++) s.reverse[i] = entry(direction, directions, i);
     for (int i = 0; i <= given; i++) {
         in[count] = onnx_operand(im, (size_t)(i < given ? i + 1 : 0)); /* the lengths last */

@@ -1,5 +1,6 @@
 /* Rows of ai.onnx.ml but for trees and support vector machines: features, encoders, linear models. */
 #include "graph/onnx/learn.h"
+#include "graph/onnx/structure.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -145,149 +146,49 @@ static void require_different(onnx_import *im, const int64_t *list, size_t count
             onnx_fail(im, DLC_PARSE_ERROR, "category %lld is listed twice", (long long)sorted[i]);
 }
 
-/* Without strings. An element that is no category gives zeros, also with zeros=0, which asks a run to fail. */
+/* Categories that are strings are their numbers. */
+static onnx_value category_numbers(onnx_import *im, onnx_names strings) {
+    const onnx_structure *x = onnx_operand_strings(im, 0);
+    const int64_t *found = onnx_find_words(im, x, strings.count, strings.data);
+    return onnx_look_up(im, x->part, DLC_I64, (int64_t)x->words, found);
+}
+
+/* Of elements that are known at import, as strings are: without kernels. False: they are not known. */
+static bool give_known_hot(onnx_import *im, onnx_value *x, int64_t count, const int64_t *number) {
+    const onnx_known *known = onnx_known_of(im, x);
+    const int64_t *element = onnx_constant_integers(im, known);
+    int64_t dims[DLC_MAX_RANK];
+    if (!element || known->rank >= DLC_MAX_RANK) return false;
+    float *hot = LIB_NEW_ARRAY(im->g->arena, float, (size_t)(known->count * count) + 1);
+    for (int64_t i = 0; i < known->count * count; i++) hot[i] = element[i / count] == number[i % count];
+    for (int d = 0; d < known->rank; d++) dims[d] = known->dims[d];
+    dims[known->rank] = count;
+    const onnx_value y = onnx_value_of(im, DLC_F32, known->rank + 1, dims, hot);
+    onnx_give_value(im, 0, &y);
+    return true;
+}
+
+/* An element that is no category gives zeros, also with zeros=0, which asks a run to fail. */
 static void import_one_hot_encoder(onnx_import *im) {
     graph *g = im->g;
     const onnx_attribute *a = onnx_attribute_find(im, "cats_int64s", ONNX_ATTRIBUTE_INTS);
-    const graph_id x = onnx_operand(im, 0);
-    const int rank = onnx_operand_rank(im, 0);
+    const onnx_names strings = onnx_strings_attribute(im, "cats_strings");
+    const int64_t count = strings.count ? (int64_t)strings.count : a ? (int64_t)a->ints.count : 0;
+    int64_t *number = LIB_NEW_ARRAY(g->arena, int64_t, (size_t)count + 1);
     onnx_ignore(im, "zeros");
-    if (onnx_attribute_find(im, "cats_strings", ONNX_ATTRIBUTE_STRINGS))
-        onnx_fail(im, DLC_UNSUPPORTED, "categories that are strings, which libdlc does not have");
-    const int64_t count = a ? (int64_t)a->ints.count : 0;
-    if (!count) onnx_fail(im, DLC_PARSE_ERROR, "it has no categories");
-    require_different(im, a->ints.data, a->ints.count);
+    if (!count || (strings.count && a && a->ints.count))
+        onnx_fail(im, DLC_PARSE_ERROR, "it has no categories, or both numbers and strings");
+    for (int64_t i = 0; i < count; i++) number[i] = strings.count ? i : a->ints.data[i];
+    require_different(im, number, (size_t)count);
+    if (!onnx_has(im, 0)) onnx_fail(im, DLC_PARSE_ERROR, "operand 0 is missing");
+    onnx_value places = strings.count ? category_numbers(im, strings) : *im->operand[0];
+    if (give_known_hot(im, &places, count, number)) return;
+    const graph_id x = onnx_id_of(im, &places);
+    const int rank = graph_shape_of(g, x)->rank;
     if (rank >= DLC_MAX_RANK) onnx_fail(im, DLC_UNSUPPORTED, "a result of rank %d", rank + 1);
     const graph_id hot = graph_eq(g, graph_expand_dims(g, graph_cast(g, x, DLC_I64), rank),
-                                  graph_literal(g, DLC_I64, 1, &count, a->ints.data));
+                                  graph_literal(g, DLC_I64, 1, &count, number));
     onnx_give(im, 0, graph_cast(g, hot, DLC_F32));
-}
-
-/* Keys or values of a LabelEncoder. */
-typedef struct coded {
-    dlc_dtype dtype;
-    int64_t count;
-    /* elements of any alignment */
-    const char *bytes;
-} coded;
-
-/* From attributes `what`s_int64s, _floats and _tensor, as keys_floats; strings are refused. */
-static coded coded_of(onnx_import *im, const char *what) {
-    lib_arena *arena = im->g->arena;
-    const char *name = lib_arena_format(arena, "%s_int64s", what);
-    const onnx_attribute *integers = onnx_attribute_find(im, name, ONNX_ATTRIBUTE_INTS),
-                         *floats =
-                             onnx_attribute_find(im, lib_arena_format(arena, "%s_floats", what), ONNX_ATTRIBUTE_FLOATS),
-                         *tensor =
-                             onnx_attribute_find(im, lib_arena_format(arena, "%s_tensor", what), ONNX_ATTRIBUTE_TENSOR),
-                         *strings = onnx_attribute_find(im, lib_arena_format(arena, "%s_strings", what),
-                                                        ONNX_ATTRIBUTE_STRINGS);
-    if (strings || (tensor && tensor->t->data_type == ONNX_STRING))
-        onnx_fail(im, DLC_UNSUPPORTED, "%s that are strings, which libdlc does not have", what);
-    if (!!integers + !!floats + !!tensor != 1)
-        onnx_fail(im, DLC_PARSE_ERROR, "%d attributes give its %s; expected one", !!integers + !!floats + !!tensor,
-                  what);
-    if (integers) return (coded){DLC_I64, (int64_t)integers->ints.count, (const char *)integers->ints.data};
-    if (floats) return (coded){DLC_F32, (int64_t)floats->floats.count, (const char *)floats->floats.data};
-    const dlc_dtype dtype = onnx_dtype(im, tensor->t->data_type);
-    if (onnx_is_external(tensor->t) || lib_dtype_is_stored_otherwise(dtype))
-        onnx_fail(im, DLC_UNSUPPORTED, "%s of external data, or of type %s", what, lib_dtypes[dtype].name);
-    const onnx_data data = onnx_tensor_data(arena, tensor->t);
-    return (coded){dtype, data.count, data.bytes.data};
-}
-
-/* A key and its place in the list. */
-typedef struct key {
-    double real;
-    int64_t integer, place;
-} key;
-
-static int by_key(const void *a, const void *b) {
-    const key *x = a, *y = b;
-    if (x->real != y->real) return x->real < y->real ? -1 : 1;
-    if (x->integer != y->integer) return x->integer < y->integer ? -1 : 1;
-    return (x->place > y->place) - (x->place < y->place);
-}
-
-/* The keys in ascending order, of equal ones the last. NaN is left out; *nan is its place, or -1. */
-static int64_t sorted_keys(onnx_import *im, const coded *keys, key **out, int64_t *nan) {
-    key *list = LIB_NEW_ARRAY(im->g->arena, key, (size_t)keys->count + 1);
-    const size_t size = lib_dtype_size(keys->dtype);
-    int64_t count = 0, kept = 0;
-    char element[16] = {0};
-    *nan = -1;
-    for (int64_t i = 0; i < keys->count; i++) {
-        memcpy(element, keys->bytes + (size_t)i * size, size);
-        key k = {0, 0, i};
-        if (lib_dtype_is_float(keys->dtype))
-            k.real = lib_element_get_f64(keys->dtype, element);
-        else
-            k.integer = lib_element_get_i64(keys->dtype, element);
-        if (isnan(k.real))
-            *nan = i;
-        else
-            list[count++] = k;
-    }
-    qsort(list, (size_t)count, sizeof *list, by_key);
-    for (int64_t i = 0; i < count; i++)
-        if (i + 1 == count || list[i].real != list[i + 1].real || list[i].integer != list[i + 1].integer)
-            list[kept++] = list[i];
-    *out = list;
-    return kept;
-}
-
-/* Elements of a list at the keys' places. */
-static graph_id at_places(onnx_import *im, const coded *from, const key *keys, int64_t count) {
-    const size_t size = lib_dtype_size(from->dtype);
-    char *bytes = lib_arena_array(im->g->arena, (size_t)count + 1, size);
-    for (int64_t i = 0; i < count; i++)
-        memcpy(bytes + (size_t)i * size, from->bytes + (size_t)keys[i].place * size, size);
-    return graph_literal(im->g, from->dtype, 1, &count, bytes);
-}
-
-/* The value of what is no key, rank 0. */
-static graph_id default_value(onnx_import *im, dlc_dtype dtype) {
-    const onnx_attribute *tensor = onnx_attribute_find(im, "default_tensor", ONNX_ATTRIBUTE_TENSOR);
-    const int64_t integer = onnx_int(im, "default_int64", -1);
-    const double real = onnx_float(im, "default_float", -0.0);
-    onnx_ignore(im, "default_string");
-    if (!tensor || tensor->t->data_type == ONNX_STRING)
-        return lib_dtype_is_float(dtype) ? graph_scalar(im->g, dtype, real) : graph_scalar_i64(im->g, dtype, integer);
-    const onnx_data data = onnx_tensor_data(im->g->arena, tensor->t);
-    if (onnx_dtype(im, tensor->t->data_type) != dtype || data.count != 1 || onnx_is_external(tensor->t))
-        onnx_fail(im, DLC_PARSE_ERROR, "default_tensor is no single element of type %s, that of the values",
-                  lib_dtypes[dtype].name);
-    return graph_literal(im->g, dtype, 0, NULL, data.bytes.data);
-}
-
-/* By binary search in the sorted keys. */
-static void import_label_encoder(onnx_import *im) {
-    graph *g = im->g;
-    const graph_id x = onnx_operand(im, 0);
-    const coded keys = coded_of(im, "keys"), values = coded_of(im, "values");
-    const dlc_dtype dtype = onnx_operand_shape(im, 0).dtype;
-    key *order;
-    int64_t nan;
-    if (keys.count != values.count)
-        onnx_fail(im, DLC_PARSE_ERROR, "%lld keys and %lld values", (long long)keys.count, (long long)values.count);
-    if (keys.dtype != dtype)
-        onnx_fail(im, DLC_PARSE_ERROR, "keys of type %s for an operand of type %s", lib_dtypes[keys.dtype].name,
-                  lib_dtypes[dtype].name);
-    const int64_t count = sorted_keys(im, &keys, &order, &nan);
-    const graph_shape shape = *graph_shape_of(g, x);
-    graph_id y = graph_broadcast_to(g, default_value(im, values.dtype), shape.rank, shape.dim);
-    if (count) {
-        const graph_id sorted = at_places(im, &keys, order, count);
-        const graph_id place = onnx_emit(im, "search_sorted", 2, (graph_id[]){sorted, x}, 0, NULL);
-        const graph_id found = graph_eq(g, graph_gather(g, sorted, place, 0), x);
-        y = graph_select(g, found, graph_gather(g, at_places(im, &values, order, count), place, 0), y);
-    }
-    if (nan >= 0) {
-        const key last = {.place = nan};
-        const graph_id value = graph_reshape(g, at_places(im, &values, &last, 1), 0, NULL);
-        y = graph_select(g, onnx_unary(im, "is_nan", x), value, y);
-    }
-    onnx_give(im, 0, y);
 }
 
 /* ---- linear models --------------------------------------------------------------------------------------------------- */
@@ -345,9 +246,8 @@ static void import_linear_classifier(onnx_import *im) {
     graph_id scores = linear_scores(im, x, rows, coefficients, intercepts);
     if (rows != labels.count && !(rows == 1 && labels.count == 2))
         onnx_fail(im, DLC_PARSE_ERROR, "%zu rows of coefficients for %zu classes", rows, labels.count);
-    if (rows == 1) { /* of one label: it, or 0 */
-        const int64_t one[2] = {0, labels.numbers ? labels.numbers[0] : 0};
-        const onnx_labels pair = labels.count == 2 || !labels.numbers ? labels : (onnx_labels){2, one};
+    if (rows == 1) {
+        const onnx_labels pair = onnx_two_labels(im, &labels);
         onnx_give_label(im, &pair, second_class(im, scores));
         if (labels.count == 2) scores = onnx_both_classes(im, scores, false);
     } else {
@@ -356,27 +256,11 @@ static void import_linear_classifier(onnx_import *im) {
     onnx_give(im, 1, graph_cast(im->g, onnx_transformed(im, scores, transform), DLC_F32));
 }
 
-/* ---- refused --------------------------------------------------------------------------------------------------------- */
-
-static void import_strings(onnx_import *im) {
-    onnx_fail(im, DLC_UNSUPPORTED, "it maps strings, which libdlc does not have");
-}
-
-const onnx_refusal onnx_refused_learn[] = {
-    {"CastMap", "its operand is a map, which libdlc does not have"},
-    {"CategoryMapper", "it maps strings, which libdlc does not have"},
-    {"DictVectorizer", "its operand is a map, which libdlc does not have"},
-    {"ZipMap", "its result is a sequence of maps, which libdlc does not have"},
-    {0},
-};
-
 const onnx_row onnx_rows_learn[] = {
     {"ArrayFeatureExtractor", 1, 0, import_array_feature_extractor, NULL},
     {"Binarizer", 1, 0, import_binarizer, NULL},
     {"FeatureVectorizer", 1, 0, import_feature_vectorizer, NULL},
     {"Imputer", 1, 0, import_imputer, NULL},
-    {"LabelEncoder", 1, 1, import_strings, NULL},
-    {"LabelEncoder", 2, 0, import_label_encoder, NULL},
     {"LinearClassifier", 1, 0, import_linear_classifier, NULL},
     {"LinearRegressor", 1, 0, import_linear_regressor, NULL},
     {"Normalizer", 1, 0, import_normalizer, NULL},

@@ -1,5 +1,5 @@
 /* Rows of operators that compute element by element. */
-#include "graph/onnx/import.h"
+#include "graph/onnx/structure.h"
 
 #include <math.h>
 
@@ -104,23 +104,35 @@ static void give_cast(onnx_import *im, dlc_dtype to) {
                         graph_set_integer("rounding", to == DLC_F8E8M0 ? rounding : 0)));
 }
 
-/* In early versions the element type was a string. */
-static dlc_dtype named_dtype(onnx_import *im) {
+/* In early versions the element type was a string. As ONNX's number of it. */
+static int32_t named_type(onnx_import *im) {
     const char *name = onnx_string(im, "to", "");
     char lower[32] = "";
     for (size_t i = 0; name[i] && i + 1 < sizeof lower; i++)
         lower[i] = (char)(name[i] >= 'A' && name[i] <= 'Z' ? name[i] + 32 : name[i]);
     for (int32_t t = 1; onnx_element_of(t); t++)
-        if (strcmp(lower, onnx_element_of(t)->name) == 0) return onnx_dtype(im, t);
+        if (strcmp(lower, onnx_element_of(t)->name) == 0) return t;
     onnx_fail(im, DLC_PARSE_ERROR, "\"%.40s\" is no element type", name);
 }
 
 static void import_cast(onnx_import *im) {
-    give_cast(im, im->opset < 6 ? named_dtype(im) : onnx_dtype_attribute(im, "to", DLC_F32));
+    const int64_t to = im->opset < 6 ? named_type(im) : onnx_int(im, "to", 1);
+    const dlc_dtype dtype = to == ONNX_STRING ? DLC_F32 : onnx_dtype(im, to);
+    if (onnx_casts_text(im, (int32_t)to))
+        onnx_cast_text(im, (int32_t)to, dtype);
+    else
+        give_cast(im, dtype);
 }
 
 static void import_cast_like(onnx_import *im) {
-    give_cast(im, onnx_operand_shape(im, 1).dtype);
+    if (!onnx_has(im, 1)) onnx_fail(im, DLC_PARSE_ERROR, "operand 1 is missing");
+    const int type = onnx_element_type(im, im->operand[1]);
+    const int32_t to = type == ONNX_TEXT ? ONNX_STRING : 0;
+    const dlc_dtype dtype = type == ONNX_TEXT ? DLC_F32 : onnx_operand_shape(im, 1).dtype;
+    if (onnx_casts_text(im, to))
+        onnx_cast_text(im, to, dtype);
+    else
+        give_cast(im, dtype);
 }
 
 static void import_bit_cast(onnx_import *im) {

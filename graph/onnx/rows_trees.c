@@ -410,7 +410,6 @@ static void give_binary(onnx_import *im, const forest *f, graph_id sums, onnx_la
                         onnx_transform transform) {
     graph *g = im->g;
     const int64_t voted = f->votes[0].target;
-    const int64_t pair[2] = {0, labels.numbers ? labels.numbers[0] : 0};
     bool probability = transform == ONNX_TRANSFORM_NONE || transform == ONNX_TRANSFORM_PROBIT;
     for (int64_t v = 0; v < f->vote_count; v++) probability &= f->votes[v].weight >= 0;
     graph_id score = graph_slice_axis(g, sums, 1, tir_index(g->pool, voted), tir_index(g->pool, voted + 1));
@@ -418,8 +417,8 @@ static void give_binary(onnx_import *im, const forest *f, graph_id sums, onnx_la
         onnx_require_count(im, base.count, (size_t)f->targets, "attribute base_values");
     if (base.count) score = graph_add_number(g, score, base.data[base.count == 1 ? 0 : voted]);
     const graph_id limit = graph_scalar_like(g, score, probability && labels.count == 2 ? 0.5 : 0);
-    if (labels.count == 1 && labels.numbers) labels = (onnx_labels){2, pair};
-    onnx_give_label(im, &labels, graph_cast(g, graph_squeeze(g, graph_gt(g, score, limit), 1), DLC_I64));
+    const onnx_labels pair = onnx_two_labels(im, &labels);
+    onnx_give_label(im, &pair, graph_cast(g, graph_squeeze(g, graph_gt(g, score, limit), 1), DLC_I64));
     if (f->targets == 2) score = onnx_both_classes(im, score, probability);
     onnx_give(im, 1, graph_cast(g, onnx_transformed(im, score, transform), DLC_F32));
 }

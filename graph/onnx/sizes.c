@@ -1,6 +1,6 @@
 /* Arithmetic on known values: shapes, and values that models compute from them. Elements are index expressions over the graph's
  * symbols, exact fractions of such, or numbers. Results that cannot be determined for all sizes are left to kernels. */
-#include "graph/onnx/import.h"
+#include "graph/onnx/structure.h"
 
 #include <math.h>
 
@@ -20,6 +20,10 @@ onnx_known *onnx_known_of_dims(onnx_import *im, int count, const tir_expr *dims)
     onnx_known *known = onnx_known_new(im, DLC_I64, 1, (int64_t[]){count});
     for (int i = 0; i < count; i++) known->element[i] = (number){dims[i], 1, 0};
     return known;
+}
+
+static int64_t known_max(const onnx_import *im) {
+    return im->known_max ? im->known_max : ONNX_KNOWN_MAX;
 }
 
 static bool is_followed(dlc_dtype dtype) {
@@ -68,7 +72,7 @@ const onnx_known *onnx_known_of_view(onnx_import *im, const DLTensor *view, grap
     const char *data = (const char *)view->data + view->byte_offset;
     int64_t count = 1;
     for (int d = 0; d < view->ndim; d++) count *= view->shape[d];
-    if (count > ONNX_KNOWN_MAX || !is_followed(dtype)) {
+    if (count > known_max(im) || !is_followed(dtype)) {
         *made = graph_literal(im->g, dtype, view->ndim, view->shape, data);
         return NULL;
     }
@@ -328,7 +332,7 @@ static onnx_known *broadcast_of(onnx_import *im, dlc_dtype dtype, int count, con
             if (extent != 1) dims[d] = extent;
         }
         all *= dims[d];
-        if (all > ONNX_KNOWN_MAX) return NULL;
+        if (all > known_max(im)) return NULL;
     }
     return onnx_known_new(im, dtype, rank, dims);
 }
@@ -377,6 +381,16 @@ static bool fold_size(onnx_import *im) {
     return true;
 }
 
+static bool fold_constant_of_strings(onnx_import *im) {
+    const onnx_attribute *one = onnx_attribute_find(im, "value_string", ONNX_ATTRIBUTE_STRING),
+                         *several = onnx_attribute_find(im, "value_strings", ONNX_ATTRIBUTE_STRINGS);
+    const int64_t count = several ? (int64_t)several->strings.count : 1;
+    if (!one && !several) return false;
+    onnx_give_structure(im, 0,
+                        onnx_strings_new(im, several ? 1 : 0, &count, several ? several->strings.data : &one->s));
+    return true;
+}
+
 static bool fold_constant(onnx_import *im) {
     const onnx_attribute *a = onnx_attribute_find(im, "value", ONNX_ATTRIBUTE_TENSOR);
     int count;
@@ -397,13 +411,15 @@ static bool fold_constant(onnx_import *im) {
     const float *floats = onnx_floats(im, "value_floats", &count);
     if (floats) y = onnx_known_new(im, DLC_F32, 1, (int64_t[]){count});
     for (int i = 0; floats && i < count; i++) y->element[i] = real((double)floats[i]);
-    if (!y) onnx_fail(im, DLC_UNSUPPORTED, "a constant of strings, or without a value");
+    if (!y && fold_constant_of_strings(im)) return true;
+    if (!y) onnx_fail(im, DLC_PARSE_ERROR, "a constant without a value");
     onnx_give_known(im, 0, y);
     return true;
 }
 
 static const onnx_known *fold_cast(onnx_import *im) {
     const onnx_known *x = onnx_operand_known(im, 0);
+    if (onnx_casts_text(im, (int32_t)onnx_int(im, "to", 1))) return NULL;
     const dlc_dtype to = onnx_dtype_attribute(im, "to", DLC_F32);
     onnx_ignore(im, "saturate"), onnx_ignore(im, "round_mode");
     if (!x || !is_followed(to)) return NULL;
@@ -447,7 +463,7 @@ static const onnx_known *fold_unary(onnx_import *im, char op) {
 
 static const onnx_known *fold_gather(onnx_import *im) {
     const onnx_known *x = onnx_operand_known(im, 0), *at = onnx_operand_known(im, 1);
-    if (!x || !at || x->rank != 1 || onnx_int(im, "axis", 0) > 0 || at->count > ONNX_KNOWN_MAX) return NULL;
+    if (!x || !at || x->rank != 1 || onnx_int(im, "axis", 0) > 0 || at->count > known_max(im)) return NULL;
     onnx_known *y = onnx_known_new(im, x->dtype, at->rank, at->dims);
     for (int64_t i = 0; i < at->count; i++) {
         int64_t index;
@@ -468,7 +484,7 @@ static const onnx_known *fold_concat(onnx_import *im) {
         if (!x || x->rank != 1 || x->dtype != first->dtype) return NULL;
         count += x->count;
     }
-    if (!first || count > ONNX_KNOWN_MAX || onnx_int(im, "axis", 0) > 0) return NULL;
+    if (!first || count > known_max(im) || onnx_int(im, "axis", 0) > 0) return NULL;
     onnx_known *y = onnx_known_new(im, first->dtype, 1, &count);
     int64_t at = 0;
     for (size_t i = 0; i < onnx_operands(im); i++) {
@@ -632,7 +648,7 @@ static const onnx_known *fold_range(onnx_import *im) {
     int64_t count = 0;
     if (limit > 1 << 20 || limit < -(1 << 20) || start > 1 << 20 || start < -(1 << 20)) return NULL;
     for (int64_t i = start; step > 0 ? i < limit : i > limit; i += step)
-        if (++count > ONNX_KNOWN_MAX) return NULL;
+        if (++count > known_max(im)) return NULL;
     onnx_known *y = onnx_known_new(im, a->dtype, 1, &count);
     for (int64_t i = 0; i < count; i++) y->element[i] = whole(im, start + i * step);
     return y;
@@ -647,9 +663,9 @@ static const onnx_known *fold_constant_of_shape(onnx_import *im) {
     const int64_t *dims = onnx_operand_integers(im, 0, &rank);
     if (rank > DLC_MAX_RANK) return NULL;
     for (int d = 0; d < rank; d++) {
-        if (dims[d] < 0 || dims[d] > ONNX_KNOWN_MAX) return NULL;
+        if (dims[d] < 0 || dims[d] > known_max(im)) return NULL;
         count *= dims[d];
-        if (count > ONNX_KNOWN_MAX) return NULL;
+        if (count > known_max(im)) return NULL;
     }
     onnx_known *y = onnx_known_new(im, value ? value->dtype : DLC_F32, rank, dims);
     for (int64_t i = 0; i < y->count; i++) y->element[i] = value ? value->element[0] : real(0);

@@ -278,7 +278,12 @@ typedef struct dlc_compile_options {
      * already bound. */
     void (*progress)(void *user, const char *stage, int done, int total);
     void *progress_user;
-    /* Round every operator's result to its dtype, even inside fused kernels */
+    /* Compute operators as they are written: round every operator's result to its dtype, even inside fused kernels, and no inference
+     * form. That form, otherwise, is for values that depend on constants alone, and changes results by roundings. Products of
+     * dequantised values (dlc_dequantize_linear) by dequantised constants are sums of integers, if the machine has an instruction for them, and
+     * dlc_quantize_linear multiplies by 1/scale: at most one step from the result of floats (NaN aside). Factors and shifts for each channel behind a
+     * contraction or convolution, as of a batch norm, become one factor and one shift, or part of the weights; factors of a contraction's
+     * operands (numbers, sums by which rows are divided) are applied to its result: numbers may then overflow elsewhere */
     bool no_excess_precision;
     /* The host's schedules for regions, in the form of the dump "schedule": sections headed by lines `region NAME:`
      * (regions of that name), `region #HASH:` or `region NAME #HASH:` (the region that computes exactly that, in any

@@ -10,19 +10,24 @@
  *
  *   dlc_onnx_runner_create(model, NULL, &runner);   dlc_onnx_run(runner, NULL, inputs, n, outputs, m);
  *
- * Operator sets 1 to 27 of the standard domain, 1 to 5 of ai.onnx.ml (without strings and maps), 1 of ai.onnx.preview.training (without
+ * or, with sequences, optionals, strings and maps as inputs or outputs, by dlc_onnx_run_values.
+ *
+ * Operator sets 1 to 27 of the standard domain, 1 to 5 of ai.onnx.ml, 1 of ai.onnx.preview.training (without
  * Gradient); IR versions 3 to 13. dlc_onnx_check lists the operators of a model that are not imported.
  * Sizes that the file names are symbols of that name; unnamed ones are symbols made of the input's name and the axis, x_0. A
- * model's arithmetic on sizes is evaluated at import: one graph serves all sizes. If is inlined
- * when its condition is known at import; Loop with stacked results needs a trip count that is known then. Not supported: sequences,
- * optionals, strings, sparse initializers, shapes that depend on data (except the results of NonZero, Unique, Compress and
- * NonMaxSuppression).
+ * model's arithmetic on sizes is evaluated at import: one graph serves all sizes. If is inlined when its condition is known at import;
+ * Loop with stacked results needs a trip count that is known then. Sequences, optionals, strings and maps are structure that is known at
+ * import: inside of a model everywhere, as its inputs and outputs by dlc_onnx_run_values. Case mapping of strings is that of ASCII. Not
+ * supported: regular expressions, decoders of images, sparse initializers, shapes that depend on data (except the results of NonZero, Unique,
+ * Compress and NonMaxSuppression).
+ *
+ * Dropout, batch norms, QuantizeLinear and DequantizeLinear of a model for inference cost little: see no_excess_precision of
+ * dlc_compile_options, which keeps them as the file has them.
  *
  * Random numbers (RandomNormal, RandomUniform, their Like forms, Bernoulli, Multinomial, Dropout in training mode) are libdlc's own, and
  * are imported only with attribute seed: they are a function of the seed and the position, so that a node gives the same numbers at
- * every run, in each iteration of a loop, and as other nodes of that operator with that seed. Labels of classifiers that are strings are refused
- * where they are used, as an output or by a node; the scores are imported. OneHotEncoder gives zeros for what is no category also with
- * zeros=0, for which ONNX has the run fail. */
+ * every run, in each iteration of a loop, and as other nodes of that operator with that seed. OneHotEncoder gives zeros for what is no
+ * category also with zeros=0, for which ONNX has the run fail. */
 #ifndef DLC_ONNX_H
 #define DLC_ONNX_H
 
@@ -61,6 +66,8 @@ DLC_API void dlc_onnx_destroy(dlc_onnx_model *model);
 /* A list of the operators that libdlc does not import, with operator set, number of occurrences in the model, and first occurrence; "" if
  * all are imported. The caller frees it with dlc_text_free. */
 DLC_API dlc_status dlc_onnx_check(dlc_onnx_model *model, char **text);
+/* A string of the file's metadata_props (class names, for example), which belongs to the model; NULL: no such key. */
+DLC_API const char *dlc_onnx_note(const dlc_onnx_model *model, const char *key);
 
 typedef struct dlc_onnx_graph_options {
     size_t struct_size;
@@ -89,10 +96,24 @@ DLC_API dlc_status dlc_onnx_graph(dlc_onnx_model *model, const dlc_onnx_graph_op
 
 typedef enum dlc_onnx_side { DLC_ONNX_INPUT, DLC_ONNX_OUTPUT } dlc_onnx_side;
 
+typedef enum dlc_onnx_kind {
+    /* An optional without a value. Of a port: its type is not declared, or is none that libdlc has, as sparse tensors are. */
+    DLC_ONNX_NONE,
+    DLC_ONNX_TENSOR,
+    DLC_ONNX_STRINGS,
+    DLC_ONNX_SEQUENCE,
+    DLC_ONNX_MAP
+} dlc_onnx_kind;
+
 /* An input that is no initializer, or an output, as the file declares it. */
 typedef struct dlc_onnx_port {
     /* Belongs to the model. */
     const char *name;
+    /* Of an optional: that of its value. */
+    dlc_onnx_kind kind;
+    bool optional;
+    /* In ONNX's notation, as seq(tensor(float)). Belongs to the model. */
+    const char *type;
     /* -1: no tensor, or of an element type that libdlc does not have. */
     int dtype;
     /* -1: not declared. */
@@ -146,16 +167,56 @@ DLC_API dlc_status dlc_onnx_runner_create(dlc_onnx_model *model, const dlc_onnx_
                                           dlc_onnx_runner **runner);
 DLC_API void dlc_onnx_runner_destroy(dlc_onnx_runner *runner);
 
-/* Runs the model: inputs and outputs in the file's order (dlc_onnx_port_at), all of them, by the rules of dlc_run. NULL for an input
- * that is a state: what the run before left. At the first run a state is given, or, if the file declares its sizes as numbers or by names
- * that the other inputs have, begins with zeros; if it grows, that is, if the file declares different sizes of output and input along one
- * axis, it begins without elements along that axis. An output that is a state is kept by the runner; its slot may have a tensor in host memory,
- * which then gets a copy, or else stays empty. Between runs states are not copied: what a run makes is the next one's input. If the output
- * is the input and more along one axis (a cache), both are in one buffer with room for half more, and a run writes the new elements only
- * (dlc_program_alias); lengths are parameters of kernels from the first run on. Runs of a runner with states wait for each other. After a
- * run that failed, states are as before. Errors: those of dlc_onnx_graph, dlc_compile and dlc_run, with the model's names. */
+/* Runs a model whose inputs and outputs are all tensors of numbers: inputs and outputs in the file's order (dlc_onnx_port_at), all of them,
+ * by the rules of dlc_run. NULL for an input that is a state: what the run before left. At the first run a state is given, or, if the file
+ * declares its sizes as numbers or by names that the other inputs have, begins with zeros; if it grows, that is, if the file declares
+ * different sizes of output and input along one axis, it begins without elements along that axis. An output that is a state is kept by the
+ * runner; its slot may have a tensor in host memory, which then gets a copy, or else stays empty. Between runs states are not copied:
+ * what a run makes is the next one's input. If the output is the input and more along one axis (a cache), both are in one buffer with room for
+ * half more, and a run writes the new elements only (dlc_program_alias); lengths are parameters of kernels from the first run on. Runs of a
+ * runner with states wait for each other. After a run that failed, states are as before. Errors: those of dlc_onnx_graph, dlc_compile and
+ * dlc_run, with the model's names; DLC_INVALID_ARGUMENT also for a model with other inputs or outputs. */
 DLC_API dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
                                 int input_count, dlc_output_slot *outputs, int output_count);
+/* ---- values of all kinds ------------------------------------------------------------------------------------------------- */
+
+/* Bytes, usually UTF-8; they need not be terminated and may have zeros. */
+typedef struct dlc_onnx_string {
+    const char *data;
+    size_t size;
+} dlc_onnx_string;
+
+/* A value of a model: of the kind that its type has, or, where the type is an optional, NONE. */
+typedef struct dlc_onnx_value {
+    dlc_onnx_kind kind;
+    /* TENSOR. */
+    const DLTensor *tensor;
+    /* STRINGS: dimensions, and strings in row-major order. */
+    int rank;
+    const int64_t *dims;
+    const dlc_onnx_string *strings;
+    /* SEQUENCE: its elements. MAP: two, the keys, each once, and the values, as many: each STRINGS or a TENSOR of rank 1. Keys that are
+     * integers are i64, compact, in host memory. */
+    size_t count;
+    const struct dlc_onnx_value *elements;
+} dlc_onnx_value;
+
+/* Runs a model of any inputs and outputs. Lengths of sequences, presence of optionals, contents of strings and keys of maps are guards:
+ * the model is imported for them, and what has been imported for 16 of them is kept. A model that computes with strings only needs no
+ * kernels. Inputs stay the host's, and are not kept. outputs[i] is made; the host releases it with dlc_onnx_value_destroy, after an
+ * error there are none. Tensors of results are compact. An input that is a state has kind NONE, to take what the run before left, and the output that
+ * feeds it is NONE. For any number of threads, like dlc_onnx_run. options.event is DLC_UNSUPPORTED; so are results that are made of strings where
+ * tensors are on a device.
+ * Errors: those of dlc_onnx_run; DLC_INVALID_ARGUMENT (a value of another kind or element type than the file's, by its place, as x.2 of
+ * a sequence x; a position outside of a sequence; the element of an empty optional), DLC_BUDGET_EXCEEDED (more than 1,024 tensors,
+ * 4 Mi strings, 1 GiB of them), DLC_UNSUPPORTED (loops over sequences of more than 64 iterations or 20,000 nodes, or whose number or
+ * condition depends on data; states of a model with other values than tensors). */
+DLC_API dlc_status dlc_onnx_run_values(dlc_onnx_runner *runner, const dlc_run_options *options,
+                                       const dlc_onnx_value *const *inputs, int input_count, dlc_onnx_value **outputs,
+                                       int output_count);
+/* Releases a result with all in it. NULL: nothing. */
+DLC_API void dlc_onnx_value_destroy(dlc_onnx_value *value);
+
 /* States are as before the first run. */
 DLC_API void dlc_onnx_runner_reset(dlc_onnx_runner *runner);
 /* The program that serves these inputs, which are given as for dlc_onnx_run; the model is imported for them if none does, but not run. For

@@ -671,15 +671,16 @@ static void open_counter(counter *c) {
     lib_vec_push(c->arena, &c->nest.loops, all);
 }
 
-void cost_count(lib_arena *arena, const tir_machine *machine, const tir_kernel *kernel, const int64_t *params,
+void cost_count(lib_arena *arena, const tir_machine *machine, const tir_kernel *kernel, const target_work *asked,
                 cost_work *work) {
     counter c = {.arena = arena, .machine = machine, .kernel = kernel, .pool = kernel->pool, .work = work};
     *work = (cost_work){0};
     cost_rates_of(machine, &c.rates);
     open_counter(&c);
+    if (asked) c.nest.beside = asked->beside, c.nest.handed = asked->handed;
     for (uint32_t p = 0; p < kernel->params.count; p++)
         for (int s = 0; s < SAMPLES; s++)
-            c.variables[s][tir_var_id(c.pool, kernel->params.data[p])] = (uint64_t)params[p];
+            c.variables[s][tir_var_id(c.pool, kernel->params.data[p])] = (uint64_t)asked->params[p];
     for (uint32_t b = 0; b < c.nest.buffers; b++) {
         const tir_buffer *buffer = &kernel->buffers.data[b];
         c.nest.buffer_bytes[b] = (double)lib_dtype_size(buffer->dtype);
@@ -767,7 +768,7 @@ void cpu_cost(target_device *device, lib_arena *arena, const tir_kernel *kernel,
               target_cost *cost) {
     cost_work counted;
     cost_rates rates;
-    cost_count(arena, &device->machine, kernel, work->params, &counted);
+    cost_count(arena, &device->machine, kernel, work, &counted);
     cost_rates_of(&device->machine, &rates);
     for (int i = 0; i < count; i++) {
         cost[i].cycles = cost_cycles(&device->machine, &counted, cost[i].threads);

@@ -53,8 +53,8 @@ typedef struct cost_work {
     double tasks, phases;
 } cost_work;
 
-/* cost.c: one run on one thread, with these parameter values. Allocates in `arena`. */
-void cost_count(lib_arena *arena, const tir_machine *machine, const tir_kernel *kernel, const int64_t *params,
+/* cost.c: one run on one thread; asked NULL: of a kernel without parameters that runs alone. Allocates in `arena`. */
+void cost_count(lib_arena *arena, const tir_machine *machine, const tir_kernel *kernel, const target_work *asked,
                 cost_work *work);
 /* Cycles of a run on `threads` threads. */
 double cost_cycles(const tir_machine *machine, const cost_work *work, int threads);
@@ -103,6 +103,8 @@ typedef struct cost_nest {
     /* by buffer */
     double *buffer_bytes;
     uint32_t buffers;
+    /* see target_work */
+    double beside, handed;
 } cost_nest;
 
 void cost_traffic(const cost_nest *nest, const cost_rates *rates, double *traffic);

@@ -1,6 +1,6 @@
 /* Bytes that cross each level of memory. If the footprint of one iteration of a loop fits a cache, the next iteration hits there, and all
  * iterations together load each line once; otherwise each iteration loads its lines anew. The outermost loop stands for repeated runs: a
- * kernel whose data fits finds it cached by the previous run. */
+ * kernel whose data fits, together with what other kernels touch in between, finds it cached by the previous run. */
 #include "targets/cpu/cost.h"
 
 #include <math.h>
@@ -85,17 +85,28 @@ static double union_bytes(traffic *t, int loop, bool whole, bool moved) {
     return sum;
 }
 
-/* Traffic of all iterations of `loop`, in one iteration of the loop around it. If runs of the kernel exceed the cache,
- * part of each run still hits on data of the previous one: replacement is not strictly LRU. */
+/* Part of the bytes of all runs that a cache of that size does not hold until the next run: replacement is not strictly LRU. */
+static double missing(double size, double touched) {
+    return touched > size ? 1 - 0.7 * size / touched : 0;
+}
+
+/* Traffic of runs of a kernel whose data fits the cache. Operands that another kernel has just written are still there. */
+static double traffic_of_runs(traffic *t, double touched) {
+    const double handed = t->nest->handed, missed = missing(t->size, touched + t->nest->beside);
+    double moved = missed > 0 ? union_bytes(t, 0, false, true) : 0;
+    return moved > handed ? (moved - handed) * missed : 0;
+}
+
+/* Traffic of all iterations of `loop`, in one iteration of the loop around it. */
 static double loop_traffic(traffic *t, int loop) {
     const cost_nest *nest = t->nest;
     double touched = union_bytes(t, loop, false, false), sum = 0;
-    if (touched <= t->size) return loop > 0 ? union_bytes(t, loop, true, true) : 0;
+    if (touched <= t->size) return loop > 0 ? union_bytes(t, loop, true, true) : traffic_of_runs(t, touched);
     for (uint32_t l = (uint32_t)loop + 1; l < nest->loops.count; l++)
         if (nest->loops.data[l].parent == loop) sum += loop_traffic(t, (int)l);
     for (uint32_t i = 0; i < nest->accesses.count; i++)
         if (nest->accesses.data[i].loop == loop) sum += (double)LINE;
-    return loop > 0 ? sum * nest->loops.data[loop].trips : sum * (1 - 0.7 * t->size / touched);
+    return sum * (loop > 0 ? nest->loops.data[loop].trips : missing(t->size, touched + nest->beside));
 }
 
 void cost_traffic(const cost_nest *nest, const cost_rates *rates, double *result) {

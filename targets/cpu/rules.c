@@ -1,5 +1,6 @@
 /* Schedule rules of the cpu target: region -> schedule text, by analysis of accesses alone; no rule depends on operators. In order:
  *   inline   cheap maps are inlined into their readers
+ *   expand   an axis in groups, of which an operand depends on the group alone, becomes two
  *   collapse neighbouring axes across which all accesses are contiguous become one
  *   group    stages that can be computed inside the loops of one root, without computing anything twice, are attached to it
  *   chain    two contractions with row operations between them: each block of rows passes through all stages (attention)
@@ -190,6 +191,50 @@ static void inline_maps(rules *r) {
         if (worth_inlining(r, (int)s)) rules_rewrite(r, "inline %s", r->region->stages.data[s].name);
 }
 
+/* ---- expand */
+
+typedef struct group_search {
+    const tir_stage *stage;
+    /* -1: none found */
+    int axis;
+    int64_t size;
+} group_search;
+
+static tir_expr find_quotient(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    group_search *search = user;
+    const tir_node *node = tir_get(pool, e);
+    int64_t extent, size;
+    if (node->op != TIR_DIV || !tir_is_const(pool, tir_operand(pool, e, 1), &size)) return rebuilt;
+    for (int a = 0; a < search->stage->space && search->axis < 0; a++) {
+        if (tir_operand(pool, e, 0) != search->stage->axis[a].var) continue;
+        if (!tir_is_const(pool, search->stage->axis[a].extent, &extent) || extent % size || extent <= size) continue;
+        search->axis = a;
+        search->size = size;
+    }
+    return rebuilt;
+}
+
+static bool may_expand(const rules *r, const tir_stage *stage) {
+    if (stage->fold >= 0 || stage->space == DLC_MAX_RANK || stage->space + stage->reduce == TIR_MAX_AXES) return false;
+    for (int k = 0; k < stage->count; k++)
+        if (!tir_layout_is_identity(&r->region->tensors.data[stage->tensor[k]].layout)) return false;
+    return true;
+}
+
+/* A contraction whose operand depends on i/n, as a convolution of channels in groups, has no axis along which this operand is reused until
+ * i becomes two axes. */
+static void expand_groups(rules *r) {
+    for (uint32_t s = 0; s < r->region->stages.count; s++) {
+        const tir_stage *stage = &r->region->stages.data[s];
+        if (stage->removed || !rules_is_contraction(r, (int)s) || !may_expand(r, stage)) continue;
+        group_search search = {.stage = stage, .axis = -1};
+        tir_rewrite(r->region->pool, stage->value[0], find_quotient, &search);
+        if (search.axis < 0) continue;
+        rules_rewrite(r, "expand %s.%s %lld -> group member", stage->name, stage->axis[search.axis].name,
+                      (long long)search.size);
+    }
+}
+
 /* ---- collapse */
 
 static int count_axes(const tir_region *region) {
@@ -221,7 +266,7 @@ static bool has_point_window(rules *r, int s) {
                 ++*(a < stage->space ? &rows : &steps);
         if (tensor->constant && (rows > 1 || steps > 1)) return false;
     }
-    return along && points && points < stage->reduce && !stage->predicate;
+    return along && points && points == stage->reduce - 1 && !stage->predicate;
 }
 
 /* Makes loops longer and fewer. Contractions keep their axes, along which tiles and layouts of operands are made, except rows and columns
@@ -589,6 +634,7 @@ void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, t
     inline_maps(&r);
     find_ends(&r);
     rules_prepare_sorts(&r);
+    expand_groups(&r);
     collapse_axes(&r);
     make_groups(&r);
     rules_prepare_chains(&r);

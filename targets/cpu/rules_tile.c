@@ -328,6 +328,15 @@ static int64_t prepared_instructions(rules *r, const tir_stage *stage, int along
     return p.instructions;
 }
 
+/* Cycles to copy an operand to panels, by vectors along its last dimension, which are transposed where panels lie across it. */
+static double packing_cycles(const rules *r, const tir_tensor *packed, int64_t lanes) {
+    const double each = 1.2; /* element of whole vectors */
+    int64_t row;
+    double elements = rules_tensor_bytes(r, packed) / (double)lib_dtype_size(packed->dtype);
+    if (!tir_is_const(r->region->pool, packed->extent[packed->rank - 1], &row) || row < 1) return each * elements;
+    return each * elements * (double)rules_round_up(row, lanes) / (double)row;
+}
+
 /* Evaluates axis v as the vector axis; false: impossible. */
 static bool try_axis(rules *r, int s, int v, const rules_access *access, int count, rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[s];
@@ -347,6 +356,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
         .v = v, .u = -1, .lanes = rules_lanes(r, s), .pack = UINT32_MAX, .steps = UINT32_MAX, .shared = -1};
     for (int i = 0; i < TILE_WITH; i++) t->with[i] = UINT32_MAX;
     if (known_extent(r, &stage->axis[v]) == 1) return false;
+    const bool known = rules_extent(r, &stage->axis[v]) >= 0; /* panels are made along axes of known extent only */
     for (int i = 0; i < count; i++) {
         int64_t stride = access[i].stride[v], width = rules_panel_width(r, &access[i], axis);
         const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
@@ -354,7 +364,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
         if (width) {
             p.panel = width;
             vector_operand = true;
-        } else if (heavy && t->pack == UINT32_MAX && (tensor->constant || stride != 1) && !tensor->output &&
+        } else if (heavy && known && t->pack == UINT32_MAX && (tensor->constant || stride != 1) && !tensor->output &&
                    lies_along(r, access, count, &access[i], axis)) {
             t->pack = access[i].tensor;
             t->pack_copy = !is_laid_out_in_place(tensor);
@@ -443,7 +453,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     t->cycles = (t->cycles * p.steps * penalty + vectors * store) * rest;
     if (t->pack_copy) { /* packing touches the operand once; not worth it for an operand that is used once */
         if ((double)p.m * rest < 4) return false;
-        t->cycles += 1.2 * (double)p.n * p.steps * (double)(t->unit ? t->unit->width : 1);
+        t->cycles += packing_cycles(r, &r->region->tensors.data[t->pack], t->lanes);
     }
     return true;
 }

@@ -67,6 +67,18 @@ double rules_window_rows(const rules_tile_problem *p, double height) {
     return height <= (double)dilation ? height * window : (window - 1) * (double)dilation + height;
 }
 
+/* Cycles to transpose a vector with the other rows' and store it, by pieces of lines: pieces of `rows` elements begin anywhere, unless
+ * whole tiles end where lines do. Lanes whose lines map to one set of L1 wait for each other there, longer if the next piece of a line
+ * finds it evicted (measured in images of 2^k rows: with 32 lanes a convolution took 2.6 times as long). */
+static double exchange_cycles(const rules *r, const rules_tile_problem *p, double rows, int64_t used, int64_t lanes) {
+    int64_t whole = (int64_t)rows;
+    bool even = (double)whole >= rows && p->m % lanes == 0 && (whole % lanes == 0 || lanes % whole == 0);
+    double pieces = even ? (double)((whole + lanes - 1) / lanes) : 1 + (rows - 1) / (double)lanes;
+    double crowd = (double)cost_crowd(r->machine, used, p->lane_bytes);
+    double wait = even && whole % lanes == 0 ? 0.5 * crowd : 3 * crowd;
+    return 3 + (1.5 + wait) * pieces * (double)lanes / rows;
+}
+
 /* tile_cycles of separate rows. A vector that a row loads for one step of the window is reused by the next rows' steps. */
 static double separate_cycles(const rules *r, const rules_tile_shape *t, const rules_tile_problem *p, double height,
                               int64_t used, double fma) {
@@ -78,19 +90,8 @@ static double separate_cycles(const rules *r, const rules_tile_shape *t, const r
     double start = p->n > used ? 2 * ROWS_OVERHEAD : ROWS_OVERHEAD;
     if (p->exceeds_l2 && p->lines_per_load > 1) /* the ends of a row share cache lines with its neighbours */
         start += height * (p->exceeds_l3 ? 2 * L2_MISS_STORE : L2_MISS_STORE);
+    if (p->transposed) start += height * vectors * exchange_cycles(r, p, height, used, t->lanes);
     return (step > rates.latency ? step : rates.latency) + loads / 20 + start / p->steps;
-}
-
-/* Cycles to transpose a vector with the other rows' and store it, by pieces of lines: pieces of `rows` elements begin anywhere, unless
- * whole tiles end where lines do. Lanes whose lines map to one set of L1 wait for each other there, longer if the next piece of a line
- * finds it evicted (measured in images of 2^k rows: with 32 lanes a convolution took 2.6 times as long). */
-static double exchange_cycles(const rules *r, const rules_tile_problem *p, double rows, int64_t used, int64_t lanes) {
-    int64_t whole = (int64_t)rows;
-    bool even = (double)whole >= rows && p->m % lanes == 0 && (whole % lanes == 0 || lanes % whole == 0);
-    double pieces = even ? (double)((whole + lanes - 1) / lanes) : 1 + (rows - 1) / (double)lanes;
-    double crowd = (double)cost_crowd(r->machine, used, p->lane_bytes);
-    double wait = even && whole % lanes == 0 ? 0.5 * crowd : 3 * crowd;
-    return 3 + (1.5 + wait) * pieces * (double)lanes / rows;
 }
 
 /* Cycles of a vector whose lanes are stored one by one, each into a line of its own. The next point of an outer loop writes the next

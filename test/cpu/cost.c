@@ -28,7 +28,7 @@ static cost_work count(const char *text, int64_t parameter) {
         lib_lexer lexer;
         lib_lexer_init(&lexer, &arena, "<text>", text, strlen(text));
         const tir_kernel *kernel = tir_kernel_parse(&arena, &lexer);
-        cost_count(&arena, &machine, kernel, &parameter, &work);
+        cost_count(&arena, &machine, kernel, &(target_work){.params = &parameter}, &work);
     } else {
         fail_msg("%s", scope.error.message);
     }

@@ -34,7 +34,7 @@ static void fixed_cost(target_device *device, lib_arena *arena, const tir_kernel
                        int count, target_cost *cost) {
     cost_work counted;
     (void)device;
-    cost_count(arena, &at_hand->facts, kernel, work->params, &counted);
+    cost_count(arena, &at_hand->facts, kernel, work, &counted);
     for (int i = 0; i < count; i++) cost[i].cycles = cost_cycles(&at_hand->facts, &counted, cost[i].threads);
 }
 

@@ -43,6 +43,28 @@ static void test_values(void **state) {
     context_close(&context);
 }
 
+/* Equal bytes are kept once, also of large constants that are borrowed; bytes that differ between equal ends are not equal. */
+static void test_equal_constants(void **state) {
+    (void)state;
+    enum { COUNT = 20000 };
+    static float bytes[3][COUNT];
+    dlc_context context;
+    dlc_graph *g;
+    dlc_value value[3], copy;
+    context_open(&context);
+    assert_int_equal(dlc_graph_create(&context, &g), DLC_OK);
+    for (int i = 0; i < COUNT; i++) bytes[0][i] = bytes[1][i] = bytes[2][i] = (float)i;
+    bytes[2][COUNT / 2] = 0;
+    for (int i = 0; i < 3; i++) value[i] = dlc_constant_borrow(g, DLC_F32, 1, (int64_t[]){COUNT}, bytes[i]);
+    copy = dlc_constant(g, DLC_F32, 1, (int64_t[]){COUNT}, bytes[2]);
+    assert_int_equal(value[0].id, value[1].id);
+    assert_int_not_equal(value[0].id, value[2].id);
+    assert_int_equal(dlc_constant(g, DLC_F32, 1, (int64_t[]){COUNT}, bytes[2]).id, copy.id);
+    assert_int_not_equal(dlc_constant_borrow(g, DLC_F32, 1, (int64_t[]){COUNT - 1}, bytes[1]).id, value[0].id);
+    dlc_graph_destroy(g);
+    context_close(&context);
+}
+
 static void test_fold(void **state) {
     (void)state;
     dlc_context context;
@@ -360,9 +382,9 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),   cmocka_unit_test(test_fold),
-        cmocka_unit_test(test_mistakes), cmocka_unit_test(test_foreign_and_stale),
-        cmocka_unit_test(test_options),  cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_values),        cmocka_unit_test(test_equal_constants),   cmocka_unit_test(test_fold),
+        cmocka_unit_test(test_mistakes),      cmocka_unit_test(test_foreign_and_stale), cmocka_unit_test(test_options),
+        cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests_name("graph/build", tests, NULL, NULL);
 }

@@ -13,8 +13,10 @@ typedef struct chance {
     int asked, recorded, taken_back, recalled;
 } chance;
 
-static bool cost_by_chance(void *user, const graph_region *region, double cycles[GRAPH_FUSE_WIDTHS]) {
+static bool cost_by_chance(void *user, const graph_region *region, const graph_region *whole,
+                           double cycles[GRAPH_FUSE_WIDTHS]) {
     chance *c = user;
+    (void)whole;
     c->asked++;
     assert_true(region->node_count > 0 && region->output_count > 0);
     for (int w = 0; w < GRAPH_FUSE_WIDTHS; w++) cycles[w] = (double)(random_next(&c->state) % 1000);
@@ -190,7 +192,9 @@ typedef struct price {
     double cycles[GRAPH_FUSE_WIDTHS];
 } price;
 
-static bool cost_by_table(void *user, const graph_region *region, double cycles[GRAPH_FUSE_WIDTHS]) {
+static bool cost_by_table(void *user, const graph_region *region, const graph_region *whole,
+                          double cycles[GRAPH_FUSE_WIDTHS]) {
+    (void)whole;
     for (int w = 0; w < GRAPH_FUSE_WIDTHS; w++) cycles[w] = 1;
     for (const price *p = user; p->word; p++)
         if (strcmp(region->name, p->word) == 0) memcpy(cycles, p->cycles, sizeof p->cycles);

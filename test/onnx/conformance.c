@@ -6,173 +6,13 @@
  * 1e-7 + 1e-3 of the magnitude that the case has (data.json of a case may say other numbers), integers and bools equal. A case
  * runs twice, by one runner. excluded.txt lists the cases that do not pass, with reasons: one that is not
  * listed and does not pass fails, and so does one that is listed and passes. DLC_BLESS=1 rewrites the list; review the difference. */
-#include <dlc/dlc.h>
-#include <dlc/onnx.h>
+#include "onnx/data.h"
 
 #include <dirent.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 enum { MOST = 64, PATH = 4096 };
-
-/* ---- tensors in files, read independently of the library -------------------------------------------------------------- */
-
-typedef struct bytes {
-    unsigned char *data;
-    size_t size;
-} bytes;
-
-static bytes read_file(const char *path) {
-    bytes b = {NULL, 0};
-    FILE *file = fopen(path, "rb");
-    if (!file) return b;
-    fseek(file, 0, SEEK_END);
-    b.size = (size_t)ftell(file);
-    b.data = malloc(b.size + 1);
-    rewind(file);
-    if (fread(b.data, 1, b.size, file) != b.size) b.size = 0;
-    fclose(file);
-    return b;
-}
-
-typedef struct cursor {
-    const unsigned char *at, *end;
-} cursor;
-
-static uint64_t varint(cursor *c) {
-    uint64_t value = 0;
-    for (int shift = 0; c->at < c->end && shift < 64; shift += 7) {
-        value |= (uint64_t)(*c->at & 127) << shift;
-        if (*c->at++ < 128) break;
-    }
-    return value;
-}
-
-/* A tensor; `type` is ONNX's number, data are compact, elements of 4 and 2 bits two and four to a byte, the lowest first. */
-typedef struct tensor {
-    DLTensor view;
-    int64_t shape[16];
-    int type;
-    size_t count;
-    char *data;
-} tensor;
-
-static const struct {
-    DLDataType dtype;
-    /* where typed data stand: f, i, l, d, u */
-    char field;
-} types[] = {[1] = {{kDLFloat, 32, 1}, 'f'},
-             [2] = {{kDLUInt, 8, 1}, 'i'},
-             [3] = {{kDLInt, 8, 1}, 'i'},
-             [4] = {{kDLUInt, 16, 1}, 'i'},
-             [5] = {{kDLInt, 16, 1}, 'i'},
-             [6] = {{kDLInt, 32, 1}, 'i'},
-             [7] = {{kDLInt, 64, 1}, 'l'},
-             [9] = {{kDLBool, 8, 1}, 'i'},
-             [10] = {{kDLFloat, 16, 1}, 'i'},
-             [11] = {{kDLFloat, 64, 1}, 'd'},
-             [12] = {{kDLUInt, 32, 1}, 'u'},
-             [13] = {{kDLUInt, 64, 1}, 'u'},
-             [16] = {{kDLBfloat, 16, 1}, 'i'},
-             [17] = {{kDLFloat8_e4m3fn, 8, 1}, 'i'},
-             [18] = {{kDLFloat8_e4m3fnuz, 8, 1}, 'i'},
-             [19] = {{kDLFloat8_e5m2, 8, 1}, 'i'},
-             [20] = {{kDLFloat8_e5m2fnuz, 8, 1}, 'i'},
-             [21] = {{kDLUInt, 4, 1}, 'i'},
-             [22] = {{kDLInt, 4, 1}, 'i'},
-             [23] = {{kDLFloat4_e2m1fn, 4, 1}, 'i'},
-             [24] = {{kDLFloat8_e8m0fnu, 8, 1}, 'i'},
-             [25] = {{kDLUInt, 2, 1}, 'i'},
-             [26] = {{kDLInt, 2, 1}, 'i'}};
-enum { TYPES = sizeof types / sizeof types[0] };
-
-static size_t bytes_of(size_t count, int bits) {
-    return (count * (size_t)bits + 7) / 8;
-}
-
-static void append(tensor *t, size_t *size, uint64_t bits, size_t element) {
-    if (*size + element > bytes_of(t->count, types[t->type].dtype.bits)) return;
-    memcpy(t->data + *size, &bits, element);
-    *size += element;
-}
-
-/* False: no tensor, or of a type that is not compared here. */
-static bool read_tensor(const char *path, tensor *t) {
-    const bytes file = read_file(path);
-    cursor c = {file.data, file.data + file.size};
-    memset(t, 0, sizeof *t);
-    t->count = 1;
-    const unsigned char *raw = NULL, *typed[64];
-    size_t raw_size = 0, typed_size[64], pieces = 0;
-    char fields[64];
-    uint64_t single[64];
-    if (!file.data) return false;
-    while (c.at < c.end) {
-        const uint64_t tag = varint(&c), number = tag >> 3;
-        uint64_t value = 0;
-        const unsigned char *payload = c.at;
-        size_t size = 0;
-        if ((tag & 7) == 0)
-            value = varint(&c);
-        else if ((tag & 7) == 5)
-            memcpy(&value, c.at, 4), c.at += 4;
-        else if ((tag & 7) == 1)
-            memcpy(&value, c.at, 8), c.at += 8;
-        else
-            size = (size_t)varint(&c), payload = c.at, c.at += size;
-        if (number == 1 && (tag & 7) == 0) t->shape[t->view.ndim++ & 15] = (int64_t)value;
-        if (number == 1 && (tag & 7) == 2)
-            for (cursor p = {payload, payload + size}; p.at < p.end;)
-                t->shape[t->view.ndim++ & 15] = (int64_t)varint(&p);
-        if (number == 2) t->type = (int)value;
-        if (number == 9) raw = payload, raw_size = size;
-        const char field = number == 4    ? 'f'
-                           : number == 5  ? 'i'
-                           : number == 7  ? 'l'
-                           : number == 10 ? 'd'
-                           : number == 11 ? 'u'
-                                          : 0;
-        if (field && pieces < 64)
-            fields[pieces] = field, typed[pieces] = (tag & 7) == 2 ? payload : NULL, typed_size[pieces] = size,
-            single[pieces++] = value;
-    }
-    if (t->type < 1 || t->type >= TYPES || !types[t->type].dtype.bits || t->view.ndim > 12) {
-        free(file.data);
-        return false;
-    }
-    const size_t element = bytes_of(1, types[t->type].dtype.bits); /* of what is stored at once */
-    for (int d = 0; d < t->view.ndim && t->count <= 16 * file.size; d++) t->count *= (size_t)t->shape[d];
-    if (t->count > 16 * file.size) { /* a sequence or another message, read as a tensor */
-        free(file.data);
-        return false;
-    }
-    t->data = calloc(t->count + 1, element);
-    if (raw && raw_size == bytes_of(t->count, types[t->type].dtype.bits)) memcpy(t->data, raw, raw_size);
-    size_t filled = 0;
-    for (size_t i = 0; i < pieces && !raw; i++) {
-        if (fields[i] != types[t->type].field) continue;
-        if (!typed[i]) append(t, &filled, single[i], element);
-        for (cursor p = {typed[i], typed[i] ? typed[i] + typed_size[i] : NULL}; p.at < p.end;) {
-            uint64_t value = 0;
-            if (fields[i] == 'f')
-                memcpy(&value, p.at, 4), p.at += 4;
-            else if (fields[i] == 'd')
-                memcpy(&value, p.at, 8), p.at += 8;
-            else
-                value = varint(&p);
-            append(t, &filled, value, element);
-        }
-    }
-    free(file.data);
-    t->view.data = t->data;
-    t->view.device = (DLDevice){kDLCPU, 0};
-    t->view.dtype = types[t->type].dtype;
-    t->view.shape = t->shape;
-    return true;
-}
 
 /* ---- comparison ------------------------------------------------------------------------------------------------------ */
 
@@ -224,9 +64,8 @@ static double number(DLDataType type, const char *data, size_t i) {
 }
 
 /* Empty: they agree. */
-static void compare(const DLTensor *got, const tensor *expected, double relative, double absolute, char *why,
-                    size_t room) {
-    const DLTensor *e = &expected->view;
+static void compare(const DLTensor *got, const DLTensor *e, double relative, double absolute, char *why, size_t room) {
+    const tensor *expected = (const tensor *)(const void *)e;
     /* Older data have the bits of bf16 as u16. */
     const bool bits = e->dtype.code == kDLUInt && e->dtype.bits == 16 && got->dtype.code == kDLBfloat;
     *why = 0;
@@ -260,6 +99,36 @@ static void compare(const DLTensor *got, const tensor *expected, double relative
     }
 }
 
+static void compare_strings(const dlc_onnx_value *got, const dlc_onnx_value *e, char *why, size_t room) {
+    size_t count = 1;
+    bool same = got->rank == e->rank;
+    for (int d = 0; same && d < e->rank; d++) same = got->dims[d] == e->dims[d], count *= (size_t)e->dims[d];
+    if (!same) snprintf(why, room, "strings of another shape");
+    for (size_t i = 0; same && i < count; i++) {
+        const dlc_onnx_string *x = &got->strings[i], *y = &e->strings[i];
+        same = x->size == y->size && (!x->size || memcmp(x->data, y->data, x->size) == 0);
+        if (!same)
+            snprintf(why, room, "string %zu is \"%.*s\" in place of \"%.*s\"", i, (int)x->size, x->data, (int)y->size,
+                     y->data);
+    }
+}
+
+/* Empty: they agree. */
+static void compare_values(const dlc_onnx_value *got, const dlc_onnx_value *e, double relative, double absolute,
+                           char *why, size_t room) {
+    *why = 0;
+    if (got->kind != e->kind || got->count != e->count) {
+        snprintf(why, room, "kind %d of %zu elements in place of kind %d of %zu", (int)got->kind, got->count,
+                 (int)e->kind, e->count);
+    } else if (e->kind == DLC_ONNX_TENSOR) {
+        compare(got->tensor, e->tensor, relative, absolute, why, room);
+    } else if (e->kind == DLC_ONNX_STRINGS) {
+        compare_strings(got, e, why, room);
+    }
+    for (size_t i = 0; !*why && i < e->count; i++)
+        compare_values(&got->elements[i], &e->elements[i], relative, absolute, why, room);
+}
+
 /* ---- cases ----------------------------------------------------------------------------------------------------------- */
 
 static dlc_context *context;
@@ -277,56 +146,85 @@ static double tolerance(const char *folder, const char *key, double usual) {
     found = strstr((char *)b.data, key);
     found = found ? strchr(found, ':') : NULL;
     const double value = found ? atof(found + 1) : usual;
-    free(b.data);
     return value;
+}
+
+/* Reads the values of one side of a data set; the reason in `why`. */
+static bool read_side(dlc_onnx_model *model, dlc_onnx_side side, const char *set, dlc_onnx_value *values, char *why,
+                      size_t room) {
+    const char *name = side == DLC_ONNX_INPUT ? "input" : "output";
+    for (int i = 0; i < dlc_onnx_port_count(model, side); i++) {
+        char path[PATH];
+        dlc_onnx_port port;
+        snprintf(path, sizeof path, "%s/%s_%d.pb", set, name, i);
+        if (dlc_onnx_port_at(model, side, i, &port) != DLC_OK || !read_value_file(path, port.type, &values[i])) {
+            snprintf(why, room, "%s %d is no value that this program reads", name, i);
+            return false;
+        }
+        const tensor *t = (const tensor *)(const void *)values[i].tensor;
+        if (side == DLC_ONNX_INPUT && t && t->type == 4 && port.dtype == DLC_BF16) /* older data have its bits as u16 */
+            ((tensor *)(uintptr_t)t)->view.dtype = types[16].dtype;
+    }
+    return true;
+}
+
+static bool has_only_tensors(dlc_onnx_model *model) {
+    for (int side = 0; side < 2; side++)
+        for (int i = 0; i < dlc_onnx_port_count(model, (dlc_onnx_side)side); i++) {
+            dlc_onnx_port port;
+            if (dlc_onnx_port_at(model, (dlc_onnx_side)side, i, &port) != DLC_OK || port.kind != DLC_ONNX_TENSOR ||
+                port.optional)
+                return false;
+        }
+    return true;
+}
+
+/* Runs with tensors as tensors where there is nothing else, so that both ways are used. out[i] is made. */
+static dlc_status run_model(dlc_onnx_model *model, dlc_onnx_runner *runner, const dlc_onnx_value *in,
+                            dlc_onnx_value **values, dlc_output_slot *slots) {
+    const DLTensor *plain[MOST];
+    const dlc_onnx_value *input[MOST];
+    const int inputs = dlc_onnx_port_count(model, DLC_ONNX_INPUT),
+              outputs = dlc_onnx_port_count(model, DLC_ONNX_OUTPUT);
+    for (int i = 0; i < inputs; i++) input[i] = &in[i], plain[i] = in[i].tensor;
+    if (!has_only_tensors(model)) return dlc_onnx_run_values(runner, NULL, input, inputs, values, outputs);
+    return dlc_onnx_run(runner, NULL, plain, inputs, slots, outputs);
 }
 
 /* Runs one data set. 0: right, 1: wrong, -1: not possible; the reason in `why`. */
 static int run_set(dlc_onnx_model *model, dlc_onnx_runner *runner, const char *folder, const char *set, char *why,
                    size_t room) {
-    static tensor in[MOST], out[MOST];
-    const DLTensor *input[MOST];
+    static dlc_onnx_value in[MOST], out[MOST];
+    dlc_onnx_value *made[MOST] = {NULL};
     dlc_output_slot slots[MOST];
     char path[PATH];
-    const int inputs = dlc_onnx_port_count(model, DLC_ONNX_INPUT),
-              outputs = dlc_onnx_port_count(model, DLC_ONNX_OUTPUT);
-    int result = 0, n = 0, m = 0;
+    const int outputs = dlc_onnx_port_count(model, DLC_ONNX_OUTPUT);
+    int result = 0;
     memset(slots, 0, sizeof slots);
-    if (inputs > MOST || outputs > MOST) return snprintf(why, room, "too many inputs or outputs"), -1;
-    for (; n < inputs; n++) {
-        dlc_onnx_port port;
-        snprintf(path, sizeof path, "%s/%s/input_%d.pb", folder, set, n);
-        if (!read_tensor(path, &in[n])) {
-            snprintf(why, room, "input %d is no tensor that this program reads", n);
-            result = -1;
-            break;
-        }
-        if (in[n].type == 4 && dlc_onnx_port_at(model, DLC_ONNX_INPUT, n, &port) == DLC_OK && port.dtype == DLC_BF16)
-            in[n].view.dtype = types[16].dtype; /* older data have its bits as u16 */
-        input[n] = &in[n].view;
-    }
-    for (; m < outputs && !result; m++) {
-        snprintf(path, sizeof path, "%s/%s/output_%d.pb", folder, set, m);
-        if (!read_tensor(path, &out[m])) {
-            snprintf(why, room, "output %d is no tensor that this program reads", m);
-            result = -1;
-            break;
-        }
-    }
-    if (!result && dlc_onnx_run(runner, NULL, input, inputs, slots, outputs) != DLC_OK) {
+    snprintf(path, sizeof path, "%s/%s", folder, set);
+    if (dlc_onnx_port_count(model, DLC_ONNX_INPUT) > MOST || outputs > MOST)
+        return snprintf(why, room, "too many inputs or outputs"), -1;
+    if (!read_side(model, DLC_ONNX_INPUT, path, in, why, room) ||
+        !read_side(model, DLC_ONNX_OUTPUT, path, out, why, room))
+        result = -1;
+    if (!result && run_model(model, runner, in, made, slots) != DLC_OK) {
         snprintf(why, room, "run: %s", dlc_error_message(context));
         result = 1;
     }
     const double relative = tolerance(folder, "rtol", 1e-3), absolute = tolerance(folder, "atol", 1e-7);
     for (int i = 0; i < outputs && !result; i++) {
         char part[400];
-        compare(&slots[i].managed->dl_tensor, &out[i], relative, absolute, part, sizeof part);
+        if (made[i])
+            compare_values(made[i], &out[i], relative, absolute, part, sizeof part);
+        else
+            compare(&slots[i].managed->dl_tensor, out[i].tensor, relative, absolute, part, sizeof part);
         if (*part) snprintf(why, room, "output %d: %s", i, part), result = 1;
     }
-    for (int i = 0; i < outputs; i++)
+    for (int i = 0; i < outputs; i++) {
         if (slots[i].managed) slots[i].managed->deleter(slots[i].managed);
-    for (int i = 0; i < n; i++) free(in[i].data), in[i].data = NULL;
-    for (int i = 0; i < m; i++) free(out[i].data), out[i].data = NULL;
+        dlc_onnx_value_destroy(made[i]);
+    }
+    data_release();
     return result;
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Random models of ai.onnx.ml, and Scan of opset 8, with what ONNX Runtime computes, and of optimizers (ai.onnx.preview.training), with
+"""Random models of ai.onnx.ml, of strings and n-grams, and Scan of opset 8, with what ONNX Runtime computes, and of optimizers (ai.onnx.preview.training), with
 what their pseudo code gives, as folders of cases for the program conformance.
 Needs onnx, onnxruntime and numpy. Usage: learn.py FOLDER SEED COUNT   (COUNT cases of each kind)
 
@@ -7,7 +7,8 @@ ONNX Runtime departs from the standard, or from its reference, in places that th
 classifier that are made of one (1 - s in place of -s), post_transform of a single score, PROBIT (an approximation: such cases
 have a wide tolerance), labels of linear SVMs of two classes, SOFTMAX_ZERO of zeros, SOFTMAX and LOGISTIC of
 TreeEnsemble, whose numbers are exchanged, two classes of which trees vote for the second alone, base values of
-targets for which no leaf votes."""
+targets for which no leaf votes; Gather of strings along another axis than the last, StringSplit of an empty string by a
+delimiter (the reference has one piece)."""
 import json
 import os
 import sys
@@ -19,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 ML, TRAINING = 'ai.onnx.ml', 'ai.onnx.preview.training'
 ONNX_TYPES = {'float32': TensorProto.FLOAT, 'float64': TensorProto.DOUBLE, 'int64': TensorProto.INT64, 'int32': TensorProto.INT32,
-              'int16': TensorProto.INT16, 'float16': TensorProto.FLOAT16}
+              'int16': TensorProto.INT16, 'float16': TensorProto.FLOAT16, 'object': TensorProto.STRING}
 TRANSFORMS = ['NONE', 'SOFTMAX', 'LOGISTIC', 'SOFTMAX_ZERO', 'PROBIT']
 
 
@@ -174,7 +175,7 @@ def tree_classifier(w, r):
         a['classlabels_strings'] = ['label %d' % i for i in range(classes)]
     else:
         a['classlabels_int64s'] = [int(v) for v in r.permutation(50)[:classes]]
-    outputs = [('scores', TensorProto.FLOAT)] if strings else [('label', TensorProto.INT64), ('scores', TensorProto.FLOAT)]
+    outputs = [('label', TensorProto.STRING if strings else TensorProto.INT64), ('scores', TensorProto.FLOAT)]
     w.case('tree_classifier', [node('TreeEnsembleClassifier', ['x'], ['label', 'scores'], post_transform=transform, **a)], {'x': x}, outputs)
 
 
@@ -265,7 +266,7 @@ def svm_classifier(w, r):
         a['classlabels_strings'] = ['label %d' % i for i in range(classes)]
     else:
         a['classlabels_ints'] = [int(v) for v in r.permutation(50)[:classes]]
-    outputs = [('scores', TensorProto.FLOAT)] if strings else [('label', TensorProto.INT64), ('scores', TensorProto.FLOAT)]
+    outputs = [('label', TensorProto.STRING if strings else TensorProto.INT64), ('scores', TensorProto.FLOAT)]
     w.case('svm_classifier', [node('SVMClassifier', ['x'], ['label', 'scores'], post_transform=transform, **a)], {'x': x}, outputs,
            rtol=2e-3, atol=1e-5)
 
@@ -285,7 +286,7 @@ def linear_classifier(w, r):
     strings = r.random() < 0.3
     a = {'classlabels_strings': ['label %d' % i for i in range(classes)]} if strings else {
         'classlabels_ints': [int(v) for v in r.permutation(50)[:classes]]}
-    outputs = [('scores', TensorProto.FLOAT)] if strings else [('label', TensorProto.INT64), ('scores', TensorProto.FLOAT)]
+    outputs = [('label', TensorProto.STRING if strings else TensorProto.INT64), ('scores', TensorProto.FLOAT)]
     transform = str(r.choice(TRANSFORMS[:4]))
     w.case('linear_classifier', [node('LinearClassifier', ['x'], ['label', 'scores'], coefficients=floats(r, classes * features),
                                       intercepts=floats(r, classes), post_transform=transform, multi_class=int(r.integers(2)), **a)],
@@ -340,6 +341,79 @@ def encoders(w, r):
     w.case('label_encoder_tensor', [node('LabelEncoder', ['x'], ['y'], keys_tensor=tensor('k', cats), default_tensor=tensor('d', [99]),
                                          values_tensor=tensor('v', [int(v) for v in r.integers(0, 99, count)]))],
            {'x': x.astype(dtype)}, [('y', ONNX_TYPES[dtype])], ml=4)
+
+
+# ---- strings and n-grams ------------------------------------------------------------------------------------------------------------
+
+def words(r, *shape):
+    letters = ['a', 'b', 'c', 'd', 'bad', '', 'a b', ' c  d ']
+    return np.array([letters[int(i)] for i in r.integers(0, len(letters), int(np.prod(shape)))], dtype=object).reshape(shape)
+
+
+def listed(values):
+    return [str(v) for v in values]
+
+
+def text_encoders(w, r):
+    x, count = words(r, 3, 4), int(r.integers(1, 6))
+    keys = listed(np.unique(words(r, 9))[:count])
+    count = len(keys)
+    w.case('label_encoder_text', [node('LabelEncoder', ['x'], ['y'], keys_strings=keys, values_strings=listed(words(r, count)),
+                                       default_string='none')], {'x': x}, [('y', TensorProto.STRING)], ml=2)
+    w.case('label_encoder_to_numbers', [node('LabelEncoder', ['x'], ['y'], keys_strings=keys, values_floats=floats(r, count),
+                                             default_float=2.5)], {'x': x}, [('y', TensorProto.FLOAT)], ml=2)
+    w.case('label_encoder_of_numbers', [node('LabelEncoder', ['x'], ['y'], keys_int64s=[int(v) for v in r.permutation(9)[:count]],
+                                             values_strings=keys)], {'x': r.integers(0, 9, (2, 5))}, [('y', TensorProto.STRING)], ml=2)
+    w.case('category_mapper', [node('CategoryMapper', ['x'], ['y'], cats_strings=keys, cats_int64s=list(range(5, 5 + count)))], {'x': x},
+           [('y', TensorProto.INT64)], ml=1)
+    w.case('one_hot_text', [node('OneHotEncoder', ['x'], ['y'], cats_strings=keys, zeros=1)], {'x': x}, [('y', TensorProto.FLOAT)])
+
+
+def ngrams(w, r):
+    """A pool of n-grams of one to three items, each once."""
+    longest = int(r.integers(1, 4))
+    pool, starts = [], []
+    for n in range(1, longest + 1):
+        starts.append(len(pool))
+        grams = {tuple(int(v) for v in r.integers(0, 5, n)) for _ in range(int(r.integers(1, 6)))}
+        for gram in sorted(grams):
+            pool.extend(gram)
+    count = sum(((starts + [len(pool)])[n + 1] - starts[n]) // (n + 1) for n in range(longest))
+    a = dict(mode=str(r.choice(['TF', 'IDF', 'TFIDF'])), min_gram_length=int(r.integers(1, longest + 1)), max_gram_length=longest,
+             max_skip_count=int(r.integers(0, 4)), ngram_counts=starts, ngram_indexes=[int(v) for v in r.permutation(count)])
+    if r.random() < 0.7:
+        a['weights'] = floats(r, count)
+    shape = (int(r.integers(1, 4)), int(r.integers(longest, 12)))
+    items = r.integers(0, 6, shape)
+    items = items[0] if r.random() < 0.3 else items
+    letter = lambda v: 'abcdef'[int(v)]
+    w.case('ngrams', [helper.make_node('TfIdfVectorizer', ['x'], ['y'], pool_int64s=pool, **a)],
+           {'x': items.astype(str(r.choice(['int32', 'int64'])))}, [('y', TensorProto.FLOAT)])
+    w.case('ngrams_text', [helper.make_node('TfIdfVectorizer', ['x'], ['y'], pool_strings=[letter(v) for v in pool], **a)],
+           {'x': np.vectorize(letter, otypes=[object])(items)}, [('y', TensorProto.FLOAT)])
+
+
+def text(w, r):
+    """Operators of strings, and operators that move elements, of strings."""
+    op = helper.make_node
+    x, y = words(r, 2, 3), words(r, 3)
+    y[y == ''] = 'c'
+    columns = r.integers(-3, 3, 4)
+    condition = r.random((2, 3)) < 0.5
+    nodes = [op('StringConcat', ['x', 'y'], ['joined']), op('Equal', ['x', 'y'], ['same']), op('Where', ['same', 'x', 'joined'], ['chosen']),
+             op('Gather', ['joined', 'columns'], ['taken'], axis=1), op('Concat', ['taken', 'x'], ['both'], axis=1),
+             op('Transpose', ['both'], ['turned']), op('Unique', ['x'], ['sorted', 'first', 'place', 'count'])]
+    split = dict(delimiter=str(r.choice(['a', 'ba', ' ', '']))) if r.random() < 0.8 else {}
+    if r.random() < 0.5:
+        split['maxsplit'] = int(r.integers(0, 3))
+    nodes.append(op('StringSplit', ['y'], ['parts', 'counts'], **split))
+    outputs = [(k, TensorProto.STRING) for k in ('joined', 'chosen', 'taken', 'turned', 'sorted', 'parts')]
+    w.case('text', nodes, {'x': x, 'y': y, 'columns': columns}, outputs + [('same', TensorProto.BOOL), ('place', TensorProto.INT64),
+                                                                      ('counts', TensorProto.INT64)], opset=20)
+    numbers = [str(v) for v in r.normal(size=4).astype(np.float32)] + [str(v) for v in r.integers(-9, 9, 2)] + ['1e3', 'inf']
+    w.case('read_numbers', [op('Cast', ['x'], ['y'], to=TensorProto.FLOAT)], {'x': np.array(numbers, dtype=object)}, [('y', TensorProto.FLOAT)])
+    whole = r.integers(-2**40, 2**40, 5)
+    w.case('write_numbers', [op('Cast', ['x'], ['y'], to=TensorProto.STRING)], {'x': whole}, [('y', TensorProto.STRING)])
 
 
 # ---- optimizers ---------------------------------------------------------------------------------------------------------------------
@@ -402,7 +476,7 @@ def scan(w, r):
 def main():
     folder, seed, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     kinds = [tree_regressor, tree_classifier, tree_ensemble, svm_regressor, svm_classifier, linear_regressor, linear_classifier, probit,
-             features, encoders, optimizer, scan]
+             features, encoders, text_encoders, ngrams, text, optimizer, scan]
     w = Writer(folder)
     for k, kind in enumerate(kinds):
         for i in range(count):

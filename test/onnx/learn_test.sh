@@ -1,5 +1,5 @@
 #!/bin/sh
-# Random models of ai.onnx.ml and of Scan of opset 8, computed as ONNX Runtime does. Skipped without python3 with onnx and
+# Random models of ai.onnx.ml, of strings and n-grams, and of Scan of opset 8, computed as ONNX Runtime does. Skipped without python3 with onnx and
 # onnxruntime (PYTHON names another interpreter). SEED and COUNT: other models, more of each kind.
 set -u
 : "${OUT:=build/release}" "${PYTHON:=python3}" "${SEED:=1}" "${COUNT:=12}"

@@ -114,6 +114,27 @@ static void test_ports(void **state) {
     free(bytes.data);
 }
 
+static void test_notes(void **state) {
+    message g = started(), bytes, entry = {0};
+    dlc_onnx_model *model;
+    (void)state;
+    add_node(&g, "Identity y x");
+    add_message(&g, 11, port_of("x", 1, "n"));
+    add_message(&g, 12, port_of("y", 1, "n"));
+    bytes = model_of(g);
+    add_text(&entry, 1, "classes"), add_text(&entry, 2, "cat\ndog");
+    add_message(&bytes, 14, entry);
+    add_message(&bytes, 14, (message){0});
+    OK(context, dlc_onnx_parse(context, bytes.data, bytes.size, &model));
+    assert_string_equal(dlc_onnx_note(model, "classes"), "cat\ndog");
+    assert_string_equal(dlc_onnx_note(model, ""), "");
+    assert_null(dlc_onnx_note(model, "class"));
+    assert_null(dlc_onnx_note(model, NULL));
+    assert_null(dlc_onnx_note(NULL, "classes"));
+    dlc_onnx_destroy(model);
+    free(bytes.data);
+}
+
 /* A shape that is an input of the model. */
 static void test_content(void **state) {
     message g = started(), bytes;
@@ -424,17 +445,10 @@ static int close_all(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ports),
-        cmocka_unit_test(test_content),
-        cmocka_unit_test(test_ones),
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_eviction),
-        cmocka_unit_test(test_state),
-        cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_program),
-        cmocka_unit_test(test_program_with_state),
+        cmocka_unit_test(test_ports),   cmocka_unit_test(test_notes),    cmocka_unit_test(test_content),
+        cmocka_unit_test(test_ones),    cmocka_unit_test(test_ranks),    cmocka_unit_test(test_eviction),
+        cmocka_unit_test(test_state),   cmocka_unit_test(test_mistakes), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_program),  cmocka_unit_test(test_program_with_state),
     };
     return cmocka_run_group_tests_name("onnx runner", tests, open_all, close_all);
 }

@@ -28,6 +28,12 @@ static const lower_case cases[] = {
      " order D: jo io ii ji\n par D.jo\n at C D.io\n store C reg\n order C: k i j\n vec C.j D.ji\n unroll C.i D.ii\n"
      " prefetch w at C.k k+1 L2\n prefetch D at C.k D.io tile\n",
      0},
+    {"channels in groups, two stages and their readers",
+     "region r\ninput x f32[6, 5]\ninput w f32[12, 3]\ninput b f32[12]\n"
+     "reduce C f32 (c: 12, i: 5 | k: 3) init 0:f32 = muladd(x[c/6*3 + k, i], w[c, k], acc(0):f32) merge acc(0):f32 + other(0):f32\n"
+     "map D f32 (c: 12, i: 5) = C[c, i] + b[c]\nmap E f32 (i: 5, c: 12) = C[11 - c, i]\noutput D\noutput E\noutput C\n",
+     "rewrite:\n expand C.c 6 -> g m\nloops:\n order C: g k m i\n unroll C.m\n vec C.i\n order D: g m i\n par D.g\n vec D.i\n",
+     0},
     /* arguments in blocks of 4 channels, of which the last ones are padding: zeros */
     {"maximum of blocked channels, plain loops",
      "region r\ninput x f32[6, 7, 5]\ntensor x layout (d0/4, d1, d2, d0%4)\n"

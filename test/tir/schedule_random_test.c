@@ -324,7 +324,11 @@ static void add_rewrite(generator *g) {
     for (int i = 0; i < g->stages; i++)
         if (g->stage[i].fold) fold = &g->stage[i];
     int leaf = s->leaves ? any_leaf(s) : 0, n = g->names++;
-    switch (below(7)) {
+    switch (below(8)) {
+    case 7:
+        if (!s->leaves) return;
+        say(&line, "expand %s.%s %d -> outer%d inner%d\n", s->name, s->leaf[leaf], 2 + below(3), n, n);
+        break;
     case 6: say(&line, "collapse\n"); break;
     case 4:
         if (!fold && (!s->leaves || !s->reduce[leaf])) return;

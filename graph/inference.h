@@ -1,0 +1,20 @@
+/* The inference form of a network: rewrites whose results differ from those of the graph as it is written by roundings. They run
+ * in dlc_compile, unless the host asks for operators as they are written (no_excess_precision), and before graph_split_init. */
+#ifndef GRAPH_INFERENCE_H
+#define GRAPH_INFERENCE_H
+
+#include "graph/graph.h"
+#include "tir/machine.h"
+
+/* Is the value a constant, or moved elements of one? */
+bool graph_is_weight(const graph *g, graph_id value);
+
+/* Before graph_decompose. Computes on the integers of quantised networks (quantized.c); g itself if nothing is dequantised. */
+graph *graph_compute_on_integers(lib_arena *arena, const graph *g, const tir_machine *machine);
+/* After graph_simplify (factors.c); g itself if there are no such factors. */
+graph *graph_fold_factors(lib_arena *arena, const graph *g);
+/* After graph_simplify (factors.c): numbers that operands of contractions are multiplied by, and sums by which their rows are divided, are
+ * applied to the results, so that fusion finds attention as exporters spell it out. */
+graph *graph_factor_products(lib_arena *arena, const graph *g);
+
+#endif

@@ -1,0 +1,152 @@
+/* Inputs of the main graph: sizes, elements that the options give, and the tensors in values of other kinds. */
+#include "graph/onnx/structure.h"
+
+/* ---- tensors ----------------------------------------------------------------------------------------------------------- */
+
+static bool is_symbol(onnx_bytes name) {
+    for (size_t i = 0; i < name.size; i++) {
+        const char c = name.data[i];
+        const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_', digit = c >= '0' && c <= '9';
+        if (!letter && !(digit && i)) return false;
+    }
+    return name.size > 0;
+}
+
+/* A dimension without a name, or whose name is not an identifier, becomes a symbol named after the input and axis. element: of a list. */
+static tir_expr dimension_of(onnx_import *im, const onnx_dimension *dim, const char *input, int axis, bool element,
+                             const onnx_arrived *arrived) {
+    if (dim && dim->which == 1 && dim->value > 0) return tir_index(im->g->pool, dim->value);
+    const bool named = dim && dim->which == 2 && is_symbol(dim->parameter);
+    const char *name = named ? onnx_text_copy(im, dim->parameter, "dimension") : NULL;
+    for (int i = 0; i < im->options->dim_count && dim && dim->which == 2; i++)
+        if (onnx_is(dim->parameter, im->options->dims[i].name))
+            return tir_index(im->g->pool, im->options->dims[i].value);
+    if (arrived && arrived->dim[axis] >= 0) return tir_index(im->g->pool, arrived->dim[axis]);
+    if (!named) {
+        char *own = lib_arena_format(im->g->arena, element ? "%.64s__%d" : "%.64s_%d", input, axis);
+        for (char *c = own; *c; c++)
+            if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9' && c > own)))
+                *c = '_';
+        name = own;
+    }
+    return graph_symbol_named(im->g, name);
+}
+
+/* Makes the graph's input for a tensor that has arrived, or its known elements. element: of a list, whose named sizes differ. */
+static void import_tensor(onnx_import *im, onnx_value *to, const onnx_tensor_type *type, const char *name,
+                          bool element) {
+    const onnx_arrived *arrived = im->options->arrived ? &im->options->arrived[im->arrived++] : NULL;
+    const onnx_shape *declared = type->shape;
+    if (arrived && arrived->value) {
+        dlc_dtype dtype;
+        if (!lib_dtype_from_dlpack(arrived->value->dtype, &dtype) || dtype != onnx_dtype(im, type->element))
+            onnx_fail(im, DLC_INVALID_ARGUMENT, "input %s has not the element type of the file", name);
+        to->known = onnx_known_of_view(im, arrived->value, &to->id);
+        return;
+    }
+    if (!declared && !arrived) onnx_fail(im, DLC_UNSUPPORTED, "input %s has no rank in the file", name);
+    const size_t rank = declared ? declared->dims.count : (size_t)arrived->rank;
+    if (rank > DLC_MAX_RANK) onnx_fail(im, DLC_UNSUPPORTED, "input %s has %zu dimensions", name, rank);
+    graph_shape shape = {.dtype = onnx_dtype(im, type->element), .rank = (int)rank};
+    for (int d = 0; d < (int)rank; d++) {
+        const onnx_dimension *dim = declared ? &declared->dims.data[d] : NULL;
+        shape.dim[d] = dimension_of(im, element && dim && dim->which == 2 ? NULL : dim, name, d, element, arrived);
+    }
+    to->id = graph_new_input(im->g, name, &shape);
+    lib_vec_push(im->g->arena, &im->inputs, to->id);
+}
+
+/* ---- other values --------------------------------------------------------------------------------------------------------- */
+
+static const onnx_bytes *texts_of(onnx_import *im, size_t count, const dlc_onnx_string *string) {
+    onnx_bytes *text = LIB_NEW_ARRAY(im->g->arena, onnx_bytes, count + 1);
+    for (size_t i = 0; i < count; i++)
+        text[i] = (onnx_bytes){lib_arena_copy(im->g->arena, string[i].data, string[i].size), string[i].size};
+    return text;
+}
+
+static void import_strings(onnx_import *im, onnx_value *to, const dlc_onnx_value *given) {
+    size_t count = 1;
+    for (int d = 0; d < given->rank; d++) count *= (size_t)given->dims[d];
+    to->structure = onnx_strings_new(im, given->rank, given->dims, texts_of(im, count, given->strings));
+}
+
+static void import_given(onnx_import *im, onnx_value *to, const onnx_type *type, const dlc_onnx_value *given,
+                         const char *name, bool element);
+
+static void import_list(onnx_import *im, onnx_value *to, const onnx_type *type, const dlc_onnx_value *given,
+                        const char *name) {
+    onnx_structure *list = onnx_structure_new(im, ONNX_LIST, given->count);
+    list->element = onnx_element_of_type(type);
+    for (size_t i = 0; i < given->count; i++) {
+        const char *own = lib_arena_format(im->g->arena, "%s.%zu", name, i);
+        import_given(im, &list->part[i], type, &given->elements[i], own, true);
+    }
+    to->structure = list;
+}
+
+/* Keys are known. Values are a list as long. */
+static void import_map(onnx_import *im, onnx_value *to, const onnx_map_type *type, const dlc_onnx_value *given,
+                       const char *name) {
+    const dlc_onnx_value *keys = &given->elements[0], *values = &given->elements[1];
+    onnx_structure *map = onnx_structure_new(im, ONNX_MAP, 2);
+    if (keys->kind == DLC_ONNX_STRINGS)
+        import_strings(im, &map->part[0], keys);
+    else
+        map->part[0] = onnx_value_of(im, DLC_I64, 1, keys->tensor->shape, keys->tensor->data);
+    if (values->kind == DLC_ONNX_STRINGS) {
+        import_strings(im, &map->part[1], values);
+    } else {
+        const onnx_tensor_type list = {.element = type->value->tensor->element};
+        import_tensor(im, &map->part[1], &list, lib_arena_format(im->g->arena, "%s.values", name), true);
+    }
+    to->structure = map;
+}
+
+/* A value of that type, which it fits (jit/onnx_values.c). */
+static void import_given(onnx_import *im, onnx_value *to, const onnx_type *type, const dlc_onnx_value *given,
+                         const char *name, bool element) {
+    if (type->which == ONNX_TYPE_OPTIONAL && given->kind != DLC_ONNX_NONE) type = type->optional->element;
+    switch (given->kind) {
+    case DLC_ONNX_NONE: to->structure = onnx_structure_new(im, ONNX_EMPTY, 0); break;
+    case DLC_ONNX_TENSOR: import_tensor(im, to, type->tensor, name, element); break;
+    case DLC_ONNX_STRINGS: import_strings(im, to, given); break;
+    case DLC_ONNX_SEQUENCE: import_list(im, to, type->sequence->element, given, name); break;
+    case DLC_ONNX_MAP: import_map(im, to, type->map, given, name); break;
+    }
+}
+
+/* ---- inputs ------------------------------------------------------------------------------------------------------------- */
+
+/* An input whose elements the options give; NULL: they do not. */
+static const DLTensor *value_named(onnx_import *im, const onnx_value_info *info) {
+    const onnx_options *o = im->options;
+    const onnx_type *type = info->type;
+    for (int i = 0; i < o->value_count; i++) {
+        if (!onnx_is(info->name, o->value_names[i])) continue;
+        dlc_dtype dtype;
+        const bool known = lib_dtype_from_dlpack(o->values[i]->dtype, &dtype);
+        if (!known || !type || type->which != ONNX_TYPE_TENSOR || dtype != onnx_dtype(im, type->tensor->element))
+            onnx_fail(im, DLC_INVALID_ARGUMENT, "the value of input %s has not the element type of the file",
+                      onnx_shown(im->g->arena, info->name));
+        return o->values[i];
+    }
+    return NULL;
+}
+
+void onnx_import_input(onnx_import *im, const onnx_value_info *info) {
+    const onnx_options *o = im->options;
+    const onnx_type *type = info->type;
+    const DLTensor *named = value_named(im, info);
+    const char *name = onnx_text_copy(im, info->name, "input");
+    onnx_value *value = onnx_define(im, info->name);
+    if (named)
+        value->known = onnx_known_of_view(im, named, &value->id);
+    else if (o->given)
+        import_given(im, value, type, o->given[info - im->model->graph->inputs.data], name, false);
+    else if (type && type->which == ONNX_TYPE_TENSOR && type->tensor->element != ONNX_STRING)
+        import_tensor(im, value, type->tensor, name, false);
+    else
+        onnx_fail(im, DLC_UNSUPPORTED, "input %s is %s, which only dlc_onnx_run_values takes", name,
+                  onnx_type_text(im->g->arena, type));
+}

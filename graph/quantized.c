@@ -1,0 +1,483 @@
+/* Quantised networks as exporters write them, in floats between dequantize_linear and quantize_linear, compute on the integers:
+ *
+ *   contraction or convolution(dequantize x, dequantize w) -> float(sums of integers) * (x_scale * w_scale)
+ *   move(dequantize x)                                     -> dequantize(move x)      also concat, pad, greatest and least elements
+ *   quantize(dequantize x), the same parameters            -> x
+ *   quantize(y)                                            -> round(y * (1 / scale)) + zero_point, saturated
+ *
+ * The first one only for constant w, on machines that have an instruction for products of bytes. What stands between a contraction and
+ * the next quantize_linear - bias, activation, sums with other branches - stays in floats, in the kernel of the contraction. Sums of integers
+ * are exact, moves are, too; the factors round. So a quantised result differs from that of floats by at most one step, where it
+ * is near the middle between two.
+ *
+ * Signed results of quantize_linear become unsigned, with a zero point that is 128 higher, and what dequantizes them takes those:
+ * products of bytes are of unsigned by signed ones. All other composites are expanded first, so that few operators have to be known. */
+#include "graph/build.h"
+#include "graph/inference.h"
+#include "graph/internal.h"
+#include "graph/ops_common.h"
+
+#include <math.h>
+
+enum { HALF = 128 }; /* between u8 and i8 */
+
+/* (q - zero) * scale */
+typedef struct quantized {
+    /* zero 0: none */
+    graph_id q, scale, zero;
+    /* of q, along which parameters have entries; -1: one for all */
+    int axis;
+    /* elements along the axis that share an entry, of parameters of q's rank; 0: none do */
+    int64_t block;
+} quantized;
+
+/* A node about to be emitted into g. */
+typedef struct visit {
+    graph *g;
+    const tir_machine *machine;
+    const graph_op *op;
+    int inputs;
+    const graph_id *input;
+    const graph_attribute *attribute;
+} visit;
+
+static const graph_attribute *setting_of(const visit *v, const char *name) {
+    return &v->attribute[graph_op_attribute(v->op, name)];
+}
+
+static bool is_byte(dlc_dtype dtype) {
+    return dtype == DLC_U8 || dtype == DLC_I8;
+}
+
+static dlc_dtype dtype_of(const graph *g, graph_id value) {
+    return graph_shape_of(g, value)->dtype;
+}
+
+/* ---- the nodes that are not expanded ------------------------------------------------------------------------------ */
+
+static const graph_attribute *attribute_of(const graph_node *node, const char *name) {
+    return &node->attribute[graph_op_attribute(node->op, name)];
+}
+
+static bool dequantizes(const graph *g, const graph_node *node) {
+    return strcmp(node->op->name, "dequantize_linear") == 0 && dtype_of(g, node->input[1]) == DLC_F32;
+}
+
+static bool quantizes_to_bytes(const graph *g, const graph_node *node) {
+    return strcmp(node->op->name, "quantize_linear") == 0 && !attribute_of(node, "block")->integer &&
+           is_byte(dtype_of(g, node->first)) && dtype_of(g, node->input[0]) == DLC_F32 &&
+           dtype_of(g, node->input[1]) == DLC_F32 && graph_shape_of(g, node->input[1])->rank == 0 &&
+           (!node->input[2] || graph_shape_of(g, node->input[2])->rank == 0);
+}
+
+static bool expands_first(const graph *g, const graph_node *node) {
+    return graph_has_expansion(g, node) && !dequantizes(g, node) && !quantizes_to_bytes(g, node);
+}
+
+static bool has_quantized(const graph *g) {
+    for (uint32_t i = 0; i < g->nodes.count; i++)
+        if (dequantizes(g, &g->nodes.data[i]) || quantizes_to_bytes(g, &g->nodes.data[i])) return true;
+    for (uint32_t i = 0; i < g->subgraphs.count; i++)
+        if (has_quantized(g->subgraphs.data[i])) return true;
+    return false;
+}
+
+/* ---- parameters --------------------------------------------------------------------------------------------------- */
+
+static bool is_dequantized(const graph *g, graph_id value, quantized *out) {
+    const graph_node *node = graph_node_of(g, value);
+    if (!dequantizes(g, node)) return false;
+    *out = (quantized){node->input[0], node->input[1], node->input[2], -1, attribute_of(node, "block")->integer};
+    if (graph_shape_of(g, out->scale)->rank || (out->zero && graph_shape_of(g, out->zero)->rank))
+        out->axis = graph_axis_of(attribute_of(node, "axis")->integer, graph_shape_of(g, value)->rank);
+    return true;
+}
+
+/* Bytes, with a parameter for all or for each channel. */
+static bool are_bytes(const graph *g, const quantized *x) {
+    return is_byte(dtype_of(g, x->q)) && !x->block;
+}
+
+static bool is_quantized(const graph *g, graph_id value, quantized *out) {
+    return is_dequantized(g, value, out) && are_bytes(g, out);
+}
+
+static graph_id dequantized(graph *g, const quantized *x) {
+    const graph_setting setting[] = {graph_set_integer("axis", x->axis), graph_set_integer("block", x->block)};
+    return graph_emit_with(g, "dequantize_linear", 3, (graph_id[]){x->q, x->scale, x->zero}, x->axis >= 0 ? 2 : 0,
+                           setting);
+}
+
+static bool same_parameters(const quantized *a, const quantized *b) {
+    return a->scale == b->scale && a->zero == b->zero && a->axis < 0 && b->axis < 0;
+}
+
+/* Are the scale and its inverse normal, positive numbers? */
+static bool is_positive(const graph *g, graph_id scale) {
+    const double least = 0x1p-126, most = 0x1p126;
+    double number;
+    return graph_is_number(g, scale, &number) && number >= least && number <= most;
+}
+
+static bool is_zero_point(const graph *g, graph_id zero, double wanted) {
+    double number;
+    return zero ? graph_is_number(g, zero, &number) && number == wanted : wanted == 0;
+}
+
+/* Integers of 8 bits as the other type of 8 bits, `shift` higher. */
+static graph_id shifted(graph *g, graph_id x, int shift, dlc_dtype dtype) {
+    return graph_cast(g, graph_add_number(g, graph_cast(g, x, DLC_I32), shift), dtype);
+}
+
+static graph_id raised_zero(graph *g, graph_id zero) {
+    return zero ? shifted(g, zero, HALF, DLC_U8) : graph_scalar(g, DLC_U8, HALF);
+}
+
+/* The u8 of which `x` is shifted down to i8; 0: it is not. */
+static graph_id raised(const graph *g, graph_id x) {
+    static const char *const names[] = {"cast", "add", "cast"};
+    double number = -HALF;
+    if (dtype_of(g, x) != DLC_I8) return 0;
+    for (int i = 0; i < 3; i++) {
+        if (!graph_is(g, x, names[i])) return 0;
+        const graph_node *node = graph_node_of(g, x);
+        if (i == 1 && !graph_is_number(g, node->input[1], &number)) return 0;
+        x = node->input[0];
+    }
+    return number == -HALF && dtype_of(g, x) == DLC_U8 ? x : 0;
+}
+
+/* ---- quantize and dequantize -------------------------------------------------------------------------------------- */
+
+static graph_id visit_dequantize(const visit *v) {
+    graph *g = v->g;
+    const graph_id unsigned_ = dtype_of(g, v->input[0]) == DLC_I8 ? raised(g, v->input[0]) : 0;
+    if (!unsigned_) return 0;
+    const graph_id input[] = {unsigned_, v->input[1], raised_zero(g, v->input[2])};
+    return graph_emit(g, v->op, 3, input, v->attribute);
+}
+
+/* To u8. */
+static graph_id quantized_by(graph *g, const quantized *as, graph_id y) {
+    if (!is_positive(g, as->scale)) {
+        const graph_setting dtype = graph_set_integer("dtype", DLC_U8);
+        return graph_emit_with(g, "quantize_linear", 3, (graph_id[]){y, as->scale, as->zero}, 1, &dtype);
+    }
+    double scale;
+    graph_is_number(g, as->scale, &scale);
+    y = graph_round(g, graph_mul_number(g, y, 1 / scale));
+    if (as->zero && !is_zero_point(g, as->zero, 0)) y = graph_add(g, y, graph_cast(g, as->zero, DLC_F32));
+    return graph_cast(g, y, DLC_U8);
+}
+
+static graph_id visit_quantize(const visit *v) {
+    graph *g = v->g;
+    const dlc_dtype dtype = (dlc_dtype)setting_of(v, "dtype")->integer;
+    const bool low = dtype == DLC_I8;
+    quantized as = {0, v->input[1], v->input[2], -1, 0}, from;
+    const bool again = is_quantized(g, v->input[0], &from) && is_positive(g, as.scale);
+    if (again && same_parameters(&as, &from) && dtype_of(g, from.q) == dtype) return from.q;
+    if (low) as.zero = raised_zero(g, as.zero);
+    const bool same = again && same_parameters(&as, &from) && dtype_of(g, from.q) == DLC_U8;
+    as.q = same ? from.q : quantized_by(g, &as, v->input[0]);
+    return low ? shifted(g, as.q, -HALF, DLC_I8) : as.q;
+}
+
+/* ---- moves -------------------------------------------------------------------------------------------------------- */
+
+static tir_expr product(tir_pool *pool, const tir_expr *dims, int count) {
+    tir_expr result = tir_index(pool, 1);
+    for (int i = 0; i < count; i++) result = tir_mul(pool, result, dims[i]);
+    return result;
+}
+
+/* Where an axis of the first operand is in the result; -1: its elements do not stay together. */
+static int transposed_axis(const visit *v, const graph_shape *from, const graph_shape *to, int axis) {
+    (void)from;
+    for (int i = 0; i < to->rank; i++)
+        if (graph_axis_of(v->attribute[0].list[i], to->rank) == axis) return i;
+    return -1;
+}
+
+static int reshaped_axis(const visit *v, const graph_shape *from, const graph_shape *to, int axis) {
+    tir_pool *pool = v->g->pool;
+    const tir_expr before = product(pool, from->dim, axis);
+    for (int i = 0; i < to->rank; i++)
+        if (tir_equal(pool, to->dim[i], from->dim[axis]) == TIR_YES &&
+            tir_equal(pool, product(pool, to->dim, i), before) == TIR_YES)
+            return i;
+    return -1;
+}
+
+static int stretched_axis(const visit *v, const graph_shape *from, const graph_shape *to, int axis) {
+    const int at = graph_axis_of(setting_of(v, "axes")->list[axis], to->rank);
+    return tir_equal(v->g->pool, from->dim[axis], to->dim[at]) == TIR_YES ? at : -1;
+}
+
+static int cut_axis(const visit *v, const graph_shape *from, const graph_shape *to, int axis) {
+    return tir_equal(v->g->pool, from->dim[axis], to->dim[axis]) == TIR_YES ? axis : -1;
+}
+
+static const struct {
+    const char *op;
+    int (*axis)(const visit *v, const graph_shape *from, const graph_shape *to, int axis);
+} moves[] = {{"transpose", transposed_axis},
+             {"reshape", reshaped_axis},
+             {"broadcast", stretched_axis},
+             {"slice", cut_axis},
+             {"reverse", NULL},
+             {"gather", NULL},
+             {"gather_elements", NULL}};
+
+/* The node with another first operand. */
+static graph_id emit_on(const visit *v, graph_id first) {
+    graph_id *input = LIB_NEW_ARRAY(v->g->arena, graph_id, (size_t)v->inputs);
+    memcpy(input, v->input, (size_t)v->inputs * sizeof *input);
+    input[0] = first;
+    return graph_emit(v->g, v->op, v->inputs, input, v->attribute);
+}
+
+/* Of blocks only transpositions. */
+static graph_id moved(const visit *v, const quantized *x) {
+    size_t i = 0;
+    while (i < sizeof moves / sizeof *moves && strcmp(moves[i].op, v->op->name) != 0) i++;
+    if (i == sizeof moves / sizeof *moves || (x->axis >= 0 && !moves[i].axis)) return 0;
+    if (x->block && moves[i].axis != transposed_axis) return 0;
+    quantized y = *x;
+    y.q = emit_on(v, x->q);
+    const graph_shape from = *graph_shape_of(v->g, x->q), to = *graph_shape_of(v->g, y.q);
+    if (x->axis >= 0) y.axis = moves[i].axis(v, &from, &to, x->axis);
+    if (x->axis >= 0 && y.axis < 0) return 0;
+    if (x->block) y.scale = emit_on(v, x->scale);
+    if (x->block && x->zero) y.zero = emit_on(v, x->zero);
+    return dequantized(v->g, &y);
+}
+
+static graph_id padded(const visit *v, const quantized *x) {
+    double value;
+    if (x->axis >= 0 || !graph_is_number(v->g, v->input[1], &value) || value != 0) return 0;
+    const graph_id fill = x->zero ? x->zero : graph_scalar(v->g, dtype_of(v->g, x->q), 0);
+    quantized y = *x;
+    y.q = graph_emit(v->g, v->op, 2, (graph_id[]){x->q, fill}, v->attribute);
+    return dequantized(v->g, &y);
+}
+
+static graph_id joined(const visit *v, const quantized *x) {
+    graph_id *input = LIB_NEW_ARRAY(v->g->arena, graph_id, (size_t)v->inputs);
+    for (int i = 0; i < v->inputs; i++) {
+        quantized part;
+        if (!is_quantized(v->g, v->input[i], &part) || !same_parameters(x, &part)) return 0;
+        if (dtype_of(v->g, part.q) != dtype_of(v->g, x->q)) return 0;
+        input[i] = part.q;
+    }
+    quantized y = *x;
+    y.q = graph_emit(v->g, v->op, v->inputs, input, v->attribute);
+    return dequantized(v->g, &y);
+}
+
+/* Does every window contain an element, and not only padding, of whatever size x is? */
+static bool is_never_empty(const visit *v) {
+    const graph_attribute *window = setting_of(v, "window"), *dilation = setting_of(v, "dilation");
+    for (int i = 0; i < window->count; i++) {
+        const int64_t low = graph_list_entry(setting_of(v, "low"), i, 0),
+                      high = graph_list_entry(setting_of(v, "high"), i, 0);
+        const bool apart = graph_list_entry(dilation, i, 1) != 1;
+        if ((low > 0 || high > 0) && (apart || low >= window->list[i] || high >= window->list[i])) return false;
+    }
+    return true;
+}
+
+/* Reductions to greatest or least elements, whose order dequantizing keeps. */
+static graph_id greatest(const visit *v, const quantized *x) {
+    enum { SUM };
+    if (x->axis >= 0 || !is_positive(v->g, x->scale)) return 0;
+    if (strcmp(v->op->name, "reduce_window") == 0 && (setting_of(v, "op")->integer == SUM || !is_never_empty(v)))
+        return 0;
+    quantized y = *x;
+    y.q = graph_emit(v->g, v->op, 1, &x->q, v->attribute);
+    return dequantized(v->g, &y);
+}
+
+/* ---- products ----------------------------------------------------------------------------------------------------- */
+
+/* Of differences of bytes, each below 2^16: sums fit i32. */
+enum { TERMS_MAX = 1 << 15 };
+
+/* Without an instruction that adds products of bytes, they are slower than products of floats. */
+static bool multiplies_bytes(const visit *v) {
+    return v->machine->units & TIR_UNIT_U8I8_DOT;
+}
+
+static bool are_few(const graph *g, int count, const tir_expr *dims) {
+    double terms = 1;
+    for (int i = 0; i < count; i++) terms *= (double)tir_range(g->pool, dims[i]).high;
+    return terms <= (double)TERMS_MAX;
+}
+
+bool graph_is_weight(const graph *g, graph_id value) {
+    while (graph_node_of(g, value)->op->class_ == GRAPH_INJECTIVE) value = graph_node_of(g, value)->input[0];
+    return graph_constant_of(g, value) != NULL;
+}
+
+static void make_unsigned(graph *g, quantized *x) {
+    if (dtype_of(g, x->q) == DLC_U8) return;
+    x->q = shifted(g, x->q, HALF, DLC_U8);
+    x->zero = raised_zero(g, x->zero);
+}
+
+static void make_signed(graph *g, quantized *w) {
+    if (dtype_of(g, w->q) == DLC_I8) return;
+    w->q = shifted(g, w->q, -HALF, DLC_I8);
+    w->zero = w->zero ? shifted(g, w->zero, -HALF, DLC_I8) : graph_scalar(g, DLC_I8, -HALF);
+}
+
+/* An operand of dot_general: for each of its axes the axis of the result, -1 for contracted ones. */
+typedef struct places {
+    const graph_attribute *contract;
+    const int64_t *axis;
+} places;
+
+/* A parameter of the operand in the result's shape. */
+static graph_id parameter_in(graph *g, graph_id parameter, const quantized *x, const places *at,
+                             const graph_shape *result) {
+    if (graph_shape_of(g, parameter)->rank == 0) return graph_broadcast(g, parameter, result->rank, result->dim, NULL);
+    return graph_broadcast(g, parameter, result->rank, result->dim, &at->axis[x->axis]);
+}
+
+/* Sums of x.q over the contracted axes, i32; the other axes in their order. */
+static graph_id sums_over(graph *g, const quantized *x, const places *at) {
+    return graph_reduce_sum(g, graph_cast(g, x->q, DLC_I32), at->contract->count, at->contract->list, false);
+}
+
+/* Such sums in the result's shape. */
+static graph_id sums_in(graph *g, graph_id sums, const quantized *x, const places *at, const graph_shape *result) {
+    int64_t axes[DLC_MAX_RANK];
+    int kept = 0;
+    for (int i = 0; i < graph_shape_of(g, x->q)->rank; i++)
+        if (at->axis[i] >= 0) axes[kept++] = at->axis[i];
+    return graph_broadcast(g, sums, result->rank, result->dim, axes);
+}
+
+/* The zero point of x, which is not 0, times the number of terms, in the shape of such sums. */
+static graph_id zero_in_sums(graph *g, const quantized *x, const places *at, graph_id sums, tir_expr terms) {
+    const graph_id zero = graph_mul(g, graph_cast(g, x->zero, DLC_I32), graph_dimension(g, DLC_I32, terms));
+    const graph_shape shape = *graph_shape_of(g, sums);
+    int64_t axis = 0;
+    for (int i = 0; i < x->axis; i++) axis += at->axis[i] >= 0;
+    return graph_broadcast(g, zero, shape.rank, shape.dim, graph_shape_of(g, zero)->rank ? &axis : NULL);
+}
+
+/* sum (x - a)(w - b) = sum x*w - a*(sum w - b*terms) - b*(sum x); the second term is constant, with an entry for each column. */
+static graph_id sums_of_products(const visit *v, const quantized *x, const quantized *w, const places at[2],
+                                 tir_expr terms) {
+    enum { I32 = 3 }; /* of the attribute */
+    graph *g = v->g;
+    graph_attribute attribute[sizeof v->op->attribute / sizeof *v->op->attribute];
+    memcpy(attribute, v->attribute, sizeof attribute);
+    attribute[graph_op_attribute(v->op, "result")] = graph_set_integer("result", I32).value;
+    graph_id sums = graph_emit(g, v->op, 2, (graph_id[]){x->q, w->q}, attribute);
+    const graph_shape result = *graph_shape_of(g, sums);
+    const bool moves_w = !is_zero_point(g, w->zero, 0);
+    if (!is_zero_point(g, x->zero, 0)) {
+        graph_id weights = sums_over(g, w, &at[1]);
+        if (moves_w) weights = graph_sub(g, weights, zero_in_sums(g, w, &at[1], weights, terms));
+        weights = graph_mul(g, weights, graph_cast(g, x->zero, DLC_I32));
+        sums = graph_sub(g, sums, sums_in(g, weights, w, &at[1], &result));
+    }
+    if (!moves_w) return sums;
+    const graph_id lines = sums_in(g, sums_over(g, x, &at[0]), x, &at[0], &result);
+    return graph_sub(g, sums,
+                     graph_mul(g, lines, parameter_in(g, graph_cast(g, w->zero, DLC_I32), w, &at[1], &result)));
+}
+
+static bool is_contracted(const quantized *x, const places *at) {
+    return x->axis >= 0 && at->axis[x->axis] < 0;
+}
+
+static graph_id contracted(const visit *v, const quantized *given) {
+    graph *g = v->g;
+    quantized x = *given, w;
+    int64_t place[2][DLC_MAX_RANK];
+    const places at[2] = {{setting_of(v, "contract_x"), place[0]}, {setting_of(v, "contract_w"), place[1]}};
+    tir_expr dims[DLC_MAX_RANK];
+    if (!multiplies_bytes(v) || !is_quantized(g, v->input[1], &w) || !graph_is_weight(g, w.q)) return 0;
+    graph_dot_places(v->attribute, (int[]){graph_shape_of(g, x.q)->rank, graph_shape_of(g, w.q)->rank}, place);
+    const graph_attribute *list = at[0].contract;
+    const graph_shape from = *graph_shape_of(g, x.q);
+    for (int i = 0; i < list->count; i++) dims[i] = from.dim[graph_axis_of(list->list[i], from.rank)];
+    if (!list->count || !are_few(g, list->count, dims) || is_contracted(&x, &at[0]) || is_contracted(&w, &at[1]))
+        return 0;
+    if (x.zero && graph_shape_of(g, x.zero)->rank) return 0;
+    make_unsigned(g, &x);
+    make_signed(g, &w);
+    const graph_id sums = sums_of_products(v, &x, &w, at, product(g->pool, dims, list->count));
+    const graph_shape result = *graph_shape_of(g, sums);
+    const graph_id both = x.axis < 0 ? graph_mul(g, w.scale, x.scale) : w.scale;
+    graph_id factor = parameter_in(g, both, &w, &at[1], &result);
+    if (x.axis >= 0) factor = graph_mul(g, factor, parameter_in(g, x.scale, &x, &at[0], &result));
+    return graph_mul(g, graph_cast(g, sums, DLC_F32), factor);
+}
+
+static graph_id convolved(const visit *v, const quantized *x) {
+    graph *g = v->g;
+    quantized w;
+    if (!multiplies_bytes(v) || !is_quantized(g, v->input[1], &w) || !graph_is_weight(g, w.q)) return 0;
+    if (x->axis >= 0 || w.axis > 0) return 0;
+    const graph_shape window = *graph_shape_of(g, w.q);
+    if (!are_few(g, window.rank - 1, window.dim + 1)) return 0;
+    graph_id sums = graph_emit(g, graph_op_find("convolution_integer"), 4, (graph_id[]){x->q, w.q, x->zero, w.zero},
+                               v->attribute); /* whose attributes it has */
+    const graph_shape result = *graph_shape_of(g, sums);
+    const int64_t channels = 1;
+    const graph_id factor = graph_mul(g, w.scale, x->scale);
+    const int each = graph_shape_of(g, factor)->rank;
+    return graph_mul(g, graph_cast(g, sums, DLC_F32),
+                     graph_broadcast(g, factor, result.rank, result.dim, each ? &channels : NULL));
+}
+
+/* ---- the pass ----------------------------------------------------------------------------------------------------- */
+
+/* By operator whose first operand is dequantized; 0: the node stays as it is. */
+static graph_id on_integers(const visit *v, const quantized *x) {
+    static const struct {
+        const char *op;
+        graph_id (*apply)(const visit *v, const quantized *x);
+    } rules[] = {{"dot_general", contracted}, {"convolution", convolved}, {"concat", joined},         {"pad", padded},
+                 {"reduce_max", greatest},    {"reduce_min", greatest},   {"reduce_window", greatest}};
+    for (size_t i = 0; are_bytes(v->g, x) && i < sizeof rules / sizeof *rules; i++)
+        if (strcmp(rules[i].op, v->op->name) == 0) return rules[i].apply(v, x);
+    return moved(v, x);
+}
+
+static graph_id rewritten(const visit *v) {
+    quantized x;
+    if (v->inputs == 0 || !v->input[0]) return 0;
+    if (strcmp(v->op->name, "dequantize_linear") == 0) return visit_dequantize(v);
+    if (strcmp(v->op->name, "quantize_linear") == 0) return visit_quantize(v);
+    return is_dequantized(v->g, v->input[0], &x) ? on_integers(v, &x) : 0;
+}
+
+static void pass_integers(graph_walk *walk) {
+    const bool *live = graph_live_nodes(walk->to->arena, walk->from);
+    for (uint32_t i = 0; i < walk->from->nodes.count; i++) {
+        const graph_node *node = &walk->from->nodes.data[i];
+        if (!live[i]) continue;
+        graph_id result = 0;
+        if (node->results == 1 && node->op->class_ != GRAPH_CONTROL && node->op->class_ != GRAPH_SOURCE) {
+            graph_attribute attribute[sizeof node->op->attribute / sizeof *node->op->attribute] = {0};
+            graph_walk_attributes(walk, node, attribute);
+            result = rewritten(
+                &(visit){walk->to, walk->user, node->op, node->inputs, graph_walk_inputs(walk, node), attribute});
+        }
+        if (result)
+            graph_walk_record(walk, node, &result);
+        else
+            graph_walk_node(walk, i);
+    }
+}
+
+graph *graph_compute_on_integers(lib_arena *arena, const graph *g, const tir_machine *machine) {
+    if (!has_quantized(g)) return (graph *)(uintptr_t)g;
+    const graph *expanded = graph_expand_all(arena, g, expands_first);
+    return graph_walk_run(arena, expanded, GRAPH_SIMPLIFY, NULL, pass_integers, (void *)(uintptr_t)machine);
+}
