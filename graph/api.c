@@ -112,6 +112,7 @@ dlc_context *graph_handle_context(const dlc_graph *handle) {
 
 void graph_handle_attach(dlc_graph *handle, graph_attachment attachment) {
     handle->attachment = attachment;
+    handle->g->keeps_dimensions = true;
 }
 void *graph_handle_attached(const dlc_graph *handle) {
     return handle->attachment.data;
@@ -436,6 +437,7 @@ dlc_status graph_handle_inputs(dlc_graph *handle, int count, const DLTensor *con
 static graph *anew(lib_arena *arena, const graph *old, const like_arguments *a) {
     graph *g = graph_new(arena, NULL);
     g->registry = old->registry;
+    g->keeps_dimensions = old->keeps_dimensions;
     for (uint32_t i = 0; i < old->customs.count; i++) graph_add_custom(g, &old->customs.data[i]);
     make_inputs_in(g, a);
     return g;

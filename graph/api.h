@@ -71,7 +71,8 @@ bool graph_handle_live(const dlc_graph *handle);         /* false: destroyed */
 dlc_status graph_handle_status(const dlc_graph *handle); /* of its first error; does not record it for the thread */
 uint32_t graph_handle_serial(const dlc_graph *handle);   /* of its values; 0: destroyed */
 void graph_handle_record(dlc_graph *handle, const lib_error *error); /* only the first error is recorded */
-/* State that jit attaches to a graph of the host (eager graphs); released when the graph is destroyed. data NULL: none. */
+/* State that jit attaches to a graph of the host that is evaluated part by part (eager graphs); released when the graph is destroyed. data
+ * NULL: none. */
 typedef struct graph_attachment {
     void *data;
     void (*release)(void *data);

@@ -184,6 +184,9 @@ struct graph {
     uint32_t scope;
     /* of the outermost graph, while it is parsed or built: limit of the nesting of sub-graphs; 0: none */
     int nesting;
+    /* of the outermost graph: `dimension` of a number is not folded while the graph is built. Of graphs that are evaluated part by part,
+     * so that parts which differ in such numbers differ in sizes alone */
+    bool keeps_dimensions;
     /* GRAPH_BUILD, GRAPH_SIMPLIFY, GRAPH_BOUND: selects the rewrite rules that emit applies */
     uint32_t phase;
     /* counter for rng streams and effect tokens */

@@ -1,5 +1,6 @@
 #include "graph/sizes.h"
 
+#include "graph/build.h"
 #include "graph/internal.h"
 
 /* ---- sizes of a graph --------------------------------------------------------------------------------------------- */
@@ -58,8 +59,11 @@ typedef struct generalisation {
     /* index of the next size */
     uint32_t at;
     int symbols, known_count;
-    /* index of the size that defines the symbol */
+    /* index of the size that defines the symbol; the last free_count of them are none of an input */
     uint32_t first[MOST_SYMBOLS];
+    int free_count;
+    /* a size without a form, for which the attempt failed; UINT32_MAX: none */
+    uint32_t formless;
     /* [seen_count] of the new graph's pool */
     uint64_t **variables;
     /* the symbols; then, as a stack, of the operands of the nodes that are being emitted */
@@ -162,7 +166,10 @@ static void know(generalisation *z, const graph *to, tir_expr e) {
 static void make_symbols(generalisation *z, graph *to) {
     z->variables = LIB_NEW_ARRAY(to->arena, uint64_t *, (size_t)z->seen_count);
     tir_expr symbol[MOST_SYMBOLS];
-    for (int s = 0; s < z->symbols; s++) symbol[s] = graph_symbol_named(to, lib_arena_format(to->arena, "n%d", s));
+    for (int s = 0; s < z->symbols; s++) {
+        symbol[s] = graph_symbol_named(to, lib_arena_format(to->arena, "n%d", s));
+        to->symbols.data[s].varies = s >= z->symbols - z->free_count;
+    }
     for (int o = 0; o < z->seen_count; o++) {
         z->variables[o] = LIB_NEW_ARRAY(to->arena, uint64_t, to->pool->variables.count + 1);
         for (int s = 0; s < z->symbols; s++)
@@ -188,6 +195,7 @@ static tir_expr size_expression(generalisation *z, tir_pool *pool) {
     size_form form;
     const uint32_t size = z->at++;
     if (z->failed || !find_form(z, size, &form)) {
+        if (!z->failed) z->formless = size;
         z->failed = true;
         return tir_index(pool, z->seen[0][size]);
     }
@@ -209,7 +217,11 @@ static void generalise_node(graph_walk *walk, const graph_node *node) {
         graph_walk_attribute(walk, node, i, &attribute[i]);
         if (node->op->attribute[i].kind != GRAPH_ATTR_DIMS || !attribute[i].count) continue;
         tir_expr *dims = LIB_NEW_ARRAY(walk->to->arena, tir_expr, (size_t)attribute[i].count);
-        for (int k = 0; k < attribute[i].count; k++) dims[k] = size_expression(z, walk->to->pool);
+        for (int k = 0; k < attribute[i].count; k++) {
+            int64_t number;
+            dims[k] = size_expression(z, walk->to->pool);
+            symbols = symbols || !tir_is_const(walk->to->pool, dims[k], &number);
+        }
         attribute[i].dims = dims;
     }
     z->known_count = known;
@@ -229,16 +241,49 @@ static void pass_generalise(graph_walk *walk) {
     walk->own_outputs = z->failed; /* there are no outputs */
 }
 
-graph *graph_with_symbols(lib_arena *arena, const graph *g, int seen_count, const int64_t *const *seen) {
+/* Makes the size without a form a symbol; false: it may not be one. */
+static bool free_size(generalisation *z) {
+    if (z->formless == UINT32_MAX || z->symbols == MOST_SYMBOLS || z->free_count == GRAPH_FREE_MAX) return false;
+    for (int o = 0; o < z->seen_count; o++)
+        if (z->seen[o][z->formless] < 0) return false;
+    z->first[z->symbols++] = z->formless;
+    z->free_count++;
+    return true;
+}
+
+/* An attempt for each size without a form. NULL: none succeeds. */
+static graph *generalise(lib_arena *arena, const graph *g, generalisation *z) {
+    for (;;) {
+        z->at = 0, z->known_count = 0, z->failed = false, z->formless = UINT32_MAX;
+        graph *general = graph_walk_run(arena, g, g->phase, NULL, pass_generalise, z);
+        if (!z->failed) return general;
+        if (!free_size(z)) return NULL;
+    }
+}
+
+static void add_free_inputs(const generalisation *z, graph *general) {
+    for (int s = z->symbols - z->free_count; s < z->symbols; s++) {
+        const graph_shape shape = {
+            .dtype = DLC_U8, .rank = 2, .dim = {general->symbols.data[s].var, tir_index(general->pool, 0)}};
+        graph_new_input(general, NULL, &shape);
+    }
+}
+
+graph_general graph_with_symbols(lib_arena *arena, const graph *g, int seen_count, const int64_t *const *seen) {
     generalisation z = {.seen_count = seen_count, .seen = seen};
+    graph_general made = {.g = NULL};
     size_list list = {.arena = arena, .numbers = true};
     collect(g, &list);
     for (uint32_t i = 0; i < list.inputs.count; i++) find_symbol(&z, list.inputs.data[i]);
-    if (z.failed || !z.symbols) return NULL;
-    graph *general = graph_walk_run(arena, g, g->phase, NULL, pass_generalise, &z);
-    if (z.failed) return NULL;
+    if (z.failed) return made;
+    graph *general = generalise(arena, g, &z);
+    if (!general || !z.symbols) return made;
     const lib_hash128 is = graph_hash_but_sizes(general), wanted = graph_hash_but_sizes(g);
-    return is.low == wanted.low && is.high == wanted.high ? general : NULL;
+    if (is.low != wanted.low || is.high != wanted.high) return made;
+    add_free_inputs(&z, general);
+    made.g = general, made.free_count = z.free_count;
+    for (int i = 0; i < z.free_count; i++) made.free[i] = z.first[z.symbols - z.free_count + i];
+    return made;
 }
 
 /* ---- cases -------------------------------------------------------------------------------------------------------- */
@@ -246,6 +291,8 @@ graph *graph_with_symbols(lib_arena *arena, const graph *g, int seen_count, cons
 typedef struct case_check {
     tir_evaluator evaluator;
     const graph *general, *g;
+    /* nodes of the outermost general graph that are not of g */
+    int more;
 } case_check;
 
 static bool has_size(const case_check *c, tir_expr general, tir_expr own) {
@@ -255,7 +302,7 @@ static bool has_size(const case_check *c, tir_expr general, tir_expr own) {
 }
 
 static bool has_shapes(const case_check *c, const graph *general, const graph *g) {
-    if (general->values.count != g->values.count) return false;
+    if (general->values.count != g->values.count + (g->parent ? 0 : (uint32_t)c->more)) return false;
     for (graph_id v = 1; v < g->values.count; v++) {
         const graph_shape *shape = graph_shape_of(general, v), *own = graph_shape_of(g, v);
         if (shape->rank != own->rank || shape->dtype != own->dtype) return false;
@@ -266,7 +313,8 @@ static bool has_shapes(const case_check *c, const graph *general, const graph *g
 }
 
 static bool has_sizes(const case_check *c, const graph *general, const graph *g) {
-    if (general->nodes.count != g->nodes.count || !has_shapes(c, general, g)) return false;
+    if (general->nodes.count != g->nodes.count + (g->parent ? 0 : (uint32_t)c->more) || !has_shapes(c, general, g))
+        return false;
     for (uint32_t n = 0; n < g->nodes.count; n++) {
         const graph_node *node = &general->nodes.data[n], *own = &g->nodes.data[n];
         for (int i = 0; own->op->attribute[i].name; i++) {
@@ -282,9 +330,17 @@ static bool has_sizes(const case_check *c, const graph *general, const graph *g)
     return true;
 }
 
-bool graph_is_case_of(lib_arena *arena, const graph *g, const graph *general) {
+bool graph_is_case_of(lib_arena *arena, const graph *g, const int64_t *sizes, const graph_general *with) {
+    const graph *general = with->g;
     uint64_t *values = LIB_NEW_ARRAY(arena, uint64_t, general->pool->variables.count + 1);
-    for (uint32_t i = 0; i < general->inputs.count; i++) {
+    const uint32_t own_inputs = general->inputs.count - (uint32_t)with->free_count;
+    for (int i = 0; i < with->free_count; i++) {
+        const int64_t size = sizes[with->free[i]];
+        if (size < 0 || size > GRAPH_SYMBOL_MAX) return false;
+        const graph_shape *shape = graph_shape_of(general, general->inputs.data[own_inputs + (uint32_t)i]);
+        values[tir_var_id(general->pool, shape->dim[0])] = (uint64_t)size;
+    }
+    for (uint32_t i = 0; i < own_inputs; i++) {
         const graph_shape *shape = graph_shape_of(general, general->inputs.data[i]);
         const graph_shape *own = graph_shape_of(g, g->inputs.data[i]);
         for (int d = 0; d < shape->rank; d++) {
@@ -294,6 +350,6 @@ bool graph_is_case_of(lib_arena *arena, const graph *g, const graph *general) {
             values[tir_var_id(general->pool, shape->dim[d])] = (uint64_t)size;
         }
     }
-    const case_check check = {.evaluator = {.variables = values}, .general = general, .g = g};
+    const case_check check = {.evaluator = {.variables = values}, .general = general, .g = g, .more = with->free_count};
     return has_sizes(&check, general, g);
 }

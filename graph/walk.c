@@ -252,6 +252,7 @@ graph *graph_walk_run(lib_arena *arena, const graph *from, uint32_t phase, const
         walk.origins = LIB_NEW_ARRAY(arena, uint32_t, graph_outermost(from)->origins.count);
     walk.to->next_stream = from->next_stream;
     walk.to->registry = from->registry;
+    walk.to->keeps_dimensions = from->keeps_dimensions;
     walk.variables = LIB_NEW_ARRAY(arena, tir_expr, from->pool->variables.count);
     for (uint32_t i = 0; i < from->symbols.count; i++)
         carry_symbol(&walk, &from->symbols.data[i], values ? values[i] : INT64_MIN);

@@ -66,6 +66,23 @@ dlc_status jit_onnx_fail(dlc_context *context, dlc_status status, const char *ca
 const jit_onnx_port *jit_onnx_structured_port(const dlc_onnx_model *model);
 void jit_onnx_keep(dlc_onnx_model *model);
 void jit_onnx_release(dlc_onnx_model *model);
+/* Walks (onnx_walk.c): runs of a model, each an import that asks for values. One run at a time. */
+typedef struct jit_onnx_walk jit_onnx_walk;
+dlc_status jit_onnx_walk_new(dlc_onnx_model *model, const dlc_compile_options *compile, int64_t seed,
+                             jit_onnx_walk **walk);
+void jit_onnx_walk_free(jit_onnx_walk *walk);
+/* Tensors by onnx_options.arrived, and where results go, as for dlc_onnx_run. */
+typedef struct jit_onnx_walk_call {
+    const onnx_options *import;
+    const dlc_run_options *run;
+    /* None of them NULL. */
+    const DLTensor *const *inputs;
+    int input_count;
+    /* The graph's, at most so many. */
+    dlc_output_slot *outputs;
+    int output_count;
+} jit_onnx_walk_call;
+dlc_status jit_onnx_walk_run(jit_onnx_walk *walk, const jit_onnx_walk_call *call);
 dlc_status jit_onnx_import(dlc_onnx_model *model, const onnx_options *options, dlc_graph **made);
 
 #endif

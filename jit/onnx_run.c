@@ -1,6 +1,7 @@
 /* Runners of ONNX models, <dlc/onnx.h>. An import serves all tensors that pass its guards; a runner keeps several. What an import has to
  * know is found by trying: a refused import names the small inputs that reach the refused node (graph/onnx/needs.c), and is tried again with
- * their elements, at last with all sizes as numbers. */
+ * their elements, at last with all sizes as numbers. If a node is refused nevertheless, data decide: the model is walked (onnx_walk.c), from
+ * then on whenever no import serves. */
 #include <dlc/onnx.h>
 
 #include "jit/jit.h"
@@ -51,6 +52,7 @@ static bool passes(const input_guard *guard, const DLTensor *tensor) {
 }
 
 static bool serves(const dlc_onnx_runner *runner, const imported *import, const DLTensor *const *inputs) {
+    if (import->failed) return false;
     for (int i = 0; i < inputs_of(runner); i++)
         if (!passes(&import->guard[i], inputs[i])) return false;
     return true;
@@ -136,9 +138,9 @@ static void free_import(dlc_onnx_runner *runner, imported *import) {
     lib_release(allocator, import, sizeof *import, _Alignof(imported));
 }
 
-/* Tries until an import is not refused. Raises in the import's scope. */
+/* Tries until an import is not refused; *refused: because of a node. Raises in the import's scope. */
 static dlc_status import_in_scope(dlc_onnx_runner *runner, imported *import, assumptions *a,
-                                  const DLTensor *const *inputs) {
+                                  const DLTensor *const *inputs, bool *refused) {
     lib_arena *work = &import->arena;
     const size_t all = runner->model->model->graph->inputs.count;
     onnx_needs needs = {.content = LIB_NEW_ARRAY(work, bool, all + 1)};
@@ -149,6 +151,7 @@ static dlc_status import_in_scope(dlc_onnx_runner *runner, imported *import, ass
         make_guards(runner, import, a, inputs);
         status = import_for(runner, work, import, inputs, &needs, &made);
     } while (status != DLC_OK && needs.node && assume_more(runner, a, &needs, inputs));
+    *refused = status != DLC_OK && needs.node;
     if (status == DLC_OK) status = jit_onnx_vary_states(runner, import, made);
     if (status == DLC_OK && (import->outputs || !runner->given))
         status = dlc_compile(runner->model->context, made, &runner->compile, &import->program);
@@ -178,7 +181,8 @@ static void keep_import(dlc_onnx_runner *runner, imported *import) {
     runner->import_count++;
 }
 
-static dlc_status new_import(dlc_onnx_runner *runner, const DLTensor *const *inputs, bool ones, imported **made) {
+static dlc_status new_import(dlc_onnx_runner *runner, const DLTensor *const *inputs, bool ones, imported **made,
+                             bool *refused) {
     dlc_context *context = runner->model->context;
     imported *import = lib_allocate_zeroed(&context->allocator, sizeof *import, _Alignof(imported));
     dlc_status status = DLC_OUT_OF_MEMORY;
@@ -190,7 +194,7 @@ static dlc_status new_import(dlc_onnx_runner *runner, const DLTensor *const *inp
                          .sizes = runner->sizes,
                          .ones = ones};
         for (size_t i = 0; i < ports; i++) a.content[i] = a.content[i] && has_content(inputs[i]);
-        status = import_in_scope(runner, import, &a, inputs);
+        status = import_in_scope(runner, import, &a, inputs, refused);
         if (status == DLC_OK) memcpy(runner->content, a.content, ports), runner->sizes = a.sizes;
     } else
         status = jit_fail(context, &import->scope.error);
@@ -201,28 +205,90 @@ static dlc_status new_import(dlc_onnx_runner *runner, const DLTensor *const *inp
     return status;
 }
 
-/* An import for these tensors. `ones`: one that takes sizes of 0 and 1 as given. The mutex is held. */
-static dlc_status find_import(dlc_onnx_runner *runner, const DLTensor *const *inputs, bool ones, imported **found) {
+/* An import for these tensors. *walk: there is none, but a walk may serve. `ones`: one that takes sizes of 0 and 1 as given. The mutex is held. */
+static dlc_status find_import(dlc_onnx_runner *runner, const DLTensor *const *inputs, bool ones, imported **found,
+                              bool *walk) {
+    *walk = false;
     *found = ones ? NULL : runner->imports;
     while (*found && !serves(runner, *found, inputs)) *found = (*found)->next;
-    const dlc_status status = *found ? DLC_OK : new_import(runner, inputs, ones, found);
+    if (!*found && runner->walks) {
+        *walk = true;
+        return jit_onnx_run_fail(runner, DLC_UNSUPPORTED, "data decide sizes or branches: the model is walked");
+    }
+    const dlc_status status = *found ? DLC_OK : new_import(runner, inputs, ones, found, walk);
     if (status == DLC_OK) (*found)->used = ++runner->clock;
     return status;
 }
 
 /* The same, of which a run is noted. */
-static dlc_status take_import(dlc_onnx_runner *runner, const DLTensor *const *inputs, bool ones, imported **taken) {
+static dlc_status take_import(dlc_onnx_runner *runner, const DLTensor *const *inputs, bool ones, imported **taken,
+                              bool *walk) {
     lib_mutex_lock(&runner->mutex);
-    const dlc_status status = find_import(runner, inputs, ones, taken);
+    const dlc_status status = find_import(runner, inputs, ones, taken, walk);
     if (status == DLC_OK) (*taken)->users++, (*taken)->runs++;
     lib_mutex_unlock(&runner->mutex);
     return status;
 }
 
-void jit_onnx_leave_import(dlc_onnx_runner *runner, imported *import) {
+void jit_onnx_leave_import(dlc_onnx_runner *runner, imported *import, bool failed) {
     lib_mutex_lock(&runner->mutex);
     import->users--;
+    import->failed = import->failed || failed;
     lib_mutex_unlock(&runner->mutex);
+}
+
+/* ---- walks -------------------------------------------------------------------------------------------------------------- */
+
+/* From now on the model is walked without trying to import it. */
+static void remember_walk(dlc_onnx_runner *runner) {
+    lib_mutex_lock(&runner->mutex);
+    runner->walks = true;
+    runner->walked++;
+    lib_mutex_unlock(&runner->mutex);
+}
+
+static dlc_status run_walk(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
+                           dlc_output_slot *outputs, onnx_results *results) {
+    dlc_status status = DLC_OK;
+    if (options && options->struct_size != sizeof *options)
+        return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT,
+                                 "options.struct_size is wrong (use DLC_RUN_OPTIONS_INIT)");
+    if (options && options->event)
+        return jit_onnx_run_fail(runner, DLC_UNSUPPORTED,
+                                 "a model that is walked, node by node, is run at once: no event");
+    onnx_options import = runner->import;
+    import.given = runner->given, import.results = results;
+    if (runner->state_count) jit_onnx_drop_aims(runner, outputs);
+    const jit_onnx_walk_call call = {.import = &import,
+                                     .run = options,
+                                     .inputs = inputs,
+                                     .input_count = inputs_of(runner),
+                                     .outputs = outputs,
+                                     .output_count = results ? JIT_ONNX_TENSORS : outputs_of(runner)};
+    dlc_onnx_runner *owner = runner->owner ? runner->owner : runner;
+    lib_mutex_lock(&owner->walk_mutex);
+    if (!owner->walk) status = jit_onnx_walk_new(owner->model, &owner->compile, owner->seed, &owner->walk);
+    if (status == DLC_OK) status = jit_onnx_walk_run(owner->walk, &call);
+    const bool first = status == DLC_OK && !owner->told;
+    owner->told |= first;
+    lib_mutex_unlock(&owner->walk_mutex);
+    if (status == DLC_OK) remember_walk(runner);
+    if (first)
+        lib_log_write(&runner->model->context->log,
+                      "dlc_onnx_run: data decide sizes or branches of the model: it is walked, node by node");
+    return status;
+}
+
+/* Has the model branches or loops, also in its functions? Their shapes may be right for data that an import cannot know. */
+static bool has_branches(const dlc_onnx_runner *runner) {
+    const onnx_model *model = runner->model->model;
+    for (size_t f = 0; f <= model->functions.count; f++) {
+        const size_t count = f ? model->functions.data[f - 1].nodes.count : model->graph->nodes.count;
+        const onnx_node *nodes = f ? model->functions.data[f - 1].nodes.data : model->graph->nodes.data;
+        for (size_t n = 0; n < count; n++)
+            if (onnx_is(nodes[n].operator, "If") || onnx_is(nodes[n].operator, "Loop")) return true;
+    }
+    return false;
 }
 
 /* ---- runs -------------------------------------------------------------------------------------------------------------- */
@@ -245,26 +311,48 @@ static bool has_ones(const dlc_onnx_runner *runner, const imported *import, cons
     return false;
 }
 
+/* After an import that failed for these tensors; *walked: a walk did not. Else the error is the import's. */
+static dlc_status run_walk_after(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
+                                 dlc_output_slot *outputs, onnx_results *results, bool *walked) {
+    lib_error error;
+    lib_fail(&error, DLC_INVALID_ARGUMENT, "%s", dlc_error_message(runner->model->context));
+    *walked = run_walk(runner, options, inputs, outputs, results) == DLC_OK;
+    return *walked ? DLC_OK : jit_fail(runner->model->context, &error);
+}
+
 /* A size that is equal to another one in the import may broadcast where it is 1: then an import of its own serves. */
-dlc_status jit_onnx_run_taking(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
-                               dlc_output_slot *outputs, imported **taken) {
-    *taken = NULL;
-    LIB_TRY(take_import(runner, inputs, false, taken));
-    const dlc_status status = run_import(runner, *taken, options, inputs, outputs);
+static dlc_status run_again(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
+                            dlc_output_slot *outputs, imported **taken) {
     imported *other;
-    if (status != DLC_INVALID_ARGUMENT || !has_ones(runner, *taken, inputs) ||
-        take_import(runner, inputs, true, &other) != DLC_OK)
-        return status;
-    jit_onnx_leave_import(runner, *taken);
+    bool walk;
+    if (take_import(runner, inputs, true, &other, &walk) != DLC_OK) return DLC_INVALID_ARGUMENT;
+    jit_onnx_leave_import(runner, *taken, false);
     *taken = other;
     return run_import(runner, other, options, inputs, outputs);
+}
+
+dlc_status jit_onnx_run_taking(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
+                               dlc_output_slot *outputs, onnx_results *results, imported **taken) {
+    bool walk;
+    *taken = NULL;
+    dlc_status status = take_import(runner, inputs, false, taken, &walk);
+    if (status != DLC_OK) return walk ? run_walk(runner, options, inputs, outputs, results) : status;
+    status = run_import(runner, *taken, options, inputs, outputs);
+    if (status != DLC_INVALID_ARGUMENT) return status;
+    if (has_ones(runner, *taken, inputs)) return run_again(runner, options, inputs, outputs, taken);
+    if (!has_branches(runner)) return status;
+    status = run_walk_after(runner, options, inputs, outputs, results, &walk);
+    if (!walk) return status;
+    jit_onnx_leave_import(runner, *taken, true);
+    *taken = NULL;
+    return status;
 }
 
 static dlc_status run_stateless(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
                                 dlc_output_slot *outputs) {
     imported *import;
-    const dlc_status status = jit_onnx_run_taking(runner, options, inputs, outputs, &import);
-    if (import) jit_onnx_leave_import(runner, import);
+    const dlc_status status = jit_onnx_run_taking(runner, options, inputs, outputs, NULL, &import);
+    if (import) jit_onnx_leave_import(runner, import, false);
     return status;
 }
 
@@ -322,10 +410,19 @@ dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options,
     return status;
 }
 
+/* After an import that a node refused, with the reason. */
+static dlc_status refuse_program(const dlc_onnx_runner *runner) {
+    lib_error error;
+    lib_fail(&error, DLC_UNSUPPORTED, "dlc_onnx_runner_program: no one program serves these inputs: %s",
+             dlc_error_message(runner->model->context));
+    return jit_fail(runner->model->context, &error);
+}
+
 dlc_status dlc_onnx_runner_program(dlc_onnx_runner *runner, const DLTensor *const *inputs, int input_count,
                                    dlc_program **program) {
     const DLTensor *given[JIT_ONNX_PORTS];
     imported *found = NULL;
+    bool walk = false;
     if (program) *program = NULL;
     if (!runner || !program)
         return jit_onnx_fail(runner ? runner->model->context : NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_runner_program",
@@ -339,12 +436,12 @@ dlc_status dlc_onnx_runner_program(dlc_onnx_runner *runner, const DLTensor *cons
     dlc_status status = jit_onnx_add_states(runner, inputs, given);
     if (status == DLC_OK) {
         lib_mutex_lock(&runner->mutex);
-        status = find_import(runner, given, false, &found);
+        status = find_import(runner, given, false, &found, &walk);
         lib_mutex_unlock(&runner->mutex);
     }
     lib_mutex_unlock(&runner->state_mutex);
     if (status == DLC_OK) *program = found->program;
-    return status;
+    return status != DLC_OK && walk ? refuse_program(runner) : status;
 }
 
 void dlc_onnx_runner_reset(dlc_onnx_runner *runner) {
@@ -365,6 +462,7 @@ static void copy_options(dlc_onnx_runner *runner, const dlc_onnx_runner_options 
         dims[i] = (dlc_dim){options->dims[i].value, lib_arena_string(&runner->arena, options->dims[i].name)};
     }
     runner->import = (onnx_options){.dims = dims, .dim_count = options->dim_count, .newer_opset = options->newer_opset};
+    runner->seed = options->seed;
     runner->compile = (dlc_compile_options)DLC_COMPILE_OPTIONS_INIT;
     if (options->compile) runner->compile = *options->compile;
     runner->content = LIB_NEW_ARRAY(&runner->arena, bool, (size_t)inputs_of(runner) + 1);
@@ -381,6 +479,7 @@ void jit_onnx_runner_init(dlc_onnx_runner *runner, dlc_onnx_model *model, const 
     runner->input = input, runner->input_count = count;
     lib_arena_init(&runner->arena, &model->context->allocator, &runner->scope);
     lib_mutex_init(&runner->mutex);
+    lib_mutex_init(&runner->walk_mutex);
     lib_mutex_init(&runner->state_mutex);
 }
 
@@ -394,8 +493,10 @@ void jit_onnx_runner_free(dlc_onnx_runner *runner) {
         next = lane->next;
         jit_onnx_runner_free(lane);
     }
+    jit_onnx_walk_free(runner->walk);
     jit_onnx_release_states(runner);
     lib_mutex_destroy(&runner->mutex);
+    lib_mutex_destroy(&runner->walk_mutex);
     lib_mutex_destroy(&runner->state_mutex);
     lib_arena_free(&runner->arena);
     lib_release(allocator, runner, sizeof *runner, _Alignof(dlc_onnx_runner));
@@ -469,6 +570,9 @@ static void describe(const dlc_onnx_runner *runner, lib_text *text) {
         for (int i = 0; i < inputs_of(runner); i++) describe_guard(text, runner->input[i].name, &import->guard[i]);
         lib_text_add(text, text->length == before ? " none\n" : "\n");
     }
+    if (runner->walks)
+        lib_text_format(text, "%" PRIu64 " runs: walked, node by node, since data decide sizes or branches\n",
+                        runner->walked);
     for (dlc_onnx_runner *lane = runner->lanes; lane; lane = lane->next) describe(lane, text);
 }
 

@@ -35,6 +35,8 @@ typedef struct imported {
     /* Runs in progress; all runs; the runner's clock at the last one. */
     int users;
     uint64_t runs, used;
+    /* A walk served tensors that it failed for, though they pass the guards: it is not used any more. */
+    bool failed;
 } imported;
 
 /* A tensor in memory that may have room for more. */
@@ -67,15 +69,23 @@ struct dlc_onnx_runner {
     int import_count;
     uint64_t clock;
     bool *content, sizes;
+    /* A walk has served what imports did not, and how often. */
+    bool walks;
+    uint64_t walked;
+    /* Held during a run by the walk, which is made by the first one, and which lanes share; told: the log has said so. */
+    lib_mutex walk_mutex;
+    jit_onnx_walk *walk;
+    int64_t seed;
+    bool told;
     /* Held during runs if there are states. By state; by input and by output, NULL: it is none. */
     lib_mutex state_mutex;
     jit_onnx_state *states, **state_in, **state_out;
     int state_count;
     /* Runners of values other than tensors: one for each structure that has arrived (onnx_values.c), with a runner's imports but no states. */
     dlc_onnx_runner *lanes;
-    /* Of a lane: its runner's next one; what arrived, by input of the main graph, without the tensors' elements; runs in progress and the
+    /* Of a lane: its runner; that one's next lane; what arrived, by input of the main graph, without the tensors' elements; runs in progress and the
      * runner's clock at the last one. */
-    dlc_onnx_runner *next;
+    dlc_onnx_runner *owner, *next;
     const dlc_onnx_value *const *given;
     int users;
     uint64_t used;
@@ -87,10 +97,12 @@ dlc_status jit_onnx_run_fail(const dlc_onnx_runner *runner, dlc_status status, c
 /* Of a zeroed struct; does not retain the model. */
 void jit_onnx_runner_init(dlc_onnx_runner *runner, dlc_onnx_model *model, const jit_onnx_port *input, int count);
 void jit_onnx_runner_free(dlc_onnx_runner *runner);
-/* A run without states. *import: what served it; NULL: none. The caller leaves it. */
+/* A run without states. *import: what served it, which the caller leaves; NULL: nothing, or a walk, which describes the outputs of a lane in
+ * *results (NULL: of no lane). */
 dlc_status jit_onnx_run_taking(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
-                               dlc_output_slot *outputs, imported **import);
-void jit_onnx_leave_import(dlc_onnx_runner *runner, imported *import);
+                               dlc_output_slot *outputs, onnx_results *results, imported **import);
+/* failed: a walk serves in its place. */
+void jit_onnx_leave_import(dlc_onnx_runner *runner, imported *import, bool failed);
 
 /* ---- states (onnx_state.c) */
 
@@ -105,6 +117,8 @@ dlc_status jit_onnx_add_states(dlc_onnx_runner *runner, const DLTensor *const *i
 /* Places of the new states, for a run of the import's program on its `count` inputs `given`. */
 dlc_status jit_onnx_aim_states(dlc_onnx_runner *runner, const imported *import, const DLTensor *const *inputs,
                                const DLTensor *const *given, int count, dlc_output_slot *slots);
+/* Without such places, which may be in the memory of the states that a run reads: it makes new ones. */
+void jit_onnx_drop_aims(dlc_onnx_runner *runner, dlc_output_slot *slots);
 /* After a run into `slots`: new states take the place of the old ones, and the host gets the other outputs, and copies. */
 dlc_status jit_onnx_commit_states(dlc_onnx_runner *runner, dlc_output_slot *slots, dlc_output_slot *outputs);
 /* After a run that failed: states stay as they were. */

@@ -263,16 +263,20 @@ static dlc_status make_room(const dlc_onnx_runner *runner, jit_onnx_state *state
     return DLC_OK;
 }
 
+void jit_onnx_drop_aims(dlc_onnx_runner *runner, dlc_output_slot *slots) {
+    for (int s = 0; s < runner->state_count; s++) {
+        drop_next(&runner->states[s]);
+        slots[runner->states[s].output] = (dlc_output_slot){NULL, NULL};
+    }
+}
+
 dlc_status jit_onnx_aim_states(dlc_onnx_runner *runner, const imported *import, const DLTensor *const *inputs,
                                const DLTensor *const *given, int count, dlc_output_slot *slots) {
     int outputs[JIT_ONNX_PORTS], growing = 0;
     int64_t shapes[JIT_ONNX_PORTS][DLC_MAX_RANK];
-    for (int s = 0; s < runner->state_count; s++) {
-        jit_onnx_state *state = &runner->states[s];
-        drop_next(state); /* of an import that could not serve */
-        slots[state->output] = (dlc_output_slot){NULL, NULL};
-        if (import->grows[s] >= 0) outputs[growing++] = state->output;
-    }
+    jit_onnx_drop_aims(runner, slots); /* of an import that could not serve */
+    for (int s = 0; s < runner->state_count; s++)
+        if (import->grows[s] >= 0) outputs[growing++] = runner->states[s].output;
     if (!growing) return DLC_OK;
     LIB_TRY(jit_output_shapes(import->program, given, count, growing, outputs, shapes));
     growing = 0;

@@ -281,7 +281,7 @@ static dlc_status new_lane(dlc_onnx_runner *runner, const dlc_onnx_value *const 
     dlc_onnx_runner *lane = lib_allocate_zeroed(&context->allocator, sizeof *lane, _Alignof(dlc_onnx_runner));
     if (!lane) return jit_onnx_fail(context, DLC_OUT_OF_MEMORY, "dlc_onnx_run_values", "memory was refused");
     jit_onnx_runner_init(lane, runner->model, NULL, 0);
-    lane->import = runner->import, lane->compile = runner->compile;
+    lane->owner = runner, lane->import = runner->import, lane->compile = runner->compile;
     if (LIB_ENTER(&lane->scope)) fill_lane(lane, runner, inputs);
     if (lane->scope.error.status != DLC_OK) {
         const dlc_status status = jit_fail(context, &lane->scope.error);
@@ -495,16 +495,19 @@ typedef struct call {
     arrival arrived;
     /* [JIT_ONNX_TENSORS] */
     dlc_output_slot *slots;
+    /* For walks. */
+    onnx_results results;
 } call;
 
 static dlc_status run_in_lane(call *c) {
     dlc_onnx_runner *lane;
     imported *import;
     LIB_TRY(take_lane(c->runner, &c->arrived, c->inputs, &lane));
-    dlc_status status = jit_onnx_run_taking(lane, c->options, c->arrived.tensor.data, c->slots, &import);
+    dlc_status status = jit_onnx_run_taking(lane, c->options, c->arrived.tensor.data, c->slots, &c->results, &import);
+    const onnx_result *results = import ? import->results : c->results.result;
     for (int o = 0; o < c->output_count && status == DLC_OK; o++)
-        status = new_value(c->runner->model->context, &import->results[o], c->slots, &c->outputs[o]);
-    if (import) jit_onnx_leave_import(lane, import);
+        status = new_value(c->runner->model->context, &results[o], c->slots, &c->outputs[o]);
+    if (import) jit_onnx_leave_import(lane, import, false);
     leave_lane(c->runner, lane);
     return status;
 }
@@ -538,6 +541,8 @@ static dlc_status run_call(call *c) {
     if (LIB_ENTER(&c->scope)) {
         c->arrived = (arrival){.arena = &c->arena, .runner = c->runner};
         c->slots = LIB_NEW_ARRAY(&c->arena, dlc_output_slot, JIT_ONNX_TENSORS);
+        c->results.arena = &c->arena;
+        c->results.result = LIB_NEW_ARRAY(&c->arena, onnx_result, (size_t)c->output_count + 1);
         if (structured)
             take_inputs(&c->arrived, c->inputs);
         else

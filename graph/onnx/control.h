@@ -13,14 +13,88 @@ onnx_value *onnx_find_value(const onnx_import *im, onnx_bytes name);
 onnx_value *onnx_define(onnx_import *im, onnx_bytes name);
 /* The value as a tensor of the current graph. */
 graph_id onnx_id_of(onnx_import *im, onnx_value *value);
-/* Its elements; NULL: not known. Its shape, as onnx_operand_shape has it. */
+/* Its elements; NULL: not known. */
 const onnx_known *onnx_known_of(onnx_import *im, onnx_value *value);
+/* Its elements, which a walk computes if need be; NULL: they are not known. */
+const onnx_known *onnx_ask(onnx_import *im, onnx_value *value);
+/* Its shape, as onnx_operand_shape has it. */
 graph_shape onnx_shape_of(onnx_import *im, onnx_value *value);
-/* The value of the node's attribute, which must be there. */
-const onnx_graph *onnx_graph_attribute(onnx_import *im, const char *name);
 /* Imports a nested graph in place of the node: its inputs are these values, outputs[]: its first `wanted` outputs. */
 void onnx_import_inline(onnx_import *im, const onnx_graph *part, const onnx_value *inputs, size_t wanted,
                         onnx_value *outputs);
+/* A stored tensor as a constant of g: borrowed if it is aligned in the file, else copied. */
+graph_id onnx_make_constant(onnx_import *im, graph *g, const onnx_tensor *tensor);
 void onnx_import_nodes(onnx_import *im, const onnx_node *nodes, size_t count);
+
+/* ---- nested graphs (rows_control.c) */
+
+/* Values of enclosing graphs that a nested one uses. */
+typedef lib_vec(onnx_value *) onnx_captures;
+
+/* Adds the names that `part`, which is the body or a graph nested in it, reads and that enclosing graphs define. */
+void onnx_find_captures(onnx_import *im, onnx_captures *all, const onnx_graph *body, const onnx_graph *part);
+/* Initializers and nodes, into the current scope. */
+void onnx_import_body(onnx_import *im, const onnx_graph *part);
+/* An output of the body as a value of the current graph. */
+onnx_value *onnx_body_output(onnx_import *im, const onnx_graph *part, size_t i);
+const onnx_graph *onnx_graph_attribute(onnx_import *im, const char *name);
+/* Is the value declared as a list? Numbers of iterations and conditions may be [1]. */
+bool onnx_is_list(const onnx_value_info *info);
+/* The current node as the place of what is imported inside of it. */
+onnx_place *onnx_place_of(onnx_import *im, int64_t iteration);
+/* After the nodes of a nested graph: the enclosing node is the current one again. */
+void onnx_end_part(onnx_import *im, const onnx_import *saved);
+
+/* ---- walks (walk.c) */
+
+/* A stored tensor as a constant of the current graph, which it shares with those of other runs (onnx_store). */
+graph_id onnx_make_stored(onnx_import *im, const onnx_tensor *tensor);
+/* Sizes of the node's results that data decide are decided now, so that no shape has symbols. */
+void onnx_settle_results(onnx_import *im);
+/* After folding: the known result varies if it was made of what varies, or of sizes. */
+void onnx_vary_result(onnx_import *im);
+/* The same elements, as ones that vary. */
+const onnx_known *onnx_varying(onnx_import *im, const onnx_known *known);
+
+/* An operand of a Scan that is taken element by element. */
+typedef struct onnx_walked_sequence {
+    onnx_value *value;
+    int axis;
+    bool backwards;
+} onnx_walked_sequence;
+
+/* A Loop or Scan whose iterations are imported one by one, each into a graph of its own. */
+typedef struct onnx_walked_loop {
+    onnx_walk *walk;
+    const onnx_graph *body;
+    onnx_captures all;
+    /* A Loop: the number of the iteration and the condition come before carried values, and the condition before results. */
+    bool counts;
+    size_t carried, sequences, stacks;
+    /* [sequences] */
+    const onnx_walked_sequence *sequence;
+    /* How many elements there are. */
+    int64_t length;
+    /* The graph of the node; that of the iteration before, at first the same. */
+    graph *home, *before;
+    /* [carried] Values of `before`. */
+    onnx_value **carry;
+    /* [stacks] */
+    onnx_stack **stack;
+    onnx_place *place;
+} onnx_walked_loop;
+
+/* Of a node whose operands from `first` on are carried values, then sequences. */
+onnx_walked_loop onnx_begin_walk(onnx_import *im, bool counts, size_t first, size_t carried, size_t sequences);
+/* Computes what the iterations take from the enclosing graph. */
+void onnx_evaluate_taken(onnx_import *im, const onnx_walked_loop *w);
+/* Imports and computes an iteration; returns whether the loop goes on. */
+bool onnx_walk_iteration(onnx_import *im, onnx_walked_loop *w, int64_t iteration);
+/* The results of the node. */
+void onnx_give_walked(onnx_import *im, const onnx_walked_loop *w);
+/* Asks for a condition. */
+bool onnx_is_true(onnx_import *im, onnx_value *condition);
+/* Imports a node by `import`; in a walk, if that refuses it, by `walk`, then and in later runs. */
+void onnx_import_or_walk(onnx_import *im, void (*import)(onnx_import *im), void (*walk)(onnx_import *im));
 
 #endif

@@ -224,8 +224,7 @@ const int64_t *onnx_axes(onnx_import *im, int operand_since, size_t at, int rank
 
 /* ---- operands and results ------------------------------------------------------------------------------------------ */
 
-/* A stored tensor as a constant: borrowed if it is aligned in the file, else copied. */
-static graph_id make_stored(onnx_import *im, const onnx_tensor *tensor) {
+graph_id onnx_make_constant(onnx_import *im, graph *g, const onnx_tensor *tensor) {
     const onnx_data data = onnx_tensor_data(im->g->arena, tensor);
     const dlc_dtype dtype = onnx_dtype(im, tensor->data_type);
     if (onnx_is_external(tensor))
@@ -236,15 +235,17 @@ static graph_id make_stored(onnx_import *im, const onnx_tensor *tensor) {
     const bool in_place = im->holder && data.bytes.data == tensor->raw_data.data &&
                           (uintptr_t)data.bytes.data % lib_dtype_size(dtype) == 0;
     const graph_id id =
-        graph_literal_of(im->g, dtype, (int)tensor->dims.count, tensor->dims.data, data.bytes.data, in_place);
-    graph_constant *constant = &im->g->constants.data[graph_node_of(im->g, id)->attribute[0].integer];
+        graph_literal_of(g, dtype, (int)tensor->dims.count, tensor->dims.data, data.bytes.data, in_place);
+    graph_constant *constant = &g->constants.data[graph_node_of(g, id)->attribute[0].integer];
     if (in_place && constant->bytes == data.bytes.data) constant->holder = im->holder;
     return id;
 }
 
 graph_id onnx_id_of(onnx_import *im, onnx_value *value) {
     if (!value->id && onnx_form_of(value) != ONNX_NUMBERS) onnx_refuse_structure(im, value);
-    if (!value->id && value->stored) value->id = make_stored(im, value->stored);
+    if (!value->id && value->stored)
+        value->id =
+            im->options->store ? onnx_make_stored(im, value->stored) : onnx_make_constant(im, im->g, value->stored);
     if (!value->id && value->known) value->id = onnx_make_known(im, value->known);
     if (!value->id)
         onnx_fail(im, DLC_PARSE_ERROR, "operand %s is not defined before it is used",
@@ -296,7 +297,7 @@ const onnx_known *onnx_operand_known(onnx_import *im, size_t i) {
 }
 
 const tir_expr *onnx_operand_sizes(onnx_import *im, size_t i, int *count) {
-    const onnx_known *known = onnx_operand_known(im, i);
+    const onnx_known *known = onnx_operand_asked(im, i);
     if (!onnx_has(im, i)) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu is missing", i);
     if (onnx_form_of(im->operand[i]) != ONNX_NUMBERS) onnx_refuse_structure(im, im->operand[i]);
     if (!known)
@@ -325,17 +326,14 @@ const int64_t *onnx_operand_integers(onnx_import *im, size_t i, int *count) {
 
 bool onnx_operand_is_constant(onnx_import *im, size_t i) {
     const onnx_known *known = onnx_operand_known(im, i);
-    int64_t ignored;
-    for (int64_t k = 0; known && k < known->count; k++)
-        if (known->element[k].index && !tir_is_const(im->g->pool, known->element[k].index, &ignored)) return false;
-    return known != NULL;
+    return known && onnx_known_is_constant(im, known);
 }
 
 double onnx_operand_float(onnx_import *im, size_t i, double fallback) {
-    const onnx_known *known = onnx_operand_known(im, i);
+    const onnx_known *known = onnx_operand_asked(im, i);
     int64_t integer;
     if (!onnx_has(im, i)) return fallback;
-    if (!known || known->count != 1 || !onnx_operand_is_constant(im, i))
+    if (!known || known->count != 1 || !onnx_known_is_constant(im, known))
         onnx_fail(im, DLC_UNSUPPORTED, "operand %zu, %s, is no number that is known at import", i,
                   onnx_shown(im->g->arena, im->operand[i]->name));
     if (!known->element[0].index) return known->element[0].number;
@@ -528,13 +526,14 @@ static void import_call(onnx_import *im, const onnx_function *function) {
     onnx_value **operand = im->operand, **result = im->result;
     onnx_names_scope inner = {.outer = NULL}, *outer = im->scope;
     const onnx_call *before = im->call;
-    const onnx_call call = {before, node, function, before ? before->depth + 1 : 1};
-    if (call.depth > FUNCTION_NESTING)
+    onnx_call *call = LIB_NEW(im->g->arena, onnx_call); /* which messages of errors inside read */
+    *call = (onnx_call){before, node, function, before ? before->depth + 1 : 1};
+    if (call->depth > FUNCTION_NESTING)
         onnx_fail(im, DLC_BUDGET_EXCEEDED, "functions call each other more than %d deep", FUNCTION_NESTING);
     if (node->inputs.count > function->inputs.count || node->outputs.count > function->outputs.count)
         onnx_fail(im, DLC_PARSE_ERROR, "%zu operands and %zu results of a function that has %zu and %zu",
                   node->inputs.count, node->outputs.count, function->inputs.count, function->outputs.count);
-    im->scope = &inner, im->call = &call;
+    im->scope = &inner, im->call = call;
     for (size_t i = 0; i < node->inputs.count; i++) {
         onnx_value *value = onnx_define(im, function->inputs.data[i]);
         if (operand[i]) onnx_take_value(value, operand[i]);
@@ -635,6 +634,7 @@ static void import_node(onnx_import *im, const onnx_node *node, size_t index) {
         import_by_row(im, row);
         check_attributes(im);
     }
+    if (onnx_walks(im)) onnx_settle_results(im);
     if (words) onnx_end_move(im, words);
     name_results(im, node);
 }
@@ -740,11 +740,21 @@ static void check_versions(onnx_import *im) {
     if (text.length) onnx_fail(im, DLC_UNSUPPORTED, "operators that libdlc does not import: %s", text.data);
 }
 
-/* Adds the error's location to its message: the node, and within functions the calls. */
+static void add_enclosing(onnx_import *im, lib_text *text, const onnx_place *place) {
+    if (!place) return;
+    add_enclosing(im, text, place->outer);
+    lib_text_format(text, "node %zu %s (%s)", place->index, onnx_shown(im->g->arena, place->node->name),
+                    onnx_shown(im->g->arena, place->node->operator));
+    if (place->iteration >= 0) lib_text_format(text, " iteration %lld", (long long)place->iteration);
+    lib_text_add(text, ": ");
+}
+
+/* Adds the error's location to its message: the node, those that enclose it, and within functions the calls. */
 static void add_place(onnx_import *im, lib_error *error) {
     char *message = lib_arena_string(im->g->arena, error->message);
     lib_text text;
     lib_text_init(&text, im->g->arena);
+    add_enclosing(im, &text, im->within);
     if (im->node) {
         lib_text_format(&text, "node %zu %s (%s, opset %d): ", im->node_index, onnx_shown(im->g->arena, im->node->name),
                         onnx_shown(im->g->arena, im->node->operator), im->opset);
@@ -755,17 +765,23 @@ static void add_place(onnx_import *im, lib_error *error) {
     lib_fail(error, error->status, "%s", text.data);
 }
 
-void onnx_import_graph(onnx_import *im) {
-    lib_arena *arena = im->g->arena, *kept = im->options->results ? im->options->results->arena : NULL;
-    lib_scope *outer = arena->scope, *outer_kept = kept ? kept->scope : NULL, scope;
-    arena->scope = &scope;
-    if (kept) kept->scope = &scope;
-    if (LIB_ENTER(&scope)) {
+static void import_in_scope(onnx_import *im, lib_scope *scope) {
+    im->g->arena->scope = scope;
+    if (im->options->results) im->options->results->arena->scope = scope;
+    if (LIB_ENTER(scope)) {
         check_versions(im);
         import_main(im);
     }
+}
+
+void onnx_import_graph(onnx_import *im) {
+    graph *main = im->g;
+    lib_arena *arena = main->arena, *kept = im->options->results ? im->options->results->arena : NULL;
+    lib_scope *outer = arena->scope, *outer_kept = kept ? kept->scope : NULL, scope;
+    import_in_scope(im, &scope);
     arena->scope = outer;
     if (kept) kept->scope = outer_kept;
+    im->g = main;
     if (scope.error.status != DLC_OK) {
         const bool refused = !lib_is_circumstance(scope.error.status);
         if (refused && im->options->needs && im->main_node) onnx_find_needs(im, im->main_node, im->options->needs);

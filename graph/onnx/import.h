@@ -15,8 +15,9 @@
 enum {
     ONNX_OPSET_LAST = 27,
     ONNX_MICROSOFT_LAST = 1,
-    /* Greatest number of elements of a known value. */
-    ONNX_KNOWN_MAX = 256
+    /* Greatest number of elements of a known value, and of one that a walk is asked for. */
+    ONNX_KNOWN_MAX = 256,
+    ONNX_ASKED_MAX = 1 << 16
 };
 
 /* One element of a known value: index / over, or, if index is 0, `number` (floats). */
@@ -32,6 +33,8 @@ typedef struct onnx_known {
     int64_t dims[DLC_MAX_RANK];
     int64_t count;
     onnx_number *element;
+    /* In a walk: computed from data or sizes of this run. As a tensor it is an input of what reads it, so that no program depends on it. */
+    bool varies;
 } onnx_known;
 
 typedef struct onnx_value {
@@ -81,6 +84,49 @@ typedef struct onnx_needs {
     bool node;
 } onnx_needs;
 
+/* ---- walks
+ *
+ * In a walk values of the graph have tensors: its inputs, and what was computed meanwhile. So any value can be asked for its elements, and
+ * control flow is followed: the branch of an If that is taken, the iterations of a Loop. Each iteration has a graph of its own, which ends
+ * with it. Implemented by jit/onnx_walk.c; all functions raise in the scope of the graph's arena. */
+
+/* A stacked result of a loop. */
+typedef struct onnx_stack onnx_stack;
+
+typedef struct onnx_walk {
+    /* Value `id` of g is tensor i of onnx_options.arrived. Raises DLC_INVALID_ARGUMENT if its tensor has another element type or shape. */
+    void (*attach)(struct onnx_walk *walk, graph *g, size_t i, graph_id id);
+    /* Computes values, together. */
+    void (*evaluate)(struct onnx_walk *walk, graph *g, int count, const graph_id *ids);
+    /* Computes a value, whose shape has no symbols, and copies its elements. */
+    void (*read)(struct onnx_walk *walk, graph *g, graph_id id, void *elements);
+    /* A new value of `to` with the tensor of value `id` of `from`, which is computed if need be. */
+    graph_id (*share)(struct onnx_walk *walk, graph *from, graph_id id, graph *to);
+    /* A new value with these elements, which are copied. */
+    graph_id (*hold)(struct onnx_walk *walk, graph *g, const graph_shape *shape, const void *elements);
+    /* The key of the random numbers of a node without a seed: another one each time. */
+    int64_t (*draw)(struct onnx_walk *walk);
+    /* An empty graph, whose errors are raised in the scope of `outer`; its end. Raises if the run is over its time or cancelled. */
+    graph *(*open)(struct onnx_walk *walk, const graph *outer);
+    void (*close)(struct onnx_walk *walk, graph *g);
+    /* An empty stack, which ends with the run; one more element, which has the shape of those before; a new value of g with all of
+     * them, or, if there are none, with dimensions 0 and those of `none`. */
+    onnx_stack *(*stack)(struct onnx_walk *walk, graph *g);
+    void (*push)(struct onnx_walk *walk, onnx_stack *stack, graph *g, graph_id element);
+    graph_id (*finish)(struct onnx_walk *walk, onnx_stack *stack, graph *g, const graph_shape *none);
+} onnx_walk;
+
+/* What the imports of a walked model share. All of it is in the arena of `g`. */
+typedef struct onnx_store {
+    /* Has stored tensors as constants: converted, copied where they are not aligned, and hashed once. */
+    graph *g;
+    lib_vec(const onnx_tensor *) tensors;
+    /* Their values in g. */
+    lib_vec(graph_id) constants;
+    /* By tensor: its index. By node: it is a loop that is not one row of the operator table. */
+    lib_map by_tensor, walked;
+} onnx_store;
+
 typedef struct onnx_options {
     /* Values for names of dimensions; name NULL ends the list. */
     const dlc_dim *dims;
@@ -99,7 +145,19 @@ typedef struct onnx_options {
     struct onnx_results *results;
     /* Filled if the import is refused because of a node; NULL: not wanted. */
     onnx_needs *needs;
+    /* NULL: no walk. */
+    onnx_walk *walk;
+    onnx_store *store;
 } onnx_options;
+
+/* An enclosing node, for messages. */
+typedef struct onnx_place {
+    const struct onnx_place *outer;
+    const onnx_node *node;
+    size_t index;
+    /* -1: no loop */
+    int64_t iteration;
+} onnx_place;
 
 typedef struct onnx_import {
     graph *g;
@@ -115,6 +173,8 @@ typedef struct onnx_import {
     /* The current node of the main graph, and how deep in calls and nested graphs the current one is. */
     const onnx_node *main_node;
     int depth;
+    /* The nodes whose graphs the current one is in, as far as they are imported in place; NULL: none. */
+    const onnx_place *within;
     const struct onnx_row *row;
     int opset;
     onnx_value **operand;
@@ -196,6 +256,10 @@ static inline size_t onnx_operands(const onnx_import *im) {
 static inline bool onnx_has(const onnx_import *im, size_t i) {
     return i < im->node->inputs.count && im->operand[i];
 }
+/* Can values of the current graph be computed meanwhile? */
+static inline bool onnx_walks(const onnx_import *im) {
+    return im->options->walk && !im->g->parent;
+}
 /* Is result i used? */
 static inline bool onnx_wants(const onnx_import *im, size_t i) {
     return i < im->node->outputs.count && im->result[i];
@@ -213,6 +277,9 @@ static inline int onnx_operand_rank(onnx_import *im, size_t i) {
 graph_id onnx_operand_of_rank(onnx_import *im, size_t i, int rank);
 /* Its elements; NULL: not known. */
 const onnx_known *onnx_operand_known(onnx_import *im, size_t i);
+/* The same for a row that cannot do without: a walk computes them. Those of an element type that is not followed (sizes.c) are known to the
+ * row alone. */
+const onnx_known *onnx_operand_asked(onnx_import *im, size_t i);
 /* Its elements as index expressions, in g's pool; raises if they are not known. */
 const tir_expr *onnx_operand_sizes(onnx_import *im, size_t i, int *count);
 /* Its elements as numbers, which must not depend on sizes. */
@@ -278,6 +345,13 @@ onnx_known *onnx_known_new(onnx_import *im, dlc_dtype dtype, int rank, const int
 onnx_known *onnx_known_of_dims(onnx_import *im, int count, const tir_expr *dims);
 /* The known value of a stored tensor; NULL: too large, or of an unsupported type. */
 const onnx_known *onnx_known_of_tensor(onnx_import *im, const onnx_tensor *tensor);
+/* The known value of elements in memory. */
+onnx_known *onnx_known_of_elements(onnx_import *im, dlc_dtype dtype, int rank, const int64_t *dims,
+                                   const void *elements);
+/* Are all elements free of symbols? */
+bool onnx_known_is_constant(const onnx_import *im, const onnx_known *known);
+/* Is the arithmetic of the element type followed? */
+bool onnx_is_followed(dlc_dtype dtype);
 /* The known value of a tensor of the host; if it is too large, it is copied and *made is a constant of the graph. */
 const onnx_known *onnx_known_of_view(onnx_import *im, const DLTensor *view, graph_id *made);
 graph_id onnx_make_known(onnx_import *im, const onnx_known *known);

@@ -53,6 +53,7 @@ static void import_tensor(onnx_import *im, onnx_value *to, const onnx_tensor_typ
         shape.dim[d] = dimension_of(im, element && dim && dim->which == 2 ? NULL : dim, name, d, element, arrived);
     }
     to->id = graph_new_input(im->g, name, &shape);
+    if (onnx_walks(im)) im->options->walk->attach(im->options->walk, im->g, im->arrived - 1, to->id);
     lib_vec_push(im->g->arena, &im->inputs, to->id);
 }
 

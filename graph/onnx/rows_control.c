@@ -1,15 +1,10 @@
 /* Rows of control flow: If, Loop, Scan. A branch or body is a sub-graph of the current graph; values of enclosing graphs that it
  * uses are operands of the row and inputs of the sub-graph. Known values and stored tensors need no operand: they are emitted in
- * the sub-graph. */
+ * the sub-graph. In a walk the branch of an If that is taken is imported in its place, and loops that one row does not hold are
+ * followed (walk.c). */
 #include "graph/onnx/structure.h"
 
 /* ---- captures of bodies --------------------------------------------------------------------------------------- */
-
-typedef struct capture {
-    onnx_value *outer;
-} capture;
-
-typedef lib_vec(capture) captures;
 
 static bool is_own(const onnx_graph *part, onnx_bytes name) {
     for (size_t i = 0; i < part->inputs.count; i++)
@@ -22,52 +17,56 @@ static bool is_own(const onnx_graph *part, onnx_bytes name) {
     return false;
 }
 
-static void take(onnx_import *im, captures *all, const onnx_graph *body, onnx_bytes name) {
+static void take(onnx_import *im, onnx_captures *all, const onnx_graph *body, onnx_bytes name) {
     onnx_value *value = name.size ? onnx_find_value(im, name) : NULL;
     if (!value || is_own(body, name)) return;
     for (uint32_t i = 0; i < all->count; i++)
-        if (all->data[i].outer == value) return;
-    lib_vec_push(im->g->arena, all, ((capture){value}));
+        if (all->data[i] == value) return;
+    lib_vec_push(im->g->arena, all, value);
 }
 
-/* Names that the body, or a graph nested in it, reads and that enclosing graphs define. Graphs are at most ONNX_GRAPH_NESTING deep. */
-static void find_captures(onnx_import *im, captures *all, const onnx_graph *body, const onnx_graph *part) {
+/* Recurses over graphs, which are nested at most ONNX_GRAPH_NESTING deep. */
+void onnx_find_captures(onnx_import *im, onnx_captures *all, const onnx_graph *body, const onnx_graph *part) {
     for (size_t n = 0; n < part->nodes.count; n++) {
         const onnx_node *node = &part->nodes.data[n];
         for (size_t i = 0; i < node->inputs.count; i++) take(im, all, body, node->inputs.data[i]);
         for (size_t a = 0; a < node->attributes.count; a++)
-            if (node->attributes.data[a].g) find_captures(im, all, body, node->attributes.data[a].g);
+            if (node->attributes.data[a].g) onnx_find_captures(im, all, body, node->attributes.data[a].g);
     }
     for (size_t i = 0; i < part->outputs.count; i++) take(im, all, body, part->outputs.data[i].name);
 }
 
+/* Is it a tensor of the enclosing graph? Others are made anew where they are read. */
 static bool is_made(const onnx_value *value) {
-    return value->id && !value->known && !value->stored;
+    return value->known ? value->known->varies : value->id && !value->stored;
 }
 
 /* The values of the graph in what is captured: a tensor's, those in a list and the like. ids NULL: they are counted. */
-static int made_in(const onnx_value *value, graph_id *ids) {
+static int made_in(onnx_import *im, onnx_value *value, graph_id *ids) {
     int count = 0;
     if (is_made(value)) {
-        if (ids) ids[0] = value->id;
+        if (ids) ids[0] = onnx_id_of(im, value);
         return 1;
     }
     for (size_t i = 0; value->structure && i < value->structure->count; i++)
-        count += made_in(&value->structure->part[i], ids ? ids + count : NULL);
+        count += made_in(im, &value->structure->part[i], ids ? ids + count : NULL);
     return count;
 }
 
 /* ids NULL: how many there are. */
-static int captured_ids(const captures *all, graph_id *ids) {
+static int captured_ids(onnx_import *im, const onnx_captures *all, graph_id *ids) {
     int count = 0;
-    for (uint32_t i = 0; i < all->count; i++) count += made_in(all->data[i].outer, ids ? ids + count : NULL);
+    for (uint32_t i = 0; i < all->count; i++) count += made_in(im, all->data[i], ids ? ids + count : NULL);
     return count;
 }
 
-/* The captured value inside of a body, whose inputs stand for values of the outer graph. Returns the next input. */
+/* The captured value inside of a body, whose inputs stand for values of the outer graph. Returns the next input. Elements that vary stay
+ * outside, lest the body depend on them. */
 static const graph_id *take_inside(onnx_import *im, onnx_value *to, const onnx_value *outer, const graph_id *inputs) {
+    const bool made = is_made(outer);
     onnx_take_value(to, outer);
-    to->id = is_made(outer) ? *inputs++ : 0;
+    to->id = made ? *inputs++ : 0;
+    if (made) to->known = NULL;
     if (!outer->structure) return inputs;
     onnx_structure *inner = lib_arena_copy(im->g->arena, outer->structure, sizeof *inner);
     inner->part = LIB_NEW_ARRAY(im->g->arena, onnx_value, inner->count + 1);
@@ -78,9 +77,9 @@ static const graph_id *take_inside(onnx_import *im, onnx_value *to, const onnx_v
 }
 
 /* Defines captured values under their names. */
-static void define_inside(onnx_import *im, const captures *all, const graph_id *inputs) {
+static void define_inside(onnx_import *im, const onnx_captures *all, const graph_id *inputs) {
     for (uint32_t i = 0; i < all->count; i++)
-        inputs = take_inside(im, onnx_define(im, all->data[i].outer->name), all->data[i].outer, inputs);
+        inputs = take_inside(im, onnx_define(im, all->data[i]->name), all->data[i], inputs);
 }
 
 /* ---- bodies -------------------------------------------------------------------------------------------------------------- */
@@ -101,28 +100,37 @@ static void begin(onnx_import *im, body *b) {
     im->scope = &b->scope;
 }
 
-static void end(onnx_import *im, const body *b) {
+void onnx_end_part(onnx_import *im, const onnx_import *saved) {
     const uint32_t inputs = im->inputs.count;
-    *im = b->saved;
+    *im = *saved;
     im->inputs.count = inputs;
 }
 
-/* Defines inputs for captured values, under their names. */
-static void define_captures(onnx_import *im, const body *b, const captures *all) {
-    graph_id *ids = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)captured_ids(all, NULL) + 1);
-    const int count = captured_ids(all, ids);
+static void end(onnx_import *im, const body *b) {
+    onnx_end_part(im, &b->saved);
+}
+
+onnx_place *onnx_place_of(onnx_import *im, int64_t iteration) {
+    onnx_place *place = LIB_NEW(im->g->arena, onnx_place);
+    *place = (onnx_place){im->within, im->node, im->node_index, iteration};
+    return place;
+}
+
+/* Defines inputs for captured values, under their names. The row's operands have been made of them before. */
+static void define_captures(onnx_import *im, const body *b, const onnx_captures *all) {
+    graph_id *ids = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)captured_ids(im, all, NULL) + 1);
+    const int count = captured_ids(im, all, ids);
     for (int i = 0; i < count; i++) ids[i] = graph_new_input(im->g, NULL, graph_shape_of(b->saved.g, ids[i]));
     define_inside(im, all, ids);
 }
 
-static void import_body(onnx_import *im, const onnx_graph *part) {
+void onnx_import_body(onnx_import *im, const onnx_graph *part) {
     for (size_t i = 0; i < part->initializers.count; i++)
         onnx_define(im, part->initializers.data[i].name)->stored = &part->initializers.data[i];
     onnx_import_nodes(im, part->nodes.data, part->nodes.count);
 }
 
-/* An output of the body as a value of its graph. */
-static onnx_value *output_of(onnx_import *im, const onnx_graph *part, size_t i) {
+onnx_value *onnx_body_output(onnx_import *im, const onnx_graph *part, size_t i) {
     if (i >= part->outputs.count)
         onnx_fail(im, DLC_PARSE_ERROR, "a body of %zu outputs, of which output %zu is wanted", part->outputs.count, i);
     onnx_value *value = onnx_find_value(im, part->outputs.data[i].name);
@@ -145,14 +153,14 @@ void onnx_import_inline(onnx_import *im, const onnx_graph *part, const onnx_valu
     const onnx_import saved = *im;
     onnx_names_scope scope = {.outer = im->scope};
     im->scope = &scope;
+    im->within = onnx_place_of(im, -1);
     for (size_t i = 0; i < part->inputs.count; i++)
         onnx_take_value(onnx_define(im, part->inputs.data[i].name), &inputs[i]);
-    import_body(im, part);
-    for (size_t i = 0; i < wanted; i++) outputs[i] = *output_of(im, part, i);
-    const uint32_t inputs_made = im->inputs.count;
+    onnx_import_body(im, part);
+    for (size_t i = 0; i < wanted; i++) outputs[i] = *onnx_body_output(im, part, i);
     const size_t unrolled = im->unrolled;
-    *im = saved;
-    im->inputs.count = inputs_made, im->unrolled = unrolled;
+    onnx_end_part(im, &saved);
+    im->unrolled = unrolled;
 }
 
 /* Imports a branch that is known to be taken in place of the node. */
@@ -164,13 +172,13 @@ static void import_inline(onnx_import *im, const onnx_graph *part) {
     for (size_t i = 0; i < count; i++) onnx_give_value(im, i, &outputs[i]);
 }
 
-static int64_t import_branch(onnx_import *im, const onnx_graph *part, const captures *all, size_t outputs) {
+static int64_t import_branch(onnx_import *im, const onnx_graph *part, const onnx_captures *all, size_t outputs) {
     body b;
     begin(im, &b);
     define_captures(im, &b, all);
-    import_body(im, part);
+    onnx_import_body(im, part);
     for (size_t i = 0; i < outputs; i++) {
-        onnx_value *value = output_of(im, part, i);
+        onnx_value *value = onnx_body_output(im, part, i);
         if (onnx_form_of(value) != ONNX_NUMBERS)
             onnx_fail(im, DLC_UNSUPPORTED, "a branch gives a sequence, an optional or strings, and data decide which");
         graph_new_output(im->g, NULL, onnx_id_of(im, value));
@@ -182,17 +190,17 @@ static int64_t import_branch(onnx_import *im, const onnx_graph *part, const capt
 static void import_if(onnx_import *im) {
     const onnx_graph *then = onnx_graph_attribute(im, "then_branch"),
                      *otherwise = onnx_graph_attribute(im, "else_branch");
-    if (onnx_operand_is_constant(im, 0)) {
+    if (onnx_walks(im) || onnx_operand_is_constant(im, 0)) {
         import_inline(im, onnx_operand_float(im, 0, 0) != 0 ? then : otherwise);
         return;
     }
-    captures all = {0};
+    onnx_captures all = {0};
     graph_id *in;
-    find_captures(im, &all, then, then);
-    find_captures(im, &all, otherwise, otherwise);
-    in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)captured_ids(&all, NULL) + 1);
+    onnx_find_captures(im, &all, then, then);
+    onnx_find_captures(im, &all, otherwise, otherwise);
+    in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)captured_ids(im, &all, NULL) + 1);
     in[0] = graph_reshape(im->g, onnx_operand(im, 0), 0, NULL);
-    const int count = 1 + captured_ids(&all, in + 1);
+    const int count = 1 + captured_ids(im, &all, in + 1);
     const graph_setting s[] = {
         graph_set_integer("then", import_branch(im, then, &all, im->node->outputs.count)),
         graph_set_integer("otherwise", import_branch(im, otherwise, &all, im->node->outputs.count))};
@@ -204,7 +212,7 @@ static void import_if(onnx_import *im) {
 
 typedef struct loop {
     const onnx_graph *graph;
-    captures all;
+    onnx_captures all;
     /* Operands of the row: number of the iteration, condition, carried values, the trip count (if it is a value), captures. */
     graph_id *in;
     int count, carried;
@@ -216,12 +224,14 @@ static graph_id as_scalar(onnx_import *im, graph_id x) {
 }
 
 /* An input of the body in the rank that the file declares for it: numbers and conditions may be [1]. */
-static void define_formal(onnx_import *im, const onnx_value_info *info, graph_id id) {
+bool onnx_is_list(const onnx_value_info *info) {
     const onnx_type *type = info->type;
-    const bool list =
-        type && type->which == ONNX_TYPE_TENSOR && type->tensor->shape && type->tensor->shape->dims.count == 1;
+    return type && type->which == ONNX_TYPE_TENSOR && type->tensor->shape && type->tensor->shape->dims.count == 1;
+}
+
+static void define_formal(onnx_import *im, const onnx_value_info *info, graph_id id) {
     const tir_expr one = tir_index(im->g->pool, 1);
-    onnx_define(im, info->name)->id = list ? graph_reshape(im->g, id, 1, &one) : id;
+    onnx_define(im, info->name)->id = onnx_is_list(info) ? graph_reshape(im->g, id, 1, &one) : id;
 }
 
 /* Inputs of a sub-graph of the loop, in the order and with the shapes of the row's operands. */
@@ -254,20 +264,28 @@ static int64_t loop_body(onnx_import *im, const loop *l, size_t stacks, bool *al
     define_formal(im, &l->graph->inputs.data[0], inputs[0]);
     define_formal(im, &l->graph->inputs.data[1], inputs[1]);
     for (int i = 0; i < l->carried; i++) onnx_define(im, l->graph->inputs.data[i + 2].name)->id = inputs[i + 2];
-    import_body(im, l->graph);
-    const graph_id condition = as_scalar(im, onnx_id_of(im, output_of(im, l->graph, 0)));
+    onnx_import_body(im, l->graph);
+    const graph_id condition = as_scalar(im, onnx_id_of(im, onnx_body_output(im, l->graph, 0)));
     double number;
     *always = condition == inputs[1] || (graph_is_number(im->g, condition, &number) && number != 0);
     graph_new_output(im->g, NULL, graph_add(im->g, inputs[0], graph_scalar_i64(im->g, DLC_I64, 1)));
     graph_new_output(im->g, NULL, condition);
     for (size_t i = 0; i < (size_t)l->carried + stacks; i++)
-        graph_new_output(im->g, NULL, onnx_id_of(im, output_of(im, l->graph, i + 1)));
+        graph_new_output(im->g, NULL, onnx_id_of(im, onnx_body_output(im, l->graph, i + 1)));
     end(im, &b);
     return b.number;
 }
 
-static void import_loop(onnx_import *im) {
-    if (onnx_unroll_loop(im)) return;
+/* Is the first condition, operand 1 as a value of the graph, known to be true? */
+static bool begins_true(onnx_import *im, graph_id condition) {
+    double first = 0;
+    if (graph_is_number(im->g, condition, &first)) return first != 0;
+    const onnx_known *known = onnx_operand_asked(im, 1);
+    return known && known->count == 1 && onnx_operand_float(im, 1, 0) != 0;
+}
+
+/* As one row of the operator table. */
+static void import_loop_row(onnx_import *im) {
     loop l = {.graph = onnx_graph_attribute(im, "body")};
     const size_t given = onnx_operands(im);
     bool always;
@@ -276,23 +294,22 @@ static void import_loop(onnx_import *im) {
         onnx_fail(im, DLC_PARSE_ERROR, "a body of %zu outputs for %d carried values", l.graph->outputs.count,
                   l.carried);
     const size_t stacks = l.graph->outputs.count - 1 - (size_t)l.carried;
-    const onnx_known *trips = onnx_operand_known(im, 0);
-    find_captures(im, &l.all, l.graph, l.graph);
-    l.in = LIB_NEW_ARRAY(im->g->arena, graph_id, given + (size_t)captured_ids(&l.all, NULL) + 4);
+    const onnx_known *trips = stacks ? onnx_operand_asked(im, 0) : NULL;
+    onnx_find_captures(im, &l.all, l.graph, l.graph);
+    l.in = LIB_NEW_ARRAY(im->g->arena, graph_id, given + (size_t)captured_ids(im, &l.all, NULL) + 4);
     l.in[l.count++] = graph_scalar_i64(im->g, DLC_I64, 0);
     l.in[l.count++] = onnx_has(im, 1) ? as_scalar(im, onnx_operand(im, 1)) : graph_scalar_i64(im->g, DLC_BOOL, 1);
     for (int i = 0; i < l.carried; i++) l.in[l.count++] = onnx_operand(im, (size_t)i + 2);
     l.limited = onnx_has(im, 0) && !stacks;
     if (l.limited) l.in[l.count++] = as_scalar(im, onnx_operand(im, 0));
-    l.count += captured_ids(&l.all, l.in + l.count);
+    l.count += captured_ids(im, &l.all, l.in + l.count);
     graph_id y;
     if (!stacks) {
         const int64_t condition = loop_condition(im, &l), inside = loop_body(im, &l, 0, &always);
         y = onnx_emit(im, "while", l.count, l.in, 2,
                       (graph_setting[]){graph_set_integer("condition", condition), graph_set_integer("body", inside)});
     } else {
-        double first = 1;
-        const bool begins = !onnx_has(im, 1) || (graph_is_number(im->g, l.in[1], &first) && first != 0);
+        const bool begins = !onnx_has(im, 1) || begins_true(im, l.in[1]);
         if (!trips || trips->count != 1 || !trips->element[0].index)
             onnx_fail(im, DLC_UNSUPPORTED, "results that are stacked, of a number of iterations that depends on data");
         const int64_t inside = loop_body(im, &l, stacks, &always);
@@ -304,6 +321,28 @@ static void import_loop(onnx_import *im) {
         y = onnx_emit(im, "scan", l.count, l.in, 4, s);
     }
     for (size_t i = 0; i < im->node->outputs.count; i++) onnx_give(im, i, y + 2 + (graph_id)i);
+}
+
+/* Iteration by iteration. */
+static void walk_loop(onnx_import *im) {
+    const size_t given = onnx_operands(im);
+    onnx_walked_loop w = onnx_begin_walk(im, true, 2, given > 2 ? given - 2 : 0, 0);
+    int count = 1;
+    const int64_t most = onnx_has(im, 0) ? onnx_operand_integers(im, 0, &count)[0] : INT64_MAX;
+    if (count != 1) onnx_fail(im, DLC_PARSE_ERROR, "%d trip counts", count);
+    bool more = !onnx_has(im, 1) || onnx_is_true(im, im->operand[1]);
+    if ((more && most > 0) || w.stacks) onnx_evaluate_taken(im, &w);
+    for (int64_t i = 0; more && i < most; i++) more = onnx_walk_iteration(im, &w, i);
+    onnx_give_walked(im, &w);
+}
+
+static void import_loop(onnx_import *im) {
+    if (!onnx_carries_structures(im))
+        onnx_import_or_walk(im, import_loop_row, walk_loop);
+    else if (onnx_walks(im))
+        walk_loop(im);
+    else
+        onnx_unroll_loop(im);
 }
 
 /* ---- Scan ---------------------------------------------------------------------------------------------------------------- */
@@ -356,7 +395,7 @@ static graph_shape element_of(const graph_shape *sequence) {
 
 /* The body as a sub-graph. Its inputs: with a limit the number of the iteration, states, elements of sequences, captures, with a
  * limit the limit; in[]: the operands for these. */
-static int64_t scan_body(onnx_import *im, const scan *s, const captures *all, const graph_id *in, int count) {
+static int64_t scan_body(onnx_import *im, const scan *s, const onnx_captures *all, const graph_id *in, int count) {
     const int first = s->limit ? 1 : 0, given = s->states + s->sequences;
     graph_id *formal = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)given + 1), index = 0, counts = 0;
     body b;
@@ -371,10 +410,10 @@ static int64_t scan_body(onnx_import *im, const scan *s, const captures *all, co
     define_captures(im, &b, all);
     if (s->limit)
         counts = graph_lt(im->g, index, graph_new_input(im->g, NULL, graph_shape_of(b.saved.g, in[count - 1])));
-    import_body(im, s->part);
+    onnx_import_body(im, s->part);
     if (s->limit) graph_new_output(im->g, NULL, graph_add(im->g, index, graph_scalar_i64(im->g, DLC_I64, 1)));
     for (int i = 0; i < s->states + s->stacks; i++) {
-        graph_id y = onnx_id_of(im, output_of(im, s->part, (size_t)i));
+        graph_id y = onnx_id_of(im, onnx_body_output(im, s->part, (size_t)i));
         if (counts) y = graph_select(im->g, counts, y, i < s->states ? formal[i] : graph_scalar_like(im->g, y, 0));
         graph_new_output(im->g, NULL, y);
     }
@@ -385,17 +424,17 @@ static int64_t scan_body(onnx_import *im, const scan *s, const captures *all, co
 /* The scan of states and sequences, along their first axes, in the current graph. The first result: states, then stacks. */
 static graph_id emit_scan(onnx_import *im, const scan *s, const graph_id *operand) {
     const int given = s->states + s->sequences, counter = s->limit ? 1 : 0;
-    captures all = {0};
+    onnx_captures all = {0};
     int count = 0;
-    find_captures(im, &all, s->part, s->part);
-    graph_id *in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)(given + captured_ids(&all, NULL)) + 3);
+    onnx_find_captures(im, &all, s->part, s->part);
+    graph_id *in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)(given + captured_ids(im, &all, NULL)) + 3);
     if (s->limit) in[count++] = graph_scalar_i64(im->g, DLC_I64, 0);
     for (int i = 0; i < given; i++) {
         if (i >= s->states && !graph_shape_of(im->g, operand[i])->rank)
             onnx_fail(im, DLC_PARSE_ERROR, "sequence %d is a single number", i - s->states);
         in[count++] = operand[i];
     }
-    count += captured_ids(&all, in + count);
+    count += captured_ids(im, &all, in + count);
     if (s->limit) in[count++] = s->limit;
     const graph_setting settings[] = {
         graph_set_integer("body", scan_body(im, s, &all, in, count)), graph_set_integer("carries", s->states + counter),
@@ -403,14 +442,31 @@ static graph_id emit_scan(onnx_import *im, const scan *s, const graph_id *operan
     return onnx_emit(im, "scan", count, in, 4, settings) + (graph_id)counter;
 }
 
-static void import_scan(onnx_import *im) {
+/* The axes and directions of a Scan: [sequences], then [stacks]. */
+typedef struct scan_axes {
+    const int64_t *in, *out, *in_direction, *out_direction;
+    int in_count, out_count, in_directions, out_directions;
+} scan_axes;
+
+static scan_axes scan_axes_of(onnx_import *im) {
+    scan_axes a;
+    a.in = onnx_ints(im, "scan_input_axes", &a.in_count);
+    a.in_direction = onnx_ints(im, "scan_input_directions", &a.in_directions);
+    a.out = onnx_ints(im, "scan_output_axes", &a.out_count);
+    a.out_direction = onnx_ints(im, "scan_output_directions", &a.out_directions);
+    return a;
+}
+
+static void give_stack(onnx_import *im, const scan_axes *a, int states, int i, graph_id stack) {
+    const int rank = graph_shape_of(im->g, stack)->rank;
+    onnx_give(im, (size_t)(states + i),
+              move_axis(im, stack, onnx_axis(im, entry(a->out, a->out_count, i), rank, false), true));
+}
+
+static void import_scan_row(onnx_import *im) {
     const int given = (int)onnx_operands(im);
     const scan s = scan_of(im, given);
-    int in_axes, in_directions, out_axes, out_directions;
-    const int64_t *in_axis = onnx_ints(im, "scan_input_axes", &in_axes),
-                  *in_direction = onnx_ints(im, "scan_input_directions", &in_directions);
-    const int64_t *out_axis = onnx_ints(im, "scan_output_axes", &out_axes),
-                  *out_direction = onnx_ints(im, "scan_output_directions", &out_directions);
+    const scan_axes a = scan_axes_of(im);
     graph_id *in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)given + 1);
     for (int i = 0; i < given; i++) {
         const int sequence = i - s.states;
@@ -418,20 +474,53 @@ static void import_scan(onnx_import *im) {
         if (!in[i]) onnx_fail(im, DLC_PARSE_ERROR, "operand %d is missing", i);
         if (sequence < 0) continue;
         const int rank = graph_shape_of(im->g, in[i])->rank;
-        in[i] = move_axis(im, in[i], onnx_axis(im, entry(in_axis, in_axes, sequence), rank, false), false);
-        s.reverse[sequence] = entry(in_direction, in_directions, sequence);
+        in[i] = move_axis(im, in[i], onnx_axis(im, entry(a.in, a.in_count, sequence), rank, false), false);
+        s.reverse[sequence] = entry(a.in_direction, a.in_directions, sequence);
     }
-    for (int i = 0; i < s.stacks; i++) s.reverse[s.sequences + i] = entry(out_direction, out_directions, i);
+    for (int i = 0; i < s.stacks; i++) s.reverse[s.sequences + i] = entry(a.out_direction, a.out_directions, i);
     const graph_id y = emit_scan(im, &s, in);
-    for (int i = 0; i < s.states + s.stacks; i++) {
-        graph_id result = y + (graph_id)i;
-        if (i >= s.states)
-            result = move_axis(
-                im, result,
-                onnx_axis(im, entry(out_axis, out_axes, i - s.states), graph_shape_of(im->g, result)->rank, false),
-                true);
-        onnx_give(im, (size_t)i, result);
+    for (int i = 0; i < s.states; i++) onnx_give(im, (size_t)i, y + (graph_id)i);
+    for (int i = 0; i < s.stacks; i++) give_stack(im, &a, s.states, i, y + (graph_id)(s.states + i));
+}
+
+/* The operands of a Scan that is walked; *length: how many elements they have. */
+static onnx_walked_sequence *walked_sequences(onnx_import *im, const scan *s, const scan_axes *a, int64_t *length) {
+    onnx_walked_sequence *all = LIB_NEW_ARRAY(im->g->arena, onnx_walked_sequence, (size_t)s->sequences + 1);
+    for (int i = 0; i < s->sequences; i++) {
+        const size_t operand = (size_t)(s->states + i);
+        const graph_shape shape = onnx_operand_shape(im, operand);
+        int64_t size = 0;
+        all[i].value = im->operand[operand];
+        all[i].axis = onnx_axis(im, entry(a->in, a->in_count, i), shape.rank, false);
+        all[i].backwards = entry(a->in_direction, a->in_directions, i) != 0;
+        tir_is_const(im->g->pool, shape.dim[all[i].axis], &size);
+        if (i && size != *length)
+            onnx_fail(im, DLC_PARSE_ERROR, "sequence %d has %lld elements, those before %lld", i, (long long)size,
+                      (long long)*length);
+        *length = size;
     }
+    return all;
+}
+
+static void walk_scan(onnx_import *im) {
+    const scan s = scan_of(im, (int)onnx_operands(im));
+    const scan_axes a = scan_axes_of(im);
+    onnx_walked_loop w = onnx_begin_walk(im, false, 0, (size_t)s.states, (size_t)s.sequences);
+    w.sequence = walked_sequences(im, &s, &a, &w.length);
+    onnx_evaluate_taken(im, &w);
+    for (int64_t i = 0; i < w.length; i++) onnx_walk_iteration(im, &w, i);
+    onnx_give_walked(im, &w);
+    for (int i = 0; i < s.stacks; i++) {
+        const size_t result = (size_t)(s.states + i);
+        if (!onnx_wants(im, result)) continue;
+        graph_id stack = im->result[result]->id;
+        if (entry(a.out_direction, a.out_directions, i)) stack = graph_reverse(im->g, stack, 1, (int64_t[]){0});
+        give_stack(im, &a, s.states, i, stack);
+    }
+}
+
+static void import_scan(onnx_import *im) {
+    onnx_import_or_walk(im, import_scan_row, walk_scan);
 }
 
 /* The first `limit` elements of a sequence in reverse order, then the others. */
@@ -443,7 +532,7 @@ static graph_id reversed_start(onnx_import *im, graph_id x, graph_id limit) {
 }
 
 /* A scan of each sample, in a scan of the samples. in: the samples' states and sequences, then their lengths, if they are given. */
-static int64_t sample_body(onnx_import *im, scan s, const captures *all, const graph_id *in, int count) {
+static int64_t sample_body(onnx_import *im, scan s, const onnx_captures *all, const graph_id *in, int count) {
     const int given = s.states + s.sequences;
     graph_id *element = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)count + 1);
     body b;
@@ -470,9 +559,9 @@ static void import_scan_of_samples(onnx_import *im) {
     const scan s = scan_of(im, given);
     int directions, count = 0;
     const int64_t *direction = onnx_ints(im, "directions", &directions);
-    captures all = {0};
-    find_captures(im, &all, s.part, s.part);
-    graph_id *in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)(given + captured_ids(&all, NULL)) + 2);
+    onnx_captures all = {0};
+    onnx_find_captures(im, &all, s.part, s.part);
+    graph_id *in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)(given + captured_ids(im, &all, NULL)) + 2);
     for (int i = 0; i < s.sequences; i++) s.reverse[i] = entry(direction, directions, i);
     for (int i = 0; i <= given; i++) {
         in[count] = onnx_operand(im, (size_t)(i < given ? i + 1 : 0)); /* the lengths last */
@@ -482,7 +571,7 @@ static void import_scan_of_samples(onnx_import *im) {
             onnx_fail(im, DLC_PARSE_ERROR, "operand %d is a single number", i < given ? i + 1 : 0);
     }
     const int sequences = count;
-    count += captured_ids(&all, in + count);
+    count += captured_ids(im, &all, in + count);
     const graph_setting settings[] = {graph_set_integer("body", sample_body(im, s, &all, in, sequences)),
                                       graph_set_integer("carries", 0), graph_set_integer("sequences", sequences)};
     const graph_id y = onnx_emit(im, "scan", count, in, 3, settings);

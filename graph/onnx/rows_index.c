@@ -22,7 +22,8 @@ static graph_id tuples_from_start(onnx_import *im, size_t i, const graph_shape *
     int64_t width;
     if (shape.rank < 1 || !tir_is_const(im->g->pool, shape.dim[shape.rank - 1], &width) || width + first > x->rank)
         onnx_fail(im, DLC_UNSUPPORTED, "indices whose last dimension is not known, or too large");
-    const onnx_known *known = onnx_known_of_dims(im, (int)width, x->dim + first);
+    onnx_known *known = onnx_known_of_dims(im, (int)width, x->dim + first);
+    known->varies = true; /* as sizes do in a walk */
     const graph_id extents = graph_cast(im->g, onnx_make_known(im, known), shape.dtype),
                    zero = graph_scalar_i64(im->g, shape.dtype, 0);
     return graph_select(im->g, graph_lt(im->g, indices, zero), graph_add(im->g, indices, extents), indices);
@@ -77,7 +78,7 @@ static void import_scatter_nd(onnx_import *im) {
 
 static void import_one_hot(onnx_import *im) {
     int count;
-    const onnx_known *known = onnx_operand_known(im, 1);
+    const onnx_known *known = onnx_operand_asked(im, 1);
     tir_expr depth;
     if (known && known->count == 1 && !known->element[0].index)
         depth = tir_index(im->g->pool, (int64_t)known->element[0].number);

@@ -1,25 +1,31 @@
 /* Rows of random numbers, by libdlc's generator, whose numbers depend on the key and the position alone: a node with a seed gives the same
- * numbers at every run, in every iteration of a loop, and as another node with that seed. A node without one would have to give
- * others each time, and is refused. */
+ * numbers at every run, in every iteration of a loop, and as another node with that seed. A node without one has to give others each
+ * time: it is refused but in a walk, which draws a key for it. */
 #include "graph/onnx/import.h"
-
-/* The key of a node's numbers. */
-static int64_t seed_of(onnx_import *im) {
-    const bool whole = onnx_is(im->node->operator, "Dropout");
-    const onnx_attribute *seed = onnx_attribute_find(im, "seed", whole ? ONNX_ATTRIBUTE_INT : ONNX_ATTRIBUTE_FLOAT);
-    int32_t bits;
-    if (!seed)
-        onnx_fail(im, DLC_UNSUPPORTED, "random numbers without a seed, which would have to be others at each run");
-    memcpy(&bits, &seed->f, sizeof bits);
-    return whole ? seed->i : bits;
-}
 
 enum { SEED_SETTINGS = 2 };
 
-/* Settings seed and stream. */
-static void set_seed(onnx_import *im, graph_setting *s) {
-    s[0] = graph_set_integer("seed", seed_of(im));
+/* The node's key: settings seed and stream, or, of a node without a seed, a value, the last operand of the row; 0: none. */
+static graph_id set_key(onnx_import *im, graph_setting *s) {
+    const bool whole = onnx_is(im->node->operator, "Dropout");
+    const onnx_attribute *seed = onnx_attribute_find(im, "seed", whole ? ONNX_ATTRIBUTE_INT : ONNX_ATTRIBUTE_FLOAT);
+    int32_t bits = 0;
+    if (!seed && !onnx_walks(im))
+        onnx_fail(im, DLC_UNSUPPORTED, "random numbers without a seed, which would have to be others at each run");
+    if (seed) memcpy(&bits, &seed->f, sizeof bits);
+    s[0] = graph_set_integer("seed", seed && whole ? seed->i : bits);
     s[1] = graph_set_integer("stream", 0);
+    if (seed) return 0;
+    onnx_walk *walk = im->options->walk;
+    const int64_t key = walk->draw(walk);
+    return walk->hold(walk, im->g, &(graph_shape){.dtype = DLC_I64}, &key);
+}
+
+/* A row of one operand, or 0: none, with a key. */
+static graph_id emit_keyed(onnx_import *im, const char *op, graph_id x, graph_id key, int settings,
+                           const graph_setting *setting) {
+    const graph_id in[] = {x ? x : key, key};
+    return onnx_emit(im, op, (x != 0) + (key != 0), in, settings, setting);
 }
 
 /* The shape of operand 0 or of the attribute. */
@@ -46,14 +52,14 @@ static void draw(onnx_import *im, bool like) {
     const bool normal = strcmp(im->row->op, "rng_normal") == 0;
     const graph_shape shape = shape_of(im, like);
     graph_setting s[SEED_SETTINGS + 4];
-    set_seed(im, s);
+    const graph_id key = set_key(im, s);
     s[2] = graph_set_dims("shape", shape.rank, shape.dim);
     s[3] = graph_set_integer("dtype", shape.dtype);
     s[4] =
         normal ? graph_set_float("mean", onnx_float(im, "mean", 0)) : graph_set_float("low", onnx_float(im, "low", 0));
     s[5] = normal ? graph_set_float("deviation", onnx_float(im, "scale", 1))
                   : graph_set_float("high", onnx_float(im, "high", 1));
-    onnx_give(im, 0, onnx_emit(im, im->row->op, 0, NULL, SEED_SETTINGS + 4, s));
+    onnx_give(im, 0, emit_keyed(im, im->row->op, 0, key, SEED_SETTINGS + 4, s));
 }
 
 static void import_random(onnx_import *im) {
@@ -68,17 +74,17 @@ static void import_bernoulli(onnx_import *im) {
     const graph_id p = onnx_operand(im, 0);
     const dlc_dtype dtype = onnx_dtype_attribute(im, "dtype", onnx_operand_shape(im, 0).dtype);
     graph_setting s[SEED_SETTINGS];
-    set_seed(im, s);
-    onnx_give(im, 0, graph_cast(im->g, onnx_emit(im, "rng_bernoulli", 1, &p, SEED_SETTINGS, s), dtype));
+    const graph_id key = set_key(im, s);
+    onnx_give(im, 0, graph_cast(im->g, emit_keyed(im, "rng_bernoulli", p, key, SEED_SETTINGS, s), dtype));
 }
 
 static void import_multinomial(onnx_import *im) {
     const graph_id logits = onnx_operand(im, 0);
     const dlc_dtype dtype = onnx_dtype_attribute(im, "dtype", DLC_I32);
     graph_setting s[SEED_SETTINGS + 1];
-    set_seed(im, s);
+    const graph_id key = set_key(im, s);
     s[2] = graph_set_integer("samples", onnx_int(im, "sample_size", 1));
-    onnx_give(im, 0, graph_cast(im->g, onnx_emit(im, "rng_categorical", 1, &logits, SEED_SETTINGS + 1, s), dtype));
+    onnx_give(im, 0, graph_cast(im->g, emit_keyed(im, "rng_categorical", logits, key, SEED_SETTINGS + 1, s), dtype));
 }
 
 /* ---- Dropout --------------------------------------------------------------------------------------------------------- */
@@ -91,10 +97,10 @@ static void drop(onnx_import *im) {
     const graph_id ratio =
         onnx_has(im, 1) ? graph_cast(g, onnx_operand_or_scalar(im, 1), DLC_F32) : graph_scalar(g, DLC_F32, 0.5);
     graph_setting s[SEED_SETTINGS + 2];
-    set_seed(im, s);
+    const graph_id key = set_key(im, s);
     s[2] = graph_set_dims("shape", shape.rank, shape.dim);
     s[3] = graph_set_integer("dtype", DLC_F32);
-    const graph_id kept = graph_ge(g, onnx_emit(im, "rng_uniform", 0, NULL, SEED_SETTINGS + 2, s), ratio);
+    const graph_id kept = graph_ge(g, emit_keyed(im, "rng_uniform", 0, key, SEED_SETTINGS + 2, s), ratio);
     const graph_id scale = graph_sub(g, graph_scalar(g, DLC_F32, 1), ratio);
     const graph_id scaled = graph_div(g, wide, graph_cast(g, scale, graph_shape_of(g, wide)->dtype));
     onnx_give(im, 0, graph_cast(g, graph_select(g, kept, scaled, graph_scalar_like(g, scaled, 0)), shape.dtype));

@@ -112,7 +112,7 @@ static void import_concat_from(onnx_import *im) {
     if (!list->count) onnx_fail(im, DLC_INVALID_ARGUMENT, "a sequence without elements has no tensor as a result");
     for (size_t i = 0; i < list->count; i++) {
         value[i] = &list->part[i];
-        if (strings && !onnx_strings_of(im, value[i])) onnx_refuse_structure(im, value[i]);
+        if (strings && !onnx_ask_strings(im, value[i])) onnx_refuse_structure(im, value[i]);
     }
     onnx_words words = {.results = 1};
     if (strings) words = onnx_join_words(im, list->count, value), words.results = 1;
@@ -156,7 +156,7 @@ static void import_split_to(onnx_import *im) {
     tir_pool *pool = g->pool;
     if (!onnx_has(im, 0)) onnx_fail(im, DLC_PARSE_ERROR, "operand 0 is missing");
     onnx_value *x = im->operand[0];
-    const onnx_structure *strings = onnx_strings_of(im, x);
+    const onnx_structure *strings = onnx_ask_strings(im, x);
     const graph_shape shape = onnx_shape_of(im, x);
     const int axis = onnx_axis(im, onnx_int(im, "axis", 0), shape.rank, false);
     const bool drop = !onnx_int(im, "keepdims", 1) && !onnx_has(im, 1);
@@ -277,10 +277,7 @@ static void import_sequence_map(onnx_import *im) {
 
 /* A known number, in the rank that the file declares for the body's input. */
 static onnx_value formal(onnx_import *im, const onnx_value_info *info, dlc_dtype dtype, int64_t number) {
-    const onnx_type *type = info->type;
-    const bool list =
-        type && type->which == ONNX_TYPE_TENSOR && type->tensor->shape && type->tensor->shape->dims.count == 1;
-    onnx_known *known = onnx_known_new(im, dtype, list ? 1 : 0, (int64_t[]){1});
+    onnx_known *known = onnx_known_new(im, dtype, onnx_is_list(info), (int64_t[]){1});
     known->element[0] = (onnx_number){tir_index(im->g->pool, number), 1, 0};
     return (onnx_value){.known = known};
 }
@@ -321,11 +318,15 @@ static void give_turns(onnx_import *im, const turns *t) {
     }
 }
 
-bool onnx_unroll_loop(onnx_import *im) {
-    const size_t operands = onnx_operands(im);
+bool onnx_carries_structures(const onnx_import *im) {
     bool structured = false;
-    for (size_t i = 2; i < operands; i++) structured |= onnx_has(im, i) && onnx_form_of(im->operand[i]) != ONNX_NUMBERS;
-    if (!structured) return false;
+    for (size_t i = 2; i < onnx_operands(im); i++)
+        structured |= onnx_has(im, i) && onnx_form_of(im->operand[i]) != ONNX_NUMBERS;
+    return structured;
+}
+
+void onnx_unroll_loop(onnx_import *im) {
+    const size_t operands = onnx_operands(im);
     turns t = {.body = onnx_graph_attribute(im, "body"), .carried = operands - 2};
     if (t.body->inputs.count != operands || t.body->outputs.count < t.carried + 1)
         onnx_fail(im, DLC_PARSE_ERROR, "a body of %zu inputs and %zu outputs for %zu carried values",
@@ -347,7 +348,6 @@ bool onnx_unroll_loop(onnx_import *im) {
         goes = decided(im, &t.outputs[0]);
     }
     give_turns(im, &t);
-    return true;
 }
 
 const onnx_row onnx_rows_sequence[] = {

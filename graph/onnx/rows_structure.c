@@ -280,14 +280,14 @@ static void import_constant_of_shape(onnx_import *im) {
 
 /* start + i * delta; how many there are must be known. A step that is left out, as com.microsoft's may be, is 1. */
 static void import_range(onnx_import *im) {
-    const onnx_known *start = onnx_operand_known(im, 0), *limit = onnx_operand_known(im, 1),
-                     *delta = onnx_operand_known(im, 2);
+    const onnx_known *start = onnx_operand_asked(im, 0), *limit = onnx_operand_asked(im, 1),
+                     *delta = onnx_operand_asked(im, 2);
     const bool stepped = onnx_has(im, 2);
     if (!start || !limit || start->count != 1 || limit->count != 1 || (stepped && (!delta || delta->count != 1)))
         onnx_fail(im, DLC_UNSUPPORTED, "how many numbers there are depends on data");
     tir_expr count;
-    const double step = !stepped || onnx_operand_is_constant(im, 2) ? onnx_operand_float(im, 2, 1) : 0;
-    if (onnx_operand_is_constant(im, 0) && onnx_operand_is_constant(im, 1) && step != 0) {
+    const double step = !stepped || onnx_known_is_constant(im, delta) ? onnx_operand_float(im, 2, 1) : 0;
+    if (onnx_known_is_constant(im, start) && onnx_known_is_constant(im, limit) && step != 0) {
         const double span = (onnx_operand_float(im, 1, 0) - onnx_operand_float(im, 0, 0)) / step;
         if (!(span < 0x1p40)) onnx_fail(im, DLC_UNSUPPORTED, "a range of %g numbers", span);
         int64_t whole = span > 0 ? (int64_t)span : 0;

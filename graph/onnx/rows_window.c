@@ -286,7 +286,7 @@ static void import_upsample(onnx_import *im) {
     int count;
     for (int d = 0; d < x.rank; d++) r.axes[d] = d;
     if (im->opset >= 9)
-        take_scales(im, &r, &x, onnx_operand_known(im, 1));
+        take_scales(im, &r, &x, onnx_operand_asked(im, 1));
     else {
         const float *scales = onnx_floats(im, "scales", &count);
         onnx_known known = {.count = x.rank, .element = LIB_NEW_ARRAY(im->g->arena, onnx_number, DLC_MAX_RANK)};
@@ -337,13 +337,12 @@ static void import_resize(onnx_import *im) {
     if (axes) r.count = axis_count;
     if (r.count > x.rank) onnx_fail(im, DLC_PARSE_ERROR, "%d axes of an operand of rank %d", r.count, x.rank);
     for (int i = 0; i < r.count; i++) r.axes[i] = axes ? onnx_axis(im, axes[i], x.rank, false) : i;
-    const onnx_known *scales = onnx_operand_known(im, 2);
     if (onnx_has(im, 3)) {
         const tir_expr *sizes = onnx_operand_sizes(im, 3, &size_count);
         if (size_count != r.count) onnx_fail(im, DLC_PARSE_ERROR, "%d sizes for %d axes", size_count, r.count);
         for (int i = 0; i < r.count; i++) r.shape[i] = sizes[i];
     } else
-        take_scales(im, &r, &x, scales);
+        take_scales(im, &r, &x, onnx_operand_asked(im, 2));
     graph_id roi = 0;
     if (place == TF_HALF_PIXEL) { /* half a pixel further than half_pixel: the element below is the nearest one there */
         if (mode != 0 || rounding != 2)

@@ -26,7 +26,7 @@ static int64_t known_max(const onnx_import *im) {
     return im->known_max ? im->known_max : ONNX_KNOWN_MAX;
 }
 
-static bool is_followed(dlc_dtype dtype) {
+bool onnx_is_followed(dlc_dtype dtype) {
     return dtype == DLC_F32 || dtype == DLC_F64 || dtype == DLC_BOOL ||
            (lib_dtype_is_integer(dtype) && lib_dtypes[dtype].bits >= 8);
 }
@@ -48,7 +48,7 @@ static number element_of(onnx_import *im, dlc_dtype dtype, const void *bytes) {
 const onnx_known *onnx_known_of_tensor(onnx_import *im, const onnx_tensor *tensor) {
     const onnx_element *element = onnx_element_of(tensor->data_type);
     int64_t count = 1;
-    if (tensor->data_type == ONNX_STRING || element->dtype < 0 || !is_followed((dlc_dtype)element->dtype) ||
+    if (tensor->data_type == ONNX_STRING || element->dtype < 0 || !onnx_is_followed((dlc_dtype)element->dtype) ||
         onnx_is_external(tensor) || tensor->dims.count > DLC_MAX_RANK)
         return NULL;
     for (size_t d = 0; d < tensor->dims.count && count <= ONNX_KNOWN_MAX; d++)
@@ -72,14 +72,26 @@ const onnx_known *onnx_known_of_view(onnx_import *im, const DLTensor *view, grap
     const char *data = (const char *)view->data + view->byte_offset;
     int64_t count = 1;
     for (int d = 0; d < view->ndim; d++) count *= view->shape[d];
-    if (count > known_max(im) || !is_followed(dtype)) {
+    if (count > known_max(im) || !onnx_is_followed(dtype)) {
         *made = graph_literal(im->g, dtype, view->ndim, view->shape, data);
         return NULL;
     }
-    onnx_known *known = onnx_known_new(im, dtype, view->ndim, view->shape);
-    for (int64_t i = 0; i < count; i++)
-        known->element[i] = element_of(im, dtype, data + (size_t)i * lib_dtype_size(dtype));
+    return onnx_known_of_elements(im, dtype, view->ndim, view->shape, data);
+}
+
+onnx_known *onnx_known_of_elements(onnx_import *im, dlc_dtype dtype, int rank, const int64_t *dims,
+                                   const void *elements) {
+    onnx_known *known = onnx_known_new(im, dtype, rank, dims);
+    for (int64_t i = 0; i < known->count; i++)
+        known->element[i] = element_of(im, dtype, (const char *)elements + (size_t)i * lib_dtype_size(dtype));
     return known;
+}
+
+bool onnx_known_is_constant(const onnx_import *im, const onnx_known *known) {
+    int64_t ignored;
+    for (int64_t i = 0; i < known->count; i++)
+        if (known->element[i].index && !tir_is_const(im->g->pool, known->element[i].index, &ignored)) return false;
+    return true;
 }
 
 static bool constant_index(onnx_import *im, number n, int64_t *value) {
@@ -107,6 +119,12 @@ static graph_id make_element(onnx_import *im, dlc_dtype dtype, number n) {
     return n.over == 1 ? id : graph_div(im->g, id, graph_scalar(im->g, dtype, (double)n.over));
 }
 
+static graph_id hold_known(onnx_import *im, const onnx_known *known, const void *elements) {
+    graph_shape shape = {.dtype = known->dtype, .rank = known->rank};
+    for (int d = 0; d < known->rank; d++) shape.dim[d] = tir_index(im->g->pool, known->dims[d]);
+    return im->options->walk->hold(im->options->walk, im->g, &shape, elements);
+}
+
 graph_id onnx_make_known(onnx_import *im, const onnx_known *known) {
     graph *g = im->g;
     const size_t size = lib_dtype_size(known->dtype);
@@ -122,6 +140,7 @@ graph_id onnx_make_known(onnx_import *im, const onnx_known *known) {
         else
             constant = false;
     }
+    if (constant && known->varies && onnx_walks(im)) return hold_known(im, known, bytes);
     if (constant) return graph_literal(g, known->dtype, known->rank, known->dims, bytes);
     if (known->rank == 0) return make_element(im, known->dtype, known->element[0]);
     graph_id *parts = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)known->count + 1);
@@ -381,16 +400,6 @@ static bool fold_size(onnx_import *im) {
     return true;
 }
 
-static bool fold_constant_of_strings(onnx_import *im) {
-    const onnx_attribute *one = onnx_attribute_find(im, "value_string", ONNX_ATTRIBUTE_STRING),
-                         *several = onnx_attribute_find(im, "value_strings", ONNX_ATTRIBUTE_STRINGS);
-    const int64_t count = several ? (int64_t)several->strings.count : 1;
-    if (!one && !several) return false;
-    onnx_give_structure(im, 0,
-                        onnx_strings_new(im, several ? 1 : 0, &count, several ? several->strings.data : &one->s));
-    return true;
-}
-
 static bool fold_constant(onnx_import *im) {
     const onnx_attribute *a = onnx_attribute_find(im, "value", ONNX_ATTRIBUTE_TENSOR);
     int count;
@@ -411,7 +420,7 @@ static bool fold_constant(onnx_import *im) {
     const float *floats = onnx_floats(im, "value_floats", &count);
     if (floats) y = onnx_known_new(im, DLC_F32, 1, (int64_t[]){count});
     for (int i = 0; floats && i < count; i++) y->element[i] = real((double)floats[i]);
-    if (!y && fold_constant_of_strings(im)) return true;
+    if (!y && onnx_give_text(im)) return true;
     if (!y) onnx_fail(im, DLC_PARSE_ERROR, "a constant without a value");
     onnx_give_known(im, 0, y);
     return true;
@@ -422,7 +431,7 @@ static const onnx_known *fold_cast(onnx_import *im) {
     if (onnx_casts_text(im, (int32_t)onnx_int(im, "to", 1))) return NULL;
     const dlc_dtype to = onnx_dtype_attribute(im, "to", DLC_F32);
     onnx_ignore(im, "saturate"), onnx_ignore(im, "round_mode");
-    if (!x || !is_followed(to)) return NULL;
+    if (!x || !onnx_is_followed(to)) return NULL;
     onnx_known *y = onnx_known_new(im, to, x->rank, x->dims);
     for (int64_t i = 0; i < x->count; i++)
         if (!cast(im, to, x->element[i], &y->element[i])) return NULL;
@@ -725,7 +734,7 @@ static const onnx_known *fold_one(onnx_import *im, const char *name) {
     return fold_structure(im);
 }
 
-bool onnx_fold(onnx_import *im) {
+static bool fold(onnx_import *im) {
     static const char *const names[] = {"Add",
                                         "Sub",
                                         "Mul",
@@ -775,4 +784,10 @@ bool onnx_fold(onnx_import *im) {
         return y != NULL;
     }
     return false;
+}
+
+bool onnx_fold(onnx_import *im) {
+    const bool folded = fold(im);
+    if (folded && onnx_walks(im) && onnx_wants(im, 0)) onnx_vary_result(im);
+    return folded;
 }

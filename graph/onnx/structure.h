@@ -57,16 +57,20 @@ onnx_value *onnx_elements_of(onnx_import *im, onnx_value *value);
 onnx_structure *onnx_structure_new(onnx_import *im, onnx_form form, size_t count);
 void onnx_give_structure(onnx_import *im, size_t i, const onnx_structure *structure);
 void onnx_give_value(onnx_import *im, size_t i, const onnx_value *value);
-/* Loop with carried values that are no tensors, in as many copies of its body as it has iterations; false: it carries tensors alone. */
-bool onnx_unroll_loop(onnx_import *im);
+/* Does the Loop carry values that are no tensors of numbers? */
+bool onnx_carries_structures(const onnx_import *im);
+/* Such a Loop in as many copies of its body as it has iterations. */
+void onnx_unroll_loop(onnx_import *im);
 
 /* ---- strings -------------------------------------------------------------------------------------------------------- */
 
 /* The value as strings; NULL: it is none. */
 const onnx_structure *onnx_strings_of(onnx_import *im, onnx_value *value);
+/* The same for a row that cannot do without: a walk computes numbers that are written. */
+const onnx_structure *onnx_ask_strings(onnx_import *im, onnx_value *value);
 /* Operand i as strings; raises if it is none. */
 const onnx_structure *onnx_operand_strings(onnx_import *im, size_t i);
-/* All strings in row-major order; *known: the places, whose shape they have. Raises if they are computed by a run. */
+/* All strings in row-major order; *known: the places, whose shape they have. Raises if they are computed by a run that is no walk. */
 const onnx_bytes *onnx_texts_of(onnx_import *im, const onnx_structure *strings, const onnx_known **known);
 const onnx_bytes *onnx_operand_texts(onnx_import *im, size_t i, const onnx_known **known);
 /* By word of the strings: the last of these keys that it is; `count`: none. */
@@ -82,6 +86,8 @@ onnx_value onnx_value_of(onnx_import *im, dlc_dtype dtype, int rank, const int64
 const int64_t *onnx_constant_integers(onnx_import *im, const onnx_known *known);
 /* The attribute's strings; data NULL: it was not given. */
 onnx_names onnx_strings_attribute(onnx_import *im, const char *name);
+/* Of a Constant: its strings are the result; false: it has none. */
+bool onnx_give_text(onnx_import *im);
 /* A number as Cast writes it: shortest digits that give it back, INF, -INF, NaN. */
 void onnx_write_number(lib_text *text, dlc_dtype dtype, const void *element);
 /* Does Cast to that element type (ONNX's number) read or make strings? Then onnx_cast_text does it; dtype: of the result if that is numbers. */

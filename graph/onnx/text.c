@@ -114,7 +114,9 @@ onnx_value onnx_look_up(onnx_import *im, onnx_value *index, dlc_dtype dtype, int
     char *bytes = lib_arena_array(im->g->arena, (size_t)known->count + 1, size);
     for (int64_t i = 0; i < known->count; i++)
         memcpy(bytes + (size_t)i * size, (const char *)table + (size_t)at[i] * size, size);
-    return onnx_value_of(im, dtype, known->rank, known->dims, bytes);
+    onnx_value value = onnx_value_of(im, dtype, known->rank, known->dims, bytes);
+    if (known->varies && value.known) value.known = onnx_varying(im, value.known);
+    return value;
 }
 
 /* ---- strings that models hold or make ---------------------------------------------------------------------------------- */
@@ -177,10 +179,15 @@ const onnx_structure *onnx_strings_of(onnx_import *im, onnx_value *value) {
     return value->structure && value->structure->form == ONNX_STRINGS ? value->structure : NULL;
 }
 
+const onnx_structure *onnx_ask_strings(onnx_import *im, onnx_value *value) {
+    if (onnx_form_of(value) == ONNX_WRITTEN) onnx_ask(im, value->structure->part);
+    return onnx_strings_of(im, value);
+}
+
 const onnx_structure *onnx_operand_strings(onnx_import *im, size_t i) {
     if (!onnx_has(im, i)) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu is missing", i);
     onnx_value *value = im->operand[i];
-    const onnx_structure *strings = onnx_strings_of(im, value);
+    const onnx_structure *strings = onnx_ask_strings(im, value);
     const bool written = onnx_form_of(value) == ONNX_WRITTEN;
     if (!strings)
         onnx_fail(im, written ? DLC_UNSUPPORTED : DLC_PARSE_ERROR, "operand %zu, %s, is no tensor of strings%s", i,
@@ -189,7 +196,7 @@ const onnx_structure *onnx_operand_strings(onnx_import *im, size_t i) {
 }
 
 const onnx_bytes *onnx_texts_of(onnx_import *im, const onnx_structure *strings, const onnx_known **known) {
-    *known = onnx_known_of(im, strings->part);
+    *known = onnx_ask(im, strings->part);
     const int64_t *at = onnx_constant_integers(im, *known);
     if (!at) onnx_fail(im, DLC_UNSUPPORTED, "which strings an operand has is only known after a run");
     onnx_bytes *text = LIB_NEW_ARRAY(im->g->arena, onnx_bytes, (size_t)(*known)->count + 1);
@@ -204,6 +211,16 @@ const onnx_bytes *onnx_operand_texts(onnx_import *im, size_t i, const onnx_known
 onnx_names onnx_strings_attribute(onnx_import *im, const char *name) {
     const onnx_attribute *a = onnx_attribute_find(im, name, ONNX_ATTRIBUTE_STRINGS);
     return a ? a->strings : (onnx_names){0};
+}
+
+bool onnx_give_text(onnx_import *im) {
+    const onnx_attribute *one = onnx_attribute_find(im, "value_string", ONNX_ATTRIBUTE_STRING),
+                         *several = onnx_attribute_find(im, "value_strings", ONNX_ATTRIBUTE_STRINGS);
+    const int64_t count = several ? (int64_t)several->strings.count : 1;
+    if (!one && !several) return false;
+    onnx_give_structure(im, 0,
+                        onnx_strings_new(im, several ? 1 : 0, &count, several ? several->strings.data : &one->s));
+    return true;
 }
 
 /* ---- Cast -------------------------------------------------------------------------------------------------------------- */
@@ -262,7 +279,7 @@ static bool read_number(onnx_import *im, const char *text, dlc_dtype to, void *e
 
 /* By word: may it be in the tensor? */
 static const bool *used_words(onnx_import *im, const onnx_structure *strings) {
-    const onnx_known *known = onnx_known_of(im, strings->part);
+    const onnx_known *known = onnx_ask(im, strings->part);
     const int64_t *at = onnx_constant_integers(im, known);
     bool *used = LIB_NEW_ARRAY(im->g->arena, bool, strings->words + 1);
     if (!at) memset(used, true, strings->words);
@@ -364,7 +381,7 @@ const onnx_words *onnx_begin_move(onnx_import *im) {
     onnx_value **strings = LIB_NEW_ARRAY(im->g->arena, onnx_value *, operands + 1);
     size_t *at = LIB_NEW_ARRAY(im->g->arena, size_t, operands + 1), count = 0;
     for (size_t i = 0; i < operands; i++)
-        if (onnx_has(im, i) && onnx_strings_of(im, im->operand[i])) at[count] = i, strings[count++] = im->operand[i];
+        if (onnx_has(im, i) && onnx_ask_strings(im, im->operand[i])) at[count] = i, strings[count++] = im->operand[i];
     if (!count) return NULL;
     onnx_words *words = LIB_NEW(im->g->arena, onnx_words);
     *words = onnx_join_words(im, count, strings);

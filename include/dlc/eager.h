@@ -15,9 +15,10 @@
  * Compiling   Parts that differ only in the tensors' contents are compiled once: the graph keeps the programs of the most recently
  *             used parts, and kernels belong to the context, shared with all its programs and found in cache_directory.
  *             If parts differ in sizes alone, the sizes that change become symbols, like those of dlc_input: exact for a few values, then
- *             parameters of kernels that serve all of them (dlc_symbol_varies). Sizes that the host gives to operators may be
- *             multiples of such dimensions, or of the operands' dimensions, products, sums with a number. Compiled for each exact size
- *             are parts with constants of a size that changes, with numbers computed from it, with effects, and with Fourier
+ *             parameters of kernels that serve all of them (dlc_symbol_varies). Sizes that the host gives to operators, such as
+ *             where a slice begins, follow from these dimensions where they are multiples of them, or of the operands' dimensions,
+ *             products, sums with a number; else they are parameters, too. Compiled for each exact size
+ *             are parts with constants of a size that changes, with effects, and with Fourier
  *             transforms along it.
  * Results     A part gives the bits of a program of the same operators and sizes, or with symbols for the sizes. The cuts of a graph
  *             decide what is fused: a cut graph and a whole one agree for f16, bf16 and floats of 8 bits with no_excess_precision

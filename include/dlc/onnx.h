@@ -6,7 +6,7 @@
  *   dlc_compile(ctx, g, NULL, &program);       inputs and outputs are those of the file, in its order
  *   dlc_onnx_write(ctx, "copy.onnx", g, NULL); any graph as a model
  *
- * or, where shapes depend on inputs' elements, or outputs come back as inputs, by a runner:
+ * or, where shapes depend on inputs' elements or on computed data, or outputs come back as inputs, by a runner:
  *
  *   dlc_onnx_runner_create(model, NULL, &runner);   dlc_onnx_run(runner, NULL, inputs, n, outputs, m);
  *
@@ -15,19 +15,22 @@
  * Operator sets 1 to 27 of the standard domain, 1 to 5 of ai.onnx.ml, 1 of ai.onnx.preview.training (without
  * Gradient); IR versions 3 to 13. dlc_onnx_check lists the operators of a model that are not imported.
  * Sizes that the file names are symbols of that name; unnamed ones are symbols made of the input's name and the axis, x_0. A
- * model's arithmetic on sizes is evaluated at import: one graph serves all sizes. If is inlined when its condition is known at import;
- * Loop with stacked results needs a trip count that is known then. Sequences, optionals, strings and maps are structure that is known at
- * import: inside of a model everywhere, as its inputs and outputs by dlc_onnx_run_values. Case mapping of strings is that of ASCII. Not
- * supported: regular expressions, decoders of images, sparse initializers, shapes that depend on data (except the results of NonZero, Unique,
- * Compress and NonMaxSuppression).
+ * model's arithmetic on sizes is evaluated at import: one graph serves all sizes. If is inlined when its condition is known at import.
+ * Sequences, optionals, strings and maps are structure that is known at import: inside of a model everywhere, as its inputs and outputs by
+ * dlc_onnx_run_values. Case mapping of strings is that of ASCII. Not supported: regular expressions, decoders of images, sparse
+ * initializers. In a graph, not in a runner, sizes, axes, positions in sequences and the like must be known at import (except the sizes of
+ * the results of NonZero, Unique, Compress and NonMaxSuppression), carried values of a Loop keep their shape, one with stacked results needs a
+ * trip count that is known, one that carries sequences, optionals or strings such a count and condition and at most 64 iterations, and
+ * the branches of an If whose condition is not known have tensors of equal shapes as results.
  *
  * Dropout, batch norms, QuantizeLinear and DequantizeLinear of a model for inference cost little: see no_excess_precision of
  * dlc_compile_options, which keeps them as the file has them.
  *
- * Random numbers (RandomNormal, RandomUniform, their Like forms, Bernoulli, Multinomial, Dropout in training mode) are libdlc's own, and
- * are imported only with attribute seed: they are a function of the seed and the position, so that a node gives the same numbers at
- * every run, in each iteration of a loop, and as other nodes of that operator with that seed. OneHotEncoder gives zeros for what is no
- * category also with zeros=0, for which ONNX has the run fail. */
+ * Random numbers (RandomNormal, RandomUniform, their Like forms, Bernoulli, Multinomial, Dropout in training mode) are libdlc's own. With
+ * attribute seed they are a function of the seed and the position, so that a node gives the same numbers at
+ * every run, in each iteration of a loop, and as other nodes of that operator with that seed. Without it a graph does not have them; a runner walks
+ * the model, and draws other numbers each time (dlc_onnx_runner_options.seed). OneHotEncoder gives zeros for what is no category also with
+ * zeros=0, for which ONNX has the run fail. */
 #ifndef DLC_ONNX_H
 #define DLC_ONNX_H
 
@@ -136,7 +139,15 @@ DLC_API dlc_status dlc_onnx_port_at(const dlc_onnx_model *model, dlc_onnx_side s
  * arrived and notes on what that import depends, its guards: the elements of small inputs (at most 64 integers or 8 floats) that decide
  * axes, sizes, counts or branches; ranks that the file leaves open; sizes of 1, which broadcast; or, if the model's arithmetic on sizes
  * has no closed form, all sizes. It keeps up to 16 imports; equal kernels are shared. For any number of threads, which run at once unless
- * the runner has states. Weights are shared by all runners of a model. */
+ * the runner has states or walks. Weights are shared by all runners of a model.
+ *
+ * Walks. Where a node is refused nevertheless, since computed data decide a size, an axis, a position, a string, a branch or how often a
+ * loop runs, the model is walked: each run imports it node by node, and computes what lies between two such decisions in parts, whose
+ * programs later runs find again (up to 256 per runner; sizes that change become parameters of kernels). Then an If takes its branch,
+ * whatever the results of the other one are, and a Loop or Scan that is no one loop of a program runs iteration by iteration: carried values
+ * may change their shapes, and the lengths and contents of sequences and strings; results are stacked as long as the condition holds, and
+ * the memory of an iteration is freed after the next one. The first walk that succeeds is told in the log, and decides: later runs that no
+ * import serves (of dlc_onnx_run_values: with inputs of that structure) are walks, too. Walks of one runner wait for each other. */
 typedef struct dlc_onnx_runner dlc_onnx_runner;
 
 /* An output that comes back as an input: the runner keeps it between runs. */
@@ -159,6 +170,9 @@ typedef struct dlc_onnx_runner_options {
     bool newer_opset;
     /* Of all programs; a schedule and strings in it must outlive the runner. NULL: the defaults. */
     const dlc_compile_options *compile;
+    /* Of the random numbers of nodes without a seed. They are others at each run and in each iteration; runners with one seed
+     * draw the same ones in the same order, in runs that failed, too. */
+    int64_t seed;
 } dlc_onnx_runner_options;
 #define DLC_ONNX_RUNNER_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_onnx_runner_options)
 
@@ -173,9 +187,11 @@ DLC_API void dlc_onnx_runner_destroy(dlc_onnx_runner *runner);
  * different sizes of output and input along one axis, it begins without elements along that axis. An output that is a state is kept by the
  * runner; its slot may have a tensor in host memory, which then gets a copy, or else stays empty. Between runs states are not copied:
  * what a run makes is the next one's input. If the output is the input and more along one axis (a cache), both are in one buffer with room for
- * half more, and a run writes the new elements only (dlc_program_alias); lengths are parameters of kernels from the first run on. Runs of a
- * runner with states wait for each other. After a run that failed, states are as before. Errors: those of dlc_onnx_graph, dlc_compile and
- * dlc_run, with the model's names; DLC_INVALID_ARGUMENT also for a model with other inputs or outputs. */
+ * half more, and a run writes the new elements only (dlc_program_alias), unless it is a walk; lengths are parameters of kernels from the first
+ * run on. Runs of a runner with states wait for each other. After a run that failed, states are as before. Of a walk, options.cancel and
+ * options.budget_ms hold for the whole run, also between iterations; an event is refused with DLC_UNSUPPORTED, as it is with states.
+ * Errors: those of dlc_onnx_graph, dlc_compile and dlc_run, with the model's names; DLC_INVALID_ARGUMENT also for a model with other inputs
+ * or outputs; those of a walk name the nodes that enclose the one that failed, and the iteration. */
 DLC_API dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
                                 int input_count, dlc_output_slot *outputs, int output_count);
 /* ---- values of all kinds ------------------------------------------------------------------------------------------------- */
@@ -209,8 +225,8 @@ typedef struct dlc_onnx_value {
  * tensors are on a device.
  * Errors: those of dlc_onnx_run; DLC_INVALID_ARGUMENT (a value of another kind or element type than the file's, by its place, as x.2 of
  * a sequence x; a position outside of a sequence; the element of an empty optional), DLC_BUDGET_EXCEEDED (more than 1,024 tensors,
- * 4 Mi strings, 1 GiB of them), DLC_UNSUPPORTED (loops over sequences of more than 64 iterations or 20,000 nodes, or whose number or
- * condition depends on data; states of a model with other values than tensors). */
+ * 4 Mi strings, 1 GiB of them), DLC_UNSUPPORTED (SequenceMap with more than 20,000 nodes in all elements; strings as sequences of a
+ * Scan or stacked results; states of a model with other values than tensors). */
 DLC_API dlc_status dlc_onnx_run_values(dlc_onnx_runner *runner, const dlc_run_options *options,
                                        const dlc_onnx_value *const *inputs, int input_count, dlc_onnx_value **outputs,
                                        int output_count);
@@ -222,10 +238,11 @@ DLC_API void dlc_onnx_runner_reset(dlc_onnx_runner *runner);
 /* The program that serves these inputs, which are given as for dlc_onnx_run; the model is imported for them if none does, but not run. For
  * dlc_program_profile, dlc_program_dump and others that look inside. Its inputs are those of the model by name, without those whose
  * elements the import has as guards. It belongs to the runner, and is valid until the runner's next run, by any thread, or its end. Errors:
- * those of dlc_onnx_graph and dlc_compile. */
+ * those of dlc_onnx_graph and dlc_compile; DLC_UNSUPPORTED if no one program serves the inputs, with the reason: dlc_onnx_run tries a walk. */
 DLC_API dlc_status dlc_onnx_runner_program(dlc_onnx_runner *runner, const DLTensor *const *inputs, int input_count,
                                            dlc_program **program);
-/* The imports that the runner holds, a line for each, with guards and number of runs. The caller frees it with dlc_text_free. */
+/* The imports that the runner holds, a line for each, with guards and number of runs; last, if the model is walked, the number of walks. The
+ * caller frees it with dlc_text_free. */
 DLC_API dlc_status dlc_onnx_runner_describe(dlc_onnx_runner *runner, char **text);
 typedef struct dlc_onnx_write_options {
     size_t struct_size;

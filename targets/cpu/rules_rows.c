@@ -661,7 +661,10 @@ bool rules_rows(rules *r, int root) {
     if (p.block > 1 || blocked) p.block_axis = block_axis;
     p.v_loop = top->axis[p.v].name;
     int64_t width = p.across ? across_block(&p, members, count) : 0;
-    if (p.across && (extent < 0 || extent > width)) {
+    const bool alone =
+        p.shared == 1u << p.v; /* no other loop to attach members at: one of a single iteration is made */
+    if (p.across && (extent < 0 || extent > width || alone)) {
+        if (extent > 0 && extent < width) width = extent;
         tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i peel", top->name, p.v_loop, (long long)width);
         p.v_loop = "v_i";
     }

@@ -475,10 +475,13 @@ static bool choose_tile(rules *r, int s, rules_tile_shape *best) {
         found = true;
     }
     if (!found || rules_is_contraction(r, s)) return found;
-    for (int i = 0; i < count; i++) /* light reductions need unit strides, otherwise lanes along the row are better */
+    for (int i = 0; i < count;
+         i++) /* light reductions of long rows need unit strides, otherwise lanes along the row are better */
         if (access[i].stride[best->v] != 0 && access[i].stride[best->v] != 1) {
             for (int a = stage->space; a < stage->space + stage->reduce; a++)
-                if (access[i].stride[a] == 1 && !rules_is_window(r, stage, &access[i], best->v, a)) return false;
+                if (access[i].stride[a] == 1 && !rules_is_window(r, stage, &access[i], best->v, a) &&
+                    known_extent(r, &stage->axis[a]) > RULES_CLOSE)
+                    return false;
         }
     return true;
 }

@@ -279,11 +279,202 @@ static void test_loop(void **state) {
     run_values(&shorter, in, 2, y, 2);
     assert_int_equal(y[0]->count, 5);
     release(y, 2);
-    trips = 65;
-    expect_failure(&f, in, 2, 2, DLC_UNSUPPORTED, "more than 64 iterations");
+    trips = 65; /* more than are unrolled: walked */
+    run_values(&f, in, 2, y, 2);
+    assert_int_equal(y[0]->count, 65);
+    expect_floats(&y[0]->elements[64], 2, (float[]){64, 128});
+    release(y, 2);
     trips = 0;
-    expect_failure(&f, in, 2, 2, DLC_UNSUPPORTED, "of no iteration");
+    run_values(&f, in, 2, y, 2);
+    assert_int_equal(y[0]->count, 0);
+    expect_floats(y[1], 0, NULL);
+    release(y, 2);
     finish(&f), finish(&shorter);
+}
+
+/* ---- walks --------------------------------------------------------------------------------------------------------------- */
+
+/* k: the first element of x as a whole number. */
+static void add_count(message *g) {
+    add_node(g, "Gather first x zero"), add_node(g, "Cast k first | to=i:7");
+    add_integers(g, "zero", 0, 1, (int64_t[]){0});
+}
+
+/* l: k times, the last element of the list, twice as long, behind it; s: the sums of what was there before, stacked; the words of t, one
+ * longer each time. Captured: a list. */
+static message growing_graph(void) {
+    message g = started(), body = {0};
+    add_node(&body, "SequenceAt last in minus"), add_node(&body, "Concat longer last last | axis=i:0");
+    add_node(&body, "SequenceInsert out in longer");
+    add_node(&body, "SequenceAt c both odd"), add_node(&body, "Mod odd i two");
+    add_node(&body, "ReduceSum sum last | keepdims=i:0"), add_node(&body, "Add s sum c");
+    add_node(&body, "StringConcat more words suffix"), add_node(&body, "Identity on go");
+    add_port(&body, 11, "i", "T7 "), add_port(&body, 11, "go", "T9 ");
+    add_port(&body, 11, "in", "sT1 -"), add_port(&body, 11, "words", "T8 n");
+    add_port(&body, 12, "on", "T9 "), add_port(&body, 12, "out", "sT1 -");
+    add_port(&body, 12, "more", "T8 n"), add_port(&body, 12, "s", "T1 ");
+    add_count(&g);
+    add_node(&g, "Neg minus_first first"), add_node(&g, "SequenceConstruct both first minus_first");
+    add_node(&g, "SequenceConstruct begin x");
+    add_node_with(&g, "Loop l,t,s k - begin w", "body", &body);
+    add_integers(&g, "minus", 0, 1, (int64_t[]){-1}), add_integers(&g, "two", 0, 1, (int64_t[]){2});
+    add_strings(&g, "suffix", 1, (const char *const[]){"x"});
+    add_port(&g, 11, "x", "T1 n"), add_port(&g, 11, "w", "T8 n");
+    add_port(&g, 12, "l", "sT1 -"), add_port(&g, 12, "t", "T8 n"), add_port(&g, 12, "s", "T1 n");
+    return g;
+}
+
+/* Runs it with k in the first place of 12 numbers, more than an import takes as guards. */
+static dlc_status grow(dlc_onnx_runner *runner, int k) {
+    static const char *const longer[] = {"a,b", "ax,bx", "axx,bxx", "axxx,bxxx", "axxxx,bxxxx"};
+    float data[12] = {(float)k, 1}, sums[4];
+    words w = words_of(2, (const char *const[]){"a", "b"});
+    held x = numbers(data, kDLFloat, 32, 1, 12);
+    const dlc_onnx_value in[] = {value_of_tensor(&x), value_of_words(&w)}, *given[] = {&in[0], &in[1]};
+    dlc_onnx_value *y[3];
+    const dlc_status status = dlc_onnx_run_values(runner, NULL, given, 2, y, 3);
+    if (status != DLC_OK) return status;
+    assert_int_equal(y[0]->count, k + 1);
+    for (int i = 0; i <= k; i++) assert_int_equal(y[0]->elements[i].tensor->shape[0], 12 << i);
+    for (int i = 0; i < k; i++) sums[i] = (float)((k + 1) << i) + (float)(i % 2 ? -k : k);
+    expect_words(y[1], longer[k]);
+    expect_floats(y[2], k, sums);
+    release(y, 3);
+    return DLC_OK;
+}
+
+static void test_growing(void **state) {
+    (void)state;
+    fixture f = made_of(growing_graph());
+    uint64_t before = 0;
+    for (int turn = 0; turn < 2; turn++) {
+        for (int k = 4; k >= 0; k--) OK(context, grow(f.runner, k));
+        if (turn) assert_int_equal(statistics(context).kernel_builds, before);
+        before = statistics(context).kernel_builds;
+    }
+    expect_imports(&f, 1, "10 runs: walked");
+    finish(&f);
+}
+
+/* A branch: y, o and t are the nodes' results. */
+static message branch_of(const char *list, const char *optional, const char *strings) {
+    message part = {0};
+    add_node(&part, list), add_node(&part, optional), add_node(&part, strings);
+    add_port(&part, 12, "y", "sT1 -"), add_port(&part, 12, "o", "oT1 -"), add_port(&part, 12, "t", "T8 -");
+    return part;
+}
+
+/* Data decide which branch gives a list, an optional and strings. */
+static void test_branches(void **state) {
+    static const char *const names[] = {"then_branch", "else_branch"};
+    message g = started(),
+            parts[] = {branch_of("SequenceConstruct y x first x", "Optional o x", "Identity t w"),
+                       branch_of("SequenceConstruct y first", "Identity o none", "Concat t w w | axis=i:0")};
+    (void)state;
+    add_count(&g);
+    add_node(&g, "Cast positive k | to=i:9");
+    add_node_with_all(&g, "If y,o,t positive", 2, names, parts);
+    add_node(&g, "OptionalHasElement has o"), add_node(&g, "SequenceLength n y");
+    add_port(&g, 11, "x", "T1 n"), add_port(&g, 11, "w", "T8 n"), add_port(&g, 11, "none", "oT1 n");
+    add_port(&g, 12, "y", "sT1 -"), add_port(&g, 12, "o", "oT1 -"), add_port(&g, 12, "t", "T8 -");
+    add_port(&g, 12, "has", "T9 "), add_port(&g, 12, "n", "T7 ");
+    fixture f = made_of(g);
+    float data[12] = {0, 1};
+    held x = numbers(data, kDLFloat, 32, 1, 12);
+    words w = words_of(2, (const char *const[]){"a", "b"});
+    const dlc_onnx_value in[] = {value_of_tensor(&x), value_of_words(&w), {.kind = DLC_ONNX_NONE}};
+    for (int turn = 0; turn < 4; turn++) {
+        dlc_onnx_value *y[5];
+        const bool then = turn % 2;
+        data[0] = (float)then;
+        run_values(&f, in, 3, y, 5);
+        assert_int_equal(y[0]->count, then ? 3 : 1);
+        expect_floats(&y[0]->elements[then], 1, data);
+        assert_int_equal(y[1]->kind, then ? DLC_ONNX_TENSOR : DLC_ONNX_NONE);
+        expect_words(y[2], then ? "a,b" : "a,b,a,b");
+        assert_int_equal(*(const bool *)y[3]->tensor->data, then);
+        expect_integer(y[4], then ? 3 : 1);
+        release(y, 5);
+    }
+    expect_imports(&f, 1, "4 runs: walked");
+    finish(&f);
+}
+
+/* A loop that is one row of a part, and whose body reads a list of sizes: inputs of the row. */
+static void test_captured_sizes(void **state) {
+    message g = started(), body = {0};
+    (void)state;
+    add_node(&body, "SequenceAt b l one"), add_node(&body, "Add out in b"), add_node(&body, "Identity on go");
+    add_port(&body, 11, "i", "T7 "), add_port(&body, 11, "go", "T9 "), add_port(&body, 11, "in", "T7 1");
+    add_port(&body, 12, "on", "T9 "), add_port(&body, 12, "out", "T7 1");
+    add_count(&g);
+    add_node(&g, "Shape n x"), add_node(&g, "Add n1 n one"), add_node(&g, "SequenceConstruct l n n1");
+    add_node_with(&g, "Loop sum k - ks", "body", &body);
+    add_node(&g, "Unsqueeze ks k zeros"), add_node(&g, "SequenceAt z l odd"), add_node(&g, "Mod odd k two");
+    add_integers(&g, "one", 0, 1, (int64_t[]){1}), add_integers(&g, "two", 0, 1, (int64_t[]){2});
+    add_integers(&g, "zeros", 1, 1, (int64_t[]){0});
+    add_port(&g, 11, "x", "T1 n"), add_port(&g, 12, "sum", "T7 1"), add_port(&g, 12, "z", "T7 1");
+    fixture f = made_of(g);
+    for (int64_t k = 0; k < 4; k++)
+        for (int64_t n = 10; n <= 12; n++) {
+            float data[12] = {(float)k};
+            held x = numbers(data, kDLFloat, 32, 1, n);
+            const dlc_onnx_value in = value_of_tensor(&x);
+            dlc_onnx_value *y[2];
+            run_values(&f, &in, 1, y, 2);
+            expect_integer(y[0], k + k * (n + 1));
+            expect_integer(y[1], n + k % 2);
+            release(y, 2);
+        }
+    expect_imports(&f, 1, "12 runs: walked");
+    finish(&f);
+}
+
+/* Structures that arrive share the runner's walk. */
+static void test_walked_lanes(void **state) {
+    message g = started();
+    (void)state;
+    add_node(&g, "SequenceAt x l zero"), add_node(&g, "Gather first x zero"), add_node(&g, "Cast k first | to=i:7");
+    add_node(&g, "SequenceAt y l k"), add_integers(&g, "zero", 0, 1, (int64_t[]){0});
+    add_port(&g, 11, "l", "sT1 n"), add_port(&g, 12, "y", "T1 n");
+    fixture f = made_of(g);
+    float data[3][12] = {{0}, {1}, {2}};
+    held t[3];
+    dlc_onnx_value element[3];
+    for (int i = 0; i < 3; i++) t[i] = numbers(data[i], kDLFloat, 32, 1, 12), element[i] = value_of_tensor(&t[i]);
+    for (size_t count = 1; count <= 3; count++)
+        for (size_t k = 0; k < count; k++) {
+            const dlc_onnx_value list = list_of(element, count);
+            dlc_onnx_value *y[1];
+            data[0][0] = (float)k;
+            run_values(&f, &list, 1, y, 1);
+            expect_floats(y[0], 12, data[k]);
+            release(y, 1);
+        }
+    expect_imports(&f, 3, "3 runs: walked");
+    data[0][0] = 3;
+    const dlc_onnx_value list = list_of(element, 3);
+    expect_failure(&f, &list, 1, 1, DLC_INVALID_ARGUMENT, "position 3 in a sequence of 3");
+    finish(&f);
+}
+
+/* Results of more tensors than a run gives, in an import and in a walk. */
+static void test_many(void **state) {
+    static float data[1100] = {1};
+    (void)state;
+    for (int walked = 0; walked < 2; walked++) {
+        message g = started();
+        add_count(&g);
+        add_node(&g, "SplitToSequence l x one"), add_node(&g, "SequenceAt y l k");
+        add_integers(&g, "one", 0, 1, (int64_t[]){1});
+        add_port(&g, 11, "x", "T1 n"), add_port(&g, 12, "l", "sT1 1");
+        if (walked) add_port(&g, 12, "y", "T1 1");
+        fixture f = made_of(g);
+        held x = numbers(data, kDLFloat, 32, 1, 1025);
+        const dlc_onnx_value in = value_of_tensor(&x);
+        expect_failure(&f, &in, 1, 1 + walked, DLC_BUDGET_EXCEEDED, "1024");
+        finish(&f);
+    }
 }
 
 /* The body of a loop that is not unrolled reads a sequence and strings' places of the graph around it. */
@@ -452,6 +643,35 @@ static dlc_status try_all(dlc_onnx_model *model) {
     return status;
 }
 
+static dlc_status try_growing(dlc_onnx_model *model) {
+    dlc_onnx_runner *runner;
+    dlc_status status = dlc_onnx_runner_create(model, NULL, &runner);
+    for (int k = 2; k >= 1 && status == DLC_OK; k--) status = grow(runner, k);
+    dlc_onnx_runner_destroy(runner);
+    return status;
+}
+
+static void refuse_memory(message g, dlc_status (*try)(dlc_onnx_model *model)) {
+    message bytes = model_with(g);
+    dlc_onnx_model *model;
+    OK(context, dlc_onnx_parse(context, bytes.data, bytes.size, &model));
+    for (int turn = 0; turn < 3; turn++)
+        assert_int_equal(try(model), DLC_OK); /* kernels and all else that stays with the context */
+    const int64_t before = atomic_load(&memory.blocks);
+    dlc_status status = DLC_OUT_OF_MEMORY;
+    for (int64_t site = 0; status != DLC_OK; site++) {
+        atomic_store(&memory.left, site);
+        status = try(model);
+        atomic_store(&memory.left, -1);
+        if (status != DLC_OK) assert_int_equal(status, DLC_OUT_OF_MEMORY);
+        assert_in_range(site, 0, 20000);
+    }
+    OK(context, try(model));
+    assert_in_range(atomic_load(&memory.blocks), 0, before);
+    dlc_onnx_destroy(model);
+    free(bytes.data);
+}
+
 static void test_refused(void **state) {
     message g = started();
     (void)state;
@@ -466,30 +686,21 @@ static void test_refused(void **state) {
     add_port(&g, 11, "l", "sT1 n 2"), add_port(&g, 11, "w", "T8 n");
     add_port(&g, 12, "label", "T8 n"), add_port(&g, 12, "named", "sm8T1 "), add_port(&g, 12, "joined", "T8 n");
     add_port(&g, 12, "longer", "sT1 n 2");
-    message bytes = model_with(g);
-    dlc_onnx_model *model;
-    OK(context, dlc_onnx_parse(context, bytes.data, bytes.size, &model));
-    assert_int_equal(try_all(model), DLC_OK); /* kernels and all else that stays with the context */
-    const int64_t before = atomic_load(&memory.blocks);
-    dlc_status status = DLC_OUT_OF_MEMORY;
-    for (int64_t site = 0; status != DLC_OK; site++) {
-        atomic_store(&memory.left, site);
-        status = try_all(model);
-        atomic_store(&memory.left, -1);
-        if (status != DLC_OK) assert_int_equal(status, DLC_OUT_OF_MEMORY);
-        assert_in_range(site, 0, 5000);
-    }
-    assert_int_equal(atomic_load(&memory.blocks), before);
-    dlc_onnx_destroy(model);
-    free(bytes.data);
+    refuse_memory(g, try_all);
+    refuse_memory(growing_graph(), try_growing);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ports),        cmocka_unit_test(test_sequence), cmocka_unit_test(test_wrong_values),
-        cmocka_unit_test(test_wrong_models), cmocka_unit_test(test_optional), cmocka_unit_test(test_map_over_sequence),
-        cmocka_unit_test(test_loop),         cmocka_unit_test(test_captured), cmocka_unit_test(test_eviction),
-        cmocka_unit_test(test_state),        cmocka_unit_test(test_threads),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_ports),        cmocka_unit_test(test_sequence),
+        cmocka_unit_test(test_wrong_values), cmocka_unit_test(test_wrong_models),
+        cmocka_unit_test(test_optional),     cmocka_unit_test(test_map_over_sequence),
+        cmocka_unit_test(test_loop),         cmocka_unit_test(test_captured),
+        cmocka_unit_test(test_eviction),     cmocka_unit_test(test_state),
+        cmocka_unit_test(test_threads),      cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_growing),      cmocka_unit_test(test_branches),
+        cmocka_unit_test(test_walked_lanes), cmocka_unit_test(test_captured_sizes),
+        cmocka_unit_test(test_many),
     };
     return cmocka_run_group_tests_name("onnx lists", tests, open_all, close_all);
 }

@@ -290,11 +290,45 @@ static void test_ngrams(void **state) {
     finish(&f);
 }
 
+/* Strings by computed indices, and numbers as strings, in nodes that read strings: walked. */
+static void test_chosen(void **state) {
+    message g = started();
+    (void)state;
+    add_node(&g, "ArgMax index x | axis=i:1 keepdims=i:0");
+    add_node(&g, ".LabelEncoder label index | keys_int64s=is:0,1 values_strings=ss:cat,dog");
+    add_node(&g, "StringConcat joined label suffix");
+    add_node(&g, "Cast text index | to=i:8");
+    add_node(&g, "StringConcat named text joined");
+    add_node(&g, "SequenceConstruct list text joined"), add_node(&g, "ConcatFromSequence all list | axis=i:0");
+    add_node(&g, "StringConcat digits text text"), add_node(&g, "Cast number digits | to=i:7");
+    add_strings(&g, "suffix", 1, (const char *const[]){"!"});
+    add_port(&g, 11, "x", "T1 n 2");
+    add_port(&g, 12, "named", "T8 n"), add_port(&g, 12, "all", "T8 m"), add_port(&g, 12, "number", "T7 n");
+    fixture f = made_of(g);
+    for (int turn = 0; turn < 4; turn++) {
+        float data[20] = {0};
+        dlc_onnx_value *y[3];
+        const int64_t count = turn < 2 ? 2 : 10;
+        data[turn % 2] = 1, data[2] = 1;
+        held x = numbers(data, kDLFloat, 32, 2, 2 * count);
+        const dlc_onnx_value in = value_of_tensor(&x);
+        run_values(&f, &in, 1, y, 3);
+        assert_int_equal(y[0]->dims[0], count);
+        assert_int_equal(y[1]->dims[0], 2 * count);
+        if (turn < 2) expect_words(y[0], turn ? "1dog!,0cat!" : "0cat!,0cat!");
+        if (turn < 2) expect_words(y[1], turn ? "1,0,dog!,cat!" : "0,0,cat!,cat!");
+        expect_integer(y[2], turn % 2 ? 11 : 0);
+        release(y, 3);
+    }
+    expect_imports(&f, 1, "4 runs: walked");
+    finish(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_strings), cmocka_unit_test(test_hostile_strings), cmocka_unit_test(test_hostile_constant),
         cmocka_unit_test(test_moves),   cmocka_unit_test(test_casts),           cmocka_unit_test(test_classifier),
-        cmocka_unit_test(test_maps),    cmocka_unit_test(test_ngrams),
+        cmocka_unit_test(test_maps),    cmocka_unit_test(test_ngrams),          cmocka_unit_test(test_chosen),
     };
     return cmocka_run_group_tests_name("onnx text", tests, open_all, close_all);
 }

@@ -63,8 +63,9 @@ static inline void add_attribute(message *node, char *text) {
 }
 
 /* OPERATOR RESULT,RESULT OPERAND... | ATTRIBUTE...; the domain is ai.onnx.ml if the operator begins with a dot, its name is that of the
- * operator. body: of attribute `body_name`. */
-static inline void add_node_with(message *g, const char *line, const char *body_name, message *body) {
+ * operator. bodies: of attributes of these names. */
+static inline void add_node_with_all(message *g, const char *line, int count, const char *const *names,
+                                     const message *bodies) {
     message node = {0};
     char text[512], *rest = text, *results;
     bool attributes = false;
@@ -83,18 +84,22 @@ static inline void add_node_with(message *g, const char *line, const char *body_
     add_text(&node, 3, line);
     add_text(&node, 4, operator+(*operator== '.'));
     if (*operator== '.') add_text(&node, 7, "ai.onnx.ml");
-    if (body) {
+    for (int i = 0; i < count; i++) {
         message a = {0};
-        add_text(&a, 1, body_name);
-        add_message(&a, 6, *body);
+        add_text(&a, 1, names[i]);
+        add_message(&a, 6, bodies[i]);
         add_int(&a, 20, 5);
         add_message(&node, 5, a);
     }
     add_message(g, 1, node);
 }
 
+static inline void add_node_with(message *g, const char *line, const char *body_name, const message *body) {
+    add_node_with_all(g, line, 1, &body_name, body);
+}
+
 static inline void add_node(message *g, const char *line) {
-    add_node_with(g, line, NULL, NULL);
+    add_node_with_all(g, line, 0, NULL, NULL);
 }
 
 static inline void add_integers(message *g, const char *name, int rank, int64_t count, const int64_t *numbers) {
