@@ -220,6 +220,8 @@ typedef struct emitter {
     int addressing;
     /* of the vec loop being emitted; 0: none. Lanes >= active are don't-care */
     int lanes, active;
+    /* lanes of whole vectors of this loop, of which the last one may have fewer; 0: the loop is emitted whole vector by whole vector */
+    int whole;
     emit_vec_position vec_position;
     emit_pair pair;
     /* lanes in which statements take effect; llvm NULL: all */

@@ -250,18 +250,21 @@ static chunk next_chunk(const emitter *e, int width, int64_t rest) {
     return (chunk){half, (int)rest};
 }
 
-static void visit_chunk(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t start, chunk part,
+/* width: lanes of whole vectors */
+static void visit_chunk(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t start, chunk part, int width,
                         emit_visit visit, void *user) {
-    int lanes = e->lanes, active = e->active;
+    int lanes = e->lanes, active = e->active, whole = e->whole;
     emit_vec_position position = e->vec_position;
     e->lanes = part.lanes;
     e->active = part.active;
+    e->whole = width;
     e->vec_position = (emit_vec_position){loop->for_.var, *lower};
     e->vec_position.start.constant += start;
     bind_sum(e, loop, lower, start, part.lanes ? 1 : 0);
     visit(e, loop->for_.body, user);
     e->lanes = lanes;
     e->active = active;
+    e->whole = whole;
     e->vec_position = position;
     e->epoch++;
 }
@@ -270,7 +273,7 @@ void emit_visit_chunks(emitter *e, const tir_stmt *loop, const emit_form *lower,
                        int width, emit_visit visit, void *user) {
     while (start < extent) {
         chunk part = next_chunk(e, width, extent - start);
-        visit_chunk(e, loop, lower, start, part, visit, user);
+        visit_chunk(e, loop, lower, start, part, width, visit, user);
         start += part.active;
     }
 }
@@ -291,7 +294,7 @@ static void emit_chunks(emitter *e, const tir_stmt *loop, const emit_form *lower
         if (ways > 1) emit_weave_mark(e, &w);
         for (int i = 0; i < ways && start < extent; i++) {
             chunk part = next_chunk(e, width, extent - start);
-            visit_chunk(e, loop, lower, start, part, visit_statements, NULL);
+            visit_chunk(e, loop, lower, start, part, width, visit_statements, NULL);
             start += part.active;
             if (ways > 1) emit_weave_mark(e, &w);
         }
@@ -587,7 +590,7 @@ void emit_scan_for(emitter *e, const tir_stmt *loop, emit_visit visit, void *use
     case PLAN_PAIRS: emit_visit_rows(e, loop, &lower, count, visit, user); break;
     case PLAN_CHUNKS: emit_visit_chunks(e, loop, &lower, 0, count, width, visit, user); break;
     case PLAN_ROLLED:
-        visit_chunk(e, loop, &unknown, 0, (chunk){width, width}, visit, user);
+        visit_chunk(e, loop, &unknown, 0, (chunk){width, width}, width, visit, user);
         emit_visit_chunks(e, loop, &lower, count / width * width, count, width, visit, user);
         break;
     }

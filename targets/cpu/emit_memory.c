@@ -650,8 +650,10 @@ static void vector_store(emitter *e, const access *a, emit_value value, bool non
     }
     LLVMValueRef store = LLVMBuildStore(e->builder, stored, pointer);
     LLVMSetAlignment(store, alignment);
-    if (non_temporal && alignment >= (uint32_t)(a->size * lanes) && a->size * lanes >= 16)
-        emit_mark_non_temporal(e, store);
+    /* Where whole vectors are not aligned, their stores are ordinary ones; a narrower one that is aligned would then share its line with
+     * these, which takes 20 times as long. */
+    const int64_t whole = a->size * (e->whole > lanes ? e->whole : lanes);
+    if (non_temporal && alignment >= whole && a->size * lanes >= 16) emit_mark_non_temporal(e, store);
 }
 
 /* Reduces all lanes to one: halves are combined until one lane is left. */

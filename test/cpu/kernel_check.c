@@ -337,6 +337,13 @@ static int count_copies(checked *c, const char *text, int level) {
     return copies;
 }
 
+static int count_non_temporal(checked *c, const char *text, int level) {
+    int stores = 0;
+    for (const char *at = dump_of(c, text, level, TARGET_DUMP_LLVM); (at = strstr(at, "!nontemporal")) != NULL; at++)
+        stores++;
+    return stores;
+}
+
 static int count_lines(checked *c, const char *text, int level) {
     int lines = 0;
     for (const char *at = dump_of(c, text, level, TARGET_DUMP_LLVM); (at = strchr(at, '\n')) != NULL; at++) lines++;
@@ -367,6 +374,11 @@ bool kernel_pairs_rows(void) {
 
 int kernel_copies(const char *text) {
     return measure(text, 0, count_copies);
+}
+
+int kernel_non_temporal(const char *text, int vector_bytes) {
+    if (devices[LEVELS - 1].machine.vector_bytes < vector_bytes) return -1;
+    return measure(text, LEVELS - 1, count_non_temporal);
 }
 
 int kernel_length(const char *text) {

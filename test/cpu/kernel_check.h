@@ -26,6 +26,8 @@ int kernel_spills(const char *text, int vector_bytes);
 bool kernel_pairs_rows(void);
 /* Copies between vector registers at the level of SSE2. */
 int kernel_copies(const char *text);
+/* Non-temporal stores at the best level; -1 if that has narrower vectors. */
+int kernel_non_temporal(const char *text, int vector_bytes);
 /* Lines of the kernel's LLVM IR at the best level. */
 int kernel_length(const char *text);
 

@@ -171,11 +171,28 @@ static void test_lonely_lanes(void **state) {
         }
 }
 
+/* A line of memory is written by non-temporal stores or by ordinary ones, not by both. */
+static void test_non_temporal_rows(void **state) {
+    (void)state;
+    char text[512];
+    for (int row = 64; row <= 192; row += 4) { /* elements: multiples of 16 bytes, of 32, 64, and more */
+        snprintf(text, sizeof text,
+                 "kernel past(x: f32[9, %d] arg align 64, y: f32[9, %d] arg align 64)\nphase tasks=1 task=p {\n"
+                 "  for i in 0..9 { for j in 0..%d vec { nt y[i, j] = x[i, j]*2:f32 } }\n}\n",
+                 row, row, row);
+        kernel_check(text, NULL);
+        const int stores = kernel_non_temporal(text, 32);
+        if (stores >= 0 && row % 16 == 0) assert_true(stores > 0);
+        if (stores >= 0 && row % 8 == 4) assert_int_equal(stores, 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),          cmocka_unit_test(test_rows_of_kinds), cmocka_unit_test(test_chunks),
-        cmocka_unit_test(test_woven_chunks),  cmocka_unit_test(test_known_masks),   cmocka_unit_test(test_lonely_lanes),
-        cmocka_unit_test(test_masked_copies),
+        cmocka_unit_test(test_non_temporal_rows), cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_rows_of_kinds),     cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_woven_chunks),      cmocka_unit_test(test_known_masks),
+        cmocka_unit_test(test_lonely_lanes),      cmocka_unit_test(test_masked_copies),
     };
     return cmocka_run_group_tests_name("rolled bodies", tests, kernel_check_open, kernel_check_close);
 }

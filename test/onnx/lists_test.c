@@ -601,6 +601,12 @@ static void *run_words(void *runner) {
     return NULL;
 }
 
+static void *run_growing(void *runner) {
+    for (int turn = 0; turn < 10; turn++)
+        if (grow(runner, turn % 5) != DLC_OK) return runner;
+    return NULL;
+}
+
 static void run_threads(const fixture *f, void *(*body)(void *runner)) {
     pthread_t threads[4];
     for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&threads[i], NULL, body, f->runner), 0);
@@ -612,12 +618,14 @@ static void run_threads(const fixture *f, void *(*body)(void *runner)) {
 }
 
 static void test_threads(void **state) {
-    fixture lists = list_model(), encoder = encoder_model();
+    fixture lists = list_model(), encoder = encoder_model(), growing = made_of(growing_graph());
     (void)state;
     run_threads(&lists, run_lists);
     expect_imports(&lists, 3, "p by its elements");
     run_threads(&encoder, run_words);
-    finish(&lists), finish(&encoder);
+    run_threads(&growing, run_growing);
+    expect_imports(&growing, 1, "40 runs: walked");
+    finish(&lists), finish(&encoder), finish(&growing);
 }
 
 /* A runner of lists, strings and maps, from its making to its second structure, with memory refused from one place on. */
