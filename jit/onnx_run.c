@@ -320,12 +320,15 @@ static dlc_status run_walk_after(dlc_onnx_runner *runner, const dlc_run_options 
     return *walked ? DLC_OK : jit_fail(runner->model->context, &error);
 }
 
-/* A size that is equal to another one in the import may broadcast where it is 1: then an import of its own serves. */
+/* A size that is equal to another one in the import may broadcast where it is 1: then an import of its own serves. If there is none, the error
+ * is that of the first one. */
 static dlc_status run_again(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
                             dlc_output_slot *outputs, imported **taken) {
     imported *other;
     bool walk;
-    if (take_import(runner, inputs, true, &other, &walk) != DLC_OK) return DLC_INVALID_ARGUMENT;
+    lib_error error;
+    lib_fail(&error, DLC_INVALID_ARGUMENT, "%s", dlc_error_message(runner->model->context));
+    if (take_import(runner, inputs, true, &other, &walk) != DLC_OK) return jit_fail(runner->model->context, &error);
     jit_onnx_leave_import(runner, *taken, false);
     *taken = other;
     return run_import(runner, other, options, inputs, outputs);
@@ -338,9 +341,9 @@ dlc_status jit_onnx_run_taking(dlc_onnx_runner *runner, const dlc_run_options *o
     dlc_status status = take_import(runner, inputs, false, taken, &walk);
     if (status != DLC_OK) return walk ? run_walk(runner, options, inputs, outputs, results) : status;
     status = run_import(runner, *taken, options, inputs, outputs);
-    if (status != DLC_INVALID_ARGUMENT) return status;
-    if (has_ones(runner, *taken, inputs)) return run_again(runner, options, inputs, outputs, taken);
-    if (!has_branches(runner)) return status;
+    if (status == DLC_INVALID_ARGUMENT && has_ones(runner, *taken, inputs))
+        status = run_again(runner, options, inputs, outputs, taken);
+    if (status != DLC_INVALID_ARGUMENT || !has_branches(runner)) return status;
     status = run_walk_after(runner, options, inputs, outputs, results, &walk);
     if (!walk) return status;
     jit_onnx_leave_import(runner, *taken, true);
