@@ -309,6 +309,17 @@ graph *graph_simplify(lib_arena *arena, const graph *g);  /* rules, CSE, dead co
 /* Re-emits with symbol values: values[i] for symbols[i], or INT64_MIN to keep symbol i as a run-time parameter (varying).
  * Checks the constraints. */
 graph *graph_bind(lib_arena *arena, const graph *g, const int64_t *values);
+/* A pair of output and input of which the output is the input and more along the axis, and the symbol of g that is the size of their common
+ * buffer along it. */
+typedef struct graph_growth {
+    int output, input, axis;
+    uint32_t room;
+} graph_growth;
+/* Is the output concat(input, ...), of elements that a part of a buffer can hold? *axis: the concat's. */
+bool graph_grows(const graph *g, int output, int input, int *axis);
+/* The pairs' inputs and outputs become whole buffers: the concats update them behind the input's elements, and readers of input and output read
+ * slices. */
+graph *graph_give_room(lib_arena *arena, const graph *g, int count, const graph_growth *growth);
 /* Splits off the computations that depend on constants only: *init is the init graph (outputs: the values that the rest needs),
  * and the rest has these values as inputs after the ordinary ones. *init NULL: nothing is worth splitting off. */
 void graph_split_init(lib_arena *arena, const graph *g, graph **init, graph **rest);

@@ -158,12 +158,15 @@ void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, boo
     int64_t *values = LIB_NEW_ARRAY(work, int64_t, g->symbols.count + 1);
     int64_t *bound_to = LIB_NEW_ARRAY(work, int64_t, g->symbols.count + 1);
     jit_bind_symbols(work, g, build->ordinary_inputs, shapes, values);
+    if (g == program->graph) jit_bind_rooms(build, shapes, values);
     keep_varying(build, g, values, learn && g == program->graph, bound_to);
     if (learn && g == program->graph) take_front(build, g, values, bound_to);
     const graph *bound = build->bound = build->front ? build->front->bound : NULL;
     if (!bound) {
-        bound = build->bound =
-            simplified(build->front ? &build->front->arena : work, narrowed(work, g, values), bound_to);
+        const graph *narrow = narrowed(work, g, values);
+        if (g == program->graph && program->growth_count)
+            narrow = graph_give_room(work, narrow, program->growth_count, program->growths);
+        bound = build->bound = simplified(build->front ? &build->front->arena : work, narrow, bound_to);
         if (build->front) build->front->bound = build->bound;
     }
     /* values of the symbols that stay parameters: variables of the bound graph's pool, and kernel parameters in symbol order */
@@ -261,10 +264,11 @@ static void request_kernels(jit_build *build) {
             build->produced[region->outputs[o]] = true;
         if (region->kind != GRAPH_REGION_KERNEL || build->parts[r] || region_is_empty(build, region)) continue;
         jit_request *request = &build->requests[build->request_count];
-        tir_region *computation = jit_front_region(build, region, &request->key, &request->own);
+        const tir_work *work;
+        tir_region *computation = jit_front_region(build, region, &request->key, &request->own, &work);
         request->region = region;
         request->origins = jit_region_origins(build, region);
-        tir_region_work(build->work, computation, build->param_values, &request->operations, &request->bytes);
+        tir_region_work(build->work, computation, work, build->param_values, &request->operations, &request->bytes);
         request->kernel = jit_cache_claim(context, &request->key, &request->claimed);
         if (!request->kernel) lib_raise(build->work->scope, DLC_OUT_OF_MEMORY, "the kernel cache could not grow");
         build->request_count++;
@@ -426,6 +430,14 @@ static void add_phases(jit_build *build, const jit_request *request, int32_t cal
     }
 }
 
+/* The room of an output that is this value: its elements are a part of it. NULL: it has none. */
+static const jit_donation *room_of(const jit_build *build, graph_id value) {
+    const graph *g = build->bound;
+    for (uint32_t o = 0; o < g->outputs.count; o++)
+        if (g->outputs.data[o] == value && build->plan->donations[o].axis >= 0) return &build->plan->donations[o];
+    return NULL;
+}
+
 /* Describes the kernel's results for runs that stop at the first NaN or infinity (stop_at). */
 static void describe_results(jit_build *build, const graph_region *region, jit_call *call) {
     lib_arena *arena = &build->plan->arena;
@@ -436,7 +448,10 @@ static void describe_results(jit_build *build, const graph_region *region, jit_c
         const tir_layout *layout = build->regions.layouts ? build->regions.layouts[region->outputs[o]] : NULL;
         int64_t *shape = LIB_NEW_ARRAY(arena, int64_t, (size_t)value->shape.rank + 1);
         for (int d = 0; d < value->shape.rank; d++) shape[d] = jit_dimension(build, value->shape.dim[d]);
-        results[o] = (jit_watched){.name = lib_arena_string(arena, name),
+        const jit_donation *room = room_of(build, region->outputs[o]);
+        if (room) shape[room->axis] = room->size;
+        results[o] = (jit_watched){.room = room,
+                                   .name = lib_arena_string(arena, name),
                                    .layout = layout ? lib_arena_copy(arena, layout, sizeof *layout) : NULL,
                                    .shape = shape,
                                    .rank = value->shape.rank,
@@ -615,6 +630,8 @@ static void copy_outputs(jit_build *build) {
         jit_tensor source = describe_tensor(build, g->outputs.data[o]);
         plan->output_ranks[o] = source.rank;
         memcpy(&plan->output_shapes[o * DLC_MAX_RANK], source.shape, sizeof source.shape);
+        if (plan->donations[o].axis >= 0)
+            plan->output_shapes[(int)o * DLC_MAX_RANK + plan->donations[o].axis] = plan->donations[o].size;
         bool there = source.place.kind == JIT_PLACE_OUTPUT && source.place.number == (int32_t)o;
         if (there || plan->donations[o].must || !source.bytes) continue;
         add_copy(build, &source, (jit_place){.kind = JIT_PLACE_OUTPUT, .number = (int32_t)o});

@@ -104,7 +104,9 @@ static void count_copy(const jit_boundary *c, size_t bytes) {
     atomic_fetch_add_explicit(&c->program->context->copied_bytes, bytes, memory_order_relaxed);
 }
 
-static dlc_status stage(jit_boundary *c, int slot, const DLTensor *like, lib_error *error) {
+/* A compact copy, not yet filled, in place of a tensor. donation: of an output, or of the input that is a part of it, else NULL. */
+static dlc_status stage(jit_boundary *c, int slot, const DLTensor *like, const jit_donation *donation,
+                        lib_error *error) {
     const dlc_allocator *allocator = &c->program->context->allocator;
     if (!c->staged) {
         size_t size = (size_t)(c->input_count + c->output_count) * sizeof *c->staged;
@@ -113,8 +115,11 @@ static dlc_status stage(jit_boundary *c, int slot, const DLTensor *like, lib_err
             return lib_fail(error, DLC_OUT_OF_MEMORY, "%s: out of memory: copies of strided tensors", c->caller);
     }
     dlc_dtype dtype;
+    int64_t shape[DLC_MAX_RANK];
     lib_dtype_from_dlpack(like->dtype, &dtype);
-    c->staged[slot] = lib_tensor_new(allocator, dtype, like->ndim, like->shape, TIR_BUFFER_ALIGNMENT);
+    for (int d = 0; d < like->ndim; d++) shape[d] = like->shape[d];
+    if (donation && donation->axis >= 0) shape[donation->axis] = donation->room;
+    c->staged[slot] = lib_tensor_new(allocator, dtype, like->ndim, shape, TIR_BUFFER_ALIGNMENT);
     if (!c->staged[slot])
         return lib_fail(error, DLC_OUT_OF_MEMORY, "%s: out of memory: a compact copy of a tensor", c->caller);
     return DLC_OK;
@@ -135,13 +140,21 @@ dlc_status jit_check_inputs(jit_boundary *c, lib_error *error) {
         for (int d = 0; d < tensor->ndim; d++) c->shapes[c->shape_count++] = tensor->shape[d];
         c->input_data[i] = first_element(tensor);
     }
+    jit_add_rooms(c);
     return DLC_OK;
+}
+
+/* Is the input one that its output's buffer has room for? Such a one is copied there, if anywhere. */
+static bool is_part_of_output(const jit_boundary *c, int input) {
+    for (int k = 0; k < c->program->growth_count; k++)
+        if (c->program->growths[k].input == input) return true;
+    return false;
 }
 
 static dlc_status stage_inputs(jit_boundary *c, lib_error *error) {
     for (int i = 0; i < c->input_count; i++) {
-        if (c->direct[i] || jit_is_on_device(c->program->context, c->inputs[i])) continue;
-        LIB_TRY(stage(c, i, c->inputs[i], error));
+        if (c->direct[i] || jit_is_on_device(c->program->context, c->inputs[i]) || is_part_of_output(c, i)) continue;
+        LIB_TRY(stage(c, i, c->inputs[i], NULL, error));
         lib_tensor_copy(&c->staged[i]->dl_tensor, c->inputs[i]);
         count_copy(c, lib_tensor_bytes(c->inputs[i]));
         c->input_data[i] = c->staged[i]->dl_tensor.data;
@@ -150,8 +163,9 @@ static dlc_status stage_inputs(jit_boundary *c, lib_error *error) {
 }
 
 static bool is_donated(const jit_boundary *c, int output, int input) {
-    return c->program->alias[output] == input &&
-           first_element(c->inputs[input]) == first_element(c->outputs[output].tensor);
+    const DLTensor *in = c->inputs[input], *out = c->outputs[output].tensor;
+    return c->program->alias[output] == input && first_element(in) == first_element(out) &&
+           (!jit_growth_of(c->program, output) || jit_begins(in, out));
 }
 
 bool jit_is_shared(const jit_boundary *c, int output) {
@@ -206,36 +220,66 @@ static dlc_status make_output(jit_boundary *c, int o, const int64_t *shape, lib_
                          : lib_fail(error, DLC_OUT_OF_MEMORY, "%s: out of memory: output %s", c->caller, wanted->name);
 }
 
+static const DLTensor *output_tensor(const jit_boundary *c, int o) {
+    return c->outputs[o].tensor ? c->outputs[o].tensor : &c->outputs[o].managed->dl_tensor;
+}
+
+/* Can kernels write the output, which has passed the checks, where it is? */
+static bool is_usable(const jit_boundary *c, int o, const jit_donation *donation) {
+    const DLTensor *tensor = output_tensor(c, o);
+    if (donation->axis >= 0)
+        return (uintptr_t)first_element(tensor) % (tensor->dtype.bits / 8u) == 0 &&
+               jit_fits_room(tensor, donation->axis, donation->room);
+    return !c->outputs[o].tensor || (c->direct[c->input_count + o] && (!jit_is_shared(c, o) || donation->may));
+}
+
 static dlc_status check_outputs(jit_boundary *c, const jit_plan *plan, lib_error *error) {
     for (int o = 0; o < c->output_count; o++) {
         const int64_t *shape = &plan->output_shapes[o * DLC_MAX_RANK];
         if (c->outputs[o].tensor) LIB_TRY(jit_check_output(c, o, shape, error));
     }
     for (int o = 0; o < c->output_count; o++) {
-        dlc_output_slot *slot = &c->outputs[o];
-        if (!slot->tensor) {
-            LIB_TRY(make_output(c, o, &plan->output_shapes[o * DLC_MAX_RANK], error));
-            c->output_data[o] = slot->managed->dl_tensor.data;
-            continue;
-        }
-        c->output_data[o] = first_element(slot->tensor);
-        if (c->direct[c->input_count + o] && (!jit_is_shared(c, o) || plan->donations[o].may)) continue;
-        if (jit_is_on_device(c->program->context, slot->tensor)) continue; /* device_call.c */
-        LIB_TRY(stage(c, c->input_count + o, slot->tensor, error));
+        if (!c->outputs[o].tensor) LIB_TRY(make_output(c, o, &plan->output_shapes[o * DLC_MAX_RANK], error));
+        const DLTensor *tensor = output_tensor(c, o);
+        c->output_data[o] = first_element(tensor);
+        if (is_usable(c, o, &plan->donations[o])) continue;
+        if (jit_is_on_device(c->program->context, tensor)) continue; /* device_call.c */
+        LIB_TRY(stage(c, c->input_count + o, tensor, &plan->donations[o], error));
         c->output_data[o] = c->staged[c->input_count + o]->dl_tensor.data;
     }
     return DLC_OK;
 }
 
+/* Copies an input to the buffer that it is a part of, unless it is there. Without an update in place the plan reads it from another one. */
+static dlc_status fill_room(jit_boundary *c, int o, const jit_donation *donation, lib_error *error) {
+    const int i = c->program->alias[o];
+    const DLTensor *input = c->inputs[i];
+    int64_t strides[DLC_MAX_RANK];
+    char *buffer = c->output_data[o], *first = c->input_data[i];
+    c->input_data[i] = buffer;
+    if (donation->must && first == buffer && jit_fits_room(input, donation->axis, donation->room)) return DLC_OK;
+    if (!donation->must) {
+        LIB_TRY(stage(c, i, input, donation, error));
+        c->input_data[i] = c->staged[i]->dl_tensor.data;
+    }
+    const DLTensor part = jit_view_in_room(input, donation, c->input_data[i], strides);
+    lib_tensor_copy(&part, input);
+    count_copy(c, lib_tensor_bytes(input));
+    return DLC_OK;
+}
+
 /* If the plan updates a donated input in place, copies the input to the output's buffer. */
-static void fill_donated(jit_boundary *c, const jit_plan *plan) {
+static dlc_status fill_donated(jit_boundary *c, const jit_plan *plan, lib_error *error) {
     for (int o = 0; o < c->output_count; o++) {
+        const jit_donation *donation = &plan->donations[o];
         int input = c->program->alias[o];
-        if (!plan->donations[o].must || c->output_data[o] == c->input_data[input]) continue;
-        if (plan->donations[o].bytes) memcpy(c->output_data[o], c->input_data[input], plan->donations[o].bytes);
-        count_copy(c, plan->donations[o].bytes);
+        if (donation->axis >= 0) LIB_TRY(fill_room(c, o, donation, error));
+        if (!donation->must || c->output_data[o] == c->input_data[input]) continue;
+        if (donation->bytes) memcpy(c->output_data[o], c->input_data[input], donation->bytes);
+        count_copy(c, donation->bytes);
         c->input_data[input] = c->output_data[o];
     }
+    return DLC_OK;
 }
 
 /* ---- run */
@@ -244,8 +288,8 @@ static void finish(jit_boundary *c, dlc_status status) {
     for (int o = 0; o < c->output_count; o++) {
         DLManagedTensorVersioned *copy = c->staged ? c->staged[c->input_count + o] : NULL;
         if (copy && status == DLC_OK) {
-            lib_tensor_copy(c->outputs[o].tensor, &copy->dl_tensor);
-            count_copy(c, lib_tensor_bytes(&copy->dl_tensor));
+            lib_tensor_copy(output_tensor(c, o), &copy->dl_tensor);
+            count_copy(c, lib_tensor_bytes(output_tensor(c, o)));
         }
         if (status == DLC_OK || c->outputs[o].tensor || !c->outputs[o].managed) continue;
         c->outputs[o].managed->deleter(c->outputs[o].managed);
@@ -275,8 +319,9 @@ static __attribute__((noinline, cold)) dlc_status run_call(jit_boundary *c, cons
         for (int o = 0; o < c->output_count && !plain; o++)
             if (!c->outputs[o].tensor)
                 jit_touch(c->output_data[o], 0, lib_tensor_bytes(&c->outputs[o].managed->dl_tensor), &how);
-        fill_donated(c, plan);
-        status = jit_plan_run(program, plan, c->input_data, c->output_data, plain ? NULL : &how, error);
+        status = fill_donated(c, plan, error);
+        if (status == DLC_OK)
+            status = jit_plan_run(program, plan, c->input_data, c->output_data, plain ? NULL : &how, error);
     }
     jit_plans_leave(program, side);
     finish(c, status);
@@ -325,6 +370,7 @@ static bool run_quickly(jit_boundary *c, jit_how *how, dlc_status *status, lib_e
     dlc_program *program = c->program;
     const int inputs = c->input_count;
     int count = 0;
+    if (program->growth_count) return false;
     for (int i = 0; i < inputs; i++) {
         const DLTensor *tensor = c->inputs[i];
         if (!is_usual(tensor, &program->inputs[i])) return false;
@@ -447,6 +493,7 @@ dlc_status jit_gather_shapes(const dlc_program *program, const char *caller, con
             out[(*count)++] = shapes[i][d];
         }
     }
+    for (int r = 0; r < program->room_count; r++) out[(*count)++] = 0;
     return DLC_OK;
 }
 
@@ -477,9 +524,9 @@ dlc_status dlc_prepare(dlc_program *program, const int64_t *const *shapes, const
     return status == DLC_OK ? DLC_OK : jit_fail(program->context, &error);
 }
 
-/* Evaluates the output's dimensions with the symbols' values. */
-static void evaluate_shape(lib_arena *work, const dlc_program *program, const int64_t *const *shapes, const int *ranks,
-                           int input_count, int output, int room, int64_t *shape, int *rank) {
+/* An evaluator of the program's dimensions, with the symbols' values for these shapes. Raises. */
+static tir_evaluator evaluator_for(lib_arena *work, const dlc_program *program, const int64_t *const *shapes,
+                                   const int *ranks, int input_count) {
     const graph *g = program->graph;
     lib_error error;
     int count;
@@ -488,13 +535,20 @@ static void evaluate_shape(lib_arena *work, const dlc_program *program, const in
     if (jit_gather_shapes(program, "dlc_output_shape", shapes, ranks, input_count, all, &count, &error) != DLC_OK)
         lib_raise_error(work->scope, &error);
     jit_bind_symbols(work, g, program->ordinary_inputs, all, values);
-    tir_evaluator evaluator = {.variables = jit_variables(work, g, values)};
+    const tir_evaluator evaluator = {.variables = jit_variables(work, g, values)};
     for (uint32_t c = 0; c < g->constraints.count; c++) {
         const graph_constraint *constraint = &g->constraints.data[c];
         if (graph_depends_on_data(g, constraint->left) || graph_depends_on_data(g, constraint->right)) continue;
         if (tir_evaluate(g->pool, constraint->left, &evaluator) != tir_evaluate(g->pool, constraint->right, &evaluator))
             lib_raise(work->scope, DLC_INVALID_ARGUMENT, "%s", constraint->message);
     }
+    return evaluator;
+}
+
+/* Evaluates the output's dimensions. Raises. */
+static void evaluate_shape(lib_arena *work, const dlc_program *program, const tir_evaluator *evaluator, int output,
+                           int room, int64_t *shape, int *rank) {
+    const graph *g = program->graph;
     const graph_shape *wanted = program->outputs[output].shape;
     for (int d = 0; d < wanted->rank; d++)
         if (graph_depends_on_data(g, wanted->dim[d]))
@@ -507,7 +561,7 @@ static void evaluate_shape(lib_arena *work, const dlc_program *program, const in
         lib_raise(work->scope, DLC_INVALID_ARGUMENT,
                   "dlc_output_shape: output %s has %d dimensions, room for %d was given", program->outputs[output].name,
                   wanted->rank, room);
-    for (int d = 0; d < wanted->rank; d++) shape[d] = (int64_t)tir_evaluate(g->pool, wanted->dim[d], &evaluator);
+    for (int d = 0; d < wanted->rank; d++) shape[d] = (int64_t)tir_evaluate(g->pool, wanted->dim[d], evaluator);
 }
 
 dlc_status dlc_output_shape(dlc_program *program, const int64_t *const *shapes, const int *ranks, int input_count,
@@ -522,7 +576,28 @@ dlc_status dlc_output_shape(dlc_program *program, const int64_t *const *shapes, 
     GRAPH_CALL(program->context, LIB_STACK_CALL);
     lib_arena work;
     lib_arena_init(&work, &program->context->allocator, &scope);
-    if (LIB_ENTER(&scope)) evaluate_shape(&work, program, shapes, ranks, input_count, output, room, shape, rank);
+    if (LIB_ENTER(&scope)) {
+        const tir_evaluator evaluator = evaluator_for(&work, program, shapes, ranks, input_count);
+        evaluate_shape(&work, program, &evaluator, output, room, shape, rank);
+    }
+    lib_arena_free(&work);
+    return scope.error.status == DLC_OK ? DLC_OK : jit_fail(program->context, &scope.error);
+}
+
+dlc_status jit_output_shapes(dlc_program *program, const DLTensor *const *inputs, int input_count, int count,
+                             const int *outputs, int64_t (*shapes)[DLC_MAX_RANK]) {
+    lib_scope scope;
+    lib_arena work;
+    GRAPH_CALL(program->context, LIB_STACK_CALL);
+    lib_arena_init(&work, &program->context->allocator, &scope);
+    if (LIB_ENTER(&scope)) {
+        const int64_t **given = LIB_NEW_ARRAY(&work, const int64_t *, (size_t)input_count + 1);
+        int *ranks = LIB_NEW_ARRAY(&work, int, (size_t)input_count + 1);
+        for (int i = 0; i < input_count; i++) given[i] = inputs[i]->shape, ranks[i] = inputs[i]->ndim;
+        const tir_evaluator evaluator = evaluator_for(&work, program, given, ranks, input_count);
+        for (int o = 0, rank; o < count; o++)
+            evaluate_shape(&work, program, &evaluator, outputs[o], DLC_MAX_RANK, shapes[o], &rank);
+    }
     lib_arena_free(&work);
     return scope.error.status == DLC_OK ? DLC_OK : jit_fail(program->context, &scope.error);
 }

@@ -103,10 +103,11 @@ static void *pack_constant(jit_build *build, graph_id value, const tir_layout *l
         return bytes;
     }
     for (int d = 0; d < shape->rank; d++) dims[d] = jit_dimension(build, shape->dim[d]), compact *= (size_t)dims[d];
-    const jit_packing packing = jit_packing_of(build->work, layout, element, dims);
-    *total = packing.bytes;
+    const jit_packing outline = jit_packing_outline(layout, element, dims);
+    *total = outline.bytes;
     *kept_on = is_all_of(place, compact);
-    if (*kept_on) return jit_weight_packed(build, place->weight, &packing);
+    if (*kept_on) return jit_weight_packed(build, place->weight, &outline);
+    const jit_packing packing = jit_packing_of(build->work, layout, element, dims);
     void *to = lib_arena_take_aligned(&build->plan->arena, packing.bytes, TIR_BUFFER_ALIGNMENT);
     jit_pack(&packing, whole_bytes(build, place), to);
     return to;

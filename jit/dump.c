@@ -401,11 +401,13 @@ static void dump_plan(dump *d) {
     add_plan(d, d->plan, "");
     for (int o = 0; o < d->program->output_count; o++) {
         const jit_donation *donation = &d->plan->donations[o];
+        const bool grows = donation->axis >= 0;
         if (d->program->alias[o] >= 0)
             lib_text_format(&d->text, "output.%d %s input.%d\n", o,
-                            donation->must  ? "is what is left of"
-                            : donation->may ? "may lie in the place of"
-                                            : "is copied over",
+                            grows && donation->must ? "is written behind"
+                            : donation->must        ? "is what is left of"
+                            : donation->may         ? "may lie in the place of"
+                                                    : "is copied over",
                             d->program->alias[o]);
     }
 }

@@ -71,16 +71,19 @@ static void make_known(jit_build *build, const graph_region *region, int updates
     for (uint32_t a = 0; a < count; a++) known->alignments[a] = jit_alignment(build, argument_of(region, a), 1);
     known->computation = jit_region_build(build, arena, region);
     known->updates = updates;
+    known->work = tir_work_of(arena, known->computation);
     known->key = jit_region_key(build->program, arena, known->computation, &known->own);
 }
 
-tir_region *jit_front_region(jit_build *build, const graph_region *region, jit_key *key, jit_own *own) {
+tir_region *jit_front_region(jit_build *build, const graph_region *region, jit_key *key, jit_own *own,
+                             const tir_work **work) {
     jit_front *front = build->front;
     uint32_t r = (uint32_t)(region - build->regions.data);
     if (!front) { /* without a front, the region is valid only until the next one */
         lib_arena_reset(build->passing);
         tir_region *computation = jit_region_build(build, build->passing, region);
         *key = jit_region_key(build->program, build->work, computation, own);
+        *work = tir_work_of(build->passing, computation);
         return computation;
     }
     if (!front->known) front->known = LIB_NEW_ARRAY(&front->arena, jit_front_known, build->regions.count + 1);
@@ -89,5 +92,6 @@ tir_region *jit_front_region(jit_build *build, const graph_region *region, jit_k
         make_known(build, region, build->updates[r], known);
     *key = known->key;
     *own = known->own;
+    *work = known->work;
     return known->computation;
 }

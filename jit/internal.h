@@ -78,6 +78,12 @@ typedef struct jit_control {
     lib_vec(jit_lifted) lifted;
 } jit_control;
 
+/* a region's in-place update: output number that overwrites input number */
+typedef struct jit_update {
+    /* -1: none */
+    int output, input;
+} jit_update;
+
 /* what a front keeps of one region */
 typedef struct jit_front_known {
     /* NULL: not built yet */
@@ -86,6 +92,7 @@ typedef struct jit_front_known {
     int updates;
     /* results of jit_alignment at that time: of the inputs, then of the outputs */
     int32_t *alignments;
+    const tir_work *work;
     jit_key key;
     jit_own own;
 } jit_front_known;
@@ -101,6 +108,8 @@ typedef struct jit_front {
     graph *bound;
     graph_regions regions;
     bool fused;
+    /* [regions] NULL: not looked for yet */
+    const jit_update *updates;
     /* [regions] */
     jit_front_known *known;
     /* the share of this in context->plan_bytes */
@@ -161,6 +170,8 @@ typedef struct jit_build {
     const jit_place *given;
     /* values of the symbols that stay parameters, in the plan's arena */
     int64_t *param_values;
+    /* [growths of the program] sizes of their outputs along the axis */
+    int64_t *grown;
     /* by pool variable id, for evaluating dimensions */
     uint64_t *variables;
     jit_request *requests;
@@ -188,8 +199,9 @@ void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, boo
 /* front.c: takes or creates build->front for this key (none if memory is refused); returns it to the program, or frees it. */
 void jit_front_take(jit_build *build, const int64_t *key, size_t count);
 void jit_front_give(jit_build *build, bool good);
-/* A region's computation, valid until the next call, and its key. */
-tir_region *jit_front_region(jit_build *build, const graph_region *region, jit_key *key, jit_own *own);
+/* A region's computation and work, valid until the next call, and its key. */
+tir_region *jit_front_region(jit_build *build, const graph_region *region, jit_key *key, jit_own *own,
+                             const tir_work **work);
 /* predict.c: fusion's interface to the target's cost model. predict NULL: the target has none. */
 graph_fuse_costs jit_fuse_costs(jit_build *build);
 void jit_place_sources(jit_build *build);
@@ -215,6 +227,8 @@ void jit_collect_constants(dlc_program *program);
 /* packing.c: describes how a compact tensor of this shape is packed to the layout, with tables in `arena`; packs, leaving padding
  * unchanged; and unpacks. */
 jit_packing jit_packing_of(lib_arena *arena, const tir_layout *layout, size_t element, const int64_t *shape);
+/* The same without the tables. */
+jit_packing jit_packing_outline(const tir_layout *layout, size_t element, const int64_t *shape);
 void jit_pack(const jit_packing *packing, const char *from, char *to);
 void jit_unpack(const jit_packing *packing, const char *from, char *to);
 /* Repacks a tensor from one layout to another. */
@@ -234,7 +248,7 @@ jit_weight *jit_weight_of(const graph_constant *constant);
 bool jit_weight_make(dlc_program *program, graph_constant *constant);
 /* Row-major bytes, valid as long as the plan; a copy in a layout, valid as long as the program. Raise if memory is refused. */
 const char *jit_weight_whole(jit_build *build, jit_weight *weight);
-void *jit_weight_packed(jit_build *build, jit_weight *weight, const jit_packing *packing);
+void *jit_weight_packed(jit_build *build, jit_weight *weight, const jit_packing *outline);
 
 static inline size_t jit_padded(size_t bytes) {
     return (bytes + TIR_BUFFER_ALIGNMENT - 1) / TIR_BUFFER_ALIGNMENT * TIR_BUFFER_ALIGNMENT;
@@ -331,6 +345,14 @@ int32_t jit_alignment(const jit_build *build, graph_id value, int32_t element);
 /* Called when values are placed: decides which outputs may share the buffer of a donated input. */
 void jit_plan_donation(jit_build *build);
 
+/* room.c: donation with room. Notes the pair if the output is concat(input, ...); raises in the scope of the program's arena. */
+bool jit_add_growth(dlc_program *program, int output, int input);
+const graph_growth *jit_growth_of(const dlc_program *program, int output); /* NULL: it has the input's shape */
+/* Values of the symbols of rooms; `shapes` as for jit_plan_build. */
+void jit_bind_rooms(jit_build *build, const int64_t *shapes, int64_t *values);
+/* Describes an output that has room, when symbols are bound. */
+void jit_describe_room(jit_build *build, const graph_growth *growth, jit_donation *donation);
+
 /* memory.c: assigns storage to every value that regions write and to their scratch; regions run in order. Sources are already
  * placed. Sets plan->arena_bytes. */
 void jit_plan_memory(jit_build *build);
@@ -370,6 +392,15 @@ dlc_status jit_check_output(jit_boundary *c, int output, const int64_t *shape, l
 dlc_status jit_check_overlap(const jit_boundary *c, int output, lib_error *error);
 /* Is the output's buffer that of the input donated to it, usable by kernels without a copy? */
 bool jit_is_shared(const jit_boundary *c, int output);
+
+/* room.c: adds the rooms, by the outputs' tensors, to the shapes of the inputs. */
+void jit_add_rooms(jit_boundary *c);
+/* Do the elements of the part, at the address of the whole, lie where the whole's first ones do? */
+bool jit_begins(const DLTensor *part, const DLTensor *whole);
+/* Does the tensor lie as the first elements of a compact one with `room` elements along the axis? */
+bool jit_fits_room(const DLTensor *tensor, int axis, int64_t room);
+/* The tensor's elements in the pair's buffer. strides[rank] */
+DLTensor jit_view_in_room(const DLTensor *tensor, const jit_donation *donation, char *buffer, int64_t *strides);
 
 /* dlc_run of a program without segments, options checked. */
 dlc_status jit_run(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs, int input_count,

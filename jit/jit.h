@@ -334,6 +334,8 @@ typedef struct jit_watched {
     const char *name;
     /* NULL: row-major */
     const tir_layout *layout;
+    /* It is a part of a larger buffer; NULL: of none. */
+    const struct jit_donation *room;
     /* [rank] */
     const int64_t *shape;
     int rank;
@@ -493,8 +495,12 @@ typedef struct jit_donation {
     bool may;
     /* the plan updates the input's buffer in place: if the output has another buffer, the input is copied there first */
     bool must;
-    /* of the input and of the output */
+    /* of the input and of the output; with room, of their buffer */
     size_t bytes;
+    /* The output is the input and more along this axis, and has `size` elements there, their buffer `room` (room.c). -1: both have one
+     * shape */
+    int axis;
+    int64_t size, room;
 } jit_donation;
 
 /* A slot whose pointer is set for every run. */
@@ -536,7 +542,7 @@ struct jit_plan {
     /* generic, and may be replaced by an exact plan */
     atomic_bool interim;
     uint64_t hash;
-    /* all input dimensions in order */
+    /* all input dimensions in order, then the rooms (room.c) */
     const int64_t *shapes;
     int shape_count;
     dlc_context *context;
@@ -708,7 +714,7 @@ struct dlc_program {
     int borders;
     /* [borders] the last segment that reads it */
     const int *border_end;
-    /* of all ordinary inputs together */
+    /* of all ordinary inputs together, and one for each room */
     size_t dimensions;
     /* [init outputs] owned */
     graph_constant *init_values;
@@ -725,6 +731,10 @@ struct dlc_program {
     uint32_t section_count;
     /* output -> donated input; -1 */
     int *alias;
+    /* [growth_count] the pairs of these whose output is the input and more, and the symbols of their buffers' sizes, which are the last of
+     * `graph`: pairs of equal sizes share one */
+    graph_growth *growths;
+    int growth_count, room_count;
     /* identity of the graph that the host compiled; the graph may be destroyed */
     const dlc_graph *source;
     uint32_t source_serial;
@@ -771,7 +781,7 @@ struct dlc_program {
  * BACKGROUND, as USUAL, on the background thread. */
 typedef enum jit_tier { JIT_TIER_USUAL, JIT_TIER_GENERIC, JIT_TIER_BACKGROUND } jit_tier;
 
-/* bind.c: `shapes`: the dimensions of the first `ordinary_inputs` inputs of g in order; `init_values`: the bytes of the others.
+/* bind.c: `shapes`: the dimensions of the first `ordinary_inputs` inputs of g in order, then the program's rooms; `init_values`: the bytes of the others.
  * The program's mutex is not held. */
 dlc_status jit_plan_build(dlc_program *program, const graph *g, int ordinary_inputs, const graph_constant *init_values,
                           const int64_t *shapes, int shape_count, jit_tier tier, jit_plan **plan, lib_error *error);
@@ -876,9 +886,13 @@ void jit_plans_hold(dlc_program *program, jit_plan *plan);
 void jit_plans_let_go(dlc_program *program, jit_plan *plan);
 uint64_t jit_plans_runs(const dlc_program *program); /* number of runs so far */
 
-/* call.c: dimensions of the inputs in order, checked for rank and sign; out[program->dimensions]. */
+/* call.c: dimensions of the inputs in order, checked for rank and sign, and no rooms; out[program->dimensions]. */
 dlc_status jit_gather_shapes(const dlc_program *program, const char *caller, const int64_t *const *shapes,
                              const int *ranks, int input_count, int64_t *out, int *count, lib_error *error);
+
+/* call.c: the shapes of these outputs for the inputs' shapes, without compiling. */
+dlc_status jit_output_shapes(dlc_program *program, const DLTensor *const *inputs, int input_count, int count,
+                             const int *outputs, int64_t (*shapes)[DLC_MAX_RANK]);
 
 /* program.c: a program of the graph, which the caller still owns. */
 dlc_status jit_program_new(dlc_context *context, const graph *source, const dlc_compile_options *options,

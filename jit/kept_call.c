@@ -80,6 +80,7 @@ static void copy_tensors(dlc_call *call) {
 /* Can kernels use every tensor without a copy? */
 static bool is_direct(const dlc_call *call) {
     const jit_boundary *c = &call->boundary;
+    if (c->program->growth_count) return false;
     for (int t = 0; t < c->input_count + c->output_count; t++)
         if (!c->direct[t]) return false;
     for (int o = 0; o < c->output_count; o++) {

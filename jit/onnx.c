@@ -113,10 +113,98 @@ static const char *text_of(lib_arena *arena, onnx_bytes text) {
 static void add_port(dlc_onnx_model *model, dlc_onnx_side side, const onnx_value_info *info, size_t place) {
     jit_onnx_port *port = &model->ports[side][model->port_count[side]++];
     const onnx_shape *shape = info->type && info->type->which == ONNX_TYPE_TENSOR ? info->type->tensor->shape : NULL;
-    *port = (jit_onnx_port){.name = text_of(&model->arena, info->name), .type = info->type, .place = place};
+    *port =
+        (jit_onnx_port){.name = text_of(&model->arena, info->name), .type = info->type, .place = place, .state = -1};
     port->type_text = onnx_type_text(&model->arena, info->type);
     for (size_t d = 0; shape && d < shape->dims.count && d < DLC_MAX_RANK; d++)
         if (shape->dims.data[d].which == 2) port->parameter[d] = text_of(&model->arena, shape->dims.data[d].parameter);
+}
+
+static dlc_onnx_kind kind_of(const onnx_type *type) {
+    switch (type ? type->which : ONNX_TYPE_NONE) {
+    case ONNX_TYPE_TENSOR: return type->tensor->element == ONNX_STRING ? DLC_ONNX_STRINGS : DLC_ONNX_TENSOR;
+    case ONNX_TYPE_SEQUENCE: return DLC_ONNX_SEQUENCE;
+    case ONNX_TYPE_MAP: return DLC_ONNX_MAP;
+    default: return DLC_ONNX_NONE;
+    }
+}
+
+static dlc_onnx_port describe(const jit_onnx_port *p) {
+    const onnx_type *type = p->type;
+    const bool optional = type && type->which == ONNX_TYPE_OPTIONAL, tensor = type && type->which == ONNX_TYPE_TENSOR;
+    const onnx_element *element = tensor ? onnx_element_of(type->tensor->element) : NULL;
+    dlc_onnx_port port = {.name = p->name,
+                          .kind = kind_of(optional ? type->optional->element : type),
+                          .optional = optional,
+                          .type = p->type_text,
+                          .dtype = element ? element->dtype : -1,
+                          .rank = -1,
+                          .state = p->state};
+    if (!tensor || !type->tensor->shape || type->tensor->shape->dims.count > DLC_MAX_RANK) return port;
+    port.rank = (int)type->tensor->shape->dims.count;
+    for (int d = 0; d < port.rank; d++) {
+        const onnx_dimension *dim = &type->tensor->shape->dims.data[d];
+        port.dims[d] = (dlc_dim){dim->which == 1 && dim->value > 0 ? dim->value : -1, p->parameter[d]};
+    }
+    return port;
+}
+
+/* What the names of an output and of the input that it feeds begin or end with, if they are equal else. */
+static const struct {
+    bool begins;
+    const char *output, *input;
+} state_names[] = {
+    {true, "present", "past"}, {true, "present", "past_key_values"},
+    {false, "_out", "_in"},    {false, "_out", ""},
+    {false, "N", ""},          {false, "n", "0"},
+    {false, "n", ""},
+};
+enum { STATE_NAMES = sizeof state_names / sizeof *state_names };
+
+/* The input's name for the output's by that row; NULL: the output has another. */
+static const char *state_name(lib_arena *arena, const char *output, int row) {
+    const char *part = state_names[row].output, *input = state_names[row].input;
+    const size_t all = strlen(output), own = strlen(part);
+    if (all < own || memcmp(state_names[row].begins ? output : output + all - own, part, own) != 0) return NULL;
+    return state_names[row].begins ? lib_arena_format(arena, "%s%s", input, output + own)
+                                   : lib_arena_format(arena, "%.*s%s", (int)(all - own), output, input);
+}
+
+/* May output and input be a state, by their types? */
+static bool suit_each_other(const dlc_onnx_port *in, const dlc_onnx_port *out) {
+    int other = 0;
+    if (in->dtype < 0 || in->dtype != out->dtype) return false;
+    if (in->rank < 0 || out->rank < 0) return true;
+    for (int d = 0; d < in->rank && in->rank == out->rank; d++) {
+        const dlc_dim *a = &in->dims[d], *b = &out->dims[d];
+        other +=
+            a->name && b->name ? strcmp(a->name, b->name) != 0 : a->value >= 0 && b->value >= 0 && a->value != b->value;
+    }
+    return in->rank == out->rank && other <= 1;
+}
+
+static void find_state(dlc_onnx_model *model, const lib_map *inputs, int output, const char *name) {
+    jit_onnx_port *out = &model->ports[DLC_ONNX_OUTPUT][output];
+    const uint64_t hash = lib_hash_string(name);
+    for (uint32_t at = lib_map_first(inputs, hash); at != LIB_MAP_END; at = lib_map_next(inputs, hash, at)) {
+        const int input = (int)inputs->slots[at].value;
+        jit_onnx_port *in = &model->ports[DLC_ONNX_INPUT][input];
+        if (strcmp(in->name, name) != 0) continue;
+        const dlc_onnx_port from = describe(in), to = describe(out);
+        if (in->state < 0 && suit_each_other(&from, &to)) in->state = output, out->state = input;
+        return;
+    }
+}
+
+static void find_states(dlc_onnx_model *model) {
+    lib_map inputs = {0};
+    for (int i = 0; i < model->port_count[DLC_ONNX_INPUT]; i++)
+        lib_map_insert(&model->arena, &inputs, lib_hash_string(model->ports[DLC_ONNX_INPUT][i].name), (uint32_t)i);
+    for (int o = 0; o < model->port_count[DLC_ONNX_OUTPUT]; o++)
+        for (int row = 0; row < STATE_NAMES && model->ports[DLC_ONNX_OUTPUT][o].state < 0; row++) {
+            const char *name = state_name(&model->arena, model->ports[DLC_ONNX_OUTPUT][o].name, row);
+            if (name) find_state(model, &inputs, o, name);
+        }
 }
 
 static void list_ports(dlc_onnx_model *model) {
@@ -132,6 +220,7 @@ static void list_ports(dlc_onnx_model *model) {
         if (!is_initializer(g, &initializers, g->inputs.data[i].name))
             add_port(model, DLC_ONNX_INPUT, &g->inputs.data[i], i);
     for (size_t i = 0; i < g->outputs.count; i++) add_port(model, DLC_ONNX_OUTPUT, &g->outputs.data[i], i);
+    find_states(model);
 }
 
 static void list_notes(dlc_onnx_model *model) {
@@ -226,15 +315,6 @@ int dlc_onnx_port_count(const dlc_onnx_model *model, dlc_onnx_side side) {
     return model && (side == DLC_ONNX_INPUT || side == DLC_ONNX_OUTPUT) ? model->port_count[side] : 0;
 }
 
-static dlc_onnx_kind kind_of(const onnx_type *type) {
-    switch (type ? type->which : ONNX_TYPE_NONE) {
-    case ONNX_TYPE_TENSOR: return type->tensor->element == ONNX_STRING ? DLC_ONNX_STRINGS : DLC_ONNX_TENSOR;
-    case ONNX_TYPE_SEQUENCE: return DLC_ONNX_SEQUENCE;
-    case ONNX_TYPE_MAP: return DLC_ONNX_MAP;
-    default: return DLC_ONNX_NONE;
-    }
-}
-
 const jit_onnx_port *jit_onnx_structured_port(const dlc_onnx_model *model) {
     for (int side = 0; side < 2; side++)
         for (int i = 0; i < model->port_count[side]; i++) {
@@ -249,22 +329,7 @@ dlc_status dlc_onnx_port_at(const dlc_onnx_model *model, dlc_onnx_side side, int
     if (!port || index < 0 || index >= dlc_onnx_port_count(model, side))
         return jit_onnx_fail(model ? model->context : NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_port_at",
                              "there is no such port, or no place for it");
-    const jit_onnx_port *p = &model->ports[side][index];
-    const onnx_type *type = p->type;
-    const bool optional = type && type->which == ONNX_TYPE_OPTIONAL, tensor = type && type->which == ONNX_TYPE_TENSOR;
-    const onnx_element *element = tensor ? onnx_element_of(type->tensor->element) : NULL;
-    *port = (dlc_onnx_port){.name = p->name,
-                            .kind = kind_of(optional ? type->optional->element : type),
-                            .optional = optional,
-                            .type = p->type_text,
-                            .dtype = element ? element->dtype : -1,
-                            .rank = -1};
-    if (!tensor || !type->tensor->shape || type->tensor->shape->dims.count > DLC_MAX_RANK) return DLC_OK;
-    port->rank = (int)type->tensor->shape->dims.count;
-    for (int d = 0; d < port->rank; d++) {
-        const onnx_dimension *dim = &type->tensor->shape->dims.data[d];
-        port->dims[d] = (dlc_dim){dim->which == 1 && dim->value > 0 ? dim->value : -1, p->parameter[d]};
-    }
+    *port = describe(&model->ports[side][index]);
     return DLC_OK;
 }
 

@@ -27,6 +27,8 @@ typedef struct jit_onnx_port {
     const char *parameter[DLC_MAX_RANK];
     /* In the main graph's list. */
     size_t place;
+    /* The port of the other side that it is a state with, by names and types; -1: none. */
+    int state;
 } jit_onnx_port;
 
 struct dlc_onnx_model {

@@ -22,9 +22,7 @@ static int outputs_of(const dlc_onnx_runner *runner) {
     return runner->model->port_count[DLC_ONNX_OUTPUT];
 }
 
-static dlc_status fail(const dlc_onnx_runner *runner, dlc_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static dlc_status fail(const dlc_onnx_runner *runner, dlc_status status, const char *format, ...) {
+dlc_status jit_onnx_run_fail(const dlc_onnx_runner *runner, dlc_status status, const char *format, ...) {
     char message[LIB_MESSAGE_MAX];
     va_list arguments;
     va_start(arguments, format);
@@ -146,6 +144,7 @@ static dlc_status import_in_scope(dlc_onnx_runner *runner, imported *import, ass
     lib_arena *work = &import->arena;
     const size_t all = runner->model->model->graph->inputs.count;
     onnx_needs needs = {.content = LIB_NEW_ARRAY(work, bool, all + 1)};
+    import->grows = LIB_NEW_ARRAY(work, int, (size_t)runner->state_count + 1);
     dlc_graph *made = NULL;
     dlc_status status;
     do {
@@ -153,8 +152,10 @@ static dlc_status import_in_scope(dlc_onnx_runner *runner, imported *import, ass
         status = import_for(runner, work, import, inputs, &needs, &made);
     } while (status != DLC_OK && needs.node && assume_more(runner, a, &needs, inputs));
     *refused = status != DLC_OK && needs.node;
+    if (status == DLC_OK) status = jit_onnx_vary_states(runner, import, made);
     if (status == DLC_OK && (import->outputs || !runner->given))
         status = dlc_compile(runner->model->context, made, &runner->compile, &import->program);
+    if (status == DLC_OK) jit_onnx_join_states(runner, import);
     dlc_graph_destroy(made);
     return status;
 }
@@ -188,7 +189,7 @@ static dlc_status new_import(dlc_onnx_runner *runner, const DLTensor *const *inp
     dlc_context *context = runner->model->context;
     imported *import = lib_allocate_zeroed(&context->allocator, sizeof *import, _Alignof(imported));
     dlc_status status = DLC_OUT_OF_MEMORY;
-    if (!import) return fail(runner, status, "memory was refused");
+    if (!import) return jit_onnx_run_fail(runner, status, "memory was refused");
     lib_arena_init(&import->arena, &context->allocator, &import->scope);
     if (LIB_ENTER(&import->scope)) {
         const size_t ports = (size_t)inputs_of(runner);
@@ -216,7 +217,7 @@ static dlc_status find_import(dlc_onnx_runner *runner, const DLTensor *const *in
     while (*found && !serves(runner, *found, inputs)) *found = (*found)->next;
     if (!*found && runner->walks) {
         *walk = true;
-        return fail(runner, DLC_UNSUPPORTED, "data decide sizes or branches: the model is walked");
+        return jit_onnx_run_fail(runner, DLC_UNSUPPORTED, "data decide sizes or branches: the model is walked");
     }
     const dlc_status status = *found ? DLC_OK : new_import(runner, inputs, given, found, walk);
     if (status == DLC_OK) (*found)->used = ++runner->clock;
@@ -263,11 +264,14 @@ static dlc_status run_walk(dlc_onnx_runner *runner, const dlc_run_options *optio
                            dlc_output_slot *outputs, onnx_results *results) {
     dlc_status status = DLC_OK;
     if (options && options->struct_size != sizeof *options)
-        return fail(runner, DLC_INVALID_ARGUMENT, "options.struct_size is wrong (use DLC_RUN_OPTIONS_INIT)");
+        return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT,
+                                 "options.struct_size is wrong (use DLC_RUN_OPTIONS_INIT)");
     if (options && options->event)
-        return fail(runner, DLC_UNSUPPORTED, "a model that is walked, node by node, is run at once: no event");
+        return jit_onnx_run_fail(runner, DLC_UNSUPPORTED,
+                                 "a model that is walked, node by node, is run at once: no event");
     onnx_options import = runner->import;
     import.given = runner->given, import.results = results;
+    if (runner->state_count) jit_onnx_drop_aims(runner, outputs);
     const jit_onnx_walk_call call = {.import = &import,
                                      .run = options,
                                      .inputs = inputs,
@@ -302,13 +306,14 @@ static bool has_branches(const dlc_onnx_runner *runner) {
 
 /* ---- runs -------------------------------------------------------------------------------------------------------------- */
 
-static dlc_status run_import(const dlc_onnx_runner *runner, const imported *import, const dlc_run_options *options,
+static dlc_status run_import(dlc_onnx_runner *runner, const imported *import, const dlc_run_options *options,
                              const DLTensor *const *inputs, dlc_output_slot *outputs) {
     const DLTensor *given[JIT_ONNX_TENSORS];
     int count = 0;
     if (!import->program) return DLC_OK; /* all outputs are constants */
     for (int i = 0; i < inputs_of(runner); i++)
         if (!import->guard[i].content) given[count++] = inputs[i];
+    if (runner->state_count) LIB_TRY(jit_onnx_aim_states(runner, import, inputs, given, count, outputs));
     return dlc_run(import->program, options, given, count, outputs, import->outputs);
 }
 
@@ -323,7 +328,7 @@ static beforehand more_than(const dlc_onnx_runner *runner, const imported *impor
             if (inputs[i]->shape[d] <= 1 && given == AS_KNOWN) return ONES;
             open = true;
         }
-    return open ? ALL_SIZES : AS_KNOWN;
+    return open && !has_branches(runner) ? ALL_SIZES : AS_KNOWN; /* branches and loops are walked */
 }
 
 /* Runs an import. *taken: that, unless it fails; then *more is what another one could take as given, and *walk: there is none, but a walk may
@@ -380,109 +385,16 @@ static dlc_status run_stateless(dlc_onnx_runner *runner, const dlc_run_options *
     return status;
 }
 
-/* ---- states ------------------------------------------------------------------------------------------------------------ */
-
-/* Does the name tell a size from others? Some exporters call all of them by the same sign. */
-static bool is_identifier(const char *name) {
-    for (const char *c = name; *c; c++) {
-        const bool letter = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || *c == '_';
-        if (!letter && !(*c >= '0' && *c <= '9' && c > name)) return false;
-    }
-    return *name != 0;
-}
-
-/* A size of an input as the other inputs that have arrived tell it; -1: they do not. */
-static int64_t size_by_name(const dlc_onnx_runner *runner, const char *name, const DLTensor *const *inputs) {
-    for (int i = 0; i < runner->import.dim_count; i++)
-        if (strcmp(runner->import.dims[i].name, name) == 0) return runner->import.dims[i].value;
-    if (!is_identifier(name)) return -1;
-    for (int i = 0; i < inputs_of(runner); i++)
-        for (int d = 0; inputs[i] && d < inputs[i]->ndim && d < DLC_MAX_RANK; d++) {
-            const char *known = runner->input[i].parameter[d];
-            if (known && strcmp(known, name) == 0) return inputs[i]->shape[d];
-        }
-    return -1;
-}
-
-/* Zeros in the shape that the file declares. */
-static dlc_status first_state(dlc_onnx_runner *runner, int input, const DLTensor *const *inputs) {
-    dlc_onnx_port port;
-    int64_t shape[DLC_MAX_RANK];
-    LIB_TRY(dlc_onnx_port_at(runner->model, DLC_ONNX_INPUT, input, &port));
-    if (port.dtype < 0 || port.rank < 0)
-        return fail(runner, DLC_INVALID_ARGUMENT, "state %s has no type or rank in the file: give it at the first run",
-                    port.name);
-    for (int d = 0; d < port.rank; d++) {
-        shape[d] = port.dims[d].value >= 0 ? port.dims[d].value
-                   : port.dims[d].name     ? size_by_name(runner, port.dims[d].name, inputs)
-                                           : -1;
-        if (shape[d] < 0)
-            return fail(
-                runner, DLC_INVALID_ARGUMENT,
-                "dimension %d of state %s is neither a number in the file nor a name that the other inputs have: "
-                "give the state at the first run",
-                d, port.name);
-    }
-    DLManagedTensorVersioned *zeros = lib_tensor_new(&runner->model->context->allocator, (dlc_dtype)port.dtype,
-                                                     port.rank, shape, TIR_BUFFER_ALIGNMENT);
-    if (!zeros) return fail(runner, DLC_OUT_OF_MEMORY, "memory for state %s was refused", port.name);
-    memset(zeros->dl_tensor.data, 0, lib_tensor_bytes(&zeros->dl_tensor));
-    runner->state[input] = zeros;
-    return DLC_OK;
-}
-
-static void release_tensor(DLManagedTensorVersioned **tensor) {
-    if (*tensor) (*tensor)->deleter(*tensor);
-    *tensor = NULL;
-}
-
-/* The host's tensor for an output that is a state must be one that the new state fits. */
-static bool fits(const DLTensor *to, const DLTensor *from) {
-    bool same = to->device.device_type == kDLCPU && from->device.device_type == kDLCPU && to->ndim == from->ndim &&
-                memcmp(&to->dtype, &from->dtype, sizeof to->dtype) == 0;
-    for (int d = 0; same && d < to->ndim; d++) same = to->shape[d] == from->shape[d];
-    return same;
-}
-
-/* New states take the place of the old ones. */
-static dlc_status commit_states(dlc_onnx_runner *runner, dlc_output_slot *slots, dlc_output_slot *outputs) {
-    for (int o = 0; o < outputs_of(runner); o++)
-        if (runner->feeds[o] >= 0 && outputs[o].tensor && !fits(outputs[o].tensor, &slots[o].managed->dl_tensor))
-            return fail(runner, DLC_INVALID_ARGUMENT,
-                        "the tensor for output %s has another type or shape, or is not in host memory",
-                        runner->model->ports[DLC_ONNX_OUTPUT][o].name);
-    for (int o = 0; o < outputs_of(runner); o++) {
-        if (runner->feeds[o] < 0) {
-            outputs[o] = slots[o];
-            continue;
-        }
-        if (outputs[o].tensor) lib_tensor_copy(outputs[o].tensor, &slots[o].managed->dl_tensor);
-        release_tensor(&runner->state[runner->feeds[o]]);
-        runner->state[runner->feeds[o]] = slots[o].managed;
-    }
-    return DLC_OK;
-}
-
-/* All inputs: those that have arrived, and the states. */
-static dlc_status add_states(dlc_onnx_runner *runner, const DLTensor *const *inputs, const DLTensor **given) {
-    for (int i = 0; i < inputs_of(runner); i++) {
-        if (!inputs[i] && !runner->state[i]) LIB_TRY(first_state(runner, i, inputs));
-        given[i] = inputs[i] ? inputs[i] : &runner->state[i]->dl_tensor;
-    }
-    return DLC_OK;
-}
-
 static dlc_status run_with_states(dlc_onnx_runner *runner, const dlc_run_options *options,
                                   const DLTensor *const *inputs, dlc_output_slot *outputs) {
-    const DLTensor *given[256];
-    dlc_output_slot slots[256];
-    LIB_TRY(add_states(runner, inputs, given));
+    const DLTensor *given[JIT_ONNX_PORTS];
+    dlc_output_slot slots[JIT_ONNX_PORTS];
+    LIB_TRY(jit_onnx_add_states(runner, inputs, given));
     for (int o = 0; o < outputs_of(runner); o++)
-        slots[o] = runner->feeds[o] >= 0 ? (dlc_output_slot){NULL, NULL} : outputs[o];
+        slots[o] = (dlc_output_slot){runner->state_out[o] ? NULL : outputs[o].tensor, NULL};
     dlc_status status = run_stateless(runner, options, given, slots);
-    if (status == DLC_OK) status = commit_states(runner, slots, outputs);
-    for (int o = 0; status != DLC_OK && o < outputs_of(runner); o++)
-        if (!outputs[o].tensor || runner->feeds[o] >= 0) release_tensor(&slots[o].managed);
+    if (status == DLC_OK) status = jit_onnx_commit_states(runner, slots, outputs);
+    if (status != DLC_OK) jit_onnx_drop_results(runner, slots, outputs);
     return status;
 }
 
@@ -491,11 +403,12 @@ static dlc_status check_inputs(const dlc_onnx_runner *runner, const DLTensor *co
     for (int i = 0; i < inputs_of(runner); i++) {
         const DLTensor *tensor = inputs[i];
         int64_t count;
-        if (!tensor && runner->fed_by[i] >= 0) continue;
+        if (!tensor && runner->state_in[i]) continue;
         if (!tensor || tensor->ndim < 0 || tensor->ndim > DLC_MAX_RANK || (tensor->ndim && !tensor->shape) ||
             !lib_tensor_count(tensor, &count))
-            return fail(runner, DLC_INVALID_ARGUMENT, "input %s is NULL, or no tensor of up to %d dimensions",
-                        runner->input[i].name, DLC_MAX_RANK);
+            return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT,
+                                     "input %s is NULL, or no tensor of up to %d dimensions", runner->input[i].name,
+                                     DLC_MAX_RANK);
     }
     return DLC_OK;
 }
@@ -504,8 +417,8 @@ static dlc_status check_inputs(const dlc_onnx_runner *runner, const DLTensor *co
 static dlc_status check_ports(const dlc_onnx_runner *runner) {
     const jit_onnx_port *port = jit_onnx_structured_port(runner->model);
     if (!port) return DLC_OK;
-    return fail(runner, DLC_INVALID_ARGUMENT, "%s is %s, which only dlc_onnx_run_values takes and gives", port->name,
-                port->type_text);
+    return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT, "%s is %s, which only dlc_onnx_run_values takes and gives",
+                             port->name, port->type_text);
 }
 
 dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
@@ -513,12 +426,12 @@ dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options,
     if (!runner) return jit_onnx_fail(NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_run", "runner is NULL");
     if (input_count != inputs_of(runner) || output_count != outputs_of(runner) || (input_count && !inputs) ||
         (output_count && !outputs))
-        return fail(runner, DLC_INVALID_ARGUMENT, "%d inputs and %d outputs, the model has %d and %d", input_count,
-                    output_count, inputs_of(runner), outputs_of(runner));
+        return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT, "%d inputs and %d outputs, the model has %d and %d",
+                                 input_count, output_count, inputs_of(runner), outputs_of(runner));
     LIB_TRY(check_ports(runner));
     LIB_TRY(check_inputs(runner, inputs));
     if (options && options->event && runner->state_count)
-        return fail(runner, DLC_UNSUPPORTED, "a runner with states waits for its runs: no event");
+        return jit_onnx_run_fail(runner, DLC_UNSUPPORTED, "a runner with states waits for its runs: no event");
     if (!runner->state_count) return run_stateless(runner, options, inputs, outputs);
     lib_mutex_lock(&runner->state_mutex);
     const dlc_status status = run_with_states(runner, options, inputs, outputs);
@@ -536,7 +449,7 @@ static dlc_status refuse_program(const dlc_onnx_runner *runner) {
 
 dlc_status dlc_onnx_runner_program(dlc_onnx_runner *runner, const DLTensor *const *inputs, int input_count,
                                    dlc_program **program) {
-    const DLTensor *given[256];
+    const DLTensor *given[JIT_ONNX_PORTS];
     imported *found = NULL;
     bool walk = false;
     if (program) *program = NULL;
@@ -549,7 +462,7 @@ dlc_status dlc_onnx_runner_program(dlc_onnx_runner *runner, const DLTensor *cons
     LIB_TRY(check_ports(runner));
     LIB_TRY(check_inputs(runner, inputs));
     lib_mutex_lock(&runner->state_mutex);
-    dlc_status status = add_states(runner, inputs, given);
+    dlc_status status = jit_onnx_add_states(runner, inputs, given);
     if (status == DLC_OK) {
         lib_mutex_lock(&runner->mutex);
         status = find_import(runner, given, AS_KNOWN, &found, &walk);
@@ -563,24 +476,11 @@ dlc_status dlc_onnx_runner_program(dlc_onnx_runner *runner, const DLTensor *cons
 void dlc_onnx_runner_reset(dlc_onnx_runner *runner) {
     if (!runner) return;
     lib_mutex_lock(&runner->state_mutex);
-    for (int i = 0; i < inputs_of(runner); i++) release_tensor(&runner->state[i]);
+    jit_onnx_release_states(runner);
     lib_mutex_unlock(&runner->state_mutex);
 }
 
 /* ---- runners ------------------------------------------------------------------------------------------------------------- */
-
-static int port_named(const dlc_onnx_runner *runner, dlc_onnx_side side, const char *name) {
-    for (int i = 0; i < runner->model->port_count[side]; i++)
-        if (strcmp(runner->model->ports[side][i].name, name) == 0) return i;
-    lib_raise(runner->arena.scope, DLC_NOT_FOUND, "dlc_onnx_runner_create: the model has no %s called %s",
-              side == DLC_ONNX_INPUT ? "input" : "output", name);
-}
-
-static int *no_states(dlc_onnx_runner *runner, int count) {
-    int *list = LIB_NEW_ARRAY(&runner->arena, int, (size_t)count + 1);
-    for (int i = 0; i < count; i++) list[i] = -1;
-    return list;
-}
 
 static void copy_options(dlc_onnx_runner *runner, const dlc_onnx_runner_options *options) {
     dlc_dim *dims = LIB_NEW_ARRAY(&runner->arena, dlc_dim, (size_t)options->dim_count + 1);
@@ -594,23 +494,8 @@ static void copy_options(dlc_onnx_runner *runner, const dlc_onnx_runner_options 
     runner->seed = options->seed;
     runner->compile = (dlc_compile_options)DLC_COMPILE_OPTIONS_INIT;
     if (options->compile) runner->compile = *options->compile;
-    runner->fed_by = no_states(runner, inputs_of(runner));
-    runner->feeds = no_states(runner, outputs_of(runner));
     runner->content = LIB_NEW_ARRAY(&runner->arena, bool, (size_t)inputs_of(runner) + 1);
-    runner->state = LIB_NEW_ARRAY(&runner->arena, DLManagedTensorVersioned *, (size_t)inputs_of(runner) + 1);
-    for (int s = 0; s < options->state_count; s++) {
-        const dlc_onnx_state *state = &options->states[s];
-        if (!state->input || !state->output)
-            lib_raise(runner->arena.scope, DLC_INVALID_ARGUMENT,
-                      "dlc_onnx_runner_create: a state without the name of its input or output");
-        const int in = port_named(runner, DLC_ONNX_INPUT, state->input),
-                  out = port_named(runner, DLC_ONNX_OUTPUT, state->output);
-        if (runner->fed_by[in] >= 0 || runner->feeds[out] >= 0)
-            lib_raise(runner->arena.scope, DLC_INVALID_ARGUMENT, "dlc_onnx_runner_create: %s or %s is in two states",
-                      state->input, state->output);
-        runner->fed_by[in] = out, runner->feeds[out] = in;
-    }
-    runner->state_count = options->state_count;
+    jit_onnx_list_states(runner, options);
 }
 
 static dlc_status prepare(dlc_onnx_runner *runner, const dlc_onnx_runner_options *options) {
@@ -638,7 +523,7 @@ void jit_onnx_runner_free(dlc_onnx_runner *runner) {
         jit_onnx_runner_free(lane);
     }
     jit_onnx_walk_free(runner->walk);
-    for (int i = 0; runner->state && i < inputs_of(runner); i++) release_tensor(&runner->state[i]);
+    jit_onnx_release_states(runner);
     lib_mutex_destroy(&runner->mutex);
     lib_mutex_destroy(&runner->walk_mutex);
     lib_mutex_destroy(&runner->state_mutex);
@@ -649,7 +534,6 @@ void jit_onnx_runner_free(dlc_onnx_runner *runner) {
 dlc_status dlc_onnx_runner_create(dlc_onnx_model *model, const dlc_onnx_runner_options *options,
                                   dlc_onnx_runner **made) {
     static const dlc_onnx_runner_options defaults = DLC_ONNX_RUNNER_OPTIONS_INIT;
-    enum { PORTS = 256 };
     if (made) *made = NULL;
     dlc_context *context = model ? model->context : NULL;
     if (!model || !made)
@@ -662,10 +546,7 @@ dlc_status dlc_onnx_runner_create(dlc_onnx_model *model, const dlc_onnx_runner_o
             context, DLC_INVALID_ARGUMENT, "dlc_onnx_runner_create",
             "options.struct_size is not that of this version (use DLC_ONNX_RUNNER_OPTIONS_INIT), or a list "
             "is NULL");
-    if (options->state_count && jit_onnx_structured_port(model))
-        return jit_onnx_fail(context, DLC_UNSUPPORTED, "dlc_onnx_runner_create",
-                             "states of a model whose inputs and outputs are not all tensors");
-    if (model->port_count[DLC_ONNX_INPUT] > PORTS || model->port_count[DLC_ONNX_OUTPUT] > PORTS)
+    if (model->port_count[DLC_ONNX_INPUT] > JIT_ONNX_PORTS || model->port_count[DLC_ONNX_OUTPUT] > JIT_ONNX_PORTS)
         return jit_onnx_fail(context, DLC_UNSUPPORTED, "dlc_onnx_runner_create", "more than 256 inputs or outputs");
     GRAPH_CALL(context, LIB_STACK_CALL);
     dlc_onnx_runner *runner = lib_allocate_zeroed(&context->allocator, sizeof *runner, _Alignof(dlc_onnx_runner));

@@ -528,7 +528,7 @@ static void take_tensors(call *c) {
     for (int i = 0; i < model->port_count[DLC_ONNX_INPUT]; i++) {
         const jit_onnx_port *port = &model->ports[DLC_ONNX_INPUT][i];
         const dlc_onnx_value *value = c->inputs[i];
-        const bool none = value && value->kind == DLC_ONNX_NONE && c->runner->fed_by[i] >= 0;
+        const bool none = value && value->kind == DLC_ONNX_NONE && c->runner->state_in[i];
         if (!value || (!none && value->kind != DLC_ONNX_TENSOR))
             lib_raise(&c->scope, DLC_INVALID_ARGUMENT, "dlc_onnx_run_values: input %s is %s; the model takes %s",
                       port->name, value ? kind_text(value->kind) : "NULL", port->type_text);
@@ -536,8 +536,8 @@ static void take_tensors(call *c) {
     }
 }
 
-static dlc_status run_call(call *c) {
-    const bool structured = jit_onnx_structured_port(c->runner->model) != NULL;
+/* Takes what has arrived, in the call's scope. */
+static dlc_status take_call(call *c, bool structured) {
     if (LIB_ENTER(&c->scope)) {
         c->arrived = (arrival){.arena = &c->arena, .runner = c->runner};
         c->slots = LIB_NEW_ARRAY(&c->arena, dlc_output_slot, JIT_ONNX_TENSORS);
@@ -548,7 +548,12 @@ static dlc_status run_call(call *c) {
         else
             take_tensors(c);
     }
-    if (c->scope.error.status != DLC_OK) return jit_fail(c->runner->model->context, &c->scope.error);
+    return c->scope.error.status == DLC_OK ? DLC_OK : jit_fail(c->runner->model->context, &c->scope.error);
+}
+
+static dlc_status run_call(call *c) {
+    const bool structured = jit_onnx_structured_port(c->runner->model) != NULL;
+    LIB_TRY(take_call(c, structured));
     const dlc_status status = structured ? run_in_lane(c) : run_tensors(c);
     for (int i = 0; i < JIT_ONNX_TENSORS; i++)
         if (c->slots[i].managed) release_managed(c->slots[i].managed);

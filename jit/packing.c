@@ -68,7 +68,7 @@ static void copy_row(const jit_packing *packing, int64_t count, const int64_t *p
     }
 }
 
-jit_packing jit_packing_of(lib_arena *arena, const tir_layout *layout, size_t element, const int64_t *shape) {
+jit_packing jit_packing_outline(const tir_layout *layout, size_t element, const int64_t *shape) {
     int64_t stride[TIR_MAX_PHYSICAL];
     jit_packing packing = {.layout = *layout, .element = element, .run = 1};
     const size_t count = physical(layout, shape, stride);
@@ -76,8 +76,15 @@ jit_packing jit_packing_of(lib_arena *arena, const tir_layout *layout, size_t el
     packing.bytes = count * element;
     for (int d = 0; d < layout->rank; d++) own *= (size_t)shape[d];
     packing.padded = count != own;
+    for (int d = 0; d < layout->rank; d++) packing.shape[d] = shape[d];
+    return packing;
+}
+
+jit_packing jit_packing_of(lib_arena *arena, const tir_layout *layout, size_t element, const int64_t *shape) {
+    int64_t stride[TIR_MAX_PHYSICAL];
+    jit_packing packing = jit_packing_outline(layout, element, shape);
+    physical(layout, shape, stride);
     for (int d = 0; d < layout->rank; d++) {
-        packing.shape[d] = shape[d];
         packing.places[d] = LIB_NEW_ARRAY(arena, int64_t, (size_t)shape[d]);
         place_row(layout, stride, d, shape[d], packing.places[d]);
         if (d == layout->rank - 1) packing.run = run_of(packing.places[d], shape[d]);

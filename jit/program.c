@@ -129,7 +129,8 @@ static void compile_in_scope(dlc_program *program, lib_arena *work, const graph 
     program->outputs = describe_arguments(arena, g, g->outputs.count, g->outputs.data, g->output_names.data);
     program->output_count = (int)g->outputs.count;
     for (int i = 0; i < program->ordinary_inputs; i++) program->dimensions += (size_t)program->inputs[i].rank;
-    program->symbols = lib_arena_array(arena, g->symbols.count + 1, sizeof *program->symbols);
+    program->symbols =
+        lib_arena_array(arena, g->symbols.count + g->outputs.count + 1, sizeof *program->symbols); /* also of rooms */
     program->alias = LIB_NEW_ARRAY(arena, int, g->outputs.count + 1);
     for (uint32_t o = 0; o < g->outputs.count; o++) program->alias[o] = -1;
     if (segments)
@@ -344,7 +345,8 @@ static void describe_pair(lib_arena *arena, const dlc_program *program, int outp
     graph_describe_shape(&text, program->graph, out->shape);
     lib_text_format(&text, " and input %s ", in->name);
     graph_describe_shape(&text, program->graph, in->shape);
-    lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "%s differ, expected one dtype and one shape", text.data);
+    lib_raise(arena->scope, DLC_INVALID_ARGUMENT,
+              "%s differ, expected one dtype and one shape, or an output that is concat(input, ...)", text.data);
 }
 
 static dlc_status refuse_alias(dlc_program *program, int output, int input) {
@@ -356,8 +358,54 @@ static dlc_status refuse_alias(dlc_program *program, int output, int input) {
     return jit_fail(program->context, &scope.error);
 }
 
+/* May the output have the input's shape? */
+static bool has_same_shape(const dlc_program *program, int output, int input) {
+    const graph_shape *out = program->outputs[output].shape, *in = program->inputs[input].shape;
+    bool same = out->dtype == in->dtype && out->rank == in->rank;
+    for (int d = 0; d < in->rank && same; d++)
+        same = tir_equal(program->graph->pool, out->dim[d], in->dim[d]) != TIR_NO;
+    return same;
+}
+
+static dlc_status check_alias(dlc_program *program, int output, int input, bool grows, lib_error *error) {
+    for (int o = 0; o < program->output_count; o++)
+        if (o != output && program->alias[o] == input)
+            return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_program_alias: input %s is donated to output %s already",
+                            program->inputs[input].name, program->outputs[o].name);
+    if (program->segment_count)
+        return lib_fail(
+            error, DLC_UNSUPPORTED,
+            "dlc_program_alias: shapes of the program depend on data: output %s cannot be written over input %s",
+            program->outputs[output].name, program->inputs[input].name);
+    if (!grows && jit_growth_of(program, output))
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_program_alias: output %s has another input already",
+                        program->outputs[output].name);
+    if (grows && program->context->target->runtime)
+        return lib_fail(
+            error, DLC_UNSUPPORTED,
+            "dlc_program_alias: output %s is input %s and more: on target %s they have buffers of their own",
+            program->outputs[output].name, program->inputs[input].name, program->context->target->name);
+    return DLC_OK;
+}
+
+/* The mutex is held. */
+static dlc_status set_alias(dlc_program *program, int output, int input, lib_error *error) {
+    if (program->bindings || atomic_load(&program->tick))
+        return lib_fail(error, DLC_INVALID_ARGUMENT,
+                        "dlc_program_alias: shapes are bound already, by a run, dlc_prepare or dlc_call_create; "
+                        "expected before those");
+    if (!LIB_ENTER(&program->scope)) {
+        *error = program->scope.error;
+        return error->status;
+    }
+    jit_add_growth(program, output, input);
+    program->alias[output] = input;
+    return DLC_OK;
+}
+
 dlc_status dlc_program_alias(dlc_program *program, int output, int input) {
     lib_error error;
+    int axis;
     if (!program) {
         lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_program_alias: the program is NULL");
         return jit_fail(NULL, &error);
@@ -367,30 +415,13 @@ dlc_status dlc_program_alias(dlc_program *program, int output, int input) {
                  output, program->output_count, input, program->ordinary_inputs);
         return jit_fail(program->context, &error);
     }
-    const graph_shape *out = program->outputs[output].shape, *in = program->inputs[input].shape;
-    bool same = out->dtype == in->dtype && out->rank == in->rank;
-    for (int d = 0; d < in->rank && same; d++)
-        same = tir_equal(program->graph->pool, out->dim[d], in->dim[d]) != TIR_NO;
-    if (!same) return refuse_alias(program, output, input);
-    for (int o = 0; o < program->output_count; o++)
-        if (o != output && program->alias[o] == input) {
-            lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_program_alias: input %s is donated to output %s already",
-                     program->inputs[input].name, program->outputs[o].name);
-            return jit_fail(program->context, &error);
-        }
-    if (program->segment_count) {
-        lib_fail(&error, DLC_UNSUPPORTED,
-                 "dlc_program_alias: shapes of the program depend on data: output %s cannot be written over input %s",
-                 program->outputs[output].name, program->inputs[input].name);
-        return jit_fail(program->context, &error);
+    const bool grows = graph_grows(program->graph, output, input, &axis);
+    if (!grows && !has_same_shape(program, output, input)) return refuse_alias(program, output, input);
+    dlc_status status = check_alias(program, output, input, grows, &error);
+    if (status == DLC_OK) {
+        lib_mutex_lock(&program->mutex);
+        status = set_alias(program, output, input, &error);
+        lib_mutex_unlock(&program->mutex);
     }
-    lib_mutex_lock(&program->mutex);
-    bool bound = program->bindings || atomic_load(&program->tick);
-    if (!bound) program->alias[output] = input;
-    lib_mutex_unlock(&program->mutex);
-    if (!bound) return DLC_OK;
-    lib_fail(
-        &error, DLC_INVALID_ARGUMENT,
-        "dlc_program_alias: shapes are bound already, by a run, dlc_prepare or dlc_call_create; expected before those");
-    return jit_fail(program->context, &error);
+    return status == DLC_OK ? DLC_OK : jit_fail(program->context, &error);
 }

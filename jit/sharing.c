@@ -117,33 +117,38 @@ static bool dies_at(const jit_build *build, uint32_t r, graph_id value) {
 
 /* ---- updates */
 
-/* a region's in-place update: output number that overwrites input number */
-typedef struct update {
-    /* -1: none */
-    int output, input;
-} update;
-
-static update find_update(jit_build *build, const graph_region *region) {
+static jit_update find_update(jit_build *build, const graph_region *region) {
     bool scatters = false;
     for (uint32_t n = 0; n < region->node_count; n++)
         scatters = scatters || build->bound->nodes.data[region->nodes[n]].op->class_ == GRAPH_SCATTER;
-    if (!scatters || region->kind != GRAPH_REGION_KERNEL) return (update){-1, -1};
+    if (!scatters || region->kind != GRAPH_REGION_KERNEL) return (jit_update){-1, -1};
     const tir_region *computation = graph_region_build(build->work, build->bound, region, jit_is_constant, build);
     for (int o = 0; o < computation->outputs; o++) {
         int input = tir_region_updated_input(computation, o);
-        if (input >= 0 && jit_value_bytes(build, region->outputs[o]) > 0) return (update){o, input};
+        if (input >= 0) return (jit_update){o, input};
     }
-    return (update){-1, -1};
+    return (jit_update){-1, -1};
 }
 
-static void link_update(jit_build *build, uint32_t r, update u) {
+/* They do not depend on sizes. */
+static const jit_update *find_updates(jit_build *build) {
+    jit_front *front = build->front;
+    if (front && front->updates) return front->updates;
+    jit_update *updates =
+        LIB_NEW_ARRAY(front ? &front->arena : build->work, jit_update, (size_t)build->regions.count + 1);
+    for (uint32_t r = 0; r < build->regions.count; r++) updates[r] = find_update(build, &build->regions.data[r]);
+    if (front) front->updates = updates;
+    return updates;
+}
+
+static void link_update(jit_build *build, uint32_t r, jit_update u) {
     const graph_region *region = &build->regions.data[r];
     build->links[region->outputs[u.output]] = (jit_link){.base = region->inputs[u.input], .over = true};
     build->updates[r] = u.output + 1;
 }
 
 /* Links a chain of updates from a donated input to the output that it is donated to. */
-static void link_donated(jit_build *build, uint32_t output, const uint32_t *producer, const update *updates) {
+static void link_donated(jit_build *build, uint32_t output, const uint32_t *producer, const jit_update *updates) {
     const graph *g = build->bound;
     graph_id source = g->inputs.data[build->donated[output]];
     graph_id last = view_root(build, g->outputs.data[output]);
@@ -153,6 +158,7 @@ static void link_donated(jit_build *build, uint32_t output, const uint32_t *prod
             if (r == UINT32_MAX || updates[r].output < 0 || build->regions.data[r].outputs[updates[r].output] != at)
                 return;
             graph_id below = build->regions.data[r].inputs[updates[r].input];
+            if (jit_value_bytes(build, at) == 0) return;
             if (!dies_at(build, r, below) || jit_value_bytes(build, below) != jit_value_bytes(build, last)) return;
             if (pass == 1) link_update(build, r, updates[r]);
             at = view_root(build, below);
@@ -160,14 +166,14 @@ static void link_donated(jit_build *build, uint32_t output, const uint32_t *prod
 }
 
 static void link_updates(jit_build *build, const uint32_t *producer) {
-    update *updates = LIB_NEW_ARRAY(build->work, update, build->regions.count + 1);
-    for (uint32_t r = 0; r < build->regions.count; r++) updates[r] = find_update(build, &build->regions.data[r]);
+    const jit_update *updates = find_updates(build);
     for (uint32_t o = 0; build->donated && o < build->bound->outputs.count; o++)
         if (build->donated[o] >= 0) link_donated(build, o, producer, updates);
     for (uint32_t r = 0; r < build->regions.count; r++) {
         const graph_region *region = &build->regions.data[r];
         if (updates[r].output < 0 || build->links[region->outputs[updates[r].output]].base) continue;
         graph_id below = region->inputs[updates[r].input];
+        if (jit_value_bytes(build, region->outputs[updates[r].output]) == 0) continue;
         if (dies_at(build, r, below) && producer[jit_home(build, below, NULL)] != UINT32_MAX)
             link_update(build, r, updates[r]);
     }
@@ -311,12 +317,18 @@ void jit_plan_donation(jit_build *build) {
     plan->donations = LIB_NEW_ARRAY(&plan->arena, jit_donation, g->outputs.count + 1);
     for (uint32_t o = 0; o < g->outputs.count; o++) {
         int input = build->donated ? build->donated[o] : -1;
+        jit_donation *donation = &plan->donations[o];
+        donation->axis = -1;
         if (input < 0) continue;
         graph_id source = g->inputs.data[input], value = g->outputs.data[o];
-        check_donated_shape(build, o, input);
-        jit_donation *donation = &plan->donations[o];
+        const graph_growth *growth =
+            build->donated == build->program->alias ? jit_growth_of(build->program, (int)o) : NULL;
+        if (growth)
+            jit_describe_room(build, growth, donation);
+        else
+            check_donated_shape(build, o, input);
         donation->bytes = jit_value_bytes(build, value);
         donation->must = value != source && view_root(build, value) != source && jit_home(build, value, NULL) == source;
-        donation->may = donation->must || may_share(build, o, input);
+        donation->may = donation->must || (!growth && may_share(build, o, input));
     }
 }

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* a tensor in memory, compact in its layout */
+/* a tensor in memory, compact in its layout, or a part of one that is */
 typedef struct watched {
     jit_watched is;
     const char *data;
@@ -24,8 +24,12 @@ static const char *kind_of(double number, unsigned stop_at) {
 /* Position in memory, in elements, of the element with row-major index `index`. */
 static int64_t place_of(const jit_watched *is, int64_t index) {
     int64_t logical[DLC_MAX_RANK], place = 0;
-    if (!is->layout || tir_layout_is_identity(is->layout)) return index;
+    const bool plain = !is->layout || tir_layout_is_identity(is->layout);
+    if (plain && !is->room) return index;
     for (int d = is->rank; d-- > 0; index /= is->shape[d]) logical[d] = index % is->shape[d];
+    for (int d = 0; plain && d < is->rank; d++)
+        place = place * (d == is->room->axis ? is->room->room : is->shape[d]) + logical[d];
+    if (plain) return place;
     for (int p = 0; p < is->layout->count; p++) {
         const tir_layout_part *part = &is->layout->part[p];
         const int64_t padded = tir_layout_padded_size(is->layout, part->dim, is->shape[part->dim]);
@@ -73,6 +77,8 @@ dlc_status jit_watch_inputs(const dlc_program *program, const jit_plan *plan, ch
     for (int i = 0; i < program->ordinary_inputs; shape += program->inputs[i++].rank) {
         const jit_argument *is = &program->inputs[i];
         watched w = {.is = {.name = is->name, .shape = shape, .rank = is->rank}, .data = inputs[i], .what = "input"};
+        for (int k = 0; k < program->growth_count; k++)
+            if (program->growths[k].input == i) w.is.room = &plan->donations[program->growths[k].output];
         if (!lib_dtype_from_dlpack(is->dtype, &w.is.dtype)) continue;
         LIB_TRY(look_at(&w, stop_at, error));
     }

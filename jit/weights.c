@@ -395,7 +395,8 @@ static void note_use(dlc_program *program, jit_packed_use *use) {
     lib_release(&program->context->allocator, use, sizeof *use, 16);
 }
 
-void *jit_weight_packed(jit_build *build, jit_weight *weight, const jit_packing *packing) {
+/* The copy in that layout, as one that the program uses; NULL: there is none, and `make` is false. */
+static void *use_packed(jit_build *build, jit_weight *weight, const jit_packing *packing, bool make) {
     const dlc_allocator *allocator = &build->program->context->allocator;
     jit_packed_use *use = lib_allocate_zeroed(allocator, sizeof *use, 16);
     jit_packed *packed = NULL;
@@ -403,18 +404,26 @@ void *jit_weight_packed(jit_build *build, jit_weight *weight, const jit_packing 
     if (use) {
         packed = weight->packed;
         while (packed && !is_packed_as(packed, packing)) packed = packed->next;
-        if (!packed) packed = new_packed(weight, packing);
+        if (!packed && make) packed = new_packed(weight, packing);
         if (packed) packed->users++;
-        trim(weight);
+        if (packed || make) trim(weight);
     }
     lib_mutex_unlock(&weight->mutex);
-    if (!packed) {
-        lib_release(allocator, use, sizeof *use, 16);
+    const bool refused = !use || (!packed && make);
+    if (!packed) lib_release(allocator, use, sizeof *use, 16);
+    if (refused)
         lib_raise(build->work->scope, DLC_OUT_OF_MEMORY, "out of memory: a packed constant of %zu bytes",
                   packing->bytes);
-    }
+    if (!packed) return NULL;
     void *bytes = packed->bytes;
     *use = (jit_packed_use){.weight = weight, .packed = packed};
     note_use(build->program, use);
     return bytes;
+}
+
+void *jit_weight_packed(jit_build *build, jit_weight *weight, const jit_packing *outline) {
+    void *bytes = use_packed(build, weight, outline, false);
+    if (bytes) return bytes;
+    const jit_packing packing = jit_packing_of(build->work, &outline->layout, outline->element, outline->shape);
+    return use_packed(build, weight, &packing, true);
 }

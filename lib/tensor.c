@@ -157,11 +157,15 @@ void lib_tensor_copy(const DLTensor *to, const DLTensor *from) {
         if (from->strides) from_stride[d] = from->strides[d];
         if (to->shape[d] == 1) to_stride[d] = from_stride[d] = 0; /* a size-1 stride may be any number */
     }
+    int outer = to->ndim; /* dimensions before those that are one run of memory on both sides */
+    int64_t run = 1;
+    while (outer > 0 && (to->shape[outer - 1] == 1 || (to_stride[outer - 1] == run && from_stride[outer - 1] == run)))
+        run *= to->shape[--outer];
     char *out = (char *)to->data + to->byte_offset;
     const char *in = (const char *)from->data + from->byte_offset;
-    for (int64_t i = 0; i < count; i++) {
-        memcpy(out, in, size);
-        for (int d = to->ndim - 1; d >= 0; d--) {
+    for (int64_t i = 0; i < count; i += run) {
+        memcpy(out, in, (size_t)run * size);
+        for (int d = outer - 1; d >= 0; d--) {
             out += to_stride[d] * (int64_t)size;
             in += from_stride[d] * (int64_t)size;
             if (++index[d] < to->shape[d]) break;

@@ -183,8 +183,11 @@ void tir_region_update_in_place(tir_region *region, int output); /* marks that b
 /* ---- work (work.c) at the given parameters' values. Operations: arithmetic on elements; a multiply-add counts two, comparisons, logic
  * on booleans, selects and casts zero, points excluded by a predicate included. Bytes: of inputs and outputs, each element once; of tensors that are
  * read or updated at data-dependent indices, each access once. */
-void tir_region_work(lib_arena *arena, const tir_region *region, const int64_t *params, double *operations,
-                     double *bytes); /* arena: for the work */
+typedef struct tir_work tir_work;
+/* What does not depend on parameters: operations and loads of each stage's points. Owned by the arena. */
+const tir_work *tir_work_of(lib_arena *arena, const tir_region *region);
+void tir_region_work(lib_arena *arena, const tir_region *region, const tir_work *work, const int64_t *params,
+                     double *operations, double *bytes); /* arena: for the working memory */
 
 /* ---- text (region_text.c): prints and parses back:
  *   region r params(n: 1..64)

@@ -317,7 +317,15 @@ DLC_API const char *dlc_program_output_name(const dlc_program *program, int outp
  * Shapes and dtypes must agree; symbolic sizes are compared when shapes are bound. If the program allows it nothing is copied: an update
  * of a slice of the input (dlc_dynamic_update_slice, dlc_scatter) then costs the elements written, not the buffer's size, and elementwise
  * results overwrite their operand; dlc_program_dump "plan" reports the outcome for each pair. A run that is cancelled or fails
- * while it computes leaves a shared buffer undefined. */
+ * while it computes leaves a shared buffer undefined.
+ *
+ * Or the output is the input and more along one axis, concat(input, ...): a cache that grows. Then the host passes both as the first elements of
+ * one buffer with room for more: one address, and for both the strides of a compact tensor that has that larger size along the axis. A run
+ * writes the new elements only; the input's stay as they are, also if it fails. The room is a parameter of kernels: no size of it, and none
+ * of the input if its symbol varies (dlc_symbol_varies), needs others. A buffer that is full is replaced by passing a larger one as the
+ * output: the input's elements are copied there. So they are if the two have nothing in common, and where outputs that grow alike
+ * are given buffers of unequal room. What lies in the room beyond the output is undefined after a run. Not for
+ * elements of less than a byte, f8e8m0 and c64, nor on device targets (DLC_UNSUPPORTED). */
 DLC_API dlc_status dlc_program_alias(dlc_program *program, int output, int input);
 
 typedef enum dlc_stop_at { DLC_STOP_AT_NAN = 1, DLC_STOP_AT_INFINITY = 2 } dlc_stop_at;

@@ -122,6 +122,10 @@ typedef struct dlc_onnx_port {
     int rank;
     /* A number, or a name (also an expression, as exporters write it), which belongs to the model; {-1, NULL}: not declared. */
     dlc_dim dims[DLC_MAX_RANK];
+    /* Of an input that seems to be a state, the output that feeds it; of that output, the input; -1: none. By names, as exporters write them:
+     * present* and past* (or past_key_values*), *N and * (stateN, state), *n and *0 or * (hn, h0), *_out and *_in or *; and
+     * if element types and ranks agree, and sizes along all axes but one, as far as they are declared. */
+    int state;
 } dlc_onnx_port;
 
 DLC_API int dlc_onnx_port_count(const dlc_onnx_model *model, dlc_onnx_side side);
@@ -158,6 +162,9 @@ typedef struct dlc_onnx_runner_options {
     /* [state_count]; NULL: none. Names are the file's. */
     const dlc_onnx_state *states;
     int state_count;
+    /* Further states are those that dlc_onnx_port_at finds by names. Not by default, since the runner keeps what it has found: the host does not
+     * get such an output, unless it gives a tensor for it. */
+    bool find_states;
     /* See dlc_onnx_graph_options. */
     bool newer_opset;
     /* Of all programs; a schedule and strings in it must outlive the runner. NULL: the defaults. */
@@ -175,12 +182,15 @@ DLC_API void dlc_onnx_runner_destroy(dlc_onnx_runner *runner);
 
 /* Runs a model whose inputs and outputs are all tensors of numbers: inputs and outputs in the file's order (dlc_onnx_port_at), all of them,
  * by the rules of dlc_run. NULL for an input that is a state: what the run before left. At the first run a state is given, or, if the file
- * declares its sizes as numbers or by names that the other inputs have, begins with zeros. An output that is a state is kept by the
- * runner; its slot may have a compact tensor in host memory, which then gets a copy, or else stays empty. Runs of a runner with states
- * wait for each other. After a run that failed, states are as before. Of a walk, options.cancel and options.budget_ms hold for the whole run,
- * also between iterations; an event is refused with DLC_UNSUPPORTED, as it is with states. Errors: those of dlc_onnx_graph,
- * dlc_compile and dlc_run, with the model's names; DLC_INVALID_ARGUMENT also for a model with other inputs or outputs; those of a walk
- * name the nodes that enclose the one that failed, and the iteration. */
+ * declares its sizes as numbers or by names that the other inputs have, begins with zeros; if it grows, that is, if the file declares
+ * different sizes of output and input along one axis, it begins without elements along that axis. An output that is a state is kept by the
+ * runner; its slot may have a tensor in host memory, which then gets a copy, or else stays empty. Between runs states are not copied:
+ * what a run makes is the next one's input. If the output is the input and more along one axis (a cache), both are in one buffer with room for
+ * half more, and a run writes the new elements only (dlc_program_alias), unless it is a walk; lengths are parameters of kernels from the first
+ * run on. Runs of a runner with states wait for each other. After a run that failed, states are as before. Of a walk, options.cancel and
+ * options.budget_ms hold for the whole run, also between iterations; an event is refused with DLC_UNSUPPORTED, as it is with states.
+ * Errors: those of dlc_onnx_graph, dlc_compile and dlc_run, with the model's names; DLC_INVALID_ARGUMENT also for a model with other inputs
+ * or outputs; those of a walk name the nodes that enclose the one that failed, and the iteration. */
 DLC_API dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
                                 int input_count, dlc_output_slot *outputs, int output_count);
 /* ---- values of all kinds: dlc_onnx_value of <dlc/types.h> ----------------------------------------------------------------- */

@@ -41,6 +41,17 @@ grep -q 'a mistake reads: add(a: f32\[4, 3\], b: f32\[4, 2\])' "$work/hello"
 report 'hello shows a mistake' $?
 grep -q 'a mistake reads: add(a: f32\[4, 3\], b: f32\[4, 2\])' "$work/embed"
 report 'embed shows a mistake' $?
+# The tokens are those of ONNX Runtime 1.32 on the same file.
+if "$bin/generate" --make "$work/decoder.onnx" 2>"$work/said"; then
+    "$bin/generate" "$work/decoder.onnx" 40 >"$work/generate" && grep -qx 'tokens: 321 411 246 363 363 363 363 363 ...' "$work/generate" &&
+        grep -q '^after the 8th: [0-9.]* tokens/s, 0 kernels built$' "$work/generate"
+    report 'generate' $?
+    "$bin/generate" "$work/nowhere.onnx" 2>"$work/said" || grep -q 'nowhere.onnx' "$work/said"
+    report 'generate without a model' $?
+else
+    grep -q 'this build of libdlc has no ONNX' "$work/said"
+    report 'generate --make' $?
+fi
 "$bin/digits" examples/data >"$work/digits" 2>&1 && grep -q '^accuracy 9[789]\.[0-9] % on 450 held-out digits$' "$work/digits"
 report 'digits' $?
 "$bin/digits" --graph examples/data >"$work/digits.txt"

@@ -20,11 +20,6 @@ static void add_node(message *g, const char *line) {
     for (char *input; (input = strtok_r(rest, " ", &rest));) add_text(&node, 1, input);
     add_text(&node, 2, output);
     add_text(&node, 4, operator);
-    if (strcmp(operator, "Concat") == 0) {
-        message axis = {0};
-        add_text(&axis, 1, "axis"), add_int(&axis, 3, 0), add_int(&axis, 20, 2);
-        add_message(&node, 5, axis);
-    }
     add_message(g, 1, node);
 }
 
@@ -283,33 +278,6 @@ static void test_state(void **state) {
     finish(runner, model, bytes);
 }
 
-/* A state that grows: present = past and what is new, one after the other. */
-static void test_growing_state(void **state) {
-    static const dlc_onnx_state pair = {"past", "present"};
-    message g = started(), bytes;
-    (void)state;
-    add_node(&g, "Concat present past x");
-    add_message(&g, 11, port_of("past", 1, "p"));
-    add_message(&g, 11, port_of("x", 1, "1"));
-    add_message(&g, 12, port_of("present", 1, "t"));
-    dlc_onnx_model *model = model_from(g, &bytes);
-    dlc_onnx_runner *runner = runner_of(model, &pair, 1);
-    float x = 0, all[9];
-    int64_t one = 1, none = 0, now;
-    const DLTensor tx = view(&x, kDLFloat, 32, 1, &one), empty = view(&x, kDLFloat, 32, 1, &none);
-    dlc_output_slot slot = {NULL, NULL};
-    assert_int_equal(dlc_onnx_run(runner, NULL, (const DLTensor *[]){NULL, &tx}, 2, &slot, 1), DLC_INVALID_ARGUMENT);
-    assert_non_null(strstr(dlc_error_message(context), "dimension 0 of state past"));
-    for (now = 1; now <= 9; now++) {
-        DLTensor ty = view(all, kDLFloat, 32, 1, &now);
-        slot.tensor = &ty;
-        x = (float)now;
-        OK(context, dlc_onnx_run(runner, NULL, (const DLTensor *[]){now == 1 ? &empty : NULL, &tx}, 2, &slot, 1));
-        for (int i = 0; i < now; i++) assert_true(all[i] == (float)(i + 1));
-    }
-    finish(runner, model, bytes);
-}
-
 /* The program of each import, which the runner makes if it has none: without the input whose elements are guards. */
 static void test_program(void **state) {
     message g = started(), bytes;
@@ -477,19 +445,10 @@ static int close_all(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ports),
-        cmocka_unit_test(test_notes),
-        cmocka_unit_test(test_content),
-        cmocka_unit_test(test_ones),
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_eviction),
-        cmocka_unit_test(test_state),
-        cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_growing_state),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_program),
-        cmocka_unit_test(test_program_with_state),
+        cmocka_unit_test(test_ports),   cmocka_unit_test(test_notes),    cmocka_unit_test(test_content),
+        cmocka_unit_test(test_ones),    cmocka_unit_test(test_ranks),    cmocka_unit_test(test_eviction),
+        cmocka_unit_test(test_state),   cmocka_unit_test(test_mistakes), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_program),  cmocka_unit_test(test_program_with_state),
     };
     return cmocka_run_group_tests_name("onnx runner", tests, open_all, close_all);
 }

@@ -560,6 +560,42 @@ static void test_state(void **state) {
     close_fixture(&f);
 }
 
+/* A cache grows in one buffer until the branches of a run have other shapes, which the import does not serve: the walk reads the cache and
+ * makes another one. Results are a branch and the sum of the cache. */
+static void check_cache(int64_t other) {
+    static const dlc_onnx_state pair = {"s", "t"};
+    message branches[] = {graph_from("", "p:1:n", "Neg p x", 0, NULL), graph_from("", "q:1:k", "Neg q a", 0, NULL)};
+    dlc_onnx_runner_options options = DLC_ONNX_RUNNER_OPTIONS_INIT;
+    options.states = &pair, options.state_count = 1;
+    fixture f = open_graph(graph_from("c:9: x:1:n a:1:k s:1:m", "y:1:j t:1:l",
+                                      "Concat t s x axis=0; If r c then_branch=@0 else_branch=@1;"
+                                      "ReduceSum sum t keepdims=0; Add y r sum",
+                                      2, branches),
+                           &options);
+    float x[3], a[3] = {7, 8, 9}, y[3], t[18], sum = 0;
+    for (int turn = 1; turn <= 6; turn++) {
+        bool c = turn % 2 == 1;
+        int64_t n = 3, k = turn == 4 ? other : 3, j = c ? n : k, l = 3 * turn;
+        for (int i = 0; i < 3; i++) sum += x[i] = (float)(10 * turn + i);
+        const DLTensor tx = floats(x, 1, &n), ta = floats(a, 1, &k),
+                       tc = {.data = &c, .device = {kDLCPU, 0}, .dtype = {kDLBool, 8, 1}};
+        DLTensor ty = floats(y, 1, &j), tt = floats(t, 1, &l);
+        dlc_output_slot slots[] = {{&ty, NULL}, {&tt, NULL}};
+        OK(context, dlc_onnx_run(f.runner, NULL, (const DLTensor *[]){&tc, &tx, &ta, NULL}, 4, slots, 2));
+        assert_null(slots[1].managed);
+        assert_int_equal(told, turn >= 4);
+        for (int i = 0; i < j; i++) assert_true(y[i] == sum - (c ? x : a)[i]);
+        for (int i = 0; i < l; i++) assert_true(t[i] == (float)(10 * (i / 3 + 1) + i % 3));
+    }
+    close_fixture(&f);
+}
+
+static void test_cache(void **state) {
+    (void)state;
+    check_cache(2);
+    check_cache(1); /* an import of its own is tried first */
+}
+
 /* Random numbers without a seed: others at each run, the same ones of runners with one seed. */
 static void test_random(void **state) {
     (void)state;
@@ -714,8 +750,8 @@ int main(void) {
         cmocka_unit_test(test_nested),  cmocka_unit_test(test_scan),         cmocka_unit_test(test_none),
         cmocka_unit_test(test_endless), cmocka_unit_test(test_error_inside), cmocka_unit_test(test_wrong_inputs),
         cmocka_unit_test(test_results), cmocka_unit_test(test_program),      cmocka_unit_test(test_state),
-        cmocka_unit_test(test_weights), cmocka_unit_test(test_threads),      cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_cache),   cmocka_unit_test(test_weights),      cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests_name("onnx walk", tests, open_all, close_all);
 }
