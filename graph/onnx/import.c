@@ -28,6 +28,7 @@ static const onnx_row *const standard_rows[] = {onnx_rows_map,
                                                 NULL};
 static const onnx_row *const learn_rows[] = {onnx_rows_learn, onnx_rows_svm, onnx_rows_trees, onnx_rows_dictionary,
                                              NULL};
+static const onnx_row *const preview_rows[] = {onnx_rows_preview, NULL};
 static const onnx_row *const training_rows[] = {onnx_rows_training, NULL};
 static const onnx_row *const microsoft_rows[] = {onnx_rows_microsoft, onnx_rows_microsoft_attention,
                                                  onnx_rows_microsoft_quantized, NULL};
@@ -35,6 +36,7 @@ static const onnx_row *const microsoft_rows[] = {onnx_rows_microsoft, onnx_rows_
 static const onnx_domain domains[] = {
     {"", ONNX_OPSET_LAST, standard_rows, onnx_refused_standard},
     {"ai.onnx.ml", 5, learn_rows, NULL},
+    {"ai.onnx.preview", 1, preview_rows, NULL},
     {"ai.onnx.preview.training", 1, training_rows, NULL},
     {"com.microsoft", ONNX_MICROSOFT_LAST, microsoft_rows, onnx_refused_microsoft},
 };

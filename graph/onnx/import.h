@@ -219,11 +219,12 @@ typedef struct onnx_domain {
 } onnx_domain;
 
 /* Tables of rows, each ended by a row without a name. */
-extern const onnx_row onnx_rows_attention[], onnx_rows_map[], onnx_rows_structure[], onnx_rows_reduce[],
-    onnx_rows_contract[], onnx_rows_window[], onnx_rows_normalize[], onnx_rows_index[], onnx_rows_recurrent[],
-    onnx_rows_other[], onnx_rows_control[], onnx_rows_state[], onnx_rows_random[], onnx_rows_learn[], onnx_rows_svm[],
-    onnx_rows_trees[], onnx_rows_training[], onnx_rows_microsoft[], onnx_rows_microsoft_attention[],
-    onnx_rows_microsoft_quantized[], onnx_rows_sequence[], onnx_rows_text[], onnx_rows_ngrams[], onnx_rows_dictionary[];
+extern const onnx_row onnx_rows_attention[], onnx_rows_preview[], onnx_rows_map[], onnx_rows_structure[],
+    onnx_rows_reduce[], onnx_rows_contract[], onnx_rows_window[], onnx_rows_normalize[], onnx_rows_index[],
+    onnx_rows_recurrent[], onnx_rows_other[], onnx_rows_control[], onnx_rows_state[], onnx_rows_random[],
+    onnx_rows_learn[], onnx_rows_svm[], onnx_rows_trees[], onnx_rows_training[], onnx_rows_microsoft[],
+    onnx_rows_microsoft_attention[], onnx_rows_microsoft_quantized[], onnx_rows_sequence[], onnx_rows_text[],
+    onnx_rows_ngrams[], onnx_rows_dictionary[];
 extern const onnx_refusal onnx_refused_standard[], onnx_refused_microsoft[];
 
 /* The domains in turn; NULL: past the last. */

@@ -1,5 +1,6 @@
 /* Rows of attention and rotary embedding. */
 #include "graph/onnx/attention.h"
+#include "graph/onnx/control.h"
 
 enum { BATCH = ONNX_BATCH, HEAD = ONNX_HEAD, ROW = ONNX_ROW, COLUMN = ONNX_COLUMN, RANK = ONNX_HEADS_RANK };
 
@@ -109,15 +110,26 @@ static graph_id softmax_with_sink(onnx_import *im, graph_id scores, graph_id sin
     return graph_slice_axis(im->g, weights, COLUMN, tir_index(im->g->pool, 0), s.dim[COLUMN]);
 }
 
+/* [batch, heads, queries, keys] */
+static graph_id scaled_scores(onnx_import *im, const onnx_attention *a) {
+    const tir_expr size = graph_shape_of(im->g, a->q)->dim[COLUMN];
+    const graph_id k = graph_transpose(im->g, graph_widen(im->g, a->k), (int64_t[]){0, 1, 3, 2}),
+                   scores = grouped_product(im, graph_widen(im->g, a->q), k),
+                   factor = a->scaled ? graph_scalar_like(im->g, scores, a->scale)
+                                      : onnx_unary(im, "rsqrt",
+                                                   graph_dimension(im->g, graph_shape_of(im->g, scores)->dtype, size));
+    return onnx_binary(im, "mul", scores, factor);
+}
+
+/* The values by their weights [batch, heads, queries, keys], of q's type. */
+static graph_id weighted_values(onnx_import *im, const onnx_attention *a, graph_id weights) {
+    const graph_id v = graph_cast(im->g, a->v, graph_shape_of(im->g, weights)->dtype);
+    return graph_cast(im->g, grouped_product(im, weights, v), graph_shape_of(im->g, a->q)->dtype);
+}
+
 graph_id onnx_attend_in_parts(onnx_import *im, const onnx_attention *a, dlc_dtype precision, graph_id *stage) {
-    const graph_shape q = *graph_shape_of(im->g, a->q);
-    graph_id scores, factor, visible = a->visible;
-    scores = grouped_product(im, graph_widen(im->g, a->q),
-                             graph_transpose(im->g, graph_widen(im->g, a->k), (int64_t[]){0, 1, 3, 2}));
-    factor = a->scaled
-                 ? graph_scalar_like(im->g, scores, a->scale)
-                 : onnx_unary(im, "rsqrt", graph_dimension(im->g, graph_shape_of(im->g, scores)->dtype, q.dim[COLUMN]));
-    stage[0] = stage[1] = onnx_binary(im, "mul", scores, factor);
+    graph_id visible = a->visible;
+    stage[0] = stage[1] = scaled_scores(im, a);
     if (a->cap != 0)
         stage[1] =
             graph_mul_number(im->g, onnx_unary(im, "tanh", graph_mul_number(im->g, stage[0], 1 / a->cap)), a->cap);
@@ -128,8 +140,7 @@ graph_id onnx_attend_in_parts(onnx_import *im, const onnx_attention *a, dlc_dtyp
     if (visible) stage[2] = hide(im, visible, stage[2]);
     const graph_id wide = precision == DLC_F64 ? graph_cast(im->g, stage[2], DLC_F64) : stage[2];
     stage[3] = a->sink ? softmax_with_sink(im, wide, a->sink) : graph_softmax(im->g, wide, COLUMN);
-    const graph_id v = graph_cast(im->g, a->v, graph_shape_of(im->g, stage[3])->dtype);
-    return graph_cast(im->g, grouped_product(im, stage[3], v), q.dtype);
+    return weighted_values(im, a, stage[3]);
 }
 
 graph_id onnx_attend(onnx_import *im, const onnx_attention *a) {
@@ -176,6 +187,45 @@ static void import_attention(onnx_import *im) {
     if (onnx_wants(im, 2)) onnx_give(im, 2, a.v);
 }
 
+/* x [batch, heads, queries, keys] by the node's sub-graph of that name, if there is one. */
+static graph_id modified(onnx_import *im, const char *name, graph_id x) {
+    const graph_shape before = *graph_shape_of(im->g, x);
+    if (!onnx_attribute_find(im, name, ONNX_ATTRIBUTE_GRAPH)) return x;
+    const onnx_graph *part = onnx_graph_attribute(im, name);
+    if (part->inputs.count != 1 || part->outputs.count != 1)
+        onnx_fail(im, DLC_PARSE_ERROR, "%s with %zu inputs and %zu outputs, not one", name, part->inputs.count,
+                  part->outputs.count);
+    const onnx_value in = {.id = x};
+    onnx_value out;
+    onnx_import_inline(im, part, &in, 1, &out);
+    const graph_id y = onnx_id_of(im, &out);
+    const graph_shape after = *graph_shape_of(im->g, y);
+    bool alike = after.rank == before.rank && after.dtype == before.dtype;
+    for (int d = 0; alike && d < after.rank; d++) alike = tir_equal(im->g->pool, after.dim[d], before.dim[d]) != TIR_NO;
+    if (!alike) onnx_fail(im, DLC_PARSE_ERROR, "%s changes the element type or the shape", name);
+    return y;
+}
+
+static void import_flex_attention(onnx_import *im) {
+    onnx_attention a = {.q = onnx_operand(im, 0), .k = onnx_operand(im, 1), .v = onnx_operand(im, 2)};
+    const graph_id operands[] = {a.q, a.k, a.v};
+    for (int i = 0; i < 3; i++)
+        if (graph_shape_of(im->g, operands[i])->rank != RANK)
+            onnx_fail(im, DLC_PARSE_ERROR, "operand %d of rank %d, not 4", i, graph_shape_of(im->g, operands[i])->rank);
+    const dlc_dtype dtype = graph_shape_of(im->g, a.q)->dtype, wide = dtype == DLC_F64 ? DLC_F64 : DLC_F32,
+                    precision = onnx_dtype_attribute(im, "softmax_precision", wide);
+    const bool modifies = onnx_attribute_find(im, "score_mod", ONNX_ATTRIBUTE_GRAPH) ||
+                          onnx_attribute_find(im, "prob_mod", ONNX_ATTRIBUTE_GRAPH);
+    a.scale = onnx_float(im, "scale", 0);
+    a.scaled = onnx_attribute_find(im, "scale", ONNX_ATTRIBUTE_FLOAT) != NULL;
+    if (!modifies && precision == wide) {
+        onnx_give(im, 0, onnx_attend(im, &a));
+        return;
+    }
+    const graph_id scores = modified(im, "score_mod", graph_cast(im->g, scaled_scores(im, &a), precision));
+    onnx_give(im, 0, weighted_values(im, &a, modified(im, "prob_mod", graph_softmax(im->g, scores, COLUMN))));
+}
+
 graph_id onnx_rotate(onnx_import *im, graph_id x, graph_id cosine, graph_id sine, tir_expr turned, bool interleaved) {
     graph *g = im->g;
     const tir_expr size = graph_shape_of(g, x)->dim[COLUMN], zero = tir_index(g->pool, 0);
@@ -209,5 +259,10 @@ static void import_rotary_embedding(onnx_import *im) {
 const onnx_row onnx_rows_attention[] = {
     {"Attention", 23, 0, import_attention, NULL},
     {"RotaryEmbedding", 23, 0, import_rotary_embedding, NULL},
+    {0},
+};
+
+const onnx_row onnx_rows_preview[] = {
+    {"FlexAttention", 1, 0, import_flex_attention, NULL},
     {0},
 };

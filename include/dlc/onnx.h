@@ -12,15 +12,16 @@
  *
  * or, with sequences, optionals, strings and maps as inputs or outputs, by dlc_onnx_run_values.
  *
- * Operator sets 1 to 27 of the standard domain, 1 to 5 of ai.onnx.ml, 1 of ai.onnx.preview.training (without
- * Gradient); IR versions 3 to 13. dlc_onnx_check lists the operators of a model that are not imported.
+ * Operator sets 1 to 27 of the standard domain, 1 to 5 of ai.onnx.ml, 1 of ai.onnx.preview (FlexAttention) and
+ * ai.onnx.preview.training (without Gradient); IR versions 3 to 13. dlc_onnx_check lists the operators of a model that are not imported.
  * Sizes that the file names are symbols of that name; unnamed ones are symbols made of the input's name and the axis, x_0. A
  * model's arithmetic on sizes is evaluated at import: one graph serves all sizes. If is inlined when its condition is known at import.
- * Sequences, optionals, strings and maps are structure that is known at import: inside of a model everywhere, as its inputs and outputs by
- * dlc_onnx_run_values. Case mapping of strings is that of ASCII. Not supported: regular expressions, decoders of images. In a graph, not in a runner, sizes, axes, positions in sequences and the like must be known at import (except the sizes of
- * the results of NonZero, Unique, Compress and NonMaxSuppression), carried values of a Loop keep their shape, one with stacked results needs a
- * trip count that is known, one that carries sequences, optionals or strings such a count and condition and at most 64 iterations, and
- * the branches of an If whose condition is not known have tensors of equal shapes as results.
+ * Sequences, optionals, strings and maps are structure that is known at import: inside of a model everywhere, as its inputs and outputs
+ * by dlc_onnx_run_values. Case mapping of strings is that of ASCII. Not supported: regular expressions, decoders of images.
+ * A graph, unlike a runner, needs sizes, axes, positions in sequences and the like to be known at import, except the sizes of the
+ * results of NonZero, Unique, Compress and NonMaxSuppression. In it, values that a Loop carries keep their shape; a Loop with stacked
+ * results needs a trip count that is known, and one that carries sequences, optionals or strings such a count and condition and at most
+ * 64 iterations; the branches of an If whose condition is not known have tensors of equal shapes as results.
  *
  * Dropout, batch norms, QuantizeLinear and DequantizeLinear of a model for inference cost little: see no_excess_precision of
  * dlc_compile_options, which keeps them as the file has them.
