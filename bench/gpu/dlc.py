@@ -28,6 +28,7 @@ class ContextOptions(c.Structure):
     _fields_ = [("struct_size", c.c_size_t), ("target", c.c_char_p), ("allocator", c.c_void_p), ("threads", c.c_int),
                 ("compile_threads", c.c_int), ("parallel_for", c.c_void_p), ("parallel_user", c.c_void_p), ("parallel_width", c.c_int),
                 ("log", c.c_void_p), ("log_user", c.c_void_p), ("clock_ns", c.c_void_p), ("clock_user", c.c_void_p),
+                ("trace", c.c_void_p), ("trace_user", c.c_void_p),
                 ("cache_bytes", c.c_size_t), ("plan_cache_entries", c.c_size_t), ("cache_directory", c.c_char_p),
                 ("cache_directory_bytes", c.c_size_t), ("isolate_compiler", c.c_bool), ("compiler_path", c.c_char_p),
                 ("background_compile", c.c_bool), ("default_float_modes", c.c_bool), ("limits", Limits),
