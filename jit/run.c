@@ -242,7 +242,8 @@ dlc_status jit_plan_run(dlc_program *program, jit_plan *plan, char *const *input
     jit_frame_aim(plan, frame, inputs, outputs);
     dlc_status status;
     if (how) jit_frame_touch(plan, frame, how);
-    if (plan->alone && !how && !atomic_load_explicit(&program->profile, memory_order_relaxed)) {
+    const bool quick = plan->alone && !how && !plan->context->trace;
+    if (quick && !atomic_load_explicit(&program->profile, memory_order_relaxed)) {
         error->status = DLC_OK;
         aim_calls(plan, frame, NULL, error);
         jit_run_alone(plan->context, plan->alone, frame);

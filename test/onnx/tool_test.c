@@ -347,6 +347,9 @@ static void test_trace(void **state) {
     assert_true(end && !*blank_end(end));
     assert_non_null(strstr(text, "\"cat\": \"compile\", \"ph\": \"X\""));
     assert_non_null(strstr(text, "\"cat\": \"run\", \"ph\": \"X\""));
+    tool(0, "two.onnx --dim n=1 --trace trace.json"); /* on one thread, a few elements */
+    read_text("trace.json", text, sizeof text);
+    assert_non_null(strstr(text, "\"cat\": \"run\", \"ph\": \"X\""));
     tool(1, "two.onnx --dim n=2 --trace nowhere/trace.json");
     assert_non_null(strstr(complained, "--trace: nowhere/trace.json: "));
 }
