@@ -5,7 +5,7 @@
  *   quantize(dequantize x), the same parameters            -> x
  *   quantize(y)                                            -> round(y * (1 / scale)) + zero_point, saturated
  *
- * The first one only for constant w, on machines that have an instruction for products of bytes. What stands between a contraction and
+ * The first rewrite is made only if w is a constant and the machine has an instruction for products of bytes. What stands between a contraction and
  * the next quantize_linear - bias, activation, sums with other branches - stays in floats, in the kernel of the contraction. Sums of integers
  * are exact, moves are, too; the factors round. So a quantised result differs from that of floats by at most one step, where it
  * is near the middle between two.

@@ -1,5 +1,5 @@
 /* Walks of ONNX models: the model is imported once for each run, on graphs whose values have tensors (parts.h), so that the importer can ask for
- * any value's elements. What lies between its questions is computed in parts, whose programs are found again in later runs. */
+ * any value's elements. All operators between two such questions are compiled and run as one part, whose program later runs reuse. */
 #include "jit/onnx.h"
 
 #ifdef DLC_ONNX
@@ -33,7 +33,8 @@ struct onnx_stack {
 };
 
 struct jit_onnx_walk {
-    onnx_walk functions; /* first member: what the importer is given */
+    /* What the importer calls. The first member: the importer's pointer to it is one to this struct. */
+    onnx_walk functions;
     dlc_onnx_model *model;
     dlc_context *context;
     jit_parts parts;

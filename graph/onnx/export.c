@@ -1,4 +1,4 @@
-/* The frame of the exporter: names, sizes, constants, inputs and outputs, expansion of what has no row; the helpers of rows. */
+/* The core of the exporter: names, sizes, constants, inputs and outputs, expansion of operators that have no row; helpers of rows. */
 #include "graph/onnx/export.h"
 
 #include "graph/build.h"

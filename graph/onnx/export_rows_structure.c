@@ -35,7 +35,7 @@ static bool has_codes(dlc_dtype dtype) {
     return dtype == DLC_F4E2M1 || dtype == DLC_F8E8M0;
 }
 
-/* The bits of small integers are what they convert to. */
+/* unpack_bits and pack_bits of integers of 2 and 4 bits: a Cast to or from whole bytes gives the same numbers. */
 static void export_bits_as_numbers(onnx_export *ex) {
     const dlc_dtype from = onnx_in_shape(ex, 0)->dtype, to = onnx_result_shape(ex, 0)->dtype;
     if (has_codes(from) || has_codes(to))

@@ -27,9 +27,9 @@
  * dlc_compile_options, which keeps them as the file has them.
  *
  * Random numbers (RandomNormal, RandomUniform, their Like forms, Bernoulli, Multinomial, Dropout in training mode) are libdlc's own. With
- * attribute seed they are a function of the seed and the position, so that a node gives the same numbers at
- * every run, in each iteration of a loop, and as other nodes of that operator with that seed. Without it a graph does not have them; a runner walks
- * the model, and draws other numbers each time (dlc_onnx_runner_options.seed). OneHotEncoder gives zeros for what is no category also with
+ * attribute seed they are a function of the seed and the position, so that a node gives the same numbers at every run, in each iteration
+ * of a loop, and as other nodes of that operator with that seed. Without the attribute dlc_onnx_graph refuses the node; a runner walks
+ * the model, and each of its runs draws new numbers (dlc_onnx_runner_options.seed). OneHotEncoder gives zeros for what is no category also with
  * zeros=0, for which ONNX has the run fail. */
 #ifndef DLC_ONNX_H
 #define DLC_ONNX_H
