@@ -192,6 +192,8 @@ typedef struct bench_outcome {
     /* by the library's cost model; 0: no prediction */
     double predicted;
     bench_opponent others[BENCH_OPPONENTS];
+    /* the separate programs run the same kernels, so a difference in time is not one of decisions */
+    bool same_kernels;
     /* fma: f32 flops per second of the machine during this contest */
     double flops, bytes, fma;
     /* speed of the unit for the case's element type, relative to f32's */

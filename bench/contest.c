@@ -241,6 +241,10 @@ static void check_results(field *f) {
     f->arena->failures++;
 }
 
+static bool same_kernels(const field *f) {
+    return f->separate && bench_programs_same_kernels(f->arena->context, f->ours, f->separate);
+}
+
 /* The ratios of one contest into the outcome. */
 static void take_ratios(const field *f, bench_outcome *o) {
     const double *ours = f->contestants[OURS].samples;
@@ -313,6 +317,7 @@ static void print_row(const field *f, const bench_outcome *o) {
     for (int i = BENCH_MAX_PEERS; i < BENCH_OPPONENTS; i++)
         if (o->others[i].seconds > 0)
             printf("  %s %.2f us %.2fx", bench_opponent_name(a, i), o->others[i].seconds * 1e6, o->others[i].ratio);
+    if (o->same_kernels) printf("  (same kernels)");
     for (int c = FIRST_OPPONENT; c < f->count; c++)
         if (strstr(f->notes[c], "wino")) printf("  (Winograd)");
     printf("\n");
@@ -370,6 +375,7 @@ bool bench_case_run(bench_arena *arena, const bench_shape *shape, bench_rivals r
                          .fma = bench_fma_flops(arena->threads) / best_sample(&f->contestants[PEAK]),
                          .gain = bench_unit_gain(&arena->roofs, problem)};
     o->roof = bench_roof_seconds(&arena->roofs, o->fma, problem);
+    o->same_kernels = same_kernels(f);
     take_ratios(f, o);
     print_row(f, o);
     write_json(f, o);
@@ -384,6 +390,7 @@ void bench_case_repeat(bench_arena *arena, bench_rivals rivals, bench_outcome *o
     if (!f) abort();
     if (assemble(f, arena, o->shape, rivals)) {
         bench_contest(f->contestants, f->count, arena->threads, arena->settings);
+        if (wanted(rivals, BENCH_SEPARATE)) o->same_kernels = o->same_kernels && same_kernels(f);
         take_ratios(f, o);
         dismiss(f);
     }

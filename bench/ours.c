@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MAX_KERNELS = 256 };
+
 static DLTensor tensor_of(bench_operand *o) {
     static const DLDataType types[] = {
 #define X(code, text, bits, dlpack, class_, usable) [code] = {(uint8_t)dlpack, bits, 1},
@@ -50,19 +52,59 @@ static double sum_predicted(const char *text) {
     return sum * 1e-6;
 }
 
+/* What dlc_program_dump says of a stage; NULL: nothing. To be freed with dlc_text_free. */
+static char *dump_stage(const bench_stage *s, const char *what) {
+    const int64_t *shapes[BENCH_MAX_OPERANDS];
+    int ranks[BENCH_MAX_OPERANDS];
+    for (int k = 0; k < s->input_count; k++) shapes[k] = s->inputs[k]->shape, ranks[k] = s->inputs[k]->ndim;
+    char *text = NULL;
+    return dlc_program_dump(s->program, what, shapes, ranks, s->input_count, &text) ? NULL : text;
+}
+
 double bench_programs_predict(dlc_context *context, const bench_programs *p) {
     double sum = 0;
     for (int i = 0; i < p->count; i++) {
-        const bench_stage *s = &p->stages[i];
-        const int64_t *shapes[BENCH_MAX_OPERANDS];
-        int ranks[BENCH_MAX_OPERANDS];
-        for (int k = 0; k < s->input_count; k++) shapes[k] = s->inputs[k]->shape, ranks[k] = s->inputs[k]->ndim;
-        char *text = NULL;
-        if (dlc_program_dump(s->program, "profile", shapes, ranks, s->input_count, &text)) continue;
-        sum += sum_predicted(text);
+        char *text = dump_stage(&p->stages[i], "profile");
+        if (text) sum += sum_predicted(text);
         dlc_text_free(context, text);
     }
     return sum;
+}
+
+typedef struct hashes {
+    uint64_t values[MAX_KERNELS];
+    int count;
+} hashes;
+
+static int by_value(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Of the regions of all stages, ascending: the numbers in the lines "region NAME #HASH:" of their schedules. False: too many, or no text. */
+static bool region_hashes(dlc_context *context, const bench_programs *p, hashes *h) {
+    h->count = 0;
+    bool good = true;
+    for (int i = 0; i < p->count && good; i++) {
+        char *text = dump_stage(&p->stages[i], "schedule");
+        good = text != NULL;
+        for (const char *at = text; good && (at = strstr(at, "region ")) != NULL; at += strlen("region ")) {
+            if (at > text && at[-1] != '\n') continue;
+            const char *hash = strchr(at, '#');
+            if (!hash) break;
+            good = h->count < MAX_KERNELS;
+            if (good) h->values[h->count++] = strtoull(hash + 1, NULL, 16);
+        }
+        dlc_text_free(context, text);
+    }
+    qsort(h->values, (size_t)h->count, sizeof *h->values, by_value);
+    return good && h->count > 0;
+}
+
+bool bench_programs_same_kernels(dlc_context *context, const bench_programs *a, const bench_programs *b) {
+    hashes x, y;
+    return region_hashes(context, a, &x) && region_hashes(context, b, &y) && x.count == y.count &&
+           memcmp(x.values, y.values, (size_t)x.count * sizeof *x.values) == 0;
 }
 
 static void release_stage(bench_stage *s) {

@@ -31,6 +31,8 @@ bench_programs *bench_programs_prepare(dlc_context *context, const dlc_compile_o
 bench_programs *bench_parts_prepare(dlc_context *context, int parts, const bench_shape *shape, char *reason,
                                     size_t size);
 void bench_programs_run(void *programs);
+/* Whether both run the same kernels, by the hashes of their regions, in any order. */
+bool bench_programs_same_kernels(dlc_context *context, const bench_programs *a, const bench_programs *b);
 /* Seconds of a run predicted by the library's cost model, all kernels together; 0: it has none. */
 double bench_programs_predict(dlc_context *context, const bench_programs *programs);
 void bench_programs_release(bench_programs *programs);
