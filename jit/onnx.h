@@ -60,12 +60,18 @@ struct dlc_onnx_model {
     lib_map external_by_location;
     /* Bytes of all files. */
     size_t size;
+    /* Nodes of the host's operators that graphs call (onnx_host.c), newest first. */
+    lib_mutex hosted_mutex;
+    struct hosted_node *hosted;
+    /* How many were made. */
+    _Atomic(size_t) hosted_count;
 };
 
 /* The error of a call, for dlc_error_message. */
 dlc_status jit_onnx_fail(dlc_context *context, dlc_status status, const char *call, const char *what);
 /* The first input or output that is no tensor of numbers; NULL: there is none. */
 const jit_onnx_port *jit_onnx_structured_port(const dlc_onnx_model *model);
+void jit_onnx_free_hosted(dlc_onnx_model *model);
 void jit_onnx_keep(dlc_onnx_model *model);
 void jit_onnx_release(dlc_onnx_model *model);
 /* Walks (onnx_walk.c): runs of a model, each an import that asks for values. One run at a time. */
