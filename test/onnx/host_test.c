@@ -211,6 +211,17 @@ static void expect_no_graph(const fixture *f, const char *why) {
 
 /* ---- graphs ---------------------------------------------------------------------------------------------------------------- */
 
+/* What looks at a graph and its program takes such nodes like others; there is no form of them in a file. */
+static void look_at(dlc_graph *graph, dlc_program *program) {
+    char *text;
+    OK(context, dlc_graph_print(graph, &text));
+    assert_non_null(strstr(text, "Total.0."));
+    dlc_text_free(context, text);
+    OK(context, dlc_program_dump(program, "plan", (const int64_t *[]){(int64_t[]){4}}, (const int[]){1}, 1, &text));
+    dlc_text_free(context, text);
+    assert_int_equal(dlc_onnx_write(context, "/nowhere/x.onnx", graph, NULL), DLC_UNSUPPORTED);
+}
+
 /* Both forms in one program for all sizes, which keeps what it needs of the model. */
 static void test_graph(void **state) {
     message g = started();
@@ -223,6 +234,7 @@ static void test_graph(void **state) {
     dlc_program *program;
     OK(context, dlc_onnx_graph(f.model, NULL, &graph));
     OK(context, dlc_compile(context, graph, NULL, &program));
+    look_at(graph, program);
     dlc_graph_destroy(graph);
     finish(&f);
     for (int64_t n = 1; n < 7; n++) {
