@@ -31,6 +31,8 @@ typedef struct jit_onnx_port {
     int state;
 } jit_onnx_port;
 
+enum { JIT_ONNX_HOSTED_LISTS = 64 };
+
 struct dlc_onnx_model {
     /* Owner of constants that are used in place. */
     graph_holder holder;
@@ -60,9 +62,9 @@ struct dlc_onnx_model {
     lib_map external_by_location;
     /* Bytes of all files. */
     size_t size;
-    /* Nodes of the host's operators that graphs call (onnx_host.c), newest first. */
+    /* Nodes of the host's operators that have been imported (onnx_host.c), by hash. */
     lib_mutex hosted_mutex;
-    struct hosted_node *hosted;
+    struct hosted_node *hosted[JIT_ONNX_HOSTED_LISTS];
     /* How many were made. */
     _Atomic(size_t) hosted_count;
 };

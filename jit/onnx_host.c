@@ -25,7 +25,7 @@ typedef struct host_operator {
     const char *attributes;
 } host_operator;
 
-/* A node that graphs call: its row, as if registered for it alone, in the definition's arena. */
+/* A node, in the arena of its definition: of the row that it has if graphs call it, as if registered for it alone. */
 struct hosted_node {
     /* The first member: the row's pointer to it is one to this struct. */
     graph_definition definition;
@@ -188,8 +188,9 @@ static graph_host_node describe(onnx_import *im, lib_arena *arena, const host_op
                              .named = named};
 }
 
-static dlc_callback callback_of(const graph_definition *definition, const graph_host_node *node) {
-    return (dlc_callback){.definition = definition,
+static dlc_callback callback_of(const struct hosted_node *hosted) {
+    const graph_host_node *node = &hosted->node;
+    return (dlc_callback){.definition = hosted->registered,
                           .inputs = node->inputs,
                           .results = node->results,
                           .version = node->version,
@@ -369,7 +370,7 @@ static dlc_status invoke(const graph_definition *d, const graph_custom *custom, 
     const dlc_onnx_value *list[OPERANDS_MAX] = {NULL};
     host_result result[RESULTS_MAX] = {0};
     onnx_host_results given = {.count = outputs, .result = result};
-    dlc_callback c = callback_of(hosted->registered, node);
+    dlc_callback c = callback_of(hosted);
     (void)custom, (void)inputs;
     c.given = &given;
     for (int o = 0; o < outputs; o++) result[o].fixed = output[o];
@@ -383,6 +384,110 @@ static dlc_status invoke(const graph_definition *d, const graph_custom *custom, 
     if (c.error.status == DLC_OK) return DLC_OK;
     return lib_fail(error, c.error.status, "%s: %s", hosted->shown, c.error.message);
 }
+
+/* ---- nodes -------------------------------------------------------------------------------------------------------------------- */
+
+static void free_hosted(const dlc_allocator *allocator, struct hosted_node *hosted) {
+    lib_arena_free(&hosted->definition.arena);
+    lib_release(allocator, hosted, sizeof *hosted, _Alignof(struct hosted_node));
+}
+
+void jit_onnx_free_hosted(dlc_onnx_model *model) {
+    for (int i = 0; i < JIT_ONNX_HOSTED_LISTS; i++)
+        for (struct hosted_node *at = model->hosted[i], *next; at; at = next) {
+            next = at->next;
+            free_hosted(&model->context->allocator, at);
+        }
+}
+
+/* A name that no other row of the model has: the operator's, a number, the node's. */
+static const char *row_name(lib_arena *arena, const onnx_node *node, size_t number) {
+    enum { SHOWN = 60 };
+    const int size = node->name.size < SHOWN ? (int)node->name.size : SHOWN;
+    char *name = lib_arena_format(arena, "%.*s.%zu%s%.*s", (int)node->operator.size, node->operator.data, number,
+                                  size ? "." : "", size, size ? node->name.data : "");
+    for (char *at = name; *at; at++)
+        if (*at <= ' ' || strchr("(),\"\\=", *at)) *at = '_';
+    return name;
+}
+
+static void fill_hosted(onnx_import *im, struct hosted_node *hosted, const graph_definition *registered,
+                        size_t number) {
+    const host_operator *o = operator_of(registered);
+    graph_definition *d = &hosted->definition;
+    lib_arena *arena = &d->arena;
+    hosted->registered = registered, hosted->of = im->node;
+    hosted->node = describe(im, arena, o);
+    hosted->attributes = lib_arena_copy(arena, resolved(im), im->node->attributes.count * sizeof(void *));
+    hosted->shown = lib_arena_format(arena, "node %zu %s (%s)", im->node_index, onnx_shown(arena, im->node->name),
+                                     onnx_shown(arena, im->node->operator));
+    hosted->functions = (graph_host_functions){.shape = o->functions.shape, .node = &hosted->node};
+    d->kind = GRAPH_OPERATOR, d->name = d->op.name = row_name(arena, im->node, number);
+    d->context = registered->context, d->user = registered->user;
+    d->functions = &hosted->functions, d->invoke = invoke, d->holder = im->holder;
+    d->op.class_ = GRAPH_OPAQUE, d->op.algebra = o->has_effects ? GRAPH_IMPURE : 0;
+    d->op.max_inputs = -1, d->op.results = hosted->node.results;
+    d->op.operands = "x", d->op.dtypes = "all", d->op.doc = "";
+    d->op.infer = graph_infer_by_host, d->op.host = d;
+}
+
+/* A new one, of which the model knows nothing yet. */
+static struct hosted_node *new_hosted(onnx_import *im, const dlc_allocator *allocator,
+                                      const graph_definition *registered, size_t number) {
+    lib_scope *outer = im->g->arena->scope, scope;
+    struct hosted_node *hosted = lib_allocate_zeroed(allocator, sizeof *hosted, _Alignof(struct hosted_node));
+    if (!hosted) onnx_fail(im, DLC_OUT_OF_MEMORY, "memory was refused");
+    lib_arena_init(&hosted->definition.arena, allocator, &scope);
+    im->g->arena->scope = &scope;
+    if (LIB_ENTER(&scope)) fill_hosted(im, hosted, registered, number);
+    im->g->arena->scope = outer;
+    hosted->definition.arena.scope = NULL;
+    if (scope.error.status == DLC_OK) return hosted;
+    free_hosted(allocator, hosted);
+    lib_raise_error(outer, &scope.error);
+}
+
+static bool is_of(const onnx_import *im, const struct hosted_node *hosted, const graph_definition *registered,
+                  const onnx_attribute *const *attributes) {
+    const size_t size = im->node->attributes.count * sizeof(void *);
+    bool same = hosted->of == im->node && hosted->registered == registered && hosted->node.version == im->opset &&
+                (!size || memcmp(hosted->attributes, attributes, size) == 0);
+    for (size_t i = 0; same && i < onnx_operands(im); i++) same = onnx_has(im, i) == (hosted->node.place[i] >= 0);
+    return same;
+}
+
+static struct hosted_node **list_of(dlc_onnx_model *model, const onnx_node *node) {
+    return &model->hosted[lib_hash64(&node, sizeof(void *), 0) % JIT_ONNX_HOSTED_LISTS];
+}
+
+/* With the model's mutex. NULL: none. */
+static struct hosted_node *find_hosted(const onnx_import *im, struct hosted_node *list,
+                                       const graph_definition *registered, const onnx_attribute *const *attributes) {
+    for (struct hosted_node *at = list; at; at = at->next)
+        if (is_of(im, at, registered, attributes)) return at;
+    return NULL;
+}
+
+/* The current node. Imports by several threads find the same one. */
+static struct hosted_node *hosted_node_of(onnx_import *im, const graph_definition *registered) {
+    dlc_onnx_model *model = (dlc_onnx_model *)(void *)im->holder;
+    const dlc_allocator *allocator = &model->context->allocator;
+    const onnx_attribute *const *attributes = resolved(im);
+    struct hosted_node **list = list_of(model, im->node), *known, *made;
+    lib_mutex_lock(&model->hosted_mutex);
+    known = find_hosted(im, *list, registered, attributes);
+    lib_mutex_unlock(&model->hosted_mutex);
+    if (known) return known;
+    made = new_hosted(im, allocator, registered, atomic_fetch_add(&model->hosted_count, 1));
+    lib_mutex_lock(&model->hosted_mutex);
+    known = find_hosted(im, *list, registered, attributes);
+    if (!known) made->next = *list, *list = made;
+    lib_mutex_unlock(&model->hosted_mutex);
+    if (known) free_hosted(allocator, made);
+    return known ? known : made;
+}
+
+/* ---- calls while a model is imported ----------------------------------------------------------------------------------------- */
 
 /* An error of a function becomes that of the import, which adds the node unless it is none of the node's (lib_is_circumstance). */
 static _Noreturn void raise_from(onnx_import *im, const lib_error *error) {
@@ -450,114 +555,20 @@ static void give_result(onnx_import *im, size_t i, const host_result *result) {
     onnx_give_value(im, i, &value);
 }
 
-static void call_now(onnx_import *im, const graph_definition *d, const graph_host_node *node) {
-    onnx_host_results given = {.im = im, .count = node->results};
-    dlc_callback c = callback_of(d, node);
-    given.result = LIB_NEW_ARRAY(im->g->arena, host_result, (size_t)node->results + 1);
+static void call_now(onnx_import *im, const struct hosted_node *hosted) {
+    onnx_host_results given = {.im = im, .count = hosted->node.results};
+    dlc_callback c = callback_of(hosted);
+    given.result = LIB_NEW_ARRAY(im->g->arena, host_result, (size_t)given.count + 1);
     c.given = &given;
     if (onnx_walks(im)) evaluate_operands(im);
-    call_host(&c, operator_of(d), take_operands(im));
+    call_host(&c, operator_of(hosted->registered), take_operands(im));
     if (c.error.status != DLC_OK) raise_from(im, &c.error);
-    for (int i = 0; i < node->results; i++) give_result(im, (size_t)i, &given.result[i]);
+    for (int i = 0; i < given.count; i++) give_result(im, (size_t)i, &given.result[i]);
 }
 
-/* ---- nodes of graphs ---------------------------------------------------------------------------------------------------------- */
+/* ---- nodes of graphs ----------------------------------------------------------------------------------------------------------- */
 
-static void free_hosted(const dlc_allocator *allocator, struct hosted_node *hosted) {
-    lib_arena_free(&hosted->definition.arena);
-    lib_release(allocator, hosted, sizeof *hosted, _Alignof(struct hosted_node));
-}
-
-void jit_onnx_free_hosted(dlc_onnx_model *model) {
-    for (struct hosted_node *at = model->hosted, *next; at; at = next) {
-        next = at->next;
-        free_hosted(&model->context->allocator, at);
-    }
-}
-
-/* A name that no other row of the model has: the operator's, a number, the node's. */
-static const char *row_name(lib_arena *arena, const onnx_node *node, size_t number) {
-    enum { SHOWN = 60 };
-    const int size = node->name.size < SHOWN ? (int)node->name.size : SHOWN;
-    char *name = lib_arena_format(arena, "%.*s.%zu%s%.*s", (int)node->operator.size, node->operator.data, number,
-                                  size ? "." : "", size, size ? node->name.data : "");
-    for (char *at = name; *at; at++)
-        if (*at <= ' ' || strchr("(),\"\\=", *at)) *at = '_';
-    return name;
-}
-
-static void fill_hosted(onnx_import *im, struct hosted_node *hosted, const graph_definition *registered,
-                        size_t number) {
-    const host_operator *o = operator_of(registered);
-    graph_definition *d = &hosted->definition;
-    lib_arena *arena = &d->arena;
-    hosted->registered = registered, hosted->of = im->node;
-    hosted->node = describe(im, arena, o);
-    hosted->attributes = lib_arena_copy(arena, resolved(im), im->node->attributes.count * sizeof(void *));
-    hosted->shown = lib_arena_format(arena, "node %zu %s (%s)", im->node_index, onnx_shown(arena, im->node->name),
-                                     onnx_shown(arena, im->node->operator));
-    hosted->functions = (graph_host_functions){.shape = o->functions.shape, .node = &hosted->node};
-    d->kind = GRAPH_OPERATOR, d->name = d->op.name = row_name(arena, im->node, number);
-    d->context = registered->context, d->user = registered->user;
-    d->functions = &hosted->functions, d->invoke = invoke, d->holder = im->holder;
-    d->op.class_ = GRAPH_OPAQUE, d->op.algebra = o->has_effects ? GRAPH_IMPURE : 0;
-    d->op.max_inputs = -1, d->op.results = hosted->node.results;
-    d->op.operands = "x", d->op.dtypes = "all", d->op.doc = "";
-    d->op.infer = graph_infer_by_host, d->op.host = d;
-}
-
-/* A new one, of which the model knows nothing yet. */
-static struct hosted_node *new_hosted(onnx_import *im, const dlc_allocator *allocator,
-                                      const graph_definition *registered, size_t number) {
-    lib_scope *outer = im->g->arena->scope, scope;
-    struct hosted_node *hosted = lib_allocate_zeroed(allocator, sizeof *hosted, _Alignof(struct hosted_node));
-    if (!hosted) onnx_fail(im, DLC_OUT_OF_MEMORY, "memory was refused");
-    lib_arena_init(&hosted->definition.arena, allocator, &scope);
-    im->g->arena->scope = &scope;
-    if (LIB_ENTER(&scope)) fill_hosted(im, hosted, registered, number);
-    im->g->arena->scope = outer;
-    hosted->definition.arena.scope = NULL;
-    if (scope.error.status == DLC_OK) return hosted;
-    free_hosted(allocator, hosted);
-    lib_raise_error(outer, &scope.error);
-}
-
-static bool is_of(const onnx_import *im, const struct hosted_node *hosted, const graph_definition *registered,
-                  const onnx_attribute *const *attributes) {
-    const size_t size = im->node->attributes.count * sizeof(void *);
-    bool same = hosted->of == im->node && hosted->registered == registered && hosted->node.version == im->opset &&
-                (!size || memcmp(hosted->attributes, attributes, size) == 0);
-    for (size_t i = 0; same && i < onnx_operands(im); i++) same = onnx_has(im, i) == (hosted->node.place[i] >= 0);
-    return same;
-}
-
-/* With the model's mutex. NULL: none. */
-static struct hosted_node *find_hosted(const onnx_import *im, const dlc_onnx_model *model,
-                                       const graph_definition *registered, const onnx_attribute *const *attributes) {
-    for (struct hosted_node *at = model->hosted; at; at = at->next)
-        if (is_of(im, at, registered, attributes)) return at;
-    return NULL;
-}
-
-/* The row of the current node. Imports by several threads find the same one. */
-static const graph_op *row_of(onnx_import *im, const graph_definition *registered) {
-    dlc_onnx_model *model = (dlc_onnx_model *)(void *)im->holder;
-    const dlc_allocator *allocator = &model->context->allocator;
-    const onnx_attribute *const *attributes = resolved(im);
-    lib_mutex_lock(&model->hosted_mutex);
-    struct hosted_node *known = find_hosted(im, model, registered, attributes), *made;
-    lib_mutex_unlock(&model->hosted_mutex);
-    if (known) return &known->definition.op;
-    made = new_hosted(im, allocator, registered, atomic_fetch_add(&model->hosted_count, 1));
-    lib_mutex_lock(&model->hosted_mutex);
-    known = find_hosted(im, model, registered, attributes);
-    if (!known) made->next = model->hosted, model->hosted = made;
-    lib_mutex_unlock(&model->hosted_mutex);
-    if (known) free_hosted(allocator, made);
-    return &(known ? known : made)->definition.op;
-}
-
-static void emit(onnx_import *im, const graph_definition *d) {
+static void emit(onnx_import *im, struct hosted_node *hosted) {
     graph_id *ids = LIB_NEW_ARRAY(im->g->arena, graph_id, onnx_operands(im) + 1);
     int count = 0;
     if (onnx_operands(im) > OPERANDS_MAX || im->node->outputs.count > RESULTS_MAX)
@@ -565,7 +576,7 @@ static void emit(onnx_import *im, const graph_definition *d) {
                   RESULTS_MAX);
     for (size_t i = 0; i < onnx_operands(im); i++)
         if (onnx_has(im, i)) ids[count++] = onnx_operand(im, i);
-    const graph_id first = graph_emit(im->g, row_of(im, d), count, ids, NULL);
+    const graph_id first = graph_emit(im->g, &hosted->definition.op, count, ids, NULL);
     for (size_t i = 0; i < im->node->outputs.count; i++) onnx_give(im, i, first + (graph_id)i);
 }
 
@@ -587,12 +598,11 @@ static void import_call(onnx_import *im, const graph_definition *d) {
     bool text, known;
     look_at_operands(im, &text, &known);
     if (onnx_walks(im) || (known && !o->has_effects)) {
-        const graph_host_node node = describe(im, im->g->arena, o);
-        call_now(im, d, &node);
+        call_now(im, hosted_node_of(im, d));
         return;
     }
     if (o->functions.shape && !text) {
-        emit(im, d);
+        emit(im, hosted_node_of(im, d));
         return;
     }
     if (im->options->needs) im->options->needs->walk = true;
@@ -602,19 +612,19 @@ static void import_call(onnx_import *im, const graph_definition *d) {
 
 static void import_expansion(onnx_import *im, const graph_definition *d) {
     lib_arena *arena = im->g->arena;
-    const graph_host_node node = describe(im, arena, operator_of(d));
-    dlc_callback c = callback_of(d, &node);
-    graph_id *operands = LIB_NEW_ARRAY(arena, graph_id, (size_t)node.inputs + 1),
-             *ids = LIB_NEW_ARRAY(arena, graph_id, (size_t)node.results + 1);
-    dlc_value *results = LIB_NEW_ARRAY(arena, dlc_value, (size_t)node.results + 1);
-    for (int i = 0; i < node.inputs; i++) operands[i] = onnx_operand(im, (size_t)i);
+    dlc_callback c = callback_of(hosted_node_of(im, d));
+    const int count = c.results;
+    graph_id *operands = LIB_NEW_ARRAY(arena, graph_id, (size_t)c.inputs + 1),
+             *ids = LIB_NEW_ARRAY(arena, graph_id, (size_t)count + 1);
+    dlc_value *results = LIB_NEW_ARRAY(arena, dlc_value, (size_t)count + 1);
+    for (int i = 0; i < c.inputs; i++) operands[i] = onnx_operand(im, (size_t)i);
     c.builds = true, c.input = operands, c.importer = im;
     c.graph = graph_callback_borrow(d, im->g, arena, GRAPH_BORROWED);
-    const dlc_status status = operator_of(d)->functions.expand(d->user, &c, node.results, results);
-    graph_callback_settle(&c, status, node.results, results, ids);
+    const dlc_status status = operator_of(d)->functions.expand(d->user, &c, count, results);
+    graph_callback_settle(&c, status, count, results, ids);
     graph_handle_return(c.graph);
     if (c.error.status != DLC_OK) raise_from(im, &c.error);
-    for (int i = 0; i < node.results; i++) {
+    for (int i = 0; i < count; i++) {
         if (onnx_wants(im, (size_t)i) && !ids[i])
             onnx_fail(im, DLC_INVALID_ARGUMENT, "the expansion has not set result %d", i);
         onnx_give(im, (size_t)i, ids[i]);

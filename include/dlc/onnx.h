@@ -247,7 +247,7 @@ DLC_API dlc_status dlc_onnx_runner_describe(dlc_onnx_runner *runner, char **text
  * answers DLC_UNSUPPORTED. */
 
 /* inputs[input_count]: TENSOR, compact, in host memory, or STRINGS; NULL: an operand that the node leaves out. Sequences, maps and empty optionals are
- * refused. Gives each result that the node uses by dlc_callback_tensor or dlc_callback_strings. */
+ * refused. Gives each result that the node uses, with a shape_function all, by dlc_callback_tensor or dlc_callback_strings. */
 typedef dlc_status dlc_onnx_call(void *user, dlc_callback *callback, int input_count,
                                  const dlc_onnx_value *const *inputs, int result_count);
 
@@ -266,7 +266,7 @@ typedef struct dlc_onnx_operator_options {
     dlc_onnx_call *call;
     /* Of `call`, see above; NULL: none */
     dlc_operator_shape *shape_function;
-    /* Of `call`: it is called once per run, in the order of the graph, or, by a walk, of the file */
+    /* Of `call`: it is called once per run, in the order of the graph, or, by a walk, of the file; without shape_function by walks alone */
     bool has_effects;
     void *user;
     void (*release)(void *user);

@@ -215,7 +215,7 @@ static void expect_no_graph(const fixture *f, const char *why) {
 static void look_at(dlc_graph *graph, dlc_program *program) {
     char *text;
     OK(context, dlc_graph_print(graph, &text));
-    assert_non_null(strstr(text, "Total.0."));
+    assert_non_null(strstr(text, "Total.1."));
     dlc_text_free(context, text);
     OK(context, dlc_program_dump(program, "plan", (const int64_t *[]){(int64_t[]){4}}, (const int[]){1}, 1, &text));
     dlc_text_free(context, text);
