@@ -414,6 +414,28 @@ static void test_bodies(void **state) {
     finish(&f);
 }
 
+/* A branch that data choose: of a program if its shapes are found without elements, else of a walk. */
+static void test_branches(void **state) {
+    (void)state;
+    for (int walk = 0; walk < 2; walk++) {
+        message g = started(), yes = started(), no = started();
+        add_node(&yes, walk ? "com.example.Above a x" : "com.example.Total a x");
+        add_node(&no, "com.example.Scaled b x");
+        add_port(&yes, 12, "a", "T1 -"), add_port(&no, 12, "b", "T1 -");
+        add_integers(&g, "zero", 0, 1, (int64_t[]){0});
+        add_node(&g, "Cast nought zero | to=i:1");
+        add_node(&g, "ReduceSum sum x | keepdims=i:0");
+        add_node(&g, "Greater positive sum nought");
+        add_node_with_all(&g, "If y positive", 2, (const char *const[]){"then_branch", "else_branch"},
+                          (const message[]){yes, no});
+        fixture f = list_model(g, "T1 2");
+        expect_list(&f, (float[]){1, 2}, 2, 2, walk ? (float[]){1, 2} : (float[]){3, 2});
+        expect_list(&f, (float[]){-1, -2}, 2, 2, (float[]){-2, -4});
+        expect_imports(&f, 1, walk ? "walked" : "none");
+        finish(&f);
+    }
+}
+
 /* The rest above 0 is halved until nothing is left: a loop whose carried size data decide. */
 static void test_walked_body(void **state) {
     message g = started(), loop = started();
@@ -746,16 +768,16 @@ static int close_and_count(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_graph),           cmocka_unit_test(test_left_out),
-        cmocka_unit_test(test_shapes),          cmocka_unit_test(test_elements),
-        cmocka_unit_test(test_attributes),      cmocka_unit_test(test_walk),
-        cmocka_unit_test(test_known),           cmocka_unit_test(test_strings),
-        cmocka_unit_test(test_bodies),          cmocka_unit_test(test_walked_body),
-        cmocka_unit_test(test_functions),       cmocka_unit_test(test_effects),
-        cmocka_unit_test(test_wrong_functions), cmocka_unit_test(test_wrong_results),
-        cmocka_unit_test(test_circumstance),    cmocka_unit_test(test_registration),
-        cmocka_unit_test(test_check),           cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_graph),         cmocka_unit_test(test_left_out),
+        cmocka_unit_test(test_shapes),        cmocka_unit_test(test_elements),
+        cmocka_unit_test(test_attributes),    cmocka_unit_test(test_walk),
+        cmocka_unit_test(test_known),         cmocka_unit_test(test_strings),
+        cmocka_unit_test(test_bodies),        cmocka_unit_test(test_walked_body),
+        cmocka_unit_test(test_functions),     cmocka_unit_test(test_effects),
+        cmocka_unit_test(test_branches),      cmocka_unit_test(test_wrong_functions),
+        cmocka_unit_test(test_wrong_results), cmocka_unit_test(test_circumstance),
+        cmocka_unit_test(test_registration),  cmocka_unit_test(test_check),
+        cmocka_unit_test(test_threads),       cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests_name("onnx host", tests, open_with_operators, close_and_count);
 }
