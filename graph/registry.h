@@ -1,6 +1,6 @@
-/* The host's registrations with a context: operators, rewrite rules, passes, schedules, operators of ONNX models. A definition is built and checked, and
- * then prepended to a list that readers traverse without a lock; it stays unchanged until the context is freed. Nodes, programs
- * and schedules point to definitions. Only api_extend.c (and jit) access the host's functions in them. */
+/* The host's registrations with a context: operators, rewrite rules, passes, schedules, operators of ONNX models. A definition is built
+ * and checked, and then prepended to a list that readers traverse without a lock; it stays unchanged until the context is freed. Nodes,
+ * programs and schedules point to definitions. Only api_extend.c (and jit) access the host's functions in them. */
 #ifndef GRAPH_REGISTRY_H
 #define GRAPH_REGISTRY_H
 

@@ -79,7 +79,7 @@ enum { ONNX_NEEDED_MAX = 64, ONNX_NEEDED_FLOATS_MAX = 8 };
 typedef struct onnx_needs {
     /* By input: its elements. Of integers and bools up to ONNX_NEEDED_MAX of them, of floats up to ONNX_NEEDED_FLOATS_MAX. */
     bool *content;
-    /* It was a node that was refused, not the model as a whole; no elements of inputs would help. */
+    /* It was a node that was refused, not the model as a whole. It is one that only a walk can import. */
     bool node, walk;
 } onnx_needs;
 

@@ -300,8 +300,9 @@ def resize(c):
             c.given.pop('coordinate_transformation_mode')  # the reference's sizes are fractions there
         if mode != 'cubic':
             c.given.pop('exclude_outside', None)
-        elif c.given.get('coordinate_transformation_mode') == 'pytorch_half_pixel':
-            c.given.pop('coordinate_transformation_mode')  # for a size of one the reference has -0.5 in place of 0
+        single = mode == 'cubic' or any(int(n * f) == 1 for n, f in zip(spatial, factor[-2:]))
+        if single and c.given.get('coordinate_transformation_mode') == 'pytorch_half_pixel':
+            c.given.pop('coordinate_transformation_mode')  # for a size of one the reference has -0.5, or a fraction's place, in place of 0
     if c.opset in (11, 12) and mode != 'cubic' and c.chance(0.4):
         c.set(coordinate_transformation_mode='tf_half_pixel_for_nn')
         c.compute = lambda: [shifted(c.given['X'], c.given.get('sizes'), c.given.get('scales'), mode, c.given.get('nearest_mode', 'round_prefer_floor'))]
