@@ -27,6 +27,14 @@ static dlc_status expand_scaled(void *user, dlc_callback *callback, int count, d
     return DLC_OK;
 }
 
+/* By an operator of <dlc/extend.h>. */
+static dlc_status expand_opposite(void *user, dlc_callback *callback, int count, dlc_value *results) {
+    const dlc_value x = dlc_callback_input(callback, 0);
+    (void)user, (void)count;
+    results[0] = dlc_apply(dlc_callback_graph(callback), "opposite", 1, &x, 0, NULL);
+    return DLC_OK;
+}
+
 /* x with the dimensions that operand 1 gives. */
 static dlc_status expand_shaped(void *user, dlc_callback *callback, int count, dlc_value *results) {
     const int64_t *list;
@@ -228,7 +236,7 @@ static void test_graph(void **state) {
     (void)state;
     add_node(&g, "com.example.Scaled scaled x | scale=f:3");
     add_node(&g, "com.example.Total total scaled");
-    add_node(&g, "Neg y total");
+    add_node(&g, "com.example.Opposite y total");
     fixture f = list_model(g, "T1 n");
     dlc_graph *graph;
     dlc_program *program;
@@ -746,8 +754,12 @@ static void test_refused(void **state) {
 }
 
 static int open_with_operators(void **state) {
+    dlc_operator_options opposite = DLC_OPERATOR_OPTIONS_INIT;
     const int status = open_all(state);
+    opposite.name = "opposite", opposite.operands = "x", opposite.expression = "y[...] = -x[...]";
     if (status) return status;
+    OK(context, dlc_operator_register(context, &opposite));
+    register_expansion("Opposite", expand_opposite);
     register_expansion("Scaled", expand_scaled);
     register_expansion("Shaped", expand_shaped);
     register_call("Total", call_total, shape_total, false);
