@@ -3,46 +3,15 @@
  * raised errors, and these are raised again here after the function has returned. */
 #include "graph/api_internal.h"
 #include "graph/build.h"
+#include "graph/callback.h"
 #include "graph/internal.h"
 #include "graph/notation.h"
-#include "graph/rewrite.h"
 
 #include <stdio.h>
 
 enum { OPERANDS_MAX = DLC_MAX_RANK, RESULTS_MAX = 8, ATTRIBUTES_MAX = 11 };
 
-typedef struct host_functions {
-    dlc_operator_shape *shape;
-    dlc_operator_expand *expand;
-    dlc_operator_call *call;
-    dlc_rule_replace *replace;
-    dlc_pass_function *pass;
-    dlc_schedule_function *schedule;
-    /* SCHEDULE: name of the current region */
-    const char *region;
-} host_functions;
-
-struct dlc_callback {
-    const graph_definition *definition;
-    /* error reported by the function */
-    lib_error error;
-    dlc_graph *graph;
-    bool builds;
-    /* passes: handle of the old graph, read-only */
-    dlc_graph *old;
-    const graph_walk *walk;
-    /* the row of the attributes */
-    const graph_op *op;
-    const graph_attribute *attribute;
-    int inputs;
-    const graph_id *input;
-    graph_infer *infer;
-    const graph_match *match;
-    lib_arena *arena;
-    const char *schedule;
-};
-
-static const host_functions *functions_of(const graph_definition *definition) {
+static const graph_host_functions *functions_of(const graph_definition *definition) {
     return definition->functions;
 }
 
@@ -153,6 +122,12 @@ static bool get_list(const graph_attribute_spec *spec, const graph_attribute *at
     return true;
 }
 
+const graph_named_attribute *graph_callback_named(const dlc_callback *c, const char *name) {
+    for (int i = 0; c && name && i < c->named_count; i++)
+        if (strcmp(c->named[i].spec.name, name) == 0) return &c->named[i];
+    return NULL;
+}
+
 /* An attribute of a callback: of the node, or the one matched by a name of the pattern. */
 static const graph_attribute *attribute_of(const dlc_callback *c, const char *name, const graph_attribute_spec **spec) {
     for (int i = 0; c && name && c->match && i < c->match->attributes; i++)
@@ -160,6 +135,9 @@ static const graph_attribute *attribute_of(const dlc_callback *c, const char *na
             *spec = c->match->attribute[i].spec;
             return c->match->attribute[i].attribute;
         }
+    const graph_named_attribute *named = graph_callback_named(c, name);
+    if (named) *spec = &named->spec;
+    if (named) return &named->attribute;
     return c ? attribute_named(c->op, c->attribute, name, spec) : NULL;
 }
 
@@ -382,14 +360,13 @@ dlc_value dlc_apply(dlc_graph *handle, const char *name, int input_count, const 
 
 /* ---- calling --------------------------------------------------------------------------------------------------- */
 
-static dlc_graph *borrow(const graph_definition *definition, const graph *g, lib_arena *arena, graph_use use) {
+dlc_graph *graph_callback_borrow(const graph_definition *definition, const graph *g, lib_arena *arena, graph_use use) {
     dlc_graph *handle = graph_handle_borrow(definition->context, g, arena, use);
     if (!handle) lib_raise(arena->scope, DLC_OUT_OF_MEMORY, "out of memory: a graph's handle");
     return handle;
 }
 
-/* After a call: raises errors of its graph or of the function; converts values of that graph to ids, 0 for none. */
-static void settle(dlc_callback *c, dlc_status status, int count, const dlc_value *values, graph_id *ids) {
+void graph_callback_settle(dlc_callback *c, dlc_status status, int count, const dlc_value *values, graph_id *ids) {
     lib_error *error = &c->error;
     if (c->graph && c->graph->error.status != DLC_OK)
         *error = c->graph->error;
@@ -413,15 +390,24 @@ static _Noreturn void raise_from(const dlc_callback *c, lib_scope *scope, const 
     lib_raise(scope, c->error.status, "%s %s: %s", what, c->definition->name, c->error.message);
 }
 
+/* The operands as the ONNX node has them: some may be left out. */
+static void take_node(dlc_callback *c, const graph_host_node *node, lib_arena *arena) {
+    graph_id *all = LIB_NEW_ARRAY(arena, graph_id, (size_t)node->inputs + 1);
+    for (int i = 0; i < node->inputs; i++) all[i] = node->place[i] < 0 ? 0 : c->input[node->place[i]];
+    c->inputs = node->inputs, c->input = all, c->results = node->results;
+    c->version = node->version, c->named = node->named, c->named_count = node->named_count;
+}
+
 /* Sets result shapes by the host's function; the number of results may vary. */
-static void infer_by_host(graph_infer *infer) {
+void graph_infer_by_host(graph_infer *infer) {
     const graph_definition *d = infer->op->host;
     dlc_callback c = {.definition = d, .op = infer->op, .attribute = infer->attribute, .infer = infer};
     for (int i = 0; i < infer->results; i++) infer->result[i].rank = -1;
     c.inputs = infer->inputs;
     c.input = infer->input;
-    c.graph = borrow(d, infer->g, infer->g->arena, GRAPH_READ);
-    settle(&c, functions_of(d)->shape(d->user, &c), 0, NULL, NULL);
+    if (functions_of(d)->node) take_node(&c, functions_of(d)->node, infer->g->arena);
+    c.graph = graph_callback_borrow(d, infer->g, infer->g->arena, GRAPH_READ);
+    graph_callback_settle(&c, functions_of(d)->shape(d->user, &c), 0, NULL, NULL);
     graph_handle_return(c.graph);
     if (lib_is_circumstance(c.error.status)) lib_raise_error(infer->g->arena->scope, &c.error);
     if (c.error.status != DLC_OK) graph_infer_raise(infer, c.error.status, c.error.message);
@@ -494,9 +480,9 @@ static void expand_by_host(graph_expand *e) {
     dlc_callback c = {.definition = d, .op = e->op, .attribute = e->attribute, .builds = true};
     c.inputs = e->inputs;
     c.input = e->input;
-    c.graph = borrow(d, e->g, e->g->arena, GRAPH_BORROWED);
+    c.graph = graph_callback_borrow(d, e->g, e->g->arena, GRAPH_BORROWED);
     dlc_status status = functions_of(d)->expand(d->user, &c, e->op->results, results);
-    settle(&c, status, e->op->results, results, e->result);
+    graph_callback_settle(&c, status, e->op->results, results, e->result);
     graph_handle_return(c.graph);
     if (c.error.status != DLC_OK) raise_from(&c, scope, "operator");
     for (int r = 0; r < e->op->results; r++)
@@ -512,7 +498,7 @@ static void expand_by_host(graph_expand *e) {
 static dlc_status invoke_by_host(const graph_definition *d, const graph_custom *custom, int inputs,
                                  const DLTensor *const *input, int outputs, DLTensor *const *output, lib_error *error) {
     dlc_callback c = {.definition = d, .op = custom->op, .attribute = custom->attribute};
-    settle(&c, functions_of(d)->call(d->user, &c, inputs, input, outputs, output), 0, NULL, NULL);
+    graph_callback_settle(&c, functions_of(d)->call(d->user, &c, inputs, input, outputs, output), 0, NULL, NULL);
     if (c.error.status == DLC_OK) return DLC_OK;
     return lib_fail(error, c.error.status, "operator %s: %s", d->name, c.error.message);
 }
@@ -521,8 +507,8 @@ static graph_id replace_by_host(const graph_definition *d, const graph_match *ma
     dlc_value result = {NULL, 0, 0};
     graph_id id = 0;
     dlc_callback c = {.definition = d, .match = match, .builds = true};
-    c.graph = borrow(d, match->g, match->g->arena, GRAPH_BORROWED);
-    settle(&c, functions_of(d)->replace(d->user, &c, &result), 1, &result, &id);
+    c.graph = graph_callback_borrow(d, match->g, match->g->arena, GRAPH_BORROWED);
+    graph_callback_settle(&c, functions_of(d)->replace(d->user, &c, &result), 1, &result, &id);
     graph_handle_return(c.graph);
     if (c.error.status != DLC_OK) lib_raise_error(match->g->arena->scope, &c.error);
     return id;
@@ -530,9 +516,9 @@ static graph_id replace_by_host(const graph_definition *d, const graph_match *ma
 
 const char *graph_ask_schedule(const graph_definition *d, lib_arena *arena, const dlc_region *region) {
     dlc_callback c = {.definition = d, .arena = arena};
-    const host_functions *functions = functions_of(d);
+    const graph_host_functions *functions = functions_of(d);
     if (functions->region && strcmp(functions->region, region->name) != 0) return NULL;
-    settle(&c, functions->schedule(d->user, &c, region), 0, NULL, NULL);
+    graph_callback_settle(&c, functions->schedule(d->user, &c, region), 0, NULL, NULL);
     if (c.error.status != DLC_OK) raise_from(&c, arena->scope, "schedule");
     return c.schedule;
 }
@@ -546,7 +532,7 @@ static void ask_pass(graph_walk *walk, uint32_t index) {
     dlc_value *results = LIB_NEW_ARRAY(arena, dlc_value, (size_t)node->results);
     graph_id *ids = LIB_NEW_ARRAY(arena, graph_id, (size_t)node->results);
     dlc_callback c = {.definition = d, .walk = walk, .builds = true};
-    c.graph = borrow(d, walk->to, arena, GRAPH_BORROWED);
+    c.graph = graph_callback_borrow(d, walk->to, arena, GRAPH_BORROWED);
     c.old = graph_handle_borrow(d->context, walk->from, arena, GRAPH_READ);
     if (!c.old) {
         graph_handle_return(c.graph);
@@ -555,7 +541,8 @@ static void ask_pass(graph_walk *walk, uint32_t index) {
     for (int i = 0; i < node->results; i++)
         results[i] = graph_handle_value(c.graph, walk->map[node->first + (graph_id)i]);
     dlc_node asked = dlc_graph_node(c.old, (int)index);
-    settle(&c, functions_of(d)->pass(d->user, &c, asked, node->results, results), node->results, results, ids);
+    graph_callback_settle(&c, functions_of(d)->pass(d->user, &c, asked, node->results, results), node->results, results,
+                          ids);
     graph_handle_return(c.old);
     graph_handle_return(c.graph);
     if (c.error.status != DLC_OK) raise_from(&c, arena->scope, "pass");
@@ -599,12 +586,6 @@ graph *graph_apply_passes(lib_arena *arena, const graph *g, bool late) {
 }
 
 /* ---- registration ---------------------------------------------------------------------------------------------- */
-
-typedef struct registration {
-    dlc_context *context;
-    graph_definition *definition;
-    const void *options;
-} registration;
 
 static void check_words(lib_arena *arena, const char *dtypes) {
     for (const char *word = dtypes; *word; word += strspn(word, " ")) {
@@ -711,7 +692,7 @@ static void check_meaning(lib_scope *scope, const dlc_operator_options *o) {
         lib_raise(scope, DLC_INVALID_ARGUMENT, "has_effects is set, and there is no C function that could have any");
 }
 
-static void define_operator(registration *r) {
+static void define_operator(graph_registration *r) {
     const dlc_operator_options *o = r->options;
     graph_definition *d = r->definition;
     lib_arena *arena = &d->arena;
@@ -733,10 +714,10 @@ static void define_operator(registration *r) {
     if (o->call) d->invoke = invoke_by_host;
     if (o->shape_function) {
         op->results = o->result_count ? o->result_count : 1;
-        op->infer = infer_by_host;
+        op->infer = graph_infer_by_host;
     }
-    host_functions *functions = LIB_NEW(arena, host_functions);
-    *functions = (host_functions){.shape = o->shape_function, .expand = o->expand, .call = o->call};
+    graph_host_functions *functions = LIB_NEW(arena, graph_host_functions);
+    *functions = (graph_host_functions){.shape = o->shape_function, .expand = o->expand, .call = o->call};
     d->functions = functions;
     if (o->expression) graph_notation_try(d);
     d->trial = false;
@@ -747,43 +728,43 @@ static void take_name(graph_definition *d, const char *name) {
     d->name = lib_arena_string(&d->arena, name);
 }
 
-static void define_rule(registration *r) {
+static void define_rule(graph_registration *r) {
     const dlc_rule_options *o = r->options;
     graph_definition *d = r->definition;
     take_name(d, o->name);
     if (!o->pattern) lib_raise(d->arena.scope, DLC_INVALID_ARGUMENT, "there is no pattern");
     if (!o->replacement == !o->replace)
         lib_raise(d->arena.scope, DLC_INVALID_ARGUMENT, "expected a replacement or a function, one of them");
-    host_functions *functions = LIB_NEW(&d->arena, host_functions);
+    graph_host_functions *functions = LIB_NEW(&d->arena, graph_host_functions);
     functions->replace = o->replace;
     d->functions = functions;
     graph_rule_define(d, &graph_context_handles(r->context)->registry, o->pattern, o->replacement, replace_by_host);
 }
 
-static void define_pass(registration *r) {
+static void define_pass(graph_registration *r) {
     const dlc_pass_options *o = r->options;
     graph_definition *d = r->definition;
     take_name(d, o->name);
     if (!o->function) lib_raise(d->arena.scope, DLC_INVALID_ARGUMENT, "there is no function");
     if (o->position != DLC_PASS_FIRST && o->position != DLC_PASS_SIMPLIFIED)
         lib_raise(d->arena.scope, DLC_INVALID_ARGUMENT, "position %d does not exist", (int)o->position);
-    host_functions *functions = LIB_NEW(&d->arena, host_functions);
+    graph_host_functions *functions = LIB_NEW(&d->arena, graph_host_functions);
     functions->pass = o->function;
     d->functions = functions;
     d->late = o->position == DLC_PASS_SIMPLIFIED;
 }
 
-static void define_schedule(registration *r) {
+static void define_schedule(graph_registration *r) {
     const dlc_schedule_options *o = r->options;
     graph_definition *d = r->definition;
     take_name(d, o->name);
     if (!o->function) lib_raise(d->arena.scope, DLC_INVALID_ARGUMENT, "there is no function");
-    host_functions *functions = LIB_NEW(&d->arena, host_functions);
-    *functions = (host_functions){.schedule = o->function, .region = lib_arena_string(&d->arena, o->region)};
+    graph_host_functions *functions = LIB_NEW(&d->arena, graph_host_functions);
+    *functions = (graph_host_functions){.schedule = o->function, .region = lib_arena_string(&d->arena, o->region)};
     d->functions = functions;
 }
 
-static dlc_status define_guarded(registration *r, void (*define)(registration *r), lib_error *error) {
+static dlc_status define_guarded(graph_registration *r, void (*define)(graph_registration *r), lib_error *error) {
     lib_scope scope;
     r->definition->arena.scope = &scope;
     if (LIB_ENTER(&scope)) define(r);
@@ -792,14 +773,8 @@ static dlc_status define_guarded(registration *r, void (*define)(registration *r
     return scope.error.status;
 }
 
-/* Common to all four kinds of registration; `release` is the host's. */
-typedef struct owner {
-    void *user;
-    void (*release)(void *user);
-} owner;
-
 /* `name`: of the failed registration, prepended to the message unless it already begins with it; NULL: unknown. */
-static dlc_status fail(registration *r, owner o, const char *call, const char *name, lib_error *error) {
+static dlc_status fail(graph_registration *r, graph_owner o, const char *call, const char *name, lib_error *error) {
     lib_error full;
     char which[64] = "";
     const char *said = error->message + (*error->message == '"');
@@ -812,8 +787,8 @@ static dlc_status fail(registration *r, owner o, const char *call, const char *n
     return graph_context_fail(r->context, &full);
 }
 
-static dlc_status enter(registration *r, owner o, const char *call, graph_definition_kind kind, const char *name,
-                        size_t given, size_t size, void (*define)(registration *r)) {
+dlc_status graph_register(graph_registration *r, graph_owner o, const char *call, graph_definition_kind kind,
+                          const char *name, size_t given, size_t size, void (*define)(graph_registration *r)) {
     lib_error error = {.status = DLC_OK};
     lib_call public_call __attribute__((cleanup(lib_call_leave))) = {.entered = false};
     if (!r->context || !r->options) {
@@ -823,7 +798,7 @@ static dlc_status enter(registration *r, owner o, const char *call, graph_defini
     if (given != size) {
         lib_fail(&error, DLC_INVALID_ARGUMENT, "options.struct_size is %zu, expected %zu (use the _INIT macro)", given,
                  size);
-        return fail(r, (owner){NULL, NULL}, call, NULL, &error);
+        return fail(r, (graph_owner){NULL, NULL}, call, NULL, &error);
     }
     if (graph_context_enter(r->context, &public_call, LIB_STACK_CALL, &error) != DLC_OK)
         return fail(r, o, call, name, &error);
@@ -837,32 +812,23 @@ static dlc_status enter(registration *r, owner o, const char *call, graph_defini
     r->definition->release = o.release;
     if (define_guarded(r, define, &error) != DLC_OK) return fail(r, o, call, name, &error);
     if (graph_registry_add(&graph_context_handles(r->context)->registry, r->definition)) return DLC_OK;
-    lib_fail(&error, DLC_INVALID_ARGUMENT, "one is registered under the name %s already", r->definition->name);
+    lib_fail(&error, DLC_INVALID_ARGUMENT, "one is registered under the name %s already%s", r->definition->name,
+             kind == GRAPH_ONNX_OPERATOR ? ", for this domain and some of these versions" : "");
     return fail(r, o, call, name, &error);
 }
 
-#define REGISTER(call, kind, define)                           \
-    registration r = {.context = context, .options = options}; \
-    owner o = {NULL, NULL};                                    \
-    const char *name = NULL;                                   \
-    if (options && options->struct_size == sizeof *options) {  \
-        o = (owner){options->user, options->release};          \
-        name = options->name;                                  \
-    }                                                          \
-    return enter(&r, o, call, kind, name, options ? options->struct_size : 0, sizeof *options, define)
-
 dlc_status dlc_operator_register(dlc_context *context, const dlc_operator_options *options) {
-    REGISTER("dlc_operator_register", GRAPH_OPERATOR, define_operator);
+    GRAPH_REGISTER("dlc_operator_register", GRAPH_OPERATOR, define_operator);
 }
 
 dlc_status dlc_rule_register(dlc_context *context, const dlc_rule_options *options) {
-    REGISTER("dlc_rule_register", GRAPH_RULE, define_rule);
+    GRAPH_REGISTER("dlc_rule_register", GRAPH_RULE, define_rule);
 }
 
 dlc_status dlc_pass_register(dlc_context *context, const dlc_pass_options *options) {
-    REGISTER("dlc_pass_register", GRAPH_PASS, define_pass);
+    GRAPH_REGISTER("dlc_pass_register", GRAPH_PASS, define_pass);
 }
 
 dlc_status dlc_schedule_register(dlc_context *context, const dlc_schedule_options *options) {
-    REGISTER("dlc_schedule_register", GRAPH_SCHEDULE, define_schedule);
+    GRAPH_REGISTER("dlc_schedule_register", GRAPH_SCHEDULE, define_schedule);
 }

@@ -22,7 +22,7 @@ enum {
 };
 enum { STRETCH, NOT_LARGER, NOT_SMALLER };
 enum { NEAREST, LINEAR, CUBIC };
-enum { HALF_PIXEL, HALF_PIXEL_SYMMETRIC, PYTORCH_HALF_PIXEL, ALIGN_CORNERS, ASYMMETRIC, CROP };
+enum { HALF_PIXEL, HALF_PIXEL_SYMMETRIC, PYTORCH_HALF_PIXEL, ALIGN_CORNERS, ASYMMETRIC, CROP, TF_HALF_PIXEL };
 enum { ROUND_PREFER_FLOOR, ROUND_PREFER_CEIL, ROUND_FLOOR, ROUND_CEIL };
 enum { X, SCALE, ROI };
 
@@ -162,6 +162,7 @@ static graph_id positions(const resized_axis *r) {
     case PYTORCH_HALF_PIXEL: return graph_mul(g, centre, several);
     case ALIGN_CORNERS: return graph_div(g, graph_mul(g, i, last), steps);
     case ASYMMETRIC: return unscaled(r, i);
+    case TF_HALF_PIXEL: return unscaled(r, graph_add(g, i, half));
     case CROP: { /* the middle if there is only one element */
         graph_id middle = graph_mul(g, half, graph_sub(g, number(r, 1), several));
         graph_id share = graph_div(g, graph_add(g, i, middle), steps);
@@ -279,6 +280,7 @@ static void expand_resize(graph_expand *e) {
     const graph_shape from = *graph_shape_of(g, e->input[X]);
     int axes[DLC_MAX_RANK], count = resized_axes(a, from.rank, axes);
     bool crops = a[RESIZE_COORDINATES].integer == CROP, moves = a[RESIZE_MODE].integer == NEAREST;
+    bool shifts = crops || a[RESIZE_COORDINATES].integer == TF_HALF_PIXEL; /* also where sizes stay */
     graph_id y = moves ? e->input[X] : graph_widen(g, e->input[X]), outside = 0;
     graph_id scale = e->inputs > SCALE ? e->input[SCALE] : 0, roi = e->inputs > ROI ? e->input[ROI] : 0;
     graph_shape result = from;
@@ -291,7 +293,7 @@ static void expand_resize(graph_expand *e) {
             if (axes[i] != axis) continue;
             resized_axis r = {
                 .g = g, .attribute = a, .in = from.dim[axis], .out = out[i], .scale = common, .rounded = common != 0};
-            if (!crops && !scale && !common && tir_equal(g->pool, r.in, r.out) == TIR_YES) continue;
+            if (!shifts && !scale && !common && tir_equal(g->pool, r.in, r.out) == TIR_YES) continue;
             r.index = tir_range(g->pool, r.in).high < INT32_MAX ? DLC_I32 : DLC_I64;
             r.weight = graph_sum_dtype(from.dtype);
             if (scale) r.scale = entry(g, scale, i);
@@ -337,6 +339,7 @@ static double reference_position(const graph_reference *r, int i, int count, dou
     case PYTORCH_HALF_PIXEL: return out > 1 ? centre : 0;
     case ALIGN_CORNERS: return out > 1 ? at * (in - 1) / (out - 1) : 0;
     case ASYMMETRIC: return given ? at / scale : at * in / out;
+    case TF_HALF_PIXEL: return given ? (at + 0.5) / scale : (at + 0.5) * in / out;
     case CROP: {
         double start = r->operand[ROI].data[i], end = r->operand[ROI].data[count + i];
         if (out <= 1) return 0.5 * (start + end) * (in - 1);
@@ -435,10 +438,12 @@ static const graph_op row_resize = {
           "the nearest element, or a sum over 2 or 4 neighbours along each axis"},
          {"axes", GRAPH_ATTR_INTEGERS, NULL, "[]", "axes that shape, scale and roi speak of; empty: all"},
          {"coordinates", GRAPH_ATTR_ENUM,
-          "half_pixel half_pixel_symmetric pytorch_half_pixel align_corners asymmetric crop", "half_pixel",
+          "half_pixel half_pixel_symmetric pytorch_half_pixel align_corners asymmetric crop tf_half_pixel",
+          "half_pixel",
           "position p in x of element i of n, s = n/size or scale; half_pixel: (i + 0.5)/s - 0.5; half_pixel_symmetric: "
           "that plus size/2*(1 - n/(s*size)); pytorch_half_pixel: 0 where n is 1; align_corners: i*(size - 1)/(n - 1); "
-          "asymmetric: i/s; crop: (start + (end - start)*i/(n - 1))*(size - 1), with 1/2 for i/(n - 1) where n is 1"},
+          "asymmetric: i/s; crop: (start + (end - start)*i/(n - 1))*(size - 1), with 1/2 for i/(n - 1) where n is 1; tf_half_pixel: "
+          "(i + 0.5)/s"},
          {"rounding", GRAPH_ATTR_ENUM, "round_prefer_floor round_prefer_ceil floor ceil", "round_prefer_floor",
           "which element is nearest to p: the nearer one, of two as near the lower or the higher; or that below, or above p"},
          {"cubic_coefficient", GRAPH_ATTR_FLOAT, NULL, "-0.75", "a of the cubic kernel"},
@@ -459,6 +464,8 @@ static const graph_op row_resize = {
         "resize(T[1, 2, 3, 5], shape=[6, 10], axes=[2, 3], mode=nearest)\n"
         "resize(T[2, 5, 7], shape=[2, 3, 4], mode=nearest, coordinates=align_corners, rounding=ceil)\n"
         "resize(T[13], shape=[29], mode=nearest, coordinates=asymmetric, rounding=floor)\n"
+        "resize(T[13], shape=[29], mode=nearest, coordinates=tf_half_pixel, rounding=ceil)\n"
+        "resize(f32[9, 6], f32[2] in 0.6..0.61, shape=[5, 3], mode=linear, coordinates=tf_half_pixel)\n"
         "resize(T[13, 3], f32[1] in 0.6..0.61, shape=[7], axes=[0], mode=nearest, rounding=round_prefer_ceil)\n"
         "resize(f32[1, 3, 5, 7], shape=[10, 14], axes=[2, 3], mode=linear)\n"
         "resize(f16[2, 9, 33], shape=[5, 70], axes=[-2, -1], mode=linear, coordinates=pytorch_half_pixel)\n"
@@ -486,7 +493,7 @@ static const graph_op row_resize = {
         "x sampled at other positions along the axes. Positions are in f64, in units of elements of x; p of rank axes sees "
         "neighbours n with the weight k(p - n) along each axis, k(t) = 1 - |t| (linear) or Keys' cubic kernel. Beyond the "
         "ends the first or last element stands for all. Floats only, but for mode=nearest. scale: f32 [axes], what s is instead of result size over size; roi: f32 [2 axes], "
-        "starts and then ends, 0 the first and 1 the last element. ONNX Resize (crop is tf_crop_and_resize, aspect keep_aspect_ratio_policy); Keys 1981.",
+        "starts and then ends, 0 the first and 1 the last element. ONNX Resize (crop is tf_crop_and_resize, tf_half_pixel tf_half_pixel_for_nn, aspect keep_aspect_ratio_policy); Keys 1981.",
 };
 
 const graph_op *const graph_ops_resize[] = {&row_resize, NULL};

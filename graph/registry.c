@@ -39,9 +39,29 @@ const graph_definition *graph_registry_find(const graph_registry *registry, grap
     return NULL;
 }
 
+static bool is_text(const char *text, const char *data, size_t size) {
+    return strlen(text) == size && memcmp(text, size ? data : "", size) == 0;
+}
+
+const graph_definition *graph_registry_find_onnx(const graph_registry *registry, const char *domain, size_t domain_size,
+                                                 const char *name, size_t name_size, int version) {
+    for (const graph_definition *at = registry ? first(registry) : NULL; at; at = at->next)
+        if (at->kind == GRAPH_ONNX_OPERATOR && at->since <= version && version <= at->until &&
+            is_text(at->name, name, name_size) && is_text(at->domain, domain, domain_size))
+            return at;
+    return NULL;
+}
+
+static bool clash(const graph_definition *a, const graph_definition *b) {
+    if (a->kind != b->kind || strcmp(a->name, b->name) != 0) return false;
+    if (a->kind != GRAPH_ONNX_OPERATOR) return true;
+    return strcmp(a->domain, b->domain) == 0 && a->since <= b->until && b->since <= a->until;
+}
+
 bool graph_registry_add(graph_registry *registry, graph_definition *definition) {
     lib_mutex_lock(&registry->mutex);
-    bool is_new = !graph_registry_find(registry, definition->kind, definition->name);
+    bool is_new = true;
+    for (const graph_definition *at = first(registry); at && is_new; at = at->next) is_new = !clash(at, definition);
     if (is_new) {
         definition->next = atomic_load_explicit(&registry->newest, memory_order_relaxed);
         atomic_store_explicit(&registry->newest, definition, memory_order_release);

@@ -1,6 +1,6 @@
-/* The host's registrations with a context: operators, rewrite rules, passes, schedules. A definition is built and checked, and
- * then prepended to a list that readers traverse without a lock; it stays unchanged until the context is freed. Nodes, programs
- * and schedules point to definitions. Only api_extend.c (and jit) access the host's functions in them. */
+/* The host's registrations with a context: operators, rewrite rules, passes, schedules, operators of ONNX models. A definition is built
+ * and checked, and then prepended to a list that readers traverse without a lock; it stays unchanged until the context is freed. Nodes,
+ * programs and schedules point to definitions. Only api_extend.c (and jit) access the host's functions in them. */
 #ifndef GRAPH_REGISTRY_H
 #define GRAPH_REGISTRY_H
 
@@ -8,8 +8,15 @@
 
 #include <stdatomic.h>
 
-typedef enum graph_definition_kind { GRAPH_OPERATOR, GRAPH_RULE, GRAPH_PASS, GRAPH_SCHEDULE } graph_definition_kind;
+typedef enum graph_definition_kind {
+    GRAPH_OPERATOR,
+    GRAPH_RULE,
+    GRAPH_PASS,
+    GRAPH_SCHEDULE,
+    GRAPH_ONNX_OPERATOR
+} graph_definition_kind;
 
+struct onnx_import;                           /* onnx/import.h */
 typedef struct graph_notation graph_notation; /* notation.h */
 typedef struct graph_rule graph_rule;         /* rewrite.h */
 
@@ -18,9 +25,14 @@ typedef struct graph_definition {
     struct graph_definition *next;
     graph_definition_kind kind;
     const char *name;
+    /* ONNX_OPERATOR: first and last version of the operator set of this domain */
+    const char *domain;
+    int since, until;
     /* owns the definition and all its data */
     lib_arena arena;
     struct dlc_context *context;
+    /* OPERATOR: owner of the definition, which programs retain; NULL: the context */
+    graph_holder *holder;
     /* OPERATOR */
     graph_op op;
     /* OPERATOR: NULL: shape rule and semantics are functions of the host */
@@ -39,6 +51,8 @@ typedef struct graph_definition {
     void *user;
     /* may be NULL */
     void (*release)(void *user);
+    /* ONNX_OPERATOR: imports the current node of the importer (graph/onnx/import.h) */
+    void (*import)(struct onnx_import *importer, const struct graph_definition *definition);
 } graph_definition;
 
 typedef struct graph_registry {
@@ -54,11 +68,14 @@ void graph_registry_free(graph_registry *registry,
  * or adds it to the registry. Its arena has no scope. */
 graph_definition *graph_definition_new(const dlc_allocator *allocator, graph_definition_kind kind);
 void graph_definition_free(graph_definition *definition, const dlc_allocator *allocator);
-/* False: one of that kind and name exists. */
+/* False: one of that kind and name exists, of operators of ONNX models for one of the versions. */
 bool graph_registry_add(graph_registry *registry, graph_definition *definition);
 /* NULL: none. */
 const graph_definition *graph_registry_find(const graph_registry *registry, graph_definition_kind kind,
                                             const char *name);
+/* The operator of ONNX models of that domain, name and version; strings with their sizes. NULL: none. */
+const graph_definition *graph_registry_find_onnx(const graph_registry *registry, const char *domain, size_t domain_size,
+                                                 const char *name, size_t name_size, int version);
 /* All of a kind in the order in which they were registered, NULL-terminated. */
 const graph_definition *const *graph_registry_list(lib_arena *arena, const graph_registry *registry,
                                                    graph_definition_kind kind);

@@ -34,6 +34,8 @@ static void list_holders(lib_arena *arena, holder_list *list, const graph *g) {
     for (uint32_t i = 0; i < g->constants.count; i++)
         if (!jit_weight_of(&g->constants.data[i])) list_holder(arena, list, g->constants.data[i].holder);
     for (uint32_t i = 0; i < g->customs.count; i++) list_holder(arena, list, g->customs.data[i].holder);
+    for (uint32_t i = 0; i < g->nodes.count; i++)
+        if (g->nodes.data[i].op->host) list_holder(arena, list, g->nodes.data[i].op->host->holder);
     for (uint32_t i = 0; i < g->subgraphs.count; i++) list_holders(arena, list, g->subgraphs.data[i]);
 }
 

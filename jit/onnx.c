@@ -21,6 +21,8 @@ void jit_onnx_release(dlc_onnx_model *model) {
     lib_arena_free(&model->file_arena);
     jit_mapped_close(&model->file);
     lib_arena_free(&model->arena);
+    jit_onnx_free_hosted(model);
+    lib_mutex_destroy(&model->hosted_mutex);
     dlc_context *context = model->context;
     lib_release(&context->allocator, model, sizeof *model, _Alignof(dlc_onnx_model));
     jit_context_release(context);
@@ -251,6 +253,7 @@ static dlc_status open_model(dlc_context *context, const char *path, const dlc_o
     model->context = context;
     jit_context_keep(context);
     atomic_init(&model->references, 1);
+    lib_mutex_init(&model->hosted_mutex);
     lib_arena_init(&model->arena, &context->allocator, &model->scope);
     lib_arena_init(&model->file_arena, &context->allocator, &model->scope);
     model->read = options->read;
@@ -351,7 +354,7 @@ dlc_status dlc_onnx_check(dlc_onnx_model *model, char **text) {
     if (LIB_ENTER(&scope)) {
         lib_text list;
         lib_text_init(&list, &arena);
-        onnx_check_model(&list, model->model);
+        onnx_check_model(&list, model->model, &model->context->handles.registry);
         *text = graph_text_new(&model->context->allocator, list.data ? list.data : "", list.length);
         if (!*text) lib_raise(&scope, DLC_OUT_OF_MEMORY, "dlc_onnx_check: memory was refused");
     }

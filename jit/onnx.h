@@ -31,6 +31,8 @@ typedef struct jit_onnx_port {
     int state;
 } jit_onnx_port;
 
+enum { JIT_ONNX_HOSTED_LISTS = 64 };
+
 struct dlc_onnx_model {
     /* Owner of constants that are used in place. */
     graph_holder holder;
@@ -60,12 +62,18 @@ struct dlc_onnx_model {
     lib_map external_by_location;
     /* Bytes of all files. */
     size_t size;
+    /* Nodes of the host's operators that have been imported (onnx_host.c), by hash. */
+    lib_mutex hosted_mutex;
+    struct hosted_node *hosted[JIT_ONNX_HOSTED_LISTS];
+    /* How many were made. */
+    _Atomic(size_t) hosted_count;
 };
 
 /* The error of a call, for dlc_error_message. */
 dlc_status jit_onnx_fail(dlc_context *context, dlc_status status, const char *call, const char *what);
 /* The first input or output that is no tensor of numbers; NULL: there is none. */
 const jit_onnx_port *jit_onnx_structured_port(const dlc_onnx_model *model);
+void jit_onnx_free_hosted(dlc_onnx_model *model);
 void jit_onnx_keep(dlc_onnx_model *model);
 void jit_onnx_release(dlc_onnx_model *model);
 /* Walks (onnx_walk.c): runs of a model, each an import that asks for values. One run at a time. */

@@ -103,7 +103,7 @@ static dlc_status import_for(dlc_onnx_runner *runner, lib_arena *work, imported 
             arrived[i].dim[d] = guard->rank >= 0 && d < guard->rank ? guard->dim[d] : -1;
     }
     memset(needs->content, 0, all * sizeof *needs->content);
-    needs->node = false;
+    needs->node = needs->walk = false;
     options.arrived = arrived, options.needs = needs;
     if (runner->given) {
         results.result = import->results = LIB_NEW_ARRAY(work, onnx_result, model->model->graph->outputs.count + 1);
@@ -150,7 +150,7 @@ static dlc_status import_in_scope(dlc_onnx_runner *runner, imported *import, ass
     do {
         make_guards(runner, import, a, inputs);
         status = import_for(runner, work, import, inputs, &needs, &made);
-    } while (status != DLC_OK && needs.node && assume_more(runner, a, &needs, inputs));
+    } while (status != DLC_OK && needs.node && !needs.walk && assume_more(runner, a, &needs, inputs));
     *refused = status != DLC_OK && needs.node;
     if (status == DLC_OK) status = jit_onnx_vary_states(runner, import, made);
     if (status == DLC_OK && (import->outputs || !runner->given))

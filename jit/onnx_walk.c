@@ -147,7 +147,22 @@ static void own_tensor(walk_graph *at, graph_id id, DLManagedTensorVersioned *ma
     at->values.tensors[id] = tensor;
 }
 
-static graph_id hold_value(onnx_walk *functions, graph *g, const graph_shape *shape, const void *elements) {
+static const DLTensor *view_value(onnx_walk *functions, graph *g, graph_id id) {
+    walk_graph *at = graph_at(walk_of(functions), g);
+    evaluate(functions, g, 1, &id);
+    const jit_kept_tensor *tensor = jit_values_at(&at->values, id);
+    DLTensor *view = lib_arena_copy(&at->arena, &tensor->dl, sizeof *view);
+    view->strides = NULL, view->byte_offset = 0, view->device = (DLDevice){kDLCPU, 0};
+    if (tensor->dl.device.device_type == kDLCPU && lib_tensor_is_compact(&tensor->dl)) {
+        view->data = (char *)tensor->dl.data + tensor->dl.byte_offset;
+    } else {
+        view->data = lib_arena_take_aligned(&at->arena, lib_tensor_bytes(view) + 1, TIR_BUFFER_ALIGNMENT);
+        copy_elements(at, id, view->data);
+    }
+    return view;
+}
+
+static graph_id make_value(onnx_walk *functions, graph *g, const graph_shape *shape, DLTensor **tensor) {
     walk_graph *at = graph_at(walk_of(functions), g);
     int64_t dims[DLC_MAX_RANK];
     for (int d = 0; d < shape->rank; d++) tir_is_const(g->pool, shape->dim[d], &dims[d]);
@@ -156,9 +171,16 @@ static graph_id hold_value(onnx_walk *functions, graph *g, const graph_shape *sh
     DLManagedTensorVersioned *managed =
         lib_tensor_new(&at->values.parts->context->allocator, shape->dtype, shape->rank, dims, TIR_BUFFER_ALIGNMENT);
     if (!managed) refuse_memory(g);
-    const size_t bytes = lib_tensor_bytes(&managed->dl_tensor);
-    if (bytes) memcpy(managed->dl_tensor.data, elements, bytes);
     own_tensor(at, id, managed, -1);
+    *tensor = &managed->dl_tensor;
+    return id;
+}
+
+static graph_id hold_value(onnx_walk *functions, graph *g, const graph_shape *shape, const void *elements) {
+    DLTensor *tensor;
+    const graph_id id = make_value(functions, g, shape, &tensor);
+    const size_t bytes = lib_tensor_bytes(tensor);
+    if (bytes) memcpy(tensor->data, elements, bytes);
     return id;
 }
 
@@ -451,6 +473,8 @@ dlc_status jit_onnx_walk_new(dlc_onnx_model *model, const dlc_compile_options *c
                                   .evaluate = evaluate,
                                   .read = read_value,
                                   .share = share_value,
+                                  .view = view_value,
+                                  .make = make_value,
                                   .hold = hold_value,
                                   .draw = draw_key,
                                   .open = open_inner,

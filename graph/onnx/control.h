@@ -28,6 +28,22 @@ void onnx_import_inline(onnx_import *im, const onnx_graph *part, const onnx_valu
 graph_id onnx_make_constant(onnx_import *im, graph *g, const onnx_tensor *tensor);
 void onnx_import_nodes(onnx_import *im, const onnx_node *nodes, size_t count);
 
+/* ---- operators (operators.c) */
+
+/* The version of the operators of a domain that the model, or the current function, was written for; 0: not given. */
+int onnx_opset_of(const onnx_model *model, const onnx_function *function, onnx_bytes domain);
+/* NULL: none of its operators are known. */
+const onnx_domain *onnx_find_domain(onnx_bytes name);
+/* domain may be NULL. NULL: it has no such row for the version. */
+const onnx_row *onnx_find_row_named(const onnx_domain *domain, onnx_bytes name, int opset);
+/* What a node is: a call of a function of the model, what a row imports, or an operator of the host; all NULL: none of them. */
+typedef struct onnx_meaning {
+    const onnx_function *function;
+    const onnx_row *row;
+    const graph_definition *registered;
+} onnx_meaning;
+onnx_meaning onnx_meaning_of(const onnx_model *model, const graph_registry *registry, const onnx_node *node, int opset);
+
 /* ---- nested graphs (rows_control.c) */
 
 /* Values of enclosing graphs that a nested one uses. */

@@ -289,7 +289,7 @@ static void export_grid_sample(onnx_export *ex) {
 
 /* Sizes of all dimensions. A scale that is given is not the quotient of sizes: those nodes are expanded. */
 static bool fits_resize(const graph *g, const graph_node *node) {
-    enum { CROP = 5, CUBIC = 2 };
+    enum { ASYMMETRIC = 4, CUBIC = 2 }; /* the last coordinates that all versions of Resize have */
     const int rank = graph_shape_of(g, node->input[0])->rank;
     const graph_attribute *axes = onnx_attribute_named(node, "axes");
     bool images = rank == 2; /* cubic: of the last two dimensions, of 2 or 4 */
@@ -297,7 +297,7 @@ static bool fits_resize(const graph *g, const graph_node *node) {
     for (int i = 0; i < axes->count && rank == 4; i++)
         images &= (axes->list[i] < 0 ? axes->list[i] + rank : axes->list[i]) >= 2;
     if (rank == 0 || (onnx_attribute_named(node, "mode")->integer == CUBIC && !images)) return false;
-    return !node->input[1] && !node->input[2] && onnx_attribute_named(node, "coordinates")->integer != CROP &&
+    return !node->input[1] && !node->input[2] && onnx_attribute_named(node, "coordinates")->integer <= ASYMMETRIC &&
            onnx_attribute_named(node, "aspect")->integer == 0;
 }
 

@@ -9,42 +9,6 @@
 
 enum { FUNCTION_NESTING = 32, FUNCTION_NODES_MAX = 1 << 20 };
 
-static const onnx_row *const standard_rows[] = {onnx_rows_map,
-                                                onnx_rows_structure,
-                                                onnx_rows_reduce,
-                                                onnx_rows_contract,
-                                                onnx_rows_window,
-                                                onnx_rows_normalize,
-                                                onnx_rows_index,
-                                                onnx_rows_recurrent,
-                                                onnx_rows_other,
-                                                onnx_rows_control,
-                                                onnx_rows_attention,
-                                                onnx_rows_state,
-                                                onnx_rows_random,
-                                                onnx_rows_sequence,
-                                                onnx_rows_text,
-                                                onnx_rows_ngrams,
-                                                NULL};
-static const onnx_row *const learn_rows[] = {onnx_rows_learn, onnx_rows_svm, onnx_rows_trees, onnx_rows_dictionary,
-                                             NULL};
-static const onnx_row *const preview_rows[] = {onnx_rows_preview, NULL};
-static const onnx_row *const training_rows[] = {onnx_rows_training, NULL};
-static const onnx_row *const microsoft_rows[] = {onnx_rows_microsoft, onnx_rows_microsoft_attention,
-                                                 onnx_rows_microsoft_quantized, NULL};
-
-static const onnx_domain domains[] = {
-    {"", ONNX_OPSET_LAST, standard_rows, onnx_refused_standard},
-    {"ai.onnx.ml", 5, learn_rows, NULL},
-    {"ai.onnx.preview", 1, preview_rows, NULL},
-    {"ai.onnx.preview.training", 1, training_rows, NULL},
-    {"com.microsoft", ONNX_MICROSOFT_LAST, microsoft_rows, onnx_refused_microsoft},
-};
-
-const onnx_domain *onnx_domain_at(size_t i) {
-    return i < sizeof(domains) / sizeof(domains[0]) ? &domains[i] : NULL;
-}
-
 /* ---- errors -------------------------------------------------------------------------------------------------------- */
 
 void onnx_fail(onnx_import *im, dlc_status status, const char *format, ...) {
@@ -134,6 +98,10 @@ static const onnx_attribute *resolve(const onnx_call *call, const onnx_attribute
         call = call->outer;
     }
     return attribute && attribute->reference.size ? NULL : attribute;
+}
+
+const onnx_attribute *onnx_attribute_at(const onnx_import *im, size_t i) {
+    return resolve(im->call, &im->node->attributes.data[i]);
 }
 
 const onnx_attribute *onnx_attribute_find(onnx_import *im, const char *name, onnx_attribute_type type) {
@@ -398,114 +366,6 @@ graph_id onnx_channels_last(onnx_import *im, graph_id x) {
     return move_channels(im, x, false);
 }
 
-/* ---- rows ---------------------------------------------------------------------------------------------------------- */
-
-/* The version of the operators of a domain that the model, or the current function, was written for; 0: not given. */
-static int opset_of(const onnx_model *model, const onnx_function *function, onnx_bytes domain) {
-    const onnx_opset *list = function ? function->opsets.data : model->opsets.data;
-    const size_t count = function ? function->opsets.count : model->opsets.count;
-    const bool standard = domain.size == 0 || onnx_is(domain, "ai.onnx");
-    for (size_t i = 0; i < count; i++) {
-        const bool own = standard ? list[i].domain.size == 0 || onnx_is(list[i].domain, "ai.onnx")
-                                  : onnx_same(list[i].domain, domain);
-        if (own) return list[i].version > 1 << 20 ? 1 << 20 : list[i].version < 0 ? 0 : (int)list[i].version;
-    }
-    return 0;
-}
-
-/* NULL: none of its operators are known. */
-static const onnx_domain *find_domain(onnx_bytes name) {
-    if (onnx_is(name, "ai.onnx")) name.size = 0;
-    for (size_t i = 0; i < sizeof(domains) / sizeof(domains[0]); i++)
-        if (onnx_is(name, domains[i].name)) return &domains[i];
-    return NULL;
-}
-
-static const onnx_row *find_row_named(const onnx_domain *domain, onnx_bytes name, int opset) {
-    for (int t = 0; domain && domain->tables[t]; t++)
-        for (const onnx_row *row = domain->tables[t]; row->name; row++)
-            if (opset >= row->since && (!row->until || opset <= row->until) && onnx_is(name, row->name)) return row;
-    return NULL;
-}
-
-static const onnx_row *find_row(const onnx_node *node, int opset) {
-    return find_row_named(find_domain(node->domain), node->operator, opset);
-}
-
-/* Why the node's operator is not imported; NULL: it simply has no row. */
-static const char *find_refusal(const onnx_node *node) {
-    const onnx_domain *domain = find_domain(node->domain);
-    for (const onnx_refusal *r = domain ? domain->refused : NULL; r && r->name; r++)
-        if (onnx_is(node->operator, r->name)) return r->reason;
-    return NULL;
-}
-
-static const onnx_function *find_function(const onnx_model *model, const onnx_node *node) {
-    for (size_t i = 0; i < model->functions.count; i++) {
-        const onnx_function *f = &model->functions.data[i];
-        if (onnx_same(f->name, node->operator) && onnx_same(f->domain, node->domain) &&
-            onnx_same(f->overload, node->overload))
-            return f;
-    }
-    return NULL;
-}
-
-typedef struct missing {
-    const onnx_node *node;
-    size_t index;
-    int opset, count;
-} missing;
-
-typedef struct check_work {
-    const onnx_node *nodes;
-    size_t count;
-    const onnx_function *function;
-} check_work;
-
-static void note_missing(lib_arena *arena, void *list, const onnx_node *node, size_t index, int opset) {
-    lib_vec(missing) *all = list;
-    for (uint32_t i = 0; i < all->count; i++)
-        if (onnx_same(all->data[i].node->operator, node->operator) &&
-            onnx_same(all->data[i].node->domain, node->domain)) {
-            all->data[i].count++;
-            return;
-        }
-    lib_vec_push(arena, all, ((missing){node, index, opset, 1}));
-}
-
-void onnx_check_model(lib_text *text, const onnx_model *model) {
-    lib_arena *arena = text->arena;
-    lib_vec(check_work) work = {0};
-    lib_vec(missing) all = {0};
-    lib_vec_push(arena, &work, ((check_work){model->graph->nodes.data, model->graph->nodes.count, NULL}));
-    for (size_t i = 0; i < model->functions.count; i++)
-        lib_vec_push(arena, &work,
-                     ((check_work){model->functions.data[i].nodes.data, model->functions.data[i].nodes.count,
-                                   &model->functions.data[i]}));
-    while (work.count) {
-        const check_work now = work.data[--work.count];
-        for (size_t n = 0; n < now.count; n++) {
-            const onnx_node *node = &now.nodes[n];
-            const int opset = opset_of(model, now.function, node->domain);
-            if (!find_row(node, opset) && !find_function(model, node)) note_missing(arena, &all, node, n, opset);
-            for (size_t a = 0; a < node->attributes.count; a++)
-                if (node->attributes.data[a].g)
-                    lib_vec_push(arena, &work,
-                                 ((check_work){node->attributes.data[a].g->nodes.data,
-                                               node->attributes.data[a].g->nodes.count, now.function}));
-        }
-    }
-    for (uint32_t i = 0; i < all.count; i++) {
-        const missing *m = &all.data[i];
-        lib_text_format(text, "%s%s", text->length ? "; " : "", onnx_shown(arena, m->node->operator));
-        if (m->node->domain.size) lib_text_format(text, " of domain %s", onnx_shown(arena, m->node->domain));
-        lib_text_format(text, " (opset %d) %d %s, first at node %zu %s", m->opset, m->count,
-                        m->count == 1 ? "time" : "times", m->index, onnx_shown(arena, m->node->name));
-        const char *reason = find_refusal(m->node);
-        if (reason) lib_text_format(text, " (%s)", reason);
-    }
-}
-
 /* ---- nodes --------------------------------------------------------------------------------------------------------- */
 
 static void bind_operands(onnx_import *im, const onnx_node *node) {
@@ -576,7 +436,7 @@ static void import_by_row(onnx_import *im, const onnx_row *row) {
 }
 
 void onnx_import_as(onnx_import *im, const char *name, int opset) {
-    const onnx_row *row = find_row_named(&domains[0], (onnx_bytes){name, strlen(name)}, opset);
+    const onnx_row *row = onnx_find_row_named(onnx_domain_at(0), (onnx_bytes){name, strlen(name)}, opset);
     const int own = im->opset;
     if (!row) onnx_fail(im, DLC_INTERNAL, "there is no operator %s in opset %d", name, opset);
     im->opset = opset;
@@ -625,19 +485,7 @@ static void name_results(onnx_import *im, const onnx_node *node) {
     }
 }
 
-static void import_node(onnx_import *im, const onnx_node *node, size_t index) {
-    const onnx_function *within = im->call ? im->call->function : NULL;
-    im->node = node, im->node_index = index, im->asked = 0;
-    if (im->depth == 1) im->main_node = node;
-    im->opset = opset_of(im->model, within, node->domain);
-    bind_operands(im, node);
-    const onnx_row *row = find_row(node, im->opset);
-    const onnx_function *function = find_function(im->model, node);
-    if (function) { /* a model's own definition takes precedence over ours */
-        import_call(im, function);
-        return;
-    }
-    if (!row) onnx_fail(im, DLC_UNSUPPORTED, "there is no such operator in opset %d", im->opset);
+static void import_unless_folded(onnx_import *im, const onnx_row *row) {
     const onnx_words *words = onnx_begin_move(im);
     if (!onnx_fold(im)) {
         import_by_row(im, row);
@@ -645,6 +493,30 @@ static void import_node(onnx_import *im, const onnx_node *node, size_t index) {
     }
     if (onnx_walks(im)) onnx_settle_results(im);
     if (words) onnx_end_move(im, words);
+}
+
+static void import_registered(onnx_import *im, const graph_definition *definition) {
+    definition->import(im, definition);
+    if (onnx_walks(im)) onnx_settle_results(im);
+}
+
+static void import_node(onnx_import *im, const onnx_node *node, size_t index) {
+    const onnx_function *within = im->call ? im->call->function : NULL;
+    im->node = node, im->node_index = index, im->asked = 0;
+    if (im->depth == 1) im->main_node = node;
+    im->opset = onnx_opset_of(im->model, within, node->domain);
+    bind_operands(im, node);
+    const onnx_meaning is = onnx_meaning_of(im->model, graph_outermost(im->g)->registry, node, im->opset);
+    if (is.function) { /* a model's own definition takes precedence over ours */
+        import_call(im, is.function);
+        return;
+    }
+    if (is.row)
+        import_unless_folded(im, is.row);
+    else if (is.registered)
+        import_registered(im, is.registered);
+    else
+        onnx_fail(im, DLC_UNSUPPORTED, "there is no such operator in opset %d", im->opset);
     name_results(im, node);
 }
 
@@ -726,7 +598,7 @@ static void check_versions(onnx_import *im) {
     const onnx_model *model = im->model;
     for (size_t i = 0; i < model->opsets.count; i++) {
         const onnx_opset *o = &model->opsets.data[i];
-        const onnx_domain *domain = find_domain(o->domain);
+        const onnx_domain *domain = onnx_find_domain(o->domain);
         if (domain && o->version > domain->last && !im->options->newer_opset)
             onnx_fail(im, DLC_UNSUPPORTED,
                       "opset %lld%s%s; libdlc knows operators up to opset %d (newer_opset: take them as of that)",
@@ -734,7 +606,7 @@ static void check_versions(onnx_import *im) {
     }
     lib_text text;
     lib_text_init(&text, im->g->arena);
-    onnx_check_model(&text, model);
+    onnx_check_model(&text, model, im->g->registry);
     if (text.length) onnx_fail(im, DLC_UNSUPPORTED, "operators that libdlc does not import: %s", text.data);
 }
 

@@ -9,6 +9,7 @@
 
 #include "graph/build.h"
 #include "graph/onnx/model.h"
+#include "graph/registry.h"
 
 enum {
     ONNX_OPSET_LAST = 27,
@@ -78,8 +79,8 @@ enum { ONNX_NEEDED_MAX = 64, ONNX_NEEDED_FLOATS_MAX = 8 };
 typedef struct onnx_needs {
     /* By input: its elements. Of integers and bools up to ONNX_NEEDED_MAX of them, of floats up to ONNX_NEEDED_FLOATS_MAX. */
     bool *content;
-    /* It was a node that was refused, not the model as a whole. */
-    bool node;
+    /* It was a node that was refused, not the model as a whole. It is one that only a walk can import. */
+    bool node, walk;
 } onnx_needs;
 
 /* ---- walks
@@ -100,6 +101,10 @@ typedef struct onnx_walk {
     void (*read)(struct onnx_walk *walk, graph *g, graph_id id, void *elements);
     /* A new value of `to` with the tensor of value `id` of `from`, which is computed if need be. */
     graph_id (*share)(struct onnx_walk *walk, graph *from, graph_id id, graph *to);
+    /* The tensor of a value, which is computed if need be: compact, in host memory, valid as long as g. */
+    const DLTensor *(*view)(struct onnx_walk *walk, graph *g, graph_id id);
+    /* A new value whose elements the caller writes to *tensor, which is compact, in host memory. */
+    graph_id (*make)(struct onnx_walk *walk, graph *g, const graph_shape *shape, DLTensor **tensor);
     /* A new value with these elements, which are copied. */
     graph_id (*hold)(struct onnx_walk *walk, graph *g, const graph_shape *shape, const void *elements);
     /* The key of the random numbers of a node without a seed: another one each time. */
@@ -229,6 +234,8 @@ extern const onnx_refusal onnx_refused_standard[], onnx_refused_microsoft[];
 
 /* The domains in turn; NULL: past the last. */
 const onnx_domain *onnx_domain_at(size_t i);
+/* A row of that domain and name for some of these versions; NULL: none. */
+const onnx_row *onnx_find_row(const char *domain, const char *name, int since, int until);
 
 /* Imports the model's main graph into an empty graph. Raises with the node's location: DLC_UNSUPPORTED for what libdlc cannot do
  * (all such operators at once, before any node is emitted), DLC_PARSE_ERROR for a model that contradicts itself,
@@ -236,8 +243,8 @@ const onnx_domain *onnx_domain_at(size_t i);
 void onnx_import_graph(onnx_import *im);
 /* The inputs of the main graph that reach the node (needs.c). */
 void onnx_find_needs(onnx_import *im, const onnx_node *node, onnx_needs *needs);
-/* The text of dlc_onnx_check: a line for each operator that has no row; empty: none. */
-void onnx_check_model(lib_text *text, const onnx_model *model);
+/* The text of dlc_onnx_check: a line for each operator that has no row and is not registered; empty: none. */
+void onnx_check_model(lib_text *text, const onnx_model *model, const graph_registry *registry);
 
 /* The node as the standard's operator `name` of a version: for rows of other domains with the same operands and attributes. */
 void onnx_import_as(onnx_import *im, const char *name, int opset);
@@ -303,6 +310,8 @@ static inline void onnx_take_value(onnx_value *to, const onnx_value *from) {
 /* The node's attribute, or the value given by the enclosing function's caller; NULL: neither. Marks the attribute as read: unread
  * attributes are an error, since they would be ignored. */
 const onnx_attribute *onnx_attribute_find(onnx_import *im, const char *name, onnx_attribute_type type);
+/* Attribute i of the node, or the value given by the enclosing function's caller; NULL: that gives none. */
+const onnx_attribute *onnx_attribute_at(const onnx_import *im, size_t i);
 int64_t onnx_int(onnx_import *im, const char *name, int64_t fallback);
 double onnx_float(onnx_import *im, const char *name, double fallback);
 /* Copied and terminated; raises for one with NUL inside. */

@@ -2,6 +2,8 @@
 #include "graph/onnx/import.h"
 #include "graph/onnx/window.h"
 
+#include <math.h>
+
 /* ---- losses ---------------------------------------------------------------------------------------------------------- */
 
 static int loss_settings(onnx_import *im, graph_setting *s) {
@@ -144,6 +146,85 @@ static void import_roi_align(onnx_import *im) {
                         5, s));
 }
 
+/* Cells of each region along one axis of the image, i64 [regions, cells]: the first element, and the one after the last. */
+typedef struct roi_cells {
+    graph_id from, to;
+} roi_cells;
+
+/* Column k of rois, scaled, as the nearest integer, halves away from zero: i64 [regions, 1]. */
+static graph_id roi_end(onnx_import *im, graph_id rois, int k, double scale) {
+    graph *g = im->g;
+    const graph_id end = graph_slice_axis(g, rois, 1, tir_index(g->pool, k), tir_index(g->pool, k + 1));
+    const graph_id x = graph_mul_number(g, graph_cast(g, end, DLC_F64), scale);
+    const graph_id near = graph_mul(g, graph_sign(g, x), graph_floor(g, graph_add_number(g, graph_abs(g, x), 0.5)));
+    const double most = 1 << 30;
+    const graph_id least = graph_scalar(g, DLC_F64, -most), greatest = graph_scalar(g, DLC_F64, most);
+    return graph_cast(g, onnx_binary(im, "min", onnx_binary(im, "max", near, least), greatest), DLC_I64);
+}
+
+/* A region has at least one element; cell i of p is from its element i * n / p to (i + 1) * n / p, rounded outwards. Ends are inclusive. */
+static roi_cells cells_of(onnx_import *im, graph_id rois, int axis, int64_t cells, double scale, tir_expr size) {
+    graph *g = im->g;
+    const graph_id start = roi_end(im, rois, 2 - axis, scale), end = roi_end(im, rois, 4 - axis, scale);
+    const tir_expr dims[] = {tir_index(g->pool, 1), tir_index(g->pool, cells)};
+    const graph_id i = graph_iota(g, DLC_I64, 2, dims, 1), zero = graph_whole_number(g, 0);
+    const graph_id count = graph_whole_number(g, cells), all = graph_dimension(g, DLC_I64, size);
+    const graph_id n =
+        onnx_binary(im, "max", graph_add_number(g, graph_sub(g, end, start), 1), graph_whole_number(g, 1));
+    const graph_id low = onnx_binary(im, "div", onnx_binary(im, "mul", i, n), count);
+    const graph_id reach = graph_add_number(g, onnx_binary(im, "mul", graph_add_number(g, i, 1), n), (double)cells - 1);
+    const graph_id from = onnx_binary(im, "add", start, low),
+                   to = onnx_binary(im, "add", start, onnx_binary(im, "div", reach, count));
+    return (roi_cells){onnx_binary(im, "min", onnx_binary(im, "max", from, zero), all),
+                       onnx_binary(im, "min", onnx_binary(im, "max", to, zero), all)};
+}
+
+/* [regions, cells] along that axis of [regions, 1...] of so many dimensions. */
+static graph_id along(onnx_import *im, graph_id list, int axis, int rank) {
+    tir_expr dims[DLC_MAX_RANK];
+    for (int d = 0; d < rank; d++) dims[d] = tir_index(im->g->pool, 1);
+    dims[0] = graph_shape_of(im->g, list)->dim[0], dims[axis] = graph_shape_of(im->g, list)->dim[1];
+    return graph_reshape(im->g, list, rank, dims);
+}
+
+/* The greatest elements of x [regions, channels, rows, columns] in the cells along the axis, which takes their number; -inf: of none. */
+static graph_id greatest_in(onnx_import *im, graph_id x, int axis, const roi_cells *cells) {
+    graph *g = im->g;
+    const graph_id wide = graph_expand_dims(g, x, axis);
+    tir_expr dims[5];
+    for (int d = 0; d < 5; d++) dims[d] = tir_index(g->pool, 1);
+    dims[axis + 1] = graph_shape_of(g, x)->dim[axis];
+    const graph_id place = graph_iota(g, DLC_I64, 5, dims, axis + 1);
+    const graph_id inside = onnx_binary(im, "and", onnx_binary(im, "le", along(im, cells->from, axis, 5), place),
+                                        onnx_binary(im, "lt", place, along(im, cells->to, axis, 5)));
+    const graph_id none = graph_scalar_like(g, x, -INFINITY);
+    return graph_reduce_max(g, onnx_emit(im, "select", 3, (graph_id[]){inside, wide, none}, 0, NULL), 1,
+                            (int64_t[]){axis + 1}, false);
+}
+
+/* As ONNX Runtime has it, since the standard gives no formula; but cells are rounded exactly. Those beside the image are 0. */
+static void import_max_roi_pool(onnx_import *im) {
+    graph *g = im->g;
+    const graph_id x = onnx_operand_of_rank(im, 0, 4), rois = onnx_operand_of_rank(im, 1, 2);
+    const double scale = onnx_float(im, "spatial_scale", 1);
+    roi_cells cells[2];
+    int count;
+    const int64_t *shape = onnx_ints(im, "pooled_shape", &count);
+    if (count != 2 || shape[0] < 1 || shape[1] < 1 || shape[0] > 1 << 20 || shape[1] > 1 << 20)
+        onnx_fail(im, DLC_PARSE_ERROR, "pooled_shape is no number of rows and of columns");
+    graph_require_equal(g, graph_shape_of(g, rois)->dim[1], tir_index(g->pool, 5),
+                        "MaxRoiPool: columns of rois, and 5");
+    for (int axis = 0; axis < 2; axis++)
+        cells[axis] = cells_of(im, rois, axis, shape[axis], scale, graph_shape_of(g, x)->dim[2 + axis]);
+    const graph_id image = graph_slice_axis(g, rois, 1, tir_index(g->pool, 0), tir_index(g->pool, 1));
+    graph_id y = graph_gather(g, x, graph_cast(g, graph_squeeze(g, image, 1), DLC_I64), 0);
+    for (int axis = 1; axis >= 0; axis--) y = greatest_in(im, y, 2 + axis, &cells[axis]);
+    const graph_id rows = onnx_binary(im, "lt", along(im, cells[0].from, 2, 4), along(im, cells[0].to, 2, 4)),
+                   any = onnx_binary(im, "lt", along(im, cells[1].from, 3, 4), along(im, cells[1].to, 3, 4));
+    const graph_id zero = graph_scalar_like(g, y, 0);
+    onnx_give(im, 0, onnx_emit(im, "select", 3, (graph_id[]){onnx_binary(im, "and", rows, any), y, zero}, 0, NULL));
+}
+
 /* ---- data-dependent sizes -------------------------------------------------------------------------------------------- */
 
 tir_expr onnx_counted(onnx_import *im) {
@@ -219,6 +300,7 @@ const onnx_row onnx_rows_other[] = {
     {"Det", 11, 0, NULL, "det"},
     {"HammingWindow", 17, 0, import_window_function, NULL},
     {"HannWindow", 17, 0, import_window_function, NULL},
+    {"MaxRoiPool", 1, 0, import_max_roi_pool, NULL},
     {"MelWeightMatrix", 17, 0, import_mel, NULL},
     {"NegativeLogLikelihoodLoss", 12, 0, import_loss, "nll_loss"},
     {"NonMaxSuppression", 10, 0, import_suppression, NULL},

@@ -163,8 +163,8 @@ static void import_string_normalizer(onnx_import *im) {
 }
 
 const onnx_refusal onnx_refused_standard[] = {
-    {"ImageDecoder", "libdlc has no decoders of images"},
-    {"RegexFullMatch", "libdlc has no regular expressions"},
+    {"ImageDecoder", "libdlc has no decoders of images; dlc_onnx_register takes one"},
+    {"RegexFullMatch", "libdlc has no regular expressions; dlc_onnx_register takes a function"},
     {0},
 };
 

@@ -268,12 +268,13 @@ static void drop_same(onnx_import *im, resizing *r, const graph_shape *x) {
     r->count = kept;
 }
 
-static void give_resize(onnx_import *im, resizing *r, int mode, int coordinates, int rounding, graph_id roi, bool crop,
+/* all: axes whose sizes stay are resampled, too. */
+static void give_resize(onnx_import *im, resizing *r, int mode, int coordinates, int rounding, graph_id roi, bool all,
                         int settings, const graph_setting *more) {
     const graph_shape x = onnx_operand_shape(im, 0);
     graph_setting s[12];
     int n = 0;
-    if (!crop) drop_same(im, r, &x);
+    if (!all) drop_same(im, r, &x);
     if (r->count == 0) {
         onnx_give_operand(im, 0, 0);
         return;
@@ -321,8 +322,8 @@ static void import_upsample(onnx_import *im) {
                 false, 0, NULL);
 }
 
-/* Words of coordinate_transformation_mode; the first six are those of the row. */
-enum { ALIGN_CORNERS = 3, CROP = 5, TF_HALF_PIXEL = 6 };
+/* Words of coordinate_transformation_mode, which are those of the row. */
+enum { ALIGN_CORNERS = 3, CROP = 5, TF_HALF_PIXEL };
 
 /* align_corners with scales: by the unrounded size * scale instead of the result's size n: element i is at i * (size - 1) / (size
  * * scale - 1). Expressed as a crop whose last element, n - 1, has that position. */
@@ -347,7 +348,7 @@ static void import_resize(onnx_import *im) {
     static const char coordinates[] =
         "half_pixel half_pixel_symmetric pytorch_half_pixel align_corners asymmetric tf_crop_and_resize tf_half_pixel_for_nn";
     int place = onnx_choice(im, "coordinate_transformation_mode", coordinates, "half_pixel");
-    int rounding =
+    const int rounding =
         onnx_choice(im, "nearest_mode", "round_prefer_floor round_prefer_ceil floor ceil", "round_prefer_floor");
     const int aspect = onnx_choice(im, "keep_aspect_ratio_policy", "stretch not_larger not_smaller", "stretch");
     const int64_t *axes = onnx_ints(im, "axes", &axis_count);
@@ -361,12 +362,7 @@ static void import_resize(onnx_import *im) {
     } else
         take_scales(im, &r, &x, onnx_operand_asked(im, 2));
     graph_id roi = 0;
-    if (place == TF_HALF_PIXEL) { /* half a pixel further than half_pixel: the element below is the nearest one there */
-        if (mode != 0 || rounding != 2)
-            onnx_fail(im, DLC_UNSUPPORTED, "tf_half_pixel_for_nn with another mode than the floor of nearest");
-        place = 0, rounding = 1;
-    }
-    const bool crop = place == CROP || (place == ALIGN_CORNERS && r.scales);
+    const bool crop = place == CROP || (place == ALIGN_CORNERS && r.scales), shifts = place == TF_HALF_PIXEL;
     if (place == ALIGN_CORNERS && r.scales)
         roi = align_by_scales(im, &r, &x), place = CROP;
     else if (crop) {
@@ -378,7 +374,7 @@ static void import_resize(onnx_import *im) {
                                   graph_set_bool("antialias", onnx_int(im, "antialias", 0) != 0),
                                   graph_set_float("extrapolation", onnx_float(im, "extrapolation_value", 0)),
                                   graph_set_integer("aspect", aspect)};
-    give_resize(im, &r, mode, place, rounding, roi, crop || aspect, 5, more);
+    give_resize(im, &r, mode, place, rounding, roi, crop || aspect || shifts, 5, more);
 }
 
 const onnx_row onnx_rows_window[] = {

@@ -17,7 +17,8 @@
  * Sizes that the file names are symbols of that name; unnamed ones are symbols made of the input's name and the axis, x_0. A
  * model's arithmetic on sizes is evaluated at import: one graph serves all sizes. If is inlined when its condition is known at import.
  * Sequences, optionals, strings and maps are structure that is known at import: inside of a model everywhere, as its inputs and outputs
- * by dlc_onnx_run_values. Case mapping of strings is that of ASCII. Not supported: regular expressions, decoders of images.
+ * by dlc_onnx_run_values. Case mapping of strings is that of ASCII. libdlc has no regular expressions and no decoders of images: the host
+ * gives RegexFullMatch and ImageDecoder, and operators of its own, by dlc_onnx_register.
  * A graph, unlike a runner, needs sizes, axes, positions in sequences and the like to be known at import, except the sizes of the
  * results of NonZero, Unique, Compress and NonMaxSuppression. In it, values that a Loop carries keep their shape; a Loop with stacked
  * results needs a trip count that is known, and one that carries sequences, optionals or strings such a count and condition and at most
@@ -35,6 +36,7 @@
 #define DLC_ONNX_H
 
 #include <dlc/dlc.h>
+#include <dlc/extend.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -223,6 +225,80 @@ DLC_API dlc_status dlc_onnx_runner_program(dlc_onnx_runner *runner, const DLTens
 /* The imports that the runner holds, a line for each, with guards and number of runs; last, if the model is walked, the number of walks. The
  * caller frees it with dlc_text_free. */
 DLC_API dlc_status dlc_onnx_runner_describe(dlc_onnx_runner *runner, char **text);
+
+/* ---- operators of the host --------------------------------------------------------------------------------------------- */
+
+/* The operator of a domain, in a range of versions of its operator set, as the host defines it: `expand` builds the results from the operands by
+ * the public builder, or `call` computes them in C. Models that are imported later have it at any place: in functions, in the bodies of If, Loop and
+ * Scan, in graphs and in runners. examples/onnx_operator.c shows both. Ownership, threads and errors are those of <dlc/extend.h>; messages name
+ * the node. Functions are called by any call that imports or runs a model, and must not use the runner that is in that call.
+ *
+ * Operands and attributes. dlc_callback_input_count, dlc_callback_input (not ok: an operand that the node leaves out), dlc_callback_integer,
+ * dlc_callback_number, dlc_callback_string (one without zeros; terminated), dlc_callback_list, and for all kinds dlc_callback_attribute.
+ *
+ * expand. As in <dlc/extend.h>: operators that `call` C functions are applied in it by dlc_apply. Operands are tensors of numbers. Numbers that decide
+ * shapes are read by dlc_callback_elements. Results that the node does not use may be left out; dlc_callback_result_count is the length
+ * of the list.
+ *
+ * call. Depends on its inputs and attributes alone, unless has_effects is set, and may be called more than once, or not at all. With shape_function it
+ * is a step of graphs and programs, called in runs on tensors of numbers; shapes are found without elements, by dlc_callback_set_shape, as in
+ * <dlc/extend.h>. Without one, what it makes decides sizes: then, and where operands are strings, it is called while the model is imported, if the
+ * operands are known (constants, strings that have arrived), and else by walks of dlc_onnx_run and dlc_onnx_run_values alone; dlc_onnx_graph
+ * answers DLC_UNSUPPORTED. */
+
+/* inputs[input_count]: TENSOR, compact, in host memory, or STRINGS; NULL: an operand that the node leaves out. Sequences, maps and empty optionals are
+ * refused. Gives each result that the node uses, with a shape_function all, by dlc_callback_tensor or dlc_callback_strings. */
+typedef dlc_status dlc_onnx_call(void *user, dlc_callback *callback, int input_count,
+                                 const dlc_onnx_value *const *inputs, int result_count);
+
+typedef struct dlc_onnx_operator_options {
+    size_t struct_size;
+    /* NULL: the standard's */
+    const char *domain;
+    const char *name;
+    /* First and last version; 0: the oldest, the newest */
+    int since, until;
+    /* Names of the attributes that the functions read, separated by blanks; a node with another one is refused, since it would be ignored. NULL:
+     * all are read */
+    const char *attributes;
+    /* One of these two */
+    dlc_operator_expand *expand;
+    dlc_onnx_call *call;
+    /* Of `call`, see above; NULL: none */
+    dlc_operator_shape *shape_function;
+    /* Of `call`: it is called once per run, in the order of the graph, or, by a walk, of the file; without shape_function by walks alone */
+    bool has_effects;
+    void *user;
+    void (*release)(void *user);
+} dlc_onnx_operator_options;
+#define DLC_ONNX_OPERATOR_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_onnx_operator_options)
+
+/* A model's own function of that name comes first. DLC_INVALID_ARGUMENT: libdlc imports this operator itself in one of the versions, or another
+ * one is registered for it; options that contradict each other. */
+DLC_API dlc_status dlc_onnx_register(dlc_context *context, const dlc_onnx_operator_options *options);
+
+/* For functions of such operators, on any thread, while they run. */
+
+/* The version of the operator set that the node was written for; 0: the file does not say. */
+DLC_API int dlc_callback_opset(const dlc_callback *callback);
+/* Results that the node lists. */
+DLC_API int dlc_callback_result_count(const dlc_callback *callback);
+/* An attribute, in memory of the library, until the function returns: a number as a tensor of rank 0 (i64, f32), a string as STRINGS of rank 0,
+ * lists of them with rank 1; a tensor; a list of tensors as a SEQUENCE. NULL: the node has none of that name. */
+DLC_API const dlc_onnx_value *dlc_callback_attribute(const dlc_callback *callback, const char *name);
+/* expand: the elements of an operand of integers, as numbers: sizes, axes, pads. Where data or open sizes decide them, false, and the
+ * function fails: a runner then calls it again with the elements that have arrived, or in a walk. The list belongs to the library. */
+DLC_API bool dlc_callback_elements(dlc_callback *callback, int input, const int64_t **list, int *count);
+/* call: the tensor of a result, compact, in host memory, whose elements the function writes; asked for once. By a shape_function it has this element
+ * type and shape already. NULL: not so, or memory is refused; the function fails with the message. */
+DLC_API DLTensor *dlc_callback_tensor(dlc_callback *callback, int result, dlc_dtype dtype, int rank,
+                                      const int64_t *shape);
+/* call: a result that is strings, which are copied. */
+DLC_API dlc_status dlc_callback_strings(dlc_callback *callback, int result, int rank, const int64_t *shape,
+                                        const dlc_onnx_string *strings);
+
+/* ---- writing ----------------------------------------------------------------------------------------------------------- */
+
 typedef struct dlc_onnx_write_options {
     size_t struct_size;
     /* Version of the operator set: 17, 20, 21 or 23; 0: the lowest of these that holds the graph. */

@@ -598,7 +598,7 @@ static inline void add_resize(gen *g) {
     bool wide = strcmp(mode, "nearest") != 0 && v->rank < DLC_MAX_RANK && gen_one_in(g, 4);
     gen_node(g, "resize(%s, shape=[%lld], axes=[%d], mode=%s, coordinates=%s, exclude_outside=%s, antialias=%s)",
              NAME(x), (long long)gen_between(g, 1, 17), axis, mode,
-             gen_word(g, "half_pixel pytorch_half_pixel align_corners asymmetric", coordinates),
+             gen_word(g, "half_pixel pytorch_half_pixel align_corners asymmetric tf_half_pixel", coordinates),
              gen_one_in(g, 4) ? "true" : "false", wide ? "true" : "false");
 }
 

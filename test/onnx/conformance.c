@@ -6,8 +6,9 @@
  * Without folders: the cases of Debian's libonnx-testdata, skipped without them. A case passes if every element of every result is within
  * 1e-7 + 1e-3 of the magnitude that the case has (data.json of a case may say other numbers), integers and bools equal. A case
  * runs twice, by one runner. A file x.onnx with x_output_0.pb beside it is a case whose inputs of n elements are 0, 1/n, 2/n, ...
- * excluded.txt lists the cases that do not pass, with reasons: one that is not
- * listed and does not pass fails, and so does one that is listed and passes. A reason begins with a class (exclusions.h) if libdlc is not
+ * Operators that the standard has and libdlc leaves to the host are registered (registered.h); the last lines say how many cases pass by them.
+ * excluded.txt lists the cases that do not pass, with reasons: one that is not listed and does not pass fails, and so does one that is listed
+ * and passes. A reason begins with a class (exclusions.h) if libdlc is not
  * going to pass the case. DLC_BLESS=1 rewrites the list; review the difference.
  *
  * --symbols runs the cases with a name for each size of each input in place of the number; --export as graphs that have been written
@@ -18,6 +19,7 @@
 #include "onnx/data.h"
 #include "onnx/exclusions.h"
 #include "onnx/parts.h"
+#include "onnx/registered.h"
 #include "onnx/tally.h"
 
 #include <dirent.h>
@@ -190,6 +192,8 @@ static void compare_values(const dlc_onnx_value *got, const dlc_onnx_value *e, d
 
 static dlc_context *context;
 static int passed, failed, refused;
+/* Of those that pass: by functions that this program registered. */
+static int by_functions;
 static bool verbose;
 static const char *filter = "";
 
@@ -523,12 +527,15 @@ static void run_folder(const char *folder) {
     for (int which = 0; which < WAYS; which++) {
         if (!every[which] || cases % every[which]) continue;
         worst_units = 0;
+        const int calls_before = registered_calls();
         const int result = which == EXPORTED ? run_export_case(folder, why, sizeof why)
                                              : run_case(folder, which == SYMBOLS, why, sizeof why);
-        if (which == AS_IT_IS)
+        if (which == AS_IT_IS) {
             settle_and_count(listed_as, path, result, why);
-        else
+            by_functions += result == 0 && registered_calls() != calls_before;
+        } else {
             settle_way(listed_as, (way)which, result, why);
+        }
     }
     cases++;
 }
@@ -603,6 +610,10 @@ static void summarise(void) {
         printf("exported and imported: %d passed, %d of them with equal bits; %d are not exported\n",
                passed_way[EXPORTED], best_way[EXPORTED], not_possible[EXPORTED]);
     if (every[AS_IT_IS]) summarise_excluded();
+    if (by_functions)
+        printf(
+            "%d of those that passed did so by functions that this program registered (RegexFullMatch, ImageDecoder)\n",
+            by_functions);
     printf("[  PASSED  ] %d tests\n[  FAILED  ] %d tests\n[  SKIPPED ] %d tests\n", passed, failed, refused);
     printf("%d passed, %d failed, %d skipped\n", passed, failed, refused);
 }
@@ -633,6 +644,7 @@ int main(int argc, char **argv) {
     for (int k = i; k < argc; k++)
         if (stat(argv[k], &about)) return fprintf(stderr, "%s: there is no such folder\n", argv[k]), 3;
     if (dlc_context_create(&options, &context)) return fprintf(stderr, "%s\n", dlc_error_message(NULL)), 1;
+    if (registered_all(context)) return fprintf(stderr, "%s\n", dlc_error_message(context)), 1;
     exclusions_read();
     if (i == argc) walk(usual);
     for (; i < argc; i++) walk(argv[i]);

@@ -39,6 +39,8 @@ report 'classify shows digits and times' $?
 EXAMPLES_DATA=$work "$bin/classify" "$work/nowhere/digits.onnx" >"$work/shown" 2>&1
 [ $? = 1 ] && grep -q '^classify: .*nowhere/digits.onnx' "$work/shown"
 report 'classify says where it cannot write' $?
+"$bin/onnx_operator" >"$work/shown" && grep -q '^not known: "Gated" of domain "my" (opset 1) 1 time' "$work/shown" && grep -qx 'y\[1\] = 2.9670' "$work/shown"
+report 'onnx_operator runs operators of its own' $?
 
 data=${EXAMPLES_DATA:-${XDG_CACHE_HOME:-$HOME/.cache}/libdlc/examples}
 # EXAMPLE ARGUMENT...: its numbers are as expected, and without data it says how to get them.

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const exclusions_class[EXCLUSIONS_CLASSES] = {"random", "image", "expression", "gradient", "data"};
+const char *const exclusions_class[EXCLUSIONS_CLASSES] = {"random", "image", "gradient", "data"};
 
 enum { MOST = 4096 };
 static struct { char name[128], reason[160]; } listed[MOST];

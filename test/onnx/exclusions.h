@@ -4,9 +4,9 @@
 
 #define EXCLUSIONS_PATH "test/onnx/excluded.txt"
 
-/* What the reasons begin with if libdlc is not going to pass a case: random numbers of another generator, operators that a host registers
- * (decoders of images, regular expressions), gradients, data that contradict the standard. All others lack an import. */
-enum { EXCLUSIONS_CLASSES = 5 };
+/* What the reasons begin with if libdlc is not going to pass a case: random numbers of another generator, formats of images that no
+ * decoder is registered for, gradients, data that contradict the standard. All others lack an import. */
+enum { EXCLUSIONS_CLASSES = 4 };
 extern const char *const exclusions_class[EXCLUSIONS_CLASSES];
 
 void exclusions_read(void);

@@ -255,6 +255,23 @@ def lrn(c):
     c.maybe(alpha=c.r.uniform(0.01, 1), beta=c.r.uniform(0.3, 1), bias=c.r.uniform(0.5, 2))
 
 
+def rounded(at, how):
+    return {'round_prefer_floor': np.ceil(at - 0.5), 'round_prefer_ceil': np.floor(at + 0.5), 'floor': np.floor(at), 'ceil': np.ceil(at)}[how]
+
+
+def shifted(x, sizes, scales, mode, rounding):
+    """Resize with tf_half_pixel_for_nn, which the reference no longer has: element i of each axis is at (i + 0.5) / scale."""
+    y = x.astype(np.float64)
+    for axis, n in enumerate(x.shape):
+        out = sizes[axis] if sizes else int(n * np.float64(scales[axis]))
+        at = (np.arange(out) + 0.5) / np.float64(scales[axis]) if sizes is None else (np.arange(out) + 0.5) * n / out
+        low = np.floor(at) if mode == 'linear' else rounded(at, rounding)
+        share = (at - low).reshape([-1 if d == axis else 1 for d in range(x.ndim)])
+        taken = [y.take(np.clip(low + k, 0, n - 1).astype(int), axis) for k in (0, 1)]
+        y = taken[0] * (1 - share) + taken[1] * share if mode == 'linear' else taken[0]
+    return y
+
+
 @maker('Resize')
 def resize(c):
     spatial = [c.size(2, 6) for _ in range(2)]
@@ -283,8 +300,38 @@ def resize(c):
             c.given.pop('coordinate_transformation_mode')  # the reference's sizes are fractions there
         if mode != 'cubic':
             c.given.pop('exclude_outside', None)
-        elif c.given.get('coordinate_transformation_mode') == 'pytorch_half_pixel':
-            c.given.pop('coordinate_transformation_mode')  # for a size of one the reference has -0.5 in place of 0
+        single = mode == 'cubic' or any(int(n * f) == 1 for n, f in zip(spatial, factor[-2:]))
+        if single and c.given.get('coordinate_transformation_mode') == 'pytorch_half_pixel':
+            c.given.pop('coordinate_transformation_mode')  # for a size of one the reference has -0.5, or a fraction's place, in place of 0
+    if c.opset in (11, 12) and mode != 'cubic' and c.chance(0.4):
+        c.set(coordinate_transformation_mode='tf_half_pixel_for_nn')
+        c.compute = lambda: [shifted(c.given['X'], c.given.get('sizes'), c.given.get('scales'), mode, c.given.get('nearest_mode', 'round_prefer_floor'))]
+
+
+def pooled(x, rois, scale, cells):
+    """MaxRoiPool, which the reference does not have: cells of whole elements, rounded outwards; 0 where none is in the image."""
+    y = np.zeros((len(rois), x.shape[1]) + tuple(cells))
+    for r, roi in enumerate(rois.astype(np.float64)):
+        ends = [int(np.sign(v) * np.floor(abs(v) + 0.5)) for v in roi[1:] * np.float64(np.float32(scale))]
+        for at in np.ndindex(*cells):
+            window = []
+            for axis, (i, p) in enumerate(zip(at, cells)):
+                start, n = ends[1 - axis], max(ends[3 - axis] - ends[1 - axis] + 1, 1)
+                window.append(slice(*np.clip((start + i * n // p, start - (-(i + 1) * n // p)), 0, x.shape[2 + axis])))
+            part = x[int(roi[0]), :, window[0], window[1]].astype(np.float64)
+            y[(r, slice(None)) + at] = part.max((1, 2)) if part.size else 0
+    return y
+
+
+@maker('MaxRoiPool')
+def max_roi_pool(c):
+    n, rows, columns = c.size(1, 2), c.size(2, 7), c.size(2, 7)
+    x = c.x('X', (n, c.size(1, 3), rows, columns))
+    rois = c.x('rois', (c.size(1, 4), 5), -2, 9)
+    rois[:, 0] = c.r.integers(0, n, len(rois))
+    c.set(pooled_shape=[c.size(1, 4), c.size(1, 4)])
+    c.maybe(spatial_scale=c.pick(0.5, 1.0, 2.0))
+    c.compute = lambda: [pooled(x, rois, c.given.get('spatial_scale', 1.0), c.given['pooled_shape'])]
 
 
 @maker('Upsample')

@@ -1,5 +1,5 @@
-/* Models as a whole: sparse tensors, outputs that are chosen, external data that a host gives, sizes that decide ranks. Models are written here;
- * results against sums of the numbers given. */
+/* Models as a whole: sparse tensors, outputs that are chosen, external data that a host gives, sizes that decide ranks, regions of images. Models are written here;
+ * results against sums of the numbers given, or by hand. */
 #include "api/support.h"
 #include "onnx/encode.h"
 
@@ -285,6 +285,36 @@ static void test_computed_size_of_one(void **state) {
     free(bytes.data);
 }
 
+/* MaxRoiPool for any number of regions, of which the second is narrow and reaches out of the image, and the third is outside. */
+static void test_regions(void **state) {
+    (void)state;
+    message g = started(), bytes, node = node_by("MaxRoiPool y x rois"), cells = {0};
+    add_text(&cells, 1, "pooled_shape"), add_int(&cells, 8, 2), add_int(&cells, 8, 2), add_int(&cells, 20, 7);
+    add_message(&node, 5, cells);
+    add_message(&g, 1, node);
+    add_message(&g, 11, port_of("x", 1, "n c h w")), add_message(&g, 11, port_of("rois", 1, "r k"));
+    add_message(&g, 12, port_of("y", 1, "r c 2 2"));
+    dlc_onnx_model *model = model_from(g, &bytes);
+    dlc_onnx_runner *runner;
+    OK(context, dlc_onnx_runner_create(model, NULL, &runner));
+    float x[16], rois[] = {0, 0, 0, 3, 3, 0, 1.5f, 1, 2, 9, 0, 7, 7, 9, 9};
+    for (int i = 0; i < 16; i++) x[i] = (float)(i - 20);
+    const DLTensor image = floats(x, 4, (int64_t[]){1, 1, 4, 4});
+    DLTensor regions = floats(rois, 2, (int64_t[]){3, 5});
+    const DLTensor *const in[] = {&image, &regions};
+    run_expecting(runner, in, 2, 4, (int64_t[]){3, 1, 2, 2}, (float[]){-15, -13, -7, -5, -6, -6, 0, 0, 0, 0, 0, 0});
+    regions.shape[0] = 1;
+    run_expecting(runner, in, 2, 4, (int64_t[]){1, 1, 2, 2}, (float[]){-15, -13, -7, -5});
+    assert_int_equal(imports_of(runner), 1);
+    dlc_output_slot slot = {NULL, NULL};
+    regions.shape[0] = 3, regions.shape[1] = 4;
+    assert_int_equal(dlc_onnx_run(runner, NULL, in, 2, &slot, 1), DLC_INVALID_ARGUMENT);
+    assert_non_null(strstr(dlc_error_message(context), "columns of rois"));
+    dlc_onnx_runner_destroy(runner);
+    dlc_onnx_destroy(model);
+    free(bytes.data);
+}
+
 static int set_up(void **state) {
     (void)state;
     context = open_counted("interp", &memory);
@@ -302,6 +332,7 @@ int main(void) {
         cmocka_unit_test(test_sparse),     cmocka_unit_test(test_chosen_outputs),
         cmocka_unit_test(test_given_data), cmocka_unit_test(test_hostile_answers),
         cmocka_unit_test(test_squeeze),    cmocka_unit_test(test_computed_size_of_one),
+        cmocka_unit_test(test_regions),
     };
     return cmocka_run_group_tests_name("models", tests, set_up, tear_down);
 }

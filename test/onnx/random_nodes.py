@@ -46,6 +46,7 @@ class Case:
     def __init__(self, r, schema, opset):
         self.r, self.schema, self.opset = r, schema, opset
         self.types, self.given, self.outputs = {}, {}, 1
+        self.compute = None  # the results, of what the reference does not have
         self.rtol = self.atol = 0
 
     # ---- for makers
@@ -148,11 +149,11 @@ class Case:
         return onnx.shape_inference.infer_shapes(model, strict_mode=True), {n: v for n, v in arrays.items() if n not in stored}
 
 
-def results_of(model, inputs):
-    """The reference's, in the element types that the standard gives them."""
+def results_of(case, model, inputs):
+    """The reference's, or the maker's, in the element types that the standard gives them."""
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
-        results = ReferenceEvaluator(model).run(None, inputs)
+        results = case.compute() if case.compute else ReferenceEvaluator(model).run(None, inputs)
     arrays = []
     for result, output in zip(map(np.asarray, results), model.graph.output):
         of = output.type.tensor_type
@@ -194,7 +195,7 @@ def draw(r, schema, until):
     makers.TABLE[schema.name](case)
     try:
         model, inputs = case.model()
-        results = results_of(model, inputs)
+        results = results_of(case, model, inputs)
     except Exception as why:  # whatever the reference raises
         return None, '%s %d: %s' % (schema.name, schema.since_version, str(why).replace('\n', ' ')[:150])
     return (case, model, inputs, results), None

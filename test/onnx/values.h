@@ -44,15 +44,16 @@ static inline void add_port(message *g, unsigned field, const char *name, const 
     add_message(g, field, v);
 }
 
-/* NAME=i:NUMBER, s:TEXT, is:NUMBERS, fs:NUMBERS or ss:TEXTS, separated by commas */
+/* NAME=i:NUMBER, f:NUMBER, s:TEXT, is:NUMBERS, fs:NUMBERS or ss:TEXTS, separated by commas */
 static inline void add_attribute(message *node, char *text) {
     message a = {0};
     char *kind = strchr(text, '=') + 1, *value = strchr(kind, ':') + 1, *rest = value;
     kind[-1] = value[-1] = 0;
     const bool list = kind[1] == 's';
     add_text(&a, 1, text);
-    add_int(&a, 20, *kind == 'i' ? (list ? 7 : 2) : *kind == 'f' ? 6 : list ? 8 : 3);
+    add_int(&a, 20, *kind == 'i' ? (list ? 7 : 2) : *kind == 'f' ? (list ? 6 : 1) : list ? 8 : 3);
     if (*kind == 'i' && !list) add_int(&a, 3, atoll(value));
+    if (*kind == 'f' && !list) add_float(&a, 2, (float)atof(value));
     if (*kind == 's' && !list) add_text(&a, 4, value);
     for (char *word; list && (word = strtok_r(rest, ",", &rest));) {
         if (*kind == 'i') add_int(&a, 8, atoll(word));
@@ -62,8 +63,8 @@ static inline void add_attribute(message *node, char *text) {
     add_message(node, 5, a);
 }
 
-/* OPERATOR RESULT,RESULT OPERAND... | ATTRIBUTE...; the domain is ai.onnx.ml if the operator begins with a dot, its name is that of the
- * operator. bodies: of attributes of these names. */
+/* OPERATOR RESULT,RESULT OPERAND... | ATTRIBUTE...; the operator is NAME, .NAME of ai.onnx.ml, or DOMAIN.NAME; the node has its name. bodies: of
+ * attributes of these names. */
 static inline void add_node_with_all(message *g, const char *line, int count, const char *const *names,
                                      const message *bodies) {
     message node = {0};
@@ -82,8 +83,10 @@ static inline void add_node_with_all(message *g, const char *line, int count, co
     }
     for (char *word; (word = strtok_r(results, ",", &results));) add_text(&node, 2, word);
     add_text(&node, 3, line);
-    add_text(&node, 4, operator+(*operator== '.'));
-    if (*operator== '.') add_text(&node, 7, "ai.onnx.ml");
+    const char *dot = strrchr(operator, '.');
+    add_text(&node, 4, dot ? dot + 1 : operator);
+    if (dot == operator) add_text(&node, 7, "ai.onnx.ml");
+    if (dot && dot != operator) add_data(&node, 7, operator, (size_t)(dot - operator));
     for (int i = 0; i < count; i++) {
         message a = {0};
         add_text(&a, 1, names[i]);
@@ -128,13 +131,15 @@ typedef struct fixture {
 } fixture;
 
 static inline message model_with(message graph) {
-    message m = {0}, opset = {0}, learn = {0};
+    message m = {0}, opset = {0}, learn = {0}, own = {0};
     add_int(&m, 1, 8);
     add_message(&m, 7, graph);
     add_int(&opset, 2, 20);
     add_message(&m, 8, opset);
     add_text(&learn, 1, "ai.onnx.ml"), add_int(&learn, 2, 3);
     add_message(&m, 8, learn);
+    add_text(&own, 1, "com.example"), add_int(&own, 2, 3);
+    add_message(&m, 8, own);
     return m;
 }
 

@@ -1,0 +1,107 @@
+/* Calls of functions that the host registered, and registration: shared by api_extend.c and by the operators of ONNX models
+ * (jit/onnx_host.c). */
+#ifndef GRAPH_CALLBACK_H
+#define GRAPH_CALLBACK_H
+
+#include "graph/api_internal.h"
+#include "graph/internal.h"
+#include "graph/rewrite.h"
+
+/* An attribute of an ONNX node. */
+typedef struct graph_named_attribute {
+    /* Of numbers, strings without zeros and lists of integers the kind; CONSTANT: `value` alone has it. */
+    graph_attribute_spec spec;
+    graph_attribute attribute;
+    dlc_onnx_value value;
+} graph_named_attribute;
+
+/* What a function of the host is told of an ONNX node. */
+typedef struct graph_host_node {
+    int version;
+    int inputs, results;
+    /* [inputs] By operand: which input of the graph's node it is; -1: it was left out. */
+    const int *place;
+    int named_count;
+    const graph_named_attribute *named;
+} graph_host_node;
+
+typedef struct graph_host_functions {
+    dlc_operator_shape *shape;
+    dlc_operator_expand *expand;
+    dlc_operator_call *call;
+    dlc_rule_replace *replace;
+    dlc_pass_function *pass;
+    dlc_schedule_function *schedule;
+    /* SCHEDULE: name of the current region */
+    const char *region;
+    /* Of the row that an ONNX node has for itself; NULL: another row */
+    const graph_host_node *node;
+} graph_host_functions;
+
+struct dlc_callback {
+    const graph_definition *definition;
+    /* error reported by the function */
+    lib_error error;
+    dlc_graph *graph;
+    bool builds;
+    /* passes: handle of the old graph, read-only */
+    dlc_graph *old;
+    const graph_walk *walk;
+    /* the row of the attributes */
+    const graph_op *op;
+    const graph_attribute *attribute;
+    int inputs, results;
+    const graph_id *input;
+    graph_infer *infer;
+    const graph_match *match;
+    lib_arena *arena;
+    const char *schedule;
+    /* of ONNX nodes */
+    int version;
+    int named_count;
+    const graph_named_attribute *named;
+    struct onnx_import *importer;
+    /* what dlc_callback_tensor and dlc_callback_strings were given (jit/onnx_host.c); NULL: they are not for this function */
+    struct onnx_host_results *given;
+};
+
+/* NULL: none of that name. */
+const graph_named_attribute *graph_callback_named(const dlc_callback *callback, const char *name);
+/* A handle for the graph, which graph_handle_return ends. Raises in the arena's scope. */
+dlc_graph *graph_callback_borrow(const graph_definition *definition, const graph *g, lib_arena *arena, graph_use use);
+/* After a call: callback->error is the first error of its graph or of the function; converts values of that graph to ids, 0 for
+ * none. */
+void graph_callback_settle(dlc_callback *callback, dlc_status status, int count, const dlc_value *values,
+                           graph_id *ids);
+
+/* The shape rule of a row whose definition has functions.shape. */
+void graph_infer_by_host(graph_infer *infer);
+
+/* ---- registration */
+
+typedef struct graph_registration {
+    dlc_context *context;
+    graph_definition *definition;
+    const void *options;
+} graph_registration;
+
+/* Common to all kinds of registration; `release` is the host's. */
+typedef struct graph_owner {
+    void *user;
+    void (*release)(void *user);
+} graph_owner;
+
+/* Checks `given`, the struct_size of the options, against `size`, and adds what `define` makes of them. */
+dlc_status graph_register(graph_registration *r, graph_owner o, const char *call, graph_definition_kind kind,
+                          const char *name, size_t given, size_t size, void (*define)(graph_registration *r));
+#define GRAPH_REGISTER(call, kind, define)                           \
+    graph_registration r = {.context = context, .options = options}; \
+    graph_owner o = {NULL, NULL};                                    \
+    const char *name = NULL;                                         \
+    if (options && options->struct_size == sizeof *options) {        \
+        o = (graph_owner){options->user, options->release};          \
+        name = options->name;                                        \
+    }                                                                \
+    return graph_register(&r, o, call, kind, name, options ? options->struct_size : 0, sizeof *options, define)
+
+#endif
