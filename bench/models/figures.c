@@ -296,13 +296,15 @@ static const struct {
 static void print_measured(const suite_report *r) {
     for (size_t i = 0; i < sizeof measured / sizeof *measured; i++) {
         row it = {.name = measured[i].name, .count = 1, .less = measured[i].less};
+        bool asked = false;
         it.required[0] = measured[i].required, it.measured[0] = NAN;
         for (int k = 0; k < r->measured_count; k++) {
             const suite_measured *m = &r->measured[k];
             if (strcmp(m->it->measure, measured[i].measure) != 0) continue;
             if (!*m->problem) take_worst(&it, 0, m->numbers[measured[i].number], m->it);
+            asked = true;
         }
-        print_row(r, &it);
+        if (asked) print_row(r, &it);
     }
 }
 

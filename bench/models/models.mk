@@ -3,7 +3,7 @@
 # ---- networks ----------------------------------------------------------------------------------------------------------
 
 # By the public API: a program, and a shared object for hosts that load it.
-model_objects := $(patsubst %,$(OUT)/bench/models/%.o,models blocks networks resnet bert)
+model_objects := $(patsubst %,$(OUT)/bench/models/%.o,models quantise blocks networks resnet bert)
 $(OUT)/bench/models/models: $(OUT)/bench/models/main.o $(model_objects) $(OUT)/libdlc.so
 	$(call say,LINK,$@)
 	$(Q)$(call link_public)

@@ -198,9 +198,19 @@ void suite_add_first(suite_report *r, const suite_firsts *f) {
 
 /* ---- other measurements ----------------------------------------------------------------------------------------------------------- */
 
-void suite_add_measured(suite_report *r, const suite_measured *m) {
+static suite_measured *next_measured(suite_report *r) {
     r->measured = longer(r->measured, r->measured_count, sizeof *r->measured);
-    r->measured[r->measured_count++] = *m;
+    return &r->measured[r->measured_count++];
+}
+
+void suite_keep_measured(suite_report *r, const model_case *it) {
+    suite_measured *m = next_measured(r);
+    *m = (suite_measured){.it = it};
+    for (int i = 0; i < ENGINE_MOST_NUMBERS; i++) m->numbers[i] = NAN;
+}
+
+void suite_add_measured(suite_report *r, const suite_measured *m) {
+    *next_measured(r) = *m;
     r->failed += *m->problem != 0;
     if (*m->problem) printf("%s, %s:\n", m->it->measure, m->it->model), print_problem("dlc", m->problem);
     fflush(stdout);

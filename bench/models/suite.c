@@ -277,6 +277,7 @@ static void measure_other(const options *o, suite_report *r, const engine *const
     suite_measured measured;
     if (strcmp(it->model, "-") != 0 && !find_file(o, it, path, sizeof path)) {
         suite_print_skipped(r, it, "there is no such file");
+        suite_keep_measured(r, it);
         return;
     }
     for (int e = SUITE_DLC + 1; e < SUITE_ENGINES; e++)

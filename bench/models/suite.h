@@ -113,6 +113,8 @@ void suite_print_first_head(void);
 void suite_add_first(suite_report *r, const suite_firsts *f);
 /* Keeps a copy; the figures tell it. */
 void suite_add_measured(suite_report *r, const suite_measured *m);
+/* It was not measured. */
+void suite_keep_measured(suite_report *r, const model_case *it);
 /* Sizes of the first input. */
 void suite_label(const model_case *it, char *text, size_t size);
 /* JSON: a member, with the comma before it; a number that is not finite and positive: null. */
