@@ -34,9 +34,7 @@ static dlc_value convolved(model *m, dlc_value x, block_window w) {
 
 dlc_value block_convolution(model *m, dlc_value x, block_window w) {
     dlc_value y = convolved(m, x, w);
-    dlc_value bias = vector(m, w.channels, -0.1, 0.1);
-    const dlc_dim one = {1, NULL};
-    return dlc_add(y, dlc_reshape(bias, dlc_value_rank(x) - 1, (dlc_dim[]){{w.channels, NULL}, one, one}));
+    return dlc_add(y, model_weights_next(m, dlc_value_rank(x) - 1, (int64_t[]){w.channels, 1, 1}, -0.1, 0.1));
 }
 
 dlc_value block_normalised(model *m, dlc_value x, block_window w, double gain, block_function *then) {

@@ -48,7 +48,7 @@ engines += openvino
 endif
 
 engine_dlc         := $(OUT)/libdlc.so $(patsubst %,$(OUT)/bench/models/%.o,decode_dlc costs_dlc) $(OUT)/bench/stats.o
-engine_onnxruntime := $(OUT)/bench/onnxruntime.o $(OUT)/bench/models/decode_onnxruntime.o
+engine_onnxruntime := $(patsubst %,$(OUT)/bench/%.o,onnxruntime measure stats models/decode_onnxruntime)
 engine_libs_dlc         = -L$(OUT) -ldlc -Wl,-rpath,'$$ORIGIN/../..'
 engine_libs_onnxruntime = $(call from_folder,$(PEERS_DIR)/onnxruntime/lib,libonnxruntime.so.1)
 engine_libs_openvino    = $(call from_folder,$(PEERS_DIR)/openvino/lib,$(openvino_lib))
