@@ -22,8 +22,9 @@ typedef struct engine_task {
     const engine_input *inputs;
     /* A folder for what the engine has generated; NULL: none. */
     const char *cache;
-    /* The session is for tensors of these sizes alone. Otherwise it is opened as by a host that knows nothing but the file. */
-    bool exact;
+    /* exact: the session is for tensors of these sizes alone; otherwise it is opened as by a host that knows nothing but the file. plain: nodes are
+     * computed as the file has them, if the engine can do so. */
+    bool exact, plain;
     /* Of reading the file, up to where sizes matter; NULL: not asked. */
     double *import_seconds;
 } engine_task;

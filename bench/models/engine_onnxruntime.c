@@ -124,6 +124,7 @@ static void open_file(session *s, const engine_task *task, bool named) {
     if (!environment(s)) return;
     if (ok(s, onnxruntime_options(task->threads, &options))) {
         if (named) name_all_sizes(s, task, options);
+        if (task->plain) ok(s, onnxruntime()->set_optimisation(options, ORT_OPTIMISE_NOTHING));
         if (!s->error.failed) ok(s, onnxruntime()->create_session_of_file(environment(s), task->path, options, &s->session));
     }
     if (options) onnxruntime()->release_options(options);
@@ -240,7 +241,7 @@ static double seconds_of(session *s) {
 static void *open_session(const engine_task *task, char *message, size_t size) {
     if (!onnxruntime()) return snprintf(message, size, "an unknown interface"), NULL;
     session *plain = open_as(task, false, message, size);
-    session *named = plain && task->exact ? open_as(task, true, message, size) : NULL;
+    session *named = plain && task->exact && !task->plain ? open_as(task, true, message, size) : NULL;
     if (!named) return plain;
     const bool faster = seconds_of(named) < seconds_of(plain);
     close_session(faster ? plain : named);

@@ -41,6 +41,7 @@ static void json_outcome(FILE *to, const suite_outcome *o) {
     for (int e = SUITE_DLC + 1; e < SUITE_ENGINES; e++) suite_json_number(to, suite_engines[e], o->ratio[e]);
     suite_json_number(to, "one_thread", o->alone);
     if (o->error >= 0) fprintf(to, ",\"error\":%.3g", isfinite(o->error) ? o->error : 1e300);
+    if (o->own_error >= 0) fprintf(to, ",\"own_error\":%.3g", o->own_error);
     fprintf(to, ",\"other_class\":%d", o->other_class);
     suite_json_number(to, "operations", o->facts.operations), suite_json_number(to, "profiled", o->facts.profiled);
     suite_json_number(to, "arena", o->facts.arena), suite_json_number(to, "live", o->facts.live);
@@ -113,7 +114,8 @@ bool suite_is_quantised(const model_case *it) {
 }
 
 bool suite_is_wrong(const suite_outcome *o) {
-    return !(o->error <= (suite_is_quantised(o->it) ? SUITE_WRONG_STEPS : SUITE_WRONG));
+    if (!suite_is_quantised(o->it)) return !(o->error <= SUITE_WRONG);
+    return o->own_error >= 0 && !(o->error <= fmax(1, 2 * o->own_error));
 }
 
 /* The list with room for one more. */

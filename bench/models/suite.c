@@ -185,6 +185,19 @@ static void compare_results(const contest *c, suite_outcome *o) {
             o->error = error_of(c->engines[SUITE_DLC], c->states[SUITE_DLC], c->engines[e], c->states[e], &o->other_class);
 }
 
+/* That of ONNX Runtime from the nodes as the file has them. */
+static void compare_plain(const contest *c, engine_task task, suite_outcome *o) {
+    const engine *theirs = c->engines[SUITE_ONNXRUNTIME];
+    char ignored[256];
+    int classes;
+    if (!suite_is_quantised(o->it) || !c->states[SUITE_ONNXRUNTIME]) return;
+    task.plain = true;
+    void *plain = theirs->open(&task, ignored, sizeof ignored);
+    if (!plain) return;
+    o->own_error = error_of(theirs, c->states[SUITE_ONNXRUNTIME], theirs, plain, &classes);
+    theirs->close(plain);
+}
+
 static void tell(const char *model, const char *what) {
     if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K%s%s%s\r", model, *what ? ": " : "", what);
 }
@@ -207,6 +220,7 @@ static void measure(const options *o, const engine *const engines[SUITE_ENGINES]
         compare_times(&c, to);
         bench_contest_release(c.list);
         compare_results(&c, to);
+        compare_plain(&c, task, to);
         engines[SUITE_DLC]->look(c.states[SUITE_DLC], &to->facts);
     } else if (!*to->problem[SUITE_DLC])
         snprintf(to->problem[SUITE_DLC], sizeof to->problem[SUITE_DLC], "unknown error");
@@ -235,7 +249,7 @@ static void measure_case(const options *o, suite_report *r, const engine *const 
                          const model_case *it, int threads) {
     char path[4096];
     engine_input inputs[ENGINE_MOST_INPUTS];
-    suite_outcome outcome = {.it = it, .threads = threads, .error = -1};
+    suite_outcome outcome = {.it = it, .threads = threads, .error = -1, .own_error = -1};
     if (!find_file(o, it, path, sizeof path)) {
         suite_print_skipped(r, it, "there is no such file ('make model-files' fetches those that are not built)");
         return;
