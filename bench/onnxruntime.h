@@ -71,7 +71,9 @@ enum {
     X(create_binding, 134, ort_status *, (ort_session *, ort_binding **))                                            \
     X(release_binding, 135, void, (ort_binding *))                                                                   \
     X(bind_input, 136, ort_status *, (ort_binding *, const char *name, const ort_value *))                           \
-    X(bind_output, 137, ort_status *, (ort_binding *, const char *name, const ort_value *))
+    X(bind_output, 137, ort_status *, (ort_binding *, const char *name, const ort_value *))                          \
+    X(bind_output_in, 138, ort_status *, (ort_binding *, const char *name, const ort_memory_info *))                 \
+    X(bound_results, 140, ort_status *, (const ort_binding *, ort_allocator *, ort_value ***, size_t *count))
 
 typedef struct ort_api {
 #define X(name, position, result, parameters) result(*name) parameters;

@@ -373,8 +373,8 @@ static void add_plan(dump *d, const jit_plan *plan, const char *indent) {
     static const char *const kinds[] = {"kernels", "copy", "custom", "if", "loop", "on the host"};
     static const char *const names[DLC_MAX_RANK] = {"d0", "d1", "d2", "d3", "d4",  "d5",
                                                     "d6", "d7", "d8", "d9", "d10", "d11"};
-    lib_text_format(&d->text, "%splan: %d steps, %d kernels, arena of %lld bytes\n", indent, plan->step_count,
-                    plan->call_count, (long long)plan->arena_bytes);
+    lib_text_format(&d->text, "%splan: %d steps, %d kernels, arena of %lld bytes, %lld of them at once\n", indent,
+                    plan->step_count, plan->call_count, (long long)plan->arena_bytes, (long long)plan->live_bytes);
     for (int i = 0; i < plan->packing_count; i++) {
         const jit_packing *packing = &plan->packings[i];
         lib_text_format(&d->text, "%sonce: input.%d packed in arena+%lld as ", indent, packing->input,

@@ -354,7 +354,7 @@ void jit_bind_rooms(jit_build *build, const int64_t *shapes, int64_t *values);
 void jit_describe_room(jit_build *build, const graph_growth *growth, jit_donation *donation);
 
 /* memory.c: assigns storage to every value that regions write and to their scratch; regions run in order. Sources are already
- * placed. Sets plan->arena_bytes. */
+ * placed. Sets plan->arena_bytes and live_bytes. */
 void jit_plan_memory(jit_build *build);
 
 /* call.c: the tensors of a run. */

@@ -566,6 +566,8 @@ struct jit_plan {
     jit_packing *packings;
     int packing_count;
     int64_t arena_bytes;
+    /* of what is in the arena at once, at most */
+    int64_t live_bytes;
     /* the arena is not part of the frame */
     bool shares_arena;
     /* [outputs][DLC_MAX_RANK] */

@@ -152,6 +152,20 @@ static void place_linked(jit_build *build) {
     }
 }
 
+/* Bytes of what is live at once, at most: no placement needs less. */
+static int64_t count_live(jit_build *build, const interval *intervals, uint32_t count) {
+    int64_t *change = LIB_NEW_ARRAY(build->work, int64_t, (size_t)build->regions.count + 2), live = 0, most = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        change[intervals[i].begin] += intervals[i].bytes;
+        change[intervals[i].end + 1] -= intervals[i].bytes;
+    }
+    for (uint32_t r = 0; r <= build->regions.count; r++) {
+        live += change[r];
+        if (live > most) most = live;
+    }
+    return most;
+}
+
 void jit_plan_memory(jit_build *build) {
     place_outputs(build);
     uint32_t limit = build->bound->values.count + build->scratch_count + 1;
@@ -183,6 +197,7 @@ void jit_plan_memory(jit_build *build) {
             *in->place = in->offset;
     }
     build->plan->arena_bytes = total;
+    build->plan->live_bytes = count_live(build, intervals, count);
     /* A device's arena is allocated for each run. */
     build->plan->shares_arena = total >= JIT_ARENA_SHARED || build->program->context->target->runtime != NULL;
     place_linked(build);

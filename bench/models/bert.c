@@ -4,14 +4,29 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+
+/* w of bytes, [in, out], as exporters of quantised networks have it. */
+static dlc_value narrow_linear(model *m, dlc_value x, int64_t in, int64_t out, double limit, const char *at,
+                               const char *name, dlc_value bias) {
+    const int64_t shape[] = {in, out};
+    const float *numbers = model_numbers(m, 2, (int64_t[]){out, in}, -limit, limit, "%s%s.weight", at, name);
+    float *turned = malloc((size_t)(in * out) * sizeof *turned);
+    for (int64_t i = 0; turned && numbers && i < in * out; i++) turned[i % in * out + i / in] = numbers[i];
+    dlc_value w = model_narrow(m, 2, shape, false, numbers ? turned : NULL);
+    free(turned);
+    return dlc_linear(x, w, bias);
+}
 
 /* As PyTorch keeps it: [out, in]. `name` ends without a dot. */
 static dlc_value linear(model *m, dlc_value x, int64_t out, const char *at, const char *name) {
     const int64_t in = dlc_value_dim(x, dlc_value_rank(x) - 1).value;
     const double limit = sqrt(3.0 / (double)in); /* keeps the variance */
+    x = model_activation(m, x);
+    dlc_value bias = model_constant(m, 1, &out, -0.05, 0.05, "%s%s.bias", at, name);
+    if (model_is_quantised(m)) return narrow_linear(m, x, in, out, limit, at, name, bias);
     dlc_value w = model_constant(m, 2, (int64_t[]){out, in}, -limit, limit, "%s%s.weight", at, name);
-    return dlc_linear_with(x, w, model_constant(m, 1, &out, -0.05, 0.05, "%s%s.bias", at, name),
-                           &(dlc_linear_options){sizeof(dlc_linear_options), .transposed = true});
+    return dlc_linear_with(x, w, bias, &(dlc_linear_options){sizeof(dlc_linear_options), .transposed = true});
 }
 
 static dlc_value normalised(model *m, dlc_value x, const char *at, const char *name) {
@@ -35,6 +50,7 @@ static dlc_value attention(model *m, dlc_value x, dlc_value mask, const char *at
     dlc_value q = by_heads(m, linear(m, x, hidden, at, "attention.self.query"));
     dlc_value k = by_heads(m, linear(m, x, hidden, at, "attention.self.key"));
     dlc_value v = by_heads(m, linear(m, x, hidden, at, "attention.self.value"));
+    q = model_activation(m, q), k = model_activation(m, k), v = model_activation(m, v);
     dlc_value y = dlc_transpose(block_attention(m, q, k, v, mask, false), 4, (int64_t[]){0, 2, 1, 3});
     y = dlc_reshape(y, 3, (dlc_dim[]){dlc_value_dim(x, 0), dlc_value_dim(x, 1), {hidden, NULL}});
     return linear(m, y, hidden, at, "attention.output.dense");

@@ -34,9 +34,7 @@ static dlc_value convolved(model *m, dlc_value x, block_window w) {
 
 dlc_value block_convolution(model *m, dlc_value x, block_window w) {
     dlc_value y = convolved(m, x, w);
-    dlc_value bias = vector(m, w.channels, -0.1, 0.1);
-    const dlc_dim one = {1, NULL};
-    return dlc_add(y, dlc_reshape(bias, dlc_value_rank(x) - 1, (dlc_dim[]){{w.channels, NULL}, one, one}));
+    return dlc_add(y, model_weights_next(m, dlc_value_rank(x) - 1, (int64_t[]){w.channels, 1, 1}, -0.1, 0.1));
 }
 
 dlc_value block_normalised(model *m, dlc_value x, block_window w, double gain, block_function *then) {
@@ -72,12 +70,13 @@ dlc_value block_layer_norm(model *m, dlc_value x) {
     return dlc_layer_norm(x, scale, vector(m, hidden, -0.1, 0.1), -1);
 }
 
-/* True where a query sees a key: [tokens, tokens]. */
-static dlc_value triangle(dlc_graph *graph, dlc_dim tokens) {
-    const dlc_dim one = {1, NULL};
-    dlc_value place = dlc_iota(graph, DLC_I64, 1, &tokens, 0);
-    dlc_value query = dlc_reshape(place, 2, (dlc_dim[]){tokens, one});
-    return dlc_ge(query, dlc_reshape(place, 2, (dlc_dim[]){one, tokens}));
+/* True where a query sees a key: [queries, keys]; the queries are the last ones. */
+static dlc_value triangle(model *m, dlc_dim queries, dlc_dim keys) {
+    const dlc_dim one = {1, NULL}, past = model_past(m);
+    dlc_graph *graph = model_target(m);
+    dlc_value query = dlc_reshape(dlc_iota(graph, DLC_I64, 1, &queries, 0), 2, (dlc_dim[]){queries, one});
+    if (past.name) query = dlc_add(query, dlc_dimension(graph, 1, &past));
+    return dlc_ge(query, dlc_reshape(dlc_iota(graph, DLC_I64, 1, &keys, 0), 2, (dlc_dim[]){one, keys}));
 }
 
 /* Scores that do not count become those that exporters put there. */
@@ -88,8 +87,8 @@ static dlc_value spelled_attention(model *m, dlc_value q, dlc_value k, dlc_value
     scores = dlc_mul(scores, dlc_scalar(graph, model_dtype(m), scale));
     dlc_value hidden = dlc_scalar(graph, model_dtype(m), -10000);
     if (dlc_value_ok(mask)) scores = dlc_add(scores, dlc_select(mask, dlc_scalar(graph, model_dtype(m), 0), hidden));
-    if (causal) scores = dlc_select(triangle(graph, dlc_value_dim(q, 2)), scores, hidden);
-    return dlc_matmul(dlc_softmax(scores, -1), v);
+    if (causal) scores = dlc_select(triangle(m, dlc_value_dim(q, 2), dlc_value_dim(k, 2)), scores, hidden);
+    return dlc_matmul(model_activation(m, dlc_softmax(scores, -1)), v);
 }
 
 dlc_value block_attention(model *m, dlc_value q, dlc_value k, dlc_value v, dlc_value mask, bool causal) {
@@ -108,25 +107,30 @@ static dlc_value heads_of(dlc_value qkv, int64_t part, int64_t hidden, int64_t h
     return dlc_transpose(x, 4, (int64_t[]){0, 2, 1, 3});
 }
 
-static dlc_value attention(model *m, dlc_value x, bool causal) {
+static dlc_value attention(model *m, dlc_value x, int layer, bool causal) {
     const model_sizes *s = model_sizes_of(m);
     dlc_value qkv = block_linear(m, x, 3 * s->hidden), part[3];
     for (int i = 0; i < 3; i++) part[i] = heads_of(qkv, i, s->hidden, s->heads);
+    part[1] = model_cache(m, layer, "key", part[1]), part[2] = model_cache(m, layer, "value", part[2]);
     dlc_value y = block_attention(m, part[0], part[1], part[2], DLC_NONE, causal);
     y = dlc_transpose(y, 4, (int64_t[]){0, 2, 1, 3});
     y = dlc_reshape(y, 3, (dlc_dim[]){dlc_value_dim(x, 0), dlc_value_dim(x, 1), {s->hidden, NULL}});
     return block_linear(m, y, s->hidden);
 }
 
-dlc_value block_transformer(model *m, dlc_value x, bool causal) {
+dlc_value block_transformer(model *m, dlc_value x, int layer, bool causal) {
     const model_sizes *s = model_sizes_of(m);
-    x = dlc_add(x, attention(m, block_layer_norm(m, x), causal));
+    x = dlc_add(x, attention(m, block_layer_norm(m, x), layer, causal));
     dlc_value inner = dlc_gelu(block_linear(m, block_layer_norm(m, x), s->inner));
     return dlc_add(x, block_linear(m, inner, s->hidden));
 }
 
 dlc_value block_positions(model *m, dlc_value x, int64_t count) {
-    const dlc_dim tokens = dlc_value_dim(x, 1), hidden = dlc_value_dim(x, 2), zero = {0, NULL};
+    const dlc_dim tokens = dlc_value_dim(x, 1), hidden = dlc_value_dim(x, 2), zero = {0, NULL}, past = model_past(m);
     dlc_value table = model_weights_next(m, 2, (int64_t[]){count, hidden.value}, -0.5, 0.5);
+    if (past.name) {
+        dlc_value place = dlc_add(dlc_iota(model_target(m), DLC_I64, 1, &tokens, 0), dlc_dimension(model_target(m), 1, &past));
+        return dlc_add(x, dlc_gather(table, place, 0));
+    }
     return dlc_add(x, dlc_slice(table, 2, (dlc_dim[]){zero, zero}, 2, (dlc_dim[]){tokens, hidden}));
 }

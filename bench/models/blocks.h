@@ -27,12 +27,12 @@ dlc_value block_linear(model *m, dlc_value x, int64_t out);
 /* Layer normalisation along the last dimension. */
 dlc_value block_layer_norm(model *m, dlc_value x);
 /* q, k, v [n, heads, tokens, d]; mask bool [n, 1, 1, tokens]: true where a key is seen, or DLC_NONE. causal: a query sees the keys up to its
- * own position. By the operator, or spelled out (model_spell_attention). */
+ * own position; the queries are the last ones. By the operator, or spelled out (model_spell_attention). */
 dlc_value block_attention(model *m, dlc_value q, dlc_value k, dlc_value v, dlc_value mask, bool causal);
-/* A layer of a transformer with normalisation before attention and before the two linear maps (Radford et al. 2019), of the model's sizes.
- * x [n, tokens, hidden]. */
-dlc_value block_transformer(model *m, dlc_value x, bool causal);
-/* The first positions of a table, added to x [n, tokens, hidden]. */
+/* Layer `layer` of a transformer with normalisation before attention and before the two linear maps (Radford et al. 2019), of the model's
+ * sizes. x [n, tokens, hidden]. */
+dlc_value block_transformer(model *m, dlc_value x, int layer, bool causal);
+/* The first positions of a table, behind those of cached tokens, added to x [n, tokens, hidden]. */
 dlc_value block_positions(model *m, dlc_value x, int64_t count);
 
 #endif

@@ -24,6 +24,10 @@ static bool parse_line(model_cases *cases, const char *line) {
         *it = it[-1];
         it->first = false;
         at = 1 + (int)strspn(line + 1, " ");
+    } else if (line[0] == '@') {
+        if (sscanf(line + 1, "%15s %39s %n", it->measure, it->model, &at) < 2) return false;
+        return snprintf(it->text, sizeof it->text, "%.*s", (int)strcspn(line + 1 + at, "\r\n"), line + 1 + at) <
+               (int)sizeof it->text;
     } else if (sscanf(line, "%39s %15s %n", it->model, it->family, &at) < 2)
         return false;
     const int length = (int)strcspn(line + at, "\r\n");
@@ -39,7 +43,7 @@ bool model_cases_read(model_cases *cases, const char *path) {
     for (int number = 1; good && fgets(line, sizeof line, file); number++) {
         if (line[strspn(line, " \t\r\n")] == 0 || line[0] == '#') continue;
         good = parse_line(cases, line);
-        if (!good) fprintf(stderr, "%s:%d: expected MODEL FAMILY INPUT..., or - INPUT...\n", path, number);
+        if (!good) fprintf(stderr, "%s:%d: expected MODEL FAMILY INPUT..., - INPUT... or @MEASURE MODEL [INPUT...]\n", path, number);
     }
     fclose(file);
     if (!good) model_cases_free(cases);
@@ -65,11 +69,17 @@ static bool parse_type(const char *text, DLDataType *type) {
     return false;
 }
 
-static bool parse_sizes(const char *text, engine_input *in) {
+static bool parse_sizes(const char *text, int64_t step, engine_input *in) {
     while (*text && in->tensor.ndim < DLC_MAX_RANK) {
         char *end;
-        in->shape[in->tensor.ndim++] = strtoll(text, &end, 10);
-        if (end == text || (*end && *end != 'x')) return false;
+        int64_t size = strtoll(text, &end, 10);
+        if (end == text) return false;
+        if (strncmp(end, "..", 2) == 0) {
+            const int64_t last = strtoll(end + 2, &end, 10);
+            size = size + step < last ? size + step : last;
+        }
+        in->shape[in->tensor.ndim++] = size;
+        if (*end && *end != 'x') return false;
         text = end + (*end == 'x');
     }
     return !*text;
@@ -105,7 +115,7 @@ static bool fill(engine_input *in, const char *content) {
 }
 
 /* `text` is taken apart. */
-static bool make_input(char *text, engine_input *in) {
+static bool make_input(char *text, int64_t step, engine_input *in) {
     char *value = strchr(text, '='), *part[3] = {NULL};
     int count = 0;
     *in = (engine_input){.tensor = {.device = {kDLCPU, 0}, .dtype = {kDLFloat, 32, 1}}};
@@ -118,20 +128,31 @@ static bool make_input(char *text, engine_input *in) {
         if (p) *p++ = 0;
     }
     if (count > 1 && !parse_type(part[0], &in->tensor.dtype)) return false;
-    return parse_sizes(part[count > 1], in) && fill(in, part[2]);
+    return parse_sizes(part[count > 1], step, in) && fill(in, part[2]);
 }
 
 /* Addresses within an input hold as long as it is not moved. */
-int model_inputs_make(const char *text, engine_input inputs[ENGINE_MOST_INPUTS]) {
+int model_inputs_make(const char *text, int64_t step, engine_input inputs[ENGINE_MOST_INPUTS]) {
     char copy[512], *rest = copy;
     int count = 0;
     snprintf(copy, sizeof copy, "%s", text);
     for (char *word; (word = strtok_r(rest, " \t", &rest)) != NULL; count++) {
         if (count == ENGINE_MOST_INPUTS) break;
-        if (!make_input(word, &inputs[count])) return model_inputs_free(inputs, count), -1;
+        if (!make_input(word, step, &inputs[count])) return model_inputs_free(inputs, count), -1;
         inputs[count].tensor.shape = inputs[count].shape;
     }
     return count;
+}
+
+int64_t model_inputs_steps(const char *text) {
+    int64_t most = 1;
+    for (const char *at = text; (at = strstr(at, "..")) != NULL; at += 2) {
+        const char *begin = at;
+        while (begin > text && begin[-1] >= '0' && begin[-1] <= '9') begin--;
+        const int64_t steps = strtoll(at + 2, NULL, 10) - strtoll(begin, NULL, 10) + 1;
+        if (steps > most) most = steps;
+    }
+    return most;
 }
 
 void model_inputs_free(engine_input *inputs, int count) {

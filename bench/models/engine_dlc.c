@@ -1,7 +1,6 @@
 /* libdlc as a host uses it: a runner, which imports the model for whatever arrives. */
-#include "bench/models/engine.h"
+#include "bench/models/engine_dlc.h"
 
-#include <dlc/onnx.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +13,11 @@ typedef struct session {
     int input_count, result_count;
     const DLTensor *inputs[ENGINE_MOST_INPUTS];
     dlc_output_slot slots[ENGINE_MOST_RESULTS];
-    /* Sizes of results depend on data: each run makes new tensors. */
-    bool fresh, failed;
+    /* fresh: sizes of results depend on data: each run makes new tensors. shared: context and model are another session's. */
+    bool fresh, failed, shared;
 } session;
 
-static double now(void) {
+double engine_dlc_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
@@ -49,8 +48,8 @@ static void close_session(void *state) {
     for (int i = 0; i < s->result_count; i++)
         if (s->slots[i].managed) s->slots[i].managed->deleter(s->slots[i].managed);
     dlc_onnx_runner_destroy(s->runner);
-    dlc_onnx_destroy(s->model);
-    dlc_context_destroy(s->context);
+    if (!s->shared) dlc_onnx_destroy(s->model);
+    if (!s->shared) dlc_context_destroy(s->context);
     free(s);
 }
 
@@ -74,20 +73,25 @@ static bool fail(const session *s, char *message, size_t size) {
     return snprintf(message, size, "%s", dlc_error_message(s->context)), false;
 }
 
-static bool open_model(session *s, const engine_task *task, char *message, size_t size) {
+dlc_context_options engine_dlc_options(const engine_task *task) {
     dlc_context_options how = DLC_CONTEXT_OPTIONS_INIT;
-    dlc_program *program;
     how.threads = how.compile_threads = task->threads > 1 ? task->threads : 0;
     how.cache_directory = task->cache;
     how.default_float_modes = true;
+    return how;
+}
+
+static bool open_model(session *s, const engine_task *task, char *message, size_t size) {
+    dlc_context_options how = engine_dlc_options(task);
+    dlc_program *program;
     if (dlc_context_create(&how, &s->context) != DLC_OK) return fail(s, message, size);
-    const double begin = now();
+    const double begin = engine_dlc_now();
     if (dlc_onnx_open(s->context, task->path, NULL, &s->model) != DLC_OK) return fail(s, message, size);
     if (!bind_inputs(s, task, message, size)) return false;
     if (dlc_onnx_runner_create(s->model, NULL, &s->runner) != DLC_OK) return fail(s, message, size);
     if (dlc_onnx_runner_program(s->runner, s->inputs, s->input_count, &program) != DLC_OK)
         return fail(s, message, size);
-    if (task->import_seconds) *task->import_seconds = now() - begin;
+    if (task->import_seconds) *task->import_seconds = engine_dlc_now() - begin;
     return run_once(s) == DLC_OK || fail(s, message, size);
 }
 
@@ -99,10 +103,89 @@ static void *open_session(const engine_task *task, char *message, size_t size) {
     return s;
 }
 
+static void *share(void *state, char *message, size_t size) {
+    const session *from = state;
+    session *s = calloc(1, sizeof *s);
+    if (!s) return snprintf(message, size, "no memory"), NULL;
+    s->context = from->context, s->model = from->model, s->shared = true;
+    s->input_count = from->input_count, s->result_count = from->result_count, s->fresh = from->fresh;
+    memcpy(s->inputs, from->inputs, sizeof s->inputs);
+    if (dlc_onnx_runner_create(s->model, NULL, &s->runner) == DLC_OK && run_once(s) == DLC_OK) return s;
+    fail(s, message, size);
+    return close_session(s), NULL;
+}
+
 static int results(void *state, const DLTensor *to[ENGINE_MOST_RESULTS]) {
     session *s = state;
     for (int i = 0; i < s->result_count; i++) to[i] = &s->slots[i].managed->dl_tensor;
     return s->failed ? -1 : s->result_count;
+}
+
+/* ---- facts: from the texts that the library prints --------------------------------------------------------------------------- */
+
+/* The caller frees *text. */
+static bool dump(session *s, const char *stage, char **text) {
+    const int64_t *shapes[ENGINE_MOST_INPUTS];
+    int ranks[ENGINE_MOST_INPUTS];
+    dlc_program *program;
+    dlc_onnx_port port;
+    *text = NULL;
+    if (dlc_onnx_runner_program(s->runner, s->inputs, s->input_count, &program) != DLC_OK) return false;
+    const int count = dlc_program_input_count(program);
+    for (int p = 0; p < count; p++)
+        for (int i = 0; i < s->input_count; i++)
+            if (dlc_onnx_port_at(s->model, DLC_ONNX_INPUT, i, &port) == DLC_OK &&
+                strcmp(port.name, dlc_program_input_name(program, p)) == 0)
+                shapes[p] = s->inputs[i]->shape, ranks[p] = s->inputs[i]->ndim;
+    return dlc_program_dump(program, stage, shapes, ranks, count, text) == DLC_OK;
+}
+
+/* Of the plan, and of those of its branches and loops. */
+static void read_plan(const char *text, engine_facts *facts) {
+    double arena, live;
+    for (const char *at = text; (at = strstr(at, "arena of ")) != NULL; at++)
+        if (sscanf(at, "arena of %lf bytes, %lf of them", &arena, &live) == 2)
+            facts->arena += arena, facts->live += live;
+}
+
+/* Operations of all runs. */
+static double read_profile(const char *text) {
+    double mean, runs, rate, operations = 0;
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (sscanf(line, "%*f %% %*f us %*f us %lf us %lf runs %lf GFLOP/s", &mean, &runs, &rate) == 3)
+            operations += 1e3 * mean * runs * rate;
+    }
+    return operations;
+}
+
+static void profile(session *s, dlc_program *program, engine_facts *facts) {
+    enum { LEAST = 3, MOST = 1000 };
+    int runs = 0;
+    double kernels;
+    char *text;
+    dlc_program_profile(program, 1);
+    const double begin = engine_dlc_now();
+    for (; runs < LEAST || (runs < MOST && engine_dlc_now() < begin + 0.1); runs++) run(s);
+    const double seconds = engine_dlc_now() - begin;
+    if (dump(s, "profile", &text) && sscanf(text, "# share of %lf us", &kernels) == 1) {
+        facts->operations = read_profile(text) / runs;
+        facts->profiled = 1e-6 * kernels / seconds;
+    }
+    dlc_text_free(s->context, text);
+    dlc_program_profile(program, 0);
+}
+
+/* Of a model that is walked, nothing. */
+static void look(void *state, engine_facts *facts) {
+    session *s = state;
+    dlc_program *program;
+    char *text;
+    *facts = (engine_facts){0};
+    if (dlc_onnx_runner_program(s->runner, s->inputs, s->input_count, &program) != DLC_OK) return;
+    profile(s, program, facts);
+    if (dump(s, "plan", &text)) read_plan(text, facts);
+    dlc_text_free(s->context, text);
 }
 
 static void describe(char *text, size_t size) {
@@ -110,6 +193,7 @@ static void describe(char *text, size_t size) {
 }
 
 const engine *engine_get(void) {
-    static const engine it = {"dlc", describe, open_session, run, results, close_session};
+    static const engine it = {
+        "dlc", describe, open_session, run, results, close_session, share, &engine_dlc_decoder, look, engine_dlc_cost};
     return &it;
 }

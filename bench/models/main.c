@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MOST_SIZES = 8 };
+enum { MOST_SIZES = 8, MOST_RESULTS = 32 };
 
 typedef struct options {
     /* file: NULL: no ONNX model */
@@ -23,12 +23,12 @@ typedef struct options {
     double seconds, tolerance;
 } options;
 
-/* tensors of one run */
+/* Tensors of one run: inputs are made once, results by the first run. */
 typedef struct call {
-    int64_t shape[3][DLC_MAX_RANK];
-    /* inputs, then the result */
-    DLTensor tensor[3];
-    int inputs;
+    int64_t shape[MODEL_MOST_INPUTS][DLC_MAX_RANK];
+    DLTensor tensor[MODEL_MOST_INPUTS];
+    int inputs, results;
+    DLManagedTensorVersioned *result[MOST_RESULTS];
 } call;
 
 static double now(void) {
@@ -37,9 +37,16 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void describe(call *c, int number, DLDataType type, int rank, const int64_t *shape) {
+static DLDataType type_of(dlc_dtype dtype) {
+    return dtype == DLC_I64    ? (DLDataType){kDLInt, 64, 1}
+           : dtype == DLC_BOOL ? (DLDataType){kDLBool, 8, 1}
+                               : (DLDataType){kDLFloat, 32, 1};
+}
+
+static void make_tensor(call *c, int number, dlc_dtype dtype, int rank) {
+    const DLDataType type = type_of(dtype);
     size_t bytes = type.bits / 8;
-    for (int d = 0; d < rank; d++) bytes *= (size_t)(c->shape[number][d] = shape[d]);
+    for (int d = 0; d < rank; d++) bytes *= (size_t)c->shape[number][d];
     c->tensor[number] = (DLTensor){.data = aligned_alloc(64, (bytes + 63) / 64 * 64),
                                    .device = {kDLCPU, 0},
                                    .ndim = rank,
@@ -55,7 +62,9 @@ static int64_t count_of(const DLTensor *t) {
 }
 
 static void release_call(call *c) {
-    for (int i = 0; i < 3; i++) free(c->tensor[i].data);
+    for (int i = 0; i < c->inputs; i++) free(c->tensor[i].data);
+    for (int i = 0; i < c->results; i++)
+        if (c->result[i]) c->result[i]->deleter(c->result[i]);
 }
 
 static int64_t size_of(const options *o, const dlc_dim *dim) {
@@ -64,25 +73,31 @@ static int64_t size_of(const options *o, const dlc_dim *dim) {
     return dim->value;
 }
 
-/* Words, or numbers that look like an image or sound; the last quarter of all sentences but the first is padding. */
-static void make_inputs(call *c, const options *o, const model_sizes *s) {
-    int64_t shape[DLC_MAX_RANK];
-    uint32_t state = 1;
-    for (int d = 0; d < s->rank; d++) shape[d] = size_of(o, &s->dims[d]);
-    const bool words = s->dtype == DLC_I64;
-    describe(c, 0, words ? (DLDataType){kDLInt, 64, 1} : (DLDataType){kDLFloat, 32, 1}, s->rank, shape);
-    for (int64_t i = 0; i < count_of(&c->tensor[0]); i++) {
-        state = state * 1664525 + 1013904223; /* Numerical Recipes */
-        if (words)
-            ((int64_t *)c->tensor[0].data)[i] = (int64_t)(state >> 8) % s->vocabulary;
+/* Words, numbers that look like an image or sound, or a mask: the last quarter of all sentences but the first is padding. */
+static void fill(DLTensor *t, const model_sizes *s, uint32_t *state) {
+    const int64_t count = count_of(t), row = t->ndim > 1 ? t->shape[1] : 1;
+    for (int64_t i = 0; i < count; i++) {
+        *state = *state * 1664525 + 1013904223; /* Numerical Recipes */
+        if (t->dtype.code == kDLInt)
+            ((int64_t *)t->data)[i] = (int64_t)(*state >> 8) % s->vocabulary;
+        else if (t->dtype.code == kDLBool)
+            ((bool *)t->data)[i] = i < row || i % row < (3 * row + 3) / 4;
         else
-            ((float *)c->tensor[0].data)[i] = (float)(state >> 8) * 0x1p-23f - 1;
+            ((float *)t->data)[i] = (float)(*state >> 8) * 0x1p-23f - 1;
     }
-    c->inputs = 1;
-    if (!s->masked) return;
-    describe(c, c->inputs++, (DLDataType){kDLBool, 8, 1}, s->rank, shape);
-    for (int64_t i = 0; i < count_of(&c->tensor[1]); i++)
-        ((bool *)c->tensor[1].data)[i] = i < shape[1] || i % shape[1] < (3 * shape[1] + 3) / 4;
+}
+
+/* Those of the graph that the model has built last. */
+static void make_inputs(call *c, const options *o, const model *m) {
+    uint32_t state = 1;
+    if (c->inputs) return;
+    c->inputs = model_input_count(m);
+    for (int i = 0; i < c->inputs; i++) {
+        const model_input *in = model_input_at(m, i);
+        for (int d = 0; d < in->rank; d++) c->shape[i][d] = size_of(o, &in->dims[d]);
+        make_tensor(c, i, in->dtype, in->rank);
+        fill(&c->tensor[i], model_sizes_of(m), &state);
+    }
 }
 
 static bool report(const dlc_context *context, dlc_status status) {
@@ -101,31 +116,27 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Makes the tensor of the result, if there is none yet. */
-static bool make_result(dlc_program *program, dlc_context *context, call *c) {
-    const int64_t *shapes[] = {c->shape[0], c->shape[1]};
-    const int ranks[] = {c->tensor[0].ndim, c->tensor[1].ndim};
-    int64_t shape[DLC_MAX_RANK];
-    int rank;
-    if (c->tensor[c->inputs].data) return true;
-    if (!report(context, dlc_output_shape(program, shapes, ranks, c->inputs, 0, DLC_MAX_RANK, shape, &rank)))
-        return false;
-    describe(c, c->inputs, (DLDataType){kDLFloat, 32, 1}, rank, shape);
-    return true;
+static dlc_status run_once(dlc_program *program, call *c) {
+    const DLTensor *inputs[MODEL_MOST_INPUTS];
+    dlc_output_slot slots[MOST_RESULTS] = {{NULL, NULL}};
+    for (int i = 0; i < c->inputs; i++) inputs[i] = &c->tensor[i];
+    for (int i = 0; i < c->results; i++) slots[i].tensor = &c->result[i]->dl_tensor;
+    const int results = dlc_program_output_count(program);
+    if (results > MOST_RESULTS) return DLC_INVALID_ARGUMENT;
+    const dlc_status status = dlc_run(program, NULL, inputs, c->inputs, slots, results);
+    for (int i = c->results; status == DLC_OK && i < results; i++) c->result[c->results++] = slots[i].managed;
+    return status;
 }
 
 static bool run(dlc_program *program, dlc_context *context, call *c, double seconds, times *t) {
     enum { MOST = 10000 };
     static double took[MOST];
-    const DLTensor *inputs[] = {&c->tensor[0], &c->tensor[1]};
-    if (!make_result(program, context, c)) return false;
-    dlc_output_slot slot = {.tensor = &c->tensor[c->inputs]};
     double start = now(), end = start;
-    if (!report(context, dlc_run(program, NULL, inputs, c->inputs, &slot, 1))) return false;
+    if (!report(context, run_once(program, c))) return false;
     t->first = now() - start;
     for (end = now() + seconds; t->runs < MOST && now() < end; t->runs++) {
         start = now();
-        if (!report(context, dlc_run(program, NULL, inputs, c->inputs, &slot, 1))) return false;
+        if (!report(context, run_once(program, c))) return false;
         took[t->runs] = now() - start;
     }
     qsort(took, (size_t)t->runs, sizeof *took, by_size);
@@ -156,6 +167,7 @@ static bool live(const options *o, model *m, const char *target, const char *fil
     bool good = graph && report(context, dlc_compile(context, graph, NULL, &program));
     t->compile = now() - start;
     dlc_graph_destroy(graph);
+    if (good) make_inputs(c, o, m);
     good = good && run(program, context, c, o->seconds, t);
     t->statistics.struct_size = sizeof t->statistics;
     dlc_context_statistics(context, &t->statistics);
@@ -164,16 +176,36 @@ static bool live(const options *o, model *m, const char *target, const char *fil
     return good;
 }
 
+static double element(const DLTensor *t, int64_t i) {
+    return t->dtype.code == kDLFloat ? (double)((const float *)t->data)[i] : ((const uint8_t *)t->data)[i];
+}
+
 /* Greatest difference over greatest number; infinite where one of them is no number. */
-static double difference(const DLTensor *a, const DLTensor *b) {
-    const float *x = a->data, *y = b->data;
+static double tensor_difference(const DLTensor *a, const DLTensor *b) {
     double most = 0, apart = 0;
     for (int64_t i = 0; i < count_of(a); i++) {
-        if (!isfinite(x[i]) || !isfinite(y[i])) return INFINITY;
-        most = fmax(most, fabs((double)y[i]));
-        apart = fmax(apart, fabs((double)x[i] - (double)y[i]));
+        const double x = element(a, i), y = element(b, i);
+        if (!isfinite(x) || !isfinite(y)) return INFINITY;
+        most = fmax(most, fabs(y));
+        apart = fmax(apart, fabs(x - y));
     }
-    return apart / most;
+    return apart > 0 ? apart / most : 0;
+}
+
+static double difference(const call *a, const call *b) {
+    double most = 0;
+    for (int i = 0; i < a->results; i++)
+        most = fmax(most, tensor_difference(&a->result[i]->dl_tensor, &b->result[i]->dl_tensor));
+    return most;
+}
+
+static bool has_bits_of(const call *a, const call *b) {
+    bool same = a->results == b->results;
+    for (int i = 0; same && i < a->results; i++) {
+        const DLTensor *x = &a->result[i]->dl_tensor, *y = &b->result[i]->dl_tensor;
+        same = count_of(x) == count_of(y) && memcmp(x->data, y->data, (size_t)count_of(x) * (x->dtype.bits / 8)) == 0;
+    }
+    return same;
 }
 
 static void print_times(const options *o, const model_sizes *s, const call *c, const times *t) {
@@ -191,9 +223,8 @@ static bool check(const options *o, model *m, const call *c) {
     call wanted = {0};
     times ignored = {0};
     once.seconds = 0;
-    make_inputs(&wanted, o, model_sizes_of(m));
     bool good = live(&once, m, "interp", NULL, &wanted, &ignored);
-    double apart = good ? difference(&c->tensor[c->inputs], &wanted.tensor[c->inputs]) : 0;
+    double apart = good ? difference(c, &wanted) : 0;
     if (good) printf("{\"model\":\"%s\",\"difference\":%.3g}\n", o->name, apart);
     release_call(&wanted);
     return good && apart <= o->tolerance;
@@ -215,17 +246,32 @@ static bool compare_file(const options *o, model *m, const call *c) {
     call from_file = {0};
     times ignored = {0};
     once.seconds = 0;
-    make_inputs(&from_file, o, model_sizes_of(m));
     bool good = live(&once, m, o->target, o->file, &from_file, &ignored);
-    const DLTensor *a = &c->tensor[c->inputs], *b = &from_file.tensor[c->inputs];
-    const size_t count = (size_t)count_of(a);
     if (good) {
-        const bool same = count == (size_t)count_of(b) && memcmp(a->data, b->data, 4 * count) == 0;
+        const bool same = has_bits_of(c, &from_file);
         printf("{\"model\":\"%s\",\"file\":\"%s\",\"equal_bits\":%s,\"difference\":%.3g}\n", o->name, o->file,
-               same ? "true" : "false", same ? 0 : difference(a, b));
+               same ? "true" : "false", same ? 0 : difference(c, &from_file));
         good = same;
     }
     release_call(&from_file);
+    return good;
+}
+
+/* From floats to bytes: a run of floats shows the ranges. */
+static bool quantise(const options *o, model *m) {
+    options once = *o;
+    call floats = {0};
+    times ignored = {0};
+    if (!model_sizes_of(m)->quantised) return true;
+    once.seconds = 0;
+    model_set_form(m, MODEL_OBSERVED);
+    bool good = live(&once, m, o->target, NULL, &floats, &ignored) && floats.results == 2;
+    if (good) {
+        const DLTensor *ranges = &floats.result[1]->dl_tensor;
+        good = model_set_ranges(m, (int)count_of(ranges) / 2, ranges->data);
+    }
+    model_set_form(m, MODEL_QUANTISED);
+    release_call(&floats);
     return good;
 }
 
@@ -235,8 +281,7 @@ static int run_all(const options *o) {
     times t = {0};
     if (!m) return fprintf(stderr, "unknown model %s\n", o->name), 2;
     if (o->file) model_spell_attention(m);
-    make_inputs(&c, o, model_sizes_of(m));
-    bool good = live(o, m, o->target, NULL, &c, &t);
+    bool good = quantise(o, m) && live(o, m, o->target, NULL, &c, &t);
     if (good) print_times(o, model_sizes_of(m), &c, &t);
     if (good && o->tolerance > 0) good = check(o, m, &c);
     if (good && o->file) good = write_file(o, m) && compare_file(o, m, &c);

@@ -1,5 +1,5 @@
 /* Sizes of the networks, their weights, and what all have in common. */
-#include "bench/models/models.h"
+#include "bench/models/internal.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,6 +22,14 @@ static const model_sizes table[] = {
      .heads = 12, .inner = 3072, .layers = 12},
     {"bert-small", model_bert, WORDS(17), .masked = true, .vocabulary = 97, .positions = 24, .hidden = 32, .heads = 2,
      .inner = 64, .layers = 2},
+    {"resnet50-qdq", model_resnet, IMAGE(1, 224), .width = 64, .classes = 1000, .blocks = {3, 4, 6, 3},
+     .quantised = true},
+    {"resnet-small-qdq", model_resnet, IMAGE(1, 32), .width = 8, .classes = 10, .blocks = {1, 2, 1, 1},
+     .quantised = true},
+    {"bert-base-qdq", model_bert, WORDS(128), .masked = true, .vocabulary = 30522, .positions = 512, .hidden = 768,
+     .heads = 12, .inner = 3072, .layers = 12, .quantised = true},
+    {"bert-small-qdq", model_bert, WORDS(17), .masked = true, .vocabulary = 97, .positions = 24, .hidden = 32,
+     .heads = 2, .inner = 64, .layers = 2, .quantised = true},
     {"mobilenet-v3", model_mobilenet, IMAGE(1, 224), .width = 16, .classes = 1000, .layers = 15},
     {"mobilenet-small", model_mobilenet, IMAGE(1, 32), .width = 8, .classes = 10, .layers = 5},
     {"unet", model_unet, ANY_IMAGE(3, 256, 256), .width = 32, .classes = 2, .layers = 4},
@@ -36,6 +44,10 @@ static const model_sizes table[] = {
      .inner = 3072, .layers = 12},
     {"gpt2-small", model_gpt, WORDS(13), .vocabulary = 97, .positions = 24, .hidden = 32, .heads = 2, .inner = 64,
      .layers = 2},
+    {"gpt2-decoder", model_gpt, WORDS(1), .vocabulary = 50257, .positions = 1024, .hidden = 768, .heads = 12,
+     .inner = 3072, .layers = 12, .cached = true},
+    {"gpt2-decoder-small", model_gpt, WORDS(1), .vocabulary = 97, .positions = 64, .hidden = 32, .heads = 2,
+     .inner = 64, .layers = 2, .cached = true},
     {"whisper-encoder", model_whisper, SOUND(80, 3000), .positions = 1500, .hidden = 384, .heads = 6, .inner = 1536,
      .layers = 4},
     {"whisper-small", model_whisper, SOUND(8, 40), .positions = 24, .hidden = 32, .heads = 2, .inner = 64, .layers = 2},
@@ -49,22 +61,11 @@ static const model_sizes table[] = {
     {"deformable-small", model_deformable, ANY_IMAGE(3, 24, 20), .width = 4, .classes = 10, .layers = 2},
 };
 
-struct model {
-    const model_sizes *sizes;
-    model_tensor *weights;
-    int count, room;
-    dlc_graph *graph;
-    dlc_dtype dtype;
-    /* Weights that the graph under construction has by number. */
-    int numbered;
-    bool spells;
-};
-
 model *model_open(const char *name) {
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         if (strcmp(table[i].name, name) != 0) continue;
         model *m = calloc(1, sizeof *m);
-        if (m) m->sizes = &table[i];
+        if (m) m->sizes = &table[i], m->spells = table[i].quantised;
         return m;
     }
     return NULL;
@@ -76,7 +77,8 @@ const char *model_name(int number) {
 
 void model_close(model *m) {
     for (int i = 0; m && i < m->count; i++) free(m->weights[i].data);
-    if (m) free(m->weights);
+    for (int i = 0; m && i < m->kept_count; i++) free(m->kept[i]);
+    if (m) free(m->weights), free(m->kept), free(m->ranges);
     free(m);
 }
 
@@ -146,14 +148,36 @@ static model_tensor *add(model *m, const char *name, int rank, const int64_t *sh
     return t;
 }
 
-dlc_value model_constant(model *m, int rank, const int64_t *shape, double low, double high, const char *format, ...) {
+void *model_keep(model *m, size_t bytes) {
+    void **more = realloc(m->kept, (size_t)(m->kept_count + 1) * sizeof *more);
+    if (!more) return NULL;
+    m->kept = more;
+    m->kept[m->kept_count] = malloc(bytes);
+    return m->kept[m->kept_count] ? m->kept[m->kept_count++] : NULL;
+}
+
+/* NULL: no memory. */
+static model_tensor *find_or_add(model *m, int rank, const int64_t *shape, double low, double high, const char *format,
+                                 va_list arguments) {
     char name[sizeof((model_tensor *)0)->name];
+    vsnprintf(name, sizeof name, format, arguments);
+    model_tensor *t = find(m, name);
+    return t ? t : add(m, name, rank, shape, low, high);
+}
+
+const float *model_numbers(model *m, int rank, const int64_t *shape, double low, double high, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(name, sizeof name, format, arguments);
+    const model_tensor *t = find_or_add(m, rank, shape, low, high, format, arguments);
     va_end(arguments);
-    model_tensor *t = find(m, name);
-    if (!t) t = add(m, name, rank, shape, low, high);
+    return t ? t->data : NULL;
+}
+
+dlc_value model_constant(model *m, int rank, const int64_t *shape, double low, double high, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    const model_tensor *t = find_or_add(m, rank, shape, low, high, format, arguments);
+    va_end(arguments);
     if (!t) return DLC_NONE; /* an operand that is missing: the graph's status tells */
     dlc_value value = dlc_constant_borrow(m->graph, DLC_F32, rank, shape, t->data);
     return m->dtype == DLC_F32 ? value : dlc_cast(value, m->dtype); /* converted once, when the program is bound */
@@ -165,14 +189,49 @@ dlc_value model_weights_next(model *m, int rank, const int64_t *shape, double lo
 
 /* ---- graphs -------------------------------------------------------------------------------------------------------- */
 
+static dlc_value add_input(model *m, const char *name, dlc_dtype dtype, int rank, const dlc_dim *dims) {
+    if (m->input_count == MODEL_MOST_INPUTS) return DLC_NONE;
+    model_input *in = &m->inputs[m->input_count++];
+    *in = (model_input){.dtype = dtype, .rank = rank};
+    snprintf(in->name, sizeof in->name, "%s", name);
+    memcpy(in->dims, dims, (size_t)rank * sizeof *dims);
+    return dlc_input(m->graph, name, dtype, rank, dims);
+}
+
+int model_input_count(const model *m) {
+    return m->input_count;
+}
+
+const model_input *model_input_at(const model *m, int number) {
+    return &m->inputs[number];
+}
+
+dlc_dim model_past(const model *m) {
+    return m->sizes->cached ? (dlc_dim){4, "past"} : (dlc_dim){0, NULL};
+}
+
+dlc_value model_cache(model *m, int layer, const char *what, dlc_value added) {
+    const model_sizes *s = m->sizes;
+    const dlc_dim dims[] = {s->dims[0], {s->heads, NULL}, model_past(m), {s->hidden / s->heads, NULL}};
+    char name[sizeof((model_input *)0)->name];
+    if (!s->cached) return added;
+    snprintf(name, sizeof name, "past.%d.%s", layer, what);
+    dlc_value past = add_input(m, name, m->dtype, 4, dims);
+    dlc_value all = dlc_concat(2, (dlc_value[]){past, added}, 2);
+    snprintf(name, sizeof name, "present.%d.%s", layer, what);
+    dlc_output(m->graph, name, all);
+    return all;
+}
+
 dlc_graph *model_graph(model *m, dlc_context *context, dlc_dtype dtype) {
     const model_sizes *s = m->sizes;
     if (dlc_graph_create(context, &m->graph) != DLC_OK) return NULL;
-    m->dtype = dtype, m->numbered = 0;
-    dlc_value x = dlc_input(m->graph, s->input, s->dtype, s->rank, s->dims), mask = DLC_NONE;
-    if (s->masked) mask = dlc_input(m->graph, "mask", DLC_BOOL, s->rank, s->dims);
+    m->dtype = dtype, m->numbered = m->input_count = m->activation_count = 0;
+    dlc_value x = add_input(m, s->input, s->dtype, s->rank, s->dims), mask = DLC_NONE;
+    if (s->masked) mask = add_input(m, "mask", DLC_BOOL, s->rank, s->dims);
     if (s->dtype == DLC_F32 && dtype != DLC_F32) x = dlc_cast(x, dtype);
-    dlc_value y = s->build(m, x, mask);
-    dlc_output(m->graph, "result", dtype == DLC_F32 ? y : dlc_cast(y, DLC_F32));
+    dlc_value y = model_result(m, s->build(m, x, mask));
+    dlc_output(m->graph, s->cached ? "logits" : "result", dtype == DLC_F32 ? y : dlc_cast(y, DLC_F32));
+    if (m->form == MODEL_OBSERVED) model_output_ranges(m);
     return m->graph;
 }

@@ -35,7 +35,24 @@ typedef struct model_sizes {
     /* Of transformers; vocabulary 0: no words */
     int64_t vocabulary, positions, hidden, heads, inner;
     int layers;
+    /* Keys and values of earlier tokens are inputs and outputs. */
+    bool cached;
+    /* Products are of bytes. */
+    bool quantised;
 } model_sizes;
+
+enum { MODEL_MOST_INPUTS = 32 };
+
+typedef struct model_input {
+    char name[40];
+    dlc_dtype dtype;
+    int rank;
+    dlc_dim dims[4];
+} model_input;
+
+/* quantise.c: how a network of bytes (model_sizes.quantised) is built: of floats, so, but also with the ranges of all values that will be
+ * bytes as output `ranges`, or of bytes by these ranges, with bytes as the result. */
+typedef enum model_form { MODEL_FLOAT, MODEL_OBSERVED, MODEL_QUANTISED } model_form;
 
 /* A name of the table in models.c; those with "-small" run within seconds even in the interpreter. NULL: unknown name, or no memory. */
 DLC_API model *model_open(const char *name);
@@ -45,7 +62,14 @@ DLC_API void model_close(model *m);
 /* From now on its graphs have attention as products and softmax, which is how exporters write it, instead of the operator. */
 DLC_API void model_spell_attention(model *m);
 DLC_API const model_sizes *model_sizes_of(const model *m);
-/* Inputs: see model_sizes. Output "result" f32. dtype: of weights and all intermediate values. Weights are borrowed: the model must outlive
+/* Of graphs that are built from now on. */
+DLC_API void model_set_form(model *m, model_form form);
+/* Copies what the output `ranges` was, [count][2]. False: no memory. */
+DLC_API bool model_set_ranges(model *m, int count, const float *ranges);
+/* Of the graph that was built last, in order. */
+DLC_API int model_input_count(const model *m);
+DLC_API const model_input *model_input_at(const model *m, int number);
+/* Inputs: model_input_at. Output "result" f32, "logits" of networks with caches, u8 of quantised ones. dtype: of weights and all intermediate values. Weights are borrowed: the model must outlive
  * graph and programs. The caller destroys the graph; its status holds the first error. NULL: no memory. */
 DLC_API dlc_graph *model_graph(model *m, dlc_context *context, dlc_dtype dtype);
 /* Number of weights in the graphs built so far. */
@@ -62,6 +86,26 @@ dlc_value model_constant(model *m, int rank, const int64_t *shape, double low, d
 dlc_value model_weights_next(model *m, int rank, const int64_t *shape, double low, double high);
 
 bool model_spells_attention(const model *m);
+
+/* `added` [n, heads, tokens, width] behind the cache `what` of the layer whose keys or values are added: "past.LAYER.WHAT" is an input, the result
+ * an output "present.LAYER.WHAT". Of a network without caches: `added`. */
+dlc_value model_cache(model *m, int layer, const char *what, dlc_value added);
+/* The symbol of the tokens in caches; 0 of a network without. */
+dlc_dim model_past(const model *m);
+
+/* ---- of bytes: quantise.c */
+bool model_is_quantised(const model *m);
+/* What a product reads, or has made, in the network's form: as dequantised bytes, or x itself. Once for each value. */
+dlc_value model_activation(model *m, dlc_value x);
+/* The same with the range of another one, of which x is a selection. */
+dlc_value model_activation_like(model *m, dlc_value x, dlc_value like);
+/* Numbers of a weight, which has this name, without a value in the graph; NULL: no memory. */
+const float *model_numbers(model *m, int rank, const int64_t *shape, double low, double high, const char *format, ...)
+    __attribute__((format(printf, 6, 7)));
+/* Numbers as dequantised i8, by channels along the first or the last axis. They are copied. */
+dlc_value model_narrow(model *m, int rank, const int64_t *shape, bool first, const float *numbers);
+/* Memory that is freed with the model, for what graphs borrow; NULL: there is none. */
+void *model_keep(model *m, size_t bytes);
 
 dlc_value model_resnet(model *m, dlc_value image, dlc_value none);
 dlc_value model_bert(model *m, dlc_value ids, dlc_value mask);

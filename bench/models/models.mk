@@ -3,7 +3,7 @@
 # ---- networks ----------------------------------------------------------------------------------------------------------
 
 # By the public API: a program, and a shared object for hosts that load it.
-model_objects := $(patsubst %,$(OUT)/bench/models/%.o,models blocks networks resnet bert)
+model_objects := $(patsubst %,$(OUT)/bench/models/%.o,models quantise blocks networks resnet bert)
 $(OUT)/bench/models/models: $(OUT)/bench/models/main.o $(model_objects) $(OUT)/libdlc.so
 	$(call say,LINK,$@)
 	$(Q)$(call link_public)
@@ -14,7 +14,7 @@ $(OUT)/bench/models/libmodels.so: $(model_objects) $(OUT)/libdlc.so
 # ---- files -------------------------------------------------------------------------------------------------------------
 
 # Written by the networks, each with the bits of its network's result: 1.4 GB.
-built_models   = $(shell awk '$$2 == "standard" || $$2 == "odd" { print $$1 }' $(1))
+built_models   = $(sort $(shell awk '$$2 ~ /^(standard|odd|quantised)$$/ { print $$1 } /^@/ && $$2 != "-" { print $$2 }' $(1)))
 MODELS_BUILD  ?= $(BUILD)/models
 $(MODELS_BUILD)/%.onnx: $(OUT)/bench/models/models
 	@mkdir -p $(@D)
@@ -47,8 +47,8 @@ ifneq ($(openvino_lib),)
 engines += openvino
 endif
 
-engine_dlc         := $(OUT)/libdlc.so
-engine_onnxruntime := $(OUT)/bench/onnxruntime.o
+engine_dlc         := $(OUT)/libdlc.so $(patsubst %,$(OUT)/bench/models/%.o,decode_dlc costs_dlc) $(OUT)/bench/stats.o
+engine_onnxruntime := $(patsubst %,$(OUT)/bench/%.o,onnxruntime measure stats models/decode_onnxruntime)
 engine_libs_dlc         = -L$(OUT) -ldlc -Wl,-rpath,'$$ORIGIN/../..'
 engine_libs_onnxruntime = $(call from_folder,$(PEERS_DIR)/onnxruntime/lib,libonnxruntime.so.1)
 engine_libs_openvino    = $(call from_folder,$(PEERS_DIR)/openvino/lib,$(openvino_lib))
@@ -61,7 +61,7 @@ endef
 $(foreach e,$(engines),$(eval $(call engine_rule,$(e))))
 engine_plugins := $(engines:%=$(OUT)/bench/models/engine_%.so)
 
-suite_objects := $(patsubst %,$(OUT)/bench/models/%.o,suite cases first report) $(patsubst %,$(OUT)/bench/%.o,measure peers stats)
+suite_objects := $(patsubst %,$(OUT)/bench/models/%.o,suite cases child first measures decoding clients report figures) $(patsubst %,$(OUT)/bench/%.o,measure peers stats)
 $(OUT)/bench/models/suite: $(suite_objects)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) $(LDLIBS_ALL) -o $@

@@ -179,7 +179,7 @@ dlc_value model_yolo(model *m, dlc_value image, dlc_value none) {
 /* ---- transformers ---------------------------------------------------------------------------------------------------------- */
 
 static dlc_value transformed(model *m, dlc_value x, bool causal) {
-    for (int i = 0; i < model_sizes_of(m)->layers; i++) x = block_transformer(m, x, causal);
+    for (int i = 0; i < model_sizes_of(m)->layers; i++) x = block_transformer(m, x, i, causal);
     return block_layer_norm(m, x);
 }
 

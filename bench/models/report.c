@@ -1,6 +1,5 @@
 /* Tables of what the suite has measured, and its JSON lines. */
 #include "bench/models/suite.h"
-#include "bench/stats.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -9,7 +8,7 @@
 /* ---- JSON ------------------------------------------------------------------------------------------------------------------- */
 
 /* With the comma before it. */
-static void json_text(FILE *to, const char *key, const char *text) {
+void suite_json_text(FILE *to, const char *key, const char *text) {
     fprintf(to, ",\"%s\":\"", key);
     for (const char *c = text; *c; c++) {
         if (*c == '"' || *c == '\\')
@@ -23,7 +22,7 @@ static void json_text(FILE *to, const char *key, const char *text) {
 }
 
 /* null: not measured. */
-static void json_number(FILE *to, const char *key, double number) {
+void suite_json_number(FILE *to, const char *key, double number) {
     if (isfinite(number) && number > 0)
         fprintf(to, ",\"%s\":%.6g", key, number);
     else
@@ -32,20 +31,24 @@ static void json_number(FILE *to, const char *key, double number) {
 
 static void json_case(FILE *to, const char *kind, const model_case *it) {
     fprintf(to, "{\"kind\":\"%s\"", kind);
-    json_text(to, "model", it->model), json_text(to, "family", it->family), json_text(to, "inputs", it->text);
+    suite_json_text(to, "model", it->model), suite_json_text(to, "family", it->family), suite_json_text(to, "inputs", it->text);
 }
 
 static void json_outcome(FILE *to, const suite_outcome *o) {
     json_case(to, "contest", o->it);
     fprintf(to, ",\"threads\":%d,\"turns\":%d", o->threads, o->turns);
-    json_number(to, "seconds", o->seconds), json_number(to, "low", o->low), json_number(to, "high", o->high);
-    for (int e = SUITE_DLC + 1; e < SUITE_ENGINES; e++) json_number(to, suite_engines[e], o->ratio[e]);
-    json_number(to, "one_thread", o->alone);
+    suite_json_number(to, "seconds", o->seconds), suite_json_number(to, "low", o->low), suite_json_number(to, "high", o->high);
+    for (int e = SUITE_DLC + 1; e < SUITE_ENGINES; e++) suite_json_number(to, suite_engines[e], o->ratio[e]);
+    suite_json_number(to, "one_thread", o->alone);
     if (o->error >= 0) fprintf(to, ",\"error\":%.3g", isfinite(o->error) ? o->error : 1e300);
+    if (o->own_error >= 0) fprintf(to, ",\"own_error\":%.3g", o->own_error);
+    fprintf(to, ",\"other_class\":%d", o->other_class);
+    suite_json_number(to, "operations", o->facts.operations), suite_json_number(to, "profiled", o->facts.profiled);
+    suite_json_number(to, "arena", o->facts.arena), suite_json_number(to, "live", o->facts.live);
     for (int e = 0; e < SUITE_ENGINES; e++) {
         char key[40];
         snprintf(key, sizeof key, "%s_problem", suite_engines[e]);
-        if (*o->problem[e]) json_text(to, key, o->problem[e]);
+        if (*o->problem[e]) suite_json_text(to, key, o->problem[e]);
     }
     fprintf(to, "}\n");
     fflush(to);
@@ -64,7 +67,7 @@ void suite_print_engine(suite_report *r, int number, const char *text, bool ther
     printf("%s: %s%s\n", suite_engines[number], there ? "" : "not measured: ", text);
     if (!r->json) return;
     fprintf(r->json, "{\"kind\":\"engine\"");
-    json_text(r->json, "engine", suite_engines[number]), json_text(r->json, there ? "version" : "problem", text);
+    suite_json_text(r->json, "engine", suite_engines[number]), suite_json_text(r->json, there ? "version" : "problem", text);
     fprintf(r->json, "}\n");
 }
 
@@ -101,17 +104,31 @@ static void print_outcome(const suite_outcome *o) {
     if (o->error < 0)
         printf(" %9s\n", "-");
     else
-        printf(" %9.1e%s\n", o->error, o->error > SUITE_WRONG ? " WRONG" : "");
+        printf(suite_is_quantised(o->it) ? " %3.0f steps%s\n" : " %9.1e%s\n", o->error, suite_is_wrong(o) ? " WRONG" : "");
     for (int e = SUITE_DLC + 1; e < SUITE_ENGINES; e++)
         if (*o->problem[e]) print_problem(suite_engines[e], o->problem[e]);
 }
 
-void suite_add(suite_report *r, const suite_outcome *o) {
-    suite_outcome *more = realloc(r->list, (size_t)(r->count + 1) * sizeof *more);
+bool suite_is_quantised(const model_case *it) {
+    return strcmp(it->family, "quantised") == 0;
+}
+
+bool suite_is_wrong(const suite_outcome *o) {
+    if (!suite_is_quantised(o->it)) return !(o->error <= SUITE_WRONG);
+    return o->own_error >= 0 && !(o->error <= fmax(1, 2 * o->own_error));
+}
+
+/* The list with room for one more. */
+static void *longer(void *list, int count, size_t size) {
+    void *more = realloc(list, (size_t)(count + 1) * size);
     if (!more) abort();
-    r->list = more;
+    return more;
+}
+
+void suite_add(suite_report *r, const suite_outcome *o) {
+    r->list = longer(r->list, r->count, sizeof *r->list);
     r->list[r->count++] = *o;
-    r->failed += *o->problem[SUITE_DLC] || !(o->error <= SUITE_WRONG);
+    r->failed += *o->problem[SUITE_DLC] || suite_is_wrong(o);
     print_outcome(o);
     fflush(stdout);
     if (r->json) json_outcome(r->json, o);
@@ -121,7 +138,7 @@ void suite_print_skipped(suite_report *r, const model_case *it, const char *why)
     printf("%-18s not measured: %s\n", it->model, why);
     if (!r->json) return;
     json_case(r->json, "skipped", it);
-    json_text(r->json, "problem", why);
+    suite_json_text(r->json, "problem", why);
     fprintf(r->json, "}\n");
 }
 
@@ -141,109 +158,70 @@ static void print_number(int width, double number) {
         printf(" %*s", width, "-");
 }
 
-void suite_print_first(suite_report *r, const model_case *it, const suite_first *cold, const suite_first *warm) {
+static void json_first(FILE *to, const suite_firsts *f) {
+    json_case(to, "first", f->it);
+    suite_json_number(to, "import", f->cold[SUITE_DLC].import), suite_json_number(to, "on_disk", f->warm.seconds);
+    for (int e = 0; e < SUITE_ENGINES; e++) {
+        char key[40];
+        suite_json_number(to, suite_engines[e], f->cold[e].seconds);
+        snprintf(key, sizeof key, "%s_bytes", suite_engines[e]);
+        suite_json_number(to, key, f->cold[e].bytes);
+        snprintf(key, sizeof key, "%s_problem", suite_engines[e]);
+        if (*f->cold[e].problem) suite_json_text(to, key, f->cold[e].problem);
+    }
+    fprintf(to, "}\n");
+    fflush(to);
+}
+
+static void print_first(const suite_firsts *f) {
     static const int width[] = {8, 12, 9};
+    const suite_first *cold = f->cold;
     char label[64];
-    suite_label(it, label, sizeof label);
-    printf("%-18s %-14s", it->model, label);
+    suite_label(f->it, label, sizeof label);
+    printf("%-18s %-14s", f->it->model, label);
     print_number(8, 1e3 * cold[SUITE_DLC].seconds), print_number(8, 1e3 * cold[SUITE_DLC].import);
-    print_number(8, 1e3 * warm->seconds);
+    print_number(8, 1e3 * f->warm.seconds);
     for (int e = SUITE_DLC + 1; e < SUITE_ENGINES; e++) print_number(width[e], 1e3 * cold[e].seconds);
     for (int e = 0; e < SUITE_ENGINES; e++) print_number(width[e], 1e-6 * cold[e].bytes);
     printf("\n");
     for (int e = 0; e < SUITE_ENGINES; e++)
         if (*cold[e].problem) print_problem(suite_engines[e], cold[e].problem);
-    if (*warm->problem) print_problem("on disk", warm->problem);
-    r->failed += *cold[SUITE_DLC].problem || *warm->problem;
+    if (*f->warm.problem) print_problem("on disk", f->warm.problem);
+}
+
+void suite_add_first(suite_report *r, const suite_firsts *f) {
+    r->firsts = longer(r->firsts, r->first_count, sizeof *r->firsts);
+    r->firsts[r->first_count++] = *f;
+    r->failed += *f->cold[SUITE_DLC].problem || *f->warm.problem;
+    print_first(f);
+    fflush(stdout);
+    if (r->json) json_first(r->json, f);
+}
+
+/* ---- other measurements ----------------------------------------------------------------------------------------------------------- */
+
+static suite_measured *next_measured(suite_report *r) {
+    r->measured = longer(r->measured, r->measured_count, sizeof *r->measured);
+    return &r->measured[r->measured_count++];
+}
+
+void suite_keep_measured(suite_report *r, const model_case *it) {
+    suite_measured *m = next_measured(r);
+    *m = (suite_measured){.it = it};
+    for (int i = 0; i < ENGINE_MOST_NUMBERS; i++) m->numbers[i] = NAN;
+}
+
+void suite_add_measured(suite_report *r, const suite_measured *m) {
+    *next_measured(r) = *m;
+    r->failed += *m->problem != 0;
+    if (*m->problem) printf("%s, %s:\n", m->it->measure, m->it->model), print_problem("dlc", m->problem);
     fflush(stdout);
     if (!r->json) return;
-    json_case(r->json, "first", it);
-    json_number(r->json, "import", cold[SUITE_DLC].import), json_number(r->json, "on_disk", warm->seconds);
-    for (int e = 0; e < SUITE_ENGINES; e++) {
-        char key[40];
-        json_number(r->json, suite_engines[e], cold[e].seconds);
-        snprintf(key, sizeof key, "%s_bytes", suite_engines[e]);
-        json_number(r->json, key, cold[e].bytes);
-        snprintf(key, sizeof key, "%s_problem", suite_engines[e]);
-        if (*cold[e].problem) json_text(r->json, key, cold[e].problem);
-    }
-    fprintf(r->json, "}\n");
+    json_case(r->json, "measured", m->it);
+    suite_json_text(r->json, "measure", m->it->measure);
+    if (*m->problem) suite_json_text(r->json, "problem", m->problem);
+    for (int i = 0; i < ENGINE_MOST_NUMBERS && !*m->problem; i++)
+        if (isfinite(m->numbers[i])) fprintf(r->json, "%s%.6g", i ? "," : ",\"numbers\":[", m->numbers[i]);
+    fprintf(r->json, "%s}\n", *m->problem ? "" : "]");
     fflush(r->json);
-}
-
-/* ---- sets ------------------------------------------------------------------------------------------------------------------------- */
-
-enum { BEST_PEER = SUITE_ENGINES, ONE_THREAD };
-
-typedef struct set {
-    const char *name;
-    int opponent;
-    /* Of ours, in seconds. */
-    double above, below;
-    /* NULL: all */
-    const char *family;
-    /* Required; 0: nothing is. */
-    double mean, least;
-} set;
-
-static const set sets[] = {
-    {"all, onnxruntime", SUITE_ONNXRUNTIME, 0, HUGE_VAL, NULL, 1.3, 1.0},
-    {"below 5 ms, onnxruntime", SUITE_ONNXRUNTIME, 0, 5e-3, NULL, 2, 1.2},
-    {"all, openvino", SUITE_OPENVINO, 0, HUGE_VAL, NULL, 0, 0},
-    {"all, best peer", BEST_PEER, 0, HUGE_VAL, NULL, 1.1, 0.9},
-    {"non-standard, best peer", BEST_PEER, 0, HUGE_VAL, "odd", 1.5, 1.0},
-    {"one thread over these", ONE_THREAD, 5e-3, HUGE_VAL, NULL, 0, 1.8},
-};
-
-static double opponent_ratio(const suite_outcome *o, int opponent) {
-    if (opponent == ONE_THREAD) return o->alone;
-    if (opponent != BEST_PEER) return o->ratio[opponent];
-    double best = 0;
-    for (int e = SUITE_DLC + 1; e < SUITE_ENGINES; e++)
-        if (o->ratio[e] > 0 && (best == 0 || o->ratio[e] < best)) best = o->ratio[e];
-    return best;
-}
-
-static bool belongs(const set *to, const suite_outcome *o, int threads) {
-    return o->threads == threads && o->seconds > to->above && o->seconds < to->below &&
-           (!to->family || strcmp(to->family, o->it->family) == 0) && opponent_ratio(o, to->opponent) > 0;
-}
-
-static void print_set(const suite_report *r, const set *s, int threads, double *ratios) {
-    int count = 0;
-    const suite_outcome *worst = NULL;
-    for (int i = 0; i < r->count; i++) {
-        if (!belongs(s, &r->list[i], threads)) continue;
-        ratios[count++] = opponent_ratio(&r->list[i], s->opponent);
-        if (!worst || ratios[count - 1] < opponent_ratio(worst, s->opponent)) worst = &r->list[i];
-    }
-    if (count == 0) {
-        if (s->opponent != ONE_THREAD) printf("%-26s %7d  not measured\n", s->name, threads);
-        return;
-    }
-    const double mean = bench_geometric_mean(ratios, count), least = opponent_ratio(worst, s->opponent);
-    char label[64];
-    suite_label(worst->it, label, sizeof label);
-    printf("%-26s %7d %5d %6.2f %6.2f", s->name, threads, count, mean, least);
-    if (s->mean > 0 || s->least > 0)
-        printf("   %.2f / %.2f%s", s->mean, s->least, mean < s->mean || least < s->least ? " MISSED" : "");
-    printf("   least: %s %s\n", worst->it->model, label);
-    if (!r->json) return;
-    fprintf(r->json, "{\"kind\":\"set\",\"threads\":%d,\"cases\":%d,\"mean\":%.4g,\"least\":%.4g", threads, count, mean,
-            least);
-    json_text(r->json, "set", s->name), json_text(r->json, "worst", worst->it->model);
-    fprintf(r->json, "}\n");
-}
-
-void suite_print_sets(const suite_report *r) {
-    double *ratios = calloc((size_t)r->count + 1, sizeof *ratios);
-    if (!ratios) abort();
-    printf("\n%-26s %7s %5s %6s %6s   required\n", "set", "threads", "cases", "mean", "least");
-    int printed = 0; /* cases come by numbers of threads, which grow */
-    for (int i = 0; i < r->count; i++) {
-        if (r->list[i].threads == printed) continue;
-        printed = r->list[i].threads;
-        for (size_t s = 0; s < sizeof sets / sizeof *sets; s++) print_set(r, &sets[s], printed, ratios);
-    }
-    free(ratios);
 }

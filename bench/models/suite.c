@@ -19,7 +19,7 @@ typedef struct options {
     int samples;
     /* of one contest, about */
     double seconds;
-    bool contests, first_calls;
+    bool contests, first_calls, others;
     bool wanted[SUITE_ENGINES];
 } options;
 
@@ -68,12 +68,21 @@ static bool is_comparable(const DLTensor *a, const DLTensor *b) {
     return same;
 }
 
-/* Greatest difference over b's greatest number; infinite where only one of them is no number. */
+static int64_t count_of(const DLTensor *t) {
+    int64_t count = 1;
+    for (int d = 0; d < t->ndim; d++) count *= t->shape[d];
+    return count;
+}
+
+static bool is_bytes(const DLTensor *t) {
+    return t->dtype.code == kDLUInt && t->dtype.bits == 8;
+}
+
+/* Greatest difference over b's greatest number, of bytes, which are quantised, in steps; infinite where only one of them is no number. */
 static double tensor_error(const DLTensor *a, const DLTensor *b) {
     double most = 0, apart = 0;
-    int64_t count = 1;
     if (!is_comparable(a, b)) return INFINITY;
-    for (int d = 0; d < a->ndim; d++) count *= a->shape[d];
+    const int64_t count = count_of(a);
     for (int64_t i = 0; i < count; i++) {
         const double x = element(a, i), y = element(b, i);
         if (x == y || (isnan(x) && isnan(y))) {
@@ -83,15 +92,32 @@ static double tensor_error(const DLTensor *a, const DLTensor *b) {
         if (!isfinite(x) || !isfinite(y)) return INFINITY;
         most = fmax(most, fabs(y)), apart = fmax(apart, fabs(x - y));
     }
-    return apart > 0 ? apart / most : 0;
+    return is_bytes(a) ? apart : apart > 0 ? apart / most : 0;
 }
 
-static double error_of(const engine *ours, void *our_state, const engine *theirs, void *their_state) {
+static int64_t greatest(const DLTensor *t, int64_t from, int64_t count) {
+    int64_t best = from;
+    for (int64_t i = from; i < from + count; i++)
+        if (element(t, i) > element(t, best)) best = i;
+    return best;
+}
+
+/* Rows of scores [n, classes] whose greatest is another one. */
+static int count_other_classes(const DLTensor *a, const DLTensor *b) {
+    int others = 0;
+    if (!is_comparable(a, b) || a->ndim != 2 || a->shape[1] == 0) return 0;
+    for (int64_t r = 0; r < a->shape[0]; r++)
+        others += greatest(a, r * a->shape[1], a->shape[1]) != greatest(b, r * a->shape[1], a->shape[1]);
+    return others;
+}
+
+static double error_of(const engine *ours, void *our_state, const engine *theirs, void *their_state, int *other_class) {
     const DLTensor *a[ENGINE_MOST_RESULTS], *b[ENGINE_MOST_RESULTS];
     const int count = ours->results(our_state, a);
     double most = 0;
     if (count < 0 || theirs->results(their_state, b) != count) return INFINITY;
     for (int i = 0; i < count; i++) most = fmax(most, tensor_error(a[i], b[i]));
+    *other_class = count == 1 ? count_other_classes(a[0], b[0]) : 0;
     return most;
 }
 
@@ -155,7 +181,21 @@ static void compare_results(const contest *c, suite_outcome *o) {
         return;
     }
     for (int e = SUITE_DLC + 1; e < SUITE_ENGINES && o->error < 0; e++)
-        if (c->states[e]) o->error = error_of(c->engines[SUITE_DLC], c->states[SUITE_DLC], c->engines[e], c->states[e]);
+        if (c->states[e])
+            o->error = error_of(c->engines[SUITE_DLC], c->states[SUITE_DLC], c->engines[e], c->states[e], &o->other_class);
+}
+
+/* That of ONNX Runtime from the nodes as the file has them. */
+static void compare_plain(const contest *c, engine_task task, suite_outcome *o) {
+    const engine *theirs = c->engines[SUITE_ONNXRUNTIME];
+    char ignored[256];
+    int classes;
+    if (!suite_is_quantised(o->it) || !c->states[SUITE_ONNXRUNTIME]) return;
+    task.plain = true;
+    void *plain = theirs->open(&task, ignored, sizeof ignored);
+    if (!plain) return;
+    o->own_error = error_of(theirs, c->states[SUITE_ONNXRUNTIME], theirs, plain, &classes);
+    theirs->close(plain);
 }
 
 static void tell(const char *model, const char *what) {
@@ -180,6 +220,8 @@ static void measure(const options *o, const engine *const engines[SUITE_ENGINES]
         compare_times(&c, to);
         bench_contest_release(c.list);
         compare_results(&c, to);
+        compare_plain(&c, task, to);
+        engines[SUITE_DLC]->look(c.states[SUITE_DLC], &to->facts);
     } else if (!*to->problem[SUITE_DLC])
         snprintf(to->problem[SUITE_DLC], sizeof to->problem[SUITE_DLC], "unknown error");
     for (int who = 0; who < CONTESTANTS; who++)
@@ -197,20 +239,22 @@ static bool find_file(const options *o, const model_case *it, char *path, size_t
     return false;
 }
 
-static bool is_wanted(const options *o, const model_case *it) {
-    return !o->filter || strstr(it->model, o->filter) || strcmp(it->family, o->filter) == 0;
+/* A contest, or another measurement. */
+static bool is_wanted(const options *o, const model_case *it, bool other) {
+    if (other != (*it->measure != 0)) return false;
+    return !o->filter || strstr(it->model, o->filter) || strcmp(other ? it->measure : it->family, o->filter) == 0;
 }
 
 static void measure_case(const options *o, suite_report *r, const engine *const engines[SUITE_ENGINES],
                          const model_case *it, int threads) {
     char path[4096];
     engine_input inputs[ENGINE_MOST_INPUTS];
-    suite_outcome outcome = {.it = it, .threads = threads, .error = -1};
+    suite_outcome outcome = {.it = it, .threads = threads, .error = -1, .own_error = -1};
     if (!find_file(o, it, path, sizeof path)) {
         suite_print_skipped(r, it, "there is no such file ('make model-files' fetches those that are not built)");
         return;
     }
-    const int count = model_inputs_make(it->text, inputs);
+    const int count = model_inputs_make(it->text, 0, inputs);
     if (count < 0)
         snprintf(outcome.problem[SUITE_DLC], sizeof outcome.problem[SUITE_DLC], "malformed inputs: %s", it->text);
     else {
@@ -226,18 +270,36 @@ static void measure_case(const options *o, suite_report *r, const engine *const 
 static void measure_first(const options *o, suite_report *r, const engine *const engines[SUITE_ENGINES],
                           const model_case *it) {
     char path[4096], cache[4200];
-    suite_first cold[SUITE_ENGINES] = {{0}}, warm = {0};
+    suite_firsts firsts = {.it = it};
     const int threads = o->threads[o->thread_count - 1];
     if (!find_file(o, it, path, sizeof path)) return;
     tell(it->model, "first calls");
     for (int e = 0; e < SUITE_ENGINES; e++)
-        if (engines[e]) suite_first_measure(e, path, it, threads, NULL, &cold[e]);
+        if (engines[e]) suite_first_measure(e, path, it, threads, NULL, &firsts.cold[e]);
     if (o->cache) {
         snprintf(cache, sizeof cache, "%s/%s", o->cache, it->model);
-        for (int i = 0; i < 2; i++) suite_first_measure(SUITE_DLC, path, it, threads, cache, &warm);
+        for (int i = 0; i < 2; i++) suite_first_measure(SUITE_DLC, path, it, threads, cache, &firsts.warm);
     }
     tell("", "");
-    suite_print_first(r, it, cold, &warm);
+    suite_add_first(r, &firsts);
+}
+
+/* Of no model, or of one whose file is there. */
+static void measure_other(const options *o, suite_report *r, const engine *const engines[SUITE_ENGINES],
+                          const model_case *it) {
+    char path[4096] = "", peers[64] = "";
+    suite_measured measured;
+    if (strcmp(it->model, "-") != 0 && !find_file(o, it, path, sizeof path)) {
+        suite_print_skipped(r, it, "there is no such file");
+        suite_keep_measured(r, it);
+        return;
+    }
+    for (int e = SUITE_DLC + 1; e < SUITE_ENGINES; e++)
+        if (engines[e]) strcat(strcat(peers, suite_engines[e]), " ");
+    tell(it->model, it->measure);
+    suite_measure(path, it, o->threads[o->thread_count - 1], peers, &measured);
+    tell("", "");
+    suite_add_measured(r, &measured);
 }
 
 static void measure_all(const options *o, suite_report *r, const engine *const engines[SUITE_ENGINES],
@@ -245,12 +307,14 @@ static void measure_all(const options *o, suite_report *r, const engine *const e
     for (int t = 0; o->contests && t < o->thread_count; t++) {
         suite_print_head(o->threads[t]);
         for (int i = 0; i < cases->count; i++)
-            if (is_wanted(o, &cases->list[i])) measure_case(o, r, engines, &cases->list[i], o->threads[t]);
+            if (is_wanted(o, &cases->list[i], false)) measure_case(o, r, engines, &cases->list[i], o->threads[t]);
     }
     if (o->first_calls) suite_print_first_head();
     for (int i = 0; o->first_calls && i < cases->count; i++)
-        if (cases->list[i].first && is_wanted(o, &cases->list[i])) measure_first(o, r, engines, &cases->list[i]);
-    if (o->contests) suite_print_sets(r);
+        if (cases->list[i].first && is_wanted(o, &cases->list[i], false)) measure_first(o, r, engines, &cases->list[i]);
+    for (int i = 0; o->others && i < cases->count; i++)
+        if (is_wanted(o, &cases->list[i], true)) measure_other(o, r, engines, &cases->list[i]);
+    suite_print_figures(r);
 }
 
 /* ---- the command line -------------------------------------------------------------------------------------------------------- */
@@ -258,13 +322,13 @@ static void measure_all(const options *o, suite_report *r, const engine *const e
 static const char usage[] =
     "suite [option]... LIST     LIST: a file of cases (bench/models/cases.h)\n"
     "  --models FOLDER  where files are; may be repeated\n"
-    "  --filter TEXT    models whose name contains it, or of that family\n"
+    "  --filter TEXT    models whose name contains it, or of that family; measurements of that name\n"
     "  --threads 1,2    default: 1\n"
     "  --peers A,B      default: onnxruntime,openvino; none\n"
     "  --samples N      turns of a contest, default 15; fewer, but at least 5, if they take longer than\n"
     "  --seconds N      default 20\n"
     "  --cache FOLDER   for first calls with kernels on disk\n"
-    "  --only contests|first\n"
+    "  --only contests|first|others\n"
     "  --json FILE      JSON lines\n";
 
 static bool parse_threads(options *o, const char *text) {
@@ -295,7 +359,8 @@ static bool parse_option(options *o, const char *word, const char *value) {
     else if (strcmp(word, "--cache") == 0)
         o->cache = value;
     else if (strcmp(word, "--only") == 0)
-        o->first_calls = strcmp(value, "first") == 0, o->contests = strcmp(value, "contests") == 0;
+        o->first_calls = strcmp(value, "first") == 0, o->contests = strcmp(value, "contests") == 0,
+        o->others = strcmp(value, "others") == 0;
     else if (strcmp(word, "--json") == 0)
         o->json = value;
     else
@@ -305,7 +370,7 @@ static bool parse_option(options *o, const char *word, const char *value) {
 
 static bool parse_options(options *o, int argc, char **argv) {
     *o = (options){
-        .samples = 15, .seconds = 20, .contests = true, .first_calls = true, .threads = {1}, .thread_count = 1};
+        .samples = 15, .seconds = 20, .contests = true, .first_calls = true, .others = true, .threads = {1}, .thread_count = 1};
     for (int e = 0; e < SUITE_ENGINES; e++) o->wanted[e] = true;
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] != '-')
@@ -324,7 +389,7 @@ int main(int argc, char **argv) {
     suite_report report = {0};
     const engine *engines[SUITE_ENGINES];
     bench_prepare_environment();
-    if (argc > 1 && strcmp(argv[1], "--child") == 0) return suite_first_child(argc - 2, argv + 2);
+    if (argc > 1 && strcmp(argv[1], "--child") == 0) return suite_child(argc - 2, argv + 2);
     if (!parse_options(&o, argc, argv)) return fputs(usage, stderr), 2;
     if (!model_cases_read(&cases, o.list)) return 2;
     report.json = o.json ? fopen(o.json, "w") : NULL;
@@ -333,7 +398,7 @@ int main(int argc, char **argv) {
     if (good) measure_all(&o, &report, engines, &cases);
     if (report.failed) printf("%d cases or first calls failed or are wrong\n", report.failed);
     if (report.json) good = fclose(report.json) == 0 && good;
-    free(report.list);
+    free(report.list), free(report.firsts), free(report.measured);
     model_cases_free(&cases);
     return !good || report.failed;
 }

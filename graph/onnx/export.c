@@ -583,20 +583,31 @@ static void export_node(onnx_export *ex, const graph_node *node) {
 typedef struct frame {
     const graph *g;
     onnx_label **value, **narrow;
+    const uint32_t *reads;
     const graph_node *node;
     const onnx_export_row *row;
 } frame;
 
+static const uint32_t *count_reads(const onnx_export *ex, const graph *g) {
+    const bool *live = graph_live_nodes(ex->arena, g);
+    uint32_t *reads = LIB_NEW_ARRAY(ex->arena, uint32_t, (size_t)g->values.count + 1);
+    for (uint32_t i = 0; i < g->nodes.count; i++)
+        for (int k = 0; live[i] && k < g->nodes.data[i].inputs; k++) reads[g->nodes.data[i].input[k]]++;
+    for (uint32_t o = 0; o < g->outputs.count; o++) reads[g->outputs.data[o]]++;
+    return reads;
+}
+
 static frame enter(onnx_export *ex, const graph *g) {
-    const frame outer = {ex->g, ex->value, ex->narrow, ex->node, ex->row};
+    const frame outer = {ex->g, ex->value, ex->narrow, ex->reads, ex->node, ex->row};
     ex->g = g;
+    ex->reads = count_reads(ex, g);
     ex->value = LIB_NEW_ARRAY(ex->arena, onnx_label *, (size_t)g->values.count + 1);
     ex->narrow = LIB_NEW_ARRAY(ex->arena, onnx_label *, (size_t)g->values.count + 1);
     return outer;
 }
 
 static void leave(onnx_export *ex, const frame *outer) {
-    ex->g = outer->g, ex->value = outer->value, ex->narrow = outer->narrow;
+    ex->g = outer->g, ex->value = outer->value, ex->narrow = outer->narrow, ex->reads = outer->reads;
     ex->node = outer->node, ex->row = outer->row;
 }
 

@@ -25,6 +25,8 @@ typedef struct onnx_export {
      * have one in `narrow`: the tensor of which it is a broadcast, whose dimensions are equal or 1. */
     const graph *g;
     onnx_label **value, **narrow;
+    /* How often its values are read; an output counts. */
+    const uint32_t *reads;
     const graph_node *node;
     /* The current node is computed in f32, in place of a narrower float: operands are converted, and results back. */
     bool widened;

@@ -168,6 +168,45 @@ static void export_convolution(onnx_export *ex) {
     onnx_export_give_label(ex, 0, by == result || converted ? y : onnx_to(ex, y, result));
 }
 
+/* The constant that has one number for each channel of a convolution's result, of which `bias` is a broadcast; NULL: it is another value. */
+static const graph_constant *channel_constant(const graph *g, graph_id bias, int64_t *channels) {
+    const graph_node *node = graph_node_of(g, bias);
+    if (!graph_is(g, bias, "broadcast") || !graph_is(g, node->input[0], "constant")) return NULL;
+    const graph_shape *from = graph_shape_of(g, node->input[0]);
+    const graph_attribute *axes = onnx_attribute_named(node, "axes");
+    *channels = 0;
+    for (int d = 0; d < from->rank; d++) {
+        int64_t size = 0;
+        tir_is_const(g->pool, from->dim[d], &size);
+        if (axes->list[d] == 1)
+            *channels = size;
+        else if (size != 1)
+            return NULL;
+    }
+    return *channels ? graph_constant_of(g, node->input[0]) : NULL;
+}
+
+static bool fits_bias(const graph *g, const graph_node *node) {
+    int64_t channels;
+    return graph_is(g, node->input[0], "convolution") && channel_constant(g, node->input[1], &channels);
+}
+
+/* A sum that only adds to each channel of a convolution is that convolution's bias. */
+static void export_add(onnx_export *ex) {
+    int64_t channels;
+    onnx_label *x[2];
+    const graph_constant *bias = channel_constant(ex->g, ex->node->input[1], &channels);
+    onnx_in_maps(ex, x);
+    const bool last = ex->last && strcmp(ex->last->op, "Conv") == 0 && ex->last->outputs.data[0] == x[0];
+    if (!last || ex->reads[ex->node->input[0]] != 1 || ex->last->inputs.count != 2) {
+        onnx_export_give_label(ex, 0, ONNX_ADD(ex, "Add", x[0], x[1]));
+        return;
+    }
+    const void *bytes = graph_constant_bytes(ex->arena->scope, bias);
+    onnx_add_input(ex, onnx_export_constant(ex, onnx_result_shape(ex, 0)->dtype, 1, &channels, bytes));
+    onnx_export_give_label(ex, 0, x[0]);
+}
+
 static void export_transposed(onnx_export *ex) {
     onnx_label *y = ONNX_ADD(ex, "ConvTranspose", onnx_in(ex, 0), onnx_in(ex, 1));
     set_window(ex, onnx_in_shape(ex, 1)->rank - 2);
@@ -548,6 +587,7 @@ const onnx_export_row onnx_export_rows_contract[] = {
      .types = ONNX_FLOATS | ONNX_TYPE(DLC_I32) | ONNX_TYPE(DLC_I64),
      .fits = is_explicit},
     {.row = "convolution", .export = export_convolution, .types = ONNX_FLOATS | ONNX_WHOLES},
+    {.row = "add", .export = export_add, .types = ONNX_TYPE(DLC_F32) | ONNX_TYPE(DLC_F64), .fits = fits_bias},
     {.row = "deformable_convolution", .export = export_deformable, .types = ONNX_FLOATS, .fits = fits_padded},
     {.row = "convolution_transposed", .export = export_transposed, .types = ONNX_FLOATS, .fits = fits_transposed},
     {.row = "max_pool", .export = export_max_pool, .types = ONNX_FLOATS | BYTES, .fits = fits_pool},

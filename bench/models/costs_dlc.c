@@ -1,0 +1,296 @@
+/* What libdlc costs beside runs: importing, a second runner, sizes that it has not seen, iterations of a loop that is walked. */
+#include "bench/models/engine_dlc.h"
+#include "bench/stats.h"
+#include "test/onnx/encode.h"
+
+#include <unistd.h>
+
+/* A model in a context, and a runner of it. */
+typedef struct subject {
+    dlc_context *context;
+    dlc_onnx_model *model;
+    dlc_onnx_runner *runner;
+    /* the first error */
+    dlc_status status;
+} subject;
+
+static subject open_context(const engine_task *task, bool background) {
+    subject s = {0};
+    dlc_context_options how = engine_dlc_options(task);
+    how.background_compile = background;
+    s.status = dlc_context_create(&how, &s.context);
+    return s;
+}
+
+static void open_runner(subject *s, const char *path) {
+    if (!s->status) s->status = dlc_onnx_open(s->context, path, NULL, &s->model);
+    if (!s->status) s->status = dlc_onnx_runner_create(s->model, NULL, &s->runner);
+}
+
+static bool finish(subject *s, char *why, size_t size) {
+    if (s->status) snprintf(why, size, "%s", dlc_error_message(s->context));
+    dlc_onnx_runner_destroy(s->runner);
+    dlc_onnx_destroy(s->model);
+    dlc_context_destroy(s->context);
+    return !s->status;
+}
+
+/* Seconds of a run; results are new tensors. */
+static double run(subject *s, dlc_onnx_runner *runner, const DLTensor *const *given, int count) {
+    dlc_output_slot slots[ENGINE_MOST_RESULTS] = {{0}};
+    const int outputs = dlc_onnx_port_count(s->model, DLC_ONNX_OUTPUT);
+    const double begin = engine_dlc_now();
+    if (!s->status) s->status = dlc_onnx_run(runner, NULL, given, count, slots, outputs);
+    const double seconds = engine_dlc_now() - begin;
+    for (int i = 0; i < outputs; i++)
+        if (slots[i].managed) slots[i].managed->deleter(slots[i].managed);
+    return seconds;
+}
+
+/* The task's inputs are in the file's order. */
+static double run_task(subject *s, dlc_onnx_runner *runner, const engine_task *task) {
+    const DLTensor *given[ENGINE_MOST_INPUTS];
+    for (int i = 0; i < task->input_count; i++) given[i] = &task->inputs[i].tensor;
+    return run(s, runner, given, task->input_count);
+}
+
+static dlc_statistics statistics_of(const subject *s) {
+    dlc_statistics now = DLC_STATISTICS_INIT;
+    if (s->context) dlc_context_statistics(s->context, &now);
+    return now;
+}
+
+/* ---- importing ------------------------------------------------------------------------------------------------------------- */
+
+static double import_seconds(subject *s, const char *path) {
+    enum { TIMES = 5 };
+    double seconds[TIMES];
+    for (int i = 0; i < TIMES; i++) {
+        dlc_onnx_model *model = NULL;
+        dlc_graph *graph = NULL;
+        const double begin = engine_dlc_now();
+        if (!s->status) s->status = dlc_onnx_open(s->context, path, NULL, &model);
+        if (!s->status) s->status = dlc_onnx_graph(model, NULL, &graph);
+        seconds[i] = engine_dlc_now() - begin;
+        dlc_graph_destroy(graph);
+        dlc_onnx_destroy(model);
+    }
+    return bench_median(seconds, TIMES);
+}
+
+/* Milliseconds. */
+static int cost_of_import(const engine_task *tasks, int count, double *numbers, char *why, size_t size) {
+    subject s = open_context(tasks, false);
+    (void)count;
+    numbers[0] = 1e3 * import_seconds(&s, tasks->path);
+    return finish(&s, why, size) ? 1 : -1;
+}
+
+/* Seconds for a file of that many nodes, one after the other. */
+static double import_chain(subject *s, int nodes) {
+    char path[] = "/tmp/dlc-nodes-XXXXXX";
+    const int file = mkstemp(path);
+    dlc_graph *graph = NULL;
+    if (file < 0) s->status = DLC_NOT_FOUND;
+    if (!s->status) s->status = dlc_graph_create(s->context, &graph);
+    if (!s->status) {
+        dlc_value x = dlc_input(graph, "x", DLC_F32, 1, (dlc_dim[]){{0, "n"}}), y = x;
+        for (int i = 0; i < nodes; i++) y = i % 2 ? dlc_tanh(y) : dlc_add(y, x);
+        dlc_output(graph, "y", y);
+        s->status = dlc_onnx_write(s->context, path, graph, NULL);
+    }
+    dlc_graph_destroy(graph);
+    const double seconds = import_seconds(s, path);
+    if (file >= 0) close(file), unlink(path);
+    return seconds;
+}
+
+/* Seconds for as many nodes as the task's input has elements, 10^5 without one; their time over that of half as many. */
+static int cost_of_nodes(const engine_task *tasks, int count, double *numbers, char *why, size_t size) {
+    subject s = open_context(tasks, false);
+    const int nodes = tasks->input_count ? (int)tasks->inputs->shape[0] : 100000;
+    (void)count;
+    const double half = import_chain(&s, nodes / 2);
+    numbers[0] = import_chain(&s, nodes);
+    numbers[1] = numbers[0] / half;
+    return finish(&s, why, size) ? 2 : -1;
+}
+
+/* ---- a second runner --------------------------------------------------------------------------------------------------------- */
+
+/* Milliseconds from its making to its first result, beyond a run; megabytes of constants and kernels that were made for it. */
+static int cost_of_second(const engine_task *tasks, int count, double *numbers, char *why, size_t size) {
+    enum { TIMES = 5 };
+    double seconds[TIMES];
+    dlc_onnx_runner *second = NULL;
+    subject s = open_context(tasks, false);
+    (void)count;
+    open_runner(&s, tasks->path);
+    for (int i = -1; i < TIMES; i++) seconds[i < 0 ? 0 : i] = run_task(&s, s.runner, tasks);
+    const dlc_statistics before = statistics_of(&s);
+    const double begin = engine_dlc_now();
+    if (!s.status) s.status = dlc_onnx_runner_create(s.model, NULL, &second);
+    run_task(&s, second, tasks);
+    const double taken = engine_dlc_now() - begin;
+    const dlc_statistics after = statistics_of(&s);
+    numbers[0] = 1e3 * (taken - bench_median(seconds, TIMES));
+    numbers[1] = 1e-6 * ((double)after.constant_bytes - (double)before.constant_bytes);
+    numbers[2] = (double)(after.kernel_builds - before.kernel_builds);
+    dlc_onnx_runner_destroy(second);
+    return finish(&s, why, size) ? 3 : -1;
+}
+
+/* ---- sizes ----------------------------------------------------------------------------------------------------------------- */
+
+/* The tasks in an order in which sizes do not grow (Fisher & Yates 1938); NULL: no memory. */
+static const engine_task **shuffled(const engine_task *tasks, int count) {
+    const engine_task **order = calloc((size_t)count, sizeof *order);
+    uint32_t state = 1;
+    for (int i = 0; order && i < count; i++) {
+        state = state * 1664525 + 1013904223; /* Numerical Recipes */
+        const int other = (int)((state >> 8) % (uint32_t)(i + 1));
+        order[i] = order[other], order[other] = &tasks[i];
+    }
+    return order;
+}
+
+static void wait_for_background(const subject *s) {
+    for (int i = 0; i < 2000; i++) {
+        const dlc_statistics now = statistics_of(s);
+        if (now.tier_specialised + now.tier_failures >= now.tier_generic) return;
+        usleep(5000);
+    }
+}
+
+/* Kernels built for all sizes over those for the first. */
+static double builds_of_sizes(subject *s, const engine_task *const *tasks, int count) {
+    run_task(s, s->runner, tasks[0]);
+    const double first = (double)statistics_of(s).kernel_builds;
+    for (int i = 1; i < count; i++) run_task(s, s->runner, tasks[i]);
+    return (double)statistics_of(s).kernel_builds / first;
+}
+
+/* The first answer for a size over twice the steady time and a millisecond, with kernels compiled in the background. */
+static double answer_of_size(subject *s, const engine_task *task) {
+    wait_for_background(s);
+    const double first = run_task(s, s->runner, task);
+    wait_for_background(s);
+    const double one = run_task(s, s->runner, task), two = run_task(s, s->runner, task);
+    if (getenv("BENCH_TELL")) fprintf(stderr, "%.3f ms, then %.3f and %.3f\n", 1e3 * first, 1e3 * one, 1e3 * two);
+    return first / (2 * (one < two ? one : two) + 1e-3);
+}
+
+/* The median; the first size compiles generic kernels. */
+static double answers_of_sizes(subject *s, const engine_task *const *tasks, int count) {
+    double *ratios = calloc((size_t)count, sizeof *ratios);
+    if (!ratios) return s->status = DLC_OUT_OF_MEMORY, 0;
+    run_task(s, s->runner, tasks[0]);
+    for (int i = 1; i < count && !s->status; i++) ratios[i - 1] = answer_of_size(s, tasks[i]);
+    const double median = bench_median(ratios, count - 1);
+    free(ratios);
+    return median;
+}
+
+static int cost_of_sizes(const engine_task *tasks, int count, double *numbers, char *why, size_t size) {
+    const engine_task **order = shuffled(tasks, count);
+    bool good = order != NULL;
+    if (!good) snprintf(why, size, "no memory");
+    for (int background = 0; good && background < 2; background++) {
+        subject s = open_context(tasks, background);
+        open_runner(&s, tasks->path);
+        numbers[background] = background ? answers_of_sizes(&s, order, count) : builds_of_sizes(&s, order, count);
+        good = finish(&s, why, size);
+    }
+    free(order);
+    return good ? 2 : -1;
+}
+
+/* ---- a walked loop ----------------------------------------------------------------------------------------------------------- */
+
+/* OPERATOR OUTPUT INPUT...; Concat and Gather along axis 0; Cast to the type. */
+static void add_node(message *graph, const char *line, int type) {
+    message node = {0}, attribute = {0};
+    char text[64], *rest = text;
+    snprintf(text, sizeof text, "%s", line);
+    const char *operator= strtok_r(rest, " ", &rest), *output = strtok_r(rest, " ", &rest);
+    for (char *input; (input = strtok_r(rest, " ", &rest)) != NULL;) add_text(&node, 1, input);
+    add_text(&node, 2, output), add_text(&node, 4, operator);
+    const bool cast = strcmp(operator, "Cast") == 0;
+    if (cast || strcmp(operator, "Concat") == 0 || strcmp(operator, "Gather") == 0) {
+        add_text(&attribute, 1, cast ? "to" : "axis"), add_int(&attribute, 3, type), add_int(&attribute, 20, 2);
+        add_message(&node, 5, attribute);
+    }
+    add_message(graph, 1, node);
+}
+
+static void add_integer(message *graph, const char *name, int rank, int64_t value) {
+    message tensor = tensor_of(name, 7, rank, (int64_t[]){1});
+    add_data(&tensor, 9, &value, sizeof value);
+    add_message(graph, 5, tensor);
+}
+
+/* x[0] iterations, each of which makes the carried value longer by a number. */
+static message growing_model(void) {
+    message graph = {0}, body = {0}, node = {0}, attribute = {0};
+    add_node(&body, "Unsqueeze at i zeros", 0), add_node(&body, "Cast number at", 1);
+    add_node(&body, "Concat longer carried number", 0), add_node(&body, "Identity on go", 0);
+    add_text(&body, 2, "body");
+    add_message(&body, 11, port_of("i", 7, "")), add_message(&body, 11, port_of("go", 9, ""));
+    add_message(&body, 11, port_of("carried", 1, "n"));
+    add_message(&body, 12, port_of("on", 9, "")), add_message(&body, 12, port_of("longer", 1, "m"));
+
+    add_node(&graph, "Gather first x zero", 0), add_node(&graph, "Cast count first", 7);
+    add_text(&node, 1, "count"), add_text(&node, 1, ""), add_text(&node, 1, "x");
+    add_text(&node, 2, "y"), add_text(&node, 4, "Loop");
+    add_text(&attribute, 1, "body"), add_message(&attribute, 6, body), add_int(&attribute, 20, 5);
+    add_message(&node, 5, attribute);
+    add_message(&graph, 1, node);
+    add_text(&graph, 2, "main");
+    add_integer(&graph, "zero", 0, 0), add_integer(&graph, "zeros", 1, 0);
+    add_message(&graph, 11, port_of("x", 1, "1")), add_message(&graph, 12, port_of("y", 1, "n"));
+    return model_of(graph);
+}
+
+/* Least seconds of a run with that many iterations. */
+static double loop_seconds(subject *s, int iterations) {
+    float x = (float)iterations;
+    int64_t shape = 1;
+    const DLTensor tensor = {.data = &x, .device = {kDLCPU, 0}, .ndim = 1, .dtype = {kDLFloat, 32, 1}, .shape = &shape};
+    double least = 1e9;
+    for (int i = 0; i < 8; i++) {
+        const double seconds = run(s, s->runner, (const DLTensor *[]){&tensor}, 1);
+        if (seconds < least) least = seconds;
+    }
+    return least;
+}
+
+/* Microseconds of an iteration; its kernels, which append a number to a few hundred, take less than one of them. */
+static int cost_of_loop(const engine_task *tasks, int count, double *numbers, char *why, size_t size) {
+    message bytes = growing_model();
+    subject s = open_context(tasks, false);
+    (void)count;
+    if (!s.status) s.status = dlc_onnx_parse(s.context, bytes.data, bytes.size, NULL, &s.model);
+    if (!s.status) s.status = dlc_onnx_runner_create(s.model, NULL, &s.runner);
+    numbers[0] = 1e6 * (loop_seconds(&s, 600) - loop_seconds(&s, 100)) / 500;
+    const bool good = finish(&s, why, size);
+    free(bytes.data);
+    return good ? 1 : -1;
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    int (*measure)(const engine_task *tasks, int count, double *numbers, char *why, size_t size);
+} costs[] = {
+    {"import", cost_of_import}, {"nodes", cost_of_nodes}, {"second", cost_of_second},
+    {"sizes", cost_of_sizes},   {"loop", cost_of_loop},
+};
+
+int engine_dlc_cost(const char *name, const engine_task *tasks, int count, double numbers[ENGINE_MOST_NUMBERS],
+                    char *why, size_t size) {
+    for (size_t i = 0; i < sizeof costs / sizeof *costs; i++)
+        if (strcmp(costs[i].name, name) == 0) return costs[i].measure(tasks, count, numbers, why, size);
+    snprintf(why, size, "no cost %s", name);
+    return -1;
+}
