@@ -34,7 +34,7 @@ static int64_t run_of(const int64_t *place, int64_t count) {
     return run;
 }
 
-/* Copies between a contiguous row and its elements in the packed copy. */
+/* Copies between so many elements of a contiguous row and their places in the packed copy; all of the row if it has runs. */
 static void copy_row(const jit_packing *packing, int64_t count, const int64_t *place, bool back, char *row,
                      char *packed) {
     const size_t size = packing->element;
@@ -104,18 +104,29 @@ static row_walk first_row(const jit_packing *packing) {
     return walk;
 }
 
+static row_walk row_at(const jit_packing *packing, int64_t row) {
+    row_walk walk = first_row(packing);
+    for (int d = packing->layout.rank - 2; d >= 0; row /= packing->shape[d--]) walk.index[d] = row % packing->shape[d];
+    return walk;
+}
+
 static void next_row(row_walk *walk, const jit_packing *packing) {
     for (int d = packing->layout.rank - 2; d >= 0 && ++walk->index[d] == packing->shape[d]; d--) walk->index[d] = 0;
+}
+
+/* Offset in bytes of the current row's first element in the packed copy. */
+static size_t row_place(const jit_packing *packing, const row_walk *walk) {
+    int64_t at = 0;
+    for (int d = 0; d < packing->layout.rank - 1; d++) at += packing->places[d][walk->index[d]];
+    return (size_t)at * packing->element;
 }
 
 /* Packs or unpacks the current row. */
 static void copy_one(const jit_packing *packing, const row_walk *walk, bool back, char *row, char *packed) {
     static const int64_t first = 0; /* position of a scalar */
     const int last = packing->layout.rank - 1;
-    int64_t at = 0;
-    for (int d = 0; d < last; d++) at += packing->places[d][walk->index[d]];
     copy_row(packing, last < 0 ? 1 : packing->shape[last], last < 0 ? &first : packing->places[last], back, row,
-             packed + (size_t)at * packing->element);
+             packed + row_place(packing, walk));
 }
 
 static size_t row_bytes(const jit_packing *packing) {
@@ -123,19 +134,84 @@ static size_t row_bytes(const jit_packing *packing) {
     return rank ? (size_t)packing->shape[rank - 1] * packing->element : packing->element;
 }
 
-static void copy_rows(const jit_packing *packing, bool back, char *whole, char *packed) {
-    row_walk walk = first_row(packing);
+/* Rows whose elements are scattered go by groups and parts of rows: rows of a group often share cache lines of the packed copy. */
+enum { GROUP = 16 /* rows */, PART = 256 /* elements */ };
+
+/* From the current row on; `whole`: its first element. */
+static void copy_group(const jit_packing *packing, row_walk *walk, int64_t count, bool back, char *whole,
+                       char *packed) {
+    const int last = packing->layout.rank - 1;
+    const int64_t length = packing->shape[last], *place = packing->places[last];
     const size_t step = row_bytes(packing);
-    for (int64_t row = 0; row < walk.rows; row++, whole += step, next_row(&walk, packing))
-        copy_one(packing, &walk, back, whole, packed);
+    char *row[GROUP];
+    for (int64_t r = 0; r < count; r++, next_row(walk, packing)) row[r] = packed + row_place(packing, walk);
+    for (int64_t at = 0; at < length; at += PART)
+        for (int64_t r = 0; r < count; r++)
+            copy_row(packing, length - at < PART ? length - at : PART, place + at, back,
+                     whole + (size_t)r * step + (size_t)at * packing->element, row[r]);
+}
+
+/* `whole`: all rows. */
+static void copy_rows(const jit_packing *packing, int64_t begin, int64_t end, bool back, char *whole, char *packed) {
+    row_walk walk = row_at(packing, begin);
+    const size_t step = row_bytes(packing);
+    const bool scattered = packing->layout.rank > 0 && packing->run == 1;
+    for (int64_t row = begin, count; row < end; row += count) {
+        char *first = whole + (size_t)row * step;
+        count = !scattered ? 1 : end - row < GROUP ? end - row : GROUP;
+        if (scattered) {
+            copy_group(packing, &walk, count, back, first, packed);
+        } else {
+            copy_one(packing, &walk, back, first, packed);
+            next_row(&walk, packing);
+        }
+    }
+}
+
+static int64_t row_count(const jit_packing *packing) {
+    return first_row(packing).rows;
 }
 
 void jit_pack(const jit_packing *packing, const char *from, char *to) {
-    copy_rows(packing, false, (char *)(uintptr_t)from, to);
+    copy_rows(packing, 0, row_count(packing), false, (char *)(uintptr_t)from, to);
 }
 
 void jit_unpack(const jit_packing *packing, const char *from, char *to) {
-    copy_rows(packing, true, to, (char *)(uintptr_t)from);
+    copy_rows(packing, 0, row_count(packing), true, to, (char *)(uintptr_t)from);
+}
+
+/* ---- on all threads */
+
+enum { TASK = 1 << 19 /* bytes, about */ };
+
+typedef struct shared_packing {
+    const jit_packing *packing;
+    char *from, *to;
+    graph_holder *holder;
+    /* by a task */
+    int64_t rows;
+} shared_packing;
+
+static void pack_task(const shared_packing *s, int64_t task) {
+    const size_t step = row_bytes(s->packing);
+    const int64_t first = task * s->rows, rest = row_count(s->packing) - first, count = rest < s->rows ? rest : s->rows;
+    copy_rows(s->packing, first, first + count, false, s->from, s->to);
+    if (s->holder) s->holder->idle(s->holder, s->from + (size_t)first * step, (size_t)count * step);
+}
+
+static void pack_tasks(void *user, int64_t phase, int64_t begin, int64_t end, int slot) {
+    (void)phase, (void)slot;
+    for (int64_t task = begin; task < end; task++) pack_task(user, task);
+}
+
+void jit_pack_shared(const dlc_context *context, const jit_packing *packing, const char *from, graph_holder *holder,
+                     char *to) {
+    const int64_t all = row_count(packing), step = (int64_t)row_bytes(packing);
+    if (!all) return;
+    const int64_t rows = step * GROUP < TASK ? TASK / (step * GROUP) * GROUP : GROUP;
+    const lib_phase phase = {.tasks = (all + rows - 1) / rows, .grain = 1};
+    shared_packing s = {packing, (char *)(uintptr_t)from, to, holder && holder->idle ? holder : NULL, rows};
+    lib_run_phases(context->pool, NULL, NULL, context->threads, 1, &phase, pack_tasks, &s, NULL);
 }
 
 void jit_repack(lib_arena *work, const jit_packing *there, const char *from, const jit_packing *packing, char *to) {

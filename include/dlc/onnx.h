@@ -99,7 +99,7 @@ typedef struct dlc_onnx_graph_options {
 #define DLC_ONNX_GRAPH_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_onnx_graph_options)
 
 /* The model's main graph as a libdlc graph: inputs (those that are no initializers) and outputs in the file's order, by the file's
- * names. Weights that are aligned in the file are borrowed from it, others are copied. Errors: DLC_UNSUPPORTED with all operators that are
+ * names. Weights are borrowed from the file as they lie there (below 64 KiB: if they are aligned to their elements), others are copied. Errors: DLC_UNSUPPORTED with all operators that are
  * not imported, or with node and reason, before anything is made; DLC_PARSE_ERROR (a model that contradicts itself), DLC_NOT_FOUND (the name of
  * an output), DLC_INVALID_ARGUMENT, DLC_OUT_OF_MEMORY. */
 DLC_API dlc_status dlc_onnx_graph(dlc_onnx_model *model, const dlc_onnx_graph_options *options, dlc_graph **graph);
