@@ -440,8 +440,12 @@ typedef struct jit_packing {
     size_t element, bytes;
     tir_layout layout;
     int64_t shape[DLC_MAX_RANK];
-    /* [shape] offset in elements that each coordinate adds to an element's position */
-    int64_t *places[DLC_MAX_RANK];
+    /* Rows are contiguous: all dimensions but the first ones, `outer`. */
+    int outer;
+    /* elements */
+    int64_t row;
+    /* [outer][shape] offset in elements that each coordinate adds to a row's position; [row] of its elements */
+    int64_t *places[DLC_MAX_RANK], *row_places;
     /* length of the runs of a row that stay contiguous */
     int64_t run;
     /* the layout has padding, filled with zeros */

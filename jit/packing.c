@@ -12,9 +12,8 @@ static size_t physical(const tir_layout *layout, const int64_t *shape, int64_t *
     return count;
 }
 
-/* Positions of a row's elements in the packed copy relative to the first one: the offsets that the coordinates of the last
- * dimension add. */
-static void place_row(const tir_layout *layout, const int64_t *stride, int dim, int64_t count, int64_t *place) {
+/* The offsets that the coordinates of a dimension add to positions in the packed copy. */
+static void place_dimension(const tir_layout *layout, const int64_t *stride, int dim, int64_t count, int64_t *place) {
     for (int64_t i = 0; i < count; i++) {
         place[i] = 0;
         for (int p = 0; p < layout->count; p++) {
@@ -80,15 +79,46 @@ jit_packing jit_packing_outline(const tir_layout *layout, size_t element, const 
     return packing;
 }
 
+/* Short trailing dimensions together are the rows, of about so many elements. */
+enum { ROW_LEAST = 256, ROW_MOST = 1 << 14 };
+
+/* The first dimension of the rows, which depends on the shape only; its rank if there is none. */
+static int first_of_rows(int rank, const int64_t *shape, int64_t *length) {
+    int first = rank;
+    for (*length = 1; first > 0; first--) {
+        const int64_t extent = shape[first - 1];
+        if (first < rank && (*length >= ROW_LEAST || *length * extent > ROW_MOST || !extent)) break;
+        *length *= extent;
+    }
+    return first;
+}
+
+/* Positions of the elements of rows that consist of the dimensions from `first` on. */
+static int64_t *place_rows(lib_arena *arena, const jit_packing *packing, const int64_t *stride, int first) {
+    int64_t *row = LIB_NEW_ARRAY(arena, int64_t, 1), length = 1;
+    for (int d = first; d < packing->layout.rank; d++) {
+        const int64_t extent = packing->shape[d], *const outer = row;
+        int64_t *place = LIB_NEW_ARRAY(arena, int64_t, (size_t)extent);
+        place_dimension(&packing->layout, stride, d, extent, place);
+        row = LIB_NEW_ARRAY(arena, int64_t, (size_t)(length * extent));
+        for (int64_t i = 0; i < length * extent; i++) row[i] = outer[i / extent] + place[i % extent];
+        length *= extent;
+    }
+    return row;
+}
+
 jit_packing jit_packing_of(lib_arena *arena, const tir_layout *layout, size_t element, const int64_t *shape) {
-    int64_t stride[TIR_MAX_PHYSICAL];
+    int64_t stride[TIR_MAX_PHYSICAL], length;
     jit_packing packing = jit_packing_outline(layout, element, shape);
     physical(layout, shape, stride);
-    for (int d = 0; d < layout->rank; d++) {
+    packing.outer = first_of_rows(layout->rank, shape, &length);
+    packing.row = length;
+    for (int d = 0; d < packing.outer; d++) {
         packing.places[d] = LIB_NEW_ARRAY(arena, int64_t, (size_t)shape[d]);
-        place_row(layout, stride, d, shape[d], packing.places[d]);
-        if (d == layout->rank - 1) packing.run = run_of(packing.places[d], shape[d]);
+        place_dimension(layout, stride, d, shape[d], packing.places[d]);
     }
+    packing.row_places = place_rows(arena, &packing, stride, packing.outer);
+    packing.run = run_of(packing.row_places, length);
     return packing;
 }
 
@@ -97,65 +127,94 @@ typedef struct row_walk {
     int64_t rows, index[DLC_MAX_RANK];
 } row_walk;
 
-static row_walk first_row(const jit_packing *packing) {
-    row_walk walk = {.rows = 1};
-    for (int d = 0; d < packing->layout.rank; d++)
-        walk.rows *= d < packing->layout.rank - 1 ? packing->shape[d] : packing->shape[d] != 0;
-    return walk;
-}
-
 static row_walk row_at(const jit_packing *packing, int64_t row) {
-    row_walk walk = first_row(packing);
-    for (int d = packing->layout.rank - 2; d >= 0; row /= packing->shape[d--]) walk.index[d] = row % packing->shape[d];
+    row_walk walk = {.rows = packing->row != 0};
+    for (int d = packing->outer; d-- > 0; row /= packing->shape[d]) {
+        walk.rows *= packing->shape[d];
+        if (!walk.rows) break;
+        walk.index[d] = row % packing->shape[d];
+    }
     return walk;
 }
 
 static void next_row(row_walk *walk, const jit_packing *packing) {
-    for (int d = packing->layout.rank - 2; d >= 0 && ++walk->index[d] == packing->shape[d]; d--) walk->index[d] = 0;
+    for (int d = packing->outer - 1; d >= 0 && ++walk->index[d] == packing->shape[d]; d--) walk->index[d] = 0;
 }
 
 /* Offset in bytes of the current row's first element in the packed copy. */
 static size_t row_place(const jit_packing *packing, const row_walk *walk) {
     int64_t at = 0;
-    for (int d = 0; d < packing->layout.rank - 1; d++) at += packing->places[d][walk->index[d]];
+    for (int d = 0; d < packing->outer; d++) at += packing->places[d][walk->index[d]];
     return (size_t)at * packing->element;
 }
 
 /* Packs or unpacks the current row. */
 static void copy_one(const jit_packing *packing, const row_walk *walk, bool back, char *row, char *packed) {
-    static const int64_t first = 0; /* position of a scalar */
-    const int last = packing->layout.rank - 1;
-    copy_row(packing, last < 0 ? 1 : packing->shape[last], last < 0 ? &first : packing->places[last], back, row,
-             packed + row_place(packing, walk));
+    copy_row(packing, packing->row, packing->row_places, back, row, packed + row_place(packing, walk));
 }
 
 static size_t row_bytes(const jit_packing *packing) {
-    const int rank = packing->layout.rank;
-    return rank ? (size_t)packing->shape[rank - 1] * packing->element : packing->element;
+    return (size_t)packing->row * packing->element;
+}
+
+/* Four rows of elements of 4 bytes, `step` bytes apart, whose elements lie side by side in the packed copy. */
+static void interleave(int64_t count, const int64_t *place, const char *row, size_t step, char *packed) {
+    typedef uint32_t four __attribute__((vector_size(16)));
+    enum { SIZE = sizeof(uint32_t), ROWS = 4 };
+    int64_t i = 0;
+    for (; i + ROWS <= count; i += ROWS) {
+        four r[ROWS], column[ROWS];
+        for (int k = 0; k < ROWS; k++) memcpy(&r[k], row + (size_t)k * step + (size_t)i * SIZE, sizeof r[k]);
+        const four a = __builtin_shufflevector(r[0], r[2], 0, 4, 1, 5);
+        const four b = __builtin_shufflevector(r[1], r[3], 0, 4, 1, 5);
+        const four c = __builtin_shufflevector(r[0], r[2], 2, 6, 3, 7);
+        const four d = __builtin_shufflevector(r[1], r[3], 2, 6, 3, 7);
+        column[0] = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+        column[1] = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+        column[2] = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+        column[3] = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+        for (int k = 0; k < ROWS; k++) memcpy(packed + place[i + k] * SIZE, &column[k], sizeof column[k]);
+    }
+    for (; i < count; i++)
+        for (int k = 0; k < ROWS; k++)
+            memcpy(packed + (place[i] + k) * SIZE, row + (size_t)k * step + (size_t)i * SIZE, SIZE);
 }
 
 /* Rows whose elements are scattered go by groups and parts of rows: rows of a group often share cache lines of the packed copy. */
 enum { GROUP = 16 /* rows */, PART = 256 /* elements */ };
 
+/* May `interleave` pack the rows of the group from the first of these on? */
+static bool is_side_by_side(const jit_packing *packing, int64_t count, char *const *row) {
+    bool good = packing->element == sizeof(uint32_t) && count >= 4;
+    for (int k = 1; good && k < 4; k++) good = row[k] == row[0] + (size_t)k * packing->element;
+    return good;
+}
+
 /* From the current row on; `whole`: its first element. */
 static void copy_group(const jit_packing *packing, row_walk *walk, int64_t count, bool back, char *whole,
                        char *packed) {
-    const int last = packing->layout.rank - 1;
-    const int64_t length = packing->shape[last], *place = packing->places[last];
+    const int64_t *place = packing->row_places;
     const size_t step = row_bytes(packing);
     char *row[GROUP];
     for (int64_t r = 0; r < count; r++, next_row(walk, packing)) row[r] = packed + row_place(packing, walk);
-    for (int64_t at = 0; at < length; at += PART)
-        for (int64_t r = 0; r < count; r++)
-            copy_row(packing, length - at < PART ? length - at : PART, place + at, back,
-                     whole + (size_t)r * step + (size_t)at * packing->element, row[r]);
+    for (int64_t at = 0; at < packing->row; at += PART) {
+        const int64_t part = packing->row - at < PART ? packing->row - at : PART;
+        char *from = whole + (size_t)at * packing->element;
+        for (int64_t r = 0, rows; r < count; r += rows, from += (size_t)rows * step) {
+            rows = !back && is_side_by_side(packing, count - r, row + r) ? 4 : 1;
+            if (rows == 4)
+                interleave(part, place + at, from, step, row[r]);
+            else
+                copy_row(packing, part, place + at, back, from, row[r]);
+        }
+    }
 }
 
 /* `whole`: all rows. */
 static void copy_rows(const jit_packing *packing, int64_t begin, int64_t end, bool back, char *whole, char *packed) {
     row_walk walk = row_at(packing, begin);
     const size_t step = row_bytes(packing);
-    const bool scattered = packing->layout.rank > 0 && packing->run == 1;
+    const bool scattered = packing->run == 1;
     for (int64_t row = begin, count; row < end; row += count) {
         char *first = whole + (size_t)row * step;
         count = !scattered ? 1 : end - row < GROUP ? end - row : GROUP;
@@ -169,7 +228,7 @@ static void copy_rows(const jit_packing *packing, int64_t begin, int64_t end, bo
 }
 
 static int64_t row_count(const jit_packing *packing) {
-    return first_row(packing).rows;
+    return row_at(packing, 0).rows;
 }
 
 void jit_pack(const jit_packing *packing, const char *from, char *to) {
@@ -215,7 +274,7 @@ void jit_pack_shared(const dlc_context *context, const jit_packing *packing, con
 }
 
 void jit_repack(lib_arena *work, const jit_packing *there, const char *from, const jit_packing *packing, char *to) {
-    row_walk walk = first_row(packing);
+    row_walk walk = row_at(packing, 0);
     char *one = lib_arena_take(work, row_bytes(packing));
     for (int64_t row = 0; row < walk.rows; row++, next_row(&walk, packing)) {
         copy_one(there, &walk, true, one, (char *)(uintptr_t)from);
