@@ -263,9 +263,25 @@ static void pack_tasks(void *user, int64_t phase, int64_t begin, int64_t end, in
     for (int64_t task = begin; task < end; task++) pack_task(user, task);
 }
 
+enum { PIECE = 2 << 20 /* bytes: a huge page */ };
+
+static void clear_pieces(void *user, int64_t phase, int64_t begin, int64_t end, int slot) {
+    const shared_packing *s = user;
+    const size_t first = (size_t)begin * PIECE, rest = s->packing->bytes - first, most = (size_t)(end - begin) * PIECE;
+    (void)phase, (void)slot;
+    memset(s->to + first, 0, rest < most ? rest : most);
+}
+
+static void clear(const dlc_context *context, const jit_packing *packing, char *to) {
+    const lib_phase phase = {.tasks = (int64_t)((packing->bytes + PIECE - 1) / PIECE), .grain = 1};
+    shared_packing s = {.packing = packing, .to = to};
+    lib_run_phases(context->pool, NULL, NULL, context->threads, 1, &phase, clear_pieces, &s, NULL);
+}
+
 void jit_pack_shared(const dlc_context *context, const jit_packing *packing, const char *from, graph_holder *holder,
                      char *to) {
     const int64_t all = row_count(packing), step = (int64_t)row_bytes(packing);
+    if (packing->padded) clear(context, packing, to);
     if (!all) return;
     const int64_t rows = step * GROUP < TASK ? TASK / (step * GROUP) * GROUP : GROUP;
     const lib_phase phase = {.tasks = (all + rows - 1) / rows, .grain = 1};

@@ -179,7 +179,10 @@ static bool fill(jit_weight *weight, const jit_packing *packing, char *to) {
     while (other && (other->element != packing->element || !is_complete(weight, other) ||
                      memcmp(other->shape, packing->shape, sizeof other->shape) != 0))
         other = other->next;
-    if (!has_whole(weight) && other) return unpack(&weight->context->allocator, other, packing, to);
+    if (!has_whole(weight) && other) {
+        if (packing->padded) memset(to, 0, packing->bytes);
+        return unpack(&weight->context->allocator, other, packing, to);
+    }
     if (!restore(weight)) return false;
     jit_pack_shared(weight->context, packing, weight->whole, may_drop(weight) ? NULL : weight->source, to);
     return true;
@@ -196,7 +199,6 @@ static jit_packed *new_packed(jit_weight *weight, const jit_packing *packing) {
     const dlc_allocator *allocator = &weight->context->allocator;
     jit_packed *packed = lib_allocate_zeroed(allocator, sizeof *packed, 16);
     void *bytes = packed ? lib_allocate_bytes(allocator, packing->bytes, TIR_BUFFER_ALIGNMENT) : NULL;
-    if (bytes && packing->padded) memset(bytes, 0, packing->bytes);
     if (!bytes || !fill(weight, packing, bytes)) {
         lib_release_bytes(allocator, bytes, packing->bytes, TIR_BUFFER_ALIGNMENT);
         lib_release(allocator, packed, sizeof *packed, 16);
