@@ -231,8 +231,8 @@ jit_packing jit_packing_of(lib_arena *arena, const tir_layout *layout, size_t el
 /* The same without the tables. */
 jit_packing jit_packing_outline(const tir_layout *layout, size_t element, const int64_t *shape);
 void jit_pack(const jit_packing *packing, const char *from, char *to);
-/* Packs on all threads of the context's own, padding with zeros. The owner of the bytes (NULL: it does not matter) is told which of them
- * have been read. */
+/* Packs on all threads of the context's own, padding with zeros. The owner of many bytes (NULL: it does not matter) is told which of
+ * them have been read, as it goes. */
 void jit_pack_shared(const dlc_context *context, const jit_packing *packing, const char *from, graph_holder *holder,
                      char *to);
 void jit_unpack(const jit_packing *packing, const char *from, char *to);

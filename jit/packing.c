@@ -241,11 +241,12 @@ void jit_unpack(const jit_packing *packing, const char *from, char *to) {
 
 /* ---- on all threads */
 
-enum { TASK = 1 << 19 /* bytes, about */ };
+enum { TASK = 1 << 19 /* bytes, about */, LARGE = 16 << 20 /* bytes that are given back while they are packed */ };
 
 typedef struct shared_packing {
     const jit_packing *packing;
     char *from, *to;
+    /* to be told what has been read; NULL: nobody */
     graph_holder *holder;
     /* by a task */
     int64_t rows;
@@ -285,7 +286,8 @@ void jit_pack_shared(const dlc_context *context, const jit_packing *packing, con
     if (!all) return;
     const int64_t rows = step * GROUP < TASK ? TASK / (step * GROUP) * GROUP : GROUP;
     const lib_phase phase = {.tasks = (all + rows - 1) / rows, .grain = 1};
-    shared_packing s = {packing, (char *)(uintptr_t)from, to, holder && holder->idle ? holder : NULL, rows};
+    shared_packing s = {.packing = packing, .from = (char *)(uintptr_t)from, .to = to, .rows = rows};
+    if (holder && holder->idle && all * step >= LARGE) s.holder = holder;
     lib_run_phases(context->pool, NULL, NULL, context->threads, 1, &phase, pack_tasks, &s, NULL);
 }
 
