@@ -146,6 +146,39 @@ static void test_in_place(void **state) {
         }
 }
 
+/* Weights that are written begin at multiples of 64 bytes, whatever precedes them; and the file says the same. */
+static void test_written(void **state) {
+    (void)state;
+    static const char *const inputs[] = {"x", "a", "an input with a longer name"};
+    dlc_context *context = open_context("interp", NULL);
+    for (size_t i = 0; context && i < sizeof inputs / sizeof *inputs; i++) {
+        enum { MANY = 1024 };
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        dlc_value y = dlc_input(g, inputs[i], DLC_F32, 1, DIMS(SIZE(MANY)));
+        for (int w = 0; w < 3; w++) y = dlc_add(y, dlc_constant(g, DLC_F32, 1, SHAPE(MANY), weights[w]));
+        dlc_output(g, "y", y);
+        OK(context, dlc_onnx_write(context, path, g, NULL));
+        dlc_graph_destroy(g);
+        FILE *file = fopen(path, "rb");
+        static char bytes[1 << 16];
+        const size_t size = file ? fread(bytes, 1, sizeof bytes, file) : 0;
+        if (file) fclose(file);
+        for (int w = 0; w < 3; w++) {
+            const char *at = memmem(bytes, size, weights[w], MANY * sizeof(float));
+            if (!at || (at - bytes) % 64) failed("weight %d is at byte %lld", w, at ? (long long)(at - bytes) : -1LL);
+        }
+        dlc_program *program = import(context, false, false);
+        static float x[MANY], got[MANY];
+        tensor tx, ty;
+        dlc_output_slot slot = {F32(&ty, got, MANY), NULL};
+        OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, x, MANY)}, 1, &slot, 1));
+        for (int k = 0; k < MANY; k++) assert_true(got[k] == weights[0][k] + weights[1][k] + weights[2][k]);
+        dlc_program_destroy(program);
+    }
+    dlc_context_destroy(context);
+}
+
 /* What `read` has put into memory does not care what becomes of the file. */
 static void test_truncated(void **state) {
     (void)state;
@@ -184,7 +217,7 @@ static void test_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_in_place), cmocka_unit_test(test_truncated),
-                                       cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_in_place), cmocka_unit_test(test_written),
+                                       cmocka_unit_test(test_truncated), cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
