@@ -300,7 +300,7 @@ needs_onnx    := $(call layers,graph tir lib)
 needs_bench   := $(patsubst %,$(OUT)/bench/%.o,elements last random shape stats)
 folder_of      = $(word 2,$(subst /, ,$(1)))
 needs_of       = $(or $(needs_$(call folder_of,$(1))),$(reference_objects) $(all_layers))
-public_tests := $(filter test/api/% test/onnx/attention_test.c test/onnx/conformance.c test/onnx/external_test.c test/onnx/host_test.c test/onnx/lists_test.c test/onnx/model_test.c test/onnx/nodes_test.c test/onnx/runner_test.c test/onnx/spelled_test.c test/onnx/states_test.c test/onnx/text_test.c test/onnx/tool_test.c test/onnx/walk_test.c,$(test_src))
+public_tests := $(filter test/api/% test/onnx/attention_test.c test/onnx/conformance.c test/onnx/external_test.c test/onnx/host_test.c test/onnx/in_place_test.c test/onnx/lists_test.c test/onnx/model_test.c test/onnx/nodes_test.c test/onnx/runner_test.c test/onnx/spelled_test.c test/onnx/states_test.c test/onnx/text_test.c test/onnx/tool_test.c test/onnx/walk_test.c,$(test_src))
 $(foreach f,$(public_tests),$(eval $(call test_rule,$(f),$(OUT)/libdlc.so,link_public)))
 $(foreach f,$(filter-out $(public_tests),$(test_src)),$(eval $(call test_rule,$(f),$(if $(filter test/onnx/export_test.c,$(f)),$(all_layers),$(call needs_of,$(f))),link_internal)))
 $(OUT)/test/onnx/tool_test: | $(OUT)/bin/dlc-run $(OUT)/bin/dlc-opt

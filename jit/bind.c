@@ -369,13 +369,13 @@ static jit_tensor describe_tensor(jit_build *build, graph_id value) {
     return tensor;
 }
 
-/* Constants captured by a branch are constants in it, with places of their own. */
+/* Constants captured by a branch are constants in it, with places of their own; others are aligned like all values there. */
 static jit_tensor describe_operand(jit_build *build, const graph_node *node, int operand) {
     const graph_id value = node->input[operand];
-    if (build->place[value].kind != JIT_PLACE_CONSTANT || !jit_is_captured(node, operand))
-        return describe_tensor(build, value);
+    if (build->place[value].kind != JIT_PLACE_CONSTANT) return describe_tensor(build, value);
     jit_tensor tensor = describe_value(build, value);
     tensor.place.kind = JIT_PLACE_CONSTANT;
+    if (!jit_is_captured(node, operand)) tensor.place.pointer = jit_aligned_constant(build, value);
     return tensor;
 }
 

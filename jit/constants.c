@@ -87,8 +87,11 @@ static void *whole_bytes(jit_build *build, const jit_place *place) {
     return (void *)(uintptr_t)(whole + ((const char *)place->pointer - (const char *)place->weight->name));
 }
 
-static bool is_all_of(const jit_place *place, size_t bytes) {
-    return place->weight && place->pointer == place->weight->name && bytes == place->weight->size;
+/* Is the value the whole weight? */
+static bool is_all_of(const jit_place *place, const jit_packing *outline, size_t bytes) {
+    const jit_weight *weight = place->weight;
+    return weight && place->pointer == weight->name && bytes == weight->size &&
+           (!weight->base || jit_turned_fits(&weight->turn, outline));
 }
 
 /* Bytes of a constant in the requested layout, and whether they live as long as the program. */
@@ -107,7 +110,7 @@ static void *pack_constant(jit_build *build, graph_id value, const tir_layout *l
     for (int d = 0; d < shape->rank; d++) dims[d] = jit_dimension(build, shape->dim[d]), compact *= (size_t)dims[d];
     const jit_packing outline = jit_packing_outline(layout, element, dims);
     *total = outline.bytes;
-    *kept_on = is_all_of(place, compact);
+    *kept_on = is_all_of(place, &outline, compact);
     if (*kept_on) return jit_weight_packed(build, place->weight, &outline);
     const jit_packing packing = jit_packing_of(build->work, layout, element, dims);
     void *to = lib_arena_take_aligned(&build->plan->arena, packing.bytes, TIR_BUFFER_ALIGNMENT);
@@ -219,21 +222,26 @@ void jit_pack_steady(const jit_plan *plan, const jit_frame *frame, char *const *
     }
 }
 
-/* Copies the bytes if they are not aligned as kernels of a target with a runtime require of arguments. */
-static void *aligned(jit_build *build, void *bytes, size_t size) {
-    if (!((uintptr_t)bytes & (TIR_BUFFER_ALIGNMENT - 1)) || !size) return bytes;
+/* Copies the bytes if they are not aligned to so many. */
+static void *aligned(jit_build *build, void *bytes, size_t size, size_t alignment) {
+    if (!((uintptr_t)bytes & (alignment - 1)) || !size) return bytes;
     return memcpy(lib_arena_take_aligned(&build->plan->arena, size, TIR_BUFFER_ALIGNMENT), bytes, size);
+}
+
+/* Kernels of a target with a runtime require it of their arguments. */
+static void *aligned_for_kernels(jit_build *build, void *bytes, size_t size) {
+    return aligned(build, bytes, size, TIR_BUFFER_ALIGNMENT);
 }
 
 void *jit_pack_host_constant(jit_build *build, graph_id value, const tir_layout *layout) {
     size_t bytes;
     bool kept;
     void *packed = pack_constant(build, value, layout, &bytes, &kept);
-    return aligned(build, packed, bytes);
+    return aligned_for_kernels(build, packed, bytes);
 }
 
 void *jit_host_constant(jit_build *build, graph_id value) {
-    return aligned(build, whole_bytes(build, &build->place[value]), jit_value_bytes(build, value));
+    return aligned_for_kernels(build, whole_bytes(build, &build->place[value]), jit_value_bytes(build, value));
 }
 
 void *jit_resident_constant(jit_build *build, graph_id value) {
@@ -241,4 +249,9 @@ void *jit_resident_constant(jit_build *build, graph_id value) {
     void *bytes = whole_bytes(build, place);
     if (!build->program->context->target->runtime) return bytes;
     return jit_device_constant(build, bytes, jit_value_bytes(build, value), is_kept(build->program, place));
+}
+
+void *jit_aligned_constant(jit_build *build, graph_id value) {
+    const size_t element = lib_dtype_size(graph_shape_of(build->bound, value)->dtype);
+    return aligned(build, jit_resident_constant(build, value), jit_value_bytes(build, value), element);
 }

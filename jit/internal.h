@@ -216,6 +216,7 @@ void *jit_pack_host_constant(jit_build *build, graph_id value, const tir_layout 
 void *jit_host_constant(jit_build *build, graph_id value);                                /* likewise, row-major */
 /* The same in the memory that the target's kernels read: the value as stored at its `place`, row-major. */
 void *jit_resident_constant(jit_build *build, graph_id value);
+void *jit_aligned_constant(jit_build *build, graph_id value); /* likewise, aligned to its elements */
 /* Packing of loop-invariant inputs for the kernels of a branch and the loops in it: adds entries to plan->packings, not yet
  * placed, or requests them from the enclosing loop; the packed value's place for a kernel; and performs all of the plan's
  * packings before the first iteration. */
@@ -230,6 +231,10 @@ jit_packing jit_packing_of(lib_arena *arena, const tir_layout *layout, size_t el
 /* The same without the tables. */
 jit_packing jit_packing_outline(const tir_layout *layout, size_t element, const int64_t *shape);
 void jit_pack(const jit_packing *packing, const char *from, char *to);
+/* Packs on all threads of the context's own, padding with zeros. The owner of many bytes (NULL: it does not matter) is told which of
+ * them have been read, as it goes. */
+void jit_pack_shared(const dlc_context *context, const jit_packing *packing, const char *from, graph_holder *holder,
+                     char *to);
 void jit_unpack(const jit_packing *packing, const char *from, char *to);
 /* Repacks a tensor from one layout to another. */
 void jit_repack(lib_arena *work, const jit_packing *there, const char *from, const jit_packing *packing, char *to);
@@ -246,6 +251,16 @@ bool jit_adopt_constant(void *adoption, graph_constant *constant);
 jit_weight *jit_weight_of(const graph_constant *constant);
 /* Allocates a weight of the program for a computed constant, whose size is set; false: out of memory. */
 bool jit_weight_make(dlc_program *program, graph_constant *constant);
+/* Makes a weight of the program of the constant's elements in another order of axes. NULL: out of memory. */
+jit_weight *jit_weight_turn(dlc_program *program, const graph_constant *constant, const jit_turn *turn);
+/* turned.c: finds the outputs of the init graph that are such weights; raises in the scope of the program's arena. */
+void jit_find_turned(dlc_program *program);
+/* A turned weight's layout as one of its base. */
+jit_packing jit_turned_packing(const jit_turn *turn, const tir_layout *layout);
+/* Row-major as a layout with parts, which a turned weight's becomes. */
+tir_layout jit_row_major(int rank);
+/* Is the outline that of the turned weight's own shape? */
+bool jit_turned_fits(const jit_turn *turn, const jit_packing *outline);
 /* Row-major bytes, valid as long as the plan; a copy in a layout, valid as long as the program. Raise if memory is refused. */
 const char *jit_weight_whole(jit_build *build, jit_weight *weight);
 void *jit_weight_packed(jit_build *build, jit_weight *weight, const jit_packing *outline);
@@ -339,8 +354,8 @@ void jit_share_maps(jit_build *build);
 graph_id jit_home(const jit_build *build, graph_id value, int64_t *offset);
 /* The region's computation, marked as an in-place update if it is one. */
 tir_region *jit_region_build(jit_build *build, lib_arena *arena, const graph_region *region);
-/* Guaranteed alignment of a value's address, at least that of an element. It depends on the bound sizes, which determine the
- * offsets of values that are parts of others. */
+/* Guaranteed alignment of a value's address, at least that of an element; of constants in host memory 1, since those of files lie
+ * anywhere. It depends on the bound sizes, which determine the offsets of values that are parts of others. */
 int32_t jit_alignment(const jit_build *build, graph_id value, int32_t element);
 /* Called when values are placed: decides which outputs may share the buffer of a donated input. */
 void jit_plan_donation(jit_build *build);

@@ -440,8 +440,12 @@ typedef struct jit_packing {
     size_t element, bytes;
     tir_layout layout;
     int64_t shape[DLC_MAX_RANK];
-    /* [shape] offset in elements that each coordinate adds to an element's position */
-    int64_t *places[DLC_MAX_RANK];
+    /* Rows are contiguous: all dimensions but the first ones, `outer`. */
+    int outer;
+    /* elements */
+    int64_t row;
+    /* [outer][shape] offset in elements that each coordinate adds to a row's position; [row] of its elements */
+    int64_t *places[DLC_MAX_RANK], *row_places;
     /* length of the runs of a row that stay contiguous */
     int64_t run;
     /* the layout has padding, filled with zeros */
@@ -601,6 +605,14 @@ typedef struct jit_packed {
     int users;
 } jit_packed;
 
+/* A transposition: axis d is axis[d] of the operand, which has this shape. */
+typedef struct jit_turn {
+    int rank, axis[DLC_MAX_RANK];
+    int64_t shape[DLC_MAX_RANK];
+    /* bytes */
+    size_t element;
+} jit_turn;
+
 /* A large constant, shared by all programs of the context that were given the same bytes: see weights.c. */
 typedef struct jit_weight {
     /* Owner of the constants in the programs' graphs. */
@@ -611,6 +623,10 @@ typedef struct jit_weight {
     graph_holder *source;
     const void *name;
     size_t size;
+    /* Immutable. The weight whose elements these are, with its axes in another order (turned.c), retained: all copies are kept by that one,
+     * and this one has only references. NULL: the elements are its own. */
+    struct jit_weight *base;
+    jit_turn turn;
     /* Guarded by the mutex of context->weights. */
     struct jit_weight *next;
     int references;
@@ -703,6 +719,10 @@ struct dlc_program {
     graph *graph;
     /* NULL: nothing to precompute */
     graph *init;
+    /* The outputs of `init` that are weights with their axes in another order, which need not be computed, by output (NULL: it is computed),
+     * and the graph without these outputs. */
+    struct jit_weight **turned;
+    const graph *init_rest;
     jit_plan *init_plan;
     jit_argument *inputs, *outputs;
     /* inputs of `graph` beyond these are outputs of `init` */

@@ -201,7 +201,7 @@ static LIB_THREAD_LOCAL const dlc_context *binding_in;
 static dlc_status run_init_plan(dlc_program *program, char *const *outputs, const size_t *sizes, lib_error *error) {
     jit_plan *plan = program->init_plan;
     if (program->context->target->runtime)
-        return jit_device_compute(program, plan, (int)program->init->outputs.count, sizes, outputs, error);
+        return jit_device_compute(program, plan, (int)program->init_rest->outputs.count, sizes, outputs, error);
     return jit_plan_run(program, plan, NULL, outputs, &(jit_how){.limits = program->init_limits}, error);
 }
 
@@ -214,33 +214,55 @@ static bool make_room(dlc_program *program, graph_constant *value, size_t bytes)
     return value->bytes != NULL;
 }
 
+/* The init graph's outputs that are computed, in order. */
+typedef struct init_outputs {
+    uint32_t count;
+    char **to;
+    size_t *sizes;
+} init_outputs;
+
+/* Gives all outputs their memory. False: out of memory. */
+static bool place_outputs(dlc_program *program, init_outputs *computed) {
+    const graph *init = program->init;
+    for (uint32_t o = 0; o < init->outputs.count; o++) {
+        graph_constant *value = &program->init_values[o];
+        jit_weight *turned = program->turned[o];
+        if (turned) {
+            *value = (graph_constant){.bytes = turned->name, .size = turned->size, .holder = &turned->holder};
+            continue;
+        }
+        const uint32_t at = computed->count++;
+        const int64_t *shape = &program->init_plan->output_shapes[at * DLC_MAX_RANK];
+        size_t bytes = 1;
+        for (int d = 0; d < program->init_plan->output_ranks[at]; d++) bytes *= (size_t)shape[d];
+        computed->sizes[at] = lib_dtype_bytes(graph_shape_of(init, init->outputs.data[o])->dtype, bytes);
+        if (!make_room(program, value, computed->sizes[at])) return false;
+        computed->to[at] = (char *)(uintptr_t)value->bytes;
+    }
+    return true;
+}
+
 /* The init graph runs once per program; its outputs are constants of the main graph. One thread at a time. It is part of a bind
  * and subject to its limits. */
 static dlc_status compute_init(dlc_program *program, lib_error *error) {
     const dlc_allocator *allocator = &program->context->allocator;
+    const graph *rest = program->init_rest;
     jit_limits limits;
     jit_limits_begin(&limits, program);
-    if (!program->init_plan)
-        LIB_TRY(jit_plan_build(program, program->init, 0, NULL, NULL, 0, JIT_TIER_USUAL, &program->init_plan, error));
-    uint32_t count = program->init->outputs.count;
+    if (!program->init_plan && rest->outputs.count)
+        LIB_TRY(jit_plan_build(program, rest, 0, NULL, NULL, 0, JIT_TIER_USUAL, &program->init_plan, error));
+    const uint32_t count = program->init->outputs.count;
     if (!program->init_values)
         program->init_values = lib_allocate_zeroed(allocator, (count + 1) * sizeof(graph_constant), 16);
     char **outputs = lib_allocate_zeroed(allocator, (count + 1) * (sizeof *outputs + sizeof(size_t)), 16);
-    size_t *sizes = (size_t *)(void *)(outputs + count + 1);
-    bool complete = program->init_values && outputs;
-    for (uint32_t o = 0; o < count && complete; o++) {
-        graph_constant *value = &program->init_values[o];
-        const int64_t *shape = &program->init_plan->output_shapes[o * DLC_MAX_RANK];
-        size_t bytes = 1;
-        for (int d = 0; d < program->init_plan->output_ranks[o]; d++) bytes *= (size_t)shape[d];
-        bytes = lib_dtype_bytes(graph_shape_of(program->init, program->init->outputs.data[o])->dtype, bytes);
-        sizes[o] = bytes;
-        complete = make_room(program, value, bytes);
-        outputs[o] = (char *)(uintptr_t)value->bytes;
-    }
+    init_outputs computed = {.to = outputs, .sizes = (size_t *)(void *)(outputs + count + 1)};
+    const bool complete = program->init_values && outputs && place_outputs(program, &computed);
     program->init_limits = &limits;
-    dlc_status status = complete ? run_init_plan(program, outputs, sizes, error)
-                                 : lib_fail(error, DLC_OUT_OF_MEMORY, "the precomputed constants were refused");
+    dlc_status status = DLC_OK;
+    if (!complete)
+        status = lib_fail(error, DLC_OUT_OF_MEMORY, "the precomputed constants were refused");
+    else if (computed.count)
+        status = run_init_plan(program, computed.to, computed.sizes, error);
     program->init_limits = NULL;
     if (status == DLC_CANCELLED && jit_limits_reached(&limits, error)) status = error->status; /* with the reason */
     lib_release(allocator, outputs, (count + 1) * (sizeof *outputs + sizeof(size_t)), 16);

@@ -201,7 +201,8 @@ int32_t jit_alignment(const jit_build *build, graph_id value, int32_t element) {
     const target_runtime *runtime = build->program->context->target->runtime;
     int32_t alignment = runtime && !build->given ? runtime->alignment : element;
     int64_t offset;
-    jit_home(build, value, &offset);
+    const graph_id home = jit_home(build, value, &offset);
+    if (build->constant[home] && !runtime) return 1;
     while (alignment > element && offset % alignment) alignment /= 2;
     return alignment > element ? alignment : element;
 }

@@ -63,6 +63,7 @@ static void end_weight(jit_weight *weight) {
     const dlc_allocator *allocator = &weight->context->allocator;
     graph_bytes *shared = graph_bytes_of(weight->source);
     drop_whole(weight);
+    if (weight->base) weight->base->holder.release(&weight->base->holder);
     for (jit_packed *packed = weight->packed, *next; packed; packed = next) {
         next = packed->next;
         free_packed(weight->context, packed);
@@ -80,7 +81,7 @@ static void release_weight(graph_holder *holder) {
     jit_weights *weights = &weight->context->weights;
     lib_mutex_lock(&weights->mutex);
     const bool last = --weight->references == 0;
-    if (last) {
+    if (last && !weight->base) {
         jit_weight **at = chain_of(weight->context, weight->name, weight->size);
         while (*at != weight) at = &(*at)->next;
         *at = weight->next;
@@ -178,10 +179,19 @@ static bool fill(jit_weight *weight, const jit_packing *packing, char *to) {
     while (other && (other->element != packing->element || !is_complete(weight, other) ||
                      memcmp(other->shape, packing->shape, sizeof other->shape) != 0))
         other = other->next;
-    if (!has_whole(weight) && other) return unpack(&weight->context->allocator, other, packing, to);
+    if (!has_whole(weight) && other) {
+        if (packing->padded) memset(to, 0, packing->bytes);
+        return unpack(&weight->context->allocator, other, packing, to);
+    }
     if (!restore(weight)) return false;
-    jit_pack(packing, weight->whole, to);
+    jit_pack_shared(weight->context, packing, weight->whole, may_drop(weight) ? NULL : weight->source, to);
     return true;
+}
+
+/* The pages of bytes that are not ours to release are read again if they are needed. */
+static void let_go(const jit_weight *weight) {
+    if (weight->whole && !may_drop(weight) && weight->source && weight->source->idle)
+        weight->source->idle(weight->source, weight->whole, weight->size);
 }
 
 /* NULL: out of memory. */
@@ -189,7 +199,6 @@ static jit_packed *new_packed(jit_weight *weight, const jit_packing *packing) {
     const dlc_allocator *allocator = &weight->context->allocator;
     jit_packed *packed = lib_allocate_zeroed(allocator, sizeof *packed, 16);
     void *bytes = packed ? lib_allocate_bytes(allocator, packing->bytes, TIR_BUFFER_ALIGNMENT) : NULL;
-    if (bytes && packing->padded) memset(bytes, 0, packing->bytes);
     if (!bytes || !fill(weight, packing, bytes)) {
         lib_release_bytes(allocator, bytes, packing->bytes, TIR_BUFFER_ALIGNMENT);
         lib_release(allocator, packed, sizeof *packed, 16);
@@ -203,13 +212,13 @@ static jit_packed *new_packed(jit_weight *weight, const jit_packing *packing) {
     memcpy(packed->shape, packing->shape, sizeof packed->shape);
     weight->packed = packed;
     count(weight->context, (int64_t)packed->size);
-    if (!weight->users && !may_drop(weight) && weight->source && weight->source->idle)
-        weight->source->idle(weight->source, weight->whole, weight->size);
+    let_go(weight);
     return packed;
 }
 
 static const void *read_weight(graph_holder *holder, const void *bytes) {
     jit_weight *weight = self(holder);
+    if (weight->base) return NULL; /* no graph has it as a constant */
     lib_mutex_lock(&weight->mutex);
     if (restore(weight)) weight->stays = true;
     const char *whole = weight->whole;
@@ -223,6 +232,16 @@ jit_weight *jit_weight_of(const graph_constant *constant) {
     return constant->holder && constant->holder->release == release_weight ? self(constant->holder) : NULL;
 }
 
+static jit_weight *new_weight(dlc_context *context) {
+    jit_weight *weight = lib_allocate_zeroed(&context->allocator, sizeof *weight, _Alignof(jit_weight));
+    if (!weight) return NULL;
+    weight->holder = (graph_holder){.keep = keep_weight, .release = release_weight, .read = read_weight};
+    weight->context = context;
+    weight->references = 1;
+    lib_mutex_init(&weight->mutex);
+    return weight;
+}
+
 /* Finds the weight of a constant, or creates it from the constant's bytes; adds a reference. NULL: out of memory. */
 static jit_weight *find_weight(dlc_context *context, const graph_constant *constant) {
     jit_weights *weights = &context->weights;
@@ -233,14 +252,10 @@ static jit_weight *find_weight(dlc_context *context, const graph_constant *const
             break;
     if (weight) {
         weight->references++;
-    } else if ((weight = lib_allocate_zeroed(&context->allocator, sizeof *weight, _Alignof(jit_weight)))) {
-        weight->holder = (graph_holder){.keep = keep_weight, .release = release_weight, .read = read_weight};
-        weight->context = context;
+    } else if ((weight = new_weight(context))) {
         weight->source = constant->holder;
         weight->name = weight->whole = constant->bytes;
         weight->size = constant->size;
-        weight->references = 1;
-        lib_mutex_init(&weight->mutex);
         if (weight->source) weight->source->keep(weight->source);
         if (graph_bytes_of(weight->source)) count(context, (int64_t)weight->size);
         weight->next = *chain;
@@ -312,6 +327,24 @@ bool jit_weight_make(dlc_program *program, graph_constant *constant) {
     return linked;
 }
 
+jit_weight *jit_weight_turn(dlc_program *program, const graph_constant *constant, const jit_turn *turn) {
+    const dlc_allocator *allocator = &program->context->allocator;
+    jit_weight_link *link = lib_allocate_zeroed(allocator, sizeof *link, 16);
+    jit_weight *weight = link ? new_weight(program->context) : NULL;
+    if (!weight) {
+        lib_release(allocator, link, sizeof *link, 16);
+        return NULL;
+    }
+    weight->name = weight; /* an address that is nothing else's */
+    weight->size = constant->size;
+    weight->base = jit_weight_of(constant);
+    weight->turn = *turn;
+    keep_weight(&weight->base->holder);
+    *link = (jit_weight_link){.next = program->weights, .weight = weight};
+    program->weights = link;
+    return weight;
+}
+
 static void release_links(dlc_program *program, bool all) {
     const dlc_allocator *allocator = &program->context->allocator;
     for (jit_weight_link **at = &program->weights, *link; (link = *at);) {
@@ -357,6 +390,8 @@ void jit_weights_free(dlc_program *program) {
 
 const char *jit_weight_whole(jit_build *build, jit_weight *weight) {
     jit_plan *plan = build->plan;
+    if (weight->base)
+        return jit_weight_packed(build, weight, &(jit_packing){.layout = jit_row_major(weight->turn.rank)});
     jit_whole_use *use = LIB_NEW(&plan->arena, jit_whole_use);
     lib_mutex_lock(&weight->mutex);
     const bool there = restore(weight);
@@ -374,7 +409,7 @@ const char *jit_weight_whole(jit_build *build, jit_weight *weight) {
 void jit_weights_leave(const jit_plan *plan) {
     for (const jit_whole_use *use = plan->weights; use; use = use->next) {
         lib_mutex_lock(&use->weight->mutex);
-        use->weight->users--;
+        if (--use->weight->users == 0) let_go(use->weight);
         trim(use->weight);
         lib_mutex_unlock(&use->weight->mutex);
     }
@@ -422,6 +457,11 @@ static void *use_packed(jit_build *build, jit_weight *weight, const jit_packing 
 }
 
 void *jit_weight_packed(jit_build *build, jit_weight *weight, const jit_packing *outline) {
+    jit_packing turned;
+    if (weight->base) {
+        turned = jit_turned_packing(&weight->turn, &outline->layout);
+        outline = &turned, weight = weight->base;
+    }
     void *bytes = use_packed(build, weight, outline, false);
     if (bytes) return bytes;
     const jit_packing packing = jit_packing_of(build->work, &outline->layout, outline->element, outline->shape);

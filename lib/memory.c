@@ -41,7 +41,7 @@ void lib_release(const dlc_allocator *allocator, void *pointer, size_t size, siz
 enum { HUGE_PAGE = 2 << 20 };
 
 static bool wants_huge_pages(size_t size) {
-    return size >= 2 * (size_t)HUGE_PAGE;
+    return size >= HUGE_PAGE;
 }
 
 void *lib_allocate_bytes(const dlc_allocator *allocator, size_t size, size_t alignment) {

@@ -131,7 +131,10 @@ void tir_lower_arguments(tir_lowering *l) {
                                            tir_layout_physical_rank(&tensor->layout), sizes);
             tir_buffer *buffer = &l->kernel->buffers.data[b];
             buffer->argument = argument;
-            buffer->alignment = tensor->alignment ? tensor->alignment : (int32_t)lib_dtype_size(tensor->dtype);
+            const bool packed = !tir_layout_is_identity(&tensor->layout);
+            const int32_t element = (int32_t)lib_dtype_size(tensor->dtype);
+            buffer->alignment = tensor->alignment;
+            if (!buffer->alignment || (packed && buffer->alignment < element)) buffer->alignment = element;
             if (tensor->has_strides)
                 for (int d = 0; d < tensor->rank; d++) buffer->stride[d] = tir_index(l->pool, tensor->stride[d]);
             l->home[t] = b;

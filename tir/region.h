@@ -72,7 +72,7 @@ typedef struct tir_tensor {
     bool output;
     /* inputs: the same bytes in every run (weights): may be packed into another layout */
     bool constant;
-    /* arguments: bytes */
+    /* arguments: bytes, less than an element's for constants that may lie anywhere; a packed copy is aligned to its elements */
     int32_t alignment;
 } tir_tensor;
 

@@ -209,8 +209,10 @@ graph_id onnx_make_constant(onnx_import *im, graph *g, const onnx_tensor *tensor
                   onnx_shown(im->g->arena, tensor->name));
     if (tensor->dims.count > DLC_MAX_RANK)
         onnx_fail(im, DLC_UNSUPPORTED, "a constant of %zu dimensions; at most %d", tensor->dims.count, DLC_MAX_RANK);
-    const bool in_place = im->holder && data.bytes.data == tensor->raw_data.data &&
-                          (uintptr_t)data.bytes.data % lib_dtype_size(dtype) == 0;
+    /* Large ones at any address; the others, whose elements rules of the host may read, only if they are aligned to their elements. */
+    const bool in_place =
+        im->holder && data.bytes.data == tensor->raw_data.data &&
+        (data.bytes.size >= GRAPH_BYTES_LEAST || (uintptr_t)data.bytes.data % lib_dtype_size(dtype) == 0);
     const graph_id id =
         graph_literal_of(g, dtype, (int)tensor->dims.count, tensor->dims.data, data.bytes.data, in_place);
     graph_constant *constant = &g->constants.data[graph_node_of(g, id)->attribute[0].integer];

@@ -119,13 +119,44 @@ static void put_entry(writer *w, const void *message) {
     put_bytes(w, 2, digits + at, sizeof digits - at);
 }
 
+enum { DATA_TYPE = 2, RAW_DATA = 9, FILLING_LEAST = 2, FILLING = ONNX_RAW_ALIGNMENT + 2 * FILLING_LEAST - 1 };
+
+/* So many bytes, at least 2, that say the element type again: of a field that occurs repeatedly, readers take the last value. */
+static void fill(writer *w, int64_t element, size_t bytes) {
+    for (; bytes > 3; bytes -= 2) put_int(w, DATA_TYPE, element);
+    put_tag(w, DATA_TYPE, VARINT);
+    if (bytes == 3)
+        put(w, (const uint8_t[]){(uint8_t)(element | 0x80), 0}, 2); /* two digits of the same number */
+    else
+        put_varint(w, (uint64_t)element);
+}
+
+static size_t varint_size(uint64_t value) {
+    size_t count = 1;
+    for (; value >= 0x80; value >>= 7) count++;
+    return count;
+}
+
+/* Large raw data, at a multiple of the alignment in the file: filling before and after, together always FILLING bytes, so that sizes do
+ * not depend on the place. */
+static void put_aligned(writer *w, const onnx_out_tensor *tensor) {
+    const uint64_t at = w->size + FILLING_LEAST + 1 + varint_size(tensor->size);
+    const size_t before = FILLING_LEAST + (size_t)((ONNX_RAW_ALIGNMENT - at % ONNX_RAW_ALIGNMENT) % ONNX_RAW_ALIGNMENT);
+    fill(w, tensor->element, before);
+    put_bytes(w, RAW_DATA, tensor->bytes, tensor->size);
+    fill(w, tensor->element, FILLING - before);
+}
+
 static void put_tensor(writer *w, const void *message) {
     const onnx_out_tensor *tensor = message;
     for (int d = 0; d < tensor->rank; d++) put_int(w, 1, tensor->dim[d]);
-    put_int(w, 2, tensor->element);
+    put_int(w, DATA_TYPE, tensor->element);
     put_text(w, 8, tensor->label->text);
     if (!tensor->external) {
-        put_bytes(w, 9, tensor->bytes, tensor->size);
+        if (tensor->size >= ONNX_RAW_LARGE)
+            put_aligned(w, tensor);
+        else
+            put_bytes(w, RAW_DATA, tensor->bytes, tensor->size);
         return;
     }
     put_message(w, 13, put_entry, &(entry){"location", w->model->location, 0});

@@ -96,6 +96,8 @@ typedef struct onnx_sink {
     void *user;
 } onnx_sink;
 
+/* Of raw data from ONNX_RAW_LARGE bytes on, in the model's file. */
+enum { ONNX_RAW_ALIGNMENT = 64, ONNX_RAW_LARGE = 4096 };
 /* Where the external tensors are in their file: multiples of ONNX_EXTERNAL_ALIGNMENT. Returns its size. */
 enum { ONNX_EXTERNAL_ALIGNMENT = 64 };
 uint64_t onnx_place_external(onnx_out_graph *whole, size_t larger_than);

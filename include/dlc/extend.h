@@ -67,7 +67,8 @@ DLC_API bool dlc_node_number(dlc_node node, const char *name,
 DLC_API bool dlc_node_string(dlc_node node, const char *name, const char **value,
                              size_t *length); /* also words of a choice */
 DLC_API bool dlc_node_list(dlc_node node, const char *name, const int64_t **list, int *count);
-/* Elements of a constant, compact; NULL for other values. */
+/* Elements of a constant, compact; NULL for other values. Those of 64 KiB and more, and borrowed ones, need not be aligned to the
+ * elements. */
 DLC_API const void *dlc_value_constant(dlc_value value, size_t *bytes);
 
 /* ---- any operator by its name ------------------------------------------------------------------------------------------- */

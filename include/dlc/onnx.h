@@ -101,9 +101,9 @@ typedef struct dlc_onnx_graph_options {
 #define DLC_ONNX_GRAPH_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_onnx_graph_options)
 
 /* The model's main graph as a libdlc graph: inputs (those that are no initializers) and outputs in the file's order, by the file's
- * names. Weights that are aligned in the file are borrowed from it, others are copied. Errors: DLC_UNSUPPORTED with all operators that are
- * not imported, or with node and reason, before anything is made; DLC_PARSE_ERROR (a model that contradicts itself), DLC_NOT_FOUND (the name of
- * an output), DLC_INVALID_ARGUMENT, DLC_OUT_OF_MEMORY. */
+ * names. Raw data are borrowed from the file at whatever address they have (below 64 KiB only if they are aligned to their elements), other
+ * weights are copied. Errors: DLC_UNSUPPORTED with all operators that are not imported, or with node and reason, before anything is made;
+ * DLC_PARSE_ERROR (a model that contradicts itself), DLC_NOT_FOUND (the name of an output), DLC_INVALID_ARGUMENT, DLC_OUT_OF_MEMORY. */
 DLC_API dlc_status dlc_onnx_graph(dlc_onnx_model *model, const dlc_onnx_graph_options *options, dlc_graph **graph);
 
 /* ---- inputs and outputs of a model --------------------------------------------------------------------------------------- */
@@ -311,7 +311,8 @@ typedef struct dlc_onnx_write_options {
 } dlc_onnx_write_options;
 #define DLC_ONNX_WRITE_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_onnx_write_options)
 
-/* Writes the graph, as it was built, as an ONNX model. The graph is only read, and nothing is kept. options NULL: defaults.
+/* Writes the graph, as it was built, as an ONNX model. The graph is only read, and nothing is kept. options NULL: defaults. The elements of
+ * constants of 4 KiB and more begin at multiples of 64 bytes of the file.
  *
  * Names. Inputs and outputs have the graph's, unnamed ones input_0, output_1, ...; an input and an output of one name are an error, since ONNX
  * has one space of names. Values named by dlc_name keep the name if it is free. Symbols are dim_param; sizes that are expressions of symbols are

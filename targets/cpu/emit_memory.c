@@ -11,7 +11,8 @@ typedef struct access {
     int64_t displacement;
     /* bytes: of an element, from lane to lane */
     int64_t size, stride;
-    uint32_t alignment;
+    /* bytes: of the first lane's address, of any lane's */
+    uint32_t alignment, unit;
     /* the dimension along which the lanes go from `first` + `base` on, one index each, offset.step apart; -1: none */
     int dimension;
     int64_t first;
@@ -47,6 +48,7 @@ static access access_of(emitter *e, uint32_t buffer, int rank, const tir_expr *i
     if (a.offset.step.llvm && a.stride == 0) follow_dimension(e, &a, rank, index);
     a.pointer = emit_pointer(e, buffer, &a.offset, &a.displacement);
     a.alignment = emit_alignment(e, buffer, &a.offset);
+    a.unit = a.alignment < a.size ? a.alignment : (uint32_t)a.size;
     return a;
 }
 
@@ -135,9 +137,9 @@ static LLVMValueRef strided_load(emitter *e, const access *a, int step, LLVMValu
         LLVMValueRef pointer = address(e, a, start * a->size), load;
         if (mask) {
             LLVMValueRef none = LLVMConstNull(emit_vector_type(e->i1, lanes));
-            load = masked_load(e, type, pointer, (uint32_t)a->size, emit_shuffle(e, mask, none, lanes, wanted));
+            load = masked_load(e, type, pointer, a->unit, emit_shuffle(e, mask, none, lanes, wanted));
         } else {
-            load = plain_load(e, type, pointer, (uint32_t)a->size);
+            load = plain_load(e, type, pointer, a->unit);
         }
         result = result ? emit_shuffle(e, result, load, lanes, index) : emit_shuffle(e, load, NULL, lanes, index);
         taken = next;
@@ -155,7 +157,7 @@ static LLVMValueRef gather_at(emitter *e, const access *a, emit_value mask, emit
     LLVMTypeRef type = memory_type(e, a, lanes);
     LLVMValueRef pointers = LLVMBuildGEP2(e->builder, e->i8, a->pointer.llvm, &offsets.llvm, 1, "");
     LLVMValueRef all = mask.llvm ? mask.llvm : LLVMConstAllOnes(emit_vector_type(e->i1, lanes));
-    LLVMValueRef arguments[] = {pointers, LLVMConstInt(e->i32, (unsigned)a->size, false), all, LLVMConstNull(type)};
+    LLVMValueRef arguments[] = {pointers, LLVMConstInt(e->i32, a->unit, false), all, LLVMConstNull(type)};
     return emit_call(e, "llvm.masked.gather", type, LLVMTypeOf(pointers), 4, arguments);
 }
 
@@ -259,8 +261,7 @@ static LLVMValueRef pick_pair(emitter *e, const access *a, const picking p, int 
         LLVMValueRef wanted = p[PICK_WANTED + i], offset = emit_i64(e, from * a->size);
         if (pair)
             wanted = LLVMBuildICmp(e->builder, LLVMIntULE, emit_iota(e, integer, lanes, from, 1), p[PICK_LAST], "");
-        part[i] =
-            masked_load(e, type, LLVMBuildGEP2(e->builder, e->i8, first, &offset, 1, ""), (uint32_t)a->size, wanted);
+        part[i] = masked_load(e, type, LLVMBuildGEP2(e->builder, e->i8, first, &offset, 1, ""), a->unit, wanted);
     }
     return pick(e, part[0], part[1], p[PICK_INDEX], lanes, a->size == 8);
 }
@@ -319,7 +320,7 @@ static LLVMValueRef gather(emitter *e, const access *a, emit_value mask, emit_va
             } else {
                 pointer = address(e, a, i * a->stride);
             }
-            LLVMValueRef one = plain_load(e, element, pointer, (uint32_t)a->size);
+            LLVMValueRef one = plain_load(e, element, pointer, a->unit);
             result = LLVMBuildInsertElement(e->builder, result, one, lane, "");
         }
         return result;
@@ -355,7 +356,7 @@ static int elements_repeated(const emitter *e, const access *a, const int64_t *a
 static LLVMValueRef load_repeated(emitter *e, const access *a, int count, const int64_t *at) {
     int index[EMIT_MAX_LANES];
     LLVMValueRef first = emit_i64(e, at[0]), pointer = LLVMBuildGEP2(e->builder, e->i8, a->pointer.llvm, &first, 1, "");
-    LLVMValueRef all = plain_load(e, memory_type(e, a, count), pointer, (uint32_t)a->size);
+    LLVMValueRef all = plain_load(e, memory_type(e, a, count), pointer, a->unit);
     for (int i = 0; i < e->lanes; i++) index[i] = (int)((at[i] - at[0]) / a->size);
     return emit_shuffle(e, all, all, e->lanes, index);
 }
@@ -378,7 +379,7 @@ static LLVMValueRef load_pieces(emitter *e, const access *a, int piece, const in
     for (int i = 0; i < count; i++) {
         LLVMValueRef offset = emit_i64(e, at[i * piece]);
         LLVMValueRef pointer = LLVMBuildGEP2(e->builder, e->i8, a->pointer.llvm, &offset, 1, "");
-        part[i] = plain_load(e, type, pointer, (uint32_t)a->size);
+        part[i] = plain_load(e, type, pointer, a->unit);
     }
     for (int lanes = 2 * piece; count > 1; lanes *= 2) {
         count /= 2;
@@ -401,9 +402,9 @@ static LLVMValueRef lane_load(emitter *e, const access *a, emit_value mask) {
     if (regular && step == -1) {
         LLVMValueRef pointer = address(e, a, -a->size * (lanes - 1)), value;
         if (mask.llvm)
-            value = masked_load(e, type, pointer, (uint32_t)a->size, reverse(e, mask.llvm, lanes));
+            value = masked_load(e, type, pointer, a->unit, reverse(e, mask.llvm, lanes));
         else
-            value = plain_load(e, type, pointer, (uint32_t)a->size);
+            value = plain_load(e, type, pointer, a->unit);
         return reverse(e, value, lanes);
     }
     bool cheap_masks = e->features.level >= CPU_AVX512 && a->size >= 4;
@@ -461,7 +462,7 @@ static emit_value uniform_load(emitter *e, const access *a, emit_value guard) {
     emit_at(e, value.level);
     LLVMValueRef pointer = address(e, a, 0);
     if (guard.llvm) pointer = LLVMBuildSelect(e->builder, guard.llvm, pointer, safe_memory(e), "");
-    uint32_t alignment = guard.llvm ? (uint32_t)a->size : a->alignment;
+    uint32_t alignment = guard.llvm ? a->unit : a->alignment;
     value.llvm = from_memory(e, a, plain_load(e, memory_type(e, a, 0), pointer, alignment));
     return emit_remember(e, 5, key, value);
 }
@@ -486,7 +487,7 @@ static emit_value vector_load(emitter *e, const access *a, emit_value guard) {
         safe.pointer.llvm = LLVMBuildSelect(e->builder, guard.llvm, address(e, a, 0), safe_memory(e), "");
         safe.pointer.level = (int16_t)e->top;
         safe.displacement = 0;
-        safe.alignment = (uint32_t)a->size;
+        safe.alignment = a->unit;
     } else if (uniform_guard) {
         mask = emit_both(e, mask, emit_splat(e, guard, e->lanes));
     }
@@ -597,7 +598,7 @@ static void scatter(emitter *e, const access *a, LLVMValueRef value, emit_value 
     emit_value offsets = lane_offsets(e, a);
     LLVMValueRef all = mask.llvm ? mask.llvm : LLVMConstAllOnes(emit_vector_type(e->i1, e->lanes));
     LLVMValueRef pointers = addresses(e, a, offsets);
-    LLVMValueRef arguments[] = {value, pointers, LLVMConstInt(e->i32, (unsigned)a->size, false), all};
+    LLVMValueRef arguments[] = {value, pointers, LLVMConstInt(e->i32, a->unit, false), all};
     emit_call(e, "llvm.masked.scatter", LLVMTypeOf(value), LLVMTypeOf(pointers), 4, arguments);
 }
 
@@ -638,7 +639,7 @@ static void vector_store(emitter *e, const access *a, emit_value value, bool non
         return;
     }
     LLVMValueRef pointer = address(e, a, backward ? -a->size * (lanes - 1) : 0);
-    uint32_t alignment = backward ? (uint32_t)a->size : a->alignment;
+    uint32_t alignment = backward ? a->unit : a->alignment;
     if (backward) {
         stored = reverse(e, stored, lanes);
         if (mask.llvm) mask.llvm = reverse(e, mask.llvm, lanes);
