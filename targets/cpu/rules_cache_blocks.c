@@ -3,7 +3,8 @@
  * evenly. If two panels and the broadcast operand exceed L2, the reduction is cut into blocks: all rows are computed over one block of
  * steps before the next block, adding to sums that stay in L2. If one tile covers all rows and the next panel does not fit, or there are
  * too few rows to hide its latency, each step prefetches one page ahead: the hardware prefetcher stops at page boundaries. So it does if
- * the next panel does not fit and a few tiles cover all rows. */
+ * the next panel does not fit and a few tiles cover all rows. A few tiles that share an operand which is read in place prefetch its next
+ * columns. */
 #include "targets/cpu/rules_tile.h"
 
 #include <stdio.h>
@@ -69,11 +70,39 @@ static void fetch_ahead(rules *r, const tir_stage *stage, const rules_tile_shape
                      stage->name, loop, (long long)(ahead > each ? ahead / each : 1));
 }
 
+/* A vector operand that is read in place, a piece of each of its distant rows by a tile: these are more streams than the hardware
+ * prefetcher follows. If a few tiles share them, each step prefetches its row's next piece. */
+static void fetch_pieces(rules *r, int main, const rules_tile_shape *t, const rules_access *access, int count, int step,
+                         const char *owner, const char *vo) {
+    enum { STREAMS = 16 };
+    const tir_stage *stage = &r->region->stages.data[main];
+    const rules_access *only = NULL;
+    double rows = 1;
+    for (int i = 0; i < count; i++) {
+        if (access[i].stride[t->v] == 0) continue;
+        if (only || access[i].stride[t->v] != 1 || access[i].stride[step] == RULES_IRREGULAR) return;
+        only = &access[i];
+    }
+    for (int a = 0; a < stage->space && only; a++) {
+        if (rules_extent(r, &stage->axis[a]) < 0) return;
+        if (only->stride[a] == 0) rows *= (double)rules_extent(r, &stage->axis[a]);
+    }
+    if (!only || stage->predicate || t->unit || rows > (double)(FEW_TILES * t->mr)) return;
+    const tir_tensor *tensor = &r->region->tensors.data[only->tensor];
+    const bool distant = only->stride[step] * (int64_t)lib_dtype_size(tensor->dtype) >= PAGE;
+    if (!distant || rules_extent(r, &stage->axis[step]) < STREAMS) return;
+    if (rules_tensor_bytes(r, tensor) > (double)r->machine->l2)
+        tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+1 L2", tensor->name, stage->name,
+                         steps_loop(stage, t, step), owner, vo);
+}
+
 void rules_fetch_panels(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *vo) {
     const tir_stage *stage = &r->region->stages.data[main];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, main, access, RULES_ACCESSES), step = first_reduction(r, stage);
-    int panels = rules_is_contraction(r, main) && step >= 0 ? panels_of(r, main, t, access, count) : -1;
+    if (!rules_is_contraction(r, main) || step < 0) return;
+    const int panels = panels_of(r, main, t, access, count);
+    if (panels < 0) fetch_pieces(r, main, t, access, count, step, owner, vo);
     if (panels < 0 || t->inside || t->peel) return; /* peeled columns are not contiguous within a panel */
     const tir_tensor *tensor = &r->region->tensors.data[access[panels].tensor];
     double rows = 1, bytes = rules_tensor_bytes(r, tensor), l2 = (double)r->machine->l2;
