@@ -78,6 +78,15 @@ static void infer_local_response_norm(graph_infer *infer) {
     infer->result[0] = infer->operand[0];
 }
 
+/* x/base^beta. Where the base is not negative and beta is a number of quarters, as usual, by square roots. */
+static graph_id divided_by_power(graph *g, graph_id x, graph_id base, double beta, bool negative) {
+    if (negative || (beta != 0.25 && beta != 0.5 && beta != 0.75 && beta != 1))
+        return graph_mul(g, x, graph_pow(g, base, graph_scalar_like(g, base, -beta)));
+    if (beta == 1) return graph_div(g, x, base);
+    graph_id half = graph_sqrt(g, base), quarter = beta == 0.5 ? 0 : graph_sqrt(g, half);
+    return graph_div(g, x, beta == 0.5 ? half : beta == 0.25 ? quarter : graph_mul(g, half, quarter));
+}
+
 static void expand_local_response_norm(graph_expand *e) {
     graph *g = e->g;
     const graph_shape shape = *graph_shape_of(g, e->input[0]);
@@ -93,9 +102,9 @@ static void expand_local_response_norm(graph_expand *e) {
         g, "reduce_window", 1, &square, 4,
         (graph_setting[]){graph_set_integer("op", 0), graph_set_list("window", shape.rank, window),
                           graph_set_list("low", shape.rank, low), graph_set_list("high", shape.rank, high)});
-    graph_id base = graph_add_number(g, graph_mul_number(g, sum, e->attribute[LOCAL_ALPHA].number / (double)size),
-                                     e->attribute[LOCAL_BIAS].number);
-    graph_id y = graph_mul(g, x, graph_pow(g, base, graph_scalar_like(g, base, -e->attribute[LOCAL_BETA].number)));
+    const double alpha = e->attribute[LOCAL_ALPHA].number, bias = e->attribute[LOCAL_BIAS].number;
+    graph_id base = graph_add_number(g, graph_mul_number(g, sum, alpha / (double)size), bias);
+    graph_id y = divided_by_power(g, x, base, e->attribute[LOCAL_BETA].number, alpha < 0 || bias < 0);
     e->result[0] = graph_cast(g, y, shape.dtype);
 }
 
@@ -375,7 +384,10 @@ static const graph_op row_local_response_norm = {
     .infer = infer_local_response_norm,
     .samples =
         "local_response_norm(T[2, 7, 3, 5], size=3)\nlocal_response_norm(T[2, 6, 4], size=4, alpha=0.5, beta=0.5, bias=2.0)\n"
-        "local_response_norm(T[3, 5], size=1)\nlocal_response_norm(T[2, 0, 3], size=5)",
+        "local_response_norm(T[3, 5], size=1)\nlocal_response_norm(T[2, 0, 3], size=5)\n"
+        "local_response_norm(T[2, 6, 4], size=3, alpha=0.5, beta=0.6)\nlocal_response_norm(T[2, 6, 4], size=3, alpha=0.5, beta=0.25)\n"
+        "local_response_norm(T[2, 6, 4], size=3, alpha=0.5, beta=1.0)\n"
+        "local_response_norm(T[1, 4, 3], size=2, alpha=-0.1, bias=2.0)",
     .doc =
         "x / (bias + alpha/size * s)^beta, s the sum of squares of the channels c - floor((size-1)/2) .. c + ceil((size-1)/2) at the same "
         "position. x [batch, channels, ...]. ONNX LRN; Krizhevsky et al. 2012.",

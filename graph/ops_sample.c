@@ -639,25 +639,29 @@ static void infer_deformable_convolution(graph_infer *infer) {
     }
 }
 
-/* Axes of the positions: batch, offset group, row and column of the window, row and column of the result. */
-enum { A_BATCH, A_GROUP, A_KY, A_KX, A_Y, A_X, A_RANK };
+/* Axes of the positions: batch; groups of offsets, and parts of each, so that no part is in two groups of the convolution; row and
+ * column of the window, row and column of the result. */
+enum { A_BATCH, A_SHARED, A_PART, A_KY, A_KX, A_Y, A_X, A_RANK };
 
-static void expand_deformable_convolution(graph_expand *e) {
+static int64_t greatest_divisor(int64_t a, int64_t b) {
+    while (b) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Neighbours of the positions that the windows sample. */
+static taps deformed_taps(graph_expand *e, const sampler *s) {
     graph *g = e->g;
     tir_pool *pool = g->pool;
     const graph_attribute *a = e->attribute;
-    const graph_shape x = *graph_shape_of(g, e->input[D_X]), w = *graph_shape_of(g, e->input[D_W]);
-    const graph_shape offset = *graph_shape_of(g, e->input[D_OFFSET]);
-    tir_expr shared = tir_index(pool, a[DEFORM_OFFSET_GROUPS].integer),
-             groups = tir_index(pool, a[DEFORM_GROUPS].integer);
-    sampler s = sample(g, e->input[D_X], tir_mul(pool, x.dim[0], shared), tir_div(pool, x.dim[1], shared));
-    graph_id image = counted(g, s.index, x.dim[0], A_BATCH, A_RANK);
-    graph_id group = graph_add(g, graph_mul(g, image, graph_dimension(g, s.index, shared)),
-                               counted(g, s.index, shared, A_GROUP, A_RANK));
-    set_images(&s, group);
-    tir_expr apart[] = {x.dim[0], shared, w.dim[2], w.dim[3], tir_index(pool, 2), offset.dim[2], offset.dim[3]};
-    tir_expr place[A_RANK] = {x.dim[0], shared, w.dim[2], w.dim[3], offset.dim[2], offset.dim[3]};
-    graph_id moves = graph_reshape(g, graph_widen(g, e->input[D_OFFSET]), 1 + A_RANK, apart);
+    const graph_shape w = *graph_shape_of(g, e->input[D_W]), offset = *graph_shape_of(g, e->input[D_OFFSET]);
+    const tir_expr one = tir_index(pool, 1), shared = tir_index(pool, a[DEFORM_OFFSET_GROUPS].integer);
+    tir_expr apart[] = {offset.dim[0], shared, w.dim[2], w.dim[3], tir_index(pool, 2), offset.dim[2], offset.dim[3]};
+    tir_expr place[A_RANK] = {offset.dim[0], shared, one, w.dim[2], w.dim[3], offset.dim[2], offset.dim[3]};
+    graph_id moves = graph_reshape(g, graph_widen(g, e->input[D_OFFSET]), 7, apart);
     dlc_dtype dtype = graph_shape_of(g, moves)->dtype;
     taps t = {.count = 2, .rank = A_RANK};
     for (int axis = 0; axis < 2; axis++) {
@@ -668,21 +672,69 @@ static void expand_deformable_convolution(graph_expand *e) {
         graph_id from = graph_mul_number(g, counted(g, dtype, offset.dim[2 + axis], A_Y + axis, A_RANK),
                                          (double)graph_list_entry(&a[DEFORM_STRIDE], axis, 1));
         from = graph_add_number(g, graph_add(g, from, window), -(double)graph_list_entry(&a[DEFORM_LOW], axis, 0));
-        linear_taps(&s, &t, axis, graph_add(g, from, at), true);
+        linear_taps(s, &t, axis, graph_add(g, from, at), true);
     }
-    graph_id value = place_channels(&s, sum_of_taps(&s, &t, 0), A_KY);
-    if (e->inputs > D_MASK && e->input[D_MASK]) {
-        graph_id mask = graph_reshape(g, graph_widen(g, e->input[D_MASK]), A_RANK, place);
-        value = graph_mul(g, value, graph_expand_dims(g, mask, A_KY));
+    return t;
+}
+
+static graph_id times_mask(graph_expand *e, const sampler *s, graph_id value) {
+    graph *g = e->g;
+    const graph_shape shape = *graph_shape_of(g, value);
+    tir_expr place[A_RANK];
+    int64_t axes[A_RANK];
+    for (int i = 0; i < A_RANK; i++) {
+        axes[i] = i + s->planes;
+        place[i] = i == A_PART ? tir_index(g->pool, 1) : shape.dim[axes[i]];
     }
-    tir_expr terms = tir_mul(pool, tir_mul(pool, w.dim[1], w.dim[2]), w.dim[3]);
-    tir_expr area = tir_mul(pool, offset.dim[2], offset.dim[3]), each = tir_div(pool, w.dim[0], groups);
-    value = graph_reshape(g, value, 4, (tir_expr[]){x.dim[0], groups, terms, area});
-    graph_id weights = graph_reshape(g, graph_widen(g, e->input[D_W]), 3, (tir_expr[]){groups, each, terms});
-    graph_id y =
-        graph_contract(g, weights, value, 1, (int64_t[]){0}, (int64_t[]){1}, 1, (int64_t[]){2}, (int64_t[]){2});
-    y = graph_transpose(g, y, (int64_t[]){2, 0, 1, 3}); /* group, output channel, batch, position */
-    y = graph_reshape(g, y, 4, (tir_expr[]){x.dim[0], w.dim[0], offset.dim[2], offset.dim[3]});
+    graph_id mask = graph_reshape(g, graph_widen(g, e->input[D_MASK]), A_RANK, place);
+    return graph_mul(g, value, graph_broadcast(g, mask, shape.rank, shape.dim, axes));
+}
+
+/* The windows' samples times the weights, read in the order in which they were sampled: channels last, or first. The weights are the same
+ * for the whole batch, but have it, since it comes first in the result: [batch, output channels, y, x]. A single group has no axis. */
+static graph_id contract_samples(graph_expand *e, const sampler *s, graph_id samples) {
+    enum { TERMS = 4 }; /* parts of a group, channels of a part, rows and columns of the window */
+    graph *g = e->g;
+    const graph_shape shape = *graph_shape_of(g, samples), w = *graph_shape_of(g, e->input[D_W]);
+    const tir_expr *at = shape.dim + s->planes, channels = shape.dim[s->planes ? 0 : A_RANK];
+    const tir_expr groups = tir_index(g->pool, e->attribute[DEFORM_GROUPS].integer);
+    const tir_expr parts = tir_div(g->pool, tir_mul(g->pool, at[A_SHARED], at[A_PART]), groups);
+    const int batches = e->attribute[DEFORM_GROUPS].integer > 1 ? 2 : 1, part = batches + s->planes;
+    const int64_t rank = shape.rank - 2 + batches, batch[] = {s->planes, s->planes + 1}, of_weights[] = {0, 1};
+    const int64_t terms[TERMS] = {part, s->planes ? 0 : rank - 1, part + 1, part + 2};
+    tir_expr to[DLC_MAX_RANK], full[DLC_MAX_RANK];
+    int64_t terms_of_weights[TERMS], axes[DLC_MAX_RANK];
+    to[batch[0]] = full[0] = at[A_BATCH];
+    if (batches > 1) to[batch[1]] = full[1] = groups;
+    for (int i = A_KY; i < A_RANK; i++) to[part + 1 + i - A_KY] = at[i];
+    to[terms[0]] = parts, to[terms[1]] = channels;
+    full[batches] = tir_div(g->pool, w.dim[0], groups);
+    for (int k = 0; k < TERMS; k++) full[terms_of_weights[k] = batches + 1 + k] = to[terms[k]];
+    for (int i = 0; i < batches + TERMS; i++) axes[i] = 1 + i;
+    graph_id weights = graph_reshape(g, graph_widen(g, e->input[D_W]), batches + TERMS, full + 1);
+    weights = graph_broadcast(g, weights, 1 + batches + TERMS, full, axes);
+    samples = graph_reshape(g, samples, (int)rank, to);
+    graph_id y = graph_contract(g, weights, samples, batches, of_weights, batch, TERMS, terms_of_weights, terms);
+    return graph_reshape(g, y, 4, (tir_expr[]){at[A_BATCH], w.dim[0], at[A_Y], at[A_X]});
+}
+
+static void expand_deformable_convolution(graph_expand *e) {
+    graph *g = e->g;
+    tir_pool *pool = g->pool;
+    const int64_t groups = e->attribute[DEFORM_GROUPS].integer, shared = e->attribute[DEFORM_OFFSET_GROUPS].integer;
+    const graph_shape x = *graph_shape_of(g, e->input[D_X]);
+    const tir_expr each = tir_index(pool, groups / greatest_divisor(groups, shared)),
+                   parts = tir_mul(pool, tir_index(pool, shared), each);
+    sampler s = sample(g, e->input[D_X], tir_mul(pool, x.dim[0], parts), tir_div(pool, x.dim[1], parts));
+    graph_id image =
+        graph_add(g, graph_mul(g, counted(g, s.index, x.dim[0], A_BATCH, A_RANK), graph_dimension(g, s.index, parts)),
+                  counted(g, s.index, each, A_PART, A_RANK));
+    graph_id first = counted(g, s.index, tir_index(pool, shared), A_SHARED, A_RANK);
+    set_images(&s, graph_add(g, image, graph_mul(g, first, graph_dimension(g, s.index, each))));
+    const taps t = deformed_taps(e, &s);
+    graph_id value = sum_of_taps(&s, &t, 0);
+    if (e->inputs > D_MASK && e->input[D_MASK]) value = times_mask(e, &s, value);
+    graph_id y = contract_samples(e, &s, value);
     if (e->inputs > D_BIAS && e->input[D_BIAS]) {
         const graph_shape shape = *graph_shape_of(g, y);
         y = graph_add(g, y, graph_broadcast(g, graph_widen(g, e->input[D_BIAS]), 4, shape.dim, (int64_t[]){1}));
@@ -991,6 +1043,9 @@ static const graph_op row_deformable_convolution = {
         "low=[1, 1], high=[1, 1], groups=2, offset_groups=2)\n"
         "deformable_convolution(T[1, 1, 6, 6], T[1, 1, 2, 2], T[1, 8, 4, 4], _, T[1], dilation=[2, 2])\n"
         "deformable_convolution(T[1, 16, 5, 6], T[3, 16, 2, 2], T[1, 16, 4, 5], offset_groups=2)\n"
+        "deformable_convolution(T[1, 6, 5, 4], T[4, 3, 2, 2], T[1, 24, 4, 3], T[1, 12, 4, 3], groups=2, offset_groups=3)\n"
+        "deformable_convolution(T[2, 8, 4, 4], T[4, 2, 2, 2], T[2, 16, 3, 3], T[2, 8, 3, 3], groups=4, offset_groups=2)\n"
+        "deformable_convolution(T[2, 64, 3, 4], T[6, 32, 1, 2], T[2, 16, 3, 3], groups=2, offset_groups=4)\n"
         "deformable_convolution(T[0, 1, 3, 3], T[2, 1, 1, 1], T[0, 2, 3, 3])",
     .doc =
         "A convolution whose elements of the window lie where offset moves them, interpolated linearly, 0 outside x, and times mask: "

@@ -384,6 +384,16 @@ static graph_id apply_concat_many(const match *m) {
     return graph_concat(m->g, pieces, piece, axis);
 }
 
+/* Both casts saturate, and gather clamps its indices. Tables computed in floats (resize) then take lanes no wider than the elements. */
+static graph_id apply_gather_narrow(const match *m) {
+    const graph_shape *x = graph_shape_of(m->g, m->input[0]);
+    const int64_t axis = own_axis(m->attribute[0].integer, x->rank);
+    if (dtype_of(m->g, m->input[1]) != DLC_I64 || !graph_is(m->g, m->input[1], "cast")) return 0;
+    const graph_id floats = graph_node_of(m->g, m->input[1])->input[0];
+    if (is_integral(dtype_of(m->g, floats)) || tir_range(m->g->pool, x->dim[axis]).high > INT32_MAX) return 0;
+    return graph_gather(m->g, m->input[0], graph_cast(m->g, floats, DLC_I32), (int)axis);
+}
+
 /* Reducing dimensions of 1: nothing to combine. Float sums are left alone: 0 + -0 is +0. */
 static graph_id apply_reduce_nothing(const match *m) {
     const graph_shape *x = graph_shape_of(m->g, m->input[0]);
@@ -469,6 +479,8 @@ static const rule rules[] = {
     {"slice", "constant", LATER, false, apply_slice_constant, "slice of a constant that is one run -> a constant"},
     {"concat", NULL, LATER, false, apply_concat_one, "concat of one operand -> it"},
     {"concat", NULL, LATER, false, apply_concat_many, "concat of many operands -> concat of concats"},
+    {"gather", NULL, LATER, false, apply_gather_narrow,
+     "gather(x, cast of floats to i64) -> gather(x, cast to i32), where x is not longer than that"},
     {"reduce_sum", NULL, LATER, false, apply_reduce_nothing,
      "reduction over dimensions of 1 -> reshape (not float sums)"},
     {"reduce_prod", NULL, LATER, false, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape"},

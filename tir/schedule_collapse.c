@@ -264,6 +264,13 @@ static uint32_t pairs_of_tensor(const collapsing *c, uint32_t tensor) {
     return t->stage < 0 ? c->inputs[tensor] : c->axes[t->stage] & ((1u << t->rank) - 1);
 }
 
+/* Index of the joined dimension. Indices of dimensions of one point are left out, so that a reader whose own axes stay apart indexes by one
+ * of them alone. */
+static tir_expr join_pair(const collapsing *c, tir_expr slow, tir_expr fast, tir_expr extent) {
+    const tir_expr zero = tir_index(c->pool, 0);
+    return tir_add(c->pool, is_zero(c, slow) ? zero : tir_mul(c->pool, slow, extent), is_zero(c, fast) ? zero : fast);
+}
+
 static tir_expr join_indices(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     const collapsing *c = user;
     const tir_node node = *tir_get(pool, rebuilt);
@@ -276,7 +283,7 @@ static tir_expr join_indices(void *user, tir_pool *pool, tir_expr e, tir_expr re
     for (int d = 0; d < tensor->rank; d++) {
         tir_expr here = tir_operand(pool, rebuilt, d);
         if (d > 0 && (pairs >> (d - 1) & 1))
-            index[rank - 1] = tir_add(pool, tir_mul(pool, index[rank - 1], tensor->extent[d]), here);
+            index[rank - 1] = join_pair(c, index[rank - 1], here, tensor->extent[d]);
         else
             index[rank++] = here;
     }

@@ -174,6 +174,7 @@ int64_t rules_stored_extent(const rules *r, int stage, int axis);  /* a space ax
 bool rules_has_output(const rules *r, int stage);                  /* a value of it leaves the region */
 bool rules_stores_vectors(rules *r, int stage, int axis);          /* a vector of it is contiguous, or a block */
 int64_t rules_lanes(const rules *r, int stage);                    /* of one vector of the widest type computed */
+int64_t rules_lanes_along(const rules *r, int stage, int axis);    /* of the values that differ along the axis */
 bool rules_bare_use(tir_pool *pool, tir_expr value, tir_expr var); /* used in arithmetic, not only in addresses */
 bool rules_straight(rules *r, int stage, int slow,
                     int fast);                              /* all accesses are contiguous from one axis to the other */

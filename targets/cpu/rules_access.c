@@ -37,13 +37,15 @@ bool rules_stores_vectors(rules *r, int stage, int axis) {
 }
 
 typedef struct widest {
+    /* only values that depend on it count; 0: all */
+    tir_expr along;
     size_t bytes;
 } widest;
 
 static tir_expr meet_dtype(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     widest *w = user;
     const tir_node *node = tir_get(pool, e);
-    if (node->dtype == TIR_INDEX) return rebuilt;
+    if (node->dtype == TIR_INDEX || (w->along && !tir_uses(pool, e, w->along))) return rebuilt;
     size_t bytes = lib_dtype_size((dlc_dtype)node->dtype);
     bool half = node->count > 0 && node->op != TIR_LOAD && lib_dtype_is_float((dlc_dtype)node->dtype);
     if (half && bytes < 4) bytes = 4; /* computed in f32 */
@@ -51,9 +53,9 @@ static tir_expr meet_dtype(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     return rebuilt;
 }
 
-int64_t rules_lanes(const rules *r, int stage) {
+static int64_t lanes_of(const rules *r, int stage, tir_expr along) {
     const tir_stage *s = &r->region->stages.data[stage];
-    widest w = {1};
+    widest w = {along, 1};
     for (int c = 0; c < s->count; c++) {
         tir_rewrite(r->region->pool, s->value[c], meet_dtype, &w);
         size_t own = lib_dtype_size(r->region->tensors.data[s->tensor[c]].dtype);
@@ -61,6 +63,14 @@ int64_t rules_lanes(const rules *r, int stage) {
     }
     int64_t lanes = r->machine->vector_bytes / (int64_t)w.bytes;
     return lanes > 1 ? lanes : 1;
+}
+
+int64_t rules_lanes(const rules *r, int stage) {
+    return lanes_of(r, stage, 0);
+}
+
+int64_t rules_lanes_along(const rules *r, int stage, int axis) {
+    return lanes_of(r, stage, r->region->stages.data[stage].axis[axis].var);
 }
 
 bool rules_straight(rules *r, int stage, int slow, int fast) {

@@ -2,7 +2,9 @@
  * panel, and the other rows on none. So each reduction step of each tile prefetches its part of the next panel, which spreads the loads
  * evenly. If two panels and the broadcast operand exceed L2, the reduction is cut into blocks: all rows are computed over one block of
  * steps before the next block, adding to sums that stay in L2. If one tile covers all rows and the next panel does not fit, or there are
- * too few rows to hide its latency, each step prefetches one page ahead: the hardware prefetcher stops at page boundaries. */
+ * too few rows to hide its latency, each step prefetches one page ahead: the hardware prefetcher stops at page boundaries. So it does if
+ * the next panel does not fit and a few tiles cover all rows. A few tiles that share an operand which is read in place prefetch its next
+ * columns. */
 #include "targets/cpu/rules_tile.h"
 
 #include <stdio.h>
@@ -10,6 +12,7 @@
 enum {
     FEWEST_PANELS = 8, /* with fewer, the reduction is not cut: panels are the tasks */
     FEW_ROWS = 4,      /* with fewer rows, loading a line from memory takes longer than computing with one */
+    FEW_TILES = 3,     /* with at most so many, the first one is a large part of the time */
     PAGE = 4096
 };
 
@@ -50,11 +53,56 @@ static const char *steps_loop(const tir_stage *stage, const rules_tile_shape *t,
     return t->unit && t->unit_axis == axis ? "s_o" : stage->axis[axis].name;
 }
 
+/* Each step prefetches what a later one reads. Steps of a window are prefetched one by one, since padding leaves some of them out, and
+ * from farther: the first tile reads parts of the lines that the hardware prefetcher expects. */
+static void fetch_ahead(rules *r, const tir_stage *stage, const rules_tile_shape *t, const tir_tensor *tensor,
+                        int step) {
+    const bool in_unit = t->unit && t->unit_axis == step;
+    const char *loop = steps_loop(stage, t, step), *innermost = loop;
+    int64_t each = t->nr * (int64_t)lib_dtype_size(tensor->dtype) * (in_unit ? t->unit->width : 1), ahead = PAGE;
+    for (int a = step + 1; a < stage->space + stage->reduce; a++) {
+        if (rules_extent(r, &stage->axis[a]) == 1) continue;
+        each *= rules_extent(r, &stage->axis[a]);
+        innermost = steps_loop(stage, t, a);
+        ahead = 2 * PAGE;
+    }
+    tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+%lld L2", tensor->name, stage->name, innermost,
+                     stage->name, loop, (long long)(ahead > each ? ahead / each : 1));
+}
+
+/* A vector operand that is read in place, a piece of each of its distant rows by a tile: these are more streams than the hardware
+ * prefetcher follows. If a few tiles share them, each step prefetches its row's next piece. */
+static void fetch_pieces(rules *r, int main, const rules_tile_shape *t, const rules_access *access, int count, int step,
+                         const char *owner, const char *vo) {
+    enum { STREAMS = 16 };
+    const tir_stage *stage = &r->region->stages.data[main];
+    const rules_access *only = NULL;
+    double rows = 1;
+    for (int i = 0; i < count; i++) {
+        if (access[i].stride[t->v] == 0) continue;
+        if (only || access[i].stride[t->v] != 1 || access[i].stride[step] == RULES_IRREGULAR) return;
+        only = &access[i];
+    }
+    for (int a = 0; a < stage->space && only; a++) {
+        if (rules_extent(r, &stage->axis[a]) < 0) return;
+        if (only->stride[a] == 0) rows *= (double)rules_extent(r, &stage->axis[a]);
+    }
+    if (!only || stage->predicate || t->unit || rows > (double)(FEW_TILES * t->mr)) return;
+    const tir_tensor *tensor = &r->region->tensors.data[only->tensor];
+    const bool distant = only->stride[step] * (int64_t)lib_dtype_size(tensor->dtype) >= PAGE;
+    if (!distant || rules_extent(r, &stage->axis[step]) < STREAMS) return;
+    if (rules_tensor_bytes(r, tensor) > (double)r->machine->l2)
+        tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+1 L2", tensor->name, stage->name,
+                         steps_loop(stage, t, step), owner, vo);
+}
+
 void rules_fetch_panels(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *vo) {
     const tir_stage *stage = &r->region->stages.data[main];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, main, access, RULES_ACCESSES), step = first_reduction(r, stage);
-    int panels = rules_is_contraction(r, main) && step >= 0 ? panels_of(r, main, t, access, count) : -1;
+    if (!rules_is_contraction(r, main) || step < 0) return;
+    const int panels = panels_of(r, main, t, access, count);
+    if (panels < 0) fetch_pieces(r, main, t, access, count, step, owner, vo);
     if (panels < 0 || t->inside || t->peel) return; /* peeled columns are not contiguous within a panel */
     const tir_tensor *tensor = &r->region->tensors.data[access[panels].tensor];
     double rows = 1, bytes = rules_tensor_bytes(r, tensor), l2 = (double)r->machine->l2;
@@ -62,16 +110,14 @@ void rules_fetch_panels(rules *r, int main, const rules_tile_shape *t, const cha
         if (rules_extent(r, &stage->axis[a]) < 0) return;
     for (int a = 0; a < stage->space; a++)
         if (a != t->v) rows *= (double)rules_extent(r, &stage->axis[a]);
-    bool in_unit = t->unit && t->unit_axis == step, in_block = t->blocks_axis == step;
+    const bool in_block = t->blocks_axis == step;
     const char *loop = steps_loop(stage, t, step);
     if (rows >= (double)FEW_ROWS && working_set_bytes(r, main, t, access, count, panels) <= 0.75 * l2) {
         if (bytes > l2 / 4)
             tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+1 L2 shared", tensor->name, stage->name, loop,
                              owner, vo);
-    } else if (rows <= (double)t->mr && !in_block && bytes > l2) {
-        int64_t each = t->nr * (int64_t)lib_dtype_size(tensor->dtype) * (in_unit ? t->unit->width : 1);
-        tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+%lld L2", tensor->name, stage->name, loop,
-                         stage->name, loop, (long long)(PAGE > each ? PAGE / each : 1));
+    } else if (rows <= (double)(FEW_TILES * t->mr) && !in_block && bytes > l2) {
+        fetch_ahead(r, stage, t, tensor, step);
     }
 }
 
@@ -92,7 +138,7 @@ static bool is_tile_wide(rules *r, int main, int owner, const bool *inside, uint
 /* After its reduction a tile loads and stores more lines than the core can have loads and stores waiting; where all of them miss, it
  * would stall at the end of each tile. */
 void rules_fetch_tile(rules *r, int main, int owner, const bool *inside, const rules_tile_shape *t, const char *loop) {
-    enum { FEWEST_STEPS = 32 };
+    enum { FEWEST_STEPS = 24 }; /* as many as a tile has lines: with fewer, prefetches hold up the arithmetic */
     const tir_region *region = r->region;
     const tir_stage *stage = &region->stages.data[main];
     const int step = first_reduction(r, stage);

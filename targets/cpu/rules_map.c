@@ -481,7 +481,7 @@ static bool map_transposed(rules *r, int s) {
     return true;
 }
 
-/* ---- maps by tables */
+/* ---- choices by position */
 
 /* Does the position along an axis select what a point reads or computes? A choice between a value and a constant does not count: masked
  * loads implement it. */
@@ -491,6 +491,33 @@ typedef struct choice_search {
     bool constants;
     bool found;
 } choice_search;
+
+static tir_expr meet_choice(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    choice_search *search = user;
+    const tir_node node = *tir_get(pool, e);
+    bool load = node.op == TIR_LOAD && node.guarded;
+    if (!load && node.op != TIR_SELECT) return rebuilt;
+    tir_expr condition = tir_operand(pool, e, load ? (int)node.count - 2 : 0);
+    for (int i = load ? 0 : 1; i < 3; i++) { /* a load may itself be the selected value */
+        tir_expr value = i ? tir_operand(pool, e, load ? (int)node.count - 1 : i) : e;
+        if (tir_op_of(pool, value) == TIR_CONST && !search->constants) return rebuilt;
+    }
+    if (tir_uses(pool, condition, search->var)) search->found = true;
+    return rebuilt;
+}
+
+/* Loops are cut where such a choice changes, so that no part contains it. Axes first..last are one loop. If such a
+ * loop is short and the axis around it selects, choices between a value and a constant are cut, too: masks would take most of the time. */
+static void clip_choices(rules *r, const tir_stage *stage, int first, int last, bool is_short) {
+    for (int a = 0; a < stage->space; a++) {
+        if (first < last && a >= first && a <= last) continue;
+        choice_search search = {stage->axis[a].var, is_short && a == first - 1, false};
+        for (int c = 0; c < stage->count; c++) tir_rewrite(r->region->pool, stage->value[c], meet_choice, &search);
+        if (search.found) tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
+    }
+}
+
+/* ---- maps by tables */
 
 static tir_expr meet_table(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     choice_search *search = user;
@@ -599,6 +626,7 @@ static bool map_chosen(rules *r, int s, const int *members, int count) {
     tir_schedule_add(r->schedule, "order %s:%s %s %s", name, order.data ? order.data : "", inner, vector);
     rules_form_tasks(&nest, rows * extent, TASK_POINTS);
     tir_schedule_add(r->schedule, "vec %s.%s", name, vector);
+    clip_choices(r, stage, last, last, false);
     for (int i = 0; i < count; i++) attach_rows(r, members[i], name, nest.loop[nest.count - 1].name);
     rules_store_past_caches(r, stage);
     return true;
@@ -610,31 +638,6 @@ bool rules_chosen(rules *r, int root) {
 }
 
 /* ---- straight maps */
-
-static tir_expr meet_choice(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    choice_search *search = user;
-    const tir_node node = *tir_get(pool, e);
-    bool load = node.op == TIR_LOAD && node.guarded;
-    if (!load && node.op != TIR_SELECT) return rebuilt;
-    tir_expr condition = tir_operand(pool, e, load ? (int)node.count - 2 : 0);
-    for (int i = load ? 0 : 1; i < 3; i++) { /* a load may itself be the selected value */
-        tir_expr value = i ? tir_operand(pool, e, load ? (int)node.count - 1 : i) : e;
-        if (tir_op_of(pool, value) == TIR_CONST && !search->constants) return rebuilt;
-    }
-    if (tir_uses(pool, condition, search->var)) search->found = true;
-    return rebuilt;
-}
-
-/* Loops are cut where such a choice changes, so that no part contains it. Axes first..last are one loop. If such a
- * loop is short and the axis around it selects, choices between a value and a constant are cut, too: masks would take most of the time. */
-static void clip_choices(rules *r, const tir_stage *stage, int first, int last, bool is_short) {
-    for (int a = 0; a < stage->space; a++) {
-        if (first < last && a >= first && a <= last) continue;
-        choice_search search = {stage->axis[a].var, is_short && a == first - 1, false};
-        for (int c = 0; c < stage->count; c++) tir_rewrite(r->region->pool, stage->value[c], meet_choice, &search);
-        if (search.found) tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
-    }
-}
 
 static tir_expr count_operation(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     const tir_node *node = tir_get(pool, e);

@@ -353,7 +353,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     double penalty = 1, lines = 1;
     tir_expr axis = stage->axis[v].var;
     *t = (rules_tile_shape){
-        .v = v, .u = -1, .lanes = rules_lanes(r, s), .pack = UINT32_MAX, .steps = UINT32_MAX, .shared = -1};
+        .v = v, .u = -1, .lanes = rules_lanes_along(r, s, v), .pack = UINT32_MAX, .steps = UINT32_MAX, .shared = -1};
     for (int i = 0; i < TILE_WITH; i++) t->with[i] = UINT32_MAX;
     if (known_extent(r, &stage->axis[v]) == 1) return false;
     const bool known = rules_extent(r, &stage->axis[v]) >= 0; /* panels are made along axes of known extent only */

@@ -151,6 +151,14 @@ static double all_tiles_cycles(const rules *r, const rules_tile_shape *t, const 
     return (double)rows * cycles;
 }
 
+/* Rows of a light reduction, of `held` vectors each, computed side by side. Blocks of channels may be wider than a vector; then the
+ * registers limit the rows. */
+static int64_t light_rows(const rules_tile_problem *p, int64_t registers, int64_t held) {
+    const int64_t rows = SEPARATE_ROWS / p->attached, room = (registers - 2) / held;
+    if (!p->panel) return rows / held;
+    return rows < room ? rows : room;
+}
+
 void rules_size_tile(const rules *r, rules_tile_shape *t, const rules_tile_problem *p) {
     int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
     t->cycles = 1e300;
@@ -165,7 +173,7 @@ void rules_size_tile(const rules *r, rules_tile_shape *t, const rules_tile_probl
         int64_t held = row_registers(r->machine, p->n < nr ? p->n : nr, t->lanes);
         int64_t limit = most_rows(r, p, p->n < nr ? p->n : nr, t->lanes);
         if (!p->heavy)
-            limit = p->separate ? SEPARATE_ROWS / p->attached / (p->panel ? 1 : held) : 1;
+            limit = p->separate ? light_rows(p, registers, held) : 1;
         else if (p->window > 1) /* its rows stay in registers for the next steps */
             limit = (registers - 2 * p->window) / (2 * held);
         if (p->heavy && p->separate && limit > TALLEST) limit = TALLEST;

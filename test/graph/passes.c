@@ -190,6 +190,12 @@ static const struct {
     {"input x: f32[3, 2] a = reduce_max(x, axes=[1], keep=true) b = reduce_max(a, axes=[0]) output b",
      "reduce_max reduce_max"},
     {"input x: f32[1, 1] a = reduce_prod(x) output a", "reshape"},
+    {"input x: f32[2, 9] input p: f64[5] a = cast(p, dtype=i64) b = cast(p, dtype=i32) c = gather(x, a, axis=1)"
+     " d = gather(x, b, axis=1) output c output d",
+     "cast gather"},
+    {"input x: f32[2, 9] input p: u8[5] a = cast(p, dtype=i64) b = cast(p, dtype=i32) c = gather(x, a, axis=1)"
+     " d = gather(x, b, axis=1) output c output d",
+     "cast cast gather gather"},
     {"input x: f32[2, 9, 8] a = reduce_window(x, op=max, window=[1, 5, 5], low=[0, 2, 2], high=[0, 2, 2]) output a",
      "reduce_window reduce_window"},
     {"input x: f16[5, 9, 17] a = reduce_window(x, op=min, window=[1, 7, 6], stride=[2, 1, 2], low=[1, 3, 5], high=[0, 1, 7],"
