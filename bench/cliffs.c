@@ -13,6 +13,7 @@ enum { WHOLE, VARYING, PARTS, SIDES, VALUES = BENCH_GRAPH_VALUES };
 /* A call and what the first touches of caches and predictors cost: belongs to no kernel. */
 #define CALL_SECONDS 1e-6
 #define TOLERANCE 1e-3 /* of the greatest magnitude: sums in another order */
+#define LEAST_MAGNITUDE 0.1
 
 /* ---- programs ------------------------------------------------------------------------------------------------------------------ */
 
@@ -146,12 +147,13 @@ static void measure(side sides[SIDES], const bool taken[SIDES], const double lim
     }
 }
 
-/* Greatest difference over greatest magnitude of the outputs of two sides. Positions may differ where values are equal but for rounding. */
+/* Greatest difference over greatest magnitude of the outputs of two sides. Small values may be what is left of large ones (a sum of
+ * deviations); positions may differ where values are equal but for rounding. */
 static double difference(const bench_random_graph *g, const side *a, const side *b) {
     double worst = 0;
     for (int v = 0; v < g->count; v++) {
         const float *x = a->data[v], *y = b->data[v];
-        double most = 0, scale = 1e-30;
+        double most = 0, scale = LEAST_MAGNITUDE;
         if (!x || !y || !g->values[v].output || g->values[v].integer) continue;
         for (size_t i = 0; i < (size_t)bench_value_bytes(&g->values[v]) / sizeof *x; i++) {
             const double d = isnan(x[i]) && isnan(y[i]) ? 0 : fabs((double)x[i] - (double)y[i]);
