@@ -53,15 +53,14 @@ bool rules_is_interleaved(rules *r, int s) {
     return find_rows(r, s, &k) >= 0;
 }
 
-/* Partial results, and those of each level, are stored with the rows innermost. */
-static void lay_out(rules *r, const char *name, const char *row) {
+/* Partial results, and those of each level, are stored with the rows, axis v, innermost. */
+static void lay_out(rules *r, const char *name, int v) {
     const tir_stage *stage = &r->region->stages.data[rules_stage_named(r, name)];
     lib_text order;
     lib_text_init(&order, r->arena);
     for (int a = 0; a < stage->space; a++)
-        if (strcmp(stage->axis[a].name, row) && stage->axis[a].role != TIR_AXIS_LANE)
-            lib_text_format(&order, "%s, ", stage->axis[a].name);
-    const char *outer = order.length ? order.data : "", *tensors[TIR_MAX_STATE];
+        if (a != v && stage->axis[a].role != TIR_AXIS_LANE) lib_text_format(&order, "%s, ", stage->axis[a].name);
+    const char *outer = order.length ? order.data : "", *row = stage->axis[v].name, *tensors[TIR_MAX_STATE];
     const int count = stage->count;
     for (int c = 0; c < count; c++) tensors[c] = r->region->tensors.data[stage->tensor[c]].name;
     for (int c = 0; c < count; c++) rules_rewrite(r, "layout %s (%slane, %s)", tensors[c], outer, row);
@@ -72,7 +71,7 @@ bool rules_prepare_interleaved(rules *r, int s) {
     int k = -1;
     const int v = find_rows(r, s, &k);
     if (v < 0) return false;
-    const char *name = stage->name, *row = stage->axis[v].name, *part = rules_fresh_name(r, name, "_p");
+    const char *name = stage->name, *part = rules_fresh_name(r, name, "_p");
     const int64_t rows = rules_extent(r, &stage->axis[v]), points = rules_extent(r, &stage->axis[k]);
     int64_t lanes = 2;
     while (lanes * rows < VECTORS * rules_lanes(r, s) && (points < 0 || 2 * lanes <= points)) lanes *= 2;
@@ -86,7 +85,7 @@ bool rules_prepare_interleaved(rules *r, int s) {
         if (level->removed || rules_axis_of(level, TIR_AXIS_LANE) < 0) continue;
         if (rules_end_of_tree(r, q) == rules_stage_named(r, name)) levels[count++] = level->name;
     }
-    for (int i = 0; i < count; i++) lay_out(r, levels[i], row);
+    for (int i = 0; i < count; i++) lay_out(r, levels[i], v);
     return true;
 }
 
@@ -143,45 +142,47 @@ static bool find_plan(rules *r, int root, const int *members, int count, plan *p
     return good;
 }
 
-/* The loop over a stage's own axes, of *extent points (-1: varying); NULL: it has none. Appends it, and what runs outside of it, to the
- * order. */
-static const char *fuse_own(const plan *p, int s, lib_text *order, int64_t *extent) {
+/* The loop over a stage's own axes, innermost; name NULL: it has none. */
+typedef struct own_loop {
+    const char *name;
+    /* -1: varying */
+    int64_t extent;
+} own_loop;
+
+static own_loop order_loops(const plan *p, int s) {
     rules *r = p->r;
     const tir_stage *stage = &r->region->stages.data[s];
     own_axes own;
+    lib_text order;
+    lib_text_init(&order, r->arena);
     find_own(p, s, &own);
     for (int a = 0; a < stage->space + stage->reduce; a++)
-        if (a != own.row && a != own.other) lib_text_format(order, " %s", stage->axis[a].name);
-    *extent = 1;
-    if (own.row < 0) return NULL;
+        if (a != own.row && a != own.other) lib_text_format(&order, " %s", stage->axis[a].name);
+    if (own.other >= 0) lib_text_format(&order, " %s", stage->axis[own.other].name);
+    if (own.row >= 0) lib_text_format(&order, " %s", stage->axis[own.row].name);
+    if (order.length) tir_schedule_add(r->schedule, "order %s:%s", stage->name, order.data);
+    if (own.row < 0) return (own_loop){NULL, 1};
     const char *row = stage->axis[own.row].name;
-    *extent = rules_extent(r, &stage->axis[own.row]);
-    if (own.other < 0) {
-        lib_text_format(order, " %s", row);
-        return row;
-    }
-    const char *other = stage->axis[own.other].name;
+    const int64_t rows = rules_extent(r, &stage->axis[own.row]);
+    if (own.other < 0) return (own_loop){row, rows};
     const int64_t points = rules_extent(r, &stage->axis[own.other]);
-    lib_text_format(order, " %s %s", other, row);
-    *extent = points < 0 ? -1 : points * *extent;
-    tir_schedule_add(r->schedule, "order %s:%s", stage->name, order->data);
-    tir_schedule_add(r->schedule, "fuse %s.%s %s.%s -> f", stage->name, other, stage->name, row);
-    return "f";
+    tir_schedule_add(r->schedule, "fuse %s.%s %s.%s -> f", stage->name, stage->axis[own.other].name, stage->name, row);
+    return (own_loop){"f", points < 0 ? -1 : points * rows};
 }
 
 /* Blocks of whole vectors in which each lane belongs to the same row in every block. */
-static void vectorise(const plan *p, int s, const char *loop, int64_t extent) {
+static void vectorise(const plan *p, int s, own_loop loop) {
     const tir_stage *stage = &p->r->region->stages.data[s];
     const int64_t rows = rules_extent(p->r, &p->r->region->stages.data[p->root].axis[p->v]),
                   lanes = rules_lanes(p->r, s);
     int64_t block = lanes;
     while (block % rows != 0) block += lanes;
     while (block < VECTORS * lanes) block *= 2;
-    if (extent < 0 || extent > block) {
-        tir_schedule_add(p->r->schedule, "split %s.%s %lld -> f_o f_i peel", stage->name, loop, (long long)block);
-        loop = "f_i";
+    if (loop.extent < 0 || loop.extent > block) {
+        tir_schedule_add(p->r->schedule, "split %s.%s %lld -> f_o f_i peel", stage->name, loop.name, (long long)block);
+        loop.name = "f_i";
     }
-    tir_schedule_add(p->r->schedule, "vec %s.%s", stage->name, loop);
+    tir_schedule_add(p->r->schedule, "vec %s.%s", stage->name, loop.name);
 }
 
 /* In registers, if there is one value for each row, or for each row and lane. */
@@ -192,22 +193,18 @@ static bool in_registers(const plan *p, int s) {
 }
 
 static void attach(const plan *p, int s, const char *loop) {
-    rules *r = p->r;
-    const tir_stage *stage = &r->region->stages.data[s];
-    lib_text order;
-    int64_t extent;
-    lib_text_init(&order, r->arena);
-    tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, r->region->stages.data[p->root].name, loop);
-    const char *own = fuse_own(p, s, &order, &extent);
-    if (own && strcmp(own, "f")) tir_schedule_add(r->schedule, "order %s:%s", stage->name, order.data);
-    if (in_registers(p, s)) tir_schedule_add(r->schedule, "store %s reg", stage->name);
+    tir_schedule *out = p->r->schedule;
+    const tir_stage *stage = &p->r->region->stages.data[s];
     const int step = rules_axis_of(stage, TIR_AXIS_STEP);
+    tir_schedule_add(out, "at %s %s.%s", stage->name, p->r->region->stages.data[p->root].name, loop);
+    const own_loop own = order_loops(p, s);
+    if (in_registers(p, s)) tir_schedule_add(out, "store %s reg", stage->name);
     if (stage->predicate && step >= stage->space) /* only the last step has inactive lanes */
-        tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[step].name);
-    if (in_registers(p, s) && own)
-        tir_schedule_add(r->schedule, "vec %s.%s", stage->name, own);
-    else if (own)
-        vectorise(p, s, own, extent);
+        tir_schedule_add(out, "clip %s.%s", stage->name, stage->axis[step].name);
+    if (own.name && in_registers(p, s))
+        tir_schedule_add(out, "vec %s.%s", stage->name, own.name);
+    else if (own.name)
+        vectorise(p, s, own);
 }
 
 /* Points that one iteration of the root's loop takes, at most; -1: varying. */
@@ -231,26 +228,22 @@ bool rules_interleaved_rows(rules *r, int root) {
     const tir_stage *top = &r->region->stages.data[root];
     int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, root, members);
     plan p;
-    if (top->kind != TIR_MAP || !r->interleaved.count || !find_plan(r, root, members, count, &p)) return false;
-    rules_nest nest = {.r = r, .stage = top};
-    lib_text order;
-    int64_t extent;
     own_axes own;
-    lib_text_init(&order, r->arena);
+    if (top->kind != TIR_MAP || !r->interleaved.count || !find_plan(r, root, members, count, &p)) return false;
     find_own(&p, root, &own);
-    if (!p.shared && rules_extent(r, &top->axis[own.other < 0 ? own.row : own.other]) < 0) return false;
-    const char *loop = fuse_own(&p, root, &order, &extent);
-    if (!p.shared) { /* a loop of one iteration, to attach the members at */
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> row in_row mask", top->name, loop, (long long)extent);
-        rules_add_loop(&nest, "row", 1, true);
-        loop = "in_row";
-    } else if (own.other < 0) {
-        tir_schedule_add(r->schedule, "order %s:%s", top->name, order.data);
-    }
+    if (!p.shared && own.other >= 0 && rules_extent(r, &top->axis[own.other]) < 0) return false;
+    rules_nest nest = {.r = r, .stage = top};
+    own_loop loop = order_loops(&p, root);
     for (int a = 0; a < top->space; a++)
         if (p.shared >> a & 1) rules_add_loop(&nest, top->axis[a].name, rules_extent(r, &top->axis[a]), false);
+    if (!p.shared) { /* a loop of one iteration, to attach the members at */
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> row in_row mask", top->name, loop.name,
+                         (long long)loop.extent);
+        rules_add_loop(&nest, "row", 1, true);
+        loop.name = "in_row";
+    }
     rules_form_tasks(&nest, points_of(&p, members, count), TASK_POINTS);
-    vectorise(&p, root, loop, extent);
+    vectorise(&p, root, loop);
     if (own.other >= 0) rules_store_past_caches(r, top);
     for (int i = 0; i < count; i++) attach(&p, members[i], nest.loop[nest.count - 1].name);
     return true;
