@@ -321,7 +321,7 @@ $(fakes): $(OUT)/test/cuda/libfake-%.so: $(OUT)/test/cuda/fake/%.o
 	$(Q)$(CC) -shared $(LDFLAGS_ALL) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS_ALL) -o $@
 $(patsubst %.c,$(OUT)/%,$(filter test/cuda/%,$(test_src))): | $(fakes)
 $(OUT)/test/golden/cuda: $(OUT)/test/tir/scheduled.o
-$(OUT)/test/golden/cycles: $(patsubst %,$(OUT)/bench/%.o,block_graphs blocks cases elements shape)
+$(OUT)/test/golden/cycles: $(patsubst %,$(OUT)/bench/%.o,block_graphs blocks cases elements random_graphs shape)
 # The real headers are compared with our declarations where they are installed.
 $(OUT)/test/cuda/declarations.o: CPPFLAGS_ALL += $(if $(wildcard $(CUDA_HOME)/include/cuda.h),-isystem $(CUDA_HOME)/include)
 
@@ -477,7 +477,7 @@ gpu-check gpu-kernels gpu-models gpu-sanitize:
 	@bench/gpu.sh $(@:gpu-%=%) $(GPU_OUT)
 
 # Only then, since it looks for the peers. `check` compiles the bench, so that it follows the public header.
-ifneq ($(filter bench% model% peers plots check gpu-programs $(OUT)/bench/% $(BUILD)/models/%,$(MAKECMDGOALS)),)
+ifneq ($(filter bench% cliffs model% peers plots check gpu-programs $(OUT)/bench/% $(BUILD)/models/%,$(MAKECMDGOALS)),)
 include bench/bench.mk
 endif
 
@@ -547,6 +547,7 @@ define help_text
   make examples       build/release/bin/*
   make examples-data  models and data of the examples ocr, vad, filetype, for EXAMPLES_DATA ($(EXAMPLES_DATA))
   make bench          measure; bench-short: a sample    make plots     of the last make bench
+  make cliffs         N=2000 random graphs from SEED=1, FILTER=text: those much slower than their parts, the roof, an exact size
   make models         measure whole ONNX models; models-short: small ones; model-files: fetches those that are not built
   make peers          what to compare with in make bench and make models
   make bench-keep     the last run is what make bench compares with from now on (bench/last.txt)

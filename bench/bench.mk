@@ -109,16 +109,20 @@ $(foreach p,$(bench_peers),$(eval $(call peer_rule,$(p))))
 
 bench_parts   := bench block_graphs blocks cases contest elements ending figures graphs last levels measure ours peers random roof sets shape stats summary varying
 bench_objects := $(bench_parts:%=$(OUT)/bench/%.o)
+cliff_objects := $(patsubst %,$(OUT)/bench/%.o,cliffs measure random_graphs roof stats)
 bench_inside  := $(patsubst bench/%.c,$(OUT)/bench/%,$(wildcard bench/overhead.c))
 
 # a*x + b on vectors becomes one instruction.
 $(OUT)/bench/roof.o: private CFLAGS_ALL += -ffp-contract=fast
 $(bench_objects) $(peer_shared): | $(GEN)/dlc/ops.h
-check: $(OUT)/bench/bench models-build
+check: $(OUT)/bench/bench $(OUT)/bench/cliffs models-build
 
 $(OUT)/bench/bench: $(bench_objects) $(OUT)/libdlc.so
 	$(call say,LINK,$@)
 	$(Q)$(call link_public,-ldl)
+$(OUT)/bench/cliffs: $(cliff_objects) $(OUT)/libdlc.so
+	$(call say,LINK,$@)
+	$(Q)$(call link_public)
 $(bench_inside): $(OUT)/bench/%: $(OUT)/bench/%.o $(all_layers)
 	$(call say,LINK,$@)
 	$(Q)$(call link_internal)
@@ -138,6 +142,11 @@ bench: bench-build
 bench-short: bench-build
 	@$(bench_run); $(bench_see_inside)
 
+# Random graphs: whole against parts, against the roof, varying sizes against exact ones.
+.PHONY: cliffs
+cliffs: $(OUT)/bench/cliffs
+	@$< $(if $(SEED),--seed $(SEED)) $(if $(CASE),--first $(CASE) --count 1,$(if $(N),--count $(N))) $(if $(FILTER),--filter '$(FILTER)')
+
 # The last run becomes the one that later ones are compared with; whole runs only.
 .PHONY: bench-keep
 bench-keep: bench-build
@@ -154,4 +163,4 @@ plots:
 
 include bench/models/models.mk
 
--include $(bench_objects:.o=.d) $(peer_shared:.o=.d) $(bench_inside:=.d)
+-include $(cliff_objects:.o=.d) $(bench_objects:.o=.d) $(peer_shared:.o=.d) $(bench_inside:=.d)

@@ -3,37 +3,11 @@
  * no fixed size stands for all. */
 #include "bench/random.h"
 
+#include "bench/draw.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- numbers ------------------------------------------------------------------------------------------------------------------ */
-
-typedef struct source {
-    uint64_t state;
-} source;
-
-/* splitmix64 (Steele, Lea, Flood 2014) */
-static uint64_t next(source *s) {
-    uint64_t z = s->state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-static int64_t below(source *s, int64_t limit) {
-    return (int64_t)(next(s) % (uint64_t)limit);
-}
-
-/* Every power of two as likely as the next; a multiple of `multiple`. */
-static int64_t size(source *s, int64_t low, int64_t high, int64_t multiple) {
-    double exponent = log2((double)low) + (log2((double)high) - log2((double)low)) * (double)(next(s) >> 11) * 0x1p-53;
-    int64_t value = (int64_t)lround(exp2(exponent)) / multiple * multiple;
-    return value < multiple ? multiple : value;
-}
-
-#define PICK(s, ...) \
-    ((const char *const[]){__VA_ARGS__})[below(s, sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))]
 
 /* ---- families ------------------------------------------------------------------------------------------------------------------ */
 
@@ -44,81 +18,88 @@ enum { LINE = sizeof(((bench_shape *)0)->text) };
 #define LARGEST_TENSOR (1 << 20) /* elements: what moves stays clear of the last cache's edge, where no roof is known */
 #define SAY(...) snprintf(line, LINE, __VA_ARGS__)
 
-static void contraction(source *s, char *line, const char *name, int64_t multiple) {
+static void contraction(bench_draw *s, char *line, const char *name, int64_t multiple) {
     int64_t m, n, k;
-    do m = below(s, 4) ? size(s, 2, 1024, 1) : 1, n = size(s, 8, 4096, multiple), k = size(s, 8, 4096, multiple);
+    do
+        m = bench_draw_below(s, 4) ? bench_draw_size(s, 2, 1024, 1) : 1, n = bench_draw_size(s, 8, 4096, multiple),
+        k = bench_draw_size(s, 8, 4096, multiple);
     while (2.0 * (double)m * (double)n * (double)k > LARGEST_FLOPS || n * k > 4 * LARGEST_TENSOR);
-    SAY("contraction %s b=1 m=%d n=%d k=%d%s", name, (int)m, (int)n, (int)k, PICK(s, "", "", " bias act=relu"));
+    SAY("contraction %s b=1 m=%d n=%d k=%d%s", name, (int)m, (int)n, (int)k, BENCH_PICK(s, "", "", " bias act=relu"));
 }
-static void regular(source *s, char *line) {
+static void regular(bench_draw *s, char *line) {
     contraction(s, line, "random", 16);
 }
-static void odd(source *s, char *line) {
+static void odd(bench_draw *s, char *line) {
     contraction(s, line, "random-odd", 1);
 }
 
-static void images(source *s, char *line, bool depthwise) {
+static void images(bench_draw *s, char *line, bool depthwise) {
     static const int64_t windows[] = {1, 3, 3, 5};
     int64_t ci, co, h, kernel, stride;
     double flops;
     do {
-        ci = size(s, 8, 1024, 8), co = depthwise ? ci : size(s, 8, 1024, 8), h = size(s, 7, 112, 1);
-        kernel = windows[depthwise ? 1 + below(s, 3) : below(s, 4)], stride = 1 + (below(s, 4) == 0);
+        ci = bench_draw_size(s, 8, 1024, 8), co = depthwise ? ci : bench_draw_size(s, 8, 1024, 8),
+        h = bench_draw_size(s, 7, 112, 1);
+        kernel = windows[depthwise ? 1 + bench_draw_below(s, 3) : bench_draw_below(s, 4)],
+        stride = 1 + (bench_draw_below(s, 4) == 0);
         flops = 2.0 * (double)(co * (h / stride) * (h / stride)) * (double)((depthwise ? 1 : ci) * kernel * kernel);
     } while (flops > LARGEST_FLOPS || flops < 1e6);
     SAY("convolution %s n=1 ci=%d co=%d h=%d w=%d kh=%d kw=%d stride=%d pad=%d groups=%d dilation=1",
         depthwise ? "random-depthwise" : "random", (int)ci, (int)co, (int)h, (int)h, (int)kernel, (int)kernel,
         (int)stride, (int)kernel / 2, (int)(depthwise ? ci : 1));
 }
-static void convolution(source *s, char *line) {
+static void convolution(bench_draw *s, char *line) {
     images(s, line, false);
 }
-static void depthwise(source *s, char *line) {
+static void depthwise(bench_draw *s, char *line) {
     images(s, line, true);
 }
 
-static void rows(source *s, char *line) {
+static void rows(bench_draw *s, char *line) {
     const char *name =
-        PICK(s, "softmax", "softmax", "layer_norm", "layer_norm", "rms_norm", "log_softmax", "reduce_sum");
-    int64_t length = size(s, 64, 8192, 1), count = size(s, 16, LARGEST_TENSOR / length, 1);
+        BENCH_PICK(s, "softmax", "softmax", "layer_norm", "layer_norm", "rms_norm", "log_softmax", "reduce_sum");
+    int64_t length = bench_draw_size(s, 64, 8192, 1), count = bench_draw_size(s, 16, LARGEST_TENSOR / length, 1);
     SAY("row %s shape=%dx%d%s", name, (int)count, (int)length, strcmp(name, "reduce_sum") ? "" : " axis=1");
 }
 
-static void maps(source *s, char *line) {
-    SAY("map %s shape=%d", PICK(s, "gelu(a*x+b)", "gelu(a*x+b)", "add", "silu*gate", "20xmuladd"),
-        (int)size(s, 1 << 14, LARGEST_TENSOR, 1));
+static void maps(bench_draw *s, char *line) {
+    SAY("map %s shape=%d", BENCH_PICK(s, "gelu(a*x+b)", "gelu(a*x+b)", "add", "silu*gate", "20xmuladd"),
+        (int)bench_draw_size(s, 1 << 14, LARGEST_TENSOR, 1));
 }
 
-static void moves(source *s, char *line) {
-    int64_t a = size(s, 32, 2048, 1), b = size(s, 32, 2048, 1);
-    switch (below(s, 4)) {
+static void moves(bench_draw *s, char *line) {
+    int64_t a = bench_draw_size(s, 32, 2048, 1), b = bench_draw_size(s, 32, 2048, 1);
+    switch (bench_draw_below(s, 4)) {
     case 0: SAY("move transpose shape=%dx%d perm=1,0", (int)a, (int)b); break;
     case 1:
-        SAY("move transpose shape=%dx%dx%dx%d perm=0,2,3,1", (int)size(s, 1, 8, 1), (int)size(s, 8, 128, 1),
-            (int)size(s, 7, 64, 1), (int)size(s, 7, 64, 1));
+        SAY("move transpose shape=%dx%dx%dx%d perm=0,2,3,1", (int)bench_draw_size(s, 1, 8, 1),
+            (int)bench_draw_size(s, 8, 128, 1), (int)bench_draw_size(s, 7, 64, 1), (int)bench_draw_size(s, 7, 64, 1));
         break;
     case 2: SAY("move concat shape=2x(%dx%d) axis=1", (int)a, (int)b); break;
-    default: SAY("move pad shape=8x32x%dx%d 1,1 each side of h,w", (int)size(s, 7, 112, 1), (int)size(s, 7, 112, 1));
+    default:
+        SAY("move pad shape=8x32x%dx%d 1,1 each side of h,w", (int)bench_draw_size(s, 7, 112, 1),
+            (int)bench_draw_size(s, 7, 112, 1));
     }
 }
 
-static void attention(source *s, char *line) {
+static void attention(bench_draw *s, char *line) {
     static const int64_t dims[] = {32, 64, 64, 128};
-    int64_t dim = dims[below(s, 4)], heads = size(s, 1, 16, 1), keys = size(s, 48, 1024, 1);
-    int64_t queries = below(s, 5) == 0 ? 1 : keys;
-    bool causal = queries > 1 && keys >= 256 && below(s, 3) == 0;
+    int64_t dim = dims[bench_draw_below(s, 4)], heads = bench_draw_size(s, 1, 16, 1),
+            keys = bench_draw_size(s, 48, 1024, 1);
+    int64_t queries = bench_draw_below(s, 5) == 0 ? 1 : keys;
+    bool causal = queries > 1 && keys >= 256 && bench_draw_below(s, 3) == 0;
     SAY("attention b=1 heads=%d queries=%d keys=%d dim=%d%s", (int)heads, (int)queries, (int)keys, (int)dim,
         causal ? " causal" : "");
 }
 
 static const struct {
-    void (*line)(source *s, char *line);
+    void (*line)(bench_draw *s, char *line);
     int count;
 } families[] = {{regular, 45}, {odd, 35},  {convolution, 30}, {depthwise, 10},
                 {rows, 25},    {maps, 20}, {moves, 15},       {attention, 20}};
 
 void bench_random_shapes(uint64_t seed, bench_shape shapes[BENCH_RANDOM_SHAPES]) {
-    source s = {seed};
+    bench_draw s = {seed};
     int made = 0;
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
         for (int i = 0; i < families[f].count && made < BENCH_RANDOM_SHAPES; i++) {

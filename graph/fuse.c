@@ -330,8 +330,21 @@ static bool fits_rows(const fuser *f, const fuse_cluster *rows, const graph_shap
     return same_dims(shape, &rows->domain) || same_but_ones(f->g, shape, &kept);
 }
 
+/* The axes behind those of the rows, if they have few elements: so many rows are interleaved in memory, and computed together. */
+static uint32_t interleaved_axes(const fuser *f, const graph_shape *domain, uint32_t axes) {
+    int64_t bytes = (int64_t)lib_dtype_size(domain->dtype);
+    uint32_t behind = 0;
+    for (int i = domain->rank - 1; i >= 0 && !(axes >> i & 1); i--) {
+        int64_t extent = graph_fuse_extent(f->g, domain->dim[i]);
+        if (extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes)) return 0;
+        behind |= 1u << i;
+    }
+    return bytes < f->machine->vector_bytes ? behind : 0;
+}
+
 static bool rows_stay_on_chip(const fuser *f, const fuse_cluster *rows) {
-    return runs_in_memory(f->g, &rows->domain, rows->axes) && rows_fit(f, &rows->domain, rows->axes);
+    const uint32_t axes = rows->axes | interleaved_axes(f, &rows->domain, rows->axes);
+    return runs_in_memory(f->g, &rows->domain, axes) && rows_fit(f, &rows->domain, axes);
 }
 
 /* Does the node read a result of the row chain p and continue the chain? */

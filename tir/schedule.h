@@ -31,7 +31,8 @@
  *                                          mask full: tiles of 13 points, even if the axis is shorter; peel, of an axis with a
  *                                          varying extent that has a vec or unroll loop inside: the last tile is masked, in a loop
  *                                          of its own
- *     fuse    D.i D.j -> ij                one loop over two neighbouring axes; in an attached stage it covers the whole axes
+ *     fuse    D.i D.j -> ij                one loop over two neighbouring axes; in an attached stage it covers the whole axes, and can be
+ *                                          split only in tiles that do not overrun (peel)
  *     order   D: io jo ii ji
  *     at      C D.jo [by i=i ...]
  *     store   C reg|stack|local|shared|workspace

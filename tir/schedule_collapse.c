@@ -204,12 +204,12 @@ static int axis_of(const collapsing *c, int s, tir_expr var) {
     return -1;
 }
 
-/* Whether the load indexes dimensions d and d + 1 by a joined pair of axes of its reader, of equal extents. */
-static bool indexed_by_pair(const collapsing *c, tir_expr load, const tir_tensor *tensor, int d) {
-    int a = axis_of(c, c->reader, tir_operand(c->pool, load, d));
-    if (a < 0 || !joined(c, c->reader, a)) return false;
-    const tir_axis *fast = &stage_at(c, c->reader)->axis[a + 1];
-    return tir_operand(c->pool, load, d + 1) == fast->var && fast->extent == tensor->extent[d + 1];
+/* The axis of the reader by which the load indexes dimension d, if it is joined with the one that indexes dimension b, of equal extents; -1. */
+static int indexed_by_pair(const collapsing *c, tir_expr load, const tir_tensor *tensor, int d, int b) {
+    const int a = axis_of(c, c->reader, tir_operand(c->pool, load, d)), with = a < 0 ? -1 : partner(c, c->reader, a);
+    if (with < 0) return -1;
+    const tir_axis *fast = &stage_at(c, c->reader)->axis[with];
+    return tir_operand(c->pool, load, b) == fast->var && fast->extent == tensor->extent[b] ? a : -1;
 }
 
 static void check_consistent(void *user, tir_expr load) {
@@ -220,16 +220,18 @@ static void check_consistent(void *user, tir_expr load) {
     uint32_t by_pairs = 0; /* pairs of the reader that index consistently */
     for (int d = 0; d + 1 < tensor->rank; d++) {
         if (!joined(c, tensor->stage, d)) continue;
-        if (indexed_by_pair(c, load, tensor, d))
-            by_pairs |= 1u << axis_of(c, c->reader, tir_operand(c->pool, load, d));
-        else if (shows(c, tensor->stage, d))
+        const int b = partner(c, tensor->stage, d), a = b < 0 ? -1 : indexed_by_pair(c, load, tensor, d, b);
+        if (a >= 0)
+            by_pairs |= 1u << a;
+        else if (b >= 0)
             separate(c, tensor->stage, d);
         else if (!is_zero(c, tir_operand(c->pool, load, d)) && !is_zero(c, tir_operand(c->pool, load, d + 1)))
             separate(c, tensor->stage, d);
     }
     for (int a = 0; a + 1 < stage->space + stage->reduce; a++) {
-        if (!joined(c, c->reader, a) || !shows(c, c->reader, a) || (by_pairs >> a & 1)) continue;
-        if (indexed_by(c, load, stage->axis[a].var) | indexed_by(c, load, stage->axis[a + 1].var))
+        const int b = partner(c, c->reader, a);
+        if (b < 0 || (by_pairs >> a & 1)) continue;
+        if (indexed_by(c, load, stage->axis[a].var) | indexed_by(c, load, stage->axis[b].var))
             separate(c, c->reader, a);
     }
 }

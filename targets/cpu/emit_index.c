@@ -381,11 +381,18 @@ static emit_form atom_form(emitter *e, tir_expr atom) {
     }
 }
 
+enum { INDEX_TERMS = 32 };
+
+static int index_terms(emitter *e, tir_expr index, tir_term terms[INDEX_TERMS], int64_t *constant) {
+    int count = tir_terms(e->pool, index, terms, INDEX_TERMS, constant);
+    if (count < 0) emit_raise(e, "index expression of more than %d terms", INDEX_TERMS);
+    return count;
+}
+
 emit_form emit_index(emitter *e, tir_expr index) {
-    tir_term terms[32];
+    tir_term terms[INDEX_TERMS];
     int64_t constant;
-    int count = tir_terms(e->pool, index, terms, 32, &constant);
-    if (count < 0) emit_raise(e, "index expression of more than 32 terms");
+    int count = index_terms(e, index, terms, &constant);
     emit_form sum = emit_form_constant(constant);
     for (int i = 0; i < count; i++) {
         emit_form atom = atom_form(e, terms[i].atom);
@@ -571,24 +578,24 @@ static bool congruent(const emitter *e, tir_expr a, tir_expr b, int64_t c) {
 }
 
 /* Axes that were fused into one loop index neighbouring dimensions by a quotient and a remainder. If the strides of the dimensions
- * continue each other, the two add up to the dividend: m/c and n%c with strides c*s and s are m with stride s. Returns m, and the
- * dimension of n; 0: no such pair. */
-static tir_expr join_dimensions(const emitter *e, const tir_buffer *b, int rank, const tir_expr *index, int i,
-                                int *with) {
+ * continue each other, the two add up to the dividend: m/c and n%c with strides c*s and s are m with stride s. Does the term of dimension
+ * i have such a partner? *with: the dimension of n. */
+static bool joins(const emitter *e, const tir_buffer *b, int rank, const tir_expr *index, int i, tir_term term,
+                  int *with) {
     int64_t c, modulus, stride, step;
-    if (tir_op_of(e->pool, index[i]) != TIR_DIV || !tir_is_const(e->pool, tir_operand(e->pool, index[i], 1), &c))
-        return 0;
-    if (!tir_is_const(e->pool, b->stride[i], &stride)) return 0;
+    if (term.coefficient != 1 || tir_op_of(e->pool, term.atom) != TIR_DIV ||
+        !tir_is_const(e->pool, tir_operand(e->pool, term.atom, 1), &c))
+        return false;
+    if (!tir_is_const(e->pool, b->stride[i], &stride)) return false;
     for (int k = i + 1; k < rank; k++) {
         if (tir_op_of(e->pool, index[k]) != TIR_REM ||
             !tir_is_const(e->pool, tir_operand(e->pool, index[k], 1), &modulus) || modulus != c)
             continue;
         if (!tir_is_const(e->pool, b->stride[k], &step) || step * c != stride) continue;
-        tir_expr m = tir_operand(e->pool, index[i], 0);
         *with = k;
-        return congruent(e, m, tir_operand(e->pool, index[k], 0), c) ? m : 0;
+        return congruent(e, tir_operand(e->pool, term.atom, 0), tir_operand(e->pool, index[k], 0), c);
     }
-    return 0;
+    return false;
 }
 
 emit_known emit_offset_known(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *constant,
@@ -607,29 +614,41 @@ emit_known emit_offset_known(emitter *e, uint32_t buffer, int rank, const tir_ex
     return known;
 }
 
+/* Adds dimension i, whose stride is constant. Notes in *done the dimension that is joined to it. */
+static void add_dimension(emitter *e, const tir_buffer *b, int rank, const tir_expr *index, int i, emit_form *offset,
+                          uint32_t *done) {
+    tir_term terms[INDEX_TERMS];
+    int64_t size = (int64_t)lib_dtype_size(b->dtype), stride = 0, step = 0, constant;
+    int count = index_terms(e, index[i], terms, &constant), with;
+    tir_is_const(e->pool, b->stride[i], &stride);
+    offset->constant += constant * stride * size;
+    for (int t = 0; t < count; t++) {
+        if (joins(e, b, rank, index, i, terms[t], &with) && !(*done >> with & 1)) {
+            tir_is_const(e->pool, b->stride[with], &step);
+            emit_form both = emit_index(e, tir_operand(e->pool, terms[t].atom, 0));
+            emit_form_add(e, offset, &both, step * size);
+            *done |= 1u << with;
+            continue;
+        }
+        emit_form atom = atom_form(e, terms[t].atom);
+        emit_form_add(e, offset, &atom, terms[t].coefficient * stride * size);
+    }
+}
+
 emit_form emit_offset(emitter *e, uint32_t buffer, int rank, const tir_expr *index) {
     const tir_buffer *b = &e->kernel->buffers.data[buffer];
-    int64_t size = (int64_t)lib_dtype_size(b->dtype), constant;
+    int64_t constant;
     emit_form offset = {0};
     uint32_t done = 0; /* dimensions that were joined to earlier ones */
     for (int i = 0; i < rank; i++) {
-        int with = 0;
-        tir_expr joined = done >> i & 1 ? 0 : join_dimensions(e, b, rank, index, i, &with);
         if (done >> i & 1) continue;
-        if (joined && tir_is_const(e->pool, b->stride[with], &constant)) {
-            emit_form at = emit_index(e, joined);
-            emit_form_add(e, &offset, &at, constant * size);
-            done |= 1u << with;
+        if (tir_is_const(e->pool, b->stride[i], &constant)) {
+            add_dimension(e, b, rank, index, i, &offset, &done);
             continue;
         }
-        emit_form at = emit_index(e, index[i]);
-        if (tir_is_const(e->pool, b->stride[i], &constant)) {
-            emit_form_add(e, &offset, &at, constant * size);
-        } else {
-            emit_form stride = emit_index(e, b->stride[i]);
-            emit_form product = form_multiply(e, &at, &stride);
-            emit_form_add(e, &offset, &product, size);
-        }
+        emit_form at = emit_index(e, index[i]), stride = emit_index(e, b->stride[i]);
+        emit_form product = form_multiply(e, &at, &stride);
+        emit_form_add(e, &offset, &product, (int64_t)lib_dtype_size(b->dtype));
     }
     return offset;
 }

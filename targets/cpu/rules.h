@@ -138,6 +138,8 @@ typedef struct rules {
     /* NULL: none */
     rules_chain *chain;
     lib_vec(rules_part) parts;
+    /* partial results of interleaved rows, and their axis of rows (rules_interleaved.c) */
+    lib_vec(rules_choice) interleaved;
     lib_vec(rules_lanes_tile) lanes_tiles;
     lib_vec(rules_block_tile) block_tiles;
     lib_vec(rules_panel_copy) panel_copies;
@@ -194,6 +196,7 @@ void rules_set_role(rules *r, const char *stage, rules_role role);
 bool rules_tile(rules *r, int root);
 bool rules_tileable(rules *r, int stage); /* a reduction with an axis to run vectors along */
 bool rules_rows(rules *r, int root);
+bool rules_interleaved_rows(rules *r, int root);
 bool rules_enumerated_tile(rules *r, int root);
 bool rules_enumerated_rows(rules *r, int root);
 bool rules_columns(rules *r, int root);
@@ -227,6 +230,8 @@ void rules_prepare_sorts(rules *r); /* changes the numbers of stages */
 void rules_prepare_reduce(rules *r, int stage);
 void rules_prepare_tile(rules *r, int stage);
 void rules_prepare_rows(rules *r, int stage);
+bool rules_is_interleaved(rules *r, int stage); /* a reduction of rows that lie interleaved in memory */
+bool rules_prepare_interleaved(rules *r, int stage);
 /* Predicted cycles of a contraction in tiles by lanes; not possible: 1e300. */
 double rules_lanes_cost(rules *r, int stage, rules_lanes_tile *tile);
 /* Cycles of `cycles` of computation overlapped with `l3_cycles` cycles of L3 traffic: the longer one, and a tenth of the shorter one. */

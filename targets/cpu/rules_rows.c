@@ -25,6 +25,7 @@ void rules_prepare_rows(rules *r, int s) {
     rules_role role = rules_role_of(r, s);
     bool wanted = role == RULES_NO_PART || role == RULES_CHUNK;
     wanted = wanted && !(stage->fold >= 0 ? rules_is_contraction(r, s) : rules_tileable(r, s));
+    if (wanted && rules_prepare_interleaved(r, s)) return;
     int axis = wanted ? lane_axis(r, s) : -1;
     if (axis < 0) return;
     int64_t extent = rules_extent(r, &stage->axis[axis]), lanes = rules_lanes(r, s), count = lanes;

@@ -488,6 +488,7 @@ static bool choose_tile(rules *r, int s, rules_tile_shape *best) {
 
 bool rules_tileable(rules *r, int stage) {
     rules_tile_shape t;
+    if (rules_is_interleaved(r, stage)) return false;
     return r->region->stages.data[stage].kind == TIR_REDUCE && choose_tile(r, stage, &t);
 }
 
@@ -601,7 +602,7 @@ static rules_operand_access choose_operand_access(rules *r, int s, rules_tile_sh
 void rules_prepare_tile(rules *r, int s) {
     const char *name = r->region->stages.data[s].name;
     if (r->region->stages.data[s].kind != TIR_REDUCE || r->region->stages.data[s].fold >= 0) return;
-    if (rules_role_of(r, s) > RULES_WHOLE) return;
+    if (rules_role_of(r, s) > RULES_WHOLE || rules_is_interleaved(r, s)) return;
     rules_tile_shape t;
     rules_lanes_tile lanes = {0};
     bool found = choose_tile(r, s, &t);

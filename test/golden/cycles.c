@@ -6,9 +6,12 @@
  * slower.table: blocks (bench/blocks.h) that are expected to take longer as one program than in parts, and how much. One that is not
  * listed, or takes 3 % longer than listed, fails. Those that are no longer slower are told, and DLC_BLESS=1 takes them from the list.
  *
+ * cliffs.table: the same for random graphs (bench/random_graphs.h) against their operators as programs of their own.
+ *
  * The library runs as ever, on the target of fixed.h. */
 #ifdef DLC_TARGET_cpu
 #include "bench/cases.h"
+#include "bench/random_graphs.h"
 #include "golden/fixed.h"
 
 #include <dlc/dlc.h>
@@ -292,8 +295,102 @@ static void test_blocks(void **state) {
     if (slower) fail_msg("%d blocks are expected to be slower than their parts", slower);
 }
 
+/* ---- random graphs and their operators */
+
+#define CLIFFS "test/golden/cliffs.table"
+#define CLIFF 1.1                 /* whole over parts */
+enum { GRAPHS = 120, SEED = 22 }; /* the seed of no run that rules were written by */
+
+/* Without end, where a schedule is refused. */
+static double predict_part(dlc_context *context, const bench_random_graph *g, int part) {
+    const int64_t *shapes[BENCH_GRAPH_VALUES];
+    int ranks[BENCH_GRAPH_VALUES], inputs[BENCH_GRAPH_VALUES], count = bench_graph_inputs(g, part, inputs);
+    const uint64_t refused = refused_schedules(context);
+    char text[BENCH_GRAPH_TEXT];
+    dlc_graph *graph;
+    for (int i = 0; i < count; i++) shapes[i] = g->values[inputs[i]].dims, ranks[i] = g->values[inputs[i]].rank;
+    bench_graph_text(g, part, false, text);
+    if (dlc_graph_parse(context, text, strlen(text), &graph)) fail_msg("%s: %s", text, dlc_error_message(context));
+    const double cycles = predict_program(context, text, graph, shapes, ranks, count);
+    dlc_graph_destroy(graph);
+    return refused_schedules(context) == refused ? cycles : INFINITY;
+}
+
+/* Of the whole graph over the sum of its operators; 0: it is one operator. */
+static double ratio_of_graph(dlc_context *context, int number) {
+    bench_random_graph g;
+    double sum = 0;
+    int steps = 0;
+    bench_random_graph_make(&g, SEED, number);
+    for (int v = 0; v < g.count; v++) {
+        if (!g.values[v].step[0]) continue;
+        sum += predict_part(context, &g, v);
+        steps++;
+    }
+    const double whole = predict_part(context, &g, BENCH_WHOLE);
+    return whole == INFINITY ? whole : steps > 1 ? whole / sum : 0;
+}
+
+static double listed[GRAPHS][GOLDEN_MACHINES], ratios[GRAPHS][GOLDEN_MACHINES];
+
+/* Lines `Z 1.53 17 n=8 graph ...`, with the graph's number. */
+static void read_cliffs(void) {
+    char line[BENCH_GRAPH_TEXT], letter;
+    double ratio;
+    int number;
+    FILE *file = fopen(CLIFFS, "r");
+    while (file && fgets(line, sizeof line, file))
+        for (int m = 0; m < GOLDEN_MACHINES && sscanf(line, "%c %lf %d", &letter, &ratio, &number) == 3; m++)
+            if (golden_machines[m].letter == letter && number >= 0 && number < GRAPHS) listed[number][m] = ratio;
+    if (file) fclose(file);
+}
+
+static void write_cliffs(void) {
+    FILE *file = fopen(CLIFFS, "w");
+    assert_non_null(file);
+    fputs(
+        "; random graphs that the cost model expects to take so many times as long as their operators apart: faults of fusion and rules\n",
+        file);
+    for (int i = 0; i < GRAPHS; i++)
+        for (int m = 0; m < GOLDEN_MACHINES; m++) {
+            bench_random_graph g;
+            char text[BENCH_GRAPH_TEXT];
+            if (ratios[i][m] <= CLIFF) continue;
+            bench_random_graph_make(&g, SEED, i);
+            bench_graph_text(&g, BENCH_WHOLE, false, text);
+            fprintf(file, "%c %.2f %d n=%lld %s\n", golden_machines[m].letter, ratios[i][m], i, (long long)g.n, text);
+        }
+    fclose(file);
+}
+
+static void test_cliffs(void **state) {
+    int beyond = 0, mended = 0;
+    (void)state;
+    read_cliffs();
+    for (int m = 0; m < GOLDEN_MACHINES; m++) {
+        if (!counts_for_blocks(m)) continue;
+        dlc_context *context = open_machine(m);
+        for (int i = 0; i < GRAPHS; i++) {
+            ratios[i][m] = ratio_of_graph(context, i);
+            mended += listed[i][m] > 0 && ratios[i][m] <= CLIFF;
+            if (ratios[i][m] <= CLIFF || (listed[i][m] > 0 && ratios[i][m] <= (1 + TOLERANCE) * listed[i][m])) continue;
+            print_message("%c %.2f times its operators, listed %.2f: graph %d of seed %d (bench/cliffs --list)\n",
+                          golden_machines[m].letter, ratios[i][m], listed[i][m], i, SEED);
+            beyond++;
+        }
+        dlc_context_destroy(context);
+    }
+    if (getenv("DLC_BLESS")) {
+        write_cliffs();
+        return;
+    }
+    if (mended) print_message(CLIFFS ": %d are no longer slower than their operators: make bless\n", mended);
+    if (beyond) fail_msg("%d random graphs are expected to be slower than their operators", beyond);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cycles), cmocka_unit_test(test_blocks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cycles), cmocka_unit_test(test_blocks),
+                                       cmocka_unit_test(test_cliffs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #else

@@ -1,0 +1,323 @@
+/* Cliffs: random graphs (random_graphs.h), each as one program against the sum of its operators as programs of their own, against the
+ * roof, and with kernels for a varying size against kernels for the exact one. What is beyond a limit is measured again, then listed. */
+#include "bench/bench.h"
+#include "bench/random_graphs.h"
+
+#include <dlc/dlc.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WHOLE, VARYING, PARTS, SIDES, VALUES = BENCH_GRAPH_VALUES };
+
+/* A call and what the first touches of caches and predictors cost: belongs to no kernel. */
+#define CALL_SECONDS 1e-6
+#define TOLERANCE 1e-3 /* of the greatest magnitude: sums in another order */
+#define LEAST_MAGNITUDE 0.1
+
+/* ---- programs ------------------------------------------------------------------------------------------------------------------ */
+
+typedef struct side {
+    int count;
+    dlc_program *programs[VALUES];
+    dlc_call *calls[VALUES];
+    /* of the values that it makes; owned */
+    void *data[VALUES];
+    dlc_status status;
+} side;
+
+typedef struct measured {
+    int number;
+    /* least of all samples; 0: not measured */
+    double seconds[SIDES], roof;
+} measured;
+
+static void *filled(const bench_graph_value *v, int number) {
+    const size_t bytes = (size_t)bench_value_bytes(v);
+    float *data = aligned_alloc(64, (bytes + 127) / 64 * 64);
+    if (!data) abort();
+    for (size_t i = 0; i < bytes / sizeof *data; i++) data[i] = (float)((i * 7 + (size_t)number) % 23) * 0.08f - 0.8f;
+    return data;
+}
+
+static DLTensor tensor_of(const bench_graph_value *v, void *data) {
+    return (DLTensor){.data = data,
+                      .device = {kDLCPU, 0},
+                      .ndim = v->rank,
+                      .dtype = {v->integer ? kDLInt : kDLFloat, v->integer ? 64 : 32, 1},
+                      .shape = (int64_t *)(uintptr_t)v->dims};
+}
+
+static dlc_status add_program(dlc_context *context, const bench_random_graph *g, int part, bool varies,
+                              void *const *inputs, side *s) {
+    char text[BENCH_GRAPH_TEXT];
+    int in[VALUES], out[VALUES];
+    const int in_count = bench_graph_inputs(g, part, in), out_count = bench_graph_outputs(g, part, out);
+    DLTensor tensors[2 * VALUES], *outputs[VALUES];
+    const DLTensor *operands[VALUES];
+    for (int i = 0; i < in_count; i++) {
+        tensors[i] = tensor_of(&g->values[in[i]], s->data[in[i]] ? s->data[in[i]] : inputs[in[i]]);
+        operands[i] = &tensors[i];
+    }
+    for (int i = 0; i < out_count; i++) {
+        if (!s->data[out[i]]) s->data[out[i]] = filled(&g->values[out[i]], 0);
+        tensors[VALUES + i] = tensor_of(&g->values[out[i]], s->data[out[i]]);
+        outputs[i] = &tensors[VALUES + i];
+    }
+    dlc_graph *graph;
+    bench_graph_text(g, part, varies, text);
+    dlc_status status = dlc_graph_parse(context, text, strlen(text), &graph);
+    if (status) return status;
+    const int at = s->count++;
+    status = dlc_compile(context, graph, NULL, &s->programs[at]);
+    dlc_graph_destroy(graph);
+    return status ? status : dlc_call_create(s->programs[at], operands, in_count, outputs, out_count, &s->calls[at]);
+}
+
+static dlc_status make_side(dlc_context *context, const bench_random_graph *g, int which, void *const *inputs,
+                            side *s) {
+    if (which != PARTS) return add_program(context, g, BENCH_WHOLE, which == VARYING, inputs, s);
+    dlc_status status = DLC_OK;
+    for (int v = 0; v < g->count && !status; v++)
+        if (g->values[v].step[0]) status = add_program(context, g, v, false, inputs, s);
+    return status;
+}
+
+static void run_side(void *state) {
+    side *s = state;
+    for (int i = 0; i < s->count; i++) {
+        dlc_status status = dlc_call_run(s->calls[i], NULL);
+        if (status) s->status = status;
+    }
+}
+
+static void release_side(side *s) {
+    for (int i = 0; i < s->count; i++) dlc_call_destroy(s->calls[i]), dlc_program_destroy(s->programs[i]);
+    for (int v = 0; v < VALUES; v++) free(s->data[v]);
+}
+
+/* ---- one graph ------------------------------------------------------------------------------------------------------------------ */
+
+static int steps_of(const bench_random_graph *g) {
+    int steps = 0;
+    for (int v = 0; v < g->count; v++) steps += g->values[v].step[0] != 0;
+    return steps;
+}
+
+static double roof_of(const bench_roofs *roofs, const bench_random_graph *g) {
+    static bench_problem p;
+    int in[VALUES], out[VALUES];
+    double fma = 0;
+    p = (bench_problem){.flops = g->flops};
+    p.operand_count = bench_graph_inputs(g, BENCH_WHOLE, in), p.result_count = bench_graph_outputs(g, BENCH_WHOLE, out);
+    for (int i = 0; i < p.operand_count; i++)
+        p.operands[i] = (bench_operand){.dtype = DLC_F32, .bytes = (size_t)bench_value_bytes(&g->values[in[i]])};
+    for (int i = 0; i < p.result_count; i++) p.results[i].bytes = (size_t)bench_value_bytes(&g->values[out[i]]);
+    for (int i = 0; i < 3; i++) fma = roofs->fma[i] > fma ? roofs->fma[i] : fma;
+    return bench_roof_seconds(roofs, fma, &p) + CALL_SECONDS;
+}
+
+/* Time over what it is held against; below 1 where it was not measured. */
+static double over(const measured *m, int which) {
+    const double whole = m->seconds[WHOLE];
+    if (which == WHOLE) return whole / m->roof;
+    if (m->seconds[which] == 0) return 0;
+    return which == PARTS ? (whole + CALL_SECONDS / 4) / (m->seconds[PARTS] + CALL_SECONDS / 4)
+                          : (m->seconds[VARYING] + CALL_SECONDS / 2) / (whole + CALL_SECONDS / 2);
+}
+
+static bool beyond(const measured *m, const double limits[SIDES]) {
+    bool any = false;
+    for (int i = 0; i < SIDES; i++) any = any || over(m, i) > limits[i];
+    return any;
+}
+
+static void measure(side sides[SIDES], const bool taken[SIDES], const double limits[SIDES], measured *m) {
+    bench_contestant contestants[SIDES];
+    int of[SIDES], count = 0;
+    for (int i = 0; i < SIDES; i++)
+        if (taken[i]) of[count] = i, contestants[count++] = (bench_contestant){.run = run_side, .state = &sides[i]};
+    for (int attempt = 0; attempt < 4 && (attempt == 0 || beyond(m, limits)); attempt++) {
+        bench_contest(contestants, count, 1, &(bench_settings){attempt ? 21 : 7, attempt ? 1e-3 : 2e-4});
+        for (int c = 0; c < count; c++)
+            for (int s = 0; s < contestants[c].times.samples; s++)
+                if (attempt + s == 0 || contestants[c].samples[s] < m->seconds[of[c]])
+                    m->seconds[of[c]] = contestants[c].samples[s];
+        bench_contest_release(contestants);
+    }
+}
+
+/* Greatest difference over greatest magnitude of the outputs of two sides. Small values may be what is left of large ones (a sum of
+ * deviations); positions may differ where values are equal but for rounding. */
+static double difference(const bench_random_graph *g, const side *a, const side *b) {
+    double worst = 0;
+    for (int v = 0; v < g->count; v++) {
+        const float *x = a->data[v], *y = b->data[v];
+        double most = 0, scale = LEAST_MAGNITUDE;
+        if (!x || !y || !g->values[v].output || g->values[v].integer) continue;
+        for (size_t i = 0; i < (size_t)bench_value_bytes(&g->values[v]) / sizeof *x; i++) {
+            const double d = isnan(x[i]) && isnan(y[i]) ? 0 : fabs((double)x[i] - (double)y[i]);
+            if (!(d <= most) && x[i] != y[i]) most = isnan(d) ? INFINITY : d;
+            if (fabs((double)y[i]) > scale) scale = fabs((double)y[i]);
+        }
+        if (most / scale > worst) worst = most / scale;
+    }
+    return worst;
+}
+
+static uint64_t plain_loops(const dlc_context *context) {
+    dlc_statistics statistics = DLC_STATISTICS_INIT;
+    dlc_context_statistics(context, &statistics);
+    return statistics.interpreted_regions;
+}
+
+/* False: something failed, which is told. */
+static bool run_graph(const bench_roofs *roofs, const bench_random_graph *g, const double limits[SIDES], measured *m) {
+    const bool taken[SIDES] = {true, g->n > 0, steps_of(g) > 1};
+    side sides[SIDES] = {{.count = 0}};
+    void *inputs[VALUES] = {NULL};
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    dlc_context *context;
+    dlc_status status = dlc_context_create(&options, &context);
+    if (status) return false;
+    for (int v = 0; v < g->count; v++)
+        if (!g->values[v].step[0]) inputs[v] = filled(&g->values[v], v);
+    for (int i = 0; i < SIDES && !status; i++) {
+        if (!taken[i]) continue;
+        status = make_side(context, g, i, inputs, &sides[i]);
+        if (!status) run_side(&sides[i]), status = sides[i].status;
+    }
+    bool good = !status && plain_loops(context) == 0;
+    if (status) printf("FAILED: %s\n", dlc_error_message(context));
+    if (plain_loops(context)) printf("FAILED: a schedule was refused: plain loops\n");
+    for (int i = VARYING; i < SIDES && good; i++) {
+        const double d = taken[i] ? difference(g, &sides[WHOLE], &sides[i]) : 0;
+        if (d > TOLERANCE) printf("WRONG by %.3g of the greatest magnitude: %s\n", d, i == PARTS ? "parts" : "varying");
+        good = d <= TOLERANCE;
+    }
+    m->roof = roof_of(roofs, g);
+    if (good) measure(sides, taken, limits, m);
+    for (int i = 0; i < SIDES; i++) release_side(&sides[i]);
+    for (int v = 0; v < VALUES; v++) free(inputs[v]);
+    dlc_context_destroy(context);
+    return good;
+}
+
+/* ---- all -------------------------------------------------------------------------------------------------------------------------- */
+
+static int sorted_by;
+
+static int by_ratio(const void *a, const void *b) {
+    const double x = over(a, sorted_by), y = over(b, sorted_by);
+    return (x < y) - (x > y);
+}
+
+static void print_graph(uint64_t seed, int number) {
+    bench_random_graph g;
+    char text[BENCH_GRAPH_TEXT];
+    bench_random_graph_make(&g, seed, number);
+    bench_graph_text(&g, BENCH_WHOLE, false, text);
+    if (g.n) printf("n=%lld ", (long long)g.n);
+    printf("%s\n", text);
+    fflush(stdout);
+}
+
+static void report(measured *all, int count, uint64_t seed, const double limits[SIDES]) {
+    static const char *const against[SIDES] = {"the roof", "kernels for the exact size", "the sum of the parts"};
+    for (int i = SIDES - 1; i >= 0; i--) {
+        int of = 0, found = 0;
+        double logs = 0;
+        sorted_by = i;
+        qsort(all, (size_t)count, sizeof *all, by_ratio);
+        for (; of < count && over(&all[of], i) > 0; of++)
+            logs += log(over(&all[of], i)), found += over(&all[of], i) > limits[i];
+        printf("\n%s over %s: %d graphs, mean %.2f; %d beyond %.2f\n", i == VARYING ? "varying size" : "time",
+               against[i], of, of ? exp(logs / of) : 0, found, limits[i]);
+        for (int k = 0; k < found; k++) {
+            const measured *m = &all[k];
+            printf("%6.2f %9.4f ms, against %9.4f ms: make cliffs SEED=%llu CASE=%d: ", over(m, i),
+                   1e3 * m->seconds[i == VARYING ? VARYING : WHOLE],
+                   1e3 * (i == WHOLE ? m->roof : m->seconds[i == VARYING ? WHOLE : PARTS]), (unsigned long long)seed,
+                   m->number);
+            print_graph(seed, m->number);
+        }
+    }
+}
+
+typedef struct options {
+    uint64_t seed;
+    int count, first;
+    const char *filter;
+    double limits[SIDES];
+    bool only_list;
+} options;
+
+static const char usage[] =
+    "usage: cliffs [--seed 1] [--count 2000] [--first 0] [--filter TEXT] [--parts 1.1] [--roof 4] [--varying 2] [--list]\n"
+    "Measures random graphs and lists those beyond the limits; --list only prints all.\n";
+
+static bool read_option(options *o, const char *name, const char *value) {
+    if (strcmp(name, "--seed") == 0)
+        o->seed = strtoull(value, NULL, 10);
+    else if (strcmp(name, "--count") == 0)
+        o->count = atoi(value);
+    else if (strcmp(name, "--first") == 0)
+        o->first = atoi(value);
+    else if (strcmp(name, "--filter") == 0)
+        o->filter = value;
+    else if (strcmp(name, "--parts") == 0)
+        o->limits[PARTS] = atof(value);
+    else if (strcmp(name, "--roof") == 0)
+        o->limits[WHOLE] = atof(value);
+    else if (strcmp(name, "--varying") == 0)
+        o->limits[VARYING] = atof(value);
+    else
+        return false;
+    return true;
+}
+
+static bool read_options(options *o, int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--list") == 0)
+            o->only_list = true;
+        else if (i + 1 == argc || !read_option(o, argv[i], argv[i + 1]))
+            return false;
+        else
+            i++;
+    }
+    return o->count > 0 && o->first >= 0;
+}
+
+/* The number of failures. */
+static int measure_all(const options *o) {
+    bench_roofs roofs;
+    int done = 0, failures = 0;
+    measured *all = calloc((size_t)o->count, sizeof *all);
+    if (!all) abort();
+    bench_roofs_measure(&roofs, 1);
+    for (int i = o->first; i < o->first + o->count; i++) {
+        bench_random_graph g;
+        char text[BENCH_GRAPH_TEXT];
+        bench_random_graph_make(&g, o->seed, i);
+        bench_graph_text(&g, BENCH_WHOLE, false, text);
+        if (!strstr(text, o->filter)) continue;
+        all[done].number = i;
+        if (run_graph(&roofs, &g, o->limits, &all[done])) {
+            done++;
+            continue;
+        }
+        printf("  make cliffs SEED=%llu CASE=%d: ", (unsigned long long)o->seed, i);
+        print_graph(o->seed, i);
+        failures++;
+    }
+    report(all, done, o->seed, o->limits);
+    free(all);
+    return failures;
+}
+
+int main(int argc, char **argv) {
+    options o = {.seed = 1, .count = 2000, .filter = "", .limits = {[WHOLE] = 4, [VARYING] = 2, [PARTS] = 1.1}};
+    if (!read_options(&o, argc, argv)) return fputs(usage, stderr), 2;
+    for (int i = o.first; o.only_list && i < o.first + o.count; i++) print_graph(o.seed, i);
+    return o.only_list ? 0 : measure_all(&o) != 0;
+}
