@@ -399,7 +399,7 @@ fuzz: $(OUT)/test/fuzz/fuzz
 
 # libFuzzer on what reads bytes of others, T seconds each; all of it is built by clang, with coverage and sanitizers.
 CLANG ?= clang-19
-libfuzzer_bins := $(patsubst %.c,$(OUT)/%,$(filter-out $(if $(onnx_src),,%/onnx.c),$(wildcard test/libfuzzer/*.c)))
+libfuzzer_bins := $(patsubst %.c,$(OUT)/%,$(filter-out $(if $(onnx_src),,test/libfuzzer/onnx%),$(wildcard test/libfuzzer/*.c)))
 $(libfuzzer_bins): $(OUT)/%: $(OUT)/%.o $(all_layers)
 	$(call say,LINK,$@)
 	$(Q)$(call link_internal,-fsanitize=fuzzer)

@@ -199,11 +199,16 @@ static onnx_label *high_half(onnx_export *ex, dlc_dtype dtype, onnx_label *a, on
     return onnx_to(ex, product, DLC_U32);
 }
 
-/* Powers wrap like those of wider integers. */
+/* Powers wrap like those of wider integers. An exponent of u64 may be too large for i64: x**e is (x**(e/2))**2 * x**(e%2). */
 static onnx_label *power(onnx_export *ex, dlc_dtype dtype, onnx_label *const *x) {
     const struct operator* by = operator_of(TIR_POW);
     if (lib_dtype_is_float(dtype) || onnx_takes(by->types, dtype)) return simple(ex, by, dtype, x);
-    return onnx_to(ex, ONNX_ADD(ex, "Pow", onnx_to(ex, x[0], DLC_I64), onnx_to(ex, x[1], DLC_I64)), dtype);
+    onnx_label *base = onnx_to(ex, x[0], DLC_I64);
+    if (dtype != DLC_U64) return onnx_to(ex, ONNX_ADD(ex, "Pow", base, onnx_to(ex, x[1], DLC_I64)), dtype);
+    onnx_label *two = onnx_whole(ex, dtype, 2), *half = onnx_to(ex, ONNX_ADD(ex, "Div", x[1], two), DLC_I64);
+    onnx_label *rest = onnx_to(ex, ONNX_ADD(ex, "Mod", x[1], two), DLC_I64), *root = ONNX_ADD(ex, "Pow", base, half);
+    root = ONNX_ADD(ex, "Mul", ONNX_ADD(ex, "Mul", root, root), ONNX_ADD(ex, "Pow", base, rest));
+    return onnx_to(ex, root, dtype);
 }
 
 onnx_label *onnx_divided(onnx_export *ex, const char *op, dlc_dtype dtype, onnx_label *const *x, bool fmod) {

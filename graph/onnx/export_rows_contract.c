@@ -105,19 +105,23 @@ static int64_t entry(const graph_attribute *list, int i, int64_t fallback) {
     return list->count ? list->list[i] : fallback;
 }
 
+static int64_t positive(int64_t number) {
+    return number > 0 ? number : 0;
+}
+
 static void set_unless(onnx_export *ex, const char *name, const graph_attribute *list, int64_t usual) {
     bool other = false;
     for (int i = 0; i < list->count; i++) other |= list->list[i] != usual;
     if (other) onnx_set_list(ex, name, list->count, list->list);
 }
 
-/* Attributes that convolutions and pools share; `rank` spatial dimensions. */
+/* Attributes that convolutions and pools share; `rank` spatial dimensions. Negative padding is not among them: see cropped. */
 static void set_window(onnx_export *ex, int rank) {
     const graph_attribute *low = onnx_row_attribute(ex, "low"), *high = onnx_row_attribute(ex, "high");
     int64_t pads[2 * DLC_MAX_RANK];
     bool any = false;
     for (int d = 0; d < rank; d++) {
-        pads[d] = entry(low, d, 0), pads[rank + d] = entry(high, d, 0);
+        pads[d] = positive(entry(low, d, 0)), pads[rank + d] = positive(entry(high, d, 0));
         any |= pads[d] || pads[rank + d];
     }
     set_unless(ex, "strides", onnx_row_attribute(ex, "stride"), 1);
@@ -133,6 +137,17 @@ static bool has_natural_pads(const graph_node *node) {
             if (pads->list[i] < 0) return false;
     }
     return true;
+}
+
+/* x without what negative padding cuts off. */
+static onnx_label *cropped(onnx_export *ex, onnx_label *x, int rank) {
+    const graph_attribute *low = onnx_row_attribute(ex, "low"), *high = onnx_row_attribute(ex, "high");
+    int64_t pads[2 * DLC_MAX_RANK] = {0};
+    for (int d = 0; d < rank; d++) {
+        pads[d + 2] = -positive(-entry(low, d, 0));
+        pads[rank + 2 + d + 2] = -positive(-entry(high, d, 0));
+    }
+    return ONNX_ADD(ex, "Pad", x, onnx_list(ex, 2 * (rank + 2), pads));
 }
 
 /* Products of integers of up to 16 bits are exact in f64, as are their sums of up to 2^21; both wrap afterwards. */
@@ -151,18 +166,9 @@ static void export_convolution(onnx_export *ex) {
     const int rank = w->rank - 2;
     onnx_label *x[2];
     for (int k = 0; k < 2; k++) x[k] = onnx_in_dtype(ex, k) == by ? onnx_in(ex, k) : onnx_to(ex, onnx_in(ex, k), by);
-    const graph_attribute *low = onnx_row_attribute(ex, "low"), *high = onnx_row_attribute(ex, "high");
-    const bool natural = has_natural_pads(ex->node);
-    int64_t pads[2 * DLC_MAX_RANK] = {0};
-    for (int d = 0; d < rank; d++) pads[d + 2] = entry(low, d, 0), pads[rank + 2 + d + 2] = entry(high, d, 0);
-    if (!natural) x[0] = ONNX_ADD(ex, "Pad", x[0], onnx_list(ex, 2 * (rank + 2), pads));
+    if (!has_natural_pads(ex->node)) x[0] = cropped(ex, x[0], rank);
     onnx_label *y = ONNX_ADD(ex, "Conv", x[0], x[1]);
-    if (natural)
-        set_window(ex, rank);
-    else {
-        set_unless(ex, "strides", onnx_row_attribute(ex, "stride"), 1);
-        set_unless(ex, "dilations", onnx_row_attribute(ex, "dilation"), 1);
-    }
+    set_window(ex, rank);
     if (onnx_row_int(ex, "groups") != 1) onnx_set(ex, "group", onnx_row_int(ex, "groups"));
     if (by != result && !converted && !lib_dtype_is_float(result)) y = onnx_to(ex, y, DLC_I64);
     onnx_export_give_label(ex, 0, by == result || converted ? y : onnx_to(ex, y, result));

@@ -210,6 +210,8 @@ static void export_reduce_window(onnx_export *ex) {
                      which == SUM ? onnx_number(ex, dtype, 0) : lowest_or_highest(ex, dtype, which == MAXIMUM));
     for (int d = 0; d < window->count; d++)
         y = windowed(ex, y, op, dtype, d, window->list[d], entry(stride, d, 1), entry(dilation, d, 1));
+    /* Sums begin with 0: of -0 alone they are 0. */
+    if (which == SUM && lib_dtype_is_float(dtype)) y = ONNX_ADD(ex, "Add", y, onnx_number(ex, dtype, 0));
     onnx_export_give_label(ex, 0, y);
 }
 

@@ -156,17 +156,21 @@ static onnx_label *padded(onnx_export *ex, onnx_label *x, onnx_label *value, int
     return any ? ONNX_ADD(ex, "Pad", x, onnx_list(ex, 2 * rank, pads), value) : x;
 }
 
-/* `count` values behind each element along an axis, the last one too: as a dimension of its own, which joins the axis. */
+/* `count` values between the elements along an axis: each gets them as a dimension of its own, which joins the axis; those behind the last one
+ * are cut off. */
 static onnx_label *interleaved(onnx_export *ex, onnx_label *x, onnx_label *value, graph_shape *shape, int axis,
                                int64_t count) {
-    const int64_t behind = axis + 1;
+    const int64_t behind = axis + 1, none = 0, end = -count;
     int64_t pads[2 * (DLC_MAX_RANK + 1)] = {0};
     pads[shape->rank + 1 + behind] = count;
     x = onnx_unsqueezed(ex, x, 1, &behind);
     x = ONNX_ADD(ex, "Pad", x, onnx_list(ex, 2 * (shape->rank + 1), pads), value);
     tir_pool *pool = ex->g->pool;
     shape->dim[axis] = tir_mul(pool, shape->dim[axis], tir_index(pool, count + 1));
-    return onnx_shaped(ex, x, shape->rank, shape->dim);
+    x = onnx_sliced(ex, onnx_shaped(ex, x, shape->rank, shape->dim), axis, onnx_list(ex, 1, &none),
+                    onnx_list(ex, 1, &end));
+    shape->dim[axis] = tir_max(pool, tir_sub(pool, shape->dim[axis], tir_index(pool, count)), tir_index(pool, 0));
+    return x;
 }
 
 static void export_pad(onnx_export *ex) {
@@ -174,15 +178,9 @@ static void export_pad(onnx_export *ex) {
                           *interior = onnx_row_attribute(ex, "interior");
     graph_shape shape = *onnx_in_shape(ex, 0);
     onnx_label *x = onnx_in(ex, 0), *value = onnx_in(ex, 1);
-    int64_t after[DLC_MAX_RANK], size;
-    for (int d = 0; d < shape.rank; d++) {
-        after[d] = high->list[d];
-        const bool empty = tir_is_const(ex->g->pool, shape.dim[d], &size) && size == 0;
-        if (!interior->count || !interior->list[d] || empty) continue;
-        x = interleaved(ex, x, value, &shape, d, interior->list[d]);
-        after[d] -= interior->list[d];
-    }
-    onnx_export_give_label(ex, 0, padded(ex, x, value, shape.rank, low->list, after));
+    for (int d = 0; d < interior->count; d++)
+        if (interior->list[d]) x = interleaved(ex, x, value, &shape, d, interior->list[d]);
+    onnx_export_give_label(ex, 0, padded(ex, x, value, shape.rank, low->list, high->list));
 }
 
 enum { EDGE, REFLECT, WRAP };

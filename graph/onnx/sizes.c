@@ -189,20 +189,27 @@ static bool is_natural(onnx_import *im, tir_expr index) {
 
 typedef enum operation { ADD, SUB, MUL, DIV, MOD, MIN, MAX } operation;
 
-static bool real_operation(onnx_import *im, dlc_dtype dtype, operation op, double a, double b, number *y) {
+static bool real_operation(dlc_dtype dtype, operation op, double a, double b, number *y) {
     double r;
-    (void)im;
     switch (op) {
     case ADD: r = a + b; break;
     case SUB: r = a - b; break;
     case MUL: r = a * b; break;
     case DIV: r = a / b; break;
-    case MIN: r = isnan(a) || a < b ? a : b; break;
-    case MAX: r = isnan(a) || a > b ? a : b; break;
+    case MIN: r = isnan(a) || a < b || (a == b && signbit(a)) ? a : b; break; /* -0 lies below 0 */
+    case MAX: r = isnan(a) || a > b || (a == b && signbit(b)) ? a : b; break;
     default: return false;
     }
     *y = real(dtype == DLC_F32 ? (double)(float)r : r);
     return true;
+}
+
+/* As the element type holds it, which wraps. */
+static bool wrapped(onnx_import *im, dlc_dtype dtype, int64_t value, number *y) {
+    uint64_t element = 0;
+    lib_element_set_i64(dtype, &element, value);
+    *y = whole(im, lib_element_get_i64(dtype, &element));
+    return dtype != DLC_U64 || value >= 0;
 }
 
 static bool integer_operation(operation op, int64_t a, int64_t b, int64_t *y) {
@@ -251,12 +258,9 @@ static bool operate(onnx_import *im, dlc_dtype dtype, operation op, number a, nu
     const bool is_float = lib_dtype_is_float(dtype);
     int64_t x, z, r;
     double u, v;
-    if (is_float && constant_real(im, a, &u) && constant_real(im, b, &v)) return real_operation(im, dtype, op, u, v, y);
-    if (!is_float && constant_index(im, a, &x) && constant_index(im, b, &z)) {
-        if (!integer_operation(op, x, z, &r)) return false;
-        *y = whole(im, r);
-        return true;
-    }
+    if (is_float && constant_real(im, a, &u) && constant_real(im, b, &v)) return real_operation(dtype, op, u, v, y);
+    if (!is_float && constant_index(im, a, &x) && constant_index(im, b, &z))
+        return integer_operation(op, x, z, &r) && wrapped(im, dtype, r, y);
     if (!to_fraction(im, &a) || !to_fraction(im, &b)) return false;
     if (is_float || (op != DIV && op != MOD)) return fraction_operation(im, op, a, b, y);
     if (!constant_index(im, b, &z) || z <= 0) return false;
@@ -454,9 +458,9 @@ static const onnx_known *fold_unary(onnx_import *im, char op) {
         } else if (lib_dtype_is_float(x->dtype) && constant_real(im, a, &value)) {
             y->element[i] = real(op == 'f' ? floor(value) : op == 'c' ? ceil(value) : fabs(value));
         } else if (op == 'a') {
-            if (constant_index(im, a, &integer))
-                y->element[i] = whole(im, integer < 0 ? -integer : integer);
-            else if (a.index && is_natural(im, a.index))
+            if (constant_index(im, a, &integer) && integer < 0) {
+                if (!operate(im, x->dtype, SUB, whole(im, 0), a, &y->element[i])) return NULL;
+            } else if (a.index && is_natural(im, a.index))
                 y->element[i] = a;
             else
                 return NULL;

@@ -21,8 +21,15 @@ enum {
     FAILURES_MAX = 12,
     SHRINK_RUNS = 400,
     TEXT_MAX = 1 << 20,
-    ROWS_MAX = 320
+    ROWS_MAX = 320,
+    REASONS = 64
 };
+
+/* Why graphs have no ONNX model. */
+typedef struct reason {
+    char text[256];
+    uint64_t graphs;
+} reason;
 
 /* Shared with the child. */
 typedef struct shared {
@@ -30,6 +37,9 @@ typedef struct shared {
     case_report report;
     char text[TEXT_MAX];
     uint64_t done, compared, skipped;
+    /* of graphs through ONNX */
+    uint64_t rounded, known, runners, left_out;
+    reason reasons[REASONS];
     /* nodes by row, in the table's order, and element type */
     uint32_t made[ROWS_MAX][DLC_DTYPE_COUNT];
 } shared;
@@ -98,6 +108,34 @@ static void print_rows(const shared *s) {
            rows, pairs, possible);
 }
 
+/* ---- graphs through ONNX */
+
+static bool is_through_onnx(void) {
+    const char *target = getenv("DLC_TEST_TARGET");
+    return target && strcmp(target, "onnx") == 0;
+}
+
+static void count_left_out(shared *s, const char *why) {
+    s->left_out++;
+    for (reason *r = s->reasons; r < s->reasons + REASONS; r++) {
+        if (!r->graphs) snprintf(r->text, sizeof r->text, "%s", why);
+        if (strcmp(r->text, why) != 0) continue;
+        r->graphs++;
+        return;
+    }
+}
+
+static void print_onnx(const shared *s) {
+    const uint64_t exported = s->done - s->left_out, equal = exported - s->rounded - s->known;
+    printf(
+        "through ONNX: %llu graphs with equal bits, %llu within the bounds of their outputs, %llu beyond, as <dlc/onnx.h> says; of "
+        "these %llu by a runner; %llu cannot be exported\n",
+        (unsigned long long)equal, (unsigned long long)s->rounded, (unsigned long long)s->known,
+        (unsigned long long)s->runners, (unsigned long long)s->left_out);
+    for (const reason *r = s->reasons; r < s->reasons + REASONS && r->graphs; r++)
+        printf("  %llu: %s\n", (unsigned long long)r->graphs, r->text);
+}
+
 /* ---- in the child */
 
 /* Seconds of this process, on all threads; and, far more, of the clock on the wall. 0: no limit any more. */
@@ -131,12 +169,16 @@ static void run_batch(shared *s, uint64_t seed, double deadline, uint64_t end) {
             _exit(1);
         }
         if (getenv("DLC_FUZZ_SHOW")) fprintf(stderr, "%llu:\n%s", (unsigned long long)s->number, s->text);
-        s->report.compared = s->report.skipped = 0;
+        s->report.compared = s->report.skipped = s->report.rounded = s->report.known = 0;
         count_text(s);
         run_text(s, legs);
         s->done++;
         s->compared += (uint64_t)s->report.compared;
         s->skipped += (uint64_t)s->report.skipped;
+        s->rounded += s->report.rounded > 0 && !s->report.known;
+        s->known += s->report.known > 0;
+        s->runners += s->report.runner;
+        if (s->report.left_out[0]) count_left_out(s, s->report.left_out);
     }
     case_close(legs);
     _exit(0);
@@ -576,9 +618,11 @@ static int run_file(shared *s, const char *path, bool smaller) {
 int main(int argc, char **argv) {
     shared *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (s == MAP_FAILED) return 2;
-    if (argc > 1 && !isdigit((unsigned char)argv[1][0])) return run_file(s, argv[1], argc > 2);
     double seconds = argc > 1 ? atof(argv[1]) : 10, deadline = now() + seconds;
     uint64_t seed = (uint64_t)lib_environment_integer(LIB_ENV_SEED, 1);
+    /* Functions that ONNX has not are other ones there: bounds are those of a machine that computes functions in its own way. */
+    if (is_through_onnx()) setenv("DLC_CPU_FEATURES", "sse2", 1);
+    if (argc > 1 && !isdigit((unsigned char)argv[1][0])) return run_file(s, argv[1], argc > 2);
     s->number = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
     uint64_t end = argc > 3 ? s->number + strtoull(argv[3], NULL, 10) : UINT64_MAX;
     int failures = 0;
@@ -597,6 +641,7 @@ int main(int argc, char **argv) {
     printf("fuzz: seed %llu: %llu graphs, %llu outputs compared, %llu without a bound, %d failures\n",
            (unsigned long long)seed, (unsigned long long)s->done, (unsigned long long)s->compared,
            (unsigned long long)s->skipped, failures);
+    if (s->done && is_through_onnx()) print_onnx(s);
     print_rows(s);
     return failures > 0;
 }
