@@ -327,11 +327,6 @@ void jit_parse_schedules(dlc_program *program, const char *text);
 jit_own jit_own_schedule(dlc_program *program, lib_arena *arena, const tir_region *region);
 void jit_report_schedules(dlc_program *program);
 
-/* Lowers the region by the target's rules with canonical names, so that equal computations give equal kernels. NULL and *error if
- * lowering rejects the rules' schedule, which is a bug of the rules. */
-tir_kernel *jit_lower_by_rules(const target *by, int width, lib_arena *arena, tir_region *region,
-                               tir_region **rewritten, tir_schedule *schedule, const tir_lower_options *options,
-                               lib_error *error);
 /* Schedule (the host's for the region, or the target's rules) and loop IR. `rewritten`: the region after the rewrite section.
  * `own`: result of jit_own_schedule; NULL: look it up. `host`: the target to lower for, in place of the context's. */
 tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region *region, tir_region **rewritten,

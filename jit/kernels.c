@@ -77,9 +77,11 @@ static target_budget compile_budget(const jit_build *build) {
     return budget;
 }
 
-tir_kernel *jit_lower_by_rules(const target *by, int width, lib_arena *arena, tir_region *region,
-                               tir_region **rewritten, tir_schedule *schedule, const tir_lower_options *options,
-                               lib_error *error) {
+/* Lowers the region by the target's rules with canonical names, so that equal computations give equal kernels. NULL and *error if
+ * lowering rejects the rules' schedule, which is a bug of the rules. */
+static tir_kernel *lower_by_rules(const target *by, int width, lib_arena *arena, tir_region *region,
+                                  tir_region **rewritten, tir_schedule *schedule, const tir_lower_options *options,
+                                  lib_error *error) {
     lib_scope *outer = arena->scope, scope;
     tir_kernel *volatile kernel = NULL;
     arena->scope = &scope;
@@ -164,8 +166,8 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
     if (!host) own = asked ? *asked : jit_own_schedule(program, arena, region);
     if (!own.text && by->schedule && !lib_environment_lists(LIB_ENV_DISABLE, "rules")) {
         lib_error error;
-        tir_kernel *kernel = jit_lower_by_rules(by, host ? context->threads : context->width, arena, region, rewritten,
-                                                schedule, &options, &error);
+        tir_kernel *kernel = lower_by_rules(by, host ? context->threads : context->width, arena, region, rewritten,
+                                            schedule, &options, &error);
         if (kernel) return kernel;
         if (lib_is_circumstance(error.status)) lib_raise_error(arena->scope, &error);
         /* Correct results by plain loops; the failure of the rules is logged. */

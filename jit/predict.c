@@ -66,37 +66,103 @@ static tir_region *build_region(jit_build *build, const graph_region *region, li
     return out;
 }
 
-/* Predicted time on `threads` threads of the kernel that the rules schedule for that many; INFINITY: the rules' schedule cannot
- * be lowered. */
-static double predict_on(jit_build *build, const graph_region *asked, const graph_region *whole, int threads) {
-    const dlc_context *context = build->program->context;
-    const tir_lower_options options = {.machine = &context->machine};
-    lib_arena *arena;
-    lib_error error;
-    tir_region *region = build_region(build, asked, &arena), *rewritten;
+/* A kernel by the target's rules; NULL: lowering rejects their schedule. */
+typedef struct lowered {
     tir_schedule schedule;
-    tir_schedule_init(&schedule, arena);
-    tir_kernel *kernel =
-        jit_lower_by_rules(context->target, threads, arena, region, &rewritten, &schedule, &options, &error);
-    if (!kernel && lib_is_circumstance(error.status)) lib_raise_error(arena->scope, &error);
-    if (!kernel) return INFINITY;
-    target_cost cost = {.threads = threads};
+    tir_kernel *kernel;
+} lowered;
+
+static bool same_schedule(const lowered *a, const lowered *b) {
+    const lib_text *x = &a->schedule.text, *y = &b->schedule.text;
+    return x->length == y->length && (x->length == 0 || memcmp(x->data, y->data, x->length) == 0);
+}
+
+/* The kernel for `threads` threads of a region with canonical names. `other`: for another number of threads, whose kernel is taken if
+ * the rules write the same schedule; NULL: none. */
+static void lower_for(const dlc_context *context, lib_arena *arena, const tir_region *region, int threads,
+                      const lowered *other, lowered *out) {
+    const tir_lower_options options = {.machine = &context->machine};
+    lib_scope *outer = arena->scope, scope;
+    out->kernel = NULL;
+    tir_schedule_init(&out->schedule, arena);
+    arena->scope = &scope;
+    if (LIB_ENTER(&scope)) {
+        context->target->schedule(&context->machine, threads, tir_region_copy(arena, region), &out->schedule);
+        bool same = other && same_schedule(other, out);
+        out->kernel = same ? other->kernel : tir_lower(arena, region, &out->schedule, &options);
+    }
+    arena->scope = outer;
+    if (lib_is_circumstance(scope.error.status)) lib_raise_error(outer, &scope.error);
+}
+
+enum { WIDTHS = GRAPH_FUSE_WIDTHS };
+static const int widths[WIDTHS] = {1, SEVERAL}; /* numbers of threads */
+
+/* Predicted times of the kernels that the rules schedule for these numbers of threads; INFINITY: none. */
+static void predict_region(const dlc_context *context, lib_arena *arena, const tir_region *region,
+                           const target_work *work, double cycles[WIDTHS]) {
+    lowered by[WIDTHS];
+    target_cost cost[WIDTHS];
+    for (int w = 0; w < WIDTHS; w++) {
+        cost[w] = (target_cost){.threads = widths[w], .cycles = INFINITY};
+        lower_for(context, arena, region, widths[w], w > 0 ? &by[w - 1] : NULL, &by[w]);
+    }
+    for (int w = 0, count; w < WIDTHS; w += count) {
+        for (count = 1; w + count < WIDTHS && by[w + count].kernel == by[w].kernel;) count++;
+        if (by[w].kernel) context->target->cost(context->device, arena, by[w].kernel, work, count, &cost[w]);
+    }
+    for (int w = 0; w < WIDTHS; w++) cycles[w] = cost[w].cycles;
+}
+
+/* A prediction; `key`: the computation and what surrounds it. */
+typedef struct prediction {
+    lib_hash128 key;
+    double cycles[WIDTHS];
+} prediction;
+
+/* Of one graph, in build->work: networks repeat their blocks, whose parts are predicted once. */
+typedef struct predictor {
+    jit_build *build;
+    /* by key: indices into `known` */
+    lib_map map;
+    lib_vec(prediction) known;
+} predictor;
+
+static const prediction *find_prediction(const predictor *p, const lib_hash128 *key) {
+    for (uint32_t at = lib_map_first(&p->map, key->low); at != LIB_MAP_END; at = lib_map_next(&p->map, key->low, at)) {
+        const prediction *known = &p->known.data[p->map.slots[at].value];
+        if (memcmp(&known->key, key, sizeof *key) == 0) return known;
+    }
+    return NULL;
+}
+
+static const prediction *make_prediction(predictor *p, const lib_hash128 *key, lib_arena *arena,
+                                         const tir_region *region, const target_work *work) {
+    dlc_context *context = p->build->program->context;
+    prediction new = {.key = *key};
+    atomic_fetch_add_explicit(&context->predictions, 1, memory_order_relaxed);
+    predict_region(context, arena, tir_region_canonical(arena, region), work, new.cycles);
+    lib_map_insert(p->build->work, &p->map, key->low, p->known.count);
+    lib_vec_push(p->build->work, &p->known, new);
+    return &p->known.data[p->known.count - 1];
+}
+
+static bool predict(void *user, const graph_region *asked, const graph_region *whole, double cycles[WIDTHS]) {
+    predictor *p = user;
+    jit_build *build = p->build;
+    lib_arena *arena;
+    const tir_region *region = build_region(build, asked, &arena);
     target_work work = {.params = usual_sizes(arena, region)};
     if (whole) {
         work.beside = bytes_outside(build, whole->inputs, whole->input_count, asked) +
                       bytes_outside(build, whole->outputs, whole->output_count, asked);
         work.handed = bytes_outside(build, asked->inputs, asked->input_count, whole);
     }
-    context->target->cost(context->device, arena, kernel, &work, 1, &cost);
-    return cost.cycles;
-}
-
-static bool predict(void *user, const graph_region *asked, const graph_region *whole,
-                    double cycles[GRAPH_FUSE_WIDTHS]) {
-    const int threads[GRAPH_FUSE_WIDTHS] = {1, SEVERAL};
-    jit_build *build = user;
-    atomic_fetch_add_explicit(&build->program->context->predictions, 1, memory_order_relaxed);
-    for (int w = 0; w < GRAPH_FUSE_WIDTHS; w++) cycles[w] = predict_on(build, asked, whole, threads[w]);
+    const double around[] = {work.beside, work.handed};
+    const lib_hash128 key = lib_hash_bytes(around, sizeof around, tir_region_hash(region));
+    const prediction *known = find_prediction(p, &key);
+    if (!known) known = make_prediction(p, &key, arena, region, &work);
+    memcpy(cycles, known->cycles, sizeof known->cycles);
     if (lib_environment_lists(LIB_ENV_DEBUG, "fuse"))
         lib_log_write(&build->program->context->log, "dlc: fusion: %s: %.0f cycles, %.0f on %d threads", asked->name,
                       cycles[0], cycles[1], SEVERAL);
@@ -106,7 +172,7 @@ static bool predict(void *user, const graph_region *asked, const graph_region *w
 /* ---- decisions */
 
 static lib_hash128 identify(void *user, const graph_region *region, lib_hash128 joins) {
-    jit_build *build = user;
+    jit_build *build = ((predictor *)user)->build;
     const dlc_context *context = build->program->context;
     lib_arena *arena;
     const struct {
@@ -128,7 +194,7 @@ static void keep(dlc_context *context, const lib_hash128 *question, uint32_t und
 }
 
 static bool recall(void *user, const lib_hash128 *question, uint32_t *undone) {
-    dlc_context *context = ((jit_build *)user)->program->context;
+    dlc_context *context = ((predictor *)user)->build->program->context;
     jit_decisions *decisions = &context->decisions;
     bool found = false;
     lib_mutex_lock(&decisions->mutex);
@@ -144,7 +210,7 @@ static bool recall(void *user, const lib_hash128 *question, uint32_t *undone) {
 }
 
 static void record(void *user, const lib_hash128 *question, uint32_t undone) {
-    dlc_context *context = ((jit_build *)user)->program->context;
+    dlc_context *context = ((predictor *)user)->build->program->context;
     keep(context, question, undone);
     if (jit_disk_is_on(context)) jit_disk_record(context, question, undone);
 }
@@ -153,8 +219,9 @@ graph_fuse_costs jit_fuse_costs(jit_build *build) {
     const target *by = build->program->context->target;
     if (!by->cost || !by->schedule || lib_environment_lists(LIB_ENV_DISABLE, "rules"))
         return (graph_fuse_costs){.predict = NULL};
-    return (graph_fuse_costs){
-        .predict = predict, .identify = identify, .recall = recall, .record = record, .user = build};
+    predictor *p = LIB_NEW(build->work, predictor);
+    p->build = build;
+    return (graph_fuse_costs){.predict = predict, .identify = identify, .recall = recall, .record = record, .user = p};
 }
 
 void jit_decisions_open(dlc_context *context) {
