@@ -94,6 +94,10 @@ struct dlc_onnx_runner {
 dlc_status jit_onnx_run_fail(const dlc_onnx_runner *runner, dlc_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* A call's lists are as long as the model's. */
+dlc_status jit_onnx_check_lists(const dlc_onnx_runner *runner, const char *call, const void *inputs, int input_count,
+                                const void *outputs, int output_count);
+
 /* Of a zeroed struct; does not retain the model. */
 void jit_onnx_runner_init(dlc_onnx_runner *runner, dlc_onnx_model *model, const jit_onnx_port *input, int count);
 void jit_onnx_runner_free(dlc_onnx_runner *runner);

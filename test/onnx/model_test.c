@@ -104,6 +104,41 @@ static void test_sparse(void **state) {
     free(bytes.data);
 }
 
+/* ---- values of inputs ---------------------------------------------------------------------------------------------------- */
+
+static void test_wrong_values(void **state) {
+    (void)state;
+    message g = started(), bytes;
+    float data[2] = {1, 2};
+    int64_t two = 2, below = -2;
+    add_message(&g, 1, node_by("Neg y x"));
+    add_message(&g, 11, port_of("x", 1, "2"));
+    add_message(&g, 12, port_of("y", 1, "2"));
+    dlc_onnx_model *model = model_from(g, &bytes);
+    const DLTensor right = floats(data, 1, &two);
+    DLTensor empty = right, negative = right;
+    empty.data = NULL, negative.shape = &below;
+    const struct {
+        const char *name;
+        const DLTensor *value;
+        dlc_status status;
+        const char *words;
+    } wrong[] = {{"z", &right, DLC_NOT_FOUND, "the model has no input called z"},
+                 {NULL, &right, DLC_INVALID_ARGUMENT, "no input called NULL"},
+                 {"x", NULL, DLC_INVALID_ARGUMENT, "the value of input x is NULL"},
+                 {"x", &empty, DLC_INVALID_ARGUMENT, "the value of input x has no data"},
+                 {"x", &negative, DLC_INVALID_ARGUMENT, "the value of input x has size -2 along axis 0"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        dlc_onnx_graph_options options = DLC_ONNX_GRAPH_OPTIONS_INIT;
+        dlc_graph *graph;
+        options.value_names = &wrong[i].name, options.values = &wrong[i].value, options.value_count = 1;
+        assert_int_equal(dlc_onnx_graph(model, &options, &graph), wrong[i].status);
+        assert_non_null(strstr(dlc_error_message(context), wrong[i].words));
+    }
+    dlc_onnx_destroy(model);
+    free(bytes.data);
+}
+
 /* ---- outputs ------------------------------------------------------------------------------------------------------------- */
 
 static void test_chosen_outputs(void **state) {
@@ -299,9 +334,10 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sparse),     cmocka_unit_test(test_chosen_outputs),
-        cmocka_unit_test(test_given_data), cmocka_unit_test(test_hostile_answers),
-        cmocka_unit_test(test_squeeze),    cmocka_unit_test(test_computed_size_of_one),
+        cmocka_unit_test(test_wrong_values),         cmocka_unit_test(test_sparse),
+        cmocka_unit_test(test_chosen_outputs),       cmocka_unit_test(test_given_data),
+        cmocka_unit_test(test_hostile_answers),      cmocka_unit_test(test_squeeze),
+        cmocka_unit_test(test_computed_size_of_one),
     };
     return cmocka_run_group_tests_name("models", tests, set_up, tear_down);
 }

@@ -58,12 +58,12 @@ static void write_sum(const char *name, const char *sum, const char *a, const ch
     write_model(name, g);
 }
 
-/* y = OPERATOR(x) */
-static void write_one(const char *name, const char *operator, const char * dims) {
+/* y = OPERATOR(x), x of an element type */
+static void write_one(const char *name, const char *operator, int type, const char *dims) {
     message g = {0};
     add_message(&g, 1, node_of(operator, "x", "y"));
     add_text(&g, 2, "main");
-    add_message(&g, 11, port_of("x", 1, dims));
+    add_message(&g, 11, port_of("x", type, dims));
     add_message(&g, 12, port_of("y", 1, "-"));
     write_model(name, g);
 }
@@ -258,6 +258,7 @@ static void test_states(void **state) {
     tool_says(0, "output sum: kept as input b of the next run\n", "named.onnx --dim n=2 --state b=sum --time 0.01");
     tool_says(0, "profile:\n", "named.onnx --dim n=2 --state b=sum --input b=1 --profile");
     tool_refuses(1, "no output called soup", "named.onnx --dim n=2 --state b=soup");
+    tool_refuses(1, "give the state at the first run (by --shape b=SIZES)", "marked.onnx --shape a=3,2 --state b=sum");
 }
 
 static void test_comparisons(void **state) {
@@ -394,6 +395,7 @@ static void test_models_refused(void **state) {
     tool_refuses(1, "dlc-run: nowhere.onnx: ", "nowhere.onnx");
     tool_refuses(1, "dlc-run: x.npy: ", "x.npy");
     tool_refuses(1, "dlc-run: soup.onnx: ", "soup.onnx --dim n=2");
+    tool_refuses(1, "input x is tensor(string); dlc-run gives tensors of numbers only", "words.onnx --dim n=2");
     tool_refuses(1, "input x, axis 0: which size is n? Say --dim n=SIZE", "two.onnx");
     tool_refuses(1, "input a, axis 0: which size? Say --dim a_0=SIZE, or --shape a=SIZES", "unnamed.onnx");
     tool_refuses(1, "input a: the file declares no rank: say --shape a=SIZES", "open.onnx");
@@ -439,7 +441,8 @@ static void test_usage(void **state) {
         {"--tolerance -1: expected a number", "two.onnx --expect kept --tolerance -1"},
         {"--sweep n=2:1: expected NAME=FIRST:LAST", "two.onnx --sweep n=2:1"},
         {"--sweep n=2: expected NAME=FIRST:LAST", "two.onnx --sweep n=2"},
-        {"--clients 0: expected a number", "two.onnx --clients 0"},
+        {"--clients 0: expected a number of threads from 1 to 4096", "two.onnx --clients 0"},
+        {"--threads 5000: expected a number of threads, at most 4096", "two.onnx --threads 5000"},
         {"--graph two.txt: expected a file that ends in .dot, .svg or .png", "two.onnx --graph two.txt"},
         {"--export nothing: expected a file", "two.onnx --export"},
         {"--verify: not with --sweep", "two.onnx --sweep n=1:2 --verify"},
@@ -465,7 +468,8 @@ static int write_all(void **state) {
     write_sum("named.onnx", "sum", "a", "b", "n 2");
     write_sum("open.onnx", "sum", "a", "b", "-");
     write_sum("three.onnx", "sum", "a", "b", "3 3");
-    write_one("total.onnx", "ReduceSum", "n"), write_one("flat.onnx", "Neg", "n 10");
+    write_one("total.onnx", "ReduceSum", 1, "n"), write_one("flat.onnx", "Neg", 1, "n 10");
+    write_one("words.onnx", "Identity", 8, "n");
     write_protobuf("x.pb", x, 3);
     make_folder("data");
     write_protobuf("data/output_0.pb", x, 3);
