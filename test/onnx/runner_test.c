@@ -170,6 +170,12 @@ static void test_content(void **state) {
     DLTensor empty = ts; /* an import would read its elements */
     empty.data = NULL;
     fails(runner, (const DLTensor *[]){&tx, &empty}, 2, "input shape has no data");
+    int64_t one_row[2] = {1, 2};
+    const DLTensor row = view(shape, kDLInt, 64, 2, one_row), half = view(shape, kDLInt, 64, 1, one_row),
+                   other = view(shape, kDLInt, 32, 1, &two);
+    fails(runner, (const DLTensor *[]){&tx, &row}, 2, "input shape has rank 2, expected 1");
+    fails(runner, (const DLTensor *[]){&tx, &half}, 2, "input shape: dimension 0 is 1, expected 2");
+    fails(runner, (const DLTensor *[]){&tx, &other}, 2, "input shape has not the element type of the file, i64");
     run_expecting(runner, (const DLTensor *[]){&tx, &ts}, 2, 6, x);
     finish(runner, model, bytes);
 }
