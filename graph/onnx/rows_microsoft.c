@@ -227,7 +227,7 @@ static graph_id rows_of(onnx_import *im, const table *t, graph_id ids) {
     return graph_widen(im->g, t->scale ? onnx_dequantize(im, rows, t->scale, t->zero) : rows);
 }
 
-/* The norm of the sum of a row of each of word, position and segment, by scale and bias. Positions count from 0 unless they are given. */
+/* The norm, by scale and bias, of the sum of a row of each of the tables word, position and segment. Positions count from 0 unless they are given. */
 static void give_embedding(onnx_import *im, const table *t, dlc_dtype dtype) {
     enum { WORD, POSITION, SEGMENT, SCALE, BIAS, POSITIONS = 8 };
     graph *g = im->g;
