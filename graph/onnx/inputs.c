@@ -13,23 +13,34 @@ static bool is_symbol(onnx_bytes name) {
     return name.size > 0;
 }
 
+/* The text as an identifier: other characters become _. */
+static const char *identifier_of(onnx_import *im, const char *text) {
+    char *copy = lib_arena_format(im->g->arena, "%s", text);
+    for (char *c = copy; *c; c++)
+        if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9' && c > copy))) *c = '_';
+    return copy;
+}
+
+/* The options' value for a dimension of that name in the file, or made of that symbol (NULL: of none); -1: they have none. */
+static int64_t size_given(onnx_import *im, const onnx_dimension *dim, const char *made) {
+    for (int i = 0; i < im->options->dim_count; i++) {
+        const dlc_dim *given = &im->options->dims[i];
+        if (dim && dim->which == 2 && onnx_is(dim->parameter, given->name)) return given->value;
+        if (made && strcmp(identifier_of(im, given->name), made) == 0) return given->value;
+    }
+    return -1;
+}
+
 /* A dimension without a name, or whose name is not an identifier, becomes a symbol named after the input and axis. element: of a list. */
 static tir_expr dimension_of(onnx_import *im, const onnx_dimension *dim, const char *input, int axis, bool element,
                              const onnx_arrived *arrived) {
     if (dim && dim->which == 1 && dim->value > 0) return tir_index(im->g->pool, dim->value);
     const bool named = dim && dim->which == 2 && is_symbol(dim->parameter);
-    const char *name = named ? onnx_text_copy(im, dim->parameter, "dimension") : NULL;
-    for (int i = 0; i < im->options->dim_count && dim && dim->which == 2; i++)
-        if (onnx_is(dim->parameter, im->options->dims[i].name))
-            return tir_index(im->g->pool, im->options->dims[i].value);
+    const char *own = lib_arena_format(im->g->arena, element ? "%.64s__%d" : "%.64s_%d", input, axis),
+               *name = named ? onnx_text_copy(im, dim->parameter, "dimension") : identifier_of(im, own);
+    const int64_t given = size_given(im, dim, named || element ? NULL : name);
+    if (given >= 0) return tir_index(im->g->pool, given);
     if (arrived && arrived->dim[axis] >= 0) return tir_index(im->g->pool, arrived->dim[axis]);
-    if (!named) {
-        char *own = lib_arena_format(im->g->arena, element ? "%.64s__%d" : "%.64s_%d", input, axis);
-        for (char *c = own; *c; c++)
-            if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9' && c > own)))
-                *c = '_';
-        name = own;
-    }
     return graph_symbol_named(im->g, name);
 }
 

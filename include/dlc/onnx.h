@@ -80,7 +80,8 @@ DLC_API const char *dlc_onnx_note(const dlc_onnx_model *model, const char *key);
 
 typedef struct dlc_onnx_graph_options {
     size_t struct_size;
-    /* Values for the file's dimension names: {640, "height"}. [dim_count]; NULL: none */
+    /* Values for sizes of inputs by the file's names, or, of those without, by the symbol's: {640, "height"}, {8, "x_0"}. Names that no
+     * input has are of no effect. [dim_count]; NULL: none */
     const dlc_dim *dims;
     int dim_count;
     /* Values for inputs, by name: such an input becomes a constant of the graph. DLC_NOT_FOUND: there is no such input. Operands that decide shapes - axes, sizes, k - must be
@@ -157,7 +158,7 @@ typedef struct dlc_onnx_state {
 
 typedef struct dlc_onnx_runner_options {
     size_t struct_size;
-    /* Values for the file's dimension names. [dim_count]; NULL: none */
+    /* As in dlc_onnx_graph_options. [dim_count]; NULL: none */
     const dlc_dim *dims;
     int dim_count;
     /* [state_count]; NULL: none. Names are the file's. */

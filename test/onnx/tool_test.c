@@ -313,6 +313,15 @@ static void test_graphs(void **state) {
 }
 
 /* Models as dlc-opt's graphs, by their content. */
+/* A model whose operators depend on sizes: with those of --dim, also of axes without a name, or else with those of the run. */
+static void test_sized(void **state) {
+    (void)state;
+    tool_says(0, "exported: s.onnx\n", "squeezed.onnx --dim x_0=1 --dim x_1=3 --export s.onnx");
+    tool_says(0, "exported: s.onnx, for inputs of these sizes alone\n", "squeezed.onnx --shape x=1,9 --export s.onnx");
+    tool_says(0, "input x: f32[1, 9]\n", "s.onnx --list");
+    tool_says(0, "verify: all values agree", "squeezed.onnx --shape x=1,9 --verify");
+}
+
 static void test_graph_tool(void **state) {
     (void)state;
     assert_int_equal(run_program("dlc-opt", "flat.onnx"), 0);
@@ -469,7 +478,7 @@ static int write_all(void **state) {
     write_sum("open.onnx", "sum", "a", "b", "-");
     write_sum("three.onnx", "sum", "a", "b", "3 3");
     write_one("total.onnx", "ReduceSum", 1, "n"), write_one("flat.onnx", "Neg", 1, "n 10");
-    write_one("words.onnx", "Identity", 8, "n");
+    write_one("words.onnx", "Identity", 8, "n"), write_one("squeezed.onnx", "Squeeze", 1, "* *");
     write_protobuf("x.pb", x, 3);
     make_folder("data");
     write_protobuf("data/output_0.pb", x, 3);
@@ -488,11 +497,11 @@ static int remove_all(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_looks),          cmocka_unit_test(test_inputs),   cmocka_unit_test(test_states),
-        cmocka_unit_test(test_protobuf),       cmocka_unit_test(test_graphs),   cmocka_unit_test(test_graph_tool),
-        cmocka_unit_test(test_verify),         cmocka_unit_test(test_pictures), cmocka_unit_test(test_trace),
-        cmocka_unit_test(test_comparisons),    cmocka_unit_test(test_times),    cmocka_unit_test(test_json),
-        cmocka_unit_test(test_models_refused), cmocka_unit_test(test_usage),
+        cmocka_unit_test(test_looks),    cmocka_unit_test(test_inputs),         cmocka_unit_test(test_states),
+        cmocka_unit_test(test_protobuf), cmocka_unit_test(test_graphs),         cmocka_unit_test(test_graph_tool),
+        cmocka_unit_test(test_sized),    cmocka_unit_test(test_verify),         cmocka_unit_test(test_pictures),
+        cmocka_unit_test(test_trace),    cmocka_unit_test(test_comparisons),    cmocka_unit_test(test_times),
+        cmocka_unit_test(test_json),     cmocka_unit_test(test_models_refused), cmocka_unit_test(test_usage),
     };
     return cmocka_run_group_tests_name("dlc-run", tests, write_all, remove_all);
 }
