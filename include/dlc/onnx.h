@@ -84,9 +84,9 @@ typedef struct dlc_onnx_graph_options {
      * input has are of no effect. [dim_count]; NULL: none */
     const dlc_dim *dims;
     int dim_count;
-    /* Values for inputs, by name: such an input becomes a constant of the graph. DLC_NOT_FOUND: there is no such input. Operands that decide shapes - axes, sizes, k - must be
-     * known when a model is imported; give them here if the file leaves them to a run. Compact tensors in host memory, copied.
-     * [value_count]; NULL: none */
+    /* Values for inputs, by name: such an input becomes a constant of the graph. DLC_NOT_FOUND: there is no such input. Operands that
+     * decide shapes - axes, sizes, k - must be known when a model is imported; give them here if the file leaves them to a run. Compact
+     * tensors in host memory, copied. [value_count]; NULL: none */
     const char *const *value_names;
     const DLTensor *const *values;
     int value_count;
