@@ -7,12 +7,31 @@
 #include "graph/onnx/structure.h"
 #include "jit/onnx.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 dlc_status jit_onnx_fail(dlc_context *context, dlc_status status, const char *call, const char *what) {
     lib_error error;
     lib_fail(&error, status, "%s: %s", call, what);
     return jit_fail(context, &error);
+}
+
+const char *jit_onnx_tensor_fault(const DLTensor *tensor, char *text) {
+    int64_t count;
+    if (!tensor) return "is NULL";
+    if (tensor->ndim < 0 || tensor->ndim > DLC_MAX_RANK) {
+        snprintf(text, JIT_ONNX_FAULT, "has rank %d, expected 0 to %d", tensor->ndim, DLC_MAX_RANK);
+        return text;
+    }
+    if (tensor->ndim && !tensor->shape) return "has no shape array";
+    for (int d = 0; d < tensor->ndim; d++)
+        if (tensor->shape[d] < 0) {
+            snprintf(text, JIT_ONNX_FAULT, "has size %" PRId64 " along axis %d", tensor->shape[d], d);
+            return text;
+        }
+    if (!lib_tensor_count(tensor, &count)) return "has more elements than memory can hold";
+    return count && !tensor->data ? "has no data" : NULL;
 }
 
 void jit_onnx_release(dlc_onnx_model *model) {
@@ -378,6 +397,28 @@ dlc_status jit_onnx_import(dlc_onnx_model *model, const onnx_options *options, d
     return graph_handle_make(model->context, model->size, import, &a, &model->holder, made);
 }
 
+/* An input, also one that is an initializer. */
+static bool has_input(const onnx_graph *g, const char *name) {
+    for (size_t i = 0; i < g->inputs.count; i++)
+        if (onnx_is(g->inputs.data[i].name, name)) return true;
+    return false;
+}
+
+/* One of options.values. */
+static dlc_status check_value(const dlc_onnx_model *model, const char *name, const DLTensor *value) {
+    char text[JIT_ONNX_FAULT], what[LIB_MESSAGE_MAX];
+    const bool known = name && has_input(model->model->graph, name);
+    const char *fault = jit_onnx_tensor_fault(value, text);
+    if (!fault && (value->device.device_type != kDLCPU || !lib_tensor_is_compact(value)))
+        fault = "is no compact tensor in host memory";
+    if (known && !fault) return DLC_OK;
+    if (known)
+        snprintf(what, sizeof what, "the value of input %s %s", name, fault);
+    else
+        snprintf(what, sizeof what, "options.value_names: the model has no input called %s", name ? name : "NULL");
+    return jit_onnx_fail(model->context, name && !known ? DLC_NOT_FOUND : DLC_INVALID_ARGUMENT, "dlc_onnx_graph", what);
+}
+
 dlc_status dlc_onnx_graph(dlc_onnx_model *model, const dlc_onnx_graph_options *options, dlc_graph **made) {
     static const dlc_onnx_graph_options defaults = DLC_ONNX_GRAPH_OPTIONS_INIT;
     if (made) *made = NULL;
@@ -390,19 +431,14 @@ dlc_status dlc_onnx_graph(dlc_onnx_model *model, const dlc_onnx_graph_options *o
         (options->value_count && (!options->value_names || !options->values)))
         return jit_onnx_fail(
             model->context, DLC_INVALID_ARGUMENT, "dlc_onnx_graph",
-            "options.struct_size is not that of this version (use DLC_ONNX_GRAPH_OPTIONS_INIT), or a list is NULL");
+            "options.struct_size is not that of this version (use DLC_ONNX_GRAPH_OPTIONS_INIT), a count is below 0, or a list "
+            "is NULL");
     for (int i = 0; i < options->dim_count; i++)
         if (!options->dims[i].name || options->dims[i].value < 0)
             return jit_onnx_fail(model->context, DLC_INVALID_ARGUMENT, "dlc_onnx_graph",
                                  "options.dims has a dimension without a name, or below 0");
-    for (int i = 0; i < options->value_count; i++) {
-        const DLTensor *value = options->values[i];
-        int64_t count;
-        if (!options->value_names[i] || !value || value->ndim < 0 || value->ndim > DLC_MAX_RANK ||
-            !lib_tensor_count(value, &count) || !lib_tensor_is_compact(value) || value->device.device_type != kDLCPU)
-            return jit_onnx_fail(model->context, DLC_INVALID_ARGUMENT, "dlc_onnx_graph",
-                                 "options.values has one without a name, or that is no compact tensor in host memory");
-    }
+    for (int i = 0; i < options->value_count; i++)
+        LIB_TRY(check_value(model, options->value_names[i], options->values[i]));
     return jit_onnx_import(model,
                            &(onnx_options){.dims = options->dims,
                                            .dim_count = options->dim_count,

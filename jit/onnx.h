@@ -71,6 +71,9 @@ struct dlc_onnx_model {
 
 /* The error of a call, for dlc_error_message. */
 dlc_status jit_onnx_fail(dlc_context *context, dlc_status status, const char *call, const char *what);
+/* What is wrong with a host's description of a tensor, as the end of a sentence about it, perhaps made in `text`; NULL: nothing. */
+enum { JIT_ONNX_FAULT = 96 };
+const char *jit_onnx_tensor_fault(const DLTensor *tensor, char *text);
 /* The first input or output that is no tensor of numbers; NULL: there is none. */
 const jit_onnx_port *jit_onnx_structured_port(const dlc_onnx_model *model);
 void jit_onnx_free_hosted(dlc_onnx_model *model);

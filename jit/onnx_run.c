@@ -31,6 +31,20 @@ dlc_status jit_onnx_run_fail(const dlc_onnx_runner *runner, dlc_status status, c
     return jit_onnx_fail(runner->model->context, status, "dlc_onnx_run", message);
 }
 
+dlc_status jit_onnx_check_lists(const dlc_onnx_runner *runner, const char *call, const void *inputs, int input_count,
+                                const void *outputs, int output_count) {
+    const int *ports = runner->model->port_count;
+    char text[120] = "inputs is NULL";
+    if (input_count != ports[DLC_ONNX_INPUT] || output_count != ports[DLC_ONNX_OUTPUT])
+        snprintf(text, sizeof text, "%d inputs and %d outputs, the model has %d and %d", input_count, output_count,
+                 ports[DLC_ONNX_INPUT], ports[DLC_ONNX_OUTPUT]);
+    else if (output_count && !outputs)
+        snprintf(text, sizeof text, "outputs is NULL");
+    else if (inputs || !input_count)
+        return DLC_OK;
+    return jit_onnx_fail(runner->model->context, DLC_INVALID_ARGUMENT, call, text);
+}
+
 /* ---- imports ---------------------------------------------------------------------------------------------------------- */
 
 static bool has_content(const DLTensor *tensor) {
@@ -401,14 +415,10 @@ static dlc_status run_with_states(dlc_onnx_runner *runner, const dlc_run_options
 /* NULL is a state that the runner has. */
 static dlc_status check_inputs(const dlc_onnx_runner *runner, const DLTensor *const *inputs) {
     for (int i = 0; i < inputs_of(runner); i++) {
-        const DLTensor *tensor = inputs[i];
-        int64_t count;
-        if (!tensor && runner->state_in[i]) continue;
-        if (!tensor || tensor->ndim < 0 || tensor->ndim > DLC_MAX_RANK || (tensor->ndim && !tensor->shape) ||
-            !lib_tensor_count(tensor, &count))
-            return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT,
-                                     "input %s is NULL, or no tensor of up to %d dimensions", runner->input[i].name,
-                                     DLC_MAX_RANK);
+        char text[JIT_ONNX_FAULT];
+        if (!inputs[i] && runner->state_in[i]) continue;
+        const char *fault = jit_onnx_tensor_fault(inputs[i], text);
+        if (fault) return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT, "input %s %s", runner->input[i].name, fault);
     }
     return DLC_OK;
 }
@@ -424,10 +434,7 @@ static dlc_status check_ports(const dlc_onnx_runner *runner) {
 dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
                         int input_count, dlc_output_slot *outputs, int output_count) {
     if (!runner) return jit_onnx_fail(NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_run", "runner is NULL");
-    if (input_count != inputs_of(runner) || output_count != outputs_of(runner) || (input_count && !inputs) ||
-        (output_count && !outputs))
-        return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT, "%d inputs and %d outputs, the model has %d and %d",
-                                 input_count, output_count, inputs_of(runner), outputs_of(runner));
+    LIB_TRY(jit_onnx_check_lists(runner, "dlc_onnx_run", inputs, input_count, outputs, output_count));
     LIB_TRY(check_ports(runner));
     LIB_TRY(check_inputs(runner, inputs));
     if (options && options->event && runner->state_count)
@@ -544,8 +551,8 @@ dlc_status dlc_onnx_runner_create(dlc_onnx_model *model, const dlc_onnx_runner_o
         options->state_count < 0 || (options->state_count && !options->states))
         return jit_onnx_fail(
             context, DLC_INVALID_ARGUMENT, "dlc_onnx_runner_create",
-            "options.struct_size is not that of this version (use DLC_ONNX_RUNNER_OPTIONS_INIT), or a list "
-            "is NULL");
+            "options.struct_size is not that of this version (use DLC_ONNX_RUNNER_OPTIONS_INIT), a count is below 0, or "
+            "a list is NULL");
     if (model->port_count[DLC_ONNX_INPUT] > JIT_ONNX_PORTS || model->port_count[DLC_ONNX_OUTPUT] > JIT_ONNX_PORTS)
         return jit_onnx_fail(context, DLC_UNSUPPORTED, "dlc_onnx_runner_create", "more than 256 inputs or outputs");
     GRAPH_CALL(context, LIB_STACK_CALL);

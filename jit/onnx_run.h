@@ -30,7 +30,7 @@ typedef struct imported {
     onnx_result *results;
     /* [inputs] */
     input_guard *guard;
-    /* [states] the axis along which the output grows in one buffer with the input; -1: it has its own */
+    /* [states] the axis along which the output grows in one buffer with the input; -1: the output has a buffer of its own */
     int *grows;
     /* Runs in progress; all runs; the runner's clock at the last one. */
     int users;
@@ -94,6 +94,10 @@ struct dlc_onnx_runner {
 dlc_status jit_onnx_run_fail(const dlc_onnx_runner *runner, dlc_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* A call's lists are as long as the model's. */
+dlc_status jit_onnx_check_lists(const dlc_onnx_runner *runner, const char *call, const void *inputs, int input_count,
+                                const void *outputs, int output_count);
+
 /* Of a zeroed struct; does not retain the model. */
 void jit_onnx_runner_init(dlc_onnx_runner *runner, dlc_onnx_model *model, const jit_onnx_port *input, int count);
 void jit_onnx_runner_free(dlc_onnx_runner *runner);
@@ -116,7 +120,8 @@ dlc_status jit_onnx_add_states(dlc_onnx_runner *runner, const DLTensor *const *i
 /* Places of the new states, for a run of the import's program on its `count` inputs `given`. */
 dlc_status jit_onnx_aim_states(dlc_onnx_runner *runner, const imported *import, const DLTensor *const *inputs,
                                const DLTensor *const *given, int count, dlc_output_slot *slots);
-/* Without such places, which may be in the memory of the states that a run reads: it makes new ones. */
+/* Takes such places back: the slots of states become empty, so that the run makes new tensors. For a walk, and after an import that could
+ * not serve: places may be in the memory of the states that the run reads. */
 void jit_onnx_drop_aims(dlc_onnx_runner *runner, dlc_output_slot *slots);
 /* After a run into `slots`: new states take the place of the old ones, and the host gets the other outputs, and copies. */
 dlc_status jit_onnx_commit_states(dlc_onnx_runner *runner, dlc_output_slot *slots, dlc_output_slot *outputs);

@@ -297,6 +297,21 @@ static bool fits(const DLTensor *to, const DLTensor *from) {
     return same;
 }
 
+/* The new state must be what the next run takes, by the element type and rank that the file gives its input. */
+static dlc_status check_next(const dlc_onnx_runner *runner, const jit_onnx_state *state) {
+    dlc_onnx_port in;
+    dlc_dtype dtype = DLC_DTYPE_COUNT;
+    const DLTensor *next = &state->next.tensor;
+    LIB_TRY(dlc_onnx_port_at(runner->model, DLC_ONNX_INPUT, state->input, &in));
+    if (lib_dtype_from_dlpack(next->dtype, &dtype) && (in.dtype < 0 || in.dtype == (int)dtype) &&
+        (in.rank < 0 || in.rank == next->ndim))
+        return DLC_OK;
+    return jit_onnx_run_fail(
+        runner, DLC_INVALID_ARGUMENT, "output %s is %s of rank %d, which cannot come back as input %s, %s of rank %d",
+        runner->model->ports[DLC_ONNX_OUTPUT][state->output].name, dlc_dtype_name(dtype), next->ndim, in.name,
+        in.dtype < 0 ? "any type" : dlc_dtype_name((dlc_dtype)in.dtype), in.rank);
+}
+
 dlc_status jit_onnx_commit_states(dlc_onnx_runner *runner, dlc_output_slot *slots, dlc_output_slot *outputs) {
     for (int s = 0; s < runner->state_count; s++) {
         jit_onnx_state *state = &runner->states[s];
@@ -304,6 +319,7 @@ dlc_status jit_onnx_commit_states(dlc_onnx_runner *runner, dlc_output_slot *slot
         const DLTensor *wanted = outputs[state->output].tensor;
         if (slot->managed) keep(&state->next, slot->managed, slot->managed->dl_tensor.shape);
         slot->managed = NULL;
+        LIB_TRY(check_next(runner, state));
         if (wanted && !fits(wanted, &state->next.tensor))
             return jit_onnx_run_fail(runner, DLC_INVALID_ARGUMENT,
                                      "the tensor for output %s has another type or shape, or is not in host memory",

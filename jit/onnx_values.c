@@ -47,12 +47,10 @@ static void require_kind(const arrival *a, const onnx_type *type, const dlc_onnx
 
 static void check_tensor(const arrival *a, const DLTensor *tensor, int32_t element, const char *name) {
     const onnx_element *type = onnx_element_of(element);
-    int64_t count;
+    char text[JIT_ONNX_FAULT];
     dlc_dtype dtype;
-    if (!tensor || tensor->ndim < 0 || tensor->ndim > DLC_MAX_RANK || (tensor->ndim && !tensor->shape) ||
-        !lib_tensor_count(tensor, &count))
-        lib_raise(a->arena->scope, DLC_INVALID_ARGUMENT,
-                  "dlc_onnx_run_values: input %s is NULL, or no tensor of up to %d dimensions", name, DLC_MAX_RANK);
+    const char *fault = jit_onnx_tensor_fault(tensor, text);
+    if (fault) lib_raise(a->arena->scope, DLC_INVALID_ARGUMENT, "dlc_onnx_run_values: input %s %s", name, fault);
     if (!lib_dtype_from_dlpack(tensor->dtype, &dtype) || !type || type->dtype != (int)dtype)
         lib_raise(a->arena->scope, DLC_INVALID_ARGUMENT,
                   "dlc_onnx_run_values: input %s has elements of another type than the model's, %s", name,
@@ -113,10 +111,12 @@ static void take_value(arrival *a, dlc_onnx_value *to, const onnx_type *type, co
 
 static void take_sequence(arrival *a, dlc_onnx_value *to, const onnx_type *type, const dlc_onnx_value *value,
                           const char *name) {
-    if (value->count > JIT_ONNX_TENSORS || (value->count && !value->elements))
-        lib_raise(a->arena->scope, value->count > JIT_ONNX_TENSORS ? DLC_BUDGET_EXCEEDED : DLC_INVALID_ARGUMENT,
-                  "dlc_onnx_run_values: sequence %s has %zu elements, more than %d, or none are given", name,
-                  value->count, JIT_ONNX_TENSORS);
+    if (value->count > JIT_ONNX_TENSORS)
+        lib_raise(a->arena->scope, DLC_BUDGET_EXCEEDED, "dlc_onnx_run_values: sequence %s has %zu elements, at most %d",
+                  name, value->count, JIT_ONNX_TENSORS);
+    if (value->count && !value->elements)
+        lib_raise(a->arena->scope, DLC_INVALID_ARGUMENT,
+                  "dlc_onnx_run_values: sequence %s has %zu elements, but elements is NULL", name, value->count);
     dlc_onnx_value *element = LIB_NEW_ARRAY(a->arena, dlc_onnx_value, value->count + 1);
     for (size_t i = 0; i < value->count; i++)
         take_value(a, &element[i], type->sequence->element, &value->elements[i],
@@ -570,11 +570,7 @@ dlc_status dlc_onnx_run_values(dlc_onnx_runner *runner, const dlc_run_options *o
     dlc_context *context = runner ? runner->model->context : NULL;
     for (int o = 0; outputs && o < output_count; o++) outputs[o] = NULL;
     if (!runner) return jit_onnx_fail(NULL, DLC_INVALID_ARGUMENT, "dlc_onnx_run_values", "runner is NULL");
-    if (input_count != runner->model->port_count[DLC_ONNX_INPUT] ||
-        output_count != runner->model->port_count[DLC_ONNX_OUTPUT] || (input_count && !inputs) ||
-        (output_count && !outputs))
-        return jit_onnx_fail(context, DLC_INVALID_ARGUMENT, "dlc_onnx_run_values",
-                             "not as many inputs and outputs as the model has, or no list of them");
+    LIB_TRY(jit_onnx_check_lists(runner, "dlc_onnx_run_values", inputs, input_count, outputs, output_count));
     if (options && options->event)
         return jit_onnx_fail(context, DLC_UNSUPPORTED, "dlc_onnx_run_values", "it waits for its results: no event");
     GRAPH_CALL(context, LIB_STACK_CALL);

@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { BUFFER = 1 << 16 };
@@ -45,8 +46,16 @@ static bool put(void *user, const void *bytes, size_t size) {
     return true;
 }
 
+/* A device, a pipe or a folder must not give way to a file. */
+static void check_place(lib_arena *arena, const char *path) {
+    struct stat about;
+    if (stat(path, &about) == 0 && !S_ISREG(about.st_mode))
+        lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "cannot replace %s: it is no regular file", path);
+}
+
 static output output_of(lib_arena *arena, const char *path) {
     static atomic_uint number;
+    check_place(arena, path);
     return (output){.path = path,
                     .temporary =
                         lib_arena_format(arena, "%s.%ld-%u.tmp", path, (long)getpid(), atomic_fetch_add(&number, 1u)),

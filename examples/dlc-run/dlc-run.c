@@ -76,12 +76,21 @@ static int inspect(const session *s, report *r) {
 
 /* ---- a run -------------------------------------------------------------------------------------------------------------- */
 
+/* The option that gives a state's sizes is told, too: whether they are needed is known to the runner alone. */
+static bool fail_by_import(const session *s, const inputs *in) {
+    for (int i = 0; i < in->count; i++)
+        if (!in->given[i])
+            return fail(s, "%s (by --shape %s=SIZES)", dlc_error_message(s->context),
+                        port_of(s, DLC_ONNX_INPUT, i).name);
+    return fail_by_context(s, "");
+}
+
 /* The import alone, then the first run, which generates code. A model that no one program serves is walked by the run. */
 static bool first_run(const session *s, report *r, const inputs *in, outputs *out) {
     dlc_program *program;
     const double begin = now();
     const dlc_status status = dlc_onnx_runner_program(s->runner, in->given, in->count, &program);
-    if (status != DLC_OK && status != DLC_UNSUPPORTED) return fail_by_context(s, "");
+    if (status != DLC_OK && status != DLC_UNSUPPORTED) return fail_by_import(s, in);
     const double imported = now();
     if (!run_once(s, in, out)) return false;
     const double end = now();

@@ -122,8 +122,8 @@ const char *state_of(const session *s, dlc_onnx_side side, const char *name);
 DLManagedTensorVersioned *convert(const session *s, const DLTensor *tensor, dlc_dtype dtype);
 dlc_dtype dtype_of(const DLTensor *tensor);
 int64_t element_count(const DLTensor *tensor);
-/* The sizes of --dim that the file names, for options of the library; returns their number. */
-int named_dims(const session *s, dlc_dim *dims);
+/* The sizes of --dim for options of the library; returns their number. */
+int given_dims(const session *s, dlc_dim *dims);
 /* f32[1, 3] */
 const char *type_text(const DLTensor *tensor, char *text, size_t room);
 

@@ -15,6 +15,8 @@ typedef struct imported {
     dlc_graph *graph;
     /* By input of the model: its elements are a constant of the graph. */
     bool constant[PORTS_MAX];
+    /* All sizes are those of the run. */
+    bool sized;
 } imported;
 
 /* Elements of integers and of floats that may be constants. */
@@ -25,14 +27,47 @@ static bool is_small(const DLTensor *tensor) {
     return element_count(tensor) <= (whole ? INTEGERS : FLOATS);
 }
 
-/* With the sizes of --dim; if that is refused, with small inputs as constants, as a runner would do. */
+/* The sizes of inputs in this run, and what the library calls those without a name. */
+typedef struct sizes {
+    int count;
+    dlc_dim *dims;
+    char (*names)[80];
+} sizes;
+
+static bool list_sizes(const session *s, const inputs *in, sizes *to) {
+    size_t axes = 1;
+    for (int i = 0; i < in->count; i++) axes += in->given[i] ? (size_t)in->given[i]->ndim : 0;
+    *to = (sizes){.dims = malloc(axes * sizeof *to->dims), .names = malloc(axes * sizeof *to->names)};
+    if (!to->dims || !to->names) return fail(s, "no memory");
+    for (int i = 0; i < in->count; i++) {
+        const dlc_onnx_port port = port_of(s, DLC_ONNX_INPUT, i);
+        for (int d = 0; in->given[i] && d < in->given[i]->ndim; d++) {
+            char *own = to->names[to->count];
+            snprintf(own, sizeof *to->names, "%.64s_%d", port.name, d);
+            to->dims[to->count++] =
+                (dlc_dim){in->given[i]->shape[d], d < port.rank && port.dims[d].name ? port.dims[d].name : own};
+        }
+    }
+    return true;
+}
+
+static bool import_sized(const session *s, const inputs *in, dlc_onnx_graph_options *how, imported *made) {
+    sizes all;
+    bool good = list_sizes(s, in, &all);
+    how->dims = all.dims, how->dim_count = all.count;
+    if (good) good = dlc_onnx_graph(s->model, how, &made->graph) == DLC_OK || fail_by_context(s, "");
+    free(all.dims), free(all.names);
+    return made->sized = good;
+}
+
+/* With the sizes of --dim; if that is refused, with small inputs as constants, then with all sizes as numbers, as a runner would do. */
 static bool import_graph(const session *s, const inputs *in, imported *made) {
     dlc_onnx_graph_options how = DLC_ONNX_GRAPH_OPTIONS_INIT;
     const DLTensor *values[PORTS_MAX];
     const char *names[PORTS_MAX];
     dlc_dim dims[PORTS_MAX];
     *made = (imported){.graph = NULL};
-    how.dims = dims, how.dim_count = named_dims(s, dims);
+    how.dims = dims, how.dim_count = given_dims(s, dims);
     if (dlc_onnx_graph(s->model, &how, &made->graph) == DLC_OK) return true;
     for (int i = 0; i < in->count; i++) {
         made->constant[i] = in->tensor[i] && is_small(&in->tensor[i]->dl_tensor);
@@ -41,7 +76,7 @@ static bool import_graph(const session *s, const inputs *in, imported *made) {
         values[how.value_count++] = &in->tensor[i]->dl_tensor;
     }
     how.value_names = names, how.values = values;
-    return dlc_onnx_graph(s->model, &how, &made->graph) == DLC_OK || fail_by_context(s, "");
+    return dlc_onnx_graph(s->model, &how, &made->graph) == DLC_OK || import_sized(s, in, &how, made);
 }
 
 /* ---- export --------------------------------------------------------------------------------------------------------------- */
@@ -63,7 +98,7 @@ bool export_model(const session *s, report *r, const inputs *in) {
         json_string(r, NULL, name);
     }
     json_close(r, "]");
-    say(r, "\n");
+    say(r, "%s\n", model.sized ? ", for inputs of these sizes alone" : "");
     return true;
 }
 

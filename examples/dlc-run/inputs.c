@@ -187,7 +187,7 @@ static bool make_input(const session *s, inputs *in, int i, int64_t swept) {
     if (what && !parse_content(what, &c))
         return fail(s, "input %s: %s: expected FILE.npy, FILE.pb, random:SEED, zeros, range or a number", port.name,
                     what);
-    if (port.dtype < 0) return fail(s, "input %s: no tensor, or of an unknown element type", port.name);
+    if (port.dtype < 0) return fail(s, "input %s is %s; dlc-run gives tensors of numbers only", port.name, port.type);
     shape of = sizes ? parsed_shape(sizes) : declared_shape(s, in, swept, &port, &missing);
     if (is_state && !what && (of.rank < 0 || missing >= 0)) return true;
     if (of.rank < 0) return fail(s, "input %s: the file declares no rank: say --shape %s=SIZES", port.name, port.name);

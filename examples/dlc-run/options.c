@@ -51,6 +51,7 @@ bool parse_size(const char *text, int64_t *size) {
     return *text >= '0' && *text <= '9' && !*end && errno == 0;
 }
 
+/* Threads: as many as the messages say. */
 static bool parse_count(const char *text, int least, int *count) {
     int64_t value;
     const bool good = parse_size(text, &value) && value >= least && value <= 4096;
@@ -141,9 +142,9 @@ static const char *parse_option(options *o, const char *name, char *value) {
     else if (strcmp(name, "--target") == 0)
         expected = "a target's name, once", good = parse_text(value, &o->target);
     else if (strcmp(name, "--threads") == 0)
-        expected = "a number of threads", good = parse_count(value, 0, &o->threads);
+        expected = "a number of threads, at most 4096", good = parse_count(value, 0, &o->threads);
     else if (strcmp(name, "--compile-threads") == 0)
-        expected = "a number of threads", good = parse_count(value, 0, &o->compile_threads);
+        expected = "a number of threads, at most 4096", good = parse_count(value, 0, &o->compile_threads);
     else if (strcmp(name, "--cache") == 0)
         expected = "a folder, once", good = parse_text(value, &o->cache);
     else if (strcmp(name, "--time") == 0)
@@ -166,7 +167,7 @@ static const char *parse_option(options *o, const char *name, char *value) {
     else if (strcmp(name, "--sweep") == 0)
         expected = "NAME=FIRST:LAST, once", good = parse_sweep(value, o);
     else if (strcmp(name, "--clients") == 0)
-        expected = "a number of threads above 0", good = parse_count(value, 1, &o->clients);
+        expected = "a number of threads from 1 to 4096", good = parse_count(value, 1, &o->clients);
     return good ? NULL : expected;
 }
 

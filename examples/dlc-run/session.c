@@ -50,27 +50,12 @@ static bool open_context(session *s, const char *target) {
     return dlc_context_create(&how, &s->context) == DLC_OK || fail_by_context(s, target ? target : "");
 }
 
-/* Does an input or output have a size of that name? */
-static bool names_size(const session *s, const char *name) {
-    for (int side = DLC_ONNX_INPUT; side <= DLC_ONNX_OUTPUT; side++)
-        for (int i = 0; i < dlc_onnx_port_count(s->model, (dlc_onnx_side)side); i++) {
-            const dlc_onnx_port port = port_of(s, (dlc_onnx_side)side, i);
-            for (int d = 0; d < port.rank; d++)
-                if (port.dims[d].name && strcmp(port.dims[d].name, name) == 0) return true;
-        }
-    return false;
-}
-
-/* Sizes of unnamed axes are this tool's own names; they only shape its inputs. */
-int named_dims(const session *s, dlc_dim *dims) {
-    int count = 0;
+int given_dims(const session *s, dlc_dim *dims) {
     for (int i = 0; i < s->o->dims.count; i++) {
-        if (!names_size(s, s->o->dims.name[i])) continue;
-        dlc_dim *dim = &dims[count++];
-        dim->name = s->o->dims.name[i];
-        parse_size(s->o->dims.value[i], &dim->value);
+        dims[i].name = s->o->dims.name[i];
+        parse_size(s->o->dims.value[i], &dims[i].value);
     }
-    return count;
+    return s->o->dims.count;
 }
 
 static bool make_runner(session *s) {
@@ -80,7 +65,7 @@ static bool make_runner(session *s) {
     for (int i = 0; i < s->o->states.count; i++)
         states[i] = (dlc_onnx_state){s->o->states.name[i], s->o->states.value[i]};
     how.states = states, how.state_count = s->o->states.count;
-    how.dims = dims, how.dim_count = named_dims(s, dims);
+    how.dims = dims, how.dim_count = given_dims(s, dims);
     return dlc_onnx_runner_create(s->model, &how, &s->runner) == DLC_OK || fail_by_context(s, "");
 }
 

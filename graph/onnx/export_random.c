@@ -59,7 +59,7 @@ static onnx_label *joined(onnx_export *ex, onnx_label *low, onnx_label *high) {
     return sum(ex, times(ex, high, WORD), low);
 }
 
-/* [blocks] of each word as [blocks, count], then in one list, of which the first `total` count. */
+/* `count` words of each block, each word a list [blocks], as one list, block after block, cut to its first `total` elements. */
 static onnx_label *interleaved(onnx_export *ex, int count, onnx_label *const *word, tir_expr total) {
     onnx_label *part[4];
     for (int i = 0; i < count; i++) part[i] = onnx_unsqueezed(ex, word[i], 1, (int64_t[]){1});

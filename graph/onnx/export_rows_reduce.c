@@ -90,7 +90,7 @@ static void export_cumulative_sum(onnx_export *ex) {
     onnx_export_give_label(ex, 0, taken ? y : onnx_to(ex, y, dtype));
 }
 
-/* The body of a loop over the axis: the next total is that of the last one and an element. */
+/* The body of a Scan over the axis: the total so far by op with the next element, which is also its result (exclusive: without that element). */
 static onnx_out_graph *total_body(onnx_export *ex, tir_op op, const graph_shape *element, bool exclusive) {
     onnx_out_graph *body = onnx_begin_graph(ex, "total"), *outer = ex->out;
     ex->out = body;

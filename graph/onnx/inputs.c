@@ -13,24 +13,56 @@ static bool is_symbol(onnx_bytes name) {
     return name.size > 0;
 }
 
+/* The text as an identifier: other characters become _. */
+static const char *identifier_of(onnx_import *im, const char *text) {
+    char *copy = lib_arena_format(im->g->arena, "%s", text);
+    for (char *c = copy; *c; c++)
+        if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9' && c > copy))) *c = '_';
+    return copy;
+}
+
+/* The options' value for a dimension of that name in the file, or made of that symbol (NULL: of none); -1: they have none. */
+static int64_t size_given(onnx_import *im, const onnx_dimension *dim, const char *made) {
+    for (int i = 0; i < im->options->dim_count; i++) {
+        const dlc_dim *given = &im->options->dims[i];
+        if (dim && dim->which == 2 && onnx_is(dim->parameter, given->name)) return given->value;
+        if (made && strcmp(identifier_of(im, given->name), made) == 0) return given->value;
+    }
+    return -1;
+}
+
 /* A dimension without a name, or whose name is not an identifier, becomes a symbol named after the input and axis. element: of a list. */
 static tir_expr dimension_of(onnx_import *im, const onnx_dimension *dim, const char *input, int axis, bool element,
                              const onnx_arrived *arrived) {
     if (dim && dim->which == 1 && dim->value > 0) return tir_index(im->g->pool, dim->value);
     const bool named = dim && dim->which == 2 && is_symbol(dim->parameter);
-    const char *name = named ? onnx_text_copy(im, dim->parameter, "dimension") : NULL;
-    for (int i = 0; i < im->options->dim_count && dim && dim->which == 2; i++)
-        if (onnx_is(dim->parameter, im->options->dims[i].name))
-            return tir_index(im->g->pool, im->options->dims[i].value);
+    const char *own = lib_arena_format(im->g->arena, element ? "%.64s__%d" : "%.64s_%d", input, axis),
+               *name = named ? onnx_text_copy(im, dim->parameter, "dimension") : identifier_of(im, own);
+    const int64_t given = size_given(im, dim, named || element ? NULL : name);
+    if (given >= 0) return tir_index(im->g->pool, given);
     if (arrived && arrived->dim[axis] >= 0) return tir_index(im->g->pool, arrived->dim[axis]);
-    if (!named) {
-        char *own = lib_arena_format(im->g->arena, element ? "%.64s__%d" : "%.64s_%d", input, axis);
-        for (char *c = own; *c; c++)
-            if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9' && c > own)))
-                *c = '_';
-        name = own;
-    }
     return graph_symbol_named(im->g, name);
+}
+
+/* Elements that are given at import have the rank, and the sizes that are numbers, of the file; the program of others checks them itself. */
+static void check_shape(onnx_import *im, const onnx_shape *declared, int rank, const int64_t *dims, const char *name) {
+    if (declared && declared->dims.count != (size_t)rank)
+        onnx_fail(im, DLC_INVALID_ARGUMENT, "input %s has rank %d, expected %zu", name, rank, declared->dims.count);
+    for (int d = 0; declared && d < rank; d++) {
+        const onnx_dimension *dim = &declared->dims.data[d];
+        if (dim->which == 1 && dim->value > 0 && dim->value != dims[d])
+            onnx_fail(im, DLC_INVALID_ARGUMENT, "input %s: dimension %d is %lld, expected %lld", name, d,
+                      (long long)dims[d], (long long)dim->value);
+    }
+}
+
+static void check_given(onnx_import *im, const onnx_tensor_type *type, const DLTensor *given, const char *name) {
+    const dlc_dtype wanted = onnx_dtype(im, type->element);
+    dlc_dtype dtype;
+    if (!lib_dtype_from_dlpack(given->dtype, &dtype) || dtype != wanted)
+        onnx_fail(im, DLC_INVALID_ARGUMENT, "input %s has not the element type of the file, %s", name,
+                  tir_dtype_name(wanted));
+    check_shape(im, type->shape, given->ndim, given->shape, name);
 }
 
 /* Makes the graph's input for a tensor that has arrived, or its known elements. element: of a list, whose named sizes differ. */
@@ -39,9 +71,7 @@ static void import_tensor(onnx_import *im, onnx_value *to, const onnx_tensor_typ
     const onnx_arrived *arrived = im->options->arrived ? &im->options->arrived[im->arrived++] : NULL;
     const onnx_shape *declared = type->shape;
     if (arrived && arrived->value) {
-        dlc_dtype dtype;
-        if (!lib_dtype_from_dlpack(arrived->value->dtype, &dtype) || dtype != onnx_dtype(im, type->element))
-            onnx_fail(im, DLC_INVALID_ARGUMENT, "input %s has not the element type of the file", name);
+        check_given(im, type, arrived->value, name);
         to->known = onnx_known_of_view(im, arrived->value, &to->id);
         return;
     }
@@ -67,8 +97,11 @@ static const onnx_bytes *texts_of(onnx_import *im, size_t count, const dlc_onnx_
     return text;
 }
 
-static void import_strings(onnx_import *im, onnx_value *to, const dlc_onnx_value *given) {
+/* declared: NULL where the file says no shape, as of the keys of a map. */
+static void import_strings(onnx_import *im, onnx_value *to, const dlc_onnx_value *given, const onnx_shape *declared,
+                           const char *name) {
     size_t count = 1;
+    check_shape(im, declared, given->rank, given->dims, name);
     for (int d = 0; d < given->rank; d++) count *= (size_t)given->dims[d];
     to->structure = onnx_strings_new(im, given->rank, given->dims, texts_of(im, count, given->strings));
 }
@@ -93,11 +126,11 @@ static void import_map(onnx_import *im, onnx_value *to, const onnx_map_type *typ
     const dlc_onnx_value *keys = &given->elements[0], *values = &given->elements[1];
     onnx_structure *map = onnx_structure_new(im, ONNX_MAP, 2);
     if (keys->kind == DLC_ONNX_STRINGS)
-        import_strings(im, &map->part[0], keys);
+        import_strings(im, &map->part[0], keys, NULL, name);
     else
         map->part[0] = onnx_value_of(im, DLC_I64, 1, keys->tensor->shape, keys->tensor->data);
     if (values->kind == DLC_ONNX_STRINGS) {
-        import_strings(im, &map->part[1], values);
+        import_strings(im, &map->part[1], values, NULL, name);
     } else {
         const onnx_tensor_type list = {.element = type->value->tensor->element};
         import_tensor(im, &map->part[1], &list, lib_arena_format(im->g->arena, "%s.values", name), true);
@@ -112,7 +145,7 @@ static void import_given(onnx_import *im, onnx_value *to, const onnx_type *type,
     switch (given->kind) {
     case DLC_ONNX_NONE: to->structure = onnx_structure_new(im, ONNX_EMPTY, 0); break;
     case DLC_ONNX_TENSOR: import_tensor(im, to, type->tensor, name, element); break;
-    case DLC_ONNX_STRINGS: import_strings(im, to, given); break;
+    case DLC_ONNX_STRINGS: import_strings(im, to, given, type->tensor->shape, name); break;
     case DLC_ONNX_SEQUENCE: import_list(im, to, type->sequence->element, given, name); break;
     case DLC_ONNX_MAP: import_map(im, to, type->map, given, name); break;
     }
@@ -121,18 +154,10 @@ static void import_given(onnx_import *im, onnx_value *to, const onnx_type *type,
 /* ---- inputs ------------------------------------------------------------------------------------------------------------- */
 
 /* An input whose elements the options give; NULL: they do not. */
-static const DLTensor *value_named(onnx_import *im, const onnx_value_info *info) {
+static const DLTensor *value_named(const onnx_import *im, const onnx_value_info *info) {
     const onnx_options *o = im->options;
-    const onnx_type *type = info->type;
-    for (int i = 0; i < o->value_count; i++) {
-        if (!onnx_is(info->name, o->value_names[i])) continue;
-        dlc_dtype dtype;
-        const bool known = lib_dtype_from_dlpack(o->values[i]->dtype, &dtype);
-        if (!known || !type || type->which != ONNX_TYPE_TENSOR || dtype != onnx_dtype(im, type->tensor->element))
-            onnx_fail(im, DLC_INVALID_ARGUMENT, "the value of input %s has not the element type of the file",
-                      onnx_shown(im->g->arena, info->name));
-        return o->values[i];
-    }
+    for (int i = 0; i < o->value_count; i++)
+        if (onnx_is(info->name, o->value_names[i])) return o->values[i];
     return NULL;
 }
 
@@ -142,11 +167,13 @@ void onnx_import_input(onnx_import *im, const onnx_value_info *info) {
     const DLTensor *named = value_named(im, info);
     const char *name = onnx_text_copy(im, info->name, "input");
     onnx_value *value = onnx_define(im, info->name);
-    if (named)
+    const bool tensor = type && type->which == ONNX_TYPE_TENSOR && type->tensor->element != ONNX_STRING;
+    if (named && tensor) {
+        check_given(im, type->tensor, named, name);
         value->known = onnx_known_of_view(im, named, &value->id);
-    else if (o->given)
+    } else if (o->given)
         import_given(im, value, type, o->given[info - im->model->graph->inputs.data], name, false);
-    else if (type && type->which == ONNX_TYPE_TENSOR && type->tensor->element != ONNX_STRING)
+    else if (tensor)
         import_tensor(im, value, type->tensor, name, false);
     else
         onnx_fail(im, DLC_UNSUPPORTED, "input %s is %s, which only dlc_onnx_run_values takes", name,

@@ -176,7 +176,7 @@ typedef struct model_check {
     const onnx_files *files;
     lib_vec(model_work) work;
     const model_place *place;
-    /* The current element, for messages; NULL: none. `what` describes the tensor. */
+    /* What is checked at the moment, for messages; NULL: none. `what`: what the tensor is, such as "initializer". */
     const onnx_node *node;
     size_t node_index;
     const onnx_attribute *attribute;

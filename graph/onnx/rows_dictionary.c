@@ -232,7 +232,8 @@ static const int64_t *integer_keys(onnx_import *im, const onnx_structure *map, i
     return keys;
 }
 
-/* The map's values at these places; place `keys`: 0, or the empty string. */
+/* The map's values at these places, of which the map has `keys`. The place `keys` itself stands for a key that it has not: 0, or the empty
+ * string. */
 static onnx_value values_at(onnx_import *im, const onnx_structure *map, int64_t keys, int rank, const int64_t *dims,
                             const int64_t *place) {
     graph *g = im->g;
@@ -303,7 +304,8 @@ static void import_dict_vectorizer(onnx_import *im) {
     onnx_give_value(im, 0, &y);
 }
 
-/* A row of the values in ascending order of their keys, or each at its key. */
+/* DENSE: a row of all values in ascending order of their keys. SPARSE: a row in which each is at the place that its key says, with 0, or the
+ * empty string, between them. */
 static void import_cast_map(onnx_import *im) {
     const onnx_structure *map = operand_map(im);
     static const int32_t types[] = {1, ONNX_STRING, 7};

@@ -180,6 +180,29 @@ static void import_rms_norm(onnx_import *im) {
     onnx_import_as(im, "SimplifiedLayerNormalization", 1);
 }
 
+/* The norm of each C elements of the last axis, where scale has C, times an activation of the gate, which is as large as x. Computed in f32
+ * and rounded once. */
+static void import_gated_rms_norm(onnx_import *im) {
+    graph *g = im->g;
+    const bool sigmoid = onnx_choice(im, "activation", "silu swish sigmoid", "silu") == 2;
+    const graph_id x = onnx_operand(im, 0);
+    const graph_shape whole = *graph_shape_of(g, x);
+    graph_shape groups = whole;
+    if (whole.rank < 1 || whole.rank == DLC_MAX_RANK)
+        onnx_fail(im, whole.rank ? DLC_UNSUPPORTED : DLC_PARSE_ERROR, "operand 0 has %d dimensions", whole.rank);
+    const graph_id scale = onnx_operand_of_rank(im, 1, 1);
+    const tir_expr size = graph_shape_of(g, scale)->dim[0];
+    groups.dim[whole.rank - 1] = tir_div(g->pool, whole.dim[whole.rank - 1], size), groups.dim[whole.rank] = size;
+    const onnx_norm n = {.scale = graph_widen(g, scale),
+                         .axis = whole.rank,
+                         .epsilon = onnx_float(im, "epsilon", 1e-5f),
+                         .stash = DLC_F32};
+    const graph_id split = graph_reshape(g, graph_widen(g, x), whole.rank + 1, groups.dim),
+                   normed = graph_reshape(g, onnx_rms_norm(im, split, &n, false).y, whole.rank, whole.dim),
+                   gate = onnx_unary(im, sigmoid ? "logistic" : "silu", graph_widen(g, onnx_operand(im, 2)));
+    onnx_give(im, 0, graph_cast(g, graph_mul(g, normed, gate), whole.dtype));
+}
+
 /* Result 1: how many elements of the mask are 1, or 0 without one. */
 static void give_mask_index(onnx_import *im, tir_expr batch) {
     if (!onnx_wants(im, 1)) return;
@@ -204,7 +227,7 @@ static graph_id rows_of(onnx_import *im, const table *t, graph_id ids) {
     return graph_widen(im->g, t->scale ? onnx_dequantize(im, rows, t->scale, t->zero) : rows);
 }
 
-/* The norm of the sum of a row of each of word, position and segment, by scale and bias. Positions count from 0 unless they are given. */
+/* The norm, by scale and bias, of the sum of a row of each of the tables word, position and segment. Positions count from 0 unless they are given. */
 static void give_embedding(onnx_import *im, const table *t, dlc_dtype dtype) {
     enum { WORD, POSITION, SEGMENT, SCALE, BIAS, POSITIONS = 8 };
     graph *g = im->g;
@@ -392,6 +415,19 @@ static void import_linear_attention(onnx_import *im) {
     onnx_import_as(im, "LinearAttention", 27);
 }
 
+/* What LinearAttention takes as decay and beta: scale * softplus(a + bias), and sigmoid(b); computed in f32 and rounded once. */
+static void import_linear_attention_gate(onnx_import *im) {
+    graph *g = im->g;
+    if (onnx_wants(im, 1) && !onnx_has(im, 3)) onnx_fail(im, DLC_PARSE_ERROR, "result 1, beta, without operand 3, b");
+    const graph_id a = onnx_operand(im, 0), bias = onnx_operand_of_rank(im, 1, 1),
+                   scale = onnx_operand_of_rank(im, 2, 1);
+    const dlc_dtype dtype = onnx_dtype_of(im, a);
+    const graph_id rate = onnx_unary(im, "softplus", onnx_binary(im, "add", graph_widen(g, a), bias));
+    onnx_give(im, 0, graph_cast(g, onnx_binary(im, "mul", rate, scale), dtype));
+    if (onnx_wants(im, 1))
+        onnx_give(im, 1, graph_cast(g, onnx_unary(im, "logistic", graph_widen(g, onnx_operand(im, 3))), dtype));
+}
+
 const onnx_row onnx_rows_microsoft[] = {
     {"BiasAdd", 1, 0, import_bias_add, NULL},
     {"BiasGelu", 1, 0, import_bias_gelu, NULL},
@@ -405,6 +441,7 @@ const onnx_row onnx_rows_microsoft[] = {
     {"FusedConv", 1, 0, import_fused_conv, NULL},
     {"FusedGemm", 1, 0, import_fused_gemm, NULL},
     {"FusedMatMul", 1, 0, import_fused_matmul, NULL},
+    {"GatedRMSNorm", 1, 0, import_gated_rms_norm, NULL},
     {"GatherND", 1, 0, import_gather_nd, NULL},
     {"Gelu", 1, 0, NULL, "gelu"},
     {"GridSample", 1, 0, import_grid_sample, NULL},
@@ -412,6 +449,7 @@ const onnx_row onnx_rows_microsoft[] = {
     {"Inverse", 1, 0, import_inverse, NULL},
     {"Irfft", 1, 0, import_irfft, NULL},
     {"LinearAttention", 1, 0, import_linear_attention, NULL},
+    {"LinearAttentionGate", 1, 0, import_linear_attention_gate, NULL},
     {"Pad", 1, 0, import_pad, NULL},
     {"QEmbedLayerNormalization", 1, 0, import_quantized_embed_layer_norm, NULL},
     {"QuickGelu", 1, 0, import_quick_gelu, NULL},

@@ -284,7 +284,7 @@ static onnx_value formal(onnx_import *im, const onnx_value_info *info, dlc_dtype
 
 typedef struct turns {
     const onnx_graph *body;
-    /* Of values; of results that stack an element of each turn. */
+    /* How many values are carried from turn to turn; how many results stack an element of each turn. */
     size_t carried, stacks;
     /* inputs[]: turn, condition, carried values; outputs[]: condition, carried values, elements. */
     onnx_value *inputs, *outputs;

@@ -341,7 +341,8 @@ static int64_t place_of(const onnx_known *operand, const onnx_known *result, int
     return place;
 }
 
-/* NULL: the shapes do not broadcast, or the result has too many elements. */
+/* A known value of the shape that the operands broadcast to, whose elements are to be filled in. NULL: they do not broadcast, or it would
+ * have too many elements. */
 static onnx_known *broadcast_of(onnx_import *im, dlc_dtype dtype, int count, const onnx_known *const *operand) {
     int64_t dims[DLC_MAX_RANK], all = 1;
     int rank = 0;

@@ -104,11 +104,17 @@ static uint64_t read_fixed(wire_reader *r, size_t size) {
 static const char *const wire_names[] = {"a varint",           "8 bytes", "bytes with a length", "a group",
                                          "the end of a group", "4 bytes"};
 
+/* More on a field that no ONNX file has: at its first byte, the file is another one. */
+static const char *another_file(const wire_reader *r, const wire_value *v) {
+    return (const char *)v->start == r->file.data ? ": the file begins as none of ONNX's does" : "";
+}
+
 static wire_value read_value(wire_reader *r) {
     wire_value v = {.start = r->at};
     const uint64_t tag = read_varint(r, "the message");
     if (tag >> 3 == 0 || tag >> 3 >= 1u << 29)
-        fail(r, v.start, DLC_PARSE_ERROR, "%llu is no field number", (unsigned long long)tag >> 3);
+        fail(r, v.start, DLC_PARSE_ERROR, "%llu is no field number%s", (unsigned long long)tag >> 3,
+             another_file(r, &v));
     v.number = (uint32_t)(tag >> 3);
     v.type = (wire_type)(tag & 7);
     switch (v.type) {
@@ -125,7 +131,8 @@ static wire_value read_value(wire_reader *r) {
         return v;
     }
     default:
-        fail(r, v.start, DLC_PARSE_ERROR, "field %u has wire type %d, which ONNX does not use", v.number, (int)v.type);
+        fail(r, v.start, DLC_PARSE_ERROR, "field %u has wire type %d, which ONNX does not use%s", v.number, (int)v.type,
+             another_file(r, &v));
     }
 }
 

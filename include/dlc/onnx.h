@@ -82,12 +82,13 @@ DLC_API const char *dlc_onnx_note(const dlc_onnx_model *model, const char *key);
 
 typedef struct dlc_onnx_graph_options {
     size_t struct_size;
-    /* Values for the file's dimension names: {640, "height"}. [dim_count]; NULL: none */
+    /* Values for sizes of inputs by the file's names, or, of those without, by the symbol's: {640, "height"}, {8, "x_0"}. Names that no
+     * input has are of no effect. [dim_count]; NULL: none */
     const dlc_dim *dims;
     int dim_count;
-    /* Values for inputs, by name: such an input becomes a constant of the graph. Operands that decide shapes - axes, sizes, k - must be
-     * known when a model is imported; give them here if the file leaves them to a run. Compact tensors in host memory, copied.
-     * [value_count]; NULL: none */
+    /* Values for inputs, by name: such an input becomes a constant of the graph. DLC_NOT_FOUND: there is no such input. Operands that
+     * decide shapes - axes, sizes, k - must be known when a model is imported; give them here if the file leaves them to a run. Compact
+     * tensors in host memory, copied. [value_count]; NULL: none */
     const char *const *value_names;
     const DLTensor *const *values;
     int value_count;
@@ -103,7 +104,8 @@ typedef struct dlc_onnx_graph_options {
 /* The model's main graph as a libdlc graph: inputs (those that are no initializers) and outputs in the file's order, by the file's
  * names. Raw data are borrowed from the file at whatever address they have (below 64 KiB only if they are aligned to their elements), other
  * weights are copied. Errors: DLC_UNSUPPORTED with all operators that are not imported, or with node and reason, before anything is made;
- * DLC_PARSE_ERROR (a model that contradicts itself), DLC_NOT_FOUND (the name of an output), DLC_INVALID_ARGUMENT, DLC_OUT_OF_MEMORY. */
+ * DLC_PARSE_ERROR (a model that contradicts itself), DLC_NOT_FOUND (the name of an output or of a value),
+ * DLC_INVALID_ARGUMENT, DLC_OUT_OF_MEMORY. */
 DLC_API dlc_status dlc_onnx_graph(dlc_onnx_model *model, const dlc_onnx_graph_options *options, dlc_graph **graph);
 
 /* ---- inputs and outputs of a model --------------------------------------------------------------------------------------- */
@@ -159,7 +161,7 @@ typedef struct dlc_onnx_state {
 
 typedef struct dlc_onnx_runner_options {
     size_t struct_size;
-    /* Values for the file's dimension names. [dim_count]; NULL: none */
+    /* As in dlc_onnx_graph_options. [dim_count]; NULL: none */
     const dlc_dim *dims;
     int dim_count;
     /* [state_count]; NULL: none. Names are the file's. */
@@ -185,8 +187,8 @@ DLC_API void dlc_onnx_runner_destroy(dlc_onnx_runner *runner);
 
 /* Runs a model whose inputs and outputs are all tensors of numbers: inputs and outputs in the file's order (dlc_onnx_port_at), all of them,
  * by the rules of dlc_run. NULL for an input that is a state: what the run before left. At the first run a state is given, or, if the file
- * declares its sizes as numbers or by names that the other inputs have, begins with zeros; if it grows, that is, if the file declares
- * different sizes of output and input along one axis, it begins without elements along that axis. An output that is a state is kept by the
+ * declares its sizes as numbers or by names that the other inputs have, begins with zeros; if it grows, that is, if output and input
+ * have the same size along all axes but one by what the file declares, it begins without elements along that axis. An output that is a state is kept by the
  * runner; its slot may have a tensor in host memory, which then gets a copy, or else stays empty. Between runs states are not copied:
  * what a run makes is the next one's input. If the output is the input and more along one axis (a cache), both are in one buffer with room for
  * half more, and a run writes the new elements only (dlc_program_alias), unless it is a walk; lengths are parameters of kernels from the first
@@ -329,7 +331,8 @@ typedef struct dlc_onnx_write_options {
  * Files are written under other names in the same folder and renamed at the end: after an error an older file at `path` is unchanged, and there
  * is no new one. Errors: DLC_UNSUPPORTED with the operators that cannot be exported, by names of values, each with its reason, or an operator
  * set that is too low; DLC_BUDGET_EXCEEDED (a model of more than 2 GiB); DLC_NOT_FOUND and DLC_INVALID_ARGUMENT with the system's reason (the
- * file cannot be created or written), DLC_INVALID_ARGUMENT (options; names; a graph without outputs); the graph's own first error;
+ * file cannot be created or written), DLC_INVALID_ARGUMENT (options; names; a graph without outputs; at `path` is a device or another thing
+ * that is no regular file); the graph's own first error;
  * DLC_OUT_OF_MEMORY. */
 DLC_API dlc_status dlc_onnx_write(dlc_context *context, const char *path, const dlc_graph *graph,
                                   const dlc_onnx_write_options *options);

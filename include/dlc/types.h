@@ -40,7 +40,8 @@ typedef enum dlc_status {
 } dlc_status;
 
 /* Element types. One row: code, text name, bits, DLPack type code, class ('b'ool, 'i'nt, 'u'nsigned, 'f'loat, 'c'omplex),
- * 1 if usable now (0: reserved, every use is DLC_UNSUPPORTED). Bool is one byte, 0 or 1.
+ * 1 if usable now (0: reserved, every use is DLC_UNSUPPORTED). Bool is one byte, 0 or 1. In DLPack, a tensor of the type has the
+ * DLDataType {DLPack type code, bits, 1}.
  *
  * The floats of 8 bits are those of Micikevicius et al., "FP8 formats for deep learning", 2022, and of Noune et al., "8-bit
  * numerical formats for deep neural networks", 2022 (fnuz). e5m2 has infinities and NaN as IEEE 754 has; e4m3fn has no

@@ -630,8 +630,11 @@ static void test_refused(void **state) {
     (void)state;
     refuses(plain, "none/m.onnx", NULL, DLC_NOT_FOUND, "No such file");
     assert_int_equal(mkdir(in("folder"), 0700), 0);
-    refuses(plain, "folder", NULL, DLC_INVALID_ARGUMENT, "cannot rename");
+    refuses(plain, "folder", NULL, DLC_INVALID_ARGUMENT, "folder: it is no regular file");
     assert_int_equal(rmdir(in("folder")), 0);
+    assert_int_equal(mkfifo(in("pipe"), 0700), 0);
+    refuses(plain, "pipe", NULL, DLC_INVALID_ARGUMENT, "pipe: it is no regular file");
+    assert_int_equal(unlink(in("pipe")), 0);
     assert_int_equal(files_there(), 0);
     FILE *old = fopen(in("m.onnx"), "w");
     fputs("old", old);

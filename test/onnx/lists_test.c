@@ -111,7 +111,9 @@ static void test_wrong_values(void **state) {
     expect_failure(&f, in, 3, 3, DLC_INVALID_ARGUMENT, "x.0");
     a.view.shape = &huge;
     expect_failure(&f, in, 3, 3, DLC_INVALID_ARGUMENT, "x.0");
-    a.view.shape = a.shape;
+    a.view.shape = a.shape, a.view.data = NULL;
+    expect_failure(&f, in, 3, 3, DLC_INVALID_ARGUMENT, "x.0 has no data");
+    a.view.data = data;
     dlc_onnx_value *y[3];
     const dlc_onnx_value *given[] = {&in[0], NULL, &in[2]};
     assert_int_equal(dlc_onnx_run_values(f.runner, NULL, given, 3, y, 3), DLC_INVALID_ARGUMENT);

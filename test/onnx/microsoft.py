@@ -174,6 +174,10 @@ def norms():
     case('SimplifiedLayerNormalization', 'SimplifiedLayerNormalization', [x, scale], (FLOAT, FLOAT), domain='', axis=-1)
     case('SimplifiedLayerNormalization', 'SimplifiedLayerNormalization', [x, f32(5, 16)], domain='', axis=1)
     case('SimplifiedLayerNormalization', 'SimplifiedLayerNormalization', h[:1] + [h[2]], (HALF,), domain='', rtol=4e-3)
+    case('GatedRMSNorm', 'GatedRMSNorm', [x, scale, skip])
+    case('GatedRMSNorm', 'GatedRMSNorm', [x, f32(4), skip], free={0: ('b', 'n', 16), 2: ('b', 'n', 16)}, activation='sigmoid', epsilon=1e-3)
+    case('GatedRMSNorm', 'GatedRMSNorm', [x[0], f32(8), skip[0]], free={0: ('n', 'c'), 2: ('n', 'c')}, activation='swish')
+    case('GatedRMSNorm', 'GatedRMSNorm', [h[0], h[2], h[1]], (HALF,), activation='silu', rtol=4e-3)
     ids, segments = ints(0, 11, (2, 5)), ints(0, 2, (2, 5))
     tables = [f32(11, 16), f32(8, 16), f32(2, 16)]
     mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)
@@ -543,6 +547,11 @@ def recurrences():
     case(op, op, [q, k, v, state, decay], (FLOAT, FLOAT), update_rule='gated', scale=0.3, **heads)
     case(op, op, [q, k, v, None, decay, beta], (FLOAT, FLOAT), update_rule='gated_delta', **heads)
     case(op, op, [q, k, v, state, None, beta], (FLOAT, FLOAT), update_rule='delta', **heads)
+    op = 'LinearAttentionGate'
+    a, bias, scale, b = f32(2, 5, 4) * 4, f32(4), -np.abs(f32(4)), f32(2, 5, 4)
+    case(op, op, [a, bias, scale, b], (FLOAT, FLOAT), const=(1, 2), free={0: ('b', 'n', 4), 3: ('b', 'n', 4)})
+    case(op, op, [a, bias, scale])
+    case(op, op, [a.astype(np.float16), bias, scale, b.astype(np.float16)], (HALF, HALF), rtol=4e-3)
 
 
 def refused():

@@ -104,6 +104,72 @@ static void test_sparse(void **state) {
     free(bytes.data);
 }
 
+/* ---- values of inputs ---------------------------------------------------------------------------------------------------- */
+
+static void test_wrong_values(void **state) {
+    (void)state;
+    message g = started(), bytes;
+    float data[2] = {1, 2};
+    int64_t two = 2, below = -2;
+    add_message(&g, 1, node_by("Neg y x"));
+    add_message(&g, 11, port_of("x", 1, "2"));
+    add_message(&g, 12, port_of("y", 1, "2"));
+    dlc_onnx_model *model = model_from(g, &bytes);
+    const DLTensor right = floats(data, 1, &two);
+    DLTensor empty = right, negative = right;
+    empty.data = NULL, negative.shape = &below;
+    const struct {
+        const char *name;
+        const DLTensor *value;
+        dlc_status status;
+        const char *words;
+    } wrong[] = {{"z", &right, DLC_NOT_FOUND, "the model has no input called z"},
+                 {NULL, &right, DLC_INVALID_ARGUMENT, "no input called NULL"},
+                 {"x", NULL, DLC_INVALID_ARGUMENT, "the value of input x is NULL"},
+                 {"x", &empty, DLC_INVALID_ARGUMENT, "the value of input x has no data"},
+                 {"x", &negative, DLC_INVALID_ARGUMENT, "the value of input x has size -2 along axis 0"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        dlc_onnx_graph_options options = DLC_ONNX_GRAPH_OPTIONS_INIT;
+        dlc_graph *graph;
+        options.value_names = &wrong[i].name, options.values = &wrong[i].value, options.value_count = 1;
+        assert_int_equal(dlc_onnx_graph(model, &options, &graph), wrong[i].status);
+        assert_non_null(strstr(dlc_error_message(context), wrong[i].words));
+    }
+    dlc_onnx_destroy(model);
+    free(bytes.data);
+}
+
+/* Sizes by the file's name, by that of the symbol of an axis without one, and by a name that is none: n is 1, x.1_1 is 3. */
+static void test_given_sizes(void **state) {
+    (void)state;
+    message g = started(), bytes;
+    add_message(&g, 1, node_by("Squeeze y x.1"));
+    add_message(&g, 11, port_of("x.1", 1, "n *"));
+    add_message(&g, 12, port_of("y", 1, "-"));
+    dlc_onnx_model *model = model_from(g, &bytes);
+    static const dlc_dim dims[][3] = {{{1, "n"}, {3, "x.1_1"}, {7, "soup"}}, {{1, "n"}, {3, "x_1_1"}, {7, ""}}};
+    dlc_onnx_graph_options options = DLC_ONNX_GRAPH_OPTIONS_INIT;
+    dlc_graph *graph;
+    options.dim_count = 3;
+    for (int i = 0; i < 2; i++) {
+        options.dims = dims[i];
+        OK(context, dlc_onnx_graph(model, &options, &graph));
+        dlc_program *program = compile(context, graph);
+        float x[3] = {1, 2, 3};
+        int64_t shape[2] = {1, 3};
+        const DLTensor in = floats(x, 2, shape);
+        dlc_output_slot slot = {NULL, NULL};
+        OK(context, dlc_run(program, NULL, (const DLTensor *[]){&in}, 1, &slot, 1));
+        assert_int_equal(slot.managed->dl_tensor.ndim, 1);
+        slot.managed->deleter(slot.managed);
+        dlc_program_destroy(program);
+    }
+    options.dim_count = 1;
+    assert_int_equal(dlc_onnx_graph(model, &options, &graph), DLC_UNSUPPORTED);
+    dlc_onnx_destroy(model);
+    free(bytes.data);
+}
+
 /* ---- outputs ------------------------------------------------------------------------------------------------------------- */
 
 static void test_chosen_outputs(void **state) {
@@ -329,9 +395,10 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sparse),     cmocka_unit_test(test_chosen_outputs),
-        cmocka_unit_test(test_given_data), cmocka_unit_test(test_hostile_answers),
-        cmocka_unit_test(test_squeeze),    cmocka_unit_test(test_computed_size_of_one),
+        cmocka_unit_test(test_wrong_values), cmocka_unit_test(test_given_sizes),
+        cmocka_unit_test(test_sparse),       cmocka_unit_test(test_chosen_outputs),
+        cmocka_unit_test(test_given_data),   cmocka_unit_test(test_hostile_answers),
+        cmocka_unit_test(test_squeeze),      cmocka_unit_test(test_computed_size_of_one),
         cmocka_unit_test(test_regions),
     };
     return cmocka_run_group_tests_name("models", tests, set_up, tear_down);

@@ -177,10 +177,10 @@ static void test_wire_mistakes(void **state) {
     message m = {0};
     refused(m, false, DLC_PARSE_ERROR, "no ir_version");
     add_tag(&m, 0, 0), add_varint(&m, 1);
-    refused(m, false, DLC_PARSE_ERROR, "byte 0, in ModelProto: 0 is no field number");
+    refused(m, false, DLC_PARSE_ERROR, "byte 0, in ModelProto: 0 is no field number: the file begins as none");
     m = (message){0};
     add_tag(&m, 5, 3);
-    refused(m, false, DLC_PARSE_ERROR, "wire type 3");
+    refused(m, false, DLC_PARSE_ERROR, "wire type 3, which ONNX does not use: the file begins as none");
     m = (message){0};
     add_int(&m, 1, 8), add_int(&m, 7, 1);
     refused(m, false, DLC_PARSE_ERROR,

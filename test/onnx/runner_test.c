@@ -135,6 +135,14 @@ static void test_notes(void **state) {
     free(bytes.data);
 }
 
+/* A run that must be refused with these words; outputs are as many as the model's. */
+static void fails(dlc_onnx_runner *runner, const DLTensor *const *inputs, int count, const char *words) {
+    dlc_output_slot slot = {NULL, NULL};
+    assert_int_equal(dlc_onnx_run(runner, NULL, inputs, count, &slot, 1), DLC_INVALID_ARGUMENT);
+    if (!strstr(dlc_error_message(context), words)) fail_msg("expected \"%s\": %s", words, dlc_error_message(context));
+    assert_null(slot.managed);
+}
+
 /* A shape that is an input of the model. */
 static void test_content(void **state) {
     message g = started(), bytes;
@@ -158,6 +166,16 @@ static void test_content(void **state) {
     dlc_output_slot slot = {NULL, NULL};
     assert_int_not_equal(dlc_onnx_run(runner, NULL, (const DLTensor *[]){&tx, &ts}, 2, &slot, 1), DLC_OK);
     shape[0] = 2, shape[1] = 3;
+    run_expecting(runner, (const DLTensor *[]){&tx, &ts}, 2, 6, x);
+    DLTensor empty = ts; /* an import would read its elements */
+    empty.data = NULL;
+    fails(runner, (const DLTensor *[]){&tx, &empty}, 2, "input shape has no data");
+    int64_t one_row[2] = {1, 2};
+    const DLTensor row = view(shape, kDLInt, 64, 2, one_row), half = view(shape, kDLInt, 64, 1, one_row),
+                   other = view(shape, kDLInt, 32, 1, &two);
+    fails(runner, (const DLTensor *[]){&tx, &row}, 2, "input shape has rank 2, expected 1");
+    fails(runner, (const DLTensor *[]){&tx, &half}, 2, "input shape: dimension 0 is 1, expected 2");
+    fails(runner, (const DLTensor *[]){&tx, &other}, 2, "input shape has not the element type of the file, i64");
     run_expecting(runner, (const DLTensor *[]){&tx, &ts}, 2, 6, x);
     finish(runner, model, bytes);
 }
@@ -278,6 +296,28 @@ static void test_state(void **state) {
     finish(runner, model, bytes);
 }
 
+/* An output that the input cannot take, by element type or rank: told by the run that makes it. */
+static void test_wrong_state(void **state) {
+    static const dlc_onnx_state pair = {"x", "y"};
+    static const char *const node[] = {"Shape y x", "Flatten y x"};
+    static const char *const words[] = {"output y is i64 of rank 1, which cannot come back as input x, f32 of rank 1",
+                                        "output y is f32 of rank 2, which cannot come back as input x, f32 of rank 1"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        message g = started(), bytes;
+        add_node(&g, node[i]);
+        add_message(&g, 11, port_of("x", 1, "n"));
+        add_message(&g, 12, port_of("y", i ? 1 : 7, "-"));
+        dlc_onnx_model *model = model_from(g, &bytes);
+        dlc_onnx_runner *runner = runner_of(model, &pair, 1);
+        float x[2] = {1, 2};
+        int64_t two = 2;
+        const DLTensor tx = view(x, kDLFloat, 32, 1, &two);
+        fails(runner, (const DLTensor *[]){&tx}, 1, words[i]);
+        finish(runner, model, bytes);
+    }
+}
+
 /* The program of each import, which the runner makes if it has none: without the input whose elements are guards. */
 static void test_program(void **state) {
     message g = started(), bytes;
@@ -346,11 +386,18 @@ static void test_mistakes(void **state) {
     assert_int_equal(dlc_onnx_runner_create(NULL, NULL, &runner), DLC_INVALID_ARGUMENT);
     assert_int_equal(dlc_onnx_run(NULL, NULL, NULL, 0, NULL, 0), DLC_INVALID_ARGUMENT);
     OK(context, dlc_onnx_runner_create(model, NULL, &runner));
-    assert_int_equal(dlc_onnx_run(runner, NULL, NULL, 1, NULL, 1), DLC_INVALID_ARGUMENT);
     dlc_onnx_destroy(model); /* the runner retains it */
     float x[2] = {1, 2}, sum[2] = {2, 4};
-    int64_t two = 2;
+    int64_t two = 2, below = -2;
     const DLTensor tx = view(x, kDLFloat, 32, 1, &two);
+    DLTensor wide = tx, shapeless = tx, negative = tx;
+    wide.ndim = 13, shapeless.shape = NULL, negative.shape = &below;
+    fails(runner, NULL, 2, "inputs is NULL");
+    fails(runner, (const DLTensor *[]){&tx}, 1, "1 inputs and 1 outputs, the model has 2 and 1");
+    fails(runner, (const DLTensor *[]){&tx, NULL}, 2, "input s is NULL");
+    fails(runner, (const DLTensor *[]){&tx, &wide}, 2, "input s has rank 13, expected 0 to 12");
+    fails(runner, (const DLTensor *[]){&tx, &shapeless}, 2, "input s has no shape array");
+    fails(runner, (const DLTensor *[]){&tx, &negative}, 2, "input s has size -2 along axis 0");
     run_expecting(runner, (const DLTensor *[]){&tx, &tx}, 2, 2, sum);
     finish(runner, NULL, bytes);
 }
@@ -445,10 +492,11 @@ static int close_all(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ports),   cmocka_unit_test(test_notes),    cmocka_unit_test(test_content),
-        cmocka_unit_test(test_ones),    cmocka_unit_test(test_ranks),    cmocka_unit_test(test_eviction),
-        cmocka_unit_test(test_state),   cmocka_unit_test(test_mistakes), cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_program),  cmocka_unit_test(test_program_with_state),
+        cmocka_unit_test(test_ports),       cmocka_unit_test(test_notes),    cmocka_unit_test(test_content),
+        cmocka_unit_test(test_ones),        cmocka_unit_test(test_ranks),    cmocka_unit_test(test_eviction),
+        cmocka_unit_test(test_state),       cmocka_unit_test(test_mistakes), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_refused),     cmocka_unit_test(test_program),  cmocka_unit_test(test_program_with_state),
+        cmocka_unit_test(test_wrong_state),
     };
     return cmocka_run_group_tests_name("onnx runner", tests, open_all, close_all);
 }

@@ -39,6 +39,8 @@ static void test_strings(void **state) {
     assert_int_equal(y[1]->dims[1], 0);
     expect_words(y[2], "");
     release(y, 5);
+    in.rank = 2, in.dims = (int64_t[]){1, 0};
+    expect_failure(&f, &in, 1, 5, DLC_INVALID_ARGUMENT, "input x has rank 2, expected 1");
     finish(&f);
 }
 

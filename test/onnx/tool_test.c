@@ -58,12 +58,12 @@ static void write_sum(const char *name, const char *sum, const char *a, const ch
     write_model(name, g);
 }
 
-/* y = OPERATOR(x) */
-static void write_one(const char *name, const char *operator, const char * dims) {
+/* y = OPERATOR(x), x of an element type */
+static void write_one(const char *name, const char *operator, int type, const char *dims) {
     message g = {0};
     add_message(&g, 1, node_of(operator, "x", "y"));
     add_text(&g, 2, "main");
-    add_message(&g, 11, port_of("x", 1, dims));
+    add_message(&g, 11, port_of("x", type, dims));
     add_message(&g, 12, port_of("y", 1, "-"));
     write_model(name, g);
 }
@@ -258,6 +258,7 @@ static void test_states(void **state) {
     tool_says(0, "output sum: kept as input b of the next run\n", "named.onnx --dim n=2 --state b=sum --time 0.01");
     tool_says(0, "profile:\n", "named.onnx --dim n=2 --state b=sum --input b=1 --profile");
     tool_refuses(1, "no output called soup", "named.onnx --dim n=2 --state b=soup");
+    tool_refuses(1, "give the state at the first run (by --shape b=SIZES)", "marked.onnx --shape a=3,2 --state b=sum");
 }
 
 static void test_comparisons(void **state) {
@@ -312,6 +313,15 @@ static void test_graphs(void **state) {
 }
 
 /* Models as dlc-opt's graphs, by their content. */
+/* A model whose operators depend on sizes: with those of --dim, also of axes without a name, or else with those of the run. */
+static void test_sized(void **state) {
+    (void)state;
+    tool_says(0, "exported: s.onnx\n", "squeezed.onnx --dim x_0=1 --dim x_1=3 --export s.onnx");
+    tool_says(0, "exported: s.onnx, for inputs of these sizes alone\n", "squeezed.onnx --shape x=1,9 --export s.onnx");
+    tool_says(0, "input x: f32[1, 9]\n", "s.onnx --list");
+    tool_says(0, "verify: all values agree", "squeezed.onnx --shape x=1,9 --verify");
+}
+
 static void test_graph_tool(void **state) {
     (void)state;
     assert_int_equal(run_program("dlc-opt", "flat.onnx"), 0);
@@ -394,6 +404,7 @@ static void test_models_refused(void **state) {
     tool_refuses(1, "dlc-run: nowhere.onnx: ", "nowhere.onnx");
     tool_refuses(1, "dlc-run: x.npy: ", "x.npy");
     tool_refuses(1, "dlc-run: soup.onnx: ", "soup.onnx --dim n=2");
+    tool_refuses(1, "input x is tensor(string); dlc-run gives tensors of numbers only", "words.onnx --dim n=2");
     tool_refuses(1, "input x, axis 0: which size is n? Say --dim n=SIZE", "two.onnx");
     tool_refuses(1, "input a, axis 0: which size? Say --dim a_0=SIZE, or --shape a=SIZES", "unnamed.onnx");
     tool_refuses(1, "input a: the file declares no rank: say --shape a=SIZES", "open.onnx");
@@ -439,7 +450,8 @@ static void test_usage(void **state) {
         {"--tolerance -1: expected a number", "two.onnx --expect kept --tolerance -1"},
         {"--sweep n=2:1: expected NAME=FIRST:LAST", "two.onnx --sweep n=2:1"},
         {"--sweep n=2: expected NAME=FIRST:LAST", "two.onnx --sweep n=2"},
-        {"--clients 0: expected a number", "two.onnx --clients 0"},
+        {"--clients 0: expected a number of threads from 1 to 4096", "two.onnx --clients 0"},
+        {"--threads 5000: expected a number of threads, at most 4096", "two.onnx --threads 5000"},
         {"--graph two.txt: expected a file that ends in .dot, .svg or .png", "two.onnx --graph two.txt"},
         {"--export nothing: expected a file", "two.onnx --export"},
         {"--verify: not with --sweep", "two.onnx --sweep n=1:2 --verify"},
@@ -465,7 +477,8 @@ static int write_all(void **state) {
     write_sum("named.onnx", "sum", "a", "b", "n 2");
     write_sum("open.onnx", "sum", "a", "b", "-");
     write_sum("three.onnx", "sum", "a", "b", "3 3");
-    write_one("total.onnx", "ReduceSum", "n"), write_one("flat.onnx", "Neg", "n 10");
+    write_one("total.onnx", "ReduceSum", 1, "n"), write_one("flat.onnx", "Neg", 1, "n 10");
+    write_one("words.onnx", "Identity", 8, "n"), write_one("squeezed.onnx", "Squeeze", 1, "* *");
     write_protobuf("x.pb", x, 3);
     make_folder("data");
     write_protobuf("data/output_0.pb", x, 3);
@@ -484,11 +497,11 @@ static int remove_all(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_looks),          cmocka_unit_test(test_inputs),   cmocka_unit_test(test_states),
-        cmocka_unit_test(test_protobuf),       cmocka_unit_test(test_graphs),   cmocka_unit_test(test_graph_tool),
-        cmocka_unit_test(test_verify),         cmocka_unit_test(test_pictures), cmocka_unit_test(test_trace),
-        cmocka_unit_test(test_comparisons),    cmocka_unit_test(test_times),    cmocka_unit_test(test_json),
-        cmocka_unit_test(test_models_refused), cmocka_unit_test(test_usage),
+        cmocka_unit_test(test_looks),    cmocka_unit_test(test_inputs),         cmocka_unit_test(test_states),
+        cmocka_unit_test(test_protobuf), cmocka_unit_test(test_graphs),         cmocka_unit_test(test_graph_tool),
+        cmocka_unit_test(test_sized),    cmocka_unit_test(test_verify),         cmocka_unit_test(test_pictures),
+        cmocka_unit_test(test_trace),    cmocka_unit_test(test_comparisons),    cmocka_unit_test(test_times),
+        cmocka_unit_test(test_json),     cmocka_unit_test(test_models_refused), cmocka_unit_test(test_usage),
     };
     return cmocka_run_group_tests_name("dlc-run", tests, write_all, remove_all);
 }
