@@ -57,6 +57,8 @@ static const char *add_bracket(translation *to, const char *at) {
             add(to, inside);
         else if (*at == '-' && at[-1] == '\\')
             dash = true;
+        else if (*at == ']' && !first)
+            to->fits = false;
         else
             add(to, (char[]){*at, 0});
     }
@@ -66,9 +68,12 @@ static const char *add_bracket(translation *to, const char *at) {
 
 /* RE2's syntax as POSIX has it, for a match of the whole. Greediness makes no difference to that. */
 static void translate(translation *to, const char *pattern) {
+    bool repeats = false; /* a ? after what repeats is about greediness */
     *to = (translation){.fits = true};
     add(to, "^(");
     for (const char *at = pattern; *at;) {
+        const bool repeated = repeats;
+        repeats = strchr("*+?}", *at) && !(*at == '?' && repeated);
         if (*at == '[') {
             at = add_bracket(to, at);
             continue;
@@ -77,7 +82,7 @@ static void translate(translation *to, const char *pattern) {
             add_escaped(to, *++at);
         else if (strncmp(at, "(?:", 3) == 0)
             add(to, "("), at += 2;
-        else if (*at != '?' || at == pattern || !strchr("*+?}", at[-1]))
+        else if (*at != '?' || !repeated)
             add(to, (char[]){*at, 0});
         at++;
     }
