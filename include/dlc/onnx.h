@@ -195,7 +195,7 @@ DLC_API void dlc_onnx_runner_destroy(dlc_onnx_runner *runner);
  * run on. Runs of a runner with states wait for each other. After a run that failed, states are as before. Of a walk, options.cancel and
  * options.budget_ms hold for the whole run, also between iterations; an event is refused with DLC_UNSUPPORTED, as it is with states.
  * Errors: those of dlc_onnx_graph, dlc_compile and dlc_run, with the model's names; DLC_INVALID_ARGUMENT also for a model with other inputs
- * or outputs; those of a walk name the nodes that enclose the one that failed, and the iteration. */
+ * or outputs, and for a state whose output has not the element type or rank of its input; those of a walk name the nodes that enclose the one that failed, and the iteration. */
 DLC_API dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
                                 int input_count, dlc_output_slot *outputs, int output_count);
 /* ---- values of all kinds: dlc_onnx_value of <dlc/types.h> ----------------------------------------------------------------- */
@@ -329,11 +329,10 @@ typedef struct dlc_onnx_write_options {
  * Ranges of symbols (dlc_symbol_varies) are not kept.
  *
  * Files are written under other names in the same folder and renamed at the end: after an error an older file at `path` is unchanged, and there
- * is no new one. Errors: DLC_UNSUPPORTED with the operators that cannot be exported, by names of values, each with its reason, or an operator
- * set that is too low; DLC_BUDGET_EXCEEDED (a model of more than 2 GiB); DLC_NOT_FOUND and DLC_INVALID_ARGUMENT with the system's reason (the
- * file cannot be created or written), DLC_INVALID_ARGUMENT (options; names; a graph without outputs; at `path` is a device or another thing
- * that is no regular file); the graph's own first error;
- * DLC_OUT_OF_MEMORY. */
+ * is no new one. They take the place of regular files and of symbolic links to such, of nothing else. Errors: DLC_UNSUPPORTED with the operators
+ * that cannot be exported, by names of values, each with its reason, or an operator set that is too low; DLC_BUDGET_EXCEEDED (a model of more
+ * than 2 GiB); DLC_NOT_FOUND and DLC_INVALID_ARGUMENT with the system's reason (the file cannot be created or written), DLC_INVALID_ARGUMENT
+ * (options; names; a graph without outputs; a device, pipe or folder at `path`); the graph's own first error; DLC_OUT_OF_MEMORY. */
 DLC_API dlc_status dlc_onnx_write(dlc_context *context, const char *path, const dlc_graph *graph,
                                   const dlc_onnx_write_options *options);
 
