@@ -86,6 +86,11 @@ static void of_expansion(const graph_bound_node *b, graph_bound *results) {
     for (int i = 0; i < node->results; i++) results[i] = values[expand.result[i]];
 }
 
+/* Composites without a rule of their own, and of complex numbers, for which no rule is meant. */
+static bool is_expanded(const graph_bound_node *b) {
+    return b->op->class_ == GRAPH_COMPOSITE && (!b->op->bound || b->y->dtype == DLC_C64);
+}
+
 /* The same bound for all results, except that index results of inexact operands may differ arbitrarily. */
 static void of_results(const graph_bound_node *b, graph_bound y, graph_bound *results) {
     if (isnan(y.error)) y.error = INFINITY;
@@ -118,7 +123,7 @@ void graph_bound_values(lib_arena *arena, const graph *g, const graph_bound *inp
             *results = inputs[node->attribute[0].integer];
         else if (constant)
             *results = of_constant(constant, b.y);
-        else if (graph_is_on_stored(g, node) || (node->op->class_ == GRAPH_COMPOSITE && !node->op->bound))
+        else if (graph_is_on_stored(g, node) || is_expanded(&b))
             of_expansion(&b, results);
         else
             of_results(&b, node->op->bound ? node->op->bound(&b) : of_class(&b), results);
