@@ -129,7 +129,8 @@ dlc_value block_positions(model *m, dlc_value x, int64_t count) {
     const dlc_dim tokens = dlc_value_dim(x, 1), hidden = dlc_value_dim(x, 2), zero = {0, NULL}, past = model_past(m);
     dlc_value table = model_weights_next(m, 2, (int64_t[]){count, hidden.value}, -0.5, 0.5);
     if (past.name) {
-        dlc_value place = dlc_add(dlc_iota(model_target(m), DLC_I64, 1, &tokens, 0), dlc_dimension(model_target(m), 1, &past));
+        dlc_value place =
+            dlc_add(dlc_iota(model_target(m), DLC_I64, 1, &tokens, 0), dlc_dimension(model_target(m), 1, &past));
         return dlc_add(x, dlc_gather(table, place, 0));
     }
     return dlc_add(x, dlc_slice(table, 2, (dlc_dim[]){zero, zero}, 2, (dlc_dim[]){tokens, hidden}));

@@ -43,7 +43,9 @@ bool model_cases_read(model_cases *cases, const char *path) {
     for (int number = 1; good && fgets(line, sizeof line, file); number++) {
         if (line[strspn(line, " \t\r\n")] == 0 || line[0] == '#') continue;
         good = parse_line(cases, line);
-        if (!good) fprintf(stderr, "%s:%d: expected MODEL FAMILY INPUT..., - INPUT... or @MEASURE MODEL [INPUT...]\n", path, number);
+        if (!good)
+            fprintf(stderr, "%s:%d: expected MODEL FAMILY INPUT..., - INPUT... or @MEASURE MODEL [INPUT...]\n", path,
+                    number);
     }
     fclose(file);
     if (!good) model_cases_free(cases);

@@ -58,8 +58,8 @@ static void *open_decoding(const engine_task *task, char *message, size_t size) 
         good = false, snprintf(message, size, "no output logits, or more ports than this program takes");
     if (!good) return close_decoding(d), NULL;
     d->shape[0] = d->shape[1] = 1;
-    d->tokens = (DLTensor){
-        .data = &d->token, .device = {kDLCPU, 0}, .ndim = 2, .dtype = {kDLInt, 64, 1}, .shape = d->shape};
+    d->tokens =
+        (DLTensor){.data = &d->token, .device = {kDLCPU, 0}, .ndim = 2, .dtype = {kDLInt, 64, 1}, .shape = d->shape};
     return d;
 }
 

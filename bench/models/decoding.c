@@ -111,8 +111,8 @@ int suite_decoding(const engine *const engines[SUITE_ENGINES], const engine_task
     writer ours = start(engines[SUITE_DLC], task, message, size);
     if (!ours.state) return -1;
     writer theirs = start(engines[SUITE_ONNXRUNTIME], task, message, size);
-    const bool good = measure(&ours, theirs.state ? &theirs : NULL, tokens < TOKENS ? (int)tokens : TOKENS,
-                              task->threads, numbers);
+    const bool good =
+        measure(&ours, theirs.state ? &theirs : NULL, tokens < TOKENS ? (int)tokens : TOKENS, task->threads, numbers);
     if (!good) snprintf(message, size, "a step failed");
     ours.decoder->close(ours.state);
     if (theirs.state) theirs.decoder->close(theirs.state);

@@ -193,7 +193,7 @@ static void describe(char *text, size_t size) {
 }
 
 const engine *engine_get(void) {
-    static const engine it = {
-        "dlc", describe, open_session, run, results, close_session, share, &engine_dlc_decoder, look, engine_dlc_cost};
+    static const engine it = {"dlc",         describe, open_session,        run,  results,
+                              close_session, share,    &engine_dlc_decoder, look, engine_dlc_cost};
     return &it;
 }

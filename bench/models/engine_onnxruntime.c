@@ -25,8 +25,7 @@ typedef struct session {
 
 bool engine_ort_ok(ort_error *error, ort_status *status) {
     if (status) {
-        if (!error->failed)
-            snprintf(error->message, sizeof error->message, "%s", onnxruntime()->error_message(status));
+        if (!error->failed) snprintf(error->message, sizeof error->message, "%s", onnxruntime()->error_message(status));
         onnxruntime()->release_status(status);
         error->failed = true;
     }
@@ -125,7 +124,8 @@ static void open_file(session *s, const engine_task *task, bool named) {
     if (ok(s, onnxruntime_options(task->threads, &options))) {
         if (named) name_all_sizes(s, task, options);
         if (task->plain) ok(s, onnxruntime()->set_optimisation(options, ORT_OPTIMISE_NOTHING));
-        if (!s->error.failed) ok(s, onnxruntime()->create_session_of_file(environment(s), task->path, options, &s->session));
+        if (!s->error.failed)
+            ok(s, onnxruntime()->create_session_of_file(environment(s), task->path, options, &s->session));
     }
     if (options) onnxruntime()->release_options(options);
 }
@@ -272,7 +272,7 @@ static void describe(char *text, size_t size) {
 }
 
 const engine *engine_get(void) {
-    static const engine it = {
-        "onnxruntime", describe, open_session, run, results, close_session, share, &engine_ort_decoder, NULL, NULL};
+    static const engine it = {"onnxruntime", describe, open_session,        run,  results,
+                              close_session, share,    &engine_ort_decoder, NULL, NULL};
     return &it;
 }

@@ -166,7 +166,6 @@ static void describe(char *text, size_t size) {
 }
 
 const engine *engine_get(void) {
-    static const engine it = {
-        "openvino", describe, open_session, run, results, close_session, NULL, NULL, NULL, NULL};
+    static const engine it = {"openvino", describe, open_session, run, results, close_session, NULL, NULL, NULL, NULL};
     return &it;
 }

@@ -60,7 +60,8 @@ int suite_measure_child(int argc, char **argv) {
     int count = -1;
     if (make_series(&all, argv[1], argv[2], atoi(argv[3]))) {
         for (int e = SUITE_ENGINES - 1; e >= 0; e--)
-            if (e == SUITE_DLC || strstr(argv[4], suite_engines[e])) engines[e] = suite_engine(e, message, sizeof message);
+            if (e == SUITE_DLC || strstr(argv[4], suite_engines[e]))
+                engines[e] = suite_engine(e, message, sizeof message);
         for (int i = 0; i < ENGINE_MOST_NUMBERS; i++) numbers[i] = NAN;
         if (engines[SUITE_DLC])
             count = measure(argv[0], engines, all.tasks, all.count, numbers, message, sizeof message);

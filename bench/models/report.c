@@ -31,13 +31,15 @@ void suite_json_number(FILE *to, const char *key, double number) {
 
 static void json_case(FILE *to, const char *kind, const model_case *it) {
     fprintf(to, "{\"kind\":\"%s\"", kind);
-    suite_json_text(to, "model", it->model), suite_json_text(to, "family", it->family), suite_json_text(to, "inputs", it->text);
+    suite_json_text(to, "model", it->model), suite_json_text(to, "family", it->family),
+        suite_json_text(to, "inputs", it->text);
 }
 
 static void json_outcome(FILE *to, const suite_outcome *o) {
     json_case(to, "contest", o->it);
     fprintf(to, ",\"threads\":%d,\"turns\":%d", o->threads, o->turns);
-    suite_json_number(to, "seconds", o->seconds), suite_json_number(to, "low", o->low), suite_json_number(to, "high", o->high);
+    suite_json_number(to, "seconds", o->seconds), suite_json_number(to, "low", o->low),
+        suite_json_number(to, "high", o->high);
     for (int e = SUITE_DLC + 1; e < SUITE_ENGINES; e++) suite_json_number(to, suite_engines[e], o->ratio[e]);
     suite_json_number(to, "one_thread", o->alone);
     if (o->error >= 0) fprintf(to, ",\"error\":%.3g", isfinite(o->error) ? o->error : 1e300);
@@ -67,7 +69,8 @@ void suite_print_engine(suite_report *r, int number, const char *text, bool ther
     printf("%s: %s%s\n", suite_engines[number], there ? "" : "not measured: ", text);
     if (!r->json) return;
     fprintf(r->json, "{\"kind\":\"engine\"");
-    suite_json_text(r->json, "engine", suite_engines[number]), suite_json_text(r->json, there ? "version" : "problem", text);
+    suite_json_text(r->json, "engine", suite_engines[number]),
+        suite_json_text(r->json, there ? "version" : "problem", text);
     fprintf(r->json, "}\n");
 }
 
@@ -104,7 +107,8 @@ static void print_outcome(const suite_outcome *o) {
     if (o->error < 0)
         printf(" %9s\n", "-");
     else
-        printf(suite_is_quantised(o->it) ? " %3.0f steps%s\n" : " %9.1e%s\n", o->error, suite_is_wrong(o) ? " WRONG" : "");
+        printf(suite_is_quantised(o->it) ? " %3.0f steps%s\n" : " %9.1e%s\n", o->error,
+               suite_is_wrong(o) ? " WRONG" : "");
     for (int e = SUITE_DLC + 1; e < SUITE_ENGINES; e++)
         if (*o->problem[e]) print_problem(suite_engines[e], o->problem[e]);
 }

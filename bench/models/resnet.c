@@ -38,10 +38,12 @@ static dlc_value narrow_layer(model *m, dlc_value x, const int64_t *shape, int64
     const float *bias = model_numbers(m, 1, c, -0.1, 0.1, "%s.bias", bn);
     const float *mean = model_numbers(m, 1, c, -0.1, 0.1, "%s.running_mean", bn);
     const float *variance = model_numbers(m, 1, c, 0.8, 1.25, "%s.running_var", bn);
-    float *folded = malloc((size_t)(c[0] * each) * sizeof *folded), *shift = model_keep(m, (size_t)c[0] * sizeof *shift);
+    float *folded = malloc((size_t)(c[0] * each) * sizeof *folded),
+          *shift = model_keep(m, (size_t)c[0] * sizeof *shift);
     dlc_value y = DLC_NONE;
     if (folded && shift && w && scale && bias && mean && variance) {
-        for (int64_t i = 0; i < c[0] * each; i++) folded[i] = w[i] * scale[i / each] / sqrtf(variance[i / each] + 1e-5f);
+        for (int64_t i = 0; i < c[0] * each; i++)
+            folded[i] = w[i] * scale[i / each] / sqrtf(variance[i / each] + 1e-5f);
         for (int64_t i = 0; i < c[0]; i++) shift[i] = bias[i] - mean[i] * scale[i] / sqrtf(variance[i] + 1e-5f);
         y = convolution(x, model_narrow(m, 4, shape, true, folded), stride);
         y = dlc_add(y, dlc_constant_borrow(model_target(m), DLC_F32, 3, c, shift));

@@ -182,7 +182,8 @@ static void compare_results(const contest *c, suite_outcome *o) {
     }
     for (int e = SUITE_DLC + 1; e < SUITE_ENGINES && o->error < 0; e++)
         if (c->states[e])
-            o->error = error_of(c->engines[SUITE_DLC], c->states[SUITE_DLC], c->engines[e], c->states[e], &o->other_class);
+            o->error =
+                error_of(c->engines[SUITE_DLC], c->states[SUITE_DLC], c->engines[e], c->states[e], &o->other_class);
 }
 
 /* That of ONNX Runtime from the nodes as the file has them. */
@@ -369,8 +370,13 @@ static bool parse_option(options *o, const char *word, const char *value) {
 }
 
 static bool parse_options(options *o, int argc, char **argv) {
-    *o = (options){
-        .samples = 15, .seconds = 20, .contests = true, .first_calls = true, .others = true, .threads = {1}, .thread_count = 1};
+    *o = (options){.samples = 15,
+                   .seconds = 20,
+                   .contests = true,
+                   .first_calls = true,
+                   .others = true,
+                   .threads = {1},
+                   .thread_count = 1};
     for (int e = 0; e < SUITE_ENGINES; e++) o->wanted[e] = true;
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] != '-')

@@ -551,6 +551,57 @@ static void refuses(const char *text, const char *name, const dlc_onnx_write_opt
     dlc_graph_destroy(g);
 }
 
+/* How often the file has these bytes. */
+static int count_bytes(const char *path, const char *bytes, size_t size) {
+    static char all[1 << 16];
+    int count = 0;
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    const size_t length = fread(all, 1, sizeof all, file);
+    fclose(file);
+    for (size_t at = 0; at + size <= length; at++) count += memcmp(all + at, bytes, size) == 0;
+    return count;
+}
+
+/* A sum behind a convolution is its bias if it adds constants to channels and nothing else reads the convolution: of several, the first one. */
+static void test_bias(void **state) {
+    static const struct {
+        const char *rest;
+        int adds, outputs;
+    } cases[] = {
+        {"output y", 0, 1},
+        {"output y output c", 1, 2},
+        {"z = add(y, c) output z", 2, 1},
+        {"z = add(y, s) output z", 1, 1},
+        {"r = broadcast(v, shape=[1, 2, 3, 2], axes=[1]) z = add(y, r) output z", 1, 1},
+    };
+    const sample_operand operands[] = {F32_OF(1, 1, 4, 2), F32_OF(2)};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[400];
+        snprintf(text, sizeof text,
+                 "graph { input x: f32[1, 1, 4, 2] input v: f32[2] w = constant f32[2, 1, 2, 1] {1, 2, 3, 4} "
+                 "c = convolution(x, w) b = constant f32[2, 1, 1] {3, 4} "
+                 "s = broadcast(b, shape=[1, 2, 3, 2], axes=[1, 2, 3]) y = add(c, s) %s }",
+                 cases[i].rest);
+        dlc_graph *g = parse(text);
+        OK(context, dlc_onnx_write(context, in("bias.onnx"), g, NULL));
+        dlc_graph_destroy(g);
+        const int adds = count_bytes(in("bias.onnx"),
+                                     "\x22\x03"
+                                     "Add",
+                                     5);
+        if (adds != cases[i].adds) fail_msg("%s: %d nodes Add", cases[i].rest, adds);
+        assert_int_equal(count_bytes(in("bias.onnx"),
+                                     "\x22\x04"
+                                     "Conv",
+                                     6),
+                         1);
+        same(text, operands, 2, cases[i].outputs, 0);
+    }
+    unlink(in("bias.onnx"));
+}
+
 /* An output that is an input, an output twice, an output that is a constant, and names that nodes would like to have. */
 static void test_names(void **state) {
     static const char text[] =
@@ -763,11 +814,11 @@ static int tear_down(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_classes),       cmocka_unit_test(test_samples),  cmocka_unit_test(test_symbolic_samples),
-        cmocka_unit_test(test_symbols),       cmocka_unit_test(test_control),  cmocka_unit_test(test_counted),
-        cmocka_unit_test(test_names),         cmocka_unit_test(test_external), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_limit),         cmocka_unit_test(test_host),     cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_refused_memory)};
+        cmocka_unit_test(test_classes),   cmocka_unit_test(test_samples),       cmocka_unit_test(test_symbolic_samples),
+        cmocka_unit_test(test_symbols),   cmocka_unit_test(test_control),       cmocka_unit_test(test_counted),
+        cmocka_unit_test(test_bias),      cmocka_unit_test(test_names),         cmocka_unit_test(test_external),
+        cmocka_unit_test(test_refused),   cmocka_unit_test(test_limit),         cmocka_unit_test(test_host),
+        cmocka_unit_test(test_too_large), cmocka_unit_test(test_refused_memory)};
     int at = 1;
     for (; at < argc && argv[at][0] == '-'; at++) {
         verbose |= strcmp(argv[at], "--verbose") == 0;
