@@ -408,7 +408,8 @@ static LLVMValueRef lane_load(emitter *e, const access *a, emit_value mask) {
         return reverse(e, value, lanes);
     }
     bool cheap_masks = e->features.level >= CPU_AVX512 && a->size >= 4;
-    if (regular && step > 1 && step <= 4 && (!mask.llvm || cheap_masks))
+    const int most = e->features.level >= CPU_AVX512 ? 8 : 4; /* two vectors are shuffled by one instruction */
+    if (regular && step > 1 && step <= most && (!mask.llvm || cheap_masks))
         return strided_load(e, a, (int)step, mask.llvm);
     int64_t at[EMIT_MAX_LANES];
     const bool known = !mask.llvm && known_offsets(e, a, offsets, at);

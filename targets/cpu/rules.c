@@ -656,7 +656,8 @@ void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, t
             continue;
         if (rules_enumerated_tile(&r, (int)s) || rules_enumerated_rows(&r, (int)s) || rules_lanes_loops(&r, (int)s) ||
             rules_blocks(&r, (int)s) || rules_cut_loops(&r, (int)s) || rules_tile(&r, (int)s) ||
-            rules_chosen(&r, (int)s) || rules_interleaved_rows(&r, (int)s) || rules_rows(&r, (int)s))
+            rules_chosen(&r, (int)s) || rules_interleaved_rows(&r, (int)s) || rules_short_rows(&r, (int)s) ||
+            rules_rows(&r, (int)s))
             continue;
         schedule_plain(&r, (int)s);
     }

@@ -197,6 +197,9 @@ bool rules_tile(rules *r, int root);
 bool rules_tileable(rules *r, int stage); /* a reduction with an axis to run vectors along */
 bool rules_rows(rules *r, int root);
 bool rules_interleaved_rows(rules *r, int root);
+bool rules_short_rows(rules *r, int root);
+/* Does a stage select elements of the rows of a root by data? Registers are indexed by constants only. */
+bool rules_chooses_by_data(rules *r, int root, int stage);
 bool rules_enumerated_tile(rules *r, int root);
 bool rules_enumerated_rows(rules *r, int root);
 bool rules_columns(rules *r, int root);
@@ -230,6 +233,8 @@ void rules_prepare_sorts(rules *r); /* changes the numbers of stages */
 void rules_prepare_reduce(rules *r, int stage);
 void rules_prepare_tile(rules *r, int stage);
 void rules_prepare_rows(rules *r, int stage);
+/* Are rows of so many points (-1: varying) too short for lanes along them? Then vectors run across rows. */
+bool rules_is_short_row(const rules *r, int stage, int64_t points);
 bool rules_is_interleaved(rules *r, int stage); /* a reduction of rows that lie interleaved in memory */
 bool rules_prepare_interleaved(rules *r, int stage);
 /* Predicted cycles of a contraction in tiles by lanes; not possible: 1e300. */

@@ -16,8 +16,7 @@ static int lane_axis(rules *r, int s) {
         for (int a = stage->space; a < stage->space + stage->reduce; a++)
             if (access[i].stride[a] == 1) axis = a;
     }
-    if (axis >= 0 && rules_extent(r, &stage->axis[axis]) >= 0 && rules_extent(r, &stage->axis[axis]) < 4) return -1;
-    return axis;
+    return axis >= 0 && rules_is_short_row(r, s, rules_extent(r, &stage->axis[axis])) ? -1 : axis;
 }
 
 void rules_prepare_rows(rules *r, int s) {
@@ -316,7 +315,7 @@ void rules_attach_row(rules *r, int s, int root, const char *loop, uint32_t shar
 /* Longest row of a member, or of the root; -1: varying. */
 static int64_t longest_row(const row_plan *p, const int *members, int count) {
     rules *r = p->r;
-    int64_t longest = rules_extent(r, &r->region->stages.data[p->root].axis[p->v]);
+    int64_t longest = p->shared >> p->v & 1 ? 1 : rules_extent(r, &r->region->stages.data[p->root].axis[p->v]);
     for (int i = 0; i < count && longest >= 0; i++) {
         const tir_stage *m = &r->region->stages.data[members[i]];
         int64_t points = 1;
@@ -336,15 +335,13 @@ static tir_expr meet_data(void *user, tir_pool *pool, tir_expr e, tir_expr rebui
     return rebuilt;
 }
 
-/* Does a stage select elements of one of these rows by data? Registers are indexed by constants only. */
-static bool chooses_by_data(const row_plan *p, int s) {
-    rules *r = p->r;
+bool rules_chooses_by_data(rules *r, int root, int s) {
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES);
     bool found = count == RULES_ACCESSES;
     for (int i = 0; i < count && !found; i++) {
         int from = r->region->tensors.data[access[i].tensor].stage;
-        if (from >= 0 && !r->region->stages.data[from].removed && r->group[from].root == p->root)
+        if (from >= 0 && !r->region->stages.data[from].removed && r->group[from].root == root)
             tir_rewrite(r->region->pool, access[i].load, meet_data, &found);
     }
     return found;
@@ -603,7 +600,8 @@ static bool root_loops(row_plan *p, const bool *shared, lib_text *order, rules_t
     tir_schedule_add(r->schedule, "order %s:%s", top->name, order->data);
     if (p->across)
         tir_schedule_add(r->schedule, "vec %s.%s", top->name, p->v_loop);
-    else if (p->block > 1 && !p->tiled && vector_level(r, p->root, p->lanes) >= 0)
+    else if (p->block > 1 && !p->tiled &&
+             (ends_tree(r, p->root) ? vector_level(r, p->root, p->lanes) >= 0 : shared[p->v]))
         tir_schedule_add(r->schedule, "vec %s.q_i", top->name);
     else if (!shared[p->v] && rules_store_stride(r, p->root, p->v) == 1) {
         vectorise_own_axis(p, p->root, p->v);
@@ -651,8 +649,8 @@ bool rules_rows(rules *r, int root) {
             rows = block_axis < 0 ? 1 : rules_extent(r, &top->axis[block_axis]);
     p.small = !p.across && !blocked && longest >= 0 && longest <= RULES_REGISTER_VECTORS * p.lanes &&
               row_fits(&p, members, count);
-    p.chosen = chooses_by_data(&p, root);
-    for (int i = 0; i < count; i++) p.chosen = p.chosen || chooses_by_data(&p, members[i]);
+    p.chosen = rules_chooses_by_data(r, root, root);
+    for (int i = 0; i < count; i++) p.chosen = p.chosen || rules_chooses_by_data(r, root, members[i]);
     p.small = p.small && !p.chosen;
     p.tiled = blocked;
     if (blocked)

@@ -480,7 +480,7 @@ static bool choose_tile(rules *r, int s, rules_tile_shape *best) {
         if (access[i].stride[best->v] != 0 && access[i].stride[best->v] != 1) {
             for (int a = stage->space; a < stage->space + stage->reduce; a++)
                 if (access[i].stride[a] == 1 && !rules_is_window(r, stage, &access[i], best->v, a) &&
-                    known_extent(r, &stage->axis[a]) > RULES_CLOSE)
+                    !rules_is_short_row(r, s, known_extent(r, &stage->axis[a])))
                     return false;
         }
     return true;
