@@ -432,6 +432,15 @@ static void find_on_disk(jit_build *build) {
     }
 }
 
+/* Kernels of the next module. A module costs half a millisecond beside its kernels; with several threads modules become smaller, a share
+ * of the kernels that are left, so that all threads end at about the same time. */
+static uint32_t module_size(const dlc_context *context, uint32_t left) {
+    const uint32_t width = (uint32_t)context->compile_width, shares = width > 1 ? 2 * width : 1;
+    const uint32_t size = (left + shares - 1) / shares;
+    if (jit_disk_is_on(context)) return 1;
+    return size < KERNELS_PER_MODULE ? size : KERNELS_PER_MODULE;
+}
+
 static void compile_claims(jit_build *build, lib_arena *work) {
     dlc_context *context = build->program->context;
     uint32_t missing = 0;
@@ -441,15 +450,11 @@ static void compile_claims(jit_build *build, lib_arena *work) {
         if (build->requests[i].claimed) numbers[missing++] = i;
     if (!missing) return;
     atomic_fetch_add_explicit(&context->kernel_builds, missing, memory_order_relaxed);
-    /* At least one module per thread, with at most KERNELS_PER_MODULE kernels; with the disk cache one kernel per module. */
-    uint32_t size = (missing + (uint32_t)context->compile_width - 1) / (uint32_t)context->compile_width;
-    if (size > KERNELS_PER_MODULE) size = KERNELS_PER_MODULE;
-    if (jit_disk_is_on(context)) size = 1;
-    uint32_t modules = (missing + size - 1) / size;
-    module_job *jobs = LIB_NEW_ARRAY(work, module_job, modules);
-    for (uint32_t m = 0; m < modules; m++) {
-        uint32_t first = m * size, last = first + size < missing ? first + size : missing;
-        jobs[m] = (module_job){.build = build, .request = numbers + first, .count = (int)(last - first)};
+    module_job *jobs = LIB_NEW_ARRAY(work, module_job, missing);
+    uint32_t modules = 0;
+    for (uint32_t first = 0, count; first < missing; first += count) {
+        count = module_size(context, missing - first);
+        jobs[modules++] = (module_job){.build = build, .request = numbers + first, .count = (int)count};
     }
     module_jobs all = {.build = build, .job = jobs, .total = missing};
     report_progress(build, 0, missing);

@@ -22,8 +22,8 @@ typedef struct compilation {
 
 /* Code generation passes that take more than half of LLVM's time and find nothing in the emitter's output: addresses are already base +
  * index + constant with constant parts folded, equal values are shared, stores are as wide as possible, and values are at the loop level
- * of their operands. The machine schedulers are off, so the emitter's order is kept; the one after register allocation is also quadratic
- * in the length of a block. */
+ * of their operands; few scalars are large constants, compared in chains, chosen by branches, or passed to the C library. The machine
+ * schedulers are off, so the emitter's order is kept; the one after register allocation is also quadratic in the length of a block. */
 static const char *const options[] = {
     "dlc",
     "-enable-misched=0",
@@ -31,6 +31,11 @@ static const char *const options[] = {
     "-combiner-store-merging=0",
     "-disable-lsr",
     "-disable-cgp",
+    "-disable-constant-hoisting",
+    "-disable-replace-with-vec-lib",
+    "-disable-partial-libcall-inlining",
+    "-disable-mergeicmps",
+    "-disable-early-ifcvt",
     "-disable-machine-cse",
     "-disable-machine-licm",
     "-disable-postra-machine-licm",

@@ -442,10 +442,18 @@ static int64_t poll_every(emitter *e, const serial *s) {
     return (iterations > 1 ? iterations : 1) * s->step;
 }
 
+/* May the loop have no iteration? The bounds of a window at the edge of an image are minima and maxima of the same variable: their
+ * difference is known only together. */
+static bool may_be_empty(emitter *e, const serial *s) {
+    if (emit_form_range(e, &s->count).low > 0) return false;
+    tir_pool *pool = e->kernel->pool;
+    return tir_prove(pool, tir_lt(pool, tir_index(pool, 0), s->loop->for_.extent)) != TIR_YES;
+}
+
 static void emit_serial(emitter *e, const serial *s) {
     const tir_stmt *body = s->loop->for_.body;
     emit_flush(e);
-    bool guarded = emit_form_range(e, &s->count).low < 1;
+    const bool guarded = may_be_empty(e, s);
     emit_value lower = emit_form_value(e, &s->lower), count = emit_form_value(e, &s->count);
     if (lower.lanes || count.lanes) emit_raise(e, "bounds of a loop differ from lane to lane");
     emit_at(e, e->top);

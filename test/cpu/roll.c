@@ -186,12 +186,35 @@ static void test_non_temporal_rows(void **state) {
     }
 }
 
+/* Windows at the edges of an image of `height` rows: sums of eight vectors of registers over the steps that are inside. */
+static const char *edges(int height) {
+    static char text[1024];
+    snprintf(text, sizeof text,
+             "kernel edges(x: f32[10, 128] arg, w: f32[3] arg, y: f32[8, 128] arg, c: f32[128] reg)\n"
+             "phase tasks=8 task=i {\n"
+             "  for j in 0..128 vec { c[j] = 0:f32 }\n"
+             "  for k in max(i*-1 + 1, 0) .. +max(i*-1 + 1, 0)*-1 + min(i*-1 + %d, 3) {\n"
+             "    for j in 0..128 vec { c[j] = c[j] + x[i + k, j]*w[k] }\n  }\n"
+             "  for j in 0..128 vec { y[i, j] = c[j] }\n}\n",
+             height);
+    return text;
+}
+
+/* No row of eight is without steps: the loop needs no branch around it, and no value is merged behind it. */
+static void test_windows_at_edges(void **state) {
+    (void)state;
+    const int heights[] = {9, 8, 7, 3};
+    for (int i = 0; i < 4; i++) kernel_check(edges(heights[i]), NULL);
+    assert_true(kernel_length(edges(8)) + 8 < kernel_length(edges(7)));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_non_temporal_rows), cmocka_unit_test(test_rows),
         cmocka_unit_test(test_rows_of_kinds),     cmocka_unit_test(test_chunks),
         cmocka_unit_test(test_woven_chunks),      cmocka_unit_test(test_known_masks),
         cmocka_unit_test(test_lonely_lanes),      cmocka_unit_test(test_masked_copies),
+        cmocka_unit_test(test_windows_at_edges),
     };
     return cmocka_run_group_tests_name("rolled bodies", tests, kernel_check_open, kernel_check_close);
 }
