@@ -402,6 +402,19 @@ onnx_label *onnx_sliced(onnx_export *ex, onnx_label *x, int axis, onnx_label *fr
     return ONNX_ADD(ex, "Slice", x, from, to, onnx_list(ex, 1, (int64_t[]){axis}));
 }
 
+onnx_label *onnx_cropped(onnx_export *ex, onnx_label *x, int first, int rank, const graph_attribute *low,
+                         const graph_attribute *high) {
+    int64_t from[DLC_MAX_RANK], to[DLC_MAX_RANK], axes[DLC_MAX_RANK];
+    int count = 0;
+    for (int d = 0; d < rank; d++) {
+        const int64_t before = low->count ? low->list[d] : 0, after = high->count ? high->list[d] : 0;
+        if (before >= 0 && after >= 0) continue;
+        from[count] = before < 0 ? -before : 0, to[count] = after < 0 ? after : INT64_MAX, axes[count++] = first + d;
+    }
+    if (!count) return x;
+    return ONNX_ADD(ex, "Slice", x, onnx_list(ex, count, from), onnx_list(ex, count, to), onnx_list(ex, count, axes));
+}
+
 onnx_label *onnx_clamped(onnx_export *ex, onnx_label *x, onnx_label *low, onnx_label *high) {
     return ONNX_ADD(ex, "Min", ONNX_ADD(ex, "Max", x, low), high);
 }
@@ -585,10 +598,11 @@ typedef struct frame {
     onnx_label **value, **narrow;
     const graph_node *node;
     const onnx_export_row *row;
+    bool widened;
 } frame;
 
 static frame enter(onnx_export *ex, const graph *g) {
-    const frame outer = {ex->g, ex->value, ex->narrow, ex->node, ex->row};
+    const frame outer = {ex->g, ex->value, ex->narrow, ex->node, ex->row, ex->widened};
     ex->g = g;
     ex->value = LIB_NEW_ARRAY(ex->arena, onnx_label *, (size_t)g->values.count + 1);
     ex->narrow = LIB_NEW_ARRAY(ex->arena, onnx_label *, (size_t)g->values.count + 1);
@@ -597,7 +611,7 @@ static frame enter(onnx_export *ex, const graph *g) {
 
 static void leave(onnx_export *ex, const frame *outer) {
     ex->g = outer->g, ex->value = outer->value, ex->narrow = outer->narrow;
-    ex->node = outer->node, ex->row = outer->row;
+    ex->node = outer->node, ex->row = outer->row, ex->widened = outer->widened;
 }
 
 static void export_nodes(onnx_export *ex) {

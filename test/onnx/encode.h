@@ -117,11 +117,11 @@ static inline message graph_of(message node) {
     return g;
 }
 
-static inline message model_of(message graph) {
+static inline message model_of(message g) {
     message m = {0}, opset = {0};
     add_int(&m, 1, 8);
     add_text(&m, 2, "test");
-    add_message(&m, 7, graph);
+    add_message(&m, 7, g);
     add_int(&opset, 2, 17);
     add_message(&m, 8, opset);
     return m;
