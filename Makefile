@@ -119,10 +119,14 @@ test_bins    := $(filter-out $(OUT)/test/conformance/conformance,$(test_src:%.c=
 test_scripts := $(wildcard test/*/*.sh)
 # Programs that spend their time in generated code, which sanitizers do not see, or compare what other programs compute, too.
 generated    := $(addprefix $(OUT)/test/,$(addprefix api/,cast_test factor_test growth_test map_ulp_test matrix_test sample_test winograd_test) \
-                golden/cycles golden/cuda_mutants)
-# What has threads.
-tsan_bins    := $(filter-out $(generated),\
-                $(filter $(addprefix $(OUT)/test/,cpu/orc cuda/async cuda/batch cuda/run jit/% lib/pool% lib/memory% api/% onnx/host% onnx/runner% onnx/lists% onnx/states%),$(test_bins)))
+                determinism/names golden/cycles golden/cuda_mutants)
+# Without generated code these take long or do what they do with it.
+with_code    := $(generated) $(addprefix $(OUT)/test/,api/digits_test api/names_test api/weights_test determinism/% golden/%)
+not_run      := $(if $(SANITIZE_$(MODE)),$(generated)) $(if $(filter cpu,$(TARGETS)),,$(with_code))
+# What has threads, its own or the library's: of these programs those whose sources speak of them.
+of_threads   := $(filter $(addprefix test/,cpu/orc% cuda/async% cuda/batch% cuda/run% jit/% lib/pool% lib/memory% api/% onnx/host% onnx/runner% onnx/lists% onnx/states%),$(test_src))
+tsan_bins    := $(filter-out $(generated),$(patsubst %.c,$(OUT)/%,\
+                $(shell grep -l 'pthread_create\|start_thread\|threads\|parallel_for\|background_compile' $(of_threads) /dev/null)))
 
 # examples/x.c, examples/x.cpp or examples/x/*.c; ocr reads .png files.
 png_header    := \#include <png.h>
@@ -307,7 +311,7 @@ folder_of      = $(word 2,$(subst /, ,$(1)))
 needs_of       = $(or $(needs_$(call folder_of,$(1))),$(reference_objects) $(all_layers))
 public_tests := $(filter test/api/% test/onnx/attention_test.c test/onnx/conformance.c test/onnx/external_test.c test/onnx/host_test.c test/onnx/in_place_test.c test/onnx/lists_test.c test/onnx/model_test.c test/onnx/nodes_test.c test/onnx/runner_test.c test/onnx/spelled_test.c test/onnx/states_test.c test/onnx/text_test.c test/onnx/tool_test.c test/onnx/walk_test.c,$(test_src))
 $(foreach f,$(public_tests),$(eval $(call test_rule,$(f),$(OUT)/libdlc.so,link_public)))
-$(foreach f,$(filter-out $(public_tests),$(test_src)),$(eval $(call test_rule,$(f),$(if $(filter test/onnx/export_test.c,$(f)),$(all_layers),$(call needs_of,$(f))),link_internal)))
+$(foreach f,$(filter-out $(public_tests),$(test_src)),$(eval $(call test_rule,$(f),$(if $(filter test/onnx/export_test.c,$(f)),$(all_layers),$(if $(filter test/onnx/mutated_test.c,$(f)),$(reference_objects) $(all_layers),$(call needs_of,$(f)))),link_internal)))
 $(OUT)/test/onnx/tool_test: | $(OUT)/bin/dlc-run $(OUT)/bin/dlc-opt
 # What makes cases and runs them, on the whole library.
 $(OUT)/test/bench/blocks: $(patsubst %,$(OUT)/bench/%.o,block_graphs blocks cases measure ours) $(all_layers)
@@ -351,7 +355,7 @@ check: tests lib
 check-long: tests lib
 	@DLC_TEST_LONG=1 $(run_tests) $(long_first) test/golden/mutants
 
-.PHONY: test test-long asan tsan fuzz bless
+.PHONY: test test-long asan tsan fuzz fuzz-onnx mutants bless
 test: | setup-test
 	@$(MAKE) check
 test-long: | setup-test
@@ -366,7 +370,7 @@ tsan: | setup-test
 # Scripts test the build, not the code: sanitizers have nothing to say about them.
 .PHONY: check-programs check-tsan
 check-programs: tests
-	@$(run_tests) $(if $(SANITIZE_$(MODE)),$(filter-out $(generated),$(test_bins)),$(test_bins))
+	@$(run_tests) $(filter-out $(not_run),$(test_bins))
 check-tsan: $(tsan_bins) $(OUT)/bin/threads
 	@$(run_tests) $(tsan_bins) $(OUT)/bin/threads
 
@@ -401,6 +405,17 @@ T    ?= 60
 SEED ?= 1
 fuzz: $(OUT)/test/fuzz/fuzz
 	DLC_SEED=$(SEED) $(OUT)/test/fuzz/fuzz $(T)
+
+# The same graphs exported as ONNX models, imported and run on interp: equal bits.
+fuzz-onnx: $(OUT)/test/fuzz/fuzz
+	DLC_SEED=$(SEED) DLC_TEST_TARGET=onnx $(OUT)/test/fuzz/fuzz $(T)
+
+# Mutated models, imported and run on interp under ASan and UBSan: COUNT of them from FIRST on, also of the folder DLC_MODELS.
+COUNT ?= 100000
+FIRST ?= 0
+mutants:
+	@$(MAKE) MODE=asan $(BUILD)/asan/test/onnx/mutated_test
+	DLC_SEED=$(SEED) $(BUILD)/asan/test/onnx/mutated_test $(COUNT) $(FIRST)
 
 # libFuzzer on what reads bytes of others, T seconds each; all of it is built by clang, with coverage and sanitizers.
 CLANG ?= clang-19
@@ -545,6 +560,8 @@ define help_text
   make                libdlc.so and libdlc.a            make demo      set up, build, classify real digits
   make test           set up, build, run the tests      make test-long everything that takes longer
   make asan, tsan     tests under sanitizers            make fuzz      T=60 seconds of random graphs, SEED=1
+  make fuzz-onnx      T=60 seconds of the same graphs as ONNX models and back: equal bits
+  make mutants        COUNT=100000 ONNX models with mistakes, SEED=1, under ASan and UBSan; more models: DLC_MODELS=folder
   make coverage       lines of the library that the tests run; those that they do not: $(BUILD)/coverage/uncovered.txt
   make conformance    ONNX's 1,914 cases from its wheel (19 MB, kept in CACHE_DIR=~/.cache/libdlc), FILTER=text
   make soak           SHAPES=100000 through small caches: memory does not grow, results are right

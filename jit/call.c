@@ -38,10 +38,6 @@ static dlc_status refuse_size(const jit_boundary *c, int slot, const DLTensor *t
     return refuse(c, slot, error, ": its size in bytes overflows");
 }
 
-static char *first_element(const DLTensor *tensor) {
-    return (char *)tensor->data + tensor->byte_offset;
-}
-
 /* Checks size and strides in one pass, fast for compact tensors; sets `direct` if kernels can use the tensor without a copy. */
 static dlc_status measure(jit_boundary *c, int slot, const DLTensor *tensor, lib_error *error) {
     int64_t count = 1, size = (tensor->dtype.bits + 7) / 8;
@@ -51,7 +47,7 @@ static dlc_status measure(jit_boundary *c, int slot, const DLTensor *tensor, lib
         if (tensor->strides && n != 1 && tensor->strides[d] != count) compact = false;
         plain &= n > 0 && !__builtin_mul_overflow(count, n, &count);
     }
-    char *first = first_element(tensor);
+    char *first = lib_tensor_data(tensor);
     const bool packed = tensor->dtype.bits < 8;
     if (packed && !compact && !lib_tensor_is_compact(tensor))
         return refuse(c, slot, error, " has strides, expected a compact tensor: its elements are %d bits",
@@ -138,7 +134,7 @@ dlc_status jit_check_inputs(jit_boundary *c, lib_error *error) {
         const DLTensor *tensor = c->inputs[i];
         LIB_TRY(jit_check_tensor(c, i, tensor, error));
         for (int d = 0; d < tensor->ndim; d++) c->shapes[c->shape_count++] = tensor->shape[d];
-        c->input_data[i] = first_element(tensor);
+        c->input_data[i] = lib_tensor_data(tensor);
     }
     jit_add_rooms(c);
     return DLC_OK;
@@ -164,7 +160,7 @@ static dlc_status stage_inputs(jit_boundary *c, lib_error *error) {
 
 static bool is_donated(const jit_boundary *c, int output, int input) {
     const DLTensor *in = c->inputs[input], *out = c->outputs[output].tensor;
-    return c->program->alias[output] == input && first_element(in) == first_element(out) &&
+    return c->program->alias[output] == input && lib_tensor_data(in) == lib_tensor_data(out) &&
            (!jit_growth_of(c->program, output) || jit_begins(in, out));
 }
 
@@ -228,7 +224,7 @@ static const DLTensor *output_tensor(const jit_boundary *c, int o) {
 static bool is_usable(const jit_boundary *c, int o, const jit_donation *donation) {
     const DLTensor *tensor = output_tensor(c, o);
     if (donation->axis >= 0)
-        return (uintptr_t)first_element(tensor) % (tensor->dtype.bits / 8u) == 0 &&
+        return (uintptr_t)lib_tensor_data(tensor) % (tensor->dtype.bits / 8u) == 0 &&
                jit_fits_room(tensor, donation->axis, donation->room);
     return !c->outputs[o].tensor || (c->direct[c->input_count + o] && (!jit_is_shared(c, o) || donation->may));
 }
@@ -241,7 +237,7 @@ static dlc_status check_outputs(jit_boundary *c, const jit_plan *plan, lib_error
     for (int o = 0; o < c->output_count; o++) {
         if (!c->outputs[o].tensor) LIB_TRY(make_output(c, o, &plan->output_shapes[o * DLC_MAX_RANK], error));
         const DLTensor *tensor = output_tensor(c, o);
-        c->output_data[o] = first_element(tensor);
+        c->output_data[o] = lib_tensor_data(tensor);
         if (is_usable(c, o, &plan->donations[o])) continue;
         if (jit_is_on_device(c->program->context, tensor)) continue; /* device_call.c */
         LIB_TRY(stage(c, c->input_count + o, tensor, &plan->donations[o], error));
@@ -345,7 +341,7 @@ static bool lies_as_usual(const DLTensor *tensor, const jit_known *known) {
     bool compact = true;
     for (int d = 0; tensor->strides && d < tensor->ndim; d++)
         compact &= tensor->strides[d] == known->strides[d] || tensor->shape[d] == 1;
-    return compact && tensor->data && !((uintptr_t)first_element(tensor) & known->misaligned);
+    return compact && tensor->data && !((uintptr_t)lib_tensor_data(tensor) & known->misaligned);
 }
 
 static bool outputs_are_usual(const jit_boundary *c, const jit_plan *plan) {
@@ -358,7 +354,7 @@ static bool outputs_are_usual(const jit_boundary *c, const jit_plan *plan) {
         usual = is_usual(tensor, &c->program->outputs[o]) && lies_as_usual(tensor, own);
         for (int d = 0; usual && d < tensor->ndim; d++) usual = tensor->shape[d] == own->shape[d];
         if (!usual) break;
-        char *low = c->output_data[o] = first_element(tensor), *high = low + own->bytes;
+        char *low = c->output_data[o] = lib_tensor_data(tensor), *high = low + own->bytes;
         for (int i = 0; i < c->input_count + o; i++) /* outputs follow the inputs */
             usual &= high <= c->input_data[i] || c->input_data[i] + known[i].bytes <= low;
     }
@@ -375,7 +371,7 @@ static bool run_quickly(jit_boundary *c, jit_how *how, dlc_status *status, lib_e
         const DLTensor *tensor = c->inputs[i];
         if (!is_usual(tensor, &program->inputs[i])) return false;
         for (int d = 0; d < tensor->ndim; d++) c->shapes[count++] = tensor->shape[d];
-        c->input_data[i] = first_element(tensor);
+        c->input_data[i] = lib_tensor_data(tensor);
     }
     unsigned side;
     jit_plan *plan = jit_plans_find(program, c->shapes, count, &side);

@@ -73,7 +73,7 @@ static void copy_tensors(dlc_call *call) {
         DLTensor *tensor = &tensors[c->input_count + o];
         copy_tensor(&call->arena, tensor, c->outputs[o].tensor);
         c->outputs[o].tensor = tensor;
-        c->output_data[o] = (char *)tensor->data + tensor->byte_offset;
+        c->output_data[o] = lib_tensor_data(tensor);
     }
 }
 
@@ -246,7 +246,7 @@ static dlc_status set_data(dlc_call *call, int slot, void *data) {
         return DLC_OK;
     }
     *tensor = before;
-    *pointer = (char *)before.data + before.byte_offset;
+    *pointer = lib_tensor_data(&before);
     c->extents[slot] = extent;
     c->direct[slot] = direct;
     return fail(call);

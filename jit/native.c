@@ -176,10 +176,6 @@ graph_holder *graph_context_holder_of(dlc_custom_function *function, void *user)
 
 /* ---- call ---------------------------------------------------------------------------------------------------------- */
 
-static void *bytes_of(const DLTensor *tensor) {
-    return (char *)tensor->data + tensor->byte_offset;
-}
-
 static int64_t count_of(const DLTensor *tensor) {
     int64_t count = 1;
     for (int i = 0; i < tensor->ndim; i++) count *= tensor->shape[i];
@@ -192,8 +188,8 @@ static bool fill(const dlc_native *native, const parameter *p, int inputs, const
         if (p->tensor >= (p->source == SOURCE_OUTPUT ? outputs : inputs)) return false;
     int64_t integer = p->integer;
     switch (p->source) {
-    case SOURCE_INPUT: out->pointer = bytes_of(input[p->tensor]); return true;
-    case SOURCE_OUTPUT: out->pointer = bytes_of(output[p->tensor]); return true;
+    case SOURCE_INPUT: out->pointer = lib_tensor_data(input[p->tensor]); return true;
+    case SOURCE_OUTPUT: out->pointer = lib_tensor_data(output[p->tensor]); return true;
     case SOURCE_USER: out->pointer = native->user; return true;
     case SOURCE_DIM:
         if (p->axis >= input[p->tensor]->ndim) return false;
@@ -225,5 +221,5 @@ void dlc_native_call(void *user, int inputs, const DLTensor *const *input, int o
         ffi_call(&native->cif, native->function, NULL, pointer);
         return;
     }
-    for (int i = 0; i < outputs; i++) memset(bytes_of(output[i]), 0, lib_tensor_bytes(output[i]));
+    for (int i = 0; i < outputs; i++) memset(lib_tensor_data(output[i]), 0, lib_tensor_bytes(output[i]));
 }

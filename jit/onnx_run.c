@@ -51,10 +51,6 @@ static bool has_content(const DLTensor *tensor) {
     return tensor->device.device_type == kDLCPU && lib_tensor_is_compact(tensor);
 }
 
-static const char *elements_of(const DLTensor *tensor) {
-    return (const char *)tensor->data + tensor->byte_offset;
-}
-
 static bool passes(const input_guard *guard, const DLTensor *tensor) {
     dlc_dtype dtype;
     if (guard->rank >= 0 && tensor->ndim != guard->rank) return false;
@@ -62,7 +58,7 @@ static bool passes(const input_guard *guard, const DLTensor *tensor) {
         if (guard->dim[d] >= 0 && tensor->shape[d] != guard->dim[d]) return false;
     if (!guard->content) return true;
     return has_content(tensor) && lib_dtype_from_dlpack(tensor->dtype, &dtype) && dtype == guard->dtype &&
-           memcmp(elements_of(tensor), guard->content, lib_tensor_bytes(tensor)) == 0;
+           memcmp(lib_tensor_data(tensor), guard->content, lib_tensor_bytes(tensor)) == 0;
 }
 
 static bool serves(const dlc_onnx_runner *runner, const imported *import, const DLTensor *const *inputs) {
@@ -96,7 +92,7 @@ static void make_guards(dlc_onnx_runner *runner, imported *import, const assumpt
         }
         if (!a->content[i]) continue;
         lib_dtype_from_dlpack(tensor->dtype, &guard->dtype);
-        guard->content = lib_arena_copy(&import->arena, elements_of(tensor), lib_tensor_bytes(tensor));
+        guard->content = lib_arena_copy(&import->arena, lib_tensor_data(tensor), lib_tensor_bytes(tensor));
     }
 }
 

@@ -131,7 +131,7 @@ static void take_integers(arrival *a, dlc_onnx_value *to, const DLTensor *tensor
         lib_raise(a->arena->scope, DLC_INVALID_ARGUMENT,
                   "dlc_onnx_run_values: input %s is no compact list in host memory", name);
     DLTensor *own = lib_arena_copy(a->arena, tensor, sizeof *tensor);
-    own->data = (char *)tensor->data + tensor->byte_offset;
+    own->data = lib_tensor_data(tensor);
     own->byte_offset = 0, own->strides = NULL;
     if (a->copies) {
         own->shape = lib_arena_copy(a->arena, tensor->shape, sizeof *tensor->shape);
@@ -370,7 +370,7 @@ static dlc_onnx_string *new_strings(owned_value *to, dlc_onnx_value *value, cons
 /* Words of the table in their places. */
 static void give_strings(owned_value *to, dlc_onnx_value *value, const onnx_result *result, dlc_output_slot *slots) {
     const DLTensor *places = readable_of(to, &result->part[0], slots);
-    const int64_t *place = (const int64_t *)(const void *)((const char *)places->data + places->byte_offset);
+    const int64_t *place = (const int64_t *)(const void *)lib_tensor_data(places);
     int64_t count;
     dlc_onnx_string *string = new_strings(to, value, places, &count), *table = NULL;
     table = LIB_NEW_ARRAY(&to->arena, dlc_onnx_string, result->words + 1);
@@ -387,7 +387,7 @@ static void give_strings(owned_value *to, dlc_onnx_value *value, const onnx_resu
 
 static void give_written(owned_value *to, dlc_onnx_value *value, const onnx_result *result, dlc_output_slot *slots) {
     const DLTensor *numbers = readable_of(to, &result->part[0], slots);
-    const char *data = (const char *)numbers->data + numbers->byte_offset;
+    const char *data = lib_tensor_data(numbers);
     int64_t count;
     dlc_dtype dtype;
     lib_dtype_from_dlpack(numbers->dtype, &dtype);

@@ -64,7 +64,7 @@ static void split_elements(motion *m, int64_t size) {
 }
 
 static motion describe(const DLTensor *to, const DLTensor *from) {
-    motion m = {.to = (char *)to->data + to->byte_offset, .from = (const char *)from->data + from->byte_offset};
+    motion m = {.to = lib_tensor_data(to), .from = lib_tensor_data(from)};
     int64_t to_compact[DLC_MAX_RANK], from_compact[DLC_MAX_RANK];
     lib_strides_compact(to->ndim, to->shape, to_compact);
     lib_strides_compact(from->ndim, from->shape, from_compact);

@@ -413,6 +413,10 @@ void lib_element_set_i64(dlc_dtype dtype, void *element, int64_t value); /* int 
 /* ---- tensors (tensor.c) ---------------------------------------------------------------------------------------------
  * DLPack at the boundary. */
 
+/* The first element; NULL where a tensor without elements has no data. */
+static inline char *lib_tensor_data(const DLTensor *t) {
+    return t->data ? (char *)t->data + t->byte_offset : NULL;
+}
 /* Compact row-major strides in elements. */
 void lib_strides_compact(int rank, const int64_t *shape, int64_t *strides);
 /* Whether two elements may share an address. Exact for up to some 65,000 steps of search, which strides interleaved many times in many

@@ -200,5 +200,5 @@ void lib_npy_write(lib_arena *arena, lib_new_file *file, const DLTensor *tensor)
     size_t size;
     const char *header = lib_npy_header_print(arena, tensor, &size);
     lib_file_append(arena, file, header, size);
-    lib_file_append(arena, file, (const char *)tensor->data + tensor->byte_offset, lib_tensor_bytes(tensor));
+    lib_file_append(arena, file, lib_tensor_data(tensor), lib_tensor_bytes(tensor));
 }

@@ -530,7 +530,7 @@ static void write_member(new_archive *archive, const char *name, const DLTensor 
     lib_arena *arena = archive->arena;
     size_t size, bytes = lib_tensor_bytes(tensor);
     const char *header = lib_npy_header_print(arena, tensor, &size);
-    const unsigned char *data = (const unsigned char *)tensor->data + tensor->byte_offset;
+    const unsigned char *data = (const unsigned char *)lib_tensor_data(tensor);
     new_member m = {.name = name,
                     .place = archive->file->position,
                     .packed = size + bytes,

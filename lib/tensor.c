@@ -145,9 +145,9 @@ void lib_tensor_describe(lib_text *text, const DLTensor *tensor) {
 void lib_tensor_copy(const DLTensor *to, const DLTensor *from) {
     int64_t count, index[DLC_MAX_RANK] = {0}, to_stride[DLC_MAX_RANK], from_stride[DLC_MAX_RANK];
     size_t size = (size_t)to->dtype.bits / 8;
-    if (!lib_tensor_count(to, &count)) return;
+    if (!lib_tensor_count(to, &count) || !count) return;
     if (to->dtype.bits < 8) { /* compact */
-        memcpy((char *)to->data + to->byte_offset, (const char *)from->data + from->byte_offset, lib_tensor_bytes(to));
+        memcpy(lib_tensor_data(to), lib_tensor_data(from), lib_tensor_bytes(to));
         return;
     }
     lib_strides_compact(to->ndim, to->shape, to_stride);
@@ -161,8 +161,8 @@ void lib_tensor_copy(const DLTensor *to, const DLTensor *from) {
     int64_t run = 1;
     while (outer > 0 && (to->shape[outer - 1] == 1 || (to_stride[outer - 1] == run && from_stride[outer - 1] == run)))
         run *= to->shape[--outer];
-    char *out = (char *)to->data + to->byte_offset;
-    const char *in = (const char *)from->data + from->byte_offset;
+    char *out = lib_tensor_data(to);
+    const char *in = lib_tensor_data(from);
     for (int64_t i = 0; i < count; i += run) {
         memcpy(out, in, (size_t)run * size);
         for (int d = outer - 1; d >= 0; d--) {

@@ -402,6 +402,19 @@ onnx_label *onnx_sliced(onnx_export *ex, onnx_label *x, int axis, onnx_label *fr
     return ONNX_ADD(ex, "Slice", x, from, to, onnx_list(ex, 1, (int64_t[]){axis}));
 }
 
+onnx_label *onnx_cropped(onnx_export *ex, onnx_label *x, int first, int rank, const graph_attribute *low,
+                         const graph_attribute *high) {
+    int64_t from[DLC_MAX_RANK], to[DLC_MAX_RANK], axes[DLC_MAX_RANK];
+    int count = 0;
+    for (int d = 0; d < rank; d++) {
+        const int64_t before = low->count ? low->list[d] : 0, after = high->count ? high->list[d] : 0;
+        if (before >= 0 && after >= 0) continue;
+        from[count] = before < 0 ? -before : 0, to[count] = after < 0 ? after : INT64_MAX, axes[count++] = first + d;
+    }
+    if (!count) return x;
+    return ONNX_ADD(ex, "Slice", x, onnx_list(ex, count, from), onnx_list(ex, count, to), onnx_list(ex, count, axes));
+}
+
 onnx_label *onnx_clamped(onnx_export *ex, onnx_label *x, onnx_label *low, onnx_label *high) {
     return ONNX_ADD(ex, "Min", ONNX_ADD(ex, "Max", x, low), high);
 }
@@ -586,6 +599,7 @@ typedef struct frame {
     const uint32_t *reads;
     const graph_node *node;
     const onnx_export_row *row;
+    bool widened;
 } frame;
 
 static const uint32_t *count_reads(const onnx_export *ex, const graph *g) {
@@ -598,7 +612,7 @@ static const uint32_t *count_reads(const onnx_export *ex, const graph *g) {
 }
 
 static frame enter(onnx_export *ex, const graph *g) {
-    const frame outer = {ex->g, ex->value, ex->narrow, ex->reads, ex->node, ex->row};
+    const frame outer = {ex->g, ex->value, ex->narrow, ex->reads, ex->node, ex->row, ex->widened};
     ex->g = g;
     ex->reads = count_reads(ex, g);
     ex->value = LIB_NEW_ARRAY(ex->arena, onnx_label *, (size_t)g->values.count + 1);
@@ -608,7 +622,7 @@ static frame enter(onnx_export *ex, const graph *g) {
 
 static void leave(onnx_export *ex, const frame *outer) {
     ex->g = outer->g, ex->value = outer->value, ex->narrow = outer->narrow, ex->reads = outer->reads;
-    ex->node = outer->node, ex->row = outer->row;
+    ex->node = outer->node, ex->row = outer->row, ex->widened = outer->widened;
 }
 
 static void export_nodes(onnx_export *ex) {

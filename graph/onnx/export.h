@@ -140,6 +140,9 @@ onnx_label *onnx_transposed(onnx_export *ex, onnx_label *x, int rank, const int6
 onnx_label *onnx_unsqueezed(onnx_export *ex, onnx_label *x, int count, const int64_t *axes);
 onnx_label *onnx_squeezed(onnx_export *ex, onnx_label *x, int count, const int64_t *axes);
 /* x[from:to] along an axis, of i64[1] bounds. */
+/* Without what negative padding removes, along `rank` axes from `first` on: all of it, where it removes more than there is. */
+onnx_label *onnx_cropped(onnx_export *ex, onnx_label *x, int first, int rank, const graph_attribute *low,
+                         const graph_attribute *high);
 onnx_label *onnx_sliced(onnx_export *ex, onnx_label *x, int axis, onnx_label *from, onnx_label *to);
 onnx_label *onnx_clamped(onnx_export *ex, onnx_label *x, onnx_label *low, onnx_label *high);
 /* 0, 1, ... as i64[size]. */

@@ -115,7 +115,7 @@ static void set_unless(onnx_export *ex, const char *name, const graph_attribute 
     if (other) onnx_set_list(ex, name, list->count, list->list);
 }
 
-/* Attributes that convolutions and pools share; `rank` spatial dimensions. Negative padding is not among them: see cropped. */
+/* Attributes that convolutions and pools share; `rank` spatial dimensions. Of negative padding see onnx_cropped. */
 static void set_window(onnx_export *ex, int rank) {
     const graph_attribute *low = onnx_row_attribute(ex, "low"), *high = onnx_row_attribute(ex, "high");
     int64_t pads[2 * DLC_MAX_RANK];
@@ -139,17 +139,6 @@ static bool has_natural_pads(const graph_node *node) {
     return true;
 }
 
-/* x without what negative padding cuts off. */
-static onnx_label *cropped(onnx_export *ex, onnx_label *x, int rank) {
-    const graph_attribute *low = onnx_row_attribute(ex, "low"), *high = onnx_row_attribute(ex, "high");
-    int64_t pads[2 * DLC_MAX_RANK] = {0};
-    for (int d = 0; d < rank; d++) {
-        pads[d + 2] = -positive(-entry(low, d, 0));
-        pads[rank + 2 + d + 2] = -positive(-entry(high, d, 0));
-    }
-    return ONNX_ADD(ex, "Pad", x, onnx_list(ex, 2 * (rank + 2), pads));
-}
-
 /* Products of integers of up to 16 bits are exact in f64, as are their sums of up to 2^21; both wrap afterwards. */
 static dlc_dtype convolution_dtype(onnx_export *ex) {
     const dlc_dtype own = onnx_in_dtype(ex, 0), result = onnx_result_shape(ex, 0)->dtype;
@@ -166,7 +155,7 @@ static void export_convolution(onnx_export *ex) {
     const int rank = w->rank - 2;
     onnx_label *x[2];
     for (int k = 0; k < 2; k++) x[k] = onnx_in_dtype(ex, k) == by ? onnx_in(ex, k) : onnx_to(ex, onnx_in(ex, k), by);
-    if (!has_natural_pads(ex->node)) x[0] = cropped(ex, x[0], rank);
+    x[0] = onnx_cropped(ex, x[0], 2, rank, onnx_row_attribute(ex, "low"), onnx_row_attribute(ex, "high"));
     onnx_label *y = ONNX_ADD(ex, "Conv", x[0], x[1]);
     set_window(ex, rank);
     if (onnx_row_int(ex, "groups") != 1) onnx_set(ex, "group", onnx_row_int(ex, "groups"));

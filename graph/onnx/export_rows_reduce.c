@@ -200,7 +200,8 @@ static void export_reduce_window(onnx_export *ex) {
     bool any = false;
     onnx_label *y = onnx_in(ex, 0);
     for (int d = 0; d < window->count; d++) {
-        pads[d] = entry(low, d, 0), pads[window->count + d] = entry(high, d, 0);
+        const int64_t before = entry(low, d, 0), after = entry(high, d, 0);
+        pads[d] = before > 0 ? before : 0, pads[window->count + d] = after > 0 ? after : 0;
         any |= pads[d] || pads[window->count + d];
         if (window->list[d] > WINDOW_MAX) onnx_refuse(ex, "a window of %lld elements", (long long)window->list[d]);
         if (window->list[d] > WINDOW_MAX) return;
@@ -208,6 +209,7 @@ static void export_reduce_window(onnx_export *ex) {
     if (any)
         y = ONNX_ADD(ex, "Pad", y, onnx_list(ex, 2 * window->count, pads),
                      which == SUM ? onnx_number(ex, dtype, 0) : lowest_or_highest(ex, dtype, which == MAXIMUM));
+    y = onnx_cropped(ex, y, 0, window->count, low, high);
     for (int d = 0; d < window->count; d++)
         y = windowed(ex, y, op, dtype, d, window->list[d], entry(stride, d, 1), entry(dilation, d, 1));
     /* Sums begin with 0: of -0 alone they are 0. */

@@ -15,7 +15,7 @@ static reduction read_reduction(onnx_import *im, int operand_since) {
     const graph_shape x = onnx_operand_shape(im, 0);
     r.axes = onnx_axes(im, operand_since, 1, x.rank, &r.count);
     if (r.count == 0) r.axes = NULL;
-    r.nothing = (!r.axes && noop) || x.rank == 0; /* only the elementwise part remains */
+    r.nothing = !r.axes && noop; /* only the elementwise part remains */
     return r;
 }
 

@@ -69,7 +69,7 @@ const onnx_known *onnx_known_of_tensor(onnx_import *im, const onnx_tensor *tenso
 const onnx_known *onnx_known_of_view(onnx_import *im, const DLTensor *view, graph_id *made) {
     dlc_dtype dtype = DLC_F32;
     lib_dtype_from_dlpack(view->dtype, &dtype);
-    const char *data = (const char *)view->data + view->byte_offset;
+    const char *data = lib_tensor_data(view);
     int64_t count = 1;
     for (int d = 0; d < view->ndim; d++) count *= view->shape[d];
     if (count > known_max(im) || !onnx_is_followed(dtype)) {

@@ -100,5 +100,9 @@ int golden_run(const char *group, const char *folder, const char *mark_line, gol
     }
     closedir(listed);
     qsort(tests, count, sizeof *tests, by_name);
+    if (getenv("DLC_TEST_SHARE")) { /* every third */
+        for (size_t i = 0; 3 * i < count; i++) tests[i] = tests[3 * i];
+        count = (count + 2) / 3;
+    }
     return _cmocka_run_group_tests(group, tests, count, NULL, NULL);
 }

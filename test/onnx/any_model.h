@@ -84,9 +84,9 @@ static inline bool any_tensor_for(const dlc_onnx_port *port, uint64_t *random, a
 
 /* Of a model with other inputs or outputs than tensors: imported as a graph, if one serves. */
 static inline dlc_status any_import(dlc_onnx_model *model) {
-    dlc_graph *graph = NULL;
-    const dlc_status status = dlc_onnx_graph(model, NULL, &graph);
-    dlc_graph_destroy(graph);
+    dlc_graph *made = NULL;
+    const dlc_status status = dlc_onnx_graph(model, NULL, &made);
+    dlc_graph_destroy(made);
     return status;
 }
 

@@ -107,6 +107,25 @@ static inline message node_of(const char *operator, const char * input, const ch
     return n;
 }
 
+/* OPERATOR OUTPUT INPUT... */
+static inline message node_line(const char *line) {
+    message node = {0};
+    char text[128], *rest = text;
+    snprintf(text, sizeof text, "%s", line);
+    const char *operator= strtok_r(rest, " ", &rest), *output = strtok_r(rest, " ", &rest);
+    for (char *input; (input = strtok_r(rest, " ", &rest));) add_text(&node, 1, input);
+    add_text(&node, 2, output);
+    add_text(&node, 4, operator);
+    return node;
+}
+
+/* A graph without nodes. */
+static inline message started(void) {
+    message g = {0};
+    add_text(&g, 2, "main");
+    return g;
+}
+
 /* A graph of that node, x -> y; frees it. */
 static inline message graph_of(message node) {
     message g = {0};
@@ -117,11 +136,11 @@ static inline message graph_of(message node) {
     return g;
 }
 
-static inline message model_of(message graph) {
+static inline message model_of(message g) {
     message m = {0}, opset = {0};
     add_int(&m, 1, 8);
     add_text(&m, 2, "test");
-    add_message(&m, 7, graph);
+    add_message(&m, 7, g);
     add_int(&opset, 2, 17);
     add_message(&m, 8, opset);
     return m;

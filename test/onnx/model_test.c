@@ -10,24 +10,6 @@ static counter memory;
 
 /* ---- models ------------------------------------------------------------------------------------------------------------- */
 
-/* OPERATOR OUTPUT INPUT... */
-static message node_by(const char *line) {
-    message node = {0};
-    char text[128], *rest = text;
-    snprintf(text, sizeof text, "%s", line);
-    const char *operator= strtok_r(rest, " ", &rest), *output = strtok_r(rest, " ", &rest);
-    for (char *input; (input = strtok_r(rest, " ", &rest));) add_text(&node, 1, input);
-    add_text(&node, 2, output);
-    add_text(&node, 4, operator);
-    return node;
-}
-
-static message started(void) {
-    message g = {0};
-    add_text(&g, 2, "main");
-    return g;
-}
-
 /* 10 and 20 at places 1 and 4 of [2, 3]. */
 static message sparse_of(const char *name, const int64_t *places) {
     static const int64_t two[] = {2};
@@ -82,12 +64,12 @@ static int imports_of(dlc_onnx_runner *runner) {
 static void test_sparse(void **state) {
     (void)state;
     static const int64_t places[] = {1, 4}, others[] = {0, 5};
-    message g = started(), constant = node_by("Constant c"), value = {0}, bytes;
+    message g = started(), constant = node_line("Constant c"), value = {0}, bytes;
     add_text(&value, 1, "sparse_value"), add_int(&value, 20, 11);
     add_message(&value, 22, sparse_of(NULL, others));
     add_message(&constant, 5, value);
     add_message(&g, 1, constant);
-    add_message(&g, 1, node_by("Add t x s")), add_message(&g, 1, node_by("Add y t c"));
+    add_message(&g, 1, node_line("Add t x s")), add_message(&g, 1, node_line("Add y t c"));
     add_message(&g, 11, port_of("x", 1, "2 3")), add_message(&g, 11, port_of("s", 1, "2 3"));
     add_message(&g, 12, port_of("y", 1, "2 3"));
     add_message(&g, 15, sparse_of("s", places));
@@ -175,8 +157,8 @@ static void test_given_sizes(void **state) {
 static void test_chosen_outputs(void **state) {
     (void)state;
     message g = started(), bytes;
-    add_message(&g, 1, node_by("Neg a x")), add_message(&g, 1, node_by("Abs b x")),
-        add_message(&g, 1, node_by("Exp c b"));
+    add_message(&g, 1, node_line("Neg a x")), add_message(&g, 1, node_line("Abs b x")),
+        add_message(&g, 1, node_line("Exp c b"));
     add_message(&g, 11, port_of("x", 1, "n"));
     for (const char *name = "a\0b\0c\0"; *name; name += 2) add_message(&g, 12, port_of(name, 1, "n"));
     dlc_onnx_model *model = model_from(g, &bytes);
@@ -233,7 +215,7 @@ static message external_model(const char *location) {
         add_int(&w, 14, 1);
         add_message(&g, 5, w);
     }
-    add_message(&g, 1, node_by("Add t x v")), add_message(&g, 1, node_by("Add y t w"));
+    add_message(&g, 1, node_line("Add t x v")), add_message(&g, 1, node_line("Add y t w"));
     add_message(&g, 11, port_of("x", 1, "3"));
     add_message(&g, 12, port_of("y", 1, "3"));
     return model_of(g);
@@ -302,7 +284,7 @@ static void test_hostile_answers(void **state) {
 static void test_squeeze(void **state) {
     (void)state;
     message g = started(), bytes;
-    add_message(&g, 1, node_by("Squeeze y x"));
+    add_message(&g, 1, node_line("Squeeze y x"));
     add_message(&g, 11, port_of("x", 1, "m n")), add_message(&g, 12, port_of("y", 1, "-"));
     dlc_onnx_model *model = model_from(g, &bytes);
     dlc_onnx_runner *runner;
@@ -325,7 +307,7 @@ static void test_computed_size_of_one(void **state) {
     message g = started(), bytes, s = tensor_of("s", 7, 1, one), e = tensor_of("e", 7, 1, one);
     add_data(&s, 9, start, 8), add_data(&e, 9, end, 8);
     add_message(&g, 5, s), add_message(&g, 5, e);
-    add_message(&g, 1, node_by("Slice t x s e")), add_message(&g, 1, node_by("Add y t w"));
+    add_message(&g, 1, node_line("Slice t x s e")), add_message(&g, 1, node_line("Add y t w"));
     add_message(&g, 11, port_of("x", 1, "m")), add_message(&g, 11, port_of("w", 1, "n"));
     add_message(&g, 12, port_of("y", 1, "n"));
     dlc_onnx_model *model = model_from(g, &bytes);

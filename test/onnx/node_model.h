@@ -56,16 +56,7 @@ static bool any_columns;
 
 /* An f32 matrix [n, 2]. */
 static inline message matrix_of(const char *name) {
-    message v = {0}, t = {0}, tensor_type = {0}, shape = {0}, n = {0}, two = {0};
-    add_text(&v, 1, name);
-    add_text(&n, 2, "n");
-    any_columns ? add_text(&two, 2, "columns") : add_int(&two, 1, 2);
-    add_message(&shape, 1, n), add_message(&shape, 1, two);
-    add_int(&tensor_type, 1, 1);
-    add_message(&tensor_type, 2, shape);
-    add_message(&t, 1, tensor_type);
-    add_message(&v, 2, t);
-    return v;
+    return port_of(name, 1, any_columns ? "n columns" : "n 2");
 }
 
 typedef struct node {

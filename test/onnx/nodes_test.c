@@ -223,31 +223,14 @@ static void test_values(void **state) {
 
 /* ---- Scan of opset 8 --------------------------------------------------------------------------------------------------- */
 
-static message typed_value(const char *name, int type, const char *dims) {
-    message v = {0}, t = {0}, tensor_type = {0}, shape = {0};
-    char copy[64], *rest;
-    snprintf(copy, sizeof copy, "%s", dims);
-    for (const char *dim = strtok_r(copy, " ", &rest); dim; dim = strtok_r(NULL, " ", &rest)) {
-        message d = {0};
-        add_text(&d, 2, dim);
-        add_message(&shape, 1, d);
-    }
-    add_text(&v, 1, name);
-    add_int(&tensor_type, 1, type);
-    add_message(&tensor_type, 2, shape);
-    add_message(&t, 1, tensor_type);
-    add_message(&v, 2, t);
-    return v;
-}
-
 /* sum, sums = Scan(lengths, start, x), the sums of each sample's elements from the last one that counts to the first. */
 static message scan_model(void) {
     message m = {0}, g = {0}, made = {0}, body = {0}, a = {0}, add = {0}, opset = {0};
     add_text(&add, 1, "s"), add_text(&add, 1, "e"), add_text(&add, 2, "t"), add_text(&add, 4, "Add");
     add_message(&body, 1, add), add_message(&body, 1, node_of("Identity", "t", "u"));
     add_text(&body, 2, "body");
-    add_message(&body, 11, typed_value("s", 1, "")), add_message(&body, 11, typed_value("e", 1, ""));
-    add_message(&body, 12, typed_value("t", 1, "")), add_message(&body, 12, typed_value("u", 1, ""));
+    add_message(&body, 11, port_of("s", 1, "")), add_message(&body, 11, port_of("e", 1, ""));
+    add_message(&body, 12, port_of("t", 1, "")), add_message(&body, 12, port_of("u", 1, ""));
     add_words(&made, 1, "lengths start x"), add_words(&made, 2, "sum sums");
     add_text(&made, 4, "Scan");
     add_text(&a, 1, "body"), add_message(&a, 6, body), add_int(&a, 20, 5);
@@ -255,9 +238,9 @@ static message scan_model(void) {
     add_message(&made, 5, attribute_of("num_scan_inputs I 1")), add_message(&made, 5, attribute_of("directions i 1"));
     add_message(&g, 1, made);
     add_text(&g, 2, "main");
-    add_message(&g, 11, typed_value("lengths", 7, "n")), add_message(&g, 11, typed_value("start", 1, "n"));
-    add_message(&g, 11, typed_value("x", 1, "n length"));
-    add_message(&g, 12, typed_value("sum", 1, "n")), add_message(&g, 12, typed_value("sums", 1, "n length"));
+    add_message(&g, 11, port_of("lengths", 7, "n")), add_message(&g, 11, port_of("start", 1, "n"));
+    add_message(&g, 11, port_of("x", 1, "n length"));
+    add_message(&g, 12, port_of("sum", 1, "n")), add_message(&g, 12, port_of("sums", 1, "n length"));
     add_int(&m, 1, 4);
     add_message(&m, 7, g);
     add_int(&opset, 2, 8);

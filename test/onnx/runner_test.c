@@ -11,16 +11,8 @@ static counter memory;
 
 /* ---- models ------------------------------------------------------------------------------------------------------------- */
 
-/* OPERATOR OUTPUT INPUT... */
 static void add_node(message *g, const char *line) {
-    message node = {0};
-    char text[128], *rest = text;
-    snprintf(text, sizeof text, "%s", line);
-    const char *operator= strtok_r(rest, " ", &rest), *output = strtok_r(rest, " ", &rest);
-    for (char *input; (input = strtok_r(rest, " ", &rest));) add_text(&node, 1, input);
-    add_text(&node, 2, output);
-    add_text(&node, 4, operator);
-    add_message(g, 1, node);
+    add_message(g, 1, node_line(line));
 }
 
 static dlc_onnx_model *model_from(message graph, message *bytes) {
@@ -28,12 +20,6 @@ static dlc_onnx_model *model_from(message graph, message *bytes) {
     *bytes = model_of(graph);
     OK(context, dlc_onnx_parse(context, bytes->data, bytes->size, NULL, &model));
     return model;
-}
-
-static message started(void) {
-    message g = {0};
-    add_text(&g, 2, "main");
-    return g;
 }
 
 /* ---- running ------------------------------------------------------------------------------------------------------------ */

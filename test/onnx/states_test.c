@@ -14,14 +14,8 @@ static dlc_context *context;
 
 /* OPERATOR OUTPUT INPUT...; Concat along the axis. */
 static void add_node(message *g, const char *line, int axis) {
-    message node = {0}, attribute = {0};
-    char text[128], *rest = text;
-    snprintf(text, sizeof text, "%s", line);
-    const char *operator= strtok_r(rest, " ", &rest), *output = strtok_r(rest, " ", &rest);
-    for (char *input; (input = strtok_r(rest, " ", &rest));) add_text(&node, 1, input);
-    add_text(&node, 2, output);
-    add_text(&node, 4, operator);
-    if (strcmp(operator, "Concat") == 0) {
+    message node = node_line(line), attribute = {0};
+    if (strncmp(line, "Concat ", 7) == 0) {
         add_text(&attribute, 1, "axis"), add_int(&attribute, 3, axis), add_int(&attribute, 20, 2);
         add_message(&node, 5, attribute);
     }
@@ -33,12 +27,6 @@ static dlc_onnx_model *model_from(message graph, message *bytes) {
     *bytes = model_of(graph);
     OK(context, dlc_onnx_parse(context, bytes->data, bytes->size, NULL, &model));
     return model;
-}
-
-static message started(void) {
-    message g = {0};
-    add_text(&g, 2, "main");
-    return g;
 }
 
 static dlc_onnx_runner *runner_of(dlc_onnx_model *model) {

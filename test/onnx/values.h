@@ -118,12 +118,6 @@ static inline void add_strings(message *g, const char *name, int64_t count, cons
     add_message(g, 5, t);
 }
 
-static inline message started(void) {
-    message g = {0};
-    add_text(&g, 2, "main");
-    return g;
-}
-
 typedef struct fixture {
     message bytes;
     dlc_onnx_model *model;
