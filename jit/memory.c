@@ -1,7 +1,7 @@
 /* Storage of values during a run. Every value that a region writes is stored in an output buffer of the run or in a part of the
  * plan's arena; two values may share bytes if their lifetimes (in regions) do not overlap. Values stored inside others
- * (sharing.c) move with them. Largest first, at the lowest offset that is free over the whole lifetime: near optimal for layer
- * chains. */
+ * (sharing.c) move with them. One after the other at the lowest offset that is free over the whole lifetime: largest first, near optimal
+ * for layer chains, and if that needs more than what is live at once, in other orders. */
 #include "jit/internal.h"
 
 #define ARENA_MOST (INT64_C(1) << 47) /* end of the address space; values and scratch have at most 2^46 bytes */
@@ -38,6 +38,18 @@ static int by_size(const void *a, const void *b) {
     const interval *x = a, *y = b;
     if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
     return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1) : 0;
+}
+
+/* Of bytes and time that they take. */
+static int by_area(const void *a, const void *b) {
+    const interval *x = a, *y = b;
+    const double one = (double)x->bytes * (x->end - x->begin + 1), two = (double)y->bytes * (y->end - y->begin + 1);
+    return one != two ? (one < two ? 1 : -1) : by_size(a, b);
+}
+
+static int by_time(const void *a, const void *b) {
+    const interval *x = a, *y = b;
+    return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1) : by_size(a, b);
 }
 
 static int by_offset(const void *a, const void *b) {
@@ -152,25 +164,58 @@ static void place_linked(jit_build *build) {
     }
 }
 
-/* Bytes of what is live at once, at most: no placement needs less. */
+/* Bytes of what is live at once, at most: no placement needs less. Without meaning if that is more than any arena. */
 static int64_t count_live(jit_build *build, const interval *intervals, uint32_t count) {
-    int64_t *change = LIB_NEW_ARRAY(build->work, int64_t, (size_t)build->regions.count + 2), live = 0, most = 0;
+    uint64_t *change = LIB_NEW_ARRAY(build->work, uint64_t, (size_t)build->regions.count + 2), live = 0, most = 0;
     for (uint32_t i = 0; i < count; i++) {
-        change[intervals[i].begin] += intervals[i].bytes;
-        change[intervals[i].end + 1] -= intervals[i].bytes;
+        change[intervals[i].begin] += (uint64_t)intervals[i].bytes;
+        change[intervals[i].end + 1] -= (uint64_t)intervals[i].bytes;
     }
     for (uint32_t r = 0; r <= build->regions.count; r++) {
         live += change[r];
         if (live > most) most = live;
     }
-    return most;
+    return (int64_t)most;
+}
+
+typedef int order(const void *a, const void *b);
+
+/* Bytes of the arena with the intervals placed in that order. */
+static int64_t place_all(jit_build *build, interval *intervals, uint32_t count, order *by) {
+    interval **meeting = LIB_NEW_ARRAY(build->work, interval *, (size_t)count + 1);
+    placed_tree tree = new_tree(build->work, build->regions.count + 1);
+    int64_t total = 0;
+    qsort(intervals, count, sizeof *intervals, by);
+    for (uint32_t i = 0; i < count; i++) {
+        interval *in = &intervals[i];
+        in->found = 0;
+        in->offset = find_gap(&tree, in, meeting);
+        if (in->bytes) insert_interval(&tree, in);
+        if (in->offset > ARENA_MOST - in->bytes)
+            lib_raise(build->work->scope, DLC_INVALID_ARGUMENT,
+                      "the values between kernels need more than 2^47 bytes at these shapes");
+        if (in->offset + in->bytes > total) total = in->offset + in->bytes;
+    }
+    return total;
+}
+
+static int64_t place_best(jit_build *build, interval *intervals, uint32_t count, int64_t live) {
+    static order *const orders[] = {by_size, by_area, by_time};
+    enum { ORDERS = sizeof orders / sizeof *orders };
+    int64_t total[ORDERS];
+    int best = 0;
+    for (int i = 0; i < ORDERS; i++) {
+        total[i] = place_all(build, intervals, count, orders[i]);
+        if (total[i] == live) return live;
+        if (total[i] < total[best]) best = i;
+    }
+    return best == ORDERS - 1 ? total[best] : place_all(build, intervals, count, orders[best]);
 }
 
 void jit_plan_memory(jit_build *build) {
     place_outputs(build);
     uint32_t limit = build->bound->values.count + build->scratch_count + 1;
     interval *intervals = LIB_NEW_ARRAY(build->work, interval, limit);
-    interval **meeting = LIB_NEW_ARRAY(build->work, interval *, limit);
     uint32_t count = collect_values(build, intervals);
     for (uint32_t s = 0; s < build->scratch_count; s++) {
         const jit_scratch *scratch = &build->scratch[s];
@@ -180,24 +225,14 @@ void jit_plan_memory(jit_build *build) {
                                         .bytes = round_up(scratch->bytes),
                                         .place = scratch->offset};
     }
-    qsort(intervals, count, sizeof *intervals, by_size);
-    placed_tree tree = new_tree(build->work, build->regions.count + 1);
-    int64_t total = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        interval *in = &intervals[i];
-        in->offset = find_gap(&tree, in, meeting);
-        if (in->bytes) insert_interval(&tree, in);
-        if (in->offset > ARENA_MOST - in->bytes)
-            lib_raise(build->work->scope, DLC_INVALID_ARGUMENT,
-                      "the values between kernels need more than 2^47 bytes at these shapes");
-        if (in->offset + in->bytes > total) total = in->offset + in->bytes;
-        if (in->value)
-            build->place[in->value] = (jit_place){.kind = JIT_PLACE_ARENA, .offset = in->offset};
+    const int64_t live = count_live(build, intervals, count), total = place_best(build, intervals, count, live);
+    for (uint32_t i = 0; i < count; i++)
+        if (intervals[i].value)
+            build->place[intervals[i].value] = (jit_place){.kind = JIT_PLACE_ARENA, .offset = intervals[i].offset};
         else
-            *in->place = in->offset;
-    }
+            *intervals[i].place = intervals[i].offset;
     build->plan->arena_bytes = total;
-    build->plan->live_bytes = count_live(build, intervals, count);
+    build->plan->live_bytes = live;
     /* A device's arena is allocated for each run. */
     build->plan->shares_arena = total >= JIT_ARENA_SHARED || build->program->context->target->runtime != NULL;
     place_linked(build);

@@ -3,7 +3,6 @@
 #include "bench/models/suite.h"
 #include "bench/stats.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <time.h>
 

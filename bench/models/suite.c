@@ -327,7 +327,7 @@ static const char usage[] =
     "  --threads 1,2    default: 1\n"
     "  --peers A,B      default: onnxruntime,openvino; none\n"
     "  --samples N      turns of a contest, default 15; fewer, but at least 5, if they take longer than\n"
-    "  --seconds N      default 20\n"
+    "  --seconds N      default 10\n"
     "  --cache FOLDER   for first calls with kernels on disk\n"
     "  --only contests|first|others\n"
     "  --json FILE      JSON lines\n";
@@ -371,7 +371,7 @@ static bool parse_option(options *o, const char *word, const char *value) {
 
 static bool parse_options(options *o, int argc, char **argv) {
     *o = (options){.samples = 15,
-                   .seconds = 20,
+                   .seconds = 10,
                    .contests = true,
                    .first_calls = true,
                    .others = true,
