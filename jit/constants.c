@@ -91,7 +91,7 @@ static void *whole_bytes(jit_build *build, const jit_place *place) {
 static bool is_all_of(const jit_place *place, const jit_packing *outline, size_t bytes) {
     const jit_weight *weight = place->weight;
     return weight && place->pointer == weight->name && bytes == weight->size &&
-           (!weight->base || jit_turned_fits(&weight->turn, outline));
+           (!weight->base || jit_transposed_fits(&weight->transposition, outline));
 }
 
 /* Bytes of a constant in the requested layout, and whether they live as long as the program. */

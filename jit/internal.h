@@ -252,15 +252,15 @@ jit_weight *jit_weight_of(const graph_constant *constant);
 /* Allocates a weight of the program for a computed constant, whose size is set; false: out of memory. */
 bool jit_weight_make(dlc_program *program, graph_constant *constant);
 /* Makes a weight of the program of the constant's elements in another order of axes. NULL: out of memory. */
-jit_weight *jit_weight_turn(dlc_program *program, const graph_constant *constant, const jit_turn *turn);
-/* turned.c: finds the outputs of the init graph that are such weights; raises in the scope of the program's arena. */
-void jit_find_turned(dlc_program *program);
-/* A turned weight's layout as one of its base. */
-jit_packing jit_turned_packing(const jit_turn *turn, const tir_layout *layout);
-/* Row-major as a layout with parts, which a turned weight's becomes. */
+jit_weight *jit_weight_transpose(dlc_program *program, const graph_constant *constant, const jit_transposition *t);
+/* transposed.c: finds the outputs of the init graph that are such weights; raises in the scope of the program's arena. */
+void jit_find_transposed(dlc_program *program);
+/* A transposed weight's layout as one of its base. */
+jit_packing jit_transposed_packing(const jit_transposition *t, const tir_layout *layout);
+/* Row-major as a layout with parts, which a transposed weight's becomes. */
 tir_layout jit_row_major(int rank);
-/* Is the outline that of the turned weight's own shape? */
-bool jit_turned_fits(const jit_turn *turn, const jit_packing *outline);
+/* Is the outline that of the transposed weight's own shape? */
+bool jit_transposed_fits(const jit_transposition *t, const jit_packing *outline);
 /* Row-major bytes, valid as long as the plan; a copy in a layout, valid as long as the program. Raise if memory is refused. */
 const char *jit_weight_whole(jit_build *build, jit_weight *weight);
 void *jit_weight_packed(jit_build *build, jit_weight *weight, const jit_packing *outline);

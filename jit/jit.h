@@ -606,12 +606,12 @@ typedef struct jit_packed {
 } jit_packed;
 
 /* A transposition: axis d is axis[d] of the operand, which has this shape. */
-typedef struct jit_turn {
+typedef struct jit_transposition {
     int rank, axis[DLC_MAX_RANK];
     int64_t shape[DLC_MAX_RANK];
     /* bytes */
     size_t element;
-} jit_turn;
+} jit_transposition;
 
 /* A large constant, shared by all programs of the context that were given the same bytes: see weights.c. */
 typedef struct jit_weight {
@@ -623,10 +623,10 @@ typedef struct jit_weight {
     graph_holder *source;
     const void *name;
     size_t size;
-    /* Immutable. The weight whose elements these are, with its axes in another order (turned.c), retained: all copies are kept by that one,
+    /* Immutable. The weight whose elements these are, with its axes in another order (transposed.c), retained: all copies are kept by that one,
      * and this one has only references. NULL: the elements are its own. */
     struct jit_weight *base;
-    jit_turn turn;
+    jit_transposition transposition;
     /* Guarded by the mutex of context->weights. */
     struct jit_weight *next;
     int references;
@@ -721,7 +721,7 @@ struct dlc_program {
     graph *init;
     /* The outputs of `init` that are weights with their axes in another order, which need not be computed, by output (NULL: it is computed),
      * and the graph without these outputs. */
-    struct jit_weight **turned;
+    struct jit_weight **transposed;
     const graph *init_rest;
     jit_plan *init_plan;
     jit_argument *inputs, *outputs;

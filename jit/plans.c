@@ -226,9 +226,10 @@ static bool place_outputs(dlc_program *program, init_outputs *computed) {
     const graph *init = program->init;
     for (uint32_t o = 0; o < init->outputs.count; o++) {
         graph_constant *value = &program->init_values[o];
-        jit_weight *turned = program->turned[o];
-        if (turned) {
-            *value = (graph_constant){.bytes = turned->name, .size = turned->size, .holder = &turned->holder};
+        jit_weight *transposed = program->transposed[o];
+        if (transposed) {
+            *value =
+                (graph_constant){.bytes = transposed->name, .size = transposed->size, .holder = &transposed->holder};
             continue;
         }
         const uint32_t at = computed->count++;

@@ -124,7 +124,7 @@ static void compile_in_scope(dlc_program *program, lib_arena *work, const graph 
         graph_split_init(work, g, &init, &rest);
     g = program->graph = graph_copy_to(arena, rest, jit_adopt_constant, &(jit_adoption){program, false});
     if (init) program->init = graph_copy_to(arena, init, jit_adopt_constant, &(jit_adoption){program, true});
-    if (init) jit_find_turned(program);
+    if (init) jit_find_transposed(program);
     jit_collect_constants(program);
     program->inputs = describe_arguments(arena, g, (uint32_t)program->ordinary_inputs, g->inputs.data, NULL);
     program->outputs = describe_arguments(arena, g, g->outputs.count, g->outputs.data, g->output_names.data);

@@ -327,7 +327,7 @@ bool jit_weight_make(dlc_program *program, graph_constant *constant) {
     return linked;
 }
 
-jit_weight *jit_weight_turn(dlc_program *program, const graph_constant *constant, const jit_turn *turn) {
+jit_weight *jit_weight_transpose(dlc_program *program, const graph_constant *constant, const jit_transposition *t) {
     const dlc_allocator *allocator = &program->context->allocator;
     jit_weight_link *link = lib_allocate_zeroed(allocator, sizeof *link, 16);
     jit_weight *weight = link ? new_weight(program->context) : NULL;
@@ -338,7 +338,7 @@ jit_weight *jit_weight_turn(dlc_program *program, const graph_constant *constant
     weight->name = weight; /* an address that is nothing else's */
     weight->size = constant->size;
     weight->base = jit_weight_of(constant);
-    weight->turn = *turn;
+    weight->transposition = *t;
     keep_weight(&weight->base->holder);
     *link = (jit_weight_link){.next = program->weights, .weight = weight};
     program->weights = link;
@@ -391,7 +391,7 @@ void jit_weights_free(dlc_program *program) {
 const char *jit_weight_whole(jit_build *build, jit_weight *weight) {
     jit_plan *plan = build->plan;
     if (weight->base)
-        return jit_weight_packed(build, weight, &(jit_packing){.layout = jit_row_major(weight->turn.rank)});
+        return jit_weight_packed(build, weight, &(jit_packing){.layout = jit_row_major(weight->transposition.rank)});
     jit_whole_use *use = LIB_NEW(&plan->arena, jit_whole_use);
     lib_mutex_lock(&weight->mutex);
     const bool there = restore(weight);
@@ -457,10 +457,10 @@ static void *use_packed(jit_build *build, jit_weight *weight, const jit_packing 
 }
 
 void *jit_weight_packed(jit_build *build, jit_weight *weight, const jit_packing *outline) {
-    jit_packing turned;
+    jit_packing transposed;
     if (weight->base) {
-        turned = jit_turned_packing(&weight->turn, &outline->layout);
-        outline = &turned, weight = weight->base;
+        transposed = jit_transposed_packing(&weight->transposition, &outline->layout);
+        outline = &transposed, weight = weight->base;
     }
     void *bytes = use_packed(build, weight, outline, false);
     if (bytes) return bytes;
