@@ -93,7 +93,7 @@ static void test_wrong_values(void **state) {
     message g = started(), bytes;
     float data[2] = {1, 2};
     int64_t two = 2, below = -2;
-    add_message(&g, 1, node_by("Neg y x"));
+    add_message(&g, 1, node_line("Neg y x"));
     add_message(&g, 11, port_of("x", 1, "2"));
     add_message(&g, 12, port_of("y", 1, "2"));
     dlc_onnx_model *model = model_from(g, &bytes);
@@ -125,7 +125,7 @@ static void test_wrong_values(void **state) {
 static void test_given_sizes(void **state) {
     (void)state;
     message g = started(), bytes;
-    add_message(&g, 1, node_by("Squeeze y x.1"));
+    add_message(&g, 1, node_line("Squeeze y x.1"));
     add_message(&g, 11, port_of("x.1", 1, "n *"));
     add_message(&g, 12, port_of("y", 1, "-"));
     dlc_onnx_model *model = model_from(g, &bytes);
@@ -336,7 +336,7 @@ static void test_computed_size_of_one(void **state) {
 /* MaxRoiPool for any number of regions, of which the second is narrow and reaches out of the image, and the third is outside. */
 static void test_regions(void **state) {
     (void)state;
-    message g = started(), bytes, node = node_by("MaxRoiPool y x rois"), cells = {0};
+    message g = started(), bytes, node = node_line("MaxRoiPool y x rois"), cells = {0};
     add_text(&cells, 1, "pooled_shape"), add_int(&cells, 8, 2), add_int(&cells, 8, 2), add_int(&cells, 20, 7);
     add_message(&node, 5, cells);
     add_message(&g, 1, node);
