@@ -120,7 +120,7 @@ test_scripts := $(wildcard test/*/*.sh)
 # Programs that spend their time in generated code, which sanitizers do not see, or compare what other programs compute, too.
 generated    := $(addprefix $(OUT)/test/,$(addprefix api/,cast_test factor_test growth_test map_ulp_test matrix_test sample_test winograd_test) \
                 determinism/names golden/cycles golden/cuda_mutants)
-# Without generated code these take long or do what they do with it.
+# Without a target that generates code, these take long on the interpreter or repeat what they do with one.
 with_code    := $(generated) $(addprefix $(OUT)/test/,api/digits_test api/names_test api/weights_test determinism/% golden/%)
 not_run      := $(if $(SANITIZE_$(MODE)),$(generated)) $(if $(filter cpu,$(TARGETS)),,$(with_code))
 # What has threads, its own or the library's: of these programs those whose sources speak of them.
@@ -299,19 +299,23 @@ $(OUT)/$(basename $(1)): $(OUT)/$(1:.c=.o) $(call support_of,$(1)) $(2)
 	$$(call say,LINK,$$@)
 	$$(Q)$$(call $(3),-lcmocka)
 endef
-# What the tests of each folder link with; of the folders not named here: everything.
+# What the tests of each folder link with, or single programs; of the folders not named here: everything.
 needs_lib     := $(call layers,lib)
 needs_tir     := $(call layers,tir lib)
 needs_targets := $(call layers,targets tir lib)
 needs_cpu     := $(call layers,targets tir lib)
 needs_graph   := $(reference_objects) $(call layers,graph tir lib)
 needs_onnx    := $(call layers,graph tir lib)
+needs_program_export_test  := $(all_layers)
+needs_program_mutated_test := $(reference_objects) $(all_layers)
 needs_bench   := $(patsubst %,$(OUT)/bench/%.o,elements last random shape stats)
 folder_of      = $(word 2,$(subst /, ,$(1)))
-needs_of       = $(or $(needs_$(call folder_of,$(1))),$(reference_objects) $(all_layers))
-public_tests := $(filter test/api/% test/onnx/attention_test.c test/onnx/conformance.c test/onnx/external_test.c test/onnx/host_test.c test/onnx/in_place_test.c test/onnx/lists_test.c test/onnx/model_test.c test/onnx/nodes_test.c test/onnx/runner_test.c test/onnx/spelled_test.c test/onnx/states_test.c test/onnx/text_test.c test/onnx/tool_test.c test/onnx/walk_test.c,$(test_src))
+needs_of       = $(or $(needs_program_$(basename $(notdir $(1)))),$(needs_$(call folder_of,$(1))),$(reference_objects) $(all_layers))
+onnx_public   := attention_test conformance external_test host_test in_place_test lists_test model_test nodes_test runner_test spelled_test states_test \
+                 text_test tool_test walk_test
+public_tests  := $(filter test/api/% $(onnx_public:%=test/onnx/%.c),$(test_src))
 $(foreach f,$(public_tests),$(eval $(call test_rule,$(f),$(OUT)/libdlc.so,link_public)))
-$(foreach f,$(filter-out $(public_tests),$(test_src)),$(eval $(call test_rule,$(f),$(if $(filter test/onnx/export_test.c,$(f)),$(all_layers),$(if $(filter test/onnx/mutated_test.c,$(f)),$(reference_objects) $(all_layers),$(call needs_of,$(f)))),link_internal)))
+$(foreach f,$(filter-out $(public_tests),$(test_src)),$(eval $(call test_rule,$(f),$(call needs_of,$(f)),link_internal)))
 $(OUT)/test/onnx/tool_test: | $(OUT)/bin/dlc-run $(OUT)/bin/dlc-opt
 # What makes cases and runs them, on the whole library.
 $(OUT)/test/bench/blocks: $(patsubst %,$(OUT)/bench/%.o,block_graphs blocks cases measure ours) $(all_layers)
