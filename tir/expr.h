@@ -267,6 +267,8 @@ static inline const tir_variable *tir_variable_of(const tir_pool *pool, tir_expr
 tir_interval tir_range(tir_pool *pool, tir_expr index);  /* from the variables' ranges; exact for affine boxes */
 int64_t tir_multiple_of(tir_pool *pool, tir_expr index); /* largest known divisor; 0 for the constant 0 */
 typedef enum tir_truth { TIR_NO, TIR_YES, TIR_UNKNOWN } tir_truth;
+/* A lower bound, as good as proofs find it; makes no nodes. */
+int64_t tir_least(tir_pool *pool, tir_expr index);
 tir_truth tir_prove(tir_pool *pool, tir_expr condition);     /* bool over index expressions */
 tir_truth tir_equal(tir_pool *pool, tir_expr a, tir_expr b); /* index expressions: for all values of the variables? */
 

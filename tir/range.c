@@ -259,6 +259,16 @@ static tir_interval difference_bounds(tir_pool *pool, tir_expr a, tir_expr b) {
     return (tir_interval){low >= TIR_UNBOUNDED_HIGH ? TIR_UNBOUNDED_LOW : -low, high};
 }
 
+int64_t tir_least(tir_pool *pool, tir_expr index) {
+    tir_sum negated;
+    if (!expression_within(pool, index, PROOF_BITS)) return tir_range(pool, index).low;
+    tir_sum_init(&negated, 0);
+    tir_sum_add(pool, &negated, index, -1);
+    proof up = {pool, PROOF_STEPS};
+    int64_t high = upper_bound(&up, &negated, PROOF_DEPTH);
+    return high >= TIR_UNBOUNDED_HIGH ? TIR_UNBOUNDED_LOW : -high;
+}
+
 /* Compares a - b after rewriting every remainder n rem c as n - c*(n div c), so that both forms become equal. */
 static tir_truth equal_without_remainders(tir_pool *pool, tir_expr a, tir_expr b) {
     tir_sum sum;

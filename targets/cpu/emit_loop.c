@@ -445,9 +445,7 @@ static int64_t poll_every(emitter *e, const serial *s) {
 /* May the loop have no iteration? The bounds of a window at the edge of an image are minima and maxima of the same variable: their
  * difference is known only together. */
 static bool may_be_empty(emitter *e, const serial *s) {
-    if (emit_form_range(e, &s->count).low > 0) return false;
-    tir_pool *pool = e->kernel->pool;
-    return tir_prove(pool, tir_lt(pool, tir_index(pool, 0), s->loop->for_.extent)) != TIR_YES;
+    return emit_form_range(e, &s->count).low < 1 && tir_least(e->kernel->pool, s->loop->for_.extent) < 1;
 }
 
 static void emit_serial(emitter *e, const serial *s) {
