@@ -97,14 +97,14 @@ static int64_t rows_together(const plan *p) {
     return 0;
 }
 
-/* Orders the loops of a stage: those in `outer`, its own, `v`. */
+/* Orders the loops of a stage: those in `outer` (the root's axes up to `v`), the others, `v`. */
 static void order_loops(const plan *p, int s, const char *outer, const char *v) {
     const tir_stage *stage = &p->r->region->stages.data[s];
     const int along = rules_axis_labelled(p->r, s, p->v);
     lib_text order;
     lib_text_init(&order, p->r->arena);
     for (int a = 0; a < stage->space + stage->reduce; a++) {
-        const bool open = s == p->root && p->shared >> a & 1;
+        const bool open = s == p->root && a <= p->v;
         if (a != along && !open) lib_text_format(&order, " %s", stage->axis[a].name);
     }
     tir_schedule_add(p->r->schedule, "order %s:%s%s %s", stage->name, outer, order.length ? order.data : "", v);
