@@ -61,7 +61,7 @@ static void check_given(onnx_import *im, const onnx_tensor_type *type, const DLT
     dlc_dtype dtype;
     if (!lib_dtype_from_dlpack(given->dtype, &dtype) || dtype != wanted)
         onnx_fail(im, DLC_INVALID_ARGUMENT, "input %s has not the element type of the file, %s", name,
-                  tir_dtype_name(wanted));
+                  tir_dtype_name((tir_dtype)wanted));
     check_shape(im, type->shape, given->ndim, given->shape, name);
 }
 
