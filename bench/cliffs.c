@@ -1,5 +1,5 @@
 /* Cliffs: random graphs (random_graphs.h), each as one program against the sum of its operators as programs of their own, against the
- * roof, and with kernels for a varying size against kernels for the exact one. What is beyond a limit is measured again, then listed. */
+ * roof, and with kernels for a varying size against kernels for the exact one. A case beyond a limit is measured again, then listed. */
 #include "bench/bench.h"
 #include "bench/random_graphs.h"
 
@@ -147,8 +147,8 @@ static void measure(side sides[SIDES], const bool taken[SIDES], const double lim
     }
 }
 
-/* Greatest difference over greatest magnitude of the outputs of two sides. Small values may be what is left of large ones (a sum of
- * deviations); positions may differ where values are equal but for rounding. */
+/* The greatest difference between the outputs of two sides, divided by the greatest magnitude of any output: small outputs may be
+ * differences of large values (a sum of deviations). Outputs that are positions may differ where values are equal but for rounding. */
 static double difference(const bench_random_graph *g, const side *a, const side *b) {
     double worst = 0;
     for (int v = 0; v < g->count; v++) {

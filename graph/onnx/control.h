@@ -36,7 +36,7 @@ int onnx_opset_of(const onnx_model *model, const onnx_function *function, onnx_b
 const onnx_domain *onnx_find_domain(onnx_bytes name);
 /* domain may be NULL. NULL: it has no such row for the version. */
 const onnx_row *onnx_find_row_named(const onnx_domain *domain, onnx_bytes name, int opset);
-/* What a node is: a call of a function of the model, what a row imports, or an operator of the host; all NULL: none of them. */
+/* How a node is imported: as a call of a function of the model, by a row, or by an operator of the host; all NULL: not at all. */
 typedef struct onnx_meaning {
     const onnx_function *function;
     const onnx_row *row;

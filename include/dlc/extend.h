@@ -11,7 +11,7 @@
  *   pass       a function called for every node of a graph that is compiled, which may replace the node
  *   schedule   a function called for a kernel, which may return its schedule in the form of the dump "schedule"
  *
- * What nodes of ONNX models become is registered by dlc_onnx_register of <dlc/onnx.h>, with the same callbacks.
+ * dlc_onnx_register of <dlc/onnx.h> registers operators of ONNX models, with the same callbacks.
  *
  * Registrations belong to a context and stay until it is destroyed. Graphs and programs made before use them from their next
  * step on: operators when they are applied, rules and passes from the next dlc_compile, schedules from the next binding of

@@ -529,7 +529,8 @@ typedef struct case_state {
     case_report *report;
 } case_state;
 
-/* What the header says of exported graphs: silu of -infinity is NaN; narrow elements are combined in wider ones. */
+/* May an exported graph's results differ for a reason that <dlc/onnx.h> names? silu of -infinity is NaN there, and narrow elements are
+ * combined in wider ones. */
 static inline bool case_may_differ(const case_state *c) {
     static const char *const sigmoids[] = {"silu(", "quick_gelu(", "glu("};
     bool may = strstr(c->text, "scatter") && strstr(c->text, "f8e");
