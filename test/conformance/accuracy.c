@@ -8,6 +8,7 @@
 
 #include "graph/op.h"
 #include "graph/special_reference.h"
+#include "random.h"
 
 #include <float.h>
 #include <setjmp.h>
@@ -156,10 +157,7 @@ typedef struct search {
 } search;
 
 static uint64_t draw(search *s) {
-    uint64_t z = s->state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
+    return test_random(&s->state);
 }
 static double uniform(search *s) {
     return (double)(draw(s) >> 11) * 0x1p-53;

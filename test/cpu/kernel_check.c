@@ -1,6 +1,7 @@
 /* See kernel_check.h. */
 #include "test/cpu/kernel_check.h"
 
+#include "random.h"
 #include "targets/target.h"
 #include "tir/arith.h"
 #include "tir/interpret.h"
@@ -66,14 +67,6 @@ static void guarded_free(guarded *g) {
 
 /* ---- contents */
 
-static uint64_t next_random(uint64_t *state) {
-    *state += 0x9e3779b97f4a7c15u;
-    uint64_t x = *state;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
 static void fill_element(dlc_dtype dtype, char *at, fill how, uint64_t *state) {
     static const double specials[] = {0.0,
                                       -0.0,
@@ -109,7 +102,7 @@ static void fill_element(dlc_dtype dtype, char *at, fill how, uint64_t *state) {
                                       INFINITY,
                                       -INFINITY,
                                       NAN};
-    uint64_t random = next_random(state);
+    uint64_t random = test_random(state);
     size_t size = lib_dtype_size(dtype);
     char class_ = lib_dtypes[dtype].class_;
     if (class_ == 'b') {
@@ -118,7 +111,7 @@ static void fill_element(dlc_dtype dtype, char *at, fill how, uint64_t *state) {
         lib_element_set_f64(dtype, at, ((double)(random >> 11) * 0x1p-53 - 0.5) * 4);
     } else if (class_ == 'f') {
         if (random % 3 == 0)
-            memcpy(at, &(uint64_t){next_random(state)}, size); /* any bits */
+            memcpy(at, &(uint64_t){test_random(state)}, size); /* any bits */
         else
             lib_element_set_f64(dtype, at, specials[(random >> 8) % (sizeof specials / sizeof *specials)]);
     } else if (how == FILL_SMALL) {
@@ -127,7 +120,7 @@ static void fill_element(dlc_dtype dtype, char *at, fill how, uint64_t *state) {
         static const int64_t edges[] = {0,   1,    -1, 2,  INT32_MIN, INT32_MAX, INT64_MIN, INT64_MAX,
                                         127, -128, 31, 32, 33,        63,        64};
         int64_t value =
-            random % 2 ? edges[(random >> 8) % (sizeof edges / sizeof *edges)] : (int64_t)next_random(state);
+            random % 2 ? edges[(random >> 8) % (sizeof edges / sizeof *edges)] : (int64_t)test_random(state);
         lib_element_set_i64(dtype, at, value);
     }
 }

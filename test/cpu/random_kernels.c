@@ -1,6 +1,7 @@
 /* Random kernels: nests of serial, unrolled and vec loops around REG, STACK and argument buffers, with branches that
  * are uniform or differ from lane to lane. What the verifier or the interpreter refuses is skipped; the rest must agree
  * bit for bit. DLC_SEED picks the first kernel, DLC_TEST_KERNELS their number. */
+#include "random.h"
 #include "test/cpu/kernel_check.h"
 
 #include <stdio.h>
@@ -20,11 +21,7 @@ typedef struct writer {
 } writer;
 
 static int pick(writer *w, int count) {
-    w->state += 0x9e3779b97f4a7c15u;
-    uint64_t x = w->state;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return (int)((x >> 33) % (uint64_t)count);
+    return (int)((test_random(&w->state) >> 33) % (uint64_t)count);
 }
 
 __attribute__((format(printf, 2, 3))) static void put(writer *w, const char *format, ...) {
@@ -208,7 +205,7 @@ static int64_t variable(const char *name, int64_t fallback) {
     return text && *text ? strtoll(text, NULL, 10) : fallback;
 }
 
-static void test_random(void **state) {
+static void test_random_kernels(void **state) {
     (void)state;
     static writer w;
     int64_t first = variable("DLC_SEED", 1), count = variable("DLC_TEST_KERNELS", 60), legal = 0;
@@ -226,6 +223,6 @@ static void test_random(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_kernels)};
     return cmocka_run_group_tests_name("cpu random kernels", tests, kernel_check_open, kernel_check_close);
 }

@@ -42,7 +42,7 @@ static const char *new_name(lib_arena *arena, renaming kind, bool axis, int numb
     const char *letters = axis ? "ikdjb" : "sxst";
     char name[LONG_NAME + 1];
     switch (kind) {
-    case RANDOM: return lib_arena_format(arena, "n%llxq%d", (unsigned long long)(case_random(state) >> 40), number);
+    case RANDOM: return lib_arena_format(arena, "n%llxq%d", (unsigned long long)(test_random(state) >> 40), number);
     case LOOPS:
         return (size_t)number < sizeof loops / sizeof *loops
                    ? loops[number]

@@ -12,6 +12,7 @@
 #include "conformance/guarded.h"
 #include "fuzz/through_onnx.h"
 #include "graph/bound.h"
+#include "random.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -40,22 +41,16 @@ typedef struct case_report {
 
 /* ---- numbers */
 
-static inline uint64_t case_random(uint64_t *state) { /* splitmix64 */
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
 static inline int64_t case_below(uint64_t *state, int64_t n) {
-    return n > 0 ? (int64_t)(case_random(state) % (uint64_t)n) : 0;
+    return n > 0 ? (int64_t)(test_random(state) % (uint64_t)n) : 0;
 }
 
 static inline double case_float(case_fill fill, uint64_t *state) {
     static const double special[] = {NAN, INFINITY, -INFINITY, 0.0, -0.0, 1, -1, 0.5};
-    double even = (double)(case_random(state) >> 11) * 0x1p-51 - 2; /* -2..2 */
+    double even = (double)(test_random(state) >> 11) * 0x1p-51 - 2; /* -2..2 */
     if (fill == FILL_INTEGERS) return floor(even * 2);
-    if (fill == FILL_WIDE && case_random(state) % 5 == 0) return even * exp2((double)case_below(state, 24) - 12);
-    if (fill == FILL_SPECIAL && case_random(state) % 23 == 0) return special[case_below(state, 8)];
+    if (fill == FILL_WIDE && test_random(state) % 5 == 0) return even * exp2((double)case_below(state, 24) - 12);
+    if (fill == FILL_SPECIAL && test_random(state) % 23 == 0) return special[case_below(state, 8)];
     return even;
 }
 
@@ -64,9 +59,9 @@ static inline int64_t case_integer(dlc_dtype dtype, case_fill fill, uint64_t *st
     if (dtype == DLC_BOOL) return case_below(state, 2);
     const bool natural = lib_dtypes[dtype].class_ == 'u';
     if (fill == FILL_INTEGERS) return case_below(state, 8) - (natural ? 0 : 4);
-    if ((fill == FILL_SPECIAL || fill == FILL_WIDE) && case_random(state) % 13 == 0)
+    if ((fill == FILL_SPECIAL || fill == FILL_WIDE) && test_random(state) % 13 == 0)
         return special[case_below(state, 10)];
-    if (fill == FILL_WIDE) return (int64_t)case_random(state) >> case_below(state, 64);
+    if (fill == FILL_WIDE) return (int64_t)test_random(state) >> case_below(state, 64);
     return case_below(state, 27) - (natural && dtype != DLC_U8 ? 0 : 6);
 }
 
@@ -349,7 +344,7 @@ static inline case_bits case_number(dlc_dtype dtype, case_fill fill, uint64_t *s
 static inline bool case_make_inputs(const case_shapes *shapes, const case_setting *s, int run, case_memory *in) {
     for (int i = 0; i < shapes->inputs; i++) {
         const case_tensor *t = &shapes->input[i];
-        uint64_t state = lib_hash64(t->name, strlen(t->name), s->seed * 64 + (uint64_t)run), seed = case_random(&state);
+        uint64_t state = lib_hash64(t->name, strlen(t->name), s->seed * 64 + (uint64_t)run), seed = test_random(&state);
         case_way way = seed % 3 ? WAY_COMPACT : (case_way)(seed / 3 % WAY_COUNT);
         if (!case_take(&in[i], t, way, seed >> 8, 0x7f)) return false;
         for (int64_t k = 0; k < t->count; k++) case_write(&in[i], t, k, case_number(t->dtype, s->fill, &state));
@@ -362,7 +357,7 @@ static inline bool case_make_inputs(const case_shapes *shapes, const case_settin
 
 static inline bool case_make_outputs(const case_shapes *shapes, const case_setting *s, bool strided, case_memory *out) {
     for (int i = 0; i < shapes->outputs; i++) {
-        uint64_t state = s->seed + (uint64_t)i * 77, seed = case_random(&state);
+        uint64_t state = s->seed + (uint64_t)i * 77, seed = test_random(&state);
         case_way way = strided && seed % 4 == 0 ? seed / 4 % 2 ? WAY_PERMUTED : WAY_GAPS : WAY_COMPACT;
         if (!case_take(&out[i], &shapes->output[i], way, seed >> 8, 0xff)) return false;
     }

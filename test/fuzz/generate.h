@@ -499,7 +499,7 @@ static inline char *gen_graph(uint64_t seed, uint64_t number, char refused[CASE_
     if (!g) return NULL;
     g->random = seed * 0x9e3779b97f4a7c15u + number;
     g->bodies = &bodies;
-    case_random(&g->random);
+    test_random(&g->random);
     gen_sizes(g);
     gen_head(g);
     g->setting.small = number / 50 % 2; /* rarely another: contexts are made anew */

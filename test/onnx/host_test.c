@@ -219,7 +219,7 @@ static void expect_no_graph(const fixture *f, const char *why) {
 
 /* ---- graphs ---------------------------------------------------------------------------------------------------------------- */
 
-/* What looks at a graph and its program takes such nodes like others; there is no form of them in a file. */
+/* Graphs and programs with such nodes are printed and dumped like others; dlc_onnx_write refuses them. */
 static void look_at(dlc_graph *graph, dlc_program *program) {
     char *text;
     OK(context, dlc_graph_print(graph, &text));

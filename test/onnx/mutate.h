@@ -5,6 +5,7 @@
 #define TEST_ONNX_MUTATE_H
 
 #include "onnx/encode.h"
+#include "random.h"
 
 #include <stdbool.h>
 
@@ -23,14 +24,8 @@ typedef struct mutate_fields {
     int count;
 } mutate_fields;
 
-static inline uint64_t mutate_random(uint64_t *state) { /* splitmix64 */
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
 static inline size_t mutate_below(uint64_t *state, size_t n) {
-    return n ? mutate_random(state) % n : 0;
+    return n ? test_random(state) % n : 0;
 }
 
 /* ---- fields */
@@ -165,7 +160,7 @@ static inline void change_contents(message *m, const mutate_fields *f, const mut
 
 static inline void change_bytes(message *m, uint64_t *random) {
     const size_t at = mutate_below(random, m->size);
-    const unsigned char byte = (unsigned char)mutate_random(random);
+    const unsigned char byte = (unsigned char)test_random(random);
     switch (mutate_below(random, 4)) {
     case 0: m->data[at] = byte; break;
     case 1: m->data[at] ^= (unsigned char)(1u << mutate_below(random, 8)); break;

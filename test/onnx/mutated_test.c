@@ -86,11 +86,11 @@ static message generated(dlc_context *context, uint64_t seed, uint64_t number) {
 static message mutant(dlc_context *context, uint64_t seed, uint64_t number) {
     uint64_t random = seed * 0x9e3779b97f4a7c15u + number;
     message m = {0};
-    if (path_count && mutate_random(&random) % 2) m = read_file(paths[mutate_below(&random, (size_t)path_count)]);
-    while (!m.size) m = generated(context, seed, mutate_random(&random) % 100000);
+    if (path_count && test_random(&random) % 2) m = read_file(paths[mutate_below(&random, (size_t)path_count)]);
+    while (!m.size) m = generated(context, seed, test_random(&random) % 100000);
     int left = 4;
     do mutate(&m, &fields, &random);
-    while (--left && mutate_random(&random) % 2);
+    while (--left && test_random(&random) % 2);
     return m;
 }
 

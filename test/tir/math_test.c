@@ -1,5 +1,6 @@
 /* tir/math: the expansions against libm in f64 at edges, at sampled bits and around every exponent, with and without
  * fma; integer and 16-bit arithmetic after tir_legalize against plain C. Every input: test/tir/math_ulp.c. */
+#include "random.h"
 #include "tir/arith.h"
 #include "tir/math.h"
 
@@ -45,14 +46,6 @@ static uint64_t bits_of_double(double value) {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
     return bits;
-}
-
-static uint64_t random_bits(uint64_t *state) {
-    *state += 0x9e3779b97f4a7c15u;
-    uint64_t z = *state;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
 }
 
 /* ---- f32 functions */
@@ -186,10 +179,10 @@ static void unary_functions_stay_in_bounds(void **unused) {
             uint64_t state = k;
             for (uint32_t high = 0; high < 512; high++) /* every sign and exponent */
                 for (int i = 0; i < 20; i++)
-                    check_unary(f, &c, high << 23 | (uint32_t)(random_bits(&state) & 0x7fffff));
+                    check_unary(f, &c, high << 23 | (uint32_t)(test_random(&state) & 0x7fffff));
             for (int i = 0; i < 4000; i++) /* where most of the curves are */
                 check_unary(f, &c,
-                            bits_of(ldexpf((float)(int32_t)random_bits(&state), -31 + (int)(random_bits(&state) % 9))));
+                            bits_of(ldexpf((float)(int32_t)test_random(&state), -31 + (int)(test_random(&state) % 9))));
         }
 }
 
@@ -283,7 +276,7 @@ static void binary_functions_stay_in_bounds(void **unused) {
             }
             uint64_t state = 7;
             for (int i = 0; i < 20000; i++) {
-                uint64_t r = random_bits(&state);
+                uint64_t r = test_random(&state);
                 float x = float_of(r), y = float_of(r >> 32);
                 if (i & 1) y = ldexpf(y, -((int)(bits_of(y) >> 23 & 255) - 127)) * 16.0f; /* pow in range more often */
                 if (i & 2) y = rintf(y);
@@ -306,7 +299,7 @@ static void constant_exponents_agree_with_pow(void **unused) {
             c.root = tir_legalize(&pool, power, fused, false, false);
             uint64_t state = k;
             for (int i = 0; i < 2 * EDGES + 1000; i++) {
-                float x = i < 2 * EDGES ? (i & 1 ? -edges[i / 2] : edges[i / 2]) : float_of(random_bits(&state));
+                float x = i < 2 * EDGES ? (i & 1 ? -edges[i / 2] : edges[i / 2]) : float_of(test_random(&state));
                 if (i > 2 * EDGES && i & 1) x = ldexpf(x, -((int)(bits_of(x) >> 23 & 255) - 127));
                 float got = float_of(run(&c, bits_of(x), bits_of(x)));
                 if (!close_to(got, pow((double)x, (double)exponents[k]), 1.6))
@@ -357,7 +350,7 @@ static void narrow_arithmetic_rounds_once(void **unused) {
             assert_legal(c.root, true);
             uint64_t state = k;
             for (int i = 0; i < 5000; i++) {
-                uint64_t r = random_bits(&state), operands[] = {r & 0xffff, r >> 16 & 0xffff};
+                uint64_t r = test_random(&state), operands[] = {r & 0xffff, r >> 16 & 0xffff};
                 uint64_t got = run(&c, operands[0], operands[1]);
                 uint64_t want = tir_arith(ops[k], dtype, dtype, operands, tir_ops[ops[k]].arity, true);
                 double g = tir_bits_to_f64(dtype, got), w = tir_bits_to_f64(dtype, want);
@@ -399,7 +392,7 @@ static void comparisons_and_selects_of_narrow_floats(void **unused) {
         assert_legal(c.root, true);
         uint64_t state = 3;
         for (int i = 0; i < 5000; i++) {
-            uint64_t r = random_bits(&state), x = r & 0xffff, y = r >> 16 & 0xffff;
+            uint64_t r = test_random(&state), x = r & 0xffff, y = r >> 16 & 0xffff;
             bool less = tir_bits_to_f64(dtype, x) < tir_bits_to_f64(dtype, y);
             assert_int_equal(run(&c, x, y), less ? x : y);
         }
@@ -419,7 +412,7 @@ static void casts_to_narrow_round_once(void **unused) {
             assert_legal(c.root, true);
             uint64_t state = s;
             for (int i = 0; i < 20000; i++) {
-                uint64_t r = random_bits(&state), bits = r;
+                uint64_t r = test_random(&state), bits = r;
                 if (sources[s] == DLC_F64) {
                     double tie = 1.0 + ldexp((double)(2 * (r >> 50) + 1), -8 - (int)(r & 7));
                     double value = ldexp(tie + (double)((int)(r >> 8 & 3) - 1) * 0x1p-45, (int)(r >> 16 & 63) - 32);
@@ -452,7 +445,7 @@ static void excess_drops_intermediate_rounding_only(void **unused) {
     tir_expr explicit = tir_sub(&pool, tir_add(&pool, half, c.x), c.y);
     uint64_t state = 5;
     for (int i = 0; i < 5000; i++) {
-        uint64_t r = random_bits(&state), x = (r & 0x3ff) | 0x3c00, y = (r >> 16 & 0x3ff) | 0x3800;
+        uint64_t r = test_random(&state), x = (r & 0x3ff) | 0x3c00, y = (r >> 16 & 0x3ff) | 0x3800;
         double a = tir_bits_to_f64(DLC_F16, x), b = tir_bits_to_f64(DLC_F16, y);
         double product = tir_bits_to_f64(DLC_F16, tir_bits_from_f64(DLC_F16, a * b));
         double rounded = tir_bits_to_f64(DLC_F16, tir_bits_from_f64(DLC_F16, product + a));
@@ -476,7 +469,7 @@ static void integer_powers_agree_with_arithmetic(void **unused) {
         assert_legal(c.root, true);
         uint64_t state = d;
         for (int i = 0; i < 3000; i++) {
-            uint64_t r = random_bits(&state);
+            uint64_t r = test_random(&state);
             uint64_t operands[] = {tir_arith_cast(dtype, DLC_I64, i & 1 ? r % 7 - 3 : r),
                                    tir_arith_cast(dtype, DLC_I64, i & 2 ? (r >> 32) % 40 - 4 : r >> 20)};
             assert_int_equal(run(&c, operands[0], operands[1]), tir_arith(TIR_POW, dtype, dtype, operands, 2, true));

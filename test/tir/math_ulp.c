@@ -3,6 +3,7 @@
  * The expansions are run by an evaluator of its own, over blocks of lanes: it shares nothing with tir/arith.c, and it
  * is fast enough for 2^32 inputs. The reference is libm in f64. One process for each processor, each of which takes a share of the
  * inputs of every function. */
+#include "random.h"
 #include "tir/math.h"
 
 #include <math.h>
@@ -343,11 +344,7 @@ static float float_of_bits(uint32_t bits) {
 
 /* A pair of floats: bits at random, or near 1, so that pow does not always overflow. */
 static void random_pair(uint64_t *state, float *a, float *b) {
-    *state += 0x9e3779b97f4a7c15u;
-    uint64_t z = *state;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    z ^= z >> 31;
+    const uint64_t z = test_random(state);
     uint32_t low = (uint32_t)z, high = (uint32_t)(z >> 32);
     switch (high & 7) {
     case 0: break;
