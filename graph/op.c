@@ -40,6 +40,7 @@
     X(activation)   \
     X(rearrange)    \
     X(sample)       \
+    X(regions)      \
     X(decode)       \
     X(training)     \
     X(sequence)     \
