@@ -255,4 +255,12 @@ static inline void run_dense(dlc_context *context, dlc_program *program, int64_t
     free(expected);
 }
 
+/* A file of these bytes. */
+static inline void make_file(const char *path, const void *bytes, size_t size) {
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, size, file), size);
+    assert_int_equal(fclose(file), 0);
+}
+
 #endif

@@ -27,10 +27,7 @@ static const char *in(const char *name) {
 }
 
 static void write_file(const char *name, const void *bytes, size_t size) {
-    FILE *file = fopen(in(name), "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, size, file), size);
-    assert_int_equal(fclose(file), 0);
+    make_file(in(name), bytes, size);
 }
 
 static void add_entry(message *w, const char *key, const char *value, size_t size) {

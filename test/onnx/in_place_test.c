@@ -69,10 +69,7 @@ static void write_model(int moved) {
     add_message(&g, 11, value_of("ids", 7, "n"));
     add_message(&g, 12, port_of("y", 1, "* *"));
     message m = model_of(g);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(m.data, 1, m.size, file), m.size);
-    assert_int_equal(fclose(file), 0);
+    make_file(path, m.data, m.size);
     free(m.data);
 }
 

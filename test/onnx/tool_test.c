@@ -27,10 +27,7 @@ static void write_model(const char *name, message graph) {
     char path[256];
     message bytes = model_of(graph);
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes.data, 1, bytes.size, file), bytes.size);
-    assert_int_equal(fclose(file), 0);
+    make_file(path, bytes.data, bytes.size);
     free(bytes.data);
 }
 
@@ -93,10 +90,7 @@ static void write_protobuf(const char *name, const float *numbers, int64_t rows)
     message t = tensor_of("another name", 1, 2, dims);
     add_data(&t, 9, numbers, (size_t)rows * 12);
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(t.data, 1, t.size, file), t.size);
-    assert_int_equal(fclose(file), 0);
+    make_file(path, t.data, t.size);
     free(t.data);
 }
 
