@@ -125,11 +125,21 @@ static tir_expr worst_overrun(tir_schedule_state *state, int stage, const tir_ax
     return worst;
 }
 
+/* Points of an attached stage's axis that loops over a fused one touch: those beyond the end belong to the slower axis. */
+static tir_expr fused_span(tir_schedule_state *state, int stage, int node, tir_expr extent) {
+    tir_pool *pool = pool_of(state);
+    const int fused = node_of(state, stage, node)->fused;
+    if (state->plan[stage].at_stage < 0 || node_of(state, stage, fused)->slow != node) return extent;
+    tir_expr fast = tir_node_extent(state, stage, node_of(state, stage, fused)->fast), points = tir_mul(pool, extent, fast);
+    tir_expr touched = span(state, stage, fused, points);
+    return touched == points ? extent : tir_ceil_div(pool, touched, fast);
+}
+
 /* Points that the loops of a node touch for an extent `extent`: mask splits overrun it. */
 static tir_expr span(tir_schedule_state *state, int stage, int node, tir_expr extent) {
     tir_pool *pool = pool_of(state);
     const tir_axis_node *n = node_of(state, stage, node);
-    if (n->outer < 0) return extent; /* a leaf, or fused */
+    if (n->outer < 0) return n->fused < 0 ? extent : fused_span(state, stage, node, extent);
     tir_expr factor = tir_index(pool, n->factor), one = tir_index(pool, 1);
     int64_t points, low = 1, high = n->factor;
     if (n->mode == TIR_TAIL_MASK) {

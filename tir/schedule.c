@@ -815,10 +815,6 @@ static void check_plan(tir_schedule_state *state) {
         if (stage->kind == TIR_SORT) check_sort(state, (int)s);
         if (plan->unit && plan->unit->width == 0) check_collective(state, (int)s);
         if (plan->unit && plan->unit->width > 0) check_unit(state, (int)s);
-        for (uint32_t n = 0; n < plan->nodes.count && plan->at_stage >= 0; n++)
-            if (plan->nodes.data[n].slow >= 0 && plan->nodes.data[n].outer >= 0 &&
-                plan->nodes.data[n].mode != TIR_TAIL_PEEL)
-                tir_schedule_raise(state, "fused axes are split in tiles that may overrun: only those of roots may be");
         check_overlap(state, (int)s);
         check_alike(state, (int)s);
         tir_check_pipelines(state, (int)s);

@@ -606,6 +606,7 @@ static bool map_chosen(rules *r, int s, const int *members, int count) {
         rules_add_loop(&nest, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
         lib_text_format(&order, " %s", stage->axis[a].name);
     }
+    clip_choices(r, stage, last, last, false);
     if (rows > most) {
         int64_t each = bytes_read(r, stage) > r->machine->l2 && most > FEW ? FEW : most,
                 blocks; /* memory bandwidth is best with few streams */
@@ -626,7 +627,6 @@ static bool map_chosen(rules *r, int s, const int *members, int count) {
     tir_schedule_add(r->schedule, "order %s:%s %s %s", name, order.data ? order.data : "", inner, vector);
     rules_form_tasks(&nest, rows * extent, TASK_POINTS);
     tir_schedule_add(r->schedule, "vec %s.%s", name, vector);
-    clip_choices(r, stage, last, last, false);
     for (int i = 0; i < count; i++) attach_rows(r, members[i], name, nest.loop[nest.count - 1].name);
     rules_store_past_caches(r, stage);
     return true;
