@@ -130,7 +130,8 @@ static tir_expr fused_span(tir_schedule_state *state, int stage, int node, tir_e
     tir_pool *pool = pool_of(state);
     const int fused = node_of(state, stage, node)->fused;
     if (state->plan[stage].at_stage < 0 || node_of(state, stage, fused)->slow != node) return extent;
-    tir_expr fast = tir_node_extent(state, stage, node_of(state, stage, fused)->fast), points = tir_mul(pool, extent, fast);
+    tir_expr fast = tir_node_extent(state, stage, node_of(state, stage, fused)->fast),
+             points = tir_mul(pool, extent, fast);
     tir_expr touched = span(state, stage, fused, points);
     return touched == points ? extent : tir_ceil_div(pool, touched, fast);
 }
