@@ -450,8 +450,9 @@ static const onnx_known *fold_unary(onnx_import *im, char op) {
         number a = x->element[i];
         double value;
         int64_t integer;
-        if (op == 'n') {
-            if (!operate(im, x->dtype, SUB, lib_dtype_is_float(x->dtype) ? real(0) : whole(im, 0), a, &y->element[i]))
+        if (op == 'n') { /* -0 - 0 is -0 */
+            if (!operate(im, x->dtype, SUB, lib_dtype_is_float(x->dtype) ? real(-0.0) : whole(im, 0), a,
+                         &y->element[i]))
                 return NULL;
         } else if (op == '!') {
             if (!constant_index(im, a, &integer)) return NULL;
