@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-static bool is_scalar_constant(const graph *g, graph_id value) {
+bool graph_is_scalar_constant(const graph *g, graph_id value) {
     const graph_constant *constant = graph_constant_of(g, value);
     dlc_dtype dtype = graph_shape_of(g, value)->dtype;
     return constant && constant->size == lib_dtype_size(dtype) && !lib_dtype_is_stored_otherwise(dtype);
@@ -81,7 +81,7 @@ static void find_inputs(fuser *f, graph_region *region) {
         for (int k = 0; k < node->inputs; k++) {
             graph_id value = node->input[k];
             bool listed = !value || f->inside[g->values.data[value].node] == f->mark;
-            if (!listed && region->kind == GRAPH_REGION_KERNEL) listed = is_scalar_constant(g, value);
+            if (!listed && region->kind == GRAPH_REGION_KERNEL) listed = graph_is_scalar_constant(g, value);
             if (listed || f->read[value] == f->mark) continue;
             f->read[value] = f->mark;
             lib_vec_push(f->arena, &inputs, value);
