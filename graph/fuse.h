@@ -75,9 +75,8 @@ tir_region *graph_region_build(lib_arena *arena, const graph *bound, const graph
                                bool (*is_constant)(void *user, graph_id value), void *user);
 
 bool graph_is_scalar_constant(const graph *g, graph_id value); /* of one element, which kernels have in their code */
-/* The constants of one element that the region's kernel could read from memory as well as have in its code: operands of float
- * additions, subtractions, products and quotients that no rule of expressions knows more about than about any other number. In the order in which
- * the nodes read them; returns their number. */
+/* The constants of one element that the region's kernel could read from memory as well as have in its code (numbers.c), in the
+ * order in which the nodes read them. Returns how many. */
 uint32_t graph_region_numbers(lib_arena *arena, const graph *bound, const graph_region *region, graph_id **numbers);
 /* Makes the constants inputs of the region. */
 void graph_region_read_numbers(lib_arena *arena, graph_region *region, uint32_t count, const graph_id *numbers);

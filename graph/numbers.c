@@ -1,7 +1,7 @@
 /* Numbers of regions (fuse.h): which constants of one element a kernel may read from memory instead of having them in its code,
  * without becoming slower or giving other bits. Layers of a network often differ only in such numbers, as the scales of a quantised
  * one; jit/numbers.c gives them one kernel. A number stays in the code where something depends on its value: bounds of a clamp prove
- * ranges, exponents select expansions, integers take part in index arithmetic and divisions, and 0 and 1 vanish. */
+ * ranges, exponents select expansions, integers may be positions, zero points of a contraction, or divisors, and 0 and 1 vanish. */
 #include "graph/fuse.h"
 
 #include "graph/op.h"
@@ -25,15 +25,21 @@ typedef struct search {
     const graph *g;
     lib_vec(number) numbers;
     lib_vec(repeated) values;
+    /* the region only maps and reduces: its integers are neither positions nor operands of integer contractions */
+    bool plain;
 } search;
 
-/* Is it unlike those of which rules know more: 0, 1, -1, infinities and NaN? */
-static bool is_ordinary(const graph *g, graph_id constant) {
-    const dlc_dtype dtype = graph_shape_of(g, constant)->dtype;
-    const graph_node *node = graph_node_of(g, constant);
-    if (!lib_dtype_is_float(dtype)) return false;
-    const double value = lib_element_get_f64(dtype, g->constants.data[node->attribute[0].integer].bytes);
-    return isfinite(value) && value != 0 && fabs(value) != 1;
+/* Is it unlike those of which rules know more: 0, 1, -1, infinities and NaN, and for integers powers of two? */
+static bool is_ordinary(const search *s, graph_id constant) {
+    const dlc_dtype dtype = graph_shape_of(s->g, constant)->dtype;
+    const void *bytes = s->g->constants.data[graph_node_of(s->g, constant)->attribute[0].integer].bytes;
+    if (lib_dtype_is_float(dtype)) {
+        const double value = lib_element_get_f64(dtype, bytes);
+        return isfinite(value) && value != 0 && fabs(value) != 1;
+    }
+    if (!s->plain || dtype == DLC_BOOL) return false;
+    const uint64_t value = (uint64_t)lib_element_get_i64(dtype, bytes);
+    return (value & (value - 1)) != 0 && (-value & (-value - 1)) != 0;
 }
 
 /* The number that the value is or repeats; UINT32_MAX: none. */
@@ -41,7 +47,7 @@ static uint32_t number_of(search *s, graph_id value) {
     for (uint32_t i = s->values.count; i-- > 0;)
         if (s->values.data[i].value == value) return s->values.data[i].number;
     if (!graph_is_scalar_constant(s->g, value)) return UINT32_MAX;
-    const number new = {.constant = value, .refused = !is_ordinary(s->g, value)};
+    const number new = {.constant = value, .refused = !is_ordinary(s, value)};
     lib_vec_push(s->arena, &s->numbers, new);
     lib_vec_push(s->arena, &s->values, ((repeated){value, s->numbers.count - 1}));
     return s->numbers.count - 1;
@@ -53,9 +59,15 @@ static bool is_one_of(const graph_node *node, const char *const *names, size_t c
     return false;
 }
 
+static bool is_plain(const graph_node *node) {
+    const graph_class class_ = node->op->class_;
+    return class_ == GRAPH_MAP || class_ == GRAPH_REDUCE || (class_ == GRAPH_INJECTIVE && node->inputs == 1);
+}
+
 static void visit(search *s, const graph_node *node) {
     static const char *const arithmetic[] = {"add", "sub", "mul", "div"}, *const repeats[] = {"broadcast", "reshape"};
-    const bool computes = is_one_of(node, arithmetic, 4), moves = is_one_of(node, repeats, 2);
+    const bool real = node->results && lib_dtype_is_float(graph_shape_of(s->g, node->first)->dtype);
+    const bool computes = is_one_of(node, arithmetic, real ? 4 : 3), moves = is_one_of(node, repeats, 2);
     for (int k = 0; k < node->inputs; k++) {
         const uint32_t at = node->input[k] ? number_of(s, node->input[k]) : UINT32_MAX;
         if (at == UINT32_MAX) continue;
@@ -71,8 +83,10 @@ static void refuse_outputs(search *s, const graph_region *region) {
 }
 
 uint32_t graph_region_numbers(lib_arena *arena, const graph *bound, const graph_region *region, graph_id **numbers) {
-    search s = {.arena = arena, .g = bound};
+    search s = {.arena = arena, .g = bound, .plain = true};
     uint32_t count = 0;
+    for (uint32_t i = 0; i < region->node_count; i++)
+        s.plain = s.plain && is_plain(&bound->nodes.data[region->nodes[i]]);
     for (uint32_t i = 0; i < region->node_count; i++) visit(&s, &bound->nodes.data[region->nodes[i]]);
     refuse_outputs(&s, region);
     *numbers = LIB_NEW_ARRAY(arena, graph_id, s.numbers.count + 1);
