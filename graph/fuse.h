@@ -80,5 +80,9 @@ bool graph_is_scalar_constant(const graph *g, graph_id value); /* of one element
 uint32_t graph_region_numbers(lib_arena *arena, const graph *bound, const graph_region *region, graph_id **numbers);
 /* Makes the constants inputs of the region. */
 void graph_region_read_numbers(lib_arena *arena, graph_region *region, uint32_t count, const graph_id *numbers);
+/* The form of the region: graph_region_build's computation with all of these constants as inputs. Kernels of regions of one form differ in
+ * nothing but numbers: the same schedules, and predictions, suit them. */
+tir_region *graph_region_form(lib_arena *arena, const graph *bound, const graph_region *region,
+                              bool (*is_constant)(void *user, graph_id value), void *user);
 
 #endif

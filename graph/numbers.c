@@ -103,3 +103,12 @@ void graph_region_read_numbers(lib_arena *arena, graph_region *region, uint32_t 
     region->input_count += count;
     region->number_count += count;
 }
+
+tir_region *graph_region_form(lib_arena *arena, const graph *bound, const graph_region *region,
+                              bool (*is_constant)(void *user, graph_id value), void *user) {
+    graph_region form = *region;
+    graph_id *numbers;
+    const uint32_t count = graph_region_numbers(arena, bound, region, &numbers);
+    graph_region_read_numbers(arena, &form, count, numbers);
+    return graph_region_build(arena, bound, &form, is_constant, user);
+}
