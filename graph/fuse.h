@@ -26,6 +26,9 @@ typedef struct graph_region {
     /* values from outside (graph inputs, constants too large to fold, other regions' outputs) */
     const graph_id *inputs;
     uint32_t input_count;
+    /* of the inputs, the last ones that are constants of one element after all, so that regions which differ only in them are one kernel
+     * (numbers.c); 0 from fusion */
+    uint32_t number_count;
     /* values read outside, or graph outputs */
     const graph_id *outputs;
     uint32_t output_count;
@@ -70,5 +73,16 @@ graph_regions graph_fuse(lib_arena *arena, const graph *bound, const tir_machine
  * constant. Varying symbols become params in the graph's symbol order (all of the graph's kept symbols, used or not). */
 tir_region *graph_region_build(lib_arena *arena, const graph *bound, const graph_region *region,
                                bool (*is_constant)(void *user, graph_id value), void *user);
+
+bool graph_is_scalar_constant(const graph *g, graph_id value); /* of one element, which kernels have in their code */
+/* The constants of one element that the region's kernel could read from memory as well as have in its code (numbers.c), in the
+ * order in which the nodes read them. Returns how many. */
+uint32_t graph_region_numbers(lib_arena *arena, const graph *bound, const graph_region *region, graph_id **numbers);
+/* Makes the constants inputs of the region. */
+void graph_region_read_numbers(lib_arena *arena, graph_region *region, uint32_t count, const graph_id *numbers);
+/* The form of the region: graph_region_build's computation with all of these constants as inputs. Kernels of regions of one form differ in
+ * nothing but numbers: the same schedules, and predictions, suit them. */
+tir_region *graph_region_form(lib_arena *arena, const graph *bound, const graph_region *region,
+                              bool (*is_constant)(void *user, graph_id value), void *user);
 
 #endif

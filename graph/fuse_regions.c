@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-static bool is_scalar_constant(const graph *g, graph_id value) {
+bool graph_is_scalar_constant(const graph *g, graph_id value) {
     const graph_constant *constant = graph_constant_of(g, value);
     dlc_dtype dtype = graph_shape_of(g, value)->dtype;
     return constant && constant->size == lib_dtype_size(dtype) && !lib_dtype_is_stored_otherwise(dtype);
@@ -19,12 +19,21 @@ void graph_fuse_sort(fuse_nodes *nodes) {
     qsort(nodes->data, nodes->count, sizeof *nodes->data, ascending);
 }
 
-/* Marks the cluster's nodes and copies of all cheap nodes they read, and lists them in ascending order. */
+/* The operand's node, if it is one of the nodes with this mark and cheap; UINT32_MAX: not. */
+static uint32_t cheap_below(const fuser *f, const graph_node *node, int operand, uint32_t mark) {
+    const uint32_t below = node->input[operand] ? f->g->values.data[node->input[operand]].node : 0;
+    const bool is = node->input[operand] && f->role[below] == FUSE_CHEAP && f->inside[below] == mark;
+    return is ? below : UINT32_MAX;
+}
+
+/* Marks the cluster's nodes and copies of all cheap nodes they read, and lists them: the cluster's nodes in ascending order, each after the
+ * copies that it is the first to read. So the order does not depend on where else in the graph a cheap node is read. */
 static fuse_nodes mark_nodes(fuser *f, const fuse_nodes *core) {
-    fuse_nodes nodes = {0};
-    f->mark++;
+    fuse_nodes nodes = {0}, roots = {0}, waiting = {0};
+    const uint32_t found = ++f->mark;
     for (uint32_t i = 0; i < core->count; i++) {
-        f->inside[core->data[i]] = f->mark;
+        f->inside[core->data[i]] = found;
+        lib_vec_push(f->arena, &roots, core->data[i]);
         lib_vec_push(f->arena, &nodes, core->data[i]);
     }
     for (uint32_t i = 0; i < nodes.count; i++) {
@@ -32,12 +41,31 @@ static fuse_nodes mark_nodes(fuser *f, const fuse_nodes *core) {
         for (int k = 0; k < node->inputs; k++) {
             if (!node->input[k]) continue;
             uint32_t below = f->g->values.data[node->input[k]].node;
-            if (f->role[below] != FUSE_CHEAP || f->inside[below] == f->mark) continue;
-            f->inside[below] = f->mark;
+            if (f->role[below] != FUSE_CHEAP || f->inside[below] == found) continue;
+            f->inside[below] = found;
             lib_vec_push(f->arena, &nodes, below);
         }
     }
-    graph_fuse_sort(&nodes);
+    graph_fuse_sort(&roots);
+    f->mark++;
+    nodes.count = 0;
+    for (uint32_t i = 0; i < roots.count; i++) {
+        lib_vec_push(f->arena, &waiting, roots.data[i]);
+        while (waiting.count) {
+            const uint32_t index = waiting.data[waiting.count - 1];
+            const graph_node *node = &f->g->nodes.data[index];
+            uint32_t below = UINT32_MAX;
+            for (int k = 0; k < node->inputs && below == UINT32_MAX; k++) below = cheap_below(f, node, k, found);
+            if (below != UINT32_MAX) {
+                lib_vec_push(f->arena, &waiting, below);
+                continue;
+            }
+            waiting.count--;
+            if (f->inside[index] == f->mark) continue;
+            f->inside[index] = f->mark;
+            lib_vec_push(f->arena, &nodes, index);
+        }
+    }
     return nodes;
 }
 
@@ -81,7 +109,7 @@ static void find_inputs(fuser *f, graph_region *region) {
         for (int k = 0; k < node->inputs; k++) {
             graph_id value = node->input[k];
             bool listed = !value || f->inside[g->values.data[value].node] == f->mark;
-            if (!listed && region->kind == GRAPH_REGION_KERNEL) listed = is_scalar_constant(g, value);
+            if (!listed && region->kind == GRAPH_REGION_KERNEL) listed = graph_is_scalar_constant(g, value);
             if (listed || f->read[value] == f->mark) continue;
             f->read[value] = f->mark;
             lib_vec_push(f->arena, &inputs, value);

@@ -360,19 +360,14 @@ static bool predict_group(decider *d, const value_group *group, double cycles[GR
     return true;
 }
 
-/* A region that reads no candidate, but writes one, is not built beforehand. */
-static tir_region *built(const decider *d, uint32_t r) {
-    if (d->computed[r]) return d->computed[r];
-    return graph_region_build(d->arena, d->g, &d->regions->data[r], d->options->is_constant, d->options->user);
-}
-
 /* Hash of everything that the decision depends on, except the machine. */
 static lib_hash128 hash_of_group(const decider *d, const value_group *group) {
     lib_hash128 hash = {group->regions.count, 2};
     for (uint32_t i = 0; i < group->regions.count; i++) {
         const graph_region *region = &d->regions->data[group->regions.data[i]];
-        const lib_hash128 computed = tir_region_hash(built(d, group->regions.data[i]));
-        hash = lib_hash_bytes(&computed, sizeof computed, hash);
+        const lib_hash128 form =
+            tir_region_hash(graph_region_form(d->arena, d->g, region, d->options->is_constant, d->options->user));
+        hash = lib_hash_bytes(&form, sizeof form, hash);
         for (uint32_t k = 0; k < region->input_count; k++)
             hash = lib_hash_bytes(&d->blocked[region->inputs[k]], sizeof *d->blocked, hash);
         for (uint32_t k = 0; k < region->output_count; k++)

@@ -67,55 +67,89 @@ graph_shape graph_stored(tir_pool *pool, const graph_shape *shape) {
     return out;
 }
 
-void graph_region_add_input(graph_region_builder *builder, graph_id value, bool constant) {
+static uint32_t add_input(graph_region_builder *builder, graph_id value, bool constant) {
     graph_shape shape = import_shape(builder, graph_shape_of(builder->g, value));
     shape = graph_stored(builder->region->pool, &shape);
     uint32_t tensor =
         tir_region_input(builder->region, tensor_name(builder, value), shape.dtype, shape.rank, shape.dim);
     builder->region->tensors.data[tensor].constant = constant;
-    graph_region_set(builder, value, tensor);
+    return tensor;
+}
+
+void graph_region_add_input(graph_region_builder *builder, graph_id value, bool constant) {
+    graph_region_set(builder, value, add_input(builder, value, constant));
 }
 
 /* ---- scalar constants ---------------------------------------------------------------------------------------------
  * Rows want tensors, kernels want literals: a constant first becomes a map stage of a literal, and its loads are
- * replaced by the literal when all stages are there. */
+ * replaced by the literal when all stages are there. A number that is an input becomes such a stage, too, with a load as its
+ * value: the stages, and with them the schedule, are the same. */
 
-void graph_region_add_scalar(graph_region_builder *builder, graph_id value) {
-    tir_region *region = builder->region;
-    graph_shape shape = import_shape(builder, graph_shape_of(builder->g, value));
+void graph_region_add_numbers(graph_region_builder *builder, const graph_id *constants, uint32_t count) {
+    builder->numbers = constants;
+    builder->number_count = count;
+    builder->first_number = builder->region->tensors.count;
+    for (uint32_t i = 0; i < count; i++) add_input(builder, constants[i], true);
+}
+
+static tir_expr literal_of(const graph_region_builder *builder, graph_id value, dlc_dtype dtype) {
     const graph_node *node = graph_node_of(builder->g, value);
     const graph_constant *constant = &builder->g->constants.data[node->attribute[0].integer];
     uint64_t bits = 0;
     memcpy(&bits, constant->bytes, constant->size);
-    if (lib_dtypes[shape.dtype].class_ == 'i' && lib_dtypes[shape.dtype].bits < 64) /* travels sign-extended */
-        bits = (uint64_t)lib_element_get_i64(shape.dtype, constant->bytes);
+    if (lib_dtypes[dtype].class_ == 'i' && lib_dtypes[dtype].bits < 64) /* travels sign-extended */
+        bits = (uint64_t)lib_element_get_i64(dtype, constant->bytes);
+    return tir_bits(builder->region->pool, (tir_dtype)dtype, bits);
+}
+
+static tir_expr load_number(const graph_region_builder *builder, uint32_t number) {
+    tir_expr index[DLC_MAX_RANK];
+    for (int i = 0; i < DLC_MAX_RANK; i++) index[i] = tir_index(builder->region->pool, 0);
+    return tir_region_load(builder->region, builder->first_number + number, index);
+}
+
+void graph_region_add_scalar(graph_region_builder *builder, graph_id value) {
+    tir_region *region = builder->region;
+    graph_shape shape = import_shape(builder, graph_shape_of(builder->g, value));
+    uint32_t number = 0;
+    while (number < builder->number_count && builder->numbers[number] != value) number++;
+    tir_expr literal = number < builder->number_count ? load_number(builder, number)
+                                                      : literal_of(builder, value, shape.dtype);
     tir_stage *stage = tir_region_stage(region, TIR_MAP, "constant", shape.rank, NULL, shape.dim, 0, NULL, NULL);
-    tir_expr literal = tir_bits(region->pool, (tir_dtype)shape.dtype, bits);
     graph_region_set(builder, value, tir_stage_value(region, stage, literal, 0, 0));
     builder->literals = true;
 }
 
-static bool is_literal(const tir_region *region, uint32_t tensor) {
+/* A literal, or a number that is an input. */
+static bool is_scalar(const graph_region_builder *builder, tir_expr e) {
+    const tir_node *node = tir_get(builder->region->pool, e);
+    if (node->op == TIR_CONST) return true;
+    return node->op == TIR_LOAD && node->bits >= builder->first_number &&
+           node->bits < builder->first_number + builder->number_count;
+}
+
+static bool is_literal(const graph_region_builder *builder, uint32_t tensor) {
+    const tir_region *region = builder->region;
     int32_t producer = region->tensors.data[tensor].stage;
     if (producer < 0 || region->tensors.data[tensor].output) return false;
     const tir_stage *stage = &region->stages.data[producer];
-    return stage->kind == TIR_MAP && stage->fold < 0 && stage->count == 1 &&
-           tir_op_of(region->pool, stage->value[0]) == TIR_CONST;
+    return stage->kind == TIR_MAP && stage->fold < 0 && stage->count == 1 && is_scalar(builder, stage->value[0]);
 }
 
 static tir_expr replace_literal(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    const tir_region *region = user;
+    const graph_region_builder *builder = user;
+    const tir_region *region = builder->region;
     (void)e;
     const tir_node *node = tir_get(pool, rebuilt);
-    if (node->op != TIR_LOAD || !is_literal(region, (uint32_t)node->bits)) return rebuilt;
+    if (node->op != TIR_LOAD || !is_literal(builder, (uint32_t)node->bits)) return rebuilt;
     tir_expr literal = region->stages.data[region->tensors.data[node->bits].stage].value[0];
     if (!node->guarded) return literal;
     return tir_select(pool, tir_operand(pool, rebuilt, node->count - 2), literal,
                       tir_operand(pool, rebuilt, node->count - 1));
 }
 
-static void replace_in(tir_region *region, tir_expr *e) {
-    if (*e) *e = tir_rewrite(region->pool, *e, replace_literal, region);
+static void replace_in(graph_region_builder *builder, tir_expr *e) {
+    if (*e) *e = tir_rewrite(builder->region->pool, *e, replace_literal, builder);
 }
 
 void graph_region_finish(graph_region_builder *builder) {
@@ -124,16 +158,16 @@ void graph_region_finish(graph_region_builder *builder) {
     for (uint32_t s = 0; s < region->stages.count; s++) {
         tir_stage *stage = &region->stages.data[s];
         for (int i = 0; i < stage->count; i++) {
-            replace_in(region, &stage->value[i]);
-            if (stage->kind != TIR_REDUCE) replace_in(region, &stage->initial[i]);
+            replace_in(builder, &stage->value[i]);
+            if (stage->kind != TIR_REDUCE) replace_in(builder, &stage->initial[i]);
         }
-        replace_in(region, &stage->predicate);
+        replace_in(builder, &stage->predicate);
         if (stage->kind == TIR_SCATTER)
-            for (int i = 0; i < stage->space; i++) replace_in(region, &stage->index[i]);
+            for (int i = 0; i < stage->space; i++) replace_in(builder, &stage->index[i]);
     }
     for (uint32_t s = 0; s < region->stages.count; s++) {
         tir_stage *stage = &region->stages.data[s];
-        if (is_literal(region, stage->tensor[0])) stage->removed = true;
+        if (is_literal(builder, stage->tensor[0])) stage->removed = true;
     }
 }
 
@@ -201,8 +235,10 @@ tir_region *graph_region_build(lib_arena *arena, const graph *bound, const graph
     graph_region_builder builder = graph_region_start(arena, bound, region->name);
     builder.machine = region->machine;
     if (!is_constant) is_constant = is_constant_node, user = (void *)bound;
-    for (uint32_t i = 0; i < region->input_count; i++)
+    const uint32_t first_number = region->input_count - region->number_count;
+    for (uint32_t i = 0; i < first_number; i++)
         graph_region_add_input(&builder, region->inputs[i], is_constant(user, region->inputs[i]));
+    graph_region_add_numbers(&builder, region->inputs + first_number, region->number_count);
     for (uint32_t i = 0; i < region->node_count; i++) {
         const graph_node *node = &bound->nodes.data[region->nodes[i]];
         for (int k = 0; k < node->inputs; k++) /* constants of one element, which are not listed as inputs */
@@ -218,7 +254,7 @@ tir_region *graph_region_build(lib_arena *arena, const graph *bound, const graph
     for (uint32_t i = 0; i < region->output_count; i++)
         tir_region_output(builder.region, graph_region_tensor(&builder, region->outputs[i]));
     graph_region_finish(&builder);
-    set_layouts(&builder, region, region->inputs, region->input_count);
+    set_layouts(&builder, region, region->inputs, first_number);
     set_layouts(&builder, region, region->outputs, region->output_count);
     return builder.region;
 }

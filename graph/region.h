@@ -15,6 +15,9 @@ typedef struct graph_region_builder {
     lib_map tensors;
     /* the machine that the region will run on; NULL: unknown */
     const tir_machine *machine;
+    /* constants of one element that are inputs, instead of literals: the tensors from first_number on */
+    const graph_id *numbers;
+    uint32_t number_count, first_number;
     /* scalar constants were added as stages, to be substituted at the end */
     bool literals;
 } graph_region_builder;
@@ -27,11 +30,13 @@ void graph_region_set(graph_region_builder *builder, graph_id value, uint32_t te
  * less than a byte as bytes in one dimension. */
 graph_shape graph_stored(tir_pool *pool, const graph_shape *shape);
 void graph_region_add_input(graph_region_builder *builder, graph_id value, bool constant);
-void graph_region_add_scalar(graph_region_builder *builder,
-                             graph_id constant); /* a constant of one element, as a literal */
+void graph_region_add_numbers(graph_region_builder *builder, const graph_id *constants, uint32_t count);
+/* A constant of one element, as a literal, or as an input if it is one of the region's numbers. */
+void graph_region_add_scalar(graph_region_builder *builder, graph_id constant);
 /* Adds the stages of a node (which need not be in the graph yet); its operands must have tensors. tensor[results] receives the ids. */
 void graph_region_add_node(graph_region_builder *builder, const graph_op *op, int inputs, const graph_id *input,
                            const graph_attribute *attributes, int results, const graph_shape *result, uint32_t *tensor);
-void graph_region_finish(graph_region_builder *builder); /* substitutes literals for loads of scalar constants */
+/* Substitutes literals and numbers for loads of scalar constants. */
+void graph_region_finish(graph_region_builder *builder);
 
 #endif

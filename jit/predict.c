@@ -57,13 +57,17 @@ static double bytes_outside(jit_build *build, const graph_id *values, uint32_t c
     return bytes;
 }
 
-/* The region's computation, in build->passing if there is one, which the next call resets. */
-static tir_region *build_region(jit_build *build, const graph_region *region, lib_arena **arena) {
-    *arena = build->passing ? build->passing : build->work;
+/* For one region: what the next call returns is in the same memory. */
+static lib_arena *empty_arena(jit_build *build) {
     if (build->passing) lib_arena_reset(build->passing);
-    tir_region *out = graph_region_build(*arena, build->bound, region, jit_is_constant, build);
-    out->excess_precision = !build->program->options.no_excess_precision;
-    return out;
+    return build->passing ? build->passing : build->work;
+}
+
+/* Hash of the region's form. */
+static lib_hash128 hash_of(jit_build *build, const graph_region *region) {
+    tir_region *form = graph_region_form(empty_arena(build), build->bound, region, jit_is_constant, build);
+    form->excess_precision = !build->program->options.no_excess_precision;
+    return tir_region_hash(form);
 }
 
 /* A kernel by the target's rules; NULL: lowering rejects their schedule. */
@@ -114,7 +118,7 @@ static void predict_region(const dlc_context *context, lib_arena *arena, const t
     for (int w = 0; w < WIDTHS; w++) cycles[w] = cost[w].cycles;
 }
 
-/* A prediction; `key`: the computation and what surrounds it. */
+/* A prediction; `key`: the form of the computation and what surrounds it. */
 typedef struct prediction {
     lib_hash128 key;
     double cycles[WIDTHS];
@@ -136,32 +140,40 @@ static const prediction *find_prediction(const predictor *p, const lib_hash128 *
     return NULL;
 }
 
-static const prediction *make_prediction(predictor *p, const lib_hash128 *key, lib_arena *arena,
-                                         const tir_region *region, const target_work *work) {
-    dlc_context *context = p->build->program->context;
+/* Where a part of `whole` stands, NULL: alone. */
+static target_work work_within(jit_build *build, const graph_region *asked, const graph_region *whole) {
+    target_work work = {.params = NULL};
+    if (!whole) return work;
+    work.beside = bytes_outside(build, whole->inputs, whole->input_count, asked) +
+                  bytes_outside(build, whole->outputs, whole->output_count, asked);
+    work.handed = bytes_outside(build, asked->inputs, asked->input_count, whole);
+    return work;
+}
+
+static const prediction *make_prediction(predictor *p, const lib_hash128 *key, const graph_region *asked,
+                                         target_work *work) {
+    jit_build *build = p->build;
+    dlc_context *context = build->program->context;
+    lib_arena *arena = empty_arena(build);
+    tir_region *region = graph_region_build(arena, build->bound, asked, jit_is_constant, build);
     prediction new = {.key = *key};
+    region->excess_precision = !build->program->options.no_excess_precision;
+    work->params = usual_sizes(arena, region);
     atomic_fetch_add_explicit(&context->predictions, 1, memory_order_relaxed);
     predict_region(context, arena, tir_region_canonical(arena, region), work, new.cycles);
-    lib_map_insert(p->build->work, &p->map, key->low, p->known.count);
-    lib_vec_push(p->build->work, &p->known, new);
+    lib_map_insert(build->work, &p->map, key->low, p->known.count);
+    lib_vec_push(build->work, &p->known, new);
     return &p->known.data[p->known.count - 1];
 }
 
 static bool predict(void *user, const graph_region *asked, const graph_region *whole, double cycles[WIDTHS]) {
     predictor *p = user;
     jit_build *build = p->build;
-    lib_arena *arena;
-    const tir_region *region = build_region(build, asked, &arena);
-    target_work work = {.params = usual_sizes(arena, region)};
-    if (whole) {
-        work.beside = bytes_outside(build, whole->inputs, whole->input_count, asked) +
-                      bytes_outside(build, whole->outputs, whole->output_count, asked);
-        work.handed = bytes_outside(build, asked->inputs, asked->input_count, whole);
-    }
+    target_work work = work_within(build, asked, whole);
     const double around[] = {work.beside, work.handed};
-    const lib_hash128 key = lib_hash_bytes(around, sizeof around, tir_region_hash(region));
+    const lib_hash128 key = lib_hash_bytes(around, sizeof around, hash_of(build, asked));
     const prediction *known = find_prediction(p, &key);
-    if (!known) known = make_prediction(p, &key, arena, region, &work);
+    if (!known) known = make_prediction(p, &key, asked, &work);
     memcpy(cycles, known->cycles, sizeof known->cycles);
     if (lib_environment_lists(LIB_ENV_DEBUG, "fuse"))
         lib_log_write(&build->program->context->log, "dlc: fusion: %s: %.0f cycles, %.0f on %d threads", asked->name,
@@ -174,11 +186,10 @@ static bool predict(void *user, const graph_region *asked, const graph_region *w
 static lib_hash128 identify(void *user, const graph_region *region, lib_hash128 joins) {
     jit_build *build = ((predictor *)user)->build;
     const dlc_context *context = build->program->context;
-    lib_arena *arena;
     const struct {
-        lib_hash128 computation, machine;
+        lib_hash128 form, machine;
         uint64_t options;
-    } asked = {tir_region_hash(build_region(build, region, &arena)), context->machine_hash,
+    } asked = {hash_of(build, region), context->machine_hash,
                !build->program->options.no_excess_precision};
     return lib_hash_bytes(&asked, sizeof asked, joins);
 }

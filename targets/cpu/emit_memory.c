@@ -306,13 +306,26 @@ static LLVMValueRef picked_load(emitter *e, const access *a, emit_value mask, em
     return LLVMBuildBitCast(b, value, memory_type(e, a, lanes), "");
 }
 
+/* Which lanes read; false: the mask is not known. */
+static bool known_lanes(const emitter *e, emit_value mask, bool *reads) {
+    for (int i = 0; i < e->lanes; i++) {
+        const bool constant = !mask.llvm || LLVMIsConstant(mask.llvm);
+        const LLVMValueRef lane = mask.llvm && constant ? LLVMGetAggregateElement(mask.llvm, (unsigned)i) : NULL;
+        if (mask.llvm && (!lane || !LLVMIsAConstantInt(lane))) return false;
+        reads[i] = !lane || LLVMConstIntGetZExtValue(lane);
+    }
+    return true;
+}
+
 static LLVMValueRef gather(emitter *e, const access *a, emit_value mask, emit_value offsets) {
     int lanes = e->lanes;
     LLVMTypeRef type = memory_type(e, a, lanes);
-    if (!mask.llvm && !has_gather(e, a)) {
+    bool reads[EMIT_MAX_LANES];
+    if (!has_gather(e, a) && known_lanes(e, mask, reads)) {
         LLVMTypeRef element = memory_type(e, a, 0);
-        LLVMValueRef result = LLVMGetPoison(type);
+        LLVMValueRef result = mask.llvm ? LLVMConstNull(type) : LLVMGetPoison(type);
         for (int i = 0; i < lanes; i++) {
+            if (!reads[i]) continue;
             LLVMValueRef lane = LLVMConstInt(e->i32, (unsigned)i, false), pointer;
             if (a->offset.vector.llvm) {
                 LLVMValueRef offset = LLVMBuildExtractElement(e->builder, offsets.llvm, lane, "");
@@ -407,7 +420,7 @@ static LLVMValueRef lane_load(emitter *e, const access *a, emit_value mask) {
             value = plain_load(e, type, pointer, a->unit);
         return reverse(e, value, lanes);
     }
-    bool cheap_masks = e->features.level >= CPU_AVX512 && a->size >= 4;
+    const bool cheap_masks = e->features.level >= CPU_AVX512;
     const int most = e->features.level >= CPU_AVX512 ? 8 : 4; /* two vectors are shuffled by one instruction */
     if (regular && step > 1 && step <= most && (!mask.llvm || cheap_masks))
         return strided_load(e, a, (int)step, mask.llvm);
