@@ -208,11 +208,18 @@ static void note_load(void *user, tir_expr load) {
         access->load = load;
 }
 
-/* Does an iteration of the loop compute points of the stage? */
+/* Does an iteration of the loop compute points of the stage? It may be attached at the loop, or at one inside it. */
 static bool is_in_tile(const prefetch_walk *walk, int s) {
     const tir_stage_plan *plan = tir_plan_of(walk->l, s);
-    const bool attached = plan->at_stage == walk->prefetch->moved_stage && plan->at_node == walk->prefetch->moved;
-    return !tir_stage_of(walk->l, s)->removed && s != walk->stage && (s == walk->prefetch->moved_stage || attached);
+    const tir_stage_plan *owner = tir_plan_of(walk->l, walk->prefetch->moved_stage);
+    if (tir_stage_of(walk->l, s)->removed || s == walk->stage) return false;
+    if (s == walk->prefetch->moved_stage) return true;
+    bool inside = false;
+    for (uint32_t k = 0; k < owner->order.count && plan->at_stage == walk->prefetch->moved_stage; k++) {
+        inside = inside || owner->order.data[k] == walk->prefetch->moved;
+        if (inside && owner->order.data[k] == plan->at_node) return true;
+    }
+    return false;
 }
 
 static tile_access find_tile_access(prefetch_walk *walk) {
