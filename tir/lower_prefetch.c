@@ -135,24 +135,35 @@ static int64_t run_length(prefetch_walk *walk, const tir_expr *first, const tir_
     return run;
 }
 
-/* Fetches the part of iteration `position` of the `parts` that the first `count` loops have together. False: not contiguous. */
-static bool append_part(prefetch_walk *walk, tir_expr load, const inner_loops *inner, int count) {
+/* The number of the iteration among all `parts` of the first `count` loops, which are set to their least and greatest values in low and
+ * high; 0: not known. */
+static tir_expr position_in(prefetch_walk *walk, const inner_loops *inner, int count, tir_expr *low, tir_expr *high,
+                            int64_t *parts) {
     tir_lowering *l = walk->l;
-    tir_stage_plan *plan = tir_plan_of(l, walk->stage);
-    tir_expr from[TIR_MAX_AXES], first[TIR_MAX_AXES], last[TIR_MAX_AXES], low[TIR_MAX_AXES], high[TIR_MAX_AXES];
-    tir_expr index[TIR_MAX_PHYSICAL_RANK], end[TIR_MAX_PHYSICAL_RANK], position = tir_index(l->pool, 0);
-    int64_t parts = 1, step = elements_of_line(walk);
-    int axes = axes_ends(walk, from, first, last);
+    tir_expr position = tir_index(l->pool, 0);
+    *parts = 1;
     for (int i = 0; i < count; i++) {
         tir_interval range = tir_range(l->pool, inner->var[i]);
-        if (range.low < -INT32_MAX || range.high > INT32_MAX || range.high - range.low >= INT32_MAX / parts)
-            return false;
+        if (range.low < -INT32_MAX || range.high > INT32_MAX || range.high - range.low >= INT32_MAX / *parts) return 0;
         low[i] = tir_index(l->pool, range.low);
         high[i] = tir_index(l->pool, range.high);
         position = tir_mul(l->pool, position, tir_index(l->pool, range.high - range.low + 1));
         position = tir_add(l->pool, position, tir_sub(l->pool, inner->var[i], low[i]));
-        parts *= range.high - range.low + 1;
+        *parts *= range.high - range.low + 1;
     }
+    return position;
+}
+
+/* Fetches the part of this iteration of the first `count` loops, all of them together. False: not contiguous. */
+static bool append_part(prefetch_walk *walk, tir_expr load, const inner_loops *inner, int count) {
+    tir_lowering *l = walk->l;
+    tir_stage_plan *plan = tir_plan_of(l, walk->stage);
+    tir_expr from[TIR_MAX_AXES], first[TIR_MAX_AXES], last[TIR_MAX_AXES], low[TIR_MAX_AXES], high[TIR_MAX_AXES];
+    tir_expr index[TIR_MAX_PHYSICAL_RANK], end[TIR_MAX_PHYSICAL_RANK];
+    int64_t parts, step = elements_of_line(walk);
+    tir_expr position = position_in(walk, inner, count, low, high, &parts);
+    if (!position) return false;
+    int axes = axes_ends(walk, from, first, last);
     for (int a = 0; a < axes; a++) { /* the whole range of each axis */
         if (plan->nodes.data[plan->root[a]].clip && !plan->nodes.data[plan->root[a]].value) {
             first[a] = tir_index(l->pool, 0); /* some iteration reaches each of its points */
@@ -197,11 +208,18 @@ static void note_load(void *user, tir_expr load) {
         access->load = load;
 }
 
-/* Does an iteration of the loop compute points of the stage? */
+/* Does an iteration of the loop compute points of the stage? It may be attached at the loop, or at one inside it. */
 static bool is_in_tile(const prefetch_walk *walk, int s) {
     const tir_stage_plan *plan = tir_plan_of(walk->l, s);
-    const bool attached = plan->at_stage == walk->prefetch->moved_stage && plan->at_node == walk->prefetch->moved;
-    return !tir_stage_of(walk->l, s)->removed && s != walk->stage && (s == walk->prefetch->moved_stage || attached);
+    const tir_stage_plan *owner = tir_plan_of(walk->l, walk->prefetch->moved_stage);
+    if (tir_stage_of(walk->l, s)->removed || s == walk->stage) return false;
+    if (s == walk->prefetch->moved_stage) return true;
+    bool inside = false;
+    for (uint32_t k = 0; k < owner->order.count && plan->at_stage == walk->prefetch->moved_stage; k++) {
+        inside = inside || owner->order.data[k] == walk->prefetch->moved;
+        if (inside && owner->order.data[k] == plan->at_node) return true;
+    }
+    return false;
 }
 
 static tile_access find_tile_access(prefetch_walk *walk) {
@@ -239,22 +257,25 @@ static int tile_rows(prefetch_walk *walk, int stage, tir_expr *low, int64_t *ext
     return rows;
 }
 
-/* Fetches the lines of one row, the rows one after the other in the iterations of the loop. */
-static void append_tile_lines(prefetch_walk *walk, tir_expr iteration) {
+/* Fetches the lines of one row, the rows one after the other in the iterations of the loops between the tile's and the prefetch. A row
+ * may begin anywhere in a line. */
+static void append_tile_lines(prefetch_walk *walk) {
     enum { MOST = 16 };
     tir_lowering *l = walk->l;
     const tile_access access = find_tile_access(walk);
     const tir_stage *stage = tir_stage_of(l, access.stage);
     tir_expr low[DLC_MAX_RANK], logical[DLC_MAX_RANK], index[TIR_MAX_PHYSICAL_RANK], from[DLC_MAX_RANK];
-    int64_t extent[DLC_MAX_RANK], step = elements_of_line(walk), each = 1;
+    tir_expr least[TIR_MAX_AXES], greatest[TIR_MAX_AXES];
+    int64_t extent[DLC_MAX_RANK], step = elements_of_line(walk), iterations, each = 1;
     const int rows = tile_rows(walk, access.stage, low, extent), last = stage->space - 1;
     if (l->home[walk->prefetch->tensor] == UINT32_MAX || rows < 0 || extent[last] > MOST * step) return;
-    if (tir_op_of(l->pool, iteration) != TIR_VAR) return;
-    const tir_interval range = tir_range(l->pool, iteration);
-    while (2 * each * extent[rows] <= range.high - range.low + 1) each *= 2; /* iterations for a row */
-    const tir_expr row =
-        tir_div(l->pool, tir_sub(l->pool, iteration, tir_index(l->pool, range.low)), tir_index(l->pool, each));
-    low[rows] = tir_add(l->pool, low[rows], tir_min(l->pool, row, tir_index(l->pool, extent[rows] - 1)));
+    inner_loops inner = {.count = 0};
+    find_inner_loops(walk, &inner);
+    tir_expr row = position_in(walk, &inner, inner.count, least, greatest, &iterations);
+    if (!row || !inner.count) return;
+    while (2 * each * extent[rows] <= iterations) each *= 2; /* iterations for a row */
+    row = tir_min(l->pool, tir_div(l->pool, row, tir_index(l->pool, each)), tir_index(l->pool, extent[rows] - 1));
+    low[rows] = tir_add(l->pool, low[rows], row);
     for (int a = 0; a < stage->space; a++) from[a] = stage->axis[a].var;
     for (int d = 0; d < l->region->tensors.data[walk->prefetch->tensor].rank; d++) {
         logical[d] = access.load
@@ -264,6 +285,7 @@ static void append_tile_lines(prefetch_walk *walk, tir_expr iteration) {
     }
     const int rank = tir_lower_physical(l, walk->prefetch->tensor, logical, index);
     for (int64_t at = 0; rank && at < extent[last]; at += step) append_line(walk, index, rank, tir_index(l->pool, at));
+    if (rank && extent[last] % step > 1) append_line(walk, index, rank, tir_index(l->pool, extent[last] - 1));
 }
 
 static void append_prefetch_load(void *user, tir_expr load) {
@@ -288,7 +310,7 @@ void tir_lower_prefetches(tir_lowering *l, int s, int leaf) {
                                plan->nodes.data[leaf].name, tir_stage_of(l, s)->name, moved->name,
                                tir_stage_of(l, prefetch->moved_stage)->name);
         prefetch_walk walk = {l, s, prefetch, moved->value, false};
-        if (prefetch->tile) append_tile_lines(&walk, plan->nodes.data[leaf].value);
+        if (prefetch->tile) append_tile_lines(&walk);
         if (prefetch->tile || tir_op_of(l->pool, moved->value) != TIR_VAR)
             continue; /* a single iteration: no later one exists */
         tir_stage_loads(&l->state, s, append_prefetch_load, &walk);

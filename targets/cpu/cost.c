@@ -5,6 +5,8 @@
 #include "targets/cpu/cost.h"
 #include "targets/cpu/cpu.h"
 
+#include <math.h>
+
 enum { SAMPLES = 8, OPEN = COST_LOOPS };
 
 /* ---- rates ------------------------------------------------------------------------------------------------------------- */
@@ -355,24 +357,28 @@ static void note_access(counter *c, uint32_t buffer, const cost_pace pace[OPEN],
 /* Counts the loads or stores of one vector, whose lanes are a stride apart. */
 static void count_access(counter *c, uint32_t buffer, const tir_expr *index, uint32_t mask, bool store,
                          bool past_caches) {
+    enum { CLOSE = 4 }; /* elements */
     tir_dtype dtype = (tir_dtype)c->kernel->buffers.data[buffer].dtype;
     const double bytes = (double)lib_dtype_size((dlc_dtype)dtype);
     cost_pace pace[OPEN];
     find_paces(c, buffer, index, pace);
     note_access(c, buffer, pace, store, past_caches);
-    bool together = true, neighbours = false;
+    bool together = true, neighbours = false, close = false;
     int level = level_of(c, mask), here = innermost(c);
     if (here > level) level = here;
     repeated done = times_done(c, mask, level);
     double moves = share_of(c, done.lanes, dtype), shuffles = 0;
     for (int i = 0; i < c->depth; i++) {
+        const double stride = fabs(pace[i].stride);
         if (c->open[i].kind == TIR_UNROLL && pace[i].stride == bytes) neighbours = true;
-        if (c->open[i].kind == TIR_VEC && mask >> i & 1) together = pace[i].stride == bytes || pace[i].stride == 0;
+        if (c->open[i].kind != TIR_VEC || !(mask >> i & 1)) continue;
+        together = pace[i].stride == bytes || pace[i].stride == 0;
+        close = stride <= CLOSE * bytes;
     }
-    if (!together) {
-        shuffles = neighbours ? 4 : done.lanes;
-        if (!neighbours) moves = done.lanes; /* neighbours in memory: transposed in registers */
-    }
+    /* stores to neighbours in memory are transposed in registers, loads that skip few elements combined; others go lane by lane */
+    const bool shuffled = neighbours && (store || close);
+    if (!together) shuffles = shuffled ? 4 : done.lanes;
+    if (!together && !shuffled) moves = done.lanes;
     spend(c, level, 0, done.times * shuffles, store ? 0 : done.times * moves, store ? done.times * moves : 0);
 }
 
@@ -632,7 +638,7 @@ static void count_list(counter *c, const tir_stmt *stmt) {
         case TIR_LET: count_let(c, stmt); break;
         case TIR_IF: count_if(c, stmt); break;
         case TIR_STORE: count_store(c, stmt); break;
-        case TIR_PREFETCH: spend(c, innermost(c), 0, 0, mean(c->runs), 0); break;
+        case TIR_PREFETCH: spend(c, innermost(c), 0, 0, mean(c->runs) * (c->rates.halves ? 0.5 : 1), 0); break;
         case TIR_COLLECTIVE: /* the cpu has none */
         case TIR_BARRIER:
         case TIR_COMMIT:

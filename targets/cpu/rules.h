@@ -68,7 +68,8 @@ typedef enum rules_role {
     RULES_INSIDE,  /* runs in the loops of another stage, which are scheduled with it (rules_operand.c) */
     RULES_LANES,   /* partial sums of products by lanes along a row: they get no tile of their own */
     RULES_CUT, /* a contraction over a block of its reduction, in the loops of the sum over blocks (rules_cache_blocks.c) */
-    RULES_CUT_SUMS
+    RULES_CUT_SUMS,
+    RULES_TRANSPOSED /* a copy of a contraction's sums, transposed, in its tile (rules_transposed.c) */
 } rules_role;
 typedef struct rules_part {
     const char *stage;

@@ -284,7 +284,9 @@ static double lines_of_vectors(const rules *r, const tir_stage *stage, const int
 static int64_t live_tiles(rules *r, int owner) {
     int *stages = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, owner, stages);
     int64_t *tiles = LIB_NEW_ARRAY(r->arena, int64_t, (size_t)count + 1);
-    for (int i = 0; i < count; i++) tiles[i] = rules_pointwise(r, stages[i]);
+    const int transposed = rules_transposed_copy(r, owner); /* from there on, one row of the tile at a time is live */
+    for (int i = 0; i < count; i++)
+        tiles[i] = rules_pointwise(r, stages[i]) && (transposed < 0 || stages[i] < transposed);
     stages[count] = owner;
     return rules_live(r, stages, tiles, count + 1);
 }
@@ -634,6 +636,7 @@ void rules_prepare_tile(rules *r, int s) {
     if (steps) pack(r, name, &t, steps, t.steps_copy);
     if (kind == RULES_OPERAND_IN_PLACE && !t.unit) rules_copy_rows(r, rules_stage_named(r, name), &operand_tile);
     if (kind == RULES_OPERAND_IN_PLACE) rules_prepare_cut(r, name, &t);
+    rules_prepare_transposed(r, rules_stage_named(r, name), &t);
 }
 
 /* ---- loops */
@@ -917,19 +920,27 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
             vi = "w_i";
         add_loop(&loops, "w_o", false);
     }
-    if (ui) lib_text_format(&loops.order, " %s", ui);
-    lib_text_format(&loops.order, " %s", vi);
+    const int transposed = rules_transposed_copy(r, owner);
+    if (transposed >= 0)
+        lib_text_format(&loops.order, " %s %s", vi, ui);
+    else
+        lib_text_format(&loops.order, ui ? " %s %s" : "%s %s", ui ? ui : "", vi);
     tir_schedule_add(r->schedule, "order %s:%s", name, loops.order.data);
     if (loops.parallel.length && t.cycles >= (double)SHARED)
         tir_schedule_add(r->schedule, "par%s", loops.parallel.data);
-    tir_schedule_add(r->schedule, "vec %s.%s", name, vi);
-    if (ui) tir_schedule_add(r->schedule, "unroll %s.%s", name, ui);
+    tir_schedule_add(r->schedule, "vec %s.%s", name, transposed >= 0 ? ui : vi);
+    if (ui && transposed < 0) tir_schedule_add(r->schedule, "unroll %s.%s", name, ui);
     int64_t block = rows ? rows : m, tiles = (block + t.mr - 1) / t.mr;
     bool alike = block > 0 && block % tiles == 0 &&
                  m % block == 0; /* a step reads a contiguous part, of the same length in all tiles */
     if (!place && alike) rules_fetch_next_block(r, main, &t);
-    for (int s = 0; s < owner; s++)
-        if (inside[s]) rules_attach_to_tile(r, s, name, loops.last, v, u, &t, s == main);
+    for (int s = 0; s < owner; s++) {
+        if (!inside[s]) continue;
+        if (transposed >= 0 && s >= transposed)
+            rules_attach_transposed(r, s, name, loops.last, vi, v, u);
+        else
+            rules_attach_to_tile(r, s, name, loops.last, v, u, &t, s == main);
+    }
     if (!place && vo && !first && !last && !panels) rules_fetch_panels(r, main, &t, name, vo);
     if (!place) rules_fetch_tile(r, main, owner, inside, &t, loops.last);
     return true;

@@ -129,6 +129,15 @@ double rules_tensor_bytes(const rules *r, const tir_tensor *tensor);
 void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, int v_label, int u_label,
                           const rules_tile_shape *t, bool main);
 
+/* rules_transposed.c: maps in vectors across the lanes of a contraction's tile */
+/* If the maps around the contraction load or store several tensors that are contiguous along u: they read a transposed copy of its sums. */
+void rules_prepare_transposed(rules *r, int contraction, const rules_tile_shape *t);
+/* The transposed copy in the owner's tile; -1: none. The stages behind it run in vectors along u. */
+int rules_transposed_copy(const rules *r, int owner);
+/* The copy, at the tile's loop, or a stage behind it, at the owner's loop over single points of v. Labels: axes of the root. */
+void rules_attach_transposed(rules *r, int s, const char *owner, const char *tile_loop, const char *row_loop, int v_label,
+                             int u_label);
+
 /* rules_cache_blocks.c: panels streamed from beyond L2 */
 void rules_fetch_panels(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *vo);
 /* If the results of the stages in the tile exceed L2, their lines, and those of operands that other stages than the reduction load, are
