@@ -3,7 +3,8 @@
  *   candidates  values that one kernel writes and only kernels read
  *   dimensions  a contraction that reads a value along a reduction axis with kept axes after it (channels of an image), or
  *               writes its features there, proposes that dimension; proposals spread to other candidates through stages that
- *               index both by the same axis (windows, maps, depthwise convolutions);
+ *               index both by the same axis (windows, maps, depthwise convolutions), also from a last dimension, which cannot be
+ *               blocked itself;
  *               the host's own blocks (host_layout.h) are fixed proposals
  *   decisions   regions that share candidates form a group. In each group the best of two local searches, from all row-major and
  *               from all blocked, is taken if it saves enough of the total cost, or of the cost of regions without contractions; the
@@ -142,18 +143,26 @@ static void compute_regions(decider *d) {
 
 /* ---- dimensions */
 
-/* Can the dimension be blocked: is its extent known and is it not the last one? */
-static bool can_block(const decider *d, graph_id value, int dim) {
+static bool is_last(const decider *d, graph_id value, int dim) {
     const graph_shape *shape = graph_shape_of(d->g, value);
-    bool behind = false;
-    if (known_extent(d->g, shape->dim[dim]) < 2) return false;
-    for (int i = dim + 1; i < shape->rank; i++) behind = behind || known_extent(d->g, shape->dim[i]) != 1;
-    return behind;
+    for (int i = dim + 1; i < shape->rank; i++)
+        if (known_extent(d->g, shape->dim[i]) != 1) return false;
+    return true;
 }
 
+/* Can the dimension be blocked: is its extent known and is it not the last one? */
+static bool can_block(const decider *d, graph_id value, int dim) {
+    return known_extent(d->g, graph_shape_of(d->g, value)->dim[dim]) >= 2 && !is_last(d, value, dim);
+}
+
+/* A last dimension cannot be blocked, but the proposal spreads to values in whose order it is not the last; another one
+ * replaces it. */
 static void propose(decider *d, const graph_region *region, const tir_tensor *tensor, int dim) {
     graph_id value = value_of(region, tensor);
-    if (value && d->candidate[value] && d->dim[value] == NO_DIM && can_block(d, value, dim))
+    if (!value || !d->candidate[value]) return;
+    const int before = d->dim[value];
+    if (before == NO_DIM ? can_block(d, value, dim) || is_last(d, value, dim)
+                         : is_last(d, value, before) && can_block(d, value, dim))
         d->dim[value] = (int8_t)dim;
 }
 
@@ -240,7 +249,8 @@ static void choose_dimensions(decider *d) {
         if (d->given[v]) d->dim[v] = (int8_t)d->given[v]->part[d->given[v]->count - 1].dim;
     for (uint32_t r = 0; r < d->regions->count; r++) propose_in_region(d, r);
     for (uint32_t r = d->regions->count; r-- > 0;) propose_in_region(d, r);
-    for (graph_id v = 1; v < d->g->values.count; v++) d->candidate[v] = d->candidate[v] && d->dim[v] != NO_DIM;
+    for (graph_id v = 1; v < d->g->values.count; v++)
+        d->candidate[v] = d->candidate[v] && d->dim[v] != NO_DIM && can_block(d, v, d->dim[v]);
 }
 
 /* ---- decisions */

@@ -1,70 +1,115 @@
-/* Winograd's minimal filtering of windows of 3 x 3 (Lavin & Gray 2015, "Fast Algorithms for Convolutional Neural Networks"): tiles of
- * t x t outputs of a convolution of stride 1, t = 2 or 4, are computed from (t+2) x (t+2) inputs d and the window g as
+/* Winograd's minimal filtering of windows of 3 or of 3 x 3 (Lavin & Gray 2015, "Fast Algorithms for Convolutional Neural Networks"):
+ * tiles of t x t outputs of a convolution of stride 1, t = 2 or 4, are computed from (t+2) x (t+2) inputs d and the window g as
  *
  *   A^T [ (G g G^T) .* (B^T d B) ] A
  *
  * The sum over channels is inside the brackets: one contraction for each of (t+2)^2 points. winograd_input is B^T d B of all
  * tiles, winograd_output A^T [] A; graph/winograd.c puts them around a dot_general. Both transform rows, then columns, as maps that
- * compare the position in the tile; after unrolling only the sums are left. */
+ * compare the position in the tile; after unrolling only the sums are left. Signals have one such dimension: A^T [(G g) .* (B^T d)].
+ *
+ * Elements of a dilated window are e apart, and so are those of a tile: tile number k along a dimension begins at k / e * t * e + k % e. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
-enum { TILE, INPUT_LOW, INPUT_HIGH, OUTPUT_SHAPE = 1, POINTS = 6 };
+enum {
+    TILE,
+    INPUT_LOW,
+    INPUT_HIGH,
+    INPUT_DILATION,
+    OUTPUT_SHAPE = 1,
+    OUTPUT_DILATION,
+    POINTS = 6,
+    MOST_DIMS = 2 /* along which windows extend */
+};
 
 static int tile_of(const graph_attribute *attribute) {
     return attribute[TILE].integer ? 4 : 2;
 }
 
+static int64_t entry_of(const graph_attribute *list, int dim, int64_t otherwise) {
+    return list->count ? list->list[dim] : otherwise;
+}
+
+/* Elements from a tile to the next one that has none of the same. */
+static int64_t span_of(const graph_attribute *attribute, int dilation, int dim) {
+    return tile_of(attribute) * entry_of(&attribute[dilation], dim, 1);
+}
+
 /* ---- shapes */
 
 /* Outputs of a window of 3 along a dimension. */
-static tir_expr outputs_of(const graph_infer *infer, int dim, int64_t low, int64_t high) {
+static tir_expr outputs_of(const graph_infer *infer, int dim, int64_t margin) {
     tir_pool *pool = infer->g->pool;
-    tir_expr size = graph_infer_sum(infer, infer->operand[0].dim[dim], tir_index(pool, low + high - 2));
+    tir_expr size = graph_infer_sum(infer, infer->operand[0].dim[2 + dim], tir_index(pool, margin));
     graph_infer_at_most(infer, tir_index(pool, 1), size, "no window of 3 fits");
     return size;
 }
 
-static tir_expr tiles_of(const graph_infer *infer, tir_expr n, tir_expr h, tir_expr w, int tile) {
-    tir_pool *pool = infer->g->pool;
-    tir_expr t = tir_index(pool, tile);
-    return graph_infer_product(infer, 3, (tir_expr[]){n, tir_ceil_div(pool, h, t), tir_ceil_div(pool, w, t)});
+/* Tiles along a dimension. */
+static tir_expr tiles_along(tir_pool *pool, tir_expr size, const graph_attribute *attribute, int dilation, int dim) {
+    tir_expr count = tir_ceil_div(pool, size, tir_index(pool, span_of(attribute, dilation, dim)));
+    return tir_mul(pool, count, tir_index(pool, entry_of(&attribute[dilation], dim, 1)));
+}
+
+/* Tiles of a batch. */
+static tir_expr tiles_of(const graph_infer *infer, int dims, tir_expr batch, const tir_expr *size, int dilation) {
+    tir_expr factor[1 + MOST_DIMS] = {batch};
+    for (int i = 0; i < dims; i++) factor[1 + i] = tiles_along(infer->g->pool, size[i], infer->attribute, dilation, i);
+    return graph_infer_product(infer, 1 + dims, factor);
+}
+
+static void check_dilation(const graph_infer *infer, int which, int dims) {
+    enum { MOST = 1 << 20 };
+    const graph_attribute *dilation = &infer->attribute[which];
+    graph_infer_list(infer, dilation, dims, "dilation");
+    for (int i = 0; i < dilation->count; i++)
+        if (dilation->list[i] < 1 || dilation->list[i] > MOST)
+            graph_infer_fail(infer, "dilation of dimension %d is %lld, expected 1 to %d", 2 + i,
+                             (long long)dilation->list[i], MOST);
 }
 
 static void infer_winograd_input(graph_infer *infer) {
-    const graph_attribute *low = &infer->attribute[INPUT_LOW], *high = &infer->attribute[INPUT_HIGH];
-    int tile = tile_of(infer->attribute);
-    tir_expr points = tir_index(infer->g->pool, tile + 2), size[2];
-    graph_infer_rank(infer, 0, 4);
-    graph_infer_list(infer, low, 2, "low");
-    graph_infer_list(infer, high, 2, "high");
-    for (int i = 0; i < 2; i++) {
-        int64_t before = low->count ? low->list[i] : 0, after = high->count ? high->list[i] : 0;
-        if (before < 0 || after < 0 || before > 2 || after > 2)
-            graph_infer_fail(infer, "padding of dimension %d is %lld and %lld, expected 0 to 2", 2 + i,
-                             (long long)before, (long long)after);
-        size[i] = outputs_of(infer, 2 + i, before, after);
-    }
+    const graph_attribute *attribute = infer->attribute, *low = &attribute[INPUT_LOW], *high = &attribute[INPUT_HIGH];
     const graph_shape *x = &infer->operand[0];
-    infer->result[0] =
-        (graph_shape){.dtype = x->dtype,
-                      .rank = 4,
-                      .dim = {points, points, tiles_of(infer, x->dim[0], size[0], size[1], tile), x->dim[1]}};
+    const int dims = x->rank - 2;
+    tir_expr size[MOST_DIMS];
+    if (dims < 1 || dims > MOST_DIMS) graph_infer_fail(infer, "x has rank %d, expected 3 or 4", x->rank);
+    graph_infer_list(infer, low, dims, "low");
+    graph_infer_list(infer, high, dims, "high");
+    check_dilation(infer, INPUT_DILATION, dims);
+    for (int i = 0; i < dims; i++) {
+        const int64_t before = entry_of(low, i, 0), after = entry_of(high, i, 0),
+                      reach = 2 * entry_of(&attribute[INPUT_DILATION], i, 1);
+        if (before < 0 || after < 0 || before > reach || after > reach)
+            graph_infer_fail(infer, "padding of dimension %d is %lld and %lld, expected 0 to %lld", 2 + i,
+                             (long long)before, (long long)after, (long long)reach);
+        size[i] = outputs_of(infer, i, before + after - reach);
+    }
+    graph_shape *y = &infer->result[0];
+    *y = (graph_shape){.dtype = x->dtype, .rank = x->rank};
+    for (int i = 0; i < dims; i++) y->dim[i] = tir_index(infer->g->pool, tile_of(attribute) + 2);
+    y->dim[dims] = tiles_of(infer, dims, x->dim[0], size, INPUT_DILATION);
+    y->dim[dims + 1] = x->dim[1];
 }
 
 static void infer_winograd_output(graph_infer *infer) {
     const graph_attribute *shape = &infer->attribute[OUTPUT_SHAPE];
-    int tile = tile_of(infer->attribute);
     const graph_shape *m = &infer->operand[0];
-    graph_infer_rank(infer, 0, 4);
-    if (shape->count != 3) graph_infer_fail(infer, "shape has %d entries, expected batch, rows, columns", shape->count);
-    tir_expr points = tir_index(infer->g->pool, tile + 2);
-    graph_infer_equal(infer, m->dim[0], points, "points of a column and tile + 2");
-    graph_infer_equal(infer, m->dim[1], points, "points of a row and tile + 2");
-    graph_infer_equal(infer, m->dim[2], tiles_of(infer, shape->dims[0], shape->dims[1], shape->dims[2], tile),
+    const int dims = m->rank - 2;
+    tir_expr points = tir_index(infer->g->pool, tile_of(infer->attribute) + 2);
+    if (dims < 1 || dims > MOST_DIMS) graph_infer_fail(infer, "m has rank %d, expected 3 or 4", m->rank);
+    if (shape->count != 1 + dims)
+        graph_infer_fail(infer, "shape has %d entries, expected batch and %s", shape->count,
+                         dims == 1 ? "the number of elements" : "rows, columns");
+    check_dilation(infer, OUTPUT_DILATION, dims);
+    for (int i = 0; i < dims; i++)
+        graph_infer_equal(infer, m->dim[i], points,
+                          i + 1 < dims ? "points of a column and tile + 2" : "points of a row and tile + 2");
+    graph_infer_equal(infer, m->dim[dims], tiles_of(infer, dims, shape->dims[0], shape->dims + 1, OUTPUT_DILATION),
                       "tiles and those of shape");
-    infer->result[0] =
-        (graph_shape){.dtype = m->dtype, .rank = 4, .dim = {shape->dims[0], m->dim[3], shape->dims[1], shape->dims[2]}};
+    graph_shape *y = &infer->result[0];
+    *y = (graph_shape){.dtype = m->dtype, .rank = m->rank, .dim = {shape->dims[0], m->dim[dims + 1]}};
+    for (int i = 0; i < dims; i++) y->dim[2 + i] = shape->dims[1 + i];
 }
 
 /* ---- transforms of one row: `x` holds its points. What results share is one expression. */
@@ -124,22 +169,35 @@ static tir_expr choose(tir_pool *pool, tir_expr position, int count, const tir_e
 
 /* ---- compute definitions */
 
+/* What a tile's number says: its batch, and its number along each dimension. */
 typedef struct tile_place {
-    /* of a tile: its number in each */
-    tir_expr batch, row, column;
+    tir_expr batch, number[MOST_DIMS];
 } tile_place;
 
-static tile_place place_of(tir_pool *pool, tir_expr tile, tir_expr rows, tir_expr columns) {
-    return (tile_place){tir_div(pool, tile, tir_mul(pool, rows, columns)),
-                        tir_rem(pool, tir_div(pool, tile, columns), rows), tir_rem(pool, tile, columns)};
+static tile_place place_of(tir_pool *pool, int dims, tir_expr tile, const tir_expr *counts) {
+    tile_place place;
+    for (int i = dims; i-- > 0;) {
+        place.number[i] = tir_rem(pool, tile, counts[i]);
+        tile = tir_div(pool, tile, counts[i]);
+    }
+    place.batch = tile;
+    return place;
+}
+
+/* Of the element at a position of a tile, from that of the padding's first one. */
+static tir_expr element_of(tir_pool *pool, tir_expr number, tir_expr position, int64_t tile, int64_t dilation) {
+    tir_expr apart = tir_index(pool, dilation);
+    tir_expr first = tir_mul(pool, tir_div(pool, number, apart), tir_index(pool, tile * dilation));
+    tir_expr within = tir_add(pool, tir_mul(pool, position, apart), tir_rem(pool, number, apart));
+    return tir_add(pool, first, within);
 }
 
 /* Element of x, or zero in the padding. */
-static tir_expr padded_element(graph_compute *c, tir_expr batch, tir_expr channel, tir_expr row, tir_expr column) {
+static tir_expr padded_element(graph_compute *c, const tir_expr *index) {
     tir_pool *pool = c->pool;
     const graph_shape *x = &c->operand_shape[0];
-    tir_expr index[4] = {batch, channel, row, column}, guard = 0;
-    for (int d = 2; d < 4; d++) {
+    tir_expr guard = 0;
+    for (int d = 2; d < x->rank; d++) {
         tir_expr inside[2] = {tir_le(pool, tir_index(pool, 0), index[d]), tir_lt(pool, index[d], x->dim[d])};
         for (int k = 0; k < 2; k++)
             if (tir_prove(pool, inside[k]) != TIR_YES) guard = guard ? tir_and(pool, guard, inside[k]) : inside[k];
@@ -149,68 +207,122 @@ static tir_expr padded_element(graph_compute *c, tir_expr batch, tir_expr channe
     return tir_region_load_guarded(c->region, c->operand[0], index, guard, zero);
 }
 
-/* rows [a, tile, column of the tile, c], then the result [a, b, tile, c]. */
-static void compute_winograd_input(graph_compute *c) {
-    static const char *const names[2][4] = {{"a", "t", "x", "c"}, {"a", "b", "t", "c"}};
+/* The map that transforms what is along the first dimension: [a, tile, c], or of images [a, tile, column of the tile, c]. */
+static uint32_t compute_first_input(graph_compute *c) {
+    static const char *const names[MOST_DIMS][4] = {{"a", "t", "c"}, {"a", "t", "x", "c"}};
     tir_pool *pool = c->pool;
-    int tile = tile_of(c->attribute);
+    const graph_attribute *attribute = c->attribute;
+    const int tile = tile_of(attribute), dims = c->operand_shape[0].rank - 2;
     const graph_shape *x = &c->operand_shape[0], *y = &c->result_shape[0];
     const row_pool r = {pool, (tir_dtype)y->dtype};
-    int64_t low[2] = {0}, high[2] = {0};
-    for (int i = 0; i < 2; i++) {
-        if (c->attribute[INPUT_LOW].count) low[i] = c->attribute[INPUT_LOW].list[i];
-        if (c->attribute[INPUT_HIGH].count) high[i] = c->attribute[INPUT_HIGH].list[i];
+    tir_expr counts[MOST_DIMS], value[POINTS], load[POINTS], axis[4];
+    for (int i = 0; i < dims; i++) {
+        const int64_t margin = entry_of(&attribute[INPUT_LOW], i, 0) + entry_of(&attribute[INPUT_HIGH], i, 0) -
+                               2 * entry_of(&attribute[INPUT_DILATION], i, 1);
+        counts[i] =
+            tiles_along(pool, tir_add(pool, x->dim[2 + i], tir_index(pool, margin)), attribute, INPUT_DILATION, i);
     }
-    tir_expr size[2], step = tir_index(pool, tile), value[POINTS], load[POINTS], index[4];
-    for (int i = 0; i < 2; i++)
-        size[i] = tir_ceil_div(pool, tir_add(pool, x->dim[2 + i], tir_index(pool, low[i] + high[i] - 2)), step);
-    tir_expr extent[4] = {y->dim[0], y->dim[2], y->dim[1], y->dim[3]};
-    tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, 4, names[0], extent, 0, NULL, NULL);
-    tir_expr axis[4];
-    for (int a = 0; a < 4; a++) axis[a] = stage->axis[a].var;
-    tile_place at = place_of(pool, axis[1], size[0], size[1]);
-    for (int i = 0; i < tile + 2; i++)
-        load[i] = padded_element(
-            c, at.batch, axis[3], tir_add(pool, tir_mul(pool, at.row, step), tir_index(pool, i - low[0])),
-            tir_add(pool, tir_mul(pool, at.column, step), tir_sub(pool, axis[2], tir_index(pool, low[1]))));
-    input_row(&r, tile, load, value);
-    uint32_t rows = tir_stage_value(c->region, stage, choose(pool, axis[0], tile + 2, value), 0, 0);
-    stage = tir_region_stage(c->region, TIR_MAP, c->name, 4, names[1], y->dim, 0, NULL, NULL);
-    for (int a = 0; a < 4; a++) axis[a] = stage->axis[a].var;
-    index[0] = axis[0], index[1] = axis[2], index[3] = axis[3];
+    tir_expr extent[4] = {y->dim[0], y->dim[dims]};
+    if (dims == 2) extent[2] = y->dim[1];
+    extent[dims + 1] = y->dim[dims + 1];
+    tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, dims + 2, names[dims - 1], extent, 0, NULL, NULL);
+    for (int a = 0; a < dims + 2; a++) axis[a] = stage->axis[a].var;
+    tile_place at = place_of(pool, dims, axis[1], counts);
     for (int i = 0; i < tile + 2; i++) {
-        index[2] = tir_index(pool, i);
-        load[i] = tir_region_load(c->region, rows, index);
+        tir_expr index[2 + MOST_DIMS] = {at.batch, axis[dims + 1]};
+        for (int d = 0; d < dims; d++) {
+            tir_expr position = d == 0 ? tir_index(pool, i) : axis[2];
+            tir_expr element =
+                element_of(pool, at.number[d], position, tile, entry_of(&attribute[INPUT_DILATION], d, 1));
+            index[2 + d] = tir_sub(pool, element, tir_index(pool, entry_of(&attribute[INPUT_LOW], d, 0)));
+        }
+        load[i] = padded_element(c, index);
     }
+    input_row(&r, tile, load, value);
+    return tir_stage_value(c->region, stage, choose(pool, axis[0], tile + 2, value), 0, 0);
+}
+
+/* Of images a second map, the result [a, b, tile, c]. */
+static void compute_winograd_input(graph_compute *c) {
+    static const char *const names[] = {"a", "b", "t", "c"};
+    tir_pool *pool = c->pool;
+    const graph_shape *y = &c->result_shape[0];
+    const row_pool r = {pool, (tir_dtype)y->dtype};
+    const int tile = tile_of(c->attribute);
+    tir_expr value[POINTS], load[POINTS], axis[4];
+    uint32_t rows = compute_first_input(c);
+    if (y->rank == 3) {
+        c->result[0] = rows;
+        return;
+    }
+    tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, 4, names, y->dim, 0, NULL, NULL);
+    for (int a = 0; a < 4; a++) axis[a] = stage->axis[a].var;
+    for (int i = 0; i < tile + 2; i++)
+        load[i] = tir_region_load(c->region, rows, (tir_expr[]){axis[0], axis[2], tir_index(pool, i), axis[3]});
     input_row(&r, tile, load, value);
     c->result[0] = tir_stage_value(c->region, stage, choose(pool, axis[1], tile + 2, value), 0, 0);
 }
 
-/* rows [row of the tile, b, tile, c], then the result [n, c, h, w]. */
-static void compute_winograd_output(graph_compute *c) {
-    static const char *const names[2][4] = {{"i", "b", "t", "c"}, {"n", "c", "h", "w"}};
+/* Position in its tile of the element at `index`. */
+static tir_expr position_of(graph_compute *c, int dim, tir_expr index) {
+    tir_expr apart = tir_index(c->pool, entry_of(&c->attribute[OUTPUT_DILATION], dim, 1));
+    return tir_rem(c->pool, tir_div(c->pool, index, apart), tir_index(c->pool, tile_of(c->attribute)));
+}
+
+/* Number of the tile of the element at `index`, [batch, ...]. */
+static tir_expr tile_at(graph_compute *c, tir_expr batch, const tir_expr *index) {
     tir_pool *pool = c->pool;
-    int tile = tile_of(c->attribute);
-    const graph_shape *m = &c->operand_shape[0], *y = &c->result_shape[0];
-    const row_pool r = {pool, (tir_dtype)y->dtype};
-    tir_expr step = tir_index(pool, tile), value[POINTS], load[POINTS];
-    tir_expr rows = tir_ceil_div(pool, y->dim[2], step), columns = tir_ceil_div(pool, y->dim[3], step);
-    tir_expr extent[4] = {step, m->dim[1], m->dim[2], m->dim[3]}, axis[4];
-    tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, 4, names[0], extent, 0, NULL, NULL);
+    tir_expr number = batch;
+    for (int i = 0; i < c->result_shape[0].rank - 2; i++) {
+        tir_expr apart = tir_index(pool, entry_of(&c->attribute[OUTPUT_DILATION], i, 1));
+        tir_expr span = tir_index(pool, span_of(c->attribute, OUTPUT_DILATION, i));
+        tir_expr count = tiles_along(pool, c->result_shape[0].dim[2 + i], c->attribute, OUTPUT_DILATION, i);
+        tir_expr along =
+            tir_add(pool, tir_mul(pool, tir_div(pool, index[i], span), apart), tir_rem(pool, index[i], apart));
+        number = tir_add(pool, tir_mul(pool, number, count), along);
+    }
+    return number;
+}
+
+/* Of images, the map that transforms what is along the first dimension: [row of the tile, b, tile, c]. */
+static uint32_t compute_first_output(graph_compute *c) {
+    static const char *const names[] = {"i", "b", "t", "c"};
+    tir_pool *pool = c->pool;
+    const graph_shape *m = &c->operand_shape[0];
+    const row_pool r = {pool, (tir_dtype)m->dtype};
+    const int tile = tile_of(c->attribute);
+    tir_expr extent[4] = {tir_index(pool, tile), m->dim[1], m->dim[2], m->dim[3]}, axis[4];
+    tir_expr value[POINTS], load[POINTS];
+    tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, 4, names, extent, 0, NULL, NULL);
     for (int a = 0; a < 4; a++) axis[a] = stage->axis[a].var;
     for (int i = 0; i < tile + 2; i++)
         load[i] = graph_operand_load(c, 0, (tir_expr[]){tir_index(pool, i), axis[1], axis[2], axis[3]});
     output_row(&r, tile, load, value);
-    uint32_t first = tir_stage_value(c->region, stage, choose(pool, axis[0], tile, value), 0, 0);
-    stage = tir_region_stage(c->region, TIR_MAP, c->name, 4, names[1], y->dim, 0, NULL, NULL);
-    for (int a = 0; a < 4; a++) axis[a] = stage->axis[a].var;
-    tir_expr number = tir_add(pool, tir_mul(pool, axis[0], rows), tir_div(pool, axis[2], step));
-    number = tir_add(pool, tir_mul(pool, number, columns), tir_div(pool, axis[3], step));
-    for (int i = 0; i < tile + 2; i++)
-        load[i] = tir_region_load(c->region, first,
-                                  (tir_expr[]){tir_rem(pool, axis[2], step), tir_index(pool, i), number, axis[1]});
+    return tir_stage_value(c->region, stage, choose(pool, axis[0], tile, value), 0, 0);
+}
+
+/* The result [n, c, ...]. */
+static void compute_winograd_output(graph_compute *c) {
+    static const char *const names[] = {"n", "c", "h", "w"};
+    tir_pool *pool = c->pool;
+    const graph_shape *y = &c->result_shape[0];
+    const row_pool r = {pool, (tir_dtype)y->dtype};
+    const int tile = tile_of(c->attribute), last = y->rank - 3; /* of the dimensions of windows */
+    const bool image = last == 1;
+    tir_expr value[POINTS], load[POINTS], axis[4];
+    const uint32_t first = image ? compute_first_output(c) : 0;
+    tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, y->rank, names, y->dim, 0, NULL, NULL);
+    for (int a = 0; a < y->rank; a++) axis[a] = stage->axis[a].var;
+    tir_expr number = tile_at(c, axis[0], axis + 2);
+    for (int i = 0; i < tile + 2; i++) {
+        tir_expr point = tir_index(pool, i);
+        load[i] =
+            image ? tir_region_load(c->region, first, (tir_expr[]){position_of(c, 0, axis[2]), point, number, axis[1]})
+                  : graph_operand_load(c, 0, (tir_expr[]){point, number, axis[1]});
+    }
     output_row(&r, tile, load, value);
-    c->result[0] = tir_stage_value(c->region, stage, choose(pool, tir_rem(pool, axis[3], step), tile, value), 0, 0);
+    c->result[0] =
+        tir_stage_value(c->region, stage, choose(pool, position_of(c, last, axis[2 + last]), tile, value), 0, 0);
 }
 
 /* ---- references: the matrices of the paper */
@@ -227,52 +339,110 @@ static const double output_matrix[2][POINTS][POINTS] = {
     {{1, 1, 1, 0}, {0, 1, -1, -1}},
     {{1, 1, 1, 1, 1, 0}, {0, 1, -1, 2, -2, 0}, {0, 1, 1, 4, 4, 0}, {0, 1, -1, 8, -8, 1}}};
 
-static void reference_winograd_input(const graph_reference *r) {
-    const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
-    int64_t to[DLC_MAX_RANK] = {0}, low[2] = {0}, high[2] = {0}, tile = tile_of(r->attribute);
-    for (int i = 0; i < 2; i++) {
-        if (r->attribute[INPUT_LOW].count) low[i] = r->attribute[INPUT_LOW].list[i];
-        if (r->attribute[INPUT_HIGH].count) high[i] = r->attribute[INPUT_HIGH].list[i];
+/* Sizes along the dimensions of windows, outputs of the convolution; a signal is an image of one row of points. */
+typedef struct reference_tiling {
+    int dims, tile;
+    int64_t size[MOST_DIMS], apart[MOST_DIMS], count[MOST_DIMS];
+} reference_tiling;
+
+static reference_tiling tiling_of(const graph_reference *r, const graph_reference_tensor *image, int dilation) {
+    reference_tiling t = {.dims = image->rank - 2, .tile = tile_of(r->attribute)};
+    for (int i = 0; i < t.dims; i++) {
+        t.size[i] = image->dim[2 + i];
+        t.apart[i] = entry_of(&r->attribute[dilation], i, 1);
+        if (dilation == INPUT_DILATION)
+            t.size[i] +=
+                entry_of(&r->attribute[INPUT_LOW], i, 0) + entry_of(&r->attribute[INPUT_HIGH], i, 0) - 2 * t.apart[i];
+        t.count[i] = (t.size[i] + t.tile * t.apart[i] - 1) / (t.tile * t.apart[i]) * t.apart[i];
     }
-    int64_t rows = (x->dim[2] + low[0] + high[0] - 2 + tile - 1) / tile,
-            columns = (x->dim[3] + low[1] + high[1] - 2 + tile - 1) / tile;
+    return t;
+}
+
+/* Sum over the points of a tile, of which the k-th along each dimension has the factor matrix[own[]][k]. */
+static double sum_of_points(const reference_tiling *t, const double matrix[POINTS][POINTS], const int64_t *own,
+                            double (*point)(void *user, const int64_t *at), void *user) {
+    double sum = 0;
+    const int64_t points = t->tile + 2, all = t->dims == 2 ? points * points : points;
+    for (int64_t k = 0; k < all; k++) {
+        const int64_t at[MOST_DIMS] = {t->dims == 2 ? k / points : k, k % points};
+        double factor = 1;
+        for (int i = 0; i < t->dims; i++) factor *= matrix[own[i]][at[i]];
+        if (factor != 0) sum += factor * point(user, at);
+    }
+    return sum;
+}
+
+typedef struct reference_place {
+    const graph_reference *r;
+    reference_tiling tiling;
+    /* of the element that is computed */
+    int64_t to[DLC_MAX_RANK];
+} reference_place;
+
+static double input_point(void *user, const int64_t *at) {
+    const reference_place *p = user;
+    const reference_tiling *t = &p->tiling;
+    const graph_reference_tensor *x = &p->r->operand[0];
+    int64_t from[DLC_MAX_RANK] = {0}, number = p->to[t->dims];
+    bool inside = true;
+    for (int i = t->dims; i-- > 0; number /= t->count[i]) {
+        const int64_t along = number % t->count[i], apart = t->apart[i];
+        from[2 + i] = along / apart * t->tile * apart + at[i] * apart + along % apart -
+                      entry_of(&p->r->attribute[INPUT_LOW], i, 0);
+        inside = inside && from[2 + i] >= 0 && from[2 + i] < x->dim[2 + i];
+    }
+    from[0] = number;
+    from[1] = p->to[t->dims + 1];
+    return inside ? x->data[graph_reference_at(x, from)] : 0;
+}
+
+static void reference_winograd_input(const graph_reference *r) {
+    const graph_reference_tensor *y = &r->result[0];
+    reference_place p = {r, tiling_of(r, &r->operand[0], INPUT_DILATION), {0}};
     if (graph_reference_count(y) == 0) return;
     do {
-        double sum = 0;
-        for (int i = 0; i < tile + 2; i++)
-            for (int k = 0; k < tile + 2; k++) {
-                int64_t from[4] = {to[2] / (rows * columns), to[3], to[2] / columns % rows * tile + i - low[0],
-                                   to[2] % columns * tile + k - low[1]};
-                double factor = input_matrix[tile == 4][to[0]][i] * input_matrix[tile == 4][to[1]][k];
-                if (factor == 0 || from[2] < 0 || from[2] >= x->dim[2] || from[3] < 0 || from[3] >= x->dim[3]) continue;
-                sum += factor * x->data[graph_reference_at(x, from)];
-            }
-        y->data[graph_reference_at(y, to)] = sum;
-    } while (graph_reference_next(y, to));
+        y->data[graph_reference_at(y, p.to)] =
+            sum_of_points(&p.tiling, input_matrix[p.tiling.tile == 4], p.to, input_point, &p);
+    } while (graph_reference_next(y, p.to));
+}
+
+static double output_point(void *user, const int64_t *at) {
+    const reference_place *p = user;
+    const reference_tiling *t = &p->tiling;
+    const graph_reference_tensor *m = &p->r->operand[0];
+    int64_t from[DLC_MAX_RANK] = {0}, number = p->to[0];
+    for (int i = 0; i < t->dims; i++) {
+        const int64_t index = p->to[2 + i], apart = t->apart[i];
+        from[i] = at[i];
+        number = number * t->count[i] + index / (t->tile * apart) * apart + index % apart;
+    }
+    from[t->dims] = number;
+    from[t->dims + 1] = p->to[1];
+    return m->data[graph_reference_at(m, from)];
 }
 
 static void reference_winograd_output(const graph_reference *r) {
-    const graph_reference_tensor *m = &r->operand[0], *y = &r->result[0];
-    int64_t to[DLC_MAX_RANK] = {0}, tile = tile_of(r->attribute);
-    int64_t rows = (y->dim[2] + tile - 1) / tile, columns = (y->dim[3] + tile - 1) / tile;
+    const graph_reference_tensor *y = &r->result[0];
+    reference_place p = {r, tiling_of(r, y, OUTPUT_DILATION), {0}};
     if (graph_reference_count(y) == 0) return;
     do {
-        double sum = 0;
-        for (int64_t a = 0; a < tile + 2; a++)
-            for (int64_t b = 0; b < tile + 2; b++) {
-                int64_t from[4] = {a, b, (to[0] * rows + to[2] / tile) * columns + to[3] / tile, to[1]};
-                double factor = output_matrix[tile == 4][to[2] % tile][a] * output_matrix[tile == 4][to[3] % tile][b];
-                if (factor != 0) sum += factor * m->data[graph_reference_at(m, from)];
-            }
-        y->data[graph_reference_at(y, to)] = sum;
-    } while (graph_reference_next(y, to));
+        int64_t own[MOST_DIMS];
+        for (int i = 0; i < p.tiling.dims; i++) own[i] = p.to[2 + i] / p.tiling.apart[i] % p.tiling.tile;
+        y->data[graph_reference_at(y, p.to)] =
+            sum_of_points(&p.tiling, output_matrix[p.tiling.tile == 4], own, output_point, &p);
+    } while (graph_reference_next(y, p.to));
 }
 #endif
 
 /* ---- rows */
 
 #define TILE_ATTRIBUTE \
-    { "tile", GRAPH_ATTR_ENUM, "two four", NULL, "rows and columns of a tile" }
+    { "tile", GRAPH_ATTR_ENUM, "two four", NULL, "results of a tile along each dimension of the windows" }
+#define DILATION_ATTRIBUTE                                                           \
+    {                                                                                \
+        "dilation", GRAPH_ATTR_INTEGERS, NULL, "[]",                                 \
+            "distance of a window's elements along each of its dimensions; empty: 1" \
+    }
 
 static const graph_op row_winograd_input = {
     .name = "winograd_input",
@@ -283,8 +453,11 @@ static const graph_op row_winograd_input = {
     .operands = "x",
     .dtypes = "f32 f64",
     .attribute = {TILE_ATTRIBUTE,
-                  {"low", GRAPH_ATTR_INTEGERS, NULL, "[]", "padding before rows and columns, 0 to 2; empty: 0"},
-                  {"high", GRAPH_ATTR_INTEGERS, NULL, "[]", "padding after rows and columns, 0 to 2; empty: 0"}},
+                  {"low", GRAPH_ATTR_INTEGERS, NULL, "[]",
+                   "padding before rows and columns, 0 to 2 * dilation; empty: 0"},
+                  {"high", GRAPH_ATTR_INTEGERS, NULL, "[]",
+                   "padding after rows and columns, 0 to 2 * dilation; empty: 0"},
+                  DILATION_ATTRIBUTE},
     .infer = infer_winograd_input,
     .compute = compute_winograd_input,
     .reference = GRAPH_REFERENCE(reference_winograd_input),
@@ -293,11 +466,16 @@ static const graph_op row_winograd_input = {
     .samples = "winograd_input(T[1, 3, 8, 8], tile=four, low=[1, 1], high=[1, 1])\n"
                "winograd_input(T[2, 17, 7, 5], tile=two, low=[1, 0], high=[0, 1])\n"
                "winograd_input(T[2, 5, 3, 9], tile=four)\nwinograd_input(T[1, 1, 1, 1], tile=two, low=[2, 2])\n"
-               "winograd_input(T[1, 32, 14, 14], tile=four, low=[1, 1], high=[1, 1])",
+               "winograd_input(T[1, 32, 14, 14], tile=four, low=[1, 1], high=[1, 1])\n"
+               "winograd_input(T[2, 16, 37], tile=four, low=[1], high=[1])\n"
+               "winograd_input(T[2, 17, 37], tile=two, low=[3], high=[6], dilation=[3])\n"
+               "winograd_input(T[1, 5, 13, 11], tile=four, low=[2, 3], high=[2, 3], dilation=[2, 3])",
     .doc =
         "B^T d B for each tile d of (t + 2) x (t + 2) elements of x [n, c, h, w], t apart, t = 2 or 4: the first step of a "
         "convolution of windows of 3 x 3 and stride 1. Result [t + 2, t + 2, tiles, c], tiles by batch, row and "
-        "column; padding and what lies behind the last element counts as zeros. Lavin & Gray 2015.",
+        "column; padding and what lies behind the last element counts as zeros. Of a signal x [n, c, w], tiles of t + 2 elements: "
+        "B^T d, [t + 2, tiles, c]. With a dilation e, the elements of a tile are e apart, and so e tiles lie between each other. Lavin & "
+        "Gray 2015.",
 };
 
 static const graph_op row_winograd_output = {
@@ -308,7 +486,9 @@ static const graph_op row_winograd_output = {
     .results = 1,
     .operands = "m",
     .dtypes = "f32 f64",
-    .attribute = {TILE_ATTRIBUTE, {"shape", GRAPH_ATTR_DIMS, NULL, NULL, "batch, rows and columns of the result"}},
+    .attribute = {TILE_ATTRIBUTE,
+                  {"shape", GRAPH_ATTR_DIMS, NULL, NULL, "batch, rows and columns of the result"},
+                  DILATION_ATTRIBUTE},
     .infer = infer_winograd_output,
     .compute = compute_winograd_output,
     .reference = GRAPH_REFERENCE(reference_winograd_output),
@@ -317,11 +497,14 @@ static const graph_op row_winograd_output = {
     .samples = "winograd_output(T[6, 6, 4, 5], tile=four, shape=[1, 8, 8])\n"
                "winograd_output(T[4, 4, 24, 3], tile=two, shape=[2, 7, 5])\n"
                "winograd_output(T[6, 6, 6, 32], tile=four, shape=[2, 4, 9])\n"
-               "winograd_output(T[4, 4, 1, 1], tile=two, shape=[1, 1, 1])",
+               "winograd_output(T[4, 4, 1, 1], tile=two, shape=[1, 1, 1])\n"
+               "winograd_output(T[6, 20, 16], tile=four, shape=[2, 37])\n"
+               "winograd_output(T[4, 42, 17], tile=two, shape=[2, 37], dilation=[3])\n"
+               "winograd_output(T[6, 6, 12, 5], tile=four, shape=[1, 13, 11], dilation=[2, 3])",
     .doc =
         "A^T m A for each tile of points m [t + 2, t + 2, tiles, c], t = 2 or 4: the last step of a convolution of windows of "
-        "3 x 3 and stride 1. Result [n, c, h, w], whose tiles of t x t are those of m by batch, row and column. Lavin "
-        "& Gray 2015.",
+        "3 x 3 and stride 1. Result [n, c, h, w], whose tiles of t x t are those of m by batch, row and column. Of points [t + 2, "
+        "tiles, c] the signal [n, c, w]. With a dilation e, the elements of a tile are e apart. Lavin & Gray 2015.",
 };
 
 const graph_op *const graph_ops_winograd[] = {&row_winograd_input, &row_winograd_output, NULL};

@@ -1,5 +1,5 @@
-/* Convolutions of windows of 3 x 3 by Winograd's algorithm, where the host allows its larger error: tiles of 2 x 2 or 4 x 4 results
- * take 16 or 36 products for each pair of channels instead of 36 or 144.
+/* Convolutions of windows of 3 or of 3 x 3 by Winograd's algorithm, where the host allows its larger error: tiles of 2 x 2 or 4 x 4 results
+ * take 16 or 36 products for each pair of channels instead of 36 or 144, tiles of 2 or 4 results 4 or 6 instead of 6 or 12.
  *
  *   convolution(x, w) -> winograd_output(dot_general(winograd_input(x), G w G^T))
  *
@@ -12,9 +12,13 @@
 
 #include <math.h>
 
+enum { MOST_DIMS = 2 /* along which windows extend */ };
+
 typedef struct conv_sizes {
-    /* sizes of the convolution; rows and columns of the result */
-    double batch, ci, co, rows, columns;
+    int dims;
+    double batch, ci, co;
+    /* by dimension: results, and the distance of a window's elements */
+    double size[MOST_DIMS], dilation[MOST_DIMS];
 } conv_sizes;
 
 /* ---- cost, in cycles of one core */
@@ -38,35 +42,47 @@ static double products_cycles(const tir_machine *machine, double products) {
     return products / (lanes * ports);
 }
 
+static double results_of(const conv_sizes *s) {
+    return s->batch * s->size[0] * (s->dims == 2 ? s->size[1] : 1);
+}
+
 static double direct_cycles(const tir_machine *machine, const conv_sizes *s) {
-    return products_cycles(machine, 9 * s->batch * s->rows * s->columns * s->ci * s->co);
+    return products_cycles(machine, pow(3, s->dims) * results_of(s) * s->ci * s->co);
 }
 
 static double whole_vectors(double channels, double lanes) {
     return ceil(channels / lanes) * lanes;
 }
 
+static double tiles_of(const conv_sizes *s, int tile) {
+    double tiles = s->batch;
+    for (int i = 0; i < s->dims; i++) tiles *= ceil(s->size[i] / (tile * s->dilation[i])) * s->dilation[i];
+    return tiles;
+}
+
 static double winograd_cycles(const tir_machine *machine, const conv_sizes *s, int tile) {
-    const double start = 8; /* overhead of a register tile of the contraction, in steps */
-    double lanes = machine->vector_bytes / 4.0, points = (tile + 2) * (tile + 2);
-    double efficiency = 0.9 * s->ci / (s->ci + start);
-    double tiles = s->batch * ceil(s->rows / tile) * ceil(s->columns / tile);
+    const double start = 2; /* overhead of a register tile of the contraction, in steps */
+    double lanes = machine->vector_bytes / 4.0, points = pow(tile + 2, s->dims);
+    double efficiency = 0.95 * s->ci / (s->ci + start);
+    double tiles = tiles_of(s, tile);
     double products = products_cycles(machine, points * tiles * s->ci * whole_vectors(s->co, lanes)) / efficiency;
     double weights = between_steps(machine, points * s->ci * s->co * 4) / 2; /* streamed once */
-    double input = transform_cycles(tiles, s->ci, lanes, tile == 4 ? 260 : 110);
-    double output = transform_cycles(tiles, s->co, lanes, tile == 4 ? 170 : 70);
-    double order = 3 * s->batch * s->rows * s->columns * s->ci / lanes; /* channels last, if they are not */
+    /* rows of points that are transformed, of a tile */
+    double read = s->dims == 2 ? 2 * (tile + 2) : 1, written = s->dims == 2 ? 2 * tile + 2 : 1;
+    double input = transform_cycles(tiles, s->ci, lanes, read * (tile == 4 ? 22 : 14));
+    double output = transform_cycles(tiles, s->co, lanes, written * (tile == 4 ? 17 : 12));
+    double order = 3 * results_of(s) * s->ci / lanes; /* channels last, if they are not */
     return (products > weights ? products : weights) + input + output + order +
            between_steps(machine, points * tiles * s->ci * 4) + between_steps(machine, points * tiles * s->co * 4);
 }
 
-int graph_winograd_tile(const tir_machine *machine, double batch, double ci, double co, double rows, double columns) {
+/* Results of the cheapest tiles along each dimension; 0: direct convolution. */
+static int cheapest_tile(const tir_machine *machine, const conv_sizes *s) {
     const double least_gain = 0.8;
-    const conv_sizes s = {batch, ci, co, rows, columns};
-    double best = direct_cycles(machine, &s) * least_gain;
+    double best = direct_cycles(machine, s) * least_gain;
     int chosen = 0;
     for (int tile = 2; tile <= 4; tile += 2) {
-        double cycles = winograd_cycles(machine, &s, tile);
+        double cycles = winograd_cycles(machine, s, tile);
         if (cycles >= best) continue;
         best = cycles;
         chosen = tile;
@@ -87,27 +103,33 @@ static const graph_attribute *attribute_of(const graph_node *node, const char *n
     return &node->attribute[graph_op_attribute(node->op, name)];
 }
 
-static bool all_are(const graph_attribute *list, int64_t low, int64_t high) {
-    for (int i = 0; i < list->count; i++)
-        if (list->list[i] < low || list->list[i] > high) return false;
-    return true;
+static int64_t entry_of(const graph_node *node, const char *name, int dim, int64_t otherwise) {
+    const graph_attribute *list = attribute_of(node, name);
+    return list->count ? list->list[dim] : otherwise;
 }
 
-/* Is it a convolution of stride 1 with constant 3 x 3 windows and known image sizes? */
+/* Does the window move along the dimension by one element, and reach into the padding by no more than its own extent? */
+static bool moves_by_one(const graph_node *node, int dim) {
+    const int64_t reach = 2 * entry_of(node, "dilation", dim, 1), low = entry_of(node, "low", dim, 0),
+                  high = entry_of(node, "high", dim, 0);
+    return entry_of(node, "stride", dim, 1) == 1 && low >= 0 && low <= reach && high >= 0 && high <= reach;
+}
+
+/* Is it a convolution of stride 1 with constant windows of 3 or 3 x 3 and known sizes? */
 static bool is_candidate(const graph_walk *walk, const rewriter *r, const graph_node *node) {
     const graph *g = walk->from;
     int64_t size;
     if (strcmp(node->op->name, "convolution") != 0 || r->of != g) return false;
     const graph_shape *x = graph_shape_of(g, node->input[0]), *w = graph_shape_of(g, node->input[1]);
     const graph_shape *y = graph_shape_of(g, node->first);
-    if (x->rank != 4 || x->dtype != DLC_F32 || w->dtype != DLC_F32 || y->dtype != DLC_F32) return false;
+    const int dims = x->rank - 2;
+    if (dims < 1 || dims > MOST_DIMS || x->dtype != DLC_F32 || w->dtype != DLC_F32 || y->dtype != DLC_F32) return false;
     if (!r->fixed[g->values.data[node->input[1]].node] || attribute_of(node, "groups")->integer != 1) return false;
-    if (!all_are(attribute_of(node, "stride"), 1, 1) || !all_are(attribute_of(node, "dilation"), 1, 1) ||
-        !all_are(attribute_of(node, "low"), 0, 2) || !all_are(attribute_of(node, "high"), 0, 2))
-        return false;
-    for (int d = 0; d < 4; d++)
+    for (int i = 0; i < dims; i++)
+        if (!moves_by_one(node, i)) return false;
+    for (int d = 0; d < x->rank; d++)
         if (!tir_is_const(g->pool, w->dim[d], &size) || size < 1 || (d > 1 && size != 3)) return false;
-    for (int d = 1; d < 4; d++)
+    for (int d = 1; d < x->rank; d++)
         if (!tir_is_const(g->pool, y->dim[d], &size) || size < 1) return false;
     return true;
 }
@@ -117,64 +139,81 @@ static double known(const graph *g, tir_expr dim) {
     return tir_is_const(g->pool, dim, &size) ? (double)size : 1;
 }
 
-/* G w G^T [t + 2, t + 2, ci, co], in double precision until it is stored. */
+static conv_sizes sizes_of(const graph *g, const graph_node *node) {
+    const graph_shape *x = graph_shape_of(g, node->input[0]), *y = graph_shape_of(g, node->first);
+    conv_sizes s = {
+        .dims = x->rank - 2, .batch = known(g, y->dim[0]), .ci = known(g, x->dim[1]), .co = known(g, y->dim[1])};
+    for (int i = 0; i < s.dims; i++) {
+        s.size[i] = known(g, y->dim[2 + i]);
+        s.dilation[i] = (double)entry_of(node, "dilation", i, 1);
+    }
+    return s;
+}
+
+/* G w G^T [t + 2, t + 2, ci, co], or G w [t + 2, ci, co], in double precision until it is stored. */
 static graph_id transformed_windows(graph *g, graph_id w, int tile) {
-    static const double rows[2][6][3] = {{{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}},
-                                         {{1 / 4.0, 0, 0},
-                                          {-1 / 6.0, -1 / 6.0, -1 / 6.0},
-                                          {-1 / 6.0, 1 / 6.0, -1 / 6.0},
-                                          {1 / 24.0, 1 / 12.0, 1 / 6.0},
-                                          {1 / 24.0, -1 / 12.0, 1 / 6.0},
-                                          {0, 0, 1}}};
-    int points = tile + 2;
-    double matrix[6 * 6 * 9];
-    for (int a = 0; a < points; a++)
-        for (int b = 0; b < points; b++)
-            for (int i = 0; i < 9; i++)
-                matrix[(a * points + b) * 9 + i] = rows[tile == 4][a][i / 3] * rows[tile == 4][b][i % 3];
+    enum { POINTS = 6 };
+    static const double rows[2][POINTS][3] = {{{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}},
+                                              {{1 / 4.0, 0, 0},
+                                               {-1 / 6.0, -1 / 6.0, -1 / 6.0},
+                                               {-1 / 6.0, 1 / 6.0, -1 / 6.0},
+                                               {1 / 24.0, 1 / 12.0, 1 / 6.0},
+                                               {1 / 24.0, -1 / 12.0, 1 / 6.0},
+                                               {0, 0, 1}}};
     const graph_shape *shape = graph_shape_of(g, w);
-    tir_expr dims[3] = {shape->dim[0], shape->dim[1], tir_index(g->pool, 9)};
-    graph_id k = graph_literal(g, DLC_F64, 3, (int64_t[]){points, points, 9}, matrix);
-    graph_id flat = graph_cast(g, graph_reshape(g, w, 3, dims), DLC_F64);
-    graph_id u = graph_contract(g, k, flat, 0, NULL, NULL, 1, (int64_t[]){2}, (int64_t[]){2});
-    return graph_transpose(g, graph_cast(g, u, DLC_F32), (int64_t[]){0, 1, 3, 2});
+    const int points = tile + 2, dims = shape->rank - 2, window = dims == 2 ? 9 : 3;
+    const int all = dims == 2 ? points * points : points;
+    double matrix[POINTS * POINTS * 9];
+    for (int p = 0; p < all; p++)
+        for (int i = 0; i < window; i++) {
+            matrix[p * window + i] = rows[tile == 4][p % points][i % 3];
+            if (dims == 2) matrix[p * window + i] *= rows[tile == 4][p / points][i / 3];
+        }
+    const int64_t sizes[] = {points, dims == 2 ? points : window, window};
+    tir_expr flat[3] = {shape->dim[0], shape->dim[1], tir_index(g->pool, window)};
+    graph_id k = graph_literal(g, DLC_F64, dims + 1, sizes, matrix);
+    graph_id windows = graph_cast(g, graph_reshape(g, w, 3, flat), DLC_F64);
+    graph_id u = graph_contract(g, k, windows, 0, NULL, NULL, 1, (int64_t[]){dims}, (int64_t[]){2});
+    return graph_transpose(g, graph_cast(g, u, DLC_F32), dims == 2 ? (int64_t[]){0, 1, 3, 2} : (int64_t[]){0, 2, 1});
 }
 
 static graph_id rewrite(graph *g, const graph_node *node, const graph_id *input, const graph_shape *y, int tile) {
-    graph_setting setting[3] = {graph_set_integer("tile", tile == 4)};
+    const int dims = y->rank - 2;
+    const graph_attribute *dilation = attribute_of(node, "dilation");
+    graph_setting setting[4] = {graph_set_integer("tile", tile == 4)};
     int count = 1;
-    static const char *const names[2] = {"low", "high"};
-    for (int i = 0; i < 2; i++) {
+    static const char *const names[] = {"low", "high", "dilation"};
+    for (int i = 0; i < 3; i++) {
         const graph_attribute *list = attribute_of(node, names[i]);
         if (list->count) setting[count++] = graph_set_list(names[i], list->count, list->list);
     }
     graph_id v = graph_emit_with(g, "winograd_input", 1, &input[0], count, setting);
     graph_id u = transformed_windows(g, input[1], tile);
-    const int64_t batch[2] = {0, 1};
-    graph_id m = graph_contract(g, v, u, 2, batch, batch, 1, (int64_t[]){3}, (int64_t[]){2});
-    setting[1] = graph_set_dims("shape", 3, (tir_expr[]){y->dim[0], y->dim[2], y->dim[3]});
-    return graph_emit_with(g, "winograd_output", 1, &m, 2, setting);
+    const int64_t batch[MOST_DIMS] = {0, 1}, of_v = dims + 1, of_u = dims;
+    graph_id m = graph_contract(g, v, u, dims, batch, batch, 1, &of_v, &of_u);
+    const tir_expr shape[1 + MOST_DIMS] = {y->dim[0], y->dim[2], dims == 2 ? y->dim[3] : 0};
+    setting[1] = graph_set_dims("shape", 1 + dims, shape);
+    if (dilation->count) setting[2] = graph_set_list("dilation", dilation->count, dilation->list);
+    return graph_emit_with(g, "winograd_output", 1, &m, dilation->count ? 3 : 2, setting);
 }
 
 static void pass_winograd(graph_walk *walk) {
     rewriter *r = walk->user;
-    const bool *live = graph_live_nodes(walk->to->arena, walk->from);
-    for (uint32_t i = 0; i < walk->from->nodes.count; i++) {
-        const graph_node *node = &walk->from->nodes.data[i];
+    const graph *from = walk->from;
+    const bool *live = graph_live_nodes(walk->to->arena, from);
+    for (uint32_t i = 0; i < from->nodes.count; i++) {
+        const graph_node *node = &from->nodes.data[i];
         if (!live[i]) continue;
         int tile = 0;
         if (is_candidate(walk, r, node)) {
-            const graph_shape *y = graph_shape_of(walk->from, node->first),
-                              *x = graph_shape_of(walk->from, node->input[0]);
-            tile = graph_winograd_tile(r->machine, known(walk->from, y->dim[0]), known(walk->from, x->dim[1]),
-                                       known(walk->from, y->dim[1]), known(walk->from, y->dim[2]),
-                                       known(walk->from, y->dim[3]));
+            const conv_sizes sizes = sizes_of(from, node);
+            tile = cheapest_tile(r->machine, &sizes);
         }
         if (!tile) {
             graph_walk_node(walk, i);
             continue;
         }
-        graph_shape y = *graph_shape_of(walk->from, node->first);
+        graph_shape y = *graph_shape_of(from, node->first);
         for (int d = 0; d < y.rank; d++) y.dim[d] = graph_walk_dim(walk, y.dim[d]);
         graph_id result = rewrite(walk->to, node, graph_walk_inputs(walk, node), &y, tile);
         graph_walk_record(walk, node, &result);

@@ -25,6 +25,8 @@ typedef struct engine_task {
     /* exact: the session is for tensors of these sizes alone; otherwise it is opened as by a host that knows nothing but the file. plain: nodes are
      * computed as the file has them, if the engine can do so. */
     bool exact, plain;
+    /* Convolutions may take Winograd's algorithm, whose errors are larger, if the engine leaves that to its host (libdlc: for known sizes). */
+    bool winograd;
     /* Of reading the file, up to where sizes matter; NULL: not asked. */
     double *import_seconds;
 } engine_task;

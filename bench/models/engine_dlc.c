@@ -81,6 +81,30 @@ dlc_context_options engine_dlc_options(const engine_task *task) {
     return how;
 }
 
+/* Names of the file's sizes with their values; the count. */
+static int known_sizes(const session *s, dlc_dim *dims) {
+    int count = 0;
+    for (int i = 0; i < s->input_count; i++) {
+        dlc_onnx_port port;
+        if (dlc_onnx_port_at(s->model, DLC_ONNX_INPUT, i, &port) != DLC_OK) return 0;
+        for (int d = 0; d < port.rank && d < s->inputs[i]->ndim; d++)
+            if (port.dims[d].name && strcmp(port.dims[d].name, "?") != 0)
+                dims[count++] = (dlc_dim){s->inputs[i]->shape[d], port.dims[d].name};
+    }
+    return count;
+}
+
+/* By default one program for all sizes; Winograd's algorithm is for known sizes. */
+static dlc_status make_runner(session *s, const engine_task *task) {
+    dlc_dim dims[ENGINE_MOST_INPUTS * DLC_MAX_RANK];
+    dlc_compile_options compile = DLC_COMPILE_OPTIONS_INIT;
+    dlc_onnx_runner_options how = DLC_ONNX_RUNNER_OPTIONS_INIT;
+    compile.winograd = true;
+    how.compile = &compile;
+    how.dims = dims, how.dim_count = task->winograd ? known_sizes(s, dims) : 0;
+    return dlc_onnx_runner_create(s->model, task->winograd ? &how : NULL, &s->runner);
+}
+
 static bool open_model(session *s, const engine_task *task, char *message, size_t size) {
     dlc_context_options how = engine_dlc_options(task);
     dlc_program *program;
@@ -88,7 +112,7 @@ static bool open_model(session *s, const engine_task *task, char *message, size_
     const double begin = engine_dlc_now();
     if (dlc_onnx_open(s->context, task->path, NULL, &s->model) != DLC_OK) return fail(s, message, size);
     if (!bind_inputs(s, task, message, size)) return false;
-    if (dlc_onnx_runner_create(s->model, NULL, &s->runner) != DLC_OK) return fail(s, message, size);
+    if (make_runner(s, task) != DLC_OK) return fail(s, message, size);
     if (dlc_onnx_runner_program(s->runner, s->inputs, s->input_count, &program) != DLC_OK)
         return fail(s, message, size);
     if (task->import_seconds) *task->import_seconds = engine_dlc_now() - begin;

@@ -20,6 +20,8 @@ typedef struct options {
     /* of one contest, about */
     double seconds;
     bool contests, first_calls, others;
+    /* ours */
+    bool winograd;
     bool wanted[SUITE_ENGINES];
 } options;
 
@@ -45,6 +47,7 @@ static bool load_engines(const options *o, suite_report *r, const engine *engine
         char text[512] = "not asked for";
         engines[e] = o->wanted[e] ? suite_engine(e, text, sizeof text) : NULL;
         if (engines[e]) engines[e]->describe(text, sizeof text);
+        if (e == SUITE_DLC && o->winograd) strcat(text, "; Winograd's algorithm allowed, sizes known");
         suite_print_engine(r, e, text, engines[e] != NULL);
     }
     return engines[SUITE_DLC] != NULL;
@@ -259,8 +262,12 @@ static void measure_case(const options *o, suite_report *r, const engine *const 
     if (count < 0)
         snprintf(outcome.problem[SUITE_DLC], sizeof outcome.problem[SUITE_DLC], "malformed inputs: %s", it->text);
     else {
-        const engine_task task = {
-            .path = path, .threads = threads, .input_count = count, .inputs = inputs, .exact = true};
+        const engine_task task = {.path = path,
+                                  .threads = threads,
+                                  .input_count = count,
+                                  .inputs = inputs,
+                                  .exact = true,
+                                  .winograd = o->winograd};
         measure(o, engines, task, &outcome);
         model_inputs_free(inputs, count);
     }
@@ -330,6 +337,7 @@ static const char usage[] =
     "  --seconds N      default 10\n"
     "  --cache FOLDER   for first calls with kernels on disk\n"
     "  --only contests|first|others\n"
+    "  --winograd       contests: libdlc may take Winograd's algorithm\n"
     "  --json FILE      JSON lines\n";
 
 static bool parse_threads(options *o, const char *text) {
@@ -381,6 +389,8 @@ static bool parse_options(options *o, int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] != '-')
             o->list = argv[i];
+        else if (strcmp(argv[i], "--winograd") == 0)
+            o->winograd = true;
         else if (i + 1 == argc || !parse_option(o, argv[i], argv[i + 1]))
             return false;
         else

@@ -99,6 +99,15 @@ static const struct {
     {"input x: i8[1, 32, 8, 8] input w1: i8[32, 32, 3, 3] a = convolution(x, w1, " SAME ") b = convolution(a, w1, " SAME
      ") output b",
      "convolution i8[1, 32, 8, 8]" CHANNELS "convolution_2 i8[1, 32, 8, 8]\n", true},
+    /* products have channels last and so cannot be blocked; the image between them is, since its channels are theirs */
+    {"input m: f32[6, 6, 256, 64] input w1: f32[6, 6, 64, 64]"
+     " a = dot_general(m, w1, batch_x=[0, 1], batch_w=[0, 1], contract_x=[3], contract_w=[2])"
+     " y = winograd_output(a, tile=four, shape=[1, 64, 64]) b = relu(y)"
+     " v = winograd_input(b, tile=four, low=[1, 1], high=[1, 1])"
+     " c = dot_general(v, w1, batch_x=[0, 1], batch_w=[0, 1], contract_x=[3], contract_w=[2]) output c",
+     "dot_general f32[6, 6, 256, 64]\nwinograd_output_max f32[1, 64, 64, 64]" CHANNELS
+     "winograd_input f32[6, 6, 256, 64]\ndot_general_2 f32[6, 6, 256, 64]\n",
+     false},
     {"input x: f64[1, 20, 8, 8] input w1: f64[20, 20, 3, 3] a = convolution(x, w1, " SAME
      ") b = convolution(a, w1, " SAME ") output b",
      "convolution f64[1, 20, 8, 8] (d0, d1/8, d2, d3, d1%8)\nconvolution_2 f64[1, 20, 8, 8]\n", true},
