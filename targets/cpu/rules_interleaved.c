@@ -85,8 +85,10 @@ bool rules_prepare_interleaved(rules *r, int s) {
     if (v < 0) return false;
     const char *name = stage->name, *part = rules_fresh_name(r, name, "_p");
     const int64_t rows = rules_extent(r, &stage->axis[v]), points = rules_extent(r, &stage->axis[k]);
+    const int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
+    const int64_t fit = registers / (VECTORS * stage->count), vectors = fit < VECTORS ? fit : VECTORS;
     int64_t lanes = 2;
-    while (lanes * rows < VECTORS * rules_lanes(r, s) && (points < 0 || 2 * lanes <= points)) lanes *= 2;
+    while (lanes * rows < vectors * rules_lanes(r, s) && (points < 0 || 2 * lanes <= points)) lanes *= 2;
     lib_vec_push(r->arena, &r->interleaved, ((rules_choice){part, v}));
     rules_rewrite(r, "rfactor %s.%s %lld lanes -> %s lane step", name, stage->axis[k].name, (long long)lanes, part);
     rules_rewrite(r, "tree %s.lane", name);

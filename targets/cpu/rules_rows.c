@@ -101,13 +101,13 @@ int rules_end_of_tree(rules *r, int s) {
     return s;
 }
 
-/* The level of the tree that ends in `end` which fills exactly one vector; -1: none. Down to this level each row is reduced by itself
- * with all lanes in use; the levels below run for all rows together, the halves of neighbouring rows combined in one vector. */
-static int vector_level(rules *r, int end, int64_t lanes) {
+/* The widest level of the tree that ends in `end` which one vector holds; -1: none. Down to this level each row is reduced by itself; the
+ * levels below run for all rows together, the halves of neighbouring rows combined in one vector. */
+static int vector_level(rules *r, int end) {
     for (int q = 0; q < end; q++) {
         const tir_stage *stage = &r->region->stages.data[q];
         if (stage->removed || stage->reduce || !has_lanes(r, q) || rules_end_of_tree(r, q) != end) continue;
-        if (rules_extent(r, &stage->axis[lane_of(stage)]) == lanes) return q;
+        if (rules_extent(r, &stage->axis[lane_of(stage)]) <= rules_lanes(r, q)) return q;
     }
     return -1;
 }
@@ -239,7 +239,7 @@ static void attach_row_member(const row_plan *p, int s) {
     rules *r = p->r;
     const tir_stage *stage = &r->region->stages.data[s];
     bool together = p->block > 1 && !p->tiled;
-    int end = together ? rules_end_of_tree(r, s) : s, level = together ? vector_level(r, end, p->lanes) : -1;
+    int end = together ? rules_end_of_tree(r, s) : s, level = together ? vector_level(r, end) : -1;
     if (level >= 0 && s > level && s != end && rules_axis_labelled(r, s, p->block_axis) >= 0) {
         attach_fold(p, s, rules_axis_labelled(r, s, p->block_axis));
         return;
@@ -272,8 +272,9 @@ static void attach_row_member(const row_plan *p, int s) {
     if (inner >= 0) lib_text_format(&order, " %s", stage->axis[inner].name);
     if (stage->space + stage->reduce) tir_schedule_add(r->schedule, "order %s:%s", stage->name, order.data);
     if (!has_lanes(r, s) && kept_in_output(p, s)) tir_schedule_add(r->schedule, "store %s output", stage->name);
+    const int64_t lanes = has_lanes(r, s) ? rules_lanes(r, s) : p->lanes;
     bool lanes_only =
-        own >= 0 && rules_extent(r, &stage->axis[own]) > 0 && rules_extent(r, &stage->axis[own]) <= 4 * p->lanes;
+        own >= 0 && rules_extent(r, &stage->axis[own]) > 0 && rules_extent(r, &stage->axis[own]) <= 4 * lanes;
     if (p->across) {
         if (along >= 0) tir_schedule_add(r->schedule, "vec %s.%s", stage->name, stage->axis[along].name);
         if (own < 0 && rules_fits_registers(r, stage, along))
@@ -619,7 +620,7 @@ static bool root_loops(row_plan *p, const bool *shared, lib_text *order, rules_t
     if (p->across)
         tir_schedule_add(r->schedule, "vec %s.%s", top->name, p->v_loop);
     else if (p->block > 1 && !p->tiled &&
-             (ends_tree(r, p->root) ? vector_level(r, p->root, p->lanes) >= 0 : shared[p->v]))
+             (ends_tree(r, p->root) ? vector_level(r, p->root) >= 0 : shared[p->v]))
         tir_schedule_add(r->schedule, "vec %s.q_i", top->name);
     else if (!shared[p->v] && rules_store_stride(r, p->root, p->v) == 1) {
         vectorise_own_axis(p, p->root, p->v);
