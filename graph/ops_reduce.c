@@ -39,7 +39,7 @@ static tir_stage *reduce_stage(graph_compute *c, uint32_t axes, bool keep, tir_e
     return stage;
 }
 
-/* Rounds the tensor to the result's dtype. */
+/* The tensor in the result's dtype. */
 static uint32_t rounded(graph_compute *c, uint32_t tensor) {
     const graph_shape *y = &c->result_shape[0];
     if (c->region->tensors.data[tensor].dtype == y->dtype) return tensor;
@@ -100,13 +100,14 @@ static tir_expr wins(tir_pool *pool, bool least, bool last, tir_expr b, tir_expr
     return tir_or(pool, better, tir_and(pool, same, last ? tir_lt(pool, i, j) : tir_lt(pool, j, i)));
 }
 
-/* State: best element so far and its index. The initial value is the worst one at index 0, which is also right if no element is
- * better, since then all are equal to it. */
+/* State: best element so far and its index, of 32 bits where these suffice. The initial value is the worst one at index 0, which is also
+ * right if no element is better, since then all are equal to it. */
 static void compute_arg(graph_compute *c, bool least) {
     tir_pool *pool = c->pool;
     const graph_shape *x = &c->operand_shape[0];
     int axis = graph_axis_of(c->attribute[ARG_AXIS].integer, x->rank);
     tir_dtype dtype = (tir_dtype)x->dtype, number = (tir_dtype)c->result_shape[0].dtype;
+    if (tir_range(pool, x->dim[axis]).high <= INT32_MAX) number = DLC_I32;
     tir_expr index[DLC_MAX_RANK];
     tir_stage *stage = reduce_stage(c, 1u << axis, c->attribute[ARG_KEEP].integer, index);
     tir_expr best = tir_acc(pool, dtype, 0), at = tir_acc(pool, number, 1);
@@ -118,8 +119,8 @@ static void compute_arg(graph_compute *c, bool least) {
     stage->exact = true;
     tir_stage_value(c->region, stage, tir_select(pool, update, element, best),
                     least ? tir_highest(pool, dtype) : tir_lowest(pool, dtype), tir_select(pool, merge, rival, best));
-    c->result[0] = tir_stage_value(c->region, stage, tir_select(pool, update, here, at), tir_int(pool, number, 0),
-                                   tir_select(pool, merge, there, at));
+    c->result[0] = rounded(c, tir_stage_value(c->region, stage, tir_select(pool, update, here, at),
+                                              tir_int(pool, number, 0), tir_select(pool, merge, there, at)));
 }
 
 static void compute_arg_max(graph_compute *c) {

@@ -106,12 +106,19 @@ static void keep_varying(jit_build *build, const graph *g, const int64_t *values
     lib_mutex_unlock(&program->mutex);
 }
 
-/* Kernels size their scratch by the largest value of a parameter. So the range is a step of 1024, 16 Ki, 256 Ki ... instead of
- * the host's declared maximum: few kernels, and no scratch for sizes that never occur. */
+/* Kernels size their scratch and their blocks by the largest value of a parameter. So the range is a step of 16, 1024, 16 Ki, 256 Ki ...
+ * instead of the host's declared maximum: few kernels, no scratch for sizes that never occur, and for sizes of a vector or less no
+ * blocks of several. */
 static int64_t range_limit(int64_t value, int64_t promised) {
-    int64_t limit = 1024;
-    while (limit < value) limit *= 16;
+    int64_t limit = JIT_RANGE_SHORT;
+    if (limit < value) limit = JIT_RANGE_FIRST;
+    while (limit < value) limit *= JIT_RANGE_STEP;
     return limit < promised ? limit : promised;
+}
+
+/* Kernels of sizes that are not empty know that. */
+static int64_t range_low(int64_t value, int64_t promised) {
+    return value >= 1 && promised < 1 ? 1 : promised;
 }
 
 /* g with narrower ranges of symbols. Binding only reads g, so its pool may be a copy in which only the ranges differ. */
@@ -122,7 +129,9 @@ static const graph *narrowed(lib_arena *work, const graph *g, const int64_t *val
         lib_arena_copy(work, g->pool->variables.data, g->pool->variables.count * sizeof *variables);
     for (uint32_t s = 0; s < g->symbols.count; s++) {
         tir_variable *variable = &variables[tir_var_id(g->pool, g->symbols.data[s].var)];
-        if (values[s] != INT64_MIN) variable->high = range_limit(values[s], variable->high);
+        if (values[s] == INT64_MIN) continue;
+        variable->low = range_low(values[s], variable->low);
+        variable->high = range_limit(values[s], variable->high);
     }
     narrow->pool->variables.data = variables;
     return narrow;
@@ -141,13 +150,15 @@ static graph *simplified(lib_arena *arena, const graph *g, const int64_t *bound_
 /* A front is worthwhile only if some size stays a parameter, since other sizes will follow. Branches are bound as part of the
  * enclosing graph. */
 static void take_front(jit_build *build, const graph *g, const int64_t *values, const int64_t *bound_to) {
-    size_t count = 2 * (size_t)g->symbols.count;
+    size_t count = 3 * (size_t)g->symbols.count;
     int64_t *key = LIB_NEW_ARRAY(build->work, int64_t, count + 1);
     bool varies = false;
     for (uint32_t s = 0; s < g->symbols.count; s++) {
         varies = varies || bound_to[s] == INT64_MIN;
-        key[2 * s] = bound_to[s];
-        key[2 * s + 1] = range_limit(values[s], tir_variable_of(g->pool, g->symbols.data[s].var)->high);
+        const tir_variable *promised = tir_variable_of(g->pool, g->symbols.data[s].var);
+        key[3 * s] = bound_to[s];
+        key[3 * s + 1] = range_low(values[s], promised->low);
+        key[3 * s + 2] = range_limit(values[s], promised->high);
     }
     if (varies && !g->subgraphs.count) jit_front_take(build, key, count);
 }

@@ -10,10 +10,12 @@ enum { SEVERAL = 8 }; /* thread count, in addition to 1, on which a joined kerne
 
 /* ---- predictions */
 
-/* The assumed size of a symbol that stays a parameter: the logarithmic middle of its range, whose steps are 1 Ki, 16 Ki, ... (bind.c). */
+/* The assumed size of a symbol that stays a parameter: about the logarithmic middle of its range (bind.c). */
 static int64_t usual_size(const tir_variable *variable) {
-    enum { FIRST = 1024, USUAL = 32, STEP_ROOT = 4 };
-    int64_t size = variable->high <= FIRST ? USUAL : variable->high / STEP_ROOT;
+    enum { USUAL_SHORT = 8, USUAL = 32, STEP_ROOT = 4 };
+    int64_t size = variable->high <= JIT_RANGE_SHORT   ? USUAL_SHORT
+                   : variable->high <= JIT_RANGE_FIRST ? USUAL
+                                                       : variable->high / STEP_ROOT;
     if (size > variable->high) size = variable->high;
     if (size < variable->low) size = variable->low;
     size -= size % variable->multiple;

@@ -10,8 +10,6 @@
  * layout of its own. */
 #include "tir/schedule_internal.h"
 
-enum { TERM_LIMIT = 32, LOAD_LIMIT = 64 };
-
 typedef struct collapsing {
     tir_schedule_state *state;
     tir_region *region;
@@ -49,11 +47,6 @@ static void separate(collapsing *c, int s, int a) {
     c->changed = true;
 }
 
-/* Whether both axes of the pair have several points, so that joining them has an effect. */
-static bool shows(const collapsing *c, int s, int a) {
-    return extent_of(c, stage_at(c, s)->axis[a].extent) != 1 && extent_of(c, stage_at(c, s)->axis[a + 1].extent) != 1;
-}
-
 /* The axis of several points that axis `a`, of several points, is joined with: the next one, or one behind axes of one point; -1: none. */
 static int partner(const collapsing *c, int s, int a) {
     const tir_stage *stage = stage_at(c, s);
@@ -62,14 +55,13 @@ static int partner(const collapsing *c, int s, int a) {
     return joined(c, s, a) ? a + 1 : -1;
 }
 
-/* Element strides of a tensor's dimensions; false: not constant, or it has a layout of its own. */
-static bool strides_of(const collapsing *c, const tir_tensor *tensor, int64_t *stride) {
-    int64_t step = 1;
+/* Element strides of a tensor's dimensions; false: it has a layout of its own. */
+static bool strides_of(const collapsing *c, const tir_tensor *tensor, tir_expr *stride) {
+    tir_expr step = tir_index(c->pool, 1);
     if (!tir_layout_is_identity(&tensor->layout)) return false;
     for (int d = tensor->rank - 1; d >= 0; d--) {
-        stride[d] = tensor->has_strides ? tensor->stride[d] : step;
-        int64_t n = extent_of(c, tensor->extent[d]);
-        if (d > 0 && !tensor->has_strides && (n == 0 || __builtin_mul_overflow(step, n, &step))) return false;
+        stride[d] = tensor->has_strides ? tir_index(c->pool, tensor->stride[d]) : step;
+        step = tir_mul(c->pool, step, tensor->extent[d]);
     }
     return true;
 }
@@ -91,22 +83,18 @@ static bool depends(const collapsing *c, tir_expr index, tir_expr var) {
     return tir_uses(c->pool, index, var) && tir_uses(c->pool, tir_rewrite(c->pool, index, hide_load, NULL), var);
 }
 
-/* The stride of a load's address along an axis; false: not constant, or the axis is used in another way. */
-static bool advance(const collapsing *c, tir_expr load, tir_expr var, const int64_t *stride, int64_t *step) {
-    *step = 0;
+/* The stride of a load's address along an axis; false: it differs from point to point. */
+static bool advance(const collapsing *c, tir_expr load, tir_expr var, const tir_expr *stride, tir_expr *step) {
+    tir_pool *pool = c->pool;
+    const tir_expr next = tir_add(pool, var, tir_index(pool, 1));
+    *step = tir_index(pool, 0);
     for (int d = 0; d < rank_of(c, load); d++) {
-        tir_term terms[TERM_LIMIT];
-        int64_t constant;
-        int count = tir_terms(c->pool, tir_operand(c->pool, load, d), terms, TERM_LIMIT, &constant);
-        if (count < 0) return false;
-        for (int t = 0; t < count; t++) {
-            if (terms[t].atom == var)
-                *step += terms[t].coefficient * stride[d];
-            else if (depends(c, terms[t].atom, var))
-                return false;
-        }
+        if (!depends(c, tir_operand(pool, load, d), var)) continue;
+        const tir_expr index = tir_rewrite(pool, tir_operand(pool, load, d), hide_load, NULL);
+        const tir_expr rise = tir_sub(pool, tir_substitute(pool, index, 1, &var, &next), index);
+        *step = tir_add(pool, *step, tir_mul(pool, rise, stride[d]));
     }
-    return true;
+    return !tir_uses(pool, *step, var);
 }
 
 /* Dimensions of the load that the variable indexes, as bits. */
@@ -125,9 +113,9 @@ static uint32_t dimensions_between(uint32_t dims) {
     return result;
 }
 
-static bool compact_between(const collapsing *c, const tir_tensor *tensor, const int64_t *stride, uint32_t pairs) {
+static bool compact_between(const collapsing *c, const tir_tensor *tensor, const tir_expr *stride, uint32_t pairs) {
     for (int d = 0; d + 1 < tensor->rank; d++)
-        if ((pairs >> d & 1) && stride[d] != stride[d + 1] * extent_of(c, tensor->extent[d + 1])) return false;
+        if ((pairs >> d & 1) && stride[d] != tir_mul(c->pool, stride[d + 1], tensor->extent[d + 1])) return false;
     return true;
 }
 
@@ -137,7 +125,7 @@ static void check_straight(void *user, tir_expr load) {
     collapsing *c = user;
     const tir_stage *stage = stage_at(c, c->reader);
     const tir_tensor *tensor = &c->region->tensors.data[tir_get(c->pool, load)->bits];
-    int64_t stride[DLC_MAX_RANK], slow, fast;
+    tir_expr stride[DLC_MAX_RANK], slow, fast;
     bool known = strides_of(c, tensor, stride);
     for (int a = 0; a + 1 < stage->space + stage->reduce; a++) {
         const int b = partner(c, c->reader, a);
@@ -146,7 +134,7 @@ static void check_straight(void *user, tir_expr load) {
         uint32_t dims = indexed_by(c, load, from) | indexed_by(c, load, to);
         if (!dims) continue;
         if (!known || !advance(c, load, from, stride, &slow) || !advance(c, load, to, stride, &fast) ||
-            slow != fast * extent_of(c, stage->axis[b].extent) ||
+            slow != tir_mul(c->pool, fast, stage->axis[b].extent) ||
             (tensor->stage < 0 && !compact_between(c, tensor, stride, dimensions_between(dims))))
             separate(c, c->reader, a);
     }
@@ -183,8 +171,7 @@ static uint32_t candidates(collapsing *c, int s) {
     if (copy.predicate) tir_rewrite(c->pool, copy.predicate, find_bare, &search);
     for (int a = 0; a + 1 < copy.space + copy.reduce; a++) {
         int64_t slow = extent_of(c, copy.axis[a].extent), fast = extent_of(c, copy.axis[a + 1].extent), most;
-        if (!slow) slow = tir_range(c->pool, copy.axis[a].extent).high; /* the outermost joined axis may vary */
-        if (a + 1 == copy.space || !fast || __builtin_mul_overflow(slow, fast, &most)) continue;
+        if (a + 1 == copy.space || (slow && fast && __builtin_mul_overflow(slow, fast, &most))) continue;
         pairs |= 1u << a;
     }
     c->axes[s] = pairs;
@@ -253,10 +240,12 @@ static void mark_input(void *user, tir_expr load) {
     const tir_stage *stage = stage_at(c, c->reader);
     uint32_t tensor = (uint32_t)tir_get(c->pool, load)->bits;
     if (c->region->tensors.data[tensor].stage >= 0) return;
-    for (int a = 0; a + 1 < stage->space + stage->reduce; a++)
-        if (joined(c, c->reader, a) && shows(c, c->reader, a))
-            c->inputs[tensor] |= dimensions_between(indexed_by(c, load, stage->axis[a].var) |
-                                                    indexed_by(c, load, stage->axis[a + 1].var));
+    for (int a = 0; a + 1 < stage->space + stage->reduce; a++) {
+        const int b = partner(c, c->reader, a);
+        if (b < 0) continue;
+        c->inputs[tensor] |= dimensions_between(indexed_by(c, load, stage->axis[a].var) |
+                                                indexed_by(c, load, stage->axis[b].var));
+    }
 }
 
 /* ---- joining */
@@ -307,18 +296,19 @@ static tir_expr rename_axes(void *user, tir_pool *pool, tir_expr e, tir_expr reb
     return rebuilt;
 }
 
-/* Axes first .. last become one; returns it. */
+/* Axes first .. last become one, which is returned. Every index advances along them as along the last one of several points: that one's
+ * variable becomes the joined axis's, the others' zero. */
 static tir_axis join_run(collapsing *c, const tir_stage *stage, int first, int last, renaming *r) {
     tir_expr extent = tir_index(c->pool, 1);
     for (int a = first; a <= last; a++) extent = tir_mul(c->pool, extent, stage->axis[a].extent);
     int named = first; /* named after its first axis of several points */
     while (named < last && extent_of(c, stage->axis[named].extent) == 1) named++;
     tir_axis whole = tir_axis_like(c->state, &stage->axis[named], extent);
-    tir_expr rest = whole.var;
-    for (int a = last; a >= first; a--) {
+    int carrier = last;
+    while (carrier > first && extent_of(c, stage->axis[carrier].extent) == 1) carrier--;
+    for (int a = first; a <= last; a++) {
         r->from[r->count] = stage->axis[a].var;
-        r->to[r->count++] = a == first ? rest : tir_rem(c->pool, rest, stage->axis[a].extent);
-        rest = tir_div(c->pool, rest, stage->axis[a].extent);
+        r->to[r->count++] = a == carrier ? whole.var : tir_index(c->pool, 0);
     }
     return whole;
 }

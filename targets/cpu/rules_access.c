@@ -16,6 +16,10 @@ int64_t rules_extent(const rules *r, const tir_axis *axis) {
     return tir_is_const(r->region->pool, axis->extent, &extent) ? extent : -1;
 }
 
+int64_t rules_extent_limit(const rules *r, const tir_axis *axis) {
+    return tir_range(r->region->pool, axis->extent).high;
+}
+
 int64_t rules_stored_extent(const rules *r, int stage, int axis) {
     const tir_stage *s = &r->region->stages.data[stage];
     int64_t extent = rules_extent(r, &s->axis[axis]);

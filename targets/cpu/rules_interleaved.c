@@ -33,6 +33,18 @@ static int interleaved_with(rules *r, const tir_stage *stage, int s, int v) {
     return k;
 }
 
+/* Are whole rows kept in the loops of the stage's root, of a number of points that varies? Fused axes of such a stage cannot be cut. */
+static bool keeps_varying_rows(rules *r, int s) {
+    const int root = r->group[s].root;
+    for (int q = 0; q < (int)r->region->stages.count; q++) {
+        const tir_stage *stage = &r->region->stages.data[q];
+        if (stage->removed || q == root || r->group[q].root != root) continue;
+        for (int a = 0; a < stage->space; a++)
+            if (r->group[q].label[a] < 0 && rules_extent(r, &stage->axis[a]) < 0) return true;
+    }
+    return false;
+}
+
 /* The axis of the rows, and *k, the reduction axis of their points; -1: not of this kind. */
 static int find_rows(rules *r, int s, int *k) {
     const tir_stage *stage = &r->region->stages.data[s];
@@ -43,7 +55,7 @@ static int find_rows(rules *r, int s, int *k) {
         if (rows < 2 || rows >= rules_lanes(r, s) || (*k = interleaved_with(r, stage, s, v)) < 0) continue;
         if (stage->predicate && tir_uses(r->region->pool, stage->predicate, stage->axis[v].var)) return -1;
         const int64_t points = rules_extent(r, &stage->axis[*k]);
-        return points < 0 || points >= STEPS_LEAST ? v : -1;
+        return points >= STEPS_LEAST || (points < 0 && !keeps_varying_rows(r, s)) ? v : -1;
     }
     return -1;
 }
@@ -73,8 +85,10 @@ bool rules_prepare_interleaved(rules *r, int s) {
     if (v < 0) return false;
     const char *name = stage->name, *part = rules_fresh_name(r, name, "_p");
     const int64_t rows = rules_extent(r, &stage->axis[v]), points = rules_extent(r, &stage->axis[k]);
+    const int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
+    const int64_t fit = registers / (VECTORS * stage->count), vectors = fit < VECTORS ? fit : VECTORS;
     int64_t lanes = 2;
-    while (lanes * rows < VECTORS * rules_lanes(r, s) && (points < 0 || 2 * lanes <= points)) lanes *= 2;
+    while (lanes * rows < vectors * rules_lanes(r, s) && (points < 0 || 2 * lanes <= points)) lanes *= 2;
     lib_vec_push(r->arena, &r->interleaved, ((rules_choice){part, v}));
     rules_rewrite(r, "rfactor %s.%s %lld lanes -> %s lane step", name, stage->axis[k].name, (long long)lanes, part);
     rules_rewrite(r, "tree %s.lane", name);

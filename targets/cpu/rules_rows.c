@@ -27,8 +27,9 @@ void rules_prepare_rows(rules *r, int s) {
     if (wanted && rules_prepare_interleaved(r, s)) return;
     int axis = wanted ? lane_axis(r, s) : -1;
     if (axis < 0) return;
-    int64_t extent = rules_extent(r, &stage->axis[axis]), lanes = rules_lanes(r, s), count = lanes;
-    while (count < 4 * lanes && (extent < 0 || count * 2 <= extent)) count *= 2;
+    const bool varies = rules_extent(r, &stage->axis[axis]) < 0; /* then one step takes all of a short row */
+    int64_t extent = rules_extent_limit(r, &stage->axis[axis]), lanes = rules_lanes(r, s), count = lanes;
+    while (count < 4 * lanes && (varies ? count < extent : count * 2 <= extent)) count *= 2;
     if (extent > 0 && extent < lanes) {
         count = 4;
         while (count < extent) count *= 2;
@@ -100,13 +101,13 @@ int rules_end_of_tree(rules *r, int s) {
     return s;
 }
 
-/* The level of the tree that ends in `end` which fills exactly one vector; -1: none. Down to this level each row is reduced by itself
- * with all lanes in use; the levels below run for all rows together, the halves of neighbouring rows combined in one vector. */
-static int vector_level(rules *r, int end, int64_t lanes) {
+/* The widest level of the tree that ends in `end` which one vector holds; -1: none. Down to this level each row is reduced by itself; the
+ * levels below run for all rows together, the halves of neighbouring rows combined in one vector. */
+static int vector_level(rules *r, int end) {
     for (int q = 0; q < end; q++) {
         const tir_stage *stage = &r->region->stages.data[q];
         if (stage->removed || stage->reduce || !has_lanes(r, q) || rules_end_of_tree(r, q) != end) continue;
-        if (rules_extent(r, &stage->axis[lane_of(stage)]) == lanes) return q;
+        if (rules_extent(r, &stage->axis[lane_of(stage)]) <= rules_lanes(r, q)) return q;
     }
     return -1;
 }
@@ -238,7 +239,7 @@ static void attach_row_member(const row_plan *p, int s) {
     rules *r = p->r;
     const tir_stage *stage = &r->region->stages.data[s];
     bool together = p->block > 1 && !p->tiled;
-    int end = together ? rules_end_of_tree(r, s) : s, level = together ? vector_level(r, end, p->lanes) : -1;
+    int end = together ? rules_end_of_tree(r, s) : s, level = together ? vector_level(r, end) : -1;
     if (level >= 0 && s > level && s != end && rules_axis_labelled(r, s, p->block_axis) >= 0) {
         attach_fold(p, s, rules_axis_labelled(r, s, p->block_axis));
         return;
@@ -271,8 +272,9 @@ static void attach_row_member(const row_plan *p, int s) {
     if (inner >= 0) lib_text_format(&order, " %s", stage->axis[inner].name);
     if (stage->space + stage->reduce) tir_schedule_add(r->schedule, "order %s:%s", stage->name, order.data);
     if (!has_lanes(r, s) && kept_in_output(p, s)) tir_schedule_add(r->schedule, "store %s output", stage->name);
+    const int64_t lanes = has_lanes(r, s) ? rules_lanes(r, s) : p->lanes;
     bool lanes_only =
-        own >= 0 && rules_extent(r, &stage->axis[own]) > 0 && rules_extent(r, &stage->axis[own]) <= 4 * p->lanes;
+        own >= 0 && rules_extent(r, &stage->axis[own]) > 0 && rules_extent(r, &stage->axis[own]) <= 4 * lanes;
     if (p->across) {
         if (along >= 0) tir_schedule_add(r->schedule, "vec %s.%s", stage->name, stage->axis[along].name);
         if (own < 0 && rules_fits_registers(r, stage, along))
@@ -312,20 +314,20 @@ void rules_attach_row(rules *r, int s, int root, const char *loop, uint32_t shar
     attach_row_member(&p, s);
 }
 
-/* Longest row of a member, or of the root; -1: varying. */
+/* Longest row of a member, or of the root, at the largest sizes; INT32_MAX: longer, or unknown. */
 static int64_t longest_row(const row_plan *p, const int *members, int count) {
     rules *r = p->r;
-    int64_t longest = p->shared >> p->v & 1 ? 1 : rules_extent(r, &r->region->stages.data[p->root].axis[p->v]);
-    for (int i = 0; i < count && longest >= 0; i++) {
+    int64_t longest = p->shared >> p->v & 1 ? 1 : rules_extent_limit(r, &r->region->stages.data[p->root].axis[p->v]);
+    for (int i = 0; i < count; i++) {
         const tir_stage *m = &r->region->stages.data[members[i]];
         int64_t points = 1;
-        for (int a = 0; a < m->space + m->reduce && points >= 0; a++) {
-            int64_t n = a < m->space && runs_along(p, members[i], a) ? 1 : rules_extent(r, &m->axis[a]);
-            points = n < 0 ? -1 : points * n;
+        for (int a = 0; a < m->space + m->reduce && points <= INT32_MAX; a++) {
+            int64_t n = a < m->space && runs_along(p, members[i], a) ? 1 : rules_extent_limit(r, &m->axis[a]);
+            points = n > INT32_MAX ? n : points * n;
         }
-        longest = points < 0 ? -1 : points > longest ? points : longest;
+        longest = points > longest ? points : longest;
     }
-    return longest;
+    return longest < INT32_MAX ? longest : INT32_MAX;
 }
 
 /* Notes an index that depends on data, in memory or computed. */
@@ -352,7 +354,7 @@ static int64_t row_vectors(const row_plan *p, int s) {
     const tir_stage *stage = &p->r->region->stages.data[s];
     int64_t vectors = 1, inner = 1;
     for (int a = 0; a < stage->space; a++) {
-        int64_t n = rules_extent(p->r, &stage->axis[a]);
+        int64_t n = rules_extent_limit(p->r, &stage->axis[a]);
         if (n == 1 || runs_along(p, s, a)) continue;
         vectors *= inner;
         inner = n;
@@ -360,15 +362,32 @@ static int64_t row_vectors(const row_plan *p, int s) {
     return vectors * ((inner + p->lanes - 1) / p->lanes);
 }
 
+/* Are all loops inside a row constant, so that they can be unrolled? A varying one may be a single vector, of which some lanes are active. */
+static bool unrolls(const row_plan *p, int s) {
+    const tir_stage *stage = &p->r->region->stages.data[s];
+    bool varies = false;
+    for (int a = stage->space + stage->reduce - 1; a >= 0; a--) {
+        const tir_axis *axis = &stage->axis[a];
+        if (rules_extent(p->r, axis) == 1 || (a < stage->space && runs_along(p, s, a))) continue;
+        if (varies) return false;
+        if (rules_extent(p->r, axis) >= 0) continue;
+        if (a >= stage->space || rules_extent_limit(p->r, axis) > p->lanes) return false;
+        varies = true;
+    }
+    return true;
+}
+
 /* Three stages of a row are live at once (a value, its result, another operand), and two more vectors. */
 static bool row_fits(const row_plan *p, const int *members, int count) {
     int64_t registers = p->r->machine->vector_registers ? p->r->machine->vector_registers : 16;
     int64_t most = row_vectors(p, p->root);
+    bool constant = unrolls(p, p->root);
     for (int i = 0; i < count; i++) {
         int64_t vectors = row_vectors(p, members[i]);
         if (vectors > most) most = vectors;
+        constant = constant && unrolls(p, members[i]);
     }
-    return most <= (registers - 2) / 3;
+    return constant && most <= (registers - 2) / 3;
 }
 
 static bool uses_lanes(const rules *r, const int *members, int count) {
@@ -399,7 +418,7 @@ static int64_t rows_together(const row_plan *p, const int *members, int count, i
         if (m->count > values) values = m->count;
         if (whole) kept += longest * (int64_t)lib_dtype_size(p->r->region->tensors.data[m->tensor[0]].dtype);
     }
-    if (rows < 0 || longest < 0) return 1;
+    if (rows < 0 || longest == INT32_MAX) return 1;
     while (block > 1 && block * values * 3 / 4 > registers - 2)
         block /= 2; /* two levels of folding: a half and a quarter */
     int64_t read = longest * (machine->vector_bytes / p->lanes);
@@ -601,7 +620,7 @@ static bool root_loops(row_plan *p, const bool *shared, lib_text *order, rules_t
     if (p->across)
         tir_schedule_add(r->schedule, "vec %s.%s", top->name, p->v_loop);
     else if (p->block > 1 && !p->tiled &&
-             (ends_tree(r, p->root) ? vector_level(r, p->root, p->lanes) >= 0 : shared[p->v]))
+             (ends_tree(r, p->root) ? vector_level(r, p->root) >= 0 : shared[p->v]))
         tir_schedule_add(r->schedule, "vec %s.q_i", top->name);
     else if (!shared[p->v] && rules_store_stride(r, p->root, p->v) == 1) {
         vectorise_own_axis(p, p->root, p->v);
@@ -647,7 +666,7 @@ bool rules_rows(rules *r, int root) {
     p.block_axis = -1;
     int64_t longest = longest_row(&p, members, count),
             rows = block_axis < 0 ? 1 : rules_extent(r, &top->axis[block_axis]);
-    p.small = !p.across && !blocked && longest >= 0 && longest <= RULES_REGISTER_VECTORS * p.lanes &&
+    p.small = !p.across && !blocked && longest <= RULES_REGISTER_VECTORS * p.lanes &&
               row_fits(&p, members, count);
     p.chosen = rules_chooses_by_data(r, root, root);
     for (int i = 0; i < count; i++) p.chosen = p.chosen || rules_chooses_by_data(r, root, members[i]);

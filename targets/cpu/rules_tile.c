@@ -13,8 +13,9 @@ enum {
 #define EDGES 1.4
 
 static int64_t known_extent(const rules *r, const tir_axis *axis) {
-    int64_t extent = rules_extent(r, axis);
-    return extent < 0 ? 4096 : extent;
+    enum { ASSUMED = 4096 };
+    const int64_t most = rules_extent_limit(r, axis);
+    return rules_extent(r, axis) < 0 && most > ASSUMED ? ASSUMED : most;
 }
 
 /* Points that the tiles along a space axis cover: whole blocks, if the owner stores in blocks. */
