@@ -33,18 +33,6 @@ static int interleaved_with(rules *r, const tir_stage *stage, int s, int v) {
     return k;
 }
 
-/* Are whole rows kept in the loops of the stage's root, of a number of points that varies? Fused axes of such a stage cannot be cut. */
-static bool keeps_varying_rows(rules *r, int s) {
-    const int root = r->group[s].root;
-    for (int q = 0; q < (int)r->region->stages.count; q++) {
-        const tir_stage *stage = &r->region->stages.data[q];
-        if (stage->removed || q == root || r->group[q].root != root) continue;
-        for (int a = 0; a < stage->space; a++)
-            if (r->group[q].label[a] < 0 && rules_extent(r, &stage->axis[a]) < 0) return true;
-    }
-    return false;
-}
-
 /* The axis of the rows, and *k, the reduction axis of their points; -1: not of this kind. */
 static int find_rows(rules *r, int s, int *k) {
     const tir_stage *stage = &r->region->stages.data[s];
@@ -55,7 +43,7 @@ static int find_rows(rules *r, int s, int *k) {
         if (rows < 2 || rows >= rules_lanes(r, s) || (*k = interleaved_with(r, stage, s, v)) < 0) continue;
         if (stage->predicate && tir_uses(r->region->pool, stage->predicate, stage->axis[v].var)) return -1;
         const int64_t points = rules_extent(r, &stage->axis[*k]);
-        return points >= STEPS_LEAST || (points < 0 && !keeps_varying_rows(r, s)) ? v : -1;
+        return points < 0 || points >= STEPS_LEAST ? v : -1;
     }
     return -1;
 }
