@@ -172,8 +172,9 @@ static void infer_bit_cast(graph_infer *infer) {
 
 #ifdef DLC_REFERENCE
 
+/* Of whole parts: a bound may move operands by their errors. */
 static uint64_t divide(dlc_dtype t, double a, double b, bool remainder) {
-    if (b == 0) return 0;
+    if (word(b) == 0) return 0;
     if (lib_dtypes[t].class_ == 'u') return remainder ? word(a) % word(b) : word(a) / word(b);
     int64_t x = (int64_t)a, y = (int64_t)b;
     if (y == -1) return remainder ? 0 : 0 - (uint64_t)x;

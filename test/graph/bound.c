@@ -139,6 +139,9 @@ static void ranges_are_intervals(void **state) {
     assert_true(y.low == -4 && y.high == 3);
     y = bound_of("mul", i32, (const graph_bound[]){many, many}); /* wraps */
     assert_true(y.low == -0x1p31 && y.high == 0x1p31 - 1);
+    const graph_bound off = range(1, 9, 1e-6); /* an error moves 1 to below it, whose whole part is 0 */
+    assert_true(bound_of("div", i32, (const graph_bound[]){few, off}).error != 0);
+    assert_true(bound_of("rem", i32, (const graph_bound[]){few, off}).error != 0);
     y = bound_of("add", i32, (const graph_bound[]){many, few});
     assert_true(y.low <= -1e9 - 4 && y.low > -2e9 && y.high < 2e9);
 }
