@@ -237,9 +237,24 @@ static tile_access find_tile_access(prefetch_walk *walk) {
     return access;
 }
 
-/* The points of the stage in the open iteration. The only axis but the last one with several; -1: none, several, or of
- * unknown size. */
-static int tile_rows(prefetch_walk *walk, int stage, tir_expr *low, int64_t *extent) {
+/* The axis of the stage along which the accessed elements are contiguous; -1: none. */
+static int contiguous_axis(const tile_access *access) {
+    tir_lowering *l = access->walk->l;
+    const tir_tensor *tensor = &l->region->tensors.data[access->walk->prefetch->tensor];
+    const tir_stage *stage = tir_stage_of(l, access->stage);
+    const tir_layout_part *inner = &tensor->layout.part[tensor->layout.count - 1];
+    const bool plain = tir_layout_is_identity(&tensor->layout);
+    if (tensor->rank == 0 || (!plain && inner->divisor != 1)) return -1;
+    const int dim = plain ? tensor->rank - 1 : inner->dim;
+    if (!access->load) return dim;
+    for (int a = 0; a < stage->space; a++)
+        if (stage->axis[a].var == tir_operand(l->pool, access->load, dim)) return a;
+    return -1;
+}
+
+/* The points of the stage in the open iteration. The only axis with several but the contiguous one; -1: none, several, or of unknown
+ * size. */
+static int tile_rows(prefetch_walk *walk, int stage, int along, tir_expr *low, int64_t *extent) {
     enum { MOST = 4096 };
     tir_lowering *l = walk->l;
     int rows = -1;
@@ -250,42 +265,82 @@ static int tile_rows(prefetch_walk *walk, int stage, tir_expr *low, int64_t *ext
         extent[a] =
             tir_range(l->pool, view.extent).high; /* of all iterations; lines beyond are fetched unnecessarily */
         if (extent[a] < 1 || extent[a] > MOST) return -1;
-        if (extent[a] == 1 || a == tir_stage_of(l, stage)->space - 1) continue;
+        if (extent[a] == 1 || a == along) continue;
         if (rows >= 0) return -1;
         rows = a;
     }
     return rows;
 }
 
-/* Fetches the lines of one row, the rows one after the other in the iterations of the loops between the tile's and the prefetch. A row
- * may begin anywhere in a line. */
+/* Elements that divide the place of the element in its line: it begins so many, twice as many, .. elements after the line. */
+static int64_t places_apart(prefetch_walk *walk, const tir_expr *index, int rank) {
+    tir_lowering *l = walk->l;
+    const tir_buffer *buffer = &l->kernel->buffers.data[l->home[walk->prefetch->tensor]];
+    int64_t apart = elements_of_line(walk);
+    for (int d = 0; d < rank; d++) {
+        int64_t each = tir_multiple_of(l->pool, tir_mul(l->pool, index[d], buffer->stride[d]));
+        while (each) {
+            const int64_t rest = apart % each;
+            apart = each;
+            each = rest;
+        }
+    }
+    return apart;
+}
+
+/* Lines of `count` elements, as many as there are if the first is anywhere where it may be. */
+static int64_t count_lines(prefetch_walk *walk, const tir_expr *index, int rank, int64_t count) {
+    const int64_t step = elements_of_line(walk), last = (count - 1) % step;
+    return (count + step - 1) / step + (last >= places_apart(walk, index, rank));
+}
+
+/* The element that the tile's point `low` stores or loads; returns the rank. */
+static int element_of_tile(const tile_access *access, const tir_expr *low, tir_expr *index) {
+    prefetch_walk *walk = access->walk;
+    tir_lowering *l = walk->l;
+    const tir_stage *stage = tir_stage_of(l, access->stage);
+    tir_expr logical[DLC_MAX_RANK], from[DLC_MAX_RANK];
+    for (int a = 0; a < stage->space; a++) from[a] = stage->axis[a].var;
+    for (int d = 0; d < l->region->tensors.data[walk->prefetch->tensor].rank; d++) {
+        logical[d] = access->load
+                         ? tir_substitute(l->pool, tir_operand(l->pool, access->load, d), stage->space, from, low)
+                         : low[d];
+        tir_rewrite(l->pool, logical[d], refuse_open, walk);
+    }
+    return tir_lower_physical(l, walk->prefetch->tensor, logical, index);
+}
+
+/* Fetches row after row, line after line, in the iterations of the loops between the tile's and the prefetch: each line in as few as
+ * possible, since a line that is on its way delays those that ask for it again. */
 static void append_tile_lines(prefetch_walk *walk) {
     enum { MOST = 16 };
     tir_lowering *l = walk->l;
     const tile_access access = find_tile_access(walk);
-    const tir_stage *stage = tir_stage_of(l, access.stage);
-    tir_expr low[DLC_MAX_RANK], logical[DLC_MAX_RANK], index[TIR_MAX_PHYSICAL_RANK], from[DLC_MAX_RANK];
-    tir_expr least[TIR_MAX_AXES], greatest[TIR_MAX_AXES];
-    int64_t extent[DLC_MAX_RANK], step = elements_of_line(walk), iterations, each = 1;
-    const int rows = tile_rows(walk, access.stage, low, extent), last = stage->space - 1;
-    if (l->home[walk->prefetch->tensor] == UINT32_MAX || rows < 0 || extent[last] > MOST * step) return;
+    tir_expr low[DLC_MAX_RANK], index[TIR_MAX_PHYSICAL_RANK], least[TIR_MAX_AXES], greatest[TIR_MAX_AXES];
+    int64_t extent[DLC_MAX_RANK], step = elements_of_line(walk), iterations, each = 1, parts = 1;
+    const int along = contiguous_axis(&access),
+              rows = along < 0 ? -1 : tile_rows(walk, access.stage, along, low, extent);
+    if (l->home[walk->prefetch->tensor] == UINT32_MAX || rows < 0 || extent[along] > MOST * step) return;
     inner_loops inner = {.count = 0};
     find_inner_loops(walk, &inner);
-    tir_expr row = position_in(walk, &inner, inner.count, least, greatest, &iterations);
-    if (!row || !inner.count) return;
-    while (2 * each * extent[rows] <= iterations) each *= 2; /* iterations for a row */
-    row = tir_min(l->pool, tir_div(l->pool, row, tir_index(l->pool, each)), tir_index(l->pool, extent[rows] - 1));
-    low[rows] = tir_add(l->pool, low[rows], row);
-    for (int a = 0; a < stage->space; a++) from[a] = stage->axis[a].var;
-    for (int d = 0; d < l->region->tensors.data[walk->prefetch->tensor].rank; d++) {
-        logical[d] = access.load
-                         ? tir_substitute(l->pool, tir_operand(l->pool, access.load, d), stage->space, from, low)
-                         : low[d];
-        tir_rewrite(l->pool, logical[d], refuse_open, walk);
+    const tir_expr position = position_in(walk, &inner, inner.count, least, greatest, &iterations);
+    if (!position || !inner.count) return;
+    const tir_expr first = low[rows], begin = low[along];
+    low[rows] = tir_add(l->pool, first, position);
+    int rank = element_of_tile(&access, low, index);
+    const int64_t lines = rank ? count_lines(walk, index, rank, extent[along]) : 0;
+    while (parts < lines && 2 * parts * extent[rows] <= iterations) parts *= 2; /* of a row */
+    while (2 * each * parts * extent[rows] <= iterations) each *= 2;            /* iterations for a part */
+    const tir_expr part = tir_div(l->pool, position, tir_index(l->pool, each));
+    const tir_expr row = tir_div(l->pool, part, tir_index(l->pool, parts));
+    low[rows] = tir_add(l->pool, first, tir_min(l->pool, row, tir_index(l->pool, extent[rows] - 1)));
+    for (int64_t i = 0; i * parts < lines; i++) {
+        tir_expr at = tir_rem(l->pool, part, tir_index(l->pool, parts));
+        at = tir_mul(l->pool, tir_add(l->pool, at, tir_index(l->pool, i * parts)), tir_index(l->pool, step));
+        low[along] = tir_add(l->pool, begin, tir_min(l->pool, at, tir_index(l->pool, extent[along] - 1)));
+        rank = element_of_tile(&access, low, index);
+        append_line(walk, index, rank, tir_index(l->pool, 0));
     }
-    const int rank = tir_lower_physical(l, walk->prefetch->tensor, logical, index);
-    for (int64_t at = 0; rank && at < extent[last]; at += step) append_line(walk, index, rank, tir_index(l->pool, at));
-    if (rank && extent[last] % step > 1) append_line(walk, index, rank, tir_index(l->pool, extent[last] - 1));
 }
 
 static void append_prefetch_load(void *user, tir_expr load) {

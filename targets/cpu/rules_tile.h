@@ -135,8 +135,8 @@ void rules_prepare_transposed(rules *r, int contraction, const rules_tile_shape 
 /* The transposed copy in the owner's tile; -1: none. The stages behind it run in vectors along u. */
 int rules_transposed_copy(const rules *r, int owner);
 /* The copy, at the tile's loop, or a stage behind it, at the owner's loop over single points of v. Labels: axes of the root. */
-void rules_attach_transposed(rules *r, int s, const char *owner, const char *tile_loop, const char *row_loop, int v_label,
-                             int u_label);
+void rules_attach_transposed(rules *r, int s, const char *owner, const char *tile_loop, const char *row_loop,
+                             int v_label, int u_label);
 
 /* rules_cache_blocks.c: panels streamed from beyond L2 */
 void rules_fetch_panels(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *vo);

@@ -50,15 +50,13 @@ static bool crosses_lanes(rules *r, int s, const rules_tile_shape *t) {
     const int root = r->group[s].root, v = r->group[s].label[t->v], u = r->group[s].label[t->u];
     epilogue found = {0};
     for (int q = 0; q <= root; q++)
-        if (q != s && !r->region->stages.data[q].removed && r->group[q].root == root)
-            count_stage(r, q, v, u, &found);
+        if (q != s && !r->region->stages.data[q].removed && r->group[q].root == root) count_stage(r, q, v, u, &found);
     return !found.along_v && found.results + found.operands > 1;
 }
 
 int rules_transposed_copy(const rules *r, int owner) {
     for (int s = 0; s < owner; s++)
-        if (!r->region->stages.data[s].removed && r->group[s].owner == owner &&
-            rules_role_of(r, s) == RULES_TRANSPOSED)
+        if (!r->region->stages.data[s].removed && r->group[s].owner == owner && rules_role_of(r, s) == RULES_TRANSPOSED)
             return s;
     return -1;
 }
@@ -66,7 +64,8 @@ int rules_transposed_copy(const rules *r, int owner) {
 void rules_prepare_transposed(rules *r, int s, const rules_tile_shape *t) {
     if (!rules_is_contraction(r, s) || rules_role_of(r, s) != RULES_NO_PART || t->u < 0) return;
     if (r->group[s].root == s || !rules_simple_group(r, s) || !crosses_lanes(r, s, t)) return;
-    if (rules_transposed_copy(r, r->group[s].root) >= 0) return; /* rewrites renumbered the stages, and this one comes again */
+    if (rules_transposed_copy(r, r->group[s].root) >= 0)
+        return; /* rewrites renumbered the stages, and this one comes again */
     const char *name = r->region->stages.data[s].name, *copy = rules_fresh_name(r, name, "_t");
     rules_set_role(r, copy, RULES_TRANSPOSED);
     rules_rewrite(r, "copy %s -> %s", name, copy);
@@ -90,8 +89,8 @@ static void order_loops(rules *r, const tir_stage *stage, int slow, int fast) {
     tir_schedule_add(r->schedule, "vec %s.%s", stage->name, stage->axis[fast].name);
 }
 
-void rules_attach_transposed(rules *r, int s, const char *owner, const char *tile_loop, const char *row_loop, int v_label,
-                             int u_label) {
+void rules_attach_transposed(rules *r, int s, const char *owner, const char *tile_loop, const char *row_loop,
+                             int v_label, int u_label) {
     const tir_stage *stage = &r->region->stages.data[s];
     const int v = rules_axis_labelled(r, s, v_label), u = rules_axis_labelled(r, s, u_label);
     const bool copy = rules_role_of(r, s) == RULES_TRANSPOSED;
