@@ -85,8 +85,8 @@ void jit_bind_symbols(lib_arena *work, const graph *g, int ordinary_inputs, cons
     }
 }
 
-/* A symbol stays a kernel parameter if it has had more than four values or the host declared it varying. The value 1 is always
- * exact: it is common (one decoding step) and removes the dimension. */
+/* A symbol stays a kernel parameter if it has had more than four values or the host declared it varying. The values 0 and 1 are always
+ * exact: 1 is common (one decoding step) and removes the dimension, and kernels of other sizes know that these are not empty. */
 static void keep_varying(jit_build *build, const graph *g, const int64_t *values, bool learn, int64_t *bound_to) {
     dlc_program *program = build->program;
     lib_mutex_lock(&program->mutex);
@@ -98,7 +98,7 @@ static void keep_varying(jit_build *build, const graph *g, const int64_t *values
         else if (learn && !known)
             program->symbols[s].varying = true;
         bool varies = program->symbols[s].varying || g->symbols.data[s].varies;
-        bound_to[s] = varies && values[s] != 1 ? INT64_MIN : values[s];
+        bound_to[s] = varies && values[s] > 1 ? INT64_MIN : values[s];
         if (build->tier != JIT_TIER_GENERIC || bound_to[s] == INT64_MIN) continue;
         build->differs = true;
         bound_to[s] = INT64_MIN;
@@ -108,21 +108,27 @@ static void keep_varying(jit_build *build, const graph *g, const int64_t *values
 
 /* Kernels size their scratch and their blocks by the largest value of a parameter. So the range is a step of 16, 1024, 16 Ki, 256 Ki ...
  * instead of the host's declared maximum: few kernels, no scratch for sizes that never occur, and for sizes of a vector or less no
- * blocks of several. */
-static int64_t range_limit(int64_t value, int64_t promised) {
-    int64_t limit = JIT_RANGE_SHORT;
+ * blocks of several. The room of a buffer is in strides alone: it has no range of its own while it is short. */
+static int64_t range_limit(int64_t value, int64_t promised, bool is_room) {
+    int64_t limit = is_room ? JIT_RANGE_FIRST : JIT_RANGE_SHORT;
     if (limit < value) limit = JIT_RANGE_FIRST;
     while (limit < value) limit *= JIT_RANGE_STEP;
     return limit < promised ? limit : promised;
 }
 
-/* Kernels of sizes that are not empty know that. */
+static bool is_room(const dlc_program *program, const graph *g, uint32_t symbol) {
+    bool found = false;
+    for (int k = 0; k < program->growth_count && g == program->graph; k++)
+        found = found || (uint32_t)program->growths[k].room == symbol;
+    return found;
+}
+
 static int64_t range_low(int64_t value, int64_t promised) {
     return value >= 1 && promised < 1 ? 1 : promised;
 }
 
 /* g with narrower ranges of symbols. Binding only reads g, so its pool may be a copy in which only the ranges differ. */
-static const graph *narrowed(lib_arena *work, const graph *g, const int64_t *values) {
+static const graph *narrowed(lib_arena *work, const dlc_program *program, const graph *g, const int64_t *values) {
     graph *narrow = lib_arena_copy(work, g, sizeof *g);
     narrow->pool = lib_arena_copy(work, g->pool, sizeof *g->pool);
     tir_variable *variables =
@@ -131,7 +137,7 @@ static const graph *narrowed(lib_arena *work, const graph *g, const int64_t *val
         tir_variable *variable = &variables[tir_var_id(g->pool, g->symbols.data[s].var)];
         if (values[s] == INT64_MIN) continue;
         variable->low = range_low(values[s], variable->low);
-        variable->high = range_limit(values[s], variable->high);
+        variable->high = range_limit(values[s], variable->high, is_room(program, g, s));
     }
     narrow->pool->variables.data = variables;
     return narrow;
@@ -158,7 +164,7 @@ static void take_front(jit_build *build, const graph *g, const int64_t *values, 
         const tir_variable *promised = tir_variable_of(g->pool, g->symbols.data[s].var);
         key[3 * s] = bound_to[s];
         key[3 * s + 1] = range_low(values[s], promised->low);
-        key[3 * s + 2] = range_limit(values[s], promised->high);
+        key[3 * s + 2] = range_limit(values[s], promised->high, is_room(build->program, g, s));
     }
     if (varies && !g->subgraphs.count) jit_front_take(build, key, count);
 }
@@ -174,7 +180,7 @@ void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, boo
     if (learn && g == program->graph) take_front(build, g, values, bound_to);
     const graph *bound = build->bound = build->front ? build->front->bound : NULL;
     if (!bound) {
-        const graph *narrow = narrowed(work, g, values);
+        const graph *narrow = narrowed(work, program, g, values);
         if (g == program->graph && program->growth_count)
             narrow = graph_give_room(work, narrow, program->growth_count, program->growths);
         bound = build->bound = simplified(build->front ? &build->front->arena : work, narrow, bound_to);

@@ -190,8 +190,8 @@ DLC_API const char *dlc_graph_message(const dlc_graph *graph);
 DLC_API dlc_value dlc_input(dlc_graph *graph, const char *name, dlc_dtype dtype, int rank, const dlc_dim *dims);
 /* How the library may treat a symbol: its values vary so much that kernels should take it as a parameter (range and multiple
  * are promises, checked at run; 0: unknown). Without a hint a symbol becomes varying with its 5th distinct value: up to four
- * builds for exact sizes, then one for all others up to 1,024, one up to 16,384, and so on by factors of 16; a declared symbol
- * costs the same builds. Size 1 (a step at a time) always has kernels of its own. A hint about a symbol that
+ * builds for exact sizes, then one for all others up to 16, one up to 1,024, one up to 16,384, and so on by factors of 16; a
+ * declared symbol costs the same builds. Sizes 0 and 1 (a step at a time) always have kernels of their own. A hint about a symbol that
  * no shape names has no effect; dlc_compile reports it to the log, as it does a symbol that is named once and resembles another one. */
 DLC_API dlc_status dlc_symbol_varies(dlc_graph *graph, const char *name, int64_t low, int64_t high, int64_t multiple);
 /* A constant tensor; bytes are compact row-major and copied, those of 64 KiB and more once: the graph and its programs share the copy. */
