@@ -294,7 +294,7 @@ static uint32_t compute_first_output(graph_compute *c) {
 
 /* The result [n, c, ...]. */
 static void compute_winograd_output(graph_compute *c) {
-    static const char *const names[] = {"n", "c", "h", "w"};
+    static const char *const names[MOST_DIMS][4] = {{"n", "c", "w"}, {"n", "c", "h", "w"}};
     tir_pool *pool = c->pool;
     const graph_shape *y = &c->result_shape[0];
     const row_pool r = {pool, (tir_dtype)y->dtype};
@@ -302,7 +302,7 @@ static void compute_winograd_output(graph_compute *c) {
     const bool image = last == 1;
     tir_expr value[POINTS], load[POINTS], axis[4];
     const uint32_t first = image ? compute_first_output(c) : 0;
-    tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, y->rank, names, y->dim, 0, NULL, NULL);
+    tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, y->rank, names[last], y->dim, 0, NULL, NULL);
     for (int a = 0; a < y->rank; a++) axis[a] = stage->axis[a].var;
     tir_expr number = tile_at(c, axis[0], axis + 2);
     for (int i = 0; i < tile + 2; i++) {
