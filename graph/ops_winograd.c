@@ -7,7 +7,7 @@
  * tiles, winograd_output A^T [] A; graph/winograd.c puts them around a dot_general. Both transform rows, then columns, as maps that
  * compare the position in the tile; after unrolling only the sums are left. Signals have one such dimension: A^T [(G g) .* (B^T d)].
  *
- * Elements of a dilated window are e apart, and so are those of a tile: tile number k along a dimension begins at k / e * t * e + k % e. */
+ * Elements of a signal's dilated window are e apart, and so are those of a tile: tile k begins at k / e * t * e + k % e. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -26,13 +26,9 @@ static int tile_of(const graph_attribute *attribute) {
     return attribute[TILE].integer ? 4 : 2;
 }
 
-static int64_t entry_of(const graph_attribute *list, int dim, int64_t otherwise) {
-    return list->count ? list->list[dim] : otherwise;
-}
-
-/* Elements from a tile to the next one that has none of the same. */
-static int64_t span_of(const graph_attribute *attribute, int dilation, int dim) {
-    return tile_of(attribute) * entry_of(&attribute[dilation], dim, 1);
+/* Of padding. */
+static int64_t entry_of(const graph_attribute *list, int dim) {
+    return list->count ? list->list[dim] : 0;
 }
 
 /* ---- shapes */
@@ -46,26 +42,25 @@ static tir_expr outputs_of(const graph_infer *infer, int dim, int64_t margin) {
 }
 
 /* Tiles along a dimension. */
-static tir_expr tiles_along(tir_pool *pool, tir_expr size, const graph_attribute *attribute, int dilation, int dim) {
-    tir_expr count = tir_ceil_div(pool, size, tir_index(pool, span_of(attribute, dilation, dim)));
-    return tir_mul(pool, count, tir_index(pool, entry_of(&attribute[dilation], dim, 1)));
+static tir_expr tiles_along(tir_pool *pool, tir_expr size, int64_t tile, int64_t apart) {
+    return tir_mul(pool, tir_ceil_div(pool, size, tir_index(pool, tile * apart)), tir_index(pool, apart));
 }
 
 /* Tiles of a batch. */
-static tir_expr tiles_of(const graph_infer *infer, int dims, tir_expr batch, const tir_expr *size, int dilation) {
+static tir_expr tiles_of(const graph_infer *infer, int dims, tir_expr batch, const tir_expr *size, int64_t apart) {
     tir_expr factor[1 + MOST_DIMS] = {batch};
-    for (int i = 0; i < dims; i++) factor[1 + i] = tiles_along(infer->g->pool, size[i], infer->attribute, dilation, i);
+    const int64_t tile = tile_of(infer->attribute);
+    for (int i = 0; i < dims; i++) factor[1 + i] = tiles_along(infer->g->pool, size[i], tile, apart);
     return graph_infer_product(infer, 1 + dims, factor);
 }
 
-static void check_dilation(const graph_infer *infer, int which, int dims) {
-    enum { MOST = 1 << 20 };
-    const graph_attribute *dilation = &infer->attribute[which];
-    graph_infer_list(infer, dilation, dims, "dilation");
-    for (int i = 0; i < dilation->count; i++)
-        if (dilation->list[i] < 1 || dilation->list[i] > MOST)
-            graph_infer_fail(infer, "dilation of dimension %d is %lld, expected 1 to %d", 2 + i,
-                             (long long)dilation->list[i], MOST);
+/* The distance of a window's elements. */
+static int64_t checked_dilation(const graph_infer *infer, int which, int dims) {
+    const int64_t apart = infer->attribute[which].integer, most = dims == 1 ? 1 << 20 : 1;
+    if (apart < 1 || apart > most)
+        graph_infer_fail(infer, "dilation is %lld, expected 1%s", (long long)apart,
+                         dims == 1 ? " to 1048576" : " for images");
+    return apart;
 }
 
 static void infer_winograd_input(graph_infer *infer) {
@@ -76,10 +71,9 @@ static void infer_winograd_input(graph_infer *infer) {
     if (dims < 1 || dims > MOST_DIMS) graph_infer_fail(infer, "x has rank %d, expected 3 or 4", x->rank);
     graph_infer_list(infer, low, dims, "low");
     graph_infer_list(infer, high, dims, "high");
-    check_dilation(infer, INPUT_DILATION, dims);
+    const int64_t apart = checked_dilation(infer, INPUT_DILATION, dims), reach = 2 * apart;
     for (int i = 0; i < dims; i++) {
-        const int64_t before = entry_of(low, i, 0), after = entry_of(high, i, 0),
-                      reach = 2 * entry_of(&attribute[INPUT_DILATION], i, 1);
+        const int64_t before = entry_of(low, i), after = entry_of(high, i);
         if (before < 0 || after < 0 || before > reach || after > reach)
             graph_infer_fail(infer, "padding of dimension %d is %lld and %lld, expected 0 to %lld", 2 + i,
                              (long long)before, (long long)after, (long long)reach);
@@ -88,7 +82,7 @@ static void infer_winograd_input(graph_infer *infer) {
     graph_shape *y = &infer->result[0];
     *y = (graph_shape){.dtype = x->dtype, .rank = x->rank};
     for (int i = 0; i < dims; i++) y->dim[i] = tir_index(infer->g->pool, tile_of(attribute) + 2);
-    y->dim[dims] = tiles_of(infer, dims, x->dim[0], size, INPUT_DILATION);
+    y->dim[dims] = tiles_of(infer, dims, x->dim[0], size, apart);
     y->dim[dims + 1] = x->dim[1];
 }
 
@@ -101,11 +95,11 @@ static void infer_winograd_output(graph_infer *infer) {
     if (shape->count != 1 + dims)
         graph_infer_fail(infer, "shape has %d entries, expected batch and %s", shape->count,
                          dims == 1 ? "the number of elements" : "rows, columns");
-    check_dilation(infer, OUTPUT_DILATION, dims);
+    const int64_t apart = checked_dilation(infer, OUTPUT_DILATION, dims);
     for (int i = 0; i < dims; i++)
         graph_infer_equal(infer, m->dim[i], points,
                           i + 1 < dims ? "points of a column and tile + 2" : "points of a row and tile + 2");
-    graph_infer_equal(infer, m->dim[dims], tiles_of(infer, dims, shape->dims[0], shape->dims + 1, OUTPUT_DILATION),
+    graph_infer_equal(infer, m->dim[dims], tiles_of(infer, dims, shape->dims[0], shape->dims + 1, apart),
                       "tiles and those of shape");
     graph_shape *y = &infer->result[0];
     *y = (graph_shape){.dtype = m->dtype, .rank = m->rank, .dim = {shape->dims[0], m->dim[dims + 1]}};
@@ -213,14 +207,13 @@ static uint32_t compute_first_input(graph_compute *c) {
     tir_pool *pool = c->pool;
     const graph_attribute *attribute = c->attribute;
     const int tile = tile_of(attribute), dims = c->operand_shape[0].rank - 2;
+    const int64_t apart = attribute[INPUT_DILATION].integer;
     const graph_shape *x = &c->operand_shape[0], *y = &c->result_shape[0];
     const row_pool r = {pool, (tir_dtype)y->dtype};
     tir_expr counts[MOST_DIMS], value[POINTS], load[POINTS], axis[4];
     for (int i = 0; i < dims; i++) {
-        const int64_t margin = entry_of(&attribute[INPUT_LOW], i, 0) + entry_of(&attribute[INPUT_HIGH], i, 0) -
-                               2 * entry_of(&attribute[INPUT_DILATION], i, 1);
-        counts[i] =
-            tiles_along(pool, tir_add(pool, x->dim[2 + i], tir_index(pool, margin)), attribute, INPUT_DILATION, i);
+        const int64_t margin = entry_of(&attribute[INPUT_LOW], i) + entry_of(&attribute[INPUT_HIGH], i) - 2 * apart;
+        counts[i] = tiles_along(pool, tir_add(pool, x->dim[2 + i], tir_index(pool, margin)), tile, apart);
     }
     tir_expr extent[4] = {y->dim[0], y->dim[dims]};
     if (dims == 2) extent[2] = y->dim[1];
@@ -232,9 +225,8 @@ static uint32_t compute_first_input(graph_compute *c) {
         tir_expr index[2 + MOST_DIMS] = {at.batch, axis[dims + 1]};
         for (int d = 0; d < dims; d++) {
             tir_expr position = d == 0 ? tir_index(pool, i) : axis[2];
-            tir_expr element =
-                element_of(pool, at.number[d], position, tile, entry_of(&attribute[INPUT_DILATION], d, 1));
-            index[2 + d] = tir_sub(pool, element, tir_index(pool, entry_of(&attribute[INPUT_LOW], d, 0)));
+            tir_expr element = element_of(pool, at.number[d], position, tile, apart);
+            index[2 + d] = tir_sub(pool, element, tir_index(pool, entry_of(&attribute[INPUT_LOW], d)));
         }
         load[i] = padded_element(c, index);
     }
@@ -264,22 +256,21 @@ static void compute_winograd_input(graph_compute *c) {
 }
 
 /* Position in its tile of the element at `index`. */
-static tir_expr position_of(graph_compute *c, int dim, tir_expr index) {
-    tir_expr apart = tir_index(c->pool, entry_of(&c->attribute[OUTPUT_DILATION], dim, 1));
+static tir_expr position_of(graph_compute *c, tir_expr index) {
+    tir_expr apart = tir_index(c->pool, c->attribute[OUTPUT_DILATION].integer);
     return tir_rem(c->pool, tir_div(c->pool, index, apart), tir_index(c->pool, tile_of(c->attribute)));
 }
 
-/* Number of the tile of the element at `index`, [batch, ...]. */
+/* Number of the tile of the element at `index`. */
 static tir_expr tile_at(graph_compute *c, tir_expr batch, const tir_expr *index) {
     tir_pool *pool = c->pool;
+    const int64_t tile = tile_of(c->attribute), apart = c->attribute[OUTPUT_DILATION].integer;
     tir_expr number = batch;
     for (int i = 0; i < c->result_shape[0].rank - 2; i++) {
-        tir_expr apart = tir_index(pool, entry_of(&c->attribute[OUTPUT_DILATION], i, 1));
-        tir_expr span = tir_index(pool, span_of(c->attribute, OUTPUT_DILATION, i));
-        tir_expr count = tiles_along(pool, c->result_shape[0].dim[2 + i], c->attribute, OUTPUT_DILATION, i);
-        tir_expr along =
-            tir_add(pool, tir_mul(pool, tir_div(pool, index[i], span), apart), tir_rem(pool, index[i], apart));
-        number = tir_add(pool, tir_mul(pool, number, count), along);
+        tir_expr first = tir_mul(pool, tir_div(pool, index[i], tir_index(pool, tile * apart)), tir_index(pool, apart));
+        tir_expr along = tir_add(pool, first, tir_rem(pool, index[i], tir_index(pool, apart)));
+        number = tir_mul(pool, number, tiles_along(pool, c->result_shape[0].dim[2 + i], tile, apart));
+        number = tir_add(pool, number, along);
     }
     return number;
 }
@@ -303,7 +294,7 @@ static uint32_t compute_first_output(graph_compute *c) {
 
 /* The result [n, c, ...]. */
 static void compute_winograd_output(graph_compute *c) {
-    static const char *const names[] = {"n", "c", "h", "w"};
+    static const char *const names[MOST_DIMS][4] = {{"n", "c", "w"}, {"n", "c", "h", "w"}};
     tir_pool *pool = c->pool;
     const graph_shape *y = &c->result_shape[0];
     const row_pool r = {pool, (tir_dtype)y->dtype};
@@ -311,18 +302,17 @@ static void compute_winograd_output(graph_compute *c) {
     const bool image = last == 1;
     tir_expr value[POINTS], load[POINTS], axis[4];
     const uint32_t first = image ? compute_first_output(c) : 0;
-    tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, y->rank, names, y->dim, 0, NULL, NULL);
+    tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, y->rank, names[last], y->dim, 0, NULL, NULL);
     for (int a = 0; a < y->rank; a++) axis[a] = stage->axis[a].var;
     tir_expr number = tile_at(c, axis[0], axis + 2);
     for (int i = 0; i < tile + 2; i++) {
         tir_expr point = tir_index(pool, i);
-        load[i] =
-            image ? tir_region_load(c->region, first, (tir_expr[]){position_of(c, 0, axis[2]), point, number, axis[1]})
-                  : graph_operand_load(c, 0, (tir_expr[]){point, number, axis[1]});
+        load[i] = image
+                      ? tir_region_load(c->region, first, (tir_expr[]){position_of(c, axis[2]), point, number, axis[1]})
+                      : graph_operand_load(c, 0, (tir_expr[]){point, number, axis[1]});
     }
     output_row(&r, tile, load, value);
-    c->result[0] =
-        tir_stage_value(c->region, stage, choose(pool, position_of(c, last, axis[2 + last]), tile, value), 0, 0);
+    c->result[0] = tir_stage_value(c->region, stage, choose(pool, position_of(c, axis[2 + last]), tile, value), 0, 0);
 }
 
 /* ---- references: the matrices of the paper */
@@ -339,22 +329,18 @@ static const double output_matrix[2][POINTS][POINTS] = {
     {{1, 1, 1, 0}, {0, 1, -1, -1}},
     {{1, 1, 1, 1, 1, 0}, {0, 1, -1, 2, -2, 0}, {0, 1, 1, 4, 4, 0}, {0, 1, -1, 8, -8, 1}}};
 
-/* Sizes along the dimensions of windows, outputs of the convolution; a signal is an image of one row of points. */
+/* Tiles by dimension. */
 typedef struct reference_tiling {
     int dims, tile;
-    int64_t size[MOST_DIMS], apart[MOST_DIMS], count[MOST_DIMS];
+    int64_t apart, count[MOST_DIMS];
 } reference_tiling;
 
-static reference_tiling tiling_of(const graph_reference *r, const graph_reference_tensor *image, int dilation) {
-    reference_tiling t = {.dims = image->rank - 2, .tile = tile_of(r->attribute)};
-    for (int i = 0; i < t.dims; i++) {
-        t.size[i] = image->dim[2 + i];
-        t.apart[i] = entry_of(&r->attribute[dilation], i, 1);
-        if (dilation == INPUT_DILATION)
-            t.size[i] +=
-                entry_of(&r->attribute[INPUT_LOW], i, 0) + entry_of(&r->attribute[INPUT_HIGH], i, 0) - 2 * t.apart[i];
-        t.count[i] = (t.size[i] + t.tile * t.apart[i] - 1) / (t.tile * t.apart[i]) * t.apart[i];
-    }
+/* Of what a convolution gives: sizes [n, c, ...], and `margin` more along each dimension of windows. */
+static reference_tiling tiling_of(const graph_reference *r, const graph_reference_tensor *image, const int64_t *margin,
+                                  int64_t apart) {
+    reference_tiling t = {.dims = image->rank - 2, .tile = tile_of(r->attribute), .apart = apart};
+    for (int i = 0; i < t.dims; i++)
+        t.count[i] = (image->dim[2 + i] + margin[i] + t.tile * apart - 1) / (t.tile * apart) * apart;
     return t;
 }
 
@@ -386,9 +372,9 @@ static double input_point(void *user, const int64_t *at) {
     int64_t from[DLC_MAX_RANK] = {0}, number = p->to[t->dims];
     bool inside = true;
     for (int i = t->dims; i-- > 0; number /= t->count[i]) {
-        const int64_t along = number % t->count[i], apart = t->apart[i];
-        from[2 + i] = along / apart * t->tile * apart + at[i] * apart + along % apart -
-                      entry_of(&p->r->attribute[INPUT_LOW], i, 0);
+        const int64_t along = number % t->count[i], apart = t->apart;
+        from[2 + i] =
+            along / apart * t->tile * apart + at[i] * apart + along % apart - entry_of(&p->r->attribute[INPUT_LOW], i);
         inside = inside && from[2 + i] >= 0 && from[2 + i] < x->dim[2 + i];
     }
     from[0] = number;
@@ -398,7 +384,11 @@ static double input_point(void *user, const int64_t *at) {
 
 static void reference_winograd_input(const graph_reference *r) {
     const graph_reference_tensor *y = &r->result[0];
-    reference_place p = {r, tiling_of(r, &r->operand[0], INPUT_DILATION), {0}};
+    const int64_t apart = r->attribute[INPUT_DILATION].integer;
+    int64_t margin[MOST_DIMS];
+    for (int i = 0; i < MOST_DIMS && i < y->rank - 2; i++)
+        margin[i] = entry_of(&r->attribute[INPUT_LOW], i) + entry_of(&r->attribute[INPUT_HIGH], i) - 2 * apart;
+    reference_place p = {r, tiling_of(r, &r->operand[0], margin, apart), {0}};
     if (graph_reference_count(y) == 0) return;
     do {
         y->data[graph_reference_at(y, p.to)] =
@@ -412,7 +402,7 @@ static double output_point(void *user, const int64_t *at) {
     const graph_reference_tensor *m = &p->r->operand[0];
     int64_t from[DLC_MAX_RANK] = {0}, number = p->to[0];
     for (int i = 0; i < t->dims; i++) {
-        const int64_t index = p->to[2 + i], apart = t->apart[i];
+        const int64_t index = p->to[2 + i], apart = t->apart;
         from[i] = at[i];
         number = number * t->count[i] + index / (t->tile * apart) * apart + index % apart;
     }
@@ -423,11 +413,12 @@ static double output_point(void *user, const int64_t *at) {
 
 static void reference_winograd_output(const graph_reference *r) {
     const graph_reference_tensor *y = &r->result[0];
-    reference_place p = {r, tiling_of(r, y, OUTPUT_DILATION), {0}};
+    static const int64_t no_margin[MOST_DIMS] = {0};
+    reference_place p = {r, tiling_of(r, y, no_margin, r->attribute[OUTPUT_DILATION].integer), {0}};
     if (graph_reference_count(y) == 0) return;
     do {
         int64_t own[MOST_DIMS];
-        for (int i = 0; i < p.tiling.dims; i++) own[i] = p.to[2 + i] / p.tiling.apart[i] % p.tiling.tile;
+        for (int i = 0; i < p.tiling.dims; i++) own[i] = p.to[2 + i] / p.tiling.apart % p.tiling.tile;
         y->data[graph_reference_at(y, p.to)] =
             sum_of_points(&p.tiling, output_matrix[p.tiling.tile == 4], own, output_point, &p);
     } while (graph_reference_next(y, p.to));
@@ -438,11 +429,8 @@ static void reference_winograd_output(const graph_reference *r) {
 
 #define TILE_ATTRIBUTE \
     { "tile", GRAPH_ATTR_ENUM, "two four", NULL, "results of a tile along each dimension of the windows" }
-#define DILATION_ATTRIBUTE                                                           \
-    {                                                                                \
-        "dilation", GRAPH_ATTR_INTEGERS, NULL, "[]",                                 \
-            "distance of a window's elements along each of its dimensions; empty: 1" \
-    }
+#define DILATION_ATTRIBUTE \
+    { "dilation", GRAPH_ATTR_INTEGER, NULL, "1", "distance of the elements of a signal's window" }
 
 static const graph_op row_winograd_input = {
     .name = "winograd_input",
@@ -468,14 +456,12 @@ static const graph_op row_winograd_input = {
                "winograd_input(T[2, 5, 3, 9], tile=four)\nwinograd_input(T[1, 1, 1, 1], tile=two, low=[2, 2])\n"
                "winograd_input(T[1, 32, 14, 14], tile=four, low=[1, 1], high=[1, 1])\n"
                "winograd_input(T[2, 16, 37], tile=four, low=[1], high=[1])\n"
-               "winograd_input(T[2, 17, 37], tile=two, low=[3], high=[6], dilation=[3])\n"
-               "winograd_input(T[1, 5, 13, 11], tile=four, low=[2, 3], high=[2, 3], dilation=[2, 3])",
+               "winograd_input(T[2, 17, 37], tile=two, low=[3], high=[6], dilation=3)",
     .doc =
         "B^T d B for each tile d of (t + 2) x (t + 2) elements of x [n, c, h, w], t apart, t = 2 or 4: the first step of a "
         "convolution of windows of 3 x 3 and stride 1. Result [t + 2, t + 2, tiles, c], tiles by batch, row and "
         "column; padding and what lies behind the last element counts as zeros. Of a signal x [n, c, w], tiles of t + 2 elements: "
-        "B^T d, [t + 2, tiles, c]. With a dilation e, the elements of a tile are e apart, and so e tiles lie between each other. Lavin & "
-        "Gray 2015.",
+        "B^T d, [t + 2, tiles, c]; with a dilation e, the elements of a tile are e apart, and e tiles are interleaved. Lavin & Gray 2015.",
 };
 
 static const graph_op row_winograd_output = {
@@ -499,12 +485,11 @@ static const graph_op row_winograd_output = {
                "winograd_output(T[6, 6, 6, 32], tile=four, shape=[2, 4, 9])\n"
                "winograd_output(T[4, 4, 1, 1], tile=two, shape=[1, 1, 1])\n"
                "winograd_output(T[6, 20, 16], tile=four, shape=[2, 37])\n"
-               "winograd_output(T[4, 42, 17], tile=two, shape=[2, 37], dilation=[3])\n"
-               "winograd_output(T[6, 6, 12, 5], tile=four, shape=[1, 13, 11], dilation=[2, 3])",
+               "winograd_output(T[4, 42, 17], tile=two, shape=[2, 37], dilation=3)",
     .doc =
         "A^T m A for each tile of points m [t + 2, t + 2, tiles, c], t = 2 or 4: the last step of a convolution of windows of "
         "3 x 3 and stride 1. Result [n, c, h, w], whose tiles of t x t are those of m by batch, row and column. Of points [t + 2, "
-        "tiles, c] the signal [n, c, w]. With a dilation e, the elements of a tile are e apart. Lavin & Gray 2015.",
+        "tiles, c] the signal [n, c, w]; with a dilation e, the elements of a tile are e apart. Lavin & Gray 2015.",
 };
 
 const graph_op *const graph_ops_winograd[] = {&row_winograd_input, &row_winograd_output, NULL};

@@ -17,8 +17,10 @@ enum { MOST_DIMS = 2 /* along which windows extend */ };
 typedef struct conv_sizes {
     int dims;
     double batch, ci, co;
-    /* by dimension: results, and the distance of a window's elements */
-    double size[MOST_DIMS], dilation[MOST_DIMS];
+    /* results by dimension */
+    double size[MOST_DIMS];
+    /* distance of a window's elements */
+    double dilation;
 } conv_sizes;
 
 /* ---- cost, in cycles of one core */
@@ -56,7 +58,7 @@ static double whole_vectors(double channels, double lanes) {
 
 static double tiles_of(const conv_sizes *s, int tile) {
     double tiles = s->batch;
-    for (int i = 0; i < s->dims; i++) tiles *= ceil(s->size[i] / (tile * s->dilation[i])) * s->dilation[i];
+    for (int i = 0; i < s->dims; i++) tiles *= ceil(s->size[i] / (tile * s->dilation)) * s->dilation;
     return tiles;
 }
 
@@ -115,7 +117,7 @@ static bool moves_by_one(const graph_node *node, int dim) {
     return entry_of(node, "stride", dim, 1) == 1 && low >= 0 && low <= reach && high >= 0 && high <= reach;
 }
 
-/* Is it a convolution of stride 1 with constant windows of 3 or 3 x 3 and known sizes? */
+/* Is it a convolution of stride 1 with constant windows of 3, or of 3 x 3 neighbours, and known sizes? */
 static bool is_candidate(const graph_walk *walk, const rewriter *r, const graph_node *node) {
     const graph *g = walk->from;
     int64_t size;
@@ -126,7 +128,7 @@ static bool is_candidate(const graph_walk *walk, const rewriter *r, const graph_
     if (dims < 1 || dims > MOST_DIMS || x->dtype != DLC_F32 || w->dtype != DLC_F32 || y->dtype != DLC_F32) return false;
     if (!r->fixed[g->values.data[node->input[1]].node] || attribute_of(node, "groups")->integer != 1) return false;
     for (int i = 0; i < dims; i++)
-        if (!moves_by_one(node, i)) return false;
+        if (!moves_by_one(node, i) || (dims > 1 && entry_of(node, "dilation", i, 1) != 1)) return false;
     for (int d = 0; d < x->rank; d++)
         if (!tir_is_const(g->pool, w->dim[d], &size) || size < 1 || (d > 1 && size != 3)) return false;
     for (int d = 1; d < x->rank; d++)
@@ -142,11 +144,13 @@ static double known(const graph *g, tir_expr dim) {
 static conv_sizes sizes_of(const graph *g, const graph_node *node) {
     const graph_shape *x = graph_shape_of(g, node->input[0]), *y = graph_shape_of(g, node->first);
     conv_sizes s = {
-        .dims = x->rank - 2, .batch = known(g, y->dim[0]), .ci = known(g, x->dim[1]), .co = known(g, y->dim[1])};
-    for (int i = 0; i < s.dims; i++) {
-        s.size[i] = known(g, y->dim[2 + i]);
-        s.dilation[i] = (double)entry_of(node, "dilation", i, 1);
-    }
+        .dims = x->rank - 2,
+        .batch = known(g, y->dim[0]),
+        .ci = known(g, x->dim[1]),
+        .co = known(g, y->dim[1]),
+        .dilation = (double)entry_of(node, "dilation", 0, 1),
+    };
+    for (int i = 0; i < s.dims; i++) s.size[i] = known(g, y->dim[2 + i]);
     return s;
 }
 
@@ -179,11 +183,11 @@ static graph_id transformed_windows(graph *g, graph_id w, int tile) {
 
 static graph_id rewrite(graph *g, const graph_node *node, const graph_id *input, const graph_shape *y, int tile) {
     const int dims = y->rank - 2;
-    const graph_attribute *dilation = attribute_of(node, "dilation");
-    graph_setting setting[4] = {graph_set_integer("tile", tile == 4)};
-    int count = 1;
-    static const char *const names[] = {"low", "high", "dilation"};
-    for (int i = 0; i < 3; i++) {
+    graph_setting setting[4] = {graph_set_integer("tile", tile == 4),
+                                graph_set_integer("dilation", entry_of(node, "dilation", 0, 1))};
+    int count = 2;
+    static const char *const names[] = {"low", "high"};
+    for (int i = 0; i < 2; i++) {
         const graph_attribute *list = attribute_of(node, names[i]);
         if (list->count) setting[count++] = graph_set_list(names[i], list->count, list->list);
     }
@@ -192,9 +196,8 @@ static graph_id rewrite(graph *g, const graph_node *node, const graph_id *input,
     const int64_t batch[MOST_DIMS] = {0, 1}, of_v = dims + 1, of_u = dims;
     graph_id m = graph_contract(g, v, u, dims, batch, batch, 1, &of_v, &of_u);
     const tir_expr shape[1 + MOST_DIMS] = {y->dim[0], y->dim[2], dims == 2 ? y->dim[3] : 0};
-    setting[1] = graph_set_dims("shape", 1 + dims, shape);
-    if (dilation->count) setting[2] = graph_set_list("dilation", dilation->count, dilation->list);
-    return graph_emit_with(g, "winograd_output", 1, &m, dilation->count ? 3 : 2, setting);
+    setting[2] = graph_set_dims("shape", 1 + dims, shape);
+    return graph_emit_with(g, "winograd_output", 1, &m, 3, setting);
 }
 
 static void pass_winograd(graph_walk *walk) {

@@ -66,10 +66,10 @@ $(OUT)/bench/models/suite: $(suite_objects)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) $(LDLIBS_ALL) -o $@
 
-# FILTER=text, THREADS=1,2, SAMPLES=15, PEERS=onnxruntime,openvino|none
+# FILTER=text, THREADS=1,2, SAMPLES=15, PEERS=onnxruntime,openvino|none, WINOGRAD=1
 models_run = $(OUT)/bench/models/suite --models $(MODELS_BUILD) --models $(MODELS_DIR) --cache $(BUILD)/bench/kernels \
              --json $(BUILD)/bench/models.json --threads $(1) $(if $(SAMPLES),--samples $(SAMPLES)) \
-             $(if $(FILTER),--filter '$(FILTER)') $(if $(PEERS),--peers $(PEERS)) $(2)
+             $(if $(FILTER),--filter '$(FILTER)') $(if $(PEERS),--peers $(PEERS)) $(if $(WINOGRAD),--winograd) $(2)
 
 .PHONY: models models-short models-build
 models-build: $(OUT)/bench/models/suite $(OUT)/bench/models/models $(OUT)/bench/models/libmodels.so $(engine_plugins)

@@ -297,10 +297,11 @@ typedef struct dlc_compile_options {
      * rules. A malformed text is an error of dlc_compile, a schedule that does not fit its region an error of binding. The regions
      * depend on shapes: a section that no region has used is reported to the log, once */
     const char *schedule;
-    /* f32 convolutions with constant windows of 3 or 3x3 and stride 1, of images or signals whose sizes are numbers, may use
-     * Winograd's algorithm (Lavin & Gray 2015) if it is faster. Results then differ from the exact ones by at most 2^-24 * (ci + 40) * 2304 * ci * max|x| *
-     * max|w| for ci channels: in practice about 2^-24 * 32 times the largest result, some ten times the error of a direct
-     * sum; and an infinity or NaN in x spreads to the results of its tile (16 at most) and to adjacent tiles */
+    /* f32 convolutions with constant windows of 3x3 neighbours or of 3 elements and stride 1, of images and signals whose
+     * sizes are numbers, may use Winograd's algorithm (Lavin & Gray 2015) if it is faster. Results then differ from the exact
+     * ones by at most 2^-24 * (ci + 40) * 2304 * ci * max|x| * max|w| for ci channels: in practice about 2^-24 * 32 times the
+     * largest result, some ten times the error of a direct sum; and an infinity or NaN in x spreads to the results of its
+     * tile, 16 at most, and to adjacent tiles */
     bool winograd;
 } dlc_compile_options;
 #define DLC_COMPILE_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_compile_options)
