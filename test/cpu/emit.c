@@ -322,6 +322,35 @@ static void test_strides(void **state) {
     }
 }
 
+/* Lanes that are masked by what is known, and by data, read every `stride`-th byte or i16: none of them leaves its mask, and bytes do not
+ * become scalars one by one. */
+static void test_masked_strides(void **state) {
+    (void)state;
+    for (int stride = 2; stride <= 4; stride++) {
+        char text[1024];
+        const int length = stride * 56;
+        snprintf(
+            text, sizeof text,
+            "kernel masked(h: u8[%d] arg, g: i16[%d] arg, c: i32[56] arg, y: u8[56] arg, z: i16[56] arg, w: u8[56] arg)\n"
+            "phase tasks=1 task=p {\n"
+            "  for i in 0..56 vec { if (0 < i) { y[i] = max(y[i], h[i*%d - 1]) } }\n"
+            "  for i in 0..56 vec { if (0 < i) { z[i] = max(z[i], g[i*%d - 1]) } }\n"
+            "  for i in 0..56 vec { if (c[i] < 0:i32) { w[i] = max(w[i], h[i*%d]) } }\n"
+            "}\n",
+            length, length, stride, stride, stride);
+        kernel_check(text, NULL);
+    }
+    assert_true(kernel_spills("kernel pool(x: u8[24, 112] arg, y: u8[8, 56] arg, s: u8[8, 56] reg)\n"
+                              "phase tasks=1 task=p {\n"
+                              "  for i in 0..8 unroll { for j in 0..56 vec { s[i, j] = 0:u8 } }\n"
+                              "  for i in 0..8 unroll {\n"
+                              "    for j in 0..56 vec { if (0 < j) { s[i, j] = max(s[i, j], x[i*3, j*2 - 1]) } }\n"
+                              "  }\n"
+                              "  for i in 0..8 unroll { for j in 0..56 vec { y[i, j] = s[i, j] } }\n"
+                              "}\n",
+                              64) <= 0);
+}
+
 static void test_layouts(void **state) {
     (void)state;
     kernel_check("kernel panels(x: f32[3, 5, 48] arg, y: f32[5, 130] arg)\n"
@@ -407,9 +436,9 @@ int main(void) {
         cmocka_unit_test(test_reductions), cmocka_unit_test(test_reductions_side_by_side),
         cmocka_unit_test(test_softmax),    cmocka_unit_test(test_branches),
         cmocka_unit_test(test_loops),      cmocka_unit_test(test_scratch),
-        cmocka_unit_test(test_strides),    cmocka_unit_test(test_layouts),
-        cmocka_unit_test(test_gather),     cmocka_unit_test(test_hints),
-        cmocka_unit_test(test_phases),
+        cmocka_unit_test(test_strides),    cmocka_unit_test(test_masked_strides),
+        cmocka_unit_test(test_layouts),    cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_hints),      cmocka_unit_test(test_phases),
     };
     return cmocka_run_group_tests_name("cpu emitter", tests, kernel_check_open, kernel_check_close);
 }
