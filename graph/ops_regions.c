@@ -246,9 +246,11 @@ static void expand_roi_align(graph_expand *e) {
     sampler s = sample(g, e->input[0], x.dim[0], x.dim[1]);
     for (int i = 0; i < ROI_RANK; i++)
         dims[i] = i == ROI_ROIS ? graph_shape_of(g, e->input[1])->dim[0] : tir_index(g->pool, 1);
-    graph_id image = graph_reshape(g, graph_cast(g, e->input[2], s.index), ROI_RANK, dims);
-    graph_id last = graph_dimension(g, s.index, tir_sub(g->pool, x.dim[0], tir_index(g->pool, 1)));
-    image = graph_max(g, graph_min(g, image, last), graph_scalar_i64(g, s.index, 0));
+    /* clamped before it is narrowed */
+    const graph_id last = graph_dimension(g, DLC_I64, tir_sub(g->pool, x.dim[0], tir_index(g->pool, 1)));
+    graph_id image = graph_reshape(g, graph_cast(g, e->input[2], DLC_I64), ROI_RANK, dims);
+    image = graph_max(g, graph_min(g, image, last), graph_scalar_i64(g, DLC_I64, 0));
+    image = graph_cast(g, image, s.index);
     set_images(&s, image);
     graph_id rois = graph_widen(g, e->input[1]);
     const roi_line lines[] = {roi_line_of(e, rois, 0), roi_line_of(e, rois, 1)};

@@ -647,8 +647,9 @@ static const onnx_known *fold_reduce(onnx_import *im, operation op) {
     onnx_ignore(im, "axes"), onnx_ignore(im, "noop_with_empty_axes");
     if (onnx_int(im, "noop_with_empty_axes", 0)) return NULL;
     onnx_known *y = onnx_known_new(im, x->dtype, keep ? x->rank : 0, (int64_t[]){1});
-    y->element[0] = x->element[0];
-    for (int64_t i = 1; i < x->count; i++)
+    const bool is_float_sum = op == ADD && lib_dtype_is_float(x->dtype); /* which begins with 0: that of -0 is 0 */
+    y->element[0] = is_float_sum ? real(0) : x->element[0];
+    for (int64_t i = is_float_sum ? 0 : 1; i < x->count; i++)
         if (!operate(im, x->dtype, op, y->element[0], x->element[i], &y->element[0])) return NULL;
     return y;
 }
