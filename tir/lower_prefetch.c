@@ -310,35 +310,59 @@ static int element_of_tile(const tile_access *access, const tir_expr *low, tir_e
     return tir_lower_physical(l, walk->prefetch->tensor, logical, index);
 }
 
-/* Fetches row after row, line after line, in the iterations of the loops between the tile's and the prefetch: each line in as few as
- * possible, since a line that is on its way delays those that ask for it again. */
+/* How the lines of a tile are spread over iterations. */
+typedef struct line_plan {
+    /* of a row; elements from one to the next */
+    int64_t lines, apart;
+    /* lines of an iteration; such parts of a row; iterations for a part */
+    int64_t together, parts, each;
+} line_plan;
+
+/* The neighbouring lines of a row together. If a row straddles lines, one after the other as far as there are iterations: it has more lines
+ * than data, and a line that is on its way delays those that ask for it again. The last lines still have to arrive before the end. */
+static line_plan plan_lines(int64_t lines, int64_t step, int64_t count, int64_t rows, int64_t iterations) {
+    const int64_t early = iterations - iterations / 4;
+    const bool straddles = lines > 1 && (lines - 1) * step >= count;
+    line_plan plan = {.lines = lines, .apart = step, .together = lines, .each = 1};
+    if (straddles) {
+        plan.apart = (count + lines - 3) / (lines - 1); /* from the first to the last element */
+        plan.together = 1;
+        while (plan.together < lines && (lines + plan.together - 1) / plan.together * rows > early) plan.together++;
+    }
+    plan.parts = (lines + plan.together - 1) / plan.together;
+    while (2 * plan.each * plan.parts * rows <= early) plan.each *= 2;
+    return plan;
+}
+
+/* Fetches the lines of one row after the other in the iterations of the loops between the tile's and the prefetch. */
 static void append_tile_lines(prefetch_walk *walk) {
     enum { MOST = 16 };
     tir_lowering *l = walk->l;
     const tile_access access = find_tile_access(walk);
     tir_expr low[DLC_MAX_RANK], index[TIR_MAX_PHYSICAL_RANK], least[TIR_MAX_AXES], greatest[TIR_MAX_AXES];
-    int64_t extent[DLC_MAX_RANK], step = elements_of_line(walk), iterations, each = 1, parts = 1;
-    const int along = contiguous_axis(&access),
-              rows = along < 0 ? -1 : tile_rows(walk, access.stage, along, low, extent);
+    int64_t extent[DLC_MAX_RANK], step = elements_of_line(walk), iterations;
+    const int along = contiguous_axis(&access);
+    const int rows = along < 0 ? -1 : tile_rows(walk, access.stage, along, low, extent);
     if (l->home[walk->prefetch->tensor] == UINT32_MAX || rows < 0 || extent[along] > MOST * step) return;
     inner_loops inner = {.count = 0};
     find_inner_loops(walk, &inner);
     const tir_expr position = position_in(walk, &inner, inner.count, least, greatest, &iterations);
+    const tir_expr top = low[rows], begin = low[along];
     if (!position || !inner.count) return;
-    const tir_expr first = low[rows], begin = low[along];
-    low[rows] = tir_add(l->pool, first, position);
-    int rank = element_of_tile(&access, low, index);
-    const int64_t lines = rank ? count_lines(walk, index, rank, extent[along]) : 0;
-    while (parts < lines && 2 * parts * extent[rows] <= iterations) parts *= 2; /* of a row */
-    while (2 * each * parts * extent[rows] <= iterations) each *= 2;            /* iterations for a part */
-    const tir_expr part = tir_div(l->pool, position, tir_index(l->pool, each));
-    const tir_expr row = tir_div(l->pool, part, tir_index(l->pool, parts));
-    low[rows] = tir_add(l->pool, first, tir_min(l->pool, row, tir_index(l->pool, extent[rows] - 1)));
-    for (int64_t i = 0; i * parts < lines; i++) {
-        tir_expr at = tir_rem(l->pool, part, tir_index(l->pool, parts));
-        at = tir_mul(l->pool, tir_add(l->pool, at, tir_index(l->pool, i * parts)), tir_index(l->pool, step));
-        low[along] = tir_add(l->pool, begin, tir_min(l->pool, at, tir_index(l->pool, extent[along] - 1)));
-        rank = element_of_tile(&access, low, index);
+    low[rows] = tir_add(l->pool, top, position); /* any row: which places in a line do rows begin at? */
+    const int rank = element_of_tile(&access, low, index);
+    if (!rank) return;
+    const int64_t lines = count_lines(walk, index, rank, extent[along]);
+    const line_plan plan = plan_lines(lines, step, extent[along], extent[rows], iterations);
+    const tir_expr part = tir_div(l->pool, position, tir_index(l->pool, plan.each));
+    const tir_expr row = tir_div(l->pool, part, tir_index(l->pool, plan.parts));
+    const tir_expr first = tir_rem(l->pool, part, tir_index(l->pool, plan.parts)); /* in units of `together` */
+    low[rows] = tir_add(l->pool, top, tir_min(l->pool, row, tir_index(l->pool, extent[rows] - 1)));
+    for (int64_t i = 0; i < plan.together; i++) {
+        tir_expr line = tir_mul(l->pool, first, tir_index(l->pool, plan.together));
+        line = tir_min(l->pool, tir_add(l->pool, line, tir_index(l->pool, i)), tir_index(l->pool, plan.lines - 1));
+        low[along] = tir_add(l->pool, begin, tir_mul(l->pool, line, tir_index(l->pool, plan.apart)));
+        element_of_tile(&access, low, index);
         append_line(walk, index, rank, tir_index(l->pool, 0));
     }
 }
