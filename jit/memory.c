@@ -209,15 +209,15 @@ static void promote_highest(interval *intervals, uint32_t count) {
     intervals[0] = first;
 }
 
-/* Tries the orders, and from the best one on orders in which the interval that was too high comes first, while that needs more than what is
- * live at once; the effort is limited for plans of many intervals. */
+/* Tries the orders, and then, from the best one on, to place first what was highest, until hardly more than what is live at once is
+ * needed. The more intervals, the fewer attempts. */
 static int64_t place_best(jit_build *build, interval *intervals, uint32_t count, int64_t live) {
     static order *const orders[] = {by_size, by_area, by_time};
-    enum { ORDERS = sizeof orders / sizeof *orders, PROMOTIONS = 32, EFFORT = 1 << 14 };
+    enum { ORDERS = sizeof orders / sizeof *orders, PROMOTIONS = 128, EFFORT = 1 << 13, NEGLIGIBLE = 64 };
     const uint32_t most = count ? EFFORT / count : 0, promotions = most < PROMOTIONS ? most : PROMOTIONS;
     interval *best = LIB_NEW_ARRAY(build->work, interval, (size_t)count + 1);
     int64_t least = INT64_MAX;
-    for (uint32_t i = 0; i < ORDERS + promotions && least > live; i++) {
+    for (uint32_t i = 0; i < ORDERS + promotions && least > live + (i < ORDERS ? 0 : live / NEGLIGIBLE); i++) {
         if (i == ORDERS) memcpy(intervals, best, count * sizeof *best);
         if (i < ORDERS)
             qsort(intervals, count, sizeof *intervals, orders[i]);
