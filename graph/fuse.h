@@ -20,14 +20,13 @@ typedef struct graph_region {
     graph_region_kind kind;
     /* for profiles and schedules: names of the main operators, e.g. "dot_add_gelu" */
     const char *name;
-    /* node indices in graph order; small constants are folded in and not listed as inputs */
+    /* node indices, operands first; constants of one element are folded in and not listed as inputs, except numbers */
     const uint32_t *nodes;
     uint32_t node_count;
     /* values from outside (graph inputs, constants too large to fold, other regions' outputs) */
     const graph_id *inputs;
     uint32_t input_count;
-    /* of the inputs, the last ones that are constants of one element after all, so that regions which differ only in them are one kernel
-     * (numbers.c); 0 from fusion */
+    /* of the inputs, the last ones are numbers: constants of one element that the kernel reads from memory (numbers.c); 0 from fusion */
     uint32_t number_count;
     /* values read outside, or graph outputs */
     const graph_id *outputs;

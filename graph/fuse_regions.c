@@ -19,21 +19,12 @@ void graph_fuse_sort(fuse_nodes *nodes) {
     qsort(nodes->data, nodes->count, sizeof *nodes->data, ascending);
 }
 
-/* The operand's node, if it is one of the nodes with this mark and cheap; UINT32_MAX: not. */
-static uint32_t cheap_below(const fuser *f, const graph_node *node, int operand, uint32_t mark) {
-    const uint32_t below = node->input[operand] ? f->g->values.data[node->input[operand]].node : 0;
-    const bool is = node->input[operand] && f->role[below] == FUSE_CHEAP && f->inside[below] == mark;
-    return is ? below : UINT32_MAX;
-}
-
-/* Marks the cluster's nodes and copies of all cheap nodes they read, and lists them: the cluster's nodes in ascending order, each after the
- * copies that it is the first to read. So the order does not depend on where else in the graph a cheap node is read. */
-static fuse_nodes mark_nodes(fuser *f, const fuse_nodes *core) {
-    fuse_nodes nodes = {0}, roots = {0}, waiting = {0};
-    const uint32_t found = ++f->mark;
+/* Marks the cluster's nodes and copies of all cheap nodes they read. */
+static void mark_nodes(fuser *f, const fuse_nodes *core) {
+    fuse_nodes nodes = {0};
+    f->mark++;
     for (uint32_t i = 0; i < core->count; i++) {
-        f->inside[core->data[i]] = found;
-        lib_vec_push(f->arena, &roots, core->data[i]);
+        f->inside[core->data[i]] = f->mark;
         lib_vec_push(f->arena, &nodes, core->data[i]);
     }
     for (uint32_t i = 0; i < nodes.count; i++) {
@@ -41,21 +32,35 @@ static fuse_nodes mark_nodes(fuser *f, const fuse_nodes *core) {
         for (int k = 0; k < node->inputs; k++) {
             if (!node->input[k]) continue;
             uint32_t below = f->g->values.data[node->input[k]].node;
-            if (f->role[below] != FUSE_CHEAP || f->inside[below] == found) continue;
-            f->inside[below] = found;
+            if (f->role[below] != FUSE_CHEAP || f->inside[below] == f->mark) continue;
+            f->inside[below] = f->mark;
             lib_vec_push(f->arena, &nodes, below);
         }
     }
-    graph_fuse_sort(&roots);
-    f->mark++;
-    nodes.count = 0;
-    for (uint32_t i = 0; i < roots.count; i++) {
-        lib_vec_push(f->arena, &waiting, roots.data[i]);
+}
+
+/* The first cheap operand's node that has this mark; UINT32_MAX: none. */
+static uint32_t cheap_operand(const fuser *f, const graph_node *node, uint32_t mark) {
+    for (int k = 0; k < node->inputs; k++) {
+        if (!node->input[k]) continue;
+        uint32_t below = f->g->values.data[node->input[k]].node;
+        if (f->role[below] == FUSE_CHEAP && f->inside[below] == mark) return below;
+    }
+    return UINT32_MAX;
+}
+
+/* Lists the marked nodes: those of the cluster in ascending order, each after the copies that it is the first to read. So equal clusters
+ * have equal lists, although the graph has one node for a value that several of them copy. */
+static fuse_nodes list_nodes(fuser *f, const fuse_nodes *core) {
+    fuse_nodes nodes = {0}, waiting = {0}, ascending_core = {0};
+    const uint32_t marked = f->mark++; /* listed nodes get the new mark */
+    for (uint32_t i = 0; i < core->count; i++) lib_vec_push(f->arena, &ascending_core, core->data[i]);
+    graph_fuse_sort(&ascending_core);
+    for (uint32_t i = 0; i < ascending_core.count; i++) {
+        lib_vec_push(f->arena, &waiting, ascending_core.data[i]);
         while (waiting.count) {
             const uint32_t index = waiting.data[waiting.count - 1];
-            const graph_node *node = &f->g->nodes.data[index];
-            uint32_t below = UINT32_MAX;
-            for (int k = 0; k < node->inputs && below == UINT32_MAX; k++) below = cheap_below(f, node, k, found);
+            const uint32_t below = cheap_operand(f, &f->g->nodes.data[index], marked);
             if (below != UINT32_MAX) {
                 lib_vec_push(f->arena, &waiting, below);
                 continue;
@@ -136,7 +141,8 @@ static void find_outputs(fuser *f, graph_region *region) {
 }
 
 graph_region graph_fuse_region_of(fuser *f, const fuse_nodes *core) {
-    fuse_nodes nodes = mark_nodes(f, core);
+    mark_nodes(f, core);
+    fuse_nodes nodes = list_nodes(f, core);
     graph_region region = {.kind = region_kind(f, core),
                            .nodes = nodes.data,
                            .node_count = nodes.count,

@@ -97,8 +97,8 @@ uint32_t graph_region_numbers(lib_arena *arena, const graph *bound, const graph_
 
 void graph_region_read_numbers(lib_arena *arena, graph_region *region, uint32_t count, const graph_id *numbers) {
     graph_id *inputs = LIB_NEW_ARRAY(arena, graph_id, region->input_count + count + 1);
-    memcpy(inputs, region->inputs, region->input_count * sizeof *inputs);
-    memcpy(inputs + region->input_count, numbers, count * sizeof *inputs);
+    for (uint32_t i = 0; i < region->input_count; i++) inputs[i] = region->inputs[i];
+    for (uint32_t i = 0; i < count; i++) inputs[region->input_count + i] = numbers[i];
     region->inputs = inputs;
     region->input_count += count;
     region->number_count += count;

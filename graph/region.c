@@ -113,8 +113,8 @@ void graph_region_add_scalar(graph_region_builder *builder, graph_id value) {
     graph_shape shape = import_shape(builder, graph_shape_of(builder->g, value));
     uint32_t number = 0;
     while (number < builder->number_count && builder->numbers[number] != value) number++;
-    tir_expr literal = number < builder->number_count ? load_number(builder, number)
-                                                      : literal_of(builder, value, shape.dtype);
+    tir_expr literal =
+        number < builder->number_count ? load_number(builder, number) : literal_of(builder, value, shape.dtype);
     tir_stage *stage = tir_region_stage(region, TIR_MAP, "constant", shape.rank, NULL, shape.dim, 0, NULL, NULL);
     graph_region_set(builder, value, tir_stage_value(region, stage, literal, 0, 0));
     builder->literals = true;

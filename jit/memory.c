@@ -180,12 +180,11 @@ static int64_t count_live(jit_build *build, const interval *intervals, uint32_t 
 
 typedef int order(const void *a, const void *b);
 
-/* Bytes of the arena with the intervals placed in that order. */
-static int64_t place_all(jit_build *build, interval *intervals, uint32_t count, order *by) {
+/* Bytes of the arena with the intervals placed one after the other. */
+static int64_t place_all(jit_build *build, interval *intervals, uint32_t count) {
     interval **meeting = LIB_NEW_ARRAY(build->work, interval *, (size_t)count + 1);
     placed_tree tree = new_tree(build->work, build->regions.count + 1);
     int64_t total = 0;
-    qsort(intervals, count, sizeof *intervals, by);
     for (uint32_t i = 0; i < count; i++) {
         interval *in = &intervals[i];
         in->found = 0;
@@ -199,17 +198,37 @@ static int64_t place_all(jit_build *build, interval *intervals, uint32_t count, 
     return total;
 }
 
+/* The interval that ends highest goes first. */
+static void promote_highest(interval *intervals, uint32_t count) {
+    uint32_t highest = 0;
+    for (uint32_t i = 1; i < count; i++)
+        if (intervals[i].offset + intervals[i].bytes > intervals[highest].offset + intervals[highest].bytes)
+            highest = i;
+    const interval first = intervals[highest];
+    memmove(intervals + 1, intervals, highest * sizeof *intervals);
+    intervals[0] = first;
+}
+
+/* Tries the orders, and then, from the best one on, to place first what was highest, until hardly more than what is live at once is
+ * needed. The more intervals, the fewer attempts. */
 static int64_t place_best(jit_build *build, interval *intervals, uint32_t count, int64_t live) {
     static order *const orders[] = {by_size, by_area, by_time};
-    enum { ORDERS = sizeof orders / sizeof *orders };
-    int64_t total[ORDERS];
-    int best = 0;
-    for (int i = 0; i < ORDERS; i++) {
-        total[i] = place_all(build, intervals, count, orders[i]);
-        if (total[i] == live) return live;
-        if (total[i] < total[best]) best = i;
+    enum { ORDERS = sizeof orders / sizeof *orders, PROMOTIONS = 128, EFFORT = 1 << 13, NEGLIGIBLE = 64 };
+    const uint32_t most = count ? EFFORT / count : 0, promotions = most < PROMOTIONS ? most : PROMOTIONS;
+    interval *best = LIB_NEW_ARRAY(build->work, interval, (size_t)count + 1);
+    int64_t least = INT64_MAX;
+    for (uint32_t i = 0; i < ORDERS + promotions && least > live + (i < ORDERS ? 0 : live / NEGLIGIBLE); i++) {
+        if (i == ORDERS) memcpy(intervals, best, count * sizeof *best);
+        if (i < ORDERS)
+            qsort(intervals, count, sizeof *intervals, orders[i]);
+        else
+            promote_highest(intervals, count);
+        const int64_t total = place_all(build, intervals, count);
+        if (total < least) memcpy(best, intervals, count * sizeof *best);
+        if (total < least) least = total;
     }
-    return best == ORDERS - 1 ? total[best] : place_all(build, intervals, count, orders[best]);
+    memcpy(intervals, best, count * sizeof *best);
+    return least;
 }
 
 void jit_plan_memory(jit_build *build) {

@@ -191,8 +191,7 @@ static lib_hash128 identify(void *user, const graph_region *region, lib_hash128 
     const struct {
         lib_hash128 form, machine;
         uint64_t options;
-    } asked = {hash_of(build, region), context->machine_hash,
-               !build->program->options.no_excess_precision};
+    } asked = {hash_of(build, region), context->machine_hash, !build->program->options.no_excess_precision};
     return lib_hash_bytes(&asked, sizeof asked, joins);
 }
 
