@@ -893,7 +893,7 @@ void jit_frame_give_bare(jit_plan *plan, jit_frame *frame);
 void jit_blocks_free(dlc_context *context);
 
 /* plans.c: finds or builds the plan for these shapes. It stays valid until jit_plans_leave(program, *side). On failure no reader
- * is registered. */
+ * is registered. JIT_TO_BIND: explicitly; JIT_TO_SHOW: for a dump of the plan that runs use. */
 typedef enum jit_purpose { JIT_TO_RUN, JIT_TO_BIND, JIT_TO_SHOW } jit_purpose;
 dlc_status jit_plans_enter(dlc_program *program, const int64_t *shapes, int count, jit_purpose purpose, jit_plan **plan,
                            unsigned *side, lib_error *error);

@@ -150,7 +150,8 @@ typedef struct dlc_context_options {
     const char *compiler_path;
     /* A thread of the library compiles in the background: a program runs unseen shapes
      * with kernels that take every symbol as a parameter, which sizes of a range share, and switches to
-     * kernels for exactly these sizes, where there are to be any (see dlc_symbol_varies), once they are compiled. If an operator is exact, both give the same bits.
+     * kernels for exactly these sizes, where there are to be any (see dlc_symbol_varies), once they are compiled. If an operator is
+     * exact, both give the same bits.
      * dlc_prepare and dlc_call_create still wait for the exact kernels. The host's clock and log are also called on that thread,
      * progress is not; `cancel` and `budget_ms` apply to its builds, so `cancel` must live as long as the
      * program. A build that fails there changes nothing and is reported to the log, once for each program */
@@ -192,12 +193,12 @@ DLC_API dlc_value dlc_input(dlc_graph *graph, const char *name, dlc_dtype dtype,
  * are promises, checked at run; 0: unknown). Size 1 (a step at a time) always has kernels of its own. Without a hint, so has a symbol's
  * first value, and all others share kernels that take the size as a parameter: one build up to 1,024, one up to 16,384, and so on by
  * factors of 16, as for a declared symbol. A value that recurs (32 runs of the same shapes, or 32 binds of the value in different
- * shapes) becomes exact: it gets kernels of its own, up to four values of a symbol, compiled by the run that is the 32nd, after its outputs are
- * written, or in the background (background_compile); runs with budget_ms, and while
- * a profile is taken, leave that to others. dlc_prepare and dlc_call_create make the sizes that
- * they bind exact at once. Both kinds of kernels give the same bits if an operator is exact; sums may be added in
- * another order. A size keeps its bits from the first run on if it is 1, the first, declared, or bound by these calls before it runs. A hint about a
- * symbol that no shape names has no effect; dlc_compile reports it to the log, as it does a symbol that is named once and resembles another one. */
+ * shapes) becomes exact: it gets kernels of its own, up to four values of a symbol. The 32nd run compiles them after its outputs are
+ * written, or has it done in the background (background_compile); runs with budget_ms, and those while a profile is taken, do
+ * not. dlc_prepare and dlc_call_create make the sizes that they bind exact at once. Both kinds of kernels give the same bits if an
+ * operator is exact; sums may be added in another order. A size keeps its bits from the first run on if it is declared, or bound by
+ * these calls before it runs, and without background_compile also if it is 1 or the first. A hint about a symbol that
+ * no shape names has no effect; dlc_compile reports it to the log, as it does a symbol that is named once and resembles another one. */
 DLC_API dlc_status dlc_symbol_varies(dlc_graph *graph, const char *name, int64_t low, int64_t high, int64_t multiple);
 /* A constant tensor; bytes are compact row-major and copied, those of 64 KiB and more once: the graph and its programs share the copy. */
 DLC_API dlc_value dlc_constant(dlc_graph *graph, dlc_dtype dtype, int rank, const int64_t *shape, const void *bytes);
