@@ -1,6 +1,6 @@
 /* Tiers (`background_compile`). A run with shapes that the program has not seen uses a generic plan, whose kernels take
- * every symbol as a parameter and which other shapes of the same ranges share. Meanwhile a background thread of the library builds the exact plan, which
- * replaces the generic one. Jobs run in order of submission. Only the destruction of a program waits for its job. */
+ * every symbol as a parameter and which other shapes of the same ranges share. For sizes that are to be exact (sizes.c), a background thread of the
+ * library builds the exact plan, which replaces the generic one. Jobs run in order of submission. Only the destruction of a program waits for its job. */
 #include "jit/internal.h"
 
 #include <sys/resource.h>
@@ -12,6 +12,7 @@ enum { NICE = 10 };
 typedef struct job {
     struct job *next;
     dlc_program *program;
+    jit_tier tier;
     int count;
     int64_t shapes[];
 } job;
@@ -53,7 +54,7 @@ static void run_jobs(void *user) {
         if (!b->first) b->last = NULL;
         b->running = next->program;
         lib_mutex_unlock(&b->mutex);
-        jit_plans_specialise(next->program, next->shapes, next->count);
+        jit_plans_specialise(next->program, next->shapes, next->count, next->tier);
         release_job(b->context, next);
         lib_mutex_lock(&b->mutex);
         b->running = NULL;
@@ -101,12 +102,13 @@ bool jit_background_allowed(const dlc_context *context) {
     return context->background && context->background->owner == getpid();
 }
 
-bool jit_background_add(dlc_program *program, const int64_t *shapes, int count) {
+bool jit_background_add(dlc_program *program, const int64_t *shapes, int count, jit_tier tier) {
     struct jit_background *b = program->context->background;
     job *added = lib_allocate(&program->context->allocator, job_size(count), _Alignof(job));
     if (!added) return false;
     added->next = NULL;
     added->program = program;
+    added->tier = tier;
     added->count = count;
     if (count) memcpy(added->shapes, shapes, (size_t)count * sizeof *shapes);
     lib_mutex_lock(&b->mutex);

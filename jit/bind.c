@@ -85,27 +85,6 @@ void jit_bind_symbols(lib_arena *work, const graph *g, int ordinary_inputs, cons
     }
 }
 
-/* A symbol stays a kernel parameter if it has had more than four values or the host declared it varying. The values 0 and 1 are always
- * exact: 1 is common (one decoding step) and removes the dimension, and kernels of other sizes know that these are not empty. */
-static void keep_varying(jit_build *build, const graph *g, const int64_t *values, bool learn, int64_t *bound_to) {
-    dlc_program *program = build->program;
-    lib_mutex_lock(&program->mutex);
-    for (uint32_t s = 0; s < g->symbols.count; s++) {
-        bool known = false;
-        for (int i = 0; i < program->symbols[s].count; i++) known = known || program->symbols[s].value[i] == values[s];
-        if (learn && !known && program->symbols[s].count < 4)
-            program->symbols[s].value[program->symbols[s].count++] = values[s];
-        else if (learn && !known)
-            program->symbols[s].varying = true;
-        bool varies = program->symbols[s].varying || g->symbols.data[s].varies;
-        bound_to[s] = varies && values[s] > 1 ? INT64_MIN : values[s];
-        if (build->tier != JIT_TIER_GENERIC || bound_to[s] == INT64_MIN) continue;
-        build->differs = true;
-        bound_to[s] = INT64_MIN;
-    }
-    lib_mutex_unlock(&program->mutex);
-}
-
 /* Kernels size their scratch and their blocks by the largest value of a parameter. So the range is a step of 16, 1024, 16 Ki, 256 Ki ...
  * instead of the host's declared maximum: few kernels, no scratch for sizes that never occur, and for sizes of a vector or less no
  * blocks of several. The room of a buffer is in strides alone: it has no range of its own while it is short. */
@@ -176,8 +155,8 @@ void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, boo
     int64_t *bound_to = LIB_NEW_ARRAY(work, int64_t, g->symbols.count + 1);
     jit_bind_symbols(work, g, build->ordinary_inputs, shapes, values);
     if (g == program->graph) jit_bind_rooms(build, shapes, values);
-    keep_varying(build, g, values, learn && g == program->graph, bound_to);
-    if (learn && g == program->graph) take_front(build, g, values, bound_to);
+    jit_sizes_choose(build, g, values, learn && g == program->graph, bound_to);
+    if (learn && g == program->graph && !(build->tier & JIT_TIER_BACKGROUND)) take_front(build, g, values, bound_to);
     const graph *bound = build->bound = build->front ? build->front->bound : NULL;
     if (!bound) {
         const graph *narrow = narrowed(work, program, g, values);
@@ -714,9 +693,9 @@ static void build_in_scope(jit_build *build, const graph *g, const int64_t *shap
     jit_plan *plan = build->plan;
     plan->shapes = lib_arena_copy(&plan->arena, shapes, (size_t)shape_count * sizeof *shapes);
     plan->shape_count = shape_count;
-    jit_bind_graph(build, g, shapes, build->tier != JIT_TIER_BACKGROUND);
+    jit_bind_graph(build, g, shapes, true);
     jit_plan_bound(build);
-    atomic_init(&plan->interim, build->differs);
+    atomic_init(&plan->interim, jit_sizes_interim(build));
     if (g == build->program->graph && !build->differs) jit_report_schedules(build->program);
 }
 
@@ -772,6 +751,7 @@ dlc_status jit_plan_build(dlc_program *program, const graph *g, int ordinary_inp
     dlc_status status = build_guarded(&build, g, shapes, shape_count, error);
     lib_fp_restore(state);
     jit_front_give(&build, status == DLC_OK);
+    if (status != DLC_OK) jit_sizes_undo(&build);
     lib_arena_free(&passing);
     lib_arena_free(&work);
     if (status == DLC_OK) {

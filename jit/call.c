@@ -304,14 +304,14 @@ static __attribute__((noinline, cold)) dlc_status run_call(jit_boundary *c, cons
     unsigned side;
     jit_plan *plan;
     LIB_TRY(jit_check_inputs(c, error));
-    LIB_TRY(jit_plans_enter(program, c->shapes, c->shape_count, true, &plan, &side, error));
+    LIB_TRY(jit_plans_enter(program, c->shapes, c->shape_count, JIT_TO_RUN, &plan, &side, error));
+    jit_how how = jit_how_of(program->context, options);
+    const bool plain = jit_is_plain(&how);
     dlc_status status = check_outputs(c, plan, error);
     if (status == DLC_OK) status = stage_inputs(c, error);
     if (status == DLC_OK && program->context->target->runtime) {
         status = jit_device_run(c, plan, options, error);
     } else if (status == DLC_OK) {
-        jit_how how = jit_how_of(program->context, options);
-        const bool plain = jit_is_plain(&how);
         for (int o = 0; o < c->output_count && !plain; o++)
             if (!c->outputs[o].tensor)
                 jit_touch(c->output_data[o], 0, lib_tensor_bytes(&c->outputs[o].managed->dl_tensor), &how);
@@ -319,8 +319,10 @@ static __attribute__((noinline, cold)) dlc_status run_call(jit_boundary *c, cons
         if (status == DLC_OK)
             status = jit_plan_run(program, plan, c->input_data, c->output_data, plain ? NULL : &how, error);
     }
+    const bool recurs = status == DLC_OK && jit_plans_recur(program, plan, !how.deadline_ns);
     jit_plans_leave(program, side);
     finish(c, status);
+    if (recurs) jit_plans_promote(program, c->shapes, c->shape_count);
     return status;
 }
 
@@ -383,7 +385,9 @@ static bool run_quickly(jit_boundary *c, jit_how *how, dlc_status *status, lib_e
     } else {
         jit_plans_no_run(program);
     }
+    const bool recurs = usual && *status == DLC_OK && jit_plans_recur(program, plan, !how || !how->deadline_ns);
     jit_plans_leave(program, side);
+    if (recurs) jit_plans_promote(program, c->shapes, count);
     return usual;
 }
 
@@ -513,7 +517,7 @@ dlc_status dlc_prepare(dlc_program *program, const int64_t *const *shapes, const
         bound = program->segments->program;
         status = jit_segments_first(program, all, &sizes, &count, &error);
     }
-    if (status == DLC_OK) status = jit_plans_enter(bound, sizes, count, false, &plan, &side, &error);
+    if (status == DLC_OK) status = jit_plans_enter(bound, sizes, count, JIT_TO_BIND, &plan, &side, &error);
     if (status == DLC_OK) jit_plans_leave(bound, side);
     if (sizes != all) lib_release(allocator, sizes, (bound->dimensions + 1) * sizeof *sizes, 16);
     lib_release(allocator, all, bytes, 16);

@@ -6,6 +6,7 @@
 typedef struct dump {
     dlc_program *program;
     const int64_t *shapes;
+    jit_tier tier;
     /* stages `plan` and `profile` */
     jit_plan *plan;
     lib_arena *work;
@@ -547,6 +548,7 @@ static void print_stage(dump *d, int stage, jit_plan *scratch) {
                        .steady_from = -1,
                        .plan = scratch,
                        .work = d->work,
+                       .tier = d->tier,
                        .init_values =
                            atomic_load(&d->program->init_state) == JIT_INIT_DONE ? d->program->init_values : NULL,
                        .ordinary_inputs = d->program->ordinary_inputs,
@@ -591,14 +593,14 @@ static dlc_status print(dump *d, int stage, lib_error *error) {
     return status;
 }
 
-void jit_dump_to_log(dlc_program *program, const int64_t *shapes, jit_plan *plan) {
+void jit_dump_to_log(dlc_program *program, const int64_t *shapes, jit_tier tier, jit_plan *plan) {
     if (!*lib_environment_get(LIB_ENV_DEBUG)) return;
     const lib_log *log = &program->context->log;
     for (int s = 0; s < STAGES; s++) {
         if (stages[s].plan != (plan != NULL) || !lib_environment_lists(LIB_ENV_DEBUG, stages[s].name)) continue;
         lib_arena work;
         lib_arena_init(&work, &program->context->allocator, NULL);
-        dump d = {.program = program, .shapes = shapes, .plan = plan, .work = &work};
+        dump d = {.program = program, .shapes = shapes, .tier = tier, .plan = plan, .work = &work};
         lib_error error;
         lib_log_write(log, "dlc: %s", stages[s].name);
         if (print(&d, s, &error) == DLC_OK)
@@ -629,7 +631,8 @@ static dlc_status dump_stage(dlc_program *program, int stage, const int64_t *sha
     lib_arena_init(&work, &program->context->allocator, NULL);
     dump d = {.program = program, .shapes = shapes, .work = &work};
     unsigned side = 0;
-    if (stages[stage].plan) LIB_TRY(jit_plans_enter(program, shapes, count, false, &d.plan, &side, error));
+    if (stages[stage].shapes) d.tier = jit_plans_tier(program, shapes, count);
+    if (stages[stage].plan) LIB_TRY(jit_plans_enter(program, shapes, count, JIT_TO_SHOW, &d.plan, &side, error));
     dlc_status status = print(&d, stage, error);
     if (stages[stage].plan) jit_plans_leave(program, side);
     if (status == DLC_OK) {

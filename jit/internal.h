@@ -181,6 +181,12 @@ typedef struct jit_build {
     jit_tier tier;
     /* in a generic build: the exact plan would differ */
     bool differs;
+    /* some parameter may become exact */
+    bool may_recur;
+    /* [symbols of the program] those whose value became exact by this build; NULL: none */
+    bool *added;
+    /* their values */
+    int64_t *sizes;
     const jit_limits *limits;
 } jit_build;
 
@@ -198,6 +204,12 @@ void jit_plan_bound(jit_build *build);
 /* Ranges of a symbol that stays a parameter: up to SHORT, up to FIRST, then up to STEP times as much each. */
 enum { JIT_RANGE_SHORT = 16, JIT_RANGE_FIRST = 1024, JIT_RANGE_STEP = 16 };
 void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, bool learn);
+/* sizes.c: the symbols' values to build for, INT64_MIN for parameters: bound_to[g->symbols.count]. `learn`: note them. */
+void jit_sizes_choose(jit_build *build, const graph *g, int64_t *values, bool learn, int64_t *bound_to);
+/* Of a build that failed: its values are not exact. */
+void jit_sizes_undo(const jit_build *build);
+/* The state of the plan, see jit_plan.interim. */
+int jit_sizes_interim(const jit_build *build);
 /* front.c: takes or creates build->front for this key (none if memory is refused); returns it to the program, or frees it. */
 void jit_front_take(jit_build *build, const int64_t *key, size_t count);
 void jit_front_give(jit_build *build, bool good);

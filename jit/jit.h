@@ -535,6 +535,8 @@ typedef struct jit_resident {
     void *device;
 } jit_resident;
 
+enum { JIT_ASKED = 1 };
+
 struct jit_plan {
     /* list of retired plans */
     jit_plan *next;
@@ -543,8 +545,9 @@ struct jit_plan {
     jit_plan *sibling;
     /* number of kept calls and events that hold the plan; guarded by the program's mutex */
     int holders;
-    /* generic, and may be replaced by an exact plan */
-    atomic_bool interim;
+    /* Its kernels serve more sizes than these, for which an exact plan may take its place: JIT_ASKED, one has been asked for; more: that
+     * many runs until one is; 0: the plan stays. */
+    atomic_int interim;
     uint64_t hash;
     /* all input dimensions in order, then the rooms (room.c) */
     const int64_t *shapes;
@@ -692,6 +695,13 @@ typedef struct jit_binding {
 
 enum { JIT_INIT_MISSING, JIT_INIT_RUNS, JIT_INIT_DONE }; /* states of the precomputed constants */
 
+/* The values of a symbol that have exact kernels, and those that may come to: see sizes.c. */
+enum { JIT_EXACT_SIZES = 4 };
+typedef struct jit_sizes {
+    int64_t exact[JIT_EXACT_SIZES], candidate[JIT_EXACT_SIZES];
+    int exact_count, binds[JIT_EXACT_SIZES];
+} jit_sizes;
+
 /* A part of a program with data-dependent shapes: a program of its own, bound when its sizes are known. See segments.c. */
 typedef struct jit_segment {
     dlc_program *program;
@@ -774,12 +784,8 @@ struct dlc_program {
     jit_packed_use *packed;
     /* of all plans */
     jit_resident *residents;
-    /* automatic varying: distinct values seen */
-    struct {
-        int64_t value[4];
-        int count;
-        bool varying;
-    } * symbols;
+    /* [symbols of `graph`] */
+    jit_sizes *sizes;
     uint32_t plan_count;
     atomic_int profile;
     /* a background build failed, and this was logged */
@@ -799,9 +805,14 @@ struct dlc_program {
     jit_readers readers[2];
 };
 
-/* Kind of plan to build: USUAL, sizes exact or parameters by the rule in keep_varying; GENERIC, every symbol a parameter;
- * BACKGROUND, as USUAL, on the background thread. */
-typedef enum jit_tier { JIT_TIER_USUAL, JIT_TIER_GENERIC, JIT_TIER_BACKGROUND } jit_tier;
+/* Kind of plan to build: USUAL, sizes exact or parameters by the rule in sizes.c; GENERIC, every symbol a parameter; EXACT, all sizes exact
+ * that may be; BACKGROUND, on the background thread: USUAL or EXACT. */
+typedef enum jit_tier {
+    JIT_TIER_USUAL = 0,
+    JIT_TIER_GENERIC = 1,
+    JIT_TIER_EXACT = 2,
+    JIT_TIER_BACKGROUND = 4
+} jit_tier;
 
 /* bind.c: `shapes`: the dimensions of the first `ordinary_inputs` inputs of g in order, then the program's rooms; `init_values`: the bytes of the others.
  * The program's mutex is not held. */
@@ -882,12 +893,23 @@ void jit_frame_give_bare(jit_plan *plan, jit_frame *frame);
 void jit_blocks_free(dlc_context *context);
 
 /* plans.c: finds or builds the plan for these shapes. It stays valid until jit_plans_leave(program, *side). On failure no reader
- * is registered. `run`: counts as a run. */
-dlc_status jit_plans_enter(dlc_program *program, const int64_t *shapes, int count, bool run, jit_plan **plan,
+ * is registered. JIT_TO_BIND: explicitly; JIT_TO_SHOW: for a dump of the plan that runs use. */
+typedef enum jit_purpose { JIT_TO_RUN, JIT_TO_BIND, JIT_TO_SHOW } jit_purpose;
+dlc_status jit_plans_enter(dlc_program *program, const int64_t *shapes, int count, jit_purpose purpose, jit_plan **plan,
                            unsigned *side, lib_error *error);
+/* The kind of the plan that jit_plans_enter would find or build to show it. */
+jit_tier jit_plans_tier(dlc_program *program, const int64_t *shapes, int count);
 void jit_plans_leave(dlc_program *program, unsigned side);
-/* On the background thread: builds the exact plan for these shapes and replaces the generic one, if it still exists. */
-void jit_plans_specialise(dlc_program *program, const int64_t *shapes, int count);
+/* Builds the exact plan that was asked for and replaces the one for more sizes, if that still exists. */
+void jit_plans_specialise(dlc_program *program, const int64_t *shapes, int count, jit_tier tier);
+/* Counts a run of a plan, which `may_build` afterwards. True: these shapes recur, and the caller, who has left the plan, calls
+ * jit_plans_promote. */
+bool jit_plans_count_run(dlc_program *program, jit_plan *plan, int left, bool may_build);
+static inline bool jit_plans_recur(dlc_program *program, jit_plan *plan, bool may_build) {
+    const int left = atomic_load_explicit(&plan->interim, memory_order_relaxed);
+    return left > JIT_ASKED && jit_plans_count_run(program, plan, left, may_build);
+}
+void jit_plans_promote(dlc_program *program, const int64_t *shapes, int count);
 
 void jit_front_free(dlc_program *program); /* front.c */
 
@@ -896,7 +918,7 @@ dlc_status jit_background_open(dlc_context *context, lib_error *error);
 void jit_background_close(dlc_context *context);
 bool jit_background_allowed(const dlc_context *context);
 /* Queues a call of jit_plans_specialise. False: out of memory. */
-bool jit_background_add(dlc_program *program, const int64_t *shapes, int count);
+bool jit_background_add(dlc_program *program, const int64_t *shapes, int count, jit_tier tier);
 void jit_background_forget(dlc_program *program); /* drops its jobs; none is running when this returns */
 /* The same for a run, but NULL if there is no plan yet: then no reader is registered. */
 jit_plan *jit_plans_find(dlc_program *program, const int64_t *shapes, int count, unsigned *side);
@@ -974,6 +996,6 @@ void jit_movers_free(dlc_context *context);                                /* st
 bool jit_is_on_device(const dlc_context *context, const DLTensor *tensor); /* the context's own */
 
 /* dump.c: logs the stages selected by DLC_DEBUG: those before the plan (plan NULL), or those of the plan. Never fails. */
-void jit_dump_to_log(dlc_program *program, const int64_t *shapes, jit_plan *plan);
+void jit_dump_to_log(dlc_program *program, const int64_t *shapes, jit_tier tier, jit_plan *plan);
 
 #endif

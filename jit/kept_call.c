@@ -115,7 +115,7 @@ static dlc_status enter_plan(dlc_call *call, lib_error *error) {
         if (!c->outputs[o].tensor)
             return lib_fail(error, DLC_INVALID_ARGUMENT, "%s: output %s is NULL, expected the host's tensor", c->caller,
                             c->program->outputs[o].name);
-    LIB_TRY(jit_plans_enter(c->program, c->shapes, c->shape_count, false, &call->plan, &side, error));
+    LIB_TRY(jit_plans_enter(c->program, c->shapes, c->shape_count, JIT_TO_BIND, &call->plan, &side, error));
     jit_plans_hold(c->program, call->plan);
     jit_plans_leave(c->program, side);
     for (int o = 0; o < c->output_count; o++)

@@ -395,7 +395,7 @@ static void build_module(module_job *job) {
 /* Reports progress in kernels; called on the thread that binds. */
 static void report_progress(const jit_build *build, uint32_t done, uint32_t total) {
     const dlc_compile_options *options = &build->program->options;
-    if (options->progress && build->root->tier != JIT_TIER_BACKGROUND)
+    if (options->progress && !(build->root->tier & JIT_TIER_BACKGROUND))
         options->progress(options->progress_user, "compile", (int)done, (int)total);
 }
 

@@ -1,7 +1,5 @@
 /* The plans of a program, by bound shapes.
  *
- * The plans of a program, by bound shapes.
- *
  * Runs look plans up without a lock; the table is changed under the program's mutex. A plan removed from the table is freed only
  * when no run can still use it: runs register as readers before the look-up, on one of two sides, chosen by the parity of the
  * epoch, and unregister at their end. A retired plan is put in the list of the epoch's side. The epoch advances when the *other*
@@ -309,14 +307,14 @@ static dlc_status build_plan(dlc_program *program, jit_binding *binding, jit_tie
     binding->next = program->bindings;
     program->bindings = binding;
     lib_mutex_unlock(&program->mutex);
-    jit_dump_to_log(program, binding->shapes, NULL);
+    jit_dump_to_log(program, binding->shapes, tier, NULL);
     dlc_status status = jit_plan_build(program, program->graph, program->ordinary_inputs, program->init_values,
                                        binding->shapes, binding->count, tier, plan, error);
     if (status != DLC_OK && !lib_is_circumstance(status) &&
         tier == JIT_TIER_GENERIC) /* a build that fails for all sizes may succeed for these */
         status = jit_plan_build(program, program->graph, program->ordinary_inputs, program->init_values,
                                 binding->shapes, binding->count, JIT_TIER_USUAL, plan, error);
-    if (status == DLC_OK) jit_dump_to_log(program, binding->shapes, *plan);
+    if (status == DLC_OK) jit_dump_to_log(program, binding->shapes, tier, *plan);
     lib_mutex_lock(&program->mutex);
     remove_binding(program, binding);
     if (status != DLC_OK) return status;
@@ -325,27 +323,29 @@ static dlc_status build_plan(dlc_program *program, jit_binding *binding, jit_tie
     return DLC_OK;
 }
 
-/* A run accepts an interim plan; dlc_prepare and other explicit binds require the exact one. */
-static bool suits(const jit_plan *plan, bool run) {
-    return plan && (run || !atomic_load_explicit(&((jit_plan *)(uintptr_t)plan)->interim, memory_order_relaxed));
+/* A run accepts an interim plan; dlc_prepare and other explicit binds require the exact one, dumps only if it has been asked for. */
+static bool suits(jit_plan *plan, jit_purpose purpose) {
+    if (!plan || purpose == JIT_TO_RUN) return plan != NULL;
+    const int interim = atomic_load_explicit(&plan->interim, memory_order_relaxed);
+    return purpose == JIT_TO_SHOW ? interim != JIT_ASKED : !interim;
 }
 
 /* Queues a background build of the exact plan. If memory is refused, the generic plan stays. */
 static void ask_background(dlc_program *program, jit_plan *plan) {
-    if (!atomic_load(&plan->interim)) return;
-    if (jit_background_add(program, plan->shapes, plan->shape_count))
+    if (atomic_load(&plan->interim) != JIT_ASKED) return;
+    if (jit_background_add(program, plan->shapes, plan->shape_count, JIT_TIER_BACKGROUND))
         atomic_fetch_add_explicit(&program->context->tier_generic, 1, memory_order_relaxed);
     else
-        atomic_store(&plan->interim, false);
+        atomic_store(&plan->interim, 0);
 }
 
 /* For shapes without a plan. The mutex is held, which protects the plan until the reader has registered. */
-static dlc_status wait_or_build(dlc_program *program, jit_binding *binding, bool run, bool *found, jit_plan **plan,
-                                lib_error *error) {
+static dlc_status wait_or_build(dlc_program *program, jit_binding *binding, jit_purpose purpose, bool *found,
+                                jit_plan **plan, lib_error *error) {
     dlc_context *context = program->context;
     for (;;) {
         *plan = find_plan(program, binding->hash, binding->shapes, binding->count);
-        *found = suits(*plan, run);
+        *found = suits(*plan, purpose);
         if (*found) return DLC_OK;
         if (binding_in == context)
             return lib_fail(error, DLC_INVALID_ARGUMENT,
@@ -355,20 +355,23 @@ static dlc_status wait_or_build(dlc_program *program, jit_binding *binding, bool
     }
     const dlc_context *outer = binding_in; /* the host may call this context from a callback of another */
     binding_in = context;
-    bool generic = run && program->graph->symbols.count && jit_background_allowed(context);
-    dlc_status status = build_plan(program, binding, generic ? JIT_TIER_GENERIC : JIT_TIER_USUAL, plan, error);
+    const bool run = purpose == JIT_TO_RUN,
+               generic = run && program->graph->symbols.count && jit_background_allowed(context);
+    const jit_tier tier = generic ? JIT_TIER_GENERIC : run ? JIT_TIER_USUAL : JIT_TIER_EXACT;
+    dlc_status status = build_plan(program, binding, tier, plan, error);
     if (status == DLC_OK && generic) ask_background(program, *plan);
     binding_in = outer;
     return status;
 }
 
-static dlc_status find_or_build(dlc_program *program, jit_binding *binding, bool run, jit_plan **plan, unsigned *side,
-                                lib_error *error) {
+static dlc_status find_or_build(dlc_program *program, jit_binding *binding, jit_purpose purpose, jit_plan **plan,
+                                unsigned *side, lib_error *error) {
     bool found;
     lib_call call __attribute__((cleanup(lib_call_leave)));
     LIB_TRY(graph_context_enter(program->context, &call, 0, error));
     lib_mutex_lock(&program->mutex);
-    dlc_status status = wait_or_build(program, binding, run, &found, plan, error);
+    const bool run = purpose == JIT_TO_RUN;
+    dlc_status status = wait_or_build(program, binding, purpose, &found, plan, error);
     if (status == DLC_OK) {
         *side = reader_enter(program);
         if (!run) atomic_fetch_add_explicit(&program->not_runs, 1, memory_order_relaxed);
@@ -382,31 +385,50 @@ static dlc_status find_or_build(dlc_program *program, jit_binding *binding, bool
 static void report_failure(dlc_program *program, const lib_error *error) {
     atomic_fetch_add_explicit(&program->context->tier_failures, 1, memory_order_relaxed);
     if (atomic_load(&program->closing) || atomic_exchange(&program->background_failed, true)) return;
-    lib_log_write(&program->context->log, "dlc: compilation in the background failed, generic kernels stay: %s",
-                  error->message);
+    lib_log_write(&program->context->log, "dlc: compilation %sfor exact sizes failed, generic kernels stay: %s",
+                  jit_background_allowed(program->context) ? "in the background " : "", error->message);
 }
 
-void jit_plans_specialise(dlc_program *program, const int64_t *shapes, int count) {
+void jit_plans_specialise(dlc_program *program, const int64_t *shapes, int count, jit_tier tier) {
     jit_binding binding = {.hash = hash_of(shapes, count), .shapes = shapes, .count = count};
     lib_error error;
     jit_plan *plan;
     lib_call call; /* if the host forks during this call, the child cannot use the context */
     if (graph_context_enter(program->context, &call, 0, &error) != DLC_OK) return;
+    const dlc_context *outer = binding_in;
     binding_in = program->context;
     lib_mutex_lock(&program->mutex);
     jit_plan *interim = find_plan(program, binding.hash, shapes, count);
     /* Not wanted if the plan was evicted, or an exact plan was bound explicitly meanwhile, or is being bound. */
-    bool wanted = interim && atomic_load(&interim->interim) && !is_being_bound(program, &binding);
-    dlc_status status = wanted ? build_plan(program, &binding, JIT_TIER_BACKGROUND, &plan, &error) : DLC_OK;
+    bool wanted = interim && atomic_load(&interim->interim) == JIT_ASKED && !is_being_bound(program, &binding);
+    dlc_status status = wanted ? build_plan(program, &binding, tier, &plan, &error) : DLC_OK;
     if (status != DLC_OK) {
         interim = find_plan(program, binding.hash, shapes, count);
-        if (interim) atomic_store(&interim->interim, false); /* the generic plan stays for good */
+        if (interim) atomic_store(&interim->interim, 0); /* the generic plan stays for good */
     }
     lib_mutex_unlock(&program->mutex);
+    binding_in = outer;
     lib_call_leave(&call);
     if (wanted && status == DLC_OK)
         atomic_fetch_add_explicit(&program->context->tier_specialised, 1, memory_order_relaxed);
     if (status != DLC_OK) report_failure(program, &error);
+}
+
+bool jit_plans_count_run(dlc_program *program, jit_plan *plan, int left, bool may_build) {
+    if (!may_build && !jit_background_allowed(program->context)) return false;
+    if (binding_in == program->context) return false; /* a callback of a compilation runs, but does not bind */
+    if (atomic_load(&program->profile)) return false; /* the plan has the profile */
+    /* of runs at the same time one is counted, so that JIT_ASKED is reached once */
+    return atomic_compare_exchange_strong(&plan->interim, &left, left - 1) && left - 1 == JIT_ASKED;
+}
+
+void jit_plans_promote(dlc_program *program, const int64_t *shapes, int count) {
+    dlc_context *context = program->context;
+    atomic_fetch_add_explicit(&context->tier_generic, 1, memory_order_relaxed);
+    if (!jit_background_allowed(context))
+        jit_plans_specialise(program, shapes, count, JIT_TIER_EXACT);
+    else if (!jit_background_add(program, shapes, count, JIT_TIER_BACKGROUND | JIT_TIER_EXACT))
+        atomic_fetch_add_explicit(&context->tier_failures, 1, memory_order_relaxed);
 }
 
 jit_plan *jit_plans_find(dlc_program *program, const int64_t *shapes, int count, unsigned *side) {
@@ -418,23 +440,33 @@ jit_plan *jit_plans_find(dlc_program *program, const int64_t *shapes, int count,
     return NULL;
 }
 
+jit_tier jit_plans_tier(dlc_program *program, const int64_t *shapes, int count) {
+    unsigned side;
+    jit_plan *plan = jit_plans_find(program, shapes, count, &side);
+    if (!plan) return JIT_TIER_EXACT;
+    const bool usual = suits(plan, JIT_TO_SHOW);
+    jit_plans_no_run(program);
+    jit_plans_leave(program, side);
+    return usual ? JIT_TIER_USUAL : JIT_TIER_EXACT;
+}
+
 void jit_plans_no_run(dlc_program *program) {
     atomic_fetch_add_explicit(&program->not_runs, 1, memory_order_relaxed);
 }
 
-dlc_status jit_plans_enter(dlc_program *program, const int64_t *shapes, int count, bool run, jit_plan **plan,
+dlc_status jit_plans_enter(dlc_program *program, const int64_t *shapes, int count, jit_purpose purpose, jit_plan **plan,
                            unsigned *side, lib_error *error) {
     uint64_t hash = hash_of(shapes, count);
     *side = reader_enter(program);
     *plan = find_plan(program, hash, shapes, count);
-    if (*plan && run) return DLC_OK;
+    if (*plan && purpose == JIT_TO_RUN) return DLC_OK;
     jit_plans_no_run(program);
-    if (suits(*plan, run)) {
+    if (suits(*plan, purpose)) {
         atomic_fetch_add_explicit(&program->context->plan_hits, 1, memory_order_relaxed);
         return DLC_OK;
     }
     jit_plans_leave(program, *side);
-    return find_or_build(program, &(jit_binding){.hash = hash, .shapes = shapes, .count = count}, run, plan, side,
+    return find_or_build(program, &(jit_binding){.hash = hash, .shapes = shapes, .count = count}, purpose, plan, side,
                          error);
 }
 

@@ -130,8 +130,8 @@ static void compile_in_scope(dlc_program *program, lib_arena *work, const graph 
     program->outputs = describe_arguments(arena, g, g->outputs.count, g->outputs.data, g->output_names.data);
     program->output_count = (int)g->outputs.count;
     for (int i = 0; i < program->ordinary_inputs; i++) program->dimensions += (size_t)program->inputs[i].rank;
-    program->symbols =
-        lib_arena_array(arena, g->symbols.count + g->outputs.count + 1, sizeof *program->symbols); /* also of rooms */
+    program->sizes =
+        lib_arena_array(arena, g->symbols.count + g->outputs.count + 1, sizeof *program->sizes); /* also of rooms */
     program->alias = LIB_NEW_ARRAY(arena, int, g->outputs.count + 1);
     for (uint32_t o = 0; o < g->outputs.count; o++) program->alias[o] = -1;
     if (segments)

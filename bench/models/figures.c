@@ -287,7 +287,7 @@ static const struct {
     {"four clients on two cores, p99, ms", "clients", 1, true, NAN},
     {"the same, ONNX Runtime over ours, p50", "clients", 2, false, NAN},
     {"the same, ONNX Runtime over ours, p99", "clients", 3, false, 1.0},
-    {"sizes never seen: kernels built over those for the first", "sizes", 0, true, 3},
+    {"sizes never seen: kernels built over the most for one size", "sizes", 0, true, 3},
     {"sizes never seen: first answer over 2 x steady + 1 ms", "sizes", 1, true, 1},
     {"a second runner of a model, ms", "second", 0, true, 30},
     {"a second runner of a model: constants packed for it, MB", "second", 1, true, 0},

@@ -22,9 +22,9 @@ bool run_once(const session *s, const inputs *in, outputs *out) {
 
 /* ---- samples ------------------------------------------------------------------------------------------------------------ */
 
-/* Seconds of runs. */
+/* Seconds of runs; of them, while a profile is taken, in kernels. */
 typedef struct samples {
-    double *second;
+    double *second, kernels;
     size_t count, room;
 } samples;
 
@@ -71,17 +71,25 @@ static bool run_again(const session *s, const inputs *in, outputs *kept, bool *r
     }
 }
 
+/* By all runs so far, while profiles are taken. */
+static double seconds_in_kernels(const session *s) {
+    dlc_statistics statistics = DLC_STATISTICS_INIT;
+    dlc_context_statistics(s->context, &statistics);
+    return 1e-9 * (double)statistics.run_ns;
+}
+
 /* For that long, and at least `least` times. */
 static bool run_for(const session *s, const inputs *in, double seconds, size_t least, samples *times) {
     outputs kept = {0};
     bool reuses = true,
          good = dlc_onnx_run(s->runner, NULL, in->given, in->count, kept.slot, s->output_count) == DLC_OK;
-    const double begin = now();
+    const double begin = now(), before = seconds_in_kernels(s);
     while (good && (times->count < least || now() - begin < seconds)) {
         double taken;
         good = run_again(s, in, &kept, &reuses, &taken) && add_sample(times, taken);
     }
     if (!good) fail_by_context(s, "timed run");
+    times->kernels = seconds_in_kernels(s) - before;
     free_outputs(&kept);
     return good;
 }
@@ -118,14 +126,12 @@ dlc_status dump_stage(const session *s, const inputs *in, dlc_program *program, 
     return dlc_program_dump(program, stage, shapes, ranks, count, text);
 }
 
-static bool profile(const session *s, const inputs *in, char **text) {
+static bool profile(const session *s, const inputs *in, samples *times, char **text) {
     dlc_program *program;
-    samples times = {0};
     if (dlc_onnx_runner_program(s->runner, in->given, in->count, &program) != DLC_OK)
         return fail_by_context(s, "profile");
     dlc_program_profile(program, 1);
-    bool good = run_for(s, in, s->o->seconds, 10, &times);
-    free(times.second);
+    bool good = run_for(s, in, s->o->seconds, 10, times);
     /* The runs may have ended the import that the program belonged to. */
     good = good && (dlc_onnx_runner_program(s->runner, in->given, in->count, &program) == DLC_OK ||
                     fail_by_context(s, "profile"));
@@ -134,15 +140,30 @@ static bool profile(const session *s, const inputs *in, char **text) {
     return good;
 }
 
+/* What the profile's kernels leave of the runs that it is of: calls, checks, copies, and the clock, which is read at both ends of a kernel. */
+static void say_the_rest(report *r, const samples *times) {
+    double run = 0;
+    for (size_t i = 0; i < times->count; i++) run += times->second[i] / (double)times->count;
+    const double kernels = times->kernels / (double)times->count, rest = run - kernels;
+    say(r, "a run, mean: %.3f us, kernels %.3f us (%.1f %%), beside kernels %.3f us (%.1f %%)\n", 1e6 * run,
+        1e6 * kernels, 100 * kernels / run, 1e6 * rest, 100 * rest / run);
+    json_open(r, "profiled_run", "{");
+    json_number(r, "mean_us", 1e6 * run), json_number(r, "kernels_us", 1e6 * kernels);
+    json_number(r, "beside_kernels_us", 1e6 * rest);
+    json_close(r, "}");
+}
+
 bool measure_profile(const session *s, report *r, const inputs *in) {
     char *text = NULL;
+    samples times = {0};
     for (int i = 0; i < in->count; i++)
         if (!in->tensor[i])
             return fail(s, "--profile needs the sizes of state %s: say --shape %s=SIZES",
                         port_of(s, DLC_ONNX_INPUT, i).name, port_of(s, DLC_ONNX_INPUT, i).name);
-    const bool good = profile(s, in, &text);
-    if (good) say(r, "profile:\n%s", text), json_string(r, "profile", text);
+    const bool good = profile(s, in, &times, &text);
+    if (good) say(r, "profile:\n%s", text), json_string(r, "profile", text), say_the_rest(r, &times);
     if (text) dlc_text_free(s->context, text);
+    free(times.second);
     return good;
 }
 

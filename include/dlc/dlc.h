@@ -149,8 +149,9 @@ typedef struct dlc_context_options {
      * deleted since it was loaded: then the path must be given */
     const char *compiler_path;
     /* A thread of the library compiles in the background: a program runs unseen shapes
-     * with kernels that take every symbol as a parameter, which sizes of a range share (see dlc_symbol_varies), and switches to
-     * kernels for exactly these sizes once they are compiled. If an operator is exact, both give the same bits.
+     * with kernels that take every symbol as a parameter, which sizes of a range share, and switches to
+     * kernels for exactly these sizes, where there are to be any (see dlc_symbol_varies), once they are compiled. If an operator is
+     * exact, both give the same bits.
      * dlc_prepare and dlc_call_create still wait for the exact kernels. The host's clock and log are also called on that thread,
      * progress is not; `cancel` and `budget_ms` apply to its builds, so `cancel` must live as long as the
      * program. A build that fails there changes nothing and is reported to the log, once for each program */
@@ -189,9 +190,14 @@ DLC_API const char *dlc_graph_message(const dlc_graph *graph);
 /* A run-time input. dims[rank]; one symbol name is one size throughout the graph. */
 DLC_API dlc_value dlc_input(dlc_graph *graph, const char *name, dlc_dtype dtype, int rank, const dlc_dim *dims);
 /* How the library may treat a symbol: its values vary so much that kernels should take it as a parameter (range and multiple
- * are promises, checked at run; 0: unknown). Without a hint a symbol becomes varying with its 5th distinct value: up to four
- * builds for exact sizes, then one for all others up to 16, one up to 1,024, one up to 16,384, and so on by factors of 16; a
- * declared symbol costs the same builds. Sizes 0 and 1 (a step at a time) always have kernels of their own. A hint about a symbol that
+ * are promises, checked at run; 0: unknown). Sizes 0 and 1 (a step at a time) always have kernels of their own. Without a hint, so has a symbol's
+ * first value, and all others share kernels that take the size as a parameter: one build up to 16, one up to 1,024, one up to 16,384, and so on by
+ * factors of 16, as for a declared symbol. A value that recurs (32 runs of the same shapes, or 32 binds of the value in different
+ * shapes) becomes exact: it gets kernels of its own, up to four values of a symbol. The 32nd run compiles them after its outputs are
+ * written, or has it done in the background (background_compile); runs with budget_ms, and those while a profile is taken, do
+ * not. dlc_prepare and dlc_call_create make the sizes that they bind exact at once. Both kinds of kernels give the same bits if an
+ * operator is exact; sums may be added in another order. A size keeps its bits from the first run on if it is declared, or bound by
+ * these calls before it runs, and without background_compile also if it is 1 or the first. A hint about a symbol that
  * no shape names has no effect; dlc_compile reports it to the log, as it does a symbol that is named once and resembles another one. */
 DLC_API dlc_status dlc_symbol_varies(dlc_graph *graph, const char *name, int64_t low, int64_t high, int64_t multiple);
 /* A constant tensor; bytes are compact row-major and copied, those of 64 KiB and more once: the graph and its programs share the copy. */
@@ -281,7 +287,7 @@ typedef struct dlc_compile_options {
     const volatile int *cancel;
     /* Called while a bind compiles kernels: `done` of the `total` missing kernels are compiled; first with 0, last with total; a module
      * of several kernels is one step. `stage` is "compile". Called on the binding thread with no lock held: it may run shapes that are
-     * already bound. */
+     * already bound. It must not wait for another thread that binds, since that may wait for these kernels. */
     void (*progress)(void *user, const char *stage, int done, int total);
     void *progress_user;
     /* Compute operators as they are written: round every operator's result to its dtype, even inside fused kernels, and no inference
@@ -434,10 +440,10 @@ typedef struct dlc_statistics {
     /* Kernels that a device target refused: they run on the CPU, between copies to the host and back; the log names
      * each, with the reason. Without the cpu target they are an error of binding */
     uint64_t host_regions;
-    /* background_compile: plans for all sizes of a range that were to be replaced by plans for exact sizes, and plans that
-     * were replaced */
+    /* Plans for all sizes of a range that were to be replaced by plans for exact sizes (background_compile, sizes that recur), and plans
+     * that were replaced */
     uint64_t tier_generic, tier_specialised;
-    /* Background builds that failed */
+    /* Such builds that failed: the plans for all sizes stay */
     uint64_t tier_failures;
     /* Kernels found, and not found, in cache_directory; misses are among kernel_builds */
     uint64_t disk_hits, disk_misses;

@@ -14,8 +14,8 @@
  *
  * Compiling   Parts that differ only in the tensors' contents are compiled once: the graph keeps the programs of the most recently
  *             used parts, and kernels belong to the context, shared with all its programs and found in cache_directory.
- *             If parts differ in sizes alone, the sizes that change become symbols, like those of dlc_input: exact for a few values, then
- *             parameters of kernels that serve all of them (dlc_symbol_varies). Sizes that the host gives to operators, such as
+ *             If parts differ in sizes alone, the sizes that change become symbols, like those of dlc_input: parameters of
+ *             kernels that serve all of them, but for those that recur (dlc_symbol_varies). Sizes that the host gives to operators, such as
  *             where a slice begins, follow from these dimensions where they are multiples of them, or of the operands' dimensions,
  *             products, sums with a number; else they are parameters, too. Compiled for each exact size
  *             are parts with constants of a size that changes, with effects, and with Fourier

@@ -14,7 +14,7 @@
  *
  * Operator sets 1 to 27 of the standard domain, 1 to 5 of ai.onnx.ml, 1 of ai.onnx.preview (FlexAttention) and
  * ai.onnx.preview.training (without Gradient); IR versions 3 to 13. dlc_onnx_check lists the operators of a model that are not imported.
- * Sizes that the file names are symbols of that name; unnamed ones are symbols made of the input's name and the axis, x_0. A
+ * Sizes that the file names are symbols of that name; unnamed ones, and 0, are symbols made of the input's name and the axis, x_0. A
  * model's arithmetic on sizes is evaluated at import: one graph serves all sizes. If is inlined when its condition is known at import.
  * Sequences, optionals, strings and maps are structure that is known at import: inside of a model everywhere, as its inputs and outputs
  * by dlc_onnx_run_values. Case mapping of strings is that of ASCII. libdlc has no regular expressions and no decoders of images: the host

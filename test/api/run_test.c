@@ -382,7 +382,7 @@ static void test_statistics(void **state) {
     }
 }
 
-/* After four sizes the symbol becomes a parameter: no more kernels for 200 sizes. */
+/* A symbol becomes a parameter: 200 sizes take few kernels (recurring_test counts them). */
 static void test_automatic_varying(void **state) {
     (void)state;
     for (int t = 0; t < TARGETS; t++) {
@@ -390,7 +390,7 @@ static void test_automatic_varying(void **state) {
         if (!context) continue;
         dlc_program *program = dense_program(context, "n");
         for (int64_t n = 1; n <= 200; n++) run_dense(context, program, n, NULL);
-        assert_true(statistics(context).kernel_builds <= 6); /* four exact ones, one up to 16, one for all others */
+        assert_true(statistics(context).kernel_builds <= 3); /* 1, up to 16, up to 1,024 */
         dlc_program_destroy(program);
         dlc_context_destroy(context);
     }

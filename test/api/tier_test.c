@@ -1,5 +1,5 @@
 /* Generic plans first, those for the very shapes behind: nobody sees the difference but in statistics. */
-#include "api/support.h"
+#include "api/exact.h"
 
 #include <pthread.h>
 #include <sys/wait.h>
@@ -10,7 +10,6 @@ enum { ROUNDS = 6, THREAD_RUNS = 60 };
 #else
 enum { ROUNDS = 40, THREAD_RUNS = 400 };
 #endif
-enum { MOST = 64 };
 
 static pthread_t main_thread;
 
@@ -58,32 +57,6 @@ static void close_host(host *h, dlc_context *context) {
     assert_int_equal(h->memory.bytes, 0);
 }
 
-/* relu(x * 3 + 1) - x: exact, so that its bits do not depend on how it is computed. */
-static dlc_program *exact_program(dlc_context *context, const dlc_compile_options *options) {
-    dlc_graph *g;
-    dlc_program *program;
-    OK(context, dlc_graph_create(context, &g));
-    dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SYMBOL("m")));
-    dlc_value y = dlc_add(dlc_mul(x, dlc_scalar(g, DLC_F32, 3)), dlc_scalar(g, DLC_F32, 1));
-    dlc_output(g, "y", dlc_sub(dlc_relu(y), x));
-    OK(context, dlc_compile(context, g, options, &program));
-    dlc_graph_destroy(g);
-    return program;
-}
-
-static void run_exact(dlc_context *context, dlc_program *program, int64_t n, int64_t m) {
-    float x[MOST * MOST], y[MOST * MOST];
-    tensor tx, ty;
-    for (int64_t i = 0; i < n * m; i++) x[i] = (float)(i % 37 - 18) / 4;
-    dlc_output_slot slot = {F32(&ty, y, n, m), NULL};
-    OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, x, n, m)}, 1, &slot, 1));
-    for (int64_t i = 0; i < n * m; i++) {
-        float expected = x[i] * 3 + 1;
-        expected = (expected > 0 ? expected : 0) - x[i];
-        if (y[i] != expected) failed("%d x %d: element %d is %g", (int)n, (int)m, (int)i, y[i]);
-    }
-}
-
 /* Until nothing is to be done in the background. */
 static dlc_statistics settle(dlc_context *context) {
     for (int i = 0; i < 6000; i++) {
@@ -110,15 +83,16 @@ static void test_swap(void **state) {
         assert_int_equal(s.tier_specialised, 1);
         uint64_t builds = s.kernel_builds;
         run_exact(context, program, 5, 7);
-        run_exact(context, program, 6, 9); /* kernels are there, but for those of these very sizes */
+        for (int i = 0; i < 40; i++)
+            run_exact(context, program, 6, 9); /* the generic kernels', until the sizes recur */
         s = settle(context);
         assert_int_equal(s.tier_specialised, 2);
-        assert_true(s.kernel_builds > builds);
-        for (int64_t n = 1; n < 30; n++) run_exact(context, program, n, n); /* the fifth size on: parameters for good */
+        assert_int_equal(s.kernel_builds, builds + 1);
+        for (int64_t n = 1; n < 30; n++) run_exact(context, program, n, n); /* sizes seen once: parameters */
         s = settle(context);
         assert_true(s.tier_generic < 10 && s.tier_failures == 0);
         assert_int_equal(s.plan_evictions, 0);
-        assert_int_equal(s.runs, 33);
+        assert_int_equal(s.runs, 72);
         assert_int_equal(h.lines, 0);
         dlc_program_destroy(program);
         close_host(&h, context);
@@ -142,7 +116,8 @@ static void test_on_purpose(void **state) {
     OK(context, dlc_prepare(program, (const int64_t *[]){other}, (int[]){2}, 1));
     s = statistics(context);
     assert_int_equal(s.tier_generic, 1);
-    assert_int_equal(s.plan_builds, 3);
+    assert_in_range(s.plan_builds, 3,
+                    4); /* behind, too, where only the second size, which is the first one's, is exact */
     run_exact(context, program, 8, 4);
     dlc_program_destroy(program);
     close_host(&h, context);

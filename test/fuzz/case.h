@@ -433,7 +433,7 @@ typedef struct case_leg {
     int threads;
     dlc_context *context;
     bool small;
-    /* The graph that it runs was exported and imported; if no one graph serves, by this runner. */
+    /* The graph that it runs was exported and imported; if no one graph serves, this runner does. */
     bool onnx;
     dlc_onnx_runner *runner;
 } case_leg;
@@ -486,12 +486,17 @@ static inline bool case_failed(const case_leg *leg, const char *what, case_repor
     return false;
 }
 
+/* After the program, if there is one, did not serve: a graph takes the sizes of an If's branches as equal, for others <dlc/onnx.h> has runners. */
+static inline bool case_needs_runner(const case_leg *leg, const dlc_program *program) {
+    return leg->runner && (!program || strstr(dlc_error_message(leg->context), "of the branches"));
+}
+
 static inline bool case_run(const case_leg *leg, dlc_program *program, const case_shapes *shapes, case_memory *in,
                             case_memory *out, case_report *report) {
     const DLTensor *inputs[CASE_TENSORS];
     dlc_output_slot slots[CASE_TENSORS];
     onnx_view views[2][CASE_TENSORS];
-    if (!leg->runner && dlc_program_input_count(program) != shapes->inputs) {
+    if (program && dlc_program_input_count(program) != shapes->inputs) {
         snprintf(report->message, sizeof report->message, "status %s: %d inputs, expected %d", leg->name,
                  dlc_program_input_count(program), shapes->inputs);
         return false;
@@ -503,8 +508,10 @@ static inline bool case_run(const case_leg *leg, dlc_program *program, const cas
         if (!shapes->counted)
             slots[i].tensor = leg->onnx ? view_for_onnx(&views[1][i], &out[i].tensor) : &out[i].tensor;
     }
-    if ((leg->runner ? dlc_onnx_run(leg->runner, NULL, inputs, shapes->inputs, slots, shapes->outputs)
-                     : dlc_run(program, NULL, inputs, shapes->inputs, slots, shapes->outputs)) != DLC_OK)
+    const bool done = program && dlc_run(program, NULL, inputs, shapes->inputs, slots, shapes->outputs) == DLC_OK;
+    if (!done && case_needs_runner(leg, program)
+            ? dlc_onnx_run(leg->runner, NULL, inputs, shapes->inputs, slots, shapes->outputs) != DLC_OK
+            : !done)
         return case_failed(leg, "run", report);
     for (int i = 0; i < shapes->outputs && shapes->counted; i++)
         case_adopt(&out[i], &shapes->output[i], slots[i].managed);
@@ -620,7 +627,7 @@ static inline bool case_compile(case_state *c, case_leg *leg, const char *text, 
     if (leg->onnx &&
         through_onnx(leg->context, &g, &leg->runner, c->report->left_out, sizeof c->report->left_out) != DLC_OK)
         return c->report->left_out[0] || case_failed(leg, "export and import", c->report);
-    c->report->runner |= leg->runner != NULL;
+    c->report->runner |= leg->onnx && !g;
     if (!g) return true;
     bool good = dlc_compile(leg->context, g, &options, program) == DLC_OK || case_failed(leg, "compile", c->report);
     dlc_graph_destroy(g);

@@ -21,7 +21,7 @@ static inline void onnx_reason(const char *message, char *reason, size_t size) {
     snprintf(reason, size, "%.*s", (int)strcspn(message, "\n"), message);
 }
 
-/* *g becomes the graph that was imported; where none serves, since data decide sizes, *runner one of the model, and *g NULL.
+/* *g becomes the graph that was imported, NULL where none serves, since data decide sizes; *runner one of the model.
  * left_out, if it is not empty: why the graph cannot be exported. */
 static inline dlc_status through_onnx(dlc_context *context, dlc_graph **g, dlc_onnx_runner **runner, char *left_out,
                                       size_t size) {
@@ -36,7 +36,7 @@ static inline dlc_status through_onnx(dlc_context *context, dlc_graph **g, dlc_o
     if (status != DLC_OK) return status;
     status = dlc_onnx_open(context, path, NULL, &model);
     if (status == DLC_OK) status = dlc_onnx_graph(model, NULL, g);
-    if (status == DLC_UNSUPPORTED || status == DLC_INVALID_ARGUMENT) {
+    if (status == DLC_OK || status == DLC_UNSUPPORTED || status == DLC_INVALID_ARGUMENT) {
         dlc_compile_options compile = DLC_COMPILE_OPTIONS_INIT;
         dlc_onnx_runner_options options = DLC_ONNX_RUNNER_OPTIONS_INIT;
         compile.no_excess_precision = true;

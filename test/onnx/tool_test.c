@@ -369,6 +369,8 @@ static void test_times(void **state) {
     (void)state;
     tool_says(0, "time: least ", "two.onnx --dim n=8 --time 0.01");
     tool_says(0, " runs ", "two.onnx --dim n=8 --profile");
+    assert_non_null(strstr(said, "a run, mean: "));
+    assert_non_null(strstr(said, "beside kernels "));
     tool_says(0, "clients: 3 threads, p50 ", "two.onnx --dim n=8 --clients 3 --time 0.01 --threads 2");
     tool_says(0, "n=1: first answer ", "two.onnx --sweep n=1:5 --compile-threads 2 --target interp");
     assert_non_null(strstr(said, "n=5: first answer "));
@@ -385,6 +387,7 @@ static void test_json(void **state) {
     tool_json(
         0, "\"first\": [2, 3, 4]",
         "two.onnx --dim n=1 --input x=range --input b=2 --time 0.01 --profile --clients 2 --compare interp --json");
+    tool_json(0, "\"beside_kernels_us\": ", "two.onnx --dim n=1 --profile --json");
     tool_json(0, "\"least\": null", "two.onnx --dim n=0 --json");
     tool_json(2, "\"equal\": false", "two.onnx --input x=x.npy --input b=7 --expect kept --json");
     tool_json(2, "\"type\": \"f32[2, 3]\", \"expected\": \"f32[3, 3]\"", "two.onnx --dim n=2 --expect kept --json");

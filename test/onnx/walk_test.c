@@ -405,6 +405,27 @@ static void test_none(void **state) {
     close_fixture(&f);
 }
 
+/* Branches of other sizes: x, whose size the file gives as 0, and the first element of w. A size of 0 may be any. */
+static void test_other_sizes(void **state) {
+    (void)state;
+    message branches[] = {graph_from("", "a:1:*", "Identity a x", 0, NULL),
+                          graph_from("", "b:1:*", "Identity b w", 0, NULL)};
+    fixture f =
+        open_graph(graph_from("c:9: x:1:0 w:1:1", "y:1:*", "If y c then_branch=@0 else_branch=@1", 2, branches), NULL);
+    float x[3] = {1, 2, 3}, w[1] = {7};
+    for (int64_t i = 0; i < 16; i++) {
+        int64_t n = i / 2 % 4, one = 1;
+        bool c = i % 2;
+        const DLTensor tx = floats(x, 1, &n), tw = floats(w, 1, &one);
+        const DLTensor tc = {.data = &c, .device = {kDLCPU, 0}, .dtype = {kDLBool, 8, 1}};
+        dlc_output_slot slot = {NULL, NULL};
+        OK(context, dlc_onnx_run(f.runner, NULL, (const DLTensor *[]){&tc, &tx, &tw}, 3, &slot, 1));
+        check_result(&slot.managed->dl_tensor, 1, c ? &n : &one, c ? x : w);
+        slot.managed->deleter(slot.managed);
+    }
+    close_fixture(&f);
+}
+
 /* ---- loops that do not end ----------------------------------------------------------------------------------------------------- */
 
 /* The carry has one element and two by turns, for ever. */
@@ -744,14 +765,14 @@ static int close_all(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reshape), cmocka_unit_test(test_slice),        cmocka_unit_test(test_tile),
-        cmocka_unit_test(test_top_k),   cmocka_unit_test(test_generated),    cmocka_unit_test(test_counted),
-        cmocka_unit_test(test_ranks),   cmocka_unit_test(test_counts),       cmocka_unit_test(test_growing),
-        cmocka_unit_test(test_nested),  cmocka_unit_test(test_scan),         cmocka_unit_test(test_none),
-        cmocka_unit_test(test_endless), cmocka_unit_test(test_error_inside), cmocka_unit_test(test_wrong_inputs),
-        cmocka_unit_test(test_results), cmocka_unit_test(test_program),      cmocka_unit_test(test_state),
-        cmocka_unit_test(test_cache),   cmocka_unit_test(test_weights),      cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_random),
+        cmocka_unit_test(test_reshape),      cmocka_unit_test(test_slice),     cmocka_unit_test(test_tile),
+        cmocka_unit_test(test_top_k),        cmocka_unit_test(test_generated), cmocka_unit_test(test_counted),
+        cmocka_unit_test(test_ranks),        cmocka_unit_test(test_counts),    cmocka_unit_test(test_growing),
+        cmocka_unit_test(test_nested),       cmocka_unit_test(test_scan),      cmocka_unit_test(test_none),
+        cmocka_unit_test(test_other_sizes),  cmocka_unit_test(test_endless),   cmocka_unit_test(test_error_inside),
+        cmocka_unit_test(test_wrong_inputs), cmocka_unit_test(test_results),   cmocka_unit_test(test_program),
+        cmocka_unit_test(test_state),        cmocka_unit_test(test_cache),     cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_threads),      cmocka_unit_test(test_refused),   cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests_name("onnx walk", tests, open_all, close_all);
 }
