@@ -20,6 +20,12 @@ int64_t rules_extent_limit(const rules *r, const tir_axis *axis) {
     return tir_range(r->region->pool, axis->extent).high;
 }
 
+int64_t rules_known_extent(const rules *r, const tir_axis *axis) {
+    enum { ASSUMED = 4096 };
+    const int64_t most = rules_extent_limit(r, axis);
+    return rules_extent(r, axis) < 0 && most > ASSUMED ? ASSUMED : most;
+}
+
 int64_t rules_stored_extent(const rules *r, int stage, int axis) {
     const tir_stage *s = &r->region->stages.data[stage];
     int64_t extent = rules_extent(r, &s->axis[axis]);
