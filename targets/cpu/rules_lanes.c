@@ -174,15 +174,17 @@ double rules_lanes_cost(rules *r, int s, rules_lanes_tile *t) {
     for (int a = stage->space; a < stage->space + stage->reduce; a++) {
         rules_lanes_tile here = *t;
         here.axis = a;
-        const bool varies = rules_extent(r, &stage->axis[a]) < 0;
-        p.k = rules_known_extent(r, &stage->axis[a]);
+        const bool varies =
+            rules_extent(r, &stage->axis[a]) < 0; /* may be short, when adding up lanes takes most of the time */
+        p.k = rules_known_extent(r, &stage->axis[a]) | varies; /* odd: the last step has inactive lanes */
         p.outer = 1;
         double packing = 0;
-        bool fits = p.k >= p.lanes && p.k > 1;
+        bool fits = p.k >= p.lanes && p.k > 1 && (!varies || p.m < p.lanes || p.n < p.lanes);
         for (int b = stage->space; b < stage->space + stage->reduce && fits; b++) {
+            if (b == a) continue;
             int64_t extent = rules_extent(r, &stage->axis[b]);
             fits = extent > 0;
-            if (b != a) p.outer *= (double)extent;
+            p.outer *= (double)extent;
         }
         for (int i = 0; i < 2 && fits; i++) {
             const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];

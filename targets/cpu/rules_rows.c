@@ -627,8 +627,7 @@ static bool root_loops(row_plan *p, const bool *shared, lib_text *order, rules_t
     tir_schedule_add(r->schedule, "order %s:%s", top->name, order->data);
     if (p->across)
         tir_schedule_add(r->schedule, "vec %s.%s", top->name, p->v_loop);
-    else if (p->block > 1 && !p->tiled &&
-             (ends_tree(r, p->root) ? vector_level(r, p->root) >= 0 : shared[p->v]))
+    else if (p->block > 1 && !p->tiled && (ends_tree(r, p->root) ? vector_level(r, p->root) >= 0 : shared[p->v]))
         tir_schedule_add(r->schedule, "vec %s.q_i", top->name);
     else if (!shared[p->v] && rules_store_stride(r, p->root, p->v) == 1) {
         vectorise_own_axis(p, p->root, p->v);
@@ -674,8 +673,7 @@ bool rules_rows(rules *r, int root) {
     p.block_axis = -1;
     int64_t longest = longest_row(&p, members, count, 1),
             rows = block_axis < 0 ? 1 : rules_extent(r, &top->axis[block_axis]);
-    p.small = !p.across && !blocked && longest <= RULES_REGISTER_VECTORS * p.lanes &&
-              row_fits(&p, members, count);
+    p.small = !p.across && !blocked && longest <= RULES_REGISTER_VECTORS * p.lanes && row_fits(&p, members, count);
     p.chosen = rules_chooses_by_data(r, root, root);
     for (int i = 0; i < count; i++) p.chosen = p.chosen || rules_chooses_by_data(r, root, members[i]);
     p.small = p.small && !p.chosen;

@@ -371,8 +371,8 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
             vector_operand = true;
             if (each > lines) lines = each;
             for (int a = stage->space; a < stage->space + stage->reduce && heavy; a++)
-                window =
-                    window || (rules_known_extent(r, &stage->axis[a]) > 1 && rules_is_window(r, stage, &access[i], v, a));
+                window = window ||
+                         (rules_known_extent(r, &stage->axis[a]) > 1 && rules_is_window(r, stage, &access[i], v, a));
         } else if (stride > 1 && stride <= RULES_CLOSE) { /* several vectors per load, and a shuffle */
             vector_operand = true;
             penalty *= (double)stride + 1;
@@ -792,7 +792,8 @@ static bool panels_inside(rules *r, const tir_stage *owner, int main, const rule
             broadcast += bytes;
     }
     for (int a = 0; a < owner->space; a++)
-        if (a != v && a != u && !is_outside_panels(r, main, t, v, a)) rows *= (double)rules_known_extent(r, &owner->axis[a]);
+        if (a != v && a != u && !is_outside_panels(r, main, t, v, a))
+            rows *= (double)rules_known_extent(r, &owner->axis[a]);
     double inside = broadcast + (along > 0.75 * l2 ? along * rows : along);
     double outside = along + (broadcast > l2 ? broadcast * (double)panels : broadcast);
     return rows > 1 && inside < outside;
