@@ -102,6 +102,7 @@ static bool is_room(const dlc_program *program, const graph *g, uint32_t symbol)
     return found;
 }
 
+/* Kernels of sizes that are not empty know that. */
 static int64_t range_low(int64_t value, int64_t promised) {
     return value >= 1 && promised < 1 ? 1 : promised;
 }

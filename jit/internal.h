@@ -199,10 +199,10 @@ static inline const volatile int *jit_limits_flag(const jit_limits *limits) {
 jit_plan *jit_plan_new(dlc_context *context); /* NULL: out of memory */
 /* Builds the plan's steps from build->bound, whose inputs are placed. */
 void jit_plan_bound(jit_build *build);
-/* Builds the bound, simplified graph in build->work for the symbols' values, and the parts of the build that depend on it alone.
- * `learn`: record the values as seen. */
 /* Ranges of a symbol that stays a parameter: up to SHORT, up to FIRST, then up to STEP times as much each. */
 enum { JIT_RANGE_SHORT = 16, JIT_RANGE_FIRST = 1024, JIT_RANGE_STEP = 16 };
+/* Builds the bound, simplified graph in build->work for the symbols' values, and the parts of the build that depend on it alone.
+ * `learn`: record the values as seen. */
 void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, bool learn);
 /* sizes.c: the symbols' values to build for, INT64_MIN for parameters: bound_to[g->symbols.count]. `learn`: note them. */
 void jit_sizes_choose(jit_build *build, const graph *g, int64_t *values, bool learn, int64_t *bound_to);

@@ -243,8 +243,8 @@ static void mark_input(void *user, tir_expr load) {
     for (int a = 0; a + 1 < stage->space + stage->reduce; a++) {
         const int b = partner(c, c->reader, a);
         if (b < 0) continue;
-        c->inputs[tensor] |= dimensions_between(indexed_by(c, load, stage->axis[a].var) |
-                                                indexed_by(c, load, stage->axis[b].var));
+        c->inputs[tensor] |=
+            dimensions_between(indexed_by(c, load, stage->axis[a].var) | indexed_by(c, load, stage->axis[b].var));
     }
 }
 

@@ -170,7 +170,10 @@ int rules_end_of_tree(rules *r, int stage);
 int rules_accesses(rules *r, int stage, rules_access *out, int limit); /* of values and predicates; distinct */
 int64_t rules_store_stride(rules *r, int stage, int axis);
 int64_t rules_extent(const rules *r, const tir_axis *axis); /* -1: varying */
-int64_t rules_extent_limit(const rules *r, const tir_axis *axis); /* the largest that it may have; TIR_UNBOUNDED_HIGH: unknown */
+int64_t rules_extent_limit(const rules *r,
+                           const tir_axis *axis); /* the largest that it may have; TIR_UNBOUNDED_HIGH: unknown */
+int64_t rules_known_extent(const rules *r,
+                           const tir_axis *axis); /* of a varying one a quarter of the largest, at least 4 */
 /* Can the stage's value be kept in registers with vectors along v? False if its layout has blocks along another axis: each point would take
  * registers for a whole block. */
 bool rules_fits_registers(const rules *r, const tir_stage *stage, int v);

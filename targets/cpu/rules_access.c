@@ -20,6 +20,13 @@ int64_t rules_extent_limit(const rules *r, const tir_axis *axis) {
     return tir_range(r->region->pool, axis->extent).high;
 }
 
+int64_t rules_known_extent(const rules *r, const tir_axis *axis) {
+    enum { ASSUMED = 4096, SHORT = 16 };
+    const int64_t most = rules_extent_limit(r, axis);
+    if (rules_extent(r, axis) >= 0 || most <= SHORT) return most;
+    return most < 4 * ASSUMED ? most / 4 : ASSUMED;
+}
+
 int64_t rules_stored_extent(const rules *r, int stage, int axis) {
     const tir_stage *s = &r->region->stages.data[stage];
     int64_t extent = rules_extent(r, &s->axis[axis]);

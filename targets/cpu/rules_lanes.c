@@ -120,6 +120,12 @@ static bool plain_in(const rules *r, const rules_access *access, tir_expr axis, 
     return false;
 }
 
+/* Does the axis have a constant stride, or is it a dimension by itself, whose stride contains a varying size? */
+static bool is_regular(const rules *r, const rules_access *access, const tir_stage *stage, int axis) {
+    int dim;
+    return access->stride[axis] != RULES_IRREGULAR || plain_in(r, access, stage->axis[axis].var, &dim);
+}
+
 /* Axes that only one of the two operands depends on: the longest of each. False: the accesses are not of this kind. */
 static bool repeated_axes(const rules *r, const tir_stage *stage, const rules_access *access, int *u, int *v) {
     int64_t most[2] = {1, 1};
@@ -127,9 +133,10 @@ static bool repeated_axes(const rules *r, const tir_stage *stage, const rules_ac
     for (int a = 0; a < stage->space; a++) {
         int64_t extent = rules_extent(r, &stage->axis[a]);
         bool first = access[0].stride[a] != 0, second = access[1].stride[a] != 0;
-        if (extent < 0 || access[0].stride[a] == RULES_IRREGULAR || access[1].stride[a] == RULES_IRREGULAR)
-            return false;
-        if (first == second || extent <= most[second]) continue;
+        if (!is_regular(r, &access[0], stage, a) || !is_regular(r, &access[1], stage, a)) return false;
+        if (first == second) continue; /* of a batch: how many there are does not matter */
+        if (extent < 0) return false;
+        if (extent <= most[second]) continue;
         most[second] = extent;
         axis[second] = a;
     }
@@ -162,24 +169,27 @@ double rules_lanes_cost(rules *r, int s, rules_lanes_tile *t) {
     if (t->u >= 0) p.m = rules_stored_extent(r, s, t->u); /* with the padding of a blocked axis */
     p.n = rules_stored_extent(r, s, t->v);
     for (int a = 0; a < stage->space; a++)
-        if (a != t->u && a != t->v) p.rest *= (double)rules_extent(r, &stage->axis[a]);
+        if (a != t->u && a != t->v) p.rest *= (double)rules_known_extent(r, &stage->axis[a]);
     double best = no;
     for (int a = stage->space; a < stage->space + stage->reduce; a++) {
         rules_lanes_tile here = *t;
         here.axis = a;
-        p.k = rules_extent(r, &stage->axis[a]);
+        const bool varies =
+            rules_extent(r, &stage->axis[a]) < 0; /* may be short, when adding up lanes takes most of the time */
+        p.k = rules_known_extent(r, &stage->axis[a]) | varies; /* odd: the last step has inactive lanes */
         p.outer = 1;
         double packing = 0;
-        bool fits = p.k >= p.lanes && p.k > 1;
+        bool fits = p.k >= p.lanes && p.k > 1 && (!varies || p.m < p.lanes || p.n < p.lanes);
         for (int b = stage->space; b < stage->space + stage->reduce && fits; b++) {
+            if (b == a) continue;
             int64_t extent = rules_extent(r, &stage->axis[b]);
             fits = extent > 0;
-            if (b != a) p.outer *= (double)extent;
+            p.outer *= (double)extent;
         }
         for (int i = 0; i < 2 && fits; i++) {
             const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
             if (access[i].stride[a] == 1 && tensor->stage < 0) continue;
-            fits = may_pack(r, &access[i], stage->axis[a].var);
+            fits = !varies && may_pack(r, &access[i], stage->axis[a].var);
             here.pack[i] = access[i].tensor;
             if (tensor->constant && tensor->stage < 0) continue;
             double points = (double)p.k * p.outer * p.rest;

@@ -314,15 +314,21 @@ void rules_attach_row(rules *r, int s, int root, const char *loop, uint32_t shar
     attach_row_member(&p, s);
 }
 
-/* Longest row of a member, or of the root, at the largest sizes; INT32_MAX: longer, or unknown. */
-static int64_t longest_row(const row_plan *p, const int *members, int count) {
+/* The extent, or this share of the largest that a varying one may have. */
+static int64_t assumed_extent(const rules *r, const tir_axis *axis, int64_t share) {
+    const int64_t extent = rules_extent(r, axis), most = rules_extent_limit(r, axis);
+    return extent >= 0 ? extent : most > share ? most / share : 1;
+}
+
+/* Longest row of a member, or of the root; INT32_MAX: longer, or unknown. */
+static int64_t longest_row(const row_plan *p, const int *members, int count, int64_t share) {
     rules *r = p->r;
-    int64_t longest = p->shared >> p->v & 1 ? 1 : rules_extent_limit(r, &r->region->stages.data[p->root].axis[p->v]);
+    int64_t longest = p->shared >> p->v & 1 ? 1 : assumed_extent(r, &r->region->stages.data[p->root].axis[p->v], share);
     for (int i = 0; i < count; i++) {
         const tir_stage *m = &r->region->stages.data[members[i]];
         int64_t points = 1;
         for (int a = 0; a < m->space + m->reduce && points <= INT32_MAX; a++) {
-            int64_t n = a < m->space && runs_along(p, members[i], a) ? 1 : rules_extent_limit(r, &m->axis[a]);
+            int64_t n = a < m->space && runs_along(p, members[i], a) ? 1 : assumed_extent(r, &m->axis[a], share);
             points = n > INT32_MAX ? n : points * n;
         }
         longest = points > longest ? points : longest;
@@ -405,8 +411,9 @@ static bool has_contraction(const rules *r, int root) {
 
 /* How many rows to compute together to hide latency: 16, so that the scalars of their reductions fill vectors, fewer if L1 cannot hold the
  * rows. Rows that keep no values are loaded again in each step, which pays only if they are short: a long row is not latency-bound. */
-static int64_t rows_together(const row_plan *p, const int *members, int count, int64_t rows, int64_t longest) {
-    enum { MOST = 16, LEAST_READ = 12 };
+static int64_t rows_together(const row_plan *p, const int *members, int count, const tir_axis *axis) {
+    enum { MOST = 16, LEAST_READ = 12, USUAL = 4 }; /* varying sizes are assumed to be a quarter of the largest ones */
+    const int64_t longest = longest_row(p, members, count, USUAL), rows = axis ? assumed_extent(p->r, axis, USUAL) : 1;
     const tir_machine *machine = p->r->machine;
     int64_t kept = 0, cache = machine->l1 > 0 ? machine->l1 : 32 << 10, block = MOST;
     int64_t registers = machine->vector_registers ? machine->vector_registers : 16, values = 1;
@@ -418,7 +425,7 @@ static int64_t rows_together(const row_plan *p, const int *members, int count, i
         if (m->count > values) values = m->count;
         if (whole) kept += longest * (int64_t)lib_dtype_size(p->r->region->tensors.data[m->tensor[0]].dtype);
     }
-    if (rows < 0 || longest == INT32_MAX) return 1;
+    if (longest == INT32_MAX) return 1;
     while (block > 1 && block * values * 3 / 4 > registers - 2)
         block /= 2; /* two levels of folding: a half and a quarter */
     int64_t read = longest * (machine->vector_bytes / p->lanes);
@@ -432,6 +439,7 @@ static int64_t rows_together(const row_plan *p, const int *members, int count, i
     }
     if (p->r->threads > 1 && block > rows / (2 * p->r->threads)) block = rows / (2 * p->r->threads);
     if (block < 2) return 1;
+    if (axis && rules_extent(p->r, axis) < 0) return block < rows ? block : rows;
     for (int64_t less = block; less > block * 3 / 4; less--)
         if (rows % less == 0) return less;
     int64_t blocks = (rows + block - 1) / block; /* the last block is a separate version */
@@ -619,8 +627,7 @@ static bool root_loops(row_plan *p, const bool *shared, lib_text *order, rules_t
     tir_schedule_add(r->schedule, "order %s:%s", top->name, order->data);
     if (p->across)
         tir_schedule_add(r->schedule, "vec %s.%s", top->name, p->v_loop);
-    else if (p->block > 1 && !p->tiled &&
-             (ends_tree(r, p->root) ? vector_level(r, p->root) >= 0 : shared[p->v]))
+    else if (p->block > 1 && !p->tiled && (ends_tree(r, p->root) ? vector_level(r, p->root) >= 0 : shared[p->v]))
         tir_schedule_add(r->schedule, "vec %s.q_i", top->name);
     else if (!shared[p->v] && rules_store_stride(r, p->root, p->v) == 1) {
         vectorise_own_axis(p, p->root, p->v);
@@ -664,10 +671,9 @@ bool rules_rows(rules *r, int root) {
     p.across = !blocked && shared[p.v] && extent != 1 && !uses_lanes(r, members, count);
     int block_axis = p.block_axis;
     p.block_axis = -1;
-    int64_t longest = longest_row(&p, members, count),
+    int64_t longest = longest_row(&p, members, count, 1),
             rows = block_axis < 0 ? 1 : rules_extent(r, &top->axis[block_axis]);
-    p.small = !p.across && !blocked && longest <= RULES_REGISTER_VECTORS * p.lanes &&
-              row_fits(&p, members, count);
+    p.small = !p.across && !blocked && longest <= RULES_REGISTER_VECTORS * p.lanes && row_fits(&p, members, count);
     p.chosen = rules_chooses_by_data(r, root, root);
     for (int i = 0; i < count; i++) p.chosen = p.chosen || rules_chooses_by_data(r, root, members[i]);
     p.small = p.small && !p.chosen;
@@ -675,7 +681,7 @@ bool rules_rows(rules *r, int root) {
     if (blocked)
         p.block = block_of(rows);
     else if (!p.across && uses_lanes(r, members, count))
-        p.block = rows_together(&p, members, count, rows, longest);
+        p.block = rows_together(&p, members, count, block_axis < 0 ? NULL : &top->axis[block_axis]);
     if (p.block > 1 || blocked) p.block_axis = block_axis;
     p.v_loop = top->axis[p.v].name;
     int64_t width = p.across ? across_block(&p, members, count) : 0;

@@ -12,15 +12,9 @@ enum {
  * convolutions: 0.9 to 1.8, the more the shorter the rows. */
 #define EDGES 1.4
 
-static int64_t known_extent(const rules *r, const tir_axis *axis) {
-    enum { ASSUMED = 4096 };
-    const int64_t most = rules_extent_limit(r, axis);
-    return rules_extent(r, axis) < 0 && most > ASSUMED ? ASSUMED : most;
-}
-
 /* Points that the tiles along a space axis cover: whole blocks, if the owner stores in blocks. */
 static int64_t covered_extent(const rules *r, int s, int axis) {
-    int64_t extent = known_extent(r, &r->region->stages.data[s].axis[axis]);
+    int64_t extent = rules_known_extent(r, &r->region->stages.data[s].axis[axis]);
     int owner = r->group[s].owner, label = r->group[s].label[axis];
     if (label < 0) return extent;
     int64_t stored = rules_stored_extent(r, owner, label);
@@ -29,7 +23,7 @@ static int64_t covered_extent(const rules *r, int s, int axis) {
 
 static double reduction_steps(const rules *r, const tir_stage *s) {
     double steps = 1;
-    for (int a = s->space; a < s->space + s->reduce; a++) steps *= (double)known_extent(r, &s->axis[a]);
+    for (int a = s->space; a < s->space + s->reduce; a++) steps *= (double)rules_known_extent(r, &s->axis[a]);
     return steps;
 }
 
@@ -89,7 +83,7 @@ static int repeated_axis(const rules *r, const tir_stage *stage, int v, const ru
     int best = -1;
     int64_t best_extent = 1, best_stride = 0;
     for (int a = 0; a < stage->space; a++) {
-        int64_t extent = known_extent(r, &stage->axis[a]), stride = 0;
+        int64_t extent = rules_known_extent(r, &stage->axis[a]), stride = 0;
         bool reused = a != v && extent > 1;
         for (int i = 0; i < count && reused; i++) {
             if (depends(&access[i], v) && depends(&access[i], a)) reused = false;
@@ -119,7 +113,7 @@ static bool runs_in_blocks(const rules *r, const rules_access *access, tir_expr 
 /* Average number of reduction steps that use an element of the tensor. */
 static double uses_of_element(const rules *r, const tir_stage *stage, const tir_tensor *tensor) {
     double uses = reduction_steps(r, stage);
-    for (int a = 0; a < stage->space; a++) uses *= (double)known_extent(r, &stage->axis[a]);
+    for (int a = 0; a < stage->space; a++) uses *= (double)rules_known_extent(r, &stage->axis[a]);
     for (int d = 0; d < tensor->rank; d++) {
         int64_t extent;
         if (tir_is_const(r->region->pool, tensor->extent[d], &extent) && extent > 0) uses /= (double)extent;
@@ -148,7 +142,7 @@ static bool fit_unit(rules *r, int s, rules_tile_shape *t, const tir_unit *unit,
     enum { ROWS = 8, USES = 48 };
     const tir_stage *stage = &r->region->stages.data[s];
     tir_expr axis = stage->axis[a].var;
-    int64_t extent = known_extent(r, &stage->axis[a]);
+    int64_t extent = rules_known_extent(r, &stage->axis[a]);
     bool ends = extent % unit->width != 0; /* the last steps are after the end: cheap if operands are padded there */
     uint32_t pack = t->pack, steps = UINT32_MAX;
     for (int i = 0; i < count; i++) {
@@ -189,7 +183,7 @@ static void choose_unit(rules *r, int s, rules_tile_shape *t, const rules_access
     const tir_stage *stage = &r->region->stages.data[s];
     const tir_unit *unit = tir_unit_for(r->machine->units, r->region->pool, stage);
     for (int a = stage->space; unit && a < stage->space + stage->reduce; a++) {
-        int64_t extent = known_extent(r, &stage->axis[a]);
+        int64_t extent = rules_known_extent(r, &stage->axis[a]);
         if (rules_round_up(extent, unit->width) >= 2 * extent) continue;
         if (stage->predicate && tir_uses(r->region->pool, stage->predicate, stage->axis[a].var)) continue;
         if (fit_unit(r, s, t, unit, a, access, count, rows)) return;
@@ -201,7 +195,7 @@ static void choose_unit(rules *r, int s, rules_tile_shape *t, const rules_access
 static int separate_axis(const rules *r, const tir_stage *stage, int v, bool heavy, const rules_access *access,
                          int count) {
     for (int a = stage->space - 1; a >= 0; a--) {
-        bool regular = a != v && known_extent(r, &stage->axis[a]) > 1, shares = !heavy;
+        bool regular = a != v && rules_known_extent(r, &stage->axis[a]) > 1, shares = !heavy;
         for (int i = 0; i < count; i++) {
             regular = regular && access[i].stride[a] != RULES_IRREGULAR;
             shares = shares || !depends(&access[i], a);
@@ -243,7 +237,7 @@ static int shared_axis(const rules *r, const tir_stage *stage, const rules_tile_
         if (!depends(&access[i], t->v) || rows == 0 || rows == RULES_IRREGULAR) continue;
         bool straight = rows % lanes == 0;
         for (int a = stage->space; a < stage->space + stage->reduce; a++) {
-            int64_t step = access[i].stride[a], extent = known_extent(r, &stage->axis[a]);
+            int64_t step = access[i].stride[a], extent = rules_known_extent(r, &stage->axis[a]);
             straight = straight && step % lanes == 0;
             if (step <= 0 || step == RULES_IRREGULAR || extent < 2 || extent > LONGEST || rows < 0) continue;
             if (rows % step && step % rows) continue;
@@ -275,7 +269,7 @@ static double lines_of_vectors(const rules *r, const tir_stage *stage, const int
     begin = line = line * lanes / bytes; /* elements */
     for (int a = 0; a < axes; a++) {
         int64_t step = stride[a] == RULES_IRREGULAR ? 1 : stride[a];
-        if (a == v || known_extent(r, &stage->axis[a]) == 1) continue;
+        if (a == v || rules_known_extent(r, &stage->axis[a]) == 1) continue;
         begin = common_divisor(step, begin);
     }
     return 1 + (double)lanes / (double)line * (1 - (double)begin / (double)line);
@@ -358,7 +352,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     *t = (rules_tile_shape){
         .v = v, .u = -1, .lanes = rules_lanes_along(r, s, v), .pack = UINT32_MAX, .steps = UINT32_MAX, .shared = -1};
     for (int i = 0; i < TILE_WITH; i++) t->with[i] = UINT32_MAX;
-    if (known_extent(r, &stage->axis[v]) == 1) return false;
+    if (rules_known_extent(r, &stage->axis[v]) == 1) return false;
     const bool known = rules_extent(r, &stage->axis[v]) >= 0; /* panels are made along axes of known extent only */
     for (int i = 0; i < count; i++) {
         int64_t stride = access[i].stride[v], width = rules_panel_width(r, &access[i], axis);
@@ -379,8 +373,8 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
             vector_operand = true;
             if (each > lines) lines = each;
             for (int a = stage->space; a < stage->space + stage->reduce && heavy; a++)
-                window =
-                    window || (known_extent(r, &stage->axis[a]) > 1 && rules_is_window(r, stage, &access[i], v, a));
+                window = window ||
+                         (rules_known_extent(r, &stage->axis[a]) > 1 && rules_is_window(r, stage, &access[i], v, a));
         } else if (stride > 1 && stride <= RULES_CLOSE) { /* several vectors per load, and a shuffle */
             vector_operand = true;
             penalty *= (double)stride + 1;
@@ -406,7 +400,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     if (t->u >= 0) p.m = covered_extent(r, s, t->u);
     if (!p.separate) choose_unit(r, s, t, access, count, p.m);
     if (t->unit) {
-        int64_t extent = known_extent(r, &stage->axis[t->unit_axis]), width = t->unit->width;
+        int64_t extent = rules_known_extent(r, &stage->axis[t->unit_axis]), width = t->unit->width;
         p.steps = p.steps / (double)extent * (double)(rules_round_up(extent, width) / width);
     }
     for (int i = 0; i < count && t->u >= 0; i++) {
@@ -426,7 +420,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     int64_t live = heavy ? live_tiles(r, r->group[s].owner) : 1;
     if (live > p.sums) p.sums = live;
     for (int a = stage->space; a < stage->space + stage->reduce && t->u >= 0 && stage->predicate; a++)
-        if (meets(r, stage, a, stage->axis[t->u].var)) p.unrolled_points *= known_extent(r, &stage->axis[a]);
+        if (meets(r, stage, a, stage->axis[t->u].var)) p.unrolled_points *= rules_known_extent(r, &stage->axis[a]);
     double rest = 1;
     for (int a = 0; a < stage->space; a++)
         if (a != v && a != t->u) rest *= (double)covered_extent(r, s, a);
@@ -483,7 +477,7 @@ static bool choose_tile(rules *r, int s, rules_tile_shape *best) {
         if (access[i].stride[best->v] != 0 && access[i].stride[best->v] != 1) {
             for (int a = stage->space; a < stage->space + stage->reduce; a++)
                 if (access[i].stride[a] == 1 && !rules_is_window(r, stage, &access[i], best->v, a) &&
-                    !rules_is_short_row(r, s, known_extent(r, &stage->axis[a])))
+                    !rules_is_short_row(r, s, rules_known_extent(r, &stage->axis[a])))
                     return false;
         }
     return true;
@@ -739,7 +733,7 @@ double rules_slice_bytes(rules *r, int main, const rules_tile_shape *t, bool vec
         double bytes = (double)lib_dtype_size(r->region->tensors.data[access[i].tensor].dtype);
         for (int a = 0; a < stage->space + stage->reduce; a++)
             if (depends(&access[i], a) && (a == along || a >= stage->space))
-                bytes *= (double)known_extent(r, &stage->axis[a]);
+                bytes *= (double)rules_known_extent(r, &stage->axis[a]);
         sum += bytes;
     }
     return sum;
@@ -761,7 +755,7 @@ static bool rows_first(rules *r, int main, const rules_tile_shape *t) {
 static bool separate_first(const rules *r, const tir_stage *owner, int v, int u) {
     double tasks = 1;
     for (int a = 0; a < owner->space; a++)
-        if (a != v && a != u) tasks *= (double)known_extent(r, &owner->axis[a]);
+        if (a != v && a != u) tasks *= (double)rules_known_extent(r, &owner->axis[a]);
     return r->threads == 1 || tasks >= (double)(TASKS * r->threads);
 }
 
@@ -801,7 +795,8 @@ static bool panels_inside(rules *r, const tir_stage *owner, int main, const rule
             broadcast += bytes;
     }
     for (int a = 0; a < owner->space; a++)
-        if (a != v && a != u && !is_outside_panels(r, main, t, v, a)) rows *= (double)known_extent(r, &owner->axis[a]);
+        if (a != v && a != u && !is_outside_panels(r, main, t, v, a))
+            rows *= (double)rules_known_extent(r, &owner->axis[a]);
     double inside = broadcast + (along > 0.75 * l2 ? along * rows : along);
     double outside = along + (broadcast > l2 ? broadcast * (double)panels : broadcast);
     return rows > 1 && inside < outside;

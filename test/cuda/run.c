@@ -526,7 +526,7 @@ static void test_alignment(void **state) {
     dlc_output(g, "y", dlc_concat(2, parts, 0));
     assert_int_equal(dlc_compile(context, g, NULL, &program), DLC_OK);
     dlc_graph_destroy(g);
-    const int64_t rows[3] = {16, 5, 32};
+    const int64_t rows[3] = {32, 21, 64};
     uint64_t builds[3];
     for (int i = 0; i < 3; i++) {
         const int64_t shape[2] = {rows[i], COLUMNS};
