@@ -196,7 +196,7 @@ static const struct {
     {"the same, ONNX Runtime's own from the nodes as they are written", own_steps_of, true, NAN},
     {"quantised models: results of another first class", classes_of, true, 0},
     {"arena over what is live in it at once", arena_of, true, 1.05},
-    {"lines of the profile add up to, % of the run", profiled_of, false, 95},
+    {"kernels' lines of the profile add up to, % of the run", profiled_of, false, 95},
 };
 
 static void print_extremes(const suite_report *r) {

@@ -26,7 +26,7 @@ typedef struct course {
     int share;
     /* runs of each shape */
     int visits;
-    /* one symbol that is a parameter, in place of nine that are exact */
+    /* one symbol that is a parameter, in place of nine whose values become exact */
     bool varies;
     /* a program of its own for each shape */
     bool graphs;
