@@ -10,6 +10,7 @@
  * Elements of a signal's dilated window are e apart, and so are those of a tile: tile k begins at k / e * t * e + k % e. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
+#include "graph/winograd.h"
 
 enum {
     TILE,
@@ -56,10 +57,10 @@ static tir_expr tiles_of(const graph_infer *infer, int dims, tir_expr batch, con
 
 /* The distance of a window's elements. */
 static int64_t checked_dilation(const graph_infer *infer, int which, int dims) {
-    const int64_t apart = infer->attribute[which].integer, most = dims == 1 ? 1 << 20 : 1;
+    const int64_t apart = infer->attribute[which].integer, most = dims == 1 ? GRAPH_WINOGRAD_DILATION : 1;
     if (apart < 1 || apart > most)
-        graph_infer_fail(infer, "dilation is %lld, expected 1%s", (long long)apart,
-                         dims == 1 ? " to 1048576" : " for images");
+        graph_infer_fail(infer, "dilation is %lld, expected 1 to %lld with a result of rank %d", (long long)apart,
+                         (long long)most, dims + 2);
     return apart;
 }
 

@@ -128,7 +128,8 @@ static bool is_candidate(const graph_walk *walk, const rewriter *r, const graph_
     if (dims < 1 || dims > MOST_DIMS || x->dtype != DLC_F32 || w->dtype != DLC_F32 || y->dtype != DLC_F32) return false;
     if (!r->fixed[g->values.data[node->input[1]].node] || attribute_of(node, "groups")->integer != 1) return false;
     for (int i = 0; i < dims; i++)
-        if (!moves_by_one(node, i) || (dims > 1 && entry_of(node, "dilation", i, 1) != 1)) return false;
+        if (!moves_by_one(node, i) || entry_of(node, "dilation", i, 1) > (dims > 1 ? 1 : GRAPH_WINOGRAD_DILATION))
+            return false;
     for (int d = 0; d < x->rank; d++)
         if (!tir_is_const(g->pool, w->dim[d], &size) || size < 1 || (d > 1 && size != 3)) return false;
     for (int d = 1; d < x->rank; d++)
