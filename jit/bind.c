@@ -87,18 +87,22 @@ void jit_bind_symbols(lib_arena *work, const graph *g, int ordinary_inputs, cons
 
 /* Kernels size their scratch and their blocks by the largest value of a parameter. So the range is a step of 16, 1024, 16 Ki, 256 Ki ...
  * instead of the host's declared maximum: few kernels, no scratch for sizes that never occur, and for sizes of a vector or less no
- * blocks of several. The room of a buffer is in strides alone: it has no range of its own while it is short. */
-static int64_t range_limit(int64_t value, int64_t promised, bool is_room) {
-    int64_t limit = is_room ? JIT_RANGE_FIRST : JIT_RANGE_SHORT;
+ * blocks of several. What grows from run to run has no such range: it would cost a build in the middle of decoding. */
+static int64_t range_limit(int64_t value, int64_t promised, bool growing) {
+    int64_t limit = growing ? JIT_RANGE_FIRST : JIT_RANGE_SHORT;
     if (limit < value) limit = JIT_RANGE_FIRST;
     while (limit < value) limit *= JIT_RANGE_STEP;
     return limit < promised ? limit : promised;
 }
 
-static bool is_room(const dlc_program *program, const graph *g, uint32_t symbol) {
+/* Is it the size or the room of a cache, which grows through all sizes from one run to the next? */
+static bool grows(const dlc_program *program, const graph *g, uint32_t symbol) {
     bool found = false;
-    for (int k = 0; k < program->growth_count && g == program->graph; k++)
-        found = found || (uint32_t)program->growths[k].room == symbol;
+    for (int k = 0; k < program->growth_count && g == program->graph; k++) {
+        const graph_growth *growth = &program->growths[k];
+        const tir_expr size = graph_shape_of(g, g->inputs.data[growth->input])->dim[growth->axis];
+        found = found || growth->room == symbol || tir_uses(g->pool, size, g->symbols.data[symbol].var);
+    }
     return found;
 }
 
@@ -117,7 +121,7 @@ static const graph *narrowed(lib_arena *work, const dlc_program *program, const 
         tir_variable *variable = &variables[tir_var_id(g->pool, g->symbols.data[s].var)];
         if (values[s] == INT64_MIN) continue;
         variable->low = range_low(values[s], variable->low);
-        variable->high = range_limit(values[s], variable->high, is_room(program, g, s));
+        variable->high = range_limit(values[s], variable->high, grows(program, g, s));
     }
     narrow->pool->variables.data = variables;
     return narrow;
@@ -144,7 +148,7 @@ static void take_front(jit_build *build, const graph *g, const int64_t *values, 
         const tir_variable *promised = tir_variable_of(g->pool, g->symbols.data[s].var);
         key[3 * s] = bound_to[s];
         key[3 * s + 1] = range_low(values[s], promised->low);
-        key[3 * s + 2] = range_limit(values[s], promised->high, is_room(build->program, g, s));
+        key[3 * s + 2] = range_limit(values[s], promised->high, grows(build->program, g, s));
     }
     if (varies && !g->subgraphs.count) jit_front_take(build, key, count);
 }
