@@ -319,18 +319,18 @@ typedef struct line_plan {
 } line_plan;
 
 /* The neighbouring lines of a row together. If a row straddles lines, one after the other as far as there are iterations: it has more lines
- * than data, and a line that is on its way delays those that ask for it again. The last lines still have to arrive before the end. */
+ * than data, and a line that is on its way delays those that ask for it again. */
 static line_plan plan_lines(int64_t lines, int64_t step, int64_t count, int64_t rows, int64_t iterations) {
-    const int64_t early = iterations - iterations / 4;
     const bool straddles = lines > 1 && (lines - 1) * step >= count;
     line_plan plan = {.lines = lines, .apart = step, .together = lines, .each = 1};
     if (straddles) {
         plan.apart = (count + lines - 3) / (lines - 1); /* from the first to the last element */
         plan.together = 1;
-        while (plan.together < lines && (lines + plan.together - 1) / plan.together * rows > early) plan.together++;
+        while (plan.together < lines && (lines + plan.together - 1) / plan.together * rows > iterations)
+            plan.together++;
     }
     plan.parts = (lines + plan.together - 1) / plan.together;
-    while (2 * plan.each * plan.parts * rows <= early) plan.each *= 2;
+    while (2 * plan.each * plan.parts * rows <= iterations) plan.each *= 2;
     return plan;
 }
 

@@ -53,7 +53,7 @@
  *     prefetch w at C.k k+1 L2             prefetches what w's reader loads at k+1; its address may depend on loaded values
  *     prefetch w at C.k D.jo+1 L2 shared   the prefetches of iteration jo+1 are spread over the iterations of the loops inside jo
  *     prefetch y at C.k D.jo tile          the lines that iteration jo stores of y, or loads in other stages than C, are fetched row by
- *                                          row in the iterations of k
+ *                                          row in the iterations of k and of the loops between jo and k
  *     nt      D
  *     unit    C.ki vdpbf16ps deviates assoc,ftz
  *                                          the iterations of loop ki are one instruction (tir/unit.h)
