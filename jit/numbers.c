@@ -19,6 +19,8 @@ typedef struct numbered {
 
 typedef struct sharer {
     jit_build *build;
+    /* keeps decisions; NULL: nothing does */
+    const graph_fuse_costs *costs;
     lib_vec(numbered) regions;
 } sharer;
 
@@ -112,20 +114,37 @@ static bool is_scheduled_alike(const jit_build *build, const numbered *region) {
     return literal && read && strcmp(literal, read) == 0;
 }
 
+/* The same as far as it is known from before: scheduling a contraction twice takes a millisecond. */
+static bool may_share(const sharer *s, const numbered *region, const bool *differs, uint32_t numbers) {
+    const dlc_context *context = s->build->program->context;
+    const struct {
+        lib_hash128 form, machine;
+        uint64_t width;
+    } asked = {region->form, context->machine_hash, (uint64_t)context->width};
+    lib_hash128 question = lib_hash_bytes(differs, numbers * sizeof *differs, (lib_hash128){numbers, 4});
+    uint32_t alike;
+    question = lib_hash_bytes(&asked, sizeof asked, question);
+    if (s->costs && s->costs->recall(s->costs->user, &question, &alike) && alike <= 1) return alike;
+    alike = is_scheduled_alike(s->build, region);
+    if (s->costs) s->costs->record(s->costs->user, &question, alike);
+    return alike;
+}
+
 static void share_form(sharer *s, uint32_t first) {
     lib_arena *work = s->build->work;
-    bool *differs = LIB_NEW_ARRAY(work, bool, s->regions.data[first].count);
+    const uint32_t numbers = s->regions.data[first].count;
+    bool *differs = LIB_NEW_ARRAY(work, bool, numbers);
     if (!find_differences(s, &s->regions.data[first], differs)) return;
     for (uint32_t i = first; i != UINT32_MAX; i = s->regions.data[i].next) keep_differing(&s->regions.data[i], differs);
-    if (!is_scheduled_alike(s->build, &s->regions.data[first])) return;
+    if (!may_share(s, &s->regions.data[first], differs, numbers)) return;
     for (uint32_t i = first; i != UINT32_MAX; i = s->regions.data[i].next) {
         const numbered *region = &s->regions.data[i];
         graph_region_read_numbers(work, region->region, region->count, region->numbers);
     }
 }
 
-void jit_share_numbers(jit_build *build, graph_regions *regions) {
-    sharer s = {.build = build};
+void jit_share_numbers(jit_build *build, graph_regions *regions, const graph_fuse_costs *costs) {
+    sharer s = {.build = build, .costs = costs};
     find_forms(&s, regions);
     for (uint32_t i = 0; i < s.regions.count; i++)
         if (s.regions.data[i].last != UINT32_MAX) share_form(&s, i);
