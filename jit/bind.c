@@ -238,7 +238,7 @@ graph_regions jit_fuse(jit_build *build) {
     const graph_fuse_costs *known = costs.predict ? &costs : NULL;
     graph_regions regions = graph_fuse(build->work, build->bound, off ? NULL : machine, known);
     if (!off && !lib_environment_lists(LIB_ENV_DISABLE, "layout")) assign_layouts(build, &regions, known);
-    jit_share_numbers(build, &regions);
+    jit_share_numbers(build, &regions, known);
     return regions;
 }
 

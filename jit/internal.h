@@ -220,8 +220,8 @@ tir_region *jit_front_region(jit_build *build, const graph_region *region, jit_k
 graph_fuse_costs jit_fuse_costs(jit_build *build);
 void jit_place_sources(jit_build *build);
 graph_regions jit_fuse(jit_build *build);
-/* numbers.c: makes numbers in which regions of one form differ inputs of these regions. */
-void jit_share_numbers(jit_build *build, graph_regions *regions);
+/* numbers.c: makes numbers in which regions of one form differ inputs of these regions. `costs` keeps decisions; NULL: nothing does. */
+void jit_share_numbers(jit_build *build, graph_regions *regions, const graph_fuse_costs *costs);
 
 /* constants.c: bytes, valid as long as the plan, of a constant; and of the value in `place`, in another layout. */
 jit_place jit_constant_place(jit_build *build, const graph_constant *constant);
