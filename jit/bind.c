@@ -85,11 +85,11 @@ void jit_bind_symbols(lib_arena *work, const graph *g, int ordinary_inputs, cons
     }
 }
 
-/* Kernels size their scratch and their blocks by the largest value of a parameter. So the range is a step of 16, 1024, 16 Ki, 256 Ki ...
- * instead of the host's declared maximum: few kernels, no scratch for sizes that never occur, and for sizes of a vector or less no
- * blocks of several. What grows from run to run has no such range: it would cost a build in the middle of decoding. */
-static int64_t range_limit(int64_t value, int64_t promised, bool growing) {
-    int64_t limit = growing ? JIT_RANGE_FIRST : JIT_RANGE_SHORT;
+/* Kernels size their scratch and their blocks by the largest value of a parameter. So the range is a step of 1024, 16 Ki, 256 Ki ...
+ * instead of the host's declared maximum: few kernels, and no scratch for sizes that never occur. With has_short, sizes of up to a
+ * vector's length have a range of their own, whose kernels have no blocks of several vectors. */
+static int64_t range_limit(int64_t value, int64_t promised, bool has_short) {
+    int64_t limit = has_short ? JIT_RANGE_SHORT : JIT_RANGE_FIRST;
     if (limit < value) limit = JIT_RANGE_FIRST;
     while (limit < value) limit *= JIT_RANGE_STEP;
     return limit < promised ? limit : promised;
@@ -104,6 +104,12 @@ static bool grows(const dlc_program *program, const graph *g, uint32_t symbol) {
         found = found || growth->room == symbol || tir_uses(g->pool, size, g->symbols.data[symbol].var);
     }
     return found;
+}
+
+/* Symbols that the host declared to vary. Others have no short range, so that a stream of sizes never seen takes few builds: their short
+ * sizes become exact if they recur. A cache's size would pass through the short range and cost a build in the middle of decoding. */
+static bool has_short_range(const dlc_program *program, const graph *g, uint32_t symbol) {
+    return g->symbols.data[symbol].varies && !grows(program, g, symbol);
 }
 
 /* Kernels of sizes that are not empty know that. */
@@ -121,7 +127,7 @@ static const graph *narrowed(lib_arena *work, const dlc_program *program, const 
         tir_variable *variable = &variables[tir_var_id(g->pool, g->symbols.data[s].var)];
         if (values[s] == INT64_MIN) continue;
         variable->low = range_low(values[s], variable->low);
-        variable->high = range_limit(values[s], variable->high, grows(program, g, s));
+        variable->high = range_limit(values[s], variable->high, has_short_range(program, g, s));
     }
     narrow->pool->variables.data = variables;
     return narrow;
@@ -148,7 +154,7 @@ static void take_front(jit_build *build, const graph *g, const int64_t *values, 
         const tir_variable *promised = tir_variable_of(g->pool, g->symbols.data[s].var);
         key[3 * s] = bound_to[s];
         key[3 * s + 1] = range_low(values[s], promised->low);
-        key[3 * s + 2] = range_limit(values[s], promised->high, grows(build->program, g, s));
+        key[3 * s + 2] = range_limit(values[s], promised->high, has_short_range(build->program, g, s));
     }
     if (varies && !g->subgraphs.count) jit_front_take(build, key, count);
 }

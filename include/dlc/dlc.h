@@ -191,15 +191,15 @@ DLC_API const char *dlc_graph_message(const dlc_graph *graph);
 DLC_API dlc_value dlc_input(dlc_graph *graph, const char *name, dlc_dtype dtype, int rank, const dlc_dim *dims);
 /* How the library may treat a symbol: its values vary so much that kernels should take it as a parameter (range and multiple are
  * promises, checked at run; 0: unknown). Sizes 0 and 1 (a step at a time) always have kernels of their own. Without a hint, so
- * has a symbol's first value, and all others share kernels that take the size as a parameter: one build up to 16, one up to
- * 1,024, one up to 16,384, and so on by factors of 16, as for a declared symbol. A value that recurs (32 runs of the same
- * shapes, or 32 binds of the value in different shapes) becomes exact: it gets kernels of its own, up to four values of a
- * symbol. The 32nd run compiles them after its outputs are written, or has it done in the background (background_compile); runs
- * with budget_ms, and those while a profile is taken, do not. dlc_prepare and dlc_call_create make the sizes that they bind
- * exact at once. Both kinds of kernels give the same bits if an operator is exact; sums may be added in another order. A size
- * keeps its bits from the first run on if it is declared, or bound by these calls before it runs, and without background_compile
- * also if it is 1 or the first. A hint about a symbol that no shape names has no effect; dlc_compile reports it to the log, as
- * it does a symbol that is named once and resembles another one. */
+ * has a symbol's first value, and all others share kernels that take the size as a parameter: one build up to 1,024, one up to
+ * 16,384, and so on by factors of 16. A declared symbol has the same builds, and one for sizes up to 16. A value that recurs (32
+ * runs of the same shapes, or 32 binds of the value in different shapes) becomes exact: it gets kernels of its own, up to four
+ * values of a symbol. The 32nd run compiles them after its outputs are written, or has it done in the background
+ * (background_compile); runs with budget_ms, and those while a profile is taken, do not. dlc_prepare and dlc_call_create make
+ * the sizes that they bind exact at once. Both kinds of kernels give the same bits if an operator is exact; sums may be added in
+ * another order. A size keeps its bits from the first run on if it is declared, or bound by these calls before it runs, and
+ * without background_compile also if it is 1 or the first. A hint about a symbol that no shape names has no effect; dlc_compile
+ * reports it to the log, as it does a symbol that is named once and resembles another one. */
 DLC_API dlc_status dlc_symbol_varies(dlc_graph *graph, const char *name, int64_t low, int64_t high, int64_t multiple);
 /* A constant tensor; bytes are compact row-major and copied, those of 64 KiB and more once: the graph and its programs share the copy. */
 DLC_API dlc_value dlc_constant(dlc_graph *graph, dlc_dtype dtype, int rank, const int64_t *shape, const void *bytes);
