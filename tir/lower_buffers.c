@@ -15,7 +15,7 @@ static tir_expr find_loop_variable(void *user, tir_pool *pool, tir_expr e, tir_e
     return rebuilt;
 }
 
-/* Whether it depends on parameters and numbers alone. */
+/* Does the expression depend on parameters and numbers alone? */
 static bool known_at_entry(tir_pool *pool, tir_expr e) {
     bool varies = false;
     tir_rewrite(pool, e, find_loop_variable, &varies);

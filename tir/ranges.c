@@ -32,7 +32,7 @@ static tir_expr tile_start(tir_schedule_state *state, int stage, int split, tir_
     return tir_add(pool, tir_mul(pool, tile, base), tir_min(pool, tile, rest));
 }
 
-/* Upper bound of a node's extent, from the structure alone, so that it is the same in every call. */
+/* Upper bound of a node's extent, from splits and axis ranges, not from open loops: the same in every call. */
 static int64_t bound(tir_schedule_state *state, int stage, int node) {
     const tir_axis_node *n = node_of(state, stage, node);
     int64_t product;
@@ -55,7 +55,8 @@ static int64_t bound(tir_schedule_state *state, int stage, int node) {
     return whole < split->factor ? whole : split->factor;
 }
 
-/* The one constant size of a mask split's tiles: no larger than the whole axis can be. */
+/* The size of a mask split's tiles, one constant for all of them: its factor or, if less (and the split is not `full`), the largest extent
+ * that is split. */
 static tir_expr mask_size(tir_schedule_state *state, int stage, int split) {
     int64_t most = bound(state, stage, split), factor = node_of(state, stage, split)->factor;
     return tir_index(pool_of(state), most < factor && !node_of(state, stage, split)->full ? most : factor);
@@ -112,7 +113,7 @@ tir_expr tir_node_value(tir_schedule_state *state, int stage, int node) {
 
 static tir_expr span(tir_schedule_state *state, int stage, int node, tir_expr extent);
 
-/* How far the inner loops of tiles of `low` .. `high` points may reach beyond a tile: inner mask splits overrun. */
+/* How far beyond a tile its inner loops may reach, at most, for tiles of `low` .. `high` points: inner mask splits overrun. */
 static tir_expr worst_overrun(tir_schedule_state *state, int stage, const tir_axis_node *split, int64_t low,
                               int64_t high) {
     tir_pool *pool = pool_of(state);
@@ -125,7 +126,8 @@ static tir_expr worst_overrun(tir_schedule_state *state, int stage, const tir_ax
     return worst;
 }
 
-/* Points of an attached stage's axis that loops over a fused one touch: those beyond the end belong to the slower axis. */
+/* Points of axis `node` that the loops over its fused node touch. In an attached stage, points beyond the end of the fused node extend the
+ * slower axis. */
 static tir_expr fused_span(tir_schedule_state *state, int stage, int node, tir_expr extent) {
     tir_pool *pool = pool_of(state);
     const int fused = node_of(state, stage, node)->fused;
@@ -288,7 +290,7 @@ static bool uses_axes(const tir_schedule_state *state, int stage, tir_expr e) {
 
 enum { TERM_LIMIT = 32 };
 
-/* Interval of an index expression over a stage's axes in the current view; false if it is not affine enough. */
+/* *out: interval of an index expression, with the stage's axes in the ranges of `view`; false if it is not affine enough. */
 static bool box(tir_schedule_state *state, int stage, tir_expr e, const tir_span *view, tir_span *out) {
     tir_pool *pool = pool_of(state);
     tir_term terms[TERM_LIMIT];
@@ -353,7 +355,7 @@ typedef struct region_search {
     tir_span *region;
 } region_search;
 
-/* The number of last indices of a fold's `next` that stand for all of the state's own dimensions; 0 for other loads. */
+/* If `load` is a `next` of the fold `consumer`: the number of its last indices, which stand for the state's own dimensions; else 0. */
 static int own_dimensions(const tir_schedule_state *state, int consumer, tir_expr load) {
     const tir_stage *stage = &state->region->stages.data[consumer];
     int own = 0;
@@ -363,7 +365,7 @@ static int own_dimensions(const tir_schedule_state *state, int consumer, tir_exp
     return own;
 }
 
-/* Whether a reduction's predicate implies that the index is below `end`. If it is false nothing is read. */
+/* Is `index < end` a term of the consumer's predicate, if that is a reduction? Where the predicate is false nothing is read. */
 static bool ended_by_predicate(tir_schedule_state *state, int consumer, tir_expr index, tir_expr end) {
     const tir_stage *s = &state->region->stages.data[consumer];
     tir_expr terms[TERM_LIMIT], below = tir_lt(pool_of(state), index, end);
@@ -373,7 +375,7 @@ static bool ended_by_predicate(tir_schedule_state *state, int consumer, tir_expr
     return false;
 }
 
-/* Clips a constant range of a guarded load to the domain: outside, the guard is false. */
+/* The part of `range` inside the domain `whole`, if both are constant; else `range`. For guarded loads, whose guard is false outside. */
 static tir_span within(tir_schedule_state *state, tir_span range, tir_span whole) {
     tir_pool *pool = pool_of(state);
     int64_t low, extent, end;
@@ -404,8 +406,8 @@ static void widen_region(void *user, tir_expr load) {
     }
 }
 
-/* A follower needs all points of the step that it reads, along each axis that no open loop moves: the fold itself may need only the last
- * of them. */
+/* `load` is a follower's. Of the step that it reads, the region becomes the whole extent along each axis whose start does not move with open
+ * loops: the fold itself may need only the last point there, the follower needs all. */
 static void widen_for_follower(void *user, tir_expr load) {
     region_search *search = user;
     tir_pool *pool = pool_of(search->state);
@@ -454,8 +456,8 @@ static void find_read(void *user, tir_expr load) {
     if (region->tensors.data[tir_get(region->pool, load)->bits].stage == search->producer) search->found = true;
 }
 
-/* A follower: a step that is read only after the fold and by other followers. Its region follows from that of another step, which it reads
- * at the same points, or at (a / B, a % B) for its axis a. */
+/* Derives the region of a follower, a step that only other followers and stages after the fold read, from the region of the step that it
+ * reads at the same points, or at (a / B, a % B) for its axis a. */
 typedef struct follower_search {
     tir_schedule_state *state;
     int stage;
@@ -572,7 +574,7 @@ void tir_stage_region(tir_schedule_state *state, int stage) {
     region_from(state, stage, state->plan[stage].at_stage, state->plan[stage].at_node);
 }
 
-/* ---- attached outputs: each point computed once (rule 9) */
+/* ---- attached outputs: each point computed once */
 
 /* Whether the axis belongs to an open loop of several iterations. */
 static bool moved_by(const tir_schedule_state *state, const tir_stage_plan *plan, int axis, const tir_axis_node *leaf) {
