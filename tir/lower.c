@@ -243,7 +243,7 @@ void tir_lower_nest(tir_lowering *l, int s) {
 
 static tir_expr list_tasks(tir_lowering *l, const tir_stmt *list);
 
-/* Tasks of one iteration of a parallel loop. */
+/* Number of tasks in one iteration of a parallel loop: product of the trips of the parallel loops directly inside it. */
 static tir_expr inner_tasks(tir_lowering *l, const tir_stmt *loop) {
     return list_tasks(l, loop->for_.body);
 }
@@ -265,7 +265,8 @@ static tir_expr list_tasks(tir_lowering *l, const tir_stmt *list) {
     return tir_mul(l->pool, trips, inner);
 }
 
-/* Replaces parallel loops by arithmetic on the task's number; consecutive ranges of one loop become branches on it. */
+/* The body of a task: each parallel loop becomes a let of its variable, computed from the task's number `task`; if versioning has split a
+ * parallel loop into several, branches on the number choose among them. */
 static tir_stmt *task_body(tir_lowering *l, tir_stmt *list, tir_expr task) {
     if (!parallel_list(list)) return list;
     tir_expr inner = inner_tasks(l, list), position = tir_div(l->pool, task, inner);
@@ -295,8 +296,8 @@ static tir_stmt *task_body(tir_lowering *l, tir_stmt *list, tir_expr task) {
     return result;
 }
 
-/* Blocks of different sizes stay in separate phases: in one phase the smaller block's uniform parts would be executed by threads that it
- * does not have. */
+/* May two phases of one task become one? Not if both have thread loops, for blocks of different sizes: the larger block has threads that the
+ * smaller block's statements outside of thread loops must not be executed by. */
 static bool blocks_agree(tir_lowering *l, const tir_stmt *one, const tir_stmt *other) {
     int64_t a = tir_threads(l->pool, one), b = tir_threads(l->pool, other);
     return a == b || a == 1 || b == 1;
@@ -326,7 +327,7 @@ static void add_phase(tir_lowering *l, const char *name, tir_stmt *body) {
     lib_vec_push(l->arena, &l->kernel->phases, phase);
 }
 
-/* Loops whose variable indexes register elements are unrolled, with or without a directive. */
+/* Search for elements of reg buffers indexed by a loop's variable: such loops are unrolled, with or without a directive. */
 typedef struct register_search {
     tir_lowering *l;
     tir_expr var;
@@ -388,7 +389,8 @@ static int root_of(tir_lowering *l, int s) {
     return s;
 }
 
-/* Zeros of one result of a stage beyond the end of one axis; along the preceding axes up to their ends, so that each is stored once. */
+/* A phase that stores zeros in a tensor of the stage from the end of `axis` up to `behind`: along earlier axes only within their extents,
+ * along later ones within their padded extents, so that calls for all axes store each element of the padding once. */
 static void pad_axis(tir_lowering *l, int s, int component, int axis, tir_expr behind) {
     const tir_tensor *t = &l->region->tensors.data[tir_stage_of(l, s)->tensor[component]];
     tir_expr point[DLC_MAX_RANK];

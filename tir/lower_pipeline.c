@@ -54,7 +54,8 @@ static void check_copy(tir_schedule_state *state, int q) {
                                stage->name);
 }
 
-/* The stages in shared memory attached at the loop, if no groups are named. */
+/* Checks and counts the copies of the pipeline at loop `node`: stages attached there that have a group. If no groups are named, those in
+ * shared memory get group 1. */
 static int find_copies(tir_schedule_state *state, int stage, int node, bool named) {
     int count = 0;
     for (uint32_t q = 0; q < state->region->stages.count; q++) {
@@ -109,7 +110,7 @@ static const char *loop_of_lanes(tir_lowering *l) {
     return NULL;
 }
 
-/* The copies of one group, in the buffers of iteration `value` of the loop. */
+/* Appends the copies of one group, into the buffers of iteration `value` of the loop. */
 static void copy_group(tir_lowering *l, int s, int leaf, tir_expr value, int group) {
     tir_axis_node *loop = &tir_plan_of(l, s)->nodes.data[leaf];
     const tir_expr saved = loop->value;
@@ -123,7 +124,7 @@ static void copy_group(tir_lowering *l, int s, int leaf, tir_expr value, int gro
     tir_plan_of(l, s)->nodes.data[leaf].value = saved;
 }
 
-/* The copies of iteration `next`, if it exists, and a commit after each group. */
+/* Appends the copies of iteration `next`, inside an `if` that it exists unless that is certain, and a commit after each group. */
 static void copy_iteration(tir_lowering *l, int s, int leaf, tir_expr var, tir_span bounds, tir_expr next) {
     const tir_axis_node *loop = &tir_plan_of(l, s)->nodes.data[leaf];
     const tir_interval range = tir_range(l->pool, var);

@@ -576,7 +576,7 @@ void tir_stage_region(tir_schedule_state *state, int stage) {
 
 /* ---- attached outputs: each point computed once */
 
-/* Whether the axis belongs to an open loop of several iterations. */
+/* Is `leaf` an open loop of several iterations over the axis, or over a node fused from it? */
 static bool moved_by(const tir_schedule_state *state, const tir_stage_plan *plan, int axis, const tir_axis_node *leaf) {
     int64_t one;
     if (!leaf->value || tir_is_const(pool_of(state), leaf->value, &one)) return false;
@@ -589,7 +589,7 @@ static bool moved_by(const tir_schedule_state *state, const tir_stage_plan *plan
     return false;
 }
 
-/* Whether the tiles of a split node end where the node does, or beyond the end of the axis. */
+/* Does the last tile of split node n end exactly where the node does, or, in a root, beyond the end of the whole axis? */
 static bool ends_with_whole(tir_schedule_state *state, int stage, int n) {
     const tir_stage_plan *plan = &state->plan[stage];
     const tir_axis_node *node = &plan->nodes.data[n];
@@ -629,7 +629,8 @@ static tir_expr padded_end(tir_schedule_state *state, int stage, int axis) {
                              s->axis[axis].extent);
 }
 
-/* Whether low = scale*(low of the owner's axis) + shift and extent = scale*(its extent), from 0 or below to `end` or beyond. */
+/* Is low = scale*(low of the owner's axis) + shift and extent = scale*(extent of the owner's axis), so that over all iterations the region
+ * covers 0 .. end - 1 in tiles that do not overlap? */
 static bool advances_with(tir_schedule_state *state, int stage, int axis, tir_expr end, int owner, int owner_axis) {
     tir_pool *pool = pool_of(state);
     const tir_stage_plan *plan = &state->plan[stage];
@@ -648,8 +649,8 @@ static bool advances_with(tir_schedule_state *state, int stage, int axis, tir_ex
            !tir_tiles_overlap(state, owner, owner_axis);
 }
 
-/* Whether low = scale*(low of one axis * extent of another + low of the other), extent = scale*(extent of the other), with one point of the
- * first at a time. */
+/* The same for two axes of the owner: is low = scale*(low of slow * extent of fast + low of fast), extent = scale*(visible extent of fast),
+ * with one point of `slow` at a time? */
 static bool advances_with_two(tir_schedule_state *state, int stage, int axis, tir_expr end, int owner, int slow,
                               int fast) {
     tir_pool *pool = pool_of(state);
@@ -730,10 +731,11 @@ const char *tir_region_flaw(tir_schedule_state *state, int stage, bool padded) {
     return tir_region_flaw(state, owner, true);
 }
 
-/* ---- clip: coefficient*k + rest < 0 (or <= 0) for each term, rest at its minimum over everything that is not open */
+/* ---- clip: each term has the form coefficient*k + rest < 0 (or <= 0); k's bounds follow from the minimum of `rest` over all axes that no
+ * open loop fixes */
 
-/* An index expression over a stage's axes in the current view, with variables for loaded values: single values, since all axes that they
- * depend on are open. 0: these are not. */
+/* The index expression e with each term that contains loads replaced by a variable that holds its value (tir_schedule_state.scalar). 0: such
+ * a term depends on an axis that has several points in `view`, or its value cannot be computed here. */
 static tir_expr with_scalars(tir_schedule_state *state, int stage, tir_expr e, const tir_span *view) {
     tir_pool *pool = pool_of(state);
     const tir_stage *s = &state->region->stages.data[stage];
