@@ -120,7 +120,7 @@ static void check_side(tir_lowering *l, int s, int node, int64_t side) {
     check_side(l, s, n->inner, n->factor);
 }
 
-/* Checks that tiles of the reduction divide each other: only the axis itself may end within one. */
+/* Raises unless the factor of each mask split of the reduction divides the tile that it splits; the whole axis may end within a tile. */
 static void check_steps(tir_lowering *l, int s) {
     const tir_stage *stage = tir_stage_of(l, s);
     const tir_stage_plan *plan = tir_plan_of(l, s);

@@ -61,7 +61,8 @@ static tir_expr at_point(tir_pool *pool, const tir_stmt *stmt, tir_expr index, c
     return tir_substitute(pool, index, TIR_COLLECTIVE_VARS, stmt->collective.var, value);
 }
 
-/* Finds the dimension that a bit of a variable changes, and its stride: each bit of a lane's number comes from one dimension. */
+/* Notes the owned dimensions of place p and their strides, from the row: each bit of a lane's number comes from one bit of a variable, which
+ * changes the index of one dimension. */
 static void find_by_lanes(const owner_search *s, const tir_stmt *stmt, int p) {
     const tir_place *place = &stmt->collective.place[p];
     const tir_collective *row = stmt->collective.row;
