@@ -116,7 +116,7 @@ static int64_t range_limit(int64_t value, int64_t promised) {
     return limit < promised ? limit : promised;
 }
 
-/* Kernels of sizes that are not empty know that. */
+/* The least value of a parameter's range: at least 1 unless `value` is 0, so that kernels can rely on it. */
 static int64_t range_low(int64_t value, int64_t promised) {
     return value >= 1 && promised < 1 ? 1 : promised;
 }
@@ -409,8 +409,8 @@ typedef struct phase_list {
     lib_vec(lib_phase) turned;
 } phase_list;
 
-/* Should odd iterations run the kernel's tasks in reverse? Yes if its working set exceeds L2: data read in every iteration are
- * evicted before the next iteration reads them again, unless that iteration begins with the data read last. */
+/* Should odd iterations run the kernel's tasks in reverse? Yes if its working set exceeds half of L2: data read in every iteration would
+ * be evicted before the next iteration reads them again, unless that iteration begins with the data read last. */
 static bool turns(const jit_build *build, const jit_request *request) {
     const int64_t l2 = build->program->context->machine.l2;
     return build->repeated && l2 > 0 && request->bytes > (double)l2 / 2;
@@ -442,7 +442,7 @@ static void add_phases(jit_build *build, const jit_request *request, int32_t cal
     }
 }
 
-/* The room of an output that is this value: its elements are a part of it. NULL: it has none. */
+/* The donation with room of an output that is this value, whose elements are then a part of a larger buffer; NULL: there is none. */
 static const jit_donation *room_of(const jit_build *build, graph_id value) {
     const graph *g = build->bound;
     for (uint32_t o = 0; o < g->outputs.count; o++)

@@ -140,7 +140,7 @@ dlc_status jit_check_inputs(jit_boundary *c, lib_error *error) {
     return DLC_OK;
 }
 
-/* Is the input one that its output's buffer has room for? Such a one is copied there, if anywhere. */
+/* Is the input donated with room? If it must be copied, it is copied to its output's buffer (fill_room). */
 static bool is_part_of_output(const jit_boundary *c, int input) {
     for (int k = 0; k < c->program->growth_count; k++)
         if (c->program->growths[k].input == input) return true;
@@ -246,7 +246,8 @@ static dlc_status check_outputs(jit_boundary *c, const jit_plan *plan, lib_error
     return DLC_OK;
 }
 
-/* Copies an input to the buffer that it is a part of, unless it is there. Without an update in place the plan reads it from another one. */
+/* Makes the input donated with room to output o readable as a part of a whole buffer: copies it to the output's buffer unless it is there;
+ * if the plan does not update in place, to a buffer of its own. */
 static dlc_status fill_room(jit_boundary *c, int o, const jit_donation *donation, lib_error *error) {
     const int i = c->program->alias[o];
     const DLTensor *input = c->inputs[i];
@@ -264,7 +265,7 @@ static dlc_status fill_room(jit_boundary *c, int o, const jit_donation *donation
     return DLC_OK;
 }
 
-/* If the plan updates a donated input in place, copies the input to the output's buffer. */
+/* Copies each donated input that the plan updates in place to the output's buffer, unless it is there. */
 static dlc_status fill_donated(jit_boundary *c, const jit_plan *plan, lib_error *error) {
     for (int o = 0; o < c->output_count; o++) {
         const jit_donation *donation = &plan->donations[o];

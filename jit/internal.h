@@ -31,9 +31,9 @@ typedef struct jit_request {
     jit_own own;
 } jit_request;
 
-/* Limits of a bind or a dlc_compile: the host's cancellation flag, budget_ms, destruction of the program. */
 /* Stack bytes that binding needs in addition to the passes over its graph; code generation checks its own need. */
 enum { JIT_STACK_BIND = 32 << 10 };
+/* Limits of a bind or a dlc_compile: the host's cancellation flag, budget_ms, destruction of the program. */
 struct jit_limits {
     /* for arenas */
     lib_watch watch;
@@ -193,12 +193,13 @@ static inline const volatile int *jit_limits_flag(const jit_limits *limits) {
 jit_plan *jit_plan_new(dlc_context *context); /* NULL: out of memory */
 /* Builds the plan's steps from build->bound, whose inputs are placed. */
 void jit_plan_bound(jit_build *build);
-/* Builds the bound, simplified graph in build->work for the symbols' values, and the parts of the build that depend on it alone.
- * `learn`: record the values as seen. */
 /* Ranges of a symbol that stays a parameter: up to SHORT, up to FIRST, then up to STEP times as much each. */
 enum { JIT_RANGE_SHORT = 16, JIT_RANGE_FIRST = 1024, JIT_RANGE_STEP = 16 };
+/* Builds the bound, simplified graph in build->work for the symbols' values, and the parts of the build that depend on it alone.
+ * `learn`: record the values as seen. */
 void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, bool learn);
-/* front.c: takes or creates build->front for this key (none if memory is refused); returns it to the program, or frees it. */
+/* front.c: _take: sets build->front to the program's front for this key, or a new one (NULL if memory is refused); _give: gives it back to
+ * the program, or frees it if the build was not `good`. */
 void jit_front_take(jit_build *build, const int64_t *key, size_t count);
 void jit_front_give(jit_build *build, bool good);
 /* A region's computation and work, valid until the next call, and its key. */
@@ -208,10 +209,11 @@ tir_region *jit_front_region(jit_build *build, const graph_region *region, jit_k
 graph_fuse_costs jit_fuse_costs(jit_build *build);
 void jit_place_sources(jit_build *build);
 graph_regions jit_fuse(jit_build *build);
-/* numbers.c: makes numbers in which regions of one form differ inputs of these regions. */
+/* numbers.c: turns numbers in which regions that are otherwise equal differ into inputs of these regions. */
 void jit_share_numbers(jit_build *build, graph_regions *regions);
 
-/* constants.c: bytes, valid as long as the plan, of a constant; and of the value in `place`, in another layout. */
+/* constants.c: jit_constant_place: bytes of a constant, valid as long as the plan; jit_pack_constant: the bytes of a constant value that has
+ * a place, in another layout, where the target's kernels read them. */
 jit_place jit_constant_place(jit_build *build, const graph_constant *constant);
 /* Called before the first weight is packed: retains the weights whose row-major bytes some kernel of the plan reads. */
 void jit_keep_weights(jit_build *build);
@@ -221,22 +223,22 @@ void *jit_host_constant(jit_build *build, graph_id value);                      
 /* The same in the memory that the target's kernels read: the value as stored at its `place`, row-major. */
 void *jit_resident_constant(jit_build *build, graph_id value);
 void *jit_aligned_constant(jit_build *build, graph_id value); /* likewise, aligned to its elements */
-/* Packing of loop-invariant inputs for the kernels of a branch and the loops in it: adds entries to plan->packings, not yet
- * placed, or requests them from the enclosing loop; the packed value's place for a kernel; and performs all of the plan's
- * packings before the first iteration. */
+/* Packing of loop-invariant inputs for the kernels of a branch and the loops in it. jit_ask_for_packings: adds entries to plan->packings, not
+ * yet placed, or requests copies from the enclosing loop; jit_steady_place: the place that a kernel reads, of the packed copy if it needs
+ * one; jit_pack_steady: performs all of the plan's packings, before the first iteration. */
 void jit_ask_for_packings(jit_build *build);
 jit_place jit_steady_place(const jit_build *build, graph_id value, const tir_layout *layout);
 void jit_pack_steady(const jit_plan *plan, const jit_frame *frame, char *const *inputs);
 void jit_collect_constants(dlc_program *program);
 
-/* packing.c: describes how a compact tensor of this shape is packed to the layout, with tables in `arena`; packs, leaving padding
- * unchanged; and unpacks. */
+/* packing.c: jit_packing_of describes how a compact tensor of this shape is packed to the layout, with tables in `arena`; jit_pack leaves
+ * padding unchanged; jit_unpack is its inverse. */
 jit_packing jit_packing_of(lib_arena *arena, const tir_layout *layout, size_t element, const int64_t *shape);
 /* The same without the tables. */
 jit_packing jit_packing_outline(const tir_layout *layout, size_t element, const int64_t *shape);
 void jit_pack(const jit_packing *packing, const char *from, char *to);
-/* Packs on all threads of the context's own, padding with zeros. The owner of many bytes (NULL: it does not matter) is told which of
- * them have been read, as it goes. */
+/* Packs on all threads of the context's own, padding with zeros. holder (may be NULL): the owner of `from`, which is told meanwhile which of
+ * its bytes have been read, if there are many. */
 void jit_pack_shared(const dlc_context *context, const jit_packing *packing, const char *from, graph_holder *holder,
                      char *to);
 void jit_unpack(const jit_packing *packing, const char *from, char *to);
@@ -259,9 +261,9 @@ bool jit_weight_make(dlc_program *program, graph_constant *constant);
 jit_weight *jit_weight_transpose(dlc_program *program, const graph_constant *constant, const jit_transposition *t);
 /* transposed.c: finds the outputs of the init graph that are such weights; raises in the scope of the program's arena. */
 void jit_find_transposed(dlc_program *program);
-/* A transposed weight's layout as one of its base. */
+/* How the base of a transposed weight is packed, so that the bytes are those of the transposed weight in `layout`. */
 jit_packing jit_transposed_packing(const jit_transposition *t, const tir_layout *layout);
-/* Row-major as a layout with parts, which a transposed weight's becomes. */
+/* The row-major layout written with parts, as jit_transposed_packing needs it. */
 tir_layout jit_row_major(int rank);
 /* Is the outline that of the transposed weight's own shape? */
 bool jit_transposed_fits(const jit_transposition *t, const jit_packing *outline);
@@ -285,7 +287,8 @@ bool jit_is_captured(const graph_node *node, int operand);
 jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_plan *plan, jit_control *control);
 /* Arena bytes that the node needs at run time; -1: overflow. */
 int64_t jit_control_scratch(jit_build *build, const graph_node *node);
-/* loop.c: the description of a while or scan, without its arrays; the stack whose elements carry `carry` is, -1: none. */
+/* loop.c: jit_loop_of: the description of a while or scan, without its arrays; jit_loop_row_of: the stack whose elements are the values of
+ * carry number `carry`, -1: none. */
 jit_loop jit_loop_of(const graph_node *node);
 int64_t jit_loop_length(jit_build *build, const graph_node *node); /* most iterations; INT64_MAX: not known */
 int jit_loop_row_of(const jit_loop *loop, const graph *body, int carry);
@@ -359,10 +362,11 @@ int32_t jit_alignment(const jit_build *build, graph_id value, int32_t element);
 /* Called when values are placed: decides which outputs may share the buffer of a donated input. */
 void jit_plan_donation(jit_build *build);
 
-/* room.c: donation with room. Notes the pair if the output is concat(input, ...); raises in the scope of the program's arena. */
+/* room.c: donation with room. Notes the pair and returns true if the output is concat(input, ...); raises in the scope of the program's
+ * arena. */
 bool jit_add_growth(dlc_program *program, int output, int input);
 const graph_growth *jit_growth_of(const dlc_program *program, int output); /* NULL: it has the input's shape */
-/* Values of the symbols of rooms; `shapes` as for jit_plan_build. */
+/* Sets values[] of the symbols of rooms, and build->grown; `shapes` as for jit_plan_build. */
 void jit_bind_rooms(jit_build *build, const int64_t *shapes, int64_t *values);
 /* Describes an output that has room, when symbols are bound. */
 void jit_describe_room(jit_build *build, const graph_growth *growth, jit_donation *donation);
@@ -407,13 +411,13 @@ dlc_status jit_check_overlap(const jit_boundary *c, int output, lib_error *error
 /* Is the output's buffer that of the input donated to it, usable by kernels without a copy? */
 bool jit_is_shared(const jit_boundary *c, int output);
 
-/* room.c: adds the rooms, by the outputs' tensors, to the shapes of the inputs. */
+/* room.c: appends the rooms, which the strides of the outputs' tensors tell, to c->shapes. */
 void jit_add_rooms(jit_boundary *c);
-/* Do the elements of the part, at the address of the whole, lie where the whole's first ones do? */
+/* Has `part` the strides of `whole` (in dimensions of several elements), so that at the same address its elements are whole's first ones? */
 bool jit_begins(const DLTensor *part, const DLTensor *whole);
 /* Does the tensor lie as the first elements of a compact one with `room` elements along the axis? */
 bool jit_fits_room(const DLTensor *tensor, int axis, int64_t room);
-/* The tensor's elements in the pair's buffer. strides[rank] */
+/* The tensor's elements as they lie in the pair's buffer: a view of `buffer` with the whole buffer's strides, stored in strides[rank]. */
 DLTensor jit_view_in_room(const DLTensor *tensor, const jit_donation *donation, char *buffer, int64_t *strides);
 
 /* dlc_run of a program without segments, options checked. */

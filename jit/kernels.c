@@ -366,7 +366,7 @@ static dlc_status build_part(module_job *job, int first, int last, lib_arena *ar
     return build_part(job, middle, last, arena, lowered, regions);
 }
 
-/* Tells the host of a module that was built since then. */
+/* Calls the host's trace callback for a module that was built from `start` until now. */
 static void trace_module(const module_job *job, uint64_t start) {
     const dlc_context *context = job->build->program->context;
     const jit_request *first = &job->build->requests[job->request[0]];

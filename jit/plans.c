@@ -1,7 +1,5 @@
 /* The plans of a program, by bound shapes.
  *
- * The plans of a program, by bound shapes.
- *
  * Runs look plans up without a lock; the table is changed under the program's mutex. A plan removed from the table is freed only
  * when no run can still use it: runs register as readers before the look-up, on one of two sides, chosen by the parity of the
  * epoch, and unregister at their end. A retired plan is put in the list of the epoch's side. The epoch advances when the *other*
