@@ -223,9 +223,9 @@ void *jit_host_constant(jit_build *build, graph_id value);                      
 /* The same in the memory that the target's kernels read: the value as stored at its `place`, row-major. */
 void *jit_resident_constant(jit_build *build, graph_id value);
 void *jit_aligned_constant(jit_build *build, graph_id value); /* likewise, aligned to its elements */
-/* Packing of loop-invariant inputs for the kernels of a branch and the loops in it. jit_ask_for_packings: adds entries to plan->packings, not
- * yet placed, or requests copies from the enclosing loop; jit_steady_place: the place that a kernel reads, of the packed copy if it needs
- * one; jit_pack_steady: performs all of the plan's packings, before the first iteration. */
+/* Packing of loop-invariant inputs for the kernels of a branch and the loops in it. jit_ask_for_packings: adds entries to plan->packings,
+ * not yet placed, or requests copies from the enclosing loop; jit_steady_place: the place that a kernel reads, of the packed copy if it
+ * needs one; jit_pack_steady: performs all of the plan's packings, before the first iteration. */
 void jit_ask_for_packings(jit_build *build);
 jit_place jit_steady_place(const jit_build *build, graph_id value, const tir_layout *layout);
 void jit_pack_steady(const jit_plan *plan, const jit_frame *frame, char *const *inputs);

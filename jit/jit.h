@@ -617,8 +617,8 @@ typedef struct jit_transposition {
 typedef struct jit_weight {
     /* Owner of the constants in the programs' graphs. */
     graph_holder holder;
-    /* Immutable. `source`: owner of the source bytes, retained (NULL: the host keeps them). `name`, `size`: the address of these bytes when the
-     * weight was made, and their number: the weight's identity. */
+    /* Immutable. `source`: owner of the source bytes, retained (NULL: the host keeps them). `name`, `size`: the address of these bytes when
+     * the weight was made, and their number: the weight's identity. */
     dlc_context *context;
     graph_holder *source;
     const void *name;

@@ -142,7 +142,8 @@ static const prediction *find_prediction(const predictor *p, const lib_hash128 *
     return NULL;
 }
 
-/* The surroundings of `asked` as a part of `whole`: bytes that it passes over, and inputs handed to it; whole NULL: it stands alone. */
+/* For `asked` as a part of `whole` (NULL: alone): `beside`, bytes that only whole's other parts read and write outside of `whole`;
+ * `handed`, bytes that other parts compute for `asked`. */
 static target_work work_within(jit_build *build, const graph_region *asked, const graph_region *whole) {
     target_work work = {.params = NULL};
     if (!whole) return work;
