@@ -1,8 +1,8 @@
-/* Evaluation of graphs part by part: some values of a graph are known, they have tensors; the part of the graph between known and wanted
- * values is cut out, compiled, and run. Of eager graphs (eager.c) and of walks of ONNX models (onnx_walk.c).
+/* Evaluation of graphs part by part: values of a graph are known if they have tensors; the part of the graph between known and wanted
+ * values is cut out, compiled, and run. Used for eager graphs (eager.c) and for walks of ONNX models (onnx_walk.c).
  *
- * Parts that differ only in the contents of their tensors share a program, and those that differ only in sizes, where symbols can take
- * their place (graph/sizes.h). */
+ * Parts that differ only in the contents of their tensors share a program. So do parts that differ only in sizes, if symbols can replace
+ * these sizes (graph/sizes.h). */
 #ifndef JIT_PARTS_H
 #define JIT_PARTS_H
 

@@ -141,7 +141,7 @@ static void read_type(json_reader *r, lib_stored *stored) {
     stored->fault = lib_arena_format(r->arena, "its elements are %.40s, which is no supported element type", type);
 }
 
-/* Tensors take whole bytes, also of elements of less. */
+/* Do `count` elements fill whole bytes? The format requires it, also of elements of less than a byte. */
 static bool fills_bytes(const DLTensor *tensor, int64_t count) {
     return tensor->dtype.bits >= 8 || count % (8 / tensor->dtype.bits) == 0;
 }
