@@ -100,7 +100,8 @@ static void count_copy(const jit_boundary *c, size_t bytes) {
     atomic_fetch_add_explicit(&c->program->context->copied_bytes, bytes, memory_order_relaxed);
 }
 
-/* A compact copy, not yet filled, in place of a tensor. donation: of an output, or of the input that is a part of it, else NULL. */
+/* Allocates c->staged[slot], a compact tensor like `like`, not filled yet. donation (may be NULL): if it has room, the tensor has the
+ * size of the whole buffer. */
 static dlc_status stage(jit_boundary *c, int slot, const DLTensor *like, const jit_donation *donation,
                         lib_error *error) {
     const dlc_allocator *allocator = &c->program->context->allocator;
@@ -220,7 +221,7 @@ static const DLTensor *output_tensor(const jit_boundary *c, int o) {
     return c->outputs[o].tensor ? c->outputs[o].tensor : &c->outputs[o].managed->dl_tensor;
 }
 
-/* Can kernels write the output, which has passed the checks, where it is? */
+/* Can kernels write the output's own memory, without a copy? The output has passed the checks. */
 static bool is_usable(const jit_boundary *c, int o, const jit_donation *donation) {
     const DLTensor *tensor = output_tensor(c, o);
     if (donation->axis >= 0)
@@ -328,7 +329,7 @@ static __attribute__((noinline, cold)) dlc_status run_call(jit_boundary *c, cons
 /* ---- the fast path: host tensors of the declared types, compact and aligned, nothing donated, a plan for the shapes exists. Two
  * short passes make the same checks as the functions above; any exception falls back to these, which report errors. */
 
-/* Checks type and rank of a host tensor, and collects its sizes for the look-up. */
+/* Is the tensor in host memory, with the declared type and rank? */
 static bool is_usual(const DLTensor *tensor, const jit_argument *wanted) {
     _Static_assert(offsetof(DLTensor, dtype) == offsetof(DLTensor, ndim) + 4 &&
                        offsetof(jit_argument, dtype) == offsetof(jit_argument, rank) + 4,

@@ -220,7 +220,7 @@ void jit_keep_weights(jit_build *build);
 void *jit_pack_constant(jit_build *build, graph_id value, const tir_layout *layout);
 void *jit_pack_host_constant(jit_build *build, graph_id value, const tir_layout *layout); /* always in host memory */
 void *jit_host_constant(jit_build *build, graph_id value);                                /* likewise, row-major */
-/* The same in the memory that the target's kernels read: the value as stored at its `place`, row-major. */
+/* The constant row-major, in the memory that the target's kernels read. */
 void *jit_resident_constant(jit_build *build, graph_id value);
 void *jit_aligned_constant(jit_build *build, graph_id value); /* likewise, aligned to its elements */
 /* Packing of loop-invariant inputs for the kernels of a branch and the loops in it. jit_ask_for_packings: adds entries to plan->packings,
@@ -275,7 +275,7 @@ static inline size_t jit_padded(size_t bytes) {
     return (bytes + TIR_BUFFER_ALIGNMENT - 1) / TIR_BUFFER_ALIGNMENT * TIR_BUFFER_ALIGNMENT;
 }
 
-/* control.c: binds a custom call's function; binds the branches of an `if` or `while` step as separate plans. */
+/* control.c: steps of custom calls, `if` and loops, whose branches are separate plans. */
 DLTensor jit_tensor_of_host(const jit_tensor *tensor, void *data); /* the form passed to host functions */
 void jit_bind_branches(jit_build *build);                          /* all of build->controls; the kernels are known */
 void jit_bind_control(jit_build *build, jit_step *step, uint32_t region);
@@ -327,9 +327,9 @@ jit_key jit_region_key(dlc_program *program, lib_arena *arena, tir_region *regio
 dlc_status jit_build_kernels(jit_build *build, lib_arena *work, lib_error *error);
 /* Releases the pins and claims of a failed build. */
 void jit_leave_kernels(jit_build *build, const lib_error *error);
-/* schedules.c: parses the sections of the host's text, raising if they are malformed; finds the lines for a region (by hash, else
- * by name) and marks the section as used, else queries the host's registered functions; logs the sections that no region has
- * used. */
+/* schedules.c: _parse_: parses the sections of the host's text, raising if they are malformed. _own_: finds the lines for a region (by
+ * hash, else by name) and marks the section as used, else queries the host's registered functions. _report_: logs the sections that no
+ * region has used. */
 void jit_parse_schedules(dlc_program *program, const char *text);
 jit_own jit_own_schedule(dlc_program *program, lib_arena *arena, const tir_region *region);
 void jit_report_schedules(dlc_program *program);
@@ -349,7 +349,7 @@ static inline const char *jit_region_origins(const jit_build *build, const graph
 size_t jit_value_bytes(jit_build *build, graph_id value);
 int64_t jit_dimension(jit_build *build, tir_expr dimension);
 
-/* sharing.c: finds links between values that do not depend on kernels; then those that do. */
+/* sharing.c: jit_find_sharing finds the links between values that do not depend on kernels; jit_share_maps those that do. */
 void jit_find_sharing(jit_build *build);
 void jit_share_maps(jit_build *build);
 /* The value whose storage holds the bytes, and their offset in it. offset may be NULL. */
@@ -424,8 +424,8 @@ DLTensor jit_view_in_room(const DLTensor *tensor, const jit_donation *donation, 
 dlc_status jit_run(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs, int input_count,
                    dlc_output_slot *outputs, int output_count, lib_error *error);
 
-/* event.c: creates, before a run, the event that the host requested, or NULL; after it, hands the event to the host, or frees it
- * if the run failed. */
+/* event.c: jit_event_new, before a run: *event, the event that the host requested, or NULL. jit_event_give, after the run: hands the
+ * event to the host, or frees it if the run failed. */
 dlc_status jit_event_new(dlc_program *program, const char *caller, const dlc_run_options *options, dlc_event **event,
                          lib_error *error);
 void jit_event_give(dlc_event *event, const dlc_run_options *options, dlc_status status);

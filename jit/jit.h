@@ -440,11 +440,12 @@ typedef struct jit_packing {
     size_t element, bytes;
     tir_layout layout;
     int64_t shape[DLC_MAX_RANK];
-    /* Rows are contiguous: all dimensions but the first ones, `outer`. */
+    /* number of dimensions before those that form a row, which is contiguous in the unpacked tensor */
     int outer;
-    /* elements */
+    /* elements of a row */
     int64_t row;
-    /* [outer][shape] offset in elements that each coordinate adds to a row's position; [row] of its elements */
+    /* places[d][i]: elements that coordinate i of outer dimension d adds to a row's position; row_places[i]: position of element i in its
+     * row */
     int64_t *places[DLC_MAX_RANK], *row_places;
     /* length of the runs of a row that stay contiguous */
     int64_t run;
@@ -461,7 +462,7 @@ typedef struct jit_batch {
 
 /* Run-time memory of one run: the arena, and what is passed to kernels and host functions. */
 typedef struct jit_frame {
-    /* the arena; NULL: of a shared one, before the first run */
+    /* the arena; NULL: the plan shares arenas, and this frame has not run yet */
     char *memory;
     /* block of the shared arena during a run; NULL: memory of this run alone */
     jit_block *block;
@@ -753,8 +754,8 @@ struct dlc_program {
     uint32_t section_count;
     /* output -> donated input; -1 */
     int *alias;
-    /* [growth_count] the pairs of these whose output is the input and more, and the symbols of their buffers' sizes, which are the last of
-     * `graph`: pairs of equal sizes share one */
+    /* [growth_count] the donated pairs whose output is the input plus appended elements. The symbols of their buffers' sizes, room_count,
+     * are the last ones of `graph`; pairs of equal sizes share one. */
     graph_growth *growths;
     int growth_count, room_count;
     /* identity of the graph that the host compiled; the graph may be destroyed */

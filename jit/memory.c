@@ -22,7 +22,7 @@ static int64_t round_up(int64_t bytes) {
     return (bytes + TIR_BUFFER_ALIGNMENT - 1) / TIR_BUFFER_ALIGNMENT * TIR_BUFFER_ALIGNMENT;
 }
 
-/* A home that is a whole output is written directly to the run's output buffer; other outputs are copied at the end. */
+/* Places homes that are whole outputs in the run's output buffers; other outputs are copied at the end. */
 static void place_outputs(jit_build *build) {
     const graph *g = build->bound;
     for (uint32_t o = 0; o < g->outputs.count; o++) {

@@ -401,7 +401,7 @@ void jit_onnx_free_hosted(dlc_onnx_model *model) {
         }
 }
 
-/* A name that no other row of the model has: the operator's, a number, the node's. */
+/* A name for a node's row, unique in the model: the operator's name, a number, and the node's name. */
 static const char *row_name(lib_arena *arena, const onnx_node *node, size_t number) {
     enum { SHOWN = 60 };
     const int size = node->name.size < SHOWN ? (int)node->name.size : SHOWN;

@@ -96,8 +96,8 @@ static void make_guards(dlc_onnx_runner *runner, imported *import, const assumpt
     }
 }
 
-/* Imports the model as a graph that serves all tensors that pass the guards. If the import is refused, `needs` names the inputs that may
- * have to be known for it. */
+/* Imports the model as a graph that serves all tensors that pass the guards. If the import is refused, `needs` names the inputs whose
+ * elements may have to be fixed. */
 static dlc_status import_for(dlc_onnx_runner *runner, lib_arena *work, imported *import, const DLTensor *const *inputs,
                              onnx_needs *needs, dlc_graph **made) {
     const dlc_onnx_model *model = runner->model;

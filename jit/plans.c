@@ -241,8 +241,8 @@ static bool place_outputs(dlc_program *program, init_outputs *computed) {
     return true;
 }
 
-/* The init graph runs once per program; its outputs are constants of the main graph. One thread at a time. It is part of a bind
- * and subject to its limits. */
+/* Runs the init graph, once per program: its outputs become constants of the main graph. Only one thread may be here. The run is part of
+ * a bind and has the bind's limits. */
 static dlc_status compute_init(dlc_program *program, lib_error *error) {
     const dlc_allocator *allocator = &program->context->allocator;
     const graph *rest = program->init_rest;
@@ -323,7 +323,7 @@ static dlc_status build_plan(dlc_program *program, jit_binding *binding, jit_tie
     return DLC_OK;
 }
 
-/* A run accepts an interim plan; dlc_prepare and other explicit binds require the exact one. */
+/* May the caller use the plan? A run accepts an interim (generic) plan; dlc_prepare and other explicit binds require the exact one. */
 static bool suits(const jit_plan *plan, bool run) {
     return plan && (run || !atomic_load_explicit(&((jit_plan *)(uintptr_t)plan)->interim, memory_order_relaxed));
 }

@@ -77,7 +77,8 @@ static lib_hash128 access_hash(const tir_tensor *t, const tir_stage *stage, cons
     return lib_hash_bytes(key, (size_t)count * sizeof *key, (lib_hash128){(uint64_t)t->rank, (uint64_t)count});
 }
 
-/* Rules query the same accesses many times between two rewrites, and rewrites leave most of them unchanged: results are cached. */
+/* Sets out->stride and out->multiple for indices `logical` of out->tensor. Results are cached in the pool: rules query the same accesses
+ * many times between two rewrites, and rewrites leave most accesses unchanged. */
 static void fill_access(tir_region *region, const tir_stage *stage, const tir_expr *logical, tir_access *out) {
     tir_pool *pool = region->pool;
     const lib_hash128 hash = access_hash(&region->tensors.data[out->tensor], stage, logical);

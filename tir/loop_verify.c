@@ -128,8 +128,8 @@ static void check_arithmetic(verifier *v, const tir_node *node, tir_expr e) {
             "L7: arithmetic on a float of less than 32 bits");
 }
 
-/* A store that does not read its own buffer, in no loop or in one that began after the buffer's last use, begins a new lifetime: versions
- * of a tile follow each other, also inside an enclosing loop. */
+/* Before a store to a reg buffer: begins a new lifetime of the buffer if the stored value does not read it and the innermost loop around
+ * the store, if there is one, began after the last use. (Versions of a tile follow each other, also inside an enclosing loop.) */
 static void begin_reg(verifier *v, const tir_stmt *stmt) {
     reg_use *use = &v->regs[stmt->store.buffer];
     int around = v->opened.count ? v->opened.data[v->opened.count - 1] : v->number;
@@ -361,7 +361,7 @@ static void check_store(verifier *v, const tir_stmt *stmt) {
     if (!(index & VARIES)) lib_vec_push(v->kernel->arena, &v->combined, stmt);
 }
 
-/* The variables count as those of unrolled loops: a place in registers has constant indices. */
+/* Checks a collective statement. Its variables count as those of unrolled loops, so that indices of places in registers are constant. */
 static void check_collective(verifier *v, const tir_stmt *stmt) {
     const tir_collective *row = stmt->collective.row;
     require(v, !v->in_vec, "L15: a collective statement in a vec loop");

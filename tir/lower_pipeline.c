@@ -213,14 +213,15 @@ static void find_need(void *user, tir_expr load) {
     if (group > search->most) search->most = group;
 }
 
-/* The last group that the stage, or a stage attached in it, reads. */
+/* search->most: the last group that stage q, or a stage attached in it, reads. */
 static void find_needs(need_search *search, int q) {
     tir_stage_loads(&search->l->state, q, find_need, search);
     for (int k = 0; k < (int)search->l->region->stages.count; k++)
         if (!tir_stage_of(search->l, k)->removed && tir_plan_of(search->l, k)->at_stage == q) find_needs(search, k);
 }
 
-/* The groups that the first reader in the loop's body needs. */
+/* The number of groups that must be complete before the first stage in the loop's body that reads any of them; all groups if no attached
+ * stage does. */
 static int first_need(tir_lowering *l, int s, int leaf) {
     for (int q = 0; q < (int)l->region->stages.count; q++) {
         need_search search = {l, s, leaf, 0};

@@ -69,7 +69,7 @@ static void add_reason(reason_search *search, tir_expr expression, bool conditio
         if (tir_uses(search->v->pool, expression, search->around[i].var)) r->around[r->unrolled++] = search->around[i];
 }
 
-/* Comparisons of indices: they select what is read or computed. */
+/* Adds a comparison of indices as a reason: it decides what a load or select reads or computes. */
 static tir_expr find_guard(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     const tir_node node = *tir_get(pool, e);
     if (node.dtype == DLC_BOOL && node.count == 2 && tir_dtype_of(pool, tir_operand(pool, e, 0)) == TIR_INDEX)
@@ -323,7 +323,7 @@ static bool mentions(tir_pool *pool, tir_expr e, mention m) {
     return m.found;
 }
 
-/* Memory may change in the loop, and may not be initialised before it. */
+/* Does e load? Its value is then not known before the loop: memory may change in the loop, or be uninitialised before it. */
 static bool has_load(tir_pool *pool, tir_expr e) {
     return mentions(pool, e, (mention){.op = TIR_LOAD});
 }
