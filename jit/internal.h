@@ -259,15 +259,17 @@ jit_weight *jit_weight_of(const graph_constant *constant);
 bool jit_weight_make(dlc_program *program, graph_constant *constant);
 /* Makes a weight of the program of the constant's elements in another order of axes. NULL: out of memory. */
 jit_weight *jit_weight_transpose(dlc_program *program, const graph_constant *constant, const jit_transposition *t);
-/* transposed.c: finds the outputs of the init graph that are such weights; raises in the scope of the program's arena. */
+/* transposed.c: finds the outputs of the init graph that are transposed weights: sets program->transposed and init_rest. Raises in the
+ * scope of the program's arena. */
 void jit_find_transposed(dlc_program *program);
 /* How the base of a transposed weight is packed, so that the bytes are those of the transposed weight in `layout`. */
 jit_packing jit_transposed_packing(const jit_transposition *t, const tir_layout *layout);
 /* The row-major layout written with parts, as jit_transposed_packing needs it. */
 tir_layout jit_row_major(int rank);
-/* Is the outline that of the transposed weight's own shape? */
+/* Has the outline the element size and the shape of the transposed weight? */
 bool jit_transposed_fits(const jit_transposition *t, const jit_packing *outline);
-/* Row-major bytes, valid as long as the plan; a copy in a layout, valid as long as the program. Raise if memory is refused. */
+/* jit_weight_whole: row-major bytes, valid as long as the plan; jit_weight_packed: a copy in a layout, valid as long as the program.
+ * Raise if memory is refused. */
 const char *jit_weight_whole(jit_build *build, jit_weight *weight);
 void *jit_weight_packed(jit_build *build, jit_weight *weight, const jit_packing *outline);
 

@@ -186,7 +186,7 @@ static bool is_numbered_alike(const char *a, const char *b) {
     return !*a && !*b;
 }
 
-/* Logs symbols that look like mistakes: used only by a hint; or used once, with a name similar to another symbol's. */
+/* Logs symbols that look like mistakes: named by dlc_symbol_varies alone; or used once, with a name similar to another symbol's. */
 static void report_symbols(const dlc_context *context, const graph *g) {
     enum { MOST = 1000 }; /* symbols; the comparison is quadratic */
     if (!context->log.write || g->symbols.count > MOST) return;

@@ -159,7 +159,8 @@ static void append_wait(tir_lowering *l, int groups, bool barrier) {
     if (barrier) tir_lower_append(l, TIR_BARRIER);
 }
 
-/* Selects the buffers that the loop's iteration `value` reads. */
+/* Opens the pipeline's copies for iteration `value` of the loop: sets their regions, allocates their scratch the first time, and selects
+ * the buffers that this iteration reads. */
 static void open_copies(tir_lowering *l, int s, int leaf, tir_expr value) {
     tir_plan_of(l, s)->nodes.data[leaf].value = value;
     for (int q = 0; q < (int)l->region->stages.count; q++) {

@@ -241,7 +241,8 @@ static void hash_node(region_hasher *hasher, tir_expr e) {
     for (int i = 0; i < node->count; i++) hash_integer(hasher, hasher->number[tir_operand(pool, e, i)]);
 }
 
-/* Post-order with an explicit stack, operands in order: each shared node once. */
+/* Hashes an expression: its new nodes in post-order (with an explicit stack), operands in order, each shared node once; then the root's
+ * number. */
 static void hash_expr(region_hasher *hasher, tir_expr root) {
     const tir_pool *pool = hasher->region->pool;
     if (root) lib_vec_push(hasher->arena, &hasher->stack, root);

@@ -198,9 +198,10 @@ typedef struct tir_span {
 tir_expr tir_node_extent(tir_schedule_state *state, int stage, int node); /* trips of a leaf, size of an inner part */
 tir_expr tir_node_value(tir_schedule_state *state, int stage, int node);  /* 0 unless all its leaves are open */
 tir_expr tir_axis_value(tir_schedule_state *state, int stage, int axis);  /* low + value; 0 unless fixed */
-tir_span tir_axis_view(tir_schedule_state *state, int stage, int axis);   /* as seen from the open loops */
+tir_span tir_axis_view(tir_schedule_state *state, int stage, int axis);   /* its points in the open loops' iteration */
 tir_expr tir_axis_span(tir_schedule_state *state, int stage, int axis);   /* extent incl. the overrun of mask splits */
-/* Region of `stage` as seen from the loop it is attached at, into its plan's low and extent. Raises if a consumer is outside. */
+/* Sets the plan's low and extent to the region of `stage` that its consumers need in one iteration of the loop that it is attached at.
+ * Raises if a consumer is outside of that loop. */
 void tir_stage_region(tir_schedule_state *state, int stage);
 /* Whether it is a follower: a step of a fold whose values neither the fold itself nor a step other than a follower uses. */
 bool tir_is_follower(tir_schedule_state *state, int stage);
