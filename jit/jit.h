@@ -700,7 +700,7 @@ typedef struct jit_segment {
     const graph_segment_output *outputs;
 } jit_segment;
 
-/* Of a bind or a dlc_compile, see internal.h. */
+/* Limits of a bind or a dlc_compile, see internal.h. */
 typedef struct jit_limits jit_limits;
 void jit_limits_poll(jit_limits *limits); /* sets `stop` if a limit is reached */
 
@@ -899,7 +899,7 @@ bool jit_background_allowed(const dlc_context *context);
 /* Queues a call of jit_plans_specialise. False: out of memory. */
 bool jit_background_add(dlc_program *program, const int64_t *shapes, int count);
 void jit_background_forget(dlc_program *program); /* drops its jobs; none is running when this returns */
-/* The same for a run, but NULL if there is no plan yet: then no reader is registered. */
+/* Like jit_plans_enter for a run, but NULL if there is no plan yet: then no reader is registered. */
 jit_plan *jit_plans_find(dlc_program *program, const int64_t *shapes, int count, unsigned *side);
 void jit_plans_no_run(dlc_program *program); /* undoes the counting of the last entry as a run */
 dlc_status jit_plans_init(dlc_program *program, lib_error *error);

@@ -432,8 +432,9 @@ static void find_on_disk(jit_build *build) {
     }
 }
 
-/* Kernels of the next module. A module costs half a millisecond beside its kernels; with several threads modules become smaller, a share
- * of the kernels that are left, so that all threads end at about the same time. */
+/* How many of the `left` kernels the next module gets; 1 if kernels are kept on disk. A module costs half a millisecond beside its
+ * kernels, so one thread gets large modules; with several threads each module is a share of the kernels left, so that all end at about
+ * the same time. */
 static uint32_t module_size(const dlc_context *context, uint32_t left) {
     const uint32_t width = (uint32_t)context->compile_width, shares = width > 1 ? 2 * width : 1;
     const uint32_t size = (left + shares - 1) / shares;

@@ -128,7 +128,8 @@ static wrapping wraps(tir_pool *pool, mixed sum, tir_interval other, bool on_the
     return above || all.high + index.low < other.high ? WRAPS_TO_TRUE : WRAPS_TO_FALSE;
 }
 
-/* The condition that the sum is not above the dtype's range (`above`; the caller knows that it is never below), or the reverse. */
+/* The condition that the sum does not exceed the dtype's range (`above`), or is not below it. The caller knows that the sum does not
+ * leave the range at its other end. */
 static tir_expr does_not_wrap(tir_pool *pool, mixed sum, bool above) {
     const tir_dtype dtype = tir_dtype_of(pool, sum.data);
     const tir_interval all = range_of(dtype), index = tir_range(pool, sum.index);

@@ -61,7 +61,7 @@ static inline bool same_time(uint64_t a, uint64_t b) {
     return a >> 32 == b >> 32;
 }
 
-/* Two accesses of one run of a vec loop are ordered if they are of one iteration, or both part of exact reductions.
+/* Do two accesses in one run of a vec loop conflict? Not if they are of one iteration, or both part of exact reductions.
  */
 static bool lanes_conflict(uint64_t before, uint64_t now) {
     if (!same_time(before, now) || ((before ^ now) & LANE_MANY) == 0) return false;
@@ -79,8 +79,8 @@ static int warp_of(thread_tag tag) {
     return (int)(tag.thread >= THREAD_WARPS ? tag.thread - THREAD_WARPS : tag.thread / TIR_WARP);
 }
 
-/* Two accesses of a block's threads, at least one a write, are ordered if one thread made both, or a barrier of the block, or of their
- * warp, lies between them. */
+/* Do two accesses by threads of a block, at least one of them a write, conflict? Not if one thread made both, or if a barrier of the block,
+ * or of the warp of both threads, lies between them. */
 static bool threads_conflict(thread_tag before, thread_tag now) {
     if (before.block != now.block || (before.thread == now.thread && now.thread < THREAD_WARPS)) return false;
     return warp_of(before) < 0 || warp_of(before) != warp_of(now) || before.warp == now.warp;

@@ -29,7 +29,7 @@ static uint64_t number_after(const char *name, const char *base, size_t length) 
     return number;
 }
 
-/* Makes most names of a region, without format strings, which took a third of the time to make a stage. */
+/* The name with the number appended; without format strings, which took a third of the time to make a stage. */
 static const char *numbered_name(lib_arena *arena, const char *name, size_t number) {
     const size_t length = strlen(name);
     size_t digits = 1;

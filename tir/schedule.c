@@ -629,7 +629,7 @@ static void apply_line(tir_schedule_state *state, bool *in_loops, bool rewrite_o
     report_step(state, options, directives[row].rewrite);
 }
 
-/* Steps run inside their fold's sequential loops, which stay in order: by default in the innermost one. */
+/* Raises unless the fold's sequential loops are in order; attaches its steps to the innermost of them, unless they are attached already. */
 static void check_fold(tir_schedule_state *state, int fold) {
     tir_stage_plan *plan = &state->plan[fold];
     int innermost = -1, last = -1;

@@ -147,7 +147,7 @@ static void divide_dimension(expansion *x, tir_tensor *tensor, int d) {
     tensor->constant = false;
 }
 
-/* `name`: stage.axis. Returns the stage and begins with that axis. */
+/* Marks the axis that `name` (stage.axis) names; raises if it cannot become two. */
 static void begin(expansion *x, char *name) {
     char *dot = strrchr(name, '.');
     if (!dot) tir_schedule_raise(x->state, "%s: expected stage.axis", name);
