@@ -158,7 +158,7 @@ static dlc_status run_boundary(const boundary_run *b, jit_plan *plan) {
     return c->event ? s->runtime->mark(s->stream, b->run.error) : s->runtime->synchronise(s->stream, b->run.error);
 }
 
-/* DLPack uses -1 for no stream. */
+/* The host's stream. NULL: none given, for which DLPack has -1. */
 static void *given_stream(const dlc_run_options *options) {
     return options && options->stream != (void *)(intptr_t)-1 ? options->stream : NULL;
 }

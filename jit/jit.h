@@ -848,7 +848,7 @@ dlc_status jit_check_run_options(const dlc_program *program, const char *caller,
 static inline bool jit_is_plain(const jit_how *how) {
     return !how->cancel && !how->stop_at && !how->deadline_ns;
 }
-/* Checks the host's flag, the clock and the bind's limits. */
+/* Must the call end early? Checks the host's flag, the clock and the bind's limits. */
 bool jit_is_over(jit_how *how);
 dlc_status jit_how_it_ended(const jit_how *how, lib_error *error); /* over: the status and its message */
 /* Sets the cancellation flag that long loops of kernels poll, and the function that they call if it is set; how NULL: no polling. */

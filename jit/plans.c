@@ -104,7 +104,7 @@ static _Atomic(jit_plan *) *oldest_of(dlc_program *program, uint64_t first, uint
     return oldest;
 }
 
-/* Tries to advance the epoch twice, after which a plan retired now is freed. */
+/* Tries to advance the epoch twice, after which a plan retired now is freed. Whether it could. */
 static bool drain(dlc_program *program) {
     return advance_epoch(program) && advance_epoch(program);
 }
@@ -121,7 +121,7 @@ static void respect_budget(dlc_program *program, const jit_plan *newest) {
 
 /* ---- look-up */
 
-/* Compares all input dimensions: `count` is the same for all plans of a program. */
+/* Is the plan for these shapes? Compares all input dimensions: `count` is the same for all plans of a program. */
 static bool has_shapes(const jit_plan *plan, const int64_t *shapes, int count) {
     int i = 0;
     while (i < count && plan->shapes[i] == shapes[i]) i++;

@@ -286,7 +286,7 @@ static bool link_weight(dlc_program *program, graph_constant *constant, bool ini
     return true;
 }
 
-/* Copies a large constant, whose bytes belong to a graph's arena, to shared memory and makes it a weight. */
+/* Copies a large constant, whose bytes belong to a graph's arena, to shared memory and makes it a weight. False: memory is refused. */
 static bool share_bytes(dlc_program *program, graph_constant *constant, bool init) {
     graph_bytes *shared = graph_bytes_new(&program->context->allocator, constant->size);
     if (!shared) return false;

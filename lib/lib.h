@@ -340,7 +340,7 @@ static inline bool lib_dtype_is_float(dlc_dtype dtype) {
 static inline bool lib_dtype_is_integer(dlc_dtype d) {
     return lib_dtypes[d].class_ == 'i' || lib_dtypes[d].class_ == 'u';
 }
-/* Several elements to a byte. */
+/* Whether a byte holds several elements. */
 static inline bool lib_dtype_is_packed(dlc_dtype dtype) {
     return lib_dtypes[dtype].bits < 8;
 }

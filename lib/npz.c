@@ -276,7 +276,7 @@ static const unsigned char *find_end(const lib_tensor_file *file) {
     return NULL;
 }
 
-/* Only an end record: minizip does not accept that as an archive. */
+/* Does the file consist of an end record only? minizip does not accept that as an archive. */
 static bool is_empty_archive(const lib_tensor_file *file) {
     static const unsigned char expected[20] = {'P', 'K', 5, 6}; /* no members; the comment's length is not compared */
     return file->size >= END_BYTES && memcmp(file->image, expected, sizeof expected) == 0 &&

@@ -374,7 +374,7 @@ bool tir_loads_stored(const tir_kernel *kernel, const tir_stmt *stmt, tir_expr e
     return true;
 }
 
-/* Operators for which any order and grouping gives equal bits. */
+/* Is this an operator for which any order and grouping gives equal bits? */
 static bool is_exact(const tir_node *node) {
     switch (node->op) {
     case TIR_MIN:

@@ -108,12 +108,12 @@ static tir_expr inline_map(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     return rebuilt;
 }
 
-/* Inlines all maps of the chain. */
+/* The expression with all maps of the chain inlined. */
 static tir_expr without_maps(online *o, tir_expr e) {
     return tir_rewrite(o->pool, e, inline_map, o);
 }
 
-/* Matches the update as  acc + lift  or  max(acc, lift). */
+/* Whether the update is  acc + lift  or  max(acc, lift); stores which, and the lift. */
 static bool take_lift(online *o, member *m) {
     tir_pool *pool = o->pool;
     tir_expr value = m->whole.value[0], acc = tir_acc(pool, tir_dtype_of(pool, value), 0);

@@ -21,7 +21,7 @@ typedef struct where {
     bool expanded;
 } where;
 
-/* Inlines maps that the reduction reads. */
+/* For tir_rewrite: inlines maps that the reduction reads. */
 static tir_expr inline_map(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     where *w = user;
     (void)e;

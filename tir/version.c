@@ -516,7 +516,8 @@ static tir_stmt *split_at_boundaries(versioning *v, tir_stmt *loop, int *copies)
     return result;
 }
 
-/* *copies: in, the most copies of one statement in the body; out, in the result. */
+/* The loop, split into ranges if that settles conditions in its body. *copies: in, the most copies of one statement in the body; out,
+ * in the result. */
 static tir_stmt *version_loop(versioning *v, tir_stmt *loop, int *copies) {
     int64_t lower, trips;
     bool cut = v->clips && loop->for_.clip; /* also vec loops: each range becomes one */
