@@ -237,7 +237,7 @@ static dlc_status loop_read(void *user, const char *from, bool *value) {
     return DLC_OK;
 }
 
-/* May use frame->operands, which are unused before the first iteration. */
+/* Packs what is the same in all iterations, before the first one: until then frame->operands is unused, and serves as memory here. */
 static void pack_steady(const loop_running *l, int which) {
     const jit_step *step = l->run->step;
     const jit_plan *plan = step->branch[which];

@@ -347,7 +347,7 @@ lib_text jit_disk_entry(dlc_context *context, lib_arena *arena, const jit_kernel
     return text;
 }
 
-/* Creates the folder if it is missing; its parent must exist. */
+/* Creates a file and, if it is missing, the folder, whose parent must exist. -1: it could not. */
 static int create_file(const dlc_context *context, const char *path) {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
     int file = open(path, flags, 0600);

@@ -38,7 +38,7 @@ static bool is_float(tir_dtype dtype) {
     return dtype < DLC_DTYPE_COUNT && lib_dtype_is_float((dlc_dtype)dtype);
 }
 
-/* Operands after the first have its dtype, units excepted. */
+/* The dtype that operands after the first have: that of the first, except in dot products of small dtypes. */
 static tir_dtype later_operand(tir_op op, tir_dtype first) {
     return op == TIR_DOT2_BF16 || op == TIR_DOT4_U8I8 ? UNKNOWN : first;
 }

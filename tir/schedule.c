@@ -325,7 +325,7 @@ static void apply_store(tir_schedule_state *state, lib_lexer *lexer) {
     *(pad ? &plan->pad : &plan->swizzle) = (int)bytes;
 }
 
-/* thread F state 256 */
+/* the directive  thread F state 256 */
 static void apply_state_threads(tir_schedule_state *state, lib_lexer *lexer) {
     const int stage = tir_find_stage(state, lib_lexer_name(lexer));
     const tir_stage *s = &state->region->stages.data[stage];
