@@ -104,8 +104,8 @@ static const DLTensor *output_tensor(const jit_boundary *c, int o) {
     return c->outputs[o].tensor ? c->outputs[o].tensor : &c->outputs[o].managed->dl_tensor;
 }
 
-/* May kernels write the output's own memory: is it on the device, usable without a copy, and no input's buffer (or the plan allows that)?
- * */
+/* May kernels write the output's own memory? It must be on the device, usable without a copy, and no input's buffer (unless the plan
+ * allows that). */
 static bool is_written_there(const boundary_run *b, int o) {
     const jit_boundary *c = b->c;
     if (!jit_is_on_device(c->program->context, output_tensor(c, o))) return false;

@@ -191,8 +191,8 @@ static const char *state_name(lib_arena *arena, const char *output, int row) {
                                    : lib_arena_format(arena, "%.*s%s", (int)(all - own), output, input);
 }
 
-/* Can the output come back as the input: have they one element type and rank (or unknown ranks), and different sizes on one axis at most?
- * */
+/* Can the output come back as the input? They must have one element type and one rank (or unknown ranks), and differ in size on one axis
+ * at most. */
 static bool suit_each_other(const dlc_onnx_port *in, const dlc_onnx_port *out) {
     int other = 0;
     if (in->dtype < 0 || in->dtype != out->dtype) return false;

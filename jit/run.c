@@ -85,7 +85,7 @@ static const lib_phase *phases_of(const running *run) {
     return run->frame->turned ? run->step->turned : run->step->phase;
 }
 
-/* The first profiled run allocates the samples. */
+/* The call's samples, which its first profiled run allocates. NULL: memory is refused. */
 static jit_samples *samples_of(dlc_context *context, jit_call *call) {
     jit_samples *samples = atomic_load(&call->samples), *none = NULL;
     if (samples) return samples;

@@ -99,7 +99,7 @@ static bool is_copy_at(tir_lowering *l, int q, int s, int leaf) {
     return !tir_stage_of(l, q)->removed && plan->group && plan->at_stage == s && plan->at_node == leaf;
 }
 
-/* The enclosing loop that must be run by one thread, or by the lanes of a vector; NULL: none. */
+/* The name of an enclosing loop that is not serial (whose threads or lanes would each run the pipeline); NULL: none. */
 static const char *loop_of_lanes(tir_lowering *l) {
     for (uint32_t s = 0; s < l->region->stages.count; s++)
         for (uint32_t n = 0; n < tir_plan_of(l, (int)s)->nodes.count; n++) {

@@ -741,7 +741,7 @@ static void check_collective(tir_schedule_state *state, int s) {
                            state->region->stages.data[s].name);
 }
 
-/* The loop of a unit is the innermost reduction, and contains nothing else. */
+/* Raises unless the loop of the stage's unit is the innermost reduction, and no stage is attached inside it. */
 static void check_unit(tir_schedule_state *state, int s) {
     const tir_stage_plan *plan = &state->plan[s];
     const tir_axis_node *leaf = &plan->nodes.data[plan->unit_node];

@@ -76,7 +76,7 @@ typedef struct collection {
     access_set *set;
 } collection;
 
-/* Marks a buffer and those that share its memory. */
+/* Adds a buffer, and those that share its memory, to a set. */
 static void mark(synchroniser *s, bool *set, uint64_t buffer) {
     set[buffer] = true;
     if (s->kernel->buffers.data[buffer].scope != TIR_SCOPE_SHARED) return;
