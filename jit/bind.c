@@ -112,7 +112,7 @@ static bool has_short_range(const dlc_program *program, const graph *g, uint32_t
     return g->symbols.data[symbol].varies && !grows(program, g, symbol);
 }
 
-/* Kernels of sizes that are not empty know that. */
+/* The least value of a parameter's range: at least 1 unless `value` is 0, so that kernels can rely on it. */
 static int64_t range_low(int64_t value, int64_t promised) {
     return value >= 1 && promised < 1 ? 1 : promised;
 }
@@ -143,8 +143,8 @@ static graph *simplified(lib_arena *arena, const graph *g, const int64_t *bound_
     return bound;
 }
 
-/* A front is worthwhile only if some size stays a parameter, since other sizes will follow. Branches are bound as part of the
- * enclosing graph. */
+/* Takes the program's front for these ranges of sizes, if some size stays a parameter (then other sizes will follow) and the graph has no
+ * branches. */
 static void take_front(jit_build *build, const graph *g, const int64_t *values, const int64_t *bound_to) {
     size_t count = 3 * (size_t)g->symbols.count;
     int64_t *key = LIB_NEW_ARRAY(build->work, int64_t, count + 1);
@@ -301,7 +301,7 @@ static int64_t kernel_size(jit_build *build, const jit_kernel *kernel, tir_expr 
     return (int64_t)tir_evaluate(kernel->pool, e, &evaluator);
 }
 
-/* `bytes` for each of `slots`, limited so that sums of a few such sizes cannot overflow at run time. */
+/* bytes * slots; raises above 2^46, so that sums of a few such sizes cannot overflow at run time. */
 static int64_t checked_scratch(const jit_build *build, uint32_t region, int64_t bytes, int64_t slots) {
     if (bytes < 0 || __builtin_mul_overflow(bytes, slots, &bytes) || bytes > INT64_C(1) << 46)
         lib_raise(build->work->scope, DLC_INVALID_ARGUMENT,
@@ -377,7 +377,8 @@ static jit_tensor describe_tensor(jit_build *build, graph_id value) {
     return tensor;
 }
 
-/* Constants captured by a branch are constants in it, with places of their own; others are aligned like all values there. */
+/* Describes an operand of a control step. A constant that the branches capture gets no address here: each branch has its own place for it.
+ * Other constants get the address of an aligned copy. */
 static jit_tensor describe_operand(jit_build *build, const graph_node *node, int operand) {
     const graph_id value = node->input[operand];
     if (build->place[value].kind != JIT_PLACE_CONSTANT) return describe_tensor(build, value);
@@ -405,8 +406,8 @@ typedef struct phase_list {
     lib_vec(lib_phase) turned;
 } phase_list;
 
-/* Should odd iterations run the kernel's tasks in reverse? Yes if its working set exceeds L2: data read in every iteration are
- * evicted before the next iteration reads them again, unless that iteration begins with the data read last. */
+/* Should odd iterations run the kernel's tasks in reverse? Yes if its working set exceeds half of L2: data read in every iteration would
+ * be evicted before the next iteration reads them again, unless that iteration begins with the data read last. */
 static bool turns(const jit_build *build, const jit_request *request) {
     const int64_t l2 = build->program->context->machine.l2;
     return build->repeated && l2 > 0 && request->bytes > (double)l2 / 2;
@@ -438,7 +439,7 @@ static void add_phases(jit_build *build, const jit_request *request, int32_t cal
     }
 }
 
-/* The room of an output that is this value: its elements are a part of it. NULL: it has none. */
+/* The donation with room of an output that is this value, whose elements are then a part of a larger buffer; NULL: there is none. */
 static const jit_donation *room_of(const jit_build *build, graph_id value) {
     const graph *g = build->bound;
     for (uint32_t o = 0; o < g->outputs.count; o++)
@@ -533,7 +534,7 @@ static void close_kernels(const jit_build *build, jit_step **open, const phase_l
     *open = NULL;
 }
 
-/* A kernel that the device's target refused: a step of its own. */
+/* Fills the step of a kernel that the device's target refused and the CPU target runs. */
 static void add_host_kernel(jit_build *build, uint32_t number, jit_step *step) {
     const graph_region *region = build->requests[number].region;
     uint32_t inputs = region->input_count, count = inputs + region->output_count;
@@ -564,7 +565,7 @@ static const graph_node *concat_of(const jit_build *build, uint32_t r) {
     return &build->bound->nodes.data[build->regions.data[r].nodes[0]];
 }
 
-/* Copies the operands of a concat that were not written in place; `make` false: only returns whether there are any. */
+/* Are there operands of concat r that were not written in place? With `make`, appends steps that copy them. */
 static bool copy_parts(jit_build *build, uint32_t r, bool make) {
     const graph_node *node = concat_of(build, r);
     jit_place to = build->place[node->first];

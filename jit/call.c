@@ -100,7 +100,8 @@ static void count_copy(const jit_boundary *c, size_t bytes) {
     atomic_fetch_add_explicit(&c->program->context->copied_bytes, bytes, memory_order_relaxed);
 }
 
-/* A compact copy, not yet filled, in place of a tensor. donation: of an output, or of the input that is a part of it, else NULL. */
+/* Allocates c->staged[slot], a compact tensor like `like`, not filled yet. donation (may be NULL): if it has room, the tensor has the
+ * size of the whole buffer. */
 static dlc_status stage(jit_boundary *c, int slot, const DLTensor *like, const jit_donation *donation,
                         lib_error *error) {
     const dlc_allocator *allocator = &c->program->context->allocator;
@@ -140,7 +141,7 @@ dlc_status jit_check_inputs(jit_boundary *c, lib_error *error) {
     return DLC_OK;
 }
 
-/* Is the input one that its output's buffer has room for? Such a one is copied there, if anywhere. */
+/* Is the input donated with room? If it must be copied, it is copied to its output's buffer (fill_room). */
 static bool is_part_of_output(const jit_boundary *c, int input) {
     for (int k = 0; k < c->program->growth_count; k++)
         if (c->program->growths[k].input == input) return true;
@@ -220,7 +221,7 @@ static const DLTensor *output_tensor(const jit_boundary *c, int o) {
     return c->outputs[o].tensor ? c->outputs[o].tensor : &c->outputs[o].managed->dl_tensor;
 }
 
-/* Can kernels write the output, which has passed the checks, where it is? */
+/* Can kernels write the output's own memory, without a copy? The output has passed the checks. */
 static bool is_usable(const jit_boundary *c, int o, const jit_donation *donation) {
     const DLTensor *tensor = output_tensor(c, o);
     if (donation->axis >= 0)
@@ -246,7 +247,8 @@ static dlc_status check_outputs(jit_boundary *c, const jit_plan *plan, lib_error
     return DLC_OK;
 }
 
-/* Copies an input to the buffer that it is a part of, unless it is there. Without an update in place the plan reads it from another one. */
+/* Makes the input donated with room to output o readable as a part of a whole buffer: copies it to the output's buffer unless it is there;
+ * if the plan does not update in place, to a buffer of its own. */
 static dlc_status fill_room(jit_boundary *c, int o, const jit_donation *donation, lib_error *error) {
     const int i = c->program->alias[o];
     const DLTensor *input = c->inputs[i];
@@ -264,7 +266,7 @@ static dlc_status fill_room(jit_boundary *c, int o, const jit_donation *donation
     return DLC_OK;
 }
 
-/* If the plan updates a donated input in place, copies the input to the output's buffer. */
+/* Copies each donated input that the plan updates in place to the output's buffer, unless it is there. */
 static dlc_status fill_donated(jit_boundary *c, const jit_plan *plan, lib_error *error) {
     for (int o = 0; o < c->output_count; o++) {
         const jit_donation *donation = &plan->donations[o];
@@ -329,7 +331,7 @@ static __attribute__((noinline, cold)) dlc_status run_call(jit_boundary *c, cons
 /* ---- the fast path: host tensors of the declared types, compact and aligned, nothing donated, a plan for the shapes exists. Two
  * short passes make the same checks as the functions above; any exception falls back to these, which report errors. */
 
-/* Checks type and rank of a host tensor, and collects its sizes for the look-up. */
+/* Is the tensor in host memory, with the declared type and rank? */
 static bool is_usual(const DLTensor *tensor, const jit_argument *wanted) {
     _Static_assert(offsetof(DLTensor, dtype) == offsetof(DLTensor, ndim) + 4 &&
                        offsetof(jit_argument, dtype) == offsetof(jit_argument, rank) + 4,

@@ -10,7 +10,7 @@ static int by_address(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* The addresses of weights are only names. */
+/* Lists the addresses of the graph's constants in `out` (NULL: only counts them), except of weights, whose address is only a name. */
 static size_t collect(const graph *g, const void **out) {
     size_t count = 0;
     for (uint32_t i = 0; i < g->constants.count; i++) {
@@ -94,7 +94,7 @@ static bool is_all_of(const jit_place *place, const jit_packing *outline, size_t
            (!weight->base || jit_transposed_fits(&weight->transposition, outline));
 }
 
-/* Bytes of a constant in the requested layout, and whether they live as long as the program. */
+/* Bytes of a constant in the requested layout; *total: how many, *kept_on: they live as long as the program. */
 static void *pack_constant(jit_build *build, graph_id value, const tir_layout *layout, size_t *total, bool *kept_on) {
     const jit_place *place = &build->place[value];
     const graph_shape *shape = graph_shape_of(build->bound, value);
@@ -153,7 +153,7 @@ static jit_packing *find_packing(const jit_build *build, graph_id value, const t
     return NULL;
 }
 
-/* Is the value also invariant in the enclosing loop, so that this loop can pack it? */
+/* Is the value also invariant in the loop around this one, so that the outer loop can pack it? */
 static bool may_lift(const jit_build *build, graph_id value) {
     return build->control && build->outer->steady[build->loop->input[build->place[value].number]];
 }
@@ -222,13 +222,13 @@ void jit_pack_steady(const jit_plan *plan, const jit_frame *frame, char *const *
     }
 }
 
-/* Copies the bytes if they are not aligned to so many. */
+/* The bytes, or a copy of them in the plan's arena if they are not aligned to `alignment`. */
 static void *aligned(jit_build *build, void *bytes, size_t size, size_t alignment) {
     if (!((uintptr_t)bytes & (alignment - 1)) || !size) return bytes;
     return memcpy(lib_arena_take_aligned(&build->plan->arena, size, TIR_BUFFER_ALIGNMENT), bytes, size);
 }
 
-/* Kernels of a target with a runtime require it of their arguments. */
+/* The same for arguments of kernels of a target with a runtime, which require TIR_BUFFER_ALIGNMENT. */
 static void *aligned_for_kernels(jit_build *build, void *bytes, size_t size) {
     return aligned(build, bytes, size, TIR_BUFFER_ALIGNMENT);
 }

@@ -36,7 +36,8 @@ static const graph *subgraph_of(const jit_build *build, const graph_node *node, 
     return build->bound->subgraphs.data[node->attribute[attribute].integer];
 }
 
-/* Carries that the body may update in place, except those stored as elements of a stack. */
+/* For each output of a loop's body, the input that it may overwrite: a carry's own, unless its values are the elements of a stack; else
+ * -1. */
 static const int *donated_carries(jit_build *build, const graph_node *node, const graph *body) {
     const jit_loop loop = jit_loop_of(node);
     int *donated = LIB_NEW_ARRAY(build->work, int, body->outputs.count + 1);
@@ -45,15 +46,15 @@ static const int *donated_carries(jit_build *build, const graph_node *node, cons
     return donated;
 }
 
-/* First loop-invariant input of a branch, if the loop may have several iterations. None on a device, whose memory the host cannot
- * pack. */
+/* Number of the first loop-invariant input of a loop's branches; -1: the loop has less than two iterations, or runs on a device, whose
+ * memory the host cannot pack. */
 static int first_steady(jit_build *build, const graph_node *node) {
     const jit_loop loop = jit_loop_of(node);
     if (build->program->context->target->runtime || jit_loop_length(build, node) < 2) return -1;
     return loop.carries + loop.sequences;
 }
 
-/* Place of a constant or a view of one; other values are not placed yet. */
+/* Place of the value if it is a constant or a view of one; others have none yet. */
 static jit_place source_place(const jit_build *build, graph_id value) {
     int64_t offset = 0;
     jit_place place = build->place[build->links ? jit_home(build, value, &offset) : value];
@@ -100,7 +101,7 @@ jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_p
     return nested;
 }
 
-/* The plan owns the branch before anything can raise, so that both are freed together. */
+/* Builds the plan of one branch. build->plan owns it before anything can raise, so that both are freed together. */
 static void bind_branch(jit_build *build, const graph_node *node, int which, jit_control *control) {
     jit_plan *plan = control->branch[which] = jit_plan_new(build->program->context);
     if (!plan) lib_raise(build->work->scope, DLC_OUT_OF_MEMORY, "out of memory: the plan of a branch");
@@ -236,7 +237,7 @@ static dlc_status loop_read(void *user, const char *from, bool *value) {
     return DLC_OK;
 }
 
-/* May use frame->operands, which are unused before the first iteration. */
+/* Packs what is the same in all iterations, before the first one: until then frame->operands is unused, and serves as memory here. */
 static void pack_steady(const loop_running *l, int which) {
     const jit_step *step = l->run->step;
     const jit_plan *plan = step->branch[which];

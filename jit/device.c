@@ -105,7 +105,7 @@ static const jit_resident *find_kept(dlc_program *program, const void *host, siz
     return found;
 }
 
-/* If another thread has copied the same constant meanwhile, both copies are kept. */
+/* Adds a device copy of a constant to the program's. If another thread has copied the same constant meanwhile, both copies are kept. */
 static void keep_resident(dlc_program *program, jit_resident *resident) {
     lib_mutex_lock(&program->mutex);
     resident->next = program->residents;
@@ -405,7 +405,8 @@ static bool launches_only(const jit_step *step) {
     return phases > 0 && loop->length <= MOST / phases;
 }
 
-/* From the frame's second run on, all iterations are one batch of the outer frame. */
+/* Begins or ends the batch of a loop that only launches kernels: from the frame's second run on, all iterations are one batch of the outer
+ * frame. */
 static dlc_status loop_enclose(void *user, bool begin) {
     loop_running *l = user;
     const running *run = l->run;

@@ -4,7 +4,7 @@
 
 #include "jit/internal.h"
 
-/* a thread's use of the device and a stream; or, after jit_session_leave, the work still to be waited for */
+/* a thread's use of the device and of one of its streams; after jit_session_leave, only the stream, whose work may still be in progress */
 typedef struct jit_session {
     bool entered;
     dlc_context *context;
@@ -16,7 +16,7 @@ typedef struct jit_session {
 
 /* Uses the host's stream if it is given, else one of the context's. */
 dlc_status jit_session_begin(jit_session *s, dlc_context *context, void *given, lib_error *error);
-/* Restores the thread's previous device but keeps the stream; and makes the device current again. */
+/* _leave: makes the thread's previous device current again, but keeps the stream; _enter: makes the session's device current. */
 void jit_session_leave(jit_session *s);
 dlc_status jit_session_enter(jit_session *s, lib_error *error);
 /* `failed`: the stream is closed, not reused. */
@@ -41,8 +41,8 @@ dlc_status jit_device_run_plan(const jit_device_running *outer, jit_plan *plan, 
 /* host.c: a step of kind HOST. */
 dlc_status jit_host_run(const jit_device_running *run, const jit_step *step);
 
-/* event.c: before the run, takes the boundary's staged tensors; after submission, takes the session, whose thread then leaves the
- * device. */
+/* event.c: _prepare, before the run: the event takes over the boundary's staged tensors; _start, after submission: it takes over the
+ * session, and the thread leaves the device. */
 dlc_status jit_event_prepare(dlc_event *event, jit_boundary *c, lib_error *error);
 void jit_event_start(dlc_event *event, jit_plan *plan, jit_session *session);
 
@@ -50,7 +50,7 @@ void jit_event_start(dlc_event *event, jit_plan *plan, jit_session *session);
 const tir_kernel *jit_strided_kernel(lib_arena *arena, int element, int rank, int threads);
 dlc_status jit_device_move(const jit_device_running *run, const DLTensor *to, const DLTensor *from);
 
-/* Counted as a transfer unless both sides are on the device. */
+/* Copies in the stream's order; counted as a transfer unless both sides are on the device. */
 dlc_status jit_device_copy(const jit_device_running *run, target_copy kind, void *to, const void *from, size_t size);
 
 #endif

@@ -104,7 +104,8 @@ static const DLTensor *output_tensor(const jit_boundary *c, int o) {
     return c->outputs[o].tensor ? c->outputs[o].tensor : &c->outputs[o].managed->dl_tensor;
 }
 
-/* Is the output on the device, where kernels may write it while they read the inputs? */
+/* May kernels write the output's own memory? It must be on the device, usable without a copy, and no input's buffer (unless the plan
+ * allows that). */
 static bool is_written_there(const boundary_run *b, int o) {
     const jit_boundary *c = b->c;
     if (!jit_is_on_device(c->program->context, output_tensor(c, o))) return false;
@@ -157,7 +158,7 @@ static dlc_status run_boundary(const boundary_run *b, jit_plan *plan) {
     return c->event ? s->runtime->mark(s->stream, b->run.error) : s->runtime->synchronise(s->stream, b->run.error);
 }
 
-/* DLPack uses -1 for no stream. */
+/* The host's stream. NULL: none given, for which DLPack has -1. */
 static void *given_stream(const dlc_run_options *options) {
     return options && options->stream != (void *)(intptr_t)-1 ? options->stream : NULL;
 }

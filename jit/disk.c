@@ -268,7 +268,7 @@ static bool is_name_of_ours(const char *name) {
     return strlen(name) == 32 + strlen(SUFFIX) && (ends_with(name, SUFFIX) || ends_with(name, SUFFIX_DECISION));
 }
 
-/* Lists the cache's files in the folder and adds up their disk space. Deletes temporary files that dead processes left. */
+/* Lists the cache's files in the folder and returns their disk space. Deletes temporary files that dead processes left. */
 static size_t list_files(lib_arena *arena, int folder, DIR *stream, found_file **files, size_t *count) {
     lib_vec(found_file) list = {0};
     size_t total = 0;
@@ -293,7 +293,7 @@ static size_t list_files(lib_arena *arena, int folder, DIR *stream, found_file *
     return total;
 }
 
-/* If the budget is exceeded, deletes least recently used files until an eighth of it is free. */
+/* If the budget is exceeded, deletes least recently used files until an eighth of it is free. Returns the space still in use. */
 static size_t trim(dlc_context *context, lib_arena *arena, int folder, DIR *stream) {
     found_file *files;
     size_t count, total = list_files(arena, folder, stream, &files, &count);
@@ -347,7 +347,7 @@ lib_text jit_disk_entry(dlc_context *context, lib_arena *arena, const jit_kernel
     return text;
 }
 
-/* Creates the folder if it is missing; its parent must exist. */
+/* Creates a file and, if it is missing, the folder, whose parent must exist. -1: it could not. */
 static int create_file(const dlc_context *context, const char *path) {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
     int file = open(path, flags, 0600);
@@ -356,7 +356,7 @@ static int create_file(const dlc_context *context, const char *path) {
     return open(path, flags, 0600);
 }
 
-/* Writes to a temporary name, then renames. */
+/* Writes to a temporary name, then renames: readers never see a part of a file. Whether it could. */
 static bool write_file(dlc_context *context, const char *name, const void *bytes, size_t size) {
     static _Atomic uint64_t serial;
     char temporary[NAME_BYTES], path[4096], from[4096];

@@ -39,7 +39,8 @@ static void disclaim(atomic_bool *busy) {
     atomic_store_explicit(busy, false, memory_order_release);
 }
 
-/* Replaces the memory of a block that this thread owns. Allocates more than needed, since growing sizes tend to keep growing. */
+/* Replaces the memory of a block that this thread owns. Allocates more than needed, since growing sizes tend to keep growing. False:
+ * memory is refused. */
 static bool enlarge(dlc_context *context, jit_block *block, size_t size) {
     size = (size + size / 8 + JIT_ARENA_SHARED - 1) / JIT_ARENA_SHARED * JIT_ARENA_SHARED;
     release(context, block->memory, block->size);

@@ -117,7 +117,7 @@ static void run_tasks(void *user, int64_t phase, int64_t begin, int64_t end, int
     what->function.run(&call->arguments, what->iteration, begin, end, slot, what->function.closure);
 }
 
-/* The thread's previous device is restored while the host's parallel_for runs. */
+/* Runs the kernel's phases on the context's threads. While the host's parallel_for runs, the thread's previous device is current. */
 static dlc_status call_phases(const jit_device_running *run, const jit_step *step, const host_memory *memory) {
     const dlc_context *context = run->session->context;
     const jit_call *of = &run->plan->calls[step->target->call];

@@ -31,9 +31,9 @@ typedef struct jit_request {
     jit_own own;
 } jit_request;
 
-/* Limits of a bind or a dlc_compile: the host's cancellation flag, budget_ms, destruction of the program. */
 /* Stack bytes that binding needs in addition to the passes over its graph; code generation checks its own need. */
 enum { JIT_STACK_BIND = 32 << 10 };
+/* Limits of a bind or a dlc_compile: the host's cancellation flag, budget_ms, destruction of the program. */
 struct jit_limits {
     /* for arenas */
     lib_watch watch;
@@ -210,7 +210,8 @@ void jit_sizes_choose(jit_build *build, const graph *g, int64_t *values, bool le
 void jit_sizes_undo(const jit_build *build);
 /* The state of the plan, see jit_plan.interim. */
 int jit_sizes_interim(const jit_build *build);
-/* front.c: takes or creates build->front for this key (none if memory is refused); returns it to the program, or frees it. */
+/* front.c: _take: sets build->front to the program's front for this key, or a new one (NULL if memory is refused); _give: gives it back to
+ * the program, or frees it if the build was not `good`. */
 void jit_front_take(jit_build *build, const int64_t *key, size_t count);
 void jit_front_give(jit_build *build, bool good);
 /* A region's computation and work, valid until the next call, and its key. */
@@ -223,32 +224,33 @@ graph_regions jit_fuse(jit_build *build);
 /* numbers.c: makes numbers in which regions of one form differ inputs of these regions. `costs` keeps decisions; NULL: nothing does. */
 void jit_share_numbers(jit_build *build, graph_regions *regions, const graph_fuse_costs *costs);
 
-/* constants.c: bytes, valid as long as the plan, of a constant; and of the value in `place`, in another layout. */
+/* constants.c: jit_constant_place: bytes of a constant, valid as long as the plan; jit_pack_constant: the bytes of a constant value that has
+ * a place, in another layout, where the target's kernels read them. */
 jit_place jit_constant_place(jit_build *build, const graph_constant *constant);
 /* Called before the first weight is packed: retains the weights whose row-major bytes some kernel of the plan reads. */
 void jit_keep_weights(jit_build *build);
 void *jit_pack_constant(jit_build *build, graph_id value, const tir_layout *layout);
 void *jit_pack_host_constant(jit_build *build, graph_id value, const tir_layout *layout); /* always in host memory */
 void *jit_host_constant(jit_build *build, graph_id value);                                /* likewise, row-major */
-/* The same in the memory that the target's kernels read: the value as stored at its `place`, row-major. */
+/* The constant row-major, in the memory that the target's kernels read. */
 void *jit_resident_constant(jit_build *build, graph_id value);
 void *jit_aligned_constant(jit_build *build, graph_id value); /* likewise, aligned to its elements */
-/* Packing of loop-invariant inputs for the kernels of a branch and the loops in it: adds entries to plan->packings, not yet
- * placed, or requests them from the enclosing loop; the packed value's place for a kernel; and performs all of the plan's
- * packings before the first iteration. */
+/* Packing of loop-invariant inputs for the kernels of a branch and the loops in it. jit_ask_for_packings: adds entries to plan->packings,
+ * not yet placed, or requests copies from the enclosing loop; jit_steady_place: the place that a kernel reads, of the packed copy if it
+ * needs one; jit_pack_steady: performs all of the plan's packings, before the first iteration. */
 void jit_ask_for_packings(jit_build *build);
 jit_place jit_steady_place(const jit_build *build, graph_id value, const tir_layout *layout);
 void jit_pack_steady(const jit_plan *plan, const jit_frame *frame, char *const *inputs);
 void jit_collect_constants(dlc_program *program);
 
-/* packing.c: describes how a compact tensor of this shape is packed to the layout, with tables in `arena`; packs, leaving padding
- * unchanged; and unpacks. */
+/* packing.c: jit_packing_of describes how a compact tensor of this shape is packed to the layout, with tables in `arena`; jit_pack leaves
+ * padding unchanged; jit_unpack is its inverse. */
 jit_packing jit_packing_of(lib_arena *arena, const tir_layout *layout, size_t element, const int64_t *shape);
 /* The same without the tables. */
 jit_packing jit_packing_outline(const tir_layout *layout, size_t element, const int64_t *shape);
 void jit_pack(const jit_packing *packing, const char *from, char *to);
-/* Packs on all threads of the context's own, padding with zeros. The owner of many bytes (NULL: it does not matter) is told which of
- * them have been read, as it goes. */
+/* Packs on all threads of the context's own, padding with zeros. holder (may be NULL): the owner of `from`, which is told meanwhile which of
+ * its bytes have been read, if there are many. */
 void jit_pack_shared(const dlc_context *context, const jit_packing *packing, const char *from, graph_holder *holder,
                      char *to);
 void jit_unpack(const jit_packing *packing, const char *from, char *to);
@@ -269,15 +271,17 @@ jit_weight *jit_weight_of(const graph_constant *constant);
 bool jit_weight_make(dlc_program *program, graph_constant *constant);
 /* Makes a weight of the program of the constant's elements in another order of axes. NULL: out of memory. */
 jit_weight *jit_weight_transpose(dlc_program *program, const graph_constant *constant, const jit_transposition *t);
-/* transposed.c: finds the outputs of the init graph that are such weights; raises in the scope of the program's arena. */
+/* transposed.c: finds the outputs of the init graph that are transposed weights: sets program->transposed and init_rest. Raises in the
+ * scope of the program's arena. */
 void jit_find_transposed(dlc_program *program);
-/* A transposed weight's layout as one of its base. */
+/* How the base of a transposed weight is packed, so that the bytes are those of the transposed weight in `layout`. */
 jit_packing jit_transposed_packing(const jit_transposition *t, const tir_layout *layout);
-/* Row-major as a layout with parts, which a transposed weight's becomes. */
+/* The row-major layout written with parts, as jit_transposed_packing needs it. */
 tir_layout jit_row_major(int rank);
-/* Is the outline that of the transposed weight's own shape? */
+/* Has the outline the element size and the shape of the transposed weight? */
 bool jit_transposed_fits(const jit_transposition *t, const jit_packing *outline);
-/* Row-major bytes, valid as long as the plan; a copy in a layout, valid as long as the program. Raise if memory is refused. */
+/* jit_weight_whole: row-major bytes, valid as long as the plan; jit_weight_packed: a copy in a layout, valid as long as the program.
+ * Raise if memory is refused. */
 const char *jit_weight_whole(jit_build *build, jit_weight *weight);
 void *jit_weight_packed(jit_build *build, jit_weight *weight, const jit_packing *outline);
 
@@ -285,7 +289,7 @@ static inline size_t jit_padded(size_t bytes) {
     return (bytes + TIR_BUFFER_ALIGNMENT - 1) / TIR_BUFFER_ALIGNMENT * TIR_BUFFER_ALIGNMENT;
 }
 
-/* control.c: binds a custom call's function; binds the branches of an `if` or `while` step as separate plans. */
+/* control.c: steps of custom calls, `if` and loops, whose branches are separate plans. */
 DLTensor jit_tensor_of_host(const jit_tensor *tensor, void *data); /* the form passed to host functions */
 void jit_bind_branches(jit_build *build);                          /* all of build->controls; the kernels are known */
 void jit_bind_control(jit_build *build, jit_step *step, uint32_t region);
@@ -297,7 +301,8 @@ bool jit_is_captured(const graph_node *node, int operand);
 jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_plan *plan, jit_control *control);
 /* Arena bytes that the node needs at run time; -1: overflow. */
 int64_t jit_control_scratch(jit_build *build, const graph_node *node);
-/* loop.c: the description of a while or scan, without its arrays; the stack whose elements carry `carry` is, -1: none. */
+/* loop.c: jit_loop_of: the description of a while or scan, without its arrays; jit_loop_row_of: the stack whose elements are the values of
+ * carry number `carry`, -1: none. */
 jit_loop jit_loop_of(const graph_node *node);
 int64_t jit_loop_length(jit_build *build, const graph_node *node); /* most iterations; INT64_MAX: not known */
 int jit_loop_row_of(const jit_loop *loop, const graph *body, int carry);
@@ -336,9 +341,9 @@ jit_key jit_region_key(dlc_program *program, lib_arena *arena, tir_region *regio
 dlc_status jit_build_kernels(jit_build *build, lib_arena *work, lib_error *error);
 /* Releases the pins and claims of a failed build. */
 void jit_leave_kernels(jit_build *build, const lib_error *error);
-/* schedules.c: parses the sections of the host's text, raising if they are malformed; finds the lines for a region (by hash, else
- * by name) and marks the section as used, else queries the host's registered functions; logs the sections that no region has
- * used. */
+/* schedules.c: _parse_: parses the sections of the host's text, raising if they are malformed. _own_: finds the lines for a region (by
+ * hash, else by name) and marks the section as used, else queries the host's registered functions. _report_: logs the sections that no
+ * region has used. */
 void jit_parse_schedules(dlc_program *program, const char *text);
 jit_own jit_own_schedule(dlc_program *program, lib_arena *arena, const tir_region *region);
 void jit_report_schedules(dlc_program *program);
@@ -358,7 +363,7 @@ static inline const char *jit_region_origins(const jit_build *build, const graph
 size_t jit_value_bytes(jit_build *build, graph_id value);
 int64_t jit_dimension(jit_build *build, tir_expr dimension);
 
-/* sharing.c: finds links between values that do not depend on kernels; then those that do. */
+/* sharing.c: jit_find_sharing finds the links between values that do not depend on kernels; jit_share_maps those that do. */
 void jit_find_sharing(jit_build *build);
 void jit_share_maps(jit_build *build);
 /* The value whose storage holds the bytes, and their offset in it. offset may be NULL. */
@@ -371,10 +376,11 @@ int32_t jit_alignment(const jit_build *build, graph_id value, int32_t element);
 /* Called when values are placed: decides which outputs may share the buffer of a donated input. */
 void jit_plan_donation(jit_build *build);
 
-/* room.c: donation with room. Notes the pair if the output is concat(input, ...); raises in the scope of the program's arena. */
+/* room.c: donation with room. Notes the pair and returns true if the output is concat(input, ...); raises in the scope of the program's
+ * arena. */
 bool jit_add_growth(dlc_program *program, int output, int input);
 const graph_growth *jit_growth_of(const dlc_program *program, int output); /* NULL: it has the input's shape */
-/* Values of the symbols of rooms; `shapes` as for jit_plan_build. */
+/* Sets values[] of the symbols of rooms, and build->grown; `shapes` as for jit_plan_build. */
 void jit_bind_rooms(jit_build *build, const int64_t *shapes, int64_t *values);
 /* Describes an output that has room, when symbols are bound. */
 void jit_describe_room(jit_build *build, const graph_growth *growth, jit_donation *donation);
@@ -419,21 +425,21 @@ dlc_status jit_check_overlap(const jit_boundary *c, int output, lib_error *error
 /* Is the output's buffer that of the input donated to it, usable by kernels without a copy? */
 bool jit_is_shared(const jit_boundary *c, int output);
 
-/* room.c: adds the rooms, by the outputs' tensors, to the shapes of the inputs. */
+/* room.c: appends the rooms, which the strides of the outputs' tensors tell, to c->shapes. */
 void jit_add_rooms(jit_boundary *c);
-/* Do the elements of the part, at the address of the whole, lie where the whole's first ones do? */
+/* Has `part` the strides of `whole` (in dimensions of several elements), so that at the same address its elements are whole's first ones? */
 bool jit_begins(const DLTensor *part, const DLTensor *whole);
 /* Does the tensor lie as the first elements of a compact one with `room` elements along the axis? */
 bool jit_fits_room(const DLTensor *tensor, int axis, int64_t room);
-/* The tensor's elements in the pair's buffer. strides[rank] */
+/* The tensor's elements as they lie in the pair's buffer: a view of `buffer` with the whole buffer's strides, stored in strides[rank]. */
 DLTensor jit_view_in_room(const DLTensor *tensor, const jit_donation *donation, char *buffer, int64_t *strides);
 
 /* dlc_run of a program without segments, options checked. */
 dlc_status jit_run(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs, int input_count,
                    dlc_output_slot *outputs, int output_count, lib_error *error);
 
-/* event.c: creates, before a run, the event that the host requested, or NULL; after it, hands the event to the host, or frees it
- * if the run failed. */
+/* event.c: jit_event_new, before a run: *event, the event that the host requested, or NULL. jit_event_give, after the run: hands the
+ * event to the host, or frees it if the run failed. */
 dlc_status jit_event_new(dlc_program *program, const char *caller, const dlc_run_options *options, dlc_event **event,
                          lib_error *error);
 void jit_event_give(dlc_event *event, const dlc_run_options *options, dlc_status status);

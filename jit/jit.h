@@ -161,7 +161,7 @@ typedef struct jit_block {
 /* results.c: a result that the host owns, in memory that the context keeps when the tensor is deleted. NULL: refused. */
 typedef struct jit_results jit_results;
 DLManagedTensorVersioned *jit_result_new(dlc_context *context, dlc_dtype dtype, int rank, const int64_t *shape);
-/* Kept for the next results. */
+/* Bytes that are kept for later results. */
 uint64_t jit_results_bytes(const dlc_context *context);
 void jit_results_close(dlc_context *context);
 
@@ -334,7 +334,7 @@ typedef struct jit_watched {
     const char *name;
     /* NULL: row-major */
     const tir_layout *layout;
-    /* It is a part of a larger buffer; NULL: of none. */
+    /* the room of the larger buffer that the result is a part of; NULL: it has a buffer of its own */
     const struct jit_donation *room;
     /* [rank] */
     const int64_t *shape;
@@ -440,11 +440,12 @@ typedef struct jit_packing {
     size_t element, bytes;
     tir_layout layout;
     int64_t shape[DLC_MAX_RANK];
-    /* Rows are contiguous: all dimensions but the first ones, `outer`. */
+    /* number of dimensions before those that form a row, which is contiguous in the unpacked tensor */
     int outer;
-    /* elements */
+    /* elements of a row */
     int64_t row;
-    /* [outer][shape] offset in elements that each coordinate adds to a row's position; [row] of its elements */
+    /* places[d][i]: elements that coordinate i of outer dimension d adds to a row's position; row_places[i]: position of element i in its
+     * row */
     int64_t *places[DLC_MAX_RANK], *row_places;
     /* length of the runs of a row that stay contiguous */
     int64_t run;
@@ -461,7 +462,7 @@ typedef struct jit_batch {
 
 /* Run-time memory of one run: the arena, and what is passed to kernels and host functions. */
 typedef struct jit_frame {
-    /* the arena; NULL: of a shared one, before the first run */
+    /* the arena; NULL: the plan shares arenas, and this frame has not run yet */
     char *memory;
     /* block of the shared arena during a run; NULL: memory of this run alone */
     jit_block *block;
@@ -501,8 +502,8 @@ typedef struct jit_donation {
     bool must;
     /* of the input and of the output; with room, of their buffer */
     size_t bytes;
-    /* The output is the input and more along this axis, and has `size` elements there, their buffer `room` (room.c). -1: both have one
-     * shape */
+    /* The output is the input with elements appended along this axis (room.c), where the output has `size` elements and their common buffer
+     * `room`. -1: both have one shape */
     int axis;
     int64_t size, room;
 } jit_donation;
@@ -573,7 +574,7 @@ struct jit_plan {
     jit_packing *packings;
     int packing_count;
     int64_t arena_bytes;
-    /* of what is in the arena at once, at most */
+    /* bytes of the values and scratch that are live in the arena at once, at most */
     int64_t live_bytes;
     /* the arena is not part of the frame */
     bool shares_arena;
@@ -608,7 +609,7 @@ typedef struct jit_packed {
     int users;
 } jit_packed;
 
-/* A transposition: axis d is axis[d] of the operand, which has this shape. */
+/* A transposition: axis d of the result is axis[d] of the operand. shape: the operand's. */
 typedef struct jit_transposition {
     int rank, axis[DLC_MAX_RANK];
     int64_t shape[DLC_MAX_RANK];
@@ -620,14 +621,14 @@ typedef struct jit_transposition {
 typedef struct jit_weight {
     /* Owner of the constants in the programs' graphs. */
     graph_holder holder;
-    /* Immutable. Owner of the source bytes, retained (NULL: the host keeps them), their address at that time and their size: the
-     * weight's identity. */
+    /* Immutable. `source`: owner of the source bytes, retained (NULL: the host keeps them). `name`, `size`: the address of these bytes when
+     * the weight was made, and their number: the weight's identity. */
     dlc_context *context;
     graph_holder *source;
     const void *name;
     size_t size;
-    /* Immutable. The weight whose elements these are, with its axes in another order (transposed.c), retained: all copies are kept by that one,
-     * and this one has only references. NULL: the elements are its own. */
+    /* Immutable. NULL: an ordinary weight. Else the weight, retained, of which this one is a transposition (transposed.c): `base` keeps all
+     * copies, and of the fields below only `references` is used. */
     struct jit_weight *base;
     jit_transposition transposition;
     /* Guarded by the mutex of context->weights. */
@@ -664,8 +665,8 @@ typedef struct jit_whole_use {
     struct jit_whole_use *next;
     jit_weight *weight;
 } jit_whole_use;
-/* Release the uses of a plan that is freed; of a program whose init graph has run, before it has other plans; of a program that
- * is freed, after its plans. */
+/* Release uses of weights. _leave: of a plan that is freed; _settle: of a program's init graph when it has run, before the program has
+ * other plans; _free: of a program that is freed, after its plans. */
 void jit_weights_leave(const jit_plan *plan);
 void jit_weights_settle(dlc_program *program);
 void jit_weights_free(dlc_program *program);
@@ -709,7 +710,7 @@ typedef struct jit_segment {
     const graph_segment_output *outputs;
 } jit_segment;
 
-/* Of a bind or a dlc_compile, see internal.h. */
+/* Limits of a bind or a dlc_compile, see internal.h. */
 typedef struct jit_limits jit_limits;
 void jit_limits_poll(jit_limits *limits); /* sets `stop` if a limit is reached */
 
@@ -729,8 +730,8 @@ struct dlc_program {
     graph *graph;
     /* NULL: nothing to precompute */
     graph *init;
-    /* The outputs of `init` that are weights with their axes in another order, which need not be computed, by output (NULL: it is computed),
-     * and the graph without these outputs. */
+    /* transposed[o]: output o of `init` is this transposed weight and need not be computed; NULL: it is computed. init_rest: `init` without
+     * the outputs that are such weights. */
     struct jit_weight **transposed;
     const graph *init_rest;
     jit_plan *init_plan;
@@ -763,8 +764,8 @@ struct dlc_program {
     uint32_t section_count;
     /* output -> donated input; -1 */
     int *alias;
-    /* [growth_count] the pairs of these whose output is the input and more, and the symbols of their buffers' sizes, which are the last of
-     * `graph`: pairs of equal sizes share one */
+    /* [growth_count] the donated pairs whose output is the input plus appended elements. The symbols of their buffers' sizes, room_count,
+     * are the last ones of `graph`; pairs of equal sizes share one. */
     graph_growth *growths;
     int growth_count, room_count;
     /* identity of the graph that the host compiled; the graph may be destroyed */
@@ -858,7 +859,7 @@ dlc_status jit_check_run_options(const dlc_program *program, const char *caller,
 static inline bool jit_is_plain(const jit_how *how) {
     return !how->cancel && !how->stop_at && !how->deadline_ns;
 }
-/* Checks the host's flag, the clock and the bind's limits. */
+/* Must the call end early? Checks the host's flag, the clock and the bind's limits. */
 bool jit_is_over(jit_how *how);
 dlc_status jit_how_it_ended(const jit_how *how, lib_error *error); /* over: the status and its message */
 /* Sets the cancellation flag that long loops of kernels poll, and the function that they call if it is set; how NULL: no polling. */
@@ -920,12 +921,12 @@ bool jit_background_allowed(const dlc_context *context);
 /* Queues a call of jit_plans_specialise. False: out of memory. */
 bool jit_background_add(dlc_program *program, const int64_t *shapes, int count, jit_tier tier);
 void jit_background_forget(dlc_program *program); /* drops its jobs; none is running when this returns */
-/* The same for a run, but NULL if there is no plan yet: then no reader is registered. */
+/* Like jit_plans_enter for a run, but NULL if there is no plan yet: then no reader is registered. */
 jit_plan *jit_plans_find(dlc_program *program, const int64_t *shapes, int count, unsigned *side);
 void jit_plans_no_run(dlc_program *program); /* undoes the counting of the last entry as a run */
 dlc_status jit_plans_init(dlc_program *program, lib_error *error);
 void jit_plans_free(dlc_program *program);
-/* Retains a plan that the caller has entered, also after it leaves; and releases it. */
+/* Retains a plan that the caller has entered, so that it stays valid after jit_plans_leave; jit_plans_let_go releases it. */
 void jit_plans_hold(dlc_program *program, jit_plan *plan);
 void jit_plans_let_go(dlc_program *program, jit_plan *plan);
 uint64_t jit_plans_runs(const dlc_program *program); /* number of runs so far */
@@ -944,9 +945,9 @@ dlc_status jit_program_new(dlc_context *context, const graph *source, const dlc_
 void jit_program_keep(dlc_program *program);
 void jit_program_release(dlc_program *program); /* the last release destroys it */
 
-/* segments.c, for programs with segments: splits program->graph, whose constants all segments share (raises); runs the segments
- * in order, after checking all tensors that can be checked beforehand, and waits; computes the sizes of the first segment's
- * inputs, sizes[inner->dimensions]. */
+/* segments.c, for programs with segments. _compile: splits program->graph, whose constants all segments share (raises). _run: runs the
+ * segments in order, after checking all tensors that can be checked beforehand, and waits. _first: *sizes, the dimensions of the first
+ * segment's inputs. */
 void jit_segments_compile(dlc_program *program, lib_arena *work, const char *schedule);
 dlc_status jit_segments_run(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs,
                             int input_count, dlc_output_slot *outputs, int output_count, lib_error *error);
@@ -957,7 +958,8 @@ dlc_status jit_segments_first(const dlc_program *program, const int64_t *shapes,
 dlc_status jit_run_program(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs,
                            int input_count, dlc_output_slot *outputs, int output_count, lib_error *error);
 
-/* tap.c: computes the tapped values into slots[jit_tap_count]; passes them to the host's function, if there is one. */
+/* tap.c: _compute: computes the tapped values into slots[jit_tap_count]; _run: computes them and passes them to the host's function, if
+ * there is one. */
 dlc_status jit_tap_compute(const dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs,
                            int input_count, dlc_output_slot *slots, lib_error *error);
 dlc_status jit_tap_run(const dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs,
@@ -973,8 +975,8 @@ uint64_t jit_call_runs(const dlc_program *program);
 dlc_status jit_run_control(dlc_program *program, const jit_step *step, const jit_frame *frame, char *const *inputs,
                            char *const *outputs, jit_how *how, lib_error *error);
 
-/* watch.c: return DLC_NOT_FINITE and a message with the value's name and the element, if there is an element of the kinds in
- * stop_at: among the inputs of a plan, a kernel's results, a step's results. */
+/* watch.c: return DLC_NOT_FINITE, with the value's name and the element in the message, if there is an element of the kinds in stop_at: in
+ * the inputs of a plan (_inputs), in a kernel's results (_call), in one tensor of a step (_tensor). */
 dlc_status jit_watch_inputs(const dlc_program *program, const jit_plan *plan, char *const *inputs, unsigned stop_at,
                             lib_error *error);
 dlc_status jit_watch_call(const jit_call *call, const jit_frame *frame, unsigned stop_at, lib_error *error);

@@ -366,7 +366,7 @@ static dlc_status build_part(module_job *job, int first, int last, lib_arena *ar
     return build_part(job, middle, last, arena, lowered, regions);
 }
 
-/* Tells the host of a module that was built since then. */
+/* Calls the host's trace callback for a module that was built from `start` until now. */
 static void trace_module(const module_job *job, uint64_t start) {
     const dlc_context *context = job->build->program->context;
     const jit_request *first = &job->build->requests[job->request[0]];
@@ -432,8 +432,9 @@ static void find_on_disk(jit_build *build) {
     }
 }
 
-/* Kernels of the next module. A module costs half a millisecond beside its kernels; with several threads modules become smaller, a share
- * of the kernels that are left, so that all threads end at about the same time. */
+/* How many of the `left` kernels the next module gets; 1 if kernels are kept on disk. A module costs half a millisecond beside its
+ * kernels, so one thread gets large modules; with several threads each module is a share of the kernels left, so that all end at about
+ * the same time. */
 static uint32_t module_size(const dlc_context *context, uint32_t left) {
     const uint32_t width = (uint32_t)context->compile_width, shares = width > 1 ? 2 * width : 1;
     const uint32_t size = (left + shares - 1) / shares;

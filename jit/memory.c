@@ -1,7 +1,7 @@
 /* Storage of values during a run. Every value that a region writes is stored in an output buffer of the run or in a part of the
  * plan's arena; two values may share bytes if their lifetimes (in regions) do not overlap. Values stored inside others
- * (sharing.c) move with them. One after the other at the lowest offset that is free over the whole lifetime: largest first, near optimal
- * for layer chains, and if that needs more than what is live at once, in other orders. */
+ * (sharing.c) move with them. Values are placed one after the other, each at the lowest offset that is free over its whole lifetime: largest
+ * first, which is near optimal for chains of layers; if that needs more bytes than are ever live at once, other orders are tried. */
 #include "jit/internal.h"
 
 #define ARENA_MOST (INT64_C(1) << 47) /* end of the address space; values and scratch have at most 2^46 bytes */
@@ -22,7 +22,7 @@ static int64_t round_up(int64_t bytes) {
     return (bytes + TIR_BUFFER_ALIGNMENT - 1) / TIR_BUFFER_ALIGNMENT * TIR_BUFFER_ALIGNMENT;
 }
 
-/* A home that is a whole output is written directly to the run's output buffer; other outputs are copied at the end. */
+/* Places homes that are whole outputs in the run's output buffers; other outputs are copied at the end. */
 static void place_outputs(jit_build *build) {
     const graph *g = build->bound;
     for (uint32_t o = 0; o < g->outputs.count; o++) {
@@ -40,7 +40,7 @@ static int by_size(const void *a, const void *b) {
     return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1) : 0;
 }
 
-/* Of bytes and time that they take. */
+/* By bytes times lifetime, largest first. */
 static int by_area(const void *a, const void *b) {
     const interval *x = a, *y = b;
     const double one = (double)x->bytes * (x->end - x->begin + 1), two = (double)y->bytes * (y->end - y->begin + 1);
@@ -164,7 +164,7 @@ static void place_linked(jit_build *build) {
     }
 }
 
-/* Bytes of what is live at once, at most: no placement needs less. Without meaning if that is more than any arena. */
+/* The largest number of bytes live at one time: no placement needs less. (Meaningless if it overflows; such an arena is refused anyway.) */
 static int64_t count_live(jit_build *build, const interval *intervals, uint32_t count) {
     uint64_t *change = LIB_NEW_ARRAY(build->work, uint64_t, (size_t)build->regions.count + 2), live = 0, most = 0;
     for (uint32_t i = 0; i < count; i++) {

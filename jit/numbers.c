@@ -68,7 +68,7 @@ static void find_forms(sharer *s, graph_regions *regions) {
     }
 }
 
-/* Of each number of the form: do its regions differ in it? Returns how many. */
+/* differs[k]: do the regions of this form differ in number k? Returns in how many numbers they do. */
 static uint32_t find_differences(const sharer *s, const numbered *first, bool *differs) {
     uint32_t count = 0;
     for (uint32_t k = 0; k < first->count; k++) {
@@ -79,7 +79,7 @@ static uint32_t find_differences(const sharer *s, const numbered *first, bool *d
     return count;
 }
 
-/* Keeps those of the region's numbers in which its form differs. */
+/* Removes from the region's list the numbers that are equal in all regions of its form. */
 static void keep_differing(numbered *region, const bool *differs) {
     uint32_t kept = 0;
     for (uint32_t k = 0; k < region->count; k++)

@@ -73,7 +73,7 @@ void dlc_onnx_destroy(dlc_onnx_model *model) {
     graph_call_destroyed(context, &call);
 }
 
-/* From the host's callback, whose answers are checked like files. */
+/* Gets the external data of a location from the host's callback; raises if the callback fails. */
 static void ask_host(const dlc_onnx_model *model, jit_mapped *file, const char *location) {
     const void *bytes = NULL;
     size_t size = 0;
@@ -109,7 +109,7 @@ static onnx_bytes open_external(void *user, onnx_bytes location) {
     return (onnx_bytes){(const char *)file->bytes, file->size};
 }
 
-/* Initializer i of a graph, dense ones first. */
+/* The name of initializer i of a graph, dense ones first, then sparse ones. */
 static onnx_bytes initializer_name(const onnx_graph *g, size_t i) {
     const size_t dense = g->initializers.count;
     return i < dense ? g->initializers.data[i].name : g->sparse_initializers.data[i - dense].dense->name;
@@ -170,7 +170,7 @@ static dlc_onnx_port describe(const jit_onnx_port *p) {
     return port;
 }
 
-/* What the names of an output and of the input that it feeds begin or end with, if they are equal else. */
+/* Pairs of prefixes (begins) or suffixes: a state's output and input often have names that differ only in such a pair. */
 static const struct {
     bool begins;
     const char *output, *input;
@@ -182,7 +182,7 @@ static const struct {
 };
 enum { STATE_NAMES = sizeof state_names / sizeof *state_names };
 
-/* The input's name for the output's by that row; NULL: the output has another. */
+/* The name of the input that belongs to output name `output` by this row of state_names; NULL: the row does not apply. */
 static const char *state_name(lib_arena *arena, const char *output, int row) {
     const char *part = state_names[row].output, *input = state_names[row].input;
     const size_t all = strlen(output), own = strlen(part);
@@ -191,7 +191,8 @@ static const char *state_name(lib_arena *arena, const char *output, int row) {
                                    : lib_arena_format(arena, "%.*s%s", (int)(all - own), output, input);
 }
 
-/* May output and input be a state, by their types? */
+/* Can the output come back as the input? They must have one element type and one rank (or unknown ranks), and differ in size on one axis
+ * at most. */
 static bool suit_each_other(const dlc_onnx_port *in, const dlc_onnx_port *out) {
     int other = 0;
     if (in->dtype < 0 || in->dtype != out->dtype) return false;
@@ -254,7 +255,7 @@ static void list_notes(dlc_onnx_model *model) {
     }
 }
 
-/* The folder that a path's last component is in. */
+/* The folder of a path: the path without its last component. */
 static const char *folder_of(lib_arena *arena, const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? lib_arena_format(arena, "%.*s", (int)(slash == path ? 1 : slash - path), path) : ".";
@@ -262,7 +263,7 @@ static const char *folder_of(lib_arena *arena, const char *path) {
 
 static const dlc_onnx_options default_options = DLC_ONNX_OPTIONS_INIT;
 
-/* From the file at a path, or, path NULL, from bytes in memory. */
+/* Opens a model from the file at `path` or, path NULL, from bytes in memory. */
 static dlc_status open_model(dlc_context *context, const char *path, const dlc_onnx_options *options, const void *bytes,
                              size_t size, const char *call, dlc_onnx_model **out) {
     GRAPH_CALL(context, LIB_STACK_CALL);
@@ -397,14 +398,14 @@ dlc_status jit_onnx_import(dlc_onnx_model *model, const onnx_options *options, d
     return graph_handle_make(model->context, model->size, import, &a, &model->holder, made);
 }
 
-/* An input, also one that is an initializer. */
+/* Has the graph an input of this name? Inputs that are also initializers count. */
 static bool has_input(const onnx_graph *g, const char *name) {
     for (size_t i = 0; i < g->inputs.count; i++)
         if (onnx_is(g->inputs.data[i].name, name)) return true;
     return false;
 }
 
-/* One of options.values. */
+/* Checks one of options.values. */
 static dlc_status check_value(const dlc_onnx_model *model, const char *name, const DLTensor *value) {
     char text[JIT_ONNX_FAULT], what[LIB_MESSAGE_MAX];
     const bool known = name && has_input(model->model->graph, name);

@@ -20,14 +20,14 @@ typedef struct external_file {
 /* An input that is no initializer, or an output. */
 typedef struct jit_onnx_port {
     const char *name;
-    /* In the file, and in ONNX's notation. */
+    /* The type as the file has it, and its text in ONNX's notation. */
     const onnx_type *type;
     const char *type_text;
-    /* Names of dimensions; NULL: without one. */
+    /* Name of each dimension; NULL: it has none. */
     const char *parameter[DLC_MAX_RANK];
-    /* In the main graph's list. */
+    /* Its index in the main graph's list of inputs or outputs. */
     size_t place;
-    /* The port of the other side that it is a state with, by names and types; -1: none. */
+    /* Names and types suggest that this output comes back as that input: the other port's number; -1: no such pair. */
     int state;
 } jit_onnx_port;
 
@@ -51,8 +51,8 @@ struct dlc_onnx_model {
     /* metadata_props: key and string in turn. */
     const char **notes;
     size_t note_count;
-    /* The files with external data, by location, beneath the folder or from the host; read: into memory. Owned by file_arena, which has no allowance: like the
-     * file they are data, not what is made of them. */
+    /* Files with external data, by location: beneath `folder` (`read`: read into memory, else mapped), or from the host's `external_data`.
+     * Owned by file_arena, which has no limits: they are input, like the model's own file. */
     const char *folder;
     bool read;
     dlc_status (*external_data)(void *user, const char *location, const void **bytes, size_t *size);
@@ -65,33 +65,35 @@ struct dlc_onnx_model {
     /* Nodes of the host's operators that have been imported (onnx_host.c), by hash. */
     lib_mutex hosted_mutex;
     struct hosted_node *hosted[JIT_ONNX_HOSTED_LISTS];
-    /* How many were made. */
+    /* How many hosted nodes were made: their numbers are part of their rows' names. */
     _Atomic(size_t) hosted_count;
 };
 
-/* The error of a call, for dlc_error_message. */
+/* Records the error "call: what" for dlc_error_message; returns `status`. */
 dlc_status jit_onnx_fail(dlc_context *context, dlc_status status, const char *call, const char *what);
-/* What is wrong with a host's description of a tensor, as the end of a sentence about it, perhaps made in `text`; NULL: nothing. */
+/* Why the host's tensor is invalid, as a predicate for a message ("input x " precedes it), which may be stored in text[JIT_ONNX_FAULT];
+ * NULL: it is valid. */
 enum { JIT_ONNX_FAULT = 96 };
 const char *jit_onnx_tensor_fault(const DLTensor *tensor, char *text);
-/* The first input or output that is no tensor of numbers; NULL: there is none. */
+/* The first input or output whose type is not a tensor of numbers; NULL: there is none. */
 const jit_onnx_port *jit_onnx_structured_port(const dlc_onnx_model *model);
 void jit_onnx_free_hosted(dlc_onnx_model *model);
 void jit_onnx_keep(dlc_onnx_model *model);
 void jit_onnx_release(dlc_onnx_model *model);
-/* Walks (onnx_walk.c): runs of a model, each an import that asks for values. One run at a time. */
+/* Walks (onnx_walk.c): each run imports the model anew, and the importer asks for elements of values, which are computed at once. A walk
+ * does one run at a time. */
 typedef struct jit_onnx_walk jit_onnx_walk;
 dlc_status jit_onnx_walk_new(dlc_onnx_model *model, const dlc_compile_options *compile, int64_t seed,
                              jit_onnx_walk **walk);
 void jit_onnx_walk_free(jit_onnx_walk *walk);
-/* Tensors by onnx_options.arrived, and where results go, as for dlc_onnx_run. */
+/* Arguments of a run: input tensors in the order of onnx_options.arrived, output slots as for dlc_onnx_run. */
 typedef struct jit_onnx_walk_call {
     const onnx_options *import;
     const dlc_run_options *run;
     /* None of them NULL. */
     const DLTensor *const *inputs;
     int input_count;
-    /* The graph's, at most so many. */
+    /* Slots for the outputs of the graph that is imported; at most output_count. */
     dlc_output_slot *outputs;
     int output_count;
 } jit_onnx_walk_call;

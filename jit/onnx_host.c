@@ -1,6 +1,6 @@
 /* Operators that the host defines for ONNX models, dlc_onnx_register: how their nodes are imported, and what their functions may ask for.
- * A node becomes what an expansion builds, or results that a C function computes at once (constants; in walks), or, if the function has a
- * shape rule, a node of the graph with a row of its own, which the model owns. */
+ * A node becomes the graph that its expansion builds; or the results of its C function, called during the import (if all operands are
+ * known, or in a walk); or, if the function has a shape rule, a node of the graph, with a row in the operator table that the model owns. */
 #include <dlc/onnx.h>
 
 #include "jit/jit.h"
@@ -13,43 +13,44 @@
 #include <limits.h>
 #include <string.h>
 
-/* Of nodes of graphs, whose calls take no memory. */
+/* Limits of nodes of graphs, whose calls use arrays of this size on the stack. */
 enum { OPERANDS_MAX = 64, RESULTS_MAX = 32 };
 
-/* The functions of a definition. Those that shape rules and expansions have come first. */
+/* The functions of a definition. `functions` is the first member, since shape rules and expansions of other operators have only these. */
 typedef struct host_operator {
     graph_host_functions functions;
     dlc_onnx_call *call;
     bool has_effects;
-    /* NULL: any */
+    /* names of the attributes that nodes may have, separated by blanks; NULL: any */
     const char *attributes;
 } host_operator;
 
-/* A node, in the arena of its definition: of the row that it has if graphs call it, as if registered for it alone. */
+/* A node of such an operator, in the arena of its own definition: if graphs call it, it has a row as if it were registered for it alone. */
 struct hosted_node {
-    /* The first member: the row's pointer to it is one to this struct. */
+    /* Must be the first member: invoke converts the row's pointer to it to this struct. */
     graph_definition definition;
     struct hosted_node *next;
     const graph_definition *registered;
     graph_host_node node;
     graph_host_functions functions;
-    /* What it was made of: the same node with other attributes and operands, in another call of a function, is another one. */
+    /* The file's node and the attributes that it was made of. A node in a function of the file can have other attributes and operands in
+     * each call of the function: each combination is a hosted_node. */
     const onnx_node *of;
     const onnx_attribute *const *attributes;
     const char *shown;
 };
 
 typedef struct host_result {
-    /* A tensor with the shape of its shape rule; NULL: the function decides. */
+    /* In runs: the output's tensor, with the shape of the shape rule. NULL (in imports): the function decides. */
     DLTensor *fixed;
     bool given;
-    /* In imports. */
+    /* In imports: the result. */
     DLTensor tensor;
     graph_id id;
     const onnx_structure *strings;
 } host_result;
 
-/* What a call has made so far. */
+/* The results that a call of the host's function has given so far. */
 typedef struct onnx_host_results {
     /* NULL: a run, whose results are fixed */
     onnx_import *im;
@@ -124,7 +125,7 @@ static dlc_onnx_value value_of_attribute(onnx_import *im, lib_arena *arena, cons
     }
 }
 
-/* What dlc_callback_integer and its siblings answer with. */
+/* Sets the kind and value that dlc_callback_integer and similar functions return; kind GRAPH_ATTR_CONSTANT: none of these. */
 static void take_plain(lib_arena *arena, graph_named_attribute *to, const onnx_attribute *a) {
     to->spec.kind = GRAPH_ATTR_CONSTANT;
     switch (onnx_attribute_type_of(a)) {
@@ -153,7 +154,7 @@ static bool is_word_of(onnx_bytes name, const char *words) {
     return false;
 }
 
-/* [attributes] Those of the current node; NULL: the caller of the enclosing function leaves it out. */
+/* list[i]: attribute i of the current node; NULL: it refers to an attribute that the caller of the enclosing function leaves out. */
 static const onnx_attribute **resolved(const onnx_import *im) {
     const size_t count = im->node->attributes.count;
     const onnx_attribute **list = LIB_NEW_ARRAY(im->g->arena, const onnx_attribute *, count + 1);
@@ -161,7 +162,7 @@ static const onnx_attribute **resolved(const onnx_import *im) {
     return list;
 }
 
-/* The current node as its functions see it, in `arena`. */
+/* The current node as the host's functions see it, in `arena`. */
 static graph_host_node describe(onnx_import *im, lib_arena *arena, const host_operator *o) {
     const size_t count = im->node->attributes.count, operands = onnx_operands(im);
     if (operands > 1 << 16 || im->node->outputs.count > 1 << 16 || count > 1 << 16)
@@ -213,7 +214,7 @@ const dlc_onnx_value *dlc_callback_attribute(const dlc_callback *callback, const
     return named ? &named->value : NULL;
 }
 
-/* Runs `work` of the importer inside of a function of the host, whose error it becomes. */
+/* Runs `work` of the importer, called by a function of the host. False: work has raised, and its error is now the callback's. */
 static bool work_for(dlc_callback *callback, onnx_import *im, void (*work)(onnx_import *im, void *arguments),
                      void *arguments) {
     lib_arena *arena = im->g->arena;
@@ -252,7 +253,7 @@ bool dlc_callback_elements(dlc_callback *callback, int input, const int64_t **li
 
 /* ---- results of calls ------------------------------------------------------------------------------------------------------ */
 
-/* The result, which must not be given yet; NULL: an error of the function. */
+/* Result number `result`, to be given now. NULL: the arguments are wrong or it has been given already, which fails the callback. */
 static host_result *result_at(dlc_callback *callback, int result, int rank, const int64_t *shape) {
     const char *wrong = NULL;
     if (!callback || !callback->given)
@@ -361,7 +362,7 @@ static void call_host(dlc_callback *c, const host_operator *o, const dlc_onnx_va
     lib_cancel_restore(cancelability);
 }
 
-/* A step of a run. */
+/* Calls the host's function as a step of a run. */
 static dlc_status invoke(const graph_definition *d, const graph_custom *custom, int inputs,
                          const DLTensor *const *input, int outputs, DLTensor *const *output, lib_error *error) {
     const struct hosted_node *hosted = (const struct hosted_node *)(const void *)d;
@@ -400,7 +401,7 @@ void jit_onnx_free_hosted(dlc_onnx_model *model) {
         }
 }
 
-/* A name that no other row of the model has: the operator's, a number, the node's. */
+/* A name for a node's row, unique in the model: the operator's name, a number, and the node's name. */
 static const char *row_name(lib_arena *arena, const onnx_node *node, size_t number) {
     enum { SHOWN = 60 };
     const int size = node->name.size < SHOWN ? (int)node->name.size : SHOWN;
@@ -431,7 +432,7 @@ static void fill_hosted(onnx_import *im, struct hosted_node *hosted, const graph
     d->op.infer = graph_infer_by_host, d->op.host = d;
 }
 
-/* A new one, of which the model knows nothing yet. */
+/* Makes a hosted_node for the current node; the caller adds it to the model. */
 static struct hosted_node *new_hosted(onnx_import *im, const dlc_allocator *allocator,
                                       const graph_definition *registered, size_t number) {
     lib_scope *outer = im->g->arena->scope, scope;
@@ -460,7 +461,7 @@ static struct hosted_node **list_of(dlc_onnx_model *model, const onnx_node *node
     return &model->hosted[lib_hash64(&node, sizeof(void *), 0) % JIT_ONNX_HOSTED_LISTS];
 }
 
-/* With the model's mutex. NULL: none. */
+/* The hosted_node of the current node with these attributes in the list; NULL: none. The model's mutex is held. */
 static struct hosted_node *find_hosted(const onnx_import *im, struct hosted_node *list,
                                        const graph_definition *registered, const onnx_attribute *const *attributes) {
     for (struct hosted_node *at = list; at; at = at->next)
@@ -468,7 +469,7 @@ static struct hosted_node *find_hosted(const onnx_import *im, struct hosted_node
     return NULL;
 }
 
-/* The current node. Imports by several threads find the same one. */
+/* The hosted_node of the current node: found or made. Imports on several threads get the same one. */
 static struct hosted_node *hosted_node_of(onnx_import *im, const graph_definition *registered) {
     dlc_onnx_model *model = (dlc_onnx_model *)(void *)im->holder;
     const dlc_allocator *allocator = &model->context->allocator;
@@ -489,14 +490,15 @@ static struct hosted_node *hosted_node_of(onnx_import *im, const graph_definitio
 
 /* ---- calls while a model is imported ----------------------------------------------------------------------------------------- */
 
-/* An error of a function becomes that of the import, which adds the node unless it is none of the node's (lib_is_circumstance). */
+/* Raises the error of the host's function as that of the import. Only errors of circumstances (lib_is_circumstance) get the node's name
+ * here. / */
 static _Noreturn void raise_from(onnx_import *im, const lib_error *error) {
     if (!lib_is_circumstance(error->status)) lib_raise_error(im->g->arena->scope, error);
     onnx_fail(im, error->status, "node %zu %s (%s): %s", im->node_index, onnx_shown(im->g->arena, im->node->name),
               onnx_shown(im->g->arena, im->node->operator), error->message);
 }
 
-/* A tensor that is known while the model is imported. */
+/* The tensor of a value that is known during the import: any value in a walk, else a constant. */
 static const DLTensor *tensor_now(onnx_import *im, graph_id id) {
     if (onnx_walks(im)) return im->options->walk->view(im->options->walk, im->g, id);
     const graph_shape *shape = graph_shape_of(im->g, id);
@@ -512,7 +514,7 @@ static bool is_text(const onnx_value *value) {
     return form == ONNX_STRINGS || form == ONNX_WRITTEN;
 }
 
-/* [operands] For a call; NULL: left out. */
+/* list[i]: operand i as the host's function gets it; NULL: it is left out. */
 static const dlc_onnx_value **take_operands(onnx_import *im) {
     lib_arena *arena = im->g->arena;
     const size_t count = onnx_operands(im);
@@ -532,7 +534,7 @@ static const dlc_onnx_value **take_operands(onnx_import *im) {
     return list;
 }
 
-/* In a walk, computes the operands together. */
+/* In a walk: computes all operands that are tensors, as one part. */
 static void evaluate_operands(onnx_import *im) {
     graph_id *ids = LIB_NEW_ARRAY(im->g->arena, graph_id, onnx_operands(im) + 1);
     int count = 0;
@@ -582,7 +584,8 @@ static void emit(onnx_import *im, struct hosted_node *hosted) {
 
 /* ---- import ------------------------------------------------------------------------------------------------------------------- */
 
-/* Raises for operands that are neither tensors nor strings. *text: some are strings; *known: the elements of all tensors are. */
+/* *text: some operand is strings; *known: the elements of all tensors are known. Raises for operands that are neither tensors nor
+ * strings. */
 static void look_at_operands(onnx_import *im, bool *text, bool *known) {
     *text = false, *known = true;
     for (size_t i = 0; i < onnx_operands(im); i++) {

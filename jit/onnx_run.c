@@ -1,7 +1,7 @@
-/* Runners of ONNX models, <dlc/onnx.h>. An import serves all tensors that pass its guards; a runner keeps several. What an import has to
- * know is found by trying: a refused import names the small inputs that reach the refused node (graph/onnx/needs.c), and is tried again with
- * their elements, at last with all sizes as numbers. If a node is refused nevertheless, data decide: the model is walked (onnx_walk.c), from
- * then on whenever no import serves. */
+/* Runners of ONNX models, <dlc/onnx.h>. An import (a compiled program) serves all tensors that pass its guards; a runner keeps several.
+ * What must be fixed is found by trying: a refused import names the small inputs that reach the refused node (graph/onnx/needs.c), and is
+ * tried again with their elements fixed, at last with all sizes fixed. If a node is refused even then, its shape or branch depends on
+ * computed data: the model is walked (onnx_walk.c), from then on whenever no existing import serves. */
 #include <dlc/onnx.h>
 
 #include "jit/jit.h"
@@ -68,15 +68,15 @@ static bool serves(const dlc_onnx_runner *runner, const imported *import, const 
     return true;
 }
 
-/* What an import takes as given. */
+/* What an import assumes to be fixed, and guards. */
 typedef struct assumptions {
-    /* By input: its elements. */
+    /* content[input]: the input's elements. */
     bool *content;
-    /* All sizes; only those of 0 and 1. */
+    /* sizes: all sizes; ones: sizes of 0 and 1. */
     bool sizes, ones;
 } assumptions;
 
-/* Guards of an import for these tensors. */
+/* Sets the import's guards: the assumptions, with the elements and sizes of these tensors. */
 static void make_guards(dlc_onnx_runner *runner, imported *import, const assumptions *a,
                         const DLTensor *const *inputs) {
     import->guard = LIB_NEW_ARRAY(&import->arena, input_guard, (size_t)inputs_of(runner) + 1);
@@ -96,8 +96,8 @@ static void make_guards(dlc_onnx_runner *runner, imported *import, const assumpt
     }
 }
 
-/* Imports the model as a graph that serves all tensors that pass the guards. If the import is refused, `needs` names the inputs that may
- * have to be known for it. */
+/* Imports the model as a graph that serves all tensors that pass the guards. If the import is refused, `needs` names the inputs whose
+ * elements may have to be fixed. */
 static dlc_status import_for(dlc_onnx_runner *runner, lib_arena *work, imported *import, const DLTensor *const *inputs,
                              onnx_needs *needs, dlc_graph **made) {
     const dlc_onnx_model *model = runner->model;
@@ -124,7 +124,8 @@ static dlc_status import_for(dlc_onnx_runner *runner, lib_arena *work, imported 
     return status;
 }
 
-/* After a refusal: assumes more, of what may help. False: there is nothing. */
+/* After a refusal: additionally assumes the elements of needed small inputs or, if there are none, all sizes. False: nothing is left to
+ * assume. */
 static bool assume_more(const dlc_onnx_runner *runner, assumptions *a, const onnx_needs *needs,
                         const DLTensor *const *inputs) {
     bool more = false;
@@ -148,7 +149,8 @@ static void free_import(dlc_onnx_runner *runner, imported *import) {
     lib_release(allocator, import, sizeof *import, _Alignof(imported));
 }
 
-/* Tries until an import is not refused; *refused: because of a node. Raises in the import's scope. */
+/* Imports with more and more assumptions until no node is refused, and compiles. *refused: a node was refused to the end. Raises in the
+ * import's scope. */
 static dlc_status import_in_scope(dlc_onnx_runner *runner, imported *import, assumptions *a,
                                   const DLTensor *const *inputs, bool *refused) {
     lib_arena *work = &import->arena;
@@ -191,7 +193,7 @@ static void keep_import(dlc_onnx_runner *runner, imported *import) {
     runner->import_count++;
 }
 
-/* What an import takes as given beforehand: what the runner knows, also sizes of 0 and 1, or all sizes. */
+/* What a new import assumes from the start: what earlier imports needed (AS_KNOWN), also sizes of 0 and 1 (ONES), or all sizes. */
 typedef enum beforehand { AS_KNOWN, ONES, ALL_SIZES } beforehand;
 
 static dlc_status new_import(dlc_onnx_runner *runner, const DLTensor *const *inputs, beforehand given, imported **made,
@@ -218,8 +220,8 @@ static dlc_status new_import(dlc_onnx_runner *runner, const DLTensor *const *inp
     return status;
 }
 
-/* An import for these tensors: one that the runner has, or a new one that takes more as given. *walk: there is none, but a walk may serve. The
- * mutex is held. */
+/* *found: an import for these tensors: one that the runner has (given AS_KNOWN) or a new one. *walk: there is none, but a walk may serve.
+ * The mutex is held. */
 static dlc_status find_import(dlc_onnx_runner *runner, const DLTensor *const *inputs, beforehand given,
                               imported **found, bool *walk) {
     *walk = false;
@@ -234,7 +236,7 @@ static dlc_status find_import(dlc_onnx_runner *runner, const DLTensor *const *in
     return status;
 }
 
-/* The same, of which a run is noted. */
+/* The same, and counts a run in progress; leave_import ends it. */
 static dlc_status take_import(dlc_onnx_runner *runner, const DLTensor *const *inputs, beforehand given,
                               imported **taken, bool *walk) {
     lib_mutex_lock(&runner->mutex);
@@ -244,7 +246,7 @@ static dlc_status take_import(dlc_onnx_runner *runner, const DLTensor *const *in
     return status;
 }
 
-/* After a run; `drop`: it serves nothing. */
+/* Ends a run of the import. `drop`: removes the import from the runner if no other run uses it. */
 static void leave_import(dlc_onnx_runner *runner, imported *import, bool drop) {
     lib_mutex_lock(&runner->mutex);
     import->users--;
@@ -262,7 +264,7 @@ void jit_onnx_leave_import(dlc_onnx_runner *runner, imported *import) {
 
 /* ---- walks -------------------------------------------------------------------------------------------------------------- */
 
-/* From now on the model is walked without trying to import it. */
+/* Counts a run by a walk; from now on no new imports are tried. */
 static void remember_walk(dlc_onnx_runner *runner) {
     lib_mutex_lock(&runner->mutex);
     runner->walks = true;
@@ -302,7 +304,8 @@ static dlc_status run_walk(dlc_onnx_runner *runner, const dlc_run_options *optio
     return status;
 }
 
-/* Has the model branches or loops, also in its functions? Their shapes may be right for data that an import cannot know. */
+/* Has the model branches or loops (If, Loop), also in its functions? Shapes in them may depend on data, so that a walk can succeed where a
+ * program fails. */
 static bool has_branches(const dlc_onnx_runner *runner) {
     const onnx_model *model = runner->model->model;
     for (size_t f = 0; f <= model->functions.count; f++) {
@@ -327,8 +330,8 @@ static dlc_status run_import(dlc_onnx_runner *runner, const imported *import, co
     return dlc_run(import->program, options, given, count, outputs, import->outputs);
 }
 
-/* What another import could take as given, after one that took sizes as equal which are not: they broadcast where one is 1. AS_KNOWN: nothing
- * more. */
+/* After a run of `import` failed because its graph assumes equal sizes that differ (one may be 1 and broadcast): what another import should
+ * fix from the start. AS_KNOWN: no other import helps. */
 static beforehand more_than(const dlc_onnx_runner *runner, const imported *import, const DLTensor *const *inputs,
                             beforehand given) {
     bool open = false;
@@ -341,8 +344,8 @@ static beforehand more_than(const dlc_onnx_runner *runner, const imported *impor
     return open && !has_branches(runner) ? ALL_SIZES : AS_KNOWN; /* branches and loops are walked */
 }
 
-/* Runs an import. *taken: that, unless it fails; then *more is what another one could take as given, and *walk: there is none, but a walk may
- * serve. One that was made for these tensors and does not serve them is not kept. */
+/* Finds or makes an import and runs it. *taken: the import; NULL: it failed, and *more tells what another one should fix, or there is none,
+ * and *walk tells whether a walk may serve. An import that was made with more assumptions (given) and fails is not kept. */
 static dlc_status try_import(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
                              dlc_output_slot *outputs, beforehand given, imported **taken, beforehand *more,
                              bool *walk) {
@@ -358,7 +361,7 @@ static dlc_status try_import(dlc_onnx_runner *runner, const dlc_run_options *opt
     return status;
 }
 
-/* A walk has served these tensors, for which imports failed. */
+/* After a walk has served these tensors: marks the imports whose guards they pass as failed. */
 static void give_up_imports(dlc_onnx_runner *runner, const DLTensor *const *inputs) {
     lib_mutex_lock(&runner->mutex);
     for (imported *import = runner->imports; import; import = import->next)
@@ -366,7 +369,7 @@ static void give_up_imports(dlc_onnx_runner *runner, const DLTensor *const *inpu
     lib_mutex_unlock(&runner->mutex);
 }
 
-/* After imports that failed for these tensors with this status, which stays the error if the walk fails, too. */
+/* Walks after imports failed for these tensors with `status`; if the walk fails, too, the imports' error is reported. */
 static dlc_status run_walk_after(dlc_onnx_runner *runner, const dlc_run_options *options, const DLTensor *const *inputs,
                                  dlc_output_slot *outputs, onnx_results *results, dlc_status status) {
     lib_error error;
@@ -408,7 +411,7 @@ static dlc_status run_with_states(dlc_onnx_runner *runner, const dlc_run_options
     return status;
 }
 
-/* NULL is a state that the runner has. */
+/* Checks the inputs' tensors; NULL is allowed for a state. */
 static dlc_status check_inputs(const dlc_onnx_runner *runner, const DLTensor *const *inputs) {
     for (int i = 0; i < inputs_of(runner); i++) {
         char text[JIT_ONNX_FAULT];
@@ -419,7 +422,7 @@ static dlc_status check_inputs(const dlc_onnx_runner *runner, const DLTensor *co
     return DLC_OK;
 }
 
-/* All inputs and outputs must be tensors. */
+/* Fails unless all inputs and outputs are tensors. */
 static dlc_status check_ports(const dlc_onnx_runner *runner) {
     const jit_onnx_port *port = jit_onnx_structured_port(runner->model);
     if (!port) return DLC_OK;
@@ -442,7 +445,7 @@ dlc_status dlc_onnx_run(dlc_onnx_runner *runner, const dlc_run_options *options,
     return status;
 }
 
-/* After an import that a node refused, with the reason. */
+/* The error of dlc_onnx_runner_program if a node refuses the import, with the reason. */
 static dlc_status refuse_program(const dlc_onnx_runner *runner) {
     lib_error error;
     lib_fail(&error, DLC_UNSUPPORTED, "dlc_onnx_runner_program: no one program serves these inputs: %s",
@@ -593,7 +596,7 @@ static void describe_guard(lib_text *text, const char *name, const input_guard *
     lib_text_add(text, "];");
 }
 
-/* Mutexes of the runner and its lanes are held. */
+/* Appends a description of the runner's imports and lanes. Mutexes of the runner and its lanes are held. */
 static void describe(const dlc_onnx_runner *runner, lib_text *text) {
     for (const imported *import = runner->imports; import; import = import->next) {
         lib_text_format(text, "%" PRIu64 " runs%s, guards:", import->runs, import->program ? "" : " without kernels");

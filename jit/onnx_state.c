@@ -1,5 +1,6 @@
-/* States of runners: outputs that come back as inputs. The output of a run is the input of the next one, in place: as the tensor that the run
- * has made, or, if it is the input and more (a cache), in one buffer that has room (dlc_program_alias), so that a run writes only what is new. */
+/* States of runners: outputs that come back as inputs, without copies. The next run reads the tensor that the last one has made; or, if the
+ * output is the input with elements appended (a cache), both are in one buffer with room (dlc_program_alias), so that a run writes only the
+ * new elements. */
 #include "jit/jit.h"
 
 #ifdef DLC_ONNX
@@ -56,7 +57,7 @@ void jit_onnx_list_states(dlc_onnx_runner *runner, const dlc_onnx_runner_options
 
 /* ---- imports ------------------------------------------------------------------------------------------------------------ */
 
-/* The input's number in the import's program; -1: its elements are a guard. */
+/* The input's number among the inputs of the import's program; -1: the import fixes its elements. */
 static int program_input(const imported *import, int input) {
     int number = 0;
     for (int i = 0; i < input; i++) number += !import->guard[i].content;
@@ -67,7 +68,7 @@ static dlc_status vary(dlc_graph *made, const graph *g, uint32_t symbol) {
     return g->symbols.data[symbol].varies ? DLC_OK : dlc_symbol_varies(made, g->symbols.data[symbol].name, 0, 0, 0);
 }
 
-/* Index of the symbol that the size is; UINT32_MAX: it is another expression. */
+/* Index of the symbol, if the size is exactly one; UINT32_MAX: it is another expression. */
 static uint32_t symbol_of(const graph *g, tir_expr size) {
     for (uint32_t s = 0; s < g->symbols.count; s++)
         if (g->symbols.data[s].var == size) return s;
@@ -80,7 +81,7 @@ static bool uses_varying(const graph *g, tir_expr size) {
     return false;
 }
 
-/* Symbols that constraints make equal to sizes that vary, such as the length of a mask. */
+/* Declares varying the symbols that constraints make equal to varying sizes, such as the length of a mask. */
 static dlc_status vary_followers(dlc_graph *made, const graph *g) {
     for (uint32_t c = 0; c < g->constraints.count; c++)
         for (int side = 0; side < 2; side++) {
@@ -122,7 +123,7 @@ void jit_onnx_join_states(const dlc_onnx_runner *runner, imported *import) {
 
 /* ---- first states --------------------------------------------------------------------------------------------------------- */
 
-/* Does the name tell a size from others? Some exporters call all of them by the same sign. */
+/* Is the name an identifier? Some exporters give all unknown sizes one name such as "?", which tells nothing. */
 static bool is_identifier(const char *name) {
     for (const char *c = name; *c; c++) {
         const bool letter = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || *c == '_';
@@ -131,7 +132,7 @@ static bool is_identifier(const char *name) {
     return *name != 0;
 }
 
-/* A size of an input as the other inputs that have arrived tell it; -1: they do not. */
+/* The size of that name, by options.dims or by the inputs that the host has given; -1: unknown. */
 static int64_t size_by_name(const dlc_onnx_runner *runner, const char *name, const DLTensor *const *inputs) {
     for (int i = 0; i < runner->import.dim_count; i++)
         if (strcmp(runner->import.dims[i].name, name) == 0) return runner->import.dims[i].value;
@@ -148,7 +149,7 @@ static bool is_same_dim(const dlc_dim *a, const dlc_dim *b) {
     return a->name && b->name ? strcmp(a->name, b->name) == 0 : a->value >= 0 && a->value == b->value;
 }
 
-/* The one axis along which the file gives output and input other sizes; -1: there is none, or several. */
+/* The only axis along which the file declares different sizes of output and input; -1: there is none, or several. */
 static int growing_axis(const dlc_onnx_port *in, const dlc_onnx_port *out) {
     int axis = -1, count = 0;
     for (int d = 0; d < in->rank && in->rank == out->rank; d++)
@@ -181,7 +182,7 @@ static dlc_status first_shape(const dlc_onnx_runner *runner, const jit_onnx_stat
 
 /* ---- tensors --------------------------------------------------------------------------------------------------------------- */
 
-/* The first elements of the memory, in the shape given. */
+/* Makes *kept the tensor of this shape at the start of `memory`, with the strides of the whole memory. */
 static void keep(jit_onnx_kept *kept, DLManagedTensorVersioned *memory, const int64_t *shape) {
     const DLTensor *whole = &memory->dl_tensor;
     kept->tensor = *whole;
@@ -198,7 +199,7 @@ static void drop(DLManagedTensorVersioned **memory) {
     *memory = NULL;
 }
 
-/* Without the memory that the last run's state is in. */
+/* Drops the state of the run in progress, but not memory that the last run's state is in. */
 static void drop_next(jit_onnx_state *state) {
     if (state->next.memory != state->now.memory) drop(&state->next.memory);
     state->next.memory = NULL;
@@ -208,7 +209,7 @@ void jit_onnx_release_states(dlc_onnx_runner *runner) {
     for (int s = 0; s < runner->state_count; s++) drop(&runner->states[s].now.memory);
 }
 
-/* Zeros in the shape that the file declares, or nothing of what grows. */
+/* Makes the state before the first run: zeros in the shape that the file declares, with no elements along an axis that grows. */
 static dlc_status first_state(dlc_onnx_runner *runner, jit_onnx_state *state, const DLTensor *const *inputs) {
     dlc_onnx_port port;
     int64_t shape[DLC_MAX_RANK];
@@ -230,7 +231,7 @@ dlc_status jit_onnx_add_states(dlc_onnx_runner *runner, const DLTensor *const *i
     return DLC_OK;
 }
 
-/* Is the input the runner's own, and has its memory room for the shape? */
+/* Is the input the runner's own state, with room in its memory for the shape, which grows along `axis`? */
 static bool has_room(const jit_onnx_state *state, const DLTensor *input, const int64_t *shape, int axis) {
     if (input != &state->now.tensor) return false;
     const DLTensor *memory = &state->now.memory->dl_tensor;
@@ -239,7 +240,7 @@ static bool has_room(const jit_onnx_state *state, const DLTensor *input, const i
     return true;
 }
 
-/* Memory for the shape, and for half more. */
+/* Memory for the shape, with room for half as many elements more along `axis` (at least 16). */
 static DLManagedTensorVersioned *new_memory(dlc_context *context, const DLTensor *like, const int64_t *shape,
                                             int axis) {
     enum { LEAST = 16 };
@@ -289,7 +290,7 @@ dlc_status jit_onnx_aim_states(dlc_onnx_runner *runner, const imported *import, 
     return DLC_OK;
 }
 
-/* The host's tensor for an output that is a state must be one that the new state fits. */
+/* Can the new state be copied to the host's tensor: have both one type and shape, in host memory? */
 static bool fits(const DLTensor *to, const DLTensor *from) {
     bool same = to->device.device_type == kDLCPU && from->device.device_type == kDLCPU && to->ndim == from->ndim &&
                 memcmp(&to->dtype, &from->dtype, sizeof to->dtype) == 0;
@@ -297,7 +298,7 @@ static bool fits(const DLTensor *to, const DLTensor *from) {
     return same;
 }
 
-/* The new state must be what the next run takes, by the element type and rank that the file gives its input. */
+/* Fails unless the next run can take the new state: it must have the element type and rank that the file declares for the input. */
 static dlc_status check_next(const dlc_onnx_runner *runner, const jit_onnx_state *state) {
     dlc_onnx_port in;
     dlc_dtype dtype = DLC_DTYPE_COUNT;

@@ -1,6 +1,6 @@
-/* Runs of ONNX models with sequences, optionals, strings and maps, <dlc/onnx.h>. What arrives is taken apart into its structure and its
- * tensors. For each structure the runner has a lane, a runner of these tensors; the results that a lane's import describes (onnx_result) are put
- * together again after the run. */
+/* Runs of ONNX models with sequences, optionals, strings and maps, <dlc/onnx.h>. The inputs are taken apart into their structure and a
+ * list of tensors. For each structure the runner has a lane, a runner whose inputs are these tensors; after the run, outputs are put
+ * together from the program's outputs, as the lane's import describes them (onnx_result). */
 #include <dlc/onnx.h>
 
 #include "jit/jit.h"
@@ -9,21 +9,21 @@
 #include "jit/onnx_run.h"
 
 enum { LANES_KEPT = 16 };
-static const size_t bytes_max = (size_t)1 << 30; /* of strings */
+static const size_t bytes_max = (size_t)1 << 30; /* of all strings in the inputs of a run */
 
-/* Values that have arrived. The arena owns what is made of them. */
+/* The inputs of a run, taken apart. */
 typedef struct arrival {
     lib_arena *arena;
     const dlc_onnx_runner *runner;
-    /* Strings and keys are copied; else they are the host's. */
+    /* Strings and keys are copied to the arena; else `given` points to the host's. */
     bool copies;
-    /* The tensors in them. */
+    /* All tensors in the inputs, in order, and a port for each. */
     lib_vec(jit_onnx_port) port;
     lib_vec(const DLTensor *) tensor;
-    /* The input of the main graph that they are in. */
+    /* The input of the main graph that is being taken apart; bytes of strings so far. */
     size_t place;
     size_t bytes;
-    /* By input of the main graph: without the tensors' elements. */
+    /* The structure, by input of the main graph: values without the tensors' elements. */
     const dlc_onnx_value **given;
 } arrival;
 
@@ -66,7 +66,7 @@ static void take_tensor(arrival *a, const onnx_type *type, const DLTensor *tenso
     lib_vec_push(a->arena, &a->port, ((jit_onnx_port){.name = name, .type = type, .place = a->place}));
 }
 
-/* Product of the dimensions; raises if there are too many strings. */
+/* Number of strings: the product of the dimensions; raises for invalid dimensions and for too many strings. */
 static size_t string_count(const arrival *a, const dlc_onnx_value *value, const char *name) {
     int64_t count = 1;
     bool right = value->rank >= 0 && value->rank <= DLC_MAX_RANK && (!value->rank || value->dims), fits = true,
@@ -124,7 +124,7 @@ static void take_sequence(arrival *a, dlc_onnx_value *to, const onnx_type *type,
     *to = (dlc_onnx_value){.kind = DLC_ONNX_SEQUENCE, .count = value->count, .elements = element};
 }
 
-/* Keys that are integers: a list, compact, in host memory. */
+/* Takes the integer keys of a map; raises unless they are a compact list in host memory. */
 static void take_integers(arrival *a, dlc_onnx_value *to, const DLTensor *tensor, const char *name) {
     check_tensor(a, tensor, 7, name);
     if (tensor->ndim != 1 || tensor->device.device_type != kDLCPU || !lib_tensor_is_compact(tensor))
@@ -172,7 +172,8 @@ static void take_map(arrival *a, dlc_onnx_value *to, const onnx_type *type, cons
     *to = (dlc_onnx_value){.kind = DLC_ONNX_MAP, .count = 2, .elements = part};
 }
 
-/* Types nest no deeper than the file's messages. */
+/* Takes a value apart: its structure into *to, its tensors into the list; raises unless it has the type. Recursive: types nest no deeper
+ * than the file's messages. */
 static void take_value(arrival *a, dlc_onnx_value *to, const onnx_type *type, const dlc_onnx_value *value,
                        const char *name) {
     if (type && type->which == ONNX_TYPE_OPTIONAL && value->kind == DLC_ONNX_NONE) {
@@ -205,7 +206,7 @@ static void take_value(arrival *a, dlc_onnx_value *to, const onnx_type *type, co
     }
 }
 
-/* All inputs. In the arena's scope. */
+/* Takes all inputs apart. In the arena's scope. */
 static void take_inputs(arrival *a, const dlc_onnx_value *const *inputs) {
     const dlc_onnx_model *model = a->runner->model;
     a->given = LIB_NEW_ARRAY(a->arena, const dlc_onnx_value *, model->model->graph->inputs.count + 1);
@@ -236,7 +237,7 @@ static bool same_strings(const dlc_onnx_value *a, const dlc_onnx_value *b) {
     return true;
 }
 
-/* Tensors are left out of structures, but for the keys of maps. */
+/* Are two structures equal? Of tensors they contain only the keys of maps, which are compared, as strings are. */
 static bool same_structure(const dlc_onnx_value *a, const dlc_onnx_value *b) {
     if (a->kind != b->kind || a->count != b->count) return false;
     if (a->kind == DLC_ONNX_STRINGS) return same_strings(a, b);
@@ -318,10 +319,10 @@ static void leave_lane(dlc_onnx_runner *runner, dlc_onnx_runner *lane) {
 
 /* ---- putting together --------------------------------------------------------------------------------------------------- */
 
-/* A result of the host. The value comes first: its address is the host's. */
+/* An output that the host owns. The host's pointer is the address of `value`, so `value` must be the first member. */
 typedef struct owned_value {
     dlc_onnx_value value;
-    /* Owner of all in it but for this struct. */
+    /* Owns everything that `value` points to. */
     lib_arena arena;
     lib_scope scope;
     dlc_context *context;
@@ -332,7 +333,7 @@ static void release_managed(void *tensor) {
     managed->deleter(managed);
 }
 
-/* The tensor of a slot, which is the value's from now on. */
+/* Moves the tensor of a slot into the value's arena, which owns it from now on. */
 static const DLTensor *take_slot(owned_value *to, dlc_output_slot *slot) {
     DLManagedTensorVersioned *managed = slot->managed;
     slot->managed = NULL;
@@ -340,7 +341,7 @@ static const DLTensor *take_slot(owned_value *to, dlc_output_slot *slot) {
     return &managed->dl_tensor;
 }
 
-/* What a program made, or a constant. */
+/* The tensor of a result: taken from the program's output slot, or made from the constant in `result`. */
 static const DLTensor *numbers_of(owned_value *to, const onnx_result *result, dlc_output_slot *slots) {
     if (result->output >= 0) return take_slot(to, &slots[result->output]);
     DLManagedTensorVersioned *copy =
@@ -351,7 +352,7 @@ static const DLTensor *numbers_of(owned_value *to, const onnx_result *result, dl
     return &copy->dl_tensor;
 }
 
-/* The same, to be read here. */
+/* The same, to be read by the CPU; raises if it is on a device. */
 static const DLTensor *readable_of(owned_value *to, const onnx_result *result, dlc_output_slot *slots) {
     const DLTensor *tensor = numbers_of(to, result, slots);
     if (tensor->device.device_type != kDLCPU)
@@ -367,7 +368,7 @@ static dlc_onnx_string *new_strings(owned_value *to, dlc_onnx_value *value, cons
     return string;
 }
 
-/* Words of the table in their places. */
+/* Strings: `result` has a table of words, and a tensor of indices into it. */
 static void give_strings(owned_value *to, dlc_onnx_value *value, const onnx_result *result, dlc_output_slot *slots) {
     const DLTensor *places = readable_of(to, &result->part[0], slots);
     const int64_t *place = (const int64_t *)(const void *)lib_tensor_data(places);
@@ -409,7 +410,7 @@ static void give_parts(owned_value *to, dlc_onnx_value *value, const onnx_result
     *value = (dlc_onnx_value){.kind = kind, .count = result->count, .elements = element};
 }
 
-/* A map for each row of the values, which stay one tensor. */
+/* A sequence of maps with common keys: one for each row of the tensor of values, as a view of that row. */
 static void give_maps(owned_value *to, dlc_onnx_value *value, const onnx_result *result, dlc_output_slot *slots) {
     const DLTensor *rows = readable_of(to, &result->part[1], slots);
     const size_t count = (size_t)rows->shape[0];
@@ -459,7 +460,7 @@ void dlc_onnx_value_destroy(dlc_onnx_value *value) {
     graph_call_destroyed(context, &call);
 }
 
-/* A value as that result describes it, or, without one, the tensor of the first slot. */
+/* Makes an output as `result` describes it; result NULL: of the tensor in slots[0]. */
 static dlc_status new_value(dlc_context *context, const onnx_result *result, dlc_output_slot *slots,
                             dlc_onnx_value **made) {
     owned_value *own = lib_allocate_zeroed(&context->allocator, sizeof *own, _Alignof(owned_value));
@@ -495,7 +496,7 @@ typedef struct call {
     arrival arrived;
     /* [JIT_ONNX_TENSORS] */
     dlc_output_slot *slots;
-    /* For walks. */
+    /* Filled by a walk; an import has its own. */
     onnx_results results;
 } call;
 
@@ -512,7 +513,7 @@ static dlc_status run_in_lane(call *c) {
     return status;
 }
 
-/* A model of tensors alone. */
+/* Runs a model whose inputs and outputs are all tensors. */
 static dlc_status run_tensors(call *c) {
     const dlc_onnx_model *model = c->runner->model;
     const DLTensor **tensor = (const DLTensor **)c->arrived.tensor.data;
@@ -522,7 +523,7 @@ static dlc_status run_tensors(call *c) {
     return DLC_OK;
 }
 
-/* Of a model of tensors alone: NULL is a state. */
+/* Takes the inputs of a model whose inputs and outputs are all tensors; a value NONE stands for a state of the runner. */
 static void take_tensors(call *c) {
     const dlc_onnx_model *model = c->runner->model;
     for (int i = 0; i < model->port_count[DLC_ONNX_INPUT]; i++) {
@@ -536,7 +537,7 @@ static void take_tensors(call *c) {
     }
 }
 
-/* Takes what has arrived, in the call's scope. */
+/* Takes the call's inputs, in the call's scope. structured: some input or output is not a tensor. */
 static dlc_status take_call(call *c, bool structured) {
     if (LIB_ENTER(&c->scope)) {
         c->arrived = (arrival){.arena = &c->arena, .runner = c->runner};

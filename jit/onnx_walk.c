@@ -1,5 +1,6 @@
-/* Walks of ONNX models: the model is imported once for each run, on graphs whose values have tensors (parts.h), so that the importer can ask for
- * any value's elements. All operators between two such questions are compiled and run as one part, whose program later runs reuse. */
+/* Walks of ONNX models: each run imports the model anew, to graphs whose values can have tensors (parts.h), so that the importer can ask
+ * for the elements of any value. All operators between two such questions are compiled and run as one part, whose program later runs
+ * reuse. */
 #include "jit/onnx.h"
 
 #ifdef DLC_ONNX
@@ -19,13 +20,13 @@ typedef struct walk_graph {
     jit_values values;
 } walk_graph;
 
-/* Elements of equal shape one after the other, in host memory. */
+/* The scan outputs of a loop: elements of equal shape, one for each iteration, contiguous in host memory. */
 struct onnx_stack {
     onnx_stack *next;
     /* [room, dims...]; NULL: no element yet */
     DLManagedTensorVersioned *elements;
     dlc_dtype dtype;
-    /* Of an element; shape[0] of the stack comes before. */
+    /* Rank and shape of an element; bytes: of an element. */
     int rank;
     int64_t dims[DLC_MAX_RANK];
     size_t bytes;
@@ -33,7 +34,7 @@ struct onnx_stack {
 };
 
 struct jit_onnx_walk {
-    /* What the importer calls. The first member: the importer's pointer to it is one to this struct. */
+    /* The functions that the importer calls, with a pointer to this member, which must be the first, so that walk_of can convert it. */
     onnx_walk functions;
     dlc_onnx_model *model;
     dlc_context *context;
@@ -42,10 +43,10 @@ struct jit_onnx_walk {
     lib_arena store_arena;
     walk_graph *graphs;
     onnx_stack *stacks;
-    /* Of the run in progress: options of its parts, the end of its time (0: none), tensors that have arrived. */
+    /* Of the run in progress: options of its parts, and its deadline (0: none). */
     dlc_run_options run;
     uint64_t deadline_ns;
-    /* Of the keys of random numbers, and how many have been drawn. */
+    /* Seed of the keys of random numbers, and how many keys have been drawn, in all runs. */
     uint64_t seed, drawn;
     const DLTensor *const *inputs;
 };
@@ -73,7 +74,7 @@ static void begin_time(jit_onnx_walk *walk, const dlc_run_options *options) {
         walk->deadline_ns = lib_time_ns() + (uint64_t)walk->run.budget_ms * 1000000;
 }
 
-/* Raises if the run is to end; else what is left of its time is that of the next part. */
+/* Raises if the run is cancelled or its time is over; else the time left becomes the budget of the next part. */
 static void check_time(jit_onnx_walk *walk, const graph *g) {
     if (lib_is_raised(walk->run.cancel))
         lib_raise(g->arena->scope, DLC_CANCELLED, "%s: the run was cancelled", call_name);
@@ -86,7 +87,7 @@ static void check_time(jit_onnx_walk *walk, const graph *g) {
 
 /* ---- values -------------------------------------------------------------------------------------------------------------- */
 
-/* A new value of that element type and shape, with room for its tensor. */
+/* A new value of like's element type and shape, without a tensor yet. */
 static graph_id new_value(walk_graph *at, const DLTensor *like) {
     graph *g = at->g;
     graph_shape shape = {.rank = like->ndim};
@@ -134,7 +135,7 @@ static graph_id share_value(onnx_walk *functions, graph *from, graph_id id, grap
     return shared;
 }
 
-/* Gives a new value memory that the library made, of which it shows the first `count` rows or, -1, all. */
+/* Gives a new value its tensor: the first `count` rows of `managed`, memory that the library made; -1: all rows. */
 static void own_tensor(walk_graph *at, graph_id id, DLManagedTensorVersioned *managed, int64_t count) {
     jit_kept_tensor *tensor = jit_tensor_new(&at->values.parts->context->allocator);
     if (!tensor) {
@@ -191,7 +192,7 @@ static int64_t draw_key(onnx_walk *functions) {
 
 /* ---- inputs -------------------------------------------------------------------------------------------------------------- */
 
-/* The tensor must be what the file declares; sizes that it leaves open are the tensor's. */
+/* Raises unless input i's tensor has the type and shape of the imported value, which has the tensor's size where the file declares none. */
 static void check_input(const jit_onnx_walk *walk, graph *g, size_t i, graph_id id) {
     const DLTensor *tensor = walk->inputs[i];
     const graph_shape *shape = graph_shape_of(g, id);
@@ -239,7 +240,7 @@ static walk_graph *unused_graph(jit_onnx_walk *walk, lib_scope *scope) {
     return at;
 }
 
-/* An empty graph, which raises in that scope. */
+/* An empty graph, which raises in `scope`. */
 static graph *open_graph(jit_onnx_walk *walk, lib_scope *scope) {
     walk_graph *at = unused_graph(walk, scope);
     at->arena.scope = scope;
@@ -286,7 +287,7 @@ static void free_stacks(jit_onnx_walk *walk) {
     walk->stacks = NULL;
 }
 
-/* The shape of the stack if it has so many elements. */
+/* The shape of the stack as one tensor of `count` elements; returns its rank. */
 static int stack_shape(const onnx_stack *stack, int64_t count, int64_t *shape) {
     shape[0] = count;
     for (int d = 0; d < stack->rank; d++) shape[d + 1] = stack->dims[d];
@@ -360,7 +361,7 @@ static bool has_shape(const DLTensor *a, const DLTensor *b) {
     return same;
 }
 
-/* Checks the host's tensors before any is written. */
+/* Checks the host's tensors for outputs, before any is written. */
 static void check_outputs(const jit_onnx_walk *walk, const walk_graph *at, const dlc_output_slot *outputs) {
     for (uint32_t o = 0; o < at->g->outputs.count; o++) {
         const DLTensor *made = &jit_values_at(&at->values, at->g->outputs.data[o])->dl;
@@ -373,7 +374,7 @@ static void check_outputs(const jit_onnx_walk *walk, const walk_graph *at, const
     }
 }
 
-/* Memory of a result that nothing else has is the host's from now on; of others it gets a copy. */
+/* A tensor for the host: the result's own memory if nothing else uses it (the result then has none), else a copy. */
 static DLManagedTensorVersioned *hand_over(walk_graph *at, graph_id id) {
     jit_kept_tensor *tensor = jit_values_at(&at->values, id);
     DLManagedTensorVersioned *managed = tensor->managed;

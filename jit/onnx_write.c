@@ -35,7 +35,7 @@ static bool flush(output *o) {
     return written;
 }
 
-/* Large tensors are written from where they are. */
+/* Writes to the temporary file; called with the bytes of large tensors where they are. */
 static bool put(void *user, const void *bytes, size_t size) {
     output *o = user;
     const bool large = size > BUFFER / 2;
@@ -46,7 +46,7 @@ static bool put(void *user, const void *bytes, size_t size) {
     return true;
 }
 
-/* A device, a pipe or a folder must not give way to a file. */
+/* Raises if the path is a device, a pipe or a folder, which a rename would replace or fail at. */
 static void check_place(lib_arena *arena, const char *path) {
     struct stat about;
     if (stat(path, &about) == 0 && !S_ISREG(about.st_mode))
@@ -104,7 +104,7 @@ typedef struct writing {
     uint64_t external;
 } writing;
 
-/* Runs in a scope: all that may raise. */
+/* The part of dlc_onnx_write that may raise; runs in a scope. */
 static void prepare(lib_arena *arena, const char *path, writing *w) {
     onnx_out_model *model = onnx_export_graph(arena, w->g, &w->options);
     w->model = model;

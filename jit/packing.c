@@ -12,7 +12,7 @@ static size_t physical(const tir_layout *layout, const int64_t *shape, int64_t *
     return count;
 }
 
-/* The offsets that the coordinates of a dimension add to positions in the packed copy. */
+/* place[i]: the offset, in elements, that coordinate i of the dimension adds to a position in the packed copy. */
 static void place_dimension(const tir_layout *layout, const int64_t *stride, int dim, int64_t count, int64_t *place) {
     for (int64_t i = 0; i < count; i++) {
         place[i] = 0;
@@ -24,7 +24,8 @@ static void place_dimension(const tir_layout *layout, const int64_t *stride, int
     }
 }
 
-/* The longest run length for which all runs of a row are contiguous in the copy, too. */
+/* The length of the runs of a row that are contiguous in the copy, too: that of the first run, if the copy breaks only at its multiples;
+ * else 1. */
 static int64_t run_of(const int64_t *place, int64_t count) {
     int64_t run = 1;
     while (run < count && place[run] == place[run - 1] + 1) run++;
@@ -33,7 +34,8 @@ static int64_t run_of(const int64_t *place, int64_t count) {
     return run;
 }
 
-/* Copies between so many elements of a contiguous row and their places in the packed copy; all of the row if it has runs. */
+/* Copies `count` elements from a contiguous row to their places in the packed copy (back: the reverse). If packing->run > 1, `count` is the
+ * whole row. */
 static void copy_row(const jit_packing *packing, int64_t count, const int64_t *place, bool back, char *row,
                      char *packed) {
     const size_t size = packing->element;
@@ -79,10 +81,10 @@ jit_packing jit_packing_outline(const tir_layout *layout, size_t element, const 
     return packing;
 }
 
-/* Short trailing dimensions together are the rows, of about so many elements. */
+/* A row is the last dimension, or several trailing ones together while they have fewer than ROW_LEAST elements, up to ROW_MOST. */
 enum { ROW_LEAST = 256, ROW_MOST = 1 << 14 };
 
-/* The first dimension of the rows, which depends on the shape only; its rank if there is none. */
+/* The first of the dimensions that form a row, which depends on the shape only; *length: elements of a row. */
 static int first_of_rows(int rank, const int64_t *shape, int64_t *length) {
     int first = rank;
     for (*length = 1; first > 0; first--) {
@@ -157,7 +159,7 @@ static size_t row_bytes(const jit_packing *packing) {
     return (size_t)packing->row * packing->element;
 }
 
-/* Four rows of elements of 4 bytes, `step` bytes apart, whose elements lie side by side in the packed copy. */
+/* Packs four rows of elements of 4 bytes, `step` bytes apart, where the four elements of a column are adjacent in the packed copy. */
 static void interleave(int64_t count, const int64_t *place, const char *row, size_t step, char *packed) {
     typedef uint32_t four __attribute__((vector_size(16)));
     enum { SIZE = sizeof(uint32_t), ROWS = 4 };
@@ -180,7 +182,8 @@ static void interleave(int64_t count, const int64_t *place, const char *row, siz
             memcpy(packed + (place[i] + k) * SIZE, row + (size_t)k * step + (size_t)i * SIZE, SIZE);
 }
 
-/* Rows whose elements are scattered go by groups and parts of rows: rows of a group often share cache lines of the packed copy. */
+/* Rows without runs are copied by groups of rows, and of each row a part at a time: rows of a group often share cache lines of the packed
+ * copy. */
 enum { GROUP = 16 /* rows */, PART = 256 /* elements */ };
 
 /* May `interleave` pack the rows of the group from the first of these on? */
@@ -190,7 +193,7 @@ static bool is_side_by_side(const jit_packing *packing, int64_t count, char *con
     return good;
 }
 
-/* From the current row on; `whole`: its first element. */
+/* Packs or unpacks `count` rows from the current one on; `whole`: the first element of the current row. */
 static void copy_group(const jit_packing *packing, row_walk *walk, int64_t count, bool back, char *whole,
                        char *packed) {
     const int64_t *place = packing->row_places;
@@ -210,7 +213,7 @@ static void copy_group(const jit_packing *packing, row_walk *walk, int64_t count
     }
 }
 
-/* `whole`: all rows. */
+/* Packs or unpacks rows begin .. end - 1; `whole`: the first element of row 0. */
 static void copy_rows(const jit_packing *packing, int64_t begin, int64_t end, bool back, char *whole, char *packed) {
     row_walk walk = row_at(packing, begin);
     const size_t step = row_bytes(packing);

@@ -317,7 +317,8 @@ static dlc_status look_up_guarded(jit_parts *parts, evaluation *v, bool *found, 
     return error->status;
 }
 
-/* Parts that differ only in sizes share one program, or have one each if no symbols fit; the least recently used program is evicted. */
+/* Finds or makes the program of the part. Parts that differ only in sizes share one, or have one each if no symbols fit; if there are too
+ * many, the least recently used program is destroyed. */
 static dlc_status find_program(jit_parts *parts, evaluation *v, lib_error *error) {
     bool found = false, fixed = false;
     LIB_TRY(look_up_guarded(parts, v, &found, error));

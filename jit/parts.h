@@ -1,8 +1,8 @@
-/* Evaluation of graphs part by part: some values of a graph are known, they have tensors; the part of the graph between known and wanted
- * values is cut out, compiled, and run. Of eager graphs (eager.c) and of walks of ONNX models (onnx_walk.c).
+/* Evaluation of graphs part by part: values of a graph are known if they have tensors; the part of the graph between known and wanted
+ * values is cut out, compiled, and run. Used for eager graphs (eager.c) and for walks of ONNX models (onnx_walk.c).
  *
- * Parts that differ only in the contents of their tensors share a program, and those that differ only in sizes, where symbols can take
- * their place (graph/sizes.h). */
+ * Parts that differ only in the contents of their tensors share a program. So do parts that differ only in sizes, if symbols can replace
+ * these sizes (graph/sizes.h). */
 #ifndef JIT_PARTS_H
 #define JIT_PARTS_H
 
@@ -20,11 +20,11 @@ typedef struct jit_kept_tensor {
     int64_t shape[DLC_MAX_RANK], strides[DLC_MAX_RANK];
 } jit_kept_tensor;
 
-/* Without data yet; NULL: memory is refused. */
+/* A new tensor without data; NULL: memory is refused. */
 jit_kept_tensor *jit_tensor_new(const dlc_allocator *allocator);
-/* Element type, shape, strides, data of `dl`. */
+/* Gives the tensor the element type, shape, strides and data of `dl`. */
 void jit_tensor_describe(jit_kept_tensor *tensor, const DLTensor *dl);
-/* A tensor of the host: checked, and, if it is in host memory and `copy`, copied. */
+/* *out: a kept tensor for the host's tensor, which is checked; its data are copied if `copy` and if they are in host memory. */
 dlc_status jit_tensor_hold(dlc_context *context, const DLTensor *dl, bool copy, const char *call, jit_kept_tensor **out,
                            lib_error *error);
 static inline jit_kept_tensor *jit_tensor_keep(jit_kept_tensor *tensor) {
@@ -32,7 +32,7 @@ static inline jit_kept_tensor *jit_tensor_keep(jit_kept_tensor *tensor) {
     return tensor;
 }
 void jit_tensor_drop(jit_kept_tensor *tensor);
-/* For the host: read-only, with a reference of its own. */
+/* *out: a tensor for the host with the same data, read-only, which holds a reference to this one. */
 dlc_status jit_tensor_give(jit_kept_tensor *tensor, const char *call, DLManagedTensorVersioned **out, lib_error *error);
 
 /* The programs of the most recently used parts. For one thread at a time. */

@@ -104,7 +104,7 @@ static _Atomic(jit_plan *) *oldest_of(dlc_program *program, uint64_t first, uint
     return oldest;
 }
 
-/* Tries to advance the epoch twice, after which a plan retired now is freed. */
+/* Tries to advance the epoch twice, after which a plan retired now is freed. Whether it could. */
 static bool drain(dlc_program *program) {
     return advance_epoch(program) && advance_epoch(program);
 }
@@ -121,7 +121,7 @@ static void respect_budget(dlc_program *program, const jit_plan *newest) {
 
 /* ---- look-up */
 
-/* Compares all input dimensions: `count` is the same for all plans of a program. */
+/* Is the plan for these shapes? Compares all input dimensions: `count` is the same for all plans of a program. */
 static bool has_shapes(const jit_plan *plan, const int64_t *shapes, int count) {
     int i = 0;
     while (i < count && plan->shapes[i] == shapes[i]) i++;
@@ -241,8 +241,8 @@ static bool place_outputs(dlc_program *program, init_outputs *computed) {
     return true;
 }
 
-/* The init graph runs once per program; its outputs are constants of the main graph. One thread at a time. It is part of a bind
- * and subject to its limits. */
+/* Runs the init graph, once per program: its outputs become constants of the main graph. Only one thread may be here. The run is part of
+ * a bind and has the bind's limits. */
 static dlc_status compute_init(dlc_program *program, lib_error *error) {
     const dlc_allocator *allocator = &program->context->allocator;
     const graph *rest = program->init_rest;

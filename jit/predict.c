@@ -59,7 +59,7 @@ static double bytes_outside(jit_build *build, const graph_id *values, uint32_t c
     return bytes;
 }
 
-/* For one region: what the next call returns is in the same memory. */
+/* An empty arena for work on one region; the next call frees its contents. */
 static lib_arena *empty_arena(jit_build *build) {
     if (build->passing) lib_arena_reset(build->passing);
     return build->passing ? build->passing : build->work;
@@ -142,7 +142,8 @@ static const prediction *find_prediction(const predictor *p, const lib_hash128 *
     return NULL;
 }
 
-/* Where a part of `whole` stands, NULL: alone. */
+/* For `asked` as a part of `whole` (NULL: alone): `beside`, bytes that only whole's other parts read and write outside of `whole`;
+ * `handed`, bytes that other parts compute for `asked`. */
 static target_work work_within(jit_build *build, const graph_region *asked, const graph_region *whole) {
     target_work work = {.params = NULL};
     if (!whole) return work;

@@ -40,7 +40,7 @@ static bool is_counted_inside(const graph *g, tir_expr symbol) {
     return false;
 }
 
-/* A symbol gets its value from an input dimension that is exactly this symbol, or from a counted size. */
+/* Raises if a used symbol cannot get a value: no dimension of an input is exactly this symbol, and no counted size defines it. */
 static void check_symbols(lib_arena *work, const graph *g) {
     bool *told = LIB_NEW_ARRAY(work, bool, (size_t)g->pool->variables.count + 1); /* determined by an input */
     for (uint32_t i = 0; i < g->inputs.count; i++) {
@@ -79,7 +79,7 @@ static jit_argument *describe_arguments(lib_arena *arena, const graph *g, uint32
     return arguments;
 }
 
-/* Operators are computed as they are written: no inference form. */
+/* Are operators computed exactly as written, without rewrites to integers or folded factors? */
 static bool is_as_written(const dlc_program *program) {
     return program->options.no_excess_precision || lib_environment_lists(LIB_ENV_DISABLE, "simplify");
 }
@@ -91,8 +91,8 @@ static graph *decompose(const dlc_program *program, lib_arena *work, const graph
     return lib_environment_lists(LIB_ENV_DISABLE, "simplify") ? expanded : graph_simplify(work, expanded);
 }
 
-/* The host's registered rules and passes run before composites are expanded, and again afterwards; they may then introduce
- * composites, which are expanded again. */
+/* Early passes of the host (DLC_PASS_FIRST), then its rules, run on the unexpanded graph; its rules again, then late passes
+ * (DLC_PASS_SIMPLIFIED), on the expanded one. A graph that these change may contain composites again: it is expanded again. */
 static graph *expand(const dlc_program *program, lib_arena *work, const graph *source) {
     const graph *first = graph_apply_rules(work, graph_apply_passes(work, source, false), NULL);
     graph *simple = decompose(program, work, first), *g = simple;
@@ -186,7 +186,7 @@ static bool is_numbered_alike(const char *a, const char *b) {
     return !*a && !*b;
 }
 
-/* Logs symbols that look like mistakes: used only by a hint; or used once, with a name similar to another symbol's. */
+/* Logs symbols that look like mistakes: named by dlc_symbol_varies alone; or used once, with a name similar to another symbol's. */
 static void report_symbols(const dlc_context *context, const graph *g) {
     enum { MOST = 1000 }; /* symbols; the comparison is quadratic */
     if (!context->log.write || g->symbols.count > MOST) return;

@@ -1,6 +1,6 @@
-/* Memory of results that dlc_run allocates. A host that takes a result, reads it and deletes it gets the same block at its next run: from the
- * system it would come without pages, and a run would take longer to fault these in than to write the result. Blocks outlive the context with
- * their tensors, so what keeps them is counted apart from it. */
+/* Memory of results that dlc_run allocates. When the host deletes a result, its block is kept for the next run: fresh memory from the system
+ * has no pages yet, and faulting these in takes longer than writing the result. Tensors may outlive the context, so the list of blocks has a
+ * reference count of its own. */
 #include "jit/jit.h"
 
 #include <sched.h>
@@ -19,10 +19,10 @@ typedef struct kept_block {
 struct jit_results {
     /* Where blocks come from. */
     dlc_allocator source;
-    /* The context, and each block that a tensor has. */
+    /* One for the context, one for each tensor in a block. */
     atomic_int references;
-    /* Guards what follows, for a few instructions. Only closing waits for it: whoever else finds it busy does without the list, also in a
-     * forked child, in which its holder may not exist. */
+    /* Guards the fields below, for a few instructions. Only closing waits for it; all other calls that find it busy do without the list.
+     * (In a forked child the thread that holds it may not exist.) */
     atomic_flag busy;
     bool closed;
     int count;

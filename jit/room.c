@@ -1,7 +1,7 @@
 /* Donation with room: an output that is an input and more along one axis, concat(input, ...), in one buffer larger than both
- * (dlc_program_alias), so that a run writes only what is new. In plans both are that whole buffer (graph/room.c), whose size along the axis, the
- * *room*, is a symbol and therefore only a stride of kernels. Its value is in the strides of the output's tensor; plans are found by it and by
- * the shapes of the inputs. 0 there: the output is compact. */
+ * (dlc_program_alias), so that a run writes only the new elements. In plans both are that whole buffer (graph/room.c). The buffer's size
+ * along the axis, the *room*, is a symbol; kernels use it only in strides. A run computes the room from the strides of the output's tensor
+ * and looks up the plan by the rooms and the shapes of the inputs; room 0 stands for a compact output. */
 #include "jit/internal.h"
 
 /* ---- pairs */
@@ -22,7 +22,8 @@ static bool has_same_sizes(const graph *g, const graph_growth *a, const graph_gr
            tir_equal(g->pool, size_of(g, out[a->output], a), size_of(g, out[b->output], b)) == TIR_YES;
 }
 
-/* One symbol for pairs of equal sizes, so that equal computations on them are one kernel. */
+/* Adds a symbol for the room of a new pair; returns its index. Pairs of equal sizes share one, so that equal computations on them are one
+ * kernel. */
 static uint32_t add_room(dlc_program *program) {
     graph *g = program->graph;
     const char *name = "room";
@@ -98,8 +99,8 @@ bool jit_fits_room(const DLTensor *tensor, int axis, int64_t room) {
     return true;
 }
 
-/* The size along the axis of the compact tensor whose first elements these are, by the stride of a dimension before it; 0: this one is
- * compact, or lies otherwise. It has not been checked. */
+/* If the tensor lies as the first elements of a larger compact one: the larger one's size along the axis, from the stride of a dimension
+ * before it. 0: the tensor is compact, or lies otherwise. The tensor may be invalid: it has not been checked yet. */
 static int64_t room_of(const DLTensor *tensor, int axis, int rank) {
     if (!tensor || tensor->ndim != rank || !tensor->shape || !tensor->strides) return 0;
     for (int d = 0; d < rank; d++)

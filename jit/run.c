@@ -85,7 +85,7 @@ static const lib_phase *phases_of(const running *run) {
     return run->frame->turned ? run->step->turned : run->step->phase;
 }
 
-/* The first profiled run allocates the samples. */
+/* The call's samples, which its first profiled run allocates. NULL: memory is refused. */
 static jit_samples *samples_of(dlc_context *context, jit_call *call) {
     jit_samples *samples = atomic_load(&call->samples), *none = NULL;
     if (samples) return samples;
@@ -109,7 +109,7 @@ void jit_count_time(dlc_context *context, jit_call *call, uint64_t elapsed) {
     atomic_fetch_add_explicit(&call->profile_runs, 1, memory_order_relaxed);
 }
 
-/* Runs each kernel separately, to time it for a profile or to check its results for stop_at. */
+/* Runs each kernel separately, to time it for a profile or to check its results for stop_at. False: cancelled. */
 static bool run_singly(running *run, bool profile) {
     dlc_context *context = run->plan->context;
     const jit_step *step = run->step;

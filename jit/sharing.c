@@ -130,7 +130,7 @@ static jit_update find_update(jit_build *build, const graph_region *region) {
     return (jit_update){-1, -1};
 }
 
-/* They do not depend on sizes. */
+/* The in-place updates of all regions; kept in the front, since they do not depend on sizes. */
 static const jit_update *find_updates(jit_build *build) {
     jit_front *front = build->front;
     if (front && front->updates) return front->updates;
@@ -196,7 +196,7 @@ void jit_find_sharing(jit_build *build) {
     if (alias) link_updates(build, producer);
 }
 
-/* A branch's inputs come from the enclosing plan. */
+/* In a branch, whose inputs the enclosing plan places, values count as aligned to their elements only. */
 int32_t jit_alignment(const jit_build *build, graph_id value, int32_t element) {
     const target_runtime *runtime = build->program->context->target->runtime;
     int32_t alignment = runtime && !build->given ? runtime->alignment : element;

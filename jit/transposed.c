@@ -1,5 +1,5 @@
-/* Outputs of an init graph that are weights with their axes in another order, as frameworks store the weights of linear layers. They are not
- * computed: a copy in a layout is packed from the weight itself, of which it is a copy in another layout. */
+/* Outputs of an init graph that are transpositions of weights, as of the weights of linear layers that frameworks store transposed. They are
+ * not computed: a copy in a layout is packed from the original weight, of which it is a copy in another layout. */
 #include "graph/build.h"
 #include "jit/internal.h"
 

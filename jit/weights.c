@@ -92,7 +92,7 @@ static void release_weight(graph_holder *holder) {
 
 /* ---- row-major bytes and packed copies; the weight's mutex is held */
 
-/* Can the row-major bytes be restored from the packed copy? */
+/* Can the row-major bytes be restored from the packed copy: does it hold all elements of the weight? */
 static bool is_complete(const jit_weight *weight, const jit_packed *packed) {
     size_t bytes = packed->element;
     for (int d = 0; d < packed->layout.rank; d++) bytes *= (size_t)packed->shape[d];
@@ -188,13 +188,14 @@ static bool fill(jit_weight *weight, const jit_packing *packing, char *to) {
     return true;
 }
 
-/* The pages of bytes that are not ours to release are read again if they are needed. */
+/* Tells the owner of row-major bytes that the weight cannot release (a file) that they are not needed for now: the owner may release their
+ * pages, which a later read brings back. */
 static void let_go(const jit_weight *weight) {
     if (weight->whole && !may_drop(weight) && weight->source && weight->source->idle)
         weight->source->idle(weight->source, weight->whole, weight->size);
 }
 
-/* NULL: out of memory. */
+/* Makes a packed copy and adds it to the weight; NULL: out of memory. */
 static jit_packed *new_packed(jit_weight *weight, const jit_packing *packing) {
     const dlc_allocator *allocator = &weight->context->allocator;
     jit_packed *packed = lib_allocate_zeroed(allocator, sizeof *packed, 16);
@@ -285,7 +286,7 @@ static bool link_weight(dlc_program *program, graph_constant *constant, bool ini
     return true;
 }
 
-/* Copies a large constant, whose bytes belong to a graph's arena, to shared memory and makes it a weight. */
+/* Copies a large constant, whose bytes belong to a graph's arena, to shared memory and makes it a weight. False: memory is refused. */
 static bool share_bytes(dlc_program *program, graph_constant *constant, bool init) {
     graph_bytes *shared = graph_bytes_new(&program->context->allocator, constant->size);
     if (!shared) return false;

@@ -58,7 +58,8 @@ static int own_calls(const lib_callers *callers) {
     return count;
 }
 
-/* A call is counted only after a verdict exists: while there is none, the count is the parent's. */
+/* May this process use objects of these callers? Gives the verdict if there is none yet, from the inherited count: no call of this
+ * process is counted before. */
 static bool is_usable(lib_callers *callers) {
     _Atomic uint64_t *place = callers->page ? callers->page : &callers->verdict;
     const uint64_t usable = verdict_of_here(callers, USABLE), left = verdict_of_here(callers, LEFT);

@@ -24,7 +24,7 @@ static uint64_t stored_hash(uint64_t hash) {
     return hash ? hash : 1;
 }
 
-/* Multiplying first spreads hashes with weak low bits (addresses, small integers). */
+/* The slot at which the search for a hash begins. Multiplying first spreads hashes with weak low bits (addresses, small integers). */
 static uint32_t home(const lib_map *map, uint64_t hash) {
     return (uint32_t)(hash * 0x9e3779b97f4a7c15u >> 32) & (map->capacity - 1);
 }

@@ -74,7 +74,8 @@ DLDataType lib_dtype_to_dlpack(dlc_dtype dtype) {
 
 /* ---- float formats ------------------------------------------------------------------------------ */
 
-/* The codes beyond the greatest number: infinity and NaN, one NaN, or none: NaN then takes the code of -0, or there is no NaN. */
+/* Codes beyond the greatest number: infinity and NaNs (IEEE); one NaN (NAN); none, and the code of -0 is NaN (NONE); none, and the format
+ * has no NaN (NUMBERS). */
 typedef enum float_end { END_IEEE, END_NAN, END_NONE, END_NUMBERS } float_end;
 
 typedef struct float_format {

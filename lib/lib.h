@@ -155,8 +155,8 @@ typedef struct lib_allowance {
     const lib_watch *outer_watch;
 } lib_allowance;
 enum { LIB_LIMIT_MEMORY_PER_BYTE = 64 /* of input, in addition to limits.memory */ };
-/* Called before and after the scope of the call; a lib_arena_ask after LIB_ENTER detects a flag that is already raised. An arena that
- * already has a watch keeps its limits: a function of the host builds inside a pass. */
+/* _begin before and _end after the scope of the call; a lib_arena_ask after LIB_ENTER detects a flag that is already raised. An arena that
+ * already has a limit or a watch keeps its own (a pass is running, and a function of the host builds in its arena). */
 void lib_allowance_begin(lib_allowance *allowance, lib_arena *arena, const dlc_limits *limits, size_t input);
 /* The same in addition to the arena's own limits; whichever is reached first applies. */
 void lib_allowance_begin_within(lib_allowance *allowance, lib_arena *arena, const dlc_limits *limits, size_t input);
@@ -340,11 +340,11 @@ static inline bool lib_dtype_is_float(dlc_dtype dtype) {
 static inline bool lib_dtype_is_integer(dlc_dtype d) {
     return lib_dtypes[d].class_ == 'i' || lib_dtypes[d].class_ == 'u';
 }
-/* Several elements to a byte. */
+/* Whether a byte holds several elements. */
 static inline bool lib_dtype_is_packed(dlc_dtype dtype) {
     return lib_dtypes[dtype].bits < 8;
 }
-/* Stored as codes, which kernels see as bytes and compute numbers from: packed elements and f8e8m0. */
+/* Stored as codes: packed elements and f8e8m0. Kernels load bytes and compute the numbers from them. */
 static inline bool lib_dtype_is_encoded(dlc_dtype dtype) {
     return lib_dtypes[dtype].bits < 8 || dtype == DLC_F8E8M0;
 }
@@ -397,9 +397,9 @@ static inline bool lib_dtype_is_narrow_float(dlc_dtype dtype) {
 static inline bool lib_dtype_is_f8(dlc_dtype dtype) {
     return lib_dtype_is_float(dtype) && lib_dtypes[dtype].bits == 8 && !lib_dtype_is_encoded(dtype);
 }
-/* Floats of 8 and 4 bits: one rounding, to nearest even; values beyond the greatest number become infinity, or NaN if there is
- * none. f4e2m1 has neither: the greatest number, and 0 of NaN. f8e8m0: ties away from zero; NaN also of what is not positive
- * and of what is below its least power of two after rounding. */
+/* Floats of 8 and 4 bits: one rounding, to nearest even; values beyond the greatest number become infinity, or NaN if the type has no
+ * infinity. f4e2m1 has neither: such values become the greatest number, and NaN becomes 0. f8e8m0: ties away from zero; values that are not
+ * positive, or below its least power of two after rounding, become NaN. */
 uint8_t lib_f8_from_f64(dlc_dtype dtype, double value);
 float lib_f32_from_f8(dlc_dtype dtype, uint8_t bits);
 

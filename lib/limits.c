@@ -2,7 +2,7 @@
  * watch. */
 #include "lib/lib.h"
 
-/* Allowance for each input byte: names, numbers and nodes of a text are larger than their characters. */
+/* Bytes of input that extend the time limit by one millisecond. */
 enum { BYTES_PER_MS = 1024 };
 
 bool lib_limits_complete(dlc_limits *limits, lib_error *error) {

@@ -186,7 +186,7 @@ static lib_arena_chunk *new_chunk(lib_arena *arena, size_t size) {
     return chunk;
 }
 
-/* The current chunk is too small for `size` bytes (a multiple of 16). */
+/* Allocates `size` bytes (a multiple of 16), for which the current chunk is too small, from a spare or new chunk. */
 static void *take_from_new_chunk(lib_arena *arena, size_t size) {
     size_t room = arena->total < CHUNK_FIRST ? CHUNK_FIRST : arena->total; /* doubles the arena */
     if (room > CHUNK_LARGEST) room = CHUNK_LARGEST;

@@ -158,8 +158,8 @@ static uint64_t find_bytes(lib_arena *arena, unzFile archive) {
     return place;
 }
 
-/* Members that share bytes let a small file unpack to any size (Fifield, "A better zip bomb", 2019): they are detected
- * before anything is unpacked, so that the unpacked size stays proportional to the file. */
+/* Records the extent of the current member's bytes in the image. check_extents refuses members that share bytes before anything is
+ * unpacked: such a file could unpack to any size (Fifield, "A better zip bomb", 2019). */
 static void note_extent(lib_arena *arena, const lib_tensor_file *file, directory_walk *walk) {
     unz_file_info64 info;
     if (unzGetCurrentFileInfo64(walk->archive, &info, NULL, 0, NULL, 0, NULL, 0) != UNZ_OK)
@@ -276,7 +276,7 @@ static const unsigned char *find_end(const lib_tensor_file *file) {
     return NULL;
 }
 
-/* Only an end record: minizip does not accept that as an archive. */
+/* Does the file consist of an end record only? minizip does not accept that as an archive. */
 static bool is_empty_archive(const lib_tensor_file *file) {
     static const unsigned char expected[20] = {'P', 'K', 5, 6}; /* no members; the comment's length is not compared */
     return file->size >= END_BYTES && memcmp(file->image, expected, sizeof expected) == 0 &&

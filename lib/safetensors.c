@@ -141,7 +141,7 @@ static void read_type(json_reader *r, lib_stored *stored) {
     stored->fault = lib_arena_format(r->arena, "its elements are %.40s, which is no supported element type", type);
 }
 
-/* Tensors take whole bytes, also of elements of less. */
+/* Do `count` elements fill whole bytes? The format requires it, also of elements of less than a byte. */
 static bool fills_bytes(const DLTensor *tensor, int64_t count) {
     return tensor->dtype.bits >= 8 || count % (8 / tensor->dtype.bits) == 0;
 }
@@ -241,7 +241,7 @@ static int by_place(const void *a, const void *b) {
     return ((*x)->size > (*y)->size) - ((*x)->size < (*y)->size);
 }
 
-/* The format forbids holes and overlaps, so nothing can be hidden in a file. */
+/* Raises if the tensors' data leave holes or overlap: the format forbids both, so that nothing can be hidden in a file. */
 static void check_cover(lib_arena *arena, const lib_tensor_file *file, size_t data) {
     uint32_t count = file->tensors.count;
     const lib_stored **sorted = LIB_NEW_ARRAY(arena, const lib_stored *, count);

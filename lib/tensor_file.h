@@ -63,7 +63,7 @@ uint32_t lib_tensor_file_find_note(const lib_tensor_file *file, const char *key)
 
 /* Detects the image's format by its first bytes and indexes its tensors. Raises DLC_PARSE_ERROR. */
 void lib_tensor_file_parse(lib_arena *arena, lib_tensor_file *file);
-/* One format each. */
+/* Index the tensors of an image of one format. */
 void lib_npy_parse(lib_arena *arena, lib_tensor_file *file);
 void lib_npz_parse(lib_arena *arena, lib_tensor_file *file);
 void lib_safetensors_parse(lib_arena *arena, lib_tensor_file *file);

@@ -508,7 +508,8 @@ static bool read_all(int file, lib_text *text) {
     return true;
 }
 
-/* A write beyond the process's file size limit would raise SIGXFSZ, which ends the process: it is refused before. */
+/* Whether `size` more bytes at the file's position stay within the process's file size limit. A write beyond it would raise SIGXFSZ,
+ * which ends the process, so that the caller refuses it. */
 static bool is_within_limit(int file, size_t size) {
     struct rlimit limit;
     off_t position = lseek(file, 0, SEEK_CUR);

@@ -77,7 +77,8 @@ static lib_hash128 access_hash(const tir_tensor *t, const tir_stage *stage, cons
     return lib_hash_bytes(key, (size_t)count * sizeof *key, (lib_hash128){(uint64_t)t->rank, (uint64_t)count});
 }
 
-/* Rules query the same accesses many times between two rewrites, and rewrites leave most of them unchanged: results are cached. */
+/* Sets out->stride and out->multiple for indices `logical` of out->tensor. Results are cached in the pool: rules query the same accesses
+ * many times between two rewrites, and rewrites leave most accesses unchanged. */
 static void fill_access(tir_region *region, const tir_stage *stage, const tir_expr *logical, tir_access *out) {
     tir_pool *pool = region->pool;
     const lib_hash128 hash = access_hash(&region->tensors.data[out->tensor], stage, logical);
@@ -169,7 +170,8 @@ typedef struct step_search {
     bool changed;
 } step_search;
 
-/* The first axis found that corresponds to one of the fold's is recorded: a matrix may also be read along its diagonal. */
+/* Records that the stage's axis corresponds to axis `along` of the fold, unless either of the two has a partner already (several axes
+ * correspond to one if a matrix is read along its diagonal: the first found counts). */
 static void note_axis(step_search *search, int stage, int axis, int along) {
     int *known = search->axes[stage].along;
     bool taken = along < 0 || known[axis] >= 0;
@@ -179,8 +181,8 @@ static void note_axis(step_search *search, int stage, int axis, int along) {
     search->changed = true;
 }
 
-/* If dimension d of a load is indexed by the reader's axis a, both correspond to the same axis of the fold. Between two steps this
- * propagates both ways, time only to the step that is read; the state's leading dimensions are the fold's free axes. */
+/* If the reader's axis a indexes dimension d of a load, both correspond to the same axis of the fold. Between two steps this propagates
+ * both ways, but time only from the reader to the step that it reads; the state's leading dimensions are the fold's free axes. */
 static void follow_load(step_search *search, int reader, tir_expr load) {
     const tir_pool *pool = search->region->pool;
     const tir_tensor *tensor = &search->region->tensors.data[tir_get(pool, load)->bits];

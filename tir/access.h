@@ -15,15 +15,15 @@ typedef struct tir_access {
     const int64_t *multiple;
 } tir_access;
 
-/* Distinct loads of the stage's values and predicate, at most `limit`; returns their number. */
+/* Fills out[0 ..] with the distinct loads of the stage's values and predicate, at most `limit`; returns their number. */
 int tir_accesses(tir_region *region, int stage, tir_access *out, int limit);
-/* Strides of the stores of the stage's first value, at the axes' own point; stride[axes]. */
+/* stride[a]: element stride of the stage's first tensor along axis a, over all axes of the stage. */
 void tir_store_strides(tir_region *region, int stage, int64_t *stride);
 void tir_store_access(tir_region *region, int stage, tir_access *out); /* the same as an access without a load */
-/* Whether the stage is a reduction to one value that adds products, fused or not; returns their factors. */
+/* Whether the stage is a reduction of one component whose update is acc + left * right (fused or not); sets *left and *right. */
 bool tir_sum_of_products(const tir_pool *pool, const tir_stage *stage, tir_expr *left, tir_expr *right);
-/* The axis of a fold that each axis of its steps corresponds to: the number of a free axis, the fold's `space` for time; -1: an axis of the
- * step's own, or not derivable from loads. By stage; all -1 for stages that are not its steps. */
+/* along[a]: the axis of the fold that axis a of one of its steps corresponds to: the number of a free axis, the fold's `space` for time; -1:
+ * an axis of the step's own, or not derivable from loads. tir_fold_axes: by stage; all -1 for stages that are not steps of `fold`. */
 typedef struct tir_step_axes {
     int along[TIR_MAX_AXES];
 } tir_step_axes;

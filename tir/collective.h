@@ -31,7 +31,7 @@ typedef struct tir_collective {
     tir_collective_kind kind;
     /* compute capability that has it, 10 * major + minor */
     int32_t capability;
-    /* number of operands ("places"); 0 is written, by mma also read */
+    /* number of operands ("places"); place 0 is written, and by mma also read */
     int places;
     /* of each variable: it runs over 0 .. 2^bits - 1 */
     int8_t bits[TIR_COLLECTIVE_VARS];
@@ -43,7 +43,7 @@ typedef struct tir_collective {
 const tir_collective *tir_collective_find(const char *name); /* NULL: none */
 const tir_collective *tir_collective_row(int i);             /* NULL: past the last */
 
-/* The lane of an element, and its number within the lane. `point`: values of the variables. */
+/* _lane: the lane that holds an element; _register: the element's number within that lane. `point`: values of the variables. */
 int tir_fragment_lane(const tir_collective *row, int place, const int *point);
 int tir_fragment_register(const tir_collective *row, int place, const int *point);
 /* The point of element `number` of a lane; the inverse of both. */

@@ -7,7 +7,8 @@
 enum { DEPTH = 8 };
 #define FAR (INT64_C(1) << 40) /* bound of positions: sums of a few of them do not wrap in 64 bits */
 
-/* An integer value, modulo 2^bits of its dtype, as the sum of an index expression and data without converted positions; 0: none. */
+/* An integer value as index + data, modulo 2^bits of its dtype: an index expression, and a value without converted positions. data 0: only
+ * the index. */
 typedef struct mixed {
     tir_expr index, data;
 } mixed;
@@ -32,7 +33,7 @@ static bool fits(tir_interval range, tir_dtype dtype) {
     return range.low > -FAR && range.high < FAR && range.low >= all.low && range.high <= all.high;
 }
 
-/* Whether an index is converted anywhere but in the index of a load. */
+/* Does the value contain a cast from index, other than inside loads? */
 static bool has_position(const tir_pool *pool, tir_expr e, int depth) {
     const tir_node *node = tir_get(pool, e);
     if (depth == 0) return true; /* conservative */
@@ -43,7 +44,7 @@ static bool has_position(const tir_pool *pool, tir_expr e, int depth) {
     return false;
 }
 
-/* Splits a value into index and data. False: it is no such sum. */
+/* Splits a value into *out; false: it has not the form of `mixed`. */
 static bool take_apart(tir_pool *pool, tir_expr e, int depth, mixed *out) {
     const tir_node node = *tir_get(pool, e);
     int64_t number;
@@ -127,7 +128,8 @@ static wrapping wraps(tir_pool *pool, mixed sum, tir_interval other, bool on_the
     return above || all.high + index.low < other.high ? WRAPS_TO_TRUE : WRAPS_TO_FALSE;
 }
 
-/* The condition that the sum is in range, given that it is never below the dtype's values (or never above them). */
+/* The condition that the sum does not exceed the dtype's range (`above`), or is not below it. The caller knows that the sum does not
+ * leave the range at its other end. */
 static tir_expr does_not_wrap(tir_pool *pool, mixed sum, bool above) {
     const tir_dtype dtype = tir_dtype_of(pool, sum.data);
     const tir_interval all = range_of(dtype), index = tir_range(pool, sum.index);
@@ -140,7 +142,7 @@ static tir_expr does_not_wrap(tir_pool *pool, mixed sum, bool above) {
     return above ? tir_le(pool, sum.index, room) : tir_le(pool, room, sum.index);
 }
 
-/* left < right, or <=, as a comparison of indices; 0: not one of positions and one loaded value. */
+/* left op right (LT or LE) as a comparison of indices; 0: not exactly one side contains data, or a sum that wraps could make it true. */
 static tir_expr compare(tir_pool *pool, tir_op op, tir_expr left, tir_expr right) {
     const tir_dtype dtype = tir_dtype_of(pool, left);
     mixed a, b;
@@ -171,7 +173,7 @@ static tir_expr compare(tir_pool *pool, tir_op op, tir_expr left, tir_expr right
     return condition;
 }
 
-/* Replaces each comparison by its index form, or by the complement of that. */
+/* The condition (negate: its complement) with each comparison in its conjunction replaced by the index form, where there is one. */
 static tir_expr convert(tir_pool *pool, tir_expr e, bool negate, int depth) {
     const tir_op op = tir_op_of(pool, e);
     tir_expr found = 0;

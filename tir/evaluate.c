@@ -19,7 +19,7 @@ typedef struct stage_code {
     /* fold: indices of the load that is the next value */
     expression *next_index[TIR_MAX_STATE];
     int64_t extent[TIR_MAX_AXES];
-    /* of a step stage: the axis that is its fold's time; -1: none */
+    /* of a step stage: its axis that is the fold's time; -1: none */
     int time_axis;
 } stage_code;
 

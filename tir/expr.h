@@ -151,7 +151,7 @@ typedef struct tir_facts {
     int64_t multiple;
 } tir_facts;
 
-/* Strides of a tensor's elements along a stage's axes (access.h). */
+/* A cached result of access.c: strides of a tensor's elements along a stage's axes. `hash`: one half of the key's hash. */
 typedef struct tir_known_access {
     uint64_t hash;
     const int64_t *stride;
@@ -200,7 +200,8 @@ static inline tir_expr tir_index(tir_pool *pool, int64_t value) {
 tir_expr tir_bool(tir_pool *pool, bool value);
 tir_expr tir_lowest(tir_pool *pool, tir_dtype dtype);  /* identity of max: -inf, MIN, false */
 tir_expr tir_highest(tir_pool *pool, tir_dtype dtype); /* identity of min */
-/* A new variable with its own identity; index variables: low..high inclusive (INT64_MIN/MAX halves when unknown). */
+/* A new variable, different from all others even if its name is not; index variables: of low..high inclusive (TIR_UNBOUNDED_LOW,
+ * TIR_UNBOUNDED_HIGH: unknown). */
 tir_expr tir_var(tir_pool *pool, const char *name, tir_var_kind kind, tir_dtype dtype, int64_t low, int64_t high);
 tir_expr tir_acc(tir_pool *pool, tir_dtype dtype, int component);
 tir_expr tir_other(tir_pool *pool, tir_dtype dtype, int component);
@@ -267,10 +268,10 @@ static inline const tir_variable *tir_variable_of(const tir_pool *pool, tir_expr
 tir_interval tir_range(tir_pool *pool, tir_expr index);  /* from the variables' ranges; exact for affine boxes */
 int64_t tir_multiple_of(tir_pool *pool, tir_expr index); /* largest known divisor; 0 for the constant 0 */
 typedef enum tir_truth { TIR_NO, TIR_YES, TIR_UNKNOWN } tir_truth;
-/* A lower bound, as good as proofs find it; makes no nodes. */
+/* A lower bound of the index expression, often greater than tir_range's: found as by tir_prove. Makes no nodes. */
 int64_t tir_least(tir_pool *pool, tir_expr index);
-tir_truth tir_prove(tir_pool *pool, tir_expr condition);     /* bool over index expressions */
-tir_truth tir_equal(tir_pool *pool, tir_expr a, tir_expr b); /* index expressions: for all values of the variables? */
+tir_truth tir_prove(tir_pool *pool, tir_expr condition);     /* YES: for all values of the variables; NO: for none */
+tir_truth tir_equal(tir_pool *pool, tir_expr a, tir_expr b); /* the same of a == b, two index expressions */
 
 /* index = constant + sum coefficient[i]*atom[i]; atoms are not sums or constant multiples; at most `limit` terms, -1 if more.
  * Every index expression has this form with integer coefficients. */
@@ -323,7 +324,7 @@ typedef struct tir_names {
     bool (*number)(void *user, const char *name, bool *fraction, int64_t *integer, double *number);
     /* Called after "name(": parses up to and including ")"; 0: not a function of the notation. */
     tir_expr (*call)(void *user, lib_lexer *lexer, const char *name, tir_dtype want);
-    /* The indices that a leading `...` stands for, returns their number; and the constructor of loads, instead of tir_load. */
+    /* leading: stores the indices that a leading `...` stands for and returns their number. load: makes loads, instead of tir_load. */
     int (*leading)(void *user, lib_lexer *lexer, uint32_t tensor, tir_expr *index);
     tir_expr (*load)(void *user, uint32_t tensor, int rank, const tir_expr *index, tir_expr guard, tir_expr other);
 } tir_names;

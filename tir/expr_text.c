@@ -38,7 +38,7 @@ static bool is_float(tir_dtype dtype) {
     return dtype < DLC_DTYPE_COUNT && lib_dtype_is_float((dlc_dtype)dtype);
 }
 
-/* Operands after the first have its dtype, units excepted. */
+/* The dtype that operands after the first have: that of the first, except in dot products of small dtypes. */
 static tir_dtype later_operand(tir_op op, tir_dtype first) {
     return op == TIR_DOT2_BF16 || op == TIR_DOT4_U8I8 ? UNKNOWN : first;
 }
@@ -91,7 +91,7 @@ static void print_const(printer *p, const tir_node *node, tir_dtype want) {
         lib_text_format(p->text, ":%s", tir_dtype_name(node->dtype));
 }
 
-/* index + c*atom with c < 0 is written index - |c|*atom. */
+/* Is e  index + c*atom  with c < 0? It is written  index - |c|*atom. Without an atom (*atom = 0): index + c. */
 static bool is_subtraction(const tir_pool *pool, tir_expr e, tir_expr *atom, int64_t *magnitude) {
     if (tir_op_of(pool, e) != TIR_ADD || tir_dtype_of(pool, e) != TIR_INDEX) return false;
     tir_expr b = tir_operand(pool, e, 1);

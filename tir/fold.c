@@ -234,7 +234,7 @@ static tir_expr as_index(tir_pool *pool, tir_expr e, int depth) {
     return range.low >= low && range.high <= high ? index : 0;
 }
 
-/* Comparisons of positions become comparisons of indices, which can be decided and solved for loop bounds. */
+/* A comparison of positions as one of indices, which can be decided and solved for loop bounds; 0: it cannot become one. */
 static tir_expr compare_as_index(tir_pool *pool, tir_op op, tir_expr a, tir_expr b) {
     enum { DEPTH = 4 };
     if (!(tir_ops[op].flags & TIR_COMPARES) || !is_integer(tir_dtype_of(pool, a))) return 0;

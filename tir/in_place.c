@@ -7,7 +7,7 @@ typedef struct load_search {
     /* the stage whose expressions are visited */
     const tir_stage *stage;
     uint32_t tensor;
-    /* of the tensor: all, and those not at the stage's own point */
+    /* number of loads of the tensor: all; guarded ones, and those not at the stage's own point */
     int loads, elsewhere;
 } load_search;
 
@@ -52,7 +52,8 @@ static uint32_t argument_tensor(const tir_region *region, int argument) {
     return t;
 }
 
-/* Whether every reader of `tensor` is a map at the same point from which only `output` is reached. */
+/* Whether every reader of `tensor` is a map that reads it only at its own point and computes `output`, or an internal tensor of which
+ * the same holds. */
 static bool reaches_only(const tir_region *region, uint32_t tensor, uint32_t output, int depth) {
     enum { DEPTH_MAX = 16 };
     if (depth == DEPTH_MAX) return false;

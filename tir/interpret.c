@@ -61,7 +61,7 @@ static inline bool same_time(uint64_t a, uint64_t b) {
     return a >> 32 == b >> 32;
 }
 
-/* Two accesses of one run of a vec loop are ordered if they are of one iteration, or both part of exact reductions.
+/* Do two accesses in one run of a vec loop conflict? Not if they are of one iteration, or both part of exact reductions.
  */
 static bool lanes_conflict(uint64_t before, uint64_t now) {
     if (!same_time(before, now) || ((before ^ now) & LANE_MANY) == 0) return false;
@@ -79,8 +79,8 @@ static int warp_of(thread_tag tag) {
     return (int)(tag.thread >= THREAD_WARPS ? tag.thread - THREAD_WARPS : tag.thread / TIR_WARP);
 }
 
-/* Two accesses of a block's threads, at least one a write, are ordered if one thread made both, or a barrier of the block, or of their
- * warp, lies between them. */
+/* Do two accesses by threads of a block, at least one of them a write, conflict? Not if one thread made both, or if a barrier of the block,
+ * or of the warp of both threads, lies between them. */
 static bool threads_conflict(thread_tag before, thread_tag now) {
     if (before.block != now.block || (before.thread == now.thread && now.thread < THREAD_WARPS)) return false;
     return warp_of(before) < 0 || warp_of(before) != warp_of(now) || before.warp == now.warp;
@@ -97,7 +97,8 @@ static thread_tag join_threads(thread_tag before, thread_tag now) {
     return now;
 }
 
-/* Registers may be read by the threads of the warp that wrote them, and only after the thread loop that wrote them has ended. */
+/* Why thread `now` may not read a register that `writer` wrote: a register may be read by threads of the writer's warp, by other threads
+ * than the writer only after the thread loop that wrote it has ended. NULL: it may. */
 static const char *register_flaw(const frame *f, thread_tag writer, thread_tag now) {
     if (!writer.block || writer.thread == THREAD_ALL || writer.thread == now.thread) return NULL;
     if (writer.nest == now.nest) return "a thread reads what another one writes in the same thread loop:";
@@ -107,8 +108,8 @@ static const char *register_flaw(const frame *f, thread_tag writer, thread_tag n
     return NULL;
 }
 
-/* An element written by an asynchronous store is visible to its thread after the wait for the group, and to others after a further
- * barrier of the block. */
+/* An access of an element that an asynchronous store wrote: an error (the result) unless the store's group has been waited for. Then the
+ * storing thread sees it, and others after a further barrier of the block: the cell's writer gets the barrier count of the wait. */
 static const char *note_async(const frame *f, cell *c, bool writes) {
     if (c->life != f->task_run) return NULL;
     if (c->group > f->async.done)
@@ -120,7 +121,7 @@ static const char *note_async(const frame *f, cell *c, bool writes) {
     return NULL;
 }
 
-/* A statement around a thread loop reads for all threads of the group. */
+/* The thread tag of a read: the current thread, or, for a statement that several threads execute alike, all of them. */
 static thread_tag reader_of(const frame *f) {
     thread_tag reader = f->thread;
     if (f->alike > 1 && reader.thread < THREAD_WARPS)
@@ -420,7 +421,8 @@ static void run_threads(frame *f, const tir_step *step) {
 
 static void run_loop(frame *f, const tir_step *step);
 
-/* Accesses in a vec or unrolled loop may become vectors, but not across an inner loop that runs in order. */
+/* Runs a loop. Banks are counted with one time step for all accesses in a vec or unrolled loop, which may become vectors; a serial loop
+ * inside it ends that. */
 static void run_for(frame *f, const tir_step *step) {
     if (f->banks && !step->threads) {
         const uint64_t around = f->banks->run;
@@ -479,7 +481,7 @@ static int element_number(const collective_run *r, int place, const int *point) 
     return number;
 }
 
-/* The element's own lane must hold it: a matrix instruction reads no registers of other lanes. */
+/* Fails unless the lane that the row names for the element wrote it: a matrix instruction reads no registers of other lanes. */
 static void check_owner(collective_run *r, const buffer *b, int place, const cell *c, const int *point) {
     const thread_tag writer = c->thread_writer;
     const int lane = tir_fragment_lane(r->row, place, point);
@@ -585,7 +587,8 @@ static void run_barrier(frame *f) {
         f->thread.warp = ++f->warps[f->thread.thread / TIR_WARP];
 }
 
-/* Completes all groups but the latest ones; groups completed by this wait are visible from here on. */
+/* Completes all but the latest `groups` committed groups. For each group completed here, records the current barrier count: its stores are
+ * visible to their own threads now, to others after the block's next barrier. */
 static void run_wait(frame *f, uint32_t groups) {
     tir_async_groups *a = &f->async;
     while (a->done + groups + 1 < a->open) {

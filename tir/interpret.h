@@ -12,9 +12,9 @@
 
 #include "tir/loop.h"
 
-/* Shared memory: accesses of warps and their bank conflicts (cycles beyond one per access, interpret_banks.c); `chosen`: those whose
- * address depends on loaded values, so that no schedule can know the banks. Device
- * memory: accesses, 32-byte sectors that they touched, and sectors beyond the number that their bytes would fill. */
+/* Shared memory: accesses of warps and their bank conflicts (cycles beyond one per access, interpret_banks.c); `chosen`: conflicts of
+ * accesses whose address depends on loaded values, so that no schedule can know the banks. Device memory: accesses (`requests`), 32-byte
+ * sectors that they touch, and sectors in excess of the number that the accessed bytes would fill. */
 typedef struct tir_bank_report {
     int64_t accesses, conflicts, chosen, worst_conflicts;
     int64_t requests, sectors, excess;
@@ -25,7 +25,7 @@ typedef struct tir_bank_report {
 /* Work between two cancellation checks. */
 typedef struct tir_poll_report {
     int64_t polls;
-    /* instructions and stores: total; maximum between two checks, the last task's end counting as one */
+    /* instructions and stores: total; maximum between two checks (the end of a task counts as a check) */
     int64_t work, longest;
 } tir_poll_report;
 
@@ -60,8 +60,8 @@ dlc_status tir_interpret(const tir_kernel *kernel, void *const *arguments, const
 typedef struct tir_program tir_program;
 tir_program *tir_program_new(lib_arena *arena, const tir_kernel *kernel);
 tir_program *tir_program_new_polling(lib_arena *arena, const tir_kernel *kernel, int64_t poll_work);
-/* Tasks begin..end-1 of one phase only, for drivers that schedule tasks themselves (bounds and poison of its own scratch are checked,
- * races are not). workspace and local are the kernel's scratch, of the kernel's stated sizes. */
+/* Runs tasks begin..end-1 of one phase only, for callers that schedule tasks themselves. Checks bounds and the poison of per-task scratch,
+ * not races. workspace and local are the kernel's scratch, of the kernel's stated sizes. */
 dlc_status tir_program_run_tasks(const tir_program *program, int phase, int64_t iteration, int64_t begin, int64_t end,
                                  void *const *arguments, const int64_t *params, char *workspace, char *local,
                                  const tir_interpret_options *options, const dlc_allocator *allocator,

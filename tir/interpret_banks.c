@@ -40,7 +40,8 @@ static int by_address(const void *x, const void *y) {
     return compare(((const access *)x)->address, ((const access *)y)->address);
 }
 
-/* Merges adjacent accesses within an aligned block of 16 bytes into one of 4, 8 or 16 bytes. */
+/* Fills `out` with the noted accesses; those of one thread at one time step that are adjacent within an aligned block of 2, 4, 8 or 16 bytes
+ * become one. Returns their number. */
 static uint32_t merge(const tir_banks *banks, access *out) {
     uint32_t count = 0;
     int32_t turn = 0;
@@ -88,7 +89,7 @@ static void total(tir_banks *banks, const tir_bank_note *note, int64_t conflicts
     if (conflicts) lib_vec_push(banks->arena, &banks->totals, ((tir_bank_total){note->key, note->stmt, conflicts}));
 }
 
-/* Lanes may access the same bytes, or the same sector. */
+/* Adds one access of device memory by a warp to the totals. Bytes and sectors that several lanes access count once. */
 static void count_sectors(tir_banks *banks, access *lanes, uint32_t count) {
     int64_t sectors = 0, bytes = 0, end = INT64_MIN, last = INT64_MIN;
     qsort(lanes, count, sizeof *lanes, by_address);
@@ -106,7 +107,7 @@ static void count_sectors(tir_banks *banks, access *lanes, uint32_t count) {
     banks->excess += sectors - (bytes + SECTOR - 1) / SECTOR;
 }
 
-/* One access of a warp: its lanes, in order. */
+/* Adds one access of a warp, by the given lanes in ascending order, to the totals. */
 static void count_warp(tir_banks *banks, access *lanes, uint32_t count) {
     int32_t widest = 0;
     if (lanes->note->memory) {

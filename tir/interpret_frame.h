@@ -24,11 +24,11 @@ typedef struct tir_cell {
     /* run of a vec loop << 32 | LANE_REDUCTION | iteration */
     uint64_t lane_writer, lane_reader;
     tir_thread_tag thread_writer, thread_reader;
-    /* buffer + 1 whose defined value is here; 0: poison */
+    /* 1 + the buffer that stored the defined value that is here; 0: poison */
     uint32_t owner;
-    /* the lifetime of the scope's contents in which it was written */
+    /* the frame's task_run when it was written: contents of per-task scratch end with the task */
     uint32_t life;
-    /* of the asynchronous store that wrote it; 0: an ordinary store */
+    /* number of the group of the asynchronous store that wrote it; 0: an ordinary store, or the group has been waited for */
     uint32_t group;
 } tir_cell;
 
@@ -94,7 +94,7 @@ typedef struct tir_frame {
     tir_thread_tag thread;
     /* the block is one warp */
     bool one_warp;
-    /* number of threads, from that one on, that execute the same */
+    /* number of threads, from `thread` on, that execute the current statement alike */
     uint32_t alike;
     /* blocks and their barriers so far: each starts a new time for `thread` */
     uint32_t blocks;

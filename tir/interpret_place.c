@@ -30,7 +30,7 @@ static uint32_t add_space(frame *f, space s) {
     return f->spaces.count - 1;
 }
 
-/* Bytes from low to high of an argument; 0 if it is empty. Strides may be negative. */
+/* *low, *high: first byte of an argument and one past its last; equal if it is empty. Strides may be negative. */
 static void argument_extent(frame *f, const buffer *b, char **low, char **high) {
     int64_t first = 0, last = 0;
     *low = *high = b->base;

@@ -1,6 +1,6 @@
 /* Layout of a buffer: how logical indices become physical ones. Physical dimensions are listed outermost first; each is
  * (index[dim] / divisor) % modulus, modulus 0 meaning none. `(j/48, k, j%48)` is {j,48,0} {k,1,0} {j,1,48}.
- * The padded extent of a logical dimension is the next multiple of its largest divisor chain; padding holds zeros. */
+ * The extent of a logical dimension is padded to a multiple of the largest divisor among its parts; padding holds zeros. */
 #ifndef TIR_LAYOUT_H
 #define TIR_LAYOUT_H
 

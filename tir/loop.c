@@ -168,7 +168,7 @@ static tir_expr replaced(const substitution *s, tir_expr e) {
     return e ? tir_substitute(s->kernel->pool, e, s->count, s->from, s->to) : 0;
 }
 
-/* A bound variable may be renamed, not replaced by a value: then the bound variable stays. */
+/* The variable that a copied statement binds: renamed if `to` is a variable; unchanged if it is a value. */
 static tir_expr replaced_binder(const substitution *s, tir_expr var) {
     tir_expr e = replaced(s, var);
     return tir_op_of(s->kernel->pool, e) == TIR_VAR ? e : var;
@@ -374,7 +374,7 @@ bool tir_loads_stored(const tir_kernel *kernel, const tir_stmt *stmt, tir_expr e
     return true;
 }
 
-/* Operators for which any order and grouping gives equal bits. */
+/* Is this an operator for which any order and grouping gives equal bits? */
 static bool is_exact(const tir_node *node) {
     switch (node->op) {
     case TIR_MIN:

@@ -17,8 +17,8 @@
  *            threads' writes to shared or global memory after a barrier; a reg buffer is indexed by the variables of the threads that own
  *            its elements, and another lane's element of the same warp may be read in a later loop (a warp shuffle).
  * Collective statements are executed by the 32 threads of a warp together, and are allowed only where whole warps execute: outside of
- * thread loops whose iterations are single threads. They count as 32 threads. A place in registers names elements of the warp's threads:
- * the owners' indices, with the statement's variables instead of the thread variables.
+ * thread loops whose iterations are single threads. They count as 32 threads. A place in registers names elements of all threads of the
+ * warp: the statement's variables stand where other accesses have the thread variables.
  * Reg buffers: after unrolling and vectorising every index is constant (+ lane); elements are SSA values carried through
  * loops, never memory.
  *
@@ -209,11 +209,11 @@ tir_expr tir_let_variable(tir_pool *pool, const char *name, tir_expr value);
 /* Sets `read` and `written` of every buffer from the statements. */
 void tir_kernel_mark_access(tir_kernel *kernel);
 /* Gives the buffers of WORKSPACE or LOCAL consecutive offsets, sized by their extents at the parameters' actual values, and sets
- * the kernel's size of that scope. Returns its largest value. */
+ * the kernel's size of that scope. Returns the largest value of that size. */
 int64_t tir_kernel_place(tir_kernel *kernel, tir_scope scope);
 /* The same for WORKSPACE, once all phases exist: buffers that are not in use at the same time share memory (workspace.c). */
 int64_t tir_kernel_place_workspace(tir_kernel *kernel);
-/* Helpers of both: a buffer's bytes, rounded up to the alignment; the end of a scope after so many more bytes. */
+/* Helpers of both: a buffer's bytes, rounded up to TIR_BUFFER_ALIGNMENT; end + size, raising if that overflows. */
 tir_expr tir_buffer_size(tir_kernel *kernel, const tir_buffer *buffer);
 tir_expr tir_kernel_extend(tir_kernel *kernel, tir_scope scope, tir_expr end, tir_expr size);
 
@@ -226,17 +226,17 @@ static inline int64_t tir_swizzled(int32_t row_bytes, int64_t at) {
 }
 int64_t tir_buffer_bytes(const tir_kernel *kernel,
                          const tir_buffer *buffer); /* of constant extents; strides may leave gaps */
-/* Assigns offsets to the SHARED buffers that have none, and shared_bytes to phases: disjoint from all others (`reuse` false: text), or
- * only from those in use at the same time (lowering: a store inside a loop is not read in the next iteration unless the buffer is also used
- * before or after the loop). */
+/* Gives each SHARED buffer without an offset one, and phases their shared_bytes. `reuse` false (the parser): disjoint from all other
+ * buffers. true (lowering): only from buffers in use at the same time; a buffer used inside a loop alone must not carry values from one
+ * iteration to the next. */
 void tir_kernel_place_shared(tir_kernel *kernel, bool reuse);
 bool tir_shared_overlap(const tir_kernel *kernel, uint32_t a, uint32_t b); /* do they have a byte in common? */
 
 /* Inserts barriers where threads of a block access what others wrote, or write what others read (synchronise.c). */
 void tir_kernel_synchronise(tir_kernel *kernel);
 
-/* ---- threads (loop.c): threads of one iteration of a thread loop, from the loops inside; threads of a list of statements
- * (1: no thread loops). */
+/* ---- threads (loop.c): threads that execute one iteration of the loop, from the loops inside; threads that execute a list of
+ * statements (1: it has neither thread loops nor collective statements). */
 int64_t tir_thread_stride(const tir_pool *pool, const tir_stmt *loop);
 int64_t tir_threads(const tir_pool *pool, const tir_stmt *list);
 
@@ -275,7 +275,7 @@ tir_stmt *tir_stmt_substitute(tir_kernel *kernel, const tir_stmt *stmt, int coun
                               const tir_expr *to);
 
 /* Whether a store has the form b[i] = exact-operator(b[i], anything else), possibly under selects: any order of such updates gives
- * equal bits. And whether an expression loads the element that the statement stores. */
+ * equal bits. tir_loads_stored: whether e itself is an unguarded load of the element that the statement stores. */
 bool tir_is_exact_reduction(lib_arena *scratch, const tir_kernel *kernel, const tir_stmt *stmt);
 bool tir_loads_stored(const tir_kernel *kernel, const tir_stmt *stmt, tir_expr e);
 

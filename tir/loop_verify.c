@@ -16,9 +16,9 @@
  *   L11 `read` and `written` of a buffer agree with the statements
  *   L12 tasks and repeats are over parameters; a repeat covers existing phases, and repeats are not nested
  *   L13 live REG vectors fit the machine's registers
- *   L14 thread loops have constant extents and are not in a vec loop; a block has at most 1,024 threads; if the body of a thread loop is
- *       not a single other thread loop, its iterations are whole warps, or a warp is several of them, and a barrier there is
- *       one of a single warp
+ *   L14 thread loops have constant extents and are not in a vec loop; a block has at most 1,024 threads; if a thread loop is not the whole
+ *       body of the thread loop around it, the iterations of that one are whole warps, or equal parts of a warp; a barrier in a thread
+ *       loop requires that its iterations are one warp each
  *   L15 collective statements are executed by whole warps, in no vec loop, and their lanes hold the elements that the row requires
  *   L16 an asynchronous store copies an element of memory, or zeros if a guard is false, to SHARED; commit and wait are outside
  *       of thread and vec loops */
@@ -128,8 +128,8 @@ static void check_arithmetic(verifier *v, const tir_node *node, tir_expr e) {
             "L7: arithmetic on a float of less than 32 bits");
 }
 
-/* A store that does not read its own buffer, in no loop or in one that began after the buffer's last use, begins a new lifetime: versions
- * of a tile follow each other, also inside an enclosing loop. */
+/* Before a store to a reg buffer: begins a new lifetime of the buffer if the stored value does not read it and the innermost loop around
+ * the store, if there is one, began after the last use. (Versions of a tile follow each other, also inside an enclosing loop.) */
 static void begin_reg(verifier *v, const tir_stmt *stmt) {
     reg_use *use = &v->regs[stmt->store.buffer];
     int around = v->opened.count ? v->opened.data[v->opened.count - 1] : v->number;
@@ -152,7 +152,7 @@ static const tir_buffer *check_buffer(verifier *v, uint64_t id, int rank) {
     return buffer;
 }
 
-/* Bits of a node from those of its operands, which have been visited. */
+/* VARIES and FREE of a node, from those of its operands, which have been visited; checks the node. */
 static uint8_t check_node(verifier *v, tir_expr e) {
     const tir_node *node = tir_get(v->pool, e);
     uint8_t bits = 0, index_bits = 0;
@@ -237,7 +237,7 @@ static void unbind(verifier *v, tir_expr var) {
     v->state[tir_var_id(v->pool, var)] = UNBOUND;
 }
 
-/* The operator of a reduction, below selects that keep the old value. */
+/* The operator by which the store of a reduction combines, below selects that keep the old value. */
 static tir_op combining_operator(const verifier *v, const tir_stmt *stmt) {
     tir_expr e = stmt->store.value;
     while (tir_op_of(v->pool, e) == TIR_SELECT) {
@@ -247,8 +247,8 @@ static tir_op combining_operator(const verifier *v, const tir_stmt *stmt) {
     return tir_op_of(v->pool, e);
 }
 
-/* Whether an access is to the element of a reduction. Different expressions may have equal values:
- * the interpreter detects that. */
+/* Does the access have the buffer and the index expressions of the reduction's store? Different expressions may have equal values: only the
+ * interpreter detects that. */
 static bool meets(const verifier *v, const tir_stmt *reduction, const vec_access *access) {
     const tir_stmt *store = access->stmt;
     uint64_t buffer = access->load ? tir_get(v->pool, access->load)->bits : store->store.buffer;
@@ -361,7 +361,7 @@ static void check_store(verifier *v, const tir_stmt *stmt) {
     if (!(index & VARIES)) lib_vec_push(v->kernel->arena, &v->combined, stmt);
 }
 
-/* The variables count as those of unrolled loops: a place in registers has constant indices. */
+/* Checks a collective statement. Its variables count as those of unrolled loops, so that indices of places in registers are constant. */
 static void check_collective(verifier *v, const tir_stmt *stmt) {
     const tir_collective *row = stmt->collective.row;
     require(v, !v->in_vec, "L15: a collective statement in a vec loop");
@@ -386,7 +386,8 @@ static void check_collective(verifier *v, const tir_stmt *stmt) {
     for (int i = 0; i < TIR_COLLECTIVE_VARS; i++) unbind(v, stmt->collective.var[i]);
 }
 
-/* Versions of a parallel loop are branches outside of all loops: buffers live in one are not live in another. */
+/* Checks a branch of an `if`. Outside of all loops, branches are versions of a parallel loop: registers are checked for each alone, since
+ * buffers live in one are not live in another. */
 static void check_branch(verifier *v, const tir_stmt *list) {
     const uint32_t count = v->kernel->buffers.count;
     if (v->opened.count || !list) {
@@ -511,7 +512,7 @@ static void check_buffer_facts(verifier *v, uint32_t id) {
 
 /* ---- registers */
 
-/* Lanes run along the dimensions that the vec variable indexes: the innermost, and those fused with it. */
+/* Number of vector registers that the buffer occupies: lanes run along the dimensions that the vec variable indexes. */
 static int64_t vectors_of(const verifier *v, uint32_t id) {
     const tir_buffer *buffer = &v->kernel->buffers.data[id];
     int64_t vectors = 1, bytes = (int64_t)lib_dtype_size(buffer->dtype), extent = 1;

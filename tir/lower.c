@@ -1,5 +1,6 @@
 /* Lowering: region + schedule -> loop IR. One recursion (`loops`) makes the nest
- * of a stage in three roles: initialise its state, update it (or compute a map), copy an attached output to its buffer. */
+ * of a stage in the roles of tir_nest_role: initialise its state, update it (or compute a map), copy an attached output to its buffer,
+ * initialise the fold's state that a step is stored in. */
 #include "tir/lower.h"
 
 /* ---- loops of a stage */
@@ -21,7 +22,7 @@ static void close_attached(tir_lowering *l, int s, int node) {
             tir_plan_of(l, (int)q)->open = false;
 }
 
-/* Whether a leaf counts tiles of which all but one are whole, and the partial one has a loop of its own. */
+/* Does the leaf belong to the outer part of a split whose partial last tile gets a loop of its own (separate_tail)? */
 static bool has_separate_tail(tir_lowering *l, int s, int leaf) {
     const tir_stage_plan *plan = tir_plan_of(l, s);
     for (int n = leaf, parent; (parent = plan->nodes.data[n].parent) >= 0; n = parent)
@@ -29,7 +30,8 @@ static bool has_separate_tail(tir_lowering *l, int s, int leaf) {
     return false;
 }
 
-/* Loop bounds of a clipped leaf, solved from the predicate; the terms that they decide are known inside. */
+/* Loop bounds of a clipped leaf, solved from the predicate; `all` if the leaf is an inner part of a split. Appends the terms of the
+ * predicate that hold throughout the loop to decided[*count ..]. */
 static tir_span clip_bounds(tir_lowering *l, int s, const tir_axis_node *leaf, tir_span all, tir_expr *decided,
                             int *count) {
     const tir_stage_plan *plan = tir_plan_of(l, s);
@@ -46,7 +48,7 @@ static tir_span clip_bounds(tir_lowering *l, int s, const tir_axis_node *leaf, t
 
 static void loops(tir_lowering *l, int s, uint32_t k, tir_nest_role role);
 
-/* A loop of neighbouring threads that execute the same; returns the cursor of its body. */
+/* Appends a thread loop of `threads` iterations that all execute the same; returns the cursor of its body. */
 static tir_stmt **alike_threads(tir_lowering *l, int threads) {
     tir_stmt *loop = tir_lower_append(l, TIR_FOR);
     loop->for_.lower = tir_index(l->pool, 0);
@@ -125,15 +127,16 @@ static uint32_t first_reduction(const tir_stage_plan *plan) {
     return r;
 }
 
-/* Updates of a scatter have loops over the space axes that the index leaves unchanged; the others are indexed by data. */
+/* Do updates of the stage loop over the space axis? Of a scatter: only if the axis is its own index (else data choose the position); of a
+ * sort: unless it is the sorted axis. */
 static bool scatters_along(tir_lowering *l, int s, int axis) {
     const tir_stage *stage = tir_stage_of(l, s);
     if (stage->kind == TIR_SORT) return axis + 1 < stage->space; /* a line is sorted by one statement */
     return stage->kind != TIR_SCATTER || stage->index[axis] == stage->axis[axis].var;
 }
 
-/* Opens the state before a fold's sequential loops: state that is read after the fold is in memory, where tiles of steps must not
- * overlap. */
+/* Before a fold's sequential loops: allocates scratch for its state, or, if the state is in memory because it is read after the fold,
+ * raises if tiles of the fold's axes overlap. */
 static void open_state(tir_lowering *l, int s) {
     if (!tir_lower_has_home(l, s)) {
         tir_lower_open_scratch(l, s);
@@ -240,7 +243,7 @@ void tir_lower_nest(tir_lowering *l, int s) {
 
 static tir_expr list_tasks(tir_lowering *l, const tir_stmt *list);
 
-/* Tasks of one iteration of a parallel loop. */
+/* Number of tasks in one iteration of a parallel loop: product of the trips of the parallel loops directly inside it. */
 static tir_expr inner_tasks(tir_lowering *l, const tir_stmt *loop) {
     return list_tasks(l, loop->for_.body);
 }
@@ -262,7 +265,8 @@ static tir_expr list_tasks(tir_lowering *l, const tir_stmt *list) {
     return tir_mul(l->pool, trips, inner);
 }
 
-/* Replaces parallel loops by arithmetic on the task's number; consecutive ranges of one loop become branches on it. */
+/* The body of a task: each parallel loop becomes a let of its variable, computed from the task's number `task`; if versioning has split a
+ * parallel loop into several, branches on the number choose among them. */
 static tir_stmt *task_body(tir_lowering *l, tir_stmt *list, tir_expr task) {
     if (!parallel_list(list)) return list;
     tir_expr inner = inner_tasks(l, list), position = tir_div(l->pool, task, inner);
@@ -292,8 +296,8 @@ static tir_stmt *task_body(tir_lowering *l, tir_stmt *list, tir_expr task) {
     return result;
 }
 
-/* Blocks of different sizes stay in separate phases: in one phase the smaller block's uniform parts would be executed by threads that it
- * does not have. */
+/* May two phases of one task become one? Not if both have thread loops, for blocks of different sizes: the larger block has threads that the
+ * smaller block's statements outside of thread loops must not be executed by. */
 static bool blocks_agree(tir_lowering *l, const tir_stmt *one, const tir_stmt *other) {
     int64_t a = tir_threads(l->pool, one), b = tir_threads(l->pool, other);
     return a == b || a == 1 || b == 1;
@@ -323,7 +327,7 @@ static void add_phase(tir_lowering *l, const char *name, tir_stmt *body) {
     lib_vec_push(l->arena, &l->kernel->phases, phase);
 }
 
-/* Loops whose variable indexes register elements are unrolled, with or without a directive. */
+/* Search for elements of reg buffers indexed by a loop's variable: such loops are unrolled, with or without a directive. */
 typedef struct register_search {
     tir_lowering *l;
     tir_expr var;
@@ -385,7 +389,8 @@ static int root_of(tir_lowering *l, int s) {
     return s;
 }
 
-/* Zeros of one result of a stage beyond the end of one axis; along the preceding axes up to their ends, so that each is stored once. */
+/* A phase that stores zeros in a tensor of the stage from the end of `axis` up to `behind`: along earlier axes only within their extents,
+ * along later ones within their padded extents, so that calls for all axes store each element of the padding once. */
 static void pad_axis(tir_lowering *l, int s, int component, int axis, tir_expr behind) {
     const tir_tensor *t = &l->region->tensors.data[tir_stage_of(l, s)->tensor[component]];
     tir_expr point[DLC_MAX_RANK];

@@ -14,8 +14,8 @@ typedef enum tir_nest_role {
     TIR_ROLE_STATE /* a step stored in a fold's state: the state's initial value */
 } tir_nest_role;
 
-/* A loaded index expression over open loops, in the stages' variables, and the let variable that holds it: a loop bound that a predicate
- * reads from data is loaded once, and expressions of it are as affine as those of a size. */
+/* A let in scope: `var` holds `value`, an index expression with loads, written in the variables of stages. So a loop bound that a predicate
+ * reads from data is loaded once, and expressions of `var` are as affine as those of a size. */
 typedef struct tir_scalar {
     tir_expr value, var;
 } tir_scalar;
@@ -89,8 +89,8 @@ tir_expr tir_lower_store_guard(tir_lowering *l, int s, bool scratch, bool padded
 /* Loads of the stage's own elements at the current point. */
 void tir_lower_load_state(tir_lowering *l, int s, bool scratch, tir_expr *acc);
 
-/* lower_collective.c: units of a warp. Zero padding of their operands outside of the reduction, before lowering; the statement; the
- * finished loops. */
+/* lower_collective.c: units of a warp. Before lowering: sets zero_axis and zero_end of the plans of operands' stages; the statement at the
+ * current point; after lowering: checks the collective statements. */
 void tir_lower_zero_operands(tir_lowering *l, int s);
 tir_expr tir_lower_zeroed(tir_lowering *l, int s,
                           tir_expr value); /* the value of an operand's stage at the current point */
@@ -112,9 +112,9 @@ void tir_lower_open_scratch(tir_lowering *l, int s);
 void tir_lower_check_outputs(tir_lowering *l, const tir_region *original);
 void tir_lower_open_output(tir_lowering *l, int s);
 
-/* lower_state.c: steps that are stored in their fold's state. The step that makes the component in this way (-1: none); the state's tensor
- * and logical indices for those of a step (others: unchanged); the component's initial value, over the step's axes; the step's ranges
- * before the first iteration. */
+/* lower_state.c: steps that are stored in their fold's state. state_step: the step stored in this component (-1: none). state_place:
+ * returns the state's tensor for such a step's tensor, with its indices in `out`; returns any other tensor itself. state_initial: the
+ * component's initial value, over the step's axes. begin_state: opens the step at the point before the first iteration. */
 void tir_lower_check_states(tir_lowering *l);
 int tir_lower_state_step(tir_lowering *l, int fold, int component);
 void tir_lower_open_in_state(tir_lowering *l, int s);
@@ -125,8 +125,9 @@ void tir_lower_begin_state(tir_lowering *l, int s);
 /* lower_prefetch.c: the prefetches of loop `leaf` of stage s, at the current point */
 void tir_lower_prefetches(tir_lowering *l, int s, int leaf);
 
-/* lower_pipeline.c: a pipeline's prologue, before its loop is opened; the start of the loop's body; waits before stage `reader` (-1: any);
- * the code after the loop. False: the loop has no pipeline. tir_lower_nest: lower.c's nest of an attached stage. */
+/* lower_pipeline.c: _open: the prologue, before the loop is opened (false: the loop has no pipeline); _step: the start of the loop's body;
+ * _need: waits for the groups that stage `reader` reads (-1: stage s itself); _close: the code after the loop. tir_lower_nest (lower.c): the
+ * nest of an attached stage. */
 bool tir_lower_pipeline_open(tir_lowering *l, int s, int leaf, tir_expr var, tir_span bounds);
 void tir_lower_pipeline_step(tir_lowering *l, int s, int leaf, tir_expr var, tir_span bounds);
 void tir_lower_pipeline_need(tir_lowering *l, int s, int leaf, int reader);

@@ -15,7 +15,7 @@ static tir_expr find_loop_variable(void *user, tir_pool *pool, tir_expr e, tir_e
     return rebuilt;
 }
 
-/* Whether it depends on parameters and numbers alone. */
+/* Does the expression depend on parameters and numbers alone? */
 static bool known_at_entry(tir_pool *pool, tir_expr e) {
     bool varies = false;
     tir_rewrite(pool, e, find_loop_variable, &varies);
@@ -86,7 +86,8 @@ static uint32_t new_scratch(tir_lowering *l, int s, uint32_t tensor, const tir_e
     return buffer;
 }
 
-/* Allocates scratch for the current view of a stage's axes; a state's own dimensions are complete. */
+/* Opens the stage: allocates scratch for its axes' current ranges and, whole, for a state's own dimensions; or opens it in its root's output
+ * or its fold's state. */
 void tir_lower_open_scratch(tir_lowering *l, int s) {
     tir_stage *stage = tir_stage_of(l, s);
     tir_stage_plan *plan = tir_plan_of(l, s);
@@ -161,7 +162,7 @@ bool tir_lower_reads(tir_lowering *l, int reader, int producer) {
     return search.found;
 }
 
-/* Whether a value of a fold's state or steps is read, through memory, by a stage other than the fold and its steps. */
+/* Is a value of stage s, the fold or one of its steps, an output or read by a stage other than the fold and its steps? */
 static bool used_outside(tir_lowering *l, int s, int fold) {
     bool used = false;
     for (int c = 0; c < tir_stage_of(l, s)->count; c++)
@@ -178,8 +179,8 @@ bool tir_lower_has_home(tir_lowering *l, int s) {
     return false;
 }
 
-/* Roots are stored in kernel-wide memory. State that only the steps read is not, and of attached stages only steps
- * that are read after the fold. */
+/* Gives the stage's tensors that are not arguments buffers in the workspace, if the stage is a root (a fold: only if its state is read
+ * outside of the fold) or an attached step that is read outside of its fold. */
 void tir_lower_workspace(tir_lowering *l, int s) {
     tir_stage *stage = tir_stage_of(l, s);
     bool attached = tir_plan_of(l, s)->at_stage >= 0;

@@ -19,7 +19,8 @@ static int dimension_of(const tir_pool *pool, tir_expr load, tir_expr axis) {
     return -1;
 }
 
-/* The unit reads whole blocks of the summed axis: elements beyond its end are zeroed, too. */
+/* Makes stage s zero-fill its elements beyond the end of the axis that `along` indexes (zero_axis, zero_end): a unit reads whole blocks
+ * of the summed axis. */
 static void zero_beyond_end(tir_lowering *l, int s, tir_expr load, tir_expr along) {
     const tir_stage *stage = tir_stage_of(l, s);
     int dim = -1, found = 0;
@@ -120,7 +121,7 @@ static void check_side(tir_lowering *l, int s, int node, int64_t side) {
     check_side(l, s, n->inner, n->factor);
 }
 
-/* Checks that tiles of the reduction divide each other: only the axis itself may end within one. */
+/* Raises unless the factor of each mask split of the reduction divides the tile that it splits; the whole axis may end within a tile. */
 static void check_steps(tir_lowering *l, int s) {
     const tir_stage *stage = tir_stage_of(l, s);
     const tir_stage_plan *plan = tir_plan_of(l, s);
@@ -186,7 +187,8 @@ typedef struct matrix_copy {
     int lanes, loops;
 } matrix_copy;
 
-/* Whether this is thread loops of one warp around loops around one store of an element of shared memory. */
+/* Is the statement a nest of thread loops, then other loops, with constant extents, around a single store of an element of shared memory in
+ * registers? Sets m->lane, m->loop and m->store. */
 static bool is_matrix_copy(matrix_copy *m, const tir_stmt *stmt) {
     const tir_pool *pool = m->l->pool;
     int64_t number;
@@ -217,7 +219,8 @@ static tir_place place_at(const matrix_copy *m, uint32_t buffer, int rank, const
     return (tir_place){buffer, rank, tir_lower_copy_indices(m->l, at, rank)};
 }
 
-/* The instruction inside the loops that remain; `pair`: the loop over the two elements of a register. NULL: not such a copy. */
+/* The copy as the instruction `row`, inside the loops that the instruction does not cover. pair: the number of the loop over the two
+ * elements of a register. NULL: the instruction does not fit. */
 static tir_stmt *matrix_statement(matrix_copy *m, const tir_collective *row, bool transposed, int pair) {
     tir_pool *pool = m->l->pool;
     tir_stmt *stmt = tir_collective_new(m->l->kernel, row), *outermost = stmt;

@@ -1,14 +1,15 @@
-/* `store C output`: an attached stage without scratch. Its values are stored in the memory of its root's output, until the root
- * overwrites each element when it reads it: a row kept between two steps of its own result takes no further cache. */
+/* `store C output`: an attached stage without scratch. Its values are stored in the memory of its root's output, until the root overwrites
+ * each one as it reads it. So a row that several steps of a computation pass on takes no more cache than the result. */
 #include "tir/lower.h"
 
-/* The stage attached to a loop of `root` in which stage s runs, possibly through others; -1: none. */
+/* The stage that is attached to a loop of `root` and is s, or has s attached inside it, possibly through others; -1: none. */
 static int runs_in(tir_lowering *l, int s, int root) {
     while (s >= 0 && tir_plan_of(l, s)->at_stage != root) s = tir_plan_of(l, s)->at_stage;
     return s;
 }
 
-/* All readers other than the root must have finished before the root's own loops begin. */
+/* Why stage s may not be stored in its root's output; NULL: it may, as far as loops go: it is attached to a root, no other stage is stored
+ * there, and its readers but the root run in stages attached at the same loop, so they finish before the root reads it. */
 static const char *place_flaw(tir_lowering *l, int s) {
     const tir_stage_plan *plan = tir_plan_of(l, s);
     int root = plan->at_stage;
@@ -36,7 +37,7 @@ void tir_lower_check_outputs(tir_lowering *l, const tir_region *original) {
         const char *flaw = place_flaw(l, s);
         if (!flaw) flaw = tir_region_kept_flaw(l->region, s, tir_plan_of(l, s)->at_stage);
         if (flaw) refuse(l, s, flaw);
-        /* Hosts decide by the original region. */
+        /* Hosts choose buffers by the region before the schedule's rewrites. */
         const tir_stage *root = tir_stage_of(l, tir_plan_of(l, s)->at_stage);
         int output = l->region->tensors.data[root->tensor[0]].argument - l->region->inputs;
         for (int i = 0; i < original->inputs; i++)
@@ -44,7 +45,7 @@ void tir_lower_check_outputs(tir_lowering *l, const tir_region *original) {
     }
 }
 
-/* Its points are those that the root stores in the remaining part of the loop, each once. */
+/* Opens stage s at the root's output; refuses unless its points are exactly those that the root stores inside the current iteration. */
 void tir_lower_open_output(tir_lowering *l, int s) {
     const tir_stage *stage = tir_stage_of(l, s);
     tir_stage_plan *plan = tir_plan_of(l, s);

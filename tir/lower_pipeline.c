@@ -54,7 +54,8 @@ static void check_copy(tir_schedule_state *state, int q) {
                                stage->name);
 }
 
-/* The stages in shared memory attached at the loop, if no groups are named. */
+/* Checks and counts the copies of the pipeline at loop `node`: stages attached there that have a group. If no groups are named, those in
+ * shared memory get group 1. */
 static int find_copies(tir_schedule_state *state, int stage, int node, bool named) {
     int count = 0;
     for (uint32_t q = 0; q < state->region->stages.count; q++) {
@@ -98,7 +99,7 @@ static bool is_copy_at(tir_lowering *l, int q, int s, int leaf) {
     return !tir_stage_of(l, q)->removed && plan->group && plan->at_stage == s && plan->at_node == leaf;
 }
 
-/* The enclosing loop that must be run by one thread, or by the lanes of a vector; NULL: none. */
+/* The name of an enclosing loop that is not serial (whose threads or lanes would each run the pipeline); NULL: none. */
 static const char *loop_of_lanes(tir_lowering *l) {
     for (uint32_t s = 0; s < l->region->stages.count; s++)
         for (uint32_t n = 0; n < tir_plan_of(l, (int)s)->nodes.count; n++) {
@@ -109,7 +110,7 @@ static const char *loop_of_lanes(tir_lowering *l) {
     return NULL;
 }
 
-/* The copies of one group, in the buffers of iteration `value` of the loop. */
+/* Appends the copies of one group, into the buffers of iteration `value` of the loop. */
 static void copy_group(tir_lowering *l, int s, int leaf, tir_expr value, int group) {
     tir_axis_node *loop = &tir_plan_of(l, s)->nodes.data[leaf];
     const tir_expr saved = loop->value;
@@ -123,7 +124,7 @@ static void copy_group(tir_lowering *l, int s, int leaf, tir_expr value, int gro
     tir_plan_of(l, s)->nodes.data[leaf].value = saved;
 }
 
-/* The copies of iteration `next`, if it exists, and a commit after each group. */
+/* Appends the copies of iteration `next`, inside an `if` that it exists unless that is certain, and a commit after each group. */
 static void copy_iteration(tir_lowering *l, int s, int leaf, tir_expr var, tir_span bounds, tir_expr next) {
     const tir_axis_node *loop = &tir_plan_of(l, s)->nodes.data[leaf];
     const tir_interval range = tir_range(l->pool, var);
@@ -158,7 +159,8 @@ static void append_wait(tir_lowering *l, int groups, bool barrier) {
     if (barrier) tir_lower_append(l, TIR_BARRIER);
 }
 
-/* Selects the buffers that the loop's iteration `value` reads. */
+/* Opens the pipeline's copies for iteration `value` of the loop: sets their regions, allocates their scratch the first time, and selects
+ * the buffers that this iteration reads. */
 static void open_copies(tir_lowering *l, int s, int leaf, tir_expr value) {
     tir_plan_of(l, s)->nodes.data[leaf].value = value;
     for (int q = 0; q < (int)l->region->stages.count; q++) {
@@ -212,14 +214,15 @@ static void find_need(void *user, tir_expr load) {
     if (group > search->most) search->most = group;
 }
 
-/* The last group that the stage, or a stage attached in it, reads. */
+/* search->most: the last group that stage q, or a stage attached in it, reads. */
 static void find_needs(need_search *search, int q) {
     tir_stage_loads(&search->l->state, q, find_need, search);
     for (int k = 0; k < (int)search->l->region->stages.count; k++)
         if (!tir_stage_of(search->l, k)->removed && tir_plan_of(search->l, k)->at_stage == q) find_needs(search, k);
 }
 
-/* The groups that the first reader in the loop's body needs. */
+/* The number of groups that must be complete before the first stage in the loop's body that reads any of them; all groups if no attached
+ * stage does. */
 static int first_need(tir_lowering *l, int s, int leaf) {
     for (int q = 0; q < (int)l->region->stages.count; q++) {
         need_search search = {l, s, leaf, 0};

@@ -1,5 +1,5 @@
-/* Prefetches: statements that fetch cache lines of a tensor before the iteration that reads them, or, of what a tile loads and stores
- * after a reduction, during the reduction: once more lines miss than the core can have loads and stores waiting, it stalls. */
+/* Prefetches: statements that fetch cache lines of a tensor before the iteration that reads them. `tile`: during a reduction, lines that the
+ * tile loads and stores after it, because a core stalls once more of its loads and stores miss than it can keep outstanding. */
 #include "tir/lower.h"
 
 typedef struct prefetch_walk {
@@ -17,8 +17,8 @@ static int64_t elements_of_line(const prefetch_walk *walk) {
     return (line ? line : 64) / (int64_t)lib_dtype_size(l->region->tensors.data[walk->prefetch->tensor].dtype);
 }
 
-/* The address of a later element may depend on loaded values: that load is guarded, like any other whose index may be out of bounds.
- * Values that the same loops compute are not available yet. */
+/* Raises if e loads from a tensor that the open loops compute: a later iteration's values do not exist yet. Other loads in the address of a
+ * prefetched element are allowed (they are guarded if their index may be out of bounds). */
 static tir_expr refuse_open(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     prefetch_walk *walk = user;
     tir_lowering *l = walk->l;
@@ -47,7 +47,7 @@ static int prefetched_element(prefetch_walk *walk, tir_expr load, int count, con
     return tir_lower_physical(l, walk->prefetch->tensor, logical, index);
 }
 
-/* First and last point of the stage's axes as seen from the open loops. */
+/* For each axis of the stage: its variable, and its first and last point as seen from the open loops. Returns the number of axes. */
 static int axes_ends(prefetch_walk *walk, tir_expr *from, tir_expr *first, tir_expr *last) {
     tir_lowering *l = walk->l;
     tir_stage *stage = tir_stage_of(l, walk->stage);
@@ -74,7 +74,8 @@ static void append_line(prefetch_walk *walk, const tir_expr *index, int rank, ti
     stmt->prefetch.write = walk->prefetch->tile && l->region->tensors.data[walk->prefetch->tensor].stage >= 0;
 }
 
-/* Prefetches the cache lines of the innermost ranges of the load. */
+/* Prefetches the cache lines from the first to the last element that the later iteration loads, along the innermost dimension; if these are
+ * too far apart (16 lines), only the first one's. */
 static void append_own_lines(prefetch_walk *walk, tir_expr load) {
     tir_lowering *l = walk->l;
     tir_expr from[TIR_MAX_AXES], first[TIR_MAX_AXES], last[TIR_MAX_AXES];
@@ -90,8 +91,8 @@ static void append_own_lines(prefetch_walk *walk, tir_expr load) {
     for (int64_t at = 0; at <= width; at += step) append_line(walk, index, rank, tir_index(l->pool, at));
 }
 
-/* ---- shared: the later iteration's reads are divided among the iterations of the loops between the moved one and the prefetch: of as
- * many outermost loops as together read a contiguous piece. Each iteration of the loops inside these has a piece of its own. */
+/* ---- shared: the later iteration's loads are divided among the iterations of the loops between the moved loop and the prefetch: of the
+ * outermost `count` of these loops, as many as possible such that all their iterations together load one contiguous run. */
 
 typedef struct inner_loops {
     /* outermost first */
@@ -99,7 +100,7 @@ typedef struct inner_loops {
     int count;
 } inner_loops;
 
-/* Variables of inner loops have greater ids. */
+/* Lists the open loops inside the moved one: their variables have greater ids. */
 static void find_inner_loops(prefetch_walk *walk, inner_loops *inner) {
     tir_lowering *l = walk->l;
     for (uint32_t s = 0; s < l->region->stages.count; s++) {
@@ -115,7 +116,7 @@ static void find_inner_loops(prefetch_walk *walk, inner_loops *inner) {
     }
 }
 
-/* Elements from the first to the last one of the slice; 0: not contiguous with a constant size. */
+/* The number of elements of the slice from index `first` to `last`; 0: the slice is not contiguous, or its size is not constant. */
 static int64_t run_length(prefetch_walk *walk, const tir_expr *first, const tir_expr *last, int rank) {
     tir_lowering *l = walk->l;
     const tir_buffer *buffer = &l->kernel->buffers.data[l->home[walk->prefetch->tensor]];
@@ -135,8 +136,8 @@ static int64_t run_length(prefetch_walk *walk, const tir_expr *first, const tir_
     return run;
 }
 
-/* The number of the iteration among all `parts` of the first `count` loops, which are set to their least and greatest values in low and
- * high; 0: not known. */
+/* The number of the current iteration of the first `count` loops, counted through the whole nest. Sets *parts to the number of iterations,
+ * low[i] and high[i] to the bounds of loop i's variable. 0: the bounds or the number are too large or unknown. */
 static tir_expr position_in(prefetch_walk *walk, const inner_loops *inner, int count, tir_expr *low, tir_expr *high,
                             int64_t *parts) {
     tir_lowering *l = walk->l;
@@ -154,7 +155,8 @@ static tir_expr position_in(prefetch_walk *walk, const inner_loops *inner, int c
     return position;
 }
 
-/* Fetches the part of this iteration of the first `count` loops, all of them together. False: not contiguous. */
+/* Divides the run that all iterations of the first `count` loops load together among them, and fetches the current iteration's part. False:
+ * the elements are not a contiguous run of constant size. */
 static bool append_part(prefetch_walk *walk, tir_expr load, const inner_loops *inner, int count) {
     tir_lowering *l = walk->l;
     tir_stage_plan *plan = tir_plan_of(l, walk->stage);

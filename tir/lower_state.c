@@ -3,7 +3,7 @@
  * step's loops also initialise the state: they determine which threads hold it. */
 #include "tir/lower.h"
 
-/* Dimensions of the step's tensor along the fold's axes: dim[a] for axis a of the fold, its time last; -1: none. */
+/* For the step that makes the component: dim[a] is the dimension of its tensor for axis a of the fold, time last; -1: none. */
 static void find_dimensions(tir_lowering *l, const tir_stage *fold, int component, int *dim) {
     for (int a = 0; a <= fold->space; a++) {
         dim[a] = -1;

@@ -48,7 +48,7 @@ static bool is_copy(const tir_lowering *l, tir_expr value) {
            (!node->guarded || (other->op == TIR_CONST && other->bits == 0));
 }
 
-/* Turns a select of a load or zero into a guarded load. */
+/* Turns select(condition, load, constant) into a load that the condition guards; other values stay. */
 static tir_expr guarded(tir_lowering *l, tir_expr value) {
     if (tir_op_of(l->pool, value) != TIR_SELECT) return value;
     const tir_expr condition = tir_operand(l->pool, value, 0), load = tir_operand(l->pool, value, 1),
@@ -104,7 +104,7 @@ static bool is_known(const tir_lowering *l, tir_expr term) {
     return false;
 }
 
-/* Whether the smaller side of the term is known to be less than something that does not exceed the larger side. */
+/* Is the term a < b implied by a known condition a < c with c <= b? */
 static bool is_implied(const tir_lowering *l, tir_expr term) {
     if (tir_op_of(l->pool, term) != TIR_LT || tir_dtype_of(l->pool, tir_operand(l->pool, term, 0)) != TIR_INDEX)
         return false;
@@ -127,7 +127,7 @@ void tir_lower_learn(tir_lowering *l, tir_expr condition) {
     l->known_count += tir_conjuncts(l->pool, condition, l->known + l->known_count, TIR_TERM_LIMIT - l->known_count);
 }
 
-/* The masks of an axis's mask splits: the point must be in its tile (the next tile owns points beyond). */
+/* `all` and the conditions of the axis's mask splits (inner: except the outermost split): the current point is in its tile. */
 static tir_expr axis_masks(tir_lowering *l, int s, int axis, bool inner, tir_expr all) {
     tir_stage_plan *plan = tir_plan_of(l, s);
     for (uint32_t n = 0; n < plan->nodes.count; n++) {
@@ -140,7 +140,7 @@ static tir_expr axis_masks(tir_lowering *l, int s, int axis, bool inner, tir_exp
     return all;
 }
 
-/* Both bounds: the current point of a stage is inside its domain, or its padded domain. */
+/* `all` and the condition that the current point of the stage is inside its domain (padded: its padded domain), by both bounds. */
 static tir_expr in_box(tir_lowering *l, int s, bool padded, tir_expr all) {
     tir_stage *stage = tir_stage_of(l, s);
     const tir_layout *layout = &l->region->tensors.data[stage->tensor[0]].layout;
@@ -184,9 +184,9 @@ static bool loads(tir_lowering *l, tir_expr e) {
     return found;
 }
 
-/* Points of a reader outside of its domain (padding, masked points) may index outside of the scratch, and its guard need not exclude
- * them: bounds of the scratch are added to the guard. A data-dependent index has scratch for the whole dimension, and is kept in bounds by
- * its own guard. */
+/* `guard` and the condition that the indices `relative` are within the scratch of tensor t. The reader may compute points outside of its
+ * domain (padding, masked points) that index outside of the scratch. Not for data-dependent indices: scratch then holds the whole
+ * dimension, and the load's own guard keeps them in bounds. */
 static tir_expr in_scratch(tir_lowering *l, const tir_tensor *t, const tir_expr *relative, tir_expr guard) {
     const tir_stage_plan *plan = tir_plan_of(l, t->stage);
     const int saved = l->known_count;
@@ -441,8 +441,8 @@ void tir_lower_load_state(tir_lowering *l, int s, bool scratch, tir_expr *acc) {
     load_state(l, s, index, scratch, acc);
 }
 
-/* Guard of stores of the point: for homes the point must be in its tile; scratch outside is don't-care. A root's tiles cover exactly
- * its domain (padded, if its layout pads); a region of an attached output may extend beyond. */
+/* Guard of a store of the current point. Scratch: only the conditions of inner mask splits. Memory: those of all mask splits and, for an
+ * attached output, whose region may extend beyond its (padded) domain, the bounds of that domain; a root's tiles cover it exactly. */
 tir_expr tir_lower_store_guard(tir_lowering *l, int s, bool scratch, bool padded) {
     tir_expr guard = 0;
     scratch = scratch && !tir_plan_of(l, s)->in_output;
@@ -451,7 +451,8 @@ tir_expr tir_lower_store_guard(tir_lowering *l, int s, bool scratch, bool padded
     return tir_plan_of(l, s)->at_stage < 0 ? guard : in_box(l, s, padded, guard);
 }
 
-/* Inside a root's store guard every axis is in its range, even if ranges alone cannot prove it (fused axes). */
+/* Adds to the known conditions that each axis of a root is in its range: its store guard implies that, but for fused axes ranges alone
+ * cannot prove it. */
 static void learn_ranges(tir_lowering *l, int s) {
     tir_stage_plan *plan = tir_plan_of(l, s);
     for (int a = 0; a < tir_stage_of(l, s)->space && plan->at_stage < 0; a++) {
@@ -555,7 +556,8 @@ static void statement_update(tir_lowering *l, int s, bool scratch) {
     close_if(l, within);
 }
 
-/* Whether the operand is zero at steps of the unit beyond the end of the reduction: a load whose layout pads the unit's axis is. */
+/* Is the operand zero at steps of the unit beyond the end of the reduction? It is if it loads a tensor in memory whose layout pads the
+ * unit's axis to a multiple of the unit's width. */
 static bool ends_in_zeros(tir_lowering *l, int s, tir_expr operand) {
     const tir_stage *stage = tir_stage_of(l, s);
     const tir_stage_plan *plan = tir_plan_of(l, s);
@@ -570,7 +572,8 @@ static bool ends_in_zeros(tir_lowering *l, int s, tir_expr operand) {
     return false;
 }
 
-/* The condition that step i of the unit is inside the reduction's axes; 0: known. `zeros`: steps beyond the unit's axis add nothing. */
+/* The condition that step i of the unit is inside the reduction's axes; 0: it always is. `zeros`: both operands are zero beyond the end of
+ * the unit's axis, so that this axis needs no condition. */
 static tir_expr unit_step_inside(tir_lowering *l, int s, int i, bool zeros) {
     const tir_stage *stage = tir_stage_of(l, s);
     tir_stage_plan *plan = tir_plan_of(l, s);
@@ -587,7 +590,7 @@ static tir_expr unit_step_inside(tir_lowering *l, int s, int i, bool zeros) {
     return inside;
 }
 
-/* Whether a term of the predicate is equal for all steps of the unit. */
+/* Has the term of the predicate one value for all steps of the unit, and no loads but those that scalars in scope hold? */
 static bool is_of_all_steps(tir_lowering *l, int s, tir_expr term) {
     const tir_stage_plan *plan = tir_plan_of(l, s);
     int axis = plan->nodes.data[plan->unit_node].axis;
@@ -595,7 +598,7 @@ static bool is_of_all_steps(tir_lowering *l, int s, tir_expr term) {
            !loads(l, tir_lower_with_scalars(l, s, term));
 }
 
-/* The products of a unit: both operands are zero outside of the reduction's domain. */
+/* The unit's expression: acc and, for each step, both operands, which a select makes zero outside of the reduction's domain. */
 static tir_expr unit_value(tir_lowering *l, int s, tir_expr acc, bool zeros) {
     tir_stage *stage = tir_stage_of(l, s);
     tir_stage_plan *plan = tir_plan_of(l, s);
@@ -625,7 +628,7 @@ static void store_unit(tir_lowering *l, int s, bool scratch, bool zeros) {
     store_all(l, s, index, scratch, (tir_expr[TIR_MAX_STATE]){unit_value(l, s, acc[0], zeros)});
 }
 
-/* If the reduction may end within the unit's steps, a version without masks handles all other iterations. */
+/* Stores the unit's result. If the reduction may end within the unit's steps: in two versions, without masks if it does not, else with. */
 static void choose_unit_version(tir_lowering *l, int s, bool scratch, bool zeros) {
     int width = tir_plan_of(l, s)->unit->width;
     tir_expr whole = unit_step_inside(l, s, width - 1, zeros);
@@ -671,7 +674,7 @@ static void statement_unit(tir_lowering *l, int s, bool scratch) {
     close_if(l, after);
 }
 
-/* An attached output, or a fold's step that is read after the fold, is also written to its home. */
+/* Copies the current point of an attached stage from its scratch to its buffers in memory. */
 static void statement_copy(tir_lowering *l, int s) {
     tir_stage *stage = tir_stage_of(l, s);
     tir_expr index[DLC_MAX_RANK], acc[TIR_MAX_STATE];

@@ -21,7 +21,7 @@ typedef struct tir_machine {
     int32_t fma_ports;
     /* 1: masked loads and stores of every dtype are cheap */
     int32_t masked;
-    /* 1: two rows in registers share one last vector if it is at most half full */
+    /* 1: if the last vectors of two rows in registers are at most half full, it pays to keep both in one */
     int32_t row_pairs;
     /* bits of tir_machine_unit */
     int32_t units;

@@ -8,7 +8,8 @@
 
 #include "tir/expr.h"
 
-/* The expansion of one node of a TIR_MATH operator with f32 operands. */
+/* The expansion of one node of a TIR_MATH operator with f32 operands, or with f64 operands where tir_math_is_call is false, or of logistic
+ * and silu of f64. */
 tir_expr tir_math_expand(tir_pool *pool, tir_op op, const tir_expr *operands);
 
 /* Whether legalisation leaves a call of the machine's library, which then determines the last bits. */

@@ -175,8 +175,8 @@ static tir_expr legalize_node(void *user, tir_pool *pool, tir_expr e, tir_expr r
     return op == TIR_POW ? integer_power(pool, operands[0], operands[1]) : rebuilt;
 }
 
-/* x * 2^n of an expansion, with |x| within [1/4, 4] and n an integer up to 254: by 2^floor(n/2) and 2^ceil(n/2), both normal like
- * the first product, so that the result is rounded once, as by the instruction. From -254 on both give 0. */
+/* x * 2^n of an expansion, with |x| within [1/4, 4] and n an integer up to 254: x times 2^floor(n/2) times 2^ceil(n/2). Unless the result
+ * is 0, the factors and the first product are normal, so that it is rounded once, as by the instruction. For n < -252 a factor is 0. */
 static tir_expr scale_twice(tir_pool *pool, tir_expr x, tir_expr n) {
     tir_expr one = tir_int(pool, DLC_U32, 1), mantissa = tir_int(pool, DLC_U32, 23);
     tir_expr least = tir_float(pool, DLC_F32, -254.0);

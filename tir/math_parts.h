@@ -18,7 +18,7 @@ tir_expr tir_math_at_least(tir_pool *pool, tir_expr x, double limit);
 tir_expr tir_math_exp2(tir_pool *pool, tir_expr z);
 /* sin(pi r), f64, |r| <= 1/2 (math_gamma.c). */
 tir_expr tir_math_sin_turns(tir_pool *pool, tir_expr r);
-/* Expansions of f32 and f64: math_error.c; of 2^x and 10^x: math_power.c. */
+/* Expansions for f32 and f64 x: normal_tail and erfc (math_error.c); base^x, base 2 or 10 (math_power.c). */
 tir_expr tir_math_normal_tail(tir_pool *pool, tir_expr x);
 tir_expr tir_math_erfc(tir_pool *pool, tir_expr x);
 tir_expr tir_math_power_of(tir_pool *pool, int base, tir_expr x);

@@ -48,7 +48,7 @@ static bool is_straight(const counter *c, uint32_t buffer, int rank, const tir_e
     return stride == 0 || stride == 1;
 }
 
-/* Number of elements that are read or written one by one. */
+/* How many accesses the access counts as: one, or in a vec loop one for each lane if the lanes' elements are not adjacent. */
 static double places(const counter *c, uint32_t buffer, int rank, const tir_expr *index) {
     return !c->lane || is_straight(c, buffer, rank, index) ? 1 : c->lanes;
 }

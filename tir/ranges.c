@@ -32,7 +32,7 @@ static tir_expr tile_start(tir_schedule_state *state, int stage, int split, tir_
     return tir_add(pool, tir_mul(pool, tile, base), tir_min(pool, tile, rest));
 }
 
-/* Upper bound of a node's extent, from the structure alone, so that it is the same in every call. */
+/* Upper bound of a node's extent, from splits and axis ranges, not from open loops: the same in every call. */
 static int64_t bound(tir_schedule_state *state, int stage, int node) {
     const tir_axis_node *n = node_of(state, stage, node);
     int64_t product;
@@ -55,7 +55,8 @@ static int64_t bound(tir_schedule_state *state, int stage, int node) {
     return whole < split->factor ? whole : split->factor;
 }
 
-/* The one constant size of a mask split's tiles: no larger than the whole axis can be. */
+/* The size of a mask split's tiles, one constant for all of them: its factor or, if less (and the split is not `full`), the largest extent
+ * that is split. */
 static tir_expr mask_size(tir_schedule_state *state, int stage, int split) {
     int64_t most = bound(state, stage, split), factor = node_of(state, stage, split)->factor;
     return tir_index(pool_of(state), most < factor && !node_of(state, stage, split)->full ? most : factor);
@@ -112,7 +113,7 @@ tir_expr tir_node_value(tir_schedule_state *state, int stage, int node) {
 
 static tir_expr span(tir_schedule_state *state, int stage, int node, tir_expr extent);
 
-/* How far the inner loops of tiles of `low` .. `high` points may reach beyond a tile: inner mask splits overrun. */
+/* How far beyond a tile its inner loops may reach, at most, for tiles of `low` .. `high` points: inner mask splits overrun. */
 static tir_expr worst_overrun(tir_schedule_state *state, int stage, const tir_axis_node *split, int64_t low,
                               int64_t high) {
     tir_pool *pool = pool_of(state);
@@ -125,7 +126,8 @@ static tir_expr worst_overrun(tir_schedule_state *state, int stage, const tir_ax
     return worst;
 }
 
-/* Points of an attached stage's axis that loops over a fused one touch: those beyond the end belong to the slower axis. */
+/* Points of axis `node` that the loops over its fused node touch. In an attached stage, points beyond the end of the fused node extend the
+ * slower axis. */
 static tir_expr fused_span(tir_schedule_state *state, int stage, int node, tir_expr extent) {
     tir_pool *pool = pool_of(state);
     const int fused = node_of(state, stage, node)->fused;
@@ -288,7 +290,7 @@ static bool uses_axes(const tir_schedule_state *state, int stage, tir_expr e) {
 
 enum { TERM_LIMIT = 32 };
 
-/* Interval of an index expression over a stage's axes in the current view; false if it is not affine enough. */
+/* *out: interval of an index expression, with the stage's axes in the ranges of `view`; false if it is not affine enough. */
 static bool box(tir_schedule_state *state, int stage, tir_expr e, const tir_span *view, tir_span *out) {
     tir_pool *pool = pool_of(state);
     tir_term terms[TERM_LIMIT];
@@ -353,7 +355,7 @@ typedef struct region_search {
     tir_span *region;
 } region_search;
 
-/* The number of last indices of a fold's `next` that stand for all of the state's own dimensions; 0 for other loads. */
+/* If `load` is a `next` of the fold `consumer`: the number of its last indices, which stand for the state's own dimensions; else 0. */
 static int own_dimensions(const tir_schedule_state *state, int consumer, tir_expr load) {
     const tir_stage *stage = &state->region->stages.data[consumer];
     int own = 0;
@@ -363,7 +365,7 @@ static int own_dimensions(const tir_schedule_state *state, int consumer, tir_exp
     return own;
 }
 
-/* Whether a reduction's predicate implies that the index is below `end`. If it is false nothing is read. */
+/* Is `index < end` a term of the consumer's predicate, if that is a reduction? Where the predicate is false nothing is read. */
 static bool ended_by_predicate(tir_schedule_state *state, int consumer, tir_expr index, tir_expr end) {
     const tir_stage *s = &state->region->stages.data[consumer];
     tir_expr terms[TERM_LIMIT], below = tir_lt(pool_of(state), index, end);
@@ -373,7 +375,7 @@ static bool ended_by_predicate(tir_schedule_state *state, int consumer, tir_expr
     return false;
 }
 
-/* Clips a constant range of a guarded load to the domain: outside, the guard is false. */
+/* The part of `range` inside the domain `whole`, if both are constant; else `range`. For guarded loads, whose guard is false outside. */
 static tir_span within(tir_schedule_state *state, tir_span range, tir_span whole) {
     tir_pool *pool = pool_of(state);
     int64_t low, extent, end;
@@ -404,8 +406,8 @@ static void widen_region(void *user, tir_expr load) {
     }
 }
 
-/* A follower needs all points of the step that it reads, along each axis that no open loop moves: the fold itself may need only the last
- * of them. */
+/* `load` is a follower's. Of the step that it reads, the region becomes the whole extent along each axis whose start does not move with open
+ * loops: the fold itself may need only the last point there, the follower needs all. */
 static void widen_for_follower(void *user, tir_expr load) {
     region_search *search = user;
     tir_pool *pool = pool_of(search->state);
@@ -454,8 +456,8 @@ static void find_read(void *user, tir_expr load) {
     if (region->tensors.data[tir_get(region->pool, load)->bits].stage == search->producer) search->found = true;
 }
 
-/* A follower: a step that is read only after the fold and by other followers. Its region follows from that of another step, which it reads
- * at the same points, or at (a / B, a % B) for its axis a. */
+/* Derives the region of a follower, a step that only other followers and stages after the fold read, from the region of the step that it
+ * reads at the same points, or at (a / B, a % B) for its axis a. */
 typedef struct follower_search {
     tir_schedule_state *state;
     int stage;
@@ -572,9 +574,9 @@ void tir_stage_region(tir_schedule_state *state, int stage) {
     region_from(state, stage, state->plan[stage].at_stage, state->plan[stage].at_node);
 }
 
-/* ---- attached outputs: each point computed once (rule 9) */
+/* ---- attached outputs: each point computed once */
 
-/* Whether the axis belongs to an open loop of several iterations. */
+/* Is `leaf` an open loop of several iterations over the axis, or over a node fused from it? */
 static bool moved_by(const tir_schedule_state *state, const tir_stage_plan *plan, int axis, const tir_axis_node *leaf) {
     int64_t one;
     if (!leaf->value || tir_is_const(pool_of(state), leaf->value, &one)) return false;
@@ -587,7 +589,7 @@ static bool moved_by(const tir_schedule_state *state, const tir_stage_plan *plan
     return false;
 }
 
-/* Whether the tiles of a split node end where the node does, or beyond the end of the axis. */
+/* Does the last tile of split node n end exactly where the node does, or, in a root, beyond the end of the whole axis? */
 static bool ends_with_whole(tir_schedule_state *state, int stage, int n) {
     const tir_stage_plan *plan = &state->plan[stage];
     const tir_axis_node *node = &plan->nodes.data[n];
@@ -627,7 +629,8 @@ static tir_expr padded_end(tir_schedule_state *state, int stage, int axis) {
                              s->axis[axis].extent);
 }
 
-/* Whether low = scale*(low of the owner's axis) + shift and extent = scale*(its extent), from 0 or below to `end` or beyond. */
+/* Is low = scale*(low of the owner's axis) + shift and extent = scale*(extent of the owner's axis), so that over all iterations the region
+ * covers 0 .. end - 1 in tiles that do not overlap? */
 static bool advances_with(tir_schedule_state *state, int stage, int axis, tir_expr end, int owner, int owner_axis) {
     tir_pool *pool = pool_of(state);
     const tir_stage_plan *plan = &state->plan[stage];
@@ -646,8 +649,8 @@ static bool advances_with(tir_schedule_state *state, int stage, int axis, tir_ex
            !tir_tiles_overlap(state, owner, owner_axis);
 }
 
-/* Whether low = scale*(low of one axis * extent of another + low of the other), extent = scale*(extent of the other), with one point of the
- * first at a time. */
+/* The same for two axes of the owner: is low = scale*(low of slow * extent of fast + low of fast), extent = scale*(visible extent of fast),
+ * with one point of `slow` at a time? */
 static bool advances_with_two(tir_schedule_state *state, int stage, int axis, tir_expr end, int owner, int slow,
                               int fast) {
     tir_pool *pool = pool_of(state);
@@ -728,10 +731,11 @@ const char *tir_region_flaw(tir_schedule_state *state, int stage, bool padded) {
     return tir_region_flaw(state, owner, true);
 }
 
-/* ---- clip: coefficient*k + rest < 0 (or <= 0) for each term, rest at its minimum over everything that is not open */
+/* ---- clip: each term has the form coefficient*k + rest < 0 (or <= 0); k's bounds follow from the minimum of `rest` over all axes that no
+ * open loop fixes */
 
-/* An index expression over a stage's axes in the current view, with variables for loaded values: single values, since all axes that they
- * depend on are open. 0: these are not. */
+/* The index expression e with each term that contains loads replaced by a variable that holds its value (tir_schedule_state.scalar). 0: such
+ * a term depends on an axis that has several points in `view`, or its value cannot be computed here. */
 static tir_expr with_scalars(tir_schedule_state *state, int stage, tir_expr e, const tir_span *view) {
     tir_pool *pool = pool_of(state);
     const tir_stage *s = &state->region->stages.data[stage];

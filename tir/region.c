@@ -29,7 +29,7 @@ static uint64_t number_after(const char *name, const char *base, size_t length) 
     return number;
 }
 
-/* Makes most names of a region, without format strings, which took a third of the time to make a stage. */
+/* The name with the number appended; without format strings, which took a third of the time to make a stage. */
 static const char *numbered_name(lib_arena *arena, const char *name, size_t number) {
     const size_t length = strlen(name);
     size_t digits = 1;
@@ -241,7 +241,8 @@ static void hash_node(region_hasher *hasher, tir_expr e) {
     for (int i = 0; i < node->count; i++) hash_integer(hasher, hasher->number[tir_operand(pool, e, i)]);
 }
 
-/* Post-order with an explicit stack, operands in order: each shared node once. */
+/* Hashes an expression: its new nodes in post-order (with an explicit stack), operands in order, each shared node once; then the root's
+ * number. */
 static void hash_expr(region_hasher *hasher, tir_expr root) {
     const tir_pool *pool = hasher->region->pool;
     if (root) lib_vec_push(hasher->arena, &hasher->stack, root);

@@ -17,8 +17,8 @@
  *            the state tensors' last values; the values at all t are the step stages' own tensors, which have t as an axis.
  *            A fold's axes: space = free axes, then one reduction axis t. A state tensor may have further dimensions of its
  *            own after the free ones: the last indices of the load `next` (written as 0) stand for them.
- *   sort     along the last space axis, t: out[free, t] = the value at the i, of the reduction axis, whose key is the t-th in ascending
- *            order; stable. The key (in `initial`) is an i32 or i64 whose low `bits` bits are interpreted
+ *   sort     along the last space axis, t: out[free, t] = value at i, where i is the point of the reduction axis whose key is the t-th in
+ *            ascending order; stable. The key (in `initial`) is an i32 or i64 whose low `bits` bits are interpreted
  *            as an unsigned number; its other bits are equal in all keys. Key and value depend on the free axes and i; the extent of i is
  *            at least that of t. */
 #ifndef TIR_REGION_H
@@ -48,7 +48,7 @@ typedef struct tir_axis {
     tir_expr var;
     /* index expression over parameters */
     tir_expr extent;
-    /* Shared, with the role, by axes that rewrites derive from one, such as those of an operand's copy or of partial results. */
+    /* Axes that rewrites derive from one axis (of an operand's copy, of partial results) have the id and the role in common. */
     int32_t id;
     tir_axis_role role;
 } tir_axis;
@@ -92,12 +92,12 @@ typedef struct tir_stage {
     uint32_t tensor[TIR_MAX_STATE];
     /* map: the value; reduce, scatter: the update; fold: next[i] as a load of a step tensor */
     tir_expr value[TIR_MAX_STATE];
-    /* reduce: identity, constant if there is a merge; else, and scatter, fold: expression over the space axes; sort: the key */
+    /* reduce with a merge: its identity, a constant; other reduce, scatter, fold: initial value, over the space axes; sort: the key */
     tir_expr initial[TIR_MAX_STATE];
     /* reduce: over ACC and OTHER; 0: cannot be split */
     tir_expr merge[TIR_MAX_STATE];
-    /* reduce, scatter: bool over the axes; 0: true. fold: the same; if false the steps leave the state unchanged (a promise:
-     * they may be skipped) */
+    /* bool over the axes, 0: true. reduce, scatter: points where it is false are left out. fold: where it is false, the maker of the
+     * fold promises that the steps leave the state unchanged, so that they may be skipped */
     tir_expr predicate;
     /* scatter: one per dimension of the output */
     tir_expr index[DLC_MAX_RANK];
@@ -173,10 +173,11 @@ const char *tir_region_fresh_name(lib_arena *arena, const tir_region *region, co
 /* Whether every element of the input is read only to compute the same element of the output. Holds for any
  * schedule without overlapping tiles. */
 bool tir_region_same_point(const tir_region *region, int input, int output);
-/* Why values of a map may not be stored in the memory of the output that map `root` computes, until `root` overwrites each element when it
- * reads it; NULL: they may. All other readers must have read them before. */
+/* Why the values of map `stage` may not be stored in the buffer of the output that map `root` computes, where `root` overwrites each value
+ * as it reads it; NULL: they may, if all readers but `root` finish before `root` begins (which the caller checks). */
 const char *tir_region_kept_flaw(const tir_region *region, int stage, int root);
-/* The input of which the output updates a copy, if nothing else reads it: in place only the update remains. -1: none. */
+/* The input of which the output is an updated copy (a scatter) and that nothing else reads: in one buffer, nothing needs to be copied.
+ * -1: none. */
 int tir_region_updated_input(const tir_region *region, int output);
 void tir_region_update_in_place(tir_region *region, int output); /* marks that both share their buffer */
 

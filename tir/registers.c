@@ -33,7 +33,8 @@ static void note_owned(tir_registers *registers, int d, int64_t stride) {
     registers->owned[d] = registers->any = true;
 }
 
-/* Thread loops that no index uses: outside of all used ones, their iterations have registers of their own; inside, threads are replicas. */
+/* Notes the thread loops that no index uses: outside of a used one, each iteration has registers of its own; inside of all used ones,
+ * threads hold copies of the same elements. */
 static void note_group(const owner_search *s, tir_registers *registers, int rank, const tir_expr *index, bool lanes) {
     int last = -1; /* last loop that is used */
     bool used[TIR_THREAD_LOOPS] = {false};
@@ -61,7 +62,8 @@ static tir_expr at_point(tir_pool *pool, const tir_stmt *stmt, tir_expr index, c
     return tir_substitute(pool, index, TIR_COLLECTIVE_VARS, stmt->collective.var, value);
 }
 
-/* Finds the dimension that a bit of a variable changes, and its stride: each bit of a lane's number comes from one dimension. */
+/* Notes the owned dimensions of place p and their strides, from the row: each bit of a lane's number comes from one bit of a variable, which
+ * changes the index of one dimension. */
 static void find_by_lanes(const owner_search *s, const tir_stmt *stmt, int p) {
     const tir_place *place = &stmt->collective.place[p];
     const tir_collective *row = stmt->collective.row;
@@ -172,7 +174,7 @@ static bool even_pair(tir_pool *pool, tir_expr second) {
     return tir_is_const(pool, first, &number) ? number % 2 == 0 : tir_multiple_of(pool, first) % 2 == 0;
 }
 
-/* Checks that every element is owned by the lane that the row requires, in a register of its own. */
+/* Checks that every element is owned by the lane that the row requires, in a register of its own. Returns what is wrong; NULL: nothing. */
 static const char *register_flaw(const fragment_check *c) {
     enum { MOST = 64 };
     tir_pool *pool = c->pool;
@@ -211,7 +213,7 @@ static const char *register_flaw(const fragment_check *c) {
     return NULL;
 }
 
-/* Checks that rows along the last variable are 16 contiguous bytes, aligned to 16 bytes. */
+/* The same for a place in shared memory: rows along the last variable must be 16 contiguous bytes, aligned to 16 bytes. */
 static const char *memory_flaw(const fragment_check *c) {
     tir_pool *pool = c->pool;
     const tir_place *place = &c->stmt->collective.place[c->place];

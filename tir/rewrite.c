@@ -39,7 +39,8 @@ static uint32_t walk_index(const walk *w, tir_expr e) {
     return w->table[walk_slot(w, e)] - 1;
 }
 
-/* Depth first; a path consists of distinct nodes that are not listed yet: listed and open nodes together must fit. */
+/* Lists the nodes below `root`, operands first. False: they do not fit. The walk is depth first, and a path consists of distinct nodes
+ * that are not listed yet: listed and open nodes together must fit. */
 static bool walk_fits(walk *w, uint32_t *words, uint32_t capacity, tir_expr root) {
     w->order = words;
     w->table = words + capacity;

@@ -325,7 +325,7 @@ static void apply_store(tir_schedule_state *state, lib_lexer *lexer) {
     *(pad ? &plan->pad : &plan->swizzle) = (int)bytes;
 }
 
-/* thread F state 256 */
+/* the directive  thread F state 256 */
 static void apply_state_threads(tir_schedule_state *state, lib_lexer *lexer) {
     const int stage = tir_find_stage(state, lib_lexer_name(lexer));
     const tir_stage *s = &state->region->stages.data[stage];
@@ -629,7 +629,7 @@ static void apply_line(tir_schedule_state *state, bool *in_loops, bool rewrite_o
     report_step(state, options, directives[row].rewrite);
 }
 
-/* Steps run inside their fold's sequential loops, which stay in order: by default in the innermost one. */
+/* Raises unless the fold's sequential loops are in order; attaches its steps to the innermost of them, unless they are attached already. */
 static void check_fold(tir_schedule_state *state, int fold) {
     tir_stage_plan *plan = &state->plan[fold];
     int innermost = -1, last = -1;
@@ -666,7 +666,8 @@ static void check_step(tir_schedule_state *state, int step, int fold) {
                            state->region->stages.data[step].name, state->region->stages.data[fold].name);
 }
 
-/* Overlapping tiles compute points twice: harmless only if one task computes them sequentially, from the start. */
+/* Overlapping tiles compute points twice: allowed only if one task runs them in sequence, and if computing a point does not read its old
+ * value. */
 static void check_overlap(tir_schedule_state *state, int s) {
     tir_stage_plan *plan = &state->plan[s];
     const tir_stage *stage = &state->region->stages.data[s];
@@ -694,7 +695,7 @@ static void check_overlap(tir_schedule_state *state, int s) {
     }
 }
 
-/* A stage must be attached at a loop. */
+/* Raises unless the node that the stage is attached at is a loop. */
 static void check_place(tir_schedule_state *state, const tir_stage_plan *plan) {
     const tir_stage *owner = &state->region->stages.data[plan->at_stage];
     const tir_axis_node *node = &state->plan[plan->at_stage].nodes.data[plan->at_node];
@@ -740,7 +741,7 @@ static void check_collective(tir_schedule_state *state, int s) {
                            state->region->stages.data[s].name);
 }
 
-/* The loop of a unit is the innermost reduction, and contains nothing else. */
+/* Raises unless the loop of the stage's unit is the innermost reduction, and no stage is attached inside it. */
 static void check_unit(tir_schedule_state *state, int s) {
     const tir_stage_plan *plan = &state->plan[s];
     const tir_axis_node *leaf = &plan->nodes.data[plan->unit_node];
@@ -762,7 +763,7 @@ static void check_unit(tir_schedule_state *state, int s) {
                                plan->unit->name);
 }
 
-/* Threads that execute the same write only registers, and are neighbours. */
+/* Raises unless threads of an `alike` loop are neighbours (it is the innermost thread loop) and write only registers. */
 static void check_alike(const tir_schedule_state *state, int s) {
     const tir_stage_plan *plan = &state->plan[s];
     const char *alike = NULL;
@@ -776,7 +777,7 @@ static void check_alike(const tir_schedule_state *state, int s) {
         tir_schedule_raise(state, "threads of %s are alike: their values must lie in registers", alike);
 }
 
-/* One statement sorts a line, with its own loops. */
+/* A sort must be a root, and its line (the sorted axis and the reduction) takes no directives: one statement, with its own loops, sorts it. */
 static void check_sort(tir_schedule_state *state, int s) {
     const tir_stage_plan *plan = &state->plan[s];
     const tir_stage *stage = &state->region->stages.data[s];

@@ -47,7 +47,7 @@ static void separate(collapsing *c, int s, int a) {
     c->changed = true;
 }
 
-/* The axis of several points that axis `a`, of several points, is joined with: the next one, or one behind axes of one point; -1: none. */
+/* The next axis of several points that axis `a`, of several points, is joined with (between them only axes of one point); -1: none. */
 static int partner(const collapsing *c, int s, int a) {
     const tir_stage *stage = stage_at(c, s);
     if (extent_of(c, stage->axis[a].extent) == 1) return -1;
@@ -105,7 +105,7 @@ static uint32_t indexed_by(const collapsing *c, tir_expr load, tir_expr var) {
     return dims;
 }
 
-/* The dimensions of an input between the first and the last that a pair indexes: bit d joins d and d + 1. */
+/* The joins of all neighbouring dimensions from the lowest to the highest one in the set `dims`; bit d joins d and d + 1. */
 static uint32_t dimensions_between(uint32_t dims) {
     uint32_t result = 0;
     for (int d = 0; d + 1 < 32; d++)
@@ -191,7 +191,7 @@ static int axis_of(const collapsing *c, int s, tir_expr var) {
     return -1;
 }
 
-/* The axis of the reader by which the load indexes dimension d, if it is joined with the one that indexes dimension b, of equal extents; -1. */
+/* The axis a of the reader that indexes dimension d of the load, if a's partner indexes dimension b and has its extent; else -1. */
 static int indexed_by_pair(const collapsing *c, tir_expr load, const tir_tensor *tensor, int d, int b) {
     const int a = axis_of(c, c->reader, tir_operand(c->pool, load, d)), with = a < 0 ? -1 : partner(c, c->reader, a);
     if (with < 0) return -1;
@@ -204,7 +204,7 @@ static void check_consistent(void *user, tir_expr load) {
     const tir_tensor *tensor = &c->region->tensors.data[tir_get(c->pool, load)->bits];
     const tir_stage *stage = stage_at(c, c->reader);
     if (tensor->stage < 0) return;
-    uint32_t by_pairs = 0; /* pairs of the reader that index consistently */
+    uint32_t by_pairs = 0; /* bit a: axis a and its partner index two dimensions that are joined as well */
     for (int d = 0; d + 1 < tensor->rank; d++) {
         if (!joined(c, tensor->stage, d)) continue;
         const int b = partner(c, tensor->stage, d), a = b < 0 ? -1 : indexed_by_pair(c, load, tensor, d, b);
@@ -255,8 +255,8 @@ static uint32_t pairs_of_tensor(const collapsing *c, uint32_t tensor) {
     return t->stage < 0 ? c->inputs[tensor] : c->axes[t->stage] & ((1u << t->rank) - 1);
 }
 
-/* Index of the joined dimension. Indices of dimensions of one point are left out, so that a reader whose own axes stay apart indexes by one
- * of them alone. */
+/* Index of the joined dimension: slow * extent + fast. An index that is always 0 is left out, so that a reader whose axes are not joined
+ * still indexes by one axis alone. */
 static tir_expr join_pair(const collapsing *c, tir_expr slow, tir_expr fast, tir_expr extent) {
     const tir_expr zero = tir_index(c->pool, 0);
     return tir_add(c->pool, is_zero(c, slow) ? zero : tir_mul(c->pool, slow, extent), is_zero(c, fast) ? zero : fast);
@@ -296,8 +296,8 @@ static tir_expr rename_axes(void *user, tir_pool *pool, tir_expr e, tir_expr reb
     return rebuilt;
 }
 
-/* Axes first .. last become one, which is returned. Every index advances along them as along the last one of several points: that one's
- * variable becomes the joined axis's, the others' zero. */
+/* Returns the axis that axes first .. last become. Appends to r the replacement of their variables: that of the last axis of several points
+ * (along which every address advances as along the joined axis) by the joined axis's, the others by zero. */
 static tir_axis join_run(collapsing *c, const tir_stage *stage, int first, int last, renaming *r) {
     tir_expr extent = tir_index(c->pool, 1);
     for (int a = first; a <= last; a++) extent = tir_mul(c->pool, extent, stage->axis[a].extent);

@@ -1,8 +1,8 @@
 /* expand S.i 68 -> o i : a space axis whose extent is a multiple of 68 becomes two, and so does the dimension of the stage's results. Where
- * an operand is indexed by i/68 (a convolution whose channels are in groups), it then depends on o alone, and its points can be reused
- * along i. Axes of other stages that index this dimension, or that index a dimension by which this stage reads another one, become
- * two as well, so that stages have axes alike, and so do dimensions of inputs that only such axes index; all other indices e of a
- * dimension that became two become e/68 and e%68. Order, values and addresses are unchanged. A constant whose dimension became two can no
+ * an operand is indexed by i/68 (a convolution whose channels are in groups), the operand then depends on o alone, and its elements can be
+ * reused along i. If an axis and a dimension that it indexes have equal extents and one of them becomes two, so does the other, through all
+ * stages; so do dimensions of inputs that only such axes index; any other index e of a
+ * dimension that became two becomes e/68 and e%68. Order, values and addresses are unchanged. A constant whose dimension became two can no
  * longer have a layout of its own. */
 #include "tir/schedule_internal.h"
 
@@ -55,7 +55,7 @@ static void mark(expansion *x, int s, int a) {
     x->changed = true;
 }
 
-/* A dimension and the axis that indexes it become two together, if they are of one extent. */
+/* If an axis of the reader indexes a dimension of equal extent of a stage's tensor, and one of the two is marked, marks the other. */
 static void mark_together(void *user, tir_expr load) {
     expansion *x = user;
     const int maker = x->region->tensors.data[tir_get(x->pool, load)->bits].stage;
@@ -68,7 +68,7 @@ static void mark_together(void *user, tir_expr load) {
     }
 }
 
-/* The dimension of an input that its loads index by axes that become two, and never by anything else. */
+/* dimension[t] of an input t: the dimension that every load of t indexes by an axis that becomes two; REFUSED: some load does not. */
 static void mark_input(void *user, tir_expr load) {
     expansion *x = user;
     const uint32_t t = (uint32_t)tir_get(x->pool, load)->bits;
@@ -147,7 +147,7 @@ static void divide_dimension(expansion *x, tir_tensor *tensor, int d) {
     tensor->constant = false;
 }
 
-/* `name`: stage.axis. Returns the stage and begins with that axis. */
+/* Marks the axis that `name` (stage.axis) names; raises if it cannot become two. */
 static void begin(expansion *x, char *name) {
     char *dot = strrchr(name, '.');
     if (!dot) tir_schedule_raise(x->state, "%s: expected stage.axis", name);

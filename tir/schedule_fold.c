@@ -51,29 +51,29 @@ static void apply_hoist(tir_schedule_state *state, lib_lexer *lexer) {
 
 /* ---- block c.t B -> totals prefixes b i : with op associative and c' = c op e(t),
  *   totals[b]    = reduce over i of e(b*B + i)
- *   prefixes     = fold over b of prefixes op totals[b]; its last value is that of the fold
+ *   prefixes     = fold over b of prefixes op totals[b]; its last state is the last state of the old fold c
  *   c            = fold over i, free along b, from the state of prefixes before block b
- * All values of the step are those of c's step at (t / B, t % B). */
+ * c's old step at t is the new step at (t / B, t % B). c is removed if only its last state is read. */
 
 typedef struct blocking {
     tir_schedule_state *state;
     /* before the rewrite */
     tir_stage fold, step;
     int fold_at, step_at;
-    /* combines the state with the rest */
+    /* the step's value is state op rest */
     tir_op op;
-    /* in the step's value */
+    /* the load of the state in the step's value */
     tir_expr state_load;
-    /* whether there are several such loads */
+    /* the step's value contains several loads of the state */
     bool several;
     /* step axis of each axis of the fold, t last */
     int axis_of[TIR_MAX_AXES];
     int64_t size;
-    /* number of them */
+    /* number of blocks */
     tir_expr blocks;
     /* templates of the axes of blocks and of positions in one */
     tir_axis block, inner;
-    /* the last block is shorter */
+    /* the last block may be shorter */
     bool ragged;
     /* followers, steps that only read the step's values, are allowed */
     bool followers;
@@ -114,7 +114,8 @@ static bool other_steps(const blocking *b) {
     return false;
 }
 
-/* Is the fold  next = step[axes of the fold in some order], step = state[free axes] op rest?  NULL, or why not. */
+/* NULL: the fold has the form  next = step[axes of the fold in some order], step = state[free axes] op rest;  else the reason why not. Sets
+ * step, step_at, axis_of, state_load and op. */
 static const char *flaw_of(blocking *b) {
     tir_schedule_state *state = b->state;
     tir_pool *pool = pool_of(state);
@@ -184,8 +185,8 @@ static tir_expr guard_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     return tir_load(pool, (uint32_t)node.bits, node.dtype, rank, index, guard, other);
 }
 
-/* The step's value with `by` instead of the state, on the axes `at` (those of the fold, then block and inner one). `guarded`: loads are
- * guarded for the partial last block. */
+/* The step's value with `by` in place of the state's load, over the axes `at`: the fold's free axes, the block, the position in the block.
+ * `guarded`: if the last block is partial, loads beyond the end are guarded. */
 static tir_expr step_value(blocking *b, const tir_axis *at, tir_expr by, bool guarded) {
     tir_pool *pool = pool_of(b->state);
     int space = b->fold.space;
@@ -202,7 +203,7 @@ static tir_expr step_value(blocking *b, const tir_axis *at, tir_expr by, bool gu
     return tir_substitute(pool, value, 1, &hole, &by);
 }
 
-/* Axes of a stage: the fold's free ones, block, inner. */
+/* New axes for a stage: the fold's free axes, the block, the position in the block. */
 static void block_axes(blocking *b, tir_axis *axis) {
     for (int a = 0; a < b->fold.space; a++) axis[a] = tir_axis_like(b->state, &b->fold.axis[a], b->fold.axis[a].extent);
     axis[b->fold.space] = tir_axis_like(b->state, &b->block, b->blocks);
@@ -245,7 +246,8 @@ static void add_totals(blocking *b, const char *name) {
     if (b->ragged) stage->predicate = tir_lt(pool, time, b->fold.axis[space].extent);
 }
 
-/* The fold over blocks and its step; returns the step's tensor: the state after each block. */
+/* Adds the fold over blocks, whose state is the combination of their totals, and its step; returns the step's tensor: the state after each
+ * block. */
 static uint32_t add_prefixes(blocking *b, const char *name, const char *step_name, uint32_t totals) {
     tir_pool *pool = pool_of(b->state);
     tir_axis axis[TIR_MAX_AXES], step_axis[TIR_MAX_AXES];
@@ -285,7 +287,8 @@ static tir_expr replace_tensor(void *user, tir_pool *pool, tir_expr e, tir_expr 
                     node.guarded ? tir_operand(pool, rebuilt, rank + 1) : 0);
 }
 
-/* Changes the fold, at `at`, into the blocked one, with its step and the step's values at their old positions. */
+/* Makes the fold at stage `at` the fold over the positions in a block, with the block as a free axis, from the state `after` the previous
+ * block; adds its step. The old step becomes a map that reads the new step's values at (t / B, t % B). */
 static void change_fold(blocking *b, int at, uint32_t after, const char *step_name) {
     tir_pool *pool = pool_of(b->state);
     tir_region *region = b->state->region;
@@ -322,7 +325,7 @@ static void change_fold(blocking *b, int at, uint32_t after, const char *step_na
     all->value[0] = tir_load(pool, inner, dtype, space + 2, index, 0, 0);
 }
 
-/* F.t B -> */
+/* Parses "F.t B ->". */
 static blocking parse_blocks(tir_schedule_state *state, lib_lexer *lexer) {
     char *name = lib_lexer_name(lexer), *dot = strrchr(name, '.');
     if (!dot) tir_schedule_raise(state, "%s: expected fold.axis", name);
@@ -389,7 +392,8 @@ static void apply_block(tir_schedule_state *state, lib_lexer *lexer) {
  *                  (Hillis, Steele 1986)
  *   c            = fold over b of c op the last sum of block b; c's old step becomes c op the sum at (t / B, t % B). */
 
-/* A level's value: the previous level at this point combined with the previous level `distance` points earlier. */
+/* A level's value: the level `before` at this point combined with `before` at the point `distance` earlier in the block (the identity if
+ * there is none). */
 static tir_expr pair_sum(blocking *b, uint32_t before, const tir_axis *axis, int64_t distance) {
     tir_pool *pool = pool_of(b->state);
     int lane = b->fold.space + 1;
@@ -403,7 +407,7 @@ static tir_expr pair_sum(blocking *b, uint32_t before, const tir_axis *axis, int
     return tir_binary(pool, b->op, earlier, here);
 }
 
-/* Adds the levels as steps after the fold; returns the last one's tensor. */
+/* Adds the levels as steps of the fold; returns the last one's tensor, the sums within blocks. */
 static uint32_t add_levels(blocking *b, const char *name) {
     tir_schedule_state *state = b->state;
     tir_pool *pool = pool_of(state);
@@ -428,7 +432,7 @@ static uint32_t add_levels(blocking *b, const char *name) {
     return stage->tensor[0];
 }
 
-/* The fold over blocks and its step, the state after each. */
+/* Adds the step c op (last sum of the block), and makes the fold run over blocks with this step as its next state. */
 static void add_carry(blocking *b, int at, const char *name, uint32_t sums) {
     tir_schedule_state *state = b->state;
     tir_pool *pool = pool_of(state);

@@ -37,7 +37,7 @@ typedef struct tir_axis_node {
     int alike;
     /* leaves */
     bool parallel, clip;
-    /* leaves: of a pipeline; 0: none */
+    /* leaves: number of stages and of groups of the pipeline of this loop; 0: it has none */
     int stages, groups;
     /* while lowering: the loop variable of a leaf whose loop is open; else 0 */
     tir_expr value;
@@ -52,7 +52,7 @@ typedef struct tir_prefetch {
     /* iterations of that loop */
     int64_t ahead;
     int level;
-    /* the iterations of the loops in between fetch a part each */
+    /* each iteration of the loops between `moved` and `node` fetches a part */
     bool shared;
     /* fetches what the current iteration of the loop `moved` loads or stores outside of this stage */
     bool tile;
@@ -78,7 +78,7 @@ typedef struct tir_stage_plan {
     /* While lowering, operand of a collective unit: elements from `zero_end` on along an axis are zero; 0: not required. */
     int zero_axis;
     tir_expr zero_end;
-    /* tir_is_follower */
+    /* the result of tir_is_follower */
     bool follower;
     bool has_scope;
     /* of the scratch of an attached stage */
@@ -127,8 +127,8 @@ typedef struct tir_schedule_state {
     int number;
     lib_arena *arena;
     uint32_t stamp;
-    /* While lowering: the variable that holds an index expression over open loops that loads, let-bound at the cursor; 0: it
-     * cannot be computed there. NULL: not lowering. */
+    /* While lowering: returns a variable that holds `value`, an index expression with loads over axes that are fixed by open loops; binds
+     * it by a let at the cursor if there is none yet. 0: the value cannot be computed there. NULL: not lowering. */
     tir_expr (*scalar)(void *lowering, int stage, tir_expr value);
     void *lowering;
 } tir_schedule_state;
@@ -198,17 +198,17 @@ typedef struct tir_span {
 tir_expr tir_node_extent(tir_schedule_state *state, int stage, int node); /* trips of a leaf, size of an inner part */
 tir_expr tir_node_value(tir_schedule_state *state, int stage, int node);  /* 0 unless all its leaves are open */
 tir_expr tir_axis_value(tir_schedule_state *state, int stage, int axis);  /* low + value; 0 unless fixed */
-tir_span tir_axis_view(tir_schedule_state *state, int stage, int axis);   /* as seen from the open loops */
+tir_span tir_axis_view(tir_schedule_state *state, int stage, int axis);   /* its points in the open loops' iteration */
 tir_expr tir_axis_span(tir_schedule_state *state, int stage, int axis);   /* extent incl. the overrun of mask splits */
-/* Region of `stage` as seen from the loop it is attached at, into its plan's low and extent. Raises if a consumer is outside. */
+/* Sets the plan's low and extent to the region of `stage` that its consumers need in one iteration of the loop that it is attached at.
+ * Raises if a consumer is outside of that loop. */
 void tir_stage_region(tir_schedule_state *state, int stage);
 /* Whether it is a follower: a step of a fold whose values neither the fold itself nor a step other than a follower uses. */
 bool tir_is_follower(tir_schedule_state *state, int stage);
-/* Whether the regions of an attached stage, over all iterations of the loops it is attached in, cover each point of its domain exactly
- * once (padded: also its layout's zero padding). NULL: yes; else the reason. Called while those loops are open and the region
- * is computed. */
+/* Why the regions of an attached stage, over all iterations of the loops it is attached in, do not cover each point of its domain exactly
+ * once (padded: of its domain and its layout's zero padding); NULL: they do. Called while these loops are open, after tir_stage_region. */
 const char *tir_region_flaw(tir_schedule_state *state, int stage, bool padded);
-bool tir_tiles_overlap(tir_schedule_state *state, int owner, int axis); /* whether open tiles of the axis overlap */
+bool tir_tiles_overlap(tir_schedule_state *state, int owner, int axis); /* may two iterations see one point? */
 /* Bounds of a clipped reduction axis solved from the stage's predicate after eliminating everything that is not open. Terms that the
  * bounds decide are appended to `decided` (may be NULL) as lowered conditions. */
 tir_span tir_clip_range(tir_schedule_state *state, int stage, int axis, tir_expr *decided, int *decided_count);

@@ -16,7 +16,7 @@ typedef struct member {
     tir_stage whole;
     /* else a maximum */
     bool sum;
-    /* the summand, without its divisor */
+    /* what the update adds, or takes the maximum with; without its divisor */
     tir_expr lift;
     /* 0: none */
     tir_expr divisor;
@@ -29,7 +29,7 @@ typedef struct between {
     tir_stage stage;
     /* its value with the maps that it reads inlined */
     tir_expr full;
-    /* tensor: its step, of one block; valid if made */
+    /* the tensor of the step that computes the map for one block; valid if `made` */
     uint32_t step;
     bool made;
 } between;
@@ -108,12 +108,12 @@ static tir_expr inline_map(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     return rebuilt;
 }
 
-/* Inlines all maps of the chain. */
+/* The expression with all maps of the chain inlined. */
 static tir_expr without_maps(online *o, tir_expr e) {
     return tir_rewrite(o->pool, e, inline_map, o);
 }
 
-/* Matches the update as  acc + lift  or  max(acc, lift). */
+/* Whether the update is  acc + lift  or  max(acc, lift); stores which, and the lift. */
 static bool take_lift(online *o, member *m) {
     tir_pool *pool = o->pool;
     tir_expr value = m->whole.value[0], acc = tir_acc(pool, tir_dtype_of(pool, value), 0);
@@ -148,8 +148,8 @@ static tir_expr check_rows(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     return rebuilt;
 }
 
-/* Whether the reduction, with maps inlined, belongs to the chain: over an axis of the members' extent, under their predicate, reading them
- * in its own row. Other stages read the results after the fold. */
+/* Whether the stage, with maps inlined, can become a member: a reduction of one value over one axis of the members' extent, with their
+ * predicate, that reads members only at its own leading axes. Other stages read the members' results after the fold. */
 static bool belongs_to_chain(online *o, const tir_stage *stage) {
     tir_pool *pool = o->pool;
     if (stage->kind != TIR_REDUCE || stage->reduce != 1 || stage->count != 1 || stage->space < o->free ||
@@ -172,7 +172,8 @@ static bool belongs_to_chain(online *o, const tir_stage *stage) {
     return predicate == stage->predicate;
 }
 
-/* Whether it reads a stage outside of the chain that needs the chain: such a result is not available before the fold ends. */
+/* Does stage q read a stage of the set `outside`, stages that depend on the chain but are not part of it? Their results are not available
+ * before the fold ends. */
 static bool reads_any(online *o, int q, const bool *outside) {
     for (int p = 0; p < (int)o->state->region->stages.count; p++)
         for (int c = 0; outside[p] && c < stage_at(o, p)->count; c++)
@@ -222,7 +223,8 @@ static bool uses_k(const online *o, tir_expr e) {
     return tir_uses(o->pool, e, o->at->whole.axis[o->at->whole.space].var);
 }
 
-/* num/den under products, den independent of k: returns the remainder, *divisor the product of the denominators. */
+/* e without its denominators (of quotients under products and casts) that read the chain and are independent of k; *divisor: the product of
+ * these, 0: none. */
 static tir_expr without_divisor(online *o, tir_expr e, tir_expr *divisor) {
     tir_pool *pool = o->pool;
     if (!in_chain(o, e)) return e;
@@ -272,7 +274,7 @@ _Noreturn static void refuse(const online *o, tir_expr e) {
                        tir_op_of(o->pool, e) == TIR_LOAD ? tensor_of(o, e)->name : "them");
 }
 
-/* e(new) - e(old); 0: none. */
+/* e with the members' new values minus e with the old ones; 0: e reads no member. Raises if e has no such form. */
 static tir_expr difference(const online *o, tir_expr e) {
     tir_pool *pool = o->pool;
     if (!in_chain(o, e)) return 0;
@@ -295,7 +297,7 @@ static tir_expr difference(const online *o, tir_expr e) {
     return tir_mul(pool, da ? da : db, da ? b : a);
 }
 
-/* e(new) / e(old); 0: one. */
+/* e with the members' new values divided by e with the old ones; 0: the quotient is 1. Raises if e has no such form. */
 static tir_expr ratio(const online *o, tir_expr e) {
     tir_pool *pool = o->pool;
     if (!in_chain(o, e)) return 0;
@@ -361,7 +363,7 @@ static tir_stage *add_step(online *o, int at, int fold, const tir_stage *like, c
     return stage_at(o, at);
 }
 
-/* Rewrites from the member's axes to those of its steps; k becomes kb*B + k. */
+/* e with the member's axes replaced by those of its step; in the step that reduces a block, k becomes kb*B + k. */
 static tir_expr on_step_axes(const online *o, const member *m, const tir_stage *step, tir_expr e) {
     tir_expr from[TIR_MAX_AXES], to[TIR_MAX_AXES];
     for (int a = 0; a < m->whole.space; a++) {
@@ -377,7 +379,7 @@ static tir_expr on_step_axes(const online *o, const member *m, const tir_stage *
     return tir_substitute(o->pool, e, count, from, to);
 }
 
-/* The map's value at the member's rows and point of the reduction; 0: it has other axes. */
+/* The map's value over the axes of the member: its free axes and its reduction axis; 0: the map's axes are others. */
 static tir_expr value_at(const online *o, const between *map, const member *m) {
     const tir_stage *stage = &map->stage;
     tir_expr from[TIR_MAX_AXES], to[TIR_MAX_AXES];
@@ -405,7 +407,7 @@ static bool is_shared(const online *o, const between *map) {
     return readers > 1;
 }
 
-/* Replaces values by loads of the steps that hold them; over the member's axes. */
+/* Replaces the value of a map that has a step by a load of the step, and a member by its newest value; over the axes of member o->at. */
 static tir_expr replace_map(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     const online *o = user;
     const member *m = o->at;
@@ -421,7 +423,8 @@ static tir_expr replace_map(void *user, tir_pool *pool, tir_expr e, tir_expr reb
     return replace_member(user, pool, e, rebuilt);
 }
 
-/* Adds steps for the maps that the member will read within a block, computed from the newest members. Returns the position after them. */
+/* Adds steps, from stage number `at` on, for the shared maps that member m reads: their values in one block, from the members' newest
+ * values. Returns the stage number after these steps. */
 static int add_map_steps(online *o, const member *m, int fold, int at, const tir_axis *blocks) {
     tir_pool *pool = o->pool;
     for (int i = 0; i < o->map_count; i++) {
@@ -443,7 +446,8 @@ static int add_map_steps(online *o, const member *m, int fold, int at, const tir
     return at;
 }
 
-/* Adds m_b, the reduction of one block, which reads the newest earlier members; and m_n, the corrected old state combined with m_b. */
+/* Adds m_b, the reduction of one block, which reads the newest values of earlier members, and m_n, the corrected old state combined with
+ * m_b. Returns the stage number after them. */
 static int add_member_steps(online *o, member *m, int fold, int at, const tir_axis *blocks) {
     tir_pool *pool = o->pool;
     o->at = m;
@@ -510,7 +514,7 @@ static void split_divisor(online *o, member *m) {
     stage->initial[0] = stage->merge[0] = stage->predicate = 0;
 }
 
-/* Whether stage s reads what p computes, or both belong to one fold. */
+/* Whether stage s reads what p computes, or one of the two is a fold and the other is its step. */
 static bool needs(const online *o, int s, int p) {
     const tir_stage *stage = stage_at(o, s), *producer = stage_at(o, p);
     if (stage->removed || producer->removed) return false;
@@ -539,8 +543,8 @@ static int make_room(online *o) {
     return before;
 }
 
-/* A term of the members' condition, weakened over the points from `first` on in a block: false only if it is false at all of them; 0:
- * unknown. */
+/* A condition that is false only if `term`, of the members' predicate, is false at all points of the block that begins at `first`; 0: none
+ * is known. */
 static tir_expr easiest(const online *o, const tir_stage *reduction, tir_expr term, tir_expr first) {
     enum { PARTS = 32 };
     tir_pool *pool = o->pool;

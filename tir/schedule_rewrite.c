@@ -87,7 +87,7 @@ typedef struct load_replacement {
     uint32_t by_tensor;
     /* inline: the value at these indices */
     const tir_stage *by_stage;
-    /* number of distinct index maps found */
+    /* inline: number of distinct loads replaced */
     int maps;
 } load_replacement;
 

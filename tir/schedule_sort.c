@@ -25,7 +25,8 @@ static const char *other_name(tir_schedule_state *state, const tir_stage *stage,
     return name;
 }
 
-/* Inserts before stage s a stage with the sort's free axes, the elements' and `reduce` more of these. Substitutes its own axes. */
+/* Inserts before sort s a stage without values, with new axes: the sort's free axes, one over the elements of a line, and `reduce` reduction
+ * axes over the elements. */
 static void insert_lines(tir_schedule_state *state, int s, const char *name, tir_stage_kind kind, int reduce) {
     const tir_stage sort = *stage_at(state, s);
     tir_stage stage = {.name = name, .kind = kind, .exact = true, .space = sort.space, .reduce = reduce, .fold = -1};
@@ -38,7 +39,7 @@ static void insert_lines(tir_schedule_state *state, int s, const char *name, tir
     *tir_insert_stage(state, s) = stage;
 }
 
-/* The tensor of the next value of an inserted stage. */
+/* Adds the tensor of value number `count` of the stage, and counts it; returns its id. */
 static uint32_t add_tensor(tir_schedule_state *state, int s, const char *name, tir_dtype dtype) {
     tir_stage *stage = stage_at(state, s);
     tir_tensor tensor = {.name = name,
@@ -121,7 +122,7 @@ typedef struct merging {
     tir_stage sort;
     /* number of lines, over all free axes; elements of a line */
     tir_expr lines, elements;
-    /* dtypes of an element */
+    /* dtypes of an element: of its key and of its number in the line */
     tir_dtype key, number;
     /* elements merged into a run */
     int64_t span;
@@ -133,7 +134,8 @@ typedef struct merging {
 
 enum { RUN, LINE, PLACE, STEP };
 
-/* Inserts before the sort a stage over runs, lines and positions, and `steps` if there are any. */
+/* Inserts before the sort a stage over runs, lines and positions, without values; a reduction over `steps` if these are not 0, else a map.
+ * Returns its stage number. */
 static int insert_pass(merging *m, const char *name, tir_expr capacity, int64_t span, int64_t steps) {
     const tir_expr runs = tir_ceil_div(m->pool, m->elements, tir_index(m->pool, span));
     tir_stage stage = {.name = tir_unique_name(m->state, name),
@@ -150,7 +152,7 @@ static int insert_pass(merging *m, const char *name, tir_expr capacity, int64_t 
     return m->s++;
 }
 
-/* The index of each free axis at a line; the inverse of numbering lines. */
+/* index[a] of each free axis a of the sort, for line number `line`; the inverse of line_of. */
 static void free_indices(const merging *m, tir_expr line, tir_expr *index) {
     for (int a = m->sort.space - 2; a >= 0; a--) {
         const tir_expr extent = tir_max(m->pool, m->sort.axis[a].extent, tir_index(m->pool, 1));
@@ -210,8 +212,8 @@ static pair pair_at(const merging *m, const tir_stage *stage) {
     return p;
 }
 
-/* How many elements of the first run precede each position: the largest count such that the last of them precedes the element of the
- * second run that would follow with one less. Found from the highest bit on. */
+/* Adds a reduction that computes, for each position of a merged run, how many elements of the first run precede it: the largest count such
+ * that element count - 1 of the first run is not greater than element position - count of the second, found bit by bit from the highest. */
 static uint32_t search_diagonal(merging *m, const char *name, tir_expr capacity) {
     tir_pool *pool = m->pool;
     const int64_t most = tir_range(pool, m->capacity).high;

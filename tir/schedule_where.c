@@ -21,7 +21,7 @@ typedef struct where {
     bool expanded;
 } where;
 
-/* Inlines maps that the reduction reads. */
+/* For tir_rewrite: inlines maps that the reduction reads. */
 static tir_expr inline_map(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     where *w = user;
     (void)e;
@@ -64,7 +64,8 @@ static tir_expr find_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebui
     return rebuilt;
 }
 
-/* Whether positions decide the condition, or it compares them with loaded values as indices. */
+/* Can the condition be a predicate? Each of its terms depends on positions alone, or compares them, as indices, with loads from inputs that
+ * are the same for all points of the reduction. */
 static bool is_usable(const where *w, tir_expr condition) {
     enum { TERMS = 2 * MAX_CONDITIONS };
     tir_expr terms[TERMS];
@@ -141,7 +142,7 @@ static bool holds_all(const tir_pool *pool, tir_expr predicate, tir_expr conditi
     return true;
 }
 
-/* Conditions that exclude neutral points: each with the value that it has at the remaining points. */
+/* Conditions that exclude neutral points, each with the value that it has at the remaining points; `predicate`: all of them have theirs. */
 typedef struct choices {
     tir_expr condition[2 * MAX_CONDITIONS], predicate;
     bool value[2 * MAX_CONDITIONS];
@@ -235,7 +236,7 @@ static bool is_only_read_where(where *w, int s, tir_expr on, int depth) {
     return true;
 }
 
-/* Removes selects from maps by a condition that is true wherever they are read. */
+/* In maps, replaces conditions of selects by a constant where the condition has this value at all points at which the map is read. */
 static void drop_choices(where *w) {
     for (int s = 0; s < (int)w->region->stages.count; s++) {
         tir_stage *stage = &w->region->stages.data[s];

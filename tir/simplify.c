@@ -191,7 +191,9 @@ static void replace_pair(tir_pool *pool, tir_sum *sum, tir_term a, tir_term b, t
     tir_sum_add(pool, sum, by, scale);
 }
 
-/* k*(n rem c) + k*c*(m div d) -> k*n + k*c*((m - q) div d) if n div c is q div d and q = m (mod d); the last division
+/* Each join_ function rewrites terms of the sum by the rule at its head; false: the rule does not apply.
+ *
+ * k*(n rem c) + k*c*(m div d) -> k*n + k*c*((m - q) div d) if n div c is q div d and q = m (mod d); the last division
  * is exact. For q = n, d = c, the plain case, the result is k*m. */
 static bool join_with_quotient(tir_pool *pool, tir_sum *sum, tir_term rem, tir_term div, int64_t c) {
     int64_t d, divisor;

@@ -9,7 +9,7 @@
 tir_expr tir_intern(tir_pool *pool, tir_op op, tir_dtype dtype, uint64_t bits, bool guarded, int count,
                     const tir_expr *operands);
 
-/* Simplest equal expression; what tir_make does after checking dtypes. */
+/* An equal expression, simplified by the rules of fold.c and simplify.c; what tir_make does after checking dtypes. */
 tir_expr tir_simplify(tir_pool *pool, tir_op op, tir_dtype dtype, int count, const tir_expr *operands); /* fold.c */
 tir_expr tir_simplify_index(tir_pool *pool, tir_op op, int count, const tir_expr *operands);            /* simplify.c */
 tir_expr tir_simplify_compare(tir_pool *pool, tir_op op, tir_expr a, tir_expr b);                       /* simplify.c */
@@ -43,7 +43,7 @@ int64_t tir_gcd(int64_t a, int64_t b); /* of magnitudes; gcd(0, x) = |x| */
 int64_t tir_floor_div(int64_t a, int64_t positive);
 int64_t tir_index_times(tir_pool *pool, int64_t a, int64_t b); /* raises on overflow */
 
-/* Constant operand of an index DIV, REM or scaled term. */
+/* If e is a constant: sets *value and returns true. e: an index expression. */
 static inline bool tir_const_index(const tir_pool *pool, tir_expr e, int64_t *value) {
     const tir_node *node = tir_get(pool, e);
     if (node->op != TIR_CONST) return false;

@@ -47,7 +47,8 @@ static void join(synchroniser *s, access_set *set, const access_set *other) {
     }
 }
 
-/* Whether accesses conflict. A buffer that no statement of the phase reads is written once, or again by the thread that wrote it. */
+/* Do the two sets of accesses need a barrier between them? Not for a buffer that no statement of the phase reads: each of its elements is
+ * written by one thread. */
 static bool meet(synchroniser *s, const access_set *before, const access_set *now) {
     for (uint32_t i = 0; i < s->kernel->buffers.count; i++) {
         if (!s->phase.read[i]) continue;
@@ -59,7 +60,8 @@ static bool meet(synchroniser *s, const access_set *before, const access_set *no
     return false;
 }
 
-/* Pending stores become ordinary ones, all or some of them: which groups are complete is not tracked. */
+/* After a wait, pending asynchronous stores count as ordinary writes. Unless `all` groups are complete they also stay pending, since which
+ * stores belong to which group is not tracked. */
 static void finish(synchroniser *s, access_set *set, bool all) {
     for (uint32_t i = 0; i < s->kernel->buffers.count; i++) {
         set->written[i] |= set->async[i];
@@ -74,7 +76,7 @@ typedef struct collection {
     access_set *set;
 } collection;
 
-/* Marks a buffer and those that share its memory. */
+/* Adds a buffer, and those that share its memory, to a set. */
 static void mark(synchroniser *s, bool *set, uint64_t buffer) {
     set[buffer] = true;
     if (s->kernel->buffers.data[buffer].scope != TIR_SCOPE_SHARED) return;

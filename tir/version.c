@@ -69,7 +69,7 @@ static void add_reason(reason_search *search, tir_expr expression, bool conditio
         if (tir_uses(search->v->pool, expression, search->around[i].var)) r->around[r->unrolled++] = search->around[i];
 }
 
-/* Comparisons of indices: they select what is read or computed. */
+/* Adds a comparison of indices as a reason: it decides what a load or select reads or computes. */
 static tir_expr find_guard(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     const tir_node node = *tir_get(pool, e);
     if (node.dtype == DLC_BOOL && node.count == 2 && tir_dtype_of(pool, tir_operand(pool, e, 0)) == TIR_INDEX)
@@ -118,7 +118,8 @@ typedef struct run_list {
     bool overflow;
 } run_list;
 
-/* The outcome of the reasons with the variable in begin..end-1; *settled: nothing depends on it any more. */
+/* Hash of the extents, and of the truths of the conditions, of all reasons with the loop's variable in begin..end-1. *settled: a narrower
+ * range would change none of them. */
 static uint64_t outcome(versioning *v, const reason_search *search, int64_t begin, int64_t end, bool *settled) {
     tir_expr narrow =
         end - begin == 1 ? tir_index(v->pool, begin) : tir_var(v->pool, "run", TIR_VAR_LOOP, TIR_INDEX, begin, end - 1);
@@ -218,7 +219,7 @@ static void find_uses(void *user, const tir_stmt *stmt) {
 
 static tir_stmt *clean(versioning *v, tir_stmt *list);
 
-/* A let of a decided guard, or of a value that only other ranges need, becomes its body. */
+/* A let that nothing uses becomes its body: if the value is a decided guard (which replaces the variable), or only other ranges need it. */
 static tir_stmt *clean_let(versioning *v, tir_stmt *let) {
     tir_expr value = let->let.value;
     if (tir_op_of(v->pool, value) == TIR_CONST && tir_dtype_of(v->pool, value) == DLC_BOOL)
@@ -322,7 +323,7 @@ static bool mentions(tir_pool *pool, tir_expr e, mention m) {
     return m.found;
 }
 
-/* Memory may change in the loop, and may not be initialised before it. */
+/* Does e load? Its value is then not known before the loop: memory may change in the loop, or be uninitialised before it. */
 static bool has_load(tir_pool *pool, tir_expr e) {
     return mentions(pool, e, (mention){.op = TIR_LOAD});
 }
@@ -346,13 +347,13 @@ static tir_expr greatest(const boundaries *b, tir_expr e) {
     return tir_uses(pool, e, b->var) ? 0 : e;
 }
 
-/* For `left < right` on integers: an expression that is negative exactly if it holds. */
+/* left - right for a term left < right: negative exactly if the term holds. */
 static tir_expr difference(tir_pool *pool, tir_expr term) {
     return tir_sub(pool, tir_operand(pool, term, 0), tir_operand(pool, term, 1));
 }
 
-/* Adds the bound of a term at its occurrence. False: it depends on the variable, but not in this form, or is better decided by splitting an
- * outer loop, for each value of which trips are constant. */
+/* Narrows b->begin or b->end to the values of b->var for which the term holds in all iterations of the loops inside. False: the term is not
+ * affine enough, or splitting an outer loop decides it better (the trips are constant for each value of that loop's variable). */
 static bool bound_here(boundaries *b, tir_expr term) {
     tir_pool *pool = b->v->pool;
     tir_expr rest = difference(pool, term);
@@ -371,7 +372,7 @@ static bool bound_here(boundaries *b, tir_expr term) {
     return true;
 }
 
-/* Whether both terms never hold at once, such as those of two parts of a concatenation. */
+/* Is it certain that a and b never hold at once (as the conditions of two parts of a concatenation)? */
 static bool exclude(tir_pool *pool, tir_expr a, tir_expr b) {
     tir_expr sum = tir_add(pool, difference(pool, a), difference(pool, b));
     return tir_prove(pool, tir_le(pool, tir_index(pool, -1), sum)) == TIR_YES;
@@ -422,7 +423,7 @@ static void find_boundaries(boundaries *b, const tir_stmt *stmt) {
     }
 }
 
-/* Outside of the boundaries conditions stay, and outer loops are no longer split for them. */
+/* For a body outside of the boundaries: clears `clip` of all conditions on `var`, which stay: outer loops need not be split for them. */
 static void keep_conditions(const versioning *v, tir_stmt *stmt, tir_expr var) {
     for (; stmt; stmt = stmt->next) {
         if (stmt->kind == TIR_FOR) keep_conditions(v, stmt->for_.body, var);
@@ -465,13 +466,13 @@ static tir_stmt *part(const boundaries *b, const tir_stmt *loop, tir_expr lower,
     return single_trip(b->v, copy);
 }
 
-/* Whether it may differ between lanes. A let may hold such a value. */
+/* May e differ between the lanes of the enclosing vec loop? Assumed if e uses a let variable. */
 static bool depends_on_lane(const versioning *v, tir_expr e) {
     if (!v->lane) return false;
     return tir_uses(v->pool, e, v->lane) || mentions(v->pool, e, (mention){.op = TIR_VAR, .kind = TIR_VAR_LET});
 }
 
-/* Parallel loops keep their number of tasks: each task selects its version. */
+/* The statements inside parallel loops, which keep their number of tasks: an `if` by which each task selects its version. */
 static tir_stmt *choose_side(const boundaries *b, const tir_stmt *list, tir_expr between) {
     if (tir_is_true(b->v->pool, between)) return body_of(b, list, b->var, true);
     tir_stmt *choice = tir_stmt_new(b->v->kernel->arena, TIR_IF);
@@ -515,7 +516,8 @@ static tir_stmt *split_at_boundaries(versioning *v, tir_stmt *loop, int *copies)
     return result;
 }
 
-/* *copies: in, the most copies of one statement in the body; out, in the result. */
+/* The loop, split into ranges if that settles conditions in its body. *copies: in, the most copies of one statement in the body; out,
+ * in the result. */
 static tir_stmt *version_loop(versioning *v, tir_stmt *loop, int *copies) {
     int64_t lower, trips;
     bool cut = v->clips && loop->for_.clip; /* also vec loops: each range becomes one */
