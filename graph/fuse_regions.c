@@ -1,5 +1,5 @@
-/* Turns clusters into regions: their nodes with copies of the cheap nodes that they read, inputs, outputs, names; in an
- * executable order. */
+/* Turns clusters into regions: a cluster's nodes with copies of the cheap nodes that they read, inputs, outputs, a name. Lists the
+ * regions in an order in which they can run. */
 #include "graph/fuse_internal.h"
 
 #include <stdlib.h>
@@ -19,15 +19,15 @@ void graph_fuse_sort(fuse_nodes *nodes) {
     qsort(nodes->data, nodes->count, sizeof *nodes->data, ascending);
 }
 
-/* The operand's node, if it is one of the nodes with this mark and cheap; UINT32_MAX: not. */
+/* The node of the operand, if it is cheap and f->inside has this mark for it; else UINT32_MAX. */
 static uint32_t cheap_below(const fuser *f, const graph_node *node, int operand, uint32_t mark) {
     const uint32_t below = node->input[operand] ? f->g->values.data[node->input[operand]].node : 0;
     const bool is = node->input[operand] && f->role[below] == FUSE_CHEAP && f->inside[below] == mark;
     return is ? below : UINT32_MAX;
 }
 
-/* Marks the cluster's nodes and copies of all cheap nodes they read, and lists them: the cluster's nodes in ascending order, each after the
- * copies that it is the first to read. So the order does not depend on where else in the graph a cheap node is read. */
+/* Lists the cluster's nodes in ascending order, each after the cheap nodes that it reads directly or through others and that are not
+ * listed yet; sets f->inside of all to f->mark. So the order does not depend on where else in the graph a cheap node is read. */
 static fuse_nodes mark_nodes(fuser *f, const fuse_nodes *core) {
     fuse_nodes nodes = {0}, roots = {0}, waiting = {0};
     const uint32_t found = ++f->mark;
@@ -77,7 +77,7 @@ static graph_region_kind region_kind(const fuser *f, const fuse_nodes *core) {
     return GRAPH_REGION_KERNEL;
 }
 
-/* Concatenates the names of the first nodes other than moves, and of all contractions after them. */
+/* The names of the first four core nodes, and of all contractions after those, joined by _. */
 static const char *region_name(const fuser *f, const graph_region *region) {
     enum { MOST = 4 };
     lib_text text;
@@ -92,7 +92,7 @@ static const char *region_name(const fuser *f, const graph_region *region) {
     return text.data;
 }
 
-/* Does a node outside the marked list, or the host, read the value? */
+/* Does a node outside the current region, or the host, read the value? */
 static bool is_wanted(const fuser *f, uint32_t node, graph_id value) {
     for (uint32_t k = 0; k < f->users[node].count; k++) {
         const fuse_edge *e = &f->edges.data[f->users[node].data[k]];
