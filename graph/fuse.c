@@ -509,7 +509,7 @@ static void join(fuser *f, uint32_t producer, uint32_t user) {
     from->nodes.count = 0;
 }
 
-/* Are exactly the axes of the bit set contracted axes of the dot_general's operand? */
+/* Does the dot_general contract exactly these axes (a bit set) of its operand number `operand`? */
 static bool contracts_over(const graph *g, const graph_node *node, int operand, uint32_t axes) {
     const graph_attribute *list = &node->attribute[graph_op_attribute(node->op, operand ? "contract_w" : "contract_x")];
     int rank = graph_shape_of(g, node->input[operand])->rank;

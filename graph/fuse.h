@@ -74,7 +74,7 @@ graph_regions graph_fuse(lib_arena *arena, const graph *bound, const tir_machine
 tir_region *graph_region_build(lib_arena *arena, const graph *bound, const graph_region *region,
                                bool (*is_constant)(void *user, graph_id value), void *user);
 
-bool graph_is_scalar_constant(const graph *g, graph_id value); /* a constant of one element, which kernels can have in their code */
+bool graph_is_scalar_constant(const graph *g, graph_id value); /* of one element: kernels may have it in their code */
 /* Sets *numbers to the constants of one element that the region's kernel may read from memory instead of having them in its code
  * (numbers.c), in the order in which the nodes read them. Returns their count. */
 uint32_t graph_region_numbers(lib_arena *arena, const graph *bound, const graph_region *region, graph_id **numbers);

@@ -2,8 +2,8 @@
  * not whether that kernel is as fast as its parts: the target's cost model predicts that. A join is in doubt if it combines loops
  * of different forms: contractions with each other or with reductions of rows; moves and conversions read by a contraction;
  * transpositions read by maps or reductions of rows; maps after a contraction whose value is also needed in memory; and reductions
- * of so few rows that other threads would be idle. The joins of a cluster are a tree. `choose_cut` undoes the set of joins that is
- * fastest on one thread, among those that are not slower on several threads than undoing all joins in doubt. Other maps around a
+ * of so few rows that other threads would be idle. The joins of a cluster are a tree. `choose_cut` searches for the set of joins to
+ * undo that is fastest on one thread, and on several threads not slower than undoing all joins in doubt. Other maps around a
  * contraction, and reductions of the same rows, are not in doubt: a prediction takes a fifth of the time of compiling the kernel.
  *
  * Values with the host's blocked layouts are reconsidered as well: is writing them row-major and then moving them faster? */
