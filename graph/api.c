@@ -255,7 +255,7 @@ static void give_all(dlc_graph *handle) {
 
 void dlc_graph_destroy(dlc_graph *handle) {
     if (!graph_handle_live(handle) || handle->parent) return; /* sub-graphs belong to their parent */
-    if (handle->use != GRAPH_OWN) return;                     /* others belong to the call that runs the host's function */
+    if (handle->use != GRAPH_OWN) return;                     /* belongs to the call that runs a host function */
     dlc_context *context = handle->context;
     lib_call call;
     if (!graph_call_to_destroy(context, &call)) return;

@@ -13,7 +13,7 @@ static const double cost_broadcast = 0.5, cost_block = 0.5, cost_contiguous = 0.
                     cost_transposed_store = 8, cost_scatter = 24, cost_horizontal = 8, cost_steps = 2;
 /* Operands of a register tile are reused: a broadcast by all vectors of a row, a vector by all rows. */
 static const double share_broadcast = 0.25, share_vector = 0.1;
-static const double penalty_masked = 1.9; /* factor for stages with a predicate on the vectorised axis: lanes fall on padding */
+static const double penalty_masked = 1.9; /* factor if a predicate masks the vectorised axis (padding) */
 
 int64_t graph_extent(const tir_region *region, tir_expr extent) {
     int64_t value;

@@ -687,7 +687,7 @@ static void infer_from(interpreter *t, graph_infer *infer) {
     }
 }
 
-/* Errors in the text are reported with the operator and the operands for which they occur. */
+/* Errors in the expression are raised with the operator and the operands for which they occur. */
 void graph_notation_infer(graph_infer *infer) {
     lib_arena *arena = infer->g->arena;
     lib_scope *const outer = arena->scope;
@@ -736,8 +736,8 @@ static void compute_notation(graph_compute *compute) {
 
 /* ---- definition ------------------------------------------------------------------------------------------------ */
 
-/* Is it a single statement that reads every operand only at the result's indices? It is then broadcast and fused like the
- * library's own maps. */
+/* Is the expression a single statement that reads operands only at the result's indices? The row then has class MAP: operands are
+ * broadcast, and it is fused like the library's own maps. */
 static bool is_map(lib_arena *arena, const graph_notation *n) {
     const notation_statement *s = n->statement;
     if (n->statements != 1) return false;
@@ -819,7 +819,7 @@ void graph_notation_define(graph_definition *definition, const char *shape, cons
     op->infer = graph_notation_infer;
     if (!expression) return;
     op->compute = compute_notation;
-    /* Fusion treats it as a heavy node, whatever its stages: maps join on both sides, and schedule rules inspect the stages. */
+    /* Class REDUCE makes fusion treat the node as a heavy one: maps may follow in its kernel; schedule rules inspect the stages. */
     op->class_ = is_map(arena, n) ? GRAPH_MAP : GRAPH_REDUCE;
 }
 
@@ -855,7 +855,8 @@ static graph_shape trial_shape(graph *g, const graph_notation *n, int operand, c
     return shape;
 }
 
-/* Required attributes are 1, which is valid as factor and divisor; lists and strings are empty. */
+/* Emits the operator on operands of symbolic sizes and this element type. Required numbers are 1, which is valid as factor and
+ * divisor; required lists and strings are empty. */
 static void try_with(graph_definition *definition, dlc_dtype dtype) {
     const graph_op *op = &definition->op;
     graph *g = graph_new(&definition->arena, NULL);
@@ -889,8 +890,8 @@ static bool try_guarded(graph_definition *definition, dlc_dtype dtype, lib_error
     return inner.error.status == DLC_OK;
 }
 
-/* Does the notation use names of element types other than T? They may be any type, so that a trial with one proves nothing about
- * others. */
+/* Does the shape rule name element types other than T and concrete ones? Such a name may be any type, so that a trial with one type
+ * proves nothing about others. */
 static bool has_types_of_its_own(const graph_notation *n) {
     dlc_dtype dtype;
     for (int i = 0; n->has_shape && i < n->operands; i++)

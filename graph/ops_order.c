@@ -1,5 +1,5 @@
-/* Operators that order elements: top_k, sort. A selection combines an element and its index into one integer key ordered as the
- * result, so that all keys differ and any order of comparisons gives the same bits; a sort is a stage kind of its own. */
+/* Operators that order elements: top_k, sort. top_k combines an element and its index into one integer key, ordered like the result:
+ * all keys differ, so that any order of comparisons gives the same bits. A sort is a stage kind of its own. */
 #include "graph/ops_common.h"
 
 #ifdef DLC_REFERENCE
@@ -28,7 +28,7 @@ static bool is_unsigned(dlc_dtype dtype) {
     return lib_dtypes[dtype].class_ == 'u';
 }
 
-/* A signed integer ordered as x, with NaN last and equal zeros. */
+/* A signed integer that is ordered as x is, with NaN last, and equal for both zeros. */
 static tir_expr ascending_rank(tir_pool *pool, tir_expr x) {
     tir_dtype dtype = tir_dtype_of(pool, x);
     bool is_float = lib_dtype_is_float((dlc_dtype)dtype), wide = lib_dtypes[dtype].bytes == 8;
@@ -49,21 +49,21 @@ static tir_expr ascending_rank(tir_pool *pool, tir_expr x) {
     return rank;
 }
 
-/* Complemented if the least elements are wanted. */
+/* ascending_rank of x, complemented if the least elements are selected: the greatest rank is selected first. */
 static tir_expr rank_of(const graph_compute *c, tir_expr x) {
     tir_expr rank = ascending_rank(c->pool, x);
     return c->attribute[TOP_LEAST].integer ? tir_unary(c->pool, TIR_NOT, rank) : rank;
 }
 
-/* Stages of the selection: step t of the fold finds the next key after that of step t - 1. */
+/* The stages of top_k: step t of the fold finds the greatest key below that of step t - 1. */
 typedef struct selection {
     graph_compute *c;
     int along, rank;
-    /* stages */
+    /* numbers of the stages */
     uint32_t fold, step;
-    /* sort keys of the elements: [as x] */
+    /* tensor of the elements' ranks, or keys of rank and index: of x's shape */
     uint32_t ranks;
-    /* of the t-th element: [as the result], an i64 or a key with the index in its low half */
+    /* tensor of the selected elements: of the result's shape, an i64 index, or a key with the index in its low half */
     uint32_t index;
 } selection;
 
@@ -83,7 +83,8 @@ static void element_ranks(selection *s, bool with_index) {
     s->ranks = tir_stage_value(c->region, stage, rank, 0, 0);
 }
 
-/* The fold and its step without values; fills the indices of the step's element and of the state. */
+/* Adds the fold, with states of these initial values, and its step, still without values. Sets state[] to the states' tensors, element[] to
+ * the index of x at a point of the step, and free[] to that of the states. */
 static tir_stage *open_selection(selection *s, int components, const tir_expr *initial, uint32_t *state,
                                  tir_expr *element, tir_expr *free) {
     graph_compute *c = s->c;
@@ -143,7 +144,8 @@ typedef struct blocks {
     uint32_t last, bounds, top, taken, next, state;
 } blocks;
 
-/* For lines much longer than the result. A step is cheapest if the number of blocks equals the block size. */
+/* The block size for lines along the axis: about the root of their length, since a step is cheapest if there are as many blocks as elements
+ * in a block. 0: the lines are too short for blocks. */
 static int64_t block_size(const graph_compute *c, int along) {
     enum { SHORT = 256, UNKNOWN = 1024 };
     int64_t n, size = 16;
@@ -153,8 +155,8 @@ static int64_t block_size(const graph_compute *c, int along) {
     return size;
 }
 
-/* Rank of an element by its number in the line; free: the other axes. `inside`: the element exists; if not, a predicate masks it,
- * else its rank is that of 0. */
+/* The rank of element `at` of the line at index free[] of the other axes. Sets *inside: the element exists. Elsewhere a predicate masks the
+ * load if `predicate`; else the rank is that of 0. */
 static tir_expr block_rank(blocks *b, const tir_expr *free, tir_expr at, bool predicate, tir_expr *inside) {
     graph_compute *c = b->s->c;
     tir_pool *pool = c->pool;

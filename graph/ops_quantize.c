@@ -4,8 +4,8 @@
  *
  *   sum (x - a)(w - b) = sum x*w - a*(sum w - K*b) - b*(sum x)
  *
- * The second term usually depends on constants only and is then added to the bias before the first run; the third one, of a convolution the
- * sums over its windows, vanishes for weights without zero point. */
+ * where K is the number of terms. The second term usually depends on constants only, and is then added to the bias once, before the first
+ * run. The third term (for a convolution with sums of x over its windows) vanishes for weights without zero point. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -24,7 +24,7 @@ static void infer_byte(const graph_infer *infer, int operand, const char *name) 
         graph_infer_fail(infer, "%s is %s, expected u8 or i8", name, lib_dtypes[infer->operand[operand].dtype].name);
 }
 
-/* Checks a parameter: one number, or one for each of `channels` (0: only one). May be omitted. */
+/* Checks a parameter, which may be omitted: of rank 0, or with one entry for each of `channels` (0: rank 0 only). */
 static void infer_parameter(const graph_infer *infer, int operand, const char *name, dlc_dtype dtype,
                             tir_expr channels) {
     const graph_shape *p = &infer->operand[operand];
@@ -36,10 +36,10 @@ static void infer_parameter(const graph_infer *infer, int operand, const char *n
     if (p->rank == 1) graph_infer_equal(infer, p->dim[0], channels, "the number of channels and the entries for them");
 }
 
-/* Attributes: quantize_linear has all, dequantize_linear no dtype. */
+/* Attributes of quantize_linear; dequantize_linear has the first two. */
 enum { LINEAR_AXIS, LINEAR_BLOCK, LINEAR_DTYPE };
 
-/* A parameter for each block of `block` elements along the axis. */
+/* Checks a parameter with one entry for each block of `block` elements along the axis; it may be omitted. */
 static void infer_blocks(const graph_infer *infer, int operand, const char *name, dlc_dtype dtype, int axis) {
     const graph_shape *x = &infer->operand[0], *p = &infer->operand[operand];
     const int64_t block = infer->attribute[LINEAR_BLOCK].integer;
@@ -168,7 +168,7 @@ static graph_id along(graph *g, graph_id parameter, graph_id like, int64_t axis)
     return graph_broadcast(g, parameter, shape.rank, shape.dim, &axis);
 }
 
-/* As i32; 0: omitted or known to be zero. */
+/* The zero point plus `shift`, as i32; 0: known to be zero. An omitted zero point (given = 0) is zero. */
 static graph_id zero_point_of(graph *g, graph_id given, int64_t shift) {
     double number = 0;
     if (given && !graph_is_number(g, given, &number)) {
@@ -179,7 +179,7 @@ static graph_id zero_point_of(graph *g, graph_id given, int64_t shift) {
     return value ? graph_scalar_i64(g, DLC_I32, value) : 0;
 }
 
-/* x with `shift` added, as the other 8-bit type. */
+/* x + shift as `dtype`, the 8-bit type that x is not of. */
 static graph_id moved(graph *g, graph_id x, int64_t shift, dlc_dtype dtype) {
     graph_id wide = graph_cast(g, x, DLC_I32);
     return graph_cast(g, graph_add(g, wide, graph_scalar_i64(g, DLC_I32, shift)), dtype);
