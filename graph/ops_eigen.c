@@ -616,7 +616,7 @@ static void expand_eigh(graph_expand *e) {
 #ifdef DLC_REFERENCE
 enum { REFERENCE_SIZE = 16 };
 
-/* Eigenvalues below x: negative pivots of a - x (Sylvester). */
+/* The number of eigenvalues of a below x: that of negative pivots of a - x (Sylvester). */
 static int64_t count_below(const double *a, int64_t n, double x) {
     double m[REFERENCE_SIZE][REFERENCE_SIZE];
     int64_t below = 0;
@@ -631,7 +631,7 @@ static int64_t count_below(const double *a, int64_t n, double x) {
     return below;
 }
 
-/* y = (a - x)^-1 y, normalised; elimination with largest pivots. */
+/* Replaces y by (a - x)^-1 y, normalised, by elimination with largest pivots. */
 static void iterate_inverse(const double *a, int64_t n, double x, double *y) {
     double m[REFERENCE_SIZE][REFERENCE_SIZE], norm = 0;
     for (int64_t i = 0; i < n; i++)

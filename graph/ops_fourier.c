@@ -351,7 +351,7 @@ static graph_id complex_product(graph *g, graph_id a, graph_id b) {
     return graph_concat(g, 2, p, last);
 }
 
-/* Bluestein 1970: n k = (n^2 + k^2 - (k - n)^2) / 2, so that the sum is a convolution, by transforms of a power of two. */
+/* The transform by a convolution, itself by transforms of a power of two (Bluestein 1970): n k = (n^2 + k^2 - (k - n)^2) / 2. */
 static graph_id by_convolution(const transform *t, graph_id x) {
     graph *g = t->g;
     const dlc_dtype dtype = graph_shape_of(g, x)->dtype;
@@ -422,7 +422,7 @@ static void expand_dft(graph_expand *e) {
 
 enum { STFT_STEP, STFT_LENGTH, STFT_ONESIDED };
 
-/* Elements of a frame; 0: unknown. */
+/* Number of elements of a frame: the attribute, or the window's size; window NULL: none. */
 static tir_expr frame_length(tir_pool *pool, const graph_attribute *a, const graph_shape *window) {
     return a[STFT_LENGTH].integer || !window ? tir_index(pool, a[STFT_LENGTH].integer) : window->dim[0];
 }
@@ -517,7 +517,8 @@ static void reference_fft(const graph_reference *r) {
     free(to);
 }
 
-/* Point `at` of a line of `size` elements; beyond it zeros, or for half a spectrum of n points the conjugate half. */
+/* Sets out[] to the complex point `at` of a line of `size` elements: 0 beyond them, or, if hermitian, of half a spectrum of n points the
+ * conjugates beyond the half. */
 static void reference_point(const double *line, int64_t step, int64_t parts, int64_t size, int64_t at, int64_t n,
                             bool hermitian, double out[2]) {
     bool mirrored = hermitian && at > n / 2;
