@@ -14,7 +14,7 @@ typedef struct onnx_attention {
     graph_id bias, visible;
     /* [heads] the score of an additional key whose value is zero; 0: there is no such key. */
     graph_id sink;
-    /* factor of the scores, if `scaled`; else it is 1 / sqrt(size of a head), if 0, or this */
+    /* Factor of the scores if `scaled`; else 0, which stands for 1 / sqrt(size of a head). */
     double scale;
     bool scaled;
     /* Query i sees the keys up to i + keys - queries. */
