@@ -1,5 +1,5 @@
 /* The public builder: handles, inputs, constants, outputs, sub-graphs, questions about values, text. The operators'
- * functions are generated (gen_ops.c) and meet in graph_api_emit (api_emit.c). */
+ * functions are generated (gen_ops.c) and call graph_api_emit (api_emit.c). */
 #include "graph/api.h"
 
 #include "graph/api_internal.h"
@@ -46,7 +46,7 @@ void graph_handles_free(graph_handles *handles, const dlc_allocator *allocator) 
     lib_mutex_destroy(&handles->mutex);
 }
 
-/* Raises before it changes anything. */
+/* Retains the holder for the outermost graph, unless that has retained it. An error is raised before anything changes. */
 static void hold(dlc_graph *handle, graph_holder *holder) {
     while (handle->parent) handle = handle->parent;
     for (uint32_t i = handle->holders.count; i-- > 0;)
@@ -132,7 +132,7 @@ void graph_handle_record(dlc_graph *handle, const lib_error *error) {
     graph_context_fail(handle->context, &handle->error);
 }
 
-/* Where in the host's model the mistake is. */
+/* Appends the host's open scope to the message. */
 static void add_scope(lib_error *error, const char *names) {
     enum { SHOWN = 160 };
     char shown[4 * SHOWN + 8];
@@ -171,7 +171,7 @@ dlc_status graph_handle_work(dlc_graph *handle, void (*work)(dlc_graph *handle, 
 
 dlc_status graph_handle_work_on(dlc_graph *handle, size_t input, void (*work)(dlc_graph *handle, void *arguments),
                                 void *arguments) {
-    lib_scope scope, *outer = handle->arena->scope; /* one, where a callback of the host builds inside a pass */
+    lib_scope scope, *outer = handle->arena->scope; /* not NULL if a callback of the host builds inside a pass */
     lib_allowance allowance;
     lib_call call;
     if (graph_context_enter(handle->context, &call, LIB_STACK_CALL, &scope.error) != DLC_OK)
@@ -239,7 +239,7 @@ dlc_status dlc_graph_create(dlc_context *context, dlc_graph **handle) {
     return new_graph(context, NULL, handle);
 }
 
-/* Children first, without recursion: the first child without children of its own goes. */
+/* Returns the handle and those of its sub-graphs to the free list, sub-graphs first, without recursion. */
 static void give_all(dlc_graph *handle) {
     for (dlc_graph *at = handle; at;) {
         if (at->first_child) {
@@ -255,7 +255,7 @@ static void give_all(dlc_graph *handle) {
 
 void dlc_graph_destroy(dlc_graph *handle) {
     if (!graph_handle_live(handle) || handle->parent) return; /* sub-graphs belong to their parent */
-    if (handle->use != GRAPH_OWN) return;                     /* these to the call that the host's function is in */
+    if (handle->use != GRAPH_OWN) return;                     /* belongs to the call that runs a host function */
     dlc_context *context = handle->context;
     lib_call call;
     if (!graph_call_to_destroy(context, &call)) return;
@@ -443,7 +443,7 @@ static graph *anew(lib_arena *arena, const graph *old, const like_arguments *a) 
     return g;
 }
 
-/* What nothing of the new graph belongs to is released. kept: room for all. */
+/* Keeps only the holders of the new graph's host functions, in kept[], and releases the others. kept has room for all. */
 static void keep_holders_of_functions(dlc_graph *handle, graph_holder **kept) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < handle->holders.count; i++) {
@@ -514,7 +514,7 @@ static void make_constant(dlc_graph *handle, void *arguments) {
     if (a->name && *a->name) graph_name_value(handle->g, a->result, a->name);
 }
 
-/* Bytes that a call is given, at least; whatever is wrong with the shape is found later. */
+/* A lower bound of the bytes that the host passes, to be copied; 0: borrowed, or the shape is invalid, which is reported later. */
 static size_t given_bytes(const tensor_arguments *a) {
     size_t size = 1;
     for (int i = 0; i < a->rank && i < DLC_MAX_RANK && a->shape; i++)
@@ -544,7 +544,7 @@ dlc_value graph_handle_constant(dlc_graph *handle, const graph_named_constant *c
     if (graph_handle_live(handle)) {
         const dlc_graph *outer = handle;
         while (outer->parent) outer = outer->parent;
-        /* A graph of the compiler's own is gone before the program that comes of it keeps its holders: it takes a copy. */
+        /* A graph of the compiler cannot retain the holder until the program does: it gets a copy of the bytes. */
         a.borrow = c->holder && outer->use == GRAPH_OWN;
         if (a.borrow) a.holder = c->holder;
     }
@@ -673,7 +673,7 @@ bool dlc_value_ok(dlc_value value) {
            value.id < value.graph->g->values.count;
 }
 
-/* NULL: poison. */
+/* The value's shape; NULL: it is poison or stale. */
 static const graph_shape *shape_of(dlc_value value) {
     return dlc_value_ok(value) ? graph_shape_of(value.graph->g, value.id) : NULL;
 }
@@ -713,7 +713,7 @@ dlc_dim dlc_value_dim(dlc_value value, int axis) {
 
 /* ---- text ------------------------------------------------------------------------------------------------------ */
 
-/* Lies before the characters: a text outlives its context. */
+/* Before the characters of a text that dlc_text_free frees, also after the context is gone. */
 typedef struct text_header {
     _Alignas(16) size_t length;
     dlc_allocator allocator;
@@ -776,7 +776,7 @@ dlc_status dlc_graph_print_with(const dlc_graph *handle, const dlc_print_options
     return scope.error.status == DLC_OK ? DLC_OK : graph_context_fail(handle->context, &scope.error);
 }
 
-/* The graph that a reader makes; what it has made inputs of are the host's inputs. */
+/* Arguments of graph_handle_make. All inputs that `fill` makes count as made by the host. */
 typedef struct fill_arguments {
     void (*fill)(graph *g, void *user);
     void *user;

@@ -124,7 +124,8 @@ static int depth_of(const dlc_graph *handle) {
     return depth;
 }
 
-/* The innermost graph that an argument belongs to; the others must enclose it, which resolving checks. */
+/* Sets *target to the candidate if that is nested deeper. Arguments of other graphs must be of enclosing ones, which
+ * graph_handle_resolve checks. */
 static void consider(dlc_graph **target, dlc_graph *candidate) {
     if (!graph_handle_live(candidate)) return;
     if (!*target || depth_of(candidate) > depth_of(*target)) *target = candidate;

@@ -81,7 +81,7 @@ dlc_status dlc_callback_set_schedule(dlc_callback *callback, const char *schedul
 
 /* ---- attributes ------------------------------------------------------------------------------------------------ */
 
-/* NULL: there is none of that name. */
+/* The attribute of that name and its *spec; NULL: there is none. */
 static const graph_attribute *attribute_named(const graph_op *op, const graph_attribute *attributes, const char *name,
                                               const graph_attribute_spec **spec) {
     int at = op && attributes && name ? graph_op_attribute(op, name) : -1;
@@ -128,7 +128,7 @@ const graph_named_attribute *graph_callback_named(const dlc_callback *c, const c
     return NULL;
 }
 
-/* An attribute of a callback: of the node, or the one matched by a name of the pattern. */
+/* The attribute that `name` stands for in a callback: a name in the rule's pattern, an attribute of the ONNX node, or of the row. */
 static const graph_attribute *attribute_of(const dlc_callback *c, const char *name, const graph_attribute_spec **spec) {
     for (int i = 0; c && name && c->match && i < c->match->attributes; i++)
         if (strcmp(c->match->attribute[i].name, name) == 0) {
@@ -267,7 +267,7 @@ typedef struct apply_arguments {
     graph_api_attribute attribute[sizeof((graph_op *)0)->attribute / sizeof *((graph_op *)0)->attribute];
 } apply_arguments;
 
-/* By the attribute's kind: the kind of setting, and its name for messages. */
+/* By kind of attribute: the kind of setting that it takes, and what messages expect. */
 static const struct setting_of {
     dlc_setting_kind kind;
     const char *expected;
@@ -390,7 +390,7 @@ static _Noreturn void raise_from(const dlc_callback *c, lib_scope *scope, const 
     lib_raise(scope, c->error.status, "%s %s: %s", what, c->definition->name, c->error.message);
 }
 
-/* The operands as the ONNX node has them: some may be left out. */
+/* Sets operands, results and attributes of the callback to those of the ONNX node, of which operands may be left out. */
 static void take_node(dlc_callback *c, const graph_host_node *node, lib_arena *arena) {
     graph_id *all = LIB_NEW_ARRAY(arena, graph_id, (size_t)node->inputs + 1);
     for (int i = 0; i < node->inputs; i++) all[i] = node->place[i] < 0 ? 0 : c->input[node->place[i]];
@@ -446,7 +446,7 @@ dlc_status dlc_callback_set_shape(dlc_callback *callback, int result, dlc_dtype 
     return graph_handle_work(callback->graph, set_shape, &a);
 }
 
-/* Checks an expansion's results against the shape rule. */
+/* Raises unless the expansion's results have the shapes of the shape rule; sizes that depend on symbols are compared at bind. */
 static void check_expansion(const graph_expand *e) {
     graph *g = e->g;
     graph_infer infer = {
@@ -565,7 +565,7 @@ static void pass_by_host(graph_walk *walk) {
     }
 }
 
-/* Shape errors are reported with the pass' name. */
+/* Runs the pass; errors are reported with its name. */
 static graph *run_pass(lib_arena *arena, const graph *g, const graph_definition *d) {
     lib_scope *const outer = arena->scope;
     lib_scope inner;
@@ -773,7 +773,8 @@ static dlc_status define_guarded(graph_registration *r, void (*define)(graph_reg
     return scope.error.status;
 }
 
-/* `name`: of the failed registration, prepended to the message unless it already begins with it; NULL: unknown. */
+/* Ends a failed registration: frees the definition, calls the host's `release`, and records the error. name: of the definition, put
+ * before the message unless that begins with it; NULL: unknown. */
 static dlc_status fail(graph_registration *r, graph_owner o, const char *call, const char *name, lib_error *error) {
     lib_error full;
     char which[64] = "";

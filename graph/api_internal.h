@@ -22,7 +22,7 @@ struct dlc_graph {
     dlc_graph *next_all, *next_free;
     /* 0: destroyed */
     uint32_t serial;
-    /* of outermost graphs: one in use, one to rebuild in (graph_handle_renew) */
+    /* of outermost graphs: the arena in use, and one in which graph_handle_renew builds the next graph */
     lib_arena own_arena[2];
     /* the outermost graph's */
     lib_arena *arena;
@@ -50,13 +50,13 @@ bool graph_handle_usable(dlc_graph *handle, const char *call, bool own);
 const char *graph_handle_scope(const dlc_graph *handle);
 /* Runs `work` in a scope; records an error. */
 dlc_status graph_handle_work(dlc_graph *handle, void (*work)(dlc_graph *handle, void *arguments), void *arguments);
-/* The same for a call with `input` bytes of data, which raise its limits. */
+/* graph_handle_work for a call with `input` bytes of data, which raise its memory limit. */
 dlc_status graph_handle_work_on(dlc_graph *handle, size_t input, void (*work)(dlc_graph *handle, void *arguments),
                                 void *arguments);
 dlc_status graph_fail_without_graph(dlc_context *context, dlc_status status, const char *message);
-/* The value in the handle's graph: itself, or captured from an enclosing graph; raises for other graphs. */
+/* The id of the value in the handle's graph. A value of an enclosing graph is captured; a value of another graph raises. */
 graph_id graph_handle_resolve(dlc_graph *handle, dlc_value value, const char *what);
-/* A host's dimension; `of` names its owner in messages. */
+/* A dimension that the host gave; `of` names in messages what it is a dimension of. */
 tir_expr graph_api_dim(graph *g, const dlc_dim *dim, const char *of);
 void graph_api_emit_row(const graph_op *op, const graph_api_call *call); /* graph_api_emit with the row of call->name */
 

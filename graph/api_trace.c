@@ -11,7 +11,7 @@ static dlc_status fail(dlc_context *context, dlc_status status, const char *mess
     return graph_context_fail(context, &error);
 }
 
-/* Reports the graph's first error, if any: it explains later ones. */
+/* Records the graph's first error, which explains later ones; if there is none, the status and message. */
 static dlc_status fail_in(dlc_context *context, const dlc_graph *handle, dlc_status status, const char *message) {
     if (graph_handle_status(handle) == DLC_OK) return fail(context, status, message);
     lib_error error;

@@ -1,5 +1,5 @@
-/* Attribute values by kind: defaults, text, equality, hash, copy. The one place that switches over graph_attribute_kind
- * besides the checks of emit. */
+/* Attribute values by kind: defaults, text, equality, hash, copy. Only this file and the checks of emit (graph.c) switch over
+ * graph_attribute_kind. */
 #include "graph/internal.h"
 
 /* ---- words of an enumeration ----------------------------------------------------------------------------------- */
@@ -208,8 +208,8 @@ void graph_attribute_print(lib_text *text, const graph *g, const graph_attribute
 
 /* ---- equality, hash, copy -------------------------------------------------------------------------------------- */
 
-/* The bytes that identify an attribute's value, and their size. Dimensions are hash-consed, so ids identify expressions; floats
- * are compared by bits, so that -0 and NaN are distinct values. */
+/* The bytes that identify an attribute's value; *size: their number. Dimensions are hash-consed, so their ids identify them; floats are
+ * compared by bits, so that -0 differs from 0, and NaN equals itself. */
 static const void *content(const graph_attribute_spec *spec, const graph_attribute *attribute, size_t *size) {
     switch (spec->kind) {
     case GRAPH_ATTR_FLOAT: return *size = sizeof attribute->number, &attribute->number;

@@ -12,8 +12,8 @@ typedef struct part_walk {
     bool *needed;
 } part_walk;
 
-/* A known value with symbolic sizes can be an input if its dimensions are plain symbols. If a dimension is an expression, the
- * symbol would stay undetermined, and the value is recomputed instead. */
+/* Can the known value be an input: is each dimension a number or a plain symbol? An expression would leave its symbols undetermined;
+ * the value is recomputed instead. */
 static bool can_be_input(const graph *g, graph_id value) {
     const graph_shape *shape = graph_shape_of(g, value);
     for (int d = 0; d < shape->rank; d++) {
@@ -25,7 +25,7 @@ static bool can_be_input(const graph *g, graph_id value) {
     return true;
 }
 
-/* Nodes are in topological order: one sweep from the end. */
+/* Sets is_input and needed, in one sweep from the last node to the first. */
 static void mark_needed(lib_arena *arena, const graph *g, part_walk *w) {
     const graph_part *part = w->part;
     w->is_input = LIB_NEW_ARRAY(arena, bool, g->values.count);

@@ -10,22 +10,22 @@ typedef struct graph_part {
     const graph_id *values;
     /* by value of g: the value has a tensor */
     const bool *known;
-    /* effects of earlier nodes have been executed; later impure nodes belong to the part */
+    /* effects of the nodes before this one have been executed; impure nodes from here on belong to the part */
     uint32_t effects_done;
-    /* all inputs of g are inputs of the part, with their names, in their order, before the known values */
+    /* the part has all inputs of g, with their names and in their order, before the known values that it reads */
     bool keeps_inputs;
     /* results, in the arena */
     graph *graph;
     int input_count;
-    /* values of g that are its inputs, in order */
+    /* by input of the part: the value of g */
     const graph_id *inputs;
 } graph_part;
 
-/* Equal parts of one graph, or of graphs built by the same calls, are equal by graph_hash. Raises DLC_INVALID_ARGUMENT if the
- * part needs an input of g that is not known. */
+/* Sets graph, input_count and inputs of *part from its other fields. Equal parts of one graph, or of graphs built by the same calls,
+ * are equal by graph_hash. Raises DLC_INVALID_ARGUMENT if the part needs an input of g that is not known. */
 void graph_cut_part(lib_arena *arena, const graph *g, graph_part *part);
 
-/* A graph that returns its input, of the tensor's element type and shape. */
+/* A graph whose output is its only input, of the element type and shape of `like`. */
 graph *graph_identity(lib_arena *arena, const DLTensor *like);
 
 #endif

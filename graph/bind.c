@@ -1,6 +1,6 @@
-/* Binding: re-emits the graph with numbers for symbols. Rows infer again, constraints are checked with their operator's message,
- * and nodes that became constant are folded. Symbols kept as parameters, and constraints among them, stay in the bound graph;
- * runs check the latter. */
+/* Binding: re-emits the graph with numbers for symbols. Shapes are inferred again, constraints are checked with their operator's
+ * message, and nodes that became constant are folded. Symbols kept as parameters, and constraints on them, stay in the bound graph;
+ * each run checks those constraints. */
 #include "graph/internal.h"
 
 graph *graph_bind(lib_arena *arena, const graph *g, const int64_t *values) {

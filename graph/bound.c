@@ -111,7 +111,7 @@ double graph_bound_terms(const graph_bound_node *b) {
     return terms;
 }
 
-/* About sqrt(terms) roundings of partial sums below the sum of magnitudes. */
+/* Roundings of partial sums add up like about sqrt(terms) of them, each relative to at most terms * magnitude. */
 graph_bound graph_bound_summed(const graph_bound_node *b, double terms, double magnitude, double error, bool special,
                                bool integral) {
     const dlc_dtype dtype = b->y->dtype;
@@ -143,7 +143,7 @@ bool graph_bound_is_apart(void) {
 #endif
 }
 
-/* A function with a single rounding is identical everywhere. */
+/* 0 for functions that round once (tolerance up to 0.5 ulp), which are identical everywhere. */
 double graph_bound_apart(const graph_bound_node *b, double magnitude) {
     const double tolerance = graph_op_tolerance(b->op, b->y->dtype);
     if (tolerance <= 0.5 || !graph_bound_is_apart()) return 0;
@@ -160,7 +160,7 @@ typedef struct points {
     int count, most;
 } points;
 
-/* Sample points: points where functions jump or bend, the ends of all ranges, points spread evenly and by magnitude. */
+/* Adds the point, unless it is out of range or known, or there are p->most points. */
 static void add_point(points *p, const graph_bound *range, bool floats, double x) {
     if (!floats) x = floor(x);
     if (!(x >= range->low && x <= range->high) || p->count == p->most) return;
@@ -184,6 +184,8 @@ static graph_bound finite_range(const graph_bound_node *b, int operand) {
     return range;
 }
 
+/* Sample points of the operand: the ends of all operands' ranges, points where functions jump or bend, points spread evenly and by
+ * magnitude; for special operands also infinities and NaN. */
 static void make_points(const graph_bound_node *b, int operand, points *p) {
     static const double bends[] = {0,    1, -1, 0.5, -0.5, 2, -2, 3,       -3,      1.5,
                                    -1.5, 4, -4, 2.5, -2.5, 5, -5, 0x1p-12, -0x1p-12};
@@ -324,7 +326,7 @@ static void set_integer_range(const graph_bound_node *b, const sampling *s, grap
     set_range(b, &numbers, y);
 }
 
-/* Are all results of integral operands integral, for all or many sampled points? */
+/* Are the operands integral, and the results at all sampled points of integers? */
 static bool is_integral(const graph_bound_node *b, const sampling *s) {
     for (int i = 0; i < b->inputs; i++)
         if (!b->in[i].integral) return false;

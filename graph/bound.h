@@ -1,6 +1,6 @@
-/* The greatest difference between two legal computations of one graph, for tests. Kernels may sum in another order, and omit
- * roundings if excess precision is allowed; all other arithmetic is identical everywhere. For each value of a bound graph: the
- * greatest absolute difference that this can cause, 0 if the bits must be identical.
+/* An upper bound on the difference between two legal computations of one graph, for tests. Kernels may sum in another order, and
+ * omit roundings if excess precision is allowed; all other arithmetic is identical everywhere. For each value of a graph: the
+ * greatest absolute difference of an element that this can cause, 0 if the bits must be identical.
  *
  * A rule of a row (`bound` of graph/op.h) derives the bound of its results from those of its operands. Most rows have no rule:
  * - maps are derived from their f64 reference, evaluated over the operands' range and at points shifted by the operands' error. A result
@@ -44,18 +44,20 @@ struct graph_bound_node {
 
 /* ---- the graph */
 
-/* values: [g->values.count]; inputs: of the graph's inputs. The graph's only symbols are counted sizes. */
+/* Sets values[v] for each value v of g from the bounds of its inputs, inputs[i]. excess: roundings of narrow floats may be omitted. The
+ * graph has no symbols except counted sizes. */
 void graph_bound_values(lib_arena *arena, const graph *g, const graph_bound *inputs, bool excess, graph_bound *values);
 
 /* ---- numbers */
 
+/* The largest magnitude in the range. */
 double graph_bound_magnitude(const graph_bound *b);
 /* The full range of a dtype. */
 graph_bound graph_bound_of_dtype(dlc_dtype dtype);
 /* -magnitude..magnitude */
 graph_bound graph_bound_within(double magnitude);
 double graph_bound_largest(dlc_dtype dtype);
-/* Relative distance of neighbouring numbers of the dtype, or with `sums` of the dtype that it is summed in. */
+/* Relative distance of neighbouring numbers of the dtype; if `sums`, of the dtype in which its elements are summed. */
 double graph_bound_epsilon(dlc_dtype dtype, bool sums);
 /* Distance of neighbouring numbers around zero. */
 double graph_bound_least(dlc_dtype dtype);
@@ -70,22 +72,23 @@ bool graph_bound_given(const graph_bound_node *b, int operand);
 graph_bound graph_bound_join(const graph_bound_node *b);
 /* Elements of operand 0 per result element of a reduction: by attribute axes (none: all), window or axis. */
 double graph_bound_terms(const graph_bound_node *b);
-/* Sum of `terms` products of that magnitude, each with that error, in any order. */
+/* Bound of a sum, in any order, of `terms` numbers of at most `magnitude`, each with `error`. */
 graph_bound graph_bound_summed(const graph_bound_node *b, double terms, double magnitude, double error, bool special,
                                bool integral);
-/* Does this machine lack fused multiply-add? The polynomials of functions use it where it exists, and may then differ from the
- * interpreter. */
+/* Does this machine lack fused multiply-add? Polynomials of functions use fused multiply-add where it exists, as the interpreter does;
+ * on other machines kernels may differ from it. */
 bool graph_bound_is_apart(void);
-/* The greatest difference of a function's results on such a machine, for exact operands: both are within the row's tolerance. */
+/* The greatest difference of a function's results from the interpreter's on such a machine, for exact operands and results of at most
+ * `magnitude`: both are within the row's tolerance. */
 double graph_bound_apart(const graph_bound_node *b, double magnitude);
 
 /* ---- rules for rows that differ from their class */
 
-/* Derived from the reference, element by element; also for composites whose result has the operands' shape. */
+/* From the row's f64 reference, element by element; also for composites whose result has the operands' shape. */
 graph_bound graph_bound_map(const graph_bound_node *b);
 /* The result consists of elements of the operands with its dtype. */
 graph_bound graph_bound_picked(const graph_bound_node *b);
-/* unpack_bits, pack_bits: the elements themselves, or, of floats, codes of which nothing more is known. */
+/* unpack_bits, pack_bits: the bound of the elements, or, for codes of floats, the full range of the dtype. */
 graph_bound graph_bound_codes(const graph_bound_node *b);
 /* Sum of graph_bound_terms elements; a product of them; their mean. */
 graph_bound graph_bound_sum(const graph_bound_node *b);
@@ -97,9 +100,9 @@ graph_bound graph_bound_extreme(const graph_bound_node *b);
 graph_bound graph_bound_contraction(const graph_bound_node *b);
 /* Identical arithmetic everywhere: exact operands give identical bits; for inexact ones the error is unknown. */
 graph_bound graph_bound_same_steps(const graph_bound_node *b);
-/* Likewise, except that products are subtracted by fused multiply-add on machines that have it. */
+/* graph_bound_same_steps, except that products are subtracted by fused multiply-add on machines that have it. */
 graph_bound graph_bound_fused_steps(const graph_bound_node *b);
-/* Such steps combined with sums of unspecified order: the error is unknown. */
+/* Identical arithmetic combined with sums of unspecified order: the error is unknown. */
 graph_bound graph_bound_any_order(const graph_bound_node *b);
 graph_bound graph_bound_scatter(const graph_bound_node *b);
 graph_bound graph_bound_window(const graph_bound_node *b);

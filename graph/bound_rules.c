@@ -6,7 +6,7 @@
 
 /* ---- elements that are picked */
 
-/* Operands of other dtypes are indices: an inexact index selects another element. */
+/* Operands of dtypes other than the result's are indices: if one is inexact, it may select another element, and there is no bound. */
 graph_bound graph_bound_picked(const graph_bound_node *b) {
     graph_bound y = {.integral = true, .low = INFINITY, .high = -INFINITY};
     bool inexact = false;
@@ -214,8 +214,8 @@ graph_bound graph_bound_contraction(const graph_bound_node *b) {
     return y;
 }
 
-/* Identical arithmetic wherever products are fused; all errors of x may add up in one result; the factors' errors have the same
- * magnitude. */
+/* Identical arithmetic on machines that fuse products, if x is exact. Else all errors of x may add up in one result, and roundings differ.
+ * No bound if the factors w are inexact. */
 graph_bound graph_bound_fft(const graph_bound_node *b) {
     const graph_bound *x = &b->in[0], *w = &b->in[1];
     const double turns = pow(fmax(1, 2 * graph_bound_magnitude(w)), graph_bound_attribute(b, "radices")->count);

@@ -1,4 +1,4 @@
-/* Bounds of all values of a graph (graph/bound.h): walks nodes, branches and bodies, expansions. */
+/* Bounds of all values of a graph (graph/bound.h), from those of its inputs, through sub-graphs and expansions. */
 #include "graph/bound.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ static graph_bound of_constant(const graph_constant *constant, const graph_shape
     return y;
 }
 
-/* Branches and bodies: exact if all operands and sub-graphs are exact. */
+/* `if`, `while`, `scan`: exact if all operands and sub-graphs are exact; an inexact loop has no bound. */
 static graph_bound of_control(const graph_bound_node *b) {
     static const char *const bodies[] = {"then", "otherwise", "condition", "body"};
     graph_bound y = graph_bound_join(b), *in = LIB_NEW_ARRAY(b->arena, graph_bound, (size_t)b->inputs + 1);
@@ -86,12 +86,12 @@ static void of_expansion(const graph_bound_node *b, graph_bound *results) {
     for (int i = 0; i < node->results; i++) results[i] = values[expand.result[i]];
 }
 
-/* Composites without a rule of their own, and of complex numbers, for which no rule is meant. */
+/* Has the composite no rule of its own, or complex results, for which no rule is meant? */
 static bool is_expanded(const graph_bound_node *b) {
     return b->op->class_ == GRAPH_COMPOSITE && (!b->op->bound || b->y->dtype == DLC_C64);
 }
 
-/* The same bound for all results, except that index results of inexact operands may differ arbitrarily. */
+/* Sets results[i] to y; results of another, integer or bool dtype (indices) to that dtype's range, without a bound if y is inexact. */
 static void of_results(const graph_bound_node *b, graph_bound y, graph_bound *results) {
     if (isnan(y.error)) y.error = INFINITY;
     for (int i = 0; i < b->node->results; i++) {

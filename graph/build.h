@@ -39,7 +39,7 @@ graph_id graph_literal(graph *g, dlc_dtype dtype, int rank, const int64_t *shape
 graph_id graph_literal_of(graph *g, dlc_dtype dtype, int rank, const int64_t *shape, const void *bytes, bool borrow);
 graph_id graph_scalar(graph *g, dlc_dtype dtype, double number); /* rank 0; rounded once */
 graph_id graph_scalar_i64(graph *g, dlc_dtype dtype, int64_t number);
-graph_id graph_whole_number(graph *g, int64_t number); /* likewise, i64 */
+graph_id graph_whole_number(graph *g, int64_t number); /* rank 0, i64 */
 graph_id graph_scalar_like(graph *g, graph_id x,
                            double number); /* rank 0, dtype of x; broadcasts in the helpers below */
 graph_id graph_full(graph *g, dlc_dtype dtype, int rank, const tir_expr *dims, double number); /* scalar, broadcast */
@@ -50,7 +50,7 @@ graph_id graph_dimension(graph *g, dlc_dtype dtype, tir_expr size); /* rank 0 */
 graph_id graph_count_of(graph *g, graph_id x, int count, const int64_t *axes);
 /* The constant, if the value is a constant node, else NULL. */
 const graph_constant *graph_constant_of(const graph *g, graph_id value);
-/* True when x is a constant whose elements (or a broadcast of a constant scalar) all equal one number. */
+/* Is x a constant whose elements all equal one number, or a broadcast of such a constant? Sets *number. */
 bool graph_is_number(const graph *g, graph_id x, double *number);
 
 /* ---- maps ------------------------------------------------------------------------------------------------------ */
@@ -70,7 +70,7 @@ GRAPH_BUILD_UNARY(X)
 #define X(name) graph_id graph_##name(graph *g, graph_id a, graph_id b);
 GRAPH_BUILD_BINARY(X)
 #undef X
-/* normal_cdf(x, precise=false): for products with x, as in GELU, whose tail is small relative to 1. */
+/* normal_cdf(x, precise=false): its error is small relative to 1, not to the result: for products with x, as in GELU. */
 graph_id graph_normal_cdf(graph *g, graph_id x);
 graph_id graph_select(graph *g, graph_id condition, graph_id a, graph_id b);
 graph_id graph_clamp(graph *g, graph_id low, graph_id x, graph_id high);
@@ -83,8 +83,8 @@ graph_id graph_mul_number(graph *g, graph_id x, double number);
 
 graph_id graph_reshape(graph *g, graph_id x, int rank, const tir_expr *dims); /* reshape(x, shape) */
 graph_id graph_transpose(graph *g, graph_id x, const int64_t *permutation);   /* transpose(x, permutation) */
-/* broadcast(x, shape, axes): result axis axes[i] is operand axis i (extents equal, or 1 in the operand); the others
- * repeat. */
+/* broadcast(x, shape, axes): result axis axes[i] is operand axis i (of equal extent, or of extent 1, which is repeated); along the
+ * other result axes x is repeated. */
 graph_id graph_broadcast(graph *g, graph_id x, int rank, const tir_expr *dims, const int64_t *axes);
 graph_id graph_broadcast_to(graph *g, graph_id x, int rank,
                             const tir_expr *dims); /* axes aligned at the last, like NumPy */
@@ -113,8 +113,8 @@ graph_id graph_reduce_mean(graph *g, graph_id x, int count, const int64_t *axes,
                            bool keep); /* sum / number of elements */
 
 /* ---- contraction --------------------------------------------------------------------------------------------------
- * dot_general(x, w, batch_x, batch_w, contract_x, contract_w), as StableHLO. Result: batch dimensions, free dimensions
- * of a, free dimensions of b. */
+ * dot_general(x, w, batch_x, batch_w, contract_x, contract_w), as StableHLO. Result: batch dimensions, remaining dimensions
+ * of a, remaining dimensions of b. */
 graph_id graph_contract(graph *g, graph_id a, graph_id b, int batch, const int64_t *a_batch, const int64_t *b_batch,
                         int contract, const int64_t *a_contract, const int64_t *b_contract);
 graph_id graph_matmul(graph *g, graph_id a, graph_id b); /* NumPy matmul; leading dimensions broadcast */

@@ -9,17 +9,17 @@
 
 /* An attribute of an ONNX node. */
 typedef struct graph_named_attribute {
-    /* Of numbers, strings without zeros and lists of integers the kind; CONSTANT: `value` alone has it. */
+    /* its kind: that of `attribute` for numbers, strings without zero bytes and lists of integers; CONSTANT: only `value` is set */
     graph_attribute_spec spec;
     graph_attribute attribute;
     dlc_onnx_value value;
 } graph_named_attribute;
 
-/* What a function of the host is told of an ONNX node. */
+/* An ONNX node as the host's functions see it. */
 typedef struct graph_host_node {
     int version;
     int inputs, results;
-    /* [inputs] By operand: which input of the graph's node it is; -1: it was left out. */
+    /* [inputs] by operand of the ONNX node: the index of that operand in the graph's node; -1: it was left out */
     const int *place;
     int named_count;
     const graph_named_attribute *named;
@@ -34,7 +34,7 @@ typedef struct graph_host_functions {
     dlc_schedule_function *schedule;
     /* SCHEDULE: name of the current region */
     const char *region;
-    /* Of the row that an ONNX node has for itself; NULL: another row */
+    /* the ONNX node, if the definition's row was made for this one node; else NULL */
     const graph_host_node *node;
 } graph_host_functions;
 
@@ -47,7 +47,7 @@ struct dlc_callback {
     /* passes: handle of the old graph, read-only */
     dlc_graph *old;
     const graph_walk *walk;
-    /* the row of the attributes */
+    /* row whose specs describe `attribute` */
     const graph_op *op;
     const graph_attribute *attribute;
     int inputs, results;
@@ -61,7 +61,8 @@ struct dlc_callback {
     int named_count;
     const graph_named_attribute *named;
     struct onnx_import *importer;
-    /* what dlc_callback_tensor and dlc_callback_strings were given (jit/onnx_host.c); NULL: they are not for this function */
+    /* receives the results that the function sets by dlc_callback_tensor and dlc_callback_strings (jit/onnx_host.c); NULL: this function
+     * may not call them */
     struct onnx_host_results *given;
 };
 
@@ -69,8 +70,8 @@ struct dlc_callback {
 const graph_named_attribute *graph_callback_named(const dlc_callback *callback, const char *name);
 /* A handle for the graph, which graph_handle_return ends. Raises in the arena's scope. */
 dlc_graph *graph_callback_borrow(const graph_definition *definition, const graph *g, lib_arena *arena, graph_use use);
-/* After a call: callback->error is the first error of its graph or of the function; converts values of that graph to ids, 0 for
- * none. */
+/* Ends a call that returned `status`: sets callback->error to the first error of the callback's graph, else to that of the function;
+ * if there is none, sets ids[i] to the id of values[i] in the graph; 0: no value. */
 void graph_callback_settle(dlc_callback *callback, dlc_status status, int count, const dlc_value *values,
                            graph_id *ids);
 
@@ -85,13 +86,13 @@ typedef struct graph_registration {
     const void *options;
 } graph_registration;
 
-/* Common to all kinds of registration; `release` is the host's. */
+/* The argument of the host's functions, and the host's function that releases it; common to all kinds of registration. */
 typedef struct graph_owner {
     void *user;
     void (*release)(void *user);
 } graph_owner;
 
-/* Checks `given`, the struct_size of the options, against `size`, and adds what `define` makes of them. */
+/* Checks `given`, the struct_size of the options, against `size`, and registers the definition that define(r) fills in. */
 dlc_status graph_register(graph_registration *r, graph_owner o, const char *call, graph_definition_kind kind,
                           const char *name, size_t given, size_t size, void (*define)(graph_registration *r));
 #define GRAPH_REGISTER(call, kind, define)                           \

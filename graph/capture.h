@@ -1,6 +1,6 @@
 /* Capture of enclosing graphs' values by sub-graphs, for the public builder and the text parser. A sub-graph is built separately
- * (graph_new_inside), with an input for each value that it captures. When its operator is known, it is completed: its inputs are
- * then its parameters and the values captured by any sub-graph of the operator, which become additional operands. */
+ * (graph_new_inside), with an input for each value that it captures. It is completed when its operator is emitted: its inputs become
+ * its parameters, then the values captured by any sub-graph of the operator. The operator gets these values as further operands. */
 #ifndef GRAPH_CAPTURE_H
 #define GRAPH_CAPTURE_H
 
@@ -25,13 +25,14 @@ typedef struct graph_unfinished {
     const graph_captures *captures;
 } graph_unfinished;
 
-/* A value of `enclosing` as one of g's: constants are copied, other values become an input. */
+/* The value of g for `outer`, a value of `enclosing`: a copy if it is a constant, else an input, the same one for each call. */
 graph_id graph_capture_value(graph *g, const graph *enclosing, graph_captures *captures, graph_id outer);
 /* The union of the values captured by several sub-graphs, and the index of each value in it. */
 typedef struct graph_captured {
     lib_vec(graph_id) values;
     lib_map numbers;
 } graph_captured;
+/* Adds the values of `captures` to *captured. */
 void graph_collect_captures(lib_arena *arena, const graph_captures *captures, graph_captured *captured);
 /* Completes the sub-graph and returns its number in `enclosing`; the unfinished graph must not be used afterwards. */
 int64_t graph_complete_subgraph(graph *enclosing, const graph_unfinished *sub, const graph_captured *captured);

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* Sine of k/n of a turn, 0 <= k/n <= 1/8, or the cosine. */
+/* The sine, or the cosine, of k/n of a turn, 0 <= k/n <= 1/8. */
 static double eighth(int64_t k, int64_t n, bool cosine) {
     double angle = 6.283185307179586476925 * (double)k / (double)n;
     if (8 * k == n) return 0.70710678118654752440;
@@ -66,7 +66,8 @@ static graph_complex rotate(const codelet *c, graph_complex x, int64_t k, int64_
                            tir_muladd(c->pool, x.re, i, tir_mul(c->pool, x.im, r))};
 }
 
-/* n prime: a[j] = x[j] + x[n-j] takes cosines, b[j] = x[j] - x[n-j] sines. */
+/* The transform of a prime number n of points: sums a[j] = x[j] + x[n-j] are multiplied by cosines, differences b[j] = x[j] - x[n-j] by
+ * sines. */
 static void prime_points(const codelet *c, int n, const graph_complex *x, graph_complex *y) {
     graph_complex a[GRAPH_CODELET_MAX], b[GRAPH_CODELET_MAX];
     int half = (n - 1) / 2;
@@ -94,7 +95,8 @@ static void prime_points(const codelet *c, int n, const graph_complex *x, graph_
     }
 }
 
-/* A factor of n of at most sqrt(n), preferably 4, whose rotations are free; 1: n is prime. */
+/* A factor of n: 4 if n is a larger multiple of 4, since transforms of 4 points need no multiplications, else the least one; 1: n is
+ * prime. */
 static int factor_of(int n) {
     if (n % 4 == 0 && n > 4) return 4;
     for (int f = 2; f * f <= n; f++)

@@ -1,13 +1,14 @@
-/* Factors and shifts for each channel behind a contraction or convolution, such as a batch norm with given statistics, become one of each:
+/* Additions and multiplications by a number for each channel after a contraction or convolution, such as a batch norm with given
+ * statistics, become one multiplication and one addition:
  *
  *   (contraction(x, w) + a - mean) * factor + b -> contraction(x, w * factor) + ((a - mean) * factor + b)    small, constant w
  *                                               -> contraction(x, w) * factor + ((a - mean) * factor + b)    other w
  *
- * What is computed of a, mean, factor and b depends on constants alone, as w * factor does, and is computed once. The values on the left
- * have no other reader. Large weights stay as they are: all programs share their packed copies, each would have scaled ones of its own, and
- * a factor costs little behind a long sum: a 3 x 3 convolution of 64 channels takes 1 % longer by it, one by channel 8 %.
+ * (a - mean) * factor + b and w * factor depend on constants alone and are computed once. The values on the left must have no other reader.
+ * Large weights stay as they are: all programs share their packed copies, while scaled ones would belong to one program; and a factor
+ * costs little behind a long sum: a 3 x 3 convolution of 64 channels takes 1 % longer, a depthwise one 8 %.
  *
- * Factors before a contraction, numbers and the sums by which softmax divides rows, go behind it:
+ * Numbers by which a contraction's operands are multiplied, and the row sums by which softmax divides, are applied to its result:
  *
  *   contraction(x * c, w * d) -> contraction(x, w) * (c * d)    contraction(e / sum e, w) -> contraction(e, w) * (1 / sum e) */
 #include "graph/build.h"
@@ -19,13 +20,14 @@
 
 enum { STEPS_MAX = 32 };
 
-/* A node of a chain, which begins with a product; the others are its steps: the chain so far, with a number for each channel. */
+/* A node of a chain, which begins with a product (contraction or convolution). Each further node, a step, is +, -, * or / of the chain's
+ * value so far and a number for each channel. */
 typedef struct link {
     /* 1 + the node of the product; 0: not part of a chain */
     uint32_t product;
-    /* of a step: which operand is the chain so far */
+    /* of a step: which operand is the chain's value so far */
     int8_t operand;
-    /* of the result: that of the channels; -1: numbers so far were one for all */
+    /* the result's axis of channels; -1: each step so far has one number for all channels */
     int8_t axis;
     /* a later step of the chain reads it */
     bool inside;
@@ -34,7 +36,7 @@ typedef struct link {
 } link;
 
 typedef struct folder {
-    /* the graph of which the arrays are */
+    /* the graph that the arrays below describe */
     const graph *of;
     /* by node: equal in every run */
     const bool *fixed;
@@ -65,7 +67,7 @@ static void find_places(const graph *g, const graph_node *node, int64_t place[2]
 
 /* ---- chains ------------------------------------------------------------------------------------------------------- */
 
-/* The axis of the weights whose entries are the result's along `axis`; -1: there is none. */
+/* The axis of the product's weights that is the result's `axis`; -1: there is none. */
 static int axis_of_weights(const graph *g, const graph_node *product, int axis) {
     int64_t place[2][DLC_MAX_RANK];
     if (named(product, "convolution")) return axis == 1 ? 0 : -1;
@@ -91,7 +93,8 @@ static bool takes_factors(const folder *f, const graph_node *product) {
     return bytes < (double)GRAPH_BYTES_LEAST && graph_is_weight(g, product->input[1]);
 }
 
-/* Is it one number, or numbers along one axis, which depend on constants alone? *axis: that axis; -1: one number. */
+/* Is the value a broadcast of one number, or of numbers along one axis, that depend on constants alone? *axis: that axis; -1: one
+ * number. */
 static bool is_by_channel(const folder *f, graph_id value, int *axis) {
     const graph *g = f->of;
     const graph_node *node = graph_node_of(g, value);
@@ -139,6 +142,7 @@ static void find_link(folder *f, uint32_t index) {
             if (is_step(f, index, k)) return;
 }
 
+/* Has the chain that ends with this link more steps than its folded form would have? */
 static bool is_worthwhile(const folder *f, const link *last) {
     const bool stays = last->factors && !takes_factors(f, &f->of->nodes.data[last->product - 1]);
     return last->steps > (uint32_t)stays + (last->steps > last->factors);
@@ -173,7 +177,7 @@ typedef struct affine {
     graph_id factor, shift;
 } affine;
 
-/* What a step reads beside the chain, of rank 0 or 1. */
+/* The numbers of a step, its operand number `operand`, in the new graph: of rank 0 or 1, before the broadcast. */
 static graph_id numbers_of(const graph_walk *walk, const graph_node *node, int operand) {
     graph *g = walk->to;
     const graph_id numbers = walk->map[graph_node_of(walk->from, node->input[operand])->input[0]];
@@ -189,6 +193,7 @@ static graph_id times(graph *g, graph_id a, graph_id b) {
     return a ? graph_mul(g, a, b) : b;
 }
 
+/* a followed by the step `node` with numbers c; operand: which operand of the node is the chain. */
 static affine then(graph *g, affine a, const graph_node *node, int operand, graph_id c) {
     const graph_id one = graph_scalar_like(g, c, 1);
     if (named(node, "mul")) return (affine){times(g, a.factor, c), a.shift ? graph_mul(g, a.shift, c) : 0};
@@ -254,17 +259,17 @@ graph *graph_fold_factors(lib_arena *arena, const graph *g) {
     return (graph *)(uintptr_t)g;
 }
 
-/* ---- factors before contractions: numbers, and rows that are divided by their sums, as softmax divides them -------------- */
+/* ---- factors of contractions' operands: numbers, and the sums by which softmax divides rows ------------------------------- */
 
 /* An operand of a contraction: terms * factor, or terms / factor, where the factor is equal along the contracted axes. */
 typedef struct normalized {
     graph_id terms, factor;
-    /* of the factor's axes, those of the operand */
+    /* by axis of the factor: the axis of the operand */
     const int64_t *axes;
     bool divides;
 } normalized;
 
-/* Is the value the sum of the terms over these axes, or, unless `divides`, its inverse? */
+/* Is the value the sum of the terms over these axes; if not `divides`, a number divided by that sum? */
 static bool is_sum_of(const graph *g, graph_id value, graph_id terms, uint32_t axes, bool divides) {
     double number;
     const graph_node *node = graph_node_of(g, value);
@@ -298,7 +303,8 @@ static bool is_normalized(const graph *g, graph_id value, uint32_t contracted, n
     return false;
 }
 
-/* The factor of an operand whose axes have these places in the result, in that shape. */
+/* The factor of *n, or its inverse if n->divides, broadcast to the result's shape. rank: of the operand; place: by axis of the operand,
+ * the result's axis. */
 static graph_id factor_of(graph_walk *walk, const normalized *n, int rank, const int64_t *place,
                           const graph_shape *result) {
     graph *g = walk->to;
@@ -317,8 +323,8 @@ static graph_id factor_of(graph_walk *walk, const normalized *n, int rank, const
     return graph_broadcast(g, graph_reshape(g, factor, kept, dims), result->rank, result->dim, axes);
 }
 
-/* The value in the new graph without the numbers that it is multiplied by, also before moves, where it has no other reader; they are
- * multiplied to *number. */
+/* The value in the new graph without numbers by which it is multiplied or divided, directly or before at most `depth` moves and such
+ * operations, if all have no other reader. Multiplies *number by these numbers. */
 static graph_id without_numbers(graph_walk *walk, const uint32_t *readers, graph_id value, int depth, double *number) {
     const graph *g = walk->from;
     const graph_node *node = graph_node_of(g, value);
@@ -337,7 +343,7 @@ static graph_id without_numbers(graph_walk *walk, const uint32_t *readers, graph
     return graph_emit(walk->to, node->op, 1, &inner, attribute);
 }
 
-/* A contraction, with the factors of its operands behind it. */
+/* The contraction `node` with the factors of its operands applied to its result; 0: it has no such factors, or is no contraction. */
 static graph_id factored_product(graph_walk *walk, const graph_node *node, const uint32_t *readers) {
     enum { DEPTH = 6 };
     const graph *g = walk->from;

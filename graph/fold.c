@@ -1,8 +1,8 @@
 /* Constant folding: a node with constant operands is evaluated by its compute definition, through tir_region_evaluate, if its
  * bits are identical on all machines and in all programs. They may differ if a multiply-add may be fused, if the machine's math
- * library is called, if the order of a sum is not specified, or with excess precision. Such nodes are computed by kernels of the
- * init graph. So are nodes that cost more than FOLD_LIMIT scalar operations, or whose result is larger than its operands, such as
- * broadcasts, which are better computed inside kernels. */
+ * library is called, if the order of a sum is not specified, or with excess precision. Nodes whose bits may differ, or that cost more
+ * than FOLD_LIMIT scalar operations, are computed by kernels of the init graph. Nodes whose result is larger than their operands, such
+ * as broadcasts, are not folded either: they are better computed inside kernels. */
 #include "graph/build.h"
 #include "graph/internal.h"
 #include "graph/region.h"
@@ -69,7 +69,7 @@ static tir_expr find_calls(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     return rebuilt;
 }
 
-/* Are order of operations and functions the same on every machine? */
+/* Has the region no float sum of unspecified order and no call of the machine's math library? */
 static bool is_settled(const tir_region *region) {
     bool calls = false;
     for (uint32_t s = 0; s < region->stages.count; s++) {
@@ -99,7 +99,7 @@ typedef struct fold_job {
     void *bytes;
 } fold_job;
 
-/* Evaluates the region; returns whether all permitted roundings give the same bits. */
+/* Sets bits[count] to the elements of the tensor at the points. True: all permitted roundings give the same bits. */
 static bool evaluate_alike(lib_arena *scratch, tir_region *region, void *const *inputs, uint32_t tensor, int64_t count,
                            const int64_t *point, uint64_t *bits) {
     static const tir_rounding others[] = {{true, false}, {false, true}, {true, true}};

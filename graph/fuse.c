@@ -1,14 +1,12 @@
 /* Fusion: partitions the nodes of a bound graph into regions.
  *
- * Fusion: partitions the nodes of a bound graph into regions.
- *
  * Nodes are *sources* (inputs, constants), *cheap* (recomputing their value costs no more than reading it: broadcasts, iotas and
  * values computed from positions, or from positions and values broadcast along them (masks by lengths), widening casts, slices,
  * dimensions of 1), or *core*. Cheap nodes belong to no region: each region that reads one gets a copy. Every core node starts as
- * a cluster of its own; in topological order each node tries to join the clusters of its operands. `may_join` decides which kinds
- * of clusters one kernel can compute without computing elements several times; no join closes a cycle. Joins in doubt are then
- * undone if the parts are faster by the target's cost model (fuse_cost.c), and maps at the border of two clusters move to the
- * reader if fewer bytes cross the border then (`give_maps`). */
+ * a cluster of its own; in topological order the clusters of each node's operands may join the node's. `may_join` decides which kinds
+ * of clusters one kernel can compute without computing elements several times; no join closes a cycle. Maps at the end of a cluster
+ * move to the cluster that reads them if fewer bytes are then stored between the two (`give_maps`). Joins in doubt are undone if the
+ * parts are faster by the target's cost model (fuse_cost.c). */
 #include "graph/fuse_internal.h"
 
 #include <math.h>
@@ -73,7 +71,7 @@ static bool could_be_cheap(const fuser *f, const graph_node *node) {
     return operand == FUSE_CHEAP || same_but_ones(g, graph_shape_of(g, node->input[0]), graph_shape_of(g, node->first));
 }
 
-/* By node: its value is needed in memory: it is an output, or an operand of a view or another node that is not a kernel. */
+/* By node: a value of it is an output, or an operand of one of the host's views or of a node that is no kernel (opaque, control). */
 static bool *needed_in_memory(fuser *f, const bool *live) {
     const graph *g = f->g;
     bool *needed = LIB_NEW_ARRAY(f->arena, bool, g->nodes.count);
@@ -108,7 +106,7 @@ static void assign_roles(fuser *f) {
 
 /* ---- edges between core nodes ---------------------------------------------------------------------------------- */
 
-/* Follows cheap nodes upwards to all core nodes that they depend on. */
+/* Adds an edge like e from each core node that `value` depends on through cheap nodes only. */
 static void follow_edge(fuser *f, fuse_edge e, graph_id value) {
     const graph *g = f->g;
     while (f->role[g->values.data[value].node] == FUSE_CHEAP) {
@@ -178,7 +176,7 @@ static uint32_t reduced_axes(const graph *g, const graph_node *node) {
     return axes->count ? set : (1u << rank) - 1;
 }
 
-/* Are the elements of a row contiguous in memory, or in runs long enough that no cache line is shared with another row? */
+/* Are the elements of a row contiguous in memory, or in runs of at least RUN_BYTES_LEAST, of which rows share few cache lines? */
 static bool runs_in_memory(const graph *g, const graph_shape *domain, uint32_t axes) {
     uint32_t leading = ((1u << domain->rank) - 1) & ~axes;
     if ((leading & (leading + 1)) == 0) return true; /* the kept axes are 0..k-1 */
@@ -190,7 +188,7 @@ static bool runs_in_memory(const graph *g, const graph_shape *domain, uint32_t a
     return bytes >= RUN_BYTES_LEAST;
 }
 
-/* Are rows short enough to stay on chip between several passes over them? */
+/* Are rows short enough to stay in L2 between several passes over them? */
 static bool rows_fit(const fuser *f, const graph_shape *domain, uint32_t axes) {
     int64_t bytes = (int64_t)lib_dtype_size(domain->dtype);
     int64_t limit = f->machine->l2 > 0 ? f->machine->l2 / 2 : ROW_BYTES_DEFAULT;
@@ -306,7 +304,7 @@ static bool node_read_elsewhere(const fuser *f, uint32_t index, uint32_t p, uint
     return is_output(f, &f->g->nodes.data[index]);
 }
 
-/* The same for any value of cluster p, ignoring values of shape `domain` (may be NULL). */
+/* Is a value of cluster p, unless of shape `domain` (may be NULL), read by clusters other than p and c, or an output? */
 static bool is_read_elsewhere(const fuser *f, uint32_t p, uint32_t c, const graph_shape *domain) {
     const fuse_cluster *producer = &f->clusters.data[p];
     for (uint32_t i = 0; i < producer->nodes.count; i++) {
@@ -324,13 +322,14 @@ static graph_shape kept_shape(const fuse_cluster *rows) {
     return kept;
 }
 
-/* Is the shape that of a row chain's domain, or of its rows? */
+/* Has the shape the dimensions of the row chain's domain, or one element for each of its rows? */
 static bool fits_rows(const fuser *f, const fuse_cluster *rows, const graph_shape *shape) {
     const graph_shape kept = kept_shape(rows);
     return same_dims(shape, &rows->domain) || same_but_ones(f->g, shape, &kept);
 }
 
-/* The axes behind those of the rows, if they have few elements: so many rows are interleaved in memory, and computed together. */
+/* Bit set of the axes behind the reduced ones, if together they fill less than a vector: so many rows are interleaved in memory, and
+ * computed together. 0: there are none, or too many elements. */
 static uint32_t interleaved_axes(const fuser *f, const graph_shape *domain, uint32_t axes) {
     int64_t bytes = (int64_t)lib_dtype_size(domain->dtype);
     uint32_t behind = 0;
@@ -355,15 +354,17 @@ static bool continues_rows(const fuser *f, const fuse_cluster *p, const graph_no
            reduced_axes(f->g, node) == p->axes;
 }
 
-/* Maps after the producer: each element of its main value is used for one element. */
+/* Is the node a map of the shape of the producer's heavy node, without a broadcast between them, so that it uses each element of the
+ * producer's value once? No map follows a scatter. */
 static bool is_epilogue(const fuser *f, const fuse_cluster *p, const graph_node *node, const fuse_edge *e) {
     const graph_node *heavy = &f->g->nodes.data[p->heavy];
     if (node->op->class_ != GRAPH_MAP || !e->direct || heavy->op->class_ == GRAPH_SCATTER) return false;
     return heavy->results == 1 && same_dims(graph_shape_of(f->g, node->first), graph_shape_of(f->g, heavy->first));
 }
 
-/* A concat whose parts the kernel may compute: loops are split at the part boundaries, so that no point computes two parts. Parts
- * along the leading axis are not handled here, since they are written in place anyway. */
+/* May the kernel of a concat compute its parts? At most PARTS_MAX parts, each of at least PART_LEAST elements from the axis on: loops
+ * are split at the borders of parts, so that no point computes two parts. False if no longer axis precedes: such parts are written
+ * in place anyway. */
 static bool computes_parts(const fuser *f, const graph_node *node) {
     enum { PARTS_MAX = 4, PART_LEAST = 16 };
     const graph_shape *result = graph_shape_of(f->g, node->first);
@@ -382,14 +383,15 @@ static bool computes_parts(const fuser *f, const graph_node *node) {
     return before > 1 && node->inputs <= PARTS_MAX;
 }
 
-/* Elements of less than a byte: they cannot be loaded as vectors, so a consumer that reads each of them several times should not unpack them itself. */
+/* Does the producer read elements of less than a byte? They cannot be loaded as vectors, so a consumer that reads each element several
+ * times should not unpack them itself. */
 static bool takes_apart(const fuser *f, uint32_t producer) {
     const graph_node *node = &f->g->nodes.data[producer];
     return node->inputs > 0 && node->input[0] && lib_dtype_is_packed(graph_shape_of(f->g, node->input[0])->dtype);
 }
 
-/* A gather of neighbouring elements along the last axis of a transposed value would touch a cache line for each element.
- * Transposing first costs two passes over the value. */
+/* Would a gather on a transposed value, if it read through the transpose, touch a cache line for each of so many elements that
+ * transposing first is cheaper, which takes two passes over the value? */
 static bool takes_scattered(const fuser *f, const graph_node *node, const fuse_edge *e) {
     enum { LINE = 64 };
     const graph_node *producer = &f->g->nodes.data[e->producer];
@@ -426,7 +428,7 @@ static bool widens_much(fuser *f, uint32_t p, graph_id value) {
     return 2 * bytes <= bytes_of(f->g, value);
 }
 
-/* Maps and moves before the consumer: computed where they are read. */
+/* May cluster p, of maps or moves, be computed at the loads of its value by `node` of cluster c? */
 static bool is_prologue(fuser *f, uint32_t p, uint32_t c, const graph_node *node, const fuse_edge *e) {
     const fuse_cluster *producer = &f->clusters.data[p], *consumer = &f->clusters.data[c];
     const graph_shape *value = graph_shape_of(f->g, e->value);
@@ -458,7 +460,7 @@ static bool is_prologue(fuser *f, uint32_t p, uint32_t c, const graph_node *node
     return false;
 }
 
-/* May cluster p, whose value `node` of cluster c reads along e, join c? */
+/* May cluster p join cluster c, whose `node` reads a value of p by edge e? */
 static bool may_join(fuser *f, uint32_t p, uint32_t c, const graph_node *node, const fuse_edge *e) {
     const fuse_cluster *producer = &f->clusters.data[p], *consumer = &f->clusters.data[c];
     if (producer->nodes.count + consumer->nodes.count > CLUSTER_NODES_MAX) return false;
@@ -486,7 +488,7 @@ static bool may_join(fuser *f, uint32_t p, uint32_t c, const graph_node *node, c
 
 /* ---- joining --------------------------------------------------------------------------------------------------- */
 
-/* Merges cluster p into c, because `user` of c reads `producer` of p. The kind of c becomes that of its heavier part. */
+/* Merges the cluster of `producer` into that of `user`, which reads it. The kind becomes that of the heavier of the two. */
 static void join(fuser *f, uint32_t producer, uint32_t user) {
     uint32_t p = f->cluster_of[producer], c = f->cluster_of[user];
     fuse_cluster *from = &f->clusters.data[p], *to = &f->clusters.data[c];
@@ -507,7 +509,7 @@ static void join(fuser *f, uint32_t producer, uint32_t user) {
     from->nodes.count = 0;
 }
 
-/* Does the dot_general contract `operand` over exactly these axes? */
+/* Does the dot_general contract exactly these axes (a bit set) of its operand number `operand`? */
 static bool contracts_over(const graph *g, const graph_node *node, int operand, uint32_t axes) {
     const graph_attribute *list = &node->attribute[graph_op_attribute(node->op, operand ? "contract_w" : "contract_x")];
     int rank = graph_shape_of(g, node->input[operand])->rank;
@@ -516,7 +518,7 @@ static bool contracts_over(const graph *g, const graph_node *node, int operand, 
     return set == axes;
 }
 
-/* The edge along which the row chain reads its domain from a contraction; NULL: none. */
+/* An edge by which the row chain reads a contraction's result of the shape of its domain; NULL: none. */
 static const fuse_edge *scores_of(const fuser *f, uint32_t rows) {
     const fuse_cluster *chain = &f->clusters.data[rows];
     for (uint32_t n = 0; n < chain->nodes.count; n++) {
@@ -552,8 +554,8 @@ static bool widens_rows(const fuser *f, const graph_node *node, const fuse_clust
     return results < 0 || rows < 0 || results > rows;
 }
 
-/* contraction -> rows -> this contraction: the score matrix is never stored. Row statistics (a sum to divide by) may have other
- * readers. */
+/* If node `index` is a contraction of a row chain that reads another contraction: joins the three, so that the score matrix is never
+ * stored. Row statistics (a sum to divide by) may have other readers. */
 static void try_attention(fuser *f, uint32_t index) {
     const graph_node *node = &f->g->nodes.data[index];
     if (!named(node, "dot_general")) return;
@@ -580,8 +582,8 @@ static void try_attention(fuser *f, uint32_t index) {
     }
 }
 
-/* Later producers first, since earlier ones may be reached through them. Heavy producers (pass 0) before those that adapt to
- * their reader. */
+/* Joins clusters that the node reads to the node's: row chains, heavy ones and attention (pass 0) before maps and moves, which adapt
+ * to their reader. Later operands first, since an earlier one may also be read through them. */
 static void join_producers(fuser *f, uint32_t index) {
     const graph_node *node = &f->g->nodes.data[index];
     for (int pass = 0; pass < 2; pass++)
@@ -613,8 +615,8 @@ static int axis_of(const graph_node *node, int rank) {
     return (int)(axis < 0 ? axis + rank : axis);
 }
 
-/* Does the gather select the same elements of every row, and enough of them that computing whole rows costs less than storing
- * them? Several rows must fit L1. */
+/* Does the gather select the same elements of every row (of the last axis), and at least 1 / PART of them, so that computing whole
+ * rows costs less than storing them? ROWS rows must fit L1. */
 static bool chooses_from_rows(const fuser *f, const graph_node *node, const fuse_edge *e) {
     enum { ROWS = 4, PART = 4 };
     if (!named(node, "gather") || e->operand != 0 || !e->direct) return false;
@@ -637,8 +639,8 @@ static bool reads_rows(const fuser *f, uint32_t p, uint32_t c) {
     return true;
 }
 
-/* Joins maps to the cluster of the gathers that select elements of their rows, if all readers are in one cluster: rows are
- * computed where they are read. */
+/* Joins maps to the cluster of the gathers that select elements of their rows, if only that cluster reads them: rows are computed where
+ * they are read. */
 static void join_rows(fuser *f) {
     for (uint32_t i = 0; i < f->edges.count; i++) {
         const fuse_edge *e = &f->edges.data[i];
@@ -654,7 +656,7 @@ static void join_rows(fuser *f) {
 
 /* ---- maps at borders ------------------------------------------------------------------------------------------------ */
 
-/* Bytes that cluster p, without its nodes marked as moving, stores only for cluster c and these nodes. */
+/* Bytes of the values that cluster p would store only for cluster c, if its nodes with moves[n] were moved to c. */
 static double bytes_given(const fuser *f, uint32_t p, uint32_t c, const bool *moves) {
     const fuse_cluster *producer = &f->clusters.data[p];
     double bytes = 0;
@@ -675,7 +677,7 @@ static double bytes_given(const fuser *f, uint32_t p, uint32_t c, const bool *mo
     return bytes;
 }
 
-/* May this node of cluster p be computed by c, its only reader, elementwise? */
+/* May node `index` of cluster p move to c: is it a map of c's domain that only c and moved nodes read, without a broadcast? */
 static bool may_move(const fuser *f, uint32_t p, uint32_t c, uint32_t index, const bool *moves) {
     const fuse_cluster *producer = &f->clusters.data[p];
     const graph_node *node = &f->g->nodes.data[index];
@@ -708,8 +710,8 @@ static void move_nodes(fuser *f, uint32_t p, uint32_t c, const bool *moves) {
     from->nodes.count = kept;
 }
 
-/* Moves maps after the heavy node of cluster p that only c reads to c, choosing the set that minimises the bytes stored for c.
- * For example, x + h is stored for a norm, but not its square as well. */
+/* Moves maps at the end of cluster p to c, which alone reads them, if fewer bytes are then stored for c; takes the set of maps for
+ * which these are fewest. For example, x + h is stored for a norm, but not its square as well. */
 static void give_to(fuser *f, uint32_t p, uint32_t c) {
     const fuse_cluster *producer = &f->clusters.data[p], *consumer = &f->clusters.data[c];
     uint32_t count = producer->nodes.count, going = 0;

@@ -1,10 +1,10 @@
 /* Joins in doubt. `may_join` (fuse.c) decides which clusters one kernel can compute without computing elements several times, but
  * not whether that kernel is as fast as its parts: the target's cost model predicts that. A join is in doubt if it combines loops
- * of different forms: contractions with each other or with reductions of rows; moves and conversions read by a contraction; maps
- * after a contraction whose value is also needed in memory; and reductions of so few rows that other threads would be idle. The
- * joins of a cluster are a tree. It is cut if that is faster on one thread, and left uncut only if it is not slower than all
- * parts on several threads: by the model, a joined kernel is never slower than its parts. Maps around a contraction, and
- * reductions of the same rows, are not in doubt: a prediction takes a fifth of the time of compiling the kernel.
+ * of different forms: contractions with each other or with reductions of rows; moves and conversions read by a contraction;
+ * transpositions read by maps or reductions of rows; maps after a contraction whose value is also needed in memory; and reductions
+ * of so few rows that other threads would be idle. The joins of a cluster are a tree. `choose_cut` searches for the set of joins to
+ * undo that is fastest on one thread, and on several threads not slower than undoing all joins in doubt. Other maps around a
+ * contraction, and reductions of the same rows, are not in doubt: a prediction takes a fifth of the time of compiling the kernel.
  *
  * Values with the host's blocked layouts are reconsidered as well: is writing them row-major and then moving them faster? */
 #include "graph/fuse_internal.h"
@@ -30,7 +30,7 @@ typedef struct doubts {
     graph_region whole;
     /* the cluster's joins, by indices into `nodes` */
     lib_vec(fuse_join) tree;
-    /* by index: the part of the node, identified by the index of one of its nodes */
+    /* by index into `nodes`: the part that the node is in, named by the index of one of that part's nodes */
     uint32_t *part;
     int count;
     /* indices into `tree` of the joins in doubt */
@@ -68,7 +68,7 @@ static uint32_t place_of(const doubts *d, uint32_t node) {
     return low < d->nodes.count && d->nodes.data[low] == node ? low : UINT32_MAX;
 }
 
-/* Can the parts run one after the other? Repeatedly finishes parts that depend on no unfinished part. */
+/* Can the parts run one after the other, without a cycle? Repeatedly finishes the parts that depend on no unfinished part. */
 static bool can_run(const doubts *d) {
     const fuser *f = d->f;
     bool *waits = LIB_NEW_ARRAY(f->arena, bool, d->nodes.count), *done = LIB_NEW_ARRAY(f->arena, bool, d->nodes.count);
@@ -108,7 +108,7 @@ static bool has_few_rows(const doubts *d) {
     return rows < FEW_ROWS && graph_fuse_elements(d->f->g, &c->domain) >= LARGE_DOMAIN;
 }
 
-/* Is the joined value needed in memory even if its reader is in the same kernel? */
+/* Is the join's producer an output, or read by another cluster, so that it is stored though `user` is in the same kernel? */
 static bool is_stored(const doubts *d, const fuse_join *join) {
     const fuser *f = d->f;
     uint32_t index = d->nodes.data[join->producer];
@@ -157,9 +157,9 @@ static bool find_doubts(doubts *d, const fuse_join *joins, uint32_t count) {
     return d->count > 0;
 }
 
-/* ---- what they cost */
+/* ---- costs of parts */
 
-/* The prediction for the part's kernel, cached. */
+/* Adds the predicted cycles of the part's kernel to cycles[]; predictions are kept in d->known. False: no prediction. */
 static bool predict_part(doubts *d, uint32_t part, double cycles[GRAPH_FUSE_WIDTHS]) {
     const graph_fuse_costs *costs = d->f->costs;
     prediction new = {.nodes = 0};
@@ -180,7 +180,7 @@ static bool predict_part(doubts *d, uint32_t part, double cycles[GRAPH_FUSE_WIDT
     return true;
 }
 
-/* Bytes of the value for the greatest varying sizes. */
+/* Bytes of the value if its symbolic dimensions have their greatest values. */
 static double most_bytes(const graph *g, graph_id value) {
     const graph_shape *shape = graph_shape_of(g, value);
     double bytes = (double)lib_dtype_size(shape->dtype);
@@ -208,8 +208,8 @@ static bool needs_much_memory(const doubts *d) {
     return between > times * around;
 }
 
-/* The prediction for all parts after undoing the joins in `cut`; false: the parts cannot be ordered, need too much memory, or one
- * has no prediction. */
+/* Sets cycles[] to those of all parts after undoing the joins in `cut`; false: the parts depend on each other in a cycle, need too
+ * much memory, or one has no prediction. */
 static bool predict_cut(doubts *d, uint32_t cut, double cycles[GRAPH_FUSE_WIDTHS]) {
     find_parts(d, cut);
     for (int w = 0; w < GRAPH_FUSE_WIDTHS; w++) cycles[w] = 0;
@@ -246,8 +246,8 @@ static uint32_t choose_cut(doubts *d) {
     return chosen;
 }
 
-/* Hash of the tree, the joins in doubt (as indices into the cluster) and the nodes: together with the region's computation these
- * determine the decision. */
+/* Hash of the tree of joins, of the joins in doubt, and of the nodes' operators: with the region's computation, they determine the
+ * decision. */
 static lib_hash128 hash_of(const doubts *d) {
     lib_hash128 hash =
         lib_hash_bytes(d->tree.data, d->tree.count * sizeof *d->tree.data, (lib_hash128){d->nodes.count, 2});
@@ -258,14 +258,14 @@ static lib_hash128 hash_of(const doubts *d) {
     return lib_hash_bytes(d->doubt, (size_t)d->count * sizeof *d->doubt, hash);
 }
 
-/* Could choose_cut have returned it? Decisions from files are not trusted. */
+/* Could choose_cut have returned this cut? Decisions from files are not trusted. */
 static bool is_possible(doubts *d, uint32_t cut) {
     if (cut >> d->count) return false;
     find_parts(d, cut);
     return cut == 0 || (can_run(d) && !needs_much_memory(d));
 }
 
-/* The first part stays the cluster; the others become clusters of their own. */
+/* Undoes the joins in `cut`: the part of the first node replaces the cluster, other parts become new clusters. */
 static void cut_cluster(doubts *d, uint32_t cut) {
     fuser *f = d->f;
     find_parts(d, cut);
@@ -320,8 +320,7 @@ void graph_fuse_question_joins(fuser *f) {
 
 /* ---- the host's blocks (host_layout.h) */
 
-/* The chain of moves, currently views, that starts at the value, if each is the only reader of the previous value; empty: there
- * are other readers. */
+/* The chain of moves, currently views, from the value on, as far as each move is the only reader of the value before it. */
 static fuse_nodes moves_behind(const fuser *f, graph_id value) {
     fuse_nodes moves = {0};
     for (;;) {
@@ -334,7 +333,7 @@ static fuse_nodes moves_behind(const fuser *f, graph_id value) {
     }
 }
 
-/* Has the kernel only row-major operands, and is the value its only result in the host's blocks? */
+/* Is the region a kernel whose operands are all row-major, and whose only output is the value? */
 static bool writes_blocks(const fuser *f, const graph_region *region, graph_id value) {
     bool others = region->output_count != 1 || region->kind != GRAPH_REGION_KERNEL;
     for (uint32_t i = 0; i < region->input_count; i++)

@@ -22,15 +22,15 @@ typedef enum fuse_kind {
 
 enum { CLUSTER_NODES_MAX = 48 };
 
-/* Core node `user` reads `value` of core node `producer`, perhaps through cheap nodes. */
+/* Core node `user` reads `value` of core node `producer`, perhaps through cheap nodes (fuse.c). */
 typedef struct fuse_edge {
     uint32_t producer, user;
     graph_id value;
-    /* operand number of `user` */
+    /* the operand of `user`; -1: only an order between impure nodes */
     int operand;
-    /* no cheap node in between changes the shape */
+    /* no cheap node on the path changes the shape */
     bool direct;
-    /* a broadcast in between repeats elements */
+    /* a broadcast on the path repeats elements */
     bool expands;
 } fuse_edge;
 
@@ -48,15 +48,15 @@ typedef struct fuse_cluster {
     fuse_kind kind;
     /* empty: the cluster was merged into another one */
     fuse_nodes nodes;
-    /* HEAVY, MAPS: shape of the values at which maps may join; ROWS: shape of the reduced values */
+    /* MAPS, MOVES, HEAVY, ATTENTION: the shape that maps joining the cluster have; ROWS: shape of the operands of its reductions */
     graph_shape domain;
-    /* ATTENTION: the domain of the row chain without the reduced axes */
+    /* ATTENTION: the domain of the joined ROWS cluster without the reduced axes */
     graph_shape rows;
     /* ROWS: bit set of the reduced axes */
     uint32_t axes;
     /* number of the last search that visited it */
     uint32_t stamp;
-    /* HEAVY: the node */
+    /* HEAVY: its contraction, window, scan or scatter; ATTENTION: its last contraction */
     uint32_t heavy;
 } fuse_cluster;
 
@@ -88,15 +88,15 @@ typedef struct fuser {
     bool *output;
     /* by value: stays row-major although the host's moves give it a blocked layout */
     bool *refused;
-    /* stack of searches */
+    /* stack of the current search */
     fuse_nodes stack;
     /* stamp of the current search */
     uint32_t search;
-    /* by node: mark of the last list of nodes that it was in */
+    /* by node: `mark` of the last region that had the node */
     uint32_t *inside;
-    /* by value: mark of the last list of nodes that has it as an input */
+    /* by value: `mark` of the last region that had it as an input */
     uint32_t *read;
-    /* mark of the current list */
+    /* number of the region that is being made */
     uint32_t mark;
 } fuser;
 
@@ -105,18 +105,18 @@ int64_t graph_fuse_extent(const graph *g, tir_expr dim);               /* -1: no
 int64_t graph_fuse_elements(const graph *g, const graph_shape *shape); /* -1: a dimension varies */
 bool graph_fuse_is_view(const fuser *f, const graph_node *node); /* the result's bytes are part of the operand's */
 bool graph_fuse_is_row_reduction(const graph_node *node);        /* reads every element once */
-/* for a single node, which is not added to it yet */
+/* The cluster for a node, of its kind and domain, but still without the node. */
 fuse_cluster graph_fuse_new_cluster(const fuser *f, uint32_t node);
 bool graph_fuse_is_impure(const fuser *f, uint32_t node);
 
-/* fuse_cost.c: undoes joins that are slower by the cost model. */
+/* fuse_cost.c: undoes the joins in doubt that make kernels slower by the cost model. */
 void graph_fuse_question_joins(fuser *f);
-/* Marks as refused the values for which writing row-major and then moving is faster than writing the host's blocks. True: there
- * are new ones, and fusion must be repeated. */
+/* Marks as refused the values that are faster written row-major and then moved than written in the host's blocks. True: a value was
+ * marked, and fusion must be repeated. */
 bool graph_fuse_question_blocks(fuser *f);
 
-/* fuse_regions.c: the region of these core nodes, with copies of the cheap nodes that they read, its inputs and its outputs.
- * Without a name. */
+/* fuse_regions.c: the region of the core nodes `core`, with copies of the cheap nodes that they read, its inputs and its outputs. Its
+ * name may be that of another region. */
 graph_region graph_fuse_region_of(fuser *f, const fuse_nodes *core);
 graph_regions graph_fuse_list_regions(fuser *f);
 void graph_fuse_sort(fuse_nodes *nodes); /* ascending */

@@ -1,5 +1,5 @@
-/* Turns clusters into regions: their nodes with copies of the cheap nodes that they read, inputs, outputs, names; in an
- * executable order. */
+/* Turns clusters into regions: a cluster's nodes with copies of the cheap nodes that they read, inputs, outputs, a name. Lists the
+ * regions in an order in which they can run. */
 #include "graph/fuse_internal.h"
 
 #include <stdlib.h>
@@ -82,7 +82,7 @@ static graph_region_kind region_kind(const fuser *f, const fuse_nodes *core) {
     return GRAPH_REGION_KERNEL;
 }
 
-/* Concatenates the names of the first nodes other than moves, and of all contractions after them. */
+/* The names of the first four core nodes, and of all contractions after those, joined by _. */
 static const char *region_name(const fuser *f, const graph_region *region) {
     enum { MOST = 4 };
     lib_text text;
@@ -97,7 +97,7 @@ static const char *region_name(const fuser *f, const graph_region *region) {
     return text.data;
 }
 
-/* Does a node outside the marked list, or the host, read the value? */
+/* Does a node outside the current region, or the host, read the value? */
 static bool is_wanted(const fuser *f, uint32_t node, graph_id value) {
     for (uint32_t k = 0; k < f->users[node].count; k++) {
         const fuse_edge *e = &f->edges.data[f->users[node].data[k]];

@@ -562,7 +562,7 @@ static const char *gradient_text(void (*rule)(void)) {
     return rule == graph_no_gradient ? "none" : rule ? "yes" : "not yet";
 }
 
-/* The bounds measured by test/conformance/accuracy. Rows without `accuracy` are exact, or their doc states the error. */
+/* Prints the row's `accuracy`, as test/conformance/accuracy measures it. Rows without it are exact, or their doc states the error. */
 static void print_accuracy(const graph_op *op) {
     const graph_accuracy *a = &op->accuracy;
     if (a->f32 == 0) return;

@@ -18,7 +18,7 @@ graph *graph_new(lib_arena *arena, tir_pool *pool) {
     return g;
 }
 
-/* Updates the height of the enclosing graphs if this nesting is the deepest so far. */
+/* Raises the heights of g and its enclosing graphs to `height`, `height` + 1, ... where they are smaller. */
 static void raise_heights(graph *g, int height) {
     for (; g && g->height < height; g = g->parent) g->height = height++;
 }
@@ -123,10 +123,10 @@ void graph_require_equal(graph *g, tir_expr left, tir_expr right, const char *fo
 
 /* ---- constants ------------------------------------------------------------------------------------------------- */
 
-/* Above this size a borrowed constant is identified by address and size, below by a hash of its content. */
+/* A borrowed constant of more bytes is identified by address and size, any other constant by a hash of its bytes. */
 enum { IDENTITY_BY_CONTENT_MAX = 1 << 16 };
 
-/* May the bytes move? Their original address, which serves as a name, may since have been reused by other memory. */
+/* May the bytes move? The original address, which identifies them, may then have been reused by other memory. */
 static bool may_move(const graph_constant *constant) {
     return constant->holder && constant->holder->read;
 }
@@ -162,7 +162,7 @@ uint32_t graph_add_constant_as(graph *g, graph_constant constant) {
     return known != UINT32_MAX ? known : append_constant(g, constant);
 }
 
-/* Copies the bytes; large ones to memory that graphs and programs can share. */
+/* Replaces constant->bytes by a copy: of large constants in a graph_bytes, which graphs and programs can share, else in the arena. */
 static void copy_bytes(graph *g, graph_constant *constant) {
     void *copy;
     if (constant->size < GRAPH_BYTES_LEAST) {
@@ -186,7 +186,8 @@ static uint64_t hash_of_ends(const char *bytes, size_t size) {
     return lib_hash_mix(lib_hash64(bytes, END, size), lib_hash64(bytes + size - END, END, size));
 }
 
-/* A large borrowed constant. Its bytes are compared with those of one other that begins and ends alike, at most, so that it is read once. */
+/* Adds a large borrowed constant. Its bytes are compared with those of at most one other constant, of equal first and last bytes, so that
+ * they are read once at most. */
 static uint32_t borrow_constant(graph *g, graph_constant constant) {
     const uint64_t ends = hash_of_ends(constant.bytes, constant.size);
     constant.identity = lib_hash_mix((uint64_t)(uintptr_t)constant.bytes, constant.size);
@@ -275,7 +276,8 @@ static void check_attribute(const graph *g, const graph_op *op, const graph_attr
     }
 }
 
-/* Fills in defaults; values equal to the default count as not given. Lists still belong to the caller. */
+/* Sets out[] to the attributes with defaults filled in; a value equal to the default becomes not given. Lists still belong to the
+ * caller. Returns the number of attributes. */
 static int complete_attributes(graph *g, const graph_op *op, const graph_attribute *given, graph_attribute *out) {
     int count = 0;
     for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++, count++) {
@@ -333,7 +335,7 @@ static void check_inputs(const graph *g, const graph_op *op, int inputs, const g
     for (int i = 0; i < inputs; i++) check_operand(g, op, i, input[i]);
 }
 
-/* Checks that no dimension is negative, and that the product of the known dimensions fits well into 64 bits. */
+/* Checks that the rank is in range, no known dimension negative, and the result at most 2^60 bytes, unknown dimensions counted as 1. */
 static void check_result(const graph_infer *infer, const graph_shape *shape) {
     if (shape->rank < 0 || shape->rank > DLC_MAX_RANK)
         graph_infer_fail(infer, "the result has rank %d, expected 0 to %d", shape->rank, DLC_MAX_RANK);
@@ -351,7 +353,7 @@ static void check_result(const graph_infer *infer, const graph_shape *shape) {
 
 enum { FEW = 4 };
 
-/* few: zeroed space for the shapes of FEW operands, followed by those of FEW results. */
+/* Runs the row's shape rule and checks the results. few: zeroed space for the shapes of FEW operands, then of FEW results. */
 static void infer_shapes(graph_infer *infer, graph_shape *few) {
     graph *g = infer->g;
     infer->operand = infer->inputs <= FEW ? few : LIB_NEW_ARRAY(g->arena, graph_shape, (size_t)infer->inputs);
@@ -477,7 +479,7 @@ graph_id graph_emit_written(graph *g, const graph_op *op, int inputs, const grap
     return append_node(&infer, impure, hash);
 }
 
-/* A node without results (an impure call) has `first` one past the last value. */
+/* `first` of a node without results (an impure call) is one past the last value, as long as no other value is emitted. */
 int graph_result_count(const graph *g, graph_id first) {
     if (first >= g->values.count) return 0;
     return g->values.data[first].result == 0 ? graph_node_of(g, first)->results : 1;

@@ -77,43 +77,44 @@ typedef struct graph_origins {
     uint32_t name[GRAPH_ORIGINS_MAX];
 } graph_origins;
 
-/* An object that owns bytes or functions of a graph; embedded as its first member (a file, a dlc_native, graph_bytes, a weight of
- * jit). Users retain it: the host's graph for all that it was given, a program for those that it still uses. All functions are
- * thread-safe. */
+/* First member of a reference-counted object that owns bytes or functions of a graph (a file, a dlc_native, graph_bytes, a weight
+ * of jit). The host's graph retains the owner of everything it was given, a program the owners of what it still uses. All
+ * functions are thread-safe. */
 typedef struct graph_holder {
     void (*keep)(struct graph_holder *holder);
     void (*release)(struct graph_holder *holder);
-    /* For bytes that may move: the current address of the bytes whose original address was `bytes`, valid while the holder is
-     * retained; NULL: out of memory. The function NULL: bytes never move. */
+    /* For bytes that may move: returns the current address of the bytes whose original address was `bytes`, valid while the holder
+     * is retained; NULL: out of memory. If the pointer itself is NULL, the bytes never move. */
     const void *(*read)(struct graph_holder *holder, const void *bytes);
-    /* Hint: these bytes will hardly be read again. NULL: ignored. */
+    /* Hint that these bytes will hardly be read again. The pointer may be NULL: the hint is ignored. */
     void (*idle)(struct graph_holder *holder, const void *bytes, size_t size);
 } graph_holder;
 
 /* Bytes of a constant; large ones are keyed by identity. */
 typedef struct graph_constant {
-    /* Compact row-major. If the holder can move them: the original address, which serves as a name; read by graph_constant_bytes. */
+    /* Row-major without gaps. If the holder has `read`: the original address, which only identifies the bytes and must not be
+     * dereferenced; graph_constant_bytes gives the current one. */
     const void *bytes;
     size_t size;
-    /* Owned by the host or the holder, not by the arena. */
+    /* The bytes belong to the host or the holder, not to the arena. */
     bool borrowed;
-    /* Content hash, or derived from the address if borrowed and large. */
+    /* Hash of the bytes; if they are borrowed and large, of their address and size. */
     uint64_t identity;
-    /* Owner of the bytes; NULL: the arena, or the host keeps them. */
+    /* Owner of the bytes; NULL: the arena, or, if borrowed, the host, which keeps them. */
     graph_holder *holder;
-    /* The fields below, which summarise the bytes, are set (graph_constant_describe). */
+    /* graph_constant_describe has set the fields below, which summarise the bytes. */
     bool described;
-    /* Period of the bytes: 1, 2, 4 or 8; 0: not periodic. */
+    /* Least period of the bytes: 1, 2, 4 or 8; 0: none of these. */
     uint8_t period;
     /* The first bytes. */
     uint8_t head[16];
 } graph_constant;
 
-/* Reference-counted bytes of a constant, shared by graphs and programs. The object may outlive its bytes: see graph_bytes_drop. */
+/* Reference-counted bytes of a constant, shared by graphs and programs. The object may outlive the bytes: see graph_bytes_drop. */
 typedef struct graph_bytes graph_bytes;
 enum { GRAPH_BYTES_LEAST = 64 << 10 /* smaller constants are copied by each user */ };
 
-/* Checked at bind: left == right, else the operator's message. */
+/* left == right, checked when sizes are bound; if they differ, bind fails with the message of the operator that requires it. */
 typedef struct graph_constraint {
     tir_expr left, right;
     const char *message;
@@ -123,13 +124,13 @@ typedef struct graph_symbol {
     /* TIR_VAR_PARAM; its variable holds range and multiple */
     tir_expr var;
     const char *name;
-    /* hinted by the host */
+    /* the host expects many values: kernels take it as a parameter from the start (dlc_symbol_varies) */
     bool varies;
     /* number of uses in dimensions and attributes of the host or of a text */
     uint32_t mentions;
 } graph_symbol;
 
-/* A host function, called by custom_call and custom_effect. Tensors are compact; outputs are allocated. */
+/* A host function, called by custom_call and custom_effect. All tensors are row-major without gaps, and outputs are allocated. */
 typedef void graph_custom_call(void *user, int inputs, const DLTensor *const *input, int outputs,
                                DLTensor *const *output);
 typedef struct graph_custom {
@@ -159,7 +160,7 @@ struct graph {
     /* without duplicates */
     lib_vec(graph_constant) constants;
     lib_map constants_by_identity;
-    /* large borrowed ones, by a hash of their first and last bytes */
+    /* large borrowed constants, by a hash of their first and last bytes */
     lib_map constants_by_ends;
     /* values of `input` nodes, in order */
     lib_vec(graph_id) inputs;
@@ -184,8 +185,8 @@ struct graph {
     uint32_t scope;
     /* of the outermost graph, while it is parsed or built: limit of the nesting of sub-graphs; 0: none */
     int nesting;
-    /* of the outermost graph: `dimension` of a number is not folded while the graph is built. Of graphs that are evaluated part by part,
-     * so that parts which differ in such numbers differ in sizes alone */
+    /* of the outermost graph: while it is built, sources such as `dimension` are not folded to constants. Set for eager graphs: parts
+     * that differ only in the numbers of `dimension` nodes then differ only in sizes (sizes.h) and can share a program */
     bool keeps_dimensions;
     /* GRAPH_BUILD, GRAPH_SIMPLIFY, GRAPH_BOUND: selects the rewrite rules that emit applies */
     uint32_t phase;
@@ -198,10 +199,10 @@ struct graph {
 enum { GRAPH_BUILD = 1, GRAPH_SIMPLIFY = 2, GRAPH_BOUND = 4 };
 
 graph *graph_new(lib_arena *arena, tir_pool *pool); /* empty; pool NULL: one of its own */
-/* A graph inside `parent`, sharing its pool and symbols; *number is what a SUBGRAPH attribute holds. Convention of `if` and
- * `while`: all operands (of `if`: after the condition) are the inputs of every sub-graph, in order. A while has as many results
- * as its body has outputs: they replace the first operands; further operands are captures, constant over the iterations. Likewise
- * in `scan`, which has sequences between carries and captures; the body's inputs are their elements. */
+/* Sub-graphs share the parent's pool and symbols; *number is what a SUBGRAPH attribute holds. `if`, `while`: all operands (of `if`:
+ * those after the condition) are the inputs of every sub-graph, in order. The outputs of a `while`'s body are its first operands in
+ * the next iteration, and finally its results; the other operands are captures, equal in all iterations. The operands of `scan` are
+ * carries, sequences and captures; for a sequence, the body's input is one element of it. */
 enum { /* attributes of `scan` */
        GRAPH_SCAN_BODY,
        GRAPH_SCAN_CARRIES,
@@ -230,13 +231,13 @@ static inline const graph_shape *graph_shape_of(const graph *g, graph_id value) 
 /* The constructor. attributes: one per spec of the row, or NULL if it has none. Returns the first result's id. Raises
  * DLC_INVALID_ARGUMENT with operator, operands and what was expected. */
 graph_id graph_emit(graph *g, const graph_op *op, int inputs, const graph_id *input, const graph_attribute *attributes);
-/* By name and with typed helpers, for passes and expansions: graph/build.h. An attribute with `given` false takes the row's
- * default (a required one raises); one that equals the default becomes not given. Omitted trailing operands are filled with 0: a
- * node of a row with a fixed number of operands always has max_inputs of them. */
-/* Evaluates a node of constants by the row's compute definition; 0: not worthwhile or not possible (fold.c). */
+/* Passes and expansions emit by name and by typed helpers: graph/build.h. An attribute with `given` false takes the row's default
+ * (a required one raises); one that equals the default becomes not given. Omitted trailing operands are filled with 0: a node has
+ * max_inputs operands, unless its row is variadic. */
+/* A constant node with the value of a node on constants, by the row's compute definition; 0: not worthwhile or impossible (fold.c). */
 graph_id graph_fold(graph *g, const graph_op *op, int inputs, const graph_id *input, const graph_attribute *attributes,
                     const graph_shape *result);
-/* Applies the rewrite rules of g->phase to a node that is about to be made; 0: none applies (simplify.c). */
+/* The value by which a rewrite rule of g->phase replaces a node that is about to be made; 0: no rule applies (simplify.c). */
 graph_id graph_rewrite(graph *g, const graph_op *op, int inputs, const graph_id *input,
                        const graph_attribute *attributes, const graph_shape *result);
 
@@ -244,19 +245,19 @@ graph_id graph_rewrite(graph *g, const graph_op *op, int inputs, const graph_id 
 #define GRAPH_SYMBOL_MAX (INT64_C(1) << 40)
 tir_expr graph_symbol_named(graph *g, const char *name);      /* found or created */
 uint32_t graph_find_symbol(const graph *g, const char *name); /* its index; UINT32_MAX: there is none */
-/* By pool variable: 1 + the index of the symbol; 0: none. In `arena`. */
+/* An array in `arena`, by number of the pool's variable: 1 + the index of the symbol; 0: the variable is no symbol. */
 uint32_t *graph_symbols_by_variable(lib_arena *arena, const graph *g);
 /* Is the symbol itself a dimension of an input, so that a run's tensors determine its value? */
 bool graph_is_input_size(const graph *g, tir_expr symbol);
-/* left == right for all symbol values: yes passes, no raises with message, unknown records a constraint. */
+/* Raises with the message if left and right differ for all values of the symbols; if that is unknown, records a constraint. */
 void graph_require_equal(graph *g, tir_expr left, tir_expr right, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* Functions for custom_call (ops_control.c). Adding the same function again is allowed, another one with its name is an error.
  * find: NULL if unknown. */
 void graph_add_custom(graph *g, const graph_custom *custom);
 const graph_custom *graph_find_custom(const graph *g, const char *name);
-/* The function that an opaque node calls, with strings in `arena`; raises DLC_NOT_FOUND. And its call, which writes the results
- * or returns an error. */
+/* graph_custom_of: the function that an opaque node calls, with strings in `arena`; raises DLC_NOT_FOUND. graph_custom_invoke: calls
+ * it, which writes the outputs; or returns its status and sets *error. */
 graph_custom graph_custom_of(lib_arena *arena, const graph *g, const graph_node *node);
 dlc_status graph_custom_invoke(const graph_custom *custom, int inputs, const DLTensor *const *input, int outputs,
                                DLTensor *const *output, lib_error *error);
@@ -266,8 +267,9 @@ graph_bytes *graph_bytes_new(const dlc_allocator *allocator, size_t size);
 void *graph_bytes_data(graph_bytes *bytes);
 graph_holder *graph_bytes_holder(graph_bytes *bytes);
 graph_bytes *graph_bytes_of(graph_holder *holder); /* NULL: the holder is another object */
-/* A reference can be split. drop: releases the bytes but keeps the object, whose address stays valid as a name. take: takes the
- * bytes back, if another reference still holds them. The last one releases an object whose bytes were dropped. */
+/* A reference is a share of the object and a share of its bytes. drop: gives up the share of the bytes, which are freed with the last
+ * such share, while the object's address still identifies them. take: takes a share of the bytes again; false: they are freed.
+ * forget: gives up the share of the object after drop. */
 void graph_bytes_drop(graph_bytes *bytes);
 bool graph_bytes_take(graph_bytes *bytes);
 void graph_bytes_forget(graph_bytes *bytes);
@@ -284,8 +286,8 @@ void graph_constant_describe(lib_scope *scope, graph_constant *constant);
  *     output y
  *   } */
 void graph_print(lib_text *text, const graph *g);
-/* The same, but prints only the first 16 bytes, and "...", which does not parse, of constants above 32 bytes that are not printed
- * as numbers. Returns whether there were any. */
+/* graph_print, except that of constants above 32 bytes that are not printed as numbers only the first 16 bytes are printed, then
+ * "...", which does not parse. True: there was such a constant. */
 bool graph_print_elided(lib_text *text, const graph *g);
 void graph_print_shape(lib_text *text, const graph *g, const graph_shape *shape); /* f32[n, 64] */
 void graph_describe_shape(lib_text *text, const graph *g,
@@ -298,8 +300,8 @@ lib_hash128 graph_hash(const graph *g);              /* structure and constant i
 
 /* A copy in another arena that shares only borrowed constants with g. */
 graph *graph_copy(lib_arena *arena, const graph *g);
-/* The same, but first calls `adopt` for each constant, also of sub-graphs, which may set its holder and keeps a reference; true:
- * the constant is not copied. */
+/* graph_copy, but first calls `adopt` for each constant, also of sub-graphs. If adopt returns true, the constant is not copied: adopt
+ * may have set its holder, and keeps a reference to its bytes. */
 graph *graph_copy_to(lib_arena *arena, const graph *g, bool (*adopt)(void *user, graph_constant *constant), void *user);
 
 /* ---- passes (each returns a new graph in `arena` and shares constants) */
@@ -309,16 +311,16 @@ graph *graph_simplify(lib_arena *arena, const graph *g);  /* rules, CSE, dead co
 /* Re-emits with symbol values: values[i] for symbols[i], or INT64_MIN to keep symbol i as a run-time parameter (varying).
  * Checks the constraints. */
 graph *graph_bind(lib_arena *arena, const graph *g, const int64_t *values);
-/* A pair of output and input of which the output is the input and more along the axis, and the symbol of g that is the size of their common
- * buffer along it. */
+/* Output number `output` is concat(input number `input`, ...) along `axis`, and both share a buffer. room: index of the symbol of g
+ * that is the buffer's size along the axis. */
 typedef struct graph_growth {
     int output, input, axis;
     uint32_t room;
 } graph_growth;
-/* Is the output concat(input, ...), of elements that a part of a buffer can hold? *axis: the concat's. */
+/* Is output number `output` concat(input number `input`, ...) of elements stored as such, in bytes of their own? Sets *axis. */
 bool graph_grows(const graph *g, int output, int input, int *axis);
-/* The pairs' inputs and outputs become whole buffers: the concats update them behind the input's elements, and readers of input and output read
- * slices. */
+/* Replaces the input and the output of each pair by the whole buffer: the concat becomes an update of the buffer behind the input's
+ * elements, and readers of input or output read slices of the buffer. */
 graph *graph_give_room(lib_arena *arena, const graph *g, int count, const graph_growth *growth);
 /* Splits off the computations that depend on constants only: *init is the init graph (outputs: the values that the rest needs),
  * and the rest has these values as inputs after the ordinary ones. *init NULL: nothing is worth splitting off. */

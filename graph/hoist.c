@@ -29,7 +29,7 @@ static bool is_loop(const graph_node *node) {
     return node->op->class_ == GRAPH_CONTROL && strcmp(node->op->name, "if") != 0;
 }
 
-/* Inputs from this one on are loop-invariant. */
+/* Index of the first input of the loop's sub-graphs that is a capture; it and all later inputs are loop-invariant. */
 static int64_t first_capture(const graph_node *node) {
     if (strcmp(node->op->name, "while") == 0) return node->results;
     return node->attribute[GRAPH_SCAN_CARRIES].integer + node->attribute[GRAPH_SCAN_SEQUENCES].integer;
@@ -49,7 +49,7 @@ static void keep(lib_arena *arena, loop *l, graph_id value) {
     lib_vec_push(arena, &l->values, ((moved){l->subgraph, value, 0}));
 }
 
-/* Determines the nodes that stay in the sub-graph, and the values that become captures. */
+/* Sets l->wanted to the nodes that stay in sub-graph g, and adds the values that are computed before the loop to l->values. */
 static void divide(lib_arena *arena, const graph *g, loop *l) {
     const bool *live = graph_live_nodes(arena, g);
     const uint8_t *index_cost = graph_index_costs(arena, g);

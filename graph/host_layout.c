@@ -31,7 +31,7 @@ typedef struct digits {
 typedef struct readers {
     /* number of reading operands of live nodes; of moves */
     int all, moves;
-    /* some reader requires row-major; the value is the image of a convolution; it is an output */
+    /* some reader requires row-major; some convolution reads the value as its image; the value is an output */
     bool refuse, image, host;
 } readers;
 
@@ -77,7 +77,7 @@ static digits row_major(const int64_t *size, int rank) {
     return d;
 }
 
-/* The digits after a reshape between row-major sizes. */
+/* The digits `in`, of dimensions of a value of size from[], as digits of the dimensions of its reshape to size to[]. */
 static digits through_reshape(const digits *in, const int64_t *from, int from_rank, const int64_t *to, int to_rank) {
     int64_t stride_in[DLC_MAX_RANK], stride_out[DLC_MAX_RANK], step = 1;
     for (int d = from_rank - 1; d >= 0; step *= from[d--]) stride_in[d] = step;
@@ -103,7 +103,7 @@ static digits through_reshape(const digits *in, const int64_t *from, int from_ra
     return out;
 }
 
-/* Converts digits from a move's operand to its result, or back. */
+/* Converts digits of the dimensions of a move's operand to those of its result; back: from the result to the operand. */
 static digits through_move(const graph *g, const graph_node *node, const digits *in, bool back) {
     int64_t operand[DLC_MAX_RANK], result[DLC_MAX_RANK];
     int rank = graph_shape_of(g, node->first)->rank, operand_rank = graph_shape_of(g, node->input[0])->rank;
@@ -121,8 +121,8 @@ static digits through_move(const graph *g, const graph_node *node, const digits 
     return out;
 }
 
-/* The layout (n, c/16, h, w, c%16) or (n, h, w, c): all dimensions in order, except that one dimension, or its position in the
- * block, is last. NULL: any other order. */
+/* The layout of the value if its digits are those of (n, c/16, h, w, c%16) or (n, h, w, c): all dimensions in order, except that one
+ * dimension, or the position in its blocks, is last. NULL: they are not. */
 static const tir_layout *blocks_of(const finder *f, graph_id value, const digits *in) {
     int64_t size[DLC_MAX_RANK];
     int rank = graph_shape_of(f->g, value)->rank, dim, next = 0;
@@ -154,7 +154,7 @@ static const tir_layout *blocks_of(const finder *f, graph_id value, const digits
     return layout;
 }
 
-/* Elementwise or windowed operators, which run along blocks as well as along rows. */
+/* May the node read blocks: a contraction, a map, or a window, which run along blocks as well as along rows? */
 static bool takes_blocks(const graph_node *node) {
     return node->op->class_ == GRAPH_CONTRACT || node->op->class_ == GRAPH_MAP || is_op(node, "reduce_window");
 }
@@ -195,7 +195,8 @@ static bool is_laid(const finder *f, graph_id value) {
     return f->given->layouts[value] != NULL;
 }
 
-/* The `given` side: x, the result of a chain of moves, is stored in the bytes of the chain's start. */
+/* The `given` side: if `value`, read by convolutions, is the result of a chain of moves from the host's blocks, sets its layout and
+ * marks the moves as views. */
 static void find_given(const finder *f, graph_id value) {
     const graph *g = f->g;
     const readers *r = &f->readers[value];
@@ -217,7 +218,8 @@ static void find_given(const finder *f, graph_id value) {
     mark_views(f, start, value);
 }
 
-/* The `taken` side: y, the result of a convolution and elementwise operators after it, is written to the bytes of the chain's end. */
+/* The `taken` side: if a chain of moves from a value with `made` to `end` makes the host's blocks, sets the layout of the chain's start
+ * and marks the moves as views. */
 static void find_taken(const finder *f, graph_id end, const bool *made) {
     const graph *g = f->g;
     graph_id start = chain_start(f, end);
@@ -234,7 +236,7 @@ static void find_taken(const finder *f, graph_id end, const bool *made) {
     mark_views(f, start, end);
 }
 
-/* By value: results of convolutions, and of maps and windows of these. */
+/* By value: it is the result of a convolution, or of maps and windows after one. */
 static bool *find_images(const finder *f) {
     const graph *g = f->g;
     bool *made = LIB_NEW_ARRAY(f->arena, bool, g->values.count + 1);

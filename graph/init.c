@@ -1,7 +1,7 @@
 /* The init graph: values that depend on constants only are computed once per program, not in every run (converted weights, folded
- * normalisations too large for graph_fold). Broadcasts, iotas, reshapes, slices and values computed from positions only stay in
- * the main graph: storing their results is not worthwhile. So do conversions of large weights to a wider type, and their
- * dequantisation: they run in the contraction that reads them, and only the narrow weights are stored. */
+ * normalisations too large for graph_fold). Broadcasts, iotas, reshapes, slices and values computed from positions only stay in the
+ * main graph, because storing their results is not worthwhile. Conversions of large weights to a wider type, and dequantisations, stay
+ * there too: they run in the contraction that reads them, so that only the narrow weights are stored. */
 #include "graph/build.h"
 #include "graph/internal.h"
 
@@ -76,7 +76,7 @@ static double bytes_of(const graph *g, graph_id value) {
     return bytes;
 }
 
-/* May the node run in every run as part of a contraction: a map of vector-loadable elements, or a move of such a map's operands? */
+/* May each run compute the node within a contraction: is it a map or a move, of elements that can be loaded as vectors? */
 static bool may_run_later(const graph *g, const split *s, uint32_t index) {
     const graph_node *node = &g->nodes.data[index];
     for (int k = 0; k < node->inputs; k++)
@@ -86,14 +86,14 @@ static bool may_run_later(const graph *g, const split *s, uint32_t index) {
 
 /* A traversal of a node's operands. */
 typedef struct sources {
-    /* the visited nodes that may run later, starting with the node itself */
+    /* the node, then the nodes it depends on for which may_run_later is true */
     lib_vec(uint32_t) nodes;
-    /* number of the last traversal that visited it */
+    /* by node and by value: number of the last traversal that visited it */
     uint32_t *by_node, *by_value;
     uint32_t walk;
 } sources;
 
-/* Bytes of the distinct values that these nodes read and that are computed beforehand. */
+/* Sets found->nodes for node `index`; returns the bytes of the distinct values that those nodes read and that must be stored. */
 static double find_sources(lib_arena *arena, const graph *g, const split *s, uint32_t index, sources *found) {
     double bytes = 0;
     found->walk++;
@@ -117,7 +117,7 @@ static double find_sources(lib_arena *arena, const graph *g, const split *s, uin
     return bytes;
 }
 
-/* By node: it is an operand of contractions, and of no other node that runs every time. */
+/* By node: of the nodes that run every time, only contractions (dot_general) read it, and it is no output. */
 static bool *find_contracted(lib_arena *arena, const graph *g, const split *s, const bool *live) {
     bool *contracted = LIB_NEW_ARRAY(arena, bool, g->nodes.count), *other = LIB_NEW_ARRAY(arena, bool, g->nodes.count);
     for (uint32_t i = 0; i < g->nodes.count; i++) {
@@ -146,8 +146,8 @@ static void find_widening(lib_arena *arena, const graph *g, split *s, const bool
     }
 }
 
-/* A number that is repeated to an operand of a contraction is stored after all, up to 64 MiB: contractions pack operands that are constants,
- * and read others where they are in memory, which a repeated number is not. */
+/* Is the operand a broadcast of at most 64 MiB that the contraction `user` reads? It is stored, although other broadcasts are not:
+ * contractions pack constant operands and read other operands from memory, where an unstored broadcast is not. */
 static bool is_stored_operand(const graph *g, const graph_node *user, graph_id operand) {
     const double most = 64 << 20;
     return user->op->class_ == GRAPH_CONTRACT && strcmp(graph_node_of(g, operand)->op->name, "broadcast") == 0 &&

@@ -21,36 +21,37 @@ void graph_check_nesting(const graph *g, const lib_lexer *lexer); /* raises if g
 graph *graph_parse_into(graph *g, lib_lexer *lexer);              /* text.c: from `{` */
 
 /* ---- graph.c */
-/* graph_emit for operands that replace those that the caller wrote (equally many, same dtypes); messages show the written ones. */
+/* graph_emit on input[inputs]; messages show written[inputs], the operands that the caller gave, of the same dtypes. */
 graph_id graph_emit_written(graph *g, const graph_op *op, int inputs, const graph_id *input, const graph_id *written,
                             const graph_attribute *attributes);
 int graph_result_count(const graph *g, graph_id first); /* of the node for which emit returned `first` */
 bool graph_is_source(const graph_op *op);               /* `input` or `constant` */
 void graph_constrain(graph *g, tir_expr left, tir_expr right, const char *message); /* records once */
-/* Shares the bytes of a constant of another graph. */
+/* Adds a constant of another graph, whose bytes both graphs share; returns its number. */
 uint32_t graph_add_constant_as(graph *g, graph_constant constant);
-/* Transfers a reference to the arena, which releases it with its memory. */
+/* Transfers the caller's reference to the arena, which releases it when it is freed. */
 void graph_bytes_own(lib_arena *arena, graph_bytes *bytes);
 
-/* ---- element types that are stored in another form than they are computed in (ops_stored.c)
+/* ---- element types that are stored in another form than they are computed in: c64 and codes (ops_stored.c)
  *
- * The row computes on such types itself. */
+ * Is the row's own definition for operands and results of such types? */
 bool graph_op_stores(const graph_op *op);
-/* Does the node use a row that has no definition for such types? It is then expanded, as composites are. */
+/* Is the node on values of such types, and its row's definition not? It is then expanded (graph_expand_stored), as composites are. */
 bool graph_is_on_stored(const graph *g, const graph_node *node);
 void graph_expand_stored(graph_expand *expand, int results);
 
-/* ---- walking an old graph into a new one (walk.c): the basis of all passes. A pass is a function that emits, for the nodes of
- * `from` in order, something into `to` and records where values went. It is run for the graph and, when a node with sub-graphs is
- * carried over, for each of those. */
+/* ---- walking an old graph into a new one (walk.c): the basis of all passes. A pass is a function that goes through the nodes of
+ * `from` in order, emits nodes into `to`, and records for each old value the new one. It runs for the graph and, when a node with
+ * sub-graphs is carried over, for each sub-graph. */
 typedef struct graph_walk {
     const graph *from;
     graph *to;
-    /* by value of `from`; 0: not mapped */
+    /* by value of `from`: the value of `to`; 0: none yet */
     graph_id *map;
-    /* by variable of from->pool: its expression in to->pool; shared by all sub-graphs; NULL: the same pool */
+    /* by variable of from->pool: its expression in to->pool; shared by all sub-graphs; NULL: both graphs have the same pool */
     tir_expr *variables;
-    /* by origin list of `from`: 1 + the list of `to`; 0: not imported yet. NULL: the same outermost graph, or no names */
+    /* by origin list of `from`: 1 + the list of `to`; 0: not imported yet. NULL: from and to have the same outermost graph, or `from`
+     * has no names */
     uint32_t *origins;
     /* first value of `to` that was emitted after the last recorded result */
     graph_id recorded;
@@ -75,24 +76,25 @@ void graph_walk_attribute(graph_walk *walk, const graph_node *node, int which, g
 /* The operands' values in the new graph, in its arena. */
 graph_id *graph_walk_inputs(const graph_walk *walk, const graph_node *node);
 void graph_walk_node(graph_walk *walk, uint32_t node); /* emits it again */
-/* A pass (decompose.c): live nodes of which `expands` is true are replaced by their expansions, one level deep; the others are copied. */
+/* A pass (decompose.c): replaces each live node for which `expands` is true by its expansion, one level deep, and copies the others. */
 void graph_walk_expanding(graph_walk *walk, bool (*expands)(const graph *g, const graph_node *node));
-/* Expands until no node is left of which `expands` is true; all of those must have expansions. graph_decompose: all that have. */
+/* Expands nodes until `expands` is false for all; where it is true, graph_has_expansion must be. graph_decompose expands all nodes for
+ * which graph_has_expansion is true. */
 graph *graph_expand_all(lib_arena *arena, const graph *g, bool (*expands)(const graph *g, const graph_node *node));
 bool graph_has_expansion(const graph *g, const graph_node *node);
 void graph_walk_record(graph_walk *walk, const graph_node *node,
                        const graph_id *results); /* maps its results; copies names, also to intermediate values */
-/* By node, in `arena`: it is needed by an output or an impure node, or is an input. */
+/* By node, in `arena`: an output or an impure node depends on it, or it is impure or an input. */
 bool *graph_live_nodes(lib_arena *arena, const graph *g);
 /* By node, in `arena`: operations per element of values computed only from positions and numbers by a few cheap integer operators
  * (triangular and band masks), which are cheaper than memory. 0: other nodes. */
 uint8_t *graph_index_costs(lib_arena *arena, const graph *g);
-/* By node: likewise for integers and bools that compare or add positions and broadcast values, such as a mask by lengths; they
- * may be combined with one bool that is read elementwise. Equal to graph_index_costs where that is not 0. */
+/* By node, in `arena`: operations per element of integers and bools computed from positions and broadcast values, such as a mask by
+ * lengths, and from at most one bool that is read elementwise; 0: other nodes. Equal to index_costs where that is not 0. */
 uint8_t *graph_mask_costs(lib_arena *arena, const graph *g, const uint8_t *index_costs);
-/* Is the node, though it could be computed once elsewhere (before a loop, in the init graph), cheaper to recompute than to keep? */
+/* Is the node cheaper to recompute than to read from memory? Then it is not moved out of a loop or into the init graph. */
 bool graph_stays_behind(const graph_node *node, uint8_t index_cost);
-/* By node, in `arena`: it is equal in every run, and its shapes are numbers. */
+/* By node, in `arena`: it depends on constants only, so that it is equal in every run, and its shapes are numbers. */
 bool *graph_fixed_nodes(lib_arena *arena, const graph *g);
 void graph_walk_live(graph_walk *walk); /* a pass: emits all live nodes again */
 void graph_walk_all(graph_walk *walk);  /* a pass: emits all nodes again */

@@ -1,11 +1,10 @@
 /* Which values are blocked, and along which dimension.
  *
  *   candidates  values that one kernel writes and only kernels read
- *   dimensions  a contraction that reads a value along a reduction axis with kept axes after it (channels of an image), or
- *               writes its features there, proposes that dimension; proposals spread to other candidates through stages that
- *               index both by the same axis (windows, maps, depthwise convolutions), also from a last dimension, which cannot be
- *               blocked itself;
- *               the host's own blocks (host_layout.h) are fixed proposals
+ *   dimensions  a contraction proposes the dimensions of its operands that it contracts (channels of an image), and the dimension
+ *               of its result that only its constant operand has (features); a proposal spreads to other candidates through stages
+ *               that index both values by the same axis (windows, maps, depthwise convolutions). A last dimension cannot be blocked,
+ *               but proposals spread from it; the host's own blocks (host_layout.h) are fixed proposals
  *   decisions   regions that share candidates form a group. In each group the best of two local searches, from all row-major and
  *               from all blocked, is taken if it saves enough of the total cost, or of the cost of regions without contractions; the
  *               cost is that of layout_cost.c, summed over the regions. Unless it saves much, the target's cost model must agree
@@ -17,10 +16,10 @@
 #include "graph/internal.h"
 
 enum { NO_DIM = -1, ROUNDS = 8 };
-/* Least saving as a fraction of the group's cost; or of the cost of its regions without contractions, which is smaller but less
- * uncertain. */
+/* Least saving as a fraction of the group's cost; least_light_saving: of the cost of the group's regions without contractions, which the
+ * model predicts better. */
 static const double least_saving = 0.02, least_light_saving = 0.25;
-/* Above these the target's cost model is not consulted. */
+/* If the saving is greater, the target's cost model is not consulted. */
 static const double sure_saving = 0.1, sure_light_saving = 0.5;
 
 typedef struct decider {
@@ -32,15 +31,15 @@ typedef struct decider {
     const tir_layout *const *given;
     /* by value */
     bool *candidate;
-    /* by value: proposed dimension; NO_DIM */
+    /* by value: proposed dimension; NO_DIM: none */
     int8_t *dim;
-    /* by region: NULL if no argument is a candidate */
+    /* by region: its computation; NULL: no argument is a candidate */
     tir_region **computed;
-    /* by region */
+    /* by region: its cost as a function of `blocked` */
     layout_model *model;
-    /* by value */
+    /* by value: the current decision */
     bool *blocked;
-    /* by value: parent in the union-find forest of groups, itself at the root */
+    /* by value: parent in the union-find forest of groups; a root is its own parent */
     uint32_t *group;
 } decider;
 
@@ -75,7 +74,7 @@ static void find_candidates(decider *d) {
         if (d->given[v]) d->candidate[v] = graph_block_lanes(d->options->machine, graph_shape_of(g, v)->dtype) > 1;
 }
 
-/* Layouts matter only if the graph contracts or reduces something. */
+/* Is there a contraction with a result of rank 3 or more, and a candidate? Otherwise layouts do not matter. */
 static bool is_worth_a_look(const decider *d) {
     bool reduces = false, found = false;
     for (uint32_t r = 0; r < d->regions->count; r++) {
@@ -155,8 +154,8 @@ static bool can_block(const decider *d, graph_id value, int dim) {
     return known_extent(d->g, graph_shape_of(d->g, value)->dim[dim]) >= 2 && !is_last(d, value, dim);
 }
 
-/* A last dimension cannot be blocked, but the proposal spreads to values in whose order it is not the last; another one
- * replaces it. */
+/* Proposes the dimension of an argument, if it is a candidate without a proposal. A last dimension, which cannot be blocked, is proposed
+ * too, so that it spreads to values in which it is not the last; a dimension that can be blocked replaces it. */
 static void propose(decider *d, const graph_region *region, const tir_tensor *tensor, int dim) {
     graph_id value = value_of(region, tensor);
     if (!value || !d->candidate[value]) return;
@@ -166,7 +165,7 @@ static void propose(decider *d, const graph_region *region, const tir_tensor *te
         d->dim[value] = (int8_t)dim;
 }
 
-/* The dimension proposed for a tensor of a region: arguments by value, others in `inside`. */
+/* The dimension proposed for a tensor of a region: for candidates d->dim, for other tensors `inside`; NO_DIM: none. */
 static int proposed(const decider *d, const graph_region *region, const tir_region *computed, uint32_t tensor,
                     const int8_t *inside) {
     graph_id value = value_of(region, &computed->tensors.data[tensor]);
@@ -186,7 +185,7 @@ static int subscript_of(const tir_region *region, tir_expr load, int rank, tir_e
     return NO_DIM;
 }
 
-/* Proposes contracted and feature dimensions of the tensors that the stage reads and writes. */
+/* Proposes the contracted dimensions of the tensors that a contraction reads, and its result's dimensions of features. */
 static void propose_by_contraction(decider *d, const graph_region *region, tir_region *computed, const tir_stage *stage,
                                    const tir_expr *loads, int count, int8_t *inside) {
     const tir_pool *pool = computed->pool;
@@ -325,7 +324,7 @@ static double cost_around(const decider *d, const value_group *group, graph_id v
     return cost;
 }
 
-/* Local search: flips one value at a time while the cost decreases. */
+/* Local search: flips one value at a time while the cost decreases, except values in the host's blocks. Returns the cost. */
 static double descend(decider *d, const value_group *group) {
     bool changed = true;
     for (int round = 0; round < ROUNDS && changed; round++) {
@@ -426,7 +425,7 @@ static void decide_group(decider *d, const value_group *group) {
         best <= plain * (1 - least_saving) || (best < plain && light_best < light * (1 - least_light_saving));
     const bool sure = best <= plain * (1 - sure_saving) || light_best < light * (1 - sure_light_saving);
     if (pays && (sure || is_predicted_faster(d, group))) return;
-    /* Costs that are about equal say little: the target's cost model sees how kernels read rows of far channels. */
+    /* If costs are about equal, the target's cost model decides: it knows more about accesses to channels that are far apart. */
     set_all(d, group, true);
     const bool close = all < plain * (1 + least_saving);
     if (!close || !d->options->costs || !is_predicted_faster(d, group)) set_all(d, group, false);
@@ -488,7 +487,7 @@ void graph_verify_layouts(lib_scope *scope, const graph *bound, const graph_regi
         if (!layout) continue;
         tir_layout_verify(scope, layout, what);
         int writers = 0;
-        bool given = false; /* the value is adjacent to a view from or to row-major bytes */
+        bool given = false; /* a view of the host's blocks makes the value */
         bool plain = layout->rank != graph_shape_of(bound, v)->rank;
         for (uint32_t r = 0; r < regions->count; r++) {
             const graph_region *region = &regions->data[r];

@@ -13,7 +13,7 @@ static const double cost_broadcast = 0.5, cost_block = 0.5, cost_contiguous = 0.
                     cost_transposed_store = 8, cost_scatter = 24, cost_horizontal = 8, cost_steps = 2;
 /* Operands of a register tile are reused: a broadcast by all vectors of a row, a vector by all rows. */
 static const double share_broadcast = 0.25, share_vector = 0.1;
-static const double penalty_masked = 1.9; /* lanes that fall on padding */
+static const double penalty_masked = 1.9; /* factor if a predicate masks the vectorised axis (padding) */
 
 int64_t graph_extent(const tir_region *region, tir_expr extent) {
     int64_t value;
@@ -84,7 +84,7 @@ static double operations(tir_region *region, const tir_stage *stage) {
 typedef struct families {
     tir_region *region;
     uint32_t *parent;
-    /* first slot of reduction axes, after those of tensors */
+    /* first slot of reduction axes; the slots before it are of tensors' dimensions */
     uint32_t reduce_first;
     tir_expr (*loads)[LAYOUT_LOADS];
     /* by stage */
@@ -153,7 +153,7 @@ static int64_t plain_stride(const tir_region *region, tir_expr load, tir_expr ax
     return step;
 }
 
-/* The fraction of a load's cost per step of a register tile, whose operands are reused. */
+/* The factor for the cost of a contraction's load, whose operands a register tile reuses. */
 static double tile_share(const tir_region *region, const tir_stage *stage, tir_expr load, int axis) {
     if (!tir_uses(region->pool, load, stage->axis[axis].var)) return share_broadcast;
     for (int a = 0; a < stage->space; a++)
@@ -226,7 +226,7 @@ static int last_long_axis(const tir_region *region, const tir_stage *stage) {
     return -1;
 }
 
-/* Are axes a and a + 1 contiguous in every load of the map, as in the store? */
+/* Do axes a and a + 1 of the map together step evenly through the operand of each load, so that they can be one loop? */
 static bool is_straight(const tir_region *region, const tir_stage *stage, const tir_expr *loads, int count, int a) {
     int64_t extent = graph_extent(region, stage->axis[a + 1].extent);
     for (int i = 0; i < count; i++) {
@@ -237,7 +237,7 @@ static bool is_straight(const tir_region *region, const tir_stage *stage, const 
     return true;
 }
 
-/* Number of vectors; the remainder counts half if half vectors cost half. */
+/* Number of vectors of `lanes` elements; a remainder of at most half a vector counts half if the machine has one port for FMAs. */
 static double whole_vectors(const costing *c, int64_t elements, int lanes) {
     int64_t rest = elements % lanes;
     double halves = c->machine->fma_ports == 1 && rest * 2 <= lanes ? 0.5 : 1;
@@ -278,8 +278,8 @@ static void add_stores(costing *c, const tir_stage *stage, int axis, double vect
     }
 }
 
-/* Dot-product instructions take adjacent reduction steps. Their broadcast operand is copied to such an order, unless it is
- * already stored in channel blocks along them. */
+/* Dot-product instructions take adjacent reduction steps. Adds the cost of copying the broadcast operand to such an order, which is
+ * 0 if it is blocked along the reduction axis. */
 static void add_steps(costing *c, const tir_stage *stage, tir_expr load, int axis) {
     const tir_region *region = c->f->region;
     const tir_tensor *tensor = &region->tensors.data[tensor_of(region->pool, load)];

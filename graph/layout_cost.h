@@ -15,13 +15,13 @@ typedef struct layout_argument {
     uint32_t choice;
 } layout_argument;
 
-/* The cost that one decision adds. */
+/* The cycles that one decision adds: `blocked` if the value is blocked, else `plain`. */
 typedef struct layout_term {
     uint32_t choice;
     double plain, blocked;
 } layout_term;
 
-/* One vectorisation of the region: along one family of its axes. */
+/* One vectorisation of the region, along one family of axes (layout_cost.c). Its cost: base plus the terms of all decisions. */
 typedef struct layout_way {
     double base;
     lib_vec(layout_term) terms;
@@ -35,7 +35,7 @@ typedef struct layout_model {
 
 enum { LAYOUT_LOADS = 32 };
 
-/* Distinct loads of a stage's values and predicate; -1: more than LAYOUT_LOADS. */
+/* Sets loads[] to the distinct loads of a stage's values and predicate; returns their number; -1: more than LAYOUT_LOADS. */
 int graph_stage_loads(tir_region *region, const tir_stage *stage, tir_expr *loads);
 bool graph_stage_contracts(const tir_region *region, const tir_stage *stage); /* sums products */
 int64_t graph_extent(const tir_region *region, tir_expr extent);              /* of a symbolic extent: a typical size */
@@ -44,7 +44,7 @@ int graph_block_lanes(const tir_machine *machine, dlc_dtype dtype);
 
 layout_model graph_layout_model(lib_arena *arena, tir_region *region, const tir_machine *machine,
                                 const layout_argument *arguments, uint32_t count);
-/* Cycles of the best vectorisation. */
+/* Cycles of the cheapest vectorisation, where blocked[c] is decision c. */
 double graph_layout_cost(const layout_model *model, const bool *blocked);
 
 #endif

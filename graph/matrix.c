@@ -1,4 +1,5 @@
-/* Reflections in steps of folds over matrices, their products by blocks, and shared helpers of the matrix operators' expansions. */
+/* Shared by the matrix operators. For steps of folds: a clamped offset operand. For expansions: a Householder reflection from a
+ * vector, products of reflections applied block by block, padding to at least one row and column, triangles, diagonals. */
 #include "graph/matrix.h"
 
 /* ---- steps */
@@ -37,7 +38,7 @@ graph_id matrix_apply_reflectors(graph *g, graph_id v, graph_id x, bool transpos
     return graph_sub(g, x, graph_matmul(g, down, graph_emit_with(g, "substitute", 2, inner, 3, solve)));
 }
 
-/* x times the product of the reflections in v [..., count, m], `block` at a time, in order. */
+/* The product of the reflections, in order, times x: blocks of `block` reflections are applied to x, the last block first. */
 graph_id matrix_apply_all(graph *g, graph_id v, graph_id x, int block) {
     tir_pool *pool = g->pool;
     tir_expr count = matrix_dim(g, v, 2), width = tir_index(pool, block), trips = tir_ceil_div(pool, count, width);

@@ -1,5 +1,5 @@
-/* Shared by the matrix operators (graph/ops_matrix.c, ops_factor.c, ops_eigen.c, ops_svd.c): for compute definitions, folds whose
- * state is a matrix (a step eliminates a column); for expansions, loops over blocks of columns and small helpers. */
+/* Shared by the matrix operators (graph/ops_matrix.c, ops_factor.c, ops_eigen.c, ops_svd.c). For compute definitions: folds whose
+ * state is a matrix, of which each step eliminates a column. For expansions: loops over blocks of columns, and small helpers. */
 #ifndef GRAPH_MATRIX_H
 #define GRAPH_MATRIX_H
 
@@ -16,7 +16,7 @@ typedef struct matrix_fold {
     tir_dtype dtype;
     /* stage number of the fold */
     uint32_t fold;
-    /* number of axes over which steps are independent */
+    /* free axes (of a batch): a fold of its own runs at each of their points */
     int free;
     tir_expr free_extent[DLC_MAX_RANK];
     int states;
@@ -48,7 +48,8 @@ static inline void add_state(matrix_fold *f, int own, const tir_expr *extent) {
     add_state_of(f, f->dtype, own, extent);
 }
 
-/* A stage of each step, over the free axes, the step f->t, and `own` further axes: f->axis without the step. */
+/* A stage of the fold's step over the free axes, the step axis and `own` further axes, then `reduce` reduction axes. Sets f->t to
+ * the variable of the step axis and f->axis to those of the other axes. */
 static inline tir_stage *open_step(matrix_fold *f, tir_stage_kind kind, int own, const tir_expr *extent, int reduce,
                                    const tir_expr *reduce_extent) {
     tir_region *region = f->c->region;
@@ -65,7 +66,7 @@ static inline tir_stage *open_step(matrix_fold *f, tir_stage_kind kind, int own,
     return stage;
 }
 
-/* Loads an element by free axes and own indices: of a state, an operand, or a stage of the current step. */
+/* An element of a state, an operand, or a stage of the current step, at the current point of the free axes and index[own]. */
 static inline tir_expr load_own(const matrix_fold *f, uint32_t tensor, int own, const tir_expr *index) {
     const tir_region *region = f->c->region;
     int32_t producer = region->tensors.data[tensor].stage;
@@ -87,7 +88,7 @@ static inline tir_expr load0(const matrix_fold *f, uint32_t tensor) {
     return load_own(f, tensor, 0, NULL);
 }
 
-/* Closes the fold: next[i] is the step's tensor that becomes state i. */
+/* Closes the fold: next[i] is the tensor of a step's stage that becomes state i in the next step. */
 static inline void close_fold(matrix_fold *f, const uint32_t *next) {
     tir_region *region = f->c->region;
     tir_stage *fold = &region->stages.data[f->fold];
@@ -100,7 +101,7 @@ static inline void close_fold(matrix_fold *f, const uint32_t *next) {
     }
 }
 
-/* The operand in the first step, the state in later ones. */
+/* `first` in step 0, `state` in later steps. */
 static inline tir_expr first_or(const matrix_fold *f, tir_expr first, tir_expr state) {
     return tir_select(f->pool, tir_eq(f->pool, f->t, tir_index(f->pool, 0)), first, state);
 }
@@ -125,7 +126,7 @@ static inline void infer_square(const graph_infer *infer) {
 
 enum { MATRIX_LOOP_MOST = 12 };
 
-/* Carried values come before loop-invariant ones; operand 0 is the counter, i32: 0, 1, ... */
+/* Value 0 is the counter, i32: 0, 1, ...; then come the carried values, then the loop-invariant ones. */
 typedef struct matrix_loop {
     graph *g, *body;
     int64_t condition_number, body_number;
@@ -136,7 +137,8 @@ typedef struct matrix_loop {
     graph_id inner[MATRIX_LOOP_MOST];
 } matrix_loop;
 
-/* Loops `trips` times over values [count]; emit the body into loop.body, then close it. */
+/* Opens a loop of `trips` iterations on values[count], which are loop.inner[1 + i] in the body. The caller emits the body into
+ * loop.body, then calls close_loop. */
 static inline matrix_loop open_loop(graph *g, tir_expr trips, int count, const graph_id *values) {
     matrix_loop loop = {.g = g, .count = count + 1};
     graph *condition = graph_new_subgraph(g, &loop.condition_number);
@@ -154,7 +156,7 @@ static inline matrix_loop open_loop(graph *g, tir_expr trips, int count, const g
     return loop;
 }
 
-/* next [carried]: the carried values of the next iteration. Writes the final values. */
+/* next[carried]: the carried values of the next iteration. result[carried] receives their values after the last one. */
 static inline void close_loop(matrix_loop *loop, int carried, const graph_id *next, graph_id *result) {
     graph_new_output(loop->body, NULL, graph_add_number(loop->body, loop->inner[0], 1));
     for (int i = 0; i < carried; i++) graph_new_output(loop->body, NULL, next[i]);
@@ -201,7 +203,8 @@ static inline graph_id zeros_like_of(graph *g, graph_id x, tir_expr m, tir_expr 
     shape.dim[shape.rank - 1] = n;
     return graph_full(g, shape.dtype, shape.rank, shape.dim, 0);
 }
-/* x[..., start : start + size] along the axis `from_end` from the end, and x with that slice replaced; start: i32 of rank 0 */
+/* slice_at: x[..., start : start + size] along axis rank - from_end; update_at: x with that slice replaced by `update`. start: i32
+ * of rank 0. */
 static inline graph_id slice_at(graph *g, graph_id x, graph_id start, int from_end, tir_expr size) {
     const int64_t axis = -from_end;
     return graph_emit_with(g, "dynamic_slice", 2, (graph_id[]){x, start}, 2,
@@ -217,14 +220,14 @@ static inline graph_id update_at(graph *g, graph_id x, graph_id update, graph_id
 
 /* Operand 1, i32 of rank 0, as an index from 0 to limit - 1. */
 tir_expr matrix_offset(graph_compute *c, tir_expr limit);
-/* In a graph: v whose reflection zeroes the elements of x [..., 1, n] after element `pivot` (i32 of rank 0) and leaves those
- * before it unchanged. */
+/* v [..., 1, n] of the reflection that zeroes the elements of x [..., 1, n] after element `pivot` (i32 of rank 0) and leaves the
+ * elements before it unchanged. */
 graph_id matrix_reflector_of(graph *g, graph_id x, graph_id pivot);
-/* a [..., m, n], with a row and a column of zeros added if it may have none: loop bodies are bound even if they never run. */
+/* a [..., m, n], padded with zeros to at least one row and one column: loop bodies are bound even if they never run. */
 graph_id matrix_at_least_one(graph *g, graph_id a);
 /* The product of the reflections v [..., width, m], in order (transposed: in reverse order), times x [..., m, n]. */
 graph_id matrix_apply_reflectors(graph *g, graph_id v, graph_id x, bool transposed);
-/* The same, not transposed, for a multiple of `block` reflections, one block at a time. */
+/* matrix_apply_reflectors, not transposed, for a multiple of `block` reflections, `block` of them at a time. */
 graph_id matrix_apply_all(graph *g, graph_id v, graph_id x, int block);
 
 /* ---- rows defined in terms of each other: substitute and triangular_solve, qr_columns and qr ------------------------ */
@@ -250,7 +253,7 @@ void matrix_reference_qr(const graph_reference *r);
 /* ---- values (matrix.c, ops_factor.c, ops_eigen.c) --------------------------------------------------------------------- */
 
 graph_id matrix_diagonal(graph *g, graph_id a);             /* [..., n] of a [..., n, n] */
-graph_id matrix_triangle(graph *g, graph_id a, bool upper); /* on and above the diagonal, or below it; else zeros */
+graph_id matrix_triangle(graph *g, graph_id a, bool upper); /* a on and above, or below the diagonal; else zeros */
 graph_id matrix_solve(graph *g, graph_id a, graph_id b);    /* x with a x = b */
 void matrix_qr(graph *g, graph_id a, graph_id result[2]);   /* as the row */
 /* Is the entry of largest magnitude of each column negative? [..., n] */

@@ -38,9 +38,9 @@ typedef struct interpreter {
     const graph_op *op;
     lib_arena *arena;
     tir_pool *pool;
-    /* NULL while building stages */
+    /* the shape rule's argument; NULL: stages are built */
     const graph_infer *infer;
-    /* NULL in a shape rule */
+    /* the compute definition's argument; NULL: in a shape rule */
     graph_compute *compute;
     const graph_attribute *attribute;
     int operands;
@@ -55,7 +55,7 @@ typedef struct interpreter {
     int leading_count;
     tir_expr leading[DLC_MAX_RANK];
     lib_vec(known_tensor) tensors;
-    /* leading axes, axes, indices of enclosing reductions */
+    /* indices in scope: leading axes, axes, indices of enclosing reductions */
     lib_vec(index_variable) scope;
     const notation_statement *statement;
     tir_names names;
@@ -132,7 +132,7 @@ static bool named_dtype(void *user, const char *name, tir_dtype *out) {
     return true;
 }
 
-/* A dimension of a shape rule, in terms of the names bound so far. */
+/* The size that a dimension of a shape rule has, by the names bound so far. */
 static tir_expr read_size(interpreter *t, const notation_dim *dim) {
     lib_lexer lexer;
     const tir_names names = {.variable = named_variable, .number = named_number, .user = t};
@@ -217,7 +217,7 @@ static graph_shape shape_of_result(interpreter *t, const notation_tensor *p) {
     return shape;
 }
 
-/* ---- tensors and indices of a notation_statement */
+/* ---- tensors and indices of a statement */
 
 static const known_tensor *find_tensor(const interpreter *t, const char *name) {
     for (uint32_t i = 0; i < t->tensors.count; i++)
@@ -259,7 +259,8 @@ static void check_accesses(interpreter *t) {
     }
 }
 
-/* The extent of an index: of the dimensions that it alone indexes, which must all be equal; 0: none. */
+/* The extent of an index: `given` if not 0, else that of the dimensions that are indexed by it alone; 0: there is none. All must be
+ * equal. */
 static tir_expr extent_of(interpreter *t, const char *index, tir_expr given) {
     tir_expr extent = given;
     for (uint32_t i = 0; i < t->statement->accesses.count; i++) {
@@ -299,7 +300,7 @@ static bool is_fixed(const interpreter *t, tir_expr e) {
     return true;
 }
 
-/* Least and greatest value of an index expression that is a sum of indices and sizes. */
+/* Sets *low and *high to the least and greatest value of an index expression; false: it is no sum of indices and sizes. */
 static bool ends_of(const interpreter *t, tir_expr index, tir_expr *low, tir_expr *high) {
     tir_term term[TERMS];
     int64_t constant;
@@ -347,7 +348,8 @@ static void check_inside(const interpreter *t, tir_expr index, tir_expr extent, 
          name, strchr(text.data, '[') ? "an element of another tensor" : text.data, dimension, name);
 }
 
-/* A guarded load also yields `other` outside of the tensor, regardless of its guard. */
+/* A load. If it has a guard, it yields `other` where the guard is false or the index is outside of the tensor; without a guard, the shape
+ * rule checks that the index is inside. */
 static tir_expr make_load(void *user, uint32_t id, int rank, const tir_expr *index, tir_expr guard, tir_expr other) {
     interpreter *t = user;
     const known_tensor *tensor = tensor_of(t, id);
@@ -450,8 +452,8 @@ static bool indexes_alone(const interpreter *t, const char *name) {
     return false;
 }
 
-/* Does a new index begin here: a plain name before `,`, `:` or `where`? If it could also be a size or an attribute (max and min
- * of two elements), it is an index if it indexes a tensor. */
+/* Does a new index begin here: a name not in scope, before `,`, `:` or `where`? In max(n, ...) and min(n, ...), which may also be of two
+ * elements, the name of a size or an attribute is an index only if it indexes a tensor. */
 static bool begins_index(interpreter *t, const lib_lexer *lexer, bool also_map) {
     bool fraction;
     int64_t integer;
@@ -494,7 +496,7 @@ static tir_expr read_indices(interpreter *t, lib_lexer *lexer, bool also_map) {
 
 typedef struct reduction {
     tir_op op;
-    /* first of its indices in the scope, whose last ones are those of the body */
+    /* index in the scope of the reduction's first index; the indices from there to the end are its own */
     uint32_t first;
     tir_expr lift, predicate;
     /* dtype of the accumulator */
@@ -531,7 +533,7 @@ static uint32_t make_reduction(interpreter *t, const reduction *r, int space, co
     return tir_stage_reduce(region, stage, r->op, lift);
 }
 
-/* The reduction's value at the enclosing indices that its body depends on. */
+/* Makes the reduction's stage, over the enclosing indices that its body depends on, and loads its value at these. */
 static tir_expr reduced_value(interpreter *t, const reduction *r) {
     uint32_t used[TIR_MAX_AXES];
     tir_expr index[TIR_MAX_AXES];
@@ -593,7 +595,7 @@ static void open_axes(interpreter *t, const notation_statement *s, const graph_s
     }
 }
 
-/* The value as a tensor: the reduction's, if the value is just a reduction, else a new map stage. */
+/* The tensor of the statement's value: that of a reduction, if the value is just that at all axes, else of a new map stage. */
 static uint32_t make_tensor(interpreter *t, tir_expr value, uint32_t stages_before) {
     tir_region *region = t->compute->region;
     const tir_node *node = tir_get(t->pool, value);
@@ -685,7 +687,7 @@ static void infer_from(interpreter *t, graph_infer *infer) {
     }
 }
 
-/* Errors in the text are reported with the operator and the operands for which they occur. */
+/* Errors in the expression are raised with the operator and the operands for which they occur. */
 void graph_notation_infer(graph_infer *infer) {
     lib_arena *arena = infer->g->arena;
     lib_scope *const outer = arena->scope;
@@ -734,8 +736,8 @@ static void compute_notation(graph_compute *compute) {
 
 /* ---- definition ------------------------------------------------------------------------------------------------ */
 
-/* Is it a single statement that reads every operand only at the result's indices? It is then broadcast and fused like the
- * library's own maps. */
+/* Is the expression a single statement that reads operands only at the result's indices? The row then has class MAP: operands are
+ * broadcast, and it is fused like the library's own maps. */
 static bool is_map(lib_arena *arena, const graph_notation *n) {
     const notation_statement *s = n->statement;
     if (n->statements != 1) return false;
@@ -817,7 +819,7 @@ void graph_notation_define(graph_definition *definition, const char *shape, cons
     op->infer = graph_notation_infer;
     if (!expression) return;
     op->compute = compute_notation;
-    /* Fusion treats it as a heavy node, whatever its stages: maps join on both sides, and schedule rules inspect the stages. */
+    /* Class REDUCE makes fusion treat the node as a heavy one: maps may follow in its kernel; schedule rules inspect the stages. */
     op->class_ = is_map(arena, n) ? GRAPH_MAP : GRAPH_REDUCE;
 }
 
@@ -853,7 +855,8 @@ static graph_shape trial_shape(graph *g, const graph_notation *n, int operand, c
     return shape;
 }
 
-/* Required attributes are 1, which is valid as factor and divisor; lists and strings are empty. */
+/* Emits the operator on operands of symbolic sizes and this element type. Required numbers are 1, which is valid as factor and
+ * divisor; required lists and strings are empty. */
 static void try_with(graph_definition *definition, dlc_dtype dtype) {
     const graph_op *op = &definition->op;
     graph *g = graph_new(&definition->arena, NULL);
@@ -887,8 +890,8 @@ static bool try_guarded(graph_definition *definition, dlc_dtype dtype, lib_error
     return inner.error.status == DLC_OK;
 }
 
-/* Does the notation use names of element types other than T? They may be any type, so that a trial with one proves nothing about
- * others. */
+/* Does the shape rule name element types other than T and concrete ones? Such a name may be any type, so that a trial with one type
+ * proves nothing about others. */
 static bool has_types_of_its_own(const graph_notation *n) {
     dlc_dtype dtype;
     for (int i = 0; n->has_shape && i < n->operands; i++)

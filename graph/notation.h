@@ -6,23 +6,22 @@
  *
  *     out[i, j] = sum(k, x[i, k] * w[k, j])
  *
- * <dlc/extend.h> defines both. Shape rules of rows and their compute definitions are read from the same text in the same
- * way, over the graph's pool or the region's: an index runs over the dimension that it indexes, a reduction is a stage over the axes
- * that its body uses. The shape rule checks that all accesses are inside their operands, so that compute never reads
- * outside. */
+ * <dlc/extend.h> defines both. One interpretation of the expression serves the shape rule, over the graph's pool, and the compute
+ * definition, over the region's: an index runs over the dimension that it indexes, a reduction is a stage over the axes that its
+ * body uses. The shape rule checks that all accesses are inside their operands, so that kernels never read outside. */
 #ifndef GRAPH_NOTATION_H
 #define GRAPH_NOTATION_H
 
 #include "graph/registry.h"
 
-/* Of a definition whose op has name, operands and attributes: parses both texts (either may be NULL) and sets what follows from them:
- * results, class, samples, shape rule, compute definition. Raises DLC_PARSE_ERROR or DLC_INVALID_ARGUMENT. */
+/* Parses both texts (either may be NULL) and completes definition->op, whose name, operands and attributes are set, by the results,
+ * class, samples, shape rule and compute definition. Raises DLC_PARSE_ERROR or DLC_INVALID_ARGUMENT. */
 void graph_notation_define(graph_definition *definition, const char *shape, const char *expression);
 
-/* Tries the expression on operands of any size; raises what is wrong with it for all element types. Call it last. */
+/* Interprets the expression for operands of symbolic sizes, by element type; if all fail, raises the error. Call it last. */
 void graph_notation_try(graph_definition *definition);
 
-/* The shape rule alone; for rows whose meaning is something else. */
+/* The shape rule of the definition's notation; also for rows that are not computed by its expression. */
 void graph_notation_infer(graph_infer *infer);
 
 #endif

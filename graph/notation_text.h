@@ -1,4 +1,4 @@
-/* The parsed texts of a notation. Expressions stay text, which is interpreted for given operands. Internal to notation.c and
+/* The parsed texts of a notation. Expressions stay text, which notation.c interprets for given operands. Internal to notation.c and
  * notation_text.c. */
 #ifndef GRAPH_NOTATION_TEXT_H
 #define GRAPH_NOTATION_TEXT_H
@@ -26,7 +26,7 @@ typedef struct notation_access {
     bool leading;
     /* number of indices after `...` */
     int count;
-    /* a plain name; else NULL */
+    /* the index, if it is a plain name; else NULL */
     const char *index[DLC_MAX_RANK];
 } notation_access;
 

@@ -1,7 +1,7 @@
 /* Numbers of regions (fuse.h): which constants of one element a kernel may read from memory instead of having them in its code,
- * without becoming slower or giving other bits. Layers of a network often differ only in such numbers, as the scales of a quantised
- * one; jit/numbers.c gives them one kernel. A number stays in the code where something depends on its value: bounds of a clamp prove
- * ranges, exponents select expansions, integers may be positions, zero points of a contraction, or divisors, and 0 and 1 vanish. */
+ * without becoming slower or giving other bits. Layers of a network often differ only in such numbers, such as scales of
+ * quantisation; jit/numbers.c gives these layers one kernel. A number stays in the code if code depends on its value: bounds of a clamp
+ * prove ranges, exponents select expansions, integers may be positions, zero points or divisors, and 0 and 1 vanish. */
 #include "graph/fuse.h"
 
 #include "graph/op.h"
@@ -14,7 +14,7 @@ typedef struct number {
     bool refused;
 } number;
 
-/* values of the region's nodes that are repetitions of a number */
+/* A number, or a broadcast or reshape of one in the region. */
 typedef struct repeated {
     graph_id value;
     uint32_t number;
@@ -29,7 +29,8 @@ typedef struct search {
     bool plain;
 } search;
 
-/* Is it unlike those of which rules know more: 0, 1, -1, infinities and NaN, and for integers powers of two? */
+/* Is the constant none of the values that rules treat specially: 0, 1, -1, infinities, NaN; of integers also powers of two and their
+ * negatives? Integers only in plain regions. */
 static bool is_ordinary(const search *s, graph_id constant) {
     const dlc_dtype dtype = graph_shape_of(s->g, constant)->dtype;
     const void *bytes = s->g->constants.data[graph_node_of(s->g, constant)->attribute[0].integer].bytes;

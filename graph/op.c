@@ -121,7 +121,7 @@ bool graph_is(const graph *g, graph_id value, const char *op_name) {
 
 /* ---- dtype classes --------------------------------------------------------------------------------------------- */
 
-/* class word, its dtype classes (lib_dtype_info; p: stored as codes) */
+/* Words of graph_op.dtypes, and the classes of dtypes (lib_dtype_info) that they stand for; p: types stored as codes. */
 static const struct {
     const char *word, *classes;
 } dtype_words[] = {{"any", "biuf"},  {"number", "iuf"}, {"float", "f"},   {"int", "iu"},
@@ -142,7 +142,7 @@ bool graph_expands(const graph_node *node) {
     return sizes >= 0 && node->attribute[sizes].count > 0;
 }
 
-/* One unit more than published for f64, since references have errors, too. */
+/* f64: one unit more than published, because references have errors, too. */
 double graph_op_tolerance(const graph_op *op, dlc_dtype dtype) {
     const graph_accuracy *a = &op->accuracy;
     if (op->tolerance > 0 || a->f32 == 0) return op->tolerance;
@@ -164,7 +164,7 @@ bool graph_op_accepts(const graph_op *op, dlc_dtype dtype) {
 
 /* ---- operand names --------------------------------------------------------------------------------------------- */
 
-/* Word i of the operand names; the last word names all further operands of a variadic row. */
+/* name: word number `operand` of op->operands without brackets and dots; the last word names all further operands. */
 void graph_op_operand(const graph_op *op, int operand, char name[32], bool *optional) {
     const char *word = op->operands ? op->operands : "";
     size_t length = strcspn(word, " ");
@@ -181,7 +181,7 @@ void graph_op_operand(const graph_op *op, int operand, char name[32], bool *opti
     name[length] = 0;
 }
 
-/* In the first sample, operands of dtype T are written "T[...". Further operands of a variadic row are like the last. */
+/* Is the operand written T[...] in the row's first sample? Operands behind the last one of the sample are like that one. */
 bool graph_op_operand_is_typed(const graph_op *op, int operand) {
     const char *at = op->samples ? strchr(op->samples, '(') : NULL;
     if (!at) return false;

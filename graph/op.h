@@ -77,20 +77,20 @@ typedef struct graph_infer {
     int results;
 } graph_infer;
 _Noreturn void graph_infer_raise(const graph_infer *infer, dlc_status status,
-                                 const char *message); /* the same with another message */
+                                 const char *message); /* graph_infer_fail with another status */
 _Noreturn void graph_infer_fail(const graph_infer *infer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* checks a == b now, or by a constraint at bind */
+/* Checks a == b now, or, if that depends on symbols, by a constraint at bind. */
 void graph_infer_equal(const graph_infer *infer, tir_expr a, tir_expr b, const char *what);
-/* The same for the contracted axes of a product, the last of x and axis `axis` of w; if the transposed w would fit, the message
- * says so and adds `remedy`. */
+/* graph_infer_equal for the contracted axes of a product: the last one of operand 0 (x) and axis `axis` of operand 1 (w). If w would
+ * fit transposed, the message says this and adds `remedy`. */
 void graph_infer_inner(const graph_infer *infer, int axis, const char *what, const char *remedy);
 
-/* Helpers of shape rules (op.c). Operand i has dtype "T" if it has in the first sample; emit checks those dtypes against
- * `dtypes`, and the number of operands, before the shape rule runs. */
+/* Helpers of shape rules (op.c). Before the shape rule runs, emit checks the number of operands, and that operands written as T in
+ * the row's first sample have a dtype of `dtypes`. */
 int graph_infer_axis(const graph_infer *infer, int64_t axis, int rank,
                      const char *what); /* -rank..rank-1 -> 0..rank-1 */
-/* The axes as a bit set; distinct and in range, negative ones count from the end. */
+/* The axes as a bit set; negative ones count from the end. Raises if an axis is out of range or occurs twice. */
 uint32_t graph_infer_axes(const graph_infer *infer, const graph_attribute *axes, int rank, const char *what);
 void graph_infer_same_dtype(const graph_infer *infer, int first,
                             int count); /* operands first..first+count-1, omitted ones skipped */
@@ -99,12 +99,12 @@ void graph_infer_rank(const graph_infer *infer, int operand, int expected);
 void graph_infer_same_shape(const graph_infer *infer, int first, int count); /* dimensions equal now or at bind */
 void graph_infer_map(graph_infer *infer);     /* one dtype, one shape: also the result's */
 void graph_infer_compare(graph_infer *infer); /* likewise, result bool */
-/* For rows with results -1: sets the number and allocates the shapes. */
+/* For rows with results -1: sets infer->results, and allocates infer->result, which it returns. */
 graph_shape *graph_infer_results(graph_infer *infer, int results);
 
-/* Compute definition: adds stages to a region. operand[i] is a tensor id of the region (GRAPH_NONE: omitted) whose extents are
- * the operand's shape; writes result[i] tensor ids. Shapes are index expressions over the region's pool: constants, or parameters
- * for varying symbols. */
+/* Argument of a compute definition, which adds stages to a region. operand[i] is the region's tensor with the operand's elements
+ * (GRAPH_NONE: omitted); the definition sets result[i] to the tensor of each result. Shapes are index expressions over the region's
+ * pool: constants, or parameters for varying symbols. */
 #define GRAPH_NONE UINT32_MAX
 typedef struct graph_compute {
     tir_region *region;
@@ -116,7 +116,7 @@ typedef struct graph_compute {
     /* dims in region->pool */
     const graph_shape *operand_shape;
     const graph_shape *result_shape;
-    /* dims lists imported into region->pool */
+    /* lists of dimensions are in region->pool */
     const graph_attribute *attribute;
     uint32_t *result;
     /* the row's name, for stages */
@@ -125,7 +125,7 @@ typedef struct graph_compute {
     const tir_machine *machine;
 } graph_compute;
 
-/* Expansion of a composite: emits other operators into g, returns the results. */
+/* Argument of a composite's expansion, which emits other operators into g and sets result[i]. */
 typedef struct graph_expand {
     graph *g;
     const graph_op *op;
@@ -136,8 +136,8 @@ typedef struct graph_expand {
     graph_id *result;
 } graph_expand;
 
-/* f64 reference, independent of tir: dense row-major f64 arrays (integers and bools as numbers). Compiled only with
- * DLC_REFERENCE (tests). */
+/* Argument of a row's f64 reference, which is independent of tir: dense row-major f64 arrays (integers and bools as numbers). Compiled
+ * only with DLC_REFERENCE (tests). */
 typedef struct graph_reference_tensor {
     dlc_dtype dtype;
     int rank;
@@ -148,7 +148,7 @@ typedef struct graph_reference {
     int inputs, results;
     /* rank -1: omitted */
     const graph_reference_tensor *operand;
-    /* dims lists are numbers here, in `list` */
+    /* lists of dimensions are numbers here, in the member `list` */
     const graph_attribute *attribute;
     /* shapes set, data allocated, zeroed */
     graph_reference_tensor *result;
@@ -157,10 +157,9 @@ typedef struct graph_reference {
 typedef struct graph_bound graph_bound;
 typedef struct graph_bound_node graph_bound_node;
 
-/* Largest error of a map's results for exact operands, as test/api/map_ulp_test.c measures and the reference of operators
- * publishes it: units in the last place of the exact result, or of `least` where that is larger (the absolute term: near zeros of
- * the function, where no relative bound holds). Narrow floats are computed in f32 and rounded once. All zero: only `tolerance`
- * applies. */
+/* Largest error of a map's results for exact operands in f32 and in f64, which test/api/map_ulp_test.c measures and the operator
+ * reference publishes: in units in the last place of the exact result, or of `least` where that is larger (near zeros of the function,
+ * where no relative bound holds). Narrow floats are computed in f32 and rounded once. All zero: only `tolerance` applies. */
 typedef struct graph_accuracy {
     double f32, f64, least;
 } graph_accuracy;
@@ -206,11 +205,11 @@ struct graph_op {
     graph_bound (*bound)(const graph_bound_node *node);
     /* The published error bound. */
     graph_accuracy accuracy;
-    /* Error of the interpreter allowed by conformance, in ulp of the result dtype (scaled by terms for reductions). 0: as
-     * `accuracy`; see graph_op_tolerance. */
+    /* Error of the interpreter that conformance tests allow, in ulp of the result's dtype (for reductions, times the number of terms).
+     * 0: follows from `accuracy`; see graph_op_tolerance. */
     double tolerance;
     const char *samples;
-    /* definition with shapes and dtypes; its source */
+    /* what the operator computes, with shapes and dtypes; the names of the operators of ONNX, NumPy ... that it follows */
     const char *doc;
     /* for a row registered by the host (registry.h); NULL: a row of the table */
     const struct graph_definition *host;
@@ -223,26 +222,26 @@ void graph_no_gradient(void);
 
 /* The public functions of a row are generated into <dlc/ops.h>, whose first comment describes their parameters. */
 
-/* Runs the row's compute; rows of class MAP that have only `scalar` get the stage out[i...] = scalar(operands[i...]); `dtype` of
- * scalar is the result's. */
+/* Runs the row's `compute`; for a row that has only `scalar`, adds the map stage out[i...] = scalar(operands[i...]), where scalar's
+ * `dtype` is the result's. */
 void graph_compute_row(graph_compute *compute);
 
 const graph_op *graph_op_find(const char *name); /* only in the table; NULL: unknown */
 /* The row with this name or alias, ignoring case and underscores (Sigmoid, HardSwish, cumsum); NULL: none. */
 const graph_op *graph_op_find_alias(const char *name);
-/* Word i of the row's name and aliases; 0: past the last one, else its length. */
+/* Sets *word to the row's name (i = 0) or its alias i - 1 and returns the word's length; 0: there is none. */
 size_t graph_op_alias(const graph_op *op, int i, const char **word);
-/* By name, then among the host's registrations (registry.h) with the graph's context, then by alias. */
+/* The row of that name in the table, else the one that the host registered (registry.h), else the one with that alias; NULL: none. */
 const graph_op *graph_find_op(const graph *g, const char *name);
-/* The most similar operator name to an unknown one; the most similar attribute of an operator. */
+/* For messages about an unknown name: the operator, or the attribute of `op`, with the most similar name. */
 lib_nearest graph_nearest_op(const graph *g, const char *name);
 lib_nearest graph_nearest_attribute(const graph_op *op, const char *name);
 extern const graph_op *const *const graph_op_families[]; /* NULL-terminated list of NULL-terminated rows (op.c) */
 bool graph_op_accepts(const graph_op *op, dlc_dtype dtype);
-/* The row's tolerance (`tolerance`, else `accuracy`), in ulp of results of that dtype. */
+/* The row's tolerance in ulp of results of that dtype: `tolerance` if it is set, else one that follows from `accuracy`. */
 double graph_op_tolerance(const graph_op *op, dlc_dtype dtype);
-bool graph_expands(const graph_node *node);                   /* composites; an `if` with named sizes */
-int graph_op_attribute(const graph_op *op, const char *name); /* index of the spec; -1 */
+bool graph_expands(const graph_node *node);                   /* a composite, or an `if` with named sizes */
+int graph_op_attribute(const graph_op *op, const char *name); /* index of the spec; -1: none */
 bool graph_is(const graph *g, graph_id value, const char *op_name);
 void graph_op_operand(const graph_op *op, int operand, char name[32], bool *optional); /* from `operands` */
 bool graph_op_operand_is_typed(const graph_op *op, int operand); /* it is a T in the first sample */

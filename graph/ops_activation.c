@@ -55,7 +55,7 @@ ACTIVATION(quick_gelu) {
     graph_id y = graph_mul_number(g, graph_silu(g, scaled), 1 / alpha);
     return graph_select(g, graph_gt(g, scaled, graph_scalar_like(g, scaled, 64)), x, y);
 }
-/* min(x, 0) - log(1 + exp(-|x|)) neither overflows nor cancels */
+/* min(x, 0) - log(1 + exp(-|x|)), which neither overflows nor cancels. */
 ACTIVATION(log_sigmoid) {
     (void)attribute;
     graph_id tail = graph_log1p(g, graph_exp(g, graph_neg(g, graph_abs(g, x))));

@@ -37,7 +37,7 @@ static void expand_reverse_sequence(graph_expand *e) {
     e->result[0] = graph_gather_elements(g, e->input[0], from, axis);
 }
 
-/* ---- search_sorted: the number of elements before the insertion position */
+/* ---- search_sorted: the position at which a value would be inserted into a sorted line */
 
 enum { SEARCH_RIGHT, SEARCH_DTYPE };
 
@@ -58,7 +58,8 @@ static void infer_search_sorted(graph_infer *infer) {
     infer->result[0].dtype = dtype;
 }
 
-/* Binary search: the position grows by 2^k if the element there is still before the value; steps beyond the bound size fold away. */
+/* Binary search, without a loop: for falling k, the position grows by 2^k if the element before the new position comes before the value.
+ * Steps that the size, once it is bound, rules out are folded away. */
 static void expand_search_sorted(graph_expand *e) {
     graph *g = e->g;
     tir_pool *pool = g->pool;
@@ -90,7 +91,7 @@ static void expand_search_sorted(graph_expand *e) {
 enum { COLUMNS_IMAGE, COLUMNS_BLOCK, COLUMNS_STRIDE, COLUMNS_LOW, COLUMNS_HIGH, COLUMNS_DILATION };
 enum { COLUMNS_LIMIT = 1 << 20 }; /* limit for the numbers in its lists */
 
-/* Blocks along dimension i of the image. */
+/* Number of blocks along dimension i of the image. */
 static tir_expr blocks_along(const graph_infer *infer, int i) {
     tir_pool *pool = infer->g->pool;
     const graph_attribute *a = infer->attribute;
@@ -146,7 +147,8 @@ static void infer_col2im(graph_infer *infer) {
     for (int i = 0; i < dims; i++) infer->result[0].dim[2 + i] = image->dims[i];
 }
 
-/* Row-major position in the image of element k of block l; -1 on padding. [block..., blocks...], flat */
+/* The row-major position in the image of each element of each block, -1 on padding: flat [count], in the order [block..., blocks...] of
+ * both[2 * dims]. */
 static graph_id block_places(graph_expand *e, int dims, const tir_expr *both, tir_expr count) {
     graph *g = e->g;
     const graph_attribute *a = e->attribute;
@@ -216,14 +218,14 @@ static void infer_center_crop_pad(graph_infer *infer) {
     }
 }
 
-/* Appends a zero, so that a gather always has an element. */
+/* x with a zero appended along the axis, so that a gather always has an element. */
 static graph_id with_one_more(graph *g, graph_id x, int64_t axis) {
     int64_t low[DLC_MAX_RANK] = {0}, high[DLC_MAX_RANK] = {0};
     high[axis] = 1;
     return graph_pad(g, x, graph_scalar_like(g, x, 0), low, high);
 }
 
-/* Element i of n is that of x at i + (size - n)/2, truncated. */
+/* Element i of n along an axis is x's element i + (size - n)/2, the division truncating; 0 outside of x. */
 static void expand_center_crop_pad(graph_expand *e) {
     graph *g = e->g;
     int axes[DLC_MAX_RANK], rank = graph_shape_of(g, e->input[0])->rank;

@@ -1,6 +1,6 @@
-/* Scaled dot-product attention as a composite: two contractions around a softmax whose division comes last, so that the online
- * rewrite can keep scores on chip. In f16 and bf16, scores, maximum and sums are f32; the weights are rounded to v's dtype before
- * the product with v. */
+/* Scaled dot-product attention as a composite: two contractions around a softmax whose division comes last, so that one kernel can
+ * compute it block by block (online softmax) and keep scores on chip. In f16 and bf16, scores, maximum and sums are f32; the weights
+ * are rounded to v's dtype before the product with v. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -11,7 +11,7 @@
 enum { ATTENTION_SCALE, ATTENTION_CAUSAL };
 enum { Q, K, V, MASK };
 enum { BATCH, HEAD, ROW, COLUMN, RANK };
-enum { MOST_MAPS = 8 }; /* limit for the maps between positions and a mask */
+enum { MOST_MAPS = 8 }; /* most nodes on a path from positions to a mask */
 
 static void infer_mask(const graph_infer *infer) {
     const graph_shape *mask = &infer->operand[MASK], *q = &infer->operand[Q];
@@ -68,7 +68,7 @@ static graph_id scale_scores(graph *g, graph_id scores, tir_expr width, double s
     return graph_mul(g, scores, graph_rsqrt(g, graph_dimension(g, dtype, width)));
 }
 
-/* Query i of s sees the keys j <= i + (t - s): the last query sees all of them. [s, t] */
+/* bool [queries, keys]: query i sees the keys j <= i + (keys - queries), so that the last query sees all keys. */
 static graph_id causal_mask(graph *g, tir_expr queries, tir_expr keys) {
     tir_expr dim[] = {queries, keys}, ahead = tir_sub(g->pool, keys, queries);
     graph_id last = graph_iota(g, DLC_I64, 2, dim, 0);
@@ -78,7 +78,7 @@ static graph_id causal_mask(graph *g, tir_expr queries, tir_expr keys) {
     return graph_le(g, graph_iota(g, DLC_I64, 2, dim, 1), last);
 }
 
-/* Does the mask depend on positions? Then a kernel can skip keys that no query sees. */
+/* Does the mask depend on positions through at most `depth` maps and moves? Then a kernel can skip keys that no query sees. */
 static bool is_of_positions(const graph *g, graph_id mask, int depth) {
     const graph_node *node = graph_node_of(g, mask);
     if (strcmp(node->op->name, "iota") == 0) return true;
@@ -88,7 +88,7 @@ static bool is_of_positions(const graph *g, graph_id mask, int depth) {
     return false;
 }
 
-/* x (keys or values) with its heads repeated for each head of q, by views that contractions read through. */
+/* x (keys or values) with each head repeated for the heads of q that share it, by a broadcast that contractions read through. */
 static graph_id for_each_head(graph *g, graph_id x, const graph_shape *q) {
     const graph_shape shape = *graph_shape_of(g, x);
     tir_expr shared = sharing_heads(g, q, &shape);

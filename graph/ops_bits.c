@@ -13,7 +13,7 @@ static tir_expr width_of(tir_pool *pool, tir_dtype dtype) {
     return tir_int(pool, dtype, lib_dtypes[dtype].bits);
 }
 
-/* Bits shifted in are copies of the sign; the shift is limited to width - 1, which leaves only them. */
+/* Bits shifted in are copies of the sign. A shift beyond width - 1 acts like width - 1, which leaves only copies of the sign. */
 SCALAR(shift_right_arithmetic) {
     (void)attribute;
     tir_expr zero = tir_int(pool, dtype, 0), most = tir_int(pool, dtype, lib_dtypes[dtype].bits - 1);
@@ -23,7 +23,7 @@ SCALAR(shift_right_arithmetic) {
     return tir_select(pool, beyond, tir_binary(pool, TIR_SHR, x[0], most), shifted);
 }
 
-/* Masks the bits shifted in: for a shift by 0 the mask is (1 << width) - 1 = 0 - 1, which keeps all bits. */
+/* Clears the bits shifted in by a mask, (1 << (width - shift)) - 1. For a shift by 0 that is 0 - 1, which keeps all bits. */
 SCALAR(shift_right_logical) {
     (void)attribute;
     tir_expr shifted = tir_binary(pool, TIR_SHR, x[0], x[1]), one = tir_int(pool, dtype, 1);
@@ -38,7 +38,8 @@ static tir_expr repeated_byte(tir_pool *pool, tir_dtype dtype, uint64_t byte) {
     return tir_bits(pool, dtype, bits);
 }
 
-/* Sums of neighbouring bits, pairs and nibbles; the product adds up the bytes in the highest one. Masks drop the sign bits shifted in. */
+/* Adds neighbouring bits, then pairs, then nibbles; a product adds all bytes up in the highest byte. Masks clear the sign bits that are
+ * shifted in. */
 SCALAR(popcount) {
     (void)attribute;
     tir_expr odd = repeated_byte(pool, dtype, 0x55), pair = repeated_byte(pool, dtype, 0x33);
@@ -52,7 +53,8 @@ SCALAR(popcount) {
 #undef SHIFTED
 }
 
-/* Sets all bits below the highest set one; the result is the width minus their number. Negative numbers have the highest bit set. */
+/* Sets all bits below the highest set one: the result is the width minus the number of bits then set. 0 for negative numbers, whose
+ * highest bit is set. */
 SCALAR(clz) {
     tir_expr zero = tir_int(pool, dtype, 0), smeared = x[0];
     for (int by = 1; by < lib_dtypes[dtype].bits; by *= 2)
@@ -66,7 +68,7 @@ SCALAR(clz) {
 
 #ifdef DLC_REFERENCE
 
-/* x shifted to the left by n, to the right by -n, bit by bit; `fill` comes in on the left */
+/* x shifted by n bits to the left, or else to the right, bit by bit; `fill` comes in on the left. */
 static double shifted(dlc_dtype t, double x, double n, bool left, bool fill) {
     int width = lib_dtypes[t].bits, by = n < 0 || n > width ? width : (int)n;
     uint64_t result = 0;

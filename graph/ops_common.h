@@ -23,22 +23,22 @@ void graph_infer_at_most(const graph_infer *infer, tir_expr low, tir_expr high, 
 void graph_infer_reached(const graph_infer *infer, int indices, tir_expr size);
 /* Checks that a list is empty (the default) or has one entry per dimension. */
 void graph_infer_list(const graph_infer *infer, const graph_attribute *list, int rank, const char *what);
-/* Entry of such a list. */
+/* Entry i of a list that graph_infer_list has checked. */
 static inline int64_t graph_list_entry(const graph_attribute *list, int i, int64_t when_empty) {
     return list->count ? list->list[i] : when_empty;
 }
 
 /* ---- compute definitions */
 
-/* Element of the result at result index axis[rank]. */
+/* The element of the result at index axis[rank]. */
 typedef tir_expr (*graph_element)(graph_compute *compute, const tir_expr *axis);
 /* result[0][i...] = element(i...) as one map stage. */
 void graph_compute_elements(graph_compute *compute, graph_element element);
 static inline tir_expr graph_operand_load(graph_compute *compute, int operand, const tir_expr *index) {
     return tir_region_load(compute->region, compute->operand[operand], index);
 }
-/* Clamps an index value to low..high, by comparisons only, so that every i64 is safe. u64 values beyond i64 clamp like the
- * greatest i64. */
+/* Clamps an index value to low..high by comparisons only, so that no i64 overflows. u64 values beyond i64 count as the greatest
+ * i64. */
 tir_expr graph_limited_index(tir_pool *pool, tir_expr value, tir_expr low, tir_expr high);
 /* -rank..rank-1 -> 0..rank-1; for attributes that the shape rule has checked. */
 static inline int graph_axis_of(int64_t axis, int rank) {
@@ -49,15 +49,16 @@ uint32_t graph_axes_of(const graph_attribute *axes, int rank, bool all);
 
 /* ---- sums of products: contraction and convolution */
 
-/* The attribute `result` of such rows. */
+/* The attribute `result` of contractions and convolutions. */
 #define GRAPH_RESULT_ATTRIBUTE                                                      \
     {                                                                               \
         "result", GRAPH_ATTR_ENUM, "same f32 f64 i32 i64 f16 bf16 u32 u64", "same", \
             "element type of the sums and of the result; same: of x"                \
     }
-/* Checks operands 0 and 1 and the attribute; the result's dtype. */
+/* The result's dtype by the attribute; raises if operands 0 and 1 do not allow it. */
 dlc_dtype graph_infer_product_dtype(const graph_infer *infer, const graph_attribute *result);
-/* Of dot_general: for each axis of x and of w the axis of the result; -1: it is contracted. */
+/* For a dot_general of operands of these ranks: place[0][i] is the axis of the result that is axis i of x, place[1][i] that of w; -1:
+ * the axis is contracted. */
 void graph_dot_places(const graph_attribute *attribute, const int rank[2], int64_t place[2][DLC_MAX_RANK]);
 /* The dtype in which products and sums are computed. */
 static inline dlc_dtype graph_product_sum_dtype(dlc_dtype result) {
@@ -73,13 +74,13 @@ static inline bool graph_reference_given(const graph_reference *r, int operand) 
     return operand < r->inputs && r->operand[operand].rank >= 0;
 }
 int64_t graph_reference_count(const graph_reference_tensor *tensor);
-/* Position of an index in the array; the index has `rank` dimensions. */
+/* The position in `data` of the element at index[rank]. */
 int64_t graph_reference_at(const graph_reference_tensor *tensor, const int64_t *index);
-/* Advances the index in row-major order; false after the last one. Starts from zeros; the tensor must not be empty. */
+/* Advances the index, at first all zeros, in row-major order; false: it was the last one. The tensor must not be empty. */
 bool graph_reference_next(const graph_reference_tensor *tensor, int64_t *index);
-/* Low bits of an integer as a number of the dtype (bool: not zero). */
+/* The number of the integer dtype whose bits are the low bits of `bits`; bool: 1 unless `bits` is 0. */
 double graph_reference_wrap(dlc_dtype dtype, uint64_t bits);
-/* An integer of -2^63 .. 2^64-1, modulo 2^64. */
+/* x, an integer of -2^63 .. 2^64-1, modulo 2^64. */
 uint64_t graph_reference_word(double x);
 static inline bool graph_reference_integral(dlc_dtype dtype) {
     return !lib_dtype_is_float(dtype);

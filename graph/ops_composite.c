@@ -94,7 +94,7 @@ static void expand_softmax_of(graph_expand *e, bool logarithm) {
     graph_id shifted = graph_sub(g, x, graph_reduce_max(g, x, 1, &axis, true));
     graph_id power = graph_exp(g, shifted);
     graph_id sum = graph_reduce_sum(g, power, 1, &axis, true);
-    graph_id y = logarithm ? graph_sub(g, shifted, graph_log(g, sum)) /* one division per row; the sum is at least 1 */
+    graph_id y = logarithm ? graph_sub(g, shifted, graph_log(g, sum)) /* else one division per row; sum >= 1 */
                            : graph_mul(g, power, graph_div(g, graph_scalar_like(g, sum, 1), sum));
     e->result[0] = graph_cast(g, y, dtype);
 }
@@ -125,7 +125,7 @@ static graph_id as_result(graph *g, graph_id kept, dlc_dtype dtype, int count, c
     return y;
 }
 
-/* If the maximum is infinite, it is the result. */
+/* most + log(sum exp(x - most)); an infinite maximum `most` is the result itself. */
 static void expand_logsumexp(graph_expand *e) {
     graph *g = e->g;
     const graph_shape shape = *graph_shape_of(g, e->input[0]);
@@ -156,8 +156,8 @@ static void infer_variance(graph_infer *infer) {
     infer_reduced(infer);
 }
 
-/* Two passes: squares of differences from the mean. The mean has the result's shape, so that it is shared with a mean operator of
- * the host. */
+/* The mean of squared differences from the mean, in two passes. The mean has the result's shape, so that it is one node with a mean
+ * that the host computes. */
 static void expand_variance(graph_expand *e) {
     graph *g = e->g;
     const graph_shape shape = *graph_shape_of(g, e->input[0]);
@@ -186,7 +186,7 @@ static void expand_variance(graph_expand *e) {
 
 enum { NORM_AXIS, NORM_EPSILON };
 
-/* Operands from 1 on, if given, have the dimensions of x from the axis on, and x's dtype. */
+/* Operands from number 1 on may be omitted; they have x's dtype and its dimensions from the axis on. */
 static void infer_norm(graph_infer *infer) {
     const graph_shape *x = &infer->operand[0];
     int axis = graph_infer_axis(infer, infer->attribute[NORM_AXIS].integer, x->rank, "axis");
@@ -324,7 +324,7 @@ static dlc_dtype label_dtype(graph *g, graph_id labels, tir_expr count) {
     return small ? DLC_I32 : DLC_I64;
 }
 
-/* Is the index along `axis` of a tensor of the given shape the label? Labels lack this axis. */
+/* bool of the given shape: is the index along `axis` the label? The labels have that shape without the axis. */
 static graph_id is_label(graph *g, const graph_shape *shape, int axis, graph_id labels) {
     dlc_dtype dtype = label_dtype(g, labels, shape->dim[axis]);
     graph_id column = graph_expand_dims(g, graph_cast(g, labels, dtype), axis);
@@ -394,7 +394,7 @@ NUMBER(hard_sigmoid, bounded(PARAMETER(0) * x + PARAMETER(1), 0, 1))
 NUMBER(hard_swish, x <= -3 ? -0.0 : x * (bounded(x + 3, 0, 6) / 6))
 NUMBER(softplus, x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)))
 
-/* Rows of a tensor along an axis, as positions: start(outer, inner) + i*inner, i < size. */
+/* Rows along an axis: element i < size of row (o, k), o < outer, k < inner, is at position (o*size + i)*inner + k. */
 typedef struct rows {
     int64_t outer, size, inner;
 } rows;
@@ -406,7 +406,7 @@ static rows rows_along(const graph_reference_tensor *x, int64_t axis) {
     return r;
 }
 
-/* Maximum (NaN if any element is) and the sum of exp(x - maximum). */
+/* Sets *most to the maximum of x[i*step], i < size (NaN if any element is), and *sum to the sum of exp(x - *most). */
 static void row_exponentials(const double *x, int64_t size, int64_t step, double *most, double *sum) {
     *most = -INFINITY;
     *sum = 0;
@@ -435,7 +435,7 @@ static void reference_log_softmax(const graph_reference *r) {
     reference_softmax_of(r, true);
 }
 
-/* Collects the elements reduced to one result element: those whose other coordinates are equal. */
+/* Sets out[] to the elements that are reduced to the result element at `point`; returns their number. */
 static int64_t gather_reduced(const graph_reference *r, const int64_t *point, double *out) {
     const graph_reference_tensor *x = &r->operand[0];
     bool reduced[DLC_MAX_RANK] = {false};

@@ -7,7 +7,7 @@
 
 enum { DOT_BATCH_X, DOT_BATCH_W, DOT_CONTRACT_X, DOT_CONTRACT_W, DOT_RESULT };
 
-/* An axis list of operand 0 (x) or 1 (w). */
+/* The lists of batch axes and of contracted axes of operand 0 (x) or 1 (w). */
 static const graph_attribute *batch_of(const graph_attribute *attribute, int operand) {
     return &attribute[DOT_BATCH_X + operand];
 }
@@ -70,12 +70,13 @@ void graph_dot_places(const graph_attribute *attribute, const int rank[2], int64
     }
 }
 
-/* "i" for a single axis, else "i0", "i1", ... */
+/* Sets names[count]: "i" (the letter) for a single axis, else "i0", "i1", ... */
 static void name_axes(lib_arena *arena, char letter, int count, const char **names) {
     for (int i = 0; i < count; i++) names[i] = lib_arena_format(arena, count > 1 ? "%c%d" : "%c", letter, i);
 }
 
-/* Index of operand `operand`: batch and contracted axes by the lists, other axes are result axes from `first_free` on. */
+/* Sets index[] to that of the operand at a point of the stage: batch and contracted axes by the lists; the operand's other axes are the
+ * stage's axes from `first_free` on. */
 static void dot_index(const graph_compute *c, const tir_stage *stage, int operand, int first_free, tir_expr *index) {
     int rank = c->operand_shape[operand].rank, free_axis = first_free;
     const graph_attribute *batch = batch_of(c->attribute, operand), *contract = contract_of(c->attribute, operand);
@@ -127,7 +128,7 @@ static graph_id emit_dot(graph *g, graph_id x, graph_id w, int batch, const int6
                           graph_set_list("contract_w", contract, contract_w), graph_set_integer("result", result)});
 }
 
-/* The axis of w contracted with the last one of x. */
+/* The axis of w, of this rank, that matmul contracts with the last axis of x. */
 static int contracted_axis(int rank) {
     return rank > 1 ? rank - 2 : 0;
 }
@@ -160,7 +161,8 @@ static void expand_dot(graph_expand *e) {
                             e->attribute[MATMUL_RESULT].integer);
 }
 
-/* Batch dimensions of x and w, aligned at the last. For dimension i of `count`: axis in the operand, -1: none. */
+/* Numbers of batch dimensions of matmul's operands, of[0] and of[1], and of the result. They are aligned at the last: batch_axis gives the
+ * operand's axis for batch dimension i of the result; -1: none. */
 typedef struct matmul_batch {
     int count, of[2];
 } matmul_batch;
@@ -199,15 +201,15 @@ static void infer_matmul(graph_infer *infer) {
     if (w->rank > 1) add_dim(infer, w->dim[w->rank - 1]);
 }
 
-/* A batch dimension that only one operand has, or that only one has with a size other than 1, becomes a free dimension of that operand, so that
- * nothing is repeated. Records these dimensions and their positions in the result of dot_general (batch, free x, free w). */
+/* How matmul becomes a dot_general. A batch dimension that only one operand has, or has with a size other than 1, is no batch axis of the
+ * dot_general but a free axis of that operand, so that nothing is repeated. */
 typedef struct matmul_plan {
-    /* axes of the operand that are kept; others have size 1 and are dropped */
+    /* by operand and axis: it is kept; other axes have size 1 and are dropped */
     bool kept[2][DLC_MAX_RANK];
-    /* batch axes of the operands after dropping */
+    /* batch axes of each operand, counted after dropping */
     int64_t batch[2][DLC_MAX_RANK];
     int batches;
-    /* from the result's axes to those of dot_general */
+    /* by axis of the result: the axis of dot_general's result (batch, free axes of x, free axes of w) */
     int64_t permutation[DLC_MAX_RANK];
 } matmul_plan;
 
@@ -277,7 +279,7 @@ enum { EINSUM_EQUATION };
 enum { EINSUM_OPERANDS = 32, CAPITALS = 26, ELLIPSIS = 52, LABELS = ELLIPSIS + DLC_MAX_RANK };
 
 typedef struct einsum_term {
-    /* ellipsis: its position, -1: none */
+    /* number of labels; position of the ellipsis among them, -1: none */
     int rank, ellipsis;
     uint8_t label[DLC_MAX_RANK];
 } einsum_term;
@@ -287,7 +289,7 @@ typedef struct einsum {
     einsum_term term[EINSUM_OPERANDS], result;
 } einsum;
 
-/* Capitals first, as NumPy orders them; -1: no letter. */
+/* The letter's label, capitals first, as NumPy orders them; -1: no letter. */
 static int label_of(char c) {
     return c >= 'A' && c <= 'Z' ? c - 'A' : c >= 'a' && c <= 'z' ? c - 'a' + CAPITALS : -1;
 }
@@ -325,7 +327,8 @@ static bool add_label(einsum_term *term, int label) {
 
 static const char *const too_many_labels = "it has too many labels in one place";
 
-/* Without "->" the result has the ellipsis, then the labels that occur once, in alphabetical order. */
+/* Sets the result of an equation without "->": the ellipsis, then the labels that occur once, in alphabetical order. Returns NULL, or an
+ * error message. */
 static const char *einsum_implicit(einsum *e) {
     for (int label = 0; label < ELLIPSIS; label++) {
         int count = 0;
@@ -336,7 +339,7 @@ static const char *einsum_implicit(einsum *e) {
     return NULL;
 }
 
-/* Returns NULL or an error message. Labels do not include the dimensions of an ellipsis yet. */
+/* Parses the equation into *out; returns NULL, or an error message. An ellipsis has no labels yet (einsum_spread). */
 static const char *einsum_parse(const char *equation, int operands, einsum *out) {
     *out = (einsum){.count = operands, .result = {.ellipsis = -1}};
     for (int o = 0; o < operands; o++) out->term[o].ellipsis = -1;
@@ -373,7 +376,7 @@ static const char *einsum_parse(const char *equation, int operands, einsum *out)
     return wrong;
 }
 
-/* Replaces the ellipsis by labels. */
+/* Replaces the term's ellipsis by labels of `dimensions` dimensions; false: the rank is too high. */
 static bool spread_ellipsis(einsum_term *term, int dimensions) {
     if (term->ellipsis < 0) return true;
     if (term->rank + dimensions > DLC_MAX_RANK) return false;
@@ -384,7 +387,7 @@ static bool spread_ellipsis(einsum_term *term, int dimensions) {
     return true;
 }
 
-/* Expands all ellipses for the operands' shapes; NULL, or an error message. */
+/* Replaces all ellipses by labels for the operands' shapes; returns NULL, or an error message. */
 static const char *einsum_spread(einsum *e, const graph_shape *const *shape) {
     int most = 0;
     for (int o = 0; o < e->count; o++) {
@@ -397,7 +400,7 @@ static const char *einsum_spread(einsum *e, const graph_shape *const *shape) {
     return spread_ellipsis(&e->result, most) ? NULL : too_many_labels;
 }
 
-/* Sizes by label; for dimensions of an ellipsis the size other than 1, if any. */
+/* Sets size[label]; for a dimension of an ellipsis to the size other than 1 that some operand has, if any. */
 static void einsum_sizes(const tir_pool *pool, const einsum *e, const graph_shape *const *shape, tir_expr *size) {
     memset(size, 0, LABELS * sizeof *size);
     for (int o = 0; o < e->count; o++)
@@ -407,7 +410,7 @@ static void einsum_sizes(const tir_pool *pool, const einsum *e, const graph_shap
         }
 }
 
-/* Is the dimension a 1 that an ellipsis broadcasts? */
+/* Is the axis one of an ellipsis, of size 1, that is broadcast to another size? */
 static bool is_repeated(const tir_pool *pool, const einsum_term *term, int axis, tir_expr dim, const tir_expr *size) {
     int label = term->label[axis];
     return label >= ELLIPSIS && is_one(pool, dim) && !is_one(pool, size[label]);
@@ -417,7 +420,7 @@ static void drop_label(einsum_term *term, int at) {
     memmove(term->label + at, term->label + at + 1, (size_t)(--term->rank - at));
 }
 
-/* One step: two of the remaining operands are replaced by their product, at the position of the first. */
+/* One step: operands number `first` and `second` of those that remain are replaced by their product, in the place of the first. */
 typedef struct einsum_step {
     int first, second;
 } einsum_step;
@@ -429,8 +432,9 @@ static double elements_of(uint64_t set, const double *size) {
     return all;
 }
 
-/* Greedy order of products: the pair with the fewest multiplications, then the smallest result, then the first; `set`: labels of
- * each operand that others have, too. A symbolic size counts as 100. False: every remaining product has too many dimensions. */
+/* Sets steps[count - 1] greedily: each is the pair with the fewest multiplications, among these with the smallest result, then the first.
+ * set[o]: labels of operand o that others or the result have, too. A symbolic size counts as at most 100. False: every remaining product
+ * has too many dimensions. */
 static bool einsum_order(tir_pool *pool, int count, uint64_t *set, uint64_t result, const tir_expr *size,
                          einsum_step *steps) {
     enum { UNKNOWN = 100 };
@@ -505,7 +509,7 @@ static void infer_einsum(graph_infer *infer) {
                          DLC_MAX_RANK);
 }
 
-/* Drops dimensions of 1 that are broadcast. */
+/* x without the dimensions of 1 that are broadcast, and *term without their labels. */
 static graph_id einsum_unrepeated(graph *g, graph_id x, einsum_term *term, const tir_expr *size) {
     const graph_shape shape = *graph_shape_of(g, x);
     bool kept[DLC_MAX_RANK];
@@ -515,7 +519,7 @@ static graph_id einsum_unrepeated(graph *g, graph_id x, einsum_term *term, const
     return drop_axes(g, x, kept);
 }
 
-/* Repeated labels of an operand: everything off the diagonal becomes 0, then one of the two axes is summed away. */
+/* x without repeated labels: everything off the diagonal becomes 0, then one of the two axes is summed away. */
 static graph_id einsum_diagonals(graph *g, graph_id x, einsum_term *term) {
     for (int i = 0; i < term->rank; i++)
         for (int j = i + 1; j < term->rank; j++) {
@@ -530,7 +534,7 @@ static graph_id einsum_diagonals(graph *g, graph_id x, einsum_term *term) {
     return x;
 }
 
-/* Sums over the labels that occur nowhere else. */
+/* The sum of x over the labels of *term that are not in `beside`, which are removed from *term. */
 static graph_id einsum_sum(graph *g, graph_id x, einsum_term *term, uint64_t beside) {
     int64_t axes[DLC_MAX_RANK];
     int count = 0;
@@ -542,7 +546,7 @@ static graph_id einsum_sum(graph *g, graph_id x, einsum_term *term, uint64_t bes
     return x;
 }
 
-/* Contracts over common labels that only these two operands have; *term becomes that of the product. */
+/* The product of x and w, contracted over their common labels that are not in `beside`; *term becomes that of the product. */
 static graph_id einsum_product(graph *g, graph_id x, einsum_term *term, graph_id w, const einsum_term *other,
                                uint64_t beside, int64_t result) {
     int64_t batch[2][DLC_MAX_RANK], contract[2][DLC_MAX_RANK];
@@ -582,7 +586,7 @@ static void einsum_prepare(graph *g, einsum *e, graph_id *value, const tir_expr 
     }
 }
 
-/* Replaces two operands by their product, at the position of the first. Of several products only the last one rounds. */
+/* Replaces the operands of the step by their product. Of several products only the last one rounds to the operands' dtype. */
 static void einsum_contract(graph *g, einsum *e, graph_id *value, einsum_step step) {
     enum { SAME, F32 }; /* words of `result` */
     const int a = step.first, b = step.second, behind = e->count - 1 - b;
@@ -632,8 +636,8 @@ static void expand_einsum(graph_expand *x) {
 
 #ifdef DLC_REFERENCE
 
-/* All operands indexed by an assignment of numbers to labels: label[o][axis] is a number below `labels`; result axes are the
- * labels in `out`. Integers are summed as words, stored in the result's array until the end. */
+/* Adds up, over all values of the labels 0 to labels - 1 (of size[label]), products of the operands' elements. label[o][axis]: the label
+ * that indexes that axis; out[axis]: that of the result's axis. Sums of integers are words in the result's array until the end. */
 static void reference_sum_of_products(const graph_reference *r, int operands, int labels, const int64_t *size,
                                       int (*label)[DLC_MAX_RANK], const int *out) {
     const graph_reference_tensor *y = &r->result[0];

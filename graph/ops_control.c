@@ -7,7 +7,7 @@
 
 /* ---- shared ----------------------------------------------------------------------------------------------------- */
 
-/* Requires equal shapes, now or at bind. */
+/* Raises unless element types and shapes are equal; sizes that depend on symbols are compared at bind. */
 static void require_shape(const graph_infer *infer, const graph_shape *a, const graph_shape *b, const char *what) {
     if (a->dtype != b->dtype)
         graph_infer_fail(infer, "%s: element types are %s and %s, expected one", what, lib_dtypes[a->dtype].name,
@@ -26,7 +26,7 @@ static void require_scalar_bool(const graph_infer *infer, const graph_shape *sha
                          shape->rank);
 }
 
-/* The sub-graph of an attribute; its inputs are the operands from `first` on. */
+/* The sub-graph of an attribute; raises unless its inputs have the shapes of the operands from `first` on. */
 static const graph *subgraph_of(const graph_infer *infer, int attribute, int first) {
     const graph *sub = infer->g->subgraphs.data[infer->attribute[attribute].integer];
     const char *name = infer->op->attribute[attribute].name;
@@ -47,7 +47,7 @@ static bool is_surely_equal(tir_pool *pool, tir_expr a, tir_expr b) {
     return a == b || tir_equal(pool, a, b) == TIR_YES;
 }
 
-/* The next symbol for a size that differs between the branches. */
+/* The next symbol of attribute `sizes`, for a size that differs between the branches; 0: there is none left. */
 static tir_expr next_size(const graph_infer *infer, int *used) {
     const tir_pool *pool = infer->g->pool;
     const graph_attribute *sizes = &infer->attribute[IF_SIZES];
@@ -93,14 +93,14 @@ static void fill_up(graph *branch, uint32_t o, int axis, tir_expr size) {
     branch->outputs.data[o] = graph_concat(branch, 2, (graph_id[]){value, zeros}, axis);
 }
 
-/* a dimension of a result */
+/* A dimension of a result that differs between the branches, and its size in each. */
 typedef struct unequal {
     uint32_t result;
     int axis;
     tir_expr then, otherwise;
 } unequal;
 
-/* Finds unequal dimensions, in order; also pads the branches' outputs to the larger size. */
+/* Sets out[] to the unequal dimensions, in order, and pads the branches' outputs to the larger size; returns their number. */
 static int find_unequal(graph *then, graph *otherwise, unequal *out) {
     int count = 0;
     for (uint32_t o = 0; o < then->outputs.count; o++) {
@@ -117,7 +117,7 @@ static int find_unequal(graph *then, graph *otherwise, unequal *out) {
     return count;
 }
 
-/* The first `count` elements along `axis`. */
+/* A cut of x along `axis`: its first `count` elements, a size named by the symbol `size`. */
 static graph_id cut_axis(graph *g, graph_id count, graph_id x, int axis, tir_expr size) {
     int64_t swap[DLC_MAX_RANK];
     int rank = graph_shape_of(g, x)->rank;
@@ -127,7 +127,8 @@ static graph_id cut_axis(graph *g, graph_id count, graph_id x, int axis, tir_exp
     return axis ? graph_transpose(g, x, swap) : x;
 }
 
-/* With named sizes: both branches pad their results, which are cut to the size of the branch taken. */
+/* An `if` with attribute `sizes`: both branches pad their results to one shape, and the `if`'s results are cut to the sizes of the branch
+ * taken. */
 static void expand_if(graph_expand *e) {
     graph *g = e->g;
     graph *branches[2];

@@ -1,5 +1,5 @@
-/* Operators whose number of results depends on data. Each computes the greatest possible number of results, followed by a `cut`:
- * all are expansions into ordinary rows. */
+/* Composites with a result whose size depends on the data. Each expands into ordinary operators, which compute positions padded to
+ * the largest possible count, a `cut` of these to the actual count, and operators that compute the results from what is left. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -22,6 +22,7 @@ static dlc_dtype position_dtype(const graph *g, tir_expr count) {
     return tir_range(g->pool, count).high < INT32_MAX ? DLC_I32 : DLC_I64;
 }
 
+/* x in one dimension, row-major. */
 static graph_id whole(graph *g, graph_id x) {
     const graph_shape shape = *graph_shape_of(g, x);
     tir_expr count = tir_index(g->pool, 1);
@@ -34,7 +35,7 @@ static graph_id cut(graph *g, graph_id count, graph_id x, const graph_attribute 
                            (graph_setting[]){graph_set_dims("size", 1, size->dims)});
 }
 
-/* Ascending positions of the set flags (bool, rank 1), padded with the flags' number; *count: number of set flags. */
+/* Ascending positions of the true elements of `flags` (bool [n]), padded with n to [n]. *count: their number, a rank-0 value. */
 static graph_id positions(graph *g, graph_id flags, graph_id *count) {
     const tir_expr n = graph_shape_of(g, flags)->dim[0];
     const dlc_dtype dtype = position_dtype(g, n);
@@ -63,7 +64,7 @@ static void infer_non_zero(graph_infer *infer) {
     result->dim[1] = infer->attribute[NON_ZERO_SIZE].dims[0];
 }
 
-/* Converts flat positions to indices along each axis, in the result's dtype. */
+/* Row-major positions `flat` [n] in a tensor of that shape, as an index along each axis: i64 [rank, n]. */
 static graph_id indices_of(graph *g, graph_id flat, const graph_shape *shape) {
     const tir_expr one = tir_index(g->pool, 1), n = graph_shape_of(g, flat)->dim[0];
     const dlc_dtype dtype = graph_shape_of(g, flat)->dtype;
@@ -115,7 +116,7 @@ static const graph_op row_non_zero = {
 enum { UNIQUE_SIZE, UNIQUE_SORTED };
 enum { ALONG_SIZE, ALONG_AXIS, ALONG_SORTED };
 
-/* Shapes of the further results: index of first occurrence, group of each element, count. */
+/* Sets the shapes of results 1 to 3: index of first occurrence [size], group of each element [all], count [size]. */
 static void infer_groups(graph_infer *infer, tir_expr all) {
     tir_expr count = infer->attribute[UNIQUE_SIZE].dims[0];
     infer->result[1] = infer->result[3] = (graph_shape){.dtype = DLC_I64, .rank = 1, .dim = {count}};
@@ -149,7 +150,8 @@ static graph_id order_of(graph *g, graph_id x, dlc_dtype dtype) {
                                (graph_setting[]){graph_set_integer("axis", 0), graph_set_integer("dtype", dtype)});
 }
 
-/* For sorted values, or columns, along the last axis: does each differ from the previous one? NaNs are equal. */
+/* bool [n]: does element i of `sorted` [n], or column i of `sorted` [rows, n], differ from the one before? True for i = 0; NaNs are
+ * equal. number: 0 to n - 1. */
 static graph_id starts_group(graph *g, graph_id sorted, graph_id number) {
     const graph_shape shape = *graph_shape_of(g, sorted);
     graph_id zero = graph_full_like(g, number, 0), one = graph_scalar_like(g, number, 1);
@@ -169,8 +171,8 @@ static graph_id put(graph *g, graph_id indices, graph_id values) {
     return graph_emit_with(g, "scatter", 3, operands, 1, (graph_setting[]){graph_set_integer("axis", 0)});
 }
 
-/* Computes all results except the first, for elements sorted by `order`; `first` marks in that order where groups start. Returns
- * the indices of the groups' representatives. */
+/* Computes results 1 to 3. order [n]: indices that sort the elements; first, bool [n]: the i-th of the sorted elements starts a
+ * group of equal ones. Returns the index of each group's first element, [size]. */
 static graph_id unique_groups(graph_expand *e, graph_id order, graph_id first, bool sorted) {
     graph *g = e->g;
     const tir_expr n = graph_shape_of(g, order)->dim[0];

@@ -52,7 +52,8 @@ static graph_id put(graph_expand *e, int cache, int update, graph_id start) {
                            &axes);
 }
 
-/* The heads of q that share one of k are rows of one product. Row r is step r mod steps, which sees keys up to its own. */
+/* Puts k and v into the caches, and attends to the caches. Heads of q that share a head of k become rows of one product: row r is step
+ * r mod steps, which sees the keys up to its own. */
 static void expand_cached_attention(graph_expand *e) {
     graph *g = e->g;
     tir_pool *pool = g->pool;

@@ -1,11 +1,11 @@
-/* Random numbers of other distributions, derived from rng_uniform: pure functions of key and stream. Also the inverse of the
- * normal distribution function, used by one of them. */
+/* Random numbers of other distributions, derived from rng_uniform: pure functions of key and stream. Also normal_quantile, the
+ * inverse of the normal distribution function, which rng_truncated_normal uses. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
 #include <math.h>
 
-/* Attributes of generators, as of rng_uniform. */
+/* The first attributes of generators, as in rng_uniform. */
 enum { SHAPE, DTYPE, SEED, STREAM, PARAMETER };
 
 static void infer_key(const graph_infer *infer, int operand) {
@@ -28,7 +28,7 @@ static void infer_numbers(graph_infer *infer) {
     }
 }
 
-/* Numbers of [0, 1). */
+/* Uniform numbers of [0, 1). seed: attributes seed and stream. */
 static graph_id uniform(graph *g, graph_id key, const graph_shape *shape, const graph_attribute *seed) {
     graph_setting setting[] = {graph_set_dims("shape", shape->rank, shape->dim),
                                graph_set_integer("dtype", shape->dtype), graph_set_integer("seed", seed[0].integer),
@@ -117,7 +117,8 @@ static void infer_rng_truncated_normal(graph_infer *infer) {
     infer_numbers(infer);
 }
 
-/* The quantile of a uniform number between the probabilities of the ends; computed in the tail where these are small. */
+/* The normal quantile of a uniform number between the probabilities of low and high. If both are above 0, it is computed for the mirrored
+ * range, in the tail where probabilities are small and exact. */
 static void expand_rng_truncated_normal(graph_expand *e) {
     graph *g = e->g;
     double low = e->attribute[TRUNCATED_LOW].number, high = e->attribute[TRUNCATED_HIGH].number;
@@ -150,7 +151,7 @@ static graph_id tries_of(graph *g, graph_id u, int first, int count) {
     return graph_slice_axis(g, u, 0, tir_index(g->pool, first), tir_index(g->pool, first + count));
 }
 
-/* Computes all tries at once and takes the first accepted one; d if there is none. u: [3 tries + 1, ...] */
+/* Computes all tries at once and takes the first accepted one; if there is none, d. */
 static void expand_rng_gamma(graph_expand *e) {
     graph *g = e->g;
     graph_id alpha = graph_widen(g, e->input[0]), zero = graph_scalar_like(g, alpha, 0),
@@ -215,7 +216,7 @@ static void infer_rng_categorical(graph_infer *infer) {
     infer->result[0].dim[x->rank - 1] = tir_index(infer->g->pool, infer->attribute[CATEGORICAL_SAMPLES].integer);
 }
 
-/* Index along the last axis of the maximum of logits + Gumbel numbers */
+/* The index, along the last axis, of the maximum of logits + Gumbel numbers: a sample of the classes. */
 static void expand_rng_categorical(graph_expand *e) {
     graph *g = e->g;
     graph_id logits = graph_widen(g, e->input[0]);
@@ -265,7 +266,7 @@ static void reference_rng_gumbel(const graph_reference *r) {
         r->result[0].data[i] = -log(-log(reference_number(r, i)));
 }
 
-/* Solves for probability p by bisection. */
+/* The normal quantile of p by bisection. */
 static double reference_quantile(double p) {
     if (!(p >= 0 && p <= 1)) return NAN;
     if (p == 0 || p == 1) return p == 0 ? -INFINITY : INFINITY;

@@ -1,6 +1,6 @@
-/* Symmetric eigenproblems. Small matrices by rotations (jacobi). Larger ones are reduced to tridiagonal form by reflections,
- * which are applied to the rest of the matrix as a product for each block of columns; then divide and conquer, in levels that
- * merge neighbouring blocks of all matrices at once (Cuppen 1981; Gu & Eisenstat 1995), mostly by matrix products, too. */
+/* Symmetric eigenproblems. Small matrices are diagonalised by rotations (jacobi). Larger ones are reduced to tridiagonal form by
+ * reflections, which are applied to the rest of the matrix as one product for each block of columns. Tridiagonal ones are solved by
+ * divide and conquer, in levels that merge neighbouring blocks of all matrices at once (Cuppen 1981; Gu & Eisenstat 1995). */
 #include "graph/bound.h"
 #include "graph/matrix.h"
 
@@ -21,13 +21,14 @@ static void infer_jacobi(graph_infer *infer) {
     infer->result[0] = infer->result[1] = infer->operand[0];
 }
 
-/* An off-diagonal element is negligible if it is at most this times sqrt(|a[i, i] a[j, j]|): half of the distance of numbers at 1. */
+/* Half of the distance of numbers at 1: an off-diagonal element a[i, j] is negligible if it is at most this times
+ * sqrt(|a[i, i] a[j, j]|). */
 static double negligible_part(dlc_dtype dtype) {
     return ldexp(1, -lib_float_of(dtype).digits);
 }
 
-/* The partner of row i in round t: a round-robin tournament, in which each pair meets once in n - 1 rounds (n even; for odd n one
- * row is idle, its own partner). */
+/* Adds a stage with the partner of each row in round t of a round-robin tournament: each pair meets once in n - 1 rounds (n even; for odd
+ * n, n rounds, in each of which one row is idle: its own partner). */
 static uint32_t add_partners(matrix_fold *f, tir_expr n) {
     tir_pool *pool = f->pool;
     tir_expr one = tir_index(pool, 1), two = tir_index(pool, 2), even = tir_mul(pool, tir_ceil_div(pool, n, two), two);
@@ -50,8 +51,8 @@ static tir_expr partner_of(const matrix_fold *f, uint32_t partners, tir_expr i, 
     return tir_max(pool, tir_min(pool, tir_cast(pool, TIR_INDEX, load1(f, partners, i)), last), tir_index(pool, 0));
 }
 
-/* Cosine and sine of the rotation that makes a[i, partner] zero; both rows of a pair compute the same, with opposite sines. If
- * that element is negligible they are 1 and 0, which change no bit: a converged matrix stays unchanged in further rounds. */
+/* Adds stages with cosine and sine, by row i, of the rotation that makes a[i, partner] zero; the two rows of a pair get opposite sines. If
+ * the element is negligible, they are 1 and 0, which change no bit: a converged matrix stays unchanged in further rounds. */
 static void add_rotation(matrix_fold *f, uint32_t now, uint32_t partners, tir_expr n, uint32_t rotation[2]) {
     tir_pool *pool = f->pool;
     tir_expr zero = tir_float(pool, f->dtype, 0), one = tir_float(pool, f->dtype, 1);
@@ -82,7 +83,7 @@ static void add_rotation(matrix_fold *f, uint32_t now, uint32_t partners, tir_ex
     }
 }
 
-/* Rotates column j and its partner in row i. */
+/* Element (i, j) after the rotation of column j and its partner p. */
 static tir_expr mixed(const matrix_fold *f, uint32_t tensor, const uint32_t rotation[2], tir_expr i, tir_expr j,
                       tir_expr p) {
     tir_pool *pool = f->pool;
@@ -90,7 +91,7 @@ static tir_expr mixed(const matrix_fold *f, uint32_t tensor, const uint32_t rota
                       tir_mul(pool, load2(f, tensor, i, p), load1(f, rotation[1], j)));
 }
 
-/* A matrix of one row: there is no partner. */
+/* Matrices of at most one row, which have no pairs to rotate: the results are the operands. */
 static void compute_single(graph_compute *c) {
     for (int result = 0; result < 2; result++) {
         const graph_shape *y = &c->result_shape[result];
@@ -153,7 +154,7 @@ static void compute_jacobi(graph_compute *c) {
 
 enum { PANEL = 32 };
 
-/* [w; v] of [v; w], both [..., 2 PANEL, n] */
+/* [w; v] for pairs [v; w], both [..., 2 PANEL, n]. */
 static graph_id other_halves(graph *g, graph_id pairs) {
     tir_pool *pool = g->pool;
     const int axis = graph_shape_of(g, pairs)->rank - 2;
@@ -163,14 +164,14 @@ static graph_id other_halves(graph *g, graph_id pairs) {
         axis);
 }
 
-/* x [..., 1, n] times the matrix that the pairs [v; w] subtract: x (v^T w + w^T v). */
+/* x (v^T w + w^T v) for x [..., 1, n] and pairs [v; w]: that much is subtracted from x a when the pairs update a. */
 static graph_id times_pairs(graph *g, graph_id x, graph_id pairs) {
     graph_id parts = graph_matmul(g, pairs, matrix_transpose(g, x));
     return graph_matmul(g, matrix_transpose(g, other_halves(g, parts)), pairs);
 }
 
-/* Column s of a, updated by the previous reflections, then its reflection v, and w: h a h = a - v w^T - w v^T with h = 1 - v v^T,
- * w = p - (p^T v / 2) v, p = a v (LAPACK's latrd). Vectors are rows [..., 1, n] here. */
+/* Updates column s of a by the previous pairs, and sets result[0] to its reflection v, result[1] to w: h a h = a - v w^T - w v^T, where
+ * h = 1 - v v^T, w = p - (p^T v / 2) v, p = a v (LAPACK's latrd). Vectors are rows [..., 1, n] here. */
 static void next_pair(graph *g, graph_id a, graph_id pairs, graph_id s, graph_id result[2]) {
     tir_expr one = tir_index(g->pool, 1);
     graph_id column = slice_at(g, a, s, 2, one), taken = other_halves(g, slice_at(g, pairs, s, 1, one));
@@ -183,8 +184,9 @@ static void next_pair(graph *g, graph_id a, graph_id pairs, graph_id s, graph_id
     result[1] = graph_sub(g, p, graph_mul(g, graph_mul_number(g, along, 0.5), v));
 }
 
-/* q^T a q for symmetric a: diagonal and off-diagonal [..., n] (its last element is 0); q as its reflections, [..., count, n]. In
- * blocks of columns: within a block only the next column is updated, after it all of a. */
+/* Sets result[] to the diagonal and off-diagonal [..., n] (its last element is 0) of q^T a q, tridiagonal for symmetric a, and
+ * *reflections [..., count, n] to those whose product is q. By blocks of columns: all of a is updated after a block, within it only the
+ * column whose reflection is next. */
 static void emit_tridiagonal(graph *g, graph_id a, graph_id result[2], graph_id *reflections) {
     tir_pool *pool = g->pool;
     const graph_shape shape = *graph_shape_of(g, a);
@@ -215,39 +217,39 @@ static void emit_tridiagonal(graph *g, graph_id a, graph_id result[2], graph_id 
 
 /* ---- divide and conquer ------------------------------------------------------------------------------------------- */
 
-/* One level. Blocks of 2 * half rows have eigenvalues d and eigenvectors (columns of v, zero outside of the block) for each of
- * their halves; with the element e removed between the halves, d + rho z z^T has the eigenvalues of the block. Nothing is
- * permuted: number j stays in column j, so all conditions are masks of pairs (i, j), rows and columns of matrices [..., n, n]. */
+/* One level, which merges the two halves of each block of 2 * half rows. d: eigenvalues of the halves, which were separated by removing the
+ * element e between them; v: their eigenvectors (columns, zero outside of the half). diag(d) + rho z z^T has the eigenvalues of the block.
+ * Eigenvalue j stays in column j; so all conditions are masks of pairs (i, j) in matrices [..., n, n]. */
 typedef struct level {
     graph *g;
     tir_expr n;
     dlc_dtype dtype;
     /* [..., n], [..., n, n] */
     graph_id d, v;
-    /* number of the block [n]; i and j are of one block [n, n] */
+    /* block: number of the block of row j, [n]; together: i and j are in one block, [n, n] */
     graph_id block, together;
     /* [..., n] */
     graph_id rho, z;
-    /* z is not negligible: [..., n]; else the pair (d, column of v) is unchanged */
+    /* [..., n] z[j] is not negligible; else eigenvalue and vector j stay as they are */
     graph_id live;
-    /* both live, and d is equal within rounding: [..., n, n] */
+    /* [..., n, n] i and j are live mates: their d is equal within rounding */
     graph_id mates;
-    /* the value used for d: the largest of the mates' */
+    /* the value used for d[j]: the largest of j's mates' */
     graph_id pole;
-    /* the last of the mates, which represents all of them */
+    /* j is the last of its mates, which represents all of them */
     graph_id active;
-    /* norm of the mates' part of z */
+    /* norm of the part of z of j's mates */
     graph_id zeta;
-    /* rho * zeta^2 of active ones, else 0 */
+    /* rho * zeta^2 if j is active, else 0 */
     graph_id weight;
-    /* eigenvalue of active ones: origin + offset, origin the nearest pole */
+    /* eigenvalue j, if j is active: origin + offset, where origin is the nearest pole */
     graph_id origin, offset;
 } level;
 
 static graph_id masked(const level *l, graph_id mask, graph_id x, double other) {
     return graph_select(l->g, mask, x, graph_scalar_like(l->g, x, other));
 }
-/* Reduces over i of [..., i, j]. */
+/* Reduces x [..., i, j] over i. */
 static graph_id over_rows(const level *l, graph_id (*reduce)(graph *, graph_id, int, const int64_t *, bool),
                           graph_id x) {
     const int64_t row = graph_shape_of(l->g, x)->rank - 2;
@@ -257,7 +259,7 @@ static graph_id sum_rows(const level *l, graph_id mask, graph_id x) {
     return over_rows(l, graph_reduce_sum, masked(l, mask, x, 0));
 }
 
-/* Computes rho and z from the rows of v on both sides of the cut. */
+/* Sets block, together, and, from the rows of v on both sides of the middle of each block, rho and z. */
 static void tear(level *l, graph_id half, graph_id beside) {
     graph *g = l->g;
     graph_id i = index_vector(g, l->n), size = graph_add(g, half, half);
@@ -280,7 +282,8 @@ static void tear(level *l, graph_id half, graph_id beside) {
     l->z = graph_mul_number(g, graph_add(g, row[0], row[1]), sqrt(0.5));
 }
 
-/* Deflation: excludes small z, and all but one of equal d (a reflection makes the z of the others zero). */
+/* Deflation: sets live, mates, pole, active, zeta and weight. Not active are numbers with small z, and all but one of those with equal d (a
+ * reflection makes the z of the others zero). */
 static void deflate(level *l) {
     graph *g = l->g;
     const double unit = l->dtype == DLC_F64 ? 0x1p-53 : 0x1p-24, least = l->dtype == DLC_F64 ? 0x1p-1000 : 0x1p-120;
@@ -300,7 +303,7 @@ static void deflate(level *l) {
     l->weight = masked(l, l->active, graph_mul(g, l->rho, graph_mul(g, l->zeta, l->zeta)), 0);
 }
 
-/* 1 + sum of weight / (pole - eigenvalue), eigenvalue j = origin + offset. */
+/* The secular function 1 + sum over i of weight[i] / (pole[i] - x[j]), where x = origin + offset, by j; its zeros are the eigenvalues. */
 static graph_id secular(const level *l, graph *g, graph_id together, graph_id weight, graph_id pole, graph_id origin,
                         graph_id offset) {
     graph_id distance = graph_sub(g, graph_sub(g, as_column(g, pole), as_row(g, origin)), as_row(g, offset));
@@ -316,8 +319,8 @@ static graph_id bits_of(graph *g, graph_id x, dlc_dtype dtype) {
     return graph_emit_with(g, "bit_cast", 1, &x, 1, (graph_setting[]){graph_set_integer("dtype", dtype)});
 }
 
-/* Between two poles the function ascends from -inf to inf: bisection of the offset from the nearest pole, up to the middle, on
- * its bits, so that small offsets are as exact as large ones. */
+/* Sets origin and offset. Between two poles the secular function ascends from -inf to inf: bisection finds the offset from the nearer pole,
+ * at most half of the distance. It halves the bits of the offset, so that small offsets are as exact as large ones. */
 static void find_roots(level *l) {
     enum { ORIGIN = 4, SIDE, POLE, WEIGHT, BLOCKS };
     graph *g = l->g;
@@ -357,8 +360,8 @@ static void find_roots(level *l) {
     l->offset = graph_mul(g, bits_of(g, found[1], l->dtype), side);
 }
 
-/* Eigenvectors of the block in terms of its halves': columns of a matrix [..., n, n]. z is recomputed so that the roots found are
- * exact for poles and z; then vectors are orthogonal however close roots are (Gu & Eisenstat 1995, by Loewner's formula). */
+/* The matrix [..., n, n] by which v is multiplied to get the blocks' eigenvectors. z is recomputed (Loewner's formula) so that the offsets
+ * found are exact roots for it; then the vectors are orthogonal however close roots are (Gu & Eisenstat 1995). */
 static graph_id vectors_of(level *l) {
     graph *g = l->g;
     graph_id distance = graph_sub(g, as_column(g, l->pole), as_row(g, l->origin));
@@ -387,7 +390,8 @@ static graph_id vectors_of(level *l) {
     return graph_select(g, as_row(g, l->active), root, kept);
 }
 
-/* Merges levels, starting with blocks of `half` rows: d [..., n] and v [..., n, n] become those of the whole matrices. */
+/* Merges blocks of `half` rows, then of twice as many, and so on. pair: d [..., n] and v [..., n, n] of the blocks, which become those of the
+ * whole matrices. beside: the off-diagonal. */
 static void join_levels(graph *g, graph_id half, graph_id beside, graph_id pair[2]) {
     tir_expr n = matrix_dim(g, beside, 1);
     int64_t condition_number, body_number;
@@ -421,7 +425,7 @@ static graph_id units_of(graph *g, graph_id x) {
                               shape.dim);
 }
 
-/* Rows of the leaf matrices of the first levels, for matrices of n rows. */
+/* Number of rows of the leaves, the separate matrices on which the first levels work, for matrices of n rows. */
 static tir_expr leaf_of(tir_pool *pool, tir_expr n) {
     enum { LEAF = 128 };
     return tir_max(pool, tir_min(pool, n, tir_index(pool, LEAF)), tir_index(pool, 1));
@@ -452,7 +456,7 @@ static graph_id on_diagonal(graph *g, graph_id v, tir_expr n) {
     return graph_select(g, graph_eq(g, as_column(g, block), as_row(g, block)), v, graph_scalar_like(g, v, 0));
 }
 
-/* The first levels work on separate matrices of LEAF rows. */
+/* Levels up to LEAF rows work on separate matrices of that many rows (in_leaves), the others on the whole matrices. */
 void matrix_tridiagonal_eigen(graph *g, graph_id diagonal, graph_id beside, graph_id result[2]) {
     const graph_shape line = *graph_shape_of(g, diagonal);
     const int last = line.rank - 1;
@@ -487,7 +491,7 @@ static void infer_eigh(graph_infer *infer) {
     infer->result[0].rank--;
 }
 
-/* x, NaN for matrices that are not finite. finite: over its leading axes */
+/* x, with NaN for matrices that are not finite; finite: bool over x's leading axes. */
 static graph_id of_finite(graph *g, graph_id x, graph_id finite) {
     const graph_shape shape = *graph_shape_of(g, x);
     int64_t axes[DLC_MAX_RANK];
@@ -510,7 +514,7 @@ static graph_id is_unfinished(graph *g, graph_id a) {
     return graph_reduce_or(g, beyond, 0, NULL, false);
 }
 
-/* Sweeps of rotations of symmetric a until all off-diagonal elements are negligible: the result and the product of rotations.
+/* Rotates symmetric a in sweeps until all off-diagonal elements are negligible; result: the matrix then, and the product of rotations.
  * Repeated eigenvalues and graded matrices take 40 sweeps at n = 1,000; matrices that never converge (rounding noise at the
  * smallest numbers) stop at the limit. */
 static void add_sweeps(graph *g, graph_id a, graph_id result[2]) {
@@ -543,7 +547,7 @@ static void add_sweeps(graph *g, graph_id a, graph_id result[2]) {
     result[V] = first + V;
 }
 
-/* In a graph: eigenvalues and vectors, unordered. a is symmetric, finite and of moderate magnitude. */
+/* Sets result[] to the eigenvalues and eigenvectors, unordered, of a, which is symmetric, finite and of moderate magnitude. */
 static void emit_eigen(graph *g, graph_id a, graph_id result[2]) {
     enum { SMALL = 32 };
     int64_t extent;
@@ -612,7 +616,7 @@ static void expand_eigh(graph_expand *e) {
 #ifdef DLC_REFERENCE
 enum { REFERENCE_SIZE = 16 };
 
-/* Eigenvalues below x: negative pivots of a - x (Sylvester). */
+/* The number of eigenvalues of a below x: that of negative pivots of a - x (Sylvester). */
 static int64_t count_below(const double *a, int64_t n, double x) {
     double m[REFERENCE_SIZE][REFERENCE_SIZE];
     int64_t below = 0;
@@ -627,7 +631,7 @@ static int64_t count_below(const double *a, int64_t n, double x) {
     return below;
 }
 
-/* y = (a - x)^-1 y, normalised; elimination with largest pivots. */
+/* Replaces y by (a - x)^-1 y, normalised, by elimination with largest pivots. */
 static void iterate_inverse(const double *a, int64_t n, double x, double *y) {
     double m[REFERENCE_SIZE][REFERENCE_SIZE], norm = 0;
     for (int64_t i = 0; i < n; i++)

@@ -1,5 +1,5 @@
-/* Factorisations by blocks of columns: LU and the operators based on it, QR. A panel (a primitive with one step per column)
- * eliminates a block; the expansion applies it to the rest of the matrix by products, in a loop over blocks. */
+/* Factorisations by blocks of columns: LU and the operators based on it, QR. A primitive with one step per column factors a block of
+ * columns (a panel); the expansion then updates the rest of the matrix by products, in a loop over blocks. */
 #include "graph/bound.h"
 #include "graph/matrix.h"
 
@@ -24,18 +24,19 @@ static void infer_lu_panel(graph_infer *infer) {
 typedef struct lu_step {
     matrix_fold f;
     tir_expr m, both[2];
-    /* matrix and order of rows when the step begins */
+    /* tensors of the matrix and of the order of its rows when the step begins */
     uint32_t now, order;
-    /* row: i64 */
+    /* tensor of the pivot's row, i64 */
     uint32_t pivot;
 } lu_step;
 
-/* Column t. There are at least two steps (a fold's next state is read); the second may lack a column, since no row is below. */
+/* The step's column: t, limited to the last one. A fold has at least two steps, since its next state is read: a matrix of one column has a
+ * second step without a column. */
 static tir_expr lu_column(lu_step *s) {
     return tir_min(s->f.pool, s->f.t, tir_sub(s->f.pool, s->both[1], tir_index(s->f.pool, 1)));
 }
 
-/* The pivot row of column t, and the source of each row after the swap. */
+/* The row that step t makes the pivot's: operand 1 plus t. */
 static tir_expr lu_row(lu_step *s) {
     return tir_add(s->f.pool, matrix_offset(s->f.c, s->m), s->f.t);
 }
@@ -44,6 +45,7 @@ static tir_expr lu_pivot(lu_step *s) {
     return graph_limited_index(pool, load0(&s->f, s->pivot), tir_index(pool, 0),
                                tir_sub(pool, s->m, tir_index(pool, 1)));
 }
+/* The row that stands in row i after the step has swapped lu_row and the pivot's row; i itself if there is nothing to swap. */
 static tir_expr lu_source(lu_step *s, tir_expr i) {
     tir_pool *pool = s->f.pool;
     tir_expr row = lu_row(s), pivot = lu_pivot(s), wide = tir_cast(pool, DLC_I64, i);
@@ -55,7 +57,7 @@ static tir_expr lu_source(lu_step *s, tir_expr i) {
                       tir_select(pool, there, tir_min(pool, row, tir_sub(pool, s->m, tir_index(pool, 1))), i));
 }
 
-/* The first row of the largest element at or below the diagonal; NaN is larger than all. */
+/* Sets s->pivot to the first row with the largest element of the step's column, from lu_row on; NaN counts as infinite. */
 static void lu_find(lu_step *s) {
     matrix_fold *f = &s->f;
     tir_pool *pool = f->pool;
@@ -78,7 +80,7 @@ static void lu_find(lu_step *s) {
     }
 }
 
-/* Without columns, or with one row, there are no swaps. */
+/* A panel without columns, or with one row: nothing is swapped or eliminated. */
 static void empty_lu_panel(graph_compute *c) {
     for (int result = 0; result < 2; result++) {
         const graph_shape *y = &c->result_shape[result];
@@ -146,7 +148,7 @@ static bool is_at_most(const graph *g, tir_expr size, int64_t most) {
     return tir_is_const(g->pool, size, &number) && number <= most;
 }
 
-/* l, and u with rows in the order of `order`, in one matrix [..., m, n]. */
+/* l (below the diagonal) and u, in one matrix [..., m, n]: their product is a with its rows in the order of *order. */
 static graph_id emit_lu(graph *g, graph_id a, graph_id *order) {
     tir_pool *pool = g->pool;
     const graph_shape shape = *graph_shape_of(g, a);
@@ -300,7 +302,7 @@ static void infer_slogdet(graph_infer *infer) {
     infer->result[1] = infer->result[0];
 }
 
-/* The sign of a permutation: each inversion changes it. */
+/* The determinant's sign is that of the diagonal's product, changed by each inversion of the rows' permutation. */
 static void expand_slogdet(graph_expand *e) {
     graph *g = e->g;
     graph_id order, both = emit_lu(g, e->input[0], &order), d = matrix_diagonal(g, both);
@@ -318,7 +320,7 @@ static void expand_slogdet(graph_expand *e) {
 
 /* ---- qr ----------------------------------------------------------------------------------------------------------- */
 
-/* The reflections [..., BLOCK, m] that make columns start, start + 1, ... of a zero below the diagonal, one after the other. */
+/* The reflections [..., BLOCK, m] that, one after the other, make columns start, start + 1, ... of a zero below the diagonal. */
 static graph_id reflect_block(graph *g, graph_id a, graph_id start) {
     tir_pool *pool = g->pool;
     tir_expr m = matrix_dim(g, a, 2), n = matrix_dim(g, a, 1), width = tir_min(pool, n, tir_index(pool, BLOCK)),
@@ -387,7 +389,7 @@ static graph_id power_of_half(graph *g, graph_id s, dlc_dtype dtype) {
     return graph_emit_with(g, "bit_cast", 1, &bits, 1, (graph_setting[]){graph_set_integer("dtype", dtype)});
 }
 
-/* Numerator and denominator of the approximation are v + u and v - u: even and odd powers of a. */
+/* The Pade approximation of exp(a) with coefficients b: (v + u) / (v - u), where v has the even powers of a and u the odd ones. */
 static graph_id pade(graph *g, graph_id a, const double *b, int degree) {
     tir_expr n = matrix_dim(g, a, 1);
     graph_id unit = unit_like(g, a, n, n), power[4] = {unit, graph_matmul(g, a, a)}, sum[2];
@@ -457,7 +459,7 @@ static void expand_expm(graph_expand *e) {
 
 #ifdef DLC_REFERENCE
 
-/* Gaussian elimination with row swaps, column by column; `first`: pivots as by the row. */
+/* lu_panel of one matrix a [m, n] in place: column t is eliminated by row first + t. order[m]: the resulting order of rows. */
 static void eliminate(double *a, double *order, int64_t m, int64_t n, int64_t first) {
     for (int64_t i = 0; i < m; i++) order[i] = (double)i;
     for (int64_t t = 0; t < n && first + t < m; t++) {
@@ -510,7 +512,7 @@ static void reference_lu(const graph_reference *r) {
     free(both);
 }
 
-/* Gauss-Jordan elimination with full pivoting: x [n, k] from b. */
+/* x [n, k] with a x = b, by Gauss-Jordan elimination with full pivoting. */
 static void solve_fully(const double *a, const double *b, double *x, int64_t n, int64_t k) {
     double *m = malloc((size_t)(n * (n + k) + 1) * sizeof *m);
     int64_t *unknown = malloc((size_t)(n + 1) * sizeof *unknown), w = n + k;
@@ -559,7 +561,7 @@ static void reference_inverse(const graph_reference *r) {
     free(unit);
 }
 
-/* The series, of a / 1,024, squared ten times. */
+/* The power series for a / 1,024, squared ten times. */
 static void reference_expm(const graph_reference *r) {
     const graph_reference_tensor *a = &r->operand[0];
     int64_t n = a->dim[a->rank - 1], size = n * n;
@@ -582,7 +584,7 @@ static void reference_expm(const graph_reference *r) {
     free(term);
 }
 
-/* Laplace expansion along the first row, recursively. */
+/* The determinant of a [n, n], n <= 8, by Laplace expansion along the first row, recursively. */
 static double minors(const double *a, int64_t width, int64_t n) {
     double m[64], sum = n ? 0 : 1;
     for (int64_t j = 0; j < n && n <= 8; j++) {

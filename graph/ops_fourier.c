@@ -1,6 +1,6 @@
-/* Discrete Fourier transforms. dft expands to a contraction with the transform's matrix if that is small or the length is a
- * symbol, else to fft, passes of mixed radix; lengths with large prime factors to convolutions of a length without such
- * (Bluestein). Complex numbers are pairs, real part first, along the last axis. */
+/* Discrete Fourier transforms. dft expands to a contraction with the transform's matrix if that is small or the length is a symbol;
+ * for lengths without large prime factors to fft, which has passes of mixed radix; else to a convolution, by transforms of a power of
+ * two (Bluestein). Complex numbers are pairs, real part first, along the last axis. */
 #include "graph/build.h"
 #include "graph/codelet.h"
 #include "graph/ops_common.h"
@@ -19,9 +19,9 @@ enum { FFT_RADICES, FFT_INVERSE };
 typedef struct passes {
     int count, sign;
     int64_t points;
-    /* rest: points that the passes after this one transform */
+    /* by pass: its radix, and the number of points that the passes after it transform */
     int64_t radix[PASSES_MAX], rest[PASSES_MAX];
-    /* first factor of a pass */
+    /* by pass: index of its first twiddle factor */
     int64_t twiddle[PASSES_MAX + 1];
 } passes;
 
@@ -60,7 +60,7 @@ static void infer_fft(graph_infer *infer) {
     y->dim[p.count + 1] = tir_index(pool, 2);
 }
 
-/* The one of `count` values that is at `position`. */
+/* values[position] of `count` values. */
 static tir_expr choose(tir_pool *pool, tir_expr position, int count, const tir_expr *values) {
     tir_expr chosen = values[count - 1];
     for (int i = count - 2; i >= 0; i--)
@@ -144,19 +144,19 @@ static void compute_fft(graph_compute *c) {
 enum { DFT_AXIS, DFT_INVERSE, DFT_ONESIDED, DFT_LENGTH };
 enum {
     CONTRACTION_MOST = 32,       /* up to this many points a contraction is faster than passes */
-    CONTRACTION_MOST_PRIME = 128 /* the same if the length has large prime factors */
+    CONTRACTION_MOST_PRIME = 128 /* up to this many points it is faster than Bluestein's convolution */
 };
 
-/* What a dft transforms. */
+/* The transform of a dft node. */
 typedef struct transform {
     graph *g;
     int rank, axis;
     int sign;
-    /* from half of the points, to real numbers */
+    /* inverse and onesided: from half of the points, to real numbers */
     bool hermitian;
-    /* points before, bins after the transform, ignoring symmetry; bins: complex results */
+    /* number of points that are transformed, and of results that are kept */
     tir_expr points, bins;
-    /* points; -1: a symbol */
+    /* `points` as a number; -1: it depends on a symbol */
     int64_t length;
 } transform;
 
@@ -168,7 +168,7 @@ static tir_expr half_of(tir_pool *pool, tir_expr points) {
     return tir_add(pool, tir_div(pool, points, tir_index(pool, 2)), tir_index(pool, 1));
 }
 
-/* Points of the transform along the axis of x. */
+/* Number of points of the transform, where `size` is x's size along the axis. */
 static tir_expr points_of(tir_pool *pool, const graph_attribute *a, tir_expr size) {
     if (a[DFT_LENGTH].integer) return tir_index(pool, a[DFT_LENGTH].integer);
     if (!a[DFT_INVERSE].integer || !a[DFT_ONESIDED].integer) return size;
@@ -199,7 +199,7 @@ static void infer_dft(graph_infer *infer) {
     infer->result[0].dim[x->rank - 1] = tir_index(pool, onesided && inverse ? 1 : 2);
 }
 
-/* Truncates or zero-pads an axis to `size`. */
+/* x truncated or zero-padded along the axis to `size`. */
 static graph_id fit_axis(graph *g, graph_id x, int axis, tir_expr size) {
     const graph_shape shape = *graph_shape_of(g, x);
     int64_t have, want;
@@ -212,7 +212,7 @@ static graph_id fit_axis(graph *g, graph_id x, int axis, tir_expr size) {
     return graph_slice_axis(g, graph_concat(g, 2, both, axis), axis, tir_index(g->pool, 0), size);
 }
 
-/* x with `axis` moved before the last one, as [batch, that axis, parts]; and back. */
+/* x as [batch, points along `axis`, parts], where batch has all other axes. */
 static graph_id to_rows(graph *g, graph_id x, int axis) {
     const graph_shape shape = *graph_shape_of(g, x);
     int64_t order[DLC_MAX_RANK];
@@ -229,6 +229,7 @@ static graph_id to_rows(graph *g, graph_id x, int axis) {
     return graph_reshape(g, x, 3, (tir_expr[]){batch, shape.dim[axis], shape.dim[shape.rank - 1]});
 }
 
+/* The inverse of to_rows, for a result y of the transform. like: the shape that x had before to_rows. */
 static graph_id from_rows(graph *g, graph_id y, int axis, const graph_shape *like) {
     const graph_shape rows = *graph_shape_of(g, y);
     int64_t order[DLC_MAX_RANK];
@@ -245,7 +246,8 @@ static graph_id from_rows(graph *g, graph_id y, int axis, const graph_shape *lik
     return graph_transpose(g, y, order);
 }
 
-/* [points, parts, results, parts]: cos of (4 n k + sign points (part - part of the result)) / (4 points) of a turn; i is a quarter. */
+/* The transform's matrix [points n, parts a, results k, parts b]: the cosine of n k / points + sign (a - b) / 4 turns, because i is a
+ * quarter of a turn. */
 static graph_id transform_matrix(const transform *t, dlc_dtype dtype, int64_t parts, tir_expr from, tir_expr to,
                                  int64_t result_parts) {
     graph *g = t->g;
@@ -285,7 +287,7 @@ static graph_id by_contraction(const transform *t, graph_id x) {
                          (tir_expr[]){shape.dim[0], to, tir_index(pool, result_parts)});
 }
 
-/* Radices for a length without prime factors above 13; 0: it has such. Powers of two are split evenly, larger ones first. */
+/* Sets radix[] for length n and returns their number; 0: n has a prime factor above 13. Powers of two are split evenly, larger ones first. */
 static int find_radices(int64_t n, int64_t radix[PASSES_MAX]) {
     static const int64_t odd[] = {13, 11, 7, 5, 9, 3};
     int twos = 0, count = 0;
@@ -335,7 +337,7 @@ static graph_id part_of(graph *g, graph_id x, int part) {
     return graph_slice_axis(g, x, last, tir_index(g->pool, part), tir_index(g->pool, part + 1));
 }
 
-/* a times b; a may be real. */
+/* Complex a times complex b; a may be real, with one part. */
 static graph_id complex_product(graph *g, graph_id a, graph_id b) {
     int last = graph_shape_of(g, a)->rank - 1;
     int64_t parts = 2;
@@ -349,7 +351,7 @@ static graph_id complex_product(graph *g, graph_id a, graph_id b) {
     return graph_concat(g, 2, p, last);
 }
 
-/* Bluestein 1970: n k = (n^2 + k^2 - (k - n)^2) / 2, so that the sum is a convolution, by transforms of a power of two. */
+/* The transform by a convolution, itself by transforms of a power of two (Bluestein 1970): n k = (n^2 + k^2 - (k - n)^2) / 2. */
 static graph_id by_convolution(const transform *t, graph_id x) {
     graph *g = t->g;
     const dlc_dtype dtype = graph_shape_of(g, x)->dtype;
@@ -420,7 +422,7 @@ static void expand_dft(graph_expand *e) {
 
 enum { STFT_STEP, STFT_LENGTH, STFT_ONESIDED };
 
-/* Elements of a frame; 0: unknown. */
+/* Number of elements of a frame: the attribute, or the window's size; window NULL: none. */
 static tir_expr frame_length(tir_pool *pool, const graph_attribute *a, const graph_shape *window) {
     return a[STFT_LENGTH].integer || !window ? tir_index(pool, a[STFT_LENGTH].integer) : window->dim[0];
 }
@@ -515,7 +517,8 @@ static void reference_fft(const graph_reference *r) {
     free(to);
 }
 
-/* Point `at` of a line of `size` elements; beyond it zeros, or for half a spectrum of n points the conjugate half. */
+/* Sets out[] to the complex point `at` of a line of `size` elements: 0 beyond them, or, if hermitian, of half a spectrum of n points the
+ * conjugates beyond the half. */
 static void reference_point(const double *line, int64_t step, int64_t parts, int64_t size, int64_t at, int64_t n,
                             bool hermitian, double out[2]) {
     bool mirrored = hermitian && at > n / 2;

@@ -71,7 +71,7 @@ REFERENCE(tan, tan(x[0]))
 REFERENCE(asin, asin(x[0]))
 REFERENCE(acos, acos(x[0]))
 REFERENCE(atan, atan(x[0]))
-/* In long double if libraries have errors above one unit in f64. */
+/* In long double where math libraries have errors above one unit in the last place in f64. */
 REFERENCE(sinh, (double)sinhl((long double)x[0]))
 REFERENCE(cosh, (double)coshl((long double)x[0]))
 REFERENCE(asinh, (double)asinhl((long double)x[0]))

@@ -5,7 +5,7 @@
 
 /* ---- shared ---------------------------------------------------------------------------------------------------- */
 
-/* x's dimensions with the one at `axis` replaced by all dimensions of `indices`. */
+/* Sets *out to x's shape with the dimension at `axis` replaced by all dimensions of `indices`. */
 static void replace_axis(const graph_infer *infer, const graph_shape *x, int axis, const graph_shape *indices,
                          graph_shape *out) {
     if (x->rank - 1 + indices->rank > DLC_MAX_RANK)
@@ -78,7 +78,7 @@ static void compute_gather_elements(graph_compute *c) {
 
 /* ---- gather_nd: the last axis of indices holds positions along several axes */
 
-/* The number of axes, from `first` on, addressed by an entry of indices (its last dimension). */
+/* The number of axes of x, from `first` on, that an entry of indices addresses: the last dimension of indices. */
 static int addressed_axes(const graph_infer *infer, int first) {
     const graph_shape *x = &infer->operand[0], *indices = &infer->operand[1];
     int64_t count = 0;
@@ -145,7 +145,7 @@ static void compute_gather_nd(graph_compute *c) {
 
 /* ---- scatter --------------------------------------------------------------------------------------------------- */
 
-/* word, operator (TIR_LOAD: the update itself) */
+/* word of the attribute, operator (TIR_LOAD: none, the update replaces the element) */
 #define COMBINE_TABLE(X) \
     X(set, TIR_LOAD)     \
     X(add, TIR_ADD) X(mul, TIR_MUL) X(min, TIR_MIN) X(max, TIR_MAX) X(and, TIR_AND) X(or, TIR_OR) X(xor, TIR_XOR)
@@ -179,7 +179,7 @@ static void infer_scatter(graph_infer *infer) {
     infer->result[0] = *x;
 }
 
-/* Combines updates at from[] with the element at stage->index[]. */
+/* Completes the scatter stage: the update at from[] is combined with the element at stage->index[]. */
 static void finish_scatter(graph_compute *c, tir_stage *stage, int64_t combine, const tir_expr *from) {
 #define X(word, op) op,
     static const tir_op ops[] = {COMBINE_TABLE(X)};
@@ -193,7 +193,7 @@ static void finish_scatter(graph_compute *c, tir_stage *stage, int64_t combine, 
     c->result[0] = tir_stage_value(c->region, stage, update, graph_operand_load(c, 0, space), 0);
 }
 
-/* out-of-range values are clamped to -1 or the dimension, which are dropped */
+/* The index along the axis; values out of range become -1 or the dimension, which a scatter drops. */
 static tir_expr scatter_index(graph_compute *c, tir_expr value, int axis) {
     return graph_limited_index(c->pool, value, tir_index(c->pool, -1), c->operand_shape[0].dim[axis]);
 }
@@ -283,7 +283,7 @@ static void compute_scatter_nd(graph_compute *c) {
 
 /* ---- dynamic slices -------------------------------------------------------------------------------------------- */
 
-/* The axes of `start`, in its order: the list, or all axes. */
+/* Sets out[] to the axes that the entries of `start` are for: the list, or all axes if that is empty; returns their number. */
 static int dynamic_axes(const graph_attribute *axes, int rank, int *out) {
     int count = axes->count ? axes->count : rank;
     for (int i = 0; i < count; i++) out[i] = axes->count ? graph_axis_of(axes->list[i], rank) : i;
@@ -303,7 +303,8 @@ static int infer_start(const graph_infer *infer, int operand, const graph_attrib
     return count;
 }
 
-/* First index along each axis of x: 0, or the clamped start, so that `size` elements lie inside x. */
+/* Sets first[] to the first index along each axis of x: the start from `operand`, clamped so that size[] elements lie inside x; 0 along other
+ * axes. */
 static void dynamic_start(graph_compute *c, int operand, const graph_attribute *attribute, const tir_expr *size,
                           tir_expr *first) {
     const graph_shape *x = &c->operand_shape[0];
@@ -359,7 +360,8 @@ static void infer_dynamic_update_slice(graph_infer *infer) {
     infer->result[0] = *x;
 }
 
-/* A scatter over the moving axes: an in-place kernel writes only the update. No element is written twice, so the result is exact. */
+/* A scatter over the axes of `start`, so that a kernel that works in place writes only the update. No element is written twice: the result
+ * does not depend on the order. */
 static void compute_dynamic_update_slice(graph_compute *c) {
     const graph_shape *x = &c->operand_shape[0], *update = &c->operand_shape[1];
     int axes[DLC_MAX_RANK], count = dynamic_axes(&c->attribute[0], x->rank, axes);

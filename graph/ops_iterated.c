@@ -30,7 +30,7 @@ static void infer_broadcast(graph_infer *infer) {
     }
 }
 
-/* Both operands in the result's shape, floats widened to at least f32. */
+/* Sets both[] to the operands broadcast to the result's shape, cast to f64 before if in_f64. */
 static void broadcast_both(graph_expand *e, bool in_f64, graph_id both[2]) {
     graph *g = e->g;
     const graph_shape a = *graph_shape_of(g, e->input[0]), b = *graph_shape_of(g, e->input[1]);
@@ -57,19 +57,20 @@ typedef struct loop {
     int64_t condition_number, body_number;
 } loop;
 
-/* inner: inputs of the condition. */
+/* Begins the condition; l->inner becomes its inputs. */
 static void begin_condition(graph *g, loop *l) {
     l->condition = graph_new_subgraph(g, &l->condition_number);
     for (int i = 0; i < l->count; i++)
         l->inner[i] = graph_new_input(l->condition, NULL, graph_shape_of(g, l->outer[i]));
 }
-/* inner: inputs of the body; `more`, bools of any shape: the element is not done. */
+/* Ends the condition: the loop goes on while `more`, bools of any shape, is true for any element. Begins the body; l->inner becomes its
+ * inputs. */
 static void begin_body(graph *g, loop *l, graph_id more) {
     graph_new_output(l->condition, NULL, graph_reduce_or(l->condition, more, 0, NULL, false));
     l->body = graph_new_subgraph(g, &l->body_number);
     for (int i = 0; i < l->count; i++) l->inner[i] = graph_new_input(l->body, NULL, graph_shape_of(g, l->outer[i]));
 }
-/* inner: the values of the next iteration. Returns the first of the final values. */
+/* Ends the body, whose values for the next iteration are in l->inner. Returns the first of the loop's results. */
 static graph_id end_loop(graph *g, loop *l) {
     for (int i = 0; i < l->count; i++) graph_new_output(l->body, NULL, l->inner[i]);
     const graph_setting graphs[] = {graph_set_integer("condition", l->condition_number),
@@ -140,7 +141,7 @@ static void expand_frexp(graph_expand *e) {
 
 /* ---- incomplete gamma functions, in f64 for all dtypes */
 
-/* x^a exp(-x) / gamma(a + 1), from a = 10 on by the remainder of Stirling's series (Loader 2000), without cancellation of large terms. */
+/* x^a exp(-x) / gamma(a + 1); from a = 10 on by the remainder of Stirling's series (Loader 2000), so that no large terms cancel. */
 static graph_id gamma_factor(graph *g, graph_id a, graph_id x) {
     graph_id one = graph_scalar_like(g, a, 1), mu = graph_div(g, graph_sub(g, x, a), a);
     graph_id exponent = graph_mul(g, a, graph_sub(g, graph_emit_with(g, "log1p", 1, &mu, 0, NULL), mu));
@@ -158,7 +159,8 @@ static graph_id gamma_factor(graph *g, graph_id a, graph_id x) {
     return graph_select(g, graph_lt(g, a, graph_scalar_like(g, a, 10)), small, large);
 }
 
-/* Below x = a + 1 the lower function by its series, times `factor`; above the upper function by a continued fraction (modified Lentz). */
+/* The incomplete gamma function without the factor of gamma_factor: where x < a + 1 the lower function, by its series; elsewhere the upper
+ * function, by a continued fraction (modified Lentz). */
 static graph_id gamma_ratio(graph *g, graph_id a, graph_id x, graph_id below) {
     enum { N, A, X, SUM, TERM, C, D, H, COUNT_ };
     const double precision = 0x1p-54;
@@ -200,7 +202,7 @@ static void expand_incomplete(graph_expand *e, bool upper) {
     graph_id below = graph_lt(g, safe_x, graph_add_number(g, safe_a, 1));
     graph_id part = graph_mul(g, gamma_factor(g, safe_a, safe_x), gamma_ratio(g, safe_a, safe_x, below));
     graph_id y = graph_select(g, upper ? graph_not(g, below) : below, part, graph_sub(g, one, part));
-    /* all of it below x: x infinite, or a 0; nothing: x 0, or a infinite; NaN: both, operands below 0 */
+    /* the lower function is 1 if x is infinite or a is 0, and 0 if x is 0 or a infinite; NaN: both hold, or an operand is below 0 */
     graph_id all = graph_or(g, graph_eq(g, x, graph_scalar_like(g, x, infinite)), graph_eq(g, a, zero));
     graph_id nothing = graph_or(g, graph_eq(g, x, zero), graph_eq(g, a, graph_scalar_like(g, a, infinite)));
     graph_id edge = graph_select(g, all, upper ? zero : one, upper ? one : zero);
@@ -221,7 +223,7 @@ static void expand_gammaincc(graph_expand *e) {
 
 #ifdef DLC_REFERENCE
 
-/* f(a, b) of each element of the result. */
+/* Sets each element of the result to f(a, b), with operands that broadcast. */
 static void reference_both(const graph_reference *r, double (*f)(dlc_dtype t, double a, double b)) {
     const graph_reference_tensor *y = &r->result[0];
     int64_t at[DLC_MAX_RANK] = {0};

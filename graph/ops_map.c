@@ -29,7 +29,7 @@ PLAIN_BINARY(ge, TIR_LE, 1, 0)
 
 WIDENED(rsqrt, tir_div(pool, tir_int(pool, tir_dtype_of(pool, a), 1), tir_unary(pool, TIR_SQRT, a)))
 
-/* Zeros and NaN are their own sign. */
+/* -1 or 1; zeros and NaN give themselves. */
 SCALAR(sign) {
     (void)attribute;
     tir_expr zero = tir_int(pool, dtype, 0);
@@ -37,7 +37,7 @@ SCALAR(sign) {
     return tir_select(pool, tir_lt(pool, zero, x[0]), tir_int(pool, dtype, 1), below);
 }
 
-/* The remainder of truncation, moved to the side of b. */
+/* The remainder of truncating division, plus b if the two have different signs; zeros get the sign of b. */
 SCALAR(mod) {
     (void)attribute;
     tir_expr a = x[0], b = x[1], r = tir_rem(pool, a, b), zero = tir_int(pool, dtype, 0);
@@ -66,7 +66,7 @@ SCALAR(is_finite) {
     return tir_lt(pool, tir_unary(pool, TIR_ABS, x[0]), tir_highest(pool, tir_dtype_of(pool, x[0])));
 }
 
-/* Floats are ordered like their bits, apart from the sign. */
+/* The neighbour of a has the next greater or smaller bits: magnitudes of floats are ordered like their bits. */
 SCALAR(next_after) {
     (void)attribute;
     tir_dtype bits = lib_dtypes[dtype].bits == 64 ? DLC_I64 : lib_dtypes[dtype].bits == 32 ? DLC_I32 : DLC_I16;
@@ -105,8 +105,8 @@ SCALAR(clamp) {
     return tir_min(pool, tir_max(pool, x[1], x[0]), x[2]);
 }
 
-/* Numbers beyond the greatest finite 8-bit float become it. Rounding in f32 keeps numbers beyond it beyond, since the limits have
- * at most 16 binary digits. */
+/* Clamps x to the finite numbers of an 8-bit float, in f32 unless x is f64. Rounding x to f32 moves no number across these limits, which
+ * have at most 16 binary digits. */
 static tir_expr bounded(tir_pool *pool, dlc_dtype dtype, tir_expr x) {
     const lib_float_info format = lib_float_of(dtype);
     if (tir_dtype_of(pool, x) != DLC_F64) x = tir_cast(pool, DLC_F32, x);
@@ -172,7 +172,7 @@ static void infer_bit_cast(graph_infer *infer) {
 
 #ifdef DLC_REFERENCE
 
-/* Of whole parts: a bound may move operands by their errors. */
+/* Quotient or remainder of the whole parts of a and b, which a bound (graph/bound.h) may have moved by their errors. */
 static uint64_t divide(dlc_dtype t, double a, double b, bool remainder) {
     if (word(b) == 0) return 0;
     if (lib_dtypes[t].class_ == 'u') return remainder ? word(a) % word(b) : word(a) / word(b);
@@ -225,7 +225,7 @@ static double floor_mod(dlc_dtype t, double a, double b) {
     return (r < 0) != (b < 0) ? r + b : r;
 }
 
-/* Computed from the spacing of the dtype's numbers: digits, least exponent. */
+/* next_after by the spacing of the dtype's numbers, from its digits and exponents. */
 static double neighbour(dlc_dtype t, double a, double b) {
     int digits = t == DLC_F16 ? 11 : t == DLC_BF16 ? 8 : t == DLC_F32 ? 24 : 53;
     int least = t == DLC_F16 ? -14 : t == DLC_F64 ? -1022 : -126, most = 1 - least;

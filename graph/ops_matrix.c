@@ -16,7 +16,7 @@ static void infer_cholesky(graph_infer *infer) {
     infer->result[0] = infer->operand[0];
 }
 
-/* Step t: divides column t by the root of its pivot, then subtracts its outer product from the later columns. */
+/* Step t divides column t by the root of its pivot, then subtracts the outer product of that column with itself from the later columns. */
 static void compute_cholesky(graph_compute *c) {
     tir_pool *pool = c->pool;
     const graph_shape *a = &c->operand_shape[0];
@@ -65,7 +65,8 @@ void matrix_infer_substitution(graph_infer *infer) {
     infer->result[0] = *b;
 }
 
-/* Lower and upper, left and right, plain and transposed share one definition: unknown k in the order of solution, line l of b. */
+/* One definition for lower and upper, left and right, plain and transposed: the state is the unknowns k in the order of solution, for
+ * each line (column, or row) of b. */
 static void compute_solve(graph_compute *c) {
     tir_pool *pool = c->pool;
     const graph_shape *b = &c->operand_shape[1];
@@ -122,7 +123,8 @@ void matrix_infer_qr(graph_infer *infer) {
     infer->result[1].dim[rank - 2] = both;
 }
 
-/* Reflections of [a | 1], which becomes [r | q^T] (Householder 1958): step t maps column t to the t-th axis. */
+/* Adds the steps of reflections of [a | 1], which becomes [r | q^T] (Householder 1958): step t maps column t to the t-th axis. Returns the
+ * tensor of the next state. */
 static uint32_t reflect_columns(matrix_fold *f, const tir_expr *extent) {
     graph_compute *c = f->c;
     tir_pool *pool = c->pool;
@@ -203,7 +205,7 @@ static void infer_det(graph_infer *infer) {
     infer->result[0].rank -= 2;
 }
 
-/* The product of the diagonal after the reflections, each of which changes the sign. */
+/* The product of the negated diagonal after the reflections, each of which changes the determinant's sign. */
 static void compute_det(graph_compute *c) {
     tir_pool *pool = c->pool;
     const graph_shape *a = &c->operand_shape[0];
@@ -222,7 +224,7 @@ static void compute_det(graph_compute *c) {
 /* ---- references */
 
 #ifdef DLC_REFERENCE
-/* Row by row: each element minus the dot product of both rows' elements to its left. */
+/* Row by row: element (i, j) less the dot product of the elements to the left of column j in rows i and j. */
 static void reference_cholesky(const graph_reference *r) {
     const graph_reference_tensor *a = &r->operand[0];
     bool upper = r->attribute[CHOLESKY_UPPER].integer;
@@ -295,7 +297,7 @@ void matrix_reference_qr(const graph_reference *r) {
 
 enum { REFERENCE_SIZE = 16 };
 
-/* Laplace expansion along the first row, recursively. */
+/* The determinant of a [n, n] by Laplace expansion along the first row, recursively. */
 static double minors(const double *a, int64_t width, int64_t n) {
     double m[REFERENCE_SIZE * REFERENCE_SIZE], sum = n ? 0 : 1;
     for (int64_t j = 0; j < n; j++) {

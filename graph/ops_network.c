@@ -34,8 +34,8 @@ static void infer_group_norm(graph_infer *infer) {
                       "number of channels and a multiple of groups");
 }
 
-/* [batch, groups, channels of a group, positions]: the last two normalised, then scale and bias of each channel. Without the
- * channel dimension if a group is one channel. */
+/* Normalises x as [batch, groups, channels of a group, positions] (without the third dimension if a group is one channel) over the axes
+ * after groups; then multiplies by the scale and adds the bias of each channel. */
 static void expand_channel_norm(graph_expand *e, tir_expr groups, double epsilon) {
     graph *g = e->g;
     const graph_shape shape = *graph_shape_of(g, e->input[0]);
@@ -78,7 +78,7 @@ static void infer_local_response_norm(graph_infer *infer) {
     infer->result[0] = infer->operand[0];
 }
 
-/* x/base^beta. Where the base is not negative and beta is a number of quarters, as usual, by square roots. */
+/* x/base^beta; by square roots if the base cannot be negative and beta is 1/4, 1/2, 3/4 or 1, as usual. */
 static graph_id divided_by_power(graph *g, graph_id x, graph_id base, double beta, bool negative) {
     if (negative || (beta != 0.25 && beta != 0.5 && beta != 0.75 && beta != 1))
         return graph_mul(g, x, graph_pow(g, base, graph_scalar_like(g, base, -beta)));
@@ -149,7 +149,7 @@ LOSS(hinge_loss) {
     graph_id distance = graph_sub(g, graph_scalar_like(g, x, attribute[LOSS_PARAMETER].number), graph_mul(g, t, x));
     return graph_max(g, distance, graph_scalar_like(g, distance, 0));
 }
-/* 0 where t is 0 */
+/* t (log t - x); 0 where t is 0. */
 LOSS(kl_divergence) {
     (void)attribute;
     graph_id zero = graph_scalar_like(g, x, 0);
@@ -195,7 +195,7 @@ static void infer_rotary_embedding(graph_infer *infer) {
     infer->result[0] = *x;
 }
 
-/* x as [..., 2, pairs], or interleaved as [..., pairs, 2]: both members of all pairs, [..., pairs] each */
+/* Views x as [..., 2, pairs], or, if interleaved, as [..., pairs, 2]; rotates the first and second members of all pairs, [..., pairs] each. */
 static void expand_rotary_embedding(graph_expand *e) {
     graph *g = e->g;
     const graph_shape shape = *graph_shape_of(g, e->input[0]);
@@ -307,7 +307,7 @@ static void reference_loss(const graph_reference *r,
     if (reduction != LOSS_NONE) r->result[0].data[0] = reduction == LOSS_SUM ? sum : sum / (double)count;
 }
 
-/* The angle of a pair in the row of x with that number, where leading axes of angles may be 1 or missing. */
+/* The entry of `angle` (cosines or sines) for a pair in row `row` of x; leading axes of `angle` may be 1 or missing. */
 static double reference_angle(const graph_reference_tensor *angle, const graph_reference_tensor *x, int64_t row,
                               int64_t pair) {
     int64_t at = pair, stride = angle->dim[angle->rank - 1];

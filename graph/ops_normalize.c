@@ -22,9 +22,8 @@ static void infer_lp_normalization(graph_infer *infer) {
     infer_hardmax(infer);
 }
 
-/* By arg_max, which reads each element once. Comparing elements with the maximum would fail with excess precision, where two
- * readers of x may see different roundings. An axis that may be empty is extended by a lowest element, which never wins, since
- * the first of equals does. */
+/* Compares indices with arg_max. Comparing elements with the maximum would fail with excess precision, where two readers of x may see
+ * different roundings. An axis that may be empty is extended by a lowest element: it never wins, since the first of equals does. */
 static void expand_hardmax(graph_expand *e) {
     graph *g = e->g;
     const graph_shape shape = *graph_shape_of(g, e->input[0]);

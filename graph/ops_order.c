@@ -1,5 +1,5 @@
-/* Operators that order elements: top_k, sort. A selection combines an element and its index into one integer key ordered as the
- * result, so that all keys differ and any order of comparisons gives the same bits; a sort is a stage kind of its own. */
+/* Operators that order elements: top_k, sort. top_k combines an element and its index into one integer key, ordered like the result:
+ * all keys differ, so that any order of comparisons gives the same bits. A sort is a stage kind of its own. */
 #include "graph/ops_common.h"
 
 #ifdef DLC_REFERENCE
@@ -28,7 +28,7 @@ static bool is_unsigned(dlc_dtype dtype) {
     return lib_dtypes[dtype].class_ == 'u';
 }
 
-/* A signed integer ordered as x, with NaN last and equal zeros. */
+/* A signed integer that is ordered as x is, with NaN last, and equal for both zeros. */
 static tir_expr ascending_rank(tir_pool *pool, tir_expr x) {
     tir_dtype dtype = tir_dtype_of(pool, x);
     bool is_float = lib_dtype_is_float((dlc_dtype)dtype), wide = lib_dtypes[dtype].bytes == 8;
@@ -49,21 +49,21 @@ static tir_expr ascending_rank(tir_pool *pool, tir_expr x) {
     return rank;
 }
 
-/* Complemented if the least elements are wanted. */
+/* ascending_rank of x, complemented if the least elements are selected: the greatest rank is selected first. */
 static tir_expr rank_of(const graph_compute *c, tir_expr x) {
     tir_expr rank = ascending_rank(c->pool, x);
     return c->attribute[TOP_LEAST].integer ? tir_unary(c->pool, TIR_NOT, rank) : rank;
 }
 
-/* Stages of the selection: step t of the fold finds the next key after that of step t - 1. */
+/* The stages of top_k: step t of the fold finds the greatest key below that of step t - 1. */
 typedef struct selection {
     graph_compute *c;
     int along, rank;
-    /* stages */
+    /* numbers of the stages */
     uint32_t fold, step;
-    /* sort keys of the elements: [as x] */
+    /* tensor of the elements' ranks, or keys of rank and index: of x's shape */
     uint32_t ranks;
-    /* of the t-th element: [as the result], an i64 or a key with the index in its low half */
+    /* tensor of the selected elements: of the result's shape, an i64 index, or a key with the index in its low half */
     uint32_t index;
 } selection;
 
@@ -83,7 +83,8 @@ static void element_ranks(selection *s, bool with_index) {
     s->ranks = tir_stage_value(c->region, stage, rank, 0, 0);
 }
 
-/* The fold and its step without values; fills the indices of the step's element and of the state. */
+/* Adds the fold, with states of these initial values, and its step, still without values. Sets state[] to the states' tensors, element[] to
+ * the index of x at a point of the step, and free[] to that of the states. */
 static tir_stage *open_selection(selection *s, int components, const tir_expr *initial, uint32_t *state,
                                  tir_expr *element, tir_expr *free) {
     graph_compute *c = s->c;
@@ -143,7 +144,8 @@ typedef struct blocks {
     uint32_t last, bounds, top, taken, next, state;
 } blocks;
 
-/* For lines much longer than the result. A step is cheapest if the number of blocks equals the block size. */
+/* The block size for lines along the axis: about the root of their length, since a step is cheapest if there are as many blocks as elements
+ * in a block. 0: the lines are too short for blocks. */
 static int64_t block_size(const graph_compute *c, int along) {
     enum { SHORT = 256, UNKNOWN = 1024 };
     int64_t n, size = 16;
@@ -153,8 +155,8 @@ static int64_t block_size(const graph_compute *c, int along) {
     return size;
 }
 
-/* Rank of an element by its number in the line; free: the other axes. `inside`: the element exists; if not, a predicate masks it,
- * else its rank is that of 0. */
+/* The rank of element `at` of the line at index free[] of the other axes. Sets *inside: the element exists. Elsewhere a predicate masks the
+ * load if `predicate`; else the rank is that of 0. */
 static tir_expr block_rank(blocks *b, const tir_expr *free, tir_expr at, bool predicate, tir_expr *inside) {
     graph_compute *c = b->s->c;
     tir_pool *pool = c->pool;
@@ -190,7 +192,8 @@ static void best_of_blocks(blocks *b, int count, const tir_expr *extent) {
     b->best = tir_stage_reduce(c->region, stage, TIR_MAX, key);
 }
 
-/* A step stage with the free axes and time, then `more` space axes; sets the variables of the free axes and time. */
+/* A stage of the fold's step over `count` free axes, the step axis t, and an axis of extent *more if more is not NULL; a reduction over *over if
+ * over is not NULL. Sets free[] to the variables of the axes that are not reduced. */
 static tir_stage *block_step(blocks *b, tir_stage_kind kind, int count, const tir_expr *extent, const tir_expr *more,
                              const tir_expr *over, tir_expr *free) {
     graph_compute *c = b->s->c;
@@ -206,7 +209,7 @@ static tir_stage *block_step(blocks *b, tir_stage_kind kind, int count, const ti
     return stage;
 }
 
-/* Upper bound of a block's keys: in the first step its best rank, with the index of its first element. */
+/* An upper bound of a block's remaining keys: in the first step a key of its best rank and its first index, later the fold's state. */
 static tir_expr bound_of(blocks *b, int count, const tir_expr *free, tir_expr block) {
     graph_compute *c = b->s->c;
     tir_pool *pool = c->pool;
@@ -218,7 +221,7 @@ static tir_expr bound_of(blocks *b, int count, const tir_expr *free, tir_expr bl
     return tir_select(pool, tir_eq(pool, free[count], tir_index(pool, 0)), first, kept);
 }
 
-/* The greatest key below `limit` in the block of `top`. */
+/* A stage with the greatest key below the value of tensor `limit`, in the block of the element whose key is b->top. */
 static uint32_t best_below(blocks *b, int count, const tir_expr *extent, uint32_t limit) {
     graph_compute *c = b->s->c;
     tir_pool *pool = c->pool;
@@ -275,10 +278,10 @@ static void select_blocks(selection *s, int64_t size) {
     s->index = b.taken;
 }
 
-/* ---- the same for 64-bit elements, whose rank leaves no space for an index: separate reductions for ranks and positions */
+/* ---- selection by blocks for 64-bit elements, whose rank leaves no space for an index: separate reductions for ranks and positions */
 
 typedef struct wide_blocks {
-    /* `bounds`: best remaining rank of each block, [free axes, blocks] */
+    /* b.bounds is here the best remaining rank of each block, [free axes, blocks] */
     blocks b;
     int count;
     tir_expr extent[DLC_MAX_RANK];
@@ -290,7 +293,7 @@ typedef struct wide_blocks {
     uint32_t rank, block;
 } wide_blocks;
 
-/* A value of block `block`: `first` in the first step, else the fold's state. */
+/* The value of the state for the block: `first` in step 0, later the fold's state. */
 static tir_expr block_state(const wide_blocks *w, uint32_t state, const tir_expr *free, tir_expr block,
                             tir_expr first) {
     graph_compute *c = w->b.s->c;
@@ -315,14 +318,14 @@ static tir_expr count_left(const wide_blocks *w, const tir_expr *free, tir_expr 
     return block_state(w, w->left, free, block, tir_cast(pool, DLC_I64, tir_min(pool, size, rest)));
 }
 
-/* A reduction: the least position, or with `op` TIR_MAX the greatest rank. */
+/* Completes the stage as a reduction of the values for which the condition holds: to the least, or, with `op` TIR_MAX, to the greatest. */
 static uint32_t reduce_where(graph_compute *c, tir_stage *stage, tir_op op, tir_expr condition, tir_expr value) {
     tir_pool *pool = c->pool;
     tir_expr none = op == TIR_MAX ? tir_lowest(pool, DLC_I64) : tir_highest(pool, DLC_I64);
     return tir_stage_reduce(c->region, stage, op, tir_select(pool, condition, value, none));
 }
 
-/* The best remaining rank of all blocks, then the first block that has it. */
+/* Adds stages of the best remaining rank of all blocks (w->rank), and of the first block that has it (w->block). */
 static void best_block(wide_blocks *w) {
     graph_compute *c = w->b.s->c;
     tir_pool *pool = c->pool;
@@ -340,7 +343,8 @@ static void best_block(wide_blocks *w) {
     }
 }
 
-/* In that block, the first element of that rank after the last selected one; then the best rank after it. */
+/* Adds stages for block w->block: the first element of rank w->rank after the last selected one (b.taken), then the best rank that remains
+ * after that element. */
 static void take_from_block(wide_blocks *w) {
     blocks *b = &w->b;
     graph_compute *c = b->s->c;
@@ -411,12 +415,12 @@ static void select_wide_blocks(selection *s, int64_t size) {
     s->index = w.b.taken;
 }
 
-/* Does (a, i) come before (b, j)? */
+/* Does the element of rank a and index i come before that of rank b and index j? */
 static tir_expr before(tir_pool *pool, tir_expr a, tir_expr i, tir_expr b, tir_expr j) {
     return tir_or(pool, tir_lt(pool, b, a), tir_and(pool, tir_eq(pool, a, b), tir_lt(pool, i, j)));
 }
 
-/* Elements of 64 bits: rank and index side by side. */
+/* Selection of elements of 64 bits: the fold's state is a rank and an index. */
 static void select_pairs(selection *s) {
     graph_compute *c = s->c;
     tir_pool *pool = c->pool;
@@ -441,7 +445,7 @@ static void select_pairs(selection *s) {
 
 /* ---- whole lines in order */
 
-/* Converts a rank for a sort: an unsigned number with as few bits as distinguish the elements. */
+/* The rank as an unsigned number of *bits bits, as few as distinguish elements of the dtype. */
 static tir_expr sort_key(tir_pool *pool, dlc_dtype dtype, tir_expr rank, int *bits) {
     tir_dtype key = tir_dtype_of(pool, rank);
     int whole = 8 * (int)lib_dtype_size((dlc_dtype)key), below = 0; /* low bits without information */
@@ -456,7 +460,7 @@ static tir_expr sort_key(tir_pool *pool, dlc_dtype dtype, tir_expr rank, int *bi
     return tir_and(pool, rank, tir_int(pool, key, (INT64_C(1) << *bits) - 1));
 }
 
-/* Indices of the first elements in ascending order of `rank`, as many as the result has, [free axes, axis]. */
+/* A sort stage: the indices of the elements in ascending order of their `rank`, as many as the result has, [free axes, axis]. */
 static uint32_t order_of(graph_compute *c, int along, tir_expr (*rank)(const graph_compute *c, tir_expr x)) {
     tir_pool *pool = c->pool;
     const graph_shape *x = &c->operand_shape[0];
@@ -476,7 +480,8 @@ static uint32_t order_of(graph_compute *c, int along, tir_expr (*rank)(const gra
     return tir_stage_value(c->region, stage, tir_cast(pool, number, stage->axis[x->rank].var), key, 0);
 }
 
-/* Both results, from their elements' indices: `at` in the order of the result's axes, or with the axis moved to the end. */
+/* Sets both results from tensor `order` of their elements' indices, which has the result's axes, with axis `along` at the end if `moved`;
+ * packed: it has keys, with the index in the low half. */
 static void take_results(graph_compute *c, int along, uint32_t order, bool moved, bool packed) {
     tir_pool *pool = c->pool;
     const graph_shape *x = &c->operand_shape[0], *y = &c->result_shape[0];
@@ -502,8 +507,8 @@ static void take_results(graph_compute *c, int along, uint32_t order, bool moved
     }
 }
 
-/* A selection takes k passes over the line; above some k a sort is cheaper. On targets with blocks of threads, dependent steps
- * leave threads idle, and a sort for the first elements stores only these. */
+/* Is a sort cheaper than a selection, which takes k passes over the line? Always on targets with blocks of threads: there dependent steps
+ * leave threads idle, and a sort stores only the first elements. */
 static bool worth_sorting(const graph_compute *c, int along) {
     enum { MOST = 64, SHARE = 4 };
     if (c->machine && c->machine->block_threads > 0) return true;
@@ -511,7 +516,7 @@ static bool worth_sorting(const graph_compute *c, int along) {
     return k > MOST || (tir_is_const(c->pool, c->operand_shape[0].dim[along], &n) && SHARE * k > n);
 }
 
-/* Rank for a sort, which is ascending. */
+/* The complement of rank_of, since a sort is ascending. */
 static tir_expr top_rank(const graph_compute *c, tir_expr x) {
     return tir_unary(c->pool, TIR_NOT, rank_of(c, x));
 }
@@ -579,7 +584,7 @@ static void infer_suppress(graph_infer *infer) {
     infer->result[0].dtype = DLC_BOOL;
 }
 
-/* Low and high edge of the box at a position of the order, along y (0) or x (1). */
+/* Sets *low and *high to the edges, along y (0) or x (1), of the box at position `at` of the order. */
 static void box_edges(graph_compute *c, const tir_expr *at, int along, tir_expr *low, tir_expr *high) {
     tir_pool *pool = c->pool;
     tir_expr last = tir_sub(pool, c->operand_shape[0].dim[1], tir_index(pool, 1)), zero = tir_index(pool, 0);
@@ -622,7 +627,7 @@ static tir_expr overlap_too_much(graph_compute *c, const tir_expr *one, const ti
                    tir_and(pool, tir_lt(pool, zero, both), more));
 }
 
-/* Fold over positions t with state: dropped positions, number of kept ones. */
+/* A fold over the positions t of the order; its states are which positions are dropped, and the number of boxes kept. */
 static void compute_suppress(graph_compute *c) {
     tir_pool *pool = c->pool;
     const graph_shape *y = &c->result_shape[0];
@@ -712,7 +717,7 @@ static void reference_suppress(const graph_reference *r) {
     }
 }
 
-/* Does element b come before a in the results? Ties are broken by index. */
+/* Does b come before a in the results, apart from their indices, which decide between equals? */
 static bool reference_before(double b, double a, bool least) {
     if (isnan(a) || isnan(b)) return least ? !isnan(b) : !isnan(a);
     return least ? b < a : b > a;

@@ -7,7 +7,7 @@
 #include <math.h>
 #endif
 
-/* Dimensions after batch and channels. */
+/* Number of dimensions after batch and channels; raises if there are none. */
 static int spatial_of(const graph_infer *infer) {
     int spatial = infer->operand[0].rank - 2;
     if (spatial < 1)
@@ -69,8 +69,8 @@ static void infer_adaptive_pool(graph_infer *infer) {
     }
 }
 
-/* Along one axis: gathers as many neighbours as the widest part has; those beyond a part's end repeat its last element and do not
- * count in means. */
+/* Pools x along one axis to `out` parts: gathers for each part as many elements as the widest part has; those beyond a part's end repeat
+ * its last element, and have weight 0 in means. */
 static graph_id pool_axis(graph_expand *e, graph_id x, int axis, tir_expr out) {
     graph *g = e->g;
     tir_pool *pool = g->pool;
@@ -137,7 +137,7 @@ static void expand_max_unpool(graph_expand *e) {
 
 #ifdef DLC_REFERENCE
 
-/* Over a box of x that belongs to result element `to`. */
+/* The pool of the box start[] to end[] of x, of the batch element and channel of `to`. */
 static double reference_box(const graph_reference_tensor *x, const int64_t *to, const int64_t *start,
                             const int64_t *end, int64_t mode, int64_t p) {
     int64_t at[DLC_MAX_RANK] = {0};

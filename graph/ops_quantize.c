@@ -4,8 +4,8 @@
  *
  *   sum (x - a)(w - b) = sum x*w - a*(sum w - K*b) - b*(sum x)
  *
- * The second term usually depends on constants only and is then added to the bias before the first run; the third one, of a convolution the
- * sums over its windows, vanishes for weights without zero point. */
+ * where K is the number of terms. The second term usually depends on constants only, and is then added to the bias once, before the first
+ * run. The third term (for a convolution with sums of x over its windows) vanishes for weights without zero point. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -24,7 +24,7 @@ static void infer_byte(const graph_infer *infer, int operand, const char *name) 
         graph_infer_fail(infer, "%s is %s, expected u8 or i8", name, lib_dtypes[infer->operand[operand].dtype].name);
 }
 
-/* Checks a parameter: one number, or one for each of `channels` (0: only one). May be omitted. */
+/* Checks a parameter, which may be omitted: of rank 0, or with one entry for each of `channels` (0: rank 0 only). */
 static void infer_parameter(const graph_infer *infer, int operand, const char *name, dlc_dtype dtype,
                             tir_expr channels) {
     const graph_shape *p = &infer->operand[operand];
@@ -36,10 +36,10 @@ static void infer_parameter(const graph_infer *infer, int operand, const char *n
     if (p->rank == 1) graph_infer_equal(infer, p->dim[0], channels, "the number of channels and the entries for them");
 }
 
-/* Attributes: quantize_linear has all, dequantize_linear no dtype. */
+/* Attributes of quantize_linear; dequantize_linear has the first two. */
 enum { LINEAR_AXIS, LINEAR_BLOCK, LINEAR_DTYPE };
 
-/* A parameter for each block of `block` elements along the axis. */
+/* Checks a parameter with one entry for each block of `block` elements along the axis; it may be omitted. */
 static void infer_blocks(const graph_infer *infer, int operand, const char *name, dlc_dtype dtype, int axis) {
     const graph_shape *x = &infer->operand[0], *p = &infer->operand[operand];
     const int64_t block = infer->attribute[LINEAR_BLOCK].integer;
@@ -168,7 +168,7 @@ static graph_id along(graph *g, graph_id parameter, graph_id like, int64_t axis)
     return graph_broadcast(g, parameter, shape.rank, shape.dim, &axis);
 }
 
-/* As i32; 0: omitted or known to be zero. */
+/* The zero point plus `shift`, as i32; 0: known to be zero. An omitted zero point (given = 0) is zero. */
 static graph_id zero_point_of(graph *g, graph_id given, int64_t shift) {
     double number = 0;
     if (given && !graph_is_number(g, given, &number)) {
@@ -179,7 +179,7 @@ static graph_id zero_point_of(graph *g, graph_id given, int64_t shift) {
     return value ? graph_scalar_i64(g, DLC_I32, value) : 0;
 }
 
-/* x with `shift` added, as the other 8-bit type. */
+/* x + shift as `dtype`, the 8-bit type that x is not of. */
 static graph_id moved(graph *g, graph_id x, int64_t shift, dlc_dtype dtype) {
     graph_id wide = graph_cast(g, x, DLC_I32);
     return graph_cast(g, graph_add(g, wide, graph_scalar_i64(g, DLC_I32, shift)), dtype);
@@ -213,7 +213,8 @@ static graph_id requantized(graph_expand *e, graph_id sums, int64_t axis, dlc_dt
     return graph_cast(g, y, dtype);
 }
 
-/* sums + bias - x_zero * (sums of the weights - count * w_zero); all of the second part per channel. */
+/* sums + (bias - x_zero * (sums of w over the axes reduced[count] - points * w_zero)), where the part in brackets has one entry for each
+ * channel, along `axis` of the sums. points: number of terms of a sum. */
 static graph_id corrected(graph_expand *e, graph_id sums, const quantized *q, int count, const int64_t *reduced,
                           graph_id points, int64_t axis) {
     graph *g = e->g;
@@ -229,7 +230,7 @@ static graph_id corrected(graph_expand *e, graph_id sums, const quantized *q, in
 
 enum { RESULT_I32 = 3 };
 
-/* The same if w has leading dimensions: the sums of weights are per matrix of w. */
+/* matmul_sums if w has leading dimensions: each matrix of w has its own sums of weights. */
 static graph_id batched_sums(graph_expand *e, const quantized *q) {
     graph *g = e->g;
     const int64_t last = graph_shape_of(g, q->x)->rank - 1, rows = graph_shape_of(g, q->w)->rank - 2;
@@ -248,7 +249,7 @@ static graph_id batched_sums(graph_expand *e, const quantized *q) {
     return e->input[Q_BIAS] ? graph_add(g, sums, e->input[Q_BIAS]) : sums;
 }
 
-/* The sums of products, with bias and zero points. */
+/* The i32 sums of products of x and w less their zero points, plus the bias. */
 static graph_id matmul_sums(graph_expand *e) {
     graph *g = e->g;
     quantized q = operands_of(e);
@@ -275,7 +276,7 @@ static void expand_qlinear_matmul(graph_expand *e) {
     e->result[0] = requantized(e, sums, last, (dlc_dtype)e->attribute[QMATMUL_DTYPE].integer);
 }
 
-/* A parameter in x's shape: one for all, for each channel, or for each block. */
+/* The parameter, of one entry, one for each channel or one for each block, broadcast to x's shape. */
 static graph_id parameter_like(graph_expand *e, graph_id parameter) {
     graph *g = e->g;
     tir_pool *pool = g->pool;
@@ -296,7 +297,7 @@ static graph_id parameter_like(graph_expand *e, graph_id parameter) {
     return graph_slice_axis(g, y, axis, tir_index(pool, 0), x.dim[axis]);
 }
 
-/* As f32, in x's shape; 0: omitted or known to be zero. */
+/* The zero point as f32, in x's shape; 0: it is omitted or known to be zero. */
 static graph_id zero_point_like(graph_expand *e) {
     double number;
     if (!e->input[2] || (graph_is_number(e->g, e->input[2], &number) && number == 0)) return 0;
@@ -340,7 +341,7 @@ static graph_id convolve(graph_expand *e, graph_id x, graph_id w, bool padded) {
     return graph_emit_with(e->g, "convolution", 2, (graph_id[]){x, w}, padded ? 4 : 6, setting);
 }
 
-/* Infers the shape as that of a convolution of i8 by i8. */
+/* The shape of the result, by the shape rule of `convolution` for i8 operands. */
 static graph_shape infer_bytes_convolved(graph_infer *infer) {
     graph_shape shapes[2] = {infer->operand[Q_X], infer->operand[Q_W]}, result[1];
     graph_attribute attributes[6];
@@ -382,7 +383,8 @@ static graph_id window_sums(graph_expand *e, graph_id x, const graph_shape *w, c
     return graph_reshape(g, graph_broadcast(g, x, from.rank + 1, wide, axes), result->rank, result->dim);
 }
 
-/* Padding has the value x_zero_point. If it is not zero, padding becomes part of x, so that each channel has one correction. */
+/* The i32 sums of the convolution, corrected by zero points and bias. Padding has the value x_zero_point: if that is not zero, x is padded
+ * first, so that all results of a channel have the same correction. */
 static graph_id convolution_sums(graph_expand *e) {
     graph *g = e->g;
     quantized q = operands_of(e);
@@ -533,7 +535,7 @@ static double requantize(const graph_reference *r, double sum, int64_t channel) 
     return saturated(r->result[0].dtype, y + parameter_at(r, Q_Y_ZERO, 0, 0));
 }
 
-/* x_zero, w_zero: operands. integer: the sums themselves */
+/* x_zero, w_zero: numbers of the operands. integer: the result is the sums, without requantisation. */
 static void reference_matmul(const graph_reference *r, int x_zero, int w_zero, bool integer) {
     const graph_reference_tensor *x = &r->operand[Q_X], *w = &r->operand[Q_W], *y = &r->result[0];
     int64_t in = x->dim[x->rank - 1], out = w->dim[w->rank - 1], m = x->rank > 1 ? x->dim[x->rank - 2] : 1;

@@ -1,6 +1,6 @@
 /* Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC
- * 2011). A number is a pure function of key (the seed), stream and its position, so that results depend neither on threads nor on
- * tiling, and nothing has state. Each call gets its own stream from the graph, so that two equal calls are not merged. */
+ * 2011). A number is a pure function of key (the seed), stream and position, so that there is no state, and results depend neither on
+ * threads nor on tiling. Each call gets a stream of its own from the graph, so that two equal calls are not merged. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -8,7 +8,7 @@
 #include <math.h>
 #endif
 
-/* Attributes that all rows begin with; `dtype` is not among them as its default differs. */
+/* The attributes that all rows begin with (RANDOM_ATTRIBUTES); the default of `dtype` differs. */
 enum { RANDOM_SHAPE, RANDOM_DTYPE, RANDOM_SEED, RANDOM_STREAM, RANDOM_FIRST };
 enum { BITS_PART = RANDOM_FIRST };
 enum { UNIFORM_LOW = RANDOM_FIRST, UNIFORM_HIGH };
@@ -64,14 +64,14 @@ static void philox(tir_pool *pool, tir_expr counter[4], tir_expr key[2]) {
     }
 }
 
-/* Low and high 32 bits of a u64. */
+/* Sets words[] to the low and the high 32 bits of a u64. */
 static void split_words(tir_pool *pool, tir_expr number, tir_expr words[2]) {
     words[0] = tir_cast(pool, DLC_U32, number);
     words[1] = tir_cast(pool, DLC_U32, tir_binary(pool, TIR_SHR, number, tir_int(pool, DLC_U64, 32)));
 }
 
-/* Element e, counted in row-major order, takes word e mod 4 (i64: words 2(e mod 2) and the next) of block e div 4 (e
- * div 2). A block is the function at counter {block, stream, part} with the seed as key. */
+/* Element e, in row-major order, is word e mod 4 of block e div 4; an i64 is two words, 2(e mod 2) and the next, of block e div 2. A
+ * block is the function's value at counter {block, stream, part} with the seed as key. */
 static tir_expr element_bits(graph_compute *c, const tir_expr *axis) {
     tir_pool *pool = c->pool;
     const graph_shape *shape = &c->result_shape[0];
@@ -107,8 +107,8 @@ static void compute_bits(graph_compute *c) {
 
 /* ---- rng_uniform, rng_normal ------------------------------------------------------------------------------------ */
 
-/* The number of random bits of a number in [0, 1): the digits of the dtype, so that all multiples of 2^-digits occur and none is
- * rounded. */
+/* The number of random bits in a number of [0, 1): as many as the dtype has digits, so that all multiples of 2^-digits occur and none
+ * is rounded. */
 static int digits_of(dlc_dtype dtype) {
     return lib_float_of(dtype).digits;
 }
@@ -215,7 +215,7 @@ static uint64_t reference_word(const graph_reference *r, bool wide, int64_t i, i
     return wide ? words[i % 2 * 2] | (uint64_t)words[i % 2 * 2 + 1] << 32 : words[i % 4];
 }
 
-/* 64 bits do not fit a double: the result is compared as the number nearest to it, as the test reads it. */
+/* A double does not hold 64 bits: the reference is the double nearest to the result, as which the test reads the result. */
 static void reference_bits(const graph_reference *r) {
     bool wide = r->result[0].dtype == DLC_I64;
     for (int64_t i = 0; i < graph_reference_count(&r->result[0]); i++) {

@@ -137,7 +137,7 @@ static void expand_tile(graph_expand *e) {
 
 enum { TRILU_UPPER, TRILU_DIAGONAL };
 
-/* j - i - diagonal, of the last two dimensions */
+/* j - i - diagonal, i64 of shape dims[2]: 0 on that diagonal of a matrix, above 0 to its right. */
 static graph_id from_diagonal(graph *g, const tir_expr *dims, int64_t diagonal) {
     graph_id i = graph_iota(g, DLC_I64, 2, dims, 0), j = graph_iota(g, DLC_I64, 2, dims, 1);
     return graph_sub(g, j, graph_add(g, i, graph_scalar_i64(g, DLC_I64, diagonal)));
@@ -182,7 +182,7 @@ static void expand_eye(graph_expand *e) {
 
 #ifdef DLC_REFERENCE
 
-/* Position in the deep tensor of (channel, row, column) of the shallow one. */
+/* The channel of the deep tensor for an element (channel, row, column) of the shallow one, which has `channels` channels. */
 static int64_t deep_channel(const graph_reference *r, int64_t channel, int64_t channels, int64_t row, int64_t column) {
     int64_t block = r->attribute[BLOCK_SIZE].integer, part = row % block * block + column % block;
     return r->attribute[BLOCK_MODE].integer == DEPTH_FIRST ? part * channels + channel : channel * block * block + part;

@@ -22,7 +22,7 @@ typedef struct recurrence {
     int gates;
     /* activations of one direction */
     int functions;
-    /* activations when none are given */
+    /* the activations if none are given */
     const char *usual;
     bool has_cell;
 } recurrence;
@@ -79,7 +79,8 @@ static const struct {
     ", each with its alpha and beta where it has them, as in leakyrelu(0.01) or hardsigmoid(0.2,0.5); " \
     "for one direction, or for the forward and then the reverse one"
 
-/* Decimal digits with a point, at most 15: exact up to the one division, in any locale of the host. */
+/* Reads a decimal number of at most 15 digits at *text; false: there is none. Only the final division rounds, and the host's locale does
+ * not matter. */
 static bool read_number(const char **text, double *out) {
     enum { DIGITS = 15 };
     const char *at = *text;
@@ -130,7 +131,8 @@ static bool read_function(const char **text, function *out) {
     return true;
 }
 
-/* Reads the functions of both directions, MAX_FUNCTIONS each. False: the text has too few. */
+/* Reads the functions of both directions, MAX_FUNCTIONS each; those of one direction serve both. False: an unknown function, or their
+ * number is wrong. */
 static bool read_functions(const recurrence *r, const char *text, function *out) {
     if (!*text) text = r->usual;
     int count = 0;
@@ -235,11 +237,11 @@ typedef struct cell {
     const graph_attribute *attribute;
     const function *functions;
     tir_expr hidden;
-    /* weights of the candidate, for a gru whose reset gate is applied before the product; 0: r has all gates */
+    /* gru whose reset gate is applied before the product: r's weights for the candidate; 0: r has those of all gates */
     graph_id r_candidate;
-    /* x: contribution of inputs and biases to all gates. [batch, ...] */
+    /* [batch, ...] x: what inputs and biases add to all gates; h, c: states. r: recurrent weights */
     graph_id x, h, c, r;
-    /* gru with linear_before_reset: [hidden] */
+    /* gru with linear_before_reset: the candidate's recurrent bias, [hidden] */
     graph_id recurrent_bias;
     /* [3 * hidden]; 0: none */
     graph_id peephole;
@@ -247,7 +249,7 @@ typedef struct cell {
     graph_id next_h, next_c;
 } cell;
 
-/* Columns or elements gate*hidden .. along the last axis. */
+/* The part of the value for one gate: gate*hidden to (gate + 1)*hidden along the last axis. */
 static graph_id part(const cell *e, graph_id value, int gate) {
     tir_pool *pool = e->g->pool;
     int axis = graph_shape_of(e->g, value)->rank - 1;
@@ -272,7 +274,7 @@ static void step_rnn(cell *e) {
     e->next_h = activate(e, 0, graph_add(e->g, times_r(e, e->h, e->r), e->x));
 }
 
-/* Gates z, r, h. */
+/* One step of a gru, whose gates are z, r, h. */
 static void step_gru(cell *e) {
     graph *g = e->g;
     graph_id both = times_r(e, e->h, e->r);
@@ -296,7 +298,7 @@ static graph_id peep(const cell *e, graph_id gate, graph_id state, int which) {
     return e->peephole ? graph_add(e->g, gate, graph_mul(e->g, state, part(e, e->peephole, which))) : gate;
 }
 
-/* Gates i, o, f, c; peepholes i, o, f. */
+/* One step of an lstm, whose gates are i, o, f, c, with peepholes for i, o, f. */
 static void step_lstm(cell *e) {
     graph *g = e->g;
     graph_id all = graph_add(g, times_r(e, e->h, e->r), e->x), forget;
@@ -347,8 +349,8 @@ static graph_id of_direction(const expansion *x, int operand, int direction) {
     return graph_squeeze(x->g, value, axis);
 }
 
-/* Contribution of inputs and biases: [steps, batch, gates * hidden]. With linear_before_reset the last gate's recurrent bias is
- * separate. */
+/* What inputs and biases add to the gates of all steps: [steps, batch, gates * hidden]. linear (linear_before_reset): the last gate's
+ * recurrent bias is not added, but goes to *recurrent_bias. */
 static graph_id project(const expansion *x, int direction, bool linear, graph_id *recurrent_bias) {
     graph *g = x->g;
     tir_pool *pool = g->pool;
@@ -374,7 +376,8 @@ static graph_id project(const expansion *x, int direction, bool linear, graph_id
     return graph_add(g, all, graph_add(g, own, recurrent));
 }
 
-/* [gates * hidden, hidden]; weights of gates that depend on other gates are separate. */
+/* The recurrent weights [gates * hidden, hidden]. For a gru without linear_before_reset, those of its candidate, which depends on another
+ * gate, go to *candidate instead. */
 static graph_id recurrent_weights(const expansion *x, int direction, bool linear, graph_id *candidate) {
     tir_pool *pool = x->g->pool;
     graph_id r = graph_cast(x->g, of_direction(x, R, direction), x->dtype);
@@ -390,7 +393,7 @@ static graph_id initial_state(const expansion *x, int operand, int direction) {
     return graph_full(x->g, x->dtype, 2, (tir_expr[]){x->batch, x->hidden}, 0);
 }
 
-/* An input of the body like an operand of the scan, or like an element of it. */
+/* Adds an input to the body: of the shape of the scan's operand, or, if `element`, of an element of that sequence. */
 static graph_id body_input(graph *body, graph_id operand, bool element) {
     graph_shape shape = *graph_shape_of(body->parent, operand);
     if (element) memmove(shape.dim, shape.dim + 1, (size_t)--shape.rank * sizeof *shape.dim);
@@ -409,7 +412,7 @@ static graph_id pass_in(operands *o, graph *body, graph_id value, bool element) 
     return o->inner[o->count++] = body_input(body, value, element);
 }
 
-/* Has the sequence ended? Then states are unchanged and results 0. [batch, hidden] */
+/* bool [batch, hidden]: has the sequence ended before the position? Then states stay and results are 0. */
 static graph_id is_over(const expansion *x, graph *body, graph_id position, graph_id lengths) {
     const int64_t axis = 0;
     graph_id over = graph_ge(body, position, lengths);
@@ -463,7 +466,7 @@ static void expand_direction(expansion *x, int direction) {
     x->y[direction] = first + (graph_id)carries;
 }
 
-/* Joins directions along a new dimension at `axis`, in the operands' dtype. */
+/* values[direction], in x's dtype, joined along a new dimension at `axis`. */
 static graph_id join(const expansion *x, const graph_id *values, int axis) {
     graph_id each[2];
     const int count = directions_of(x->e->attribute);
@@ -524,7 +527,7 @@ static double clipped(const referee *f, double x) {
     return clip > 0 ? fmax(-clip, fmin(clip, x)) : x;
 }
 
-/* Position of a state. */
+/* Position of element j of a state of direction d and batch element b. */
 static int64_t state_at(const referee *f, int64_t d, int64_t b, int64_t j) {
     return (f->first ? b * f->directions + d : d * f->batch + b) * f->hidden + j;
 }
@@ -589,7 +592,7 @@ static void reference_gru(const referee *f, int64_t d, int64_t t, int64_t b, con
     free(reset);
 }
 
-/* One sequence in one direction. h, c, next: [hidden] */
+/* Sets the results of one sequence b in direction d. h, c, next [hidden]: working space. */
 static void reference_sequence(const referee *f, int64_t d, int64_t b, double *h, double *c, double *next) {
     const graph_reference *r = f->r;
     const bool backwards = d == 1 || r->attribute[DIRECTION].integer == REVERSE;

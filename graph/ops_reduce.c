@@ -9,7 +9,7 @@
 
 /* ---- shared ---------------------------------------------------------------------------------------------------- */
 
-/* x's dimensions without the axes, or with 1 in their place. */
+/* Sets *out to x's shape without the axes, or, if `keep`, with 1 in their place. */
 static void reduced_shape(const graph_infer *infer, uint32_t axes, bool keep, graph_shape *out) {
     const graph_shape *x = &infer->operand[0];
     graph_shape shape = {.dtype = x->dtype};
@@ -22,7 +22,7 @@ static void reduced_shape(const graph_infer *infer, uint32_t axes, bool keep, gr
     *out = shape;
 }
 
-/* A reduce stage over the axes of operand 0, and the index of the operand at a point of it. */
+/* A reduce stage over the axes of operand 0; sets index[] to that of the operand at a point of the stage. */
 static tir_stage *reduce_stage(graph_compute *c, uint32_t axes, bool keep, tir_expr *index) {
     const graph_shape *x = &c->operand_shape[0], *y = &c->result_shape[0];
     tir_expr extent[DLC_MAX_RANK];
@@ -39,7 +39,7 @@ static tir_stage *reduce_stage(graph_compute *c, uint32_t axes, bool keep, tir_e
     return stage;
 }
 
-/* The tensor in the result's dtype. */
+/* The tensor converted to the result's dtype. */
 static uint32_t rounded(graph_compute *c, uint32_t tensor) {
     const graph_shape *y = &c->result_shape[0];
     if (c->region->tensors.data[tensor].dtype == y->dtype) return tensor;
@@ -100,8 +100,8 @@ static tir_expr wins(tir_pool *pool, bool least, bool last, tir_expr b, tir_expr
     return tir_or(pool, better, tir_and(pool, same, last ? tir_lt(pool, i, j) : tir_lt(pool, j, i)));
 }
 
-/* State: best element so far and its index, of 32 bits where these suffice. The initial value is the worst one at index 0, which is also
- * right if no element is better, since then all are equal to it. */
+/* Reduces to the best element so far and its index, of 32 bits if these suffice. The initial value is the worst number with index 0: if no
+ * element is better, all equal it, and the first one, at 0, is right. */
 static void compute_arg(graph_compute *c, bool least) {
     tir_pool *pool = c->pool;
     const graph_shape *x = &c->operand_shape[0];
@@ -149,8 +149,8 @@ static tir_expr running_start(tir_pool *pool, tir_dtype dtype, tir_op op) {
     return tir_int(pool, dtype, op == TIR_MUL);
 }
 
-/* fold over t with state s[free axes]: step c[.., t, ..] = s op x[.., t, ..]; s takes c. The inclusive results are the
- * step's own tensor. Reverse walks x from its end. Returns that tensor, its axis t in place of x's axis. */
+/* A fold over t with state s: its step computes c[.., t, ..] = s op x[.., t, ..], and s becomes c. Returns the step's tensor c, the inclusive
+ * results, in the order of the steps. reverse: x is read from its end. */
 static uint32_t running(graph_compute *c, tir_op op, int along, bool reverse) {
     tir_pool *pool = c->pool;
     const graph_shape *x = &c->operand_shape[0];
@@ -211,8 +211,8 @@ static void compute_cumulative(graph_compute *c, tir_op op) {
 
 #ifdef DLC_REFERENCE
 
-/* Two elements of a reduction: a and b of a float dtype, x and y the same of an integer one, modulo 2^64. Comparisons of numbers
- * need no words. */
+/* JOIN: how two elements are joined, a and b of a float dtype, x and y of an integer dtype modulo 2^64. COMPARE: comparisons, for which
+ * integers are compared as numbers. */
 #define JOIN(name, number, integer)                          \
     static double number_##name(double a, double b) {        \
         return number;                                       \
@@ -244,7 +244,7 @@ static double highest(dlc_dtype t) { /* as converted back to double */
 typedef struct reduction {
     double number_first, integer_first;
     double (*number)(double a, double b);
-    /* NULL: as numbers */
+    /* for integer dtypes; NULL: `number` serves them, too */
     uint64_t (*integer)(uint64_t x, uint64_t y);
 } reduction;
 
@@ -257,7 +257,7 @@ static double first_number(const reduction *f, dlc_dtype t) {
     return isinf(f->number_first) && !info.infinite ? copysign(info.greatest, f->number_first) : f->number_first;
 }
 
-/* For every result element, combines all elements that reduce to it. */
+/* Joins, for every result element, all elements that reduce to it. */
 static void reference_reduce(const graph_reference *r, const reduction *f) {
     const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
     const graph_attribute *axes = &r->attribute[REDUCE_AXES];

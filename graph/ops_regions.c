@@ -32,7 +32,7 @@ static void infer_roi_align(graph_infer *infer) {
     graph_infer_at_most(infer, tir_index(infer->g->pool, 1), x->dim[0], "x has no image");
 }
 
-/* Entry k of each row of rois, scaled; rois along their axis */
+/* Entry k of each row of rois, scaled, along axis ROI_ROIS. */
 static graph_id roi_entry(graph_expand *e, graph_id rois, int k) {
     graph *g = e->g;
     tir_expr dims[ROI_RANK];
@@ -43,9 +43,9 @@ static graph_id roi_entry(graph_expand *e, graph_id rois, int k) {
     return e->attribute[ROI_COORDINATES].integer == ROI_HALF_PIXEL ? graph_add_number(g, entry, -0.5) : entry;
 }
 
-/* Start of the rois along a spatial axis, and the size of a cell. */
+/* Along one spatial axis: where each roi starts, and the size of its cells (bin). */
 typedef struct roi_line {
-    /* cell: index of the cell */
+    /* cell: number of the cell, along its axis of the result */
     graph_id start, bin, cell;
 } roi_line;
 
@@ -89,12 +89,12 @@ static graph_id fixed_samples(graph_expand *e, const sampler *s, const roi_line 
     return most ? graph_reduce_max(g, y, 2, inside, false) : graph_mul_number(g, y, 1 / (samples * samples));
 }
 
-/* The number of samples is a cell's size, rounded up, which is data. Their distance is above 1/2 if there are several, so that
- * the number near the image is bounded by the image's size, for cells of any size. Only those are visited, a few of every cell
- * per iteration, until no cell has any left. */
+/* With samples=0 the number of a cell's samples along an axis is its size, rounded up, which depends on data. The distance of several
+ * samples is above 1/2, so that the image's size bounds the number near the image, for cells of any size. A loop visits only those, a few
+ * of every cell per iteration, until no cell has any left. */
 enum { ROI_TURN = 4, ROI_MARGIN = 3 }; /* samples per iteration; rounding shifts each end by less than 1 */
 
-/* of a cell along an axis */
+/* The samples of a cell along an axis. */
 typedef struct roi_samples {
     /* number of all samples */
     graph_id count;
@@ -108,7 +108,7 @@ static graph_id sample_place(graph *g, const roi_samples *r, graph_id number) {
     return graph_add(g, r->corner, graph_mul(g, graph_add_number(g, number, 0.5), r->step));
 }
 
-/* Cells with NaN or without width have none: casts convert NaN to 0. */
+/* The samples of each cell along the axis. Cells with NaN or without width have none within: casts convert NaN to 0. */
 static roi_samples near_samples(const sampler *s, const roi_line *line, int axis, dlc_dtype integer) {
     graph *g = s->g;
     roi_samples r = {.count = graph_ceil(g, line->bin)};
@@ -175,7 +175,7 @@ static void turn_inputs(graph *sub, const graph *g, const graph_id *outer, graph
     for (int i = 0; i < TURN_OPERANDS; i++) inner[i] = graph_new_input(sub, NULL, graph_shape_of(g, outer[i]));
 }
 
-/* Broadcasts a value of cells, or of rois, to the elements of a result shaped like `y`. */
+/* A value for each cell, or for each roi, broadcast to the shape of y. */
 static graph_id to_cells(const sampler *s, graph_id value, graph_id y) {
     graph *g = s->g;
     const graph_shape shape = *graph_shape_of(g, value), to = *graph_shape_of(g, y);
@@ -183,7 +183,8 @@ static graph_id to_cells(const sampler *s, graph_id value, graph_id y) {
                            s->planes ? (int64_t[]){1, 2, 3} : (int64_t[]){0, 1, 2});
 }
 
-/* The maximum. Samples that are not near the image count as 0; if there are any, the first or last one along an axis is among them. */
+/* The maximum of all samples, where y is that of the samples near the image. Others count as 0: there are such if the first or last sample along
+ * an axis is not near. all: number of all samples; without any, the result is 0. */
 static graph_id greatest_of(const sampler *s, const roi_samples *samples, graph_id all, graph_id y) {
     graph *g = s->g;
     graph_id zero = graph_scalar_like(g, y, 0), one = graph_scalar_like(g, all, 1), inside = 0;
@@ -328,8 +329,8 @@ static void infer_deformable_convolution(graph_infer *infer) {
     }
 }
 
-/* Axes of the positions: batch; groups of offsets, and parts of each, so that no part is in two groups of the convolution; row and
- * column of the window, row and column of the result. */
+/* Axes of the positions: batch; groups of offsets; parts of such a group, so that no part is in two groups of the convolution; row and
+ * column of the window; row and column of the result. */
 enum { A_BATCH, A_SHARED, A_PART, A_KY, A_KX, A_Y, A_X, A_RANK };
 
 static int64_t greatest_divisor(int64_t a, int64_t b) {
@@ -341,7 +342,7 @@ static int64_t greatest_divisor(int64_t a, int64_t b) {
     return a;
 }
 
-/* Neighbours of the positions that the windows sample. */
+/* The neighbours of the positions at which the windows sample, moved by the offsets. */
 static taps deformed_taps(graph_expand *e, const sampler *s) {
     graph *g = e->g;
     tir_pool *pool = g->pool;
@@ -379,8 +380,8 @@ static graph_id times_mask(graph_expand *e, const sampler *s, graph_id value) {
     return graph_mul(g, value, graph_broadcast(g, mask, shape.rank, shape.dim, axes));
 }
 
-/* The windows' samples times the weights, read in the order in which they were sampled: channels last, or first. The weights are the same
- * for the whole batch, but have it, since it comes first in the result: [batch, output channels, y, x]. A single group has no axis. */
+/* The contraction of the samples, whose channels are last or, with planes, first, with the weights: [batch, output channels, y, x]. The
+ * weights are broadcast along the batch, so that it is a batch axis and comes first in the result. A single group has no axis. */
 static graph_id contract_samples(graph_expand *e, const sampler *s, graph_id samples) {
     enum { TERMS = 4 }; /* parts of a group, channels of a part, rows and columns of the window */
     graph *g = e->g;
@@ -439,8 +440,8 @@ static double reference_rounded(dlc_dtype dtype, double x) {
     return dtype == DLC_F32 ? (double)(float)x : x;
 }
 
-/* samples 0: their number is ceil of a cell's size, rounded to the dtype first, since ceil is discontinuous. NaN and sizes not
- * above 0 have none. */
+/* The number of samples of a cell of the roi along axis i. With samples=0 it is ceil of the cell's size, which is rounded to the dtype first,
+ * since ceil is discontinuous; 0 for NaN and sizes not above 0. */
 static int64_t reference_samples(const graph_reference *r, const double *roi, int i) {
     const dlc_dtype dtype = r->operand[0].dtype;
     double scale = r->attribute[ROI_SCALE].number, place[2];
@@ -454,7 +455,7 @@ static int64_t reference_samples(const graph_reference *r, const double *roi, in
     return size >= 1 ? (int64_t)size : 0;
 }
 
-/* The greatest of the neighbours in the image times their weights. */
+/* The greatest of the four neighbours of the position (0 outside of the image) times their weights. */
 static double greatest_between(const graph_reference_tensor *x, const int64_t *channel, const double *at) {
     double most = -INFINITY;
     for (int corner = 0; corner < 4; corner++) {

@@ -1,6 +1,6 @@
-/* resize: resamples axes of a tensor at other positions. Each axis has a table of indices and weights, computed from positions
- * only and so once per shape. Axes are processed in order, so that the last axis, whose elements are read at scattered addresses,
- * is resampled last, when the tensor is smallest. */
+/* resize: resamples axes of a tensor at other positions. Each axis has a table of indices and weights, which depends on positions only, so
+ * that it is computed once per shape. Axes are resampled in order, the last one at the end: its elements are read at scattered
+ * addresses, and the tensor is then smallest. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -28,7 +28,7 @@ enum { X, SCALE, ROI };
 
 /* ---- shape */
 
-/* The axes of `shape`, in its order. */
+/* Sets axes[] to the axes that the entries of `shape` are for; returns their number. */
 static int resized_axes(const graph_attribute *attribute, int rank, int *axes) {
     const graph_attribute *list = &attribute[RESIZE_AXES];
     int count = list->count ? list->count : rank;
@@ -36,13 +36,13 @@ static int resized_axes(const graph_attribute *attribute, int rank, int *axes) {
     return count;
 }
 
-/* The aspect policy; it does not apply with a scale (ONNX). */
+/* The aspect policy; STRETCH if the operand `scale` is given, since the policy then does not apply (ONNX). */
 static int64_t aspect_of(const graph_attribute *attribute, bool scaled) {
     return scaled ? STRETCH : attribute[RESIZE_ASPECT].integer;
 }
 
-/* Sizes of the result along the axes: shape, or with an aspect policy one scale for all: the least, or the greatest, shape/size,
- * times each size, rounded half up. */
+/* Sets out[] to the result's sizes along the axes: those of `shape`; with an aspect policy each size times one scale, the least or greatest
+ * shape/size of all axes, rounded half up. */
 static void resized_dims(tir_pool *pool, const graph_attribute *attribute, bool scaled, const graph_shape *x,
                          const int *axes, int count, tir_expr *out) {
     const tir_expr *shape = attribute[RESIZE_SHAPE].dims, one = tir_index(pool, 1), two = tir_index(pool, 2);
@@ -118,7 +118,7 @@ typedef struct resized_axis {
     dlc_dtype index, weight;
     /* ends of the part of the axis that the result covers, CROP only */
     graph_id start, end;
-    /* 0: determined by the sizes */
+    /* the axis' entry of operand `scale`; 0: the sizes determine the scale */
     graph_id scale;
     /* the result's size is the nearest to scale times size */
     bool rounded;
@@ -130,14 +130,14 @@ static graph_id number(const resized_axis *r, double value) {
     return graph_scalar(r->g, DLC_F64, value);
 }
 
-/* A size plus `more`, at least `least`. */
+/* The size plus `more`, at least `least`, as an f64 value. */
 static graph_id size_of(const resized_axis *r, tir_expr size, int64_t more, int64_t least) {
     tir_pool *pool = r->g->pool;
     return graph_dimension(r->g, DLC_F64,
                            tir_max(pool, tir_add(pool, size, tir_index(pool, more)), tir_index(pool, least)));
 }
 
-/* i/scale, or i*in/out */
+/* i divided by the axis' scale: i/scale, or i*in/out. */
 static graph_id unscaled(const resized_axis *r, graph_id i) {
     graph *g = r->g;
     if (r->scale) return graph_div(g, i, r->scale);
@@ -206,7 +206,7 @@ static graph_id exists(const resized_axis *r, graph_id neighbour) {
     return graph_cast(g, inside, DLC_F64);
 }
 
-/* Sum over a few neighbours, each with its own tables. */
+/* x resampled along the axis: the sum over 2 or 4 neighbours, each with tables of its own. */
 static graph_id sample_near(const resized_axis *r, graph_id x, int axis) {
     graph *g = r->g;
     enum { MOST = 4 };
@@ -230,8 +230,8 @@ static graph_id sample_near(const resized_axis *r, graph_id x, int axis) {
     return y;
 }
 
-/* Antialiasing: the kernel is as wide as the distance of result elements, a sum over an axis of neighbours whose number follows
- * from the sizes. A given scale is limited from below so that the kernel fits these neighbours. */
+/* x resampled along the axis with antialiasing: the kernel is as wide as the distance of result elements. The sum runs over an axis of
+ * neighbours, whose number follows from the sizes; a given scale is limited from below so that the kernel fits them. */
 static graph_id sample_wide(const resized_axis *r, graph_id x, int axis) {
     graph *g = r->g;
     tir_pool *pool = g->pool;
@@ -261,7 +261,7 @@ static graph_id entry(graph *g, graph_id list, int at) {
     return graph_cast(g, graph_squeeze(g, graph_slice(g, list, &from, &to, NULL), 0), DLC_F64);
 }
 
-/* The one scale of all axes. */
+/* The scale of all axes by the aspect policy: the least or the greatest shape/size. */
 static graph_id common_scale(graph *g, const graph_attribute *a, const graph_shape *x, const int *axes, int count) {
     graph_id scale = graph_scalar(g, DLC_F64, 1);
     for (int k = 0; k < count; k++) {
@@ -357,7 +357,7 @@ static double reference_kernel(const graph_reference *r, double t) {
     return t < 2 ? a * t * t * t - 5 * a * t * t + 8 * a * t - 4 * a : 0;
 }
 
-/* Computes neighbours of a position and their weights; returns their number. */
+/* Sets index[] to the neighbours of the position and weight[] to their weights; returns their number. */
 static int64_t reference_taps(const graph_reference *r, double at, double in, double scale, int64_t *index,
                               double *weight) {
     const graph_attribute *a = r->attribute;
@@ -384,7 +384,7 @@ static int64_t reference_taps(const graph_reference *r, double at, double in, do
     return taps;
 }
 
-/* All neighbours along all axes at once. */
+/* Sums over the neighbours along all axes at once. */
 static void reference_resize(const graph_reference *r) {
     enum { TAPS = 256 };
     const graph_reference_tensor *x = &r->operand[X], *y = &r->result[0];

@@ -81,7 +81,7 @@ static void infer_grid_sample(graph_infer *infer) {
     }
 }
 
-/* Reflects positions at the ends: the outer edges of the elements, or their centres. */
+/* Positions reflected at the image's ends: the centres of the outermost elements if `corners`, else their outer edges. */
 static graph_id reflect(const sampler *s, int axis, graph_id at, bool corners) {
     graph *g = s->g;
     double low = corners ? 0 : -0.5;
@@ -171,7 +171,7 @@ static void reference_affine_grid(const graph_reference *r) {
     } while (graph_reference_next(y, at));
 }
 
-/* Reflects step by step at the nearest end. */
+/* The position `at` of an image of n elements after padding is applied: reflected step by step, or limited to the image. */
 static double reference_padded(const graph_reference *r, double at, double n) {
     bool corners = r->attribute[SAMPLE_ALIGN].integer;
     double low = corners ? 0 : -0.5, high = corners ? n - 1 : n - 0.5;

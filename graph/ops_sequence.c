@@ -40,7 +40,7 @@ static graph_id shifted(graph *g, graph_id x, int shift, double fill) {
     return graph_slice_axis(g, x, 1, tir_index(g->pool, 0), shape.dim[1]);
 }
 
-/* log(exp(a) + exp(b) + exp(c)), also for -inf */
+/* log(exp(a) + exp(b) + exp(c)); operands may be -inf. */
 static graph_id log_sum(graph *g, graph_id a, graph_id b, graph_id c) {
     graph_id most = graph_max(g, graph_max(g, a, b), c), none = graph_full_like(g, most, -INFINITY);
     graph_id base = graph_select(g, graph_eq(g, most, none), graph_full_like(g, most, 0), most);
@@ -52,7 +52,7 @@ typedef struct ctc {
     graph *g;
     /* [batch, places], labels with blanks in between: 2 labels + 1 */
     graph_id labels;
-    /* bool, likewise: can this place follow the one two before it? */
+    /* bool [batch, places]: can this place follow the one two before it? */
     graph_id may_skip;
     /* [steps, batch, places], log-probabilities */
     graph_id emissions;
@@ -82,7 +82,7 @@ static ctc lay_out(graph_expand *e) {
     return c;
 }
 
-/* Log-probability of all paths that end at each place after a batch element's last step. */
+/* [batch, places] The log-probability of all paths that are at the place after the batch element's last step. */
 static graph_id ways_to_places(graph_expand *e, const ctc *c) {
     enum { CARRIES = 1, SEQUENCES = 2, OPERANDS = 5 };
     graph *g = c->g, *body;
@@ -142,7 +142,8 @@ static void expand_ctc_loss(graph_expand *e) {
 
 #ifdef DLC_REFERENCE
 
-/* Probability of emitting the remaining labels from step t on, if the last emitted class is that of place k. */
+/* Sets rest[0] to the probability of the labels of batch element n. rest[k] is meanwhile that of emitting the remaining labels from step
+ * t on, if the last emitted class is that of place k. */
 static void reference_rest(const graph_reference *r, int64_t n, int64_t steps, int64_t length, double *rest) {
     const graph_reference_tensor *x = &r->operand[CTC_X], *labels = &r->operand[CTC_LABELS];
     const int64_t places = 2 * length + 1, blank = r->attribute[CTC_BLANK].integer;

@@ -15,7 +15,7 @@ static const graph_shape *window_of(int inputs, const graph_shape *window) {
     return inputs > 1 && window->rank >= 0 ? window : NULL;
 }
 
-/* Elements of a frame: given, or those of the window, or the length of an even transform. */
+/* Number of elements of a frame: the attribute, else the window's size, else that of the transform, an even one if onesided. */
 static tir_expr elements_of_frame(tir_pool *pool, const graph_attribute *a, tir_expr bins, const graph_shape *window) {
     if (a[ISTFT_LENGTH].integer) return tir_index(pool, a[ISTFT_LENGTH].integer);
     if (window) return window->dim[0];
@@ -112,7 +112,7 @@ static void expand_istft(graph_expand *e) {
 
 enum { WINDOW_SIZE, WINDOW_FUNCTION, WINDOW_PERIODIC, WINDOW_DTYPE };
 
-/* hann, hamming, blackman: ONNX's coefficients */
+/* a0, a1, a2 of hann, hamming and blackman, as in ONNX. */
 static const double cosine_terms[][3] = {{0.5, 0.5, 0}, {25.0 / 46, 21.0 / 46, 0}, {0.42, 0.5, 0.08}};
 
 static void infer_signal_window(graph_infer *infer) {
@@ -170,7 +170,7 @@ static graph_id mel_of(graph *g, double hertz) {
     return graph_mul_number(g, graph_div(g, graph_log(g, share), graph_log(g, graph_scalar(g, DLC_F64, 10))), 2595);
 }
 
-/* Spectral bin, a whole number, of edge i + k of the triangles. */
+/* The spectral bin, a whole number, of edge i + k of the triangles, where i is the mel bin of dims[]. */
 static graph_id bin_of_edge(graph_expand *e, const tir_expr *dims, int k) {
     graph *g = e->g;
     const graph_attribute *a = e->attribute;
@@ -203,7 +203,7 @@ static void expand_mel_matrix(graph_expand *e) {
 
 #ifdef DLC_REFERENCE
 
-/* Real (part 0) or imaginary part of element i of a frame of n, by the sum that defines it. */
+/* The real (part 0) or imaginary part of element i of the inverse transform of a frame's bins, by the defining sum; n: its elements. */
 static double reference_inverse(const double *bins, int64_t n, bool onesided, int64_t i, int part) {
     double sum = 0;
     for (int64_t k = 0; k < n; k++) {

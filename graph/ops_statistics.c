@@ -44,7 +44,7 @@ static void infer_quantile(graph_infer *infer) {
                infer->operand[1].rank);
 }
 
-/* Elements `index` of the lines of x [..., n], along the last axis; index [..., k] */
+/* The elements at index [..., k] of the lines of x [..., n]. */
 static graph_id take(graph *g, graph_id x, graph_id index) {
     return graph_gather_elements(g, x, index, graph_shape_of(g, x)->rank - 1);
 }
@@ -82,7 +82,7 @@ static graph_id quantiles(graph *g, graph_id x, graph_id q, int64_t method, bool
     return graph_select(g, usable, y, graph_scalar_like(g, y, (double)NAN));
 }
 
-/* x with the axis last. */
+/* x with `axis` moved to the end. */
 static graph_id axis_last(graph *g, graph_id x, int axis) {
     const int rank = graph_shape_of(g, x)->rank;
     int64_t order[DLC_MAX_RANK];
@@ -148,7 +148,8 @@ static graph_id flat(graph *g, graph_id x) {
     return graph_reshape(g, x, 1, &size);
 }
 
-/* bins + 1 numbers from low to high; both 0: from the least to the greatest of x. If these are equal, 1/2 is added on both sides. */
+/* bins + 1 evenly spaced edges from low to high, or, if both are 0, from the least to the greatest number of x. Equal ends are moved apart
+ * by 1/2 on both sides. */
 static graph_id even_edges(graph *g, graph_id x, int64_t bins, double low, double high) {
     const dlc_dtype dtype = graph_shape_of(g, x)->dtype;
     graph_id first = graph_scalar(g, dtype, low), last = graph_scalar(g, dtype, high);
@@ -235,7 +236,7 @@ static void infer_lexsort(graph_infer *infer) {
     memmove(infer->result[0].dim, x->dim + 1, (size_t)(x->rank - 1) * sizeof *x->dim);
 }
 
-/* Stable sorts by each key in turn; the last key is the primary one. */
+/* Sorts stably by each key, from the first to the last, which is the primary one. */
 static void expand_lexsort(graph_expand *e) {
     graph *g = e->g;
     int64_t keys = 0;
@@ -260,7 +261,7 @@ static int number_order(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Quantile of a sorted line, by NumPy's definition. */
+/* The quantile q of a line of n elements, by NumPy's definition. */
 static double line_quantile(const double *line, int64_t n, double q, int64_t method, bool ignore) {
     double *sorted = malloc((size_t)n * sizeof *sorted), y = (double)NAN;
     int64_t count = 0;

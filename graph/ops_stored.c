@@ -45,7 +45,7 @@ static void infer_conj(graph_infer *infer) {
     infer->result[0].dtype = DLC_C64;
 }
 
-/* A map stage over the elements' axes and, with `pairs`, one for the two parts. */
+/* A map stage over dims[rank] and, if `pairs`, an axis of the two parts; sets axis[] to its variables. */
 static tir_stage *open_parts(graph_compute *c, int rank, const tir_expr *dims, bool pairs, tir_expr *axis) {
     tir_expr extent[DLC_MAX_RANK] = {0};
     for (int i = 0; i < rank; i++) extent[i] = dims[i];
@@ -78,7 +78,7 @@ static void compute_imag(graph_compute *c) {
     compute_part(c, 1);
 }
 
-/* Conversion between f32[..., 2] and c64[...], which are the same to kernels. */
+/* The conversion between f32[..., 2] and c64[...]: a copy, since kernels see both as f32[..., 2]. */
 static void compute_pairs(graph_compute *c) {
     tir_expr axis[DLC_MAX_RANK];
     const graph_shape *x = &c->operand_shape[0], *y = &c->result_shape[0];
@@ -121,12 +121,12 @@ static void infer_pack(graph_infer *infer) {
     infer->result[0].dtype = dtype;
 }
 
-/* Elements of a dtype to a byte. */
+/* Number of elements of the dtype in a byte. */
 static int per_byte(dlc_dtype dtype) {
     return 8 / lib_dtypes[dtype].bits;
 }
 
-/* Shifts the code to the byte's high end and then, with sign or zero extension, to its low end. */
+/* The code at axis[]: its bits are shifted to the byte's high end and then, with sign or zero extension, to its low end. */
 static tir_expr unpacked(graph_compute *c, const tir_expr *axis) {
     tir_pool *pool = c->pool;
     const graph_shape *y = &c->result_shape[0];
@@ -149,7 +149,7 @@ static void compute_unpack(graph_compute *c) {
     graph_compute_elements(c, unpacked);
 }
 
-/* Indices of element `at` in row-major order. */
+/* Sets index[] to that of element `at` of x in row-major order. */
 static void indices_of(tir_pool *pool, const graph_shape *x, tir_expr at, tir_expr *index) {
     for (int i = x->rank - 1; i > 0; i--) {
         /* avoids a zero divisor for empty tensors, which are never read */
@@ -160,7 +160,7 @@ static void indices_of(tir_pool *pool, const graph_shape *x, tir_expr at, tir_ex
     if (x->rank) index[0] = at;
 }
 
-/* A byte of `each` codes, of which only the first surely exists. */
+/* A byte of `each` codes of elements from `first` on; those from `count` on do not exist and give 0. */
 static tir_expr packed_byte(graph_compute *c, tir_expr first, tir_expr count, int bits, int each) {
     tir_pool *pool = c->pool;
     const graph_shape *x = &c->operand_shape[0];
@@ -229,8 +229,8 @@ static graph_id f4_from_codes(graph *g, graph_id codes) {
     return graph_select(g, graph_ge(g, codes, graph_scalar_like(g, codes, SIGN)), graph_neg(g, size), size);
 }
 
-/* f4e2m1 of a f32 or f64: the number of midpoints between neighbours that |x| is beyond; a midpoint itself goes to the even code.
- * So NaN gives 0. */
+/* f4e2m1 codes of x, f32 or f64: the number of midpoints of neighbouring numbers that |x| exceeds; a midpoint itself rounds to the even
+ * code. NaN gives 0. */
 static graph_id f4_codes(graph *g, graph_id x) {
     static const double midpoints[] = {0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5};
     graph_id size = graph_abs(g, x), codes = 0;
@@ -254,7 +254,7 @@ static graph_id powers_from_codes(graph *g, graph_id codes) {
     return graph_select(g, nan, graph_scalar_like(g, power, (double)NAN), power);
 }
 
-/* As f64, integers beyond 2^53 rounded to odd, so that a second rounding is right (see lib_element_set_i64). */
+/* x as f64. Integers beyond 2^53 are rounded to odd, so that rounding them again gives the right result (see lib_element_set_i64). */
 static graph_id as_f64(graph *g, graph_id x) {
     const dlc_dtype dtype = graph_shape_of(g, x)->dtype;
     if (dtype != DLC_I64 && dtype != DLC_U64) return graph_cast(g, x, DLC_F64);
@@ -267,7 +267,7 @@ static graph_id as_f64(graph *g, graph_id x) {
     return dtype == DLC_U64 ? y : graph_select(g, graph_lt(g, x, graph_scalar_like(g, x, 0)), graph_neg(g, y), y);
 }
 
-/* f8e8m0 of anything: the exponent's bits of f64, after what rounds has been added below them. */
+/* f8e8m0 codes of numbers x: the exponent bits of x as f64, to which an addend in the mantissa has carried if x rounds up. */
 static graph_id power_codes(graph *g, graph_id x, int64_t rounding, bool saturate) {
     enum { NEAREST, UP, DOWN, F64_MANTISSA = 52, F64_BIAS = 1023 };
     const int64_t one = INT64_C(1) << F64_MANTISSA, rounds = rounding == NEAREST ? one / 2
@@ -314,7 +314,7 @@ bool graph_is_on_stored(const graph *g, const graph_node *node) {
     return stored;
 }
 
-/* Emits the row on one part of its complex operands, or on the codes of its operands. */
+/* Emits the row on part `part` (real, imaginary) of complex operands, and on the codes of operands stored as codes. */
 static graph_id emit_of_parts(graph_expand *e, int part) {
     graph_id *input = LIB_NEW_ARRAY(e->g->arena, graph_id, (size_t)e->inputs);
     for (int i = 0; i < e->inputs; i++) {
@@ -324,7 +324,7 @@ static graph_id emit_of_parts(graph_expand *e, int part) {
     return graph_emit(e->g, e->op, e->inputs, input, e->attribute);
 }
 
-/* Elements stored as codes, as a type that kernels compute in. */
+/* x, if it is stored as codes, in a type that kernels compute in; else x itself. */
 static graph_id decoded(graph *g, graph_id x) {
     const dlc_dtype from = graph_shape_of(g, x)->dtype;
     if (!is_encoded(g, x)) return x;
@@ -379,7 +379,7 @@ static graph_id complex_product(graph *g, complex_value a, complex_value b) {
                         graph_add(g, graph_mul(g, a.real, b.imag), graph_mul(g, a.imag, b.real)));
 }
 
-/* By the larger part of the divisor, so that no square overflows: Smith, "Algorithm 116", 1962. */
+/* a / b, divided by the larger part of b first, so that no square overflows: Smith, "Algorithm 116", 1962. */
 static graph_id complex_quotient(graph *g, complex_value a, complex_value b) {
     graph_id swap = graph_lt(g, graph_abs(g, b.real), graph_abs(g, b.imag));
     graph_id large = graph_select(g, swap, b.imag, b.real), small = graph_select(g, swap, b.real, b.imag);
@@ -390,7 +390,7 @@ static graph_id complex_quotient(graph *g, complex_value a, complex_value b) {
     return emit_complex(g, real, graph_select(g, swap, graph_neg(g, imag), imag));
 }
 
-/* Scaled by the larger part, so that no square overflows; infinity if a part is infinite. */
+/* |x|, scaled by the larger part, so that no square overflows; infinity if a part is infinite. */
 static graph_id complex_magnitude(graph *g, complex_value x) {
     graph_id real = graph_abs(g, x.real), imag = graph_abs(g, x.imag);
     graph_id large = graph_max(g, real, imag), small = graph_min(g, real, imag), one = graph_scalar_like(g, large, 1);
@@ -421,7 +421,7 @@ static graph_id complex_contraction(graph_expand *e) {
     return emit_complex(g, graph_sub(g, part[0][0], part[1][1]), graph_add(g, part[0][1], part[1][0]));
 }
 
-/* Operators that do not act on both parts separately; 0: it does. */
+/* The result of an operator that does not act on both parts separately; 0: it does act on them separately. */
 static graph_id expand_complex(graph_expand *e) {
     graph *g = e->g;
     const char *name = e->op->name;

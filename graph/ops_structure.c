@@ -8,7 +8,7 @@
         graph_compute_elements(c, element_##name); \
     }
 
-/* Adds a condition to guard (0: none yet), unless it always holds. */
+/* guard (0: none yet) and the condition, unless the condition always holds. */
 static tir_expr guard_with(tir_pool *pool, tir_expr guard, tir_expr condition) {
     if (tir_prove(pool, condition) == TIR_YES) return guard;
     return guard ? tir_and(pool, guard, condition) : condition;
@@ -259,7 +259,7 @@ ELEMENT(pad) {
 }
 COMPUTE(pad)
 
-/* ---- pad_repeat: the same with elements of x in place of a value */
+/* ---- pad_repeat: pads by elements of x instead of a value */
 
 enum { REPEAT_LOW, REPEAT_HIGH, REPEAT_MODE };
 enum { REPEAT_EDGE, REPEAT_REFLECT, REPEAT_WRAP };

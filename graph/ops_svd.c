@@ -1,7 +1,7 @@
-/* Singular values and vectors, and operators based on them. Reduction to bidiagonal form by reflections, in blocks of columns as
- * in eigh; then the symmetric tridiagonal matrix of twice the size whose eigenvalues are plus and minus the singular values
- * (Golub & Kahan 1965), with zeros on the diagonal and the bidiagonal elements next to it; divide and conquer. Then a QR
- * factorisation makes vectors of small singular values orthogonal, too. */
+/* Singular values and vectors, and operators based on them. A matrix is reduced to bidiagonal form by reflections, in blocks of columns
+ * as in eigh. The symmetric tridiagonal matrix of twice the size, with zeros on the diagonal and the bidiagonal elements next to it, has
+ * plus and minus the singular values as eigenvalues (Golub & Kahan 1965): divide and conquer finds them. Then a QR factorisation makes
+ * vectors of small singular values orthogonal, too. */
 #include "graph/matrix.h"
 
 #ifdef DLC_REFERENCE
@@ -13,13 +13,13 @@ enum { PANEL = 32 };
 /* ---- bidiagonal form ---------------------------------------------------------------------------------------------- */
 
 typedef struct bidiagonal {
-    /* [..., n]: b[i, i], b[i, i + 1] (the last is 0) */
+    /* [..., n] of the bidiagonal b: b[i, i], b[i, i + 1] (the last one is 0) */
     graph_id diagonal, beside;
-    /* reflections [..., count, m], [..., count, n]: a = l b r^T with their products l, r */
+    /* reflections [..., count, m] and [..., count, n], whose products l and r give a = l b r^T */
     graph_id left, right;
 } bidiagonal;
 
-/* Columns and rows of the current block: a is updated to a - v^T y - x^T u, each [..., PANEL, m or n]. */
+/* The current block of reflections: after it a becomes a - v^T y - x^T u. v, x [..., PANEL, m]; y, u [..., PANEL, n]. */
 typedef struct block {
     graph_id v, y, x, u;
 } block;
@@ -28,8 +28,8 @@ static graph_id times(graph *g, graph_id row, graph_id first, graph_id second) {
     return graph_matmul(g, graph_matmul(g, row, matrix_transpose(g, first)), second);
 }
 
-/* Reflects column s onto its element s, then row s onto its element s + 1 (LAPACK's labrd). Vectors are rows [..., 1, m or n];
- * at: the transposed matrix, so that both products read rows. */
+/* Sets row t of *b: a reflection that makes column s of a zero after element s, then one that makes row s zero after element s + 1
+ * (LAPACK's labrd). Vectors are rows [..., 1, m or n]. at: a transposed, so that both products read rows. */
 static void next_reflections(graph *g, graph_id a, graph_id at, block *b, graph_id t, graph_id s) {
     tir_expr one = tir_index(g->pool, 1);
     graph_id column = slice_at(g, at, s, 2, one);
@@ -54,7 +54,7 @@ static void next_reflections(graph *g, graph_id a, graph_id at, block *b, graph_
     b->u = update_at(g, b->u, u, t, 2);
 }
 
-/* a [..., m, n] with m >= n. */
+/* The bidiagonal form of a [..., m, n], where m >= n. */
 static bidiagonal emit_bidiagonal(graph *g, graph_id a) {
     tir_pool *pool = g->pool;
     const graph_shape shape = *graph_shape_of(g, a);
@@ -105,7 +105,7 @@ static void infer_svd(graph_infer *infer) {
     infer->result[2].dim[rank - 2] = least;
 }
 
-/* a, b [..., n] as [..., 2 n]: a[0], b[0], a[1], ... */
+/* a and b, both [..., n], as [..., 2 n]: a[0], b[0], a[1], ... */
 static graph_id interleaved(graph *g, graph_id a, graph_id b) {
     graph_shape shape = *graph_shape_of(g, a);
     graph_id both = graph_concat(g, 2, (graph_id[]){as_column(g, a), as_column(g, b)}, shape.rank);
@@ -127,7 +127,8 @@ static graph_id every_other_row(graph *g, graph_id x, int first) {
     return graph_slice(g, x, start, stop, step);
 }
 
-/* Singular values [..., n] and, in columns, vectors of b, the n largest of the 2 n pairs; vectors have length 1 (or anything, for tiny values). */
+/* Sets *values to the singular values [..., n] of b, and side[] to its vectors u and v (columns), from the n largest of the 2 n eigenvalues.
+ * The vectors have length 1, except those of tiny values. */
 static void emit_singular(graph *g, const bidiagonal *b, graph_id *values, graph_id side[2]) {
     tir_pool *pool = g->pool;
     const graph_shape shape = *graph_shape_of(g, b->diagonal);
@@ -181,7 +182,7 @@ static graph_id first_of(graph *g, graph_id x, tir_expr rows, tir_expr columns) 
     return graph_slice_axis(g, graph_slice_axis(g, x, rank - 2, zero, rows), rank - 1, zero, columns);
 }
 
-/* For symbolic sizes, only a run can determine whether the matrix is wide: the transposition and the swap of results are conditional. */
+/* The svd for symbolic sizes: only a run can tell whether the matrix is wide; so the transposition and the swap of results are selected. */
 static void emit_unknown(graph *g, graph_id a, graph_id result[3]) {
     tir_pool *pool = g->pool;
     tir_expr m = matrix_dim(g, a, 2), n = matrix_dim(g, a, 1), least = tir_min(pool, m, n), one = tir_index(pool, 1);
@@ -196,7 +197,7 @@ static void emit_unknown(graph *g, graph_id a, graph_id result[3]) {
     result[2] = first_of(g, graph_select(g, tall, v, part[0]), n, least);
 }
 
-/* Wide matrices are transposed. */
+/* svd; wide matrices are transposed before. */
 static void expand_svd(graph_expand *e) {
     graph *g = e->g;
     tir_pool *pool = g->pool;
@@ -243,7 +244,7 @@ static void infer_pinv(graph_infer *infer) {
     infer->result[0].dim[rank - 1] = a->dim[rank - 2];
 }
 
-/* v diag(1 / s) and u^T, without negligible singular values. */
+/* Sets *left to v diag(1 / s) and *right to u^T, with 0 instead of 1 / s for singular values that are negligible by the tolerance. */
 static void emit_inverse_parts(graph *g, graph_id a, double tolerance, graph_id *left, graph_id *right) {
     graph_id u = graph_emit_with(g, "svd", 1, &a, 0, NULL), s = u + 1, zero = graph_scalar_like(g, a, 0);
     const graph_shape shape = *graph_shape_of(g, a);
@@ -287,7 +288,7 @@ static void expand_lstsq(graph_expand *e) {
 
 #ifdef DLC_REFERENCE
 
-/* Hestenes: pairs of columns of a [m, n], m >= n, are rotated until all are orthogonal; w [m, n] becomes u diag(s), v [n, n]. */
+/* Rotates pairs of columns of w [m, n], m >= n, until all are orthogonal (Hestenes): w = u diag(s) v^T becomes u diag(s); sets v [n, n]. */
 static void turn_columns(double *w, double *v, int64_t m, int64_t n) {
     for (int64_t i = 0; i < n * n; i++) v[i] = i / n == i % n;
     for (int sweep = 0; sweep < 60; sweep++)
@@ -307,7 +308,7 @@ static void turn_columns(double *w, double *v, int64_t m, int64_t n) {
             }
 }
 
-/* u [m, k], s [k], vt [k, n] of full rank matrices, k = min(m, n). */
+/* Sets u [m, k], s [k] and vt [k, n] for a [m, n] of full rank, k = min(m, n). */
 static void decompose(const double *a, int64_t m, int64_t n, double *u, double *s, double *vt) {
     int64_t k = m < n ? m : n, rows = m < n ? n : m;
     double *w = malloc((size_t)(rows * k + k * k + 2) * sizeof *w), *v = w + rows * k;
@@ -346,7 +347,7 @@ static void reference_svd(const graph_reference *r) {
                   r->result[2].data + b * k * n);
 }
 
-/* The inverse of full rank matrices [n, m]. */
+/* Sets y [n, m] to the pseudo-inverse of a [m, n] of full rank. */
 static void invert(const double *a, int64_t m, int64_t n, double *y) {
     int64_t k = m < n ? m : n;
     double *u = calloc((size_t)(m * k + k + k * n + 1), sizeof *u), *s = u + m * k, *vt = s + k;

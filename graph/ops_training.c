@@ -80,7 +80,7 @@ static void infer_class_cross_entropy(graph_infer *infer) {
     infer_class_loss(infer);
 }
 
-/* logarithms: of the probabilities, in x's shape */
+/* The loss by labels and weights from the logarithms of the probabilities, which have x's shape. */
 static void expand_class_loss(graph_expand *e, graph_id logarithms, double smoothing) {
     graph *g = e->g;
     const graph_shape shape = *graph_shape_of(g, e->input[L_X]);

@@ -1,6 +1,6 @@
-/* Transposed convolution as one convolution per phase of the stride. Result points at a distance of the stride use the same
- * elements of the window, so each phase has its own smaller window; all phases are channels of one convolution of stride 1, whose
- * result is interleaved. There are no products with inserted zeros, except if the stride does not divide the window. */
+/* Transposed convolution by phases. Result points whose distance is the stride use the same elements of the window: they are a phase,
+ * with a smaller window of its own. All phases are channels of one convolution of stride 1, whose result is interleaved. There are
+ * no products with inserted zeros, except if the stride does not divide the window. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -97,7 +97,8 @@ static tir_expr index_of(const transposed *t, int64_t n) {
     return tir_index(t->g->pool, n);
 }
 
-/* w [g*cig, cog, J1*s1, ...] -> [g * s1 * s2... * cog, cig, J1, J2...], elements of each phase mirrored. */
+/* The windows of all phases: w [g*cig, cog, J1*s1, ...] -> [g * s1 * s2... * cog, cig, J1, J2...], each mirrored. g: groups; s: stride;
+ * J: steps; cig, cog: channels of a group. */
 static graph_id windows_of_phases(const transposed *t, graph_id w, const int64_t *stride, const int64_t *steps) {
     tir_expr dims[DLC_MAX_RANK], merged[DLC_MAX_RANK];
     int64_t order[DLC_MAX_RANK], mirrored[SPATIAL_MAX];
@@ -125,7 +126,7 @@ static graph_id windows_of_phases(const transposed *t, graph_id w, const int64_t
     return graph_reshape(t->g, graph_transpose(t->g, w, order), 2 + t->spatial, merged);
 }
 
-/* y [n, g * s1 * s2... * co, q1, q2...] -> [n, g * co, q1*s1, q2*s2...] */
+/* The phases interleaved: y [n, g * s1 * s2... * co, q1, q2...] -> [n, g * co, q1*s1, q2*s2...]. */
 static graph_id interleave(const transposed *t, graph_id y) {
     const graph_shape from = *graph_shape_of(t->g, y);
     tir_expr dims[DLC_MAX_RANK], merged[DLC_MAX_RANK];
@@ -175,7 +176,7 @@ static graph_id by_phases(const transposed *t) {
     return crops ? graph_pad(t->g, y, graph_scalar_like(t->g, y, 0), low, high) : y;
 }
 
-/* x with zeros between its elements, convolved with the mirrored window. */
+/* The transposed convolution without phases: x with zeros between its elements, convolved with the mirrored window. */
 static graph_id by_zeros(const transposed *t) {
     int64_t none[DLC_MAX_RANK] = {0}, interior[DLC_MAX_RANK] = {0}, low[SPATIAL_MAX], high[SPATIAL_MAX];
     static const int64_t one[SPATIAL_MAX] = {1, 1, 1};

@@ -11,7 +11,7 @@
 
 /* ---- geometry --------------------------------------------------------------------------------------------------- */
 
-/* Lists of an operator as attributes [first..first+3]: stride, low, high, dilation; empty ones mean 1, 0, 0, 1. */
+/* The four lists of an operator, attributes in this order; an empty list means 1 (stride, dilation) or 0 (low, high). */
 enum { WINDOW_STRIDE, WINDOW_LOW, WINDOW_HIGH, WINDOW_DILATION, WINDOW_LISTS };
 /* With dimensions below 2^40, also of symbols without hints, index arithmetic stays within 62 bits. */
 #define WINDOW_LIMIT (INT64_C(1) << 31)
@@ -63,8 +63,8 @@ static tir_expr window_input(tir_pool *pool, tir_expr output, tir_expr position,
     return tir_sub(pool, index, tir_index(pool, w.number[WINDOW_LOW]));
 }
 
-/* Adds 0 <= index < size to predicate (0: true), without conditions that always hold. Without padding the number of outputs
- * implies it. */
+/* predicate (0: true) and 0 <= index < size, without the conditions that always hold. On a side without padding the number of outputs
+ * implies the condition. */
 static tir_expr window_predicate(tir_pool *pool, tir_expr predicate, tir_expr index, tir_expr size, window w) {
     tir_expr below = tir_le(pool, tir_index(pool, 0), index), above = tir_lt(pool, index, size);
     bool inside_low = w.number[WINDOW_LOW] <= 0 || tir_prove(pool, below) == TIR_YES;
@@ -130,7 +130,7 @@ static tir_expr input_channel(const graph_compute *c, tir_expr co, tir_expr ci) 
     return tir_add(c->pool, tir_mul(c->pool, group, w->dim[1]), ci);
 }
 
-/* Axes: n co d h w | ci kd kh kw, the last `spatial` of d h w. */
+/* Names of the stage's axes: n co d h w | ci kd kh kw, with fewer spatial dimensions only the last of d h w and kd kh kw. */
 static void compute_convolution(graph_compute *c) {
     static const char *const space_names[] = {"d", "h", "w"}, *const window_names[] = {"kd", "kh", "kw"};
     const graph_shape *x = &c->operand_shape[0], *w = &c->operand_shape[1], *y = &c->result_shape[0];
@@ -183,7 +183,7 @@ static void infer_reduce_window(graph_infer *infer) {
     }
 }
 
-/* Only windows larger than 1 have reduction axes; the others only select. */
+/* The stage has a reduction axis for each dimension with a window larger than 1; along the others, a window of 1 selects an element. */
 static void compute_reduce_window(graph_compute *c) {
     static const tir_op ops[] = {TIR_ADD, TIR_MAX, TIR_MIN};
     const graph_shape *x = &c->operand_shape[0], *y = &c->result_shape[0];
@@ -221,7 +221,7 @@ enum {
     LP_POWER = AVERAGE_COUNT_PAD
 };
 
-/* Lists of a pool: the default stride is the window's size; with ceil, padding after the last element is increased so that
+/* The lists of a pool, whose default stride is the window's size. ceil: round_up increases the padding after the last element so that
  * partial windows are included. */
 typedef struct pool_window {
     graph_attribute lists[WINDOW_LISTS];
@@ -245,7 +245,7 @@ static void round_up(pool_window *w, int dimensions) {
     w->lists[WINDOW_HIGH] = (graph_attribute){.count = dimensions, .list = w->high};
 }
 
-/* Number of windows that start before the padding after the last element. */
+/* Number of outputs along dimension i of the windows; with w->ceil only of windows that start before the padding after the last element. */
 static tir_expr windows_that_count(tir_pool *pool, const pool_window *w, tir_expr size, tir_expr outputs, int i) {
     window own = window_of(w->lists, i);
     tir_expr real = tir_max(pool, tir_add(pool, size, tir_index(pool, own.number[WINDOW_LOW])), tir_index(pool, 0));
@@ -328,7 +328,7 @@ static graph_id emit_size(graph *g, tir_expr size) { /* at least 1: a divisor */
     return graph_dimension(g, DLC_I64, tir_max(g->pool, size, tir_index(g->pool, 1)));
 }
 
-/* Converts row-major positions in the plane to positions in all of x; `columns`: column-major in the plane. */
+/* Converts row-major positions in a channel's plane to positions in all of x; columns: the plane counts as column-major in the result. */
 static graph_id places_in_all(graph *g, graph_id place, const graph_shape *x, bool columns) {
     const graph_shape shape = *graph_shape_of(g, place);
     tir_expr plane = tir_index(g->pool, 1);
@@ -347,7 +347,7 @@ static graph_id places_in_all(graph *g, graph_id place, const graph_shape *x, bo
     return graph_add(g, graph_mul(g, image, graph_dimension(g, DLC_I64, plane)), columns ? turned : place);
 }
 
-/* Expands windows to [n, c, o0, k0, o1, k1, ...]; takes the least position among those of the maximum. */
+/* Gathers x to [n, c, o0, k0, o1, k1, ...], o an output and k a position in its window; of the positions of the maximum takes the least. */
 static void expand_max_pool_with_indices(graph_expand *e) {
     graph *g = e->g;
     tir_pool *pool = g->pool;
@@ -406,8 +406,8 @@ static void infer_lp_pool(graph_infer *infer) {
     infer_pool(infer);
 }
 
-/* Number of counted elements of each window: ones of shape [1, 1, spatial...] summed by the same windows. Counted padding also
- * consists of ones. */
+/* The number of elements of each window, with padding if padding_counts: sums of ones of shape [1, 1, spatial...] (padded by ones) by the
+ * pool's windows. */
 static graph_id count_elements(const graph_expand *e, graph_id x, bool padding_counts) {
     graph *g = e->g;
     graph_shape shape = *graph_shape_of(g, x);
@@ -463,7 +463,7 @@ static int64_t reference_entry(const graph_attribute *list, int64_t i, int64_t e
     return list->count ? list->list[i] : empty;
 }
 
-/* Input index, or -1 on padding. */
+/* The input index of output o and window position k along dimension i; -1: on padding. */
 static int64_t reference_position(const graph_attribute *lists, int64_t i, int64_t stride, int64_t o, int64_t k,
                                   int64_t size) {
     int64_t at = o * reference_entry(&lists[0], i, stride) + k * reference_entry(&lists[3], i, 1) -
@@ -499,7 +499,7 @@ static void reference_convolution(const graph_reference *r) {
     } while (graph_reference_next(y, to));
 }
 
-/* Elements of a window over the dimensions from `first` on, without padding. */
+/* Sets out[] to the elements of the window at result index `to`, of dimensions from `first` on, without padding; returns their number. */
 static int64_t reference_window(const graph_reference *r, int first, const int64_t *size, const graph_attribute *lists,
                                 bool stride_is_size, const int64_t *to, double *out) {
     const graph_reference_tensor *x = &r->operand[0];
@@ -543,7 +543,7 @@ static void reference_reduce_window(const graph_reference *r) {
     } while (graph_reference_next(y, to));
 }
 
-/* Size of a window including its explicit padding. */
+/* Number of positions of the window at result index `to` that are in x or in its explicit padding. */
 static double reference_padded_size(const graph_reference *r, const int64_t *to) {
     double all = 1;
     for (int i = 0; i < r->attribute[0].count; i++) {
@@ -557,7 +557,7 @@ static double reference_padded_size(const graph_reference *r, const int64_t *to)
     return all;
 }
 
-/* p 0: the greatest; -1: the mean */
+/* p > 0: lp_pool of that power; 0: max_pool; -1: average_pool. */
 static void reference_pool(const graph_reference *r, int64_t p) {
     const graph_reference_tensor *y = &r->result[0];
     double element[REFERENCE_WINDOW_MOST];
@@ -582,7 +582,7 @@ static void reference_lp_pool(const graph_reference *r) {
 static void reference_max_pool(const graph_reference *r) {
     reference_pool(r, 0);
 }
-/* Element by element of each window, in row-major order: the first one that is greater than those before. */
+/* Compares each window's elements in row-major order; the maximum is the first that is not exceeded by a later one. */
 static void reference_max_pool_with_indices(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
     const int spatial = x->rank - 2;

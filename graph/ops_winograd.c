@@ -3,9 +3,9 @@
  *
  *   A^T [ (G g G^T) .* (B^T d B) ] A
  *
- * The sum over channels is inside the brackets: one contraction for each of (t+2)^2 points. winograd_input is B^T d B of all
- * tiles, winograd_output A^T [] A; graph/winograd.c puts them around a dot_general. Both transform rows, then columns, as maps that
- * compare the position in the tile; after unrolling only the sums are left. Signals have one such dimension: A^T [(G g) .* (B^T d)].
+ * Products are summed over channels inside the brackets: a contraction for each of the (t+2)^2 points. winograd_input computes B^T d B of
+ * all tiles, winograd_output A^T [..] A; graph/winograd.c puts them around a dot_general. Both transform rows, then columns, by maps that
+ * select a sum by the position in the tile; unrolling removes the selection. A signal has one such dimension: A^T [(G g) .* (B^T d)].
  *
  * Elements of a signal's dilated window are e apart, and so are those of a tile: tile k begins at k / e * t * e + k % e. */
 #include "graph/build.h"
@@ -34,7 +34,7 @@ static int64_t entry_of(const graph_attribute *list, int dim) {
 
 /* ---- shapes */
 
-/* Outputs of a window of 3 along a dimension. */
+/* Number of outputs of a window of 3 along a dimension of x; margin: padding less the window's extent. */
 static tir_expr outputs_of(const graph_infer *infer, int dim, int64_t margin) {
     tir_pool *pool = infer->g->pool;
     tir_expr size = graph_infer_sum(infer, infer->operand[0].dim[2 + dim], tir_index(pool, margin));
@@ -107,7 +107,7 @@ static void infer_winograd_output(graph_infer *infer) {
     for (int i = 0; i < dims; i++) y->dim[2 + i] = shape->dims[1 + i];
 }
 
-/* ---- transforms of one row: `x` holds its points. What results share is one expression. */
+/* ---- transforms of one row, x[]: common parts of the results are one expression. */
 
 typedef struct row_pool {
     tir_pool *pool;
@@ -154,7 +154,7 @@ static void output_row(const row_pool *r, int tile, const tir_expr *x, tir_expr 
     out[3] = tir_add(p, times(r, 8, difference2, difference), x[5]);
 }
 
-/* The one of `count` values that is at `position`. */
+/* values[position] of `count` values. */
 static tir_expr choose(tir_pool *pool, tir_expr position, int count, const tir_expr *values) {
     tir_expr chosen = values[count - 1];
     for (int i = count - 2; i >= 0; i--)
@@ -164,7 +164,7 @@ static tir_expr choose(tir_pool *pool, tir_expr position, int count, const tir_e
 
 /* ---- compute definitions */
 
-/* What a tile's number says: its batch, and its number along each dimension. */
+/* Where a tile is: its batch element, and its number along each dimension. */
 typedef struct tile_place {
     tir_expr batch, number[MOST_DIMS];
 } tile_place;
@@ -179,7 +179,7 @@ static tile_place place_of(tir_pool *pool, int dims, tir_expr tile, const tir_ex
     return place;
 }
 
-/* Of the element at a position of a tile, from that of the padding's first one. */
+/* The index, counted from the start of the padding, of the element at `position` of tile `number` along a dimension. */
 static tir_expr element_of(tir_pool *pool, tir_expr number, tir_expr position, int64_t tile, int64_t dilation) {
     tir_expr apart = tir_index(pool, dilation);
     tir_expr first = tir_mul(pool, tir_div(pool, number, apart), tir_index(pool, tile * dilation));
@@ -202,7 +202,7 @@ static tir_expr padded_element(graph_compute *c, const tir_expr *index) {
     return tir_region_load_guarded(c->region, c->operand[0], index, guard, zero);
 }
 
-/* The map that transforms what is along the first dimension: [a, tile, c], or of images [a, tile, column of the tile, c]. */
+/* The map that transforms tiles along their first dimension: [a, tile, c], for images [a, tile, column of the tile, c]. */
 static uint32_t compute_first_input(graph_compute *c) {
     static const char *const names[MOST_DIMS][4] = {{"a", "t", "c"}, {"a", "t", "x", "c"}};
     tir_pool *pool = c->pool;
@@ -235,7 +235,7 @@ static uint32_t compute_first_input(graph_compute *c) {
     return tir_stage_value(c->region, stage, choose(pool, axis[0], tile + 2, value), 0, 0);
 }
 
-/* Of images a second map, the result [a, b, tile, c]. */
+/* For signals the first map is the result; for images a second map transforms along the second dimension: [a, b, tile, c]. */
 static void compute_winograd_input(graph_compute *c) {
     static const char *const names[] = {"a", "b", "t", "c"};
     tir_pool *pool = c->pool;
@@ -276,7 +276,7 @@ static tir_expr tile_at(graph_compute *c, tir_expr batch, const tir_expr *index)
     return number;
 }
 
-/* Of images, the map that transforms what is along the first dimension: [row of the tile, b, tile, c]. */
+/* For images, the map that transforms tiles along their first dimension: [row of the tile, b, tile, c]. */
 static uint32_t compute_first_output(graph_compute *c) {
     static const char *const names[] = {"i", "b", "t", "c"};
     tir_pool *pool = c->pool;
@@ -293,7 +293,7 @@ static uint32_t compute_first_output(graph_compute *c) {
     return tir_stage_value(c->region, stage, choose(pool, axis[0], tile, value), 0, 0);
 }
 
-/* The result [n, c, ...]. */
+/* The map that transforms along the last dimension, at the positions of the result [n, c, ...]. */
 static void compute_winograd_output(graph_compute *c) {
     static const char *const names[MOST_DIMS][4] = {{"n", "c", "w"}, {"n", "c", "h", "w"}};
     tir_pool *pool = c->pool;
@@ -345,7 +345,7 @@ static reference_tiling tiling_of(const graph_reference *r, const graph_referenc
     return t;
 }
 
-/* Sum over the points of a tile, of which the k-th along each dimension has the factor matrix[own[]][k]. */
+/* The sum over the points of a tile, each times matrix[own[i]][k] for its index k along every dimension i. */
 static double sum_of_points(const reference_tiling *t, const double matrix[POINTS][POINTS], const int64_t *own,
                             double (*point)(void *user, const int64_t *at), void *user) {
     double sum = 0;

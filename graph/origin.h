@@ -14,11 +14,12 @@ uint32_t graph_origin_named(graph *g, const char *name);
 uint32_t graph_origins_join(graph *g, uint32_t a, uint32_t b);
 /* Copies a list of another graph to `to`. */
 uint32_t graph_origins_import(graph *to, const graph *from, uint32_t list);
+/* Adds the names of a list of g to the value's origins. */
 void graph_origins_add(graph *g, graph_id value, uint32_t list);
 void graph_origins_cut(graph *g, graph_id value); /* marks its list as truncated */
 /* Gives the value its own name, unless it has one, and that name as an origin. The name is copied. */
 void graph_name_value(graph *g, graph_id value, const char *name);
-/* Sets only its own name. NULL: none. */
+/* Sets the value's own name, but no origin. NULL: no name. */
 void graph_call_value(graph *g, graph_id value, const char *name);
 /* The name shown in messages; NULL: none. */
 static inline const char *graph_shown_name(const graph *g, graph_id value) {
@@ -28,7 +29,7 @@ static inline const char *graph_shown_name(const graph *g, graph_id value) {
 
 /* Prints an identifier unchanged, any other name in quotes; names above 80 bytes are shortened. */
 void graph_print_name(lib_text *text, const char *name);
-/* " of a, b, ..." in `arena`, the names of all values that these nodes compute; those of moves and constants only if there are no
+/* " of a, b, ..." in `arena`: the origins of the values that nodes[count] compute; origins of moves and constants only if there are no
  * others. "": no names. */
 const char *graph_origins_of_nodes(lib_arena *arena, const graph *g, const uint32_t *nodes, uint32_t count);
 /* Is the name an identifier of the text form? */

@@ -5,13 +5,13 @@
  *   quantize(dequantize x), the same parameters            -> x
  *   quantize(y)                                            -> round(y * (1 / scale)) + zero_point, saturated
  *
- * The first rewrite is made only if w is a constant and the machine has an instruction for products of bytes. What stands between a contraction and
- * the next quantize_linear - bias, activation, sums with other branches - stays in floats, in the kernel of the contraction. Sums of integers
- * are exact, moves are, too; the factors round. So a quantised result differs from that of floats by at most one step, where it
- * is near the middle between two.
+ * The first rewrite is made only if w is a constant and the machine has an instruction for products of bytes. Operators between a contraction
+ * and the next quantize_linear (bias, activation, sums with other branches) are computed in floats, in the kernel of the contraction. Sums
+ * and moves of integers are exact; only factors round. So a quantised result differs from the one computed in floats by at most one step,
+ * and only where the exact result is near the middle between two steps.
  *
- * Signed results of quantize_linear become unsigned, with a zero point that is 128 higher, and what dequantizes them takes those:
- * products of bytes are of unsigned by signed ones. All other composites are expanded first, so that few operators have to be known. */
+ * The instruction multiplies unsigned by signed bytes. So a quantize_linear to i8 computes u8 with a zero point that is 128 higher, and its
+ * dequantize_linear reads the u8. All other composites are expanded first, so that this file has to know few operators only. */
 #include "graph/build.h"
 #include "graph/inference.h"
 #include "graph/internal.h"
@@ -21,13 +21,13 @@
 
 enum { HALF = 128 }; /* between u8 and i8 */
 
-/* (q - zero) * scale */
+/* The dequantized value (q - zero) * scale. */
 typedef struct quantized {
     /* zero 0: none */
     graph_id q, scale, zero;
-    /* of q, along which parameters have entries; -1: one for all */
+    /* axis of q along which scale and zero have an entry for each index; -1: one entry for all elements */
     int axis;
-    /* elements along the axis that share an entry, of parameters of q's rank; 0: none do */
+    /* blocked parameters, of q's rank: number of elements along the axis that share an entry; 0: not blocked */
     int64_t block;
 } quantized;
 
@@ -53,7 +53,7 @@ static dlc_dtype dtype_of(const graph *g, graph_id value) {
     return graph_shape_of(g, value)->dtype;
 }
 
-/* ---- the nodes that are not expanded ------------------------------------------------------------------------------ */
+/* ---- composites that are not expanded first ------------------------------------------------------------------------ */
 
 static const graph_attribute *attribute_of(const graph_node *node, const char *name) {
     return &node->attribute[graph_op_attribute(node->op, name)];
@@ -93,7 +93,7 @@ static bool is_dequantized(const graph *g, graph_id value, quantized *out) {
     return true;
 }
 
-/* Bytes, with a parameter for all or for each channel. */
+/* Is x.q of bytes, and are its parameters not blocked? */
 static bool are_bytes(const graph *g, const quantized *x) {
     return is_byte(dtype_of(g, x->q)) && !x->block;
 }
@@ -112,7 +112,7 @@ static bool same_parameters(const quantized *a, const quantized *b) {
     return a->scale == b->scale && a->zero == b->zero && a->axis < 0 && b->axis < 0;
 }
 
-/* Are the scale and its inverse normal, positive numbers? */
+/* Is the scale a constant number that is positive and, as its inverse, normal in f32? */
 static bool is_positive(const graph *g, graph_id scale) {
     const double least = 0x1p-126, most = 0x1p126;
     double number;
@@ -124,7 +124,7 @@ static bool is_zero_point(const graph *g, graph_id zero, double wanted) {
     return zero ? graph_is_number(g, zero, &number) && number == wanted : wanted == 0;
 }
 
-/* Integers of 8 bits as the other type of 8 bits, `shift` higher. */
+/* x + shift, where x and the result are of 8 bits, dtype being the result's type. */
 static graph_id shifted(graph *g, graph_id x, int shift, dlc_dtype dtype) {
     return graph_cast(g, graph_add_number(g, graph_cast(g, x, DLC_I32), shift), dtype);
 }
@@ -133,7 +133,7 @@ static graph_id raised_zero(graph *g, graph_id zero) {
     return zero ? shifted(g, zero, HALF, DLC_U8) : graph_scalar(g, DLC_U8, HALF);
 }
 
-/* The u8 of which `x` is shifted down to i8; 0: it is not. */
+/* The u8 value from which x, of i8, was computed by shifted(..., -HALF, DLC_I8); 0: x is no such value. */
 static graph_id raised(const graph *g, graph_id x) {
     static const char *const names[] = {"cast", "add", "cast"};
     double number = -HALF;
@@ -157,7 +157,7 @@ static graph_id visit_dequantize(const visit *v) {
     return graph_emit(g, v->op, 3, input, v->attribute);
 }
 
-/* To u8. */
+/* y quantized to u8 by the parameters of *as. */
 static graph_id quantized_by(graph *g, const quantized *as, graph_id y) {
     if (!is_positive(g, as->scale)) {
         const graph_setting dtype = graph_set_integer("dtype", DLC_U8);
@@ -191,7 +191,7 @@ static tir_expr product(tir_pool *pool, const tir_expr *dims, int count) {
     return result;
 }
 
-/* Where an axis of the first operand is in the result; -1: its elements do not stay together. */
+/* For each move: the result's axis that corresponds to `axis` of the first operand; -1: none does. */
 static int transposed_axis(const visit *v, const graph_shape *from, const graph_shape *to, int axis) {
     (void)from;
     for (int i = 0; i < to->rank; i++)
@@ -229,7 +229,7 @@ static const struct {
              {"gather", NULL},
              {"gather_elements", NULL}};
 
-/* The node with another first operand. */
+/* Emits the node with `first` as its first operand. */
 static graph_id emit_on(const visit *v, graph_id first) {
     graph_id *input = LIB_NEW_ARRAY(v->g->arena, graph_id, (size_t)v->inputs);
     memcpy(input, v->input, (size_t)v->inputs * sizeof *input);
@@ -237,7 +237,7 @@ static graph_id emit_on(const visit *v, graph_id first) {
     return graph_emit(v->g, v->op, v->inputs, input, v->attribute);
 }
 
-/* Of blocks only transpositions. */
+/* move(dequantize x) -> dequantize(move x); 0: no such move. With blocked parameters only for transpositions. */
 static graph_id moved(const visit *v, const quantized *x) {
     size_t i = 0;
     while (i < sizeof moves / sizeof *moves && strcmp(moves[i].op, v->op->name) != 0) i++;
@@ -275,7 +275,7 @@ static graph_id joined(const visit *v, const quantized *x) {
     return dequantized(v->g, &y);
 }
 
-/* Does every window contain an element, and not only padding, of whatever size x is? */
+/* Does every window contain an element of x, not only padding, whatever x's size? */
 static bool is_never_empty(const visit *v) {
     const graph_attribute *window = setting_of(v, "window"), *dilation = setting_of(v, "dilation");
     for (int i = 0; i < window->count; i++) {
@@ -287,7 +287,7 @@ static bool is_never_empty(const visit *v) {
     return true;
 }
 
-/* Reductions to greatest or least elements, whose order dequantizing keeps. */
+/* greatest(dequantize x) -> dequantize(greatest x), also for least elements: a positive scale keeps the order. */
 static graph_id greatest(const visit *v, const quantized *x) {
     enum { SUM };
     if (x->axis >= 0 || !is_positive(v->g, x->scale)) return 0;
@@ -300,10 +300,10 @@ static graph_id greatest(const visit *v, const quantized *x) {
 
 /* ---- products ----------------------------------------------------------------------------------------------------- */
 
-/* Of differences of bytes, each below 2^16: sums fit i32. */
+/* Most terms of a sum of products of differences of bytes: each product is below 2^16, so that sums fit i32. */
 enum { TERMS_MAX = 1 << 15 };
 
-/* Without an instruction that adds products of bytes, they are slower than products of floats. */
+/* Has the machine an instruction that adds products of bytes? Without it, they are slower than products of floats. */
 static bool multiplies_bytes(const visit *v) {
     return v->machine->units & TIR_UNIT_U8I8_DOT;
 }
@@ -331,25 +331,25 @@ static void make_signed(graph *g, quantized *w) {
     w->zero = w->zero ? shifted(g, w->zero, -HALF, DLC_I8) : graph_scalar(g, DLC_I8, -HALF);
 }
 
-/* An operand of dot_general: for each of its axes the axis of the result, -1 for contracted ones. */
+/* Axes of an operand of dot_general: the contracted ones, and by axis the axis of the result (-1: it is contracted). */
 typedef struct places {
     const graph_attribute *contract;
     const int64_t *axis;
 } places;
 
-/* A parameter of the operand in the result's shape. */
+/* The parameter (scale or zero point) of operand x, broadcast to the result's shape. */
 static graph_id parameter_in(graph *g, graph_id parameter, const quantized *x, const places *at,
                              const graph_shape *result) {
     if (graph_shape_of(g, parameter)->rank == 0) return graph_broadcast(g, parameter, result->rank, result->dim, NULL);
     return graph_broadcast(g, parameter, result->rank, result->dim, &at->axis[x->axis]);
 }
 
-/* Sums of x.q over the contracted axes, i32; the other axes in their order. */
+/* Sums of x.q over the contracted axes, i32, of x's remaining axes in their order. */
 static graph_id sums_over(graph *g, const quantized *x, const places *at) {
     return graph_reduce_sum(g, graph_cast(g, x->q, DLC_I32), at->contract->count, at->contract->list, false);
 }
 
-/* Such sums in the result's shape. */
+/* sums_over's result, broadcast to the result's shape. */
 static graph_id sums_in(graph *g, graph_id sums, const quantized *x, const places *at, const graph_shape *result) {
     int64_t axes[DLC_MAX_RANK];
     int kept = 0;
@@ -358,7 +358,7 @@ static graph_id sums_in(graph *g, graph_id sums, const quantized *x, const place
     return graph_broadcast(g, sums, result->rank, result->dim, axes);
 }
 
-/* The zero point of x, which is not 0, times the number of terms, in the shape of such sums. */
+/* x's zero point times the number of terms, broadcast to the shape of `sums`, a result of sums_over. */
 static graph_id zero_in_sums(graph *g, const quantized *x, const places *at, graph_id sums, tir_expr terms) {
     const graph_id zero = graph_mul(g, graph_cast(g, x->zero, DLC_I32), graph_dimension(g, DLC_I32, terms));
     const graph_shape shape = *graph_shape_of(g, sums);
@@ -367,7 +367,7 @@ static graph_id zero_in_sums(graph *g, const quantized *x, const places *at, gra
     return graph_broadcast(g, zero, shape.rank, shape.dim, graph_shape_of(g, zero)->rank ? &axis : NULL);
 }
 
-/* sum (x - a)(w - b) = sum x*w - a*(sum w - b*terms) - b*(sum x); the second term is constant, with an entry for each column. */
+/* The sums of (x - a)(w - b), with zero points a and b: sum x*w - a*(sum w - b*terms) - b*(sum x). The second term is constant, as w is. */
 static graph_id sums_of_products(const visit *v, const quantized *x, const quantized *w, const places at[2],
                                  tir_expr terms) {
     enum { I32 = 3 }; /* of the attribute */
@@ -437,7 +437,7 @@ static graph_id convolved(const visit *v, const quantized *x) {
 
 /* ---- the pass ----------------------------------------------------------------------------------------------------- */
 
-/* By operator whose first operand is dequantized; 0: the node stays as it is. */
+/* The rewritten value of a node whose first operand is dequantized x; 0: the node is not rewritten. */
 static graph_id on_integers(const visit *v, const quantized *x) {
     static const struct {
         const char *op;

@@ -81,9 +81,9 @@ void graph_region_add_input(graph_region_builder *builder, graph_id value, bool 
 }
 
 /* ---- scalar constants ---------------------------------------------------------------------------------------------
- * Rows want tensors, kernels want literals: a constant first becomes a map stage of a literal, and its loads are
- * replaced by the literal when all stages are there. A number that is an input becomes such a stage, too, with a load as its
- * value: the stages, and with them the schedule, are the same. */
+ * Rows read operands from tensors, while kernels should have literals: a constant first becomes a map stage of a literal, and
+ * when all stages are there, loads of that stage are replaced by the literal. A number that is an input becomes such a stage, too,
+ * whose value is a load of the input: so stages and schedules are the same for both. */
 
 void graph_region_add_numbers(graph_region_builder *builder, const graph_id *constants, uint32_t count) {
     builder->numbers = constants;

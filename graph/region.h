@@ -11,14 +11,14 @@ typedef struct graph_region_builder {
     tir_region *region;
     /* by variable of g->pool: its expression in the region's pool */
     tir_expr *variables;
-    /* value of g -> tensor id; a map, since a region is much smaller than its graph */
+    /* value of g -> tensor of the region; a hash map, since a region is much smaller than its graph */
     lib_map tensors;
     /* the machine that the region will run on; NULL: unknown */
     const tir_machine *machine;
-    /* constants of one element that are inputs, instead of literals: the tensors from first_number on */
+    /* constants of one element that are inputs, not literals: numbers[i] is tensor first_number + i */
     const graph_id *numbers;
     uint32_t number_count, first_number;
-    /* scalar constants were added as stages, to be substituted at the end */
+    /* constants of one element were added as stages, which graph_region_finish replaces by literals */
     bool literals;
 } graph_region_builder;
 
@@ -31,12 +31,13 @@ void graph_region_set(graph_region_builder *builder, graph_id value, uint32_t te
 graph_shape graph_stored(tir_pool *pool, const graph_shape *shape);
 void graph_region_add_input(graph_region_builder *builder, graph_id value, bool constant);
 void graph_region_add_numbers(graph_region_builder *builder, const graph_id *constants, uint32_t count);
-/* A constant of one element, as a literal, or as an input if it is one of the region's numbers. */
+/* Adds a constant of one element: as a literal, or as an input if it is one of builder->numbers. */
 void graph_region_add_scalar(graph_region_builder *builder, graph_id constant);
-/* Adds the stages of a node (which need not be in the graph yet); its operands must have tensors. tensor[results] receives the ids. */
+/* Adds the stages of a node (which need not be in the graph yet), whose operands must have tensors. tensor[results] receives the
+ * results' tensors. */
 void graph_region_add_node(graph_region_builder *builder, const graph_op *op, int inputs, const graph_id *input,
                            const graph_attribute *attributes, int results, const graph_shape *result, uint32_t *tensor);
-/* Substitutes literals and numbers for loads of scalar constants. */
+/* Replaces loads of constants of one element by literals, or by loads of the numbers' inputs. */
 void graph_region_finish(graph_region_builder *builder);
 
 #endif

@@ -31,17 +31,17 @@ typedef struct graph_definition {
     /* owns the definition and all its data */
     lib_arena arena;
     struct dlc_context *context;
-    /* OPERATOR: owner of the definition, which programs retain; NULL: the context */
+    /* OPERATOR: an owner of the definition, which programs retain; NULL: the context owns it */
     graph_holder *holder;
     /* OPERATOR */
     graph_op op;
-    /* OPERATOR: NULL: shape rule and semantics are functions of the host */
+    /* OPERATOR: NULL: the host's functions define shapes and results */
     const graph_notation *notation;
     /* RULE */
     const graph_rule *rule;
-    /* PASS: after composites are expanded */
+    /* PASS: it runs after composites are expanded, not before */
     bool late;
-    /* OPERATOR: being defined, and checked on operands of any size */
+    /* OPERATOR: true while graph_notation_try checks the expression */
     bool trial;
     /* the host's functions, see api_extend.c */
     const void *functions;
@@ -51,7 +51,7 @@ typedef struct graph_definition {
     void *user;
     /* may be NULL */
     void (*release)(void *user);
-    /* ONNX_OPERATOR: imports the current node of the importer (graph/onnx/import.h) */
+    /* ONNX_OPERATOR: adds to the graph what the importer's current ONNX node computes (graph/onnx/import.h) */
     void (*import)(struct onnx_import *importer, const struct graph_definition *definition);
 } graph_definition;
 
@@ -64,19 +64,19 @@ typedef struct graph_registry {
 void graph_registry_init(graph_registry *registry);
 void graph_registry_free(graph_registry *registry,
                          const dlc_allocator *allocator); /* calls release of each, newest first */
-/* A definition to fill in; NULL: out of memory. The caller either frees it by graph_definition_free, which does not call release,
- * or adds it to the registry. Its arena has no scope. */
+/* A definition to fill in, whose arena has no scope; NULL: out of memory. The caller adds it to the registry, or frees it by
+ * graph_definition_free, which does not call `release`. */
 graph_definition *graph_definition_new(const dlc_allocator *allocator, graph_definition_kind kind);
 void graph_definition_free(graph_definition *definition, const dlc_allocator *allocator);
-/* False: one of that kind and name exists, of operators of ONNX models for one of the versions. */
+/* False: a definition of that kind and name exists; for operators of ONNX models, of that domain too and for one of the versions. */
 bool graph_registry_add(graph_registry *registry, graph_definition *definition);
-/* NULL: none. */
+/* The definition of that kind and name; NULL: none. */
 const graph_definition *graph_registry_find(const graph_registry *registry, graph_definition_kind kind,
                                             const char *name);
 /* The operator of ONNX models of that domain, name and version; strings with their sizes. NULL: none. */
 const graph_definition *graph_registry_find_onnx(const graph_registry *registry, const char *domain, size_t domain_size,
                                                  const char *name, size_t name_size, int version);
-/* All of a kind in the order in which they were registered, NULL-terminated. */
+/* All definitions of the kind, in the order of registration, NULL-terminated, in `arena`. */
 const graph_definition *const *graph_registry_list(lib_arena *arena, const graph_registry *registry,
                                                    graph_definition_kind kind);
 

@@ -36,7 +36,7 @@ typedef struct pattern {
 } pattern;
 
 struct graph_rule {
-    /* replacement NULL: */
+    /* replacement NULL: `replace` makes it */
     const pattern *pattern, *replacement;
     graph_replace *replace;
 };
@@ -46,7 +46,7 @@ struct graph_rule {
 typedef struct parser {
     lib_arena *arena;
     lib_lexer lexer;
-    /* for lookup and values of attributes */
+    /* an empty graph, to look up operators and parse attributes in */
     graph *g;
     int nesting, nodes;
 } parser;
@@ -258,7 +258,7 @@ static bool match_attributes(graph_match *m, const pattern *p, const graph_node 
     return true;
 }
 
-/* Memo of a structural match between a call of the pattern and a value, ignoring names. */
+/* A known result of call_fits: does the value match this call of the pattern, if names may stand for anything? */
 typedef struct fit {
     const graph *g;
     const pattern *pattern;
@@ -266,15 +266,15 @@ typedef struct fit {
     bool fits;
 } fit;
 
-/* the remaining pattern parts to match, from left to right */
+/* A list of parts of the pattern that are still to be matched, from left to right. */
 typedef struct goal {
     const pattern *pattern;
     graph_id value;
     const struct goal *next;
 } goal;
 
-/* Matching tries both orders of commutative operands, which could take exponential time in two ways. Structural mismatches are
- * memoised for each pair of a pattern part and a value. The search for consistent names is limited to STEPS_MAX steps. */
+/* Matching tries both orders of commutative operands, which could take exponential time. So results of call_fits, which ignores names,
+ * are kept for each pair of a part and a value, and the search for consistent names ends after STEPS_MAX steps without a match. */
 typedef struct search {
     graph_match *match;
     lib_arena *arena;
@@ -367,7 +367,7 @@ static bool match_operands(search *s, const pattern *p, const graph_node *node, 
     return false;
 }
 
-/* Matches all goals, each of which fits structurally; on failure nothing is bound. */
+/* Matches all goals and binds their names; false: they do not match (names bound so far are undone by match_operands). */
 static bool match_goals(search *s, const goal *goals) {
     graph_match *m = s->match;
     for (; goals && goals->pattern->kind != PATTERN_CALL; goals = goals->next) {

@@ -10,6 +10,7 @@
 
 enum { GRAPH_MATCH_NAMES = 32 };
 
+/* A match of a rule's pattern: the values and attributes that the pattern's names stand for. */
 typedef struct graph_match {
     graph *g;
     /* the value that is replaced */
@@ -26,7 +27,7 @@ typedef struct graph_match {
     } attribute[GRAPH_MATCH_NAMES];
 } graph_match;
 
-/* Returns 0 if the rule does not apply after all. May raise. */
+/* The value that replaces match->root; 0: the rule does not apply after all. May raise. */
 typedef graph_id graph_replace(const graph_definition *rule, const graph_match *match);
 
 /* Parses both texts (replacement NULL: `replace` makes it) for graphs with that registry; sets definition->rule. Raises
@@ -34,12 +35,12 @@ typedef graph_id graph_replace(const graph_definition *rule, const graph_match *
 void graph_rule_define(graph_definition *definition, graph_registry *registry, const char *pattern,
                        const char *replacement, graph_replace *replace);
 
-/* Checks that the replacement has the replaced value's element type and shape; unknown sizes are compared at bind. Raises. */
+/* Raises unless `is` has the element type and shape of `was`; sizes that depend on symbols are compared at bind. */
 void graph_require_same_shape(graph *g, graph_id was, graph_id is);
 
-/* Applies all rules of the graph's registry until none applies, in at most 16 passes; returns g itself if none applied. Raises
- * DLC_INVALID_ARGUMENT, with the rule's name, if a replacement has another element type or shape, or the graph exceeds its growth
- * limit. steps: NULL, or receives the number of matching steps. */
+/* Applies the rules of the graph's registry until none applies, in at most 16 passes; returns g itself if none applied. Raises
+ * DLC_INVALID_ARGUMENT, with the rule's name, if a replacement has another element type or shape, or if the graph grows too much.
+ * *steps (steps may be NULL): number of matching steps, for tests of its growth. */
 graph *graph_apply_rules(lib_arena *arena, const graph *g, uint64_t *steps);
 
 #endif

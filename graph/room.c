@@ -1,5 +1,5 @@
-/* Outputs that are an input and more, concat(input, ...), stored in one buffer with the input: the buffer has room for more elements along the
- * axis than either. Then only what is new has to be written. */
+/* An output concat(input, ...) shares a buffer with that input: the buffer is the tensor that the plan gets, and has room for more
+ * elements along the concat's axis than input and output have. So only the appended elements are written. */
 #include "graph/build.h"
 #include "graph/internal.h"
 
@@ -23,7 +23,7 @@ typedef struct rooms {
     graph_id *buffer;
 } rooms;
 
-/* The pair with this value of the old graph as its input, or as its output; -1: none. */
+/* The index of the pair whose output (if `output`), else input, is this value of the old graph; -1: none. */
 static int pair_of(const graph_walk *walk, graph_id value, bool output) {
     const rooms *r = walk->user;
     for (int k = 0; k < r->count; k++)
@@ -33,13 +33,14 @@ static int pair_of(const graph_walk *walk, graph_id value, bool output) {
     return -1;
 }
 
-/* The first elements of the buffer along the pair's axis, as many as the value of the old graph has. */
+/* The slice of the buffer from 0 on along the pair's axis, as long as `value` of the old graph. */
 static graph_id part_for(graph_walk *walk, int pair, graph_id buffer, graph_id value) {
     const int axis = ((const rooms *)walk->user)->growth[pair].axis;
     const tir_expr size = graph_walk_dim(walk, graph_shape_of(walk->from, value)->dim[axis]);
     return graph_slice_axis(walk->to, buffer, axis, tir_index(walk->to->pool, 0), size);
 }
 
+/* Replaces the pair's input by an input of the buffer's size, and its readers' operand by a slice of that. */
 static void make_buffer(graph_walk *walk, const graph_node *node, int pair) {
     const rooms *r = walk->user;
     const graph_value *value = &walk->from->values.data[node->first];
@@ -52,7 +53,8 @@ static void make_buffer(graph_walk *walk, const graph_node *node, int pair) {
     graph_walk_record(walk, node, &part);
 }
 
-/* Later readers of the input read the new buffer, too: then the old one has no reader after the update, which is made in its place. */
+/* Replaces the pair's concat by an update of the buffer behind the input's elements. Later readers of the input read the updated
+ * buffer too: so the old one has no reader after the update, which can work in place. */
 static void append(graph_walk *walk, const graph_node *node, int pair) {
     const rooms *r = walk->user;
     const int64_t axis = r->growth[pair].axis;

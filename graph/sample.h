@@ -1,7 +1,7 @@
-/* Shared by the operators that sample at data-dependent positions (graph/ops_sample.c, ops_regions.c): tables of each position's neighbours and
- * weights are computed once for all channels. With many channels, x has channels last, so that a neighbour adds a row times a number. With
- * few channels, neighbours are gathered from each channel's plane. Indices never leave their image. f16 and bf16 are computed in f32 and
- * rounded once. */
+/* Shared by the operators that sample images at data-dependent positions (graph/ops_sample.c, ops_regions.c). The neighbours of each
+ * position and their weights are computed once for all channels. If channels are many, x is transposed to channels last, and a neighbour
+ * is a row of all channels. If they are few, neighbours are gathered from each channel's plane. Indices are clamped into the image. f16
+ * and bf16 are computed in f32 and rounded once. */
 #ifndef GRAPH_SAMPLE_H
 #define GRAPH_SAMPLE_H
 
@@ -14,17 +14,17 @@ enum { SPACE_MAX = 3, TAPS_MAX = 4, FEW_CHANNELS = 8 };
 
 /* ---- expansions */
 
-/* Images of x [.., spatial...], each of several channels. Positions are values that broadcast to the result's shape less its channels. */
+/* The images of x [images, channels, spatial...]. Positions are values that broadcast to the result's shape without its channels. */
 typedef struct sampler {
     graph *g;
     int spatial;
     tir_expr size[SPACE_MAX];
     dlc_dtype index;
-    /* few channels: stored as planes */
+    /* channels are few: each is a plane of `elements` */
     bool planes;
-    /* of x: [images*positions, channels], or [channels, images*positions] */
+    /* x as [images*positions, channels], or, with planes, [channels, images*positions] */
     graph_id elements;
-    /* index of the first position of each result element's image */
+    /* by position: index in `elements` of the first element of its image */
     graph_id first;
 } sampler;
 
@@ -48,7 +48,7 @@ static inline sampler sample(graph *g, graph_id x, tir_expr images, tir_expr cha
     return s;
 }
 
-/* Numbers 0, 1, ... along `axis` of `rank`, the other dimensions 1. */
+/* 0, 1, ..., size - 1 along `axis` of a value of that rank, whose other dimensions are 1. */
 static inline graph_id counted(graph *g, dlc_dtype dtype, tir_expr size, int axis, int rank) {
     tir_expr dims[DLC_MAX_RANK];
     for (int i = 0; i < rank; i++) dims[i] = i == axis ? size : tir_index(g->pool, 1);
@@ -64,12 +64,12 @@ static inline graph_id clip(const sampler *s, int axis, graph_id at) {
     return graph_clamp(s->g, graph_scalar_like(s->g, at, 0), at, size_like(s, axis, at, -1));
 }
 
-/* Sets the image index of each position. */
+/* Sets s->first from the image number of each position. */
 static inline void set_images(sampler *s, graph_id image) {
     s->first = graph_mul(s->g, image, graph_dimension(s->g, s->index, positions_of(s)));
 }
 
-/* Index of whole positions, clamped into the image. */
+/* The index in `elements` of positions at[spatial], of whole numbers, clamped into the image. */
 static inline graph_id index_of(const sampler *s, const graph_id *at) {
     graph *g = s->g;
     graph_id place = 0;
@@ -82,13 +82,13 @@ static inline graph_id index_of(const sampler *s, const graph_id *at) {
     return graph_add(g, s->first, place);
 }
 
-/* 0 <= at <= size - 1 */
+/* bool: 0 <= at <= size - 1 along the axis. */
 static inline graph_id is_inside(const sampler *s, int axis, graph_id at) {
     graph *g = s->g;
     return graph_and(g, graph_ge(g, at, graph_scalar_like(g, at, 0)), graph_le(g, at, size_like(s, axis, at, -1)));
 }
 
-/* Neighbours of the positions, along an additional first axis: position along each spatial axis, weight, and validity. */
+/* The neighbours (taps) of all positions, along an additional first axis: their position along each spatial axis, weight, validity. */
 typedef struct taps {
     /* number of neighbours along each spatial axis; rank of the positions */
     int count, rank;
@@ -96,7 +96,7 @@ typedef struct taps {
     graph_id at[SPACE_MAX], weight, exists;
 } taps;
 
-/* Each neighbour's offset along an axis, from `first` on; the last axis varies fastest. */
+/* By neighbour: its offset along the axis, `first` or more; neighbours are in row-major order of their offsets. */
 static inline graph_id steps_of(const sampler *s, const taps *t, int axis, int first, dlc_dtype dtype) {
     enum { MOST = 64 };
     double step[MOST];
@@ -113,12 +113,13 @@ static inline void add_weight(const sampler *s, taps *t, graph_id weight) {
     t->weight = t->weight ? graph_mul(s->g, t->weight, weight) : weight;
 }
 
-/* [taps, positions...], or 1 for all taps */
+/* A neighbour for which `exists`, [taps or 1, positions...], is false does not count. */
 static inline void add_condition(const sampler *s, taps *t, graph_id exists) {
     t->exists = t->exists ? graph_and(s->g, t->exists, exists) : exists;
 }
 
-/* Neighbours of positions along an axis, and their distances, 0 to 1 or 0 to 2. */
+/* Sets t->at[axis] to the neighbours of positions `at` along the axis; returns their distances from `at`: 0 to 1 if t->count is 2, 0 to
+ * 2 if it is 4. */
 static inline graph_id neighbours(const sampler *s, taps *t, int axis, graph_id at) {
     graph *g = s->g;
     graph_id below = graph_floor(g, at), share = graph_expand_dims(g, graph_sub(g, at, below), 0);
@@ -127,7 +128,7 @@ static inline graph_id neighbours(const sampler *s, taps *t, int axis, graph_id 
     return graph_abs(g, graph_sub(g, share, step));
 }
 
-/* With `zeros`, neighbours outside the image do not count. */
+/* Linear interpolation along the axis: neighbours with weights 1 - distance. zeros: those outside the image do not count. */
 static inline void linear_taps(const sampler *s, taps *t, int axis, graph_id at, bool zeros) {
     graph *g = s->g;
     graph_id far = neighbours(s, t, axis, at);
@@ -135,7 +136,8 @@ static inline void linear_taps(const sampler *s, taps *t, int axis, graph_id at,
     if (zeros) add_condition(s, t, is_inside(s, axis, t->at[axis]));
 }
 
-/* Sums over the neighbours, and over the next `more` axes of the positions: [positions..., channels], or channels first. */
+/* The elements at the neighbours times their weights, 0 for those that do not count: [taps, positions..., channels], with planes
+ * [channels, taps, positions...]. axes[i]: the axis of taps (i = 0), then of positions. */
 static inline graph_id weighted_taps(const sampler *s, const taps *t, int64_t *axes) {
     graph *g = s->g;
     graph_id value = graph_gather(g, s->elements, index_of(s, t->at), s->planes ? 1 : 0);
@@ -148,20 +150,21 @@ static inline graph_id weighted_taps(const sampler *s, const taps *t, int64_t *a
     return value;
 }
 
+/* Sums of weighted_taps over the neighbours and the first `more` axes of the positions: channels are last, with planes first. */
 static inline graph_id sum_of_taps(const sampler *s, const taps *t, int more) {
     int64_t axes[DLC_MAX_RANK];
     graph_id value = weighted_taps(s, t, axes);
     return graph_reduce_sum(s->g, value, 1 + more, axes, false);
 }
 
-/* The greatest of the neighbours times their weights. */
+/* The greatest of weighted_taps over the neighbours. */
 static inline graph_id greatest_of_taps(const sampler *s, const taps *t) {
     int64_t axes[DLC_MAX_RANK];
     graph_id value = weighted_taps(s, t, axes);
     return graph_reduce_max(s->g, value, 1, axes, false);
 }
 
-/* Moves channels from their position after sum_of_taps to `axis`. */
+/* Moves the channels of a result of sum_of_taps or greatest_of_taps to `axis`. */
 static inline graph_id place_channels(const sampler *s, graph_id value, int axis) {
     int64_t permutation[DLC_MAX_RANK];
     const int rank = graph_shape_of(s->g, value)->rank;
@@ -173,7 +176,7 @@ static inline graph_id place_channels(const sampler *s, graph_id value, int axis
 
 #ifdef DLC_REFERENCE
 
-/* Element of an image of two or three dimensions, 0 outside. */
+/* The element at whole position at[spatial] of image channel[0], channel channel[1]; 0 outside of the image. */
 static inline double pixel(const graph_reference_tensor *x, const int64_t *channel, const int64_t *at) {
     int64_t index[DLC_MAX_RANK] = {channel[0], channel[1]};
     for (int i = 2; i < x->rank; i++) {
@@ -183,7 +186,7 @@ static inline double pixel(const graph_reference_tensor *x, const int64_t *chann
     return x->data[graph_reference_at(x, index)];
 }
 
-/* Sum over the corners of the cell around a position. */
+/* Linear interpolation at position at[spatial]: the sum of the corners of its cell times their weights. */
 static inline double between(const graph_reference_tensor *x, const int64_t *channel, const double *at) {
     int spatial = x->rank - 2;
     double sum = 0;
@@ -205,7 +208,7 @@ static inline double between(const graph_reference_tensor *x, const int64_t *cha
 
 /* ---- rows */
 
-/* What the rows have in common. */
+/* The fields that are alike in all rows of these operators. */
 #define SAMPLE_FORM(name_, least_, most_, operands_, dtypes_, tolerance_)                               \
     .name = #name_, .class_ = GRAPH_COMPOSITE, .min_inputs = least_, .max_inputs = most_, .results = 1, \
     .operands = operands_, .dtypes = dtypes_, .algebra = GRAPH_EXCESS, .infer = infer_##name_,          \

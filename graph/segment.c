@@ -1,6 +1,5 @@
-/* The chain of segments of a graph with cuts. A node's level is the greatest number of cuts on a path to it. A segment has the
- * nodes of one level. Values that are cheaper to recompute than to keep (constants, positions, and moves of these) are recomputed
- * in every segment that uses them. */
+/* Splits a graph with cuts into a chain of segments. A node's level is the greatest number of cuts on a path to it; a segment has
+ * the nodes of one level. Constants, positions, and moves of these are recomputed in every segment that uses them. */
 #include "graph/segment.h"
 
 #include "graph/build.h"
@@ -32,7 +31,7 @@ bool graph_depends_on_data(const graph *g, tir_expr e) {
     return false;
 }
 
-/* The symbols that a node's shapes and attributes need, those inside of its sub-graphs included. */
+/* Calls visit for each dimension of the node's results and attributes, nodes of its sub-graphs included. */
 static void visit_dims(const graph *g, const graph_node *node, void (*visit)(void *user, tir_expr dim), void *user) {
     for (int k = 0; k < node->results; k++) {
         const graph_shape *shape = graph_shape_of(g, node->first + (graph_id)k);
@@ -59,6 +58,7 @@ static void find_use(void *user, tir_expr dim) {
     search->found = search->found || tir_uses(search->g->pool, dim, search->symbol);
 }
 
+/* Does a live node use the symbol in its shapes or attributes? */
 static bool is_spoken_of(const graph *g, const bool *live, tir_expr symbol) {
     use_search search = {g, symbol, false};
     for (uint32_t n = 0; n < g->nodes.count && !search.found; n++)
@@ -168,7 +168,8 @@ static int level_of(const splitting *s, const graph_node *node) {
     return search.level + is_cut(node);
 }
 
-/* Sizes may be used before they are counted, so levels are raised until nothing changes. Impure nodes keep their order. */
+/* Sets level and symbol_level. A node may use a symbol before the cut that counts it, so levels are raised until none changes. An
+ * impure node is at least at the level of the impure node before it. */
 static void find_levels(splitting *s) {
     const graph *g = s->g;
     bool changed = true;
@@ -209,7 +210,7 @@ static bool is_input(const graph *g, uint32_t node) {
     return strcmp(g->nodes.data[node].op->name, "input") == 0;
 }
 
-/* Records a value that the segment reads but does not compute. */
+/* Records that the current segment needs the value: its node as needed if the segment computes it, else the value as arriving. */
 static void want(splitting *s, graph_id value) {
     uint32_t node = s->g->values.data[value].node;
     if (s->again[node] || (s->level[node] == s->now && !is_input(s->g, node) && !is_cut(&s->g->nodes.data[node])))
@@ -254,7 +255,7 @@ static void find_symbols(void *user, tir_expr dim) {
         if (tir_uses(search->s->g->pool, dim, search->s->g->symbols.data[k].var)) search->used[k] = true;
 }
 
-/* Symbols that the segment's shapes need but that are not a plain size of any of its inputs. */
+/* [symbols] The segment's shapes use the symbol, but no arriving value has it as a dimension. */
 static bool *find_untold(splitting *s) {
     const graph *g = s->g;
     bool *used = LIB_NEW_ARRAY(s->arena, bool, g->symbols.count + 1);
@@ -284,7 +285,7 @@ static void add_input(graph_walk *walk, const char *name, const graph_shape *sha
     lib_vec_push(s->arena, &s->segment->inputs, *input);
 }
 
-/* The source of an incoming value: the result of a cut is a part of the cut's operand. */
+/* The source of an arriving value. A result of a cut at this level comes from the cut's operand, of which it is the first part. */
 static graph_segment_input source_of(const splitting *s, graph_id value) {
     const graph *g = s->g;
     const graph_value *v = &g->values.data[value];
@@ -385,10 +386,10 @@ static void keep_known(graph *to) {
 
 /* ---- all of them */
 
-/* Finds values that later segments read. */
+/* Numbers the values that pass from one segment to later ones. */
 static void find_borders(splitting *s, int last) {
     const graph *g = s->g;
-    /* from the last segment: values that it reads are outputs of earlier ones */
+    /* from the last segment to the first: a value that a segment reads is an output of an earlier one */
     for (s->now = last; s->now > 0; s->now--) {
         find_needed(s);
         for (graph_id v = 1; v < g->values.count; v++) {

@@ -1,7 +1,6 @@
-/* Data-dependent shapes. The row `cut` gives values a leading size that is known only during a run: a new symbol. A graph with
- * cuts becomes a chain of segments, ordinary graphs without cuts: nodes after a cut are in a later segment with the cut values as
- * inputs, whose sizes are known by then. An operator with a data-dependent number of results expands to one with the greatest
- * possible number of results, followed by a cut; see non_zero. */
+/* Data-dependent shapes. A node of the row `cut` shortens the leading dimension of its operands to a count that is known only
+ * during a run; in shapes the count is a symbol of its own. A graph with cuts is split into a chain of segments, ordinary graphs
+ * without cuts: nodes that use a cut's results are in a later segment, whose inputs those results are, of sizes known by then. */
 #ifndef GRAPH_SEGMENT_H
 #define GRAPH_SEGMENT_H
 
@@ -17,7 +16,7 @@ typedef struct graph_segment_input {
     graph_segment_source source;
     /* number of the input or border value */
     int number;
-    /* symbol whose value replaces the leading size; -1: none */
+    /* symbol whose value replaces the leading size (the input is a result of a cut); -1: none */
     int symbol;
     /* FROM_SYMBOLS: number of symbols, and their indices in the whole graph's list */
     int count;
@@ -46,7 +45,7 @@ typedef struct graph_segments {
     lib_vec(graph_segment) list;
     /* number of values passed between segments */
     int borders;
-    /* [borders] the last segment that reads it */
+    /* [borders] the last segment that reads the value */
     int *border_end;
 } graph_segments;
 
@@ -55,7 +54,7 @@ bool graph_has_cuts(const graph *g);
 bool graph_is_counted(const graph *g, tir_expr symbol);
 /* Does the expression depend on a counted symbol? */
 bool graph_depends_on_data(const graph *g, tir_expr e);
-/* Marks as live the cuts whose symbols only sizes of live nodes use; false: no new ones. */
+/* Marks as live the cuts whose symbols occur in shapes or attributes of live nodes; false: no new ones. */
 bool graph_revive_cuts(const graph *g, bool *live);
 /* Raises if the graph cannot be split: two cuts count one symbol, it is also a size of an input, or a cut is in a sub-graph. The
  * segments share the constants of g. */

@@ -3,8 +3,8 @@
  * Contract of every rule, tested one by one on random operands:
  *   - it keeps dtype and shape (emit checks that) and the value, bit for bit with NaN as a class, unless `inexact` is
  * set: then the result is at least as close to the mathematical one;
- *   - it is directional: what it returns is an existing value, or is emitted with fewer or cheaper nodes, so that
- * rewriting ends;
+ *   - it is directional: it returns an existing value, or one emitted with fewer or cheaper nodes, so that rewriting
+ * ends;
  *   - it looks at its operands' nodes only, never at users (rules that need use counts are passes).
  * A rule is selected by the operator and the operator of its first input, and applies in its listed phases. Emit calls
  * graph_rewrite, so every pass that re-emits a graph simplifies it; hash-consing removes common sub-expressions, and
@@ -51,7 +51,7 @@ static dlc_dtype dtype_of(const graph *g, graph_id value) {
     return graph_shape_of(g, value)->dtype;
 }
 
-/* Equal for all values of the symbols. */
+/* Are dtype and dimensions equal for all values of the symbols? */
 static bool same_shape(const match *m, const graph_shape *a, const graph_shape *b) {
     if (a->dtype != b->dtype || a->rank != b->rank) return false;
     for (int i = 0; i < a->rank; i++)
@@ -112,7 +112,7 @@ static graph_id apply_associate(const match *m) {
 
 /* ---- arithmetic ------------------------------------------------------------------------------------------------ */
 
-/* x + 0 is x only for -0 in floats: -0 + +0 = +0. */
+/* x + 0 -> x. For floats only x + -0 is x, since -0 + +0 is +0. */
 static graph_id apply_add_zero(const match *m) {
     bool zero = is_integral(m->result->dtype) ? is_value(m, 1, 0.0) : is_value(m, 1, -0.0);
     return zero ? m->input[0] : 0;
@@ -165,7 +165,7 @@ static graph_id twice_normal_cdf(const match *m, graph_id value) {
     return is_about(multiplied ? number : 1.0 / number, 0.70710678118654752440) ? node->input[0] : 0;
 }
 
-/* The three factors in any order and grouping. */
+/* a * (erf(x / sqrt 2) + 1) * 0.5, with the factors in any order and grouping, -> a * normal_cdf(x). */
 static graph_id apply_normal_cdf(const match *m) {
     graph_id factor[4];
     int count = 0;
@@ -186,7 +186,7 @@ static graph_id apply_normal_cdf(const match *m) {
     return 0;
 }
 
-/* Not for unsigned integers, whose negation wraps. */
+/* abs(neg x) -> abs x; not for unsigned integers, whose negation wraps. */
 static graph_id apply_abs_of_neg(const match *m) {
     if (lib_dtypes[m->result->dtype].class_ == 'u') return 0;
     return graph_abs(m->g, inner(m, 0));
@@ -201,7 +201,7 @@ static graph_id apply_select(const match *m) {
 
 /* ---- casts ----------------------------------------------------------------------------------------------------- */
 
-/* Does every value of `from` survive in `to`? */
+/* Does casting to `to` and back keep every value of `from`? */
 static bool is_lossless(dlc_dtype from, dlc_dtype to) {
     const lib_dtype_info *a = &lib_dtypes[from], *b = &lib_dtypes[to];
     if (to == DLC_F8E8M0) return from == to; /* without 0 */
@@ -223,8 +223,8 @@ static graph_id apply_cast_same(const match *m) {
     return dtype_of(m->g, m->input[0]) == m->result->dtype ? m->input[0] : 0;
 }
 
-/* cast(cast(x, wider), to) -> cast(x, to): the intermediate type is lossless. Not for integers and bools converted to floats if
- * saturation and wrapping would differ. */
+/* cast(cast(x, middle), to) -> cast(x, to) if middle holds every value of x. If x is integer or bool and middle float, or the reverse, `to`
+ * must hold every value too, because the two casts saturate and wrap differently. */
 static graph_id apply_cast_cast(const match *m) {
     if (m->attribute[1].integer || m->attribute[2].integer) return 0; /* saturates, or rounds in another way */
     dlc_dtype from = dtype_of(m->g, inner(m, 0)), middle = dtype_of(m->g, m->input[0]);
@@ -371,7 +371,8 @@ static graph_id apply_concat_one(const match *m) {
     return m->inputs == 1 ? m->input[0] : 0;
 }
 
-/* A kernel with many parts takes longer to compile than separate kernels and, for short parts, checks all of them for each element. */
+/* Splits a concat of more than GRAPH_CONCAT_WIDEST operands: a kernel with many parts takes longer to compile than separate kernels and,
+ * for short parts, checks for each element which part it is in. */
 static graph_id apply_concat_many(const match *m) {
     const int pieces = (m->inputs + GRAPH_CONCAT_WIDEST - 1) / GRAPH_CONCAT_WIDEST;
     if (pieces < 2) return 0;
@@ -384,7 +385,8 @@ static graph_id apply_concat_many(const match *m) {
     return graph_concat(m->g, pieces, piece, axis);
 }
 
-/* Both casts saturate, and gather clamps its indices. Tables computed in floats (resize) then take lanes no wider than the elements. */
+/* gather(x, cast of floats to i64) -> gather(x, cast to i32): both casts saturate, and gather clamps its indices, which fit i32. Indices
+ * computed in floats (resize) then need vectors no wider than those of elements. */
 static graph_id apply_gather_narrow(const match *m) {
     const graph_shape *x = graph_shape_of(m->g, m->input[0]);
     const int64_t axis = own_axis(m->attribute[0].integer, x->rank);
@@ -394,7 +396,7 @@ static graph_id apply_gather_narrow(const match *m) {
     return graph_gather(m->g, m->input[0], graph_cast(m->g, floats, DLC_I32), (int)axis);
 }
 
-/* Reducing dimensions of 1: nothing to combine. Float sums are left alone: 0 + -0 is +0. */
+/* A reduction over dimensions of 1 -> a reshape. Not for float sums, which start from 0: 0 + -0 is +0. */
 static graph_id apply_reduce_nothing(const match *m) {
     const graph_shape *x = graph_shape_of(m->g, m->input[0]);
     bool over[DLC_MAX_RANK] = {false};
@@ -408,8 +410,7 @@ static graph_id apply_reduce_nothing(const match *m) {
     return graph_reshape(m->g, m->input[0], m->result->rank, m->result->dim);
 }
 
-/* The maximum or minimum of a window is that of its rows' maxima or minima: splits the window into one per axis, the first axes
- * first, while the later axes are still complete. */
+/* The maximum or minimum over a window -> that along one axis after the other, the first axis first, if this halves the work. */
 static graph_id apply_window_by_axes(const match *m) {
     enum { OP, WINDOW, STRIDE, LOW, HIGH, DILATION, SETTINGS };
     static const char *const names[SETTINGS] = {"op", "window", "stride", "low", "high", "dilation"};

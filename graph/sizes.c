@@ -41,9 +41,9 @@ int64_t *graph_sizes(lib_arena *arena, const graph *g, uint32_t *count) {
     return list.numbers ? list.sizes.data : NULL;
 }
 
-/* ---- sizes as expressions of symbols ------------------------------------------------------------------------------ A size of a
- * node is looked for among the dimensions of its operands and their numbers of elements, then among the symbols. The result may
- * be wrong for other sizes; graph_is_case_of detects this. */
+/* ---- sizes as expressions of symbols ------------------------------------------------------------------------------ The form of a
+ * size is searched for among dimensions and element counts of its node's operands, then among the symbols. It fits the graphs seen; for
+ * another graph it may be wrong, which graph_is_case_of detects. */
 
 enum { MOST_SYMBOLS = 16, MOST_KNOWN = 64 };
 
@@ -59,14 +59,14 @@ typedef struct generalisation {
     /* index of the next size */
     uint32_t at;
     int symbols, known_count;
-    /* index of the size that defines the symbol; the last free_count of them are none of an input */
+    /* by symbol: index of the size that defines it; the last free_count symbols are defined by sizes that are no input's */
     uint32_t first[MOST_SYMBOLS];
     int free_count;
-    /* a size without a form, for which the attempt failed; UINT32_MAX: none */
+    /* index of the size without a form at which the attempt failed; UINT32_MAX: none */
     uint32_t formless;
-    /* [seen_count] of the new graph's pool */
+    /* [seen_count] by variable of the new graph's pool: its value in that graph */
     uint64_t **variables;
-    /* the symbols; then, as a stack, of the operands of the nodes that are being emitted */
+    /* the symbols; then sizes of the operands of the node that is being emitted, and of the nodes whose sub-graph it is in */
     known_size known[MOST_KNOWN];
     bool failed;
 } generalisation;
@@ -104,7 +104,7 @@ static bool is_sum(const generalisation *z, size_form *form, uint32_t size) {
     return !__builtin_sub_overflow(z->seen[0][size], form->a->value[0], &form->offset) && is_form(z, form, size);
 }
 
-/* By the first two observations in which `a` differs. */
+/* Is the size factor * a + offset? Sets both, from graph 0 and the first graph in which `a` has another value. */
 static bool is_affine(const generalisation *z, size_form *form, uint32_t size) {
     const int64_t *const *seen = z->seen, *value = form->a->value;
     int o = 1;
@@ -118,7 +118,7 @@ static bool is_affine(const generalisation *z, size_form *form, uint32_t size) {
            !__builtin_sub_overflow(seen[0][size], product, &form->offset) && is_form(z, form, size);
 }
 
-/* Finds the simplest form, preferring recently known sizes. */
+/* Sets *form to the simplest form of the size, preferring the sizes that became known last; false: it has none. */
 static bool find_form(const generalisation *z, uint32_t size, size_form *form) {
     *form = (size_form){NULL, NULL, 0, z->seen[0][size]};
     if (is_form(z, form, size)) return true;
@@ -178,7 +178,7 @@ static void make_symbols(generalisation *z, graph *to) {
     for (int s = 0; s < z->symbols; s++) know(z, to, symbol[s]);
 }
 
-/* Adds the operand's sizes to the known ones; returns whether they are symbolic. */
+/* Adds the operand's dimensions and element count to the known sizes; true: they are symbolic. */
 static bool know_operand(generalisation *z, const graph *to, graph_id operand) {
     const graph_shape *shape = graph_shape_of(to, operand);
     int64_t number;
@@ -241,7 +241,7 @@ static void pass_generalise(graph_walk *walk) {
     walk->own_outputs = z->failed; /* there are no outputs */
 }
 
-/* Makes the size without a form a symbol; false: it may not be one. */
+/* Makes the size without a form a symbol; false: there are too many, or it is negative in some graph. */
 static bool free_size(generalisation *z) {
     if (z->formless == UINT32_MAX || z->symbols == MOST_SYMBOLS || z->free_count == GRAPH_FREE_MAX) return false;
     for (int o = 0; o < z->seen_count; o++)
@@ -251,7 +251,7 @@ static bool free_size(generalisation *z) {
     return true;
 }
 
-/* An attempt for each size without a form. NULL: none succeeds. */
+/* Tries, with one more size as a symbol after each failure because of a size without a form; NULL: that fails too. */
 static graph *generalise(lib_arena *arena, const graph *g, generalisation *z) {
     for (;;) {
         z->at = 0, z->known_count = 0, z->failed = false, z->formless = UINT32_MAX;

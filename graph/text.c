@@ -7,11 +7,12 @@
  *     w = constant f32[64, 10] {"0000803f..."}    # hexadecimal bytes; up to 16 elements as numbers {1, 2.5}
  *     y = dot(x, w)                               # attributes: axes=[0, 1], keep=true, dtype=f32, shape=[n, 2], then=graph { }
  *     values, indices = some_operator(y, _, axis=1)   # several results; _: an operand left out
- *     name y "any name" from "a", "b"             # what people call the value, and its origins (origin.h); name y: it is called y
+ *     name y "own" from "a", "b"                  # the value's own name and its origins (origin.h); name y: y is both
  *     output y                                    # output "any name" = y
  *   }
- * Values without a usable name are printed as v<id>. A sub-graph may name values of the graphs around it that are defined before: they
- * become inputs after its own, and operands of the operator after the written ones; they are printed in this form. */
+ * Values without a usable name are printed as v<id>. A sub-graph may use values that enclosing graphs define before it: each becomes
+ * an input of the sub-graph after its own, and an operand of the operator after the written ones. Printing shows these inputs and
+ * operands. */
 #include "graph/build.h"
 #include "graph/capture.h"
 #include "graph/internal.h"
@@ -19,11 +20,11 @@
 
 #include <math.h>
 
-enum { NUMBERS_MAX = 16 }; /* constants up to so many elements are printed as numbers */
+enum { NUMBERS_MAX = 16 }; /* constants of at most this many elements are printed as numbers */
 
 /* ---- names ----------------------------------------------------------------------------------------------------- */
 
-/* Identifiers that would read as something else: statements and v<id>. */
+/* Is the identifier a statement's keyword or of the form v<id>? */
 static bool is_reserved(const char *name) {
     static const char *const words[] = {"graph", "symbol", "require", "input", "output", "constant"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -41,7 +42,7 @@ typedef struct printer {
     bool *elided;
 } printer;
 
-/* The first value with a name is printed with it. */
+/* The name that the value is printed with; NULL: none, or an earlier value has it. */
 static const char *printed_name(const printer *p, graph_id value) {
     const char *name = graph_shown_name(p->g, value);
     if (!graph_is_identifier(name) || is_reserved(name)) return NULL;
@@ -108,7 +109,7 @@ static void print_attribute(printer *p, const graph_node *node, int i) {
         graph_attribute_print(p->text, p->g, spec, &node->attribute[i]);
 }
 
-/* Prints as numbers if they parse to the same bits. */
+/* Prints the constant as numbers, if these parse back to the same bits; else prints nothing and returns false. */
 static bool print_numbers(printer *p, dlc_dtype dtype, const graph_constant *constant) {
     size_t size = lib_dtype_size(dtype), count = constant->size / size;
     if (count > NUMBERS_MAX || lib_dtype_is_stored_otherwise(dtype)) return false;
@@ -148,7 +149,7 @@ static void print_input(printer *p, const graph_node *node) {
     graph_print_shape(p->text, p->g, &value->shape);
 }
 
-/* Prints only the first few bytes of a large constant. */
+/* If constants are to be shortened and this one is large: prints its first bytes only, and returns true. */
 static bool print_start(printer *p, const graph_constant *constant) {
     enum { SHOWN = 16 };
     if (!p->elided || constant->size <= 2 * SHOWN) return false;
@@ -205,7 +206,8 @@ static void print_node(printer *p, const graph_node *node) {
         print_operator(p, node);
 }
 
-/* Prints the value's own name, if another name is used before `=` or there are other origins, and its origins. */
+/* Prints a `name` statement for each result that has an own name or origins. `name y` alone: y is its own name and its only
+ * origin. */
 static void print_names(printer *p, const graph_node *node) {
     const graph *outer = graph_outermost(p->g);
     for (int r = 0; r < node->results; r++) {
@@ -307,7 +309,7 @@ typedef struct parser {
     lib_lexer *lexer;
     /* parser of the enclosing graph, whose values a sub-graph may use; NULL: none */
     struct parser *enclosing;
-    /* the values of enclosing graphs that it uses */
+    /* the values of enclosing graphs that this graph uses */
     graph_captures captures;
     /* inputs other than captures */
     lib_vec(graph_id) parameters;
@@ -340,7 +342,7 @@ static void bind_name(parser *p, const char *name, graph_id value) {
     if (!p->g->values.data[value].name && !is_reserved(name)) p->g->values.data[value].name = name;
 }
 
-/* A value of the graph, or of the nearest enclosing graph that has the name; the latter becomes an input. */
+/* The graph's value of that name, or that of the nearest enclosing graph, which then becomes an input of the graph; 0: none. */
 static graph_id find_or_capture(parser *p, const char *name) {
     graph_id value = find_value(p, name), outer = value || !p->enclosing ? 0 : find_or_capture(p->enclosing, name);
     if (!outer) return value;
@@ -421,7 +423,7 @@ static void parse_input(parser *p) {
     bind_name(p, name, input);
 }
 
-/* name VALUE ["its own"] [from "origin", "origin" ..., more]. `name` may also be a value that is defined. */
+/* name VALUE ["its own"] [from "origin", "origin" ..., more]. False: not such a statement, but a definition of a value `name`. */
 static bool parse_names(parser *p) {
     lib_lexer ahead = *p->lexer;
     lib_lexer_next(&ahead);
@@ -496,7 +498,8 @@ static graph_id parse_constant(parser *p) {
 
 static parser *parse_nested(graph *g, lib_lexer *lexer, parser *enclosing);
 
-/* Finishes the sub-graphs of an operator: if one captures a value, all are completed, else they are unchanged. */
+/* Adds the sub-graphs of an operator to the graph and sets attribute[i]->integer to their numbers. If one captures a value, all get
+ * inputs for all captured values, which *captured lists. */
 static void finish_subgraphs(parser *p, int count, parser *const *sub, graph_attribute *const *attribute,
                              graph_captured *captured) {
     for (int i = 0; i < count; i++) graph_collect_captures(p->g->arena, &sub[i]->captures, captured);

@@ -112,7 +112,7 @@ static void check_lists(const verifier *v) {
     }
 }
 
-/* Every symbol of the pool is one of the outermost graph's: dimensions can use no other. */
+/* Checks that every parameter of the pool is a symbol of the outermost graph, so that dimensions use no others. */
 static void check_pool(const verifier *v) {
     const graph *outer = graph_outermost(v->g);
     uint32_t next = 0; /* of the symbols, whose variables ascend */

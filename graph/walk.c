@@ -108,7 +108,8 @@ static uint32_t carry_origins(graph_walk *walk, uint32_t list) {
     return walk->origins[list] - 1;
 }
 
-/* Passes the value's names on to its replacement and to the intermediate values emitted for it. */
+/* Adds the origins of value `old` to its replacement `now`, and to values without origins that were emitted since the last record;
+ * `now` gets its own name if it has none. */
 static void record_origins(graph_walk *walk, graph_id old, graph_id now) {
     graph *to = walk->to;
     uint32_t list = carry_origins(walk, walk->from->values.data[old].origins);
@@ -194,7 +195,7 @@ uint8_t *graph_index_costs(lib_arena *arena, const graph *g) {
     return costs;
 }
 
-/* Is the value a broadcast, which costs nothing to read at each point? */
+/* Is the value a broadcast to at least `times` as many elements, so that its reads stay in cache? */
 static bool is_stretched(const graph *g, graph_id value) {
     const double times = 8;
     const graph_node *node = graph_node_of(g, value);

@@ -78,7 +78,7 @@ static double winograd_cycles(const tir_machine *machine, const conv_sizes *s, i
            between_steps(machine, points * tiles * s->ci * 4) + between_steps(machine, points * tiles * s->co * 4);
 }
 
-/* Results of the cheapest tiles along each dimension; 0: direct convolution. */
+/* Number of results of the cheapest tile along each dimension; 0: no tile takes less than 0.8 of the direct convolution's cycles. */
 static int cheapest_tile(const tir_machine *machine, const conv_sizes *s) {
     const double least_gain = 0.8;
     double best = direct_cycles(machine, s) * least_gain;

@@ -36,13 +36,13 @@ static bool takes(const graph *g, const graph_node *node, const onnx_export_row 
            onnx_takes(row->types, graph_shape_of(g, node->input[0])->dtype);
 }
 
-/* Primitives on floats that ONNX's operator does not take are computed in f32, as libdlc does. */
+/* Is the node a primitive on narrow floats that the row's ONNX operator does not take? It is computed in f32, as libdlc does. */
 static bool is_widened(const graph *g, const graph_node *node, const onnx_export_row *row) {
     return !takes(g, node, row) && !node->op->expand && onnx_takes(row->types, DLC_F32) &&
            lib_dtype_is_narrow_float(graph_shape_of(g, node->input[0])->dtype);
 }
 
-/* Attributes are f32 in the file: those of computations in f64 must not be rounded. */
+/* Attributes are f32 in the file. False: the node computes in f64 and has an attribute that f32 would round. */
 static bool numbers_fit(const graph *g, const graph_node *node, const onnx_export_row *row) {
     if ((!row->op && !node->op->expand) || !node->inputs || graph_shape_of(g, node->input[0])->dtype != DLC_F64)
         return true;
@@ -53,7 +53,7 @@ static bool numbers_fit(const graph *g, const graph_node *node, const onnx_expor
     return true;
 }
 
-/* Has this node a form of its own, or a reason against it? Otherwise it is expanded. */
+/* Is the node exported by its row, or refused with the row's reason? Otherwise it is expanded. */
 static bool is_kept(const graph *g, const graph_node *node) {
     const onnx_export_row *row = onnx_export_row_of(node->op);
     if (!row) return false;
@@ -113,7 +113,7 @@ static int32_t element_of(onnx_export *ex, dlc_dtype dtype) {
 
 /* ---- names --------------------------------------------------------------------------------------------------------------- */
 
-/* False: the name is taken. */
+/* Takes the name; false: it is in use. */
 static bool take_name(onnx_export *ex, const char *text) {
     const uint64_t hash = lib_hash_string(text);
     for (uint32_t at = lib_map_first(&ex->names, hash); at != LIB_MAP_END; at = lib_map_next(&ex->names, hash, at))
@@ -194,7 +194,7 @@ static void describe_dims(onnx_out_tensor *tensor, dlc_dtype dtype, int rank, co
     if (dtype == DLC_C64) tensor->dim[tensor->rank++] = 2;
 }
 
-/* All initializers are those of the main graph, whose names sub-graphs see. The bytes are not copied. */
+/* Adds an initializer to the main graph, whose names sub-graphs can use. The bytes are not copied. */
 static onnx_label *add_tensor(onnx_export *ex, const char *base, dlc_dtype dtype, int rank, const int64_t *dims,
                               const void *bytes, size_t size) {
     onnx_out_tensor tensor = {.element = element_of(ex, dtype), .bytes = bytes, .size = size};
@@ -277,7 +277,7 @@ static void export_constant(onnx_export *ex) {
 
 /* ---- sizes ---------------------------------------------------------------------------------------------------------------- */
 
-/* If the dimension is c * symbol + k of a symbol that has no source yet, it becomes the symbol's. */
+/* If the dimension is c * symbol + k, makes it the symbol's source, unless the symbol has one that is as simple. */
 static void note_dimension(onnx_export *ex, onnx_label *value, int axis, tir_expr dim) {
     tir_term term;
     int64_t constant;
@@ -488,7 +488,7 @@ int onnx_row_axis(const onnx_export *ex, const char *name, int rank) {
 
 /* ---- nodes of the graph --------------------------------------------------------------------------------------------------------- */
 
-/* One attribute of a row under its ONNX name. */
+/* Sets the ONNX attribute `to` to the current node's attribute `name`. */
 static void translate(onnx_export *ex, const char *name, const char *to) {
     const int at = graph_op_attribute(ex->node->op, name);
     const graph_attribute_spec *spec = &ex->node->op->attribute[at];
@@ -508,7 +508,7 @@ static void translate(onnx_export *ex, const char *name, const char *to) {
     }
 }
 
-/* "slope:alpha axis" */
+/* Sets the ONNX attributes of a list such as "slope:alpha axis": own name, and after a colon ONNX's name if it differs. */
 static void translate_all(onnx_export *ex, const char *list) {
     while (list && *list) {
         const size_t length = strcspn(list, " "), own = strcspn(list, ": ");
@@ -534,14 +534,14 @@ static void export_plain(onnx_export *ex) {
     for (int i = 1; i < ex->node->results && i < 8; i++) onnx_export_give_label(ex, i, more[i]);
 }
 
-/* After a refusal: names, so that the work can go on. */
+/* After a refusal: gives results without a name an empty label, so that export can continue. */
 static void give_nothing(onnx_export *ex) {
     for (int i = 0; i < ex->node->results; i++)
         if (!ex->value[ex->node->first + (graph_id)i] && !ex->narrow[ex->node->first + (graph_id)i])
             ex->value[ex->node->first + (graph_id)i] = label_new(ex, "", NULL);
 }
 
-/* Results without elements need no computation, which implementations often refuse to do. */
+/* Have all results no elements? They are exported as constants, since implementations often refuse to compute such nodes. */
 static bool is_empty(const graph *g, const graph_node *node) {
     for (int i = 0; i < node->results; i++) {
         const graph_shape *shape = graph_shape_of(g, node->first + (graph_id)i);
@@ -667,7 +667,7 @@ onnx_label *onnx_add_graph_input(onnx_export *ex, const char *base, const graph_
     return label;
 }
 
-/* A name that is not yet one of an output of the current graph, and produced in it. */
+/* The value, or an Identity of it, computed in the current graph and not yet one of its outputs; marks it as an output. */
 static onnx_label *own_result(onnx_export *ex, onnx_label *value) {
     if (value->home != ex->out || value->output) value = ONNX_ADD(ex, "Identity", value);
     value->output = true;

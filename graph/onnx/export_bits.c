@@ -14,7 +14,7 @@ static onnx_label *two_to(onnx_export *ex, onnx_label *e) {
     return ONNX_ADD(ex, "Pow", number(ex, 2), e);
 }
 
-/* A format's fields: `half`: 2^(bits of the fraction). */
+/* A float format. half: 2^(bits of the fraction); special: the exponent field of infinities and NaN; sign: the sign bit. */
 typedef struct format {
     lib_float_info info;
     int64_t half, special, sign;

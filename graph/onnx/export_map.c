@@ -93,7 +93,7 @@ static onnx_label *is_below_zero(const calculus *c, onnx_label *x) {
     return binary(c, TIR_LT, x, number(c, 0));
 }
 
-/* Is the sign bit set? Of NaN: no. */
+/* Is the sign bit set? False for NaN. */
 static onnx_label *is_negative(const calculus *c, onnx_label *x) {
     onnx_label *reciprocal = binary(c, TIR_DIV, number(c, 1), x), *zero = binary(c, TIR_EQ, x, number(c, 0));
     return ONNX_ADD(c->ex, "Or", is_below_zero(c, x), ONNX_ADD(c->ex, "And", zero, is_below_zero(c, reciprocal)));
@@ -103,7 +103,7 @@ static onnx_label *truncated(const calculus *c, onnx_label *x) {
     return choose(c, is_below_zero(c, x), unary(c, TIR_CEIL, x), unary(c, TIR_FLOOR, x));
 }
 
-/* Kahan's formulas: the error of u = exp(x), or of u = 1 + x, cancels in the quotient. */
+/* exp(x) - 1 by Kahan's formula: the rounding error of u = exp(x) cancels in the quotient (u - 1) x / log(u). */
 static onnx_label *exponential_less_one(const calculus *c, onnx_label *x) {
     onnx_label *u = unary(c, TIR_EXP, x), *less = binary(c, TIR_SUB, u, number(c, 1));
     onnx_label *corrected = binary(c, TIR_DIV, binary(c, TIR_MUL, less, x), unary(c, TIR_LOG, u));
@@ -126,7 +126,7 @@ static onnx_label *cube_root(const calculus *c, onnx_label *x) {
                   choose(c, binary(c, TIR_EQ, x, number(c, 0)), x, root));
 }
 
-/* By the quotient of the smaller magnitude and the larger one, 0 of two zeros and 1 of two infinities, and the octant. */
+/* atan2(y, x): the arctangent of the smaller magnitude over the larger one (0 for two zeros, 1 for two infinities), moved to the octant. */
 static onnx_label *angle(const calculus *c, onnx_label *y, onnx_label *x) {
     const double pi = 3.14159265358979323846;
     onnx_label *a = unary(c, TIR_ABS, y), *b = unary(c, TIR_ABS, x);
@@ -160,7 +160,7 @@ static dlc_dtype unsigned_of(dlc_dtype dtype) {
     }
 }
 
-/* BitShift is for unsigned integers, and leaves amounts from the width on open: here these give 0. */
+/* a shifted by b: BitShift of the bits as unsigned integers; 0 for amounts from the width on, which ONNX leaves open. */
 static onnx_label *shifted(onnx_export *ex, const char *direction, dlc_dtype dtype, onnx_label *a, onnx_label *b) {
     const dlc_dtype bits = unsigned_of(dtype);
     const calculus c = {ex, bits};
@@ -178,7 +178,7 @@ static onnx_label *is_inside(onnx_export *ex, dlc_dtype dtype, onnx_label *b) {
     return binary(&c, TIR_LT, onnx_to(ex, b, c.dtype), number(&c, lib_dtypes[dtype].bits));
 }
 
-/* Of negative numbers by their complement: -1 - a is not negative. */
+/* a shifted right by b with its sign; for negative a by the complement -1 - a, which is not negative. 0 for amounts from the width on. */
 static onnx_label *shifted_right(onnx_export *ex, dlc_dtype dtype, onnx_label *a, onnx_label *b) {
     const calculus c = {ex, dtype};
     if (lib_dtypes[dtype].class_ == 'u') return shifted(ex, "RIGHT", dtype, a, b);
@@ -199,7 +199,8 @@ static onnx_label *high_half(onnx_export *ex, dlc_dtype dtype, onnx_label *a, on
     return onnx_to(ex, product, DLC_U32);
 }
 
-/* Powers wrap like those of wider integers. An exponent of u64 may be too large for i64: x**e is (x**(e/2))**2 * x**(e%2). */
+/* x[0] to the power x[1]. Integer powers are computed in i64, and wrap alike. A u64 exponent e may exceed i64: x**e is
+ * (x**(e/2))**2 * x**(e%2). */
 static onnx_label *power(onnx_export *ex, dlc_dtype dtype, onnx_label *const *x) {
     const struct operator* by = operator_of(TIR_POW);
     if (lib_dtype_is_float(dtype) || onnx_takes(by->types, dtype)) return simple(ex, by, dtype, x);
@@ -222,7 +223,7 @@ onnx_label *onnx_divided(onnx_export *ex, const char *op, dlc_dtype dtype, onnx_
     return none ? ONNX_ADD(ex, "Where", none, zero, y) : y;
 }
 
-/* The sign of a remainder is that of the first operand; of sizes, that of the divisor. */
+/* The remainder of x[0] by x[1], with the sign of x[0]; for index expressions (TIR_INDEX) with that of the divisor. */
 static onnx_label *remainder_of(onnx_export *ex, tir_dtype dtype, onnx_label *const *x) {
     onnx_label *const *operand = x;
     onnx_label *wide[2];
@@ -246,7 +247,7 @@ static onnx_label *select_of(onnx_export *ex, dlc_dtype dtype, onnx_label *const
 
 /* ---- an operator ---------------------------------------------------------------------------------------------------------------- */
 
-/* Formulas of several operations that round. */
+/* Does compose() compute the operator by several operations that round? */
 static bool is_formula(tir_op op) {
     switch (op) {
     case TIR_EXP2:
@@ -262,7 +263,7 @@ static bool is_formula(tir_op op) {
     }
 }
 
-/* Narrow floats are rounded once, as by one operator. */
+/* The operator `op`, for which ONNX has none, by several nodes; formulas on narrow floats in f32, so that the result is rounded once. */
 static onnx_label *compose(onnx_export *ex, tir_op op, dlc_dtype dtype, onnx_label *const *x) {
     const calculus c = {ex, dtype};
     if (is_formula(op) && lib_dtype_is_narrow_float(dtype)) {
@@ -331,8 +332,8 @@ static onnx_label *recast(onnx_export *ex, dlc_dtype from, dlc_dtype to, onnx_la
     return onnx_to(ex, x, to);
 }
 
-/* ONNX leaves open what floats beyond an integer type become. Types of up to 16 bits, in which results are quantised, are saturated, and NaN
- * gives 0; the bounds of wider ones are no f32. */
+/* x converted to dtype `to`. ONNX leaves open what floats beyond an integer type become: types of up to 16 bits, which hold quantised results,
+ * are saturated, and NaN gives 0. The bounds of wider types are not exact in f32, so that these are only cast. */
 static onnx_label *converted(onnx_export *ex, dlc_dtype from, dlc_dtype to, onnx_label *x) {
     if (!lib_dtype_is_float(from) || !lib_dtype_is_integer(to) || lib_dtypes[to].bits > 16) return onnx_to(ex, x, to);
     const int bits = lib_dtypes[to].bits - (lib_dtypes[to].class_ == 'i');
@@ -391,7 +392,7 @@ static onnx_label *operand_of(onnx_export *ex, void *user, const tir_pool *pool,
     return o->label[0];
 }
 
-/* Functions that are defined in f64 by the logarithm, but in f32 by the bits of numbers: computed in f64. */
+/* Is the function defined by the logarithm in f64, but by the bits of numbers in f32? It is exported in f64. */
 static bool is_wide(const graph_op *op) {
     static const char *const names[] = {"log2", "log10", "lgamma", "digamma"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)

@@ -25,7 +25,7 @@ static onnx_label *xor3(onnx_export *ex, onnx_label *a, onnx_label *b, onnx_labe
     return ONNX_ADD(ex, "BitwiseXor", ONNX_ADD(ex, "BitwiseXor", a, b), c);
 }
 
-/* Both words of a product, by halves of x: no partial product exceeds 2^49. */
+/* Sets *high and *low to the two words of the product of x and `by`, computed from halves of x: no partial product exceeds 2^49. */
 static void product(onnx_export *ex, onnx_label *x, int64_t by, onnx_label **high, onnx_label **low) {
     onnx_label *first = times(ex, modulo(ex, x, HALF), by), *second = times(ex, over(ex, x, HALF), by);
     second = sum(ex, second, over(ex, first, HALF));
@@ -46,13 +46,13 @@ static void rounds(onnx_export *ex, onnx_label *counter[4], onnx_label *key[2]) 
     }
 }
 
-/* The words of a number of 64 bits. Mod has the sign of the divisor. */
+/* Sets word[] to the low and the high word of a number of 64 bits; ONNX's Mod has the sign of the divisor. */
 static void split(onnx_export *ex, onnx_label *x, onnx_label *word[2]) {
     word[0] = modulo(ex, x, WORD);
     word[1] = modulo(ex, over(ex, ONNX_ADD(ex, "Sub", x, word[0]), WORD), WORD);
 }
 
-/* Low and high word as i64: the high one with its sign. */
+/* The i64 of a low and a high word, the high one taken as signed. */
 static onnx_label *joined(onnx_export *ex, onnx_label *low, onnx_label *high) {
     onnx_label *is_low = ONNX_ADD(ex, "Less", high, whole(ex, WORD / 2));
     high = ONNX_ADD(ex, "Where", is_low, high, ONNX_ADD(ex, "Sub", high, whole(ex, WORD)));

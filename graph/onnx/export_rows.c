@@ -1,4 +1,4 @@
-/* Rows of sources, maps, activations and norms; and why rows are not exported. */
+/* Rows of sources, maps, activations and norms; and the rows that are not exported, with reasons. */
 #include "graph/onnx/export.h"
 
 /* ---- sources -------------------------------------------------------------------------------------------------------------- */
@@ -26,7 +26,7 @@ static void export_iota(onnx_export *ex) {
 
 /* ---- maps ----------------------------------------------------------------------------------------------------------------- */
 
-/* Of integers; floats by their expression. */
+/* Is the operand of integers? Floats are exported by the row's scalar expression. */
 static bool is_whole(const graph *g, const graph_node *node) {
     return lib_dtype_is_integer(graph_shape_of(g, node->input[0])->dtype);
 }
@@ -54,8 +54,8 @@ static void export_copy_sign(onnx_export *ex) {
                           (onnx_label *[]){negative, onnx_export_apply(ex, TIR_NEG, dtype, &size), size}));
 }
 
-/* x * 2^n in f64 in one step for f32 and narrower floats, whose every result it holds; in f64 by three factors, since 2^n may overflow
- * where the result does not. */
+/* x * 2^n: for f32 and narrower floats by one product in f64, which holds all their results; for f64 by three factors, since 2^n may
+ * overflow although the result does not. */
 static void export_ldexp(onnx_export *ex) {
     const dlc_dtype dtype = onnx_in_dtype(ex, 0);
     const int steps = dtype == DLC_F64 ? 3 : 1;
@@ -97,7 +97,7 @@ static bool has_usual_epsilon(const graph *g, const graph_node *node) {
     return onnx_attribute_named(node, "axes")->count && onnx_attribute_named(node, "epsilon")->number == 1e-9;
 }
 
-/* Of odd size over images, as implementations have it. */
+/* Is the size odd and the operand an image? Implementations take no others. */
 static bool is_of_images(const graph *g, const graph_node *node) {
     return onnx_attribute_named(node, "size")->integer % 2 == 1 && graph_shape_of(g, node->input[0])->rank == 4;
 }

@@ -40,7 +40,8 @@ static contraction contraction_of(const onnx_export *ex) {
     return c;
 }
 
-/* Batches first, in order, in both operands; one contracted axis; of more than a matrix on the left only where the right one has no batch. */
+/* Can MatMul compute the contraction: batch axes first, in order, in both operands; one contracted axis; several free axes only on the left,
+ * and only without batch axes? */
 static bool is_matrix_product(const contraction *c) {
     if (c->contracts != 1 || c->free[1] > 1) return false;
     for (int k = 0; k < 2; k++)
@@ -50,7 +51,7 @@ static bool is_matrix_product(const contraction *c) {
     return c->contract[0][0] == c->rank[0] - 1 || c->rank[0] == 2;
 }
 
-/* The last two axes exchanged, if that axis is not the one that the product contracts. */
+/* x with its last two axes exchanged, unless the contracted axis is already the wanted one. */
 static onnx_label *turned(onnx_export *ex, onnx_label *x, int rank, int64_t contracted, int64_t wanted) {
     int64_t permutation[DLC_MAX_RANK];
     if (contracted == wanted) return x;
@@ -59,7 +60,7 @@ static onnx_label *turned(onnx_export *ex, onnx_label *x, int rank, int64_t cont
     return onnx_transposed(ex, x, rank, permutation);
 }
 
-/* "abc,acd->abd" */
+/* The contraction as an equation of Einsum, such as "abc,acd->abd". */
 static const char *equation(onnx_export *ex, const contraction *c) {
     char label[2][DLC_MAX_RANK + 1] = {{0}}, result[2 * DLC_MAX_RANK + 1];
     char next = 'a';
@@ -73,7 +74,7 @@ static const char *equation(onnx_export *ex, const contraction *c) {
     return lib_arena_format(ex->arena, "%s,%s->%.*s", label[0], label[1], at, result);
 }
 
-/* In the result's type if that is wider; narrow integers as i32, whose results wrap alike. */
+/* Computes in the result's type; narrow integers in i32, whose results wrap alike. */
 static void export_dot_general(onnx_export *ex) {
     const contraction c = contraction_of(ex);
     const dlc_dtype result = onnx_result_shape(ex, 0)->dtype;
@@ -92,7 +93,7 @@ static void export_dot_general(onnx_export *ex) {
     onnx_export_give_label(ex, 0, by == wanted ? y : onnx_to(ex, y, wanted));
 }
 
-/* Written with its result, and without an ellipsis, whose broadcasting not all implementations have. */
+/* Has the equation an explicit result and no ellipsis, whose broadcasting not all implementations support? */
 static bool is_explicit(const graph *g, const graph_node *node) {
     const char *text = onnx_attribute_named(node, "equation")->string;
     (void)g;
@@ -115,7 +116,7 @@ static void set_unless(onnx_export *ex, const char *name, const graph_attribute 
     if (other) onnx_set_list(ex, name, list->count, list->list);
 }
 
-/* Attributes that convolutions and pools share; `rank` spatial dimensions. Of negative padding see onnx_cropped. */
+/* Sets the attributes shared by convolutions and pools of `rank` spatial dimensions; negative padding is left to onnx_cropped. */
 static void set_window(onnx_export *ex, int rank) {
     const graph_attribute *low = onnx_row_attribute(ex, "low"), *high = onnx_row_attribute(ex, "high");
     int64_t pads[2 * DLC_MAX_RANK];
@@ -139,7 +140,8 @@ static bool has_natural_pads(const graph_node *node) {
     return true;
 }
 
-/* Products of integers of up to 16 bits are exact in f64, as are their sums of up to 2^21; both wrap afterwards. */
+/* The type in which a convolution is exported. Integers of up to 16 bits: f64, in which their products and sums of up to 2^21 products are
+ * exact, to be wrapped afterwards. */
 static dlc_dtype convolution_dtype(onnx_export *ex) {
     const dlc_dtype own = onnx_in_dtype(ex, 0), result = onnx_result_shape(ex, 0)->dtype;
     if (ex->widened) return DLC_F32;
@@ -186,7 +188,7 @@ static bool fits_bias(const graph *g, const graph_node *node) {
     return graph_is(g, node->input[0], "convolution") && channel_constant(g, node->input[1], &channels);
 }
 
-/* A sum that only adds to each channel of a convolution is that convolution's bias. */
+/* Exports a sum. If it adds a number to each channel of a convolution that nothing else reads, the number becomes the convolution's bias. */
 static void export_add(onnx_export *ex) {
     int64_t channels;
     onnx_label *x[2];
@@ -321,7 +323,8 @@ static void export_grid_sample(onnx_export *ex) {
     onnx_export_give_label(ex, 0, y);
 }
 
-/* Sizes of all dimensions. A scale that is given is not the quotient of sizes: those nodes are expanded. */
+/* Can Resize compute the node from the sizes of all dimensions? Nodes with a given scale, which need not be the quotient of sizes, are
+ * expanded. */
 static bool fits_resize(const graph *g, const graph_node *node) {
     enum { ASYMMETRIC = 4, CUBIC = 2 }; /* the last coordinates that all versions of Resize have */
     const int rank = graph_shape_of(g, node->input[0])->rank;
@@ -384,7 +387,7 @@ static void export_roi_align(onnx_export *ex) {
 
 /* ---- integers with scales ---------------------------------------------------------------------------------------------------------- */
 
-/* The versions of the element types, of scales narrower than f32 and of blocks. */
+/* Requires the operator set that has the element type, scales narrower than f32, and blocks. */
 static void need_quantized(onnx_export *ex, dlc_dtype dtype, dlc_dtype scale) {
     if (lib_dtype_is_f8(dtype) || scale == DLC_F16 || scale == DLC_BF16) onnx_need(ex, 19);
     if (lib_dtype_is_packed(dtype) || (lib_dtype_is_integer(dtype) && lib_dtypes[dtype].bits == 16)) onnx_need(ex, 21);
@@ -397,7 +400,7 @@ static void set_quantized(onnx_export *ex) {
     if (onnx_row_int(ex, "block")) onnx_set(ex, "block_size", onnx_row_int(ex, "block"));
 }
 
-/* The type of the result is that of the zero point, which is made where it is left out. */
+/* ONNX's result has the type of the zero point, which is made if it is omitted. */
 static void export_quantize(onnx_export *ex) {
     const graph_shape *scale = onnx_in_shape(ex, 1);
     const dlc_dtype dtype = onnx_result_shape(ex, 0)->dtype;
@@ -421,7 +424,7 @@ static void export_dequantize(onnx_export *ex) {
     onnx_export_give_label(ex, 0, y);
 }
 
-/* Scale and zero point have one shape in ONNX. */
+/* Have scale and zero point one rank, as ONNX requires, or is the zero point omitted? */
 static bool fits_quantize(const graph *g, const graph_node *node) {
     return !node->input[2] || graph_shape_of(g, node->input[1])->rank == graph_shape_of(g, node->input[2])->rank;
 }
@@ -431,7 +434,7 @@ static bool fits_dequantize(const graph *g, const graph_node *node) {
     return graph_shape_of(g, node->input[0])->dtype != DLC_I32 || !node->input[2];
 }
 
-/* Scales and zero points follow what they belong to; zero points are not left out. */
+/* Sets x[8] to the operands in ONNX's order, in which each tensor is followed by its scale and zero point; omitted zero points are made. */
 static int quantized_operands(onnx_export *ex, onnx_label **x) {
     static const int places[] = {0, 2, 5, 1, 3, 6, 4, 7};
     const dlc_dtype dtypes[] = {onnx_in_shape(ex, 0)->dtype, onnx_in_shape(ex, 1)->dtype,
@@ -457,7 +460,7 @@ static bool fits_qlinear_matmul(const graph *g, const graph_node *node) {
            graph_shape_of(g, node->input[1])->rank == 2;
 }
 
-/* Zero points of columns: of one matrix only. */
+/* Has w one zero point, or is it a single matrix, for which ONNX takes one for each column? */
 static bool fits_matmul_integer(const graph *g, const graph_node *node) {
     const graph_id zero = node->inputs > 3 ? node->input[3] : 0;
     return !zero || graph_shape_of(g, zero)->rank == 0 || graph_shape_of(g, node->input[1])->rank == 2;
@@ -498,7 +501,7 @@ static bool fits_padded(const graph *g, const graph_node *node) {
     return has_natural_pads(node);
 }
 
-/* The bias comes before the mask. */
+/* In ONNX's operands the bias comes before the mask. */
 static void export_deformable(onnx_export *ex) {
     onnx_need(ex, 19);
     onnx_label *y =
@@ -523,7 +526,7 @@ static const char *activation_named(const char *word, size_t length) {
     return NULL;
 }
 
-/* Activations with numbers, or others than those above, are expanded. */
+/* Are all activations in the list above and without numbers? Otherwise the layer is expanded. */
 static bool fits_recurrent(const graph *g, const graph_node *node) {
     const char *at = onnx_attribute_named(node, "activations")->string;
     (void)g;

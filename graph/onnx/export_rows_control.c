@@ -1,5 +1,5 @@
-/* Rows of control flow: sub-graphs become graphs that are attributes. Their values may be named by nested graphs, so that what is constant
- * over the iterations is not passed on. */
+/* Rows of control flow: sub-graphs become graph attributes. A nested ONNX graph can use values of enclosing graphs by name, so that captures
+ * are not passed as operands. */
 #include "graph/onnx/export.h"
 
 static const graph *subgraph(const onnx_export *ex, const char *name) {
@@ -17,7 +17,7 @@ static onnx_label **labels(onnx_export *ex, size_t count) {
     return LIB_NEW_ARRAY(ex->arena, onnx_label *, count + 1);
 }
 
-/* The node added last has as many results as the node of the graph, from result `first` of the former on. */
+/* Gives the current node as its results those of the node added last, from result `first` on. */
 static void give_all(onnx_export *ex, uint32_t first) {
     while (ex->last->outputs.count < first + (uint32_t)ex->node->results) onnx_add_result(ex);
     onnx_out_node *made = ex->last;
@@ -46,7 +46,7 @@ static void export_if(onnx_export *ex) {
     give_all(ex, 0);
 }
 
-/* The condition is evaluated before the loop, and at the end of each iteration for the next one. */
+/* The body of a Loop for a `while`. The condition is computed before the loop, and at the end of each iteration for the next one. */
 static onnx_out_graph *while_body(onnx_export *ex, onnx_label *const *x) {
     static const graph_shape counter = {.dtype = DLC_I64}, truth = {.dtype = DLC_BOOL};
     const graph *condition = subgraph(ex, "condition"), *body = subgraph(ex, "body");
@@ -85,7 +85,7 @@ static void export_while(onnx_export *ex) {
 typedef struct scan {
     const graph *body;
     int carries, sequences, stacks;
-    /* A sequence of numbers in place of none. */
+    /* There is no sequence: one of numbers is made, because ONNX's Scan needs one. */
     bool counted;
     onnx_label **x;
 } scan;

@@ -5,7 +5,7 @@
 
 /* ---- reductions ---------------------------------------------------------------------------------------------------------------- */
 
-/* Of the operand's own type, which has no infinities perhaps, as a number of the type that is computed in. */
+/* The lowest or highest number of the operand's own type, which may have no infinities, as a number of type `by`. */
 static onnx_label *lowest_or_highest(onnx_export *ex, dlc_dtype by, bool lowest) {
     const dlc_dtype own = onnx_in_shape(ex, 0)->dtype;
     const tir_expr e = lowest ? tir_lowest(ex->g->pool, (tir_dtype)own) : tir_highest(ex->g->pool, (tir_dtype)own);
@@ -14,7 +14,7 @@ static onnx_label *lowest_or_highest(onnx_export *ex, dlc_dtype by, bool lowest)
                      : onnx_number(ex, by, lib_element_get_f64(own, &bits));
 }
 
-/* Axes: an operand of ReduceSum, an attribute of the others before version 18. No axes: all of them. */
+/* The reduction `op` of x by the node's axes: an operand of ReduceSum, for other operators an attribute before version 18. No axes: all. */
 static onnx_label *reduced(onnx_export *ex, const char *op, onnx_label *x) {
     const graph_attribute *axes = onnx_row_attribute(ex, "axes");
     const bool operand = strcmp(op, "ReduceSum") == 0 || ex->opset >= 18;
@@ -39,7 +39,7 @@ static const struct reduction {
 
 #define REDUCED (ONNX_FLOATS_B | ONNX_TYPE(DLC_I32) | ONNX_TYPE(DLC_I64) | ONNX_TYPE(DLC_U32) | ONNX_TYPE(DLC_U64))
 
-/* Narrow integers as i32: results wrap alike. The extreme of nothing is one of the operand's type. */
+/* Narrow integers are reduced in i32, whose results wrap alike. The maximum or minimum of no elements is limited to the operand's type. */
 static void export_reduce(onnx_export *ex) {
     const struct reduction *by = reductions;
     while (strcmp(by->row, ex->node->op->name) != 0) by++;
@@ -52,7 +52,7 @@ static void export_reduce(onnx_export *ex) {
     onnx_export_give_label(ex, 0, taken ? y : onnx_to(ex, y, dtype));
 }
 
-/* Of bools as numbers: the least, the greatest, the sum modulo 2. */
+/* Reductions of bools as those of numbers: and is the least, or the greatest, xor the sum modulo 2. */
 static void export_reduce_logical(onnx_export *ex) {
     const char last = ex->node->op->name[strlen("reduce_")];
     const dlc_dtype by = last == 'x' ? DLC_I32 : DLC_U8;
@@ -90,7 +90,8 @@ static void export_cumulative_sum(onnx_export *ex) {
     onnx_export_give_label(ex, 0, taken ? y : onnx_to(ex, y, dtype));
 }
 
-/* The body of a Scan over the axis: the total so far by op with the next element, which is also its result (exclusive: without that element). */
+/* The body of a Scan over the axis: combines the total so far with the next element by op. Its result is the new total, or, if exclusive, the
+ * total before. */
 static onnx_out_graph *total_body(onnx_export *ex, tir_op op, const graph_shape *element, bool exclusive) {
     onnx_out_graph *body = onnx_begin_graph(ex, "total"), *outer = ex->out;
     ex->out = body;
@@ -130,7 +131,7 @@ static void export_cumulative(onnx_export *ex) {
 
 /* ---- sorting --------------------------------------------------------------------------------------------------------------------- */
 
-/* The k first in order: all of them for sort. The operator keeps the order of equals. */
+/* Exports top_k, and sort as the first of all elements, by TopK, which keeps the order of equals. */
 static void export_top(onnx_export *ex) {
     const graph_shape *x = onnx_in_shape(ex, 0);
     const bool sort = strcmp(ex->node->op->name, "sort") == 0;
@@ -168,7 +169,7 @@ static void export_suppression(onnx_export *ex) {
 
 /* ---- windows --------------------------------------------------------------------------------------------------------------------- */
 
-/* Along one axis: the combination of the slices that begin at each element of the window. */
+/* The window's reduction along one axis: for each element of the window a strided slice of x, all combined by op. */
 static onnx_label *windowed(onnx_export *ex, onnx_label *x, tir_op op, dlc_dtype dtype, int axis, int64_t window,
                             int64_t stride, int64_t dilation) {
     tir_pool *pool = ex->g->pool;

@@ -26,7 +26,7 @@ static void export_complex(onnx_export *ex) {
     onnx_export_give_label(ex, 0, y);
 }
 
-/* Both forms are the same in the file. */
+/* The result is the operand: both have one form in the file. */
 static void export_same(onnx_export *ex) {
     onnx_export_give_label(ex, 0, onnx_in(ex, 0));
 }
@@ -58,7 +58,8 @@ static void export_transpose(onnx_export *ex) {
     onnx_export_give_label(ex, 0, onnx_transposed(ex, onnx_in(ex, 0), permutation->count, axes));
 }
 
-/* Dimensions of 1 where the result repeats, behind the first axis of x; the rest is broadcasting from the last dimension on. */
+/* Gives the result its narrow form: x with dimensions of 1 inserted where the result repeats, after x's first axis; ONNX's broadcasting,
+ * aligned at the last dimension, does the rest. */
 static void export_broadcast(onnx_export *ex) {
     const graph_attribute *axes = onnx_row_attribute(ex, "axes");
     const graph_shape *y = onnx_result_shape(ex, 0);
@@ -156,8 +157,8 @@ static onnx_label *padded(onnx_export *ex, onnx_label *x, onnx_label *value, int
     return any ? ONNX_ADD(ex, "Pad", x, onnx_list(ex, 2 * rank, pads), value) : x;
 }
 
-/* `count` values between the elements along an axis: each gets them as a dimension of its own, which joins the axis; those behind the last one
- * are cut off. */
+/* x with `count` copies of value between its elements along the axis: they are padded along a new dimension, which is merged with the axis; those
+ * after the last element are cut off. Updates *shape. */
 static onnx_label *interleaved(onnx_export *ex, onnx_label *x, onnx_label *value, graph_shape *shape, int axis,
                                int64_t count) {
     const int64_t behind = axis + 1, none = 0, end = -count;
@@ -185,7 +186,7 @@ static void export_pad(onnx_export *ex) {
 
 enum { EDGE, REFLECT, WRAP };
 
-/* The element of an axis of n that stands at place i, i64[...]: the nearest one, or the one that i meets going back and forth, or round. */
+/* The index of the element of an axis of n elements for padded position i, i64[...]: the nearest (EDGE), cyclic (WRAP), or reflected one. */
 static onnx_label *repeated(onnx_export *ex, int64_t mode, onnx_label *i, tir_expr n) {
     tir_pool *pool = ex->g->pool;
     const tir_expr one = tir_index(pool, 1), last = tir_sub(pool, n, one);
@@ -196,7 +197,7 @@ static onnx_label *repeated(onnx_export *ex, int64_t mode, onnx_label *i, tir_ex
     return ONNX_ADD(ex, "Min", i, ONNX_ADD(ex, "Sub", period, i));
 }
 
-/* Does Pad take it: no removal, in its own version, of reflections less than the axis? */
+/* Can ONNX's Pad pad so: no negative padding, no WRAP, and reflections shorter than the axis? */
 static bool is_plain(const onnx_export *ex, int64_t mode, tir_expr n, int64_t low, int64_t high) {
     int64_t size;
     if (low < 0 || high < 0 || mode == WRAP) return false;
@@ -234,7 +235,7 @@ static void export_cut(onnx_export *ex) {
 
 /* ---- gathers ----------------------------------------------------------------------------------------------------------------------- */
 
-/* As i64; of u64 beyond it: the greatest. */
+/* The operand as i64; u64 beyond i64 become the greatest i64. */
 static onnx_label *as_i64(onnx_export *ex, int operand) {
     const dlc_dtype dtype = onnx_in_shape(ex, operand)->dtype;
     onnx_label *x = onnx_in(ex, operand);
@@ -242,7 +243,7 @@ static onnx_label *as_i64(onnx_export *ex, int operand) {
     return dtype == DLC_I64 ? x : onnx_to(ex, x, DLC_I64);
 }
 
-/* Are the indices constants from 0 to the size of the dimension? */
+/* Are the indices constants from 0 to the dimension less 1? */
 static bool are_inside(const onnx_export *ex, int operand, tir_expr dim) {
     const graph_constant *constant = graph_constant_of(ex->g, ex->node->input[operand]);
     const dlc_dtype dtype = onnx_in_shape(ex, operand)->dtype;
@@ -260,13 +261,13 @@ static onnx_label *last_index(onnx_export *ex, tir_expr dim) {
     return onnx_size(ex, tir_sub(ex->g->pool, dim, tir_index(ex->g->pool, 1)));
 }
 
-/* Indices as i64, those outside as the first or the last one. */
+/* The indices as i64, clamped to the dimension. */
 static onnx_label *clamped_indices(onnx_export *ex, int operand, tir_expr dim) {
     onnx_label *x = as_i64(ex, operand), *zero = onnx_whole(ex, DLC_I64, 0);
     return are_inside(ex, operand, dim) ? x : onnx_clamped(ex, x, zero, last_index(ex, dim));
 }
 
-/* Min and Max broadcast with i64[1]: a number of rank 0 becomes a list of one, which is undone. */
+/* x with rank 0 again if `rank` is 0: Min and Max with i64[1] have made it i64[1]. */
 static onnx_label *of_rank(onnx_export *ex, onnx_label *x, int rank) {
     return rank ? x : ONNX_ADD(ex, "Reshape", x, onnx_list(ex, 0, NULL));
 }
@@ -321,7 +322,8 @@ typedef struct place {
     onnx_label *index[DLC_MAX_RANK];
 } place;
 
-/* start + 0, 1, ... for each axis, start clamped so that the window is inside. */
+/* The window of size[] at the start that the operand gives: for each axis the indices start + 0, 1, ..., start clamped so that the window is
+ * inside x. */
 static place place_of(onnx_export *ex, int operand, const graph_shape *x, const tir_expr *size) {
     const graph_attribute *axes = onnx_row_attribute(ex, "axes");
     place p = {.count = axes->count ? axes->count : x->rank};
@@ -359,7 +361,7 @@ static void to_front(int rank, int count, const int *axis, int64_t *permutation,
     for (int d = 0; d < rank; d++) inverse[permutation[d]] = d;
 }
 
-/* i64[size of entry 0, ..., count]: tuples of positions. */
+/* The positions of all elements of the window, i64[size[0], ..., count]. */
 static onnx_label *grid_of(onnx_export *ex, const place *p, const tir_expr *size) {
     onnx_label *part[DLC_MAX_RANK];
     tir_expr dims[DLC_MAX_RANK + 1];
@@ -426,7 +428,7 @@ static void set_reduction(onnx_export *ex, const scattering *s) {
     if (words[s->combine]) onnx_set_text(ex, "reduction", words[s->combine]);
 }
 
-/* Room for updates that are dropped: one element more at the end of those axes. */
+/* x padded by one element at the end of these axes, to which dropped updates are written. */
 static onnx_label *with_room(onnx_export *ex, onnx_label *x, int rank, int count, const int *axis) {
     int64_t pads[2 * DLC_MAX_RANK] = {0};
     for (int i = 0; i < count; i++) pads[rank + axis[i]] = 1;
@@ -439,7 +441,7 @@ static onnx_label *without_room(onnx_export *ex, onnx_label *y, int count, const
     return ONNX_ADD(ex, "Slice", y, onnx_list(ex, count, from), onnx_list(ex, count, to), onnx_list(ex, count, axes));
 }
 
-/* Indices outside become the size, which is the place of what is dropped. */
+/* The indices, where those out of range are `size`: the position to which dropped updates are written. */
 static onnx_label *dropped_outside(onnx_export *ex, int operand, onnx_label *size) {
     onnx_label *indices = ONNX_ADD(ex, "Min", as_i64(ex, operand), size);
     return ONNX_ADD(ex, "Where", ONNX_ADD(ex, "Less", indices, onnx_whole(ex, DLC_I64, 0)), size, indices);
@@ -484,7 +486,7 @@ static void export_scatter_nd(onnx_export *ex) {
     end_scatter(ex, &s, scatter_nd(ex, &s, indices, count));
 }
 
-/* Rows along an axis: the axis first, in x, and in place of it the axes of the indices, in the updates. */
+/* Exports scatter by ScatterND: x is transposed so that the axis comes first, the updates so that the axes of the indices do. */
 static void export_scatter(onnx_export *ex) {
     const graph_shape *x = onnx_in_shape(ex, 0), *indices = onnx_in_shape(ex, 1), *updates = onnx_in_shape(ex, 2);
     const int axis = onnx_row_axis(ex, "axis", x->rank);

@@ -1,4 +1,5 @@
-/* What the operator reference says of ONNX, from the tables of import and export. Part of the generator (graph/gen_ops.c), not of the library. */
+/* The parts of the operator reference about ONNX, printed from the tables of import and export. Part of the generator (graph/gen_ops.c), not
+ * of the library. */
 #ifndef GRAPH_ONNX_GEN_REFERENCE_H
 #define GRAPH_ONNX_GEN_REFERENCE_H
 
@@ -6,7 +7,7 @@
 
 /* Prints how the row of the operator table is exported, and which ONNX operators are imported as it. */
 void onnx_reference_row(const graph_op *op);
-/* The part of it on export. */
+/* The part of onnx_reference_row about export. */
 void onnx_reference_export(const graph_op *op);
 /* Prints the last section: all ONNX operators that are imported, by domain. */
 void onnx_reference_operators(void);

@@ -351,7 +351,7 @@ graph_id onnx_binary(onnx_import *im, const char *op, graph_id a, graph_id b) {
     return onnx_emit(im, op, 2, (graph_id[]){a, b}, 0, NULL);
 }
 
-/* The last axis becomes axis 1, or that the last. */
+/* x with its last axis moved to position 1 if `first`, else with axis 1 moved to the end. */
 static graph_id move_channels(onnx_import *im, graph_id x, bool first) {
     const int rank = graph_shape_of(im->g, x)->rank;
     int64_t permutation[DLC_MAX_RANK] = {0};
@@ -391,7 +391,7 @@ static void check_attributes(onnx_import *im) {
                       onnx_shown(im->g->arena, im->node->attributes.data[i].name), im->opset);
 }
 
-/* The body of a model-local function in place of its call. */
+/* Imports the body of a model-local function in place of the current node, which calls it. */
 static void import_call(onnx_import *im, const onnx_function *function) {
     const onnx_node *node = im->node;
     onnx_value **operand = im->operand, **result = im->result;
@@ -421,7 +421,7 @@ static void import_call(onnx_import *im, const onnx_function *function) {
     im->scope = outer, im->call = before, im->node = node;
 }
 
-/* One-to-one rows. */
+/* Imports the node by a one-to-one row: the operator row->op with the same operands. */
 static void import_renamed(onnx_import *im, const onnx_row *row) {
     const int count = (int)onnx_operands(im);
     graph_id *input = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)count + 1);
@@ -621,7 +621,7 @@ static void add_enclosing(onnx_import *im, lib_text *text, const onnx_place *pla
     lib_text_add(text, ": ");
 }
 
-/* Adds the error's location to its message: the node, those that enclose it, and within functions the calls. */
+/* Adds the error's location to its message: the current node, the nodes that enclose it, and the calls of functions that it is in. */
 static void add_place(onnx_import *im, lib_error *error) {
     char *message = lib_arena_string(im->g->arena, error->message);
     lib_text text;

@@ -19,7 +19,7 @@ enum {
     ONNX_ASKED_MAX = 1 << 16
 };
 
-/* One element of a known value: index / over, or, if index is 0, `number` (floats). */
+/* One element of a known value: for integers and bools index / over, for floats (index 0) `number`. */
 typedef struct onnx_number {
     tir_expr index;
     int64_t over;
@@ -32,7 +32,8 @@ typedef struct onnx_known {
     int64_t dims[DLC_MAX_RANK];
     int64_t count;
     onnx_number *element;
-    /* In a walk: computed from data or sizes of this run. As a tensor it is an input of what reads it, so that no program depends on it. */
+    /* In a walk: it was computed from data or sizes of this run. As a tensor it is an input of the part that reads it, not a constant, so that
+     * programs of other runs do not depend on it. */
     bool varies;
 } onnx_known;
 
@@ -40,11 +41,11 @@ typedef struct onnx_value {
     onnx_bytes name;
     /* 0: not emitted in the graph yet */
     graph_id id;
-    /* An initializer or a Constant node's tensor; NULL: neither. */
+    /* The tensor, if the value is an initializer or a Constant node's; else NULL. */
     const onnx_tensor *stored;
-    /* NULL: not known, or not yet determined from `stored` */
+    /* The known elements; NULL: not known, or not yet read from `stored`. */
     const onnx_known *known;
-    /* What it is instead of a tensor of numbers (structure.h); NULL: it is one, or `stored` has strings. */
+    /* The list, optional, strings or map that the value is (structure.h); NULL: it is a tensor of numbers, or `stored` has strings. */
     const struct onnx_structure *structure;
 } onnx_value;
 
@@ -63,37 +64,38 @@ typedef struct onnx_call {
     int depth;
 } onnx_call;
 
-/* What is known of a tensor that has arrived when a model is imported for it. */
+/* A run's input tensor, for whose rank, sizes or elements a model is imported. */
 typedef struct onnx_arrived {
     int rank;
-    /* -1: left to the run */
+    /* -1: the import does not depend on this size */
     int64_t dim[DLC_MAX_RANK];
-    /* Its elements, which are known at import, so that it does not become an input of the graph; NULL: they are left to the run. Compact, in
-     * host memory, of the file's element type. */
+    /* The tensor, if its elements are known at import: it then is no input of the graph. Compact, in host memory, of the file's element type.
+     * NULL: the import does not depend on its elements. */
     const DLTensor *value;
 } onnx_arrived;
 
 enum { ONNX_NEEDED_MAX = 64, ONNX_NEEDED_FLOATS_MAX = 8 };
 
-/* What may have to be known of the inputs of the main graph for an import that was refused. */
+/* After a refused import: the inputs of the main graph whose elements may make it possible. */
 typedef struct onnx_needs {
-    /* By input: its elements. Of integers and bools up to ONNX_NEEDED_MAX of them, of floats up to ONNX_NEEDED_FLOATS_MAX. */
+    /* By input: its elements may be needed. At most ONNX_NEEDED_MAX integers or bools, or ONNX_NEEDED_FLOATS_MAX floats. */
     bool *content;
-    /* It was a node that was refused, not the model as a whole. It is one that only a walk can import. */
+    /* node: a node was refused, not the model as a whole. walk: only a walk can import that node. */
     bool node, walk;
 } onnx_needs;
 
 /* ---- walks
  *
- * In a walk values of the graph have tensors: its inputs, and what was computed meanwhile. So any value can be asked for its elements, and
- * control flow is followed: the branch of an If that is taken, the iterations of a Loop. Each iteration has a graph of its own, which ends
- * with it. Implemented by jit/onnx_walk.c; all functions raise in the scope of the graph's arena. */
+ * In a walk, a model is imported while it runs: values of the graph have tensors, its inputs and those computed so far. So the elements of
+ * any value can be computed and read, and only the branch of an If that is taken and the iterations of a Loop that run are imported. Each
+ * iteration has a graph of its own, which ends with it. Implemented by jit/onnx_walk.c; all functions raise in the scope of the graph's arena. */
 
 /* A stacked result of a loop. */
 typedef struct onnx_stack onnx_stack;
 
 typedef struct onnx_walk {
-    /* Value `id` of g is tensor i of onnx_options.arrived. Raises DLC_INVALID_ARGUMENT if its tensor has another element type or shape. */
+    /* Makes tensor i of onnx_options.arrived the tensor of value `id` of g. Raises DLC_INVALID_ARGUMENT if it has another element type or
+     * shape. */
     void (*attach)(struct onnx_walk *walk, graph *g, size_t i, graph_id id);
     /* Computes values, together. */
     void (*evaluate)(struct onnx_walk *walk, graph *g, int count, const graph_id *ids);
@@ -107,26 +109,26 @@ typedef struct onnx_walk {
     graph_id (*make)(struct onnx_walk *walk, graph *g, const graph_shape *shape, DLTensor **tensor);
     /* A new value with these elements, which are copied. */
     graph_id (*hold)(struct onnx_walk *walk, graph *g, const graph_shape *shape, const void *elements);
-    /* The key of the random numbers of a node without a seed: another one each time. */
+    /* A key for the random numbers of a node without a seed, different in each call. */
     int64_t (*draw)(struct onnx_walk *walk);
-    /* An empty graph, whose errors are raised in the scope of `outer`; its end. Raises if the run is over its time or cancelled. */
+    /* open: an empty graph, whose errors are raised in the scope of `outer`; raises if the run is over its time or cancelled. close: ends it. */
     graph *(*open)(struct onnx_walk *walk, const graph *outer);
     void (*close)(struct onnx_walk *walk, graph *g);
-    /* An empty stack, which ends with the run; one more element, which has the shape of those before; a new value of g with all of
-     * them, or, if there are none, with dimensions 0 and those of `none`. */
+    /* stack: an empty stack, which ends with the run. push: appends an element, of the shape of the elements before it. finish: a new value of g
+     * that stacks all elements; without any, it has dimension 0, then those of `none`. */
     onnx_stack *(*stack)(struct onnx_walk *walk, graph *g);
     void (*push)(struct onnx_walk *walk, onnx_stack *stack, graph *g, graph_id element);
     graph_id (*finish)(struct onnx_walk *walk, onnx_stack *stack, graph *g, const graph_shape *none);
 } onnx_walk;
 
-/* What the imports of a walked model share. All of it is in the arena of `g`. */
+/* State that all imports of a walked model share, in the arena of `g`. */
 typedef struct onnx_store {
-    /* Has stored tensors as constants: converted, copied where they are not aligned, and hashed once. */
+    /* A graph with the stored tensors as constants, so that they are converted, copied (if they are not aligned) and hashed only once. */
     graph *g;
     lib_vec(const onnx_tensor *) tensors;
-    /* Their values in g. */
+    /* By tensor: its value in g. */
     lib_vec(graph_id) constants;
-    /* By tensor: its index. By node: it is a loop that is not one row of the operator table. */
+    /* by_tensor: the tensor's index. walked: nodes of loops that no row of the operator table can run. */
     lib_map by_tensor, walked;
 } onnx_store;
 
@@ -142,14 +144,14 @@ typedef struct onnx_options {
     /* Names of the outputs that the graph has. [output_count]; NULL: all */
     const char *const *outputs;
     int output_count;
-    /* The tensors, in the order of the inputs of the main graph that are no initializers, those of lists one after the other; NULL: nothing has
-     * arrived. An input without a rank in the file takes that one. */
+    /* The run's tensors, in the order of the inputs of the main graph that are no initializers, those of a list one after the other; NULL: the
+     * import is for no run. An input without a rank in the file takes the tensor's. */
     const onnx_arrived *arrived;
-    /* By input of the main graph, without the tensors' elements: what arrived, as its type has it; NULL: tensors alone are imported. */
+    /* By input of the main graph: the host's value for it, a tensor without elements, a list, an optional or a map; NULL: all are tensors. */
     const dlc_onnx_value *const *given;
-    /* Where the outputs are to be described; NULL: all are tensors, each an output of the graph. */
+    /* Receives the description of the outputs; NULL: all are tensors, each an output of the graph. */
     struct onnx_results *results;
-    /* Filled if the import is refused because of a node; NULL: not wanted. */
+    /* Set if the import is refused because of a node; may be NULL. */
     onnx_needs *needs;
     /* NULL: no walk. */
     onnx_walk *walk;
@@ -176,10 +178,10 @@ typedef struct onnx_import {
     /* The current node and its location, for messages and for the functions below. */
     const onnx_node *node;
     size_t node_index;
-    /* The current node of the main graph, and how deep in calls and nested graphs the current one is. */
+    /* The node of the main graph that is being imported, and the number of calls and nested graphs in it that enclose the current node. */
     const onnx_node *main_node;
     int depth;
-    /* The nodes whose graphs the current one is in, as far as they are imported in place; NULL: none. */
+    /* The nodes with graphs imported in place that enclose the current node, innermost first; NULL: none. */
     const onnx_place *within;
     const struct onnx_row *row;
     int opset;
@@ -189,11 +191,11 @@ typedef struct onnx_import {
     onnx_value **result;
     /* Inputs made so far, in the order of the model's, for the caller. */
     lib_vec(graph_id) inputs;
-    /* How many tensors of onnx_options.arrived were taken. */
+    /* Number of tensors of onnx_options.arrived that inputs have taken so far. */
     size_t arrived;
-    /* Nodes that were imported in place of loops so far (rows_sequence.c). */
+    /* Number of nodes imported so far from unrolled loops (rows_sequence.c). */
     size_t unrolled;
-    /* Greatest number of elements of known values while places of strings are moved; 0: ONNX_KNOWN_MAX. */
+    /* Greatest number of elements of a known value; larger while places of strings are moved (text.c). 0: ONNX_KNOWN_MAX. */
     int64_t known_max;
 } onnx_import;
 
@@ -241,16 +243,16 @@ const onnx_row *onnx_find_row(const char *domain, const char *name, int since, i
  * (all such operators at once, before any node is emitted), DLC_PARSE_ERROR for a model that contradicts itself,
  * DLC_INVALID_ARGUMENT for options. */
 void onnx_import_graph(onnx_import *im);
-/* The inputs of the main graph that reach the node (needs.c). */
+/* Sets *needs for a node that was refused: the small inputs of the main graph on which it depends (needs.c). */
 void onnx_find_needs(onnx_import *im, const onnx_node *node, onnx_needs *needs);
 /* The text of dlc_onnx_check: a line for each operator that has no row and is not registered; empty: none. */
 void onnx_check_model(lib_text *text, const onnx_model *model, const graph_registry *registry);
 
-/* The node as the standard's operator `name` of a version: for rows of other domains with the same operands and attributes. */
+/* Imports the node as the standard's operator `name` of version `opset`: for rows of other domains with the same operands and attributes. */
 void onnx_import_as(onnx_import *im, const char *name, int opset);
-/* The same with other operands; 0 among them: omitted. */
+/* onnx_import_as with these operands instead of the node's; 0: an omitted operand. */
 void onnx_import_with(onnx_import *im, const char *name, int opset, int count, const graph_id *operands);
-/* The first result of that, which is not given to the node. */
+/* onnx_import_with, except that it returns the operator's first result instead of giving the node results. */
 graph_id onnx_apply(onnx_import *im, const char *name, int opset, int count, const graph_id *operands);
 
 /* ---- helpers of rows ------------------------------------------------------------------------------------------------- */
@@ -265,7 +267,7 @@ static inline size_t onnx_operands(const onnx_import *im) {
 static inline bool onnx_has(const onnx_import *im, size_t i) {
     return i < im->node->inputs.count && im->operand[i];
 }
-/* Can values of the current graph be computed meanwhile? */
+/* Is this a walk, and the current graph one whose values can be computed during the import, no sub-graph? */
 static inline bool onnx_walks(const onnx_import *im) {
     return im->options->walk && !im->g->parent;
 }
@@ -275,23 +277,23 @@ static inline bool onnx_wants(const onnx_import *im, size_t i) {
 }
 /* Operand i as a tensor of the graph; 0: omitted. */
 graph_id onnx_operand(onnx_import *im, size_t i);
-/* The same; one of shape [1] as a number of rank 0, the form that rows take for one scale or zero point of all elements. */
+/* Operand i as a tensor; one of shape [1] with rank 0, which rows take for one scale or zero point of all elements. 0: omitted. */
 graph_id onnx_operand_or_scalar(onnx_import *im, size_t i);
-/* Its shape; it must be present. Does not emit known values as tensors. Of strings: the dtype means nothing. */
+/* The shape of operand i, which must be present. Emits nothing. If the operand is strings, the dtype means nothing. */
 graph_shape onnx_operand_shape(onnx_import *im, size_t i);
 static inline int onnx_operand_rank(onnx_import *im, size_t i) {
     return onnx_operand_shape(im, i).rank;
 }
 /* Operand i, which must be present, as a tensor of this rank. */
 graph_id onnx_operand_of_rank(onnx_import *im, size_t i, int rank);
-/* Its elements; NULL: not known. */
+/* The elements of operand i; NULL: not known. */
 const onnx_known *onnx_operand_known(onnx_import *im, size_t i);
-/* The same for a row that cannot do without: a walk computes them. Those of an element type that is not followed (sizes.c) are known to the
- * row alone. */
+/* The elements of operand i for a row that needs them: a walk computes them; NULL: not known. If the element type is not followed
+ * (onnx_is_followed), the value does not become known to other nodes. */
 const onnx_known *onnx_operand_asked(onnx_import *im, size_t i);
-/* Its elements as index expressions, in g's pool; raises if they are not known. */
+/* The elements of operand i as index expressions in g's pool; raises if they are not known. A walk computes them. */
 const tir_expr *onnx_operand_sizes(onnx_import *im, size_t i, int *count);
-/* Its elements as numbers, which must not depend on sizes. */
+/* The elements of operand i as integers; raises if they are not known or depend on symbols. A walk computes them. */
 const int64_t *onnx_operand_integers(onnx_import *im, size_t i, int *count);
 double onnx_operand_float(onnx_import *im, size_t i, double fallback);
 /* Is operand i known, and free of symbols? */
@@ -299,7 +301,7 @@ bool onnx_operand_is_constant(onnx_import *im, size_t i);
 
 void onnx_give(onnx_import *im, size_t i, graph_id id);
 void onnx_give_known(onnx_import *im, size_t i, const onnx_known *known);
-/* Result i is operand k itself. */
+/* Makes result i another name of operand k. */
 void onnx_give_operand(onnx_import *im, size_t i, size_t k);
 /* Makes `to` another name of `from`. */
 static inline void onnx_take_value(onnx_value *to, const onnx_value *from) {
@@ -310,13 +312,13 @@ static inline void onnx_take_value(onnx_value *to, const onnx_value *from) {
 /* The node's attribute, or the value given by the enclosing function's caller; NULL: neither. Marks the attribute as read: unread
  * attributes are an error, since they would be ignored. */
 const onnx_attribute *onnx_attribute_find(onnx_import *im, const char *name, onnx_attribute_type type);
-/* Attribute i of the node, or the value given by the enclosing function's caller; NULL: that gives none. */
+/* Attribute i of the node, or, if it refers to an attribute of the enclosing function, the caller's value; NULL: the caller gives none. */
 const onnx_attribute *onnx_attribute_at(const onnx_import *im, size_t i);
 int64_t onnx_int(onnx_import *im, const char *name, int64_t fallback);
 double onnx_float(onnx_import *im, const char *name, double fallback);
-/* Copied and terminated; raises for one with NUL inside. */
+/* The string attribute, copied and terminated; raises if it contains NUL. */
 const char *onnx_string(onnx_import *im, const char *name, const char *fallback);
-/* NULL, *count 0: absent. */
+/* The list; NULL and *count 0: the attribute is absent. */
 const int64_t *onnx_ints(onnx_import *im, const char *name, int *count);
 const float *onnx_floats(onnx_import *im, const char *name, int *count);
 /* The index of the attribute's string among words separated by blanks; raises for another one. */
@@ -326,27 +328,27 @@ void onnx_ignore(onnx_import *im, const char *name);
 dlc_dtype onnx_dtype(onnx_import *im, int64_t data_type);
 dlc_dtype onnx_dtype_attribute(onnx_import *im, const char *name, dlc_dtype fallback);
 
-/* axis in 0..rank-1, or, with `past`, up to rank; negative ones count from the end. Raises for others. */
+/* The axis as 0..rank-1, or, with `past`, up to rank; a negative axis counts from the end. Raises if it is out of range. */
 int onnx_axis(onnx_import *im, int64_t axis, int rank, bool past);
-/* A list of axes, as the graph's rows take them; *count 0 and NULL: none were given. From operand `at` or, before that version, the attribute. */
+/* A list of axes, from operand `at`, or, before version operand_since, from attribute `axes`; NULL and *count 0: none were given. */
 const int64_t *onnx_axes(onnx_import *im, int operand_since, size_t at, int rank, int *count);
 
-/* Row of the operator table by name, with settings; maps broadcast like NumPy. */
+/* Emits a row of the operator table by name, with settings; returns the first result. Operands of maps broadcast like NumPy. */
 graph_id onnx_emit(onnx_import *im, const char *op, int inputs, const graph_id *input, int settings,
                    const graph_setting *setting);
-/* The same of one and of two operands, without settings, and of one with settings. */
+/* onnx_emit with one operand, with two operands, and (ONNX_WITH) with one operand and settings. */
 graph_id onnx_unary(onnx_import *im, const char *op, graph_id x);
 graph_id onnx_binary(onnx_import *im, const char *op, graph_id a, graph_id b);
 #define ONNX_WITH(im, op, x, ...)                                                                                    \
     onnx_emit((im), (op), 1, (graph_id[]){x}, (int)(sizeof((graph_setting[]){__VA_ARGS__}) / sizeof(graph_setting)), \
               (graph_setting[]){__VA_ARGS__})
 
-/* [batch, spatial..., channels] as [batch, channels, spatial...], and back. */
+/* onnx_channels_first: x [batch, spatial..., channels] as [batch, channels, spatial...]; onnx_channels_last: back. */
 graph_id onnx_channels_first(onnx_import *im, graph_id x);
 graph_id onnx_channels_last(onnx_import *im, graph_id x);
-/* A new symbol for a size that data decide, named after the node's result. */
+/* A new symbol for a size that depends on data, named after the node's result. */
 tir_expr onnx_counted(onnx_import *im);
-/* Operand i, indices of an axis of that size: those below 0 count from the end. */
+/* Operand i, indices of an axis of that size, with `size` added to indices below 0, which count from the end. */
 graph_id onnx_from_start(onnx_import *im, size_t i, tir_expr size);
 
 /* ---- known values (sizes.c) */
@@ -361,7 +363,7 @@ onnx_known *onnx_known_of_elements(onnx_import *im, dlc_dtype dtype, int rank, c
                                    const void *elements);
 /* Are all elements free of symbols? */
 bool onnx_known_is_constant(const onnx_import *im, const onnx_known *known);
-/* Is the arithmetic of the element type followed? */
+/* Is arithmetic on known values of the element type computed at import? */
 bool onnx_is_followed(dlc_dtype dtype);
 /* The known value of a tensor of the host; if it is too large, it is copied and *made is a constant of the graph. */
 const onnx_known *onnx_known_of_view(onnx_import *im, const DLTensor *view, graph_id *made);

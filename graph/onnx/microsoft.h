@@ -1,4 +1,4 @@
-/* What the files of rows of the domain com.microsoft share. */
+/* Shared by the files of rows of the domain com.microsoft. */
 #ifndef GRAPH_ONNX_MICROSOFT_H
 #define GRAPH_ONNX_MICROSOFT_H
 
@@ -16,7 +16,7 @@ static inline int onnx_rank_of(onnx_import *im, graph_id x) {
     return graph_shape_of(im->g, x)->rank;
 }
 
-/* a + b, 0 standing for none. */
+/* a + b; if one is 0, the other. */
 static inline graph_id onnx_sum(onnx_import *im, graph_id a, graph_id b) {
     return a && b ? onnx_binary(im, "add", a, b) : a ? a : b;
 }
@@ -26,10 +26,11 @@ graph_id onnx_columns(onnx_import *im, graph_id x, tir_expr from, tir_expr to);
 /* Part `part` of `parts` equal ones of the last axis. */
 graph_id onnx_part(onnx_import *im, graph_id x, int part, int parts);
 
-/* Integers x by the scale and the zero point (omitted: 0) of these operands, one each, in the type of scale. */
+/* (x - zero point) * scale for integers x, in the type of scale. scale, zero: numbers of the operands, each with one element; an omitted zero
+ * point is 0. */
 graph_id onnx_dequantize(onnx_import *im, graph_id x, size_t scale, size_t zero);
-/* Sums of products of `in`, a and b with their zero points (0: none), as matmul_integer has them, times both scales, in f32. Scale and
- * zero point of b are one, or one for each of its columns. */
+/* matmul_integer of in[4], a, b and their zero points (0: none), times both scales, in f32. b's scale and zero point have one entry, or one for
+ * each of its columns. */
 graph_id onnx_scaled_product(onnx_import *im, const graph_id *in, graph_id a_scale, graph_id b_scale);
 
 #endif

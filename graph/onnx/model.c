@@ -153,7 +153,7 @@ const onnx_element *onnx_element_of(int32_t data_type) {
 
 /* ---- locations, for messages ------------------------------------------------------------------------------------------- */
 
-/* A graph or function, and the node and attribute of another one that it is the value of. */
+/* A graph or function that is checked; a nested graph also has the node and the attribute whose value it is. */
 typedef struct model_place {
     const struct model_place *outer;
     const onnx_node *node;
@@ -292,7 +292,7 @@ static data_field data_field_of(const onnx_tensor *t) {
     return NO_DATA;
 }
 
-/* Numbers of a field that `count` elements take. */
+/* The number of entries of a field (raw_data: bytes) that `count` elements take. */
 static uint64_t numbers_of(const onnx_element *element, data_field field, uint64_t count) {
     if (field == RAW) return count / 8 * (uint64_t)element->bits + (count % 8 * (uint64_t)element->bits + 7) / 8;
     if (element->bits && element->bits < 8)
@@ -300,7 +300,7 @@ static uint64_t numbers_of(const onnx_element *element, data_field field, uint64
     return element == onnx_element_of(14) || element == onnx_element_of(15) ? 2 * count : count;
 }
 
-/* Elements, or -1: a dimension is negative, or bytes of all elements together overflow. */
+/* The number of elements; -1: a dimension is negative, or the number of bytes overflows. */
 static int64_t count_elements(const onnx_int64s *dims) {
     int64_t count = 1;
     bool empty = false;
@@ -428,7 +428,7 @@ static void convert(char *to, const onnx_tensor *t, data_field field, size_t num
     }
 }
 
-/* Bools are 0 or 1: another byte in a file counts as 1. */
+/* The bytes of bools as 0 or 1: a copy, in which other bytes are 1, if there are any. */
 static const char *checked_bools(lib_arena *arena, const char *bytes, size_t size) {
     bool good = true;
     for (size_t i = 0; i < size; i++) good &= (unsigned char)bytes[i] <= 1;
@@ -460,7 +460,7 @@ onnx_data onnx_tensor_data(lib_arena *arena, const onnx_tensor *t) {
     return data;
 }
 
-/* The place of value i among all elements; -1: outside. */
+/* The row-major position in the dense tensor of value i of the sparse one; -1: its index is out of range. */
 static int64_t place_of(const onnx_sparse *s, const char *indices, int64_t i, int64_t count) {
     const bool flat = s->indices->dims.count == 1;
     const size_t parts = flat ? 1 : s->dims.count;

@@ -77,7 +77,7 @@ typedef struct onnx_sparse {
     uint32_t present;
     onnx_tensor *values, *indices;
     onnx_int64s dims;
-    /* The same as a dense tensor, by the values' name. */
+    /* The dense tensor of the same elements and name. */
     onnx_tensor *dense;
 } onnx_sparse;
 
@@ -266,14 +266,15 @@ typedef struct onnx_files {
     void *user;
 } onnx_files;
 
-/* Reads and checks a model. Sparse tensors get dense ones. External data become raw_data in place; with files NULL they stay external, and are not imported. Raises DLC_PARSE_ERROR (encoding, sizes of data, what must be there), DLC_UNSUPPORTED (a version of the format
- * that is not known), DLC_BUDGET_EXCEEDED (the limits above, the arena's). The result refers to the bytes. */
+/* Reads and checks a model, which refers to the bytes. Each sparse tensor gets a dense one. External data become raw_data in place; with files
+ * NULL they stay external, and cannot be imported. Raises DLC_PARSE_ERROR (encoding, sizes of data, missing fields), DLC_UNSUPPORTED (an
+ * unknown version of the format), DLC_BUDGET_EXCEEDED (the limits above, the arena's). */
 const onnx_model *onnx_model_read(lib_arena *arena, onnx_bytes bytes, const onnx_files *files);
 
 /* Reads and checks a file that is one tensor, or one sequence or optional of the type given: data of ONNX's test cases. */
 const onnx_tensor *onnx_tensor_read(lib_arena *arena, onnx_bytes bytes);
 
-/* The data of a tensor that are in the model itself. */
+/* The elements of a tensor that are in the model file itself. */
 typedef struct onnx_data {
     const onnx_element *element;
     /* Product of the dims. */
@@ -282,10 +283,10 @@ typedef struct onnx_data {
      * any alignment: raw data point into the file, typed fields are converted. Strings, and data that stayed external: NULL. */
     onnx_bytes bytes;
 } onnx_data;
-/* Of a tensor that was checked. Raises DLC_OUT_OF_MEMORY. */
+/* The data of a checked tensor. Raises DLC_OUT_OF_MEMORY. */
 onnx_data onnx_tensor_data(lib_arena *arena, const onnx_tensor *tensor);
 
-/* Location of external data: members of external_data. */
+/* The location of external data, from the entries of external_data. */
 typedef struct onnx_external {
     onnx_bytes location;
     int64_t offset;
@@ -298,7 +299,7 @@ onnx_external onnx_external_of(lib_arena *arena, const onnx_tensor *tensor);
 /* The attribute's type, by `type` or else by the member that is present; ONNX_UNDEFINED: a reference. */
 onnx_attribute_type onnx_attribute_type_of(const onnx_attribute *attribute);
 
-/* For messages: as text, escaped if it is not UTF-8, at most 80 bytes of it. */
+/* The bytes as text for messages: at most 80 of them, escaped if they are not UTF-8. */
 const char *onnx_shown(lib_arena *arena, onnx_bytes bytes);
 bool onnx_is(onnx_bytes bytes, const char *text);
 

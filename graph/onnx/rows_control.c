@@ -1,7 +1,7 @@
 /* Rows of control flow: If, Loop, Scan. A branch or body is a sub-graph of the current graph; values of enclosing graphs that it
  * uses are operands of the row and inputs of the sub-graph. Known values and stored tensors need no operand: they are emitted in
- * the sub-graph. In a walk the branch of an If that is taken is imported in its place, and loops that one row does not hold are
- * followed (walk.c). */
+ * the sub-graph. In a walk the branch of an If that is taken is imported in its place, and loops that one row cannot express are
+ * imported iteration by iteration (walk.c). */
 #include "graph/onnx/structure.h"
 
 /* ---- captures of bodies --------------------------------------------------------------------------------------- */
@@ -38,12 +38,12 @@ void onnx_find_captures(onnx_import *im, onnx_captures *all, const onnx_graph *b
     for (size_t i = 0; i < part->outputs.count; i++) take(im, all, body, part->outputs.data[i].name);
 }
 
-/* Is it a tensor of the enclosing graph? Others are made anew where they are read. */
+/* Is it a value of the enclosing graph, which the body takes as an input? Others are emitted in the body. */
 static bool is_made(const onnx_value *value) {
     return value->known ? value->known->varies : value->id && !value->stored;
 }
 
-/* The values of the graph in what is captured: a tensor's, those in a list and the like. ids NULL: they are counted. */
+/* Sets ids[] (may be NULL) to the graph's values in a captured value: a tensor, or the parts of a structure. Returns their number. */
 static int made_in(onnx_import *im, onnx_value *value, graph_id *ids) {
     int count = 0;
     if (is_made(value)) {
@@ -55,15 +55,15 @@ static int made_in(onnx_import *im, onnx_value *value, graph_id *ids) {
     return count;
 }
 
-/* ids NULL: how many there are. */
+/* Sets ids[] (may be NULL) to the graph's values in all captured values. Returns their number. */
 static int captured_ids(onnx_import *im, const onnx_captures *all, graph_id *ids) {
     int count = 0;
     for (uint32_t i = 0; i < all->count; i++) count += made_in(im, all->data[i], ids ? ids + count : NULL);
     return count;
 }
 
-/* The captured value inside of a body, whose inputs stand for values of the outer graph. Returns the next input. Elements that vary stay
- * outside, lest the body depend on them. */
+/* Sets *to to the captured value as it is inside a body, with the next of `inputs` for each value of the outer graph. Returns the inputs that
+ * are left. Known elements that vary are not known inside, since the body must not depend on them. */
 static const graph_id *take_inside(onnx_import *im, onnx_value *to, const onnx_value *outer, const graph_id *inputs) {
     const bool made = is_made(outer);
     onnx_take_value(to, outer);
@@ -118,7 +118,8 @@ onnx_place *onnx_place_of(onnx_import *im, int64_t iteration) {
     return place;
 }
 
-/* Defines inputs for captured values, under their names. The row's operands have been made of them before. */
+/* Makes an input for each captured value of the graph, and defines them under their names. The captured values are operands of the row
+ * already. */
 static void define_captures(onnx_import *im, const body *b, const onnx_captures *all) {
     graph_id *ids = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)captured_ids(im, all, NULL) + 1);
     const int count = captured_ids(im, all, ids);
@@ -164,7 +165,7 @@ void onnx_import_inline(onnx_import *im, const onnx_graph *part, const onnx_valu
     im->unrolled = unrolled;
 }
 
-/* Imports a branch that is known to be taken in place of the node. */
+/* Imports, in place of the node, a branch that is known to be taken. */
 static void import_inline(onnx_import *im, const onnx_graph *part) {
     const size_t count = im->node->outputs.count;
     onnx_value *outputs = LIB_NEW_ARRAY(im->g->arena, onnx_value, count + 1);
@@ -214,7 +215,7 @@ static void import_if(onnx_import *im) {
 typedef struct loop {
     const onnx_graph *graph;
     onnx_captures all;
-    /* Operands of the row: number of the iteration, condition, carried values, the trip count (if it is a value), captures. */
+    /* Operands of the row: number of the iteration, condition, carried values, the trip count (if `limited`), captures. */
     graph_id *in;
     int count, carried;
     bool limited;
@@ -224,7 +225,7 @@ static graph_id as_scalar(onnx_import *im, graph_id x) {
     return graph_shape_of(im->g, x)->rank ? graph_reshape(im->g, x, 0, NULL) : x;
 }
 
-/* An input of the body in the rank that the file declares for it: numbers and conditions may be [1]. */
+/* Does the file declare rank 1? Numbers of iterations and conditions may be [1] instead of rank 0. */
 bool onnx_is_list(const onnx_value_info *info) {
     const onnx_type *type = info->type;
     return type && type->which == ONNX_TYPE_TENSOR && type->tensor->shape && type->tensor->shape->dims.count == 1;
@@ -235,7 +236,7 @@ static void define_formal(onnx_import *im, const onnx_value_info *info, graph_id
     onnx_define(im, info->name)->id = onnx_is_list(info) ? graph_reshape(im->g, id, 1, &one) : id;
 }
 
-/* Inputs of a sub-graph of the loop, in the order and with the shapes of the row's operands. */
+/* Makes the inputs of a sub-graph of the loop, in the order and with the shapes of the row's operands, and defines captures. */
 static void define_inputs(onnx_import *im, const body *b, const loop *l, graph_id *inputs) {
     for (int i = 0; i < l->count; i++) inputs[i] = graph_new_input(im->g, NULL, graph_shape_of(b->saved.g, l->in[i]));
     define_inside(im, &l->all, inputs + 2 + l->carried + l->limited);
@@ -253,7 +254,8 @@ static int64_t loop_condition(onnx_import *im, const loop *l) {
     return b.number;
 }
 
-/* `stacks`: the body of a scan, whose outputs are carried values and stack elements; *always: the condition is always true. */
+/* Imports the body as a sub-graph; returns its number. stacks: how many outputs, after the carried values, are elements of stacks. Sets *always:
+ * the condition is always true. */
 static int64_t loop_body(onnx_import *im, const loop *l, size_t stacks, bool *always) {
     body b;
     graph_id *inputs = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)l->count + 1);
@@ -285,7 +287,7 @@ static bool begins_true(onnx_import *im, graph_id condition) {
     return known && known->count == 1 && onnx_operand_float(im, 1, 0) != 0;
 }
 
-/* As one row of the operator table. */
+/* Imports the Loop as one row: `while`, or, with stacks, `scan`. */
 static void import_loop_row(onnx_import *im) {
     loop l = {.graph = onnx_graph_attribute(im, "body")};
     const size_t given = onnx_operands(im);
@@ -324,7 +326,7 @@ static void import_loop_row(onnx_import *im) {
     for (size_t i = 0; i < im->node->outputs.count; i++) onnx_give(im, i, y + 2 + (graph_id)i);
 }
 
-/* Iteration by iteration. */
+/* Imports and computes the Loop iteration by iteration. */
 static void walk_loop(onnx_import *im) {
     const size_t given = onnx_operands(im);
     onnx_walked_loop w = onnx_begin_walk(im, true, 2, given > 2 ? given - 2 : 0, 0);
@@ -348,7 +350,7 @@ static void import_loop(onnx_import *im) {
 
 /* ---- Scan ---------------------------------------------------------------------------------------------------------------- */
 
-/* x with that axis first, or, `back`, the first axis there. */
+/* x with the axis moved to the front; back: with the first axis moved to position `axis`. */
 static graph_id move_axis(onnx_import *im, graph_id x, int axis, bool back) {
     const int rank = graph_shape_of(im->g, x)->rank;
     int64_t permutation[DLC_MAX_RANK];
@@ -369,13 +371,13 @@ static int64_t entry(const int64_t *list, int count, int i) {
 typedef struct scan {
     const onnx_graph *part;
     int states, sequences, stacks;
-    /* [sequences + stacks]; 1: from the last element to the first */
+    /* [sequences + stacks] 1: from the last element to the first */
     int64_t *reverse;
-    /* The number of elements that count, i64 of rank 0: afterwards states stay, and elements of stacks are 0. 0: all count. */
+    /* The number of iterations, i64 of rank 0: afterwards states stay, and elements of stacks are 0. 0: one for each element. */
     graph_id limit;
 } scan;
 
-/* Without reverse. `given`: operands for states and sequences. */
+/* The Scan's body and counts; reverse is all 0. given: the number of operands for states and sequences. */
 static scan scan_of(onnx_import *im, int given) {
     scan s = {.part = onnx_graph_attribute(im, "body"), .sequences = (int)onnx_int(im, "num_scan_inputs", 1)};
     s.states = given - s.sequences;
@@ -394,8 +396,8 @@ static graph_shape element_of(const graph_shape *sequence) {
     return element;
 }
 
-/* The body as a sub-graph. Its inputs: with a limit the number of the iteration, states, elements of sequences, captures, with a
- * limit the limit; in[]: the operands for these. */
+/* Imports the body as a sub-graph; returns its number. in[count]: the row's operands for its inputs, which are: with a limit the number of the
+ * iteration; states; elements of sequences; captures; with a limit the limit. */
 static int64_t scan_body(onnx_import *im, const scan *s, const onnx_captures *all, const graph_id *in, int count) {
     const int first = s->limit ? 1 : 0, given = s->states + s->sequences;
     graph_id *formal = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)given + 1), index = 0, counts = 0;

@@ -71,7 +71,7 @@ static void import_feature_vectorizer(onnx_import *im) {
     onnx_give(im, 0, graph_concat(im->g, (int)count, part, 1));
 }
 
-/* Replaces elements that equal one value, which may be NaN, by one for all or for each feature. */
+/* Replaces elements that equal one value, which may be NaN, by another value, one for all features or one for each. */
 static void import_imputer(onnx_import *im) {
     graph *g = im->g;
     const graph_id x = onnx_operand(im, 0);
@@ -93,7 +93,7 @@ static void import_imputer(onnx_import *im) {
     onnx_give(im, 0, graph_select(g, replaced, size == 1 ? graph_reshape(g, values, 0, NULL) : values, x));
 }
 
-/* (x - offset) * scale; numbers of 64 bits and integers in f64. */
+/* (x - offset) * scale, computed in f64 unless x is f32. */
 static void import_scaler(onnx_import *im) {
     graph *g = im->g;
     const graph_id x = onnx_operand(im, 0);
@@ -111,7 +111,8 @@ static void import_scaler(onnx_import *im) {
     onnx_give(im, 0, graph_cast(g, y, DLC_F32));
 }
 
-/* Rows over their greatest element (as the standard says, not its magnitude), sum of magnitudes or Euclidean norm, if that is not 0. */
+/* Divides rows by their greatest element (as the standard says, not the greatest magnitude), sum of magnitudes or Euclidean norm, unless it
+ * is 0. */
 static void import_normalizer(onnx_import *im) {
     enum { MAX, L1, L2 };
     graph *g = im->g;
@@ -146,14 +147,14 @@ static void require_different(onnx_import *im, const int64_t *list, size_t count
             onnx_fail(im, DLC_PARSE_ERROR, "category %lld is listed twice", (long long)sorted[i]);
 }
 
-/* Categories that are strings are their numbers. */
+/* For categories that are strings: the operand's strings as numbers of categories. */
 static onnx_value category_numbers(onnx_import *im, onnx_names strings) {
     const onnx_structure *x = onnx_operand_strings(im, 0);
     const int64_t *found = onnx_find_words(im, x, strings.count, strings.data);
     return onnx_look_up(im, x->part, DLC_I64, (int64_t)x->words, found);
 }
 
-/* Of elements that are known at import, as strings are: without kernels. False: they are not known. */
+/* Gives the one-hot result as a constant, if the elements are known at import, as strings are. False: they are not known. */
 static bool give_known_hot(onnx_import *im, onnx_value *x, int64_t count, const int64_t *number) {
     const onnx_known *known = onnx_known_of(im, x);
     const int64_t *element = onnx_constant_integers(im, known);
@@ -220,7 +221,7 @@ static void import_linear_regressor(onnx_import *im) {
     onnx_give(im, 0, graph_cast(im->g, onnx_transformed(im, y, transform), DLC_F32));
 }
 
-/* Rows of coefficients of a classifier: one for each class, or one that decides between two. */
+/* The number of rows of a classifier's coefficients: one row for each class, or a single one that decides between two. */
 static size_t classifier_rows(onnx_import *im, graph_id x, size_t coefficients, size_t intercepts, size_t labels) {
     int64_t features;
     if (intercepts) return intercepts;
@@ -229,7 +230,7 @@ static size_t classifier_rows(onnx_import *im, graph_id x, size_t coefficients, 
     return labels;
 }
 
-/* Is the one score of each sample, [samples, 1], above 0? The index of its class, i64 [samples]. */
+/* The index of each sample's class, i64[samples]: 1 if its only score, [samples, 1], is above 0, else 0. */
 static graph_id second_class(onnx_import *im, graph_id scores) {
     const graph_id above = graph_gt(im->g, scores, graph_scalar_like(im->g, scores, 0));
     return graph_cast(im->g, graph_squeeze(im->g, above, 1), DLC_I64);

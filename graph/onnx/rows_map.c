@@ -11,7 +11,7 @@ static dlc_dtype dtype_of(const onnx_import *im, graph_id x) {
     return graph_shape_of(im->g, x)->dtype;
 }
 
-/* Before version 7 the second operand was aligned at `axis`, or without it at the last dimensions. */
+/* Operand i for broadcasting. Before version 7 it was aligned at `axis`, or without that attribute at the last dimensions. */
 static graph_id aligned(onnx_import *im, size_t i) {
     graph_id b = onnx_operand(im, i);
     if (im->opset >= 7) return b;
@@ -89,8 +89,9 @@ static void import_clip(onnx_import *im) {
     onnx_give(im, 0, x);
 }
 
-/* What the standard leaves open follows its reference implementation: floats beyond integers of 4 and 2 bits lose their higher bits.
- * Before version 24 infinity became NaN in floats of 8 bits without negative zero, also with saturate. */
+/* Gives operand 0 cast to dtype `to`. Where the standard leaves results open, they follow its reference implementation: floats beyond the range
+ * of integers of 4 and 2 bits lose their higher bits. Before version 24 infinity became NaN in floats of 8 bits without negative zero, also
+ * with saturate. */
 static void give_cast(onnx_import *im, dlc_dtype to) {
     const bool saturate = onnx_int(im, "saturate", 1) != 0 && (lib_dtype_is_f8(to) || to == DLC_F8E8M0);
     const int rounding = onnx_choice(im, "round_mode", "nearest up down", "up"); /* as the row's */
@@ -104,7 +105,7 @@ static void give_cast(onnx_import *im, dlc_dtype to) {
                         graph_set_integer("rounding", to == DLC_F8E8M0 ? rounding : 0)));
 }
 
-/* In early versions the element type was a string. As ONNX's number of it. */
+/* ONNX's number of the element type, which in early versions was a string. */
 static int32_t named_type(onnx_import *im) {
     const char *name = onnx_string(im, "to", "");
     char lower[32] = "";
@@ -157,7 +158,7 @@ static void import_is_inf(onnx_import *im) {
                                           : graph_not(im->g, onnx_binary(im, "eq", infinite, infinite))));
 }
 
-/* Of integers: that of floats, as an integer. */
+/* Integers are computed in f32, and the result is cast back. */
 static void import_erf(onnx_import *im) {
     const graph_id x = onnx_operand(im, 0);
     const dlc_dtype own = graph_shape_of(im->g, x)->dtype;
@@ -219,7 +220,7 @@ static void import_thresholded_relu(onnx_import *im) {
         ONNX_WITH(im, "thresholded_relu", onnx_operand(im, 0), graph_set_float("alpha", onnx_float(im, "alpha", 1))));
 }
 
-/* Integers by selects, since the row is for floats only. */
+/* Integers are computed by selects in f64, since the operator takes floats only. */
 static void import_shrink(onnx_import *im) {
     const graph_id x = onnx_operand(im, 0);
     const double lambda = onnx_float(im, "lambd", 0.5), bias = onnx_float(im, "bias", 0);
@@ -247,7 +248,7 @@ static void import_swish(onnx_import *im) {
               ONNX_WITH(im, "quick_gelu", onnx_operand(im, 0), graph_set_float("alpha", onnx_float(im, "alpha", 1))));
 }
 
-/* Before version 7 the slope was one number, or one for each channel; afterwards it broadcasts to x alone. */
+/* Before version 7 the slope was one number, or one for each channel; since then it is broadcast to the shape of x. */
 static void import_prelu(onnx_import *im) {
     const graph_id x = onnx_operand(im, 0);
     graph_id slope = onnx_operand(im, 1);

@@ -1,5 +1,5 @@
-/* Rows of the domain com.microsoft, as ONNX Runtime's exporters and optimizers write it: products, activations, norms, moves. Its
- * attention stands in rows_microsoft_attention.c, its integers with scales in rows_microsoft_quantized.c.
+/* Rows of the domain com.microsoft, as ONNX Runtime's exporters and optimizers write it: products, activations, norms, moves. Its attention
+ * is in rows_microsoft_attention.c, quantised operators are in rows_microsoft_quantized.c.
  * Source: docs/ContribOperators.md of ONNX Runtime. */
 #include "graph/onnx/microsoft.h"
 #include "graph/onnx/normalize.h"
@@ -20,7 +20,7 @@ graph_id onnx_part(onnx_import *im, graph_id x, int part, int parts) {
 
 /* ---- products ------------------------------------------------------------------------------------------------------- */
 
-/* Batch: the first axis goes before the last, those between move to the front. */
+/* batch: moves the first axis to before the last, and those between to the front. last: exchanges the last two axes afterwards. */
 static graph_id transposed(onnx_import *im, graph_id x, bool batch, bool last) {
     const int rank = onnx_rank_of(im, x);
     int64_t permutation[DLC_MAX_RANK];
@@ -33,7 +33,7 @@ static graph_id transposed(onnx_import *im, graph_id x, bool batch, bool last) {
     return batch || last ? graph_transpose(im->g, x, permutation) : x;
 }
 
-/* Products of narrow floats are scaled before they are rounded. */
+/* Products of narrow floats are scaled in the wide type and rounded once. */
 static void import_fused_matmul(onnx_import *im) {
     const double alpha = onnx_float(im, "alpha", 1);
     graph_id a = transposed(im, onnx_operand(im, 0), onnx_int(im, "transBatchA", 0) != 0,
@@ -91,12 +91,12 @@ static void import_fused_gemm(onnx_import *im) {
     const onnx_attribute *alpha = onnx_attribute_find(im, "activation_alpha", ONNX_ATTRIBUTE_FLOAT),
                          *beta = onnx_attribute_find(im, "activation_beta", ONNX_ATTRIBUTE_FLOAT);
     const float given[] = {alpha ? alpha->f : 0, beta ? beta->f : 0.5f};
-    onnx_ignore(im, "activation_gamma"); /* of no activation known here */
+    onnx_ignore(im, "activation_gamma"); /* no activation reads it */
     const graph_id y = onnx_apply(im, "Gemm", 13, 3, in);
     onnx_give(im, 0, activated(im, y, "activation", alpha ? 2 : 0, given));
 }
 
-/* Operand 3 is added before the activation. */
+/* The convolution, plus operand 3, then the activation. */
 static void import_fused_conv(onnx_import *im) {
     const graph_id in[] = {onnx_operand(im, 0), onnx_operand(im, 1), onnx_operand(im, 2)};
     int count;
@@ -107,7 +107,7 @@ static void import_fused_conv(onnx_import *im) {
 
 /* ---- activations ---------------------------------------------------------------------------------------------------- */
 
-/* gelu(x + bias), narrow floats rounded once. approximate 1: by tanh. */
+/* gelu(x + bias), in which narrow floats are rounded once. approximate: 1 for the formula by tanh. */
 static graph_id gelu_of_sum(onnx_import *im, graph_id x, graph_id bias, int approximate) {
     const graph_id all = bias ? onnx_sum(im, graph_widen(im->g, x), graph_widen(im->g, bias)) : x;
     return graph_cast(im->g, ONNX_WITH(im, "gelu", all, graph_set_integer("approximate", approximate)),
@@ -127,12 +127,12 @@ static void import_quick_gelu(onnx_import *im) {
     onnx_give(im, 0, onnx_emit(im, "quick_gelu", 1, (graph_id[]){onnx_operand(im, 0)}, 1, &s));
 }
 
-/* x + bias + skip; bias is of the last axis. */
+/* x + bias + skip, the bias along the last axis. */
 static void import_bias_add(onnx_import *im) {
     onnx_give(im, 0, onnx_sum(im, onnx_sum(im, onnx_operand(im, 0), onnx_operand(im, 1)), onnx_operand(im, 2)));
 }
 
-/* Of x + bias, the left half times GELU of the right one. */
+/* The left half of x + bias, times GELU of its right half. */
 static void import_bias_split_gelu(onnx_import *im) {
     const graph_id x = onnx_operand(im, 0),
                    all = onnx_sum(im, graph_widen(im->g, x), graph_widen(im->g, onnx_operand(im, 1)));
@@ -142,7 +142,7 @@ static void import_bias_split_gelu(onnx_import *im) {
 
 /* ---- norms ----------------------------------------------------------------------------------------------------------- */
 
-/* Of the sum of input and skip, and a bias if there is one, in the wide type; result 3 is that sum. */
+/* The sum of input, skip and, if present, bias in the wide type. Gives it as result 3. */
 static graph_id skip_sum(onnx_import *im, size_t bias) {
     const graph_id x = onnx_operand(im, 0), skip = onnx_operand(im, 1), more = onnx_operand(im, bias);
     graph_id all = onnx_sum(im, graph_widen(im->g, x), graph_widen(im->g, skip));
@@ -151,7 +151,7 @@ static graph_id skip_sum(onnx_import *im, size_t bias) {
     return all;
 }
 
-/* Norm of the sum along the last axis; scale is operand 2. */
+/* Gives the norm of `all` along the last axis, with operand 2 as the scale, and the statistics. */
 static void give_skip_norm(onnx_import *im, graph_id all, size_t bias, bool centred) {
     const dlc_dtype dtype = onnx_operand_shape(im, 0).dtype;
     if (onnx_rank_of(im, all) < 1) onnx_fail(im, DLC_PARSE_ERROR, "a number in place of a tensor with an axis");
@@ -180,8 +180,8 @@ static void import_rms_norm(onnx_import *im) {
     onnx_import_as(im, "SimplifiedLayerNormalization", 1);
 }
 
-/* The norm of each C elements of the last axis, where scale has C, times an activation of the gate, which is as large as x. Computed in f32
- * and rounded once. */
+/* The norm of each group of C elements along the last axis, C being the size of scale, times an activation of the gate, which has x's shape.
+ * Computed in f32 and rounded once. */
 static void import_gated_rms_norm(onnx_import *im) {
     graph *g = im->g;
     const bool sigmoid = onnx_choice(im, "activation", "silu swish sigmoid", "silu") == 2;
@@ -203,7 +203,7 @@ static void import_gated_rms_norm(onnx_import *im) {
     onnx_give(im, 0, graph_cast(g, graph_mul(g, normed, gate), whole.dtype));
 }
 
-/* Result 1: how many elements of the mask are 1, or 0 without one. */
+/* Gives as result 1 the number of ones in each row of the mask, or 0 without a mask. */
 static void give_mask_index(onnx_import *im, tir_expr batch) {
     if (!onnx_wants(im, 1)) return;
     if (!onnx_has(im, 7)) {
@@ -215,19 +215,19 @@ static void give_mask_index(onnx_import *im, tir_expr batch) {
     onnx_give(im, 1, graph_reduce_sum(im->g, ones, 1, (int64_t[]){1}, false));
 }
 
-/* A table of an embedding: its operand and, where it has integers, its scale and zero point (0: none). */
+/* The operands that are a table of an embedding and, if it is quantised, its scale and zero point (0: none). */
 typedef struct table {
     size_t at, scale, zero;
 } table;
 
-/* Its rows, or, without ids, itself; in a wide type. */
+/* The table's rows of these ids, or, if ids is 0, the whole table, in a wide type. */
 static graph_id rows_of(onnx_import *im, const table *t, graph_id ids) {
     const graph_id x = onnx_operand_of_rank(im, t->at, ids ? 2 : 1);
     const graph_id rows = ids ? graph_gather(im->g, x, ids, 0) : x;
     return graph_widen(im->g, t->scale ? onnx_dequantize(im, rows, t->scale, t->zero) : rows);
 }
 
-/* The norm, by scale and bias, of the sum of a row of each of the tables word, position and segment. Positions count from 0 unless they are given. */
+/* Gives the layer norm of the sum of the rows of the tables word, position and segment. Positions count from 0 unless they are given. */
 static void give_embedding(onnx_import *im, const table *t, dlc_dtype dtype) {
     enum { WORD, POSITION, SEGMENT, SCALE, BIAS, POSITIONS = 8 };
     graph *g = im->g;
@@ -259,7 +259,7 @@ static void import_quantized_embed_layer_norm(onnx_import *im) {
     give_embedding(im, tables, onnx_operand_shape(im, 8).dtype);
 }
 
-/* x and the result have channels at the end (channels_last) or after the batch. */
+/* Group norm with its activation; x and the result have channels at the end (channels_last) or after the batch. */
 static graph_id group_norm(onnx_import *im, graph_id x) {
     graph *g = im->g;
     const bool last = onnx_int(im, "channels_last", 1) != 0;
@@ -282,7 +282,7 @@ static void import_group_norm(onnx_import *im) {
     onnx_give(im, 0, group_norm(im, onnx_operand(im, 0)));
 }
 
-/* skip is of x's shape, or of each batch element and channel; bias is of the channels. */
+/* skip has x's shape, or [batch, channels], or [batch, 1, 1, channels]; bias has [channels]. */
 static void import_skip_group_norm(onnx_import *im) {
     const graph_id x = onnx_operand(im, 0);
     const bool last = onnx_int(im, "channels_last", 1) != 0;
@@ -298,7 +298,7 @@ static void import_skip_group_norm(onnx_import *im) {
 
 /* ---- moves ----------------------------------------------------------------------------------------------------------- */
 
-/* Rows that later versions of the standard have, with the same operands. */
+/* Operators that later versions of ONNX have with the same operands. */
 static void import_pad(onnx_import *im) {
     onnx_import_as(im, "Pad", 13);
 }
@@ -327,7 +327,7 @@ static void import_expand_dims(onnx_import *im) {
               graph_expand_dims(im->g, onnx_operand(im, 0), onnx_axis(im, axis[0], onnx_operand_rank(im, 0), true)));
 }
 
-/* In the order of first occurrence: the elements, for each of x which of them it is, how often each occurs. */
+/* Results: the different elements in the order of first occurrence, for each element of x its index among them, how often each occurs. */
 static void import_unique(onnx_import *im) {
     const graph_id x = onnx_operand_of_rank(im, 0, 1);
     const tir_expr size = onnx_counted(im);
@@ -360,7 +360,7 @@ static void import_rfft(onnx_import *im) {
                         graph_set_integer("axis", rank - 1), graph_set_bool("onesided", true)));
 }
 
-/* Over n, as the inverse of Rfft. */
+/* The inverse of Rfft, divided by n. */
 static void import_irfft(onnx_import *im) {
     check_transform(im);
     const int rank = onnx_operand_rank(im, 0);

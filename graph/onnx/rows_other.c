@@ -187,7 +187,8 @@ static graph_id along(onnx_import *im, graph_id list, int axis, int rank) {
     return graph_reshape(im->g, list, rank, dims);
 }
 
-/* The greatest elements of x [regions, channels, rows, columns] in the cells along the axis, which takes their number; -inf: of none. */
+/* The maxima of x [regions, channels, rows, columns] in the cells along the axis, whose size becomes the number of cells; -inf for empty
+ * cells. */
 static graph_id greatest_in(onnx_import *im, graph_id x, int axis, const roi_cells *cells) {
     graph *g = im->g;
     const graph_id wide = graph_expand_dims(g, x, axis);
@@ -202,7 +203,7 @@ static graph_id greatest_in(onnx_import *im, graph_id x, int axis, const roi_cel
                             (int64_t[]){axis + 1}, false);
 }
 
-/* As ONNX Runtime has it, since the standard gives no formula; but cells are rounded exactly. Those beside the image are 0. */
+/* As in ONNX Runtime, since the standard gives no formula, except that cells are rounded exactly. Cells outside the image give 0. */
 static void import_max_roi_pool(onnx_import *im) {
     graph *g = im->g;
     const graph_id x = onnx_operand_of_rank(im, 0, 4), rois = onnx_operand_of_rank(im, 1, 2);
@@ -247,7 +248,7 @@ static void import_non_zero(onnx_import *im) {
     onnx_give(im, 0, ONNX_WITH(im, "non_zero", onnx_operand(im, 0), graph_set_dims("size", 1, &size)));
 }
 
-/* Bools are sorted as integers. */
+/* Bools are sorted as u8. */
 static void import_unique(onnx_import *im) {
     const onnx_attribute *axis = onnx_attribute_find(im, "axis", ONNX_ATTRIBUTE_INT);
     const tir_expr size = onnx_counted(im);
@@ -264,7 +265,7 @@ static void import_unique(onnx_import *im) {
     for (size_t i = 1; i < 4; i++) onnx_give(im, i, y + (graph_id)i);
 }
 
-/* The elements or slices whose condition is true: indices by non_zero, then a gather. */
+/* Gathers the elements or slices whose condition is true, at the indices from non_zero. */
 static void import_compress(onnx_import *im) {
     const onnx_attribute *given = onnx_attribute_find(im, "axis", ONNX_ATTRIBUTE_INT);
     const graph_shape shape = onnx_operand_shape(im, 0);

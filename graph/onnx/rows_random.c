@@ -1,11 +1,11 @@
-/* Rows of random numbers, by libdlc's generator, whose numbers depend on the key and the position alone: a node with a seed gives the same
- * numbers at every run, in every iteration of a loop, and as another node with that seed. A node without one has to give others each
- * time: it is refused but in a walk, which draws a key for it. */
+/* Rows of random numbers. The numbers of libdlc's generator depend only on the key and the position: a node with a seed gives the same numbers
+ * in every run and in every iteration of a loop, and so does another node with that seed. A node without a seed must give different
+ * numbers each time: it is refused except in a walk, which draws a key for it. */
 #include "graph/onnx/import.h"
 
 enum { SEED_SETTINGS = 2 };
 
-/* The node's key: settings seed and stream, or, of a node without a seed, a value, the last operand of the row; 0: none. */
+/* Sets s[0] and s[1], seed and stream. A node without a seed gets a drawn key, a value that is the row's last operand; else returns 0. */
 static graph_id set_key(onnx_import *im, graph_setting *s) {
     const bool whole = onnx_is(im->node->operator, "Dropout");
     const onnx_attribute *seed = onnx_attribute_find(im, "seed", whole ? ONNX_ATTRIBUTE_INT : ONNX_ATTRIBUTE_FLOAT);
@@ -21,14 +21,14 @@ static graph_id set_key(onnx_import *im, graph_setting *s) {
     return walk->hold(walk, im->g, &(graph_shape){.dtype = DLC_I64}, &key);
 }
 
-/* A row of one operand, or 0: none, with a key. */
+/* Emits an operator with operand x (0: none) and the key (0: none). */
 static graph_id emit_keyed(onnx_import *im, const char *op, graph_id x, graph_id key, int settings,
                            const graph_setting *setting) {
     const graph_id in[] = {x ? x : key, key};
     return onnx_emit(im, op, (x != 0) + (key != 0), in, settings, setting);
 }
 
-/* The shape of operand 0 or of the attribute. */
+/* The result's shape and dtype: operand 0's if `like`, else the attribute's. */
 static graph_shape shape_of(onnx_import *im, bool like) {
     graph_shape shape = {.dtype = DLC_F32};
     int rank;
@@ -47,7 +47,7 @@ static graph_shape shape_of(onnx_import *im, bool like) {
     return shape;
 }
 
-/* The row's `op` is rng_uniform or rng_normal. */
+/* Imports the node by the row's `op`, rng_uniform or rng_normal. */
 static void draw(onnx_import *im, bool like) {
     const bool normal = strcmp(im->row->op, "rng_normal") == 0;
     const graph_shape shape = shape_of(im, like);
@@ -89,7 +89,7 @@ static void import_multinomial(onnx_import *im) {
 
 /* ---- Dropout --------------------------------------------------------------------------------------------------------- */
 
-/* What is kept is divided by 1 - ratio. */
+/* Dropout in training: elements are kept with probability 1 - ratio and divided by it, the others become 0. */
 static void drop(onnx_import *im) {
     graph *g = im->g;
     const graph_id x = onnx_operand(im, 0), wide = graph_widen(g, x);
@@ -107,7 +107,7 @@ static void drop(onnx_import *im) {
     onnx_give(im, 1, kept);
 }
 
-/* Without training nothing is dropped: the mask is all true. */
+/* Without training, or with a ratio of 0, the result is x and the mask all true. */
 static void import_dropout(onnx_import *im) {
     static const char *const ignored[] = {"consumed_inputs", "ratio", "seed", "is_test"};
     for (size_t i = 0; i < sizeof ignored / sizeof ignored[0]; i++) onnx_ignore(im, ignored[i]);

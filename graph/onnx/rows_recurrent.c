@@ -1,7 +1,7 @@
 /* Rows of recurrent layers. */
 #include "graph/onnx/import.h"
 
-/* Default alpha and beta of an activation; `takes`: how many of them it has. */
+/* Activations with their default alpha and beta; takes: how many of the two they have. */
 static const struct activation {
     const char *name;
     int takes;
@@ -20,7 +20,8 @@ static const struct activation *activation_named(onnx_import *im, onnx_bytes nam
     onnx_fail(im, DLC_UNSUPPORTED, "the activation %s is not known", onnx_shown(im->g->arena, name));
 }
 
-/* "sigmoid hardsigmoid(0.2,0.5) tanh": the lists activation_alpha and activation_beta belong to the activations that have such, in order. */
+/* The activations as a text such as "sigmoid hardsigmoid(0.2,0.5) tanh". The lists activation_alpha and activation_beta have entries only for the
+ * activations that take them, in order. */
 static const char *activations_of(onnx_import *im) {
     int alphas, betas, alpha = 0, beta = 0;
     const float *a = onnx_floats(im, "activation_alpha", &alphas), *b = onnx_floats(im, "activation_beta", &betas);

@@ -3,12 +3,12 @@
 
 typedef struct reduction {
     int count;
-    /* NULL: all of them */
+    /* NULL: all axes */
     const int64_t *axes;
     bool keep, nothing;
 } reduction;
 
-/* `operand_since`: the version from which the axes are an operand. */
+/* operand_since: the version from which the axes are an operand. */
 static reduction read_reduction(onnx_import *im, int operand_since) {
     reduction r = {.keep = onnx_int(im, "keepdims", 1) != 0};
     const bool noop = onnx_int(im, "noop_with_empty_axes", 0) != 0;
@@ -72,7 +72,7 @@ static void import_sum_square(onnx_import *im) {
     onnx_give(im, 0, sum_of_squares(im, onnx_operand(im, 0), &r));
 }
 
-/* For floats; integers are computed in f64. */
+/* Imports ReduceLogSum or ReduceLogSumExp; integers are computed in f64. */
 static void import_logarithm(onnx_import *im) {
     const reduction r = read_reduction(im, 18);
     const graph_id x = onnx_operand(im, 0);
@@ -105,7 +105,7 @@ static void import_cumulative(onnx_import *im) {
                         graph_set_bool("reverse", onnx_int(im, "reverse", 0) != 0)));
 }
 
-/* All elements of an axis whose size is not given: a sort. */
+/* Imports TopK of all elements of an axis whose size is a symbol as a sort. False: it is another TopK. */
 static bool import_sort(onnx_import *im, int axis) {
     int count;
     const onnx_known *k = im->opset >= 10 ? onnx_operand_known(im, 1) : NULL;

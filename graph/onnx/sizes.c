@@ -1,5 +1,5 @@
 /* Arithmetic on known values: shapes, and values that models compute from them. Elements are index expressions over the graph's
- * symbols, exact fractions of such, or numbers. Results that cannot be determined for all sizes are left to kernels. */
+ * symbols, exact fractions of index expressions, or numbers. Results that are not known for all sizes are computed by kernels. */
 #include "graph/onnx/structure.h"
 
 #include <math.h>
@@ -39,7 +39,7 @@ static number real(double value) {
     return (number){0, 1, value};
 }
 
-/* An element of memory, or of a single number. */
+/* The element of that dtype at `bytes`. */
 static number element_of(onnx_import *im, dlc_dtype dtype, const void *bytes) {
     if (lib_dtype_is_float(dtype)) return real(lib_element_get_f64(dtype, bytes));
     return whole(im, lib_element_get_i64(dtype, bytes));
@@ -98,7 +98,7 @@ static bool constant_index(onnx_import *im, number n, int64_t *value) {
     return n.index && n.over == 1 && tir_is_const(im->g->pool, n.index, value);
 }
 
-/* As a double, if it does not depend on sizes. */
+/* Sets *value to n as a double; false: n depends on symbols. */
 static bool constant_real(onnx_import *im, number n, double *value) {
     int64_t integer;
     if (!n.index)
@@ -154,7 +154,7 @@ graph_id onnx_make_known(onnx_import *im, const onnx_known *known) {
 
 /* ---- arithmetic on elements: false if the result is not known for all sizes --------------------------------------- */
 
-/* value = numerator / 2^k, exactly, k at most 20 */
+/* Sets *numerator and *over, a power of two of at most 2^20, so that value is exactly their quotient; false: there are none. */
 static bool as_fraction(double value, int64_t *numerator, int64_t *over) {
     for (*over = 1; *over <= 1 << 20; *over *= 2) {
         const double scaled = value * (double)*over;
@@ -204,7 +204,7 @@ static bool real_operation(dlc_dtype dtype, operation op, double a, double b, nu
     return true;
 }
 
-/* As the element type holds it, which wraps. */
+/* Sets *y to the value wrapped to the integer dtype; false: a u64 beyond i64. */
 static bool wrapped(onnx_import *im, dlc_dtype dtype, int64_t value, number *y) {
     uint64_t element = 0;
     lib_element_set_i64(dtype, &element, value);
@@ -264,7 +264,7 @@ static bool operate(onnx_import *im, dlc_dtype dtype, operation op, number a, nu
     if (!to_fraction(im, &a) || !to_fraction(im, &b)) return false;
     if (is_float || (op != DIV && op != MOD)) return fraction_operation(im, op, a, b, y);
     if (!constant_index(im, b, &z) || z <= 0) return false;
-    /* Quotients are truncated, indices rounded down: the same where nothing is below 0, and where nothing is left. */
+    /* ONNX truncates quotients, index expressions round down: both agree if the dividend is not negative, or a multiple of the divisor. */
     if (op == DIV && !is_natural(im, a.index) && tir_multiple_of(p, a.index) % z != 0) return false;
     *y = (number){op == DIV ? tir_div(p, a.index, b.index) : tir_rem(p, a.index, b.index), 1, 0};
     return true;
@@ -329,7 +329,7 @@ static bool cast(onnx_import *im, dlc_dtype to, number a, number *y) {
 
 /* ---- operators ------------------------------------------------------------------------------------------------------ */
 
-/* Row-major position, in an operand that is broadcast, of element `at` of the result. */
+/* The row-major position in the operand, which is broadcast to the result, of the element for the result's element `at`. */
 static int64_t place_of(const onnx_known *operand, const onnx_known *result, int64_t at) {
     int64_t place = 0, stride = 1;
     for (int d = result->rank - 1, k = operand->rank - 1; k >= 0; d--, k--) {
@@ -341,8 +341,8 @@ static int64_t place_of(const onnx_known *operand, const onnx_known *result, int
     return place;
 }
 
-/* A known value of the shape that the operands broadcast to, whose elements are to be filled in. NULL: they do not broadcast, or it would
- * have too many elements. */
+/* A new known value, still without elements, of the shape to which the operands broadcast. NULL: they do not broadcast, or it would have
+ * too many elements. */
 static onnx_known *broadcast_of(onnx_import *im, dlc_dtype dtype, int count, const onnx_known *const *operand) {
     int64_t dims[DLC_MAX_RANK], all = 1;
     int rank = 0;
@@ -521,14 +521,14 @@ static const onnx_known *fold_where(onnx_import *im) {
     return y;
 }
 
-/* One index of Slice, clamped as ONNX has it for a list of n elements. */
+/* A start or end of Slice, clamped as ONNX defines it for an axis of n elements. */
 static int64_t clamp_index(int64_t index, int64_t n, int64_t step) {
     index += index < 0 ? n : 0;
     const int64_t low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
     return index < low ? low : index > high ? high : index;
 }
 
-/* Starts, ends, axes and steps as numbers; false: they are not known. */
+/* Sets list[] and count[] to the starts, ends, axes and steps of Slice; false: they are not known as numbers. */
 static bool slice_numbers(onnx_import *im, const int64_t **list, int *count) {
     if (im->opset < 10) {
         list[0] = onnx_ints(im, "starts", &count[0]), list[1] = onnx_ints(im, "ends", &count[1]),
@@ -542,7 +542,7 @@ static bool slice_numbers(onnx_import *im, const int64_t **list, int *count) {
     return true;
 }
 
-/* Elements of x at start + index * step of each axis, in row-major order of a result of those dims. */
+/* The known value of shape dims[rank] whose element at an index is x's element number first + sum of index[d] * stride[d]. */
 static const onnx_known *strided(onnx_import *im, const onnx_known *x, int rank, const int64_t *dims, int64_t first,
                                  const int64_t *stride) {
     onnx_known *y = onnx_known_new(im, x->dtype, rank, dims);
@@ -592,7 +592,7 @@ static const onnx_known *fold_transpose(onnx_import *im) {
     return strided(im, x, x->rank, dims, 0, stride);
 }
 
-/* Operators that change dimensions but not elements. */
+/* The known result of an operator that changes dimensions but not elements; NULL: another operator, or not known. */
 static const onnx_known *fold_structure(onnx_import *im) {
     const onnx_known *x = onnx_operand_known(im, 0);
     int count = 0, rank = 0;

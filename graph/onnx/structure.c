@@ -1,4 +1,4 @@
-/* Values that are no tensors of numbers (structure.h): what they are, and how they go to the host. */
+/* Values that are no tensors of numbers (structure.h): their kinds, their making, and their description for the host. */
 #include "graph/onnx/structure.h"
 
 /* ---- kinds ---------------------------------------------------------------------------------------------------------- */
@@ -96,7 +96,7 @@ void onnx_give_value(onnx_import *im, size_t i, const onnx_value *value) {
 
 /* ---- to the host ------------------------------------------------------------------------------------------------------- */
 
-/* Constants are kept with the description: what depends on no input needs no kernel. */
+/* Describes a tensor of numbers: as an output of the graph, or, if it is a constant, by a copy of its bytes, so that no kernel is needed. */
 static void describe_numbers(onnx_import *im, onnx_result *to, onnx_value *value, const char *name) {
     onnx_results *all = im->options->results;
     const graph_id id = onnx_id_of(im, value);

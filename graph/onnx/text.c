@@ -134,7 +134,7 @@ void onnx_write_number(lib_text *text, dlc_dtype dtype, const void *element) {
         lib_text_float(text, number, dtype);
 }
 
-/* An element that is a number; false: it depends on sizes. */
+/* Writes the element to *to in that dtype; false: it depends on symbols. */
 static bool element_bytes(onnx_import *im, dlc_dtype dtype, const onnx_number *from, void *to) {
     int64_t integer;
     if (!from->index) {
@@ -149,7 +149,7 @@ static bool element_bytes(onnx_import *im, dlc_dtype dtype, const onnx_number *f
     return true;
 }
 
-/* Numbers that are known as strings; NULL: a run computes them. */
+/* The known numbers written as strings; NULL: they are not known, or depend on symbols. */
 static onnx_structure *write_known(onnx_import *im, const onnx_known *known) {
     onnx_bytes *text = known ? LIB_NEW_ARRAY(im->g->arena, onnx_bytes, (size_t)known->count + 1) : NULL;
     for (int64_t i = 0; known && i < known->count; i++) {
@@ -230,7 +230,7 @@ bool onnx_casts_text(onnx_import *im, int32_t to) {
     return to == ONNX_STRING || from == ONNX_STRINGS || from == ONNX_WRITTEN;
 }
 
-/* INF, +INF, -INF and NaN in any case; false: it is none of them. */
+/* Reads INF, +INF, -INF or NaN, ignoring case; false: the text is none of them. */
 static bool read_special(const char *text, double *number) {
     static const struct {
         const char *word;
@@ -245,7 +245,7 @@ static bool read_special(const char *text, double *number) {
     return false;
 }
 
-/* Decimal digits without point and exponent that fit an i64. */
+/* Reads a decimal integer without point and exponent; false: the text is none, or it does not fit an i64. */
 static bool read_integer(const char *text, int64_t *number) {
     const bool negative = *text == '-';
     text += negative || *text == '+';
@@ -259,7 +259,7 @@ static bool read_integer(const char *text, int64_t *number) {
     return negative || !__builtin_sub_overflow(0, *number, number);
 }
 
-/* A number in plain or scientific form; false: it is none. */
+/* Reads a number in plain or scientific form as an element of dtype `to`; false: the text is none. */
 static bool read_number(onnx_import *im, const char *text, dlc_dtype to, void *element) {
     int64_t integer;
     double number;
@@ -277,7 +277,7 @@ static bool read_number(onnx_import *im, const char *text, dlc_dtype to, void *e
     return true;
 }
 
-/* By word: may it be in the tensor? */
+/* By word of the table: may an element be this word? */
 static const bool *used_words(onnx_import *im, const onnx_structure *strings) {
     const onnx_known *known = onnx_ask(im, strings->part);
     const int64_t *at = onnx_constant_integers(im, known);
@@ -287,7 +287,7 @@ static const bool *used_words(onnx_import *im, const onnx_structure *strings) {
     return used;
 }
 
-/* Strings as numbers: words are read, and their numbers put in their places. */
+/* The strings as numbers of dtype `to`: each word is read once, and the tensor looks its numbers up by place. */
 static onnx_value numbers_read(onnx_import *im, const onnx_structure *strings, dlc_dtype to) {
     const size_t size = lib_dtype_size(to);
     if (lib_dtype_is_stored_otherwise(to)) onnx_fail(im, DLC_UNSUPPORTED, "strings to %s", lib_dtypes[to].name);
@@ -345,10 +345,10 @@ onnx_words onnx_join_words(onnx_import *im, size_t count, onnx_value **values) {
     return words;
 }
 
-/* Operators whose results depend on elements only by which are equal or, of Unique, before others. */
+/* Operators whose results depend only on which elements are equal, or, for Unique, on their order. */
 static const struct mover {
     const char *name;
-    /* Results that are strings if operands are. */
+    /* Bit i: result i is strings if operands are. */
     uint32_t results;
 } movers[] = {{"Compress", 1},  {"Concat", 1},          {"DepthToSpace", 1},   {"Equal", 0},     {"Expand", 1},
               {"Flatten", 1},   {"Gather", 1},          {"GatherElements", 1}, {"GatherND", 1},  {"OneHot", 1},
@@ -363,7 +363,7 @@ static const struct mover *mover_of(const onnx_node *node) {
     return NULL;
 }
 
-/* Scatters that combine elements compute with them. */
+/* Does the node, a scatter, combine elements, which cannot be done on places? */
 static bool combines(const onnx_import *im) {
     for (size_t i = 0; i < im->node->attributes.count; i++)
         if (onnx_is(im->node->attributes.data[i].name, "reduction") && !onnx_is(im->node->attributes.data[i].s, "none"))

@@ -1,12 +1,12 @@
-/* Walks: imports of graphs whose values are computed meanwhile. Stored tensors, which runs share; questions for elements; loops that are
- * followed: each iteration is imported and computed in a graph of its own, which takes its operands from the enclosing graph and from
- * that of the iteration before. */
+/* Walks: imports during a run, in which values can be computed. Stored tensors, which runs share; computing the elements of a value; loops,
+ * of which each iteration is imported and computed in a graph of its own, whose inputs come from the enclosing graph and from that of
+ * the iteration before. */
 #include "graph/internal.h"
 #include "graph/onnx/structure.h"
 
 /* ---- stored tensors ------------------------------------------------------------------------------------------------------ */
 
-/* The value of the store that is the tensor. */
+/* The tensor's constant in the store's graph, which is made if need be. */
 static graph_id store_tensor(onnx_import *im, const onnx_tensor *tensor) {
     onnx_store *store = im->options->store;
     lib_arena *arena = store->g->arena;
@@ -38,7 +38,7 @@ graph_id onnx_make_stored(onnx_import *im, const onnx_tensor *tensor) {
 
 /* ---- known values -------------------------------------------------------------------------------------------------------- */
 
-/* Computes a value of a walk; NULL: it has too many elements, or of a type that is not read. */
+/* Computes the elements of a value in a walk; NULL: there are too many, or packed or complex ones. */
 static const onnx_known *computed(onnx_import *im, onnx_value *value) {
     const graph_id id = onnx_id_of(im, value);
     const graph_shape shape = *graph_shape_of(im->g, id);
@@ -89,7 +89,7 @@ void onnx_settle_results(onnx_import *im) {
             }
 }
 
-/* Does the known result depend on what arrived? All sizes do. */
+/* Is the known result a size, or computed from varying values? */
 static bool result_varies(onnx_import *im) {
     bool varies = onnx_is(im->node->operator, "Shape") || onnx_is(im->node->operator, "Size");
     for (size_t i = 0; i < onnx_operands(im) && !varies; i++) {
@@ -111,7 +111,7 @@ const onnx_known *onnx_varying(onnx_import *im, const onnx_known *known) {
     return own;
 }
 
-/* A known value of graph `home` as one of the current graph; NULL: it depends on symbols. */
+/* The known value of graph `home`, copied for the current graph; NULL: it depends on symbols. */
 static onnx_known *moved_known(onnx_import *im, const onnx_known *known, const graph *home) {
     onnx_known *moved = onnx_known_new(im, known->dtype, known->rank, known->dims);
     moved->varies = known->varies;
@@ -134,7 +134,7 @@ static bool is_tensor(const onnx_value *value) {
 
 typedef lib_vec(graph_id) id_list;
 
-/* Adds the tensors in a value. */
+/* Adds the ids of the tensors that the value is or contains and that must be computed. */
 static void add_tensors(lib_arena *arena, id_list *ids, const onnx_value *value) {
     if (is_tensor(value)) lib_vec_push(arena, ids, value->id);
     for (size_t i = 0; value->structure && i < value->structure->count; i++)
@@ -150,7 +150,7 @@ static void evaluate_values(onnx_import *im, graph *g, size_t count, onnx_value 
 
 typedef void move_function(onnx_import *im, onnx_value *to, onnx_value *from, graph *home);
 
-/* Its own copy of the table, since that of another iteration ends with it. */
+/* A copy of the structure's table of words, for a structure that outlives the iteration which made the table. */
 static const onnx_bytes *moved_words(onnx_import *im, const onnx_structure *from) {
     onnx_bytes *word = LIB_NEW_ARRAY(im->g->arena, onnx_bytes, from->words + 1);
     for (size_t i = 0; i < from->words; i++)
@@ -159,7 +159,7 @@ static const onnx_bytes *moved_words(onnx_import *im, const onnx_structure *from
     return word;
 }
 
-/* A structure of another graph in the current one, its words in place or, `copies`, its own. */
+/* The structure of graph `home` for the current graph, its parts moved by `move`; copies: with a copy of its words, else sharing them. */
 static const onnx_structure *moved_structure(onnx_import *im, const onnx_structure *from, graph *home,
                                              move_function *move, bool copies) {
     onnx_structure *to = lib_arena_copy(im->g->arena, from, sizeof *to);
@@ -182,7 +182,7 @@ static void move_value(onnx_import *im, onnx_value *to, onnx_value *from, graph 
     if (from->structure) to->structure = moved_structure(im, from->structure, home, move_value, true);
 }
 
-/* The same from an enclosing graph, which outlives the current one. */
+/* move_value from an enclosing graph, which outlives the current one, so that words need not be copied. */
 static void move_captured(onnx_import *im, onnx_value *to, onnx_value *from, graph *home) {
     graph *own = im->g;
     im->g = home;
@@ -192,7 +192,7 @@ static void move_captured(onnx_import *im, onnx_value *to, onnx_value *from, gra
     if (from->structure) to->structure = moved_structure(im, from->structure, home, move_captured, false);
 }
 
-/* The same of a carried value, which is another one in the next iteration, though it be a constant now. */
+/* move_value for a carried value: it has another value in the next iteration, so that even a constant becomes one that varies. */
 static void move_carried(onnx_import *im, onnx_value *to, onnx_value *from, graph *home) {
     onnx_walk *walk = im->options->walk;
     graph *own = im->g;
@@ -276,7 +276,7 @@ bool onnx_walk_iteration(onnx_import *im, onnx_walked_loop *w, int64_t iteration
     return more;
 }
 
-/* The shape of an element of a stack that stays empty, in the current graph: as the file declares it, 0 where it does not. */
+/* The shape, in the current graph, of an element of a stack that stays empty, as the file declares it; sizes that it leaves open are 0. */
 static graph_shape declared_element(onnx_import *im, const onnx_value_info *info) {
     const onnx_type *type = info->type;
     graph_shape shape = {.dtype = DLC_F32};
@@ -289,7 +289,7 @@ static graph_shape declared_element(onnx_import *im, const onnx_value_info *info
     return shape;
 }
 
-/* A loop of no iterations: the shapes follow from importing the body, without computing it. Raises if they do not. */
+/* For a loop without iterations: sets shapes[stacks] by importing the body, without computing it. Raises if that fails. */
 static void import_unused(onnx_import *im, const onnx_walked_loop *w, graph_shape *shapes) {
     onnx_options plain = *im->options;
     define_iteration(im, w, 0);
@@ -300,7 +300,8 @@ static void import_unused(onnx_import *im, const onnx_walked_loop *w, graph_shap
         shapes[i] = *graph_shape_of(im->g, onnx_id_of(im, onnx_body_output(im, w->body, w->counts + w->carried + i)));
 }
 
-/* Dimensions of another graph as numbers of the current one; false: they are none. */
+/* Replaces the dimensions of *shape, numbers in graph `from`, by numbers of the current graph; false: one is no number, or the rank is
+ * DLC_MAX_RANK. */
 static bool move_shape(onnx_import *im, graph_shape *shape, const graph *from) {
     for (int d = 0; d < shape->rank; d++) {
         int64_t size;
@@ -373,7 +374,7 @@ void onnx_evaluate_taken(onnx_import *im, const onnx_walked_loop *w) {
     evaluate_values(im, im->g, given + w->all.count, taken);
 }
 
-/* Imports the node by a function that may refuse it; then all is as before. */
+/* Imports the node by import(im). False: it failed, and the importer is as before; failures such as refused memory are raised. */
 static bool try_row(onnx_import *im, void (*import)(onnx_import *im)) {
     lib_arena *arena = im->g->arena;
     lib_scope *outer = arena->scope, scope;

@@ -1,4 +1,4 @@
-/* Windows that slide over spatial dimensions: the attributes that convolutions and poolings share. */
+/* Windows that slide over spatial dimensions: attributes shared by convolutions and poolings. */
 #ifndef GRAPH_ONNX_WINDOW_H
 #define GRAPH_ONNX_WINDOW_H
 
@@ -18,7 +18,7 @@ const int64_t *onnx_window_dims(onnx_import *im, const graph_shape *weights);
 /* Attributes auto_pad, strides, dilations, pads of the node for a window over operand 0. SAME needs spatial sizes that are numbers, or
  * strides of 1. */
 onnx_window onnx_window_of(onnx_import *im, const int64_t *window);
-/* The same without the padding of auto_pad. */
+/* onnx_window_of for transposed convolutions: auto_pad is read, but its padding is not computed. */
 onnx_window onnx_window_transposed(onnx_import *im, const int64_t *window);
 
 #endif

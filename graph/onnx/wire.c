@@ -104,7 +104,7 @@ static uint64_t read_fixed(wire_reader *r, size_t size) {
 static const char *const wire_names[] = {"a varint",           "8 bytes", "bytes with a length", "a group",
                                          "the end of a group", "4 bytes"};
 
-/* More on a field that no ONNX file has: at its first byte, the file is another one. */
+/* For a message about a field that no ONNX file has: a hint if it is at the first byte, because the file is then no ONNX file; else "". */
 static const char *another_file(const wire_reader *r, const wire_value *v) {
     return (const char *)v->start == r->file.data ? ": the file begins as none of ONNX's does" : "";
 }
@@ -173,7 +173,7 @@ static bool is_packed(const onnx_field *field, const wire_value *v) {
     return field->repeated && v->type == WIRE_LENGTH && own_wire_type(field->kind) != WIRE_LENGTH;
 }
 
-/* Numbers in a packed field. */
+/* The number of numbers in a packed field. */
 static size_t packed_count(wire_reader *r, const onnx_field *field, const wire_value *v) {
     const size_t fixed = field->kind == ONNX_FLOAT ? 4 : field->kind == ONNX_DOUBLE ? 8 : 0;
     size_t count = 0;
@@ -239,7 +239,7 @@ static void read_later(wire_reader *r, const onnx_field *field, size_t index, ch
     lib_vec_push(r->arena, &r->work, ((wire_work){field->message, bytes, target, place}));
 }
 
-/* Several occurrences of a singular message are merged by concatenating their bytes. */
+/* Puts a nested message on the work list; several occurrences of a singular one are merged by concatenating their bytes. */
 static void store_message(wire_reader *r, const onnx_field *field, wire_count *c, const wire_value *v) {
     onnx_bytes bytes = v->bytes;
     if (c->pieces > 1) {

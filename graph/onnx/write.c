@@ -121,7 +121,7 @@ static void put_entry(writer *w, const void *message) {
 
 enum { DATA_TYPE = 2, RAW_DATA = 9, FILLING_LEAST = 2, FILLING = ONNX_RAW_ALIGNMENT + 2 * FILLING_LEAST - 1 };
 
-/* So many bytes, at least 2, that say the element type again: of a field that occurs repeatedly, readers take the last value. */
+/* Writes `bytes` bytes of filling, at least 2: the element type, repeated. Of a field that occurs repeatedly, readers take the last value. */
 static void fill(writer *w, int64_t element, size_t bytes) {
     for (; bytes > 3; bytes -= 2) put_int(w, DATA_TYPE, element);
     put_tag(w, DATA_TYPE, VARINT);
@@ -137,8 +137,8 @@ static size_t varint_size(uint64_t value) {
     return count;
 }
 
-/* Large raw data, at a multiple of the alignment in the file: filling before and after, together always FILLING bytes, so that sizes do
- * not depend on the place. */
+/* Writes large raw data at a multiple of the alignment in the file, with filling before and after, together always FILLING bytes, so that
+ * the message's size does not depend on its position. */
 static void put_aligned(writer *w, const onnx_out_tensor *tensor) {
     const uint64_t at = w->size + FILLING_LEAST + 1 + varint_size(tensor->size);
     const size_t before = FILLING_LEAST + (size_t)((ONNX_RAW_ALIGNMENT - at % ONNX_RAW_ALIGNMENT) % ONNX_RAW_ALIGNMENT);

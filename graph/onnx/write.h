@@ -7,10 +7,10 @@
 
 typedef struct onnx_out_graph onnx_out_graph;
 
-/* The name of a value. Shared by pointer, so that a value that turns out to be an output can be renamed. */
+/* The name of a value. All users share it by pointer, so that a value can be renamed when it becomes an output. */
 typedef struct onnx_label {
     const char *text;
-    /* The graph of which a node produces it; NULL: an input or an initializer. */
+    /* The graph whose node computes the value; NULL: it is an input or an initializer. */
     const onnx_out_graph *home;
     /* It is the name of an output. */
     bool output;
@@ -43,7 +43,7 @@ typedef struct onnx_out_attribute {
 
 typedef struct onnx_out_node {
     const char *op;
-    /* For people: unique. */
+    /* A unique name for readers. */
     const char *name;
     /* NULL: an operand or result that is left out. */
     lib_vec(onnx_label *) inputs, outputs;
@@ -70,7 +70,7 @@ typedef struct onnx_out_tensor {
     int64_t dim[DLC_MAX_RANK + 1];
     const void *bytes;
     size_t size;
-    /* In the file of external data, from `offset` on. */
+    /* The bytes are in the file of external data, from `offset` on. */
     bool external;
     uint64_t offset;
 } onnx_out_tensor;
@@ -96,9 +96,10 @@ typedef struct onnx_sink {
     void *user;
 } onnx_sink;
 
-/* Of raw data from ONNX_RAW_LARGE bytes on, in the model's file. */
+/* Raw data of ONNX_RAW_LARGE bytes or more are aligned in the model's file. */
 enum { ONNX_RAW_ALIGNMENT = 64, ONNX_RAW_LARGE = 4096 };
-/* Where the external tensors are in their file: multiples of ONNX_EXTERNAL_ALIGNMENT. Returns its size. */
+/* Makes tensors of more than `larger_than` bytes external, at offsets that are multiples of ONNX_EXTERNAL_ALIGNMENT. Returns the size of the
+ * file of external data. */
 enum { ONNX_EXTERNAL_ALIGNMENT = 64 };
 uint64_t onnx_place_external(onnx_out_graph *whole, size_t larger_than);
 /* Bytes of the model's file. */
