@@ -125,7 +125,7 @@ static void set_unlikely(emitter *e, LLVMValueRef branch) {
     LLVMSetMetadata(branch, LLVMGetMDKindIDInContext(e->context, "prof", 4), weights);
 }
 
-/* Converts by vcvtneps2bf16; if a lane is denormal, a branch converts by integer arithmetic instead, since denormals are rare. */
+/* Converts by vcvtneps2bf16. Denormal lanes, which it flushes, are rare: a branch converts them by integer arithmetic. */
 static LLVMValueRef bf16_but_denormals(emitter *e, LLVMValueRef x, LLVMValueRef keep) {
     bits32 w = bits32_of(e, lanes_of(x));
     bool wide = w.lanes == 16;
