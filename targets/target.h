@@ -168,7 +168,7 @@ typedef struct target {
      * machine's facts alone. NULL: the target has no model. Takes about as long as lowering. Allocates in `arena`, in its scope. */
     void (*cost)(target_device *device, lib_arena *arena, const tir_kernel *kernel, const target_work *work, int count,
                  target_cost *cost);
-    /* Duration of `cost`'s cycles; the first call measures for a tenth of a millisecond. */
+    /* How many of `cost`'s cycles a nanosecond has; the first call measures the clock, for a tenth of a millisecond. */
     double (*cycles_per_ns)(target_device *device);
 
     /* Loads an object of `count` kernels; phase(module, k, p) then returns phase p of kernel k. Bytes that are no such object are rejected.
