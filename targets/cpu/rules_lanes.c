@@ -14,7 +14,7 @@ enum {
     CHEAP_STRIDE = 8,   /* largest stride, in elements, that shuffles can gather */
     TILE_OVERHEAD = 20, /* cycles to start a tile */
     CHAIN = 4,          /* latency of one accumulator's chain */
-    STREAMS = 4         /* rows that are read side by side, once each */
+    STREAMS = 4         /* rows read side by side, once each: with more the hardware prefetches less far ahead */
 };
 
 static int64_t smaller(int64_t a, int64_t b) {
