@@ -29,10 +29,10 @@ typedef struct session {
     bench_outcome *outcomes;
     int outcome_count;
     bench_shape random[BENCH_RANDOM_SHAPES];
-    /* all promises so far */
+    /* did all checks pass so far? */
     bool kept;
     char machine[160];
-    /* without cases: nothing to compare with */
+    /* the last run; without cases there is nothing to compare with */
     bench_last last;
 } session;
 
@@ -63,7 +63,7 @@ static dlc_context *open_context(session *s, int threads) {
     return NULL;
 }
 
-/* Nobody else takes part: how the library does beside its fixed cases is the question. */
+/* Measures the random shapes, without peers: they are compared with the library's own fixed cases. */
 static void run_random(session *s, const bench_outcome *fixed, int fixed_count) {
     bench_outcome *random = calloc(BENCH_RANDOM_SHAPES, sizeof *random);
     if (!random) abort();
@@ -72,7 +72,7 @@ static void run_random(session *s, const bench_outcome *fixed, int fixed_count) 
     for (int i = 0; i < BENCH_RANDOM_SHAPES; i++)
         count += bench_random_comparable(&s->random[i], fixed, fixed_count) &&
                  bench_case_run(&s->arena, &s->random[i], (bench_rivals){0}, &random[count]);
-    /* What disturbed one of them will not do so three times: not at once again, disturbances last for seconds. */
+    /* Suspicious shapes are measured three times, not at once one after the other, since a disturbance lasts for seconds. */
     for (int again = 0; again < 2; again++)
         for (int i = 0; i < count; i++) {
             bench_outcome other;
@@ -86,7 +86,7 @@ static void run_random(session *s, const bench_outcome *fixed, int fixed_count) 
     free(random);
 }
 
-/* Seconds of processor that this process has used. */
+/* Processor time of this process, in seconds. */
 static double processor_seconds(void) {
     struct rusage used;
     getrusage(RUSAGE_SELF, &used);
@@ -94,8 +94,8 @@ static double processor_seconds(void) {
            1e-6 * (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
 }
 
-/* Somebody else on the processor is what spoils a run, and the load alone does not tell: a process of another session may get half of it
- * whatever its priority (autogroups). */
+/* Prints the process' share of the processors: competing processes are what spoils a run, and the load alone does not show them, since a
+ * process of another session may get half of a processor whatever its priority (autogroups). */
 static void tell_share(double wall, double used, FILE *json) {
     double share = 100 * used / wall;
     printf("this process had %.0f%% of a processor%s\n", share < 100 ? share : 100,
@@ -103,7 +103,8 @@ static void tell_share(double wall, double used, FILE *json) {
     fprintf(json, "{\"processor_share\":%.4g}\n", share);
 }
 
-/* Times alone fail no run. What seems to have fallen is measured twice more, as what disturbed a case will not do so three times. */
+/* Reports regressions since the last run, which fail no run. A case that seems slower is measured twice more, since a disturbance will not
+ * occur three times. */
 static void compare_with_last(session *s, bench_outcome *outcomes, int count) {
     bench_arena *arena = &s->arena;
     char why[400];
@@ -174,7 +175,7 @@ static void open_last(session *s) {
     fclose(file);
 }
 
-/* The run that wrote this cases.json, in few lines, for a later one to be compared with. */
+/* Writes the run of this cases.json to last.txt, with which later runs are compared. */
 static int keep_run(const char *path) {
     bench_last last = {0};
     struct stat facts;

@@ -16,7 +16,7 @@ enum { BENCH_MAX_PARAMETERS = 16, BENCH_MAX_OPERANDS = 64, BENCH_MAX_RESULTS = 3
 typedef struct bench_shape {
     /* the line, single spaces: the name of the case */
     char text[192];
-    /* the same for tables, without default parameters */
+    /* the case's label in tables, without default parameters */
     char label[100];
     char kind[16];
     /* family or operator: the words between the kind and the first parameter */
@@ -35,7 +35,7 @@ bool bench_shape_parse(bench_shape *shape, const char *line);
 const char *bench_text(const bench_shape *shape, const char *key);
 int64_t bench_number(const bench_shape *shape, const char *key, int64_t otherwise);
 bool bench_flag(const bench_shape *shape, const char *key);
-/* Numbers separated by any other characters ("8x64x56", "0,2,3"); their count. */
+/* Reads numbers that are separated by any other characters ("8x64x56", "0,2,3"); returns their count. */
 int bench_numbers(const char *text, int64_t numbers[DLC_MAX_RANK]);
 
 /* ---- a case as tensors ------------------------------------------------------------------------------------------------ */
@@ -56,12 +56,12 @@ typedef struct bench_operand {
 typedef struct bench_problem {
     const bench_shape *shape;
     int operand_count, result_count;
-    /* in the order in which the builder declares them */
+    /* both in the order in which the builder declares them */
     bench_operand operands[BENCH_MAX_OPERANDS];
     bench_operand results[BENCH_MAX_RESULTS];
-    /* 0: bound by memory */
+    /* arithmetic of a call; 0: the case is bound by memory */
     double flops;
-    /* minimum that must move; 0: all operands and results once */
+    /* minimum of bytes that a call must move; 0: all operands and results once */
     double bytes;
 } bench_problem;
 
@@ -71,30 +71,30 @@ typedef struct bench_types {
     dlc_dtype x, w, sum, out;
 } bench_types;
 
-/* Parameters dtype=f32|f64|f16|bf16|u8 (u8: x is u8, w is i8, sums are i32) and out=TYPE (default: dtype; for u8: i32). False for others.
- */
+/* Sets *types by the parameters dtype=f32|f64|f16|bf16|u8 (u8: x is u8, w is i8, sums are i32) and out=TYPE (default: dtype; for u8: i32).
+ * False: other types. */
 bool bench_types_of(bench_types *types, const bench_shape *shape);
-size_t bench_dtype_bytes(dlc_dtype dtype);                /* per element, for whole numbers of bytes */
-size_t bench_bytes_of(dlc_dtype dtype, int64_t elements); /* elements of 4 bits: two in a byte */
+size_t bench_dtype_bytes(dlc_dtype dtype);                /* of one element; not for types smaller than a byte */
+size_t bench_bytes_of(dlc_dtype dtype, int64_t elements); /* of `elements` elements; those of 4 bits: two in a byte */
 double bench_element(const bench_operand *operand, size_t index);
-/* Integers are rounded down. */
+/* Values for integer types are rounded down. */
 void bench_set_element(bench_operand *operand, size_t index, double value);
 
 /* Layout of images: [n, c, h, w], [n, c/16, h, w, 16] (channels that are no multiple of 16 stay plain), [n, h, w, c]. */
 typedef enum bench_layout { BENCH_PLAIN, BENCH_BLOCKED, BENCH_LAST } bench_layout;
 bench_layout bench_layout_of(const bench_shape *shape, int64_t channels);
 
-/* The scalars of gelu(a*x + b), which peers need too. */
+/* The scalars a and b of the case gelu(a*x + b), for all contestants. */
 #define BENCH_MAP_A 1.5f
 #define BENCH_MAP_B (-0.25f)
 
 /* ---- contests: measure.c --------------------------------------------------------------------------------------------- */
 
 typedef struct bench_times {
-    /* of one call; low and high are the quartiles */
+    /* seconds of one call: median, lower and upper quartile */
     double median, low, high;
     int samples;
-    /* in each sample */
+    /* calls in each sample */
     int64_t calls;
 } bench_times;
 
@@ -102,16 +102,16 @@ typedef struct bench_contestant {
     const char *name;
     void (*run)(void *state);
     void *state;
-    /* a peer that stops once a few samples show that it is much slower */
+    /* a peer that is no longer measured once a few samples show that it is much slower */
     bool may_leave;
     bool left;
     bench_times times;
-    /* [times.samples], of the turns in order; one block for all contestants, held by the first */
+    /* [times.samples]: seconds of each turn, in order; one allocation for all contestants, owned by the first */
     double *samples;
 } bench_contestant;
 
 typedef struct bench_settings {
-    /* at least 15 for figures */
+    /* number of samples; figures need at least 15 */
     int samples;
     /* calls are repeated within a sample until it lasts this long */
     double sample_seconds;
@@ -132,7 +132,7 @@ enum { BENCH_MAX_LEVELS = 4, BENCH_MAX_THREADS = 8 };
 typedef struct bench_level {
     /* "L1" ... "DRAM" */
     const char *name;
-    /* of the cache; if it is private, of one core's */
+    /* capacity of the cache, of one core's if it is private */
     double size;
     /* bytes per second; copy counts bytes read and bytes written */
     double read, copy;
@@ -174,11 +174,11 @@ enum {
 };
 
 typedef struct bench_opponent {
-    /* median; 0: not measured */
+    /* its median; 0: not measured */
     double seconds;
-    /* its time over ours */
+    /* its time over ours, by pairs of samples */
     bench_pairs pairs;
-    /* median of them */
+    /* median of these ratios */
     double ratio;
 } bench_opponent;
 
@@ -187,14 +187,14 @@ typedef struct bench_outcome {
     int threads;
     /* ours: median and quartiles */
     double seconds, low, high;
-    /* from the built graph to the first result, compilation included */
+    /* seconds from the built graph to the first result, compilation included */
     double first;
-    /* by the library's cost model; 0: no prediction */
+    /* seconds predicted by the library's cost model; 0: no prediction */
     double predicted;
     bench_opponent others[BENCH_OPPONENTS];
-    /* the separate programs run the same kernels, so a difference in time is not one of decisions */
+    /* the separate programs run the same kernels as the whole, so that a difference in time is not one of decisions */
     bool same_kernels;
-    /* fma: f32 flops per second of the machine during this contest */
+    /* flops and bytes of the problem; fma: the machine's f32 flops per second during this contest */
     double flops, bytes, fma;
     /* speed of the unit for the case's element type, relative to f32's */
     double gain;
@@ -209,8 +209,8 @@ typedef struct bench_peer {
     /* version, instruction set */
     void (*describe)(char *text, size_t size);
     void (*set_threads)(int count);
-    /* Ready to run with weights packed, or NULL if the peer has no such operation. Of several implementations the fastest is taken and
-     * named in `note`. Operands and results must outlive it. */
+    /* Returns a state that is ready to run, weights packed; NULL: the peer has no such operation. Of several implementations the fastest is
+     * taken and named in `note`. The problem's operands and results must outlive the state. */
     void *(*prepare)(const bench_problem *problem, char *note, size_t note_size);
     void (*run)(void *state);
     void (*release)(void *state);
@@ -219,7 +219,7 @@ typedef struct bench_peer {
 /* The function that a plug-in exports. */
 typedef const bench_peer *bench_peer_get_function(void);
 DLC_API const bench_peer *bench_peer_get(void);
-/* peers.c: forgets what the caller's environment says of the peers' libraries, and limits how long their threads spin. */
+/* peers.c: unsets environment variables that configure the peers' libraries, and limits how long their threads spin. */
 void bench_prepare_environment(void);
 /* peers.c: loads the plug-ins in this program's folder and reports each; their count. */
 int bench_peers_load(const bench_peer *peers[BENCH_MAX_PEERS], FILE *json);

@@ -1,5 +1,5 @@
-/* Blocks (blocks.h) as graphs, through the public API: all of one, or some of its steps, whose operands are then what they take from the
- * steps before them, and whose results are what the steps behind them take. */
+/* Blocks (blocks.h) as graphs, through the public API: a whole block, or some of its steps. Values that these take from earlier steps are
+ * then operands, and values that later steps take are results. */
 #include "bench/cases.h"
 
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static dlc_value draw_linear(dlc_graph *graph, const bench_block_value *v, const
     return dlc_linear_with(x[0], x[1], x[2], &options);
 }
 
-/* Positions in front of features, heads beside batches. */
+/* Rotates x [b, n, heads * d], transposed to [b, heads, n, d] and back. */
 static dlc_value draw_rotary(dlc_graph *graph, const bench_block_value *v, const dlc_value *x) {
     (void)graph;
     const int64_t *d = v->dims, swap[4] = {0, 2, 1, 3};
@@ -51,7 +51,7 @@ static dlc_value draw_merge(dlc_graph *graph, const bench_block_value *v, const 
     return shaped(dlc_transpose(x[0], 4, (int64_t[]){0, 2, 1, 3}), v);
 }
 
-/* Keys or values, each head of them for as many heads of queries as there are. */
+/* Keys or values, each head repeated for the heads of queries that share it. */
 static dlc_value for_heads(dlc_value x, int64_t heads) {
     dlc_dim dims[5];
     int64_t d[4];
@@ -139,7 +139,7 @@ static dlc_value draw_dequantise(dlc_graph *graph, const bench_block_value *v, c
     return dlc_dequantize_linear_with(x[0], x[1], DLC_NONE, v->number[0] ? 0 : 1, &options);
 }
 
-/* Of few words. */
+/* Steps that are one call. */
 #define STEPS(X)                                                   \
     X(add, dlc_add(x[0], x[1]))                                    \
     X(mul, dlc_mul(x[0], x[1]))                                    \
@@ -187,7 +187,7 @@ static draw_function *const draws[BENCH_STEP_KINDS] = {
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------------------ */
 
-/* An operand of the block, or what an earlier step makes. */
+/* Declares an operand: the block's, or the value of a step that is not drawn. */
 static void draw_operand(drawing *d, int value) {
     const bench_block_value *v = &d->block->values[value];
     bench_builder *b = d->b;

@@ -34,7 +34,7 @@ static int input(bench_block *b, int rank, const int64_t *dims) {
     return operand(b, false, DLC_F32, rank, dims, -1, 1);
 }
 
-/* Sums of `terms` products are about as large as what is multiplied. */
+/* Constant weights, scaled so that sums of `terms` products are about as large as the factors. */
 static int weights(bench_block *b, int64_t terms, int rank, const int64_t *dims) {
     double limit = sqrt(3.0 / (double)terms);
     return operand(b, true, DLC_F32, rank, dims, -limit, limit);
@@ -108,7 +108,7 @@ static int linear_by(bench_block *b, int x, int w, int bias, int64_t n, bool tra
     return y;
 }
 
-/* Weights of its own. */
+/* A linear layer with new weights. */
 static int linear(bench_block *b, int x, int64_t n, bool bias, bool transposed) {
     int64_t k = last_of(b, x);
     int w = transposed ? weights(b, k, DIMS(n, k)) : weights(b, k, DIMS(k, n));
@@ -152,13 +152,13 @@ static int attend(bench_block *b, int q, int k, int v, bool causal) {
     return y;
 }
 
-/* Of three values [b, n, heads * d]. */
+/* Attention of q, k, v [b, n, heads * d]. */
 static int attention(bench_block *b, int q, int k, int v, int64_t heads, int64_t shared, bool causal) {
     int qs = split_heads(b, q, heads), ks = split_heads(b, k, shared), vs = split_heads(b, v, shared);
     return merge_heads(b, attend(b, qs, ks, vs, causal));
 }
 
-/* Keeps the image's size but for the stride. */
+/* A convolution that keeps the image's size, except for the stride. */
 static int convolution(bench_block *b, int x, int64_t co, int64_t side, int64_t stride, int64_t groups) {
     const int64_t *d = dims_of(b, x);
     int64_t ci = d[1] / groups, n = d[0], h = (d[2] - 1) / stride + 1, w = (d[3] - 1) / stride + 1;
@@ -258,7 +258,7 @@ static void bottleneck(bench_block *b, const bench_shape *s) {
     result(b, map(b, BENCH_STEP_RELU, y));
 }
 
-/* A level of a U-Net and the one below: down, up again, beside what went past (Ronneberger et al. 2015). */
+/* A level of a U-Net and the level below: down, up again, concatenated with the skip connection (Ronneberger et al. 2015). */
 static void unet(bench_block *b, const bench_shape *s) {
     int64_t c = bench_number(s, "c", 64), h = bench_number(s, "h", 64);
     int x = input(b, DIMS(bench_number(s, "b", 1), c, h, h));
@@ -302,7 +302,7 @@ static void mamba(bench_block *b, const bench_shape *s) {
     result(b, add(b, linear(b, y, d, false, false), x));
 }
 
-/* The norm and the numbers of all words. */
+/* The last norm and the logits of all words. */
 static void head(bench_block *b, const bench_shape *s) {
     int x = input(b, DIMS(bench_number(s, "b", 1), bench_number(s, "d", 768)));
     int y = rms_norm(b, x);
@@ -312,7 +312,7 @@ static void head(bench_block *b, const bench_shape *s) {
 
 /* ---- pieces of them that fusion has to decide about --------------------------------------------------------------------------------- */
 
-/* rows=, d=; flag two: the norm is wanted, too. */
+/* rows=, d=; flag two: the norm is a result, too. */
 static void norm_between(bench_block *b, const bench_shape *s) {
     int64_t d = bench_number(s, "d", 768);
     bool transposed = bench_flag(s, "transposed");
@@ -325,7 +325,7 @@ static void norm_between(bench_block *b, const bench_shape *s) {
     result(b, linear(b, y, d, true, transposed));
 }
 
-/* Sums and what the activation makes of them, both wanted. */
+/* A linear layer and its activation, both results. */
 static void two_outputs(bench_block *b, const bench_shape *s) {
     int x = input(b, DIMS(bench_number(s, "rows", 1), bench_number(s, "d", 768)));
     int z = result(b, linear(b, x, bench_number(s, "n", 768), true, bench_flag(s, "transposed")));
@@ -333,7 +333,7 @@ static void two_outputs(bench_block *b, const bench_shape *s) {
     result(b, map(b, BENCH_STEP_RELU, z));
 }
 
-/* Flag two: what goes on beside the norm is wanted, too. */
+/* Flag two: the residual sum is a result, too. */
 static void residual_norm(bench_block *b, const bench_shape *s) {
     int64_t d = bench_number(s, "d", 768), rows = bench_number(s, "rows", 1);
     int a = input(b, DIMS(rows, d)), x = input(b, DIMS(rows, d));
@@ -343,7 +343,7 @@ static void residual_norm(bench_block *b, const bench_shape *s) {
     result(b, rms_norm(b, r));
 }
 
-/* A convolution with its residual, and what relu makes of them, both wanted. */
+/* A convolution plus its residual, and the relu of that sum, both results. */
 static void residual_relu(bench_block *b, const bench_shape *s) {
     int64_t c = bench_number(s, "c", 64), h = bench_number(s, "h", 56);
     int x = input(b, DIMS(bench_number(s, "b", 1), c, h, h)), past = input(b, DIMS(dims_of(b, x)[0], c, h, h));
@@ -352,7 +352,7 @@ static void residual_relu(bench_block *b, const bench_shape *s) {
     result(b, map(b, BENCH_STEP_RELU, y));
 }
 
-/* Attention of values with their heads side by side, [b, n, heads * d]; parts: each transposition, attention. */
+/* Attention of values with interleaved heads, [b, n, heads * d]; parts: each transposition, attention. */
 static void heads(bench_block *b, const bench_shape *s) {
     int64_t n = bench_number(s, "n", 128), count = bench_number(s, "heads", 12), batch = bench_number(s, "b", 1);
     int64_t shared = bench_number(s, "kv_heads", count), d = bench_number(s, "dim", 64);
@@ -406,7 +406,7 @@ static const struct {
     {"dequantised-linear", dequantise},
 };
 
-/* Moves, and weights as numbers, are nobody's results. */
+/* With the flag `all`: is the value a result? Not if it only moves elements or is a dequantised weight. */
 static bool is_wanted(const bench_block_value *v) {
     switch (v->kind) {
     case BENCH_STEP_HEADS:

@@ -68,7 +68,7 @@ dlc_value bench_case_operand(bench_builder *b, bool constant, dlc_dtype dtype, i
         __VA_ARGS__                                                          \
     }
 
-/* Of what a line does not say otherwise: its dtype where that is a float, else f32. */
+/* The element type of operands unless the builder says otherwise: the line's dtype, but f32 instead of u8. */
 static dlc_dtype float_of(const bench_builder *b) {
     bench_types t = {.x = DLC_F32};
     bench_types_of(&t, b->problem.shape);
@@ -112,7 +112,8 @@ static dlc_value activate(bench_builder *b, dlc_value x) {
 
 /* ---- contraction, convolution ------------------------------------------------------------------------------------------------ */
 
-/* Of quantised weights: of two products of such and of any byte the sum fits 16 bits, so that no processor's way saturates. */
+/* Quantised weights are at most this large: then the sum of two products of a weight and a byte always fits 16 bits, and no processor's
+ * instructions saturate. */
 enum { QUANTISED = 63 };
 
 static dlc_value input_as(bench_builder *b, dlc_dtype dtype, int rank, const int64_t *dims) {
@@ -125,8 +126,8 @@ static dlc_value weights_as(bench_builder *b, bool constant, dlc_dtype dtype, in
     return operand(b, constant, dtype, rank, dims, -limit, limit);
 }
 
-/* What follows sums of `terms` products: bias and, for quantised ones, a factor for each channel, `dims`; the activation; the type
- * that the line wants. */
+/* Adds what follows sums of `terms` products: the bias and, for quantised sums, a factor for each channel, both of shape `dims`; the
+ * activation; the conversion to the type that the line wants. */
 static dlc_value finished(bench_builder *b, dlc_value y, const bench_types *t, double terms, int rank,
                           const int64_t *dims) {
     bool quantised = t->sum == DLC_I32, wide = t->sum == DLC_F64;
@@ -165,7 +166,7 @@ static void build_contraction(bench_builder *b) {
     b->problem.flops = 2.0 * (double)batch * (double)m * (double)n * (double)k;
 }
 
-/* w [ci, co/groups, kh, kw] as in ONNX. */
+/* A transposed convolution; w is [ci, co/groups, kh, kw] as in ONNX. */
 static dlc_value transposed(dlc_value x, dlc_value w, const int64_t *strides, const int64_t *pads) {
     dlc_convolution_transposed_options options = DLC_CONVOLUTION_TRANSPOSED_OPTIONS_INIT;
     options.stride_count = options.low_count = options.high_count = 2;
@@ -173,7 +174,7 @@ static dlc_value transposed(dlc_value x, dlc_value w, const int64_t *strides, co
     return dlc_convolution_transposed_with(x, w, &options);
 }
 
-/* Channels in front, whatever the layout of x. */
+/* The image with channels in front, whatever the layout of x. */
 static dlc_value channels_first(dlc_value x, bench_layout layout, const int64_t dims[4]) {
     if (layout == BENCH_LAST) return dlc_transpose(x, 4, (int64_t[]){0, 3, 1, 2});
     return layout == BENCH_PLAIN ? x : reshape(dlc_transpose(x, 5, (int64_t[]){0, 1, 4, 2, 3}), 4, dims);
@@ -383,7 +384,7 @@ typedef struct extent {
     int64_t dims[DLC_MAX_RANK], axes[DLC_MAX_RANK];
 } extent;
 
-/* Parameters shape and axis; the last axis where the line has none. */
+/* Reads the parameters shape and axis (the last axis where the line has none). */
 static extent extent_of(const bench_builder *b) {
     extent e = {0};
     e.rank = bench_numbers(bench_text(b->problem.shape, "shape"), e.dims);
@@ -430,7 +431,7 @@ static void build_mean_var(bench_builder *b) {
     result(b, dlc_variance(x, e.axis_count, e.axes));
 }
 
-/* Floats, or with dtype=i64 or i32 numbers that hardly repeat. */
+/* An operand to be sorted: floats or, with dtype=i64 or i32, integers that hardly repeat. */
 static dlc_value ordered(bench_builder *b, const extent *e) {
     dlc_dtype dtype = float_of(b);
     double limit = dtype == DLC_I64 || dtype == DLC_I32 ? 1e9 : 1;

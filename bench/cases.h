@@ -18,11 +18,11 @@ typedef struct bench_builder {
     bench_problem problem;
     dlc_graph *graph;
     dlc_value results[BENCH_MAX_RESULTS];
-    /* operands have no data and are inputs; unless `bytes` is NULL, constants have these bytes */
+    /* operands have no data and are inputs; constants are inputs, too, if `bytes` is NULL, else constants with these bytes */
     bool described;
     /* see `described` */
     const void *bytes;
-    /* of a block: only these steps; NULL: all. Then also the block's values, by operand and result: */
+    /* of a block: builds only these steps; NULL: all. Then the builder also sets the block's value for each operand and result: */
     const bench_steps *steps;
     int operand_values[BENCH_MAX_OPERANDS], result_values[BENCH_MAX_RESULTS];
 } bench_builder;
@@ -34,7 +34,7 @@ typedef struct bench_case_kind {
     /* NULL: every name of the kind */
     const char *name;
     bench_build_function *build;
-    /* The same as several programs, the result of each being the first operand of the next: without fusion. */
+    /* builders of the case as several programs, the result of each being the first operand of the next, that is, without fusion */
     bench_build_function *stages[BENCH_MAX_STAGES];
 } bench_case_kind;
 
@@ -49,7 +49,7 @@ void bench_case_build(bench_builder *b, bench_build_function *build, const bench
 void bench_case_describe(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph,
                          const bench_steps *steps, const void *bytes);
 void bench_case_release(bench_builder *b);
-/* Operand or result with its data; values are spread evenly over [low, high), always the same. */
+/* Creates an operand or result with data; values are spread evenly over [low, high), always the same. */
 void bench_operand_create(bench_operand *operand, dlc_dtype dtype, int rank, const int64_t *dims, double low,
                           double high);
 

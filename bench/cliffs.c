@@ -10,7 +10,7 @@
 
 enum { WHOLE, VARYING, PARTS, SIDES, VALUES = BENCH_GRAPH_VALUES };
 
-/* A call and what the first touches of caches and predictors cost: belongs to no kernel. */
+/* Seconds added to the roof for a call and for cold caches and branch predictors, which belong to no kernel. */
 #define CALL_SECONDS 1e-6
 #define TOLERANCE 1e-3 /* of the greatest magnitude: sums in another order */
 #define LEAST_MAGNITUDE 0.1
@@ -21,7 +21,7 @@ typedef struct side {
     int count;
     dlc_program *programs[VALUES];
     dlc_call *calls[VALUES];
-    /* of the values that it makes; owned */
+    /* memory of the values that this side computes; owned */
     void *data[VALUES];
     dlc_status status;
 } side;
@@ -117,7 +117,7 @@ static double roof_of(const bench_roofs *roofs, const bench_random_graph *g) {
     return bench_roof_seconds(roofs, fma, &p) + CALL_SECONDS;
 }
 
-/* Time over what it is held against; below 1 where it was not measured. */
+/* Ratio of the time to the one it is compared with; below 1: not measured. */
 static double over(const measured *m, int which) {
     const double whole = m->seconds[WHOLE];
     if (which == WHOLE) return whole / m->roof;
@@ -171,7 +171,7 @@ static uint64_t plain_loops(const dlc_context *context) {
     return statistics.interpreted_regions;
 }
 
-/* False: something failed, which is told. */
+/* Measures one graph. False: something failed, and a message was printed. */
 static bool run_graph(const bench_roofs *roofs, const bench_random_graph *g, const double limits[SIDES], measured *m) {
     const bool taken[SIDES] = {true, g->n > 0, steps_of(g) > 1};
     side sides[SIDES] = {{.count = 0}};

@@ -6,7 +6,7 @@
 #include <string.h>
 
 enum { OURS, PEAK, FIRST_OPPONENT, MAX_CONTESTANTS = FIRST_OPPONENT + BENCH_OPPONENTS };
-/* Arithmetic from which two threads are measured against one. */
+/* Least arithmetic of cases that are also measured on one thread. */
 #define ALONE_FLOPS 50e6
 
 /* ---- contestants -------------------------------------------------------------------------------------------------------------- */
@@ -14,7 +14,7 @@ enum { OURS, PEAK, FIRST_OPPONENT, MAX_CONTESTANTS = FIRST_OPPONENT + BENCH_OPPO
 typedef struct peer_side {
     const bench_peer *peer;
     void *state;
-    /* our operands, results of its own */
+    /* our operands, and results of the peer's own */
     bench_problem problem;
     char note[96];
 } peer_side;
@@ -34,7 +34,7 @@ static void release_peer(peer_side *side) {
     for (int i = 0; side->peer && i < side->problem.result_count; i++) free(side->problem.results[i].data);
 }
 
-/* Half of the bytes that a case must move, from one place to another. */
+/* memcpy of half of the bytes that a case must move, which moves the same number in total. */
 typedef struct copy {
     bench_operand from, to;
 } copy;
@@ -44,11 +44,11 @@ static void run_copy(void *state) {
     memcpy(c->to.data, c->from.data, c->from.bytes);
 }
 
-/* What any gather of rows does at least: one memcpy for each, from where the ids say. */
+/* The least that a gather of rows does: one memcpy for each row that the ids select. */
 typedef struct row_copies {
     const char *table;
     const int64_t *ids;
-    /* rows; of each */
+    /* number of rows; bytes of a row */
     size_t count, bytes;
     bench_operand to;
 } row_copies;
@@ -66,11 +66,11 @@ static double data_bytes(const bench_problem *p) {
     return p->bytes > 0 ? p->bytes : sum;
 }
 
-/* Everybody who takes part in one contest. */
+/* The contestants of one contest. */
 typedef struct field {
     bench_arena *arena;
     bench_contestant contestants[MAX_CONTESTANTS];
-    /* which one each is; -1: ourselves, the peak */
+    /* by contestant: number of the opponent; -1: libdlc, or the peak */
     int opponents[MAX_CONTESTANTS];
     const char *notes[MAX_CONTESTANTS];
     int count;
@@ -117,7 +117,8 @@ static void enter_row_copies(field *f, const bench_problem *p) {
     enter(f, BENCH_ROWS, run_row_copies, &f->rows, "");
 }
 
-/* The same as separate programs, where its kind knows how; masks and shared heads belong to attention as a whole. */
+/* Adds the case as separate programs, if its kind has builders for them; masks and shared heads are supported by attention as a whole
+ * only. */
 static void enter_separate(field *f, const bench_case_kind *kind, const bench_shape *shape) {
     char reason[512] = "";
     int count = 0;
@@ -146,7 +147,7 @@ static void enter_direct(field *f, const bench_case_kind *kind, const bench_shap
     if (f->direct) enter(f, BENCH_DIRECT, bench_programs_run, f->direct, "");
 }
 
-/* False: ours cannot run; the reason has been told. */
+/* Prepares all contestants. False: libdlc cannot run the case, and the reason was printed. */
 static bool assemble(field *f, bench_arena *arena, const bench_shape *shape, bench_rivals rivals) {
     *f = (field){.arena = arena};
     const bench_case_kind *kind = bench_case_find(shape);
@@ -202,12 +203,12 @@ static double difference(const bench_operand *a, const bench_operand *b) {
     return scale > 0 ? most / scale : most;
 }
 
-/* What two right results may differ by: half a unit each of the last place for the short types, and f32 sums in any order. */
+/* The tolerance for two correct results: half a unit in the last place of each for the short types, and f32 sums in any order. */
 static double allowed(dlc_dtype dtype) {
     return dtype == DLC_BF16 || dtype == DLC_U8 || dtype == DLC_I8 ? 1e-2 : 1e-3;
 }
 
-/* A block's parts, by the values that both they and the whole one give. */
+/* Compares a block's parts with the whole, by the values that are results of both. */
 static void check_parts(field *f) {
     const bench_builder *ours = &f->ours->stages[0].builder;
     for (int i = 0; f->separate && bench_block_parts(ours->problem.shape) && i < f->separate->count; i++) {
@@ -223,7 +224,7 @@ static void check_parts(field *f) {
     }
 }
 
-/* Results that differ from a peer's are worth no time. */
+/* Compares our results with each peer's; a difference is reported as WRONG. */
 static void check_results(field *f) {
     const bench_problem *ours = &f->ours->stages[0].builder.problem;
     for (int i = 0; i < f->arena->peer_count; i++) {
@@ -245,7 +246,7 @@ static bool same_kernels(const field *f) {
     return f->separate && bench_programs_same_kernels(f->arena->context, f->ours, f->separate);
 }
 
-/* The ratios of one contest into the outcome. */
+/* Adds the ratios of one contest to the outcome. */
 static void take_ratios(const field *f, bench_outcome *o) {
     const double *ours = f->contestants[OURS].samples;
     for (int c = 0; c < f->count; c++) {
@@ -347,7 +348,7 @@ static void write_json(const field *f, const bench_outcome *o) {
     fflush(f->arena->json);
 }
 
-/* A roof is what nothing disturbed. */
+/* The least time of all samples: a roof is undisturbed. */
 static double best_sample(const bench_contestant *c) {
     double best = c->samples[0];
     for (int i = 1; i < c->times.samples; i++) best = c->samples[i] < best ? c->samples[i] : best;

@@ -9,7 +9,7 @@ typedef struct bench_arena {
     const bench_settings *settings;
     const bench_peer *peers[BENCH_MAX_PEERS];
     int peer_count, threads;
-    /* with that number of threads; with one */
+    /* a context with `threads` threads; one with one thread */
     dlc_context *context, *alone;
     bench_roofs roofs;
     FILE *json;
@@ -18,7 +18,7 @@ typedef struct bench_arena {
 
 /* Opponents that a case is measured against; -1: all. */
 typedef struct bench_rivals {
-    /* bits of bench_opponent's indices */
+    /* bit i: opponent i (BENCH_COPY and so on; peers by their number) */
     unsigned opponents;
 } bench_rivals;
 #define BENCH_EVERYBODY ((bench_rivals){~0u})
@@ -27,7 +27,7 @@ void bench_print_header(const bench_arena *arena);
 /* Measures and prints a row. False, with nothing in `outcome`, if the case could not be built or run; failures and wrong results are
  * counted in the arena. */
 bool bench_case_run(bench_arena *arena, const bench_shape *shape, bench_rivals rivals, bench_outcome *outcome);
-/* Measures again, silently; the ratios become further runs of those in `outcome`, whose times stay. */
+/* Measures again, silently, and adds the ratios as further runs to `outcome`, whose times stay. */
 void bench_case_repeat(bench_arena *arena, bench_rivals rivals, bench_outcome *outcome);
 /* The opponent's own name, or that of a peer. */
 const char *bench_opponent_name(const bench_arena *arena, int opponent);

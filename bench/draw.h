@@ -21,7 +21,7 @@ static inline int64_t bench_draw_below(bench_draw *d, int64_t limit) {
     return (int64_t)(bench_draw_next(d) % (uint64_t)limit);
 }
 
-/* Every power of two as likely as the next; a multiple of `multiple`. */
+/* A size in low..high, each power of two as likely as the next one, rounded down to a multiple of `multiple`. */
 static inline int64_t bench_draw_size(bench_draw *d, int64_t low, int64_t high, int64_t multiple) {
     double exponent =
         log2((double)low) + (log2((double)high) - log2((double)low)) * (double)(bench_draw_next(d) >> 11) * 0x1p-53;

@@ -49,7 +49,7 @@ typedef union word {
     float value;
 } word;
 
-/* Of two in a byte: the first one in the lower half. */
+/* The element at an even index is the lower half of its byte. */
 static int nibble_of(uint8_t byte, size_t index) {
     int value = byte >> (index % 2 * 4) & 15;
     return value < 8 ? value : value - 16;
@@ -60,7 +60,7 @@ static uint8_t with_nibble(uint8_t byte, size_t index, double value) {
     return (uint8_t)((byte & ~(15u << shift)) | bits << shift);
 }
 
-/* Towards zero; magnitudes below the normal numbers become zero, those above are not asked for. */
+/* Rounds towards zero; magnitudes below the normal numbers become zero, those above do not occur. */
 static uint16_t half_of(float value) {
     word w = {.value = value};
     int32_t exponent = (int32_t)(w.bits >> 23 & 255) - 127 + 15;

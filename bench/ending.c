@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Operators whose loops differ; a: f32[rows, columns]. */
+/* Operators with different kinds of loops; operand a: f32[rows, columns]. */
 typedef struct errand {
     const char *name, *text;
-    /* some seconds of work, or as much as memory allows */
+    /* sizes for some seconds of work, or for as much as memory allows */
     int64_t rows, columns;
-    /* a millisecond or some; 0: not for costs */
+    /* sizes for some milliseconds of work; 0: not used for costs */
     int64_t few_rows, few_columns;
 } errand;
 
@@ -101,7 +101,7 @@ static uint64_t look(void *user) {
     return (uint64_t)((now - w->begin) * 1e9) < LIMIT_MS * UINT64_C(1000000) ? 1 : UINT64_C(1) << 60;
 }
 
-/* Seconds between two questions, or from the last one to the return, at most; -1: failed. */
+/* The longest time, in seconds, between two cancellation checks, or from the last one to the return; -1: failed. */
 static double longest_wait(prepared *p, watch *w) {
     dlc_run_options options = DLC_RUN_OPTIONS_INIT;
     dlc_output_slot slot = {0};
@@ -145,7 +145,7 @@ static dlc_context *open_with(bool polls) {
     return context;
 }
 
-/* Runs in turns: without polls, and with them and a flag that nobody raises. */
+/* Least times of runs in turns, without cancellation checks, and with checks and a flag that is never raised. */
 static bool take_turns(prepared *p, double *least) {
     static volatile int never;
     dlc_run_options options = DLC_RUN_OPTIONS_INIT;
@@ -165,7 +165,8 @@ static bool take_turns(prepared *p, double *least) {
     return good;
 }
 
-/* Per cent, NAN: failed. In several rounds with code and scratch at other places, which matters more than polls; on the same input. */
+/* Per cent by which checks make the operator slower; NAN: failed. Several rounds, on the same input, with code and scratch at different
+ * addresses, which matter more than checks. */
 static double cost_of(const errand *e) {
     enum { ROUNDS = 6 };
     double least[2] = {INFINITY, INFINITY};

@@ -28,7 +28,7 @@ typedef struct model {
 
 enum { DATA_FLOATS = 1 << 16, WEIGHT_FLOATS = 1 << 16 };
 
-/* Weights of any tensor: borrowed, small, never all alike. */
+/* Numbers that every weight borrows: small, not all equal. */
 static const float *weight_bytes(void) {
     static float values[WEIGHT_FLOATS];
     if (values[0] == 0)
@@ -139,7 +139,7 @@ static void run_model(model *m, int rank, const int64_t *shape) {
     if (output.managed) output.managed->deleter(output.managed);
 }
 
-/* What a child prints when it could not measure. */
+/* Prints the error; the child's number is then -1. */
 static double failed(const model *m) {
     if (m->status) fprintf(stderr, "%s: %s\n", dlc_status_text(m->status), dlc_error_message(m->context));
     return -1;
@@ -164,7 +164,7 @@ static double resident(void) {
 
 static const int64_t linear_shape[2] = {32, 64}, digits_shape[4] = {1, 1, 8, 8};
 
-/* Milliseconds from nothing to the first result. */
+/* Milliseconds from creating the context to the first result. */
 static double first_linear(void) {
     weight_bytes();
     double start = bench_now();
@@ -202,7 +202,7 @@ static double growth_shapes(void) {
     return m.status || s.cache_bytes > 16 << 20 ? failed(&m) : resident() - before;
 }
 
-/* The same with a graph of its own for each shape, so that every one compiles: growth from when the cache has been full for a
+/* Growth of memory in megabytes with a new graph for each shape, so that each compiles: from the time when the cache has been full for a
  * while. */
 static double growth_graphs(void) {
     enum { SETTLED = 100 /* evictions */, CACHE = 4 << 20 };
@@ -227,7 +227,7 @@ static double growth_graphs(void) {
     return m.status || s.cache_bytes > CACHE || before == 0 ? failed(&m) : resident() - before;
 }
 
-/* Kernels built for 200 sizes over kernels built for the first, which is one a region. */
+/* Kernels built for 200 sizes over kernels built for the first size, one for each region. */
 static double builds_varying(void) {
     model m = open_model(0, build_varying);
     run_model(&m, 2, (int64_t[]){1, 64});
@@ -288,7 +288,7 @@ static double warm_binding(void) {
     return from_disk(build_digits, 4, digits_shape, true);
 }
 
-/* With joins in doubt, which fusion decided by predictions when nothing was on disk. */
+/* The same for a block with doubtful joins, which fusion decided by predictions when nothing was on disk. */
 static double warm_block(void) {
     return from_disk(build_block, 2, (int64_t[]){1, 128}, true);
 }
@@ -328,7 +328,7 @@ static double first_answers(void) {
     return m.status ? failed(&m) : bench_median(values, 6);
 }
 
-/* Programs of one kernel with much code: borders, chains, activations. */
+/* Cases of one kernel with much code: padding, chains, activations. */
 static const char *const compiled[] = {
     "contraction figure b=1 m=128 n=768 k=768 bias act=gelu",
     "contraction odd b=1 m=37 n=641 k=129",
@@ -350,7 +350,7 @@ static const char *const compiled[] = {
     "move transpose shape=31x37x41x43 perm=3,1,2,0",
 };
 
-/* A statement without what stands in brackets and without numbers: copies of it for other parts of a loop then read alike. */
+/* Writes a statement without what is in brackets and without numbers: copies of it for other parts of a loop are then equal. */
 static void skeleton(const char *from, size_t length, char *to, size_t size) {
     size_t depth = 0, at = 0;
     for (size_t i = 0; i < length && at + 1 < size; i++) {
@@ -361,7 +361,7 @@ static void skeleton(const char *from, size_t length, char *to, size_t size) {
     to[at] = 0;
 }
 
-/* How often loop IR repeats one of its statements: for edges, heights of tiles, last columns. */
+/* The largest number of copies of one statement in loop IR: for edges, heights of tiles, last columns. */
 static int count_versions(const char *loops) {
     enum { STATEMENTS = 400, LENGTH = 400 };
     static char seen[STATEMENTS][LENGTH];
@@ -380,7 +380,7 @@ static int count_versions(const char *loops) {
 }
 
 typedef struct compilation {
-    /* to bind a program of one kernel: code for it, for packing its weights, and what surrounds them */
+    /* time to bind a program of one kernel: code for the kernel and for packing its weights, and all else */
     double milliseconds;
     int versions;
 } compilation;
@@ -446,7 +446,7 @@ static dlc_value chain_of_layers(dlc_graph *g, dlc_value x, int nodes) {
     return y;
 }
 
-/* Of maps alone: what fusion may take into one kernel is without end. */
+/* A chain of maps only, all of which fusion may take into one kernel. */
 static dlc_value chain_of_maps(dlc_graph *g, dlc_value x, int nodes) {
     (void)g;
     dlc_value y = x;
@@ -454,7 +454,7 @@ static dlc_value chain_of_maps(dlc_graph *g, dlc_value x, int nodes) {
     return y;
 }
 
-/* A constant of its own in each link. */
+/* A chain in which each link has its own constant. */
 static dlc_value chain_of_constants(dlc_graph *g, dlc_value x, int nodes) {
     static const int64_t shape[2] = {8, 16};
     dlc_value y = x;
@@ -493,7 +493,7 @@ static double compile_doubled(void) {
     for (int i = 0; i < 6; i++) {
         double once[3], twice[3];
         int nodes = sizes[i % 2];
-        if (i % 2 == 0 && prepare_seconds(graphs[i / 2], 100) < 0) return -1; /* what only the first one pays */
+        if (i % 2 == 0 && prepare_seconds(graphs[i / 2], 100) < 0) return -1; /* costs of the first program only */
         for (int run = 0; run < 3; run++) {
             once[run] = prepare_seconds(graphs[i / 2], nodes);
             twice[run] = prepare_seconds(graphs[i / 2], 2 * nodes);
@@ -603,7 +603,7 @@ static const struct {
     double (*measure)(void);
     int runs;
     double required, stretch;
-    /* of CPU features; NULL: the machine's */
+    /* level of CPU features; NULL: the machine's */
     const char *level;
     bool share;
 } children[] = {
@@ -684,7 +684,7 @@ static double contest_figure(int index, const bench_outcome *outcomes, int count
     return -1;
 }
 
-/* Of the shared library that is loaded; statically linked: -1. */
+/* Size of the loaded shared library; -1: it is statically linked. */
 static double library_megabytes(void) {
     Dl_info info;
     const char *(*function)(void) = dlc_version;
@@ -702,7 +702,7 @@ static double library_megabytes(void) {
     return size;
 }
 
-/* required 0: only told. */
+/* Prints a figure and compares it with `required`; 0: nothing is required. Returns whether it was reached. */
 static bool report(FILE *json, const char *name, double value, double required, double stretch, bool more_is_better) {
     bool measured = value != -1, reached = required == 0, stretched = false;
     if (measured && required != 0) {

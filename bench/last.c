@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEPT_SPEED 0.95  /* less of it is a fall */
-#define ALIKE_PEAKS 0.10 /* of two runs that are compared */
+#define KEPT_SPEED 0.95  /* least ratio of old to new time that is no regression */
+#define ALIKE_PEAKS 0.10 /* largest relative difference of the peaks of two runs that are compared */
 
 void bench_machine_name(char *name, size_t size) {
     char line[256];
@@ -20,7 +20,7 @@ void bench_machine_name(char *name, size_t size) {
 
 /* ---- the run as JSON lines ------------------------------------------------------------------------------------------------------ */
 
-/* The text after "key": in a line of ours, whose strings have no escapes. */
+/* The text after "key": in a line that this program wrote, whose strings have no escapes. */
 static const char *value_of(const char *line, const char *key) {
     char quoted[32];
     snprintf(quoted, sizeof quoted, "\"%s\":", key);
@@ -45,7 +45,7 @@ static int threads_of(const char *line) {
     return threads >= 1 && threads <= (double)BENCH_MAX_THREADS ? (int)threads : 0;
 }
 
-/* A case that was measured again counts by its best. */
+/* Adds a case; of one that was measured several times, the best counts. */
 static void add_case(bench_last *last, const bench_last_case *one) {
     for (int i = 0; i < last->count; i++) {
         bench_last_case *known = &last->cases[i];
@@ -80,7 +80,7 @@ bool bench_last_from_json(bench_last *last, FILE *json, const char *date) {
         }
         if (!string_of(line, "contestant", who, sizeof who) || strcmp(who, "dlc") != 0) continue;
         one.seconds = number_of(line, "seconds"), one.share = number_of(line, "roof_share");
-        /* Random shapes are others in each run. */
+        /* random shapes differ from run to run */
         if (string_of(line, "case", one.text, sizeof one.text) && !strstr(one.text, " random ") && one.seconds > 0)
             add_case(last, &one);
     }

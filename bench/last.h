@@ -8,20 +8,20 @@
 
 typedef struct bench_last_case {
     int threads;
-    /* our median; of the roof during the contest */
+    /* our median; its share of the roof during the contest */
     double seconds, share;
     char text[192];
 } bench_last_case;
 
 typedef struct bench_last {
     char machine[160], date[16];
-    /* by number of threads */
+    /* peaks by number of threads */
     struct {
-        /* of the widest vectors, "fma512"; "": this number of threads was not measured */
+        /* name of the unit with the widest vectors, "fma512"; "": this number of threads was not measured */
         char unit[16];
         double gflops;
     } peaks[BENCH_MAX_THREADS + 1];
-    /* owned; in the order of their texts, then threads */
+    /* owned; sorted by text, then by threads */
     bench_last_case *cases;
     int count;
 } bench_last;

@@ -18,7 +18,7 @@ static double time_calls(const bench_contestant *contestant, int64_t calls) {
     return bench_now() - start;
 }
 
-/* Calls that fill a sample. */
+/* Number of calls that fill a sample. */
 static int64_t calibrate(const bench_contestant *contestant, double sample_seconds) {
     double seconds = time_calls(contestant, 1);
     if (seconds < 0.05) seconds = time_calls(contestant, 1);
@@ -50,8 +50,8 @@ static double median_so_far(const bench_contestant *c, double *sample_seconds) {
     return median;
 }
 
-/* A rival leaves after a few long samples when it is far behind the first contestant, or, where samples take very long, somewhat behind
- * another rival: further ones would tell nothing. */
+/* Stops measuring a contestant after a few samples if it is far behind the first contestant or, if samples take very long, somewhat behind
+ * the fastest rival: further samples would change nothing. */
 static void dismiss(bench_contestant *contestants, int count) {
     double sample, first = median_so_far(&contestants[0], &sample), fastest = 0;
     for (int c = 1; c < count; c++) {
@@ -67,7 +67,8 @@ static void dismiss(bench_contestant *contestants, int count) {
     }
 }
 
-/* Threads that slept through the others' turns may take milliseconds until they help. Long calls hide that. */
+/* Runs the contestant until its threads are awake: after they slept through the others' turns, they may take milliseconds to help. Not
+ * needed for long calls. */
 static void wake(const bench_contestant *contestant, int sample) {
     if (sample > 0 && contestant->samples[sample - 1] > LONG_CALL) return;
     double start = bench_now();
@@ -102,7 +103,7 @@ static void summarise(bench_contestant *c, double *scratch) {
     t->high = scratch[t->samples - 1 - t->samples / 4];
 }
 
-/* Of the first contestant and of the fastest of the others. */
+/* The larger spread of two contestants: of the first and of the fastest rival. */
 static double spread_of(const bench_contestant *contestants, int count) {
     const bench_contestant *fastest = NULL;
     for (int c = 1; c < count; c++)

@@ -13,16 +13,17 @@ typedef struct writer {
     onnx_model *m;
     const bench_block *block;
     spelled_way way;
-    /* heads that stand side by side for operators that take them so: not written */
+    /* values whose heads stand side by side, because an operator takes or gives them so: the step that splits or merges them is not
+     * written */
     bool split[BENCH_BLOCK_VALUES];
     char name[BENCH_BLOCK_VALUES][16];
-    /* of values in between, so far */
+    /* how many names of intermediate values have been made */
     int names;
 } writer;
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------------------- */
 
-/* A name that no value has; valid until 64 more were made. */
+/* Makes a name that no value has; it is valid until 64 more are made. */
 static const char *fresh(writer *w) {
     static char names[64][16];
     char *name = names[w->names % 64];
@@ -30,7 +31,7 @@ static const char *fresh(writer *w) {
     return name;
 }
 
-/* inputs: names with spaces between them, as many as the format says. */
+/* `format` and what follows: the names of inputs, with spaces between them. */
 static void node(writer *w, const char *type, const char *output, const char *attributes, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 static void node(writer *w, const char *type, const char *output, const char *attributes, const char *format, ...) {
@@ -146,7 +147,7 @@ static void write_attention_nodes(writer *w, const bench_block_value *v, const c
     node(w, "MatMul", y, NULL, "%s %s", weights, values);
 }
 
-/* One operator from the values whose heads stand side by side to such ones. */
+/* Writes attention: in the way NODES as nodes, otherwise as one operator that takes and gives values whose heads stand side by side. */
 static void write_attend(writer *w, const bench_block_value *v, const char *y) {
     const char *q = in(w, v, 0), *k = in(w, v, 1), *values = in(w, v, 2);
     const int heads = (int)v->dims[1], shared = (int)w->block->values[v->input[1]].dims[1];
@@ -212,7 +213,7 @@ static void write_dequantise(writer *w, const bench_block_value *v, const char *
     node(w, "DequantizeLinear", y, attributes, "%s %s", in(w, v, 0), in(w, v, 1));
 }
 
-/* Steps that are one operator of the same operands; NULL: of a function. */
+/* How a step is written: as an operator of the same operands; type NULL: by a function. */
 typedef struct spelling {
     const char *type, *attributes;
     void (*write)(writer *w, const bench_block_value *v, const char *y);
@@ -244,7 +245,8 @@ static const spelling spellings[BENCH_STEP_KINDS] = {
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------------------ */
 
-/* Operands are x0, x1...; results y0, y1... Operators that split and merge heads by themselves stand for the steps that do. */
+/* Names the values: operands are x0, x1..., results y0, y1... Where operators split and merge heads themselves, the result of such a step
+ * has the name of its operand. */
 static void name_values(writer *w) {
     int operands = 0, results[BENCH_BLOCK_VALUES], count = bench_block_results(w->block, results);
     for (int v = 0; v < w->block->count; v++) {

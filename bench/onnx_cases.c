@@ -23,7 +23,8 @@ static void einsum(onnx_model *m, const bench_problem *p) {
     onnx_node(m, "Einsum", "x0 x1", "y0", attributes);
 }
 
-/* Sums that have the type of operands and result, or nothing in between that would show the difference. */
+/* Fails unless operands and result have one type that is also that of the sums, or nothing follows the sums that would show the
+ * difference. */
 static void only_floats(onnx_model *m, const bench_problem *p) {
     bench_types t = {0};
     bench_types_of(&t, p->shape);
@@ -51,12 +52,12 @@ static void gemm(onnx_model *m, const bench_problem *p) {
     activation(m, p->shape, "sum");
 }
 
-/* Bytes times signed bytes: sums as they are; or with a factor for each channel, as floats or as bytes, where ReLU is what saturation at
- * zero does anyway. Zero points are zero, the factor of x and of the result is one. */
+/* A quantised product, of bytes and signed bytes. Its sums are the result, or are multiplied by a factor for each channel to give floats or
+ * bytes; then ReLU is the same as saturation at zero. Zero points are zero; the factors of x and of the result are one. */
 typedef struct quantised {
     bench_types types;
     bool bias;
-    /* operands */
+    /* names of operands */
     char bias_name[8], factors[8];
     int64_t channels;
 } quantised;
@@ -135,7 +136,7 @@ static void declare_images(onnx_model *m, const bench_problem *p, int rank) {
     onnx_result_as(m, p, 0, 2 + rank, rank == 2 ? y : (const int64_t[]){y[0], y[1], y[3]});
 }
 
-/* ONNX has channels in front. */
+/* Fails for other layouts: ONNX has channels in front. */
 static void given_plain(onnx_model *m, const bench_shape *s) {
     if (bench_flag(s, "blocked") || bench_flag(s, "last")) m->failed = true;
 }
@@ -194,7 +195,7 @@ static void convolve_rows(onnx_model *m, const bench_problem *p) {
 typedef struct network {
     onnx_model *m;
     const bench_problem *p;
-    /* the next */
+    /* the number of the next weight or bias */
     int operand;
 } network;
 
@@ -306,8 +307,8 @@ static void multi_head_attention(onnx_model *m, const bench_problem *p) {
     onnx_node(m, "Transpose", "y4", "y0", "perm=[0,2,1,3]");
 }
 
-/* As exporters write it. Where several heads of queries share one of keys, and no mask tells their rows apart, those are rows of one
- * product. */
+/* Attention as exporters write it. Where several heads of queries share one of keys, and no mask tells their rows apart, those are rows of
+ * one product. */
 static void attention_nodes(onnx_model *m, const bench_problem *p) {
     const bench_operand *q = &p->operands[0], *k = &p->operands[1];
     bool causal = bench_flag(p->shape, "causal"), masked = bench_flag(p->shape, "masked");
@@ -410,7 +411,7 @@ static void topk(onnx_model *m, const bench_problem *p) {
     onnx_node(m, "TopK", "x0 k", "y0 y1", "axis=-1");
 }
 
-/* The mean to y0; the sizes to divide a sum by, returned. */
+/* Writes the mean to y0; returns the number of elements that a sum is divided by. */
 static double mean(onnx_model *m, const bench_problem *p) {
     int64_t axes[DLC_MAX_RANK];
     int count = bench_numbers(bench_text(p->shape, "axis"), axes);
@@ -439,7 +440,7 @@ static void variance_of_squares(onnx_model *m, const bench_problem *p) {
     onnx_node(m, "Sub", "mean_square square_mean", "y1", NULL);
 }
 
-/* As PyTorch's exporter writes it. */
+/* Group normalisation as PyTorch's exporter writes it. */
 static void group_norm(onnx_model *m, const bench_problem *p) {
     const bench_operand *x = &p->operands[0];
     int64_t groups = bench_number(p->shape, "groups", 1);
@@ -522,7 +523,7 @@ static void roi_align(onnx_model *m, const bench_problem *p) {
 
 /* ---- maps ---------------------------------------------------------------------------------------------------------------------------- */
 
-/* Operands, results and numbers; then lines of nodes. */
+/* A map is written as operands, results and numbers, then its lines, which are nodes. */
 typedef struct line {
     const char *type, *inputs, *outputs, *attributes;
 } line;
@@ -738,7 +739,7 @@ static void gru(onnx_model *m, const bench_problem *p) {
 /* ---- the table ------------------------------------------------------------------------------------------------------------------------- */
 
 static const struct {
-    /* name NULL: all of the kind */
+    /* name NULL: all cases of the kind */
     const char *kind, *name;
     struct {
         build *write;

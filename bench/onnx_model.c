@@ -33,7 +33,7 @@ enum {
     DIM_VALUE = 1
 };
 
-/* The newest that the operators here need; every later run time reads it. */
+/* The newest versions that the operators here need; run times of later versions read them, too. */
 enum { IR_VERSION = 10, OPSET = 23 };
 
 /* ---- the wire format ------------------------------------------------------------------------------------------------------------- */
@@ -81,7 +81,7 @@ static void text(onnx_model *m, int field, const char *value) {
     bytes(m, field, value, strlen(value));
 }
 
-/* A nested message: begun, then ended with what begin returned. */
+/* Begins a nested message; what it returns is passed to the function that ends it. */
 static size_t begin(onnx_model *m, int field) {
     static const uint8_t room[LENGTH_BYTES];
     tag(m, field, DELIMITED);
@@ -245,7 +245,7 @@ static void names(onnx_model *m, int field, const char *list) {
     for (char *name; (name = strtok_r(rest, " ", &rest)) != NULL;) text(m, field, strcmp(name, "_") ? name : "");
 }
 
-/* key=value */
+/* Writes an attribute, given as "key=value". */
 static void attribute(onnx_model *m, char *pair) {
     char *equals = strchr(pair, '=');
     if (!equals) {
@@ -278,7 +278,7 @@ static void attribute(onnx_model *m, char *pair) {
     end(m, message);
 }
 
-/* All of a node but its end. */
+/* Writes a node but does not end its message. */
 static size_t begin_node(onnx_model *m, const char *type, const char *inputs, const char *outputs,
                          const char *attributes) {
     bool microsoft = type[0] == '@';

@@ -19,19 +19,19 @@ typedef struct onnx_dims {
 /* A model under construction. Operands are x0, x1...: constants are initializers, the others inputs; results are y0, y1... */
 typedef struct onnx_model {
     onnx_bytes bytes;
-    /* position of the graph */
+    /* position of the graph's message in `bytes` */
     size_t graph;
     /* as declared */
     onnx_dims inputs[BENCH_MAX_OPERANDS], outputs[BENCH_MAX_RESULTS];
     /* out of memory, or malformed */
     bool failed;
-    /* positions of the node whose body is being written, of its attribute, of the body */
+    /* positions in `bytes` of the node whose body is being written, of its attribute, of the body */
     size_t body[3];
 } onnx_model;
 
 /* Starts a new model. Operators of the domains "" and com.microsoft may be used. */
 void onnx_begin(onnx_model *m);
-/* The same with an older opset, of which a reader may support more. */
+/* Starts a model with an older opset, of which a reader may support more operators. */
 void onnx_begin_as(onnx_model *m, int opset_version);
 /* Completes the model in `bytes`. */
 void onnx_end(onnx_model *m);
@@ -42,7 +42,7 @@ void onnx_operand(onnx_model *m, const bench_problem *problem, int index);
 void onnx_operand_as(onnx_model *m, const bench_problem *problem, int index, int rank, const int64_t *dims);
 /* All operands with the case's dimensions. */
 void onnx_operands(onnx_model *m, const bench_problem *problem);
-/* A result with the case's dimensions, or with others. */
+/* onnx_result_as: a result with other dimensions than the case's; onnx_results: all results with the case's dimensions. */
 void onnx_result_as(onnx_model *m, const bench_problem *problem, int index, int rank, const int64_t *dims);
 void onnx_results(onnx_model *m, const bench_problem *problem);
 

@@ -36,7 +36,7 @@ static dlc_status prepare_stage(dlc_context *context, const dlc_compile_options 
     return status;
 }
 
-/* Peers have their arguments bound beforehand; so have we. */
+/* Binds a stage's tensors beforehand, as the peers' arguments are. */
 static dlc_status bind_stage(bench_stage *s) {
     DLTensor *outputs[BENCH_MAX_RESULTS];
     int count = s->builder.problem.result_count;
@@ -44,7 +44,7 @@ static dlc_status bind_stage(bench_stage *s) {
     return dlc_call_create(s->program, s->inputs, s->input_count, outputs, count, &s->call);
 }
 
-/* The numbers behind "predicted" in the profile, which are microseconds. */
+/* Sum of the predictions in the text of a profile, in seconds. */
 static double sum_predicted(const char *text) {
     static const char word[] = "predicted ";
     double sum = 0;
@@ -52,7 +52,7 @@ static double sum_predicted(const char *text) {
     return sum * 1e-6;
 }
 
-/* What dlc_program_dump says of a stage; NULL: nothing. To be freed with dlc_text_free. */
+/* A dump of a stage's program; NULL: failed. To be freed with dlc_text_free. */
 static char *dump_stage(const bench_stage *s, const char *what) {
     const int64_t *shapes[BENCH_MAX_OPERANDS];
     int ranks[BENCH_MAX_OPERANDS];
@@ -81,7 +81,8 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Of the regions of all stages, ascending: the numbers in the lines "region NAME #HASH:" of their schedules. False: too many, or no text. */
+/* Collects the hashes of the regions of all stages, sorted: the numbers in the lines "region NAME #HASH:" of their schedules. False: too
+ * many, or no text. */
 static bool region_hashes(dlc_context *context, const bench_programs *p, hashes *h) {
     h->count = 0;
     bool good = true;
@@ -129,7 +130,7 @@ void bench_programs_run(void *state) {
     run_stages(state, 0);
 }
 
-/* Binds and runs the stages from there on. False with the reason where something failed. */
+/* Binds and runs the stages from `from` on. False: failed, `reason` tells why. */
 static bool start(dlc_context *context, bench_programs *p, int from, char *reason, size_t size) {
     dlc_statistics before = DLC_STATISTICS_INIT, after = DLC_STATISTICS_INIT;
     dlc_context_statistics(context, &before);
@@ -161,7 +162,7 @@ bench_programs *bench_programs_prepare(dlc_context *context, const dlc_compile_o
     return NULL;
 }
 
-/* Operands of a stage that earlier ones make. */
+/* Connects operands of a stage to results of earlier stages. */
 static void take_operands(bench_programs *p, int stage) {
     const bench_builder *b = &p->stages[stage].builder;
     for (int i = 0; i < b->problem.operand_count; i++)
@@ -180,7 +181,7 @@ static void add_stage(dlc_context *context, bench_programs *p, const bench_shape
     take_operands(p, p->count++);
 }
 
-/* The best of a few runs of the stages from there on. */
+/* The best time, in seconds, of a few runs of the stages from `from` on. */
 static double quick_seconds(bench_programs *p, int from) {
     double best = HUGE_VAL, begin = bench_now();
     for (int i = 0; i < 100 && (i < 3 || bench_now() - begin < 0.03); i++) {

@@ -15,15 +15,15 @@ typedef struct bench_stage {
     double first_seconds;
 } bench_stage;
 
-/* One program; or several, if the first result of each is the first operand of the next, or the parts of a block, each as one program or,
- * if that is faster, as one for each of its steps. */
+/* A case as programs: one; or several, of which the first result of each is the first operand of the next; or the parts of a block, each as
+ * one program or, if that is faster, as one for each of its steps. */
 typedef struct bench_programs {
     bench_stage stages[BENCH_MAX_PARTS];
     int count;
     dlc_status status;
 } bench_programs;
 
-/* Builds, compiles with `options` (NULL: none) and runs once. NULL with the reason on failure. */
+/* Builds, compiles with `options` (NULL: none) and runs once. NULL: failed, `reason` tells why. */
 bench_programs *bench_programs_prepare(dlc_context *context, const dlc_compile_options *options,
                                        bench_build_function *const *builds, int count, const bench_shape *shape,
                                        char *reason, size_t size);
@@ -31,7 +31,7 @@ bench_programs *bench_programs_prepare(dlc_context *context, const dlc_compile_o
 bench_programs *bench_parts_prepare(dlc_context *context, int parts, const bench_shape *shape, char *reason,
                                     size_t size);
 void bench_programs_run(void *programs);
-/* Whether both run the same kernels, by the hashes of their regions, in any order. */
+/* Do both run the same kernels, by the hashes of their regions, in any order? */
 bool bench_programs_same_kernels(dlc_context *context, const bench_programs *a, const bench_programs *b);
 /* Seconds of a run predicted by the library's cost model, all kernels together; 0: it has none. */
 double bench_programs_predict(dlc_context *context, const bench_programs *programs);

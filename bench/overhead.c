@@ -39,7 +39,7 @@ typedef struct shape_case {
     int64_t dims[2];
     DLTensor x, y, out;
     dlc_call *call;
-    /* with the frame of the runs before, its pointers still those of these tensors */
+    /* the plan that dlc_run used; its frame still has the pointers of these tensors */
     jit_plan *plan;
 } shape_case;
 

@@ -1,10 +1,10 @@
-/* What plug-ins share: the choice among several ways, and the second pass of peers that only multiply. */
+/* Shared by the plug-ins: the choice among several implementations, and the second pass of peers that only multiply. */
 #include "bench/peer.h"
 
 #include <math.h>
 #include <string.h>
 
-/* The best of a few runs within 30 ms; of runs that take long, of fewer. */
+/* The best time of a few runs within 30 ms; long runs are repeated less often. */
 static double quick_time(void (*run)(void *), void *state) {
     double best = HUGE_VAL, begin = bench_now();
     for (int i = 0; i < 1000 && (bench_now() - begin < 0.03 || (i < 3 && bench_now() - begin < 0.2)); i++) {

@@ -12,7 +12,7 @@ void *bench_fastest(int count, bench_attempt *attempt, void (*run)(void *state),
 
 /* The parts of a contraction case, for peers that multiply and apply bias and activation in a second pass. */
 typedef struct bench_product {
-    /* f32 or f64, of all */
+    /* f32 or f64, the type of all tensors */
     dlc_dtype dtype;
     /* bias NULL: none */
     const char *x, *w, *bias;
@@ -21,7 +21,8 @@ typedef struct bench_product {
     bool relu;
 } bench_product;
 
-/* False for other kinds, other element types, and activations that are slow in a second pass of compiled C (GELU would be libm's erff). */
+/* Sets *product. False: another kind of case, another element type, or an activation that is slow in a second pass of compiled C (GELU
+ * would be libm's erff). */
 bool bench_product_of(bench_product *product, const bench_problem *problem);
 /* The second pass over one matrix of the batch. */
 void bench_product_finish(const bench_product *product, char *y);

@@ -55,7 +55,7 @@ static transform make_plan(const bench_operand *x, const bench_operand *y) {
     return t;
 }
 
-/* Planning overwrites what it plans for. */
+/* Planning overwrites the operand, whose contents are restored. */
 static void *prepare(const bench_problem *problem, char *note, size_t note_size) {
     const bench_operand *x = &problem->operands[0], *y = &problem->results[0];
     if (strcmp(problem->shape->kind, "transform") != 0 || (x->dtype != DLC_F32 && x->dtype != DLC_F64)) return NULL;

@@ -18,7 +18,7 @@ static bool ok(plan *p, dnnl_status_t status) {
     return !p->failed;
 }
 
-/* Row-major, or with the given strides. */
+/* A memory descriptor, row-major or with the given strides. */
 static description typed(plan *p, dnnl_data_type_t type, int rank, const int64_t *dims, const int64_t *strides) {
     dnnl_dims_t sizes = {0}, steps = {0};
     for (int i = rank - 1; i >= 0; i--) {
@@ -46,7 +46,7 @@ static description tagged(plan *p, dnnl_data_type_t type, int rank, const int64_
     return ok(p, make_tagged(d, rank, sizes, type, tag)) ? p->description_count++, handle_of(d) : NULL;
 }
 
-/* What oneDNN chooses. */
+/* A descriptor whose layout oneDNN chooses. */
 static description any(plan *p, dnnl_data_type_t type, int rank, const int64_t *dims) {
     return tagged(p, type, rank, dims, dnnl_format_tag_any);
 }
@@ -56,7 +56,7 @@ static description any(plan *p, dnnl_data_type_t type, int rank, const int64_t *
         __VA_ARGS__     \
     }
 
-/* data NULL: memory of its own. */
+/* A memory object at `data`; NULL: oneDNN allocates it. */
 static dnnl_memory_t memory(plan *p, description d, void *data) {
     dnnl_memory_t m = NULL;
     if (p->failed || p->memory_count == MAX_MEMORIES) return p->failed = true, NULL;
@@ -70,7 +70,7 @@ static float *values_of(plan *p, dnnl_memory_t m) {
     return p->failed || !ok(p, dnnl_memory_get_data_handle(m, &data)) ? NULL : data;
 }
 
-/* A tensor of one number. */
+/* A memory object that holds one number. */
 static dnnl_memory_t number(plan *p, description d, float value) {
     dnnl_memory_t m = memory(p, d, NULL);
     float *data = values_of(p, m);
@@ -90,7 +90,7 @@ static description wanted(dnnl_primitive_desc_t pd, dnnl_query_t what) {
     return dnnl_primitive_desc_query_md(pd, what, 0);
 }
 
-/* A step of a primitive descriptor, which it consumes. */
+/* Adds a step that executes the primitive described by `pd`, which is destroyed. */
 static step *add_step(plan *p, dnnl_primitive_desc_t pd) {
     static step nowhere;
     if (p->failed || p->step_count == MAX_STEPS) return p->failed = true, nowhere.count = 0, &nowhere;
@@ -103,7 +103,8 @@ static step *add_step(plan *p, dnnl_primitive_desc_t pd) {
     return s;
 }
 
-/* `source` in the format `to`: itself if it has it, else a reorder. */
+/* `source` in the format `to`: `source` itself if it has that format and `data` is NULL, otherwise the result of a reorder, which is added
+ * as a step. */
 static dnnl_memory_t reordered(plan *p, dnnl_memory_t source, description to, void *data) {
     description from = NULL;
     if (p->failed || !ok(p, dnnl_memory_get_memory_desc(source, &from))) return NULL;
@@ -121,7 +122,7 @@ static void execute(plan *p, step *s) {
     ok(p, dnnl_primitive_execute(s->primitive, p->stream, s->count, s->arguments));
 }
 
-/* The same once, now. */
+/* Like reordered, but the reorder is executed now, once, and does not become a step. */
 static dnnl_memory_t packed(plan *p, dnnl_memory_t source, description to) {
     int before = p->step_count;
     dnnl_memory_t target = reordered(p, source, to, NULL);
@@ -155,7 +156,7 @@ static void then_binary(plan *p, after *a, dnnl_alg_kind_t kind, description d) 
     if (!p->failed) ok(p, dnnl_post_ops_append_binary(a->post, kind, d));
 }
 
-/* The activation of a line, if any. */
+/* Attributes for the activation that the line names, if any. */
 static after after_activation(plan *p, const char *activation) {
     after a = after_nothing(p);
     if (activation)
@@ -191,7 +192,7 @@ static dnnl_data_type_t type_of(plan *p, dlc_dtype dtype) {
  * another type, a factor for each channel. */
 typedef struct epilogue {
     const bench_operand *bias, *factors;
-    /* NULL: no bias */
+    /* NULL: there is no bias */
     description bias_description;
     after after;
 } epilogue;
@@ -215,7 +216,8 @@ static epilogue epilogue_of(plan *p, const bench_problem *problem, const bench_t
     return e;
 }
 
-/* Bias and factors as arguments of the step. oneDNN adds the bias to scaled sums: it is scaled now. */
+/* Gives the step its bias and factors as arguments. oneDNN adds the bias to sums that are already scaled, so the bias is scaled here,
+ * too. */
 static void add_epilogue(plan *p, step *run, const epilogue *e) {
     if (e->bias) {
         dnnl_memory_t bias = memory(p, e->bias_description, e->factors ? NULL : e->bias->data);
@@ -267,7 +269,7 @@ static void contract_matmul(plan *p, const bench_problem *problem) {
     matmul(p, problem, false);
 }
 
-/* Operands given at run time, both as they are. */
+/* A product whose operands are both given at run time, and are read in the layout that they have. */
 static void contract_plain(plan *p, const bench_problem *problem) {
     if (problem->operands[1].constant) p->failed = true;
     matmul(p, problem, true);
@@ -384,12 +386,12 @@ static void convolution(plan *p, const bench_problem *problem, manner how) {
 static void convolve_direct(plan *p, const bench_problem *problem) {
     convolution(p, problem, (manner){dnnl_convolution_direct, false});
 }
-/* For lines that have a layout of their own. */
+/* Keeps the line's layout; only for lines that name one. */
 static void convolve_as_given(plan *p, const bench_problem *problem) {
     if (!bench_flag(problem->shape, "blocked") && !bench_flag(problem->shape, "last")) p->failed = true;
     convolution(p, problem, (manner){dnnl_convolution_direct, true});
 }
-/* Less arithmetic, larger errors: only for lines that ask for it. */
+/* Winograd's algorithm has less arithmetic and larger errors: only for lines that ask for it. */
 static void convolve_winograd(plan *p, const bench_problem *problem) {
     if (!bench_flag(problem->shape, "winograd")) p->failed = true;
     convolution(p, problem, (manner){dnnl_convolution_winograd, false});
@@ -397,7 +399,8 @@ static void convolve_winograd(plan *p, const bench_problem *problem) {
 
 /* ---- attention ---------------------------------------------------------------------------------------------------------------- */
 
-/* What is added to the scores: 0 or minus infinity; NULL when nothing is. Queries are the last of the positions. */
+/* A tensor to add to the scores, of 0 and minus infinity, and its dimensions; NULL when nothing is added. With fewer queries than keys,
+ * queries are the last positions. */
 static dnnl_memory_t mask_of(plan *p, const bench_problem *problem, int64_t dims[4]) {
     const bench_operand *q = &problem->operands[0], *k = &problem->operands[1];
     bool causal = bench_flag(problem->shape, "causal");
@@ -669,7 +672,7 @@ static void concat(plan *p, const bench_problem *problem) {
 typedef void way(plan *p, const bench_problem *problem);
 enum { MAX_WAYS = 3 };
 static const struct {
-    /* name NULL: all of the kind */
+    /* name NULL: all cases of the kind */
     const char *kind, *name;
     way *ways[MAX_WAYS];
 } table[] = {
@@ -724,7 +727,7 @@ static void release(void *state) {
     free(p);
 }
 
-/* One for the process: partitions that oneDNN keeps compiled do not outlive theirs. */
+/* One engine for the whole process: compiled partitions, which oneDNN keeps, do not outlive the engine that they were compiled for. */
 static dnnl_engine_t engine(plan *p) {
     static dnnl_engine_t only;
     if (!only) ok(p, dnnl_engine_create(&only, dnnl_cpu, 0));

@@ -7,7 +7,7 @@
 
 #include <oneapi/dnnl/dnnl.h>
 
-/* Argument of scale_weights; version 2 has none. */
+/* The argument that carries the factors of scale_weights; version 2 has none. */
 #ifndef DNNL_ARG_ATTR_SCALES
 #define DNNL_ARG_ATTR_SCALES 4096
 #endif
@@ -77,7 +77,7 @@ static inline void destroy_description(dnnl_memory_desc_t *d) {
 static inline dnnl_status_t post_eltwise(dnnl_post_ops_t post, dnnl_alg_kind_t kind, float alpha, float beta) {
     return dnnl_post_ops_append_eltwise(post, 1, kind, alpha, beta);
 }
-/* Version 2 takes the factors beforehand, not as an argument: not supported here. */
+/* Version 2 takes the factors when the primitive is made, not as an argument; that is not supported here. */
 static inline dnnl_status_t scale_weights(dnnl_primitive_attr_t attributes, int mask) {
     (void)attributes, (void)mask;
     return dnnl_unimplemented;
@@ -166,7 +166,7 @@ static inline void destroy_description(dnnl_memory_desc_t *d) {
 static inline dnnl_status_t post_eltwise(dnnl_post_ops_t post, dnnl_alg_kind_t kind, float alpha, float beta) {
     return dnnl_post_ops_append_eltwise(post, kind, alpha, beta);
 }
-/* Each channel's sums are multiplied by a factor, an argument. `mask`: the axes of the weights that are channels. */
+/* Multiplies the sums of each channel by a factor that is an argument. `mask`: the axes of the weights that are channels. */
 static inline dnnl_status_t scale_weights(dnnl_primitive_attr_t attributes, int mask) {
     return dnnl_primitive_attr_set_scales_mask(attributes, DNNL_ARG_WEIGHTS, mask);
 }

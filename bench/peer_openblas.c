@@ -51,7 +51,7 @@ static void set_threads(int count) {
 #define BATCH(name) (void)0
 #endif
 
-/* One way in single or double precision. */
+/* One way of computing, in single or double precision. */
 #define EACH_OF(name, gemm, gemv, batch)                                                                           \
     static void name(const bench_product *p, int way, const char *x, const char *w, char *y) {                     \
         blasint m = (blasint)p->m, n = (blasint)p->n, k = (blasint)p->k;                                           \

@@ -17,8 +17,8 @@ static const bench_peer *load(const char *path) {
     return get();
 }
 
-/* What the caller's environment says of the peers' libraries and of their threads: an inherited "Haswell" halves OpenBLAS, an inherited
- * number of threads binds it. */
+/* Removes what the caller's environment says of the peers' libraries and of their threads: an inherited "Haswell" halves the speed of
+ * OpenBLAS, an inherited number of threads binds it. */
 static void forget_settings(void) {
     static const char *const prefixes[] = {"OPENBLAS_", "GOTO_",   "BLIS_", "MKL_", "OMP_",     "GOMP_", "KMP_",
                                            "DNNL_",     "ONEDNN_", "ORT_",  "TBB_", "LIBXSMM_", "XSMM_", "OV_"};
@@ -29,7 +29,7 @@ static void forget_settings(void) {
         for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
             found |= strncmp(name, prefixes[i], strlen(prefixes[i])) == 0;
         if (found && unsetenv(name) == 0)
-            entry = environ; /* it moved */
+            entry = environ; /* the entries have moved */
         else
             entry++;
     }

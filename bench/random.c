@@ -12,7 +12,7 @@
 /* ---- families ------------------------------------------------------------------------------------------------------------------ */
 
 enum { LINE = sizeof(((bench_shape *)0)->text) };
-/* Below, the call is what takes the time; it has a figure of its own. */
+/* Smaller cases take little more than the time of a call, which has a figure of its own. */
 #define LEAST_FLOPS 2e5
 #define LARGEST_FLOPS 1e9
 #define LARGEST_TENSOR (1 << 20) /* elements: what moves stays clear of the last cache's edge, where no roof is known */
@@ -118,7 +118,8 @@ static double logarithm(double x) {
     return log2(x > 1 ? x : 1);
 }
 
-/* What tells cases of one family apart: sizes in powers of two, and switches worth several of these. */
+/* Places a case in a space whose distances tell how alike cases of one family are: sizes in powers of two, and switches worth several of
+ * these. */
 static void place(const bench_outcome *o, double at[AXES]) {
     const bench_shape *s = o->shape;
     memset(at, 0, AXES * sizeof *at);
@@ -148,7 +149,7 @@ static bool depthwise_line(const bench_shape *s) {
     return bench_number(s, "groups", 1) > 1 && bench_number(s, "groups", 1) == bench_number(s, "ci", 1);
 }
 
-/* Is a fixed case of the family of a random one? Rows, maps and moves: the same operator. */
+/* Is the fixed case of the random one's family? For rows, maps and moves it must be the same operator. */
 static bool alike(const bench_shape *random, const bench_shape *fixed) {
     static const char *const other_forms[] = {"dtype", "const", "blocked", "last", "winograd", "masked", "kv_heads"};
     if (strcmp(random->kind, fixed->kind) != 0) return false;
@@ -169,7 +170,7 @@ static double share_of(const bench_outcome *o) {
     return 100 * o->roof / o->seconds;
 }
 
-/* The least share among the fixed cases nearest to it; -1: the family has none. */
+/* The least share of the roof among the fixed cases nearest to the random one; -1: the family has none. */
 static double expected(const bench_outcome *random, const bench_outcome *fixed, int count) {
     double at[AXES], there[AXES], distances[NEIGHBOURS], shares[NEIGHBOURS];
     int found = 0;

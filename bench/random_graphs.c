@@ -49,7 +49,7 @@ static int add(maker *m, const value *v) {
     return m->g->count++;
 }
 
-/* Of the shape of v. */
+/* Adds an input of the shape of v. */
 static int input(maker *m, const value *v) {
     value made = *v;
     made.step[0] = 0, made.operand_count = 0, made.flops = 0, made.integer = false;
@@ -62,7 +62,7 @@ static int input_of(maker *m, int rank, const int64_t *dims) {
     return input(m, &v);
 }
 
-/* A value of the shape `like` made from operands that end with -1; `flops` for each of `count` points. */
+/* Adds a step whose result has the shape `like`. `operands` ends with -1; `flops` is for the whole step. */
 static bool step(maker *m, const value *like, double flops, const int *operands, const char *format, ...) {
     value made = *like;
     made.operand_count = 0, made.flops = flops, made.integer = false;
@@ -81,7 +81,7 @@ static bool step(maker *m, const value *like, double flops, const int *operands,
         __VA_ARGS__, -1 \
     }
 
-/* "[1, 2]" */
+/* A list as text, such as "[1, 2]". */
 typedef struct numbers {
     char text[96];
 } numbers;
@@ -114,7 +114,7 @@ static bool function(maker *m, int x) {
                 BENCH_PICK(m->draw, "tanh", "gelu", "silu", "logistic", "softplus"), x);
 }
 
-/* With an input that may be broadcast. */
+/* A binary operation on x and a new input that may be broadcast. */
 static bool with_input(maker *m, int x) {
     value other = *at(m, x);
     for (int d = 0; d < other.rank && chance(m, 2); d++) {
@@ -127,7 +127,7 @@ static bool with_input(maker *m, int x) {
                 BENCH_PICK(m->draw, "add", "mul", "sub", "max"), x, y);
 }
 
-/* With an earlier value of the same shape. */
+/* A binary operation on x and an earlier value of the same shape. */
 static bool residual(maker *m, int x) {
     const value *v = at(m, x);
     for (int y = 0; y < x; y++) {
@@ -156,7 +156,7 @@ static bool norm(maker *m, int x) {
                 BENCH_PICK(m->draw, "layer_norm", "rms_norm"), x, g, at(m, x)->rank - 1);
 }
 
-/* Deviations from a mean: over an axis that is kept. */
+/* Deviations from the mean along an axis. */
 static bool deviation(maker *m, int x) {
     value mean = *at(m, x);
     int axis = (int)draw(m, mean.rank);
@@ -205,7 +205,7 @@ static bool cumulative(maker *m, int x) {
 
 /* ---- contractions and windows -------------------------------------------------------------------------------------------------- */
 
-/* By an input [k, n] or [batch, k, n], either may be stored transposed. */
+/* A product of x and a new input, [k, n] or [batch, k, n], which may be stored transposed. */
 static bool contraction(maker *m, int x) {
     const value *v = at(m, x);
     if (v->rank < 2 || v->rank > 4) return false;
@@ -232,7 +232,7 @@ static bool contraction(maker *m, int x) {
     return step(m, &y, flops, FROM(x, b), "matmul(t%d, t%d)", x, b);
 }
 
-/* Windows of one to three axes, whose size stays where it is a symbol. */
+/* Windows along one to three axes. A symbolic axis keeps its size. */
 typedef struct windows {
     int count;
     int64_t size[3], stride[3], pad[3];
@@ -313,7 +313,7 @@ static bool reverse(maker *m, int x) {
     return step(m, at(m, x), 0, FROM(x), "reverse(t%d, axes=[%d])", x, (int)draw(m, at(m, x)->rank));
 }
 
-/* An axis that is not n. */
+/* Draws an axis; -1: it is the symbolic one, whose size must not change. */
 static int known_axis(maker *m, const value *v) {
     const int axis = (int)draw(m, v->rank);
     return axis == v->symbol ? -1 : axis;
@@ -355,7 +355,7 @@ static bool concat(maker *m, int x) {
     return step(m, &y, 0, FROM(x, z), "concat(t%d, t%d, axis=%d)", x, z, axis);
 }
 
-/* Two neighbouring axes become one. */
+/* Merges two neighbouring axes. */
 static bool merge(maker *m, int x) {
     const value *v = at(m, x);
     const int axis = v->rank > 1 ? (int)draw(m, v->rank - 1) : 0;
@@ -376,7 +376,7 @@ static bool merge(maker *m, int x) {
 /* ---- graphs -------------------------------------------------------------------------------------------------------------------- */
 
 typedef bool make_function(maker *m, int x);
-/* With weights. */
+/* All kinds of steps, with the weights by which they are drawn as a first and as a later step. */
 static const struct {
     make_function *make;
     int first, later;
@@ -406,7 +406,7 @@ static void first_value(maker *m) {
     input(m, &v);
 }
 
-/* One more step; false: none fits. */
+/* Adds a step; false: none that was drawn fits. */
 static bool grow(maker *m, bool first) {
     const int x = m->g->count - 1;
     const bench_random_graph before = *m->g;
@@ -425,7 +425,7 @@ void bench_random_graph_make(bench_random_graph *graph, uint64_t seed, int numbe
     maker m = {graph, &source};
     *graph = (bench_random_graph){.count = 0};
     first_value(&m);
-    /* one step in three graphs; of the others, long chains are rarer */
+    /* a third of the graphs have one step; of the others, long chains are rarer */
     int steps = 1 + (draw(&m, 3) ? 1 + (int)draw(&m, 3) + (int)draw(&m, 3) : 0);
     while (!grow(&m, true)) *graph = (bench_random_graph){.count = 0}, first_value(&m);
     for (int i = 1; i < steps && graph->count + 4 < BENCH_GRAPH_VALUES && grow(&m, false); i++) {

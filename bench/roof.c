@@ -57,7 +57,7 @@ FMA_FUNCTION(fma_128, 16, "avx2,fma")
 
 /* Units for other element types, with the widest vectors: doubles, pairs of bf16, quadruples of bytes. */
 #if defined(__x86_64__)
-/* Opaque, lest accumulators that hold the same become one. */
+/* Hides the first value of each accumulator from the compiler, which would otherwise merge those that hold the same. */
 #define CLEAR(i) \
     a##i = x;    \
     __asm__ volatile("" : "+v"(a##i));
@@ -86,7 +86,7 @@ UNIT_FUNCTION(bf16_512, "avx512f,avx512bf16", __m512, _mm512_setzero_ps(), STEP_
 UNIT_FUNCTION(u8_512, "avx512f,avx512vnni", __m512i, _mm512_setzero_si512(), STEP_U8)
 #endif
 
-/* Without a multiply-add: as many multiplications as additions, in chains of their own. */
+/* For processors without a multiply-add: as many multiplications as additions, in separate accumulators. */
 __attribute__((noinline)) static float multiply_add_128(float seed) {
     typedef float vector __attribute__((vector_size(16)));
     vector x = {0}, y = {0}, sum = {0};
@@ -104,11 +104,11 @@ __attribute__((noinline)) static float multiply_add_128(float seed) {
 typedef struct width {
     float (*function)(float seed);
     int lanes;
-    /* one operation for each accumulator, not two */
+    /* a round does one operation for each accumulator and lane, not two */
     bool apart;
 } width;
 
-/* Widths of bench_roofs.fma. */
+/* The functions for bench_roofs.fma, widest first; function NULL: this processor has none. */
 static width width_of(int index) {
 #if defined(__x86_64__)
     if (index == 0 && HAS_512) return (width){fma_512, 16, false};
@@ -127,7 +127,8 @@ static width widest(void) {
     return width_of(2);
 }
 
-/* Of bench_roofs.unit: products a call's instruction adds. Without a unit of its own a type has that of f32. */
+/* The function for bench_roofs.unit; `lanes` is the number of products that one instruction adds. A type without an instruction of its own
+ * uses that of f32. */
 static width unit_of(bench_unit unit) {
 #if defined(__x86_64__)
     bool wide = HAS_512;
@@ -161,7 +162,7 @@ typedef struct worker {
     int repeats;
     width width;
     const char *source;
-    /* NULL: only read */
+    /* NULL: the source is only read */
     char *target;
     size_t size;
     double seconds;
@@ -178,7 +179,7 @@ static void *worker_main(void *argument) {
     return NULL;
 }
 
-/* The slowest one's time. */
+/* Runs all workers, each in a thread; returns the time of the slowest. */
 static double run_workers(worker *workers, int threads) {
     pthread_barrier_t barrier;
     pthread_barrier_init(&barrier, NULL, (unsigned)threads);
@@ -211,8 +212,8 @@ static double measure_fma(width w, int threads) {
     return best;
 }
 
-/* One call is about 35 us. With several threads the burst runs on the caller's only, and counts for all: creating threads
- * would take longer. */
+/* Keeps the processor busy for about 35 us. With several threads it runs only on the caller's, and counts for all: creating threads would
+ * take longer. */
 void bench_fma_burst(void *threads) {
     (void)threads;
     volatile float sink = widest().function(0.5f);

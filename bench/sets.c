@@ -6,7 +6,7 @@
 #include <string.h>
 
 enum { WORST = 15, BEST_PEER = -1, NAMED_PEER = -2, MULTIPLY_ADDS_OF_TINY = 16 * 16 * 16 };
-#define LEAST_COPY_SHARE 0.85 /* of maps beyond the second cache */
+#define LEAST_COPY_SHARE 0.85 /* required of maps that exceed the second cache */
 
 /* ---- which cases ------------------------------------------------------------------------------------------------------------- */
 
@@ -88,7 +88,7 @@ static bool winograd(line l) {
 static bool fused_map(line l) {
     return kind(l, "map") && !named(l, "add") && !named(l, "cast f32->bf16");
 }
-/* Beyond the second cache, and not bound by arithmetic: by the roofs, or by what the library's cost model expects of it. */
+/* Maps that exceed the second cache and are not bound by arithmetic, neither by the roofs nor by what the library's cost model expects. */
 static bool map_in_memory(line l) {
     const bench_roofs *r = &l.arena->roofs;
     const bench_outcome *o = l.outcome;
@@ -137,7 +137,7 @@ static bool single(line l) { /* blocks have sets of their own */
 /* ---- the table ----------------------------------------------------------------------------------------------------------------- */
 
 typedef struct bar {
-    /* 0: only told */
+    /* 0: no requirement, the ratio is only told */
     double mean, least;
 } bar;
 
@@ -148,7 +148,7 @@ typedef struct set {
     int opponent;
     const char *peer;
     bar required, stretch;
-    /* the least where there are at most 16^3 multiply-adds; 0: the same */
+    /* the least ratio required of cases with at most 16^3 multiply-adds; 0: the same as of others */
     double tiny;
 } set;
 
@@ -189,7 +189,7 @@ enum { SETS = sizeof sets / sizeof *sets };
 
 /* ---- ratios ---------------------------------------------------------------------------------------------------------------------- */
 
-/* The opponent that counts; -1: not measured. */
+/* The opponent that counts for a case; -1: it was not measured. */
 static int opponent_of(const set *s, const bench_arena *a, const bench_outcome *o) {
     if (s->opponent == BEST_PEER) return bench_best_peer(o);
     int found = s->opponent;
@@ -207,12 +207,12 @@ static bool belongs(const set *s, const bench_arena *a, const bench_outcome *o) 
     return o->threads == a->threads && s->has((line){o->shape, o, a});
 }
 
-/* A ratio that cannot fail: separate programs of the same kernels differ in where memory lies alone. */
+/* Is the case one that cannot fail? Separate programs of the same kernels differ only in where their memory lies. */
 static bool excused(const set *s, const bench_outcome *o) {
     return s->opponent == BENCH_SEPARATE && o->same_kernels;
 }
 
-/* Surely below the bar. Against the best of several peers: against one of them. */
+/* Is the ratio surely below the bar? In sets against the best peer: is the ratio to any one peer? */
 static bool fails(const set *s, const bench_arena *a, const bench_outcome *o) {
     double least = least_of(s, o->shape);
     int one = opponent_of(s, a, o);
@@ -228,7 +228,7 @@ static bool fails(const set *s, const bench_arena *a, const bench_outcome *o) {
 
 typedef struct suspect {
     bench_outcome *outcome;
-    /* the least of ratio over bar */
+    /* the least of the ratios over their bars */
     double margin;
     bench_rivals rivals;
 } suspect;
@@ -301,7 +301,7 @@ static verdict judge(const set *s, const bench_arena *a, const bench_outcome *ou
     }
     v.mean = bench_geometric_mean(ratios, v.measured);
     free(ratios);
-    if (s->opponent == BENCH_ALONE) v.cases = v.measured; /* the others are too small */
+    if (s->opponent == BENCH_ALONE) v.cases = v.measured; /* the others are too small to be divided */
     return v;
 }
 
@@ -345,7 +345,7 @@ static void print_failing(const set *s, const bench_arena *a, const bench_outcom
            bench_opponent_name(a, one));
 }
 
-/* For plots. */
+/* Writes the cases of a set and their ratios as JSON lines, for plots. */
 static void write_members(const set *s, const bench_arena *a, const bench_outcome *outcomes, int count) {
     for (int i = 0; i < count; i++) {
         int one = belongs(s, a, &outcomes[i]) ? opponent_of(s, a, &outcomes[i]) : -1;

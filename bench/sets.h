@@ -4,10 +4,10 @@
 
 #include "bench/contest.h"
 
-/* Measures the cases nearest to or below their requirements five times more; these measurements then count. All of one number of threads.
- */
+/* Measures the cases nearest to or below their requirements five times more, and keeps these measurements in place of the first. All
+ * outcomes must be of one number of threads. */
 void bench_sets_repeat_worst(bench_arena *arena, bench_outcome *outcomes, int count);
-/* Per set: cases, geometric mean, least ratio, requirement; then the cases that fail. False if a set fails. */
+/* Prints a row for each set (cases, geometric mean, least ratio, requirement), then the cases that fail. Returns false if a set fails. */
 bool bench_sets_print(const bench_arena *arena, const bench_outcome *outcomes, int count);
 
 #endif

@@ -23,7 +23,7 @@ double bench_geometric_mean(const double *values, int count) {
     return count ? exp(logarithms / count) : 0;
 }
 
-/* Ranks from 1; equal values share the mean of theirs. */
+/* Gives values their ranks from 1; equal values share the mean of their ranks. */
 static void rank(const double *values, int count, double *ranks) {
     for (int i = 0; i < count; i++) {
         int less = 0, equal = 0;
@@ -67,7 +67,7 @@ static uint64_t next(uint64_t *state) {
     return *state;
 }
 
-/* Of the runs as they are, or (state not NULL) of runs and pairs drawn with replacement. */
+/* The median of the runs' medians: of the runs as they are or, if state is not NULL, of runs and pairs drawn with replacement. */
 static double median_of(const bench_pairs *pairs, double *scratch, uint64_t *state) {
     double medians[BENCH_MAX_RUNS];
     for (int r = 0; r < pairs->run_count; r++) {

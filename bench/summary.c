@@ -8,7 +8,7 @@ enum { WORST = 10, NAME_SIZE = sizeof(((bench_shape *)0)->kind) + sizeof(((bench
 
 typedef struct ratios {
     int count;
-    /* [cases] */
+    /* `values` has room for all cases */
     double least, *values;
 } ratios;
 
@@ -21,7 +21,7 @@ static double mean(const ratios *r) {
     return bench_geometric_mean(r->values, r->count);
 }
 
-/* To the best peer; there is one. */
+/* The best peer's time over ours; the case must have a peer. */
 static double ratio_of(const bench_outcome *o) {
     return o->others[bench_best_peer(o)].ratio;
 }
@@ -30,7 +30,7 @@ static void family_of(const bench_outcome *o, char name[NAME_SIZE]) {
     snprintf(name, NAME_SIZE, "%s%s%s", o->shape->kind, o->shape->name[0] ? " " : "", o->shape->name);
 }
 
-/* A line over the cases of one kind, or of one family of it, with one number of threads. */
+/* Prints a line over the cases of one kind, or of one family of it, with one number of threads. */
 static void print_line(const bench_outcome *outcomes, int count, int threads, const char *kind, const char *family,
                        const bench_peer *const *peers, int peer_count, FILE *json) {
     ratios best = {0}, each[BENCH_MAX_PEERS] = {0};
@@ -123,7 +123,7 @@ static void print_worst(const bench_outcome *outcomes, int count, const bench_pe
     free(sorted);
 }
 
-/* Predicted times beside measured ones, of the cases of one kind or (NULL) of all. */
+/* Compares predicted with measured times, of the cases of one kind or (NULL) of all. */
 static void print_prediction(const bench_outcome *outcomes, int count, int threads, const char *kind, FILE *json) {
     double *predicted = calloc(3 * (size_t)count + 1, sizeof *predicted), *measured = predicted + count;
     if (!predicted) abort();

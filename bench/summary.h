@@ -4,11 +4,12 @@
 
 #include "bench/sets.h"
 
-/* For each kind of case, then for each family of it: geometric mean and minimum of the best peer's time over ours, and the same for each
- * peer; then the ten worst cases. Prints tables and writes JSON lines. */
+/* Prints, for each kind of case and each family of it, geometric mean and minimum of the best peer's time over ours, and the same for each
+ * peer; then the ten worst cases. Also writes all this as JSON lines. */
 void bench_summary(const bench_outcome *outcomes, int count, const bench_peer *const *peers, int peer_count,
                    FILE *json);
-/* Per kind and for all: rank correlation of predicted and measured times, geometric mean of predicted over measured. */
+/* Prints, per kind and for all cases, the rank correlation of predicted and measured times, and the geometric mean of predicted over
+ * measured. */
 void bench_predictions(const bench_outcome *outcomes, int count, int threads, FILE *json);
 
 #endif

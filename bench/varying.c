@@ -56,7 +56,7 @@ typedef struct operands {
     int64_t shape[INPUTS][8];
 } operands;
 
-/* The inputs that the text declares, n standing for a number. */
+/* Makes the inputs that the text declares, with a number for n. */
 static void make_operands(const char *text, int64_t n, operands *o) {
     o->count = 0;
     for (const char *at = text; (at = strstr(at, "f32[")) && o->count < INPUTS; o->count++) {

@@ -33,7 +33,7 @@ static dlc_status open_model(dlc_context *context, const char *path, dlc_onnx_ru
     return status;
 }
 
-/* Classes and scores of `count` rows from `first` on: one model for any number of them. */
+/* Classes and scores of `count` rows from `first` on; the model takes any number of rows. */
 static dlc_status run(dlc_onnx_runner *runner, digits *d, int first, int count, int64_t *class_,
                       float (*scores)[DIGITS_CLASSES]) {
     const DLDevice cpu = {kDLCPU, 0};

@@ -10,9 +10,9 @@
 
 enum { CLASSES = 512, BLOCK = 4096, CONFIG = 1 << 16, REPEATED = 20 };
 
-/* Of config.min.json: what the network takes of a file, and its classes. */
+/* From config.min.json: which bytes of a file the network takes, and its classes. */
 typedef struct config {
-    /* Bytes from either end: the first and last `size` of a block, without the white space there. */
+    /* bytes from either end of a file: the first and last `size` bytes of a block, without white space at the ends */
     int size, block;
     /* In place of bytes that a short file lacks. */
     int padding;
@@ -59,7 +59,8 @@ static bool is_white(unsigned char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* taken[2 * size]: the first bytes, padded at the end, and the last, padded at the beginning. False: too short, or not to be read. */
+/* taken[2 * size]: the first bytes, padded at the end, and the last bytes, padded at the beginning. False: the file is too short, or cannot
+ * be read. */
 static bool take_bytes(const config *c, const char *path, int32_t *taken) {
     unsigned char block[BLOCK];
     FILE *file = fopen(path, "rb");

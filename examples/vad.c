@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* A frame at 16000 samples a second, and how many samples before it the network hears again; half of it at 8000. */
+/* Samples of a frame, and samples before it that the network reads again, at 16000 samples a second; half of both at 8000. */
 enum { FRAME = 512, BEFORE = 64, SHOWN = 62 /* frames in a line */ };
 
 typedef struct recording {
@@ -21,7 +21,7 @@ typedef struct recording {
 
 /* ---- the network ---------------------------------------------------------------------------------------------------- */
 
-/* NULL: dlc_error_message says why. */
+/* NULL: failed, dlc_error_message tells why. */
 static dlc_onnx_runner *open_network(dlc_context *context, const char *path) {
     const dlc_onnx_state state = {.input = "state", .output = "stateN"}; /* it begins with zeros */
     dlc_onnx_runner_options options = DLC_ONNX_RUNNER_OPTIONS_INIT;
@@ -34,7 +34,7 @@ static dlc_onnx_runner *open_network(dlc_context *context, const char *path) {
     return runner;
 }
 
-/* The probability of speech in one frame. Inputs: input, sr, state; outputs: output, stateN. The runner has the state. */
+/* *speech: the probability of speech in one frame. Inputs: input, sr, state; outputs: output, stateN. The runner keeps the state. */
 static dlc_status hear(dlc_onnx_runner *runner, const recording *r, int frame, float *speech) {
     const DLDevice cpu = {kDLCPU, 0};
     int64_t rate = r->rate;
@@ -58,7 +58,7 @@ static uint32_t number_at(const unsigned char *bytes, int count) {
     return number;
 }
 
-/* Skips to the chunk of that name; its size, or -1. */
+/* Skips to the chunk of that name; returns its size, -1: there is none. */
 static long find_chunk(FILE *file, const char *name) {
     unsigned char head[8];
     while (fread(head, 1, 8, file) == 8) {
@@ -69,7 +69,7 @@ static long find_chunk(FILE *file, const char *name) {
     return -1;
 }
 
-/* A header may claim more than the file has: what is written while it is recorded does. */
+/* Reads the samples. A header may claim more than the file has, if the file was written during a recording. */
 static bool take_samples(recording *r, FILE *file, long size) {
     const long here = ftell(file);
     fseek(file, 0, SEEK_END);

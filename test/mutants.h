@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-/* The kernel in `text`, verified and run on small whole numbers, sizes that vary at their least. */
+/* Verifies the kernel in `text` and runs it on small whole numbers, with varying sizes at their least; returns the error. */
 static inline lib_error mutant_run(const char *text, const tir_interpret_options *options) {
     lib_scope scope;
     lib_arena arena;

@@ -6,17 +6,17 @@
 
 typedef dlc_value block_function(dlc_value x);
 
-/* A convolution of images, or of sequences if x has rank 3; 0: 1. */
+/* A convolution of images, or of sequences if x has rank 3. A size, stride, dilation or number of groups of 0 means 1. */
 typedef struct block_window {
     int64_t channels, size, stride, dilation, groups;
     /* Otherwise padding keeps the size, of odd windows at stride 1. */
     bool unpadded;
 } block_window;
 
-/* With bias. */
+/* A convolution with bias. */
 dlc_value block_convolution(model *m, dlc_value x, block_window w);
-/* Without, followed by batch normalisation, whose scales are about `gain` (below 1 at the end of a branch: sums of branches grow slowly),
- * and `then`, if it is not NULL. */
+/* A convolution without bias, followed by batch normalisation, whose scales are about `gain` (below 1 at the end of a branch: sums of
+ * branches grow slowly), and by `then`, if it is not NULL. */
 dlc_value block_normalised(model *m, dlc_value x, block_window w, double gain, block_function *then);
 /* An image in the size of another one, by the nearest pixel. */
 dlc_value block_nearest(dlc_value x, dlc_value like);
@@ -32,7 +32,7 @@ dlc_value block_attention(model *m, dlc_value q, dlc_value k, dlc_value v, dlc_v
 /* Layer `layer` of a transformer with normalisation before attention and before the two linear maps (Radford et al. 2019), of the model's
  * sizes. x [n, tokens, hidden]. */
 dlc_value block_transformer(model *m, dlc_value x, int layer, bool causal);
-/* The first positions of a table, behind those of cached tokens, added to x [n, tokens, hidden]. */
+/* x [n, tokens, hidden] plus rows of a table of `count` positions, beginning after the positions of cached tokens. */
 dlc_value block_positions(model *m, dlc_value x, int64_t count);
 
 #endif

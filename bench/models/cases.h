@@ -10,7 +10,7 @@
 typedef struct model_case {
     /* of the file, without .onnx */
     char model[40];
-    /* "standard", "odd", "quantised", "wheel", "light": the figures at the end speak of them */
+    /* "standard", "odd", "quantised", "wheel" or "light": figures are about families */
     char family[16];
     /* "": a contest; otherwise another measurement (measures.c) */
     char measure[16];
@@ -35,7 +35,7 @@ void model_cases_free(model_cases *cases);
  * 0; a size 1..200 begins with 1 and is one more for each `step`; CONTENT a number, which all elements have, or <N: whole numbers below N;
  * otherwise numbers in [-1, 1). Makes the tensors; their count, or -1: malformed, or no memory. */
 int model_inputs_make(const char *text, int64_t step, engine_input inputs[ENGINE_MOST_INPUTS]);
-/* Steps until all such sizes are at their end, at least 1. */
+/* Number of steps until all varying sizes have reached their end, at least 1. */
 int64_t model_inputs_steps(const char *text);
 void model_inputs_free(engine_input *inputs, int count);
 

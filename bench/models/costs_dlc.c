@@ -5,7 +5,7 @@
 
 #include <unistd.h>
 
-/* A model in a context, and a runner of it. */
+/* A context, a model in it, and a runner of the model. */
 typedef struct subject {
     dlc_context *context;
     dlc_onnx_model *model;
@@ -35,7 +35,7 @@ static bool finish(subject *s, char *why, size_t size) {
     return !s->status;
 }
 
-/* Seconds of a run; results are new tensors. */
+/* Runs once, with new tensors as results; returns the seconds that it takes. */
 static double run(subject *s, dlc_onnx_runner *runner, const DLTensor *const *given, int count) {
     dlc_output_slot slots[ENGINE_MOST_RESULTS] = {{0}};
     const int outputs = dlc_onnx_port_count(s->model, DLC_ONNX_OUTPUT);
@@ -47,7 +47,7 @@ static double run(subject *s, dlc_onnx_runner *runner, const DLTensor *const *gi
     return seconds;
 }
 
-/* The task's inputs are in the file's order. */
+/* Runs a task, whose inputs must be in the file's order; returns the seconds that the run takes. */
 static double run_task(subject *s, dlc_onnx_runner *runner, const engine_task *task) {
     const DLTensor *given[ENGINE_MOST_INPUTS];
     for (int i = 0; i < task->input_count; i++) given[i] = &task->inputs[i].tensor;
@@ -78,7 +78,7 @@ static double import_seconds(subject *s, const char *path) {
     return bench_median(seconds, TIMES);
 }
 
-/* Milliseconds. */
+/* Measures the import of the file, in milliseconds. */
 static int cost_of_import(const engine_task *tasks, int count, double *numbers, char *why, size_t size) {
     subject s = open_context(tasks, false);
     (void)count;
@@ -86,7 +86,7 @@ static int cost_of_import(const engine_task *tasks, int count, double *numbers, 
     return finish(&s, why, size) ? 1 : -1;
 }
 
-/* Seconds for a file of that many nodes, one after the other. */
+/* Seconds that it takes to import a file of that many nodes, which follow one another. */
 static double import_chain(subject *s, int nodes) {
     char path[] = "/tmp/dlc-nodes-XXXXXX";
     const int file = mkstemp(path);
@@ -105,7 +105,8 @@ static double import_chain(subject *s, int nodes) {
     return seconds;
 }
 
-/* Seconds for as many nodes as the task's input has elements, 10^5 without one; their time over that of half as many. */
+/* Measures the import of as many nodes as the task's input has elements (10^5 without an input): seconds, and their ratio to those for half
+ * as many nodes. */
 static int cost_of_nodes(const engine_task *tasks, int count, double *numbers, char *why, size_t size) {
     subject s = open_context(tasks, false);
     const int nodes = tasks->input_count ? (int)tasks->inputs->shape[0] : 100000;
@@ -118,7 +119,7 @@ static int cost_of_nodes(const engine_task *tasks, int count, double *numbers, c
 
 /* ---- a second runner --------------------------------------------------------------------------------------------------------- */
 
-/* Seconds from its making to its first result; bytes of constants while it lives. */
+/* Seconds from the creation of a second runner to its first result; *constants: bytes of constants while that runner lives. */
 static double second_seconds(subject *s, const engine_task *task, double *constants) {
     dlc_onnx_runner *second = NULL;
     const double begin = engine_dlc_now();
@@ -130,7 +131,8 @@ static double second_seconds(subject *s, const engine_task *task, double *consta
     return seconds;
 }
 
-/* Milliseconds of it beyond a run, the least of several each; megabytes of constants and kernels that were made for them. */
+/* Measures a second runner: milliseconds that it takes beyond a run (the least of several tries each), megabytes of constants and number of
+ * kernels that are made for it. */
 static int cost_of_second(const engine_task *tasks, int count, double *numbers, char *why, size_t size) {
     enum { TIMES = 5 };
     subject s = open_context(tasks, false);
@@ -153,7 +155,7 @@ static int cost_of_second(const engine_task *tasks, int count, double *numbers, 
 
 /* ---- sizes ----------------------------------------------------------------------------------------------------------------- */
 
-/* The tasks in an order in which sizes do not grow (Fisher & Yates 1938); NULL: no memory. */
+/* The tasks in random order (Fisher & Yates 1938), so that sizes do not only grow; NULL: no memory. */
 static const engine_task **shuffled(const engine_task *tasks, int count) {
     const engine_task **order = calloc((size_t)count, sizeof *order);
     uint32_t state = 1;
@@ -185,7 +187,7 @@ static double builds_of_sizes(subject *s, const engine_task *const *tasks, int c
     return all / most;
 }
 
-/* The first answer for a size over twice the steady time and a millisecond, with kernels compiled in the background. */
+/* The time of the first run for a size, over twice that of later runs and a millisecond; kernels are compiled in the background. */
 static double answer_of_size(subject *s, const engine_task *task) {
     wait_for_background(s);
     const double first = run_task(s, s->runner, task);
@@ -195,7 +197,7 @@ static double answer_of_size(subject *s, const engine_task *task) {
     return first / (2 * (one < two ? one : two) + 1e-3);
 }
 
-/* The median; the first size compiles generic kernels. */
+/* The median of answer_of_size over all sizes but the first, for which generic kernels are compiled. */
 static double answers_of_sizes(subject *s, const engine_task *const *tasks, int count) {
     double *ratios = calloc((size_t)count, sizeof *ratios);
     if (!ratios) return s->status = DLC_OUT_OF_MEMORY, 0;
@@ -222,7 +224,7 @@ static int cost_of_sizes(const engine_task *tasks, int count, double *numbers, c
 
 /* ---- a walked loop ----------------------------------------------------------------------------------------------------------- */
 
-/* OPERATOR OUTPUT INPUT...; Concat and Gather along axis 0; Cast to the type. */
+/* Adds a node, given as "OPERATOR OUTPUT INPUT...". Concat and Gather are along axis 0, Cast is to `type`. */
 static void add_node(message *graph, const char *line, int type) {
     message node = {0}, attribute = {0};
     char text[64], *rest = text;
@@ -244,7 +246,7 @@ static void add_integer(message *graph, const char *name, int rank, int64_t valu
     add_message(graph, 5, tensor);
 }
 
-/* x[0] iterations, each of which makes the carried value longer by a number. */
+/* Writes a model whose loop makes x[0] iterations, each of which appends a number to the carried value. */
 static message growing_model(void) {
     message graph = {0}, body = {0}, node = {0}, attribute = {0};
     add_node(&body, "Unsqueeze at i zeros", 0), add_node(&body, "Cast number at", 1);
@@ -266,7 +268,7 @@ static message growing_model(void) {
     return model_of(graph);
 }
 
-/* Least seconds of a run with that many iterations. */
+/* The least time of a run with that many iterations, in seconds. */
 static double loop_seconds(subject *s, int iterations) {
     float x = (float)iterations;
     int64_t shape = 1;
@@ -279,7 +281,7 @@ static double loop_seconds(subject *s, int iterations) {
     return least;
 }
 
-/* Microseconds of an iteration; its kernels, which append a number to a few hundred, take less than one of them. */
+/* Microseconds that an iteration takes; its kernels, which append a number to a few hundred, take less than one of them. */
 static int cost_of_loop(const engine_task *tasks, int count, double *numbers, char *why, size_t size) {
     message bytes = growing_model();
     subject s = open_context(tasks, false);

@@ -12,7 +12,7 @@ typedef struct decoding {
     dlc_onnx_model *model;
     dlc_onnx_runner *runner;
     int inputs, outputs;
-    /* the output `logits` */
+    /* the number of the output `logits` */
     int logits;
     int64_t token, shape[2];
     DLTensor tokens;

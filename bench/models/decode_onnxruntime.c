@@ -13,13 +13,13 @@ typedef struct decoding {
     ort_binding *binding;
     size_t input_count, output_count;
     char *inputs[MOST_PORTS], *outputs[MOST_PORTS];
-    /* of the input that takes an output's value; -1: of logits */
+    /* for each output, the input that takes its value in the next step; -1: it is `logits` */
     int input_of[MOST_PORTS];
-    /* caches without tokens */
+    /* the first step's caches, without tokens */
     ort_value *empty[MOST_PORTS];
     ort_value *token_value;
     int64_t token;
-    /* those that the last step made, [output_count], in ONNX Runtime's memory; NULL: none yet */
+    /* the last step's results, [output_count], in memory of ONNX Runtime; NULL: no step has run yet */
     ort_value **results;
     ort_error error;
 } decoding;
@@ -67,7 +67,7 @@ static void open_file(decoding *d, const engine_task *task) {
     snprintf(d->error.message, sizeof d->error.message, "more ports than this program takes");
 }
 
-/* present* comes back as past*. */
+/* The input that takes the value of an output: `past*` for `present*`; -1: none. */
 static int find_input(const decoding *d, const char *output) {
     static const char prefix[] = "present";
     if (strncmp(output, prefix, sizeof prefix - 1) != 0) return -1;
@@ -77,7 +77,7 @@ static int find_input(const decoding *d, const char *output) {
     return -1;
 }
 
-/* A cache in the file's sizes, with one sequence and no tokens. */
+/* Makes the first step's cache, in the file's sizes, with one sequence and no tokens. */
 static void make_empty(decoding *d, size_t input) {
     static float nothing;
     int64_t dims[RANK];
@@ -130,7 +130,7 @@ static void *open_decoding(const engine_task *task, char *message, size_t size) 
     return NULL;
 }
 
-/* Results that are bound to memory, not to values, are made by ONNX Runtime: they grow. */
+/* Runs a step. Its results are bound to memory in general, not to tensors, so ONNX Runtime makes them: the caches grow. */
 static void run(decoding *d) {
     size_t count = 0;
     for (size_t i = 0; i < d->output_count && !d->error.failed; i++)

@@ -9,7 +9,7 @@
 /* settled: the first token for which no kernel may be built */
 enum { TOKENS = 384, TURN = 16, SETTLED = 8, SEQUENCES = 2 };
 
-/* One engine's sequence. */
+/* The sequence as one engine decodes it. */
 typedef struct writer {
     const engine_decoder *decoder;
     void *state;
@@ -24,7 +24,7 @@ static int64_t best_of(const float *logits, int64_t count) {
     return best;
 }
 
-/* `next`: instead of the token that the engine would choose; -1: none. */
+/* Decodes one token. `next` is fed instead of the token that the engine would choose; -1: the engine's own. */
 static bool write_token(writer *w, int64_t next) {
     int64_t count;
     const double begin = bench_now();
@@ -34,7 +34,7 @@ static bool write_token(writer *w, int64_t next) {
     return logits != NULL;
 }
 
-/* What the engine's kernels and copies came to, token by token. */
+/* Bytes that an engine copies for each token, and kernels that it builds from token SETTLED on. */
 typedef struct work {
     double copied[TOKENS];
     uint64_t built_late;
@@ -50,13 +50,14 @@ static bool write_counted(writer *w, int at, work *to) {
     return good;
 }
 
-/* The spinning threads of the other one go to sleep. */
+/* Waits until spinning threads of the other engine have gone to sleep. */
 static void settle(int threads) {
     const struct timespec pause = {0, 8000000};
     if (threads > 1) nanosleep(&pause, NULL);
 }
 
-/* Theirs gets the tokens of ours: both have the same to do, whatever roundings decide. `theirs` may be NULL. */
+/* Decodes by turns. Their engine is fed the tokens that ours chose, so that both have the same to do whatever roundings decide. `theirs`
+ * may be NULL. */
 static bool write_sequence(writer *ours, writer *theirs, int tokens, int threads, work *to) {
     int64_t chosen[TOKENS];
     for (int begin = 0; begin < tokens; begin += TURN) {
@@ -84,8 +85,9 @@ static void begin_sequence(writer *w) {
     w->token = 1, w->seconds = 0;
 }
 
-/* Tokens per second of the first sequence, kernels and all; those over ONNX Runtime's, of the first and of the second sequence; kernels built
- * after the 8th token; bytes copied in a step of the first sequence, median and mean. */
+/* Measures, in this order: tokens per second of the first sequence, building of kernels included; tokens per second over ONNX Runtime's, of
+ * the first and of the second sequence; kernels built after the 8th token; bytes copied in a step of the first sequence, median and
+ * mean. */
 static bool measure(writer *ours, writer *theirs, int tokens, int threads, double *numbers) {
     for (int i = 0; i < SEQUENCES; i++) {
         work done = {0};

@@ -15,7 +15,7 @@ typedef struct engine_input {
 } engine_input;
 
 typedef struct engine_task {
-    /* of the model */
+    /* path of the model's file */
     const char *path;
     int threads;
     int input_count;
@@ -27,7 +27,7 @@ typedef struct engine_task {
     bool exact, plain;
     /* Convolutions may take Winograd's algorithm, whose errors are larger, if the engine leaves that to its host (libdlc: for known sizes). */
     bool winograd;
-    /* Of reading the file, up to where sizes matter; NULL: not asked. */
+    /* Seconds for reading and importing the file, up to where sizes matter; NULL: not wanted. */
     double *import_seconds;
 } engine_task;
 
@@ -35,7 +35,7 @@ typedef struct engine_task {
 typedef struct engine_facts {
     /* Arithmetic of a run, as the profile counts it. */
     double operations;
-    /* Bytes of the plan's arena, and of what is in it at once, at most. */
+    /* Bytes of the plan's arena; the largest number of bytes in it that are live at once. */
     double arena, live;
     /* Time of the profile's lines over that of the runs. */
     double profiled;
@@ -45,12 +45,12 @@ typedef struct engine_facts {
  * the outputs `present*`; the output `logits` is f32[1, n, words]. */
 typedef struct engine_decoder {
     void *(*open)(const engine_task *task, char *message, size_t size);
-    /* One more token. Logits of the next one, [*count], valid until the next step; NULL: it failed. */
+    /* Adds a token. Returns the logits of the next token, [*count], valid until the next step; NULL: it failed. */
     const float *(*step)(void *state, int64_t token, int64_t *count);
     /* Forgets all tokens. */
     void (*reset)(void *state);
     void (*close)(void *state);
-    /* Kernels that were built and bytes that were copied so far. NULL: it does not tell. */
+    /* Numbers of kernels that were built and of bytes that were copied so far. NULL: unknown. */
     void (*count)(void *state, uint64_t *builds, uint64_t *copied);
 } engine_decoder;
 
@@ -60,21 +60,22 @@ typedef struct engine {
     const char *name;
     /* version, settings */
     void (*describe)(char *text, size_t size);
-    /* From the file to the first results. Inputs stay bound; the task stays as long as the session. NULL: `message` tells why. */
+    /* Opens the file and computes the first results. Inputs stay bound; the task must outlive the session. NULL: failed, `message` tells
+     * why. */
     void *(*open)(const engine_task *task, char *message, size_t size);
-    /* Again, with the same inputs, into the same results. */
+    /* Runs again with the same inputs, into the same results. */
     void (*run)(void *state);
-    /* Those of the last run, in the file's order, valid until the next one; their count, or -1 if a run has failed. */
+    /* results[]: those of the last run, in the file's order, valid until the next run; returns their count, -1: a run has failed. */
     int (*results)(void *state, const DLTensor *results[ENGINE_MOST_RESULTS]);
     void (*close)(void *state);
-    /* The next four: NULL: the engine has none. */
-    /* Another one of the same session, with the same inputs and results of its own, for another thread; it is closed before the first one.
-     * NULL: `message` tells why. */
+    /* The following four members may be NULL: the engine does not have them. */
+    /* Another state of the same session, for another thread, with the same inputs and results of its own; it is closed before the first
+     * one. NULL: failed, `message` tells why. */
     void *(*share)(void *state, char *message, size_t size);
     const engine_decoder *decoder;
     void (*look)(void *state, engine_facts *facts);
-    /* A cost by its name (costs_dlc.c), of the model of the tasks, which differ in sizes of inputs alone: their count, or -1, and `message` tells
-     * why. */
+    /* Measures a cost by its name (costs_dlc.c) of the tasks' model; the tasks differ in sizes of inputs only. Returns the count of
+     * numbers; -1: failed, `message` tells why. */
     int (*cost)(const char *name, const engine_task *tasks, int count, double numbers[ENGINE_MOST_NUMBERS],
                 char *message, size_t size);
 } engine;

@@ -23,7 +23,7 @@ double engine_dlc_now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Tensors of the last run become those of the next one. */
+/* Runs once. Unless `fresh`, the results of the last run are given to this one, to be written again. */
 static dlc_status run_once(session *s) {
     dlc_output_slot slots[ENGINE_MOST_RESULTS] = {{0}};
     for (int i = 0; i < s->result_count; i++)
@@ -81,7 +81,7 @@ dlc_context_options engine_dlc_options(const engine_task *task) {
     return how;
 }
 
-/* Names of the file's sizes with their values; the count. */
+/* Fills in the names of the file's sizes, with their values; returns their count. */
 static int known_sizes(const session *s, dlc_dim *dims) {
     int count = 0;
     for (int i = 0; i < s->input_count; i++) {
@@ -147,7 +147,7 @@ static int results(void *state, const DLTensor *to[ENGINE_MOST_RESULTS]) {
 
 /* ---- facts: from the texts that the library prints --------------------------------------------------------------------------- */
 
-/* The caller frees *text. */
+/* Dumps a stage of the program for the sizes of the inputs. The caller frees *text. */
 static bool dump(session *s, const char *stage, char **text) {
     const int64_t *shapes[ENGINE_MOST_INPUTS];
     int ranks[ENGINE_MOST_INPUTS];
@@ -164,7 +164,7 @@ static bool dump(session *s, const char *stage, char **text) {
     return dlc_program_dump(program, stage, shapes, ranks, count, text) == DLC_OK;
 }
 
-/* Of the plan, and of those of its branches and loops. */
+/* Adds up a fact over the plan and the plans of its branches and loops. */
 static void read_plan(const char *text, engine_facts *facts) {
     double arena, live;
     for (const char *at = text; (at = strstr(at, "arena of ")) != NULL; at++)
@@ -172,7 +172,7 @@ static void read_plan(const char *text, engine_facts *facts) {
             facts->arena += arena, facts->live += live;
 }
 
-/* Operations of all runs. */
+/* Adds up the operations of all runs of kernels. */
 static double read_profile(const char *text) {
     double mean, runs, rate, operations = 0;
     for (const char *line = text; line; line = strchr(line, '\n')) {
@@ -200,7 +200,7 @@ static void profile(session *s, dlc_program *program, engine_facts *facts) {
     dlc_program_profile(program, 0);
 }
 
-/* Of a model that is walked, nothing. */
+/* Collects the facts; a model that is walked has none. */
 static void look(void *state, engine_facts *facts) {
     session *s = state;
     dlc_program *program;

@@ -18,7 +18,7 @@ typedef struct session {
     DLTensor tensors[ENGINE_MOST_RESULTS];
     size_t input_count, result_count;
     const engine_task *task;
-    /* `session` is another one's. */
+    /* `session` belongs to another engine session, which closes it */
     bool shared;
     ort_error error;
 } session;
@@ -80,12 +80,12 @@ static const engine_input *input_named(const engine_task *task, const char *name
     return NULL;
 }
 
-/* Some exporters call all sizes that they do not know by this name. */
+/* Is the symbol the name of one size? Some exporters call all sizes that they do not know "?". */
 static bool is_name(const char *symbol) {
     return symbol && *symbol && strcmp(symbol, "?") != 0;
 }
 
-/* The sizes of an input become values of the names that it has for them. */
+/* Gives the names of an input's sizes, if it has any, the values that the task has for them. */
 static void name_sizes(session *s, const ort_session *from, size_t index, const engine_task *task,
                        ort_options *options) {
     char *name = NULL;
@@ -104,7 +104,7 @@ static void name_sizes(session *s, const ort_session *from, size_t index, const 
     ok(s, onnxruntime()->release_text(allocator(s), name));
 }
 
-/* A first session, without optimisations, tells the names. */
+/* Gives all names their values. They are read from a first session, without optimisations. */
 static void name_all_sizes(session *s, const engine_task *task, ort_options *options) {
     ort_options *plain = NULL;
     ort_session *first = NULL;
@@ -150,7 +150,7 @@ static void bind_input(session *s, const engine_task *task, size_t i) {
     ok(s, onnxruntime()->release_text(allocator(s), name));
 }
 
-/* What the first run has made becomes a tensor for those who look at it. */
+/* Describes a result that the first run has made as a tensor, for comparison. */
 static void describe_result(session *s, size_t i) {
     DLTensor *t = &s->tensors[i];
     ort_tensor_info *info = NULL;
@@ -179,7 +179,7 @@ static void run_first(session *s) {
     }
 }
 
-/* Of an open session: inputs and results, bound. */
+/* Binds inputs and results of an open session. */
 static void prepare(session *s, const engine_task *task) {
     if (s->error.failed || !ok(s, onnxruntime()->input_count(s->session, &s->input_count)) ||
         !ok(s, onnxruntime()->output_count(s->session, &s->result_count)))
@@ -227,7 +227,7 @@ static void *open_as(const engine_task *task, bool named, char *message, size_t 
     return ready(s, task, message, size);
 }
 
-/* The least of three runs. */
+/* The least time of three runs. */
 static double seconds_of(session *s) {
     double least = 1e9;
     for (int i = 0; i < 3; i++) {

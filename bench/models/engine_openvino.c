@@ -27,7 +27,7 @@ static bool ok(session *s, ov_status_e status) {
     return !s->failed;
 }
 
-/* One for the process: plug-ins are loaded once. */
+/* One core for the whole process: plug-ins are loaded once. */
 static ov_core_t *core(session *s) {
     static ov_core_t *it;
     if (!it) ok(s, ov_core_create(&it));
@@ -54,7 +54,7 @@ static ov_element_type_e element_type_of(DLDataType type) {
 
 /* ---- opening ----------------------------------------------------------------------------------------------------------- */
 
-/* A model that cannot be made for these sizes stays as it is. */
+/* Makes the model for the sizes of its inputs; one that cannot be made for them stays as it is. */
 static void fix_sizes(session *s, const engine_task *task) {
     const char *names[ENGINE_MOST_INPUTS];
     ov_partial_shape_t shapes[ENGINE_MOST_INPUTS] = {{{0}, NULL}};

@@ -7,16 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A line of the table. NaN: nothing is required; not measured. */
+/* A line of the table. NaN in `required`: nothing is required; in `measured`: not measured. */
 typedef struct row {
     const char *name;
-    /* 0: of no number of threads */
+    /* 0: the figure does not depend on the number of threads */
     int threads;
-    /* Numbers, one or two; less: these are limits. */
+    /* how many numbers the line has, one or two; `less`: the required ones are upper limits, not lower ones */
     int count;
     bool less;
     double required[2], measured[2];
-    /* of the case that decides */
+    /* the case that decides */
     char where[80];
 } row;
 
@@ -97,13 +97,13 @@ enum { BEST_PEER = SUITE_ENGINES, ONE_THREAD };
 typedef struct set {
     const char *name;
     int opponent;
-    /* Of ours, in seconds. */
+    /* only models for which our time is below this, in seconds */
     double below;
-    /* Of a run. */
+    /* only models with at least so many operations in a run */
     double operations;
-    /* NULL: all but quantised models */
+    /* only models of this family; NULL: all but quantised ones */
     const char *family;
-    /* Required; NaN: nothing is. */
+    /* geometric mean and least ratio required; NaN: nothing is required */
     double mean, least;
 } set;
 
@@ -150,7 +150,7 @@ static void print_set(const suite_report *r, const set *s, int threads, double *
 static void print_sets(const suite_report *r) {
     double *ratios = calloc((size_t)r->count + 1, sizeof *ratios);
     if (!ratios) abort();
-    int printed = 0; /* cases come by numbers of threads, which grow */
+    int printed = 0; /* outcomes are ordered by their number of threads */
     for (int i = 0; i < r->count; i++) {
         if (r->list[i].threads == printed) continue;
         printed = r->list[i].threads;
@@ -238,7 +238,7 @@ static const struct {
     const char *name;
     double (*of)(const suite_firsts *f);
     double required;
-    /* And the mean, before the worst. */
+    /* does the line show the mean, too, before the worst? */
     bool mean;
 } calls[] = {
     {"first call, ResNet-50 and BERT-base, s", first_promised, 1.0, false},
@@ -271,7 +271,7 @@ static void print_firsts(const suite_report *r) {
 
 static const struct {
     const char *name;
-    /* which, and which of its numbers */
+    /* the measurement, and which of its numbers */
     const char *measure;
     int number;
     bool less;

@@ -20,7 +20,7 @@ void suite_first_measure(int number, const char *path, const model_case *it, int
     snprintf(first->problem, sizeof first->problem, "%s", *text ? text : "the process ended");
 }
 
-/* Bytes; 0: unknown. */
+/* The most memory that the process has had, in bytes; 0: unknown. */
 static double greatest_memory(void) {
     char line[256];
     double kib = 0;
@@ -55,7 +55,7 @@ int suite_first_child(int argc, char **argv) {
     else
         printf("%s\n", message);
     fflush(stdout);
-    if (state) it->close(state); /* writes what is kept on disk */
+    if (state) it->close(state); /* also writes what is kept on disk */
     model_inputs_free(inputs, count);
     return !good;
 }

@@ -1,4 +1,4 @@
-/* What a model is: for models.c and quantise.c. */
+/* The struct of a model, for models.c and quantise.c. */
 #ifndef BENCH_MODELS_INTERNAL_H
 #define BENCH_MODELS_INTERNAL_H
 
@@ -21,7 +21,7 @@ struct model {
     int count, room;
     dlc_graph *graph;
     dlc_dtype dtype;
-    /* Weights that the graph under construction has by number. */
+    /* Number of weights with numbers as names in the graph under construction. */
     int numbered;
     bool spells;
     /* Inputs of the graph that was built last. */

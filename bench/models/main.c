@@ -15,7 +15,7 @@ typedef struct options {
     /* file: NULL: no ONNX model */
     const char *name, *target, *file;
     dlc_dtype dtype;
-    /* Of symbols, instead of the usual ones. */
+    /* values of symbols, instead of the usual ones */
     dlc_dim sizes[MOST_SIZES];
     int size_count;
     int threads;
@@ -73,7 +73,8 @@ static int64_t size_of(const options *o, const dlc_dim *dim) {
     return dim->value;
 }
 
-/* Words, numbers that look like an image or sound, or a mask: the last quarter of all sentences but the first is padding. */
+/* Fills an input with words, with numbers like those of an image or sound, or with a mask, in which the last quarter of all sentences but
+ * the first is padding. */
 static void fill(DLTensor *t, const model_sizes *s, uint32_t *state) {
     const int64_t count = count_of(t), row = t->ndim > 1 ? t->shape[1] : 1;
     for (int64_t i = 0; i < count; i++) {
@@ -87,7 +88,7 @@ static void fill(DLTensor *t, const model_sizes *s, uint32_t *state) {
     }
 }
 
-/* Those of the graph that the model has built last. */
+/* Makes the inputs of the graph that the model has built last, unless they are made. */
 static void make_inputs(call *c, const options *o, const model *m) {
     uint32_t state = 1;
     if (c->inputs) return;
@@ -152,7 +153,7 @@ static dlc_graph *graph_of_file(dlc_context *context, const char *path) {
     return graph;
 }
 
-/* From nothing to a result. `file`: an ONNX model instead of the network as it is built; NULL: none. */
+/* Runs a model as a host would, from nothing to results. `file`: an ONNX model instead of the network as it is built; NULL: none. */
 static bool live(const options *o, model *m, const char *target, const char *file, call *c, times *t) {
     dlc_context_options settings = DLC_CONTEXT_OPTIONS_INIT;
     dlc_context *context = NULL;
@@ -180,7 +181,7 @@ static double element(const DLTensor *t, int64_t i) {
     return t->dtype.code == kDLFloat ? (double)((const float *)t->data)[i] : ((const uint8_t *)t->data)[i];
 }
 
-/* Greatest difference over greatest number; infinite where one of them is no number. */
+/* Greatest difference over b's greatest number; infinite if an element of either is no finite number. */
 static double tensor_difference(const DLTensor *a, const DLTensor *b) {
     double most = 0, apart = 0;
     for (int64_t i = 0; i < count_of(a); i++) {
@@ -240,7 +241,7 @@ static bool write_file(const options *o, model *m) {
     return good;
 }
 
-/* The file's result has the bits of the network's. */
+/* Runs the file, too. True if its results have the same bits as the network's. */
 static bool compare_file(const options *o, model *m, const call *c) {
     options once = *o;
     call from_file = {0};
@@ -257,7 +258,7 @@ static bool compare_file(const options *o, model *m, const call *c) {
     return good;
 }
 
-/* From floats to bytes: a run of floats shows the ranges. */
+/* Quantises the model, by the ranges that a run of floats shows. */
 static bool quantise(const options *o, model *m) {
     options once = *o;
     call floats = {0};
@@ -307,7 +308,7 @@ static void print_usage(FILE *to) {
     fputs("\n", to);
 }
 
-/* An option that is a size. */
+/* Takes an option that sets a size; false: it is another option. */
 static bool take_size(options *o, const char *word, const char *value) {
     static const char *const words[][2] = {
         {"--batch", "n"}, {"--tokens", "tokens"}, {"--height", "height"}, {"--width", "width"}, {"--frames", "frames"}};

@@ -13,7 +13,7 @@ static const struct {
     {"clients", suite_clients},
 };
 
-/* Others are costs of libdlc alone. */
+/* Runs the measurement of that name. Those that are not in the table are costs of libdlc alone. */
 static int measure(const char *name, const engine *const engines[SUITE_ENGINES], const engine_task *tasks, int count,
                    double *numbers, char *message, size_t size) {
     for (size_t i = 0; i < sizeof measures / sizeof *measures; i++)
@@ -23,7 +23,7 @@ static int measure(const char *name, const engine *const engines[SUITE_ENGINES],
 
 /* ---- the child's side ------------------------------------------------------------------------------------------------------ */
 
-/* A task for each size of the inputs. */
+/* Tasks of one model, one for each size of the inputs. */
 typedef struct series {
     int count;
     engine_task *tasks;
@@ -50,7 +50,7 @@ static bool make_series(series *s, const char *path, const char *text, int threa
     return s->count == count;
 }
 
-/* MEASURE PATH INPUTS THREADS PEERS */
+/* Arguments: MEASURE PATH INPUTS THREADS PEERS */
 int suite_measure_child(int argc, char **argv) {
     const engine *engines[SUITE_ENGINES] = {NULL};
     char message[512] = "malformed inputs";

@@ -112,7 +112,7 @@ dlc_dtype model_dtype(const model *m) {
 
 /* ---- weights ------------------------------------------------------------------------------------------------------- */
 
-/* The numbers of a weight depend on its name alone. */
+/* Fills a weight with numbers that depend on its name alone. */
 static bool fill(model_tensor *t, double low, double high) {
     uint64_t state = 14695981039346656037u; /* FNV-1a */
     size_t count = 1;

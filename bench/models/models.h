@@ -19,7 +19,7 @@ typedef struct model_tensor {
 
 typedef struct model_sizes {
     const char *name;
-    /* mask: of a model of sentences */
+    /* builds the network's graph; mask: of models of sentences */
     dlc_value (*build)(model *m, dlc_value x, dlc_value mask);
     /* The first input. A symbol's value is its usual size. */
     const char *input;
@@ -28,11 +28,11 @@ typedef struct model_sizes {
     dlc_dim dims[4];
     /* A second input, "mask" bool, of the same dimensions: true: a token, not padding. */
     bool masked;
-    /* Of what convolves: channels of the first stage */
+    /* convolutional networks: channels of the first stage; classes */
     int64_t width, classes;
-    /* in each stage */
+    /* number of blocks in each stage */
     int blocks[4];
-    /* Of transformers; vocabulary 0: no words */
+    /* transformers; vocabulary 0: the input is no words */
     int64_t vocabulary, positions, hidden, heads, inner;
     int layers;
     /* Keys and values of earlier tokens are inputs and outputs. */
@@ -59,14 +59,15 @@ DLC_API model *model_open(const char *name);
 /* The names of the table, in order; NULL after the last one. */
 DLC_API const char *model_name(int number);
 DLC_API void model_close(model *m);
-/* From now on its graphs have attention as products and softmax, which is how exporters write it, instead of the operator. */
+/* Makes graphs that are built from now on have attention as products and softmax, which is how exporters write it, instead of the
+ * operator. */
 DLC_API void model_spell_attention(model *m);
 DLC_API const model_sizes *model_sizes_of(const model *m);
-/* Of graphs that are built from now on. */
+/* The form of graphs that are built from now on. */
 DLC_API void model_set_form(model *m, model_form form);
-/* Copies what the output `ranges` was, [count][2]. False: no memory. */
+/* Copies the result of output `ranges`, [count][2]. False: no memory. */
 DLC_API bool model_set_ranges(model *m, int count, const float *ranges);
-/* Of the graph that was built last, in order. */
+/* The inputs of the graph that was built last, in order. */
 DLC_API int model_input_count(const model *m);
 DLC_API const model_input *model_input_at(const model *m, int number);
 /* Inputs: model_input_at. Output "result" f32, "logits" of networks with caches, u8 of quantised ones. dtype: of weights and all intermediate values. Weights are borrowed: the model must outlive
@@ -95,14 +96,15 @@ dlc_dim model_past(const model *m);
 
 /* ---- of bytes: quantise.c */
 bool model_is_quantised(const model *m);
-/* What a product reads, or has made, in the network's form: as dequantised bytes, or x itself. Once for each value. */
+/* x in the network's form: as dequantised bytes, with a range of its own, or x itself. Called for what products read and make, once for
+ * each value. */
 dlc_value model_activation(model *m, dlc_value x);
-/* The same with the range of another one, of which x is a selection. */
+/* The same with the range of `like`, of which x is a selection. */
 dlc_value model_activation_like(model *m, dlc_value x, dlc_value like);
-/* Numbers of a weight, which has this name, without a value in the graph; NULL: no memory. */
+/* Numbers of a weight of this name, which gets no value in the graph; NULL: no memory. */
 const float *model_numbers(model *m, int rank, const int64_t *shape, double low, double high, const char *format, ...)
     __attribute__((format(printf, 6, 7)));
-/* Numbers as dequantised i8, by channels along the first or the last axis. They are copied. */
+/* A value: the numbers as dequantised i8, with a scale for each channel along the first or the last axis. The numbers are copied. */
 dlc_value model_narrow(model *m, int rank, const int64_t *shape, bool first, const float *numbers);
 /* Memory that is freed with the model, for what graphs borrow; NULL: there is none. */
 void *model_keep(model *m, size_t bytes);

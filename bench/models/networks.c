@@ -19,7 +19,7 @@ static dlc_value joined(dlc_value a, dlc_value b) {
 
 /* ---- MobileNetV3 (Howard et al. 2019) -------------------------------------------------------------------------------- */
 
-/* Squeeze and excitation: channels by factors that their means decide. */
+/* Squeeze and excitation: multiplies channels by factors that are computed from their means. */
 static dlc_value excited(model *m, dlc_value x) {
     const int64_t channels = dlc_value_dim(x, 1).value;
     const dlc_dim n = dlc_value_dim(x, 0), one = {1, NULL};

@@ -26,7 +26,7 @@ bool model_set_ranges(model *m, int count, const float *ranges) {
     return m->ranges != NULL;
 }
 
-/* Least and greatest number, as [2]. */
+/* The least and the greatest number of x, as a tensor [2]. */
 static dlc_value range_of(dlc_value x) {
     const int64_t axes[] = {0, 1, 2, 3};
     const int rank = dlc_value_rank(x);
@@ -35,7 +35,7 @@ static dlc_value range_of(dlc_value x) {
     return dlc_concat(2, (dlc_value[]){low, dlc_reshape(dlc_reduce_max(x, rank, axes), 1, &one)}, 0);
 }
 
-/* The next one, in the order of construction; NULL: no room. */
+/* Adds the row of the next activation, in the order of construction; NULL: there is no room. */
 static model_activation_row *add_activation(model *m, dlc_value x) {
     if (m->activation_count == MODEL_MOST_ACTIVATIONS) return NULL;
     model_activation_row *it = &m->activations[m->activation_count++];
@@ -43,7 +43,7 @@ static model_activation_row *add_activation(model *m, dlc_value x) {
     return it;
 }
 
-/* 0 is exactly one of the steps. */
+/* Decides scale and zero point such that 0 is exactly one of the steps. */
 static void decide_scale(model_activation_row *it, const float *range) {
     const double low = fmin(range[0], 0), high = fmax(range[1], 0);
     it->scale = (float)((high - low) / 255);
@@ -61,7 +61,7 @@ static dlc_value dequantised(model *m, const model_activation_row *it, dlc_value
     return dlc_dequantize_linear(x, dlc_scalar(m->graph, DLC_F32, it->scale), zero, 0);
 }
 
-/* The row of a value, by what it was made from or by itself. */
+/* Finds the row of an activation, by the value that was quantised or by the result. */
 static const model_activation_row *find(const model *m, dlc_value x) {
     for (int i = 0; i < m->activation_count; i++)
         if (m->activations[i].from.id == x.id || m->activations[i].to.id == x.id) return &m->activations[i];
@@ -104,7 +104,7 @@ void model_output_ranges(model *m) {
 
 /* ---- weights ------------------------------------------------------------------------------------------------------- */
 
-/* Of an element: the channels are the first axis, or the last one. */
+/* The channel of element i: channels are the first axis, or the last one. */
 static int64_t channel_of(int64_t i, int64_t count, int64_t channels, bool first) {
     return first ? i / (count / channels) : i % channels;
 }

@@ -7,7 +7,7 @@
 
 /* ---- JSON ------------------------------------------------------------------------------------------------------------------- */
 
-/* With the comma before it. */
+/* Writes a key and its text, with a comma before them. */
 void suite_json_text(FILE *to, const char *key, const char *text) {
     fprintf(to, ",\"%s\":\"", key);
     for (const char *c = text; *c; c++) {
@@ -87,7 +87,7 @@ static void print_ratio(int width, double ratio) {
         printf(" %*s", width, "-");
 }
 
-/* On one line, not too long. */
+/* Prints a problem on one line, cut if it is long. */
 static void print_problem(const char *who, const char *text) {
     printf("    %s: ", who);
     for (int i = 0; text[i] && i < 200; i++) putchar(text[i] == '\n' ? ' ' : text[i]);
@@ -122,7 +122,7 @@ bool suite_is_wrong(const suite_outcome *o) {
     return o->own_error >= 0 && !(o->error <= fmax(1, 2 * o->own_error));
 }
 
-/* The list with room for one more. */
+/* Reallocates a list of `count` elements with room for one more. */
 static void *longer(void *list, int count, size_t size) {
     void *more = realloc(list, (size_t)(count + 1) * size);
     if (!more) abort();

@@ -12,15 +12,15 @@ const char *const suite_engines[SUITE_ENGINES] = {"dlc", "onnxruntime", "openvin
 
 typedef struct options {
     const char *list, *filter, *json, *cache;
-    /* of models; a file is taken from the first that has it */
+    /* folders of models; a file is taken from the first that has it */
     const char *folders[4];
     int folder_count;
     int threads[4], thread_count;
     int samples;
-    /* of one contest, about */
+    /* about how long a contest takes */
     double seconds;
     bool contests, first_calls, others;
-    /* ours */
+    /* libdlc may use Winograd's algorithm, and knows the sizes */
     bool winograd;
     bool wanted[SUITE_ENGINES];
 } options;
@@ -41,7 +41,7 @@ const engine *suite_engine(int number, char *message, size_t size) {
     return get();
 }
 
-/* Ours is needed. */
+/* Loads the engines that are asked for. False if libdlc is not among those that load. */
 static bool load_engines(const options *o, suite_report *r, const engine *engines[SUITE_ENGINES]) {
     for (int e = 0; e < SUITE_ENGINES; e++) {
         char text[512] = "not asked for";
@@ -105,7 +105,7 @@ static int64_t greatest(const DLTensor *t, int64_t from, int64_t count) {
     return best;
 }
 
-/* Rows of scores [n, classes] whose greatest is another one. */
+/* Counts the rows of scores [n, classes] whose greatest is another class. */
 static int count_other_classes(const DLTensor *a, const DLTensor *b) {
     int others = 0;
     if (!is_comparable(a, b) || a->ndim != 2 || a->shape[1] == 0) return 0;
@@ -146,7 +146,7 @@ static void open_engine(contest *c, int who, engine_task task, char *problem, si
     c->list[c->count++] = (bench_contestant){.run = c->engines[who]->run, .state = c->states[who]};
 }
 
-/* As many turns as fit the time, but at least five. */
+/* As many turns as fit into the time, but at least five. */
 static int turns_for(const contest *c, const options *o) {
     double seconds = 0;
     for (int i = 0; i < c->count; i++) {
@@ -175,7 +175,7 @@ static void compare_times(const contest *c, suite_outcome *o) {
     free(ratios);
 }
 
-/* With whom results are compared: the first peer that runs. */
+/* Compares our results with those of the first peer that runs. */
 static void compare_results(const contest *c, suite_outcome *o) {
     const DLTensor *ignored[ENGINE_MOST_RESULTS];
     o->error = -1;
@@ -189,7 +189,7 @@ static void compare_results(const contest *c, suite_outcome *o) {
                 error_of(c->engines[SUITE_DLC], c->states[SUITE_DLC], c->engines[e], c->states[e], &o->other_class);
 }
 
-/* That of ONNX Runtime from the nodes as the file has them. */
+/* Compares ONNX Runtime's results with those that it computes from the nodes as the file has them. */
 static void compare_plain(const contest *c, engine_task task, suite_outcome *o) {
     const engine *theirs = c->engines[SUITE_ONNXRUNTIME];
     char ignored[256];
@@ -243,7 +243,7 @@ static bool find_file(const options *o, const model_case *it, char *path, size_t
     return false;
 }
 
-/* A contest, or another measurement. */
+/* Is the case asked for, as a contest or (`other`) as another measurement? */
 static bool is_wanted(const options *o, const model_case *it, bool other) {
     if (other != (*it->measure != 0)) return false;
     return !o->filter || strstr(it->model, o->filter) || strcmp(other ? it->measure : it->family, o->filter) == 0;
@@ -274,7 +274,7 @@ static void measure_case(const options *o, suite_report *r, const engine *const 
     suite_add(r, &outcome);
 }
 
-/* The cache is filled by one process, and used by the next. */
+/* Measures first calls. The cache of kernels is filled by one process, and used by the next. */
 static void measure_first(const options *o, suite_report *r, const engine *const engines[SUITE_ENGINES],
                           const model_case *it) {
     char path[4096], cache[4200];
@@ -292,7 +292,7 @@ static void measure_first(const options *o, suite_report *r, const engine *const
     suite_add_first(r, &firsts);
 }
 
-/* Of no model, or of one whose file is there. */
+/* Takes another measurement, which needs no model or one whose file is there. */
 static void measure_other(const options *o, suite_report *r, const engine *const engines[SUITE_ENGINES],
                           const model_case *it) {
     char path[4096] = "", peers[64] = "";

@@ -21,14 +21,15 @@ typedef struct suite_outcome {
     /* Ours: median and quartiles. */
     double seconds, low, high;
     int turns;
-    /* Theirs over ours, the median over the turns; 0: not measured. `alone`: ours on one thread. */
+    /* Times of peers over ours, medians over the turns, 0: not measured; `alone`: the same for ours on one thread. */
     double ratio[SUITE_ENGINES], alone;
     /* Largest difference from ONNX Runtime's results (without it, from OpenVINO's), relative to the largest number, of bytes in steps; -1: there
      * is no peer. */
     double error;
-    /* Of quantised models: that of ONNX Runtime from the results of the nodes as the file has them; -1: not known. */
+    /* Of quantised models: the error of ONNX Runtime's results, compared with those of the file's nodes without optimisations; -1: not
+     * known. */
     double own_error;
-    /* Rows of a result whose greatest number is another one's. */
+    /* Number of rows of a result whose greatest number is at another index than in the peer's result. */
     int other_class;
     engine_facts facts;
     /* Why an engine did not run; "": it did. */
@@ -37,7 +38,8 @@ typedef struct suite_outcome {
 
 /* ---- in a process of its own: child.c ---------------------------------------------------------------------------------------- */
 
-/* Starts this program with --child and these words, up to NULL. What it prints: numbers, or why it failed, which is false. */
+/* Starts this program with --child and these words, up to NULL. text: what it printed, numbers or, if the result is false, why it
+ * failed. */
 bool suite_child_run(const char *const *words, char *text, size_t size);
 /* The child's side: its arguments after `--child`. Returns the exit status. */
 int suite_child(int argc, char **argv);
@@ -54,7 +56,7 @@ typedef struct suite_first {
     char problem[256];
 } suite_first;
 
-/* Those of a model. warm: ours with the kernels of an earlier process on disk. */
+/* First calls of a model. warm: ours with the kernels of an earlier process on disk. */
 typedef struct suite_firsts {
     const model_case *it;
     suite_first cold[SUITE_ENGINES], warm;
@@ -69,7 +71,7 @@ int suite_first_child(int argc, char **argv);
 
 typedef struct suite_measured {
     const model_case *it;
-    /* What they are, each measurement says; NaN: not measured. */
+    /* Numbers, whose meaning each measurement defines; NaN: not measured. */
     double numbers[ENGINE_MOST_NUMBERS];
     /* Why it did not run; "": it did. */
     char problem[256];
@@ -102,8 +104,8 @@ typedef struct suite_report {
 /* Errors above this are wrong results. */
 #define SUITE_WRONG 1e-3
 bool suite_is_quantised(const model_case *it);
-/* Of quantised models, roundings of one layer decide steps of the next one: an error is wrong if it is of more than a step and more than twice that
- * of ONNX Runtime, so far can two lie apart of which neither is further from the file. */
+/* Are results wrong? Of quantised models, roundings of one layer decide steps of the next one: an error is wrong if it exceeds one step and
+ * twice the error of ONNX Runtime, the distance that two results can have of which neither is further from the file's. */
 bool suite_is_wrong(const suite_outcome *o);
 
 void suite_print_engine(suite_report *r, int number, const char *text, bool there);
@@ -116,7 +118,7 @@ void suite_print_first_head(void);
 void suite_add_first(suite_report *r, const suite_firsts *f);
 /* Keeps a copy; the figures tell it. */
 void suite_add_measured(suite_report *r, const suite_measured *m);
-/* It was not measured. */
+/* Keeps a measurement that was not made. */
 void suite_keep_measured(suite_report *r, const model_case *it);
 /* Sizes of the first input. */
 void suite_label(const model_case *it, char *text, size_t size);

@@ -67,14 +67,14 @@ const char *part_value(const char *const *parts, int count, const char *name) {
 
 /* ---- command line -------------------------------------------------------------------------------------------------- */
 
-/* A number, at least `low`, and nothing after it. */
+/* Is the text a number of at least `low`, and nothing else? */
 static bool is_number(const char *text, double low, double *value) {
     char *end;
     *value = strtod(text, &end);
     return end != text && !*end && *value >= low;
 }
 
-/* An integer, in any base of C. */
+/* Is the text an integer, in any base of C, and nothing else? */
 static bool is_whole(const char *text, uint64_t *value) {
     char *end;
     errno = 0;
@@ -127,7 +127,7 @@ static bool parse_threads(const char *value, options *o) {
 
 static const char unknown[] = "";
 
-/* Parses an option's value, which may be cut; "": no value. NULL: success; else the expected form, or `unknown`. */
+/* Parses an option's value, "" if it has none; may change the text. NULL: success; else the expected form, or `unknown`. */
 static const char *parse_option(options *o, const char *name, char *value) {
     const char *expected = unknown;
     bool good = false;
@@ -300,7 +300,7 @@ static bool is_onnx(const char *bytes) {
     return bytes[0] == 0x08;
 }
 
-/* *text: what the graph prints as. The graph may borrow the bytes. */
+/* Imports an ONNX model as a graph. *text: the graph as text. The graph may borrow the bytes. */
 static dlc_status import_model(dlc_context *context, const char *path, const char *bytes, size_t size, char **text,
                                dlc_graph **graph) {
     const bool from_input = strcmp(path, "-") == 0;

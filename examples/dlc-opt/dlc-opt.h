@@ -23,14 +23,14 @@ typedef struct options {
     const char *inputs[OPTIONS_MAX];
     int input_count;
     int threads;
-    /* of --check relative to the greatest magnitude of an output; of --compare absolute and relative */
+    /* tolerance: of --check, relative to the greatest magnitude of an output; of --compare, absolute and relative */
     double tolerance;
     /* target of --compare; NULL: none */
     const char *compared;
     /* NULL: none */
     const char *save_path;
     uint64_t seed;
-    /* of --time; 0: no timing */
+    /* seconds of --time; 0: no timing */
     double seconds;
     bool run, check, values, winograd, strict, tolerates /* --tolerance is given */;
 } options;
@@ -44,7 +44,7 @@ typedef struct shapes {
     dlc_dtype dtype[OPTIONS_MAX];
 } shapes;
 
-char *read_file(const char *path, size_t *size); /* NUL-terminated; NULL and a line on stderr */
+char *read_file(const char *path, size_t *size); /* bytes and a final 0; NULL: failed, with a line on stderr */
 /* VALUE of the part "name=VALUE"; NULL: there is none. */
 const char *part_value(const char *const *parts, int count, const char *name);
 

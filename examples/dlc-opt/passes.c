@@ -11,7 +11,7 @@
 
 /* ---- dimensions ---------------------------------------------------------------------------------------------------- */
 
-/* The value that --dims gives the symbol, a number; -1: none. */
+/* The value that --dims gives the symbol; -1: none. */
 static int64_t symbol_value(const options *o, const char *name) {
     const char *value = part_value(o->dims, o->dim_count, name);
     return value ? strtoll(value, NULL, 0) : -1;
@@ -34,7 +34,7 @@ static bool dims_exist(const graph *g, const options *o) {
     return true;
 }
 
-/* values[g->symbols.count]; INT64_MIN: counted. */
+/* Sets values[g->symbols.count]; INT64_MIN: a counted size. False: a size is missing or wrong. */
 static bool symbol_values(const graph *g, const options *o, int64_t *values) {
     if (!dims_exist(g, o)) return false;
     for (uint32_t s = 0; s < g->symbols.count; s++) {

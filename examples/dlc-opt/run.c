@@ -24,7 +24,7 @@ static uint64_t next_random(uint64_t *state) { /* splitmix64 */
     return z ^ z >> 31;
 }
 
-/* Floats in -1..1 (f8e8m0, which has no sign: 0..1), integers in 0..9 and wrapped. */
+/* Fills with random numbers: floats in -1..1 (f8e8m0, which has no sign: 0..1), integers 0..9, modulo the type's range. */
 static void fill_random(dlc_dtype dtype, char *data, int64_t count, uint64_t *state) {
     for (int64_t i = 0; i < count; i++) {
         char alone, *at = lib_dtype_is_packed(dtype) ? &alone : data + (size_t)i * lib_dtype_size(dtype);

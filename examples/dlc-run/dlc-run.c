@@ -23,7 +23,7 @@ static void say_port(const report *r, const char *side, const dlc_onnx_port *por
     say(r, port->rank < 0 ? "\n" : "]\n");
 }
 
-/* Sizes are numbers, names, or null. */
+/* Adds a port to the JSON object: sizes are numbers, names, or null. */
 static void add_port(report *r, const dlc_onnx_port *port) {
     json_open(r, NULL, "{");
     json_string(r, "name", port->name);
@@ -55,7 +55,7 @@ static void list_ports(const session *s, report *r) {
     }
 }
 
-/* *all: everything is imported. */
+/* Prints operators that are not supported. *all: there are none. */
 static bool check_operators(const session *s, report *r, bool *all) {
     char *text = NULL;
     if (dlc_onnx_check(s->model, &text) != DLC_OK) return fail_by_context(s, "");
@@ -76,7 +76,7 @@ static int inspect(const session *s, report *r) {
 
 /* ---- a run -------------------------------------------------------------------------------------------------------------- */
 
-/* The option that gives a state's sizes is told, too: whether they are needed is known to the runner alone. */
+/* Prints the error of an import, with the option that gives a state's sizes: only the runner knows whether they are needed. */
 static bool fail_by_import(const session *s, const inputs *in) {
     for (int i = 0; i < in->count; i++)
         if (!in->given[i])
@@ -85,7 +85,8 @@ static bool fail_by_import(const session *s, const inputs *in) {
     return fail_by_context(s, "");
 }
 
-/* The import alone, then the first run, which generates code. A model that no one program serves is walked by the run. */
+/* Imports the model, then runs it once, which generates code; both are timed. If no one program serves the model, the run walks it node by
+ * node. */
 static bool first_run(const session *s, report *r, const inputs *in, outputs *out) {
     dlc_program *program;
     const double begin = now();
@@ -99,7 +100,7 @@ static bool first_run(const session *s, report *r, const inputs *in, outputs *ou
     return true;
 }
 
-/* After the first run. The process's peak is in KiB (getrusage). */
+/* Prints the memory in use after the first run. getrusage gives the process' peak in KiB. */
 static void show_memory(const session *s, report *r) {
     dlc_statistics held = DLC_STATISTICS_INIT;
     struct rusage usage = {0};
@@ -121,7 +122,7 @@ static bool show_guards(const session *s, report *r) {
     return true;
 }
 
-/* The same inputs on another target. */
+/* Runs the same inputs on another target and compares the outputs. */
 static int compare_with_target(const session *s, report *r, const inputs *in, const outputs *out) {
     session other;
     outputs there = {0};
@@ -133,7 +134,7 @@ static int compare_with_target(const session *s, report *r, const inputs *in, co
     return result;
 }
 
-/* Comparisons first: they are about the first run, before states change. */
+/* Does what the options ask for, comparisons first: they are about the first run, before states change. */
 static int work_with(const session *s, report *r, inputs *in, outputs *out) {
     const options *o = s->o;
     if (!first_run(s, r, in, out) || !show_guards(s, r)) return FAILED;

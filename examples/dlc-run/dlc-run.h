@@ -23,16 +23,16 @@ typedef struct options {
     const char *model;
     bool list, check, profile, json, verify, show;
     pairs inputs, shapes, dims, states;
-    /* NULL: the build's default; NULL: none */
+    /* target, NULL: the build's default; folder of the kernel cache, NULL: none */
     const char *target, *cache;
     int threads, compile_threads;
-    /* 0: not timed */
+    /* seconds of --time; 0: not timed */
     double seconds;
-    /* NULL: none. Folders, folder, target. */
+    /* save: folder for outputs; expect: folder of expected outputs; compare: a target. NULL: none */
     const char *save, *expect, *compare;
-    /* Files to write; NULL: none. */
+    /* files that --export, --graph and --trace write; NULL: none */
     const char *exported, *drawn, *traced;
-    /* Absolute and relative. */
+    /* absolute and relative tolerance of comparisons */
     double tolerance;
     bool tolerates; /* --tolerance is given */
     /* NULL: none */
@@ -42,11 +42,11 @@ typedef struct options {
 } options;
 
 void print_usage(void);
-/* False: a line on stderr says what is wrong. */
+/* False: a line on stderr tells the mistake. */
 bool parse_options(int argc, char **argv, options *o);
 /* VALUE of NAME; NULL: there is none. */
 const char *pair_value(const pairs *list, const char *name);
-/* A size, and nothing after it. */
+/* Reads a size; false: the text is something else. */
 bool parse_size(const char *text, int64_t *size);
 
 /* ---- report.c: what is told, as text or as one JSON object ---------------------------------------------------------------- */
@@ -56,27 +56,27 @@ typedef struct report {
     FILE *json;
     char *bytes;
     size_t size;
-    /* No member has been written in the innermost object or list. */
+    /* no member has been written in the innermost object or list so far */
     bool first;
 } report;
 
 bool report_begin(report *r, bool json);
-/* Writes the object, if the work was good, and frees it. */
+/* Writes the JSON object, if `good`, and frees it. */
 void report_end(report *r, bool good);
-/* The object's bytes in place of writing it; the caller frees them. False: memory was lacking. */
+/* Gives the object's bytes to the caller, who frees them, instead of writing them. False: out of memory. */
 bool report_take(report *r, char **bytes, size_t *size);
-/* Text only. */
+/* Prints a line; nothing with --json. */
 void say(const report *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* JSON only. `key` NULL: an element of a list. `bracket` is one of "{", "[" or their ends. */
+/* These write JSON, and nothing without --json. `key` NULL: an element of a list. `bracket` is one of "{", "[" or their ends. */
 void json_open(report *r, const char *key, const char *bracket);
 void json_close(report *r, const char *bracket);
 void json_string(report *r, const char *key, const char *text);
-/* null, if it is no finite number. */
+/* Writes null if the number is not finite. */
 void json_number(report *r, const char *key, double number);
 void json_whole(report *r, const char *key, int64_t number);
-/* Microseconds. */
+/* Writes microseconds. */
 void json_time(report *r, const char *key, uint64_t ns);
-/* null, if it is negative. */
+/* Writes null if the size is negative. */
 void json_size(report *r, const char *key, int64_t size);
 void json_bool(report *r, const char *key, bool value);
 /* Sizes, as a list. */
@@ -88,10 +88,10 @@ typedef struct trace trace;
 typedef struct session session;
 /* NULL: no memory. */
 trace *trace_new(void);
-/* For dlc_context_options. */
+/* The callback for dlc_context_options: records an event. */
 void trace_event(void *user, const char *what, const char *name, const char *values, uint64_t begin_ns,
                  uint64_t end_ns);
-/* As a file, after the last event. False: a line on stderr. */
+/* Writes the file, after the last event. False: a line on stderr tells the reason. */
 bool trace_write(const session *s, trace *t, const char *path);
 void trace_free(trace *t);
 
@@ -110,19 +110,20 @@ struct session {
 /* False: a line on stderr. */
 bool session_open(session *s, const options *o, const char *target);
 void session_close(session *s);
-/* One line on stderr with the model's name; false. */
+/* Prints a line with the model's name on stderr and returns false. */
 bool fail(const session *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The same with the message of the context's last error. */
 bool fail_by_context(const session *s, const char *what);
-/* A size that the file calls "?", as some exporters do, has no name. */
+/* An input or output of the model. A size that the file calls "?", as some exporters do, has no name. */
 dlc_onnx_port port_of(const session *s, dlc_onnx_side side, int index);
-/* The input whose state the output is, by the options; NULL: it is none. The other way round for inputs. */
+/* By the options: the input that an output is the next state of, or the output that an input gets its next state from; NULL: `name` is no
+ * state. */
 const char *state_of(const session *s, dlc_onnx_side side, const char *name);
-/* The tensor's elements in another type; NULL: a line on stderr. The caller calls its deleter. */
+/* A tensor with the elements in another type; NULL: failed, with a line on stderr. The caller calls its deleter. */
 DLManagedTensorVersioned *convert(const session *s, const DLTensor *tensor, dlc_dtype dtype);
 dlc_dtype dtype_of(const DLTensor *tensor);
 int64_t element_count(const DLTensor *tensor);
-/* The sizes of --dim for options of the library; returns their number. */
+/* dims[]: the sizes of --dim, for options of the library; returns their number. */
 int given_dims(const session *s, dlc_dim *dims);
 /* f32[1, 3] */
 const char *type_text(const DLTensor *tensor, char *text, size_t room);
@@ -136,18 +137,18 @@ DLManagedTensorVersioned *read_protobuf(const session *s, const char *path);
 
 typedef struct inputs {
     int count;
-    /* NULL: a state that the runner begins with zeros, or has. */
+    /* NULL: a state, which the runner keeps (zeros at first) */
     DLManagedTensorVersioned *tensor[PORTS_MAX];
     const DLTensor *given[PORTS_MAX];
 } inputs;
 
-/* All inputs by the options. `swept` is a size of the dimension --sweep; -1: none. False: a line on stderr. */
+/* Makes all inputs by the options. `swept`: the size of the dimension of --sweep; -1: none. False: a line on stderr tells the reason. */
 bool make_inputs(const session *s, int64_t swept, inputs *in);
 void free_inputs(inputs *in);
-/* A .npy or .pb file; NULL: a line on stderr. */
+/* The tensor of a .npy or .pb file; NULL: failed, with a line on stderr. */
 DLManagedTensorVersioned *read_tensor_file(const session *s, const char *path);
 bool has_ending(const char *path, const char *ending);
-/* From now on the runner's own states. */
+/* Frees the initial states: from now on the runner uses its own. */
 void release_states(const session *s, inputs *in);
 
 /* ---- outputs.c ------------------------------------------------------------------------------------------------------------- */
@@ -165,7 +166,7 @@ int compare_with_outputs(const session *s, report *r, const outputs *out, const 
 
 /* ---- picture.c, for tensors whose last axes are an image ----------------------------------------------------------------------- */
 
-/* Its numbers are in that range. */
+/* Prints the tensor as an image; its elements, `number`, are in least..greatest. */
 void show_image(const report *r, const DLTensor *tensor, const double *number, double least, double greatest);
 
 /* ---- graph.c --------------------------------------------------------------------------------------------------------------- */
@@ -181,7 +182,7 @@ int verify_values(const session *s, report *r, const inputs *in);
 double now(void);
 /* A stage of the program as text, for the shapes of these inputs. */
 dlc_status dump_stage(const session *s, const inputs *in, dlc_program *program, const char *stage, char **text);
-/* Into empty slots. */
+/* Runs once, into empty output slots. */
 bool run_once(const session *s, const inputs *in, outputs *out);
 bool measure_time(const session *s, report *r, const inputs *in);
 bool measure_profile(const session *s, report *r, const inputs *in);

@@ -60,7 +60,8 @@ static bool import_sized(const session *s, const inputs *in, dlc_onnx_graph_opti
     return made->sized = good;
 }
 
-/* With the sizes of --dim; if that is refused, with small inputs as constants, then with all sizes as numbers, as a runner would do. */
+/* Imports the model as one graph, with the sizes of --dim; if that is refused, with small inputs as constants; then with all sizes as
+ * numbers, as a runner would do. */
 static bool import_graph(const session *s, const inputs *in, imported *made) {
     dlc_onnx_graph_options how = DLC_ONNX_GRAPH_OPTIONS_INIT;
     const DLTensor *values[PORTS_MAX];
@@ -104,7 +105,7 @@ bool export_model(const session *s, report *r, const inputs *in) {
 
 /* ---- picture -------------------------------------------------------------------------------------------------------------- */
 
-/* The end of a path with a dot; "": none. */
+/* The path's ending, without the dot; "": none. */
 static const char *ending_of(const char *path) {
     const char *dot = strrchr(path, '.'), *slash = strrchr(path, '/');
     return dot && (!slash || dot > slash) ? dot + 1 : "";
@@ -117,7 +118,7 @@ static bool write_text(const session *s, const char *path, const char *text) {
     return good || fail(s, "%s: %s", path, strerror(errno));
 }
 
-/* Graphviz makes the picture from its own copy of the text. */
+/* Starts Graphviz, which reads the text from a pipe and writes the picture. */
 static bool run_graphviz(const session *s, const char *path, const char *format, const char *text) {
     char type[16];
     int ends[2], status = -1;
@@ -131,7 +132,7 @@ static bool run_graphviz(const session *s, const char *path, const char *format,
         _exit(127);
     }
     close(ends[0]);
-    signal(SIGPIPE, SIG_IGN); /* if it ended before it has read all */
+    signal(SIGPIPE, SIG_IGN); /* Graphviz may end before it has read the whole text */
     FILE *to = fdopen(ends[1], "w");
     if (to) fputs(text, to), fclose(to);
     if (child < 0 || waitpid(child, &status, 0) < 0) return fail(s, "--graph: %s", strerror(errno));

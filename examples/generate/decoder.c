@@ -68,7 +68,7 @@ static dlc_value norm(maker *m, dlc_value x) {
 
 static const dlc_dim batch = {0, "batch"}, sequence = {0, "sequence"}, past_tokens = {0, "past"};
 
-/* Part `which` of three of [batch, sequence, 3 n], by heads: [batch, heads, sequence, width]. */
+/* Part `which` of the three parts of [batch, sequence, 3 n], split into heads: [batch, heads, sequence, width]. */
 static dlc_value heads_of(maker *m, dlc_value all, int which) {
     const decoder_sizes *s = &m->d->sizes;
     const int64_t n = wide(m->d);
@@ -78,7 +78,7 @@ static dlc_value heads_of(maker *m, dlc_value all, int which) {
     return dlc_transpose(split, 4, (int64_t[]){0, 2, 1, 3});
 }
 
-/* Keys or values of all tokens so far, which are an output: those of the cache, which is an input, and the new ones. */
+/* Keys or values of all tokens so far: those of the cache, an input, and the new ones. The result is an output, too. */
 static dlc_value with_cache(maker *m, int layer, const char *what, dlc_value added) {
     const decoder_sizes *s = &m->d->sizes;
     char name[32];

@@ -11,7 +11,7 @@ typedef struct decoder_sizes {
 
 typedef struct decoder {
     decoder_sizes sizes;
-    /* Of all weights; graphs borrow them. */
+    /* the numbers of all weights; graphs borrow them */
     float *numbers;
 } decoder;
 

@@ -72,7 +72,7 @@ static int64_t greatest(const float *numbers, int64_t count) {
     return best;
 }
 
-/* The token after these. Inputs that are not given are the runner's states. */
+/* *next: the most probable token after the given ones. Inputs that are not given are the runner's states. */
 static dlc_status next_token(session *s, const int64_t *tokens, int64_t count, int64_t *next) {
     const DLTensor ids = {.data = (void *)(uintptr_t)tokens,
                           .device = {kDLCPU, 0},

@@ -64,7 +64,7 @@ dlc_status cpu_llvm_enter(lib_call *call, lib_error *error) {
                     "with isolate_compiler only");
 }
 
-/* LLVM keeps its targets in a process-wide list that must be filled once; this flag guards LLVM's state, not ours. */
+/* LLVM keeps its targets in a process-wide list, which must be filled once: `once` guards LLVM's state, not ours. */
 void cpu_llvm_initialize(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     lib_call call;
@@ -160,7 +160,7 @@ lib_hash128 cpu_code_identity(const target_device *device) {
 
 /* ---- one compilation */
 
-/* LLVM's use of the stack: threads of 96 to 192 KiB were enough for all graphs tried. */
+/* Is enough of the thread's stack left for LLVM? Threads with 96 to 192 KiB were enough for all graphs tried. */
 static dlc_status check_stack(lib_error *error) {
     enum { NEEDED = 176 << 10 };
     const size_t left = lib_stack_left();

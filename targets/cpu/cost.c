@@ -58,23 +58,23 @@ double cost_conflicts(const tir_machine *machine, int64_t rows, int64_t row_byte
 typedef struct open_loop {
     /* serial: also tasks and branches */
     tir_loop_kind kind;
-    /* id; UINT32_MAX: a branch */
+    /* id of its variable; UINT32_MAX: a branch */
     uint32_t var;
     /* first value, in sample 0 */
     int64_t low;
     /* iterations per entry */
     double ratio;
-    /* vec: chunks that its iterations take */
+    /* vec loops: number of chunks of its iterations */
     double vectors;
     /* frame of the loop itself if serial, else of the serial loop around it */
     int frame;
-    /* its number in the nest */
+    /* number of the loop in `nest` */
     int nest;
-    /* number of this instance */
+    /* number of this entry of the loop, for counting values once */
     uint32_t serial;
 } open_loop;
 
-/* instructions of a serial loop's own body, over all runs */
+/* Instructions of a serial loop's own body, inner loops excluded, over all its entries. */
 typedef struct frame {
     double fma, vector, load, store, instructions, chain, inner;
     /* buffers that each iteration initialises: nothing is carried to the next; bits by number modulo 64 */
@@ -112,7 +112,7 @@ static double mean(const double *values) {
     return sum / (double)SAMPLES;
 }
 
-/* Values that depend on data: arbitrary, but different at different indices. */
+/* Stands for a value loaded from data: arbitrary, but different at different indices. */
 static uint64_t load_anything(void *user, const tir_node *node, const int64_t *index) {
     (void)user;
     uint64_t hash = node->bits + 1;
@@ -136,7 +136,7 @@ static int innermost(const counter *c) {
     return i;
 }
 
-/* Dependences of one node, given those of its operands. Loads stay in their loop. */
+/* The loops on which a node depends, as a bit mask, given those of its operands. Loads stay in the loop that contains them. */
 static uint32_t own_mask(counter *c, tir_expr e) {
     const tir_node *node = tir_get(c->pool, e);
     uint32_t mask = node->op == TIR_VAR ? c->var_mask[node->bits] : 0;
@@ -146,7 +146,8 @@ static uint32_t own_mask(counter *c, tir_expr e) {
     return mask;
 }
 
-/* Bits of c->open. Nodes are visited with an explicit stack; masks are valid for the current statement. */
+/* The open loops on which an expression depends (bits of c->open). Nodes are visited with an explicit stack; masks are valid for the
+ * current statement. */
 static uint32_t mask_of(counter *c, tir_expr root) {
     if (c->mask_epoch[root] == c->epoch) return c->mask[root];
     uint32_t base = c->stack.count;
@@ -216,14 +217,14 @@ static double latency_of(const counter *c, tir_expr e) {
     return p.fma > 1 ? 3 * c->rates.latency : p.fma > 0 ? c->rates.latency : p.vector;
 }
 
-/* The loop that a node belongs to: that of its deepest operand; -1: none. */
+/* The innermost loop on which a node depends, in which it is computed; -1: none. */
 static int level_of(const counter *c, uint32_t mask) {
     int i = c->depth - 1;
     while (i >= 0 && !(mask >> i & 1)) i--;
     return i;
 }
 
-/* How often a value with these dependences is computed at its level, as vectors of so many lanes (0: one scalar for all). */
+/* How often a value with these dependences is computed, as vectors of `lanes` lanes (0: one scalar for all). */
 typedef struct repeated {
     double times, lanes;
 } repeated;
@@ -286,7 +287,7 @@ static int64_t let_value(const counter *c, const tir_stmt *let, int sample) {
     return range.low + (range.high - range.low) / 2;
 }
 
-/* Updates the lets of index dtype around the current statement after other variables have changed. */
+/* Evaluates the lets of index dtype around the current statement again, after other variables have changed. */
 static void bind_lets(counter *c, int sample) {
     for (uint32_t i = 0; i < c->lets.count; i++)
         c->variables[sample][tir_var_id(c->pool, c->lets.data[i]->let.var)] =
@@ -320,7 +321,7 @@ static cost_pace pace_of(counter *c, const open_loop *l, uint32_t buffer, const 
     return (cost_pace){.stride = (double)all / (double)steps};
 }
 
-/* Paces along all open loops. */
+/* Sets the access' pace along each open loop. */
 static void find_paces(counter *c, uint32_t buffer, const tir_expr *index, cost_pace pace[OPEN]) {
     int rank = c->kernel->buffers.data[buffer].rank;
     uint32_t mask = 0, irregular = 0;
@@ -392,7 +393,7 @@ static void count_load(counter *c, tir_expr e, uint32_t mask) {
     count_access(c, (uint32_t)node->bits, index, mask, false, false);
 }
 
-/* The operands of a dot-product unit are neighbours in memory: one load covers them. */
+/* Counts the operands of a dot-product unit, neighbours in memory, as one load. */
 static int first_operands(const tir_node *node) {
     return node->op == TIR_DOT2_BF16 || node->op == TIR_DOT4_U8I8 ? 3 : node->count;
 }
@@ -407,7 +408,7 @@ static void count_operations(counter *c, const tir_node *node, double times) {
     c->work->counted += each > 0 ? times : 0;
 }
 
-/* Conditions on lanes and variables of unrolled loops alone are compile-time constants. */
+/* Is the condition a compile-time constant: does it depend on lanes and on variables of unrolled loops only? */
 static bool is_known_mask(const counter *c, const tir_node *node, uint32_t mask) {
     for (int i = 0; i < c->depth; i++)
         if (mask >> i & 1 && c->open[i].kind == TIR_SERIAL) return false;
@@ -442,7 +443,7 @@ static void count_value(counter *c, tir_expr root) {
     }
 }
 
-/* Cycles from the load of the stored location to its store; -1: it is not loaded. */
+/* Cycles from the load of the location that the statement stores to that store; -1: the value does not depend on it. */
 static double chain_latency(const counter *c, const tir_stmt *stmt, tir_expr e, int depth) {
     const tir_node *node = tir_get(c->pool, e);
     double longest = -1;
@@ -455,7 +456,7 @@ static double chain_latency(const counter *c, const tir_stmt *stmt, tir_expr e, 
     return longest < 0 ? -1 : longest + latency_of(c, e);
 }
 
-/* A sum that the innermost serial loop carries. */
+/* Notes a chain of dependences that the innermost serial loop carries from one iteration to the next (a sum). */
 static void count_chain(counter *c, const tir_stmt *stmt, uint32_t index_mask) {
     int inner = innermost(c);
     if (inner < 0 || index_mask >> inner & 1) return;
@@ -487,7 +488,7 @@ static void count_store(counter *c, const tir_stmt *stmt) {
 
 static void count_list(counter *c, const tir_stmt *stmt);
 
-/* Bytes of the widest number computed below, which decides the number of lanes. */
+/* Bytes of the widest number that the statements compute, which decides the number of lanes. */
 typedef struct widest {
     const counter *c;
     double bytes;
@@ -515,7 +516,7 @@ static double vectors_of(const counter *c, const tir_stmt *body, double extent) 
     return (double)(whole + (count > (double)whole));
 }
 
-/* Cycles of a frame: its units' time and its chain overlap, the loops inside do not. */
+/* Cycles of a serial loop: its execution units' time and its chain of dependences overlap, the loops inside do not. */
 static double frame_cycles(const counter *c, const frame *f, double entries) {
     double cycles = f->fma / c->rates.fma, limit[4] = {f->vector / c->rates.vector, f->load / c->rates.load,
                                                        f->store / c->rates.store, f->instructions / c->rates.issue};

@@ -9,15 +9,15 @@ enum { COST_LEVELS = 4 /* L1, L2, L3, memory */ };
 
 /* What a core does per cycle. A vector is machine->vector_bytes long; narrower values count like whole vectors. */
 typedef struct cost_rates {
-    /* units are half a vector wide: a whole vector takes two cycles */
+    /* execution units are half a vector wide: an instruction on a whole vector takes two cycles */
     bool halves;
-    /* floating-point vectors: multiply, add, fused */
+    /* floating-point vector instructions: multiply, add, fused */
     double fma;
     /* vector instructions of any kind */
     double vector;
-    /* vectors */
+    /* vector loads */
     double load;
-    /* vectors */
+    /* vector stores */
     double store;
     /* instructions of any kind */
     double issue;
@@ -25,7 +25,7 @@ typedef struct cost_rates {
     double latency;
     /* instructions that can run ahead of a stalled one */
     double window;
-    /* bytes of the level; the last is unlimited */
+    /* capacity of the level in bytes; the last level is unlimited */
     double size[COST_LEVELS];
     /* bytes per cycle from the level */
     double bandwidth[COST_LEVELS];
@@ -33,27 +33,27 @@ typedef struct cost_rates {
 
 void cost_rates_of(const tir_machine *machine, cost_rates *rates);
 
-/* Of `rows` lines, `row_bytes` apart, how many map to one set of L1 in excess of its ways. */
+/* If `rows` cache lines are `row_bytes` apart: by how many the lines that map to one set of L1 exceed its ways; 0: they fit. */
 int64_t cost_crowd(const tir_machine *machine, int64_t rows, int64_t row_bytes);
 
-/* Cycles that a step of a reduction loses because `rows` streams, `row_bytes` apart, map to the same sets of L1: if there are more
- * streams than ways, each line is evicted before its next element is read. */
+/* Cycles that a step of a reduction loses because `rows` streams, `row_bytes` apart, map to the same sets of L1: a set with more streams
+ * than ways loses each line before the line's next element is read. */
 double cost_conflicts(const tir_machine *machine, int64_t rows, int64_t row_bytes);
 
 /* Work of a kernel's loops, over all iterations. */
 typedef struct cost_work {
     /* numbers of instructions */
     double fma, vector, load, store, instructions;
-    /* all data in L1: throughput and dependence chains, loop by loop */
+    /* cycles if all data were in L1: throughput and dependence chains, loop by loop */
     double issue_cycles;
     /* bytes transferred from the level; [0] is not counted */
     double traffic[COST_LEVELS];
-    /* operations on elements in the most expensive kind of instruction; number of those instructions */
+    /* of the kind of instruction that takes most time: operations on elements; number of instructions */
     double operations, counted;
     double tasks, phases;
 } cost_work;
 
-/* cost.c: one run on one thread; asked NULL: of a kernel without parameters that runs alone. Allocates in `arena`. */
+/* cost.c: *work: the work of one run on one thread; asked NULL: of a kernel without parameters that runs alone. Allocates in `arena`. */
 void cost_count(lib_arena *arena, const tir_machine *machine, const tir_kernel *kernel, const target_work *asked,
                 cost_work *work);
 /* Cycles of a run on `threads` threads. */
@@ -65,7 +65,7 @@ void cpu_cost(target_device *device, lib_arena *arena, const tir_kernel *kernel,
 double cpu_cycles_per_ns(target_device *device);
 
 /* cost_memory.c: loops and accesses of a kernel as a tree, and the bytes that cross each level of memory. */
-enum { COST_LOOPS = 24 }; /* around a statement; deeper ones are not distinguished */
+enum { COST_LOOPS = 24 }; /* most loops around a statement; deeper ones are not distinguished */
 
 typedef struct cost_loop {
     /* -1: none */
@@ -73,23 +73,24 @@ typedef struct cost_loop {
     double trips, entries;
 } cost_loop;
 
-/* Distance between the elements that an access reaches in consecutive iterations of a loop. */
+/* How an access advances from one iteration of a loop to the next. */
 typedef struct cost_pace {
     /* bytes from one iteration to the next; COST_IRREGULAR: depends on data */
     double stride;
-    /* iterations at this stride; the next run begins `jump` bytes after the beginning of this one. 0: all */
+    /* number of iterations at this stride, after which the next such run begins `jump` bytes after the beginning of this one; 0: all
+     * iterations */
     double run;
     double jump;
 } cost_pace;
 
 typedef struct cost_access {
-    /* innermost loop around it */
+    /* innermost loop around the access */
     int loop;
     uint32_t buffer;
     /* of an element */
     double bytes;
     bool store, past_caches;
-    /* number of loops around it, listed below from the innermost outwards */
+    /* number of loops around the access; pace[0] is that of the innermost */
     int count;
     cost_pace pace[COST_LOOPS];
 } cost_access;

@@ -21,7 +21,7 @@ static int add_step(step *steps, int count, double stride, double trips) {
     return count + 1;
 }
 
-/* Unique bytes that an access touches while the first `count` loops around it run. */
+/* Bytes, each counted once and in whole lines, that an access touches while the innermost `count` loops around it run. */
 static double footprint(const cost_nest *nest, const cost_access *a, int count) {
     step steps[2 * COST_LOOPS];
     double run = a->bytes, pieces = 1;
@@ -42,7 +42,7 @@ static double footprint(const cost_nest *nest, const cost_access *a, int count) 
     return bytes < all ? bytes : all;
 }
 
-/* Number of loops around the access from its innermost up to `loop`; -1: it is not inside. */
+/* Number of loops around the access that are inside `loop`; -1: the access is not inside it. */
 static int loops_below(const cost_nest *nest, const cost_access *a, int loop) {
     int count = 0;
     for (int at = a->loop; at >= 0; at = nest->loops.data[at].parent, count++)
@@ -58,7 +58,8 @@ typedef struct traffic {
     bool last;
 } traffic;
 
-/* Unique bytes of all accesses under `loop`, in one iteration of it or in all. `moved`: written lines are written back as well. */
+/* Bytes, each counted once, of all accesses inside `loop`, in one iteration (`whole` false) or all iterations of it. `moved`: bytes moved
+ * to and from the level, written lines being written back. */
 static double union_bytes(traffic *t, int loop, bool whole, bool moved) {
     const cost_nest *nest = t->nest;
     double sum = 0;
@@ -85,19 +86,19 @@ static double union_bytes(traffic *t, int loop, bool whole, bool moved) {
     return sum;
 }
 
-/* Part of the bytes of all runs that a cache of that size does not hold until the next run: replacement is not strictly LRU. */
+/* Fraction of the `touched` bytes that a cache of `size` bytes does not hold until the next run; caches are not strictly LRU. */
 static double missing(double size, double touched) {
     return touched > size ? 1 - 0.7 * size / touched : 0;
 }
 
-/* Traffic of runs of a kernel whose data fits the cache. Operands that another kernel has just written are still there. */
+/* Bytes moved per run of a kernel whose data fits the cache. Operands that another kernel has just written are still there. */
 static double traffic_of_runs(traffic *t, double touched) {
     const double handed = t->nest->handed, missed = missing(t->size, touched + t->nest->beside);
     double moved = missed > 0 ? union_bytes(t, 0, false, true) : 0;
     return moved > handed ? (moved - handed) * missed : 0;
 }
 
-/* Traffic of all iterations of `loop`, in one iteration of the loop around it. */
+/* Bytes moved by all iterations of `loop`, in one iteration of the loop around it. */
 static double loop_traffic(traffic *t, int loop) {
     const cost_nest *nest = t->nest;
     double touched = union_bytes(t, loop, false, false), sum = 0;

@@ -14,9 +14,9 @@ typedef enum cpu_level { CPU_BASE, CPU_AVX2, CPU_AVX512 } cpu_level;
 /* Features that the emitter may use. All of them are also in the feature string given to LLVM. */
 typedef struct cpu_features {
     cpu_level level;
-    /* false: portable IR only */
+    /* false: the emitter uses no x86 intrinsics */
     bool x86;
-    /* roundps and friends */
+    /* roundps, roundpd, roundss and roundsd */
     bool sse41;
     /* vcvtph2ps, vcvtps2ph */
     bool f16c;
@@ -34,7 +34,7 @@ typedef struct cpu_features {
 #define CPU_TRIPLE "unknown"
 #endif
 
-/* immutable after open, except members with a lock of their own: the idle machines */
+/* Immutable after open, except the idle machines (under their lock) and atomic members. */
 struct target_device {
     dlc_allocator allocator;
     lib_log log;
@@ -83,7 +83,7 @@ dlc_status cpu_compile(target_device *device, const target_budget *budget, int c
 void cpu_release_object(target_device *device, target_object *object);
 dlc_status cpu_dump(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
                     lib_error *error);
-/* In this process. `inspect` sees the module before code is generated; may be NULL. */
+/* Compile and dump in this process. `inspect` (may be NULL) is called with the module before code is generated. */
 typedef void cpu_inspect(LLVMModuleRef module);
 dlc_status cpu_compile_here(target_device *device, int count, const tir_kernel *const *kernels, cpu_inspect *inspect,
                             target_object *object, lib_error *error);
@@ -91,18 +91,17 @@ dlc_status cpu_dump_here(target_device *device, const tir_kernel *kernel, target
                          lib_error *error);
 void cpu_compiler_open(target_device *device);
 void cpu_compiler_close(target_device *device);
-/* Initialises LLVM's process-wide state, once. Only for a process that generates code, never for one whose code another process
- * generates. */
+/* Initialises LLVM's process-wide state, once. Called only in a process that generates code, never in a host with isolate_compiler. */
 void cpu_llvm_initialize(void);
-/* Surrounds all use of LLVM. DLC_UNSUPPORTED in a child that was forked while another thread was inside LLVM. */
+/* Must be called before any use of LLVM; lib_call_leave ends the use. DLC_UNSUPPORTED in a child that was forked while another thread was
+ * inside LLVM. */
 dlc_status cpu_llvm_enter(lib_call *call, lib_error *error);
 /* Creates a code generator; initialises LLVM first. */
 dlc_status cpu_make_machine(const char *cpu, const char *attributes, LLVMTargetMachineRef *machine, lib_error *error);
-/* Allocates `size` bytes for an object that `compile` returns, from the device's allocator, and one more for the 0 after a message. NULL:
- * out of memory. */
+/* Allocates the bytes of an object from the device's allocator: `size`, and one more for the 0 after a message. NULL: out of memory. */
 void *cpu_allocate_object(target_device *device, size_t size, target_object *object);
 
-/* orc.c: a closed object -> an image. Takes ownership of the buffer. */
+/* orc.c: links an object without undefined symbols into an image. Takes ownership of the buffer. */
 dlc_status cpu_link(target_device *device, LLVMMemoryBufferRef buffer, target_object *image, lib_error *error);
 void cpu_orc_close(target_device *device);
 
@@ -114,7 +113,7 @@ dlc_status cpu_compile_isolated(target_device *device, const target_budget *budg
 dlc_status cpu_dump_isolated(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
                              lib_error *error);
 
-/* serve.c: the main function of that process. */
+/* serve.c: the main function of the process that isolate.c starts. `inspect`: as for cpu_compile_here. */
 int cpu_serve(cpu_inspect *inspect);
 int cpu_serve_plainly(void);
 

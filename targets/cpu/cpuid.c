@@ -48,9 +48,9 @@ cpu_feature_set cpu_features_from(const cpu_answers *answers) {
     for (int f = 0; f < CPU_FEATURES; f++)
         if ((answers->word[rows[f].word] >> rows[f].bit & 1) && (answers->saved & rows[f].saved) == rows[f].saved)
             set |= UINT64_C(1) << f;
-    if (!(set & CPU_SET(AVX))) /* even if a hypervisor reports them: all of these use AVX's encoding */
+    if (!(set & CPU_SET(AVX))) /* even if a hypervisor reports these features: all use AVX's encoding */
         set &= ~(CPU_SET(FMA) | CPU_SET(F16C) | CPU_SET(AVX2) | CPU_SET(XOP) | CPU_SET(FMA4));
-    if (!(set & CPU_SET(AVX10))) set &= ~CPU_SET(AVX10_512); /* the leaf is meaningless then */
+    if (!(set & CPU_SET(AVX10))) set &= ~CPU_SET(AVX10_512); /* without AVX10 the bit is meaningless */
     return set;
 }
 

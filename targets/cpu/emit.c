@@ -9,7 +9,7 @@ void cpu_symbol(char *name, int kernel, int phase) {
 
 /* ---- branches */
 
-/* One side of a branch: statements under a mask, or an IF whose condition differs from lane to lane. */
+/* One side of a branch: the statements `list` under `mask`, or the IF `lane_if`, whose `condition` differs from lane to lane. */
 typedef struct arm {
     const tir_stmt *list;
     const tir_stmt *lane_if;
@@ -46,7 +46,8 @@ static void scan_arm(emitter *e, const arm *a, emit_groups *groups) {
     emit_reg_scan(e, a->lane_if->if_.otherwise, groups);
 }
 
-/* Emits one arm from block `start` to `join`; gathers the groups' values at its end. */
+/* Emits one side from block `start` on, with a jump to `join` at its end. values[i]: what group i holds there. Returns the side's last
+ * block. */
 static LLVMBasicBlockRef run_arm(emitter *e, const arm *a, LLVMBasicBlockRef start, LLVMBasicBlockRef join,
                                  const emit_groups *groups, LLVMValueRef *values) {
     LLVMBasicBlockRef outside = e->level[e->top].block;
@@ -61,7 +62,7 @@ static LLVMBasicBlockRef run_arm(emitter *e, const arm *a, LLVMBasicBlockRef sta
     return end;
 }
 
-/* condition ? yes : no on one bit; `no` may be NULL. REG elements written on either side get phis at the join. */
+/* Emits a branch on the scalar condition; `no` may be NULL. REG elements written on either side get phis at the join. */
 static void emit_branch(emitter *e, emit_value condition, const arm *yes, const arm *no) {
     emit_groups groups = {0};
     emit_flush(e);
@@ -109,7 +110,7 @@ static emit_value over_lanes(emitter *e, const char *reduction, emit_value mask)
     return emit_remember(e, 3, key, result);
 }
 
-/* Does the index depend on open loops and lets only, not on memory? */
+/* Are all variables of the index bound at this point, and does it load nothing? */
 static bool is_open(const emitter *e, tir_expr index) {
     const tir_node *node = tir_get(e->pool, index);
     if (node->op == TIR_LOAD) return false;
@@ -119,7 +120,7 @@ static bool is_open(const emitter *e, tir_expr index) {
     return true;
 }
 
-/* Is the buffer empty? Then all strides are 0, and lanes that differ in an index may share an address. */
+/* Has the buffer no elements? Then all its strides are 0, and lanes that differ in an index may share an address. */
 static bool is_empty(const emitter *e, uint32_t buffer) {
     const tir_buffer *b = &e->kernel->buffers.data[buffer];
     int64_t extent;
@@ -128,7 +129,8 @@ static bool is_empty(const emitter *e, uint32_t buffer) {
     return false;
 }
 
-/* Does a load stay in its buffer whatever the conditions around it are? Called before the lets in between are bound. */
+/* Is the load's index within its buffer even where the conditions around the load do not hold? Lets between the branch to be flattened and
+ * the load are not bound yet: indices that use them are judged by their ranges. */
 static bool stays_inside(emitter *e, tir_expr load, int rank) {
     const tir_buffer *buffer = &e->kernel->buffers.data[tir_get(e->pool, load)->bits];
     for (int i = 0; i < rank; i++) {
@@ -145,7 +147,7 @@ static bool stays_inside(emitter *e, tir_expr load, int rank) {
     return true;
 }
 
-/* Can all loads run without a branch: masked by lane, or of an element that exists in any case? */
+/* Can all loads of the expression run without a branch around them, because each is masked lane by lane or stays in its buffer? */
 static bool loads_flatten(emitter *e, tir_expr expr) {
     const tir_node *node = tir_get(e->pool, expr);
     if (node->op == TIR_LOAD && !emit_in_registers(e, (uint32_t)node->bits)) {
@@ -159,7 +161,7 @@ static bool loads_flatten(emitter *e, tir_expr expr) {
     return true;
 }
 
-/* Short bodies need no branch if each of their accesses is masked by lane or stays in its buffer. */
+/* Can the statements run under a mask without a branch around them: is each access masked lane by lane, or does it stay in its buffer? */
 static bool flattens(emitter *e, const tir_stmt *list) {
     for (const tir_stmt *stmt = list; stmt; stmt = stmt->next) {
         switch (stmt->kind) {
@@ -241,7 +243,8 @@ static void emit_let(emitter *e, const tir_stmt *stmt) {
         const tir_variable *variable = tir_variable_of(e->pool, var);
         emit_form form = emit_index(e, stmt->let.value);
         if (form.count == 1 && form.constant == 0 && form.lane == 0 && form.term[0].coefficient == 1) {
-            emit_term *term = &form.term[0]; /* lowering may have found a tighter range than the expression shows */
+            /* The variable's range from lowering may be tighter than the expression's. */
+            emit_term *term = &form.term[0];
             if (variable->low > term->low) term->low = variable->low;
             if (variable->high < term->high) term->high = variable->high;
             if (variable->multiple > term->multiple) term->multiple = variable->multiple;
@@ -315,7 +318,7 @@ static void bind_parameters(emitter *e) {
     }
 }
 
-/* Elements of a buffer with constant extents. */
+/* Number of elements of a buffer whose extents are constant; raises an error if they are not. */
 static int64_t constant_elements(emitter *e, const tir_buffer *b) {
     int64_t count = 1, extent;
     for (int i = 0; i < b->rank; i++) {
@@ -407,8 +410,8 @@ static void set_attributes(emitter *e) {
                             LLVMCreateEnumAttribute(e->context, nounwind, 0));
 }
 
-/* for task = begin .. end - 1: body. Level 0 is the function's entry, or the code after an earlier loop; level 1 the loop. The range is
- * never empty, so a single task needs no test. */
+/* Emits the loop over tasks begin .. end - 1. Level 0 is the function's entry, or the code after an earlier such loop; level 1 is the loop.
+ * `only`: there is a single task, number 0, and its body needs no loop, because a launch is never empty. */
 static void emit_tasks(emitter *e, const tir_phase *phase, LLVMValueRef begin, LLVMValueRef end, bool only) {
     LLVMBasicBlockRef before = e->level[0].block, head = emit_block(e, "task"), leave = emit_block(e, "leave");
     emit_at(e, 0);
@@ -448,7 +451,8 @@ static void emit_tasks(emitter *e, const tir_phase *phase, LLVMValueRef begin, L
     e->epoch++;
 }
 
-/* Non-temporal stores need aligned addresses, and the alignment of arguments is known only at run time. */
+/* For the search for non-temporal stores to arguments: these need aligned addresses, and the alignment of arguments is known only at run
+ * time. */
 typedef struct stream_search {
     emitter *e;
     /* OR of the addresses of all arguments with non-temporal stores; NULL: there are none */
@@ -546,7 +550,7 @@ static void init_tables(emitter *e) {
     }
 }
 
-/* For a kernel without phases: shows that it is in its object. */
+/* A kernel without phases gets an empty function, which shows that the kernel is in its object. */
 static void emit_nothing(emitter *e, int index) {
     char name[CPU_SYMBOL_MAX];
     cpu_symbol(name, index, 0);

@@ -36,8 +36,8 @@ typedef struct emit_value {
     int16_t lanes, level;
 } emit_value;
 
-/* Index value = constant + lane*l + sum coefficient*value + vector, l = 0 .. lanes-1. Terms are i64 scalars with known
- * range and divisor, ordered by level. */
+/* An index in lane l of the vec loop: constant + lane*l + sum of term[i].coefficient*term[i].value + vector[l]. Terms are i64 scalars with
+ * known range and divisor, ordered by level. */
 typedef struct emit_term {
     int64_t coefficient;
     LLVMValueRef value;
@@ -46,54 +46,55 @@ typedef struct emit_term {
 } emit_term;
 typedef struct emit_form {
     int64_t constant, lane;
-    /* i64, if the lane enters other than with a constant coefficient; llvm NULL: none */
+    /* i64 lanes: what depends on the lane other than by a constant coefficient; llvm NULL: nothing */
     emit_value vector;
-    /* i64 scalar if vector is step*l; llvm NULL: it is not */
+    /* if vector[l] is step*l: the i64 scalar `step`; llvm NULL: it is not */
     emit_value step;
     int count;
     emit_term term[EMIT_MAX_TERMS];
 } emit_form;
 
-/* Classification of an index without making its form, which is large: most indices of unrolled bodies are known. */
+/* Result of emit_index_known, which classifies an index without making its form: forms are large, and most indices of unrolled bodies are
+ * known. */
 typedef enum emit_known {
-    EMIT_UNKNOWN,     /* has variables that are not constants here */
+    EMIT_UNKNOWN,     /* a variable in it is not constant under the current bindings */
     EMIT_KNOWN,       /* constant + lane*l */
-    EMIT_KNOWN_LANES, /* known for each lane, not by a stride */
+    EMIT_KNOWN_LANES, /* known for each lane, but without a common stride */
 } emit_known;
 
 /* A loop body, a branch or the function itself. Code at level d < top goes before the terminator of level[d].block, the
  * block in which the next level was entered. */
 typedef struct emit_level {
     LLVMBasicBlockRef block;
-    /* unique: cached values of a level that was left are dead */
+    /* unique; values cached under another id are dead, since their level was left */
     uint32_t id;
-    /* may run less often than the level outside */
+    /* may not run when the level outside runs */
     bool conditional;
-    /* a loop whose body is one loop */
+    /* the body is a single loop */
     bool lone;
 } emit_level;
 
 typedef struct emit_binding {
     bool bound;
-    /* index variables */
+    /* of an index variable */
     emit_form *form;
-    /* others */
+    /* of any other variable */
     emit_value value;
 } emit_binding;
 
-/* of a REG buffer: lane of a vector, or with lane -1 the value itself */
+/* An element of a REG buffer: lane `lane` of the vector `value`, or `value` itself if lane is -1. */
 typedef struct emit_element {
     emit_value value;
     int lane;
 } emit_element;
 
-/* Elements of a REG buffer that are written together: first, first + stride, ... */
+/* Elements of a REG buffer that one store writes: first, first + stride, ... */
 typedef struct emit_group {
     uint32_t buffer;
     int64_t first, stride;
     /* lanes 0: one scalar element */
     int lanes, active;
-    /* [active]: the elements if they follow no stride, -1: none; NULL: they follow one */
+    /* [active]: the element of each lane, if the elements follow no stride; -1: the lane writes none. NULL: they follow the stride */
     const int64_t *each;
     emit_value value;
     LLVMValueRef phi;
@@ -101,15 +102,15 @@ typedef struct emit_group {
 typedef lib_vec(emit_group) emit_groups;
 
 typedef struct emit_buffer {
-    /* pointer; memory scopes, and REG while it is kept in memory */
+    /* the buffer's address; llvm NULL: a REG buffer whose elements are SSA values */
     emit_value base;
     /* REG, STACK */
     int64_t elements;
     /* REG */
     emit_element *element;
-    /* REG: number of the scan that put the element into a group */
+    /* REG, by element: number of the last scan that put it into a group (emit_reg_scan) */
     uint32_t *owner;
-    /* incremented by stores; loads of different versions may differ */
+    /* changed by each store; loads of the same version and index are equal */
     uint32_t version;
     /* ARG: its address is known to be a multiple of TIR_BUFFER_ALIGNMENT */
     bool aligned;
@@ -121,7 +122,7 @@ typedef struct emit_strided {
     LLVMValueRef pointer, value;
     /* llvm NULL: none */
     emit_value step;
-    /* with a step: the dimension along which the lanes go, from `first` + `base` on */
+    /* with a step: the dimension whose index differs between lanes: it is first + base + l; -1: unknown */
     int dimension;
     int64_t first;
     LLVMValueRef base;
@@ -134,7 +135,7 @@ typedef struct emit_strided {
 } emit_strided;
 
 typedef struct emit_cached {
-    /* as many as the longest key of any caller */
+    /* room for the longest key of all callers */
     uint64_t word[7];
     emit_value value;
     uint32_t level_id;
@@ -154,23 +155,23 @@ typedef struct emit_vec {
     int lanes;
     /* becomes a loop from two chunks on */
     bool roll;
-    /* interleaved chunks; 1: none */
+    /* number of chunks that are interleaved; 1: none */
     int woven;
 } emit_vec;
 
 enum { EMIT_WOVEN_MAX = 8 };
 
-/* interleaved chunks of straight-line code in one block, see emit_weave.c; starts zeroed */
+/* The chunks to be interleaved, straight-line code in one block (emit_weave.c). Starts zeroed. */
 typedef struct emit_weave {
     LLVMBasicBlockRef block;
     /* last instruction before the first chunk, and of each chunk; NULL: the block was empty */
     LLVMValueRef last[EMIT_WOVEN_MAX + 1];
     int count;
-    /* chunks branch, or delay stores */
+    /* chunks cannot be interleaved: they branch, or delay stores */
     bool broken;
 } emit_weave;
 
-/* of the chunk being emitted: lane i is at start + i */
+/* Position of the chunk being emitted: in lane i, `var` is start + i. */
 typedef struct emit_vec_position {
     /* 0: none */
     tir_expr var;
@@ -182,15 +183,16 @@ typedef struct emit_pair {
     bool on;
     /* variables */
     tir_expr row, column;
-    /* their values in the first row, at the first column */
+    /* values of `row` in the first row and of `column` in lane 0 */
     emit_form first, start;
-    /* lanes of a row; those that are columns */
+    /* lanes of one row; how many of these are columns */
     int half, active;
-    /* does the row take part? */
+    /* is the row within the tile, and its condition true? */
     bool used[2];
 } emit_pair;
 
-/* A loop with a cancellation check every so many units of its counter; every 0: it has none (emit_poll.c). */
+/* Cancellation checks of a loop (emit_poll.c): one each time that its counter has grown by `every`; 0: none. `end`: bound of the counter;
+ * `stop`: the counter at the next check. */
 typedef struct emit_poll {
     int64_t every;
     LLVMValueRef end, stop;
@@ -218,7 +220,7 @@ typedef struct emitter {
 
     /* nesting depth of address computations */
     int addressing;
-    /* of the vec loop being emitted; 0: none. Lanes >= active are don't-care */
+    /* lanes of the vectors of the vec loop being emitted; 0: none. Lanes >= active are don't-care */
     int lanes, active;
     /* lanes of whole vectors of this loop, of which the last one may have fewer; 0: the loop is emitted whole vector by whole vector */
     int whole;
@@ -235,24 +237,24 @@ typedef struct emitter {
     bool non_temporal;
     /* chunks are straight-line code and will be interleaved */
     bool weaves;
-    /* registers that interleaved chunks of the innermost loop take */
+    /* vector registers that the interleaved chunks of the innermost loop take */
     int woven;
-    /* number of serial loops so far */
+    /* number of serial loops emitted so far */
     uint32_t serials;
-    /* masked statements without a branch since the block began */
+    /* number of masked statements that were emitted without a branch since the block began */
     int flattened;
 
-    /* by expression, valid if memo_epoch agrees: shared nodes of one statement */
+    /* by expression: its value in the current statement, valid if memo_epoch[expr] == epoch */
     emit_value *memo;
     uint32_t *memo_epoch, epoch;
-    /* by expression, as memo */
+    /* by expression: does it vary between lanes? Valid if varies_epoch[expr] == epoch */
     uint32_t *varies_epoch;
     bool *varies;
-    /* by variable: analysis of vec loops */
+    /* by variable: does it depend on the variable of the vec loop that is being analysed (emit_loop.c)? */
     bool *dependent;
-    /* by expression */
+    /* by expression: was it visited by the current analysis of a vec loop? */
     uint32_t *depends_epoch, depends_now;
-    /* by expression */
+    /* by expression: was it visited by the current analysis of a loop body? */
     uint32_t *survey_epoch, survey_now;
     lib_vec(emit_vec) loops;
     lib_map map;
@@ -284,14 +286,14 @@ typedef void (*emit_visit)(emitter *e, const tir_stmt *body, void *user); /* of 
 
 /* ---- emit_poll.c */
 
-/* Called before the loop is entered; at the phis of its header; at its latch, where the builder is and `next` is the counter's next
- * value. The last one returns the block from which the header is reached after a check, NULL if there is none, and in *latch the block
- * that leaves the loop. */
+/* The first is called before the loop is entered, the second after its header's other phis, the third at its latch, where the builder is
+ * and `next` is the counter's next value. The third returns the block from which the header is reached after a check (NULL: no checks), and
+ * sets *latch to the block that leaves the loop. */
 void emit_poll_before(emitter *e, emit_poll *poll, LLVMValueRef begin, LLVMValueRef end);
 void emit_poll_head(emitter *e, emit_poll *poll, LLVMBasicBlockRef before);
 LLVMBasicBlockRef emit_poll_latch(emitter *e, const emit_poll *poll, LLVMValueRef next, LLVMBasicBlockRef head,
                                   LLVMBasicBlockRef after, LLVMBasicBlockRef *latch);
-/* emit.c: a member of the launch's target_arguments, by its offset. */
+/* emit.c: loads the member of the launch's target_arguments at byte `offset`. */
 LLVMValueRef emit_argument(emitter *e, LLVMTypeRef type, size_t offset);
 
 /* ---- emit_core.c */
@@ -299,8 +301,9 @@ _Noreturn void emit_raise(emitter *e, const char *format, ...) __attribute__((fo
 void emit_push(emitter *e, LLVMBasicBlockRef block, bool conditional);
 void emit_pop(emitter *e, LLVMBasicBlockRef next);
 LLVMBasicBlockRef emit_block(emitter *e, const char *name);
-void emit_at(emitter *e, int level); /* positions the builder */
-/* The block that the innermost level ends in, for a conditional branch: a new one after a long block. */
+void emit_at(emitter *e, int level); /* positions the builder at the end of the level's code */
+/* Positions the builder for a conditional branch at the end of the innermost level, and returns its block: a new block if the current one
+ * is long. */
 LLVMBasicBlockRef emit_branching(emitter *e);
 bool emit_find(emitter *e, int count, const uint64_t *words, emit_value *value);
 emit_value emit_remember(emitter *e, int count, const uint64_t *words, emit_value value);
@@ -309,7 +312,8 @@ LLVMTypeRef emit_vector_type(LLVMTypeRef element, int lanes);
 emit_value emit_constant(LLVMValueRef constant);
 LLVMValueRef emit_i64(emitter *e, int64_t value);
 emit_value emit_splat(emitter *e, emit_value value, int lanes);
-LLVMValueRef emit_splat_of(emitter *e, LLVMValueRef scalar, int lanes); /* at the builder's position; lanes 0: itself */
+/* At the builder's position; lanes 0: the scalar itself. */
+LLVMValueRef emit_splat_of(emitter *e, LLVMValueRef scalar, int lanes);
 LLVMValueRef emit_fill(emitter *e, LLVMTypeRef element, int lanes, int64_t integer); /* constant splat */
 LLVMValueRef emit_real(LLVMTypeRef element, int lanes, double value);
 LLVMValueRef emit_iota(emitter *e, LLVMTypeRef element, int lanes, int64_t start, int64_t step);
@@ -335,12 +339,13 @@ emit_value emit_form_narrow(emitter *e, const emit_form *form, int bits); /* mod
 bool emit_form_is_constant(const emit_form *form, int64_t *constant);
 tir_interval emit_form_range(const emitter *e, const emit_form *form);
 emit_value emit_index_compare(emitter *e, tir_op op, tir_expr a, tir_expr b);
-/* Byte offset of buffer[index] from element 0 of the buffer. */
+/* Byte offset of buffer[index] from the buffer's first element. */
 emit_form emit_offset(emitter *e, uint32_t buffer, int rank, const tir_expr *index);
-/* The same without a form, in bytes, for the location of an access. */
+/* The same offset as *constant + *lane*l, if it is known without a form (see emit_known). */
 emit_known emit_offset_known(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *constant,
                              int64_t *lane);
-/* Pointer with all terms except constant and lane; `displacement` gets the constant. */
+/* The buffer's address plus the terms of the offset; its lane and vector are left out. *displacement: the offset's constant, also left
+ * out. */
 emit_value emit_pointer(emitter *e, uint32_t buffer, const emit_form *offset, int64_t *displacement);
 uint32_t emit_alignment(const emitter *e, uint32_t buffer, const emit_form *offset);
 bool emit_varies(emitter *e, tir_expr expr); /* depends on the lane */
@@ -371,32 +376,34 @@ LLVMValueRef emit_positive_bf16(emitter *e, LLVMValueRef x);            /* max(x
 
 /* ---- emit_memory.c */
 emit_value emit_load(emitter *e, const tir_node *node, const tir_expr *operands);
-/* Loads operands 0, 2, 4, ... (count of them, 4 bytes in all) as one i32 per lane if they are neighbours in memory and neighbouring lanes
- * are contiguous. llvm NULL: they are not. */
+/* Loads operands[0], [2], [4], ... (`count` of them, 4 bytes together) as one i32 per lane, if they are neighbours in memory and
+ * neighbouring lanes are contiguous. llvm NULL: they are not. */
 emit_value emit_load_group(emitter *e, int count, const tir_expr *operands);
 void emit_store(emitter *e, const tir_stmt *stmt);
 void emit_mark_non_temporal(emitter *e, LLVMValueRef store);
 void emit_prefetch(emitter *e, const tir_stmt *stmt);
-bool emit_is_reduction(emitter *e, const tir_stmt *stmt); /* buffer[index] = op(buffer[index], x), op exact */
+/* Is it buffer[index] = op(buffer[index], x), with an op for which every order of updates gives the same bits? */
+bool emit_is_reduction(emitter *e, const tir_stmt *stmt);
 
 /* ---- emit_transpose.c */
 void emit_hold(emitter *e, const emit_strided *store);
-void emit_flush(emitter *e); /* makes the delayed stores; before the level's block ends */
+void emit_flush(emitter *e); /* makes the delayed stores; called before the level's block ends */
 void emit_flush_buffer(emitter *e, uint32_t buffer);
 
 /* ---- emit_reg.c */
 void emit_reg_init(emitter *e);
-/* False: all lanes are outside of the buffer. */
+/* False: the elements of all lanes are outside of the buffer. */
 bool emit_reg_load(emitter *e, uint32_t buffer, int rank, const tir_expr *index, emit_value *value);
 void emit_reg_store(emitter *e, uint32_t buffer, int rank, const tir_expr *index, emit_value value);
-/* Groups of REG elements that statements write under the current bindings; `list`: body of one loop iteration or branch. */
+/* Appends to *groups the REG elements that the statements write under the current bindings. `list`: body of one loop iteration or of a
+ * branch. */
 void emit_reg_scan(emitter *e, const tir_stmt *list, emit_groups *groups);
 emit_value emit_reg_gather(emitter *e, const emit_group *group);
 void emit_reg_set(emitter *e, const emit_group *group, emit_value value);
-/* The constant element of buffer[index], lane 0's; false: not constant. */
+/* *element: the number of the element buffer[index], in lane 0; false: it is not constant. */
 bool emit_reg_place(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *element);
 
-/* Are its elements currently SSA values? */
+/* Are the buffer's elements currently SSA values? */
 static inline bool emit_in_registers(const emitter *e, uint32_t buffer) {
     return e->kernel->buffers.data[buffer].scope == TIR_SCOPE_REG && !e->buffer[buffer].base.llvm;
 }
@@ -404,12 +411,12 @@ static inline bool emit_in_registers(const emitter *e, uint32_t buffer) {
 /* ---- emit_pair.c */
 /* Do neighbouring rows of an unrolled loop share the last vectors of the vec loop inside? */
 bool emit_rows_pair(emitter *e, const tir_stmt *loop);
-/* Visits the statement of that vec loop for all chunks of all rows. */
+/* For such a loop: visits the vec loop's body for all chunks of all rows. */
 void emit_visit_rows(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t count, emit_visit visit,
                      void *user);
-/* While a pair is emitted: the loaded and converted operand of both rows as lanes of one vector. */
+/* While a pair of rows is emitted: the factor of both rows, in the lanes of one vector. */
 emit_value emit_pair_factor(emitter *e, tir_expr factor);
-/* Switches to one row of the pair; the result is for emit_row_leave. */
+/* Switches the emitter to one row (0 or 1) of the pair. The result is passed to emit_row_leave. */
 emit_pair emit_row_enter(emitter *e, int row);
 void emit_row_leave(emitter *e, const emit_pair *pair);
 
@@ -420,24 +427,25 @@ void emit_weave_mark(emitter *e, emit_weave *w); /* before the first chunk, and 
 void emit_weave_end(emitter *e, const emit_weave *w);
 
 /* ---- emit_roll.c */
-/* Is a loop over the chunks of a vec loop better than a copy of the body for each? */
+/* Should the chunks of a vec loop be emitted as a loop rather than as copies of the body? */
 bool emit_chunks_roll(emitter *e, const tir_stmt *loop, int64_t chunks);
-/* The same for an unrolled loop; NULL: no. REG buffers that it indexes by its counter are in memory until emit_rows_end. */
+/* The same for the iterations of an unrolled loop; NULL: no. Otherwise moves REG buffers that the loop's variable indexes to the stack
+ * until emit_rows_end; the result says which. */
 const bool *emit_rows_roll(emitter *e, const tir_stmt *loop, int64_t rows);
 void emit_rows_end(emitter *e, const bool *moved);
 bool emit_only_loop(const tir_stmt *list);
-/* Called after the body of an innermost loop: loads its vector constants before it, while registers are left. `carried`: values in
- * registers across the loop. */
+/* Called after the body of an innermost loop was emitted: its vector constants are loaded before the loop instead, while registers are
+ * left. `carried`: number of values in registers across the loop. */
 void emit_constants_outside(emitter *e, LLVMBasicBlockRef head, LLVMBasicBlockRef after, uint32_t carried);
 
 /* ---- emit_loop.c */
 void emit_for(emitter *e, const tir_stmt *loop);
 void emit_scan_for(emitter *e, const tir_stmt *loop, emit_visit visit,
-                   void *user); /* visits bodies without emitting loops */
-/* Visits the chunks of a vec loop; `width`: lanes of whole chunks. */
+                   void *user); /* visits the body as emit_for would, without emitting the loop */
+/* Visits the chunks of iterations start .. extent - 1 of a vec loop; `width`: lanes of whole chunks. */
 void emit_visit_chunks(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t start, int64_t extent,
                        int width, emit_visit visit, void *user);
-/* Lanes of the loop's vectors if its chunks are copies that run one by one; else 0. */
+/* Lanes of the vec loop's vectors if its chunks are emitted as copies, one after the other; else 0. */
 int emit_vec_lanes(emitter *e, const tir_stmt *loop);
 void emit_bind(emitter *e, tir_expr var, const emit_form *form);
 void emit_bind_value(emitter *e, tir_expr var, emit_value value);

@@ -72,7 +72,8 @@ static LLVMValueRef f32_from_f16(emitter *e, LLVMValueRef x) {
 
 /* ---- f32 to 16-bit floats */
 
-/* Rounds to nearest even: adds just less than half of the last place, and one more if that is odd; the carry does the rest. Not for NaN. */
+/* Rounds f32 bits to their upper 16 bits, to nearest even: adds just less than half of the last place, and one more if that place is odd; a
+ * carry into the exponent is right. Not for NaN. */
 static LLVMValueRef round_to_high(bits32 w, LLVMValueRef bits) {
     if (!w.lanes || !w.e->device->machine.masked) {
         LLVMValueRef odd = and_(w, shr(w, bits, 16), 1);
@@ -95,7 +96,7 @@ static LLVMValueRef bf16_by_integers(emitter *e, LLVMValueRef x) {
     return high_half(w, LLVMBuildSelect(w.b, nan, quiet, rounded, ""));
 }
 
-/* vcvtneps2bf16, which flushes denormals to zero; lanes outside of `keep` (NULL: none) become zero, too. */
+/* Converts by vcvtneps2bf16, which flushes denormals to zero; lanes outside of `keep` (NULL: none) become zero, too. */
 static LLVMValueRef bf16_by_unit(emitter *e, LLVMValueRef x, LLVMValueRef keep) {
     int lanes = lanes_of(x);
     const char *name = lanes == 16 ? "llvm.x86.avx512bf16.cvtneps2bf16.512" : "llvm.x86.avx512bf16.cvtneps2bf16.256";
@@ -124,7 +125,7 @@ static void set_unlikely(emitter *e, LLVMValueRef branch) {
     LLVMSetMetadata(branch, LLVMGetMDKindIDInContext(e->context, "prof", 4), weights);
 }
 
-/* By vcvtneps2bf16; lanes that it flushed are converted again behind a branch, since denormals are rare. */
+/* Converts by vcvtneps2bf16. Denormal lanes, which it flushes, are rare: a branch converts them by integer arithmetic. */
 static LLVMValueRef bf16_but_denormals(emitter *e, LLVMValueRef x, LLVMValueRef keep) {
     bits32 w = bits32_of(e, lanes_of(x));
     bool wide = w.lanes == 16;
@@ -150,7 +151,7 @@ static LLVMValueRef bf16_but_denormals(emitter *e, LLVMValueRef x, LLVMValueRef 
     return result;
 }
 
-/* Lanes outside of `keep` (NULL: none) become 0. */
+/* f32 to bf16; lanes outside of `keep` (NULL: none) become 0. */
 static LLVMValueRef bf16_from_f32(emitter *e, LLVMValueRef x, LLVMValueRef keep) {
     int lanes = lanes_of(x);
     if (e->features.avx512bf16 && (lanes == 16 || lanes == 8)) {
@@ -253,7 +254,7 @@ LLVMValueRef emit_round_cast(emitter *e, tir_dtype to, LLVMValueRef x) {
     return y ? y : emit_cast(e, to, DLC_F32, emit_round(e, TIR_ROUND, x));
 }
 
-/* Saturating, NaN gives 0. No lane converts a value out of range, which LLVM leaves undefined. */
+/* Float to integer, saturating, NaN as 0. No lane converts a value out of range, which LLVM leaves undefined. */
 static LLVMValueRef float_to_int(emitter *e, tir_dtype to, LLVMValueRef x) {
     LLVMBuilderRef b = e->builder;
     LLVMTypeRef real = LLVMTypeOf(x);
@@ -293,7 +294,8 @@ static LLVMValueRef float_to_int(emitter *e, tir_dtype to, LLVMValueRef x) {
     return LLVMBuildSelect(b, below, lowest, result, "");
 }
 
-/* An integer of more than 32 bits to be converted to a 16-bit float: 53 bits with a sticky last bit, exact in f64. */
+/* An integer of more than 32 bits as f64, so that its conversion to a 16-bit float rounds once: the bits beyond 53 are collected in the
+ * last one (sticky). */
 static LLVMValueRef sticky_f64(emitter *e, bool is_signed, LLVMValueRef x) {
     LLVMBuilderRef b = e->builder;
     int lanes = lanes_of(x);

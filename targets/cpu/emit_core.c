@@ -33,9 +33,9 @@ LLVMBasicBlockRef emit_block(emitter *e, const char *name) {
     return LLVMAppendBasicBlockInContext(e->context, e->function, name);
 }
 
-/* The i1 of a conditional branch is no legal type, so instruction selection combines its whole block once more. Sums without fma
- * overwrite an operand, and LLVM recognises the one that the next iteration does not read by the phi's copy, which must follow the sums
- * in their block. */
+/* A new block, because the i1 of a conditional branch makes instruction selection combine its block once more. Not without fma: there sums
+ * overwrite an operand, and LLVM recognises the operand that the next iteration does not read by the phi's copy, which must be in the block
+ * of the sums. */
 LLVMBasicBlockRef emit_branching(emitter *e) {
     enum { LONG_BLOCK = 32 };
     LLVMBasicBlockRef block = e->level[e->top].block;

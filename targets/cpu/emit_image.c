@@ -34,7 +34,7 @@ static bool uses(const closing *c, const char *prefix) {
     return false;
 }
 
-/* LLVM turns intrinsics into calls that appear in no IR. */
+/* Declares the library functions that LLVM calls for intrinsics, since these calls appear in no IR. */
 static void declare_implied(closing *c) {
     LLVMContextRef context = LLVMGetModuleContext(c->module);
     LLVMTypeRef f64 = LLVMDoubleTypeInContext(context), f32 = LLVMFloatTypeInContext(context);
@@ -50,8 +50,8 @@ static void declare_implied(closing *c) {
     }
 }
 
-/* Its body: a jump through the slot. LLVM never takes an indirect call for the library's function, so the function cannot become a call
- * of itself. */
+/* Gives the library function a body, a jump through its slot, which is returned. LLVM never takes an indirect call for one of the library's
+ * function, so that the function cannot become a call of itself. */
 static LLVMValueRef define(closing *c, LLVMValueRef function, const char *name) {
     LLVMContextRef context = LLVMGetModuleContext(c->module);
     LLVMTypeRef type = LLVMGlobalGetValueType(function);
@@ -98,7 +98,7 @@ static int add_imports(closing *c) {
     return imports;
 }
 
-/* At least one: cpu_emit makes a function for a kernel without phases, too. */
+/* Number of a kernel's functions, at least 1: cpu_emit makes one for a kernel without phases, too. */
 static int functions_of(const tir_kernel *kernel) {
     return kernel->phases.count ? (int)kernel->phases.count : 1;
 }

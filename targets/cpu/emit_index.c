@@ -1,6 +1,6 @@
-/* Index expressions. Under the current bindings each is a linear form (emit.h): constants of unrolled loops fold, the lane of a vec loop
- * remains a coefficient, the rest are terms with known range and divisor. The form gives all that an access needs: constant displacement,
- * lane stride, and partial pointers that are computed once per loop level. */
+/* Index expressions. Under the current bindings each is a linear form (emit_form in emit.h): constants of unrolled loops fold, the lane of
+ * a vec loop has a coefficient, all else are terms with known range and divisor. An access gets its constant displacement, its lane stride
+ * and partial pointers, each computed once per loop level, from the form. */
 #include "targets/cpu/emit.h"
 
 static int64_t gcd(int64_t a, int64_t b) {
@@ -87,7 +87,7 @@ static emit_value term_value(const emit_term *term) {
     return (emit_value){.llvm = term->value, .lanes = 0, .level = (int16_t)term->level};
 }
 
-/* Replaces all terms by one, for forms that exceed the fixed array. */
+/* Replaces all terms of a form by one, because the array of terms is full. */
 static void collapse(emitter *e, emit_form *form) {
     emit_form terms = *form;
     int64_t multiple = 0;
@@ -213,7 +213,7 @@ emit_value emit_form_narrow(emitter *e, const emit_form *form, int bits) {
 
 static emit_form form_multiply(emitter *e, const emit_form *a, const emit_form *b);
 
-/* (uniform + lane*l) * b, for lanes at equal distances. */
+/* a*b, where a is the same for all lanes except for a->lane*l, and b is the same for all lanes. */
 static emit_form multiply_lanes(emitter *e, const emit_form *a, const emit_form *b) {
     emit_form uniform = *a;
     uniform.lane = 0;
@@ -255,7 +255,7 @@ static emit_form form_multiply(emitter *e, const emit_form *a, const emit_form *
     return product;
 }
 
-/* floor((terms + constant)/divisor) of a uniform form. */
+/* floor(form/divisor) of a form that is the same for all lanes. */
 static emit_form divide_uniform(emitter *e, emit_form form, int64_t divisor) {
     int64_t common = gcd(divisor, 0);
     tir_interval range = emit_form_range(e, &form);
@@ -401,7 +401,7 @@ emit_form emit_index(emitter *e, tir_expr index) {
     return sum;
 }
 
-/* constant + lane*l divided, for the active lanes. */
+/* Replaces *constant + *lane*l, l an active lane, by its quotient or remainder (op). EMIT_KNOWN_LANES: the result has no stride. */
 static emit_known divide_known(const emitter *e, tir_op op, int64_t divisor, int64_t *constant, int64_t *lane) {
     int64_t quotient = floor_div(*constant, divisor), step = 0;
     if (*lane % divisor == 0)
@@ -465,8 +465,8 @@ bool emit_varies(emitter *e, tir_expr expr) {
 
 /* ---- conditions */
 
-/* Is `lane*l + value < 0` (LT) or `== 0` (EQ) for each lane, |lane| == 1: compares a constant 0, 1, 2, ... of the
- * data's lane width with one clamped scalar, so that a mask costs a broadcast and a compare. */
+/* The mask of lanes l with lane*l + value < 0 (LT) or == 0 (EQ), where lane is 1 or -1: compares the constant 0, 1, 2, ..., in lanes as
+ * wide as the data's, with one clamped scalar, so that a mask costs a broadcast and a compare. */
 static emit_value lane_compare(emitter *e, tir_op op, int64_t lane, emit_value value) {
     uint64_t key[] = {EMIT_COMPARE, (uint64_t)op, (uint64_t)lane, (uint64_t)(uintptr_t)value.llvm, (uint64_t)e->lanes};
     emit_value mask;
@@ -517,7 +517,7 @@ static emit_value invert(emitter *e, emit_value condition) {
     return emit_remember(e, 3, key, result);
 }
 
-/* Result of comparing a difference within `range` with zero: 1, 0, or -1 if it is unknown. */
+/* Is a value within `range`, compared with zero by `op`, true (1), false (0), or not known (-1)? */
 static int decide(tir_op op, tir_interval range) {
     bool equal = op == TIR_EQ || op == TIR_NE;
     int64_t limit = op == TIR_LE ? 1 : 0;
@@ -577,9 +577,8 @@ static bool congruent(const emitter *e, tir_expr a, tir_expr b, int64_t c) {
     return true;
 }
 
-/* Axes that were fused into one loop index neighbouring dimensions by a quotient and a remainder. If the strides of the dimensions
- * continue each other, the two add up to the dividend: m/c and n%c with strides c*s and s are m with stride s. Does the term of dimension
- * i have such a partner? *with: the dimension of n. */
+/* Axes fused into one loop index two dimensions by m/c and n%c. If the strides of the two dimensions are c*s and s, and m and n differ by a
+ * multiple of c, the sum of both offsets is m*s. Is `term` of dimension i such an m/c? *with: the dimension that n%c indexes. */
 static bool joins(const emitter *e, const tir_buffer *b, int rank, const tir_expr *index, int i, tir_term term,
                   int *with) {
     int64_t c, modulus, stride, step;
@@ -614,7 +613,8 @@ emit_known emit_offset_known(emitter *e, uint32_t buffer, int rank, const tir_ex
     return known;
 }
 
-/* Adds dimension i, whose stride is constant. Notes in *done the dimension that is joined to it. */
+/* Adds index[i] times the stride of dimension i, a constant, to *offset. Adds a dimension that was joined to i (see joins) to the bit mask
+ * *done. */
 static void add_dimension(emitter *e, const tir_buffer *b, int rank, const tir_expr *index, int i, emit_form *offset,
                           uint32_t *done) {
     tir_term terms[INDEX_TERMS];
@@ -639,7 +639,7 @@ emit_form emit_offset(emitter *e, uint32_t buffer, int rank, const tir_expr *ind
     const tir_buffer *b = &e->kernel->buffers.data[buffer];
     int64_t constant;
     emit_form offset = {0};
-    uint32_t done = 0; /* dimensions that were joined to earlier ones */
+    uint32_t done = 0; /* dimensions whose part was added together with an earlier one's */
     for (int i = 0; i < rank; i++) {
         if (done >> i & 1) continue;
         if (tir_is_const(e->pool, b->stride[i], &constant)) {

@@ -33,7 +33,7 @@ static void bind_sum(emitter *e, const tir_stmt *loop, const emit_form *lower, i
     emit_bind(e, loop->for_.var, &form);
 }
 
-/* ---- analysis of vec loops, by structure only: does an expression depend on the loop variable? */
+/* ---- analysis of vec loops, from the structure of the loop IR: does an expression depend on the loop variable? */
 
 static bool depends(emitter *e, tir_expr expr, int *widest) {
     const tir_node *node = tir_get(e->pool, expr);
@@ -86,14 +86,15 @@ static bool vectorises(emitter *e, const tir_stmt *list, int *widest) {
     return result;
 }
 
-/* Lanes may be combined into one place only if nothing else in the loop can observe the order: every other access to that place combines
- * into it by the same operator. Otherwise no order is right; if this cannot be decided, the loop runs lane by lane. */
+/* Lanes may update one place together only if nothing else in the loop observes the order of the updates: every other access to the place
+ * must be an update by the same operator. An access that observes the order is an error; if it is not known whether it accesses this place,
+ * the loop runs lane by lane. */
 typedef struct reductions {
     emitter *e;
     lib_vec(const tir_stmt *) stores;
-    /* whose loads are checked */
+    /* the statement whose loads are being checked */
     const tir_stmt *stmt;
-    /* by expression, below one statement */
+    /* by expression: was it visited in this statement? */
     uint8_t *visited;
     /* another access may observe the order */
     bool unclear;
@@ -114,7 +115,7 @@ static void collect_reduction(void *user, const tir_stmt *stmt) {
     lib_vec_push(r->e->arena, &r->stores, stmt);
 }
 
-/* 1: one place, 0: never, -1: undecided. */
+/* Are store->store.index and `index` the same place? 1: yes, 0: no, -1: not known. */
 static int same_place(emitter *e, const tir_stmt *store, int rank, const tir_expr *index) {
     int result = 1;
     for (int i = 0; i < rank; i++) {
@@ -175,7 +176,7 @@ static emit_vec vector_plan(emitter *e, const tir_stmt *loop) {
     emit_vec known = {.loop = loop};
     if (vectorises(e, loop->for_.body, &widest) && bytes && reductions_agree(e, loop->for_.body))
         known.lanes = bytes / widest;
-    e->epoch++; /* `varies` was used as storage */
+    e->epoch++; /* e->varies was overwritten by depends() */
     int64_t count;
     known.woven = 1;
     if (known.lanes && tir_is_const(e->pool, loop->for_.extent, &count) && count >= 2 * known.lanes) {
@@ -187,7 +188,8 @@ static emit_vec vector_plan(emitter *e, const tir_stmt *loop) {
     return known;
 }
 
-/* Do all REG accesses in the body use only variables bound outside? Then the vec loop may be rolled. */
+/* Are all variables of the expression bound, that is, outside of the loop? A vec loop may be rolled if this holds for all its REG
+ * indices. */
 static bool uses_bound_only(emitter *e, tir_expr expr) {
     const tir_node *node = tir_get(e->pool, expr);
     if (node->op == TIR_VAR) return e->binding[node->bits].bound;
@@ -239,7 +241,8 @@ typedef struct chunk {
     int lanes, active;
 } chunk;
 
-/* Whole vectors first; then with cheap masks one partial vector, else halves. */
+/* The next chunk, if `rest` iterations are left: a whole vector while there are enough; then one partial vector if masks are cheap, else
+ * halves. */
 static chunk next_chunk(const emitter *e, int width, int64_t rest) {
     if (rest >= width && width > 1) return (chunk){width, width};
     if (rest == 1 || width <= 1) return (chunk){0, 1};
@@ -283,7 +286,7 @@ static void visit_statements(emitter *e, const tir_stmt *body, void *user) {
     emit_statements(e, body);
 }
 
-/* Emits the chunks, those that are interleaved together. */
+/* Emits the chunks of iterations start .. extent - 1, interleaving as many as the loop's plan says. */
 static void emit_chunks(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t start, int64_t extent,
                         int width) {
     int ways = vector_plan(e, loop).woven;
@@ -323,8 +326,8 @@ static void split_block(emitter *e) {
     e->flattened = 0;
 }
 
-/* A copy of a loop around loops; after many masked statements without branches, the next copy gets a block of its own. Not if the
- * operands of each copy fit in registers in addition to its accumulators: then the next copies reuse them. */
+/* Emits one copy of an unrolled loop's body. If the body contains loops and many masked statements were emitted without branches, the next
+ * copy begins a new block, unless operands and accumulators of a copy fit in registers: then the next copies reuse the operands. */
 static void visit_copy(emitter *e, const tir_stmt *body, void *user) {
     int before = e->flattened, registers = e->device->machine.vector_registers;
     visit_statements(e, body, user);
@@ -350,7 +353,7 @@ static void bump_versions(emitter *e, const tir_stmt *list) {
     }
 }
 
-/* A vector (or scalar) of the group's shape, ready at the end of the current block. */
+/* The group's current value, a vector or a scalar. */
 static LLVMValueRef group_value(emitter *e, const emit_group *group) {
     emit_value value = emit_reg_gather(e, group);
     if (group->lanes && !value.lanes) value = emit_splat(e, value, group->lanes);
@@ -362,11 +365,11 @@ typedef struct serial {
     emit_form lower;
     /* iterations */
     emit_form count;
-    /* of the variable per iteration: 1, or the lanes of a rolled vec loop */
+    /* increment of the variable per iteration: 1, or in a rolled vec loop the lanes of all its chunks in one iteration */
     int64_t step;
-    /* of a rolled vec loop */
+    /* the chunk of a rolled vec loop; lanes 0: not a vec loop */
     chunk part;
-    /* interleaved parts of one iteration, `step` long together; 0: none */
+    /* number of chunks interleaved in one iteration, `step` lanes together; 0: none */
     int woven;
 } serial;
 
@@ -386,7 +389,7 @@ static void bind_counter(emitter *e, const serial *s, LLVMValueRef counter) {
     emit_bind(e, s->loop->for_.var, &form);
 }
 
-/* Header phis for the groups; their incoming values from before the loop. */
+/* Makes a phi for each group in the loop's header, whose value from block `before` is initial[i]. */
 static void enter_groups(emitter *e, emit_groups *groups, LLVMValueRef *initial, LLVMBasicBlockRef before) {
     for (uint32_t i = 0; i < groups->count; i++) {
         emit_group *group = &groups->data[i];
@@ -397,7 +400,8 @@ static void enter_groups(emitter *e, emit_groups *groups, LLVMValueRef *initial,
     }
 }
 
-/* Values after the loop: those of the last iteration, or the initial ones if there was none. */
+/* Sets each group to its value after the loop: that of the last iteration, or initial[i] if there was no iteration (`guarded`:
+ * possible). */
 static void leave_groups(emitter *e, emit_groups *groups, LLVMValueRef *initial, LLVMValueRef *last,
                          LLVMBasicBlockRef before, LLVMBasicBlockRef latch, bool guarded) {
     for (uint32_t i = 0; i < groups->count; i++) {
@@ -414,7 +418,7 @@ static void leave_groups(emitter *e, emit_groups *groups, LLVMValueRef *initial,
     }
 }
 
-/* The body, for each of the interleaved chunks. */
+/* Emits the body, once for each interleaved chunk. */
 static void emit_body(emitter *e, const serial *s) {
     if (s->woven <= 1) {
         emit_statements(e, s->loop->for_.body);
@@ -434,7 +438,7 @@ static void emit_body(emitter *e, const serial *s) {
     e->weaves = weaves;
 }
 
-/* Distance of cancellation checks in units of the variable; 0: none, since iterations are few. */
+/* Distance of cancellation checks in units of the variable; 0: no checks, since the loop ends before one is due. */
 static int64_t poll_every(emitter *e, const serial *s) {
     const int64_t every = tir_polls_of_loop(e->polls, s->loop), iterations = every / s->step;
     const int64_t most = emit_form_range(e, &s->count).high;
@@ -442,8 +446,8 @@ static int64_t poll_every(emitter *e, const serial *s) {
     return (iterations > 1 ? iterations : 1) * s->step;
 }
 
-/* May the loop have no iteration? The bounds of a window at the edge of an image are minima and maxima of the same variable: their
- * difference is known only together. */
+/* May the loop have no iteration? Decided also from the expression of its extent: the bounds of a window at an image's edge are a minimum
+ * and a maximum of one variable, whose difference has a smaller range than each of them suggests. */
 static bool may_be_empty(emitter *e, const serial *s) {
     return emit_form_range(e, &s->count).low < 1 && tir_least(e->kernel->pool, s->loop->for_.extent) < 1;
 }

@@ -1,5 +1,5 @@
-/* Loads and stores of buffers in memory. The linear form of the byte offset decides the instruction: lane stride 0 is a scalar, one
- * element a vector, few elements vectors and shuffles, all else a gather or scatter. Only lanes of the mask access memory. */
+/* Loads and stores of buffers in memory. The lane stride of the byte offset decides the instruction: 0 is a scalar access, one element a
+ * vector, a few elements are vectors and shuffles, all else is a gather or scatter. Only lanes of the mask access memory. */
 #include "targets/cpu/emit.h"
 
 typedef struct access {
@@ -9,11 +9,11 @@ typedef struct access {
     emit_form offset;
     emit_value pointer;
     int64_t displacement;
-    /* bytes: of an element, from lane to lane */
+    /* bytes of an element; bytes from lane to lane */
     int64_t size, stride;
-    /* bytes: of the first lane's address, of any lane's */
+    /* alignment in bytes of the first lane's address; of every lane's address */
     uint32_t alignment, unit;
-    /* the dimension along which the lanes go from `first` + `base` on, one index each, offset.step apart; -1: none */
+    /* the dimension whose index differs between lanes, by offset.step bytes: it is first + base + l in lane l; -1: no such dimension */
     int dimension;
     int64_t first;
     LLVMValueRef base;
@@ -151,7 +151,7 @@ static bool has_gather(const emitter *e, const access *a) {
     return e->features.x86 && e->features.level >= CPU_AVX2 && a->size >= 4;
 }
 
-/* At the builder's position; offsets of all lanes. */
+/* A masked gather at the builder's position, at the byte offsets of all lanes. */
 static LLVMValueRef gather_at(emitter *e, const access *a, emit_value mask, emit_value offsets) {
     int lanes = e->lanes;
     LLVMTypeRef type = memory_type(e, a, lanes);
@@ -161,8 +161,8 @@ static LLVMValueRef gather_at(emitter *e, const access *a, emit_value mask, emit
     return emit_call(e, "llvm.masked.gather", type, LLVMTypeOf(pointers), 4, arguments);
 }
 
-/* ---- loads at positions from a table. Tables mostly ascend by less than a few elements per lane: then a few vectors hold all elements
- * between those of the first and the last lane, and are loaded and permuted. Otherwise a gather. Everything that depends on the table
+/* ---- loads at positions from a table. Tables mostly ascend by less than a few elements per lane: then the elements from the first lane's
+ * to the last lane's fit in a few vectors, which are loaded and permuted. Otherwise a gather is used. Everything that depends on the table
  * alone is computed where the table is loaded. */
 
 enum { PICK_START, PICK_INDEX, PICK_NEAR, PICK_FAR, PICK_LAST, PICK_WANTED, PICK_PARTS = PICK_WANTED + 2 };
@@ -182,7 +182,8 @@ static int leading_lanes(const emitter *e, emit_value mask) {
     return count;
 }
 
-/* Is there an instruction that permutes the elements of two such vectors? */
+/* Can the load be made by permuting vectors: do offsets come from a table, does a permutation for such vectors exist, are the reading lanes
+ * the first ones, and may new blocks begin here? */
 static bool picks(const emitter *e, const access *a, emit_value mask) {
     LLVMBasicBlockRef here = LLVMGetInsertBlock(e->builder);
     int bytes = (int)a->size * e->lanes;
@@ -191,7 +192,8 @@ static bool picks(const emitter *e, const access *a, emit_value mask) {
     return (e->features.level >= CPU_AVX512 && bytes == 64) || (bytes == 32 && a->size == 4);
 }
 
-/* Lane numbers and the condition, at the level of the offsets. The first `active` lanes read. */
+/* Computes, at the level of the offsets, the permutation's lane numbers, the masks and the conditions of a picked load. The first `active`
+ * lanes read. */
 static void prepare_picking(emitter *e, const access *a, int active, emit_value offsets, picking p) {
     LLVMBuilderRef b = e->builder;
     int lanes = e->lanes;
@@ -234,7 +236,7 @@ static void prepare_picking(emitter *e, const access *a, int active, emit_value 
     }
 }
 
-/* Elements `index` of the lanes of `low` and `high` one after the other; floats or integers of 4 or 8 bytes. */
+/* For each lane, element index[lane] of the concatenation of `low` and `high`; floats or integers of 4 or 8 bytes. */
 static LLVMValueRef pick(emitter *e, LLVMValueRef low, LLVMValueRef high, LLVMValueRef index, int lanes, bool wide) {
     LLVMTypeRef type = emit_vector_type(wide ? e->f64 : e->f32, lanes);
     low = LLVMBuildBitCast(e->builder, low, type, ""), high = LLVMBuildBitCast(e->builder, high, type, "");
@@ -250,7 +252,8 @@ static LLVMValueRef pick(emitter *e, LLVMValueRef low, LLVMValueRef high, LLVMVa
     return LLVMBuildSelect(e->builder, second, high, low, "");
 }
 
-/* Elements of vectors 2*pair and 2*pair + 1 after the first element; nothing is read past the last one. */
+/* Loads vectors 2*pair and 2*pair + 1, counted from the first lane's element, and permutes them; reads nothing after the last lane's
+ * element. */
 static LLVMValueRef pick_pair(emitter *e, const access *a, const picking p, int pair) {
     int lanes = e->lanes;
     LLVMTypeRef type = memory_type(e, a, lanes), integer = a->size == 8 ? e->i64 : e->i32;
@@ -306,7 +309,7 @@ static LLVMValueRef picked_load(emitter *e, const access *a, emit_value mask, em
     return LLVMBuildBitCast(b, value, memory_type(e, a, lanes), "");
 }
 
-/* Which lanes read; false: the mask is not known. */
+/* reads[i]: does lane i read? False: the mask is not constant. */
 static bool known_lanes(const emitter *e, emit_value mask, bool *reads) {
     for (int i = 0; i < e->lanes; i++) {
         const bool constant = !mask.llvm || LLVMIsConstant(mask.llvm);
@@ -344,7 +347,7 @@ static LLVMValueRef gather(emitter *e, const access *a, emit_value mask, emit_va
     return gather_at(e, a, mask, offsets);
 }
 
-/* Offsets of all lanes, if they are constants: stored to `at`. */
+/* at[i]: the constant offset of lane i. False: the offsets are not constant, or some lanes are inactive. */
 static bool known_offsets(const emitter *e, const access *a, emit_value offsets, int64_t *at) {
     if (!a->offset.vector.llvm || e->active < e->lanes || !LLVMIsConstant(offsets.llvm)) return false;
     for (int i = 0; i < e->lanes; i++) {
@@ -355,7 +358,7 @@ static bool known_offsets(const emitter *e, const access *a, emit_value offsets,
     return true;
 }
 
-/* Lanes that read consecutive elements, some of which several lanes read: number of elements; 0: they do not. */
+/* If the lanes read consecutive elements, some of them by several neighbouring lanes: the number of elements. 0: otherwise. */
 static int elements_repeated(const emitter *e, const access *a, const int64_t *at) {
     int count = 1;
     for (int i = 1; i < e->lanes; i++) {
@@ -365,7 +368,7 @@ static int elements_repeated(const emitter *e, const access *a, const int64_t *a
     return count > 1 && count < e->lanes && (count & (count - 1)) == 0 ? count : 0;
 }
 
-/* One load, shuffled to the lanes. */
+/* The load for elements_repeated: one vector, shuffled to the lanes. */
 static LLVMValueRef load_repeated(emitter *e, const access *a, int count, const int64_t *at) {
     int index[EMIT_MAX_LANES];
     LLVMValueRef first = emit_i64(e, at[0]), pointer = LLVMBuildGEP2(e->builder, e->i8, a->pointer.llvm, &first, 1, "");
@@ -374,7 +377,7 @@ static LLVMValueRef load_repeated(emitter *e, const access *a, int count, const 
     return emit_shuffle(e, all, all, e->lanes, index);
 }
 
-/* Lanes that read contiguous pieces of 16 bytes or more: lanes per piece; 0: they do not. */
+/* If the lanes read contiguous pieces of 16 bytes or more: lanes per piece. 0: otherwise. */
 static int pieces_of_lanes(const emitter *e, const access *a, const int64_t *at) {
     enum { PIECE = 16 };
     int lanes = e->lanes, piece = lanes;
@@ -383,7 +386,7 @@ static int pieces_of_lanes(const emitter *e, const access *a, const int64_t *at)
     return piece < lanes && piece * a->size >= PIECE ? piece : 0;
 }
 
-/* A load for each piece, concatenated two by two. */
+/* The load for pieces_of_lanes: one load for each piece, concatenated two by two. */
 static LLVMValueRef load_pieces(emitter *e, const access *a, int piece, const int64_t *at) {
     LLVMTypeRef type = memory_type(e, a, piece);
     LLVMValueRef part[EMIT_MAX_LANES];
@@ -444,7 +447,8 @@ static LLVMValueRef safe_memory(emitter *e) {
     return global;
 }
 
-/* The level to which a load of a buffer that is never written may be hoisted: never out of a level that may not run. */
+/* The level to which a load may be hoisted: the outermost that always runs when the current one does, if the buffer is never written; else
+ * the current level. */
 static int load_level(const emitter *e, const access *a) {
     if (a->b->written || e->mask.llvm) return e->top;
     int level = e->top;
@@ -452,8 +456,8 @@ static int load_level(const emitter *e, const access *a) {
     return level;
 }
 
-/* A contiguous vector that does not change inside its level: tables of positions are loaded there, and everything that follows from them
- * is computed there. */
+/* Is the load a contiguous vector without a run-time mask? Such loads of tables of positions are hoisted, and with them everything that
+ * depends on the table alone. */
 static bool is_row(const emitter *e, const access *a, emit_value guard, emit_value mask) {
     return !guard.llvm && !e->mask.llvm && (!mask.llvm || LLVMIsConstant(mask.llvm)) && a->stride == a->size &&
            !a->offset.vector.llvm;
@@ -528,7 +532,7 @@ emit_value emit_load(emitter *e, const tir_node *node, const tir_expr *operands)
     bool zero = false; /* elements that the guard excludes are zero already */
     if (emit_in_registers(e, buffer)) {
         if (!emit_reg_load(e, buffer, rank, operands, &value)) {
-            if (node->guarded) return other; /* the guard is false, though this was not provable */
+            if (node->guarded) return other; /* all lanes are outside of the buffer, so the guard must be false */
             emit_raise(e, "load of reg buffer %s outside of it", e->kernel->buffers.data[buffer].name);
         }
     } else {
@@ -549,7 +553,7 @@ emit_value emit_load(emitter *e, const tir_node *node, const tir_expr *operands)
     return guard.llvm && !zero ? emit_select(e, guard, value, other) : value;
 }
 
-/* Does the load have no guard, or one that is known to be true? */
+/* Has the load no guard, or one that is constant and true? */
 static bool is_unguarded(emitter *e, const tir_node *node) {
     int64_t constant;
     if (!node->guarded) return true;
@@ -665,8 +669,8 @@ static void vector_store(emitter *e, const access *a, emit_value value, bool non
     }
     LLVMValueRef store = LLVMBuildStore(e->builder, stored, pointer);
     LLVMSetAlignment(store, alignment);
-    /* Where whole vectors are not aligned, their stores are ordinary ones; a narrower one that is aligned would then share its line with
-     * these, which takes 20 times as long. */
+    /* If whole vectors of this loop are not aligned, they use ordinary stores; a non-temporal store of a narrower, aligned vector to the
+     * same line would take 20 times as long. */
     const int64_t whole = a->size * (e->whole > lanes ? e->whole : lanes);
     if (non_temporal && alignment >= whole && a->size * lanes >= 16) emit_mark_non_temporal(e, store);
 }
@@ -691,7 +695,7 @@ static emit_value reduce_lanes(emitter *e, tir_op op, tir_dtype dtype, emit_valu
     return (emit_value){part, 0, (int16_t)e->top};
 }
 
-/* buffer[index] = op(buffer[index], x): the operand that is not the location itself, or 0. */
+/* x, if the statement is buffer[index] = op(buffer[index], x) with an op for which every order of updates gives the same bits; else 0. */
 static tir_expr reduction_operand(emitter *e, const tir_stmt *stmt) {
     const tir_node *node = tir_get(e->pool, stmt->store.value);
     static const tir_op ops[] = {TIR_ADD, TIR_MUL, TIR_MIN, TIR_MAX, TIR_AND, TIR_OR, TIR_XOR};
@@ -716,7 +720,8 @@ bool emit_is_reduction(emitter *e, const tir_stmt *stmt) {
     return reduction_operand(e, stmt) != 0;
 }
 
-/* A store of all lanes to one place: a reduction over the lanes, or a value that is the same in all. */
+/* The value of a store whose lanes all have one address: the update of a reduction over the lanes, or a value that is the same in all
+ * lanes. */
 static emit_value uniform_store_value(emitter *e, const tir_stmt *stmt) {
     if (!e->lanes || !emit_varies(e, stmt->store.value)) return emit_expr(e, stmt->store.value);
     tir_expr operand = reduction_operand(e, stmt);

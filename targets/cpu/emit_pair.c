@@ -10,7 +10,7 @@ static bool is_addend(const emitter *e, const tir_stmt *store, tir_expr value) {
     return tir_op_of(e->pool, value) == TIR_FMA && tir_loads_stored(e->kernel, store, tir_operand(e->pool, value, 2));
 }
 
-/* Loads, each along rows or along columns, and conversions of them. */
+/* Is the expression a load that depends on the row or on the column, but not on both, or conversions of such a load? */
 static bool is_factor(const emitter *e, tir_expr expr, tir_expr row, tir_expr column) {
     const tir_node *node = tir_get(e->pool, expr);
     if (node->op == TIR_CAST) {
@@ -21,7 +21,7 @@ static bool is_factor(const emitter *e, tir_expr expr, tir_expr row, tir_expr co
     return !tir_uses(e->pool, expr, row) || !tir_uses(e->pool, expr, column);
 }
 
-/* Is the condition constant for each row once the loops around are unrolled? */
+/* Will the condition be constant in each row: are all its variables constant now, except `row`? */
 static bool is_decided(emitter *e, tir_expr expr, tir_expr row) {
     const tir_node *node = tir_get(e->pool, expr);
     int64_t constant;
@@ -35,7 +35,7 @@ static bool is_decided(emitter *e, tir_expr expr, tir_expr row) {
     return true;
 }
 
-/* The only store of the body, possibly under a condition on the row; NULL: the body is something else. */
+/* The store, if it is the whole body of the vec loop, possibly under a condition on the row (see is_decided); else NULL. */
 static const tir_stmt *only_store(emitter *e, const tir_stmt *vec, tir_expr row) {
     const tir_stmt *body = vec->for_.body;
     if (body && !body->next && body->kind == TIR_IF && !body->if_.otherwise && is_decided(e, body->if_.condition, row))
@@ -83,7 +83,8 @@ static int64_t element_at(emitter *e, const tir_stmt *loop, const emit_form *low
 static void bind_pair(emitter *e) {
     emit_pair *p = &e->pair;
     emit_form row = p->first, column = p->start;
-    LLVMValueRef any = LLVMGetPoison(emit_vector_type(e->i64, 2 * p->half)); /* loads and REG elements go row by row */
+    /* Its value is never used: loads and REG elements are emitted row by row. */
+    LLVMValueRef any = LLVMGetPoison(emit_vector_type(e->i64, 2 * p->half));
     row.vector = column.vector = (emit_value){any, (int16_t)(2 * p->half), 0};
     emit_bind(e, p->row, &row);
     emit_bind(e, p->column, &column);
@@ -117,7 +118,8 @@ void emit_visit_rows(emitter *e, const tir_stmt *loop, const emit_form *lower, i
     int64_t whole = columns / width * width;
     emit_vec_position position = e->vec_position;
     emit_form start = emit_index(e, vec->for_.lower);
-    for (int64_t i = stride > 0 && first / stride % 2 ? -1 : 0; i < count; i += 2) { /* the same pairs in all loops */
+    /* Pairs begin at even rows of the buffer, in all loops. */
+    for (int64_t i = stride > 0 && first / stride % 2 ? -1 : 0; i < count; i += 2) {
         emit_pair pair = {.on = true, .row = loop->for_.var, .column = vec->for_.var, .first = *lower, .start = start};
         pair.half = width / 2;
         pair.active = (int)(columns - whole);

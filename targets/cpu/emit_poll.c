@@ -40,7 +40,7 @@ static void branch_if_zero(emitter *e, LLVMValueRef value, LLVMBasicBlockRef zer
     LLVMBuildCondBr(e->builder, LLVMBuildICmp(e->builder, LLVMIntEQ, value, none, ""), zero, other);
 }
 
-/* From `look` to `again`, or out of the function. */
+/* Emits block `look` and the blocks after it, which end at `again` or leave the function. */
 static void look(emitter *e, LLVMBasicBlockRef look, LLVMBasicBlockRef again) {
     LLVMBasicBlockRef flag = emit_block(e, "flag"), ask = emit_block(e, "ask"), end = give_up(e);
     LLVMPositionBuilderAtEnd(e->builder, look);

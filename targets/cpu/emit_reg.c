@@ -7,12 +7,13 @@ void emit_reg_init(emitter *e) {
     for (uint32_t i = 0; i < e->kernel->buffers.count; i++) {
         const tir_buffer *b = &e->kernel->buffers.data[i];
         if (b->scope != TIR_SCOPE_REG) continue;
-        emit_value zero = emit_constant(LLVMConstNull(emit_type(e, (tir_dtype)b->dtype, 0))); /* or don't-care */
+        /* Zero is as good as any other value. */
+        emit_value zero = emit_constant(LLVMConstNull(emit_type(e, (tir_dtype)b->dtype, 0)));
         for (int64_t k = 0; k < e->buffer[i].elements; k++) e->buffer[i].element[k] = (emit_element){zero, -1};
     }
 }
 
-/* Constant element of the first lane, and the stride from lane to lane; false: none. */
+/* *first: element of lane 0; *stride: elements from lane to lane. False: they are not constant. */
 static bool place_straight(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *first,
                            int64_t *stride) {
     int64_t size = (int64_t)lib_dtype_size(e->kernel->buffers.data[buffer].dtype);
@@ -26,8 +27,8 @@ static bool place_straight(emitter *e, uint32_t buffer, int rank, const tir_expr
     return !offset.count && !offset.vector.llvm;
 }
 
-/* Elements indexed by quotients and remainders of the lane (axes that are fused in a vec loop), evaluated lane by lane. False: not
- * constant. */
+/* at[i]: element of lane i, evaluated lane by lane, for indices with quotients and remainders of the lane (axes fused into a vec loop).
+ * False: they are not constant. */
 static bool place_each_lane(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *at) {
     emit_vec_position position = e->vec_position;
     int lanes = e->lanes, active = e->active;
@@ -47,7 +48,7 @@ static bool place_each_lane(emitter *e, uint32_t buffer, int rank, const tir_exp
     return constant;
 }
 
-/* First element, lane stride and lanes of buffer[index]; false: not constant. */
+/* *group: first element, stride and lanes of buffer[index]; false: the elements are not constant, or follow no stride. */
 static bool place_lanes(emitter *e, uint32_t buffer, int rank, const tir_expr *index, emit_group *group) {
     int64_t at[EMIT_MAX_LANES];
     *group = (emit_group){.buffer = buffer};
@@ -65,7 +66,7 @@ static bool place_lanes(emitter *e, uint32_t buffer, int rank, const tir_expr *i
     return true;
 }
 
-/* The same; false also if a lane is outside of the buffer. */
+/* The same as place_lanes; false also if a lane is outside of the buffer. */
 static bool place(emitter *e, uint32_t buffer, int rank, const tir_expr *index, emit_group *group) {
     if (!place_lanes(e, buffer, rank, index, group)) return false;
     int64_t last = group->first + group->stride * (group->lanes ? group->active - 1 : 0);
@@ -73,7 +74,7 @@ static bool place(emitter *e, uint32_t buffer, int rank, const tir_expr *index, 
     return low >= 0 && high < e->buffer[buffer].elements;
 }
 
-/* Elements of the lanes if they follow no stride; false also if a lane is outside of the buffer. */
+/* The same as place_each_lane; false also if a lane is outside of the buffer. */
 static bool place_inside(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *at) {
     if (!place_each_lane(e, buffer, rank, index, at)) return false;
     for (int i = 0; i < e->active; i++)
@@ -86,7 +87,8 @@ bool emit_reg_place(emitter *e, uint32_t buffer, int rank, const tir_expr *index
     return place_straight(e, buffer, rank, index, element, &stride);
 }
 
-/* Elements of the lanes of a pair of rows; -1 for lanes that are no columns, and for all lanes of a missing row. */
+/* at[i]: element of lane i of a pair of rows; -1: the lane is no column, or its row is outside of the buffer. False: the elements are not
+ * constant, or do not ascend with a stride. */
 static bool place_pair(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *at) {
     bool constant = true;
     for (int row = 0; row < 2; row++) {
@@ -104,7 +106,7 @@ static bool place_pair(emitter *e, uint32_t buffer, int rank, const tir_expr *in
 
 /* ---- loads */
 
-/* Combines lanes of several values in one vector: each source is shuffled and merged. */
+/* A vector whose lane i is element[i]: each source vector is shuffled once and merged. */
 static LLVMValueRef join(emitter *e, const emit_element *element, int lanes, int active, LLVMTypeRef type) {
     LLVMValueRef result = NULL;
     bool done[EMIT_MAX_LANES] = {false};
@@ -134,15 +136,15 @@ static LLVMValueRef join(emitter *e, const emit_element *element, int lanes, int
     return result;
 }
 
-/* The value whose lanes are these elements; lanes 0: one element. */
+/* The value whose lane i is the current value of element place[i]; lanes 0: the scalar element place[0]. */
 static emit_value gather(emitter *e, uint32_t buffer, const int64_t *place, int lanes, int active) {
     emit_element element[EMIT_MAX_LANES];
     const emit_element *all = e->buffer[buffer].element;
     int level = 0;
     bool vector = lanes != 0, same = true;
-    emit_value value = {0}; /* of the first lane that is inside */
+    emit_value value = {0}; /* value of the first lane that is inside the buffer */
     for (int i = 0; i < active; i++) {
-        element[i] = (emit_element){.lane = -1}; /* outside: this lane is never used */
+        element[i] = (emit_element){.lane = -1}; /* a lane outside of the buffer is never used */
         if (place[i] < 0 || place[i] >= e->buffer[buffer].elements) continue;
         element[i] = all[place[i]];
         if (!value.llvm) value = element[i].value;
@@ -213,7 +215,7 @@ static bool pair_group(emitter *e, uint32_t buffer, int rank, const tir_expr *in
     return true;
 }
 
-/* Lanes of an inactive row keep their values. */
+/* Stores to a pair of rows; lanes of a row that takes no part keep their values. */
 static void store_pair(emitter *e, const emit_group *group, emit_value value) {
     LLVMValueRef lane[EMIT_MAX_LANES];
     bool keeps = false;
@@ -266,7 +268,8 @@ static void scan_store(emitter *e, const tir_stmt *stmt, scan *s) {
     if (e->pair.on) {
         if (!pair_group(e, buffer, stmt->store.rank, stmt->store.index, &group)) return;
     } else if (!place(e, buffer, stmt->store.rank, stmt->store.index, &group)) {
-        if (!place_inside(e, buffer, stmt->store.rank, stmt->store.index, each)) return; /* a branch never taken */
+        /* Such a store is in a branch that is never taken. */
+        if (!place_inside(e, buffer, stmt->store.rank, stmt->store.index, each)) return;
         for (int i = 0; i < e->active; i++) {
             emit_group single = {.buffer = buffer, .first = each[i]};
             if (e->buffer[buffer].owner[each[i]] != s->id) lib_vec_push(e->arena, s->groups, single);

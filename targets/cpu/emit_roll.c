@@ -1,21 +1,22 @@
-/* Decides when code is repeated. Unrolled bodies cost compile time for each instruction. Code after a register tile (an activation, a
- * residual) is repeated for each of its rows, and chunks of a vec loop are alike: if such a body is long, the processor overlaps as much
- * in a loop. REG elements that a rolled loop indexes by its counter are then kept in memory, on the stack. */
+/* Decides when unrolled code becomes a loop. Each copy costs compile time. Code after a register tile (an activation, a residual) is
+ * repeated for each of its rows, and chunks of a vec loop are alike: if such a body is long, the processor overlaps as much work in a loop.
+ * REG elements that the loop's variable indexes are then kept in memory, on the stack. */
 #include "targets/cpu/emit.h"
 
 enum {
-    ROLL_VECTOR = 12,   /* instructions for a vector from which on rows are rolled: moving it costs two */
-    ROLL_ROWS = 120,    /* instructions saved from which on rows are rolled */
-    ROLL_REPEATED = 100 /* the same for chunks; a loop of few trips is a little slower than copies */
+    /* Least instructions per vector for which rows are rolled: moving a vector to the stack and back costs two. */
+    ROLL_VECTOR = 12,
+    ROLL_ROWS = 120,    /* least number of saved instructions for which rows are rolled */
+    ROLL_REPEATED = 100 /* the same for chunks; a loop of few iterations is a little slower than copies */
 };
 
 /* ---- analysis of bodies, by structure only */
 
 typedef struct survey {
     emitter *e;
-    /* of the unrolled loop; 0: none */
+    /* variable of the unrolled loop; 0: none */
     tir_expr var;
-    /* of the vec loop around the statement; 0: none */
+    /* variable of the vec loop around the statement; 0: none */
     tir_expr lane;
     int64_t copies, vectors, cost;
     /* may not be rolled */
@@ -32,7 +33,8 @@ static bool uses(const survey *s, tir_expr expr, tir_expr var) {
     return var && tir_uses(s->e->pool, expr, var);
 }
 
-/* Does the node depend on the position so that each copy can fold it: which lanes a chunk has, which element of a tile is read? */
+/* Is the node a comparison that each copy of the body would fold: of the lane in chunks (which lanes are active), or of the unrolled
+ * variable (which element of a tile is read)? */
 static bool depends_on_position(const survey *s, const tir_node *node, tir_expr expr) {
     if (node->dtype != DLC_BOOL || node->count != 2) return false;
     tir_expr a = tir_operand(s->e->pool, expr, 0);
@@ -53,7 +55,7 @@ static void survey_expr(survey *s, tir_expr expr) {
         if (uses(s, tir_operand(e->pool, expr, i), s->var)) s->wanted[node->bits] = true;
 }
 
-/* Coefficient of `var` in a linear index; false: not linear. */
+/* *result: coefficient of `var` in the index; false: the index is not linear in `var`. */
 static bool coefficient(emitter *e, tir_expr index, tir_expr var, int64_t *result) {
     int64_t constant, part;
     *result = 0;
@@ -76,7 +78,8 @@ static bool coefficient(emitter *e, tir_expr index, tir_expr var, int64_t *resul
     return true;
 }
 
-/* Are neighbouring lanes neighbours in memory, or one place? Other stores are delayed for neighbours in other iterations. */
+/* Do neighbouring lanes of the store access neighbours in memory, or one place? Other stores are delayed until the neighbours in memory,
+ * from other iterations, exist. */
 static bool straight(const survey *s, const tir_stmt *stmt) {
     const tir_buffer *b = &s->e->kernel->buffers.data[stmt->store.buffer];
     int64_t sum = 0, part, stride;
@@ -171,7 +174,7 @@ static bool is_constant_vector(LLVMValueRef value) {
     return true;
 }
 
-/* A constant of the module, loaded at the builder's position. */
+/* Loads a splat constant at the builder's position from a scalar constant of the module. */
 static LLVMValueRef read_constant(emitter *e, LLVMValueRef vector) {
     LLVMValueRef scalar = LLVMGetAggregateElement(vector, 0), global;
     LLVMTypeRef type = LLVMTypeOf(scalar);
@@ -211,8 +214,8 @@ bool emit_only_loop(const tir_stmt *list) {
     return list->kind == TIR_FOR || (list->kind == TIR_LET && emit_only_loop(list->let.body));
 }
 
-/* Vector constants of a loop without inner loops are loaded before it, as far as registers last, and before the loops around it that do
- * nothing else. Left in place they become operands in memory, and processors load fewer of the widest vectors per cycle than they
+/* Loads vector constants of a loop without inner loops before it, as far as registers last, and before the loops around it whose body is
+ * only that loop. Left in place they become operands in memory, and processors load fewer of the widest vectors per cycle than they
  * multiply. */
 void emit_constants_outside(emitter *e, LLVMBasicBlockRef head, LLVMBasicBlockRef after, uint32_t carried) {
     int working = e->woven > WORKING_REGISTERS ? e->woven : WORKING_REGISTERS;
@@ -237,7 +240,7 @@ void emit_constants_outside(emitter *e, LLVMBasicBlockRef head, LLVMBasicBlockRe
 
 /* ---- REG buffers that are kept in memory */
 
-/* The elements from `first` on that are lanes of one vector, from lane 0 on, or a single one. */
+/* Number of elements from `first` on that are lanes 0, 1, ... of one vector; 1: a single element. */
 static int64_t run_of(const emit_buffer *b, int64_t first) {
     const emit_element *element = b->element;
     int64_t count = 1;
@@ -254,7 +257,8 @@ static bool stored_shortly(const emit_buffer *b) {
     return stores * 4 <= b->elements;
 }
 
-/* Later stores overwrite what a vector's unused lanes leave there. */
+/* Moves a REG buffer's elements to the stack. A whole vector is stored for each run; later stores overwrite what its unused lanes leave
+ * behind. */
 static void to_stack(emitter *e, uint32_t buffer) {
     emit_buffer *b = &e->buffer[buffer];
     dlc_dtype dtype = e->kernel->buffers.data[buffer].dtype;

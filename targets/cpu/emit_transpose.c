@@ -7,9 +7,9 @@
  * the end of the block. */
 #include "targets/cpu/emit.h"
 
-#define HELD_MAX 256 /* more would only be spilled */
+#define HELD_MAX 256 /* if more are delayed, registers are spilled */
 #define ROWS_MAX 16
-#define LANE_STORES 24 /* if there are more stores of single lanes than this, a loop over the lanes makes them */
+#define LANE_STORES 24 /* more stores of single lanes than this are made by a loop over the lanes */
 
 static bool same_class(const emit_strided *a, const emit_strided *b) {
     return a->buffer == b->buffer && a->pointer == b->pointer && a->stride == b->stride &&
@@ -39,7 +39,7 @@ typedef struct shape {
     int inner, outer;
 } shape;
 
-/* In each `span` elements, units of a's and b's low (or high) half alternate. */
+/* Within each group of `span` elements: units (`unit` elements each) of the low (or high) half of a and of b in turn. */
 static LLVMValueRef zip(emitter *e, LLVMValueRef a, LLVMValueRef b, int lanes, int unit, int span, bool high) {
     int index[EMIT_MAX_LANES];
     for (int i = 0; i < lanes; i++) {
@@ -49,8 +49,8 @@ static LLVMValueRef zip(emitter *e, LLVMValueRef a, LLVMValueRef b, int lanes, i
     return emit_shuffle(e, a, b, lanes, index);
 }
 
-/* Continues in a new block. The code generator's combiner works within blocks, and would search the whole network for a shorter one again
- * and again: most of a kernel's compile time. */
+/* Starts a new block. LLVM's combiner works within a block, and would search the whole network of shuffles for a shorter one again and
+ * again: most of a kernel's compile time. */
 static void next_block(emitter *e) {
     LLVMBasicBlockRef next = emit_block(e, "stage");
     emit_at(e, e->top);
@@ -82,7 +82,7 @@ static void transpose(emitter *e, LLVMValueRef *v, const shape *s) {
     next_block(e);
 }
 
-/* Elements from .. from + count - 1 of a vector, to the address of `to`'s lane `lane_at`. */
+/* Stores elements from .. from + count - 1 of the vector at the address of lane `lane_at` of store `to`. */
 static void store_piece(emitter *e, LLVMValueRef vector, const shape *s, int from, int count, const emit_strided *to,
                         int lane_at) {
     LLVMValueRef pointer = address(e, to, lane_at);
@@ -103,7 +103,7 @@ static void store_piece(emitter *e, LLVMValueRef vector, const shape *s, int fro
     emit_call(e, "llvm.masked.store", LLVMTypeOf(piece), e->pointer, 4, arguments);
 }
 
-/* The lanes' rows are contiguous, too: the transposed block has no gaps in memory, and is stored by whole vectors. Memory order is by
+/* For lanes whose rows are contiguous, too: the transposed block has no gaps in memory, and is stored by whole vectors. Memory order is by
  * 16-byte blocks of lanes, within each by vectors. */
 static void store_interleaved(emitter *e, LLVMValueRef *v, const shape *s, const emit_strided *run) {
     for (int round = 1; round < s->rows && s->blocks > 1; round *= 2)
@@ -157,8 +157,8 @@ static void store_lanes(emitter *e, const emit_strided *s) {
     }
 }
 
-/* The same for several vectors whose lanes have equal strides, by a loop: the vectors are kept in memory, and an iteration copies a lane
- * of each. As fast as extracting lanes from registers, and the code is shorter by the number of lanes. */
+/* Stores the lanes of several vectors with equal strides by a loop: the vectors are written to the stack, and an iteration copies a lane of
+ * each. As fast as extracting lanes from registers, and the code is shorter by the number of lanes. */
 static void store_lanes_rolled(emitter *e, const emit_strided *s, int count) {
     int64_t size = s->size, bytes = size * s->lanes;
     emit_at(e, 0);
@@ -197,7 +197,7 @@ static void store_lanes_rolled(emitter *e, const emit_strided *s, int count) {
     emit_at(e, e->top);
 }
 
-/* Stores without neighbours, in the order of their classes. */
+/* Makes the stores that have no neighbours, lane by lane. */
 static void store_separately(emitter *e, const emit_strided *s, int count) {
     for (int first = 0, end; first < count; first = end) {
         end = first + 1;
@@ -211,7 +211,7 @@ static void store_separately(emitter *e, const emit_strided *s, int count) {
     }
 }
 
-/* Neighbouring stores, in blocks of rows; without cheap masks in whole powers of two. */
+/* Makes `count` stores that are neighbours in memory, in transposed blocks; if masks are expensive, of 2^n stores each. */
 static void store_run(emitter *e, const emit_strided *run, int count) {
     emit_at(e, e->top);
     while (count > 0) {
@@ -230,7 +230,7 @@ static void store_run(emitter *e, const emit_strided *run, int count) {
 
 /* ---- delayed stores */
 
-/* Classes in the order of their first store, each by address. */
+/* Sorts each class of stores (see same_class), whose members are adjacent, by address. */
 static void sort_class(emit_strided *s, int count) {
     for (int i = 1; i < count; i++) {
         emit_strided one = s[i];
@@ -287,8 +287,8 @@ void emit_flush_buffer(emitter *e, uint32_t buffer) {
     }
 }
 
-/* Can two stores of one buffer touch the same element? Lanes with a step go along one dimension, from different starts, or with indices
- * in other dimensions that differ by a constant. */
+/* Can two stores to one buffer touch the same element? Not if lanes with a step cover separate intervals of one dimension, or if the
+ * addresses differ by a constant that is no multiple of the stride within the active lanes. */
 static bool overlap(const emit_strided *a, const emit_strided *b) {
     bool along = a->step.llvm && b->step.llvm && a->dimension == b->dimension && a->base == b->base;
     if (along && (a->first + a->active <= b->first || b->first + b->active <= a->first)) return false;
@@ -299,7 +299,7 @@ static bool overlap(const emit_strided *a, const emit_strided *b) {
     return distance % a->stride == 0 && distance / a->stride < active && distance / a->stride > -active;
 }
 
-/* A whole block of rows at the end of the list need not wait for the rest. */
+/* Makes the last delayed stores at once if they are a whole block of neighbours. */
 static void store_whole_block(emitter *e) {
     uint32_t count = e->held.count;
     const emit_strided *last = &e->held.data[count - 1];

@@ -53,7 +53,8 @@ static LLVMValueRef integer_compare(emitter *e, tir_op op, bool is_signed, LLVMV
     return LLVMBuildICmp(e->builder, predicate, x[0], x[1], "");
 }
 
-/* Wraps; a negative exponent gives the truncated reciprocal. Square and multiply over the exponent's bits, without branches. */
+/* x to the power of y: wraps; a negative exponent gives the truncated reciprocal. Squares and multiplies over the exponent's bits, without
+ * branches. */
 static LLVMValueRef integer_power(emitter *e, tir_dtype dtype, LLVMValueRef x, LLVMValueRef y) {
     LLVMBuilderRef b = e->builder;
     LLVMTypeRef type = LLVMTypeOf(x);
@@ -191,7 +192,7 @@ emit_value emit_both(emitter *e, emit_value a, emit_value b) {
     return operate(e, TIR_AND, DLC_BOOL, DLC_BOOL, 2, (emit_value[]){a, b});
 }
 
-/* The value with op(x, identity) == x, bit for bit: for lanes that must not take part in a reduction. */
+/* The identity of op: op(x, identity) == x, bit for bit. For lanes that must not take part in a reduction. */
 emit_value emit_identity(emitter *e, tir_op op, tir_dtype dtype) {
     LLVMTypeRef type = emit_type(e, dtype, 0);
     bool is_float = class_of(dtype) == 'f', is_signed = class_of(dtype) == 'i';
@@ -220,7 +221,7 @@ static emit_value constant_value(emitter *e, const tir_node *node) {
     return emit_constant(LLVMConstInt(type, node->bits, false));
 }
 
-/* Conversion of an index, in 32-bit lanes if they can hold it. */
+/* Converts an index to type `to`, in 32-bit lanes if these can hold it. */
 static emit_value cast_index(emitter *e, tir_dtype to, tir_expr operand) {
     emit_form form = emit_index(e, operand);
     tir_interval range = emit_form_range(e, &form);
@@ -248,7 +249,7 @@ static emit_value short_cut(emitter *e, tir_op op, emit_value *x, bool *taken) {
     return x[0];
 }
 
-/* `count` narrow operands (0, 2, 4, ... of the list) side by side in an i32, the first lowest. */
+/* operands[0], [2], [4], ..., `count` of them, side by side in an i32, the first in the lowest bits. */
 static emit_value packed(emitter *e, int count, const tir_expr *operands) {
     emit_value group = emit_load_group(e, count, operands), part[4];
     if (group.llvm) return group;
@@ -270,7 +271,7 @@ static emit_value packed(emitter *e, int count, const tir_expr *operands) {
     return emit_remember(e, 5, key, group);
 }
 
-/* The dot-product instruction, if the machine has it for these lanes. */
+/* The dot product by the machine's instruction; llvm NULL: the machine has none for these lanes. */
 static emit_value dot_value(emitter *e, tir_op op, const tir_expr *operands) {
     bool unit = op == TIR_DOT2_BF16 ? e->features.avx512bf16 : e->features.avx512vnni;
     int count = op == TIR_DOT2_BF16 ? 2 : 4;
@@ -289,7 +290,7 @@ static emit_value dot_value(emitter *e, tir_op op, const tir_expr *operands) {
     return result;
 }
 
-/* Integers of f32 rounded to nearest: one conversion does both. */
+/* Is the node a cast to an 8-bit integer of a rounded f32? One conversion does both. */
 static bool rounds_to_integer(const emitter *e, const tir_node *node, const tir_expr *operands) {
     return node->op == TIR_CAST && node->dtype != TIR_INDEX && lib_dtypes[node->dtype].bits == 8 &&
            class_of(node->dtype) != 'b' && tir_op_of(e->pool, operands[0]) == TIR_ROUND &&
@@ -306,7 +307,7 @@ static emit_value round_cast(emitter *e, tir_dtype to, tir_expr operand) {
     return emit_remember(e, 2, key, result);
 }
 
-/* For bf16 of max(x, 0), returns x: a comparison masks the conversion. 0: it is something else. */
+/* x, if the node is the cast of max(x, 0) to bf16, for which a comparison masks the conversion; else 0. */
 static tir_expr positive_part(const emitter *e, const tir_node *node, const tir_expr *operands) {
     if (node->op != TIR_CAST || node->dtype != DLC_BF16 || !e->device->machine.masked) return 0;
     if (tir_op_of(e->pool, operands[0]) != TIR_MAX || tir_dtype_of(e->pool, operands[0]) != DLC_F32) return 0;
@@ -359,7 +360,7 @@ static emit_value node_value(emitter *e, tir_expr expr, const tir_node *node) {
         x[0] = dot_value(e, op, operands);
         if (x[0].llvm) return x[0];
     }
-    if (op == TIR_SELECT) { /* constant once loops are unrolled: the other side is not emitted */
+    if (op == TIR_SELECT) { /* if the condition is constant (loops are unrolled), the other side is not emitted */
         x[0] = emit_expr(e, operands[0]);
         if (is_i1(x[0], true)) return emit_expr(e, operands[1]);
         if (is_i1(x[0], false)) return emit_expr(e, operands[2]);
@@ -374,7 +375,7 @@ static emit_value node_value(emitter *e, tir_expr expr, const tir_node *node) {
     return operate(e, op, node->dtype, operand, (int)node->count, x);
 }
 
-/* For an index that is itself loaded at a loaded index, and so on: 24 KiB each. */
+/* Stack left for expressions whose indices are loaded at loaded indices, and so on: each level takes 24 KiB. */
 enum { STACK_RESERVE = 96 << 10 };
 
 emit_value emit_expr(emitter *e, tir_expr expr) {

@@ -5,8 +5,8 @@
 
 enum {
     LEAST = 10,     /* instructions from which on chunks are interleaved: shorter ones fit the window */
-    SPARE = 4,      /* vector registers left for loaded constants */
-    MOST_COST = 360 /* instructions that a loop over several chunks may have */
+    SPARE = 4,      /* vector registers reserved for loaded constants */
+    MOST_COST = 360 /* most instructions of a loop over interleaved chunks */
 };
 
 /* ---- which loops */
@@ -21,7 +21,8 @@ typedef struct accesses {
     bool refused;
 } accesses;
 
-/* Accepts values and stores only; a store to memory must have a different address for each lane. */
+/* Collects the stores of the body. Refuses statements other than lets and stores, and stores to memory whose address does not depend on the
+ * lane. */
 static void collect_stores(accesses *a, const tir_stmt *list) {
     for (const tir_stmt *stmt = list; stmt && !a->refused; stmt = stmt->next) {
         if (stmt->kind == TIR_LET) {
@@ -38,7 +39,7 @@ static void collect_stores(accesses *a, const tir_stmt *list) {
     }
 }
 
-/* A load of data that other lanes may store must not move. */
+/* May other lanes store what this load reads? Then it must not move. */
 static bool is_fixed(const accesses *a, const tir_node *load) {
     if (emit_in_registers(a->e, (uint32_t)load->bits)) return false;
     for (int s = 0; s < a->stores; s++) {
@@ -80,7 +81,7 @@ static accesses survey_accesses(emitter *e, const tir_stmt *loop) {
 int emit_woven_chunks(emitter *e, const tir_stmt *loop) {
     accesses a = survey_accesses(e, loop);
     if (a.refused || a.cost < LEAST) return 1;
-    int ways = a.shared ? 4 : 8; /* a value used once frees its register immediately */
+    int ways = a.shared ? 4 : 8; /* without lets each value is used once, and its register is free immediately */
     while (ways > 1 && ways * a.cost > MOST_COST) ways /= 2;
     return ways;
 }
@@ -94,7 +95,7 @@ void emit_weave_mark(emitter *e, emit_weave *w) {
     if (!w->broken) w->last[w->count++] = LLVMGetLastInstruction(block);
 }
 
-/* by instruction: its placement */
+/* Hash table of the instructions of all strands: were they placed already? */
 typedef struct placed {
     LLVMValueRef *slot;
     /* position; -1: not placed yet */
@@ -121,7 +122,7 @@ static bool is_ready(const placed *p, LLVMValueRef instruction) {
     return true;
 }
 
-/* The largest number of a strand's vectors that are live at the same time. */
+/* The largest number of vectors of the strand that are live at once. */
 static int most_live(emitter *e, const strand *s, placed *p) {
     int *last = LIB_NEW_ARRAY(e->arena, int, (size_t)s->count), live = 0, most = 1;
     int *ending = LIB_NEW_ARRAY(e->arena, int, (size_t)s->count + 1);
@@ -150,7 +151,8 @@ static void move_last(emitter *e, placed *p, LLVMValueRef instruction) {
     p->at[slot_of(p, instruction)] = 0;
 }
 
-/* One instruction of each strand in turn, as soon as its operands are placed. The first strand can always continue. */
+/* Moves the strands' instructions to the builder's position: one of each strand in turn, as soon as its operands are placed. The first
+ * strand can always continue. */
 static void weave_strands(emitter *e, placed *p, strand *s, int count) {
     for (int rest = 1; rest;) {
         rest = 0;

@@ -63,7 +63,7 @@ static dlc_status check_functions(const target_module *module, lib_error *error)
     return DLC_OK;
 }
 
-/* Slots are stored between code and table, or after the table. */
+/* Writes the addresses of library functions to the import slots, which must be between code and table, or after the table. */
 static dlc_status fill_slots(const target_module *module, lib_error *error) {
     const cpu_image *image = module->image;
     int64_t table_end = (int64_t)((const char *)(module->function + module->first[module->kernels]) - module->memory);

@@ -51,7 +51,7 @@ typedef struct cpu_image {
     uint64_t table;
 } cpu_image;
 
-/* The object's symbol of the table (emit_image.c), which the linker looks up. */
+/* Name of the symbol that the object gives the table (emit_image.c); the linker looks it up. */
 #define CPU_TABLE_SYMBOL "dlc_table"
 
 /* A placed image. */
@@ -70,7 +70,8 @@ struct target_module {
     void *debug;
 };
 
-/* symbols.c: names of a placed image's functions for gdb (DLC_GDB) and perf (DLC_PERF_MAP). names: of the kernels, may be NULL. */
+/* symbols.c: tells gdb (DLC_GDB) and perf (DLC_PERF_MAP) the names of a placed image's functions. names[k]: name of kernel k; may be
+ * NULL. */
 void cpu_symbols_tell(target_module *module, const char *const *names);
 void cpu_symbols_forget(target_module *module);
 

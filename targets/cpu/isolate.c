@@ -37,7 +37,8 @@ typedef struct helper {
     /* A pidfd, opened when the process is started: unlike its number, which is reused after a wait for the process, it never
      * means another process. None: the kernel has no pidfds, or a filter of system calls forbids them. */
     channel handle;
-    /* If there is no handle, or no longer: start time of the process, in ticks since the system's start; 0: unknown. */
+    /* Used if there is no handle, or if the host has closed it: start time of the process, in ticks since the system's start; 0:
+     * unknown. */
     uint64_t began;
     /* the process that started it, and waits for its end */
     pid_t parent;
@@ -102,7 +103,8 @@ static void close_channel(channel *c) {
     c->number = -1;
 }
 
-/* Before Linux 6.9 all pidfds are one file: the process that the kernel reports for this one must be this one, or gone. */
+/* Is the handle still the pidfd of this helper? Before Linux 6.9 all pidfds have the same inode, so the process that the kernel reports for
+ * the descriptor is compared as well: it must be the helper's, or gone. */
 static bool handle_is_ours(const helper *h) {
     char path[64], text[512];
     long process = 0;
@@ -119,7 +121,7 @@ static bool number_is_ours(const helper *h) {
     return h->began && read_beginning(h->process) == h->began;
 }
 
-/* Kills it unless it has ended. Never another process. */
+/* Kills the helper's process unless it has ended; never another process. */
 static void kill_process(const helper *h) {
     if (handle_is_ours(h) &&
         (syscall(SYS_pidfd_send_signal, h->handle.number, SIGKILL, NULL, 0) == 0 || errno == ESRCH))
@@ -127,7 +129,7 @@ static void kill_process(const helper *h) {
     if (number_is_ours(h)) kill(h->process, SIGKILL);
 }
 
-/* waitid, repeated while it is interrupted; false and errno. */
+/* waitid, repeated while it is interrupted. False: it failed, and errno is set. */
 static bool wait_by(idtype_t kind, id_t id, siginfo_t *info, int options) {
     int refused;
     do {
@@ -137,7 +139,8 @@ static bool wait_by(idtype_t kind, id_t id, siginfo_t *info, int options) {
     return !refused;
 }
 
-/* 1: it has ended, *status is that of waitpid; 0: it runs; -1: another thread or the system has waited for it. */
+/* Has the helper's process ended? 1: yes, *status is that of waitpid; 0: it runs; -1: unknown, since another thread or the system has
+ * waited for it. */
 static int wait_for_end(const helper *h, bool patient, int *status) {
     const int options = WEXITED | (patient ? 0 : WNOHANG);
     siginfo_t info;
@@ -181,7 +184,7 @@ static int spawn(const char *path, int connection, int errors, pid_t *process) {
     sigfillset(&all);
     posix_spawn_file_actions_init(&actions);
     posix_spawnattr_init(&attributes);
-    int refused = posix_spawn_file_actions_adddup2(&actions, connection, CPU_CONNECTION); /* these allocate */
+    int refused = posix_spawn_file_actions_adddup2(&actions, connection, CPU_CONNECTION); /* may fail: it allocates */
     if (!refused) refused = posix_spawn_file_actions_adddup2(&actions, errors, 1);
     if (!refused) refused = posix_spawn_file_actions_adddup2(&actions, errors, 2);
     posix_spawnattr_setsigmask(&attributes, &none);
@@ -212,7 +215,7 @@ static bool open_channels(int pair[2], int *errors) {
     return move_beyond_standard(&pair[1]) && first;
 }
 
-/* A process that can be neither stopped nor waited for safely: it ends by itself, because its connection is closed. */
+/* Gives up a process that can be neither stopped nor waited for safely: it ends by itself, because its connection is closed. */
 static dlc_status abandon_helper(helper *h, lib_error *error) {
     const struct timespec moment = {.tv_nsec = 1000000};
     close_channel(&h->connection);
@@ -254,7 +257,8 @@ typedef struct exchange {
     bool timed_out, cancelled;
 } exchange;
 
-/* Waits until the helper reads or has written; false: it is gone, or this has taken too long. */
+/* Waits until the connection is ready for `events`. False: the helper is gone, the deadline has passed, or the compilation was
+ * cancelled. */
 static bool wait_for(exchange *x, short events) {
     for (;;) {
         uint64_t now = lib_time_ns();
@@ -296,7 +300,8 @@ static bool speaks_of_memory(const char *words) {
            strstr(words, "length_error");
 }
 
-/* Does it run? *status: exit status, 0 if somebody else has waited for it. After its end its number may be reused. */
+/* Does the helper's process run? *status: its exit status after its end; 0 if somebody else has waited for it. Forgets an ended process,
+ * whose number may be reused. */
 static bool still_runs(helper *h, int *status) {
     *status = 0;
     int ended = h->process ? wait_for_end(h, false, status) : -1;
@@ -310,7 +315,7 @@ static dlc_status fail_helper(exchange *x, lib_error *error) {
     int status;
     read_errors(&x->helper, words, sizeof words);
     bool running = still_runs(&x->helper, &status);
-    if (running && !x->timed_out && !x->cancelled) { /* it closed its connection, and is about to end */
+    if (running && !x->timed_out && !x->cancelled) { /* it has closed its connection and is about to end */
         const struct timespec moment = {.tv_nsec = 1000000};
         for (int i = 0; i < 200 && running; i++) {
             nanosleep(&moment, NULL);
@@ -332,7 +337,8 @@ static dlc_status fail_helper(exchange *x, lib_error *error) {
     return lib_fail(error, result, "the compiler's process %s%s%s", how, words[0] ? ": " : "", words);
 }
 
-/* The reply's bytes belong to the caller. A refusal is a valid reply, too: the helper is kept. */
+/* Sends a request (first_size bytes at `first`, the others at `rest`) and receives the reply, whose bytes belong to the caller. A reply
+ * with an error status is a valid reply: the helper is kept. */
 static dlc_status ask(exchange *x, const cpu_request *request, const void *first, size_t first_size, const void *rest,
                       target_object *bytes, lib_error *error) {
     cpu_reply reply;
@@ -376,7 +382,7 @@ static dlc_status greet(exchange *x, lib_error *error) {
     return DLC_OK;
 }
 
-/* An idle helper that still runs, or a new one. */
+/* Takes an idle helper that still runs, or starts one, into x->helper. */
 static dlc_status take_helper(exchange *x, lib_error *error) {
     struct cpu_isolation *isolation = x->device->isolation;
     if (isolation->owner == getpid()) {

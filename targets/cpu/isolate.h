@@ -10,9 +10,9 @@ enum { CPU_CONNECTION = 0 /* the helper's descriptor */, CPU_REPLY_MAX = 1 << 30
 typedef enum cpu_request_kind { CPU_REQUEST_HELLO, CPU_REQUEST_OBJECT, CPU_REQUEST_DUMP } cpu_request_kind;
 
 typedef struct cpu_request {
-    /* of the following bytes */
+    /* size: of the bytes that follow the header */
     uint64_t magic, size;
-    /* bytes that it may allocate beyond those of the idle process; 0: no limit */
+    /* bytes that the helper process may allocate beyond those of the idle process; 0: no limit */
     uint64_t memory;
     int32_t kind, kernels, what;
 } cpu_request;
@@ -22,7 +22,7 @@ typedef struct cpu_reply {
     int32_t status;
 } cpu_reply;
 
-/* after the text of lib_build_id and its 0 */
+/* The first request's bytes: the text of lib_build_id with its final 0, then this. */
 typedef struct cpu_hello {
     cpu_features features;
     tir_machine machine;
@@ -30,8 +30,8 @@ typedef struct cpu_hello {
     bool verify, no_polls;
 } cpu_hello;
 
-/* helper_path.c: the program's absolute path: `given`, which must be absolute, or libdlc-compiler in the folder of the file that this
- * code was loaded from (given NULL or empty). */
+/* helper_path.c: writes the absolute path of libdlc-compiler to `path`: `given`, which must be absolute; if `given` is NULL or empty,
+ * libdlc-compiler in the folder of the file that this code was loaded from. */
 dlc_status cpu_find_helper(const char *given, char *path, size_t size, lib_error *error);
 
 #endif

@@ -9,7 +9,7 @@
 /* The 64-bit x86 processors of LLVM 19, and its baseline levels. */
 typedef struct cpu_row {
     const char *name;
-    /* 512-bit FMAs per cycle */
+    /* number of 512-bit FMAs per cycle */
     int wide_ports;
 } cpu_row;
 
@@ -96,11 +96,11 @@ typedef enum cpu_telling {
     CPU_TOLD_GIVEN,
     /* Implied by the name or not at all: the emitter needs none of these, and each makes LLVM visit everything that it implies. */
     CPU_TOLD_BY_NAME,
-    /* Neither: it affects the name only. */
+    /* Never passed: the feature affects the processor's name only. */
     CPU_TOLD_UNTOLD
 } cpu_telling;
 
-/* Tiles belong to no level: they need a permission from the kernel. */
+/* Matrix tiles belong to no level: a process needs the operating system's permission to use them. */
 enum { CPU_TILES = CPU_AVX512 + 1 };
 
 static const struct {
@@ -144,7 +144,8 @@ static void write_features(target_device *device, cpu_feature_set set) {
         }
 }
 
-/* Some hypervisors report an older processor's name with newer features: all processors that have matrix tiles have two wide ports. */
+/* The name, corrected by features: some hypervisors report an older processor's name with newer features, and all processors that have
+ * matrix tiles have two 512-bit FMA ports. */
 static const char *name_by_features(const char *name, cpu_feature_set host) {
     const cpu_row *row = name ? find_cpu(name) : NULL;
     return (!row || row->wide_ports < 2) && (host & CPU_SET(TILES)) ? "sapphirerapids" : name;

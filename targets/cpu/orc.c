@@ -22,10 +22,11 @@ typedef struct linker {
     /* Objects are linked in this block, of the host's memory; it begins at a multiple of CPU_IMAGE_ALIGNMENT. */
     char *allocated, *block;
     size_t allocated_bytes;
-    /* Of the current link: where the image begins in the block; its capacity and size in bytes; its code. */
+    /* The current link: where the image begins in the block; the image's capacity and bytes used so far; begin and end of its code, in
+     * bytes from its start. */
     char *base;
     size_t room, used, code, code_end;
-    /* The host's memory for sections that exceed the block; the link is then refused. */
+    /* Allocations for sections that exceed the block; a link that needs one is refused. */
     struct excess *excess;
     /* Result of the lookup, set by whichever thread runs the session's work. */
     lib_mutex lock;
@@ -51,7 +52,7 @@ struct cpu_orc {
     lib_mutex lock;
     linker *idle;
     unsigned linkers, links;
-    /* the last error that the session reported; part of a failing link's message */
+    /* the last error that the session reported, for the message of a link that fails */
     char cause[256];
 };
 
@@ -64,7 +65,8 @@ static dlc_status fail_with(lib_error *error, LLVMErrorRef refused, const char *
 
 /* ---- memory: sections of one object, in the order of their requests */
 
-/* LLVM ends the process if a section gets no memory. The block has room for any object, by its size. */
+/* Memory for a section that exceeds the block, because LLVM ends the process if a section gets none. Should not happen: the block has room
+ * for any object, by its size. */
 static uint8_t *allocate_excess(linker *l, size_t size, size_t alignment) {
     size_t all = sizeof(excess) + size + alignment;
     excess *more = lib_allocate_zeroed(&l->orc->allocator, all, _Alignof(excess));
@@ -125,7 +127,7 @@ static void release_block(linker *l) {
     l->allocated_bytes = 0;
 }
 
-/* One page more than the image needs, for the second base of `link_again`. */
+/* Gives the linker a block for an object of `size` bytes, with one page more than the image needs, for the second base of link_again. */
 static dlc_status prepare_block(linker *l, size_t size, lib_error *error) {
     l->room = room_for(size);
     size_t wanted = l->room + (size_t)2 * CPU_IMAGE_ALIGNMENT;
@@ -150,7 +152,7 @@ static void on_session_error(void *user, LLVMErrorRef reported) {
     LLVMDisposeErrorMessage(text);
 }
 
-/* The LLJIT's own layer, which is never used: the smallest there is. */
+/* Creates the LLJIT's own layer, which is never used: the simplest kind. */
 static LLVMOrcObjectLayerRef create_unused_layer(void *user, LLVMOrcExecutionSessionRef session, const char *triple) {
     (void)user, (void)triple;
     return LLVMOrcCreateRTDyldObjectLinkingLayerWithSectionMemoryManager(session);
@@ -164,7 +166,7 @@ static void dispose_linker(linker *l) {
     lib_release(&l->orc->allocator, l, sizeof *l, _Alignof(linker));
 }
 
-/* Called when no thread links. The session uses its layers until it ends. */
+/* Called when no thread links. The session ends before its linkers, whose layers it uses. */
 static void dispose_session(struct cpu_orc *orc) {
     if (orc->jit) LLVMConsumeError(LLVMOrcDisposeLLJIT(orc->jit));
     for (linker *l = orc->idle, *next; l; l = next) {
@@ -178,7 +180,8 @@ static void dispose_session(struct cpu_orc *orc) {
 
 static dlc_status create_session(const target_device *device, struct cpu_orc **result, lib_error *error) {
     LLVMTargetMachineRef machine;
-    LIB_TRY(cpu_make_machine("", "", &machine, error)); /* it generates no code; features take time */
+    /* This target machine generates no code, and parsing features takes time. */
+    LIB_TRY(cpu_make_machine("", "", &machine, error));
     struct cpu_orc *orc = lib_allocate_zeroed(&device->allocator, sizeof *orc, _Alignof(struct cpu_orc));
     if (!orc) {
         LLVMDisposeTargetMachine(machine);
@@ -203,7 +206,8 @@ static dlc_status create_session(const target_device *device, struct cpu_orc **r
     return DLC_OK;
 }
 
-/* The device's session; if two threads make one at once, the first. A forked child never uses its parent's. */
+/* Finds or makes the device's session; if two threads make one at once, the first is kept. A forked child never uses its parent's
+ * session. */
 static dlc_status find_session(target_device *device, struct cpu_orc **result, lib_error *error) {
     struct cpu_orc *there = atomic_load_explicit(&device->orc, memory_order_acquire);
     pid_t here = getpid();
@@ -278,7 +282,7 @@ static void on_result(LLVMErrorRef refused, LLVMOrcCSymbolMapPairs found, size_t
     if (text) LLVMDisposeErrorMessage(text);
 }
 
-/* The only lookup; it links the whole object. */
+/* Looks up the table's symbol, which links the whole object. */
 static void look_up(linker *l) {
     LLVMOrcExecutionSessionRef session = l->orc->session;
     LLVMOrcCLookupSetElement table = {LLVMOrcExecutionSessionIntern(session, CPU_TABLE_SYMBOL),
@@ -338,7 +342,7 @@ static dlc_status link_at(linker *l, char *base, LLVMMemoryBufferRef buffer, lib
     return DLC_OK;
 }
 
-/* Linked at another base, the bytes must be the same. */
+/* Links a copy of the object at another base, and checks that the image has the same bytes. */
 static dlc_status link_again(linker *l, LLVMMemoryBufferRef again, const target_object *image, lib_error *error) {
     LIB_TRY(link_at(l, l->block + CPU_IMAGE_ALIGNMENT, again, error));
     if (l->used == image->size && memcmp(l->base, image->bytes, image->size) == 0) return DLC_OK;

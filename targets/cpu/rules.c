@@ -1,15 +1,15 @@
 /* Schedule rules of the cpu target: region -> schedule text, by analysis of accesses alone; no rule depends on operators. In order:
  *   inline   cheap maps are inlined into their readers
- *   expand   an axis in groups, of which an operand depends on the group alone, becomes two
+ *   expand   an axis i becomes two, group and member, if an operand of a contraction is indexed by i/n
  *   collapse neighbouring axes across which all accesses are contiguous become one
- *   group    stages that can be computed inside the loops of one root, without computing anything twice, are attached to it
+ *   group    a stage whose readers all run in the loops of one root joins them, if it can share loops there
  *   chain    two contractions with row operations between them: each block of rows passes through all stages (attention)
  *   scan     cumulative folds, and scatters
  *   reduce   large reductions in two steps: chunks of long rows, blocks of rows for many columns
  *   passes   maps that enumerate positions, each reading whole rows of the one before: all passes over one row before the next (Fourier transforms)
  *   points   maps that depend on the position in a small tile: the positions of a tile are unrolled
  *   tile     a root with reductions at its own points: register tile (contraction, convolution, pooling, sums of few rows)
- *   chosen   maps that select elements of rows by a table: the rows are computed per block, in scratch (resize)
+ *   chosen   maps that select elements of rows by a table: the rows are computed a block at a time, in scratch (resize)
  *   rows     a root whose producers need whole rows of it: rows stay on chip, reductions by lanes (softmax, norms, row sums)
  *   map      the rest: contiguous, in vectors, or by transposed tiles */
 #include "targets/cpu/rules.h"
@@ -95,7 +95,7 @@ static bool has_more_points(const rules *r, int more, const tir_stage *stage) {
     return axes > 0;
 }
 
-/* So short that L1 holds the values of several rows: they are computed together. */
+/* Do 16 rows of the stage's result (a row: its last axis) fit in L1? Then rows are computed together. */
 static bool is_short_row(const rules *r, const tir_stage *stage) {
     enum { ROWS = 16 };
     int64_t extent = stage->space ? rules_extent(r, &stage->axis[stage->space - 1]) : -1;
@@ -103,9 +103,8 @@ static bool is_short_row(const rules *r, const tir_stage *stage) {
     return extent >= 0 && extent * size <= r->machine->l1 / ROWS;
 }
 
-/* Is it computed from a row's reductions and read along the whole row? It is then computed once per row, for several rows together. Or is
- * it computed for another reduction of a short row? Rows that keep values are computed together, and values derived from that reduction
- * form such a vector. */
+/* Is stage s computed from the reductions of a row and read either along that row or, if the row is short, by another reduction? Then it is
+ * computed once per row, in vectors of the values of several rows. False if the region has a contraction. */
 static bool is_row_statistic(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
@@ -125,7 +124,8 @@ static bool is_row_statistic(rules *r, int s) {
     return reduced && along;
 }
 
-/* Is the tensor's only load in a reduction, and does it read each element once, in order? */
+/* Is the first stage that reads the tensor a reduction of which each axis alone is a subscript of the load? Then each element is loaded
+ * once. */
 static bool is_read_once(rules *r, uint32_t tensor) {
     rules_access access[RULES_ACCESSES];
     tir_pool *pool = r->region->pool;
@@ -151,7 +151,7 @@ static tir_expr meet_table(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     return rebuilt;
 }
 
-/* Does data select the elements that a stage reads along the tensor's last axis? The tensor is then computed in memory order. */
+/* Does a loaded value index the tensor's last axis in any stage? The tensor is then computed in memory order. */
 static bool is_chosen_from(rules *r, uint32_t tensor) {
     const int last = r->region->tensors.data[tensor].rank - 1;
     rules_access access[RULES_ACCESSES];
@@ -166,7 +166,7 @@ static bool is_chosen_from(rules *r, uint32_t tensor) {
     return found;
 }
 
-/* Inlines a map if this is cheap: it is read once, or hardly computes anything. */
+/* Is stage s a map to be inlined: is it loaded in one place (a reduction must load each element once), or is it a few cheap operations? */
 static bool worth_inlining(rules *r, int s) {
     enum { CHEAP = 4 };
     const tir_stage *stage = &r->region->stages.data[s];
@@ -221,8 +221,8 @@ static bool may_expand(const rules *r, const tir_stage *stage) {
     return true;
 }
 
-/* A contraction whose operand depends on i/n, as a convolution of channels in groups, has no axis along which this operand is reused until
- * i becomes two axes. */
+/* If an operand of a contraction is indexed by i/n (a convolution of channels in groups), splits axis i into i/n and i%n: only along the
+ * second axis is that operand reused. */
 static void expand_groups(rules *r) {
     for (uint32_t s = 0; s < r->region->stages.count; s++) {
         const tir_stage *stage = &r->region->stages.data[s];
@@ -244,8 +244,8 @@ static int count_axes(const tir_region *region) {
     return count;
 }
 
-/* Is it a contraction like a 1x1 convolution over channel-first images that are given at run time, which is a matrix product for each
- * image? Not for dot-product units and blocks of channels, which need vectors along channels. */
+/* Is stage s like a 1x1 convolution over channel-first images given at run time, that is, a matrix product for each image? False if types
+ * or layouts call for dot-product units or blocks of channels, which need vectors along channels. */
 static bool has_point_window(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
@@ -260,7 +260,7 @@ static bool has_point_window(rules *r, int s) {
         if (tensor->dtype != r->region->tensors.data[stage->tensor[0]].dtype) return false;
         along = along || (!tensor->constant && access[i].stride[stage->space - 1] == 1);
         int rows = 0,
-            steps = 0; /* axes that a constant operand uses, whose dimensions must stay separate for its layout */
+            steps = 0; /* axes that the operand uses: dimensions of a constant must stay separate for its layout */
         for (int a = 0; a < stage->space + stage->reduce; a++)
             if (access[i].stride[a] != 0 && rules_extent(r, &stage->axis[a]) != 1)
                 ++*(a < stage->space ? &rows : &steps);
@@ -269,8 +269,8 @@ static bool has_point_window(rules *r, int s) {
     return along && points && points == stage->reduce - 1 && !stage->predicate;
 }
 
-/* Makes loops longer and fewer. Contractions keep their axes, along which tiles and layouts of operands are made, except rows and columns
- * of images of which only one point is read at a time. */
+/* Merges neighbouring axes wherever accesses allow it: fewer, longer loops. Does nothing if the region has a contraction, whose axes its
+ * tiles and layouts refer to, except a contraction with a point window. */
 static void collapse_axes(rules *r) {
     for (uint32_t s = 0; s < r->region->stages.count; s++)
         if (!r->region->stages.data[s].removed && rules_is_contraction(r, (int)s) && !has_point_window(r, (int)s))
@@ -302,10 +302,10 @@ bool rules_ends_by_data(const rules *r) {
     return false;
 }
 
-/* Reductions that data end (the length of a padded sequence or of a cache): points after the end are skipped. If positions alone
- * determine the end, the rules that profit (chains) check for it. */
+/* Gives a predicate (`where`) to reductions whose end is loaded from memory (the length of a padded sequence or of a cache): points after
+ * the end are skipped. Ends that depend on positions alone are left to the rules for chains. */
 static void find_ends(rules *r) {
-    bool numbers = false; /* is there integer data that could end a loop? */
+    bool numbers = false; /* has the region an integer input, which could end a loop? */
     for (uint32_t t = 0; t < r->region->tensors.count; t++) {
         const tir_tensor *tensor = &r->region->tensors.data[t];
         numbers = numbers || (tensor->stage < 0 && lib_dtype_is_integer(tensor->dtype));
@@ -320,8 +320,8 @@ static void find_ends(rules *r) {
 
 /* ---- groups */
 
-/* Labels of `producer`'s axes through the loads of `consumer`: an axis runs along with the root's axis `l` if every load of it is at
- * exactly the consumer's axis of that label. Returns whether the consumer reads the producer at all. */
+/* Sets label[d], for each axis d of `producer`, to the label of the consumer's axis that alone subscripts dimension d in all loads; -1:
+ * none. Returns whether the consumer reads the producer. */
 static bool label_through(rules *r, int producer, int consumer, int *label) {
     const tir_stage *reader = &r->region->stages.data[consumer];
     rules_access access[RULES_ACCESSES];
@@ -342,7 +342,7 @@ static bool label_through(rules *r, int producer, int consumer, int *label) {
     return reads;
 }
 
-/* Labels found through a contraction are relative to the map that owns it: translates them to the root's. */
+/* Translates labels relative to the map that owns `contraction` into labels relative to the root. */
 static void relabel(const rules *r, int contraction, int *label, int count) {
     const rules_group *owner = &r->group[r->group[contraction].owner];
     for (int d = 0; d < count; d++)
@@ -360,7 +360,8 @@ static bool is_small(const rules *r, const tir_stage *stage) {
     return true;
 }
 
-/* May stage s run inside the loops of the root? Only if its loops can be nested in some of the root's without being repeated. */
+/* May stage s run inside the root's loops: do the two share an axis of several points, or has neither an axis that the other lacks? Or, if
+ * one task is enough for both: is s a single point, or partial results by lanes? */
 static bool may_join(rules *r, int s, int root, const int *label) {
     const tir_stage *stage = &r->region->stages.data[s], *top = &r->region->stages.data[root];
     int shared = 0, missing = 0;
@@ -371,7 +372,7 @@ static bool may_join(rules *r, int s, int root, const int *label) {
         shared += has;
         missing += !has;
     }
-    bool own = false, lanes = false; /* axes of several points that are its own; partial results */
+    bool own = false, lanes = false; /* s has an axis of several points without a label; such an axis of lanes */
     for (int b = 0; b < stage->space; b++) {
         if (label[b] >= 0 || rules_extent(r, &stage->axis[b]) == 1) continue;
         own = true;
@@ -382,8 +383,9 @@ static bool may_join(rules *r, int s, int root, const int *label) {
     return shared > 0 || (!missing && !own);
 }
 
-/* A contraction runs in the register tiles of the only map that reads it, point by point: of that map's root if the map itself runs in
- * the root's tiles (an output that another map reads). */
+/* Attaches contraction s to the only stage that reads it, if that is a map that reads it point by point: s runs in the map's register
+ * tiles, or in those of the map's root if the map itself runs there point by point (an output that another map reads). Otherwise s is a
+ * root. */
 static void own_contraction(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_group *group = &r->group[s];
@@ -415,22 +417,23 @@ static void own_contraction(rules *r, int s) {
         if (label[a] >= 0) group->label[a] = r->group[reader].label[label[a]];
 }
 
-/* How the region that is read along a dimension moves with the root's axes: low + sum of coefficient*axis, `span` points from there on. */
+/* The interval that a load reads along one dimension, as a function of the root's axes: it begins at low + sum of coefficient*axis and has
+ * `span` elements. */
 typedef struct reach {
     tir_expr low, span;
     int count, axis[TIR_MAX_AXES];
     int64_t coefficient[TIR_MAX_AXES];
 } reach;
 
-/* The root's axis that axis `a` of stage q runs along with; -1: none. */
+/* The root's axis with which axis `a` of stage q shares a loop; -1: none. */
 static int root_label(const rules *r, int q, int a) {
     const rules_group *group = &r->group[q];
     int label = group->label[a];
     return label >= 0 && group->owner != group->root ? r->group[group->owner].label[label] : label;
 }
 
-/* For an index in stage q, which runs in the loops of a root. Axes of the root that are not in `shared` vary inside. False: the index is
- * no such sum. */
+/* Sets *found for an index of a load in stage q. Axes that vary inside a point of the root (reduction axes, axes read completely, root axes
+ * not in the bit mask `shared`) add to the span. False: the index is no sum of terms coefficient*axis. */
 static bool find_reach(const rules *r, int q, tir_expr index, uint32_t shared, reach *found) {
     tir_pool *pool = r->region->pool;
     const tir_stage *stage = &r->region->stages.data[q];
@@ -473,7 +476,8 @@ static bool holds_all(tir_pool *pool, tir_expr low, tir_expr end, tir_expr exten
            tir_prove(pool, tir_le(pool, extent, end)) == TIR_YES;
 }
 
-/* Do these pieces, one for each point of the root's axes added to `used`, cover the axis without a gap or an overlap? */
+/* Do the intervals `pieces`, one for each point of the root's axes in pieces->axis, cover 0 .. extent - 1 without a gap or an overlap? Adds
+ * these axes to the bit mask *used; false if one is there already. */
 static bool covers(const rules *r, int root, const reach *pieces, tir_expr extent, uint32_t *used) {
     tir_pool *pool = r->region->pool;
     tir_expr span = pieces->span;
@@ -485,12 +489,12 @@ static bool covers(const rules *r, int root, const reach *pieces, tir_expr exten
     return holds_all(pool, pieces->low, tir_add(pool, pieces->low, span), extent);
 }
 
-/* All reads of one axis: pieces that move with the root's axes, and a part that is read each time. */
+/* All loads of one dimension: intervals that move with the root's axes, and a fixed interval low .. end - 1. */
 typedef struct read_axis {
     reach moves;
-    /* there are moving pieces; all of them move alike */
+    /* there are moving intervals; all of them are equal */
     bool any, same;
-    /* 0: no fixed part */
+    /* 0: no fixed interval */
     tir_expr low, end;
 } read_axis;
 
@@ -513,7 +517,8 @@ static void add_reach(tir_pool *pool, read_axis *all, const reach *here) {
     if (!all->end || tir_prove(pool, tir_lt(pool, all->end, end)) == TIR_YES) all->end = end;
 }
 
-/* If a reduction skips points, is there nothing to read at these? */
+/* Does the predicate of `reader` leave all elements that `index` reaches to be read? Its only condition on axes of the index may be index <
+ * extent. */
 static bool reads_to_the_end(const rules *r, const tir_stage *reader, tir_expr index, tir_expr extent) {
     enum { TERMS = 16 };
     tir_pool *pool = r->region->pool;
@@ -526,8 +531,8 @@ static bool reads_to_the_end(const rules *r, const tir_stage *reader, tir_expr i
     return count >= 0;
 }
 
-/* The parts of stage s that the stages of a root read in its loops, if s runs along axes of the root as `label` says. Returns which axes
- * are read completely each time; true: each point of s would be computed there exactly once. */
+/* If axes of stage s share the root's loops as `label` says: is each point of s computed exactly once? Sets bit a of *whole if all readers
+ * together read axis a completely at each point of the root. */
 static bool is_computed_once(rules *r, int s, int root, const int *label, uint32_t *whole) {
     const tir_stage *stage = &r->region->stages.data[s];
     tir_pool *pool = r->region->pool;
@@ -579,7 +584,7 @@ static void make_groups(rules *r) {
         for (int a = 0; a < stage->space; a++) group->label[a] = a;
         if (stage->removed || stage->kind == TIR_FOLD || stage->kind == TIR_SCATTER || stage->fold >= 0) continue;
         if (stage->kind == TIR_SORT) continue;
-        if (is_copy_of_input(r, s)) continue; /* packing: once, in a phase of its own */
+        if (is_copy_of_input(r, s)) continue; /* a packed copy of an input is made once, in a phase of its own */
         rules_role role = rules_role_of(r, s);
         if (role > RULES_WHOLE && role < RULES_LANES) continue;
         if (role != RULES_CUT && rules_is_contraction(r, s)) {
@@ -607,7 +612,7 @@ static void make_groups(rules *r) {
 
 /* ---- the rest */
 
-/* A root that no other rule handles. Its producers, if any, run inside its innermost shared loop. */
+/* Schedules a root that no other rule handles: maps by rules_map, of reductions all space axes are parallel. */
 static void schedule_plain(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     if (stage->kind == TIR_MAP)
@@ -617,7 +622,7 @@ static void schedule_plain(rules *r, int s) {
             tir_schedule_add(r->schedule, "par %s.%s", stage->name, stage->axis[a].name);
 }
 
-/* An empty region: nothing to gain, and split factors do not exist. */
+/* Has a stage an axis without points? Then the schedule stays empty, since split factors must not be 0. */
 static bool has_empty_axis(const tir_region *region) {
     for (uint32_t s = 0; s < region->stages.count; s++)
         for (int a = 0; a < region->stages.data[s].space + region->stages.data[s].reduce; a++) {

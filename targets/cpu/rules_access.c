@@ -48,7 +48,7 @@ bool rules_stores_vectors(rules *r, int stage, int axis) {
 }
 
 typedef struct widest {
-    /* only values that depend on it count; 0: all */
+    /* only values that depend on this variable count; 0: all */
     tir_expr along;
     size_t bytes;
 } widest;
@@ -168,7 +168,7 @@ bool *rules_in_tile(rules *r, int owner) {
     return inside;
 }
 
-/* Otherwise rows of it stay on chip (rules_rows.c). */
+/* If not, the rules for rows handle the group (rules_rows.c). */
 bool rules_simple_group(const rules *r, int s) {
     int root = r->group[s].root;
     if (root == s) return true;
@@ -181,8 +181,8 @@ bool rules_simple_group(const rules *r, int s) {
     return true;
 }
 
-/* A value is live from its definition to its last use, an output to the end. A new value can take the registers of an operand whose last
- * use it is; sums cannot, because they are live before. */
+/* A value is live from its definition to its last use, an output to the end. The result of a map can take the registers of operands that it
+ * uses last; sums cannot, because they are live before the last operand is read. */
 int64_t rules_live(rules *r, const int *stages, const int64_t *sizes, int count) {
     const tir_region *region = r->region;
     int *last = LIB_NEW_ARRAY(r->arena, int, region->stages.count + 1); /* by stage: place of the last reader */

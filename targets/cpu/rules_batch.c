@@ -1,5 +1,5 @@
-/* Folds whose states are small tables (factorisations and solves of small matrices, non-maximum suppression): each lane of a vector works
- * on a table of its own. The states and the steps' results are stored with the lanes innermost. */
+/* Folds whose state is a small table for each point of the fold's free axes (factorisations and solves of small matrices, non-maximum
+ * suppression): each lane of a vector works on one table. The state and the steps' results are stored with the lanes innermost. */
 #include "targets/cpu/rules.h"
 
 enum { TASK_POINTS = 16384, L2_SHARE = 2 };
@@ -14,7 +14,8 @@ static bool is_own(const rules *r, const rules_access *access, int fold) {
     return from >= 0 && (from == fold || r->region->stages.data[from].fold == fold);
 }
 
-/* Are the free axes the leading ones in all steps, and in everything that they read of each other and of the state? */
+/* Are the fold's free axes the first axes of this step, and the first indices of its every load from the fold's state or from results of
+ * the fold's steps? */
 static bool leads_everywhere(rules *r, int step, const tir_stage *fold) {
     const tir_stage *s = &r->region->stages.data[step];
     rules_access access[RULES_ACCESSES];
@@ -30,7 +31,7 @@ static bool leads_everywhere(rules *r, int step, const tir_stage *fold) {
     return true;
 }
 
-/* Elements of one table of a tensor of the fold: a step's at one time, or a state. -1: varying. */
+/* Elements of one table: the product of the tensor's dimensions from `first` on; -1: varying. */
 static int64_t table_of(rules *r, const tir_tensor *tensor, int first) {
     int64_t points = 1;
     for (int d = first; d < tensor->rank; d++) {
@@ -41,7 +42,8 @@ static int64_t table_of(rules *r, const tir_tensor *tensor, int first) {
     return points;
 }
 
-/* Bytes of all tables of one lane, and points of a step of it; false: too many, or unknown. */
+/* Do the state and the results of all steps, for `lanes` tables at a time, take at most half of L2? *points: elements of all these results
+ * for one table. False also if a size varies. */
 static bool tables_fit(rules *r, int s, int64_t lanes, int64_t *points) {
     const tir_stage *fold = &r->region->stages.data[s];
     int64_t bytes = 0;
@@ -60,7 +62,8 @@ static bool tables_fit(rules *r, int s, int64_t lanes, int64_t *points) {
     return bytes * lanes <= r->machine->l2 / L2_SHARE;
 }
 
-/* Does a step read operands at places that data selects, different in each lane? Vectors along a table read them contiguously. */
+/* Does data select which elements a step loads from operands outside of the fold, along `axis`? Such loads are contiguous along a table,
+ * but would be gathers across tables. */
 static bool is_gathered(rules *r, int step, int axis) {
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, step, access, RULES_ACCESSES);
@@ -70,7 +73,7 @@ static bool is_gathered(rules *r, int step, int axis) {
     return false;
 }
 
-/* The free axis along which lanes run; -1: the fold is not of this kind. */
+/* The fold's free axis along which lanes run; -1: the fold is no such batch. Sets *lanes, and *points as tables_fit. */
 static int batch_axis(rules *r, int s, int64_t *lanes, int64_t *points) {
     const tir_stage *fold = &r->region->stages.data[s];
     bool table = false;
@@ -102,7 +105,7 @@ static bool have_one_rank(const rules *r, const tir_stage *stage) {
     return true;
 }
 
-/* A step is stored with the axis innermost, a state in blocks of lanes. */
+/* Lays out the stage's result: a step's with `axis` innermost, the state in blocks of `lanes` along `axis`. Outputs keep their layout. */
 static void lay_out(rules *r, int stage, int axis, int64_t lanes, bool state) {
     const tir_stage *s = &r->region->stages.data[stage];
     const tir_tensor *tensor = &r->region->tensors.data[s->tensor[0]];

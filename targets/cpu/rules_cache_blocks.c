@@ -1,10 +1,9 @@
 /* Contractions whose vector operand is streamed from beyond L2. Without prefetches, the first row of tiles would stall on all loads of a
- * panel, and the other rows on none. So each reduction step of each tile prefetches its part of the next panel, which spreads the loads
- * evenly. If two panels and the broadcast operand exceed L2, the reduction is cut into blocks: all rows are computed over one block of
- * steps before the next block, adding to sums that stay in L2. If one tile covers all rows and the next panel does not fit, or there are
- * too few rows to hide its latency, each step prefetches one page ahead: the hardware prefetcher stops at page boundaries. So it does if
- * the next panel does not fit and a few tiles cover all rows. A few tiles that share an operand which is read in place prefetch its next
- * columns. */
+ * panel, the other rows on none. So each reduction step of each tile prefetches its part of the next panel, which spreads the loads evenly.
+ * If two panels and the broadcast operand exceed L2, the reduction is cut into blocks: all rows are computed over one block of steps before
+ * the next block, adding to sums that stay in L2. If the next panel does not fit in L2 and at most three tiles cover all rows, or if there
+ * are too few rows to hide its latency, each step prefetches the same panel one page ahead, because the hardware prefetcher stops at page
+ * boundaries. If at most three tiles share an operand that is not packed, each step prefetches the operand's next columns. */
 #include "targets/cpu/rules_tile.h"
 
 #include <stdio.h>
@@ -12,11 +11,11 @@
 enum {
     FEWEST_PANELS = 8, /* with fewer, the reduction is not cut: panels are the tasks */
     FEW_ROWS = 4,      /* with fewer rows, loading a line from memory takes longer than computing with one */
-    FEW_TILES = 3,     /* with at most so many, the first one is a large part of the time */
+    FEW_TILES = 3,     /* with at most so many tiles, the first one takes a large part of the time */
     PAGE = 4096
 };
 
-/* The only vector operand, if it is stored in panels; -1: there is no such operand. */
+/* Number of the access to the only vector operand, if it is stored in panels; -1: there is no such operand. */
 static int panels_of(rules *r, int main, const rules_tile_shape *t, const rules_access *access, int count) {
     const tir_stage *stage = &r->region->stages.data[main];
     int only = -1;
@@ -26,7 +25,7 @@ static int panels_of(rules *r, int main, const rules_tile_shape *t, const rules_
         only = i;
     }
     if (only < 0 || !rules_panel_width(r, &access[only], stage->axis[t->v].var)) return -1;
-    for (int a = 0; a < stage->space; a++) /* a panel for each of a batch's products */
+    for (int a = 0; a < stage->space; a++) /* each product of a batch would have panels of its own */
         if (a != t->v && access[only].stride[a] != 0) return -1;
     return only;
 }
@@ -47,14 +46,14 @@ static double working_set_bytes(rules *r, int main, const rules_tile_shape *t, c
     return near;
 }
 
-/* The loop over the steps of the axis; s_o, s_i: rules_attach_to_tile. */
+/* Name of the loop over the steps of the axis; rules_attach_to_tile makes s_o and s_i. */
 static const char *steps_loop(const tir_stage *stage, const rules_tile_shape *t, int axis) {
     if (t->blocks_axis == axis) return "s_i";
     return t->unit && t->unit_axis == axis ? "s_o" : stage->axis[axis].name;
 }
 
-/* Each step prefetches what a later one reads. Steps of a window are prefetched one by one, since padding leaves some of them out, and
- * from farther: the first tile reads parts of the lines that the hardware prefetcher expects. */
+/* Prefetches the operand a page ahead: each step prefetches what a later step reads. Windows have a prefetch in each step of the window,
+ * since padding leaves some out, and two pages ahead: the first tile reads parts of the lines that the hardware prefetcher expects. */
 static void fetch_ahead(rules *r, const tir_stage *stage, const rules_tile_shape *t, const tir_tensor *tensor,
                         int step) {
     const bool in_unit = t->unit && t->unit_axis == step;
@@ -70,8 +69,8 @@ static void fetch_ahead(rules *r, const tir_stage *stage, const rules_tile_shape
                      stage->name, loop, (long long)(ahead > each ? ahead / each : 1));
 }
 
-/* A vector operand that is read in place, a piece of each of its distant rows by a tile: these are more streams than the hardware
- * prefetcher follows. If a few tiles share them, each step prefetches its row's next piece. */
+/* For a vector operand that is not packed, so that a tile reads a piece of each of many distant rows, more streams than the hardware
+ * prefetcher follows. If a few tiles share these pieces, each step prefetches its row's next piece. */
 static void fetch_pieces(rules *r, int main, const rules_tile_shape *t, const rules_access *access, int count, int step,
                          const char *owner, const char *vo) {
     enum { STREAMS = 16 };
@@ -121,7 +120,7 @@ void rules_fetch_panels(rules *r, int main, const rules_tile_shape *t, const cha
     }
 }
 
-/* Is it a result that a stage of the tile makes, or an operand that stages other than the reduction load point by point? */
+/* Is the tensor a result of a stage in the tile, or an operand beyond L2 that stages other than the reduction load? */
 static bool is_tile_wide(rules *r, int main, int owner, const bool *inside, uint32_t tensor) {
     const tir_tensor *t = &r->region->tensors.data[tensor];
     if (t->stage >= 0) return t->output && (t->stage == owner || inside[t->stage]);
@@ -154,7 +153,7 @@ void rules_fetch_tile(rules *r, int main, int owner, const bool *inside, const r
                              steps_loop(stage, t, step), region->stages.data[owner].name, loop);
 }
 
-/* Length of the blocks of a reduction axis in which the tensor is stored: its innermost dimension. 0: it has none. */
+/* If the tensor's innermost dimension is a block of the reduction axis: the length of a block; else 0. */
 static int64_t block_length(const rules *r, const rules_access *access, const tir_axis *axis) {
     const tir_layout *layout = &r->region->tensors.data[access->tensor].layout;
     if (tir_layout_is_identity(layout)) return 0;
@@ -187,7 +186,7 @@ void rules_fetch_next_block(rules *r, int main, rules_tile_shape *t) {
 
 /* ---- blocks of the reduction */
 
-/* Number of blocks, each 1/16 of L2, a factor of the axis if there is one near. */
+/* Number of blocks, each at most 1/16 of L2 of a panel; a divisor of the axis' extent if one is near. */
 static int64_t count_blocks(int64_t extent, double panel, double l2) {
     int64_t least = (int64_t)(panel * 16 / l2) + 1;
     for (int64_t n = least; n < 2 * least && n <= extent; n++)
@@ -203,7 +202,7 @@ static bool stands_alone(const rules *r, int s) {
            rules_pointwise(r, s);
 }
 
-/* Number of blocks of the reduction's first axis; 0: all at once. Sums of a panel stay in a part of L2. */
+/* Into how many blocks the reduction's first axis is cut, so that sums of a panel stay in a part of L2; 0: it is not cut. */
 static int64_t choose_blocks(rules *r, int s, const rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
@@ -257,7 +256,7 @@ static const rules_cut *blocks_of(const rules *r, int root) {
     return NULL;
 }
 
-/* Sums in loops over blocks, rows and tiles; in each tile a block's part is in registers. */
+/* Attaches the sums over blocks, with loops over blocks and tiles, and in each tile the sum of one block, in registers. */
 static void add_blocks(rules *r, const rules_cut *b, const char *owner, const char *vo) {
     const rules_tile_shape *t = &b->tile;
     int s = rules_stage_named(r, b->sums), part = rules_stage_named(r, b->part);

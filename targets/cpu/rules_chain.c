@@ -18,7 +18,7 @@ enum {
 typedef struct chain {
     /* the root, the contractions */
     int root, first, second;
-    /* map in whose register tiles the first one runs */
+    /* map in whose register tiles the first contraction runs */
     int scores;
     /* the root's axis that is blocked */
     int rows;
@@ -63,7 +63,8 @@ static bool is_live_contraction(const rules *r, int s) {
 
 /* ---- finding */
 
-/* Every contraction of the chain runs in the tiles of one map; a copy is added if there is none. */
+/* Gives each contraction one map that reads it, in whose tiles it will run: one that is an output, or has not exactly one reader, gets a
+ * copy as its reader. */
 static void assign_owners(rules *r) {
     for (int s = 0, count = 0; s < (int)r->region->stages.count; s++) {
         if (!is_live_contraction(r, s) || (!is_output(r, s) && readers_of(r, s) == 1)) continue;
@@ -82,7 +83,7 @@ static int own_axis(const rules *r, int s) {
     return own;
 }
 
-/* Does the axis of the root belong to every member, or only to those at the root's own points? */
+/* Have all members (stages in the root's loops) an axis that runs along the root's axis `axis`? */
 static bool is_shared(const rules *r, const chain *c, int axis) {
     for (int s = 0; s < (int)r->region->stages.count; s++) {
         if (stage_of(r, s)->removed || s == c->root || r->group[s].root != c->root) continue;
@@ -98,7 +99,8 @@ static bool is_shared(const rules *r, const chain *c, int axis) {
     return true;
 }
 
-/* The member's axis that runs along the root's axis `label`, also for the first contraction, whose labels are its map's. */
+/* The axis of member s that runs along the root's axis `label`; -1: none. The first contraction has labels relative to `scores`, which owns
+ * it. */
 static int axis_along(const rules *r, const chain *c, int s, int label) {
     if (label < 0 || s != c->first) return rules_axis_labelled(r, s, label);
     int in_map = rules_axis_labelled(r, c->scores, label);
@@ -110,7 +112,8 @@ static int key_axis(const rules *r, const chain *c) {
     return rules_axis_labelled(r, c->first, c->own);
 }
 
-/* Does the contraction read the same along its axis `along` for `group` neighbouring points of the root's axis? */
+/* Do the operands of contraction s that depend on its axis `along` stay the same for `group` neighbouring points of the root's axis
+ * `axis`? */
 static bool is_reused(rules *r, const chain *c, int s, int along, int axis, int64_t group) {
     rules_access access[RULES_ACCESSES];
     tir_pool *pool = r->region->pool;
@@ -134,8 +137,8 @@ static bool operands_reused(rules *r, const chain *c, int axis, int64_t group) {
            is_reused(r, c, c->second, rules_axis_labelled(r, c->second, c->columns), axis, group);
 }
 
-/* Columns: the one axis that only the root has. Rows: the last of the others for which both contractions read the same operands; or the
- * longest groups along an axis for which they do (heads that share keys). */
+/* Columns: the root's one axis that not all members have. Rows: the last other axis along which both contractions read the same operands,
+ * or the axis with the longest groups of points for which they do (heads that share keys). */
 static bool find_axes(rules *r, chain *c) {
     const tir_stage *root = stage_of(r, c->root);
     c->rows = c->columns = -1;
@@ -163,12 +166,12 @@ static bool find_axes(rules *r, chain *c) {
     return true;
 }
 
-/* A member with at most one axis of its own, over which reductions run, too: an operation on rows. */
+/* Is member s one of the contractions or an operation on rows: a map, or a reduction over one axis, with at most one axis of its own? */
 static bool is_row_work(const rules *r, const chain *c, int s) {
     const tir_stage *stage = stage_of(r, s);
     if (s == c->first || s == c->second) return true;
     if (stage->kind != TIR_MAP && (stage->kind != TIR_REDUCE || stage->reduce != 1)) return false;
-    if (rules_pointwise(r, s)) return false; /* at the root's own points: handled by other rules */
+    if (rules_pointwise(r, s)) return false; /* at the root's own points: other rules schedule it */
     return (c->rows < 0 || rules_axis_labelled(r, s, c->rows) >= 0) && own_axis(r, s) != -2;
 }
 
@@ -204,8 +207,8 @@ static void rows_last(rules *r, int s, int rows) {
     rules_rewrite(r, "layout %s (%s%s)", stage->name, order.data, stage->axis[rows].name);
 }
 
-/* An operand given to the region that depends on the rows and is not contiguous along them: it will be transposed block by block. Returns
- * its tensor. */
+/* An input of the region that stage s loads across the rows (a dimension is indexed by them alone, and is not contiguous): a block of it at
+ * a time will be copied, transposed. UINT32_MAX: none. */
 static uint32_t operand_across(rules *r, const chain *c, int s) {
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES), rows = axis_along(r, c, s, c->rows);
@@ -239,7 +242,7 @@ static bool chain_again(rules *r, const rules_chain *out, chain *c) {
     return find_chain(r, rules_stage_named(r, out->second), c);
 }
 
-/* Values per row that the root reads one row at a time are copied to memory, because reductions end in registers. */
+/* Reductions that the root reads (one row at a time) or that are outputs get a copy in memory, because the reductions end in registers. */
 static void copy_statistics(rules *r, const rules_chain *out) {
     for (int s = 0; s < (int)r->region->stages.count; s++) {
         chain c;
@@ -253,7 +256,7 @@ static void copy_statistics(rules *r, const rules_chain *out) {
     }
 }
 
-/* Points of reductions whose position makes them neutral: they get a predicate, to which loops are clipped. */
+/* Reductions whose points are neutral at some positions (a causal mask) get a predicate, and loops will be clipped to it. */
 static void find_predicates(rules *r, const rules_chain *out) {
     chain c;
     for (int s = 0; s < (int)r->region->stages.count && chain_again(r, out, &c); s++) {
@@ -265,7 +268,7 @@ static void find_predicates(rules *r, const rules_chain *out) {
 static int64_t block_of_keys(rules *r, const rules_chain *plan);
 static void make_blocks(rules *r, rules_chain *out);
 
-/* A map with keys, other than the scores, that only the chain reads. */
+/* Is s a map of the chain with an axis of keys, other than the scores? */
 static bool is_between(const rules *r, const chain *c, int s) {
     const tir_stage *stage = stage_of(r, s);
     if (stage->removed || stage->kind != TIR_MAP || s == c->root || s == c->scores || r->group[s].root != c->root)
@@ -299,7 +302,7 @@ static bool is_first_part(rules *r, const rules_chain *plan, int s) {
     return rules_end_of_tree(r, s) == rules_stage_named(r, plan->first);
 }
 
-/* The axis that the first contraction sums over, if both operands are contiguous along it; -1: none. */
+/* The reduction axis of the first contraction, if it is the only one and both operands are contiguous along it; -1: otherwise. */
 static int lane_axis(rules *r, const chain *c) {
     const tir_stage *first = stage_of(r, c->first);
     rules_access access[RULES_ACCESSES];
@@ -365,7 +368,7 @@ void rules_prepare_chains(rules *r) {
     }
 }
 
-/* The fold over blocks of keys, its steps, and the scores of a block. */
+/* Is s the fold over blocks of keys, one of its steps, or the first contraction or the scores of a block? */
 static bool in_blocks(const rules *r, const rules_chain *plan, int s) {
     const tir_stage *stage = stage_of(r, s);
     int fold = rules_stage_named(r, plan->fold);
@@ -390,9 +393,9 @@ typedef struct chain_loops {
     const chain *c;
     /* name */
     const char *root;
-    /* where scores are attached */
+    /* the stage and its loop at which the scores are attached */
     const char *stage, *loop;
-    /* rows of a block */
+    /* elements of a vector; rows of a block */
     int64_t lanes, block;
 } chain_loops;
 
@@ -415,7 +418,8 @@ static void choose_tile(const rules *r, int64_t height, int64_t vectors, bool wh
         }
 }
 
-/* Rows computed together: a few vectors, so that broadcasts and panels are reused often, with little waste after the end. */
+/* The number of rows computed together: a few vectors, so that broadcasts and panels are reused often, with little waste after the last
+ * row. *peel: the last block gets code of its own. */
 static int64_t choose_block(const chain_loops *l, int64_t rows, bool *peel) {
     static const double load[] = {0, 1.15, 1.03, 1.01, 1};
     double least = 1e300;
@@ -447,7 +451,7 @@ static void clip_reduction(const rules *r, int s) {
             tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
 }
 
-/* A tile in the loop of stage `at`: the contraction in registers, `high` repeated, `wide` along vectors. */
+/* Attaches contraction s, in registers, at loop `loop` of stage `at`: axis `high` is unrolled, axis `wide` becomes vectors. */
 static void attach_contraction(const chain_loops *l, int s, const char *at, const char *loop, int high, int wide) {
     const tir_stage *stage = stage_of(l->r, s);
     lib_text order;
@@ -489,7 +493,7 @@ static void attach_copy(const chain_loops *l, const rules_chain_copy *copy) {
     tir_schedule_add(out, "vec %s.s_i", copy->name);
 }
 
-/* If so, the columns of a block end at the last one that its rows use, and their number varies. */
+/* Has a stage of the chain (with a fold: a step) a predicate? Then a block has only the keys that its rows use, a varying number. */
 static bool has_predicate(const chain_loops *l) {
     int fold = l->r->chain->fold ? rules_stage_named(l->r, l->r->chain->fold) : -1;
     for (int s = 0; s < (int)l->r->region->stages.count; s++) {
@@ -500,7 +504,8 @@ static bool has_predicate(const chain_loops *l) {
     return false;
 }
 
-/* The first contraction and the map that reads its tiles; its axis of rows, and the number of keys at a time. */
+/* Attaches `scores` and, in its tiles, the first contraction. `rows`: the map's axis of rows; `keys`: the number of keys at a time, -1:
+ * varying. */
 static void attach_scores(const chain_loops *l, int rows, int64_t keys) {
     const chain *c = l->c;
     const tir_stage *scores = stage_of(l->r, c->scores);
@@ -518,7 +523,8 @@ static void attach_scores(const chain_loops *l, int rows, int64_t keys) {
                        rules_axis_labelled(l->r, c->first, rows));
 }
 
-/* Maps and reductions of the rows: vectors of rows, all else serial. Steps of a fold are placed already. */
+/* Attaches a map or reduction of the rows, with vectors across rows and serial loops along them. Steps of a fold run in the fold's
+ * loops. */
 static void attach_row_work(const chain_loops *l, int s, int rows) {
     const tir_stage *stage = stage_of(l->r, s);
     const char *name = stage->axis[rows].name;
@@ -538,7 +544,7 @@ static void split_rows(chain_loops *l) {
                      peel ? "peel" : "mask");
 }
 
-/* Tasks are blocks of rows; `inside`: the loops in them. */
+/* Order and tasks of the root: a task is a block of rows, in which the loops `inside` run. */
 static void order_root(const chain_loops *l, const char *inside) {
     const tir_stage *root = stage_of(l->r, l->c->root);
     lib_text order, parallel;
@@ -576,7 +582,7 @@ static void root_loops(chain_loops *l) {
 
 /* ---- blocks of keys: for rows of scores that exceed L2 */
 
-/* Bytes of a block of rows per key: the scores, and the maps of scores. */
+/* Bytes for each key of a block of `rows` rows: of the scores, and of the maps with an axis of keys. */
 static int64_t bytes_of_key(rules *r, const chain *c, int64_t rows) {
     int64_t bytes = 0;
     for (int s = 0; s < (int)r->region->stages.count; s++)
@@ -585,7 +591,8 @@ static int64_t bytes_of_key(rules *r, const chain *c, int64_t rows) {
     return bytes;
 }
 
-/* The chain as a fold, from its first reduction over keys on; the second contraction alone if there is no reduction. */
+/* The line that makes the chain a fold over blocks of keys, from its first reduction over keys on; the second contraction is the fold if
+ * there is no such reduction. */
 static const char *online_line(const rules *r, const chain *c, int64_t block, const char *fold) {
     int s = 0;
     while (s != c->second && (stage_of(r, s)->removed || stage_of(r, s)->kind != TIR_REDUCE || s == c->first ||
@@ -624,7 +631,7 @@ static int names_between(const rules *r, const chain *c, const char **names) {
 
 /* Blocks of at most `most` keys: of equal lengths and full tiles, if these are not much shorter. */
 static int64_t even_block(int64_t keys, int64_t most) {
-    enum { TILE = 24 }; /* whatever its height */
+    enum { TILE = 24 }; /* about the height of a tile */
     int64_t least = most > 0 ? (keys + most - 1) / most : keys;
     for (int64_t count = least; count <= 2 * least && count * TILE <= keys; count++)
         if (keys % (count * TILE) == 0) return keys / count;
@@ -683,7 +690,7 @@ static void make_blocks(rules *r, rules_chain *out) {
     }
 }
 
-/* The new sums are the corrected old ones plus those of the block, which are computed in the same tiles. */
+/* The step for the new sums: the rescaled old sums plus the sums of the block, which are computed in its register tiles. */
 static void sum_loops(const chain_loops *l, const char *second) {
     rules *r = l->r;
     const rules_chain *plan = r->chain;
@@ -749,7 +756,7 @@ static bool blocks_of_keys(rules *r, int root) {
 
 /* ---- loops, few rows */
 
-/* Loops of a stage in the order of its axes, except for some that come last; -1: none. */
+/* Orders the loops of stage s as its axes, those in `last` innermost; -1 in `last`: no axis. */
 static void few_order(const rules *r, int s, const int *last, int count) {
     const tir_stage *stage = stage_of(r, s);
     lib_text order;
@@ -764,7 +771,8 @@ static void few_order(const rules *r, int s, const int *last, int count) {
     tir_schedule_add(r->schedule, "order %s:%s", stage->name, order.data);
 }
 
-/* A tile of keys and rows: sums by lanes in registers, folded by halves. Keys are read one after the other, in memory order. */
+/* Attaches the scores in tiles of keys and rows: partial sums by lanes, in registers, whose halves are added until one lane is left. Keys
+ * are read one after the other, in memory order. */
 static void few_scores(rules *r, const char *loop, const char *root) {
     enum { SUMS = 8, MOST_PRODUCTS = 128 };
     const rules_chain *plan = r->chain;
@@ -803,7 +811,8 @@ static void few_scores(rules *r, const char *loop, const char *root) {
     }
 }
 
-/* A task is the rows that share keys; returns the loop at which everything is attached. */
+/* Order and tasks of the root (a task is the rows that share keys), and its tile of the second contraction. Returns the loop at which the
+ * other members are attached. */
 static const char *few_root(rules *r, int root) {
     const rules_chain *plan = r->chain;
     const tir_stage *top = stage_of(r, root);

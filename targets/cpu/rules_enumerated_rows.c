@@ -1,7 +1,7 @@
-/* Passes over rows: maps that enumerate the positions along an axis (a value for each, selected by comparisons: butterflies of a Fourier
- * transform), each reading all of a row of the previous map along other axes. The passes run one after the other on each row, in scratch
- * of a task. Each pass has vectors along its own most contiguous axis; its positions are unrolled, so that the comparisons fold away. The
- * emitter transposes stores across a pass' vectors in registers. */
+/* Passes over rows (butterflies of a Fourier transform): maps whose value depends, by comparisons, on the position along an axis, and each
+ * of which reads whole rows of the map before it along other axes. The passes run one after the other on each row, in scratch of a task.
+ * Each pass has vectors along its own most contiguous axis; its positions are unrolled, so that the comparisons fold away. The emitter
+ * transposes stores across a pass' vectors in registers. */
 #include "targets/cpu/rules.h"
 
 enum { POSITIONS_MOST = 32, VECTORS_NEAR = 2, TASK_POINTS = 4096 };
@@ -10,7 +10,7 @@ enum { POSITIONS_MOST = 32, VECTORS_NEAR = 2, TASK_POINTS = 4096 };
 
 typedef struct enumeration {
     const tir_stage *stage;
-    /* by axis: number of comparisons of it with different constants */
+    /* by axis: number of comparisons of its position with different constants */
     int asked[TIR_MAX_AXES];
 } enumeration;
 
@@ -42,17 +42,18 @@ typedef struct pass {
     rules *r;
     /* the stage */
     int s;
-    /* its axes that are loops outside */
+    /* bit mask of the stage's axes that are loops outside of the pass */
     uint32_t outer;
-    /* its axes whose points are unrolled */
+    /* bit mask of its axes whose points are unrolled */
     uint32_t positions;
     /* its axis along which vectors run; -1: none */
     int v;
-    /* that axis, or the rest of it after a split; NULL: the axis */
+    /* name of the loop along v, if v was split; NULL: v itself */
     const char *along;
 } pass;
 
-/* Score of accesses that are contiguous, or nearly so, for vectors along the axis; higher if more lanes are used. */
+/* Suitability of the axis for vectors: the number of accesses that are contiguous along it, or nearly so, times the number of lanes
+ * used. */
 static int64_t vector_score(rules *r, int s, int axis) {
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES);
@@ -77,7 +78,8 @@ static bool plan_pass(pass *p) {
     return p->v >= 0;
 }
 
-/* Appends the loops inside of the outer ones: plain axes, vectors, positions (the longest axis first: short ones share the most). */
+/* Writes the pass' order, of which *order holds the outer loops: plain axes, vectors, positions (the longest axis first: short ones share
+ * the most). */
 static void pass_loops(const pass *p, lib_text *order) {
     rules *r = p->r;
     const tir_stage *stage = &r->region->stages.data[p->s];
@@ -104,7 +106,7 @@ static void pass_loops(const pass *p, lib_text *order) {
 
 /* ---- the group */
 
-/* Axes of the root that all members have, and on whose position no member depends. */
+/* Bit mask of the root's axes that all members have, and on whose position no stage depends. */
 static uint32_t common_axes(rules *r, int root, const int *members, int count) {
     const tir_stage *top = &r->region->stages.data[root];
     uint32_t set = ((1u << top->space) - 1) & ~rules_positions(r, root);
@@ -140,7 +142,7 @@ static bool plan_group(rules *r, int root, pass *plans, const int *members, int 
     return true;
 }
 
-/* A single pass: its first loop is divided among tasks. */
+/* Schedules a single pass, of which the first loop is divided among tasks. */
 static void single_pass(const pass *p) {
     const tir_stage *stage = &p->r->region->stages.data[p->s];
     lib_text order;
@@ -201,7 +203,7 @@ bool rules_enumerated_rows(rules *r, int root) {
 
 /* ---- maps that must not be inlined */
 
-/* Does a reader of `s` use positions of it other than by an axis of its own? If `s` were inlined, these would not be enumerated. */
+/* Does a reader load map s at positions that are no axis of the reader? If s were inlined there, the positions could not be unrolled. */
 bool rules_loses_positions(rules *r, int s) {
     uint32_t positions = rules_positions(r, s);
     rules_access access[RULES_ACCESSES];

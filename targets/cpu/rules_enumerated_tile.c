@@ -9,7 +9,7 @@ enum { MOST_POSITIONS = 8, SPARE_REGISTERS = 8, TASK_POINTS = 4096 };
 typedef struct positions {
     /* by axis: positions in a tile; 0: no such axis */
     int64_t period[TIR_MAX_AXES];
-    /* a comparison of it selects the value */
+    /* a comparison of the position selects the value */
     bool compared[TIR_MAX_AXES];
     /* some axis is compared */
     bool any;
@@ -20,7 +20,7 @@ typedef struct position_search {
     positions *found;
 } position_search;
 
-/* The axis that the expression is, or is the remainder of. */
+/* The axis that `e` is, or whose remainder by *divisor it is (*divisor 0: no remainder); -1: neither. */
 static int axis_of(const tir_pool *pool, const tir_stage *stage, tir_expr e, int64_t *divisor) {
     const tir_node *node = tir_get(pool, e);
     *divisor = 0;
@@ -61,14 +61,14 @@ static positions find_positions(const rules *r, int s) {
 
 typedef struct tile_group {
     rules *r;
-    /* v: axis of the root that vectors run along */
+    /* root: number of the root; count: of members; v: the root's axis along which vectors run */
     int root, count, v;
     int *members;
     positions of_root;
 } tile_group;
 
-/* How well vectors run along an axis of the root: number of accesses of the group that are contiguous there. -1: a member lacks the axis,
- * or depends on positions along it; 0: most vectors would be gathered. */
+/* Suitability of the root's axis for vectors: number of accesses of the group that are contiguous along it. -1: a member lacks the axis, or
+ * depends on positions along it; 0: most vectors would be gathered. */
 static int count_contiguous(tile_group *g, int axis) {
     int score = rules_stores_vectors(g->r, g->root, axis) ? 1 : 0, all = 1;
     rules_access access[RULES_ACCESSES];
@@ -84,7 +84,8 @@ static int count_contiguous(tile_group *g, int axis) {
     return 2 * score < all ? 0 : score;
 }
 
-/* Can the member run once for each point of the root's axes outside of the tile? An output is stored there, each of its points once. */
+/* Can member s run once for each tile of the root? Only if s is no output, or has all of the root's axes outside of the tile: otherwise its
+ * points would be stored repeatedly. */
 static bool follows_root(const tile_group *g, int s) {
     const tir_stage *top = &g->r->region->stages.data[g->root];
     for (int a = 0; a < top->space && rules_has_output(g->r, s); a++) {
@@ -107,7 +108,7 @@ static bool find_group(rules *r, int root, tile_group *g) {
         const positions own = find_positions(r, g->members[i]);
         if (member->kind != TIR_MAP) return false;
         told = told || own.any;
-        for (int a = 0; a < member->space; a++) { /* a position of the root's, too */
+        for (int a = 0; a < member->space; a++) { /* the root's axis has the same positions */
             int label = r->group[g->members[i]].label[a];
             if (label >= 0 && own.compared[a]) g->of_root.period[label] = own.period[a];
         }
@@ -126,7 +127,7 @@ static bool find_group(rules *r, int root, tile_group *g) {
 
 /* ---- operands that vectors would have to gather */
 
-/* The dimension that the axis alone indexes; -1: none. */
+/* The dimension of the tensor that `var` alone indexes, if no other index uses it; -1: none. */
 static int dimension_of(const rules *r, const rules_access *access, tir_expr var) {
     int found = -1;
     for (int d = 0; d < r->region->tensors.data[access->tensor].rank; d++) {
@@ -139,7 +140,7 @@ static int dimension_of(const rules *r, const rules_access *access, tir_expr var
     return found;
 }
 
-/* Is it stored in blocks along the dimension already? */
+/* Is the tensor stored in blocks along the dimension already? */
 static bool has_blocks(const tir_tensor *tensor, int dim) {
     const tir_layout_part *inner = tensor->layout.count ? &tensor->layout.part[tensor->layout.count - 1] : NULL;
     return inner && inner->dim == dim && inner->divisor == 1;
@@ -180,7 +181,7 @@ void rules_prepare_enumerated_tile(rules *r, int stage) {
 
 /* ---- loops */
 
-/* Vectors of values that a member holds at once. */
+/* Number of vectors of the member's values for one tile. */
 static int64_t held_vectors(const tile_group *g, int s) {
     const tir_stage *stage = &g->r->region->stages.data[s];
     int64_t vectors = 1;
@@ -192,7 +193,7 @@ static int64_t held_vectors(const tile_group *g, int s) {
     return vectors;
 }
 
-/* Attached at the tile's loop: first the values common to its positions, then the positions, vectors innermost. */
+/* Attaches the member at the tile's loop: loops that are no positions first, then the positions, vectors innermost. */
 static void attach_member(tile_group *g, int s, const char *loop) {
     rules *r = g->r;
     const tir_stage *stage = &r->region->stages.data[s];

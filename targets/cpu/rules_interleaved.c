@@ -12,7 +12,8 @@ enum {
 
 /* ---- reductions */
 
-/* The reduction axis along which all accesses that move with the reduction are interleaved with axis v; -1: there is none. */
+/* The reduction axis k for which the accesses that move with the reduction all have the points of v's rows interleaved: a stride of 1 along
+ * v, and of v's extent along k. -1: there is none. */
 static int interleaved_with(rules *r, const tir_stage *stage, int s, int v) {
     rules_access access[RULES_ACCESSES];
     const int count = rules_accesses(r, s, access, RULES_ACCESSES);
@@ -33,7 +34,8 @@ static int interleaved_with(rules *r, const tir_stage *stage, int s, int v) {
     return k;
 }
 
-/* The axis of the rows, and *k, the reduction axis of their points; -1: not of this kind. */
+/* Finds interleaved rows that the stage reduces: returns the axis of the rows and sets *k to the reduction axis of their points. -1: the
+ * stage does not reduce such rows. */
 static int find_rows(rules *r, int s, int *k) {
     const tir_stage *stage = &r->region->stages.data[s];
     if (stage->kind != TIR_REDUCE || !stage->merge[0] || !stage->reduce || stage->fold >= 0) return -1;
@@ -53,7 +55,7 @@ bool rules_is_interleaved(rules *r, int s) {
     return find_rows(r, s, &k) >= 0;
 }
 
-/* Partial results, and those of each level, are stored with the rows, axis v, innermost. */
+/* The partial results, and the values of each level of the tree, are stored with axis v, of the rows, innermost. */
 static void lay_out(rules *r, const char *name, int v) {
     const tir_stage *stage = &r->region->stages.data[rules_stage_named(r, name)];
     lib_text order;
@@ -96,17 +98,19 @@ bool rules_prepare_interleaved(rules *r, int s) {
 typedef struct plan {
     rules *r;
     int root;
-    /* the root's axis of the rows; bit a: all members run point by point along its axis a */
+    /* the root's axis of the rows; `shared`, bit a: all members run point by point along the root's axis a */
     int v;
     uint32_t shared;
 } plan;
 
-/* Axes of a stage that it does not share: of rows, and of lanes or points before it; -1: none. */
+/* The axes of a stage that are not shared with the root: `row` of the rows, `other` of the points or lanes that lie outside it; -1:
+ * none. */
 typedef struct own_axes {
     int row, other;
 } own_axes;
 
-/* False: the stage has further ones, or they are not stored in this order. */
+/* False: the stage cannot be part of the plan, as it has further axes that are not shared or does not store these two in this order, or is
+ * of another kind. */
 static bool find_own(const plan *p, int s, own_axes *own) {
     rules *r = p->r;
     const tir_stage *stage = &r->region->stages.data[s];
@@ -144,7 +148,7 @@ static bool find_plan(rules *r, int root, const int *members, int count, plan *p
     return good;
 }
 
-/* The loop over a stage's own axes, innermost; name NULL: it has none. */
+/* The innermost loop of a stage, over its own axes; name NULL: the stage has none of them. */
 typedef struct own_loop {
     const char *name;
     /* -1: varying */
@@ -172,7 +176,7 @@ static own_loop order_loops(const plan *p, int s) {
     return (own_loop){"f", points < 0 ? -1 : points * rows};
 }
 
-/* Blocks of whole vectors in which each lane belongs to the same row in every block. */
+/* Vectorises the loop in blocks of whole vectors, so long that each lane belongs to the same row in every block. */
 static void vectorise(const plan *p, int s, own_loop loop) {
     const tir_stage *stage = &p->r->region->stages.data[s];
     const int64_t rows = rules_extent(p->r, &p->r->region->stages.data[p->root].axis[p->v]),
@@ -187,7 +191,7 @@ static void vectorise(const plan *p, int s, own_loop loop) {
     tir_schedule_add(p->r->schedule, "vec %s.%s", stage->name, loop.name);
 }
 
-/* In registers, if there is one value for each row, or for each row and lane. */
+/* Are the stage's values kept in registers? Yes if there is one for each row, or for each row and lane. */
 static bool in_registers(const plan *p, int s) {
     own_axes own;
     find_own(p, s, &own);
@@ -209,7 +213,7 @@ static void attach(const plan *p, int s, const char *loop) {
         vectorise(p, s, own);
 }
 
-/* Points that one iteration of the root's loop takes, at most; -1: varying. */
+/* Points that a stage computes in one iteration of the root's loop, at most; -1: varying. */
 static int64_t points_of(const plan *p, const int *members, int count) {
     int64_t most = 1;
     for (int i = -1; i < count; i++) {

@@ -6,14 +6,15 @@
 #include "tir/unit.h"
 #include <math.h>
 
-#define PACK_BY_SHUFFLES 0.4 /* cycles to lay out an element again: by vectors and shuffles; by transposing tiles */
+/* Cycles per element to copy an operand into another layout: by vectors and shuffles; by transposing tiles. */
+#define PACK_BY_SHUFFLES 0.4
 #define PACK_BY_TRANSPOSING 0.9
 
 enum {
-    CHEAP_STRIDE = 8,   /* elements between lanes */
+    CHEAP_STRIDE = 8,   /* largest stride, in elements, that shuffles can gather */
     TILE_OVERHEAD = 20, /* cycles to start a tile */
     CHAIN = 4,          /* latency of one accumulator's chain */
-    STREAMS = 4 /* rows that are read once, side by side: with more streams the hardware prefetches less far ahead */
+    STREAMS = 4         /* rows read side by side, once each: with more the hardware prefetches less far ahead */
 };
 
 static int64_t smaller(int64_t a, int64_t b) {
@@ -24,20 +25,20 @@ static int64_t ceiling(int64_t n, int64_t by) {
     return (n + by - 1) / by;
 }
 
-/* What a tile by lanes is chosen for. */
+/* Facts of a contraction for which size_lanes chooses a tile. */
 typedef struct lanes_problem {
     /* extents along u and v; 1: no such axis */
     int64_t m, n;
     /* points of the axis that the lanes run along */
     int64_t k;
-    /* of one vector; of an element */
+    /* elements of a vector; bytes of an element */
     int64_t lanes, bytes;
     /* points of the other space axes, and of the other reduction axes */
     double rest, outer;
     bool packed_u, packed_v;
 } lanes_problem;
 
-/* Cycles of one tile's step: mr + nr vectors are loaded, mr * nr * q multiplied. */
+/* Cycles of one step of a tile, which loads (mr + nr) * q vectors and multiplies mr * nr * q. */
 static double step_cycles(const rules *r, const lanes_problem *p, int64_t mr, int64_t nr, int64_t q) {
     const tir_machine *machine = r->machine;
     int64_t ports = machine->fma_ports > 0 ? machine->fma_ports : 1;
@@ -73,7 +74,7 @@ double rules_overlap_l3(double cycles, double l3_cycles) {
     return fmax(cycles, l3_cycles) + fmin(cycles, l3_cycles) / 10;
 }
 
-/* The best tile; cycles for the whole contraction. */
+/* Sets *t to the best tile and returns its cycles for the whole contraction. */
 static double size_lanes(const rules *r, const lanes_problem *p, rules_lanes_tile *t) {
     int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
     double best = 1e300;
@@ -84,7 +85,8 @@ static double size_lanes(const rules *r, const lanes_problem *p, rules_lanes_til
         for (int64_t nr = 1; nr <= smaller(p->n, p->m == 1 ? STREAMS : 12); nr++)
             for (int64_t mr = 1; mr <= smaller(p->m, 12); mr++) {
                 int64_t operand_registers = smaller(mr, nr) * q + 1 + (r->machine->fma ? 0 : 1);
-                if (operand_registers < registers / 5) operand_registers = registers / 5; /* when the lanes are added */
+                /* Adding up the lanes needs these registers. */
+                if (operand_registers < registers / 5) operand_registers = registers / 5;
                 int64_t held = mr * nr * q + operand_registers;
                 if (held > registers) break;
                 double tiles = (double)(ceiling(p->m, mr) * ceiling(p->n, nr));
@@ -126,7 +128,8 @@ static bool is_regular(const rules *r, const rules_access *access, const tir_sta
     return access->stride[axis] != RULES_IRREGULAR || plain_in(r, access, stage->axis[axis].var, &dim);
 }
 
-/* Axes that only one of the two operands depends on: the longest of each. False: the accesses are not of this kind. */
+/* *u, *v: for each operand the longest axis on which it alone depends; *u = -1: one operand has none. False: neither has one, or an access
+ * is irregular. */
 static bool repeated_axes(const rules *r, const tir_stage *stage, const rules_access *access, int *u, int *v) {
     int64_t most[2] = {1, 1};
     int axis[2] = {-1, -1};
@@ -146,7 +149,7 @@ static bool repeated_axes(const rules *r, const tir_stage *stage, const rules_ac
     return *v >= 0;
 }
 
-/* An operand that is not contiguous along the axis can be laid out again, if the axis is a dimension of it. */
+/* Can the operand, which is not contiguous along the axis, get another layout: does the axis alone index a dimension of it? */
 static bool may_pack(const rules *r, const rules_access *access, tir_expr axis) {
     const tir_tensor *t = &r->region->tensors.data[access->tensor];
     int dim;
@@ -209,7 +212,7 @@ double rules_lanes_cost(rules *r, int s, rules_lanes_tile *t) {
 
 /* ---- rewrites */
 
-/* (k/lanes, other dimensions in order, k%lanes): vectors that are multiplied together are contiguous. */
+/* Lays out an operand as (k/lanes, other dimensions in order, k%lanes): vectors of partial sums are loaded contiguously. */
 static void pack_lanes(rules *r, const tir_stage *reader, const rules_access *access, int axis, int64_t lanes) {
     const tir_tensor *packed = &r->region->tensors.data[access->tensor];
     const char *names[DLC_MAX_RANK];
@@ -255,7 +258,7 @@ void rules_prepare_lanes(rules *r, int s, const rules_lanes_tile *chosen) {
 
 /* ---- loops */
 
-/* Stages of the tile: partial sums, the levels of the tree, the sum. All have the sum's axes first. */
+/* Is s a stage of the tile: the partial sums, a level of the tree over their lanes, or the sum? All have the sum's axes first. */
 static bool is_lanes_part(rules *r, int s, const rules_lanes_tile *t) {
     return rules_end_of_tree(r, s) == rules_stage_named(r, t->name);
 }
@@ -278,7 +281,7 @@ static void partial_sums(rules *r, int s, const rules_lanes_tile *t, const char 
     tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, v_name);
 }
 
-/* Sums of lanes, level by level, for all results together: the halves of neighbouring results fill a vector. */
+/* Attaches a level of the tree over lanes, or the sum, for all results together: the halves of neighbouring results fill a vector. */
 static void fold_lanes(rules *r, int s, const rules_lanes_tile *t, const char *owner, const char *loop) {
     const tir_stage *stage = &r->region->stages.data[s];
     const int u = t->u, v = t->v, lane = rules_axis_of(stage, TIR_AXIS_LANE);
@@ -302,7 +305,7 @@ static void fold_lanes(rules *r, int s, const rules_lanes_tile *t, const char *o
 typedef struct lanes_loops {
     rules *r;
     const tir_stage *top;
-    /* its number */
+    /* number of stage `top` */
     int root;
     lib_text order, parallel;
     const char *last;
@@ -314,7 +317,7 @@ static void add_loop(lanes_loops *l, const char *loop, bool parallel) {
     l->last = loop;
 }
 
-/* The loop of an axis that stays inside the tile; adds the outer loop, if the tile is smaller than the axis. */
+/* Splits the axis into tiles, if it is larger than one, and adds the outer loop. Returns the name of the loop inside the tile. */
 static const char *split_axis(lanes_loops *l, int axis, int64_t size, const char *outer, const char *inner) {
     const char *name = l->top->axis[axis].name;
     if (rules_stored_extent(l->r, l->root, axis) <= size) return name;

@@ -9,15 +9,16 @@ enum {
     BLOCK_VECTORS =
         4,           /* of a contiguous map, computed together; twice that for long values: dependence chains overlap */
     LONG_VALUE = 24, /* operations */
-    TILE_ROWS = 16,  /* of a transposition at most: the emitter transposes so many at once */
-    CHEAP_STRIDE = 8 /* elements: strided loads up to this stride are cheap, a vector or two and a shuffle */
+    TILE_ROWS = 16,  /* most rows of a transposed tile: the emitter transposes so many at once */
+    CHEAP_STRIDE = 8 /* stride in elements up to which strided loads are cheap: a vector or two, and a shuffle */
 };
 
 void rules_add_loop(rules_nest *nest, const char *name, int64_t extent, bool whole) {
     nest->loop[nest->count++] = (rules_loop){name, extent, whole};
 }
 
-/* A divisor of the extent, so that no last task is smaller and needs code of its own; at most twice `least`, else `least`. */
+/* A share of the extent for each task: a divisor in least .. 2*least, so that no last task is smaller and needs code of its own; else
+ * `least`. */
 static int64_t even_share(int64_t extent, int64_t least) {
     for (int64_t n = least; n <= 2 * least && n < extent; n++)
         if (extent % n == 0) return n;
@@ -28,7 +29,7 @@ void rules_form_tasks(rules_nest *nest, int64_t points, int64_t least) {
     rules *r = nest->r;
     const char *name = nest->stage->name;
     int inside = nest->count;
-    int64_t each = points; /* of one iteration of loop `inside` */
+    int64_t each = points; /* points of one iteration of loop `inside` */
     while (inside > 0 && points > 0 && points < least) {
         int64_t extent = nest->loop[--inside].extent;
         each = points;
@@ -48,7 +49,8 @@ void rules_form_tasks(rules_nest *nest, int64_t points, int64_t least) {
     }
 }
 
-/* Fuses axes into the one loop `last` while every access is contiguous across them. Returns the loop's name. */
+/* Fuses the axes before `last` with it as long as every access is contiguous across them. Returns the name of the loop; *first: the first
+ * axis fused; *extent: points of the loop, -1: varying. */
 static const char *fuse_axes(rules *r, int s, int last, int *first, int64_t *extent) {
     const tir_stage *stage = &r->region->stages.data[s];
     const char *name = stage->axis[last].name;
@@ -122,8 +124,8 @@ bool rules_store_past_caches(rules *r, const tir_stage *stage) {
         int64_t extent = rules_extent(r, &stage->axis[a]);
         if (extent < 0 || __builtin_mul_overflow(written, extent, &written)) return false;
     }
-    int64_t l3 = r->machine->l3;                   /* a share: other cores use L3 too (machine.c) */
-    if (l3 <= 0 || written < l3 / 4) return false; /* a consumer will hit a small result */
+    int64_t l3 = r->machine->l3;                   /* the share of L3 that a core may count on (machine.c) */
+    if (l3 <= 0 || written < l3 / 4) return false; /* a consumer finds a small result in L3 */
     if (written < l3 && bytes_read(r, stage) <= l3 - written) return false;
     tir_schedule_add(r->schedule, "nt %s", stage->name);
     return true;
@@ -156,14 +158,15 @@ static int read_across(rules *r, int s, int panel) {
 typedef struct panel_loops {
     rules *r;
     const tir_stage *stage;
-    /* step NULL: none */
+    /* parts of the layout: the panel's columns; the steps of a dot-product unit inside, NULL: none */
     const tir_layout_part *panel, *step;
     /* axis along which vectors are read; -1: the panel's own */
     int across;
     int64_t lanes;
 } panel_loops;
 
-/* Vectors across the panel are transposed in registers, as many neighbouring ones at once as a vector has lanes. */
+/* Writes the loops of a map that reads across the panel: as many neighbouring vectors as a vector has lanes are transposed in registers at
+ * once. */
 static void exchange_loops(const panel_loops *l, const char *order) {
     tir_schedule *out = l->r->schedule;
     const char *name = l->stage->name, *across = l->stage->axis[l->across].name;
@@ -277,8 +280,8 @@ typedef struct transposition {
     int64_t lanes, rows;
 } transposition;
 
-/* Every load that depends on the written axis has a stride along it, and there is an axis along which all these loads are contiguous, or
- * that they do not depend on. */
+/* Sets *t if the map is a transposition: the loads that depend on the axis of contiguous stores have large strides along it, and all of
+ * them are contiguous along one other axis. Loads that are contiguous along the stores' axis must not depend on that other axis. */
 static bool find_transposition(rules *r, int s, transposition *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
@@ -306,7 +309,7 @@ static bool find_transposition(rules *r, int s, transposition *t) {
     return (along_read < 0 || along_read >= t->lanes / 2) && (along_write < 0 || along_write > 1);
 }
 
-/* Vectors that a task takes along the read axis: a divisor of their number, so that no tail is needed. */
+/* Number of vectors along the read axis in a column of tiles: a divisor of `vectors`, so that no tail is needed; 0: there is none. */
 static int64_t columns_of(int64_t vectors) {
     enum { MOST = 16, LEAST = 4 };
     for (int64_t n = MOST; n >= LEAST; n--)
@@ -346,13 +349,13 @@ static bool has_short_rows(rules *r, int s, const transposition *t) {
 typedef struct tile_loops {
     rules_nest nest;
     lib_text order;
-    /* the rest of the two axes after splits */
+    /* names of the innermost loops along the read and the written axis */
     const char *read, *write;
     /* the loop whose next iteration is prefetched; NULL: none */
     const char *ahead;
     /* bytes of an element */
     int64_t size;
-    /* points inside of the loops that may be tasks */
+    /* number of points in one iteration of the loops that may be tasks */
     int64_t points;
 } tile_loops;
 
@@ -361,7 +364,8 @@ static void add_tile_loop(tile_loops *l, const char *name, int64_t extent, bool 
     lib_text_format(&l->order, " %s", name);
 }
 
-/* Prefetches the next iteration of a loop that reads so many points: it is short enough to arrive in time and stay in cache. */
+/* Notes that each iteration of loop `name`, which reads `points` points, prefetches the next one, if they are few enough to arrive in time
+ * and stay in cache. */
 static void fetch_iterations(tile_loops *l, const char *name, int64_t points) {
     if (!l->ahead && points * l->size <= l->nest.r->machine->l2 / 8) l->ahead = name;
 }
@@ -410,7 +414,7 @@ static bool block_loops(tile_loops *l, int s, const transposition *t, int64_t ve
         lib_text_add(&l->order, " r_o");
     }
     if (on >= 0) lib_text_format(&l->order, " %s", inner);
-    l->points = each * (block < extent ? block : extent); /* contiguous memory belongs to one thread */
+    l->points = each * (block < extent ? block : extent); /* each thread writes contiguous memory */
     return true;
 }
 
@@ -454,8 +458,8 @@ static void fetch_tiles(tile_loops *l, int s, const transposition *t) {
     }
 }
 
-/* Tiles of rows x lanes: each line of the source is read whole, one vector, and each line of the result written whole after the
- * exchange. */
+/* Schedules a transposition in tiles of rows x lanes: each line of the source is read once, as one vector, and each line of the result
+ * written once, after the transposition in registers. False: the map is none. */
 static bool map_transposed(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     transposition t;
@@ -483,8 +487,8 @@ static bool map_transposed(rules *r, int s) {
 
 /* ---- choices by position */
 
-/* Does the position along an axis select what a point reads or computes? A choice between a value and a constant does not count: masked
- * loads implement it. */
+/* Search for choices by the position along axis `var`: does it select what a point reads or computes? A choice between a value and a
+ * constant does not count: masked loads implement it. */
 typedef struct choice_search {
     tir_expr var;
     /* choices between a value and a constant count, too */
@@ -506,8 +510,8 @@ static tir_expr meet_choice(void *user, tir_pool *pool, tir_expr e, tir_expr reb
     return rebuilt;
 }
 
-/* Loops are cut where such a choice changes, so that no part contains it. Axes first..last are one loop. If such a
- * loop is short and the axis around it selects, choices between a value and a constant are cut, too: masks would take most of the time. */
+/* Cuts loops (`clip`) where a choice by position changes, so that no part contains the choice. Axes first..last are one loop. If that loop
+ * is short and the axis around it selects, choices between a value and a constant are cut, too: masks would take most of the time. */
 static void clip_choices(rules *r, const tir_stage *stage, int first, int last, bool is_short) {
     for (int a = 0; a < stage->space; a++) {
         if (first < last && a >= first && a <= last) continue;
@@ -525,8 +529,8 @@ static tir_expr meet_table(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     return rebuilt;
 }
 
-/* Do data that are constant along another axis select elements along this one? Elements of at least 4 bytes, for which processors have
- * permutations of vectors. */
+/* Do loaded indices that depend on `axis`, but not on `row`, select elements of the tensors' last dimension? Elements have at least 4
+ * bytes: processors have permutations for these. */
 static bool chosen_along(rules *r, int s, int axis, int row) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
@@ -549,7 +553,7 @@ static bool chosen_along(rules *r, int s, int axis, int row) {
     return found && count < RULES_ACCESSES;
 }
 
-/* Bytes that a member keeps for each of the root's rows, if it has all of the root's axes except the last, and one of its own; -1:
+/* Bytes that member s computes for each row of the root, if it has all of the root's axes except the last, and one of its own; -1:
  * otherwise. */
 static int64_t kept_bytes(rules *r, int s, const tir_stage *root, int last) {
     const tir_stage *stage = &r->region->stages.data[s];
@@ -566,7 +570,7 @@ static int64_t kept_bytes(rules *r, int s, const tir_stage *root, int last) {
                : -1;
 }
 
-/* Rows from which elements are selected, for a block of the root's rows: in vectors along them, in scratch. */
+/* Attaches member s, the rows from which elements are selected, for a block of the root's rows: in vectors along the rows, in scratch. */
 static void attach_rows(rules *r, int s, const char *root, const char *loop) {
     const tir_stage *stage = &r->region->stages.data[s];
     int last = stage->space - 1;
@@ -580,7 +584,8 @@ static void attach_rows(rules *r, int s, const char *root, const char *loop) {
     tir_schedule_add(r->schedule, "vec %s.%s", name, vector);
 }
 
-/* Values derived from a table for one vector are used for a block of rows; the members' rows of a block fit half of L1. */
+/* Schedules a map that selects elements of rows by a table: what is derived from the table for one vector is used for a block of rows,
+ * whose members' rows fit in half of L1. False: it is no such map. */
 static bool map_chosen(rules *r, int s, const int *members, int count) {
     enum { ROWS = 16, FEW = 8, LEAST = 2 };
     const tir_stage *stage = &r->region->stages.data[s];
@@ -657,8 +662,8 @@ static tir_expr meet_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebui
     return rebuilt;
 }
 
-/* Rows that an index in memory selects, from a table larger than L2: the hardware cannot predict them. Each iteration of loop `row`, of
- * axis `axis`, prefetches the next one. Within a long row the hardware prefetcher continues. */
+/* Prefetches rows of a table larger than L2 that an index in memory selects, which the hardware cannot predict: each iteration of loop
+ * `row`, of axis `axis`, prefetches the row of a later iteration. Within a long row the hardware prefetcher suffices. */
 static void fetch_chosen_rows(rules *r, int s, int axis, int last, const char *row) {
     enum { ROWS = 16, LINES = 16 };
     const tir_stage *stage = &r->region->stages.data[s];
@@ -682,7 +687,7 @@ static void map_straight(rules *r, int s) {
     if (last < 0) return;
     int64_t extent, vectors = block_vectors(r, stage), block = rules_lanes(r, s) * vectors;
     const char *loop = fuse_axes(r, s, last, &first, &extent), *name = stage->name;
-    bool few = vectors == BLOCK_VECTORS; /* a loop of two iterations is not worth it */
+    bool few = vectors == BLOCK_VECTORS; /* for short values, a loop of two iterations is not worth it */
     rules_nest nest = {.r = r, .stage = stage};
     for (int a = 0; a < first; a++) rules_add_loop(&nest, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
     int64_t task = (TASK_POINTS + block - 1) / block * block;
@@ -709,7 +714,7 @@ static void map_straight(rules *r, int s) {
 
 /* ---- maps that read along memory and across it */
 
-/* Does the position along any axis select the value of a point? */
+/* Does the position along any axis select the value of a point, constants included? */
 static bool has_choices(rules *r, const tir_stage *stage) {
     bool found = false;
     for (int a = 0; a < stage->space; a++) {
@@ -720,8 +725,8 @@ static bool has_choices(rules *r, const tir_stage *stage) {
     return found;
 }
 
-/* The axis along which those operands are contiguous that a map reads with large strides along its own vectors; -1: there are none, or no
- * common axis. */
+/* The axis along which the operands that the map reads with large strides along its vectors are contiguous; -1: there are no such operands,
+ * or they have no common axis. */
 static int transposed_axis(rules *r, int s, int last) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];

@@ -11,11 +11,11 @@
 
 enum {
     PAGE = 4096,
-    PAGES = 64,      /* pages whose translations are cached */
+    PAGES = 64,      /* pages whose translations the TLB holds */
     L2_WAYS = 8,     /* ways of L2, at least */
     LONG_ROW = 1024, /* bytes of a row: within longer rows the hardware prefetches the next lines */
-    FEWER_ROWS = 8,  /* rows of a block used by tiles of one height; each row of a block is a stream */
-    SOME_ROWS = 16,  /* rows of a block used by tiles of two heights */
+    FEWER_ROWS = 8,  /* rows of a block if one tile covers all results' rows; each row of a block is a stream */
+    SOME_ROWS = 16,  /* rows of a block if two tiles do; MANY_ROWS: if more do */
     MANY_ROWS = 32,
     LEAST_COLUMNS = 256, /* of a task */
     COPY_USES = 512      /* uses of a broadcast element from which on a copy pays */
@@ -27,9 +27,9 @@ typedef struct line_costs {
 } line_costs;
 static const line_costs from_l3 = {2.6, 3.4, 6.5}, from_memory = {8, 20, 27};
 
-#define PAGE_STALL 2.0   /* cycles of a row in a page that is not in use */
-#define MISSING_LINE 6.0 /* of a line that conflict misses evicted from L2 */
-#define SUMS 2.5         /* of a vector of sums that is loaded, added to and stored */
+#define PAGE_STALL 2.0   /* cycles for a row whose page is not in the TLB */
+#define MISSING_LINE 6.0 /* cycles for a line that was evicted from L2 by lines of the same set */
+#define SUMS 2.5         /* cycles for a vector of sums that is loaded, added to and stored */
 
 /* Facts of the operand that the choice depends on. */
 typedef struct operand_facts {
@@ -37,11 +37,11 @@ typedef struct operand_facts {
     double points;
     /* pages that a panel spans */
     double pages;
-    /* all of it */
+    /* bytes of the whole operand */
     double bytes;
     /* distance between rows; 0: not constant */
     double row_bytes;
-    /* of a panel's row */
+    /* cache lines of a row of a panel */
     double lines_per_load;
 } operand_facts;
 
@@ -108,11 +108,11 @@ static const rules_access *vector_operand(rules *r, int s, int v, const rules_ac
     if (!plain || tensor->constant || tensor->output || tensor->rank < 2 || !tir_layout_is_identity(&tensor->layout))
         return NULL;
     if (tensor->stage >= 0 && r->group[tensor->stage].root != tensor->stage)
-        return NULL; /* it is not stored in memory */
+        return NULL; /* the stage runs in the loops of another one: its result is not stored in memory */
     return is_read_by_others(r, s, found->tensor) ? NULL : found;
 }
 
-/* Columns of one task, such that their sums stay in L2 while the loop over rows runs; 0: too few. */
+/* Columns of one task, so few that their sums stay in L2 while the loop over blocks of rows runs; 0: that would be too few. */
 static int64_t columns_of(const rules *r, int64_t n, int64_t m, int64_t nr, double outer) {
     int64_t tasks = (int64_t)((double)r->threads / outer), columns;
     if (tasks < 1) tasks = 1;
@@ -185,7 +185,7 @@ static bool is_plain_input(const tir_tensor *tensor) {
     return tensor->stage < 0 && !tensor->constant && !tensor->output && tir_layout_is_identity(&tensor->layout);
 }
 
-/* The reduction axis that steps between distant rows of the operand, and the dimension that it alone indexes; -1: none. */
+/* The reduction axis whose steps are distant in the operand's memory and that alone indexes a dimension, *dim; -1: none. */
 static int axis_of_rows(const rules *r, const tir_stage *stage, const rules_access *access, int *dim) {
     const tir_tensor *tensor = &r->region->tensors.data[access->tensor];
     double size = (double)lib_dtype_size(tensor->dtype);
@@ -309,7 +309,7 @@ static const char *other_axes(rules *r, const tir_stage *stage, int count, const
     return names.length ? names.data : "";
 }
 
-/* Sums of all columns stay in cache; for each block of rows, the tiles of all columns run. */
+/* Schedules the sums, of which all columns stay in cache: for each block of rows, the tiles of all columns run. */
 static void schedule_sums(rules *r, const tir_stage *sums, const rules_block_tile *b, const char *owner,
                           const char *loop) {
     const rules_operand_tile *t = &b->tile;

@@ -8,14 +8,14 @@
 #include "targets/cpu/rules.h"
 
 enum {
-    CHUNK_POINTS = 32768, /* of a task, at least */
+    CHUNK_POINTS = 32768, /* least points of a task */
     CHUNKS_MOST = 256,
     VARYING_MOST = 1 << 20,
     GROUP_POINTS = 65536,
     GROUPS_MOST = 64,
     BLOCK_ROWS = 8,
-    ROWS_LEAST = 64,     /* fewer are not worth a second step */
-    COLUMNS_MOST = 4096, /* results of one task: as many as fit in L1 together with the rows' lines */
+    ROWS_LEAST = 64,     /* least number of rows for which a second step is worth it */
+    COLUMNS_MOST = 4096, /* most results of a task, which fit in L1 together with the rows' lines */
     COLUMN_VECTORS = 4
 };
 
@@ -39,7 +39,7 @@ static int64_t points_of(const rules *r, const tir_stage *stage, int first, int 
     return points;
 }
 
-/* A divisor of n in low .. high, as close to `wanted` as possible; if there is none, `wanted`. */
+/* The divisor of n in low .. high that is closest to `wanted`; `wanted` if there is none. */
 static int64_t divisor_near(int64_t n, int64_t wanted, int64_t low, int64_t high) {
     for (int64_t d = 0; wanted - d >= low || wanted + d <= high; d++) {
         if (wanted - d >= low && wanted - d >= 1 && n % (wanted - d) == 0) return wanted - d;
@@ -104,7 +104,7 @@ static bool prepare_columns(rules *r, int s) {
     return true;
 }
 
-/* The stage whose values a phase of kind RULES_COLUMNS sums. */
+/* The RULES_ROWS stage whose values a RULES_COLUMNS stage sums; -1: none. */
 static int rows_of(rules *r, int phase) {
     rules_access access[RULES_ACCESSES];
     const int count = rules_accesses(r, phase, access, RULES_ACCESSES);
@@ -115,7 +115,7 @@ static int rows_of(rules *r, int phase) {
     return -1;
 }
 
-/* Loops of the blocks: rows of a block unrolled, columns as vectors. */
+/* Schedules the sums of a block's rows: rows unrolled, columns in vectors, results in registers. */
 static void rows_in_registers(rules *r, int s, int v) {
     const tir_stage *stage = &r->region->stages.data[s];
     lib_text order;
@@ -164,7 +164,7 @@ bool rules_columns(rules *r, int s) {
 
 /* ---- chunks */
 
-/* An extent, or the upper bound of a varying one: kernels are made for sizes up to some bound. */
+/* The axis' extent, or an upper bound if it varies, at most VARYING_MOST. */
 static int64_t most_of(const rules *r, const tir_axis *axis) {
     const int64_t high = tir_range(r->region->pool, axis->extent).high;
     return high < VARYING_MOST || rules_extent(r, axis) >= 0 ? high : VARYING_MOST;
@@ -183,7 +183,7 @@ static void prepare_chunks(rules *r, int s) {
     if (chunks > CHUNKS_MOST / points) chunks = CHUNKS_MOST / points;
     if (chunks > extent / lanes) chunks = extent / lanes;
     if (chunks < 2 && points > 1) return;
-    if (chunks < 1) chunks = 1; /* one iteration, to attach the lanes at */
+    if (chunks < 1) chunks = 1; /* a loop of one iteration, at which the lanes are attached */
     if (chunks > 1 && extent % lanes == 0)
         chunks = divisor_near(extent / lanes, chunks, (chunks + 1) / 2, chunks + chunks / 2);
     const char *name = stage->name, *part = rules_fresh_name(r, name, "_c");
@@ -196,6 +196,7 @@ void rules_prepare_reduce(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     if (stage->kind != TIR_REDUCE || !stage->merge[0] || !stage->reduce || stage->fold >= 0) return;
     if (rules_is_contraction(r, s) || rules_role_of(r, s) != RULES_NO_PART) return;
-    if (r->group[s].root != s && !rules_pointwise(r, s)) return; /* rows that stay on chip */
+    /* The reduction of a row, which stays on chip (rules_rows.c) */
+    if (r->group[s].root != s && !rules_pointwise(r, s)) return;
     if (!prepare_columns(r, s) && !rules_tileable(r, s)) prepare_chunks(r, s);
 }

@@ -1,5 +1,5 @@
-/* Rows on chip: a root whose producers need whole rows of it (softmax, norms, row reductions with an epilogue). Producers run at the
- * innermost loop that all share; reductions along contiguous rows use lanes and a tree; short rows are kept in registers. */
+/* Rows on chip: a root whose producers need whole rows (softmax, norms, row reductions with an epilogue). Producers run at the innermost of
+ * the root's loops that all of them share; reductions along contiguous rows use lanes and a tree; short rows are kept in registers. */
 #include "targets/cpu/rules.h"
 
 /* The reduction axis whose points are contiguous, if no space axis allows vectors; -1: none. */
@@ -9,7 +9,7 @@ static int lane_axis(rules *r, int s) {
     int count = rules_accesses(r, s, access, RULES_ACCESSES), axis = -1;
     if (stage->kind != TIR_REDUCE || !stage->merge[0] || !stage->reduce) return -1;
     for (int i = 0; i < count; i++) {
-        bool walked = false; /* does the reduction move through the operand? An invariant operand does not count */
+        bool walked = false; /* does the operand depend on a reduction axis? Only such operands count */
         for (int a = stage->space; a < stage->space + stage->reduce; a++) walked = walked || access[i].stride[a] != 0;
         for (int a = 0; a < stage->space && walked; a++)
             if (access[i].stride[a] == 1 && rules_extent(r, &stage->axis[a]) != 1) return -1;
@@ -27,7 +27,7 @@ void rules_prepare_rows(rules *r, int s) {
     if (wanted && rules_prepare_interleaved(r, s)) return;
     int axis = wanted ? lane_axis(r, s) : -1;
     if (axis < 0) return;
-    const bool varies = rules_extent(r, &stage->axis[axis]) < 0; /* then one step takes all of a short row */
+    const bool varies = rules_extent(r, &stage->axis[axis]) < 0; /* then a short row takes a single step */
     int64_t extent = rules_extent_limit(r, &stage->axis[axis]), lanes = rules_lanes(r, s), count = lanes;
     while (count < 4 * lanes && (varies ? count < extent : count * 2 <= extent)) count *= 2;
     if (extent > 0 && extent < lanes) {
@@ -46,15 +46,15 @@ void rules_prepare_rows(rules *r, int s) {
 typedef struct row_plan {
     rules *r;
     int root;
-    /* where producers are attached */
+    /* name of the root, and of its loop at which producers are attached */
     const char *root_name, *loop;
-    /* the root's axis that is this whole loop; -1: none */
+    /* the root's axis whose loop that is, if the axis is not split; -1: none */
     int loop_axis;
     /* bit a: producers run point by point along the root's axis a */
     uint32_t shared;
     /* the root's vector axis */
     int v;
-    /* the rest of it to vectorise after it was split */
+    /* name of the loop along v that becomes vectors: v itself, or the inner loop after a split */
     const char *v_loop;
     /* v is shared: vectors run across rows */
     bool across;
@@ -62,7 +62,7 @@ typedef struct row_plan {
     bool small;
     /* rows computed together */
     int64_t block;
-    /* because of a contraction among the members */
+    /* rows are computed in blocks because a member is a contraction */
     bool tiled;
     /* the root's results use ordinary stores, so that its memory may hold a temporary row */
     bool cached;
@@ -71,7 +71,7 @@ typedef struct row_plan {
     int64_t lanes;
     /* [stages] 1 + the axis that a loop b_o over vectors runs along; 0: none. NULL: not recorded */
     int *chunked;
-    /* data select elements of a member's rows: they cannot be in registers */
+    /* data select elements of a member's rows, so that these rows cannot be in registers */
     bool chosen;
 } row_plan;
 
@@ -196,8 +196,8 @@ static void attach_fold(const row_plan *p, int s, int row) {
     tir_schedule_add(r->schedule, "vec %s.lanes", name);
 }
 
-/* Does a stage of the rows read this one point by point, or part by part? Registers are indexed by constants only: variables of loops
- * over lanes are allowed. */
+/* Does a stage of the same root load from s with indices that no loop over lanes provides: a reduction axis, a second axis, or an axis too
+ * long for lanes? Registers are indexed by constants and lanes only. */
 static bool read_in_parts(const row_plan *p, int s) {
     rules *r = p->r;
     for (int q = s + 1; q < (int)r->region->stages.count; q++) {
@@ -221,7 +221,7 @@ static bool read_in_parts(const row_plan *p, int s) {
 
 static void attach_row_member(const row_plan *p, int s);
 
-/* A contraction that a map owns and no register tile suits becomes a step of the rows, like the map. */
+/* Contractions whose owner is map s, but for which there is no register tile, become members of the root and are attached next to s. */
 static void adopt_members(const row_plan *p, int s) {
     rules *r = p->r;
     int *inside = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, s, inside);
@@ -251,7 +251,7 @@ static void attach_row_member(const row_plan *p, int s) {
         tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, p->root_name, p->loop);
     else
         tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, r->region->stages.data[end].name,
-                         end == p->root /* split into blocks */
+                         end == p->root /* the root's axis is split into blocks */
                              ? "q_i"
                              : r->region->stages.data[end].axis[rules_axis_labelled(r, end, p->block_axis)].name);
     if (attach_contraction(p, s)) return;
@@ -336,7 +336,7 @@ static int64_t longest_row(const row_plan *p, const int *members, int count, int
     return longest < INT32_MAX ? longest : INT32_MAX;
 }
 
-/* Notes an index that depends on data, in memory or computed. */
+/* Sets *user if `e` converts a loaded or computed value to an index. */
 static tir_expr meet_data(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     const tir_node *node = tir_get(pool, e);
     *(bool *)user = *(bool *)user || (node->op == TIR_CAST && node->dtype == TIR_INDEX);
@@ -383,7 +383,8 @@ static bool unrolls(const row_plan *p, int s) {
     return true;
 }
 
-/* Three stages of a row are live at once (a value, its result, another operand), and two more vectors. */
+/* Do rows of all members fit in registers, with all loops unrolled? Three rows (two operands and a result) are assumed to be live at once,
+ * and two more vectors. */
 static bool row_fits(const row_plan *p, const int *members, int count) {
     int64_t registers = p->r->machine->vector_registers ? p->r->machine->vector_registers : 16;
     int64_t most = row_vectors(p, p->root);
@@ -402,7 +403,7 @@ static bool uses_lanes(const rules *r, const int *members, int count) {
     return false;
 }
 
-/* A contraction at the root's points or at those of a member needs blocks of rows: a single row would use its operands once. */
+/* Does a contraction run in the root's loops? It needs blocks of rows: a single row would use its operands once. */
 static bool has_contraction(const rules *r, int root) {
     for (int s = 0; s < (int)r->region->stages.count; s++)
         if (!r->region->stages.data[s].removed && r->group[s].root == root && rules_is_contraction(r, s)) return true;
@@ -417,7 +418,8 @@ static int64_t rows_together(const row_plan *p, const int *members, int count, c
     const tir_machine *machine = p->r->machine;
     int64_t kept = 0, cache = machine->l1 > 0 ? machine->l1 : 32 << 10, block = MOST;
     int64_t registers = machine->vector_registers ? machine->vector_registers : 16, values = 1;
-    for (int i = 0; i < count; i++) { /* maps over whole rows: everything else is a few values per row */
+    /* Rows are kept by maps along whole rows; all other members have a few values per row. */
+    for (int i = 0; i < count; i++) {
         const tir_stage *m = &p->r->region->stages.data[members[i]];
         bool whole = false;
         for (int a = 0; a < m->space && !has_lanes(p->r, members[i]); a++)
@@ -430,7 +432,7 @@ static int64_t rows_together(const row_plan *p, const int *members, int count, c
         block /= 2; /* two levels of folding: a half and a quarter */
     int64_t read = longest * (machine->vector_bytes / p->lanes);
     if (kept > 0) {
-        if (p->small) read = 0; /* registers hold it */
+        if (p->small) read = 0; /* registers hold the row */
         while (block > 1 && block * (kept + read) > cache / 2) block /= 2;
     } else if (LEAST_READ * read > cache / 2) {
         return 1;
@@ -473,7 +475,7 @@ static int64_t across_block(const row_plan *p, const int *members, int count) {
     int *stages = LIB_NEW_ARRAY(r->arena, int, (size_t)count + 1);
     int64_t *vectors = LIB_NEW_ARRAY(r->arena, int64_t, (size_t)count + 1);
     memcpy(stages, members, (size_t)count * sizeof *stages);
-    stages[count] = p->root; /* it is stored to memory */
+    stages[count] = p->root; /* the root's rows are stored to memory */
     do {
         block /= 2;
         for (int i = 0; i < count; i++) vectors[i] = across_vectors(p, members[i], block);
@@ -489,7 +491,8 @@ static int64_t block_of(int64_t extent) {
     return 32;
 }
 
-/* Order and tasks of the root: shared axes outside, then the block or the row. Sets p->loop. False: no loop to attach at. */
+/* Writes the root's tasks, and starts its order: shared axes outside, then the loop over blocks. Sets p->loop, the innermost of these
+ * loops. False: there is none. */
 static bool outer_loops(row_plan *p, const bool *shared, lib_text *order, rules_tile_place *place) {
     rules *r = p->r;
     const tir_stage *top = &r->region->stages.data[p->root];
@@ -517,7 +520,7 @@ static bool outer_loops(row_plan *p, const bool *shared, lib_text *order, rules_
     return true;
 }
 
-/* Points of a row of a reduction by lanes and steps; -1: another stage, or varying. */
+/* Points of a row of stage s, if s reduces rows to lanes, in steps; -1: another stage, or varying. */
 static int64_t lane_points(const rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     int lane = stage->space - 1, step = stage->space + stage->reduce - 1;
@@ -548,7 +551,7 @@ static int fetching_stage(const row_plan *p, const int *members, int count) {
 }
 
 /* Prefetches the next row during this one: otherwise the first step of each row would stall on memory, which is idle during the other
- * steps. False: there is nothing to prefetch. */
+ * steps. Returns whether there is anything to prefetch. */
 static bool fetch_next_row(const row_plan *p, const int *members, int count) {
     rules *r = p->r;
     int s = fetching_stage(p, members, count), axis = p->chunked[s] - 1;
@@ -613,7 +616,7 @@ static void fetch_ahead(const row_plan *p, const int *members, int index) {
     }
 }
 
-/* True: the loops are register tiles, to which the members at their points belong. */
+/* Writes the root's order and its vector loop. True: the root got a register tile, in which its pointwise members were placed. */
 static bool root_loops(row_plan *p, const bool *shared, lib_text *order, rules_tile_place *place) {
     rules *r = p->r;
     const tir_stage *top = &r->region->stages.data[p->root];

@@ -7,13 +7,13 @@
 enum {
     LANES_MOST = 16,
     PIECE = 65536,       /* points of a task of a long fold */
-    ROWS_FEW = 16,       /* fewer lines than this are cut into pieces */
-    COLUMNS_MOST = 4096, /* columns whose state fits L1 */
+    ROWS_FEW = 16,       /* if there are fewer lines than this, they are cut into pieces */
+    COLUMNS_MOST = 4096, /* number of columns whose state fits in L1 */
     VECTORS = 4,
     TASK_POINTS = 16384
 };
 
-/* The step that is the fold's next state, and the axis of the step that is time; -1: the fold is not of this kind. */
+/* The step that computes the next state of an associative fold; *time: the step's axis for time. -1: the fold is not associative. */
 static int cumulative_step(rules *r, int fold, int *time) {
     const tir_stage *f = &r->region->stages.data[fold];
     if (!tir_fold_is_associative(r->region, fold)) return -1;
@@ -72,7 +72,7 @@ void rules_prepare_scan(rules *r, int s) {
 
 /* ---- loops */
 
-/* Steps of a scan in registers: levels of the tree and sums by lanes. */
+/* Schedules the steps of a scan, in registers: the levels of the tree, and the sums by lanes. */
 static void scan_steps(rules *r, int fold) {
     for (int q = 0; q < (int)r->region->stages.count; q++) {
         const tir_stage *step = &r->region->stages.data[q];
@@ -81,7 +81,7 @@ static void scan_steps(rules *r, int fold) {
         bool level = along >= 0, carry = !level && rules_axis_of(step, TIR_AXIS_BLOCK) >= 0;
         for (int a = 0; a < step->space && !level && !carry; a++)
             if (rules_store_stride(r, q, a) == 1 && rules_extent(r, &step->axis[a]) != 1)
-                along = a; /* the sums: along time, a whole block at once */
+                along = a; /* the step is the sums: vectors run along time, a whole block at once */
         tir_schedule_add(r->schedule, "store %s reg", step->name);
         if (along >= 0) tir_schedule_add(r->schedule, "vec %s.%s", step->name, step->axis[along].name);
         if (!level && !carry) rules_store_past_caches(r, step);
@@ -120,7 +120,8 @@ static int column_axis(rules *r, int s, int *step) {
     return -1;
 }
 
-/* Contiguous columns: rows one after the other, each in vectors, for as many columns at once as L1 can hold the state of. */
+/* Schedules a fold across contiguous columns: one row after the other, in vectors, for as many columns at once as L1 can hold the state of.
+ * False: it is no such fold. */
 static bool schedule_columns(rules *r, int s) {
     const tir_stage *fold = &r->region->stages.data[s];
     int step, v = column_axis(r, s, &step);
@@ -153,7 +154,7 @@ static bool schedule_columns(rules *r, int s) {
     return true;
 }
 
-/* A step that computes the next state, if the state has an axis of its own. */
+/* Vectorises a step that computes the next state along the state's own axis. */
 static void schedule_own_axis(rules *r, const tir_stage *step) {
     const tir_axis *last = &step->axis[step->space - 1];
     int64_t extent = rules_extent(r, last), width = rules_lanes(r, (int)(step - r->region->stages.data)) * VECTORS;
@@ -165,7 +166,7 @@ static void schedule_own_axis(rules *r, const tir_stage *step) {
     tir_schedule_add(r->schedule, "vec %s.%s", step->name, loop);
 }
 
-/* Steps that reduce rows, by lanes and a tree in registers; rows are tasks. */
+/* Schedules a fold whose steps reduce rows, by lanes and a tree in registers; rows are tasks. False: no step has lanes. */
 static bool schedule_row_steps(rules *r, int s) {
     const tir_stage *fold = &r->region->stages.data[s];
     bool lanes = false;
@@ -209,7 +210,7 @@ static bool schedule_row_steps(rules *r, int s) {
     for (int a = 0; a < fold->space; a++)
         rules_add_loop(&nest, fold->axis[a].name, rules_extent(r, &fold->axis[a]), false);
     rules_form_tasks(&nest, points < 0 || trips < 0 ? TASK_POINTS : points * trips, TASK_POINTS);
-    bool own = false; /* a state whose number of elements depends on a shape, indexed by loops */
+    bool own = false; /* does the state have axes of its own? Loops index them, so that it cannot be in registers */
     for (int c = 0; c < fold->count; c++) own = own || r->region->tensors.data[fold->tensor[c]].rank > fold->space;
     if (!own) tir_schedule_add(r->schedule, "store %s reg", fold->name);
     return true;
@@ -228,7 +229,8 @@ bool rules_fold(rules *r, int s) {
 
 /* ---- scatter */
 
-/* One update after the other, at the data's indices; the axes that the index does not affect are inner loops, in vectors. */
+/* Schedules a scatter: one update after the other, at the indices in the data; the axes that the index does not affect are inner loops, in
+ * vectors. False: the stage is no scatter. */
 bool rules_scatter(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     if (stage->kind != TIR_SCATTER) return false;
@@ -267,7 +269,7 @@ bool rules_scatter(rules *r, int s) {
 
 /* ---- sort */
 
-/* Are n^2 comparisons in vectors, a few instructions each, cheaper than passes over elements and counters (tir/lower_sort.c)? */
+/* Is sorting by n^2 comparisons in vectors cheaper than passes over elements and counters (tir/lower_sort.c)? */
 static bool is_short(rules *r, const tir_stage *stage) {
     enum { COMPARE = 4, MOVE = 8, DIGIT = 8, COUNTERS = 600 };
     int64_t n = rules_extent(r, &stage->axis[stage->space]),
@@ -287,7 +289,7 @@ void rules_prepare_sorts(rules *r) {
 }
 
 bool rules_sort(rules *r, int s) {
-    enum { WORK = 32 }; /* per element, in points of a map */
+    enum { WORK = 32 }; /* work per element, in points of a map */
     const tir_stage *stage = &r->region->stages.data[s];
     if (stage->kind != TIR_SORT) return false;
     rules_nest nest = {.r = r, .stage = stage};

@@ -5,7 +5,7 @@
 
 enum { POINTS_MOST = 8, UNROLLED_MOST = 16 };
 
-/* Rows of so many points, at most: of a group whose root has rows, too, or of a reduction alone, to one value or to several. */
+/* The most points of a short row: in a group whose root has rows, too; of a reduction alone; of a reduction to several values. */
 enum { SHORT = 7, SHORT_ALONE = 4, SHORT_OF_SEVERAL = 8 };
 
 bool rules_is_short_row(const rules *r, int s, int64_t points) {
@@ -31,7 +31,7 @@ static bool is_own(const plan *p, int s, int a) {
     return rules_extent(p->r, &stage->axis[a]) != 1 && !(label >= 0 && p->shared >> label & 1);
 }
 
-/* Points along the axes from `first` on that are the stage's own; -1: varying. */
+/* Points along the stage's own axes among those from `first` to before `end`; -1: varying. */
 static int64_t own_points(const plan *p, int s, int first, int end) {
     int64_t points = 1;
     for (int a = first; a < end && points >= 0; a++) {
@@ -64,10 +64,11 @@ static bool find_plan(rules *r, int root, plan *p) {
     }
     if (p->v < 0) return false;
     for (int a = 0; a < p->v; a++)
-        if (is_own(p, root, a)) return false; /* rows are innermost */
+        if (is_own(p, root, a)) return false; /* the row's own axes must lie inside v */
     const int64_t rows = rules_extent(r, &top->axis[p->v]);
     bool good = (rows < 0 || rows >= rules_lanes(r, root)) && suits(p, root);
-    bool keeps = own_points(p, root, 0, top->space) > 1, reduces = false; /* several points of a row */
+    /* Does a stage have several points for each row? */
+    bool keeps = own_points(p, root, 0, top->space) > 1, reduces = false;
     for (int i = 0; i < p->count && good; i++) {
         const tir_stage *stage = &r->region->stages.data[p->members[i]];
         good = suits(p, p->members[i]);
@@ -84,7 +85,7 @@ static int64_t rows_together(const plan *p) {
     int *stages = LIB_NEW_ARRAY(r->arena, int, (size_t)p->count + 1);
     int64_t *vectors = LIB_NEW_ARRAY(r->arena, int64_t, (size_t)p->count + 1);
     memcpy(stages, p->members, (size_t)p->count * sizeof *stages);
-    stages[p->count] = p->root; /* it is stored to memory */
+    stages[p->count] = p->root; /* the root takes no registers: it is stored to memory */
     for (int64_t block = 4 * rules_lanes(r, p->root); block >= rules_lanes(r, p->root); block /= 2) {
         for (int i = 0; i < p->count; i++) {
             const tir_stage *stage = &r->region->stages.data[p->members[i]];

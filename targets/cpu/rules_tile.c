@@ -130,7 +130,7 @@ static bool is_read_both_ways(int axis, const rules_access *access, int count) {
     return false;
 }
 
-/* A constant gets the layout itself, once; stages that read it in another layout get copies. */
+/* Can the tensor itself get the layout: is it a constant without one? Stages that read it in another layout get copies. */
 static bool is_laid_out_in_place(const tir_tensor *tensor) {
     return tensor->constant && tensor->stage < 0 && tir_layout_is_identity(&tensor->layout);
 }
@@ -168,7 +168,7 @@ static bool fit_unit(rules *r, int s, rules_tile_shape *t, const tir_unit *unit,
             pack = access[i].tensor;
         }
     }
-    if (is_read_both_ways(t->v, access, count)) return false; /* one copy cannot serve them */
+    if (is_read_both_ways(t->v, access, count)) return false; /* one layout cannot serve both accesses */
     if (pack != t->pack) t->pack_copy = true;
     t->pack = pack;
     t->steps = steps;
@@ -275,7 +275,7 @@ static double lines_of_vectors(const rules *r, const tir_stage *stage, const int
     return 1 + (double)lanes / (double)line * (1 - (double)begin / (double)line);
 }
 
-/* The number of whole tiles of values that are live in registers at once, in the owner's tile. */
+/* Number of whole tiles of values that are live at once in the registers of the owner's tile. */
 static int64_t live_tiles(rules *r, int owner) {
     int *stages = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, owner, stages);
     int64_t *tiles = LIB_NEW_ARRAY(r->arena, int64_t, (size_t)count + 1);
@@ -327,7 +327,7 @@ static int64_t prepared_instructions(rules *r, const tir_stage *stage, int along
 
 /* Cycles to copy an operand to panels, by vectors along its last dimension, which are transposed where panels lie across it. */
 static double packing_cycles(const rules *r, const tir_tensor *packed, int64_t lanes) {
-    const double each = 1.2; /* element of whole vectors */
+    const double each = 1.2; /* cycles per element, vectors being whole */
     int64_t row;
     double elements = rules_tensor_bytes(r, packed) / (double)lib_dtype_size(packed->dtype);
     if (!tir_is_const(r->region->pool, packed->extent[packed->rank - 1], &row) || row < 1) return each * elements;
@@ -505,8 +505,8 @@ int rules_axis_of(const tir_stage *stage, tir_axis_role role) {
     return -1;
 }
 
-/* (v/NR, other dimensions in order, v%NR); (.., k/2, .., v%NR, k%2) for a unit; (.., k/2, .., k%2) of the operand that is broadcast to
- * it. Dimensions of loops outside of the panels (batches) come before them, so that memory is read in order. */
+/* Lays out an operand. In panels: (v/NR, other dimensions in order, v%NR); for a unit (.., k/2, .., v%NR, k%2), and its broadcast operand
+ * (.., k/2, .., k%2). Dimensions of loops outside of the panels (batches) come first, so that memory is read in order. */
 static void pack_operand(rules *r, int s, const rules_tile_shape *t, uint32_t tensor) {
     const tir_tensor *packed = &r->region->tensors.data[tensor];
     const tir_stage *reader = &r->region->stages.data[s];
@@ -546,7 +546,7 @@ static void pack_operand(rules *r, int s, const rules_tile_shape *t, uint32_t te
     rules_rewrite(r, "layout %s (%s)", packed->name, parts.data);
 }
 
-/* Lays an operand out for the tile, or a copy of it. */
+/* Lays out an operand for the tile, or a copy of the operand. */
 static void pack(rules *r, const char *reader, const rules_tile_shape *t, const char *operand, bool copy) {
     if (copy) {
         const char *source = operand;
@@ -557,7 +557,7 @@ static void pack(rules *r, const char *reader, const rules_tile_shape *t, const 
     pack_operand(r, rules_stage_named(r, reader), t, tir_region_find_tensor(r->region, operand));
 }
 
-/* The accumulators' buffer: the vector axis innermost, so that a vector is contiguous. */
+/* Stores the stage's results (the accumulators) with the vector axis innermost, so that a vector is contiguous. */
 static void vectors_last(rules *r, int s, int v) {
     const tir_stage *stage = &r->region->stages.data[s];
     if (v == stage->space - 1) return;
@@ -568,7 +568,8 @@ static void vectors_last(rules *r, int s, int v) {
     rules_rewrite(r, "layout %s (%s%s)", stage->name, order.data, stage->axis[v].name);
 }
 
-/* Accumulators have a layout of their own, outputs the caller's layout: those are copied. */
+/* Adds copies of the stage's outputs, or of its result if it is a root: the copy has the caller's layout, the accumulators can have another
+ * one. */
 static void copy_outputs(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     const char *source[TIR_MAX_STATE];
@@ -636,7 +637,8 @@ void rules_prepare_tile(rules *r, int s) {
 
 /* ---- loops */
 
-/* Predicates of padding: loops over the window are clipped to the points inside the image. */
+/* Clips loops of the reduction to the points that its predicate allows (of a padded image, those inside); short loops are unrolled where
+ * masks then become compile-time facts. */
 static void clip_reduction(rules *r, int s, const rules_tile_shape *t, bool unrolled) {
     const tir_stage *stage = &r->region->stages.data[s];
     for (int a = stage->space; a < stage->space + stage->reduce && stage->predicate; a++) {
@@ -802,8 +804,8 @@ static bool panels_inside(rules *r, const tir_stage *owner, int main, const rule
     return rows > 1 && inside < outside;
 }
 
-/* Rows of a block that all panels run over before the next block; 0: all rows. The rows are read again for each panel, the panels again
- * for each block of rows: the sizes of both decide which cache level a block is made for. */
+/* Number of rows in a block, over which all panels run before the next block; 0: all rows. The rows are read again for each panel, the
+ * panels again for each block: the sizes of both decide for which cache level a block is made. */
 static int64_t block_rows(rules *r, int main, const rules_tile_shape *t, int64_t n, int64_t m) {
     enum { L3_COST = 1, MEMORY_COST = 4 }; /* per byte of a panel: the first tile that reads it stalls */
     const double hidden = 1. / 32;         /* of L3_COST, for rows from L3: a tile's arithmetic hides the rest */
@@ -839,8 +841,8 @@ static int64_t block_rows(rules *r, int main, const rules_tile_shape *t, int64_t
     return chosen;
 }
 
-/* Outer loops of a root, outermost first: axes that the vector operand depends on, blocks of rows, panels, then the other axes, during
- * which a panel stays in cache. `inside`: panels last. */
+/* Adds the owner's outer loops, outermost first: axes on which all vector operands depend, blocks of rows, panels, then the other axes,
+ * during which a panel stays in cache. `inside`: the loop over panels is the last one instead. */
 static void outer_axes(tile_loops *loops, const rules_tile_place *place, int main, const rules_tile_shape *t, int v,
                        int u, const char *block, const char *vo, bool inside) {
     for (int round = 0; round < 2; round++) {
@@ -928,7 +930,7 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     if (ui && transposed < 0) tir_schedule_add(r->schedule, "unroll %s.%s", name, ui);
     int64_t block = rows ? rows : m, tiles = (block + t.mr - 1) / t.mr;
     bool alike = block > 0 && block % tiles == 0 &&
-                 m % block == 0; /* a step reads a contiguous part, of the same length in all tiles */
+                 m % block == 0; /* all tiles have one height, so that each step prefetches a part of the same length */
     if (!place && alike) rules_fetch_next_block(r, main, &t);
     for (int s = 0; s < owner; s++) {
         if (!inside[s]) continue;

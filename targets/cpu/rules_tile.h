@@ -16,30 +16,30 @@ typedef struct rules_tile_shape {
     int64_t nr, mr;
     /* the last columns get a narrower tile */
     bool peel;
-    /* operand to be laid out in panels along v; UINT32_MAX: none */
+    /* tensor of the operand to be laid out in panels along v; UINT32_MAX: none */
     uint32_t pack;
-    /* the operand is not constant: copy it first */
+    /* that operand is copied first, because its own layout cannot be changed */
     bool pack_copy;
-    /* panel by panel, in the loop over panels */
+    /* it is copied panel by panel, in the loop over panels */
     bool inside;
     /* further constants with the same layout: scales of weights, zero points; UINT32_MAX: none */
     uint32_t with[TILE_WITH];
-    /* takes several steps of the reduction at once; NULL: none */
+    /* instruction that takes several steps of the reduction at once, along unit_axis; NULL: none */
     const tir_unit *unit;
     int unit_axis;
     /* each row loads its own vectors (depthwise): several rows only hide latency */
     bool separate;
-    /* also has no products: a window's sum or maximum */
+    /* separate rows without products: a window's sum or maximum */
     bool light;
     /* reduction axis whose steps reuse loads of neighbouring rows; -1: none */
     int shared;
-    /* broadcast operand to be laid out with the unit's steps inside; UINT32_MAX: none */
+    /* tensor of the broadcast operand to be laid out with the unit's steps innermost; UINT32_MAX: none */
     uint32_t steps;
-    /* copy it first */
+    /* that operand is copied first */
     bool steps_copy;
     /* predicted cycles */
     double cycles;
-    /* reduction axis in blocks, of which the next one of the broadcast operand is prefetched; 0: none */
+    /* reduction axis in whose blocks the broadcast operand is stored, the next block being prefetched; 0: none */
     int blocks_axis;
     /* length of a block */
     int64_t block;
@@ -51,23 +51,24 @@ static inline int64_t rules_round_up(int64_t n, int64_t to) {
     return (n + to - 1) / to * to;
 }
 
-/* What a register tile is chosen for. */
+/* Facts of a contraction or reduction for which rules_size_tile chooses a tile. */
 typedef struct rules_tile_problem {
     /* extents along v and u */
     int64_t n, m;
-    /* width the vector operand is already laid out in; 0: free */
+    /* width of the panels in which the vector operand is laid out already; 0: free choice */
     int64_t panel;
     /* is it a contraction? */
     bool heavy;
     /* points of the reduction */
     double steps;
-    /* Instructions on the multiplying ports that convert a loaded vector of the vector operand, and a broadcast number. */
+    /* Number of instructions on the multiplying ports that convert a loaded vector of the vector operand; that convert a broadcast
+     * number. */
     int64_t prepared, prepared_rows;
-    /* window points that are unrolled together */
+    /* number of window points that are unrolled together */
     int64_t unrolled_points;
-    /* stages attached to the tile, whose values need registers too */
+    /* number of stages attached to the tile, whose values need registers too */
     int64_t attached;
-    /* whole tiles of values of these stages that are live at once */
+    /* number of whole tiles of values, of the reduction and of attached stages, that are live at once */
     int64_t sums;
     /* distance in memory of neighbouring points along u in the broadcast operand */
     int64_t row_bytes;
@@ -87,66 +88,71 @@ typedef struct rules_tile_problem {
     bool row_pairs;
     /* results are not contiguous along v */
     bool strided;
-    /* but along u: they are transposed in registers before they are stored */
+    /* strided, but contiguous along u: results are transposed in registers before they are stored */
     bool transposed;
     /* distance in memory of results of neighbouring lanes; 0: unknown */
     int64_t lane_bytes;
 } rules_tile_problem;
 
 /* rules_tile_size.c */
-/* The best tile: its nr, mr, peel and cycles. */
+/* Sets nr, mr, peel and cycles of *t to those of the best tile. */
 void rules_size_tile(const rules *r, rules_tile_shape *t, const rules_tile_problem *p);
 /* Cycles of a vector whose lanes are stored one by one. */
 double rules_scatter_cycles(const rules *r, const rules_tile_problem *p, int64_t lanes);
-/* Rows that a window reads at `height` neighbouring points, each once. */
+/* Number of different rows that windows at `height` neighbouring points read. */
 double rules_window_rows(const rules_tile_problem *p, double height);
 
-/* A contraction cut along its reduction (rules_cache_blocks.c), by names: rewrites renumber stages. */
+/* A contraction cut along its reduction (rules_cache_blocks.c), as names of stages: rewrites renumber stages. */
 struct rules_cut {
     /* the sum over blocks; the sum of a block */
     const char *sums, *part;
-    /* operand along vectors */
+    /* the vector operand */
     const char *panels;
     rules_tile_shape tile;
 };
 
-enum { RULES_CLOSE = 4 }; /* elements between neighbouring lanes that a few loads and shuffles still combine */
+enum { RULES_CLOSE = 4 }; /* largest stride, in elements, that a few loads and shuffles still gather */
 
 /* rules_window.c: windows that slide along an operand */
-/* Do neighbouring points along the axis read windows that are close to each other, in one dimension of the operand? */
+/* Do neighbouring points along `axis` read windows, along `reduction`, that overlap or are close in one dimension of the operand? */
 bool rules_is_window(const rules *r, const tir_stage *stage, const rules_access *access, int axis, int reduction);
-/* Is it a light reduction over a window, whose rows are to be computed together? */
+/* Does stage s reduce windows, whose rows are to be computed side by side? False if its readers call functions, which hide latency
+ * already. */
 bool rules_has_window(const rules *r, int s, const rules_access *access, int count);
-/* Unrolls a window of few steps, so that its masks and the loads that rows share are compile-time facts. False: it stays loops. */
+/* Unrolls a light window of few steps, so that its masks and the loads that rows share are compile-time facts. False: it stays loops. */
 bool rules_unroll_window(const rules *r, const tir_stage *stage, const rules_tile_shape *t);
 
 /* rules_tile.c */
 int64_t rules_panel_width(const rules *r, const rules_access *access, tir_expr axis);
-/* Bytes of a slice of the vector operand, or of the broadcast one: all points along `along` (-1: one) and of the reduction. */
+/* Bytes of the vector operands (`vectors`) or of the broadcast ones, for all points of the reduction and all points of axis `along` (-1:
+ * one point of every space axis). */
 double rules_slice_bytes(rules *r, int main, const rules_tile_shape *t, bool vectors, int along);
 double rules_tensor_bytes(const rules *r, const tir_tensor *tensor);
-/* A producer of the tile: at the tile's loop, in registers, vectors innermost. Labels: axes of the root. */
+/* Attaches stage s at the tile's loop, in registers, with vectors innermost. v_label, u_label: axes of the root. main: s is the reduction
+ * for which *t was chosen. */
 void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, int v_label, int u_label,
                           const rules_tile_shape *t, bool main);
 
 /* rules_transposed.c: maps in vectors across the lanes of a contraction's tile */
-/* If the maps around the contraction load or store several tensors that are contiguous along u: they read a transposed copy of its sums. */
+/* If the maps around the contraction load or store several tensors that are contiguous along u, makes them read a transposed copy of its
+ * sums. */
 void rules_prepare_transposed(rules *r, int contraction, const rules_tile_shape *t);
-/* The transposed copy in the owner's tile; -1: none. The stages behind it run in vectors along u. */
+/* The stage that is the transposed copy in the owner's tile; -1: none. The stages after it run in vectors along u. */
 int rules_transposed_copy(const rules *r, int owner);
-/* The copy, at the tile's loop, or a stage behind it, at the owner's loop over single points of v. Labels: axes of the root. */
+/* Attaches the copy at the tile's loop, or a stage after it at the owner's loop over single points of v. v_label, u_label: axes of
+ * the root. */
 void rules_attach_transposed(rules *r, int s, const char *owner, const char *tile_loop, const char *row_loop,
                              int v_label, int u_label);
 
 /* rules_cache_blocks.c: panels streamed from beyond L2 */
 void rules_fetch_panels(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *vo);
-/* If the results of the stages in the tile exceed L2, their lines, and those of operands that other stages than the reduction load, are
- * prefetched during the reduction. `loop`: the owner's, at which the stages are attached. */
+/* If the results of the stages in the tile exceed L2, prefetches during the reduction the lines that the tile stores, and those of operands
+ * that stages other than the reduction load. `loop`: the owner's loop at which the stages are attached. */
 void rules_fetch_tile(rules *r, int main, int owner, const bool *inside, const rules_tile_shape *t, const char *loop);
 /* If the broadcast operand is stored in blocks along the reduction and exceeds L2, notes in *t that the next block is to be prefetched.
  * To be called before the stage is attached. */
 void rules_fetch_next_block(rules *r, int main, rules_tile_shape *t);
-/* A prepared contraction whose panels exceed L2 becomes a sum over blocks of its reduction. */
+/* If panels of the contraction and its other operands exceed L2: makes it a sum over blocks of its reduction. */
 void rules_prepare_cut(rules *r, const char *contraction, const rules_tile_shape *t);
 
 #endif

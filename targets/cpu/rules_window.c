@@ -1,8 +1,8 @@
-/* Windows in register tiles: the windows of neighbouring points overlap in memory. A window without products (a maximum, a sum) is
- * latency-bound: each step depends on the one before. So several rows are computed side by side. */
+/* Windows in register tiles: neighbouring points read windows that overlap in memory. A window without products (a maximum, a sum) is
+ * latency-bound, since each step depends on the one before, so several rows are computed side by side. */
 #include "targets/cpu/rules_tile.h"
 
-/* Does one index of the operand use both the axis and the reduction axis? */
+/* Does one index of the load use both `axis` and `reduction`? */
 static bool shares_dimension(const rules *r, const tir_stage *stage, const rules_access *access, int axis,
                              int reduction) {
     const tir_tensor *t = &r->region->tensors.data[access->tensor];

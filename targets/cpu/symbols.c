@@ -11,7 +11,7 @@ static uint64_t address_of(const target_module *module, int number) {
     return (uint64_t)(uintptr_t)((const char *)module->table + module->function[number]);
 }
 
-/* Extends to the next function, or to the code's end. */
+/* Bytes of a function: it extends to the next function, or to the end of the code. */
 static uint64_t size_of(const target_module *module, int number) {
     uint64_t start = address_of(module, number);
     uint64_t end = (uint64_t)(uintptr_t)module->memory + module->image->code_end;
@@ -61,7 +61,7 @@ __attribute__((weak, noinline)) void __jit_debug_register_code(void) {
     __asm__ volatile("" ::: "memory");
 }
 
-static pthread_mutex_t debug_lock = PTHREAD_MUTEX_INITIALIZER; /* of the list, which is process-wide */
+static pthread_mutex_t debug_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the debugger's list, which is process-wide */
 
 static void tell_debugger(jit_entry *entry, uint32_t action) {
     jit_descriptor *all = &__jit_debug_descriptor;
@@ -133,7 +133,7 @@ static void fill_sections(const target_module *module, symbol_file *file, size_t
                                           .sh_addralign = 1};
 }
 
-/* If an allocation fails, the code is not registered. */
+/* Registers the functions' names with the debugger; not if an allocation fails. */
 static void register_code(target_module *module, const char *const *names) {
     size_t symbols = (size_t)module->first[module->kernels] + 1, strings = names_size(module, names);
     size_t size = sizeof(symbol_file) + symbols * sizeof(Elf64_Sym) + strings;

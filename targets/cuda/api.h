@@ -1,5 +1,5 @@
-/* The types of the CUDA driver and of NVRTC that libdlc uses, declared here so that no toolkit is needed to build it. Names are the
- * vendor's. Enumerations are plain integers of the same size; handles point to the same incomplete structs. */
+/* The types of the CUDA driver and of NVRTC that libdlc uses, declared here so that no toolkit is needed to build libdlc. Names are the
+ * vendor's. Enumerations are plain integers of the same size; handles are pointers to the same incomplete structs. */
 #ifndef CUDA_API_H
 #define CUDA_API_H
 
@@ -54,7 +54,7 @@ typedef struct CUmemPoolProps {
     void *win32SecurityAttributes;
     size_t maxSize;
     unsigned short usage;
-    /* 0 */
+    /* zeros */
     unsigned char reserved[54];
 } CUmemPoolProps;
 

@@ -9,7 +9,7 @@ typedef struct batch_launch {
     CUfunction function;
     unsigned blocks, threads, shared;
     int parameters;
-    /* of its parameters in `values` */
+    /* index of the launch's first parameter in `values` */
     size_t first;
     CUgraphNode node;
 } batch_launch;
@@ -17,15 +17,15 @@ typedef struct batch_launch {
 struct target_batch {
     target_device *device;
     CUgraph graph;
-    /* instance of `graph` with all launches; NULL: to be made */
+    /* the instantiated `graph`, with all launches; NULL: it must be made */
     CUgraphExec exec;
     batch_launch *launches;
-    /* of parameters, 8 bytes each */
+    /* parameters of all launches, 8 bytes each */
     uint64_t *values;
     size_t count, capacity, value_count, value_capacity;
-    /* launches in this run so far */
+    /* number of launches in this run so far */
     size_t at;
-    /* no graph could be made: do not try again */
+    /* no graph could be made, and none will be tried again */
     bool refused;
 };
 
@@ -107,7 +107,7 @@ static CUDA_KERNEL_NODE_PARAMS describe(const target_batch *batch, const batch_l
                                      .kernelParams = parameters};
 }
 
-/* Nodes in sequence. */
+/* Makes the graph: a node for each launch, in sequence. False: the driver refused. */
 static bool make_graph(target_batch *batch) {
     const cuda_driver *driver = &batch->device->driver;
     void *parameters[CUDA_PARAMETER_LIMIT];
@@ -126,7 +126,7 @@ static bool make_graph(target_batch *batch) {
     return false;
 }
 
-/* Updates a node if its launch differs; true: it did. */
+/* Updates a recorded launch, and its node, if `launch` differs in sizes or parameters. Returns whether it differed. */
 static bool update_node(target_batch *batch, batch_launch *own, const batch_launch *launch, void *const *parameters) {
     uint64_t *values = batch->values + own->first;
     bool differs = own->blocks != launch->blocks || own->threads != launch->threads || own->shared != launch->shared;
@@ -152,7 +152,7 @@ bool cuda_batch_add(target_batch *batch, CUfunction function, unsigned blocks, u
         void *pointers[CUDA_PARAMETER_LIMIT];
         const CUDA_KERNEL_NODE_PARAMS node = describe(batch, own, pointers);
         if (batch->device->driver.cuGraphExecKernelNodeSetParams_v2(batch->exec, own->node, &node) != CUDA_SUCCESS)
-            drop_graph(batch); /* rebuilt at the end */
+            drop_graph(batch); /* the graph is made again at the end of the batch */
         return true;
     }
     drop_graph(batch);

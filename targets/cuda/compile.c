@@ -31,7 +31,7 @@ static dlc_status check(const target_device *device, const tir_kernel *kernel, l
     return DLC_OK;
 }
 
-/* The source in `arena`; NULL and *error. */
+/* The source of all kernels, in `arena`; NULL: *error is set. */
 static char *make_source(target_device *device, lib_arena *arena, int count, const tir_kernel *const *kernels,
                          lib_error *error) {
     for (int k = 0; k < count; k++)

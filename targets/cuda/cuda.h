@@ -9,7 +9,7 @@
 
 enum {
     CUDA_OLDEST_DRIVER = 11020, /* 1000*major + 10*minor, like all versions here */
-    CUDA_PARAMETER_LIMIT = 512, /* of a kernel function: 4 KiB */
+    CUDA_PARAMETER_LIMIT = 512, /* most parameters of a kernel function: 4 KiB */
     CUDA_STAGING_BYTES = 1 << 20,
     CUDA_STAGING_KEPT = 8
 };
@@ -17,10 +17,11 @@ enum {
 /* ---- library.c: shared libraries, found at run time. Never closed: the driver keeps threads, and the host may use them after us.
  * Loading a loaded library is only a look-up, so nothing here is kept between devices. */
 dlc_status cuda_load_driver(cuda_driver *driver, int *version, lib_error *error);
-/* DLC_NVRTC, or the newest whose code a driver of this version (0: any) can be expected to accept; if all are newer, the oldest of them. */
+/* Loads the NVRTC that DLC_NVRTC names; else the newest whose code a driver of this version (0: any) can be expected to accept; if all are
+ * newer, the oldest of them. *version: as CUDA_OLDEST_DRIVER. */
 dlc_status cuda_load_nvrtc(int driver_version, cuda_nvrtc *nvrtc, int *version, lib_error *error);
 
-/* DLC_OUT_OF_MEMORY or DLC_DEVICE_ERROR, with the driver's name and text of the result. */
+/* Returns DLC_OUT_OF_MEMORY or DLC_DEVICE_ERROR; the message has the driver's name and text of `result`. */
 dlc_status cuda_fail(const cuda_driver *driver, CUresult result, const char *function, lib_error *error);
 
 /* ---- nvrtc.c: source to code */
@@ -45,7 +46,7 @@ typedef struct cuda_code {
     size_t log_size;
 } cuda_code;
 
-/* For devices of this compute capability. */
+/* Finds NVRTC and chooses an architecture for devices of this compute capability. */
 dlc_status cuda_compiler_open(cuda_compiler *compiler, const dlc_allocator *allocator, const lib_log *log,
                               int driver_version, int compute_capability, lib_error *error);
 /* May be called from any number of threads at once. `verbose`: the log contains the resource usage of each function (cuda_usage). After a
@@ -54,7 +55,7 @@ dlc_status cuda_compile_source(const cuda_compiler *compiler, const char *source
                                lib_error *error);
 void cuda_code_release(const cuda_compiler *compiler, cuda_code *code);
 
-/* resource usage of one function, as reported by the assembler */
+/* Resource usage of one function, as the assembler reports it. */
 typedef struct cuda_usage {
     int registers;
     /* bytes */
@@ -65,8 +66,8 @@ bool cuda_find_usage(const char *log, const char *function,
 
 /* ---- machine.c */
 
-/* Facts of a device; of a named kind of device without one ("sm_80": A100, "sm_90": H200, "sm_86", "sm_89", "sm_120"), for tests
- * and cross compilation; false: unknown. */
+/* Facts of a device; and, for tests and cross compilation, of a named kind of device ("sm_80": A100, "sm_90": H200, "sm_86", "sm_89",
+ * "sm_120"), false: the name is unknown. */
 dlc_status cuda_machine_of_device(const cuda_driver *driver, CUdevice device, tir_machine *machine, lib_error *error);
 bool cuda_machine_of_name(const char *architecture, tir_machine *machine);
 
@@ -107,13 +108,14 @@ void cuda_leave(target_device *device);
 
 /* ---- stream.c: streams, memory, copies */
 extern const target_runtime cuda_runtime;
-/* One launch; every parameter has 8 bytes. Recorded if between begin_batch and end_batch. */
+/* Launches a function, or records the launch between begin_batch and end_batch; every parameter has 8 bytes. */
 dlc_status cuda_stream_launch(target_stream *stream, CUfunction function, unsigned blocks, unsigned threads,
                               unsigned shared, void **parameters, int count, lib_error *error);
 
 /* ---- batch.c: launches as one CUDA graph */
-target_batch *cuda_batch_begin(target_device *device, target_batch *batch); /* NULL: launch one by one */
-/* False: out of memory; the launches added so far must be launched (cuda_batch_end) before this one. */
+/* Starts or reuses `batch` (NULL: none yet); NULL: launch one by one. */
+target_batch *cuda_batch_begin(target_device *device, target_batch *batch);
+/* Adds a launch. False: out of memory; cuda_batch_end must launch those added so far before this one is launched. */
 bool cuda_batch_add(target_batch *batch, CUfunction function, unsigned blocks, unsigned threads, unsigned shared,
                     void *const *parameters, int count);
 dlc_status cuda_batch_end(target_batch *batch, CUstream stream, lib_error *error);
@@ -129,7 +131,7 @@ void cuda_schedule(const tir_machine *machine, int threads, tir_region *region, 
  *     char *workspace; char *local; long long local_stride; long long iteration; long long first
  * Block b runs task first + b, with local scratch at local + b * local_stride; blocks are of cuda_phase_threads threads, all in x. */
 void cuda_emit(const tir_kernel *kernel, int number, lib_text *text);
-void cuda_emit_prelude(lib_text *text); /* helpers used by the functions of all kernels */
+void cuda_emit_prelude(lib_text *text); /* the helper functions that kernels call */
 int cuda_phase_threads(const tir_kernel *kernel, int phase);
 int64_t cuda_phase_shared(const tir_kernel *kernel, int phase); /* bytes of dynamic shared memory */
 
@@ -145,11 +147,11 @@ typedef struct cuda_object_header {
 } cuda_object_header;
 typedef struct cuda_object_kernel {
     int32_t arguments, params, phases;
-    /* has local scratch: a launch has at most as many tasks as there are slots */
+    /* 1: the kernel has local scratch, so that a launch has at most as many tasks as there are slots */
     int32_t local;
 } cuda_object_kernel;
 typedef struct cuda_object_phase {
-    /* of a block */
+    /* threads and bytes of dynamic shared memory of a block */
     int32_t threads, shared;
 } cuda_object_phase;
 

@@ -22,7 +22,7 @@ void print_line(emitter *e, const char *format, ...) {
     lib_text_add(e->text, "\n");
 }
 
-/* Words of C++ and of the prelude that may not be used as names of variables or buffers. */
+/* Is the name a word of C++ or of the prelude, which no variable or buffer may have? */
 static bool is_word(const char *name) {
     static const char *const words[] = {
         "int",      "float",     "double",   "bool",       "char",        "short",     "long",     "signed",
@@ -56,7 +56,7 @@ static const char *bind(emitter *e, tir_expr var) {
 
 typedef struct size_search {
     emitter *e;
-    /* by node */
+    /* by node: was it visited? */
     uint8_t *seen;
 } size_search;
 
@@ -170,7 +170,8 @@ static void emit_serial(emitter *e, const tir_stmt *stmt) {
     close_block(e);
 }
 
-/* Vector accesses if all lanes are active, otherwise lane by lane; false: nothing was printed. */
+/* Prints a vec loop twice, with vector accesses for when all lanes are active, and lane by lane for other cases; false: nothing was
+ * printed. */
 static bool emit_both_paths(emitter *e, const tir_stmt *stmt) {
     tir_expr condition;
     const tir_stmt *whole = print_whole_loop(e, stmt, &condition);
@@ -197,8 +198,8 @@ static void emit_vector(emitter *e, const tir_stmt *stmt) {
     if (!print_copy_loop(e, stmt) && !emit_both_paths(e, stmt) && !print_vector_loop(e, stmt)) emit_serial(e, stmt);
 }
 
-/* The iterations of a thread loop are assigned to the first threads of the group around. The remaining threads do nothing, or, if others
- * read registers in the loop, which requires whole warps, compute with them and store nothing. */
+/* Prints a thread loop: its iterations belong to the first threads of the group around. The other threads skip the loop; if the loop reads
+ * registers of other threads, which takes whole warps, they compute, too, and store nothing. */
 static void emit_threads(emitter *e, const tir_stmt *stmt) {
     const int64_t around = e->threads.count ? e->threads.loop[e->threads.count - 1].stride : e->block;
     const char *relative = e->relative, *inside = e->inside, *type = print_type(e, TIR_INDEX);
@@ -239,7 +240,8 @@ static bool divides_warps(emitter *e, tir_expr condition) {
     return false;
 }
 
-/* Under a condition that may differ within a warp: registers of other threads are read before it. */
+/* Prints an IF whose condition may differ within a warp and whose body reads registers of other threads: the registers are read before
+ * it. */
 static void emit_divergent(emitter *e, const tir_stmt *stmt) {
     const tir_stmt *store = stmt->if_.body;
     if (stmt->if_.otherwise || store->kind != TIR_STORE || store->next || !print_only_registers(e, store->store.value))
@@ -372,7 +374,7 @@ static void emit_buffers(emitter *e, int phase) {
     }
 }
 
-/* The phase whose repeat counts the iterations of this one; NULL: none. */
+/* The phase that begins the repeated group to which `phase` belongs; NULL: it is not repeated. */
 static const tir_phase *repeat_of(const tir_kernel *kernel, int phase) {
     for (int p = phase; p >= 0; p--)
         if (kernel->phases.data[p].repeat)
@@ -412,7 +414,7 @@ static void emit_phase(emitter *e, int number, int phase) {
     e->names.count = outer_names;
 }
 
-/* Printing adds nodes, and the kernel's pool may be read by other threads. */
+/* A copy of the kernel, because printing adds nodes to the pool, and other threads may read the kernel's. */
 static tir_kernel *own_copy(const tir_kernel *kernel, lib_arena *arena) {
     lib_text text;
     lib_lexer lexer;

@@ -1,6 +1,6 @@
 /* Asynchronous copies from memory to shared memory: a vec loop whose elements are contiguous on both sides is copied in chunks of 16, 8 or
- * 4 bytes, by the known alignment of both; if a guard ends within a chunk, the rest of it is zeros. A store without
- * such form is an ordinary store: it completes earlier than required. */
+ * 4 bytes, as wide as the known alignment of both sides allows; if a guard ends within a chunk, the rest of the chunk is zeros. All other
+ * asynchronous stores become ordinary stores, which complete earlier than required. */
 #include "targets/cuda/emit.h"
 #include "tir/region.h"
 
@@ -15,7 +15,7 @@ typedef struct copy {
     tir_expr condition;
     /* condition under which anything is read; 0: always */
     tir_expr whole;
-    /* number of elements that are read, may exceed the chunk or be negative; 0: all */
+    /* number of elements that are read (its value may exceed the chunk or be negative); 0: all */
     tir_expr count;
     /* bytes of an element and of a chunk */
     int size, width;
@@ -25,7 +25,7 @@ static tir_expr conjoin(tir_pool *pool, tir_expr all, tir_expr term) {
     return all ? tir_and(pool, all, term) : term;
 }
 
-/* A guard that holds for all elements or none, or for a prefix: v < limit. */
+/* Splits a guard into terms that are the same for all elements and a limit, v < limit, for a prefix of them; false: it has other terms. */
 static bool split_guard(copy *c, tir_expr guard, tir_expr var) {
     tir_pool *pool = c->e->pool;
     tir_expr terms[TERMS], zero = tir_index(pool, 0);
@@ -47,7 +47,7 @@ static bool split_guard(copy *c, tir_expr guard, tir_expr var) {
     return true;
 }
 
-/* The widest chunk that divides the number of elements and the known alignment of both sides. */
+/* Bytes of the widest chunk that divides the elements' bytes and the known alignment of both sides; less than NARROWEST: there is none. */
 static int chunk_width(const copy *c, int64_t trips) {
     const tir_kernel *kernel = c->e->kernel;
     const tir_node *load = tir_get(c->e->pool, c->store->store.value);
@@ -60,7 +60,7 @@ static int chunk_width(const copy *c, int64_t trips) {
     return width;
 }
 
-/* Describes the copy made by the store; `var`: of the vec loop, or 0. */
+/* Sets *c to the copy that the store makes; false: it cannot be asynchronous. `var`: variable of the vec loop; 0: none. */
 static bool find_copy(copy *c, tir_expr var, int64_t trips) {
     emitter *e = c->e;
     tir_expr index[16], value = c->store->store.value, first = tir_index(e->pool, 0);

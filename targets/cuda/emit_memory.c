@@ -6,7 +6,7 @@
 
 void print_find_registers(emitter *e, const tir_phase *phase) {
     e->threads.count = 0;
-    tir_find_registers((tir_kernel *)e->kernel, phase, e->registers); /* our own copy of the kernel */
+    tir_find_registers((tir_kernel *)e->kernel, phase, e->registers); /* the kernel is the emitter's own copy */
     for (uint32_t i = 0; i < e->kernel->buffers.count; i++)
         for (int d = 0; d < e->kernel->buffers.data[i].rank; d++)
             if (e->registers[i].mixed >> d & 1)
@@ -26,12 +26,13 @@ tir_expr print_register_place(emitter *e, uint32_t buffer, const tir_expr *index
     return tir_register_place(e->pool, &e->kernel->buffers.data[buffer], &e->registers[buffer], index);
 }
 
-/* The index in the thread's own array. */
+/* The element's text in the thread's own array. */
 static const char *register_place(emitter *e, uint32_t id, const tir_expr *index) {
     return lib_arena_format(e->arena, "%s[%s]", e->buffer[id], print_value(e, print_register_place(e, id, index)));
 }
 
-/* guarded: the element is not used if it is outside of its buffer, but all lanes take part in the shuffle, which precedes the select. */
+/* Text of a load from registers: of the thread's own, or a shuffle. guarded: the element may be outside of its buffer and is not used then,
+ * but all lanes take part in the shuffle, so indices are clamped. */
 static const char *register_load(emitter *e, uint32_t id, int rank, const tir_expr *index, bool guarded) {
     const tir_buffer *buffer = &e->kernel->buffers.data[id];
     const char *place = register_place(e, id, index);
@@ -83,7 +84,7 @@ static bool statement_shuffles(emitter *e, const tir_stmt *stmt) {
     return search.found;
 }
 
-/* Inside the open thread loops; thread loops in the list are opened during the search. */
+/* Called inside the open thread loops; thread loops of the list are opened during the search. */
 bool print_shuffles(emitter *e, const tir_stmt *list) {
     shuffle_search search = {e, false};
     for (const tir_stmt *stmt = list; stmt && !search.found; stmt = stmt->next) {
@@ -109,7 +110,7 @@ tir_expr print_offset(emitter *e, uint32_t id, int rank, const tir_expr *index) 
     return offset;
 }
 
-/* The element at an offset, given as text. */
+/* Text of the element at offset `at`, a text. */
 const char *print_element(emitter *e, uint32_t id, const char *at) {
     const tir_buffer *buffer = &e->kernel->buffers.data[id];
     if (!buffer->swizzle) return lib_arena_format(e->arena, "%s[%s]", e->buffer[id], at);
@@ -158,7 +159,7 @@ bool print_only_registers(emitter *e, tir_expr value) {
     return !search.found;
 }
 
-/* Only one of the active threads stores. */
+/* Prints a store to memory. choose: only one of the active threads stores. */
 static void store_memory(emitter *e, const tir_stmt *stmt, const char *value, bool choose) {
     const uint32_t id = stmt->store.buffer;
     const char *at = print_value(e, print_offset(e, id, stmt->store.rank, stmt->store.index));
@@ -191,7 +192,7 @@ void print_store(emitter *e, const tir_stmt *stmt) {
         print_store_of(e, stmt, print_value(e, stmt->store.value));
         return;
     }
-    print_line(e, "if (%s == 0) {", e->relative); /* its loads are inside, too */
+    print_line(e, "if (%s == 0) {", e->relative); /* the loads of the value are inside the condition, too */
     e->indent++;
     store_memory(e, stmt, print_value(e, stmt->store.value), false);
     e->indent--;
@@ -201,14 +202,14 @@ void print_store(emitter *e, const tir_stmt *stmt) {
 /* ---- vectors */
 
 typedef struct vector_access {
-    /* 0: the store */
+    /* the load; 0: this is the store */
     tir_expr load;
     /* offset of the first element */
     tir_expr base;
-    /* of a load; 0: none */
+    /* a load's guard and other value; 0: none */
     tir_expr guard, other;
     uint32_t buffer;
-    /* bytes at once */
+    /* bytes of a vector */
     int width;
     const char *array;
 } vector_access;
@@ -224,7 +225,7 @@ typedef struct vector_loop {
     tir_expr condition;
     vector_access access[VECTOR_ACCESSES];
     int count;
-    /* lets bound inside; those without loads are substituted */
+    /* lets bound inside the loop, and their values; lets without loads are substituted */
     tir_expr let[VECTOR_LETS], let_value[VECTOR_LETS];
     int lets;
 } vector_loop;
@@ -234,19 +235,19 @@ static tir_expr at_lane(vector_loop *v, tir_expr e, int64_t lane) {
     return tir_substitute(v->e->pool, e, 1, &v->var, &number);
 }
 
-/* Does the condition hold for all lanes or for none? */
+/* Is the condition the same for all lanes? */
 static bool is_uniform(vector_loop *v, tir_expr condition) {
     return at_lane(v, condition, 0) == at_lane(v, condition, v->trips - 1);
 }
 
-/* Does it use lets bound inside, which depend on the lane, or may? */
+/* Does the expression use lets bound inside the loop, which may depend on the lane? */
 static bool uses_lets(vector_loop *v, tir_expr e) {
     for (int i = 0; i < v->lets; i++)
         if (tir_uses(v->e->pool, e, v->let[i])) return true;
     return false;
 }
 
-/* Records an access that is contiguous along the lanes and begins at an aligned address. */
+/* Records an access, if it is contiguous along the lanes and begins at an aligned address; NULL: it does not. */
 static vector_access *note(vector_loop *v, uint32_t id, int rank, const tir_expr *index) {
     emitter *e = v->e;
     const tir_buffer *buffer = &e->kernel->buffers.data[id];
@@ -263,7 +264,7 @@ static vector_access *note(vector_loop *v, uint32_t id, int rank, const tir_expr
     return access;
 }
 
-/* Substitutes a let that only computes by its value in terms of outer variables. */
+/* Records a let; if it loads nothing, its value in terms of outer variables will be substituted for it. False: there are too many. */
 static bool note_let(vector_loop *v, const tir_stmt *let) {
     if (v->lets == VECTOR_LETS) return false;
     tir_expr value = let->let.value;
@@ -353,7 +354,7 @@ static void store_vectors(vector_loop *v) {
     print_line(e, "}");
 }
 
-/* The lanes, after vectors were loaded into arrays. */
+/* Prints the loop over lanes, after the vectors were loaded into arrays. */
 static void vector_lanes(vector_loop *v, const tir_stmt *body) {
     emitter *e = v->e;
     const char *name = print_name(e, tir_variable_of(e->pool, v->var)->name);

@@ -9,7 +9,7 @@ typedef struct paths {
     /* the variable of the lanes; the condition that all lanes are active */
     tir_expr var, whole;
     int64_t trips;
-    /* variables bound by the loop: conditions outside must not use them */
+    /* variables bound inside the loop: `whole`, which is tested outside, must not use them */
     tir_expr bound[LETS];
     int bound_count, nodes;
 } paths;
@@ -20,7 +20,7 @@ static bool is_bound_here(const paths *p, tir_expr e) {
     return false;
 }
 
-/* The lane for which a comparison is hardest to satisfy; -1: it is the same for all, or not linear in the lane. */
+/* The lane for which a comparison is hardest to satisfy; -1: it is the same for all lanes, or not linear in the lane. */
 static int64_t last_lane(paths *p, tir_expr term) {
     tir_pool *pool = p->e->pool;
     tir_expr zero = tir_index(pool, 0), one = tir_index(pool, 1), last = tir_index(pool, p->trips - 1);
@@ -36,7 +36,7 @@ static int64_t last_lane(paths *p, tir_expr term) {
     return slope > 0 ? p->trips - 1 : 0;
 }
 
-/* The condition without the part that `whole` implies. */
+/* Adds the terms of the condition that depend on the lane to `whole`, and returns the other terms. */
 static tir_expr without_lanes(paths *p, tir_expr condition) {
     tir_pool *pool = p->e->pool;
     tir_expr terms[TERMS], left = tir_bool(pool, true);
@@ -69,7 +69,7 @@ static tir_expr whole_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
                     always ? 0 : tir_operand(pool, rebuilt, node.count - 1));
 }
 
-/* The body of a loop with a single statement; NULL: it has several. */
+/* A copy of the statement without the guards that `whole` implies; NULL: there are several statements, or one of another kind. */
 static tir_stmt *whole_body(paths *p, const tir_stmt *stmt) {
     if (!stmt || stmt->next) return NULL;
     tir_stmt *copy = lib_arena_copy(p->e->arena, stmt, sizeof *stmt), *inside = copy;

@@ -18,14 +18,15 @@ dlc_status cuda_fail(const cuda_driver *driver, CUresult result, const char *fun
 
 typedef struct symbol {
     const char *name;
-    /* of the function's pointer */
+    /* offset of the function's pointer in the table */
     size_t offset;
     bool required;
 } symbol;
 
 enum { optional, required };
 
-/* NULL, or the name of the missing symbol. POSIX lets dlsym's result be a function. */
+/* Fills a table of function pointers. Returns the name of a missing required symbol; NULL: none is missing. (POSIX lets dlsym's result be a
+ * function.) */
 static const char *resolve(void *library, const symbol *symbols, size_t count, void *table) {
     for (size_t i = 0; i < count; i++) {
         void *function = dlsym(library, symbols[i].name);
@@ -68,7 +69,7 @@ static dlc_status explain_init(const cuda_driver *driver, const char *path, CUre
     return DLC_UNSUPPORTED;
 }
 
-/* NULL: *refused distinguishes a failed allocation from a missing library. */
+/* Loads a library; NULL: *refused is DLC_OUT_OF_MEMORY or, if the library is missing, DLC_UNSUPPORTED. */
 static void *load(const char *path, int flags, dlc_status *refused) {
     errno = 0;
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | flags);
@@ -102,7 +103,7 @@ dlc_status cuda_load_driver(cuda_driver *driver, int *version, lib_error *error)
 
 /* ---- NVRTC */
 
-/* False: *why is the reason. */
+/* Fills *nvrtc and *version from the library; false: `why` is the reason. */
 static bool use_nvrtc(void *library, cuda_nvrtc *nvrtc, int *version, char *why, size_t size) {
     const char *missing = resolve(library, nvrtc_symbols, sizeof nvrtc_symbols / sizeof *nvrtc_symbols, nvrtc);
     int major, minor;
@@ -137,7 +138,7 @@ dlc_status cuda_load_nvrtc(int driver_version, cuda_nvrtc *nvrtc, int *version, 
     char why[512] = "";
     int oldest = 0;
     dlc_status refused, worst = DLC_UNSUPPORTED;
-    for (int i = 0; i < 2 * NAMES; i++) { /* first the libraries that the host has loaded */
+    for (int i = 0; i < 2 * NAMES; i++) { /* first those that the host has loaded, then from files */
         void *library = load(names[i % NAMES], i < NAMES ? RTLD_NOLOAD : 0, &refused);
         if (!library && refused == DLC_OUT_OF_MEMORY) worst = refused;
         cuda_nvrtc found;

@@ -10,7 +10,7 @@ typedef struct loaded_phase {
     target_device *device;
     CUfunction function;
     int arguments, params, threads;
-    /* of one launch, at most: with local scratch no more than there are slots */
+    /* most blocks of one launch: with local scratch as many as there are slots */
     int64_t blocks;
     unsigned shared;
 } loaded_phase;
@@ -49,7 +49,7 @@ static dlc_status launch(const loaded_phase *p, const target_arguments *argument
     return DLC_OK;
 }
 
-/* After a failure the rest of a run is skipped: the first failure is reported. */
+/* Launches tasks of a phase, unless an earlier launch of the run failed: the first failure is reported. */
 static void run_phase(const target_arguments *arguments, int64_t iteration, int64_t begin, int64_t end, int64_t slot,
                       const void *closure) {
     (void)slot;
@@ -70,7 +70,7 @@ typedef struct parsed_object {
     int count;
 } parsed_object;
 
-/* Validates all of the bytes: they may come from a disk. */
+/* Validates the bytes, which may come from a disk, and sets *parsed; false: they are no object. */
 static bool parse(const target_object *object, parsed_object *parsed) {
     const cuda_object_header *header = object->bytes;
     if (object->size < sizeof *header || (uintptr_t)object->bytes % 8 || header->magic != CUDA_OBJECT_MAGIC ||

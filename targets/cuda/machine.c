@@ -10,7 +10,7 @@ static void fill_common(tir_machine *machine) {
     machine->fma = 1;
     machine->masked = 1;
     machine->line = 128;
-    machine->thread_registers = 255; /* of every architecture since 3.5 */
+    machine->thread_registers = 255; /* the same for all architectures since 3.5 */
 }
 
 dlc_status cuda_machine_of_device(const cuda_driver *driver, CUdevice device, tir_machine *machine, lib_error *error) {

@@ -10,7 +10,7 @@
 
 enum { ARCHITECTURES_MAX = 64 };
 
-/* The newest architecture that NVRTC supports and the device can run; 0: none. `oldest` for the message. */
+/* The newest architecture that NVRTC supports and the device can run; 0: none. *oldest: the oldest that NVRTC supports, for the message. */
 static int best_architecture(const cuda_nvrtc *nvrtc, int capability, int *oldest) {
     int count = 0, all[ARCHITECTURES_MAX], best = 0;
     *oldest = 0;
@@ -92,7 +92,7 @@ static void log_failure(const cuda_compiler *compiler, const char *source, const
     lib_log_lines(&compiler->log, code->log);
 }
 
-/* Suffix `a`: instructions of exactly this architecture, such as wgmma. */
+/* Compiles the program. The suffix `a` (sm_90a) allows instructions of exactly this architecture, such as wgmma. */
 static dlc_status compile(const cuda_compiler *compiler, nvrtcProgram program, const char *source, bool verbose,
                           cuda_code *code, lib_error *error) {
     char architecture[64];
@@ -115,7 +115,7 @@ dlc_status cuda_compile_source(const cuda_compiler *compiler, const char *source
                                lib_error *error) {
     nvrtcProgram program = NULL;
     *code = (cuda_code){0};
-    locale_t locale = uselocale((locale_t)0); /* NVRTC sets its thread's locale, and parses numbers by it */
+    locale_t locale = uselocale((locale_t)0); /* NVRTC sets the calling thread's locale, and parses numbers by it */
     nvrtcResult result = compiler->nvrtc.nvrtcCreateProgram(&program, source, "libdlc.cu", 0, NULL, NULL);
     dlc_status status = result == NVRTC_SUCCESS ? compile(compiler, program, source, verbose, code, error)
                                                 : refuse(compiler, result, "nvrtcCreateProgram", error);

@@ -132,7 +132,7 @@ static int64_t points_of(const cuda_rules *r, const tir_stage *stage) {
     return points;
 }
 
-/* Inlines a map if nothing is computed more often because of it, or if it hardly computes anything. */
+/* Is stage s a map to be inlined: is it read once by a stage that has no more points, or is it a few cheap operations? */
 static bool worth_inlining(cuda_rules *r, int s) {
     enum { CHEAP = 4 };
     const tir_stage *stage = &r->region->stages.data[s];
@@ -164,7 +164,7 @@ static void inline_maps(cuda_rules *r) {
 
 /* ---- all */
 
-/* A sum of pieces is computed inside the map that reads it. */
+/* If the stage adds up pieces: records that it is computed inside the map that reads it. */
 static bool goes_inside(cuda_rules *r, const char *name) {
     const int stage = cuda_stage_named(r, name);
     bool sum = false;
@@ -193,7 +193,8 @@ static bool has_empty_axis(const cuda_rules *r) {
     return false;
 }
 
-/* If a stage is empty, all others use a thread for each point: tiles and rows of size 0 are undefined. */
+/* The schedule of a region with an empty stage: a thread for each point of every other stage, since tiles and rows of size 0 are
+ * undefined. */
 static void schedule_plainly(cuda_rules *r) {
     for (uint32_t s = 0; s < r->region->stages.count; s++) {
         const tir_stage *stage = &r->region->stages.data[s];

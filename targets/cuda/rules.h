@@ -9,10 +9,10 @@
 
 enum { CUDA_ACCESSES = 16, CUDA_ROW_MEMBERS = 16, CUDA_WINDOW_COPIES = 4 };
 
-/* A stage in a root's loop over rows, and the stages that its reduction became (rules_rows.c); NULL: none. */
+/* A stage in a root's loop over rows. If it reduces: the stages that rules_rows.c made of it, NULL: none. */
 typedef struct cuda_row_member {
     const char *name;
-    /* is it a reduction; is it a map with points along the whole row? */
+    /* is the stage a reduction; is it a map with points along the whole row? */
     bool reduces, along;
     const char *part, *own, *warp, *all, *total, *tree;
 } cuda_row_member;
@@ -20,26 +20,26 @@ typedef struct cuda_row_member {
 /* A root and the stages in its loop over rows. */
 typedef struct cuda_row_group {
     const char *root;
-    /* leading axes that all stages share: the row's number */
+    /* number of leading axes that all stages share, which number the rows */
     int rows;
     /* points of the longest row */
     int64_t length;
-    /* rows */
+    /* number of rows */
     int64_t count;
-    /* bytes of an element, the widest */
+    /* bytes of the widest element */
     int64_t size;
     /* rows differ in length */
     bool ragged;
-    /* contiguous elements per thread */
+    /* number of contiguous elements per thread */
     int64_t vector;
     /* threads of a row, a power of two */
     int64_t threads;
-    /* of a block */
+    /* rows of a block */
     int64_t block_rows;
     /* the values of a row that the group needs stay in registers */
     bool held;
     int members;
-    /* producers, and the root if it reduces itself */
+    /* producers, and the root if it is a reduction */
     cuda_row_member member[CUDA_ROW_MEMBERS];
 } cuda_row_group;
 
@@ -49,7 +49,7 @@ typedef struct cuda_transposition {
     const char *root, *tile;
     /* the root's axis along which the source is contiguous */
     int across;
-    /* dimensions of the source that follow the root's last axis and that one */
+    /* dimensions of the source that the root's last axis and axis `across` index */
     int row, column;
     /* bytes of an element of the source; elements that a thread moves at once */
     int64_t size, vector;
@@ -57,7 +57,8 @@ typedef struct cuda_transposition {
 
 /* A cumulative fold (rules_scan.c): warps take 32 points at a time. */
 typedef struct cuda_scan {
-    /* NULL: threads run along an axis of the fold instead, one point of time after the other */
+    /* name of the fold; prefix of the levels of pairwise sums, NULL: threads run along `axis` of the fold instead, one point of time after
+     * the other */
     const char *fold, *levels;
     int axis;
 } cuda_scan;
@@ -66,15 +67,15 @@ typedef struct cuda_scan {
 typedef struct cuda_scatter {
     /* the updated stage, and its copy in memory */
     const char *sums, *root;
-    /* the axis that updates run along, -1: none; the first axis that data selects */
+    /* the axis along which an update has many elements, -1: none; the first axis that data selects */
     int lane, tiled;
-    /* updates of each element; points of all axes that updates run along */
+    /* number of updates; points of all axes along which an update has elements */
     int64_t updates, along;
-    /* elements along `tiled`, and along all further axes that data selects */
+    /* points of axis `tiled`; of all further axes that data selects */
     int64_t places, other_places;
-    /* bytes of an element; threads */
+    /* bytes of an element; threads of a block */
     int64_t size, lanes;
-    /* elements of a block's tile */
+    /* points of axis `tiled` in a block's tile */
     int64_t tile;
 } cuda_scatter;
 
@@ -83,36 +84,36 @@ typedef enum cuda_side { CUDA_SIDE_M, CUDA_SIDE_N, CUDA_SIDE_BATCH, CUDA_SIDE_SU
 
 typedef struct cuda_tile_axis {
     const char *name;
-    /* tir_axis */
+    /* tir_axis.id */
     int32_t id;
     int64_t extent;
     cuda_side side;
-    /* points of a block; of the sum: lo are copied at once */
+    /* a tile has hi * thread * lo points; of the sum's axes, `lo` points are copied at once */
     int64_t hi, thread, lo;
 } cuda_tile_axis;
 
 typedef struct cuda_tile {
-    /* stages: the contraction, the map that reads it, copies of the factors of m and n */
+    /* stages: the contraction; the map that reads it; copies of the factors of m and of n */
     const char *sums, *root, *copy[2];
-    /* an axis of each side */
+    /* the last axis of each side */
     int m, n;
-    /* axes of the result, and with those of the sum */
+    /* number of axes of the result; of all axes, those of the sum included */
     int space, count;
     cuda_tile_axis axis[TIR_MAX_AXES];
-    /* axes of the factors of m and n; is the predicate moved into them? */
+    /* by factor (m, n): which axes it uses; is a part of the predicate moved into it? */
     bool uses[2][TIR_MAX_AXES], deviates[2];
-    /* of all axes of the side */
+    /* points of all axes of the side */
     int64_t points[CUDA_SIDES];
-    /* of an element of both copies and of a sum */
+    /* bytes of an element of both copies and of a sum */
     int64_t bytes[3];
-    /* of the sum, copied at once; of a block */
+    /* points of the sum that are copied at once; threads of a block */
     int64_t steps, threads;
-    /* number of pieces of a sum that is cut: this is one of them */
+    /* number of pieces into which the original sum was cut, `sums` being the sum of one piece; 1: it was not cut */
     int64_t pieces;
     /* blocks per multiprocessor at the same time */
     int64_t together;
     double cost;
-    /* of a warp, which computes the products (rules_matrix.c); NULL: none */
+    /* matrix instruction of a warp that computes the products (rules_matrix.c); NULL: none */
     const tir_unit *unit;
     /* axes of m, of n and of the sum that run through the unit */
     int unit_axis[3];
@@ -126,13 +127,13 @@ typedef struct cuda_tile {
 typedef struct cuda_chain {
     /* stages: the first contraction, the map that reads the second, the fold, the second one's step */
     const char *first, *root, *fold, *sums;
-    /* of queries, keys, values: in shared memory, in registers */
+    /* stages, by queries, keys, values: the copy in shared memory, the copy in registers */
     const char *copy[3], *fragment[3];
     /* the left operand of the second contraction, in registers */
     const char *weights;
-    /* the values' axes (tir_axis.id) */
+    /* axes of the copy of the values (tir_axis.id) */
     int32_t key_axis, width_axis;
-    /* axes that all stages share, the last one being rows */
+    /* number of axes that all stages share, the last one being rows */
     int free;
     /* the first contraction: rows x depth x keys, the second: rows x keys x width */
     int64_t rows, keys, depth, width;
@@ -145,11 +146,11 @@ typedef struct cuda_chain {
 /* A short sum over windows (rules_window.c). */
 typedef struct cuda_window {
     const char *sums, *root;
-    /* of a block, by axis of the result */
+    /* by axis of the result: threads of a block along it */
     int64_t lanes[TIR_MAX_AXES];
     /* results of a thread along rows_axis */
     int64_t rows;
-    /* that axis; -1: none */
+    /* the axis along which a thread has several results; -1: none */
     int rows_axis;
     int copies;
     /* stages: values that a thread reads, in registers */
@@ -162,15 +163,15 @@ typedef struct cuda_inside {
 } cuda_inside;
 /* A reduction with neighbouring threads along its results (rules_reduce.c). */
 typedef struct cuda_column_group {
-    /* stored; in registers; of rows of threads, in registers and in shared memory */
+    /* stages: the stored results; the sums in registers; partial sums of each row of threads, in registers and in shared memory */
     const char *root, *whole, *part, *all;
     /* axis of the contiguous results */
     int axis;
-    /* along that axis, of all others, of the reduction */
+    /* points of that axis; of all other axes; of the reduction */
     int64_t columns, rest, points;
-    /* bytes of an element, the widest */
+    /* bytes of the widest element */
     int64_t size;
-    /* results of a thread, threads along them, rows of such threads */
+    /* results of a thread; threads along the results; rows of such threads, which share the reduction */
     int64_t vector, lanes, groups;
     /* number of chunks that the reduction is cut into */
     int64_t chunks;
@@ -179,13 +180,13 @@ typedef struct cuda_column_group {
 /* A sort by merging (rules_sort.c): stages NAME_0 .. NAME_passes. */
 typedef struct cuda_sort {
     const char *name;
-    /* all passes; passes that a block makes on chip */
+    /* number of passes; of passes that a block makes on chip */
     int passes, chip;
 } cuda_sort;
 
 typedef struct cuda_rules {
     const tir_machine *machine;
-    /* after the rewrites so far */
+    /* the region as changed by the rewrites so far */
     tir_region *region;
     /* the schedule being written */
     tir_schedule *schedule;
@@ -194,7 +195,7 @@ typedef struct cuda_rules {
     lib_vec(const char *) roots;
     lib_vec(cuda_row_group) rows;
     lib_vec(cuda_tile) tiles;
-    /* that add up pieces */
+    /* stages that add up pieces */
     lib_vec(const char *) sums;
     lib_vec(cuda_inside) inside;
     lib_vec(cuda_chain) chains;
@@ -224,7 +225,8 @@ static inline int64_t cuda_least(int64_t a, int64_t b) {
 
 /* Appends a rewrite line and applies it to r->region. */
 void cuda_rewrite(cuda_rules *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-int cuda_stage_named(const cuda_rules *r, const char *name);                         /* as rules call it; -1: none */
+/* Number of the stage of that name; -1: none. */
+int cuda_stage_named(const cuda_rules *r, const char *name);
 static inline bool cuda_is_stage(const cuda_rules *r, int stage, const char *name) { /* name NULL: false */
     return name && stage >= 0 && cuda_stage_named(r, name) == stage;
 }
@@ -232,60 +234,64 @@ static inline const tir_stage *cuda_stage_of(const cuda_rules *r, const char *na
     return &r->region->stages.data[cuda_stage_named(r, name)];
 }
 int64_t cuda_extent(const cuda_rules *r, const tir_axis *axis); /* -1: varying */
-/* The axis of a stage that has this id, or was made of the axis that has it; -1: none. The number of an axis of a contraction's tile; -1:
- * none. */
+/* cuda_axis_of: the stage's axis with this id (an axis made from another one keeps its id); -1: none. cuda_tile_axis_of: the tile's axis
+ * with this id; -1: none. */
 int cuda_axis_of(const tir_stage *stage, int32_t id);
 int cuda_tile_axis_of(const cuda_tile *tile, int32_t id);
 const char *cuda_fresh_name(const cuda_rules *r, const char *base, const char *suffix); /* no tensor has it */
 bool cuda_is_done(const cuda_rules *r, const char *stage); /* also true if the stage was removed */
 void cuda_mark_done(cuda_rules *r, const char *stage);
-const char *cuda_tensor_name(const cuda_rules *r,
-                             const char *stage); /* of its first value: all its values share this layout */
-/* A reduction as root would be updated in memory. Returns the stage that becomes the root instead, a copy of its single needed value, so
- * that the reduction may run in registers; the root itself if several values are needed. */
+/* Name of the tensor of the stage's first value; all its values have the layout of that tensor. */
+const char *cuda_tensor_name(const cuda_rules *r, const char *stage);
+/* If the root is a reduction, which would be updated in memory: adds a copy of its only needed value and returns the copy, which becomes
+ * the root, so that the reduction may run in registers. The root itself if it is a map, or if several values are needed. */
 const char *cuda_copy_root(cuda_rules *r, const char *root);
-/* Does a load of the consumer read the producer point by point along its first `axes` axes, at the same points of the consumer's? Loads
- * of other tensors do not count. *reads: is there such a load? */
+/* Are all the consumer's loads of the producer indexed, in the first `axes` dimensions, by the consumer's own first axes? *reads: is there
+ * such a load? */
 bool cuda_reads_along(cuda_rules *r, int consumer, int producer, int axes, bool *reads);
 
-/* The only map that reads the stage, at its own points, and is not done; -1: there is none. */
+/* The map that reads the stage point by point, if it is the only reader and not scheduled yet; -1: there is none. */
 int cuda_reader_of(cuda_rules *r, int stage);
 /* ---- the model (rules_model.c) */
 
-/* The contiguous accesses along an axis found so far: bytes of the widest element, and how many neighbours stay aligned. */
+/* Collects contiguous accesses along an axis: bytes of the widest element; largest number of neighbours for which all accesses are
+ * aligned. */
 typedef struct cuda_vector {
     int64_t widest, most;
 } cuda_vector;
 #define CUDA_NO_VECTOR ((cuda_vector){.most = 16})
 
-void cuda_note_vector(cuda_rules *r, const tir_access *access, int axis,
-                      cuda_vector *vector);                        /* counts only accesses along the axis */
-int64_t cuda_vector_of(const cuda_vector *vector, int64_t extent); /* contiguous elements per thread */
+/* Adds an access, if it is contiguous along the axis. */
+void cuda_note_vector(cuda_rules *r, const tir_access *access, int axis, cuda_vector *vector);
+int64_t cuda_vector_of(const cuda_vector *vector, int64_t extent); /* number of contiguous elements per thread */
 /* Chooses threads, block_rows and held of a group; false: several phases are better. */
 bool cuda_model_rows(const tir_machine *machine, cuda_row_group *group);
-/* Number of chunks for rows of so many points, `length` of them along the axis of threads. */
+/* Number of chunks for `rows` reductions of `points` points, `length` of which are along the axis of threads; 1: not cut. */
 int64_t cuda_model_chunks(const tir_machine *machine, int64_t rows, int64_t points, int64_t length);
-/* Points of time per piece of a cumulative fold; its length or more: it is not cut. along: contiguous in memory, a warp computes them. */
+/* Points of time per piece of a cumulative fold of `length` points for each of `points` free points; `length` or more: it is not cut.
+ * along: time is contiguous in memory, and a warp computes a piece. */
 int64_t cuda_model_piece(const tir_machine *machine, int64_t points, int64_t length, bool along);
 bool cuda_model_scatter(const tir_machine *machine,
                         cuda_scatter *scatter); /* chooses lanes and tile; false: it does not pay */
 void cuda_model_columns(const tir_machine *machine, cuda_column_group *group); /* chooses lanes, groups, chunks */
 
-/* Each root is prepared, possibly by rewrites, before any loop is scheduled. True: the root is of this kind, and it and all stages inside
- * are done. */
+/* Prepare a root, possibly by rewrites, before any loop is scheduled. True: the rule applies, and the root and all stages inside it are
+ * done. */
 bool cuda_prepare_rows(cuda_rules *r, const char *root);
 bool cuda_prepare_reduction(cuda_rules *r, const char *root);
-bool cuda_prepare_columns(cuda_rules *r, const char *root, bool part); /* part: of results, numbered by its last axis */
+/* Part: the root is the partial results of chunks, and its last axis is the chunk. */
+bool cuda_prepare_columns(cuda_rules *r, const char *root, bool part);
 void cuda_schedule_rows(cuda_rules *r, const cuda_row_group *group);
-/* The matrix-unit part of the functions below (rules_matrix.c). */
+/* For contractions on matrix units, called by the functions of rules_tile.c (rules_matrix.c). */
 bool cuda_matrix_fits(cuda_rules *r, int stage, cuda_tile *tile);
 void cuda_matrix_steps(cuda_tile *tile);
-double cuda_matrix_size(cuda_rules *r, cuda_tile *tile); /* the cost; -1: none fits */
+double cuda_matrix_size(cuda_rules *r, cuda_tile *tile); /* sets the best size and returns its cost; -1: none fits */
 void cuda_matrix_lay_out(cuda_rules *r, cuda_tile *tile);
 void cuda_schedule_matrix(cuda_rules *r, const cuda_tile *tile);
-int cuda_contiguous_axis(cuda_rules *r, int stage,
-                         int64_t *bytes); /* along which a copy's source is contiguous in memory; -1: none */
-/* Cycles until all blocks are done, with `together` at once on a multiprocessor, for so many rounds of copies and `step` cycles of work. */
+/* The axis along which a copy's source is contiguous in memory; *bytes: of its element; -1: none. */
+int cuda_contiguous_axis(cuda_rules *r, int stage, int64_t *bytes);
+/* Cycles until all blocks are done, with `together` blocks at once on a multiprocessor, each of `rounds` rounds of copies followed by
+ * `step` cycles of work. */
 double cuda_tile_cycles(const cuda_rules *r, int64_t blocks, int64_t together, double rounds, double step);
 void cuda_prepare_sorts(cuda_rules *r);
 void cuda_schedule_sort(cuda_rules *r, const cuda_sort *sort);
@@ -304,7 +310,7 @@ bool cuda_prepare_scatter(cuda_rules *r, const char *root);
 void cuda_schedule_scatter(cuda_rules *r, const cuda_scatter *scatter);
 bool cuda_prepare_transposition(cuda_rules *r, const char *root);
 void cuda_schedule_transposition(cuda_rules *r, const cuda_transposition *transposition);
-void cuda_prepare_points(cuda_rules *r, const char *root); /* accepts every root */
+void cuda_prepare_points(cuda_rules *r, const char *root); /* applies to every root */
 void cuda_schedule_points(cuda_rules *r, int root);
 /* The reduction's axis along which threads access contiguous memory; -1: none. */
 int cuda_lane_axis(cuda_rules *r, int stage);

@@ -14,7 +14,7 @@
 
 enum { UNIT_ROWS = 16, UNIT_COLUMNS = 8, UNIT_DEPTH = 16, QUAD = 4, VECTOR = 8, PANEL = 64 };
 
-/* A rewrite that may be refused: then the rule leaves the region unchanged. */
+/* Rewrites the region, if *good; *good becomes false if the rewrite is refused. The caller then drops the changed region. */
 static bool rewrite(cuda_rules *r, bool *good, const char *format, ...) {
     lib_text line;
     va_list arguments;
@@ -63,7 +63,7 @@ static bool is_output(const cuda_rules *r, int s) {
 
 /* ---- finding */
 
-/* A sum of products over one axis for a matrix unit, with all extents known. */
+/* Is stage s a sum of products over one axis that a matrix unit can compute, with known extents, and no output? */
 static bool is_product(cuda_rules *r, int s) {
     const tir_stage *stage = stage_of(r, s);
     if (stage->removed || stage->kind != TIR_REDUCE || stage->fold >= 0 || stage->reduce != 1 || stage->space < 2)
@@ -73,7 +73,7 @@ static bool is_product(cuda_rules *r, int s) {
     return tir_unit_of_warp(r->machine->units, r->region->pool, stage) != NULL && !is_output(r, s);
 }
 
-/* Does exactly one factor use the axis? */
+/* Does exactly one factor use the axis? *which: that factor. */
 static bool is_of_one_factor(const cuda_rules *r, const tir_stage *stage, int axis, int *which) {
     tir_expr factor[2];
     if (!tir_sum_of_products(r->region->pool, stage, &factor[0], &factor[1])) return false;
@@ -82,14 +82,15 @@ static bool is_of_one_factor(const cuda_rules *r, const tir_stage *stage, int ax
     return left != tir_uses(r->region->pool, factor[1], stage->axis[axis].var);
 }
 
-/* The last two axes are sides of the product: rows and columns. */
+/* Are the last two axes sides of the product: is each used by one factor, and by different ones? */
 static bool has_sides(const cuda_rules *r, const tir_stage *stage) {
     int rows, columns;
     return is_of_one_factor(r, stage, stage->space - 2, &rows) &&
            is_of_one_factor(r, stage, stage->space - 1, &columns) && rows != columns;
 }
 
-/* Is everything that the second product needs of the first one computed in between? *first_reduction: where the fold begins. */
+/* Finds the first product, on which `second` depends by stages in between, and the sizes of both. *first_reduction: the first reduction in
+ * between, where the fold begins. False: there is no such chain. */
 static bool find_first(cuda_rules *r, int second, cuda_chain *c, const char **first_reduction) {
     const tir_stage *product = stage_of(r, second);
     bool *needed = LIB_NEW_ARRAY(r->arena, bool, r->region->stages.count);
@@ -158,7 +159,7 @@ static place place_in_fold(const cuda_rules *r, const cuda_chain *c, const tir_s
     return stage->space == free + 2 && cuda_extent(r, &stage->axis[free + 1]) == c->block ? SCORE : UNSUPPORTED;
 }
 
-/* Requires the fold. */
+/* Where stage s belongs. Called when the fold exists. */
 static place place_of(cuda_rules *r, const cuda_chain *c, int s) {
     const tir_stage *stage = stage_of(r, s);
     const int fold = cuda_stage_named(r, c->fold), first = cuda_stage_named(r, c->first),
@@ -196,8 +197,9 @@ static bool all_have_places(cuda_rules *r, const cuda_chain *c) {
 
 /* ---- sizes */
 
-/* Cycles of a multiprocessor for the whole chain. A step of the fold costs each warp its instructions, and part of the matrix unit's,
- * which overlap with the others: about 36 for each score of a thread, most of them an exponential. */
+/* The model: cycles until a multiprocessor has done its part of the chain; -1: the sizes do not fit. A step of the fold takes each warp its
+ * instructions (36 for each score of a thread, mostly for the exponential), and a part of the matrix unit's time, which overlaps with
+ * these. */
 static double cost_of(const cuda_rules *r, const cuda_chain *c) {
     enum {
         EACH = 2,
@@ -207,7 +209,7 @@ static double cost_of(const cuda_rules *r, const cuda_chain *c) {
         SCORE_COST = 36,
         SCHEDULERS = 4,
         SPARE = 64,
-        MARGIN = 40 /* guards of last blocks need registers, too */
+        MARGIN = 40 /* registers for the guards of last blocks */
     };
     const int64_t depth = round_up(c->depth, UNIT_DEPTH), width = round_up(c->width, UNIT_COLUMNS);
     const int64_t scores = UNIT_ROWS * c->block / TIR_WARP, sums = UNIT_ROWS * width / TIR_WARP;
@@ -250,7 +252,7 @@ static bool choose_size(const cuda_rules *r, cuda_chain *c) {
 
 /* ---- rewrites */
 
-/* Axes of a stage except those two, as the beginning of a list. */
+/* Names of the stage's axes except `one` and `two`, each followed by `comma`. */
 static const char *others(const cuda_rules *r, const char *stage, int one, int two, const char *comma) {
     const tir_stage *s = named(r, stage);
     lib_text text;
@@ -261,7 +263,8 @@ static const char *others(const cuda_rules *r, const char *stage, int one, int t
     return text.data ? text.data : "";
 }
 
-/* Axes of a stage derived from an operand: rows or columns, and that of the sum; points of a block along both, as many as are copied. */
+/* own, deep: the operand's axis of rows or columns, and that of the sum, in a stage derived from the operand; own_points, deep_points: how
+ * many points of each a block copies. */
 typedef struct operand_axes {
     int own, deep;
     int64_t own_points, deep_points;
@@ -271,7 +274,7 @@ static int32_t axis_id(const cuda_rules *r, const char *stage, int axis) {
     return named(r, stage)->axis[axis].id;
 }
 
-/* 0: queries, 1: keys, 2: values. */
+/* The operand's axes in stage `name`. which: 0 queries, 1 keys, 2 values. */
 static operand_axes axes_of(const cuda_rules *r, const cuda_chain *c, int which, const char *name) {
     const int64_t depth = round_up(c->depth, UNIT_DEPTH), width = round_up(c->width, UNIT_COLUMNS);
     const tir_stage *stage = named(r, name);
@@ -282,8 +285,8 @@ static operand_axes axes_of(const cuda_rules *r, const cuda_chain *c, int which,
     return (operand_axes){own, deep, which == 1 ? c->block : c->warps * UNIT_ROWS, depth};
 }
 
-/* Is a copy in shared memory contiguous along the sum's axis? As in memory, if one of the two axes is contiguous there: then threads copy
- * vectors. */
+/* Is the copy contiguous along the sum's axis in shared memory? It is as in memory, if one of the two axes is contiguous there (*vectors:
+ * threads copy vectors). */
 static bool is_deep(cuda_rules *r, const char *copy, const operand_axes *a, bool *vectors) {
     int64_t bytes;
     const int along = cuda_contiguous_axis(r, cuda_stage_named(r, copy), &bytes);
@@ -291,7 +294,7 @@ static bool is_deep(cuda_rules *r, const char *copy, const operand_axes *a, bool
     return !*vectors || along == a->deep;
 }
 
-/* Elements of a row in shared memory: a power of two, so that swizzles keep all rows of a column in different banks. */
+/* Elements of a row of the copy in shared memory: a power of two, so that swizzles keep all rows of a column in different banks. */
 static int64_t panel_of(int64_t length) {
     int64_t panel = PANEL;
     while (length % panel) panel /= 2;
@@ -325,7 +328,8 @@ static void lay_out_fragment(cuda_rules *r, const cuda_chain *c, int which, bool
         rewrite(r, good, "layout %s (%s%s/8, %s/16, %s%%8, %s/2%%4, %s/8%%2, %s%%2)", name, rest, o, d, o, d, d, d);
 }
 
-/* Layout of a state, or of a map or reduction of rows; `inner`: of lanes and of a lane's own values. */
+/* Layout of a state, or of a map or reduction of rows, by the matrix unit's rows. `lane`, `own`: further parts, of lanes and of a lane's
+ * own values; NULL: none. */
 static void lay_out_rows(cuda_rules *r, const cuda_chain *c, const char *name, const char *lane, const char *own,
                          bool *good) {
     const char *i = axis_name(r, name, c->free - 1);
@@ -340,12 +344,12 @@ static void lay_out_rows(cuda_rules *r, const cuda_chain *c, const char *name, c
             lane ? ", " : "", lane ? lane : "", i, own ? ", " : "", own ? own : "");
 }
 
-/* Rows and columns in the layout of the matrix unit's sums or, if `operand`, of its left operand. */
+/* Layout of a stage with rows and columns: that of the matrix unit's sums or, if `operand`, of its left operand. */
 static void lay_out_matrix(cuda_rules *r, const cuda_chain *c, const char *name, int column, bool operand, bool *good) {
     const char *i = axis_name(r, name, c->free - 1), *j = axis_name(r, name, column);
     const char *rest = others(r, name, c->free - 1, column, ", ");
     const tir_stage *stage = named(r, name);
-    if (stage->reduce) { /* the sum's own axes are no dimensions of it */
+    if (stage->reduce) { /* reduction axes are no dimensions of the result */
         lib_text text;
         lib_text_init(&text, r->arena);
         lib_text_add(&text, "");
@@ -360,7 +364,8 @@ static void lay_out_matrix(cuda_rules *r, const cuda_chain *c, const char *name,
         rewrite(r, good, "layout %s (%s%s/16, %s/8, %s%%8, %s/2%%4, %s/8%%2, %s%%2)", name, rest, i, j, i, j, i, j);
 }
 
-/* Copies of both products' operands, before the fold is made. */
+/* Makes stages for the operands of both products (copy), and copies of queries and keys in registers (fragment), before the fold is
+ * made. */
 static void take_operands(cuda_rules *r, cuda_chain *c, const char *second, bool *good) {
     const char *const product[] = {c->first, c->first, second};
     const int axis[] = {c->free - 1, c->free, c->free};
@@ -375,7 +380,8 @@ static void take_operands(cuda_rules *r, cuda_chain *c, const char *second, bool
     }
 }
 
-/* A reduction over the keys of a block becomes one over a lane's own keys, one over its two neighbours, and two levels between lanes. */
+/* Splits a reduction over the keys of a block into one over a lane's keys at each of its two places, one over these two, and two levels
+ * between the 4 lanes of a row. */
 static void reduce_by_lanes(cuda_rules *r, const cuda_chain *c, const char *name, bool *good) {
     const tir_stage *stage = named(r, name);
     const char *keys = stage->axis[stage->space].name, *part = cuda_fresh_name(r, name, "part"),
@@ -389,7 +395,7 @@ static void reduce_by_lanes(cuda_rules *r, const cuda_chain *c, const char *name
     lay_out_rows(r, c, name, NULL, NULL, good);
 }
 
-/* Turns conditions that make points neutral into predicates: keys that are masked for all rows of a block are skipped. */
+/* Gives reductions a predicate where a condition makes points neutral: keys that are masked for all rows of a block are then skipped. */
 static void find_predicates(cuda_rules *r, const cuda_chain *c, int second, bool *good) {
     const int first = cuda_stage_named(r, c->first);
     for (int s = first + 1; s <= second; s++) {
@@ -399,7 +405,7 @@ static void find_predicates(cuda_rules *r, const cuda_chain *c, int second, bool
     }
 }
 
-/* Layouts of the row states, before they become the fold's. */
+/* Lays out the reductions of rows and the second product's sums, before they become states of the fold. */
 static void lay_out_states(cuda_rules *r, const cuda_chain *c, const char *second, bool *good) {
     const int first = cuda_stage_named(r, c->first), last = cuda_stage_named(r, second);
     for (int s = first + 1; s < last && *good; s++) {
@@ -410,13 +416,14 @@ static void lay_out_states(cuda_rules *r, const cuda_chain *c, const char *secon
     lay_out_matrix(r, c, second, c->free, false, good);
 }
 
-/* The fold, with the second product's sums as state. */
+/* Makes the fold, whose state includes the second product's sums, and the operands of its step. */
 static void make_fold(cuda_rules *r, cuda_chain *c, const char *first_reduction, const char *second, bool *good) {
     c->fold = cuda_fresh_name(r, second, "fold");
     rewrite(r, good, "online %s.%s %lld -> %s key_block", first_reduction, axis_name(r, first_reduction, c->free),
             (long long)c->block, c->fold);
     if (!*good) return;
-    for (int s = (int)r->region->stages.count - 1; s >= 0 && *good; s--) { /* maps without readers, or the root alone */
+    /* Inlines maps that no stage reads, or only the root. */
+    for (int s = (int)r->region->stages.count - 1; s >= 0 && *good; s--) {
         const tir_stage *stage = stage_of(r, s);
         bool read = is_output(r, s), rooted = false;
         if (stage->removed || stage->kind != TIR_MAP || stage->count != 1 || stage->fold >= 0) continue;
@@ -524,7 +531,7 @@ static void add(const chain_loops *l, const char *format, ...) {
     tir_schedule_add(l->r->schedule, "%s", line.data);
 }
 
-/* Axes before those that this rule orders. */
+/* The stage's axes except rows, `column` and `deep`, which come before these in the order. */
 static const char *leading(const chain_loops *l, const char *name, int column, int deep) {
     const tir_stage *stage = named(l->r, name);
     lib_text text;
@@ -535,7 +542,7 @@ static const char *leading(const chain_loops *l, const char *name, int column, i
     return text.data;
 }
 
-/* Rows: warps, then lanes with rows 8 apart. */
+/* Splits the axis of rows (axis NULL: the stage's own) into warps, halves (8 rows apart, of one lane) and lanes. */
 static void split_rows(const chain_loops *l, const char *name, const char *axis) {
     add(l, "split %s.%s %d -> warp_m part_m mask", name, axis ? axis : axis_name(l->r, name, l->c->free - 1),
         UNIT_ROWS);
@@ -544,7 +551,7 @@ static void split_rows(const chain_loops *l, const char *name, const char *axis)
     add(l, "unroll %s.half_m", name);
 }
 
-/* Columns of sums: pairs of neighbours in 4 lanes. */
+/* Splits the axis of columns: a lane has pairs of neighbours, 4 lanes share a row. */
 static void split_columns(const chain_loops *l, const char *name, int column) {
     add(l, "split %s.%s %d -> tile_n part_n mask", name, axis_name(l->r, name, column), UNIT_COLUMNS);
     add(l, "split %s.part_n 2 -> lane_n pair_n mask", name);
@@ -559,7 +566,7 @@ static void schedule_state_rows(const chain_loops *l, const char *name) {
     add(l, "store %s reg", name);
 }
 
-/* The loops of a map of rows and keys. */
+/* Schedules a map of rows and keys. */
 static void schedule_scores(const chain_loops *l, const char *name, int column) {
     split_rows(l, name, NULL);
     split_columns(l, name, column);
@@ -568,7 +575,7 @@ static void schedule_scores(const chain_loops *l, const char *name, int column) 
     add(l, "store %s reg", name);
 }
 
-/* Levels of a reduction by lanes; the last one is a map of rows. */
+/* Schedules the parts of a reduction over keys (reduce_by_lanes). */
 static void schedule_row_sum(const chain_loops *l, const char *name) {
     const int free = l->c->free;
     const tir_stage *stage = named(l->r, name);
@@ -589,7 +596,7 @@ static void schedule_row_sum(const chain_loops *l, const char *name) {
     add(l, "store %s reg", name);
 }
 
-/* Threads run along a row in shared memory, with vectors, then over such rows, then over panels of them. */
+/* Schedules a copy to shared memory: threads run along a row there, with vectors, then over such rows, then over panels. */
 static void schedule_copy(const chain_loops *l, int which, const char *at) {
     cuda_rules *r = l->r;
     bool vectors;
@@ -611,7 +618,7 @@ static void schedule_copy(const chain_loops *l, int which, const char *at) {
         rows = "lane_m", turn = " turn_m";
     }
     left /= cuda_least(left, cuda_power_above(count));
-    const bool wide = *panels && length / panel <= left; /* panels are threads, too */
+    const bool wide = *panels && length / panel <= left; /* threads run over panels, too */
     add(l, "order %s: %s%s %s %s%s%s%s", copy, others(r, copy, a.own, a.deep, " "), wide ? panels : "", rows,
         vectors ? "chunk" : fast, turn, wide ? "" : panels, vectors ? " vector" : "");
     add(l, "thread %s.%s %s.%s", copy, rows, copy, vectors ? "chunk" : fast);
@@ -625,7 +632,8 @@ static void schedule_copy(const chain_loops *l, int which, const char *at) {
         add(l, "store %s shared", copy);
 }
 
-/* In the layout of ldmatrix: rows of the left operand or columns of the right one, and pairs along the sum. */
+/* Schedules an operand's copy in registers, as ldmatrix loads it: lanes have rows of the left operand or columns of the right one, and
+ * pairs along the sum. */
 static void schedule_fragment(const chain_loops *l, int which, const char *at) {
     const char *name = l->c->fragment[which];
     const operand_axes a = axes_of(l->r, l->c, which, name);
@@ -649,7 +657,7 @@ static void schedule_fragment(const chain_loops *l, int which, const char *at) {
     add(l, "store %s reg", name);
 }
 
-/* The weights, in the registers of the second product's left operand. */
+/* Schedules the weights, in the registers of the second product's left operand. */
 static void schedule_weights(const chain_loops *l) {
     const char *name = l->c->weights;
     const int column = l->c->free + 1;

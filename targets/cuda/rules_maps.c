@@ -4,12 +4,13 @@
 
 /* ---- points */
 
-/* Updates of a scatter run along the space axes that the index does not use. */
+/* Do threads run along the axis: is the stage no scatter, or is the axis one that the index does not select? */
 static bool runs_along(const tir_stage *stage, int axis) {
     return stage->kind != TIR_SCATTER || stage->index[axis] == stage->axis[axis].var;
 }
 
-/* Contiguous elements along the last axis that a thread of a map processes at once: loads and stores are contiguous there, or invariant. */
+/* Number of elements along the last axis that a thread of the map processes at once: loads and stores are contiguous there, or do not
+ * depend on the axis. */
 static int64_t vector_of(cuda_rules *r, int s) {
     enum { ANY = 1 << 10 }; /* the emitter guards the end of a single axis */
     const tir_stage *stage = &r->region->stages.data[s];
@@ -93,7 +94,7 @@ void cuda_schedule_points(cuda_rules *r, int s) {
     schedule_inside(r, name);
 }
 
-/* A reduction that no other rule handles: a thread for each result, which is stored once. */
+/* Prepares a reduction that no other rule handles: a thread for each result, which is stored once. */
 void cuda_prepare_points(cuda_rules *r, const char *name) {
     const tir_stage *stage = cuda_stage_of(r, name);
     if (stage->kind != TIR_REDUCE || stage->space == 0) return;
@@ -111,7 +112,7 @@ void cuda_prepare_points(cuda_rules *r, const char *name) {
 
 /* ---- transpositions */
 
-/* The dimension of a load whose index is exactly that axis, provided no other index uses it; -1: none. */
+/* The dimension of the load that the axis alone indexes, if no other index uses it; -1: none. */
 static int dimension_of(const tir_pool *pool, tir_expr load, int rank, tir_expr var) {
     int dimension = -1;
     for (int d = 0; d < rank; d++) {
@@ -134,9 +135,9 @@ static bool is_read_once(cuda_rules *r, uint32_t tensor) {
     return loads == 1;
 }
 
-/* Finds the axis along which the map's source is contiguous, if that is not its last one. */
+/* Sets *t if the source is contiguous along an axis of the map other than the last. False: it is not, or an axis is too short for tiles. */
 static bool find_transposition(cuda_rules *r, int s, const tir_access *access, cuda_transposition *t) {
-    enum { LEAST = 8 /* points along both axes that are worth a tile */ };
+    enum { LEAST = 8 /* least number of points along both axes for which a tile pays */ };
     const tir_stage *stage = &r->region->stages.data[s];
     const tir_tensor *tensor = &r->region->tensors.data[access->tensor];
     const int last = stage->space - 1;
@@ -176,7 +177,7 @@ bool cuda_prepare_transposition(cuda_rules *r, const char *name) {
     return false;
 }
 
-/* Rows of threads across `slow`, neighbours along `fast`; `outer`: surrounding loops. */
+/* Loops of one side of a tile: rows of threads along `slow`, neighbouring threads along `fast`; `outer`: loops around. */
 static void threads_of_tile(cuda_rules *r, const cuda_transposition *t, const char *name, const char *slow,
                             const char *fast, const char *outer) {
     enum { ROWS = 8 };
@@ -191,7 +192,8 @@ static void threads_of_tile(cuda_rules *r, const cuda_transposition *t, const ch
     tir_schedule_add(r->schedule, "thread %s.row %s.%s", name, name, t->vector > 1 ? "lane" : fast);
 }
 
-/* Both sides of a tile access whole lines; its rows are padded, so that a column is spread over all banks. */
+/* Schedules the tile and the root: both access whole lines of memory; the tile's rows are padded, so that a column is spread over all
+ * banks. */
 void cuda_schedule_transposition(cuda_rules *r, const cuda_transposition *t) {
     const tir_stage *root = cuda_stage_of(r, t->root), *tile = cuda_stage_of(r, t->tile);
     const int last = root->space - 1;

@@ -1,9 +1,8 @@
-/* Contractions on matrix units: the tiles of rules_tile.c with warps in place of threads. A warp keeps tiles of the instruction's sums in
- * registers; operands come from shared memory into registers of the lanes that the instruction takes them from (tir/collective.h), by
- * ldmatrix if lowering recognises it.
- *
- * Of each side one axis runs through the instruction, and of the sum the longest. Along an axis a tile is  thread x hi x lo  points: warps,
- * instructions of a warp, and points of one instruction, 16 of m and 8 of n, 1 if another axis runs through it. */
+/* Contractions on matrix units: tiles as in rules_tile.c, with warps in place of threads. A warp keeps the sums of several instructions in
+ * registers; operands go from shared memory to the registers of the lanes from which the instruction takes them (tir/collective.h), by
+ * ldmatrix if lowering recognises the copy. One axis of m, one of n and one of the sum run through the instruction. Along an axis a tile is
+ * thread x hi x lo  points: warps, instructions of a warp, and points of one instruction: 16 of m, 8 of n, 1 if the axis does not run
+ * through it. */
 #include "targets/cuda/rules.h"
 
 enum { ROWS = 16, COLUMNS = 8, DEPTH = 16, WARP = TIR_WARP, ROW_BYTES = 128, STAGES = 4 };
@@ -14,7 +13,7 @@ static int64_t tile_of(const cuda_tile_axis *x) {
 
 /* ---- which axes, and how much of them */
 
-/* The axis of a side that fills the instruction best; of equals the last one. */
+/* The axis of the side that fills an instruction of `points` points best; of equals the last one; -1: the side has no axis. */
 static int best_axis(const cuda_tile *t, cuda_side side, int64_t points) {
     int best = -1;
     for (int a = 0; a < t->count; a++) {
@@ -48,7 +47,8 @@ void cuda_matrix_steps(cuda_tile *t) {
     t->steps = x->lo;
 }
 
-/* Distributes warps and instructions of a side among its axes: first to the axis of the instruction. */
+/* Distributes `warps` warps and `own` instructions of each among the axes of a side, beginning with the axis that runs through the
+ * instruction. */
 static void spread(cuda_tile *t, cuda_side side, int64_t warps, int64_t own, int64_t points) {
     cuda_tile_axis *first = &t->axis[t->unit_axis[side]];
     for (int n = t->space; n >= 0; n--) {
@@ -63,7 +63,7 @@ static void spread(cuda_tile *t, cuda_side side, int64_t warps, int64_t own, int
 }
 
 typedef struct warp_tile {
-    /* of m and n */
+    /* by side, m and n: warps, instructions of a warp */
     int64_t warps[2], own[2];
 } warp_tile;
 
@@ -73,8 +73,8 @@ static void apply_size(cuda_tile *t, const warp_tile *size) {
     t->threads = size->warps[0] * size->warps[1] * WARP;
 }
 
-/* Cycles of a multiprocessor for the whole contraction, as in rules_tile.c: an instruction takes the matrix units 2 cycles, shared memory
- * delivers 128 bytes a cycle. */
+/* The model: cycles until a multiprocessor has done its part of the contraction, as in rules_tile.c; -1: the size does not fit. An
+ * instruction takes the matrix units 2 cycles, shared memory delivers 128 bytes a cycle. */
 static double cost_of(const cuda_rules *r, const cuda_tile *t, const warp_tile *size) {
     enum { EACH = 2, REGISTERS = 65536, L2_BYTES = 24, THREADS = 2048 };
     const int64_t warps = t->threads / WARP, bm = size->warps[0] * size->own[0] * ROWS,
@@ -132,7 +132,7 @@ static void add_part(lib_text *layout, const char *text) {
     lib_text_format(layout, "%s%s", layout->length ? ", " : "", text);
 }
 
-/* Sums: warps, instructions, then the lanes and registers of the accumulator. */
+/* Layout of the sums: warps, instructions, then the lanes and registers of the instruction's accumulator. */
 static void lay_out_sums(cuda_rules *r, const cuda_tile *t) {
     lib_text layout, inner;
     lib_text_init(&layout, r->arena);
@@ -148,7 +148,8 @@ static void lay_out_sums(cuda_rules *r, const cuda_tile *t) {
     cuda_rewrite(r, "layout %s (%s, %s)", t->sums, layout.data, inner.data);
 }
 
-/* The fragments of an operand: the other axes, whole instructions, then its lanes and registers. */
+/* Layout of an operand's copy in registers: the other axes, whole instructions, then the lanes and registers of the instruction's
+ * operand. */
 static void lay_out_fragment(cuda_rules *r, const cuda_tile *t, int side) {
     const tir_stage *stage = cuda_stage_of(r, t->fragment[side]);
     const char *own = NULL, *deep = NULL;
@@ -167,7 +168,8 @@ static void lay_out_fragment(cuda_rules *r, const cuda_tile *t, int side) {
     cuda_rewrite(r, "layout %s (%s, %s%%2)", t->fragment[side], layout.data, deep);
 }
 
-/* The axis of a copy along which it is contiguous in shared memory: as in memory, if that is an axis of the instruction. */
+/* The axis along which a copy is contiguous in shared memory: that of its source, if it runs through the instruction (*vectors: true), else
+ * the axis of the sum. */
 static int fast_axis(cuda_rules *r, const cuda_tile *t, int side, bool *vectors) {
     const int s = cuda_stage_named(r, t->copy[side]);
     const tir_stage *stage = &r->region->stages.data[s];
@@ -192,8 +194,8 @@ static int64_t copied(const cuda_tile *t, const tir_axis *axis) {
     return t->axis[a].side == CUDA_SIDE_SUM ? t->axis[a].lo : tile_of(&t->axis[a]);
 }
 
-/* The axes of a copy in their order in shared memory, the contiguous one last. Before it the other axis of the instruction: an
- * instruction reads consecutive rows, which swizzles keep in different banks. */
+/* order[]: the axes of a copy as in shared memory, the contiguous one last and before it the other axis of the instruction: an instruction
+ * reads consecutive rows, which swizzles keep in different banks. Returns the number of axes. */
 static int memory_order(cuda_rules *r, const cuda_tile *t, int side, int *order, bool *vectors) {
     const tir_stage *stage = cuda_stage_of(r, t->copy[side]);
     const int fast = fast_axis(r, t, side, vectors);
@@ -211,7 +213,7 @@ static int memory_order(cuda_rules *r, const cuda_tile *t, int side, int *order,
     return count;
 }
 
-/* Rows of at most 128 bytes. */
+/* Layout of a copy in shared memory, with rows of at most 128 bytes. */
 static void lay_out_copy(cuda_rules *r, const cuda_tile *t, int side) {
     enum { ROW = ROW_BYTES / 2 };
     const tir_stage *stage = cuda_stage_of(r, t->copy[side]);
@@ -247,7 +249,7 @@ void cuda_matrix_lay_out(cuda_rules *r, cuda_tile *t) {
 typedef struct axis_loops {
     /* NULL: none */
     const char *block, *warp, *turn;
-    /* of the instruction: m half and row, n column and pair */
+    /* parts of the instruction, NULL: none: of m the half and the row, of n the column and the pair */
     const char *high, *low;
 } axis_loops;
 
@@ -262,7 +264,7 @@ static const char *name_of(cuda_rules *r, const char *what, int axis) {
     return lib_arena_format(r->arena, "%s%d", what, axis);
 }
 
-/* An axis of the result, in blocks if all of it is needed. */
+/* Splits an axis of the result into the loops above; `blocks`: the loop over blocks is in the same loop nest. */
 static axis_loops split_axis(cuda_rules *r, const cuda_tile *t, const char *stage, const char *rest, int a,
                              bool blocks) {
     const cuda_tile_axis *x = &t->axis[a];
@@ -298,7 +300,7 @@ static void add(lib_text *order, const char *loop) {
     if (loop) lib_text_format(order, " %s", loop);
 }
 
-/* Lanes: a row of m and a column of n; a lane's own: halves of m, pairs of n. */
+/* Loops over lanes (a row of m, a column of n), and loops over what a lane owns (halves of m, pairs of n). */
 static void add_lanes(lib_text *order, const cuda_tile *t, const axis_loops *loops) {
     add(order, loops[t->unit_axis[0]].low);
     add(order, loops[t->unit_axis[1]].high);
@@ -337,7 +339,7 @@ static const char *schedule_root(cuda_rules *r, const cuda_tile *t) {
     return last;
 }
 
-/* *copies, *fragments: the loops at which those are attached. */
+/* Schedules the sums. *copies, *fragments: the loops at which the copies in shared memory and in registers are attached. */
 static void schedule_sums(cuda_rules *r, const cuda_tile *t, const char **copies, const char **fragments) {
     const tir_stage *stage = cuda_stage_of(r, t->sums);
     const cuda_tile_axis *deep = &t->axis[t->unit_axis[2]];
@@ -372,7 +374,7 @@ static void schedule_sums(cuda_rules *r, const cuda_tile *t, const char **copies
                      point, t->unit->name);
 }
 
-/* Lanes hold rows of the operand's own axis, and pairs along the sum. */
+/* Schedules an operand's copy in registers: lanes hold rows of the operand's own axis, and pairs along the sum. */
 static void schedule_fragment(cuda_rules *r, const cuda_tile *t, int side, const char *at) {
     const char *stage = t->fragment[side], *own_half = NULL;
     const tir_stage *s = cuda_stage_of(r, stage);
@@ -405,7 +407,7 @@ static void schedule_fragment(cuda_rules *r, const cuda_tile *t, int side, const
     tir_schedule_add(r->schedule, "store %s reg", stage);
 }
 
-/* Threads run over the axes, first along the contiguous one, each with a vector of it. */
+/* Schedules a copy to shared memory: threads run over the axes, fastest along the contiguous one, each with a vector. */
 static void schedule_copy(cuda_rules *r, const cuda_tile *t, int side, const char *at) {
     enum { VECTOR = 8 };
     const char *copy = t->copy[side], *turn[TIR_MAX_AXES] = {NULL}, *lane[TIR_MAX_AXES] = {NULL}, *run = NULL;
@@ -455,13 +457,14 @@ static void schedule_copy(cuda_rules *r, const cuda_tile *t, int side, const cha
         tir_schedule_add(r->schedule, "store %s shared", copy);
 }
 
-/* Copies for the next steps are in flight while one step is computed. */
+/* Pipelines the copies, so that copies for the next steps are in flight while one step is computed. */
 static void pipeline(cuda_rules *r, const cuda_tile *t, const char *at) {
     int64_t points[2] = {1, 1}, rounds = cuda_ceil_div(t->axis[t->stepped].extent, t->steps), stages = STAGES;
     for (int a = 0; a < t->space; a++)
         if (t->axis[a].side <= CUDA_SIDE_N) points[t->axis[a].side] *= tile_of(&t->axis[a]);
     const int64_t stage = t->steps * (points[0] + points[1]) * 2;
-    for (int side = 0; side < 2; side++) { /* a stage that computes something is not a copy */
+    /* A factor that is computed, not only loaded, cannot be copied asynchronously. */
+    for (int side = 0; side < 2; side++) {
         const tir_stage *copy = cuda_stage_of(r, t->copy[side]);
         if (tir_op_of(r->region->pool, copy->value[0]) != TIR_LOAD) return;
     }

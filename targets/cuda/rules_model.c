@@ -11,14 +11,14 @@
 
 enum {
     ACCESS = 16,      /* bytes that a thread moves with one instruction, at most */
-    HELD = 32,        /* elements of a row that a thread holds in registers */
+    HELD = 32,        /* most elements of a row that a thread holds in registers */
     BLOCK = 256,      /* threads of a block unless a rule needs more */
     ROW_BLOCK = 1024, /* threads that hold one row, at most */
     LONG_BLOCK = 512, /* threads of a row that is not held in registers */
     FILLING = 1024    /* threads that keep a multiprocessor busy, with a vector each */
 };
 
-static const double LAUNCH_BYTES = 8 << 20; /* bytes that could move during the launch of one more phase */
+static const double LAUNCH_BYTES = 8 << 20; /* bytes that memory could move during the launch of one more phase */
 
 static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -54,7 +54,7 @@ static int64_t elements_of(const cuda_row_group *g) {
     return (g->length + g->threads * g->vector - 1) / (g->threads * g->vector) * g->vector;
 }
 
-/* Cost of `bytes` accessed by so many threads, in bytes: fewer threads than fill the device take longer. */
+/* Cost of moving `bytes` by `threads` threads, in bytes: fewer threads than fill the device take longer. */
 static double work(const tir_machine *machine, double bytes, int64_t threads) {
     const double filling = (double)FILLING * machine->multiprocessors;
     return (double)threads < filling ? bytes * filling / (double)threads : bytes;
@@ -73,14 +73,14 @@ bool cuda_model_rows(const tir_machine *machine, cuda_row_group *g) {
     g->held = !g->ragged && elements_of(g) <= HELD;
     if (!g->held) g->threads = smaller(g->threads, LONG_BLOCK);
     g->block_rows = g->threads > TIR_WARP ? 1 : BLOCK / g->threads;
-    /* rows in one phase, each element loaded once; or a phase for each stage */
+    /* compares one phase for the rows, in which each element is loaded once, with a phase for each stage */
     const double bytes = (double)g->count * (double)g->length * (double)g->size;
     const double apart = bytes * (g->members + 1) + LAUNCH_BYTES * g->members;
     return work(machine, 2 * bytes, g->count * g->threads) <= apart;
 }
 
 int64_t cuda_model_chunks(const tir_machine *machine, int64_t rows, int64_t points, int64_t length) {
-    enum { POINTS = 8 /* of a thread, at least */ };
+    enum { POINTS = 8 /* least points of a thread */ };
     const int64_t filling = FILLING * (int64_t)machine->multiprocessors;
     const double bytes = 4 * (double)rows * (double)points;
     int64_t threads = 1; /* of a row */
@@ -122,7 +122,7 @@ int64_t cuda_model_piece(const tir_machine *machine, int64_t points, int64_t len
 
 bool cuda_model_scatter(const tir_machine *machine, cuda_scatter *s) {
     enum { TILE = 16 << 10 };
-    const double WAIT = 600, PASS = 20; /* cycles of an update in memory, and of one that is skipped */
+    const double WAIT = 600, PASS = 20; /* cycles of an update in memory; of an update that a thread reads and skips */
     const double filling = (double)FILLING * machine->multiprocessors, updates = (double)s->updates;
     if (s->lane < 0) { /* each thread reads all updates; else one thread makes them */
         const double waves = (double)s->places * (double)s->other_places / filling;
@@ -135,7 +135,8 @@ bool cuda_model_scatter(const tir_machine *machine, cuda_scatter *s) {
     if (s->tile < 1) return false;
     const double blocks = (double)s->places / (double)s->tile * (double)s->along / (double)s->lanes;
     const double waves = blocks * (double)s->lanes / filling, alone = (double)s->along / filling;
-    const double places = (double)s->places * (double)s->other_places; /* which have initial values to load, too */
+    /* These elements have initial values to load, too. */
+    const double places = (double)s->places * (double)s->other_places;
     return updates * (double)PASS * (waves > 1 ? waves : 1) <
            (updates * (double)WAIT + places * (double)PASS) * (alone > 1 ? alone : 1);
 }

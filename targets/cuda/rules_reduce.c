@@ -14,7 +14,7 @@ static int64_t points_of(const cuda_rules *r, const tir_stage *stage, int from, 
 
 /* ---- chunks */
 
-/* The reduction axis that chunks are cut from: the longest, preferably not one that threads run along. */
+/* The reduction axis that chunks are cut from: the first with at least `chunks` points, else the longest. */
 static int chunked_axis(cuda_rules *r, const tir_stage *stage, int64_t chunks) {
     int best = -1;
     for (int a = stage->space; a < stage->space + stage->reduce; a++) {
@@ -25,7 +25,7 @@ static int chunked_axis(cuda_rules *r, const tir_stage *stage, int64_t chunks) {
     return best;
 }
 
-/* The wished number of chunks, or a few more, so that vectors fit in them; extent: of the axis. */
+/* `wished` chunks, or a few more, so that the length of a chunk is a multiple of a vector; `extent`: of the axis. */
 static int64_t fitting_chunks(int64_t extent, int64_t wished) {
     enum { VECTOR = 16 };
     if (wished > extent) wished = extent;
@@ -34,7 +34,7 @@ static int64_t fitting_chunks(int64_t extent, int64_t wished) {
     return wished;
 }
 
-/* Columns stay contiguous in memory: the last axis becomes the first. */
+/* Stores the stage with its last axis outermost, so that columns stay contiguous in memory. */
 static void layout_last_first(cuda_rules *r, const char *name) {
     const tir_stage *stage = cuda_stage_of(r, name);
     lib_text layout;
@@ -44,7 +44,7 @@ static void layout_last_first(cuda_rules *r, const char *name) {
                  layout.data ? layout.data : "");
 }
 
-/* S combines the results of chunks, S_chunk; returns that name. NULL: it is not cut. */
+/* Cuts reduction S into chunks, stage S_chunk, whose results S combines. Returns the name of S_chunk; NULL: S is not cut. */
 static const char *cut_chunks(cuda_rules *r, const char *name, int64_t wished, bool columns) {
     const tir_stage *stage = cuda_stage_of(r, name);
     if (wished < 2) return NULL;
@@ -83,7 +83,7 @@ static int column_axis(cuda_rules *r, int s, cuda_vector *vector) {
     return best;
 }
 
-/* Registers of neighbouring threads along the columns. */
+/* Layout of registers that neighbouring threads along the columns own, each a vector. */
 static void layout_columns(cuda_rules *r, const cuda_column_group *g, const char *name) {
     const tir_stage *stage = cuda_stage_of(r, name);
     lib_text layout;
@@ -100,7 +100,8 @@ static void layout_columns(cuda_rules *r, const cuda_column_group *g, const char
     cuda_rewrite(r, "layout %s (%s)", cuda_tensor_name(r, name), layout.data);
 }
 
-/* The points of the reduction are shared among rows of threads: S_part of each, S_all of all of them in shared memory. */
+/* Shares the points of the reduction among rows of threads: S_part has the sum of each row of threads, S_all is all these sums in shared
+ * memory. */
 static void share_points(cuda_rules *r, cuda_column_group *g, const char *name) {
     const tir_stage *stage = cuda_stage_of(r, name);
     const char *axis = stage->axis[chunked_axis(r, stage, g->groups)].name;
@@ -137,7 +138,7 @@ static bool prepare_columns(cuda_rules *r, const char *name, bool cut, bool is_c
     cuda_mark_done(r, name);
     if (g.groups > 1) share_points(r, &g, name);
     if (cuda_is_stage(r, cuda_stage_named(r, name),
-                      g.root)) { /* a fold of several values: each gets one store at the end */
+                      g.root)) { /* a reduction of several values: each is stored once, at the end */
         stage = cuda_stage_of(r, name);
         g.whole = cuda_fresh_name(r, name, "total");
         cuda_rewrite(r, "rfactor %s.%s 1 chunks -> %s one w", name, stage->axis[stage->space].name, g.whole);
@@ -220,7 +221,7 @@ void cuda_schedule_columns(cuda_rules *r, const cuda_column_group *g) {
 
 /* ---- whole roots */
 
-/* Gives a reduction to one number a row axis: a single row. */
+/* Gives a reduction to one number an axis of one point, that is, a single row. */
 static const char *make_row(cuda_rules *r, const char *name) {
     const tir_stage *stage = cuda_stage_of(r, name);
     const char *row = cuda_fresh_name(r, name, "row");

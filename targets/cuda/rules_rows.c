@@ -5,7 +5,7 @@
 
 typedef cuda_row_group row_group;
 
-/* Total bytes that an access moves, each element once. */
+/* Bytes of the elements that the access reads, each counted once. */
 static double moved_by(const cuda_rules *r, const tir_stage *stage, const tir_access *access) {
     double bytes = (double)lib_dtype_size(r->region->tensors.data[access->tensor].dtype);
     for (int a = 0; a < stage->space + stage->reduce; a++) {
@@ -37,14 +37,14 @@ int cuda_lane_axis(cuda_rules *r, int s) {
     return most > 0 ? best : -1;
 }
 
-/* The axis of a stage of the group along the row; -1: it has one point per row. */
+/* The axis of stage s along the row; -1: it has one point per row. */
 static int row_axis(cuda_rules *r, const row_group *g, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     if (stage->kind == TIR_REDUCE) return cuda_lane_axis(r, s);
     return stage->space > g->rows ? g->rows : -1;
 }
 
-/* Number of the result's axes that form the row's number, for a root that reads reductions or is one; -1: it has no rows. */
+/* Number of leading axes that number the rows, if the root reads reductions or is one; -1: it has no rows. */
 static int row_axes(cuda_rules *r, int root) {
     const tir_stage *stage = &r->region->stages.data[root];
     tir_access access[CUDA_ACCESSES];
@@ -68,7 +68,7 @@ static bool in_group(const cuda_rules *r, const row_group *g, int s) {
 
 /* ---- members of the group */
 
-/* Do all loads of the stage's values by the reader use the reader's own position along the row? */
+/* Does the reader load stage s only at the reader's own position along the row? */
 static bool reads_own_place(cuda_rules *r, const row_group *g, int reader, int s) {
     tir_access access[CUDA_ACCESSES];
     int count = tir_accesses(r->region, reader, access, CUDA_ACCESSES), axis = row_axis(r, g, reader);
@@ -81,7 +81,7 @@ static bool reads_own_place(cuda_rules *r, const row_group *g, int reader, int s
     return true;
 }
 
-/* A producer joins if all its readers run in the group, row by row, and read it at their own positions along the row. */
+/* May stage s join the group: do all its readers run in the group, row by row, and read it at their own positions along the row? */
 static bool joins(cuda_rules *r, const row_group *g, int s) {
     const tir_stage *stage = &r->region->stages.data[s], *root = cuda_stage_of(r, g->root);
     bool wanted = false;
@@ -105,7 +105,7 @@ static bool joins(cuda_rules *r, const row_group *g, int s) {
     return wanted;
 }
 
-/* Adds a stage, with its length, to the group; false: there is no room, or its length is unknown. */
+/* Adds stage s to the group. False: there is no room, or the length of its rows is unknown. */
 static bool add_member(cuda_rules *r, row_group *g, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     int axis = row_axis(r, g, s);
@@ -132,7 +132,7 @@ static bool find_group(cuda_rules *r, int root, row_group *g) {
     for (int s = root; s >= 0; s--) {
         const tir_stage *member = &r->region->stages.data[s];
         if (s == root ? stage->kind != TIR_REDUCE : member->removed || !joins(r, g, s)) continue;
-        if (cuda_is_done(r, member->name)) continue; /* it is a phase of its own */
+        if (cuda_is_done(r, member->name)) continue; /* it was scheduled already, as a phase of its own */
         if (!add_member(r, g, s)) return false;
         any = any || member->kind == TIR_REDUCE;
     }
@@ -141,7 +141,7 @@ static bool find_group(cuda_rules *r, int root, row_group *g) {
 
 /* ---- vectors, and inputs of rows */
 
-/* Records the vectors of a stage's accesses to memory. */
+/* Adds the stage's accesses to memory along `axis` to *vector. */
 static void note_vector(cuda_rules *r, const row_group *g, int s, int axis, bool stores, cuda_vector *vector) {
     const tir_stage *stage = &r->region->stages.data[s];
     tir_access access[CUDA_ACCESSES], store;
@@ -157,7 +157,7 @@ static void note_vector(cuda_rules *r, const row_group *g, int s, int axis, bool
     }
 }
 
-/* Contiguous elements per thread, so that transfers between memory and registers are vectors. */
+/* Sets the number of contiguous elements per thread, so that memory is accessed by vectors, and the widest element's size. */
 static void find_vector(cuda_rules *r, row_group *g) {
     cuda_vector vector = CUDA_NO_VECTOR;
     for (int m = -1; m < g->members; m++) {
@@ -174,7 +174,7 @@ typedef struct row_input {
     int readers;
 } row_input;
 
-/* Is the tensor read only by stages of the group, at their own position of their row, in the whole region? *readers: how many do. */
+/* Is the tensor read only by stages of the group, each at its own position of its own row? *readers: how many do. */
 static bool is_read_by_rows(cuda_rules *r, const row_group *g, uint32_t tensor, int *readers) {
     const tir_pool *pool = r->region->pool;
     const int rank = r->region->tensors.data[tensor].rank;
@@ -198,7 +198,7 @@ static bool is_read_by_rows(cuda_rules *r, const row_group *g, uint32_t tensor, 
     return true;
 }
 
-/* Tensors that several stages read are loaded once: a copy of the row in registers. */
+/* Copies tensors that several stages read into registers, row by row, so that they are loaded once. */
 static void copy_inputs(cuda_rules *r, row_group *g) {
     for (uint32_t t = 0; t < r->region->tensors.count; t++) {
         const tir_tensor *tensor = &r->region->tensors.data[t];
@@ -215,8 +215,8 @@ static void copy_inputs(cuda_rules *r, row_group *g) {
 
 /* ---- rewrites */
 
-/* R = its parts. R_part: of each place in the vectors of the threads; R_own: of each thread; of up to 32 threads then by halves, R_16, R_8,
- * ..; of more the same within warps, and R combines R_all, those of the warps. */
+/* Makes of reduction R: R_part, by each place of the threads' vectors; R_own, by each thread; the levels R_16, R_8, .. of a tree by halves
+ * over up to 32 threads. With more threads the tree is within warps, R_all has the warps' results, and R combines these. */
 static void rewrite_reduction(cuda_rules *r, const row_group *g, cuda_row_member *member) {
     const char *name = member->name;
     const tir_stage *stage = cuda_stage_of(r, name);
@@ -243,13 +243,13 @@ static void rewrite_reduction(cuda_rules *r, const row_group *g, cuda_row_member
                      member->warp);
         if (cuda_stage_of(r, name)->count == 1)
             cuda_rewrite(r, "copy %s -> %s", member->warp, member->all);
-        else /* all values of a part in one stage */
+        else /* one stage with all values of the reduction */
             cuda_rewrite(r, "rfactor %s.warp %lld chunks -> %s warp u", name, (long long)(g->threads / TIR_WARP),
                          member->all);
         axis = "warp";
     }
     if (cuda_is_stage(r, cuda_stage_named(r, name),
-                      g->root)) { /* a fold of several values: each gets one store at the end */
+                      g->root)) { /* a reduction of several values: each is stored once, at the end */
         member->total = cuda_fresh_name(r, name, "total");
         cuda_rewrite(r, "rfactor %s.%s 1 chunks -> %s one w", name, axis, member->total);
         if (!member->warp) member->tree = member->total;
@@ -257,7 +257,7 @@ static void rewrite_reduction(cuda_rules *r, const row_group *g, cuda_row_member
     if (g->threads > 1) cuda_rewrite(r, "tree %s.%s", member->tree, member->warp ? "l" : member->total ? "w" : "lane");
 }
 
-/* A row in registers: each thread has its vectors. */
+/* The layout of a row in registers: each thread has its own vectors. */
 static void rewrite_held(cuda_rules *r, const row_group *g, const char *name) {
     const tir_stage *stage = cuda_stage_of(r, name);
     lib_text layout;
@@ -289,7 +289,8 @@ bool cuda_prepare_rows(cuda_rules *r, const char *root) {
     row_group g;
     if (!find_group(r, cuda_stage_named(r, root), &g)) return false;
     find_vector(r, &g);
-    const bool alone = cuda_stage_of(r, root)->kind == TIR_REDUCE; /* has been cut already, if that pays */
+    /* A reduction was cut into chunks before, if that pays. */
+    const bool alone = cuda_stage_of(r, root)->kind == TIR_REDUCE;
     if (!cuda_model_rows(r->machine, &g) && !alone) return false;
     if (g.held) copy_inputs(r, &g);
     rewrite_group(r, &g);
@@ -301,7 +302,7 @@ bool cuda_prepare_rows(cuda_rules *r, const char *root) {
 
 /* ---- loops */
 
-/* Threads along the row, for a stage with points along the whole row. */
+/* Loops of a stage with points along the whole row: threads along the row, each with vectors. */
 static void along_row(cuda_rules *r, const row_group *g, const tir_stage *stage) {
     enum { UNROLLED = 8 };
     const char *name = stage->name, *axis = stage->axis[g->rows].name;
@@ -323,7 +324,7 @@ static void attach(cuda_rules *r, const char *stage, const char *root, const cha
     tir_schedule_add(r->schedule, "store %s %s", stage, scope);
 }
 
-/* A thread's part: vectors one after the other, some of them in flight at once. */
+/* Loops of R_part: each thread reads vectors one after the other, with several loads in flight. */
 static void schedule_part(cuda_rules *r, const row_group *g, const char *name) {
     enum { FLIGHT = 4 };
     const tir_stage *stage = cuda_stage_of(r, name);
@@ -342,7 +343,7 @@ static void schedule_part(cuda_rules *r, const row_group *g, const char *name) {
     } else {
         tir_schedule_add(r->schedule, "split %s.step %d -> turn some mask", name, FLIGHT);
         tir_schedule_add(r->schedule, "unroll %s.some", name);
-        tir_schedule_add(r->schedule, "clip %s.turn", name); /* guards at the end only */
+        tir_schedule_add(r->schedule, "clip %s.turn", name); /* only the last iteration has guards */
         step = "turn some";
     }
     lib_text_init(&order, r->arena);
@@ -354,7 +355,7 @@ static void schedule_part(cuda_rules *r, const row_group *g, const char *name) {
     if (g->threads > 1) tir_schedule_add(r->schedule, "thread %s.%s", name, lane);
 }
 
-/* The stages that rewrite_reduction made. */
+/* Schedules the stages that rewrite_reduction made. */
 static void schedule_reduction(cuda_rules *r, const row_group *g, const cuda_row_member *member, const char *root,
                                const char *loop) {
     const bool warps = g->threads > TIR_WARP;

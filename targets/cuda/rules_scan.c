@@ -1,9 +1,10 @@
-/* Folds. Cumulative ones, whose step combines the state with another value by an associative operator: if there are too few threads, they
- * are cut into pieces, whose totals are reduced, then folded, and then start the pieces; along contiguous memory a warp takes 32 points
- * at a time by sums of pairs. All others: a thread for each free point (rules_maps.c), one point of time after the other. */
+/* Folds. A cumulative fold, whose step combines the state with another value by an associative operator, is cut into pieces if there are
+ * too few threads: the pieces' totals are reduced, then folded, and the results are the states with which the pieces begin. Along
+ * contiguous memory, a warp takes 32 points at a time by pairwise sums. All other folds: a thread for each free point (rules_maps.c), one
+ * point of time after the other. */
 #include "targets/cuda/rules.h"
 
-/* The step that is the next state of an associative fold, and the step's axis that is time; -1: the fold is not of this kind. */
+/* The step that computes the next state of an associative fold; *time: the step's axis for time. -1: the fold is not associative. */
 static int cumulative_step(cuda_rules *r, int fold, int *time) {
     const tir_stage *f = &r->region->stages.data[fold];
     *time = -1;
@@ -14,7 +15,7 @@ static int cumulative_step(cuda_rules *r, int fold, int *time) {
     return *time < 0 ? -1 : step;
 }
 
-/* Are the step's loads and stores contiguous along time? */
+/* Are the step's loads and stores contiguous along axis `time`? */
 static bool lies_along(cuda_rules *r, int step, int time) {
     tir_access access[CUDA_ACCESSES], store;
     int count = tir_accesses(r->region, step, access, CUDA_ACCESSES);
@@ -34,7 +35,7 @@ static int64_t free_points(const cuda_rules *r, const tir_stage *fold) {
     return points;
 }
 
-/* Cuts the fold, and schedules the fold of the pieces' totals. */
+/* Cuts the fold into pieces, and schedules the fold over the pieces' totals. */
 static void cut(cuda_rules *r, const char *name, int64_t piece, bool along) {
     const tir_stage *fold = cuda_stage_of(r, name);
     const char *totals = cuda_fresh_name(r, name, "total"), *before = cuda_fresh_name(r, name, "before");
@@ -46,8 +47,8 @@ static void cut(cuda_rules *r, const char *name, int64_t piece, bool along) {
     if (!cuda_prepare_scan(r, before)) lib_vec_push(r->arena, &r->roots, before);
 }
 
-/* Threads along the axis of the fold along which its step stores contiguously. If that is the last one, or short, threads along all free
- * points do as well (rules_maps.c). */
+/* Prepares a fold with threads along the axis along which its step stores contiguously. False: that is the last axis, or short, and threads
+ * along all free points do as well (rules_maps.c). */
 static bool prepare_across(cuda_rules *r, const char *name) {
     enum { SECTOR = 8 }; /* elements that memory moves at once */
     const int s = cuda_stage_named(r, name);
@@ -111,8 +112,7 @@ bool cuda_prepare_scan(cuda_rules *r, const char *name) {
     return true;
 }
 
-/* The axis of a step that 32 lanes share: its points in the block, or time, of which a whole block is computed at once; -1: it has one
- * point. */
+/* The axis of step s that 32 lanes share: its points within a block, or time if it computes a whole block at once; -1: it has one point. */
 static int lane_axis(cuda_rules *r, int s, const tir_stage *fold, const tir_step_axes *axes) {
     const tir_stage *step = &r->region->stages.data[s];
     tir_access store;

@@ -1,14 +1,14 @@
-/* Scatters. Updates of one element are made in their order, so an element belongs to one thread. If updates run along some axis: a block
- * has a tile of elements in shared memory, its threads run along the axis, and all updates are read in turn. Otherwise each thread has
- * one element in a register. If there are too many elements for that to pay, or the result shares the buffer of its initial values, only
- * threads along the axis remain (rules_maps.c). */
+/* Scatters. Updates of one element are made in their order, so each element belongs to one thread. If updates have elements along some
+ * axis: a block has a tile of the result in shared memory, its threads run along that axis, and all updates are read one after the other.
+ * Otherwise each thread has one element in a register. If there are too many elements for that to pay, or if the result shares the buffer
+ * of its initial values, threads run along the axis only (rules_maps.c). */
 #include "targets/cuda/rules.h"
 
 static bool is_along(const tir_stage *stage, int axis) {
     return stage->index[axis] == stage->axis[axis].var;
 }
 
-/* Layout of the tile: neighbouring threads are contiguous in each element, whichever elements they update. */
+/* Lays out the tile with the axis of threads innermost: neighbouring threads access neighbouring words, whichever elements they update. */
 static void lay_out_tile(cuda_rules *r, const cuda_scatter *s) {
     const tir_stage *sums = cuda_stage_of(r, s->sums);
     lib_text layout;
@@ -53,7 +53,7 @@ bool cuda_prepare_scatter(cuda_rules *r, const char *name) {
     return true;
 }
 
-/* A thread for each element of the result. */
+/* Schedules a scatter with a thread for each element of the result. */
 static void schedule_places(cuda_rules *r, const cuda_scatter *s) {
     enum { BLOCK = 256 };
     const tir_stage *root = cuda_stage_of(r, s->root);

@@ -1,5 +1,5 @@
-/* Sorts by merging (tir/schedule_sort.c). The passes up to runs of 1,024 elements are made by a block in shared memory, of several lines
- * if these are short; the others are a phase each, with a thread for each element of a run. */
+/* Sorts by merging (tir/schedule_sort.c). A block makes the passes up to runs of 1,024 elements in shared memory, for several lines if
+ * these are short; each other pass is a phase, with a thread for each element. */
 #include "targets/cuda/rules.h"
 
 enum { CHIP_PASSES = 10, BLOCK = 256 };
@@ -31,16 +31,16 @@ void cuda_prepare_sorts(cuda_rules *r) {
     }
 }
 
-/* The part of a pass' axis that a block has. */
+/* An axis of a pass, and how many of its points a block has. */
 typedef struct sort_axis {
     const char *name;
-    /* at most */
+    /* most points of a block */
     int64_t points;
     bool varies;
 } sort_axis;
 
-/* Threads run along the axes, fastest along the last one, as far as there are threads; the rest are iterations inside of the loops
- * `around`. The search for an element's position is made by the thread that has the element. */
+/* Threads run along the axes, fastest along the last one, as far as there are threads; the other points are iterations of loops inside
+ * `around`. The thread that has an element searches for its position. */
 static void share_points(cuda_rules *r, const char *pass, const char *around, int count, const sort_axis *axis) {
     const char *lane[3];
     int64_t room = BLOCK;

@@ -1,10 +1,11 @@
-/* Folds whose state has axes of its own (factorisations, recurrences over matrices): a block for each fold, step after step. The threads
- * of the block share the points of each step and of the state; steps are stored in shared memory while there is room. */
+/* Folds whose state has axes of its own (factorisations, recurrences over matrices): a block of threads for each point of the fold's free
+ * axes, step after step. The threads share the points of each step and of the state; steps are stored in shared memory while there is
+ * room. */
 #include "targets/cuda/rules.h"
 
 enum { MOST_THREADS = 256 };
 
-/* Points of the widest component along its own axes; -1: not all are known. */
+/* The largest number of points of a component of the state along its own axes; -1: unknown. */
 static int64_t own_points(const cuda_rules *r, const tir_stage *fold) {
     int64_t most = 1;
     for (int c = 0; c < fold->count; c++) {
@@ -32,7 +33,7 @@ static int time_of(const tir_stage *fold, const tir_stage *step, const tir_step_
 bool cuda_prepare_state(cuda_rules *r, const char *name) {
     enum {
         LEAST = 4 /* points of a step */,
-        FILLING = 1024 /* folds on a multiprocessor that keep it busy with a thread each */
+        FILLING = 1024 /* number of folds that keep a multiprocessor busy with a thread each */
     };
     const int s = cuda_stage_named(r, name);
     const tir_stage *fold = &r->region->stages.data[s];
@@ -58,7 +59,7 @@ bool cuda_prepare_state(cuda_rules *r, const char *name) {
     return true;
 }
 
-/* Threads along a step's own axes; returns its bytes there. */
+/* Schedules threads along a step's own axes; returns the bytes of its result along them. */
 static int64_t schedule_step(cuda_rules *r, const tir_stage *step, const tir_step_axes *axes, int64_t threads) {
     const char *run = NULL;
     int64_t points = 1;
@@ -71,7 +72,8 @@ static int64_t schedule_step(cuda_rules *r, const tir_stage *step, const tir_ste
     for (int a = 0; a < step->space; a++)
         if (axes->along[a] < 0) axis[own++] = a;
     for (int i = 0; i < own; i++) points *= cuda_extent(r, &step->axis[axis[i]]);
-    const bool last = own > 0 && axis[own - 1] == axis[0] + own - 1; /* neighbours fuse */
+    /* The own axes are neighbours, so that they can be fused. */
+    const bool last = own > 0 && axis[own - 1] == axis[0] + own - 1;
     if (points > 1 && last) {
         run = step->axis[axis[own - 1]].name;
         for (int i = own - 1; i > 0; i--) {

@@ -10,7 +10,8 @@ typedef cuda_tile_axis tile_axis;
 
 /* ---- factors and sides */
 
-/* Both factors, the stage's axes that each uses, and the sides: n is the side of the result's last axis, unless that is a batch. */
+/* Finds both factors, which axes each of them uses, and the side of each axis: n is the side of the result's last axis, unless that is a
+ * batch. False: it is no contraction with sides m and n. */
 static bool find_sides(cuda_rules *r, const tir_stage *stage, cuda_tile *t) {
     const tir_pool *pool = r->region->pool;
     tir_expr factor[2];
@@ -44,7 +45,8 @@ static bool find_sides(cuda_rules *r, const tir_stage *stage, cuda_tile *t) {
     return t->m >= 0 && t->n >= 0;
 }
 
-/* Each term of the predicate is moved into a factor that uses all of its axes; false: there is no such factor. */
+/* Notes for each term of the predicate into which factor it will be moved, one that uses all of its axes; false: there is none for some
+ * term. */
 static bool find_deviations(cuda_rules *r, const tir_stage *stage, cuda_tile *t) {
     enum { TERMS = 32 };
     const tir_pool *pool = r->region->pool;
@@ -62,7 +64,7 @@ static bool find_deviations(cuda_rules *r, const tir_stage *stage, cuda_tile *t)
     return true;
 }
 
-/* Bytes of an element of a factor's copy. */
+/* Bytes of an element of the copy of the factor that uses axis `a`. */
 static int64_t factor_bytes(const cuda_rules *r, const tir_stage *stage, int a) {
     const tir_pool *pool = r->region->pool;
     tir_expr factor[2];
@@ -100,7 +102,7 @@ static int64_t tile_of(const tile_axis *x) {
 }
 
 typedef struct tile_size {
-    /* of m and n */
+    /* by side, m and n: threads, results of a thread, neighbouring results of a thread */
     int64_t threads[2], own[2], lo[2];
 } tile_size;
 
@@ -110,8 +112,8 @@ static void apply_size(cuda_tile *t, const tile_size *size) {
     t->threads = size->threads[0] * size->threads[1];
 }
 
-/* Copies for some steps are issued together and take `latency` cycles, during which other blocks of the same multiprocessor work;
- * `stages` of them are in flight. */
+/* Cycles of `rounds` steps of `together` blocks on a multiprocessor. Copies for one step are issued together and take `latency` cycles,
+ * during which other blocks work; copies for `stages` steps are in flight. */
 static double cycles_of_wave(double together, double rounds, double step) {
     const double latency = 900, stages = 4, overlap = 8;
     const double all = together * step, alone = step + latency / stages;
@@ -125,8 +127,9 @@ double cuda_tile_cycles(const cuda_rules *r, int64_t blocks, int64_t together, d
            cycles_of_wave((double)(each % together), rounds, step);
 }
 
-/* The model: cycles of a multiprocessor for the whole contraction. A step of the sum costs a block its arithmetic, plus a part of the
- * time of overlapping work: reads of shared memory (128 bytes a cycle), other instructions (4 a cycle), bytes from L2. */
+/* The model: cycles until a multiprocessor has done its part of the contraction; -1: the size does not fit. A step of the sum takes a block
+ * its arithmetic, plus a part of the time of overlapping work: reads of shared memory (128 bytes a cycle), other instructions (4 a cycle),
+ * bytes from L2. */
 static double cost_of(const cuda_rules *r, cuda_tile *t, const tile_size *size) {
     enum { LANES = 128, REGISTERS = 65536, L2_BYTES = 20, THREADS = 2048, OVERLAP = 4 };
     const int64_t bm = size->threads[0] * size->own[0], bn = size->threads[1] * size->own[1];
@@ -157,7 +160,7 @@ static double cost_of(const cuda_rules *r, cuda_tile *t, const tile_size *size) 
     return cuda_tile_cycles(r, blocks, together, rounds, step);
 }
 
-/* The best size, and its cost; -1: none fits. */
+/* Sets the best size and returns its cost; -1: none fits. */
 static double choose_size(cuda_rules *r, cuda_tile *t) {
     if (t->unit) return cuda_matrix_size(r, t);
     double best = -1;
@@ -180,7 +183,7 @@ static double choose_size(cuda_rules *r, cuda_tile *t) {
     return cost_of(r, t, &chosen);
 }
 
-/* The minimum distance in memory of neighbours along an axis, among accesses that depend on it. */
+/* The smallest distance in memory of neighbours along the axis, over all accesses that depend on it. */
 static int64_t nearest(const tir_access *access, int count, int axis) {
     int64_t found = TIR_IRREGULAR;
     for (int i = 0; i < count; i++) {
@@ -190,7 +193,8 @@ static int64_t nearest(const tir_access *access, int count, int axis) {
     return found;
 }
 
-/* Steps of the sum that are copied at once: all points of short axes, contiguous ones first, and a part of the next axis. */
+/* Chooses the steps of the sum that are copied at once: all points of short axes, those nearest in memory first, and a part of the next
+ * axis. */
 static void choose_steps(cuda_rules *r, int s, cuda_tile *t) {
     enum { STEPS = 16, MORE = 24 /* if short axes do not divide STEPS */ };
     tir_access access[CUDA_ACCESSES];
@@ -240,7 +244,7 @@ int cuda_reader_of(cuda_rules *r, int s) {
     return reader;
 }
 
-/* Sums are in registers by thread; the copies have the axes of their side last. */
+/* Layouts: sums are in the registers of threads; each copy has the axes of its side last. */
 static void lay_out(cuda_rules *r, const cuda_tile *t) {
     const tir_stage *stage = cuda_stage_of(r, t->sums);
     lib_text layout;
@@ -279,7 +283,7 @@ static bool lies_along(cuda_rules *r, int s, int axis) {
     return nearest(access, tir_accesses(r->region, s, access, CUDA_ACCESSES), axis) == 1;
 }
 
-/* Everything that must be known before rewriting; false: no tile. */
+/* Sets *t, all that must be known before rewriting; false: there is no tile. */
 static bool measure(cuda_rules *r, int s, cuda_tile *t) {
     enum { LEAST = 2, LEAST_RESULTS = 64, LEAST_SUM = 4 };
     const tir_stage stage = r->region->stages.data[s];
@@ -302,8 +306,8 @@ static bool measure(cuda_rules *r, int s, cuda_tile *t) {
     return t->cost >= 0;
 }
 
-/* For few tiles and a long sum: the number of equal pieces that the sum is cut into, each a tile of its own. The sum of the pieces costs
- * a phase that reads all of them. */
+/* For few tiles and a long sum: the number of equal pieces into which the sum is cut, each a tile of its own; 1: it is not cut. Adding up
+ * the pieces costs a phase that reads all of them. */
 static int64_t choose_pieces(cuda_rules *r, const cuda_tile *t) {
     enum { MOST = 16, PHASE = 4000, MEMORY_BYTES = 16 };
     const tile_axis *x = &t->axis[t->stepped];
@@ -324,7 +328,7 @@ static int64_t choose_pieces(cuda_rules *r, const cuda_tile *t) {
     return chosen;
 }
 
-/* Cuts the sum into `pieces` sums, which are then computed in tiles. */
+/* Cuts the sum into `pieces` sums, which will be computed in tiles; *t is set anew for a piece. False: a piece has no tile. */
 static bool cut_sum(cuda_rules *r, cuda_tile *t, int64_t pieces) {
     const char *whole = t->sums, *part = cuda_fresh_name(r, whole, "pieces");
     cuda_rewrite(r, "rfactor %s.%s %lld chunks -> %s piece within", whole, t->axis[t->stepped].name, (long long)pieces,
@@ -339,7 +343,7 @@ static bool cut_sum(cuda_rules *r, cuda_tile *t, int64_t pieces) {
     return true;
 }
 
-/* The stage that a block stores: the map that reads the sums, or a copy of them. Pieces are stored one after the other. */
+/* Sets the root, which a block stores: the map that reads the sums, or a copy of the sums. Pieces are stored one after the other. */
 static void find_root(cuda_rules *r, cuda_tile *t) {
     const int reader = cuda_reader_of(r, cuda_stage_named(r, t->sums));
     if (reader >= 0) {
@@ -378,13 +382,13 @@ bool cuda_prepare_tile(cuda_rules *r, int s) {
 
 /* ---- loops */
 
-/* Names of loops, by the number of their axis: those of a stage must differ. */
+/* A loop's name, with the number of its axis: names in one stage must differ. */
 static const char *loop_name(const cuda_rules *r, const char *part, int axis) {
     return lib_arena_format(r->arena, "%s%d", part, axis);
 }
 
-/* Splits an axis of the result into hi, thread and lo; before that into blocks, if all of it is needed. `name` becomes the names of the
- * parts, NULL if a part does not exist. */
+/* The loops into which an axis of the result is split: blocks (if all blocks are in the same loop nest), hi, thread and lo; NULL: no such
+ * loop. */
 typedef struct axis_loops {
     const char *block, *hi, *thread, *lo;
 } axis_loops;
@@ -435,7 +439,7 @@ static void add_loops(lib_text *order, cuda_rules *r, const char *stage, const c
     if (directive) tir_schedule_add(r->schedule, "%s %s.%s", directive, stage, loop);
 }
 
-/* The root: blocks, then threads, then each thread's own points. */
+/* Orders the root's loops: blocks, then threads, then each thread's own points. Returns the innermost loop over blocks. */
 static const char *schedule_root(cuda_rules *r, const cuda_tile *t) {
     const tir_stage *root = cuda_stage_of(r, t->root);
     axis_loops loops[TIR_MAX_AXES];
@@ -463,9 +467,10 @@ static const char *schedule_root(cuda_rules *r, const cuda_tile *t) {
     return last;
 }
 
-enum { MOST_PAD = 32 }; /* bytes of a row in shared memory */
+enum { MOST_PAD = 32 }; /* most bytes of padding of a row in shared memory */
 
-/* Number of copies in flight during the computation of one step, as many as do not reduce the blocks of a multiprocessor. 1: none ahead. */
+/* Number of stages of the copies' pipeline: as many as do not reduce the number of blocks on a multiprocessor. 1: nothing is copied
+ * ahead. */
 static int64_t count_stages(cuda_rules *r, const cuda_tile *t) {
     enum { MOST = 4 };
     int64_t points[CUDA_SIDES] = {1, 1, 1, 1}, stages = MOST;
@@ -473,7 +478,8 @@ static int64_t count_stages(cuda_rules *r, const cuda_tile *t) {
     for (int a = 0; a < t->space; a++) points[t->axis[a].side] *= tile_of(&t->axis[a]);
     const int64_t stage =
         t->steps * (points[CUDA_SIDE_M] * t->bytes[0] + points[CUDA_SIDE_N] * t->bytes[1] + 2 * MOST_PAD);
-    for (int side = 0; side < 2; side++) { /* a stage that computes something is not a copy */
+    /* A factor that is computed, not only loaded, cannot be copied asynchronously. */
+    for (int side = 0; side < 2; side++) {
         const tir_stage *copy = cuda_stage_of(r, t->copy[side]);
         if (tir_op_of(r->region->pool, copy->value[0]) != TIR_LOAD) return 1;
     }
@@ -481,7 +487,8 @@ static int64_t count_stages(cuda_rules *r, const cuda_tile *t) {
     return stages;
 }
 
-/* The sums: parts of the sum that are copied at once, threads, single steps, registers. *outer: the loop at which copies are attached. */
+/* Orders the loops of the sums: parts of the sum that are copied at once, threads, single steps, registers. Returns the loop at which the
+ * copies are attached. */
 static const char *schedule_sums(cuda_rules *r, const cuda_tile *t, bool pipelined) {
     const tir_stage *stage = cuda_stage_of(r, t->sums);
     axis_loops loops[TIR_MAX_AXES];
@@ -527,8 +534,8 @@ static int64_t copied(const cuda_tile *t, const tir_axis *axis, cuda_side *side)
     return *side == CUDA_SIDE_BATCH ? 1 : *side == CUDA_SIDE_SUM ? t->axis[a].lo : tile_of(&t->axis[a]);
 }
 
-/* The axis along which the factor is contiguous in memory; -1: none. Of several tensors, the one that is indexed by the most axes decides: a
- * loaded value that a guard reads once for a whole row does not. */
+/* If the copy reads several tensors, the one indexed by the most axes decides: a loaded value that a guard reads once for a whole row does
+ * not count. */
 int cuda_contiguous_axis(cuda_rules *r, int s, int64_t *bytes) {
     tir_access access[CUDA_ACCESSES];
     const int count = tir_accesses(r->region, s, access, CUDA_ACCESSES), space = r->region->stages.data[s].space;
@@ -554,9 +561,9 @@ int cuda_contiguous_axis(cuda_rules *r, int s, int64_t *bytes) {
 enum { ROW_LANES = 8 };
 
 typedef struct copy_plan {
-    /* axes; that of the source's rows, and that of the copy's */
+    /* number of axes; the axis along which the source is contiguous; the axis along which the copy is */
     int axes, along, last;
-    /* rows become columns; one by one */
+    /* rows of the source become columns of the copy; elements are copied one by one */
     bool turned, elements;
     int64_t size, pad;
     /* neighbouring lanes store contiguously, although the source's rows run the other way */
@@ -596,13 +603,13 @@ static void share_lanes(cuda_rules *r, const cuda_tile *t, int which, copy_plan 
         }
 }
 
-/* An access of a warp: a thread of each loop, the fastest first. */
+/* A loop over threads of a copy, as part of an access by a warp. */
 typedef struct lane_loop {
-    /* in bytes */
+    /* threads of the loop; those that exist; bytes from one to the next */
     int64_t extent, valid, stride;
 } lane_loop;
 
-/* Extra wavefronts of a store by all threads, as the interpreter counts them. */
+/* Bank conflicts of a store by all threads, counted as by the interpreter: wavefronts beyond the least number. loops[0] is the fastest. */
 static int64_t bank_conflicts(const lane_loop *loops, int count, int64_t bytes) {
     enum { BANKS = 32, WORD = 4 };
     const int64_t part = bytes <= WORD ? TIR_WARP : bytes <= 2 * WORD ? TIR_WARP / 2 : TIR_WARP / 4;
@@ -652,7 +659,7 @@ static int64_t store_conflicts(const copy_plan *p) {
     return bank_conflicts(loops, count, p->size * p->vector[p->last]);
 }
 
-/* The pad and the lanes whose stores have the fewest bank conflicts; vectors that are read stay aligned. */
+/* Chooses the pad and the order of lanes whose stores have the fewest bank conflicts, such that vectors that are read stay aligned. */
 static void choose_pad(const cuda_tile *t, int which, copy_plan *p) {
     int64_t lo = 1, best = -1;
     for (int a = 0; a < t->space; a++)

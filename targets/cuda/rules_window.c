@@ -1,6 +1,6 @@
-/* Short sums over windows (pooling, convolutions of single channels): the windows of neighbouring results overlap. A thread computes some
- * results above each other in registers, with all steps of the window unrolled, and loads shared elements once, into registers as well;
- * lanes are neighbours along the last axis, whose loads overlap in L1. */
+/* Short sums over windows (pooling, depthwise convolutions): the windows of neighbouring results overlap. A thread computes several results
+ * along one axis in registers, with all steps of the window unrolled, and loads the elements that these results share once, into registers;
+ * neighbouring threads are neighbours along the last axis, whose loads overlap in L1. */
 #include "targets/cuda/rules.h"
 
 typedef struct window_search {
@@ -31,7 +31,7 @@ static int64_t power_above(int64_t n) {
     return power;
 }
 
-/* Lanes of each axis, the last ones first; results above each other along the last window axis but one. */
+/* Sets the threads of a block along each axis, the last axes first, and a thread's results: along the last window axis but one. */
 static void choose_lanes(cuda_rules *r, const tir_stage *stage, const bool *windows, cuda_window *w) {
     enum { THREADS = 256, ROWS = 4 };
     int64_t left = THREADS;
@@ -64,7 +64,7 @@ static bool is_read_by_others(cuda_rules *r, int s, uint32_t tensor) {
     return false;
 }
 
-/* Elements in the bounding box of a thread's reads by a load; -1: unknown. */
+/* Number of elements in the bounding box of what a thread reads by the load; -1: unknown. */
 static int64_t box_of(cuda_rules *r, const tir_stage *stage, const cuda_window *w, tir_expr load) {
     enum { TERMS = 16 };
     const tir_pool *pool = r->region->pool;
@@ -89,7 +89,7 @@ static int64_t box_of(cuda_rules *r, const tir_stage *stage, const cuda_window *
     return elements;
 }
 
-/* Copies of the operands that only the window reads, in registers of a thread. */
+/* Copies operands that only this sum reads to the registers of a thread. */
 static void copy_operands(cuda_rules *r, cuda_window *w) {
     enum { REGISTERS = 96 };
     tir_access access[CUDA_ACCESSES];

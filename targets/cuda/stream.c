@@ -4,7 +4,7 @@
 
 enum { RETURNS_MAX = 32, STAGING_ALIGNMENT = 64 };
 
-/* bytes in transfer to the host through the staging memory */
+/* A copy to the host through the staging memory that is not complete: synchronise moves the bytes to their destination. */
 typedef struct returned {
     void *to;
     const char *from;
@@ -15,7 +15,7 @@ struct target_stream {
     target_device *device;
     CUstream stream;
     bool own, ready, marked;
-    /* launches are recorded in it; NULL: they go to the stream */
+    /* the batch that records launches; NULL: launches go to the stream */
     target_batch *batch;
     /* NULL: not needed so far */
     CUevent mark;
@@ -199,7 +199,7 @@ static void release(target_stream *stream, void *pointer) {
 
 /* ---- copies */
 
-/* Space for so many bytes in the staging memory; NULL: the copy does not use it. */
+/* Reserves `size` bytes of the staging memory; NULL: there is no room, so that the copy is an ordinary one. */
 static char *stage(target_stream *stream, size_t size) {
     size_t padded = (size + STAGING_ALIGNMENT - 1) / STAGING_ALIGNMENT * STAGING_ALIGNMENT;
     if (padded > CUDA_STAGING_BYTES - stream->used || stream->refused) return NULL;

@@ -46,14 +46,14 @@ static void element_index(emitter *e, const tir_stmt *stmt, int place, int numbe
         index[d] = tir_substitute(e->pool, at->index[d], TIR_COLLECTIVE_VARS, stmt->collective.var, value);
 }
 
-/* A lane's element in its array: an index into it. */
+/* Index, in a lane's own array, of element `number` of operand `place`. */
 static tir_expr element_place(emitter *e, const tir_stmt *stmt, int place, int number) {
     tir_expr index[16];
     element_index(e, stmt, place, number, index);
     return print_register_place(e, stmt->collective.place[place].buffer, index);
 }
 
-/* Elements 2n and 2n + 1 as one register. */
+/* Text of elements 2n and 2n + 1 of operand `place` as one 32-bit register. */
 static const char *pair_text(emitter *e, const tir_stmt *stmt, int place, int n, bool written) {
     tir_expr low = element_place(e, stmt, place, 2 * n), high = element_place(e, stmt, place, 2 * n + 1);
     const char *array = e->buffer[stmt->collective.place[place].buffer];
@@ -79,7 +79,7 @@ static void add_registers(emitter *e, lib_text *call, const tir_stmt *stmt, int 
     }
 }
 
-/* ldmatrix takes the address of a row from each lane: row lane % 8 of matrix lane / 8; lanes beyond the last matrix repeat some. */
+/* The row address that each lane gives to ldmatrix: row lane % 8 of matrix lane / 8; lanes beyond the last matrix repeat some. */
 static const char *row_address(emitter *e, const tir_stmt *stmt) {
     const tir_place *at = &stmt->collective.place[1];
     const int matrices = 1 << stmt->collective.row->bits[0];

@@ -1,4 +1,5 @@
-/* What tests of the public API share. Sees the public header only. Tests that hold on every target run on all that this build has. */
+/* Shared by the tests of the public API; includes the public header only. Tests that hold for every target run on all targets of this
+ * build. */
 #ifndef TEST_API_SUPPORT_H
 #define TEST_API_SUPPORT_H
 
@@ -54,15 +55,15 @@ static inline dlc_allocator counting(counter *c) {
 }
 
 /* ---- checks
- * cmocka's own (assert_true, ...) jump out of the test: right on the thread that cmocka called, and where no frame of the library lies
- * between. Those here also end what start_thread or run_checked began, on any thread and in callbacks; report fails the test then. */
+ * cmocka's own (assert_true, ...) jump out of the test, which is right only on cmocka's thread and with no function of the library on the
+ * stack. A failing CHECK also ends what start_thread or run_checked began, on any thread and in callbacks; report then fails the test. */
 
 typedef struct checks {
     jmp_buf end;
-    /* the first; empty: none */
+    /* the first failure; empty: none */
     char failure[512];
 } checks;
-static _Thread_local checks *current_checks; /* NULL: the test itself */
+static _Thread_local checks *current_checks; /* NULL: failures jump out of the test */
 
 __attribute__((format(printf, 1, 2))) _Noreturn static inline void failed(const char *format, ...) {
     char message[sizeof current_checks->failure];
@@ -101,14 +102,15 @@ static inline void *run_thread(void *argument) {
     run_checked(&t->checks, t->body, t->argument);
     return NULL;
 }
-/* *t stays where it is until join_threads. */
+/* Starts body(argument) on a thread. *t must stay at its address until join_threads. */
 static inline void start_thread(thread *t, void (*body)(void *argument), void *argument) {
     t->body = body;
     t->argument = argument;
     t->checks.failure[0] = 0;
     CHECK(pthread_create(&t->id, NULL, run_thread, t) == 0);
 }
-static inline void join_threads(thread *threads, int count) { /* all, before one of them fails the test */
+/* Joins all threads before a failure of one ends the test. */
+static inline void join_threads(thread *threads, int count) {
     for (int i = 0; i < count; i++) CHECK(pthread_join(threads[i].id, NULL) == 0);
     for (int i = 0; i < count; i++) report(&threads[i].checks);
 }
@@ -131,12 +133,13 @@ static inline void check_close(const float *got, const double *expected, size_t 
 static const char *const all_targets[] = {"interp", "cpu", "cuda"};
 enum { TARGETS = sizeof all_targets / sizeof *all_targets };
 
-/* Its kernels run where the host's tensors are. */
+/* Do the target's kernels read the host's memory? */
 static inline bool has_host_memory(const char *target) {
     return strcmp(target, "cuda") != 0;
 }
 
-/* NULL: not in this build, or no device. test/cuda/api_test.sh runs these programs with a fake one. */
+/* A context for the target; NULL: the target is not in this build, or has no device. test/cuda/api_test.sh runs these programs with a fake
+ * device. */
 static inline dlc_context *open_context(const char *target, const dlc_context_options *given) {
     dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
     dlc_context *context = NULL;
@@ -148,7 +151,7 @@ static inline dlc_context *open_context(const char *target, const dlc_context_op
     return context;
 }
 
-/* Whose memory is counted. */
+/* A context whose memory is counted. */
 static inline dlc_context *open_counted(const char *target, counter *c) {
     dlc_allocator allocator = counting(c);
     dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
@@ -239,7 +242,7 @@ static inline void dense_reference(const float *x, int64_t n, double *y) {
         }
 }
 
-/* One run of it on n rows, which are checked; `out` (NULL: nobody wants them) takes n * 4 numbers. */
+/* Runs the program on n rows and checks the results; `out` gets the n * 4 numbers, unless it is NULL. */
 static inline void run_dense(dlc_context *context, dlc_program *program, int64_t n, float *out) {
     const size_t rows = (size_t)n;
     float *x = malloc((rows * 12 + 1) * sizeof *x), *y = out ? out : x + rows * 8;

@@ -10,18 +10,18 @@ typedef struct test_graphs {
     const graph *whole, *primitive;
 } test_graphs;
 
-/* Mistakes raise in the arena's scope. inputs[i] and outputs[i] are compact tensors. */
+/* A leg. Failures raise in the arena's scope. inputs[i] and outputs[i] are compact tensors. */
 typedef struct test_leg {
     const char *name;
-    /* What `run` needs, or NULL: this leg has no way to run such operators. */
+    /* Prepares a sample for `run`; NULL: this leg cannot run such operators. */
     void *(*prepare)(const struct test_leg *leg, lib_arena *arena, const test_graphs *graphs);
     void (*run)(void *prepared, lib_arena *arena, void *const *inputs, void *const *outputs);
     /* NULL: nothing is left */
     void (*finish)(void *prepared);
     bool fma, strided;
-    /* with memory at one end only: it is slow */
+    /* memory is guarded at one end only, because the leg is slow */
     bool once;
-    /* NULL, or the target on whose device it runs: then only where DLC_TEST_TARGET names it, all others not */
+    /* the target on whose device the leg runs, if DLC_TEST_TARGET names it (all other legs are then skipped); NULL: none */
     const char *target;
 } test_leg;
 
@@ -29,7 +29,7 @@ enum { TEST_LEGS_MAX = 12 };
 extern const test_leg test_legs[TEST_LEGS_MAX]; /* ends at name NULL */
 
 bool test_leg_wanted(const test_leg *leg);
-/* Says what ran on a device. */
+/* Prints what ran on a device, at the end. */
 void test_legs_close(void);
 
 #endif

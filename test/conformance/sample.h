@@ -24,7 +24,7 @@ typedef struct sample_operand {
 typedef struct sample {
     const graph_op *op;
     const char *line;
-    /* "T" stands somewhere in it */
+    /* the line contains "T" */
     bool varies;
     int operands;
     sample_operand operand[SAMPLE_OPERANDS];
@@ -138,7 +138,8 @@ static inline double sample_uniform(uint64_t *seed, double low, double high) {
     return low + (high - low) * ((double)(sample_random(seed) >> 11) * 0x1p-53);
 }
 
-/* Numbers where operators tend to differ. Products of those of i64 stay within the integers that a double can hold. */
+/* Special numbers of a dtype, at which implementations of operators tend to differ; returns their count. Products of those of i64 stay
+ * within the integers that a double can hold. */
 static inline int sample_specials(dlc_dtype dtype, bool extreme, double *out) {
     static const double i64_specials[] = {0, 1, -1, 2, -2, 3, -0x1p63, 0x1p31, -0x1p31, 63, 64, -64};
     static const double u64_specials[] = {
@@ -180,7 +181,7 @@ static inline int sample_specials(dlc_dtype dtype, bool extreme, double *out) {
     return count;
 }
 
-/* Those within the range, NaN excepted. */
+/* Keeps the special numbers within the operand's range, which excludes NaN; returns their count. */
 static inline int sample_within(const sample_operand *operand, double *special, int count) {
     int kept = 0;
     for (int i = 0; i < count; i++)

@@ -13,10 +13,10 @@
 /* after the above */
 #include <cmocka.h>
 
-/* Takes the text, which is to be freed, and what was read of the sample. */
+/* Gets the text, which it frees, and the parsed sample. */
 typedef void (*text_visit)(void *user, char *text, const sample *s);
 
-/* Every n-th only: DLC_TEST_SHARE, else every third, with DLC_TEST_LONG all. */
+/* n, if only every n-th text is to be tested: DLC_TEST_SHARE, else 3, with DLC_TEST_LONG 1. */
 static inline int test_share(void) {
     const char *share = getenv("DLC_TEST_SHARE");
     const int every = share ? atoi(share) : getenv("DLC_TEST_LONG") ? 1 : 3;
@@ -32,7 +32,7 @@ static inline char *read_text(const char *path) {
     return text;
 }
 
-/* The operator's results are the outputs. */
+/* A graph with one operator, whose results are the outputs. */
 static inline char *text_of_sample(const graph_op *op, const char *line, size_t length, dlc_dtype dtype, sample *s,
                                    bool *varies) {
     lib_scope scope;
@@ -66,7 +66,7 @@ static inline bool is_usable(const graph_op *op, dlc_dtype dtype) {
     return !lib_dtype_is_stored_otherwise(dtype) && graph_op_accepts(op, dtype);
 }
 
-/* The first line with f32, and another one with another dtype; DLC_TEST_LONG: all of both. */
+/* Visits the row's first line with f32, and another line with another dtype; DLC_TEST_LONG: all lines with all dtypes. */
 static inline void for_row(const graph_op *op, uint64_t hash, text_visit visit, void *user) {
     const bool all = getenv("DLC_TEST_LONG") != NULL;
     int lines = 1, number = 0;
@@ -91,7 +91,7 @@ static inline void for_row(const graph_op *op, uint64_t hash, text_visit visit, 
     }
 }
 
-/* Of all rows with a reference in numbers. */
+/* Visits samples of all rows that have a numerical reference. */
 static inline void for_samples(text_visit visit, void *user) {
     uint64_t number = 0;
     for (const graph_op *const *const *family = graph_op_families; *family; family++)

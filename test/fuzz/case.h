@@ -23,17 +23,17 @@ enum { CASE_TENSORS = 48, CASE_SYMBOLS = 4, CASE_RUNS = 8, CASE_MESSAGE = 4096 }
 typedef enum case_fill { FILL_TAME, FILL_INTEGERS, FILL_WIDE, FILL_SPECIAL, FILL_COUNT } case_fill;
 static const char *const case_fills[] = {"tame", "integers", "wide", "special"};
 
-/* What came of it. The first word of the message is the kind of mistake: shrinking keeps it. */
+/* The result of a case. The first word of the message is the kind of failure, which shrinking preserves. */
 typedef struct case_report {
-    /* where it was, for a run that never came back */
+    /* the stage last begun, for a run that does not return */
     char stage[64];
     char message[CASE_MESSAGE];
-    /* last line of the library: why a region is interpreted */
+    /* the library's last log line, which tells why a region is interpreted */
     char log[1024];
-    /* outputs */
+    /* numbers of outputs that were compared and skipped */
     int compared, skipped;
-    /* with DLC_TEST_TARGET=onnx: outputs within their bounds whose bits differ, and such beyond that may be; no one graph was imported; why
-     * the graph has no ONNX model, or empty */
+    /* with DLC_TEST_TARGET=onnx. rounded: outputs within their bounds whose bits differ; known: outputs beyond, for a known reason; runner:
+     * there is no single imported graph; left_out: why the graph has no ONNX model, or empty */
     int rounded, known;
     bool runner;
     char left_out[256];
@@ -65,7 +65,7 @@ static inline int64_t case_integer(dlc_dtype dtype, case_fill fill, uint64_t *st
     return case_below(state, 27) - (natural && dtype != DLC_U8 ? 0 : 6);
 }
 
-/* What the rules of bounds may take for granted. */
+/* The bound of an input's elements, which graph_bound starts from. */
 static inline graph_bound case_input_bound(dlc_dtype dtype, case_fill fill) {
     if (dtype == DLC_C64) dtype = DLC_F32; /* its parts */
     const bool floats = lib_dtype_is_float(dtype), tame = fill == FILL_TAME || fill == FILL_INTEGERS;
@@ -94,7 +94,7 @@ typedef struct case_tensor {
 /* The graph under one set of sizes. */
 typedef struct case_shapes {
     int inputs, outputs;
-    /* a size is what a run counts (graph/segment.h): outputs' shapes are those that the library gives */
+    /* a size depends on data (graph/segment.h), so that the library decides the shapes of outputs */
     bool counted;
     case_tensor input[CASE_TENSORS], output[CASE_TENSORS];
 } case_shapes;
@@ -105,7 +105,7 @@ typedef struct case_setting {
     bool strict, layout, plain, threads, small;
     int symbols, runs;
     char symbol[CASE_SYMBOLS][16];
-    /* the last one stays */
+    /* [symbol][run]; the last size is used for all further runs */
     int64_t size[CASE_SYMBOLS][CASE_RUNS];
     int sizes[CASE_SYMBOLS];
 } case_setting;
@@ -149,7 +149,7 @@ static inline case_setting case_read_setting(const char *text) {
     return s;
 }
 
-/* The line that reads back as the setting, without its end. */
+/* The first line of the text for this setting, without its end. */
 static inline void case_print_setting(const case_setting *s, char *line, size_t size) {
     int at = snprintf(line, size, "# case seed=%llu fill=%s strict=%d layout=%d%s%s%s", (unsigned long long)s->seed,
                       case_fills[s->fill], s->strict, s->layout, s->plain ? "" : " plain=0",
@@ -184,10 +184,10 @@ static inline void case_describe(const graph *g, graph_id value, const char *nam
     *out = (case_tensor){.dtype = shape->dtype, .rank = shape->rank, .count = 1};
     snprintf(out->name, sizeof out->name, "%s", name ? name : "");
     for (int d = 0; d < shape->rank; d++)
-        out->count *= out->dim[d] = graph_bound_dim(g, shape, d); /* a guess if counted */
+        out->count *= out->dim[d] = graph_bound_dim(g, shape, d); /* a guess if the size depends on data */
 }
 
-/* False: the text is no valid graph, and why. */
+/* Sets *out to the shapes of run `run`. False: the text is no valid graph, *error tells why. */
 static inline bool case_shapes_of(const char *text, const case_setting *s, int run, case_shapes *out,
                                   lib_error *error) {
     lib_scope scope;
@@ -221,15 +221,15 @@ typedef struct case_memory {
     guarded block;
     DLTensor tensor;
     int64_t shape[DLC_MAX_RANK], strides[DLC_MAX_RANK];
-    /* inputs: the block as it was */
+    /* of inputs: a copy of the block before the run */
     void *before;
-    /* outputs that the library allocated; strides are theirs */
+    /* of outputs that the library allocated, with its own strides */
     DLManagedTensorVersioned *managed;
 } case_memory;
 
 typedef enum case_way { WAY_COMPACT, WAY_PERMUTED, WAY_GAPS, WAY_REVERSED, WAY_REPEATED, WAY_COUNT } case_way;
 
-/* Strides of a way to lie in memory; gives the number of elements of the block and the position of the first one. */
+/* Sets the strides of a way to lie in memory. Returns the number of elements of the block; *first: position of the first element. */
 static inline int64_t case_lay_out(case_memory *m, const case_tensor *t, case_way way, uint64_t seed, int64_t *first) {
     int order[DLC_MAX_RANK];
     for (int i = 0; i < t->rank; i++) order[i] = i;
@@ -280,7 +280,7 @@ static inline void case_free(case_memory *m, int count) {
     }
 }
 
-/* Takes over what the library allocated for an output. */
+/* Takes ownership of a tensor that the library allocated for an output. */
 static inline void case_adopt(case_memory *m, const case_tensor *t, DLManagedTensorVersioned *managed) {
     m->managed = managed;
     m->tensor = managed->dl_tensor;
@@ -297,7 +297,7 @@ static inline void case_adopt(case_memory *m, const case_tensor *t, DLManagedTen
     }
 }
 
-/* Where element `number` in row-major order lies; of less than a byte: the byte that holds it. */
+/* Address of element `number` in row-major order; of types smaller than a byte: of the byte that holds it. */
 static inline char *case_element(const case_memory *m, const case_tensor *t, int64_t number) {
     if (lib_dtype_is_packed(t->dtype)) return (char *)m->tensor.data + number * lib_dtypes[t->dtype].bits / 8;
     int64_t at = 0;
@@ -308,7 +308,7 @@ static inline char *case_element(const case_memory *m, const case_tensor *t, int
     return (char *)m->tensor.data + at * (int64_t)lib_dtype_size(t->dtype);
 }
 
-/* one element, as it lies in memory; of less than a byte: in its low bits */
+/* The bytes of one element; of types smaller than a byte: in the low bits. */
 typedef struct case_bits {
     _Alignas(8) char bytes[8];
 } case_bits;
@@ -372,7 +372,7 @@ static inline double case_part(dlc_dtype dtype, case_bits a, int part) {
                                        : (double)lib_element_get_i64(dtype, a.bytes);
 }
 
-/* error 0: all bits, but any NaN is like another. */
+/* Do a and b agree within `error`? 0: in all bits, any NaN being equal to any other. */
 static inline bool case_agrees(dlc_dtype dtype, case_bits a, case_bits b, double error) {
     if (memcmp(a.bytes, b.bytes, sizeof a.bytes) == 0) return true;
     if (!lib_dtype_is_float(dtype) && dtype != DLC_C64) return false;
@@ -384,7 +384,7 @@ static inline bool case_agrees(dlc_dtype dtype, case_bits a, case_bits b, double
     return true;
 }
 
-/* A counted size is what one run made it; the others must have made the same. */
+/* *t with the sizes of m's tensor: for outputs whose size depends on data, the interpreter's result decides. */
 static inline case_tensor case_with_shape(const case_tensor *t, const case_memory *m) {
     case_tensor out = *t;
     out.count = 1;
@@ -402,7 +402,7 @@ static inline bool case_same_shape(const case_tensor *t, const case_memory *m, c
     return true;
 }
 
-/* limit NULL: all bits. */
+/* Compares an output within `limit`, NULL: bit for bit; false: report->message tells the difference. */
 static inline bool case_compare(const char *what, const case_tensor *t, const case_memory *expected,
                                 const case_memory *got, const graph_bound *limit, case_report *report) {
     int64_t wrong = 0;
@@ -433,7 +433,7 @@ typedef struct case_leg {
     int threads;
     dlc_context *context;
     bool small;
-    /* The graph that it runs was exported and imported; if no one graph serves, this runner does. */
+    /* the leg runs the exported and imported graph; runner, if not NULL, is used because there is no single graph */
     bool onnx;
     dlc_onnx_runner *runner;
 } case_leg;
@@ -531,8 +531,8 @@ typedef struct case_state {
     case_report *report;
 } case_state;
 
-/* May an exported graph's results differ for a reason that <dlc/onnx.h> names? silu of -infinity is NaN there, and narrow elements are
- * combined in wider ones. */
+/* May the results of an exported graph differ for a reason that <dlc/onnx.h> names: silu of -infinity is NaN there, and narrow elements are
+ * combined in wider ones? */
 static inline bool case_may_differ(const case_state *c) {
     static const char *const sigmoids[] = {"silu(", "quick_gelu(", "glu("};
     bool may = strstr(c->text, "scatter") && strstr(c->text, "f8e");
@@ -540,8 +540,8 @@ static inline bool case_may_differ(const case_state *c) {
     return may;
 }
 
-/* What the tested target made of an output against what the interpreter made of it. Of graphs through ONNX all bits should agree; within
- * the bound they are counted, since operators that ONNX has not are others there. */
+/* Compares an output of the tested target with the interpreter's. Of graphs through ONNX, outputs within the bound whose bits differ are
+ * counted only, since operators that ONNX does not have become others. */
 static inline bool case_compare_tested(const case_state *c, const case_leg *leg, const case_tensor *t,
                                        const case_memory *expected, const case_memory *got) {
     case_report *report = c->report;
@@ -563,7 +563,7 @@ static inline bool case_has(const case_state *c, const case_leg *legs, int leg) 
     return c->program[leg] || legs[leg].runner;
 }
 
-/* Runs on one set of inputs; out: [LEG_COUNT + 1][CASE_TENSORS], the last row for the second run. */
+/* Runs all legs on one set of inputs. out[LEG_COUNT + 1][CASE_TENSORS]; the last row is for a second run of the cpu leg. */
 static inline bool case_run_legs(case_state *c, case_leg *legs, const case_shapes *shapes, case_memory *in,
                                  case_memory out[][CASE_TENSORS]) {
     for (int leg = 0; leg <= LEG_COUNT; leg++) {
@@ -634,7 +634,7 @@ static inline bool case_compile(case_state *c, case_leg *leg, const char *text, 
     return good;
 }
 
-/* True: all agrees. Else report->message says what does not. */
+/* Runs a case. True: all results agree. False: report->message tells which do not. */
 static inline bool case_check(const char *text, case_leg *legs, case_report *report) {
     case_state c = {.text = text, .setting = case_read_setting(text), .report = report};
     setenv("DLC_LAYOUT", c.setting.layout ? "all" : "", 1);

@@ -1,6 +1,6 @@
-/* Random valid graphs as text. A graph grows statement by statement; each candidate is parsed with what stands before it,
- * which gives its shape and its bound, so that this file knows the operators' operands but none of their shape rules. A
- * candidate that the library refuses although it was meant to be valid is a mistake too. */
+/* Random valid graphs as text. A graph grows statement by statement; each candidate is parsed together with the statements before it, which
+ * gives its shape and its bound, so that this file knows the operators' operands but none of their shape rules. If the library refuses a
+ * candidate that was meant to be valid, that is a failure, too. */
 #ifndef TEST_FUZZ_GENERATE_H
 #define TEST_FUZZ_GENERATE_H
 
@@ -13,9 +13,9 @@ enum { GEN_LINES = 96, GEN_LINE = 1 << 16, GEN_NODES = 14, GEN_RESULTS = 12, GEN
 /* How a statement is added. */
 enum {
     GEN_SOURCE = 1,    /* an input or a constant */
-    GEN_DOUBTFUL = 2,  /* may be refused: no mistake */
+    GEN_DOUBTFUL = 2,  /* may be refused, which is no failure */
     GEN_UNBOUNDED = 4, /* may have no bound: its results are outputs, and operands of nothing */
-    GEN_APART = 8      /* likewise whatever the bound */
+    GEN_APART = 8      /* its results are outputs and operands of nothing, whatever their bound */
 };
 
 typedef struct gen_value {
@@ -23,12 +23,12 @@ typedef struct gen_value {
     dlc_dtype dtype;
     int rank;
     int64_t dim[DLC_MAX_RANK];
-    /* dimensions as the text form says them */
+    /* dimensions in the text form */
     char text[DLC_MAX_RANK][32];
     double error;
-    /* or constant */
+    /* is it an input or constant? */
     bool input;
-    /* no operand of further nodes, but of those that know of it */
+    /* further nodes do not use it as an operand, except those made for it */
     bool apart;
     int uses;
 } gen_value;
@@ -41,18 +41,18 @@ typedef struct gen {
     int lines;
     gen_value value[GEN_LINES];
     int values, inputs, nodes;
-    /* the sizes of this graph; one of them may be the symbol n's */
+    /* the graph's sizes; size[0] may be that of symbol n */
     int64_t size[4];
     bool symbol[4];
-    /* elements of a value */
+    /* most elements of a value */
     int64_t largest;
-    /* of sub-graphs */
+    /* nesting depth of sub-graphs */
     int depth;
-    /* sub-graphs so far, over all of the graph: for names */
+    /* number of sub-graphs in the whole graph so far, for names */
     int *bodies;
-    /* number of this one; 0: the outermost */
+    /* number of this sub-graph; 0: the outermost graph */
     int body;
-    /* sizes that runs count */
+    /* number of sizes that depend on data */
     int counted;
     char refused[CASE_MESSAGE];
 } gen;
@@ -124,7 +124,8 @@ static inline bool gen_read_symbols(const char *text, gen_value *v, int count) {
     return scope.error.status == DLC_OK;
 }
 
-/* Elements of a value when its symbols are as large as kernels for varying ones provide for: their scratch is of that size. */
+/* Number of elements of a value if its symbols have the largest size that a kernel for a varying size supports: its scratch is of that
+ * size. */
 static inline double gen_provided(const gen_value *v) {
     double count = 1;
     for (int d = 0; d < v->rank; d++)
@@ -132,7 +133,7 @@ static inline double gen_provided(const gen_value *v) {
     return count;
 }
 
-/* What the dry run of a candidate said of one of its results; true: it is small and has a bound, or may lack one. */
+/* Sets *v from the parsed candidate's result *t. True: it is small and has a bound, or needs none. */
 static inline bool gen_take(const gen *g, gen_value *v, const case_tensor *t, unsigned how, bool counted) {
     v->dtype = t->dtype;
     v->rank = t->rank;
@@ -144,7 +145,8 @@ static inline bool gen_take(const gen *g, gen_value *v, const case_tensor *t, un
     return (counted || t->count <= g->largest) && gen_provided(v) <= 0x1p24 && (bounded || (how & GEN_UNBOUNDED));
 }
 
-/* Adds a statement whose results have these names when it is valid, small and has a bound; the first one's number or -1. */
+/* Adds a statement whose results have these names, if it is valid and its results are small and have bounds. Returns the number of the
+ * first result; -1: it was not added. */
 static inline int gen_add_results(gen *g, int count, char name[][16], const char *line, unsigned how) {
     if (g->lines == GEN_LINES || g->values + count > CASE_TENSORS - 8) return -1;
     gen_value *v = &g->value[g->values];
@@ -178,7 +180,7 @@ static inline int gen_add(gen *g, const char *name, const char *line, bool input
     return gen_add_results(g, 1, names, line, input ? GEN_SOURCE : 0);
 }
 
-/* The name of a value to come, t3; those of sub-graphs are told apart: b2t3. */
+/* The name of a future value, t3; in sub-graphs with their number: b2t3. */
 static inline void gen_name(const gen *g, char letter, int ahead, char name[16]) {
     if (g->body)
         snprintf(name, 16, "b%d%c%d", g->body, letter, g->values + ahead);
@@ -334,7 +336,7 @@ static inline bool gen_same_shape(const gen_value *a, const gen_value *b) {
     return true;
 }
 
-/* A value of this dtype and shape: one that is there, or a new one. */
+/* A value of this dtype and shape, existing or new. */
 static inline int gen_operand(gen *g, const gen_value *like) {
     int found = -1, seen = 0;
     for (int i = 0; i < g->values; i++)
@@ -426,7 +428,7 @@ static inline void gen_sizes(gen *g) {
     g->largest = gen_one_in(g, 20) ? 60000 : 6000;
 }
 
-/* The ways to compile that LLVM's time goes to are taken in turn. */
+/* Chooses the setting. Ways to compile that cost much of LLVM's time take turns. */
 static inline void gen_head(gen *g) {
     case_setting *s = &g->setting;
     *s = (case_setting){.seed = (uint64_t)gen_below(g, 1000),
@@ -457,7 +459,7 @@ static inline void gen_head(gen *g) {
     if (g->symbol[0] && gen_one_in(g, 2)) g->line[g->lines++] = strdup("symbol n in 0..4096 varies");
 }
 
-/* Values that nothing uses, and some others. */
+/* Makes values that nothing uses outputs, and some others. */
 static inline void gen_outputs(gen *g) {
     int outputs = 0;
     for (int i = g->values - 1; i >= 0; i--) {
@@ -475,7 +477,7 @@ static inline void gen_outputs(gen *g) {
     g->line[g->lines++] = strdup(line);
 }
 
-/* Nodes up to a number, `room` lines less than there may be. */
+/* Adds nodes until there are `nodes`, and leaves room for `room` lines. */
 static inline void gen_grow(gen *g, int nodes, int room) {
     for (int tries = 0; g->nodes < nodes && tries < 3 * GEN_NODES && g->lines < GEN_LINES - room; tries++) {
         int64_t weights = 0;

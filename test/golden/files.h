@@ -9,8 +9,8 @@
 
 #include "lib/lib.h"
 
-/* Writes to `out` what comes of `input`, the text before the mark without leading lines of comment. An error that it raises is expected
- * text like any other: `error: MESSAGE`. */
+/* Writes to `out` the output for `input`, the text before the mark without leading comment lines. An error that it raises is expected text
+ * like any other: `error: MESSAGE`. */
 typedef void golden_make(lib_arena *arena, lib_text *out, const char *input);
 
 /* A cmocka group with one test for each FOLDER/x.txt, by name. mark: the whole line, as "==== loops\n". */

@@ -1,4 +1,4 @@
-/* Machines written down: what the rules and the cost model of the cpu target make must not depend on the processor that runs the test. */
+/* Fixed machines, so that schedules and predictions of the cpu target in tests do not depend on the processor that runs them. */
 #ifndef TEST_GOLDEN_MACHINES_H
 #define TEST_GOLDEN_MACHINES_H
 

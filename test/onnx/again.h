@@ -12,8 +12,8 @@ typedef struct again_results {
     int count;
 } again_results;
 
-/* Runs both on the model's inputs, of which small ones become constants where they decide shapes. -1: libdlc does not import the model as
- * one graph, or does not export that; 1: another error; both told in `why`. The caller frees the results. */
+/* Runs both on the model's inputs; small inputs that decide shapes become constants. 0: success; -1: libdlc does not import the model as
+ * one graph, or does not export that graph; 1: another error; `why` tells both. The caller frees the results. */
 int again_run(dlc_context *context, dlc_onnx_model *model, const DLTensor *const *inputs, int count,
               again_results *results, char *why, size_t room);
 bool again_same_bits(const DLTensor *a, const DLTensor *b);

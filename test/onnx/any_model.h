@@ -44,7 +44,7 @@ static inline dlc_context *any_context(any_memory *memory) {
     return dlc_context_create(&options, &context) == DLC_OK ? context : NULL;
 }
 
-/* What became of the bytes. */
+/* How far the bytes came. */
 typedef struct any_outcome {
     /* "open", "import", "run" */
     const char *step;
@@ -56,7 +56,7 @@ typedef struct any_tensor {
     int64_t shape[DLC_MAX_RANK];
 } any_tensor;
 
-/* Sizes that are declared, as long as they are small, others at random; elements that are small. False: no tensor will do. */
+/* A tensor for an input: declared sizes if they are small, other sizes at random; small elements. False: there is no such tensor. */
 static inline bool any_tensor_for(const dlc_onnx_port *port, uint64_t *random, any_tensor *t) {
     if (port->kind != DLC_ONNX_TENSOR || port->dtype < 0 || port->optional) return false;
     const dlc_dtype dtype = (dlc_dtype)port->dtype;
@@ -82,7 +82,7 @@ static inline bool any_tensor_for(const dlc_onnx_port *port, uint64_t *random, a
     return t->dl.data != NULL;
 }
 
-/* Of a model with other inputs or outputs than tensors: imported as a graph, if one serves. */
+/* Imports a model whose inputs or outputs are not all tensors as a graph, if possible. */
 static inline dlc_status any_import(dlc_onnx_model *model) {
     dlc_graph *made = NULL;
     const dlc_status status = dlc_onnx_graph(model, NULL, &made);

@@ -169,7 +169,7 @@ static inline char field_letter(int number) {
     return number == 4 ? 'f' : number == 5 ? 'i' : number == 7 ? 'l' : number == 10 ? 'd' : 'u';
 }
 
-/* False: no tensor, or of a type that is not compared here. */
+/* Fills the tensor from the message. False: it is no tensor, or its type is not compared here. */
 static inline bool fill_tensor(const message_data *m, size_t limit) {
     tensor *t = m->t;
     if (t->type < 1 || t->type >= TYPES || !types[t->type].dtype.bits || t->view.ndim > 12) return false;
@@ -231,7 +231,7 @@ static inline bool read_sequence(cursor c, const char *type, dlc_onnx_value *to)
     return true;
 }
 
-/* A value of a type in ONNX's notation. False: not one that this program reads. */
+/* Reads a value of a type in ONNX's notation. False: this program does not read such types. */
 static inline bool read_value(cursor c, const char *type, dlc_onnx_value *to) {
     if (strncmp(type, "tensor(", 7) == 0) return read_tensor_value(c, to);
     if (strncmp(type, "seq(", 4) == 0) return read_sequence(c, type + 4, to);
