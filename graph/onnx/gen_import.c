@@ -25,7 +25,7 @@ static int sorted_rows(const onnx_domain *domain, const onnx_row **rows) {
 
 /* ---- rows of the operator table ----------------------------------------------------------------------------------------- */
 
-/* The row of the operator table that the import row names, or else that has its name or alias; NULL: none. */
+/* The row of the operator table that the import row names, or else the one with its name or alias; NULL: none. */
 static const graph_op *counterpart(const onnx_row *row) {
     return row->op ? graph_op_find(row->op) : graph_op_find_alias(row->name);
 }

@@ -1,4 +1,4 @@
-/* Inputs of the main graph: sizes, elements that the options give, and the tensors in values of other kinds; its outputs. */
+/* Inputs of the main graph: sizes, elements that the options give, and the tensors in structured values. Its outputs. */
 #include "graph/onnx/control.h"
 #include "graph/onnx/structure.h"
 
@@ -21,7 +21,7 @@ static const char *identifier_of(onnx_import *im, const char *text) {
     return copy;
 }
 
-/* The options' value for a dimension of that name in the file, or made of that symbol (NULL: of none); -1: they have none. */
+/* The size that the options give for a dimension, by its name in the file or by its symbol `made` (may be NULL); -1: none. */
 static int64_t size_given(onnx_import *im, const onnx_dimension *dim, const char *made) {
     for (int i = 0; i < im->options->dim_count; i++) {
         const dlc_dim *given = &im->options->dims[i];
@@ -31,7 +31,8 @@ static int64_t size_given(onnx_import *im, const onnx_dimension *dim, const char
     return -1;
 }
 
-/* A dimension without a name, or whose name is not an identifier, becomes a symbol named after the input and axis. element: of a list. */
+/* The dimension's size or symbol. Without a name that is an identifier it becomes a symbol named after input and axis. element: the tensor is an
+ * element of a list. */
 static tir_expr dimension_of(onnx_import *im, const onnx_dimension *dim, const char *input, int axis, bool element,
                              const onnx_arrived *arrived) {
     if (dim && dim->which == 1 && dim->value > 0) return tir_index(im->g->pool, dim->value);
@@ -44,7 +45,8 @@ static tir_expr dimension_of(onnx_import *im, const onnx_dimension *dim, const c
     return graph_symbol_named(im->g, name);
 }
 
-/* Elements that are given at import have the rank, and the sizes that are numbers, of the file; the program of others checks them itself. */
+/* Raises unless elements that are given at import have the rank and the fixed sizes that the file declares. Other inputs are checked by the
+ * program. */
 static void check_shape(onnx_import *im, const onnx_shape *declared, int rank, const int64_t *dims, const char *name) {
     if (declared && declared->dims.count != (size_t)rank)
         onnx_fail(im, DLC_INVALID_ARGUMENT, "input %s has rank %d, expected %zu", name, rank, declared->dims.count);
@@ -97,7 +99,7 @@ static const onnx_bytes *texts_of(onnx_import *im, size_t count, const dlc_onnx_
     return text;
 }
 
-/* declared: NULL where the file says no shape, as of the keys of a map. */
+/* declared: NULL if the file declares no shape, as for the keys of a map. */
 static void import_strings(onnx_import *im, onnx_value *to, const dlc_onnx_value *given, const onnx_shape *declared,
                            const char *name) {
     size_t count = 1;
@@ -120,7 +122,7 @@ static void import_list(onnx_import *im, onnx_value *to, const onnx_type *type, 
     to->structure = list;
 }
 
-/* Keys are known. Values are a list as long. */
+/* Imports a map: its keys are known, its values are a list of the same length. */
 static void import_map(onnx_import *im, onnx_value *to, const onnx_map_type *type, const dlc_onnx_value *given,
                        const char *name) {
     const dlc_onnx_value *keys = &given->elements[0], *values = &given->elements[1];
@@ -138,7 +140,7 @@ static void import_map(onnx_import *im, onnx_value *to, const onnx_map_type *typ
     to->structure = map;
 }
 
-/* A value of that type, which it fits (jit/onnx_values.c). */
+/* Imports a given value. It is of that type, which jit/onnx_values.c has checked. */
 static void import_given(onnx_import *im, onnx_value *to, const onnx_type *type, const dlc_onnx_value *given,
                          const char *name, bool element) {
     if (type->which == ONNX_TYPE_OPTIONAL && given->kind != DLC_ONNX_NONE) type = type->optional->element;
@@ -153,7 +155,7 @@ static void import_given(onnx_import *im, onnx_value *to, const onnx_type *type,
 
 /* ---- inputs ------------------------------------------------------------------------------------------------------------- */
 
-/* An input whose elements the options give; NULL: they do not. */
+/* The elements that the options give for the input; NULL: none. */
 static const DLTensor *value_named(const onnx_import *im, const onnx_value_info *info) {
     const onnx_options *o = im->options;
     for (int i = 0; i < o->value_count; i++)

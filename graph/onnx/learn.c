@@ -1,4 +1,4 @@
-/* What the rows of ai.onnx.ml share (learn.h). */
+/* Shared code of the rows of ai.onnx.ml (learn.h). */
 #include "graph/onnx/learn.h"
 
 #include "graph/onnx/structure.h"
@@ -78,7 +78,7 @@ onnx_transform onnx_transform_attribute(onnx_import *im) {
     return (onnx_transform)onnx_choice(im, "post_transform", "NONE SOFTMAX LOGISTIC SOFTMAX_ZERO PROBIT", "NONE");
 }
 
-/* Softmax whose scores of 0 have no part: they stay 0. A sample that has no others gets 0.5 for each class. */
+/* Softmax in which scores of 0 do not take part but stay 0. A sample with only such scores gets 0.5 for each class. */
 static graph_id softmax_of_others(onnx_import *im, graph_id scores) {
     graph *g = im->g;
     const int64_t classes = 1;

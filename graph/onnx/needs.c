@@ -1,4 +1,4 @@
-/* What an import that failed would have to know: the small inputs whose elements reach the node that could not be imported. */
+/* What an import that failed would have to know: the small inputs on whose elements the node depends that could not be imported. */
 #include "graph/onnx/control.h"
 
 typedef struct trace {
@@ -6,7 +6,7 @@ typedef struct trace {
     const onnx_graph *main;
     /* Names still to be followed. */
     lib_vec(onnx_bytes) names;
-    /* By name: nodes of the main graph, by their results, and after these its inputs. */
+    /* Name -> its maker: a node of the main graph, for its results, or, numbered after the nodes, an input. */
     lib_map makers;
     bool *seen;
 } trace;
@@ -19,7 +19,7 @@ static void push(trace *t, onnx_bytes name) {
     if (name.size) lib_vec_push(t->im->g->arena, &t->names, name);
 }
 
-/* What the node reads, also in graphs nested in it; their own names lead nowhere. */
+/* Adds the names that the node and graphs nested in it read. Names defined within nested graphs have no maker, and are ignored later. */
 static void push_reads(trace *t, const onnx_node *node) {
     for (size_t i = 0; i < node->inputs.count; i++) push(t, node->inputs.data[i]);
     for (size_t a = 0; a < node->attributes.count; a++) {
@@ -28,15 +28,15 @@ static void push_reads(trace *t, const onnx_node *node) {
     }
 }
 
-/* The tensors in values of that type; NULL: there are none, or they are in maps. */
+/* The type of the tensors in values of that type; NULL: there are none, or they are in maps. */
 static const onnx_tensor_type *tensor_in(const onnx_type *type) {
     while (type && (type->which == ONNX_TYPE_SEQUENCE || type->which == ONNX_TYPE_OPTIONAL))
         type = type->which == ONNX_TYPE_SEQUENCE ? type->sequence->element : type->optional->element;
     return type && type->which == ONNX_TYPE_TENSOR ? type->tensor : NULL;
 }
 
-/* May its elements be asked for: few by what the file says of its shape, and numbers that shapes are made of? The runner sees how many
- * they are in the end. */
+/* May the input's elements be asked for: are they few, as far as the file declares its shape, and of a type that shapes are computed from? The
+ * runner checks the actual number. */
 static bool is_small(const onnx_value_info *info) {
     const onnx_tensor_type *type = tensor_in(info->type);
     int64_t count = 1;

@@ -1,5 +1,5 @@
-/* Which operators there are: the domains with their rows, the functions of a model, what the host registered; and what of a model is none of
- * them. */
+/* Which operators there are: the domains with their rows, the functions of a model, the operators that the host registered; and which nodes of a
+ * model have none of them. */
 #include "graph/onnx/control.h"
 
 #include <limits.h>

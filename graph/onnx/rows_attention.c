@@ -27,7 +27,7 @@ graph_id onnx_join_heads(onnx_import *im, graph_id x) {
     return graph_reshape(im->g, graph_transpose(im->g, x, (int64_t[]){0, 2, 1, 3}), 3, joined);
 }
 
-/* x of [batch, heads, ...] as [batch, key heads, heads of q for each, ...]. */
+/* x [batch, heads, rows, columns] as [batch, key heads, heads for each key head, rows, columns]. */
 static graph_id group_heads(onnx_import *im, graph_id x, tir_expr key_heads) {
     const graph_shape s = *graph_shape_of(im->g, x);
     const tir_expr one = tir_index(im->g->pool, 1),
@@ -35,7 +35,7 @@ static graph_id group_heads(onnx_import *im, graph_id x, tir_expr key_heads) {
     return graph_reshape(im->g, x, RANK + 1, (tir_expr[]){s.dim[BATCH], key_heads, each, s.dim[ROW], s.dim[COLUMN]});
 }
 
-/* a [batch, heads, m, k] times b [batch, key heads, k, n] of the same key head: [batch, heads, m, n] */
+/* The product [batch, heads, m, n] of a [batch, heads, m, k] and b [batch, key heads, k, n], each head with its key head. */
 static graph_id grouped_product(onnx_import *im, graph_id a, graph_id b) {
     const graph_shape x = *graph_shape_of(im->g, a), y = *graph_shape_of(im->g, b);
     if (tir_equal(im->g->pool, x.dim[HEAD], y.dim[HEAD]) == TIR_YES) return graph_matmul(im->g, a, b);
@@ -47,7 +47,7 @@ graph_id onnx_both(onnx_import *im, graph_id a, graph_id b) {
     return a && b ? onnx_binary(im, "and", a, b) : a ? a : b;
 }
 
-/* Query i sees the keys up to `past` + i. [queries, keys] */
+/* [queries, keys]: query i sees the keys up to past + i. */
 static graph_id causal_mask(onnx_import *im, const onnx_attention *a, tir_expr past) {
     const tir_expr dim[] = {graph_shape_of(im->g, a->q)->dim[ROW], graph_shape_of(im->g, a->k)->dim[ROW]};
     const graph_id last =
@@ -66,7 +66,7 @@ void onnx_hide_later(onnx_import *im, onnx_attention *a, tir_expr past) {
         a->visible = onnx_both(im, causal_mask(im, a, past), a->visible);
 }
 
-/* The first lengths[b] keys. [batch, 1, 1, keys] */
+/* [batch, 1, 1, keys]: the first lengths[b] keys are visible. */
 static graph_id filled_mask(onnx_import *im, graph_id lengths, const graph_shape *k) {
     const tir_expr one = tir_index(im->g->pool, 1);
     const graph_id position = graph_iota(im->g, DLC_I64, 1, &k->dim[ROW], 0);
@@ -74,7 +74,7 @@ static graph_id filled_mask(onnx_import *im, graph_id lengths, const graph_shape
     return onnx_binary(im, "lt", position, lengths);
 }
 
-/* The mask; keys beyond its last one are not visible. */
+/* Operand 3, the mask, extended to all keys: those beyond its end are not visible. 0: there is none. */
 static graph_id whole_mask(onnx_import *im, const graph_shape *k) {
     const graph_id mask = onnx_operand(im, 3);
     if (!mask) return 0;
@@ -93,14 +93,14 @@ static graph_id hide(onnx_import *im, graph_id visible, graph_id x) {
     return onnx_emit(im, "select", 3, (graph_id[]){visible, x, lowest}, 0, NULL);
 }
 
-/* The row of the table, which keeps scores on chip. */
+/* Attention by the operator `attention`, whose kernels do not store the scores. */
 static graph_id fused(onnx_import *im, const onnx_attention *a) {
     const graph_id mask = a->bias && a->visible ? hide(im, a->visible, a->bias) : a->bias ? a->bias : a->visible;
     const graph_setting s[] = {graph_set_float("scale", a->scale), graph_set_integer("causal", a->causal)};
     return onnx_emit(im, "attention", 4, (graph_id[]){a->q, a->k, a->v, mask}, 2, s);
 }
 
-/* Softmax of scores [batch, heads, queries, keys] and, for each query, the number of its head, whose weight is left out. */
+/* Softmax of scores [batch, heads, queries, keys] with, for each query, its head's sink[] as a further score, whose weight is dropped. */
 static graph_id softmax_with_sink(onnx_import *im, graph_id scores, graph_id sink) {
     const graph_shape s = *graph_shape_of(im->g, scores);
     const tir_expr one = tir_index(im->g->pool, 1);
@@ -110,7 +110,7 @@ static graph_id softmax_with_sink(onnx_import *im, graph_id scores, graph_id sin
     return graph_slice_axis(im->g, weights, COLUMN, tir_index(im->g->pool, 0), s.dim[COLUMN]);
 }
 
-/* [batch, heads, queries, keys] */
+/* The scores q k' times the factor, [batch, heads, queries, keys]. */
 static graph_id scaled_scores(onnx_import *im, const onnx_attention *a) {
     const tir_expr size = graph_shape_of(im->g, a->q)->dim[COLUMN];
     const graph_id k = graph_transpose(im->g, graph_widen(im->g, a->k), (int64_t[]){0, 1, 3, 2}),
@@ -121,7 +121,7 @@ static graph_id scaled_scores(onnx_import *im, const onnx_attention *a) {
     return onnx_binary(im, "mul", scores, factor);
 }
 
-/* The values by their weights [batch, heads, queries, keys], of q's type. */
+/* The product of weights [batch, heads, queries, keys] and values, in q's type. */
 static graph_id weighted_values(onnx_import *im, const onnx_attention *a, graph_id weights) {
     const graph_id v = graph_cast(im->g, a->v, graph_shape_of(im->g, weights)->dtype);
     return graph_cast(im->g, grouped_product(im, weights, v), graph_shape_of(im->g, a->q)->dtype);
@@ -187,7 +187,7 @@ static void import_attention(onnx_import *im) {
     if (onnx_wants(im, 2)) onnx_give(im, 2, a.v);
 }
 
-/* x [batch, heads, queries, keys] by the node's sub-graph of that name, if there is one. */
+/* x [batch, heads, queries, keys] after the node's sub-graph of that name is applied, if there is one. */
 static graph_id modified(onnx_import *im, const char *name, graph_id x) {
     const graph_shape before = *graph_shape_of(im->g, x);
     if (!onnx_attribute_find(im, name, ONNX_ATTRIBUTE_GRAPH)) return x;

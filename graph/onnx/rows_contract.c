@@ -74,7 +74,7 @@ static void import_conv_integer(onnx_import *im) {
     onnx_give(im, 0, onnx_emit(im, "convolution_integer", 4, inputs, count, settings));
 }
 
-/* Padding of a transposed convolution: given, or such that the result has output_shape, or input times stride. */
+/* Sets the padding of a transposed convolution: given, or such that the result has output_shape, or the input's size times stride. */
 static void transposed_padding(onnx_import *im, onnx_window *w, const int64_t *window, int64_t *more) {
     const graph_shape x = onnx_operand_shape(im, 0);
     int count;
@@ -118,7 +118,7 @@ static void import_conv_transpose(onnx_import *im) {
     onnx_give(im, 0, onnx_has(im, 2) ? add_bias(im, y, onnx_operand(im, 2)) : y);
 }
 
-/* Floats that the row does not take are computed as f32. */
+/* Floats that the operator does not take are computed in f32. */
 static void import_deform_conv(onnx_import *im) {
     const dlc_dtype own = onnx_operand_shape(im, 0).dtype, wide = own == DLC_F64 ? DLC_F64 : DLC_F32;
     const graph_shape weights = onnx_operand_shape(im, 1);
@@ -135,7 +135,7 @@ static void import_deform_conv(onnx_import *im) {
     onnx_give(im, 0, graph_cast(im->g, in[3] ? add_bias(im, y, in[3]) : y, own));
 }
 
-/* A zero point with an entry for each row of the first operand is subtracted beforehand: the row of the table takes one number. */
+/* A zero point with an entry for each row of the first operand is subtracted beforehand, since the operator takes a single number. */
 static void import_matmul_integer(onnx_import *im) {
     const graph_id in[] = {onnx_operand(im, 0), onnx_operand(im, 1), onnx_operand_or_scalar(im, 2),
                            onnx_operand_or_scalar(im, 3)};

@@ -1,4 +1,4 @@
-/* Rows of ai.onnx.ml that look elements up: encoders of labels and categories, and maps. */
+/* Rows of ai.onnx.ml that look up elements: encoders of labels and categories, and maps. */
 #include "graph/onnx/learn.h"
 #include "graph/onnx/structure.h"
 
@@ -12,7 +12,7 @@ typedef struct coded {
     /* ONNX_TEXT: strings */
     int dtype;
     int64_t count;
-    /* Elements of any alignment; of values one more, for what is no key. */
+    /* Elements of any alignment; values have one more, the default for elements that are no key. */
     const char *bytes;
     const onnx_bytes *text;
 } coded;
@@ -25,7 +25,7 @@ static coded coded_integers(size_t count, const int64_t *data) {
     return (coded){DLC_I64, (int64_t)count, (const char *)data, NULL};
 }
 
-/* From attributes `what`s_int64s, _floats, _strings and _tensor, as keys_floats. */
+/* Keys or values from the attribute <what>_int64s, _floats, _strings or _tensor. */
 static coded coded_of(onnx_import *im, const char *what) {
     lib_arena *arena = im->g->arena;
     const onnx_attribute *integers =
@@ -49,7 +49,7 @@ static coded coded_of(onnx_import *im, const char *what) {
     return (coded){(int)dtype, data.count, data.bytes.data, NULL};
 }
 
-/* A key and its place in the list. */
+/* A key and its index in the list. */
 typedef struct key {
     double real;
     int64_t integer, place;
@@ -62,7 +62,7 @@ static int by_key(const void *a, const void *b) {
     return (x->place > y->place) - (x->place < y->place);
 }
 
-/* The keys in ascending order, of equal ones the last. NaN is left out; *nan is its place, or -1. */
+/* Sets *out to the keys in ascending order, only the last of equal ones, without NaN; returns their number. *nan: NaN's index, or -1. */
 static int64_t sorted_keys(onnx_import *im, const coded *keys, key **out, int64_t *nan) {
     key *list = LIB_NEW_ARRAY(im->g->arena, key, (size_t)keys->count + 1);
     const dlc_dtype dtype = (dlc_dtype)keys->dtype;
@@ -90,7 +90,7 @@ static int64_t sorted_keys(onnx_import *im, const coded *keys, key **out, int64_
     return kept;
 }
 
-/* Elements of a list of numbers at the keys' places. */
+/* The elements of a list of numbers at the keys' indices. */
 static graph_id at_places(onnx_import *im, const coded *from, const key *keys, int64_t count) {
     const size_t size = lib_dtype_size((dlc_dtype)from->dtype);
     char *bytes = lib_arena_array(im->g->arena, (size_t)count + 1, size);
@@ -125,7 +125,7 @@ static graph_id numbers_encoded(onnx_import *im, const coded *keys, const coded 
     return graph_select(g, onnx_unary(im, "is_nan", x), value, y);
 }
 
-/* Result 0: the value of the last key that an element is, or the value after the others. */
+/* Gives as result 0, for each element of the operand, the value of the last key that equals it, or the default. */
 static void give_encoded(onnx_import *im, const coded *keys, const coded *values) {
     const size_t count = (size_t)values->count + 1;
     onnx_value place = {.id = 0};
@@ -153,7 +153,7 @@ static void give_encoded(onnx_import *im, const coded *keys, const coded *values
     }
 }
 
-/* The values and, after them, that of what is no key: a tensor's element, or one by the values' type. */
+/* The values with the default after them: the tensor's element, or, if tensor is NULL, the attribute for the values' type. */
 static coded with_default(onnx_import *im, coded values, const onnx_tensor *tensor) {
     lib_arena *arena = im->g->arena;
     const int64_t integer = onnx_int(im, "default_int64", -1);
@@ -192,7 +192,7 @@ static void import_label_encoder(onnx_import *im) {
     give_encoded(im, &keys, &values);
 }
 
-/* Strings to numbers, or numbers to strings, whichever the operand is. */
+/* Encodes the operand: strings as numbers, or numbers as strings. */
 static void give_categories(onnx_import *im, coded strings, coded numbers) {
     if (!onnx_has(im, 0)) onnx_fail(im, DLC_PARSE_ERROR, "operand 0 is missing");
     const bool read = onnx_element_type(im, im->operand[0]) == ONNX_TEXT;
@@ -200,7 +200,7 @@ static void give_categories(onnx_import *im, coded strings, coded numbers) {
     give_encoded(im, read ? &strings : &numbers, &values);
 }
 
-/* Version 1 of LabelEncoder: a string's number is its place in the list. */
+/* Version 1 of LabelEncoder: a string's number is its index in the list. */
 static void import_first_label_encoder(onnx_import *im) {
     const onnx_names classes = onnx_strings_attribute(im, "classes_strings");
     int64_t *number = LIB_NEW_ARRAY(im->g->arena, int64_t, classes.count + 1);
@@ -223,7 +223,7 @@ static const onnx_structure *operand_map(onnx_import *im) {
     return im->operand[0]->structure;
 }
 
-/* Integer keys of a map. */
+/* The map's integer keys; raises if its keys are strings. */
 static const int64_t *integer_keys(onnx_import *im, const onnx_structure *map, int64_t *count) {
     const onnx_known *known = onnx_known_of(im, &map->part[0]);
     const int64_t *keys = onnx_constant_integers(im, known);
@@ -232,7 +232,7 @@ static const int64_t *integer_keys(onnx_import *im, const onnx_structure *map, i
     return keys;
 }
 
-/* The map's values at these places, of which the map has `keys`. The place `keys` itself stands for a key that it has not: 0, or the empty
+/* The map's values at these indices; `keys`, the number of the map's keys, is the index for a missing key, whose value is 0 or the empty
  * string. */
 static onnx_value values_at(onnx_import *im, const onnx_structure *map, int64_t keys, int rank, const int64_t *dims,
                             const int64_t *place) {
@@ -253,7 +253,7 @@ static onnx_value values_at(onnx_import *im, const onnx_structure *map, int64_t 
     return (onnx_value){.structure = onnx_strings_at(im, keys + 1, all, &index)};
 }
 
-/* For each integer its place among the keys; `count`: it is none. */
+/* For each of the `wanted` integers of[] its index among the keys; count: it is no key. */
 static int64_t *find_integers(onnx_import *im, int64_t count, const int64_t *keys, size_t wanted, const int64_t *of) {
     const coded list = coded_integers((size_t)count, keys);
     int64_t *place = LIB_NEW_ARRAY(im->g->arena, int64_t, wanted + 1), nan;
@@ -273,7 +273,7 @@ static int64_t *find_integers(onnx_import *im, int64_t count, const int64_t *key
     return place;
 }
 
-/* For each string of the vocabulary its place among the map's keys. */
+/* For each string of the vocabulary its index among the map's keys. */
 static const int64_t *find_strings(onnx_import *im, const onnx_structure *map, onnx_names vocabulary, int64_t *count) {
     const onnx_structure *keys = onnx_strings_of(im, &map->part[0]);
     const onnx_known *known;
@@ -304,8 +304,8 @@ static void import_dict_vectorizer(onnx_import *im) {
     onnx_give_value(im, 0, &y);
 }
 
-/* DENSE: a row of all values in ascending order of their keys. SPARSE: a row in which each is at the place that its key says, with 0, or the
- * empty string, between them. */
+/* DENSE: a row of all values in ascending order of their keys. SPARSE: a row in which each value is at the index that is its key, and 0 or the
+ * empty string at the others. */
 static void import_cast_map(onnx_import *im) {
     const onnx_structure *map = operand_map(im);
     static const int32_t types[] = {1, ONNX_STRING, 7};
@@ -336,7 +336,7 @@ static void import_cast_map(onnx_import *im) {
         onnx_give(im, 0, graph_cast(im->g, onnx_id_of(im, &row), dtype));
 }
 
-/* A map for each row of x [rows, keys], or one for x [keys]. */
+/* Gives a list of maps: one for each row of x [rows, keys], or one for x [keys]. */
 static void import_zip_map(onnx_import *im) {
     graph *g = im->g;
     const onnx_names strings = onnx_strings_attribute(im, "classlabels_strings");

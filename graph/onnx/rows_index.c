@@ -1,4 +1,4 @@
-/* Rows that gather and scatter by indices. Negative indices count from the end, which libdlc's rows do not support. */
+/* Rows that gather and scatter by indices. ONNX's negative indices count from the end, which libdlc's operators do not support. */
 #include "graph/onnx/import.h"
 
 graph_id onnx_from_start(onnx_import *im, size_t i, tir_expr size) {
@@ -15,7 +15,7 @@ graph_id onnx_from_start(onnx_import *im, size_t i, tir_expr size) {
     return graph_select(im->g, graph_lt(im->g, indices, zero), graph_add(im->g, indices, extent), indices);
 }
 
-/* The same of tuples along the last dimension, of which each addresses an axis from `first` on. */
+/* onnx_from_start for tuples of indices along the last dimension, whose elements are indices of the axes from `first` on. */
 static graph_id tuples_from_start(onnx_import *im, size_t i, const graph_shape *x, int first) {
     const graph_id indices = onnx_operand(im, i);
     const graph_shape shape = *graph_shape_of(im->g, indices);
@@ -52,7 +52,7 @@ static void import_gather_nd(onnx_import *im) {
                         1, &s));
 }
 
-/* `none`: replace; others as in the row's attribute. */
+/* The attribute `combine` of libdlc's scatters; none: the update replaces the element. */
 static int combine_of(onnx_import *im) {
     return onnx_choice(im, "reduction", "none add mul min max", "none");
 }

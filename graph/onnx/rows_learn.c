@@ -1,4 +1,4 @@
-/* Rows of ai.onnx.ml but for trees and support vector machines: features, encoders, linear models. */
+/* Rows of ai.onnx.ml except trees, support vector machines and dictionaries: features, encoders, linear models. */
 #include "graph/onnx/learn.h"
 #include "graph/onnx/structure.h"
 
@@ -7,7 +7,7 @@
 
 /* ---- features -------------------------------------------------------------------------------------------------------- */
 
-/* The elements of a list of operand 1 along the last axis of x; a list x becomes a matrix of one row. */
+/* The elements of x along its last axis at the indices in operand 1; a list x becomes a matrix of one row. */
 static void import_array_feature_extractor(onnx_import *im) {
     graph *g = im->g;
     const graph_shape shape = onnx_operand_shape(im, 0), places = onnx_operand_shape(im, 1);
@@ -25,7 +25,7 @@ static void import_array_feature_extractor(onnx_import *im) {
     onnx_give(im, 0, y);
 }
 
-/* Integers are compared with a float as numbers. */
+/* Integers are compared with a float in f64. */
 static graph_id comparable(onnx_import *im, graph_id x) {
     return lib_dtype_is_float(graph_shape_of(im->g, x)->dtype) ? x : graph_cast(im->g, x, DLC_F64);
 }
@@ -36,7 +36,7 @@ static void import_binarizer(onnx_import *im) {
     onnx_give(im, 0, graph_cast(im->g, above, graph_shape_of(im->g, x)->dtype));
 }
 
-/* x [samples, features] with so many features: cut, or filled up with zeros. */
+/* x [samples, features] with `size` features: cut, or padded with zeros. */
 static graph_id with_features(onnx_import *im, graph_id x, int64_t size) {
     graph *g = im->g;
     const graph_shape shape = *graph_shape_of(g, x);

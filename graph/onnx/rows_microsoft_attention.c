@@ -10,7 +10,7 @@ static bool equal(onnx_import *im, tir_expr a, tir_expr b) {
     return tir_equal(im->g->pool, a, b) == TIR_YES;
 }
 
-/* An operand or result that is not imported. */
+/* Raises if the operand, which is not supported, is given. */
 static void refuse_operand(onnx_import *im, size_t i, const char *what) {
     if (onnx_has(im, i)) onnx_fail(im, DLC_UNSUPPORTED, "operand %zu: %s", i, what);
 }
@@ -22,13 +22,13 @@ static void refuse_attribute(onnx_import *im, const char *name) {
 
 /* ---- masks ----------------------------------------------------------------------------------------------------------- */
 
-/* [n] as [n, 1, 1, 1] in i64. */
+/* x [n] as i64 [n, 1, 1, 1]. */
 static graph_id by_batch(onnx_import *im, graph_id x, tir_expr n) {
     const tir_expr one = onnx_size(im, 1);
     return graph_reshape(im->g, graph_cast(im->g, x, DLC_I64), RANK, (tir_expr[]){n, one, one, one});
 }
 
-/* Where keys are no padding, by the first `batch` elements: their number, and, of 2 * batch elements, by the others: the first of them. */
+/* Which keys are no padding. The first `batch` bounds are the ends of the keys; of 2 * batch bounds the others are their starts. */
 static graph_id unpadded(onnx_import *im, graph_id bounds, tir_expr batch, tir_expr keys) {
     const tir_expr count = graph_shape_of(im->g, bounds)->dim[0], two = tir_mul(im->g->pool, batch, onnx_size(im, 2));
     const graph_id place = graph_iota(im->g, DLC_I64, 1, &keys, 0);
@@ -42,8 +42,8 @@ static graph_id unpadded(onnx_import *im, graph_id bounds, tir_expr batch, tir_e
                      onnx_binary(im, "ge", place, by_batch(im, onnx_columns(im, bounds, batch, two), batch)));
 }
 
-/* Where the mask has no 0: of [batch, keys], [batch, queries, keys], or bounds of the keys. Broadcasts to [batch, heads, queries, keys].
- * `partial`: the mask may end before the last keys. */
+/* Where the mask is not 0, broadcasting to [batch, heads, queries, keys]. The mask is [batch, keys], [batch, queries, keys], or bounds of
+ * the keys. partial: it may end before the last keys. */
 static graph_id unmasked(onnx_import *im, graph_id mask, tir_expr batch, tir_expr keys, bool partial) {
     graph_shape s = *graph_shape_of(im->g, mask);
     if (s.rank == 1) return unpadded(im, mask, batch, keys);
@@ -56,7 +56,7 @@ static graph_id unmasked(onnx_import *im, graph_id mask, tir_expr batch, tir_exp
     return onnx_binary(im, "ne", graph_expand_dims(im->g, mask, 1), graph_scalar_like(im->g, mask, 0));
 }
 
-/* What operands `mask` and `added` add to the scores; 0: nothing. */
+/* What the operands `mask` and `added` add to the scores; 0: nothing. */
 static graph_id bias_of(onnx_import *im, const onnx_attention *a, size_t mask, size_t added, bool partial) {
     const double filter = onnx_float(im, "mask_filter_value", -10000);
     const dlc_dtype dtype = onnx_dtype_of(im, a->q);
@@ -72,7 +72,7 @@ static graph_id bias_of(onnx_import *im, const onnx_attention *a, size_t mask, s
 
 /* ---- caches ---------------------------------------------------------------------------------------------------------- */
 
-/* `part` [batch, heads, n, size] written into `whole` at rows start.., an i64 that broadcasts to part. */
+/* `whole` with `part` [batch, heads, n, size] written from row `start` on, an i64 that broadcasts to part. */
 static graph_id write_rows(onnx_import *im, graph_id whole, graph_id part, graph_id start) {
     const graph_shape s = *graph_shape_of(im->g, part);
     const graph_id rows = onnx_binary(im, "add", graph_iota(im->g, DLC_I64, RANK, s.dim, ROW), start);
@@ -81,13 +81,13 @@ static graph_id write_rows(onnx_import *im, graph_id whole, graph_id part, graph
                      (graph_id[]){whole, rows, graph_cast(im->g, part, onnx_dtype_of(im, whole))}, 1, &axis);
 }
 
-/* past, then the rows of x. */
+/* The rows of past (may be 0), then those of x. */
 static graph_id append(onnx_import *im, graph_id past, graph_id x) {
     return past ? graph_concat(im->g, 2, (graph_id[]){past, x}, ROW) : x;
 }
 
-/* Query i sees the keys up to first + i (later) or, without `causal`, those before first + queries. first: i64 that broadcasts to
- * [batch, 1, 1, 1]. */
+/* Which keys a query sees: query i those up to first + i, or, if not causal, all queries those before first + queries. first: an i64 that
+ * broadcasts to [batch, 1, 1, 1]. */
 static graph_id reached(onnx_import *im, const onnx_attention *a, graph_id first, bool causal) {
     graph *g = im->g;
     const graph_shape q = *graph_shape_of(g, a->q), k = *graph_shape_of(g, a->k);
@@ -105,7 +105,7 @@ static void read_scale(onnx_import *im, onnx_attention *a) {
     a->scaled = a->scale != 0;
 }
 
-/* Sizes of q, k and v among the columns of the weights. */
+/* Sets size[3] to the numbers of columns of q, k and v in the weights. */
 static void projected_sizes(onnx_import *im, tir_expr all, tir_expr *size) {
     int count;
     const int64_t *given = onnx_ints(im, "qkv_hidden_sizes", &count);
@@ -113,7 +113,7 @@ static void projected_sizes(onnx_import *im, tir_expr all, tir_expr *size) {
     for (int i = 0; i < 3; i++) size[i] = given ? onnx_size(im, given[i]) : tir_div(im->g->pool, all, onnx_size(im, 3));
 }
 
-/* Three groups of columns of x as heads. */
+/* Sets q, k and v to three groups of columns of x, split into heads. */
 static void take_heads(onnx_import *im, graph_id x, const tir_expr *size, onnx_attention *a) {
     graph_id *const to[] = {&a->q, &a->k, &a->v};
     tir_expr from = onnx_size(im, 0);
@@ -127,8 +127,8 @@ static void take_heads(onnx_import *im, graph_id x, const tir_expr *size, onnx_a
         onnx_fail(im, DLC_PARSE_ERROR, "the columns of the weights are not those of q, k and v together");
 }
 
-/* Operand `at`, [2, batch, heads, positions, size], has the keys and values before; result 1 those with the new ones. Returns how many
- * positions were before. */
+/* Puts the past keys and values, operand `at`, [2, batch, heads, positions, size], before the new ones, and gives all as result 1. Returns the
+ * number of past positions. */
 static tir_expr take_past(onnx_import *im, onnx_attention *a, size_t at) {
     graph *g = im->g;
     graph_id *const to[] = {&a->k, &a->v};
@@ -148,7 +148,7 @@ static tir_expr take_past(onnx_import *im, onnx_attention *a, size_t at) {
     return before;
 }
 
-/* Attention over the columns of x, which are q, k and v. */
+/* Gives attention for x, whose columns are q, k and v. */
 static void give_attention(onnx_import *im, graph_id x, size_t mask, size_t past, size_t added) {
     onnx_attention a = {0};
     tir_expr size[3];
@@ -169,7 +169,7 @@ static void import_attention(onnx_import *im) {
     give_attention(im, onnx_emit(im, "linear", 3, in, 0, NULL), 3, 4, 5);
 }
 
-/* The projection is one of integers. */
+/* Attention with a quantised projection. */
 static void import_quantized_attention(onnx_import *im) {
     enum { NONE = 9 };
     const graph_id in[] = {onnx_operand_of_rank(im, 0, 3), onnx_operand_of_rank(im, 1, 2),
@@ -187,24 +187,25 @@ static graph_id cache_of(onnx_import *im, size_t i) {
     return onnx_has(im, i) ? onnx_operand_of_rank(im, i, RANK) : 0;
 }
 
-/* Where operands stand. */
+/* Numbers of operands. */
 typedef struct places {
     size_t bias, mask, added, past_key, past_value, past_length, beams, indirection;
 } places;
 
-/* x + the columns from..to-1 of the bias. */
+/* x plus columns from..to-1 of the operand `bias`, if it is given. */
 static graph_id with_bias(onnx_import *im, graph_id x, size_t bias, tir_expr from, tir_expr to) {
     return onnx_has(im, bias) ? onnx_sum(im, x, onnx_columns(im, onnx_operand(im, bias), from, to)) : x;
 }
 
-/* Element i of the second to last axis of [batch, positions, heads, parts, size], as [batch, positions, heads * size]. */
+/* Part i of x [batch, positions, heads, parts, size], as [batch, positions, heads * size]. */
 static graph_id unpacked(onnx_import *im, graph_id x, int64_t i) {
     const graph_shape s = *graph_shape_of(im->g, x);
     const graph_id part = graph_slice_axis(im->g, x, 3, onnx_size(im, i), onnx_size(im, i + 1));
     return graph_reshape(im->g, part, 3, (tir_expr[]){s.dim[0], s.dim[1], tir_mul(im->g->pool, s.dim[2], s.dim[4])});
 }
 
-/* q, k and v of [batch, positions, hidden], or k and v as heads: from operands 0 to 2, or packed in 0, or in 0 and 1. */
+/* Sets in[] to q, k and v, from operands 0 to 2, or packed in operand 0, or in 0 and 1. They are [batch, positions, hidden], except that k and v
+ * may be split into heads. */
 static void take_packed(onnx_import *im, graph_id *in) {
     const int rank = onnx_operand_rank(im, 0);
     const graph_id x = onnx_operand(im, 0), y = onnx_operand(im, 1);
@@ -218,7 +219,7 @@ static void take_packed(onnx_import *im, graph_id *in) {
     if (!in[1] || !in[2]) onnx_fail(im, DLC_PARSE_ERROR, "keys or values are missing");
 }
 
-/* Adds the bias, whose first part is of q; k and v as heads are results of earlier projections and get none. */
+/* Adds the bias, whose parts are for q, k and v. k and v that are split into heads are results of earlier projections and get none. */
 static void add_biases(onnx_import *im, graph_id *in, size_t bias) {
     tir_expr from = onnx_size(im, 0);
     for (int i = 0; i < 3; i++) {
@@ -230,7 +231,8 @@ static void add_biases(onnx_import *im, graph_id *in, size_t bias) {
     }
 }
 
-/* Keys and values before and after those given; results 1 and 2 are all of them. */
+/* Joins past keys and values with the new ones, by appending or by writing into a buffer, and hides later keys. Results 1 and 2 are all keys and
+ * values. */
 static void join_past(onnx_import *im, const places *at, onnx_attention *a, bool causal) {
     const graph_id past[] = {cache_of(im, at->past_key), cache_of(im, at->past_value)};
     if (!past[0] != !past[1]) onnx_fail(im, DLC_PARSE_ERROR, "a past of keys or of values alone");
@@ -248,7 +250,7 @@ static void join_past(onnx_import *im, const places *at, onnx_attention *a, bool
     if (onnx_wants(im, 2)) onnx_give(im, 2, a->v);
 }
 
-/* Scores with bias and mask, where a hidden key has the lowest number of the type. */
+/* The scores in that type, where -infinity, of hidden keys, becomes the type's lowest number. */
 static graph_id finite_scores(onnx_import *im, graph_id scores, dlc_dtype dtype) {
     const double lowest = dtype == DLC_F16 ? -65504 : dtype == DLC_BF16 ? -0x1.fep127 : -0x1.fffffep127;
     return graph_cast(im->g, onnx_binary(im, "max", scores, graph_scalar_like(im->g, scores, lowest)), dtype);
@@ -280,7 +282,7 @@ static void import_multi_head(onnx_import *im) {
     give_multi_head(im, &at, onnx_int(im, "unidirectional", 0) != 0);
 }
 
-/* Of one token, which sees all keys. */
+/* Attention of a single new token, which sees all keys. */
 static void import_decoder_multi_head(onnx_import *im) {
     static const places at = {.mask = 3,
                               .added = 4,
@@ -318,9 +320,9 @@ enum {
 
 typedef struct group_query {
     onnx_attention a;
-    /* New positions, keys that are seen at most, and rows of the result's buffers. */
+    /* The numbers of new positions, of keys that are seen at most, and of rows of the result's buffers. */
     tir_expr added, total, room;
-    /* Positions before the new ones, i64 [batch, 1, 1, 1]; 0: none, for all of the batch. */
+    /* The number of positions before the new ones, i64 [batch, 1, 1, 1]; 0: there are none in the whole batch. */
     graph_id before;
 } group_query;
 
@@ -332,7 +334,7 @@ static void refuse_group_query(onnx_import *im) {
     refuse_operand(im, GQA_QUERY_LENGTHS, "queries with padding");
 }
 
-/* q, k and v as heads, from operands 0 to 2 or packed in operand 0. */
+/* Sets q, k and v, split into heads, from operands 0 to 2, or packed in operand 0. */
 static void take_group_heads(onnx_import *im, onnx_attention *a) {
     graph_id in[] = {onnx_operand_of_rank(im, 0, 3), onnx_operand(im, 1), onnx_operand(im, 2)};
     const int64_t heads = onnx_int(im, "num_heads", 0), own = onnx_int(im, "kv_num_heads", 0);
@@ -352,14 +354,14 @@ static void take_group_heads(onnx_import *im, onnx_attention *a) {
     a->k = onnx_split_heads(im, in[1], "kv_num_heads"), a->v = onnx_split_heads(im, in[2], "kv_num_heads");
 }
 
-/* RMS norm of each head; operand `scale` omitted: none. */
+/* The RMS norm of each head; x itself if operand `scale` is omitted. */
 static graph_id head_norm(onnx_import *im, graph_id x, size_t scale, const char *epsilon) {
     const double usual = onnx_float(im, "qk_norm_epsilon", 1e-6f);
     const onnx_norm n = {.scale = onnx_operand(im, scale), .axis = COLUMN, .epsilon = onnx_float(im, epsilon, usual)};
     return n.scale ? onnx_rms_norm(im, x, &n, false).y : x;
 }
 
-/* Cosines or sines of the new positions: those given, or those after `before`. [batch or 1, 1, positions, size/2] */
+/* The table's cosines or sines for the new positions, which are given or follow `before`: [batch or 1, 1, positions, size/2]. */
 static graph_id angles(onnx_import *im, const group_query *x, size_t table) {
     graph *g = im->g;
     graph_id place = onnx_has(im, GQA_POSITIONS) ? onnx_operand_of_rank(im, GQA_POSITIONS, 2) : 0;
@@ -383,7 +385,7 @@ static void rotate_group(onnx_import *im, group_query *x) {
     x->a.k = onnx_rotate(im, x->a.k, cosine, sine, turned, interleaved);
 }
 
-/* The new rows in the buffer of the past, with room for all. */
+/* The past's buffer, extended to x->room rows, with the new rows written into it. */
 static graph_id updated(onnx_import *im, const group_query *x, size_t past, graph_id rows) {
     graph *g = im->g;
     if (!x->before) return rows;
@@ -398,7 +400,7 @@ static graph_id updated(onnx_import *im, const group_query *x, size_t past, grap
     return write_rows(im, buffer, rows, x->before);
 }
 
-/* Rows of the buffer that count, in the type of q. */
+/* The first x->total rows of the buffer in q's type. */
 static graph_id seen_rows(onnx_import *im, const group_query *x, graph_id buffer) {
     const graph_id part =
         equal(im, x->room, x->total) ? buffer : graph_slice_axis(im->g, buffer, ROW, onnx_size(im, 0), x->total);
@@ -425,7 +427,7 @@ static void read_lengths(onnx_import *im, group_query *x) {
     x->before = onnx_binary(im, "max", before, graph_scalar_i64(g, DLC_I64, 0));
 }
 
-/* The keys that a query sees: of its own batch element, no later ones, and within the window. */
+/* Sets which keys a query sees: keys of its own batch element that are no padding, if causal none that are later, and those in the window. */
 static void mask_group(onnx_import *im, group_query *x) {
     graph *g = im->g;
     const bool causal = onnx_int(im, "causal", 1) != 0;
@@ -449,7 +451,7 @@ static void mask_group(onnx_import *im, group_query *x) {
     }
 }
 
-/* Query rows at and beyond a batch element's length are padding, and have any result. */
+/* Query rows from a batch element's length on are padding: their results are unspecified. */
 static void import_group_query(onnx_import *im) {
     group_query x = {0};
     refuse_group_query(im);
@@ -473,7 +475,7 @@ static void import_group_query(onnx_import *im) {
 
 /* ---- RotaryEmbedding ------------------------------------------------------------------------------------------------------ */
 
-/* The positions: those given for each token, or counted from one number. */
+/* The positions of tokens: given for each, or counted from a given number. */
 static graph_id rotary_positions(onnx_import *im, tir_expr count) {
     const graph_id given = onnx_operand(im, 1);
     const int rank = onnx_operand_rank(im, 1);
@@ -508,7 +510,7 @@ static void import_rotary_embedding(onnx_import *im) {
 
 /* ---- biases by relative position --------------------------------------------------------------------------------------------- */
 
-/* The bucket of each distance query - key, f32 [queries, keys]: the first half of the buckets one for each distance, the others
+/* The bucket of each distance query - key, f32 [queries, keys]: the first half of the buckets have one distance each, the others are
  * spaced by its logarithm up to `furthest`. Raffel et al. 2020 (T5). */
 static graph_id buckets_of(onnx_import *im, graph_id distance, int64_t buckets, int64_t furthest, bool both_sides) {
     graph *g = im->g;
@@ -554,7 +556,7 @@ static void import_relative_position(onnx_import *im) {
     onnx_give(im, 0, graph_expand_dims(g, graph_transpose(g, y, (int64_t[]){2, 0, 1}), 0));
 }
 
-/* rel_pos scaled for each query by gates, which come from the query: gate_u * (gate_r * eco_a - 1) + 2. */
+/* rel_pos scaled for each query by a factor that gates compute from the query: gate_u * (gate_r * eco_a - 1) + 2. */
 static void import_gated_relative_position(onnx_import *im) {
     graph *g = im->g;
     refuse_operand(im, 6, "offsets of tokens");

@@ -1,4 +1,4 @@
-/* Rows of the domain com.microsoft: integers with scales.
+/* Rows of the domain com.microsoft: quantised operators.
  * Source: docs/ContribOperators.md of ONNX Runtime. */
 #include "graph/internal.h"
 #include "graph/onnx/microsoft.h"
@@ -15,14 +15,14 @@ static graph_id dequantized(onnx_import *im, size_t x, size_t scale, size_t zero
     return onnx_dequantize(im, onnx_operand(im, x), scale, zero);
 }
 
-/* Result 0: y by the scale and zero point (omitted: 0) of these operands. */
+/* Gives y as result 0, quantised by the operands that are its scale and zero point (omitted: 0). */
 static void give_quantized(onnx_import *im, graph_id y, size_t scale, size_t zero, dlc_dtype dtype) {
     const graph_setting s = graph_set_integer("dtype", dtype);
     const graph_id in[] = {y, onnx_operand_or_scalar(im, scale), onnx_operand_or_scalar(im, zero)};
     onnx_give(im, 0, onnx_emit(im, "quantize_linear", 3, in, 1, &s));
 }
 
-/* The same of an operator with operands x, its scale, its zero point, the result's. */
+/* give_quantized for an operator with operands x, its scale and zero point, and the result's scale and zero point. */
 static void give_mapped(onnx_import *im, graph_id y) {
     give_quantized(im, y, 3, 4, onnx_operand_shape(im, 0).dtype);
 }
@@ -46,7 +46,7 @@ static void import_qlinear_leaky_relu(onnx_import *im) {
     give_mapped(im, onnx_apply(im, "LeakyRelu", 6, 1, &x));
 }
 
-/* `opset` says of which version the Softmax is. */
+/* The attribute opset gives the version of Softmax. */
 static void import_qlinear_softmax(onnx_import *im) {
     const graph_id x = dequantized(im, 0, 1, 2);
     const int64_t opset = onnx_int(im, "opset", 13);
@@ -101,7 +101,7 @@ static void import_qlinear_conv(onnx_import *im) {
     onnx_give(im, 0, last ? onnx_channels_last(im, y) : y);
 }
 
-/* One scale without an axis; else one for each entry along it. */
+/* One scale for all, or, with an axis, one for each index along it. */
 static void import_quantize(onnx_import *im) {
     onnx_import_as(im, "QuantizeLinear", 13);
 }
@@ -146,7 +146,7 @@ static graph_id transposed(onnx_import *im, graph_id x, const char *name) {
     return onnx_int(im, name, 0) ? graph_transpose(im->g, x, (int64_t[]){1, 0}) : x;
 }
 
-/* (sums of products + C) * alpha * both scales, and over the result's scale in one factor. */
+/* (sums of products + C) * alpha * both scales; if the result is quantised, also divided by its scale, all as one factor. */
 static void import_qgemm(onnx_import *im) {
     graph *g = im->g;
     const double alpha = onnx_float(im, "alpha", 1);
@@ -170,7 +170,7 @@ static void import_qgemm(onnx_import *im) {
 
 /* ---- numbers packed into bytes along the last axis, from the low bits up -------------------------------------------------------- */
 
-/* A constant of bytes as one of twice as many u4; 0: x is no constant. */
+/* The constant bytes x as a constant of twice as many u4; 0: x is no constant. */
 static graph_id as_nibbles(onnx_import *im, graph_id x) {
     const graph_constant *bytes = graph_constant_of(im->g, x);
     const graph_shape s = *graph_shape_of(im->g, x);
@@ -187,7 +187,7 @@ static graph_id as_nibbles(onnx_import *im, graph_id x) {
     return id;
 }
 
-/* Numbers of 4 or 8 bits in bytes [..., n]: u8, or u4 of a constant, [..., n * 8 / bits]. */
+/* The numbers of 4 or 8 bits in bytes [..., n], as [..., n * 8 / bits] of u8, or, for 4 bits in a constant, u4. */
 static graph_id unpacked(onnx_import *im, graph_id x, int64_t bits) {
     graph *g = im->g;
     const graph_shape s = *graph_shape_of(g, x);
@@ -222,12 +222,12 @@ typedef struct blocks {
     int64_t bits, size, columns, rows, count;
 } blocks;
 
-/* x, a list or matrix of one entry for each block, as [columns, count]. */
+/* x, a list or matrix with `width` entries for each column, as [columns, width]. */
 static graph_id by_block(onnx_import *im, graph_id x, const blocks *b, int64_t width) {
     return graph_reshape(im->g, x, 2, (tir_expr[]){onnx_size(im, b->columns), onnx_size(im, width)});
 }
 
-/* x [rows, blocks] with each element `size` times: [rows, blocks * size]. */
+/* x [rows, blocks] with each element repeated `size` times, [rows, blocks * size]. */
 static graph_id each_of_block(onnx_import *im, graph_id x, int64_t size) {
     const graph_shape s = *graph_shape_of(im->g, x);
     const tir_expr each = onnx_size(im, size), joined = tir_mul(im->g->pool, s.dim[1], each);
@@ -235,7 +235,8 @@ static graph_id each_of_block(onnx_import *im, graph_id x, int64_t size) {
     return graph_reshape(im->g, y, 2, (tir_expr[]){s.dim[0], joined});
 }
 
-/* Zero points as integers of the weights' type: packed, each column in bytes of its own; omitted: the middle. */
+/* The zero points [columns, blocks] in the weights' type. In the file they are packed, each column beginning with a byte; omitted: the middle of
+ * the range. */
 static graph_id zero_points(onnx_import *im, const blocks *b, dlc_dtype dtype) {
     graph *g = im->g;
     const tir_expr dim[] = {onnx_size(im, b->columns), onnx_size(im, b->count)};
@@ -245,7 +246,7 @@ static graph_id zero_points(onnx_import *im, const blocks *b, dlc_dtype dtype) {
     return graph_cast(g, graph_slice_axis(g, zero, 1, onnx_size(im, 0), dim[1]), dtype);
 }
 
-/* The weights [columns, rows] of the scales' type: (number - zero point) * scale. */
+/* The weights [columns, rows] in the scales' type: (number - zero point) * scale. */
 static graph_id dequantized_weights(onnx_import *im, const blocks *b) {
     graph *g = im->g;
     const tir_expr dim[] = {onnx_size(im, b->columns), onnx_size(im, b->count * b->size)}, all = onnx_size(im, b->rows);
@@ -257,7 +258,7 @@ static graph_id dequantized_weights(onnx_import *im, const blocks *b) {
     const graph_id zero = floats ? 0 : zero_points(im, b, onnx_dtype_of(im, w));
     const graph_id y = onnx_emit(im, "dequantize_linear", 3, (graph_id[]){w, scale, zero}, 2, s);
     if (!floats) return y;
-    /* zero points between the integers */
+    /* Zero points that are floats need not be integers. */
     const graph_id shift = onnx_binary(im, "mul", by_block(im, onnx_operand(im, 3), b, b->count), scale);
     return onnx_binary(im, "sub", y, graph_slice_axis(g, each_of_block(im, shift, b->size), 1, onnx_size(im, 0), all));
 }
@@ -279,7 +280,7 @@ static void import_matmul_nbits(onnx_import *im) {
 
 /* ---- MatMulBnb4 ------------------------------------------------------------------------------------------------------------------- */
 
-/* The numbers of 4 bits: a sign and a small float, or quantiles of the normal distribution (Dettmers et al. 2023). */
+/* The values of numbers of 4 bits: small floats with a sign, or quantiles of the normal distribution (Dettmers et al. 2023). */
 static const float small_floats[16] = {
     0,     0.0052083333f,  0.66666667f,  1,  0.33333333f,  0.5f,  0.16666667f,  0.25f,
     -0.0f, -0.0052083333f, -0.66666667f, -1, -0.33333333f, -0.5f, -0.16666667f, -0.25f};
@@ -287,7 +288,7 @@ static const float normal_floats[16] = {
     -1,          -0.69619280f, -0.52507305f, -0.39491749f, -0.28444138f, -0.18477343f, -0.09105004f, 0,
     0.07958030f, 0.16093020f,  0.24611230f,  0.33791524f,  0.44070983f,  0.56261700f,  0.72295684f,  1};
 
-/* A list of numbers of 4 bits, the higher half of a byte first, as f32 of the table. */
+/* The list of numbers of 4 bits in `bytes`, the higher half of a byte first, as the table's f32. */
 static graph_id looked_up(onnx_import *im, graph_id bytes, const float *table) {
     graph *g = im->g;
     const tir_expr count = graph_shape_of(g, bytes)->dim[0], two = onnx_size(im, 2);
@@ -298,7 +299,7 @@ static graph_id looked_up(onnx_import *im, graph_id bytes, const float *table) {
     return graph_gather(g, graph_literal(g, DLC_F32, 1, (int64_t[]){16}, table), places, 0);
 }
 
-/* Weights [n, k]: a list of rows, cut into blocks without regard to them; operand 2 is the greatest magnitude of each block. */
+/* The weights [n, k]. Blocks divide the list of all weights, regardless of rows; operand 2 has the greatest magnitude of each block. */
 static graph_id bnb4_weights(onnx_import *im, int64_t n, int64_t k, int64_t block, const float *table) {
     graph *g = im->g;
     const tir_expr zero = onnx_size(im, 0), all = onnx_size(im, n * k);
@@ -339,7 +340,7 @@ static graph_id recurrent_weights(onnx_import *im, size_t at, size_t scale_at, s
     return graph_transpose(g, y, (int64_t[]){0, 2, 1});
 }
 
-/* In floats: states and inputs are not rounded to integers. */
+/* Computed in floats: states and inputs are not rounded to integers. */
 static void import_dynamic_quantize_lstm(onnx_import *im) {
     const graph_id in[] = {onnx_operand(im, 0),
                            recurrent_weights(im, 1, 8, 9),
@@ -359,7 +360,8 @@ typedef struct gathered {
     int axis, quantized;
 } gathered;
 
-/* Zero points of bytes: packed like the data, whose blocks are along the last axis; omitted: the middle, for integers of 4 bits 0. */
+/* Reads data, scales and zero points. Zero points for data in bytes are packed like the data, whose blocks are along the last axis; omitted: the
+ * middle of the range, for typed integers of 4 bits 0. */
 static void take_numbers(onnx_import *im, gathered *x) {
     const int64_t bits = bits_of(im);
     const int rank = onnx_operand_rank(im, 0);
@@ -376,7 +378,7 @@ static void take_numbers(onnx_import *im, gathered *x) {
     if (bits == 4) x->zero = graph_slice_axis(im->g, x->zero, s.rank - 1, onnx_size(im, 0), s.dim[s.rank - 1]);
 }
 
-/* The blocks' axis is another one: scales and zero points are gathered alike. */
+/* Gathers along another axis than the blocks': scales and zero points are gathered with the data. */
 static graph_id gather_slices(onnx_import *im, const gathered *x, graph_id indices, int64_t block) {
     graph *g = im->g;
     const int more = graph_shape_of(g, indices)->rank - 1;
@@ -387,7 +389,7 @@ static graph_id gather_slices(onnx_import *im, const gathered *x, graph_id indic
     return onnx_emit(im, "dequantize_linear", 3, in, 2, s);
 }
 
-/* Indices along the blocks: an element has the scale of index / block. */
+/* Gathers along the blocks' axis: an element has the scale at index / block. */
 static graph_id gather_elements(onnx_import *im, const gathered *x, graph_id indices, int64_t block) {
     graph *g = im->g;
     const graph_id places = onnx_binary(im, "div", indices, graph_scalar_i64(g, onnx_dtype_of(im, indices), block)),
@@ -397,7 +399,7 @@ static graph_id gather_elements(onnx_import *im, const gathered *x, graph_id ind
     return graph_cast(g, onnx_binary(im, "mul", y, graph_widen(g, scale)), onnx_dtype_of(im, scale));
 }
 
-/* Slices of indices outside the axis are 0. */
+/* y with zeros in the slices whose indices are outside the axis. */
 static graph_id clear_outside(onnx_import *im, graph_id y, graph_id indices, int axis, tir_expr size) {
     graph *g = im->g;
     const graph_shape at = *graph_shape_of(g, indices), s = *graph_shape_of(g, y);

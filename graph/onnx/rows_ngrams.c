@@ -1,5 +1,5 @@
-/* TfIdfVectorizer: counts of n-grams. In the graph, each n-gram of the pool is compared with all windows of a row and the matches are added
- * up; of strings, whose places are known at import, the counts are, too. */
+/* TfIdfVectorizer: counts of n-grams. In the graph, each n-gram of the pool is compared with all windows of a row and the matches are added up.
+ * For strings known at import the counts are computed at import. */
 #include "graph/onnx/structure.h"
 
 enum { TF, IDF, TFIDF };
@@ -7,20 +7,20 @@ enum { TF, IDF, TFIDF };
 typedef struct ngrams {
     int64_t least, longest, skips;
     int mode;
-    /* Items one after the other: strings as numbers of `words`. grams[n]: the first item of those of n + 1 items. */
+    /* The items of all n-grams in a row, strings as numbers. grams[n]: the first item of the n-grams of n + 1 items. */
     const int64_t *pool;
     int64_t items;
     const int64_t *grams;
     int lengths;
-    /* N-grams in all; the column and the weight of each, NULL: all 1. */
+    /* The number of n-grams; the column and the weight of each (NULL: all weights are 1). */
     int64_t total;
     const int64_t *column;
     const float *weight;
-    /* Columns of the result. */
+    /* The number of columns of the result. */
     int64_t width;
 } ngrams;
 
-/* The strings of the pool as numbers: equal strings have equal ones. *items: those of operand 0, -1 for what is not in the pool. */
+/* The strings of the pool as numbers, equal for equal strings. Sets *items to those of operand 0; -1: not in the pool. */
 static const int64_t *pool_of_strings(onnx_import *im, onnx_names pool, onnx_value *items) {
     const onnx_structure *x = onnx_operand_strings(im, 0);
     int64_t *number = LIB_NEW_ARRAY(im->g->arena, int64_t, pool.count + 1);
@@ -31,7 +31,7 @@ static const int64_t *pool_of_strings(onnx_import *im, onnx_names pool, onnx_val
     return number;
 }
 
-/* Of how many items the pool's part of n + 1 items has; raises if it is no whole number of n-grams. */
+/* The number of items in the pool's part for n-grams of n + 1 items; raises if it is no multiple of n + 1. */
 static int64_t part_items(onnx_import *im, const ngrams *a, int n) {
     const int64_t from = a->grams[n], to = n + 1 < a->lengths ? a->grams[n + 1] : a->items;
     if (from < 0 || to < from || to > a->items || (to - from) % (n + 1))
@@ -40,7 +40,7 @@ static int64_t part_items(onnx_import *im, const ngrams *a, int n) {
     return to - from;
 }
 
-/* *items: what operand 0 has, integers. */
+/* Reads the attributes. Sets *items to operand 0, its strings as integers. */
 static ngrams ngrams_of(onnx_import *im, onnx_value *items) {
     const onnx_attribute *integers = onnx_attribute_find(im, "pool_int64s", ONNX_ATTRIBUTE_INTS);
     const onnx_names strings = onnx_strings_attribute(im, "pool_strings");
@@ -145,7 +145,7 @@ static graph_id count_in(onnx_import *im, graph_id x, int n, int64_t step, const
     return graph_reduce_sum(g, graph_cast(g, same, DLC_F32), 1, &over_windows, false);
 }
 
-/* Columns of x [rows, grams] in their places; those of one place are added. */
+/* x [rows, grams] with its columns at their columns of the result; those for the same column are added. */
 static graph_id in_columns(onnx_import *im, const ngrams *a, graph_id x) {
     graph *g = im->g;
     const int64_t grams = a->total;

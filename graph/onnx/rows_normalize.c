@@ -25,7 +25,7 @@ static void import_batch_norm(onnx_import *im) {
     const double epsilon = onnx_float(im, "epsilon", 1e-5f), momentum = onnx_float(im, "momentum", 0.9f);
     graph_id in[5];
     for (size_t i = 0; i < 5; i++) in[i] = onnx_operand(im, i);
-    /* Parameters of another type than x, as version 15 allows: computed in the parameters', rounded to x's. */
+    /* Version 15 allows parameters of another type than x's: computed in the parameters' type, rounded to x's. */
     const dlc_dtype own = graph_shape_of(im->g, in[0])->dtype, wide = graph_shape_of(im->g, in[3])->dtype;
     in[0] = graph_cast(im->g, in[0], wide);
     for (int i = 1; i < 5; i++) in[i] = graph_cast(im->g, in[i], wide);
@@ -61,7 +61,7 @@ onnx_normalized onnx_layer_norm(onnx_import *im, graph_id x, const onnx_norm *n,
     return (onnx_normalized){y, mean, inverse};
 }
 
-/* Mean and 1/sqrt(variance + epsilon) are results, too, computed in stash_type. */
+/* Results 1 and 2 are the mean and 1/sqrt(variance + epsilon), computed in stash_type. */
 static void import_layer_norm(onnx_import *im) {
     const onnx_norm n = {.scale = onnx_operand(im, 1),
                          .bias = onnx_operand(im, 2),
@@ -77,7 +77,7 @@ static void import_layer_norm(onnx_import *im) {
 onnx_normalized onnx_rms_norm(onnx_import *im, graph_id x, const onnx_norm *n, bool statistics) {
     const int count = graph_shape_of(im->g, x)->rank - n->axis;
     const dlc_dtype own = graph_shape_of(im->g, x)->dtype, dtype = graph_shape_of(im->g, n->scale)->dtype;
-    /* Of two types: computed in the wider one. */
+    /* If the two types differ, the norm is computed in the wider one. */
     const bool narrow = lib_dtype_size(own) < lib_dtype_size(dtype);
     const graph_setting s[] = {graph_set_integer("axis", n->axis), graph_set_float("epsilon", n->epsilon)};
     const graph_id wide = narrow ? graph_cast(im->g, x, dtype) : x,
@@ -92,7 +92,7 @@ onnx_normalized onnx_rms_norm(onnx_import *im, graph_id x, const onnx_norm *n, b
     return y;
 }
 
-/* Result 1, which SimplifiedLayerNormalization has: 1/sqrt(mean square + epsilon). */
+/* Result 1, which only SimplifiedLayerNormalization has, is 1/sqrt(mean square + epsilon). */
 static void import_rms_norm(onnx_import *im) {
     const onnx_norm n = {.scale = onnx_operand(im, 1),
                          .axis = onnx_axis(im, onnx_int(im, "axis", -1), onnx_operand_rank(im, 0), false),
@@ -162,7 +162,7 @@ static int quantize_axis(onnx_import *im) {
     return rank ? onnx_axis(im, onnx_int(im, "axis", 1) < rank ? onnx_int(im, "axis", 1) : 0, rank, false) : 0;
 }
 
-/* A scale or zero point, of blocks or else of all elements or one for each of an axis. */
+/* Operand i, a scale or zero point: for blocks, or else for all elements or for each index of an axis. */
 static graph_id quantize_operand(onnx_import *im, size_t i) {
     return onnx_int(im, "block_size", 0) ? onnx_operand(im, i) : onnx_operand_or_scalar(im, i);
 }
@@ -216,7 +216,7 @@ const onnx_row onnx_rows_normalize[] = {
     {"MeanVarianceNormalization", 9, 0, import_mean_variance, NULL},
     {"QuantizeLinear", 10, 0, import_quantize, NULL},
     {"RMSNormalization", 23, 0, import_rms_norm, NULL},
-    /* not of the standard, but ONNX Runtime has it in this domain */
+    /* Not in the standard, but ONNX Runtime defines it in this domain. */
     {"SimplifiedLayerNormalization", 1, 0, import_rms_norm, NULL},
     {"Softmax", 1, 0, import_softmax, "softmax"},
     {0},

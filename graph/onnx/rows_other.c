@@ -79,7 +79,7 @@ static void import_mel(onnx_import *im) {
 
 /* ---- integers with scales ---------------------------------------------------------------------------------------------- */
 
-/* Operands: a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero [, bias]. */
+/* Sets in[9] to the operands a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero, bias in the order of libdlc's operators. */
 static int quantized_operands(onnx_import *im, graph_id *in) {
     static const int places[] = {0, 3, 1, 4, 6, 2, 5, 7, 8};
     for (int i = 0; i < 9; i++)
@@ -102,7 +102,7 @@ static void import_qlinear_conv(onnx_import *im) {
     onnx_give(im, 0, onnx_emit(im, "qlinear_convolution", n, in, 6, s));
 }
 
-/* Of weights [in, out] as integers; of batches of matrices in f32, whose products of bytes are exact up to 2^24. */
+/* By libdlc's operator if the weights are [in, out] and scales allow it; else by a product in i32, whose sums are scaled in f32. */
 static void import_qlinear_matmul(onnx_import *im) {
     graph_id in[9];
     quantized_operands(im, in);
@@ -146,12 +146,12 @@ static void import_roi_align(onnx_import *im) {
                         5, s));
 }
 
-/* Cells of each region along one axis of the image, i64 [regions, cells]: the first element, and the one after the last. */
+/* The cells of each region along one axis of the image, i64 [regions, cells]: their first element, and the one after the last. */
 typedef struct roi_cells {
     graph_id from, to;
 } roi_cells;
 
-/* Column k of rois, scaled, as the nearest integer, halves away from zero: i64 [regions, 1]. */
+/* Column k of rois, scaled and rounded to the nearest integer, halves away from zero: i64 [regions, 1]. */
 static graph_id roi_end(onnx_import *im, graph_id rois, int k, double scale) {
     graph *g = im->g;
     const graph_id end = graph_slice_axis(g, rois, 1, tir_index(g->pool, k), tir_index(g->pool, k + 1));
@@ -162,7 +162,8 @@ static graph_id roi_end(onnx_import *im, graph_id rois, int k, double scale) {
     return graph_cast(g, onnx_binary(im, "min", onnx_binary(im, "max", near, least), greatest), DLC_I64);
 }
 
-/* A region has at least one element; cell i of p is from its element i * n / p to (i + 1) * n / p, rounded outwards. Ends are inclusive. */
+/* The cells of regions along an axis. A region includes both ends, and has n elements, at least one; cell i of p goes from element i * n / p to
+ * (i + 1) * n / p, rounded outwards. */
 static roi_cells cells_of(onnx_import *im, graph_id rois, int axis, int64_t cells, double scale, tir_expr size) {
     graph *g = im->g;
     const graph_id start = roi_end(im, rois, 2 - axis, scale), end = roi_end(im, rois, 4 - axis, scale);
@@ -179,7 +180,7 @@ static roi_cells cells_of(onnx_import *im, graph_id rois, int axis, int64_t cell
                        onnx_binary(im, "min", onnx_binary(im, "max", to, zero), all)};
 }
 
-/* [regions, cells] along that axis of [regions, 1...] of so many dimensions. */
+/* The list [regions, cells] reshaped to `rank` dimensions: regions first, cells at that axis, 1 elsewhere. */
 static graph_id along(onnx_import *im, graph_id list, int axis, int rank) {
     tir_expr dims[DLC_MAX_RANK];
     for (int d = 0; d < rank; d++) dims[d] = tir_index(im->g->pool, 1);

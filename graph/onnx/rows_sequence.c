@@ -1,5 +1,5 @@
-/* Rows of sequences and optionals, and Loop with carried values that are such: structure that is known at import. Only the tensors in
- * them are values of the graph. */
+/* Rows of sequences and optionals, and of Loop with carried sequences or optionals: their structure is known at import, and only the tensors
+ * in them are values of the graph. */
 #include "graph/onnx/structure.h"
 
 enum { UNROLLED_TURNS = 64, UNROLLED_NODES = 20000 };
@@ -21,7 +21,7 @@ static const onnx_structure *list_operand(onnx_import *im, size_t i) {
     return value->structure;
 }
 
-/* The position that operand i gives in a list of n, or, `past`, after its last element. Without the operand: the last of these. */
+/* The position that operand i gives in a list of n elements; past: n itself is also allowed. Without the operand: the last allowed one. */
 static size_t position(onnx_import *im, size_t i, size_t n, bool past) {
     const int64_t places = (int64_t)n + past;
     int count = 1;
@@ -33,14 +33,14 @@ static size_t position(onnx_import *im, size_t i, size_t n, bool past) {
     return (size_t)at;
 }
 
-/* A copy of a list, with room for other elements. */
+/* A new list of the same element type with room for `count` elements. */
 static onnx_structure *list_like(onnx_import *im, const onnx_structure *list, size_t count) {
     onnx_structure *copy = onnx_structure_new(im, ONNX_LIST, count);
     copy->element = list->element;
     return copy;
 }
 
-/* Appends a value, whose elements must have the list's type. */
+/* Makes the value element `at` of the list; raises unless its elements have the list's type. */
 static void put(onnx_import *im, onnx_structure *list, size_t at, onnx_value *value) {
     const onnx_form form = onnx_form_of(value);
     if (form != ONNX_NUMBERS && form != ONNX_STRINGS && form != ONNX_WRITTEN)
@@ -102,7 +102,7 @@ static void import_length(onnx_import *im) {
     onnx_give_value(im, 0, &length);
 }
 
-/* Strings are joined by their places. */
+/* Tensors of strings are joined as their tensors of places. */
 static void import_concat_from(onnx_import *im) {
     graph *g = im->g;
     const onnx_structure *list = list_operand(im, 0);
@@ -127,12 +127,12 @@ static void import_concat_from(onnx_import *im) {
 
 typedef struct parts {
     size_t count;
-    /* Of each; NULL: `each`, the last one what is left. */
+    /* The size of each part; NULL: all have size `each`, except that the last has what is left. */
     const tir_expr *sizes;
     int64_t each;
 } parts;
 
-/* A list of sizes, or a number for all of them. */
+/* The parts that operand 1 gives: a list of sizes, one size for all, or, if it is omitted, the size 1. */
 static parts parts_of(onnx_import *im, tir_expr extent) {
     int count = 1;
     parts p = {.each = 1};
@@ -197,7 +197,7 @@ static void import_optional(onnx_import *im) {
         onnx_give_structure(im, 0, onnx_structure_new(im, ONNX_EMPTY, 0));
 }
 
-/* A known bool. */
+/* Gives a known bool as result 0. */
 static void give_truth(onnx_import *im, bool truth) {
     onnx_known *known = onnx_known_new(im, DLC_BOOL, 0, NULL);
     known->element[0] = (onnx_number){tir_index(im->g->pool, truth), 1, 0};
@@ -225,7 +225,7 @@ static size_t count_nodes(const onnx_graph *part) {
     return count;
 }
 
-/* Raises if an import has too many nodes in place of loops. */
+/* Counts the nodes of `times` copies of the body; raises if the import has too many nodes from unrolled loops. */
 static void count_unrolled(onnx_import *im, const onnx_graph *body, size_t times) {
     const size_t nodes = count_nodes(body);
     if (nodes && times > (UNROLLED_NODES - im->unrolled) / nodes)
@@ -234,7 +234,7 @@ static void count_unrolled(onnx_import *im, const onnx_graph *body, size_t times
     im->unrolled += times * nodes;
 }
 
-/* A condition that is known; raises if it is not. */
+/* The value of the condition; raises if it is not known. */
 static bool decided(onnx_import *im, onnx_value *condition) {
     const onnx_known *known = onnx_known_of(im, condition);
     int64_t value;
@@ -275,7 +275,7 @@ static void import_sequence_map(onnx_import *im) {
 
 /* ---- Loop ---------------------------------------------------------------------------------------------------------------- */
 
-/* A known number, in the rank that the file declares for the body's input. */
+/* A known number of the rank, 0 or 1, that the file declares for the body's input. */
 static onnx_value formal(onnx_import *im, const onnx_value_info *info, dlc_dtype dtype, int64_t number) {
     onnx_known *known = onnx_known_new(im, dtype, onnx_is_list(info), (int64_t[]){1});
     known->element[0] = (onnx_number){tir_index(im->g->pool, number), 1, 0};
@@ -284,9 +284,9 @@ static onnx_value formal(onnx_import *im, const onnx_value_info *info, dlc_dtype
 
 typedef struct turns {
     const onnx_graph *body;
-    /* How many values are carried from turn to turn; how many results stack an element of each turn. */
+    /* The numbers of values carried from iteration to iteration, and of results that stack an element of each iteration. */
     size_t carried, stacks;
-    /* inputs[]: turn, condition, carried values; outputs[]: condition, carried values, elements. */
+    /* inputs[]: number of the iteration, condition, carried values; outputs[]: condition, carried values, elements. */
     onnx_value *inputs, *outputs;
     /* [stacks][UNROLLED_TURNS] */
     graph_id *element;

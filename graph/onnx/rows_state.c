@@ -1,9 +1,9 @@
-/* Rows of recurrences whose state is an operand and a result, and of caches that are written at a position. */
+/* Rows of recurrences whose state is both an operand and a result, and of caches that are written at a position. */
 #include "graph/onnx/import.h"
 
 /* ---- LinearAttention --------------------------------------------------------------------------------------------------- */
 
-/* The operands of one token, or, with a first axis of tokens, of all. */
+/* The operands for one token, or, with an additional first axis, for all tokens. */
 typedef struct linear_step {
     /* [batch, key heads, queries of each, key size], [batch, key heads, key size], [batch, key heads, value size] */
     graph_id q, k, v;
@@ -13,7 +13,7 @@ typedef struct linear_step {
 
 enum { LINEAR_OPERANDS = 5 };
 
-/* [batch, tokens, ...] joined as [tokens, batch, heads, each of `dims`]. */
+/* x [batch, tokens, ...] reshaped and transposed to [tokens, batch, dims...]. */
 static graph_id by_token(onnx_import *im, graph_id x, int count, const tir_expr *dims) {
     const graph_shape s = *graph_shape_of(im->g, x);
     tir_expr dim[DLC_MAX_RANK] = {s.dim[0], s.dim[1]};
@@ -22,13 +22,13 @@ static graph_id by_token(onnx_import *im, graph_id x, int count, const tir_expr 
     return graph_transpose(im->g, graph_reshape(im->g, graph_widen(im->g, x), count + 2, dim), permutation);
 }
 
-/* [..., m] times [..., m, n] over m. */
+/* The product [..., n] of a row [..., m] and a matrix [..., m, n]. */
 static graph_id row_times(graph *g, graph_id row, graph_id matrix) {
     const int rank = graph_shape_of(g, row)->rank;
     return graph_squeeze(g, graph_matmul(g, graph_expand_dims(g, row, rank - 1), matrix), rank - 1);
 }
 
-/* state [batch, key heads, key size, value size] after the token; *result [batch, key heads, queries of each, value size]:
+/* The state [batch, key heads, key size, value size] after the token; sets *result, [batch, key heads, queries of each, value size]:
  *   state = exp(decay) state + beta k (v - exp(decay) state' k)'      without beta: + k v' */
 static graph_id linear_update(onnx_import *im, const linear_step *x, graph_id state, double scale, graph_id *result) {
     graph *g = im->g;
@@ -49,7 +49,7 @@ static tir_expr part_of(onnx_import *im, tir_expr whole, int64_t count, const ch
     return each;
 }
 
-/* The step's operands as the scan's, and back. */
+/* Sets list[] to the operands that are present; returns their number. */
 static int list_step(const linear_step *x, graph_id *list) {
     const graph_id all[LINEAR_OPERANDS] = {x->q, x->k, x->v, x->decay, x->beta};
     int count = 0;
@@ -66,7 +66,7 @@ static linear_step step_of_list(const linear_step *like, const graph_id *list) {
     return x;
 }
 
-/* All tokens, one after the other. *result has a first axis of tokens. */
+/* The state after all tokens, by a scan. *result gets a first axis of tokens. */
 static graph_id linear_scan(onnx_import *im, const linear_step *x, graph_id state, double scale, graph_id *result) {
     graph *outside = im->g;
     graph_id in[1 + LINEAR_OPERANDS] = {state}, inside[1 + LINEAR_OPERANDS], y;
@@ -102,7 +102,7 @@ static graph_id linear_one(onnx_import *im, const linear_step *x, graph_id state
     return state;
 }
 
-/* Operand i, [batch, tokens, rest]. */
+/* Operand i, [batch, tokens, features]; raises if it is missing or of another rank. */
 static graph_id packed_operand(onnx_import *im, size_t i, const char *name) {
     const graph_id x = onnx_operand(im, i);
     if (!x) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu, %s, is missing", i, name);
@@ -172,7 +172,7 @@ static void import_linear_attention(onnx_import *im) {
 
 /* ---- CausalConvWithState ------------------------------------------------------------------------------------------------ */
 
-/* Position i of the result reads positions i - size + 1 to i of its channel; those before the first are the state. */
+/* Position i of the result reads positions i - size + 1 to i of its channel; positions before the first are in the state. */
 static void import_causal_convolution(onnx_import *im) {
     graph *g = im->g;
     const int activation = onnx_choice(im, "activation", "none silu swish", "none");

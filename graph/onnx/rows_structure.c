@@ -92,7 +92,7 @@ static void import_transpose(onnx_import *im) {
     onnx_give(im, 0, graph_transpose(im->g, onnx_operand(im, 0), permutation));
 }
 
-/* Bidirectional: a dimension of 1 on either side is broadcast. */
+/* A dimension of 1 on either side, of x or of the given shape, is broadcast. */
 static void import_expand(onnx_import *im) {
     const graph_shape x = onnx_operand_shape(im, 0);
     int count;
@@ -157,7 +157,7 @@ static void import_split(onnx_import *im) {
 
 /* ---- slices --------------------------------------------------------------------------------------------------------- */
 
-/* An index of Slice as a position in 0..n (after the last element): negative ones count from the end, others are clamped. */
+/* An index of Slice as a position in 0..n, n being after the last element: negative ones count from the end, and all are clamped. */
 static tir_expr position(onnx_import *im, tir_expr index, tir_expr n) {
     tir_pool *pool = im->g->pool;
     int64_t value;
@@ -282,7 +282,7 @@ static void import_constant_of_shape(onnx_import *im) {
     onnx_give(im, 0, graph_broadcast_to(im->g, value, rank, dims));
 }
 
-/* start + i * delta; how many there are must be known. A step that is left out, as com.microsoft's may be, is 1. */
+/* start + i * delta; the number of elements must be known. A step that is omitted, as com.microsoft's may be, is 1. */
 static void import_range(onnx_import *im) {
     const onnx_known *start = onnx_operand_asked(im, 0), *limit = onnx_operand_asked(im, 1),
                      *delta = onnx_operand_asked(im, 2);

@@ -18,7 +18,7 @@ static kernel kernel_of(onnx_import *im) {
     return k;
 }
 
-/* Of x [samples, features] and vectors [vectors, features]: [samples, vectors]. */
+/* The kernel's values [samples, vectors] for x [samples, features] and vectors [vectors, features]. */
 static graph_id kernels(onnx_import *im, const kernel *k, graph_id x, graph_id vectors) {
     graph *g = im->g;
     if (k->kind == RBF) { /* by differences, which do not cancel */
@@ -33,7 +33,7 @@ static graph_id kernels(onnx_import *im, const kernel *k, graph_id x, graph_id v
     return k->kind == SIGMOID ? graph_tanh(g, y) : graph_pow(g, y, graph_scalar_like(g, y, k->degree));
 }
 
-/* `rows` vectors of equal size, as many features as x has. */
+/* The constant [rows, features] of these numbers; x must have as many features. */
 static graph_id vectors_of(onnx_import *im, graph_id x, int64_t rows, onnx_numbers numbers, const char *what) {
     if (rows < 1 || !numbers.count || numbers.count % (size_t)rows)
         onnx_fail(im, DLC_PARSE_ERROR, "attribute %s has %zu numbers for %lld vectors", what, numbers.count,
@@ -77,10 +77,10 @@ static void import_svm_regressor(onnx_import *im) {
 
 /* ---- SVMClassifier --------------------------------------------------------------------------------------------------- */
 
-/* Classes are decided by pairs: (0, 1), (0, 2), ..., (1, 2), ... */
+/* A classifier, which decides between the classes of each pair: (0, 1), (0, 2), ..., (1, 2), ... */
 typedef struct machine {
     int64_t classes, pairs;
-    /* support vectors: of each class, and in all */
+    /* The numbers of support vectors: of each class, and of all. */
     const int64_t *of_class;
     int64_t vectors;
     dlc_dtype dtype;
@@ -170,10 +170,10 @@ static graph_id quadratic_form(onnx_import *im, const machine *m, graph_id r) {
     return graph_sub(g, graph_mul(g, graph_expand_dims(g, squares, 2), identity(im, m)), across);
 }
 
-/* What an iteration changes: p [samples, classes]; q p, of that shape; p' q p [samples, 1]. */
+/* Values that an iteration changes: p [samples, classes]; q p, of that shape; p' q p [samples, 1]. */
 enum { STEP_P, STEP_QP, STEP_PQP, STEP_CARRIES };
 
-/* One step for each class t after the other. operand: p, q p, p' q p. Returns p. */
+/* One step for each class t in turn. carry[]: p, q p, p' q p. Returns the new p. */
 static graph_id coupling_steps(onnx_import *im, const machine *m, const graph_id *carry, graph_id q) {
     const int64_t classes = 1;
     const graph_id in[] = {carry[STEP_P], carry[STEP_QP], carry[STEP_PQP],
@@ -196,7 +196,7 @@ static graph_id coupling_steps(onnx_import *im, const machine *m, const graph_id
     return onnx_emit(im, "scan", COUNT, in, 3, s) + STEP_P;
 }
 
-/* Operands of the loop: iterations done, bool [samples, 1] of those that go on, p, q. */
+/* Operands of the loop: the number of iterations done; bool [samples, 1], which samples continue; p; q. */
 enum { LOOP_COUNT, LOOP_ACTIVE, LOOP_P, LOOP_Q, LOOP_OPERANDS };
 
 static int64_t coupling_condition(onnx_import *im, const machine *m, const graph_id *in) {
@@ -231,7 +231,7 @@ static int64_t coupling_body(onnx_import *im, const machine *m, const graph_id *
     return number;
 }
 
-/* [samples, classes] from the pairs' scores [samples, pairs]. */
+/* The probabilities of classes [samples, classes] from the pairs' scores [samples, pairs]. */
 static graph_id probabilities(onnx_import *im, const machine *m, graph_id scores, onnx_numbers a, onnx_numbers b) {
     graph *g = im->g;
     onnx_require_count(im, a.count, (size_t)m->pairs, "attribute prob_a");

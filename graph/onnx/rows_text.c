@@ -1,9 +1,9 @@
-/* Rows of strings. Which strings there are decides their results, so that these are computed at import. */
+/* Rows of strings. Their results depend on the strings themselves, which are known at import, where the results are computed. */
 #include "graph/onnx/structure.h"
 
 /* ---- StringConcat ---------------------------------------------------------------------------------------------------- */
 
-/* Shape of the broadcast of two; raises if they do not fit. */
+/* Sets dims[] to the shape of the broadcast of the two and returns its rank; raises if they do not broadcast. */
 static int broadcast_dims(onnx_import *im, const onnx_known *x, const onnx_known *y, int64_t *dims) {
     const int rank = x->rank > y->rank ? x->rank : y->rank;
     for (int d = 0; d < rank; d++) {
@@ -17,7 +17,7 @@ static int broadcast_dims(onnx_import *im, const onnx_known *x, const onnx_known
     return rank;
 }
 
-/* Row-major place, in an operand that is broadcast, of element `at` of the result. */
+/* The row-major position in the operand, which is broadcast to dims[rank], of the element for the result's element `at`. */
 static int64_t place_in(const onnx_known *operand, int rank, const int64_t *dims, int64_t at) {
     int64_t place = 0, stride = 1;
     for (int d = rank - 1, k = operand->rank - 1; k >= 0; d--, k--) {
@@ -58,7 +58,7 @@ static bool is_blank(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* At blanks; those at both ends belong to no piece, also where `most` splits (negative: any number) leave a rest with blanks inside. */
+/* Splits at blanks, at most `most` times (negative: any number). No piece begins or ends with blanks; the last may have blanks inside. */
 static void split_at_blanks(lib_arena *arena, pieces *to, onnx_bytes text, int64_t most) {
     const char *at = text.data, *end = text.data + text.size;
     while (end > at && is_blank(end[-1])) end--;
@@ -119,7 +119,7 @@ static void import_string_split(onnx_import *im) {
 
 enum { NO_CHANGE, LOWER, UPPER };
 
-/* The string with letters of ASCII in that case; other letters are refused, since their case depends on the language. */
+/* The string with ASCII letters in that case; raises for other letters, whose case depends on the language. */
 static onnx_bytes in_case(onnx_import *im, onnx_bytes text, int action) {
     if (action == NO_CHANGE) return text;
     char *copy = lib_arena_copy(im->g->arena, text.data, text.size);

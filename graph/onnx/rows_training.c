@@ -1,9 +1,9 @@
-/* Rows of ai.onnx.preview.training: steps of optimizers. Operands: the rate R, the number T of steps before, then of all
- * tensors the values X, their gradients G, and one or two states; results: the new values, then the new states. */
+/* Rows of ai.onnx.preview.training: steps of optimizers. Operands: the rate R, the number T of previous steps, then the values X of all
+ * tensors, their gradients G, and one or two states; results: the new values, then the new states. */
 #include "graph/onnx/import.h"
 
 typedef struct step {
-    /* rank 0: the rate as it comes, and the number of steps */
+    /* Rank 0: the rate as given, and the number of previous steps. */
     graph_id rate, count;
     size_t tensors;
 } step;
@@ -19,7 +19,7 @@ static step step_of(onnx_import *im, int states) {
     return s;
 }
 
-/* Tensor i of a kind: 0 values, 1 gradients, 2 and 3 states. */
+/* The operand that is tensor i of that kind: 0 values, 1 gradients, 2 and 3 states. */
 static graph_id tensor_of(onnx_import *im, const step *s, size_t kind, size_t i) {
     const graph_id id = onnx_operand(im, 2 + kind * s->tensors + i);
     if (!id) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu is missing", 2 + kind * s->tensors + i);
@@ -30,7 +30,7 @@ static void give(onnx_import *im, const step *s, size_t kind, size_t i, graph_id
     onnx_give(im, kind * s->tensors + i, id);
 }
 
-/* norm_coefficient X + G */
+/* The gradient with the norm's: norm X + G. */
 static graph_id gradient_of(onnx_import *im, const step *s, size_t i, double norm) {
     const graph_id x = tensor_of(im, s, 0, i), g = tensor_of(im, s, 1, i);
     return norm == 0 ? g : graph_add(im->g, graph_mul_number(im->g, x, norm), g);
@@ -88,7 +88,7 @@ static void import_adam(onnx_import *im) {
     }
 }
 
-/* An attribute without a default. */
+/* The value of an attribute without default; raises if it is missing. */
 static double required(onnx_import *im, const char *name) {
     const onnx_attribute *a = onnx_attribute_find(im, name, ONNX_ATTRIBUTE_FLOAT);
     if (!a) onnx_fail(im, DLC_PARSE_ERROR, "attribute %s is missing", name);

@@ -1,8 +1,8 @@
 /* Rows of ensembles of decision trees (ai.onnx.ml): TreeEnsemble, TreeEnsembleClassifier, TreeEnsembleRegressor.
  *
  * The nodes of all trees are places of one table. A comparison of a feature with a threshold has four outcomes: less, equal, greater,
- * NaN. next[4 p + outcome] is the place that follows place p; a leaf is followed by itself. So the modes of nodes, and where
- * missing values go, are entries of the table, and as many steps as the deepest tree has levels take all samples through all trees. A
+ * NaN. next[4 p + outcome] is the place that follows place p; a leaf is followed by itself. Thus the modes of nodes, and the branches
+ * of missing values, are entries of the table, and all samples pass through all trees in as many steps as the deepest tree has levels. A
  * test for membership in a set becomes a binary search tree of the set's members. */
 #include "graph/onnx/learn.h"
 
@@ -13,7 +13,7 @@ enum { LESS, EQUAL, GREATER, UNORDERED, OUTCOMES };
 enum { LEQ, LT, GTE, GT, EQ, NEQ, MEMBER, MODES };
 enum { PLACES_MAX = 1 << 26 };
 
-/* A vote of a leaf. */
+/* A leaf's vote: it adds the weight to a target. */
 typedef struct vote {
     int32_t place;
     int64_t target;
@@ -21,13 +21,13 @@ typedef struct vote {
 } vote;
 
 typedef struct forest {
-    /* [places]; capacity is known when it is built */
+    /* [places]; the capacity is known when the table is built. */
     int64_t places;
     double *threshold;
     int32_t *feature;
     /* [places][OUTCOMES] */
     int32_t *next;
-    /* [places]: number of the leaf; -1: the place compares */
+    /* [places] The number of the leaf; -1: the place is a comparison. */
     int32_t *leaf;
     int64_t leaves;
     /* [trees] */
@@ -36,7 +36,7 @@ typedef struct forest {
     vote *votes;
     int64_t vote_count;
     int64_t targets;
-    /* comparisons on the longest path */
+    /* The number of comparisons on the longest path. */
     int64_t depth;
     /* For messages: tree and node of the first places, as the file numbers them; NULL: place i is node i of the file. */
     const int64_t *tree_of, *node_of;
@@ -76,7 +76,7 @@ static void set_feature(onnx_import *im, forest *f, int32_t place, int64_t featu
     f->feature[place] = (int32_t)feature;
 }
 
-/* A threshold that is NaN is compared with in vain: all but != is false. */
+/* Makes the place a comparison of that mode. With a threshold that is NaN all comparisons but != are false. */
 static void set_comparison(forest *f, int32_t place, int mode, double threshold, int32_t yes, int32_t no,
                            bool missing) {
     static const bool holds[MEMBER][UNORDERED] = {
@@ -90,7 +90,7 @@ static void set_comparison(forest *f, int32_t place, int mode, double threshold,
     set_next(f, place, next[LESS], next[EQUAL], next[GREATER], mode == NEQ || missing ? yes : no);
 }
 
-/* The place, and places that it adds, search for the feature among members[0..count), which ascend. */
+/* Makes the place, and places that are added, a search for the feature among members[0..count), which are in ascending order. */
 static void set_search(forest *f, int32_t place, const double *members, int64_t count, int32_t yes, int32_t no,
                        bool missing) {
     const int64_t middle = count / 2, above = count - middle - 1;
@@ -109,7 +109,7 @@ static void set_search(forest *f, int32_t place, const double *members, int64_t 
         f->feature[greater] = f->feature[place], set_search(f, greater, members + middle + 1, above, yes, no, missing);
 }
 
-/* Checks that places do not follow themselves, and finds the depth: topological order (Kahn 1962). */
+/* Checks that the trees have no cycles, and finds the depth, by a topological order (Kahn 1962). */
 static void find_depth(onnx_import *im, forest *f) {
     lib_arena *arena = im->g->arena;
     int32_t *before = LIB_NEW_ARRAY(arena, int32_t, (size_t)f->places + 1),
@@ -148,7 +148,7 @@ static void require_features(onnx_import *im, const forest *f, graph_id x) {
                         "trees that compare features up to %d: number of features", last);
 }
 
-/* The places that follow `at` [samples, trees]. x [samples, features]. */
+/* The places [samples, trees] after the places `at`, by comparing x [samples, features]. */
 static graph_id follow(onnx_import *im, graph_id at, graph_id x, graph_id features, graph_id thresholds,
                        graph_id next) {
     graph *g = im->g;
@@ -162,7 +162,7 @@ static graph_id follow(onnx_import *im, graph_id at, graph_id x, graph_id featur
     return graph_gather(g, next, entry, 0);
 }
 
-/* The leaves that x [samples, features] reaches, as numbers of leaves [samples, trees]. */
+/* The numbers of the leaves, [samples, trees], that x [samples, features] reaches. */
 static graph_id reached_leaves(onnx_import *im, const forest *f, graph_id x) {
     enum { AT, X, FEATURES, THRESHOLDS, NEXT, OPERANDS };
     graph *g = im->g;
@@ -191,12 +191,12 @@ static graph_id reached_leaves(onnx_import *im, const forest *f, graph_id x) {
 
 typedef enum aggregate { AVERAGE, SUM, MIN, MAX, AGGREGATES } aggregate;
 
-/* Joins the weights that a leaf gives one target. */
+/* Combines two weights that one leaf gives to the same target. */
 static double joined(aggregate how, double a, double b) {
     return how == MIN ? (b < a ? b : a) : how == MAX ? (b > a ? b : a) : a + b;
 }
 
-/* [samples, targets] of leaves [samples, trees]. A target without votes gets 0. */
+/* The scores [samples, targets] for the leaves [samples, trees]. A target without votes gets 0. */
 static graph_id aggregated(onnx_import *im, const forest *f, graph_id leaves, aggregate how, dlc_dtype dtype) {
     graph *g = im->g;
     const int64_t dims[] = {f->leaves, f->targets}, trees = 1;
@@ -236,7 +236,7 @@ static integers integers_of(onnx_import *im, const char *name) {
     return a ? (integers){a->ints.count, a->ints.data} : (integers){0, NULL};
 }
 
-/* A list with an entry for each node; raises if it has another length. */
+/* The attribute, a list of integers; raises unless its length is `count`. */
 static const int64_t *node_integers(onnx_import *im, const char *name, size_t count) {
     const integers list = integers_of(im, name);
     onnx_require_count(im, list.count, count, lib_arena_format(im->g->arena, "attribute %s", name));
@@ -249,7 +249,7 @@ static const int64_t *missing_tracks(onnx_import *im, size_t count) {
     return integers_of(im, name).count ? node_integers(im, name, count) : NULL;
 }
 
-/* Nodes by tree and number. */
+/* (tree, number of the node) -> place. */
 typedef struct node_map {
     const int64_t *tree, *node;
     lib_map places;
@@ -259,7 +259,7 @@ static uint64_t hash_node(int64_t tree, int64_t node) {
     return lib_hash64((int64_t[]){tree, node}, 2 * sizeof(int64_t), 11);
 }
 
-/* -1: there is none. */
+/* The place of a node; -1: there is none. */
 static int32_t find_node(const node_map *map, int64_t tree, int64_t node) {
     const uint64_t hash = hash_node(tree, node);
     for (uint32_t at = lib_map_first(&map->places, hash); at != LIB_MAP_END;
@@ -280,7 +280,7 @@ static node_map map_nodes(onnx_import *im, const forest *f, size_t count) {
     return map;
 }
 
-/* The roots: of each tree the node that is listed first. */
+/* Sets the roots: of each tree the node that is listed first. */
 static void find_roots(onnx_import *im, forest *f, size_t count) {
     lib_map seen = {0};
     f->root = LIB_NEW_ARRAY(im->g->arena, int32_t, count + 1);
@@ -295,7 +295,7 @@ static void find_roots(onnx_import *im, forest *f, size_t count) {
     }
 }
 
-/* MODES: a leaf. */
+/* The mode of that word; MODES for a leaf. */
 static int mode_of(onnx_import *im, const forest *f, size_t node, onnx_bytes word) {
     static const char *const words[] = {[LEQ] = "BRANCH_LEQ", [LT] = "BRANCH_LT", [GTE] = "BRANCH_GTE",
                                         [GT] = "BRANCH_GT",   [EQ] = "BRANCH_EQ", [NEQ] = "BRANCH_NEQ"};
@@ -316,7 +316,7 @@ static int32_t child_of(onnx_import *im, const forest *f, const node_map *map, s
     return place;
 }
 
-/* Attributes `what`_ids, _nodeids, _treeids and _weights. Votes of nodes that are no leaves are never counted. */
+/* Reads the votes from the attributes <what>_ids, _nodeids, _treeids and _weights. Votes of nodes that are no leaves are never counted. */
 static void read_votes(onnx_import *im, forest *f, const node_map *map, const char *what) {
     lib_arena *arena = im->g->arena;
     const onnx_numbers weights = onnx_numbers_or_tensor(im, lib_arena_format(arena, "%s_weights", what));
@@ -372,7 +372,7 @@ static forest listed_forest(onnx_import *im, int64_t targets, const char *what) 
 
 /* ---- TreeEnsembleRegressor, TreeEnsembleClassifier ------------------------------------------------------------------------ */
 
-/* Scores plus base_values, of which there are none, or one for each target. */
+/* The scores plus base_values, if there are any: one for each target. */
 static graph_id with_base(onnx_import *im, graph_id scores, onnx_numbers base, int64_t targets) {
     if (!base.count) return scores;
     onnx_require_count(im, base.count, (size_t)targets, "attribute base_values");
@@ -402,10 +402,10 @@ static bool is_binary(const forest *f) {
     return one;
 }
 
-/* Two classes, of which trees vote for one, whichever it is: their sum s is the score of the second class. If no weight is negative, and
- * no transform expects margins, s is a probability, the first class has 1 - s, and the second one is chosen above 1/2; else the
- * first class has -s, and 0 is the limit. The standard leaves this open; ONNX Runtime, for which converters write, does so. A single
- * label stands for the second class; its score stands alone. */
+/* Results for two classes if all votes go to one of them, whichever it is: the sum s is the score of the second class. If no weight is
+ * negative, and no transform expects margins, s is a probability: the first class has 1 - s, and the second one is chosen if s is above
+ * 1/2. Otherwise the first class has -s, and the limit is 0. The standard leaves this open; this is what ONNX Runtime does, for which
+ * converters write. A single label is the second class's, and only its score is given. */
 static void give_binary(onnx_import *im, const forest *f, graph_id sums, onnx_labels labels, onnx_numbers base,
                         onnx_transform transform) {
     graph *g = im->g;
@@ -452,7 +452,8 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The members of the next set in membership_values, whose sets NaN ends, sorted and each once, in `out`. *at moves past the set. */
+/* Sets out[] to the different members, sorted, of the next set in membership_values, where NaN ends a set; returns their number. *at moves past
+ * the set. */
 static int64_t next_set(onnx_numbers members, size_t *at, double *out) {
     int64_t count = 0, kept = 0;
     while (*at < members.count && !isnan(members.data[*at])) out[count++] = members.data[(*at)++];
@@ -463,7 +464,7 @@ static int64_t next_set(onnx_numbers members, size_t *at, double *out) {
     return kept;
 }
 
-/* The place of a child: nodes are the first places, leaves come next. */
+/* The place of a child: nodes are the first places, leaves the next ones. */
 static int32_t place_of_child(onnx_import *im, int64_t node, int64_t child, bool is_leaf, size_t nodes, size_t leaves) {
     const size_t most = is_leaf ? leaves : nodes;
     if (child < 0 || (uint64_t)child >= most)

@@ -172,13 +172,13 @@ static void import_max_unpool(onnx_import *im) {
 
 /* ---- sampling ------------------------------------------------------------------------------------------------------- */
 
-/* The type to compute in for operands of a type that a row of floats does not take. */
+/* The type in which operands are computed whose type an operator of floats does not take. */
 static dlc_dtype wide_type(dlc_dtype dtype) {
     const bool exact = lib_dtype_is_float(dtype) ? dtype != DLC_F64 : lib_dtype_size(dtype) < 4;
     return exact ? DLC_F32 : DLC_F64;
 }
 
-/* Element types of T1 that the row does not take are sampled as wider ones. */
+/* Element types of T1 that the operator does not take are converted to wider ones. */
 static void import_grid_sample(onnx_import *im) {
     const int mode = im->opset < 20 ? onnx_choice(im, "mode", "nearest bilinear bicubic", "bilinear")
                                     : onnx_choice(im, "mode", "nearest linear cubic", "linear");
@@ -237,7 +237,7 @@ typedef struct resizing {
     int count;
     int64_t axes[DLC_MAX_RANK];
     tir_expr shape[DLC_MAX_RANK];
-    /* Scales of all those axes are given as numbers. */
+    /* Are the scales of all these axes given as numbers? */
     bool scales;
     float scale[DLC_MAX_RANK];
 } resizing;
@@ -268,7 +268,7 @@ static void drop_same(onnx_import *im, resizing *r, const graph_shape *x) {
     r->count = kept;
 }
 
-/* all: axes whose sizes stay are resampled, too. */
+/* Gives the resized operand. all: also axes whose size does not change are resampled. */
 static void give_resize(onnx_import *im, resizing *r, int mode, int coordinates, int rounding, graph_id roi, bool all,
                         int settings, const graph_setting *more) {
     const graph_shape x = onnx_operand_shape(im, 0);
@@ -295,7 +295,7 @@ static void give_resize(onnx_import *im, resizing *r, int mode, int coordinates,
     onnx_give(im, 0, wide ? graph_cast(im->g, y, dtype) : y);
 }
 
-/* Version 10, and Upsample: sizes by scales, asymmetric; when enlarging, the nearest element below. */
+/* Upsample, and Resize of version 10: sizes from scales, asymmetric coordinates; when enlarging, the nearest element below. */
 static void import_upsample(onnx_import *im) {
     const graph_shape x = onnx_operand_shape(im, 0);
     resizing r = {.count = x.rank};
@@ -322,11 +322,11 @@ static void import_upsample(onnx_import *im) {
                 false, 0, NULL);
 }
 
-/* Words of coordinate_transformation_mode, which are those of the row. */
+/* Numbers of words of coordinate_transformation_mode, the same as in libdlc's operator. */
 enum { ALIGN_CORNERS = 3, CROP = 5, TF_HALF_PIXEL };
 
-/* align_corners with scales: by the unrounded size * scale instead of the result's size n: element i is at i * (size - 1) / (size
- * * scale - 1). Expressed as a crop whose last element, n - 1, has that position. */
+/* align_corners with scales uses the unrounded size * scale instead of the result's size n: element i is at i * (size - 1) / (size
+ * * scale - 1). It is expressed as a crop whose last element, n - 1, has that position. */
 static graph_id align_by_scales(onnx_import *im, const resizing *r, const graph_shape *x) {
     float roi[2 * DLC_MAX_RANK] = {0};
     for (int i = 0; i < r->count; i++) {
