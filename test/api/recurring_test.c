@@ -184,7 +184,8 @@ static void test_runs_that_do_not_count(void **state) {
         options.budget_ms = 100000;
         const DLTensor *input = F32(&tx, (void *)(uintptr_t)x, 4, 3);
         dlc_output_slot slot = {F32(&ty, y, 4, 3), NULL};
-        for (int i = 0; i < 2 * RECURS; i++) OK(h.context, dlc_run(h.program, &options, &input, 1, &slot, 1));
+        for (int i = 0; i < 2 * RECURS && has_host_memory(all_targets[t]); i++)
+            OK(h.context, dlc_run(h.program, &options, &input, 1, &slot, 1));
         assert_builds(&h, 2, 0);
         run_times(&h, RECURS, 4, 3);
         assert_builds(&h, 3, 1);

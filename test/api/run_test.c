@@ -390,7 +390,7 @@ static void test_automatic_varying(void **state) {
         if (!context) continue;
         dlc_program *program = dense_program(context, "n");
         for (int64_t n = 1; n <= 200; n++) run_dense(context, program, n, NULL);
-        assert_true(statistics(context).kernel_builds <= 2); /* 1, up to 1,024 */
+        assert_true(statistics(context).kernel_builds <= 3); /* 1; 2, the first other one; up to 1,024 */
         dlc_program_destroy(program);
         dlc_context_destroy(context);
     }

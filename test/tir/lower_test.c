@@ -28,6 +28,10 @@ static const lower_case cases[] = {
      " order D: jo io ii ji\n par D.jo\n at C D.io\n store C reg\n order C: k i j\n vec C.j D.ji\n unroll C.i D.ii\n"
      " prefetch w at C.k k+1 L2\n prefetch D at C.k D.io tile\n",
      0},
+    {"tiles of an attached stage's fused axes end beyond it",
+     "region r\ninput x f32[7, 5]\nmap c f32 (i: 7, j: 5) = x[i, j] * 2:f32\nmap d f32 (i: 7, j: 5) = c[i, j] + c[i, 4 - j]\n"
+     "output d\n",
+     "loops:\n at c d.i\n fuse c.i c.j -> f\n split c.f 4 -> a b mask\n vec c.b\n", 0},
     {"channels in groups, two stages and their readers",
      "region r\ninput x f32[6, 5]\ninput w f32[12, 3]\ninput b f32[12]\n"
      "reduce C f32 (c: 12, i: 5 | k: 3) init 0:f32 = muladd(x[c/6*3 + k, i], w[c, k], acc(0):f32) merge acc(0):f32 + other(0):f32\n"
@@ -246,9 +250,6 @@ static const struct {
     {"at sm sc.i\nvec sc.i", "lanes would share", NULL},
     {"split sc.j 8 -> a b mask\nat sm sc.j", "which is split", NULL},
     {"fuse sc.i sc.j -> f\nat sm sc.i", "fused into another", NULL},
-    {"at c d.i\nfuse c.i c.j -> f\nsplit c.f 4 -> a b mask", "fused axes are split",
-     "region r\ninput x f32[7, 5]\nmap c f32 (i: 7, j: 5) = x[i, j] * 2:f32\nmap d f32 (i: 7, j: 5) = c[i, j] + c[i, 4 - j]\n"
-     "output d\n"},
     {"fuse sc.i sm.j -> f", "one stage", NULL},
     {"order sc: j i\nfuse sc.i sc.j -> f", "does not follow", NULL},
     {"split sc.j 8 -> a b mask\nfuse sc.i sc.a -> f", "only whole space axes", NULL},
