@@ -278,8 +278,8 @@ static void add_stores(costing *c, const tir_stage *stage, int axis, double vect
     }
 }
 
-/* Dot-product instructions take adjacent reduction steps. Adds the cost of copying the broadcast operand to such an order, which is
- * 0 if it is blocked along the reduction axis. */
+/* Dot-product instructions take adjacent reduction steps. Adds the cost of copying the broadcast operand so that its steps are
+ * adjacent: 0 if the operand is blocked along the reduction axis, is constant, or already has these steps adjacent. */
 static void add_steps(costing *c, const tir_stage *stage, tir_expr load, int axis) {
     const tir_region *region = c->f->region;
     const tir_tensor *tensor = &region->tensors.data[tensor_of(region->pool, load)];

@@ -11,7 +11,7 @@
 
 /* ---- shapes */
 
-/* Two operands of one dtype, broadcast as NumPy does: a size of 1 takes that of the other operand. */
+/* Infers the result's shape from two operands of one dtype, which broadcast as in NumPy. */
 static void infer_broadcast(graph_infer *infer) {
     const graph_shape *a = &infer->operand[0], *b = &infer->operand[1];
     graph_infer_same_dtype(infer, 0, 2);

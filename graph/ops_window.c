@@ -221,8 +221,8 @@ enum {
     LP_POWER = AVERAGE_COUNT_PAD
 };
 
-/* The lists of a pool, whose default stride is the window's size. ceil: round_up increases the padding after the last element so that
- * partial windows are included. */
+/* A pool's lists stride, low, high and dilation; the stride defaults to the window's size (a separate attribute). If `ceil`, round_up
+ * increases the padding after the last element (`high`), so that a partial last window is included. */
 typedef struct pool_window {
     graph_attribute lists[WINDOW_LISTS];
     int64_t high[DLC_MAX_RANK];

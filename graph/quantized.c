@@ -303,7 +303,8 @@ static graph_id greatest(const visit *v, const quantized *x) {
 /* Most terms of a sum of products of differences of bytes: each product is below 2^16, so that sums fit i32. */
 enum { TERMS_MAX = 1 << 15 };
 
-/* Has the machine an instruction that adds products of bytes? Without it, they are slower than products of floats. */
+/* Has the machine an instruction that adds products of u8 and i8 to i32 (vpdpbusd)? Without it, products of bytes are slower than those
+ * of floats. */
 static bool multiplies_bytes(const visit *v) {
     return v->machine->units & TIR_UNIT_U8I8_DOT;
 }

@@ -592,7 +592,8 @@ static const onnx_known *fold_transpose(onnx_import *im) {
     return strided(im, x, x->rank, dims, 0, stride);
 }
 
-/* The known result of an operator that changes dimensions but not elements; NULL: another operator, or not known. */
+/* Folds Identity, Reshape, Squeeze or Unsqueeze (callers pass no other operator) of a known value: the same elements, other dimensions.
+ * NULL: an operand is not known, or this form of the operator is not folded. */
 static const onnx_known *fold_structure(onnx_import *im) {
     const onnx_known *x = onnx_operand_known(im, 0);
     int count = 0, rank = 0;

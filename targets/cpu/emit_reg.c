@@ -136,7 +136,8 @@ static LLVMValueRef join(emitter *e, const emit_element *element, int lanes, int
     return result;
 }
 
-/* The value whose lane i is the current value of element place[i]; lanes 0: the scalar element place[0]. */
+/* The value with element place[i] of a REG buffer in lane i, i < active; a scalar if all are the same scalar. A lane whose place is
+ * outside of the buffer is undefined. lanes 0: the scalar element place[0]. */
 static emit_value gather(emitter *e, uint32_t buffer, const int64_t *place, int lanes, int active) {
     emit_element element[EMIT_MAX_LANES];
     const emit_element *all = e->buffer[buffer].element;

@@ -260,7 +260,8 @@ static bool has_point_window(rules *r, int s) {
         if (tensor->dtype != r->region->tensors.data[stage->tensor[0]].dtype) return false;
         along = along || (!tensor->constant && access[i].stride[stage->space - 1] == 1);
         int rows = 0,
-            steps = 0; /* axes that the operand uses: dimensions of a constant must stay separate for its layout */
+            steps = 0; /* Numbers of space and of reduction axes, longer than 1, by which the operand is indexed. A constant with several of either kind
+         * rules collapsing out: its layout needs its dimensions separate. */
         for (int a = 0; a < stage->space + stage->reduce; a++)
             if (access[i].stride[a] != 0 && rules_extent(r, &stage->axis[a]) != 1)
                 ++*(a < stage->space ? &rows : &steps);

@@ -36,7 +36,8 @@ static int first_reduction(const rules *r, const tir_stage *stage) {
     return -1;
 }
 
-/* Bytes of two panels and of all other operands: the working set while the next panel is prefetched. */
+/* Bytes of two panels (this and the next, all reduction steps) and of the contraction's other operands, each in full: what must stay in
+ * L2 while the next panel is prefetched. */
 static double working_set_bytes(rules *r, int main, const rules_tile_shape *t, const rules_access *access, int count,
                                 int panels) {
     double near = 2 * rules_slice_bytes(r, main, t, true, -1) * (double)t->nr;

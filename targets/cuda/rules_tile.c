@@ -554,10 +554,10 @@ int cuda_contiguous_axis(cuda_rules *r, int s, int64_t *bytes) {
     return found;
 }
 
-/* A copy: threads run over the axes in the order of the shared memory, the last ones first, so that their stores are contiguous; each
- * moves a vector along the axis in which the source is contiguous. If that is an axis of the sum, rows become columns: elements that can
- * be copied asynchronously are copied one by one, by lanes that read parts of rows of 32 bytes, to padded rows; if no pad keeps the
- * stores in different banks, by lanes that store contiguously. */
+/* Copies a factor's tile to shared memory: neighbouring threads take neighbouring destinations, each a vector along the source's
+ * contiguous axis. If that is a reduction axis, the copy transposes: elements of 4 bytes or more then move singly (as cp.async can), by 8
+ * neighbouring threads along a source row, or, if that gives fewer bank conflicts than any padding, by neighbouring threads along a
+ * destination row. */
 enum { ROW_LANES = 8 };
 
 typedef struct copy_plan {
