@@ -259,13 +259,13 @@ static bool has_point_window(rules *r, int s) {
         const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
         if (tensor->dtype != r->region->tensors.data[stage->tensor[0]].dtype) return false;
         along = along || (!tensor->constant && access[i].stride[stage->space - 1] == 1);
-        int rows = 0,
-            steps = 0; /* Numbers of space and of reduction axes, longer than 1, by which the operand is indexed. A constant with several of either kind
-         * rules collapsing out: its layout needs its dimensions separate. */
+        /* Space and reduction axes, longer than 1, by which the operand is indexed. A constant with several of either kind rules
+         * collapsing out: its layout needs its dimensions separate. */
+        int spaces = 0, steps = 0;
         for (int a = 0; a < stage->space + stage->reduce; a++)
             if (access[i].stride[a] != 0 && rules_extent(r, &stage->axis[a]) != 1)
-                ++*(a < stage->space ? &rows : &steps);
-        if (tensor->constant && (rows > 1 || steps > 1)) return false;
+                ++*(a < stage->space ? &spaces : &steps);
+        if (tensor->constant && (spaces > 1 || steps > 1)) return false;
     }
     return along && points && points == stage->reduce - 1 && !stage->predicate;
 }
