@@ -244,10 +244,10 @@ static int contiguous_axis(const tile_access *access) {
     tir_lowering *l = access->walk->l;
     const tir_tensor *tensor = &l->region->tensors.data[access->walk->prefetch->tensor];
     const tir_stage *stage = tir_stage_of(l, access->stage);
-    const tir_layout_part *inner = &tensor->layout.part[tensor->layout.count - 1];
     const bool plain = tir_layout_is_identity(&tensor->layout);
-    if (tensor->rank == 0 || (!plain && inner->divisor != 1)) return -1;
-    const int dim = plain ? tensor->rank - 1 : inner->dim;
+    const tir_layout_part *inner = plain ? NULL : &tensor->layout.part[tensor->layout.count - 1];
+    if (tensor->rank == 0 || (inner && inner->divisor != 1)) return -1;
+    const int dim = inner ? inner->dim : tensor->rank - 1;
     if (!access->load) return dim;
     for (int a = 0; a < stage->space; a++)
         if (stage->axis[a].var == tir_operand(l->pool, access->load, dim)) return a;
