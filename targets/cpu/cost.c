@@ -374,7 +374,7 @@ static void count_access(counter *c, uint32_t buffer, const tir_expr *index, uin
         if (c->open[i].kind == TIR_UNROLL && pace[i].stride == bytes) neighbours = true;
         if (c->open[i].kind != TIR_VEC || !(mask >> i & 1)) continue;
         together = pace[i].stride == bytes || pace[i].stride == 0;
-        close = stride <= CLOSE * bytes;
+        close = stride <= (double)CLOSE * bytes;
     }
     /* stores to neighbours in memory are transposed in registers, loads that skip few elements combined; others go lane by lane */
     const bool shuffled = neighbours && (store || close);
