@@ -238,7 +238,7 @@ tir_region *graph_region_build(lib_arena *arena, const graph *bound, const graph
     const uint32_t first_number = region->input_count - region->number_count;
     for (uint32_t i = 0; i < first_number; i++)
         graph_region_add_input(&builder, region->inputs[i], is_constant(user, region->inputs[i]));
-    graph_region_add_numbers(&builder, region->inputs + first_number, region->number_count);
+    if (region->number_count) graph_region_add_numbers(&builder, region->inputs + first_number, region->number_count);
     for (uint32_t i = 0; i < region->node_count; i++) {
         const graph_node *node = &bound->nodes.data[region->nodes[i]];
         for (int k = 0; k < node->inputs; k++) /* constants of one element, which are not listed as inputs */
