@@ -111,8 +111,9 @@ static void follow_edge(fuser *f, fuse_edge e, graph_id value) {
     const graph *g = f->g;
     while (f->role[g->values.data[value].node] == FUSE_CHEAP) {
         const graph_node *node = graph_node_of(g, value);
-        if (node->inputs == 0 || f->index_cost[f->g->values.data[value].node]) return;
-        for (int k = 1; k < node->inputs; k++) follow_edge(f, e, node->input[k]); /* of masks, which have few nodes */
+        if (node->inputs == 0) return;
+        /* of masks and of indices, which have few nodes, also of an iota that is an output */
+        for (int k = 1; k < node->inputs; k++) follow_edge(f, e, node->input[k]);
         graph_id below = node->input[0];
         bool expands =
             named(node, "broadcast") && !same_but_ones(g, graph_shape_of(g, below), graph_shape_of(g, value));

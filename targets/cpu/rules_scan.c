@@ -58,7 +58,8 @@ void rules_prepare_scan(rules *r, int s) {
     if (step < 0 || time < 0 || rules_role_of(r, s) != RULES_NO_PART || !contiguous_along(r, step, time)) return;
     int64_t lanes = rules_lanes(r, step), length = rules_extent(r, &fold->axis[fold->space]);
     if (lanes > LANES_MOST) lanes = LANES_MOST;
-    if (lanes < 2 || (length >= 0 && length < lanes) || fold->space + 2 > DLC_MAX_RANK) return;
+    const bool is_short = rules_extent_limit(r, &fold->axis[fold->space]) < lanes;
+    if (lanes < 2 || is_short || fold->space + 2 > DLC_MAX_RANK) return;
     const char *name = fold->name, *axis = fold->axis[fold->space].name;
     rules_set_role(r, name, RULES_SCAN);
     if (length >= 2 * PIECE && free_points(r, fold) < ROWS_FEW && fold->space + 3 <= DLC_MAX_RANK) {

@@ -275,13 +275,21 @@ static double lines_of_vectors(const rules *r, const tir_stage *stage, const int
     return 1 + (double)lanes / (double)line * (1 - (double)begin / (double)line);
 }
 
-/* Number of whole tiles of values that are live at once in the registers of the owner's tile. */
-static int64_t live_tiles(rules *r, int owner) {
+/* Vectors of the stage's values at `lanes` points. */
+static int64_t vectors_at(const rules *r, int s, int64_t lanes) {
+    const tir_tensor *values = &r->region->tensors.data[r->region->stages.data[s].tensor[0]];
+    const int64_t bytes = (int64_t)lib_dtype_size(values->dtype) * lanes, vector = r->machine->vector_bytes;
+    return vector > 0 && bytes > vector ? (bytes + vector - 1) / vector : 1;
+}
+
+/* Values live at once in the registers of the owner's tile, as a number of tiles whose vectors have `lanes` elements. */
+static int64_t live_tiles(rules *r, int owner, int64_t lanes) {
     int *stages = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, owner, stages);
     int64_t *tiles = LIB_NEW_ARRAY(r->arena, int64_t, (size_t)count + 1);
     const int transposed = rules_transposed_copy(r, owner); /* from there on, one row of the tile at a time is live */
     for (int i = 0; i < count; i++)
-        tiles[i] = rules_pointwise(r, stages[i]) && (transposed < 0 || stages[i] < transposed);
+        if (rules_pointwise(r, stages[i]) && (transposed < 0 || stages[i] < transposed))
+            tiles[i] = vectors_at(r, stages[i], lanes);
     stages[count] = owner;
     return rules_live(r, stages, tiles, count + 1);
 }
@@ -417,7 +425,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
         }
     if (p.attached < 1) p.attached = 1;
     p.sums++;
-    int64_t live = heavy ? live_tiles(r, r->group[s].owner) : 1;
+    int64_t live = heavy ? live_tiles(r, r->group[s].owner, t->lanes) : 1;
     if (live > p.sums) p.sums = live;
     for (int a = stage->space; a < stage->space + stage->reduce && t->u >= 0 && stage->predicate; a++)
         if (meets(r, stage, a, stage->axis[t->u].var)) p.unrolled_points *= rules_known_extent(r, &stage->axis[a]);
