@@ -81,7 +81,7 @@ static void text(onnx_model *m, int field, const char *value) {
     bytes(m, field, value, strlen(value));
 }
 
-/* Begins a nested message; what it returns is passed to the function that ends it. */
+/* Begins a nested message; returns its start, which end() takes. */
 static size_t begin(onnx_model *m, int field) {
     static const uint8_t room[LENGTH_BYTES];
     tag(m, field, DELIMITED);

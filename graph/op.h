@@ -197,7 +197,7 @@ struct graph_op {
     void (*expand)(graph_expand *expand);
     /* MAP: result element */
     tir_expr (*scalar)(tir_pool *pool, tir_dtype dtype, const tir_expr *operands, const graph_attribute *attribute);
-    /* gradients are not implemented yet: NULL; graph_no_gradient: there is none */
+    /* gradients, which only the operator reference tells so far. NULL: not written; graph_no_gradient: the operator has none */
     void (*vjp)(void);
     void (*jvp)(void);
     void (*reference)(const graph_reference *reference);

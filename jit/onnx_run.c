@@ -193,7 +193,8 @@ static void keep_import(dlc_onnx_runner *runner, imported *import) {
     runner->import_count++;
 }
 
-/* What a new import assumes from the start: what earlier imports needed (AS_KNOWN), also sizes of 0 and 1 (ONES), or all sizes. */
+/* Which facts about the inputs a new import takes as constants from the start: those that earlier imports of the model needed
+ * (AS_KNOWN), these and which sizes are 0 or 1 (ONES), or all sizes (ALL_SIZES). */
 typedef enum beforehand { AS_KNOWN, ONES, ALL_SIZES } beforehand;
 
 static dlc_status new_import(dlc_onnx_runner *runner, const DLTensor *const *inputs, beforehand given, imported **made,

@@ -514,7 +514,7 @@ static void split_divisor(online *o, member *m) {
     stage->initial[0] = stage->merge[0] = stage->predicate = 0;
 }
 
-/* Whether stage s reads what p computes, or one of the two is a fold and the other is its step. */
+/* Does stage s read a result of stage p, or is one of the two a fold and the other a step of it? */
 static bool needs(const online *o, int s, int p) {
     const tir_stage *stage = stage_at(o, s), *producer = stage_at(o, p);
     if (stage->removed || producer->removed) return false;

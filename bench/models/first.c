@@ -55,7 +55,7 @@ int suite_first_child(int argc, char **argv) {
     else
         printf("%s\n", message);
     fflush(stdout);
-    if (state) it->close(state); /* also writes what is kept on disk */
+    if (state) it->close(state); /* closing writes kernels to the cache folder, too */
     model_inputs_free(inputs, count);
     return !good;
 }

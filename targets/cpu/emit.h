@@ -46,7 +46,7 @@ typedef struct emit_term {
 } emit_term;
 typedef struct emit_form {
     int64_t constant, lane;
-    /* i64 lanes: what depends on the lane other than by a constant coefficient; llvm NULL: nothing */
+    /* addend with a value for each lane, as i64, that is not `lane` times the lane; its llvm is NULL if there is none */
     emit_value vector;
     /* if vector[l] is step*l: the i64 scalar `step`; llvm NULL: it is not */
     emit_value step;

@@ -39,7 +39,7 @@ static void collect_stores(accesses *a, const tir_stmt *list) {
     }
 }
 
-/* May other lanes store what this load reads? Then it must not move. */
+/* May another lane store the element that this load reads? Such a load must not be moved over stores. */
 static bool is_fixed(const accesses *a, const tir_node *load) {
     if (emit_in_registers(a->e, (uint32_t)load->bits)) return false;
     for (int s = 0; s < a->stores; s++) {
