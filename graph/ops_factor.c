@@ -633,6 +633,7 @@ static const graph_op row_triangular_solve = {
     .infer = matrix_infer_substitution,
     .expand = expand_triangular_solve,
     .reference = GRAPH_REFERENCE(matrix_reference_substitution),
+    .bound = GRAPH_REFERENCE(graph_bound_any_order), /* with a symbol for n, by blocks already from 33 unknowns on */
     .tolerance = 1024,
     .samples =
         "triangular_solve(T[3, 3] in 1..3, T[3, 5])\ntriangular_solve(T[2, 4, 4] in 1..3, T[2, 4, 2], upper=true)\n"
