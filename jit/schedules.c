@@ -8,7 +8,7 @@
 
 #include "graph/registry.h"
 
-struct jit_section {
+typedef struct jit_section {
     /* as in the host's text, for messages */
     const char *header;
     /* "": any */
@@ -20,7 +20,7 @@ struct jit_section {
     bool by_hash;
     uint64_t hash;
     atomic_bool used, reported;
-};
+} jit_section;
 
 static const char *next_line(const char *line) {
     const char *end = strchr(line, '\n');
