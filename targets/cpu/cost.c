@@ -364,7 +364,7 @@ static void count_access(counter *c, uint32_t buffer, const tir_expr *index, uin
     cost_pace pace[OPEN];
     find_paces(c, buffer, index, pace);
     note_access(c, buffer, pace, store, past_caches);
-    bool together = true, neighbours = false, close = false;
+    bool together = true, reversed = false, neighbours = false, close = false;
     int level = level_of(c, mask), here = innermost(c);
     if (here > level) level = here;
     repeated done = times_done(c, mask, level);
@@ -373,11 +373,13 @@ static void count_access(counter *c, uint32_t buffer, const tir_expr *index, uin
         const double stride = fabs(pace[i].stride);
         if (c->open[i].kind == TIR_UNROLL && pace[i].stride == bytes) neighbours = true;
         if (c->open[i].kind != TIR_VEC || !(mask >> i & 1)) continue;
-        together = pace[i].stride == bytes || pace[i].stride == 0;
+        reversed = pace[i].stride == -bytes;
+        together = pace[i].stride == bytes || pace[i].stride == 0 || reversed;
         close = stride <= (double)CLOSE * bytes;
     }
     /* stores to neighbours in memory are transposed in registers, loads that skip few elements combined; others go lane by lane */
     const bool shuffled = neighbours && (store || close);
+    if (reversed) shuffles = 1;
     if (!together) shuffles = shuffled ? 4 : done.lanes;
     if (!together && !shuffled) moves = done.lanes;
     spend(c, level, 0, done.times * shuffles, store ? 0 : done.times * moves, store ? done.times * moves : 0);

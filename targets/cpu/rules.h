@@ -191,6 +191,10 @@ int64_t rules_lanes(const rules *r, int stage);
 /* The same, of types of values that vary along the axis. */
 int64_t rules_lanes_along(const rules *r, int stage, int axis);
 bool rules_bare_use(tir_pool *pool, tir_expr value, tir_expr var); /* is var used outside of addresses? */
+/* Is the access contiguous along the axis, in either direction? */
+static inline bool rules_in_line(const rules_access *access, int axis) {
+    return access->stride[axis] == 1 || access->stride[axis] == -1;
+}
 /* Are all accesses contiguous across both axes, used in addresses only? */
 bool rules_straight(rules *r, int stage, int slow, int fast);
 /* Does it sum products, so that it is worth a register tile? */

@@ -3,7 +3,7 @@
 #include "targets/cpu/cost.h"
 #include "targets/cpu/rules.h"
 
-/* The reduction axis whose points are contiguous, if no space axis allows vectors; -1: none. */
+/* The reduction axis whose points are contiguous, in either direction, if no space axis allows vectors; -1: none. */
 static int lane_axis(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
@@ -15,7 +15,7 @@ static int lane_axis(rules *r, int s) {
         for (int a = 0; a < stage->space && walked; a++)
             if (access[i].stride[a] == 1 && rules_extent(r, &stage->axis[a]) != 1) return -1;
         for (int a = stage->space; a < stage->space + stage->reduce; a++)
-            if (access[i].stride[a] == 1) axis = a;
+            if (rules_in_line(&access[i], a)) axis = a;
     }
     return axis >= 0 && rules_is_short_row(r, s, rules_extent(r, &stage->axis[axis])) ? -1 : axis;
 }
