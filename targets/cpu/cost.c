@@ -727,8 +727,8 @@ double cost_cycles(const tir_machine *machine, const cost_work *work, int thread
         if (cycles > longest) longest = cycles;
         sum += cycles;
     }
-    return longest + 0.3 * (sum - longest) + (double)TASK * work->tasks / parallel +
-           work->phases * PHASE + (parallel > 1 ? shared * JOIN : 0);
+    return longest + 0.3 * (sum - longest) + (double)TASK * work->tasks / parallel + (double)PHASE * work->phases +
+           (parallel > 1 ? (double)JOIN * shared : 0);
 }
 
 /* ---- time

@@ -110,7 +110,7 @@ static bool folds_rows_at_once(const row_plan *p, int64_t width) {
     cost_rates_of(p->r->machine, &rates);
     int64_t levels = 0;
     while (width >> (levels + 1) > 0) levels++;
-    return (double)(PER_LEVEL * levels * p->block) > WAIT * rates.issue;
+    return (double)(PER_LEVEL * levels * p->block) > (double)WAIT * rates.issue;
 }
 
 /* The widest level of the tree that ends in `end` which one vector holds; -1: none, or all levels are better run row by row. Down to this
