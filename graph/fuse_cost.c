@@ -45,13 +45,44 @@ static uint32_t root_of(uint32_t *part, uint32_t at) {
     return at;
 }
 
+/* Does the move make another axis the last one, so that contiguous accesses to its result are strided in its operand? */
+static bool turns_rows(const doubts *d, uint32_t place) {
+    const graph *g = d->f->g;
+    const graph_node *node = &g->nodes.data[d->nodes.data[place]];
+    if (strcmp(node->op->name, "transpose") != 0) return false;
+    const graph_shape *value = graph_shape_of(g, node->first);
+    int last = value->rank - 1, before = last;
+    while (last > 0 && graph_fuse_extent(g, value->dim[last]) == 1) last--;
+    while (before > 0 && graph_fuse_extent(g, graph_shape_of(g, node->input[0])->dim[before]) == 1) before--;
+    return last >= 0 && node->attribute[0].list[last] != before;
+}
+
+static bool is_undone(const doubts *d, uint32_t cut, uint32_t join) {
+    for (int k = 0; k < d->count; k++)
+        if (d->doubt[k] == join && cut >> k & 1) return true;
+    return false;
+}
+
+static void join_parts(doubts *d, uint32_t a, uint32_t b) {
+    d->part[root_of(d->part, a)] = root_of(d->part, b);
+}
+
+/* Readers of a move from which they are separated stay joined. */
+static void join_readers(doubts *d, uint32_t cut, uint32_t join) {
+    const uint32_t move = d->tree.data[join].producer;
+    for (uint32_t j = 0; j < join && turns_rows(d, move); j++)
+        if (d->tree.data[j].producer == move && is_undone(d, cut, j))
+            join_parts(d, d->tree.data[j].user, d->tree.data[join].user);
+}
+
 /* Sets d->part: the connected components after removing the joins in doubt whose bit is set in `cut`. */
 static void find_parts(doubts *d, uint32_t cut) {
     for (uint32_t i = 0; i < d->nodes.count; i++) d->part[i] = i;
     for (uint32_t j = 0; j < d->tree.count; j++) {
-        bool without = false;
-        for (int k = 0; k < d->count; k++) without = without || (d->doubt[k] == j && cut >> k & 1);
-        if (!without) d->part[root_of(d->part, d->tree.data[j].producer)] = root_of(d->part, d->tree.data[j].user);
+        if (is_undone(d, cut, j))
+            join_readers(d, cut, j);
+        else
+            join_parts(d, d->tree.data[j].producer, d->tree.data[j].user);
     }
     for (uint32_t i = 0; i < d->nodes.count; i++) d->part[i] = root_of(d->part, i);
 }
@@ -117,22 +148,10 @@ static bool is_stored(const doubts *d, const fuse_join *join) {
     return f->output[f->g->nodes.data[index].first];
 }
 
-/* Does the move make another axis the last one, so that contiguous accesses to its result are strided in its operand? */
-static bool turns_rows(const doubts *d, uint32_t place) {
-    const graph *g = d->f->g;
-    const graph_node *node = &g->nodes.data[d->nodes.data[place]];
-    if (strcmp(node->op->name, "transpose") != 0) return false;
-    const graph_shape *value = graph_shape_of(g, node->first);
-    int last = value->rank - 1, before = last;
-    while (last > 0 && graph_fuse_extent(g, value->dim[last]) == 1) last--;
-    while (before > 0 && graph_fuse_extent(g, graph_shape_of(g, node->input[0])->dim[before]) == 1) before--;
-    return last >= 0 && node->attribute[0].list[last] != before;
-}
-
 static bool is_in_doubt(const doubts *d, const fuse_join *join, bool few_rows) {
     fuse_kind from = join->of_producer, to = join->of_user;
-    if (from == CLUSTER_MOVES && (to == CLUSTER_MAPS || to == CLUSTER_ROWS) && turns_rows(d, join->producer))
-        return true;
+    if (from <= CLUSTER_ROWS && (to == CLUSTER_MAPS || to == CLUSTER_ROWS) && turns_rows(d, join->producer))
+        return true; /* also the further readers of a move that is in a cluster already */
     bool rows = from >= CLUSTER_ROWS && to >= CLUSTER_ROWS, contracts = from > CLUSTER_ROWS || to > CLUSTER_ROWS;
     if (rows && (contracts || few_rows)) return true;
     if (from < CLUSTER_ROWS && to > CLUSTER_ROWS)

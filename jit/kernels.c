@@ -77,23 +77,43 @@ static target_budget compile_budget(const jit_build *build) {
     return budget;
 }
 
-/* Lowers the region by the target's rules with canonical names, so that equal computations give equal kernels. NULL and *error if
- * lowering rejects the rules' schedule, which is a bug of the rules. */
-static tir_kernel *lower_by_rules(const target *by, int width, lib_arena *arena, tir_region *region,
-                                  tir_region **rewritten, tir_schedule *schedule, const tir_lower_options *options,
-                                  lib_error *error) {
+/* Lowers the region by the target's rules for `machine`. NULL and *error if lowering rejects the rules' schedule. */
+static tir_kernel *lower_for(const target *by, const tir_machine *machine, int width, lib_arena *arena,
+                             tir_region *canonical, tir_region **rewritten, tir_schedule *schedule,
+                             const tir_lower_options *options, lib_error *error) {
     lib_scope *outer = arena->scope, scope;
     tir_kernel *volatile kernel = NULL;
+    tir_schedule_init(schedule, arena);
     arena->scope = &scope;
     if (LIB_ENTER(&scope)) {
-        tir_region *canonical = tir_region_canonical(arena, region);
-        by->schedule(options->machine, width, tir_region_copy(arena, canonical), schedule);
+        by->schedule(machine, width, tir_region_copy(arena, canonical), schedule);
         *rewritten = tir_region_copy(arena, canonical);
         tir_schedule_rewrite(*rewritten, schedule, NULL); /* the rewrite section determines the input layouts */
         kernel = tir_lower(arena, canonical, schedule, options);
     }
     arena->scope = outer;
     *error = scope.error;
+    return kernel;
+}
+
+/* Lowers the region by the target's rules with canonical names, so that equal computations give equal kernels. The rules estimate how many
+ * registers a schedule needs; if it needs more than the machine has, they write another one, as for a machine with half the registers.
+ * NULL and *error if lowering rejects the rules' schedule, which is a bug of the rules. */
+static tir_kernel *lower_by_rules(const target *by, int width, lib_arena *arena, tir_region *region,
+                                  tir_region **rewritten, tir_schedule *schedule, const tir_lower_options *given,
+                                  lib_error *error) {
+    enum { LEAST_REGISTERS = 4 };
+    tir_machine machine = *given->machine;
+    tir_lower_options options = *given;
+    tir_region *canonical = tir_region_canonical(arena, region);
+    tir_kernel *kernel;
+    bool overfull;
+    options.overfull = &overfull;
+    do {
+        overfull = false;
+        kernel = lower_for(by, &machine, width, arena, canonical, rewritten, schedule, &options, error);
+        machine.vector_registers /= 2;
+    } while (!kernel && overfull && machine.vector_registers >= LEAST_REGISTERS);
     return kernel;
 }
 

@@ -258,8 +258,11 @@ tir_kernel *tir_kernel_parse(lib_arena *arena, lib_lexer *lexer);
 void tir_stmt_print(lib_text *text, const tir_kernel *kernel, const tir_stmt *stmt, int indent);
 
 /* ---- verifier (loop_verify.c): numbered invariants, cited in messages; raises DLC_INTERNAL with the statement's text.
- * `machine` (may be NULL): checks that the live vectors of reg buffers fit its registers. */
-void tir_kernel_verify(lib_scope *scope, tir_kernel *kernel, const tir_machine *machine);
+ * `machine` (may be NULL): checks that the live vectors of reg buffers fit its registers; if they do not, sets *overfull (may be NULL). */
+void tir_kernel_verify(lib_scope *scope, tir_kernel *kernel, const tir_machine *machine, bool *overfull);
+/* Number of vector registers that a reg buffer of these extents takes, as the verifier counts them. Bit d of `lanes`: vectors run along
+ * dimension d. */
+int64_t tir_vectors_of(const tir_machine *machine, dlc_dtype dtype, int rank, const int64_t *extent, uint32_t lanes);
 
 /* ---- statement utilities (loop.c) */
 /* Nesting depth of statements, 1 for a list of simple ones. Passes recurse to this depth, and take less than

@@ -22,6 +22,7 @@
  *   L15 collective statements are executed by whole warps, in no vec loop, and their lanes hold the elements that the row requires
  *   L16 an asynchronous store copies an element of memory, or zeros if a guard is false, to SHARED; commit and wait are outside
  *       of thread and vec loops */
+#include "tir/layout.h"
 #include "tir/registers.h"
 
 enum {
@@ -52,6 +53,8 @@ typedef struct verifier {
     tir_pool *pool;
     /* may be NULL */
     const tir_machine *machine;
+    /* may be NULL */
+    bool *overfull;
     const tir_phase *phase;
     /* for messages */
     const tir_stmt *stmt;
@@ -512,22 +515,23 @@ static void check_buffer_facts(verifier *v, uint32_t id) {
 
 /* ---- registers */
 
-/* Number of vector registers that the buffer occupies: lanes run along the dimensions that the vec variable indexes. */
+int64_t tir_vectors_of(const tir_machine *machine, dlc_dtype dtype, int rank, const int64_t *extent, uint32_t lanes) {
+    int64_t vectors = 1, bytes = (int64_t)lib_dtype_size(dtype);
+    for (int d = 0; d < rank; d++) *(lanes >> d & 1 ? &bytes : &vectors) *= extent[d];
+    if (!lanes) return vectors;
+    const int64_t whole = bytes / machine->vector_bytes, rest = bytes % machine->vector_bytes;
+    const bool pairs = machine->row_pairs && whole && 2 * rest <= machine->vector_bytes;
+    return vectors * whole + (rest ? pairs ? (vectors + 1) / 2 : vectors : 0);
+}
+
 static int64_t vectors_of(const verifier *v, uint32_t id) {
     const tir_buffer *buffer = &v->kernel->buffers.data[id];
-    int64_t vectors = 1, bytes = (int64_t)lib_dtype_size(buffer->dtype), extent = 1;
-    uint32_t lanes = v->regs[id].lanes;
+    int64_t extent[TIR_MAX_PHYSICAL];
     for (int d = 0; d < buffer->rank; d++) {
-        tir_is_const(v->pool, buffer->extent[d], &extent);
-        if (lanes >> d & 1)
-            bytes *= extent;
-        else
-            vectors *= extent;
+        extent[d] = 1;
+        tir_is_const(v->pool, buffer->extent[d], &extent[d]);
     }
-    if (!lanes) return vectors;
-    int64_t whole = bytes / v->machine->vector_bytes, rest = bytes % v->machine->vector_bytes;
-    bool pairs = v->machine->row_pairs && whole && 2 * rest <= v->machine->vector_bytes;
-    return vectors * whole + (rest ? pairs ? (vectors + 1) / 2 : vectors : 0);
+    return tir_vectors_of(v->machine, buffer->dtype, buffer->rank, extent, v->regs[id].lanes);
 }
 
 /* A value used inside and outside of a loop is live throughout the loop. */
@@ -568,10 +572,11 @@ static void check_registers(verifier *v) {
                 live += vectors_of(v, uses.data[i].buffer);
         }
         live += begins > leaving ? begins : leaving;
-        if (live > v->machine->vector_registers)
-            fail_as(v, DLC_INVALID_ARGUMENT, /* a mistake of the schedule */
-                    lib_arena_format(arena, "L13: %lld live vectors in reg buffers, the machine has %d registers",
-                                     (long long)live, (int)v->machine->vector_registers));
+        if (live <= v->machine->vector_registers) continue;
+        if (v->overfull) *v->overfull = true;
+        fail_as(v, DLC_INVALID_ARGUMENT, /* a mistake of the schedule */
+                lib_arena_format(arena, "L13: %lld live vectors in reg buffers, the machine has %d registers",
+                                 (long long)live, (int)v->machine->vector_registers));
     }
 }
 
@@ -620,9 +625,9 @@ static void check_phases(verifier *v) {
     }
 }
 
-void tir_kernel_verify(lib_scope *scope, tir_kernel *kernel, const tir_machine *machine) {
+void tir_kernel_verify(lib_scope *scope, tir_kernel *kernel, const tir_machine *machine, bool *overfull) {
     lib_arena *arena = kernel->arena;
-    verifier v = {.scope = scope, .kernel = kernel, .pool = kernel->pool, .machine = machine};
+    verifier v = {.scope = scope, .kernel = kernel, .pool = kernel->pool, .machine = machine, .overfull = overfull};
     v.state = LIB_NEW_ARRAY(arena, uint8_t, kernel->pool->variables.count);
     v.seen = LIB_NEW_ARRAY(arena, uint8_t, kernel->pool->nodes.count);
     v.read = LIB_NEW_ARRAY(arena, bool, kernel->buffers.count);

@@ -497,6 +497,6 @@ tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_sc
     tir_kernel_synchronise(l.kernel);
     tir_kernel_mark_access(l.kernel); /* some loads may have been removed */
     tir_lower_check(&l);
-    if (options && options->verify) tir_kernel_verify(arena->scope, l.kernel, options->machine);
+    if (options && options->verify) tir_kernel_verify(arena->scope, l.kernel, options->machine, options->overfull);
     return l.kernel;
 }

@@ -104,16 +104,25 @@ static bool is_known(const tir_lowering *l, tir_expr term) {
     return false;
 }
 
-/* Is the term a < b implied by a known condition a < c with c <= b? */
+/* The end c of the term `a + rest < b`, as a < c; 0: the term is not linear in a. */
+static tir_expr end_of(const tir_lowering *l, tir_expr term, tir_expr a) {
+    const tir_expr left = tir_operand(l->pool, term, 0), right = tir_operand(l->pool, term, 1);
+    if (left == a) return right;
+    if (tir_dtype_of(l->pool, a) != TIR_INDEX || !tir_uses(l->pool, left, a)) return 0;
+    const tir_expr end = tir_sub(l->pool, right, tir_sub(l->pool, left, a));
+    return tir_uses(l->pool, end, a) ? 0 : end;
+}
+
+/* Is the term implied by a known condition a < c, since it says a < b with c <= b? */
 static bool is_implied(const tir_lowering *l, tir_expr term) {
     if (tir_op_of(l->pool, term) != TIR_LT || tir_dtype_of(l->pool, tir_operand(l->pool, term, 0)) != TIR_INDEX)
         return false;
-    for (int i = 0; i < l->known_count; i++)
-        if (tir_op_of(l->pool, l->known[i]) == TIR_LT &&
-            tir_operand(l->pool, l->known[i], 0) == tir_operand(l->pool, term, 0) &&
-            tir_prove(l->pool, tir_le(l->pool, tir_operand(l->pool, l->known[i], 1), tir_operand(l->pool, term, 1))) ==
-                TIR_YES)
+    for (int i = 0; i < l->known_count; i++) {
+        if (tir_op_of(l->pool, l->known[i]) != TIR_LT) continue;
+        const tir_expr end = end_of(l, term, tir_operand(l->pool, l->known[i], 0));
+        if (end && tir_prove(l->pool, tir_le(l->pool, tir_operand(l->pool, l->known[i], 1), end)) == TIR_YES)
             return true;
+    }
     return false;
 }
 

@@ -124,6 +124,8 @@ typedef struct tir_lower_options {
     bool verify;
     /* the region after each line of the rewrite section, too */
     bool verify_steps;
+    /* set to true if `verify` refuses the kernel because its reg buffers exceed the machine's registers; may be NULL */
+    bool *overfull;
     /* may be NULL */
     tir_step_callback step;
     void *step_user;

@@ -364,7 +364,7 @@ static void count_access(counter *c, uint32_t buffer, const tir_expr *index, uin
     cost_pace pace[OPEN];
     find_paces(c, buffer, index, pace);
     note_access(c, buffer, pace, store, past_caches);
-    bool together = true, neighbours = false, close = false;
+    bool together = true, reversed = false, neighbours = false, close = false;
     int level = level_of(c, mask), here = innermost(c);
     if (here > level) level = here;
     repeated done = times_done(c, mask, level);
@@ -373,11 +373,13 @@ static void count_access(counter *c, uint32_t buffer, const tir_expr *index, uin
         const double stride = fabs(pace[i].stride);
         if (c->open[i].kind == TIR_UNROLL && pace[i].stride == bytes) neighbours = true;
         if (c->open[i].kind != TIR_VEC || !(mask >> i & 1)) continue;
-        together = pace[i].stride == bytes || pace[i].stride == 0;
+        reversed = pace[i].stride == -bytes;
+        together = pace[i].stride == bytes || pace[i].stride == 0 || reversed;
         close = stride <= (double)CLOSE * bytes;
     }
     /* stores to neighbours in memory are transposed in registers, loads that skip few elements combined; others go lane by lane */
     const bool shuffled = neighbours && (store || close);
+    if (reversed) shuffles = 1;
     if (!together) shuffles = shuffled ? 4 : done.lanes;
     if (!together && !shuffled) moves = done.lanes;
     spend(c, level, 0, done.times * shuffles, store ? 0 : done.times * moves, store ? done.times * moves : 0);
@@ -657,9 +659,13 @@ static void count_phase(counter *c, const tir_phase *phase, double repeats) {
     for (int s = 0; s < SAMPLES; s++) c->runs[s] = 1;
     double before = c->frames[0].inner;
     count_body(c, phase->body, TIR_SERIAL, phase->task, lower, extent);
-    c->frames[0].inner = before + (c->frames[0].inner - before) * repeats;
+    const double cycles = (c->frames[0].inner - before) * repeats;
+    c->frames[0].inner = before + cycles;
     c->work->tasks += (double)extent[0] * repeats;
     c->work->phases += repeats;
+    if (extent[0] > 1) return;
+    c->work->single_cycles += cycles;
+    c->work->single_phases += repeats;
 }
 
 static void open_counter(counter *c) {
@@ -711,17 +717,18 @@ double cost_cycles(const tir_machine *machine, const cost_work *work, int thread
     enum { TASK = 20, PHASE = 60, JOIN = 1500 /* cycles of a task, of a phase, of a phase on several threads */ };
     cost_rates rates;
     cost_rates_of(machine, &rates);
-    double parallel = threads, per_phase = work->phases > 0 ? work->tasks / work->phases : 1;
+    const double shared = work->phases - work->single_phases; /* phases */
+    double parallel = threads, per_phase = shared > 0 ? (work->tasks - work->single_phases) / shared : 1;
     if (parallel > per_phase) parallel = per_phase;
     if (parallel < 1) parallel = 1;
-    double longest = work->issue_cycles / parallel, sum = longest;
+    double longest = work->single_cycles + (work->issue_cycles - work->single_cycles) / parallel, sum = longest;
     for (int i = 1; i < COST_LEVELS; i++) { /* the last level is shared by all threads */
         double cycles = work->traffic[i] / rates.bandwidth[i] / (i + 1 < COST_LEVELS ? parallel : 1);
         if (cycles > longest) longest = cycles;
         sum += cycles;
     }
-    return longest + 0.3 * (sum - longest) + (double)TASK * work->tasks / parallel +
-           work->phases * (PHASE + (parallel > 1 ? JOIN : 0));
+    return longest + 0.3 * (sum - longest) + (double)TASK * work->tasks / parallel + (double)PHASE * work->phases +
+           (parallel > 1 ? (double)JOIN * shared : 0);
 }
 
 /* ---- time

@@ -51,6 +51,8 @@ typedef struct cost_work {
     /* of the kind of instruction that takes most time: operations on elements; number of instructions */
     double operations, counted;
     double tasks, phases;
+    /* of phases of a single task: their cycles, included in issue_cycles; their number */
+    double single_cycles, single_phases;
 } cost_work;
 
 /* cost.c: *work: the work of one run on one thread; asked NULL: of a kernel without parameters that runs alone. Allocates in `arena`. */

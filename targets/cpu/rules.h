@@ -191,6 +191,10 @@ int64_t rules_lanes(const rules *r, int stage);
 /* The same, of types of values that vary along the axis. */
 int64_t rules_lanes_along(const rules *r, int stage, int axis);
 bool rules_bare_use(tir_pool *pool, tir_expr value, tir_expr var); /* is var used outside of addresses? */
+/* Is the access contiguous along the axis, in either direction? */
+static inline bool rules_in_line(const rules_access *access, int axis) {
+    return access->stride[axis] == 1 || access->stride[axis] == -1;
+}
 /* Are all accesses contiguous across both axes, used in addresses only? */
 bool rules_straight(rules *r, int stage, int slow, int fast);
 /* Does it sum products, so that it is worth a register tile? */
@@ -199,6 +203,9 @@ bool rules_is_contraction(const rules *r, int stage);
 int rules_members(const rules *r, int owner, int *members);
 bool rules_pointwise(const rules *r, int stage); /* do it and its owner share all axes of several points? */
 int rules_axis_labelled(const rules *r, int stage, int label); /* the stage's axis with that label; -1: none */
+/* Number of vector registers for the values of a stage, of all components, if they are kept at points[a] points along space axis a and
+ * vectors run along axis v: of the tensors' layouts, as the verifier of loop IR counts them. INT32_MAX: more, or unknown. */
+int64_t rules_registers(const rules *r, int stage, const int64_t *points, int v);
 /* Register pressure: if these stages run in order and the value of stages[i] has size sizes[i], the largest sum of sizes live at once. */
 int64_t rules_live(rules *r, const int *stages, const int64_t *sizes, int count);
 /* By stage: does it run point by point in the owner's tile, as do all its readers? */

@@ -1,5 +1,6 @@
 /* Queries about the accesses of stages: strides along axes, lanes, stages that run together. */
 #include "targets/cpu/rules.h"
+#include "tir/loop.h"
 
 int rules_accesses(rules *r, int stage, rules_access *out, int limit) {
     return tir_accesses(r->region, stage, out, limit);
@@ -179,6 +180,32 @@ bool rules_simple_group(const rules *r, int s) {
         if (!rules_pointwise(r, q) || (q != s && stage->kind != TIR_MAP)) return false;
     }
     return true;
+}
+
+/* The same of one component. */
+static int64_t registers_of(const rules *r, const tir_tensor *t, int space, const int64_t *points, int v) {
+    const tir_layout *layout = &t->layout;
+    const int rank = tir_layout_physical_rank(layout);
+    tir_expr logical[DLC_MAX_RANK], physical[TIR_MAX_PHYSICAL];
+    int64_t extent[TIR_MAX_PHYSICAL], elements = 1;
+    uint32_t lanes = 0;
+    for (int d = 0; d < t->rank; d++) logical[d] = d < space ? tir_index(r->region->pool, points[d]) : t->extent[d];
+    tir_layout_extents(r->region->pool, layout, logical, physical);
+    for (int d = 0; d < rank; d++) {
+        if (!tir_is_const(r->region->pool, physical[d], &extent[d])) return INT32_MAX;
+        if (__builtin_mul_overflow(elements, extent[d], &elements) || elements > INT32_MAX) return INT32_MAX;
+        const int dim = tir_layout_is_identity(layout) ? d : layout->part[d].dim;
+        lanes |= (uint32_t)(dim == v) << d;
+    }
+    return tir_vectors_of(r->machine, t->dtype, rank, extent, lanes);
+}
+
+int64_t rules_registers(const rules *r, int stage, const int64_t *points, int v) {
+    const tir_stage *s = &r->region->stages.data[stage];
+    int64_t all = 0;
+    for (int c = 0; c < s->count && all < INT32_MAX; c++)
+        all += registers_of(r, &r->region->tensors.data[s->tensor[c]], s->space, points, v);
+    return all < INT32_MAX ? all : INT32_MAX;
 }
 
 /* A value is live from its definition to its last use, an output to the end. The result of a map can take the registers of operands that it

@@ -11,7 +11,10 @@ enum {
     CHUNK_POINTS = 32768, /* least points of a task */
     CHUNKS_MOST = 256,
     VARYING_MOST = 1 << 20,
+    /* least points of a group of blocks; of one with GROUP_ROWS rows, whose result is small relative to its operand */
     GROUP_POINTS = 65536,
+    TALL_GROUP_POINTS = 16384,
+    GROUP_ROWS = 64,
     GROUPS_MOST = 64,
     BLOCK_ROWS = 8,
     ROWS_LEAST = 64,     /* least number of rows for which a second step is worth it */
@@ -81,7 +84,9 @@ static bool prepare_columns(rules *r, int s) {
     if (rows < ROWS_LEAST || points <= 0 || each <= 0 || columns < rules_lanes(r, s)) return false;
     int64_t blocks = (rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
     int64_t tasks = points / columns * ((columns + COLUMNS_MOST - 1) / COLUMNS_MOST);
-    int64_t groups = points * each / GROUP_POINTS / tasks;
+    int64_t groups = points * each / GROUP_POINTS / tasks, tall = points * each / TALL_GROUP_POINTS / tasks;
+    if (tall > rows / GROUP_ROWS) tall = rows / GROUP_ROWS;
+    if (groups < tall) groups = tall;
     if (groups > GROUPS_MOST / tasks) groups = GROUPS_MOST / tasks;
     if (groups > blocks / 4) groups = blocks / 4;
     if (groups < 1) groups = 1;

@@ -1,8 +1,9 @@
 /* Rows on chip: a root whose producers need whole rows (softmax, norms, row reductions with an epilogue). Producers run at the innermost of
  * the root's loops that all of them share; reductions along contiguous rows use lanes and a tree; short rows are kept in registers. */
+#include "targets/cpu/cost.h"
 #include "targets/cpu/rules.h"
 
-/* The reduction axis whose points are contiguous, if no space axis allows vectors; -1: none. */
+/* The reduction axis whose points are contiguous, in either direction, if no space axis allows vectors; -1: none. */
 static int lane_axis(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
@@ -14,7 +15,7 @@ static int lane_axis(rules *r, int s) {
         for (int a = 0; a < stage->space && walked; a++)
             if (access[i].stride[a] == 1 && rules_extent(r, &stage->axis[a]) != 1) return -1;
         for (int a = stage->space; a < stage->space + stage->reduce; a++)
-            if (access[i].stride[a] == 1) axis = a;
+            if (rules_in_line(&access[i], a)) axis = a;
     }
     return axis >= 0 && rules_is_short_row(r, s, rules_extent(r, &stage->axis[axis])) ? -1 : axis;
 }
@@ -101,13 +102,26 @@ int rules_end_of_tree(rules *r, int s) {
     return s;
 }
 
-/* The widest level of the tree that ends in `end` which one vector holds; -1: none. Down to this level each row is reduced by itself; the
- * levels below run for all rows together, the halves of neighbouring rows combined in one vector. */
-static int vector_level(rules *r, int end) {
+/* Does it pay to fold `width` partial results of each row of a block for all rows at once? Row by row, each level takes two instructions. For
+ * all rows at once the partial results are stored, and loads that are wider than these stores wait until the stores are done. */
+static bool folds_rows_at_once(const row_plan *p, int64_t width) {
+    enum { PER_LEVEL = 2, WAIT = 18 /* cycles */ };
+    cost_rates rates;
+    cost_rates_of(p->r->machine, &rates);
+    int64_t levels = 0;
+    while (width >> (levels + 1) > 0) levels++;
+    return (double)(PER_LEVEL * levels * p->block) > (double)WAIT * rates.issue;
+}
+
+/* The widest level of the tree that ends in `end` which one vector holds; -1: none, or all levels are better run row by row. Down to this
+ * level each row is reduced by itself; the levels below run for all rows together, the halves of neighbouring rows combined in one vector. */
+static int vector_level(const row_plan *p, int end) {
+    rules *r = p->r;
     for (int q = 0; q < end; q++) {
         const tir_stage *stage = &r->region->stages.data[q];
         if (stage->removed || stage->reduce || !has_lanes(r, q) || rules_end_of_tree(r, q) != end) continue;
-        if (rules_extent(r, &stage->axis[lane_of(stage)]) <= rules_lanes(r, q)) return q;
+        const int64_t width = rules_extent(r, &stage->axis[lane_of(stage)]);
+        if (width <= rules_lanes(r, q)) return folds_rows_at_once(p, width) ? q : -1;
     }
     return -1;
 }
@@ -239,7 +253,7 @@ static void attach_row_member(const row_plan *p, int s) {
     rules *r = p->r;
     const tir_stage *stage = &r->region->stages.data[s];
     bool together = p->block > 1 && !p->tiled;
-    int end = together ? rules_end_of_tree(r, s) : s, level = together ? vector_level(r, end) : -1;
+    int end = together ? rules_end_of_tree(r, s) : s, level = together ? vector_level(p, end) : -1;
     if (level >= 0 && s > level && s != end && rules_axis_labelled(r, s, p->block_axis) >= 0) {
         attach_fold(p, s, rules_axis_labelled(r, s, p->block_axis));
         return;
@@ -383,8 +397,32 @@ static bool unrolls(const row_plan *p, int s) {
     return true;
 }
 
-/* Do rows of all members fit in registers, with all loops unrolled? Three rows (two operands and a result) are assumed to be live at once,
- * and two more vectors. */
+/* Number of vector registers for one row of a stage, or for one value a row; 0: it is not kept in registers. */
+static int64_t row_registers(const row_plan *p, int s) {
+    const tir_stage *stage = &p->r->region->stages.data[s];
+    int64_t points[TIR_MAX_AXES];
+    int own = -1;
+    for (int a = 0; a < stage->space; a++) {
+        points[a] = runs_along(p, s, a) ? 1 : rules_extent_limit(p->r, &stage->axis[a]);
+        if (points[a] != 1) own = a;
+    }
+    return rules_fits_registers(p->r, stage, own) ? rules_registers(p->r, s, points, own) : 0;
+}
+
+/* The most vector registers that rows of members take at once. */
+static int64_t live_rows(const row_plan *p, const int *members, int count) {
+    int *stages = LIB_NEW_ARRAY(p->r->arena, int, (size_t)count + 1);
+    int64_t *vectors = LIB_NEW_ARRAY(p->r->arena, int64_t, (size_t)count + 1);
+    for (int i = 0; i < count; i++) {
+        stages[i] = members[i];
+        vectors[i] = row_registers(p, members[i]);
+    }
+    stages[count] = p->root; /* the root's rows are stored to memory */
+    return rules_live(p->r, stages, vectors, count + 1);
+}
+
+/* Do rows of all members fit in registers, with all loops unrolled? For three rows (two operands and a result) there must be space, and for
+ * two more vectors. */
 static bool row_fits(const row_plan *p, const int *members, int count) {
     int64_t registers = p->r->machine->vector_registers ? p->r->machine->vector_registers : 16;
     int64_t most = row_vectors(p, p->root);
@@ -394,7 +432,7 @@ static bool row_fits(const row_plan *p, const int *members, int count) {
         if (vectors > most) most = vectors;
         constant = constant && unrolls(p, members[i]);
     }
-    return constant && most <= (registers - 2) / 3;
+    return constant && most <= (registers - 2) / 3 && live_rows(p, members, count) <= registers;
 }
 
 static bool uses_lanes(const rules *r, const int *members, int count) {
@@ -463,9 +501,10 @@ static int64_t across_vectors(const row_plan *p, int s, int64_t points) {
     int along = rules_axis_labelled(r, s, p->v);
     for (int a = 0; a < stage->space; a++)
         if (a != along && rules_extent(r, &stage->axis[a]) != 1 && !runs_along(p, s, a)) return 0;
-    int64_t size = (int64_t)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype);
-    int64_t bytes = along < 0 ? size : points * size, vector = p->r->machine->vector_bytes;
-    return stage->count * ((bytes + vector - 1) / vector);
+    if (!rules_fits_registers(r, stage, along)) return 0;
+    int64_t held[TIR_MAX_AXES];
+    for (int a = 0; a < stage->space; a++) held[a] = a == along ? points : 1;
+    return rules_registers(r, s, held, along);
 }
 
 /* Rows computed together: four vectors of the root's rows, fewer if wider values of members would not fit the registers. */
@@ -630,7 +669,7 @@ static bool root_loops(row_plan *p, const bool *shared, lib_text *order, rules_t
     tir_schedule_add(r->schedule, "order %s:%s", top->name, order->data);
     if (p->across)
         tir_schedule_add(r->schedule, "vec %s.%s", top->name, p->v_loop);
-    else if (p->block > 1 && !p->tiled && (ends_tree(r, p->root) ? vector_level(r, p->root) >= 0 : shared[p->v]))
+    else if (p->block > 1 && !p->tiled && (ends_tree(r, p->root) ? vector_level(p, p->root) >= 0 : shared[p->v]))
         tir_schedule_add(r->schedule, "vec %s.q_i", top->name);
     else if (!shared[p->v] && rules_store_stride(r, p->root, p->v) == 1) {
         vectorise_own_axis(p, p->root, p->v);

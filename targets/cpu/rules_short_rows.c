@@ -78,6 +78,17 @@ static bool find_plan(rules *r, int root, plan *p) {
     return good && keeps && reduces;
 }
 
+/* Number of vector registers of a stage's points of `rows` rows. */
+static int64_t row_registers(const plan *p, int s, int64_t rows) {
+    const tir_stage *stage = &p->r->region->stages.data[s];
+    const int v = rules_axis_labelled(p->r, s, p->v);
+    int64_t points[TIR_MAX_AXES];
+    for (int a = 0; a < stage->space; a++) points[a] = is_own(p, s, a) ? rules_extent(p->r, &stage->axis[a]) : 1;
+    const int64_t extent = rules_extent(p->r, &stage->axis[v]);
+    points[v] = extent >= 0 && extent < rows ? extent : rows;
+    return rules_registers(p->r, s, points, v);
+}
+
 /* Rows computed together: as many, of up to four vectors, as leave all values in registers; 0: one vector does not. */
 static int64_t rows_together(const plan *p) {
     rules *r = p->r;
@@ -87,12 +98,7 @@ static int64_t rows_together(const plan *p) {
     memcpy(stages, p->members, (size_t)p->count * sizeof *stages);
     stages[p->count] = p->root; /* the root takes no registers: it is stored to memory */
     for (int64_t block = 4 * rules_lanes(r, p->root); block >= rules_lanes(r, p->root); block /= 2) {
-        for (int i = 0; i < p->count; i++) {
-            const tir_stage *stage = &r->region->stages.data[p->members[i]];
-            const int64_t bytes = block * (int64_t)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype);
-            vectors[i] = stage->count * own_points(p, p->members[i], 0, stage->space) *
-                         ((bytes + r->machine->vector_bytes - 1) / r->machine->vector_bytes);
-        }
+        for (int i = 0; i < p->count; i++) vectors[i] = row_registers(p, p->members[i], block);
         if (rules_live(r, stages, vectors, p->count + 1) <= registers - 2) return block;
     }
     return 0;

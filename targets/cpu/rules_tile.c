@@ -484,7 +484,7 @@ static bool choose_tile(rules *r, int s, rules_tile_shape *best) {
          i++) /* light reductions of long rows need unit strides, otherwise lanes along the row are better */
         if (access[i].stride[best->v] != 0 && access[i].stride[best->v] != 1) {
             for (int a = stage->space; a < stage->space + stage->reduce; a++)
-                if (access[i].stride[a] == 1 && !rules_is_window(r, stage, &access[i], best->v, a) &&
+                if (rules_in_line(&access[i], a) && !rules_is_window(r, stage, &access[i], best->v, a) &&
                     !rules_is_short_row(r, s, rules_known_extent(r, &stage->axis[a])))
                     return false;
         }

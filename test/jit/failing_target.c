@@ -1,6 +1,7 @@
 /* A target that fails, in the place of `null`: the interpreter behind functions each call of which is refused in turn, with each status that
  * a target may give. Whatever fails ends in that status with the target's words, or in a right result where the library has another way;
- * what was opened, made and loaded is closed, released and unloaded; and the next try succeeds. */
+ * what was opened, made and loaded is closed, released and unloaded; and the next try succeeds. Rules whose schedules need more registers
+ * than there are write others, for fewer. */
 #include "targets/target.h"
 #include "test/counting.h"
 
@@ -24,6 +25,12 @@ static struct {
     atomic_int devices, objects, modules;
     /* what failed */
     const char *refused;
+    /* vector registers of the machine; 0: unknown, and schedules are empty */
+    int registers;
+    /* the rules keep a row of values in registers if the machine has this many */
+    int enough;
+    /* schedules written */
+    atomic_int schedules;
 } fake;
 
 static bool refuses(const char *what, lib_error *error) {
@@ -38,17 +45,26 @@ static dlc_status fake_open(const target_options *options, target_device **devic
     if (refuses("open", error)) return error->status;
     dlc_status status = target_interp.open(options, device, machine, error);
     fake.devices += status == DLC_OK;
+    if (fake.registers) machine->vector_bytes = 64, machine->vector_registers = fake.registers;
     return status;
 }
 static void fake_close(target_device *device) {
     fake.devices--;
     target_interp.close(device);
 }
+/* Computes a row of the first stage, 64 values, where the last stage reads it; in registers if there are enough. */
+static void schedule_row(const tir_machine *machine, const tir_region *region, tir_schedule *schedule) {
+    const tir_stage *row = &region->stages.data[0], *root = &region->stages.data[region->stages.count - 1];
+    fake.schedules++;
+    if (row == root) return;
+    tir_schedule_add(schedule, "at %s %s.%s", row->name, root->name, root->axis[0].name);
+    if (machine->vector_registers >= fake.enough) tir_schedule_add(schedule, "store %s reg", row->name);
+}
 static void fake_schedule(const tir_machine *machine, int threads, tir_region *region, tir_schedule *schedule) {
     lib_error error;
-    (void)machine, (void)threads;
+    (void)threads;
     if (refuses("schedule", &error)) lib_raise_error(schedule->arena->scope, &error);
-    (void)region;
+    if (fake.registers) schedule_row(machine, region, schedule);
 }
 static dlc_status fake_compile(target_device *device, const target_budget *budget, int count,
                                const tir_kernel *const *kernels, target_object *object, lib_error *error) {
@@ -214,7 +230,48 @@ static void test_each_call(void **state) {
     assert_true(told > 30);
 }
 
+/* Runs the sums of the rows' squares on a machine with 32 registers. Returns the number of regions that ran by plain loops. */
+static uint64_t run_rows(int enough) {
+    static const char rows[] = "graph {\n  input x: f32[2, 64]\n  m = mul(x, x)\n  s = reduce_sum(m, axes=[1])\n"
+                               "  output \"s\" = s\n}\n";
+    fake.calls = fake.refuse = fake.schedules = 0;
+    fake.registers = 32;
+    fake.enough = enough;
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    dlc_statistics statistics = DLC_STATISTICS_INIT;
+    dlc_context *context = NULL;
+    dlc_graph *g = NULL;
+    dlc_program *program = NULL;
+    options.target = "null";
+    assert_int_equal(dlc_context_create(&options, &context), DLC_OK);
+    assert_int_equal(dlc_graph_parse(context, rows, sizeof rows - 1, &g), DLC_OK);
+    assert_int_equal(dlc_compile(context, g, NULL, &program), DLC_OK);
+    float x[128], s[2] = {0};
+    for (int i = 0; i < 128; i++) x[i] = (float)(i / 64 + 1);
+    const DLDataType f32 = {kDLFloat, 32, 1};
+    DLTensor tx = {.data = x, .device = {kDLCPU, 0}, .ndim = 2, .dtype = f32, .shape = (int64_t[]){2, 64}};
+    DLTensor ts = {.data = s, .device = {kDLCPU, 0}, .ndim = 1, .dtype = f32, .shape = (int64_t[]){2}};
+    dlc_output_slot slot = {&ts, NULL};
+    assert_int_equal(dlc_run(program, NULL, (const DLTensor *[]){&tx}, 1, &slot, 1), DLC_OK);
+    assert_true(s[0] == 64 && s[1] == 256);
+    dlc_context_statistics(context, &statistics);
+    dlc_program_destroy(program);
+    dlc_graph_destroy(g);
+    dlc_context_destroy(context);
+    fake.registers = 0;
+    return statistics.interpreted_regions;
+}
+
+static void test_registers(void **state) {
+    (void)state;
+    assert_int_equal(run_rows(32), 0); /* the second schedule is for 16 registers */
+    assert_int_equal(fake.schedules, 2);
+    assert_int_equal(run_rows(8), 0);
+    assert_int_equal(fake.schedules, 4);
+    assert_int_equal(run_rows(1), 1);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_call)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_call), cmocka_unit_test(test_registers)};
     return cmocka_run_group_tests_name("a target that fails", tests, NULL, NULL);
 }

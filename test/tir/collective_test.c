@@ -166,7 +166,7 @@ static void test_case(void **state) {
         lib_text_init(&second, &arena);
         tir_kernel_print(&second, kernel);
         assert_string_equal(first.data, second.data);
-        tir_kernel_verify(&scope, kernel, NULL);
+        tir_kernel_verify(&scope, kernel, NULL, NULL);
         const int count[] = {256, 128, 128};
         for (int a = 0; a < 3; a++) {
             arguments[a] = lib_arena_take_aligned(&arena, (size_t)count[a] * 4, TIR_BUFFER_ALIGNMENT);

@@ -171,7 +171,7 @@ static void check_mistake(const mistake *m, bool verify, const tir_machine *mach
     open_fixture(&f);
     if (LIB_ENTER(&f.scope)) {
         tir_kernel *k = parse(&f, m->text);
-        if (verify) tir_kernel_verify(&f.scope, k, machine);
+        if (verify) tir_kernel_verify(&f.scope, k, machine, NULL);
         if (m->message[0]) fail_msg("no error in: %s", m->text);
     } else if (!m->message[0] || !strstr(f.scope.error.message, m->message)) {
         fail_msg("%s\ngave: %s\nexpected: %s", m->text, f.scope.error.message, m->message);
@@ -289,7 +289,7 @@ static void check_spoiled_loop(int what, const char *expected) {
         if (what == 0) loop->for_.var = tir_loop_variable(k->pool, "j", tir_index(k->pool, 0), tir_index(k->pool, 4));
         if (what == 1) loop->for_.var = k->phases.data[0].task;
         if (what == 2) loop->for_.extent = tir_index(k->pool, 5);
-        tir_kernel_verify(&f.scope, k, NULL);
+        tir_kernel_verify(&f.scope, k, NULL, NULL);
         fail_msg("no error, expected %s", expected);
     } else {
         assert_non_null(strstr(f.scope.error.message, expected));
