@@ -21,6 +21,17 @@ static int64_t covered_extent(const rules *r, int s, int axis) {
     return stored > extent ? stored : extent;
 }
 
+/* The same, for the size of tiles. Extents that vary are spread over their range: what a tile costs beyond its points, relative to these,
+ * is on average that of a fifth of the longest. */
+static int64_t tiled_extent(const rules *r, int s, int axis, bool *varies) {
+    enum { LEAST = 4 };
+    const tir_axis *of = &r->region->stages.data[s].axis[axis];
+    const int64_t extent = covered_extent(r, s, axis), fifth = rules_extent_limit(r, of) / 5;
+    *varies = rules_extent(r, of) < 0;
+    if (!*varies || extent <= LEAST || extent <= fifth) return extent;
+    return fifth > LEAST ? fifth : LEAST;
+}
+
 static double reduction_steps(const rules *r, const tir_stage *s) {
     double steps = 1;
     for (int a = s->space; a < s->space + s->reduce; a++) steps *= (double)rules_known_extent(r, &s->axis[a]);
@@ -197,7 +208,7 @@ static int separate_axis(const rules *r, const tir_stage *stage, int v, bool hea
     for (int a = stage->space - 1; a >= 0; a--) {
         bool regular = a != v && rules_known_extent(r, &stage->axis[a]) > 1, shares = !heavy;
         for (int i = 0; i < count; i++) {
-            regular = regular && access[i].stride[a] != RULES_IRREGULAR;
+            regular = regular && rules_is_linear(r, stage, &access[i], a);
             shares = shares || !depends(&access[i], a);
         }
         if (regular && shares) return a;
@@ -225,6 +236,23 @@ static bool stores_along(rules *r, int s, int axis) {
     return rules_stores_vectors(r, s, axis);
 }
 
+static bool is_multiple(int64_t stride, int64_t lanes) {
+    return stride != RULES_IRREGULAR && stride % lanes == 0;
+}
+
+/* Distances of neighbouring rows and of neighbouring steps of a window along axis `a`, of rows whose distance varies as multiples of it.
+ * False: unknown. */
+static bool window_distances(const rules *r, const tir_stage *stage, const rules_access *access, int u, int a,
+                             int64_t *rows, int64_t *step) {
+    *rows = access->stride[u];
+    *step = access->stride[a];
+    if (*rows == RULES_IRREGULAR && *step == RULES_IRREGULAR && rules_is_linear(r, stage, access, u)) {
+        const int dimension = rules_dimension_of(r, access, stage->axis[u].var, rows);
+        if (dimension != rules_dimension_of(r, access, stage->axis[a].var, step)) return false;
+    }
+    return *rows > 0 && *rows != RULES_IRREGULAR && *step > 0 && *step != RULES_IRREGULAR;
+}
+
 /* A window over separate rows: the reduction axis along which neighbouring rows share most of their reads; -1: none. Also notes how
  * vectors of rows are aligned to lines. */
 static int shared_axis(const rules *r, const tir_stage *stage, const rules_tile_shape *t, const rules_access *access,
@@ -233,13 +261,14 @@ static int shared_axis(const rules *r, const tir_stage *stage, const rules_tile_
     int best = -1;
     int64_t line = r->machine->line ? r->machine->line : 64;
     for (int i = 0; i < count; i++) {
-        int64_t rows = access[i].stride[t->u], lanes = t->lanes;
-        if (!depends(&access[i], t->v) || rows == 0 || rows == RULES_IRREGULAR) continue;
-        bool straight = rows % lanes == 0;
+        int64_t rows, step, lanes = t->lanes;
+        if (!depends(&access[i], t->v) || !depends(&access[i], t->u)) continue;
+        bool straight = is_multiple(access[i].stride[t->u], lanes);
         for (int a = stage->space; a < stage->space + stage->reduce; a++) {
-            int64_t step = access[i].stride[a], extent = rules_known_extent(r, &stage->axis[a]);
-            straight = straight && step % lanes == 0;
-            if (step <= 0 || step == RULES_IRREGULAR || extent < 2 || extent > LONGEST || rows < 0) continue;
+            const int64_t extent = rules_known_extent(r, &stage->axis[a]);
+            straight = straight && is_multiple(access[i].stride[a], lanes);
+            if (extent < 2 || extent > LONGEST) continue;
+            if (!window_distances(r, stage, &access[i], t->u, a, &rows, &step)) continue;
             if (rows % step && step % rows) continue;
             rules_tile_problem window = {.window = extent, .row_step = rows, .window_step = step};
             double read = rules_window_rows(&window, SOME) / (double)extent;
@@ -342,12 +371,33 @@ static double packing_cycles(const rules *r, const tir_tensor *packed, int64_t l
     return each * elements * (double)rules_round_up(row, lanes) / (double)row;
 }
 
+/* Is `a` a reduction axis of a window that slides along v? Sets *stride to the distance of neighbouring windows. */
+static bool slides_along(const rules *r, const tir_stage *stage, int v, int a, const rules_access *access, int count,
+                         int64_t *stride) {
+    for (int i = 0; i < count; i++) {
+        if (!rules_is_window(r, stage, &access[i], v, a)) continue;
+        *stride = access[i].stride[v];
+        return true;
+    }
+    return false;
+}
+
+/* Cycles to make the masks of a vector, for each step of the reduction, where columns may end within a tile: each step of a window has its
+ * own, which the steps along other axes share. */
+static double mask_cycles(const rules *r, const tir_stage *stage, int v, const rules_access *access, int count) {
+    double cycles = 1.5, others = 1;
+    int64_t stride = 0;
+    for (int a = stage->space; a < stage->space + stage->reduce; a++)
+        if (!slides_along(r, stage, v, a, access, count, &stride))
+            others *= (double)rules_known_extent(r, &stage->axis[a]);
+    return cycles * (double)stride / others;
+}
+
 /* Evaluates axis v as the vector axis; false: impossible. */
 static bool try_axis(rules *r, int s, int v, const rules_access *access, int count, rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     bool heavy = rules_is_contraction(r, s), vector_operand = false, window = false;
-    rules_tile_problem p = {.n = covered_extent(r, s, v),
-                            .m = 1,
+    rules_tile_problem p = {.m = 1,
                             .heavy = heavy,
                             .steps = reduction_steps(r, stage),
                             .unrolled_points = 1,
@@ -361,6 +411,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
         .v = v, .u = -1, .lanes = rules_lanes_along(r, s, v), .pack = UINT32_MAX, .steps = UINT32_MAX, .shared = -1};
     for (int i = 0; i < TILE_WITH; i++) t->with[i] = UINT32_MAX;
     if (rules_known_extent(r, &stage->axis[v]) == 1) return false;
+    p.n = tiled_extent(r, s, v, &p.n_varies);
     const bool known = rules_extent(r, &stage->axis[v]) >= 0; /* panels are made along axes of known extent only */
     for (int i = 0; i < count; i++) {
         int64_t stride = access[i].stride[v], width = rules_panel_width(r, &access[i], axis);
@@ -400,12 +451,13 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
         t->light = t->separate && !heavy;
         if (p.separate) t->shared = shared_axis(r, stage, t, access, count, &p);
     }
+    if (p.n_varies) p.mask_cycles = mask_cycles(r, stage, v, access, count);
     if (heavy && !p.separate) p.lines_per_load = lines;
     if (heavy && !p.separate && t->u >= 0) {
         p.prepared = prepared_instructions(r, stage, v, t->u);
         p.prepared_rows = prepared_instructions(r, stage, t->u, v);
     }
-    if (t->u >= 0) p.m = covered_extent(r, s, t->u);
+    if (t->u >= 0) p.m = tiled_extent(r, s, t->u, &p.m_varies);
     if (!p.separate) choose_unit(r, s, t, access, count, p.m);
     if (t->unit) {
         int64_t extent = rules_known_extent(r, &stage->axis[t->unit_axis]), width = t->unit->width;
@@ -667,6 +719,27 @@ static void clip_reduction(rules *r, int s, const rules_tile_shape *t, bool unro
     }
 }
 
+/* Bit a: in the last tile along an axis that varies, masks depend on reduction axis a, a window's. Their loops are outside of the others,
+ * which then share the masks. 0 if many rows share them anyway, or the tile's vectors do not stay in L1 for the next step of the window. */
+static uint32_t masking_axes(rules *r, int s, const rules_tile_shape *t) {
+    enum { FEW = 4 };
+    const tir_stage *stage = &r->region->stages.data[s];
+    rules_access access[RULES_ACCESSES];
+    const int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    uint32_t axes = 0;
+    double bytes = (double)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype) * (double)t->nr;
+    if (rules_extent(r, &stage->axis[t->v]) >= 0 || (t->u >= 0 && !t->separate && t->mr > FEW)) return 0;
+    for (int a = stage->space; a < stage->space + stage->reduce; a++) {
+        int64_t stride = 1;
+        if (slides_along(r, stage, t->v, a, access, count, &stride))
+            axes |= 1u << a;
+        else
+            bytes *= (double)rules_known_extent(r, &stage->axis[a]);
+        bytes *= (double)stride;
+    }
+    return bytes <= (double)r->machine->l1 / 2 ? axes : 0;
+}
+
 void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, int v_label, int u_label,
                           const rules_tile_shape *t, bool main) {
     const tir_stage *stage = &r->region->stages.data[s];
@@ -686,12 +759,14 @@ void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, 
     for (int a = 0; a < stage->space; a++)
         if (a != v && a != u) lib_text_format(&order, " %s", stage->axis[a].name);
     int shared = main ? t->shared : -1;
-    for (int a = stage->space; a < stage->space + stage->reduce; a++)
-        if (a != shared)
-            lib_text_format(&order, " %s",
-                            unit && a == t->unit_axis       ? "s_o"
-                            : blocks && a == t->blocks_axis ? "s_o s_i"
-                                                            : stage->axis[a].name);
+    const uint32_t masking = main ? masking_axes(r, s, t) : 0;
+    for (int round = 0; round < 2; round++)
+        for (int a = stage->space; a < stage->space + stage->reduce; a++)
+            if (a != shared && (masking >> a & 1) == (round == 0))
+                lib_text_format(&order, " %s",
+                                unit && a == t->unit_axis       ? "s_o"
+                                : blocks && a == t->blocks_axis ? "s_o s_i"
+                                                                : stage->axis[a].name);
     if (shared >= 0) lib_text_format(&order, " %s", stage->axis[shared].name);
     if (u >= 0) lib_text_format(&order, " %s", stage->axis[u].name);
     if (v >= 0) lib_text_format(&order, " %s", stage->axis[v].name);
@@ -889,7 +964,7 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     }
     if (n < 0 || n > t.nr) {
         tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i %s", name, vi, (long long)t.nr,
-                         n > 0 && n % t.nr && t.peel ? "peel" : "mask");
+                         t.peel && (n < 0 || n % t.nr) ? "peel" : "mask");
         vo = "v_o";
         vi = "v_i";
     }

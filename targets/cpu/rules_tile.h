@@ -55,6 +55,10 @@ static inline int64_t rules_round_up(int64_t n, int64_t to) {
 typedef struct rules_tile_problem {
     /* extents along v and u */
     int64_t n, m;
+    /* they stand for a range of extents */
+    bool n_varies, m_varies;
+    /* n varies: cycles to make the masks of a vector in the last tile, for each step */
+    double mask_cycles;
     /* width of the panels in which the vector operand is laid out already; 0: free choice */
     int64_t panel;
     /* is it a contraction? */

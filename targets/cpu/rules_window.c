@@ -39,7 +39,7 @@ bool rules_has_window(const rules *r, int s, const rules_access *access, int cou
     for (int i = 0; i < count; i++)
         for (int a = 0; a < stage->space; a++)
             for (int k = stage->space; k < stage->space + stage->reduce; k++)
-                found = found || (access[i].stride[a] != 0 && access[i].stride[a] != RULES_IRREGULAR &&
+                found = found || (access[i].stride[a] != 0 && rules_is_linear(r, stage, &access[i], a) &&
                                   shares_dimension(r, stage, &access[i], a, k));
     return found && !is_read_by_functions(r, s);
 }
