@@ -56,6 +56,13 @@ int64_t rules_known_extent(const rules *r, const tir_axis *axis) {
     return most < 4 * ASSUMED ? most / 4 : ASSUMED;
 }
 
+int64_t rules_usual_extent(const rules *r, const tir_axis *axis) {
+    enum { LEAST = 4 };
+    const int64_t known = rules_known_extent(r, axis), fifth = rules_extent_limit(r, axis) / 5;
+    if (rules_extent(r, axis) >= 0 || known <= LEAST || known <= fifth) return known;
+    return fifth > LEAST ? fifth : LEAST;
+}
+
 int64_t rules_stored_extent(const rules *r, int stage, int axis) {
     const tir_stage *s = &r->region->stages.data[stage];
     int64_t extent = rules_extent(r, &s->axis[axis]);

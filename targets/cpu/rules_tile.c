@@ -21,17 +21,6 @@ static int64_t covered_extent(const rules *r, int s, int axis) {
     return stored > extent ? stored : extent;
 }
 
-/* The same, for the size of tiles. Extents that vary are spread over their range: what a tile costs beyond its points, relative to these,
- * is on average that of a fifth of the longest. */
-static int64_t tiled_extent(const rules *r, int s, int axis, bool *varies) {
-    enum { LEAST = 4 };
-    const tir_axis *of = &r->region->stages.data[s].axis[axis];
-    const int64_t extent = covered_extent(r, s, axis), fifth = rules_extent_limit(r, of) / 5;
-    *varies = rules_extent(r, of) < 0;
-    if (!*varies || extent <= LEAST || extent <= fifth) return extent;
-    return fifth > LEAST ? fifth : LEAST;
-}
-
 static double reduction_steps(const rules *r, const tir_stage *s) {
     double steps = 1;
     for (int a = s->space; a < s->space + s->reduce; a++) steps *= (double)rules_known_extent(r, &s->axis[a]);
@@ -411,7 +400,8 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
         .v = v, .u = -1, .lanes = rules_lanes_along(r, s, v), .pack = UINT32_MAX, .steps = UINT32_MAX, .shared = -1};
     for (int i = 0; i < TILE_WITH; i++) t->with[i] = UINT32_MAX;
     if (rules_known_extent(r, &stage->axis[v]) == 1) return false;
-    p.n = tiled_extent(r, s, v, &p.n_varies);
+    p.n_varies = rules_extent(r, &stage->axis[v]) < 0;
+    p.n = p.n_varies ? rules_usual_extent(r, &stage->axis[v]) : covered_extent(r, s, v);
     const bool known = rules_extent(r, &stage->axis[v]) >= 0; /* panels are made along axes of known extent only */
     for (int i = 0; i < count; i++) {
         int64_t stride = access[i].stride[v], width = rules_panel_width(r, &access[i], axis);
@@ -457,7 +447,8 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
         p.prepared = prepared_instructions(r, stage, v, t->u);
         p.prepared_rows = prepared_instructions(r, stage, t->u, v);
     }
-    if (t->u >= 0) p.m = tiled_extent(r, s, t->u, &p.m_varies);
+    p.m_varies = t->u >= 0 && rules_extent(r, &stage->axis[t->u]) < 0;
+    if (t->u >= 0) p.m = p.m_varies ? rules_usual_extent(r, &stage->axis[t->u]) : covered_extent(r, s, t->u);
     if (!p.separate) choose_unit(r, s, t, access, count, p.m);
     if (t->unit) {
         int64_t extent = rules_known_extent(r, &stage->axis[t->unit_axis]), width = t->unit->width;
