@@ -471,7 +471,7 @@ enum { LANE_STARTS = 1024 }; /* lane_compare: the lanes that neighbouring vector
  * lanes, share it. */
 static emit_value lane_bound(emitter *e, tir_op op, int64_t lane, emit_value value, LLVMTypeRef element, int64_t low,
                              int64_t high) {
-    uint64_t key[] = {EMIT_BOUND,          (uint64_t)op,  (uint64_t)lane, (uint64_t)(uintptr_t)value.llvm,
+    uint64_t key[] = {EMIT_BOUND,         (uint64_t)op,  (uint64_t)lane, (uint64_t)(uintptr_t)value.llvm,
                       (uint64_t)e->lanes, (uint64_t)high};
     emit_value result;
     if (emit_find(e, 6, key, &result)) return result;
@@ -497,12 +497,12 @@ static emit_value lane_compare(emitter *e, tir_op op, int64_t lane, emit_form *t
     const int64_t start = shared ? first : 0;
     if (shared) terms->constant = 0;
     const emit_value value = emit_form_value(e, terms);
-    uint64_t key[] = {EMIT_COMPARE,        (uint64_t)op,    (uint64_t)lane, (uint64_t)(uintptr_t)value.llvm,
+    uint64_t key[] = {EMIT_COMPARE,       (uint64_t)op,   (uint64_t)lane, (uint64_t)(uintptr_t)value.llvm,
                       (uint64_t)e->lanes, (uint64_t)start};
     emit_value mask;
     if (emit_find(e, 6, key, &mask)) return mask;
-    const emit_value bound = lane_bound(e, op, lane, value, element, shared ? -LANE_STARTS : 0,
-                                        shared ? LANE_STARTS : e->lanes);
+    const emit_value bound =
+        lane_bound(e, op, lane, value, element, shared ? -LANE_STARTS : 0, shared ? LANE_STARTS : e->lanes);
     const LLVMIntPredicate predicate = op == TIR_EQ ? LLVMIntEQ : lane == 1 ? LLVMIntSLT : LLVMIntSGE;
     emit_at(e, value.level);
     mask = (emit_value){.lanes = (int16_t)e->lanes, .level = value.level};

@@ -190,21 +190,6 @@ static void choose_unit(rules *r, int s, rules_tile_shape *t, const rules_access
     }
 }
 
-/* If no axis repeats the vector operand (each channel has its own image): the axis whose points are computed side by side, to hide the
- * latency of one chain, and which share operands that do not depend on it; -1: none. */
-static int separate_axis(const rules *r, const tir_stage *stage, int v, bool heavy, const rules_access *access,
-                         int count) {
-    for (int a = stage->space - 1; a >= 0; a--) {
-        bool regular = a != v && rules_known_extent(r, &stage->axis[a]) > 1, shares = !heavy;
-        for (int i = 0; i < count; i++) {
-            regular = regular && rules_is_linear(r, stage, &access[i], a);
-            shares = shares || !depends(&access[i], a);
-        }
-        if (regular && shares) return a;
-    }
-    return -1;
-}
-
 /* Distance in memory between neighbouring results along a space axis; 0: unknown. */
 static int64_t stored_bytes_apart(rules *r, int s, int axis) {
     int root = r->group[s].root, label = r->group[s].label[axis];
@@ -223,51 +208,6 @@ static bool stores_along(rules *r, int s, int axis) {
     if (root != s && label >= 0 && label < r->region->stages.data[root].space)
         return rules_stores_vectors(r, root, label);
     return rules_stores_vectors(r, s, axis);
-}
-
-static bool is_multiple(int64_t stride, int64_t lanes) {
-    return stride != RULES_IRREGULAR && stride % lanes == 0;
-}
-
-/* Distances of neighbouring rows and of neighbouring steps of a window along axis `a`, of rows whose distance varies as multiples of it.
- * False: unknown. */
-static bool window_distances(const rules *r, const tir_stage *stage, const rules_access *access, int u, int a,
-                             int64_t *rows, int64_t *step) {
-    *rows = access->stride[u];
-    *step = access->stride[a];
-    if (*rows == RULES_IRREGULAR && *step == RULES_IRREGULAR && rules_is_linear(r, stage, access, u)) {
-        const int dimension = rules_dimension_of(r, access, stage->axis[u].var, rows);
-        if (dimension != rules_dimension_of(r, access, stage->axis[a].var, step)) return false;
-    }
-    return *rows > 0 && *rows != RULES_IRREGULAR && *step > 0 && *step != RULES_IRREGULAR;
-}
-
-/* A window over separate rows: the reduction axis along which neighbouring rows share most of their reads; -1: none. Also notes how
- * vectors of rows are aligned to lines. */
-static int shared_axis(const rules *r, const tir_stage *stage, const rules_tile_shape *t, const rules_access *access,
-                       int count, rules_tile_problem *p) {
-    enum { LONGEST = 8, SOME = 4 };
-    int best = -1;
-    int64_t line = r->machine->line ? r->machine->line : 64;
-    for (int i = 0; i < count; i++) {
-        int64_t rows, step, lanes = t->lanes;
-        if (!depends(&access[i], t->v) || !depends(&access[i], t->u)) continue;
-        bool straight = is_multiple(access[i].stride[t->u], lanes);
-        for (int a = stage->space; a < stage->space + stage->reduce; a++) {
-            const int64_t extent = rules_known_extent(r, &stage->axis[a]);
-            straight = straight && is_multiple(access[i].stride[a], lanes);
-            if (extent < 2 || extent > LONGEST) continue;
-            if (!window_distances(r, stage, &access[i], t->u, a, &rows, &step)) continue;
-            if (rows % step && step % rows) continue;
-            rules_tile_problem window = {.window = extent, .row_step = rows, .window_step = step};
-            double read = rules_window_rows(&window, SOME) / (double)extent;
-            if (read >= (double)SOME || (best >= 0 && read >= rules_window_rows(p, SOME) / (double)p->window)) continue;
-            p->window = extent, p->row_step = rows, p->window_step = step;
-            best = a;
-        }
-        if (!straight) p->lines_per_load = 1 + (double)r->machine->vector_bytes / (double)line;
-    }
-    return best;
 }
 
 static int64_t common_divisor(int64_t a, int64_t b) {
@@ -360,28 +300,6 @@ static double packing_cycles(const rules *r, const tir_tensor *packed, int64_t l
     return each * elements * (double)rules_round_up(row, lanes) / (double)row;
 }
 
-/* Is `a` a reduction axis of a window that slides along v? Sets *stride to the distance of neighbouring windows. */
-static bool slides_along(const rules *r, const tir_stage *stage, int v, int a, const rules_access *access, int count,
-                         int64_t *stride) {
-    for (int i = 0; i < count; i++) {
-        if (!rules_is_window(r, stage, &access[i], v, a)) continue;
-        *stride = access[i].stride[v];
-        return true;
-    }
-    return false;
-}
-
-/* Cycles to make the masks of a vector, for each step of the reduction, where columns may end within a tile: each step of a window has its
- * own, which the steps along other axes share. */
-static double mask_cycles(const rules *r, const tir_stage *stage, int v, const rules_access *access, int count) {
-    double cycles = 1.5, others = 1;
-    int64_t stride = 0;
-    for (int a = stage->space; a < stage->space + stage->reduce; a++)
-        if (!slides_along(r, stage, v, a, access, count, &stride))
-            others *= (double)rules_known_extent(r, &stage->axis[a]);
-    return cycles * (double)stride / others;
-}
-
 /* Evaluates axis v as the vector axis; false: impossible. */
 static bool try_axis(rules *r, int s, int v, const rules_access *access, int count, rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[s];
@@ -436,12 +354,12 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     if (!vector_operand && heavy) return false;
     t->u = heavy ? repeated_axis(r, stage, v, access, count) : -1;
     if (t->u < 0 && (heavy || p.panel || rules_has_window(r, s, access, count))) {
-        t->u = separate_axis(r, stage, v, heavy, access, count);
+        t->u = rules_separate_axis(r, stage, v, heavy, access, count);
         p.separate = t->separate = t->u >= 0;
         t->light = t->separate && !heavy;
-        if (p.separate) t->shared = shared_axis(r, stage, t, access, count, &p);
+        if (p.separate) t->shared = rules_shared_axis(r, stage, t, access, count, &p);
     }
-    if (p.n_varies) p.mask_cycles = mask_cycles(r, stage, v, access, count);
+    if (p.n_varies) p.mask_cycles = rules_mask_cycles(r, stage, v, access, count);
     if (heavy && !p.separate) p.lines_per_load = lines;
     if (heavy && !p.separate && t->u >= 0) {
         p.prepared = prepared_instructions(r, stage, v, t->u);
@@ -710,27 +628,6 @@ static void clip_reduction(rules *r, int s, const rules_tile_shape *t, bool unro
     }
 }
 
-/* Bit a: in the last tile along an axis that varies, masks depend on reduction axis a, a window's. Their loops are outside of the others,
- * which then share the masks. 0 if many rows share them anyway, or the tile's vectors do not stay in L1 for the next step of the window. */
-static uint32_t masking_axes(rules *r, int s, const rules_tile_shape *t) {
-    enum { FEW = 4 };
-    const tir_stage *stage = &r->region->stages.data[s];
-    rules_access access[RULES_ACCESSES];
-    const int count = rules_accesses(r, s, access, RULES_ACCESSES);
-    uint32_t axes = 0;
-    double bytes = (double)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype) * (double)t->nr;
-    if (rules_extent(r, &stage->axis[t->v]) >= 0 || (t->u >= 0 && !t->separate && t->mr > FEW)) return 0;
-    for (int a = stage->space; a < stage->space + stage->reduce; a++) {
-        int64_t stride = 1;
-        if (slides_along(r, stage, t->v, a, access, count, &stride))
-            axes |= 1u << a;
-        else
-            bytes *= (double)rules_known_extent(r, &stage->axis[a]);
-        bytes *= (double)stride;
-    }
-    return bytes <= (double)r->machine->l1 / 2 ? axes : 0;
-}
-
 void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, int v_label, int u_label,
                           const rules_tile_shape *t, bool main) {
     const tir_stage *stage = &r->region->stages.data[s];
@@ -750,7 +647,7 @@ void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, 
     for (int a = 0; a < stage->space; a++)
         if (a != v && a != u) lib_text_format(&order, " %s", stage->axis[a].name);
     int shared = main ? t->shared : -1;
-    const uint32_t masking = main ? masking_axes(r, s, t) : 0;
+    const uint32_t masking = main ? rules_masking_axes(r, s, t) : 0;
     for (int round = 0; round < 2; round++)
         for (int a = stage->space; a < stage->space + stage->reduce; a++)
             if (a != shared && (masking >> a & 1) == (round == 0))
