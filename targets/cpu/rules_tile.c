@@ -359,7 +359,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
         t->light = t->separate && !heavy;
         if (p.separate) t->shared = rules_shared_axis(r, stage, t, access, count, &p);
     }
-    if (p.n_varies) p.mask_cycles = rules_mask_cycles(r, stage, v, access, count);
+    p.mask_cycles = rules_mask_cycles(r, stage, v, access, count);
     if (heavy && !p.separate) p.lines_per_load = lines;
     if (heavy && !p.separate && t->u >= 0) {
         p.prepared = prepared_instructions(r, stage, v, t->u);

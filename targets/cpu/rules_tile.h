@@ -57,7 +57,7 @@ typedef struct rules_tile_problem {
     int64_t n, m;
     /* they stand for a range of extents */
     bool n_varies, m_varies;
-    /* n varies: cycles to make the masks of a vector in the last tile, for each step */
+    /* cycles to make the masks of a vector that may be beyond the last column, for each step */
     double mask_cycles;
     /* width of the panels in which the vector operand is laid out already; 0: free choice */
     int64_t panel;
@@ -134,7 +134,7 @@ int rules_separate_axis(const rules *r, const tir_stage *stage, int v, bool heav
 int rules_shared_axis(const rules *r, const tir_stage *stage, const rules_tile_shape *t, const rules_access *access,
                       int count, rules_tile_problem *p);
 /* Cycles to make the masks of a vector, for each step of the reduction, where columns may end within a tile: each step of a window has its
- * own, which the steps along other axes share. */
+ * own, which the steps along other axes share if the number of columns varies (rules_masking_axes). */
 double rules_mask_cycles(const rules *r, const tir_stage *stage, int v, const rules_access *access, int count);
 /* Bit a: in the last tile along an axis that varies, masks depend on reduction axis a, a window's. Their loops are outside of the others,
  * which then share the masks. 0 if many rows share them anyway, or the tile's vectors do not stay in L1 for the next step of the window. */

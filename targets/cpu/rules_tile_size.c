@@ -137,6 +137,14 @@ static int64_t used_columns(const rules_tile_problem *p, int64_t nr) {
     return p->n < nr && !p->n_varies ? p->n : nr;
 }
 
+/* Cycles per reduction step for masks, if the last tile is not narrower. Of columns that vary it is a version of its own, with masks for all
+ * vectors, as the first tile is for padding; else all tiles have masks for the vectors that may be beyond the end. */
+static double masks_of_tiles(const rules_tile_shape *t, const rules_tile_problem *p, int64_t nr, int64_t rest) {
+    const int64_t masked = p->n_varies ? nr : rest ? nr - rest : 0;
+    const int64_t tiles = !p->n_varies ? (p->n + nr - 1) / nr : p->edge_predicate ? 2 : 1;
+    return (double)(tiles * ((masked + t->lanes - 1) / t->lanes)) * p->mask_cycles;
+}
+
 /* Cycles per reduction step of all tiles. The last columns get a narrower tile if that saves more than another version of the tile costs.
  */
 static double all_tiles_cycles(const rules *r, const rules_tile_shape *t, const rules_tile_problem *p, int64_t nr,
@@ -148,8 +156,8 @@ static double all_tiles_cycles(const rules *r, const rules_tile_shape *t, const 
     double others = (double)((p->n - rest) / nr), masked = tiles_along(p->n, p->n_varies, nr);
     double versions = p->m % mr ? 1.01 : 1; /* heights differ: two versions of the tile */
     double conflicts = cost_conflicts(r->machine, mr, p->row_bytes);
-    double edges = (double)((nr + t->lanes - 1) / t->lanes) * p->mask_cycles * (p->edge_predicate ? 2 : 1);
-    double cycles = masked * (full * versions + conflicts) + edges;
+    double masks = masks_of_tiles(t, p, nr, rest), cycles = masked * (full * versions + conflicts);
+    if (p->n_varies) cycles += masks;
     *peel = p->n_varies; /* of all tiles but the last, the masks are not worked out */
     if (rest && p->n > nr) {
         double narrow = tile_cycles(r, t, p, height, rest);
@@ -158,7 +166,7 @@ static double all_tiles_cycles(const rules *r, const rules_tile_shape *t, const 
         /* Guarded lanes are stored one by one in all tiles if they are not contiguous, or if masks are expensive and a window needs
          * masks, too. If the last tile may end early, all steps of a window have run-time masks, otherwise only those at an image's
          * edges. */
-        *peel = peeled < cycles || p->strided || p->edge_predicate || (p->separate && !r->machine->masked);
+        *peel = peeled < cycles + masks || p->strided || p->edge_predicate || (p->separate && !r->machine->masked);
         if (*peel) cycles = peeled;
     }
     return rows * cycles;

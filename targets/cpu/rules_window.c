@@ -132,7 +132,7 @@ double rules_mask_cycles(const rules *r, const tir_stage *stage, int v, const ru
     double cycles = 1.5, others = 1;
     int64_t stride = 0;
     for (int a = stage->space; a < stage->space + stage->reduce; a++)
-        if (!slides_along(r, stage, v, a, access, count, &stride))
+        if (!slides_along(r, stage, v, a, access, count, &stride) && rules_extent(r, &stage->axis[v]) < 0)
             others *= (double)rules_known_extent(r, &stage->axis[a]);
     return cycles * (double)stride / others;
 }
