@@ -618,6 +618,8 @@ static void clip_reduction(rules *r, int s, const rules_tile_shape *t, bool unro
         bool vector = meets(r, stage, a, stage->axis[t->v].var);
         int64_t extent = rules_extent(r, &stage->axis[a]);
         if (vector) { /* if masks are expensive, masks of a step are better known at compile time */
+            if (rules_edges_cost(r, stage, t))
+                tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
             if (!r->machine->masked && extent > 0 && extent <= 8 && !unrolled)
                 tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
             continue;

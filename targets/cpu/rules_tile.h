@@ -139,6 +139,9 @@ double rules_mask_cycles(const rules *r, const tir_stage *stage, int v, const ru
 /* Bit a: in the last tile along an axis that varies, masks depend on reduction axis a, a window's. Their loops are outside of the others,
  * which then share the masks. 0 if many rows share them anyway, or the tile's vectors do not stay in L1 for the next step of the window. */
 uint32_t rules_masking_axes(rules *r, int s, const rules_tile_shape *t);
+/* Of padded rows that whole tiles cover: do the first and the last tile deserve versions of their own, so that the others have no masks?
+ * (Where the last tile is narrower, they have them anyway.) */
+bool rules_edges_cost(const rules *r, const tir_stage *stage, const rules_tile_shape *t);
 
 /* rules_tile.c */
 int64_t rules_panel_width(const rules *r, const rules_access *access, tir_expr axis);

@@ -137,14 +137,24 @@ double rules_mask_cycles(const rules *r, const tir_stage *stage, int v, const ru
     return cycles * (double)stride / others;
 }
 
-uint32_t rules_masking_axes(rules *r, int s, const rules_tile_shape *t) {
+/* Are there so few rows that masks of a step cost more than its products? */
+static bool has_few_rows(const rules_tile_shape *t) {
     enum { FEW = 4 };
+    return t->u < 0 || t->separate || t->mr <= FEW;
+}
+
+bool rules_edges_cost(const rules *r, const tir_stage *stage, const rules_tile_shape *t) {
+    const int64_t n = rules_extent(r, &stage->axis[t->v]);
+    return has_few_rows(t) && r->machine->masked && n >= 3 * t->nr && n % t->nr == 0;
+}
+
+uint32_t rules_masking_axes(rules *r, int s, const rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     const int count = rules_accesses(r, s, access, RULES_ACCESSES);
     uint32_t axes = 0;
     double bytes = (double)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype) * (double)t->nr;
-    if (rules_extent(r, &stage->axis[t->v]) >= 0 || (t->u >= 0 && !t->separate && t->mr > FEW)) return 0;
+    if (rules_extent(r, &stage->axis[t->v]) >= 0 || !has_few_rows(t)) return 0;
     for (int a = stage->space; a < stage->space + stage->reduce; a++) {
         int64_t stride = 1;
         if (slides_along(r, stage, t->v, a, access, count, &stride))
