@@ -492,9 +492,9 @@ static emit_value lane_bound(emitter *e, tir_op op, int64_t lane, emit_value val
 static emit_value lane_compare(emitter *e, tir_op op, int64_t lane, emit_form *terms) {
     const int bits = e->device->machine.vector_bytes * 8 / e->lanes;
     LLVMTypeRef element = LLVMIntTypeInContext(e->context, (unsigned)(bits < 8 ? 8 : bits > 64 ? 64 : bits));
-    const int64_t first = lane * terms->constant;
-    const bool shared = bits >= 16 && first >= -LANE_STARTS && first + e->lanes <= LANE_STARTS;
-    const int64_t start = shared ? first : 0;
+    const int64_t most = LANE_STARTS - e->lanes;
+    const bool shared = bits >= 16 && terms->constant >= -most && terms->constant <= most;
+    const int64_t start = shared ? lane * terms->constant : 0;
     if (shared) terms->constant = 0;
     const emit_value value = emit_form_value(e, terms);
     uint64_t key[] = {EMIT_COMPARE,       (uint64_t)op,   (uint64_t)lane, (uint64_t)(uintptr_t)value.llvm,

@@ -854,7 +854,7 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     }
     if (n < 0 || n > t.nr) {
         tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i %s", name, vi, (long long)t.nr,
-                         t.peel && (n < 0 || n % t.nr) ? "peel" : "mask");
+                         t.peel && (n < 0 ? !rules_ends_by_data(r) : n % t.nr != 0) ? "peel" : "mask");
         vo = "v_o";
         vi = "v_i";
     }
