@@ -270,6 +270,7 @@ enum emit_tag {
     EMIT_POINTER,
     EMIT_CAST,
     EMIT_COMPARE,
+    EMIT_BOUND,
     EMIT_MEMORY,
     EMIT_EXTRACT,
     EMIT_REDUCE,

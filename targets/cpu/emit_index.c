@@ -465,27 +465,49 @@ bool emit_varies(emitter *e, tir_expr expr) {
 
 /* ---- conditions */
 
-/* The mask of lanes l with lane*l + value < 0 (LT) or == 0 (EQ), where lane is 1 or -1: compares the constant 0, 1, 2, ..., in lanes as
- * wide as the data's, with one clamped scalar, so that a mask costs a broadcast and a compare. */
-static emit_value lane_compare(emitter *e, tir_op op, int64_t lane, emit_value value) {
-    uint64_t key[] = {EMIT_COMPARE, (uint64_t)op, (uint64_t)lane, (uint64_t)(uintptr_t)value.llvm, (uint64_t)e->lanes};
-    emit_value mask;
-    if (emit_find(e, 5, key, &mask)) return mask;
-    int bits = e->device->machine.vector_bytes * 8 / e->lanes;
-    LLVMTypeRef element = LLVMIntTypeInContext(e->context, (unsigned)(bits < 8 ? 8 : bits > 64 ? 64 : bits));
-    int64_t low = op == TIR_EQ ? -1 : 0;
+enum { LANE_STARTS = 1024 }; /* lane_compare: the lanes that neighbouring vectors count from are within +-this */
+
+/* For lane_compare: the bound that lane*(start + l) is compared with, clamped, in all lanes. Vectors of one loop, which start at different
+ * lanes, share it. */
+static emit_value lane_bound(emitter *e, tir_op op, int64_t lane, emit_value value, LLVMTypeRef element, int64_t low,
+                             int64_t high) {
+    uint64_t key[] = {EMIT_BOUND,         (uint64_t)op,  (uint64_t)lane, (uint64_t)(uintptr_t)value.llvm,
+                      (uint64_t)e->lanes, (uint64_t)high};
+    emit_value result;
+    if (emit_find(e, 6, key, &result)) return result;
     emit_at(e, value.level);
     /* lane 1: l < -value; lane -1: l > value, the negation of l < value + 1; equality: l == -value or l == value */
     LLVMValueRef bound = lane == 1 ? LLVMBuildNeg(e->builder, value.llvm, "") : value.llvm;
     if (lane == -1 && op == TIR_LT) bound = LLVMBuildAdd(e->builder, bound, emit_i64(e, 1), "");
-    bound = build_index_op(e, INDEX_MIN, bound, emit_i64(e, e->lanes));
-    bound = build_index_op(e, INDEX_MAX, bound, emit_i64(e, low));
+    bound = build_index_op(e, INDEX_MIN, bound, emit_i64(e, high));
+    bound = build_index_op(e, INDEX_MAX, bound, emit_i64(e, op == TIR_EQ ? low - 1 : low));
     if (LLVMTypeOf(bound) != element) bound = LLVMBuildTrunc(e->builder, bound, element, "");
-    LLVMIntPredicate predicate = op == TIR_EQ ? LLVMIntEQ : lane == 1 ? LLVMIntSLT : LLVMIntSGE;
+    result = (emit_value){emit_splat_of(e, bound, e->lanes), (int16_t)e->lanes, value.level};
+    return emit_remember(e, 6, key, result);
+}
+
+/* The mask of lanes l with lane*l + terms < 0 (LT) or == 0 (EQ), where lane is 1 or -1: compares the constant start, start + 1, ..., in
+ * lanes as wide as the data's, with one clamped scalar, so that a mask costs a compare, and a broadcast that vectors of one loop share:
+ * their terms differ in the constant, which becomes `start`. */
+static emit_value lane_compare(emitter *e, tir_op op, int64_t lane, emit_form *terms) {
+    const int bits = e->device->machine.vector_bytes * 8 / e->lanes;
+    LLVMTypeRef element = LLVMIntTypeInContext(e->context, (unsigned)(bits < 8 ? 8 : bits > 64 ? 64 : bits));
+    const int64_t most = LANE_STARTS - e->lanes;
+    const bool shared = bits >= 16 && terms->constant >= -most && terms->constant <= most;
+    const int64_t start = shared ? lane * terms->constant : 0;
+    if (shared) terms->constant = 0;
+    const emit_value value = emit_form_value(e, terms);
+    uint64_t key[] = {EMIT_COMPARE,       (uint64_t)op,   (uint64_t)lane, (uint64_t)(uintptr_t)value.llvm,
+                      (uint64_t)e->lanes, (uint64_t)start};
+    emit_value mask;
+    if (emit_find(e, 6, key, &mask)) return mask;
+    const emit_value bound =
+        lane_bound(e, op, lane, value, element, shared ? -LANE_STARTS : 0, shared ? LANE_STARTS : e->lanes);
+    const LLVMIntPredicate predicate = op == TIR_EQ ? LLVMIntEQ : lane == 1 ? LLVMIntSLT : LLVMIntSGE;
+    emit_at(e, value.level);
     mask = (emit_value){.lanes = (int16_t)e->lanes, .level = value.level};
-    mask.llvm = LLVMBuildICmp(e->builder, predicate, emit_iota(e, element, e->lanes, 0, 1),
-                              emit_splat_of(e, bound, e->lanes), "");
-    return emit_remember(e, 5, key, mask);
+    mask.llvm = LLVMBuildICmp(e->builder, predicate, emit_iota(e, element, e->lanes, start, 1), bound.llvm, "");
+    return emit_remember(e, 6, key, mask);
 }
 
 static emit_value compare_zero(emitter *e, tir_op op, const emit_form *difference) {
@@ -550,7 +572,7 @@ emit_value emit_index_compare(emitter *e, tir_op op, tir_expr a, tir_expr b) {
     if ((difference.lane == 1 || difference.lane == -1) && !difference.vector.llvm) {
         emit_form terms = difference;
         terms.lane = 0;
-        result = lane_compare(e, op, difference.lane, emit_form_value(e, &terms));
+        result = lane_compare(e, op, difference.lane, &terms);
     } else {
         result = compare_zero(e, op, &difference);
     }

@@ -172,11 +172,18 @@ int rules_end_of_tree(rules *r, int stage);
 /* Distinct loads of values and predicate; returns their number. */
 int rules_accesses(rules *r, int stage, rules_access *out, int limit);
 int64_t rules_store_stride(rules *r, int stage, int axis);
+/* The only dimension of the load whose subscript contains the axis, and the axis's coefficient there; -1: none, several, or not linear. */
+int rules_dimension_of(const rules *r, const rules_access *access, tir_expr axis, int64_t *coefficient);
+/* Is the address linear in the axis? Its stride is constant, or contains sizes that vary. */
+bool rules_is_linear(const rules *r, const tir_stage *stage, const rules_access *access, int axis);
 int64_t rules_extent(const rules *r, const tir_axis *axis); /* -1: varying */
 /* The largest extent possible; TIR_UNBOUNDED_HIGH: unknown. */
 int64_t rules_extent_limit(const rules *r, const tir_axis *axis);
 /* The extent; of a varying one a quarter of the largest possible, at least 4. */
 int64_t rules_known_extent(const rules *r, const tir_axis *axis);
+/* The extent; of a varying one that for which fixed costs, relative to those of the points, are what they are on average over the range: a
+ * fifth of the largest possible, at least 4. */
+int64_t rules_usual_extent(const rules *r, const tir_axis *axis);
 /* Can the stage's value be kept in registers with vectors along v? False if its layout has blocks along another axis: each point would take
  * registers for a whole block. */
 bool rules_fits_registers(const rules *r, const tir_stage *stage, int v);

@@ -12,6 +12,35 @@ int64_t rules_store_stride(rules *r, int stage, int axis) {
     return stride[axis];
 }
 
+int rules_dimension_of(const rules *r, const rules_access *access, tir_expr axis, int64_t *coefficient) {
+    enum { TERMS = 16 };
+    const tir_tensor *tensor = &r->region->tensors.data[access->tensor];
+    tir_pool *pool = r->region->pool;
+    tir_term term[TERMS];
+    int64_t constant;
+    int found = -1;
+    for (int d = 0; d < tensor->rank; d++) {
+        const tir_expr subscript = tir_operand(pool, access->load, d);
+        if (!tir_uses(pool, subscript, axis)) continue;
+        const int count = tir_terms(pool, subscript, term, TERMS, &constant);
+        if (found >= 0 || count < 0) return -1;
+        for (int t = 0; t < count; t++) {
+            if (term[t].atom == axis)
+                found = d, *coefficient = term[t].coefficient;
+            else if (tir_uses(pool, term[t].atom, axis))
+                return -1;
+        }
+    }
+    return found;
+}
+
+bool rules_is_linear(const rules *r, const tir_stage *stage, const rules_access *access, int axis) {
+    int64_t coefficient;
+    if (access->stride[axis] != RULES_IRREGULAR) return true;
+    if (!tir_layout_is_identity(&r->region->tensors.data[access->tensor].layout)) return false;
+    return rules_dimension_of(r, access, stage->axis[axis].var, &coefficient) >= 0;
+}
+
 int64_t rules_extent(const rules *r, const tir_axis *axis) {
     int64_t extent;
     return tir_is_const(r->region->pool, axis->extent, &extent) ? extent : -1;
@@ -26,6 +55,13 @@ int64_t rules_known_extent(const rules *r, const tir_axis *axis) {
     const int64_t most = rules_extent_limit(r, axis);
     if (rules_extent(r, axis) >= 0 || most <= SHORT) return most;
     return most < 4 * ASSUMED ? most / 4 : ASSUMED;
+}
+
+int64_t rules_usual_extent(const rules *r, const tir_axis *axis) {
+    enum { LEAST = 4 };
+    const int64_t known = rules_known_extent(r, axis), fifth = rules_extent_limit(r, axis) / 5;
+    if (rules_extent(r, axis) >= 0 || known <= LEAST || known <= fifth) return known;
+    return fifth > LEAST ? fifth : LEAST;
 }
 
 int64_t rules_stored_extent(const rules *r, int stage, int axis) {

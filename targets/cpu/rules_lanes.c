@@ -11,6 +11,7 @@
 #define PACK_BY_TRANSPOSING 0.9
 
 enum {
+    SHUFFLED = 4,       /* largest stride, in elements, with which vectors are loaded in place */
     CHEAP_STRIDE = 8,   /* largest stride, in elements, that shuffles can gather */
     TILE_OVERHEAD = 20, /* cycles to start a tile */
     CHAIN = 4,          /* latency of one accumulator's chain */
@@ -179,7 +180,7 @@ double rules_lanes_cost(rules *r, int s, rules_lanes_tile *t) {
         here.axis = a;
         const bool varies =
             rules_extent(r, &stage->axis[a]) < 0; /* may be short, when adding up lanes takes most of the time */
-        p.k = rules_known_extent(r, &stage->axis[a]) | varies; /* odd: the last step has inactive lanes */
+        p.k = rules_usual_extent(r, &stage->axis[a]) | varies; /* odd: the last step has inactive lanes */
         p.outer = 1;
         double packing = 0;
         bool fits = p.k >= p.lanes && p.k > 1 && (!varies || p.m < p.lanes || p.n < p.lanes);
@@ -192,9 +193,13 @@ double rules_lanes_cost(rules *r, int s, rules_lanes_tile *t) {
         for (int i = 0; i < 2 && fits; i++) {
             const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
             if (access[i].stride[a] == 1 && tensor->stage < 0) continue;
-            fits = !varies && may_pack(r, &access[i], stage->axis[a].var);
-            here.pack[i] = access[i].tensor;
-            if (tensor->constant && tensor->stage < 0) continue;
+            const bool close = access[i].stride[a] > 1 && access[i].stride[a] <= SHUFFLED;
+            if (varies) /* no layout has blocks along it */
+                fits = close && tensor->stage < 0;
+            else
+                fits = may_pack(r, &access[i], stage->axis[a].var);
+            if (!varies) here.pack[i] = access[i].tensor;
+            if (tensor->constant && tensor->stage < 0 && !varies) continue;
             double points = (double)p.k * p.outer * p.rest;
             for (int axis = 0; axis < stage->space; axis++)
                 if ((axis == t->u || axis == t->v) && access[i].stride[axis] != 0)

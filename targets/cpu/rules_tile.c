@@ -190,21 +190,6 @@ static void choose_unit(rules *r, int s, rules_tile_shape *t, const rules_access
     }
 }
 
-/* If no axis repeats the vector operand (each channel has its own image): the axis whose points are computed side by side, to hide the
- * latency of one chain, and which share operands that do not depend on it; -1: none. */
-static int separate_axis(const rules *r, const tir_stage *stage, int v, bool heavy, const rules_access *access,
-                         int count) {
-    for (int a = stage->space - 1; a >= 0; a--) {
-        bool regular = a != v && rules_known_extent(r, &stage->axis[a]) > 1, shares = !heavy;
-        for (int i = 0; i < count; i++) {
-            regular = regular && access[i].stride[a] != RULES_IRREGULAR;
-            shares = shares || !depends(&access[i], a);
-        }
-        if (regular && shares) return a;
-    }
-    return -1;
-}
-
 /* Distance in memory between neighbouring results along a space axis; 0: unknown. */
 static int64_t stored_bytes_apart(rules *r, int s, int axis) {
     int root = r->group[s].root, label = r->group[s].label[axis];
@@ -223,33 +208,6 @@ static bool stores_along(rules *r, int s, int axis) {
     if (root != s && label >= 0 && label < r->region->stages.data[root].space)
         return rules_stores_vectors(r, root, label);
     return rules_stores_vectors(r, s, axis);
-}
-
-/* A window over separate rows: the reduction axis along which neighbouring rows share most of their reads; -1: none. Also notes how
- * vectors of rows are aligned to lines. */
-static int shared_axis(const rules *r, const tir_stage *stage, const rules_tile_shape *t, const rules_access *access,
-                       int count, rules_tile_problem *p) {
-    enum { LONGEST = 8, SOME = 4 };
-    int best = -1;
-    int64_t line = r->machine->line ? r->machine->line : 64;
-    for (int i = 0; i < count; i++) {
-        int64_t rows = access[i].stride[t->u], lanes = t->lanes;
-        if (!depends(&access[i], t->v) || rows == 0 || rows == RULES_IRREGULAR) continue;
-        bool straight = rows % lanes == 0;
-        for (int a = stage->space; a < stage->space + stage->reduce; a++) {
-            int64_t step = access[i].stride[a], extent = rules_known_extent(r, &stage->axis[a]);
-            straight = straight && step % lanes == 0;
-            if (step <= 0 || step == RULES_IRREGULAR || extent < 2 || extent > LONGEST || rows < 0) continue;
-            if (rows % step && step % rows) continue;
-            rules_tile_problem window = {.window = extent, .row_step = rows, .window_step = step};
-            double read = rules_window_rows(&window, SOME) / (double)extent;
-            if (read >= (double)SOME || (best >= 0 && read >= rules_window_rows(p, SOME) / (double)p->window)) continue;
-            p->window = extent, p->row_step = rows, p->window_step = step;
-            best = a;
-        }
-        if (!straight) p->lines_per_load = 1 + (double)r->machine->vector_bytes / (double)line;
-    }
-    return best;
 }
 
 static int64_t common_divisor(int64_t a, int64_t b) {
@@ -346,8 +304,7 @@ static double packing_cycles(const rules *r, const tir_tensor *packed, int64_t l
 static bool try_axis(rules *r, int s, int v, const rules_access *access, int count, rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     bool heavy = rules_is_contraction(r, s), vector_operand = false, window = false;
-    rules_tile_problem p = {.n = covered_extent(r, s, v),
-                            .m = 1,
+    rules_tile_problem p = {.m = 1,
                             .heavy = heavy,
                             .steps = reduction_steps(r, stage),
                             .unrolled_points = 1,
@@ -361,6 +318,8 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
         .v = v, .u = -1, .lanes = rules_lanes_along(r, s, v), .pack = UINT32_MAX, .steps = UINT32_MAX, .shared = -1};
     for (int i = 0; i < TILE_WITH; i++) t->with[i] = UINT32_MAX;
     if (rules_known_extent(r, &stage->axis[v]) == 1) return false;
+    p.n_varies = rules_extent(r, &stage->axis[v]) < 0;
+    p.n = p.n_varies ? rules_usual_extent(r, &stage->axis[v]) : covered_extent(r, s, v);
     const bool known = rules_extent(r, &stage->axis[v]) >= 0; /* panels are made along axes of known extent only */
     for (int i = 0; i < count; i++) {
         int64_t stride = access[i].stride[v], width = rules_panel_width(r, &access[i], axis);
@@ -395,17 +354,19 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     if (!vector_operand && heavy) return false;
     t->u = heavy ? repeated_axis(r, stage, v, access, count) : -1;
     if (t->u < 0 && (heavy || p.panel || rules_has_window(r, s, access, count))) {
-        t->u = separate_axis(r, stage, v, heavy, access, count);
+        t->u = rules_separate_axis(r, stage, v, heavy, access, count);
         p.separate = t->separate = t->u >= 0;
         t->light = t->separate && !heavy;
-        if (p.separate) t->shared = shared_axis(r, stage, t, access, count, &p);
+        if (p.separate) t->shared = rules_shared_axis(r, stage, t, access, count, &p);
     }
+    p.mask_cycles = rules_mask_cycles(r, stage, v, access, count);
     if (heavy && !p.separate) p.lines_per_load = lines;
     if (heavy && !p.separate && t->u >= 0) {
         p.prepared = prepared_instructions(r, stage, v, t->u);
         p.prepared_rows = prepared_instructions(r, stage, t->u, v);
     }
-    if (t->u >= 0) p.m = covered_extent(r, s, t->u);
+    p.m_varies = t->u >= 0 && rules_extent(r, &stage->axis[t->u]) < 0;
+    if (t->u >= 0) p.m = p.m_varies ? rules_usual_extent(r, &stage->axis[t->u]) : covered_extent(r, s, t->u);
     if (!p.separate) choose_unit(r, s, t, access, count, p.m);
     if (t->unit) {
         int64_t extent = rules_known_extent(r, &stage->axis[t->unit_axis]), width = t->unit->width;
@@ -657,6 +618,8 @@ static void clip_reduction(rules *r, int s, const rules_tile_shape *t, bool unro
         bool vector = meets(r, stage, a, stage->axis[t->v].var);
         int64_t extent = rules_extent(r, &stage->axis[a]);
         if (vector) { /* if masks are expensive, masks of a step are better known at compile time */
+            if (rules_edges_cost(r, stage, t))
+                tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
             if (!r->machine->masked && extent > 0 && extent <= 8 && !unrolled)
                 tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
             continue;
@@ -686,12 +649,14 @@ void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, 
     for (int a = 0; a < stage->space; a++)
         if (a != v && a != u) lib_text_format(&order, " %s", stage->axis[a].name);
     int shared = main ? t->shared : -1;
-    for (int a = stage->space; a < stage->space + stage->reduce; a++)
-        if (a != shared)
-            lib_text_format(&order, " %s",
-                            unit && a == t->unit_axis       ? "s_o"
-                            : blocks && a == t->blocks_axis ? "s_o s_i"
-                                                            : stage->axis[a].name);
+    const uint32_t masking = main ? rules_masking_axes(r, s, t) : 0;
+    for (int round = 0; round < 2; round++)
+        for (int a = stage->space; a < stage->space + stage->reduce; a++)
+            if (a != shared && (masking >> a & 1) == (round == 0))
+                lib_text_format(&order, " %s",
+                                unit && a == t->unit_axis       ? "s_o"
+                                : blocks && a == t->blocks_axis ? "s_o s_i"
+                                                                : stage->axis[a].name);
     if (shared >= 0) lib_text_format(&order, " %s", stage->axis[shared].name);
     if (u >= 0) lib_text_format(&order, " %s", stage->axis[u].name);
     if (v >= 0) lib_text_format(&order, " %s", stage->axis[v].name);
@@ -889,7 +854,7 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     }
     if (n < 0 || n > t.nr) {
         tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i %s", name, vi, (long long)t.nr,
-                         n > 0 && n % t.nr && t.peel ? "peel" : "mask");
+                         t.peel && (n < 0 ? !rules_ends_by_data(r) : n % t.nr != 0) ? "peel" : "mask");
         vo = "v_o";
         vi = "v_i";
     }

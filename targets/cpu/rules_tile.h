@@ -55,6 +55,10 @@ static inline int64_t rules_round_up(int64_t n, int64_t to) {
 typedef struct rules_tile_problem {
     /* extents along v and u */
     int64_t n, m;
+    /* they stand for a range of extents */
+    bool n_varies, m_varies;
+    /* cycles to make the masks of a vector that may be beyond the last column, for each step */
+    double mask_cycles;
     /* width of the panels in which the vector operand is laid out already; 0: free choice */
     int64_t panel;
     /* is it a contraction? */
@@ -121,6 +125,23 @@ bool rules_is_window(const rules *r, const tir_stage *stage, const rules_access 
 bool rules_has_window(const rules *r, int s, const rules_access *access, int count);
 /* Unrolls a light window of few steps, so that its masks and the loads that rows share are compile-time facts. False: it stays loops. */
 bool rules_unroll_window(const rules *r, const tir_stage *stage, const rules_tile_shape *t);
+/* If no axis repeats the vector operand (each channel has its own image): the axis whose points are computed side by side, to hide the
+ * latency of one chain, and which share operands that do not depend on it; -1: none. */
+int rules_separate_axis(const rules *r, const tir_stage *stage, int v, bool heavy, const rules_access *access,
+                        int count);
+/* A window over separate rows: the reduction axis along which neighbouring rows share most of their reads; -1: none. Also notes how
+ * vectors of rows are aligned to lines. */
+int rules_shared_axis(const rules *r, const tir_stage *stage, const rules_tile_shape *t, const rules_access *access,
+                      int count, rules_tile_problem *p);
+/* Cycles to make the masks of a vector, for each step of the reduction, where columns may end within a tile: each step of a window has its
+ * own, which the steps along other axes share if the number of columns varies (rules_masking_axes). */
+double rules_mask_cycles(const rules *r, const tir_stage *stage, int v, const rules_access *access, int count);
+/* Bit a: in the last tile along an axis that varies, masks depend on reduction axis a, a window's. Their loops are outside of the others,
+ * which then share the masks. 0 if many rows share them anyway, or the tile's vectors do not stay in L1 for the next step of the window. */
+uint32_t rules_masking_axes(rules *r, int s, const rules_tile_shape *t);
+/* Of padded rows that whole tiles cover: do the first and the last tile deserve versions of their own, so that the others have no masks?
+ * (Where the last tile is narrower, they have them anyway.) */
+bool rules_edges_cost(const rules *r, const tir_stage *stage, const rules_tile_shape *t);
 
 /* rules_tile.c */
 int64_t rules_panel_width(const rules *r, const rules_access *access, tir_expr axis);

@@ -126,18 +126,39 @@ static double tile_cycles(const rules *r, const rules_tile_shape *t, const rules
     return step + start / p->steps;
 }
 
+/* Number of tiles along an axis. An extent that varies stands for those around it: on average half of its last tile is unused. */
+static double tiles_along(int64_t extent, bool varies, int64_t size) {
+    if (varies) return ((double)extent + (double)(size - 1) / 2) / (double)size;
+    return (double)((extent + size - 1) / size);
+}
+
+/* Columns that a tile computes. */
+static int64_t used_columns(const rules_tile_problem *p, int64_t nr) {
+    return p->n < nr && !p->n_varies ? p->n : nr;
+}
+
+/* Cycles per reduction step for masks, if the last tile is not narrower. Of columns that vary it is a version of its own, with masks for all
+ * vectors, as the first tile is for padding; else all tiles have masks for the vectors that may be beyond the end. */
+static double masks_of_tiles(const rules_tile_shape *t, const rules_tile_problem *p, int64_t nr, int64_t rest) {
+    const int64_t masked = p->n_varies ? nr : rest ? nr - rest : 0;
+    const int64_t tiles = !p->n_varies ? (p->n + nr - 1) / nr : p->edge_predicate ? 2 : 1;
+    return (double)(tiles * ((masked + t->lanes - 1) / t->lanes)) * p->mask_cycles;
+}
+
 /* Cycles per reduction step of all tiles. The last columns get a narrower tile if that saves more than another version of the tile costs.
  */
 static double all_tiles_cycles(const rules *r, const rules_tile_shape *t, const rules_tile_problem *p, int64_t nr,
                                int64_t mr, bool *peel) {
-    int64_t rows = (p->m + mr - 1) / mr, rest = p->n % nr;
-    double height = (double)p->m / (double)rows; /* balanced */
-    double full = tile_cycles(r, t, p, height, p->n < nr ? p->n : nr);
-    double others = (double)((p->n - rest) / nr), masked = others + (rest > 0);
+    int64_t rest = p->n_varies ? 0 : p->n % nr;
+    double rows = tiles_along(p->m, p->m_varies, mr);
+    double height = p->m_varies ? (double)mr : (double)p->m / rows; /* balanced */
+    double full = tile_cycles(r, t, p, height, used_columns(p, nr));
+    double others = (double)((p->n - rest) / nr), masked = tiles_along(p->n, p->n_varies, nr);
     double versions = p->m % mr ? 1.01 : 1; /* heights differ: two versions of the tile */
     double conflicts = cost_conflicts(r->machine, mr, p->row_bytes);
-    double cycles = masked * (full * versions + conflicts);
-    *peel = false;
+    double masks = masks_of_tiles(t, p, nr, rest), cycles = masked * (full * versions + conflicts);
+    if (p->n_varies) cycles += masks;
+    *peel = p->n_varies; /* of all tiles but the last, the masks are not worked out */
     if (rest && p->n > nr) {
         double narrow = tile_cycles(r, t, p, height, rest);
         double worth = p->exceeds_l2 ? 1 : 1.01; /* masked stores that miss L2 are expensive */
@@ -145,10 +166,10 @@ static double all_tiles_cycles(const rules *r, const rules_tile_shape *t, const 
         /* Guarded lanes are stored one by one in all tiles if they are not contiguous, or if masks are expensive and a window needs
          * masks, too. If the last tile may end early, all steps of a window have run-time masks, otherwise only those at an image's
          * edges. */
-        *peel = peeled < cycles || p->strided || p->edge_predicate || (p->separate && !r->machine->masked);
+        *peel = peeled < cycles + masks || p->strided || p->edge_predicate || (p->separate && !r->machine->masked);
         if (*peel) cycles = peeled;
     }
-    return (double)rows * cycles;
+    return rows * cycles;
 }
 
 /* Rows of a light reduction, of `held` vectors each, computed side by side. Blocks of channels may be wider than a vector; then the
@@ -170,8 +191,8 @@ void rules_size_tile(const rules *r, rules_tile_shape *t, const rules_tile_probl
     for (int64_t nv = least; nv <= most; nv++) {
         int64_t nr = p->panel ? p->panel : nv * t->lanes;
         if (nv > least && nr > rules_round_up(p->n, t->lanes)) break;
-        int64_t held = row_registers(r->machine, p->n < nr ? p->n : nr, t->lanes);
-        int64_t limit = most_rows(r, p, p->n < nr ? p->n : nr, t->lanes);
+        int64_t held = row_registers(r->machine, used_columns(p, nr), t->lanes);
+        int64_t limit = most_rows(r, p, used_columns(p, nr), t->lanes);
         if (!p->heavy)
             limit = p->separate ? light_rows(p, registers, held) : 1;
         else if (p->window > 1) /* its rows stay in registers for the next steps */
