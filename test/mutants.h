@@ -17,7 +17,7 @@ static inline lib_error mutant_run(const char *text, const tir_interpret_options
         lib_lexer lexer;
         lib_lexer_init(&lexer, &arena, "kernel", text, strlen(text));
         tir_kernel *kernel = tir_kernel_parse(&arena, &lexer);
-        tir_kernel_verify(&scope, kernel, NULL);
+        tir_kernel_verify(&scope, kernel, NULL, NULL);
         void **arguments = LIB_NEW_ARRAY(&arena, void *, (size_t)kernel->arguments);
         for (int i = 0; i < kernel->arguments; i++) {
             const tir_buffer *buffer = &kernel->buffers.data[i];
