@@ -122,7 +122,7 @@ static double longer(double a, double b) {
 /* Cycles per reduction step of a tile whose rows run all steps of a window, each of which depends on the one before: those of some rows
  * overlap, as far as the queue of waiting multiplications holds them. */
 static double steps_chain(const rules_tile_problem *p, double multiplications, double latency) {
-    return multiplications * latency * (double)p->unrolled_points / QUEUE;
+    return multiplications * latency * (double)p->unrolled_points / (double)QUEUE;
 }
 
 /* Cycles per reduction step in tiles of `height` rows (an average) and `used` columns, including a share of the tile's start and stores. */
