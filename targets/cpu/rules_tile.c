@@ -8,9 +8,12 @@ enum {
     SHARED = 8000 /* cycles of a reduction worth several threads: starting them takes some thousands */
 };
 
-/* Relative cost of vectors along the rows of padded images: masks at the edges, whose steps vectors along channels skip. Measured over 46
- * convolutions: 0.9 to 1.8, the more the shorter the rows. */
-#define EDGES 1.4
+/* Relative cost of vectors along the rows of padded images: masks at the edges, whose steps vectors along channels skip. Measured over 30
+ * convolutions: 1.0 to 1.2 for rows of 48 to 256 points, 1.2 to 1.5 for shorter ones. */
+static double edges_cost(int64_t row) {
+    const double cost = 1.05 + 10 / (double)row, most = 1.45;
+    return cost < most ? cost : most;
+}
 
 /* Points that the tiles along a space axis cover: whole blocks, if the owner stores in blocks. */
 static int64_t covered_extent(const rules *r, int s, int axis) {
@@ -64,16 +67,6 @@ static bool lies_along(const rules *r, const rules_access *access, int count, co
             if (tir_uses(r->region->pool, subscript, axis) && (d != dim || subscript != axis)) return false;
         }
     return dim >= 0 && t->rank >= 2;
-}
-
-/* Does a term of the predicate contain both the reduction axis and the variable? */
-static bool meets(const rules *r, const tir_stage *stage, int axis, tir_expr var) {
-    tir_expr terms[16];
-    int count = tir_conjuncts(r->region->pool, stage->predicate, terms, 16);
-    for (int i = 0; i < count; i++)
-        if (tir_uses(r->region->pool, terms[i], stage->axis[axis].var) && tir_uses(r->region->pool, terms[i], var))
-            return true;
-    return false;
 }
 
 /* The axis to repeat over broadcasts: the vector operands do not depend on it. Of the axes long enough to fill the registers the one with
@@ -240,14 +233,16 @@ static int64_t vectors_at(const rules *r, int s, int64_t lanes) {
     return vector > 0 && bytes > vector ? (bytes + vector - 1) / vector : 1;
 }
 
-/* Values live at once in the registers of the owner's tile, as a number of tiles whose vectors have `lanes` elements. */
-static int64_t live_tiles(rules *r, int owner, int64_t lanes) {
+/* Values live at once in the registers of the tile of reduction s, as a number of tiles whose vectors have as many elements as lanes. */
+static int64_t live_tiles(rules *r, int s, const rules_tile_shape *t) {
+    const int owner = r->group[s].owner;
     int *stages = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, owner, stages);
     int64_t *tiles = LIB_NEW_ARRAY(r->arena, int64_t, (size_t)count + 1);
-    const int transposed = rules_transposed_copy(r, owner); /* from there on, one row of the tile at a time is live */
+    int transposed = rules_transposed_copy(r, owner); /* from there on, one row of the tile at a time is live */
+    if (transposed < 0 && rules_crossings(r, s, t)) transposed = s + 1;
     for (int i = 0; i < count; i++)
         if (rules_pointwise(r, stages[i]) && (transposed < 0 || stages[i] < transposed))
-            tiles[i] = vectors_at(r, stages[i], lanes);
+            tiles[i] = vectors_at(r, stages[i], t->lanes);
     stages[count] = owner;
     return rules_live(r, stages, tiles, count + 1);
 }
@@ -308,6 +303,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
                             .heavy = heavy,
                             .steps = reduction_steps(r, stage),
                             .unrolled_points = 1,
+                            .unrolled_span = 1,
                             .window = 1,
                             .row_step = 1,
                             .window_step = 1,
@@ -386,10 +382,16 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
         }
     if (p.attached < 1) p.attached = 1;
     p.sums++;
-    int64_t live = heavy ? live_tiles(r, r->group[s].owner, t->lanes) : 1;
+    int64_t live = heavy ? live_tiles(r, s, t) : 1;
     if (live > p.sums) p.sums = live;
-    for (int a = stage->space; a < stage->space + stage->reduce && t->u >= 0 && stage->predicate; a++)
-        if (meets(r, stage, a, stage->axis[t->u].var)) p.unrolled_points *= rules_known_extent(r, &stage->axis[a]);
+    p.inner_steps = heavy && !p.separate && !t->unit;
+    for (int a = stage->space; a < stage->space + stage->reduce; a++)
+        if (t->u >= 0 && rules_meets(r, stage, a, stage->axis[t->u].var)) {
+            p.unrolled_points *= rules_known_extent(r, &stage->axis[a]);
+            p.unrolled_span *= rules_window_span(r, stage, a, access, count, t);
+            p.inner_steps = p.inner_steps && rules_unrolls_step(r, stage, a, t);
+        }
+    p.inner_steps = p.inner_steps && p.unrolled_points > 1;
     double rest = 1;
     for (int a = 0; a < stage->space; a++)
         if (a != v && a != t->u) rest *= (double)covered_extent(r, s, a);
@@ -398,6 +400,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     p.exceeds_l3 = 2 * bytes > (double)r->machine->l3;
     p.strided = !stores_along(r, s, v);
     p.transposed = p.strided && t->u >= 0 && stores_along(r, s, t->u);
+    if (p.transposed) p.crossings = rules_crossings(r, s, t);
     if (p.strided) p.lane_bytes = stored_bytes_apart(r, s, v);
     p.edge_predicate = heavy && !p.separate && stage->predicate && tir_uses(r->region->pool, stage->predicate, axis);
     p.row_pairs = r->machine->row_pairs && heavy && t->u >= 0 && !p.separate && !t->unit && !p.edge_predicate;
@@ -412,7 +415,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     }
     double store = !p.strided ? 1 : p.transposed ? 0 : rules_scatter_cycles(r, &p, t->lanes);
     if (p.edge_predicate && window && r->machine->masked)
-        penalty *= EDGES;
+        penalty *= edges_cost(p.n);
     else if (stage->predicate && tir_uses(r->region->pool, stage->predicate, axis))
         penalty *= (window ? 1.2 : 1) * 1.8; /* masked lanes */
     double vectors = (double)p.m * (double)((p.n + t->lanes - 1) / t->lanes);
@@ -612,10 +615,7 @@ static void clip_reduction(rules *r, int s, const rules_tile_shape *t, bool unro
     const tir_stage *stage = &r->region->stages.data[s];
     for (int a = stage->space; a < stage->space + stage->reduce && stage->predicate; a++) {
         if (!tir_uses(r->region->pool, stage->predicate, stage->axis[a].var)) continue;
-        bool inside =
-            t->u >= 0 &&
-            meets(r, stage, a, stage->axis[t->u].var); /* does it occur with axes inside the reduction loops? */
-        bool vector = meets(r, stage, a, stage->axis[t->v].var);
+        bool vector = rules_meets(r, stage, a, stage->axis[t->v].var);
         int64_t extent = rules_extent(r, &stage->axis[a]);
         if (vector) { /* if masks are expensive, masks of a step are better known at compile time */
             if (rules_edges_cost(r, stage, t))
@@ -625,9 +625,28 @@ static void clip_reduction(rules *r, int s, const rules_tile_shape *t, bool unro
             continue;
         }
         tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
-        if (inside && extent > 0 && extent <= 8 && a != t->shared && !unrolled)
+        if (rules_unrolls_step(r, stage, a, t) && a != t->shared && !unrolled)
             tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
     }
+}
+
+/* The axes of the reduction, as bits, whose loops run inside of the loop over the tile's rows. */
+static uint32_t inside_axes(const rules *r, const tir_stage *stage, const rules_tile_shape *t) {
+    uint32_t axes = 0;
+    for (int a = stage->space; a < stage->space + stage->reduce && t->steps_inside; a++)
+        if (rules_unrolls_step(r, stage, a, t)) axes |= 1u << a;
+    return axes;
+}
+
+/* Appends those axes of the reduction that are in `axes`; an axis that is cut stands for its parts outside of the tile. */
+static void order_reduction(lib_text *order, const tir_stage *stage, const rules_tile_shape *t, bool main,
+                            uint32_t axes) {
+    for (int a = stage->space; a < stage->space + stage->reduce; a++)
+        if (axes >> a & 1)
+            lib_text_format(order, " %s",
+                            main && t->unit && a == t->unit_axis                ? "s_o"
+                            : main && t->blocks_axis > 0 && a == t->blocks_axis ? "s_o s_i"
+                                                                                : stage->axis[a].name);
 }
 
 void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, int v_label, int u_label,
@@ -649,16 +668,13 @@ void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, 
     for (int a = 0; a < stage->space; a++)
         if (a != v && a != u) lib_text_format(&order, " %s", stage->axis[a].name);
     int shared = main ? t->shared : -1;
-    const uint32_t masking = main ? rules_masking_axes(r, s, t) : 0;
-    for (int round = 0; round < 2; round++)
-        for (int a = stage->space; a < stage->space + stage->reduce; a++)
-            if (a != shared && (masking >> a & 1) == (round == 0))
-                lib_text_format(&order, " %s",
-                                unit && a == t->unit_axis       ? "s_o"
-                                : blocks && a == t->blocks_axis ? "s_o s_i"
-                                                                : stage->axis[a].name);
+    const uint32_t masking = main ? rules_masking_axes(r, s, t) : 0, inside = main ? inside_axes(r, stage, t) : 0,
+                   outside = ~inside & ~(shared < 0 ? 0 : 1u << shared);
+    order_reduction(&order, stage, t, main, masking & outside);
+    order_reduction(&order, stage, t, main, ~masking & outside);
     if (shared >= 0) lib_text_format(&order, " %s", stage->axis[shared].name);
     if (u >= 0) lib_text_format(&order, " %s", stage->axis[u].name);
+    order_reduction(&order, stage, t, main, inside);
     if (v >= 0) lib_text_format(&order, " %s", stage->axis[v].name);
     if (unit) lib_text_add(&order, " s_i");
     tir_schedule_add(r->schedule, "order %s:%s", stage->name, order.data ? order.data : "");

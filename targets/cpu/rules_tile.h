@@ -33,6 +33,8 @@ typedef struct rules_tile_shape {
     bool light;
     /* reduction axis whose steps reuse loads of neighbouring rows; -1: none */
     int shared;
+    /* the unrolled steps of a window run inside of the loop over rows: fewer broadcasts are live */
+    bool steps_inside;
     /* tensor of the broadcast operand to be laid out with the unit's steps innermost; UINT32_MAX: none */
     uint32_t steps;
     /* that operand is copied first */
@@ -70,6 +72,10 @@ typedef struct rules_tile_problem {
     int64_t prepared, prepared_rows;
     /* number of window points that are unrolled together */
     int64_t unrolled_points;
+    /* number of neighbouring points along u from the first to the last of these */
+    int64_t unrolled_span;
+    /* their loop may be inside of the loop over rows */
+    bool inner_steps;
     /* number of stages attached to the tile, whose values need registers too */
     int64_t attached;
     /* number of whole tiles of values, of the reduction and of attached stages, that are live at once */
@@ -94,6 +100,8 @@ typedef struct rules_tile_problem {
     bool strided;
     /* strided, but contiguous along u: results are transposed in registers before they are stored */
     bool transposed;
+    /* number of tensors that maps around the reduction then load and store along u; 0: only the result is stored */
+    int64_t crossings;
     /* distance in memory of results of neighbouring lanes; 0: unknown */
     int64_t lane_bytes;
 } rules_tile_problem;
@@ -143,6 +151,15 @@ uint32_t rules_masking_axes(rules *r, int s, const rules_tile_shape *t);
  * (Where the last tile is narrower, they have them anyway.) */
 bool rules_edges_cost(const rules *r, const tir_stage *stage, const rules_tile_shape *t);
 
+/* Does a term of the stage's predicate contain both the axis and the variable? */
+bool rules_meets(const rules *r, const tir_stage *stage, int axis, tir_expr var);
+/* Is a loop of the reduction unrolled because its predicate then becomes a compile-time fact for each point along u? */
+bool rules_unrolls_step(const rules *r, const tir_stage *stage, int axis, const rules_tile_shape *t);
+/* Number of neighbouring points along u from the one that reads a broadcast number in the first step along a reduction axis to the one that
+ * reads it in the last step. */
+int64_t rules_window_span(const rules *r, const tir_stage *stage, int reduction, const rules_access *access, int count,
+                          const rules_tile_shape *t);
+
 /* rules_tile.c */
 int64_t rules_panel_width(const rules *r, const rules_access *access, tir_expr axis);
 /* Bytes of the vector operands (`vectors`) or of the broadcast ones, for all points of the reduction and all points of axis `along` (-1:
@@ -155,8 +172,10 @@ void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, 
                           const rules_tile_shape *t, bool main);
 
 /* rules_transposed.c: maps in vectors across the lanes of a contraction's tile */
-/* If the maps around the contraction load or store several tensors that are contiguous along u, makes them read a transposed copy of its
- * sums. */
+/* If the maps around the contraction load and store only tensors that are contiguous along u, across the lanes of its tile, and several of
+ * them: how many. 0: they run in vectors along v. */
+int rules_crossings(rules *r, int contraction, const rules_tile_shape *t);
+/* If there are any, makes the maps read a transposed copy of the sums. */
 void rules_prepare_transposed(rules *r, int contraction, const rules_tile_shape *t);
 /* The stage that is the transposed copy in the owner's tile; -1: none. The stages after it run in vectors along u. */
 int rules_transposed_copy(const rules *r, int owner);

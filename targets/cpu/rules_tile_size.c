@@ -10,8 +10,12 @@ enum {
     L2_MISS_OVERHEAD = 40, /* the same if results are written beyond L2 */
     ROWS_OVERHEAD = 10,    /* cycles to start a tile of separate rows, which never waits for a broadcast operand */
     L2_MISS_STORE = 6,     /* cycles of a store beyond L2 */
-    WINDOW = 256           /* instructions of the out-of-order window */
+    WINDOW = 256,          /* instructions of the out-of-order window */
+    QUEUE = 28             /* multiplications that wait for their operands at once */
 };
+
+/* What a tile costs in addition whose rows each run all steps of a window, one after the other (measured: up to 4 %). */
+#define STEPS_INSIDE_OVERHEAD 1.06
 
 /* Cycles to initialise accumulators and to store them, for each line of memory that a tile touches. */
 #define LINE_OVERHEAD 0.6
@@ -43,19 +47,27 @@ static double tile_vectors(const rules *r, const rules_tile_problem *p, double h
     return vectors - (1 - more) * (double)(least / 2) - more * (double)((least + 1) / 2);
 }
 
-/* Largest number of rows whose sums fit the registers together with their operands. */
-static int64_t most_rows(const rules *r, const rules_tile_problem *p, int64_t used, int64_t lanes) {
-    int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
-    int64_t held = row_registers(r->machine, used, lanes);
-    bool pairs = rows_pair(
-        p, used, lanes); /* two rows have one vector less, but also hold the other row's broadcast and a blend */
-    int64_t room = registers - 1 - held - !r->machine->fma -
-                   (pairs ? 2 : 0);                 /* without fma, products are held until they are added */
-    if (p->prepared || p->prepared_rows) room -= 2; /* scales and halves of converted operands */
-    if (p->unrolled_points > 1)
-        room = registers - held - p->unrolled_points -
-               (pairs ? 1 : 0); /* unrolled taps share broadcasts, which then stay live */
-    int64_t row = p->unrolled_points > 1 ? held * p->sums + 1 : held * p->sums, two = 2 * row - (pairs ? p->sums : 0);
+/* Vectors that are live beside the sums of a tile: operands, and products or converted operands where these take registers. */
+static int64_t operand_registers(const rules *r, const rules_tile_problem *p, int64_t held, bool pairs,
+                                 bool steps_inside) {
+    const int64_t points = p->unrolled_points, span = p->unrolled_span;
+    if (steps_inside) return held * points + (span > points ? span : points);
+    if (points > 1) return held + points + (pairs ? 1 : 0);
+    int64_t registers = held + 1 + !r->machine->fma;     /* without fma, products are held until they are added */
+    if (pairs) registers += 2;                           /* the other row's broadcast, and a blend of both */
+    if (p->prepared || p->prepared_rows) registers += 2; /* scales and halves of converted operands */
+    return registers;
+}
+
+/* Largest number of rows whose sums fit the registers together with their operands. The unrolled steps of a window share broadcasts. Those
+ * of all rows stay live if the loop over rows is inside of the steps, otherwise those of a window and the vectors of all steps. */
+static int64_t most_rows(const rules *r, const rules_tile_problem *p, int64_t used, int64_t lanes, bool steps_inside) {
+    const int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
+    const int64_t held = row_registers(r->machine, used, lanes);
+    const bool pairs = rows_pair(p, used, lanes); /* two rows have one vector less */
+    const int64_t room = registers - operand_registers(r, p, held, pairs, steps_inside);
+    const int64_t row = held * p->sums + (p->unrolled_points > 1 && !steps_inside);
+    const int64_t two = 2 * row - (pairs ? p->sums : 0);
     if (room < row) return room / row;
     return room / two * 2 + (room % two >= row);
 }
@@ -67,16 +79,17 @@ double rules_window_rows(const rules_tile_problem *p, double height) {
     return height <= (double)dilation ? height * window : (window - 1) * (double)dilation + height;
 }
 
-/* Cycles to transpose a vector with the other rows' and store it, by pieces of lines: pieces of `rows` elements begin anywhere, unless
- * whole tiles end where lines do. Lanes whose lines map to one set of L1 wait for each other there, longer if the next piece of a line
- * finds it evicted (measured in images of 2^k rows: with 32 lanes a convolution took 2.6 times as long). */
+/* Cycles to transpose a vector with the other rows', and to store it, or the copy that maps read, by pieces of lines: pieces of `rows`
+ * elements begin anywhere, unless whole tiles end where lines do. Lanes whose lines map to one set of L1 wait for each other there, longer
+ * if the next piece of a line finds it evicted (measured in images of 2^k rows: with 32 lanes a convolution took 2.6 times as long). */
 static double exchange_cycles(const rules *r, const rules_tile_problem *p, double rows, int64_t used, int64_t lanes) {
     int64_t whole = (int64_t)rows;
     bool even = (double)whole >= rows && p->m % lanes == 0 && (whole % lanes == 0 || lanes % whole == 0);
     double pieces = even ? (double)((whole + lanes - 1) / lanes) : 1 + (rows - 1) / (double)lanes;
     double crowd = (double)cost_crowd(r->machine, used, p->lane_bytes);
     double wait = even && whole % lanes == 0 ? 0.5 * crowd : 3 * crowd;
-    return 3 + (1.5 + wait) * pieces * (double)lanes / rows;
+    double accesses = p->crossings ? (double)p->crossings : 1, copy = p->crossings ? 1 : 0;
+    return 3 + copy + accesses * (1.5 + wait) * pieces * (double)lanes / rows;
 }
 
 /* tile_cycles of separate rows. A vector that a row loads for one step of the window is reused by the next rows' steps. */
@@ -102,6 +115,16 @@ double rules_scatter_cycles(const rules *r, const rules_tile_problem *p, int64_t
     return (double)WITHOUT_CROWD + (double)(lanes * cost_crowd(r->machine, p->n, p->lane_bytes));
 }
 
+static double longer(double a, double b) {
+    return a > b ? a : b;
+}
+
+/* Cycles per reduction step of a tile whose rows run all steps of a window, each of which depends on the one before: those of some rows
+ * overlap, as far as the queue of waiting multiplications holds them. */
+static double steps_chain(const rules_tile_problem *p, double multiplications, double latency) {
+    return multiplications * latency * (double)p->unrolled_points / (double)QUEUE;
+}
+
 /* Cycles per reduction step in tiles of `height` rows (an average) and `used` columns, including a share of the tile's start and stores. */
 static double tile_cycles(const rules *r, const rules_tile_shape *t, const rules_tile_problem *p, double height,
                           int64_t used) {
@@ -117,6 +140,7 @@ static double tile_cycles(const rules *r, const rules_tile_shape *t, const rules
     if (chain > step) step = chain;
     if (stream > step) step = stream;
     step += (loads + 1.5 * stream) / 20; /* hidden work is not entirely free */
+    if (t->steps_inside) step = STEPS_INSIDE_OVERHEAD * longer(step, steps_chain(p, height * vectors, chain));
     /* stores that miss L2 stall, unless the out-of-order window already holds the next tiles' arithmetic */
     double ahead = height * vectors * (p->steps + 1) / (double)WINDOW;
     double start = p->exceeds_l2
@@ -180,8 +204,30 @@ static int64_t light_rows(const rules_tile_problem *p, int64_t registers, int64_
     return rows < room ? rows : room;
 }
 
+/* Most rows of a tile with vectors for `used` columns; 0: not even one fits the registers. */
+static int64_t row_limit(const rules *r, int64_t lanes, const rules_tile_problem *p, int64_t used, bool steps_inside) {
+    const int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
+    const int64_t held = row_registers(r->machine, used, lanes);
+    if (!p->heavy) return p->separate ? light_rows(p, registers, held) : 1;
+    int64_t limit = most_rows(r, p, used, lanes, steps_inside);
+    if (p->window > 1) /* its rows stay in registers for the next steps */
+        limit = (registers - 2 * p->window) / (2 * held);
+    return p->separate && limit > TALLEST ? TALLEST : limit;
+}
+
+/* Sets *t to the best tile of at most `limit` rows, if that is faster than *t. */
+static void size_rows(const rules *r, rules_tile_shape *t, const rules_tile_problem *p, int64_t nr, int64_t limit,
+                      bool steps_inside) {
+    rules_tile_shape tried = *t;
+    tried.steps_inside = steps_inside;
+    tried.nr = nr;
+    for (tried.mr = 1; tried.mr <= limit && tried.mr <= p->m; tried.mr++) {
+        tried.cycles = all_tiles_cycles(r, &tried, p, nr, tried.mr, &tried.peel);
+        if (tried.cycles < t->cycles * 0.999) *t = tried;
+    }
+}
+
 void rules_size_tile(const rules *r, rules_tile_shape *t, const rules_tile_problem *p) {
-    int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
     t->cycles = 1e300;
     int64_t most = p->heavy          ? 8
                    : p->attached > 2 ? 1
@@ -189,25 +235,12 @@ void rules_size_tile(const rules *r, rules_tile_shape *t, const rules_tile_probl
     int64_t least = p->panel ? (p->panel + t->lanes - 1) / t->lanes : 1;
     if (p->panel) most = least;
     for (int64_t nv = least; nv <= most; nv++) {
-        int64_t nr = p->panel ? p->panel : nv * t->lanes;
+        int64_t nr = p->panel ? p->panel : nv * t->lanes, used = used_columns(p, nr);
         if (nv > least && nr > rules_round_up(p->n, t->lanes)) break;
-        int64_t held = row_registers(r->machine, used_columns(p, nr), t->lanes);
-        int64_t limit = most_rows(r, p, used_columns(p, nr), t->lanes);
-        if (!p->heavy)
-            limit = p->separate ? light_rows(p, registers, held) : 1;
-        else if (p->window > 1) /* its rows stay in registers for the next steps */
-            limit = (registers - 2 * p->window) / (2 * held);
-        if (p->heavy && p->separate && limit > TALLEST) limit = TALLEST;
+        int64_t limit = row_limit(r, t->lanes, p, used, false);
         if (limit < 1 && nv > least) break;
-        if (limit < 1) limit = 1;
-        for (int64_t mr = 1; mr <= limit && mr <= p->m; mr++) {
-            bool peel;
-            double cycles = all_tiles_cycles(r, t, p, nr, mr, &peel);
-            if (cycles >= t->cycles * 0.999) continue;
-            t->cycles = cycles;
-            t->nr = nr;
-            t->mr = mr;
-            t->peel = peel;
-        }
+        size_rows(r, t, p, nr, limit < 1 ? 1 : limit, false);
+        if (p->inner_steps && !rows_pair(p, used, t->lanes))
+            size_rows(r, t, p, nr, row_limit(r, t->lanes, p, used, true), true);
     }
 }

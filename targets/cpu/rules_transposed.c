@@ -45,13 +45,14 @@ static void count_stage(rules *r, int s, int v_label, int u_label, epilogue *fou
     count_results(r, s, v, u, found);
 }
 
-/* Is what the maps around the contraction load and store contiguous across the lanes of its tile, and more than one result? */
-static bool crosses_lanes(rules *r, int s, const rules_tile_shape *t) {
+int rules_crossings(rules *r, int s, const rules_tile_shape *t) {
+    if (!rules_is_contraction(r, s) || rules_role_of(r, s) != RULES_NO_PART || t->u < 0) return 0;
     const int root = r->group[s].root, v = r->group[s].label[t->v], u = r->group[s].label[t->u];
+    if (root == s || !rules_simple_group(r, s)) return 0;
     epilogue found = {0};
     for (int q = 0; q <= root; q++)
         if (q != s && !r->region->stages.data[q].removed && r->group[q].root == root) count_stage(r, q, v, u, &found);
-    return !found.along_v && found.results + found.operands > 1;
+    return found.along_v || found.results + found.operands < 2 ? 0 : found.results + found.operands;
 }
 
 int rules_transposed_copy(const rules *r, int owner) {
@@ -62,8 +63,7 @@ int rules_transposed_copy(const rules *r, int owner) {
 }
 
 void rules_prepare_transposed(rules *r, int s, const rules_tile_shape *t) {
-    if (!rules_is_contraction(r, s) || rules_role_of(r, s) != RULES_NO_PART || t->u < 0) return;
-    if (r->group[s].root == s || !rules_simple_group(r, s) || !crosses_lanes(r, s, t)) return;
+    if (!rules_crossings(r, s, t)) return;
     if (rules_transposed_copy(r, r->group[s].root) >= 0)
         return; /* rewrites renumbered the stages, and this one comes again */
     const char *name = r->region->stages.data[s].name, *copy = rules_fresh_name(r, name, "_t");

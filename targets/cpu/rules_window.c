@@ -45,6 +45,34 @@ bool rules_has_window(const rules *r, int s, const rules_access *access, int cou
     return found && !is_read_by_functions(r, s);
 }
 
+bool rules_meets(const rules *r, const tir_stage *stage, int axis, tir_expr var) {
+    tir_expr terms[16];
+    int count = stage->predicate ? tir_conjuncts(r->region->pool, stage->predicate, terms, 16) : 0;
+    for (int i = 0; i < count; i++)
+        if (tir_uses(r->region->pool, terms[i], stage->axis[axis].var) && tir_uses(r->region->pool, terms[i], var))
+            return true;
+    return false;
+}
+
+bool rules_unrolls_step(const rules *r, const tir_stage *stage, int axis, const rules_tile_shape *t) {
+    enum { LONGEST = 8 };
+    const int64_t extent = rules_extent(r, &stage->axis[axis]);
+    return t->u >= 0 && extent > 0 && extent <= LONGEST && rules_meets(r, stage, axis, stage->axis[t->u].var);
+}
+
+int64_t rules_window_span(const rules *r, const tir_stage *stage, int reduction, const rules_access *access, int count,
+                          const rules_tile_shape *t) {
+    const int64_t steps = rules_known_extent(r, &stage->axis[reduction]) - 1;
+    int64_t span = 1;
+    for (int i = 0; i < count; i++) {
+        const int64_t step = access[i].stride[reduction], row = access[i].stride[t->u];
+        if (access[i].stride[t->v] != 0 || row == 0 || row == RULES_IRREGULAR || step == RULES_IRREGULAR) continue;
+        const int64_t points = steps * step / row;
+        if (points >= span) span = points + 1;
+    }
+    return span;
+}
+
 bool rules_unroll_window(const rules *r, const tir_stage *stage, const rules_tile_shape *t) {
     enum { STEPS = 56 };
     int64_t steps = t->mr * ((t->nr + t->lanes - 1) / t->lanes);
