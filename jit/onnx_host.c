@@ -329,9 +329,8 @@ typedef struct strings_arguments {
 static void make_strings(onnx_import *im, void *arguments) {
     const strings_arguments *a = arguments;
     lib_arena *arena = im->g->arena;
-    int64_t count = 1;
-    for (int d = 0; d < a->rank; d++) count *= a->shape[d];
-    if (count > ONNX_WORDS_MAX) onnx_fail(im, DLC_BUDGET_EXCEEDED, "more than %d strings", (int)ONNX_WORDS_MAX);
+    const int64_t count = onnx_count((size_t)a->rank, a->shape, ONNX_WORDS_MAX);
+    if (count < 0) onnx_fail(im, DLC_BUDGET_EXCEEDED, "more than %d strings", (int)ONNX_WORDS_MAX);
     onnx_bytes *text = LIB_NEW_ARRAY(arena, onnx_bytes, (size_t)count + 1);
     for (int64_t i = 0; i < count; i++) {
         const dlc_onnx_string *from = a->strings ? &a->strings[i] : NULL;

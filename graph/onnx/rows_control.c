@@ -297,6 +297,9 @@ static void import_loop_row(onnx_import *im) {
         onnx_fail(im, DLC_PARSE_ERROR, "a body of %zu outputs for %d carried values", l.graph->outputs.count,
                   l.carried);
     const size_t stacks = l.graph->outputs.count - 1 - (size_t)l.carried;
+    const size_t results = im->node->outputs.count;
+    if (results > (size_t)l.carried + stacks)
+        onnx_fail(im, DLC_PARSE_ERROR, "%zu results of a loop that has %zu", results, (size_t)l.carried + stacks);
     const onnx_known *trips = stacks ? onnx_operand_asked(im, 0) : NULL;
     onnx_find_captures(im, &l.all, l.graph, l.graph);
     l.in = LIB_NEW_ARRAY(im->g->arena, graph_id, given + (size_t)captured_ids(im, &l.all, NULL) + 4);
@@ -323,16 +326,14 @@ static void import_loop_row(onnx_import *im) {
                                    graph_set_dims("length", 1, &trips->element[0].index)};
         y = onnx_emit(im, "scan", l.count, l.in, 4, s);
     }
-    for (size_t i = 0; i < im->node->outputs.count; i++) onnx_give(im, i, y + 2 + (graph_id)i);
+    for (size_t i = 0; i < results; i++) onnx_give(im, i, y + 2 + (graph_id)i);
 }
 
 /* Imports and computes the Loop iteration by iteration. */
 static void walk_loop(onnx_import *im) {
     const size_t given = onnx_operands(im);
     onnx_walked_loop w = onnx_begin_walk(im, true, 2, given > 2 ? given - 2 : 0, 0);
-    int count = 1;
-    const int64_t most = onnx_has(im, 0) ? onnx_operand_integers(im, 0, &count)[0] : INT64_MAX;
-    if (count != 1) onnx_fail(im, DLC_PARSE_ERROR, "%d trip counts", count);
+    const int64_t most = onnx_operand_integer(im, 0, INT64_MAX);
     bool more = !onnx_has(im, 1) || onnx_is_true(im, im->operand[1]);
     if ((more && most > 0) || w.stacks) onnx_evaluate_taken(im, &w);
     for (int64_t i = 0; more && i < most; i++) more = onnx_walk_iteration(im, &w, i);
@@ -379,10 +380,13 @@ typedef struct scan {
 
 /* The Scan's body and counts; reverse is all 0. given: the number of operands for states and sequences. */
 static scan scan_of(onnx_import *im, int given) {
-    scan s = {.part = onnx_graph_attribute(im, "body"), .sequences = (int)onnx_int(im, "num_scan_inputs", 1)};
+    const int64_t sequences = onnx_int(im, "num_scan_inputs", 1);
+    if (sequences < 1 || sequences > given)
+        onnx_fail(im, DLC_PARSE_ERROR, "num_scan_inputs is %lld, of %d operands", (long long)sequences, given);
+    scan s = {.part = onnx_graph_attribute(im, "body"), .sequences = (int)sequences};
     s.states = given - s.sequences;
     s.stacks = (int)s.part->outputs.count - s.states;
-    if (s.sequences < 1 || s.states < 0 || s.stacks < 0 || s.part->inputs.count != (size_t)given)
+    if (s.stacks < 0 || s.part->inputs.count != (size_t)given)
         onnx_fail(im, DLC_PARSE_ERROR, "%d operands, %d of them sequences, for a body of %zu inputs and %zu outputs",
                   given, s.sequences, s.part->inputs.count, s.part->outputs.count);
     s.reverse = LIB_NEW_ARRAY(im->g->arena, int64_t, (size_t)(s.sequences + s.stacks) + 1);
