@@ -365,8 +365,16 @@ static graph_id move_axis(onnx_import *im, graph_id x, int axis, bool back) {
     return graph_transpose(im->g, x, permutation);
 }
 
-static int64_t entry(const int64_t *list, int count, int i) {
-    return list && i < count ? list[i] : 0;
+/* The list attribute, which has `count` entries; NULL: it is absent, which stands for zeros. */
+static const int64_t *list_of(onnx_import *im, const char *name, int count) {
+    int own;
+    const int64_t *list = onnx_ints(im, name, &own);
+    if (list && own != count) onnx_fail(im, DLC_PARSE_ERROR, "%s has %d entries, expected %d", name, own, count);
+    return list;
+}
+
+static int64_t entry(const int64_t *list, int i) {
+    return list ? list[i] : 0;
 }
 
 typedef struct scan {
@@ -452,28 +460,24 @@ static graph_id emit_scan(onnx_import *im, const scan *s, const graph_id *operan
 /* The axes and directions of a Scan: [sequences], then [stacks]. */
 typedef struct scan_axes {
     const int64_t *in, *out, *in_direction, *out_direction;
-    int in_count, out_count, in_directions, out_directions;
 } scan_axes;
 
-static scan_axes scan_axes_of(onnx_import *im) {
-    scan_axes a;
-    a.in = onnx_ints(im, "scan_input_axes", &a.in_count);
-    a.in_direction = onnx_ints(im, "scan_input_directions", &a.in_directions);
-    a.out = onnx_ints(im, "scan_output_axes", &a.out_count);
-    a.out_direction = onnx_ints(im, "scan_output_directions", &a.out_directions);
-    return a;
+static scan_axes scan_axes_of(onnx_import *im, const scan *s) {
+    return (scan_axes){.in = list_of(im, "scan_input_axes", s->sequences),
+                       .out = list_of(im, "scan_output_axes", s->stacks),
+                       .in_direction = list_of(im, "scan_input_directions", s->sequences),
+                       .out_direction = list_of(im, "scan_output_directions", s->stacks)};
 }
 
 static void give_stack(onnx_import *im, const scan_axes *a, int states, int i, graph_id stack) {
     const int rank = graph_shape_of(im->g, stack)->rank;
-    onnx_give(im, (size_t)(states + i),
-              move_axis(im, stack, onnx_axis(im, entry(a->out, a->out_count, i), rank, false), true));
+    onnx_give(im, (size_t)(states + i), move_axis(im, stack, onnx_axis(im, entry(a->out, i), rank, false), true));
 }
 
 static void import_scan_row(onnx_import *im) {
     const int given = (int)onnx_operands(im);
     const scan s = scan_of(im, given);
-    const scan_axes a = scan_axes_of(im);
+    const scan_axes a = scan_axes_of(im, &s);
     graph_id *in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)given + 1);
     for (int i = 0; i < given; i++) {
         const int sequence = i - s.states;
@@ -481,10 +485,10 @@ static void import_scan_row(onnx_import *im) {
         if (!in[i]) onnx_fail(im, DLC_PARSE_ERROR, "operand %d is missing", i);
         if (sequence < 0) continue;
         const int rank = graph_shape_of(im->g, in[i])->rank;
-        in[i] = move_axis(im, in[i], onnx_axis(im, entry(a.in, a.in_count, sequence), rank, false), false);
-        s.reverse[sequence] = entry(a.in_direction, a.in_directions, sequence);
+        in[i] = move_axis(im, in[i], onnx_axis(im, entry(a.in, sequence), rank, false), false);
+        s.reverse[sequence] = entry(a.in_direction, sequence);
     }
-    for (int i = 0; i < s.stacks; i++) s.reverse[s.sequences + i] = entry(a.out_direction, a.out_directions, i);
+    for (int i = 0; i < s.stacks; i++) s.reverse[s.sequences + i] = entry(a.out_direction, i);
     const graph_id y = emit_scan(im, &s, in);
     for (int i = 0; i < s.states; i++) onnx_give(im, (size_t)i, y + (graph_id)i);
     for (int i = 0; i < s.stacks; i++) give_stack(im, &a, s.states, i, y + (graph_id)(s.states + i));
@@ -498,8 +502,8 @@ static onnx_walked_sequence *walked_sequences(onnx_import *im, const scan *s, co
         const graph_shape shape = onnx_operand_shape(im, operand);
         int64_t size = 0;
         all[i].value = im->operand[operand];
-        all[i].axis = onnx_axis(im, entry(a->in, a->in_count, i), shape.rank, false);
-        all[i].backwards = entry(a->in_direction, a->in_directions, i) != 0;
+        all[i].axis = onnx_axis(im, entry(a->in, i), shape.rank, false);
+        all[i].backwards = entry(a->in_direction, i) != 0;
         tir_is_const(im->g->pool, shape.dim[all[i].axis], &size);
         if (i && size != *length)
             onnx_fail(im, DLC_PARSE_ERROR, "sequence %d has %lld elements, those before %lld", i, (long long)size,
@@ -511,7 +515,7 @@ static onnx_walked_sequence *walked_sequences(onnx_import *im, const scan *s, co
 
 static void walk_scan(onnx_import *im) {
     const scan s = scan_of(im, (int)onnx_operands(im));
-    const scan_axes a = scan_axes_of(im);
+    const scan_axes a = scan_axes_of(im, &s);
     onnx_walked_loop w = onnx_begin_walk(im, false, 0, (size_t)s.states, (size_t)s.sequences);
     w.sequence = walked_sequences(im, &s, &a, &w.length);
     onnx_evaluate_taken(im, &w);
@@ -521,7 +525,7 @@ static void walk_scan(onnx_import *im) {
         const size_t result = (size_t)(s.states + i);
         if (!onnx_wants(im, result)) continue;
         graph_id stack = im->result[result]->id;
-        if (entry(a.out_direction, a.out_directions, i)) stack = graph_reverse(im->g, stack, 1, (int64_t[]){0});
+        if (entry(a.out_direction, i)) stack = graph_reverse(im->g, stack, 1, (int64_t[]){0});
         give_stack(im, &a, s.states, i, stack);
     }
 }
@@ -564,12 +568,12 @@ static int64_t sample_body(onnx_import *im, scan s, const onnx_captures *all, co
 static void import_scan_of_samples(onnx_import *im) {
     const int given = (int)onnx_operands(im) - 1;
     const scan s = scan_of(im, given);
-    int directions, count = 0;
-    const int64_t *direction = onnx_ints(im, "directions", &directions);
+    int count = 0;
+    const int64_t *direction = list_of(im, "directions", s.sequences);
     onnx_captures all = {0};
     onnx_find_captures(im, &all, s.part, s.part);
     graph_id *in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)(given + captured_ids(im, &all, NULL)) + 2);
-    for (int i = 0; i < s.sequences; i++) s.reverse[i] = entry(direction, directions, i);
+    for (int i = 0; i < s.sequences; i++) s.reverse[i] = entry(direction, i);
     for (int i = 0; i <= given; i++) {
         in[count] = onnx_operand(im, (size_t)(i < given ? i + 1 : 0)); /* the lengths last */
         if (!in[count] && i < given) onnx_fail(im, DLC_PARSE_ERROR, "operand %d is missing", i + 1);

@@ -137,6 +137,9 @@ static parts parts_of(onnx_import *im, tir_expr extent) {
     if (onnx_has(im, 1) && onnx_operand_rank(im, 1)) {
         p.sizes = onnx_operand_sizes(im, 1, &count);
         p.count = (size_t)count;
+        if (!count)
+            graph_require_equal(im->g, extent, tir_index(im->g->pool, 0),
+                                "SplitToSequence: no parts of an axis of size");
     } else {
         p.each = onnx_operand_integer(im, 1, 1);
         if (p.each <= 0) onnx_fail(im, DLC_INVALID_ARGUMENT, "parts of size %lld", (long long)p.each);

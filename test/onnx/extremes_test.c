@@ -142,30 +142,50 @@ static void test_extremes(void **state) {
     }
 }
 
-/* A Loop with a result more than its body gives. */
-static void test_results(void **state) {
-    (void)state;
-    message body = {0}, loop = {0}, g = {0}, graph = {0};
-    add_message(&body, 1, node_of("Identity", "go", "on"));
-    add_text(&body, 2, "body");
-    add_message(&body, 11, port_of("i", 7, "")), add_message(&body, 11, port_of("go", 9, ""));
-    add_message(&body, 11, port_of("v", 1, "2 3 4 4"));
-    add_message(&body, 12, port_of("on", 9, "")), add_message(&body, 12, port_of("v", 1, "2 3 4 4"));
+/* A node with a body and an attribute (NULL: none) is refused with these words. */
+static void refused_with(const char *operator, const char * operands, const char *results, message body,
+                         const char *attribute, const char *words) {
+    message loop = {0}, g = {0}, graph = {0};
     add_text(&graph, 1, "body"), add_message(&graph, 6, body), add_int(&graph, 20, 5);
-    add_text(&loop, 1, "c0"), add_text(&loop, 1, ""), add_text(&loop, 1, "x");
-    add_words(&loop, 2, "y z z1 z2"), add_text(&loop, 4, "Loop"), add_message(&loop, 5, graph);
+    add_words(&loop, 1, operands), add_words(&loop, 2, results);
+    add_text(&loop, 4, operator), add_message(&loop, 5, graph);
+    if (attribute) add_message(&loop, 5, attribute_of(attribute));
     add_message(&g, 1, loop);
     add_text(&g, 2, "main");
-    add_message(&g, 5, constant_of("c0", "n:3"));
-    add_message(&g, 11, port_of("x", 1, "2 3 4 4")), add_message(&g, 12, port_of("z2", 1, "-"));
+    add_message(&g, 5, constant_of("three", "n:3"));
+    add_message(&g, 11, port_of("x", 1, "2 3 4 4")), add_message(&g, 12, port_of("z", 1, "-"));
     message m = model_of(g);
     dlc_onnx_model *model;
     dlc_graph *made = NULL;
     OK(context, dlc_onnx_parse(context, m.data, m.size, NULL, &model));
     assert_int_equal(dlc_onnx_graph(model, NULL, &made), DLC_PARSE_ERROR);
-    assert_non_null(strstr(dlc_error_message(context), "4 results of a loop that has 1"));
+    if (!strstr(dlc_error_message(context), words)) fail_msg("%s; expected: %s", dlc_error_message(context), words);
     dlc_onnx_destroy(model);
     free(m.data);
+}
+
+/* A body of a Loop that carries x. */
+static message loop_body(void) {
+    message body = {0};
+    add_message(&body, 1, node_of("Identity", "go", "on"));
+    add_text(&body, 2, "body");
+    add_message(&body, 11, port_of("i", 7, "")), add_message(&body, 11, port_of("go", 9, ""));
+    add_message(&body, 11, port_of("v", 1, "2 3 4 4"));
+    add_message(&body, 12, port_of("on", 9, "")), add_message(&body, 12, port_of("v", 1, "2 3 4 4"));
+    return body;
+}
+
+/* A body of a Scan of x that gives the negated elements. */
+static message scan_body(void) {
+    return graph_of(node_of("Neg", "x", "y"));
+}
+
+static void test_bodies(void **state) {
+    (void)state;
+    refused_with("Loop", "three _ x", "y z1 z2 z", loop_body(), NULL, "4 results of a loop that has 1");
+    refused_with("Scan", "x", "z", scan_body(), "num_scan_inputs I 4294967297", "num_scan_inputs is 4294967297");
+    refused_with("Scan", "x", "z", scan_body(), "num_scan_inputs I " LOWEST, "num_scan_inputs is " LOWEST);
+    refused_with("Scan", "x", "z", scan_body(), "scan_input_axes i 0 0", "scan_input_axes has 2 entries, expected 1");
 }
 
 static int set_up(void **state) {
@@ -180,6 +200,6 @@ static int tear_down(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_extremes), cmocka_unit_test(test_results)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_extremes), cmocka_unit_test(test_bodies)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
