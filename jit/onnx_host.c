@@ -132,7 +132,7 @@ static void take_plain(lib_arena *arena, graph_named_attribute *to, const onnx_a
     case ONNX_ATTRIBUTE_INT: to->spec.kind = GRAPH_ATTR_INTEGER, to->attribute.integer = a->i; return;
     case ONNX_ATTRIBUTE_FLOAT: to->spec.kind = GRAPH_ATTR_FLOAT, to->attribute.number = (double)a->f; return;
     case ONNX_ATTRIBUTE_STRING:
-        if (a->s.size && memchr(a->s.data, 0, a->s.size)) return;
+        if (a->s.size > INT_MAX || (a->s.size && memchr(a->s.data, 0, a->s.size))) return;
         to->spec.kind = GRAPH_ATTR_STRING;
         to->attribute.string = lib_arena_format(arena, "%.*s", (int)a->s.size, a->s.size ? a->s.data : "");
         return;
