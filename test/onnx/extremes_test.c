@@ -188,6 +188,31 @@ static void test_bodies(void **state) {
     refused_with("Scan", "x", "z", scan_body(), "scan_input_axes i 0 0", "scan_input_axes has 2 entries, expected 1");
 }
 
+/* A run that is refused for the elements of an input whose declared size overflows. */
+static void test_needs(void **state) {
+    float x[6] = {0};
+    int64_t s[1] = {6}, x_shape[] = {2, 3}, s_shape[] = {1, 1};
+    const DLTensor in[] = {{.data = x, .device = {kDLCPU, 0}, .ndim = 2, .dtype = {kDLFloat, 32, 1}, .shape = x_shape},
+                           {.data = s, .device = {kDLCPU, 0}, .ndim = 2, .dtype = {kDLInt, 64, 1}, .shape = s_shape}};
+    dlc_output_slot y = {NULL, NULL};
+    dlc_onnx_model *model;
+    dlc_onnx_runner *runner;
+    message g = {0};
+    (void)state;
+    add_message(&g, 1, node_line("Reshape y x s"));
+    add_text(&g, 2, "main");
+    add_message(&g, 11, port_of("x", 1, "2 3")), add_message(&g, 11, port_of("s", 7, "3 " GREATEST));
+    add_message(&g, 12, port_of("y", 1, "-"));
+    message m = model_of(g);
+    OK(context, dlc_onnx_parse(context, m.data, m.size, NULL, &model));
+    OK(context, dlc_onnx_runner_create(model, NULL, &runner));
+    assert_int_not_equal(dlc_onnx_run(runner, NULL, (const DLTensor *[]){&in[0], &in[1]}, 2, &y, 1), DLC_OK);
+    assert_int_not_equal(strlen(dlc_error_message(context)), 0);
+    dlc_onnx_runner_destroy(runner);
+    dlc_onnx_destroy(model);
+    free(m.data);
+}
+
 static int set_up(void **state) {
     (void)state;
     return (context = open_counted("interp", &memory)) ? 0 : -1;
@@ -200,6 +225,7 @@ static int tear_down(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_extremes), cmocka_unit_test(test_bodies)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_extremes), cmocka_unit_test(test_bodies),
+                                       cmocka_unit_test(test_needs)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
