@@ -137,8 +137,11 @@ static void expand_tile(graph_expand *e) {
 
 enum { TRILU_UPPER, TRILU_DIAGONAL };
 
-/* j - i - diagonal, i64 of shape dims[2]: 0 on that diagonal of a matrix, above 0 to its right. */
+/* j - i - diagonal, i64 of shape dims[2]: 0 on that diagonal of a matrix, above 0 to its right. Diagonals that no matrix has count
+ * as the furthest, so that nothing overflows. */
 static graph_id from_diagonal(graph *g, const tir_expr *dims, int64_t diagonal) {
+    const int64_t furthest = INT64_C(1) << 61;
+    diagonal = diagonal < -furthest ? -furthest : diagonal > furthest ? furthest : diagonal;
     graph_id i = graph_iota(g, DLC_I64, 2, dims, 0), j = graph_iota(g, DLC_I64, 2, dims, 1);
     return graph_sub(g, j, graph_add(g, i, graph_scalar_i64(g, DLC_I64, diagonal)));
 }
@@ -306,7 +309,8 @@ static const graph_op row_trilu = {
                   {"diagonal", GRAPH_ATTR_INTEGER, NULL, "0", "number of the diagonal: column less row"}},
     .bound = GRAPH_REFERENCE(graph_bound_picked),
     .samples =
-        "trilu(T[5, 7])\ntrilu(T[2, 6, 4], upper=false, diagonal=-1)\ntrilu(T[3, 3], diagonal=2)\ntrilu(T[0, 3])",
+        "trilu(T[5, 7])\ntrilu(T[2, 6, 4], upper=false, diagonal=-1)\ntrilu(T[3, 3], diagonal=2)\ntrilu(T[0, 3])\n"
+        "trilu(T[3, 3], diagonal=-9223372036854775807)\ntrilu(T[3, 3], upper=false, diagonal=9223372036854775807)",
     .doc = "Matrices of the last two dimensions with 0 below (or above) a diagonal. ONNX Trilu.",
 };
 static const graph_op row_eye = {

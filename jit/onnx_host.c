@@ -132,7 +132,7 @@ static void take_plain(lib_arena *arena, graph_named_attribute *to, const onnx_a
     case ONNX_ATTRIBUTE_INT: to->spec.kind = GRAPH_ATTR_INTEGER, to->attribute.integer = a->i; return;
     case ONNX_ATTRIBUTE_FLOAT: to->spec.kind = GRAPH_ATTR_FLOAT, to->attribute.number = (double)a->f; return;
     case ONNX_ATTRIBUTE_STRING:
-        if (a->s.size && memchr(a->s.data, 0, a->s.size)) return;
+        if (a->s.size > INT_MAX || (a->s.size && memchr(a->s.data, 0, a->s.size))) return;
         to->spec.kind = GRAPH_ATTR_STRING;
         to->attribute.string = lib_arena_format(arena, "%.*s", (int)a->s.size, a->s.size ? a->s.data : "");
         return;
@@ -329,9 +329,8 @@ typedef struct strings_arguments {
 static void make_strings(onnx_import *im, void *arguments) {
     const strings_arguments *a = arguments;
     lib_arena *arena = im->g->arena;
-    int64_t count = 1;
-    for (int d = 0; d < a->rank; d++) count *= a->shape[d];
-    if (count > ONNX_WORDS_MAX) onnx_fail(im, DLC_BUDGET_EXCEEDED, "more than %d strings", (int)ONNX_WORDS_MAX);
+    const int64_t count = onnx_count((size_t)a->rank, a->shape, ONNX_WORDS_MAX);
+    if (count < 0) onnx_fail(im, DLC_BUDGET_EXCEEDED, "more than %d strings", (int)ONNX_WORDS_MAX);
     onnx_bytes *text = LIB_NEW_ARRAY(arena, onnx_bytes, (size_t)count + 1);
     for (int64_t i = 0; i < count; i++) {
         const dlc_onnx_string *from = a->strings ? &a->strings[i] : NULL;

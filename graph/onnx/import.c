@@ -187,16 +187,25 @@ int onnx_axis(onnx_import *im, int64_t axis, int rank, bool past) {
     return (int)positive;
 }
 
+int64_t *onnx_axis_list(onnx_import *im, const int64_t *given, int count, int rank) {
+    int64_t *axes = LIB_NEW_ARRAY(im->g->arena, int64_t, (size_t)count + 1);
+    uint32_t named = 0;
+    for (int i = 0; i < count; i++) {
+        const int axis = onnx_axis(im, given ? given[i] : i, rank, false);
+        if (named >> axis & 1) onnx_fail(im, DLC_PARSE_ERROR, "axis %d twice", axis);
+        named |= UINT32_C(1) << axis;
+        axes[i] = axis;
+    }
+    return axes;
+}
+
 const int64_t *onnx_axes(onnx_import *im, int operand_since, size_t at, int rank, int *count) {
     const int64_t *given;
     if (im->opset >= operand_since)
         given = onnx_has(im, at) ? onnx_operand_integers(im, at, count) : (*count = 0, NULL);
     else
         given = onnx_ints(im, "axes", count);
-    if (!given) return NULL;
-    int64_t *axes = LIB_NEW_ARRAY(im->g->arena, int64_t, (size_t)*count + 1);
-    for (int i = 0; i < *count; i++) axes[i] = onnx_axis(im, given[i], rank, false);
-    return axes;
+    return given ? onnx_axis_list(im, given, *count, rank) : NULL;
 }
 
 /* ---- operands and results ------------------------------------------------------------------------------------------ */
@@ -301,6 +310,25 @@ const int64_t *onnx_operand_integers(onnx_import *im, size_t i, int *count) {
             onnx_fail(im, DLC_UNSUPPORTED, "operand %zu, %s, depends on a size that is not given", i,
                       onnx_shown(im->g->arena, im->operand[i]->name));
     return integers;
+}
+
+static void check_single(onnx_import *im, size_t i, int count) {
+    if (count != 1) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu has %d elements in place of one", i, count);
+}
+
+tir_expr onnx_operand_size(onnx_import *im, size_t i) {
+    int count;
+    const tir_expr *sizes = onnx_operand_sizes(im, i, &count);
+    check_single(im, i, count);
+    return sizes[0];
+}
+
+int64_t onnx_operand_integer(onnx_import *im, size_t i, int64_t fallback) {
+    int count;
+    if (!onnx_has(im, i)) return fallback;
+    const int64_t *integers = onnx_operand_integers(im, i, &count);
+    check_single(im, i, count);
+    return integers[0];
 }
 
 bool onnx_operand_is_constant(onnx_import *im, size_t i) {

@@ -295,6 +295,9 @@ const onnx_known *onnx_operand_asked(onnx_import *im, size_t i);
 const tir_expr *onnx_operand_sizes(onnx_import *im, size_t i, int *count);
 /* The elements of operand i as integers; raises if they are not known or depend on symbols. A walk computes them. */
 const int64_t *onnx_operand_integers(onnx_import *im, size_t i, int *count);
+/* The only element of operand i; raises if it has another number of elements. onnx_operand_integer: if it is omitted, the fallback. */
+tir_expr onnx_operand_size(onnx_import *im, size_t i);
+int64_t onnx_operand_integer(onnx_import *im, size_t i, int64_t fallback);
 double onnx_operand_float(onnx_import *im, size_t i, double fallback);
 /* Is operand i known, and free of symbols? */
 bool onnx_operand_is_constant(onnx_import *im, size_t i);
@@ -330,7 +333,9 @@ dlc_dtype onnx_dtype_attribute(onnx_import *im, const char *name, dlc_dtype fall
 
 /* The axis as 0..rank-1, or, with `past`, up to rank; a negative axis counts from the end. Raises if it is out of range. */
 int onnx_axis(onnx_import *im, int64_t axis, int rank, bool past);
-/* A list of axes, from operand `at`, or, before version operand_since, from attribute `axes`; NULL and *count 0: none were given. */
+/* A list of different axes of a tensor of that rank, each as by onnx_axis; given NULL: the first `count`. Raises if one is there twice. */
+int64_t *onnx_axis_list(onnx_import *im, const int64_t *given, int count, int rank);
+/* onnx_axis_list, from operand `at`, or, before version operand_since, from attribute `axes`; NULL and *count 0: none were given. */
 const int64_t *onnx_axes(onnx_import *im, int operand_since, size_t at, int rank, int *count);
 
 /* Emits a row of the operator table by name, with settings; returns the first result. Operands of maps broadcast like NumPy. */
@@ -354,6 +359,8 @@ graph_id onnx_from_start(onnx_import *im, size_t i, tir_expr size);
 /* ---- known values (sizes.c) */
 /* Tries to compute the node's results from known operands. False: kernels must compute them. */
 bool onnx_fold(onnx_import *im);
+/* The number of elements of a shape; -1: a dimension is negative, or there are more than `most`. */
+int64_t onnx_count(size_t rank, const int64_t *dims, int64_t most);
 onnx_known *onnx_known_new(onnx_import *im, dlc_dtype dtype, int rank, const int64_t *dims);
 onnx_known *onnx_known_of_dims(onnx_import *im, int count, const tir_expr *dims);
 /* The known value of a stored tensor; NULL: too large, or of an unsupported type. */

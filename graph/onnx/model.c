@@ -366,7 +366,8 @@ onnx_external onnx_external_of(lib_arena *arena, const onnx_tensor *tensor) {
 }
 
 static bool is_location(onnx_bytes location) {
-    if (location.data[0] == '/' || (location.size > 1 && location.data[1] == ':')) return false;
+    if (location.size > ONNX_NAME_MAX || location.data[0] == '/' || (location.size > 1 && location.data[1] == ':'))
+        return false;
     for (size_t at = 0, length; at <= location.size; at += length + 1) {
         const char *name = location.data + at;
         for (length = 0; at + length < location.size && name[length] != '/'; length++)

@@ -39,15 +39,11 @@ static const onnx_tensor_type *tensor_in(const onnx_type *type) {
  * runner checks the actual number. */
 static bool is_small(const onnx_value_info *info) {
     const onnx_tensor_type *type = tensor_in(info->type);
-    int64_t count = 1;
-    if (!type || !type->shape) return false;
-    const size_t rank = type->shape->dims.count;
-    for (size_t d = 0; d < rank; d++) {
-        const onnx_dimension *dim = &type->shape->dims.data[d];
-        if (dim->which == 1 && dim->value > 0 && count <= ONNX_NEEDED_MAX) count *= dim->value;
-    }
+    if (!type || !type->shape || type->shape->dims.count > 1) return false;
+    const onnx_dimension *dim = type->shape->dims.count ? &type->shape->dims.data[0] : NULL;
+    const int64_t count = dim && dim->which == 1 && dim->value > 0 ? dim->value : 1;
     const onnx_element *element = onnx_element_of(type->element);
-    if (!element || element->dtype < 0 || element->bits < 8 || rank > 1) return false;
+    if (!element || element->dtype < 0 || element->bits < 8) return false;
     return count <= (lib_dtype_is_float((dlc_dtype)element->dtype) ? ONNX_NEEDED_FLOATS_MAX : ONNX_NEEDED_MAX);
 }
 

@@ -79,16 +79,17 @@ static void transposed_padding(onnx_import *im, onnx_window *w, const int64_t *w
     const graph_shape x = onnx_operand_shape(im, 0);
     int count;
     const int64_t *wanted = onnx_ints(im, "output_shape", &count);
+    int64_t shape[DLC_MAX_RANK];
     if (!wanted && w->pad != ONNX_PAD_UPPER && w->pad != ONNX_PAD_LOWER) return;
-    if (wanted && count != w->rank && count != w->rank + 2)
-        onnx_fail(im, DLC_PARSE_ERROR, "output_shape has %d dimensions", count);
+    onnx_window_list(im, "output_shape", count == w->rank + 2 ? count : w->rank, 0, 0, shape);
     for (int d = 0; d < w->rank; d++) {
         int64_t size, total;
         const int64_t span = (window[d] - 1) * w->dilation[d] + 1;
         if (wanted) {
             if (!tir_is_const(im->g->pool, x.dim[d + 2], &size))
                 onnx_fail(im, DLC_UNSUPPORTED, "output_shape where the input's size is not given");
-            total = w->stride[d] * (size - 1) + more[d] + span - wanted[count - w->rank + d];
+            if (size > ONNX_WINDOW_MAX) onnx_fail(im, DLC_UNSUPPORTED, "an input of size %lld", (long long)size);
+            total = w->stride[d] * (size - 1) + more[d] + span - shape[count - w->rank + d];
         } else
             total = more[d] + span - w->stride[d];
         if (total < 0) more[d] -= total, total = 0; /* the result is larger than all windows together */
@@ -106,9 +107,7 @@ static void import_conv_transpose(onnx_import *im) {
     const int64_t *window = onnx_window_dims(im, &weights);
     onnx_window w = onnx_window_transposed(im, window);
     int64_t more[DLC_MAX_RANK] = {0};
-    int count;
-    const int64_t *given = onnx_ints(im, "output_padding", &count);
-    for (int d = 0; d < count && d < w.rank; d++) more[d] = given[d];
+    onnx_window_list(im, "output_padding", w.rank, 0, 0, more);
     transposed_padding(im, &w, window, more);
     graph_setting settings[6];
     int n = conv_settings(im, &w, settings);

@@ -297,6 +297,9 @@ static void import_loop_row(onnx_import *im) {
         onnx_fail(im, DLC_PARSE_ERROR, "a body of %zu outputs for %d carried values", l.graph->outputs.count,
                   l.carried);
     const size_t stacks = l.graph->outputs.count - 1 - (size_t)l.carried;
+    const size_t results = im->node->outputs.count;
+    if (results > (size_t)l.carried + stacks)
+        onnx_fail(im, DLC_PARSE_ERROR, "%zu results of a loop that has %zu", results, (size_t)l.carried + stacks);
     const onnx_known *trips = stacks ? onnx_operand_asked(im, 0) : NULL;
     onnx_find_captures(im, &l.all, l.graph, l.graph);
     l.in = LIB_NEW_ARRAY(im->g->arena, graph_id, given + (size_t)captured_ids(im, &l.all, NULL) + 4);
@@ -323,16 +326,14 @@ static void import_loop_row(onnx_import *im) {
                                    graph_set_dims("length", 1, &trips->element[0].index)};
         y = onnx_emit(im, "scan", l.count, l.in, 4, s);
     }
-    for (size_t i = 0; i < im->node->outputs.count; i++) onnx_give(im, i, y + 2 + (graph_id)i);
+    for (size_t i = 0; i < results; i++) onnx_give(im, i, y + 2 + (graph_id)i);
 }
 
 /* Imports and computes the Loop iteration by iteration. */
 static void walk_loop(onnx_import *im) {
     const size_t given = onnx_operands(im);
     onnx_walked_loop w = onnx_begin_walk(im, true, 2, given > 2 ? given - 2 : 0, 0);
-    int count = 1;
-    const int64_t most = onnx_has(im, 0) ? onnx_operand_integers(im, 0, &count)[0] : INT64_MAX;
-    if (count != 1) onnx_fail(im, DLC_PARSE_ERROR, "%d trip counts", count);
+    const int64_t most = onnx_operand_integer(im, 0, INT64_MAX);
     bool more = !onnx_has(im, 1) || onnx_is_true(im, im->operand[1]);
     if ((more && most > 0) || w.stacks) onnx_evaluate_taken(im, &w);
     for (int64_t i = 0; more && i < most; i++) more = onnx_walk_iteration(im, &w, i);
@@ -364,8 +365,16 @@ static graph_id move_axis(onnx_import *im, graph_id x, int axis, bool back) {
     return graph_transpose(im->g, x, permutation);
 }
 
-static int64_t entry(const int64_t *list, int count, int i) {
-    return list && i < count ? list[i] : 0;
+/* The list attribute, which has `count` entries; NULL: it is absent, which stands for zeros. */
+static const int64_t *list_of(onnx_import *im, const char *name, int count) {
+    int own;
+    const int64_t *list = onnx_ints(im, name, &own);
+    if (list && own != count) onnx_fail(im, DLC_PARSE_ERROR, "%s has %d entries, expected %d", name, own, count);
+    return list;
+}
+
+static int64_t entry(const int64_t *list, int i) {
+    return list ? list[i] : 0;
 }
 
 typedef struct scan {
@@ -379,10 +388,13 @@ typedef struct scan {
 
 /* The Scan's body and counts; reverse is all 0. given: the number of operands for states and sequences. */
 static scan scan_of(onnx_import *im, int given) {
-    scan s = {.part = onnx_graph_attribute(im, "body"), .sequences = (int)onnx_int(im, "num_scan_inputs", 1)};
+    const int64_t sequences = onnx_int(im, "num_scan_inputs", 1);
+    if (sequences < 1 || sequences > given)
+        onnx_fail(im, DLC_PARSE_ERROR, "num_scan_inputs is %lld, of %d operands", (long long)sequences, given);
+    scan s = {.part = onnx_graph_attribute(im, "body"), .sequences = (int)sequences};
     s.states = given - s.sequences;
     s.stacks = (int)s.part->outputs.count - s.states;
-    if (s.sequences < 1 || s.states < 0 || s.stacks < 0 || s.part->inputs.count != (size_t)given)
+    if (s.stacks < 0 || s.part->inputs.count != (size_t)given)
         onnx_fail(im, DLC_PARSE_ERROR, "%d operands, %d of them sequences, for a body of %zu inputs and %zu outputs",
                   given, s.sequences, s.part->inputs.count, s.part->outputs.count);
     s.reverse = LIB_NEW_ARRAY(im->g->arena, int64_t, (size_t)(s.sequences + s.stacks) + 1);
@@ -448,28 +460,24 @@ static graph_id emit_scan(onnx_import *im, const scan *s, const graph_id *operan
 /* The axes and directions of a Scan: [sequences], then [stacks]. */
 typedef struct scan_axes {
     const int64_t *in, *out, *in_direction, *out_direction;
-    int in_count, out_count, in_directions, out_directions;
 } scan_axes;
 
-static scan_axes scan_axes_of(onnx_import *im) {
-    scan_axes a;
-    a.in = onnx_ints(im, "scan_input_axes", &a.in_count);
-    a.in_direction = onnx_ints(im, "scan_input_directions", &a.in_directions);
-    a.out = onnx_ints(im, "scan_output_axes", &a.out_count);
-    a.out_direction = onnx_ints(im, "scan_output_directions", &a.out_directions);
-    return a;
+static scan_axes scan_axes_of(onnx_import *im, const scan *s) {
+    return (scan_axes){.in = list_of(im, "scan_input_axes", s->sequences),
+                       .out = list_of(im, "scan_output_axes", s->stacks),
+                       .in_direction = list_of(im, "scan_input_directions", s->sequences),
+                       .out_direction = list_of(im, "scan_output_directions", s->stacks)};
 }
 
 static void give_stack(onnx_import *im, const scan_axes *a, int states, int i, graph_id stack) {
     const int rank = graph_shape_of(im->g, stack)->rank;
-    onnx_give(im, (size_t)(states + i),
-              move_axis(im, stack, onnx_axis(im, entry(a->out, a->out_count, i), rank, false), true));
+    onnx_give(im, (size_t)(states + i), move_axis(im, stack, onnx_axis(im, entry(a->out, i), rank, false), true));
 }
 
 static void import_scan_row(onnx_import *im) {
     const int given = (int)onnx_operands(im);
     const scan s = scan_of(im, given);
-    const scan_axes a = scan_axes_of(im);
+    const scan_axes a = scan_axes_of(im, &s);
     graph_id *in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)given + 1);
     for (int i = 0; i < given; i++) {
         const int sequence = i - s.states;
@@ -477,10 +485,10 @@ static void import_scan_row(onnx_import *im) {
         if (!in[i]) onnx_fail(im, DLC_PARSE_ERROR, "operand %d is missing", i);
         if (sequence < 0) continue;
         const int rank = graph_shape_of(im->g, in[i])->rank;
-        in[i] = move_axis(im, in[i], onnx_axis(im, entry(a.in, a.in_count, sequence), rank, false), false);
-        s.reverse[sequence] = entry(a.in_direction, a.in_directions, sequence);
+        in[i] = move_axis(im, in[i], onnx_axis(im, entry(a.in, sequence), rank, false), false);
+        s.reverse[sequence] = entry(a.in_direction, sequence);
     }
-    for (int i = 0; i < s.stacks; i++) s.reverse[s.sequences + i] = entry(a.out_direction, a.out_directions, i);
+    for (int i = 0; i < s.stacks; i++) s.reverse[s.sequences + i] = entry(a.out_direction, i);
     const graph_id y = emit_scan(im, &s, in);
     for (int i = 0; i < s.states; i++) onnx_give(im, (size_t)i, y + (graph_id)i);
     for (int i = 0; i < s.stacks; i++) give_stack(im, &a, s.states, i, y + (graph_id)(s.states + i));
@@ -494,8 +502,8 @@ static onnx_walked_sequence *walked_sequences(onnx_import *im, const scan *s, co
         const graph_shape shape = onnx_operand_shape(im, operand);
         int64_t size = 0;
         all[i].value = im->operand[operand];
-        all[i].axis = onnx_axis(im, entry(a->in, a->in_count, i), shape.rank, false);
-        all[i].backwards = entry(a->in_direction, a->in_directions, i) != 0;
+        all[i].axis = onnx_axis(im, entry(a->in, i), shape.rank, false);
+        all[i].backwards = entry(a->in_direction, i) != 0;
         tir_is_const(im->g->pool, shape.dim[all[i].axis], &size);
         if (i && size != *length)
             onnx_fail(im, DLC_PARSE_ERROR, "sequence %d has %lld elements, those before %lld", i, (long long)size,
@@ -507,7 +515,7 @@ static onnx_walked_sequence *walked_sequences(onnx_import *im, const scan *s, co
 
 static void walk_scan(onnx_import *im) {
     const scan s = scan_of(im, (int)onnx_operands(im));
-    const scan_axes a = scan_axes_of(im);
+    const scan_axes a = scan_axes_of(im, &s);
     onnx_walked_loop w = onnx_begin_walk(im, false, 0, (size_t)s.states, (size_t)s.sequences);
     w.sequence = walked_sequences(im, &s, &a, &w.length);
     onnx_evaluate_taken(im, &w);
@@ -517,7 +525,7 @@ static void walk_scan(onnx_import *im) {
         const size_t result = (size_t)(s.states + i);
         if (!onnx_wants(im, result)) continue;
         graph_id stack = im->result[result]->id;
-        if (entry(a.out_direction, a.out_directions, i)) stack = graph_reverse(im->g, stack, 1, (int64_t[]){0});
+        if (entry(a.out_direction, i)) stack = graph_reverse(im->g, stack, 1, (int64_t[]){0});
         give_stack(im, &a, s.states, i, stack);
     }
 }
@@ -560,12 +568,12 @@ static int64_t sample_body(onnx_import *im, scan s, const onnx_captures *all, co
 static void import_scan_of_samples(onnx_import *im) {
     const int given = (int)onnx_operands(im) - 1;
     const scan s = scan_of(im, given);
-    int directions, count = 0;
-    const int64_t *direction = onnx_ints(im, "directions", &directions);
+    int count = 0;
+    const int64_t *direction = list_of(im, "directions", s.sequences);
     onnx_captures all = {0};
     onnx_find_captures(im, &all, s.part, s.part);
     graph_id *in = LIB_NEW_ARRAY(im->g->arena, graph_id, (size_t)(given + captured_ids(im, &all, NULL)) + 2);
-    for (int i = 0; i < s.sequences; i++) s.reverse[i] = entry(direction, directions, i);
+    for (int i = 0; i < s.sequences; i++) s.reverse[i] = entry(direction, i);
     for (int i = 0; i <= given; i++) {
         in[count] = onnx_operand(im, (size_t)(i < given ? i + 1 : 0)); /* the lengths last */
         if (!in[count] && i < given) onnx_fail(im, DLC_PARSE_ERROR, "operand %d is missing", i + 1);

@@ -20,7 +20,7 @@ static graph_id tuples_from_start(onnx_import *im, size_t i, const graph_shape *
     const graph_id indices = onnx_operand(im, i);
     const graph_shape shape = *graph_shape_of(im->g, indices);
     int64_t width;
-    if (shape.rank < 1 || !tir_is_const(im->g->pool, shape.dim[shape.rank - 1], &width) || width + first > x->rank)
+    if (shape.rank < 1 || !tir_is_const(im->g->pool, shape.dim[shape.rank - 1], &width) || width > x->rank - first)
         onnx_fail(im, DLC_UNSUPPORTED, "indices whose last dimension is not known, or too large");
     onnx_known *known = onnx_known_of_dims(im, (int)width, x->dim + first);
     known->varies = true; /* as sizes do in a walk */
@@ -76,14 +76,17 @@ static void import_scatter_nd(onnx_import *im) {
                         &s));
 }
 
-static void import_one_hot(onnx_import *im) {
-    int count;
+/* The depth of OneHot, which may be a float. */
+static tir_expr depth_of(onnx_import *im) {
     const onnx_known *known = onnx_operand_asked(im, 1);
-    tir_expr depth;
-    if (known && known->count == 1 && !known->element[0].index)
-        depth = tir_index(im->g->pool, (int64_t)known->element[0].number);
-    else
-        depth = onnx_operand_sizes(im, 1, &count)[0];
+    if (!known || known->count != 1 || known->element[0].index) return onnx_operand_size(im, 1);
+    const double depth = known->element[0].number;
+    if (!(depth >= 0 && depth < 0x1p40)) onnx_fail(im, DLC_PARSE_ERROR, "a depth of %g", depth);
+    return tir_index(im->g->pool, (int64_t)depth);
+}
+
+static void import_one_hot(onnx_import *im) {
+    const tir_expr depth = depth_of(im);
     graph_id ids = onnx_operand(im, 0);
     const dlc_dtype dtype = graph_shape_of(im->g, ids)->dtype;
     if (lib_dtype_is_float(dtype)) ids = graph_cast(im->g, ids, DLC_I64);

@@ -159,7 +159,7 @@ static bool give_known_hot(onnx_import *im, onnx_value *x, int64_t count, const 
     const onnx_known *known = onnx_known_of(im, x);
     const int64_t *element = onnx_constant_integers(im, known);
     int64_t dims[DLC_MAX_RANK];
-    if (!element || known->rank >= DLC_MAX_RANK) return false;
+    if (!element || known->rank >= DLC_MAX_RANK || known->count > (1 << 24) / count) return false;
     float *hot = LIB_NEW_ARRAY(im->g->arena, float, (size_t)(known->count * count) + 1);
     for (int64_t i = 0; i < known->count * count; i++) hot[i] = element[i / count] == number[i % count];
     for (int d = 0; d < known->rank; d++) dims[d] = known->dims[d];

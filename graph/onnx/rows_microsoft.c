@@ -320,11 +320,9 @@ static void import_grid_sample(onnx_import *im) {
 }
 
 static void import_expand_dims(onnx_import *im) {
-    int count;
-    const int64_t *axis = onnx_operand_integers(im, 1, &count);
-    if (count != 1) onnx_fail(im, DLC_PARSE_ERROR, "%d axes in place of one", count);
-    onnx_give(im, 0,
-              graph_expand_dims(im->g, onnx_operand(im, 0), onnx_axis(im, axis[0], onnx_operand_rank(im, 0), true)));
+    if (!onnx_has(im, 1)) onnx_fail(im, DLC_PARSE_ERROR, "operand 1, the axis, is missing");
+    const int axis = onnx_axis(im, onnx_operand_integer(im, 1, 0), onnx_operand_rank(im, 0), true);
+    onnx_give(im, 0, graph_expand_dims(im->g, onnx_operand(im, 0), axis));
 }
 
 /* Results: the different elements in the order of first occurrence, for each element of x its index among them, how often each occurs. */

@@ -338,7 +338,7 @@ static void refuse_group_query(onnx_import *im) {
 static void take_group_heads(onnx_import *im, onnx_attention *a) {
     graph_id in[] = {onnx_operand_of_rank(im, 0, 3), onnx_operand(im, 1), onnx_operand(im, 2)};
     const int64_t heads = onnx_int(im, "num_heads", 0), own = onnx_int(im, "kv_num_heads", 0);
-    if (heads < 1 || own < 1 || heads % own != 0)
+    if (heads < 1 || own < 1 || heads > INT32_MAX || heads % own != 0)
         onnx_fail(im, DLC_PARSE_ERROR, "num_heads=%lld and kv_num_heads=%lld, expected a positive multiple",
                   (long long)heads, (long long)own);
     if (!in[1] != !in[2]) onnx_fail(im, DLC_PARSE_ERROR, "keys or values are missing");
@@ -409,15 +409,12 @@ static graph_id seen_rows(onnx_import *im, const group_query *x, graph_id buffer
 
 static void read_lengths(onnx_import *im, group_query *x) {
     graph *g = im->g;
-    int count;
-    const tir_expr *total = onnx_operand_sizes(im, GQA_TOTAL, &count);
     const graph_shape k = *graph_shape_of(g, x->a.k);
-    if (count != 1) onnx_fail(im, DLC_PARSE_ERROR, "total_sequence_length has %d elements", count);
     if (!onnx_has(im, GQA_LENGTHS)) onnx_fail(im, DLC_PARSE_ERROR, "seqlens_k is missing");
     const graph_id cache = cache_of(im, GQA_PAST_KEY);
     const tir_expr past = cache ? graph_shape_of(g, cache)->dim[ROW] : onnx_size(im, 0);
     if (!cache != !onnx_has(im, GQA_PAST_VALUE)) onnx_fail(im, DLC_PARSE_ERROR, "a past of keys or of values alone");
-    x->added = k.dim[ROW], x->total = total[0];
+    x->added = k.dim[ROW], x->total = onnx_operand_size(im, GQA_TOTAL);
     const bool grows = equal(im, x->total, tir_add(g->pool, past, x->added));
     x->room = grows ? x->total : tir_max(g->pool, past, x->total);
     if (grows && equal(im, past, onnx_size(im, 0))) return; /* a prompt */
@@ -542,12 +539,10 @@ static graph_id buckets_of(onnx_import *im, graph_id distance, int64_t buckets, 
 static void import_relative_position(onnx_import *im) {
     graph *g = im->g;
     const graph_shape table = onnx_operand_shape(im, 0);
-    int count[2];
     int64_t buckets;
-    const tir_expr *queries = onnx_operand_sizes(im, 1, &count[0]), *keys = onnx_operand_sizes(im, 2, &count[1]);
-    if (table.rank != 2 || !tir_is_const(g->pool, table.dim[0], &buckets) || count[0] != 1 || count[1] != 1)
-        onnx_fail(im, DLC_PARSE_ERROR, "a table that is no matrix of known height, or lists in place of lengths");
-    const tir_expr dim[] = {queries[0], keys[0]};
+    if (table.rank != 2 || !tir_is_const(g->pool, table.dim[0], &buckets))
+        onnx_fail(im, DLC_PARSE_ERROR, "a table that is no matrix of known height");
+    const tir_expr dim[] = {onnx_operand_size(im, 1), onnx_operand_size(im, 2)};
     const graph_id distance =
         onnx_binary(im, "sub", graph_iota(g, DLC_F32, 2, dim, 0), graph_iota(g, DLC_F32, 2, dim, 1));
     const graph_id bucket =

@@ -116,7 +116,7 @@ static void import_group_norm(onnx_import *im) {
     onnx_ignore(im, "stash_type");
     const graph_shape x = onnx_operand_shape(im, 0);
     const int64_t groups = onnx_int(im, "num_groups", 1);
-    graph_id in[3] = {onnx_operand(im, 0), onnx_operand(im, 1), onnx_operand(im, 2)};
+    graph_id in[3] = {onnx_operand(im, 0), onnx_operand_of_rank(im, 1, 1), onnx_operand_of_rank(im, 2, 1)};
     if (groups < 1 || x.rank < 2)
         onnx_fail(im, DLC_PARSE_ERROR, "%lld groups of an operand of rank %d", (long long)groups, x.rank);
     for (int i = 1; i < 3 && im->opset < 21; i++) {

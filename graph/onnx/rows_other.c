@@ -24,23 +24,8 @@ static void import_loss(onnx_import *im) {
 
 /* ---- signals --------------------------------------------------------------------------------------------------------- */
 
-static tir_expr size_operand(onnx_import *im, size_t i) {
-    int count;
-    const tir_expr *sizes = onnx_operand_sizes(im, i, &count);
-    if (count != 1) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu has %d elements in place of one", i, count);
-    return sizes[0];
-}
-
-static int64_t integer_operand(onnx_import *im, size_t i, int64_t fallback) {
-    int count;
-    if (!onnx_has(im, i)) return fallback;
-    const int64_t *integers = onnx_operand_integers(im, i, &count);
-    if (count != 1) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu has %d elements in place of one", i, count);
-    return integers[0];
-}
-
 static void import_window_function(onnx_import *im) {
-    const tir_expr size = size_operand(im, 0);
+    const tir_expr size = onnx_operand_size(im, 0);
     const int function = onnx_is(im->node->operator, "HannWindow")      ? 0
                          : onnx_is(im->node->operator, "HammingWindow") ? 1
                                                                         : 2;
@@ -52,25 +37,25 @@ static void import_window_function(onnx_import *im) {
 
 static void import_dft(onnx_import *im) {
     const int rank = onnx_operand_rank(im, 0);
-    const int64_t given = im->opset < 20 ? onnx_int(im, "axis", 1) : integer_operand(im, 2, -2);
+    const int64_t given = im->opset < 20 ? onnx_int(im, "axis", 1) : onnx_operand_integer(im, 2, -2);
     const graph_setting s[] = {graph_set_integer("axis", onnx_axis(im, given, rank, false)),
                                graph_set_bool("inverse", onnx_int(im, "inverse", 0) != 0),
                                graph_set_bool("onesided", onnx_int(im, "onesided", 0) != 0),
-                               graph_set_integer("length", integer_operand(im, 1, 0))};
+                               graph_set_integer("length", onnx_operand_integer(im, 1, 0))};
     onnx_give(im, 0, onnx_emit(im, "dft", 1, (graph_id[]){onnx_operand(im, 0)}, 4, s));
 }
 
 static void import_stft(onnx_import *im) {
-    const graph_setting s[] = {graph_set_integer("frame_step", integer_operand(im, 1, 1)),
-                               graph_set_integer("frame_length", integer_operand(im, 3, 0)),
+    const graph_setting s[] = {graph_set_integer("frame_step", onnx_operand_integer(im, 1, 1)),
+                               graph_set_integer("frame_length", onnx_operand_integer(im, 3, 0)),
                                graph_set_bool("onesided", onnx_int(im, "onesided", 1) != 0)};
     onnx_give(im, 0, onnx_emit(im, "stft", 2, (graph_id[]){onnx_operand(im, 0), onnx_operand(im, 2)}, 3, s));
 }
 
 static void import_mel(onnx_import *im) {
-    const graph_setting s[] = {graph_set_integer("bins", integer_operand(im, 0, 1)),
-                               graph_set_integer("length", integer_operand(im, 1, 1)),
-                               graph_set_integer("rate", integer_operand(im, 2, 1)),
+    const graph_setting s[] = {graph_set_integer("bins", onnx_operand_integer(im, 0, 1)),
+                               graph_set_integer("length", onnx_operand_integer(im, 1, 1)),
+                               graph_set_integer("rate", onnx_operand_integer(im, 2, 1)),
                                graph_set_float("low", onnx_operand_float(im, 3, 0)),
                                graph_set_float("high", onnx_operand_float(im, 4, 0)),
                                graph_set_integer("dtype", onnx_dtype_attribute(im, "output_datatype", DLC_F32))};
@@ -282,7 +267,7 @@ static void import_compress(onnx_import *im) {
 
 static void import_suppression(onnx_import *im) {
     const tir_expr size = onnx_counted(im);
-    const int64_t most = integer_operand(im, 2, 0);
+    const int64_t most = onnx_operand_integer(im, 2, 0);
     const graph_shape boxes = onnx_operand_shape(im, 0);
     int64_t there = most;
     if (tir_is_const(im->g->pool, boxes.dim[1], &there) && most < there) there = most;

@@ -95,24 +95,21 @@ static void import_arg(onnx_import *im) {
 }
 
 static void import_cumulative(onnx_import *im) {
-    int count;
-    const int64_t *axis = onnx_operand_integers(im, 1, &count);
-    if (count != 1) onnx_fail(im, DLC_PARSE_ERROR, "%d axes", count);
+    if (!onnx_has(im, 1)) onnx_fail(im, DLC_PARSE_ERROR, "operand 1, the axis, is missing");
+    const int axis = onnx_axis(im, onnx_operand_integer(im, 1, 0), onnx_operand_rank(im, 0), false);
     onnx_give(im, 0,
-              ONNX_WITH(im, im->row->op, onnx_operand(im, 0),
-                        graph_set_integer("axis", onnx_axis(im, axis[0], onnx_operand_rank(im, 0), false)),
+              ONNX_WITH(im, im->row->op, onnx_operand(im, 0), graph_set_integer("axis", axis),
                         graph_set_bool("exclusive", onnx_int(im, "exclusive", 0) != 0),
                         graph_set_bool("reverse", onnx_int(im, "reverse", 0) != 0)));
 }
 
 /* Imports TopK of all elements of an axis whose size is a symbol as a sort. False: it is another TopK. */
 static bool import_sort(onnx_import *im, int axis) {
-    int count;
     const onnx_known *k = im->opset >= 10 ? onnx_operand_known(im, 1) : NULL;
     const tir_expr size = onnx_operand_shape(im, 0).dim[axis];
     int64_t number;
     if (!k || k->count != 1 || tir_is_const(im->g->pool, size, &number)) return false;
-    if (tir_equal(im->g->pool, onnx_operand_sizes(im, 1, &count)[0], size) != TIR_YES) return false;
+    if (tir_equal(im->g->pool, onnx_operand_size(im, 1), size) != TIR_YES) return false;
     onnx_ignore(im, "sorted");
     const graph_id y = ONNX_WITH(im, "sort", onnx_operand(im, 0), graph_set_integer("axis", axis),
                                  graph_set_bool("descending", onnx_int(im, "largest", 1) != 0));
@@ -124,9 +121,8 @@ static bool import_sort(onnx_import *im, int axis) {
 static void import_top_k(onnx_import *im) {
     const int axis = onnx_axis(im, onnx_int(im, "axis", -1), onnx_operand_rank(im, 0), false);
     int64_t k = onnx_int(im, "k", 0);
-    int count = 1;
     if (import_sort(im, axis)) return;
-    if (im->opset >= 10) k = onnx_operand_integers(im, 1, &count)[0];
+    if (im->opset >= 10) k = onnx_operand_integer(im, 1, 0);
     onnx_ignore(im, "sorted");
     const graph_id y =
         ONNX_WITH(im, "top_k", onnx_operand(im, 0), graph_set_integer("k", k), graph_set_integer("axis", axis),

@@ -24,12 +24,9 @@ static const onnx_structure *list_operand(onnx_import *im, size_t i) {
 /* The position that operand i gives in a list of n elements; past: n itself is also allowed. Without the operand: the last allowed one. */
 static size_t position(onnx_import *im, size_t i, size_t n, bool past) {
     const int64_t places = (int64_t)n + past;
-    int count = 1;
-    const int64_t last = places - 1, *given = onnx_has(im, i) ? onnx_operand_integers(im, i, &count) : &last;
-    if (count != 1) onnx_fail(im, DLC_PARSE_ERROR, "%d positions in place of one", count);
-    const int64_t at = *given < 0 ? *given + (int64_t)n : *given;
+    const int64_t given = onnx_operand_integer(im, i, places - 1), at = given < 0 ? given + (int64_t)n : given;
     if (at < 0 || at >= places)
-        onnx_fail(im, DLC_INVALID_ARGUMENT, "position %lld in a sequence of %zu", (long long)*given, n);
+        onnx_fail(im, DLC_INVALID_ARGUMENT, "position %lld in a sequence of %zu", (long long)given, n);
     return (size_t)at;
 }
 
@@ -134,14 +131,17 @@ typedef struct parts {
 
 /* The parts that operand 1 gives: a list of sizes, one size for all, or, if it is omitted, the size 1. */
 static parts parts_of(onnx_import *im, tir_expr extent) {
-    int count = 1;
+    int count;
     parts p = {.each = 1};
     int64_t size;
     if (onnx_has(im, 1) && onnx_operand_rank(im, 1)) {
         p.sizes = onnx_operand_sizes(im, 1, &count);
         p.count = (size_t)count;
+        if (!count)
+            graph_require_equal(im->g, extent, tir_index(im->g->pool, 0),
+                                "SplitToSequence: no parts of an axis of size");
     } else {
-        if (onnx_has(im, 1)) p.each = onnx_operand_integers(im, 1, &count)[0];
+        p.each = onnx_operand_integer(im, 1, 1);
         if (p.each <= 0) onnx_fail(im, DLC_INVALID_ARGUMENT, "parts of size %lld", (long long)p.each);
         if (!tir_is_const(im->g->pool, extent, &size))
             onnx_fail(im, DLC_UNSUPPORTED, "how many parts there are depends on a size that is not given");
@@ -335,9 +335,7 @@ void onnx_unroll_loop(onnx_import *im) {
     t.inputs = LIB_NEW_ARRAY(im->g->arena, onnx_value, operands + 1);
     t.outputs = LIB_NEW_ARRAY(im->g->arena, onnx_value, t.body->outputs.count + 1);
     t.element = LIB_NEW_ARRAY(im->g->arena, graph_id, t.stacks * UNROLLED_TURNS + 1);
-    int count = 1;
-    const int64_t trips = onnx_has(im, 0) ? onnx_operand_integers(im, 0, &count)[0] : INT64_MAX;
-    if (count != 1) onnx_fail(im, DLC_PARSE_ERROR, "%d trip counts", count);
+    const int64_t trips = onnx_operand_integer(im, 0, INT64_MAX);
     for (size_t i = 2; i < operands; i++) {
         if (!onnx_has(im, i)) onnx_fail(im, DLC_PARSE_ERROR, "operand %zu is missing", i);
         t.inputs[i] = *im->operand[i];

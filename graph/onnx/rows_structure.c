@@ -72,11 +72,8 @@ static void import_unsqueeze(onnx_import *im) {
     const int rank = x.rank + count;
     tir_expr dims[DLC_MAX_RANK] = {0};
     if (rank > DLC_MAX_RANK) onnx_fail(im, DLC_UNSUPPORTED, "a result of rank %d", rank);
-    for (int i = 0; i < count; i++) {
-        const int axis = onnx_axis(im, given[i], rank, false);
-        if (dims[axis]) onnx_fail(im, DLC_PARSE_ERROR, "axis %d twice", axis);
-        dims[axis] = number(im, 1);
-    }
+    const int64_t *axes = onnx_axis_list(im, given, count, rank);
+    for (int i = 0; i < count; i++) dims[axes[i]] = number(im, 1);
     for (int d = 0, from = 0; d < rank; d++)
         if (!dims[d]) dims[d] = x.dim[from++];
     onnx_give(im, 0, graph_reshape(im->g, onnx_operand(im, 0), rank, dims));
@@ -88,8 +85,10 @@ static void import_transpose(onnx_import *im) {
     int count;
     const int64_t *given = onnx_ints(im, "perm", &count);
     if (given && count != rank) onnx_fail(im, DLC_PARSE_ERROR, "perm has %d axes, the operand %d", count, rank);
-    for (int d = 0; d < rank; d++) permutation[d] = given ? onnx_axis(im, given[d], rank, false) : rank - 1 - d;
-    onnx_give(im, 0, graph_transpose(im->g, onnx_operand(im, 0), permutation));
+    for (int d = 0; d < rank; d++) permutation[d] = rank - 1 - d;
+    onnx_give(
+        im, 0,
+        graph_transpose(im->g, onnx_operand(im, 0), given ? onnx_axis_list(im, given, count, rank) : permutation));
 }
 
 /* A dimension of 1 on either side, of x or of the given shape, is broadcast. */
@@ -129,6 +128,7 @@ static void import_concat(onnx_import *im) {
 static void import_split(onnx_import *im) {
     const graph_shape x = onnx_operand_shape(im, 0);
     const int parts = (int)im->node->outputs.count, axis = onnx_axis(im, onnx_int(im, "axis", 0), x.rank, false);
+    if (!parts) onnx_fail(im, DLC_PARSE_ERROR, "it has no results");
     tir_pool *pool = im->g->pool;
     const tir_expr *sizes = NULL;
     int count = parts;
@@ -222,9 +222,10 @@ static void import_slice(onnx_import *im) {
     if (count[0] != count[1] || (axes && count[2] != count[0]) || (steps && count[3] != count[0]))
         onnx_fail(im, DLC_PARSE_ERROR, "%d starts, %d ends, %d axes, %d steps", count[0], count[1], count[2], count[3]);
     slice s = {.reversals = 0};
+    axes = onnx_axis_list(im, axes, count[0], x.rank);
     for (int d = 0; d < x.rank; d++) s.start[d] = number(im, 0), s.stop[d] = x.dim[d], s.step[d] = 1;
     for (int i = 0; i < count[0]; i++) {
-        const int axis = onnx_axis(im, axes ? axes[i] : i, x.rank, false);
+        const int axis = (int)axes[i];
         slice_axis(im, &s, axis, x.dim[axis], starts[i], ends[i], steps ? steps[i] : 1);
     }
     graph_id y = onnx_operand(im, 0);
@@ -249,10 +250,8 @@ static void import_pad(onnx_import *im) {
                   *axes = onnx_has(im, 3) ? onnx_operand_integers(im, 3, &axis_count) : NULL;
     const graph_id x = onnx_operand(im, 0);
     if (count != 2 * axis_count) onnx_fail(im, DLC_PARSE_ERROR, "%d pads for %d axes", count, axis_count);
-    for (int i = 0; i < axis_count; i++) {
-        const int axis = axes ? onnx_axis(im, axes[i], rank, false) : i;
-        low[axis] = pads[i], high[axis] = pads[axis_count + i];
-    }
+    axes = onnx_axis_list(im, axes, axis_count, rank);
+    for (int i = 0; i < axis_count; i++) low[axes[i]] = pads[i], high[axes[i]] = pads[axis_count + i];
     if (mode) {
         onnx_ignore(im, "value");
         onnx_give(im, 0,
@@ -298,9 +297,8 @@ static void import_range(onnx_import *im) {
         whole += span > (double)whole;
         count = number(im, whole);
     } else {
-        int ignored;
-        const tir_expr from = onnx_operand_sizes(im, 0, &ignored)[0], to = onnx_operand_sizes(im, 1, &ignored)[0];
-        if (step <= 0 || step != (double)(int64_t)step)
+        const tir_expr from = onnx_operand_size(im, 0), to = onnx_operand_size(im, 1);
+        if (!(step > 0 && step < 0x1p40) || step != (double)(int64_t)step)
             onnx_fail(im, DLC_UNSUPPORTED, "a step that is no positive number known at import");
         count =
             tir_max(im->g->pool, tir_ceil_div(im->g->pool, tir_sub(im->g->pool, to, from), number(im, (int64_t)step)),
@@ -322,12 +320,9 @@ static void import_eye_like(onnx_import *im) {
 }
 
 static void import_trilu(onnx_import *im) {
-    int count;
-    const int64_t *k = onnx_has(im, 1) ? onnx_operand_integers(im, 1, &count) : NULL;
-    if (k && count != 1) onnx_fail(im, DLC_PARSE_ERROR, "%d numbers of a diagonal", count);
     onnx_give(im, 0,
               ONNX_WITH(im, "trilu", onnx_operand(im, 0), graph_set_bool("upper", onnx_int(im, "upper", 1) != 0),
-                        graph_set_integer("diagonal", k ? k[0] : 0)));
+                        graph_set_integer("diagonal", onnx_operand_integer(im, 1, 0))));
 }
 
 static void import_depth_to_space(onnx_import *im) {

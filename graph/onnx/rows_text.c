@@ -39,11 +39,10 @@ static onnx_bytes joined(lib_arena *arena, onnx_bytes a, onnx_bytes b) {
 static void import_string_concat(onnx_import *im) {
     const onnx_known *x, *y;
     const onnx_bytes *a = onnx_operand_texts(im, 0, &x), *b = onnx_operand_texts(im, 1, &y);
-    int64_t dims[DLC_MAX_RANK], count = 1;
+    int64_t dims[DLC_MAX_RANK];
     const int rank = broadcast_dims(im, x, y, dims);
-    for (int d = 0; d < rank; d++)
-        if (__builtin_mul_overflow(count, dims[d], &count) || count > ONNX_WORDS_MAX)
-            onnx_fail(im, DLC_BUDGET_EXCEEDED, "more than %d strings", (int)ONNX_WORDS_MAX);
+    const int64_t count = onnx_count((size_t)rank, dims, ONNX_WORDS_MAX);
+    if (count < 0) onnx_fail(im, DLC_BUDGET_EXCEEDED, "more than %d strings", (int)ONNX_WORDS_MAX);
     onnx_bytes *text = LIB_NEW_ARRAY(im->g->arena, onnx_bytes, (size_t)count + 1);
     for (int64_t i = 0; i < count; i++)
         text[i] = joined(im->g->arena, a[place_in(x, rank, dims, i)], b[place_in(y, rank, dims, i)]);
@@ -90,7 +89,7 @@ static void import_string_split(onnx_import *im) {
     const onnx_known *x;
     const onnx_bytes *text = onnx_operand_texts(im, 0, &x);
     const onnx_attribute *by = onnx_attribute_find(im, "delimiter", ONNX_ATTRIBUTE_STRING);
-    const int64_t most = onnx_int(im, "maxsplit", -1);
+    const int64_t given = onnx_int(im, "maxsplit", -1), most = given < 0 ? -1 : given;
     int64_t dims[DLC_MAX_RANK] = {0}, *count = LIB_NEW_ARRAY(arena, int64_t, (size_t)x->count + 1), longest = 0;
     pieces all = {0};
     if (x->rank >= DLC_MAX_RANK) onnx_fail(im, DLC_UNSUPPORTED, "a result of rank %d", x->rank + 1);

@@ -10,31 +10,40 @@ const int64_t *onnx_window_dims(onnx_import *im, const graph_shape *weights) {
     return window;
 }
 
-static void read_list(onnx_import *im, const char *name, int rank, int64_t fallback, int64_t *to) {
-    int count;
-    const int64_t *given = onnx_ints(im, name, &count);
-    if (given && count != rank)
-        onnx_fail(im, DLC_PARSE_ERROR, "%s has %d numbers for %d spatial dimensions", name, count, rank);
-    for (int d = 0; d < rank; d++) to[d] = given ? given[d] : fallback;
+void onnx_window_list(onnx_import *im, const char *name, int count, int64_t fallback, int64_t least, int64_t *to) {
+    int own;
+    const int64_t *given = onnx_ints(im, name, &own);
+    if (given && own != count) onnx_fail(im, DLC_PARSE_ERROR, "%s has %d numbers, expected %d", name, own, count);
+    if (!given && fallback < least) onnx_fail(im, DLC_PARSE_ERROR, "attribute %s is missing", name);
+    for (int d = 0; d < count; d++) {
+        to[d] = given ? given[d] : fallback;
+        if (to[d] < least || to[d] > ONNX_WINDOW_MAX)
+            onnx_fail(im, DLC_PARSE_ERROR, "%s has the number %lld", name, (long long)to[d]);
+    }
+}
+
+/* Sets low[rank] and high[rank] to the attribute pads. */
+static void read_pads(onnx_import *im, int rank, int64_t *low, int64_t *high) {
+    int64_t pads[2 * DLC_MAX_RANK];
+    onnx_window_list(im, "pads", 2 * rank, 0, -ONNX_WINDOW_MAX, pads);
+    for (int d = 0; d < rank; d++) low[d] = pads[d], high[d] = pads[rank + d];
 }
 
 onnx_window onnx_window_transposed(onnx_import *im, const int64_t *window) {
     const graph_shape x = onnx_operand_shape(im, 0);
     onnx_window w = {.rank = x.rank - 2};
-    int count;
+    int64_t low[DLC_MAX_RANK], high[DLC_MAX_RANK];
     if (w.rank < 1) onnx_fail(im, DLC_PARSE_ERROR, "an operand of rank %d has no spatial dimensions", x.rank);
     w.pad = (onnx_pad)onnx_choice(im, "auto_pad", "NOTSET VALID SAME_UPPER SAME_LOWER", "NOTSET");
-    read_list(im, "strides", w.rank, 1, w.stride);
-    read_list(im, "dilations", w.rank, 1, w.dilation);
+    onnx_window_list(im, "strides", w.rank, 1, 1, w.stride);
+    onnx_window_list(im, "dilations", w.rank, 1, 1, w.dilation);
     for (int d = 0; d < w.rank; d++) {
         w.window[d] = window[d];
-        if (w.stride[d] < 1 || w.dilation[d] < 1 || window[d] < 1)
-            onnx_fail(im, DLC_PARSE_ERROR, "a window, stride or dilation below 1");
+        if (window[d] < 1 || window[d] > ONNX_WINDOW_MAX)
+            onnx_fail(im, DLC_PARSE_ERROR, "a window of size %lld", (long long)window[d]);
     }
-    const int64_t *pads = onnx_ints(im, "pads", &count);
-    if (pads && count != 2 * w.rank) onnx_fail(im, DLC_PARSE_ERROR, "%d pads for %d spatial dimensions", count, w.rank);
-    for (int d = 0; pads && d < w.rank && w.pad == ONNX_PAD_GIVEN; d++)
-        w.low[d] = pads[d], w.high[d] = pads[w.rank + d];
+    read_pads(im, w.rank, low, high);
+    for (int d = 0; d < w.rank && w.pad == ONNX_PAD_GIVEN; d++) w.low[d] = low[d], w.high[d] = high[d];
     return w;
 }
 
@@ -45,8 +54,8 @@ onnx_window onnx_window_of(onnx_import *im, const int64_t *window) {
         const int64_t span = (window[d] - 1) * w.dilation[d] + 1;
         int64_t size, total = span - 1;
         if (tir_is_const(im->g->pool, x.dim[d + 2], &size)) {
-            const int64_t results = (size + w.stride[d] - 1) / w.stride[d];
-            total = (results - 1) * w.stride[d] + span - size;
+            const int64_t rest = size % w.stride[d]; /* the last window begins so many elements before the end */
+            total = span - (rest ? rest : w.stride[d]);
         } else if (w.stride[d] != 1)
             onnx_fail(im, DLC_UNSUPPORTED, "auto_pad with a stride where the input's size is not given");
         total = total < 0 ? 0 : total;
@@ -59,13 +68,8 @@ onnx_window onnx_window_of(onnx_import *im, const int64_t *window) {
 /* ---- poolings ------------------------------------------------------------------------------------------------------- */
 
 static onnx_window pool_window(onnx_import *im) {
-    const int rank = onnx_operand_rank(im, 0) - 2;
     int64_t window[DLC_MAX_RANK] = {0};
-    int count;
-    const int64_t *given = onnx_ints(im, "kernel_shape", &count);
-    if (!given || count != rank)
-        onnx_fail(im, DLC_PARSE_ERROR, "kernel_shape has %d numbers for %d spatial dimensions", count, rank);
-    for (int d = 0; d < rank; d++) window[d] = given[d];
+    onnx_window_list(im, "kernel_shape", onnx_operand_rank(im, 0) - 2, 0, 1, window);
     return onnx_window_of(im, window);
 }
 
@@ -134,14 +138,9 @@ static void import_global_pool(onnx_import *im) {
 
 static void import_max_unpool(onnx_import *im) {
     const graph_shape x = onnx_operand_shape(im, 0);
-    const int rank = x.rank - 2;
     int64_t window[DLC_MAX_RANK] = {0};
     tir_expr dims[DLC_MAX_RANK];
-    int count;
-    const int64_t *given = onnx_ints(im, "kernel_shape", &count);
-    if (count != rank)
-        onnx_fail(im, DLC_PARSE_ERROR, "kernel_shape has %d numbers for %d spatial dimensions", count, rank);
-    for (int d = 0; d < rank; d++) window[d] = given[d];
+    onnx_window_list(im, "kernel_shape", x.rank - 2, 0, 1, window);
     const onnx_window w = onnx_window_transposed(im, window);
     for (int d = 0; d < x.rank; d++) {
         dims[d] = x.dim[d];
@@ -165,6 +164,7 @@ static void import_max_unpool(onnx_import *im) {
     for (int d = 0; d < x.rank; d++) {
         if (!tir_is_const(im->g->pool, dims[d], &own))
             onnx_fail(im, DLC_UNSUPPORTED, "output_shape where the input's size is not given");
+        if (shape[d] < own) onnx_fail(im, DLC_PARSE_ERROR, "output_shape has the number %lld", (long long)shape[d]);
         high[d] = shape[d] - own;
     }
     onnx_give(im, 0, graph_pad(im->g, y, graph_scalar_like(im->g, y, 0), low, high));
@@ -201,17 +201,15 @@ static void import_affine_grid(onnx_import *im) {
 }
 
 static void import_col2im(onnx_import *im) {
-    int rank, block_rank, count;
+    int rank, block_rank;
     const tir_expr *image = onnx_operand_sizes(im, 1, &rank);
     const int64_t *block = onnx_operand_integers(im, 2, &block_rank);
-    int64_t stride[DLC_MAX_RANK], dilation[DLC_MAX_RANK], low[DLC_MAX_RANK] = {0}, high[DLC_MAX_RANK] = {0};
+    int64_t stride[DLC_MAX_RANK], dilation[DLC_MAX_RANK], low[DLC_MAX_RANK], high[DLC_MAX_RANK];
     if (rank != block_rank || rank > DLC_MAX_RANK)
         onnx_fail(im, DLC_PARSE_ERROR, "images of %d and blocks of %d dimensions", rank, block_rank);
-    read_list(im, "strides", rank, 1, stride);
-    read_list(im, "dilations", rank, 1, dilation);
-    const int64_t *pads = onnx_ints(im, "pads", &count);
-    if (pads && count != 2 * rank) onnx_fail(im, DLC_PARSE_ERROR, "%d pads", count);
-    for (int d = 0; pads && d < rank; d++) low[d] = pads[d], high[d] = pads[rank + d];
+    onnx_window_list(im, "strides", rank, 1, 1, stride);
+    onnx_window_list(im, "dilations", rank, 1, 1, dilation);
+    read_pads(im, rank, low, high);
     onnx_give(im, 0,
               ONNX_WITH(im, "col2im", onnx_operand(im, 0), graph_set_dims("image", rank, image),
                         graph_set_list("block", rank, block), graph_set_list("stride", rank, stride),
@@ -225,6 +223,9 @@ static void import_col2im(onnx_import *im) {
 static tir_expr scaled(onnx_import *im, tir_expr size, double scale) {
     tir_pool *pool = im->g->pool;
     int64_t own;
+    if (!(scale > 0 && scale < 1 << 30)) onnx_fail(im, DLC_PARSE_ERROR, "a scale of %g", scale);
+    if (tir_is_const(pool, size, &own) && !((double)own * scale < 0x1p62))
+        onnx_fail(im, DLC_PARSE_ERROR, "a scale of %g for the size %lld", scale, (long long)own);
     if (tir_is_const(pool, size, &own)) return tir_index(pool, (int64_t)((double)own * scale));
     for (int64_t over = 1; over <= 1 << 10; over *= 2)
         if (scale * (double)over == (double)(int64_t)(scale * (double)over))
@@ -354,7 +355,8 @@ static void import_resize(onnx_import *im) {
     const int64_t *axes = onnx_ints(im, "axes", &axis_count);
     if (axes) r.count = axis_count;
     if (r.count > x.rank) onnx_fail(im, DLC_PARSE_ERROR, "%d axes of an operand of rank %d", r.count, x.rank);
-    for (int i = 0; i < r.count; i++) r.axes[i] = axes ? onnx_axis(im, axes[i], x.rank, false) : i;
+    const int64_t *distinct = onnx_axis_list(im, axes, r.count, x.rank);
+    for (int i = 0; i < r.count; i++) r.axes[i] = distinct[i];
     if (onnx_has(im, 3)) {
         const tir_expr *sizes = onnx_operand_sizes(im, 3, &size_count);
         if (size_count != r.count) onnx_fail(im, DLC_PARSE_ERROR, "%d sizes for %d axes", size_count, r.count);

@@ -8,10 +8,18 @@ typedef onnx_number number;
 
 /* ---- known values -------------------------------------------------------------------------------------------------- */
 
+int64_t onnx_count(size_t rank, const int64_t *dims, int64_t most) {
+    int64_t count = 1;
+    for (size_t d = 0; d < rank; d++)
+        if (dims[d] < 0 || __builtin_mul_overflow(count, dims[d], &count)) return -1;
+    return count <= most ? count : -1;
+}
+
 onnx_known *onnx_known_new(onnx_import *im, dlc_dtype dtype, int rank, const int64_t *dims) {
     onnx_known *known = LIB_NEW(im->g->arena, onnx_known);
-    known->dtype = dtype, known->rank = rank, known->count = 1;
-    for (int d = 0; d < rank; d++) known->dims[d] = dims[d], known->count *= dims[d];
+    known->dtype = dtype, known->rank = rank, known->count = onnx_count((size_t)rank, dims, INT64_MAX);
+    if (known->count < 0) onnx_fail(im, DLC_PARSE_ERROR, "a result that no tensor can have");
+    for (int d = 0; d < rank; d++) known->dims[d] = dims[d];
     known->element = LIB_NEW_ARRAY(im->g->arena, onnx_number, (size_t)known->count + 1);
     return known;
 }
@@ -47,13 +55,10 @@ static number element_of(onnx_import *im, dlc_dtype dtype, const void *bytes) {
 
 const onnx_known *onnx_known_of_tensor(onnx_import *im, const onnx_tensor *tensor) {
     const onnx_element *element = onnx_element_of(tensor->data_type);
-    int64_t count = 1;
     if (tensor->data_type == ONNX_STRING || element->dtype < 0 || !onnx_is_followed((dlc_dtype)element->dtype) ||
-        onnx_is_external(tensor) || tensor->dims.count > DLC_MAX_RANK)
+        onnx_is_external(tensor) || tensor->dims.count > DLC_MAX_RANK ||
+        onnx_count(tensor->dims.count, tensor->dims.data, ONNX_KNOWN_MAX) < 0)
         return NULL;
-    for (size_t d = 0; d < tensor->dims.count && count <= ONNX_KNOWN_MAX; d++)
-        count = tensor->dims.data[d] > ONNX_KNOWN_MAX ? ONNX_KNOWN_MAX + 1 : count * tensor->dims.data[d];
-    if (count > ONNX_KNOWN_MAX) return NULL;
     const onnx_data data = onnx_tensor_data(im->g->arena, tensor);
     const dlc_dtype dtype = (dlc_dtype)element->dtype;
     onnx_known *known = onnx_known_new(im, dtype, (int)tensor->dims.count, tensor->dims.data);
@@ -70,9 +75,7 @@ const onnx_known *onnx_known_of_view(onnx_import *im, const DLTensor *view, grap
     dlc_dtype dtype = DLC_F32;
     lib_dtype_from_dlpack(view->dtype, &dtype);
     const char *data = lib_tensor_data(view);
-    int64_t count = 1;
-    for (int d = 0; d < view->ndim; d++) count *= view->shape[d];
-    if (count > known_max(im) || !onnx_is_followed(dtype)) {
+    if (onnx_count((size_t)view->ndim, view->shape, known_max(im)) < 0 || !onnx_is_followed(dtype)) {
         *made = graph_literal(im->g, dtype, view->ndim, view->shape, data);
         return NULL;
     }
@@ -344,7 +347,7 @@ static int64_t place_of(const onnx_known *operand, const onnx_known *result, int
 /* A new known value, still without elements, of the shape to which the operands broadcast. NULL: they do not broadcast, or it would have
  * too many elements. */
 static onnx_known *broadcast_of(onnx_import *im, dlc_dtype dtype, int count, const onnx_known *const *operand) {
-    int64_t dims[DLC_MAX_RANK], all = 1;
+    int64_t dims[DLC_MAX_RANK];
     int rank = 0;
     for (int i = 0; i < count; i++) rank = operand[i]->rank > rank ? operand[i]->rank : rank;
     for (int d = 0; d < rank; d++) {
@@ -355,9 +358,8 @@ static onnx_known *broadcast_of(onnx_import *im, dlc_dtype dtype, int count, con
             if (extent != 1 && dims[d] != 1 && extent != dims[d]) return NULL;
             if (extent != 1) dims[d] = extent;
         }
-        all *= dims[d];
-        if (all > known_max(im)) return NULL;
     }
+    if (onnx_count((size_t)rank, dims, known_max(im)) < 0) return NULL;
     return onnx_known_new(im, dtype, rank, dims);
 }
 
@@ -432,7 +434,7 @@ static bool fold_constant(onnx_import *im) {
 
 static const onnx_known *fold_cast(onnx_import *im) {
     const onnx_known *x = onnx_operand_known(im, 0);
-    if (onnx_casts_text(im, (int32_t)onnx_int(im, "to", 1))) return NULL;
+    if (im->opset < 6 || onnx_casts_text(im, (int32_t)onnx_int(im, "to", 1))) return NULL;
     const dlc_dtype to = onnx_dtype_attribute(im, "to", DLC_F32);
     onnx_ignore(im, "saturate"), onnx_ignore(im, "round_mode");
     if (!x || !onnx_is_followed(to)) return NULL;
@@ -442,7 +444,7 @@ static const onnx_known *fold_cast(onnx_import *im) {
     return y;
 }
 
-static const onnx_known *fold_unary(onnx_import *im, char op) {
+static const onnx_known *fold_unary(onnx_import *im, int op) {
     const onnx_known *x = onnx_operand_known(im, 0);
     if (!x) return NULL;
     onnx_known *y = onnx_known_new(im, x->dtype, x->rank, x->dims);
@@ -477,7 +479,8 @@ static const onnx_known *fold_unary(onnx_import *im, char op) {
 
 static const onnx_known *fold_gather(onnx_import *im) {
     const onnx_known *x = onnx_operand_known(im, 0), *at = onnx_operand_known(im, 1);
-    if (!x || !at || x->rank != 1 || onnx_int(im, "axis", 0) > 0 || at->count > known_max(im)) return NULL;
+    if (!x || !at || x->rank != 1 || at->count > known_max(im)) return NULL;
+    onnx_axis(im, onnx_int(im, "axis", 0), 1, false);
     onnx_known *y = onnx_known_new(im, x->dtype, at->rank, at->dims);
     for (int64_t i = 0; i < at->count; i++) {
         int64_t index;
@@ -498,7 +501,8 @@ static const onnx_known *fold_concat(onnx_import *im) {
         if (!x || x->rank != 1 || x->dtype != first->dtype) return NULL;
         count += x->count;
     }
-    if (!first || count > known_max(im) || onnx_int(im, "axis", 0) > 0) return NULL;
+    if (!first || count > known_max(im)) return NULL;
+    onnx_axis(im, onnx_int(im, "axis", 0), 1, false);
     onnx_known *y = onnx_known_new(im, first->dtype, 1, &count);
     int64_t at = 0;
     for (size_t i = 0; i < onnx_operands(im); i++) {
@@ -563,8 +567,9 @@ static const onnx_known *fold_slice(onnx_import *im) {
         (list[3] && count[3] != count[0]))
         return NULL;
     for (int d = x->rank - 1; d >= 0; d--) dims[d] = x->dims[d], stride[d] = size, size *= x->dims[d];
+    const int64_t *axes = onnx_axis_list(im, list[2], count[0], x->rank);
     for (int i = 0; i < count[0]; i++) {
-        const int axis = onnx_axis(im, list[2] ? list[2][i] : i, x->rank, false);
+        const int64_t axis = axes[i];
         const int64_t step = list[3] ? list[3][i] : 1;
         if (step == 0 || step <= INT32_MIN || step > INT32_MAX)
             onnx_fail(im, DLC_PARSE_ERROR, "a step of %lld", (long long)step);
@@ -585,8 +590,9 @@ static const onnx_known *fold_transpose(onnx_import *im) {
     const int64_t *permutation = onnx_ints(im, "perm", &count);
     if (!x || (permutation && count != x->rank)) return NULL;
     for (int d = x->rank - 1; d >= 0; d--) own[d] = size, size *= x->dims[d];
+    if (permutation) permutation = onnx_axis_list(im, permutation, count, x->rank);
     for (int d = 0; d < x->rank; d++) {
-        const int from = permutation ? onnx_axis(im, permutation[d], x->rank, false) : x->rank - 1 - d;
+        const int64_t from = permutation ? permutation[d] : x->rank - 1 - d;
         dims[d] = x->dims[from], stride[d] = own[from];
     }
     return strided(im, x, x->rank, dims, 0, stride);
@@ -608,7 +614,7 @@ static const onnx_known *fold_structure(onnx_import *im) {
         if (rank > DLC_MAX_RANK || onnx_int(im, "allowzero", 0)) return NULL;
         for (int d = 0; d < rank; d++) {
             dims[d] = to[d] == 0 && d < x->rank ? x->dims[d] : to[d];
-            if (to[d] == -1)
+            if (to[d] == -1 && open < 0)
                 open = d;
             else if (dims[d] > 0 && left % dims[d] == 0)
                 left /= dims[d];
@@ -624,12 +630,10 @@ static const onnx_known *fold_structure(onnx_import *im) {
                                           : onnx_ints(im, "axes", &count);
     const int out = squeeze ? x->rank : x->rank + count;
     uint32_t named = 0;
-    for (int i = 0; i < count; i++) {
-        const int64_t axis = axes[i] < 0 ? axes[i] + out : axes[i];
-        if (axis < 0 || axis >= out || out > DLC_MAX_RANK) return NULL;
-        named |= 1u << axis;
-    }
     int from = 0;
+    if (out > DLC_MAX_RANK) return NULL;
+    if (axes) axes = onnx_axis_list(im, axes, count, out);
+    for (int i = 0; i < count; i++) named |= 1u << axes[i];
     for (int d = 0; d < out; d++) {
         if (squeeze) {
             const bool goes = count ? named >> d & 1 : x->dims[d] == 1;
@@ -641,17 +645,18 @@ static const onnx_known *fold_structure(onnx_import *im) {
     return reshaped(im, x, rank, dims);
 }
 
-static const onnx_known *fold_reduce(onnx_import *im, operation op) {
+static const onnx_known *fold_reduce(onnx_import *im, int op) {
     const onnx_known *x = onnx_operand_known(im, 0);
     if (!x || x->rank > 1 || x->count == 0 || (onnx_has(im, 1) && !onnx_operand_is_constant(im, 1))) return NULL;
     const bool keep = onnx_int(im, "keepdims", 1);
-    onnx_ignore(im, "axes"), onnx_ignore(im, "noop_with_empty_axes");
+    int ignored;
     if (onnx_int(im, "noop_with_empty_axes", 0)) return NULL;
+    onnx_axes(im, onnx_is(im->node->operator, "ReduceSum") ? 13 : 18, 1, x->rank, &ignored);
     onnx_known *y = onnx_known_new(im, x->dtype, keep ? x->rank : 0, (int64_t[]){1});
     const bool is_float_sum = op == ADD && lib_dtype_is_float(x->dtype); /* which begins with 0: that of -0 is 0 */
     y->element[0] = is_float_sum ? real(0) : x->element[0];
     for (int64_t i = is_float_sum ? 0 : 1; i < x->count; i++)
-        if (!operate(im, x->dtype, op, y->element[0], x->element[i], &y->element[0])) return NULL;
+        if (!operate(im, x->dtype, (operation)op, y->element[0], x->element[i], &y->element[0])) return NULL;
     return y;
 }
 
@@ -661,10 +666,10 @@ static const onnx_known *fold_range(onnx_import *im) {
     if (!a || !b || !c || lib_dtype_is_float(a->dtype) || !constant_index(im, a->element[0], &start) ||
         !constant_index(im, b->element[0], &limit) || !constant_index(im, c->element[0], &step) || step == 0)
         return NULL;
-    int64_t count = 0;
     if (limit > 1 << 20 || limit < -(1 << 20) || start > 1 << 20 || start < -(1 << 20)) return NULL;
-    for (int64_t i = start; step > 0 ? i < limit : i > limit; i += step)
-        if (++count > known_max(im)) return NULL;
+    const int64_t span = limit - start, toward = step > 0 ? 1 : -1;
+    const int64_t count = span * toward > 0 ? (span - toward) / step + 1 : 0;
+    if (count > known_max(im)) return NULL;
     onnx_known *y = onnx_known_new(im, a->dtype, 1, &count);
     for (int64_t i = 0; i < count; i++) y->element[i] = whole(im, start + i * step);
     return y;
@@ -672,17 +677,11 @@ static const onnx_known *fold_range(onnx_import *im) {
 
 static const onnx_known *fold_constant_of_shape(onnx_import *im) {
     int rank = 0;
-    int64_t count = 1;
     const onnx_attribute *a = onnx_attribute_find(im, "value", ONNX_ATTRIBUTE_TENSOR);
     const onnx_known *value = a ? onnx_known_of_tensor(im, a->t) : NULL;
     if (!onnx_operand_is_constant(im, 0) || (a && (!value || value->count != 1))) return NULL;
     const int64_t *dims = onnx_operand_integers(im, 0, &rank);
-    if (rank > DLC_MAX_RANK) return NULL;
-    for (int d = 0; d < rank; d++) {
-        if (dims[d] < 0 || dims[d] > known_max(im)) return NULL;
-        count *= dims[d];
-        if (count > known_max(im)) return NULL;
-    }
+    if (rank > DLC_MAX_RANK || onnx_count((size_t)rank, dims, known_max(im)) < 0) return NULL;
     onnx_known *y = onnx_known_new(im, value ? value->dtype : DLC_F32, rank, dims);
     for (int64_t i = 0; i < y->count; i++) y->element[i] = value ? value->element[0] : real(0);
     return y;
@@ -704,88 +703,73 @@ static const onnx_known *fold_expand(onnx_import *im) {
     return y;
 }
 
-static const onnx_known *fold_one(onnx_import *im, const char *name) {
-    static const struct {
-        const char *name;
-        int op;
-        bool compares;
-    } binary[] = {{"Add", ADD, 0},         {"Sub", SUB, 0},
-                  {"Mul", MUL, 0},         {"Div", DIV, 0},
-                  {"Min", MIN, 0},         {"Max", MAX, 0},
-                  {"And", MIN, 0}, /* of bools */
-                  {"Or", MAX, 0},          {"Equal", EQUAL, 1},
-                  {"Less", LESS, 1},       {"LessOrEqual", LESS_EQUAL, 1},
-                  {"Greater", GREATER, 1}, {"GreaterOrEqual", GREATER_EQUAL, 1}};
-    for (size_t i = 0; i < sizeof binary / sizeof binary[0]; i++)
-        if (!strcmp(name, binary[i].name))
-            return onnx_operands(im) == 2 && im->opset >= 7 ? elementwise(im, binary[i].op, binary[i].compares) : NULL;
-    if (!strcmp(name, "Mod")) return onnx_int(im, "fmod", 0) ? NULL : elementwise(im, MOD, false);
-    if (!strcmp(name, "Cast")) return im->opset < 6 ? NULL : fold_cast(im);
-    if (!strcmp(name, "Neg")) return fold_unary(im, 'n');
-    if (!strcmp(name, "Abs")) return fold_unary(im, 'a');
-    if (!strcmp(name, "Floor")) return fold_unary(im, 'f');
-    if (!strcmp(name, "Ceil")) return fold_unary(im, 'c');
-    if (!strcmp(name, "Not")) return fold_unary(im, '!');
-    if (!strcmp(name, "Gather")) return fold_gather(im);
-    if (!strcmp(name, "Concat")) return fold_concat(im);
-    if (!strcmp(name, "Slice")) return fold_slice(im);
-    if (!strcmp(name, "Transpose")) return fold_transpose(im);
-    if (!strcmp(name, "Where")) return fold_where(im);
-    if (!strcmp(name, "Range")) return fold_range(im);
-    if (!strcmp(name, "Expand")) return fold_expand(im);
-    if (!strcmp(name, "ConstantOfShape")) return fold_constant_of_shape(im);
-    if (!strcmp(name, "ReduceProd")) return fold_reduce(im, MUL);
-    if (!strcmp(name, "ReduceSum")) return fold_reduce(im, ADD);
-    if (!strcmp(name, "ReduceMax")) return fold_reduce(im, MAX);
-    if (!strcmp(name, "ReduceMin")) return fold_reduce(im, MIN);
-    return fold_structure(im);
+static const onnx_known *fold_arithmetic(onnx_import *im, int op) {
+    return onnx_operands(im) == 2 && im->opset >= 7 ? elementwise(im, op, false) : NULL;
 }
 
+static const onnx_known *fold_mod(onnx_import *im) {
+    return onnx_int(im, "fmod", 0) ? NULL : elementwise(im, MOD, false);
+}
+
+static const onnx_known *fold_comparison(onnx_import *im, int op) {
+    return onnx_operands(im) == 2 && im->opset >= 7 ? elementwise(im, op, true) : NULL;
+}
+
+/* An operator that is folded, by plain(im) or by of(im, op). */
+static const struct folding {
+    const char *name;
+    const onnx_known *(*plain)(onnx_import *im);
+    const onnx_known *(*of)(onnx_import *im, int op);
+    int op;
+} foldings[] = {
+    {"Abs", NULL, fold_unary, 'a'},
+    {"Add", NULL, fold_arithmetic, ADD},
+    {"And", NULL, fold_arithmetic, MIN}, /* of bools */
+    {"Cast", fold_cast, NULL, 0},
+    {"Ceil", NULL, fold_unary, 'c'},
+    {"Concat", fold_concat, NULL, 0},
+    {"ConstantOfShape", fold_constant_of_shape, NULL, 0},
+    {"Div", NULL, fold_arithmetic, DIV},
+    {"Equal", NULL, fold_comparison, EQUAL},
+    {"Expand", fold_expand, NULL, 0},
+    {"Floor", NULL, fold_unary, 'f'},
+    {"Gather", fold_gather, NULL, 0},
+    {"Greater", NULL, fold_comparison, GREATER},
+    {"GreaterOrEqual", NULL, fold_comparison, GREATER_EQUAL},
+    {"Identity", fold_structure, NULL, 0},
+    {"Less", NULL, fold_comparison, LESS},
+    {"LessOrEqual", NULL, fold_comparison, LESS_EQUAL},
+    {"Max", NULL, fold_arithmetic, MAX},
+    {"Min", NULL, fold_arithmetic, MIN},
+    {"Mod", fold_mod, NULL, 0},
+    {"Mul", NULL, fold_arithmetic, MUL},
+    {"Neg", NULL, fold_unary, 'n'},
+    {"Not", NULL, fold_unary, '!'},
+    {"Or", NULL, fold_arithmetic, MAX},
+    {"Range", fold_range, NULL, 0},
+    {"ReduceMax", NULL, fold_reduce, MAX},
+    {"ReduceMin", NULL, fold_reduce, MIN},
+    {"ReduceProd", NULL, fold_reduce, MUL},
+    {"ReduceSum", NULL, fold_reduce, ADD},
+    {"Reshape", fold_structure, NULL, 0},
+    {"Slice", fold_slice, NULL, 0},
+    {"Squeeze", fold_structure, NULL, 0},
+    {"Sub", NULL, fold_arithmetic, SUB},
+    {"Transpose", fold_transpose, NULL, 0},
+    {"Unsqueeze", fold_structure, NULL, 0},
+    {"Where", fold_where, NULL, 0},
+};
+
 static bool fold(onnx_import *im) {
-    static const char *const names[] = {"Add",
-                                        "Sub",
-                                        "Mul",
-                                        "Div",
-                                        "Min",
-                                        "Max",
-                                        "And",
-                                        "Or",
-                                        "Equal",
-                                        "Less",
-                                        "LessOrEqual",
-                                        "Greater",
-                                        "GreaterOrEqual",
-                                        "Mod",
-                                        "Cast",
-                                        "Neg",
-                                        "Abs",
-                                        "Floor",
-                                        "Ceil",
-                                        "Not",
-                                        "Gather",
-                                        "Concat",
-                                        "Slice",
-                                        "Where",
-                                        "Range",
-                                        "Expand",
-                                        "ConstantOfShape",
-                                        "ReduceProd",
-                                        "ReduceSum",
-                                        "ReduceMax",
-                                        "ReduceMin",
-                                        "Identity",
-                                        "Reshape",
-                                        "Squeeze",
-                                        "Unsqueeze",
-                                        "Transpose"};
     if (im->node->domain.size && !onnx_is(im->node->domain, "ai.onnx")) return false;
     if (onnx_is(im->node->operator, "Shape")) return fold_shape(im);
     if (onnx_is(im->node->operator, "Size")) return fold_size(im);
     if (onnx_is(im->node->operator, "Constant")) return fold_constant(im);
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (!onnx_is(im->node->operator, names[i])) continue;
+    for (size_t i = 0; i < sizeof foldings / sizeof foldings[0]; i++) {
+        const struct folding *by = &foldings[i];
+        if (!onnx_is(im->node->operator, by->name)) continue;
         const uint64_t asked = im->asked;
-        const onnx_known *y = onnx_has(im, 0) ? fold_one(im, names[i]) : NULL;
+        const onnx_known *y = !onnx_has(im, 0) ? NULL : by->plain ? by->plain(im) : by->of(im, by->op);
         im->asked = y ? im->asked : asked;
         if (y) onnx_give_known(im, 0, y);
         return y != NULL;

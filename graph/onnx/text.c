@@ -77,10 +77,8 @@ onnx_value onnx_value_of(onnx_import *im, dlc_dtype dtype, int rank, const int64
 }
 
 onnx_structure *onnx_strings_new(onnx_import *im, int rank, const int64_t *dims, const onnx_bytes *text) {
-    int64_t count = 1;
-    for (int d = 0; d < rank; d++)
-        if (__builtin_mul_overflow(count, dims[d], &count))
-            onnx_fail(im, DLC_BUDGET_EXCEEDED, "strings of dimensions whose product overflows");
+    const int64_t count = onnx_count((size_t)rank, dims, ONNX_WORDS_MAX);
+    if (count < 0) onnx_fail(im, DLC_BUDGET_EXCEEDED, "more than %d strings", (int)ONNX_WORDS_MAX);
     int64_t *place = LIB_NEW_ARRAY(im->g->arena, int64_t, (size_t)count + 1);
     const onnx_words words = onnx_table_of(im, (size_t)count, text, place);
     const onnx_value places = onnx_value_of(im, DLC_I64, rank, dims, place);
@@ -103,9 +101,18 @@ const int64_t *onnx_constant_integers(onnx_import *im, const onnx_known *known) 
     return list;
 }
 
+/* The known elements as places in a table of `count` entries; NULL: they are not known. */
+static const int64_t *places_in(onnx_import *im, const onnx_known *known, int64_t count) {
+    const int64_t *at = onnx_constant_integers(im, known);
+    for (int64_t i = 0; at && i < known->count; i++)
+        if (at[i] < 0 || at[i] >= count)
+            onnx_fail(im, DLC_INVALID_ARGUMENT, "place %lld in a table of %lld", (long long)at[i], (long long)count);
+    return at;
+}
+
 onnx_value onnx_look_up(onnx_import *im, onnx_value *index, dlc_dtype dtype, int64_t count, const void *table) {
     const onnx_known *known = onnx_known_of(im, index);
-    const int64_t *at = onnx_constant_integers(im, known);
+    const int64_t *at = places_in(im, known, count);
     const size_t size = lib_dtype_size(dtype);
     if (!at) {
         const graph_id all = graph_literal(im->g, dtype, 1, &count, table);
@@ -197,7 +204,7 @@ const onnx_structure *onnx_operand_strings(onnx_import *im, size_t i) {
 
 const onnx_bytes *onnx_texts_of(onnx_import *im, const onnx_structure *strings, const onnx_known **known) {
     *known = onnx_ask(im, strings->part);
-    const int64_t *at = onnx_constant_integers(im, *known);
+    const int64_t *at = places_in(im, *known, (int64_t)strings->words);
     if (!at) onnx_fail(im, DLC_UNSUPPORTED, "which strings an operand has is only known after a run");
     onnx_bytes *text = LIB_NEW_ARRAY(im->g->arena, onnx_bytes, (size_t)(*known)->count + 1);
     for (int64_t k = 0; k < (*known)->count; k++) text[k] = strings->word[at[k]];
@@ -280,7 +287,7 @@ static bool read_number(onnx_import *im, const char *text, dlc_dtype to, void *e
 /* By word of the table: may an element be this word? */
 static const bool *used_words(onnx_import *im, const onnx_structure *strings) {
     const onnx_known *known = onnx_ask(im, strings->part);
-    const int64_t *at = onnx_constant_integers(im, known);
+    const int64_t *at = places_in(im, known, (int64_t)strings->words);
     bool *used = LIB_NEW_ARRAY(im->g->arena, bool, strings->words + 1);
     if (!at) memset(used, true, strings->words);
     for (int64_t i = 0; at && i < known->count; i++) used[at[i]] = true;
@@ -348,13 +355,27 @@ onnx_words onnx_join_words(onnx_import *im, size_t count, onnx_value **values) {
 /* Operators whose results depend only on which elements are equal, or, for Unique, on their order. */
 static const struct mover {
     const char *name;
-    /* Bit i: result i is strings if operands are. */
-    uint32_t results;
-} movers[] = {{"Compress", 1},  {"Concat", 1},          {"DepthToSpace", 1},   {"Equal", 0},     {"Expand", 1},
-              {"Flatten", 1},   {"Gather", 1},          {"GatherElements", 1}, {"GatherND", 1},  {"OneHot", 1},
-              {"Reshape", 1},   {"ReverseSequence", 1}, {"Scatter", 1},        {"ScatterND", 1}, {"ScatterElements", 1},
-              {"Slice", 1},     {"SpaceToDepth", 1},    {"Split", ~0u},        {"Squeeze", 1},   {"Tile", 1},
-              {"Transpose", 1}, {"Unique", 1},          {"Unsqueeze", 1},      {"Where", 1}};
+    /* Bit i: operand i is strings, or none is; bit i: result i is strings if operands are. */
+    uint32_t operands, results;
+} movers[] = {{"Compress", 1, 1},     {"Concat", ~0u, 1},        {"DepthToSpace", 1, 1}, {"Equal", 3, 0},
+              {"Expand", 1, 1},       {"Flatten", 1, 1},         {"Gather", 1, 1},       {"GatherElements", 1, 1},
+              {"GatherND", 1, 1},     {"OneHot", 4, 1},          {"Reshape", 1, 1},      {"ReverseSequence", 1, 1},
+              {"Scatter", 5, 1},      {"ScatterElements", 5, 1}, {"ScatterND", 5, 1},    {"Slice", 1, 1},
+              {"SpaceToDepth", 1, 1}, {"Split", 1, ~0u},         {"Squeeze", 1, 1},      {"Tile", 1, 1},
+              {"Transpose", 1, 1},    {"Unique", 1, 1},          {"Unsqueeze", 1, 1},    {"Where", 6, 1}};
+
+static bool bit_of(uint32_t set, size_t i) {
+    return set >> (i < 31 ? i : 31) & 1;
+}
+
+/* Raises if numbers and strings are mixed: the places of strings would be taken for numbers, or numbers for places. */
+static void check_moved(onnx_import *im, const struct mover *mover, const bool *strings) {
+    for (size_t i = 0; i < onnx_operands(im); i++)
+        if (onnx_has(im, i) && strings[i] != bit_of(mover->operands, i) &&
+            (strings[i] || onnx_form_of(im->operand[i]) == ONNX_NUMBERS))
+            onnx_fail(im, DLC_PARSE_ERROR, "operand %zu, %s, is a tensor of %s, others are not", i,
+                      onnx_shown(im->g->arena, im->operand[i]->name), strings[i] ? "strings" : "numbers");
+}
 
 static const struct mover *mover_of(const onnx_node *node) {
     if (node->domain.size && !onnx_is(node->domain, "ai.onnx")) return NULL;
@@ -379,10 +400,13 @@ const onnx_words *onnx_begin_move(onnx_import *im) {
     const struct mover *mover = any ? mover_of(im->node) : NULL;
     if (!mover || combines(im)) return NULL;
     onnx_value **strings = LIB_NEW_ARRAY(im->g->arena, onnx_value *, operands + 1);
+    bool *is_strings = LIB_NEW_ARRAY(im->g->arena, bool, operands + 1);
     size_t *at = LIB_NEW_ARRAY(im->g->arena, size_t, operands + 1), count = 0;
     for (size_t i = 0; i < operands; i++)
-        if (onnx_has(im, i) && onnx_ask_strings(im, im->operand[i])) at[count] = i, strings[count++] = im->operand[i];
+        if (onnx_has(im, i) && onnx_ask_strings(im, im->operand[i]))
+            is_strings[i] = true, at[count] = i, strings[count++] = im->operand[i];
     if (!count) return NULL;
+    check_moved(im, mover, is_strings);
     onnx_words *words = LIB_NEW(im->g->arena, onnx_words);
     *words = onnx_join_words(im, count, strings);
     words->results = mover->results;
@@ -395,7 +419,7 @@ void onnx_end_move(onnx_import *im, const onnx_words *words) {
     im->known_max = 0;
     for (size_t i = 0; i < im->node->outputs.count; i++) {
         onnx_value *y = im->result[i];
-        if (!y || !(words->results >> (i < 31 ? i : 31) & 1)) continue;
+        if (!y || !bit_of(words->results, i)) continue;
         const onnx_structure *strings = strings_in(im, words, y);
         *y = (onnx_value){.name = y->name, .structure = strings};
     }

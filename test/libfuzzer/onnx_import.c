@@ -22,7 +22,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned
     if (seed % 2) return LLVMFuzzerMutate(data, size, most);
     message m = {0};
     add_bytes(&m, data, size);
-    for (size_t i = 1 + mutate_below(&random, 3); i > 0; i--) mutate(&m, &fields, &random);
+    for (size_t i = 1 + mutate_below(&random, 3); i > 0; i--) mutate_model(&m, &fields, &random);
     if (m.size <= most) memcpy(data, m.data, size = m.size);
     free(m.data);
     return size;

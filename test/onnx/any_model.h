@@ -3,7 +3,7 @@
 #define TEST_ONNX_ANY_MODEL_H
 
 #include "lib/lib.h"
-#include "onnx/mutate.h"
+#include "onnx/mutate_model.h"
 
 #include <dlc/onnx.h>
 
@@ -56,7 +56,7 @@ typedef struct any_tensor {
     int64_t shape[DLC_MAX_RANK];
 } any_tensor;
 
-/* A tensor for an input: declared sizes if they are small, other sizes at random; small elements. False: there is no such tensor. */
+/* A tensor for an input: declared sizes if they are small, other sizes at random; small elements, or now and then extreme ones. False: there is no such tensor. */
 static inline bool any_tensor_for(const dlc_onnx_port *port, uint64_t *random, any_tensor *t) {
     if (port->kind != DLC_ONNX_TENSOR || port->dtype < 0 || port->optional) return false;
     const dlc_dtype dtype = (dlc_dtype)port->dtype;
@@ -72,10 +72,14 @@ static inline bool any_tensor_for(const dlc_onnx_port *port, uint64_t *random, a
     t->dl = (DLTensor){.device = {kDLCPU, 0}, .ndim = rank, .dtype = lib_dtype_to_dlpack(dtype), .shape = t->shape};
     t->dl.data = calloc(1, bytes + 16);
     if (lib_dtype_is_packed(dtype) || dtype == DLC_C64) return t->dl.data != NULL;
+    const bool extreme = mutate_below(random, 8) == 0;
     for (int64_t i = 0; t->dl.data && i < count; i++) {
         char *at = (char *)t->dl.data + (size_t)i * lib_dtype_size(dtype);
         if (lib_dtype_is_float(dtype))
-            lib_element_set_f64(dtype, at, (double)mutate_below(random, 4001) / 1000 - 2);
+            lib_element_set_f64(dtype, at,
+                                extreme ? extreme_number(random) : (double)mutate_below(random, 4001) / 1000 - 2);
+        else if (extreme && dtype != DLC_BOOL)
+            lib_element_set_i64(dtype, at, extreme_integer(random));
         else
             lib_element_set_i64(dtype, at, (int64_t)mutate_below(random, dtype == DLC_BOOL ? 2 : 4));
     }

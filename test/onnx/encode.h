@@ -86,7 +86,7 @@ static inline message port_of(const char *name, int type, const char *dims) {
     for (char *word; (word = strtok_r(rest, " ", &rest)) && strcmp(word, "-") != 0;) {
         message dim = {0};
         if (*word >= '0' && *word <= '9')
-            add_int(&dim, 1, atoi(word));
+            add_int(&dim, 1, strtoll(word, NULL, 10));
         else if (*word != '*')
             add_text(&dim, 2, word);
         add_message(&shape, 1, dim);

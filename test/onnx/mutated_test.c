@@ -82,14 +82,14 @@ static message generated(dlc_context *context, uint64_t seed, uint64_t number) {
     return m;
 }
 
-/* Half of them of files, if there are any. */
+/* Most of them of files, if there are any. */
 static message mutant(dlc_context *context, uint64_t seed, uint64_t number) {
     uint64_t random = seed * 0x9e3779b97f4a7c15u + number;
     message m = {0};
-    if (path_count && test_random(&random) % 2) m = read_file(paths[mutate_below(&random, (size_t)path_count)]);
+    if (path_count && test_random(&random) % 4) m = read_file(paths[mutate_below(&random, (size_t)path_count)]);
     while (!m.size) m = generated(context, seed, test_random(&random) % 100000);
     int left = 4;
-    do mutate(&m, &fields, &random);
+    do mutate_model(&m, &fields, &random);
     while (--left && test_random(&random) % 2);
     return m;
 }
