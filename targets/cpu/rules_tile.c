@@ -932,7 +932,7 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     else
         lib_text_format(&loops.order, ui ? " %s %s" : "%s %s", ui ? ui : "", vi);
     tir_schedule_add(r->schedule, "order %s:%s", name, loops.order.data);
-    if (loops.parallel.length && t.cycles >= SHARED * r->machine->rates.join)
+    if (loops.parallel.length && t.cycles >= (double)SHARED * r->machine->rates.join)
         tir_schedule_add(r->schedule, "par%s", loops.parallel.data);
     tir_schedule_add(r->schedule, "vec %s.%s", name, transposed >= 0 ? ui : vi);
     if (ui && transposed < 0) tir_schedule_add(r->schedule, "unroll %s.%s", name, ui);
