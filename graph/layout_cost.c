@@ -237,10 +237,10 @@ static bool is_straight(const tir_region *region, const tir_stage *stage, const 
     return true;
 }
 
-/* Number of vectors of `lanes` elements; a remainder of at most half a vector counts half if the machine has one port for FMAs. */
+/* Number of vectors of `lanes` elements; a remainder of at most half a vector counts half if units are half a vector wide. */
 static double whole_vectors(const costing *c, int64_t elements, int lanes) {
     int64_t rest = elements % lanes;
-    double halves = c->machine->fma_ports == 1 && rest * 2 <= lanes ? 0.5 : 1;
+    double halves = c->machine->half_units && rest * 2 <= lanes ? 0.5 : 1;
     return (double)(elements / lanes) + (rest ? halves : 0);
 }
 
@@ -312,7 +312,7 @@ static void add_stage(costing *c, uint32_t s, int axis) {
     }
     double times = points * steps, each = 0.5;
     const tir_unit *unit = heavy ? tir_unit_for(c->machine->units, region->pool, stage) : NULL;
-    if (heavy && c->machine->fma_ports > 0) each = 1.0 / c->machine->fma_ports;
+    if (heavy && c->machine->rates.fma > 0) each = 1 / c->machine->rates.fma;
     if (unit) times /= unit->width;
     if (axis >= 0 && stage->predicate && tir_uses(region->pool, stage->predicate, stage->axis[axis].var))
         times *= penalty_masked;

@@ -32,16 +32,13 @@ static double transform_cycles(double tiles, double channels, double lanes, doub
 
 /* Cycles for bytes written by one step and read by the next. */
 static double between_steps(const tir_machine *machine, double bytes) {
-    enum { L2_BYTES = 32, L3_BYTES = 16, MEMORY_BYTES = 4 }; /* bytes per cycle */
-    double speed = machine->l2 > 0 && bytes <= (double)machine->l2   ? L2_BYTES
-                   : machine->l3 > 0 && bytes <= (double)machine->l3 ? L3_BYTES
-                                                                     : MEMORY_BYTES;
-    return 2 * bytes / speed;
+    const int level = bytes <= (double)machine->l2 ? 1 : bytes <= (double)machine->l3 ? 2 : 3;
+    return 2 * bytes / machine->rates.distant[level];
 }
 
 static double products_cycles(const tir_machine *machine, double products) {
-    double lanes = machine->vector_bytes / 4.0, ports = machine->fma_ports > 0 ? machine->fma_ports : 1;
-    return products / (lanes * ports);
+    double lanes = machine->vector_bytes / 4.0;
+    return products / (lanes * machine->rates.fma);
 }
 
 static double results_of(const conv_sizes *s) {

@@ -1,10 +1,44 @@
-/* Facts about the machine that schedules, graph passes and lowering may read. From CPUID, sysfs or the driver, never from
- * timing, so that schedules are reproducible. A zeroed POD: hashed as bytes into kernel keys. */
+/* Facts about the machine that schedules, cost models, graph passes and lowering may read: what it has, how fast it is. From CPUID, sysfs,
+ * the driver, and by the processor's name, never from timing, so that schedules are reproducible. A zeroed POD without padding: hashed as
+ * bytes into kernel keys. */
 #ifndef TIR_MACHINE_H
 #define TIR_MACHINE_H
 
 #include <stdbool.h>
 #include <stdint.h>
+
+enum { TIR_LEVELS = 4 /* of memory: L1, L2, L3, main memory */ };
+
+/* Speed of one core, in cycles. A vector has machine->vector_bytes; shorter ones count like whole vectors. */
+typedef struct tir_rates {
+    /* instructions per cycle: floating-point vector instructions (multiply, add, fused), vector instructions of any kind, loads and stores
+     * of vectors, instructions of any kind */
+    double fma, vector, load, store, issue;
+    /* operands of a register tile's multiplications that are loaded per cycle, whole vectors and single elements */
+    double operand;
+    /* bytes per cycle that divisions of f32, and of f64, produce */
+    double divide, divide_f64;
+    /* cycles until the result of a floating-point instruction can be used */
+    double latency;
+    /* instructions that can run ahead of a stalled one */
+    double window;
+    /* bytes per cycle that are read from a level of memory: sequentially, and by lines that are far apart */
+    double bandwidth[TIR_LEVELS], distant[TIR_LEVELS];
+    /* cycles per vector that multiplications stream from L2: of a panel, and of rows side by side, whose prefetches are not as far ahead */
+    double panel_vector, rows_vector;
+    /* cycles for a store of a vector beyond L2, for a row of an operand whose page is not in the TLB, and for a line that lines of the same
+     * set have evicted from L2 */
+    double store_beyond_l2, page_miss, set_miss;
+    /* part of a cache that keeps data while other data streams through it */
+    double kept;
+    /* part of the time of less busy execution units, and of less busy levels of memory, that the busiest one does not hide */
+    double exposed_units, exposed_memory;
+    /* cycles to enter and leave a loop, for a task, for a phase, and in addition for a phase on several threads */
+    double loop, task, phase, join;
+    /* cycles to start a register tile (its first products wait for operands), the same if its results are written beyond L2, and if it needs
+     * no broadcast operand; for each line of memory that it loads sums from, or stores them to */
+    double tile, tile_beyond_l2, tile_unbroadcast, tile_line;
+} tir_rates;
 
 typedef struct tir_machine {
     /* "cpu", "interp", ... */
@@ -17,8 +51,8 @@ typedef struct tir_machine {
     int32_t vector_registers;
     /* 1: fused multiply-add exists: muladd becomes fma */
     int32_t fma;
-    /* vector FMAs per cycle */
-    int32_t fma_ports;
+    /* 1: execution units are half a vector wide: an instruction on a whole vector takes two cycles */
+    int32_t half_units;
     /* 1: masked loads and stores of every dtype are cheap */
     int32_t masked;
     /* 1: if the last vectors of two rows in registers are at most half full, it pays to keep both in one */
@@ -29,10 +63,14 @@ typedef struct tir_machine {
     int64_t l1, l2, l3;
     /* cache line bytes */
     int32_t line;
-    /* associativity of l1; 0: unknown */
-    int32_t l1_ways;
+    /* associativity of l1 and l2; 0: unknown */
+    int32_t l1_ways, l2_ways;
+    /* bytes of a page, and number of pages whose addresses the first TLB holds */
+    int32_t page, tlb_pages;
     /* usable by this process */
     int32_t cores;
+    /* CPUs; else 0 */
+    tir_rates rates;
     /* GPUs; else 0 */
     /* bytes per block, at most */
     int64_t shared_memory;

@@ -9,34 +9,18 @@
 
 enum { SAMPLES = 8, OPEN = COST_LOOPS };
 
-/* ---- rates ------------------------------------------------------------------------------------------------------------- */
+/* ---- caches -------------------------------------------------------------------------------------------------------------- */
 
-void cost_rates_of(const tir_machine *machine, cost_rates *rates) {
-    bool halves = machine->vector_bytes == 64 &&
-                  machine->fma_ports == 1; /* half-width units: each wide vector takes two cycles */
-    double ports = machine->fma_ports > 0 ? machine->fma_ports : 2;
-    *rates = (cost_rates){.halves = halves,
-                          .fma = ports,
-                          .vector = halves ? 2 : 3,
-                          .load = halves ? 1 : 2,
-                          .store = halves ? 0.5 : 1,
-                          .issue = 5,
-                          .latency = 4,
-                          .window = 300};
-    rates->size[0] = (double)machine->l1;
-    rates->size[1] = (double)machine->l2;
-    rates->size[2] = (double)machine->l3;
-    rates->size[3] = 1e300;
-    /* Not reported by the processor; these are of current servers, per core. */
-    rates->bandwidth[0] = rates->load * machine->vector_bytes;
-    rates->bandwidth[1] = 32;
-    rates->bandwidth[2] = 20;
-    rates->bandwidth[3] = 7.5;
+double cost_level_bytes(const tir_machine *machine, int level) {
+    return level == 0   ? (double)machine->l1
+           : level == 1 ? (double)machine->l2
+           : level == 2 ? (double)machine->l3
+                        : 1e300;
 }
 
 int64_t cost_crowd(const tir_machine *machine, int64_t rows, int64_t row_bytes) {
     enum { ROWS = 32 };
-    int64_t ways = machine->l1_ways, line = machine->line ? machine->line : 64, most = 0;
+    int64_t ways = machine->l1_ways, line = machine->line, most = 0;
     if (ways <= 0 || row_bytes < line) return 0;
     int64_t period = machine->l1 / ways, set[ROWS];
     for (int64_t i = 0; i < rows && i < ROWS; i++) {
@@ -84,9 +68,9 @@ typedef struct frame {
 typedef struct counter {
     lib_arena *arena;
     const tir_machine *machine;
+    const tir_rates *rates;
     const tir_kernel *kernel;
     tir_pool *pool;
-    cost_rates rates;
     cost_work *work;
     cost_nest nest;
     uint64_t *variables[SAMPLES];
@@ -180,7 +164,7 @@ static price price_of(const counter *c, tir_expr e) {
     const tir_node *node = tir_get(c->pool, e);
     tir_dtype operand = node->count ? tir_dtype_of(c->pool, tir_operand(c->pool, e, node->count - 1)) : node->dtype;
     bool real = operand < DLC_DTYPE_COUNT && lib_dtype_is_float((dlc_dtype)operand);
-    double bytes = c->machine->vector_bytes, wide = operand == DLC_F64 ? 5 : 7;   /* bytes divided per cycle */
+    double bytes = c->machine->vector_bytes, wide = operand == DLC_F64 ? c->rates->divide_f64 : c->rates->divide;
     if (tir_ops[node->op].flags & TIR_MATH) return (price){bytes * 8, bytes * 8}; /* a call for each lane */
     switch (node->op) {
     case TIR_CONST:
@@ -189,8 +173,8 @@ static price price_of(const counter *c, tir_expr e) {
     case TIR_DIV:
     case TIR_REM:
         if (!real) return (price){0, bytes};
-        return (price){bytes / wide * c->rates.fma * (node->op == TIR_REM ? 4 : 1), 2};
-    case TIR_SQRT: return (price){1.4 * bytes / wide * c->rates.fma, 2};
+        return (price){bytes / wide * c->rates->fma * (node->op == TIR_REM ? 4 : 1), 2};
+    case TIR_SQRT: return (price){1.4 * bytes / wide * c->rates->fma, 2};
     case TIR_ADD:
     case TIR_SUB: return (price){real ? 1 : 0, 1};
     case TIR_MUL: return (price){real ? 1 : 0, real ? 1 : operand == DLC_I64 || operand == DLC_U64 ? 3 : 1.5};
@@ -214,7 +198,7 @@ static price price_of(const counter *c, tir_expr e) {
 
 static double latency_of(const counter *c, tir_expr e) {
     price p = price_of(c, e);
-    return p.fma > 1 ? 3 * c->rates.latency : p.fma > 0 ? c->rates.latency : p.vector;
+    return p.fma > 1 ? 3 * c->rates->latency : p.fma > 0 ? c->rates->latency : p.vector;
 }
 
 /* The innermost loop on which a node depends, in which it is computed; -1: none. */
@@ -245,7 +229,7 @@ static repeated times_done(const counter *c, uint32_t mask, int level) {
 /* Unit time of one instruction relative to a whole vector: on half-width units, half a vector takes half of it. */
 static double share_of(const counter *c, double lanes, tir_dtype dtype) {
     double bytes = lanes * (dtype < DLC_DTYPE_COUNT ? (double)lib_dtype_size((dlc_dtype)dtype) : 4);
-    return c->rates.halves && bytes <= c->machine->vector_bytes / 2.0 ? 0.5 : 1;
+    return c->machine->half_units && bytes <= c->machine->vector_bytes / 2.0 ? 0.5 : 1;
 }
 
 static frame *frame_of(counter *c, int level) {
@@ -467,7 +451,7 @@ static void count_chain(counter *c, const tir_stmt *stmt, uint32_t index_mask) {
     uint64_t bit = UINT64_C(1) << stmt->store.buffer % 64;
     if (latency < 0) f->started |= bit;
     if (latency < 0 || f->started & bit) return;
-    if (c->kernel->buffers.data[stmt->store.buffer].scope != TIR_SCOPE_REG) latency += 2 * c->rates.latency;
+    if (c->kernel->buffers.data[stmt->store.buffer].scope != TIR_SCOPE_REG) latency += 2 * c->rates->latency;
     for (int i = 0; i < c->depth; i++) {
         const open_loop *l = &c->open[i];
         if (l->kind == TIR_SERIAL && i <= inner) times *= l->ratio;
@@ -520,12 +504,12 @@ static double vectors_of(const counter *c, const tir_stmt *body, double extent) 
 
 /* Cycles of a serial loop: its execution units' time and its chain of dependences overlap, the loops inside do not. */
 static double frame_cycles(const counter *c, const frame *f, double entries) {
-    double cycles = f->fma / c->rates.fma, limit[4] = {f->vector / c->rates.vector, f->load / c->rates.load,
-                                                       f->store / c->rates.store, f->instructions / c->rates.issue};
+    double cycles = f->fma / c->rates->fma, limit[4] = {f->vector / c->rates->vector, f->load / c->rates->load,
+                                                        f->store / c->rates->store, f->instructions / c->rates->issue};
     for (int i = 0; i < 4; i++)
         if (limit[i] > cycles) cycles = limit[i];
     /* a short loop's chain overlaps with the loops after it */
-    double body = entries > 0 ? f->instructions / entries : 0, chain = f->chain * body / (body + c->rates.window);
+    double body = entries > 0 ? f->instructions / entries : 0, chain = f->chain * body / (body + c->rates->window);
     return (chain > cycles ? chain : cycles) + f->inner;
 }
 
@@ -545,12 +529,11 @@ static void open_loop_of(counter *c, tir_loop_kind kind, uint32_t var, int64_t l
 }
 
 static void close_loop(counter *c, double entries) {
-    enum { START = 6 /* cycles to enter and leave a loop */ };
     open_loop *l = &c->open[--c->depth];
     if (l->kind != TIR_SERIAL || l->var == UINT32_MAX) return;
     const frame *own = &c->frames[--c->frame_count];
     c->frames[c->depth ? c->open[c->depth - 1].frame : 0].inner +=
-        frame_cycles(c, own, entries) + (double)START * entries;
+        frame_cycles(c, own, entries) + c->rates->loop * entries;
 }
 
 /* In [0, 1): one sample in each eighth, in another order at each depth, and never near a multiple of a power of two, since one loop may
@@ -641,7 +624,7 @@ static void count_list(counter *c, const tir_stmt *stmt) {
         case TIR_LET: count_let(c, stmt); break;
         case TIR_IF: count_if(c, stmt); break;
         case TIR_STORE: count_store(c, stmt); break;
-        case TIR_PREFETCH: spend(c, innermost(c), 0, 0, mean(c->runs) * (c->rates.halves ? 0.5 : 1), 0); break;
+        case TIR_PREFETCH: spend(c, innermost(c), 0, 0, mean(c->runs) * (c->machine->half_units ? 0.5 : 1), 0); break;
         case TIR_COLLECTIVE: /* the cpu has none */
         case TIR_BARRIER:
         case TIR_COMMIT:
@@ -678,6 +661,7 @@ static void open_counter(counter *c) {
     c->serials = 1; /* 1: outside of all loops */
     c->frame_count = 1;
     c->nest.arena = c->arena;
+    c->nest.line = c->machine->line;
     c->nest.buffers = c->kernel->buffers.count;
     c->nest.buffer_bytes = LIB_NEW_ARRAY(c->arena, double, c->nest.buffers + 1);
     cost_loop all = {.parent = -1, .trips = 1};
@@ -686,9 +670,13 @@ static void open_counter(counter *c) {
 
 void cost_count(lib_arena *arena, const tir_machine *machine, const tir_kernel *kernel, const target_work *asked,
                 cost_work *work) {
-    counter c = {.arena = arena, .machine = machine, .kernel = kernel, .pool = kernel->pool, .work = work};
+    counter c = {.arena = arena,
+                 .machine = machine,
+                 .rates = &machine->rates,
+                 .kernel = kernel,
+                 .pool = kernel->pool,
+                 .work = work};
     *work = (cost_work){0};
-    cost_rates_of(machine, &c.rates);
     open_counter(&c);
     if (asked) c.nest.beside = asked->beside, c.nest.handed = asked->handed;
     for (uint32_t p = 0; p < kernel->params.count; p++)
@@ -710,29 +698,26 @@ void cost_count(lib_arena *arena, const tir_machine *machine, const tir_kernel *
         count_phase(&c, phase, repeats);
     }
     work->issue_cycles = frame_cycles(&c, &c.frames[0], 1);
-    cost_traffic(&c.nest, &c.rates, work->traffic);
+    cost_traffic(&c.nest, machine, work->traffic);
 }
 
 double cost_cycles(const tir_machine *machine, const cost_work *work, int threads) {
-    enum { TASK = 20, PHASE = 60, JOIN = 1500 /* cycles of a task, of a phase, of a phase on several threads */ };
-    cost_rates rates;
-    cost_rates_of(machine, &rates);
+    const tir_rates *rates = &machine->rates;
     const double shared = work->phases - work->single_phases; /* phases */
     double parallel = threads, per_phase = shared > 0 ? (work->tasks - work->single_phases) / shared : 1;
     if (parallel > per_phase) parallel = per_phase;
     if (parallel < 1) parallel = 1;
     double longest = work->single_cycles + (work->issue_cycles - work->single_cycles) / parallel, sum = longest;
-    for (int i = 1; i < COST_LEVELS; i++) { /* the last level is shared by all threads */
-        double cycles = work->traffic[i] / rates.bandwidth[i] / (i + 1 < COST_LEVELS ? parallel : 1);
+    for (int i = 1; i < TIR_LEVELS; i++) { /* the last level is shared by all threads */
+        double cycles = work->traffic[i] / rates->bandwidth[i] / (i + 1 < TIR_LEVELS ? parallel : 1);
         if (cycles > longest) longest = cycles;
         sum += cycles;
     }
-    return longest + 0.3 * (sum - longest) + (double)TASK * work->tasks / parallel + (double)PHASE * work->phases +
-           (parallel > 1 ? (double)JOIN * shared : 0);
+    return longest + rates->exposed_memory * (sum - longest) + rates->task * work->tasks / parallel +
+           rates->phase * work->phases + (parallel > 1 ? rates->join * shared : 0);
 }
 
-/* ---- time
- * ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- time ---------------------------------------------------------------------------------------------------------------- */
 
 /* Cycles per nanosecond, measured by a chain of multiplications of three cycles each: about 100 us, once per device, at the first request
  * for nanoseconds. */
@@ -764,28 +749,26 @@ double cpu_cycles_per_ns(target_device *device) {
 
 /* Lower bound of the time on this machine: operations at the peak of the kernel's kind of arithmetic, bytes at the bandwidth of the
  * caches that they fit. */
-static double roof_cycles(const cost_rates *rates, const cost_work *counted, const target_work *work, int threads,
-                          double lanes) {
+static double roof_cycles(const tir_machine *machine, const cost_work *counted, const target_work *work, int threads) {
+    const double lanes = machine->vector_bytes / 4.0;
     double parallel = threads > 1 ? threads : 1, memory = 0, left = work->bytes;
     double per_instruction = counted->counted > 0 ? counted->operations / counted->counted : 2 * lanes;
-    for (int i = 0; i < COST_LEVELS && left > 0; i++) {
-        bool shared = i + 2 >= COST_LEVELS;
-        double fits = rates->size[i] * (shared ? 1 : parallel), here = fits < left ? fits : left;
-        memory += here / rates->bandwidth[i] / (shared ? 1 : parallel);
+    for (int i = 0; i < TIR_LEVELS && left > 0; i++) {
+        bool shared = i + 2 >= TIR_LEVELS;
+        double fits = cost_level_bytes(machine, i) * (shared ? 1 : parallel), here = fits < left ? fits : left;
+        memory += here / machine->rates.bandwidth[i] / (shared ? 1 : parallel);
         left -= here;
     }
-    double arithmetic = work->operations / (per_instruction * rates->fma * parallel);
+    double arithmetic = work->operations / (per_instruction * machine->rates.fma * parallel);
     return arithmetic > memory ? arithmetic : memory;
 }
 
 void cpu_cost(target_device *device, lib_arena *arena, const tir_kernel *kernel, const target_work *work, int count,
               target_cost *cost) {
     cost_work counted;
-    cost_rates rates;
     cost_count(arena, &device->machine, kernel, work, &counted);
-    cost_rates_of(&device->machine, &rates);
     for (int i = 0; i < count; i++) {
         cost[i].cycles = cost_cycles(&device->machine, &counted, cost[i].threads);
-        cost[i].roof_cycles = roof_cycles(&rates, &counted, work, cost[i].threads, device->machine.vector_bytes / 4.0);
+        cost[i].roof_cycles = roof_cycles(&device->machine, &counted, work, cost[i].threads);
     }
 }

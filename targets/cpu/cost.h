@@ -1,37 +1,15 @@
-/* The cost model of the cpu target: what instructions and bytes cost on a machine (rates), and what a kernel costs (from its loop IR).
- * Rates are in cycles and follow from machine facts alone, so that rules that compare alternatives by them are reproducible. */
+/* The cost model of the cpu target: what a kernel costs, from its loop IR and the machine's rates. Cycles follow from machine facts alone,
+ * so that rules that compare alternatives by them are reproducible. */
 #ifndef TARGETS_CPU_COST_H
 #define TARGETS_CPU_COST_H
 
 #include "targets/target.h"
 
-enum { COST_LEVELS = 4 /* L1, L2, L3, memory */ };
+/* Sets the rates, from the other facts (machine.c). */
+void cpu_set_rates(tir_machine *machine);
 
-/* What a core does per cycle. A vector is machine->vector_bytes long; narrower values count like whole vectors. */
-typedef struct cost_rates {
-    /* execution units are half a vector wide: an instruction on a whole vector takes two cycles */
-    bool halves;
-    /* floating-point vector instructions: multiply, add, fused */
-    double fma;
-    /* vector instructions of any kind */
-    double vector;
-    /* vector loads */
-    double load;
-    /* vector stores */
-    double store;
-    /* instructions of any kind */
-    double issue;
-    /* cycles until the result of a floating-point instruction can be used */
-    double latency;
-    /* instructions that can run ahead of a stalled one */
-    double window;
-    /* capacity of the level in bytes; the last level is unlimited */
-    double size[COST_LEVELS];
-    /* bytes per cycle from the level */
-    double bandwidth[COST_LEVELS];
-} cost_rates;
-
-void cost_rates_of(const tir_machine *machine, cost_rates *rates);
+/* Capacity of a level of memory; the last one is unlimited. */
+double cost_level_bytes(const tir_machine *machine, int level);
 
 /* If `rows` cache lines are `row_bytes` apart: by how many the lines that map to one set of L1 exceed its ways; 0: they fit. */
 int64_t cost_crowd(const tir_machine *machine, int64_t rows, int64_t row_bytes);
@@ -47,7 +25,7 @@ typedef struct cost_work {
     /* cycles if all data were in L1: throughput and dependence chains, loop by loop */
     double issue_cycles;
     /* bytes transferred from the level; [0] is not counted */
-    double traffic[COST_LEVELS];
+    double traffic[TIR_LEVELS];
     /* of the kind of instruction that takes most time: operations on elements; number of instructions */
     double operations, counted;
     double tasks, phases;
@@ -106,10 +84,12 @@ typedef struct cost_nest {
     /* by buffer */
     double *buffer_bytes;
     uint32_t buffers;
+    /* bytes of a cache line */
+    double line;
     /* see target_work */
     double beside, handed;
 } cost_nest;
 
-void cost_traffic(const cost_nest *nest, const cost_rates *rates, double *traffic);
+void cost_traffic(const cost_nest *nest, const tir_machine *machine, double *traffic);
 
 #endif

@@ -5,8 +5,6 @@
 
 #include <math.h>
 
-enum { LINE = 64 };
-
 /* A number of elements and the distance between them. */
 typedef struct step {
     double stride, trips;
@@ -33,12 +31,12 @@ static double footprint(const cost_nest *nest, const cost_access *a, int count) 
         if (jumps) used = add_step(steps, used, a->pace[i].jump, trips / a->pace[i].run);
     }
     for (int i = 0; i < used; i++) { /* ascending: parts that overlap or share lines are one run */
-        if (steps[i].stride <= fmax(run, (double)LINE))
+        if (steps[i].stride <= fmax(run, nest->line))
             run += steps[i].stride * (steps[i].trips - 1);
         else
             pieces *= steps[i].trips;
     }
-    double bytes = pieces * fmax(run, (double)LINE), all = nest->buffer_bytes[a->buffer];
+    double bytes = pieces * fmax(run, nest->line), all = nest->buffer_bytes[a->buffer];
     return bytes < all ? bytes : all;
 }
 
@@ -106,18 +104,18 @@ static double loop_traffic(traffic *t, int loop) {
     for (uint32_t l = (uint32_t)loop + 1; l < nest->loops.count; l++)
         if (nest->loops.data[l].parent == loop) sum += loop_traffic(t, (int)l);
     for (uint32_t i = 0; i < nest->accesses.count; i++)
-        if (nest->accesses.data[i].loop == loop) sum += (double)LINE;
+        if (nest->accesses.data[i].loop == loop) sum += nest->line;
     return sum * (loop > 0 ? nest->loops.data[loop].trips : missing(t->size, touched + nest->beside));
 }
 
-void cost_traffic(const cost_nest *nest, const cost_rates *rates, double *result) {
+void cost_traffic(const cost_nest *nest, const tir_machine *machine, double *result) {
     traffic t = {.nest = nest};
     t.reads = LIB_NEW_ARRAY(nest->arena, double, nest->buffers + 1);
     t.writes = LIB_NEW_ARRAY(nest->arena, double, nest->buffers + 1);
     result[0] = 0;
-    for (int level = 1; level < COST_LEVELS; level++) {
-        t.size = rates->size[level - 1];
-        t.last = level == COST_LEVELS - 1;
+    for (int level = 1; level < TIR_LEVELS; level++) {
+        t.size = cost_level_bytes(machine, level - 1);
+        t.last = level == TIR_LEVELS - 1;
         t.write_cost = t.last ? 2 : 1; /* a written line is read first and written back later */
         result[level] = loop_traffic(&t, 0);
     }

@@ -1,6 +1,7 @@
 /* Facts of the processor at hand, and the CPU name and feature string for LLVM. A name unknown to LLVM would mean a generic processor and
  * a warning, so only names of known_cpus reach it; DLC_CPU_FEATURES restricts the instruction set, for tests on one host. Nothing here
  * calls LLVM, allocates, or may fail by chance: the results are part of kernels' keys. */
+#include "targets/cpu/cost.h"
 #include "targets/cpu/cpuid.h"
 
 #include <stdio.h>
@@ -197,7 +198,7 @@ void cpu_choose(target_device *device, const cpu_answers *answers) {
     m->vector_bytes = level == CPU_AVX512 ? 64 : level == CPU_AVX2 ? 32 : 16;
     m->vector_registers = level == CPU_AVX512 ? 32 : 16;
     m->fma = level >= CPU_AVX2;
-    m->fma_ports = level == CPU_AVX512 && wide_ports == 1 ? 1 : level >= CPU_AVX2 ? 2 : 0;
+    m->half_units = level == CPU_AVX512 && wide_ports == 1;
     m->masked = level == CPU_AVX512;
     if (device->features.avx512bf16) m->units |= TIR_UNIT_BF16_DOT;
     if (device->features.avx512vnni) m->units |= TIR_UNIT_U8I8_DOT;
@@ -212,9 +213,46 @@ static void choose_portable(target_device *device) {
     device->machine.vector_bytes = 16;
     device->machine.vector_registers = 32;
     device->machine.fma = 1;
-    device->machine.fma_ports = 2;
 }
 #endif
+
+/* ---- rates */
+
+/* What no processor reports: ports by the processor's name, the rest of current servers with one busy core, checked on Zen 4 by the
+ * benchmark (README.md, The machine's rates). */
+void cpu_set_rates(tir_machine *m) {
+    const double width = m->half_units ? 0.5 : 1, ports = 2 * width;
+    m->page = 4096;
+    m->tlb_pages = 64;
+    m->rates = (tir_rates){.fma = ports,
+                           .vector = m->half_units ? 2 : 3,
+                           .load = ports,
+                           .store = width,
+                           .issue = 5,
+                           .operand = 2,
+                           .divide = 7,
+                           .divide_f64 = 5,
+                           .latency = 4,
+                           .window = 256,
+                           .bandwidth = {ports * m->vector_bytes, 32, 20, 7.5},
+                           .distant = {ports * m->vector_bytes, 32, 18.8, 3.2},
+                           .panel_vector = 1.5,
+                           .rows_vector = 2,
+                           .store_beyond_l2 = 6,
+                           .page_miss = 2,
+                           .set_miss = 6,
+                           .kept = 0.75,
+                           .exposed_units = 0.05,
+                           .exposed_memory = 0.3,
+                           .loop = 6,
+                           .task = 20,
+                           .phase = 60,
+                           .join = 1500,
+                           .tile = 26,
+                           .tile_beyond_l2 = 40,
+                           .tile_unbroadcast = 10,
+                           .tile_line = 0.6};
+}
 
 /* ---- caches */
 
@@ -258,10 +296,12 @@ static void detect_caches(tir_machine *m) {
         if (level == 1) m->l1_ways = (int32_t)read_number(path);
         if (level == 1) m->l1 = size;
         if (level == 2) m->l2 = size;
+        if (level == 2) m->l2_ways = (int32_t)read_number(path);
         if (level == 3) m->l3 = size / shared;
     }
     if (m->l1 <= 0) m->l1 = 32 << 10;
     if (m->l2 <= 0) m->l2 = 512 << 10;
+    if (m->l2_ways <= 0) m->l2_ways = 8;
     if (m->l3 <= 0) m->l3 = 2 << 20;
     if (m->l3 > 16 << 20) m->l3 = 16 << 20; /* virtual machines report a whole socket's cache for few CPUs */
     m->line = 64;
@@ -286,7 +326,8 @@ void cpu_detect(target_device *device) {
     snprintf(m->target, sizeof m->target, "cpu");
     snprintf(m->name, sizeof m->name, "%s", device->cpu);
     /* Half vectors cost as much as whole ones; two in one cost a blend, a single instruction with masks and shuffles of 64 bytes. */
-    m->row_pairs = m->vector_bytes == 64 && m->masked && m->fma_ports != 1;
+    m->row_pairs = m->vector_bytes == 64 && m->masked && !m->half_units;
     m->cores = lib_cpu_limit();
     detect_caches(m);
+    cpu_set_rates(m);
 }

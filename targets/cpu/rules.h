@@ -152,6 +152,9 @@ typedef struct rules {
 typedef tir_access rules_access;
 enum { RULES_ACCESSES = 72 }; /* a pass of a Fourier transform reads 32 pairs */
 
+/* Points of a task of cheap loops, about; a task of a transposition has at least a quarter of it. */
+enum { RULES_TASK_POINTS = 16384 };
+
 enum { RULES_REGISTER_VECTORS = 10 }; /* rows of at most so many vectors are unrolled into registers */
 
 /* Appends a rewrite line and applies it to r->region. */

@@ -2,7 +2,7 @@
  * suppression): each lane of a vector works on one table. The state and the steps' results are stored with the lanes innermost. */
 #include "targets/cpu/rules.h"
 
-enum { TASK_POINTS = 16384, L2_SHARE = 2 };
+enum { L2_SHARE = 2 };
 
 static bool is_step(const rules *r, uint32_t q, int fold) {
     return !r->region->stages.data[q].removed && r->region->stages.data[q].fold == fold;
@@ -155,7 +155,7 @@ void rules_batch(rules *r, int s) {
         lib_text_format(&order, " %s", fold->axis[a].name);
         tir_schedule_add(r->schedule, "par %s.%s", name, fold->axis[a].name);
     }
-    while (tables * lanes * points * (trips > 0 ? trips : 1) < TASK_POINTS) tables *= 2;
+    while (tables * lanes * points * (trips > 0 ? trips : 1) < RULES_TASK_POINTS) tables *= 2;
     if (tables > 1 && tables * lanes < rules_extent(r, &fold->axis[axis])) {
         tir_schedule_add(r->schedule, "split %s.%s %lld -> v_p v_t peel", name, column, (long long)(tables * lanes));
         tir_schedule_add(r->schedule, "par %s.v_p", name);

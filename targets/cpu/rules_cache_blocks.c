@@ -11,8 +11,7 @@
 enum {
     FEWEST_PANELS = 8, /* with fewer, the reduction is not cut: panels are the tasks */
     FEW_ROWS = 4,      /* with fewer rows, loading a line from memory takes longer than computing with one */
-    FEW_TILES = 3,     /* with at most so many tiles, the first one takes a large part of the time */
-    PAGE = 4096
+    FEW_TILES = 3      /* with at most so many tiles, the first one takes a large part of the time */
 };
 
 /* Number of the access to the only vector operand, if it is stored in panels; -1: there is no such operand. */
@@ -59,12 +58,13 @@ static void fetch_ahead(rules *r, const tir_stage *stage, const rules_tile_shape
                         int step) {
     const bool in_unit = t->unit && t->unit_axis == step;
     const char *loop = steps_loop(stage, t, step), *innermost = loop;
-    int64_t each = t->nr * (int64_t)lib_dtype_size(tensor->dtype) * (in_unit ? t->unit->width : 1), ahead = PAGE;
+    int64_t each = t->nr * (int64_t)lib_dtype_size(tensor->dtype) * (in_unit ? t->unit->width : 1),
+            ahead = r->machine->page;
     for (int a = step + 1; a < stage->space + stage->reduce; a++) {
         if (rules_extent(r, &stage->axis[a]) == 1) continue;
         each *= rules_extent(r, &stage->axis[a]);
         innermost = steps_loop(stage, t, a);
-        ahead = 2 * PAGE;
+        ahead = 2 * r->machine->page;
     }
     tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+%lld L2", tensor->name, stage->name, innermost,
                      stage->name, loop, (long long)(ahead > each ? ahead / each : 1));
@@ -89,7 +89,7 @@ static void fetch_pieces(rules *r, int main, const rules_tile_shape *t, const ru
     }
     if (!only || stage->predicate || t->unit || rows > (double)(FEW_TILES * t->mr)) return;
     const tir_tensor *tensor = &r->region->tensors.data[only->tensor];
-    const bool distant = only->stride[step] * (int64_t)lib_dtype_size(tensor->dtype) >= PAGE;
+    const bool distant = only->stride[step] * (int64_t)lib_dtype_size(tensor->dtype) >= r->machine->page;
     if (!distant || rules_extent(r, &stage->axis[step]) < STREAMS) return;
     if (rules_tensor_bytes(r, tensor) > (double)r->machine->l2)
         tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+1 L2", tensor->name, stage->name,
@@ -112,7 +112,8 @@ void rules_fetch_panels(rules *r, int main, const rules_tile_shape *t, const cha
         if (a != t->v) rows *= (double)rules_extent(r, &stage->axis[a]);
     const bool in_block = t->blocks_axis == step;
     const char *loop = steps_loop(stage, t, step);
-    if (rows >= (double)FEW_ROWS && working_set_bytes(r, main, t, access, count, panels) <= 0.75 * l2) {
+    if (rows >= (double)FEW_ROWS &&
+        working_set_bytes(r, main, t, access, count, panels) <= r->machine->rates.kept * l2) {
         if (bytes > l2 / 4)
             tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+1 L2 shared", tensor->name, stage->name, loop,
                              owner, vo);
@@ -177,7 +178,7 @@ void rules_fetch_next_block(rules *r, int main, rules_tile_shape *t) {
     for (int i = 0; i < count; i++) {
         const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
         int64_t length = access[i].stride[t->v] == 0 ? block_length(r, &access[i], &stage->axis[step]) : 0;
-        if (length * (int64_t)lib_dtype_size(tensor->dtype) < r->machine->line || r->machine->line == 0) continue;
+        if (length * (int64_t)lib_dtype_size(tensor->dtype) < r->machine->line) continue;
         if (rules_tensor_bytes(r, tensor) < (double)r->machine->l2 / 2) continue;
         t->blocks_axis = step;
         t->block = length;
@@ -220,7 +221,7 @@ static int64_t choose_blocks(rules *r, int s, const rules_tile_shape *t) {
     double sums = (double)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype) * (double)t->nr, rows = 1;
     for (int a = 0; a < stage->space; a++)
         if (a != t->v) rows *= (double)rules_extent(r, &stage->axis[a]);
-    bool cut = 4 * panel >= l2 && working_set_bytes(r, s, t, access, count, panels) > 0.75 * l2 &&
+    bool cut = 4 * panel >= l2 && working_set_bytes(r, s, t, access, count, panels) > r->machine->rates.kept * l2 &&
                rows * sums <= l2 / 8 && rows >= 2 * (double)t->mr;
     if (!cut || rules_extent(r, &stage->axis[t->v]) < FEWEST_PANELS * t->nr) return 0;
     return count_blocks(rules_extent(r, &stage->axis[axis]), panel, l2);

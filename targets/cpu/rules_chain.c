@@ -7,6 +7,8 @@
  * broadcasts the weights of neighbouring rows. */
 #include "targets/cpu/rules.h"
 
+#include <math.h>
+
 enum {
     ROWS_LEAST = 6,     /* rows from which on vectors along them pay */
     L2_SHARE = 4,       /* part of L2 for a block of scores: operands are streamed through it, too */
@@ -402,18 +404,18 @@ typedef struct chain_loops {
 /* Height and vectors of a register tile: enough independent sums to fill the registers, few loads per product, tiles that divide `height`
  * or waste little. `whole`: all vectors in one tile. */
 static void choose_tile(const rules *r, int64_t height, int64_t vectors, bool whole, int64_t *mr, int64_t *nv) {
-    int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
-    int64_t ports = r->machine->fma_ports > 0 ? r->machine->fma_ports : 2;
+    int64_t registers = r->machine->vector_registers;
+    const tir_rates *rates = &r->machine->rates;
     double best = 1e300;
     if (height < 0) height = KEYS_TYPICAL;
     if (vectors < 0) vectors = 4;
     for (int64_t n = whole ? vectors : 1; n <= vectors && n <= 8; n++)
         for (int64_t m = 1; m <= height && m * n + n + 1 <= registers && m * n <= 24; m++) {
-            double products = (double)(m * n) / (double)ports, loads = (double)(m + n) / 2, step = 4;
-            if (products > step) step = products;
-            if (loads > step) step = loads;
+            double products = (double)(m * n) / rates->fma, loads = (double)(m + n) / rates->load;
+            double step = fmax(rates->latency, fmax(products, loads));
             double tiles = (double)((height + m - 1) / m) * (double)((vectors + n - 1) / n);
-            double cost = tiles * (step + 0.05 * loads) * (height % m ? 1.02 : 1) * (vectors % n ? 1.02 : 1);
+            double cost =
+                tiles * (step + rates->exposed_units * loads) * (height % m ? 1.02 : 1) * (vectors % n ? 1.02 : 1);
             if (cost < best * 0.999) best = cost, *mr = m, *nv = n;
         }
 }

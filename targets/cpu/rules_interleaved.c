@@ -5,9 +5,8 @@
 #include "targets/cpu/rules.h"
 
 enum {
-    VECTORS = 4,      /* partial results of a row of steps, at least: they hide the latency of each other */
-    STEPS_LEAST = 16, /* shorter rows end before the halving pays */
-    TASK_POINTS = 16384
+    VECTORS = 4,     /* partial results of a row of steps, at least: they hide the latency of each other */
+    STEPS_LEAST = 16 /* shorter rows end before the halving pays */
 };
 
 /* ---- reductions */
@@ -75,7 +74,7 @@ bool rules_prepare_interleaved(rules *r, int s) {
     if (v < 0) return false;
     const char *name = stage->name, *part = rules_fresh_name(r, name, "_p");
     const int64_t rows = rules_extent(r, &stage->axis[v]), points = rules_extent(r, &stage->axis[k]);
-    const int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
+    const int64_t registers = r->machine->vector_registers;
     const int64_t fit = registers / (VECTORS * stage->count), vectors = fit < VECTORS ? fit : VECTORS;
     int64_t lanes = 2;
     while (lanes * rows < vectors * rules_lanes(r, s) && (points < 0 || 2 * lanes <= points)) lanes *= 2;
@@ -248,7 +247,7 @@ bool rules_interleaved_rows(rules *r, int root) {
         rules_add_loop(&nest, "row", 1, true);
         loop.name = "in_row";
     }
-    rules_form_tasks(&nest, points_of(&p, members, count), TASK_POINTS);
+    rules_form_tasks(&nest, points_of(&p, members, count), RULES_TASK_POINTS);
     vectorise(&p, root, loop);
     if (own.other >= 0) rules_store_past_caches(r, top);
     for (int i = 0; i < count; i++) attach(&p, members[i], nest.loop[nest.count - 1].name);

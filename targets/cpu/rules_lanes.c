@@ -11,11 +11,9 @@
 #define PACK_BY_TRANSPOSING 0.9
 
 enum {
-    SHUFFLED = 4,       /* largest stride, in elements, with which vectors are loaded in place */
-    CHEAP_STRIDE = 8,   /* largest stride, in elements, that shuffles can gather */
-    TILE_OVERHEAD = 20, /* cycles to start a tile */
-    CHAIN = 4,          /* latency of one accumulator's chain */
-    STREAMS = 4         /* rows read side by side, once each: with more the hardware prefetches less far ahead */
+    SHUFFLED = 4,     /* largest stride, in elements, with which vectors are loaded in place */
+    CHEAP_STRIDE = 8, /* largest stride, in elements, that shuffles can gather */
+    STREAMS = 4       /* rows read side by side, once each: with more the hardware prefetches less far ahead */
 };
 
 static int64_t smaller(int64_t a, int64_t b) {
@@ -41,34 +39,30 @@ typedef struct lanes_problem {
 
 /* Cycles of one step of a tile, which loads (mr + nr) * q vectors and multiplies mr * nr * q. */
 static double step_cycles(const rules *r, const lanes_problem *p, int64_t mr, int64_t nr, int64_t q) {
-    const tir_machine *machine = r->machine;
-    int64_t ports = machine->fma_ports > 0 ? machine->fma_ports : 1;
-    double fma = (double)(mr * nr * q) / (double)ports, loads = (double)((mr + nr) * q) / (double)(ports > 1 ? 2 : 1);
+    const tir_rates *rates = &r->machine->rates;
+    double fma = (double)(mr * nr * q) / rates->fma, loads = (double)((mr + nr) * q) / rates->load;
     /* rows of v stay in L1 while the loop over tiles along u runs, if they fit; otherwise they are loaded from L2 */
     if (p->m == 1) { /* the single row stays in L1, rows of v are used once */
         mr = nr;
         nr = 1;
     }
-    int64_t resident = nr * p->k * p->bytes, room = machine->l1 > 0 ? machine->l1 / 2 : 16 << 10;
+    int64_t resident = nr * p->k * p->bytes, room = r->machine->l1 / 2;
     bool all = (p->m + p->n) * p->k * p->bytes <= 2 * room;
-    double vectors = (double)((resident <= room ? 0 : nr) + mr) * (double)q, stream = all ? 0 : 2 * vectors;
-    double step = fma > loads ? fma : loads;
-    if (stream > step) step = stream;
-    if ((double)CHAIN > step) step = (double)CHAIN;
-    return step + (loads + stream) / 20;
+    double vectors = (double)((resident <= room ? 0 : nr) + mr) * (double)q,
+           stream = all ? 0 : rates->rows_vector * vectors;
+    return fmax(fmax(fma, loads), fmax(stream, rates->latency)) + rates->exposed_units * (loads + stream);
 }
 
 /* L3 streaming cycles of the operands larger than L2, for the better order of the two tile loops: an operand is streamed once if its tile
  * loop is the outer one, otherwise once for each tile of the other operand. */
 static double l3_cycles_of(const rules *r, const lanes_problem *p, int64_t mr, int64_t nr, bool *u_outside) {
-    cost_rates rates;
-    cost_rates_of(r->machine, &rates);
     double row = (double)p->k * p->outer * (double)p->bytes, u = row * (double)p->m, v = row * (double)p->n;
-    double near = 0.75 * (double)r->machine->l2, u_from_l3 = u > near ? u : 0, v_from_l3 = v > near ? v : 0;
+    double near = r->machine->rates.kept * (double)r->machine->l2, u_from_l3 = u > near ? u : 0,
+           v_from_l3 = v > near ? v : 0;
     double outside = u_from_l3 + v_from_l3 * (double)ceiling(p->m, mr),
            inside = v_from_l3 + u_from_l3 * (double)ceiling(p->n, nr);
     *u_outside = p->m > 1 && outside < inside;
-    return (*u_outside ? outside : inside) / rates.bandwidth[2];
+    return (*u_outside ? outside : inside) / r->machine->rates.bandwidth[2];
 }
 
 double rules_overlap_l3(double cycles, double l3_cycles) {
@@ -77,7 +71,7 @@ double rules_overlap_l3(double cycles, double l3_cycles) {
 
 /* Sets *t to the best tile and returns its cycles for the whole contraction. */
 static double size_lanes(const rules *r, const lanes_problem *p, rules_lanes_tile *t) {
-    int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
+    int64_t registers = r->machine->vector_registers;
     double best = 1e300;
     for (int64_t q = 1; q <= 4; q *= 2) {
         double steps = (double)(p->k / (p->lanes * q)), tail = p->k % (p->lanes * q) ? r->machine->masked ? 1.5 : 6 : 0;
@@ -96,7 +90,7 @@ static double size_lanes(const rules *r, const lanes_problem *p, rules_lanes_til
                 double share = height * width / (double)(mr * nr); /* balanced: tiles are a little smaller */
                 double cycles =
                     (p->outer * (steps + tail) * step_cycles(r, p, mr, nr, q) + fold * (double)(mr * nr)) * share;
-                cycles = tiles * (cycles + (double)TILE_OVERHEAD);
+                cycles = tiles * (cycles + r->machine->rates.tile);
                 if (p->m % mr) cycles *= 1.01;
                 if (p->n % nr) cycles *= 1.02; /* more versions of the tile */
                 bool u_outside;

@@ -5,7 +5,6 @@
 #include "targets/cpu/rules.h"
 
 enum {
-    TASK_POINTS = 16384, /* of a task, about; a task of a transposition has at least a quarter of it */
     BLOCK_VECTORS =
         4,           /* of a contiguous map, computed together; twice that for long values: dependence chains overlap */
     LONG_VALUE = 24, /* operations */
@@ -124,8 +123,8 @@ bool rules_store_past_caches(rules *r, const tir_stage *stage) {
         int64_t extent = rules_extent(r, &stage->axis[a]);
         if (extent < 0 || __builtin_mul_overflow(written, extent, &written)) return false;
     }
-    int64_t l3 = r->machine->l3;                   /* the share of L3 that a core may count on (machine.c) */
-    if (l3 <= 0 || written < l3 / 4) return false; /* a consumer finds a small result in L3 */
+    int64_t l3 = r->machine->l3;        /* the share of L3 that a core may count on (machine.c) */
+    if (written < l3 / 4) return false; /* a consumer finds a small result in L3 */
     if (written < l3 && bytes_read(r, stage) <= l3 - written) return false;
     tir_schedule_add(r->schedule, "nt %s", stage->name);
     return true;
@@ -268,7 +267,7 @@ static bool map_steps(rules *r, int s) {
     tir_schedule_add(r->schedule, "order %s:%s si %s", name, order.data ? order.data : "", loop);
     tir_schedule_add(r->schedule, "vec %s.%s", name, loop);
     tir_schedule_add(r->schedule, "unroll %s.si", name);
-    rules_form_tasks(&nest, extent < 0 ? -1 : extent * step->modulus, TASK_POINTS);
+    rules_form_tasks(&nest, extent < 0 ? -1 : extent * step->modulus, RULES_TASK_POINTS);
     return true;
 }
 
@@ -477,7 +476,7 @@ static bool map_transposed(rules *r, int s) {
     bool narrow = !columns || columns >= vectors;
     if (!exceeds_l2 || !narrow || !block_loops(&l, s, &t, vectors, rows)) column_loops(&l, &t, vectors, rows, columns);
     tir_schedule_add(r->schedule, "order %s:%s %s %s", name, l.order.data ? l.order.data : "", l.write, l.read);
-    rules_form_tasks(&l.nest, l.points, TASK_POINTS / 4);
+    rules_form_tasks(&l.nest, l.points, RULES_TASK_POINTS / 4);
     tir_schedule_add(r->schedule, "unroll %s.%s", name, l.write);
     tir_schedule_add(r->schedule, "vec %s.%s", name, l.read);
     if (exceeds_l2 && l.ahead) fetch_tiles(&l, s, &t);
@@ -595,7 +594,7 @@ static bool map_chosen(rules *r, int s, const int *members, int count) {
     if (row < 0 || lanes < 2 || last != stage->space - 1 || rules_store_stride(r, s, last) != 1) return false;
     int64_t extent = rules_extent(r, &stage->axis[last]), rows = rules_extent(r, &stage->axis[row]);
     if (extent < lanes || rows < LEAST || !chosen_along(r, s, last, row)) return false;
-    int64_t kept = 0, most = ROWS, l1 = r->machine->l1 > 0 ? r->machine->l1 : 32 << 10;
+    int64_t kept = 0, most = ROWS, l1 = r->machine->l1;
     for (int i = 0; i < count; i++) {
         int64_t bytes = kept_bytes(r, members[i], stage, last);
         if (bytes < 0) return false;
@@ -630,7 +629,7 @@ static bool map_chosen(rules *r, int s, const int *members, int count) {
     }
     for (int a = row + 1; a < last; a++) lib_text_format(&order, " %s", stage->axis[a].name);
     tir_schedule_add(r->schedule, "order %s:%s %s %s", name, order.data ? order.data : "", inner, vector);
-    rules_form_tasks(&nest, rows * extent, TASK_POINTS);
+    rules_form_tasks(&nest, rows * extent, RULES_TASK_POINTS);
     tir_schedule_add(r->schedule, "vec %s.%s", name, vector);
     for (int i = 0; i < count; i++) attach_rows(r, members[i], name, nest.loop[nest.count - 1].name);
     rules_store_past_caches(r, stage);
@@ -690,7 +689,7 @@ static void map_straight(rules *r, int s) {
     bool few = vectors == BLOCK_VECTORS; /* for short values, a loop of two iterations is not worth it */
     rules_nest nest = {.r = r, .stage = stage};
     for (int a = 0; a < first; a++) rules_add_loop(&nest, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
-    int64_t task = (TASK_POINTS + block - 1) / block * block;
+    int64_t task = (RULES_TASK_POINTS + block - 1) / block * block;
     clip_choices(r, stage, first, last, extent > 0 && extent <= block);
     if (extent < 0 || extent > task) {
         for (int i = 0; i < nest.count; i++) tir_schedule_add(r->schedule, "par %s.%s", name, nest.loop[i].name);
@@ -698,7 +697,7 @@ static void map_straight(rules *r, int s) {
         tir_schedule_add(r->schedule, "par %s.to", name);
         loop = "ti";
     } else {
-        rules_form_tasks(&nest, extent, TASK_POINTS);
+        rules_form_tasks(&nest, extent, RULES_TASK_POINTS);
     }
     const char *row = nest.count && first == last && last == stage->space - 1 && extent > 0 && extent <= task
                           ? nest.loop[nest.count - 1].name
@@ -779,7 +778,7 @@ static bool map_mixed_strides(rules *r, int s) {
     }
     tir_schedule_add(r->schedule, "order %s:%s %s %s", name, order.data ? order.data : "", row, column);
     tir_schedule_add(r->schedule, "vec %s.%s", name, column);
-    rules_form_tasks(&nest, m * n, TASK_POINTS);
+    rules_form_tasks(&nest, m * n, RULES_TASK_POINTS);
     rules_store_past_caches(r, stage);
     return true;
 }

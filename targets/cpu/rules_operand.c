@@ -9,10 +9,9 @@
 #include "targets/cpu/cost.h"
 #include "targets/cpu/rules_tile.h"
 
+#include <math.h>
+
 enum {
-    PAGE = 4096,
-    PAGES = 64,      /* pages whose translations the TLB holds */
-    L2_WAYS = 8,     /* ways of L2, at least */
     LONG_ROW = 1024, /* bytes of a row: within longer rows the hardware prefetches the next lines */
     FEWER_ROWS = 8,  /* rows of a block if one tile covers all results' rows; each row of a block is a stream */
     SOME_ROWS = 16,  /* rows of a block if two tiles do; MANY_ROWS: if more do */
@@ -21,15 +20,7 @@ enum {
     COPY_USES = 512      /* uses of a broadcast element from which on a copy pays */
 };
 
-/* Cycles per cache line: read sequentially, read from distant rows, and copied to scratch. */
-typedef struct line_costs {
-    double sequential, distant, copied;
-} line_costs;
-static const line_costs from_l3 = {2.6, 3.4, 6.5}, from_memory = {8, 20, 27};
-
-#define PAGE_STALL 2.0   /* cycles for a row whose page is not in the TLB */
-#define MISSING_LINE 6.0 /* cycles for a line that was evicted from L2 by lines of the same set */
-#define SUMS 2.5         /* cycles for a vector of sums that is loaded, added to and stored */
+#define SUMS 2.5 /* cycles for a vector of sums that is loaded, added to and stored */
 
 /* Facts of the operand that the choice depends on. */
 typedef struct operand_facts {
@@ -47,20 +38,21 @@ typedef struct operand_facts {
 
 /* Do `points` rows of `lines` cache lines each fit in L2? Rows whose distance is a large power of two map to few sets. */
 static bool fits_l2(const rules *r, double points, double lines, double row_bytes) {
-    int64_t line = r->machine->line ? r->machine->line : 64, sets = r->machine->l2 / L2_WAYS / line, starts = 1;
+    int64_t line = r->machine->line, sets = r->machine->l2 / r->machine->l2_ways / line, starts = 1;
     if (sets < 1) return true;
-    double room = (double)(sets * L2_WAYS);
+    double room = (double)(sets * r->machine->l2_ways);
     if (row_bytes > 0 && (int64_t)row_bytes % line == 0) {
         int64_t step = (int64_t)row_bytes / line;
         while (starts < sets && starts * step % sets) starts++;
-        if ((double)starts * lines < (double)sets) room = (double)(starts * L2_WAYS) * lines;
+        if ((double)starts * lines < (double)sets) room = (double)(starts * r->machine->l2_ways) * lines;
     }
-    return points * lines <= 0.75 * room;
+    return points * lines <= r->machine->rates.kept * room;
 }
 
 static bool describe(rules *r, const tir_stage *stage, const rules_access *access, int64_t nr, operand_facts *o) {
     const tir_tensor *tensor = &r->region->tensors.data[access->tensor];
-    double size = (double)lib_dtype_size(tensor->dtype), line = r->machine->line ? r->machine->line : 64;
+    double size = (double)lib_dtype_size(tensor->dtype), line = r->machine->line;
+    const double page = r->machine->page;
     *o = (operand_facts){.points = 1, .pages = 1, .bytes = size};
     for (int d = 0; d < tensor->rank; d++) {
         int64_t extent;
@@ -71,7 +63,7 @@ static bool describe(rules *r, const tir_stage *stage, const rules_access *acces
         int64_t extent = rules_extent(r, &stage->axis[a]);
         if (extent < 0 || access->stride[a] == RULES_IRREGULAR) return false;
         double step = size * (double)(access->stride[a] < 0 ? -access->stride[a] : access->stride[a]);
-        double pages = step >= (double)PAGE ? (double)extent : (double)extent * step / (double)PAGE;
+        double pages = step >= page ? (double)extent : (double)extent * step / page;
         o->points *= (double)extent;
         if (pages > 1) o->pages *= pages;
         if (stage->reduce == 1) o->row_bytes = step;
@@ -130,19 +122,20 @@ typedef struct order_cycles {
 } order_cycles;
 
 static order_cycles cycles_of(const rules *r, const operand_facts *o, const rules_operand_tile *t, double tiles) {
-    bool exceeds_l3 = o->bytes > 0.75 * (double)r->machine->l3, many = o->pages > (double)PAGES;
-    line_costs line = exceeds_l3 ? from_memory : from_l3;
-    double ports = r->machine->fma_ports > 0 ? r->machine->fma_ports : 1;
+    const tir_rates *rates = &r->machine->rates;
+    const int level = o->bytes > rates->kept * (double)r->machine->l3 ? TIR_LEVELS - 1 : TIR_LEVELS - 2;
+    const bool many = o->pages > (double)r->machine->tlb_pages;
+    const double line = r->machine->line, stream = o->lines_per_load * line / rates->bandwidth[level];
+    const double read = many ? o->lines_per_load * line / rates->distant[level] : stream;
     double vectors = (double)((t->nr + t->lanes - 1) / t->lanes);
-    double height = (double)t->m / (double)((t->m + t->mr - 1) / t->mr), step = height * vectors / ports;
-    double first = o->lines_per_load * (many ? line.distant : line.sequential), stall = many ? PAGE_STALL : 0;
-    if (!fits_l2(r, o->points, o->lines_per_load, o->row_bytes)) stall = o->lines_per_load * MISSING_LINE;
+    double height = (double)t->m / (double)((t->m + t->mr - 1) / t->mr), step = height * vectors / rates->fma;
+    double stall = many ? rates->page_miss : 0;
+    if (!fits_l2(r, o->points, o->lines_per_load, o->row_bytes)) stall = o->lines_per_load * rates->set_miss;
     order_cycles c;
-    c.straight = (step > first ? step : first) + (tiles - 1) * (step + stall);
-    c.panels = o->lines_per_load * (line.copied - (many ? 0 : line.distant - line.sequential)) + tiles * step;
-    double work = tiles * (step + height * vectors * SUMS / (double)t->block),
-           read = o->lines_per_load * line.sequential;
-    c.blocks = work > read ? work + 0.3 * read : read + 0.3 * work;
+    c.straight = fmax(step, read) + (tiles - 1) * (step + stall);
+    c.panels = read + stream + tiles * step; /* the copy is written, too */
+    const double work = tiles * (step + height * vectors * SUMS / (double)t->block);
+    c.blocks = fmax(work, stream) + rates->exposed_memory * fmin(work, stream);
     return c;
 }
 
@@ -171,7 +164,7 @@ rules_operand_access rules_choose_operand_access(rules *r, int s, rules_operand_
     }
     t->block = tiles <= 1 ? FEWER_ROWS : tiles <= 2 ? SOME_ROWS : MANY_ROWS;
     t->columns = columns_of(r, t->n, t->m, t->nr, outer);
-    t->fetch = o.bytes > 0.75 * (double)r->machine->l3;
+    t->fetch = o.bytes > r->machine->rates.kept * (double)r->machine->l3;
     order_cycles c = cycles_of(r, &o, t, tiles);
     bool blocks = !inside && stage->reduce == 1 && stage->merge[0] && t->columns > 0 &&
                   o.points >= (double)(4 * t->block) && stage->space + 1 <= DLC_MAX_RANK;
@@ -202,7 +195,7 @@ static int axis_of_rows(const rules *r, const tir_stage *stage, const rules_acce
 static bool row_fits_cache(const rules *r, const tir_stage *stage, const rules_access *access, int axis,
                            const rules_operand_tile *t) {
     double size = (double)lib_dtype_size(r->region->tensors.data[access->tensor].dtype), points = 1, run, lines;
-    double line = r->machine->line ? (double)r->machine->line : 64, row = size * (double)access->stride[axis];
+    double line = (double)r->machine->line, row = size * (double)access->stride[axis];
     run = size * (double)access->stride[t->u] * (double)t->m;
     if (run > row / 2)
         run = size * (double)access->stride[t->u] * (double)t->mr; /* a row of tiles reads a few rows of the operand */
@@ -248,7 +241,7 @@ void rules_copy_rows(rules *r, int s, const rules_operand_tile *t) {
     const rules_access *rows = broadcast_operand(t->v, t->u, access, count);
     const tir_tensor *tensor = rows ? &r->region->tensors.data[rows->tensor] : NULL;
     if (!rows || !is_plain_input(tensor) || (axis = axis_of_rows(r, stage, rows, &dim)) < 0) return;
-    int64_t size = (int64_t)lib_dtype_size(tensor->dtype), block = (r->machine->line ? r->machine->line : 64) / size;
+    int64_t size = (int64_t)lib_dtype_size(tensor->dtype), block = r->machine->line / size;
     if (uses < (double)COPY_USES * rules_tensor_bytes(r, tensor) / (double)size || tensor->rank >= DLC_MAX_RANK ||
         rules_extent(r, &stage->axis[axis]) % block || row_fits_cache(r, stage, rows, axis, t) ||
         is_read_by_others(r, s, rows->tensor))

@@ -106,11 +106,9 @@ int rules_end_of_tree(rules *r, int s) {
  * all rows at once the partial results are stored, and loads that are wider than these stores wait until the stores are done. */
 static bool folds_rows_at_once(const row_plan *p, int64_t width) {
     enum { PER_LEVEL = 2, WAIT = 18 /* cycles */ };
-    cost_rates rates;
-    cost_rates_of(p->r->machine, &rates);
     int64_t levels = 0;
     while (width >> (levels + 1) > 0) levels++;
-    return (double)(PER_LEVEL * levels * p->block) > (double)WAIT * rates.issue;
+    return (double)(PER_LEVEL * levels * p->block) > (double)WAIT * p->r->machine->rates.issue;
 }
 
 /* The widest level of the tree that ends in `end` which one vector holds; -1: none, or all levels are better run row by row. Down to this
@@ -424,7 +422,7 @@ static int64_t live_rows(const row_plan *p, const int *members, int count) {
 /* Do rows of all members fit in registers, with all loops unrolled? For three rows (two operands and a result) there must be space, and for
  * two more vectors. */
 static bool row_fits(const row_plan *p, const int *members, int count) {
-    int64_t registers = p->r->machine->vector_registers ? p->r->machine->vector_registers : 16;
+    int64_t registers = p->r->machine->vector_registers;
     int64_t most = row_vectors(p, p->root);
     bool constant = unrolls(p, p->root);
     for (int i = 0; i < count; i++) {
@@ -454,8 +452,8 @@ static int64_t rows_together(const row_plan *p, const int *members, int count, c
     enum { MOST = 16, LEAST_READ = 12, USUAL = 4 }; /* varying sizes are assumed to be a quarter of the largest ones */
     const int64_t longest = longest_row(p, members, count, USUAL), rows = axis ? assumed_extent(p->r, axis, USUAL) : 1;
     const tir_machine *machine = p->r->machine;
-    int64_t kept = 0, cache = machine->l1 > 0 ? machine->l1 : 32 << 10, block = MOST;
-    int64_t registers = machine->vector_registers ? machine->vector_registers : 16, values = 1;
+    int64_t kept = 0, cache = machine->l1, block = MOST;
+    int64_t registers = machine->vector_registers, values = 1;
     /* Rows are kept by maps along whole rows; all other members have a few values per row. */
     for (int i = 0; i < count; i++) {
         const tir_stage *m = &p->r->region->stages.data[members[i]];
@@ -510,7 +508,7 @@ static int64_t across_vectors(const row_plan *p, int s, int64_t points) {
 /* Rows computed together: four vectors of the root's rows, fewer if wider values of members would not fit the registers. */
 static int64_t across_block(const row_plan *p, const int *members, int count) {
     rules *r = p->r;
-    int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16, block = 8 * p->lanes;
+    int64_t registers = r->machine->vector_registers, block = 8 * p->lanes;
     int *stages = LIB_NEW_ARRAY(r->arena, int, (size_t)count + 1);
     int64_t *vectors = LIB_NEW_ARRAY(r->arena, int64_t, (size_t)count + 1);
     memcpy(stages, members, (size_t)count * sizeof *stages);
@@ -633,11 +631,12 @@ static int64_t tensor_bytes(const rules *r, const tir_tensor *tensor) {
  * stage that reads the run prefetches it a page ahead. The bytes after a run are mostly the next run; if they are not, the run must be
  * long. */
 static void fetch_ahead(const row_plan *p, const int *members, int index) {
-    enum { PAGE = 4096, RUNS = 8 };
+    enum { RUNS = 8 };
     rules *r = p->r;
+    const int64_t page = r->machine->page;
     int s = members[index];
     const tir_stage *stage = &r->region->stages.data[s];
-    if (p->across || p->small || lane_points(r, s) < 0 || r->machine->l3 <= 0) return;
+    if (p->across || p->small || lane_points(r, s) < 0) return;
     int lane = stage->space - 1, step = stage->space + stage->reduce - 1;
     int64_t lanes = rules_extent(r, &stage->axis[lane]), steps = rules_extent(r, &stage->axis[step]);
     rules_access access[RULES_ACCESSES];
@@ -648,10 +647,10 @@ static void fetch_ahead(const row_plan *p, const int *members, int index) {
         bool run = access[i].stride[lane] == 1 && access[i].stride[step] == lanes, next = false;
         for (int a = 0; a < stage->space + stage->reduce; a++) next = next || access[i].stride[a] == steps * lanes;
         for (int m = 0; m < index; m++) run = run && !reads_tensor(r, members[m], access[i].tensor);
-        if (tensor->stage >= 0 || !run || bytes <= r->machine->l3 || each > PAGE) continue;
-        if (!next && steps * each < RUNS * PAGE) continue;
+        if (tensor->stage >= 0 || !run || bytes <= r->machine->l3 || each > page) continue;
+        if (!next && steps * each < RUNS * page) continue;
         tir_schedule_add(r->schedule, "prefetch %s at %s.step %s.step+%lld L2", tensor->name, stage->name, stage->name,
-                         (long long)(PAGE / each));
+                         (long long)(page / each));
     }
 }
 

@@ -9,8 +9,7 @@ enum {
     PIECE = 65536,       /* points of a task of a long fold */
     ROWS_FEW = 16,       /* if there are fewer lines than this, they are cut into pieces */
     COLUMNS_MOST = 4096, /* number of columns whose state fits in L1 */
-    VECTORS = 4,
-    TASK_POINTS = 16384
+    VECTORS = 4
 };
 
 /* The step that computes the next state of an associative fold; *time: the step's axis for time. -1: the fold is not associative. */
@@ -95,7 +94,7 @@ static void schedule_scan(rules *r, int s) {
     int64_t length = rules_extent(r, &fold->axis[fold->space]), lanes = LANES_MOST;
     for (int a = 0; a < fold->space; a++)
         rules_add_loop(&nest, fold->axis[a].name, rules_extent(r, &fold->axis[a]), false);
-    rules_form_tasks(&nest, length < 0 ? TASK_POINTS : length * lanes, TASK_POINTS);
+    rules_form_tasks(&nest, length < 0 ? RULES_TASK_POINTS : length * lanes, RULES_TASK_POINTS);
     tir_schedule_add(r->schedule, "store %s reg", fold->name);
     scan_steps(r, s);
 }
@@ -210,7 +209,7 @@ static bool schedule_row_steps(rules *r, int s) {
     int64_t trips = rules_extent(r, &fold->axis[fold->space]);
     for (int a = 0; a < fold->space; a++)
         rules_add_loop(&nest, fold->axis[a].name, rules_extent(r, &fold->axis[a]), false);
-    rules_form_tasks(&nest, points < 0 || trips < 0 ? TASK_POINTS : points * trips, TASK_POINTS);
+    rules_form_tasks(&nest, points < 0 || trips < 0 ? RULES_TASK_POINTS : points * trips, RULES_TASK_POINTS);
     bool own = false; /* does the state have axes of its own? Loops index them, so that it cannot be in registers */
     for (int c = 0; c < fold->count; c++) own = own || r->region->tensors.data[fold->tensor[c]].rank > fold->space;
     if (!own) tir_schedule_add(r->schedule, "store %s reg", fold->name);
@@ -255,7 +254,7 @@ bool rules_scatter(rules *r, int s) {
     }
     if (!order.length) return true;
     tir_schedule_add(r->schedule, "order %s:%s", stage->name, order.data);
-    rules_form_tasks(&nest, inner, TASK_POINTS);
+    rules_form_tasks(&nest, inner, RULES_TASK_POINTS);
     int v = stage->space - 1;
     if (v <= last || rules_store_stride(r, s, v) != 1) return true;
     int64_t extent = rules_extent(r, &stage->axis[v]), width = rules_lanes(r, s) * VECTORS;
@@ -297,6 +296,6 @@ bool rules_sort(rules *r, int s) {
     int64_t n = rules_extent(r, &stage->axis[stage->space]);
     for (int a = 0; a + 1 < stage->space; a++)
         rules_add_loop(&nest, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
-    if (stage->space > 1) rules_form_tasks(&nest, n < 0 ? TASK_POINTS : n * WORK, TASK_POINTS);
+    if (stage->space > 1) rules_form_tasks(&nest, n < 0 ? RULES_TASK_POINTS : n * WORK, RULES_TASK_POINTS);
     return true;
 }

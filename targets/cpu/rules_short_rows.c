@@ -92,7 +92,7 @@ static int64_t row_registers(const plan *p, int s, int64_t rows) {
 /* Rows computed together: as many, of up to four vectors, as leave all values in registers; 0: one vector does not. */
 static int64_t rows_together(const plan *p) {
     rules *r = p->r;
-    const int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
+    const int64_t registers = r->machine->vector_registers;
     int *stages = LIB_NEW_ARRAY(r->arena, int, (size_t)p->count + 1);
     int64_t *vectors = LIB_NEW_ARRAY(r->arena, int64_t, (size_t)p->count + 1);
     memcpy(stages, p->members, (size_t)p->count * sizeof *stages);

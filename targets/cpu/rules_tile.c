@@ -4,8 +4,8 @@
 #include "targets/cpu/cost.h"
 
 enum {
-    TASKS = 4,    /* for each thread, at least */
-    SHARED = 8000 /* cycles of a reduction worth several threads: starting them takes some thousands */
+    TASKS = 4, /* for each thread, at least */
+    SHARED = 5 /* a reduction is worth several threads if it takes so many times what starting them takes */
 };
 
 /* Relative cost of vectors along the rows of padded images: masks at the edges, whose steps vectors along channels skip. Measured over 30
@@ -215,7 +215,7 @@ static int64_t common_divisor(int64_t a, int64_t b) {
 /* Average number of L1 lines that a vector load along an axis touches: two unless the vector begins at the start of a line. */
 static double lines_of_vectors(const rules *r, const tir_stage *stage, const int64_t *stride, int axes, int v,
                                int64_t lanes) {
-    int64_t bytes = r->machine->vector_bytes, line = r->machine->line ? r->machine->line : 64, begin;
+    int64_t bytes = r->machine->vector_bytes, line = r->machine->line, begin;
     if (bytes <= 0 || line * lanes < bytes) return 1;
     begin = line = line * lanes / bytes; /* elements */
     for (int a = 0; a < axes; a++) {
@@ -788,7 +788,7 @@ static bool panels_inside(rules *r, const tir_stage *owner, int main, const rule
     for (int a = 0; a < owner->space; a++)
         if (a != v && a != u && !is_outside_panels(r, main, t, v, a))
             rows *= (double)rules_known_extent(r, &owner->axis[a]);
-    double inside = broadcast + (along > 0.75 * l2 ? along * rows : along);
+    double inside = broadcast + (along > r->machine->rates.kept * l2 ? along * rows : along);
     double outside = along + (broadcast > l2 ? broadcast * (double)panels : broadcast);
     return rows > 1 && inside < outside;
 }
@@ -913,7 +913,7 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     else
         lib_text_format(&loops.order, ui ? " %s %s" : "%s %s", ui ? ui : "", vi);
     tir_schedule_add(r->schedule, "order %s:%s", name, loops.order.data);
-    if (loops.parallel.length && t.cycles >= (double)SHARED)
+    if (loops.parallel.length && t.cycles >= (double)SHARED * r->machine->rates.join)
         tir_schedule_add(r->schedule, "par%s", loops.parallel.data);
     tir_schedule_add(r->schedule, "vec %s.%s", name, transposed >= 0 ? ui : vi);
     if (ui && transposed < 0) tir_schedule_add(r->schedule, "unroll %s.%s", name, ui);

@@ -3,22 +3,16 @@
 #include "targets/cpu/cost.h"
 #include "targets/cpu/rules_tile.h"
 
+#include <math.h>
+
 enum {
-    SEPARATE_ROWS = 8,     /* of light reductions: hides the latency of one accumulator's chain */
-    TALLEST = 10,          /* separate rows of contractions: more rows save hardly any loads */
-    TILE_OVERHEAD = 26,    /* cycles to start a tile */
-    L2_MISS_OVERHEAD = 40, /* the same if results are written beyond L2 */
-    ROWS_OVERHEAD = 10,    /* cycles to start a tile of separate rows, which never waits for a broadcast operand */
-    L2_MISS_STORE = 6,     /* cycles of a store beyond L2 */
-    WINDOW = 256,          /* instructions of the out-of-order window */
-    QUEUE = 28             /* multiplications that wait for their operands at once */
+    SEPARATE_ROWS = 8, /* of light reductions: hides the latency of one accumulator's chain */
+    TALLEST = 10,      /* separate rows of contractions: more rows save hardly any loads */
+    QUEUE = 28         /* multiplications that wait for their operands at once */
 };
 
 /* What a tile costs in addition whose rows each run all steps of a window, one after the other (measured: up to 4 %). */
 #define STEPS_INSIDE_OVERHEAD 1.06
-
-/* Cycles to initialise accumulators and to store them, for each line of memory that a tile touches. */
-#define LINE_OVERHEAD 0.6
 
 /* Vectors of a row of a tile: registers, and multiplication cost. On half-width units a last vector that is at most half full costs half;
  * if masks are expensive, it is split into halves. */
@@ -40,7 +34,7 @@ static bool rows_pair(const rules_tile_problem *p, int64_t used, int64_t lanes) 
 static double tile_vectors(const rules *r, const rules_tile_problem *p, double height, int64_t used, int64_t lanes) {
     const tir_machine *machine = r->machine;
     double vectors = height * (double)row_registers(machine, used, lanes);
-    if (machine->fma_ports == 1 && machine->vector_bytes == 64 && half_full(used, lanes)) return vectors - 0.5 * height;
+    if (machine->half_units && half_full(used, lanes)) return vectors - 0.5 * height;
     if (!rows_pair(p, used, lanes)) return vectors;
     int64_t least = (int64_t)height;
     double more = height - (double)least;
@@ -62,7 +56,7 @@ static int64_t operand_registers(const rules *r, const rules_tile_problem *p, in
 /* Largest number of rows whose sums fit the registers together with their operands. The unrolled steps of a window share broadcasts. Those
  * of all rows stay live if the loop over rows is inside of the steps, otherwise those of a window and the vectors of all steps. */
 static int64_t most_rows(const rules *r, const rules_tile_problem *p, int64_t used, int64_t lanes, bool steps_inside) {
-    const int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
+    const int64_t registers = r->machine->vector_registers;
     const int64_t held = row_registers(r->machine, used, lanes);
     const bool pairs = rows_pair(p, used, lanes); /* two rows have one vector less */
     const int64_t room = registers - operand_registers(r, p, held, pairs, steps_inside);
@@ -95,16 +89,15 @@ static double exchange_cycles(const rules *r, const rules_tile_problem *p, doubl
 /* tile_cycles of separate rows. A vector that a row loads for one step of the window is reused by the next rows' steps. */
 static double separate_cycles(const rules *r, const rules_tile_shape *t, const rules_tile_problem *p, double height,
                               int64_t used, double fma) {
-    cost_rates rates;
-    cost_rates_of(r->machine, &rates);
+    const tir_rates *rates = &r->machine->rates;
     double vectors = (double)((used + t->lanes - 1) / t->lanes);
     double rows = rules_window_rows(p, height) / (double)p->window;
-    double loads = (rows * vectors * p->lines_per_load + 1) / rates.load, step = fma > loads ? fma : loads;
-    double start = p->n > used ? 2 * ROWS_OVERHEAD : ROWS_OVERHEAD;
+    double loads = (rows * vectors * p->lines_per_load + 1) / rates->load, step = fma > loads ? fma : loads;
+    double start = (p->n > used ? 2 : 1) * rates->tile_unbroadcast;
     if (p->exceeds_l2 && p->lines_per_load > 1) /* the ends of a row share cache lines with its neighbours */
-        start += height * (p->exceeds_l3 ? 2 * L2_MISS_STORE : L2_MISS_STORE);
+        start += height * (p->exceeds_l3 ? 2 : 1) * rates->store_beyond_l2;
     if (p->transposed) start += height * vectors * exchange_cycles(r, p, height, used, t->lanes);
-    return (step > rates.latency ? step : rates.latency) + loads / 20 + start / p->steps;
+    return (fmax(step, rates->latency)) + rates->exposed_units * loads + start / p->steps;
 }
 
 /* Cycles of a vector whose lanes are stored one by one, each into a line of its own. The next point of an outer loop writes the next
@@ -113,10 +106,6 @@ static double separate_cycles(const rules *r, const rules_tile_shape *t, const r
 double rules_scatter_cycles(const rules *r, const rules_tile_problem *p, int64_t lanes) {
     enum { WITHOUT_CROWD = 24 };
     return (double)WITHOUT_CROWD + (double)(lanes * cost_crowd(r->machine, p->n, p->lane_bytes));
-}
-
-static double longer(double a, double b) {
-    return a > b ? a : b;
 }
 
 /* Cycles per reduction step of a tile whose rows run all steps of a window, each of which depends on the one before: those of some rows
@@ -128,24 +117,21 @@ static double steps_chain(const rules_tile_problem *p, double multiplications, d
 /* Cycles per reduction step in tiles of `height` rows (an average) and `used` columns, including a share of the tile's start and stores. */
 static double tile_cycles(const rules *r, const rules_tile_shape *t, const rules_tile_problem *p, double height,
                           int64_t used) {
-    int64_t ports = r->machine->fma_ports > 0 ? r->machine->fma_ports : 2;
+    const tir_rates *rates = &r->machine->rates;
     double vectors = (double)((used + t->lanes - 1) / t->lanes);
     double prepared = (double)p->prepared * vectors + (double)p->prepared_rows * height;
-    double fma = (tile_vectors(r, p, height, used, t->lanes) + prepared) / (double)ports;
-    double loads = (height + vectors * p->lines_per_load) / 2;
-    double chain = 4;              /* latency of one accumulator's chain */
-    double stream = 1.5 * vectors; /* the vector operand is streamed from L2 */
+    double fma = (tile_vectors(r, p, height, used, t->lanes) + prepared) / rates->fma;
+    double loads = (height + vectors * p->lines_per_load) / rates->operand;
+    double stream = rates->panel_vector * vectors; /* the vector operand is streamed from L2 */
     if (p->separate) return separate_cycles(r, t, p, height, used, fma);
-    double step = fma > loads ? fma : loads;
-    if (chain > step) step = chain;
-    if (stream > step) step = stream;
-    step += (loads + 1.5 * stream) / 20; /* hidden work is not entirely free */
-    if (t->steps_inside) step = STEPS_INSIDE_OVERHEAD * longer(step, steps_chain(p, height * vectors, chain));
+    double step = fmax(fmax(fma, loads), fmax(stream, rates->latency));
+    step += rates->exposed_units * (loads + 1.5 * stream);
+    if (t->steps_inside) step = STEPS_INSIDE_OVERHEAD * fmax(step, steps_chain(p, height * vectors, rates->latency));
     /* stores that miss L2 stall, unless the out-of-order window already holds the next tiles' arithmetic */
-    double ahead = height * vectors * (p->steps + 1) / (double)WINDOW;
+    double ahead = height * vectors * (p->steps + 1) / rates->window;
     double start = p->exceeds_l2
-                       ? (double)L2_MISS_OVERHEAD + (double)L2_MISS_STORE * height * vectors * (ahead < 1 ? ahead : 1)
-                       : (double)TILE_OVERHEAD + LINE_OVERHEAD * height * (vectors + 1);
+                       ? rates->tile_beyond_l2 + rates->store_beyond_l2 * height * vectors * (ahead < 1 ? ahead : 1)
+                       : rates->tile + rates->tile_line * height * (vectors + 1);
     if (p->transposed) start += height * vectors * exchange_cycles(r, p, height, used, t->lanes);
     return step + start / p->steps;
 }
@@ -206,7 +192,7 @@ static int64_t light_rows(const rules_tile_problem *p, int64_t registers, int64_
 
 /* Most rows of a tile with vectors for `used` columns; 0: not even one fits the registers. */
 static int64_t row_limit(const rules *r, int64_t lanes, const rules_tile_problem *p, int64_t used, bool steps_inside) {
-    const int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
+    const int64_t registers = r->machine->vector_registers;
     const int64_t held = row_registers(r->machine, used, lanes);
     if (!p->heavy) return p->separate ? light_rows(p, registers, held) : 1;
     int64_t limit = most_rows(r, p, used, lanes, steps_inside);

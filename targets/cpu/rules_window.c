@@ -121,7 +121,7 @@ int rules_shared_axis(const rules *r, const tir_stage *stage, const rules_tile_s
                       int count, rules_tile_problem *p) {
     enum { LONGEST = 8, SOME = 4 };
     int best = -1;
-    int64_t line = r->machine->line ? r->machine->line : 64;
+    int64_t line = r->machine->line;
     for (int i = 0; i < count; i++) {
         int64_t rows, step, lanes = t->lanes;
         if (access[i].stride[t->v] == 0 || access[i].stride[t->u] == 0) continue;

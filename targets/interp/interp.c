@@ -32,7 +32,6 @@ static dlc_status interp_open(const target_options *options, target_device **dev
     memcpy(machine->target, "interp", sizeof "interp");
     memcpy(machine->name, "interpreter", sizeof "interpreter");
     machine->fma = 1;
-    machine->fma_ports = 1;
     machine->masked = 1;
     machine->units = TIR_UNIT_U8I8_DOT; /* so that quantised networks compute what they do on other machines */
     machine->l1 = 32 << 10;

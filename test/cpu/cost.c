@@ -8,16 +8,15 @@
 
 #include "targets/cpu/cost.h"
 
-static const tir_machine machine = {.vector_bytes = 32,
-                                    .vector_registers = 16,
-                                    .fma = 1,
-                                    .fma_ports = 2,
-                                    .l1 = 32 << 10,
-                                    .l2 = 1 << 20,
-                                    .l3 = 8 << 20,
-                                    .line = 64,
-                                    .l1_ways = 8,
-                                    .cores = 1};
+static tir_machine machine = {.vector_bytes = 32,
+                              .vector_registers = 16,
+                              .fma = 1,
+                              .l1 = 32 << 10,
+                              .l2 = 1 << 20,
+                              .l3 = 8 << 20,
+                              .line = 64,
+                              .l1_ways = 8,
+                              .cores = 1};
 
 static cost_work count(const char *text, int64_t parameter) {
     lib_scope scope;
@@ -127,6 +126,7 @@ static void test_averages(void **state) {
 }
 
 int main(void) {
+    cpu_set_rates(&machine);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tile),
         cmocka_unit_test(test_chain),

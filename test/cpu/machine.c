@@ -1,5 +1,6 @@
 /* What the library knows of processors without asking LLVM, against what LLVM knows: of the one at hand, of every name and feature that may
  * be given to it; and answers of processors that are not at hand. */
+#include "targets/cpu/cost.h"
 #include "targets/cpu/cpuid.h"
 
 #include <setjmp.h>
@@ -171,6 +172,15 @@ static target_device *choose(const cpu_answers *answers) {
     return &device;
 }
 
+/* Models divide by any rate. */
+static void assert_rates(const tir_machine *facts) {
+    tir_machine machine = *facts;
+    cpu_set_rates(&machine);
+    const double *rate = (const double *)&machine.rates;
+    for (size_t i = 0; i < sizeof machine.rates / sizeof *rate; i++) assert_true(rate[i] > 0);
+    assert_true(machine.page > 0 && machine.tlb_pages > 0);
+}
+
 static void test_models(void **state) {
     (void)state;
     static const struct {
@@ -179,48 +189,49 @@ static void test_models(void **state) {
         cpu_feature_set set;
         const char *name;
         cpu_level level;
-        int ports;
+        bool half_units;
     } cases[] = {
-        {"GenuineIntel", 6, 0x3c, SETV3, "haswell", CPU_AVX2, 2},
-        {"GenuineIntel", 6, 0x55, SETV4, "skylake-avx512", CPU_AVX512, 2},
-        {"GenuineIntel", 6, 0x55, SETV4 | CPU_SET(AVX512VNNI), "cascadelake", CPU_AVX512, 2},
-        {"GenuineIntel", 6, 0x55, SETV4 | CPU_SET(AVX512VNNI) | CPU_SET(AVX512BF16), "cooperlake", CPU_AVX512, 2},
-        {"GenuineIntel", 6, 0x6a, SETV4, "icelake-server", CPU_AVX512, 2},
-        {"GenuineIntel", 6, 0x8c, SETV4, "tigerlake", CPU_AVX512, 1},
-        {"GenuineIntel", 6, 0x8f, SETSPR, "sapphirerapids", CPU_AVX512, 2},
-        {"GenuineIntel", 6, 0xad, SETSPR, "graniterapids", CPU_AVX512, 2},
-        {"GenuineIntel", 6, 0xb7, SETV3, "alderlake", CPU_AVX2, 2},
-        {"GenuineIntel", 6, 0xaf, SETV3, "sierraforest", CPU_AVX2, 2},
-        {"GenuineIntel", 6, 0x1a, SETV2, "nehalem", CPU_BASE, 0},
-        {"AuthenticAMD", 0x17, 0x01, SETV3, "znver1", CPU_AVX2, 2},
-        {"AuthenticAMD", 0x17, 0x31, SETV3, "znver2", CPU_AVX2, 2},
-        {"AuthenticAMD", 0x17, 0x60, SETV3, "znver2", CPU_AVX2, 2},
-        {"AuthenticAMD", 0x19, 0x21, SETV3, "znver3", CPU_AVX2, 2},
-        {"AuthenticAMD", 0x19, 0x11, SETV4, "znver4", CPU_AVX512, 1},
-        {"AuthenticAMD", 0x1a, 0x02, SETV4, "znver5", CPU_AVX512, 2},
-        {"AuthenticAMD", 15, 0x6b, SET2, "k8", CPU_BASE, 0},
-        {"AuthenticAMD", 15, 0x6b, SET2 | CPU_SET(SSE3), "k8-sse3", CPU_BASE, 0},
+        {"GenuineIntel", 6, 0x3c, SETV3, "haswell", CPU_AVX2, false},
+        {"GenuineIntel", 6, 0x55, SETV4, "skylake-avx512", CPU_AVX512, false},
+        {"GenuineIntel", 6, 0x55, SETV4 | CPU_SET(AVX512VNNI), "cascadelake", CPU_AVX512, false},
+        {"GenuineIntel", 6, 0x55, SETV4 | CPU_SET(AVX512VNNI) | CPU_SET(AVX512BF16), "cooperlake", CPU_AVX512, false},
+        {"GenuineIntel", 6, 0x6a, SETV4, "icelake-server", CPU_AVX512, false},
+        {"GenuineIntel", 6, 0x8c, SETV4, "tigerlake", CPU_AVX512, true},
+        {"GenuineIntel", 6, 0x8f, SETSPR, "sapphirerapids", CPU_AVX512, false},
+        {"GenuineIntel", 6, 0xad, SETSPR, "graniterapids", CPU_AVX512, false},
+        {"GenuineIntel", 6, 0xb7, SETV3, "alderlake", CPU_AVX2, false},
+        {"GenuineIntel", 6, 0xaf, SETV3, "sierraforest", CPU_AVX2, false},
+        {"GenuineIntel", 6, 0x1a, SETV2, "nehalem", CPU_BASE, false},
+        {"AuthenticAMD", 0x17, 0x01, SETV3, "znver1", CPU_AVX2, false},
+        {"AuthenticAMD", 0x17, 0x31, SETV3, "znver2", CPU_AVX2, false},
+        {"AuthenticAMD", 0x17, 0x60, SETV3, "znver2", CPU_AVX2, false},
+        {"AuthenticAMD", 0x19, 0x21, SETV3, "znver3", CPU_AVX2, false},
+        {"AuthenticAMD", 0x19, 0x11, SETV4, "znver4", CPU_AVX512, true},
+        {"AuthenticAMD", 0x1a, 0x02, SETV4, "znver5", CPU_AVX512, false},
+        {"AuthenticAMD", 15, 0x6b, SET2, "k8", CPU_BASE, false},
+        {"AuthenticAMD", 15, 0x6b, SET2 | CPU_SET(SSE3), "k8-sse3", CPU_BASE, false},
         /* unknown ones: by level */
-        {"GenuineIntel", 6, 0xfe, SETV4, "x86-64-v4", CPU_AVX512, 1},
-        {"GenuineIntel", 19, 0x01, SETV3, "x86-64-v3", CPU_AVX2, 2},
-        {"AuthenticAMD", 0x1c, 0x00, SETV4, "x86-64-v4", CPU_AVX512, 1},
-        {"HygonGenuine", 0x18, 0x00, SETV3, "x86-64-v3", CPU_AVX2, 2},
-        {"CentaurHauls", 6, 0x0f, SETV2, "x86-64-v2", CPU_BASE, 0},
-        {"GenuineIntel", 6, 0xfe, SET2, "x86-64", CPU_BASE, 0},
+        {"GenuineIntel", 6, 0xfe, SETV4, "x86-64-v4", CPU_AVX512, true},
+        {"GenuineIntel", 19, 0x01, SETV3, "x86-64-v3", CPU_AVX2, false},
+        {"AuthenticAMD", 0x1c, 0x00, SETV4, "x86-64-v4", CPU_AVX512, true},
+        {"HygonGenuine", 0x18, 0x00, SETV3, "x86-64-v3", CPU_AVX2, false},
+        {"CentaurHauls", 6, 0x0f, SETV2, "x86-64-v2", CPU_BASE, false},
+        {"GenuineIntel", 6, 0xfe, SET2, "x86-64", CPU_BASE, false},
         /* hypervisors that show an older name, or none */
-        {"GenuineIntel", 6, 0x3c, SETSPR, "sapphirerapids", CPU_AVX512, 2},
-        {"GenuineIntel", 19, 0x01, SETSPR, "sapphirerapids", CPU_AVX512, 2},
+        {"GenuineIntel", 6, 0x3c, SETSPR, "sapphirerapids", CPU_AVX512, false},
+        {"GenuineIntel", 19, 0x01, SETSPR, "sapphirerapids", CPU_AVX512, false},
         /* and that hide a part: the name stays, the level falls */
-        {"GenuineIntel", 6, 0x8f, SETV3, "sapphirerapids", CPU_AVX2, 2},
-        {"AuthenticAMD", 0x19, 0x11, SETV4 & ~CPU_SET(AVX512VL), "znver4", CPU_AVX2, 2},
-        {"GenuineIntel", 6, 0x3c, SETV3 & ~CPU_SET(FMA), "haswell", CPU_BASE, 0},
+        {"GenuineIntel", 6, 0x8f, SETV3, "sapphirerapids", CPU_AVX2, false},
+        {"AuthenticAMD", 0x19, 0x11, SETV4 & ~CPU_SET(AVX512VL), "znver4", CPU_AVX2, false},
+        {"GenuineIntel", 6, 0x3c, SETV3 & ~CPU_SET(FMA), "haswell", CPU_BASE, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cpu_answers a = answers_of(cases[i].vendor, cases[i].family, cases[i].model, cases[i].set);
         const target_device *device = choose(&a);
         assert_string_equal(device->cpu, cases[i].name);
         assert_int_equal(device->features.level, cases[i].level);
-        assert_int_equal(device->machine.fma_ports, cases[i].ports);
+        assert_int_equal(device->machine.half_units, cases[i].half_units);
+        assert_rates(&device->machine);
     }
 }
 

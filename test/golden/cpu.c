@@ -6,7 +6,7 @@
 #include "golden/files.h"
 #include "golden/machines.h"
 
-#include "targets/target.h"
+#include "targets/cpu/cost.h"
 #include "tir/loop.h"
 #include "tir/schedule.h"
 
@@ -40,10 +40,12 @@ static const char *schedule_text(lib_arena *arena, const char *input, const gold
     tir_region *region = parse_region(arena, input);
     tir_schedule schedule;
     tir_schedule_init(&schedule, arena);
+    tir_machine facts = machine->facts;
+    cpu_set_rates(&facts);
     arena->scope = &scope;
     if (LIB_ENTER(&scope)) {
-        target_cpu.schedule(&machine->facts, machine->threads, tir_region_copy(arena, region), &schedule);
-        tir_lower(arena, region, &schedule, &(tir_lower_options){.machine = &machine->facts, .verify = true});
+        target_cpu.schedule(&facts, machine->threads, tir_region_copy(arena, region), &schedule);
+        tir_lower(arena, region, &schedule, &(tir_lower_options){.machine = &facts, .verify = true});
     }
     arena->scope = outer;
     if (scope.error.status != DLC_OK) lib_text_format(&schedule.text, "error: %s\n", scope.error.message);

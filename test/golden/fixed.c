@@ -3,12 +3,12 @@
 
 #include "targets/cpu/cost.h"
 
-static const golden_machine *at_hand;
+static golden_machine at_hand;
 
 static dlc_status fixed_open(const target_options *options, target_device **device, tir_machine *machine,
                              lib_error *error) {
     const dlc_status status = target_interp.open(options, device, machine, error);
-    *machine = at_hand->facts;
+    *machine = at_hand.facts;
     return status;
 }
 
@@ -25,8 +25,8 @@ static dlc_status fixed_dump(target_device *device, const tir_kernel *kernel, ta
     cost_work work;
     (void)device, (void)what, (void)error;
     if (kernel->params.count) return lib_fail(error, DLC_UNSUPPORTED, "a kernel of varying sizes");
-    cost_count(text->arena, &at_hand->facts, kernel, NULL, &work);
-    lib_text_format(text, "cycles %.17g\n", cost_cycles(&at_hand->facts, &work, at_hand->threads));
+    cost_count(text->arena, &at_hand.facts, kernel, NULL, &work);
+    lib_text_format(text, "cycles %.17g\n", cost_cycles(&at_hand.facts, &work, at_hand.threads));
     return DLC_OK;
 }
 
@@ -34,8 +34,8 @@ static void fixed_cost(target_device *device, lib_arena *arena, const tir_kernel
                        int count, target_cost *cost) {
     cost_work counted;
     (void)device;
-    cost_count(arena, &at_hand->facts, kernel, work, &counted);
-    for (int i = 0; i < count; i++) cost[i].cycles = cost_cycles(&at_hand->facts, &counted, cost[i].threads);
+    cost_count(arena, &at_hand.facts, kernel, work, &counted);
+    for (int i = 0; i < count; i++) cost[i].cycles = cost_cycles(&at_hand.facts, &counted, cost[i].threads);
 }
 
 static dlc_status fixed_compile(target_device *device, const target_budget *budget, int count,
@@ -53,7 +53,8 @@ const target target_null = {.name = "null",
                             .dump = fixed_dump};
 
 void golden_fix_machine(const golden_machine *machine) {
-    at_hand = machine;
+    at_hand = *machine;
+    cpu_set_rates(&at_hand.facts);
 }
 #else
 typedef int golden_no_machine;
