@@ -317,6 +317,7 @@ void onnx_cast_text(onnx_import *im, int32_t to, dlc_dtype dtype) {
         onnx_give_value(im, 0, &y);
         return;
     }
+    if (!onnx_has(im, 0)) onnx_fail(im, DLC_PARSE_ERROR, "operand 0 is missing");
     const onnx_form from = onnx_form_of(im->operand[0]);
     if (from == ONNX_STRINGS || from == ONNX_WRITTEN) {
         onnx_give_operand(im, 0, 0);

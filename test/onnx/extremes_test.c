@@ -66,6 +66,7 @@ static const extreme extremes[] = {
     {"Resize", 17, "x _ f:1,1,-1,1", {0}, "y", "a scale of -1"},
     {"Resize", 17, "x _ f:1,1,1e30,1", {0}, "y", "a scale of 1e+30"},
     {"GroupNormalization", 18, "x w:1,1,1,1 w:1,1,1,1", {"num_groups I 1"}, "y", "rank 4"},
+    {"Cast", 17, "_", {"to I 8"}, "y", "operand 0 is missing"},
     {"Gather", 17, "i:1000000,7 s:a", {0}, "y", "is a tensor of numbers"},
     {"Concat", 17, "s:a i:1000000", {"axis I 0"}, "y", "is a tensor of numbers"},
     {"StringSplit", 20, "s:a", {"maxsplit I " LOWEST}, "y z", "strings"},
