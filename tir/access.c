@@ -119,6 +119,30 @@ int tir_accesses(tir_region *region, int stage, tir_access *out, int limit) {
     return walk.count;
 }
 
+typedef struct load_count {
+    uint32_t tensor;
+    tir_expr load[TIR_LOADS_MAX];
+    int count;
+} load_count;
+
+static tir_expr meet_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    load_count *found = user;
+    const tir_node *node = tir_get(pool, e);
+    if (node->op != TIR_LOAD || node->bits != found->tensor || found->count == TIR_LOADS_MAX) return rebuilt;
+    for (int i = 0; i < found->count; i++)
+        if (found->load[i] == e) return rebuilt;
+    found->load[found->count++] = e;
+    return rebuilt;
+}
+
+int tir_loads_of(const tir_region *region, int stage, uint32_t tensor) {
+    const tir_stage copy = region->stages.data[stage];
+    load_count found = {.tensor = tensor};
+    for (int c = 0; c < copy.count; c++) tir_rewrite(region->pool, copy.value[c], meet_load, &found);
+    if (copy.predicate) tir_rewrite(region->pool, copy.predicate, meet_load, &found);
+    return found.count;
+}
+
 void tir_store_access(tir_region *region, int stage, tir_access *out) {
     const tir_stage *s = &region->stages.data[stage];
     tir_expr index[DLC_MAX_RANK];

@@ -17,6 +17,9 @@ typedef struct tir_access {
 
 /* Fills out[0 ..] with the distinct loads of the stage's values and predicate, at most `limit`; returns their number. */
 int tir_accesses(tir_region *region, int stage, tir_access *out, int limit);
+/* Number of distinct loads of the tensor in the stage's values and predicate; TIR_LOADS_MAX: so many or more. */
+enum { TIR_LOADS_MAX = 8 };
+int tir_loads_of(const tir_region *region, int stage, uint32_t tensor);
 /* stride[a]: element stride of the stage's first tensor along axis a, over all axes of the stage. */
 void tir_store_strides(tir_region *region, int stage, int64_t *stride);
 void tir_store_access(tir_region *region, int stage, tir_access *out); /* the same as an access without a load */

@@ -62,12 +62,10 @@ typedef struct readers {
 
 static readers find_readers(rules *r, uint32_t tensor) {
     readers found = {0};
-    rules_access access[RULES_ACCESSES];
     for (uint32_t q = 0; q < r->region->stages.count; q++) {
         const tir_stage *stage = &r->region->stages.data[q];
         if (stage->removed) continue;
-        int here = 0, count = rules_accesses(r, (int)q, access, RULES_ACCESSES);
-        for (int i = 0; i < count; i++) here += access[i].tensor == tensor;
+        const int here = tir_loads_of(r->region, (int)q, tensor);
         found.loads += here;
         if (here > found.most) found.most = here;
         if (here && stage->kind != TIR_MAP) found.reduced = true;

@@ -144,9 +144,7 @@ static bool worth_inlining(cuda_rules *r, int s) {
     bool more = false, fold = false;
     for (int q = 0; q < (int)r->region->stages.count; q++) {
         const tir_stage *reader = &r->region->stages.data[q];
-        tir_access access[CUDA_ACCESSES];
-        int here = 0, count = reader->removed ? 0 : tir_accesses(r->region, q, access, CUDA_ACCESSES);
-        for (int i = 0; i < count; i++) here += access[i].tensor == stage->tensor[0];
+        const int here = reader->removed ? 0 : tir_loads_of(r->region, q, stage->tensor[0]);
         if (!here) continue;
         loads += here;
         if (here > most) most = here;
