@@ -152,8 +152,9 @@ static void replace_in(graph_region_builder *builder, tir_expr *e) {
     if (*e) *e = tir_rewrite(builder->region->pool, *e, replace_literal, builder);
 }
 
-static void replace_literals(graph_region_builder *builder) {
+void graph_region_finish(graph_region_builder *builder) {
     tir_region *region = builder->region;
+    if (!builder->literals) return;
     for (uint32_t s = 0; s < region->stages.count; s++) {
         tir_stage *stage = &region->stages.data[s];
         for (int i = 0; i < stage->count; i++) {
@@ -168,53 +169,6 @@ static void replace_literals(graph_region_builder *builder) {
         tir_stage *stage = &region->stages.data[s];
         if (is_literal(builder, stage->tensor[0])) stage->removed = true;
     }
-}
-
-/* ---- stages that no output needs: simplification may find that an expression never takes the value of one */
-
-typedef struct needs {
-    tir_region *region;
-    /* by stage */
-    bool *needed;
-    lib_vec(int32_t) open;
-} needs;
-
-static void need_stage(needs *n, int32_t stage) {
-    if (stage < 0 || n->needed[stage]) return;
-    n->needed[stage] = true;
-    lib_vec_push(n->region->arena, &n->open, stage);
-}
-
-static tir_expr need_loaded(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    needs *n = user;
-    const tir_node *node = tir_get(pool, e);
-    if (node->op == TIR_LOAD) need_stage(n, n->region->tensors.data[node->bits].stage);
-    return rebuilt;
-}
-
-static void need_operands(needs *n, const tir_stage *stage) {
-    tir_pool *pool = n->region->pool;
-    need_stage(n, stage->fold);
-    for (int i = 0; i < stage->count; i++) {
-        tir_rewrite(pool, stage->value[i], need_loaded, n);
-        if (stage->initial[i]) tir_rewrite(pool, stage->initial[i], need_loaded, n);
-    }
-    if (stage->predicate) tir_rewrite(pool, stage->predicate, need_loaded, n);
-    for (int i = 0; stage->kind == TIR_SCATTER && i < stage->space; i++)
-        tir_rewrite(pool, stage->index[i], need_loaded, n);
-}
-
-static void remove_unneeded(tir_region *region) {
-    needs n = {.region = region, .needed = LIB_NEW_ARRAY(region->arena, bool, region->stages.count + 1)};
-    for (uint32_t t = 0; t < region->tensors.count; t++)
-        if (region->tensors.data[t].output) need_stage(&n, region->tensors.data[t].stage);
-    while (n.open.count) need_operands(&n, &region->stages.data[n.open.data[--n.open.count]]);
-    for (uint32_t s = 0; s < region->stages.count; s++) region->stages.data[s].removed |= !n.needed[s];
-}
-
-void graph_region_finish(graph_region_builder *builder) {
-    if (builder->literals) replace_literals(builder);
-    remove_unneeded(builder->region);
 }
 
 /* ---- nodes ----------------------------------------------------------------------------------------------------- */
@@ -276,6 +230,48 @@ static void set_layouts(const graph_region_builder *builder, const graph_region 
             builder->region->tensors.data[graph_region_tensor(builder, values[i])].layout = *region->layouts[values[i]];
 }
 
+/* The search for stages that an output needs. */
+typedef struct needs {
+    tir_region *region;
+    /* by stage */
+    bool *needed;
+    lib_vec(int32_t) open;
+} needs;
+
+static void need_stage(needs *n, int32_t stage) {
+    if (stage < 0 || n->needed[stage]) return;
+    n->needed[stage] = true;
+    lib_vec_push(n->region->arena, &n->open, stage);
+}
+
+static tir_expr need_loaded(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    needs *n = user;
+    const tir_node *node = tir_get(pool, e);
+    if (node->op == TIR_LOAD) need_stage(n, n->region->tensors.data[node->bits].stage);
+    return rebuilt;
+}
+
+static void need_operands(needs *n, const tir_stage *stage) {
+    tir_pool *pool = n->region->pool;
+    need_stage(n, stage->fold);
+    for (int i = 0; i < stage->count; i++) {
+        tir_rewrite(pool, stage->value[i], need_loaded, n);
+        if (stage->initial[i]) tir_rewrite(pool, stage->initial[i], need_loaded, n);
+    }
+    if (stage->predicate) tir_rewrite(pool, stage->predicate, need_loaded, n);
+    for (int i = 0; stage->kind == TIR_SCATTER && i < stage->space; i++)
+        tir_rewrite(pool, stage->index[i], need_loaded, n);
+}
+
+/* Removes the other stages: simplification may find that an expression never takes the value of one. */
+static void remove_unneeded(tir_region *region) {
+    needs n = {.region = region, .needed = LIB_NEW_ARRAY(region->arena, bool, region->stages.count + 1)};
+    for (uint32_t t = 0; t < region->tensors.count; t++)
+        if (region->tensors.data[t].output) need_stage(&n, region->tensors.data[t].stage);
+    while (n.open.count) need_operands(&n, &region->stages.data[n.open.data[--n.open.count]]);
+    for (uint32_t s = 0; s < region->stages.count; s++) region->stages.data[s].removed |= !n.needed[s];
+}
+
 tir_region *graph_region_build(lib_arena *arena, const graph *bound, const graph_region *region,
                                bool (*is_constant)(void *user, graph_id value), void *user) {
     graph_region_builder builder = graph_region_start(arena, bound, region->name);
@@ -300,6 +296,7 @@ tir_region *graph_region_build(lib_arena *arena, const graph *bound, const graph
     for (uint32_t i = 0; i < region->output_count; i++)
         tir_region_output(builder.region, graph_region_tensor(&builder, region->outputs[i]));
     graph_region_finish(&builder);
+    remove_unneeded(builder.region);
     set_layouts(&builder, region, region->inputs, first_number);
     set_layouts(&builder, region, region->outputs, region->output_count);
     return builder.region;
