@@ -220,10 +220,11 @@ static void check_renamings(lib_arena *arena, const subject *by, const char *tex
 /* ---- threads */
 
 /* Is "S.a" in the list, a line for each loop? */
-static bool lists_loop(const lib_text *along, const char *loop, int length) {
+static bool lists_loop(const lib_text *along, const char *loop) {
+    const size_t length = strlen(loop);
     const char *at = along->data;
     for (; at && *at; at += strcspn(at, "\n") + 1)
-        if (strncmp(at, loop, (size_t)length) == 0 && at[length] == '\n') return true;
+        if (strncmp(at, loop, length) == 0 && at[length] == '\n') return true;
     return false;
 }
 
@@ -235,14 +236,14 @@ static void add_reductions(lib_arena *arena, lib_text *out, lib_text *along, con
     int at = 0;
     if (sscanf(whole, "split %399[^.].%399s %lld -> %399s %399s", stage, axis, &size, outer, inner) == 5) {
         const char *loop = lib_arena_format(arena, "%s.%s", stage, axis);
-        if (!lists_loop(along, loop, (int)strlen(loop))) return;
+        if (!lists_loop(along, loop)) return;
         lib_text_format(along, "%s.%s\n%s.%s\n", stage, outer, stage, inner);
         lib_text_format(out, "%s\n", whole);
     } else if (sscanf(whole, "order %399[^:]:%n", stage, &at) == 1 && at > 0) {
         lib_text_format(out, "%s:", stage);
         for (const char *word = whole + at; sscanf(word, "%399s%n", axis, &at) == 1; word += at) {
             const char *loop = lib_arena_format(arena, "%s.%s", stage, axis);
-            if (lists_loop(along, loop, (int)strlen(loop))) lib_text_format(out, " %s", axis);
+            if (lists_loop(along, loop)) lib_text_format(out, " %s", axis);
         }
         lib_text_add(out, "\n");
     } else if (strncmp(whole, "unit ", 5) == 0) {
