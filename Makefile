@@ -119,7 +119,7 @@ test_bins    := $(filter-out $(OUT)/test/conformance/conformance,$(test_src:%.c=
 test_scripts := $(wildcard test/*/*.sh)
 # Programs that spend their time in generated code, which sanitizers do not see, or compare what other programs compute, too.
 generated    := $(addprefix $(OUT)/test/,$(addprefix api/,cast_test factor_test growth_test map_ulp_test matrix_test sample_test winograd_test) \
-                determinism/names golden/cycles golden/cuda_mutants)
+                determinism/rules golden/cycles golden/cuda_mutants)
 # Without a target that generates code, these take long on the interpreter or repeat what they do with one.
 with_code    := $(generated) $(addprefix $(OUT)/test/,api/digits_test api/names_test api/weights_test determinism/% golden/%)
 not_run      := $(if $(SANITIZE_$(MODE)),$(generated)) $(if $(filter cpu,$(TARGETS)),,$(with_code))

@@ -380,7 +380,8 @@ static int64_t row_vectors(const row_plan *p, int s) {
     return vectors * ((inner + p->lanes - 1) / p->lanes);
 }
 
-/* Are all loops inside a row constant, so that they can be unrolled? A varying one may be a single vector, of which some lanes are active. */
+/* Are all loops inside a row constant, so that they can be unrolled? A varying one may be a single vector, of which some lanes are active:
+ * the innermost one of a member, the root's contiguous one. */
 static bool unrolls(const row_plan *p, int s) {
     const tir_stage *stage = &p->r->region->stages.data[s];
     bool varies = false;
@@ -390,6 +391,7 @@ static bool unrolls(const row_plan *p, int s) {
         if (varies) return false;
         if (rules_extent(p->r, axis) >= 0) continue;
         if (a >= stage->space || rules_extent_limit(p->r, axis) > p->lanes) return false;
+        if (s == p->root && (a != p->v || rules_store_stride(p->r, s, a) != 1)) return false;
         varies = true;
     }
     return true;

@@ -1,6 +1,8 @@
-/* Names decide nothing: whatever the axes, stages and inputs of a region are called, the rules of targets write the same schedule, which
- * is the same object of code to the byte; shown with the region's names, it says the same. Regions: of the golden tests, and what fusion
- * makes of samples of all rows of the operator table, of sizes that rules split, and of the graphs of test/regress.
+/* What decides nothing. Names: whatever the axes, stages and inputs of a region are called, the rules of targets write the same schedule,
+ * which is the same object of code to the byte; shown with the region's names, it says the same. The number of threads: for any, lowering
+ * takes the schedule of the cpu target's rules, whose rewrites and order of reductions are the same, so that sums are rounded alike.
+ * Regions: of the golden tests, and what fusion makes of samples of all rows of the operator table, of sizes that rules split, and of the
+ * graphs of test/regress.
  *
  * What names are changed to: others at random; those that rules and rewrites make up themselves; those of the canonical form, in another
  * order; words of the languages; long ones that differ in their last letter. */
@@ -146,17 +148,18 @@ static const void *object_of(lib_arena *arena, const subject *by, const tir_kern
 
 /* NULL: it is refused. */
 static const tir_kernel *lower(lib_arena *arena, const tir_region *region, const tir_schedule *schedule,
-                               const tir_machine *machine) {
+                               const tir_lower_options *options) {
     lib_scope *outer = arena->scope, scope;
     const tir_kernel *volatile kernel = NULL;
     arena->scope = &scope;
-    if (LIB_ENTER(&scope)) kernel = tir_lower(arena, region, schedule, &(tir_lower_options){.machine = machine});
+    if (LIB_ENTER(&scope)) kernel = tir_lower(arena, region, schedule, options);
     arena->scope = outer;
     if (!kernel && scope.error.status != DLC_INVALID_ARGUMENT) lib_raise_error(outer, &scope.error);
     return kernel;
 }
 
 static ruled rule(lib_arena *arena, const subject *by, const tir_region *region, bool code) {
+    const tir_lower_options options = {.machine = &by->machine};
     ruled out = {0};
     lib_text stages;
     tir_schedule schedule, shown;
@@ -167,12 +170,12 @@ static ruled rule(lib_arena *arena, const subject *by, const tir_region *region,
     tir_schedule_init(&shown, arena);
     by->target->schedule(&by->machine, 2, tir_region_copy(arena, canonical), &schedule);
     if (only) fprintf(stderr, "%s, canonical:\n%s", by->target->name, text_of(&schedule));
-    const tir_kernel *kernel = lower(arena, canonical, &schedule, &by->machine);
+    const tir_kernel *kernel = lower(arena, canonical, &schedule, &options);
     if (kernel && code) out.object = object_of(arena, by, kernel, &out.size);
     tir_schedule_show(&shown, &schedule, region);
     if (only) fprintf(stderr, "%s, shown:\n%s", by->target->name, text_of(&shown));
     if (kernel) /* what is shown is understood */
-        tir_lower(arena, region, &shown, &(tir_lower_options){.machine = &by->machine});
+        tir_lower(arena, region, &shown, &options);
     out.refused = !kernel;
     refused += !kernel;
     if (!kernel && by->device) lib_raise(arena->scope, DLC_INTERNAL, "lowering refuses the schedule");
@@ -214,11 +217,98 @@ static void check_renamings(lib_arena *arena, const subject *by, const char *tex
     }
 }
 
+/* ---- threads */
+
+/* Is "S.a" in the list, a line for each loop? */
+static bool lists_loop(const lib_text *along, const char *loop) {
+    const size_t length = strlen(loop);
+    const char *at = along->data;
+    for (; at && *at; at += strcspn(at, "\n") + 1)
+        if (strncmp(at, loop, length) == 0 && at[length] == '\n') return true;
+    return false;
+}
+
+/* Appends what a line of a schedule says about reductions: loops that split one, their order in its stage, instructions for several steps. */
+static void add_reductions(lib_arena *arena, lib_text *out, lib_text *along, const char *line) {
+    char stage[2 * LONG_NAME], axis[2 * LONG_NAME], outer[2 * LONG_NAME], inner[2 * LONG_NAME];
+    const char *whole = lib_arena_format(arena, "%.*s", (int)strcspn(line, "\n"), line);
+    long long size;
+    int at = 0;
+    if (sscanf(whole, "split %399[^.].%399s %lld -> %399s %399s", stage, axis, &size, outer, inner) == 5) {
+        const char *loop = lib_arena_format(arena, "%s.%s", stage, axis);
+        if (!lists_loop(along, loop)) return;
+        lib_text_format(along, "%s.%s\n%s.%s\n", stage, outer, stage, inner);
+        lib_text_format(out, "%s\n", whole);
+    } else if (sscanf(whole, "order %399[^:]:%n", stage, &at) == 1 && at > 0) {
+        lib_text_format(out, "%s:", stage);
+        for (const char *word = whole + at; sscanf(word, "%399s%n", axis, &at) == 1; word += at) {
+            const char *loop = lib_arena_format(arena, "%s.%s", stage, axis);
+            if (lists_loop(along, loop)) lib_text_format(out, " %s", axis);
+        }
+        lib_text_add(out, "\n");
+    } else if (strncmp(whole, "unit ", 5) == 0) {
+        lib_text_format(out, "%s\n", whole);
+    }
+}
+
+/* The rewritten region, and what the schedule says about its reductions. */
+static const char *sums_of(lib_arena *arena, tir_region *region, const tir_schedule *schedule) {
+    lib_text out, along;
+    lib_text_init(&out, arena);
+    lib_text_init(&along, arena);
+    tir_schedule_rewrite(region, schedule, NULL);
+    tir_region_print(&out, region);
+    for (uint32_t s = 0; s < region->stages.count; s++) {
+        const tir_stage *stage = &region->stages.data[s];
+        for (int a = stage->space; !stage->removed && a < stage->space + stage->reduce; a++)
+            lib_text_format(&along, "%s.%s\n", stage->name, stage->axis[a].name);
+    }
+    for (const char *at = text_of(schedule); *at; at += strcspn(at, "\n"), at += *at == '\n')
+        add_reductions(arena, &out, &along, at);
+    return out.data;
+}
+
+/* As for a program on so many threads: what needs more registers than there are is scheduled again for half of them. */
+static const char *sums_on(lib_arena *arena, const subject *by, const tir_region *region, int threads) {
+    enum { LEAST_REGISTERS = 4 };
+    tir_machine machine = by->machine;
+    tir_schedule schedule;
+    bool overfull = true;
+    const tir_lower_options options = {.machine = &by->machine, .verify = true, .overfull = &overfull};
+    for (; overfull && machine.vector_registers >= LEAST_REGISTERS; machine.vector_registers /= 2) {
+        overfull = false;
+        tir_schedule_init(&schedule, arena);
+        by->target->schedule(&machine, threads, tir_region_copy(arena, region), &schedule);
+        if (only) fprintf(stderr, "%s, %d threads:\n%s", by->target->name, threads, text_of(&schedule));
+        schedules++;
+        if (lower(arena, region, &schedule, &options)) return sums_of(arena, tir_region_copy(arena, region), &schedule);
+    }
+    lib_raise(arena->scope, DLC_INTERNAL, "lowering refuses the schedule for %d threads:\n%s", threads,
+              text_of(&schedule));
+}
+
+static void check_threads(lib_arena *arena, const subject *by, const char *text) {
+    static const int counts[] = {2, 3, 8, 64};
+    const tir_region *region = tir_region_canonical(arena, parse_region(arena, text));
+    const char *alone = sums_on(arena, by, region, 1);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        const char *several = sums_on(arena, by, region, counts[i]);
+        if (strcmp(several, alone) != 0)
+            lib_raise(arena->scope, DLC_INTERNAL, "reductions differ on %d threads:\n%s\non one:\n%s", counts[i],
+                      several, alone);
+    }
+}
+
+static void check_region_by(lib_arena *arena, const subject *by, const char *text) {
+    check_renamings(arena, by, text);
+    if (by->device) check_threads(arena, by, text);
+}
+
 static void check_by(const subject *by, const char *text) {
     lib_scope scope;
     lib_arena arena;
     lib_arena_init(&arena, &lib_libc_allocator, &scope);
-    if (LIB_ENTER(&scope)) check_renamings(&arena, by, text);
+    if (LIB_ENTER(&scope)) check_region_by(&arena, by, text);
     lib_arena_free(&arena);
     if (scope.error.status != DLC_OK) fail_msg("%s: %s\n%s", by->target->name, scope.error.message, text);
 }
@@ -370,12 +460,12 @@ static void test_file(void **state) {
     free(text);
 }
 
-/* Runs from the root of the repository. names [FILE] */
+/* Runs from the root of the repository. rules [FILE] */
 int main(int argc, char **argv) {
     const struct CMUnitTest file[] = {cmocka_unit_test(test_file)};
     if (argc > 1) {
         only = argv[1];
-        return cmocka_run_group_tests_name("determinism/names", file, open_all, close_all);
+        return cmocka_run_group_tests_name("determinism/rules", file, open_all, close_all);
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golden_regions),
@@ -383,5 +473,5 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_samples),
         cmocka_unit_test(test_regress),
     };
-    return cmocka_run_group_tests_name("determinism/names", tests, open_all, close_all);
+    return cmocka_run_group_tests_name("determinism/rules", tests, open_all, close_all);
 }
