@@ -226,25 +226,46 @@ static double lines_of_vectors(const rules *r, const tir_stage *stage, const int
     return 1 + (double)lanes / (double)line * (1 - (double)begin / (double)line);
 }
 
-/* Vectors of the stage's values at `lanes` points. */
-static int64_t vectors_at(const rules *r, int s, int64_t lanes) {
-    const tir_tensor *values = &r->region->tensors.data[r->region->stages.data[s].tensor[0]];
-    const int64_t bytes = (int64_t)lib_dtype_size(values->dtype) * lanes, vector = r->machine->vector_bytes;
-    return vector > 0 && bytes > vector ? (bytes + vector - 1) / vector : 1;
+/* Vector registers for the values of stage `member` at `columns` points along axis v of reduction s, of one row of its tile. */
+static int64_t row_registers(const rules *r, int s, int v, int member, int64_t columns) {
+    int64_t points[TIR_MAX_AXES];
+    const int space = r->region->stages.data[member].space, label = r->group[s].label[v];
+    const int along = member == s ? v : label < 0 ? -1 : rules_axis_labelled(r, member, label);
+    for (int a = 0; a < space; a++) points[a] = a == along ? columns : 1;
+    return rules_registers(r, member, points, along);
 }
 
-/* Values live at once in the registers of the tile of reduction s, as a number of tiles whose vectors have as many elements as lanes. */
-static int64_t live_tiles(rules *r, int s, const rules_tile_shape *t) {
+/* Vector registers for the values live at once in the tile of reduction s and of the maps around it, of one row of `columns` points. */
+static int64_t live_registers(rules *r, int s, const rules_tile_shape *t, int64_t columns) {
     const int owner = r->group[s].owner;
     int *stages = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, owner, stages);
-    int64_t *tiles = LIB_NEW_ARRAY(r->arena, int64_t, (size_t)count + 1);
+    int64_t *vectors = LIB_NEW_ARRAY(r->arena, int64_t, (size_t)count + 1);
     int transposed = rules_transposed_copy(r, owner); /* from there on, one row of the tile at a time is live */
     if (transposed < 0 && rules_crossings(r, s, t)) transposed = s + 1;
     for (int i = 0; i < count; i++)
         if (rules_pointwise(r, stages[i]) && (transposed < 0 || stages[i] < transposed))
-            tiles[i] = vectors_at(r, stages[i], t->lanes);
+            vectors[i] = row_registers(r, s, t->v, stages[i], columns);
     stages[count] = owner;
-    return rules_live(r, stages, tiles, count + 1);
+    return rules_live(r, stages, vectors, count + 1);
+}
+
+/* Columns of a tile whose rows are `lanes` wide. */
+static int64_t columns_of(const rules_tile_problem *p, int64_t lanes) {
+    return p->n < lanes && !p->n_varies ? p->n : lanes;
+}
+
+/* Elements of the tile's vectors: of whole ones, or fewer if the maps' values, of wider types, exceed the registers in a single row. */
+static int64_t lanes_in_registers(rules *r, int s, const rules_tile_shape *t, const rules_tile_problem *p) {
+    int64_t lanes = rules_lanes_along(r, s, t->v);
+    while (lanes > 1 && live_registers(r, s, t, columns_of(p, lanes)) > r->machine->vector_registers - 2) lanes /= 2;
+    return lanes;
+}
+
+/* The values live at once, as a number of tiles of the reduction's own values. */
+static int64_t live_tiles(rules *r, int s, const rules_tile_shape *t, const rules_tile_problem *p) {
+    const int64_t columns = p->panel ? p->panel : columns_of(p, t->lanes);
+    const int64_t sums = (columns + t->lanes - 1) / t->lanes;
+    return (live_registers(r, s, t, columns) + sums - 1) / sums;
 }
 
 /* Notes in *t a further constant to be laid out along v like the packed one; false: impossible or not needed. */
@@ -310,12 +331,12 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
                             .lines_per_load = 1};
     double penalty = 1, lines = 1;
     tir_expr axis = stage->axis[v].var;
-    *t = (rules_tile_shape){
-        .v = v, .u = -1, .lanes = rules_lanes_along(r, s, v), .pack = UINT32_MAX, .steps = UINT32_MAX, .shared = -1};
+    *t = (rules_tile_shape){.v = v, .u = -1, .lanes = 1, .pack = UINT32_MAX, .steps = UINT32_MAX, .shared = -1};
     for (int i = 0; i < TILE_WITH; i++) t->with[i] = UINT32_MAX;
     if (rules_known_extent(r, &stage->axis[v]) == 1) return false;
     p.n_varies = rules_extent(r, &stage->axis[v]) < 0;
     p.n = p.n_varies ? rules_usual_extent(r, &stage->axis[v]) : covered_extent(r, s, v);
+    t->lanes = lanes_in_registers(r, s, t, &p);
     const bool known = rules_extent(r, &stage->axis[v]) >= 0; /* panels are made along axes of known extent only */
     for (int i = 0; i < count; i++) {
         int64_t stride = access[i].stride[v], width = rules_panel_width(r, &access[i], axis);
@@ -382,7 +403,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
         }
     if (p.attached < 1) p.attached = 1;
     p.sums++;
-    int64_t live = heavy ? live_tiles(r, s, t) : 1;
+    const int64_t live = live_tiles(r, s, t, &p);
     if (live > p.sums) p.sums = live;
     p.inner_steps = heavy && !p.separate && !t->unit;
     for (int a = stage->space; a < stage->space + stage->reduce; a++)

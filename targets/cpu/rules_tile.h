@@ -10,7 +10,7 @@ enum { TILE_WITH = 2 };
 typedef struct rules_tile_shape {
     /* axes of the reduction; u = -1: none */
     int v, u;
-    /* elements of a vector */
+    /* elements of a vector; fewer than it holds if maps of wider types would exceed the registers */
     int64_t lanes;
     /* tile extents along v and u */
     int64_t nr, mr;

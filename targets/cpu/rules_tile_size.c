@@ -182,11 +182,11 @@ static double all_tiles_cycles(const rules *r, const rules_tile_shape *t, const 
     return rows * cycles;
 }
 
-/* Rows of a light reduction, of `held` vectors each, computed side by side. Blocks of channels may be wider than a vector; then the
- * registers limit the rows. */
+/* Rows of a light reduction, of `held` vectors each: several if they are computed side by side. Blocks of channels may be wider than a
+ * vector; then the registers limit the rows. */
 static int64_t light_rows(const rules_tile_problem *p, int64_t registers, int64_t held) {
-    const int64_t rows = SEPARATE_ROWS / p->attached, room = (registers - 2) / held;
-    if (!p->panel) return rows / held;
+    const int64_t side = SEPARATE_ROWS / p->attached / (p->panel ? 1 : held), rows = p->separate ? side : 1;
+    const int64_t room = (registers - 2) / (held * p->sums);
     return rows < room ? rows : room;
 }
 
@@ -194,10 +194,10 @@ static int64_t light_rows(const rules_tile_problem *p, int64_t registers, int64_
 static int64_t row_limit(const rules *r, int64_t lanes, const rules_tile_problem *p, int64_t used, bool steps_inside) {
     const int64_t registers = r->machine->vector_registers;
     const int64_t held = row_registers(r->machine, used, lanes);
-    if (!p->heavy) return p->separate ? light_rows(p, registers, held) : 1;
+    if (!p->heavy) return light_rows(p, registers, held);
     int64_t limit = most_rows(r, p, used, lanes, steps_inside);
     if (p->window > 1) /* its rows stay in registers for the next steps */
-        limit = (registers - 2 * p->window) / (2 * held);
+        limit = (registers - 2 * p->window) / ((p->sums + 1) * held);
     return p->separate && limit > TALLEST ? TALLEST : limit;
 }
 
