@@ -226,13 +226,15 @@ static double lines_of_vectors(const rules *r, const tir_stage *stage, const int
     return 1 + (double)lanes / (double)line * (1 - (double)begin / (double)line);
 }
 
-/* Vector registers for the values of stage `member` at `columns` points along axis v of reduction s, of one row of its tile. */
+/* Vector registers for the values of stage `member` at `columns` points along axis v of reduction s, of one row of its tile; 0 if they are
+ * in memory. */
 static int64_t row_registers(const rules *r, int s, int v, int member, int64_t columns) {
     int64_t points[TIR_MAX_AXES];
-    const int space = r->region->stages.data[member].space, label = r->group[s].label[v];
+    const tir_stage *stage = &r->region->stages.data[member];
+    const int label = r->group[s].label[v];
     const int along = member == s ? v : label < 0 ? -1 : rules_axis_labelled(r, member, label);
-    for (int a = 0; a < space; a++) points[a] = a == along ? columns : 1;
-    return rules_registers(r, member, points, along);
+    for (int a = 0; a < stage->space; a++) points[a] = a == along ? columns : 1;
+    return rules_fits_registers(r, stage, along) ? rules_registers(r, member, points, along) : 0;
 }
 
 /* Vector registers for the values live at once in the tile of reduction s and of the maps around it, of one row of `columns` points. */
