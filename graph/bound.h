@@ -100,7 +100,7 @@ graph_bound graph_bound_extreme(const graph_bound_node *b);
 graph_bound graph_bound_contraction(const graph_bound_node *b);
 /* Identical arithmetic everywhere: exact operands give identical bits; for inexact ones the error is unknown. */
 graph_bound graph_bound_same_steps(const graph_bound_node *b);
-/* graph_bound_same_steps, except that products are subtracted by fused multiply-add on machines that have it. */
+/* graph_bound_same_steps, except that fused multiply-add is used on machines that have it. */
 graph_bound graph_bound_fused_steps(const graph_bound_node *b);
 /* Identical arithmetic combined with sums of unspecified order: the error is unknown. */
 graph_bound graph_bound_any_order(const graph_bound_node *b);

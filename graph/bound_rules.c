@@ -59,7 +59,7 @@ graph_bound graph_bound_same_steps(const graph_bound_node *b) {
 graph_bound graph_bound_fused_steps(const graph_bound_node *b) {
     graph_bound y = graph_bound_within(INFINITY);
     y.special = true;
-    if (is_inexact(b) || graph_bound_is_apart()) y.error = INFINITY;
+    y.error = graph_bound_is_apart() ? INFINITY : graph_bound_same_steps(b).error;
     return y;
 }
 

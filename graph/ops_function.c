@@ -134,7 +134,7 @@ static const graph_op row_tan = {
     MAP(tan, 1, "x"),
     .dtypes = "float",
     .infer = graph_infer_map,
-    .bound = GRAPH_REFERENCE(graph_bound_same_steps),
+    .bound = GRAPH_REFERENCE(graph_bound_fused_steps),
     .accuracy = {2.6, 0.6, 0},
     .samples = UNARY("tan"),
     .doc = "Tangent of x radians. StableHLO tan.",
