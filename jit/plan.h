@@ -174,7 +174,7 @@ typedef struct jit_batch {
     bool again;
 } jit_batch;
 
-/* Run-time memory of one run: the arena, and what is passed to kernels and host functions. */
+/* The memory of one run: the arena, and the arguments of the kernels and host functions that the run calls. */
 typedef struct jit_frame {
     /* the arena; NULL: the plan shares arenas, and this frame has not run yet */
     char *memory;
@@ -230,7 +230,7 @@ typedef struct jit_run_slot {
     int64_t offset;
 } jit_run_slot;
 
-/* What a plan requires of a tensor of the host. */
+/* Size, alignment, shape and strides that a tensor of the host must have for a run to use it in place. */
 typedef struct jit_known {
     /* of the compact tensor; > 0 */
     size_t bytes;

@@ -218,8 +218,8 @@ static void choose_portable(target_device *device) {
 
 /* ---- rates */
 
-/* What no processor reports: ports by the processor's name, the rest of current servers with one busy core, checked on Zen 4 by the
- * benchmark (README.md, The machine's rates). */
+/* Sets the rates, which no processor reports. Those of the ports follow from the processor's name; all others are one set of values for
+ * current server processors of which one core is busy, checked with the benchmark on Zen 4 (README.md, The machine's rates). */
 void cpu_set_rates(tir_machine *m) {
     const double width = m->half_units ? 0.5 : 1, ports = 2 * width;
     m->page = 4096;

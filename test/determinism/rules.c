@@ -1,8 +1,8 @@
-/* What decides nothing. Names: whatever the axes, stages and inputs of a region are called, the rules of targets write the same schedule,
- * which is the same object of code to the byte; shown with the region's names, it says the same. The number of threads: for any, lowering
+/* Two things must not influence a kernel. Names: whatever the axes, stages and inputs of a region are called, the rules of targets write
+ * the same schedule, which becomes the same machine code to the byte; shown with the region's names, it says the same. The number of threads: for any, lowering
  * takes the schedule of the cpu target's rules, whose rewrites and order of reductions are the same, so that sums are rounded alike.
- * Regions: of the golden tests, and what fusion makes of samples of all rows of the operator table, of sizes that rules split, and of the
- * graphs of test/regress.
+ * The regions that are checked: those of the golden tests, and the kernels that fusion makes of three kinds of graphs: samples of all rows of
+ * the operator table, graphs of sizes that rules split, and those of test/regress.
  *
  * What names are changed to: others at random; those that rules and rewrites make up themselves; those of the canonical form, in another
  * order; words of the languages; long ones that differ in their last letter. */

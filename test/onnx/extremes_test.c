@@ -2,8 +2,9 @@
  * arithmetic that overflows is found. */
 #include "onnx/node_model.h"
 
-/* A node and what its import says; NULL: it is accepted. Operands, of which x is the graph's input, f32 [2, 3, 4, 4], _ is omitted, and others
- * are constants, by kind: i, f and s lists of i64, f32 and strings; n an i64; m an i64 matrix of two rows; w f32 of rank 4, [all, 1, 2, 2]. */
+/* A node, and in `words` a part of the error message that importing it must give; NULL: the import must succeed. `operands`: x is the graph's
+ * input, f32 [2, 3, 4, 4]; _ is an omitted operand; others are constants, whose first letter is their kind: i, f, s: a list of i64, f32 or
+ * strings; n: one i64; m: an i64 matrix of two rows; w: f32 [n, 1, 2, 2]. */
 typedef struct extreme {
     const char *operator;
     int opset;
