@@ -153,6 +153,9 @@ static void region_code(dump *d, const graph_region *region, target_dump what) {
         lib_raise_error(d->work->scope, &error);
 }
 
+static void region_vectors(dump *d, const graph_region *region) {
+    region_code(d, region, TARGET_DUMP_VECTORS);
+}
 static void region_llvm(dump *d, const graph_region *region) {
     region_code(d, region, TARGET_DUMP_LLVM);
 }
@@ -203,6 +206,7 @@ REGION_STAGE(dump_stages, true, region_stages)
 REGION_STAGE(dump_schedule, true, region_schedule)
 REGION_STAGE(dump_steps, true, region_steps)
 REGION_STAGE(dump_loops, true, region_loops)
+REGION_STAGE(dump_vectors, true, region_vectors)
 REGION_STAGE(dump_llvm, true, region_llvm)
 REGION_STAGE(dump_assembly, true, region_assembly)
 REGION_STAGE(dump_source, true, region_source)
@@ -536,10 +540,10 @@ static const struct {
     {"graph", dump_graph, false, false},      {"bound", dump_bound, true, false},
     {"regions", dump_regions, true, false},   {"stages", dump_stages, true, false},
     {"schedule", dump_schedule, true, false}, {"steps", dump_steps, true, false},
-    {"loops", dump_loops, true, false},       {"llvm", dump_llvm, true, false},
-    {"asm", dump_assembly, true, false},      {"source", dump_source, true, false},
-    {"dot", dump_dot, true, false},           {"plan", dump_plan, true, true},
-    {"profile", dump_profile, true, true},
+    {"loops", dump_loops, true, false},       {"vectors", dump_vectors, true, false},
+    {"llvm", dump_llvm, true, false},         {"asm", dump_assembly, true, false},
+    {"source", dump_source, true, false},     {"dot", dump_dot, true, false},
+    {"plan", dump_plan, true, true},          {"profile", dump_profile, true, true},
 };
 enum { STAGES = sizeof stages / sizeof *stages };
 

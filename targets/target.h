@@ -74,7 +74,13 @@ typedef struct target_budget {
     const volatile int *cancel;
 } target_budget;
 
-typedef enum target_dump { TARGET_DUMP_LLVM, TARGET_DUMP_ASSEMBLY, TARGET_DUMP_SOURCE } target_dump;
+/* TARGET_DUMP_VECTORS: loop IR as it is executed (tir/vectorise.h). */
+typedef enum target_dump {
+    TARGET_DUMP_LLVM,
+    TARGET_DUMP_ASSEMBLY,
+    TARGET_DUMP_SOURCE,
+    TARGET_DUMP_VECTORS
+} target_dump;
 
 /* The run of a kernel that `cost` is to predict. */
 typedef struct target_work {

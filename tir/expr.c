@@ -25,6 +25,28 @@ void tir_pool_init(tir_pool *pool, lib_arena *arena) {
     lib_vec_push(arena, &pool->facts, nothing);
 }
 
+static lib_map map_copy(lib_arena *arena, const lib_map *map) {
+    lib_map copy = *map;
+    if (map->slots) copy.slots = lib_arena_copy(arena, map->slots, map->capacity * sizeof *map->slots);
+    return copy;
+}
+
+tir_pool *tir_pool_copy(lib_arena *arena, const tir_pool *pool) {
+    tir_pool *copy = lib_arena_copy(arena, pool, sizeof *pool);
+    copy->arena = arena;
+    /* full, so that the first addition moves the array */
+    copy->nodes.capacity = copy->nodes.count;
+    copy->operands.capacity = copy->operands.count;
+    copy->variables.capacity = copy->variables.count;
+    copy->facts.capacity = copy->facts.count;
+    copy->accesses.capacity = copy->accesses.count;
+    copy->map = map_copy(arena, &pool->map);
+    copy->access_map = map_copy(arena, &pool->access_map);
+    copy->scratch = NULL;
+    copy->scratch_size = 0;
+    return copy;
+}
+
 /* ---- interning */
 
 static uint64_t hash_node(tir_op op, tir_dtype dtype, uint64_t bits, bool guarded, int count,

@@ -175,6 +175,8 @@ typedef struct tir_pool {
 } tir_pool;
 
 void tir_pool_init(tir_pool *pool, lib_arena *arena);
+/* A pool with the same ids, to which more can be added; `pool` may be used by other threads meanwhile, and must live as long. */
+tir_pool *tir_pool_copy(lib_arena *arena, const tir_pool *pool);
 
 static inline const tir_node *tir_get(const tir_pool *pool, tir_expr e) {
     return &pool->nodes.data[e];

@@ -356,6 +356,7 @@ static void run_code(frame *f, const tir_code_list *list) {
 
 /* ---- statements */
 
+static void run_step(frame *f, const tir_step *step);
 static void run_steps(frame *f, const tir_step *step);
 
 /* Records a cancellation check, or the end of a task. */
@@ -435,6 +436,14 @@ static void run_for(frame *f, const tir_step *step) {
     run_loop(f, step);
 }
 
+/* The lanes loops from here on are lanes of one vec loop, none of which accesses what another one writes. False: lanes are not checked. */
+static bool begin_group(frame *f) {
+    if (!f->options->check || f->lane || f->group) return false;
+    f->group = ++f->lane_runs << 32;
+    f->grouped = 0;
+    return true;
+}
+
 static void run_loop(frame *f, const tir_step *step) {
     if (step->threads) {
         run_threads(f, step);
@@ -442,21 +451,41 @@ static void run_loop(frame *f, const tir_step *step) {
     }
     if (step->taints && (f->taint[step->first] | f->taint[step->second])) fail(f, "a bound of a loop is poison");
     const int64_t lower = (int64_t)f->values[step->first], extent = (int64_t)f->values[step->second];
-    const bool vec = step->stmt->for_.loop == TIR_VEC, reverse = vec && f->options->reverse_lanes;
+    const tir_loop_kind kind = step->stmt->for_.loop;
+    const bool vec = kind == TIR_VEC || kind == TIR_LANES,
+               reverse = (vec || kind == TIR_ROWS) && f->options->reverse_lanes;
     const bool outermost = vec && f->options->check && f->lane == 0 && extent > 1 && extent < (int64_t)LANE_MANY;
-    uint64_t run = outermost ? ++f->lane_runs << 32 : 0;
+    const bool group = kind == TIR_ROWS && begin_group(f);
+    const uint64_t run = vec && f->group ? f->group : outermost ? ++f->lane_runs << 32 : 0;
+    const uint64_t first = f->group ? f->grouped : 0;
+    const int64_t trips = extent > 0 ? (extent - 1) / step->stmt->for_.step + 1 : 0;
     if (lib_is_raised(f->options->cancel))
         lib_raise(f->arena->scope, DLC_CANCELLED, "kernel %s: cancelled", f->kernel->name);
-    for (int64_t i = 0; i < extent; i++) {
-        int64_t at = reverse ? extent - 1 - i : i;
-        if (run) f->lane = run | (uint64_t)at;
-        f->values[step->variable] = (uint64_t)(lower + at);
+    for (int64_t i = 0; i < trips; i++) {
+        int64_t at = reverse ? trips - 1 - i : i;
+        if (run) f->lane = run | (first + (uint64_t)at);
+        f->values[step->variable] = (uint64_t)(lower + at * step->stmt->for_.step);
         f->step = step;
         run_code(f, &step->bound);
         run_steps(f, step->body);
-        if (step->poll && (i + 1) % step->poll == 0 && i + 1 < extent) poll(f);
+        if (step->poll && (i + 1) % step->poll == 0 && i + 1 < trips) poll(f);
     }
     if (run) f->lane = 0;
+    if (run && f->group) f->grouped = first + (uint64_t)trips;
+    if (group) f->group = 0;
+}
+
+/* Lanes loops side by side. */
+static void run_interleave(frame *f, const tir_step *step) {
+    const bool group = begin_group(f);
+    int count = 0;
+    for (const tir_step *part = step->body; part; part = part->next) count++;
+    for (int i = 0; i < count; i++) {
+        const tir_step *part = step->body;
+        for (int k = f->options->reverse_lanes ? count - 1 - i : i; k > 0; k--) part = part->next;
+        run_step(f, part);
+    }
+    if (group) f->group = 0;
 }
 
 /* ---- collective statements */
@@ -598,37 +627,41 @@ static void run_wait(frame *f, uint32_t groups) {
     }
 }
 
-static void run_steps(frame *f, const tir_step *step) {
-    for (; step; step = step->next) {
-        const thread_tag around = f->thread;
-        const uint32_t alike = f->alike;
-        f->step = step;
-        if (step->single_thread && f->thread.thread == THREAD_ALL) f->thread.thread = 0;
-        if (step->single_thread) f->alike = 1;
-        run_code(f, &step->before);
-        switch (step->stmt->kind) {
-        case TIR_STORE:
-            run_store(f, step);
-            f->thread = around;
-            f->alike = alike;
-            break;
-        case TIR_FOR: run_for(f, step); break;
-        case TIR_COLLECTIVE: run_collective(f, step); break;
-        case TIR_BARRIER: run_barrier(f); break;
-        case TIR_COMMIT: f->async.open++; break;
-        case TIR_WAIT: run_wait(f, (uint32_t)step->stmt->wait.groups); break;
-        case TIR_LET:
-            f->values[step->variable] = f->values[step->first];
-            f->taint[step->variable] = step->taints && f->taint[step->first];
-            run_code(f, &step->bound);
-            run_steps(f, step->body);
-            break;
-        default:
-            if (step->taints && f->taint[step->first]) fail(f, "the condition of an if is poison");
-            run_steps(f, f->values[step->first] ? step->body : step->otherwise);
-            break;
-        }
+static void run_step(frame *f, const tir_step *step) {
+    const thread_tag around = f->thread;
+    const uint32_t alike = f->alike;
+    f->step = step;
+    if (step->single_thread && f->thread.thread == THREAD_ALL) f->thread.thread = 0;
+    if (step->single_thread) f->alike = 1;
+    run_code(f, &step->before);
+    switch (step->stmt->kind) {
+    case TIR_STORE:
+        run_store(f, step);
+        f->thread = around;
+        f->alike = alike;
+        break;
+    case TIR_FOR: run_for(f, step); break;
+    case TIR_INTERLEAVE: run_interleave(f, step); break;
+    case TIR_SPILL: run_steps(f, step->body); break;
+    case TIR_COLLECTIVE: run_collective(f, step); break;
+    case TIR_BARRIER: run_barrier(f); break;
+    case TIR_COMMIT: f->async.open++; break;
+    case TIR_WAIT: run_wait(f, (uint32_t)step->stmt->wait.groups); break;
+    case TIR_LET:
+        f->values[step->variable] = f->values[step->first];
+        f->taint[step->variable] = step->taints && f->taint[step->first];
+        run_code(f, &step->bound);
+        run_steps(f, step->body);
+        break;
+    default:
+        if (step->taints && f->taint[step->first]) fail(f, "the condition of an if is poison");
+        run_steps(f, f->values[step->first] ? step->body : step->otherwise);
+        break;
     }
+}
+
+static void run_steps(frame *f, const tir_step *step) {
+    for (; step; step = step->next) run_step(f, step);
 }
 
 /* ---- setting up */

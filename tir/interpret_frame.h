@@ -90,6 +90,8 @@ typedef struct tir_frame {
     uint32_t phase_run, task_run;
     /* run of the vec loop << 32 | iteration; 0: outside. Runs so far */
     uint64_t lane, lane_runs;
+    /* in an interleave or a rows loop: that of its first lane, and number of its lanes so far; 0: in none */
+    uint64_t group, grouped;
     /* current tag. block 0: the phase has no thread loops */
     tir_thread_tag thread;
     /* the block is one warp */

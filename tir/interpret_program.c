@@ -207,6 +207,7 @@ static void prepare_for(builder *b, const tir_stmt *stmt, tir_step *step) {
     step->variable = b->slot[stmt->for_.var];
     bool thread = stmt->for_.loop == TIR_THREAD;
     step->poll = tir_polls_of_loop(b->polls, stmt);
+    if (step->poll) step->poll = step->poll > stmt->for_.step ? step->poll / stmt->for_.step : 1;
     step->nest = thread && !b->chain;
     if (thread) step->threads = (int32_t)tir_thread_stride(b->pool, stmt);
     b->chain = thread;
@@ -279,6 +280,8 @@ static tir_step *prepare_list(builder *b, const tir_stmt *stmt) {
             step->body = prepare_list(b, stmt->if_.body);
             step->otherwise = prepare_list(b, stmt->if_.otherwise);
             break;
+        case TIR_INTERLEAVE: step->body = prepare_list(b, stmt->interleave.body); break;
+        case TIR_SPILL: step->body = prepare_list(b, stmt->spill.body); break;
         case TIR_COLLECTIVE: prepare_collective(b, stmt, step); break;
         case TIR_BARRIER:
         case TIR_COMMIT:

@@ -1,9 +1,10 @@
 /* Loop IR: building, walking and copying kernels. Text is in loop_text.c, the verifier in loop_verify.c, the meaning in
  * interpret.c. */
 #include "tir/loop.h"
+#include "tir/simplify.h"
 
 const char *const tir_scope_names[] = {"arg", "workspace", "local", "stack", "reg", "shared"};
-const char *const tir_loop_kind_names[] = {"", "unroll", "vec", "thread"};
+const char *const tir_loop_kind_names[] = {"", "unroll", "vec", "thread", "lanes", "rows"};
 
 tir_kernel *tir_kernel_new(lib_arena *arena, tir_pool *pool, const char *name) {
     tir_kernel *kernel = LIB_NEW(arena, tir_kernel);
@@ -48,6 +49,7 @@ uint32_t tir_kernel_buffer(tir_kernel *kernel, const char *name, dlc_dtype dtype
 tir_stmt *tir_stmt_new(lib_arena *arena, tir_stmt_kind kind) {
     tir_stmt *stmt = LIB_NEW(arena, tir_stmt);
     stmt->kind = kind;
+    if (kind == TIR_FOR) stmt->for_.step = 1;
     return stmt;
 }
 
@@ -76,6 +78,15 @@ tir_expr tir_loop_variable(tir_pool *pool, const char *name, tir_expr lower, tir
     return tir_var(pool, name, TIR_VAR_LOOP, TIR_INDEX, range.low, range.high);
 }
 
+tir_expr tir_stepped_variable(tir_pool *pool, const char *name, tir_expr lower, tir_expr extent, int64_t step) {
+    const tir_expr var = tir_loop_variable(pool, name, lower, extent);
+    tir_variable *variable = &pool->variables.data[tir_var_id(pool, var)];
+    if (step == 1) return var;
+    if (variable->high - (step - 1) >= variable->low) variable->high -= step - 1;
+    variable->multiple = tir_gcd(step, tir_multiple_of(pool, lower));
+    return var;
+}
+
 tir_expr tir_let_variable(tir_pool *pool, const char *name, tir_expr value) {
     tir_dtype dtype = tir_dtype_of(pool, value);
     if (dtype != TIR_INDEX) return tir_var(pool, name, TIR_VAR_LET, dtype, TIR_UNBOUNDED_LOW, TIR_UNBOUNDED_HIGH);
@@ -97,6 +108,8 @@ void tir_stmt_walk(const tir_stmt *stmt, tir_stmt_visit visit, void *user) {
             tir_stmt_walk(stmt->if_.body, visit, user);
             tir_stmt_walk(stmt->if_.otherwise, visit, user);
             break;
+        case TIR_INTERLEAVE: tir_stmt_walk(stmt->interleave.body, visit, user); break;
+        case TIR_SPILL: tir_stmt_walk(stmt->spill.body, visit, user); break;
         case TIR_STORE:
         case TIR_PREFETCH:
         case TIR_COLLECTIVE:
@@ -123,6 +136,8 @@ int tir_stmt_nesting(lib_arena *scratch, const tir_stmt *list) {
             const tir_stmt *inner[2] = {NULL, NULL};
             if (stmt->kind == TIR_FOR) inner[0] = stmt->for_.body;
             if (stmt->kind == TIR_LET) inner[0] = stmt->let.body;
+            if (stmt->kind == TIR_INTERLEAVE) inner[0] = stmt->interleave.body;
+            if (stmt->kind == TIR_SPILL) inner[0] = stmt->spill.body;
             if (stmt->kind == TIR_IF) inner[0] = stmt->if_.body, inner[1] = stmt->if_.otherwise;
             for (int i = 0; i < 2; i++)
                 if (inner[i]) lib_vec_push(scratch, &open, ((struct open){inner[i], at.depth + 1}));
@@ -150,6 +165,8 @@ void tir_stmt_exprs(const tir_stmt *stmt, void (*visit)(void *user, tir_expr e),
         for (int p = 0; p < stmt->collective.row->places; p++)
             for (int i = 0; i < stmt->collective.place[p].rank; i++) visit(user, stmt->collective.place[p].index[i]);
         break;
+    case TIR_INTERLEAVE:
+    case TIR_SPILL:
     case TIR_BARRIER:
     case TIR_COMMIT:
     case TIR_WAIT:
@@ -201,6 +218,8 @@ static tir_stmt *substitute_list(const substitution *s, const tir_stmt *stmt) {
             copy->if_.body = substitute_list(s, stmt->if_.body);
             copy->if_.otherwise = substitute_list(s, stmt->if_.otherwise);
             break;
+        case TIR_INTERLEAVE: copy->interleave.body = substitute_list(s, stmt->interleave.body); break;
+        case TIR_SPILL: copy->spill.body = substitute_list(s, stmt->spill.body); break;
         case TIR_STORE:
             copy->store.index = replaced_index(s, stmt->store.rank, stmt->store.index);
             copy->store.value = replaced(s, stmt->store.value);
@@ -338,6 +357,8 @@ static int64_t threads_of_statement(const tir_pool *pool, const tir_stmt *stmt) 
         most = tir_threads(pool, stmt->if_.body);
         other = tir_threads(pool, stmt->if_.otherwise);
         return most > other ? most : other;
+    case TIR_INTERLEAVE: return tir_threads(pool, stmt->interleave.body);
+    case TIR_SPILL: return tir_threads(pool, stmt->spill.body);
     case TIR_COLLECTIVE: return TIR_WARP;
     case TIR_STORE:
     case TIR_PREFETCH:
@@ -444,4 +465,11 @@ bool tir_is_exact_reduction(lib_arena *scratch, const tir_kernel *kernel, const 
     search_loads(&search, scratch, value);
     tir_op op = TIR_CONST; /* none yet */
     return carries(&search, value, &op, 0);
+}
+
+tir_expr tir_reduced_operand(const tir_kernel *kernel, const tir_stmt *stmt) {
+    const tir_pool *pool = kernel->pool;
+    if (!is_exact(tir_get(pool, stmt->store.value))) return 0;
+    const tir_expr left = tir_operand(pool, stmt->store.value, 0), right = tir_operand(pool, stmt->store.value, 1);
+    return tir_loads_stored(kernel, stmt, left) ? right : tir_loads_stored(kernel, stmt, right) ? left : 0;
 }

@@ -10,12 +10,19 @@
  *            depend on the variable. The emitter binds the variable to the lanes of vectors (in chunks of the machine's
  *            width, a masked or narrower last chunk), for everything inside, inner loops included. Loop bounds inside must
  *            not depend on the variable; conditions may (they become masks).
+ *   lanes    a part of a vec loop, made of it by tir/vectorise.h: constant extent, at most `width`; the iterations are the lanes of one vector
+ *            of `width` elements, of which those beyond the extent access nothing. Width 1: a scalar.
+ *   rows     one or two iterations, made by tir/vectorise.h: the body is one lanes loop. Both rows are one vector of twice its width, the
+ *            first row's lanes in its lower half (`half` 0; a single row may be in the upper half, `half` 1).
  *   thread   constant extent; on a GPU, where a task is a block of threads: each iteration is executed by threads of its own. Nested
  *            thread loops number the threads of the block, the innermost fastest (tir_thread_stride). Statements
  *            around them (serial and unrolled loops, lets, ifs) are executed by all threads of the group alike: values and reg
  *            buffers there are uniform; a store to memory is executed by the group's first thread, with its loads. Threads see other
  *            threads' writes to shared or global memory after a barrier; a reg buffer is indexed by the variables of the threads that own
  *            its elements, and another lane's element of the same warp may be read in a later loop (a warp shuffle).
+ * Two statements say how others are executed, both made by tir/vectorise.h: the lanes loops in an `interleave` are independent of each other,
+ * and are executed side by side, an instruction of each in turn; in a `spill` a reg buffer is in memory, and may be indexed by variables of
+ * serial loops.
  * Collective statements are executed by the 32 threads of a warp together, and are allowed only where whole warps execute: outside of
  * thread loops whose iterations are single threads. They count as 32 threads. A place in registers names elements of all threads of the
  * warp: the statement's variables stand where other accesses have the thread variables.
@@ -41,6 +48,7 @@ typedef enum tir_scope {
 extern const char *const tir_scope_names[];
 
 enum {
+    TIR_MAX_LANES = 64,      /* of a vector */
     TIR_WARP = 32,           /* threads that run in lockstep and may read each other's registers */
     TIR_BLOCK_THREADS = 1024 /* of a block, at most */
 };
@@ -72,10 +80,12 @@ typedef struct tir_buffer {
 } tir_buffer;
 
 typedef enum tir_stmt_kind {
-    TIR_FOR,        /* for var in lower .. lower + extent - 1 (step 1): body */
+    TIR_FOR,        /* for var in lower, lower + step, ... below lower + extent: body */
     TIR_LET,        /* variable = value; in scope in the body. Value is evaluated once, here */
     TIR_IF,         /* condition ? body : otherwise */
     TIR_STORE,      /* buffer[index] = value */
+    TIR_INTERLEAVE, /* body: lanes loops, executed side by side */
+    TIR_SPILL,      /* body, in which a reg buffer is in memory */
     TIR_PREFETCH,   /* hint: address of buffer[index], into cache level `level`; the address may be out of bounds */
     TIR_COLLECTIVE, /* an instruction of a whole warp on places (tir/collective.h) */
     TIR_BARRIER,    /* the threads of the block, or inside a thread loop those of the warp, wait for each other */
@@ -84,7 +94,7 @@ typedef enum tir_stmt_kind {
     TIR_COMMENT /* text for people; no meaning */
 } tir_stmt_kind;
 
-typedef enum tir_loop_kind { TIR_SERIAL, TIR_UNROLL, TIR_VEC, TIR_THREAD } tir_loop_kind;
+typedef enum tir_loop_kind { TIR_SERIAL, TIR_UNROLL, TIR_VEC, TIR_THREAD, TIR_LANES, TIR_ROWS } tir_loop_kind;
 extern const char *const tir_loop_kind_names[];
 
 typedef struct tir_place {
@@ -106,6 +116,12 @@ struct tir_stmt {
             /* index; evaluated once at entry; extent <= 0: no iteration */
             tir_expr lower, extent;
             tir_loop_kind loop;
+            /* 1 unless the loop is serial and its extent is a constant multiple of it */
+            int64_t step;
+            /* lanes: of the vector, a power of two; of the vec loop's whole vectors, of which its last vectors may have fewer */
+            int width, whole;
+            /* rows: half of the vector in which the first row is, 0 or 1 */
+            int half;
             /* set by lowering: becomes tasks; never set in a finished kernel */
             bool parallel;
             /* set by lowering for versioning, not printed: split into ranges in which the guards inside are decided */
@@ -136,6 +152,13 @@ struct tir_stmt {
              * thread sees the value, other threads after a barrier. Machines may copy at once */
             bool async;
         } store;
+        struct {
+            tir_stmt *body;
+        } interleave;
+        struct {
+            uint32_t buffer;
+            tir_stmt *body;
+        } spill;
         struct {
             int groups;
         } wait;
@@ -205,6 +228,7 @@ tir_stmt *tir_collective_new(tir_kernel *kernel,
 /* Variables whose range and multiple follow from their bounds or value; the parser makes the same ones. */
 tir_interval tir_loop_range(tir_pool *pool, tir_expr lower, tir_expr extent); /* of the variable; empty loop: any */
 tir_expr tir_loop_variable(tir_pool *pool, const char *name, tir_expr lower, tir_expr extent);
+tir_expr tir_stepped_variable(tir_pool *pool, const char *name, tir_expr lower, tir_expr extent, int64_t step);
 tir_expr tir_let_variable(tir_pool *pool, const char *name, tir_expr value);
 /* Sets `read` and `written` of every buffer from the statements. */
 void tir_kernel_mark_access(tir_kernel *kernel);
@@ -248,6 +272,14 @@ int64_t tir_threads(const tir_pool *pool, const tir_stmt *list);
  *       for j in 0..8 vec { C[i, j] = 0:f32 }
  *     }
  *     if (b + 7 < n) { ... } else { ... }
+ *     for i in 0..96 by 48 {
+ *       interleave {
+ *         for j in i .. +16 lanes 16 { ... }      a whole vector
+ *         for j in i + 16 .. +5 lanes 8 of 16 { ... }   the vec loop's last five iterations
+ *       }
+ *     }
+ *     for r in 0..2 rows { for j in 16 .. +5 lanes 8 { ... } }    .. rows upper: a single row in the upper half
+ *     spill C { ... }
  *     prefetch.2 w[1, 0, 0]
  *     prefetch.w D[b, 0]                 for a store
  *     mma.m16n8k16.bf16 (i, j, k) C[i%8, j/2, i/8, j%2] += A[i%8, k%8/2, k/8, i/8, k%2] * B[j, k%8/2, k/8, k%2]
@@ -281,5 +313,7 @@ tir_stmt *tir_stmt_substitute(tir_kernel *kernel, const tir_stmt *stmt, int coun
  * equal bits. tir_loads_stored: whether e itself is an unguarded load of the element that the statement stores. */
 bool tir_is_exact_reduction(lib_arena *scratch, const tir_kernel *kernel, const tir_stmt *stmt);
 bool tir_loads_stored(const tir_kernel *kernel, const tir_stmt *stmt, tir_expr e);
+/* x, if the statement has the form b[i] = exact-operator(b[i], x), so that lanes may be combined before; else 0. */
+tir_expr tir_reduced_operand(const tir_kernel *kernel, const tir_stmt *stmt);
 
 #endif

@@ -14,6 +14,11 @@
  *     commit                         ends a group
  *     wait 1                         waits for all groups but the last one
  *     barrier
+ *     for i in 0..96 by 48 { }       i is 0, 48
+ *     for j in i .. +16 lanes 16 { } the lanes of one vector; lanes 8 of 16: a narrower last one
+ *     for r in 2 .. +1 rows upper { for j in 16 .. +5 lanes 8 { } }
+ *     interleave { }                 lanes loops, executed side by side
+ *     spill C { }                    in which the reg buffer is in memory
  *     comment "text"
  *   }
  *
@@ -100,7 +105,12 @@ static void print_for(printer *p, const tir_stmt *stmt, int indent) {
     }
     print_expr(p, stmt->for_.extent);
     lib_text_add(p->text, " ");
+    if (stmt->for_.step != 1) lib_text_format(p->text, "by %lld ", (long long)stmt->for_.step);
     if (stmt->for_.loop != TIR_SERIAL) lib_text_format(p->text, "%s ", tir_loop_kind_names[stmt->for_.loop]);
+    if (stmt->for_.loop == TIR_LANES) lib_text_format(p->text, "%d ", stmt->for_.width);
+    if (stmt->for_.loop == TIR_LANES && stmt->for_.whole != stmt->for_.width)
+        lib_text_format(p->text, "of %d ", stmt->for_.whole);
+    if (stmt->for_.loop == TIR_ROWS && stmt->for_.half) lib_text_add(p->text, "upper ");
     p->scope.count++;
     print_block(p, stmt->for_.body, indent);
     p->scope.count--;
@@ -175,6 +185,14 @@ static void print_stmt(printer *p, const tir_stmt *stmt, int indent) {
         else
             lib_text_format(p->text, "prefetch.%d ", stmt->prefetch.level);
         print_place(p, stmt->prefetch.buffer, stmt->prefetch.rank, stmt->prefetch.index);
+        break;
+    case TIR_INTERLEAVE:
+        lib_text_add(p->text, "interleave ");
+        print_block(p, stmt->interleave.body, indent);
+        break;
+    case TIR_SPILL:
+        lib_text_format(p->text, "spill %s ", p->buffers[stmt->spill.buffer]);
+        print_block(p, stmt->spill.body, indent);
         break;
     case TIR_COLLECTIVE: print_collective(p, stmt); break;
     case TIR_BARRIER: lib_text_add(p->text, "barrier"); break;
@@ -388,6 +406,12 @@ static tir_stmt *parse_block(parser *p) {
     return body;
 }
 
+static int parse_lanes(parser *p) {
+    const int64_t lanes = lib_lexer_integer(p->lexer);
+    if (lanes < 1 || lanes > TIR_MAX_LANES) lib_lexer_raise(p->lexer, "no vector has %lld lanes", (long long)lanes);
+    return (int)lanes;
+}
+
 static tir_stmt *parse_for(parser *p) {
     tir_stmt *stmt = tir_stmt_new(p->kernel->arena, TIR_FOR);
     tir_pool *pool = p->kernel->pool;
@@ -398,9 +422,16 @@ static tir_stmt *parse_for(parser *p) {
     bool is_extent = lib_lexer_accept(p->lexer, "+");
     tir_expr bound = parse_index(p);
     stmt->for_.extent = is_extent ? bound : tir_sub(pool, bound, stmt->for_.lower);
-    for (int kind = TIR_UNROLL; kind <= TIR_THREAD; kind++)
+    if (lib_lexer_accept(p->lexer, "by")) stmt->for_.step = lib_lexer_integer(p->lexer);
+    if (stmt->for_.step < 1) lib_lexer_raise(p->lexer, "loop %s does not advance", name);
+    for (int kind = TIR_UNROLL; kind <= TIR_ROWS; kind++)
         if (lib_lexer_accept(p->lexer, tir_loop_kind_names[kind])) stmt->for_.loop = (tir_loop_kind)kind;
-    stmt->for_.var = tir_loop_variable(pool, name, stmt->for_.lower, stmt->for_.extent);
+    if (stmt->for_.loop == TIR_LANES) {
+        stmt->for_.width = stmt->for_.whole = parse_lanes(p);
+        if (lib_lexer_accept(p->lexer, "of")) stmt->for_.whole = parse_lanes(p);
+    }
+    stmt->for_.half = stmt->for_.loop == TIR_ROWS && lib_lexer_accept(p->lexer, "upper");
+    stmt->for_.var = tir_stepped_variable(pool, name, stmt->for_.lower, stmt->for_.extent, stmt->for_.step);
     push_scope(p, stmt->for_.var);
     stmt->for_.body = parse_block(p);
     p->scope.count--;
@@ -439,6 +470,22 @@ static const tir_expr *parse_place(parser *p, const char *name, uint32_t *buffer
     int count = parse_indices(p, "]", (int)(sizeof index / sizeof *index), index);
     if (count != *rank) lib_lexer_raise(p->lexer, "%s has rank %d, not %d", name, *rank, count);
     return lib_arena_copy(p->kernel->arena, index, (size_t)count * sizeof *index);
+}
+
+static tir_stmt *parse_interleave(parser *p) {
+    tir_stmt *stmt = tir_stmt_new(p->kernel->arena, TIR_INTERLEAVE);
+    stmt->interleave.body = parse_block(p);
+    return stmt;
+}
+
+static tir_stmt *parse_spill(parser *p) {
+    tir_stmt *stmt = tir_stmt_new(p->kernel->arena, TIR_SPILL);
+    const char *name = lib_lexer_name(p->lexer);
+    tir_dtype dtype;
+    int rank;
+    if (!find_buffer(p, name, &stmt->spill.buffer, &dtype, &rank)) lib_lexer_raise(p->lexer, "unknown buffer %s", name);
+    stmt->spill.body = parse_block(p);
+    return stmt;
 }
 
 /* level 0: for a store */
@@ -511,6 +558,10 @@ static tir_stmt *parse_list(parser *p) {
             *link = parse_let(p);
         else if (strcmp(word, "if") == 0)
             *link = parse_if(p);
+        else if (strcmp(word, "interleave") == 0)
+            *link = parse_interleave(p);
+        else if (strcmp(word, "spill") == 0)
+            *link = parse_spill(p);
         else if (strcmp(word, "barrier") == 0)
             *link = tir_stmt_new(p->kernel->arena, TIR_BARRIER);
         else if (strcmp(word, "commit") == 0)

@@ -20,6 +20,9 @@
  *       body of the thread loop around it, the iterations of that one are whole warps, or equal parts of a warp; a barrier in a thread
  *       loop requires that its iterations are one warp each
  *   L15 collective statements are executed by whole warps, in no vec loop, and their lanes hold the elements that the row requires
+ *   L17 a lanes loop has at most as many iterations as lanes, whose number is a power of two; it is in no vec or lanes loop; the body of a
+ *       rows loop is one lanes loop, whose bounds do not depend on the row; the steps of other than serial loops are 1, of these a divisor
+ *       of the extent; interleave contains lanes loops only; spill names a reg buffer, outside of vec and lanes loops
  *   L16 an asynchronous store copies an element of memory, or zeros if a guard is false, to SHARED; commit and wait are outside
  *       of thread and vec loops */
 #include "tir/layout.h"
@@ -89,6 +92,8 @@ typedef struct verifier {
     tir_registers *registers;
     /* of the current statement */
     int number;
+    /* by buffer: is it a reg buffer in memory (spill)? */
+    bool *spilled;
 } verifier;
 
 _Noreturn static void fail_as(verifier *v, dlc_status status, const char *what) {
@@ -185,7 +190,7 @@ static uint8_t check_node(verifier *v, tir_expr e) {
     if (v->in_vec && !(v->stmt && tir_loads_stored(v->kernel, v->stmt, e)))
         lib_vec_push(v->kernel->arena, &v->accesses, ((vec_access){v->stmt, e}));
     if (buffer->scope == TIR_SCOPE_REG) {
-        require(v, !(index_bits & FREE), "L9: index of a reg buffer is not constant");
+        require(v, v->spilled[node->bits] || !(index_bits & FREE), "L9: index of a reg buffer is not constant");
         note_reg(v, (uint32_t)node->bits, lanes);
     }
     return bits | FREE;
@@ -290,6 +295,35 @@ static void check_thread_loop(verifier *v, const tir_stmt *stmt) {
             "L14: the iterations of the thread loop around are no whole warps, nor equal parts of one");
 }
 
+static bool is_vector(tir_loop_kind kind) {
+    return kind == TIR_VEC || kind == TIR_LANES;
+}
+
+/* L17, of a loop of any kind. */
+static void check_parts(verifier *v, const tir_stmt *stmt) {
+    const tir_loop_kind kind = stmt->for_.loop;
+    const int width = stmt->for_.width;
+    int64_t extent = 0;
+    const bool constant = tir_is_const(v->pool, stmt->for_.extent, &extent);
+    require(v,
+            stmt->for_.step == 1 ||
+                (kind == TIR_SERIAL && stmt->for_.step > 1 && constant && extent % stmt->for_.step == 0),
+            "L17: the step of a loop");
+    if (kind == TIR_LANES) {
+        require(v, width >= 1 && width <= TIR_MAX_LANES && !(width & (width - 1)) && stmt->for_.whole >= width,
+                "L17: number of lanes");
+        require(v, extent >= 1 && extent <= width, "L17: more iterations than lanes");
+    }
+    if (kind != TIR_ROWS) return;
+    const tir_stmt *lanes = stmt->for_.body;
+    require(v, extent >= 1 && stmt->for_.half >= 0 && stmt->for_.half + extent <= 2, "L17: a vector has two halves");
+    require(v,
+            lanes && !lanes->next && lanes->kind == TIR_FOR && lanes->for_.loop == TIR_LANES && lanes->for_.width > 1,
+            "L17: the body of a rows loop is not one lanes loop");
+    require(v, !tir_uses(v->pool, lanes->for_.lower, stmt->for_.var),
+            "L17: the columns of a rows loop depend on the row");
+}
+
 static void check_for(verifier *v, const tir_stmt *stmt) {
     const tir_loop_kind kind = stmt->for_.loop;
     uint8_t lower = check_expr(v, stmt->for_.lower, TIR_INDEX, "a bound");
@@ -297,17 +331,19 @@ static void check_for(verifier *v, const tir_stmt *stmt) {
     int64_t extent = 0;
     bool constant = tir_is_const(v->pool, stmt->for_.extent, &extent), outer = v->in_vec;
     require(v, kind == TIR_SERIAL || constant, "L8: extent of an unroll, vec or thread loop is not constant");
-    require(v, kind != TIR_VEC || !v->in_vec, "L8: a vec loop inside another");
+    require(v, !(is_vector(kind) || kind == TIR_ROWS) || !v->in_vec, "L8: a vec loop inside another");
+    check_parts(v, stmt);
     if (kind == TIR_THREAD) check_thread_loop(v, stmt);
     require(v, !(bounds & VARIES), "L8: loop bounds depend on the vec variable");
     tir_interval range = tir_loop_range(v->pool, stmt->for_.lower, stmt->for_.extent);
+    range.high -= stmt->for_.step - 1;
     if (tir_range(v->pool, stmt->for_.extent).high <= 0) /* takes no value */
         range.low = range.high = tir_variable_of(v->pool, stmt->for_.var)->low;
     const reg_use loop = {0, v->number, v->number, 0};
     const uint32_t at = v->loops.count;
     lib_vec_push(v->kernel->arena, &v->loops, loop);
-    v->in_vec = outer || kind == TIR_VEC;
-    uint8_t bits = kind == TIR_VEC ? VARIES : kind == TIR_UNROLL || kind == TIR_THREAD ? 0 : FREE;
+    v->in_vec = outer || is_vector(kind);
+    uint8_t bits = is_vector(kind) ? VARIES : kind == TIR_SERIAL ? FREE : 0;
     const tir_stmt *outer_thread = v->thread;
     if (kind == TIR_THREAD) {
         v->thread = stmt;
@@ -322,7 +358,7 @@ static void check_for(verifier *v, const tir_stmt *stmt) {
     unbind(v, stmt->for_.var);
     v->thread = outer_thread;
     v->around.count -= kind == TIR_THREAD;
-    if (kind == TIR_VEC) check_combined(v);
+    if (is_vector(kind)) check_combined(v);
     v->in_vec = outer;
     v->loops.data[at].last = v->number;
 }
@@ -353,7 +389,7 @@ static void check_store(verifier *v, const tir_stmt *stmt) {
     if (stmt->store.async) check_async(v, stmt);
     v->written[stmt->store.buffer] = true;
     if (buffer->scope == TIR_SCOPE_REG) {
-        require(v, !(index & FREE), "L9: index of a reg buffer is not constant");
+        require(v, v->spilled[stmt->store.buffer] || !(index & FREE), "L9: index of a reg buffer is not constant");
         begin_reg(v, stmt);
         note_reg(v, stmt->store.buffer, lanes);
     }
@@ -406,8 +442,27 @@ static void check_branch(verifier *v, const tir_stmt *list) {
         if (!before[i]) v->regs[i] = (reg_use){i, -1, -1, v->regs[i].lanes}; /* lanes are the same in all versions */
 }
 
+static void check_interleave(verifier *v, const tir_stmt *stmt) {
+    for (const tir_stmt *part = stmt->interleave.body; part; part = part->next)
+        require(v, part->kind == TIR_FOR && part->for_.loop == TIR_LANES, "L17: interleave contains lanes loops only");
+    check_list(v, stmt->interleave.body);
+}
+
+static void check_spill(verifier *v, const tir_stmt *stmt) {
+    const uint32_t buffer = stmt->spill.buffer;
+    require(v,
+            buffer < v->kernel->buffers.count && v->kernel->buffers.data[buffer].scope == TIR_SCOPE_REG && !v->in_vec,
+            "L17: spill of other than a reg buffer, or in a vec loop");
+    require(v, !v->spilled[buffer], "L17: a reg buffer is spilled twice");
+    v->spilled[buffer] = true;
+    check_list(v, stmt->spill.body);
+    v->spilled[buffer] = false;
+}
+
 static void check_statement(verifier *v, const tir_stmt *stmt) {
     switch (stmt->kind) {
+    case TIR_INTERLEAVE: check_interleave(v, stmt); break;
+    case TIR_SPILL: check_spill(v, stmt); break;
     case TIR_FOR: check_for(v, stmt); break;
     case TIR_LET: {
         uint8_t bits = check_expr(v, stmt->let.value, tir_dtype_of(v->pool, stmt->let.var), "the value");
@@ -632,6 +687,7 @@ void tir_kernel_verify(lib_scope *scope, tir_kernel *kernel, const tir_machine *
     v.seen = LIB_NEW_ARRAY(arena, uint8_t, kernel->pool->nodes.count);
     v.read = LIB_NEW_ARRAY(arena, bool, kernel->buffers.count);
     v.written = LIB_NEW_ARRAY(arena, bool, kernel->buffers.count);
+    v.spilled = LIB_NEW_ARRAY(arena, bool, kernel->buffers.count);
     v.regs = LIB_NEW_ARRAY(arena, reg_use, kernel->buffers.count);
     for (uint32_t i = 0; i < kernel->params.count; i++) {
         const tir_expr param = kernel->params.data[i];

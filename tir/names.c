@@ -3,9 +3,10 @@
 
 /* Keywords of statements and expressions. */
 static bool is_reserved(const char *name) {
-    static const char *const words[] = {"for",    "let", "if",     "else",    "prefetch", "comment", "nt",
-                                        "in",     "inf", "true",   "nan",     "mod",      "where",   "false",
-                                        "unroll", "vec", "thread", "barrier", "async",    "commit",  "wait"};
+    static const char *const words[] = {"for",   "let",    "if",     "else",       "prefetch", "comment",
+                                        "nt",    "in",     "inf",    "true",       "nan",      "mod",
+                                        "where", "false",  "unroll", "vec",        "thread",   "barrier",
+                                        "async", "commit", "wait",   "interleave", "spill"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strcmp(name, words[i]) == 0) return true;
     for (int i = 0; i < TIR_OP_COUNT; i++)

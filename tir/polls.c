@@ -103,13 +103,19 @@ static double repeat(const counter *c, tir_expr extent, double lanes, double bod
     return body < c->limit ? c->limit : body;
 }
 
+/* Is the loop one instruction for each of its body's? Otherwise a lanes loop is like any other, as for the interpreter. */
+static bool is_vector(const counter *c, const tir_stmt *loop) {
+    return loop->for_.loop == TIR_LANES && loop->for_.width > 1 && c->lanes > 1;
+}
+
 static double count_loop(counter *c, const tir_stmt *loop) {
     int64_t every;
-    const bool lanes = loop->for_.loop == TIR_VEC && !c->lane;
+    const bool vector = is_vector(c, loop), lanes = (loop->for_.loop == TIR_VEC || vector) && !c->lane;
     if (lanes) c->lane = loop->for_.var;
     const double body = 1 + count_list(c, loop->for_.body);
     if (lanes) c->lane = 0;
-    const double work = repeat(c, loop->for_.extent, lanes ? c->lanes : 1, body, &every);
+    if (vector || (loop->for_.loop == TIR_ROWS && c->lanes > 1)) return body;
+    const double work = repeat(c, loop->for_.extent, lanes ? c->lanes : (double)loop->for_.step, body, &every);
     if (!every) return work;
     lib_map_insert(c->arena, &c->polls->by_loop, (uint64_t)(uintptr_t)loop, c->polls->polls.count);
     lib_vec_push(c->arena, &c->polls->polls, ((poll){loop, every}));
@@ -126,6 +132,8 @@ static double count_list(counter *c, const tir_stmt *list) {
         if (stmt->kind == TIR_FOR) work += count_loop(c, stmt);
         if (stmt->kind == TIR_STORE) work += places(c, stmt->store.buffer, stmt->store.rank, stmt->store.index);
         if (stmt->kind == TIR_COLLECTIVE) work += (double)COLLECTIVE;
+        if (stmt->kind == TIR_INTERLEAVE) work += count_list(c, stmt->interleave.body);
+        if (stmt->kind == TIR_SPILL) work += count_list(c, stmt->spill.body);
         if (stmt->kind == TIR_IF) {
             const double body = count_list(c, stmt->if_.body), otherwise = count_list(c, stmt->if_.otherwise);
             work += body > otherwise ? body : otherwise;

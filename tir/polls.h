@@ -22,7 +22,7 @@ enum {
 typedef struct tir_polls tir_polls;
 /* In `arena`; work: operations between checks; lanes: elements of 32 bits that a vec loop computes at once. */
 tir_polls *tir_polls_new(lib_arena *arena, const tir_kernel *kernel, int64_t work, int lanes);
-/* Iterations of the loop, or tasks of the phase, between two checks; 0: it has no checks. */
+/* By how much the loop's variable, or the task's number, grows between two checks; 0: it has no checks. */
 int64_t tir_polls_of_loop(const tir_polls *polls, const tir_stmt *loop);
 int64_t tir_polls_of_tasks(const tir_polls *polls, int phase);
 

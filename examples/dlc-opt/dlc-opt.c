@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char all_stages[] = "graph,bound,regions,stages,schedule,steps,loops,llvm,asm,plan";
+static const char all_stages[] = "graph,bound,regions,stages,schedule,steps,loops,vectors,llvm,asm,plan";
 
 static void usage(void) {
     printf("usage: dlc-opt GRAPH.txt|MODEL.onnx [option ...]      (- reads standard input)\n"
@@ -16,7 +16,7 @@ static void usage(void) {
     list_passes();
     printf(
         "  --print LIST        stages: graph, bound, regions, stages, schedule, steps (the state after each line of it),\n"
-        "                      loops, llvm, asm (with spills), source, plan, profile (of --run or --time), dot; without any\n"
+        "                      loops, vectors, llvm, asm (with spills), source, plan, profile (of --run or --time), dot; without any\n"
         "                      other option graph; all: %s\n"
         "  --steps             the same as --print steps\n"
         "  --schedule FILE     regions' own schedules, in the form in which `--print schedule` shows them\n"

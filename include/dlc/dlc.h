@@ -466,7 +466,7 @@ DLC_API void dlc_context_statistics(const dlc_context *context, dlc_statistics *
 /* Enables per-kernel times for the following runs of the program; 0 disables them. */
 DLC_API void dlc_program_profile(dlc_program *program, int on);
 /* Stages as text: "graph", "bound", "regions", "stages", "schedule", "steps" (the effect of each schedule line, up to one that is
- * refused), "loops", "llvm", "asm", "source" (CUDA C), "plan", "profile", "dot" (Graphviz of the fused graph), for given input
+ * refused), "loops", "vectors" (loops as the cpu target executes them), "llvm", "asm", "source" (CUDA C), "plan", "profile", "dot" (Graphviz of the fused graph), for given input
  * shapes (NULL for "graph"). "graph" and "bound" parse back (dlc_graph_parse) unless their first line says that large constants
  * are shortened, or that a graph for precomputed constants comes first. Kernels whose values have names (dlc_name) are
  * followed by `of` and these names. "profile" lists, for each kernel since

@@ -2,6 +2,7 @@
  * any number of threads compile at once; a lock is held only while an idle target machine is taken or returned. No IR passes run:
  * instruction selection works on the emitter's output. */
 #include "targets/cpu/cpu.h"
+#include "tir/vectorise.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -273,8 +274,17 @@ static int count_of(const char *text, const char *word) {
     return count;
 }
 
+static dlc_status dump_vectors(target_device *device, const tir_kernel *kernel, lib_text *text, lib_error *error) {
+    lib_scope *outer = text->arena->scope, scope;
+    text->arena->scope = &scope;
+    if (LIB_ENTER(&scope)) tir_kernel_print(text, tir_vectorise(text->arena, kernel, &device->machine));
+    text->arena->scope = outer;
+    return scope.error.status == DLC_OK ? DLC_OK : lib_fail(error, scope.error.status, "%s", scope.error.message);
+}
+
 dlc_status cpu_dump(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
                     lib_error *error) {
+    if (what == TARGET_DUMP_VECTORS) return dump_vectors(device, kernel, text, error);
     if (device->isolation) return cpu_dump_isolated(device, kernel, what, text, error);
     return cpu_dump_here(device, kernel, what, text, error);
 }

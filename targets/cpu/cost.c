@@ -625,6 +625,8 @@ static void count_list(counter *c, const tir_stmt *stmt) {
         case TIR_IF: count_if(c, stmt); break;
         case TIR_STORE: count_store(c, stmt); break;
         case TIR_PREFETCH: spend(c, innermost(c), 0, 0, mean(c->runs) * (c->machine->half_units ? 0.5 : 1), 0); break;
+        case TIR_INTERLEAVE: /* vec loops are counted, not what tir_vectorise makes of them */
+        case TIR_SPILL:
         case TIR_COLLECTIVE: /* the cpu has none */
         case TIR_BARRIER:
         case TIR_COMMIT:

@@ -1,5 +1,6 @@
 /* Loop IR -> LLVM IR: one function per phase, its task loop, statements, branches and masks. See emit.h for the ideas. */
 #include "targets/cpu/emit.h"
+#include "tir/vectorise.h"
 
 #include <stdio.h>
 
@@ -265,6 +266,8 @@ void emit_statements(emitter *e, const tir_stmt *list) {
         case TIR_LET: emit_let(e, stmt); break;
         case TIR_IF: emit_if(e, stmt); break;
         case TIR_STORE: emit_store(e, stmt); break;
+        case TIR_INTERLEAVE: emit_interleave(e, stmt); break;
+        case TIR_SPILL: emit_spill(e, stmt); break;
         case TIR_PREFETCH: emit_prefetch(e, stmt); break;
         case TIR_COLLECTIVE:
             emit_raise(e, "%s is an instruction of warps, not for this target", stmt->collective.row->name);
@@ -532,13 +535,10 @@ static void init_types(emitter *e) {
 static void init_tables(emitter *e) {
     uint32_t nodes = e->pool->nodes.count, variables = e->pool->variables.count, buffers = e->kernel->buffers.count;
     e->binding = LIB_NEW_ARRAY(e->arena, emit_binding, variables);
-    e->dependent = LIB_NEW_ARRAY(e->arena, bool, variables);
     e->memo = LIB_NEW_ARRAY(e->arena, emit_value, nodes);
     e->memo_epoch = LIB_NEW_ARRAY(e->arena, uint32_t, nodes);
     e->varies = LIB_NEW_ARRAY(e->arena, bool, nodes);
     e->varies_epoch = LIB_NEW_ARRAY(e->arena, uint32_t, nodes);
-    e->depends_epoch = LIB_NEW_ARRAY(e->arena, uint32_t, nodes);
-    e->survey_epoch = LIB_NEW_ARRAY(e->arena, uint32_t, nodes);
     e->buffer = LIB_NEW_ARRAY(e->arena, emit_buffer, buffers);
     for (uint32_t i = 0; i < buffers; i++) {
         const tir_buffer *b = &e->kernel->buffers.data[i];
@@ -562,7 +562,9 @@ static void emit_nothing(emitter *e, int index) {
 }
 
 void cpu_emit(const target_device *device, lib_arena *arena, LLVMModuleRef module, LLVMBuilderRef builder,
-              const tir_kernel *kernel, int index) {
+              const tir_kernel *scheduled, int index) {
+    tir_kernel *kernel = tir_vectorise(arena, scheduled, &device->machine);
+    if (device->verify) tir_kernel_verify(arena->scope, kernel, NULL, NULL);
     emitter *e = LIB_NEW(arena, emitter);
     *e = (emitter){.device = device,
                    .features = device->features,

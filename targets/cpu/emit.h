@@ -12,10 +12,10 @@
  * emit_transpose.c  stores of lanes that are a stride apart
  * emit_reg.c    REG buffers: elements as SSA values
  * emit_pair.c   rows of a register tile that share their last vectors
- * emit_roll.c   unrolled loops and chunks that are better emitted as loops
- * emit_weave.c  interleaved chunks
+ * emit_roll.c   reg buffers in memory, constants of innermost loops
+ * emit_weave.c  interleaved lanes loops
  *
- * The ideas. Loop IR is scalar; a vec loop binds its variable to base + lane for a chunk of lanes, and an expression
+ * The ideas. Loop IR is scalar; a lanes loop (tir/vectorise.h) binds its variable to base + lane, and an expression
  * becomes a vector exactly when it depends on the lane. Everything pure is value-numbered and inserted at the *level*
  * (loop body, branch) of its deepest operand, so that invariant code leaves loops and nothing is computed twice,
  * without any IR pass. */
@@ -26,7 +26,7 @@
 #include "tir/polls.h"
 
 #define EMIT_MAX_LEVELS 64
-#define EMIT_MAX_LANES 64
+#define EMIT_MAX_LANES TIR_MAX_LANES
 #define EMIT_MAX_TERMS 12
 
 /* lanes 0: a scalar, the same in all lanes; else a vector of that many lanes. `level` is the nesting depth at which the
@@ -82,7 +82,9 @@ typedef struct emit_binding {
     emit_value value;
 } emit_binding;
 
-/* An element of a REG buffer: lane `lane` of the vector `value`, or `value` itself if lane is -1. */
+enum { EMIT_UNSET = -2 };
+/* An element of a REG buffer: lane `lane` of the vector `value`, or `value` itself if lane is -1, or if it is EMIT_UNSET: not stored so
+ * far. */
 typedef struct emit_element {
     emit_value value;
     int lane;
@@ -148,37 +150,26 @@ typedef struct emit_intrinsic {
     LLVMTypeRef function_type;
 } emit_intrinsic;
 
-/* analysis of a vec loop */
-typedef struct emit_vec {
-    const tir_stmt *loop;
-    /* 0: not vectorisable, runs lane by lane */
-    int lanes;
-    /* becomes a loop from two chunks on */
-    bool roll;
-    /* number of chunks that are interleaved; 1: none */
-    int woven;
-} emit_vec;
-
 enum { EMIT_WOVEN_MAX = 8 };
 
-/* The chunks to be interleaved, straight-line code in one block (emit_weave.c). Starts zeroed. */
+/* The lanes loops to be interleaved, straight-line code in one block (emit_weave.c). Starts zeroed. */
 typedef struct emit_weave {
     LLVMBasicBlockRef block;
-    /* last instruction before the first chunk, and of each chunk; NULL: the block was empty */
+    /* last instruction before the first of them, and of each; NULL: the block was empty */
     LLVMValueRef last[EMIT_WOVEN_MAX + 1];
     int count;
-    /* chunks cannot be interleaved: they branch, or delay stores */
+    /* they cannot be interleaved: they branch, or delay stores */
     bool broken;
 } emit_weave;
 
-/* Position of the chunk being emitted: in lane i, `var` is start + i. */
+/* Position of the lanes loop being emitted: in lane i, `var` is start + i. */
 typedef struct emit_vec_position {
     /* 0: none */
     tir_expr var;
     emit_form start;
 } emit_vec_position;
 
-/* A chunk of two rows, see emit_pair.c: lanes of the lower half are columns of the first row, those of the upper half of the next. */
+/* A vector of two rows, see emit_pair.c: lanes of the lower half are columns of the first row, those of the upper half of the next. */
 typedef struct emit_pair {
     bool on;
     /* variables */
@@ -235,9 +226,9 @@ typedef struct emitter {
     lib_vec(emit_strided) held;
     /* a non-temporal store was emitted in this phase */
     bool non_temporal;
-    /* chunks are straight-line code and will be interleaved */
+    /* lanes loops are straight-line code and will be interleaved */
     bool weaves;
-    /* vector registers that the interleaved chunks of the innermost loop take */
+    /* vector registers that the interleaved lanes loops of the innermost loop take */
     int woven;
     /* number of serial loops emitted so far */
     uint32_t serials;
@@ -250,13 +241,6 @@ typedef struct emitter {
     /* by expression: does it vary between lanes? Valid if varies_epoch[expr] == epoch */
     uint32_t *varies_epoch;
     bool *varies;
-    /* by variable: does it depend on the variable of the vec loop that is being analysed (emit_loop.c)? */
-    bool *dependent;
-    /* by expression: was it visited by the current analysis of a vec loop? */
-    uint32_t *depends_epoch, depends_now;
-    /* by expression: was it visited by the current analysis of a loop body? */
-    uint32_t *survey_epoch, survey_now;
-    lib_vec(emit_vec) loops;
     lib_map map;
     lib_vec(emit_cached) cached;
     lib_vec(emit_intrinsic) intrinsics;
@@ -383,8 +367,6 @@ emit_value emit_load_group(emitter *e, int count, const tir_expr *operands);
 void emit_store(emitter *e, const tir_stmt *stmt);
 void emit_mark_non_temporal(emitter *e, LLVMValueRef store);
 void emit_prefetch(emitter *e, const tir_stmt *stmt);
-/* Is it buffer[index] = op(buffer[index], x), with an op for which every order of updates gives the same bits? */
-bool emit_is_reduction(emitter *e, const tir_stmt *stmt);
 
 /* ---- emit_transpose.c */
 void emit_hold(emitter *e, const emit_strided *store);
@@ -410,11 +392,8 @@ static inline bool emit_in_registers(const emitter *e, uint32_t buffer) {
 }
 
 /* ---- emit_pair.c */
-/* Do neighbouring rows of an unrolled loop share the last vectors of the vec loop inside? */
-bool emit_rows_pair(emitter *e, const tir_stmt *loop);
-/* For such a loop: visits the vec loop's body for all chunks of all rows. */
-void emit_visit_rows(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t count, emit_visit visit,
-                     void *user);
+/* Visits the one store in the lanes loop of a rows loop, for a vector of both rows. */
+void emit_visit_rows(emitter *e, const tir_stmt *loop, emit_visit visit, void *user);
 /* While a pair of rows is emitted: the factor of both rows, in the lanes of one vector. */
 emit_value emit_pair_factor(emitter *e, tir_expr factor);
 /* Switches the emitter to one row (0 or 1) of the pair. The result is passed to emit_row_leave. */
@@ -422,18 +401,10 @@ emit_pair emit_row_enter(emitter *e, int row);
 void emit_row_leave(emitter *e, const emit_pair *pair);
 
 /* ---- emit_weave.c */
-/* How many chunks of a vec loop are worth interleaving; 1: none. */
-int emit_woven_chunks(emitter *e, const tir_stmt *loop);
-void emit_weave_mark(emitter *e, emit_weave *w); /* before the first chunk, and after each */
-void emit_weave_end(emitter *e, const emit_weave *w);
+void emit_interleave(emitter *e, const tir_stmt *stmt);
 
 /* ---- emit_roll.c */
-/* Should the chunks of a vec loop be emitted as a loop rather than as copies of the body? */
-bool emit_chunks_roll(emitter *e, const tir_stmt *loop, int64_t chunks);
-/* The same for the iterations of an unrolled loop; NULL: no. Otherwise moves REG buffers that the loop's variable indexes to the stack
- * until emit_rows_end; the result says which. */
-const bool *emit_rows_roll(emitter *e, const tir_stmt *loop, int64_t rows);
-void emit_rows_end(emitter *e, const bool *moved);
+void emit_spill(emitter *e, const tir_stmt *stmt);
 bool emit_only_loop(const tir_stmt *list);
 /* Called after the body of an innermost loop was emitted: its vector constants are loaded before the loop instead, while registers are
  * left. `carried`: number of values in registers across the loop. */
@@ -443,11 +414,6 @@ void emit_constants_outside(emitter *e, LLVMBasicBlockRef head, LLVMBasicBlockRe
 void emit_for(emitter *e, const tir_stmt *loop);
 void emit_scan_for(emitter *e, const tir_stmt *loop, emit_visit visit,
                    void *user); /* visits the body as emit_for would, without emitting the loop */
-/* Visits the chunks of iterations start .. extent - 1 of a vec loop; `width`: lanes of whole chunks. */
-void emit_visit_chunks(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t start, int64_t extent,
-                       int width, emit_visit visit, void *user);
-/* Lanes of the vec loop's vectors if its chunks are emitted as copies, one after the other; else 0. */
-int emit_vec_lanes(emitter *e, const tir_stmt *loop);
 void emit_bind(emitter *e, tir_expr var, const emit_form *form);
 void emit_bind_value(emitter *e, tir_expr var, emit_value value);
 void emit_unbind(emitter *e, tir_expr var);

@@ -84,7 +84,7 @@ static emit_value lane_offsets(emitter *e, const access *a) {
     return emit_form_value(e, &lanes);
 }
 
-/* Lanes that may access memory: the statement's mask and, of a partial chunk, the active lanes. */
+/* Lanes that may access memory: the statement's mask and, of a partial vector, the active lanes. */
 static emit_value lane_mask(emitter *e) {
     emit_value mask = e->mask;
     if (e->lanes && e->active < e->lanes) {
@@ -695,36 +695,11 @@ static emit_value reduce_lanes(emitter *e, tir_op op, tir_dtype dtype, emit_valu
     return (emit_value){part, 0, (int16_t)e->top};
 }
 
-/* x, if the statement is buffer[index] = op(buffer[index], x) with an op for which every order of updates gives the same bits; else 0. */
-static tir_expr reduction_operand(emitter *e, const tir_stmt *stmt) {
-    const tir_node *node = tir_get(e->pool, stmt->store.value);
-    static const tir_op ops[] = {TIR_ADD, TIR_MUL, TIR_MIN, TIR_MAX, TIR_AND, TIR_OR, TIR_XOR};
-    bool known = false;
-    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) known |= node->op == ops[i];
-    bool is_float = node->dtype != TIR_INDEX && lib_dtypes[node->dtype].class_ == 'f';
-    if (!known || (is_float && node->op != TIR_MIN && node->op != TIR_MAX)) return 0;
-    for (int side = 0; side < 2; side++) {
-        tir_expr left = tir_operand(e->pool, stmt->store.value, side);
-        const tir_node *load = tir_get(e->pool, left);
-        if (load->op != TIR_LOAD || load->guarded || load->bits != stmt->store.buffer ||
-            (int)load->count != stmt->store.rank)
-            continue;
-        bool same = true;
-        for (int i = 0; i < stmt->store.rank; i++) same &= tir_operand(e->pool, left, i) == stmt->store.index[i];
-        if (same) return tir_operand(e->pool, stmt->store.value, 1 - side);
-    }
-    return 0;
-}
-
-bool emit_is_reduction(emitter *e, const tir_stmt *stmt) {
-    return reduction_operand(e, stmt) != 0;
-}
-
 /* The value of a store whose lanes all have one address: the update of a reduction over the lanes, or a value that is the same in all
  * lanes. */
 static emit_value uniform_store_value(emitter *e, const tir_stmt *stmt) {
     if (!e->lanes || !emit_varies(e, stmt->store.value)) return emit_expr(e, stmt->store.value);
-    tir_expr operand = reduction_operand(e, stmt);
+    tir_expr operand = tir_reduced_operand(e->kernel, stmt);
     if (!operand) emit_raise(e, "lanes of a vec loop store different values to one place");
     const tir_node *node = tir_get(e->pool, stmt->store.value);
     tir_expr old = tir_operand(e->pool, stmt->store.value, 0);

@@ -9,7 +9,7 @@ void emit_reg_init(emitter *e) {
         if (b->scope != TIR_SCOPE_REG) continue;
         /* Zero is as good as any other value. */
         emit_value zero = emit_constant(LLVMConstNull(emit_type(e, (tir_dtype)b->dtype, 0)));
-        for (int64_t k = 0; k < e->buffer[i].elements; k++) e->buffer[i].element[k] = (emit_element){zero, -1};
+        for (int64_t k = 0; k < e->buffer[i].elements; k++) e->buffer[i].element[k] = (emit_element){zero, EMIT_UNSET};
     }
 }
 
@@ -331,6 +331,8 @@ static void scan_list(emitter *e, const tir_stmt *list, void *user) {
             scan_list(e, stmt->if_.otherwise, s);
             break;
         case TIR_STORE: scan_store(e, stmt, s); break;
+        case TIR_INTERLEAVE: scan_list(e, stmt->interleave.body, s); break;
+        case TIR_SPILL: scan_list(e, stmt->spill.body, s); break;
         default: break;
         }
     }

@@ -1,94 +1,13 @@
-/* Interleaves chunks of a vec loop. Emitted one after the other, a chunk with a long dependence chain fills the processor's out-of-order
- * window by itself; interleaved, each instruction is followed by those of the other chunks, which do not depend on it. Iterations of a
- * vec loop are independent, except for reductions, whose operands keep their order. */
+/* Interleaves lanes loops of one vec loop. Emitted one after the other, a vector with a long dependence chain fills the processor's
+ * out-of-order window by itself; interleaved, each instruction is followed by those of the other vectors, which do not depend on it.
+ * Iterations of a vec loop are independent, except for reductions, whose operands keep their order. */
 #include "targets/cpu/emit.h"
 
-enum {
-    LEAST = 10,     /* instructions from which on chunks are interleaved: shorter ones fit the window */
-    SPARE = 4,      /* vector registers reserved for loaded constants */
-    MOST_COST = 360 /* most instructions of a loop over interleaved chunks */
-};
-
-/* ---- which loops */
-
-enum { STORES_MAX = 8 };
-
-typedef struct accesses {
-    emitter *e;
-    const tir_stmt *store[STORES_MAX];
-    int stores, cost, shared;
-    tir_expr lane;
-    bool refused;
-} accesses;
-
-/* Collects the stores of the body. Refuses statements other than lets and stores, and stores to memory whose address does not depend on the
- * lane. */
-static void collect_stores(accesses *a, const tir_stmt *list) {
-    for (const tir_stmt *stmt = list; stmt && !a->refused; stmt = stmt->next) {
-        if (stmt->kind == TIR_LET) {
-            a->shared += tir_dtype_of(a->e->pool, stmt->let.value) != TIR_INDEX;
-            collect_stores(a, stmt->let.body);
-            continue;
-        }
-        a->refused = stmt->kind != TIR_STORE || a->stores == STORES_MAX;
-        if (a->refused) return;
-        bool own = emit_in_registers(a->e, stmt->store.buffer);
-        for (int i = 0; i < stmt->store.rank; i++) own = own || tir_uses(a->e->pool, stmt->store.index[i], a->lane);
-        a->refused = !own;
-        a->store[a->stores++] = stmt;
-    }
-}
-
-/* May another lane store the element that this load reads? Such a load must not be moved over stores. */
-static bool is_fixed(const accesses *a, const tir_node *load) {
-    if (emit_in_registers(a->e, (uint32_t)load->bits)) return false;
-    for (int s = 0; s < a->stores; s++) {
-        const tir_stmt *store = a->store[s];
-        if (store->store.buffer != load->bits) continue;
-        for (int i = 0; i < store->store.rank; i++)
-            if (store->store.index[i] != a->e->pool->operands.data[load->first + (uint32_t)i]) return true;
-    }
-    return false;
-}
-
-static void visit_expr(void *user, tir_expr expr) {
-    accesses *a = user;
-    emitter *e = a->e;
-    const tir_node *node = tir_get(e->pool, expr);
-    if (node->op == TIR_CONST || node->op == TIR_VAR || e->survey_epoch[expr] == e->survey_now) return;
-    e->survey_epoch[expr] = e->survey_now;
-    if (node->dtype != TIR_INDEX) a->cost++;
-    a->refused |= node->op == TIR_LOAD && is_fixed(a, node);
-    for (int i = 0; i < (int)node->count; i++) visit_expr(a, tir_operand(e->pool, expr, i));
-}
-
-static void visit_list(accesses *a, const tir_stmt *list) {
-    for (const tir_stmt *stmt = list; stmt; stmt = stmt->next) {
-        tir_stmt_exprs(stmt, visit_expr, a);
-        if (stmt->kind == TIR_LET) visit_list(a, stmt->let.body);
-    }
-}
-
-static accesses survey_accesses(emitter *e, const tir_stmt *loop) {
-    accesses a = {.e = e, .lane = loop->for_.var};
-    collect_stores(&a, loop->for_.body);
-    if (a.refused) return a;
-    e->survey_now++;
-    visit_list(&a, loop->for_.body);
-    return a;
-}
-
-int emit_woven_chunks(emitter *e, const tir_stmt *loop) {
-    accesses a = survey_accesses(e, loop);
-    if (a.refused || a.cost < LEAST) return 1;
-    int ways = a.shared ? 4 : 8; /* without lets each value is used once, and its register is free immediately */
-    while (ways > 1 && ways * a.cost > MOST_COST) ways /= 2;
-    return ways;
-}
+enum { SPARE = 4 /* vector registers reserved for loaded constants */ };
 
 /* ---- the order of instructions */
 
-void emit_weave_mark(emitter *e, emit_weave *w) {
+static void mark(emitter *e, emit_weave *w) {
     LLVMBasicBlockRef block = e->level[e->top].block;
     if (w->count == 0) w->block = block;
     w->broken |= w->block != block || e->held.count || w->count > EMIT_WOVEN_MAX;
@@ -179,7 +98,7 @@ static strand strand_of(emitter *e, const emit_weave *w, int i, placed *p) {
     return s;
 }
 
-void emit_weave_end(emitter *e, const emit_weave *w) {
+static void weave(emitter *e, const emit_weave *w) {
     int count = w->count - 1, total = 0;
     if (w->broken || count < 2) return;
     LLVMValueRef at = w->last[0] ? LLVMGetNextInstruction(w->last[0]) : LLVMGetFirstInstruction(w->block);
@@ -196,4 +115,17 @@ void emit_weave_end(emitter *e, const emit_weave *w) {
     emit_at(e, e->top);
     for (int i = 0; i < count; i += ways) weave_strands(e, &p, s + i, count - i < ways ? count - i : ways);
     if (ways * live > e->woven) e->woven = ways * live;
+}
+
+void emit_interleave(emitter *e, const tir_stmt *stmt) {
+    emit_weave w = {0};
+    const bool weaves = e->weaves;
+    e->weaves = true;
+    mark(e, &w);
+    for (const tir_stmt *part = stmt->interleave.body; part; part = part->next) {
+        emit_for(e, part);
+        mark(e, &w);
+    }
+    weave(e, &w);
+    e->weaves = weaves;
 }

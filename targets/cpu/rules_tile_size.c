@@ -25,7 +25,7 @@ static bool half_full(int64_t used, int64_t lanes) {
     return used % lanes && used % lanes <= lanes / 2;
 }
 
-/* Do rows share their last vectors (emit_pair.c)? */
+/* Do rows share their last vectors (tir/vectorise.h)? */
 static bool rows_pair(const rules_tile_problem *p, int64_t used, int64_t lanes) {
     return p->row_pairs && used > lanes && half_full(used, lanes);
 }

@@ -139,7 +139,8 @@ static dlc_status add_assembly(target_device *device, const char *source, lib_te
 
 dlc_status cuda_dump(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
                      lib_error *error) {
-    if (what == TARGET_DUMP_LLVM) return lib_fail(error, DLC_UNSUPPORTED, "the cuda target makes no LLVM IR");
+    if (what == TARGET_DUMP_LLVM || what == TARGET_DUMP_VECTORS)
+        return lib_fail(error, DLC_UNSUPPORTED, "the cuda target makes neither LLVM IR nor vectors");
     lib_error own;
     lib_arena arena;
     lib_arena_init(&arena, &device->allocator, NULL);

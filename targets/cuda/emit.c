@@ -308,6 +308,8 @@ static void emit_list(emitter *e, const tir_stmt *stmt) {
             if (!print_copy(e, stmt)) print_store(e, stmt);
             break;
         case TIR_COLLECTIVE: print_collective(e, stmt); break;
+        case TIR_INTERLEAVE: emit_list(e, stmt->interleave.body); break;
+        case TIR_SPILL: emit_list(e, stmt->spill.body); break;
         case TIR_BARRIER: print_line(e, e->threads.count ? "__syncwarp();" : "__syncthreads();"); break;
         case TIR_COMMIT: print_line(e, "copy_commit();"); break;
         case TIR_WAIT: print_line(e, "copy_wait<%d>();", stmt->wait.groups); break;

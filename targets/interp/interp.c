@@ -91,7 +91,7 @@ static dlc_status interp_dump(target_device *device, const tir_kernel *kernel, t
                               lib_error *error) {
     (void)device;
     if (what != TARGET_DUMP_SOURCE)
-        return lib_fail(error, DLC_UNSUPPORTED, "the interp target has neither LLVM IR nor assembly");
+        return lib_fail(error, DLC_UNSUPPORTED, "the interp target has neither vectors nor LLVM IR nor assembly");
     lib_scope scope, *outer = text->arena->scope;
     text->arena->scope = &scope;
     if (LIB_ENTER(&scope)) tir_kernel_print(text, kernel);

@@ -14,6 +14,7 @@
 #include "tir/arith.h"
 #include "tir/interpret.h"
 #include "tir/schedule.h"
+#include "tir/vectorise.h"
 
 #include <dlc/dlc.h>
 #include <math.h>
@@ -273,6 +274,9 @@ static void *prepare_cpu(const test_leg *leg, lib_arena *arena, const test_graph
     lib_error error = {0};
     target_object object;
     const tir_kernel *kernel = p->kernel;
+    static int kernels;
+    if (kernels++ % 2)
+        p->kernel = tir_vectorise(arena, kernel, &cpu.machine); /* every other one is interpreted as it is executed */
     if (target_cpu.compile(cpu.device, NULL, 1, &kernel, &object, &error) != DLC_OK)
         lib_raise_error(arena->scope, &error);
     dlc_status status = target_cpu.load(cpu.device, &object, 1, NULL, &p->module, &error);

@@ -5,6 +5,7 @@
 #include "targets/target.h"
 #include "tir/arith.h"
 #include "tir/interpret.h"
+#include "tir/vectorise.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -241,6 +242,25 @@ static void run_level(checked *c, int level, const int64_t *params, guarded *inp
     target_cpu.unload(device, module);
 }
 
+/* What tir_vectorise makes of the kernel: verified, and interpreted with the last lanes first. */
+static void run_vectors(checked *c, int level, const int64_t *params, guarded *inputs, guarded *want) {
+    guarded got[MAX_BUFFERS];
+    void *buffers[MAX_BUFFERS];
+    lib_error error = {0};
+    const tir_interpret_options options = {.check = true, .reverse_lanes = true};
+    tir_kernel *vectors = tir_vectorise(&c->arena, c->kernel, &devices[level].machine);
+    tir_kernel_verify(&c->scope, vectors, NULL, NULL);
+    for (int i = 0; i < c->kernel->arguments; i++) {
+        got[i] = guarded_new(inputs[i].size, false);
+        memcpy(got[i].data, inputs[i].data, inputs[i].size);
+        buffers[i] = got[i].data;
+    }
+    if (tir_interpret(vectors, buffers, params, &options, &lib_libc_allocator, &error) != DLC_OK)
+        lib_raise(&c->scope, error.status, "%s: vectors, %s: %s", c->kernel->name, levels[level], error.message);
+    compare(c, levels[level], false, got, want);
+    for (int i = 0; i < c->kernel->arguments; i++) guarded_free(&got[i]);
+}
+
 /* Leaves by lib_raise when the interpreter refuses the kernel. */
 static void check(checked *c, const char *text, const int64_t *params, fill how, bool verify) {
     guarded inputs[MAX_BUFFERS], want[MAX_BUFFERS];
@@ -261,6 +281,7 @@ static void check(checked *c, const char *text, const int64_t *params, fill how,
     tir_interpret_options options = {.check = true};
     if (tir_interpret(c->kernel, buffers, params, &options, &lib_libc_allocator, &error) != DLC_OK)
         lib_raise(&c->scope, error.status, "%s: interpreter: %s", c->kernel->name, error.message);
+    for (int level = 0; level < LEVELS && verify; level++) run_vectors(c, level, params, inputs, want);
     for (int level = 0; level < LEVELS; level++)
         for (int at_start = 0; at_start < 2; at_start++) run_level(c, level, params, inputs, want, at_start);
     for (int i = 0; i < c->kernel->arguments; i++) {

@@ -22,7 +22,7 @@ void kernel_check_fill(const char *text, const int64_t *params, fill how);
 bool kernel_check_if_legal(const char *text, const int64_t *params, fill how);
 /* Reloads and spills of the kernel at the best level; -1 if that has narrower vectors. */
 int kernel_spills(const char *text, int vector_bytes);
-/* Whether rows of a tile share vectors at the best level: not on machines that do wide vectors in two halves (emit_pair.c). */
+/* Whether rows of a tile share vectors at the best level: not on machines that do wide vectors in two halves (rows loops). */
 bool kernel_pairs_rows(void);
 /* Copies between vector registers at the level of SSE2. */
 int kernel_copies(const char *text);

@@ -1,4 +1,4 @@
-/* Rows of a register tile that share their last vectors (emit_pair.c): all heights and widths, rows that some steps leave out, rows that
+/* Rows of a register tile that share their last vectors (rows loops): all heights and widths, rows that some steps leave out, rows that
  * do not begin at the first one, what follows the tile. */
 #include "test/cpu/kernel_check.h"
 

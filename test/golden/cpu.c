@@ -9,6 +9,7 @@
 #include "targets/cpu/cost.h"
 #include "tir/loop.h"
 #include "tir/schedule.h"
+#include "tir/vectorise.h"
 
 enum { ALL = (1 << GOLDEN_MACHINES) - 1, LINES = 4096 };
 
@@ -45,7 +46,9 @@ static const char *schedule_text(lib_arena *arena, const char *input, const gold
     arena->scope = &scope;
     if (LIB_ENTER(&scope)) {
         target_cpu.schedule(&facts, machine->threads, tir_region_copy(arena, region), &schedule);
-        tir_lower(arena, region, &schedule, &(tir_lower_options){.machine = &facts, .verify = true});
+        const tir_kernel *kernel =
+            tir_lower(arena, region, &schedule, &(tir_lower_options){.machine = &facts, .verify = true});
+        tir_kernel_verify(arena->scope, tir_vectorise(arena, kernel, &facts), NULL, NULL);
     }
     arena->scope = outer;
     if (scope.error.status != DLC_OK) lib_text_format(&schedule.text, "error: %s\n", scope.error.message);

@@ -1,0 +1,18 @@
+/* From vec loops to what a machine executes: each vec loop becomes lanes loops, one for each vector of its iterations (tir/loop.h). The pass
+ * decides
+ *   - the vectors' width, from the widest element that depends on the loop's variable; loops that are no vectors run one by one;
+ *   - whether the vectors are emitted as copies or as a loop, because the code would be long;
+ *   - how many vectors are interleaved, because each is a long chain of instructions;
+ *   - which rows of a register tile share their last vectors (rows loops);
+ *   - which unrolled loops become serial ones after all, with the reg buffers that their variable indexes in memory (spill).
+ * Code generation prints the result as instructions and decides none of these again. */
+#ifndef TIR_VECTORISE_H
+#define TIR_VECTORISE_H
+
+#include "tir/loop.h"
+
+/* The kernel without vec loops, in `arena`; it shares expressions and unchanged statements with `kernel`, which stays as it is and must live
+ * as long. Its pool is a copy, with the same ids. Raises DLC_INTERNAL for a vec loop whose iterations depend on each other. */
+tir_kernel *tir_vectorise(lib_arena *arena, const tir_kernel *kernel, const tir_machine *machine);
+
+#endif
