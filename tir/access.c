@@ -111,11 +111,20 @@ static tir_expr meet_access(void *user, tir_pool *pool, tir_expr e, tir_expr reb
     return rebuilt;
 }
 
+/* Visits all expressions of a stage that may contain loads. */
+static void visit_stage(tir_pool *pool, const tir_stage *stage, tir_visit visit, void *user) {
+    for (int c = 0; c < stage->count; c++) tir_rewrite(pool, stage->value[c], visit, user);
+    for (int c = 0; c < stage->count; c++)
+        if (stage->initial[c]) tir_rewrite(pool, stage->initial[c], visit, user);
+    if (stage->predicate) tir_rewrite(pool, stage->predicate, visit, user);
+    for (int d = 0; d < stage->space && stage->kind == TIR_SCATTER; d++)
+        tir_rewrite(pool, stage->index[d], visit, user);
+}
+
 int tir_accesses(tir_region *region, int stage, tir_access *out, int limit) {
     const tir_stage copy = region->stages.data[stage];
     access_walk walk = {region, &copy, out, 0, limit};
-    for (int c = 0; c < copy.count; c++) tir_rewrite(region->pool, copy.value[c], meet_access, &walk);
-    if (copy.predicate) tir_rewrite(region->pool, copy.predicate, meet_access, &walk);
+    visit_stage(region->pool, &copy, meet_access, &walk);
     return walk.count;
 }
 
@@ -138,8 +147,7 @@ static tir_expr meet_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebui
 int tir_loads_of(const tir_region *region, int stage, uint32_t tensor) {
     const tir_stage copy = region->stages.data[stage];
     load_count found = {.tensor = tensor};
-    for (int c = 0; c < copy.count; c++) tir_rewrite(region->pool, copy.value[c], meet_load, &found);
-    if (copy.predicate) tir_rewrite(region->pool, copy.predicate, meet_load, &found);
+    visit_stage(region->pool, &copy, meet_load, &found);
     return found.count;
 }
 

@@ -15,9 +15,10 @@ typedef struct tir_access {
     const int64_t *multiple;
 } tir_access;
 
-/* Fills out[0 ..] with the distinct loads of the stage's values and predicate, at most `limit`; returns their number. */
+/* Fills out[0 ..] with the distinct loads of the stage (of its values, initial values or key, predicate and indices), at most `limit`;
+ * returns their number. */
 int tir_accesses(tir_region *region, int stage, tir_access *out, int limit);
-/* Number of distinct loads of the tensor in the stage's values and predicate; TIR_LOADS_MAX: so many or more. */
+/* Number of distinct loads of the tensor among these; TIR_LOADS_MAX: so many or more. */
 enum { TIR_LOADS_MAX = 8 };
 int tir_loads_of(const tir_region *region, int stage, uint32_t tensor);
 /* stride[a]: element stride of the stage's first tensor along axis a, over all axes of the stage. */

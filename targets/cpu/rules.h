@@ -172,7 +172,7 @@ int rules_axis_of(const tir_stage *stage, tir_axis_role role); /* the first axis
 int rules_end_of_tree(rules *r, int stage);
 
 /* rules_access.c */
-/* Distinct loads of values and predicate; returns their number. */
+/* Distinct loads, as tir_accesses; returns their number. */
 int rules_accesses(rules *r, int stage, rules_access *out, int limit);
 int64_t rules_store_stride(rules *r, int stage, int axis);
 /* The only dimension of the load whose subscript contains the axis, and the axis's coefficient there; -1: none, several, or not linear. */
@@ -232,9 +232,9 @@ bool rules_tileable(rules *r, int stage); /* is it a reduction for which a regis
 bool rules_rows(rules *r, int root);
 bool rules_interleaved_rows(rules *r, int root);
 bool rules_short_rows(rules *r, int root);
-/* Is a result of another stage in the root's loops loaded by `stage` at an index that depends on data? Such a result cannot be in
- * registers, which are indexed by constants only. */
-bool rules_chooses_by_data(rules *r, int root, int stage);
+/* Does another stage in the same root's loops load elements of `stage` at indices that depend on data? They cannot be in registers, which
+ * are indexed by constants and lanes only. */
+bool rules_is_chosen_by_data(rules *r, int stage);
 bool rules_enumerated_tile(rules *r, int root);
 bool rules_enumerated_rows(rules *r, int root);
 bool rules_columns(rules *r, int root);

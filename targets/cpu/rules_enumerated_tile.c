@@ -199,7 +199,7 @@ static void attach_member(tile_group *g, int s, const char *loop) {
     const tir_stage *stage = &r->region->stages.data[s];
     const positions own = find_positions(r, s);
     int v = rules_axis_labelled(r, s, g->v);
-    bool fits = held_vectors(g, s) <= r->machine->vector_registers - SPARE_REGISTERS;
+    bool fits = held_vectors(g, s) <= r->machine->vector_registers - SPARE_REGISTERS && !rules_is_chosen_by_data(r, s);
     tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, r->region->stages.data[g->root].name, loop);
     tir_schedule_add(r->schedule, "store %s %s", stage->name, fits ? "reg" : "stack");
     lib_text order;

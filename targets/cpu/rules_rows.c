@@ -355,14 +355,16 @@ static tir_expr meet_data(void *user, tir_pool *pool, tir_expr e, tir_expr rebui
     return rebuilt;
 }
 
-bool rules_chooses_by_data(rules *r, int root, int s) {
+bool rules_is_chosen_by_data(rules *r, int s) {
     rules_access access[RULES_ACCESSES];
-    int count = rules_accesses(r, s, access, RULES_ACCESSES);
-    bool found = count == RULES_ACCESSES;
-    for (int i = 0; i < count && !found; i++) {
-        int from = r->region->tensors.data[access[i].tensor].stage;
-        if (from >= 0 && !r->region->stages.data[from].removed && r->group[from].root == root)
-            tir_rewrite(r->region->pool, access[i].load, meet_data, &found);
+    bool found = false;
+    for (int q = s + 1; q < (int)r->region->stages.count && !found; q++) {
+        if (r->region->stages.data[q].removed || r->group[q].root != r->group[s].root) continue;
+        int count = rules_accesses(r, q, access, RULES_ACCESSES);
+        found = count == RULES_ACCESSES;
+        for (int i = 0; i < count && !found; i++)
+            if (r->region->tensors.data[access[i].tensor].stage == s)
+                tir_rewrite(r->region->pool, access[i].load, meet_data, &found);
     }
     return found;
 }
@@ -717,8 +719,7 @@ bool rules_rows(rules *r, int root) {
     int64_t longest = longest_row(&p, members, count, 1),
             rows = block_axis < 0 ? 1 : rules_extent(r, &top->axis[block_axis]);
     p.small = !p.across && !blocked && longest <= RULES_REGISTER_VECTORS * p.lanes && row_fits(&p, members, count);
-    p.chosen = rules_chooses_by_data(r, root, root);
-    for (int i = 0; i < count; i++) p.chosen = p.chosen || rules_chooses_by_data(r, root, members[i]);
+    for (int i = 0; i < count; i++) p.chosen = p.chosen || rules_is_chosen_by_data(r, members[i]);
     p.small = p.small && !p.chosen;
     p.tiled = blocked;
     if (blocked)

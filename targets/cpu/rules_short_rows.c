@@ -45,7 +45,7 @@ static bool suits(const plan *p, int s) {
     const tir_stage *stage = &p->r->region->stages.data[s];
     if ((stage->kind != TIR_MAP && stage->kind != TIR_REDUCE) || stage->fold >= 0) return false;
     if (rules_is_contraction(p->r, s) || rules_axis_of(stage, TIR_AXIS_LANE) >= 0) return false;
-    if (rules_axis_labelled(p->r, s, p->v) < 0 || rules_chooses_by_data(p->r, p->root, s)) return false;
+    if (rules_axis_labelled(p->r, s, p->v) < 0 || (s != p->root && rules_is_chosen_by_data(p->r, s))) return false;
     const int64_t kept = own_points(p, s, 0, stage->space), all = own_points(p, s, 0, stage->space + stage->reduce);
     return kept >= 1 && kept <= POINTS_MOST && all >= 1 && all <= UNROLLED_MOST;
 }
