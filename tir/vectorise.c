@@ -188,7 +188,7 @@ static void rewrite_unrolled(tir_vectoriser *v, const tir_stmt *loop, output *ou
     for (int64_t i = 0; i < count; i++) {
         tir_vec_enter_copy(v, loop, sum(v, loop->for_.lower, i));
         tir_stmt *body = rewrite(v, loop->for_.body);
-        if (!tir_vec_leave_copy(v, loop)) { /* all copies are alike */
+        if (!tir_vec_leave_copy(v)) { /* all copies are alike */
             append(out, kind_of(v, loop, TIR_UNROLL, body));
             return;
         }

@@ -52,8 +52,7 @@ void tir_vec_enter_copy(tir_vectoriser *v, const tir_stmt *loop, tir_expr value)
     enter_known(v, (tir_known_variable){.var = loop->for_.var, .value = value, .copy = true});
 }
 
-bool tir_vec_leave_copy(tir_vectoriser *v, const tir_stmt *loop) {
-    (void)loop;
+bool tir_vec_leave_copy(tir_vectoriser *v) {
     return leave_known(v).asked;
 }
 

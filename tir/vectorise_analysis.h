@@ -69,7 +69,7 @@ void tir_vec_leave_loop(tir_vectoriser *v, const tir_stmt *loop);
 void tir_vec_enter(tir_vectoriser *v, const tir_stmt *loop, int width, int64_t extent);
 void tir_vec_leave(tir_vectoriser *v, const tir_stmt *loop);
 void tir_vec_enter_copy(tir_vectoriser *v, const tir_stmt *loop, tir_expr value);
-bool tir_vec_leave_copy(tir_vectoriser *v, const tir_stmt *loop); /* did a decision depend on the value? */
+bool tir_vec_leave_copy(tir_vectoriser *v); /* did a decision depend on the value? */
 void tir_vec_enter_let(tir_vectoriser *v, const tir_stmt *let);
 void tir_vec_leave_lets(tir_vectoriser *v, uint32_t count); /* all but `count` known variables */
 void tir_vec_enter_spill(tir_vectoriser *v, const bool *buffers);

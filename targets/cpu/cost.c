@@ -536,8 +536,8 @@ static void close_loop(counter *c, double entries) {
         frame_cycles(c, own, entries) + c->rates->loop * entries;
 }
 
-/* In [0, 1): one sample in each eighth, in another order at each depth, and never near a multiple of a power of two, since one loop may
- * stand for several. */
+/* A sample's position in its loop, in [0, 1): one sample in each eighth, in an order that depends on the depth. Jittered: even steps
+ * through two axes fused into one loop could always hit the start of the inner axis. */
 static double sample_place(int sample, int depth) {
     int eighth = (sample * (2 * depth + 3) + depth) % SAMPLES;
     unsigned jitter = (unsigned)(sample * 5 + depth * 3 + 1) * 2654435769u;

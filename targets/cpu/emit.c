@@ -121,7 +121,7 @@ static bool is_open(const emitter *e, tir_expr index) {
     return true;
 }
 
-/* Has the buffer no elements? Then all its strides are 0, and lanes that differ in an index may share an address. */
+/* Is an extent of the buffer 0? Then strides may be 0, and lanes with different indices make one access without a mask. */
 static bool is_empty(const emitter *e, uint32_t buffer) {
     const tir_buffer *b = &e->kernel->buffers.data[buffer];
     int64_t extent;

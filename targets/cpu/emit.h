@@ -112,7 +112,7 @@ typedef struct emit_buffer {
     emit_element *element;
     /* REG, by element: number of the last scan that put it into a group (emit_reg_scan) */
     uint32_t *owner;
-    /* changed by each store; loads of the same version and index are equal */
+    /* in memory: changed wherever a store may have changed an element; loads of the same version and index are equal */
     uint32_t version;
     /* ARG: its address is known to be a multiple of TIR_BUFFER_ALIGNMENT */
     bool aligned;

@@ -325,7 +325,7 @@ void cpu_detect(target_device *device) {
 #endif
     snprintf(m->target, sizeof m->target, "cpu");
     snprintf(m->name, sizeof m->name, "%s", device->cpu);
-    /* Half vectors cost as much as whole ones; two in one cost a blend, a single instruction with masks and shuffles of 64 bytes. */
+    /* Sharing pays if half a vector costs as much as a whole one, and the blend of two rows is one instruction (masks, 64-byte shuffles). */
     m->row_pairs = m->vector_bytes == 64 && m->masked && !m->half_units;
     m->cores = lib_cpu_limit();
     detect_caches(m);

@@ -401,8 +401,8 @@ typedef struct chain_loops {
     int64_t lanes, block;
 } chain_loops;
 
-/* Height and vectors of a register tile: enough independent sums to fill the registers, few loads per product, tiles that divide `height`
- * or waste little. `whole`: all vectors in one tile. */
+/* Chooses a register tile, *mr by *nv vectors, for `height` by `vectors` of them (-1: varying): enough sums to hide the latency, few loads
+ * per product, little waste in the last tiles. `whole`: *nv = vectors. */
 static void choose_tile(const rules *r, int64_t height, int64_t vectors, bool whole, int64_t *mr, int64_t *nv) {
     int64_t registers = r->machine->vector_registers;
     const tir_rates *rates = &r->machine->rates;

@@ -5,7 +5,7 @@
 
 enum { POINTS_MOST = 8, UNROLLED_MOST = 16 };
 
-/* The most points of a short row: in a group whose root has rows, too; of a reduction alone; of a reduction to several values. */
+/* Most points of a short row: of a reduction whose axes differ from its owner's; of one with the same axes; of one to several values. */
 enum { SHORT = 7, SHORT_ALONE = 4, SHORT_OF_SEVERAL = 8 };
 
 bool rules_is_short_row(const rules *r, int s, int64_t points) {
@@ -31,7 +31,7 @@ static bool is_own(const plan *p, int s, int a) {
     return rules_extent(p->r, &stage->axis[a]) != 1 && !(label >= 0 && p->shared >> label & 1);
 }
 
-/* Points along the stage's own axes among those from `first` to before `end`; -1: varying. */
+/* Points of stage s for each row, along its axes `first` to `end` - 1; -1: varying. */
 static int64_t own_points(const plan *p, int s, int first, int end) {
     int64_t points = 1;
     for (int a = first; a < end && points >= 0; a++) {

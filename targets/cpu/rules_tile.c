@@ -15,7 +15,7 @@ static double edges_cost(int64_t row) {
     return cost < most ? cost : most;
 }
 
-/* Points that the tiles along a space axis cover: whole blocks, if the owner stores in blocks. */
+/* Points that tiles cover along a space axis of stage s: with the padding, if the owner's result is stored in blocks. */
 static int64_t covered_extent(const rules *r, int s, int axis) {
     int64_t extent = rules_known_extent(r, &r->region->stages.data[s].axis[axis]);
     int owner = r->group[s].owner, label = r->group[s].label[axis];
@@ -817,7 +817,7 @@ static bool panels_inside(rules *r, const tir_stage *owner, int main, const rule
 }
 
 /* Number of rows in a block, over which all panels run before the next block; 0: all rows. The rows are read again for each panel, the
- * panels again for each block: the sizes of both decide for which cache level a block is made. */
+ * panels again for each block: their sizes, or rows in short, distant pieces, decide the block's cache level. */
 static int64_t block_rows(rules *r, int main, const rules_tile_shape *t, int64_t n, int64_t m) {
     enum { L3_COST = 1, MEMORY_COST = 4 }; /* per byte of a panel: the first tile that reads it stalls */
     const double hidden = 1. / 32;         /* of L3_COST, for rows from L3: a tile's arithmetic hides the rest */
