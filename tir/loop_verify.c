@@ -342,8 +342,9 @@ static void check_for(verifier *v, const tir_stmt *stmt) {
     const reg_use loop = {0, v->number, v->number, 0};
     const uint32_t at = v->loops.count;
     lib_vec_push(v->kernel->arena, &v->loops, loop);
-    v->in_vec = outer || is_vector(kind);
-    uint8_t bits = is_vector(kind) ? VARIES : kind == TIR_SERIAL ? FREE : 0;
+    const bool vector = is_vector(kind) && extent != 1; /* one iteration conflicts with no other */
+    v->in_vec = outer || vector;
+    uint8_t bits = vector ? VARIES : kind == TIR_SERIAL ? FREE : 0;
     const tir_stmt *outer_thread = v->thread;
     if (kind == TIR_THREAD) {
         v->thread = stmt;
@@ -358,7 +359,7 @@ static void check_for(verifier *v, const tir_stmt *stmt) {
     unbind(v, stmt->for_.var);
     v->thread = outer_thread;
     v->around.count -= kind == TIR_THREAD;
-    if (is_vector(kind)) check_combined(v);
+    if (vector) check_combined(v);
     v->in_vec = outer;
     v->loops.data[at].last = v->number;
 }

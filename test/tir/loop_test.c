@@ -222,6 +222,7 @@ static const mistake verify_mistakes[] = {
      ""},
     {IN_TASK("for i in 1 .. +1 rows upper { for j in 0..3 lanes 4 { r[i, j] = x[j] } }"), ""},
     {IN_TASK("spill r { for i in 0..4 { r[i, 0] = x[i] } }"), ""},
+    {IN_TASK("for i in 0..4 { for j in 0..1 vec { y[i] = x[i] } }"), ""},
     {IN_TASK("for i in 0..12 by 5 { y[i] = x[i] }"), "L17: the step"},
     {IN_TASK("for i in 0 .. m by 2 { y[i] = x[i] }"), "L17: the step"},
     {IN_TASK("for i in 0..12 by 4 unroll { y[i] = x[i] }"), "L17: the step"},
