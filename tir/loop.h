@@ -138,6 +138,10 @@ struct tir_stmt {
             tir_expr condition;
             /* set by lowering for versioning, not printed: split into ranges in which it is decided */
             bool clip;
+            /* set by tir/vectorise.h where lanes differ in the condition. masked: the body (otherwise_masked: the other side) is executed
+             * under the mask even if no lane takes part, without a branch around it. split: if all lanes take part, a copy of the body
+             * without masks is executed instead */
+            bool masked, otherwise_masked, split;
             tir_stmt *body, *otherwise;
         } if_;
         struct {
@@ -272,6 +276,8 @@ int64_t tir_threads(const tir_pool *pool, const tir_stmt *list);
  *       for j in 0..8 vec { C[i, j] = 0:f32 }
  *     }
  *     if (b + 7 < n) { ... } else { ... }
+ *     if (x[j] < 0) masked { ... } else masked { ... }
+ *     if (x[j] < 0) split { ... }
  *     for i in 0..96 by 48 {
  *       interleave {
  *         for j in i .. +16 lanes 16 { ... }      a whole vector

@@ -17,6 +17,7 @@
  *     for i in 0..96 by 48 { }       i is 0, 48
  *     for j in i .. +16 lanes 16 { } the lanes of one vector; lanes 8 of 16: a narrower last one
  *     for r in 2 .. +1 rows upper { for j in 16 .. +5 lanes 8 { } }
+ *     if (c) masked { } else masked { }   under masks, without branches; if (c) split { }: a copy without masks, too
  *     interleave { }                 lanes loops, executed side by side
  *     spill C { }                    in which the reg buffer is in memory
  *     comment "text"
@@ -166,10 +167,10 @@ static void print_stmt(printer *p, const tir_stmt *stmt, int indent) {
     case TIR_IF:
         lib_text_add(p->text, "if (");
         print_expr(p, stmt->if_.condition);
-        lib_text_add(p->text, ") ");
+        lib_text_add(p->text, stmt->if_.split ? ") split " : stmt->if_.masked ? ") masked " : ") ");
         print_block(p, stmt->if_.body, indent);
         if (!stmt->if_.otherwise) break;
-        lib_text_add(p->text, " else ");
+        lib_text_add(p->text, stmt->if_.otherwise_masked ? " else masked " : " else ");
         print_block(p, stmt->if_.otherwise, indent);
         break;
     case TIR_STORE:
@@ -456,8 +457,12 @@ static tir_stmt *parse_if(parser *p) {
     lib_lexer_expect(p->lexer, "(");
     stmt->if_.condition = parse_expr(p, DLC_BOOL);
     lib_lexer_expect(p->lexer, ")");
+    stmt->if_.split = lib_lexer_accept(p->lexer, "split");
+    stmt->if_.masked = !stmt->if_.split && lib_lexer_accept(p->lexer, "masked");
     stmt->if_.body = parse_block(p);
-    if (lib_lexer_accept(p->lexer, "else")) stmt->if_.otherwise = parse_block(p);
+    if (!lib_lexer_accept(p->lexer, "else")) return stmt;
+    stmt->if_.otherwise_masked = lib_lexer_accept(p->lexer, "masked");
+    stmt->if_.otherwise = parse_block(p);
     return stmt;
 }
 

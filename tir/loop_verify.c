@@ -22,7 +22,8 @@
  *   L15 collective statements are executed by whole warps, in no vec loop, and their lanes hold the elements that the row requires
  *   L17 a lanes loop has at most as many iterations as lanes, whose number is a power of two; it is in no vec or lanes loop; the body of a
  *       rows loop is one lanes loop, whose bounds do not depend on the row; the steps of other than serial loops are 1, of these a divisor
- *       of the extent; interleave contains lanes loops only; spill names a reg buffer, outside of vec and lanes loops
+ *       of the extent; interleave contains lanes loops only; spill names a reg buffer, outside of vec and lanes loops;
+ *       conditions are masked or split inside of vec and lanes loops only
  *   L16 an asynchronous store copies an element of memory, or zeros if a guard is false, to SHARED; commit and wait are outside
  *       of thread and vec loops */
 #include "tir/layout.h"
@@ -80,8 +81,8 @@ typedef struct verifier {
     lib_vec(vec_access) accesses;
     /* its stores to an element that does not depend on its variable */
     lib_vec(const tir_stmt *) combined;
-    /* inside a vec loop; the phase has blocks of several threads */
-    bool in_vec, threads;
+    /* inside a vec or lanes loop of several iterations; of any number; the phase has blocks of several threads */
+    bool in_vec, masks, threads;
     /* the innermost enclosing thread loop; NULL: none */
     const tir_stmt *thread;
     /* the next statement is its whole body */
@@ -343,6 +344,8 @@ static void check_for(verifier *v, const tir_stmt *stmt) {
     const uint32_t at = v->loops.count;
     lib_vec_push(v->kernel->arena, &v->loops, loop);
     const bool vector = is_vector(kind) && extent != 1; /* one iteration conflicts with no other */
+    const bool masks = v->masks;
+    v->masks = masks || is_vector(kind);
     v->in_vec = outer || vector;
     uint8_t bits = vector ? VARIES : kind == TIR_SERIAL ? FREE : 0;
     const tir_stmt *outer_thread = v->thread;
@@ -361,6 +364,7 @@ static void check_for(verifier *v, const tir_stmt *stmt) {
     v->around.count -= kind == TIR_THREAD;
     if (vector) check_combined(v);
     v->in_vec = outer;
+    v->masks = masks;
     v->loops.data[at].last = v->number;
 }
 
@@ -478,6 +482,8 @@ static void check_statement(verifier *v, const tir_stmt *stmt) {
     }
     case TIR_IF:
         check_expr(v, stmt->if_.condition, DLC_BOOL, "the condition");
+        require(v, v->masks || !(stmt->if_.masked || stmt->if_.otherwise_masked || stmt->if_.split),
+                "L17: masks outside of vec and lanes loops");
         check_branch(v, stmt->if_.body);
         check_branch(v, stmt->if_.otherwise);
         break;

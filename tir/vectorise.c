@@ -214,6 +214,13 @@ static void rewrite_for(tir_vectoriser *v, const tir_stmt *loop, output *out) {
     tir_vec_leave_loop(v, loop);
 }
 
+/* Of a condition in which lanes differ: with cheap masks, a side whose accesses cannot fault runs without a branch. */
+static void decide_masks(tir_vectoriser *v, tir_stmt *stmt) {
+    stmt->if_.split = !v->machine->masked;
+    stmt->if_.masked = v->machine->masked && tir_vec_flattens(v, stmt->if_.body);
+    stmt->if_.otherwise_masked = v->machine->masked && stmt->if_.otherwise && tir_vec_flattens(v, stmt->if_.otherwise);
+}
+
 /* The lets that the list itself opens are open until its end. */
 static tir_stmt *rewrite(tir_vectoriser *v, const tir_stmt *list) {
     tir_stmt *first = NULL;
@@ -241,6 +248,7 @@ static tir_stmt *rewrite(tir_vectoriser *v, const tir_stmt *list) {
             }
             break;
         case TIR_IF:
+            if (v->in_vec && tir_vec_varies(v, stmt->if_.condition)) decide_masks(v, copy);
             copy->if_.body = rewrite(v, stmt->if_.body);
             copy->if_.otherwise = rewrite(v, stmt->if_.otherwise);
             break;

@@ -596,3 +596,82 @@ bool tir_vec_rows_pair(tir_vectoriser *v, const tir_stmt *loop, tir_pair_plan *p
     *plan = (tir_pair_plan){.width = width, .odd = second > first && first / (second - first) % 2};
     return true;
 }
+
+/* ---- conditions that differ between lanes */
+
+bool tir_vec_varies(tir_vectoriser *v, tir_expr condition) {
+    int widest = 1;
+    v->now++;
+    return depends(v, condition, &widest);
+}
+
+/* Is an extent of the buffer 0? Then strides may be 0, and lanes with different indices make one access without a mask. */
+static bool is_empty(const tir_vectoriser *v, uint32_t buffer) {
+    const tir_buffer *b = &v->kernel->buffers.data[buffer];
+    int64_t extent;
+    for (int i = 0; i < b->rank; i++)
+        if (tir_is_const(v->pool, b->extent[i], &extent) && extent == 0) return true;
+    return false;
+}
+
+/* Is the load's index within its buffer even where the conditions around the load do not hold? */
+static bool stays_inside(tir_vectoriser *v, tir_expr load, int rank) {
+    const tir_buffer *buffer = &v->kernel->buffers.data[tir_get(v->pool, load)->bits];
+    for (int i = 0; i < rank; i++) {
+        int64_t extent;
+        if (!tir_is_const(v->pool, buffer->extent[i], &extent)) return false;
+        tir_interval range = tir_range(v->pool, tir_operand(v->pool, load, i));
+        if (range.low < 0 || range.high >= extent)
+            range = tir_range(v->pool, resolve(v, tir_operand(v->pool, load, i)));
+        if (range.low < 0 || range.high >= extent) return false;
+    }
+    return true;
+}
+
+static bool any_varies(tir_vectoriser *v, int rank, const tir_expr *index) {
+    bool varies = false;
+    for (int i = 0; i < rank; i++) varies |= tir_vec_varies(v, index[i]);
+    return varies;
+}
+
+/* Can all loads of the expression run without a branch around them, because each is masked lane by lane or stays in its buffer? */
+static bool loads_flatten(tir_vectoriser *v, tir_expr root) {
+    lib_vec(tir_expr) loads = {0};
+    v->now++;
+    visit(v, root);
+    for (uint32_t k = 0; k < v->order.count; k++) {
+        const tir_node *node = tir_get(v->pool, v->order.data[k]);
+        if (node->op == TIR_LOAD && !in_registers(v, node->bits)) lib_vec_push(v->arena, &loads, v->order.data[k]);
+    }
+    for (uint32_t k = 0; k < loads.count; k++) {
+        const tir_node node = *tir_get(v->pool, loads.data[k]);
+        const int rank = (int)node.count - (node.guarded ? 2 : 0);
+        if (is_empty(v, (uint32_t)node.bits)) return false;
+        if (!any_varies(v, rank, &v->pool->operands.data[node.first]) && !stays_inside(v, loads.data[k], rank))
+            return false;
+    }
+    return true;
+}
+
+bool tir_vec_flattens(tir_vectoriser *v, const tir_stmt *list) {
+    for (const tir_stmt *stmt = list; stmt; stmt = stmt->next) {
+        switch (stmt->kind) {
+        case TIR_FOR: return false;
+        case TIR_LET:
+            if (!loads_flatten(v, stmt->let.value) || !tir_vec_flattens(v, stmt->let.body)) return false;
+            break;
+        case TIR_IF:
+            if (!loads_flatten(v, stmt->if_.condition) || !tir_vec_flattens(v, stmt->if_.body) ||
+                !tir_vec_flattens(v, stmt->if_.otherwise))
+                return false;
+            break;
+        case TIR_STORE:
+            if (!any_varies(v, stmt->store.rank, stmt->store.index) || is_empty(v, stmt->store.buffer) ||
+                !loads_flatten(v, stmt->store.value))
+                return false;
+            break;
+        default: break;
+        }
+    }
+    return true;
+}

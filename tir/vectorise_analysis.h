@@ -63,6 +63,11 @@ bool tir_vec_rows_pair(tir_vectoriser *v, const tir_stmt *loop, tir_pair_plan *p
 /* Should the unrolled loop become a serial one? NULL: no. Else by buffer: must be in memory meanwhile. */
 const bool *tir_vec_rows_roll(tir_vectoriser *v, const tir_stmt *loop, int64_t rows);
 
+/* ---- conditions in a vec loop that was planned last */
+bool tir_vec_varies(tir_vectoriser *v, tir_expr condition); /* between lanes? */
+/* Can the statements be executed under a mask without a branch around them: is each access masked lane by lane, or within its buffer? */
+bool tir_vec_flattens(tir_vectoriser *v, const tir_stmt *list);
+
 /* ---- scope. Each enter has its leave. */
 void tir_vec_enter_loop(tir_vectoriser *v, const tir_stmt *loop);
 void tir_vec_leave_loop(tir_vectoriser *v, const tir_stmt *loop);

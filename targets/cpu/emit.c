@@ -111,91 +111,16 @@ static emit_value over_lanes(emitter *e, const char *reduction, emit_value mask)
     return emit_remember(e, 3, key, result);
 }
 
-/* Are all variables of the index bound at this point, and does it load nothing? */
-static bool is_open(const emitter *e, tir_expr index) {
-    const tir_node *node = tir_get(e->pool, index);
-    if (node->op == TIR_LOAD) return false;
-    if (node->op == TIR_VAR) return e->binding[node->bits].bound;
-    for (int i = 0; i < (int)node->count; i++)
-        if (!is_open(e, tir_operand(e->pool, index, i))) return false;
-    return true;
-}
-
-/* Is an extent of the buffer 0? Then strides may be 0, and lanes with different indices make one access without a mask. */
-static bool is_empty(const emitter *e, uint32_t buffer) {
-    const tir_buffer *b = &e->kernel->buffers.data[buffer];
-    int64_t extent;
-    for (int i = 0; i < b->rank; i++)
-        if (tir_is_const(e->pool, b->extent[i], &extent) && extent == 0) return true;
-    return false;
-}
-
-/* Is the load's index within its buffer even where the conditions around the load do not hold? Lets between the branch to be flattened and
- * the load are not bound yet: indices that use them are judged by their ranges. */
-static bool stays_inside(emitter *e, tir_expr load, int rank) {
-    const tir_buffer *buffer = &e->kernel->buffers.data[tir_get(e->pool, load)->bits];
-    for (int i = 0; i < rank; i++) {
-        int64_t extent;
-        if (!tir_is_const(e->pool, buffer->extent[i], &extent)) return false;
-        tir_expr index = tir_operand(e->pool, load, i);
-        tir_interval range = tir_range(e->kernel->pool, index);
-        if (is_open(e, index)) {
-            emit_form form = emit_index(e, index);
-            range = emit_form_range(e, &form);
-        }
-        if (range.low < 0 || range.high >= extent) return false;
-    }
-    return true;
-}
-
-/* Can all loads of the expression run without a branch around them, because each is masked lane by lane or stays in its buffer? */
-static bool loads_flatten(emitter *e, tir_expr expr) {
-    const tir_node *node = tir_get(e->pool, expr);
-    if (node->op == TIR_LOAD && !emit_in_registers(e, (uint32_t)node->bits)) {
-        bool varies = false;
-        int rank = (int)node->count - (node->guarded ? 2 : 0);
-        for (int i = 0; i < rank; i++) varies |= emit_varies(e, tir_operand(e->pool, expr, i));
-        if ((!varies && !stays_inside(e, expr, rank)) || is_empty(e, (uint32_t)node->bits)) return false;
-    }
-    for (int i = 0; i < (int)node->count; i++)
-        if (!loads_flatten(e, tir_operand(e->pool, expr, i))) return false;
-    return true;
-}
-
-/* Can the statements run under a mask without a branch around them: is each access masked lane by lane, or does it stay in its buffer? */
-static bool flattens(emitter *e, const tir_stmt *list) {
-    for (const tir_stmt *stmt = list; stmt; stmt = stmt->next) {
-        switch (stmt->kind) {
-        case TIR_FOR: return false;
-        case TIR_LET:
-            if (!loads_flatten(e, stmt->let.value) || !flattens(e, stmt->let.body)) return false;
-            break;
-        case TIR_IF:
-            if (!loads_flatten(e, stmt->if_.condition) || !flattens(e, stmt->if_.body) ||
-                !flattens(e, stmt->if_.otherwise))
-                return false;
-            break;
-        case TIR_STORE: {
-            bool varies = false;
-            for (int i = 0; i < stmt->store.rank; i++) varies |= emit_varies(e, stmt->store.index[i]);
-            if (!varies || is_empty(e, stmt->store.buffer) || !loads_flatten(e, stmt->store.value)) return false;
-            break;
-        }
-        default: break;
-        }
-    }
-    return true;
-}
-
 static bool all_lanes(emit_value mask) {
     return mask.llvm == LLVMConstAllOnes(LLVMTypeOf(mask.llvm));
 }
 
-static void emit_under_mask(emitter *e, const tir_stmt *list, emit_value mask) {
+/* masked: without a branch around the statements. */
+static void emit_under_mask(emitter *e, const tir_stmt *list, emit_value mask, bool masked) {
     bool known = LLVMIsConstant(mask.llvm);
     if (!list || (known && LLVMIsNull(mask.llvm))) return;
     arm body = {.list = list, .mask = known && all_lanes(mask) ? (emit_value){0} : mask};
-    if (known || (e->device->machine.masked && flattens(e, list))) {
+    if (known || masked) {
         e->flattened += !known;
         emit_arm(e, &body);
         return;
@@ -211,8 +136,9 @@ static emit_value negate(emitter *e, emit_value condition) {
 
 static void emit_masked_if(emitter *e, const tir_stmt *stmt, emit_value condition) {
     emit_value mask = e->mask;
-    emit_under_mask(e, stmt->if_.body, emit_both(e, mask, condition));
-    if (stmt->if_.otherwise) emit_under_mask(e, stmt->if_.otherwise, emit_both(e, mask, negate(e, condition)));
+    emit_under_mask(e, stmt->if_.body, emit_both(e, mask, condition), stmt->if_.masked);
+    if (stmt->if_.otherwise)
+        emit_under_mask(e, stmt->if_.otherwise, emit_both(e, mask, negate(e, condition)), stmt->if_.otherwise_masked);
 }
 
 static void emit_if(emitter *e, const tir_stmt *stmt) {
@@ -227,11 +153,10 @@ static void emit_if(emitter *e, const tir_stmt *stmt) {
         emit_branch(e, condition, &yes, stmt->if_.otherwise ? &no : NULL);
         return;
     }
-    if (e->device->machine.masked || e->mask.llvm || e->active < e->lanes || LLVMIsConstant(condition.llvm)) {
+    if (!stmt->if_.split || e->mask.llvm || e->active < e->lanes || LLVMIsConstant(condition.llvm)) {
         emit_masked_if(e, stmt, condition);
         return;
     }
-    /* masks are expensive on this machine: a copy without masks for when the condition holds in all lanes */
     arm all = {.list = stmt->if_.body}, some = {.lane_if = stmt, .condition = condition};
     emit_branch(e, over_lanes(e, "llvm.vector.reduce.and", condition), &all, &some);
 }
