@@ -319,7 +319,8 @@ static void check_parts(verifier *v, const tir_stmt *stmt) {
     const tir_stmt *lanes = stmt->for_.body;
     require(v, extent >= 1 && stmt->for_.half >= 0 && stmt->for_.half + extent <= 2, "L17: a vector has two halves");
     require(v,
-            lanes && !lanes->next && lanes->kind == TIR_FOR && lanes->for_.loop == TIR_LANES && lanes->for_.width > 1,
+            lanes && !lanes->next && lanes->kind == TIR_FOR && lanes->for_.loop == TIR_LANES && lanes->for_.width > 1 &&
+                lanes->for_.width <= TIR_MAX_LANES / 2,
             "L17: the body of a rows loop is not one lanes loop");
     require(v, !tir_uses(v->pool, lanes->for_.lower, stmt->for_.var),
             "L17: the columns of a rows loop depend on the row");

@@ -34,6 +34,8 @@ static void bind_sum(emitter *e, const tir_stmt *loop, const emit_form *lower, i
 
 static void visit_lanes(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t count, emit_visit visit,
                         void *user) {
+    if (count > loop->for_.width || loop->for_.width > EMIT_MAX_LANES)
+        emit_raise(e, "a lanes loop does not fit a vector");
     int lanes = e->lanes, active = e->active, whole = e->whole;
     emit_vec_position position = e->vec_position;
     const bool vector = loop->for_.width > 1;

@@ -53,6 +53,9 @@ void emit_visit_rows(emitter *e, const tir_stmt *loop, emit_visit visit, void *u
     const tir_stmt *lanes = loop->for_.body, *store = only_store(e, lanes);
     emit_vec_position position = e->vec_position;
     emit_form rows = emit_index(e, loop->for_.extent), columns = emit_index(e, lanes->for_.extent);
+    if (lanes->for_.width > EMIT_MAX_LANES / 2 || columns.constant > lanes->for_.width ||
+        rows.constant > 2 - loop->for_.half)
+        emit_raise(e, "a rows loop does not fit a vector");
     emit_pair pair = {.on = true, .row = loop->for_.var, .column = lanes->for_.var, .half = lanes->for_.width};
     pair.first = emit_index(e, loop->for_.lower);
     pair.start = emit_index(e, lanes->for_.lower);

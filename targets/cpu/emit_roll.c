@@ -116,7 +116,7 @@ static void to_stack(emitter *e, uint32_t buffer) {
     LLVMSetAlignment(room, TIR_BUFFER_ALIGNMENT);
     for (int64_t k = 0; k < b->elements; k += run_of(b, k)) {
         emit_element element = b->element[k];
-        if (element.lane == EMIT_UNSET) continue;
+        if (element.lane == EMIT_UNSET && !e->kernel->buffers.data[buffer].zero_initialised) continue;
         LLVMValueRef value = element.value.llvm, offset = emit_i64(e, k * size);
         emit_at(e, e->top);
         if (element.lane > 0)

@@ -70,6 +70,21 @@ static void test_rows_of_kinds(void **state) {
     }
 }
 
+/* The last row of a tile is never written: it holds zeros while the tile is in memory. */
+static void test_unwritten_row(void **state) {
+    (void)state;
+    char value[512], text[2048];
+    long_of(value, sizeof value, "c[i, j]");
+    snprintf(text, sizeof text,
+             "kernel unwritten(x: f32[3, 40] arg, y: f32[4, 40] arg, c: f32[4, 40] reg zero)\n"
+             "phase tasks=1 task=p {\n"
+             "  for i in 0..3 unroll { for j in 0..40 vec { c[i, j] = x[i, j]*2:f32 } }\n"
+             "  for i in 0..4 unroll { for j in 0..40 vec { y[i, j] = %s } }\n"
+             "}\n",
+             value);
+    kernel_check(text, NULL);
+}
+
 static void test_chunks(void **state) {
     (void)state;
     char value[512], text[2048];
@@ -210,10 +225,15 @@ static void test_windows_at_edges(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_non_temporal_rows), cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_rows_of_kinds),     cmocka_unit_test(test_chunks),
-        cmocka_unit_test(test_woven_chunks),      cmocka_unit_test(test_known_masks),
-        cmocka_unit_test(test_lonely_lanes),      cmocka_unit_test(test_masked_copies),
+        cmocka_unit_test(test_non_temporal_rows),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_rows_of_kinds),
+        cmocka_unit_test(test_unwritten_row),
+        cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_woven_chunks),
+        cmocka_unit_test(test_known_masks),
+        cmocka_unit_test(test_lonely_lanes),
+        cmocka_unit_test(test_masked_copies),
         cmocka_unit_test(test_windows_at_edges),
     };
     return cmocka_run_group_tests_name("rolled bodies", tests, kernel_check_open, kernel_check_close);

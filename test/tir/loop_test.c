@@ -239,6 +239,7 @@ static const mistake verify_mistakes[] = {
     {IN_TASK("for i in 0..3 rows { for j in 0..4 lanes 4 { r[i, j] = x[j] } }"), "L17: a vector has two halves"},
     {IN_TASK("for i in 0..2 rows upper { for j in 0..4 lanes 4 { r[i, j] = x[j] } }"), "L17: a vector has two halves"},
     {IN_TASK("for i in 0..2 rows { r[i, 0] = x[i] }"), "L17: the body of a rows loop"},
+    {IN_TASK("for i in 0..2 rows { for j in 0..4 lanes 64 { r[i, j] = x[j] } }"), "L17: the body of a rows loop"},
     {IN_TASK("for i in 0..2 rows { for j in i .. +4 lanes 4 { r[i, j] = x[j] } }"), "L17: the columns"},
     {IN_TASK("interleave { y[0] = x[0] }"), "L17: interleave"},
     {IN_TASK("spill x { y[0] = x[0] }"), "L17: spill"},
