@@ -1,4 +1,4 @@
-/* vec loops -> lanes loops. See vectorise.h for what is decided here; vectorise_analysis.c has the questions about bodies of loops. */
+/* Replaces vec loops by lanes loops; vectorise.h lists the decisions. vectorise_analysis.c analyses the loops' bodies for them. */
 #include "tir/vectorise.h"
 #include "tir/vectorise_analysis.h"
 

@@ -1,4 +1,4 @@
-/* From vec loops to what a machine executes: each vec loop becomes lanes loops, one for each vector of its iterations (tir/loop.h). The pass
+/* A pass over loop IR: replaces each vec loop by lanes loops, one for each vector of its iterations (tir/loop.h). The pass
  * decides
  *   - the vectors' width, from the widest element that depends on the loop's variable; loops that are no vectors run one by one;
  *   - whether the vectors are emitted as copies or as a loop, because the code would be long;

@@ -1,5 +1,7 @@
-/* Questions about bodies of loops, answered from their structure; see vectorise_analysis.h. */
+/* Analyses of loops' bodies, by their structure alone; see vectorise_analysis.h. */
 #include "tir/vectorise_analysis.h"
+
+#include "tir/layout.h"
 
 enum {
     /* Rows: least instructions per vector for which they are rolled (moving a vector to the stack and back costs two), least number of
@@ -133,7 +135,7 @@ static void visit(tir_vectoriser *v, tir_expr root) {
     }
 }
 
-/* ---- vec loops: what depends on the lane? */
+/* ---- vec loops: which expressions depend on the loop's variable */
 
 /* *widest: bytes of the widest element that depends on the lane. */
 static bool depends(tir_vectoriser *v, tir_expr root, int *widest) {
@@ -274,7 +276,7 @@ static bool uses_bound_only(tir_vectoriser *v, tir_expr root) {
     return true;
 }
 
-/* Are all elements of reg buffers that the expression loads chosen by what is outside of the loop? */
+/* Do the indices of all reg buffers that the expression loads depend only on variables bound outside of the loop? */
 static bool reg_loads_fixed(tir_vectoriser *v, tir_expr root) {
     lib_vec(tir_expr) index = {0};
     v->now++;
@@ -628,10 +630,38 @@ static bool stays_inside(tir_vectoriser *v, tir_expr load, int rank) {
     return true;
 }
 
-static bool any_varies(tir_vectoriser *v, int rank, const tir_expr *index) {
-    bool varies = false;
-    for (int i = 0; i < rank; i++) varies |= tir_vec_varies(v, index[i]);
-    return varies;
+/* Does the expression load, itself or by lets around it, an element that differs between lanes? */
+static bool loads_by_lane(tir_vectoriser *v, tir_expr root) {
+    lib_vec(tir_expr) lets = {0};
+    bool found = false;
+    v->now++;
+    depends(v, root, &(int){1});
+    for (uint32_t k = 0; k < v->order.count; k++) {
+        const tir_expr e = v->order.data[k];
+        found |= tir_op_of(v->pool, e) == TIR_LOAD && v->varies[e];
+        for (uint32_t i = 0; i < v->known.count; i++)
+            if (v->known.data[i].var == e && v->known.data[i].value && !v->known.data[i].copy)
+                lib_vec_push(v->arena, &lets, v->known.data[i].value);
+    }
+    for (uint32_t i = 0; i < lets.count && !found; i++) found = loads_by_lane(v, lets.data[i]);
+    return found;
+}
+
+/* Do lanes surely access different elements, so that the access is masked lane by lane? Lanes with quotients of the lane as index may all
+ * access one element, without a mask. */
+static bool is_masked(tir_vectoriser *v, uint32_t buffer, int rank, const tir_expr *index) {
+    tir_expr at[TIR_MAX_PHYSICAL];
+    int64_t stride;
+    for (int i = 0; i < rank; i++) {
+        if (loads_by_lane(v, index[i])) return true;
+        at[i] = index[i];
+        for (uint32_t k = v->known.count; k-- > 0;) {
+            const tir_known_variable *let = &v->known.data[k];
+            if (let->value && !let->copy && tir_uses(v->pool, at[i], let->var))
+                at[i] = tir_substitute(v->pool, at[i], 1, &let->var, &let->value);
+        }
+    }
+    return lane_stride(v, buffer, rank, at, v->lane, &stride) && stride != 0;
 }
 
 /* Can all loads of the expression run without a branch around them, because each is masked lane by lane or stays in its buffer? */
@@ -647,8 +677,9 @@ static bool loads_flatten(tir_vectoriser *v, tir_expr root) {
         const tir_node node = *tir_get(v->pool, loads.data[k]);
         const int rank = (int)node.count - (node.guarded ? 2 : 0);
         if (is_empty(v, (uint32_t)node.bits)) return false;
-        if (!any_varies(v, rank, &v->pool->operands.data[node.first]) && !stays_inside(v, loads.data[k], rank))
-            return false;
+        tir_expr index[TIR_MAX_PHYSICAL];
+        for (int i = 0; i < rank; i++) index[i] = tir_operand(v->pool, loads.data[k], i);
+        if (!is_masked(v, (uint32_t)node.bits, rank, index) && !stays_inside(v, loads.data[k], rank)) return false;
     }
     return true;
 }
@@ -666,8 +697,8 @@ bool tir_vec_flattens(tir_vectoriser *v, const tir_stmt *list) {
                 return false;
             break;
         case TIR_STORE:
-            if (!any_varies(v, stmt->store.rank, stmt->store.index) || is_empty(v, stmt->store.buffer) ||
-                !loads_flatten(v, stmt->store.value))
+            if (!is_masked(v, stmt->store.buffer, stmt->store.rank, stmt->store.index) ||
+                is_empty(v, stmt->store.buffer) || !loads_flatten(v, stmt->store.value))
                 return false;
             break;
         default: break;

@@ -1,4 +1,4 @@
-/* Inside tir_vectorise: what is in scope, and questions about bodies of loops. */
+/* Internal to tir_vectorise: the variables in scope, and analyses of loops' bodies. */
 #ifndef TIR_VECTORISE_ANALYSIS_H
 #define TIR_VECTORISE_ANALYSIS_H
 
@@ -32,7 +32,7 @@ typedef struct tir_vectoriser {
     /* by expression: does it depend on the lane? Number of the last analysis that visited it */
     bool *varies;
     uint32_t *seen, now;
-    /* what the current visit visits, operands first */
+    /* the expressions that visit() found in its last call, operands first; its stack */
     lib_vec(tir_expr) order, stack;
 } tir_vectoriser;
 

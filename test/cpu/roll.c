@@ -85,6 +85,20 @@ static void test_unwritten_row(void **state) {
     kernel_check(text, NULL);
 }
 
+/* One element for all lanes of a vector, beyond its buffer where no lane takes part. */
+static void test_one_element_beyond(void **state) {
+    (void)state;
+    kernel_check("kernel beyond(x: f32[1] arg, y: f32[64] arg) params(m: 0..64)\n"
+                 "phase tasks=1 task=p {\n"
+                 "  for j in 0..64 vec {\n"
+                 "    let b = j/16*16\n"
+                 "    if (j < m) { y[j] = x[b] }\n"
+                 "  }\n"
+                 "  for j in 0..64 vec { if (j < m) { y[j] = y[j] + x[j/16*16] } }\n"
+                 "}\n",
+                 (const int64_t[]){13});
+}
+
 static void test_chunks(void **state) {
     (void)state;
     char value[512], text[2048];
@@ -225,15 +239,11 @@ static void test_windows_at_edges(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_non_temporal_rows),
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_rows_of_kinds),
-        cmocka_unit_test(test_unwritten_row),
-        cmocka_unit_test(test_chunks),
-        cmocka_unit_test(test_woven_chunks),
-        cmocka_unit_test(test_known_masks),
-        cmocka_unit_test(test_lonely_lanes),
-        cmocka_unit_test(test_masked_copies),
+        cmocka_unit_test(test_non_temporal_rows),  cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_rows_of_kinds),      cmocka_unit_test(test_unwritten_row),
+        cmocka_unit_test(test_one_element_beyond), cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_woven_chunks),       cmocka_unit_test(test_known_masks),
+        cmocka_unit_test(test_lonely_lanes),       cmocka_unit_test(test_masked_copies),
         cmocka_unit_test(test_windows_at_edges),
     };
     return cmocka_run_group_tests_name("rolled bodies", tests, kernel_check_open, kernel_check_close);
