@@ -110,17 +110,21 @@ $(foreach p,$(bench_peers),$(eval $(call peer_rule,$(p))))
 bench_parts   := bench block_graphs blocks cases contest elements ending figures graphs last levels measure ours peers random roof sets shape stats summary varying
 bench_objects := $(bench_parts:%=$(OUT)/bench/%.o)
 cliff_objects := $(patsubst %,$(OUT)/bench/%.o,cliffs measure random_graphs roof stats)
+choice_objects := $(patsubst %,$(OUT)/bench/%.o,block_graphs blocks cases choices contest elements graphs measure ours shape stats)
 bench_inside  := $(patsubst bench/%.c,$(OUT)/bench/%,$(wildcard bench/overhead.c))
 
 # a*x + b on vectors becomes one instruction.
 $(OUT)/bench/roof.o: private CFLAGS_ALL += -ffp-contract=fast
 $(bench_objects) $(peer_shared): | $(GEN)/dlc/ops.h
-check: $(OUT)/bench/bench $(OUT)/bench/cliffs models-build
+check: $(OUT)/bench/bench $(OUT)/bench/cliffs $(OUT)/bench/choices models-build
 
 $(OUT)/bench/bench: $(bench_objects) $(OUT)/libdlc.so
 	$(call say,LINK,$@)
 	$(Q)$(call link_public,-ldl)
 $(OUT)/bench/cliffs: $(cliff_objects) $(OUT)/libdlc.so
+	$(call say,LINK,$@)
+	$(Q)$(call link_public)
+$(OUT)/bench/choices: $(choice_objects) $(OUT)/libdlc.so
 	$(call say,LINK,$@)
 	$(Q)$(call link_public)
 $(bench_inside): $(OUT)/bench/%: $(OUT)/bench/%.o $(all_layers)
@@ -146,6 +150,11 @@ bench-short: bench-build
 .PHONY: cliffs
 cliffs: $(OUT)/bench/cliffs
 	@$< $(if $(SEED),--seed $(SEED)) $(if $(CASE),--first $(CASE) --count 1,$(if $(N),--count $(N))) $(if $(FILTER),--filter '$(FILTER)')
+
+# Each choice of the schedule rules changed alone: how good are rules and cost model? FILTER=text, LONGEST=3: milliseconds of a run at most.
+.PHONY: choices
+choices: $(OUT)/bench/choices
+	@$< $(if $(FILTER),--filter '$(FILTER)') $(if $(LONGEST),--longest $(LONGEST)) bench/shapes.txt
 
 # The last run becomes the one that later ones are compared with; whole runs only.
 .PHONY: bench-keep

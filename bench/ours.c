@@ -61,6 +61,10 @@ static char *dump_stage(const bench_stage *s, const char *what) {
     return dlc_program_dump(s->program, what, shapes, ranks, s->input_count, &text) ? NULL : text;
 }
 
+char *bench_programs_dump(const bench_programs *p, const char *what) {
+    return dump_stage(&p->stages[0], what);
+}
+
 double bench_programs_predict(dlc_context *context, const bench_programs *p) {
     double sum = 0;
     for (int i = 0; i < p->count; i++) {

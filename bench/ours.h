@@ -33,6 +33,8 @@ bench_programs *bench_parts_prepare(dlc_context *context, int parts, const bench
 void bench_programs_run(void *programs);
 /* Do both run the same kernels, by the hashes of their regions, in any order? */
 bool bench_programs_same_kernels(dlc_context *context, const bench_programs *a, const bench_programs *b);
+/* A dump of the first program; NULL: failed. To be freed with dlc_text_free. */
+char *bench_programs_dump(const bench_programs *programs, const char *what);
 /* Seconds of a run predicted by the library's cost model, all kernels together; 0: it has none. */
 double bench_programs_predict(dlc_context *context, const bench_programs *programs);
 void bench_programs_release(bench_programs *programs);

@@ -104,7 +104,7 @@ static jit_own shown_schedule(dump *d, const graph_region *region) {
     tir_region *what = computation(d, region), *rewritten;
     tir_schedule written, shown;
     const jit_own own = jit_own_schedule(d->program, d->work, what);
-    if (own.text) return own;
+    if (own.text && !jit_has_choices(d->work, what, &own)) return own;
     jit_lower_region(d->program, d->work, what, &rewritten, &written, NULL, NULL, NULL);
     tir_schedule_init(&shown, d->work);
     tir_schedule_show(&shown, &written, computation(d, region));
@@ -119,12 +119,34 @@ static tir_kernel *lowered_as_shown(dump *d, const graph_region *region, const t
     return jit_lower_region(d->program, d->work, computation(d, region), &rewritten, &schedule, options, &own, NULL);
 }
 
-static void region_schedule(dump *d, const graph_region *region) {
+static void region_header(dump *d, const graph_region *region) {
     const unsigned long long hash = (unsigned long long)tir_region_hash(computation(d, region)).low;
+    lib_text_format(&d->text, "region %s #%016llx:\n", region->name, hash);
+}
+
+static void region_schedule(dump *d, const graph_region *region) {
     const jit_own own = shown_schedule(d, region);
     const char *end = own.length && own.text[own.length - 1] == '\n' ? "" : "\n";
-    lib_text_format(&d->text, "region %s #%016llx:\n%.*s%s", region->name, hash, (int)own.length, own.text,
-                    own.length ? end : "");
+    region_header(d, region);
+    lib_text_format(&d->text, "%.*s%s", (int)own.length, own.text, own.length ? end : "");
+}
+
+static double predicted_cycles(void *user, lib_arena *arena, const tir_kernel *kernel) {
+    const dump *d = user;
+    const dlc_context *context = d->program->context;
+    const target_work work = {.params = d->build->param_values};
+    target_cost cost = {.threads = context->width};
+    if (!context->target->cost) return 0;
+    context->target->cost(context->device, arena, kernel, &work, 1, &cost);
+    return cost.cycles;
+}
+
+static void region_choices(dump *d, const graph_region *region) {
+    const dlc_context *context = d->program->context;
+    const jit_rules rules = {context->target, context->width};
+    const tir_lower_options options = {.machine = &context->machine};
+    if (rules.by->schedule)
+        jit_print_choices(&d->text, &rules, d->work, computation(d, region), &options, predicted_cycles, d);
 }
 
 /* For a rejected schedule, prints the steps up to the rejected line, and the reason. */
@@ -204,6 +226,7 @@ static void each_region(dump *d, bool kernels_only, void (*print)(dump *d, const
 REGION_STAGE(dump_regions, false, region_nodes)
 REGION_STAGE(dump_stages, true, region_stages)
 REGION_STAGE(dump_schedule, true, region_schedule)
+REGION_STAGE(dump_choices, true, region_choices)
 REGION_STAGE(dump_steps, true, region_steps)
 REGION_STAGE(dump_loops, true, region_loops)
 REGION_STAGE(dump_vectors, true, region_vectors)
@@ -539,11 +562,12 @@ static const struct {
 } stages[] = {
     {"graph", dump_graph, false, false},      {"bound", dump_bound, true, false},
     {"regions", dump_regions, true, false},   {"stages", dump_stages, true, false},
-    {"schedule", dump_schedule, true, false}, {"steps", dump_steps, true, false},
-    {"loops", dump_loops, true, false},       {"vectors", dump_vectors, true, false},
-    {"llvm", dump_llvm, true, false},         {"asm", dump_assembly, true, false},
-    {"source", dump_source, true, false},     {"dot", dump_dot, true, false},
-    {"plan", dump_plan, true, true},          {"profile", dump_profile, true, true},
+    {"schedule", dump_schedule, true, false}, {"choices", dump_choices, true, false},
+    {"steps", dump_steps, true, false},       {"loops", dump_loops, true, false},
+    {"vectors", dump_vectors, true, false},   {"llvm", dump_llvm, true, false},
+    {"asm", dump_assembly, true, false},      {"source", dump_source, true, false},
+    {"dot", dump_dot, true, false},           {"plan", dump_plan, true, true},
+    {"profile", dump_profile, true, true},
 };
 enum { STAGES = sizeof stages / sizeof *stages };
 

@@ -348,6 +348,34 @@ void jit_parse_schedules(dlc_program *program, const char *text);
 jit_own jit_own_schedule(dlc_program *program, lib_arena *arena, const tir_region *region);
 void jit_report_schedules(dlc_program *program);
 
+/* Rules of a target, and what they schedule for. */
+typedef struct jit_rules {
+    const target *by;
+    int threads;
+} jit_rules;
+
+/* Lowers the region by rules with canonical names, so that equal computations give equal kernels. The rules estimate how many registers a
+ * schedule needs; if it needs more than the machine has, they write another one, as for a machine with half the registers. `choices`: pins,
+ * and a record of the schedule's choices; NULL: none. NULL and *error if lowering rejects the rules' schedule, which is a bug of the rules
+ * unless choices are pinned. */
+tir_kernel *jit_lower_by_rules(const jit_rules *rules, lib_arena *arena, tir_region *region, tir_choices *choices,
+                               tir_region **rewritten, tir_schedule *schedule, const tir_lower_options *options,
+                               lib_error *error);
+
+/* choices.c. _has_: is the text one of `choose` lines? _lower_: by the rules, but for these; raises if there is no such choice or value, or if
+ * lowering refuses the schedule. _print_: appends all choices of the region as a section, with comments on the predicted cycles of
+ * the other candidates, each changed alone, as multiples of those of the rules' kernel. */
+bool jit_has_choices(lib_arena *arena, const tir_region *region, const jit_own *own);
+tir_kernel *jit_lower_by_choices(const jit_rules *rules, lib_arena *arena, tir_region *region, const jit_own *own,
+                                 tir_region **rewritten, tir_schedule *schedule, const tir_lower_options *options);
+/* With DLC_CHOICES: the seed, else 0; the rules' kernel with a quarter of its choices at random; NULL: lowering refuses that schedule. */
+uint64_t jit_choices_seed(void);
+tir_kernel *jit_lower_at_random(const jit_rules *rules, lib_arena *arena, tir_region *region, tir_region **rewritten,
+                                tir_schedule *schedule, const tir_lower_options *options);
+typedef double jit_predict_cycles(void *user, lib_arena *arena, const tir_kernel *kernel); /* 0: unknown */
+void jit_print_choices(lib_text *text, const jit_rules *rules, lib_arena *arena, tir_region *region,
+                       const tir_lower_options *options, jit_predict_cycles *cycles, void *user);
+
 /* Schedule (the host's for the region, or the target's rules) and loop IR. `rewritten`: the region after the rewrite section.
  * `own`: result of jit_own_schedule; NULL: look it up. `host`: the target to lower for, in place of the context's. */
 tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region *region, tir_region **rewritten,

@@ -1,6 +1,8 @@
 /* Kernels of a plan: keys, claims, and compilation of missing kernels, in a few modules on the compile threads. */
 #include "jit/disk.h"
 
+#include "tir/choice.h"
+
 enum { KERNELS_PER_MODULE = 16 };
 
 /* ---- keys */
@@ -13,7 +15,10 @@ jit_key jit_region_key(dlc_program *program, lib_arena *arena, tir_region *regio
     key.machine = program->context->machine_hash;
     *own = jit_own_schedule(program, arena, region);
     /* A host's schedule refers to stages and axes by name, and the hash of the computation does not include names. */
-    if (own->text) key.schedule = lib_hash_bytes(own->text, own->length, tir_region_hash_names(region));
+    if (own->text)
+        key.schedule = lib_hash_bytes(own->text, own->length, tir_region_hash_names(region));
+    else
+        key.schedule.low = jit_choices_seed();
     key.threads = program->context->width;
     key.options = !program->options.no_excess_precision;
     return key;
@@ -78,15 +83,17 @@ static target_budget compile_budget(const jit_build *build) {
 }
 
 /* Lowers the region by the target's rules for `machine`. NULL and *error if lowering rejects the rules' schedule. */
-static tir_kernel *lower_for(const target *by, const tir_machine *machine, int width, lib_arena *arena,
-                             tir_region *canonical, tir_region **rewritten, tir_schedule *schedule,
-                             const tir_lower_options *options, lib_error *error) {
+static tir_kernel *lower_for(const jit_rules *rules, const tir_machine *machine, lib_arena *arena,
+                             tir_region *canonical, tir_choices *choices, tir_region **rewritten,
+                             tir_schedule *schedule, const tir_lower_options *options, lib_error *error) {
     lib_scope *outer = arena->scope, scope;
     tir_kernel *volatile kernel = NULL;
     tir_schedule_init(schedule, arena);
+    schedule->choices = choices;
+    if (choices) choices->made.count = 0;
     arena->scope = &scope;
     if (LIB_ENTER(&scope)) {
-        by->schedule(machine, width, tir_region_copy(arena, canonical), schedule);
+        rules->by->schedule(machine, rules->threads, tir_region_copy(arena, canonical), schedule);
         *rewritten = tir_region_copy(arena, canonical);
         tir_schedule_rewrite(*rewritten, schedule, NULL); /* the rewrite section determines the input layouts */
         kernel = tir_lower(arena, canonical, schedule, options);
@@ -96,12 +103,9 @@ static tir_kernel *lower_for(const target *by, const tir_machine *machine, int w
     return kernel;
 }
 
-/* Lowers the region by the target's rules with canonical names, so that equal computations give equal kernels. The rules estimate how many
- * registers a schedule needs; if it needs more than the machine has, they write another one, as for a machine with half the registers.
- * NULL and *error if lowering rejects the rules' schedule, which is a bug of the rules. */
-static tir_kernel *lower_by_rules(const target *by, int width, lib_arena *arena, tir_region *region,
-                                  tir_region **rewritten, tir_schedule *schedule, const tir_lower_options *given,
-                                  lib_error *error) {
+tir_kernel *jit_lower_by_rules(const jit_rules *rules, lib_arena *arena, tir_region *region, tir_choices *choices,
+                               tir_region **rewritten, tir_schedule *schedule, const tir_lower_options *given,
+                               lib_error *error) {
     enum { LEAST_REGISTERS = 4 };
     tir_machine machine = *given->machine;
     tir_lower_options options = *given;
@@ -111,9 +115,10 @@ static tir_kernel *lower_by_rules(const target *by, int width, lib_arena *arena,
     options.overfull = &overfull;
     do {
         overfull = false;
-        kernel = lower_for(by, &machine, width, arena, canonical, rewritten, schedule, &options, error);
+        kernel = lower_for(rules, &machine, arena, canonical, choices, rewritten, schedule, &options, error);
         machine.vector_registers /= 2;
     } while (!kernel && overfull && machine.vector_registers >= LEAST_REGISTERS);
+    if (!kernel && lib_is_circumstance(error->status)) lib_raise_error(arena->scope, error);
     return kernel;
 }
 
@@ -184,12 +189,17 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
     tir_schedule_init(schedule, arena);
     jit_own own = {0};
     if (!host) own = asked ? *asked : jit_own_schedule(program, arena, region);
-    if (!own.text && by->schedule && !lib_environment_lists(LIB_ENV_DISABLE, "rules")) {
+    const jit_rules rules = {by, host ? context->threads : context->width};
+    const bool ruled = by->schedule && !lib_environment_lists(LIB_ENV_DISABLE, "rules");
+    if (jit_has_choices(arena, region, &own)) {
+        if (ruled) return jit_lower_by_choices(&rules, arena, region, &own, rewritten, schedule, &options);
+        own.text = NULL; /* choices of rules that are not asked */
+    } else if (!own.text && ruled) {
         lib_error error;
-        tir_kernel *kernel = lower_by_rules(by, host ? context->threads : context->width, arena, region, rewritten,
-                                            schedule, &options, &error);
+        tir_kernel *kernel = NULL;
+        if (jit_choices_seed()) kernel = jit_lower_at_random(&rules, arena, region, rewritten, schedule, &options);
+        if (!kernel) kernel = jit_lower_by_rules(&rules, arena, region, NULL, rewritten, schedule, &options, &error);
         if (kernel) return kernel;
-        if (lib_is_circumstance(error.status)) lib_raise_error(arena->scope, &error);
         /* Correct results by plain loops; the failure of the rules is logged. */
         lib_log_write(&context->log, "dlc: region %s runs by plain loops: %s", region->name, error.message);
         atomic_fetch_add_explicit(&context->interpreted_regions, 1, memory_order_relaxed);

@@ -444,7 +444,7 @@ void lib_tensor_describe(lib_text *text, const DLTensor *tensor);
 /* X(enumerator, name, default, values, doc); values: one or more of these words, "N" a number, "" anything. */
 #define LIB_ENVIRONMENT_TABLE(X)                                                                                     \
     X(LIB_ENV_DEBUG, "DLC_DEBUG", "",                                                                                \
-      "help graph bound regions stages schedule steps loops llvm asm source plan cache fuse",                        \
+      "help graph bound regions stages schedule choices steps loops llvm asm source plan cache fuse",                \
       "help, or stages to dump to the log")                                                                          \
     X(LIB_ENV_CPU, "DLC_CPU", "", "", "CPU name given to LLVM instead of the host's")                                \
     X(LIB_ENV_FEATURES, "DLC_CPU_FEATURES", "", "sse2 avx2 avx512", "force a level")                                 \
@@ -458,6 +458,8 @@ void lib_tensor_describe(lib_text *text, const DLTensor *tensor);
       "passes to switch off; host: the CPU in place of a device; batch: CUDA graphs; polls: kernels of the cpu "     \
       "target do not ask whether the run shall go on")                                                               \
     X(LIB_ENV_LAYOUT, "DLC_LAYOUT", "", "all", "every value that may be blocked is, whatever it costs (for tests)")  \
+    X(LIB_ENV_CHOICES, "DLC_CHOICES", "0", "N",                                                                      \
+      "not 0: a seed by which a quarter of the choices of schedule rules is random (for tests)")                     \
     X(LIB_ENV_STATS, "DLC_STATS", "0", "N", "1: statistics to the log when a context is destroyed")                  \
     X(LIB_ENV_SEED, "DLC_SEED", "1", "N", "seed of tests, fuzzing and random inputs")                                \
     X(LIB_ENV_SPIN, "DLC_SPIN_US", "100", "N", "how long a waiting worker spins before it sleeps, microseconds")     \

@@ -102,12 +102,16 @@ typedef enum tir_directive_kind {
     TIR_D_PIPELINE
 } tir_directive_kind;
 
+typedef struct tir_choices tir_choices; /* tir/choice.h */
+
 typedef struct tir_schedule {
     lib_arena *arena;
     /* the text so far */
     lib_text text;
     /* line number of its first line in a host's text, for messages; 0: not from a host */
     int first_line;
+    /* the decisions of the rules that write the text; NULL: they make all of them, and none is recorded */
+    tir_choices *choices;
 } tir_schedule;
 
 void tir_schedule_init(tir_schedule *schedule, lib_arena *arena);

@@ -1,6 +1,6 @@
 /* Translates the text of a schedule to other names: rules write for a region with canonical names, people read and write the region's own.
  * Both regions are rewritten line by line, so that names map to each other by stage and axis number. */
-#include "tir/schedule.h"
+#include "tir/choice.h"
 
 typedef struct shown_word {
     const char *from, *to;
@@ -174,17 +174,47 @@ static void rewrite(lib_arena *arena, tir_region *region, const char *line) {
     tir_schedule_rewrite(region, &one, NULL);
 }
 
+/* The next line at *at, which becomes the start of the line after it. */
+static char *take_line(lib_arena *arena, const char **at) {
+    const size_t length = strcspn(*at, "\n");
+    char *line = lib_arena_take(arena, length + 1);
+    memcpy(line, *at, length);
+    line[length] = 0;
+    *at += length + ((*at)[length] != 0);
+    return line;
+}
+
 void tir_schedule_show(tir_schedule *out, const tir_schedule *schedule, const tir_region *region) {
     lib_arena *arena = out->arena;
     showing s = {.arena = arena, .from = tir_region_canonical(arena, region), .to = tir_region_copy(arena, region)};
     for (const char *at = schedule->text.data ? schedule->text.data : ""; *at;) {
-        const size_t length = strcspn(at, "\n");
-        char *line = lib_arena_take(arena, length + 1);
-        memcpy(line, at, length);
-        line[length] = 0;
-        at += length + (at[length] != 0);
-        const char *shown = show_line(&s, line);
+        const char *line = take_line(arena, &at), *shown = show_line(&s, line);
         tir_schedule_add(out, "%s", shown);
+        rewrite(arena, s.from, line);
+        rewrite(arena, s.to, shown);
+    }
+}
+
+/* A choice is shown as a line of its stage and one of its candidates. */
+static void show_choice(showing *s, tir_choice *choice) {
+    choice->shown_stage = show_line(s, lib_arena_format(s->arena, "choose %s", choice->stage)) + strlen("choose ");
+    choice->shown = LIB_NEW_ARRAY(s->arena, const char *, (size_t)choice->count + 1);
+    for (int i = 0; i < choice->count; i++) {
+        const char *line = lib_arena_format(s->arena, "choose %s %s", choice->stage, choice->candidate[i]);
+        choice->shown[i] = strrchr(show_line(s, line), ' ') + 1;
+    }
+}
+
+void tir_choices_show(const tir_schedule *schedule, const tir_region *region) {
+    tir_choices *choices = schedule->choices;
+    lib_arena *arena = choices->arena;
+    showing s = {.arena = arena, .from = tir_region_canonical(arena, region), .to = tir_region_copy(arena, region)};
+    const char *text = schedule->text.data ? schedule->text.data : "", *at = text;
+    for (uint32_t next = 0;;) {
+        for (; next < choices->made.count && choices->made.data[next].at <= (size_t)(at - text); next++)
+            show_choice(&s, &choices->made.data[next]);
+        if (!*at) return;
+        const char *line = take_line(arena, &at), *shown = show_line(&s, line);
         rewrite(arena, s.from, line);
         rewrite(arena, s.to, shown);
     }

@@ -16,10 +16,12 @@ static void usage(void) {
     list_passes();
     printf(
         "  --print LIST        stages: graph, bound, regions, stages, schedule, steps (the state after each line of it),\n"
-        "                      loops, vectors, llvm, asm (with spills), source, plan, profile (of --run or --time), dot; without any\n"
-        "                      other option graph; all: %s\n"
+        "                      choices (of the rules, with predicted times of the other candidates), loops, vectors, llvm,\n"
+        "                      asm (with spills), source, plan, profile (of --run or --time), dot; without any other option\n"
+        "                      graph; all: %s\n"
         "  --steps             the same as --print steps\n"
-        "  --schedule FILE     regions' own schedules, in the form in which `--print schedule` shows them\n"
+        "  --schedule FILE     regions' own schedules, or choices for the rules, in the form in which `--print schedule` and\n"
+        "                      `--print choices` show them\n"
         "  --strict            operators as they are written, each result rounded to its type (no_excess_precision)\n"
         "  --winograd          allow Winograd's algorithm for convolutions (dlc_compile_options)\n"
         "  --target NAME       cpu, interp, cuda or null; default: the first the build has\n"
@@ -32,7 +34,8 @@ static void usage(void) {
         "  --compare TARGET    run on TARGET, too, and tell the first value that differs by more than the tolerance, absolute and\n"
         "                      relative; values inside of kernels are computed by kernels of their own (dlc_program_tap)\n"
         "  --save FILE         with --compare: the inputs where values differ, as .npz or .safetensors\n"
-        "  --time SECONDS      run again and again\n",
+        "  --time SECONDS      run again and again\n"
+        "  --measure SECONDS   run with each candidate of each choice (`--print choices`) for so long, in turn with the rules' own\n",
         all_stages);
 }
 
@@ -156,6 +159,8 @@ static const char *parse_option(options *o, const char *name, char *value) {
         expected = "a number", good = o->tolerates = is_number(value, 0, &o->tolerance);
     else if (strcmp(name, "--time") == 0)
         expected = "a number of seconds above 0", good = o->run = is_number(value, 0, &o->seconds) && o->seconds > 0;
+    else if (strcmp(name, "--measure") == 0)
+        expected = "a number of seconds above 0", good = o->run = is_number(value, 0, &o->measured) && o->measured > 0;
     return good ? NULL : expected;
 }
 
@@ -176,6 +181,7 @@ static bool is_of_use(const options *o) {
     if (o->schedule_path && only_graph(o)) idle = "--schedule", with = "--run, --check, --time or --print of a stage";
     if (o->tolerates && !o->check && !o->compared) idle = "--tolerance", with = "--check or --compare";
     if (o->save_path && !o->compared) idle = "--save", with = "--compare";
+    if (o->measured > 0 && o->schedule_path) idle = "--measure", with = "the rules' schedules, without --schedule";
     if (idle) fprintf(stderr, "dlc-opt: %s: only with %s\n", idle, with);
     return !idle;
 }
@@ -276,9 +282,8 @@ static bool work(const options *o, dlc_context *context, dlc_graph *graph, const
     dlc_program *program = NULL;
     dlc_compile_options compile = DLC_COMPILE_OPTIONS_INIT;
     shapes s = {0};
+    set_compile_options(o, &compile);
     compile.schedule = schedule;
-    compile.winograd = o->winograd;
-    compile.no_excess_precision = o->strict;
     if (o->passes && !print_passes(text, o)) return false;
     if (!o->run && !*o->stages) return true;
     if (!only_graph(o) && !input_shapes(text, o, &s)) return false;

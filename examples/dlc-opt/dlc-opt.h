@@ -30,8 +30,8 @@ typedef struct options {
     /* NULL: none */
     const char *save_path;
     uint64_t seed;
-    /* seconds of --time; 0: no timing */
-    double seconds;
+    /* seconds of --time, of each candidate of --measure; 0: no timing */
+    double seconds, measured;
     bool run, check, values, winograd, strict, tolerates /* --tolerance is given */;
 } options;
 
@@ -54,7 +54,8 @@ bool print_passes(const char *text, const options *o);
 void list_passes(void);
 
 /* run.c: runs the program of the graph on given or random inputs; with --check and --compare also on another target, with --time
- * repeatedly. */
+ * repeatedly, with --measure also with other choices. */
+void set_compile_options(const options *o, dlc_compile_options *compile);
 bool run_program(const options *o, dlc_context *context, dlc_graph *graph, dlc_program *program, const char *text,
                  const shapes *s);
 

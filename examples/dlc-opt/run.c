@@ -254,6 +254,79 @@ static bool measure(const options *o, dlc_context *context, dlc_program *program
     return true;
 }
 
+/* ---- choices ------------------------------------------------------------------------------------------------------- */
+
+void set_compile_options(const options *o, dlc_compile_options *compile) {
+    compile->winograd = o->winograd;
+    compile->no_excess_precision = o->strict;
+}
+
+/* A program, buffers of its results, and the nanoseconds of its fastest run so far. */
+typedef struct variant {
+    dlc_program *program;
+    dlc_output_slot slot[OPTIONS_MAX];
+    double best;
+} variant;
+
+static bool time_variant(dlc_context *context, variant *v, const tensors *t, double seconds) {
+    dlc_output_slot slots[OPTIONS_MAX];
+    const int outputs = dlc_program_output_count(v->program);
+    for (int i = 0; i < outputs; i++) slots[i] = (dlc_output_slot){.tensor = &v->slot[i].managed->dl_tensor};
+    const uint64_t begin = lib_time_ns();
+    for (int run = 0; run < 2 || (double)(lib_time_ns() - begin) < 1e9 * seconds; run++) {
+        const uint64_t start = lib_time_ns();
+        if (dlc_run(v->program, NULL, t->pointer, t->count, slots, outputs) != DLC_OK) {
+            fprintf(stderr, "dlc-opt: %s\n", dlc_error_message(context));
+            return false;
+        }
+        const double ns = (double)(lib_time_ns() - start);
+        if (ns < v->best) v->best = ns;
+    }
+    return true;
+}
+
+/* Measures the program with one choice for the region of this header, in turn with the rules' program. False: a run has failed. */
+static bool measure_candidate(const options *o, dlc_context *context, dlc_graph *graph, const tensors *t,
+                              variant *rules, const char *header, const char *choice, const char *value) {
+    enum { TURNS = 4 };
+    char schedule[1024];
+    variant v = {.best = 1e300};
+    dlc_compile_options compile = DLC_COMPILE_OPTIONS_INIT;
+    snprintf(schedule, sizeof schedule, "%s\nchoose %s %s\n", header, choice, value);
+    set_compile_options(o, &compile);
+    compile.schedule = schedule;
+    bool good = true, opened = dlc_compile(context, graph, &compile, &v.program) == DLC_OK;
+    opened =
+        opened && dlc_run(v.program, NULL, t->pointer, t->count, v.slot, dlc_program_output_count(v.program)) == DLC_OK;
+    if (!opened) printf("  %s: %s\n", value, dlc_error_message(context));
+    rules->best = 1e300;
+    for (int turn = 0; good && opened && turn < TURNS; turn++)
+        good =
+            time_variant(context, rules, t, o->measured / TURNS) && time_variant(context, &v, t, o->measured / TURNS);
+    if (good && opened) printf("  %s: %.3f us, %.2f of the rules' time\n", value, 1e-3 * v.best, v.best / rules->best);
+    release(v.slot, OPTIONS_MAX);
+    dlc_program_destroy(v.program);
+    return good;
+}
+
+/* Lines of the dump "choices": headers of regions, choices, and below each its other candidates, `#  A 1.02, B refused`. */
+static bool measure_choices(const options *o, dlc_context *context, dlc_graph *graph, const tensors *t, variant *rules,
+                            char *choices) {
+    char header[256] = "", choice[256] = "", value[64];
+    bool good = true;
+    for (char *line = strtok(choices, "\n"); line && good; line = strtok(NULL, "\n")) {
+        if (strncmp(line, "region ", 7) == 0) snprintf(header, sizeof header, "%s", line);
+        if (sscanf(line, "choose %255s", choice) == 1 || strncmp(line, "#  ", 3) != 0) {
+            printf("%s\n", line);
+            continue;
+        }
+        for (const char *at = line + 2; *at && good; at += strcspn(at, ","), at += *at == ',')
+            if (sscanf(at, " %63[^ ,]", value) == 1)
+                good = measure_candidate(o, context, graph, t, rules, header, choice, value);
+    }
+    return good;
+}
+
 bool run_program(const options *o, dlc_context *context, dlc_graph *graph, dlc_program *program, const char *text,
                  const shapes *s) {
     tensors t = {.count = s->count};
@@ -274,6 +347,14 @@ bool run_program(const options *o, dlc_context *context, dlc_graph *graph, dlc_p
     if (good && o->check) good = check(o, program, text, &t, slots);
     if (good && o->compared) good = compare_targets(o, context, graph, program, text, &t);
     if (good && o->seconds > 0) good = measure(o, context, program, &t, slots);
+    if (good && o->measured > 0) {
+        variant rules = {.program = program};
+        char *choices = NULL;
+        memcpy(rules.slot, slots, sizeof slots);
+        good = dlc_program_dump(program, "choices", s->pointer, s->rank, s->count, &choices) == DLC_OK;
+        if (good) good = measure_choices(o, context, graph, &t, &rules, choices);
+        if (choices) dlc_text_free(context, choices);
+    }
     release(slots, OPTIONS_MAX);
     for (int i = 0; i < t.count; i++) free(t.input[i].data);
     return good;

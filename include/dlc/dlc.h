@@ -301,8 +301,10 @@ typedef struct dlc_compile_options {
     /* The host's schedules for regions, in the form of the dump "schedule": sections headed by lines `region NAME:`
      * (regions of that name), `region #HASH:` or `region NAME #HASH:` (the region that computes exactly that, in any
      * program; if several do, the one of that name first). NULL, and for regions not listed: the target's
-     * rules. A malformed text is an error of dlc_compile, a schedule that does not fit its region an error of binding. The regions
-     * depend on shapes: a section that no region has used is reported to the log, once */
+     * rules. A section may instead consist of lines `choose STAGE.CHOICE VALUE`, in the form of the dump "choices": the target's rules
+     * run, but for these choices. A malformed text is an error of dlc_compile, a schedule that does not fit its region, or a choice that
+     * the rules do not have, an error of binding. The regions depend on shapes: a section that no region has used is reported to the log,
+     * once */
     const char *schedule;
     /* f32 convolutions with constant windows of 3x3 neighbours or of 3 elements and stride 1, of images and signals whose
      * sizes are numbers, may use Winograd's algorithm (Lavin & Gray 2015) if it is faster. Results then differ from the exact
@@ -465,8 +467,9 @@ typedef struct dlc_statistics {
 DLC_API void dlc_context_statistics(const dlc_context *context, dlc_statistics *statistics);
 /* Enables per-kernel times for the following runs of the program; 0 disables them. */
 DLC_API void dlc_program_profile(dlc_program *program, int on);
-/* Stages as text: "graph", "bound", "regions", "stages", "schedule", "steps" (the effect of each schedule line, up to one that is
- * refused), "loops", "vectors" (loops as the cpu target executes them), "llvm", "asm", "source" (CUDA C), "plan", "profile", "dot" (Graphviz of the fused graph), for given input
+/* Stages as text: "graph", "bound", "regions", "stages", "schedule", "choices" (of the target's rules, with the other candidates and the
+ * cost model's predictions for them; takes as long as scheduling each kernel some hundred times), "steps" (the effect of each schedule line,
+ * up to one that is refused), "loops", "vectors" (loops as the cpu target executes them), "llvm", "asm", "source" (CUDA C), "plan", "profile", "dot" (Graphviz of the fused graph), for given input
  * shapes (NULL for "graph"). "graph" and "bound" parse back (dlc_graph_parse) unless their first line says that large constants
  * are shortened, or that a graph for precomputed constants comes first. Kernels whose values have names (dlc_name) are
  * followed by `of` and these names. "profile" lists, for each kernel since

@@ -331,8 +331,8 @@ typedef struct dlc_region {
     int64_t l1, l2, l3;
 } dlc_region;
 
-/* Returns directives by dlc_callback_set_schedule, as in the dump "schedule" without the `region` line, or sets nothing for a
- * region that it does not schedule. */
+/* Returns directives by dlc_callback_set_schedule, as in the dump "schedule" without the `region` line, or choices for the target's rules, as
+ * in the dump "choices", or sets nothing for a region that it does not schedule. */
 typedef dlc_status dlc_schedule_function(void *user, dlc_callback *callback, const dlc_region *region);
 
 typedef struct dlc_schedule_options {

@@ -164,12 +164,17 @@ static bool is_chosen_from(rules *r, uint32_t tensor) {
     return found;
 }
 
-/* Is stage s a map to be inlined: is it loaded in one place (a reduction must load each element once), or is it a few cheap operations? */
+/* Is stage s a map that could be inlined? */
+static bool may_inline(const rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    if (stage->removed || stage->kind != TIR_MAP || stage->count != 1 || stage->fold >= 0) return false;
+    return !r->region->tensors.data[stage->tensor[0]].output;
+}
+
+/* Is it to be inlined: is it loaded in one place (a reduction must load each element once), or is it a few cheap operations? */
 static bool worth_inlining(rules *r, int s) {
     enum { CHEAP = 4 };
     const tir_stage *stage = &r->region->stages.data[s];
-    if (stage->removed || stage->kind != TIR_MAP || stage->count != 1 || stage->fold >= 0) return false;
-    if (r->region->tensors.data[stage->tensor[0]].output) return false;
     cost_count cost = {0};
     for (int a = 0; a < stage->space; a++)
         if (rules_extent(r, &stage->axis[a]) != 1) cost.innermost = stage->axis[a].var;
@@ -185,8 +190,11 @@ static bool worth_inlining(rules *r, int s) {
 }
 
 static void inline_maps(rules *r) {
-    for (uint32_t s = 0; s < r->region->stages.count; s++)
-        if (worth_inlining(r, (int)s)) rules_rewrite(r, "inline %s", r->region->stages.data[s].name);
+    for (uint32_t s = 0; s < r->region->stages.count; s++) {
+        const char *name = r->region->stages.data[s].name;
+        if (may_inline(r, (int)s) && tir_choose_yes(r->schedule, name, "inline", worth_inlining(r, (int)s)))
+            rules_rewrite(r, "inline %s", name);
+    }
 }
 
 /* ---- expand */

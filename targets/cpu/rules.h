@@ -3,8 +3,8 @@
 #define TARGETS_CPU_RULES_H
 
 #include "tir/access.h"
+#include "tir/choice.h"
 #include "tir/machine.h"
-#include "tir/schedule.h"
 
 /* Where a stage runs: in loops of its own as a root, or inside the loops of another stage (by stage, in `rules.group`). */
 typedef struct rules_group {
@@ -19,10 +19,10 @@ typedef struct rules_group {
 } rules_group;
 
 /* The vector axis that a stage was prepared for: rewrites have laid out its operands for it. */
-typedef struct rules_choice {
+typedef struct rules_prepared {
     const char *stage;
     int axis;
-} rules_choice;
+} rules_prepared;
 
 /* Two contractions with operations on rows between them, by name: rewrites renumber stages (rules_chain.c). */
 typedef struct rules_chain_copy {
@@ -92,6 +92,8 @@ typedef struct rules_lanes_tile {
     double l3_cycles;
     /* operands to be laid out along the axis; UINT32_MAX: none */
     uint32_t pack[2];
+    /* elements of a vector; largest mr and nr, beside the least of the other */
+    int64_t vector, rows, columns;
 } rules_lanes_tile;
 
 /* How the tiles of a contraction read an operand given at run time that is contiguous along vectors (rules_operand.c). */
@@ -136,12 +138,12 @@ typedef struct rules {
     lib_arena *arena;
     /* per stage */
     rules_group *group;
-    lib_vec(rules_choice) choices;
+    lib_vec(rules_prepared) prepared;
     /* NULL: none */
     rules_chain *chain;
     lib_vec(rules_part) parts;
     /* stages of partial results of interleaved rows, and the stage's axis along which rows follow each other */
-    lib_vec(rules_choice) interleaved;
+    lib_vec(rules_prepared) interleaved;
     lib_vec(rules_lanes_tile) lanes_tiles;
     lib_vec(rules_block_tile) block_tiles;
     lib_vec(rules_panel_copy) panel_copies;
@@ -274,6 +276,8 @@ bool rules_is_interleaved(rules *r, int stage); /* was it rewritten by rules_pre
 bool rules_prepare_interleaved(rules *r, int stage);
 /* Predicted cycles of a contraction whose results have vectors of partial sums, and its best *tile; 1e300: not possible. */
 double rules_lanes_cost(rules *r, int stage, rules_lanes_tile *tile);
+/* Names the choices that *tile consists of; sets it to the best of those that are pinned. */
+void rules_choose_lanes(rules *r, int stage, rules_lanes_tile *tile);
 /* Cycles of `cycles` of computation overlapped with `l3_cycles` cycles of L3 traffic: the longer one, and a tenth of the shorter one. */
 double rules_overlap_l3(double cycles, double l3_cycles);
 void rules_prepare_lanes(rules *r, int stage, const rules_lanes_tile *tile);

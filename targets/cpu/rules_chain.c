@@ -651,8 +651,12 @@ static int64_t block_of_keys(rules *r, const rules_chain *plan) {
     bool peel;
     int64_t rows = choose_block(&l, rules_extent(r, &stage_of(r, c.root)->axis[c.rows]), &peel);
     int64_t keys = rules_extent(r, &stage_of(r, c.scores)->axis[c.own]), bytes = bytes_of_key(r, &c, rows);
-    if (keys < 0 || keys * bytes <= r->machine->l2) return 0;
-    int64_t block = even_block(keys, r->machine->l2 / L2_SHARE / bytes);
+    if (keys < 0) return 0;
+    const tir_numbers blocks_of = {0, keys, 8};
+    const int64_t block =
+        tir_choose_number(r->schedule, plan->root, "keys", blocks_of,
+                          keys * bytes <= r->machine->l2 ? 0 : even_block(keys, r->machine->l2 / L2_SHARE / bytes));
+    if (!block) return 0;
     const char *fold = rules_fresh_name(r, plan->second, "_fold");
     const char **between = LIB_NEW_ARRAY(r->arena, const char *, r->region->stages.count + 1);
     int count = names_between(r, &c, between);

@@ -78,7 +78,7 @@ bool rules_prepare_interleaved(rules *r, int s) {
     const int64_t fit = registers / (VECTORS * stage->count), vectors = fit < VECTORS ? fit : VECTORS;
     int64_t lanes = 2;
     while (lanes * rows < vectors * rules_lanes(r, s) && (points < 0 || 2 * lanes <= points)) lanes *= 2;
-    lib_vec_push(r->arena, &r->interleaved, ((rules_choice){part, v}));
+    lib_vec_push(r->arena, &r->interleaved, ((rules_prepared){part, v}));
     rules_rewrite(r, "rfactor %s.%s %lld lanes -> %s lane step", name, stage->axis[k].name, (long long)lanes, part);
     rules_rewrite(r, "tree %s.lane", name);
     const char **levels = LIB_NEW_ARRAY(r->arena, const char *, r->region->stages.count + 1);

@@ -5,6 +5,7 @@
 #include "targets/cpu/rules.h"
 #include "tir/unit.h"
 #include <math.h>
+#include <stdio.h>
 
 /* Cycles per element to copy an operand into another layout: by vectors and shuffles; by transposing tiles. */
 #define PACK_BY_SHUFFLES 0.4
@@ -34,7 +35,8 @@ typedef struct lanes_problem {
     int64_t lanes, bytes;
     /* points of the other space axes, and of the other reduction axes */
     double rest, outer;
-    bool packed_u, packed_v;
+    /* pinned mr, nr and lanes of the tile; 0: none */
+    int64_t rows, columns, width;
 } lanes_problem;
 
 /* Cycles of one step of a tile, which loads (mr + nr) * q vectors and multiplies mr * nr * q. */
@@ -69,21 +71,36 @@ double rules_overlap_l3(double cycles, double l3_cycles) {
     return fmax(cycles, l3_cycles) + fmin(cycles, l3_cycles) / 10;
 }
 
+/* Registers of a tile: its sums, and their operands, which adding up the lanes needs, too. */
+static int64_t held_registers(const rules *r, int64_t mr, int64_t nr, int64_t q) {
+    const int64_t operands = smaller(mr, nr) * q + 1 + (r->machine->fma ? 0 : 1),
+                  least = r->machine->vector_registers / 5;
+    return mr * nr * q + (operands < least ? least : operands);
+}
+
+/* The largest number of rows of a tile with one column, or the reverse. */
+static int64_t most_results(const rules *r, int64_t limit) {
+    int64_t most = 1;
+    while (most < limit && held_registers(r, most + 1, 1, 1) <= r->machine->vector_registers) most++;
+    return most;
+}
+
+static bool is_wanted(int64_t pinned, int64_t value) {
+    return !pinned || pinned == value;
+}
+
 /* Sets *t to the best tile and returns its cycles for the whole contraction. */
 static double size_lanes(const rules *r, const lanes_problem *p, rules_lanes_tile *t) {
-    int64_t registers = r->machine->vector_registers;
+    const int64_t rows = smaller(p->m, 12), columns = smaller(p->n, p->m == 1 ? STREAMS : 12);
     double best = 1e300;
     for (int64_t q = 1; q <= 4; q *= 2) {
         double steps = (double)(p->k / (p->lanes * q)), tail = p->k % (p->lanes * q) ? r->machine->masked ? 1.5 : 6 : 0;
         double fold = 1 + (double)q; /* per result: lanes are added by halves, for several results at once */
         if (steps < 1) break;
-        for (int64_t nr = 1; nr <= smaller(p->n, p->m == 1 ? STREAMS : 12); nr++)
-            for (int64_t mr = 1; mr <= smaller(p->m, 12); mr++) {
-                int64_t operand_registers = smaller(mr, nr) * q + 1 + (r->machine->fma ? 0 : 1);
-                /* Adding up the lanes needs these registers. */
-                if (operand_registers < registers / 5) operand_registers = registers / 5;
-                int64_t held = mr * nr * q + operand_registers;
-                if (held > registers) break;
+        for (int64_t nr = 1; nr <= columns && is_wanted(p->width, p->lanes * q); nr++)
+            for (int64_t mr = 1; mr <= rows; mr++) {
+                if (held_registers(r, mr, nr, q) > r->machine->vector_registers) break;
+                if (!is_wanted(p->rows, mr) || !is_wanted(p->columns, nr)) continue;
                 double tiles = (double)(ceiling(p->m, mr) * ceiling(p->n, nr));
                 double height = (double)p->m / (double)ceiling(p->m, mr);
                 double width = (double)p->n / (double)ceiling(p->n, nr);
@@ -103,6 +120,9 @@ static double size_lanes(const rules *r, const lanes_problem *p, rules_lanes_til
                 t->lanes = p->lanes * q;
             }
     }
+    t->vector = p->lanes;
+    t->rows = most_results(r, rows);
+    t->columns = most_results(r, columns);
     t->l3_cycles = p->rest * l3_cycles_of(r, p, p->m, p->n, &(bool){false});
     return best * p->rest;
 }
@@ -151,7 +171,8 @@ static bool may_pack(const rules *r, const rules_access *access, tir_expr axis) 
     return t->rank >= 2 && !t->output && tir_layout_is_identity(&t->layout) && plain_in(r, access, axis, &dim);
 }
 
-double rules_lanes_cost(rules *r, int s, rules_lanes_tile *t) {
+/* rules_lanes_cost with these sizes, 0: free. */
+static double lanes_cost(rules *r, int s, int64_t rows, int64_t columns, int64_t width, rules_lanes_tile *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     const double no = 1e300;
@@ -162,7 +183,14 @@ double rules_lanes_cost(rules *r, int s, rules_lanes_tile *t) {
     if (rules_accesses(r, s, access, RULES_ACCESSES) != 2 || access[0].tensor == access[1].tensor) return no;
     *t = (rules_lanes_tile){.name = stage->name, .pack = {UINT32_MAX, UINT32_MAX}};
     if (!repeated_axes(r, stage, access, &t->u, &t->v)) return no;
-    lanes_problem p = {.m = 1, .n = 1, .lanes = rules_lanes(r, s), .rest = 1, .outer = 1};
+    lanes_problem p = {.m = 1,
+                       .n = 1,
+                       .lanes = rules_lanes(r, s),
+                       .rest = 1,
+                       .outer = 1,
+                       .rows = rows,
+                       .columns = columns,
+                       .width = width};
     p.bytes = r->machine->vector_bytes / p.lanes;
     if (t->u >= 0) p.m = rules_stored_extent(r, s, t->u); /* with the padding of a blocked axis */
     p.n = rules_stored_extent(r, s, t->v);
@@ -207,6 +235,31 @@ double rules_lanes_cost(rules *r, int s, rules_lanes_tile *t) {
         *t = here;
     }
     return best;
+}
+
+double rules_lanes_cost(rules *r, int s, rules_lanes_tile *t) {
+    return lanes_cost(r, s, 0, 0, 0, t);
+}
+
+void rules_choose_lanes(rules *r, int s, rules_lanes_tile *t) {
+    enum { WIDTHS = 3, LONGEST = 24 };
+    const char *name = r->region->stages.data[s].name, *words[WIDTHS];
+    char text[WIDTHS][LONGEST];
+    rules_lanes_tile pinned;
+    int width = 0;
+    if (!r->schedule->choices) return;
+    const double cycles =
+        lanes_cost(r, s, tir_pinned_number(r->schedule, name, "rows"), tir_pinned_number(r->schedule, name, "columns"),
+                   tir_pinned_number(r->schedule, name, "lanes"), &pinned);
+    if (cycles < 1e300) *t = pinned;
+    for (int i = 0; i < WIDTHS; i++) {
+        snprintf(text[i], LONGEST, "%lld", (long long)(t->vector << i));
+        words[i] = text[i];
+        if (t->vector << i == t->lanes) width = i;
+    }
+    tir_record_word(r->schedule, name, "lanes", WIDTHS, words, width);
+    tir_record_number(r->schedule, name, "columns", (tir_numbers){1, t->columns, 1}, t->nr);
+    if (t->u >= 0) tir_record_number(r->schedule, name, "rows", (tir_numbers){1, t->rows, 1}, t->mr);
 }
 
 /* ---- rewrites */

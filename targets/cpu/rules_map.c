@@ -684,9 +684,12 @@ static void map_straight(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     int last = last_long_axis(r, stage), first;
     if (last < 0) return;
-    int64_t extent, vectors = block_vectors(r, stage), block = rules_lanes(r, s) * vectors;
+    const int64_t usual = block_vectors(r, stage);
+    const int64_t vectors = tir_choose_number(r->schedule, stage->name, "vectors", (tir_numbers){1, 16, 1}, usual);
+    int64_t extent;
+    const int64_t block = rules_lanes(r, s) * vectors;
     const char *loop = fuse_axes(r, s, last, &first, &extent), *name = stage->name;
-    bool few = vectors == BLOCK_VECTORS; /* for short values, a loop of two iterations is not worth it */
+    bool few = usual == BLOCK_VECTORS; /* for short values, a loop of two iterations is not worth it */
     rules_nest nest = {.r = r, .stage = stage};
     for (int a = 0; a < first; a++) rules_add_loop(&nest, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
     int64_t task = (RULES_TASK_POINTS + block - 1) / block * block;

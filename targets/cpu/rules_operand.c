@@ -168,8 +168,10 @@ rules_operand_access rules_choose_operand_access(rules *r, int s, rules_operand_
     order_cycles c = cycles_of(r, &o, t, tiles);
     bool blocks = !inside && stage->reduce == 1 && stage->merge[0] && t->columns > 0 &&
                   o.points >= (double)(4 * t->block) && stage->space + 1 <= DLC_MAX_RANK;
-    if (blocks && c.blocks < 0.95 * c.straight && c.blocks < c.panels) return RULES_OPERAND_ROW_BLOCKS;
-    return c.panels < 0.98 * c.straight ? RULES_OPERAND_PANELS : RULES_OPERAND_IN_PLACE;
+    rules_operand_access best = c.panels < 0.98 * c.straight ? RULES_OPERAND_PANELS : RULES_OPERAND_IN_PLACE;
+    if (blocks && c.blocks < 0.95 * c.straight && c.blocks < c.panels) best = RULES_OPERAND_ROW_BLOCKS;
+    static const char *const ways[] = {"in_place", "panels", "row_blocks"}; /* as in rules_operand_access */
+    return (rules_operand_access)tir_choose_word(r->schedule, stage->name, "read", blocks ? 3 : 2, ways, (int)best);
 }
 
 /* ---- the broadcast operand */

@@ -91,6 +91,7 @@ static bool prepare_columns(rules *r, int s) {
     if (groups > blocks / 4) groups = blocks / 4;
     if (groups < 1) groups = 1;
     groups = divisor_near(blocks, groups, (groups + 1) / 2, groups + groups / 2);
+    groups = tir_choose_number(r->schedule, stage->name, "groups", (tir_numbers){1, blocks, 1}, groups);
     const char *name = stage->name, *block = rules_fresh_name(r, name, "_r"), *group = rules_fresh_name(r, name, "_c");
     lib_text layout;
     lib_text_init(&layout, r->arena);
@@ -191,6 +192,8 @@ static void prepare_chunks(rules *r, int s) {
     if (chunks < 1) chunks = 1; /* a loop of one iteration, at which the lanes are attached */
     if (chunks > 1 && extent % lanes == 0)
         chunks = divisor_near(extent / lanes, chunks, (chunks + 1) / 2, chunks + chunks / 2);
+    const int64_t most = extent / lanes < CHUNKS_MOST / points ? extent / lanes : CHUNKS_MOST / points;
+    chunks = tir_choose_number(r->schedule, stage->name, "chunks", (tir_numbers){1, most, 1}, chunks);
     const char *name = stage->name, *part = rules_fresh_name(r, name, "_c");
     rules_set_role(r, name, RULES_WHOLE);
     rules_set_role(r, part, RULES_CHUNK);

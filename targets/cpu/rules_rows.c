@@ -684,6 +684,8 @@ static bool root_loops(row_plan *p, const bool *shared, lib_text *order, rules_t
     return false;
 }
 
+enum { MOST_TOGETHER = 64 /* rows, among the candidates */ };
+
 bool rules_rows(rules *r, int root) {
     const tir_stage *top = &r->region->stages.data[root];
     int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, root, members);
@@ -721,14 +723,23 @@ bool rules_rows(rules *r, int root) {
     p.small = !p.across && !blocked && longest <= RULES_REGISTER_VECTORS * p.lanes && row_fits(&p, members, count);
     for (int i = 0; i < count; i++) p.chosen = p.chosen || rules_is_chosen_by_data(r, members[i]);
     p.small = p.small && !p.chosen;
+    if (p.small) p.small = tir_choose_yes(r->schedule, top->name, "registers", true);
     p.tiled = blocked;
     if (blocked)
         p.block = block_of(rows);
     else if (!p.across && uses_lanes(r, members, count))
         p.block = rows_together(&p, members, count, block_axis < 0 ? NULL : &top->axis[block_axis]);
+    if (blocked || (!p.across && uses_lanes(r, members, count))) {
+        const int64_t most = rows < 0 || rows > MOST_TOGETHER ? MOST_TOGETHER : rows;
+        p.block = tir_choose_number(r->schedule, top->name, "together", (tir_numbers){1, most, 1}, p.block);
+    }
     if (p.block > 1 || blocked) p.block_axis = block_axis;
     p.v_loop = top->axis[p.v].name;
     int64_t width = p.across ? across_block(&p, members, count) : 0;
+    if (p.across) {
+        const tir_numbers widths = {p.lanes, 8 * p.lanes, p.lanes};
+        width = tir_choose_number(r->schedule, top->name, "together", widths, width);
+    }
     const bool alone =
         p.shared == 1u << p.v; /* no other loop to attach members at: one of a single iteration is made */
     if (p.across && (extent < 0 || extent > width || alone)) {

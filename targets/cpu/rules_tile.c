@@ -172,7 +172,7 @@ static bool fit_unit(rules *r, int s, rules_tile_shape *t, const tir_unit *unit,
 }
 
 /* Chooses a dot-product unit of the machine, along the first axis that wastes less than half of its steps. */
-static void choose_unit(rules *r, int s, rules_tile_shape *t, const rules_access *access, int count, int64_t rows) {
+static void find_unit(rules *r, int s, rules_tile_shape *t, const rules_access *access, int count, int64_t rows) {
     const tir_stage *stage = &r->region->stages.data[s];
     const tir_unit *unit = tir_unit_for(r->machine->units, r->region->pool, stage);
     for (int a = stage->space; unit && a < stage->space + stage->reduce; a++) {
@@ -181,6 +181,16 @@ static void choose_unit(rules *r, int s, rules_tile_shape *t, const rules_access
         if (stage->predicate && tir_uses(r->region->pool, stage->predicate, stage->axis[a].var)) continue;
         if (fit_unit(r, s, t, unit, a, access, count, rows)) return;
     }
+}
+
+static void choose_unit(rules *r, int s, rules_tile_shape *t, const rules_access *access, int count, int64_t rows,
+                        bool pinned) {
+    const char *wanted = pinned ? tir_pinned(r->schedule, r->region->stages.data[s].name, "unit") : NULL;
+    const rules_tile_shape without = *t;
+    find_unit(r, s, t, access, count, rows);
+    const tir_unit *fitting = t->unit;
+    if (fitting && wanted && strcmp(wanted, "none") == 0) *t = without;
+    t->fitting = fitting;
 }
 
 /* Distance in memory between neighbouring results along a space axis; 0: unknown. */
@@ -318,8 +328,8 @@ static double packing_cycles(const rules *r, const tir_tensor *packed, int64_t l
     return each * elements * (double)rules_round_up(row, lanes) / (double)row;
 }
 
-/* Evaluates axis v as the vector axis; false: impossible. */
-static bool try_axis(rules *r, int s, int v, const rules_access *access, int count, rules_tile_shape *t) {
+/* Evaluates axis v as the vector axis; false: impossible. `pinned`: with the sizes that are pinned (tir/choice.h). */
+static bool try_axis(rules *r, int s, int v, const rules_access *access, int count, bool pinned, rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     bool heavy = rules_is_contraction(r, s), vector_operand = false, window = false;
     rules_tile_problem p = {.m = 1,
@@ -331,6 +341,11 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
                             .row_step = 1,
                             .window_step = 1,
                             .lines_per_load = 1};
+    if (pinned) {
+        p.columns = tir_pinned_number(r->schedule, stage->name, "columns");
+        p.rows = tir_pinned_number(r->schedule, stage->name, "rows");
+        p.inside = tir_pinned(r->schedule, stage->name, "steps_inside");
+    }
     double penalty = 1, lines = 1;
     tir_expr axis = stage->axis[v].var;
     *t = (rules_tile_shape){.v = v, .u = -1, .lanes = 1, .pack = UINT32_MAX, .steps = UINT32_MAX, .shared = -1};
@@ -386,7 +401,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     }
     p.m_varies = t->u >= 0 && rules_extent(r, &stage->axis[t->u]) < 0;
     if (t->u >= 0) p.m = p.m_varies ? rules_usual_extent(r, &stage->axis[t->u]) : covered_extent(r, s, t->u);
-    if (!p.separate) choose_unit(r, s, t, access, count, p.m);
+    if (!p.separate) choose_unit(r, s, t, access, count, p.m, pinned);
     if (t->unit) {
         int64_t extent = rules_known_extent(r, &stage->axis[t->unit_axis]), width = t->unit->width;
         p.steps = p.steps / (double)extent * (double)(rules_round_up(extent, width) / width);
@@ -450,22 +465,29 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     return true;
 }
 
-static bool choose_tile(rules *r, int s, rules_tile_shape *best) {
+/* The best tile; with `pinned`, of those that are pinned (tir/choice.h). */
+static bool choose_tile(rules *r, int s, bool pinned, rules_tile_shape *best) {
     const tir_stage *stage = &r->region->stages.data[s];
+    const char *along = pinned ? tir_pinned(r->schedule, stage->name, "vector") : NULL;
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES);
-    bool found = false;
+    bool found = false, wanted = false;
+    uint32_t vectors = 0;
     if (count == RULES_ACCESSES) return false;
-    int chosen = -1;
-    for (uint32_t i = 0; i < r->choices.count; i++)
-        if (rules_stage_named(r, r->choices.data[i].stage) == s) chosen = r->choices.data[i].axis;
+    int prepared = -1;
+    for (uint32_t i = 0; i < r->prepared.count; i++)
+        if (rules_stage_named(r, r->prepared.data[i].stage) == s) prepared = r->prepared.data[i].axis;
     for (int v = stage->space - 1; v >= 0; v--) {
         rules_tile_shape t;
-        if (chosen >= 0 && chosen != v) continue;
-        if (!try_axis(r, s, v, access, count, &t)) continue;
-        if (!found || t.cycles < best->cycles) *best = t;
+        if (prepared >= 0 && prepared != v) continue;
+        if (!try_axis(r, s, v, access, count, pinned, &t)) continue;
+        const bool here = along && strcmp(stage->axis[v].name, along) == 0;
+        if (!found || here || (!wanted && t.cycles < best->cycles)) *best = t;
+        wanted = wanted || here;
+        vectors |= 1u << v;
         found = true;
     }
+    if (found) best->vectors = vectors;
     if (!found || rules_is_contraction(r, s)) return found;
     for (int i = 0; i < count;
          i++) /* light reductions of long rows need unit strides, otherwise lanes along the row are better */
@@ -478,10 +500,39 @@ static bool choose_tile(rules *r, int s, rules_tile_shape *best) {
     return true;
 }
 
+/* Records the choices that *t consists of, and makes the last one: do the last columns get a narrower tile? */
+static void record_tile(rules *r, int s, rules_tile_shape *t) {
+    static const char *const tails[] = {"mask", "peel"}, *const sides[] = {"no", "yes"};
+    const tir_stage *stage = &r->region->stages.data[s];
+    const char *axes[TIR_MAX_AXES], *unit[] = {"none", t->fitting ? t->fitting->name : NULL};
+    int count = 0, along = 0;
+    if (!r->schedule->choices) return;
+    for (int a = 0; a < stage->space; a++) {
+        if (!(t->vectors >> a & 1)) continue;
+        if (a == t->v) along = count;
+        axes[count++] = stage->axis[a].name;
+    }
+    tir_record_word(r->schedule, stage->name, "vector", count, axes, along);
+    tir_record_number(r->schedule, stage->name, "columns", t->columns, t->nr);
+    if (t->u >= 0) tir_record_number(r->schedule, stage->name, "rows", (tir_numbers){1, t->rows, 1}, t->mr);
+    if (t->inner_steps) tir_record_word(r->schedule, stage->name, "steps_inside", 2, sides, t->steps_inside);
+    if (t->fitting) tir_record_word(r->schedule, stage->name, "unit", 2, unit, t->unit != NULL);
+    const int64_t n = rules_extent(r, &stage->axis[t->v]);
+    if (n > t->nr && n % t->nr) t->peel = tir_choose_word(r->schedule, stage->name, "tail", 2, tails, t->peel);
+}
+
+/* The tile with what is pinned, instead of *t, and its choices. */
+static void choose_pinned_tile(rules *r, int s, rules_tile_shape *t) {
+    rules_tile_shape pinned;
+    if (!r->schedule->choices) return;
+    if (choose_tile(r, s, true, &pinned)) *t = pinned;
+    record_tile(r, s, t);
+}
+
 bool rules_tileable(rules *r, int stage) {
     rules_tile_shape t;
     if (rules_is_interleaved(r, stage)) return false;
-    return r->region->stages.data[stage].kind == TIR_REDUCE && choose_tile(r, stage, &t);
+    return r->region->stages.data[stage].kind == TIR_REDUCE && choose_tile(r, stage, false, &t);
 }
 
 /* ---- rewrites */
@@ -598,15 +649,20 @@ void rules_prepare_tile(rules *r, int s) {
     if (rules_role_of(r, s) > RULES_WHOLE || rules_is_interleaved(r, s)) return;
     rules_tile_shape t;
     rules_lanes_tile lanes = {0};
-    bool found = choose_tile(r, s, &t);
-    double by_lanes = rules_lanes_cost(r, s, &lanes);
-    if (by_lanes < (found ? rules_overlap_l3(t.cycles, lanes.l3_cycles) : 1e300)) {
+    static const char *const forms[] = {"tile", "lanes"};
+    bool found = choose_tile(r, s, false, &t);
+    double cycles = rules_lanes_cost(r, s, &lanes);
+    bool by_lanes = cycles < (found ? rules_overlap_l3(t.cycles, lanes.l3_cycles) : 1e300);
+    if (found && cycles < 1e300) by_lanes = tir_choose_word(r->schedule, name, "form", 2, forms, by_lanes);
+    if (by_lanes) {
+        rules_choose_lanes(r, s, &lanes);
         copy_outputs(r, s);
         rules_prepare_lanes(r, rules_stage_named(r, name), &lanes);
         return;
     }
     if (!found) return;
-    lib_vec_push(r->arena, &r->choices, ((rules_choice){name, t.v}));
+    choose_pinned_tile(r, s, &t);
+    lib_vec_push(r->arena, &r->prepared, ((rules_prepared){name, t.v}));
     rules_operand_tile operand_tile = {.v = t.v, .u = t.u, .nr = t.nr, .mr = t.mr, .lanes = t.lanes};
     rules_operand_access kind = choose_operand_access(r, s, &t, &operand_tile);
     copy_outputs(r, s);
@@ -753,13 +809,15 @@ double rules_slice_bytes(rules *r, int main, const rules_tile_shape *t, bool vec
     return sum;
 }
 
-/* May the loop over rows be outside of the loop over panels, so that results are written in memory order? Only if the whole vector operand
- * takes at most half of L2. Not if a predicate (padding) depends on the row: that makes versions of the loop over rows, and a loop of
- * tasks has no versions. */
-static bool rows_first(rules *r, int main, const rules_tile_shape *t) {
+/* Does a predicate (padding) depend on the row? That makes versions of the loop over rows, and a loop of tasks has no versions. */
+static bool has_row_versions(const rules *r, int main, const rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[main];
-    if (stage->predicate && t->u >= 0 && tir_uses(r->region->pool, stage->predicate, stage->axis[t->u].var))
-        return false;
+    return stage->predicate && t->u >= 0 && tir_uses(r->region->pool, stage->predicate, stage->axis[t->u].var);
+}
+
+/* Should the loop over rows be outside of the loop over panels, so that results are written in memory order? Only if the whole vector operand
+ * takes at most half of L2. */
+static bool rows_first(rules *r, int main, const rules_tile_shape *t) {
     return rules_slice_bytes(r, main, t, true, t->v) <= (double)r->machine->l2 / 2;
 }
 
@@ -793,14 +851,13 @@ double rules_tensor_bytes(const rules *r, const tir_tensor *tensor) {
     return bytes;
 }
 
-/* Is the loop over panels inside the loops over rows? Inside, the broadcast operand is streamed from beyond L2 once, and the panels once
+/* Of a contraction: should the loop over panels be inside the loops over rows? Inside, the broadcast operand is streamed from beyond L2 once, and the panels once
  * per row if they exceed L2. Outside, the panels are streamed once, and the broadcast operand once per panel if it exceeds L2. */
 static bool panels_inside(rules *r, const tir_stage *owner, int main, const rules_tile_shape *t, int v, int u,
                           int64_t panels) {
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, main, access, RULES_ACCESSES);
     double along = 0, broadcast = 0, rows = 1, l2 = (double)r->machine->l2;
-    if (!rules_is_contraction(r, main)) return false;
     for (int i = 0; i < count; i++) {
         double bytes = rules_tensor_bytes(r, &r->region->tensors.data[access[i].tensor]);
         if (depends(&access[i], t->v))
@@ -816,8 +873,8 @@ static bool panels_inside(rules *r, const tir_stage *owner, int main, const rule
     return rows > 1 && inside < outside;
 }
 
-/* Number of rows in a block, over which all panels run before the next block; 0: all rows. The rows are read again for each panel, the
- * panels again for each block: their sizes, or rows in short, distant pieces, decide the block's cache level. */
+/* Of a contraction without predicate: number of rows in a block, over which all panels run before the next block; 0: all rows. The rows are
+ * read again for each panel, the panels again for each block: their sizes, or rows in short, distant pieces, decide the block's cache level. */
 static int64_t block_rows(rules *r, int main, const rules_tile_shape *t, int64_t n, int64_t m) {
     enum { L3_COST = 1, MEMORY_COST = 4 }; /* per byte of a panel: the first tile that reads it stalls */
     const double hidden = 1. / 32;         /* of L3_COST, for rows from L3: a tile's arithmetic hides the rest */
@@ -825,7 +882,6 @@ static int64_t block_rows(rules *r, int main, const rules_tile_shape *t, int64_t
     const tir_stage *stage = &r->region->stages.data[main];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, main, access, RULES_ACCESSES);
-    if (!rules_is_contraction(r, main) || stage->predicate || t->u < 0 || m < 0 || n < 0) return 0;
     for (int i = 0; i < count; i++) /* axes inside of the panels' loop have rows of their own */
         for (int a = 0; a < stage->space; a++)
             if (a != t->u && a != t->v && depends(&access[i], t->v) && !depends(&access[i], a)) return 0;
@@ -853,6 +909,31 @@ static int64_t block_rows(rules *r, int main, const rules_tile_shape *t, int64_t
     return chosen;
 }
 
+/* The order of the loops over panels and over rows. */
+typedef enum walk { WALK_PANELS_FIRST, WALK_PANELS_INSIDE, WALK_ROWS_FIRST } walk;
+
+static walk choose_walk(rules *r, int owner, int main, const rules_tile_shape *t, int v, int u, int64_t n, int64_t m) {
+    static const char *const orders[] = {"panels_first", "panels_inside", "rows_first"};
+    const tir_stage *top = &r->region->stages.data[owner];
+    const bool contraction = rules_is_contraction(r, main), many = u >= 0 && (m < 0 || m > t->mr);
+    const bool may = many && (t->separate ? separate_first(r, top, v, u) : !has_row_versions(r, main, t));
+    walk best = WALK_PANELS_FIRST;
+    if (may && rules_store_stride(r, owner, v) == 1 && (t->separate || rows_first(r, main, t)))
+        best = WALK_ROWS_FIRST;
+    else if (contraction && panels_inside(r, top, main, t, v, u, (n + t->nr - 1) / t->nr))
+        best = WALK_PANELS_INSIDE;
+    if (!contraction) return best;
+    return (walk)tir_choose_word(r->schedule, r->region->stages.data[main].name, "walk", may ? 3 : 2, orders,
+                                 (int)best);
+}
+
+static int64_t choose_block(rules *r, int main, const rules_tile_shape *t, int64_t n, int64_t m) {
+    const tir_stage *stage = &r->region->stages.data[main];
+    if (!rules_is_contraction(r, main) || stage->predicate || t->u < 0 || m < 0 || n < 0) return 0;
+    return tir_choose_number(r->schedule, stage->name, "block", (tir_numbers){0, m, t->mr},
+                             block_rows(r, main, t, n, m));
+}
+
 /* Adds the owner's outer loops, outermost first: axes on which all vector operands depend, blocks of rows, panels, then the other axes,
  * during which a panel stays in cache. `inside`: the loop over panels is the last one instead. */
 static void outer_axes(tile_loops *loops, const rules_tile_place *place, int main, const rules_tile_shape *t, int v,
@@ -873,7 +954,8 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     const bool *inside = rules_in_tile(r, owner);
     int main = main_reduction(r, owner, inside);
     rules_tile_shape t;
-    if (top->kind != TIR_MAP || main < 0 || !choose_tile(r, main, &t)) return false;
+    if (top->kind != TIR_MAP || main < 0 || !choose_tile(r, main, true, &t)) return false;
+    record_tile(r, main, &t);
     int v = r->group[main].label[t.v], u = t.u < 0 ? -1 : r->group[main].label[t.u];
     if (v < 0 || (t.u >= 0 && u < 0)) return false;
     int64_t n = rules_stored_extent(r, owner, v), m = u < 0 ? 1 : rules_stored_extent(r, owner, u);
@@ -898,9 +980,9 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
         vi = "v_i";
     }
     const char *panels = place ? NULL : rules_panels_of(r, r->region->stages.data[main].name);
-    bool first = !place && !panels && u >= 0 && (m < 0 || m > t.mr) && vo && rules_store_stride(r, owner, v) == 1 &&
-                 (t.separate ? separate_first(r, top, v, u) : rows_first(r, main, &t));
-    int64_t rows = place || panels || first || u < 0 || !vo ? 0 : block_rows(r, main, &t, n, m);
+    const walk order = place || panels || !vo ? WALK_PANELS_FIRST : choose_walk(r, owner, main, &t, v, u, n, m);
+    const bool first = order == WALK_ROWS_FIRST, last = order == WALK_PANELS_INSIDE;
+    const int64_t rows = place || panels || first || !vo ? 0 : choose_block(r, main, &t, n, m);
     if (rows) {
         tir_schedule_add(r->schedule, "split %s.%s %lld -> u_b u_r mask", name, ui, (long long)rows);
         ui = "u_r";
@@ -916,7 +998,6 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     lib_text_init(&loops.parallel, r->arena);
     if (place) lib_text_add(&loops.order, place->prefix);
     if (place) loops.last = place->prefix_last;
-    bool last = !place && !panels && vo && panels_inside(r, top, main, &t, v, u, (n + t.nr - 1) / t.nr);
     outer_axes(&loops, place, main, &t, v, u, rows ? "u_b" : NULL, first ? NULL : vo, last);
     if (uo) add_loop(&loops, uo, !place && ((first && !t.separate) || !loops.parallel.length));
     if (first) add_loop(&loops, vo, !t.separate && r->threads > 1 && m / t.mr < TASKS * r->threads);

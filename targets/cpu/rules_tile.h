@@ -47,6 +47,14 @@ typedef struct rules_tile_shape {
     int64_t block;
     /* the broadcast operand */
     uint32_t blocks;
+    /* bit a: vectors may run along axis a; candidates of nr; largest mr, with the least nr */
+    uint32_t vectors;
+    tir_numbers columns;
+    int64_t rows;
+    /* the unrolled steps of a window could be on either side of the loop over rows */
+    bool inner_steps;
+    /* the unit that fits, even if it is not taken; NULL: none */
+    const tir_unit *fitting;
 } rules_tile_shape;
 
 static inline int64_t rules_round_up(int64_t n, int64_t to) {
@@ -104,6 +112,9 @@ typedef struct rules_tile_problem {
     int64_t crossings;
     /* distance in memory of results of neighbouring lanes; 0: unknown */
     int64_t lane_bytes;
+    /* pinned nr and mr, 0: none; pinned steps_inside, "no" or "yes", NULL: none */
+    int64_t columns, rows;
+    const char *inside;
 } rules_tile_problem;
 
 /* rules_tile_size.c */

@@ -205,28 +205,46 @@ static int64_t row_limit(const rules *r, int64_t lanes, const rules_tile_problem
 static void size_rows(const rules *r, rules_tile_shape *t, const rules_tile_problem *p, int64_t nr, int64_t limit,
                       bool steps_inside) {
     rules_tile_shape tried = *t;
+    if (limit > p->m) limit = p->m;
+    if (p->inside && (strcmp(p->inside, "yes") == 0) != steps_inside) return;
     tried.steps_inside = steps_inside;
     tried.nr = nr;
-    for (tried.mr = 1; tried.mr <= limit && tried.mr <= p->m; tried.mr++) {
+    for (tried.mr = 1; tried.mr <= limit; tried.mr++) {
+        if (p->rows && tried.mr != p->rows) continue;
         tried.cycles = all_tiles_cycles(r, &tried, p, nr, tried.mr, &tried.peel);
         if (tried.cycles < t->cycles * 0.999) *t = tried;
     }
 }
 
-void rules_size_tile(const rules *r, rules_tile_shape *t, const rules_tile_problem *p) {
-    t->cycles = 1e300;
+static void size_columns(const rules *r, rules_tile_shape *t, const rules_tile_problem *p) {
     int64_t most = p->heavy          ? 8
                    : p->attached > 2 ? 1
                                      : 4 / p->attached; /* light reductions share the registers with attached stages */
-    int64_t least = p->panel ? (p->panel + t->lanes - 1) / t->lanes : 1;
+    int64_t least = p->panel ? (p->panel + t->lanes - 1) / t->lanes : 1, high = 0, tall = 1;
     if (p->panel) most = least;
+    t->cycles = 1e300;
     for (int64_t nv = least; nv <= most; nv++) {
         int64_t nr = p->panel ? p->panel : nv * t->lanes, used = used_columns(p, nr);
         if (nv > least && nr > rules_round_up(p->n, t->lanes)) break;
         int64_t limit = row_limit(r, t->lanes, p, used, false);
         if (limit < 1 && nv > least) break;
+        high = nr;
+        if (limit > tall) tall = limit;
+        if (p->columns && nr != p->columns) continue;
+        const bool either = p->inner_steps && !rows_pair(p, used, t->lanes);
         size_rows(r, t, p, nr, limit < 1 ? 1 : limit, false);
-        if (p->inner_steps && !rows_pair(p, used, t->lanes))
-            size_rows(r, t, p, nr, row_limit(r, t->lanes, p, used, true), true);
+        if (either) size_rows(r, t, p, nr, row_limit(r, t->lanes, p, used, true), true);
+        if (t->nr == nr) t->inner_steps = either;
     }
+    t->rows = tall < p->m ? tall : p->m;
+    t->columns = (tir_numbers){p->panel ? p->panel : t->lanes, high, t->lanes};
+}
+
+void rules_size_tile(const rules *r, rules_tile_shape *t, const rules_tile_problem *p) {
+    size_columns(r, t, p);
+    if (t->cycles < 1e300) return;
+    rules_tile_problem free = *p; /* what is pinned is no candidate */
+    free.columns = free.rows = 0;
+    free.inside = NULL;
+    size_columns(r, t, &free);
 }

@@ -161,8 +161,132 @@ static void test_repeated(void **state) {
     dlc_context_destroy(context);
 }
 
+/* ---- choices of the rules */
+
+static dlc_program *compile_product(dlc_context *context, const char *schedule) {
+    dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
+    dlc_graph *g;
+    dlc_program *program;
+    options.schedule = schedule;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SIZE(200), SIZE(1024))),
+              w = dlc_input(g, "w", DLC_F32, 2, DIMS(SIZE(1024), SIZE(7)));
+    dlc_output(g, "y", dlc_matmul(x, w));
+    OK(context, dlc_compile(context, g, &options, &program));
+    dlc_graph_destroy(g);
+    return program;
+}
+
+static dlc_status prepare_product(dlc_program *program) {
+    return dlc_prepare(program, (const int64_t *[]){SHAPE(200, 1024), SHAPE(1024, 7)}, (const int[]){2, 2}, 2);
+}
+
+static char *dump_product(dlc_context *context, dlc_program *program, const char *stage) {
+    char *text;
+    OK(context, dlc_program_dump(program, stage, (const int64_t *[]){SHAPE(200, 1024), SHAPE(1024, 7)},
+                                 (const int[]){2, 2}, 2, &text));
+    return text;
+}
+
+/* All choices as the rules make them: the same loops. Comments, in which other candidates stand, are no lines of a schedule. */
+static void test_choices_round_trip(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        journal said = {0};
+        dlc_context *context = open_told(all_targets[t], &said);
+        if (!context) continue;
+        dlc_program *first = compile_with(context, NULL);
+        char *choices = dump(context, first, "choices"), *loops = dump(context, first, "loops");
+        if (strcmp(all_targets[t], "cpu") == 0) assert_non_null(strstr(choices, "\nchoose "));
+        dlc_program *program = compile_with(context, choices);
+        char *again = dump(context, program, "loops");
+        results expected = run(context, first), got = run(context, program);
+        assert_string_equal(again, loops);
+        assert_memory_equal(&got, &expected, sizeof got);
+        assert_int_equal(said.lines, 0);
+        dlc_text_free(context, again);
+        dlc_text_free(context, choices);
+        dlc_text_free(context, loops);
+        dlc_program_destroy(program);
+        dlc_program_destroy(first);
+        dlc_context_destroy(context);
+    }
+}
+
+/* Choices are followed in any order of lines: the choice of lanes exists only in that form. The schedule that they make
+ * is shown, differs from the rules' own, and can be given back. */
+static void test_choices_are_followed(void **state) {
+    static const char *const lines[] = {
+        "choose dot_general.lanes 4\nchoose dot_general.columns 7\nchoose dot_general.rows 1\nchoose dot_general.form lanes\n",
+        "choose dot_general.form lanes\n\n# as above\nchoose dot_general.rows 1\nchoose dot_general.lanes 4\nchoose dot_general.columns 7"};
+    (void)state;
+    setenv("DLC_CPU_FEATURES", "sse2", 1); /* the same candidates on every machine */
+    dlc_context *context = open_context("cpu", NULL);
+    if (!context) skip();
+    dlc_program *rules = compile_product(context, NULL);
+    char *own = dump_product(context, rules, "schedule"), text[256];
+    for (int i = 0; i < 2; i++) {
+        snprintf(text, sizeof text, "region dot_general:\n%s", lines[i]);
+        dlc_program *program = compile_product(context, text);
+        OK(context, prepare_product(program));
+        char *shown = dump_product(context, program, "schedule"), *loops = dump_product(context, program, "loops");
+        assert_string_not_equal(shown, own);
+        assert_non_null(strstr(shown, ".i 1 -> u_o u_i"));
+        assert_null(strstr(shown, "choose"));
+        dlc_program *again = compile_product(context, shown);
+        char *same = dump_product(context, again, "loops");
+        assert_string_equal(same, loops);
+        dlc_text_free(context, same);
+        dlc_text_free(context, loops);
+        dlc_text_free(context, shown);
+        dlc_program_destroy(again);
+        dlc_program_destroy(program);
+    }
+    dlc_text_free(context, own);
+    dlc_program_destroy(rules);
+    dlc_context_destroy(context);
+    unsetenv("DLC_CPU_FEATURES");
+}
+
+static void test_choices_that_do_not_exist(void **state) {
+    static const struct {
+        const char *lines, *line, *reason;
+    } wrong[] = {
+        {"choose dot_general.row 3\n", "line 2: `choose dot_general.row 3`", "did you mean \"dot_general.rows\"?"},
+        {"choose nothing.rows 3\n", "line 2", "there is no such choice; there are dot_general.form"},
+        {"choose dot_general.rows 99\n", "line 2", "expected one of 1, 2"},
+        {"\nchoose dot_general.rows three\n", "line 3", "expected one of 1, 2"},
+        {"choose dot_general.rows 1\nchoose dot_general.rows 2\n", "line 3", "impossible beside the other choices"},
+        {"choose dot_general.rows 1 2\n", "line 2", "expected `choose STAGE.CHOICE VALUE`"},
+        {"choose dot_general 3\n", "line 2", "expected `choose STAGE.CHOICE VALUE`"},
+        {"choose\n", "line 2", "expected `choose STAGE.CHOICE VALUE`"},
+        {"choose dot_general.rows 3\nvec dot_general.j\n", "line 2", "directives (line 3)"},
+        {"loops:\nchoose dot_general.rows 3\n", "line 3", "directives (line 2)"},
+    };
+    (void)state;
+    dlc_context *context = open_context("cpu", NULL);
+    if (!context) skip();
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char text[256];
+        snprintf(text, sizeof text, "region dot_general:\n%s", wrong[i].lines);
+        dlc_program *program = compile_product(context, text);
+        assert_int_equal(prepare_product(program), DLC_INVALID_ARGUMENT);
+        if (!strstr(dlc_error_message(context), wrong[i].line) || !strstr(dlc_error_message(context), wrong[i].reason))
+            fail_msg("%s: %s", wrong[i].lines, dlc_error_message(context));
+        dlc_program_destroy(program);
+    }
+    dlc_program *program = compile_product(context, NULL); /* the context goes on */
+    OK(context, prepare_product(program));
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trip), cmocka_unit_test(test_choice),
-                                       cmocka_unit_test(test_repeated)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trip),
+                                       cmocka_unit_test(test_choice),
+                                       cmocka_unit_test(test_repeated),
+                                       cmocka_unit_test(test_choices_round_trip),
+                                       cmocka_unit_test(test_choices_are_followed),
+                                       cmocka_unit_test(test_choices_that_do_not_exist)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

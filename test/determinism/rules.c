@@ -9,6 +9,7 @@
 #include "determinism/texts.h"
 #include "fuzz/case.h"
 #include "targets/target.h"
+#include "tir/choice.h"
 #ifdef DLC_TARGET_cuda
 #include "targets/cuda/cuda.h"
 #endif
@@ -158,6 +159,26 @@ static const tir_kernel *lower(lib_arena *arena, const tir_region *region, const
     return kernel;
 }
 
+/* Recording choices changes nothing, nor does pinning each of them to the rules' own answer. */
+static void check_choices(lib_arena *arena, const subject *by, const tir_region *canonical,
+                          const tir_schedule *expected) {
+    tir_choices choices = {.arena = arena};
+    for (int pinned = 0; pinned < 2; pinned++) {
+        tir_schedule schedule;
+        tir_schedule_init(&schedule, arena);
+        for (uint32_t i = 0; i < choices.made.count; i++) {
+            const tir_choice *made = &choices.made.data[i];
+            lib_vec_push(arena, &choices.pins, ((tir_pin){made->stage, made->what, made->candidate[made->taken]}));
+        }
+        choices.made.count = 0;
+        schedule.choices = &choices;
+        by->target->schedule(&by->machine, 2, tir_region_copy(arena, canonical), &schedule);
+        if (strcmp(text_of(&schedule), text_of(expected)) != 0)
+            lib_raise(arena->scope, DLC_INTERNAL, "%s choices:\n%s\nwithout:\n%s", pinned ? "pinned" : "recorded",
+                      text_of(&schedule), text_of(expected));
+    }
+}
+
 static ruled rule(lib_arena *arena, const subject *by, const tir_region *region, bool code) {
     const tir_lower_options options = {.machine = &by->machine};
     ruled out = {0};
@@ -170,6 +191,7 @@ static ruled rule(lib_arena *arena, const subject *by, const tir_region *region,
     tir_schedule_init(&shown, arena);
     by->target->schedule(&by->machine, 2, tir_region_copy(arena, canonical), &schedule);
     if (only) fprintf(stderr, "%s, canonical:\n%s", by->target->name, text_of(&schedule));
+    check_choices(arena, by, canonical, &schedule);
     const tir_kernel *kernel = lower(arena, canonical, &schedule, &options);
     if (kernel && code) out.object = object_of(arena, by, kernel, &out.size);
     tir_schedule_show(&shown, &schedule, region);

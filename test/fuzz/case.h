@@ -2,8 +2,9 @@
  *     # case seed=3 fill=special strict=1 n=7,9
  * seed of the inputs, what they hold, `strict` for no_excess_precision, `layout=1` for blocking what can be, sizes of
  * symbols (several: one run after the other with one program); `plain=0` and `threads=0` leave out those ways to compile
- * it, `small=1` makes kernels for caches of 2, 16 and 64 KiB, which small tensors do not fit. It runs on the interp target and in several ways on the cpu target, which must agree within the bounds of graph/bound.h. Threads and
- * repeated runs must agree in all bits. */
+ * it, `small=1` makes kernels for caches of 2, 16 and 64 KiB, which small tensors do not fit, `choices=5` lets the rules answer a quarter of
+ * their choices at random (DLC_CHOICES). It runs on the interp target and in several ways on the cpu target, which must agree within the
+ * bounds of graph/bound.h. Threads (not with `choices`) and repeated runs must agree in all bits. */
 #ifndef TEST_FUZZ_CASE_H
 #define TEST_FUZZ_CASE_H
 
@@ -103,6 +104,8 @@ typedef struct case_setting {
     uint64_t seed;
     case_fill fill;
     bool strict, layout, plain, threads, small;
+    /* DLC_CHOICES; 0: the rules' own choices */
+    uint64_t choices;
     int symbols, runs;
     char symbol[CASE_SYMBOLS][16];
     /* [symbol][run]; the last size is used for all further runs */
@@ -130,6 +133,8 @@ static inline case_setting case_read_setting(const char *text) {
             s.threads = *value == '1';
         } else if (strncmp(at, "small=", 6) == 0) {
             s.small = *value == '1';
+        } else if (strncmp(at, "choices=", 8) == 0) {
+            s.choices = strtoull(value, NULL, 10);
         } else if (strncmp(at, "fill=", 5) == 0) {
             for (int f = 0; f < FILL_COUNT; f++)
                 if (strncmp(value, case_fills[f], strlen(case_fills[f])) == 0) s.fill = (case_fill)f;
@@ -154,6 +159,7 @@ static inline void case_print_setting(const case_setting *s, char *line, size_t 
     int at = snprintf(line, size, "# case seed=%llu fill=%s strict=%d layout=%d%s%s%s", (unsigned long long)s->seed,
                       case_fills[s->fill], s->strict, s->layout, s->plain ? "" : " plain=0",
                       s->threads ? "" : " threads=0", s->small ? " small=1" : "");
+    if (s->choices) at += snprintf(line + at, size - (size_t)at, " choices=%llu", (unsigned long long)s->choices);
     for (int y = 0; y < s->symbols; y++)
         for (int i = 0; i < s->sizes[y] && (size_t)at < size; i++)
             at += snprintf(line + at, size - (size_t)at, "%s%s%s%lld", i ? "," : " ", i ? "" : s->symbol[y],
@@ -637,7 +643,11 @@ static inline bool case_compile(case_state *c, case_leg *leg, const char *text, 
 /* Runs a case. True: all results agree. False: report->message tells which do not. */
 static inline bool case_check(const char *text, case_leg *legs, case_report *report) {
     case_state c = {.text = text, .setting = case_read_setting(text), .report = report};
+    char choices[24];
+    snprintf(choices, sizeof choices, "%llu", (unsigned long long)c.setting.choices);
     setenv("DLC_LAYOUT", c.setting.layout ? "all" : "", 1);
+    setenv("DLC_CHOICES", choices, 1);
+    if (c.setting.choices) c.setting.threads = false; /* which candidates there are depends on them */
     report->message[0] = report->left_out[0] = 0;
     report->runner = false;
     bool good = true;

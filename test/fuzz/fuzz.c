@@ -523,7 +523,7 @@ static bool shrink_setting(shrinker *k) {
     const char *rest = strchr(k->text, '\n');
     char head[256];
     if (!rest) return false;
-    for (int change = 0; change < 7; change++) {
+    for (int change = 0; change < 8; change++) {
         case_setting t = s;
         if (change == 0) t.fill = FILL_TAME;
         if (change == 1) t.strict = true;
@@ -532,6 +532,7 @@ static bool shrink_setting(shrinker *k) {
         if (change == 4) t.plain = false;
         if (change == 5) t.threads = false;
         if (change == 6) t.small = false;
+        if (change == 7) t.choices = 0;
         case_print_setting(&t, head, sizeof head);
         char *text = malloc(strlen(rest) + sizeof head);
         sprintf(text, "%s%s", head, rest);

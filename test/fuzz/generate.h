@@ -505,6 +505,7 @@ static inline char *gen_graph(uint64_t seed, uint64_t number, char refused[CASE_
     gen_sizes(g);
     gen_head(g);
     g->setting.small = number / 50 % 2; /* rarely another: contexts are made anew */
+    g->setting.choices = number % 4 == 3 ? number : 0;
     gen_grow(g, (int)gen_between(g, 1, GEN_NODES), 20);
     gen_outputs(g);
     char *text = gen_text(g, NULL);

@@ -1,0 +1,210 @@
+/* Choices of the target's rules (tir/choice.h): pinned by a host's section of `choose` lines, and listed with predicted cycles (dump
+ * "choices"). Rules see canonical names, hosts the region's own, in which the choices of a recorded run are shown; a pin is translated by
+ * finding the choice that is shown as the host wrote it. */
+#include "jit/internal.h"
+
+#include "tir/choice.h"
+
+/* ---- a host's text */
+
+/* A line `choose STAGE.WHAT VALUE`, with the region's names. */
+typedef struct wanted {
+    const char *line;
+    const char *stage, *what, *value;
+    int number;
+    bool found;
+} wanted;
+typedef lib_vec(wanted) wanted_list;
+
+static _Noreturn void refuse(lib_arena *arena, const tir_region *region, const wanted *which, const char *reason) {
+    lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "schedule of region %s, line %d: `%s`: %s", region->name,
+              which->number, which->line, reason);
+}
+
+/* The next word at *at, up to a character of `end` or the end of the line; "": none. */
+static const char *take_word(lib_arena *arena, const char **at, const char *end) {
+    *at += strspn(*at, " \t");
+    const size_t length = strcspn(*at, end);
+    const char *word = lib_arena_format(arena, "%.*s", (int)length, *at);
+    *at += length;
+    return word;
+}
+
+/* The lines that choose. Raises if the text has both choices and directives. */
+static wanted_list parse_choices(lib_arena *arena, const tir_region *region, const jit_own *own) {
+    wanted_list list = {0};
+    const char *text = lib_arena_format(arena, "%.*s", (int)own->length, own->text);
+    int number = own->line, directive = 0;
+    for (const char *line = text; *line; number++) {
+        const char *at = line;
+        const size_t length = strcspn(line, "\n");
+        const char *first = take_word(arena, &at, " \t\r\n");
+        if (strcmp(first, "choose") == 0) {
+            const char *stage = take_word(arena, &at, ". \t\r\n");
+            at += *at == '.';
+            const char *what = take_word(arena, &at, " \t\r\n"), *value = take_word(arena, &at, " \t\r\n");
+            const wanted one = {lib_arena_format(arena, "%.*s", (int)length, line), stage, what, value, number, false};
+            if (!*value || *take_word(arena, &at, " \t\r\n"))
+                refuse(arena, region, &one, "expected `choose STAGE.CHOICE VALUE`");
+            lib_vec_push(arena, &list, one);
+        } else if (*first && *first != '#') {
+            directive = number;
+        }
+        line += length + (line[length] != 0);
+    }
+    if (list.count && directive)
+        refuse(arena, region, &list.data[0],
+               lib_arena_format(arena,
+                                "a section has either choices, which the rules take over, or directives (line %d)",
+                                directive));
+    return list;
+}
+
+/* ---- pins */
+
+static void list_words(lib_text *text, const char *const *words, int count) {
+    enum { SHOWN = 16 };
+    for (int i = 0; i < count && i < SHOWN; i++) lib_text_format(text, "%s%s", i ? ", " : "", words[i]);
+    if (count > SHOWN) lib_text_format(text, ", ... %s", words[count - 1]);
+}
+
+static int number_of(const tir_choice *choice, const char *value) {
+    for (int i = 0; i < choice->count; i++)
+        if (strcmp(choice->shown[i], value) == 0) return i;
+    return -1;
+}
+
+/* The choice that is shown as `which` says; NULL: there is none. */
+static const tir_choice *find_choice(const tir_choices *choices, const wanted *which) {
+    for (uint32_t i = 0; i < choices->made.count; i++) {
+        const tir_choice *made = &choices->made.data[i];
+        if (strcmp(made->shown_stage, which->stage) == 0 && strcmp(made->what, which->what) == 0) return made;
+    }
+    return NULL;
+}
+
+/* Pins the wanted choice if the value is a candidate beside what is pinned so far. */
+static bool pin(tir_choices *choices, wanted *which) {
+    const tir_choice *made = find_choice(choices, which);
+    const int value = made ? number_of(made, which->value) : -1;
+    if (value < 0) return false;
+    lib_vec_push(choices->arena, &choices->pins, ((tir_pin){made->stage, made->what, made->candidate[value]}));
+    return which->found = true;
+}
+
+static _Noreturn void refuse_unknown(const tir_choices *choices, const tir_region *region, const wanted *which) {
+    lib_text reason;
+    lib_text_init(&reason, choices->arena);
+    lib_nearest nearest = lib_nearest_to(lib_arena_format(choices->arena, "%s.%s", which->stage, which->what));
+    lib_text_add(&reason,
+                 choices->made.count ? "there is no such choice; there are" : "the rules have no choices here");
+    for (uint32_t i = 0; i < choices->made.count; i++) {
+        const tir_choice *made = &choices->made.data[i];
+        const char *name = lib_arena_format(choices->arena, "%s.%s", made->shown_stage, made->what);
+        lib_text_format(&reason, "%s %s", i ? "," : "", name);
+        lib_nearest_try(&nearest, name, strlen(name));
+    }
+    lib_text_add(&reason, lib_nearest_hint(&nearest));
+    refuse(choices->arena, region, which, reason.data);
+}
+
+/* Raises unless each choice is as the host wants it. */
+static void check_pins(const tir_choices *choices, const tir_region *region, const wanted_list *list) {
+    for (uint32_t w = 0; w < list->count; w++) {
+        const wanted *which = &list->data[w];
+        const tir_choice *made = find_choice(choices, which);
+        if (!made) refuse_unknown(choices, region, which);
+        if (which->found && strcmp(made->shown[made->taken], which->value) == 0) continue;
+        lib_text reason;
+        lib_text_init(&reason, choices->arena);
+        lib_text_add(&reason,
+                     which->found ? "impossible beside the other choices; expected one of " : "expected one of ");
+        list_words(&reason, made->shown, made->count);
+        refuse(choices->arena, region, which, reason.data);
+    }
+}
+
+bool jit_has_choices(lib_arena *arena, const tir_region *region, const jit_own *own) {
+    return own->text && parse_choices(arena, region, own).count > 0;
+}
+
+tir_kernel *jit_lower_by_choices(const jit_rules *rules, lib_arena *arena, tir_region *region, const jit_own *own,
+                                 tir_region **rewritten, tir_schedule *schedule, const tir_lower_options *options) {
+    wanted_list list = parse_choices(arena, region, own);
+    tir_choices choices = {.arena = arena};
+    tir_kernel *kernel;
+    lib_error error;
+    /* a choice or a candidate may exist only after another choice has been pinned */
+    for (bool more = true; more;) {
+        kernel = jit_lower_by_rules(rules, arena, region, &choices, rewritten, schedule, options, &error);
+        tir_choices_show(schedule, region);
+        more = false;
+        for (uint32_t w = 0; w < list.count; w++)
+            if (!list.data[w].found) more |= pin(&choices, &list.data[w]);
+    }
+    check_pins(&choices, region, &list);
+    if (!kernel) lib_raise_error(arena->scope, &error);
+    return kernel;
+}
+
+/* ---- at random, for tests */
+
+uint64_t jit_choices_seed(void) {
+    return (uint64_t)lib_environment_integer(LIB_ENV_CHOICES, 0);
+}
+
+tir_kernel *jit_lower_at_random(const jit_rules *rules, lib_arena *arena, tir_region *region, tir_region **rewritten,
+                                tir_schedule *schedule, const tir_lower_options *options) {
+    tir_choices choices = {.arena = arena};
+    lib_error error;
+    uint64_t random = lib_hash_mix(jit_choices_seed(), tir_region_hash(region).low);
+    if (!jit_lower_by_rules(rules, arena, region, &choices, rewritten, schedule, options, &error)) return NULL;
+    for (uint32_t i = 0; i < choices.made.count; i++) {
+        const tir_choice *made = &choices.made.data[i];
+        random = lib_hash_mix(random, i + 1);
+        if (random % 4) continue;
+        const char *value = made->candidate[(random >> 8) % (uint64_t)made->count];
+        lib_vec_push(arena, &choices.pins, ((tir_pin){made->stage, made->what, value}));
+    }
+    return jit_lower_by_rules(rules, arena, region, &choices, rewritten, schedule, options, &error);
+}
+
+/* ---- all choices of a region, as text */
+
+/* Predicted cycles with one choice changed; below 0: lowering refuses the schedule. */
+static double predict(const jit_rules *rules, lib_arena *arena, tir_region *region, const tir_pin *pinned,
+                      tir_choices *choices, tir_schedule *schedule, const tir_lower_options *options,
+                      jit_predict_cycles *cycles, void *user) {
+    tir_region *rewritten;
+    lib_error error;
+    *choices = (tir_choices){.arena = arena};
+    if (pinned) lib_vec_push(arena, &choices->pins, *pinned);
+    const tir_kernel *kernel = jit_lower_by_rules(rules, arena, region, choices, &rewritten, schedule, options, &error);
+    return kernel ? cycles(user, arena, kernel) : -1;
+}
+
+void jit_print_choices(lib_text *text, const jit_rules *rules, lib_arena *arena, tir_region *region,
+                       const tir_lower_options *options, jit_predict_cycles *cycles, void *user) {
+    tir_choices choices, other;
+    tir_schedule schedule, ignored;
+    const double by_rules = predict(rules, arena, region, NULL, &choices, &schedule, options, cycles, user);
+    tir_choices_show(&schedule, region);
+    lib_text_format(text, "%sregion %s #%016llx:%s\n", choices.made.count ? "" : "# ", region->name,
+                    (unsigned long long)tir_region_hash(region).low, choices.made.count ? "" : " no choices");
+    if (by_rules > 0) lib_text_format(text, "# %.0f cycles predicted\n", by_rules);
+    for (uint32_t i = 0; i < choices.made.count; i++) {
+        const tir_choice *made = &choices.made.data[i];
+        lib_text_format(text, "choose %s.%s %s\n", made->shown_stage, made->what, made->shown[made->taken]);
+        bool first = true;
+        for (int v = 0; v < made->count; v++) {
+            const tir_pin changed = {made->stage, made->what, made->candidate[v]};
+            if (v == made->taken) continue;
+            const double here = predict(rules, arena, region, &changed, &other, &ignored, options, cycles, user);
+            lib_text_format(text, "%s %s", first ? "#  " : ",", made->shown[v]);
+            if (here < 0) lib_text_add(text, " refused");
+            if (here > 0 && by_rules > 0) lib_text_format(text, " %.2f", here / by_rules);
+            first = false;
+        }
+        if (!first) lib_text_add(text, "\n");
+    }
+}

@@ -1,0 +1,111 @@
+#include "tir/choice.h"
+
+#include <stdlib.h>
+
+/* Of more than MOST candidates an even sample of MOST is recorded, the pinned one, and those at most NEAR steps from the rule's answer. */
+enum { MOST = 48, NEAR = 4, RECORDED = MOST + 2 * NEAR + 3 };
+
+static const tir_pin *find_pin(const tir_choices *choices, const char *stage, const char *what) {
+    for (uint32_t i = 0; choices && i < choices->pins.count; i++) {
+        const tir_pin *pin = &choices->pins.data[i];
+        if (strcmp(pin->stage, stage) == 0 && strcmp(pin->what, what) == 0) return pin;
+    }
+    return NULL;
+}
+
+const char *tir_pinned(const tir_schedule *schedule, const char *stage, const char *what) {
+    const tir_pin *pin = find_pin(schedule->choices, stage, what);
+    return pin ? pin->value : NULL;
+}
+
+int64_t tir_pinned_number(const tir_schedule *schedule, const char *stage, const char *what) {
+    const char *value = tir_pinned(schedule, stage, what);
+    return value ? strtoll(value, NULL, 10) : 0;
+}
+
+static int number_of(int count, const char *const *candidate, const char *value) {
+    for (int i = 0; i < count && value; i++)
+        if (strcmp(candidate[i], value) == 0) return i;
+    return -1;
+}
+
+void tir_record_word(tir_schedule *schedule, const char *stage, const char *what, int count, const char *const *words,
+                     int taken) {
+    tir_choices *choices = schedule->choices;
+    if (!choices) return;
+    for (uint32_t i = 0; i < choices->made.count; i++) {
+        tir_choice *made = &choices->made.data[i];
+        if (strcmp(made->stage, stage) != 0 || strcmp(made->what, what) != 0) continue;
+        const int again = number_of(made->count, made->candidate, words[taken]);
+        if (again >= 0) made->taken = again;
+        return;
+    }
+    tir_choice made = {.stage = lib_arena_string(choices->arena, stage),
+                       .what = what,
+                       .candidate = LIB_NEW_ARRAY(choices->arena, const char *, (size_t)count + 1),
+                       .count = count,
+                       .taken = taken,
+                       .at = schedule->text.length};
+    for (int i = 0; i < count; i++) made.candidate[i] = lib_arena_string(choices->arena, words[i]);
+    lib_vec_push(choices->arena, &choices->made, made);
+}
+
+int tir_choose_word(tir_schedule *schedule, const char *stage, const char *what, int count, const char *const *words,
+                    int by_rule) {
+    if (!schedule->choices) return by_rule;
+    const int pinned = number_of(count, words, tir_pinned(schedule, stage, what));
+    const int taken = pinned >= 0 ? pinned : by_rule;
+    tir_record_word(schedule, stage, what, count, words, taken);
+    return taken;
+}
+
+bool tir_choose_yes(tir_schedule *schedule, const char *stage, const char *what, bool by_rule) {
+    static const char *const words[] = {"no", "yes"};
+    return tir_choose_word(schedule, stage, what, 2, words, by_rule) == 1;
+}
+
+/* Candidates of a number, as words. */
+typedef struct number_list {
+    int count, rule;
+    int64_t number[RECORDED];
+    const char *word[RECORDED];
+} number_list;
+
+static void add_number(number_list *list, lib_arena *arena, int64_t number) {
+    list->number[list->count] = number;
+    list->word[list->count++] = lib_arena_format(arena, "%lld", (long long)number);
+}
+
+static void list_numbers(number_list *list, const tir_schedule *schedule, tir_numbers from, int64_t by_rule,
+                         int64_t pinned) {
+    lib_arena *arena = schedule->choices->arena;
+    const int64_t all = from.high < from.low ? 0 : (from.high - from.low) / from.step + 1;
+    const int64_t apart = all > MOST ? (all + MOST - 1) / MOST : 1;
+    list->count = 0;
+    list->rule = -1;
+    for (int64_t i = 0; i < all; i++) {
+        const int64_t number = from.low + i * from.step;
+        const int64_t distance = number < by_rule ? by_rule - number : number - by_rule;
+        if (i % apart && distance > NEAR * from.step && number != pinned) continue;
+        if (number == by_rule) list->rule = list->count;
+        add_number(list, arena, number);
+    }
+    if (list->rule >= 0) return;
+    list->rule = list->count; /* the rule's answer is always one */
+    add_number(list, arena, by_rule);
+}
+
+void tir_record_number(tir_schedule *schedule, const char *stage, const char *what, tir_numbers from, int64_t taken) {
+    number_list list;
+    if (!schedule->choices) return;
+    list_numbers(&list, schedule, from, taken, tir_pinned_number(schedule, stage, what));
+    tir_record_word(schedule, stage, what, list.count, list.word, list.rule);
+}
+
+int64_t tir_choose_number(tir_schedule *schedule, const char *stage, const char *what, tir_numbers from,
+                          int64_t by_rule) {
+    number_list list;
+    if (!schedule->choices) return by_rule;
+    list_numbers(&list, schedule, from, by_rule, tir_pinned_number(schedule, stage, what));
+    return list.number[tir_choose_word(schedule, stage, what, list.count, list.word, list.rule)];
+}
