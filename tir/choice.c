@@ -13,13 +13,19 @@ static const tir_pin *find_pin(const tir_choices *choices, const char *stage, co
     return NULL;
 }
 
-const char *tir_pinned(const tir_schedule *schedule, const char *stage, const char *what) {
+/* NULL: not pinned */
+static const char *pinned_value(const tir_schedule *schedule, const char *stage, const char *what) {
     const tir_pin *pin = find_pin(schedule->choices, stage, what);
     return pin ? pin->value : NULL;
 }
 
+bool tir_is_pinned(const tir_schedule *schedule, const char *stage, const char *what, const char *word) {
+    const char *value = pinned_value(schedule, stage, what);
+    return value && strcmp(value, word) == 0;
+}
+
 int64_t tir_pinned_number(const tir_schedule *schedule, const char *stage, const char *what) {
-    const char *value = tir_pinned(schedule, stage, what);
+    const char *value = pinned_value(schedule, stage, what);
     return value ? strtoll(value, NULL, 10) : 0;
 }
 
@@ -53,7 +59,7 @@ void tir_record_word(tir_schedule *schedule, const char *stage, const char *what
 int tir_choose_word(tir_schedule *schedule, const char *stage, const char *what, int count, const char *const *words,
                     int by_rule) {
     if (!schedule->choices) return by_rule;
-    const int pinned = number_of(count, words, tir_pinned(schedule, stage, what));
+    const int pinned = number_of(count, words, pinned_value(schedule, stage, what));
     const int taken = pinned >= 0 ? pinned : by_rule;
     tir_record_word(schedule, stage, what, count, words, taken);
     return taken;

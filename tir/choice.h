@@ -46,9 +46,9 @@ int tir_choose_word(tir_schedule *schedule, const char *stage, const char *what,
                     int by_rule);
 bool tir_choose_yes(tir_schedule *schedule, const char *stage, const char *what, bool by_rule);
 
-/* For choices that a search makes together: it considers only what tir_pinned allows, unless there is nothing of that kind, and records its
+/* For choices that a search makes together: it considers only what is pinned, unless there is nothing of that kind, and records its
  * answers. */
-const char *tir_pinned(const tir_schedule *schedule, const char *stage, const char *what);    /* NULL: not pinned */
+bool tir_is_pinned(const tir_schedule *schedule, const char *stage, const char *what, const char *word);
 int64_t tir_pinned_number(const tir_schedule *schedule, const char *stage, const char *what); /* 0: not pinned */
 void tir_record_number(tir_schedule *schedule, const char *stage, const char *what, tir_numbers from, int64_t taken);
 void tir_record_word(tir_schedule *schedule, const char *stage, const char *what, int count, const char *const *words,

@@ -185,11 +185,10 @@ static void find_unit(rules *r, int s, rules_tile_shape *t, const rules_access *
 
 static void choose_unit(rules *r, int s, rules_tile_shape *t, const rules_access *access, int count, int64_t rows,
                         bool pinned) {
-    const char *wanted = pinned ? tir_pinned(r->schedule, r->region->stages.data[s].name, "unit") : NULL;
     const rules_tile_shape without = *t;
     find_unit(r, s, t, access, count, rows);
     const tir_unit *fitting = t->unit;
-    if (fitting && wanted && strcmp(wanted, "none") == 0) *t = without;
+    if (pinned && tir_is_pinned(r->schedule, r->region->stages.data[s].name, "unit", "none")) *t = without;
     t->fitting = fitting;
 }
 
@@ -344,7 +343,8 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     if (pinned) {
         p.columns = tir_pinned_number(r->schedule, stage->name, "columns");
         p.rows = tir_pinned_number(r->schedule, stage->name, "rows");
-        p.inside = tir_pinned(r->schedule, stage->name, "steps_inside");
+        p.only_inside = tir_is_pinned(r->schedule, stage->name, "steps_inside", "yes");
+        p.only_outside = tir_is_pinned(r->schedule, stage->name, "steps_inside", "no");
     }
     double penalty = 1, lines = 1;
     tir_expr axis = stage->axis[v].var;
@@ -468,7 +468,6 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
 /* The best tile; with `pinned`, of those that are pinned (tir/choice.h). */
 static bool choose_tile(rules *r, int s, bool pinned, rules_tile_shape *best) {
     const tir_stage *stage = &r->region->stages.data[s];
-    const char *along = pinned ? tir_pinned(r->schedule, stage->name, "vector") : NULL;
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES);
     bool found = false, wanted = false;
@@ -481,7 +480,7 @@ static bool choose_tile(rules *r, int s, bool pinned, rules_tile_shape *best) {
         rules_tile_shape t;
         if (prepared >= 0 && prepared != v) continue;
         if (!try_axis(r, s, v, access, count, pinned, &t)) continue;
-        const bool here = along && strcmp(stage->axis[v].name, along) == 0;
+        const bool here = pinned && tir_is_pinned(r->schedule, stage->name, "vector", stage->axis[v].name);
         if (!found || here || (!wanted && t.cycles < best->cycles)) *best = t;
         wanted = wanted || here;
         vectors |= 1u << v;

@@ -112,9 +112,9 @@ typedef struct rules_tile_problem {
     int64_t crossings;
     /* distance in memory of results of neighbouring lanes; 0: unknown */
     int64_t lane_bytes;
-    /* pinned nr and mr, 0: none; pinned steps_inside, "no" or "yes", NULL: none */
+    /* pinned nr and mr, 0: none; steps_inside is pinned to true, to false */
     int64_t columns, rows;
-    const char *inside;
+    bool only_inside, only_outside;
 } rules_tile_problem;
 
 /* rules_tile_size.c */

@@ -206,7 +206,7 @@ static void size_rows(const rules *r, rules_tile_shape *t, const rules_tile_prob
                       bool steps_inside) {
     rules_tile_shape tried = *t;
     if (limit > p->m) limit = p->m;
-    if (p->inside && (strcmp(p->inside, "yes") == 0) != steps_inside) return;
+    if (steps_inside ? p->only_outside : p->only_inside) return;
     tried.steps_inside = steps_inside;
     tried.nr = nr;
     for (tried.mr = 1; tried.mr <= limit; tried.mr++) {
@@ -245,6 +245,6 @@ void rules_size_tile(const rules *r, rules_tile_shape *t, const rules_tile_probl
     if (t->cycles < 1e300) return;
     rules_tile_problem free = *p; /* what is pinned is no candidate */
     free.columns = free.rows = 0;
-    free.inside = NULL;
+    free.only_inside = free.only_outside = false;
     size_columns(r, t, &free);
 }
