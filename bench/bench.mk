@@ -151,10 +151,11 @@ bench-short: bench-build
 cliffs: $(OUT)/bench/cliffs
 	@$< $(if $(SEED),--seed $(SEED)) $(if $(CASE),--first $(CASE) --count 1,$(if $(N),--count $(N))) $(if $(FILTER),--filter '$(FILTER)')
 
-# Each choice of the schedule rules changed alone: how good are rules and cost model? FILTER=text, LONGEST=3: milliseconds of a run at most.
+# Each choice of the schedule rules changed alone: how good are rules and cost model? FILTER=text, LONGEST=3: milliseconds of a run at most,
+# ALL=1: a line for each candidate.
 .PHONY: choices
 choices: $(OUT)/bench/choices
-	@$< $(if $(FILTER),--filter '$(FILTER)') $(if $(LONGEST),--longest $(LONGEST)) bench/shapes.txt
+	@$< $(if $(FILTER),--filter '$(FILTER)') $(if $(LONGEST),--longest $(LONGEST)) $(if $(ALL),--all $(ALL)) bench/shapes.txt
 
 # The last run becomes the one that later ones are compared with; whole runs only.
 .PHONY: bench-keep

@@ -27,7 +27,7 @@ typedef struct options {
     const char *filter;
     /* of a run: longer ones are left out */
     double longest;
-    int most_cases;
+    bool all;
 } options;
 
 /* ---- candidates */
@@ -55,13 +55,19 @@ static void add_candidates(outcome *o, const char *region, const char *choice, c
 }
 
 static void list_candidates(outcome *o, const char *text) {
-    char line[8 * LINE], region[160] = "", choice[120] = "";
+    char line[8 * LINE], region[160] = "", choice[120] = "", value[32];
     o->count = 1;
     o->list[0] = (candidate){.choice = "by rule", .predicted = 1, .measured = 1};
     for (const char *at = text; *at; at += strcspn(at, "\n"), at += *at == '\n') {
         snprintf(line, sizeof line, "%.*s", (int)strcspn(at, "\n"), at);
         if (strncmp(line, "region ", 7) == 0) snprintf(region, sizeof region, "%.159s", line);
-        if (sscanf(line, "choose %119s", choice) == 1) continue;
+        if (sscanf(line, "choose %119s %31s", choice, value) == 2) {
+            if (o->count > 1) continue;
+            o->list[o->count++] = (candidate){.predicted = 1}; /* the same kernel: how much is chance? */
+            snprintf(o->list[1].region, sizeof o->list[1].region, "%s", region);
+            snprintf(o->list[1].choice, sizeof o->list[1].choice, "%s %s", choice, value);
+            continue;
+        }
         if (strncmp(line, "#  ", 3) == 0) add_candidates(o, region, choice, line + 2);
     }
 }
@@ -152,7 +158,7 @@ typedef struct summary {
     double loss_cheapest, loss_rules, ranks;
 } summary;
 
-static void report(const outcome *o, summary *s) {
+static void report(const outcome *o, bool all, summary *s) {
     double predicted[MOST], measured[MOST];
     const candidate *best = &o->list[fastest(o)], *first = &o->list[cheapest(o)];
     for (int i = 0; i < o->count; i++) predicted[i] = o->list[i].predicted, measured[i] = o->list[i].measured;
@@ -161,6 +167,8 @@ static void report(const outcome *o, summary *s) {
         "%5.2f %-48s predicted %.2f | cheapest predicted %.2f takes %.2f: %-40s | %3d candidates, rank %5.2f | %9.2f us %s\n",
         best->measured, best->choice, best->predicted, first->predicted, first->measured, first->choice, o->count, rank,
         1e6 * o->seconds, o->label);
+    for (int i = 0; i < o->count && all; i++)
+        printf("      %5.2f predicted %.2f %s\n", o->list[i].measured, o->list[i].predicted, o->list[i].choice);
     fflush(stdout);
     s->cases++;
     s->right += first->measured <= 1.02 * best->measured;
@@ -178,8 +186,8 @@ static bool read_options(options *o, int argc, char **argv, int *files) {
             o->filter = argv[i + 1];
         else if (strcmp(argv[i], "--longest") == 0)
             o->longest = 1e-3 * atof(argv[i + 1]);
-        else if (strcmp(argv[i], "--count") == 0)
-            o->most_cases = atoi(argv[i + 1]);
+        else if (strcmp(argv[i], "--all") == 0)
+            o->all = atoi(argv[i + 1]) != 0;
         else
             return false;
     }
@@ -188,11 +196,11 @@ static bool read_options(options *o, int argc, char **argv, int *files) {
 }
 
 int main(int argc, char **argv) {
-    options opt = {.filter = "", .longest = 3e-3, .most_cases = 1 << 30};
+    options opt = {.filter = "", .longest = 3e-3};
     summary s = {.cases = 0};
     int files;
     if (!read_options(&opt, argc, argv, &files))
-        return fputs("usage: choices [--filter TEXT] [--longest 3 (ms)] [--count N] FILE ...\n", stderr), 2;
+        return fputs("usage: choices [--filter TEXT] [--longest 3 (ms)] [--all 1] FILE ...\n", stderr), 2;
     dlc_context_options wanted = DLC_CONTEXT_OPTIONS_INIT;
     dlc_context *context;
     if (dlc_context_create(&wanted, &context)) return 1;
@@ -204,10 +212,9 @@ int main(int argc, char **argv) {
         if (!file) return perror(argv[f]), 1;
         while (fgets(line, sizeof line, file)) {
             bench_shape shape;
-            if (!bench_shape_parse(&shape, line) || !strstr(shape.text, opt.filter) || s.cases >= opt.most_cases)
-                continue;
+            if (!bench_shape_parse(&shape, line) || !strstr(shape.text, opt.filter)) continue;
             *o = (outcome){.count = 0};
-            if (run_case(context, &opt, &shape, o)) report(o, &s);
+            if (run_case(context, &opt, &shape, o)) report(o, opt.all, &s);
         }
         fclose(file);
     }

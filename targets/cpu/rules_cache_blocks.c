@@ -10,7 +10,7 @@
 
 enum {
     FEWEST_PANELS = 8, /* with fewer, the reduction is not cut: panels are the tasks */
-    FEW_ROWS = 4,      /* with fewer rows, loading a line from memory takes longer than computing with one */
+    FEW_ROWS = 4,      /* with fewer rows, loading a line from L3 or memory takes longer than computing with one */
     FEW_TILES = 3      /* with at most so many tiles, the first one takes a large part of the time */
 };
 
@@ -96,6 +96,32 @@ static void fetch_pieces(rules *r, int main, const rules_tile_shape *t, const ru
                          steps_loop(stage, t, step), owner, vo);
 }
 
+/* How panels get to L2 before they are used. */
+typedef enum fetch { FETCH_NONE, FETCH_NEXT_PANEL, FETCH_PAGE_AHEAD } fetch;
+
+static bool is_window(const rules *r, const tir_stage *stage, int step) {
+    for (int a = step + 1; a < stage->space + stage->reduce; a++)
+        if (rules_extent(r, &stage->axis[a]) != 1) return true;
+    return false;
+}
+
+/* With few rows the hardware prefetcher is as fast as L3; with one or two, it stops at the ends of pages for longer than they compute if the
+ * panels come from memory (Zen 4: of 1x2048x1024 from L3, prefetches a page ahead took 28 % of the time; 4x4096x4096 from memory 27 %). */
+static fetch choose_fetch(rules *r, const tir_stage *stage, const rules_tile_shape *t, int step, double rows,
+                          double panels, double working_set) {
+    static const char *const ways[] = {"none", "next_panel", "page_ahead"};
+    const double l2 = (double)r->machine->l2, kept = r->machine->rates.kept;
+    const bool in_block = t->blocks_axis == step;
+    fetch best = FETCH_NONE;
+    if (rows < (double)FEW_ROWS)
+        best = rows <= 2 && panels > kept * (double)r->machine->l3 ? FETCH_PAGE_AHEAD : FETCH_NONE;
+    else if (working_set <= kept * l2)
+        best = panels > l2 / 4 ? FETCH_NEXT_PANEL : FETCH_NONE;
+    else if (rows <= (double)(FEW_TILES * t->mr) && !in_block && panels > l2)
+        best = is_window(r, stage, step) ? FETCH_PAGE_AHEAD : FETCH_NEXT_PANEL;
+    return (fetch)tir_choose_word(r->schedule, stage->name, "fetch", in_block ? 2 : 3, ways, (int)best);
+}
+
 void rules_fetch_panels(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *vo) {
     const tir_stage *stage = &r->region->stages.data[main];
     rules_access access[RULES_ACCESSES];
@@ -105,21 +131,17 @@ void rules_fetch_panels(rules *r, int main, const rules_tile_shape *t, const cha
     if (panels < 0) fetch_pieces(r, main, t, access, count, step, owner, vo);
     if (panels < 0 || t->inside || t->peel) return; /* peeled columns are not contiguous within a panel */
     const tir_tensor *tensor = &r->region->tensors.data[access[panels].tensor];
-    double rows = 1, bytes = rules_tensor_bytes(r, tensor), l2 = (double)r->machine->l2;
+    double rows = 1;
     for (int a = 0; a < stage->space + stage->reduce; a++)
         if (rules_extent(r, &stage->axis[a]) < 0) return;
     for (int a = 0; a < stage->space; a++)
         if (a != t->v) rows *= (double)rules_extent(r, &stage->axis[a]);
-    const bool in_block = t->blocks_axis == step;
-    const char *loop = steps_loop(stage, t, step);
-    if (rows >= (double)FEW_ROWS &&
-        working_set_bytes(r, main, t, access, count, panels) <= r->machine->rates.kept * l2) {
-        if (bytes > l2 / 4)
-            tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+1 L2 shared", tensor->name, stage->name, loop,
-                             owner, vo);
-    } else if (rows <= (double)(FEW_TILES * t->mr) && !in_block && bytes > l2) {
-        fetch_ahead(r, stage, t, tensor, step);
-    }
+    const fetch how = choose_fetch(r, stage, t, step, rows, rules_tensor_bytes(r, tensor),
+                                   working_set_bytes(r, main, t, access, count, panels));
+    if (how == FETCH_NEXT_PANEL)
+        tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+1 L2 shared", tensor->name, stage->name,
+                         steps_loop(stage, t, step), owner, vo);
+    if (how == FETCH_PAGE_AHEAD) fetch_ahead(r, stage, t, tensor, step);
 }
 
 /* Is the tensor a result of a stage in the tile, or an operand beyond L2 that stages other than the reduction load? */
