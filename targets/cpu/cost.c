@@ -1,13 +1,14 @@
-/* Predicts a kernel's cost from its loop IR, in one traversal. Each value counts once, in the loop where the emitter puts it: that of its
+/* Predicts a kernel's cost from its loop IR in the form that is executed (tir/vectorise.h), in one traversal. Each value counts once, in the loop where the emitter puts it: that of its
  * deepest operand. A serial loop takes the maximum of its units' time and the latency of its dependence chain; loops add up. Bounds and
  * conditions that vary between iterations are averaged over a few samples of the variables. Traffic comes from footprints
  * (cost_memory.c). */
 #include "targets/cpu/cost.h"
 #include "targets/cpu/cpu.h"
+#include "tir/vectorise.h"
 
 #include <math.h>
 
-enum { SAMPLES = 8, OPEN = COST_LOOPS };
+enum { SAMPLES = 8, OPEN = COST_LOOPS, WIDTHS = 8 };
 
 /* ---- caches -------------------------------------------------------------------------------------------------------------- */
 
@@ -39,8 +40,14 @@ double cost_conflicts(const tir_machine *machine, int64_t rows, int64_t row_byte
 
 /* ---- state of the walk --------------------------------------------------------------------------------------------------- */
 
+/* Vectors of one width. */
+typedef struct vectors {
+    int width;
+    double count;
+} vectors;
+
 typedef struct open_loop {
-    /* serial: also tasks and branches */
+    /* serial: also tasks and branches; lanes: all vectors of a vec loop */
     tir_loop_kind kind;
     /* id of its variable; UINT32_MAX: a branch */
     uint32_t var;
@@ -48,8 +55,8 @@ typedef struct open_loop {
     int64_t low;
     /* iterations per entry */
     double ratio;
-    /* vec loops: number of chunks of its iterations */
-    double vectors;
+    /* lanes: the vectors that the iterations become */
+    vectors vectors[WIDTHS];
     /* frame of the loop itself if serial, else of the serial loop around it */
     int frame;
     /* number of the loop in `nest` */
@@ -84,6 +91,8 @@ typedef struct counter {
     double runs[SAMPLES];
     open_loop open[OPEN];
     int depth;
+    /* by buffer: a reg buffer that is in memory */
+    bool *spilled;
     frame frames[OPEN + 1];
     int frame_count;
     lib_vec(tir_expr) stack;
@@ -208,28 +217,45 @@ static int level_of(const counter *c, uint32_t mask) {
     return i;
 }
 
-/* How often a value with these dependences is computed, as vectors of `lanes` lanes (0: one scalar for all). */
+/* How often a value with these dependences is computed, as vectors; `of`: the loop whose iterations they hold, NULL: one scalar for all. */
 typedef struct repeated {
-    double times, lanes;
+    double times;
+    const open_loop *of;
 } repeated;
 
+static double count_vectors(const open_loop *lanes) {
+    double count = 0;
+    for (int i = 0; i < WIDTHS; i++) count += lanes->vectors[i].count;
+    return count;
+}
+
+static double lanes_of(const repeated *done) {
+    return done->of ? done->of->ratio / count_vectors(done->of) : 0;
+}
+
 static repeated times_done(const counter *c, uint32_t mask, int level) {
-    repeated done = {1, 0};
+    repeated done = {1, NULL};
     for (int i = 0; i <= level; i++) {
         const open_loop *l = &c->open[i];
         bool here = mask >> i & 1;
         if (l->kind == TIR_SERIAL || (here && l->kind == TIR_UNROLL)) done.times *= l->ratio;
-        if (!here || l->kind != TIR_VEC) continue;
-        done.times *= l->vectors;
-        done.lanes = l->ratio / l->vectors;
+        if (!here || l->kind != TIR_LANES) continue;
+        done.times *= count_vectors(l);
+        done.of = l;
     }
     return done;
 }
 
 /* Unit time of one instruction relative to a whole vector: on half-width units, half a vector takes half of it. */
-static double share_of(const counter *c, double lanes, tir_dtype dtype) {
-    double bytes = lanes * (dtype < DLC_DTYPE_COUNT ? (double)lib_dtype_size((dlc_dtype)dtype) : 4);
-    return c->machine->half_units && bytes <= c->machine->vector_bytes / 2.0 ? 0.5 : 1;
+static double share_of(const counter *c, const repeated *done, tir_dtype dtype) {
+    const double bytes = dtype < DLC_DTYPE_COUNT ? (double)lib_dtype_size((dlc_dtype)dtype) : 4,
+                 half = c->machine->vector_bytes / 2.0;
+    double sum = 0;
+    if (!c->machine->half_units) return 1;
+    if (!done->of) return 0.5;
+    for (int i = 0; i < WIDTHS; i++)
+        sum += done->of->vectors[i].count * (done->of->vectors[i].width * bytes <= half ? 0.5 : 1);
+    return sum / count_vectors(done->of);
 }
 
 static frame *frame_of(counter *c, int level) {
@@ -352,11 +378,12 @@ static void count_access(counter *c, uint32_t buffer, const tir_expr *index, uin
     int level = level_of(c, mask), here = innermost(c);
     if (here > level) level = here;
     repeated done = times_done(c, mask, level);
-    double moves = share_of(c, done.lanes, dtype), shuffles = 0;
+    const double lanes = lanes_of(&done);
+    double moves = share_of(c, &done, dtype), shuffles = 0;
     for (int i = 0; i < c->depth; i++) {
         const double stride = fabs(pace[i].stride);
         if (c->open[i].kind == TIR_UNROLL && pace[i].stride == bytes) neighbours = true;
-        if (c->open[i].kind != TIR_VEC || !(mask >> i & 1)) continue;
+        if (c->open[i].kind != TIR_LANES || !(mask >> i & 1)) continue;
         reversed = pace[i].stride == -bytes;
         together = pace[i].stride == bytes || pace[i].stride == 0 || reversed;
         close = stride <= (double)CLOSE * bytes;
@@ -364,16 +391,27 @@ static void count_access(counter *c, uint32_t buffer, const tir_expr *index, uin
     /* stores to neighbours in memory are transposed in registers, loads that skip few elements combined; others go lane by lane */
     const bool shuffled = neighbours && (store || close);
     if (reversed) shuffles = 1;
-    if (!together) shuffles = shuffled ? 4 : done.lanes;
-    if (!together && !shuffled) moves = done.lanes;
+    if (!together) shuffles = shuffled ? 4 : lanes;
+    if (!together && !shuffled) moves = lanes;
     spend(c, level, 0, done.times * shuffles, store ? 0 : done.times * moves, store ? done.times * moves : 0);
 }
 
 /* ---- values ------------------------------------------------------------------------------------------------------------------------- */
 
+/* Is the buffer in registers? Counts an access if it is only meant to be. */
+static bool count_in_registers(counter *c, uint32_t buffer, uint32_t mask, bool store) {
+    if (c->kernel->buffers.data[buffer].scope != TIR_SCOPE_REG) return false;
+    if (!c->spilled[buffer]) return true;
+    const int level = level_of(c, mask), here = innermost(c);
+    const repeated done = times_done(c, mask, level > here ? level : here);
+    const double times = done.times * share_of(c, &done, (tir_dtype)c->kernel->buffers.data[buffer].dtype);
+    spend(c, level > here ? level : here, 0, 0, store ? 0 : times, store ? times : 0);
+    return true;
+}
+
 static void count_load(counter *c, tir_expr e, uint32_t mask) {
     const tir_node *node = tir_get(c->pool, e);
-    if (c->kernel->buffers.data[node->bits].scope == TIR_SCOPE_REG) return;
+    if (count_in_registers(c, (uint32_t)node->bits, mask, false)) return;
     tir_expr index[DLC_MAX_RANK * 2];
     for (int i = 0; i < node->count - 2 * node->guarded; i++) index[i] = tir_operand(c->pool, e, i);
     count_access(c, (uint32_t)node->bits, index, mask, false, false);
@@ -420,9 +458,9 @@ static void count_value(counter *c, tir_expr root) {
             count_load(c, e, mask);
         } else if (node->dtype != TIR_INDEX && !is_known_mask(c, node, mask)) {
             price p = price_of(c, e);
-            double times = done.times * (done.lanes > 0 || p.fma <= 1 ? share_of(c, done.lanes, node->dtype) : 1.0 / 4);
+            double times = done.times * (done.of || p.fma <= 1 ? share_of(c, &done, node->dtype) : 1.0 / 4);
             spend(c, level, times * p.fma, times * p.vector, 0, 0);
-            if (done.lanes > 0) count_operations(c, node, done.times);
+            if (done.of) count_operations(c, node, done.times);
         }
         for (int i = 0, count = first_operands(node); i < count; i++)
             lib_vec_push(c->arena, &c->stack, tir_operand(c->pool, e, i));
@@ -466,41 +504,13 @@ static void count_store(counter *c, const tir_stmt *stmt) {
     count_value(c, stmt->store.value);
     for (int d = 0; d < stmt->store.rank; d++) count_value(c, stmt->store.index[d]);
     count_chain(c, stmt, index_mask);
-    if (c->kernel->buffers.data[stmt->store.buffer].scope == TIR_SCOPE_REG) return;
+    if (count_in_registers(c, stmt->store.buffer, index_mask, true)) return;
     count_access(c, stmt->store.buffer, stmt->store.index, index_mask, true, stmt->store.non_temporal);
 }
 
 /* ---- loops ---------------------------------------------------------------------------------------------------------------------------- */
 
 static void count_list(counter *c, const tir_stmt *stmt);
-
-/* Bytes of the widest number that the statements compute, which decides the number of lanes. */
-typedef struct widest {
-    const counter *c;
-    double bytes;
-} widest;
-
-static tir_expr see_width(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    widest *w = user;
-    const tir_node *node = tir_get(pool, e);
-    if (node->dtype >= DLC_DTYPE_COUNT || node->op == TIR_CONST) return rebuilt;
-    double bytes = (double)lib_dtype_size((dlc_dtype)node->dtype);
-    if (bytes > w->bytes) w->bytes = bytes;
-    return rebuilt;
-}
-static void see_statement(void *user, const tir_stmt *stmt) {
-    widest *w = user;
-    if (stmt->kind == TIR_STORE) tir_rewrite(w->c->pool, stmt->store.value, see_width, w);
-    if (stmt->kind == TIR_LET) tir_rewrite(w->c->pool, stmt->let.value, see_width, w);
-}
-
-static double vectors_of(const counter *c, const tir_stmt *body, double extent) {
-    widest w = {c, 1};
-    tir_stmt_walk(body, see_statement, &w);
-    double lanes = c->machine->vector_bytes / w.bytes, count = extent / (lanes < 1 ? 1 : lanes);
-    int64_t whole = (int64_t)count;
-    return (double)(whole + (count > (double)whole));
-}
 
 /* Cycles of a serial loop: its execution units' time and its chain of dependences overlap, the loops inside do not. */
 static double frame_cycles(const counter *c, const frame *f, double entries) {
@@ -515,7 +525,7 @@ static double frame_cycles(const counter *c, const frame *f, double entries) {
 
 static void open_loop_of(counter *c, tir_loop_kind kind, uint32_t var, int64_t low, double ratio) {
     open_loop *l = &c->open[c->depth];
-    *l = (open_loop){.kind = kind, .var = var, .low = low, .ratio = ratio, .vectors = ratio, .serial = ++c->serials};
+    *l = (open_loop){.kind = kind, .var = var, .low = low, .ratio = ratio, .serial = ++c->serials};
     l->nest = (int)c->nest.loops.count;
     cost_loop loop = {.parent = c->depth ? c->open[c->depth - 1].nest : 0, .trips = ratio};
     lib_vec_push(c->arena, &c->nest.loops, loop);
@@ -544,39 +554,134 @@ static double sample_place(int sample, int depth) {
     return (eighth + (double)jitter / 4294967296.0) / (double)SAMPLES;
 }
 
-/* Body of a loop whose variable starts at lower[s] and takes extent[s] values, in each sample s. */
-static void count_body(counter *c, const tir_stmt *body, tir_loop_kind kind, tir_expr var, const int64_t *lower,
-                       const int64_t *extent) {
+/* A loop whose variable starts at lower[s], in each sample s, and takes extent[s] values. */
+typedef struct counted_loop {
+    tir_loop_kind kind;
+    tir_expr var;
+    int64_t lower[SAMPLES], extent[SAMPLES];
+    vectors vectors[WIDTHS];
+} counted_loop;
+
+/* The loop around `body`, or around the loop `inner` around it (NULL: none). */
+static void count_body(counter *c, const counted_loop *loop, const counted_loop *inner, const tir_stmt *body) {
     double before[SAMPLES], entries = mean(c->runs);
-    uint32_t id = tir_var_id(c->pool, var);
+    uint32_t id = tir_var_id(c->pool, loop->var);
     memcpy(before, c->runs, sizeof before);
     for (int s = 0; s < SAMPLES; s++) {
-        double n = extent[s] > 0 ? (double)extent[s] : 0;
+        double n = loop->extent[s] > 0 ? (double)loop->extent[s] : 0;
         c->runs[s] *= n;
-        c->variables[s][id] = (uint64_t)(lower[s] + (int64_t)(n * sample_place(s, c->depth)));
+        c->variables[s][id] = (uint64_t)(loop->lower[s] + (int64_t)(n * sample_place(s, c->depth)));
     }
     double all = mean(c->runs);
     if (all > 0 && c->depth < OPEN) {
-        open_loop_of(c, kind, id, lower[0], all / entries);
-        if (kind == TIR_VEC) c->open[c->depth - 1].vectors = vectors_of(c, body, all / entries);
-        count_list(c, body);
+        open_loop_of(c, loop->kind, id, loop->lower[0], all / entries);
+        memcpy(c->open[c->depth - 1].vectors, loop->vectors, sizeof loop->vectors);
+        if (inner)
+            count_body(c, inner, NULL, body);
+        else
+            count_list(c, body);
         close_loop(c, entries);
     }
     memcpy(c->runs, before, sizeof before);
 }
 
-static void count_for(counter *c, const tir_stmt *stmt) {
-    int64_t lower[SAMPLES], extent[SAMPLES];
+static counted_loop evaluate_loop(const counter *c, const tir_stmt *stmt) {
+    counted_loop loop = {.kind = stmt->for_.loop, .var = stmt->for_.var};
     for (int s = 0; s < SAMPLES; s++) {
-        lower[s] = evaluate(c, stmt->for_.lower, s);
-        extent[s] = evaluate(c, stmt->for_.extent, s);
+        loop.lower[s] = evaluate(c, stmt->for_.lower, s);
+        loop.extent[s] = evaluate(c, stmt->for_.extent, s);
     }
-    count_body(c, stmt->for_.body, stmt->for_.loop, stmt->for_.var, lower, extent);
+    return loop;
+}
+
+/* ---- vectors: lanes loops with one body that follow each other, also interleaved and in a loop over vectors, are the vectors of one vec
+ * loop, and are counted as one loop over all its iterations */
+
+static bool is_loop(const tir_stmt *stmt, tir_loop_kind kind) {
+    return stmt && stmt->kind == TIR_FOR && stmt->for_.loop == kind;
+}
+
+/* The first lanes loop that the statement consists of; NULL: it consists of something else. */
+static const tir_stmt *first_lanes(const tir_stmt *stmt) {
+    if (is_loop(stmt, TIR_SERIAL) && stmt->for_.step > 1) stmt = stmt->for_.body;
+    if (stmt && stmt->kind == TIR_INTERLEAVE) stmt = stmt->interleave.body;
+    return is_loop(stmt, TIR_LANES) ? stmt : NULL;
+}
+
+static void add_vectors(const counter *c, counted_loop *loop, const tir_stmt *lanes, int width, double count,
+                        int64_t each) {
+    int at = 0;
+    int64_t active = 0;
+    tir_is_const(c->pool, lanes->for_.extent, &active);
+    while (at + 1 < WIDTHS && loop->vectors[at].count > 0 && loop->vectors[at].width != width) at++;
+    loop->vectors[at] = (vectors){width, loop->vectors[at].count + count};
+    for (int s = 0; s < SAMPLES; s++) loop->extent[s] += each * active;
+}
+
+/* Adds the lanes loops at the start of the list that have this body, `times` each; returns the statement after them. */
+static const tir_stmt *add_lanes(const counter *c, counted_loop *loop, const tir_stmt *list, const tir_stmt *body,
+                                 int64_t times) {
+    for (; list; list = list->next) {
+        const tir_stmt *lanes = first_lanes(list);
+        if (!lanes || lanes->for_.body != body) break;
+        if (is_loop(list, TIR_SERIAL)) {
+            add_lanes(c, loop, list->for_.body, body, times * evaluate(c, list->for_.extent, 0) / list->for_.step);
+            continue;
+        }
+        for (; lanes; lanes = list->kind == TIR_INTERLEAVE ? lanes->next : NULL)
+            add_vectors(c, loop, lanes, lanes->for_.width, (double)times, times);
+    }
+    return list;
+}
+
+static counted_loop start_of_lanes(const counter *c, const tir_stmt *first) {
+    const tir_expr lower = is_loop(first, TIR_SERIAL) ? first->for_.lower : first_lanes(first)->for_.lower;
+    counted_loop loop = {.kind = TIR_LANES, .var = first_lanes(first)->for_.var};
+    for (int s = 0; s < SAMPLES; s++) loop.lower[s] = evaluate(c, lower, s);
+    return loop;
+}
+
+static const tir_stmt *count_lanes(counter *c, const tir_stmt *list) {
+    const tir_stmt *body = first_lanes(list)->for_.body;
+    counted_loop loop = start_of_lanes(c, list);
+    const tir_stmt *rest = add_lanes(c, &loop, list, body, 1);
+    count_body(c, &loop, NULL, body);
+    return rest;
+}
+
+/* Rows of a tile of which two share their last vectors: copies of an unrolled loop with the whole vectors of a row each, and rows loops.
+ * They are counted as one loop over rows, in which the shared vectors are a part. A shared vector needs a blend of both rows' operand. */
+static const tir_stmt *count_rows(counter *c, const tir_stmt *list, const tir_stmt *pair) {
+    const tir_stmt *lanes = pair->for_.body, *stmt = list;
+    const tir_expr var = pair->for_.var;
+    counted_loop rows = evaluate_loop(c, list), loop = start_of_lanes(c, list->for_.body);
+    double copies = 0, pairs = 0;
+    for (; stmt && stmt->kind == TIR_FOR && stmt->for_.var == var; stmt = stmt->next)
+        *(stmt->for_.loop == TIR_ROWS ? &pairs : &copies) += 1;
+    rows.kind = TIR_UNROLL;
+    for (int s = 0; s < SAMPLES; s++) rows.extent[s] = (int64_t)copies;
+    add_lanes(c, &loop, list->for_.body, lanes->for_.body, 1);
+    add_vectors(c, &loop, lanes, 2 * lanes->for_.width, pairs / copies, 1);
+    spend(c, innermost(c), 0, mean(c->runs) * pairs, 0, 0);
+    count_body(c, &rows, &loop, lanes->for_.body);
+    return stmt;
+}
+
+/* The rows loop among the copies of an unrolled loop at the start of the list; NULL: there is none. */
+static const tir_stmt *find_rows(const tir_stmt *list) {
+    const tir_stmt *stmt = list;
+    if (!is_loop(list, TIR_UNROLL)) return NULL;
+    while (stmt && stmt->kind == TIR_FOR && stmt->for_.var == list->for_.var && stmt->for_.loop == TIR_UNROLL)
+        stmt = stmt->next;
+    const bool found = is_loop(stmt, TIR_ROWS) && stmt->for_.var == list->for_.var;
+    return found && is_loop(list->for_.body, TIR_LANES) && list->for_.body->for_.body == stmt->for_.body->for_.body
+               ? stmt
+               : NULL;
 }
 
 static bool depends_on_lane(const counter *c, uint32_t mask) {
     for (int i = 0; i < c->depth; i++)
-        if (mask >> i & 1 && c->open[i].kind == TIR_VEC) return true;
+        if (mask >> i & 1 && c->open[i].kind == TIR_LANES) return true;
     return false;
 }
 
@@ -616,17 +721,36 @@ static void count_let(counter *c, const tir_stmt *stmt) {
     c->lets.count -= index;
 }
 
+static void count_spill(counter *c, const tir_stmt *stmt) {
+    bool *place = &c->spilled[stmt->spill.buffer];
+    const bool before = *place;
+    *place = true;
+    count_list(c, stmt->spill.body);
+    *place = before;
+}
+
+/* Returns the statement after the loop, or after those that are counted with it. */
+static const tir_stmt *count_for(counter *c, const tir_stmt *stmt) {
+    const tir_stmt *pair = find_rows(stmt);
+    if (pair) return count_rows(c, stmt, pair);
+    if (first_lanes(stmt)) return count_lanes(c, stmt);
+    const counted_loop loop = evaluate_loop(c, stmt);
+    count_body(c, &loop, NULL, stmt->for_.body);
+    return stmt->next;
+}
+
 static void count_list(counter *c, const tir_stmt *stmt) {
-    for (; stmt; stmt = stmt->next) {
+    for (const tir_stmt *next; stmt; stmt = next) {
         c->epoch++;
+        next = stmt->next;
         switch (stmt->kind) {
-        case TIR_FOR: count_for(c, stmt); break;
+        case TIR_FOR: next = count_for(c, stmt); break;
+        case TIR_INTERLEAVE: next = count_lanes(c, stmt); break;
+        case TIR_SPILL: count_spill(c, stmt); break;
         case TIR_LET: count_let(c, stmt); break;
         case TIR_IF: count_if(c, stmt); break;
         case TIR_STORE: count_store(c, stmt); break;
         case TIR_PREFETCH: spend(c, innermost(c), 0, 0, mean(c->runs) * (c->machine->half_units ? 0.5 : 1), 0); break;
-        case TIR_INTERLEAVE: /* vec loops are counted, not what tir_vectorise makes of them */
-        case TIR_SPILL:
         case TIR_COLLECTIVE: /* the cpu has none */
         case TIR_BARRIER:
         case TIR_COMMIT:
@@ -639,16 +763,16 @@ static void count_list(counter *c, const tir_stmt *stmt) {
 /* ---- a kernel -------------------------------------------------------------------------------------------------------------------------- */
 
 static void count_phase(counter *c, const tir_phase *phase, double repeats) {
-    int64_t lower[SAMPLES] = {0}, extent[SAMPLES];
-    for (int s = 0; s < SAMPLES; s++) extent[s] = evaluate(c, phase->tasks, s);
+    counted_loop tasks = {.kind = TIR_SERIAL, .var = phase->task};
+    for (int s = 0; s < SAMPLES; s++) tasks.extent[s] = evaluate(c, phase->tasks, s);
     for (int s = 0; s < SAMPLES; s++) c->runs[s] = 1;
     double before = c->frames[0].inner;
-    count_body(c, phase->body, TIR_SERIAL, phase->task, lower, extent);
+    count_body(c, &tasks, NULL, phase->body);
     const double cycles = (c->frames[0].inner - before) * repeats;
     c->frames[0].inner = before + cycles;
-    c->work->tasks += (double)extent[0] * repeats;
+    c->work->tasks += (double)tasks.extent[0] * repeats;
     c->work->phases += repeats;
-    if (extent[0] > 1) return;
+    if (tasks.extent[0] > 1) return;
     c->work->single_cycles += cycles;
     c->work->single_phases += repeats;
 }
@@ -657,6 +781,7 @@ static void open_counter(counter *c) {
     size_t nodes = c->pool->nodes.count, variables = c->pool->variables.count;
     for (int s = 0; s < SAMPLES; s++) c->variables[s] = LIB_NEW_ARRAY(c->arena, uint64_t, variables + 1);
     c->var_mask = LIB_NEW_ARRAY(c->arena, uint32_t, variables + 1);
+    c->spilled = LIB_NEW_ARRAY(c->arena, bool, c->kernel->buffers.count + 1);
     c->mask = LIB_NEW_ARRAY(c->arena, uint32_t, nodes + 1);
     c->mask_epoch = LIB_NEW_ARRAY(c->arena, uint32_t, nodes + 1);
     c->counted = LIB_NEW_ARRAY(c->arena, uint32_t, nodes + 1);
@@ -670,8 +795,9 @@ static void open_counter(counter *c) {
     lib_vec_push(c->arena, &c->nest.loops, all);
 }
 
-void cost_count(lib_arena *arena, const tir_machine *machine, const tir_kernel *kernel, const target_work *asked,
+void cost_count(lib_arena *arena, const tir_machine *machine, const tir_kernel *scheduled, const target_work *asked,
                 cost_work *work) {
+    const tir_kernel *kernel = tir_vectorise(arena, scheduled, machine);
     counter c = {.arena = arena,
                  .machine = machine,
                  .rates = &machine->rates,

@@ -125,13 +125,43 @@ static void test_averages(void **state) {
     assert_near(work.fma, 250, 0.1);
 }
 
+/* What is counted is what tir_vectorise makes of vec loops: vectors of a partial last chunk, vectors that two rows share, and all vectors of
+ * a loop over vectors. */
+static void test_vectors(void **state) {
+    static const char tile[] =
+        "kernel k(x: f32[8, 100] arg, w: f32[100, 20] arg, y: f32[8, 20] arg, c: f32[8, 20] reg)\n"
+        "phase tasks=1 task=p {\n"
+        "  for i in 0..8 unroll { for j in 0..20 vec { c[i, j] = 0:f32 } }\n"
+        "  for k in 0..100 {\n"
+        "    for i in 0..8 unroll { for j in 0..20 vec { c[i, j] = fma(x[i, k], w[k, j], c[i, j]) } }\n"
+        "  }\n"
+        "  for i in 0..8 unroll { for j in 0..20 vec { y[i, j] = c[i, j] } }\n"
+        "}\n";
+    static const char map[] =
+        "kernel k(x: f32[4096] arg, y: f32[4096] arg)\n"
+        "phase tasks=1 task=p { for t in 0..4 { for i in 0..1000 vec { y[t*1000 + i] = x[t*1000 + i] } } }\n";
+    const tir_machine narrow = machine;
+    (void)state;
+    assert_near(count(tile, 0).fma, 100 * 8 * 3, 0); /* 8 + 8 + 4 columns */
+    assert_near(count(map, 0).load, 4 * 125, 0);
+    assert_near(count(map, 0).store, 4 * 125, 0);
+    machine.vector_bytes = 64;
+    machine.vector_registers = 32;
+    machine.masked = 1;
+    assert_near(count(tile, 0).fma, 100 * 8 * 2, 0);
+    assert_near(count(tile, 0).load, 100 * (8 + 2), 0);
+    machine.row_pairs = 1;
+    assert_near(count(tile, 0).fma, 100 * (8 + 4), 0); /* four columns of two rows are one vector */
+    assert_near(count(tile, 0).store, 8 * 2, 0);
+    assert_near(count(map, 0).store, 4 * 63, 0);
+    machine = narrow;
+}
+
 int main(void) {
     cpu_set_rates(&machine);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tile),
-        cmocka_unit_test(test_chain),
-        cmocka_unit_test(test_traffic),
-        cmocka_unit_test(test_averages),
+        cmocka_unit_test(test_tile),     cmocka_unit_test(test_chain),   cmocka_unit_test(test_traffic),
+        cmocka_unit_test(test_averages), cmocka_unit_test(test_vectors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
