@@ -20,7 +20,7 @@ enum {
     COPY_USES = 512      /* uses of a broadcast element from which on a copy pays */
 };
 
-#define SUMS 2.5 /* cycles for a vector of sums that is loaded, added to and stored */
+#define SUMS 4 /* cycles for a vector of sums that is loaded from L2, added to and stored */
 
 /* Facts of the operand that the choice depends on. */
 typedef struct operand_facts {
@@ -111,7 +111,7 @@ static int64_t columns_of(const rules *r, int64_t n, int64_t m, int64_t nr, doub
     columns = (n + tasks - 1) / tasks;
     if (columns < LEAST_COLUMNS) columns = LEAST_COLUMNS;
     columns = (columns + nr - 1) / nr * nr;
-    int64_t most = r->machine->l2 / 2 / (m * 4) / nr * nr;
+    int64_t most = r->machine->l2 / 4 / (m * 4) / nr * nr;
     if (columns > most) columns = most;
     return columns < LEAST_COLUMNS && columns < n ? 0 : columns;
 }
@@ -134,7 +134,7 @@ static order_cycles cycles_of(const rules *r, const operand_facts *o, const rule
     order_cycles c;
     c.straight = fmax(step, read) + (tiles - 1) * (step + stall);
     c.panels = read + stream + tiles * step; /* the copy is written, too */
-    const double work = tiles * (step + height * vectors * SUMS / (double)t->block);
+    const double work = tiles * (step + (height * vectors * SUMS + rates->tile) / (double)t->block);
     c.blocks = fmax(work, stream) + rates->exposed_memory * fmin(work, stream);
     return c;
 }
