@@ -171,23 +171,37 @@ tir_kernel *jit_lower_at_random(const jit_rules *rules, lib_arena *arena, tir_re
 
 /* ---- all choices of a region, as text */
 
-/* Predicted cycles with one choice changed; below 0: lowering refuses the schedule. */
-static double predict(const jit_rules *rules, lib_arena *arena, tir_region *region, const tir_pin *pinned,
-                      tir_choices *choices, tir_schedule *schedule, const tir_lower_options *options,
-                      jit_predict_cycles *cycles, void *user) {
-    tir_region *rewritten;
-    lib_error error;
-    *choices = (tir_choices){.arena = arena};
-    if (pinned) lib_vec_push(arena, &choices->pins, *pinned);
-    const tir_kernel *kernel = jit_lower_by_rules(rules, arena, region, choices, &rewritten, schedule, options, &error);
-    return kernel ? cycles(user, arena, kernel) : -1;
+/* Predicted cycles with this choice changed; below 0: lowering refuses the schedule. */
+static double predict_changed(const jit_rules *rules, lib_arena *arena, tir_region *region, const tir_pin *changed,
+                              const tir_lower_options *options, jit_predict_cycles *cycles, void *user) {
+    lib_arena trial; /* there are hundreds */
+    lib_scope scope;
+    volatile double predicted = -1;
+    lib_arena_init(&trial, arena->allocator, &scope);
+    if (LIB_ENTER(&scope)) {
+        tir_choices choices = {.arena = &trial};
+        tir_schedule schedule;
+        tir_region *rewritten;
+        lib_error error;
+        lib_vec_push(&trial, &choices.pins, *changed);
+        const tir_kernel *kernel =
+            jit_lower_by_rules(rules, &trial, region, &choices, &rewritten, &schedule, options, &error);
+        if (kernel) predicted = cycles(user, &trial, kernel);
+    }
+    lib_arena_free(&trial);
+    if (scope.error.status != DLC_OK) lib_raise_error(arena->scope, &scope.error);
+    return predicted;
 }
 
 void jit_print_choices(lib_text *text, const jit_rules *rules, lib_arena *arena, tir_region *region,
                        const tir_lower_options *options, jit_predict_cycles *cycles, void *user) {
-    tir_choices choices, other;
-    tir_schedule schedule, ignored;
-    const double by_rules = predict(rules, arena, region, NULL, &choices, &schedule, options, cycles, user);
+    tir_choices choices = {.arena = arena};
+    tir_schedule schedule;
+    tir_region *rewritten;
+    lib_error error;
+    const tir_kernel *kernel =
+        jit_lower_by_rules(rules, arena, region, &choices, &rewritten, &schedule, options, &error);
+    const double by_rules = kernel ? cycles(user, arena, kernel) : 0;
     tir_choices_show(&schedule, region);
     lib_text_format(text, "%sregion %s #%016llx:%s\n", choices.made.count ? "" : "# ", region->name,
                     (unsigned long long)tir_region_hash(region).low, choices.made.count ? "" : " no choices");
@@ -199,7 +213,7 @@ void jit_print_choices(lib_text *text, const jit_rules *rules, lib_arena *arena,
         for (int v = 0; v < made->count; v++) {
             const tir_pin changed = {made->stage, made->what, made->candidate[v]};
             if (v == made->taken) continue;
-            const double here = predict(rules, arena, region, &changed, &other, &ignored, options, cycles, user);
+            const double here = predict_changed(rules, arena, region, &changed, options, cycles, user);
             lib_text_format(text, "%s %s", first ? "#  " : ",", made->shown[v]);
             if (here < 0) lib_text_add(text, " refused");
             if (here > 0 && by_rules > 0) lib_text_format(text, " %.2f", here / by_rules);
