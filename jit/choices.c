@@ -75,9 +75,9 @@ static int number_of(const tir_choice *choice, const char *value) {
 }
 
 /* The choice that is shown as `which` says; NULL: there is none. */
-static const tir_choice *find_choice(const tir_choices *choices, const wanted *which) {
+static tir_choice *find_choice(const tir_choices *choices, const wanted *which) {
     for (uint32_t i = 0; i < choices->made.count; i++) {
-        const tir_choice *made = &choices->made.data[i];
+        tir_choice *made = &choices->made.data[i];
         if (strcmp(made->shown_stage, which->stage) == 0 && strcmp(made->what, which->what) == 0) return made;
     }
     return NULL;
@@ -85,11 +85,12 @@ static const tir_choice *find_choice(const tir_choices *choices, const wanted *w
 
 /* Pins the wanted choice if the value is a candidate beside what is pinned so far. */
 static bool pin(tir_choices *choices, wanted *which) {
-    const tir_choice *made = find_choice(choices, which);
+    tir_choice *made = find_choice(choices, which);
     const int value = made ? number_of(made, which->value) : -1;
     if (value < 0) return false;
+    if (made->pinned) return which->found = true; /* by an earlier line; check_pins tells if that one differs */
     lib_vec_push(choices->arena, &choices->pins, ((tir_pin){made->stage, made->what, made->candidate[value]}));
-    return which->found = true;
+    return which->found = made->pinned = true;
 }
 
 static _Noreturn void refuse_unknown(const tir_choices *choices, const tir_region *region, const wanted *which) {
@@ -124,13 +125,22 @@ static void check_pins(const tir_choices *choices, const tir_region *region, con
     }
 }
 
-bool jit_has_choices(lib_arena *arena, const tir_region *region, const jit_own *own) {
-    return own->text && parse_choices(arena, region, own).count > 0;
+bool jit_has_choices(const jit_own *own) {
+    static const char word[] = "choose";
+    const size_t length = sizeof word - 1;
+    for (size_t at = 0; own->text && at < own->length;) {
+        while (at < own->length && strchr(" \t", own->text[at])) at++;
+        if (own->length - at >= length && memcmp(own->text + at, word, length) == 0) return true;
+        const char *end = memchr(own->text + at, '\n', own->length - at);
+        if (!end) break;
+        at = (size_t)(end - own->text) + 1;
+    }
+    return false;
 }
 
 tir_kernel *jit_lower_by_choices(const jit_rules *rules, lib_arena *arena, tir_region *region, const jit_own *own,
                                  tir_region **rewritten, tir_schedule *schedule, const tir_lower_options *options) {
-    wanted_list list = parse_choices(arena, region, own);
+    const wanted_list list = parse_choices(arena, region, own);
     tir_choices choices = {.arena = arena};
     tir_kernel *kernel;
     lib_error error;

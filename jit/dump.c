@@ -104,7 +104,7 @@ static jit_own shown_schedule(dump *d, const graph_region *region) {
     tir_region *what = computation(d, region), *rewritten;
     tir_schedule written, shown;
     const jit_own own = jit_own_schedule(d->program, d->work, what);
-    if (own.text && !jit_has_choices(d->work, what, &own)) return own;
+    if (own.text && !jit_has_choices(&own)) return own;
     jit_lower_region(d->program, d->work, what, &rewritten, &written, NULL, NULL, NULL);
     tir_schedule_init(&shown, d->work);
     tir_schedule_show(&shown, &written, computation(d, region));

@@ -362,10 +362,10 @@ tir_kernel *jit_lower_by_rules(const jit_rules *rules, lib_arena *arena, tir_reg
                                tir_region **rewritten, tir_schedule *schedule, const tir_lower_options *options,
                                lib_error *error);
 
-/* choices.c. _has_: is the text one of `choose` lines? _lower_: by the rules, but for these; raises if there is no such choice or value, or if
+/* choices.c. _has_: does a line of the text begin with `choose`? _lower_: by the rules, but for these; raises if there is no such choice or value, or if
  * lowering refuses the schedule. _print_: appends all choices of the region as a section, with comments on the predicted cycles of
  * the other candidates, each changed alone, as multiples of those of the rules' kernel. */
-bool jit_has_choices(lib_arena *arena, const tir_region *region, const jit_own *own);
+bool jit_has_choices(const jit_own *own);
 tir_kernel *jit_lower_by_choices(const jit_rules *rules, lib_arena *arena, tir_region *region, const jit_own *own,
                                  tir_region **rewritten, tir_schedule *schedule, const tir_lower_options *options);
 /* With DLC_CHOICES: the seed, else 0; the rules' kernel with a quarter of its choices at random; NULL: lowering refuses that schedule. */

@@ -191,7 +191,7 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
     if (!host) own = asked ? *asked : jit_own_schedule(program, arena, region);
     const jit_rules rules = {by, host ? context->threads : context->width};
     const bool ruled = by->schedule && !lib_environment_lists(LIB_ENV_DISABLE, "rules");
-    if (jit_has_choices(arena, region, &own)) {
+    if (jit_has_choices(&own)) {
         if (ruled) return jit_lower_by_choices(&rules, arena, region, &own, rewritten, schedule, &options);
         own.text = NULL; /* choices of rules that are not asked */
     } else if (!own.text && ruled) {

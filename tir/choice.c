@@ -51,6 +51,7 @@ void tir_record_word(tir_schedule *schedule, const char *stage, const char *what
                        .candidate = LIB_NEW_ARRAY(choices->arena, const char *, (size_t)count + 1),
                        .count = count,
                        .taken = taken,
+                       .pinned = find_pin(choices, stage, what) != NULL,
                        .at = schedule->text.length};
     for (int i = 0; i < count; i++) made.candidate[i] = lib_arena_string(choices->arena, words[i]);
     lib_vec_push(choices->arena, &choices->made, made);

@@ -18,6 +18,8 @@ typedef struct tir_choice {
     int count;
     /* number of the candidate that was taken */
     int taken;
+    /* there is a pin for it */
+    bool pinned;
     /* length of the schedule's text when the decision was first made */
     size_t at;
     /* set by tir_choices_show: stage, what and candidates with the names of the region that people read */
