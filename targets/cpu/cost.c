@@ -19,22 +19,24 @@ double cost_level_bytes(const tir_machine *machine, int level) {
                         : 1e300;
 }
 
-int64_t cost_crowd(const tir_machine *machine, int64_t rows, int64_t row_bytes) {
+int64_t cost_crowd(const tir_machine *machine, int64_t rows, int64_t row_bytes, int lines) {
     enum { ROWS = 32 };
     int64_t ways = machine->l1_ways, line = machine->line, most = 0;
     if (ways <= 0 || row_bytes < line) return 0;
-    int64_t period = machine->l1 / ways, set[ROWS];
-    for (int64_t i = 0; i < rows && i < ROWS; i++) {
-        int64_t same = 1;
-        set[i] = i * row_bytes % period / line;
-        for (int64_t k = 0; k < i; k++) same += set[k] == set[i];
+    const int64_t period = machine->l1 / ways, sets = period / line, count = rows < ROWS ? rows : ROWS;
+    int64_t set[ROWS];
+    if (sets < 1) return 0;
+    for (int64_t i = 0; i < count; i++) set[i] = i * row_bytes % period / line;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t same = 0;
+        for (int64_t k = 0; k < count; k++) same += (set[i] - set[k] + sets) % sets < lines;
         if (same > most) most = same;
     }
     return most > ways ? most - ways : 0;
 }
 
 double cost_conflicts(const tir_machine *machine, int64_t rows, int64_t row_bytes) {
-    int64_t crowd = cost_crowd(machine, rows, row_bytes);
+    int64_t crowd = cost_crowd(machine, rows, row_bytes, 1);
     return crowd ? (double)(rows * crowd) / (double)machine->l1_ways : 0;
 }
 

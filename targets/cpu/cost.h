@@ -11,8 +11,9 @@ void cpu_set_rates(tir_machine *machine);
 /* Capacity of a level of memory; the last one is unlimited. */
 double cost_level_bytes(const tir_machine *machine, int level);
 
-/* If `rows` cache lines are `row_bytes` apart: by how many the lines that map to one set of L1 exceed its ways; 0: they fit. */
-int64_t cost_crowd(const tir_machine *machine, int64_t rows, int64_t row_bytes);
+/* If `rows` rows are `row_bytes` apart, of each of which so many neighbouring cache lines are used: by how many the lines that map to one set
+ * of L1 exceed its ways; 0: they fit. */
+int64_t cost_crowd(const tir_machine *machine, int64_t rows, int64_t row_bytes, int lines);
 
 /* Cycles that a step of a reduction loses because `rows` streams, `row_bytes` apart, map to the same sets of L1: a set with more streams
  * than ways loses each line before the line's next element is read. */

@@ -440,6 +440,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     p.transposed = p.strided && t->u >= 0 && stores_along(r, s, t->u);
     if (p.transposed) p.crossings = rules_crossings(r, s, t);
     if (p.strided) p.lane_bytes = stored_bytes_apart(r, s, v);
+    if (!p.strided && t->u >= 0) p.result_bytes = stored_bytes_apart(r, s, t->u);
     p.edge_predicate = heavy && !p.separate && stage->predicate && tir_uses(r->region->pool, stage->predicate, axis);
     p.row_pairs = r->machine->row_pairs && heavy && t->u >= 0 && !p.separate && !t->unit && !p.edge_predicate;
     rules_size_tile(r, t, &p);

@@ -110,8 +110,8 @@ typedef struct rules_tile_problem {
     bool transposed;
     /* number of tensors that maps around the reduction then load and store along u; 0: only the result is stored */
     int64_t crossings;
-    /* distance in memory of results of neighbouring lanes; 0: unknown */
-    int64_t lane_bytes;
+    /* distance in memory of results of neighbouring lanes, if they are not contiguous along v; of neighbouring rows, if they are; 0: unknown */
+    int64_t lane_bytes, result_bytes;
     /* pinned nr and mr, 0: none; steps_inside is pinned to true, to false */
     int64_t columns, rows;
     bool only_inside, only_outside;
