@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { NICE = 10 };
+enum { NICE = 10, MOST_WAITING = 256 /* jobs */ };
 
 typedef struct job {
     struct job *next;
@@ -24,6 +24,7 @@ struct jit_background {
     /* signalled when a job is added or ends, or `stopping` is set */
     lib_condition change;
     job *first, *last;
+    int waiting;
     dlc_program *running;
     bool stopping;
     lib_thread *thread;
@@ -51,6 +52,7 @@ static void run_jobs(void *user) {
             continue;
         }
         b->first = next->next;
+        b->waiting--;
         if (!b->first) b->last = NULL;
         b->running = next->program;
         lib_mutex_unlock(&b->mutex);
@@ -102,24 +104,33 @@ bool jit_background_allowed(const dlc_context *context) {
     return context->background && context->background->owner == getpid();
 }
 
-bool jit_background_add(dlc_program *program, const int64_t *shapes, int count, jit_tier tier) {
+/* Appends the job unless too many wait. */
+static bool append_job(struct jit_background *b, job *added) {
+    if (b->waiting >= MOST_WAITING) return false;
+    if (b->last)
+        b->last->next = added;
+    else
+        b->first = added;
+    b->last = added;
+    b->waiting++;
+    lib_condition_broadcast(&b->change);
+    return true;
+}
+
+jit_queued jit_background_add(dlc_program *program, const int64_t *shapes, int count, jit_tier tier) {
     struct jit_background *b = program->context->background;
     job *added = lib_allocate(&program->context->allocator, job_size(count), _Alignof(job));
-    if (!added) return false;
+    if (!added) return JIT_NOT_QUEUED;
     added->next = NULL;
     added->program = program;
     added->tier = tier;
     added->count = count;
     if (count) memcpy(added->shapes, shapes, (size_t)count * sizeof *shapes);
     lib_mutex_lock(&b->mutex);
-    if (b->last)
-        b->last->next = added;
-    else
-        b->first = added;
-    b->last = added;
-    lib_condition_broadcast(&b->change);
+    const bool queued = append_job(b, added);
     lib_mutex_unlock(&b->mutex);
-    return true;
+    if (!queued) release_job(program->context, added);
+    return queued ? JIT_QUEUED : JIT_QUEUE_FULL;
 }
 
 void jit_background_forget(dlc_program *program) {
@@ -132,6 +143,7 @@ void jit_background_forget(dlc_program *program) {
         job *one = *at;
         if (one->program == program) {
             *at = one->next;
+            b->waiting--;
             release_job(program->context, one);
         } else {
             b->last = one;

@@ -269,8 +269,9 @@ void jit_front_free(dlc_program *program); /* front.c */
 dlc_status jit_background_open(dlc_context *context, lib_error *error);
 void jit_background_close(dlc_context *context);
 bool jit_background_allowed(const dlc_context *context);
-/* Queues a call of jit_plans_specialise. False: out of memory. */
-bool jit_background_add(dlc_program *program, const int64_t *shapes, int count, jit_tier tier);
+/* Queues a call of jit_plans_specialise, unless too many wait already (the thread gets less time than new shapes need) or memory is refused. */
+typedef enum jit_queued { JIT_QUEUED, JIT_QUEUE_FULL, JIT_NOT_QUEUED } jit_queued;
+jit_queued jit_background_add(dlc_program *program, const int64_t *shapes, int count, jit_tier tier);
 void jit_background_forget(dlc_program *program); /* drops its jobs; none is running when this returns */
 /* Like jit_plans_enter for a run, but NULL if there is no plan yet: then no reader is registered. */
 jit_plan *jit_plans_find(dlc_program *program, const int64_t *shapes, int count, unsigned *side);

@@ -330,13 +330,16 @@ static bool suits(jit_plan *plan, jit_purpose purpose) {
     return purpose == JIT_TO_SHOW ? interim != JIT_ASKED : !interim;
 }
 
+enum { ASK_AGAIN = 32 /* runs after which an exact plan is asked for again, if the queue was full */ };
+
 /* Queues a background build of the exact plan. If memory is refused, the generic plan stays. */
 static void ask_background(dlc_program *program, jit_plan *plan) {
     if (atomic_load(&plan->interim) != JIT_ASKED) return;
-    if (jit_background_add(program, plan->shapes, plan->shape_count, JIT_TIER_BACKGROUND))
-        atomic_fetch_add_explicit(&program->context->tier_generic, 1, memory_order_relaxed);
-    else
-        atomic_store(&plan->interim, 0);
+    switch (jit_background_add(program, plan->shapes, plan->shape_count, JIT_TIER_BACKGROUND)) {
+    case JIT_QUEUED: atomic_fetch_add_explicit(&program->context->tier_generic, 1, memory_order_relaxed); break;
+    case JIT_QUEUE_FULL: atomic_store(&plan->interim, JIT_ASKED + ASK_AGAIN); break;
+    case JIT_NOT_QUEUED: atomic_store(&plan->interim, 0); break;
+    }
 }
 
 /* For shapes without a plan. The mutex is held, which protects the plan until the reader has registered. */
@@ -422,12 +425,27 @@ bool jit_plans_count_run(dlc_program *program, jit_plan *plan, int left, bool ma
     return atomic_compare_exchange_strong(&plan->interim, &left, left - 1) && left - 1 == JIT_ASKED;
 }
 
+static void ask_again(dlc_program *program, const int64_t *shapes, int count) {
+    lib_mutex_lock(&program->mutex);
+    jit_plan *plan = find_plan(program, hash_of(shapes, count), shapes, count);
+    int asked = JIT_ASKED;
+    if (plan) atomic_compare_exchange_strong(&plan->interim, &asked, JIT_ASKED + ASK_AGAIN);
+    lib_mutex_unlock(&program->mutex);
+}
+
 void jit_plans_promote(dlc_program *program, const int64_t *shapes, int count) {
     dlc_context *context = program->context;
+    const bool behind = jit_background_allowed(context);
+    const jit_queued queued =
+        behind ? jit_background_add(program, shapes, count, JIT_TIER_BACKGROUND | JIT_TIER_EXACT) : JIT_QUEUED;
+    if (queued == JIT_QUEUE_FULL) {
+        ask_again(program, shapes, count);
+        return;
+    }
     atomic_fetch_add_explicit(&context->tier_generic, 1, memory_order_relaxed);
-    if (!jit_background_allowed(context))
+    if (!behind)
         jit_plans_specialise(program, shapes, count, JIT_TIER_EXACT);
-    else if (!jit_background_add(program, shapes, count, JIT_TIER_BACKGROUND | JIT_TIER_EXACT))
+    else if (queued == JIT_NOT_QUEUED)
         atomic_fetch_add_explicit(&context->tier_failures, 1, memory_order_relaxed);
 }
 

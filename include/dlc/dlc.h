@@ -154,7 +154,8 @@ typedef struct dlc_context_options {
      * exact, both give the same bits.
      * dlc_prepare and dlc_call_create still wait for the exact kernels. The host's clock and log are also called on that thread,
      * progress is not; `cancel` and `budget_ms` apply to its builds, so `cancel` must live as long as the
-     * program. A build that fails there changes nothing and is reported to the log, once for each program */
+     * program. A build that fails there changes nothing and is reported to the log, once for each program. At most 256 builds wait; if
+     * shapes come faster than they are built, those beyond are asked for again after 32 runs */
     bool background_compile;
     /* The host promises that its threads call runs with the floating-point modes of process start (round to nearest,
      * denormals kept, exceptions masked). Otherwise each run checks them, which takes 10 ns, and sets them for its

@@ -306,11 +306,13 @@ static void test_together(void **state) {
     soak(&(course){.name = "together", .share = 2, .visits = 1, .background = true, .disk = true});
 }
 
-int main(void) {
+/* With an argument: the courses whose names it matches (`soak_test test_disk`). */
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exact),    cmocka_unit_test(test_varying), cmocka_unit_test(test_background),
         cmocka_unit_test(test_disk),     cmocka_unit_test(test_graphs),  cmocka_unit_test(test_isolated),
         cmocka_unit_test(test_together),
     };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests_name("soak", tests, NULL, NULL);
 }

@@ -159,6 +159,76 @@ static void test_full(void **state) {
     }
 }
 
+/* Until no plan has been exchanged for a while, since jobs of plans that were evicted end without a word: how many there were. */
+static uint64_t wait_until_quiet(dlc_context *context) {
+    uint64_t before = 0, done = 0;
+    for (int quiet = 0; quiet < 40; before = done) {
+        done = statistics(context).tier_specialised;
+        quiet = done == before ? quiet + 1 : 0;
+        usleep(5000);
+    }
+    return done;
+}
+
+/* 3x of six symbols; shape `number` has sizes of one to four, which recur, so that each shape gets an exact plan. */
+enum { SIX = 6 };
+static dlc_program *six_program(dlc_context *context) {
+    dlc_graph *g;
+    dlc_program *program;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value x = dlc_input(g, "x", DLC_F32, SIX,
+                            DIMS(SYMBOL("a"), SYMBOL("b"), SYMBOL("c"), SYMBOL("d"), SYMBOL("e"), SYMBOL("f")));
+    dlc_output(g, "y", dlc_mul(x, dlc_scalar(g, DLC_F32, 3)));
+    OK(context, dlc_compile(context, g, NULL, &program));
+    dlc_graph_destroy(g);
+    return program;
+}
+
+static void run_six(dlc_context *context, dlc_program *program, int number) {
+    static float x[1 << (2 * SIX)], y[1 << (2 * SIX)];
+    int64_t size[SIX];
+    int count = 1, digits = number * 1103 % (1 << (2 * SIX));
+    for (int d = 0; d < SIX; d++, digits /= 4) count *= (int)(size[d] = 1 + digits % 4);
+    for (int i = 0; i < count; i++) x[i] = (float)(i % 19), y[i] = -1;
+    tensor tx, ty;
+    const DLTensor *input = &make_tensor(&tx, DLC_F32, x, SIX, size)->dl;
+    dlc_output_slot slot = {&make_tensor(&ty, DLC_F32, y, SIX, size)->dl, NULL};
+    OK(context, dlc_run(program, NULL, &input, 1, &slot, 1));
+    for (int i = 0; i < count; i++) assert_true(y[i] == 3 * x[i]);
+}
+
+/* Shapes that come faster than the background compiles: what waits is bounded, and what was not queued is asked for again when it runs
+ * often enough. */
+static void test_many_waiting(void **state) {
+    enum { FIRST = 1000, MOST = 4000, AGAIN = 80, JOB_BYTES = 64 };
+    (void)state;
+    host h;
+    dlc_context *context = open_host(&h, "interp");
+    dlc_context_destroy(context);
+    h.options.cache_bytes = 128 << 10;
+    context = open_context("interp", &h.options);
+    atomic_store(&h.stuck, true);
+    dlc_program *program = six_program(context);
+    int64_t before = 0;
+    for (int i = 0; i < MOST; i++) {
+        if (i == FIRST) before = (int64_t)h.memory.bytes;
+        run_six(context, program, i);
+    }
+    assert_true((int64_t)h.memory.bytes - before < (MOST - FIRST) * JOB_BYTES / 4);
+    atomic_store(&h.stuck, false);
+    const uint64_t done = wait_until_quiet(context);
+    for (int i = 0; i < AGAIN; i++) run_six(context, program, MOST - 1);
+    dlc_statistics s = statistics(context);
+    for (int i = 0; i < 6000 && s.tier_specialised == done; i++) {
+        usleep(5000);
+        s = statistics(context);
+    }
+    assert_int_equal(s.tier_specialised, done + 1);
+    assert_int_equal(s.tier_failures, 0);
+    dlc_program_destroy(program);
+    close_host(&h, context);
+}
+
 /* A program that goes away while it is being compiled for; contexts, likewise. */
 static void test_destroy(void **state) {
     (void)state;
@@ -300,7 +370,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_swap),    cmocka_unit_test(test_on_purpose), cmocka_unit_test(test_destroy),
         cmocka_unit_test(test_failure), cmocka_unit_test(test_cancel),     cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_fork),    cmocka_unit_test(test_full),
+        cmocka_unit_test(test_fork),    cmocka_unit_test(test_full),       cmocka_unit_test(test_many_waiting),
     };
     return cmocka_run_group_tests_name("tiers", tests, NULL, NULL);
 }
