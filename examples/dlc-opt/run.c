@@ -299,10 +299,10 @@ static bool measure_candidate(const options *o, dlc_context *context, dlc_graph 
     opened =
         opened && dlc_run(v.program, NULL, t->pointer, t->count, v.slot, dlc_program_output_count(v.program)) == DLC_OK;
     if (!opened) printf("  %s: %s\n", value, dlc_error_message(context));
+    const double seconds = o->measured / (double)TURNS;
     rules->best = 1e300;
     for (int turn = 0; good && opened && turn < TURNS; turn++)
-        good =
-            time_variant(context, rules, t, o->measured / TURNS) && time_variant(context, &v, t, o->measured / TURNS);
+        good = time_variant(context, rules, t, seconds) && time_variant(context, &v, t, seconds);
     if (good && opened) printf("  %s: %.3f us, %.2f of the rules' time\n", value, 1e-3 * v.best, v.best / rules->best);
     release(v.slot, OPTIONS_MAX);
     dlc_program_destroy(v.program);
