@@ -348,7 +348,7 @@ void jit_parse_schedules(dlc_program *program, const char *text);
 jit_own jit_own_schedule(dlc_program *program, lib_arena *arena, const tir_region *region);
 void jit_report_schedules(dlc_program *program);
 
-/* Rules of a target, and what they schedule for. */
+/* The target whose rules write a schedule, and the number of threads that it is for. */
 typedef struct jit_rules {
     const target *by;
     int threads;

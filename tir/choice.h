@@ -48,8 +48,8 @@ int tir_choose_word(tir_schedule *schedule, const char *stage, const char *what,
                     int by_rule);
 bool tir_choose_yes(tir_schedule *schedule, const char *stage, const char *what, bool by_rule);
 
-/* For choices that a search makes together: it considers only what is pinned, unless there is nothing of that kind, and records its
- * answers. */
+/* For a search that makes several choices together: _is_pinned_ and _pinned_number_ say which candidates it may consider; _record_ notes
+ * what it chose. If no candidate meets all pins, the search ignores them, and whoever gave them is told. */
 bool tir_is_pinned(const tir_schedule *schedule, const char *stage, const char *what, const char *word);
 int64_t tir_pinned_number(const tir_schedule *schedule, const char *stage, const char *what); /* 0: not pinned */
 void tir_record_number(tir_schedule *schedule, const char *stage, const char *what, tir_numbers from, int64_t taken);

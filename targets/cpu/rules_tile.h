@@ -171,16 +171,25 @@ bool rules_unrolls_step(const rules *r, const tir_stage *stage, int axis, const 
 int64_t rules_window_span(const rules *r, const tir_stage *stage, int reduction, const rules_access *access, int count,
                           const rules_tile_shape *t);
 
+/* Does the address of the access change along the axis? */
+static inline bool rules_depends(const rules_access *access, int axis) {
+    return access->stride[axis] != 0;
+}
+
 /* rules_tile.c */
+/* The best tile of stage s that has its pinned choices (tir/choice.h), which are recorded; false: none. */
+bool rules_choose_tile(rules *r, int s, rules_tile_shape *t);
 int64_t rules_panel_width(const rules *r, const rules_access *access, tir_expr axis);
-/* Bytes of the vector operands (`vectors`) or of the broadcast ones, for all points of the reduction and all points of axis `along` (-1:
- * one point of every space axis). */
-double rules_slice_bytes(rules *r, int main, const rules_tile_shape *t, bool vectors, int along);
-double rules_tensor_bytes(const rules *r, const tir_tensor *tensor);
 /* Attaches stage s at the tile's loop, in registers, with vectors innermost. v_label, u_label: axes of the root. main: s is the reduction
  * for which *t was chosen. */
 void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, int v_label, int u_label,
                           const rules_tile_shape *t, bool main);
+
+/* rules_tile_loops.c */
+/* Bytes of the vector operands (`vectors`) or of the broadcast ones, for all points of the reduction and all points of axis `along` (-1:
+ * one point of every space axis). */
+double rules_slice_bytes(rules *r, int main, const rules_tile_shape *t, bool vectors, int along);
+double rules_tensor_bytes(const rules *r, const tir_tensor *tensor);
 
 /* rules_transposed.c: maps in vectors across the lanes of a contraction's tile */
 /* If the maps around the contraction load and store only tensors that are contiguous along u, across the lanes of its tile, and several of

@@ -197,8 +197,8 @@ static void run_six(dlc_context *context, dlc_program *program, int number) {
     for (int i = 0; i < count; i++) assert_true(y[i] == 3 * x[i]);
 }
 
-/* Shapes that come faster than the background compiles: what waits is bounded, and what was not queued is asked for again when it runs
- * often enough. */
+/* Shapes arrive faster than the background thread compiles them: the number of waiting jobs is bounded, and a shape whose job found no place is
+ * compiled after it has run often enough. */
 static void test_many_waiting(void **state) {
     enum { FIRST = 1000, MOST = 4000, AGAIN = 80, JOB_BYTES = 64 };
     (void)state;

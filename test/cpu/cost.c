@@ -125,8 +125,8 @@ static void test_averages(void **state) {
     assert_near(work.fma, 250, 0.1);
 }
 
-/* What is counted is what tir_vectorise makes of vec loops: vectors of a partial last chunk, vectors that two rows share, and all vectors of
- * a loop over vectors. */
+/* The cost model counts the vectors that tir_vectorise makes of a vec loop: also those of a partial last chunk, those that two rows share,
+ * and all that a loop over vectors runs through. */
 static void test_vectors(void **state) {
     static const char tile[] =
         "kernel k(x: f32[8, 100] arg, w: f32[100, 20] arg, y: f32[8, 20] arg, c: f32[8, 20] reg)\n"

@@ -82,7 +82,7 @@ static const char *on_machine(lib_arena *arena, const golden_machine *machine, c
     arena->scope = &scope;
     if (LIB_ENTER(&scope)) found = kernels_of(arena, context, input, n);
     arena->scope = outer;
-    dlc_context_destroy(context); /* with what an error left */
+    dlc_context_destroy(context); /* also the programs and graphs that an error left */
     if (scope.error.status != DLC_OK) lib_raise_error(outer, &scope.error);
     return found;
 }

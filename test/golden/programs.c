@@ -70,7 +70,7 @@ static void dump_program(lib_arena *arena, lib_text *out, const char *input) {
     arena->scope = &scope;
     if (LIB_ENTER(&scope)) dump(arena, context, out, input);
     arena->scope = outer;
-    dlc_context_destroy(context); /* with what an error left */
+    dlc_context_destroy(context); /* also the programs and graphs that an error left */
     if (scope.error.status != DLC_OK) lib_raise_error(outer, &scope.error);
 }
 
