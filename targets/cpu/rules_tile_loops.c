@@ -87,8 +87,9 @@ double rules_tensor_bytes(const rules *r, const tir_tensor *tensor) {
     return bytes;
 }
 
-/* Of a contraction: should the loop over panels be inside the loops over rows? Inside, the broadcast operand is streamed from beyond L2 once, and the panels once
- * per row if they exceed L2. Outside, the panels are streamed once, and the broadcast operand once per panel if it exceeds L2. */
+/* Of a contraction: should the loop over panels be inside the loops over rows? Inside, the broadcast operand is streamed from beyond L2 once,
+ * and the panels once per row if they exceed L2. Outside, the panels are streamed once, and the broadcast operand once per panel if it
+ * exceeds L2. */
 static bool panels_inside(rules *r, const tir_stage *owner, int main, const rules_tile_shape *t, int v, int u,
                           int64_t panels) {
     rules_access access[RULES_ACCESSES];
