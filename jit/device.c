@@ -343,6 +343,8 @@ static dlc_status run_steps(running *run) {
         LIB_TRY(run_step(run, &plan->steps[s]));
         if (is_cancelled(run)) return lib_fail(run->error, DLC_CANCELLED, "the run was cancelled");
     }
+    /* The body of a loop may have no steps. */
+    if (!plan->step_count && is_cancelled(run)) return lib_fail(run->error, DLC_CANCELLED, "the run was cancelled");
     return DLC_OK;
 }
 

@@ -203,6 +203,8 @@ static dlc_status run_steps(running *run) {
         if (run->error->status != DLC_OK && !(run->how && run->how->over)) return run->error->status;
         if (run->how && (!all || jit_is_over(run->how))) return jit_how_it_ended(run->how, run->error);
     }
+    /* The body of a loop may have no steps. */
+    if (!plan->step_count && run->how && jit_is_over(run->how)) return jit_how_it_ended(run->how, run->error);
     return DLC_OK;
 }
 

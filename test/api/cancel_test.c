@@ -190,6 +190,33 @@ static void test_cancel_within(void **state) {
     }
 }
 
+/* The body of a loop over the elements of empty slices has no kernels. */
+static void test_empty_loop(void **state) {
+    (void)state;
+    static const char *const targets[] = {"cpu", "interp", "cuda"};
+    const char *text = "graph { input x: f32[68719476736, 0] y, first, which, counts ="
+                       " unique_along(x, size=[n], axis=1) output y }";
+    const int64_t shape[] = {(int64_t)1 << 36, 0};
+    for (int t = 0; t < 3; t++) {
+        slow_clock clock = {0};
+        dlc_context *context = open_clocked(targets[t], 0, &clock);
+        if (!context) continue;
+        dlc_graph *g;
+        tensor x;
+        OK(context, dlc_graph_parse(context, text, strlen(text), &g));
+        dlc_program *program = compile(context, g);
+        dlc_output_slot slot = {0};
+        dlc_run_options options = DLC_RUN_OPTIONS_INIT;
+        options.budget_ms = 1000;
+        make_tensor(&x, DLC_F32, NULL, 2, shape);
+        const dlc_status status = dlc_run(program, &options, (const DLTensor *[]){&x.dl}, 1, &slot, 1);
+        if (status != DLC_BUDGET_EXCEEDED)
+            failed("on %s: %s: %s", targets[t], dlc_status_text(status), dlc_error_message(context));
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
 /* A call that is kept keeps nothing of a run that was ended. */
 static void test_kept_call(void **state) {
     (void)state;
@@ -229,9 +256,8 @@ static void test_kept_call(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_budget),
-        cmocka_unit_test(test_budget_interpreted),
-        cmocka_unit_test(test_cancel_within),
+        cmocka_unit_test(test_budget),        cmocka_unit_test(test_budget_interpreted),
+        cmocka_unit_test(test_cancel_within), cmocka_unit_test(test_empty_loop),
         cmocka_unit_test(test_kept_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
