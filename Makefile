@@ -574,7 +574,7 @@ define help_text
   make examples-data  models and data of the examples ocr, vad, filetype, for EXAMPLES_DATA ($(EXAMPLES_DATA))
   make bench          measure; bench-short: a sample    make plots     of the last make bench
   make cliffs         N=2000 random graphs from SEED=1, FILTER=text: those much slower than their parts, the roof, an exact size
-  make choices        each choice of the schedule rules changed alone, measured; FILTER=text, LONGEST=3 (ms of a run), ALL=1
+  make choices        each choice of the schedule rules changed alone, measured; FILTER=text, LONGEST=3 (ms of a run), ALL=1, FROM=earlier output
   make models         measure whole ONNX models; models-short: small ones; model-files: fetches those that are not built
   make peers          what to compare with in make bench and make models
   make bench-keep     the last run is what make bench compares with from now on (bench/last.txt)

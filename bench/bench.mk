@@ -152,10 +152,10 @@ cliffs: $(OUT)/bench/cliffs
 	@$< $(if $(SEED),--seed $(SEED)) $(if $(CASE),--first $(CASE) --count 1,$(if $(N),--count $(N))) $(if $(FILTER),--filter '$(FILTER)')
 
 # Each choice of the schedule rules changed alone: how good are rules and cost model? FILTER=text, LONGEST=3: milliseconds of a run at most,
-# ALL=1: a line for each candidate.
+# ALL=1: a line for each candidate; FROM=FILE: takes times from the output of an earlier run with ALL=1, to compare predictions alone.
 .PHONY: choices
 choices: $(OUT)/bench/choices
-	@$< $(if $(FILTER),--filter '$(FILTER)') $(if $(LONGEST),--longest $(LONGEST)) $(if $(ALL),--all $(ALL)) bench/shapes.txt
+	@$< $(if $(FILTER),--filter '$(FILTER)') $(if $(LONGEST),--longest $(LONGEST)) $(if $(ALL),--all $(ALL)) $(if $(FROM),--from $(FROM)) bench/shapes.txt
 
 # The last run becomes the one that later ones are compared with; whole runs only.
 .PHONY: bench-keep

@@ -23,28 +23,37 @@ typedef struct outcome {
     double seconds;
 } outcome;
 
+/* What an earlier run measured: its lines of single candidates. */
+typedef struct earlier {
+    char label[100], choice[160];
+    double measured;
+} earlier;
+
 typedef struct options {
     const char *filter;
     /* of a run: longer ones are left out */
     double longest;
     bool all;
+    /* NULL: measure */
+    earlier *from;
+    int from_count;
 } options;
 
 /* ---- candidates */
 
-/* Appends at most EACH candidates of a line `#  A 1.02, B 0.98`: the cheapest half, and an even sample of the others. */
-static void add_candidates(outcome *o, const char *region, const char *choice, const char *line) {
+/* Appends at most `most` candidates of a line `#  A 1.02, B 0.98`: the cheapest half, and an even sample of the others. */
+static void add_candidates(outcome *o, const char *region, const char *choice, const char *line, int most) {
     char value[MOST][32];
     double predicted[MOST];
     bool taken[MOST] = {false};
     int count = 0;
     for (const char *at = line; *at && count < MOST; at += strcspn(at, ","), at += *at == ',')
         if (sscanf(at, " %31[^ ,] %lf", value[count], &predicted[count]) == 2) count++;
-    for (int n = 0; n < EACH && n < count; n++) {
+    for (int n = 0; n < most && n < count; n++) {
         int best = -1;
         for (int i = 0; i < count; i++)
             if (!taken[i] && (best < 0 || predicted[i] < predicted[best])) best = i;
-        if (n >= EACH / 2 && count > EACH) best = (n - EACH / 2) * (count - 1) / (EACH - EACH / 2 - 1);
+        if (n >= most / 2 && count > most) best = (n - most / 2) * (count - 1) / (most - most / 2 - 1);
         if (taken[best] || o->count == MOST) continue;
         taken[best] = true;
         candidate *new = &o->list[o->count++];
@@ -54,7 +63,7 @@ static void add_candidates(outcome *o, const char *region, const char *choice, c
     }
 }
 
-static void list_candidates(outcome *o, const char *text) {
+static void list_candidates(outcome *o, const char *text, int most) {
     char line[8 * LINE], region[160] = "", choice[120] = "", value[32];
     o->count = 1;
     o->list[0] = (candidate){.choice = "by rule", .predicted = 1, .measured = 1};
@@ -68,7 +77,7 @@ static void list_candidates(outcome *o, const char *text) {
             snprintf(o->list[1].choice, sizeof o->list[1].choice, "%s %s", choice, value);
             continue;
         }
-        if (strncmp(line, "#  ", 3) == 0) add_candidates(o, region, choice, line + 2);
+        if (strncmp(line, "#  ", 3) == 0) add_candidates(o, region, choice, line + 2, most);
     }
 }
 
@@ -117,6 +126,38 @@ static int cheapest(const outcome *o) {
     return best;
 }
 
+/* Takes times from an earlier run; candidates that it has not are left out. */
+static void take_times(const options *opt, outcome *o) {
+    int kept = 1;
+    for (int i = 1; i < o->count; i++)
+        for (int e = 0; e < opt->from_count; e++)
+            if (strcmp(opt->from[e].label, o->label) == 0 && strcmp(opt->from[e].choice, o->list[i].choice) == 0) {
+                o->list[kept] = o->list[i];
+                o->list[kept++].measured = opt->from[e].measured;
+                break;
+            }
+    o->count = kept;
+}
+
+/* Reads the output of a run with --all: for each case a line that ends in its label, then one for each candidate. */
+static bool read_earlier(options *opt, const char *path) {
+    enum { ROOM = 1 << 16 };
+    char line[LINE], label[100] = "";
+    FILE *file = fopen(path, "r");
+    earlier now;
+    if (!file || !(opt->from = malloc(ROOM * sizeof *opt->from))) return false;
+    while (fgets(line, sizeof line, file) && opt->from_count < ROOM) {
+        const char *end = strstr(line, " us ");
+        if (strncmp(line, "      ", 6) != 0) {
+            snprintf(label, sizeof label, "%.*s", end ? (int)strcspn(end + 4, "\n") : 0, end ? end + 4 : "");
+        } else if (sscanf(line, " %lf predicted %*f %159[^\n]", &now.measured, now.choice) == 2) {
+            memcpy(now.label, label, sizeof label);
+            opt->from[opt->from_count++] = now;
+        }
+    }
+    return fclose(file) == 0;
+}
+
 /* False: the case was left out. */
 static bool run_case(dlc_context *context, const options *opt, const bench_shape *shape, outcome *o) {
     enum { FIRST = 5, AGAIN = 15 };
@@ -127,8 +168,9 @@ static bool run_case(dlc_context *context, const options *opt, const bench_shape
     char *text = rules ? bench_programs_dump(rules, "choices") : NULL;
     if (!text) return bench_programs_release(rules), false;
     snprintf(o->label, sizeof o->label, "%s", shape->label);
-    list_candidates(o, text);
+    list_candidates(o, text, opt->from ? MOST : EACH);
     dlc_text_free(context, text);
+    if (opt->from) return take_times(opt, o), bench_programs_release(rules), o->count > 1;
     const double start = bench_now();
     bench_programs_run(rules);
     o->seconds = bench_now() - start;
@@ -188,8 +230,10 @@ static bool read_options(options *o, int argc, char **argv, int *files) {
             o->longest = 1e-3 * atof(argv[i + 1]);
         else if (strcmp(argv[i], "--all") == 0)
             o->all = atoi(argv[i + 1]) != 0;
-        else
+        else if (strcmp(argv[i], "--from") != 0)
             return false;
+        else if (!read_earlier(o, argv[i + 1]))
+            return perror(argv[i + 1]), false;
     }
     *files = i;
     return i < argc;
@@ -200,7 +244,10 @@ int main(int argc, char **argv) {
     summary s = {.cases = 0};
     int files;
     if (!read_options(&opt, argc, argv, &files))
-        return fputs("usage: choices [--filter TEXT] [--longest 3 (ms)] [--all 1] FILE ...\n", stderr), 2;
+        return fputs(
+                   "usage: choices [--filter TEXT] [--longest 3 (ms)] [--all 1] [--from FILE (of an earlier run with --all)] FILE ...\n",
+                   stderr),
+               2;
     dlc_context_options wanted = DLC_CONTEXT_OPTIONS_INIT;
     dlc_context *context;
     if (dlc_context_create(&wanted, &context)) return 1;
@@ -219,6 +266,7 @@ int main(int argc, char **argv) {
         fclose(file);
     }
     free(o);
+    free(opt.from);
     dlc_context_destroy(context);
     const double n = s.cases > 0 ? s.cases : 1;
     printf(

@@ -141,7 +141,7 @@ bool jit_has_choices(const jit_own *own) {
 tir_kernel *jit_lower_by_choices(const jit_rules *rules, lib_arena *arena, tir_region *region, const jit_own *own,
                                  tir_region **rewritten, tir_schedule *schedule, const tir_lower_options *options) {
     const wanted_list list = parse_choices(arena, region, own);
-    tir_choices choices = {.arena = arena};
+    tir_choices choices = {.arena = arena, .record = true, .decide = true};
     tir_kernel *kernel;
     lib_error error;
     /* a choice or a candidate may exist only after another choice has been pinned */
@@ -165,7 +165,7 @@ uint64_t jit_choices_seed(void) {
 
 tir_kernel *jit_lower_at_random(const jit_rules *rules, lib_arena *arena, tir_region *region, tir_region **rewritten,
                                 tir_schedule *schedule, const tir_lower_options *options) {
-    tir_choices choices = {.arena = arena};
+    tir_choices choices = {.arena = arena, .record = true, .decide = true};
     lib_error error;
     uint64_t random = lib_hash_mix(jit_choices_seed(), tir_region_hash(region).low);
     if (!jit_lower_by_rules(rules, arena, region, &choices, rewritten, schedule, options, &error)) return NULL;
@@ -189,7 +189,7 @@ static double predict_changed(const jit_rules *rules, lib_arena *arena, tir_regi
     volatile double predicted = -1;
     lib_arena_init(&trial, arena->allocator, &scope);
     if (LIB_ENTER(&scope)) {
-        tir_choices choices = {.arena = &trial};
+        tir_choices choices = {.arena = &trial, .record = true, .decide = true};
         tir_schedule schedule;
         tir_region *rewritten;
         lib_error error;
@@ -205,7 +205,7 @@ static double predict_changed(const jit_rules *rules, lib_arena *arena, tir_regi
 
 void jit_print_choices(lib_text *text, const jit_rules *rules, lib_arena *arena, tir_region *region,
                        const tir_lower_options *options, jit_predict_cycles *cycles, void *user) {
-    tir_choices choices = {.arena = arena};
+    tir_choices choices = {.arena = arena, .record = true, .decide = true};
     tir_schedule schedule;
     tir_region *rewritten;
     lib_error error;

@@ -143,7 +143,7 @@ static double predicted_cycles(void *user, lib_arena *arena, const tir_kernel *k
 
 static void region_choices(dump *d, const graph_region *region) {
     const dlc_context *context = d->program->context;
-    const jit_rules rules = {context->target, context->width};
+    const jit_rules rules = {context->target, context->device, context->width};
     const tir_lower_options options = {.machine = &context->machine};
     if (rules.by->schedule)
         jit_print_choices(&d->text, &rules, d->work, computation(d, region), &options, predicted_cycles, d);

@@ -348,19 +348,24 @@ void jit_parse_schedules(dlc_program *program, const char *text);
 jit_own jit_own_schedule(dlc_program *program, lib_arena *arena, const tir_region *region);
 void jit_report_schedules(dlc_program *program);
 
-/* The target whose rules write a schedule, and the number of threads that it is for. */
+/* The target whose rules write a schedule, its device, and the number of threads that it is for. */
 typedef struct jit_rules {
     const target *by;
+    target_device *device;
     int threads;
 } jit_rules;
 
-/* Lowers the region by rules with canonical names, so that equal computations give equal kernels. The rules estimate how many registers a
- * schedule needs; if it needs more than the machine has, they write another one, as for a machine with half the registers. `choices`: pins,
- * and a record of the schedule's choices; NULL: none. NULL and *error if lowering rejects the rules' schedule, which is a bug of the rules
- * unless choices are pinned. */
+/* rules.c. `choices`: pins, and a record of the schedule's choices; NULL: none. _schedule_: what the rules write for a region with canonical names; the cost model decides
+ * what they doubt. _lower_: lowers the region by it, so that equal computations give equal kernels. The rules estimate how many registers a
+ * schedule needs; if it needs more than the machine has, they write another one, as for a machine with half the registers. NULL and
+ * *error if lowering rejects the rules' schedule, which is a bug of the rules unless choices are pinned. */
+void jit_schedule_by_rules(const jit_rules *rules, lib_arena *arena, const tir_region *canonical, tir_choices *choices,
+                           tir_schedule *schedule, const tir_lower_options *options);
 tir_kernel *jit_lower_by_rules(const jit_rules *rules, lib_arena *arena, tir_region *region, tir_choices *choices,
                                tir_region **rewritten, tir_schedule *schedule, const tir_lower_options *options,
                                lib_error *error);
+/* The sizes of the region's parameters that predictions assume (predict.c). */
+int64_t *jit_usual_sizes(lib_arena *arena, const tir_region *region);
 
 /* choices.c. _has_: does a line of the text begin with `choose`? _lower_: by the rules, but for these; raises if there is no such choice or value, or if
  * lowering refuses the schedule. _print_: appends all choices of the region as a section, with comments on the predicted cycles of

@@ -82,46 +82,6 @@ static target_budget compile_budget(const jit_build *build) {
     return budget;
 }
 
-/* Lowers the region by the target's rules for `machine`. NULL and *error if lowering rejects the rules' schedule. */
-static tir_kernel *lower_for(const jit_rules *rules, const tir_machine *machine, lib_arena *arena,
-                             tir_region *canonical, tir_choices *choices, tir_region **rewritten,
-                             tir_schedule *schedule, const tir_lower_options *options, lib_error *error) {
-    lib_scope *outer = arena->scope, scope;
-    tir_kernel *volatile kernel = NULL;
-    tir_schedule_init(schedule, arena);
-    schedule->choices = choices;
-    if (choices) choices->made.count = 0;
-    arena->scope = &scope;
-    if (LIB_ENTER(&scope)) {
-        rules->by->schedule(machine, rules->threads, tir_region_copy(arena, canonical), schedule);
-        *rewritten = tir_region_copy(arena, canonical);
-        tir_schedule_rewrite(*rewritten, schedule, NULL); /* the rewrite section determines the input layouts */
-        kernel = tir_lower(arena, canonical, schedule, options);
-    }
-    arena->scope = outer;
-    *error = scope.error;
-    return kernel;
-}
-
-tir_kernel *jit_lower_by_rules(const jit_rules *rules, lib_arena *arena, tir_region *region, tir_choices *choices,
-                               tir_region **rewritten, tir_schedule *schedule, const tir_lower_options *given,
-                               lib_error *error) {
-    enum { LEAST_REGISTERS = 4 };
-    tir_machine machine = *given->machine;
-    tir_lower_options options = *given;
-    tir_region *canonical = tir_region_canonical(arena, region);
-    tir_kernel *kernel;
-    bool overfull;
-    options.overfull = &overfull;
-    do {
-        overfull = false;
-        kernel = lower_for(rules, &machine, arena, canonical, choices, rewritten, schedule, &options, error);
-        machine.vector_registers /= 2;
-    } while (!kernel && overfull && machine.vector_registers >= LEAST_REGISTERS);
-    if (!kernel && lib_is_circumstance(error->status)) lib_raise_error(arena->scope, error);
-    return kernel;
-}
-
 /* Approximate code generator memory per copy of a statement made by unrolling and vectorisation. */
 enum { BYTES_PER_COPY = 1024 };
 
@@ -189,7 +149,7 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
     tir_schedule_init(schedule, arena);
     jit_own own = {0};
     if (!host) own = asked ? *asked : jit_own_schedule(program, arena, region);
-    const jit_rules rules = {by, host ? context->threads : context->width};
+    const jit_rules rules = {by, host ? host->device : context->device, host ? context->threads : context->width};
     const bool ruled = by->schedule && !lib_environment_lists(LIB_ENV_DISABLE, "rules");
     if (jit_has_choices(&own)) {
         if (ruled) return jit_lower_by_choices(&rules, arena, region, &own, rewritten, schedule, &options);

@@ -22,7 +22,7 @@ static int64_t usual_size(const tir_variable *variable) {
     return size > 0 ? size : variable->multiple;
 }
 
-static int64_t *usual_sizes(lib_arena *arena, const tir_region *region) {
+int64_t *jit_usual_sizes(lib_arena *arena, const tir_region *region) {
     int64_t *sizes = LIB_NEW_ARRAY(arena, int64_t, region->params.count + 1);
     for (uint32_t p = 0; p < region->params.count; p++)
         sizes[p] = usual_size(tir_variable_of(region->pool, region->params.data[p]));
@@ -88,12 +88,12 @@ static bool same_schedule(const lowered *a, const lowered *b) {
 static void lower_for(const dlc_context *context, lib_arena *arena, const tir_region *region, int threads,
                       const lowered *other, lowered *out) {
     const tir_lower_options options = {.machine = &context->machine};
+    const jit_rules rules = {context->target, context->device, threads};
     lib_scope *outer = arena->scope, scope;
     out->kernel = NULL;
-    tir_schedule_init(&out->schedule, arena);
     arena->scope = &scope;
     if (LIB_ENTER(&scope)) {
-        context->target->schedule(&context->machine, threads, tir_region_copy(arena, region), &out->schedule);
+        jit_schedule_by_rules(&rules, arena, region, NULL, &out->schedule, &options);
         bool same = other && same_schedule(other, out);
         out->kernel = same ? other->kernel : tir_lower(arena, region, &out->schedule, &options);
     }
@@ -161,7 +161,7 @@ static const prediction *make_prediction(predictor *p, const lib_hash128 *key, c
     tir_region *region = graph_region_build(arena, build->bound, asked, jit_is_constant, build);
     prediction new = {.key = *key};
     region->excess_precision = !build->program->options.no_excess_precision;
-    work->params = usual_sizes(arena, region);
+    work->params = jit_usual_sizes(arena, region);
     atomic_fetch_add_explicit(&context->predictions, 1, memory_order_relaxed);
     predict_region(context, arena, tir_region_canonical(arena, region), work, new.cycles);
     lib_map_insert(build->work, &p->map, key->low, p->known.count);

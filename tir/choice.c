@@ -5,18 +5,37 @@
 /* Of more than MOST candidates an even sample of MOST is recorded, the pinned one, and those at most NEAR steps from the rule's answer. */
 enum { MOST = 48, NEAR = 4, RECORDED = MOST + 2 * NEAR + 3 };
 
-static const tir_pin *find_pin(const tir_choices *choices, const char *stage, const char *what) {
-    for (uint32_t i = 0; choices && i < choices->pins.count; i++) {
-        const tir_pin *pin = &choices->pins.data[i];
+static const tir_pin *find_pin(const tir_pins *pins, const char *stage, const char *what) {
+    for (uint32_t i = 0; i < pins->count; i++) {
+        const tir_pin *pin = &pins->data[i];
         if (strcmp(pin->stage, stage) == 0 && strcmp(pin->what, what) == 0) return pin;
     }
     return NULL;
 }
 
-/* NULL: not pinned */
+/* What is pinned, or decided; NULL: neither. */
 static const char *pinned_value(const tir_schedule *schedule, const char *stage, const char *what) {
-    const tir_pin *pin = find_pin(schedule->choices, stage, what);
+    const tir_choices *choices = schedule->choices;
+    if (!choices) return NULL;
+    const tir_pin *pin = find_pin(&choices->pins, stage, what);
+    if (!pin) pin = find_pin(&choices->decided, stage, what);
     return pin ? pin->value : NULL;
+}
+
+void tir_doubt(tir_schedule *schedule, const char *stage, const char *what, const char *word) {
+    tir_choices *choices = schedule->choices;
+    if (!choices || !choices->decide || pinned_value(schedule, stage, what)) return;
+    for (uint32_t i = 0; i < choices->doubts.count; i++) {
+        const tir_pin *doubt = &choices->doubts.data[i];
+        if (strcmp(doubt->stage, stage) == 0 && strcmp(doubt->what, what) == 0 && strcmp(doubt->value, word) == 0)
+            return;
+    }
+    const tir_pin doubt = {lib_arena_string(choices->arena, stage), what, lib_arena_string(choices->arena, word)};
+    lib_vec_push(choices->arena, &choices->doubts, doubt);
+}
+
+bool tir_has_pins(const tir_schedule *schedule) {
+    return schedule->choices && (schedule->choices->pins.count || schedule->choices->decided.count);
 }
 
 bool tir_is_pinned(const tir_schedule *schedule, const char *stage, const char *what, const char *word) {
@@ -38,7 +57,7 @@ static int number_of(int count, const char *const *candidate, const char *value)
 void tir_record_word(tir_schedule *schedule, const char *stage, const char *what, int count, const char *const *words,
                      int taken) {
     tir_choices *choices = schedule->choices;
-    if (!choices) return;
+    if (!choices || !choices->record) return;
     for (uint32_t i = 0; i < choices->made.count; i++) {
         tir_choice *made = &choices->made.data[i];
         if (strcmp(made->stage, stage) != 0 || strcmp(made->what, what) != 0) continue;
@@ -51,7 +70,7 @@ void tir_record_word(tir_schedule *schedule, const char *stage, const char *what
                        .candidate = LIB_NEW_ARRAY(choices->arena, const char *, (size_t)count + 1),
                        .count = count,
                        .taken = taken,
-                       .pinned = find_pin(choices, stage, what) != NULL,
+                       .pinned = find_pin(&choices->pins, stage, what) != NULL,
                        .at = schedule->text.length};
     for (int i = 0; i < count; i++) made.candidate[i] = lib_arena_string(choices->arena, words[i]);
     lib_vec_push(choices->arena, &choices->made, made);
@@ -104,7 +123,7 @@ static void list_numbers(number_list *list, const tir_schedule *schedule, tir_nu
 
 void tir_record_number(tir_schedule *schedule, const char *stage, const char *what, tir_numbers from, int64_t taken) {
     number_list list;
-    if (!schedule->choices) return;
+    if (!schedule->choices || !schedule->choices->record) return;
     list_numbers(&list, schedule, from, taken, tir_pinned_number(schedule, stage, what));
     tir_record_word(schedule, stage, what, list.count, list.word, list.rule);
 }
@@ -112,7 +131,8 @@ void tir_record_number(tir_schedule *schedule, const char *stage, const char *wh
 int64_t tir_choose_number(tir_schedule *schedule, const char *stage, const char *what, tir_numbers from,
                           int64_t by_rule) {
     number_list list;
-    if (!schedule->choices) return by_rule;
+    const bool recorded = schedule->choices && schedule->choices->record;
+    if (!recorded && !pinned_value(schedule, stage, what)) return by_rule;
     list_numbers(&list, schedule, from, by_rule, tir_pinned_number(schedule, stage, what));
     return list.number[tir_choose_word(schedule, stage, what, list.count, list.word, list.rule)];
 }

@@ -5,7 +5,10 @@
  *   choose dot_general.rows 8
  *
  * means "the rules, but for these". A stage and a word identify a decision. Rules may ask again after they have changed the region; then the
- * first candidates and the last answer are recorded. */
+ * first candidates and the last answer are recorded.
+ *
+ * Where a rule's own model does not know a cost, the rule doubts its answer (tir_doubt) and names the candidate that may be better. Whoever runs the rules
+ * (jit/rules.c) then lowers and prices the kernels of both, and runs the rules again with what was decided. */
 #ifndef TIR_CHOICE_H
 #define TIR_CHOICE_H
 
@@ -30,10 +33,16 @@ typedef struct tir_pin {
     const char *stage, *what, *value;
 } tir_pin;
 
+typedef lib_vec(tir_pin) tir_pins;
+
 struct tir_choices {
     lib_arena *arena;
-    lib_vec(tir_pin) pins;
+    /* `made` and `doubts` are wanted */
+    bool record, decide;
+    tir_pins pins;
     lib_vec(tir_choice) made;
+    /* candidates that may be better than the rules' answers, and those that were found to be: these hold where no pin does */
+    tir_pins doubts, decided;
 };
 
 /* The numbers low, low + step, ... up to high. */
@@ -55,6 +64,12 @@ int64_t tir_pinned_number(const tir_schedule *schedule, const char *stage, const
 void tir_record_number(tir_schedule *schedule, const char *stage, const char *what, tir_numbers from, int64_t taken);
 void tir_record_word(tir_schedule *schedule, const char *stage, const char *what, int count, const char *const *words,
                      int taken);
+
+/* The candidate `word` may be better than the rule's answer, in a way that the rule's model does not know. */
+void tir_doubt(tir_schedule *schedule, const char *stage, const char *what, const char *word);
+
+/* Are there pins, or decisions? */
+bool tir_has_pins(const tir_schedule *schedule);
 
 /* Sets shown_stage and shown of the schedule's choices: rules wrote it for tir_region_canonical(region). */
 void tir_choices_show(const tir_schedule *schedule, const tir_region *region);

@@ -531,6 +531,8 @@ static void open_loop_of(counter *c, tir_loop_kind kind, uint32_t var, int64_t l
     l->nest = (int)c->nest.loops.count;
     cost_loop loop = {.parent = c->depth ? c->open[c->depth - 1].nest : 0, .trips = ratio};
     lib_vec_push(c->arena, &c->nest.loops, loop);
+    for (int at = l->nest; kind == TIR_SERIAL && at >= 0; at = c->nest.loops.data[at].parent)
+        c->nest.loops.data[at].serial_inside = true;
     l->frame = c->depth ? c->open[c->depth - 1].frame : 0;
     if (kind == TIR_SERIAL && var != UINT32_MAX) {
         l->frame = c->frame_count++;
@@ -752,7 +754,10 @@ static void count_list(counter *c, const tir_stmt *stmt) {
         case TIR_LET: count_let(c, stmt); break;
         case TIR_IF: count_if(c, stmt); break;
         case TIR_STORE: count_store(c, stmt); break;
-        case TIR_PREFETCH: spend(c, innermost(c), 0, 0, mean(c->runs) * (c->machine->half_units ? 0.5 : 1), 0); break;
+        case TIR_PREFETCH:
+            spend(c, innermost(c), 0, 0, mean(c->runs) * (c->machine->half_units ? 0.5 : 1), 0);
+            c->nest.prefetched[stmt->prefetch.buffer] = true;
+            break;
         case TIR_COLLECTIVE: /* the cpu has none */
         case TIR_BARRIER:
         case TIR_COMMIT:
@@ -791,8 +796,10 @@ static void open_counter(counter *c) {
     c->frame_count = 1;
     c->nest.arena = c->arena;
     c->nest.line = c->machine->line;
+    c->nest.page = c->machine->page;
     c->nest.buffers = c->kernel->buffers.count;
     c->nest.buffer_bytes = LIB_NEW_ARRAY(c->arena, double, c->nest.buffers + 1);
+    c->nest.prefetched = LIB_NEW_ARRAY(c->arena, bool, c->nest.buffers + 1);
     cost_loop all = {.parent = -1, .trips = 1};
     lib_vec_push(c->arena, &c->nest.loops, all);
 }

@@ -25,7 +25,7 @@ typedef struct cost_work {
     double fma, vector, load, store, instructions;
     /* cycles if all data were in L1: throughput and dependence chains, loop by loop */
     double issue_cycles;
-    /* bytes transferred from the level; [0] is not counted */
+    /* bytes transferred from the level, those of short pieces that are far apart counted more, as they take longer; [0] is not counted */
     double traffic[TIR_LEVELS];
     /* of the kind of instruction that takes most time: operations on elements; number of instructions */
     double operations, counted;
@@ -51,7 +51,9 @@ enum { COST_LOOPS = 24 }; /* most loops around a statement; deeper ones are not 
 typedef struct cost_loop {
     /* -1: none */
     int parent;
-    double trips, entries;
+    double trips;
+    /* a serial loop is this loop or inside it */
+    bool serial_inside;
 } cost_loop;
 
 /* How an access advances from one iteration of a loop to the next. */
@@ -82,11 +84,12 @@ typedef struct cost_nest {
     /* [0] stands for runs of the kernel */
     lib_vec(cost_loop) loops;
     lib_vec(cost_access) accesses;
-    /* by buffer */
+    /* by buffer; prefetched: by instructions */
     double *buffer_bytes;
+    bool *prefetched;
     uint32_t buffers;
-    /* bytes of a cache line */
-    double line;
+    /* bytes of a cache line, and of a page */
+    double line, page;
     /* see target_work */
     double beside, handed;
 } cost_nest;

@@ -19,25 +19,83 @@ static int add_step(step *steps, int count, double stride, double trips) {
     return count + 1;
 }
 
-/* Bytes, each counted once and in whole lines, that an access touches while the innermost `count` loops around it run. */
-static double footprint(const cost_nest *nest, const cost_access *a, int count) {
-    step steps[2 * COST_LOOPS];
-    double run = a->bytes, pieces = 1;
-    int used = 0, loop = a->loop;
+/* The access' steps along a loop, at most two, inner one first. */
+static int steps_of(const cost_pace *pace, double trips, step pair[2]) {
+    const bool jumps = pace->run > 0 && pace->run < trips;
+    int count = add_step(pair, 0, pace->stride, jumps ? pace->run : trips);
+    if (!jumps || pace->jump == 0) return count;
+    pair[count] = (step){fabs(pace->jump), trips / pace->run};
+    return count + 1;
+}
+
+/* What an access touches while some of the loops around it run, each byte counted once: `pieces` of `run` contiguous bytes, whose cache lines
+ * begin at this share of a page's lines. */
+typedef struct extent {
+    double run, pieces, share;
+} extent;
+
+enum { LINES = 64 /* of a page, at most */ };
+
+/* Lines of a page, as bits, at which those of `some` are if they repeat `trips` times, a stride apart. */
+static uint64_t repeat_lines(const cost_nest *nest, uint64_t some, double stride, double trips) {
+    uint64_t all = some;
+    if (stride >= COST_IRREGULAR || stride != floor(stride)) return UINT64_MAX;
+    for (int64_t i = 1; i < trips && i <= LINES && ~all; i++) {
+        const int by = (int)(fmod((double)i * stride, nest->page) / nest->page * LINES);
+        all |= by ? some << by | some >> (LINES - by) : some;
+    }
+    return all;
+}
+
+static extent extent_of(const cost_nest *nest, const cost_access *a, int count) {
+    step steps[2 * COST_LOOPS], pair[2];
+    extent e = {.run = a->bytes, .pieces = 1};
+    int used = 0, loop = a->loop, at = 0;
     for (int i = 0; i < count && loop > 0; i++, loop = nest->loops.data[loop].parent) {
-        const double trips = nest->loops.data[loop].trips;
-        const bool jumps = a->pace[i].run > 0 && a->pace[i].run < trips;
-        used = add_step(steps, used, a->pace[i].stride, jumps ? a->pace[i].run : trips);
-        if (jumps) used = add_step(steps, used, a->pace[i].jump, trips / a->pace[i].run);
+        const int more = steps_of(&a->pace[i], nest->loops.data[loop].trips, pair);
+        for (int k = 0; k < more; k++) used = add_step(steps, used, pair[k].stride, pair[k].trips);
     }
-    for (int i = 0; i < used; i++) { /* ascending: parts that overlap or share lines are one run */
-        if (steps[i].stride <= fmax(run, nest->line))
-            run += steps[i].stride * (steps[i].trips - 1);
-        else
-            pieces *= steps[i].trips;
+    /* ascending: parts that overlap or share lines are one run */
+    for (; at < used && steps[at].stride <= fmax(e.run, nest->line); at++)
+        e.run += steps[at].stride * (steps[at].trips - 1);
+    const double lines = e.run / nest->page * LINES;
+    uint64_t some = lines < LINES - 1 ? (UINT64_C(2) << (int)lines) - 1 : UINT64_MAX;
+    for (; at < used; at++) {
+        if (steps[at].stride <= fmax(e.run, nest->line)) {
+            e.run += steps[at].stride * (steps[at].trips - 1);
+        } else {
+            e.pieces *= steps[at].trips;
+        }
+        some = repeat_lines(nest, some, steps[at].stride, steps[at].trips);
     }
-    double bytes = pieces * fmax(run, nest->line), all = nest->buffer_bytes[a->buffer];
+    for (; some; some &= some - 1) e.share += 1.0 / LINES;
+    return e;
+}
+
+/* Bytes in whole lines, or, if `unit` is larger, in whole units of it. */
+static double bytes_of(const cost_nest *nest, const cost_access *a, const extent *t, double unit) {
+    const double bytes = t->pieces * fmax(t->run, unit), all = nest->buffer_bytes[a->buffer];
     return bytes < all ? bytes : all;
+}
+
+/* Bytes that the access reads or writes one after the other, all loops run, while it has no more streams than the hardware prefetches.
+ * *loops: number of loops around it, up to the one that begins more of them. */
+static double stream_of(const cost_nest *nest, const cost_access *a, int *loops) {
+    enum { STREAMS = 32 };
+    double run = a->bytes, streams = 1;
+    int loop = a->loop;
+    for (*loops = 0; *loops < a->count && loop > 0; loop = nest->loops.data[loop].parent) {
+        step pair[2];
+        const int more = steps_of(&a->pace[*loops], nest->loops.data[loop].trips, pair);
+        ++*loops;
+        for (int k = 0; k < more; k++) {
+            if (pair[k].stride <= fmax(run, nest->line))
+                run += pair[k].stride * (pair[k].trips - 1);
+            else if ((streams *= pair[k].trips) > STREAMS)
+                return run;
+        }
+    }
+    return run;
 }
 
 /* Number of loops around the access that are inside `loop`; -1: the access is not inside it. */
@@ -50,24 +108,46 @@ static int loops_below(const cost_nest *nest, const cost_access *a, int loop) {
 
 typedef struct traffic {
     const cost_nest *nest;
+    const tir_machine *machine;
+    /* of memory: traffic from this level */
+    int level;
     /* by buffer */
-    double *reads, *writes;
-    double size, write_cost;
+    double *reads, *writes, *slow;
+    /* by access: how much longer than sequential bytes its bytes take */
+    double *slowness;
+    /* capacity of the level above, bytes that are there together or not at all, ways of its sets (0: no sets) */
+    double size, unit, write_cost;
+    int64_t ways;
     bool last;
 } traffic;
 
+/* How much longer than sequential bytes the access' bytes take from this level: short pieces that are far apart, and even more those that
+ * are in the same sets of L1, which holds no line of them until its neighbour is prefetched. */
+static double slowness_of(const traffic *t, const cost_access *a) {
+    const cost_nest *nest = t->nest;
+    const tir_rates *rates = &t->machine->rates;
+    int loops;
+    const double stream = stream_of(nest, a, &loops), least = fmax(stream, nest->line);
+    const extent e = extent_of(nest, a, loops);
+    if (stream >= nest->page || nest->prefetched[a->buffer] || a->past_caches) return 1;
+    const bool crowded = e.share < 1 && e.pieces * least > e.share * (double)t->machine->l1;
+    return rates->bandwidth[t->level] / rates->distant[t->level] * (crowded ? 1 + 2 * nest->line / least : 1);
+}
+
 /* Bytes, each counted once, of all accesses inside `loop`, in one iteration (`whole` false) or all iterations of it. `moved`: bytes moved
- * to and from the level, written lines being written back. */
+ * to and from the level, written lines being written back, slow ones counted more; else the room that they need in the cache above. */
 static double union_bytes(traffic *t, int loop, bool whole, bool moved) {
     const cost_nest *nest = t->nest;
-    double sum = 0;
-    memset(t->reads, 0, nest->buffers * sizeof *t->reads);
-    memset(t->writes, 0, nest->buffers * sizeof *t->writes);
+    double sum = 0, crowded = 0;
+    for (uint32_t b = 0; b < nest->buffers; b++) t->reads[b] = t->writes[b] = t->slow[b] = 0;
     for (uint32_t i = 0; i < nest->accesses.count; i++) {
         const cost_access *a = &nest->accesses.data[i];
         int below = loops_below(nest, a, loop);
         if (below < 0) continue;
-        double bytes = footprint(nest, a, below + whole);
+        const extent here = extent_of(nest, a, below + whole);
+        const double bytes = bytes_of(nest, a, &here, t->unit);
+        if (moved) t->slow[a->buffer] += bytes * (t->slowness[i] - 1);
+        if (t->ways) crowded = fmax(crowded, bytes / here.share);
         if (a->store)
             t->writes[a->buffer] += moved && t->last && a->past_caches ? bytes / t->write_cost : bytes;
         else
@@ -75,13 +155,13 @@ static double union_bytes(traffic *t, int loop, bool whole, bool moved) {
     }
     for (uint32_t b = 0; b < nest->buffers; b++) {
         double all = nest->buffer_bytes[b], read = t->reads[b] < all ? t->reads[b] : all,
-               written = t->writes[b] < all ? t->writes[b] : all;
+               written = t->writes[b] < all ? t->writes[b] : all, both = t->reads[b] + t->writes[b];
         if (moved)
-            sum += (read > written ? read : 0) + written * t->write_cost;
+            sum += ((read > written ? read : 0) + written * t->write_cost) * (both > 0 ? 1 + t->slow[b] / both : 1);
         else
             sum += read > written ? read : written;
     }
-    return sum;
+    return moved ? sum : fmax(sum, crowded);
 }
 
 /* Fraction of the `touched` bytes that a cache of `size` bytes does not hold until the next run; caches are not strictly LRU. */
@@ -96,27 +176,35 @@ static double traffic_of_runs(traffic *t, double touched) {
     return moved > handed ? (moved - handed) * missed : 0;
 }
 
-/* Bytes moved by all iterations of `loop`, in one iteration of the loop around it. */
+/* Bytes moved by all iterations of `loop`, in one iteration of the loop around it. Unrolled loops and lanes inside one body move each line once:
+ * what they share stays in registers, as in a transposition. */
 static double loop_traffic(traffic *t, int loop) {
     const cost_nest *nest = t->nest;
     double touched = union_bytes(t, loop, false, false), sum = 0;
-    if (touched <= t->size) return loop > 0 ? union_bytes(t, loop, true, true) : traffic_of_runs(t, touched);
+    const bool once = touched <= t->size || !nest->loops.data[loop].serial_inside;
+    if (once) return loop > 0 ? union_bytes(t, loop, true, true) : traffic_of_runs(t, touched);
     for (uint32_t l = (uint32_t)loop + 1; l < nest->loops.count; l++)
         if (nest->loops.data[l].parent == loop) sum += loop_traffic(t, (int)l);
     for (uint32_t i = 0; i < nest->accesses.count; i++)
-        if (nest->accesses.data[i].loop == loop) sum += nest->line;
+        if (nest->accesses.data[i].loop == loop) sum += t->unit * t->slowness[i];
     return sum * (loop > 0 ? nest->loops.data[loop].trips : missing(t->size, touched + nest->beside));
 }
 
 void cost_traffic(const cost_nest *nest, const tir_machine *machine, double *result) {
-    traffic t = {.nest = nest};
+    traffic t = {.nest = nest, .machine = machine};
     t.reads = LIB_NEW_ARRAY(nest->arena, double, nest->buffers + 1);
     t.writes = LIB_NEW_ARRAY(nest->arena, double, nest->buffers + 1);
+    t.slow = LIB_NEW_ARRAY(nest->arena, double, nest->buffers + 1);
+    t.slowness = LIB_NEW_ARRAY(nest->arena, double, nest->accesses.count + 1);
+    t.unit = nest->line;
     result[0] = 0;
     for (int level = 1; level < TIR_LEVELS; level++) {
+        t.level = level;
         t.size = cost_level_bytes(machine, level - 1);
+        t.ways = level == 1 ? machine->l1_ways : level == 2 ? machine->l2_ways : 0;
         t.last = level == TIR_LEVELS - 1;
         t.write_cost = t.last ? 2 : 1; /* a written line is read first and written back later */
+        for (uint32_t i = 0; i < nest->accesses.count; i++) t.slowness[i] = slowness_of(&t, &nest->accesses.data[i]);
         result[level] = loop_traffic(&t, 0);
     }
 }

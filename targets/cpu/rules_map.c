@@ -289,7 +289,9 @@ static bool find_transposition(rules *r, int s, transposition *t) {
     for (int a = 0; a < stage->space; a++)
         if (rules_extent(r, &stage->axis[a]) != 1 && rules_store_stride(r, s, a) == 1) t->write = a;
     if (t->write < 0 || count == RULES_ACCESSES || t->lanes < 2) return false;
-    t->rows = t->lanes < TILE_ROWS ? t->lanes : TILE_ROWS;
+    const int64_t line = r->machine->line / (int64_t)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype);
+    t->rows = t->lanes < line ? line : t->lanes;
+    if (t->rows > TILE_ROWS) t->rows = TILE_ROWS;
     bool strided = false;
     for (int i = 0; i < count; i++) {
         int contiguous = -1;
@@ -480,7 +482,7 @@ static bool map_transposed(rules *r, int s) {
     tir_schedule_add(r->schedule, "unroll %s.%s", name, l.write);
     tir_schedule_add(r->schedule, "vec %s.%s", name, l.read);
     if (exceeds_l2 && l.ahead) fetch_tiles(&l, s, &t);
-    rules_store_past_caches(r, stage);
+    if (t.rows * l.size >= r->machine->line) rules_store_past_caches(r, stage); /* these store whole lines */
     return true;
 }
 

@@ -519,11 +519,15 @@ bool rules_choose_tile(rules *r, int s, rules_tile_shape *t) {
     return true;
 }
 
-/* If choices are wanted: replaces *t by the best tile that has the pinned choices, if there is one, and records the choices of *t. */
+/* Replaces *t by the best tile that has the pinned choices, if there is one, and records the choices of *t. The model of a tile does not know that its rows
+ * may be scattered in memory: then vectors along another axis are in doubt. */
 static void choose_pinned_tile(rules *r, int s, rules_tile_shape *t) {
+    const tir_stage *stage = &r->region->stages.data[s];
     rules_tile_shape pinned;
-    if (!r->schedule->choices) return;
-    if (choose_tile(r, s, true, &pinned)) *t = pinned;
+    if (rules_is_contraction(r, s) && !stage->predicate && t->u >= 0 && rules_rows_are_scattered(r, s, t->v, t->u))
+        for (int a = 0; a < stage->space; a++)
+            if (a != t->v && t->vectors >> a & 1) tir_doubt(r->schedule, stage->name, "vector", stage->axis[a].name);
+    if (tir_has_pins(r->schedule) && choose_tile(r, s, true, &pinned)) *t = pinned;
     record_tile(r, s, t);
 }
 

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
@@ -108,6 +109,32 @@ static void test_traffic(void **state) {
     assert_near(work.traffic[1], 4096 * (64 + 16) * 4, 0.1);
 }
 
+/* Strips of one line from a matrix beyond L2 take longer than rows, and longest if all lines of a strip are in the same sets of L1. Rows that map to one set
+ * evict each other: each step of a sum along them reads all their lines again. */
+static void test_distance(void **state) {
+    static const char matrix[] =
+        "kernel k(x: f32[4096, %d] arg, y: f32[16] arg, c: f32[16] reg)\n"
+        "phase tasks=%d task=p { for r in 0..%d { for j in 0..16 vec { c[j] = c[j] + %s } } }\n";
+    static const char sums[] = "kernel k(x: f32[12, %d] arg, y: f32[12] arg, c: f32[12] reg)\n"
+                               "phase tasks=1 task=p {\n"
+                               "  for k in 0..256 { for i in 0..12 unroll { c[i] = c[i] + x[i, k] } }\n"
+                               "}\n";
+    const double slow = machine.rates.bandwidth[2] / machine.rates.distant[2];
+    char text[400];
+    (void)state;
+    snprintf(text, sizeof text, matrix, 256, 4096, 16, "x[p, r*16 + j]");
+    const double rows = count(text, 0).traffic[2];
+    assert_near(rows, 4096 * 256 * 4, 0.2); /* the previous run leaves some of it in L2 */
+    snprintf(text, sizeof text, matrix, 256, 16, 4096, "x[r, p*16 + j]");
+    assert_near(count(text, 0).traffic[2], rows * slow * 3, 0.3);
+    snprintf(text, sizeof text, matrix, 272, 17, 4096, "x[r, p*16 + j]");
+    assert_near(count(text, 0).traffic[2], rows * 272 / 256 * slow, 0.3);
+    snprintf(text, sizeof text, sums, 1040);
+    assert_true(count(text, 0).traffic[1] == 0);
+    snprintf(text, sizeof text, sums, 1024);
+    assert_true(count(text, 0).traffic[1] > 8 * 12 * 256 * 4); /* most of 256 * 12 lines, not each byte once */
+}
+
 /* Half of the points of a triangle; an extent that is a parameter; a condition that holds for a quarter. */
 static void test_averages(void **state) {
     (void)state;
@@ -161,7 +188,7 @@ int main(void) {
     cpu_set_rates(&machine);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tile),     cmocka_unit_test(test_chain),   cmocka_unit_test(test_traffic),
-        cmocka_unit_test(test_averages), cmocka_unit_test(test_vectors),
+        cmocka_unit_test(test_averages), cmocka_unit_test(test_vectors), cmocka_unit_test(test_distance),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* test/golden/choices/x.txt: a graph without symbols, and the choices of the cpu target's rules for its kernels on the first machine of
- * machines.c: each with the other candidates, and with the cycles predicted for them in multiples of those of the rules' kernel. */
+/* test/golden/choices/x.txt: a graph without symbols, and the choices of the cpu target's rules for its kernels on the machine that a line `# machine X` names
+ * (machines.c; else the first one): each with the other candidates, and with the cycles predicted for them in multiples of those of the rules' kernel. */
 #ifdef DLC_TARGET_cpu
 #include "golden/files.h"
 #include "golden/fixed.h"
@@ -38,13 +38,22 @@ static const char *choices_of(lib_arena *arena, dlc_context *context, const char
     return found;
 }
 
+static const golden_machine *machine_for(lib_arena *arena, const char *input) {
+    static const char word[] = "# machine ";
+    const char *named = strstr(input, word);
+    for (int m = 0; named && m < GOLDEN_MACHINES; m++)
+        if (golden_machines[m].letter == named[strlen(word)]) return &golden_machines[m];
+    if (named) lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "unknown machine %c", named[strlen(word)]);
+    return &golden_machines[0];
+}
+
 static void list_choices(lib_arena *arena, lib_text *out, const char *input) {
     dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
     dlc_context *volatile context = NULL;
     dlc_context *made;
     lib_scope *outer = arena->scope, scope;
     options.target = "null";
-    golden_fix_machine(&golden_machines[0]);
+    golden_fix_machine(machine_for(arena, input));
     check(arena, NULL, dlc_context_create(&options, &made));
     context = made;
     arena->scope = &scope;

@@ -1,0 +1,116 @@
+/* Schedules by the target's rules, and lowering by them. Where the rules doubt their own model (tir_doubt), the kernels with the other candidates are lowered, too, and the
+ * target's cost model decides. It decides as for one thread, so that results do not depend on the context's threads. */
+#include "jit/internal.h"
+
+#include "tir/choice.h"
+
+#include <math.h>
+
+/* ---- what the rules doubt */
+
+/* Predicted cycles with what is pinned and decided and, if not NULL, this change; INFINITY: lowering refuses the schedule. */
+static double price(const jit_rules *rules, lib_arena *arena, const tir_region *canonical, const tir_choices *choices,
+                    const tir_pin *change, const tir_lower_options *options) {
+    const tir_lower_options plain = {.machine = options->machine};
+    lib_arena trial;
+    lib_scope scope;
+    volatile double cycles = INFINITY;
+    lib_arena_init(&trial, arena->allocator, &scope);
+    if (LIB_ENTER(&scope)) {
+        tir_choices with = {.arena = &trial, .pins = choices->pins};
+        tir_schedule schedule;
+        target_work work = {.params = jit_usual_sizes(&trial, canonical)};
+        target_cost cost = {.threads = 1};
+        if (change) lib_vec_push(&trial, &with.decided, *change);
+        for (uint32_t i = 0; i < choices->decided.count; i++)
+            lib_vec_push(&trial, &with.decided, choices->decided.data[i]);
+        tir_schedule_init(&schedule, &trial);
+        schedule.choices = &with;
+        rules->by->schedule(plain.machine, 1, tir_region_copy(&trial, canonical), &schedule);
+        rules->by->cost(rules->device, &trial, tir_lower(&trial, canonical, &schedule, &plain), &work, 1, &cost);
+        cycles = cost.cycles;
+    }
+    lib_arena_free(&trial);
+    if (lib_is_circumstance(scope.error.status)) lib_raise_error(arena->scope, &scope.error);
+    return cycles;
+}
+
+static void decide(const jit_rules *rules, lib_arena *arena, const tir_region *canonical, tir_choices *choices,
+                   const tir_lower_options *options) {
+    const double GAIN = 0.9; /* predictions for candidates of one region are off by about a tenth */
+    double least = price(rules, arena, canonical, choices, NULL, options);
+    for (uint32_t i = 0; i < choices->doubts.count; i++) {
+        const tir_pin *doubt = &choices->doubts.data[i];
+        const double cycles = price(rules, arena, canonical, choices, doubt, options);
+        if (!(cycles < GAIN * least)) continue;
+        least = cycles;
+        lib_vec_push(arena, &choices->decided, *doubt);
+        for (uint32_t k = choices->decided.count - 1; k > 0; k--)
+            choices->decided.data[k] = choices->decided.data[k - 1];
+        choices->decided.data[0] = *doubt; /* before an earlier candidate of the same choice */
+    }
+}
+
+/* ---- schedules and kernels */
+
+static void write_schedule(const jit_rules *rules, const tir_machine *machine, lib_arena *arena,
+                           const tir_region *canonical, tir_choices *choices, tir_schedule *schedule) {
+    tir_schedule_init(schedule, arena);
+    schedule->choices = choices;
+    choices->made.count = choices->doubts.count = 0;
+    rules->by->schedule(machine, rules->threads, tir_region_copy(arena, canonical), schedule);
+}
+
+static void schedule_for(const jit_rules *rules, const tir_machine *machine, lib_arena *arena,
+                         const tir_region *canonical, tir_choices *given, tir_schedule *schedule,
+                         const tir_lower_options *options) {
+    tir_choices own = {.arena = arena, .decide = true}, *choices = given ? given : &own;
+    choices->decided.count = 0;
+    choices->decide = choices->decide && rules->by->cost;
+    write_schedule(rules, machine, arena, canonical, choices, schedule);
+    if (choices->doubts.count) decide(rules, arena, canonical, choices, options);
+    if (choices->decided.count) write_schedule(rules, machine, arena, canonical, choices, schedule);
+    schedule->choices = given;
+}
+
+void jit_schedule_by_rules(const jit_rules *rules, lib_arena *arena, const tir_region *canonical, tir_choices *choices,
+                           tir_schedule *schedule, const tir_lower_options *options) {
+    schedule_for(rules, options->machine, arena, canonical, choices, schedule, options);
+}
+
+/* Lowers the region by the target's rules for `machine`. NULL and *error if lowering rejects the rules' schedule. */
+static tir_kernel *lower_for(const jit_rules *rules, const tir_machine *machine, lib_arena *arena,
+                             tir_region *canonical, tir_choices *choices, tir_region **rewritten,
+                             tir_schedule *schedule, const tir_lower_options *options, lib_error *error) {
+    lib_scope *outer = arena->scope, scope;
+    tir_kernel *volatile kernel = NULL;
+    arena->scope = &scope;
+    if (LIB_ENTER(&scope)) {
+        schedule_for(rules, machine, arena, canonical, choices, schedule, options);
+        *rewritten = tir_region_copy(arena, canonical);
+        tir_schedule_rewrite(*rewritten, schedule, NULL); /* the rewrite section determines the input layouts */
+        kernel = tir_lower(arena, canonical, schedule, options);
+    }
+    arena->scope = outer;
+    *error = scope.error;
+    return kernel;
+}
+
+tir_kernel *jit_lower_by_rules(const jit_rules *rules, lib_arena *arena, tir_region *region, tir_choices *choices,
+                               tir_region **rewritten, tir_schedule *schedule, const tir_lower_options *given,
+                               lib_error *error) {
+    enum { LEAST_REGISTERS = 4 };
+    tir_machine machine = *given->machine;
+    tir_lower_options options = *given;
+    tir_region *canonical = tir_region_canonical(arena, region);
+    tir_kernel *kernel;
+    bool overfull;
+    options.overfull = &overfull;
+    do {
+        overfull = false;
+        kernel = lower_for(rules, &machine, arena, canonical, choices, rewritten, schedule, &options, error);
+        machine.vector_registers /= 2;
+    } while (!kernel && overfull && machine.vector_registers >= LEAST_REGISTERS);
+    if (!kernel && lib_is_circumstance(error->status)) lib_raise_error(arena->scope, error);
+    return kernel;
+}
