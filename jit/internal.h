@@ -355,10 +355,11 @@ typedef struct jit_rules {
     int threads;
 } jit_rules;
 
-/* rules.c. `choices`: pins, and a record of the schedule's choices; NULL: none. _schedule_: what the rules write for a region with canonical names; the cost model decides
- * what they doubt. _lower_: lowers the region by it, so that equal computations give equal kernels. The rules estimate how many registers a
- * schedule needs; if it needs more than the machine has, they write another one, as for a machine with half the registers. NULL and
- * *error if lowering rejects the rules' schedule, which is a bug of the rules unless choices are pinned. */
+/* rules.c. `choices`: pins, and a record of the schedule's choices; NULL: none. _schedule_: the schedule that the rules write for a region
+ * with canonical names; the cost model decides the choices that they doubt. _lower_: lowers the region by that schedule, so that equal
+ * computations give equal kernels. The rules estimate how many registers a schedule needs; if it needs more than the machine has, they
+ * write another one, as for a machine with half the registers. NULL and *error if lowering rejects the rules' schedule, which is a bug of
+ * the rules unless choices are pinned. */
 void jit_schedule_by_rules(const jit_rules *rules, lib_arena *arena, const tir_region *canonical, tir_choices *choices,
                            tir_schedule *schedule, const tir_lower_options *options);
 tir_kernel *jit_lower_by_rules(const jit_rules *rules, lib_arena *arena, tir_region *region, tir_choices *choices,

@@ -1,5 +1,6 @@
-/* Schedules by the target's rules, and lowering by them. Where the rules doubt their own model (tir_doubt), the kernels with the other candidates are lowered, too, and the
- * target's cost model decides. It decides as for one thread, so that results do not depend on the context's threads. */
+/* Schedules by the target's rules, and lowering by them. Where the rules doubt their own model (tir_doubt), the kernels with the other
+ * candidates are lowered, too, and the target's cost model decides. It decides as for one thread, so that results do not depend on the
+ * context's threads. */
 #include "jit/internal.h"
 
 #include "tir/choice.h"

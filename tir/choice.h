@@ -7,8 +7,8 @@
  * means "the rules, but for these". A stage and a word identify a decision. Rules may ask again after they have changed the region; then the
  * first candidates and the last answer are recorded.
  *
- * Where a rule's own model does not know a cost, the rule doubts its answer (tir_doubt) and names the candidate that may be better. Whoever runs the rules
- * (jit/rules.c) then lowers and prices the kernels of both, and runs the rules again with what was decided. */
+ * Where a rule's own model does not know a cost, the rule doubts its answer (tir_doubt) and names the candidate that may be better.
+ * jit/rules.c, which runs the rules, then lowers and prices the kernels of both, and runs the rules again with its decision. */
 #ifndef TIR_CHOICE_H
 #define TIR_CHOICE_H
 

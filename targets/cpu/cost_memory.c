@@ -28,15 +28,16 @@ static int steps_of(const cost_pace *pace, double trips, step pair[2]) {
     return count + 1;
 }
 
-/* What an access touches while some of the loops around it run, each byte counted once: `pieces` of `run` contiguous bytes, whose cache lines
- * begin at this share of a page's lines. */
+/* What an access touches while some of the loops around it run, each byte counted once: `pieces` of `run` contiguous bytes. `share`: of all
+ * offsets of cache lines in a page, those at which their lines are. Pages are placed at random, so that lines at one offset share a set of L1, and
+ * one of few sets of L2. */
 typedef struct extent {
     double run, pieces, share;
 } extent;
 
-enum { LINES = 64 /* of a page, at most */ };
+enum { LINES = 64 }; /* offsets of lines in a page that are told apart */
 
-/* Lines of a page, as bits, at which those of `some` are if they repeat `trips` times, a stride apart. */
+/* The offsets, as bits, of the lines at `some` offsets repeated `trips` times, a stride apart. */
 static uint64_t repeat_lines(const cost_nest *nest, uint64_t some, double stride, double trips) {
     uint64_t all = some;
     if (stride >= COST_IRREGULAR || stride != floor(stride)) return UINT64_MAX;
@@ -61,20 +62,19 @@ static extent extent_of(const cost_nest *nest, const cost_access *a, int count) 
     const double lines = e.run / nest->page * LINES;
     uint64_t some = lines < LINES - 1 ? (UINT64_C(2) << (int)lines) - 1 : UINT64_MAX;
     for (; at < used; at++) {
-        if (steps[at].stride <= fmax(e.run, nest->line)) {
+        if (steps[at].stride <= fmax(e.run, nest->line))
             e.run += steps[at].stride * (steps[at].trips - 1);
-        } else {
+        else
             e.pieces *= steps[at].trips;
-        }
         some = repeat_lines(nest, some, steps[at].stride, steps[at].trips);
     }
     for (; some; some &= some - 1) e.share += 1.0 / LINES;
     return e;
 }
 
-/* Bytes in whole lines, or, if `unit` is larger, in whole units of it. */
-static double bytes_of(const cost_nest *nest, const cost_access *a, const extent *t, double unit) {
-    const double bytes = t->pieces * fmax(t->run, unit), all = nest->buffer_bytes[a->buffer];
+/* Bytes in whole lines. */
+static double bytes_of(const cost_nest *nest, const cost_access *a, const extent *e) {
+    const double bytes = e->pieces * fmax(e->run, nest->line), all = nest->buffer_bytes[a->buffer];
     return bytes < all ? bytes : all;
 }
 
@@ -115,14 +115,14 @@ typedef struct traffic {
     double *reads, *writes, *slow;
     /* by access: how much longer than sequential bytes its bytes take */
     double *slowness;
-    /* capacity of the level above, bytes that are there together or not at all, ways of its sets (0: no sets) */
-    double size, unit, write_cost;
-    int64_t ways;
-    bool last;
+    /* capacity of the level above */
+    double size, write_cost;
+    /* that level has sets of known size; this one is the last */
+    bool sets, last;
 } traffic;
 
-/* How much longer than sequential bytes the access' bytes take from this level: short pieces that are far apart, and even more those that
- * are in the same sets of L1, which holds no line of them until its neighbour is prefetched. */
+/* How much longer than sequential bytes the access' bytes take from this level: short pieces that are far apart, and even more those whose
+ * lines evict each other from L1 before their neighbours are read. */
 static double slowness_of(const traffic *t, const cost_access *a) {
     const cost_nest *nest = t->nest;
     const tir_rates *rates = &t->machine->rates;
@@ -145,9 +145,9 @@ static double union_bytes(traffic *t, int loop, bool whole, bool moved) {
         int below = loops_below(nest, a, loop);
         if (below < 0) continue;
         const extent here = extent_of(nest, a, below + whole);
-        const double bytes = bytes_of(nest, a, &here, t->unit);
+        const double bytes = bytes_of(nest, a, &here);
         if (moved) t->slow[a->buffer] += bytes * (t->slowness[i] - 1);
-        if (t->ways) crowded = fmax(crowded, bytes / here.share);
+        if (t->sets) crowded = fmax(crowded, bytes / here.share);
         if (a->store)
             t->writes[a->buffer] += moved && t->last && a->past_caches ? bytes / t->write_cost : bytes;
         else
@@ -186,7 +186,7 @@ static double loop_traffic(traffic *t, int loop) {
     for (uint32_t l = (uint32_t)loop + 1; l < nest->loops.count; l++)
         if (nest->loops.data[l].parent == loop) sum += loop_traffic(t, (int)l);
     for (uint32_t i = 0; i < nest->accesses.count; i++)
-        if (nest->accesses.data[i].loop == loop) sum += t->unit * t->slowness[i];
+        if (nest->accesses.data[i].loop == loop) sum += nest->line * t->slowness[i];
     return sum * (loop > 0 ? nest->loops.data[loop].trips : missing(t->size, touched + nest->beside));
 }
 
@@ -196,12 +196,11 @@ void cost_traffic(const cost_nest *nest, const tir_machine *machine, double *res
     t.writes = LIB_NEW_ARRAY(nest->arena, double, nest->buffers + 1);
     t.slow = LIB_NEW_ARRAY(nest->arena, double, nest->buffers + 1);
     t.slowness = LIB_NEW_ARRAY(nest->arena, double, nest->accesses.count + 1);
-    t.unit = nest->line;
     result[0] = 0;
     for (int level = 1; level < TIR_LEVELS; level++) {
         t.level = level;
         t.size = cost_level_bytes(machine, level - 1);
-        t.ways = level == 1 ? machine->l1_ways : level == 2 ? machine->l2_ways : 0;
+        t.sets = (level == 1 && machine->l1_ways) || (level == 2 && machine->l2_ways);
         t.last = level == TIR_LEVELS - 1;
         t.write_cost = t.last ? 2 : 1; /* a written line is read first and written back later */
         for (uint32_t i = 0; i < nest->accesses.count; i++) t.slowness[i] = slowness_of(&t, &nest->accesses.data[i]);

@@ -519,8 +519,8 @@ bool rules_choose_tile(rules *r, int s, rules_tile_shape *t) {
     return true;
 }
 
-/* Replaces *t by the best tile that has the pinned choices, if there is one, and records the choices of *t. The model of a tile does not know that its rows
- * may be scattered in memory: then vectors along another axis are in doubt. */
+/* Replaces *t by the best tile that has the pinned choices, if there is one, and records the choices of *t. The model of a tile does not
+ * know what it costs if rows are scattered in memory: then vectors along another axis may be better. */
 static void choose_pinned_tile(rules *r, int s, rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_tile_shape pinned;

@@ -47,7 +47,7 @@ static int64_t operand_registers(const rules *r, const rules_tile_problem *p, in
     const int64_t points = p->unrolled_points, span = p->unrolled_span;
     if (steps_inside) return held * points + (span > points ? span : points);
     if (points > 1) return held + points + (pairs ? 1 : 0);
-    /* without fma, a product is held until it is added, and the multiplication that makes it overwrites a broadcast: the next one is beside it */
+    /* without fma, a product is held until it is added, and the next broadcast is loaded beside it */
     int64_t registers = held + 1 + (r->machine->fma ? 0 : 2);
     if (pairs) registers += 2;                           /* the other row's broadcast, and a blend of both */
     if (p->prepared || p->prepared_rows) registers += 2; /* scales and halves of converted operands */

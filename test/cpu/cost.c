@@ -109,8 +109,8 @@ static void test_traffic(void **state) {
     assert_near(work.traffic[1], 4096 * (64 + 16) * 4, 0.1);
 }
 
-/* Strips of one line from a matrix beyond L2 take longer than rows, and longest if all lines of a strip are in the same sets of L1. Rows that map to one set
- * evict each other: each step of a sum along them reads all their lines again. */
+/* Strips of one line from a matrix beyond L2 take longer than rows, and longest if all lines of a strip are in the same sets of L1. Rows
+ * that map to one set evict each other: each step of a sum along them reads all their lines again. */
 static void test_distance(void **state) {
     static const char matrix[] =
         "kernel k(x: f32[4096, %d] arg, y: f32[16] arg, c: f32[16] reg)\n"

@@ -1,5 +1,6 @@
-/* test/golden/choices/x.txt: a graph without symbols, and the choices of the cpu target's rules for its kernels on the machine that a line `# machine X` names
- * (machines.c; else the first one): each with the other candidates, and with the cycles predicted for them in multiples of those of the rules' kernel. */
+/* test/golden/choices/x.txt: a graph without symbols, and the choices of the cpu target's rules for its kernels on the machine that a line
+ * `# machine X` names (machines.c; else the first one): each with the other candidates, and with the cycles predicted for them in
+ * multiples of those of the rules' kernel. */
 #ifdef DLC_TARGET_cpu
 #include "golden/files.h"
 #include "golden/fixed.h"
