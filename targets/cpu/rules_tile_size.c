@@ -47,8 +47,8 @@ static int64_t operand_registers(const rules *r, const rules_tile_problem *p, in
     const int64_t points = p->unrolled_points, span = p->unrolled_span;
     if (steps_inside) return held * points + (span > points ? span : points);
     if (points > 1) return held + points + (pairs ? 1 : 0);
-    /* without fma, a product is held until it is added, and the next broadcast is loaded beside it */
-    int64_t registers = held + 1 + (r->machine->fma ? 0 : 2);
+    /* without fma, products are held until they are added, and the next broadcast is loaded beside them */
+    int64_t registers = held + 1 + (r->machine->fma ? 0 : 3);
     if (pairs) registers += 2;                           /* the other row's broadcast, and a blend of both */
     if (p->prepared || p->prepared_rows) registers += 2; /* scales and halves of converted operands */
     return registers;
@@ -167,6 +167,14 @@ static double masks_of_tiles(const rules_tile_shape *t, const rules_tile_problem
     return (double)(tiles * ((masked + t->lanes - 1) / t->lanes)) * p->mask_cycles;
 }
 
+/* The same for storing the results, where a machine has no cheap masks: whole and partial vectors are told apart for each row. */
+static double split_stores_of_tiles(const rules *r, const rules_tile_shape *t, const rules_tile_problem *p, int64_t nr,
+                                    int64_t rest, double height) {
+    const double SPLIT_STORE = 2.5, tiles = (double)((p->n + nr - 1) / nr);
+    const double vectors = (double)((nr - rest + t->lanes - 1) / t->lanes);
+    return r->machine->masked || !rest || p->steps <= 0 ? 0 : tiles * vectors * height * SPLIT_STORE / p->steps;
+}
+
 /* Cycles per reduction step of all tiles. The last columns get a narrower tile if that saves more than another version of the tile costs.
  */
 static double all_tiles_cycles(const rules *r, const rules_tile_shape *t, const rules_tile_problem *p, int64_t nr,
@@ -188,6 +196,7 @@ static double all_tiles_cycles(const rules *r, const rules_tile_shape *t, const 
         /* Guarded lanes are stored one by one in all tiles if they are not contiguous, or if masks are expensive and a window needs
          * masks, too. If the last tile may end early, all steps of a window have run-time masks, otherwise only those at an image's
          * edges. */
+        cycles += split_stores_of_tiles(r, t, p, nr, rest, height);
         *peel = peeled < cycles + masks || p->strided || p->edge_predicate || (p->separate && !r->machine->masked);
         if (*peel) cycles = peeled;
     }
