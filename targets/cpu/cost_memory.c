@@ -41,8 +41,8 @@ enum { LINES = 64 }; /* offsets of lines in a page that are told apart */
 static uint64_t repeat_lines(const cost_nest *nest, uint64_t some, double stride, double trips) {
     uint64_t all = some;
     if (stride >= COST_IRREGULAR || stride != floor(stride)) return UINT64_MAX;
-    for (int64_t i = 1; i < trips && i <= LINES && ~all; i++) {
-        const int by = (int)(fmod((double)i * stride, nest->page) / nest->page * LINES);
+    for (int64_t i = 1; (double)i < trips && i <= LINES && ~all; i++) {
+        const int by = (int)(fmod((double)i * stride, nest->page) / nest->page * (double)LINES);
         all |= by ? some << by | some >> (LINES - by) : some;
     }
     return all;
@@ -59,8 +59,8 @@ static extent extent_of(const cost_nest *nest, const cost_access *a, int count) 
     /* ascending: parts that overlap or share lines are one run */
     for (; at < used && steps[at].stride <= fmax(e.run, nest->line); at++)
         e.run += steps[at].stride * (steps[at].trips - 1);
-    const double lines = e.run / nest->page * LINES;
-    uint64_t some = lines < LINES - 1 ? (UINT64_C(2) << (int)lines) - 1 : UINT64_MAX;
+    const double lines = e.run / nest->page * (double)LINES;
+    uint64_t some = lines < (double)LINES - 1 ? (UINT64_C(2) << (int)lines) - 1 : UINT64_MAX;
     for (; at < used; at++) {
         if (steps[at].stride <= fmax(e.run, nest->line))
             e.run += steps[at].stride * (steps[at].trips - 1);
@@ -68,7 +68,7 @@ static extent extent_of(const cost_nest *nest, const cost_access *a, int count) 
             e.pieces *= steps[at].trips;
         some = repeat_lines(nest, some, steps[at].stride, steps[at].trips);
     }
-    for (; some; some &= some - 1) e.share += 1.0 / LINES;
+    for (; some; some &= some - 1) e.share += 1.0 / (double)LINES;
     return e;
 }
 
@@ -91,7 +91,7 @@ static double stream_of(const cost_nest *nest, const cost_access *a, int *loops)
         for (int k = 0; k < more; k++) {
             if (pair[k].stride <= fmax(run, nest->line))
                 run += pair[k].stride * (pair[k].trips - 1);
-            else if ((streams *= pair[k].trips) > STREAMS)
+            else if ((streams *= pair[k].trips) > (double)STREAMS)
                 return run;
         }
     }
