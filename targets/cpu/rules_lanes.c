@@ -71,10 +71,10 @@ double rules_overlap_l3(double cycles, double l3_cycles) {
     return fmax(cycles, l3_cycles) + fmin(cycles, l3_cycles) / 10;
 }
 
-/* Registers of a tile: its sums, and their operands, which adding up the lanes needs, too: the vectors of its columns, that of a row, the
- * next row's beside it, and without fma a product. */
+/* Registers of a tile: its sums, and their operands, which adding up the lanes needs, too: the vectors of its columns if several rows read
+ * them, that of a row, the next row's beside it, and without fma a product. */
 static int64_t held_registers(const rules *r, int64_t mr, int64_t nr, int64_t q) {
-    const int64_t operands = nr * q + 2 + !r->machine->fma, least = r->machine->vector_registers / 5;
+    const int64_t operands = (mr > 1 ? nr : 1) * q + 2 + !r->machine->fma, least = r->machine->vector_registers / 5;
     return mr * nr * q + (operands < least ? least : operands);
 }
 
