@@ -9,7 +9,8 @@
 
 /* ---- what the rules doubt */
 
-/* Predicted cycles with what is pinned and decided and, if not NULL, this change; INFINITY: lowering refuses the schedule. */
+/* Predicted cycles of the kernel that the rules schedule with the pins and decisions of `choices` and one more decision, `change` (NULL:
+ * none); INFINITY: lowering refuses the schedule. */
 static double price(const jit_rules *rules, lib_arena *arena, const tir_region *canonical, const tir_choices *choices,
                     const tir_pin *change, const tir_lower_options *options) {
     const tir_lower_options plain = {.machine = options->machine};
@@ -22,9 +23,9 @@ static double price(const jit_rules *rules, lib_arena *arena, const tir_region *
         tir_schedule schedule;
         target_work work = {.params = jit_usual_sizes(&trial, canonical)};
         target_cost cost = {.threads = 1};
-        if (change) lib_vec_push(&trial, &with.decided, *change);
         for (uint32_t i = 0; i < choices->decided.count; i++)
             lib_vec_push(&trial, &with.decided, choices->decided.data[i]);
+        if (change) lib_vec_push(&trial, &with.decided, *change);
         tir_schedule_init(&schedule, &trial);
         schedule.choices = &with;
         rules->by->schedule(plain.machine, 1, tir_region_copy(&trial, canonical), &schedule);
@@ -46,9 +47,6 @@ static void decide(const jit_rules *rules, lib_arena *arena, const tir_region *c
         if (!(cycles < GAIN * least)) continue;
         least = cycles;
         lib_vec_push(arena, &choices->decided, *doubt);
-        for (uint32_t k = choices->decided.count - 1; k > 0; k--)
-            choices->decided.data[k] = choices->decided.data[k - 1];
-        choices->decided.data[0] = *doubt; /* before an earlier candidate of the same choice */
     }
 }
 

@@ -5,15 +5,16 @@
 /* Of more than MOST candidates an even sample of MOST is recorded, the pinned one, and those at most NEAR steps from the rule's answer. */
 enum { MOST = 48, NEAR = 4, RECORDED = MOST + 2 * NEAR + 3 };
 
+/* The last one for the choice; NULL: there is none. */
 static const tir_pin *find_pin(const tir_pins *pins, const char *stage, const char *what) {
-    for (uint32_t i = 0; i < pins->count; i++) {
-        const tir_pin *pin = &pins->data[i];
+    for (uint32_t i = pins->count; i > 0; i--) {
+        const tir_pin *pin = &pins->data[i - 1];
         if (strcmp(pin->stage, stage) == 0 && strcmp(pin->what, what) == 0) return pin;
     }
     return NULL;
 }
 
-/* What is pinned, or decided; NULL: neither. */
+/* The value that a pin or, without one, a decision of the cost model gives the choice; NULL: there is neither. */
 static const char *pinned_value(const tir_schedule *schedule, const char *stage, const char *what) {
     const tir_choices *choices = schedule->choices;
     if (!choices) return NULL;

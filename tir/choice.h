@@ -41,7 +41,8 @@ struct tir_choices {
     bool record, decide;
     tir_pins pins;
     lib_vec(tir_choice) made;
-    /* candidates that may be better than the rules' answers, and those that were found to be: these hold where no pin does */
+    /* candidates that may be better than the rules' answers, and those that the cost model found to be better: these hold where no pin
+     * does, the last one for a choice before earlier ones */
     tir_pins doubts, decided;
 };
 

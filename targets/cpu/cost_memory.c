@@ -28,9 +28,9 @@ static int steps_of(const cost_pace *pace, double trips, step pair[2]) {
     return count + 1;
 }
 
-/* What an access touches while some of the loops around it run, each byte counted once: `pieces` of `run` contiguous bytes. `share`: of all
- * offsets of cache lines in a page, those at which their lines are. Pages are placed at random, so that lines at one offset share a set of L1, and
- * one of few sets of L2. */
+/* The bytes that an access touches while some of the loops around it run, each byte counted once: `pieces` runs of `run` contiguous bytes.
+ * `share`: a page of memory has a fixed number of cache lines; the part of these line positions at which the access' lines lie. Lines at one
+ * position map to one set of L1, and, since pages are placed at random, to one of few sets of L2. */
 typedef struct extent {
     double run, pieces, share;
 } extent;
@@ -176,8 +176,8 @@ static double traffic_of_runs(traffic *t, double touched) {
     return moved > handed ? (moved - handed) * missed : 0;
 }
 
-/* Bytes moved by all iterations of `loop`, in one iteration of the loop around it. Unrolled loops and lanes inside one body move each line once:
- * what they share stays in registers, as in a transposition. */
+/* Bytes moved by all iterations of `loop`, in one iteration of the loop around it. A loop nest without serial loops
+ * moves each line once: its iterations keep shared lines in registers, as a transposition does. */
 static double loop_traffic(traffic *t, int loop) {
     const cost_nest *nest = t->nest;
     double touched = union_bytes(t, loop, false, false), sum = 0;

@@ -519,8 +519,8 @@ bool rules_choose_tile(rules *r, int s, rules_tile_shape *t) {
     return true;
 }
 
-/* Replaces *t by the best tile that has the pinned choices, if there is one, and records the choices of *t. The model of a tile does not
- * know what it costs if rows are scattered in memory: then vectors along another axis may be better. */
+/* Replaces *t by the best tile that has the pinned choices, if there is one, and records the choices of *t. The rules' model of a tile does
+ * not include the cache misses of rows that are scattered in memory; for such a tile, the rules doubt the axis of its vectors. */
 static void choose_pinned_tile(rules *r, int s, rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_tile_shape pinned;

@@ -3,7 +3,8 @@
 
 enum {
     TASKS = 4, /* for each thread, at least */
-    SHARED = 5 /* a reduction is worth several threads if it takes so many times what starting them takes */
+    SHARED =
+        5 /* least ratio of a reduction's time to the time of starting threads for which several threads compute it */
 };
 
 /* The reduction among the stages in the tile that determines its shape; -1: none. */
