@@ -501,7 +501,7 @@ gpu-check gpu-kernels gpu-models gpu-sanitize:
 	@bench/gpu.sh $(@:gpu-%=%) $(GPU_OUT)
 
 # Only then, since it looks for the peers. `check` compiles the bench, so that it follows the public header.
-ifneq ($(filter bench% cliffs model% peers plots check gpu-programs $(OUT)/bench/% $(BUILD)/models/%,$(MAKECMDGOALS)),)
+ifneq ($(filter bench% choices cliffs model% peers plots check gpu-programs $(OUT)/bench/% $(BUILD)/models/%,$(MAKECMDGOALS)),)
 include bench/bench.mk
 endif
 
