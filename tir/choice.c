@@ -23,6 +23,10 @@ static const char *pinned_value(const tir_schedule *schedule, const char *stage,
     return pin ? pin->value : NULL;
 }
 
+bool tir_is_asked(const tir_schedule *schedule, const char *stage, const char *what) {
+    return (schedule->choices && schedule->choices->record) || pinned_value(schedule, stage, what);
+}
+
 void tir_doubt(tir_schedule *schedule, const char *stage, const char *what, const char *word) {
     tir_choices *choices = schedule->choices;
     if (!choices || !choices->decide || pinned_value(schedule, stage, what)) return;
@@ -132,8 +136,7 @@ void tir_record_number(tir_schedule *schedule, const char *stage, const char *wh
 int64_t tir_choose_number(tir_schedule *schedule, const char *stage, const char *what, tir_numbers from,
                           int64_t by_rule) {
     number_list list;
-    const bool recorded = schedule->choices && schedule->choices->record;
-    if (!recorded && !pinned_value(schedule, stage, what)) return by_rule;
+    if (!tir_is_asked(schedule, stage, what)) return by_rule;
     list_numbers(&list, schedule, from, by_rule, tir_pinned_number(schedule, stage, what));
     return list.number[tir_choose_word(schedule, stage, what, list.count, list.word, list.rule)];
 }

@@ -51,6 +51,9 @@ typedef struct tir_numbers {
     int64_t low, high, step;
 } tir_numbers;
 
+/* Is the decision recorded, or has it a pin or a decision of the cost model? If not, it is the rule's answer: no candidates are needed. */
+bool tir_is_asked(const tir_schedule *schedule, const char *stage, const char *what);
+
 /* Each returns by_rule if the schedule has no choices, or if the pinned value is no candidate. by_rule must be one of the candidates. */
 int64_t tir_choose_number(tir_schedule *schedule, const char *stage, const char *what, tir_numbers from,
                           int64_t by_rule);

@@ -6,12 +6,10 @@
  *   chain    two contractions with row operations between them: each block of rows passes through all stages (attention)
  *   scan     cumulative folds, and scatters
  *   reduce   large reductions in two steps: chunks of long rows, blocks of rows for many columns
- *   passes   maps that enumerate positions, each reading whole rows of the one before: all passes over one row before the next (Fourier transforms)
- *   points   maps that depend on the position in a small tile: the positions of a tile are unrolled
- *   tile     a root with reductions at its own points: register tile (contraction, convolution, pooling, sums of few rows)
- *   chosen   maps that select elements of rows by a table: the rows are computed a block at a time, in scratch (resize)
- *   rows     a root whose producers need whole rows of it: rows stay on chip, reductions by lanes (softmax, norms, row sums)
- *   map      the rest: contiguous, in vectors, or by transposed tiles */
+ *   tile     operands of register tiles are laid out, copied or cut; sums by lanes
+ *   rows     partial results of rows, by lanes
+ *   points   operands of maps by positions in a small tile are copied, transposed
+ *   roots    each root is scheduled by one of the families in rules_roots.c */
 #include "targets/cpu/rules.h"
 #include "targets/cpu/cpu.h"
 
@@ -617,17 +615,7 @@ static void make_groups(rules *r) {
     }
 }
 
-/* ---- the rest */
-
-/* Schedules a root that no other rule handles: maps by rules_map, of reductions all space axes are parallel. */
-static void schedule_plain(rules *r, int s) {
-    const tir_stage *stage = &r->region->stages.data[s];
-    if (stage->kind == TIR_MAP)
-        rules_map(r, s);
-    else if (stage->kind == TIR_REDUCE)
-        for (int a = 0; a < stage->space; a++)
-            tir_schedule_add(r->schedule, "par %s.%s", stage->name, stage->axis[a].name);
-}
+/* ---- the schedule */
 
 /* Has a stage an axis without points? Then the schedule stays empty, since split factors must not be 0. */
 static bool has_empty_axis(const tir_region *region) {
@@ -639,7 +627,16 @@ static bool has_empty_axis(const tir_region *region) {
     return false;
 }
 
+/* Does the stage have loops of its own? */
+static bool is_root(const rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    const rules_role role = rules_role_of(r, s);
+    return !stage->removed && r->group[s].root == s && stage->fold < 0 && role != RULES_ROWS && role != RULES_INSIDE;
+}
+
 void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, tir_schedule *schedule) {
+    static void (*const prepare[])(rules *, int) = {rules_prepare_scan, rules_prepare_reduce, rules_prepare_tile,
+                                                    rules_prepare_rows, rules_prepare_enumerated_tile};
     rules r = {
         .machine = machine, .threads = threads, .region = region, .schedule = schedule, .arena = schedule->arena};
     if (!machine->vector_bytes || has_empty_axis(region)) return;
@@ -650,27 +647,9 @@ void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, t
     collapse_axes(&r);
     make_groups(&r);
     rules_prepare_chains(&r);
+    for (size_t p = 0; p < sizeof prepare / sizeof *prepare; p++)
+        for (uint32_t s = 0; s < region->stages.count; s++)
+            if (!region->stages.data[s].removed && !rules_in_chain(&r, (int)s)) prepare[p](&r, (int)s);
     for (uint32_t s = 0; s < region->stages.count; s++)
-        if (!region->stages.data[s].removed && !rules_in_chain(&r, (int)s)) rules_prepare_scan(&r, (int)s);
-    for (uint32_t s = 0; s < region->stages.count; s++)
-        if (!region->stages.data[s].removed && !rules_in_chain(&r, (int)s)) rules_prepare_reduce(&r, (int)s);
-    for (uint32_t s = 0; s < region->stages.count; s++)
-        if (!region->stages.data[s].removed && !rules_in_chain(&r, (int)s)) rules_prepare_tile(&r, (int)s);
-    for (uint32_t s = 0; s < region->stages.count; s++)
-        if (!region->stages.data[s].removed && !rules_in_chain(&r, (int)s)) rules_prepare_rows(&r, (int)s);
-    for (uint32_t s = 0; s < region->stages.count; s++)
-        if (!region->stages.data[s].removed && !rules_in_chain(&r, (int)s)) rules_prepare_enumerated_tile(&r, (int)s);
-    for (uint32_t s = 0; s < region->stages.count; s++) {
-        if (region->stages.data[s].removed || r.group[s].root != (int)s || region->stages.data[s].fold >= 0) continue;
-        if (rules_chained(&r, (int)s) || rules_in_chain(&r, (int)s)) continue;
-        if (rules_role_of(&r, (int)s) == RULES_ROWS || rules_role_of(&r, (int)s) == RULES_INSIDE) continue;
-        if (rules_fold(&r, (int)s) || rules_scatter(&r, (int)s) || rules_sort(&r, (int)s) || rules_columns(&r, (int)s))
-            continue;
-        if (rules_enumerated_tile(&r, (int)s) || rules_enumerated_rows(&r, (int)s) || rules_lanes_loops(&r, (int)s) ||
-            rules_blocks(&r, (int)s) || rules_cut_loops(&r, (int)s) || rules_tile(&r, (int)s) ||
-            rules_chosen(&r, (int)s) || rules_interleaved_rows(&r, (int)s) || rules_short_rows(&r, (int)s) ||
-            rules_rows(&r, (int)s))
-            continue;
-        schedule_plain(&r, (int)s);
-    }
+        if (is_root(&r, (int)s) && !rules_chained(&r, (int)s) && !rules_in_chain(&r, (int)s)) rules_root(&r, (int)s);
 }

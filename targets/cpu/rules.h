@@ -228,24 +228,35 @@ bool rules_simple_group(const rules *r, int stage);
 rules_role rules_role_of(const rules *r, int stage);
 void rules_set_role(rules *r, const char *stage, rules_role role);
 
-/* Each schedules the root and all stages in its loops; false: the rule does not apply. */
-bool rules_tile(rules *r, int root);
 bool rules_tileable(rules *r, int stage); /* is it a reduction for which a register tile exists? */
-bool rules_rows(rules *r, int root);
-bool rules_interleaved_rows(rules *r, int root);
-bool rules_short_rows(rules *r, int root);
 /* Does another stage in the same root's loops load elements of `stage` at indices that depend on data? They cannot be in registers, which
  * are indexed by constants and lanes only. */
 bool rules_is_chosen_by_data(rules *r, int stage);
-bool rules_enumerated_tile(rules *r, int root);
-bool rules_enumerated_rows(rules *r, int root);
-bool rules_columns(rules *r, int root);
+
+/* Schedules the root and all stages in its loops by one of the families below (rules_roots.c). */
+void rules_root(rules *r, int root);
+/* Families: each schedules the root and all stages in its loops; false: it is not for such a root. */
 bool rules_fold(rules *r, int root);
 bool rules_scatter(rules *r, int root);
 bool rules_sort(rules *r, int root);
-void rules_map(rules *r, int root); /* a map in whose loops no other stage runs */
-/* A map that selects elements of rows by a table: computes blocks of the rows in scratch (rules_map.c) */
+bool rules_columns(rules *r, int root);
+bool rules_enumerated_tile(rules *r, int root);
+bool rules_enumerated_rows(rules *r, int root);
+bool rules_lanes_loops(rules *r, int root);
+bool rules_blocks(rules *r, int root);
+bool rules_cut_loops(rules *r, int root);
+bool rules_tile(rules *r, int root);
 bool rules_chosen(rules *r, int root);
+bool rules_interleaved_rows(rules *r, int root);
+bool rules_short_rows(rules *r, int root);
+bool rules_rows(rules *r, int root);
+/* Families for maps in whose loops no other stage runs (rules_map.c). */
+bool rules_map_steps(rules *r, int root);
+bool rules_map_panels(rules *r, int root);
+bool rules_map_transposed(rules *r, int root);
+bool rules_map_chosen(rules *r, int root);
+bool rules_map_mixed(rules *r, int root);
+bool rules_map_straight(rules *r, int root);
 
 /* Schedules `owner` and its pointwise members by a register tile. `place`: the loops around the tile; NULL: the owner is a root, whose
  * other axes become tasks. False: there is no tile. */
@@ -281,7 +292,6 @@ void rules_choose_lanes(rules *r, int stage, rules_lanes_tile *tile);
 /* Cycles of `cycles` of computation overlapped with `l3_cycles` cycles of L3 traffic: the longer one, and a tenth of the shorter one. */
 double rules_overlap_l3(double cycles, double l3_cycles);
 void rules_prepare_lanes(rules *r, int stage, const rules_lanes_tile *tile);
-bool rules_lanes_loops(rules *r, int root);
 rules_operand_access rules_choose_operand_access(rules *r, int stage, rules_operand_tile *tile);
 void rules_prepare_blocks(rules *r, int stage, const rules_operand_tile *tile);
 /* Copies the broadcast input if its rows evict each other from L2 because they map to few sets; a cache line of the copy runs along the
@@ -289,13 +299,11 @@ void rules_prepare_blocks(rules *r, int stage, const rules_operand_tile *tile);
 void rules_copy_rows(rules *r, int stage, const rules_operand_tile *tile);
 /* Are the rows of the broadcast operand read in short pieces that are distant in memory? */
 bool rules_rows_are_scattered(rules *r, int stage, int v, int u);
-bool rules_blocks(rules *r, int root);
 /* Records that the stage reads `copy` in panels. */
 void rules_prepare_panels(rules *r, const char *stage, const char *copy);
 /* The copy that the stage reads in panels; NULL: none. */
 const char *rules_panels_of(const rules *r, const char *stage);
 void rules_attach_panels(rules *r, const char *copy, const char *owner, const char *loop);
-bool rules_cut_loops(rules *r, int root); /* rules_cache_blocks.c */
 void rules_prepare_enumerated_tile(rules *r, int stage);
 /* Bit a: the values of the map depend on the position along axis a as such. */
 uint32_t rules_positions(const rules *r, int stage);

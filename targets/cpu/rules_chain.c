@@ -315,17 +315,21 @@ static int lane_axis(rules *r, const chain *c) {
     return rules_extent(r, &first->axis[first->space]) >= rules_lanes(r, c->first) ? first->space : -1;
 }
 
-static bool prepare_few(rules *r, const chain *c, rules_chain *out) {
-    int axis = lane_axis(r, c), rows = axis_along(r, c, c->first, c->rows);
-    const tir_stage *first = stage_of(r, c->first), *second = stage_of(r, c->second), *root = stage_of(r, c->root);
+static bool suits_few(rules *r, const chain *c) {
+    const tir_stage *second = stage_of(r, c->second), *root = stage_of(r, c->root);
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, c->second, access, RULES_ACCESSES), prefix = 0;
     int columns = rules_axis_labelled(r, c->second, c->columns);
     for (int i = 0; i < count; i++)
         if (access[i].stride[columns] != 0 && access[i].stride[columns] != 1) return false;
     for (int a = 0; a < root->space; a++) prefix += a != c->columns && a != c->rows;
-    if (axis < 0 || second->space != root->space || (prefix == 0 && c->group == rules_extent(r, &root->axis[c->rows])))
-        return false;
+    return lane_axis(r, c) >= 0 && second->space == root->space &&
+           (prefix || c->group != rules_extent(r, &root->axis[c->rows]));
+}
+
+static void prepare_few(rules *r, const chain *c, rules_chain *out) {
+    int axis = lane_axis(r, c), rows = axis_along(r, c, c->first, c->rows);
+    const tir_stage *first = stage_of(r, c->first);
     out->few = true;
     out->first = first->name;
     out->scores = stage_of(r, c->scores)->name;
@@ -347,7 +351,6 @@ static bool prepare_few(rules *r, const chain *c, rules_chain *out) {
         rules_prepare_rows(r, s);
         s = rules_stage_named(r, name);
     }
-    return true;
 }
 
 void rules_prepare_chains(rules *r) {
@@ -357,14 +360,15 @@ void rules_prepare_chains(rules *r) {
     assign_owners(r);
     for (int s = 0; s < (int)r->region->stages.count; s++) {
         chain c;
-        if (!is_live_contraction(r, s) || !find_chain(r, s, &c)) continue;
+        if (!is_live_contraction(r, s) || !find_chain(r, s, &c) || (c.few && !suits_few(r, &c))) continue;
+        if (!tir_choose_yes(r->schedule, stage_of(r, c.root)->name, "chain", true)) continue;
         rules_chain *out = LIB_NEW(r->arena, rules_chain);
         out->root = stage_of(r, c.root)->name;
         out->second = stage_of(r, c.second)->name;
-        if (!c.few)
+        if (c.few)
+            prepare_few(r, &c, out);
+        else
             prepare(r, out);
-        else if (!prepare_few(r, &c, out))
-            continue;
         r->chain = out;
         return;
     }

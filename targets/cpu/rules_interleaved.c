@@ -51,7 +51,7 @@ static int find_rows(rules *r, int s, int *k) {
 
 bool rules_is_interleaved(rules *r, int s) {
     int k;
-    return find_rows(r, s, &k) >= 0;
+    return find_rows(r, s, &k) >= 0 && tir_choose_yes(r->schedule, r->region->stages.data[s].name, "interleaved", true);
 }
 
 /* The partial results, and the values of each level of the tree, are stored with axis v, of the rows, innermost. */
@@ -71,7 +71,7 @@ bool rules_prepare_interleaved(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     int k = -1;
     const int v = find_rows(r, s, &k);
-    if (v < 0) return false;
+    if (v < 0 || !rules_is_interleaved(r, s)) return false;
     const char *name = stage->name, *part = rules_fresh_name(r, name, "_p");
     const int64_t rows = rules_extent(r, &stage->axis[v]), points = rules_extent(r, &stage->axis[k]);
     const int64_t registers = r->machine->vector_registers;

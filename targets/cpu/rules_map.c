@@ -48,22 +48,29 @@ void rules_form_tasks(rules_nest *nest, int64_t points, int64_t least) {
     }
 }
 
-/* Fuses the axes before `last` with it as long as every access is contiguous across them. Returns the name of the loop; *first: the first
- * axis fused; *extent: points of the loop, -1: varying. */
-static const char *fuse_axes(rules *r, int s, int last, int *first, int64_t *extent) {
+/* The first of the axes up to `last` across which every access is contiguous; *extent: the points of all of them, -1: varying. */
+static int first_straight(rules *r, int s, int last, int64_t *extent) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    int first = last;
+    *extent = rules_extent(r, &stage->axis[last]);
+    while (first > 0 && *extent > 0 && last == stage->space - 1) {
+        const int64_t n = rules_extent(r, &stage->axis[first - 1]);
+        if (n < 0 || !rules_straight(r, s, first - 1, first)) break;
+        *extent *= n;
+        first--;
+    }
+    return first;
+}
+
+/* Fuses the axes first..last. Returns the name of the loop. */
+static const char *fuse_axes(rules *r, int s, int first, int last) {
     const tir_stage *stage = &r->region->stages.data[s];
     const char *name = stage->axis[last].name;
-    *first = last;
-    *extent = rules_extent(r, &stage->axis[last]);
-    for (int a = last - 1; a >= 0 && *extent > 0 && last == stage->space - 1; a--) {
-        int64_t n = rules_extent(r, &stage->axis[a]);
-        if (n < 0 || !rules_straight(r, s, a, a + 1)) break;
+    for (int a = last - 1; a >= first; a--) {
         const char *fused = lib_arena_format(r->arena, "f%d", a);
         tir_schedule_add(r->schedule, "fuse %s.%s %s.%s -> %s", stage->name, stage->axis[a].name, stage->name, name,
                          fused);
         name = fused;
-        *extent *= n;
-        *first = a;
     }
     return name;
 }
@@ -123,9 +130,11 @@ bool rules_store_past_caches(rules *r, const tir_stage *stage) {
         int64_t extent = rules_extent(r, &stage->axis[a]);
         if (extent < 0 || __builtin_mul_overflow(written, extent, &written)) return false;
     }
-    int64_t l3 = r->machine->l3;        /* the share of L3 that a core may count on (machine.c) */
-    if (written < l3 / 4) return false; /* a consumer finds a small result in L3 */
-    if (written < l3 && bytes_read(r, stage) <= l3 - written) return false;
+    const int64_t l3 = r->machine->l3; /* the share of L3 that a core may count on (machine.c) */
+    if (written < l3 / 8) return false;
+    /* A consumer finds a small result in L3. */
+    const bool past = written >= l3 / 4 && (written >= l3 || bytes_read(r, stage) > l3 - written);
+    if (!tir_choose_yes(r->schedule, stage->name, "past_caches", past)) return false;
     tir_schedule_add(r->schedule, "nt %s", stage->name);
     return true;
 }
@@ -182,9 +191,25 @@ static void exchange_loops(const panel_loops *l, const char *order) {
     tir_schedule_add(out, "vec %s.%s", name, many ? "a_i" : across);
 }
 
+/* Does the map store groups of a unit's steps after a plain axis, (.., c/4, h, w, c%4)? *first: the first axis that is contiguous with the
+ * plain one; *extent: the points of these axes, -1: varying. */
+static bool has_groups_of_steps(rules *r, int s, int *first, int64_t *extent) {
+    enum { STEPS = 4 };
+    const tir_stage *stage = &r->region->stages.data[s];
+    const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
+    const int last = layout->count - 1, along = stage->space - 1;
+    const tir_layout_part *step = last > 0 ? &layout->part[last] : NULL, *plain = step ? step - 1 : NULL;
+    if (!step || step->divisor != 1 || step->modulus < 2 || step->modulus > STEPS) return false;
+    if (plain->modulus || plain->divisor != 1 || plain->dim != along || step->dim == along) return false;
+    for (int p = 0; p < last; p++)
+        if (layout->part[p].modulus || (layout->part[p].divisor != 1 && layout->part[p].dim != step->dim)) return false;
+    *first = first_straight(r, s, along, extent);
+    return *first > step->dim || *extent >= 0;
+}
+
 /* A map into panels: vectors run along the panel, or across it if memory is read that way. The few steps of a dot-product unit that may
  * be inside are unrolled: their stores are interleaved in registers. Loops are in memory order, and all but the innermost are tasks. */
-static bool map_panels(rules *r, int s) {
+bool rules_map_panels(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
     const char *name = stage->name;
@@ -192,11 +217,14 @@ static bool map_panels(rules *r, int s) {
     bool steps =
         last > 0 && layout->part[last].modulus && layout->part[last].modulus <= 4 && layout->part[last - 1].modulus;
     panel_loops l = {.r = r, .stage = stage, .lanes = rules_lanes(r, s), .across = -1};
+    int64_t extent;
+    int first;
     l.panel = steps ? &layout->part[last - 1] : last < 0 ? NULL : &layout->part[last];
     l.step = steps ? &layout->part[last] : NULL;
     if (!l.panel || !l.panel->modulus || l.panel->divisor != 1 ||
         (steps && (l.step->divisor != 1 || l.step->dim == l.panel->dim)))
         return false;
+    if (has_groups_of_steps(r, s, &first, &extent)) return false;
     if (!steps && l.panel->modulus % l.lanes == 0) l.across = read_across(r, s, l.panel->dim);
     lib_text order, parallel;
     lib_text_init(&order, r->arena);
@@ -226,23 +254,18 @@ static bool map_panels(rules *r, int s) {
     return true;
 }
 
-/* A map into short groups of a unit's steps after a plain axis, (.., c/4, h, w, c%4): vectors run along that axis, fused with axes that
- * continue it, and the steps are unrolled: their stores are interleaved in registers. */
-static bool map_steps(rules *r, int s) {
-    enum { STEPS = 4 };
+/* A map into short groups of a unit's steps after a plain axis: vectors run along that axis, fused with axes that continue it, and the
+ * steps are unrolled: their stores are interleaved in registers. */
+bool rules_map_steps(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
     const char *name = stage->name;
-    int last = layout->count - 1, along = stage->space - 1;
-    const tir_layout_part *step = last > 0 ? &layout->part[last] : NULL, *plain = step ? step - 1 : NULL;
-    if (!step || step->divisor != 1 || step->modulus < 2 || step->modulus > STEPS) return false;
-    if (plain->modulus || plain->divisor != 1 || plain->dim != along || step->dim == along) return false;
-    for (int p = 0; p < last; p++)
-        if (layout->part[p].modulus || (layout->part[p].divisor != 1 && layout->part[p].dim != step->dim)) return false;
+    const int last = layout->count - 1, along = stage->space - 1;
     int64_t extent, block = rules_lanes(r, s);
     int first;
-    const char *loop = fuse_axes(r, s, along, &first, &extent);
-    if (first <= step->dim && extent < 0) return false;
+    if (!has_groups_of_steps(r, s, &first, &extent)) return false;
+    const tir_layout_part *step = &layout->part[last];
+    const char *loop = fuse_axes(r, s, first, along);
     tir_schedule_add(r->schedule, "split %s.%s %d -> so si mask", name, stage->axis[step->dim].name, step->modulus);
     rules_nest nest = {.r = r, .stage = stage};
     lib_text order;
@@ -286,6 +309,8 @@ static bool find_transposition(rules *r, int s, transposition *t) {
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES);
     *t = (transposition){.read = -1, .write = -1, .lanes = rules_lanes(r, s)};
+    const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
+    if (layout->count && layout->part[layout->count - 1].modulus) return false; /* panels */
     for (int a = 0; a < stage->space; a++)
         if (rules_extent(r, &stage->axis[a]) != 1 && rules_store_stride(r, s, a) == 1) t->write = a;
     if (t->write < 0 || count == RULES_ACCESSES || t->lanes < 2) return false;
@@ -461,11 +486,12 @@ static void fetch_tiles(tile_loops *l, int s, const transposition *t) {
 
 /* Schedules a transposition in tiles of rows x lanes: each line of the source is read once, as one vector, and each line of the result
  * written once, after the transposition in registers. False: the map is none. */
-static bool map_transposed(rules *r, int s) {
+bool rules_map_transposed(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     transposition t;
     if (!find_transposition(r, s, &t)) return false;
     const char *name = stage->name;
+    t.rows = tir_choose_number(r->schedule, name, "rows", (tir_numbers){1, TILE_ROWS, 1}, t.rows);
     int64_t along = rules_extent(r, &stage->axis[t.read]), high = rules_extent(r, &stage->axis[t.write]);
     int64_t vectors = up(along, t.lanes), rows = up(high, t.rows),
             columns = along < 0 || along % t.lanes ? 0 : columns_of(vectors);
@@ -643,6 +669,10 @@ bool rules_chosen(rules *r, int root) {
     return r->region->stages.data[root].kind == TIR_MAP && count && map_chosen(r, root, members, count);
 }
 
+bool rules_map_chosen(rules *r, int root) {
+    return map_chosen(r, root, NULL, 0);
+}
+
 /* ---- straight maps */
 
 static tir_expr count_operation(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
@@ -682,15 +712,16 @@ static void fetch_chosen_rows(rules *r, int s, int axis, int last, const char *r
     }
 }
 
-static void map_straight(rules *r, int s) {
+bool rules_map_straight(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     int last = last_long_axis(r, stage), first;
-    if (last < 0) return;
+    if (last < 0) return true;
     const int64_t usual = block_vectors(r, stage);
     const int64_t vectors = tir_choose_number(r->schedule, stage->name, "vectors", (tir_numbers){1, 16, 1}, usual);
     int64_t extent;
     const int64_t block = rules_lanes(r, s) * vectors;
-    const char *loop = fuse_axes(r, s, last, &first, &extent), *name = stage->name;
+    first = first_straight(r, s, last, &extent);
+    const char *loop = fuse_axes(r, s, first, last), *name = stage->name;
     bool few = usual == BLOCK_VECTORS; /* for short values, a loop of two iterations is not worth it */
     rules_nest nest = {.r = r, .stage = stage};
     for (int a = 0; a < first; a++) rules_add_loop(&nest, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
@@ -714,6 +745,7 @@ static void map_straight(rules *r, int s) {
     if (row) fetch_chosen_rows(r, s, first - 1, last, row);
     if (rules_store_stride(r, s, last) == 1) tir_schedule_add(r->schedule, "vec %s.%s", name, loop);
     rules_store_past_caches(r, stage);
+    return true;
 }
 
 /* ---- maps that read along memory and across it */
@@ -751,7 +783,7 @@ static int transposed_axis(rules *r, int s, int last) {
 /* A map that reads some operands along memory, as it writes, and others across it (a residual of another layout): vectors along memory,
  * in blocks of as many rows as a line has elements. A line that is read across serves all rows of the block while it is in L1; along
  * whole rows it would be evicted before the next row reads it, the sooner the fewer sets its neighbours share with it. */
-static bool map_mixed_strides(rules *r, int s) {
+bool rules_map_mixed(rules *r, int s) {
     enum { VECTORS = 2 * BLOCK_VECTORS };
     const tir_stage *stage = &r->region->stages.data[s];
     int last = last_long_axis(r, stage), across = last < 0 ? -1 : transposed_axis(r, s, last);
@@ -786,10 +818,4 @@ static bool map_mixed_strides(rules *r, int s) {
     rules_form_tasks(&nest, m * n, RULES_TASK_POINTS);
     rules_store_past_caches(r, stage);
     return true;
-}
-
-void rules_map(rules *r, int root) {
-    if (!map_steps(r, root) && !map_panels(r, root) && !map_transposed(r, root) && !map_chosen(r, root, NULL, 0) &&
-        !map_mixed_strides(r, root))
-        map_straight(r, root);
 }

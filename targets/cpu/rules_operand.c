@@ -246,7 +246,7 @@ void rules_copy_rows(rules *r, int s, const rules_operand_tile *t) {
     int64_t size = (int64_t)lib_dtype_size(tensor->dtype), block = r->machine->line / size;
     if (uses < (double)COPY_USES * rules_tensor_bytes(r, tensor) / (double)size || tensor->rank >= DLC_MAX_RANK ||
         rules_extent(r, &stage->axis[axis]) % block || row_fits_cache(r, stage, rows, axis, t) ||
-        is_read_by_others(r, s, rows->tensor))
+        is_read_by_others(r, s, rows->tensor) || !tir_choose_yes(r->schedule, stage->name, "copy_rows", true))
         return;
     const char *copy = rules_fresh_name(r, tensor->name, "_rows"), *names[DLC_MAX_RANK];
     int rank = tensor->rank;

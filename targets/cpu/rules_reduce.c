@@ -82,6 +82,7 @@ static bool prepare_columns(rules *r, int s) {
     int64_t points = points_of(r, stage, 0, stage->space),
             each = points_of(r, stage, stage->space, stage->space + stage->reduce);
     if (rows < ROWS_LEAST || points <= 0 || each <= 0 || columns < rules_lanes(r, s)) return false;
+    if (!tir_choose_yes(r->schedule, stage->name, "blocks", true)) return false;
     int64_t blocks = (rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
     int64_t tasks = points / columns * ((columns + COLUMNS_MOST - 1) / COLUMNS_MOST);
     int64_t groups = points * each / GROUP_POINTS / tasks, tall = points * each / TALL_GROUP_POINTS / tasks;

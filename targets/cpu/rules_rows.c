@@ -533,8 +533,8 @@ static int64_t block_of(int64_t extent) {
 }
 
 /* Writes the root's tasks, and starts its order: shared axes outside, then the loop over blocks. Sets p->loop, the innermost of these
- * loops. False: there is none. */
-static bool outer_loops(row_plan *p, const bool *shared, lib_text *order, rules_tile_place *place) {
+ * loops. */
+static void outer_loops(row_plan *p, const bool *shared, lib_text *order, rules_tile_place *place) {
     rules *r = p->r;
     const tir_stage *top = &r->region->stages.data[p->root];
     lib_text parallel;
@@ -556,9 +556,7 @@ static bool outer_loops(row_plan *p, const bool *shared, lib_text *order, rules_
         lib_text_format(order, " %s", p->loop = "row");
         lib_text_format(&parallel, " %s.row", p->root_name);
     }
-    if (!p->loop) return false;
     tir_schedule_add(r->schedule, "par%s", parallel.data);
-    return true;
 }
 
 /* Points of a row of stage s, if s reduces rows to lanes, in steps; -1: another stage, or varying. */
@@ -758,7 +756,7 @@ bool rules_rows(rules *r, int root) {
     lib_text order;
     lib_text_init(&order, r->arena);
     rules_tile_place place = {.block_axis = p.block_axis, .block_loop = "q_i", .block_extent = p.block};
-    if (!outer_loops(&p, shared, &order, &place)) return false;
+    outer_loops(&p, shared, &order, &place);
     bool tiled = root_loops(&p, shared, &order, &place);
     const bool *inside = rules_in_tile(r, root);
     for (int i = 0; i < count; i++)

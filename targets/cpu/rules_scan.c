@@ -60,8 +60,10 @@ void rules_prepare_scan(rules *r, int s) {
     const bool is_short = rules_extent_limit(r, &fold->axis[fold->space]) < lanes;
     if (lanes < 2 || is_short || fold->space + 2 > DLC_MAX_RANK) return;
     const char *name = fold->name, *axis = fold->axis[fold->space].name;
+    if (!tir_choose_yes(r->schedule, name, "scan", true)) return;
     rules_set_role(r, name, RULES_SCAN);
-    if (length >= 2 * PIECE && free_points(r, fold) < ROWS_FEW && fold->space + 3 <= DLC_MAX_RANK) {
+    if (length >= 2 * PIECE && fold->space + 3 <= DLC_MAX_RANK &&
+        tir_choose_yes(r->schedule, name, "pieces", free_points(r, fold) < ROWS_FEW)) {
         const char *totals = rules_fresh_name(r, name, "_t"), *before = rules_fresh_name(r, name, "_o");
         rules_set_role(r, before, RULES_WHOLE); /* few points */
         rules_rewrite(r, "block %s.%s %d -> %s %s piece in", name, axis, PIECE, totals, before);
@@ -270,18 +272,19 @@ bool rules_scatter(rules *r, int s) {
 /* ---- sort */
 
 /* Is sorting by n^2 comparisons in vectors cheaper than passes over elements and counters (tir/lower_sort.c)? */
-static bool is_short(rules *r, const tir_stage *stage) {
-    enum { COMPARE = 4, MOVE = 8, DIGIT = 8, COUNTERS = 600 };
-    int64_t n = rules_extent(r, &stage->axis[stage->space]),
-            lanes = r->machine->vector_bytes / (stage->bits > 32 ? 8 : 4);
-    int64_t passes = (stage->bits + DIGIT - 1) / DIGIT;
-    return n >= 0 && n < 4096 && n * n * COMPARE / lanes < passes * (n * MOVE + COUNTERS);
+static bool sorts_by_rank(rules *r, const tir_stage *stage) {
+    enum { COMPARE = 4, MOVE = 8, DIGIT = 8, COUNTERS = 600, MOST = 4096 };
+    const int64_t n = rules_extent(r, &stage->axis[stage->space]),
+                  lanes = r->machine->vector_bytes / (stage->bits > 32 ? 8 : 4);
+    const int64_t passes = (stage->bits + DIGIT - 1) / DIGIT;
+    if (n < 0 || n >= MOST) return false;
+    return tir_choose_yes(r->schedule, stage->name, "rank", n * n * COMPARE / lanes < passes * (n * MOVE + COUNTERS));
 }
 
 void rules_prepare_sorts(rules *r) {
     for (uint32_t s = 0; s < r->region->stages.count; s++) {
         const tir_stage *stage = &r->region->stages.data[s];
-        if (stage->removed || stage->kind != TIR_SORT || !is_short(r, stage)) continue;
+        if (stage->removed || stage->kind != TIR_SORT || !sorts_by_rank(r, stage)) continue;
         rules_rewrite(r, "rank %s -> %s %s", stage->name, rules_fresh_name(r, stage->name, "_k"),
                       rules_fresh_name(r, stage->name, "_r"));
         s += 2;

@@ -19,7 +19,7 @@
 enum { LONG_NAME = 200 };
 
 static const char *only; /* a file with a region: it alone, and what becomes of it */
-static int regions, schedules, objects, refused;
+static int regions, schedules, objects, refused, recorded, families;
 static uint64_t seen[4096]; /* hashes of regions so far: many graphs make one */
 static int seen_count;
 
@@ -159,10 +159,29 @@ static const tir_kernel *lower(lib_arena *arena, const tir_region *region, const
     return kernel;
 }
 
+/* The order in which the cpu target asks its families of rules means nothing but for wide ones: at most one of the others takes a root. */
+static void check_families(lib_arena *arena, const tir_choices *choices) {
+    static const char *const wide[] = {"passes", "rows", "mixed", "straight"};
+    for (uint32_t i = 0; i < choices->made.count; i++) {
+        const tir_choice *made = &choices->made.data[i];
+        const char *taker = NULL;
+        for (int k = 0; k < made->count && strcmp(made->what, "loops") == 0; k++) {
+            bool any = false;
+            for (size_t w = 0; w < sizeof wide / sizeof *wide; w++)
+                any = any || strcmp(made->candidate[k], wide[w]) == 0;
+            if (taker && !any)
+                lib_raise(arena->scope, DLC_INTERNAL, "root %s: both %s and %s take it", made->stage, taker,
+                          made->candidate[k]);
+            taker = any ? taker : made->candidate[k];
+            families += k == 0;
+        }
+    }
+}
+
 /* Recording choices changes nothing, nor does pinning each of them to the rules' own answer. */
 static void check_choices(lib_arena *arena, const subject *by, const tir_region *canonical,
                           const tir_schedule *expected) {
-    tir_choices choices = {.arena = arena};
+    tir_choices choices = {.arena = arena, .record = true};
     for (int pinned = 0; pinned < 2; pinned++) {
         tir_schedule schedule;
         tir_schedule_init(&schedule, arena);
@@ -176,6 +195,8 @@ static void check_choices(lib_arena *arena, const subject *by, const tir_region 
         if (strcmp(text_of(&schedule), text_of(expected)) != 0)
             lib_raise(arena->scope, DLC_INTERNAL, "%s choices:\n%s\nwithout:\n%s", pinned ? "pinned" : "recorded",
                       text_of(&schedule), text_of(expected));
+        check_families(arena, &choices);
+        recorded += (int)choices.made.count;
     }
 }
 
@@ -467,8 +488,8 @@ static int open_all(void **state) {
 
 static int close_all(void **state) {
     (void)state;
-    print_message("%d regions, %d schedules, %d of them refused, %d objects of code\n", regions, schedules, refused,
-                  objects);
+    print_message("%d regions, %d schedules, %d of them refused, %d objects of code; %d choices, %d of a family\n",
+                  regions, schedules, refused, objects, recorded, families);
     for (int i = 0; i < subject_count; i++)
         if (subjects[i].device) subjects[i].target->close(subjects[i].device);
     dlc_context_destroy(context);
