@@ -32,6 +32,20 @@ void rules_rewrite(rules *r, const char *format, ...) {
     if (r->group) make_groups(r); /* not before inlining is done, which does not use groups */
 }
 
+const char *rules_fresh_name(const rules *r, const char *base, const char *suffix) {
+    return tir_region_fresh_name(r->arena, r->region, base, suffix);
+}
+
+int rules_stage_named(const rules *r, const char *name) {
+    return tir_region_find_stage(r->region, name);
+}
+
+int rules_axis_of(const tir_stage *stage, tir_axis_role role) {
+    for (int a = 0; a < stage->space + stage->reduce; a++)
+        if (stage->axis[a].role == role) return a;
+    return -1;
+}
+
 /* ---- inline */
 
 typedef struct cost_count {

@@ -46,7 +46,7 @@ static double working_set_bytes(rules *r, int main, const rules_tile_shape *t, c
     return near;
 }
 
-/* Name of the loop over the steps of the axis; rules_attach_to_tile makes s_o and s_i. */
+/* Name of the loop over the steps of the axis; rules_attach_reduction makes s_o and s_i. */
 static const char *steps_loop(const tir_stage *stage, const rules_tile_shape *t, int axis) {
     if (t->blocks_axis == axis) return "s_i";
     return t->unit && t->unit_axis == axis ? "s_o" : stage->axis[axis].name;
@@ -305,7 +305,7 @@ static void add_blocks(rules *r, const rules_cut *b, const char *owner, const ch
     tir_schedule_add(r->schedule, "order %s:%s %s %s", name, order.data, ui, vi);
     tir_schedule_add(r->schedule, "vec %s.%s", name, vi);
     tir_schedule_add(r->schedule, "unroll %s.%s", name, ui);
-    rules_attach_to_tile(r, part, name, last, r->group[s].label[t->v], r->group[s].label[t->u], t, true);
+    rules_attach_reduction(r, part, name, last, r->group[s].label[t->v], r->group[s].label[t->u], t);
     tir_schedule_add(r->schedule, "prefetch %s at %s.step %s.block+1 L2 shared", b->panels, b->part, name);
 }
 

@@ -319,143 +319,271 @@ static double packing_cycles(const rules *r, const tir_tensor *packed, int64_t l
     return each * elements * (double)rules_round_up(row, lanes) / (double)row;
 }
 
-/* Evaluates axis v as the vector axis; false: impossible. `pinned`: with the sizes that are pinned (tir/choice.h). */
-static bool try_axis(rules *r, int s, int v, const rules_access *access, int count, bool pinned, rules_tile_shape *t) {
-    const tir_stage *stage = &r->region->stages.data[s];
-    bool heavy = rules_is_contraction(r, s), vector_operand = false, window = false;
-    rules_tile_problem p = {.m = 1,
-                            .heavy = heavy,
-                            .steps = reduction_steps(r, stage),
-                            .unrolled_points = 1,
-                            .unrolled_span = 1,
-                            .window = 1,
-                            .row_step = 1,
-                            .window_step = 1,
-                            .lines_per_load = 1};
-    if (pinned) {
-        p.columns = tir_pinned_number(r->schedule, stage->name, "columns");
-        p.rows = tir_pinned_number(r->schedule, stage->name, "rows");
-        p.only_inside = tir_is_pinned(r->schedule, stage->name, "steps_inside", "yes");
-        p.only_outside = tir_is_pinned(r->schedule, stage->name, "steps_inside", "no");
+/* ---- an axis of vectors */
+
+/* An axis of a reduction that is tried as the axis of vectors: the tile, and the facts from which rules_size_tile chooses its size. */
+typedef struct trial {
+    rules *r;
+    /* the reduction, and its loads */
+    int s, v;
+    const tir_stage *stage;
+    const rules_access *access;
+    int count;
+    /* it is a contraction; the sizes that are pinned (tir/choice.h) hold */
+    bool heavy, pinned;
+    rules_tile_shape *t;
+    rules_tile_problem p;
+    /* an operand can be loaded in vectors along v; windows slide along v in one */
+    bool vector_operand, window;
+    /* how many times longer a step takes because of loads that are no vectors; lines of L1 that a vector load touches */
+    double penalty, lines;
+    /* points of the axes that are not the tile's */
+    double rest;
+} trial;
+
+static bool begin(trial *a) {
+    const rules *r = a->r;
+    const tir_axis *axis = &a->stage->axis[a->v];
+    rules_tile_problem *p = &a->p;
+    *p = (rules_tile_problem){.m = 1,
+                              .heavy = a->heavy,
+                              .steps = reduction_steps(r, a->stage),
+                              .unrolled_points = 1,
+                              .unrolled_span = 1,
+                              .window = 1,
+                              .row_step = 1,
+                              .window_step = 1,
+                              .lines_per_load = 1};
+    if (a->pinned) {
+        p->columns = tir_pinned_number(r->schedule, a->stage->name, "columns");
+        p->rows = tir_pinned_number(r->schedule, a->stage->name, "rows");
+        p->only_inside = tir_is_pinned(r->schedule, a->stage->name, "steps_inside", "yes");
+        p->only_outside = tir_is_pinned(r->schedule, a->stage->name, "steps_inside", "no");
     }
-    double penalty = 1, lines = 1;
-    tir_expr axis = stage->axis[v].var;
-    *t = (rules_tile_shape){.v = v, .u = -1, .lanes = 1, .pack = UINT32_MAX, .steps = UINT32_MAX, .shared = -1};
-    for (int i = 0; i < TILE_WITH; i++) t->with[i] = UINT32_MAX;
-    if (rules_known_extent(r, &stage->axis[v]) == 1) return false;
-    p.n_varies = rules_extent(r, &stage->axis[v]) < 0;
-    p.n = p.n_varies ? rules_usual_extent(r, &stage->axis[v]) : covered_extent(r, s, v);
-    t->lanes = lanes_in_registers(r, s, t, &p);
-    const bool known = rules_extent(r, &stage->axis[v]) >= 0; /* panels are made along axes of known extent only */
-    for (int i = 0; i < count; i++) {
-        int64_t stride = access[i].stride[v], width = rules_panel_width(r, &access[i], axis);
-        const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
-        if (stride == 0) continue;
-        if (width) {
-            p.panel = width;
-            vector_operand = true;
-        } else if (heavy && known && t->pack == UINT32_MAX && (tensor->constant || stride != 1) && !tensor->output &&
-                   lies_along(r, access, count, &access[i], axis)) {
-            t->pack = access[i].tensor;
-            t->pack_copy = !is_laid_out_in_place(tensor);
-            vector_operand = true;
-        } else if (heavy && lies_with(r, access, count, &access[i], axis, t)) {
-            vector_operand = true;
-        } else if (stride == 1) {
-            double each = lines_of_vectors(r, stage, access[i].stride, stage->space + stage->reduce, v, t->lanes);
-            vector_operand = true;
-            if (each > lines) lines = each;
-            for (int a = stage->space; a < stage->space + stage->reduce && heavy; a++)
-                window = window ||
-                         (rules_known_extent(r, &stage->axis[a]) > 1 && rules_is_window(r, stage, &access[i], v, a));
-        } else if (stride > 1 && stride <= RULES_CLOSE) { /* several vectors per load, and a shuffle */
-            vector_operand = true;
-            penalty *= (double)stride + 1;
-        } else if (heavy) {
-            return false;
-        } else {
-            penalty *= 12; /* gathers */
-        }
-    }
-    if (!vector_operand && heavy) return false;
-    t->u = heavy ? repeated_axis(r, stage, v, access, count) : -1;
-    if (t->u < 0 && (heavy || p.panel || rules_has_window(r, s, access, count))) {
-        t->u = rules_separate_axis(r, stage, v, heavy, access, count);
-        p.separate = t->separate = t->u >= 0;
-        t->light = t->separate && !heavy;
-        if (p.separate) t->shared = rules_shared_axis(r, stage, t, access, count, &p);
-    }
-    p.mask_cycles = rules_mask_cycles(r, stage, v, access, count);
-    if (heavy && !p.separate) p.lines_per_load = lines;
-    if (heavy && !p.separate && t->u >= 0) {
-        p.prepared = prepared_instructions(r, stage, v, t->u);
-        p.prepared_rows = prepared_instructions(r, stage, t->u, v);
-    }
-    p.m_varies = t->u >= 0 && rules_extent(r, &stage->axis[t->u]) < 0;
-    if (t->u >= 0) p.m = p.m_varies ? rules_usual_extent(r, &stage->axis[t->u]) : covered_extent(r, s, t->u);
-    if (!p.separate) choose_unit(r, s, t, access, count, p.m, pinned);
-    if (t->unit) {
-        int64_t extent = rules_known_extent(r, &stage->axis[t->unit_axis]), width = t->unit->width;
-        p.steps = p.steps / (double)extent * (double)(rules_round_up(extent, width) / width);
-    }
-    for (int i = 0; i < count && t->u >= 0; i++) {
-        int64_t stride = access[i].stride[t->u];
-        int64_t size = (int64_t)lib_dtype_size(r->region->tensors.data[access[i].tensor].dtype);
-        if (stride == RULES_IRREGULAR) continue;
-        int64_t bytes = (stride < 0 ? -stride : stride) * size;
-        if (bytes > p.row_bytes) p.row_bytes = bytes;
-    }
-    for (int q = 0; q < (int)r->region->stages.count; q++) /* stages that keep values of the tile in registers */
-        if (!r->region->stages.data[q].removed && q != r->group[s].owner && r->group[q].owner == r->group[s].owner) {
-            p.attached++;
-            p.sums += q != s && rules_is_contraction(r, q) && rules_pointwise(r, q);
-        }
-    if (p.attached < 1) p.attached = 1;
-    p.sums++;
-    const int64_t live = live_tiles(r, s, t, &p);
-    if (live > p.sums) p.sums = live;
-    p.inner_steps = heavy && !p.separate && !t->unit;
-    for (int a = stage->space; a < stage->space + stage->reduce; a++)
-        if (t->u >= 0 && rules_meets(r, stage, a, stage->axis[t->u].var)) {
-            p.unrolled_points *= rules_known_extent(r, &stage->axis[a]);
-            p.unrolled_span *= rules_window_span(r, stage, a, access, count, t);
-            p.inner_steps = p.inner_steps && rules_unrolls_step(r, stage, a, t);
-        }
-    p.inner_steps = p.inner_steps && p.unrolled_points > 1;
-    double rest = 1;
-    for (int a = 0; a < stage->space; a++)
-        if (a != v && a != t->u) rest *= (double)covered_extent(r, s, a);
-    double bytes = (double)p.n * (double)p.m * rest * r->machine->vector_bytes / (double)t->lanes;
-    p.exceeds_l2 = bytes > (double)r->machine->l2;
-    p.exceeds_l3 = 2 * bytes > (double)r->machine->l3;
-    p.strided = !stores_along(r, s, v);
-    p.transposed = p.strided && t->u >= 0 && stores_along(r, s, t->u);
-    if (p.transposed) p.crossings = rules_crossings(r, s, t);
-    if (p.strided) p.lane_bytes = stored_bytes_apart(r, s, v);
-    if (!p.strided && t->u >= 0) p.result_bytes = stored_bytes_apart(r, s, t->u);
-    p.edge_predicate = heavy && !p.separate && stage->predicate && tir_uses(r->region->pool, stage->predicate, axis);
-    p.row_pairs = r->machine->row_pairs && heavy && t->u >= 0 && !p.separate && !t->unit && !p.edge_predicate;
-    rules_size_tile(r, t, &p);
-    if (t->shared >= 0) { /* with few registers, more rows without shared loads may be faster */
-        rules_tile_problem again = p;
-        rules_tile_shape other = *t;
-        again.window = again.row_step = again.window_step = 1;
-        other.shared = -1;
-        rules_size_tile(r, &other, &again);
-        if (other.cycles < t->cycles) *t = other;
-    }
-    double store = !p.strided ? 1 : p.transposed ? 0 : rules_scatter_cycles(r, &p, t->lanes);
-    if (p.edge_predicate && window && r->machine->masked)
-        penalty *= edges_cost(p.n);
-    else if (stage->predicate && tir_uses(r->region->pool, stage->predicate, axis))
-        penalty *= (window ? 1.2 : 1) * 1.8; /* masked lanes */
-    double vectors = (double)p.m * (double)((p.n + t->lanes - 1) / t->lanes);
-    t->cycles = (t->cycles * p.steps * penalty + vectors * store) * rest;
-    if (t->pack_copy) { /* packing touches the operand once; not worth it for an operand that is used once */
-        if ((double)p.m * rest < 4) return false;
-        t->cycles += packing_cycles(r, &r->region->tensors.data[t->pack], t->lanes);
-    }
+    *a->t = (rules_tile_shape){.v = a->v, .u = -1, .lanes = 1, .pack = UINT32_MAX, .steps = UINT32_MAX, .shared = -1};
+    for (int i = 0; i < TILE_WITH; i++) a->t->with[i] = UINT32_MAX;
+    if (rules_known_extent(r, axis) == 1) return false;
+    p->n_varies = rules_extent(r, axis) < 0;
+    p->n = p->n_varies ? rules_usual_extent(r, axis) : covered_extent(r, a->s, a->v);
+    a->t->lanes = lanes_in_registers(a->r, a->s, a->t, p);
     return true;
+}
+
+/* Notes in *a->t that the operand gets panels along v; false: it does not. */
+static bool takes_panels(trial *a, const rules_access *access) {
+    const rules *r = a->r;
+    const tir_axis *axis = &a->stage->axis[a->v];
+    const tir_tensor *tensor = &r->region->tensors.data[access->tensor];
+    const bool known = rules_extent(r, axis) >= 0; /* panels are made along axes of known extent only */
+    if (!a->heavy) return false;
+    if (known && a->t->pack == UINT32_MAX && (tensor->constant || access->stride[a->v] != 1) && !tensor->output &&
+        lies_along(r, a->access, a->count, access, axis->var)) {
+        a->t->pack = access->tensor;
+        a->t->pack_copy = !is_laid_out_in_place(tensor);
+        return true;
+    }
+    return lies_with(r, a->access, a->count, access, axis->var, a->t);
+}
+
+/* An operand that is contiguous along v as it is. */
+static void take_vectors(trial *a, const rules_access *access) {
+    const rules *r = a->r;
+    const int axes = a->stage->space + a->stage->reduce;
+    const double lines = lines_of_vectors(r, a->stage, access->stride, axes, a->v, a->t->lanes);
+    if (lines > a->lines) a->lines = lines;
+    for (int k = a->stage->space; k < axes && a->heavy; k++)
+        a->window = a->window ||
+                    (rules_known_extent(r, &a->stage->axis[k]) > 1 && rules_is_window(r, a->stage, access, a->v, k));
+}
+
+/* How vectors along v load an operand that depends on v; false: they cannot. */
+static bool take_operand(trial *a, const rules_access *access) {
+    enum { GATHER = 12 }; /* of a gather, over a load's time */
+    const int64_t stride = access->stride[a->v], width = rules_panel_width(a->r, access, a->stage->axis[a->v].var);
+    const bool close = stride > 1 && stride <= RULES_CLOSE, panels = !width && takes_panels(a, access);
+    if (width) a->p.panel = width;
+    a->vector_operand = a->vector_operand || width || panels || stride == 1 || close;
+    if (width || panels) return true;
+    if (stride == 1)
+        take_vectors(a, access);
+    else
+        a->penalty *= close ? (double)stride + 1 : (double)GATHER; /* several vectors for each load, and a shuffle */
+    return stride == 1 || close || !a->heavy;
+}
+
+/* Finds the axis of rows: one that repeats the vector operand, or one whose points are computed side by side. */
+static void find_rows(trial *a) {
+    rules *r = a->r;
+    rules_tile_shape *t = a->t;
+    rules_tile_problem *p = &a->p;
+    t->u = a->heavy ? repeated_axis(r, a->stage, a->v, a->access, a->count) : -1;
+    if (t->u < 0 && (a->heavy || p->panel || rules_has_window(r, a->s, a->access, a->count))) {
+        t->u = rules_separate_axis(r, a->stage, a->v, a->heavy, a->access, a->count);
+        p->separate = t->separate = t->u >= 0;
+        t->light = t->separate && !a->heavy;
+        if (p->separate) t->shared = rules_shared_axis(r, a->stage, t, a->access, a->count, p);
+    }
+    p->m_varies = t->u >= 0 && rules_extent(r, &a->stage->axis[t->u]) < 0;
+    if (t->u >= 0) p->m = p->m_varies ? rules_usual_extent(r, &a->stage->axis[t->u]) : covered_extent(r, a->s, t->u);
+    for (int i = 0; i < a->count && t->u >= 0; i++) {
+        const int64_t stride = a->access[i].stride[t->u];
+        const int64_t size = (int64_t)lib_dtype_size(r->region->tensors.data[a->access[i].tensor].dtype);
+        const int64_t bytes = stride == RULES_IRREGULAR ? 0 : (stride < 0 ? -stride : stride) * size;
+        if (bytes > p->row_bytes) p->row_bytes = bytes;
+    }
+}
+
+/* What a step of the reduction takes besides its products, and how many steps there are. */
+static void count_instructions(trial *a) {
+    rules *r = a->r;
+    rules_tile_shape *t = a->t;
+    rules_tile_problem *p = &a->p;
+    p->mask_cycles = rules_mask_cycles(r, a->stage, a->v, a->access, a->count);
+    if (a->heavy && !p->separate) p->lines_per_load = a->lines;
+    if (a->heavy && !p->separate && t->u >= 0) {
+        p->prepared = prepared_instructions(r, a->stage, a->v, t->u);
+        p->prepared_rows = prepared_instructions(r, a->stage, t->u, a->v);
+    }
+    if (!p->separate) choose_unit(r, a->s, t, a->access, a->count, p->m, a->pinned);
+    if (!t->unit) return;
+    const int64_t extent = rules_known_extent(r, &a->stage->axis[t->unit_axis]), width = t->unit->width;
+    p->steps = p->steps / (double)extent * (double)(rules_round_up(extent, width) / width);
+}
+
+/* The values that are live at once in the tile, of the reduction and of stages attached to it. */
+static void count_values(trial *a) {
+    const rules *r = a->r;
+    rules_tile_problem *p = &a->p;
+    const int owner = r->group[a->s].owner;
+    for (int q = 0; q < (int)r->region->stages.count; q++) {
+        if (r->region->stages.data[q].removed || q == owner || r->group[q].owner != owner) continue;
+        p->attached++;
+        p->sums += q != a->s && rules_is_contraction(r, q) && rules_pointwise(r, q);
+    }
+    if (p->attached < 1) p->attached = 1;
+    p->sums++;
+    const int64_t live = live_tiles(a->r, a->s, a->t, p);
+    if (live > p->sums) p->sums = live;
+}
+
+/* The steps of a window that are unrolled, and whether their loops may be inside of the loop over rows. */
+static void find_unrolled_steps(trial *a) {
+    const tir_stage *stage = a->stage;
+    const rules_tile_shape *t = a->t;
+    rules_tile_problem *p = &a->p;
+    p->inner_steps = a->heavy && !p->separate && !t->unit;
+    for (int k = stage->space; k < stage->space + stage->reduce && t->u >= 0; k++) {
+        if (!rules_meets(a->r, stage, k, stage->axis[t->u].var)) continue;
+        p->unrolled_points *= rules_known_extent(a->r, &stage->axis[k]);
+        p->unrolled_span *= rules_window_span(a->r, stage, k, a->access, a->count, t);
+        p->inner_steps = p->inner_steps && rules_unrolls_step(a->r, stage, k, t);
+    }
+    p->inner_steps = p->inner_steps && p->unrolled_points > 1;
+}
+
+/* Where results go: their size, and how they are stored. */
+static void find_results(trial *a) {
+    rules *r = a->r;
+    const rules_tile_shape *t = a->t;
+    rules_tile_problem *p = &a->p;
+    a->rest = 1;
+    for (int k = 0; k < a->stage->space; k++)
+        if (k != a->v && k != t->u) a->rest *= (double)covered_extent(r, a->s, k);
+    const double bytes = (double)p->n * (double)p->m * a->rest * (double)r->machine->vector_bytes / (double)t->lanes;
+    p->exceeds_l2 = bytes > (double)r->machine->l2;
+    p->exceeds_l3 = 2 * bytes > (double)r->machine->l3;
+    p->strided = !stores_along(r, a->s, a->v);
+    p->transposed = p->strided && t->u >= 0 && stores_along(r, a->s, t->u);
+    if (p->transposed) p->crossings = rules_crossings(r, a->s, t);
+    if (p->strided) p->lane_bytes = stored_bytes_apart(r, a->s, a->v);
+    if (!p->strided && t->u >= 0) p->result_bytes = stored_bytes_apart(r, a->s, t->u);
+}
+
+/* Does the reduction's predicate depend on the column? */
+static bool has_edges(const trial *a) {
+    return a->stage->predicate && tir_uses(a->r->region->pool, a->stage->predicate, a->stage->axis[a->v].var);
+}
+
+/* Chooses the size. If rows share loads, also without that: with few registers, more rows may be faster. */
+static void choose_size(trial *a) {
+    rules_tile_problem *p = &a->p, again;
+    rules_tile_shape *t = a->t, other;
+    p->edge_predicate = a->heavy && !p->separate && has_edges(a);
+    p->row_pairs = a->r->machine->row_pairs && a->heavy && t->u >= 0 && !p->separate && !t->unit && !p->edge_predicate;
+    rules_size_tile(a->r, t, p);
+    if (t->shared < 0) return;
+    again = *p;
+    other = *t;
+    again.window = again.row_step = again.window_step = 1;
+    other.shared = -1;
+    rules_size_tile(a->r, &other, &again);
+    if (other.cycles < t->cycles) *t = other;
+}
+
+/* Cycles of all tiles, stores included. */
+static void count_cycles(trial *a) {
+    const double MASKED = 1.8, WINDOW = 1.2; /* of masked lanes, and of those whose masks depend on a window's step */
+    const rules_tile_problem *p = &a->p;
+    rules_tile_shape *t = a->t;
+    const double store = !p->strided ? 1 : p->transposed ? 0 : rules_scatter_cycles(a->r, p, t->lanes);
+    const double vectors = (double)p->m * (double)((p->n + t->lanes - 1) / t->lanes);
+    if (p->edge_predicate && a->window && a->r->machine->masked)
+        a->penalty *= edges_cost(p->n);
+    else if (has_edges(a))
+        a->penalty *= (a->window ? WINDOW : 1) * MASKED;
+    t->cycles = (t->cycles * p->steps * a->penalty + vectors * store) * a->rest;
+}
+
+/* The best tile with vectors along v; false: there is none. */
+static bool try_axis(rules *r, int s, int v, const rules_access *access, int count, bool pinned, rules_tile_shape *t) {
+    enum { USES = 4 }; /* fewest points that use an element of an operand that is copied into panels */
+    trial a = {.r = r,
+               .s = s,
+               .v = v,
+               .stage = &r->region->stages.data[s],
+               .access = access,
+               .count = count,
+               .heavy = rules_is_contraction(r, s),
+               .pinned = pinned,
+               .t = t,
+               .penalty = 1,
+               .lines = 1};
+    if (!begin(&a)) return false;
+    for (int i = 0; i < count; i++)
+        if (access[i].stride[v] != 0 && !take_operand(&a, &access[i])) return false;
+    if (!a.vector_operand && a.heavy) return false;
+    find_rows(&a);
+    count_instructions(&a);
+    count_values(&a);
+    find_unrolled_steps(&a);
+    find_results(&a);
+    choose_size(&a);
+    count_cycles(&a);
+    if (!t->pack_copy) return true;
+    t->cycles += packing_cycles(r, &r->region->tensors.data[t->pack], t->lanes);
+    return (double)a.p.m * a.rest >= (double)USES;
+}
+
+/* ---- the best axis */
+
+/* A reduction without products over a long row needs unit strides: otherwise lanes along the row are better. */
+static bool suits_lanes(const rules *r, int s, int v, const rules_access *access, int count) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    for (int i = 0; i < count; i++)
+        for (int a = stage->space; a < stage->space + stage->reduce; a++)
+            if (access[i].stride[v] != 0 && access[i].stride[v] != 1 && rules_in_line(&access[i], a) &&
+                !rules_is_window(r, stage, &access[i], v, a) &&
+                !rules_is_short_row(r, s, rules_known_extent(r, &stage->axis[a])))
+                return true;
+    return false;
+}
+
+/* The axis that the stage was prepared for; -1: none. */
+static int prepared_axis(const rules *r, int s) {
+    int axis = -1;
+    for (uint32_t i = 0; i < r->prepared.count; i++)
+        if (rules_stage_named(r, r->prepared.data[i].stage) == s) axis = r->prepared.data[i].axis;
+    return axis;
 }
 
 /* The best tile; with `pinned`, of those that are pinned (tir/choice.h). */
@@ -463,12 +591,10 @@ static bool choose_tile(rules *r, int s, bool pinned, rules_tile_shape *best) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    const int prepared = prepared_axis(r, s);
     bool found = false, wanted = false;
     uint32_t vectors = 0;
     if (count == RULES_ACCESSES) return false;
-    int prepared = -1;
-    for (uint32_t i = 0; i < r->prepared.count; i++)
-        if (rules_stage_named(r, r->prepared.data[i].stage) == s) prepared = r->prepared.data[i].axis;
     for (int v = stage->space - 1; v >= 0; v--) {
         rules_tile_shape t;
         if (prepared >= 0 && prepared != v) continue;
@@ -479,17 +605,9 @@ static bool choose_tile(rules *r, int s, bool pinned, rules_tile_shape *best) {
         vectors |= 1u << v;
         found = true;
     }
-    if (found) best->vectors = vectors;
-    if (!found || rules_is_contraction(r, s)) return found;
-    for (int i = 0; i < count;
-         i++) /* light reductions of long rows need unit strides, otherwise lanes along the row are better */
-        if (access[i].stride[best->v] != 0 && access[i].stride[best->v] != 1) {
-            for (int a = stage->space; a < stage->space + stage->reduce; a++)
-                if (rules_in_line(&access[i], a) && !rules_is_window(r, stage, &access[i], best->v, a) &&
-                    !rules_is_short_row(r, s, rules_known_extent(r, &stage->axis[a])))
-                    return false;
-        }
-    return true;
+    if (!found) return false;
+    best->vectors = vectors;
+    return rules_is_contraction(r, s) || !suits_lanes(r, s, best->v, access, count);
 }
 
 /* Records the choices that *t consists of, and makes the last one: do the last columns get a narrower tile? */
@@ -519,9 +637,9 @@ bool rules_choose_tile(rules *r, int s, rules_tile_shape *t) {
     return true;
 }
 
-/* Replaces *t by the best tile that has the pinned choices, if there is one, and records the choices of *t. The rules' model of a tile does
- * not include the cache misses of rows that are scattered in memory; for such a tile, the rules doubt the axis of its vectors. */
-static void choose_pinned_tile(rules *r, int s, rules_tile_shape *t) {
+/* The rules' model of a tile does not include the cache misses of rows that are scattered in memory; for such a tile, the rules doubt the
+ * axis of its vectors. */
+void rules_pin_tile(rules *r, int s, rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_tile_shape pinned;
     if (rules_is_contraction(r, s) && !stage->predicate && t->u >= 0 && rules_rows_are_scattered(r, s, t->v, t->u))
@@ -531,243 +649,12 @@ static void choose_pinned_tile(rules *r, int s, rules_tile_shape *t) {
     record_tile(r, s, t);
 }
 
+bool rules_find_tile(rules *r, int s, rules_tile_shape *t) {
+    return choose_tile(r, s, false, t);
+}
+
 bool rules_tileable(rules *r, int stage) {
     rules_tile_shape t;
     if (rules_is_interleaved(r, stage)) return false;
     return r->region->stages.data[stage].kind == TIR_REDUCE && choose_tile(r, stage, false, &t);
-}
-
-/* ---- rewrites */
-
-const char *rules_fresh_name(const rules *r, const char *base, const char *suffix) {
-    return tir_region_fresh_name(r->arena, r->region, base, suffix);
-}
-
-int rules_stage_named(const rules *r, const char *name) {
-    return tir_region_find_stage(r->region, name);
-}
-
-int rules_axis_of(const tir_stage *stage, tir_axis_role role) {
-    for (int a = 0; a < stage->space + stage->reduce; a++)
-        if (stage->axis[a].role == role) return a;
-    return -1;
-}
-
-/* Lays out an operand. In panels: (v/NR, other dimensions in order, v%NR); for a unit (.., k/2, .., v%NR, k%2), and its broadcast operand
- * (.., k/2, .., k%2). Dimensions of loops outside of the panels (batches) come first, so that memory is read in order. */
-static void pack_operand(rules *r, int s, const rules_tile_shape *t, uint32_t tensor) {
-    const tir_tensor *packed = &r->region->tensors.data[tensor];
-    const tir_stage *reader = &r->region->stages.data[s];
-    rules_access access[RULES_ACCESSES];
-    int count = rules_accesses(r, s, access, RULES_ACCESSES), first = 0;
-    while (first < count && access[first].tensor != tensor) first++;
-    if (first == count) return;
-    const char *names[DLC_MAX_RANK];
-    bool outside[DLC_MAX_RANK] = {false};
-    int panel = -1, steps = -1; /* the dimension of vectors; that of a unit's steps */
-    tir_dimension_names(r->arena, r->region, tensor, names);
-    for (int i = first; i < count; i++) /* an operand may be read twice */
-        for (int d = 0; d < packed->rank && access[i].tensor == tensor; d++) {
-            tir_expr subscript = tir_operand(r->region->pool, access[i].load, d);
-            for (int b = 0; b < reader->space; b++)
-                outside[d] = outside[d] || (b != t->v && reader->axis[b].var == subscript);
-            if (subscript == reader->axis[t->v].var) panel = d;
-            if (t->unit && subscript == reader->axis[t->unit_axis].var) steps = d;
-        }
-    if (panel < 0 && steps < 0) return;
-    lib_text parts;
-    lib_text_init(&parts, r->arena);
-    for (int d = 0; d < packed->rank; d++) {
-        outside[d] = outside[d] && panel >= 0 && d != panel && d != steps; /* a tensor may be both operands */
-        if (outside[d]) lib_text_format(&parts, "%s, ", names[d]);
-    }
-    if (panel >= 0) lib_text_format(&parts, "%s/%lld", names[panel], (long long)t->nr);
-    for (int d = 0; d < packed->rank; d++) {
-        const char *comma = parts.length ? ", " : "";
-        if (d == steps)
-            lib_text_format(&parts, "%s%s/%d", comma, names[d], t->unit->width);
-        else if (d != panel && !outside[d])
-            lib_text_format(&parts, "%s%s", comma, names[d]);
-    }
-    if (panel >= 0) lib_text_format(&parts, ", %s%%%lld", names[panel], (long long)t->nr);
-    if (steps >= 0) lib_text_format(&parts, ", %s%%%d", names[steps], t->unit->width);
-    rules_rewrite(r, "layout %s (%s)", packed->name, parts.data);
-}
-
-/* Lays out an operand for the tile, or a copy of the operand. */
-static void pack(rules *r, const char *reader, const rules_tile_shape *t, const char *operand, bool copy) {
-    if (copy) {
-        const char *source = operand;
-        operand = rules_fresh_name(r, source, "_panels");
-        if (t->inside) rules_prepare_panels(r, reader, operand);
-        rules_rewrite(r, "copy %s -> %s", source, operand);
-    }
-    pack_operand(r, rules_stage_named(r, reader), t, tir_region_find_tensor(r->region, operand));
-}
-
-/* Stores the stage's results (the accumulators) with the vector axis innermost, so that a vector is contiguous. */
-static void vectors_last(rules *r, int s, int v) {
-    const tir_stage *stage = &r->region->stages.data[s];
-    if (v == stage->space - 1) return;
-    lib_text order;
-    lib_text_init(&order, r->arena);
-    for (int a = 0; a < stage->space; a++)
-        if (a != v) lib_text_format(&order, "%s, ", stage->axis[a].name);
-    rules_rewrite(r, "layout %s (%s%s)", stage->name, order.data, stage->axis[v].name);
-}
-
-/* Adds copies of the stage's outputs, or of its result if it is a root: the copy has the caller's layout, the accumulators can have another
- * one. */
-static void copy_outputs(rules *r, int s) {
-    const tir_stage *stage = &r->region->stages.data[s];
-    const char *source[TIR_MAX_STATE];
-    int count = 0;
-    for (int c = 0; c < stage->count; c++) {
-        const tir_tensor *value = &r->region->tensors.data[stage->tensor[c]];
-        if (value->output) source[count++] = value->name;
-    }
-    if (count == 0 && r->group[s].root == s) source[count++] = stage->name;
-    for (int c = 0; c < count; c++)
-        rules_rewrite(r, "copy %s -> %s", source[c], rules_fresh_name(r, source[c], "_out"));
-}
-
-/* Chooses the order in which the tile reads a vector operand that is given at run time. */
-static rules_operand_access choose_operand_access(rules *r, int s, rules_tile_shape *t,
-                                                  rules_operand_tile *operand_tile) {
-    const tir_stage *stage = &r->region->stages.data[s];
-    operand_tile->n = rules_extent(r, &stage->axis[t->v]);
-    operand_tile->m = t->u < 0 ? 1 : rules_extent(r, &stage->axis[t->u]);
-    if (t->pack != UINT32_MAX || t->unit || operand_tile->n < 0 || operand_tile->m < 0) return RULES_OPERAND_IN_PLACE;
-    rules_operand_access kind = rules_choose_operand_access(r, s, operand_tile);
-    if (kind != RULES_OPERAND_PANELS) return kind;
-    t->pack = tir_region_find_tensor(r->region, operand_tile->operand);
-    t->pack_copy = t->inside = true;
-    return kind;
-}
-
-void rules_prepare_tile(rules *r, int s) {
-    const char *name = r->region->stages.data[s].name;
-    if (r->region->stages.data[s].kind != TIR_REDUCE || r->region->stages.data[s].fold >= 0) return;
-    if (rules_role_of(r, s) > RULES_WHOLE || rules_is_interleaved(r, s)) return;
-    rules_tile_shape t;
-    rules_lanes_tile lanes = {0};
-    static const char *const forms[] = {"tile", "lanes"};
-    bool found = choose_tile(r, s, false, &t);
-    double cycles = rules_lanes_cost(r, s, &lanes);
-    bool by_lanes = cycles < (found ? rules_overlap_l3(t.cycles, lanes.l3_cycles) : 1e300);
-    if (found && cycles < 1e300) by_lanes = tir_choose_word(r->schedule, name, "form", 2, forms, by_lanes);
-    if (by_lanes) {
-        rules_choose_lanes(r, s, &lanes);
-        copy_outputs(r, s);
-        rules_prepare_lanes(r, rules_stage_named(r, name), &lanes);
-        return;
-    }
-    if (!found) return;
-    choose_pinned_tile(r, s, &t);
-    lib_vec_push(r->arena, &r->prepared, ((rules_prepared){name, t.v}));
-    rules_operand_tile operand_tile = {.v = t.v, .u = t.u, .nr = t.nr, .mr = t.mr, .lanes = t.lanes};
-    rules_operand_access kind = choose_operand_access(r, s, &t, &operand_tile);
-    copy_outputs(r, s);
-    s = rules_stage_named(r, name);
-    if (kind == RULES_OPERAND_ROW_BLOCKS) {
-        rules_prepare_blocks(r, s, &operand_tile);
-        return;
-    }
-    vectors_last(r, s, t.v);
-    if (rules_extent(r, &r->region->stages.data[s].axis[t.v]) < 0) return;
-    const char *panels = t.pack == UINT32_MAX ? NULL : r->region->tensors.data[t.pack].name;
-    const char *steps = t.steps == UINT32_MAX ? NULL : r->region->tensors.data[t.steps].name, *with[TILE_WITH];
-    for (int i = 0; i < TILE_WITH; i++)
-        with[i] = t.with[i] == UINT32_MAX ? NULL : r->region->tensors.data[t.with[i]].name;
-    for (int i = 0; i < TILE_WITH; i++)
-        if (with[i]) pack(r, name, &t, with[i], false);
-    if (panels) pack(r, name, &t, panels, t.pack_copy);
-    if (steps) pack(r, name, &t, steps, t.steps_copy);
-    if (kind == RULES_OPERAND_IN_PLACE && !t.unit) rules_copy_rows(r, rules_stage_named(r, name), &operand_tile);
-    if (kind == RULES_OPERAND_IN_PLACE) rules_prepare_cut(r, name, &t);
-    rules_prepare_transposed(r, rules_stage_named(r, name), &t);
-}
-
-/* ---- loops */
-
-/* Clips loops of the reduction to the points that its predicate allows (of a padded image, those inside); short loops are unrolled where
- * masks then become compile-time facts. */
-static void clip_reduction(rules *r, int s, const rules_tile_shape *t, bool unrolled) {
-    const tir_stage *stage = &r->region->stages.data[s];
-    for (int a = stage->space; a < stage->space + stage->reduce && stage->predicate; a++) {
-        if (!tir_uses(r->region->pool, stage->predicate, stage->axis[a].var)) continue;
-        bool vector = rules_meets(r, stage, a, stage->axis[t->v].var);
-        int64_t extent = rules_extent(r, &stage->axis[a]);
-        if (vector) { /* if masks are expensive, masks of a step are better known at compile time */
-            if (rules_edges_cost(r, stage, t))
-                tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
-            if (!r->machine->masked && extent > 0 && extent <= 8 && !unrolled)
-                tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
-            continue;
-        }
-        tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
-        if (rules_unrolls_step(r, stage, a, t) && a != t->shared && !unrolled)
-            tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
-    }
-}
-
-/* The axes of the reduction, as bits, whose loops run inside of the loop over the tile's rows. */
-static uint32_t inside_axes(const rules *r, const tir_stage *stage, const rules_tile_shape *t) {
-    uint32_t axes = 0;
-    for (int a = stage->space; a < stage->space + stage->reduce && t->steps_inside; a++)
-        if (rules_unrolls_step(r, stage, a, t)) axes |= 1u << a;
-    return axes;
-}
-
-/* Appends those axes of the reduction that are in `axes`; an axis that is cut stands for its parts outside of the tile. */
-static void order_reduction(lib_text *order, const tir_stage *stage, const rules_tile_shape *t, bool main,
-                            uint32_t axes) {
-    for (int a = stage->space; a < stage->space + stage->reduce; a++)
-        if (axes >> a & 1)
-            lib_text_format(order, " %s",
-                            main && t->unit && a == t->unit_axis                ? "s_o"
-                            : main && t->blocks_axis > 0 && a == t->blocks_axis ? "s_o s_i"
-                                                                                : stage->axis[a].name);
-}
-
-void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, int v_label, int u_label,
-                          const rules_tile_shape *t, bool main) {
-    const tir_stage *stage = &r->region->stages.data[s];
-    int v = rules_axis_labelled(r, s, v_label), u = u_label < 0 ? -1 : rules_axis_labelled(r, s, u_label);
-    tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, owner, loop);
-    if (rules_fits_registers(r, stage, v)) tir_schedule_add(r->schedule, "store %s reg", stage->name);
-    const tir_unit *unit = main ? t->unit : NULL;
-    if (unit)
-        tir_schedule_add(r->schedule, "split %s.%s %d -> s_o s_i mask", stage->name, stage->axis[t->unit_axis].name,
-                         unit->width);
-    bool blocks = main && t->blocks_axis > 0;
-    if (blocks)
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> s_o s_i mask", stage->name, stage->axis[t->blocks_axis].name,
-                         (long long)t->block);
-    lib_text order;
-    lib_text_init(&order, r->arena);
-    for (int a = 0; a < stage->space; a++)
-        if (a != v && a != u) lib_text_format(&order, " %s", stage->axis[a].name);
-    int shared = main ? t->shared : -1;
-    const uint32_t masking = main ? rules_masking_axes(r, s, t) : 0, inside = main ? inside_axes(r, stage, t) : 0,
-                   outside = ~inside & ~(shared < 0 ? 0 : 1u << shared);
-    order_reduction(&order, stage, t, main, masking & outside);
-    order_reduction(&order, stage, t, main, ~masking & outside);
-    if (shared >= 0) lib_text_format(&order, " %s", stage->axis[shared].name);
-    if (u >= 0) lib_text_format(&order, " %s", stage->axis[u].name);
-    order_reduction(&order, stage, t, main, inside);
-    if (v >= 0) lib_text_format(&order, " %s", stage->axis[v].name);
-    if (unit) lib_text_add(&order, " s_i");
-    tir_schedule_add(r->schedule, "order %s:%s", stage->name, order.data ? order.data : "");
-    if (unit)
-        tir_schedule_add(r->schedule, "unit %s.s_i %s%s%s", stage->name, unit->name,
-                         unit->deviations[0] ? " deviates " : "", unit->deviations);
-    if (v >= 0) tir_schedule_add(r->schedule, "vec %s.%s", stage->name, stage->axis[v].name);
-    if (u >= 0) tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[u].name);
-    if (shared >= 0) tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[shared].name);
-    bool unrolled = main && rules_unroll_window(r, stage, t);
-    if (main && stage->predicate) clip_reduction(r, s, t, unrolled);
-    if (blocks)
-        tir_schedule_add(r->schedule, "prefetch %s at %s.s_i %s.s_o+1 L1 shared",
-                         r->region->tensors.data[t->blocks].name, stage->name, stage->name);
 }

@@ -1,4 +1,5 @@
-/* Internal to the rules for register tiles (rules_tile.c, rules_tile_size.c, rules_cache_blocks.c, rules_window.c). */
+/* Internal to the rules for register tiles: which tile (rules_tile.c, rules_tile_size.c, rules_window.c), rewrites (rules_tile_prepare.c,
+ * rules_cache_blocks.c, rules_transposed.c), loops (rules_tile_loops.c). */
 #ifndef TARGETS_CPU_RULES_TILE_H
 #define TARGETS_CPU_RULES_TILE_H
 
@@ -177,15 +178,20 @@ static inline bool rules_depends(const rules_access *access, int axis) {
 }
 
 /* rules_tile.c */
-/* The best tile of stage s that has its pinned choices (tir/choice.h), which are recorded; false: none. */
+/* The best tile of stage s by the rules' own answers; false: none. */
+bool rules_find_tile(rules *r, int s, rules_tile_shape *t);
+/* Replaces *t, which rules_find_tile found, by the best tile that has the pinned choices (tir/choice.h), if there is one, and records the
+ * choices of *t. */
+void rules_pin_tile(rules *r, int s, rules_tile_shape *t);
+/* The best tile of stage s that has its pinned choices, which are recorded; false: none. */
 bool rules_choose_tile(rules *r, int s, rules_tile_shape *t);
 int64_t rules_panel_width(const rules *r, const rules_access *access, tir_expr axis);
-/* Attaches stage s at the tile's loop, in registers, with vectors innermost. v_label, u_label: axes of the root. main: s is the reduction
- * for which *t was chosen. */
-void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, int v_label, int u_label,
-                          const rules_tile_shape *t, bool main);
 
 /* rules_tile_loops.c */
+/* Attaches the reduction for which *t was chosen at the tile's loop, in registers, with vectors innermost. v_label, u_label: the tile's axes
+ * of the root; u_label -1: none. */
+void rules_attach_reduction(rules *r, int s, const char *owner, const char *loop, int v_label, int u_label,
+                            const rules_tile_shape *t);
 /* Bytes of the vector operands (`vectors`) or of the broadcast ones, for all points of the reduction and all points of axis `along` (-1:
  * one point of every space axis). */
 double rules_slice_bytes(rules *r, int main, const rules_tile_shape *t, bool vectors, int along);

@@ -16,20 +16,6 @@ static int main_reduction(const rules *r, int owner, const bool *inside) {
     return main;
 }
 
-typedef struct tile_loops {
-    rules *r;
-    const tir_stage *owner;
-    lib_text order, parallel;
-    /* loop that members are attached at */
-    const char *last;
-} tile_loops;
-
-static void add_loop(tile_loops *loops, const char *loop, bool parallel) {
-    lib_text_format(&loops->order, " %s", loop);
-    if (parallel) lib_text_format(&loops->parallel, " %s.%s", loops->owner->name, loop);
-    loops->last = loop;
-}
-
 double rules_slice_bytes(rules *r, int main, const rules_tile_shape *t, bool vectors, int along) {
     const tir_stage *stage = &r->region->stages.data[main];
     rules_access access[RULES_ACCESSES];
@@ -172,111 +158,315 @@ static int64_t choose_block(rules *r, int main, const rules_tile_shape *t, int64
                              block_rows(r, main, t, n, m));
 }
 
-/* Adds the owner's outer loops, outermost first: axes on which all vector operands depend, blocks of rows, panels, then the other axes,
- * during which a panel stays in cache. `inside`: the loop over panels is the last one instead. */
-static void outer_axes(tile_loops *loops, const rules_tile_place *place, int main, const rules_tile_shape *t, int v,
-                       int u, const char *block, const char *vo, bool inside) {
-    for (int round = 0; round < 2; round++) {
-        for (int a = 0; a < loops->owner->space; a++) {
-            if (a == v || a == u || (place && (place->prefix_axes >> a & 1))) continue;
-            const char *loop = place && a == place->block_axis ? place->block_loop : loops->owner->axis[a].name;
-            if (is_outside_panels(loops->r, main, t, v, a) == (round == 0)) add_loop(loops, loop, !place);
+/* ---- the stages in the tile */
+
+/* Clips loops of the reduction to the points that its predicate allows (of a padded image, those inside); short loops are unrolled where
+ * masks then become compile-time facts. */
+static void clip_reduction(rules *r, int s, const rules_tile_shape *t, bool unrolled) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    for (int a = stage->space; a < stage->space + stage->reduce && stage->predicate; a++) {
+        if (!tir_uses(r->region->pool, stage->predicate, stage->axis[a].var)) continue;
+        bool vector = rules_meets(r, stage, a, stage->axis[t->v].var);
+        int64_t extent = rules_extent(r, &stage->axis[a]);
+        if (vector) { /* if masks are expensive, masks of a step are better known at compile time */
+            if (rules_edges_cost(r, stage, t))
+                tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
+            if (!r->machine->masked && extent > 0 && extent <= 8 && !unrolled)
+                tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
+            continue;
         }
-        if (round == 0 && block) add_loop(loops, block, !place);
-        if (round == (inside ? 1 : 0) && vo) add_loop(loops, vo, !place);
+        tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
+        if (rules_unrolls_step(r, stage, a, t) && a != t->shared && !unrolled)
+            tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
+    }
+}
+
+/* The axes of the reduction, as bits, whose loops run inside of the loop over the tile's rows. */
+static uint32_t inside_axes(const rules *r, const tir_stage *stage, const rules_tile_shape *t) {
+    uint32_t axes = 0;
+    for (int a = stage->space; a < stage->space + stage->reduce && t->steps_inside; a++)
+        if (rules_unrolls_step(r, stage, a, t)) axes |= 1u << a;
+    return axes;
+}
+
+/* Appends those axes of the reduction that are in `axes`; an axis that is cut stands for its parts outside of the tile. */
+static void order_reduction(lib_text *order, const tir_stage *stage, const rules_tile_shape *t, uint32_t axes) {
+    for (int a = stage->space; a < stage->space + stage->reduce; a++) {
+        if (!(axes >> a & 1)) continue;
+        const bool unit = t->unit && a == t->unit_axis, blocks = t->blocks_axis > 0 && a == t->blocks_axis;
+        lib_text_format(order, " %s", unit ? "s_o" : blocks ? "s_o s_i" : stage->axis[a].name);
+    }
+}
+
+static void start_order(lib_text *order, lib_arena *arena, const tir_stage *stage, int v, int u) {
+    lib_text_init(order, arena);
+    for (int a = 0; a < stage->space; a++)
+        if (a != v && a != u) lib_text_format(order, " %s", stage->axis[a].name);
+}
+
+/* The order of the reduction's loops: steps that share masks, other steps, the axis whose steps share loads, rows, steps inside of the
+ * rows, vectors. */
+static void order_tile(rules *r, int s, int v, int u, const rules_tile_shape *t) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    const uint32_t masking = rules_masking_axes(r, s, t), inside = inside_axes(r, stage, t);
+    const uint32_t outside = ~inside & ~(t->shared < 0 ? 0 : 1u << t->shared);
+    lib_text order;
+    start_order(&order, r->arena, stage, v, u);
+    order_reduction(&order, stage, t, masking & outside);
+    order_reduction(&order, stage, t, ~masking & outside);
+    if (t->shared >= 0) lib_text_format(&order, " %s", stage->axis[t->shared].name);
+    if (u >= 0) lib_text_format(&order, " %s", stage->axis[u].name);
+    order_reduction(&order, stage, t, inside);
+    lib_text_format(&order, " %s", stage->axis[v].name);
+    if (t->unit) lib_text_add(&order, " s_i");
+    tir_schedule_add(r->schedule, "order %s:%s", stage->name, order.data);
+}
+
+void rules_attach_reduction(rules *r, int s, const char *owner, const char *loop, int v_label, int u_label,
+                            const rules_tile_shape *t) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    const int v = rules_axis_labelled(r, s, v_label), u = u_label < 0 ? -1 : rules_axis_labelled(r, s, u_label);
+    const char *name = stage->name;
+    tir_schedule *out = r->schedule;
+    tir_schedule_add(out, "at %s %s.%s", name, owner, loop);
+    if (rules_fits_registers(r, stage, v)) tir_schedule_add(out, "store %s reg", name);
+    if (t->unit)
+        tir_schedule_add(out, "split %s.%s %d -> s_o s_i mask", name, stage->axis[t->unit_axis].name, t->unit->width);
+    if (t->blocks_axis > 0)
+        tir_schedule_add(out, "split %s.%s %lld -> s_o s_i mask", name, stage->axis[t->blocks_axis].name,
+                         (long long)t->block);
+    order_tile(r, s, v, u, t);
+    if (t->unit)
+        tir_schedule_add(out, "unit %s.s_i %s%s%s", name, t->unit->name, t->unit->deviations[0] ? " deviates " : "",
+                         t->unit->deviations);
+    tir_schedule_add(out, "vec %s.%s", name, stage->axis[v].name);
+    if (u >= 0) tir_schedule_add(out, "unroll %s.%s", name, stage->axis[u].name);
+    if (t->shared >= 0) tir_schedule_add(out, "unroll %s.%s", name, stage->axis[t->shared].name);
+    const bool unrolled = rules_unroll_window(r, stage, t);
+    if (stage->predicate) clip_reduction(r, s, t, unrolled);
+    if (t->blocks_axis > 0)
+        tir_schedule_add(out, "prefetch %s at %s.s_i %s.s_o+1 L1 shared", r->region->tensors.data[t->blocks].name, name,
+                         name);
+}
+
+/* Attaches another stage at the tile's loop: in registers, if it has the axis of vectors. */
+static void attach_other(rules *r, int s, const char *owner, const char *loop, int v_label, int u_label) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    const int v = rules_axis_labelled(r, s, v_label), u = u_label < 0 ? -1 : rules_axis_labelled(r, s, u_label);
+    lib_text order;
+    tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, owner, loop);
+    if (rules_fits_registers(r, stage, v)) tir_schedule_add(r->schedule, "store %s reg", stage->name);
+    start_order(&order, r->arena, stage, v, u);
+    for (int a = stage->space; a < stage->space + stage->reduce; a++)
+        lib_text_format(&order, " %s", stage->axis[a].name);
+    if (u >= 0) lib_text_format(&order, " %s", stage->axis[u].name);
+    if (v >= 0) lib_text_format(&order, " %s", stage->axis[v].name);
+    tir_schedule_add(r->schedule, "order %s:%s", stage->name, order.data ? order.data : "");
+    if (v >= 0) tir_schedule_add(r->schedule, "vec %s.%s", stage->name, stage->axis[v].name);
+    if (u >= 0) tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[u].name);
+}
+
+/* ---- the tile */
+
+typedef struct tile_loops {
+    rules *r;
+    /* the loops around the tile; NULL: the owner is a root */
+    const rules_tile_place *place;
+    /* the stage whose loops these are, and its number */
+    const tir_stage *owner;
+    int number;
+    /* by stage: does it run in the tile? The reduction for which the tile was chosen */
+    const bool *inside;
+    int main;
+    rules_tile_shape tile;
+    /* axes of the owner along the tile's columns and rows, and their extents (-1: varying); u -1: none */
+    int v, u;
+    int64_t n, m;
+    /* loops over panels and over tiles of rows (NULL: none), and over the columns and rows of a tile (ui NULL: none) */
+    const char *vo, *uo, *vi, *ui;
+    walk walk;
+    /* rows of a block, 0: all rows */
+    int64_t block;
+    /* the copy that is made panel by panel; NULL: none */
+    const char *panels;
+    /* the owner's order of loops, its tasks */
+    lib_text order, parallel;
+    /* innermost loop so far, at which members are attached; NULL: none */
+    const char *last;
+} tile_loops;
+
+/* Finds the tile and the owner's loops that it covers; false: there is no tile. */
+static bool find_tile(tile_loops *l, rules *r, int owner, const rules_tile_place *place) {
+    *l = (tile_loops){.r = r, .place = place, .owner = &r->region->stages.data[owner], .number = owner};
+    l->inside = rules_in_tile(r, owner);
+    l->main = main_reduction(r, owner, l->inside);
+    const rules_tile_shape *t = &l->tile;
+    if (l->owner->kind != TIR_MAP || l->main < 0 || !rules_choose_tile(r, l->main, &l->tile)) return false;
+    l->v = r->group[l->main].label[t->v];
+    l->u = t->u < 0 ? -1 : r->group[l->main].label[t->u];
+    if (l->v < 0 || (t->u >= 0 && l->u < 0)) return false;
+    l->n = rules_stored_extent(r, owner, l->v);
+    l->m = l->u < 0 ? 1 : rules_stored_extent(r, owner, l->u);
+    l->vi = l->owner->axis[l->v].name;
+    l->ui = l->u < 0 ? NULL : l->owner->axis[l->u].name;
+    lib_text_init(&l->order, r->arena);
+    lib_text_init(&l->parallel, r->arena);
+    return true;
+}
+
+/* Of a tile inside of other loops: what remains of the owner's axes. False: vectors do not. */
+static bool enter_place(tile_loops *l) {
+    const rules_tile_place *place = l->place;
+    if (place->block_axis >= 0 && place->block_axis == l->u) {
+        l->ui = place->block_loop;
+        l->m = place->block_extent;
+    } else if (l->u >= 0 && (place->prefix_axes >> l->u & 1)) {
+        l->u = -1; /* nothing of it remains inside */
+        l->ui = NULL;
+    }
+    if (place->block_axis == l->v) {
+        l->vi = place->block_loop;
+        l->n = place->block_extent;
+    }
+    lib_text_add(&l->order, place->prefix);
+    l->last = place->prefix_last;
+    return !(place->prefix_axes >> l->v & 1);
+}
+
+static void split_columns(tile_loops *l) {
+    const rules_tile_shape *t = &l->tile;
+    if (l->n >= 0 && l->n <= t->nr) return;
+    const bool peel = t->peel && (l->n < 0 ? !rules_ends_by_data(l->r) : l->n % t->nr != 0);
+    tir_schedule_add(l->r->schedule, "split %s.%s %lld -> v_o v_i %s", l->owner->name, l->vi, (long long)t->nr,
+                     peel ? "peel" : "mask");
+    l->vo = "v_o";
+    l->vi = "v_i";
+}
+
+/* Chooses the order of the loops over panels and rows, and blocks of rows. */
+static void choose_order(tile_loops *l) {
+    rules *r = l->r;
+    const rules_tile_shape *t = &l->tile;
+    l->walk = WALK_PANELS_FIRST;
+    if (l->place) return;
+    l->panels = rules_panels_of(r, r->region->stages.data[l->main].name);
+    if (l->panels || !l->vo) return;
+    l->walk = choose_walk(r, l->number, l->main, t, l->v, l->u, l->n, l->m);
+    if (l->walk != WALK_ROWS_FIRST) l->block = choose_block(r, l->main, t, l->n, l->m);
+}
+
+static void split_rows(tile_loops *l) {
+    const rules_tile_shape *t = &l->tile;
+    tir_schedule *out = l->r->schedule;
+    if (l->block) {
+        tir_schedule_add(out, "split %s.%s %lld -> u_b u_r mask", l->owner->name, l->ui, (long long)l->block);
+        l->ui = "u_r";
+    }
+    if (l->u < 0 || (l->m >= 0 && l->m <= t->mr)) return;
+    tir_schedule_add(out, "split %s.%s %lld -> u_o u_i %s", l->owner->name, l->ui, (long long)t->mr,
+                     l->m < 0 ? "peel" : "balanced");
+    l->uo = "u_o";
+    l->ui = "u_i";
+}
+
+static void add_loop(tile_loops *l, const char *loop, bool parallel) {
+    lib_text_format(&l->order, " %s", loop);
+    if (parallel) lib_text_format(&l->parallel, " %s.%s", l->owner->name, loop);
+    l->last = loop;
+}
+
+/* Adds the owner's outer loops, outermost first: axes on which all vector operands depend, blocks of rows, panels (unless rows are first, or
+ * panels inside), then the other axes, during which a panel stays in cache. Those of a root are tasks. */
+static void add_outer_loops(tile_loops *l) {
+    const rules_tile_place *place = l->place;
+    for (int round = 0; round < 2; round++) {
+        for (int a = 0; a < l->owner->space; a++) {
+            if (a == l->v || a == l->u || (place && (place->prefix_axes >> a & 1))) continue;
+            const char *loop = place && a == place->block_axis ? place->block_loop : l->owner->axis[a].name;
+            if (is_outside_panels(l->r, l->main, &l->tile, l->v, a) == (round == 0)) add_loop(l, loop, !place);
+        }
+        if (round == 0 && l->block) add_loop(l, "u_b", !place);
+        const bool here = l->walk == (round == 0 ? WALK_PANELS_FIRST : WALK_PANELS_INSIDE);
+        if (here && l->vo) add_loop(l, l->vo, !place);
+    }
+}
+
+/* Adds the loops over tiles of rows, and over panels if rows are first. */
+static void add_tile_loops(tile_loops *l) {
+    const rules_tile_shape *t = &l->tile;
+    const bool first = l->walk == WALK_ROWS_FIRST;
+    const int threads = l->r->threads;
+    if (l->uo) add_loop(l, l->uo, !l->place && ((first && !t->separate) || !l->parallel.length));
+    if (first) add_loop(l, l->vo, !t->separate && threads > 1 && l->m / t->mr < TASKS * threads);
+}
+
+/* If the tile covers everything: adds a loop of one iteration to attach members at. */
+static void add_single_loop(tile_loops *l) {
+    const bool rows = l->u >= 0;
+    if (l->last) return;
+    tir_schedule_add(l->r->schedule, "split %s.%s %lld -> w_o w_i mask", l->owner->name, rows ? l->ui : l->vi,
+                     (long long)(rows ? l->m : l->n));
+    *(rows ? &l->ui : &l->vi) = "w_i";
+    add_loop(l, "w_o", false);
+}
+
+/* Writes the owner's order, its tasks and its vectors. `across`: vectors run along the rows. */
+static void order_owner(tile_loops *l, bool across) {
+    const char *name = l->owner->name;
+    tir_schedule *out = l->r->schedule;
+    if (l->ui && !across) lib_text_format(&l->order, " %s", l->ui);
+    lib_text_format(&l->order, " %s", l->vi);
+    if (across) lib_text_format(&l->order, " %s", l->ui);
+    tir_schedule_add(out, "order %s:%s", name, l->order.data);
+    if (l->parallel.length && l->tile.cycles >= (double)SHARED * l->r->machine->rates.join)
+        tir_schedule_add(out, "par%s", l->parallel.data);
+    tir_schedule_add(out, "vec %s.%s", name, across ? l->ui : l->vi);
+    if (l->ui && !across) tir_schedule_add(out, "unroll %s.%s", name, l->ui);
+}
+
+/* Have all tiles the same height, so that each step can prefetch a part of the same length? */
+static bool are_alike(const tile_loops *l) {
+    const int64_t mr = l->tile.mr, block = l->block ? l->block : l->m, tiles = (block + mr - 1) / mr;
+    return block > 0 && block % tiles == 0 && l->m % block == 0;
+}
+
+static void attach_members(tile_loops *l, int transposed) {
+    rules *r = l->r;
+    const char *name = l->owner->name;
+    for (int s = 0; s < l->number; s++) {
+        if (!l->inside[s]) continue;
+        if (transposed >= 0 && s >= transposed)
+            rules_attach_transposed(r, s, name, l->last, l->vi, l->v, l->u);
+        else if (s == l->main)
+            rules_attach_reduction(r, s, name, l->last, l->v, l->u, &l->tile);
+        else
+            attach_other(r, s, name, l->last, l->v, l->u);
     }
 }
 
 bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
-    const tir_stage *top = &r->region->stages.data[owner];
-    const bool *inside = rules_in_tile(r, owner);
-    int main = main_reduction(r, owner, inside);
-    rules_tile_shape t;
-    if (top->kind != TIR_MAP || main < 0 || !rules_choose_tile(r, main, &t)) return false;
-    int v = r->group[main].label[t.v], u = t.u < 0 ? -1 : r->group[main].label[t.u];
-    if (v < 0 || (t.u >= 0 && u < 0)) return false;
-    int64_t n = rules_stored_extent(r, owner, v), m = u < 0 ? 1 : rules_stored_extent(r, owner, u);
-    const char *name = top->name, *vo = NULL, *uo = NULL, *vi = top->axis[v].name,
-               *ui = u < 0 ? NULL : top->axis[u].name;
-    if (place && place->block_axis >= 0 && place->block_axis == u) {
-        ui = place->block_loop;
-        m = place->block_extent;
-    } else if (place && u >= 0 && (place->prefix_axes >> u & 1)) {
-        u = -1; /* nothing of it remains inside */
-        ui = NULL;
-    }
-    if (place && (place->prefix_axes >> v & 1)) return false;
-    if (place && place->block_axis == v) {
-        vi = place->block_loop;
-        n = place->block_extent;
-    }
-    if (n < 0 || n > t.nr) {
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i %s", name, vi, (long long)t.nr,
-                         t.peel && (n < 0 ? !rules_ends_by_data(r) : n % t.nr != 0) ? "peel" : "mask");
-        vo = "v_o";
-        vi = "v_i";
-    }
-    const char *panels = place ? NULL : rules_panels_of(r, r->region->stages.data[main].name);
-    const walk order = place || panels || !vo ? WALK_PANELS_FIRST : choose_walk(r, owner, main, &t, v, u, n, m);
-    const bool first = order == WALK_ROWS_FIRST, last = order == WALK_PANELS_INSIDE;
-    const int64_t rows = place || panels || first || !vo ? 0 : choose_block(r, main, &t, n, m);
-    if (rows) {
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> u_b u_r mask", name, ui, (long long)rows);
-        ui = "u_r";
-    }
-    if (u >= 0 && (m < 0 || m > t.mr)) {
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> u_o u_i %s", name, ui, (long long)t.mr,
-                         m < 0 ? "peel" : "balanced");
-        uo = "u_o";
-        ui = "u_i";
-    }
-    tile_loops loops = {.r = r, .owner = top};
-    lib_text_init(&loops.order, r->arena);
-    lib_text_init(&loops.parallel, r->arena);
-    if (place) lib_text_add(&loops.order, place->prefix);
-    if (place) loops.last = place->prefix_last;
-    outer_axes(&loops, place, main, &t, v, u, rows ? "u_b" : NULL, first ? NULL : vo, last);
-    if (uo) add_loop(&loops, uo, !place && ((first && !t.separate) || !loops.parallel.length));
-    if (first) add_loop(&loops, vo, !t.separate && r->threads > 1 && m / t.mr < TASKS * r->threads);
-    if (panels) rules_attach_panels(r, panels, name, vo);
-    if (!loops.last) { /* the tile covers everything: a loop of one iteration to attach at */
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> w_o w_i mask", name, u >= 0 ? ui : vi,
-                         (long long)(u >= 0 ? m : n));
-        if (u >= 0)
-            ui = "w_i";
-        else
-            vi = "w_i";
-        add_loop(&loops, "w_o", false);
-    }
+    tile_loops l;
+    if (!find_tile(&l, r, owner, place) || (place && !enter_place(&l))) return false;
     const int transposed = rules_transposed_copy(r, owner);
-    if (transposed >= 0)
-        lib_text_format(&loops.order, " %s %s", vi, ui);
-    else
-        lib_text_format(&loops.order, ui ? " %s %s" : "%s %s", ui ? ui : "", vi);
-    tir_schedule_add(r->schedule, "order %s:%s", name, loops.order.data);
-    if (loops.parallel.length && t.cycles >= (double)SHARED * r->machine->rates.join)
-        tir_schedule_add(r->schedule, "par%s", loops.parallel.data);
-    tir_schedule_add(r->schedule, "vec %s.%s", name, transposed >= 0 ? ui : vi);
-    if (ui && transposed < 0) tir_schedule_add(r->schedule, "unroll %s.%s", name, ui);
-    int64_t block = rows ? rows : m, tiles = (block + t.mr - 1) / t.mr;
-    bool alike = block > 0 && block % tiles == 0 &&
-                 m % block == 0; /* all tiles have one height, so that each step prefetches a part of the same length */
-    if (!place && alike) rules_fetch_next_block(r, main, &t);
-    for (int s = 0; s < owner; s++) {
-        if (!inside[s]) continue;
-        if (transposed >= 0 && s >= transposed)
-            rules_attach_transposed(r, s, name, loops.last, vi, v, u);
-        else
-            rules_attach_to_tile(r, s, name, loops.last, v, u, &t, s == main);
-    }
-    if (!place && vo && !first && !last && !panels) rules_fetch_panels(r, main, &t, name, vo);
-    if (!place) rules_fetch_tile(r, main, owner, inside, &t, loops.last);
+    split_columns(&l);
+    choose_order(&l);
+    split_rows(&l);
+    add_outer_loops(&l);
+    add_tile_loops(&l);
+    if (l.panels) rules_attach_panels(r, l.panels, l.owner->name, l.vo);
+    add_single_loop(&l);
+    order_owner(&l, transposed >= 0);
+    if (!place && are_alike(&l)) rules_fetch_next_block(r, l.main, &l.tile);
+    attach_members(&l, transposed);
+    if (!place && l.vo && l.walk == WALK_PANELS_FIRST && !l.panels)
+        rules_fetch_panels(r, l.main, &l.tile, l.owner->name, l.vo);
+    if (!place) rules_fetch_tile(r, l.main, owner, l.inside, &l.tile, l.last);
     return true;
 }
 
 bool rules_tile(rules *r, int root) {
     int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1);
-    int count = rules_members(r, root, members);
+    const int count = rules_members(r, root, members);
     for (int i = 0; i < count; i++)
         if (!rules_pointwise(r, members[i]) || rules_role_of(r, members[i]) == RULES_CUT_SUMS) return false;
     return r->region->stages.data[root].space > 0 && rules_tile_in(r, root, NULL);

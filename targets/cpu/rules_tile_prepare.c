@@ -1,0 +1,159 @@
+/* Rewrites for register tiles: operands are laid out or copied as the chosen tile reads them, and results are stored as it computes them. */
+#include "targets/cpu/rules_tile.h"
+
+/* The dimensions of an operand of a tile: by dimension, is it a loop outside of the panels (a batch)? The dimension of the vectors and that
+ * of a unit's steps; -1: none. */
+typedef struct dimensions {
+    bool outside[DLC_MAX_RANK];
+    int panel, steps;
+} dimensions;
+
+static dimensions find_dimensions(rules *r, int s, const rules_tile_shape *t, uint32_t tensor) {
+    dimensions found = {.panel = -1, .steps = -1};
+    const int rank = r->region->tensors.data[tensor].rank;
+    const tir_stage *reader = &r->region->stages.data[s];
+    rules_access access[RULES_ACCESSES];
+    const int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    for (int i = 0; i < count; i++) /* an operand may be read twice */
+        for (int d = 0; d < rank && access[i].tensor == tensor; d++) {
+            const tir_expr subscript = tir_operand(r->region->pool, access[i].load, d);
+            for (int b = 0; b < reader->space; b++)
+                if (b != t->v && reader->axis[b].var == subscript) found.outside[d] = true;
+            if (subscript == reader->axis[t->v].var) found.panel = d;
+            if (t->unit && subscript == reader->axis[t->unit_axis].var) found.steps = d;
+        }
+    for (int d = 0; d < rank; d++) /* a tensor may be both operands */
+        if (found.panel < 0 || d == found.panel || d == found.steps) found.outside[d] = false;
+    return found;
+}
+
+/* Lays out an operand. In panels: (v/NR, other dimensions in order, v%NR); for a unit (.., k/2, .., v%NR, k%2), and its broadcast operand
+ * (.., k/2, .., k%2). Dimensions outside of the panels come first, so that memory is read in order. */
+static void pack_operand(rules *r, int s, const rules_tile_shape *t, uint32_t tensor) {
+    const tir_tensor *packed = &r->region->tensors.data[tensor];
+    const dimensions at = find_dimensions(r, s, t, tensor);
+    const char *names[DLC_MAX_RANK];
+    lib_text parts;
+    if (at.panel < 0 && at.steps < 0) return;
+    tir_dimension_names(r->arena, r->region, tensor, names);
+    lib_text_init(&parts, r->arena);
+    for (int d = 0; d < packed->rank; d++)
+        if (at.outside[d]) lib_text_format(&parts, "%s, ", names[d]);
+    if (at.panel >= 0) lib_text_format(&parts, "%s/%lld", names[at.panel], (long long)t->nr);
+    for (int d = 0; d < packed->rank; d++) {
+        const char *comma = parts.length ? ", " : "";
+        if (d == at.steps)
+            lib_text_format(&parts, "%s%s/%d", comma, names[d], t->unit->width);
+        else if (d != at.panel && !at.outside[d])
+            lib_text_format(&parts, "%s%s", comma, names[d]);
+    }
+    if (at.panel >= 0) lib_text_format(&parts, ", %s%%%lld", names[at.panel], (long long)t->nr);
+    if (at.steps >= 0) lib_text_format(&parts, ", %s%%%d", names[at.steps], t->unit->width);
+    rules_rewrite(r, "layout %s (%s)", packed->name, parts.data);
+}
+
+/* Lays out an operand for the tile, or a copy of the operand. */
+static void pack(rules *r, const char *reader, const rules_tile_shape *t, const char *operand, bool copy) {
+    if (copy) {
+        const char *source = operand;
+        operand = rules_fresh_name(r, source, "_panels");
+        if (t->inside) rules_prepare_panels(r, reader, operand);
+        rules_rewrite(r, "copy %s -> %s", source, operand);
+    }
+    pack_operand(r, rules_stage_named(r, reader), t, tir_region_find_tensor(r->region, operand));
+}
+
+/* Stores the stage's results (the accumulators) with the vector axis innermost, so that a vector is contiguous. */
+static void vectors_last(rules *r, int s, int v) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    if (v == stage->space - 1) return;
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int a = 0; a < stage->space; a++)
+        if (a != v) lib_text_format(&order, "%s, ", stage->axis[a].name);
+    rules_rewrite(r, "layout %s (%s%s)", stage->name, order.data, stage->axis[v].name);
+}
+
+/* Adds copies of the stage's outputs, or of its result if it is a root: the copy has the caller's layout, the accumulators can have another
+ * one. */
+static void copy_outputs(rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    const char *source[TIR_MAX_STATE];
+    int count = 0;
+    for (int c = 0; c < stage->count; c++) {
+        const tir_tensor *value = &r->region->tensors.data[stage->tensor[c]];
+        if (value->output) source[count++] = value->name;
+    }
+    if (count == 0 && r->group[s].root == s) source[count++] = stage->name;
+    for (int c = 0; c < count; c++)
+        rules_rewrite(r, "copy %s -> %s", source[c], rules_fresh_name(r, source[c], "_out"));
+}
+
+/* Chooses the order in which the tile reads a vector operand that is given at run time. */
+static rules_operand_access choose_operand_access(rules *r, int s, rules_tile_shape *t,
+                                                  rules_operand_tile *operand_tile) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    operand_tile->n = rules_extent(r, &stage->axis[t->v]);
+    operand_tile->m = t->u < 0 ? 1 : rules_extent(r, &stage->axis[t->u]);
+    if (t->pack != UINT32_MAX || t->unit || operand_tile->n < 0 || operand_tile->m < 0) return RULES_OPERAND_IN_PLACE;
+    rules_operand_access kind = rules_choose_operand_access(r, s, operand_tile);
+    if (kind != RULES_OPERAND_PANELS) return kind;
+    t->pack = tir_region_find_tensor(r->region, operand_tile->operand);
+    t->pack_copy = t->inside = true;
+    return kind;
+}
+
+/* Lays out the operands that the tile reads in panels or in steps of a unit. */
+static void pack_operands(rules *r, const char *reader, const rules_tile_shape *t) {
+    enum { OPERANDS = TILE_WITH + 2 };
+    uint32_t tensors[OPERANDS] = {[TILE_WITH] = t->pack, t->steps};
+    const bool copies[OPERANDS] = {[TILE_WITH] = t->pack_copy, t->steps_copy};
+    const char *names[OPERANDS]; /* rewrites renumber tensors */
+    memcpy(tensors, t->with, sizeof t->with);
+    for (int i = 0; i < OPERANDS; i++)
+        names[i] = tensors[i] == UINT32_MAX ? NULL : r->region->tensors.data[tensors[i]].name;
+    for (int i = 0; i < OPERANDS; i++)
+        if (names[i]) pack(r, reader, t, names[i], copies[i]);
+}
+
+static void prepare_register_tile(rules *r, int s, rules_tile_shape *t) {
+    const char *name = r->region->stages.data[s].name;
+    rules_pin_tile(r, s, t);
+    lib_vec_push(r->arena, &r->prepared, ((rules_prepared){name, t->v}));
+    rules_operand_tile operand_tile = {.v = t->v, .u = t->u, .nr = t->nr, .mr = t->mr, .lanes = t->lanes};
+    const rules_operand_access kind = choose_operand_access(r, s, t, &operand_tile);
+    copy_outputs(r, s);
+    s = rules_stage_named(r, name);
+    if (kind == RULES_OPERAND_ROW_BLOCKS) {
+        rules_prepare_blocks(r, s, &operand_tile);
+        return;
+    }
+    vectors_last(r, s, t->v);
+    if (rules_extent(r, &r->region->stages.data[s].axis[t->v]) < 0) return;
+    pack_operands(r, name, t);
+    if (kind == RULES_OPERAND_IN_PLACE && !t->unit) rules_copy_rows(r, rules_stage_named(r, name), &operand_tile);
+    if (kind == RULES_OPERAND_IN_PLACE) rules_prepare_cut(r, name, t);
+    rules_prepare_transposed(r, rules_stage_named(r, name), t);
+}
+
+void rules_prepare_tile(rules *r, int s) {
+    static const char *const forms[] = {"tile", "lanes"};
+    const double NEVER = 1e300;
+    const tir_stage *stage = &r->region->stages.data[s];
+    const char *name = stage->name;
+    rules_lanes_tile lanes = {0};
+    rules_tile_shape t;
+    if (stage->kind != TIR_REDUCE || stage->fold >= 0) return;
+    if (rules_role_of(r, s) > RULES_WHOLE || rules_is_interleaved(r, s)) return;
+    const bool found = rules_find_tile(r, s, &t);
+    const double cycles = rules_lanes_cost(r, s, &lanes);
+    bool by_lanes = cycles < (found ? rules_overlap_l3(t.cycles, lanes.l3_cycles) : NEVER);
+    if (found && cycles < NEVER) by_lanes = tir_choose_word(r->schedule, name, "form", 2, forms, by_lanes);
+    if (by_lanes) {
+        rules_choose_lanes(r, s, &lanes);
+        copy_outputs(r, s);
+        rules_prepare_lanes(r, rules_stage_named(r, name), &lanes);
+    } else if (found) {
+        prepare_register_tile(r, s, &t);
+    }
+}
