@@ -246,74 +246,141 @@ static void adopt_members(const row_plan *p, int s) {
     }
 }
 
-/* Several rows are computed together, each step for all of them before the next step: work on one row hides the latency of the others. */
-static void attach_row_member(const row_plan *p, int s) {
+/* How a member runs. */
+typedef struct member {
+    const row_plan *p;
+    int s;
+    const tir_stage *stage;
+    /* the stage at whose rows it runs, each row by itself: the end of its tree, or the level below which rows are reduced together; s: it
+     * runs at the root's loop */
+    int end;
+    /* that level; -1: none */
+    int level;
+    /* its axis whose points are fixed by the loop over rows; -1: none */
+    int row;
+    /* values of several rows are live, which do not fit registers */
+    bool many;
+    /* the axis of vectors across rows; the innermost axis of its own with several points, and how many there are; -1: none */
+    int along, own, owned;
+    /* the own axis has at most the points of a few vectors */
+    bool in_lanes;
+} member;
+
+/* Writes where the member runs: at the root's loop, or at the loop over rows of the stage in which its tree ends. */
+static void place_member(member *m) {
+    const row_plan *p = m->p;
+    const rules *r = p->r;
+    const tir_stage *end = &r->region->stages.data[m->end];
+    m->row = m->end == m->s ? -1 : rules_axis_labelled(r, m->s, p->block_axis);
+    m->many = p->block > 1 && m->row < 0;
+    if (m->row < 0) {
+        tir_schedule_add(r->schedule, "at %s %s.%s", m->stage->name, p->root_name, p->loop);
+        return;
+    }
+    const char *rows = m->end == p->root /* the root's axis is split into blocks */
+                           ? "q_i"
+                           : end->axis[rules_axis_labelled(r, m->end, p->block_axis)].name;
+    tir_schedule_add(r->schedule, "at %s %s.%s", m->stage->name, end->name, rows);
+}
+
+static void find_own_axes(member *m) {
+    const row_plan *p = m->p;
     rules *r = p->r;
-    const tir_stage *stage = &r->region->stages.data[s];
-    bool together = p->block > 1 && !p->tiled;
-    int end = together ? rules_end_of_tree(r, s) : s, level = together ? vector_level(p, end) : -1;
-    if (level >= 0 && s > level && s != end && rules_axis_labelled(r, s, p->block_axis) >= 0) {
-        attach_fold(p, s, rules_axis_labelled(r, s, p->block_axis));
-        return;
-    }
-    if (level >= 0 && s != end) end = level; /* levels above run row by row, in registers */
-    int row = end == s ? -1 : rules_axis_labelled(r, s, p->block_axis);
-    bool many = p->block > 1 && row < 0; /* not all of it fits registers */
-    if (row < 0)
-        tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, p->root_name, p->loop);
-    else
-        tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, r->region->stages.data[end].name,
-                         end == p->root /* the root's axis is split into blocks */
-                             ? "q_i"
-                             : r->region->stages.data[end].axis[rules_axis_labelled(r, end, p->block_axis)].name);
-    if (attach_contraction(p, s)) return;
-    adopt_members(p, s);
-    if (many && !p->tiled && (s == level || (level < 0 && ends_tree(r, s))))
-        row = rules_axis_labelled(r, s, p->block_axis);           /* a loop, with the tree inside */
-    int along = p->across ? rules_axis_labelled(r, s, p->v) : -1; /* the axis that vectors run along */
-    int own = -1, owned = 0; /* innermost axis of its own with several points; how many there are */
-    for (int a = 0; a < stage->space; a++)
-        if (rules_extent(r, &stage->axis[a]) != 1 && a != along && a != row && !runs_along(p, s, a)) own = a, owned++;
+    const bool ends = m->s == m->level || (m->level < 0 && ends_tree(r, m->s));
+    if (m->many && !p->tiled && ends) m->row = rules_axis_labelled(r, m->s, p->block_axis); /* the tree is inside */
+    m->along = p->across ? rules_axis_labelled(r, m->s, p->v) : -1;
+    m->own = -1;
+    m->owned = 0;
+    for (int a = 0; a < m->stage->space; a++)
+        if (rules_extent(r, &m->stage->axis[a]) != 1 && a != m->along && a != m->row && !runs_along(p, m->s, a))
+            m->own = a, m->owned++;
+    const int64_t lanes = has_lanes(r, m->s) ? rules_lanes(r, m->s) : p->lanes;
+    const int64_t points = m->own < 0 ? 0 : rules_extent(r, &m->stage->axis[m->own]);
+    m->in_lanes = points > 0 && points <= 4 * lanes;
+}
+
+static void order_member(const member *m) {
+    const tir_stage *stage = m->stage;
+    const int inner = m->p->across ? m->along : m->own;
     lib_text order;
-    lib_text_init(&order, r->arena);
-    int inner = p->across ? along : own;
-    for (int a = 0; a < stage->space; a++)
+    lib_text_init(&order, m->p->r->arena);
+    for (int a = 0; a < stage->space + stage->reduce; a++)
         if (a != inner) lib_text_format(&order, " %s", stage->axis[a].name);
-    for (int a = stage->space; a < stage->space + stage->reduce; a++)
-        lib_text_format(&order, " %s", stage->axis[a].name);
     if (inner >= 0) lib_text_format(&order, " %s", stage->axis[inner].name);
-    if (stage->space + stage->reduce) tir_schedule_add(r->schedule, "order %s:%s", stage->name, order.data);
-    if (!has_lanes(r, s) && kept_in_output(p, s)) tir_schedule_add(r->schedule, "store %s output", stage->name);
-    const int64_t lanes = has_lanes(r, s) ? rules_lanes(r, s) : p->lanes;
-    bool lanes_only =
-        own >= 0 && rules_extent(r, &stage->axis[own]) > 0 && rules_extent(r, &stage->axis[own]) <= 4 * lanes;
-    if (p->across) {
-        if (along >= 0) tir_schedule_add(r->schedule, "vec %s.%s", stage->name, stage->axis[along].name);
-        if (own < 0 && rules_fits_registers(r, stage, along))
-            tir_schedule_add(r->schedule, "store %s reg", stage->name);
-        return;
-    }
-    many = many || !rules_fits_registers(r, stage, own);
-    bool in_lanes = lanes_only && stage->reduce && owned == 1 && !p->chosen && !read_in_parts(p, s);
-    if (!many && (own < 0 || in_lanes || p->small))
-        tir_schedule_add(r->schedule, "store %s reg", stage->name);
-    else if (!many && lanes_only && owned == 1 && has_lanes(r, s))
-        tir_schedule_add(r->schedule, "store %s reg", stage->name); /* levels of a tree */
-    for (int a = 0; a < stage->space + stage->reduce && p->small && !many;
-         a++) /* registers are indexed by constants only */
-        if (a != own && a != row &&
-            (a >= stage->space || (rules_extent(r, &stage->axis[a]) != 1 && !runs_along(p, s, a))))
+    if (order.length) tir_schedule_add(m->p->r->schedule, "order %s:%s", stage->name, order.data);
+}
+
+/* Vectors across rows: a member without further points is kept in registers. */
+static void schedule_across(const member *m) {
+    rules *r = m->p->r;
+    const char *name = m->stage->name;
+    if (m->along >= 0) tir_schedule_add(r->schedule, "vec %s.%s", name, m->stage->axis[m->along].name);
+    if (m->own < 0 && rules_fits_registers(r, m->stage, m->along)) tir_schedule_add(r->schedule, "store %s reg", name);
+}
+
+/* Can the member's values be in registers, which are indexed by constants and lanes only? */
+static bool in_registers(const member *m) {
+    const row_plan *p = m->p;
+    if (m->many) return false;
+    if (m->own < 0 || p->small) return true;
+    if (!m->in_lanes || m->owned != 1) return false;
+    if (has_lanes(p->r, m->s)) return true; /* levels of a tree */
+    return m->stage->reduce && !p->chosen && !read_in_parts(p, m->s);
+}
+
+/* Unrolls the loops of a row in registers, and clips reductions to the steps that have points. */
+static void schedule_loops(const member *m) {
+    const row_plan *p = m->p;
+    rules *r = p->r;
+    const tir_stage *stage = m->stage;
+    for (int a = 0; a < stage->space + stage->reduce && p->small && !m->many; a++) {
+        const bool loop = a >= stage->space || (rules_extent(r, &stage->axis[a]) != 1 && !runs_along(p, m->s, a));
+        if (loop && a != m->own && a != m->row)
             tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
+    }
     for (int a = stage->space; a < stage->space + stage->reduce && stage->predicate && !p->small; a++)
         if (stage->axis[a].role == TIR_AXIS_STEP) /* only the last step has inactive lanes */
             tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
-    if (own < 0) return;
-    if ((many && r->group[s].label[own] == p->block_axis) ||
-        (lanes_only && !is_ended(p, s) &&
-         (stage->reduce || !p->small || rules_extent(r, &stage->axis[own]) <= p->lanes)))
-        tir_schedule_add(r->schedule, "vec %s.%s", stage->name, stage->axis[own].name);
+}
+
+/* Does the whole own axis become vectors, without a split? */
+static bool is_whole_vector(const member *m) {
+    const row_plan *p = m->p;
+    if (m->many && p->r->group[m->s].label[m->own] == p->block_axis) return true;
+    if (!m->in_lanes || is_ended(p, m->s)) return false;
+    return m->stage->reduce || !p->small || rules_extent(p->r, &m->stage->axis[m->own]) <= p->lanes;
+}
+
+/* Several rows are computed together, each step for all of them before the next step: work on one row hides the latency of the others. */
+static void attach_row_member(const row_plan *p, int s) {
+    rules *r = p->r;
+    const bool together = p->block > 1 && !p->tiled;
+    member m = {.p = p, .s = s, .stage = &r->region->stages.data[s], .end = s, .level = -1};
+    if (together) m.end = rules_end_of_tree(r, s);
+    if (together) m.level = vector_level(p, m.end);
+    if (m.level >= 0 && s > m.level && s != m.end && rules_axis_labelled(r, s, p->block_axis) >= 0) {
+        attach_fold(p, s, rules_axis_labelled(r, s, p->block_axis));
+        return;
+    }
+    if (m.level >= 0 && s != m.end) m.end = m.level; /* levels above run row by row, in registers */
+    place_member(&m);
+    if (attach_contraction(p, s)) return;
+    adopt_members(p, s);
+    find_own_axes(&m);
+    order_member(&m);
+    if (!has_lanes(r, s) && kept_in_output(p, s)) tir_schedule_add(r->schedule, "store %s output", m.stage->name);
+    if (p->across) {
+        schedule_across(&m);
+        return;
+    }
+    m.many = m.many || !rules_fits_registers(r, m.stage, m.own);
+    if (in_registers(&m)) tir_schedule_add(r->schedule, "store %s reg", m.stage->name);
+    schedule_loops(&m);
+    if (m.own < 0) return;
+    if (is_whole_vector(&m))
+        tir_schedule_add(r->schedule, "vec %s.%s", m.stage->name, m.stage->axis[m.own].name);
     else
-        vectorise_own_axis(p, s, own);
+        vectorise_own_axis(p, s, m.own);
 }
 
 void rules_attach_row(rules *r, int s, int root, const char *loop, uint32_t shared, int block_axis, int64_t block) {
@@ -534,13 +601,13 @@ static int64_t block_of(int64_t extent) {
 
 /* Writes the root's tasks, and starts its order: shared axes outside, then the loop over blocks. Sets p->loop, the innermost of these
  * loops. */
-static void outer_loops(row_plan *p, const bool *shared, lib_text *order, rules_tile_place *place) {
+static void outer_loops(row_plan *p, lib_text *order, rules_tile_place *place) {
     rules *r = p->r;
     const tir_stage *top = &r->region->stages.data[p->root];
     lib_text parallel;
     lib_text_init(&parallel, r->arena);
     for (int a = 0; a < top->space; a++) {
-        if (!shared[a] || (p->across && a == p->v)) continue;
+        if (!(p->shared >> a & 1) || (p->across && a == p->v)) continue;
         p->loop = a == p->block_axis ? "q_o" : top->axis[a].name;
         p->loop_axis = a == p->block_axis ? -1 : a;
         if (a != p->block_axis) place->prefix_axes |= 1u << a;
@@ -657,107 +724,135 @@ static void fetch_ahead(const row_plan *p, const int *members, int index) {
 }
 
 /* Writes the root's order and its vector loop. True: the root got a register tile, in which its pointwise members were placed. */
-static bool root_loops(row_plan *p, const bool *shared, lib_text *order, rules_tile_place *place) {
+static bool root_loops(row_plan *p, lib_text *order, rules_tile_place *place) {
     rules *r = p->r;
     const tir_stage *top = &r->region->stages.data[p->root];
+    const bool row_by_row = p->shared >> p->v & 1;
     place->prefix = order->data;
     place->prefix_last = p->loop;
-    if (p->block > 1 && has_contraction(r, p->root) && rules_tile_in(r, p->root, place)) return true;
+    if (p->block > 1 && p->tiled && rules_tile_in(r, p->root, place)) return true;
     if (p->block_axis >= 0) lib_text_add(order, " q_i");
     for (int a = 0; a < top->space; a++)
-        if (!shared[a]) lib_text_format(order, " %s", a == p->v ? p->v_loop : top->axis[a].name);
+        if (!(p->shared >> a & 1)) lib_text_format(order, " %s", a == p->v ? p->v_loop : top->axis[a].name);
     if (p->across) lib_text_format(order, " %s", p->v_loop);
     tir_schedule_add(r->schedule, "order %s:%s", top->name, order->data);
     if (p->across)
         tir_schedule_add(r->schedule, "vec %s.%s", top->name, p->v_loop);
-    else if (p->block > 1 && !p->tiled && (ends_tree(r, p->root) ? vector_level(p, p->root) >= 0 : shared[p->v]))
+    else if (p->block > 1 && !p->tiled && (ends_tree(r, p->root) ? vector_level(p, p->root) >= 0 : row_by_row))
         tir_schedule_add(r->schedule, "vec %s.q_i", top->name);
-    else if (!shared[p->v] && rules_store_stride(r, p->root, p->v) == 1) {
+    else if (!row_by_row && rules_store_stride(r, p->root, p->v) == 1) {
         vectorise_own_axis(p, p->root, p->v);
         p->cached = !rules_store_past_caches(r, top);
     }
     for (int a = 0; a < top->space && p->small && p->block == 1; a++)
-        if (!shared[a] && a != p->v && rules_extent(r, &top->axis[a]) != 1)
+        if (!(p->shared >> a & 1) && a != p->v && rules_extent(r, &top->axis[a]) != 1)
             tir_schedule_add(r->schedule, "unroll %s.%s", top->name, top->axis[a].name);
     return false;
 }
 
-enum { MOST_TOGETHER = 64 /* rows, among the candidates */ };
+/* ---- the root */
+
+/* Finds the axes that all members share with the root, the axis of its vectors, and the last shared one, of whose points several may be
+ * computed together (p->block_axis). */
+static void find_axes(row_plan *p, const int *members, int count) {
+    rules *r = p->r;
+    const tir_stage *top = &r->region->stages.data[p->root];
+    for (int a = 0; a < top->space; a++) {
+        const bool single = rules_extent(r, &top->axis[a]) == 1;
+        bool shared = true;
+        for (int i = 0; i < count; i++) shared = shared && (single || rules_axis_labelled(r, members[i], a) >= 0);
+        p->shared |= (uint32_t)shared << a;
+        if (!single || p->v < 0) p->v = a;
+        if (shared && !single) p->block_axis = a;
+    }
+}
+
+/* Lanes of the root's vectors, or of the narrowest level of a tree that fills a vector: those of the reduced type, which may be wider. */
+static int64_t narrowest_lanes(const rules *r, int root, const int *members, int count) {
+    int64_t least = rules_lanes(r, root);
+    for (int i = 0; i < count; i++) {
+        const int64_t lanes = has_lanes(r, members[i]) ? rules_lanes(r, members[i]) : least;
+        if (lanes < least) least = lanes;
+    }
+    return least;
+}
+
+/* Chooses where a row is kept and how many rows are computed together. */
+static void choose_block(row_plan *p, const int *members, int count) {
+    enum { MOST = 64 /* rows, among the candidates */ };
+    rules *r = p->r;
+    const tir_stage *top = &r->region->stages.data[p->root];
+    const int axis = p->block_axis;
+    const bool lanes = !p->across && uses_lanes(r, members, count);
+    const int64_t rows = axis < 0 ? 1 : rules_extent(r, &top->axis[axis]), most = rows < 0 || rows > MOST ? MOST : rows;
+    p->block_axis = -1; /* until it is known that rows are computed together */
+    const int64_t longest = longest_row(p, members, count, 1);
+    p->small = !p->across && !p->tiled && longest <= RULES_REGISTER_VECTORS * p->lanes && row_fits(p, members, count);
+    for (int i = 0; i < count; i++) p->chosen = p->chosen || rules_is_chosen_by_data(r, members[i]);
+    p->small = p->small && !p->chosen;
+    if (p->small) p->small = tir_choose_yes(r->schedule, top->name, "registers", true);
+    if (p->tiled)
+        p->block = block_of(rows);
+    else if (lanes)
+        p->block = rows_together(p, members, count, axis < 0 ? NULL : &top->axis[axis]);
+    if (p->tiled || lanes)
+        p->block = tir_choose_number(r->schedule, top->name, "together", (tir_numbers){1, most, 1}, p->block);
+    if (p->block > 1 || p->tiled) p->block_axis = axis;
+}
+
+/* Splits the root's axes: vectors across rows, blocks of rows; a single row gets a loop of one iteration to attach members at. */
+static void split_root(row_plan *p, const int *members, int count) {
+    rules *r = p->r;
+    const tir_stage *top = &r->region->stages.data[p->root];
+    const int64_t extent = rules_extent(r, &top->axis[p->v]);
+    const bool alone = p->shared == 1u << p->v; /* there is no other loop to attach members at */
+    p->v_loop = top->axis[p->v].name;
+    if (p->across) {
+        const tir_numbers widths = {p->lanes, 8 * p->lanes, p->lanes};
+        const int64_t width =
+            tir_choose_number(r->schedule, top->name, "together", widths, across_block(p, members, count));
+        if (extent < 0 || extent > width || alone) {
+            tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i peel", top->name, p->v_loop,
+                             (long long)(extent > 0 && extent < width ? extent : width));
+            p->v_loop = "v_i";
+        }
+    }
+    if (p->block_axis >= 0) {
+        const int64_t rows = rules_extent(r, &top->axis[p->block_axis]);
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> q_o q_i %s", top->name, top->axis[p->block_axis].name,
+                         (long long)p->block, rows < 0 || rows % p->block == 0 ? "mask" : "peel");
+    }
+    if (!p->shared) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> row in_row mask", top->name, p->v_loop, (long long)extent);
+        p->v_loop = "in_row";
+    }
+}
 
 bool rules_rows(rules *r, int root) {
     const tir_stage *top = &r->region->stages.data[root];
     int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, root, members);
     if (top->kind != TIR_MAP || count == 0 || top->space == 0) return false;
-    bool shared[TIR_MAX_AXES], blocked = has_contraction(r, root);
     row_plan p = {.r = r,
                   .loop_axis = -1,
                   .root = root,
                   .root_name = top->name,
-                  .lanes = rules_lanes(r, root),
+                  .lanes = narrowest_lanes(r, root, members, count),
                   .v = -1,
                   .block = 1,
                   .block_axis = -1,
+                  .tiled = has_contraction(r, root),
                   .chunked = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1)};
-    for (int i = 0; i < count;
-         i++) { /* a level of the tree that fills a vector: lanes of the reduced type, which may be wider */
-        int64_t lanes = has_lanes(r, members[i]) ? rules_lanes(r, members[i]) : p.lanes;
-        if (lanes < p.lanes) p.lanes = lanes;
-    }
-    for (int a = 0; a < top->space; a++) {
-        bool single = rules_extent(r, &top->axis[a]) == 1;
-        shared[a] = true;
-        for (int i = 0; i < count; i++) shared[a] = shared[a] && (single || rules_axis_labelled(r, members[i], a) >= 0);
-        p.shared |= (uint32_t)shared[a] << a;
-        if (!single || p.v < 0) p.v = a;
-        if (shared[a] && !single) p.block_axis = a;
-    }
-    int64_t extent = rules_extent(r, &top->axis[p.v]);
-    if (!p.shared && (extent < 1 || blocked)) return false;
-    p.across = !blocked && shared[p.v] && extent != 1 && !uses_lanes(r, members, count);
-    int block_axis = p.block_axis;
-    p.block_axis = -1;
-    int64_t longest = longest_row(&p, members, count, 1),
-            rows = block_axis < 0 ? 1 : rules_extent(r, &top->axis[block_axis]);
-    p.small = !p.across && !blocked && longest <= RULES_REGISTER_VECTORS * p.lanes && row_fits(&p, members, count);
-    for (int i = 0; i < count; i++) p.chosen = p.chosen || rules_is_chosen_by_data(r, members[i]);
-    p.small = p.small && !p.chosen;
-    if (p.small) p.small = tir_choose_yes(r->schedule, top->name, "registers", true);
-    p.tiled = blocked;
-    if (blocked)
-        p.block = block_of(rows);
-    else if (!p.across && uses_lanes(r, members, count))
-        p.block = rows_together(&p, members, count, block_axis < 0 ? NULL : &top->axis[block_axis]);
-    if (blocked || (!p.across && uses_lanes(r, members, count))) {
-        const int64_t most = rows < 0 || rows > MOST_TOGETHER ? MOST_TOGETHER : rows;
-        p.block = tir_choose_number(r->schedule, top->name, "together", (tir_numbers){1, most, 1}, p.block);
-    }
-    if (p.block > 1 || blocked) p.block_axis = block_axis;
-    p.v_loop = top->axis[p.v].name;
-    int64_t width = p.across ? across_block(&p, members, count) : 0;
-    if (p.across) {
-        const tir_numbers widths = {p.lanes, 8 * p.lanes, p.lanes};
-        width = tir_choose_number(r->schedule, top->name, "together", widths, width);
-    }
-    const bool alone =
-        p.shared == 1u << p.v; /* no other loop to attach members at: one of a single iteration is made */
-    if (p.across && (extent < 0 || extent > width || alone)) {
-        if (extent > 0 && extent < width) width = extent;
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i peel", top->name, p.v_loop, (long long)width);
-        p.v_loop = "v_i";
-    }
-    if (p.block_axis >= 0) {
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> q_o q_i %s", top->name, top->axis[p.block_axis].name,
-                         (long long)p.block, rows < 0 || rows % p.block == 0 ? "mask" : "peel");
-    }
-    if (!p.shared) {
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> row in_row mask", top->name, p.v_loop, (long long)extent);
-        p.v_loop = "in_row";
-    }
+    find_axes(&p, members, count);
+    const int64_t extent = rules_extent(r, &top->axis[p.v]);
+    if (!p.shared && (extent < 1 || p.tiled)) return false;
+    p.across = !p.tiled && p.shared >> p.v & 1 && extent != 1 && !uses_lanes(r, members, count);
+    choose_block(&p, members, count);
+    split_root(&p, members, count);
     lib_text order;
     lib_text_init(&order, r->arena);
     rules_tile_place place = {.block_axis = p.block_axis, .block_loop = "q_i", .block_extent = p.block};
-    outer_loops(&p, shared, &order, &place);
-    bool tiled = root_loops(&p, shared, &order, &place);
+    outer_loops(&p, &order, &place);
+    const bool tiled = root_loops(&p, &order, &place);
     const bool *inside = rules_in_tile(r, root);
     for (int i = 0; i < count; i++)
         if (!tiled || !inside[members[i]]) attach_row_member(&p, members[i]);
