@@ -171,65 +171,96 @@ static bool may_pack(const rules *r, const rules_access *access, tir_expr axis) 
     return t->rank >= 2 && !t->output && tir_layout_is_identity(&t->layout) && plain_in(r, access, axis, &dim);
 }
 
+/* Is the stage a contraction of two operands whose results could have vectors of partial sums? */
+static bool may_use_lanes(rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    if (stage->kind != TIR_REDUCE || stage->predicate || !stage->merge[0] || !stage->reduce || stage->fold >= 0)
+        return false;
+    if (!rules_is_contraction(r, s) || !rules_simple_group(r, s) || stage->space + 1 > DLC_MAX_RANK) return false;
+    return r->machine->vector_bytes >= 16 && !tir_unit_for(r->machine->units, r->region->pool, stage);
+}
+
+/* A reduction axis that is tried as the axis of lanes. */
+typedef struct lanes_trial {
+    rules *r;
+    const tir_stage *stage;
+    const rules_access *access;
+    lanes_problem p;
+    int axis;
+    /* its extent varies: then it may be short, when adding up lanes takes most of the time, and no layout has blocks along it */
+    bool varies;
+} lanes_trial;
+
+/* Sets the numbers of steps along the axis and along the others; false: too few for lanes, or unknown. */
+static bool count_steps(lanes_trial *a) {
+    const tir_stage *stage = a->stage;
+    lanes_problem *p = &a->p;
+    a->varies = rules_extent(a->r, &stage->axis[a->axis]) < 0;
+    p->k = rules_usual_extent(a->r, &stage->axis[a->axis]) | a->varies; /* odd: the last step has inactive lanes */
+    p->outer = 1;
+    if (p->k < p->lanes || p->k <= 1 || (a->varies && p->m >= p->lanes && p->n >= p->lanes)) return false;
+    for (int b = stage->space; b < stage->space + stage->reduce; b++) {
+        const int64_t extent = b == a->axis ? 1 : rules_extent(a->r, &stage->axis[b]);
+        if (extent <= 0) return false;
+        p->outer *= (double)extent;
+    }
+    return true;
+}
+
+/* Cycles to lay out an operand along the axis. */
+static double packing_cycles(const lanes_trial *a, const rules_access *access, const rules_lanes_tile *t) {
+    const int64_t stride = access->stride[a->axis];
+    double points = (double)a->p.k * a->p.outer * a->p.rest;
+    for (int axis = 0; axis < a->stage->space; axis++)
+        if ((axis == t->u || axis == t->v) && access->stride[axis] != 0)
+            points *= (double)rules_extent(a->r, &a->stage->axis[axis]);
+    return (stride > 0 && stride <= CHEAP_STRIDE ? PACK_BY_SHUFFLES : PACK_BY_TRANSPOSING) * points;
+}
+
+/* How an operand is read along the axis: adds to *packing the cycles to lay it out. False: it cannot be read. */
+static bool take_operand(const lanes_trial *a, int i, rules_lanes_tile *t, double *packing) {
+    const rules_access *access = &a->access[i];
+    const tir_tensor *tensor = &a->r->region->tensors.data[access->tensor];
+    const int64_t stride = access->stride[a->axis];
+    if (stride == 1 && tensor->stage < 0) return true;
+    if (a->varies) {
+        *packing += packing_cycles(a, access, t);
+        return stride > 1 && stride <= SHUFFLED && tensor->stage < 0;
+    }
+    t->pack[i] = access->tensor;
+    if (!tensor->constant || tensor->stage >= 0) *packing += packing_cycles(a, access, t);
+    return may_pack(a->r, access, a->stage->axis[a->axis].var);
+}
+
 /* rules_lanes_cost with these sizes, 0: free. */
 static double lanes_cost(rules *r, int s, int64_t rows, int64_t columns, int64_t width, rules_lanes_tile *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
-    const double no = 1e300;
-    if (stage->kind != TIR_REDUCE || stage->predicate || !stage->merge[0] || !stage->reduce || stage->fold >= 0)
-        return no;
-    if (!rules_is_contraction(r, s) || !rules_simple_group(r, s) || stage->space + 1 > DLC_MAX_RANK) return no;
-    if (r->machine->vector_bytes < 16 || tir_unit_for(r->machine->units, r->region->pool, stage)) return no;
-    if (rules_accesses(r, s, access, RULES_ACCESSES) != 2 || access[0].tensor == access[1].tensor) return no;
+    double best = 1e300;
+    if (!may_use_lanes(r, s)) return best;
+    if (rules_accesses(r, s, access, RULES_ACCESSES) != 2 || access[0].tensor == access[1].tensor) return best;
     *t = (rules_lanes_tile){.name = stage->name, .pack = {UINT32_MAX, UINT32_MAX}};
-    if (!repeated_axes(r, stage, access, &t->u, &t->v)) return no;
-    lanes_problem p = {.m = 1,
-                       .n = 1,
-                       .lanes = rules_lanes(r, s),
-                       .rest = 1,
-                       .outer = 1,
-                       .rows = rows,
-                       .columns = columns,
-                       .width = width};
-    p.bytes = r->machine->vector_bytes / p.lanes;
-    if (t->u >= 0) p.m = rules_stored_extent(r, s, t->u); /* with the padding of a blocked axis */
-    p.n = rules_stored_extent(r, s, t->v);
-    for (int a = 0; a < stage->space; a++)
-        if (a != t->u && a != t->v) p.rest *= (double)rules_known_extent(r, &stage->axis[a]);
-    double best = no;
-    for (int a = stage->space; a < stage->space + stage->reduce; a++) {
+    if (!repeated_axes(r, stage, access, &t->u, &t->v)) return best;
+    lanes_trial a = {.r = r,
+                     .stage = stage,
+                     .access = access,
+                     .p = {.m = t->u < 0 ? 1 : rules_stored_extent(r, s, t->u), /* with the padding of a blocked axis */
+                           .n = rules_stored_extent(r, s, t->v),
+                           .lanes = rules_lanes(r, s),
+                           .rest = 1,
+                           .rows = rows,
+                           .columns = columns,
+                           .width = width}};
+    a.p.bytes = r->machine->vector_bytes / a.p.lanes;
+    for (int axis = 0; axis < stage->space; axis++)
+        if (axis != t->u && axis != t->v) a.p.rest *= (double)rules_known_extent(r, &stage->axis[axis]);
+    for (a.axis = stage->space; a.axis < stage->space + stage->reduce; a.axis++) {
         rules_lanes_tile here = *t;
-        here.axis = a;
-        const bool varies =
-            rules_extent(r, &stage->axis[a]) < 0; /* may be short, when adding up lanes takes most of the time */
-        p.k = rules_usual_extent(r, &stage->axis[a]) | varies; /* odd: the last step has inactive lanes */
-        p.outer = 1;
         double packing = 0;
-        bool fits = p.k >= p.lanes && p.k > 1 && (!varies || p.m < p.lanes || p.n < p.lanes);
-        for (int b = stage->space; b < stage->space + stage->reduce && fits; b++) {
-            if (b == a) continue;
-            int64_t extent = rules_extent(r, &stage->axis[b]);
-            fits = extent > 0;
-            p.outer *= (double)extent;
-        }
-        for (int i = 0; i < 2 && fits; i++) {
-            const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
-            if (access[i].stride[a] == 1 && tensor->stage < 0) continue;
-            const bool close = access[i].stride[a] > 1 && access[i].stride[a] <= SHUFFLED;
-            if (varies) /* no layout has blocks along it */
-                fits = close && tensor->stage < 0;
-            else
-                fits = may_pack(r, &access[i], stage->axis[a].var);
-            if (!varies) here.pack[i] = access[i].tensor;
-            if (tensor->constant && tensor->stage < 0 && !varies) continue;
-            double points = (double)p.k * p.outer * p.rest;
-            for (int axis = 0; axis < stage->space; axis++)
-                if ((axis == t->u || axis == t->v) && access[i].stride[axis] != 0)
-                    points *= (double)rules_extent(r, &stage->axis[axis]);
-            int64_t stride = access[i].stride[a];
-            packing += (stride > 0 && stride <= CHEAP_STRIDE ? PACK_BY_SHUFFLES : PACK_BY_TRANSPOSING) * points;
-        }
-        double cycles = fits ? size_lanes(r, &p, &here) + packing : no;
+        here.axis = a.axis;
+        if (!count_steps(&a)) continue;
+        if (!take_operand(&a, 0, &here, &packing) || !take_operand(&a, 1, &here, &packing)) continue;
+        const double cycles = size_lanes(r, &a.p, &here) + packing;
         if (cycles >= best) continue;
         best = cycles;
         *t = here;
@@ -356,10 +387,16 @@ static void fold_lanes(rules *r, int s, const rules_lanes_tile *t, const char *o
 
 typedef struct lanes_loops {
     rules *r;
+    /* the root, and its number */
     const tir_stage *top;
-    /* number of stage `top` */
     int root;
+    const rules_lanes_tile *tile;
+    /* the stage of the partial sums */
+    int part;
+    /* axes of the root along the tile; u -1: none */
+    int u, v;
     lib_text order, parallel;
+    /* innermost loop so far; NULL: none */
     const char *last;
 } lanes_loops;
 
@@ -386,51 +423,69 @@ static const rules_lanes_tile *tile_of(const rules *r, const int *members, int c
     return NULL;
 }
 
-bool rules_lanes_loops(rules *r, int root) {
+/* Finds the loops of a root whose members are the parts of a sum by lanes, and maps; false: it is none. */
+static bool find_loops(lanes_loops *l, rules *r, int root, const int *members, int count) {
     const tir_stage *top = &r->region->stages.data[root];
-    int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, root, members);
     const rules_lanes_tile *t = top->kind == TIR_MAP ? tile_of(r, members, count) : NULL;
     if (!t) return false;
-    int sums = rules_stage_named(r, t->name), part = rules_stage_named(r, t->part), u = -1, v;
-    for (int i = 0; i < count; i++) {
-        bool mine = is_lanes_part(r, members[i], t);
-        if (!mine && (!rules_pointwise(r, members[i]) || r->region->stages.data[members[i]].kind != TIR_MAP))
+    for (int i = 0; i < count; i++)
+        if (!is_lanes_part(r, members[i], t) &&
+            (!rules_pointwise(r, members[i]) || r->region->stages.data[members[i]].kind != TIR_MAP))
             return false;
-    }
-    v = r->group[part].label[t->v];
-    if (t->u >= 0) u = r->group[part].label[t->u];
-    if (v < 0 || (t->u >= 0 && u < 0) || (sums != root && r->group[sums].owner != root)) return false;
-    lanes_loops loops = {.r = r, .top = top, .root = root};
-    lib_text_init(&loops.order, r->arena);
-    lib_text_init(&loops.parallel, r->arena);
+    const int sums = rules_stage_named(r, t->name);
+    *l = (lanes_loops){.r = r, .top = top, .root = root, .tile = t, .part = rules_stage_named(r, t->part)};
+    l->v = r->group[l->part].label[t->v];
+    l->u = t->u < 0 ? -1 : r->group[l->part].label[t->u];
+    return l->v >= 0 && (t->u < 0 || l->u >= 0) && (sums == root || r->group[sums].owner == root);
+}
+
+/* Writes the loops of the root. */
+static void order_root(lanes_loops *l) {
+    rules *r = l->r;
+    const tir_stage *top = l->top;
+    const rules_lanes_tile *t = l->tile;
+    lib_text_init(&l->order, r->arena);
+    lib_text_init(&l->parallel, r->arena);
     for (int a = 0; a < top->space; a++)
-        if (a != u && a != v) add_loop(&loops, top->axis[a].name, true);
-    const char *ui = t->u_outside ? split_axis(&loops, u, t->mr, "u_o", "u_i") : NULL;
-    const char *vi = split_axis(&loops, v, t->nr, "v_o", "v_i");
-    if (u >= 0 && !ui) ui = split_axis(&loops, u, t->mr, "u_o", "u_i");
-    if (!loops.last) { /* the tile covers everything: a loop of one iteration to attach at */
+        if (a != l->u && a != l->v) add_loop(l, top->axis[a].name, true);
+    const char *ui = t->u_outside ? split_axis(l, l->u, t->mr, "u_o", "u_i") : NULL;
+    const char *vi = split_axis(l, l->v, t->nr, "v_o", "v_i");
+    if (l->u >= 0 && !ui) ui = split_axis(l, l->u, t->mr, "u_o", "u_i");
+    if (!l->last) { /* the tile covers everything: a loop of one iteration to attach at */
         tir_schedule_add(r->schedule, "split %s.%s %lld -> w_o w_i mask", top->name, vi,
-                         (long long)rules_extent(r, &top->axis[v]));
+                         (long long)rules_extent(r, &top->axis[l->v]));
         vi = "w_i";
-        add_loop(&loops, "w_o", false);
+        add_loop(l, "w_o", false);
     }
-    tir_schedule_add(r->schedule, "order %s:%s%s%s %s", top->name, loops.order.data, ui ? " " : "", ui ? ui : "", vi);
-    if (loops.parallel.length) tir_schedule_add(r->schedule, "par%s", loops.parallel.data);
+    tir_schedule_add(r->schedule, "order %s:%s%s%s %s", top->name, l->order.data, ui ? " " : "", ui ? ui : "", vi);
+    if (l->parallel.length) tir_schedule_add(r->schedule, "par%s", l->parallel.data);
     if (ui) tir_schedule_add(r->schedule, "unroll %s.%s", top->name, ui);
     tir_schedule_add(r->schedule, "vec %s.%s", top->name, vi);
+}
+
+/* Attaches a map around the sums. */
+static void attach_map(const lanes_loops *l, int s) {
+    rules *r = l->r;
+    const tir_stage *m = &r->region->stages.data[s];
+    const int u = l->u < 0 ? -1 : rules_axis_labelled(r, s, l->u), v = rules_axis_labelled(r, s, l->v);
+    tir_schedule_add(r->schedule, "at %s %s.%s", m->name, l->top->name, l->last);
+    tir_schedule_add(r->schedule, "store %s local", m->name);
+    if (v >= 0) tir_schedule_add(r->schedule, "vec %s.%s", m->name, m->axis[v].name);
+    if (u >= 0) tir_schedule_add(r->schedule, "unroll %s.%s", m->name, m->axis[u].name);
+}
+
+bool rules_lanes_loops(rules *r, int root) {
+    int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, root, members);
+    lanes_loops l;
+    if (!find_loops(&l, r, root, members, count)) return false;
+    order_root(&l);
     for (int i = 0; i < count; i++) {
-        const tir_stage *m = &r->region->stages.data[members[i]];
-        if (members[i] == part) {
-            partial_sums(r, part, t, top->name, loops.last);
-        } else if (is_lanes_part(r, members[i], t)) {
-            fold_lanes(r, members[i], t, top->name, loops.last);
-        } else {
-            int mu = u < 0 ? -1 : rules_axis_labelled(r, members[i], u), mv = rules_axis_labelled(r, members[i], v);
-            tir_schedule_add(r->schedule, "at %s %s.%s", m->name, top->name, loops.last);
-            tir_schedule_add(r->schedule, "store %s local", m->name);
-            if (mv >= 0) tir_schedule_add(r->schedule, "vec %s.%s", m->name, m->axis[mv].name);
-            if (mu >= 0) tir_schedule_add(r->schedule, "unroll %s.%s", m->name, m->axis[mu].name);
-        }
+        if (members[i] == l.part)
+            partial_sums(r, l.part, l.tile, l.top->name, l.last);
+        else if (is_lanes_part(r, members[i], l.tile))
+            fold_lanes(r, members[i], l.tile, l.top->name, l.last);
+        else
+            attach_map(&l, members[i]);
     }
     return true;
 }
