@@ -93,6 +93,8 @@ typedef struct counter {
     double runs[SAMPLES];
     open_loop open[OPEN];
     int depth;
+    /* number of conditions around the statement that mask lanes */
+    int masks;
     /* by buffer: a reg buffer that is in memory */
     bool *spilled;
     frame frames[OPEN + 1];
@@ -367,34 +369,44 @@ static void note_access(counter *c, uint32_t buffer, const cost_pace pace[OPEN],
     lib_vec_push(c->arena, &c->nest.accesses, access);
 }
 
+/* Is a load of lanes `step` elements apart made of `step` vector loads and shuffles, rather than lane by lane (emit_memory.c)? */
+static bool is_shuffled_load(const counter *c, double step) {
+    const double most = c->machine->masked ? 8 : 4;
+    return step >= 2 && step <= most && (c->machine->masked || !c->masks);
+}
+
 /* Counts the loads or stores of one vector, whose lanes are a stride apart. */
 static void count_access(counter *c, uint32_t buffer, const tir_expr *index, uint32_t mask, bool store,
                          bool past_caches) {
-    enum { CLOSE = 4 }; /* elements */
     tir_dtype dtype = (tir_dtype)c->kernel->buffers.data[buffer].dtype;
     const double bytes = (double)lib_dtype_size((dlc_dtype)dtype);
     cost_pace pace[OPEN];
     find_paces(c, buffer, index, pace);
     note_access(c, buffer, pace, store, past_caches);
-    bool together = true, reversed = false, neighbours = false, close = false;
+    bool together = true, reversed = false, neighbours = false;
+    double step = 0; /* elements from lane to lane */
     int level = level_of(c, mask), here = innermost(c);
     if (here > level) level = here;
     repeated done = times_done(c, mask, level);
     const double lanes = lanes_of(&done);
     double moves = share_of(c, &done, dtype), shuffles = 0;
     for (int i = 0; i < c->depth; i++) {
-        const double stride = fabs(pace[i].stride);
         if (c->open[i].kind == TIR_UNROLL && pace[i].stride == bytes) neighbours = true;
         if (c->open[i].kind != TIR_LANES || !(mask >> i & 1)) continue;
         reversed = pace[i].stride == -bytes;
         together = pace[i].stride == bytes || pace[i].stride == 0 || reversed;
-        close = stride <= (double)CLOSE * bytes;
+        step = pace[i].stride / bytes;
     }
-    /* stores to neighbours in memory are transposed in registers, loads that skip few elements combined; others go lane by lane */
-    const bool shuffled = neighbours && (store || close);
-    if (reversed) shuffles = 1;
-    if (!together) shuffles = shuffled ? 4 : lanes;
-    if (!together && !shuffled) moves = lanes;
+    if (reversed) {
+        shuffles = 1;
+    } else if (!together && store && neighbours) { /* transposed in registers */
+        shuffles = 4;
+    } else if (!together && !store && is_shuffled_load(c, step)) {
+        shuffles = step;
+        moves *= step;
+    } else if (!together) {
+        shuffles = moves = lanes;
+    }
     spend(c, level, 0, done.times * shuffles, store ? 0 : done.times * moves, store ? done.times * moves : 0);
 }
 
@@ -694,8 +706,10 @@ static void count_if(counter *c, const tir_stmt *stmt) {
     c->epoch++;
     count_value(c, stmt->if_.condition);
     if (depends_on_lane(c, mask_of(c, stmt->if_.condition)) || c->depth == OPEN) {
+        c->masks++;
         count_list(c, stmt->if_.body);
         count_list(c, stmt->if_.otherwise);
+        c->masks--;
         return;
     }
     double before[SAMPLES], entries = mean(c->runs);
