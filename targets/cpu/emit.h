@@ -194,7 +194,7 @@ typedef struct emitter {
     cpu_features features;
     lib_arena *arena;
     const tir_kernel *kernel;
-    const tir_pool *pool;
+    tir_pool *pool;
     LLVMContextRef context;
     LLVMModuleRef module;
     LLVMBuilderRef builder;

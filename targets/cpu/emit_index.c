@@ -381,18 +381,12 @@ static emit_form atom_form(emitter *e, tir_expr atom) {
     }
 }
 
-enum { INDEX_TERMS = 32 };
-
-static int index_terms(emitter *e, tir_expr index, tir_term terms[INDEX_TERMS], int64_t *constant) {
-    int count = tir_terms(e->pool, index, terms, INDEX_TERMS, constant);
-    if (count < 0) emit_raise(e, "index expression of more than %d terms", INDEX_TERMS);
-    return count;
-}
-
 emit_form emit_index(emitter *e, tir_expr index) {
-    tir_term terms[INDEX_TERMS];
+    enum { TERMS = 256 };
+    tir_term terms[TERMS];
     int64_t constant;
-    int count = index_terms(e, index, terms, &constant);
+    const int count = tir_terms(e->pool, index, terms, TERMS, &constant);
+    if (count < 0) emit_raise(e, "index expression of more than %d terms", TERMS);
     emit_form sum = emit_form_constant(constant);
     for (int i = 0; i < count; i++) {
         emit_form atom = atom_form(e, terms[i].atom);
@@ -581,44 +575,6 @@ emit_value emit_index_compare(emitter *e, tir_op op, tir_expr a, tir_expr b) {
 
 /* ---- addresses */
 
-/* Do a and b differ by a multiple of c for all values of the variables? */
-static bool congruent(const emitter *e, tir_expr a, tir_expr b, int64_t c) {
-    enum { TERMS = 8 };
-    tir_term terms[2][TERMS];
-    int64_t constant[2];
-    int count[2] = {tir_terms(e->pool, a, terms[0], TERMS, &constant[0]),
-                    tir_terms(e->pool, b, terms[1], TERMS, &constant[1])};
-    if (count[0] < 0 || count[1] < 0 || (constant[0] - constant[1]) % c != 0) return false;
-    for (int side = 0; side < 2; side++)
-        for (int i = 0; i < count[side]; i++) {
-            int64_t other = 0;
-            for (int k = 0; k < count[1 - side]; k++)
-                if (terms[1 - side][k].atom == terms[side][i].atom) other = terms[1 - side][k].coefficient;
-            if ((terms[side][i].coefficient - other) % c != 0) return false;
-        }
-    return true;
-}
-
-/* Axes fused into one loop index two dimensions by m/c and n%c. If the strides of the two dimensions are c*s and s, and m and n differ by a
- * multiple of c, the sum of both offsets is m*s. Is `term` of dimension i such an m/c? *with: the dimension that n%c indexes. */
-static bool joins(const emitter *e, const tir_buffer *b, int rank, const tir_expr *index, int i, tir_term term,
-                  int *with) {
-    int64_t c, modulus, stride, step;
-    if (term.coefficient != 1 || tir_op_of(e->pool, term.atom) != TIR_DIV ||
-        !tir_is_const(e->pool, tir_operand(e->pool, term.atom, 1), &c))
-        return false;
-    if (!tir_is_const(e->pool, b->stride[i], &stride)) return false;
-    for (int k = i + 1; k < rank; k++) {
-        if (tir_op_of(e->pool, index[k]) != TIR_REM ||
-            !tir_is_const(e->pool, tir_operand(e->pool, index[k], 1), &modulus) || modulus != c)
-            continue;
-        if (!tir_is_const(e->pool, b->stride[k], &step) || step * c != stride) continue;
-        *with = k;
-        return congruent(e, tir_operand(e->pool, term.atom, 0), tir_operand(e->pool, index[k], 0), c);
-    }
-    return false;
-}
-
 emit_known emit_offset_known(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *constant,
                              int64_t *lane) {
     const tir_buffer *b = &e->kernel->buffers.data[buffer];
@@ -635,42 +591,29 @@ emit_known emit_offset_known(emitter *e, uint32_t buffer, int rank, const tir_ex
     return known;
 }
 
-/* Adds index[i] times the stride of dimension i, a constant, to *offset. Adds a dimension that was joined to i (see joins) to the bit mask
- * *done. */
-static void add_dimension(emitter *e, const tir_buffer *b, int rank, const tir_expr *index, int i, emit_form *offset,
-                          uint32_t *done) {
-    tir_term terms[INDEX_TERMS];
-    int64_t size = (int64_t)lib_dtype_size(b->dtype), stride = 0, step = 0, constant;
-    int count = index_terms(e, index[i], terms, &constant), with;
-    tir_is_const(e->pool, b->stride[i], &stride);
-    offset->constant += constant * stride * size;
-    for (int t = 0; t < count; t++) {
-        if (joins(e, b, rank, index, i, terms[t], &with) && !(*done >> with & 1)) {
-            tir_is_const(e->pool, b->stride[with], &step);
-            emit_form both = emit_index(e, tir_operand(e->pool, terms[t].atom, 0));
-            emit_form_add(e, offset, &both, step * size);
-            *done |= 1u << with;
-            continue;
-        }
-        emit_form atom = atom_form(e, terms[t].atom);
-        emit_form_add(e, offset, &atom, terms[t].coefficient * stride * size);
-    }
+/* The sum of the indices times the strides that are constant. Indices of axes that were fused into one loop are quotients and remainders of
+ * one number: together they are that number, of which each lane is the next one. */
+static tir_expr fixed_offset(emitter *e, const tir_buffer *b, int rank, const tir_expr *index) {
+    tir_expr sum = tir_index(e->pool, 0);
+    int64_t stride;
+    for (int i = 0; i < rank; i++)
+        if (tir_is_const(e->pool, b->stride[i], &stride))
+            sum = tir_add(e->pool, sum, tir_mul(e->pool, index[i], b->stride[i]));
+    return sum;
 }
 
 emit_form emit_offset(emitter *e, uint32_t buffer, int rank, const tir_expr *index) {
     const tir_buffer *b = &e->kernel->buffers.data[buffer];
-    int64_t constant;
+    const int64_t size = (int64_t)lib_dtype_size(b->dtype);
+    const emit_form fixed = emit_index(e, fixed_offset(e, b, rank, index));
     emit_form offset = {0};
-    uint32_t done = 0; /* dimensions whose part was added together with an earlier one's */
+    int64_t constant;
+    emit_form_add(e, &offset, &fixed, size);
     for (int i = 0; i < rank; i++) {
-        if (done >> i & 1) continue;
-        if (tir_is_const(e->pool, b->stride[i], &constant)) {
-            add_dimension(e, b, rank, index, i, &offset, &done);
-            continue;
-        }
+        if (tir_is_const(e->pool, b->stride[i], &constant)) continue;
         emit_form at = emit_index(e, index[i]), stride = emit_index(e, b->stride[i]);
         emit_form product = form_multiply(e, &at, &stride);
-        emit_form_add(e, &offset, &product, (int64_t)lib_dtype_size(b->dtype));
+        emit_form_add(e, &offset, &product, size);
     }
     return offset;
 }

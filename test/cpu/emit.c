@@ -372,6 +372,34 @@ static void test_layouts(void **state) {
                  NULL);
 }
 
+/* Axes fused into one loop are addressed as one: no quotient or remainder is computed, for two axes or more, with and without a dimension
+ * between them or a guard. */
+static void test_fused_axes(void **state) {
+    (void)state;
+    static const char *const shapes[] = {"6720", "105, 64", "15, 7, 64", "5, 3, 7, 64", "5, 3, 1, 7, 64"};
+    static const char *const places[] = {"j", "j/64, j%64", "j/448, j/64%7, j%64", "j/1344, j/448%3, j/64%7, j%64",
+                                         "j/1344, j/448%3, 0, j/64%7, j%64"};
+    static const char *const values[] = {"x[s, %s]", "select(s < 2, x[s, %s where s < 2 else 0], 0:f32)"};
+    char text[1024], value[256];
+    for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
+        int flat = 0;
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+            snprintf(value, sizeof value, values[v], places[i]);
+            snprintf(
+                text, sizeof text,
+                "kernel fused(x: f32[4, %s] arg, y: f32[%s, 4] arg)\n"
+                "phase tasks=1 task=p {\n"
+                "  for o in 0..105 { for s in 0..4 unroll { for i in 0..64 vec { let j = o*64 + i y[%s, s] = %s } } }\n"
+                "}\n",
+                shapes[i], shapes[i], places[i], value);
+            kernel_check(text, NULL);
+            const int length = kernel_length(text);
+            if (i == 0) flat = length;
+            assert_true(length <= flat);
+        }
+    }
+}
+
 static void test_gather(void **state) {
     (void)state;
     kernel_check_fill("kernel rows(t: f32[7, 20] arg, n: i64[9] arg, y: f32[9, 20] arg)\n"
@@ -437,8 +465,9 @@ int main(void) {
         cmocka_unit_test(test_softmax),    cmocka_unit_test(test_branches),
         cmocka_unit_test(test_loops),      cmocka_unit_test(test_scratch),
         cmocka_unit_test(test_strides),    cmocka_unit_test(test_masked_strides),
-        cmocka_unit_test(test_layouts),    cmocka_unit_test(test_gather),
-        cmocka_unit_test(test_hints),      cmocka_unit_test(test_phases),
+        cmocka_unit_test(test_layouts),    cmocka_unit_test(test_fused_axes),
+        cmocka_unit_test(test_gather),     cmocka_unit_test(test_hints),
+        cmocka_unit_test(test_phases),
     };
     return cmocka_run_group_tests_name("cpu emitter", tests, kernel_check_open, kernel_check_close);
 }
