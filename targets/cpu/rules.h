@@ -273,6 +273,8 @@ typedef struct rules_tile_place {
     int64_t block_extent;
 } rules_tile_place;
 bool rules_tile_in(rules *r, int owner, const rules_tile_place *place);
+/* Columns of the owner's register tile if its vectors run along the owner's axis; 0: they do not, or there is no tile. */
+int64_t rules_columns_along(rules *r, int owner, int axis);
 /* Rewrites of one stage before scheduling: copies of outputs, layouts and copies of operands, partial sums by lanes. */
 bool rules_prepare_batch(rules *r, int fold); /* false: the fold is no batch of small tables */
 void rules_batch(rules *r, int fold);

@@ -591,12 +591,21 @@ static int64_t across_block(const row_plan *p, const int *members, int count) {
     return block;
 }
 
-static int64_t block_of(int64_t extent) {
-    if (extent < 0) return 32;
-    if (extent <= 32) return extent;
-    for (int64_t block = 64; block >= 16; block--)
+/* Points of the blocked axis in a block, in whose loops a contraction runs: a divisor of the extent or, if the vectors of its register tile
+ * run along that axis, whole tiles of so many columns (0: they do not). Rows of 2^k points in scratch would share sets of L1. */
+static int64_t block_of(int64_t extent, int64_t columns) {
+    enum { MOST = 64, LEAST = 16, USUAL = 32 };
+    if (extent < 0) return USUAL;
+    if (extent <= (columns ? MOST : USUAL)) return extent;
+    if (columns) {
+        int64_t tiles = columns < MOST ? MOST / columns : 1;
+        const int64_t block = tiles * columns;
+        if (tiles > 1 && (block & (block - 1)) == 0) tiles--;
+        return tiles * columns;
+    }
+    for (int64_t block = MOST; block >= LEAST; block--)
         if (extent % block == 0) return block;
-    return 32;
+    return USUAL;
 }
 
 /* Writes the root's tasks, and starts its order: shared axes outside, then the loop over blocks. Sets p->loop, the innermost of these
@@ -792,7 +801,7 @@ static void choose_block(row_plan *p, const int *members, int count) {
     p->small = p->small && !p->chosen;
     if (p->small) p->small = tir_choose_yes(r->schedule, top->name, "registers", true);
     if (p->tiled)
-        p->block = block_of(rows);
+        p->block = block_of(rows, axis < 0 ? 0 : rules_columns_along(r, p->root, axis));
     else if (lanes)
         p->block = rows_together(p, members, count, axis < 0 ? NULL : &top->axis[axis]);
     if (p->tiled || lanes)

@@ -6,7 +6,7 @@
 
 enum {
     LANES_MOST = 16,
-    PIECE = 65536,       /* points of a task of a long fold */
+    PIECE = 65536,       /* points of a task of a long fold, at least */
     ROWS_FEW = 16,       /* if there are fewer lines than this, they are cut into pieces */
     COLUMNS_MOST = 4096, /* number of columns whose state fits in L1 */
     VECTORS = 4
@@ -50,6 +50,13 @@ static int64_t free_points(const rules *r, const tir_stage *fold) {
 
 /* ---- rewrites */
 
+/* Points of a piece of a long fold: of whole vectors, and as many in the last piece as in the others but for a few. Blocks of a shorter last
+ * piece would be masked off whole, and a processor takes hundreds of cycles for an access that is masked off on an unmapped page. */
+static int64_t even_piece(int64_t length, int64_t lanes) {
+    const int64_t count = length / PIECE, piece = (length + count - 1) / count;
+    return (piece + lanes - 1) / lanes * lanes;
+}
+
 void rules_prepare_scan(rules *r, int s) {
     const tir_stage *fold = &r->region->stages.data[s];
     int time = -1, step = fold->kind == TIR_FOLD ? cumulative_step(r, s, &time) : -1;
@@ -66,7 +73,8 @@ void rules_prepare_scan(rules *r, int s) {
         tir_choose_yes(r->schedule, name, "pieces", free_points(r, fold) < ROWS_FEW)) {
         const char *totals = rules_fresh_name(r, name, "_t"), *before = rules_fresh_name(r, name, "_o");
         rules_set_role(r, before, RULES_WHOLE); /* few points */
-        rules_rewrite(r, "block %s.%s %d -> %s %s piece in", name, axis, PIECE, totals, before);
+        rules_rewrite(r, "block %s.%s %lld -> %s %s piece in", name, axis, (long long)even_piece(length, lanes), totals,
+                      before);
         axis = "in";
     }
     rules_rewrite(r, "scan %s.%s %lld -> %s block lane", name, axis, (long long)lanes, rules_fresh_name(r, name, "_l"));

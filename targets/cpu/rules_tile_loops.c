@@ -464,6 +464,13 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     return true;
 }
 
+int64_t rules_columns_along(rules *r, int owner, int axis) {
+    const int main = main_reduction(r, owner, rules_in_tile(r, owner));
+    rules_tile_shape t;
+    if (main < 0 || !rules_choose_tile(r, main, &t)) return 0;
+    return r->group[main].label[t.v] == axis ? t.nr : 0;
+}
+
 bool rules_tile(rules *r, int root) {
     int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1);
     const int count = rules_members(r, root, members);
