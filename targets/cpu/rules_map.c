@@ -300,7 +300,23 @@ typedef struct transposition {
     /* the axes along which memory is contiguous for loads, and for the store */
     int read, write;
     int64_t lanes, rows;
+    /* the last tile along the read axis overlaps the one before it */
+    bool overlap;
 } transposition;
+
+/* Sets the lanes of the tile's vectors: so many that a short axis fills them, and of bytes no more than 16, of which wider vectors do not
+ * transpose more at a time. Where masks are expensive, the last tile overlaps the one before it if many lanes would be masked off. */
+static void choose_lanes(const rules *r, transposition *t, int64_t along, int64_t size, bool pure) {
+    const int64_t least = size == 1 ? 8 : 16 / size;
+    if (along < 0) return;
+    if (r->machine->masked) {
+        while (t->lanes > least && along <= t->lanes / 2) t->lanes /= 2;
+        return;
+    }
+    while (t->lanes > least && (along < t->lanes || (size == 1 && t->lanes > 16))) t->lanes /= 2;
+    const int64_t rest = along % t->lanes;
+    t->overlap = pure && along > t->lanes && rest * (size == 1 ? 3 : 2) > t->lanes;
+}
 
 /* Sets *t if the map is a transposition: the loads that depend on the axis of contiguous stores have large strides along it, and all of
  * them are contiguous along one other axis. Loads that are contiguous along the stores' axis must not depend on that other axis. */
@@ -331,8 +347,10 @@ static bool find_transposition(rules *r, int s, transposition *t) {
     if (!strided || t->read < 0) return false;
     for (int i = 0; i < count; i++)
         if (access[i].stride[t->write] == 1 && access[i].stride[t->read] != 0) return false;
-    int64_t along_read = rules_extent(r, &stage->axis[t->read]), along_write = rules_extent(r, &stage->axis[t->write]);
-    return (along_read < 0 || along_read >= t->lanes / 2) && (along_write < 0 || along_write > 1);
+    const int64_t along = rules_extent(r, &stage->axis[t->read]), high = rules_extent(r, &stage->axis[t->write]);
+    const int64_t size = (int64_t)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype);
+    choose_lanes(r, t, along, size, count == 1 /* nothing is read where it was written */);
+    return (along < 0 || along >= t->lanes / 2) && (high < 0 || high > 1);
 }
 
 /* Number of vectors along the read axis in a column of tiles: a divisor of `vectors`, so that no tail is needed; 0: there is none. */
@@ -403,6 +421,13 @@ static const char *cut_axis(tile_loops *l, const char *axis, int64_t size, const
     return inner;
 }
 
+/* Cuts the read axis, or the rest of it, into the vectors of tiles. */
+static void cut_vectors(tile_loops *l, const transposition *t) {
+    tir_schedule_add(l->nest.r->schedule, "split %s.%s %lld -> v_o v_i %s", l->nest.stage->name, l->read,
+                     (long long)t->lanes, t->overlap ? "overlap" : "peel");
+    l->read = "v_i";
+}
+
 static int64_t up(int64_t n, int64_t d) {
     return n < 0 ? -1 : (n + d - 1) / d;
 }
@@ -432,7 +457,7 @@ static bool block_loops(tile_loops *l, int s, const transposition *t, int64_t ve
     }
     if (on < 0) l->write = inner;
     if (vectors > 1) {
-        l->read = cut_axis(l, l->read, t->lanes, "v_o", "v_i");
+        cut_vectors(l, t);
         lib_text_add(&l->order, " v_o");
     }
     if (rows > 1) {
@@ -464,11 +489,15 @@ static void column_loops(tile_loops *l, const transposition *t, int64_t vectors,
         add_tile_loop(l, "r_o", rows, true);
         fetch_iterations(l, "r_o", vectors * t->lanes * t->rows);
     }
-    if (vectors != 1) {
-        l->read = cut_axis(l, l->read, t->lanes, "v_o", "v_i");
+    l->points = t->lanes * (rows != 1 ? t->rows : high);
+    if (vectors == 1) return;
+    cut_vectors(l, t);
+    if (t->overlap) { /* its tiles write the same points, so they are no tasks */
+        lib_text_add(&l->order, " v_o");
+        l->points *= vectors;
+    } else {
         add_tile_loop(l, "v_o", vectors, true);
     }
-    l->points = t->lanes * (rows != 1 ? t->rows : high);
 }
 
 static void fetch_tiles(tile_loops *l, int s, const transposition *t) {
