@@ -279,14 +279,17 @@ bool rules_scatter(rules *r, int s) {
 
 /* ---- sort */
 
-/* Is sorting by n^2 comparisons in vectors cheaper than passes over elements and counters (tir/lower_sort.c)? */
+/* Is sorting by n^2 comparisons in vectors cheaper than passes over elements and counters (tir/lower_sort.c)? Cycles, measured for lines of 3 to
+ * 128 elements of 8 to 64 bits. */
 static bool sorts_by_rank(rules *r, const tir_stage *stage) {
-    enum { COMPARE = 4, MOVE = 8, DIGIT = 8, COUNTERS = 600, MOST = 4096 };
-    const int64_t n = rules_extent(r, &stage->axis[stage->space]),
-                  lanes = r->machine->vector_bytes / (stage->bits > 32 ? 8 : 4);
-    const int64_t passes = (stage->bits + DIGIT - 1) / DIGIT;
+    enum { ELEMENT = 4, DIGIT = 8, MOVE = 7, COUNTERS = 160, MOST = 4096 };
+    const int64_t n = rules_extent(r, &stage->axis[stage->space]), size = stage->bits > 32 ? 8 : 4;
+    const int64_t lanes = r->machine->vector_bytes / size, passes = (stage->bits + DIGIT - 1) / DIGIT;
+    const int64_t compare = size == 4 || r->machine->masked ? 3 : 5; /* of two vectors */
     if (n < 0 || n >= MOST) return false;
-    return tir_choose_yes(r->schedule, stage->name, "rank", n * n * COMPARE / lanes < passes * (n * MOVE + COUNTERS));
+    const int64_t vectors = (n + lanes - 1) / lanes * (r->machine->half_units ? 2 : 1);
+    return tir_choose_yes(r->schedule, stage->name, "rank",
+                          n * (vectors * compare + ELEMENT) < passes * (n * MOVE + COUNTERS));
 }
 
 void rules_prepare_sorts(rules *r) {
