@@ -637,14 +637,25 @@ bool rules_choose_tile(rules *r, int s, rules_tile_shape *t) {
     return true;
 }
 
-/* The rules' model of a tile does not include the cache misses of rows that are scattered in memory; for such a tile, the rules doubt the
- * axis of its vectors. */
+/* Does a tile's model not know what its vectors cost: the cache misses of rows that are scattered in memory, or the lanes of vectors that are
+ * gathered? */
+static bool is_unsure(rules *r, int s, const rules_tile_shape *t) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    rules_access access[RULES_ACCESSES];
+    const int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    if (rules_is_contraction(r, s)) return !stage->predicate && t->u >= 0 && rules_rows_are_scattered(r, s, t->v, t->u);
+    for (int i = 0; i < count; i++)
+        if (access[i].stride[t->v] > RULES_CLOSE || access[i].stride[t->v] < -RULES_CLOSE) return true;
+    return false;
+}
+
+/* If the rules are unsure, they doubt the axis of the tile's vectors. */
 void rules_pin_tile(rules *r, int s, rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_tile_shape pinned;
-    if (rules_is_contraction(r, s) && !stage->predicate && t->u >= 0 && rules_rows_are_scattered(r, s, t->v, t->u))
-        for (int a = 0; a < stage->space; a++)
-            if (a != t->v && t->vectors >> a & 1) tir_doubt(r->schedule, stage->name, "vector", stage->axis[a].name);
+    for (int a = 0; a < stage->space; a++)
+        if (a != t->v && t->vectors >> a & 1 && is_unsure(r, s, t))
+            tir_doubt(r->schedule, stage->name, "vector", stage->axis[a].name);
     if (tir_has_pins(r->schedule) && choose_tile(r, s, true, &pinned)) *t = pinned;
     record_tile(r, s, t);
 }
