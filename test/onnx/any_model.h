@@ -64,8 +64,8 @@ static inline bool any_tensor_for(const dlc_onnx_port *port, uint64_t *random, a
     int64_t count = 1;
     for (int d = 0; d < rank; d++) {
         const int64_t declared = port->rank >= 0 && !port->dims[d].name ? port->dims[d].value : -1;
-        t->shape[d] =
-            declared >= 0 && declared <= ANY_ELEMENTS / count ? declared : 1 + (int64_t)mutate_below(random, 3);
+        const int64_t drawn = 1 + (int64_t)mutate_below(random, 3), most = ANY_ELEMENTS / count;
+        t->shape[d] = declared >= 0 && declared <= most ? declared : drawn <= most ? drawn : 1;
         if (t->shape[d]) count *= t->shape[d];
     }
     const size_t bytes = lib_dtype_bytes(dtype, (size_t)count);
