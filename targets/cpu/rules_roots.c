@@ -38,6 +38,7 @@ static bool schedule_by(rules *r, const family *by, int root) {
     const size_t length = text->length;
     if (by->schedule(r, root)) return true;
     text->length = length;
+    if (text->data) text->data[length] = '\0';
     return false;
 }
 

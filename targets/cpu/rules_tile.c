@@ -433,7 +433,8 @@ static void find_rows(trial *a) {
     }
 }
 
-/* What a step of the reduction takes besides its products, and how many steps there are. */
+/* Counts the instructions of a step of the reduction other than its products (masks, conversions), and the steps: with a dot-product unit, one
+ * instruction takes several. */
 static void count_instructions(trial *a) {
     rules *r = a->r;
     rules_tile_shape *t = a->t;
@@ -637,8 +638,8 @@ bool rules_choose_tile(rules *r, int s, rules_tile_shape *t) {
     return true;
 }
 
-/* Does a tile's model not know what its vectors cost: the cache misses of rows that are scattered in memory, or the lanes of vectors that are
- * gathered? */
+/* Is the predicted time of the tile unreliable? The model of tiles does not include cache misses of rows that are scattered in memory, nor the
+ * price of vectors that are gathered lane by lane. */
 static bool is_unsure(rules *r, int s, const rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];

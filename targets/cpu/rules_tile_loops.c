@@ -314,7 +314,8 @@ static bool find_tile(tile_loops *l, rules *r, int owner, const rules_tile_place
     return true;
 }
 
-/* Of a tile inside of other loops: what remains of the owner's axes. False: vectors do not. */
+/* The tile is inside of other loops: sets the loops and extents of the owner's axes that remain for it. False: the loop along its vectors is
+ * one of those outside. */
 static bool enter_place(tile_loops *l) {
     const rules_tile_place *place = l->place;
     if (place->block_axis >= 0 && place->block_axis == l->u) {
