@@ -119,7 +119,7 @@ test_bins    := $(filter-out $(OUT)/test/conformance/conformance,$(test_src:%.c=
 test_scripts := $(wildcard test/*/*.sh)
 # Programs that spend their time in generated code, which sanitizers do not see, or compare what other programs compute, too.
 generated    := $(addprefix $(OUT)/test/,$(addprefix api/,cast_test factor_test growth_test map_ulp_test matrix_test sample_test winograd_test) \
-                determinism/rules golden/cycles golden/cuda_mutants)
+                determinism/rules golden/cycles golden/cuda_choices golden/cuda_mutants)
 # Without a target that generates code, these take long on the interpreter or repeat what they do with one.
 with_code    := $(generated) $(addprefix $(OUT)/test/,api/digits_test api/names_test api/weights_test determinism/% golden/%)
 not_run      := $(if $(SANITIZE_$(MODE)),$(generated)) $(if $(filter cpu,$(TARGETS)),,$(with_code))
@@ -333,7 +333,7 @@ $(fakes): $(OUT)/test/cuda/libfake-%.so: $(OUT)/test/cuda/fake/%.o
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared $(LDFLAGS_ALL) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS_ALL) -o $@
 $(patsubst %.c,$(OUT)/%,$(filter test/cuda/%,$(test_src))): | $(fakes)
-$(OUT)/test/golden/cuda: $(OUT)/test/tir/scheduled.o
+$(OUT)/test/golden/cuda $(OUT)/test/golden/cuda_choices: $(OUT)/test/tir/scheduled.o
 $(OUT)/test/golden/cycles: $(patsubst %,$(OUT)/bench/%.o,block_graphs blocks cases elements random_graphs shape)
 # The real headers are compared with our declarations where they are installed.
 $(OUT)/test/cuda/declarations.o: CPPFLAGS_ALL += $(if $(wildcard $(CUDA_HOME)/include/cuda.h),-isystem $(CUDA_HOME)/include)
@@ -573,7 +573,7 @@ define help_text
   make examples       build/release/bin/*
   make examples-data  models and data of the examples ocr, vad, filetype, for EXAMPLES_DATA ($(EXAMPLES_DATA))
   make bench          measure; bench-short: a sample    make plots     of the last make bench
-  make cliffs         N=2000 random graphs from SEED=1, FILTER=text: those much slower than their parts, the roof, an exact size
+  make cliffs         N=2000 random graphs from SEED=1, FILTER=text: those much slower than their parts, the roof, an exact size, SCHEDULES=50 random ones
   make choices        each choice of the schedule rules changed alone, measured; FILTER=text, LONGEST=3 (ms of a run), ALL=1, FROM=earlier output
   make models         measure whole ONNX models; models-short: small ones; model-files: fetches those that are not built
   make peers          what to compare with in make bench and make models

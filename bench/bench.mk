@@ -109,8 +109,8 @@ $(foreach p,$(bench_peers),$(eval $(call peer_rule,$(p))))
 
 bench_parts   := bench block_graphs blocks cases contest elements ending figures graphs last levels measure ours peers random roof sets shape stats summary varying
 bench_objects := $(bench_parts:%=$(OUT)/bench/%.o)
-cliff_objects := $(patsubst %,$(OUT)/bench/%.o,cliffs measure random_graphs roof stats)
-choice_objects := $(patsubst %,$(OUT)/bench/%.o,block_graphs blocks cases choices contest elements graphs measure ours shape stats)
+cliff_objects := $(patsubst %,$(OUT)/bench/%.o,choice_list cliffs measure random_graphs roof stats)
+choice_objects := $(patsubst %,$(OUT)/bench/%.o,block_graphs blocks cases choice_list choices contest elements graphs measure ours shape stats)
 bench_inside  := $(patsubst bench/%.c,$(OUT)/bench/%,$(wildcard bench/overhead.c))
 
 # a*x + b on vectors becomes one instruction.
@@ -146,10 +146,10 @@ bench: bench-build
 bench-short: bench-build
 	@$(bench_run); $(bench_see_inside)
 
-# Random graphs: whole against parts, against the roof, varying sizes against exact ones.
+# Random graphs: whole against parts, against the roof, varying sizes against exact ones, the rules against SCHEDULES=50 random ones.
 .PHONY: cliffs
 cliffs: $(OUT)/bench/cliffs
-	@$< $(if $(SEED),--seed $(SEED)) $(if $(CASE),--first $(CASE) --count 1,$(if $(N),--count $(N))) $(if $(FILTER),--filter '$(FILTER)')
+	@$< $(if $(SEED),--seed $(SEED)) $(if $(CASE),--first $(CASE) --count 1,$(if $(N),--count $(N))) $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(FILTER),--filter '$(FILTER)')
 
 # Each choice of the schedule rules changed alone: how good are rules and cost model? FILTER=text, LONGEST=3: milliseconds of a run at most,
 # ALL=1: a line for each candidate; FROM=FILE: takes times from the output of an earlier run with ALL=1, to compare predictions alone.
@@ -173,4 +173,4 @@ plots:
 
 include bench/models/models.mk
 
--include $(cliff_objects:.o=.d) $(bench_objects:.o=.d) $(peer_shared:.o=.d) $(bench_inside:=.d)
+-include $(cliff_objects:.o=.d) $(choice_objects:.o=.d) $(bench_objects:.o=.d) $(peer_shared:.o=.d) $(bench_inside:=.d)

@@ -1,6 +1,7 @@
 /* Choices of the schedule rules: of each case, every choice is changed alone, to each of some of its other candidates, and the program is
  * measured in turn with the rules' own. Tells how often the candidate that the cost model predicts to be the cheapest is the fastest one, what
  * is lost where it is not, and where the rules themselves lose. */
+#include "bench/choice_list.h"
 #include "bench/ours.h"
 
 #include <math.h>
@@ -41,44 +42,36 @@ typedef struct options {
 
 /* ---- candidates */
 
-/* Appends at most `most` candidates of a line `#  A 1.02, B 0.98`: the cheapest half, and an even sample of the others. */
-static void add_candidates(outcome *o, const char *region, const char *choice, const char *line, int most) {
-    char value[MOST][32];
-    double predicted[MOST];
-    bool taken[MOST] = {false};
-    int count = 0;
-    for (const char *at = line; *at && count < MOST; at += strcspn(at, ","), at += *at == ',')
-        if (sscanf(at, " %31[^ ,] %lf", value[count], &predicted[count]) == 2) count++;
+static void add_candidate(outcome *o, const bench_choice *choice, const char *value, double predicted) {
+    if (o->count == MOST) return;
+    candidate *new = &o->list[o->count++];
+    *new = (candidate){.predicted = predicted};
+    memcpy(new->region, choice->region, sizeof new->region);
+    snprintf(new->choice, sizeof new->choice, "%s %s", choice->name, value);
+}
+
+/* Appends at most `most` candidates of a choice: the cheapest half, and an even sample of the others. */
+static void add_candidates(outcome *o, const bench_choice *choice, int most) {
+    bool taken[BENCH_CANDIDATES] = {false};
+    const int count = choice->count;
     for (int n = 0; n < most && n < count; n++) {
         int best = -1;
         for (int i = 0; i < count; i++)
-            if (!taken[i] && (best < 0 || predicted[i] < predicted[best])) best = i;
+            if (!taken[i] && (best < 0 || choice->predicted[i] < choice->predicted[best])) best = i;
         if (n >= most / 2 && count > most) best = (n - most / 2) * (count - 1) / (most - most / 2 - 1);
-        if (taken[best] || o->count == MOST) continue;
+        if (taken[best]) continue;
         taken[best] = true;
-        candidate *new = &o->list[o->count++];
-        *new = (candidate){.predicted = predicted[best]};
-        snprintf(new->region, sizeof new->region, "%s", region);
-        snprintf(new->choice, sizeof new->choice, "%s %s", choice, value[best]);
+        add_candidate(o, choice, choice->value[best], choice->predicted[best]);
     }
 }
 
 static void list_candidates(outcome *o, const char *text, int most) {
-    char line[8 * LINE], region[160] = "", choice[120] = "", value[32];
+    static bench_choice choices[BENCH_CHOICES];
+    const int count = bench_choices_read(text, choices);
     o->count = 1;
     o->list[0] = (candidate){.choice = "by rule", .predicted = 1, .measured = 1};
-    for (const char *at = text; *at; at += strcspn(at, "\n"), at += *at == '\n') {
-        snprintf(line, sizeof line, "%.*s", (int)strcspn(at, "\n"), at);
-        if (strncmp(line, "region ", 7) == 0) snprintf(region, sizeof region, "%.159s", line);
-        if (sscanf(line, "choose %119s %31s", choice, value) == 2) {
-            if (o->count > 1) continue;
-            o->list[o->count++] = (candidate){.predicted = 1}; /* the same kernel: how much is chance? */
-            snprintf(o->list[1].region, sizeof o->list[1].region, "%s", region);
-            snprintf(o->list[1].choice, sizeof o->list[1].choice, "%s %s", choice, value);
-            continue;
-        }
-        if (strncmp(line, "#  ", 3) == 0) add_candidates(o, region, choice, line + 2, most);
-    }
+    if (count) add_candidate(o, &choices[0], choices[0].taken, 1); /* the same kernel: how much is chance? */
+    for (int i = 0; i < count; i++) add_candidates(o, &choices[i], most);
 }
 
 /* ---- one case */

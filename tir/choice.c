@@ -90,6 +90,26 @@ int tir_choose_word(tir_schedule *schedule, const char *stage, const char *what,
     return taken;
 }
 
+/* ---- searches */
+
+void tir_add_word(lib_arena *arena, tir_words *words, const char *word) {
+    if (words->count < TIR_WORDS && number_of(words->count, words->word, word) < 0)
+        words->word[words->count++] = lib_arena_string(arena, word);
+}
+
+bool tir_admits(const tir_schedule *schedule, const char *stage, const char *what, const char *word) {
+    const char *value = pinned_value(schedule, stage, what);
+    return !value || strcmp(value, word) == 0;
+}
+
+void tir_record_words(tir_schedule *schedule, const char *stage, const char *what, const tir_words *words,
+                      const char *taken) {
+    const int number = number_of(words->count, words->word, taken);
+    if (number >= 0) tir_record_word(schedule, stage, what, words->count, words->word, number);
+}
+
+/* ---- words and numbers */
+
 bool tir_choose_yes(tir_schedule *schedule, const char *stage, const char *what, bool by_rule) {
     static const char *const words[] = {"no", "yes"};
     return tir_choose_word(schedule, stage, what, 2, words, by_rule) == 1;
@@ -131,6 +151,21 @@ void tir_record_number(tir_schedule *schedule, const char *stage, const char *wh
     if (!schedule->choices || !schedule->choices->record) return;
     list_numbers(&list, schedule, from, taken, tir_pinned_number(schedule, stage, what));
     tir_record_word(schedule, stage, what, list.count, list.word, list.rule);
+}
+
+int64_t tir_choose_power(tir_schedule *schedule, const char *stage, const char *what, int64_t low, int64_t high,
+                         int64_t by_rule) {
+    number_list list = {.rule = -1};
+    if (!tir_is_asked(schedule, stage, what)) return by_rule;
+    for (int64_t power = low; power <= high && list.count + 1 < RECORDED; power *= 2) {
+        if (power == by_rule) list.rule = list.count;
+        add_number(&list, schedule->choices->arena, power);
+    }
+    if (list.rule < 0) {
+        list.rule = list.count;
+        add_number(&list, schedule->choices->arena, by_rule);
+    }
+    return list.number[tir_choose_word(schedule, stage, what, list.count, list.word, list.rule)];
 }
 
 int64_t tir_choose_number(tir_schedule *schedule, const char *stage, const char *what, tir_numbers from,

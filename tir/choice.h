@@ -60,6 +60,9 @@ int64_t tir_choose_number(tir_schedule *schedule, const char *stage, const char 
 int tir_choose_word(tir_schedule *schedule, const char *stage, const char *what, int count, const char *const *words,
                     int by_rule);
 bool tir_choose_yes(tir_schedule *schedule, const char *stage, const char *what, bool by_rule);
+/* Among low, 2 * low, 4 * low, ... up to high. */
+int64_t tir_choose_power(tir_schedule *schedule, const char *stage, const char *what, int64_t low, int64_t high,
+                         int64_t by_rule);
 
 /* For a search that makes several choices together: _is_pinned_ and _pinned_number_ say which candidates it may consider; _record_ notes
  * what it chose. If no candidate meets all pins, the search ignores them, and whoever gave them is told. */
@@ -68,6 +71,18 @@ int64_t tir_pinned_number(const tir_schedule *schedule, const char *stage, const
 void tir_record_number(tir_schedule *schedule, const char *stage, const char *what, tir_numbers from, int64_t taken);
 void tir_record_word(tir_schedule *schedule, const char *stage, const char *what, int count, const char *const *words,
                      int taken);
+
+/* The words that a search over several choices meets for one of them, each once; those beyond the room are left out. */
+enum { TIR_WORDS = 64 };
+typedef struct tir_words {
+    int count;
+    const char *word[TIR_WORDS];
+} tir_words;
+void tir_add_word(lib_arena *arena, tir_words *words, const char *word);
+/* May the search take `word`: is nothing pinned or decided for the choice, or this? */
+bool tir_admits(const tir_schedule *schedule, const char *stage, const char *what, const char *word);
+void tir_record_words(tir_schedule *schedule, const char *stage, const char *what, const tir_words *words,
+                      const char *taken);
 
 /* The candidate `word` may be better than the rule's answer, in a way that the rule's model does not know. */
 void tir_doubt(tir_schedule *schedule, const char *stage, const char *what, const char *word);

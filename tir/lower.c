@@ -121,6 +121,27 @@ static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
     if (pipeline) tir_lower_pipeline_close(l, s, leaf);
 }
 
+static bool is_leaf(const tir_stage_plan *plan, int node) {
+    for (uint32_t k = 0; k < plan->order.count; k++)
+        if (plan->order.data[k] == node) return true;
+    return false;
+}
+
+bool tir_lower_is_single_step(tir_lowering *l, int s) {
+    const tir_stage *stage = tir_stage_of(l, s);
+    const tir_stage_plan *plan = tir_plan_of(l, s);
+    if (stage->kind != TIR_REDUCE || !stage->merge[0] || stage->predicate || plan->unit || stage->fold >= 0)
+        return false;
+    for (int a = stage->space; a < stage->space + stage->reduce; a++) {
+        int64_t points;
+        if (!tir_is_const(l->pool, stage->axis[a].extent, &points) || points != 1) return false;
+        if (!is_leaf(plan, plan->root[a])) return false;
+    }
+    for (int c = 0; c < stage->count; c++)
+        if (!tir_layout_is_identity(&l->region->tensors.data[stage->tensor[c]].layout)) return false;
+    return true;
+}
+
 static uint32_t first_reduction(const tir_stage_plan *plan) {
     uint32_t r = 0;
     while (r < plan->order.count && !plan->nodes.data[plan->order.data[r]].reduce) r++;
@@ -152,7 +173,8 @@ static void open_state(tir_lowering *l, int s) {
 static void loops(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
     tir_stage_plan *plan = tir_plan_of(l, s);
     tir_stage_kind kind = tir_stage_of(l, s)->kind;
-    bool has_init = kind == TIR_REDUCE || kind == TIR_FOLD; /* a scatter is initialised by a phase of its own */
+    /* a scatter is initialised by a phase of its own */
+    bool has_init = kind == TIR_FOLD || (kind == TIR_REDUCE && !tir_lower_is_single_step(l, s));
     if (role == TIR_ROLE_UPDATE && has_init && k == first_reduction(plan)) {
         if (kind == TIR_FOLD && !plan->open) open_state(l, s);
         loops(l, s, k, TIR_ROLE_INIT);

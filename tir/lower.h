@@ -78,6 +78,9 @@ tir_expr tir_lower_translate(tir_lowering *l, int s, tir_expr e, const tir_expr 
 tir_expr tir_lower_value(tir_lowering *l, int s, tir_expr e);
 /* The innermost statement of a stage in one role, at the current point. */
 void tir_lower_statement(tir_lowering *l, int s, tir_nest_role role);
+/* Has the reduction one point, as the last part of a sum in several parts may have? Its result is then computed from its initial value, which
+ * is not stored first. */
+bool tir_lower_is_single_step(tir_lowering *l, int s);
 
 /* Stores zero at a point of the stage's buffer in memory. */
 void tir_lower_store_zero(tir_lowering *l, int s, int component, const tir_expr *index);

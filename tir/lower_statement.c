@@ -557,7 +557,10 @@ static void statement_update(tir_lowering *l, int s, bool scratch) {
         point_indices(l, s, scratch, index);
     tir_stmt **after = open_if(l, guard, has_clip(tir_plan_of(l, s)));
     tir_lower_learn(l, guard);
-    load_state(l, s, index, scratch, acc);
+    if (tir_lower_is_single_step(l, s))
+        for (int c = 0; c < stage->count; c++) acc[c] = tir_lower_translate(l, s, stage->initial[c], NULL);
+    else
+        load_state(l, s, index, scratch, acc);
     for (int c = 0; c < stage->count; c++) values[c] = legal(l, tir_lower_translate(l, s, stage->value[c], acc));
     store_all(l, s, index, scratch, values);
     l->known_count = saved;

@@ -158,6 +158,7 @@ static tir_expr intern_sum(tir_pool *pool, const tir_sum *sum) {
 
 static tir_expr index_rem(tir_pool *pool, tir_expr a, tir_expr b);
 static tir_expr index_div(tir_pool *pool, tir_expr a, tir_expr b);
+static void reduce_modulo(tir_pool *pool, tir_sum *sum, int64_t c);
 
 static bool is_by_const(const tir_pool *pool, tir_expr e, tir_op op, int64_t *divisor) {
     return tir_op_of(pool, e) == op && tir_const_index(pool, tir_operand(pool, e, 1), divisor);
@@ -173,10 +174,40 @@ static bool congruent(tir_pool *pool, tir_expr a, tir_expr b, int64_t c) {
     tir_sum difference;
     load_sum(pool, &difference, a);
     tir_sum_add(pool, &difference, b, -1);
-    if (difference.constant % c != 0) return false;
-    for (int i = 0; i < difference.count; i++)
-        if (!divisible(pool, difference.terms[i].atom, difference.terms[i].coefficient, c)) return false;
-    return true;
+    reduce_modulo(pool, &difference, c);
+    return difference.count == 0 && difference.constant == 0;
+}
+
+static void divide_exactly(tir_sum *sum, int64_t g) {
+    for (int i = 0; i < sum->count; i++) sum->terms[i].coefficient /= g;
+}
+
+/* Adds scale*((a - b) div c), an exact division: remainders are expanded where all other coefficients are then multiples of c. */
+static void add_exact_quotient(tir_pool *pool, tir_sum *sum, tir_expr a, tir_expr b, int64_t c, int64_t scale) {
+    tir_sum difference, expanded;
+    load_sum(pool, &difference, a);
+    tir_sum_add(pool, &difference, b, -1);
+    tir_sum_copy(pool, &expanded, &difference);
+    for (int i = 0; i < expanded.count; i++) {
+        const tir_term term = expanded.terms[i];
+        int64_t divisor, whole;
+        if (term.coefficient % c == 0 || !is_by_const(pool, term.atom, TIR_REM, &divisor)) continue;
+        if (__builtin_mul_overflow(term.coefficient, divisor, &whole) || whole % c != 0 || whole == INT64_MIN) continue;
+        const tir_expr n = tir_operand(pool, term.atom, 0);
+        tir_sum_remove(&expanded, i);
+        tir_sum_add(pool, &expanded, n, term.coefficient);
+        tir_sum_add(pool, &expanded, index_div(pool, n, tir_index(pool, divisor)), -whole);
+        i = -1;
+    }
+    bool exact = expanded.constant % c == 0;
+    for (int i = 0; i < expanded.count; i++) exact = exact && expanded.terms[i].coefficient % c == 0;
+    if (exact) {
+        divide_exactly(&expanded, c);
+        expanded.constant /= c;
+        add_sum(pool, sum, &expanded, scale);
+    } else {
+        tir_sum_add(pool, sum, index_div(pool, intern_sum(pool, &difference), tir_index(pool, c)), scale);
+    }
 }
 
 static void remove_atom(tir_sum *sum, tir_expr atom) {
@@ -204,7 +235,7 @@ static bool join_with_quotient(tir_pool *pool, tir_sum *sum, tir_term rem, tir_t
     tir_expr q = tir_operand(pool, whole, 0);
     if (!congruent(pool, m, q, d)) return false;
     replace_pair(pool, sum, rem, div, n, rem.coefficient);
-    if (m != q) tir_sum_add(pool, sum, index_div(pool, tir_sub(pool, m, q), tir_index(pool, d)), div.coefficient);
+    if (m != q) add_exact_quotient(pool, sum, m, q, d, div.coefficient);
     return true;
 }
 
@@ -215,10 +246,10 @@ static bool join_with_remainder(tir_pool *pool, tir_sum *sum, tir_term rem, tir_
     tir_sum whole;
     tir_sum_init(&whole, 0);
     tir_sum_add(pool, &whole, tir_operand(pool, other.atom, 0), c);
-    int before = whole.count;
     tir_sum_add_term(pool, &whole, rem.atom, 1);
     tir_expr w = tir_sum_build(pool, &whole);
-    if (whole.count > before) return false; /* nothing joined */
+    for (int i = 0; i < whole.count; i++)
+        if (whole.terms[i].atom == rem.atom) return false; /* it did not join */
     tir_expr replacement = index_rem(pool, w, tir_index(pool, joined));
     if (tir_op_of(pool, replacement) != TIR_REM) return false;
     replace_pair(pool, sum, rem, other, replacement, rem.coefficient);
@@ -263,12 +294,31 @@ static bool join_quotient(tir_pool *pool, tir_sum *sum, tir_term div, int64_t c)
     return true;
 }
 
+/* k*(n div c) - k*(m div c) -> k*((n - m) div c) if n = m (mod c): the division is exact. */
+static bool join_quotients(tir_pool *pool, tir_sum *sum, tir_term div, int64_t c) {
+    for (int i = 0; i < sum->count; i++) {
+        const tir_term other = sum->terms[i];
+        int64_t d;
+        if (other.atom == div.atom || other.coefficient == INT64_MIN || other.coefficient != -div.coefficient) continue;
+        if (!is_by_const(pool, other.atom, TIR_DIV, &d) || d != c) continue;
+        const tir_expr n = tir_operand(pool, div.atom, 0), m = tir_operand(pool, other.atom, 0);
+        if (!congruent(pool, n, m, c)) continue;
+        remove_atom(sum, div.atom);
+        remove_atom(sum, other.atom);
+        add_exact_quotient(pool, sum, n, m, c, div.coefficient);
+        return true;
+    }
+    return false;
+}
+
 static bool join_once(tir_pool *pool, tir_sum *sum) {
     for (int i = 0; i < sum->count; i++) {
         tir_term term = sum->terms[i];
         int64_t c;
         if (is_by_const(pool, term.atom, TIR_REM, &c) && join_remainder(pool, sum, term, c)) return true;
-        if (is_by_const(pool, term.atom, TIR_DIV, &c) && join_quotient(pool, sum, term, c)) return true;
+        if (is_by_const(pool, term.atom, TIR_DIV, &c) &&
+            (join_quotient(pool, sum, term, c) || join_quotients(pool, sum, term, c)))
+            return true;
     }
     return false;
 }
@@ -369,10 +419,6 @@ static int64_t next_divisor(const tir_sum *sum, int64_t c, int64_t limit) {
         if (g < limit && g > best) best = g;
     }
     return best;
-}
-
-static void divide_exactly(tir_sum *sum, int64_t g) {
-    for (int i = 0; i < sum->count; i++) sum->terms[i].coefficient /= g;
 }
 
 /* (x div a + k) div c -> (x + k*a) div (a*c);  (x rem (d*c)) div c -> (x div c) rem d */

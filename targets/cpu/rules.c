@@ -176,6 +176,24 @@ static bool is_chosen_from(rules *r, uint32_t tensor) {
     return found;
 }
 
+/* Does stage s, inlined into a reduction of interleaved rows that reads it, load an operand in another order, as one value for all of the
+ * rows? The reduction would then not be computed by lanes along points and rows. */
+static bool breaks_interleaving(rules *r, int s) {
+    const uint32_t tensor = r->region->stages.data[s].tensor[0];
+    for (int q = 0; q < (int)r->region->stages.count; q++) {
+        const tir_stage *stage = &r->region->stages.data[q];
+        if (stage->removed || stage->kind != TIR_REDUCE || !tir_loads_of(r->region, q, tensor)) continue;
+        if (!rules_may_interleave(r, q)) continue;
+        rules after = *r;
+        tir_schedule one;
+        tir_schedule_init(&one, r->arena);
+        tir_schedule_add(&one, "inline %s", r->region->stages.data[s].name);
+        after.region = tir_schedule_try(r->region, &one);
+        if (after.region && !rules_may_interleave(&after, q)) return true;
+    }
+    return false;
+}
+
 /* Is stage s a map that could be inlined? */
 static bool may_inline(const rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
@@ -196,6 +214,7 @@ static bool worth_inlining(rules *r, int s) {
     if (found.reduced && found.loads > 1 && reads_contraction(r, s))
         return false; /* once, in the contraction's tiles */
     if (cost.heavy && is_row_statistic(r, s)) return false;
+    if (found.reduced && breaks_interleaving(r, s)) return false;
     if (cost.operations && is_chosen_from(r, stage->tensor[0])) return false;
     bool once = found.loads == 1 && (!found.reduced || is_read_once(r, stage->tensor[0]));
     return once || (!cost.heavy && cost.operations <= CHEAP);

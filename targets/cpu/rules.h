@@ -285,7 +285,9 @@ void rules_prepare_tile(rules *r, int stage);
 void rules_prepare_rows(rules *r, int stage);
 /* Are rows of `points` points (-1: varying) too short for lanes along them? Then vectors run across rows. */
 bool rules_is_short_row(const rules *r, int stage, int64_t points);
-bool rules_is_interleaved(rules *r, int stage); /* was it rewritten by rules_prepare_interleaved? */
+/* Does the stage reduce rows that are interleaved in memory, and could it by lanes along points and rows at once; is that the choice? */
+bool rules_may_interleave(rules *r, int stage);
+bool rules_is_interleaved(rules *r, int stage);
 bool rules_prepare_interleaved(rules *r, int stage);
 /* Predicted cycles of a contraction whose results have vectors of partial sums, and its best *tile; 1e300: not possible. */
 double rules_lanes_cost(rules *r, int stage, rules_lanes_tile *tile);

@@ -49,9 +49,14 @@ static int find_rows(rules *r, int s, int *k) {
     return -1;
 }
 
-bool rules_is_interleaved(rules *r, int s) {
+bool rules_may_interleave(rules *r, int s) {
     int k;
-    return find_rows(r, s, &k) >= 0 && tir_choose_yes(r->schedule, r->region->stages.data[s].name, "interleaved", true);
+    return find_rows(r, s, &k) >= 0;
+}
+
+bool rules_is_interleaved(rules *r, int s) {
+    return rules_may_interleave(r, s) &&
+           tir_choose_yes(r->schedule, r->region->stages.data[s].name, "interleaved", true);
 }
 
 /* The partial results, and the values of each level of the tree, are stored with axis v, of the rows, innermost. */

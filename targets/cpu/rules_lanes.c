@@ -7,8 +7,10 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Cycles per element to copy an operand into another layout: by vectors and shuffles; by transposing tiles. */
-#define PACK_BY_SHUFFLES 0.4
+/* Cycles per element to copy an operand into another layout: by vectors and shuffles, of which the widest vectors need fewer; by transposing
+ * tiles. */
+#define PACK_BY_WIDE_SHUFFLES 0.6
+#define PACK_BY_SHUFFLES 1.3
 #define PACK_BY_TRANSPOSING 0.9
 
 enum {
@@ -214,7 +216,8 @@ static double packing_cycles(const lanes_trial *a, const rules_access *access, c
     for (int axis = 0; axis < a->stage->space; axis++)
         if ((axis == t->u || axis == t->v) && access->stride[axis] != 0)
             points *= (double)rules_extent(a->r, &a->stage->axis[axis]);
-    return (stride > 0 && stride <= CHEAP_STRIDE ? PACK_BY_SHUFFLES : PACK_BY_TRANSPOSING) * points;
+    const double shuffles = a->r->machine->vector_bytes >= 64 ? PACK_BY_WIDE_SHUFFLES : PACK_BY_SHUFFLES;
+    return (stride > 0 && stride <= CHEAP_STRIDE ? shuffles : PACK_BY_TRANSPOSING) * points;
 }
 
 /* How an operand is read along the axis: adds to *packing the cycles to lay it out. False: it cannot be read. */
@@ -295,8 +298,22 @@ void rules_choose_lanes(rules *r, int s, rules_lanes_tile *t) {
 
 /* ---- rewrites */
 
-/* Lays out an operand as (k/lanes, other dimensions in order, k%lanes): vectors of partial sums are loaded contiguously. */
-static void pack_lanes(rules *r, const tir_stage *reader, const rules_access *access, int axis, int64_t lanes) {
+/* Does an axis of the result on which both operands depend index the dimension? Then each of its points is a contraction of its own. */
+static bool is_of_batch(rules *r, const tir_stage *reader, const rules_access *access, int count, int i, int dim) {
+    const tir_expr index = tir_operand(r->region->pool, access[i].load, dim);
+    for (int a = 0; a < reader->space; a++) {
+        bool all = true;
+        for (int k = 0; k < count; k++) all = all && access[k].stride[a] != 0;
+        if (all && tir_uses(r->region->pool, index, reader->axis[a].var)) return true;
+    }
+    return false;
+}
+
+/* Lays out operand i as (dimensions of a batch, k/lanes, other dimensions in order, k%lanes): vectors of partial sums are loaded contiguously,
+ * and so are all that one contraction of a batch reads. */
+static void pack_lanes(rules *r, const tir_stage *reader, const rules_access *accesses, int count, int i, int axis,
+                       int64_t lanes) {
+    const rules_access *access = &accesses[i];
     const tir_tensor *packed = &r->region->tensors.data[access->tensor];
     const char *names[DLC_MAX_RANK];
     lib_text parts;
@@ -304,9 +321,11 @@ static void pack_lanes(rules *r, const tir_stage *reader, const rules_access *ac
     int dim = 0;
     plain_in(r, access, reader->axis[axis].var, &dim);
     tir_dimension_names(r->arena, r->region, access->tensor, names);
+    for (int d = 0; d < packed->rank; d++)
+        if (d != dim && is_of_batch(r, reader, accesses, count, i, d)) lib_text_format(&parts, "%s, ", names[d]);
     lib_text_format(&parts, "%s/%lld", names[dim], (long long)lanes);
     for (int d = 0; d < packed->rank; d++)
-        if (d != dim) lib_text_format(&parts, ", %s", names[d]);
+        if (d != dim && !is_of_batch(r, reader, accesses, count, i, d)) lib_text_format(&parts, ", %s", names[d]);
     lib_text_format(&parts, ", %s%%%lld", names[dim], (long long)lanes);
     rules_rewrite(r, "layout %s (%s)", packed->name, parts.data);
 }
@@ -323,7 +342,7 @@ static void pack_operand(rules *r, const rules_lanes_tile *t, uint32_t tensor) {
     }
     int count = rules_accesses(r, s, access, RULES_ACCESSES);
     for (int i = 0; i < count; i++)
-        if (access[i].tensor == tensor) pack_lanes(r, &r->region->stages.data[s], &access[i], t->axis, t->lanes);
+        if (access[i].tensor == tensor) pack_lanes(r, &r->region->stages.data[s], access, count, i, t->axis, t->lanes);
 }
 
 void rules_prepare_lanes(rules *r, int s, const rules_lanes_tile *chosen) {

@@ -163,6 +163,33 @@ static int read_across(rules *r, int s, int panel) {
     return axis >= 0 && rules_extent(r, &stage->axis[axis]) >= rules_lanes(r, s) / 2 ? axis : -1;
 }
 
+/* Are the points along the axis neighbours in all sources of a map into panels, and so few that the panel runs with a small stride? Then the
+ * vectors of all of them are shuffled from the same cache lines. */
+static bool shares_lines(rules *r, int s, int panel, int axis) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    const int64_t extent = rules_extent(r, &stage->axis[axis]);
+    rules_access access[RULES_ACCESSES];
+    const int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    if (axis == panel || extent < 2 || extent > CHEAP_STRIDE || count == RULES_ACCESSES) return false;
+    for (int i = 0; i < count; i++)
+        if (access[i].stride[panel] != 0 && (access[i].stride[axis] != 1 || has_large_stride(access[i].stride[panel])))
+            return false;
+    return true;
+}
+
+/* Are vectors along the panel gathered, and is the last panel filled up with zeros? Masks of gathers are expensive: other panels get loops
+ * without them. */
+static bool gathers_under_masks(rules *r, int s, const tir_layout_part *panel) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    const int64_t extent = rules_extent(r, &stage->axis[panel->dim]);
+    rules_access access[RULES_ACCESSES];
+    const int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    bool gathers = false;
+    for (int i = 0; i < count && i < RULES_ACCESSES; i++)
+        gathers = gathers || (access[i].stride[panel->dim] != 0 && access[i].stride[panel->dim] != 1);
+    return gathers && (extent < 0 || (extent > panel->modulus && extent % panel->modulus));
+}
+
 typedef struct panel_loops {
     rules *r;
     const tir_stage *stage;
@@ -226,6 +253,7 @@ bool rules_map_panels(rules *r, int s) {
         return false;
     if (has_groups_of_steps(r, s, &first, &extent)) return false;
     if (!steps && l.panel->modulus % l.lanes == 0) l.across = read_across(r, s, l.panel->dim);
+    rules_nest nest = {.r = r, .stage = stage};
     lib_text order, parallel;
     lib_text_init(&order, r->arena);
     lib_text_init(&parallel, r->arena);
@@ -235,7 +263,10 @@ bool rules_map_panels(rules *r, int s) {
         if (!outer && (part->modulus || part->divisor != 1)) return false;
         if (part->dim == l.across) continue;
         const char *loop = part->dim == l.panel->dim ? "vo" : outer ? "so" : stage->axis[part->dim].name;
+        const int64_t points = rules_extent(r, &stage->axis[part->dim]);
+        const int inner = outer ? part->divisor : 1;
         lib_text_format(&order, " %s", loop);
+        rules_add_loop(&nest, loop, points < 0 ? -1 : (points + inner - 1) / inner, outer);
         if (p == 0 || p < last - steps - 1) lib_text_format(&parallel, " %s.%s", name, loop);
     }
     tir_schedule_add(r->schedule, "split %s.%s %d -> vo vi mask", name, stage->axis[l.panel->dim].name,
@@ -243,14 +274,19 @@ bool rules_map_panels(rules *r, int s) {
     if (steps)
         tir_schedule_add(r->schedule, "split %s.%s %d -> so si mask", name, stage->axis[l.step->dim].name,
                          l.step->modulus);
-    if (parallel.length) tir_schedule_add(r->schedule, "par%s", parallel.data);
     if (l.across >= 0) {
+        if (parallel.length) tir_schedule_add(r->schedule, "par%s", parallel.data);
         exchange_loops(&l, order.data);
         return true;
     }
     tir_schedule_add(r->schedule, "order %s:%s%s vi", name, order.data, steps ? " si" : "");
     tir_schedule_add(r->schedule, "vec %s.vi", name);
     if (steps) tir_schedule_add(r->schedule, "unroll %s.si", name);
+    const int inner = last > 0 ? layout->part[last - 1].dim : -1;
+    if (!steps && gathers_under_masks(r, s, l.panel)) tir_schedule_add(r->schedule, "clip %s.vo", name);
+    if (!steps && inner >= 0 && shares_lines(r, s, l.panel->dim, inner))
+        tir_schedule_add(r->schedule, "unroll %s.%s", name, stage->axis[inner].name);
+    rules_form_tasks(&nest, l.panel->modulus * (steps ? l.step->modulus : 1), RULES_TASK_POINTS / 4);
     return true;
 }
 

@@ -136,6 +136,14 @@ static void prepare_register_tile(rules *r, int s, rules_tile_shape *t) {
     rules_prepare_transposed(r, rules_stage_named(r, name), t);
 }
 
+/* Is neither form clearly faster, of a result with few columns? The models of the two forms were not made for comparisons: they do not
+ * include masks, copies and the ends of sums in the same way. */
+static bool is_close(const rules *r, int s, const rules_tile_shape *t, double tile, double lanes) {
+    const double CLOSE = 2.5;
+    const int64_t columns = rules_known_extent(r, &r->region->stages.data[s].axis[t->v]);
+    return columns <= 2 * t->lanes && tile < CLOSE * lanes && lanes < CLOSE * tile;
+}
+
 void rules_prepare_tile(rules *r, int s) {
     static const char *const forms[] = {"tile", "lanes"};
     const double NEVER = 1e300;
@@ -147,7 +155,9 @@ void rules_prepare_tile(rules *r, int s) {
     if (rules_role_of(r, s) > RULES_WHOLE || rules_is_interleaved(r, s)) return;
     const bool found = rules_find_tile(r, s, &t);
     const double cycles = rules_lanes_cost(r, s, &lanes);
-    bool by_lanes = cycles < (found ? rules_overlap_l3(t.cycles, lanes.l3_cycles) : NEVER);
+    const double tile_cycles = found ? rules_overlap_l3(t.cycles, lanes.l3_cycles) : NEVER;
+    bool by_lanes = cycles < tile_cycles;
+    if (found && is_close(r, s, &t, tile_cycles, cycles)) tir_doubt(r->schedule, name, "form", forms[!by_lanes]);
     if (found && cycles < NEVER) by_lanes = tir_choose_word(r->schedule, name, "form", 2, forms, by_lanes);
     if (by_lanes) {
         rules_choose_lanes(r, s, &lanes);

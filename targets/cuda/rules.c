@@ -132,32 +132,53 @@ static int64_t points_of(const cuda_rules *r, const tir_stage *stage) {
     return points;
 }
 
-/* Is stage s a map to be inlined: is it read once by a stage that has no more points, or is it a few cheap operations? */
-static bool worth_inlining(cuda_rules *r, int s) {
-    enum { CHEAP = 4 };
-    const tir_stage *stage = &r->region->stages.data[s];
-    if (stage->removed || stage->kind != TIR_MAP || stage->count != 1 || stage->fold >= 0) return false;
-    if (r->region->tensors.data[stage->tensor[0]].output) return false;
-    cost_count cost = {0};
-    tir_rewrite(r->region->pool, stage->value[0], count_cost, &cost);
-    int loads = 0, most = 0; /* of all readers, of one reader */
-    bool more = false, fold = false;
+/* What reads a map, for a decision on inlining it. */
+typedef struct readers {
+    /* loads of all readers, of one reader */
+    int loads, most;
+    /* a reader has more points than the map; one is a fold or scatter, or a step of one */
+    bool more, fold;
+} readers;
+
+static readers find_readers(cuda_rules *r, const tir_stage *stage) {
+    readers found = {0};
     for (int q = 0; q < (int)r->region->stages.count; q++) {
         const tir_stage *reader = &r->region->stages.data[q];
         const int here = reader->removed ? 0 : tir_loads_of(r->region, q, stage->tensor[0]);
         if (!here) continue;
-        loads += here;
-        if (here > most) most = here;
-        more = more || points_of(r, reader) < 0 || points_of(r, reader) > points_of(r, stage);
-        fold = fold || reader->kind == TIR_FOLD || reader->kind == TIR_SCATTER || reader->fold >= 0;
+        found.loads += here;
+        if (here > found.most) found.most = here;
+        found.more = found.more || points_of(r, reader) < 0 || points_of(r, reader) > points_of(r, stage);
+        found.fold = found.fold || reader->kind == TIR_FOLD || reader->kind == TIR_SCATTER || reader->fold >= 0;
     }
-    if (fold || loads == 0 || most > 2) return false;
-    return (!cost.heavy && cost.operations <= CHEAP && loads <= 4) || (loads == 1 && !more);
+    return found;
+}
+
+/* Is stage s a map that could be inlined? */
+static bool may_inline(cuda_rules *r, int s, readers *found) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    if (stage->removed || stage->kind != TIR_MAP || stage->count != 1 || stage->fold >= 0) return false;
+    if (r->region->tensors.data[stage->tensor[0]].output) return false;
+    *found = find_readers(r, stage);
+    return !found->fold && found->loads > 0;
+}
+
+/* Is it to be inlined: is it read once by a stage that has no more points, or is it a few cheap operations? */
+static bool worth_inlining(cuda_rules *r, int s, const readers *found) {
+    enum { CHEAP = 4 };
+    cost_count cost = {0};
+    tir_rewrite(r->region->pool, r->region->stages.data[s].value[0], count_cost, &cost);
+    if (found->most > 2) return false;
+    return (!cost.heavy && cost.operations <= CHEAP && found->loads <= 4) || (found->loads == 1 && !found->more);
 }
 
 static void inline_maps(cuda_rules *r) {
-    for (int s = (int)r->region->stages.count - 1; s >= 0; s--)
-        if (worth_inlining(r, s)) cuda_rewrite(r, "inline %s", r->region->stages.data[s].name);
+    for (int s = (int)r->region->stages.count - 1; s >= 0; s--) {
+        const char *name = r->region->stages.data[s].name;
+        readers found;
+        if (may_inline(r, s, &found) && tir_choose_yes(r->schedule, name, "inline", worth_inlining(r, s, &found)))
+            cuda_rewrite(r, "inline %s", name);
+    }
 }
 
 /* ---- all */

@@ -3,6 +3,7 @@
 #define CUDA_RULES_H
 
 #include "tir/access.h"
+#include "tir/choice.h"
 #include "tir/machine.h"
 #include "tir/schedule.h"
 #include "tir/unit.h"
@@ -233,7 +234,10 @@ static inline bool cuda_is_stage(const cuda_rules *r, int stage, const char *nam
 static inline const tir_stage *cuda_stage_of(const cuda_rules *r, const char *name) { /* the stage must exist */
     return &r->region->stages.data[cuda_stage_named(r, name)];
 }
-int64_t cuda_extent(const cuda_rules *r, const tir_axis *axis); /* -1: varying */
+int64_t cuda_extent(const cuda_rules *r, const tir_axis *axis);                                /* -1: varying */
+static inline const char *cuda_size_word(const cuda_rules *r, int64_t rows, int64_t columns) { /* "64x128" */
+    return lib_arena_format(r->arena, "%lldx%lld", (long long)rows, (long long)columns);
+}
 /* cuda_axis_of: the stage's axis with this id (an axis made from another one keeps its id); -1: none. cuda_tile_axis_of: the tile's axis
  * with this id; -1: none. */
 int cuda_axis_of(const tir_stage *stage, int32_t id);
@@ -266,6 +270,7 @@ void cuda_note_vector(cuda_rules *r, const tir_access *access, int axis, cuda_ve
 int64_t cuda_vector_of(const cuda_vector *vector, int64_t extent); /* number of contiguous elements per thread */
 /* Chooses threads, block_rows and held of a group; false: several phases are better. */
 bool cuda_model_rows(const tir_machine *machine, cuda_row_group *group);
+void cuda_set_row_threads(const tir_machine *machine, cuda_row_group *group); /* block_rows and held, for its threads */
 /* Number of chunks for `rows` reductions of `points` points, `length` of which are along the axis of threads; 1: not cut. */
 int64_t cuda_model_chunks(const tir_machine *machine, int64_t rows, int64_t points, int64_t length);
 /* Points of time per piece of a cumulative fold of `length` points for each of `points` free points; `length` or more: it is not cut.
@@ -285,7 +290,8 @@ void cuda_schedule_rows(cuda_rules *r, const cuda_row_group *group);
 /* For contractions on matrix units, called by the functions of rules_tile.c (rules_matrix.c). */
 bool cuda_matrix_fits(cuda_rules *r, int stage, cuda_tile *tile);
 void cuda_matrix_steps(cuda_tile *tile);
-double cuda_matrix_size(cuda_rules *r, cuda_tile *tile); /* sets the best size and returns its cost; -1: none fits */
+/* Sets the best size and returns its cost; -1: none fits. record: the candidates are noted. */
+double cuda_matrix_size(cuda_rules *r, cuda_tile *tile, bool record);
 void cuda_matrix_lay_out(cuda_rules *r, cuda_tile *tile);
 void cuda_schedule_matrix(cuda_rules *r, const cuda_tile *tile);
 /* The axis along which a copy's source is contiguous in memory; *bytes: of its element; -1: none. */

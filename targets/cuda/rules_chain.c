@@ -232,7 +232,27 @@ static double cost_of(const cuda_rules *r, const cuda_chain *c) {
     return cuda_tile_cycles(r, blocks, together, (double)cuda_ceil_div(c->keys, c->block), step);
 }
 
-static bool choose_size(const cuda_rules *r, cuda_chain *c) {
+static const char *number_word(const cuda_rules *r, int64_t number) {
+    return lib_arena_format(r->arena, "%lld", (long long)number);
+}
+
+static const char *yes_word(bool yes) {
+    return yes ? "yes" : "no";
+}
+
+static bool is_admitted(const cuda_rules *r, const cuda_chain *c) {
+    return tir_admits(r->schedule, c->first, "warps", number_word(r, c->warps)) &&
+           tir_admits(r->schedule, c->first, "keys", number_word(r, c->block)) &&
+           tir_admits(r->schedule, c->first, "held", yes_word(c->held));
+}
+
+/* The candidates that fit, by name. */
+typedef struct size_words {
+    tir_words warps, keys, held;
+} size_words;
+
+/* Sets the sizes of least cost, among those that no pin excludes if `pinned`. words NULL: the candidates are not listed. */
+static bool search_sizes(const cuda_rules *r, cuda_chain *c, bool pinned, size_words *words) {
     cuda_chain best = *c;
     double least = -1;
     for (c->warps = 1; c->warps <= 8; c->warps *= 2)
@@ -243,11 +263,29 @@ static bool choose_size(const cuda_rules *r, cuda_chain *c) {
                 if (c->block >= 2 * c->keys && c->block > 16) continue;
                 if (c->warps > 1 && (c->warps - 1) * UNIT_ROWS >= c->rows) continue;
                 const double cost = cost_of(r, c);
-                if (cost < 0 || (least >= 0 && cost >= least)) continue;
+                if (cost >= 0 && words) {
+                    tir_add_word(r->arena, &words->warps, number_word(r, c->warps));
+                    tir_add_word(r->arena, &words->keys, number_word(r, c->block));
+                    tir_add_word(r->arena, &words->held, yes_word(c->held));
+                }
+                if (cost < 0 || (least >= 0 && cost >= least) || (pinned && !is_admitted(r, c))) continue;
                 least = cost, best = *c;
             }
     *c = best;
     return least >= 0;
+}
+
+static bool choose_size(const cuda_rules *r, cuda_chain *c) {
+    const bool asked = tir_is_asked(r->schedule, c->first, "warps") || tir_is_asked(r->schedule, c->first, "keys") ||
+                       tir_is_asked(r->schedule, c->first, "held");
+    size_words words = {{0}, {0}, {0}};
+    bool found = search_sizes(r, c, asked, asked ? &words : NULL);
+    if (!found && asked) found = search_sizes(r, c, false, NULL);
+    if (!found || !asked) return found;
+    tir_record_words(r->schedule, c->first, "warps", &words.warps, number_word(r, c->warps));
+    tir_record_words(r->schedule, c->first, "keys", &words.keys, number_word(r, c->block));
+    tir_record_words(r->schedule, c->first, "held", &words.held, yes_word(c->held));
+    return true;
 }
 
 /* ---- rewrites */
@@ -495,7 +533,8 @@ bool cuda_prepare_chain(cuda_rules *r, int s) {
     const char *first_reduction;
     cuda_chain c = {0};
     if (!is_product(r, s) || !r->region->excess_precision || !find_first(r, s, &c, &first_reduction)) return false;
-    if (c.rows < LEAST_ROWS || c.keys < LEAST_KEYS || !choose_size(r, &c)) return false;
+    if (c.rows < LEAST_ROWS || c.keys < LEAST_KEYS || !search_sizes(r, &c, false, NULL)) return false;
+    if (!tir_choose_yes(r->schedule, c.first, "chain", true) || !choose_size(r, &c)) return false;
     const char *second = stage_of(r, s)->name;
     for (int predicates = 1; predicates >= 0; predicates--) {
         cuda_rules trial = *r;

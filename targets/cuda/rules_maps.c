@@ -29,7 +29,8 @@ static int64_t vector_of(cuda_rules *r, int s) {
     tir_store_access(r->region, s, &store);
     if (store.stride[last] != 1) return 1;
     cuda_note_vector(r, &store, last, &vector);
-    return cuda_vector_of(&vector, last == 0 && extent >= ANY ? ANY : extent);
+    const int64_t most = cuda_vector_of(&vector, last == 0 && extent >= ANY ? ANY : extent);
+    return tir_choose_power(r->schedule, stage->name, "vector", 1, most, most);
 }
 
 static void schedule_inside(cuda_rules *r, const char *root) {
@@ -166,6 +167,7 @@ bool cuda_prepare_transposition(cuda_rules *r, const char *name) {
     if (store.stride[stage->space - 1] != 1) return false;
     for (int i = 0; i < count; i++) {
         if (!find_transposition(r, s, &access[i], &t)) continue;
+        if (!tir_choose_yes(r->schedule, name, "transposed", true)) return false;
         const char *source = r->region->tensors.data[access[i].tensor].name;
         t.vector = t.size < 4 ? 4 / t.size : 1;
         t.tile = cuda_fresh_name(r, source, "tile");

@@ -32,6 +32,7 @@ bool cuda_matrix_fits(cuda_rules *r, int s, cuda_tile *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     t->unit = tir_unit_of_warp(r->machine->units, r->region->pool, stage);
     if (!t->unit) return false;
+    if (!tir_choose_yes(r->schedule, stage->name, "unit", true)) return t->unit = NULL, false;
     t->unit_axis[0] = best_axis(t, CUDA_SIDE_M, ROWS);
     t->unit_axis[1] = best_axis(t, CUDA_SIDE_N, COLUMNS);
     t->unit_axis[2] = best_axis(t, CUDA_SIDE_SUM, DEPTH);
@@ -101,9 +102,22 @@ static double cost_of(const cuda_rules *r, const cuda_tile *t, const warp_tile *
     return cuda_tile_cycles(r, blocks, together, rounds, step);
 }
 
-double cuda_matrix_size(cuda_rules *r, cuda_tile *t) {
+static const char *block_word(const cuda_rules *r, const warp_tile *size) {
+    return cuda_size_word(r, size->warps[0] * size->own[0] * ROWS, size->warps[1] * size->own[1] * COLUMNS);
+}
+
+static const char *warps_word(const cuda_rules *r, const warp_tile *size) {
+    return cuda_size_word(r, size->warps[0], size->warps[1]);
+}
+
+/* The candidates that fit, by name. */
+typedef struct size_words {
+    tir_words block, warps;
+} size_words;
+
+/* As search_sizes of rules_tile.c. */
+static double search_sizes(cuda_rules *r, cuda_tile *t, bool pinned, warp_tile *chosen, size_words *words) {
     double best = -1;
-    warp_tile chosen = {{0}, {0}};
     for (int64_t down = 1; down <= 4; down *= 2)
         for (int64_t across = 1; across <= 4; across *= 2)
             for (int64_t m = 1; m <= 4; m *= 2)
@@ -112,10 +126,27 @@ double cuda_matrix_size(cuda_rules *r, cuda_tile *t) {
                     if (down * across < 2 || down * across > 8) continue;
                     apply_size(t, &size);
                     double cost = cost_of(r, t, &size);
+                    if (cost >= 0 && words) tir_add_word(r->arena, &words->block, block_word(r, &size));
+                    if (cost >= 0 && words) tir_add_word(r->arena, &words->warps, warps_word(r, &size));
                     if (cost < 0 || (best >= 0 && cost >= best)) continue;
-                    best = cost, chosen = size;
+                    if (pinned && !tir_admits(r->schedule, t->sums, "block", block_word(r, &size))) continue;
+                    if (pinned && !tir_admits(r->schedule, t->sums, "warps", warps_word(r, &size))) continue;
+                    best = cost, *chosen = size;
                 }
+    return best;
+}
+
+double cuda_matrix_size(cuda_rules *r, cuda_tile *t, bool record) {
+    const bool asked = tir_is_asked(r->schedule, t->sums, "block") || tir_is_asked(r->schedule, t->sums, "warps");
+    warp_tile chosen = {{0}, {0}};
+    size_words words = {{0}, {0}};
+    double best = search_sizes(r, t, asked, &chosen, asked && record ? &words : NULL);
+    if (best < 0 && asked) best = search_sizes(r, t, false, &chosen, NULL);
     if (best >= 0) apply_size(t, &chosen);
+    if (best >= 0 && asked && record) {
+        tir_record_words(r->schedule, t->sums, "block", &words.block, block_word(r, &chosen));
+        tir_record_words(r->schedule, t->sums, "warps", &words.warps, warps_word(r, &chosen));
+    }
     return best;
 }
 

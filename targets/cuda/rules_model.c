@@ -60,6 +60,12 @@ static double work(const tir_machine *machine, double bytes, int64_t threads) {
     return (double)threads < filling ? bytes * filling / (double)threads : bytes;
 }
 
+void cuda_set_row_threads(const tir_machine *machine, cuda_row_group *g) {
+    g->held = !g->ragged && elements_of(g) <= HELD;
+    if (!g->held) g->threads = smaller(g->threads, smaller(LONG_BLOCK, machine->block_threads));
+    g->block_rows = g->threads > TIR_WARP ? 1 : BLOCK / g->threads;
+}
+
 bool cuda_model_rows(const tir_machine *machine, cuda_row_group *g) {
     const int64_t filling = FILLING * (int64_t)machine->multiprocessors;
     const int64_t most = smaller(ROW_BLOCK, machine->block_threads), line = machine->line / g->size;
@@ -70,9 +76,7 @@ bool cuda_model_rows(const tir_machine *machine, cuda_row_group *g) {
     while (g->threads < most && g->threads >= TIR_WARP &&
            (elements_of(g) > HELD || (elements_of(g) > 2 * g->vector && g->count * g->threads < filling)))
         g->threads *= 2;
-    g->held = !g->ragged && elements_of(g) <= HELD;
-    if (!g->held) g->threads = smaller(g->threads, LONG_BLOCK);
-    g->block_rows = g->threads > TIR_WARP ? 1 : BLOCK / g->threads;
+    cuda_set_row_threads(machine, g);
     /* compares one phase for the rows, in which each element is loaded once, with a phase for each stage */
     const double bytes = (double)g->count * (double)g->length * (double)g->size;
     const double apart = bytes * (g->members + 1) + LAUNCH_BYTES * g->members;

@@ -130,6 +130,7 @@ static bool prepare_columns(cuda_rules *r, const char *name, bool cut, bool is_c
     g.size = vector.widest ? vector.widest : 4;
     g.vector = cuda_vector_of(&vector, g.columns);
     cuda_model_columns(r->machine, &g);
+    if (cut) g.chunks = tir_choose_number(r->schedule, name, "chunks", (tir_numbers){1, g.points / 2, 1}, g.chunks);
     const char *chunk = cut ? cut_chunks(r, name, g.chunks, true) : NULL;
     if (chunk) return prepare_columns(r, name, false, false) && prepare_columns(r, chunk, false, true);
     g.root = cuda_copy_root(r, name);
@@ -240,7 +241,8 @@ bool cuda_prepare_reduction(cuda_rules *r, const char *name) {
     if (rows < 1 || points < 2) return false;
     if (lane < 0 && column_axis(r, s, &vector) >= 0) return prepare_columns(r, name, true, false);
     if (lane < 0) return false;
-    const int64_t wished = cuda_model_chunks(r->machine, rows, points, cuda_extent(r, &stage->axis[lane]));
+    const int64_t by_rule = cuda_model_chunks(r->machine, rows, points, cuda_extent(r, &stage->axis[lane]));
+    const int64_t wished = tir_choose_number(r->schedule, name, "chunks", (tir_numbers){1, points / 2, 1}, by_rule);
     const char *chunk = cut_chunks(r, name, wished, false);
     if (chunk && !cuda_prepare_rows(r, chunk)) lib_vec_push(r->arena, &r->roots, chunk);
     return cuda_prepare_rows(r, make_row(r, name));

@@ -290,8 +290,10 @@ bool cuda_prepare_rows(cuda_rules *r, const char *root) {
     if (!find_group(r, cuda_stage_named(r, root), &g)) return false;
     find_vector(r, &g);
     /* A reduction was cut into chunks before, if that pays. */
-    const bool alone = cuda_stage_of(r, root)->kind == TIR_REDUCE;
-    if (!cuda_model_rows(r->machine, &g) && !alone) return false;
+    const bool alone = cuda_stage_of(r, root)->kind == TIR_REDUCE, pays = cuda_model_rows(r->machine, &g);
+    if (!alone && !tir_choose_yes(r->schedule, root, "rows", pays)) return false;
+    g.threads = tir_choose_power(r->schedule, root, "threads", 1, r->machine->block_threads, g.threads);
+    cuda_set_row_threads(r->machine, &g);
     if (g.held) copy_inputs(r, &g);
     rewrite_group(r, &g);
     for (int m = 0; m < g.members; m++) cuda_mark_done(r, g.member[m].name);

@@ -99,7 +99,9 @@ bool cuda_prepare_scan(cuda_rules *r, const char *name) {
     const bool along = lies_along(r, step, time);
     const int64_t length = cuda_extent(r, &fold->axis[fold->space]), points = free_points(r, fold);
     if (length < 0 || points < 1) return false;
-    const int64_t piece = cuda_model_piece(r->machine, points, length, along);
+    const tir_numbers pieces = {TIR_WARP, length, TIR_WARP};
+    const int64_t by_rule = cuda_model_piece(r->machine, points, length, along);
+    const int64_t piece = tir_choose_number(r->schedule, name, "piece", pieces, by_rule);
     const bool cuts = piece < length;
     if (cuts) cut(r, name, piece, along);
     if (!along) return prepare_across(r, name);

@@ -43,7 +43,9 @@ bool cuda_prepare_scatter(cuda_rules *r, const char *name) {
     if (scatter.tiled < 0) return false;
     scatter.size = (int64_t)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype);
     scatter.lanes = scatter.lane < 0 ? 1 : cuda_extent(r, &stage->axis[scatter.lane]);
-    if (!cuda_model_scatter(r->machine, &scatter)) return false;
+    const bool pays = cuda_model_scatter(r->machine, &scatter);
+    if (scatter.tile < 1 || !tir_choose_yes(r->schedule, name, "owned", pays)) return false;
+    scatter.tile = tir_choose_power(r->schedule, name, "tile", 1, scatter.tile, scatter.tile);
     scatter.root = cuda_fresh_name(r, name, "out");
     cuda_rewrite(r, "copy %s -> %s", r->region->tensors.data[stage->tensor[0]].name, scatter.root);
     if (scatter.lane >= 0) lay_out_tile(r, &scatter);

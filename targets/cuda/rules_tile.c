@@ -6,6 +6,8 @@
  * that neighbouring threads read neighbouring vectors. */
 #include "targets/cuda/rules.h"
 
+#include <stdlib.h>
+
 typedef cuda_tile_axis tile_axis;
 
 /* ---- factors and sides */
@@ -160,11 +162,23 @@ static double cost_of(const cuda_rules *r, cuda_tile *t, const tile_size *size) 
     return cuda_tile_cycles(r, blocks, together, rounds, step);
 }
 
-/* Sets the best size and returns its cost; -1: none fits. */
-static double choose_size(cuda_rules *r, cuda_tile *t) {
-    if (t->unit) return cuda_matrix_size(r, t);
+static const char *block_word(const cuda_rules *r, const tile_size *size) {
+    return cuda_size_word(r, size->threads[0] * size->own[0], size->threads[1] * size->own[1]);
+}
+
+static const char *thread_word(const cuda_rules *r, const tile_size *size) {
+    return cuda_size_word(r, size->own[0], size->own[1]);
+}
+
+/* The candidates that fit, by name. */
+typedef struct size_words {
+    tir_words block, thread;
+} size_words;
+
+/* Sets *chosen to the size of least cost, among those that no pin excludes if `pinned`, and returns its cost; -1: none fits. words NULL: the
+ * candidates are not listed. */
+static double search_sizes(cuda_rules *r, cuda_tile *t, bool pinned, tile_size *chosen, size_words *words) {
     double best = -1;
-    tile_size chosen = {{0}, {0}, {0}};
     for (int64_t threads = 64; threads <= 256; threads *= 2)
         for (int64_t down = 2; down <= 32; down *= 2)
             for (int64_t m = 1; m <= 8; m *= 2)
@@ -175,11 +189,30 @@ static double choose_size(cuda_rules *r, cuda_tile *t) {
                     if (m * n * t->bytes[2] > 256) continue;
                     apply_size(t, &size);
                     double cost = cost_of(r, t, &size);
+                    if (cost >= 0 && words) tir_add_word(r->arena, &words->block, block_word(r, &size));
+                    if (cost >= 0 && words) tir_add_word(r->arena, &words->thread, thread_word(r, &size));
                     if (cost < 0 || (best >= 0 && cost >= best)) continue;
-                    best = cost, chosen = size;
+                    if (pinned && !tir_admits(r->schedule, t->sums, "block", block_word(r, &size))) continue;
+                    if (pinned && !tir_admits(r->schedule, t->sums, "thread", thread_word(r, &size))) continue;
+                    best = cost, *chosen = size;
                 }
+    return best;
+}
+
+/* Sets the best size and returns its cost; -1: none fits. record: it is a choice, not only a question for its cost. */
+static double choose_size(cuda_rules *r, cuda_tile *t, bool record) {
+    if (t->unit) return cuda_matrix_size(r, t, record);
+    const bool asked = tir_is_asked(r->schedule, t->sums, "block") || tir_is_asked(r->schedule, t->sums, "thread");
+    tile_size chosen = {{0}, {0}, {0}};
+    size_words words = {{0}, {0}};
+    double best = search_sizes(r, t, asked, &chosen, asked && record ? &words : NULL);
+    if (best < 0 && asked) best = search_sizes(r, t, false, &chosen, NULL);
     if (best < 0) return best;
     apply_size(t, &chosen);
+    if (asked && record) {
+        tir_record_words(r->schedule, t->sums, "block", &words.block, block_word(r, &chosen));
+        tir_record_words(r->schedule, t->sums, "thread", &words.thread, thread_word(r, &chosen));
+    }
     return cost_of(r, t, &chosen);
 }
 
@@ -302,8 +335,18 @@ static bool measure(cuda_rules *r, int s, cuda_tile *t) {
         cuda_matrix_steps(t);
     else
         choose_steps(r, s, t);
-    t->cost = choose_size(r, t);
+    t->cost = choose_size(r, t, false);
     return t->cost >= 0;
+}
+
+/* A choice among numbers that are listed as words. */
+static int64_t choose_count(cuda_rules *r, const char *stage, const char *what, const tir_words *words,
+                            int64_t by_rule) {
+    int rule = 0;
+    for (int i = 0; i < words->count; i++)
+        if (strtoll(words->word[i], NULL, 10) == by_rule) rule = i;
+    const int taken = tir_choose_word(r->schedule, stage, what, words->count, words->word, rule);
+    return strtoll(words->word[taken], NULL, 10);
 }
 
 /* For few tiles and a long sum: the number of equal pieces into which the sum is cut, each a tile of its own; 1: it is not cut. Adding up
@@ -311,8 +354,11 @@ static bool measure(cuda_rules *r, int s, cuda_tile *t) {
 static int64_t choose_pieces(cuda_rules *r, const cuda_tile *t) {
     enum { MOST = 16, PHASE = 4000, MEMORY_BYTES = 16 };
     const tile_axis *x = &t->axis[t->stepped];
+    const bool asked = tir_is_asked(r->schedule, t->sums, "pieces");
+    tir_words words = {0};
     double best = t->cost;
     int64_t chosen = 1;
+    tir_add_word(r->arena, &words, "1");
     for (int64_t pieces = 2; pieces <= MOST && t->space < DLC_MAX_RANK; pieces++) {
         cuda_tile part = *t;
         if (x->extent % pieces || x->extent / pieces < x->lo) continue;
@@ -320,12 +366,13 @@ static int64_t choose_pieces(cuda_rules *r, const cuda_tile *t) {
         part.points[CUDA_SIDE_BATCH] *= pieces;
         const double results = (double)(t->points[CUDA_SIDE_M] * t->points[CUDA_SIDE_N] * t->points[CUDA_SIDE_BATCH]);
         const double bytes = results * (double)(t->bytes[2] * (2 * pieces + 1));
-        double cost = choose_size(r, &part);
+        double cost = choose_size(r, &part, false);
         if (cost < 0) continue;
+        if (asked) tir_add_word(r->arena, &words, lib_arena_format(r->arena, "%lld", (long long)pieces));
         cost += (double)PHASE + bytes / (double)(MEMORY_BYTES * r->machine->multiprocessors);
         if (cost < best * 0.95) best = cost, chosen = pieces; /* a smaller gain does not justify a phase */
     }
-    return chosen;
+    return asked ? choose_count(r, t->sums, "pieces", &words, chosen) : chosen;
 }
 
 /* Cuts the sum into `pieces` sums, which will be computed in tiles; *t is set anew for a piece. False: a piece has no tile. */
@@ -361,9 +408,10 @@ static void find_root(cuda_rules *r, cuda_tile *t) {
 
 bool cuda_prepare_tile(cuda_rules *r, int s) {
     cuda_tile t;
-    if (!measure(r, s, &t)) return false;
+    if (!measure(r, s, &t) || !tir_choose_yes(r->schedule, t.sums, "tile", true)) return false;
     const int64_t pieces = r->region->stages.data[s].merge[0] ? choose_pieces(r, &t) : 1;
     if (pieces > 1 && !cut_sum(r, &t, pieces)) return false;
+    choose_size(r, &t, true);
     t.copy[0] = cuda_fresh_name(r, t.sums, "left");
     t.copy[1] = cuda_fresh_name(r, t.sums, "right");
     for (int side = 0; side < 2; side++)
@@ -484,7 +532,9 @@ static int64_t count_stages(cuda_rules *r, const cuda_tile *t) {
         if (tir_op_of(r->region->pool, copy->value[0]) != TIR_LOAD) return 1;
     }
     while (stages > 1 && (stages > rounds || stages * stage * t->together > r->machine->shared_memory)) stages--;
-    return stages;
+    int64_t most = MOST;
+    while (most > 1 && (most > rounds || most * stage > r->machine->shared_memory)) most--;
+    return tir_choose_number(r->schedule, t->sums, "stages", (tir_numbers){1, most, 1}, stages);
 }
 
 /* Orders the loops of the sums: parts of the sum that are copied at once, threads, single steps, registers. Returns the loop at which the

@@ -45,6 +45,7 @@ static void choose_lanes(cuda_rules *r, const tir_stage *stage, const bool *wind
             while (w->rows > 1 && (extent + w->rows - 1) / w->rows * w->rows - extent >= w->rows / 2 &&
                    extent < 4 * ROWS)
                 w->rows /= 2;
+            w->rows = tir_choose_power(r->schedule, stage->name, "rows", 1, 2 * ROWS, w->rows);
             extent = (extent + w->rows - 1) / w->rows;
         }
         w->lanes[a] = power_above(extent) < left ? power_above(extent) : left;
@@ -126,6 +127,7 @@ bool cuda_prepare_window(cuda_rules *r, const char *name) {
     bool any = false;
     for (int a = 0; a < stage.space; a++) any = any || search.window[a];
     if (!any) return false;
+    if (!tir_choose_yes(r->schedule, stage.name, "window", true)) return false;
     choose_lanes(r, &stage, search.window, &w);
     copy_operands(r, &w);
     const int reader = cuda_reader_of(r, cuda_stage_named(r, w.sums));

@@ -354,6 +354,43 @@ static void value_rules_are_exact(void **unused) {
     }
 }
 
+/* ---- addresses of fused axes */
+
+/* The flat number task*size + outer*inner + lane of a point, with random sizes. */
+static tir_expr random_flat_index(int64_t total) {
+    const int64_t inner = 1 + (int64_t)chance(40), blocks = 1 + (int64_t)chance(40), size = inner * blocks;
+    tir_expr task = tir_var(&pool, "task", TIR_VAR_AXIS, TIR_INDEX, 0, (total + size - 1) / size - 1),
+             outer = tir_var(&pool, "outer", TIR_VAR_AXIS, TIR_INDEX, 0, blocks - 1),
+             lane = tir_var(&pool, "lane", TIR_VAR_AXIS, TIR_INDEX, 0, inner - 1);
+    return tir_add(
+        &pool,
+        tir_add(&pool, tir_mul(&pool, task, tir_index(&pool, size)), tir_mul(&pool, outer, tir_index(&pool, inner))),
+        lane);
+}
+
+/* A point of a tensor is at the sum of its subscripts times strides: if the subscripts are the quotients and remainders of one number, this is
+ * that number, however the loop over it is split. */
+static void fused_axes(void **unused) {
+    enum { CASES = 20000 };
+    int whole = 0;
+    (void)unused;
+    for (int at = 0; at < CASES; at++) {
+        const int rank = 2 + (int)chance(3);
+        int64_t extent[4], total = 1;
+        for (int d = 0; d < rank; d++) total *= extent[d] = 1 + (int64_t)chance(d % 2 ? 30 : 500);
+        const tir_expr flat = random_flat_index(total);
+        tir_expr address = tir_index(&pool, 0), rest = flat;
+        for (int64_t d = 0, stride = total; d < rank; d++) {
+            stride /= extent[d];
+            address = tir_add(&pool, address,
+                              tir_mul(&pool, tir_div(&pool, rest, tir_index(&pool, stride)), tir_index(&pool, stride)));
+            rest = tir_rem(&pool, rest, tir_index(&pool, stride));
+        }
+        whole += tir_add(&pool, address, rest) == flat;
+    }
+    assert_int_equal(whole, CASES);
+}
+
 /* ---- text */
 
 static void text_round_trip(void **unused) {
@@ -667,6 +704,7 @@ int main(void) {
         TEST(index_rules),
         TEST(value_rules),
         TEST(value_rules_are_exact),
+        TEST(fused_axes),
         TEST(text_round_trip),
         TEST(constants_round_trip),
         TEST(bad_text),
