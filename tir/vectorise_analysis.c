@@ -10,7 +10,7 @@ enum {
     ROLL_ROWS = 120,
     ROLL_REPEATED = 100, /* the same for vectors; a loop of few iterations is a little slower than copies */
     WOVEN_LEAST = 10, /* instructions from which on vectors are interleaved: shorter ones fit the processor's window */
-    WOVEN_COST = 360, /* most instructions of a loop over interleaved vectors */
+    WOVEN_COST = 720, /* most instructions of a loop over interleaved vectors */
     WOVEN_STORES = 8
 };
 

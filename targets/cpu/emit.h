@@ -228,8 +228,8 @@ typedef struct emitter {
     bool non_temporal;
     /* lanes loops are straight-line code and will be interleaved */
     bool weaves;
-    /* vector registers that the interleaved lanes loops of the innermost loop take */
-    int woven;
+    /* the innermost loop has interleaved lanes loops */
+    bool woven;
     /* number of serial loops emitted so far */
     uint32_t serials;
     /* number of masked statements that were emitted without a branch since the block began */

@@ -216,7 +216,7 @@ static void emit_serial(emitter *e, const serial *s) {
     bump_versions(e, body);
     bind_counter(e, s, counter);
     uint32_t serials = ++e->serials;
-    e->woven = 0;
+    e->woven = false;
     emit_statements(e, body);
     emit_flush(e);
 

@@ -3,7 +3,7 @@
 
 /* ---- constants of innermost loops */
 
-enum { CONSTANTS_MAX = 24, WORKING_REGISTERS = 10 };
+enum { CONSTANTS_MAX = 24, WORKING_REGISTERS = 10, WOVEN_REGISTERS = 24 /* of interleaved lanes loops */ };
 
 static bool is_constant_vector(LLVMValueRef value) {
     if (!LLVMIsAConstantDataVector(value) || LLVMIsNull(value)) return false;
@@ -71,7 +71,7 @@ bool emit_only_loop(const tir_stmt *list) {
  * only that loop. Left in place they become operands in memory, and processors load fewer of the widest vectors per cycle than they
  * multiply. */
 void emit_constants_outside(emitter *e, LLVMBasicBlockRef head, LLVMBasicBlockRef after, uint32_t carried) {
-    int working = e->woven > WORKING_REGISTERS ? e->woven : WORKING_REGISTERS;
+    int working = e->woven ? WOVEN_REGISTERS : WORKING_REGISTERS;
     int limit = e->device->machine.vector_registers - working - (int)carried;
     constants c = {.limit = limit < CONSTANTS_MAX ? limit : CONSTANTS_MAX};
     if (limit <= 0 || e->device->machine.vector_registers <= 2 * WORKING_REGISTERS + (int)carried) return;

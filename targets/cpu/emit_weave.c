@@ -3,8 +3,6 @@
  * Iterations of a vec loop are independent, except for reductions, whose operands keep their order. */
 #include "targets/cpu/emit.h"
 
-enum { SPARE = 4 /* vector registers reserved for loaded constants */ };
-
 /* ---- the order of instructions */
 
 static void mark(emitter *e, emit_weave *w) {
@@ -39,29 +37,6 @@ static bool is_ready(const placed *p, LLVMValueRef instruction) {
         if (p->slot[s] && p->at[s] < 0) return false;
     }
     return true;
-}
-
-/* The largest number of vectors of the strand that are live at once. */
-static int most_live(emitter *e, const strand *s, placed *p) {
-    int *last = LIB_NEW_ARRAY(e->arena, int, (size_t)s->count), live = 0, most = 1;
-    int *ending = LIB_NEW_ARRAY(e->arena, int, (size_t)s->count + 1);
-    for (int i = 0; i < s->count; i++) p->at[slot_of(p, s->instruction[i])] = i;
-    for (int i = 0; i < s->count; i++)
-        for (int o = 0; o < LLVMGetNumOperands(s->instruction[i]); o++) {
-            uint32_t slot = slot_of(p, LLVMGetOperand(s->instruction[i], (unsigned)o));
-            if (p->slot[slot] && p->at[slot] >= 0) last[p->at[slot]] = i;
-        }
-    for (int i = 0; i < s->count; i++) {
-        bool vector = LLVMGetTypeKind(LLVMTypeOf(s->instruction[i])) == LLVMVectorTypeKind;
-        live -= ending[i];
-        if (vector && last[i] > i) {
-            live++;
-            ending[last[i]]++;
-        }
-        if (live > most) most = live;
-    }
-    for (int i = 0; i < s->count; i++) p->at[slot_of(p, s->instruction[i])] = -1;
-    return most;
 }
 
 static void move_last(emitter *e, placed *p, LLVMValueRef instruction) {
@@ -109,12 +84,9 @@ static void weave(emitter *e, const emit_weave *w) {
     p.at = LIB_NEW_ARRAY(e->arena, int, p.mask + 1);
     strand s[EMIT_WOVEN_MAX];
     for (int i = 0; i < count; i++) s[i] = strand_of(e, w, i, &p);
-    int live = most_live(e, &s[1], &p), ways = count, registers = e->device->machine.vector_registers - SPARE;
-    while (ways > 1 && ways * live > registers) ways = (ways + 1) / 2;
-    if (ways < 2) return;
     emit_at(e, e->top);
-    for (int i = 0; i < count; i += ways) weave_strands(e, &p, s + i, count - i < ways ? count - i : ways);
-    if (ways * live > e->woven) e->woven = ways * live;
+    weave_strands(e, &p, s, count);
+    e->woven = true;
 }
 
 void emit_interleave(emitter *e, const tir_stmt *stmt) {

@@ -220,9 +220,37 @@ static bool worth_inlining(rules *r, int s) {
     return once || (!cost.heavy && cost.operations <= CHEAP);
 }
 
+/* Does stage s read along another axis than the last, one of them as long as half a vector at least? */
+static bool is_transposition(rules *r, int s) {
+    enum { CLOSE = 8 /* elements: such strides are loaded by vectors and shuffles */ };
+    const tir_stage *stage = &r->region->stages.data[s];
+    const int64_t least = rules_lanes(r, s) / 2;
+    rules_access access[RULES_ACCESSES];
+    const int count = rules_accesses(r, s, access, RULES_ACCESSES), last = stage->space - 1;
+    if (count != 1 || last < 1 || rules_known_extent(r, &stage->axis[last]) < least) return false;
+    if (access[0].stride[last] >= -CLOSE && access[0].stride[last] <= CLOSE) return false;
+    for (int a = 0; a < last; a++)
+        if (access[0].stride[a] == 1 && rules_known_extent(r, &stage->axis[a]) >= least) return true;
+    return false;
+}
+
+/* Is the tensor read by a map of several operands? Transposed in registers is then none of them: the other form is a copy of its own. */
+static bool is_one_of_several(rules *r, uint32_t tensor) {
+    for (int q = 0; q < (int)r->region->stages.count; q++) {
+        const tir_stage *stage = &r->region->stages.data[q];
+        rules_access access[RULES_ACCESSES];
+        if (stage->removed || stage->kind != TIR_MAP || !tir_loads_of(r->region, q, tensor)) continue;
+        if (rules_accesses(r, q, access, RULES_ACCESSES) > 1) return true;
+    }
+    return false;
+}
+
 static void inline_maps(rules *r) {
     for (uint32_t s = 0; s < r->region->stages.count; s++) {
         const char *name = r->region->stages.data[s].name;
+        if (may_inline(r, (int)s) && is_transposition(r, (int)s) &&
+            is_one_of_several(r, r->region->stages.data[s].tensor[0]))
+            tir_doubt(r->schedule, name, "inline", "no");
         if (may_inline(r, (int)s) && tir_choose_yes(r->schedule, name, "inline", worth_inlining(r, (int)s)))
             rules_rewrite(r, "inline %s", name);
     }

@@ -172,8 +172,9 @@ static bool has_few_rows(const rules_tile_shape *t) {
 }
 
 bool rules_edges_cost(const rules *r, const tir_stage *stage, const rules_tile_shape *t) {
-    const int64_t n = rules_extent(r, &stage->axis[t->v]);
-    return has_few_rows(t) && r->machine->masked && n >= 3 * t->nr && n % t->nr == 0;
+    const int64_t n = rules_extent(r, &stage->axis[t->v]), least = has_few_rows(t) || !r->machine->masked ? 2 : 3;
+    if (t->separate && !r->machine->masked) return false; /* its steps are unrolled: more versions of them cost more */
+    return n >= least * t->nr && n % t->nr == 0;
 }
 
 uint32_t rules_masking_axes(rules *r, int s, const rules_tile_shape *t) {
