@@ -1,8 +1,8 @@
 /* Joins in doubt. `may_join` (fuse.c) decides which clusters one kernel can compute without computing elements several times, but
  * not whether that kernel is as fast as its parts: the target's cost model predicts that. A join is in doubt if it combines loops
  * of different forms: contractions with each other or with reductions of rows; moves and conversions read by a contraction;
- * transpositions read by maps or reductions of rows; maps after a contraction whose value is also needed in memory; and reductions
- * of so few rows that other threads would be idle. The joins of a cluster are a tree. `choose_cut` searches for the set of joins to
+ * transpositions read by maps or reductions of rows; moves read by maps whose value is also needed in memory; maps after a contraction whose value is also needed in memory, or has few columns;
+ * and reductions of so few rows that other threads would be idle. The joins of a cluster are a tree. `choose_cut` searches for the set of joins to
  * undo that is fastest on one thread, and on several threads not slower than undoing all joins in doubt. Other maps around a
  * contraction, and reductions of the same rows, are not in doubt: a prediction takes a fifth of the time of compiling the kernel.
  *
@@ -148,15 +148,26 @@ static bool is_stored(const doubts *d, const fuse_join *join) {
     return f->output[f->g->nodes.data[index].first];
 }
 
+/* Does the join's producer sum products, without a window, into rows of so few columns that maps in its tiles leave most lanes empty? */
+static bool has_few_columns(const doubts *d, const fuse_join *join) {
+    enum { FEW_COLUMNS = 8 };
+    const graph_node *node = &d->f->g->nodes.data[d->nodes.data[join->producer]];
+    if (node->op->class_ != GRAPH_CONTRACT || graph_op_attribute(node->op, "stride") >= 0) return false;
+    const graph_shape *value = graph_shape_of(d->f->g, node->first);
+    const int64_t columns = value->rank ? graph_fuse_extent(d->f->g, value->dim[value->rank - 1]) : 1;
+    return columns >= 0 && columns <= FEW_COLUMNS && graph_fuse_elements(d->f->g, value) != columns;
+}
+
 static bool is_in_doubt(const doubts *d, const fuse_join *join, bool few_rows) {
     fuse_kind from = join->of_producer, to = join->of_user;
     if (from <= CLUSTER_ROWS && (to == CLUSTER_MAPS || to == CLUSTER_ROWS) && turns_rows(d, join->producer))
         return true; /* also the further readers of a move that is in a cluster already */
+    if (from == CLUSTER_MOVES && to == CLUSTER_MAPS && is_stored(d, join)) return true;
     bool rows = from >= CLUSTER_ROWS && to >= CLUSTER_ROWS, contracts = from > CLUSTER_ROWS || to > CLUSTER_ROWS;
     if (rows && (contracts || few_rows)) return true;
     if (from < CLUSTER_ROWS && to > CLUSTER_ROWS)
         return from == CLUSTER_MOVES || d->f->g->nodes.data[d->nodes.data[join->user]].op->class_ == GRAPH_CONTRACT;
-    return from > CLUSTER_ROWS && is_stored(d, join);
+    return from > CLUSTER_ROWS && (is_stored(d, join) || has_few_columns(d, join));
 }
 
 static bool find_doubts(doubts *d, const fuse_join *joins, uint32_t count) {

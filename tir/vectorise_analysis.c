@@ -11,7 +11,8 @@ enum {
     ROLL_REPEATED = 100, /* the same for vectors; a loop of few iterations is a little slower than copies */
     WOVEN_LEAST = 10, /* instructions from which on vectors are interleaved: shorter ones fit the processor's window */
     WOVEN_COST = 720, /* most instructions of a loop over interleaved vectors */
-    WOVEN_STORES = 8
+    WOVEN_STORES = 8,
+    MANY_REGISTERS = 32 /* with fewer, reductions of several values are not interleaved */
 };
 
 /* ---- scope */
@@ -450,6 +451,8 @@ typedef struct accesses {
     const tir_stmt *store[WOVEN_STORES];
     int stores, cost, shared;
     tir_expr lane;
+    /* bit i: store[i] is to a register that is loaded, too, which holds a sum or one of several results of a reduction */
+    uint32_t accumulators;
     bool refused;
 } accesses;
 
@@ -491,6 +494,8 @@ static void visit_access(void *user, tir_expr root) {
         if (node->op == TIR_CONST || node->op == TIR_VAR) continue;
         if (node->dtype != TIR_INDEX) a->cost++;
         a->refused |= node->op == TIR_LOAD && is_fixed(a, node);
+        for (int i = 0; i < a->stores && node->op == TIR_LOAD; i++)
+            if (a->store[i]->store.buffer == node->bits && in_registers(a->v, node->bits)) a->accumulators |= 1u << i;
     }
 }
 
@@ -509,6 +514,8 @@ static int woven_ways(tir_vectoriser *v, const tir_stmt *loop) {
     visit_list(&a, loop->for_.body);
     if (a.refused || a.cost < WOVEN_LEAST) return 1;
     int ways = a.shared ? 4 : 8; /* without lets each value is used once, and its register is free immediately */
+    const bool several = (a.accumulators & (a.accumulators - 1)) != 0;
+    if (several && v->machine->vector_registers < MANY_REGISTERS) return 1;
     while (ways > 1 && ways * a.cost > WOVEN_COST) ways /= 2;
     return ways;
 }

@@ -376,12 +376,22 @@ static void add_loop(tile_loops *l, const char *loop, bool parallel) {
     l->last = loop;
 }
 
+/* Is the loop over tiles of separate rows outside of that over another axis, in the order of the axes in memory? Rows that are distant
+ * then are as many streams, which the tiles follow. */
+static bool has_distant_rows(const tile_loops *l) {
+    bool inside = false;
+    for (int a = l->u + 1; a < l->owner->space; a++)
+        inside = inside || (a != l->v && rules_known_extent(l->r, &l->owner->axis[a]) > 1);
+    return l->uo && l->tile.separate && !l->place && inside;
+}
+
 /* Adds the owner's outer loops, outermost first: axes on which all vector operands depend, blocks of rows, panels (unless rows are first, or
  * panels inside), then the other axes, during which a panel stays in cache. Those of a root are tasks. */
 static void add_outer_loops(tile_loops *l) {
     const rules_tile_place *place = l->place;
     for (int round = 0; round < 2; round++) {
         for (int a = 0; a < l->owner->space; a++) {
+            if (round == 0 && a == l->u && has_distant_rows(l)) add_loop(l, l->uo, true);
             if (a == l->v || a == l->u || (place && (place->prefix_axes >> a & 1))) continue;
             const char *loop = place && a == place->block_axis ? place->block_loop : l->owner->axis[a].name;
             if (is_outside_panels(l->r, l->main, &l->tile, l->v, a) == (round == 0)) add_loop(l, loop, !place);
@@ -397,7 +407,8 @@ static void add_tile_loops(tile_loops *l) {
     const rules_tile_shape *t = &l->tile;
     const bool first = l->walk == WALK_ROWS_FIRST;
     const int threads = l->r->threads;
-    if (l->uo) add_loop(l, l->uo, !l->place && ((first && !t->separate) || !l->parallel.length));
+    if (l->uo && !has_distant_rows(l))
+        add_loop(l, l->uo, !l->place && ((first && !t->separate) || !l->parallel.length));
     if (first) add_loop(l, l->vo, !t->separate && threads > 1 && l->m / t->mr < TASKS * threads);
 }
 
