@@ -3,20 +3,35 @@
 #include "targets/cpu/cost.h"
 #include "targets/cpu/rules.h"
 
+/* Does the operand depend on a reduction axis? */
+static bool is_walked(const tir_stage *stage, const rules_access *access) {
+    bool walked = false;
+    for (int a = stage->space; a < stage->space + stage->reduce; a++) walked = walked || access->stride[a] != 0;
+    return walked;
+}
+
+/* Do vectors along the space axis load whole ones of all operands that are walked? */
+static bool allows_vectors(const tir_stage *stage, const rules_access *access, int count, int axis) {
+    bool any = false, all = true;
+    for (int i = 0; i < count; i++) {
+        if (!is_walked(stage, &access[i])) continue;
+        any = any || access[i].stride[axis] == 1;
+        all = all && (access[i].stride[axis] == 0 || access[i].stride[axis] == 1);
+    }
+    return any && all;
+}
+
 /* The reduction axis whose points are contiguous, in either direction, if no space axis allows vectors; -1: none. */
 static int lane_axis(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES), axis = -1;
     if (stage->kind != TIR_REDUCE || !stage->merge[0] || !stage->reduce) return -1;
-    for (int i = 0; i < count; i++) {
-        bool walked = false; /* does the operand depend on a reduction axis? Only such operands count */
-        for (int a = stage->space; a < stage->space + stage->reduce; a++) walked = walked || access[i].stride[a] != 0;
-        for (int a = 0; a < stage->space && walked; a++)
-            if (access[i].stride[a] == 1 && rules_extent(r, &stage->axis[a]) != 1) return -1;
+    for (int a = 0; a < stage->space; a++)
+        if (rules_extent(r, &stage->axis[a]) != 1 && allows_vectors(stage, access, count, a)) return -1;
+    for (int i = 0; i < count; i++)
         for (int a = stage->space; a < stage->space + stage->reduce; a++)
             if (rules_in_line(&access[i], a)) axis = a;
-    }
     return axis >= 0 && rules_is_short_row(r, s, rules_extent(r, &stage->axis[axis])) ? -1 : axis;
 }
 

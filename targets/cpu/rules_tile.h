@@ -107,6 +107,8 @@ typedef struct rules_tile_problem {
     bool row_pairs;
     /* results are not contiguous along v */
     bool strided;
+    /* vectors of an operand are shuffled or gathered: masks of loads are expensive then, on all machines */
+    bool gathers;
     /* strided, but contiguous along u: results are transposed in registers before they are stored */
     bool transposed;
     /* number of tensors that maps around the reduction then load and store along u; 0: only the result is stored */

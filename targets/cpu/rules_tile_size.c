@@ -197,7 +197,8 @@ static double all_tiles_cycles(const rules *r, const rules_tile_shape *t, const 
          * masks, too. If the last tile may end early, all steps of a window have run-time masks, otherwise only those at an image's
          * edges. */
         cycles += split_stores_of_tiles(r, t, p, nr, rest, height);
-        *peel = peeled < cycles + masks || p->strided || p->edge_predicate || (p->separate && !r->machine->masked);
+        *peel = peeled < cycles + masks || p->strided || p->gathers || p->edge_predicate ||
+                (p->separate && !r->machine->masked);
         if (*peel) cycles = peeled;
     }
     return rows * cycles;
