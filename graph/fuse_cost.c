@@ -1,7 +1,7 @@
 /* Joins in doubt. `may_join` (fuse.c) decides which clusters one kernel can compute without computing elements several times, but
  * not whether that kernel is as fast as its parts: the target's cost model predicts that. A join is in doubt if it combines loops
  * of different forms: contractions with each other or with reductions of rows; moves and conversions read by a contraction;
- * transpositions read by maps or reductions of rows; moves read by maps whose value is also needed in memory; maps after a contraction whose value is also needed in memory, or has few columns;
+ * transpositions read by maps or reductions of rows; moves read by maps whose value is also needed in memory; maps after a contraction whose value is also needed in memory, and functions after one of few columns;
  * and reductions of so few rows that other threads would be idle. The joins of a cluster are a tree. `choose_cut` searches for the set of joins to
  * undo that is fastest on one thread, and on several threads not slower than undoing all joins in doubt. Other maps around a
  * contraction, and reductions of the same rows, are not in doubt: a prediction takes a fifth of the time of compiling the kernel.
@@ -148,14 +148,40 @@ static bool is_stored(const doubts *d, const fuse_join *join) {
     return f->output[f->g->nodes.data[index].first];
 }
 
-/* Does the join's producer sum products, without a window, into rows of so few columns that maps in its tiles leave most lanes empty? */
+static tir_expr meet_function(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    const tir_op op = tir_op_of(pool, e);
+    *(bool *)user = *(bool *)user || (tir_ops[op].flags & TIR_MATH) != 0 || op == TIR_DIV || op == TIR_SQRT;
+    return rebuilt;
+}
+
+/* Is a function that takes many instructions among the cluster's maps? */
+static bool has_functions(const doubts *d) {
+    enum { OPERANDS = 8 };
+    const graph *g = d->f->g;
+    bool found = false;
+    for (uint32_t i = 0; i < d->nodes.count && !found; i++) {
+        const graph_node *node = &g->nodes.data[d->nodes.data[i]];
+        tir_expr operands[OPERANDS];
+        tir_pool pool;
+        if (!node->op->scalar || node->inputs > OPERANDS) continue;
+        tir_pool_init(&pool, d->f->arena);
+        for (int k = 0; k < node->inputs; k++)
+            operands[k] =
+                node->input[k] ? tir_var(&pool, "x", TIR_VAR_LET, graph_shape_of(g, node->input[k])->dtype, 0, 0) : 0;
+        const tir_dtype dtype = (tir_dtype)graph_shape_of(g, node->first)->dtype;
+        tir_rewrite(&pool, node->op->scalar(&pool, dtype, operands, node->attribute), meet_function, &found);
+    }
+    return found;
+}
+
+/* Does the join's producer sum products, without a window, into rows of so few columns that functions in its tiles leave most lanes empty? */
 static bool has_few_columns(const doubts *d, const fuse_join *join) {
     enum { FEW_COLUMNS = 8 };
     const graph_node *node = &d->f->g->nodes.data[d->nodes.data[join->producer]];
     if (node->op->class_ != GRAPH_CONTRACT || graph_op_attribute(node->op, "stride") >= 0) return false;
     const graph_shape *value = graph_shape_of(d->f->g, node->first);
     const int64_t columns = value->rank ? graph_fuse_extent(d->f->g, value->dim[value->rank - 1]) : 1;
-    return columns >= 0 && columns <= FEW_COLUMNS && graph_fuse_elements(d->f->g, value) != columns;
+    return columns >= 0 && columns <= FEW_COLUMNS && graph_fuse_elements(d->f->g, value) != columns && has_functions(d);
 }
 
 static bool is_in_doubt(const doubts *d, const fuse_join *join, bool few_rows) {
