@@ -513,7 +513,8 @@ static int woven_ways(tir_vectoriser *v, const tir_stmt *loop) {
     v->now++;
     visit_list(&a, loop->for_.body);
     if (a.refused || a.cost < WOVEN_LEAST) return 1;
-    int ways = a.shared ? 4 : 8; /* without lets each value is used once, and its register is free immediately */
+    /* without lets each value is used once, and its register is free immediately */
+    int ways = a.shared || 8 * a.cost > WOVEN_COST / 2 ? 4 : 8;
     const bool several = (a.accumulators & (a.accumulators - 1)) != 0;
     if (several && v->machine->vector_registers < MANY_REGISTERS) return 1;
     while (ways > 1 && ways * a.cost > WOVEN_COST) ways /= 2;

@@ -411,7 +411,7 @@ bool cuda_prepare_tile(cuda_rules *r, int s) {
     if (!measure(r, s, &t) || !tir_choose_yes(r->schedule, t.sums, "tile", true)) return false;
     const int64_t pieces = r->region->stages.data[s].merge[0] ? choose_pieces(r, &t) : 1;
     if (pieces > 1 && !cut_sum(r, &t, pieces)) return false;
-    choose_size(r, &t, true);
+    if (r->schedule->choices) choose_size(r, &t, true);
     t.copy[0] = cuda_fresh_name(r, t.sums, "left");
     t.copy[1] = cuda_fresh_name(r, t.sums, "right");
     for (int side = 0; side < 2; side++)
