@@ -184,10 +184,12 @@ tir_kernel *jit_lower_at_random(const jit_rules *rules, lib_arena *arena, tir_re
 /* Predicted cycles with this choice changed; below 0: lowering refuses the schedule. */
 static double predict_changed(const jit_rules *rules, lib_arena *arena, tir_region *region, const tir_pin *changed,
                               const tir_lower_options *options, jit_predict_cycles *cycles, void *user) {
-    lib_arena trial; /* there are hundreds */
-    lib_scope scope;
+    /* there are hundreds of trials; expressions stay in the region's pool */
+    lib_arena trial, *nodes = region->pool->arena;
+    lib_scope scope, *const outer = nodes->scope;
     volatile double predicted = -1;
     lib_arena_init(&trial, arena->allocator, &scope);
+    nodes->scope = &scope;
     if (LIB_ENTER(&scope)) {
         tir_choices choices = {.arena = &trial, .record = true, .decide = true};
         tir_schedule schedule;
@@ -198,6 +200,7 @@ static double predict_changed(const jit_rules *rules, lib_arena *arena, tir_regi
             jit_lower_by_rules(rules, &trial, region, &choices, &rewritten, &schedule, options, &error);
         if (kernel) predicted = cycles(user, &trial, kernel);
     }
+    nodes->scope = outer;
     lib_arena_free(&trial);
     if (scope.error.status != DLC_OK) lib_raise_error(arena->scope, &scope.error);
     return predicted;

@@ -14,10 +14,11 @@
 static double price(const jit_rules *rules, lib_arena *arena, const tir_region *canonical, const tir_choices *choices,
                     const tir_pin *change, const tir_lower_options *options) {
     const tir_lower_options plain = {.machine = options->machine};
-    lib_arena trial;
-    lib_scope scope;
+    lib_arena trial, *nodes = canonical->pool->arena; /* expressions stay in the region's pool */
+    lib_scope scope, *const outer = nodes->scope;
     volatile double cycles = INFINITY;
     lib_arena_init(&trial, arena->allocator, &scope);
+    nodes->scope = &scope;
     if (LIB_ENTER(&scope)) {
         tir_choices with = {.arena = &trial, .pins = choices->pins};
         tir_schedule schedule;
@@ -32,6 +33,7 @@ static double price(const jit_rules *rules, lib_arena *arena, const tir_region *
         rules->by->cost(rules->device, &trial, tir_lower(&trial, canonical, &schedule, &plain), &work, 1, &cost);
         cycles = cost.cycles;
     }
+    nodes->scope = outer;
     lib_arena_free(&trial);
     if (lib_is_circumstance(scope.error.status)) lib_raise_error(arena->scope, &scope.error);
     return cycles;
