@@ -182,32 +182,28 @@ static void divide_exactly(tir_sum *sum, int64_t g) {
     for (int i = 0; i < sum->count; i++) sum->terms[i].coefficient /= g;
 }
 
-/* Adds scale*((a - b) div c), an exact division: remainders are expanded where all other coefficients are then multiples of c. */
-static void add_exact_quotient(tir_pool *pool, tir_sum *sum, tir_expr a, tir_expr b, int64_t c, int64_t scale) {
-    tir_sum difference, expanded;
-    load_sum(pool, &difference, a);
-    tir_sum_add(pool, &difference, b, -1);
-    tir_sum_copy(pool, &expanded, &difference);
-    for (int i = 0; i < expanded.count; i++) {
-        const tir_term term = expanded.terms[i];
+/* Sets *quotient to (a - b) div c, term by term: remainders are expanded where their coefficients times their divisors are multiples of c.
+ * False: another coefficient is no multiple of c. */
+static bool exact_quotient(tir_pool *pool, tir_sum *quotient, tir_expr a, tir_expr b, int64_t c) {
+    load_sum(pool, quotient, a);
+    tir_sum_add(pool, quotient, b, -1);
+    for (int i = 0; i < quotient->count; i++) {
+        const tir_term term = quotient->terms[i];
         int64_t divisor, whole;
         if (term.coefficient % c == 0 || !is_by_const(pool, term.atom, TIR_REM, &divisor)) continue;
         if (__builtin_mul_overflow(term.coefficient, divisor, &whole) || whole % c != 0 || whole == INT64_MIN) continue;
         const tir_expr n = tir_operand(pool, term.atom, 0);
-        tir_sum_remove(&expanded, i);
-        tir_sum_add(pool, &expanded, n, term.coefficient);
-        tir_sum_add(pool, &expanded, index_div(pool, n, tir_index(pool, divisor)), -whole);
+        tir_sum_remove(quotient, i);
+        tir_sum_add(pool, quotient, n, term.coefficient);
+        tir_sum_add(pool, quotient, index_div(pool, n, tir_index(pool, divisor)), -whole);
         i = -1;
     }
-    bool exact = expanded.constant % c == 0;
-    for (int i = 0; i < expanded.count; i++) exact = exact && expanded.terms[i].coefficient % c == 0;
-    if (exact) {
-        divide_exactly(&expanded, c);
-        expanded.constant /= c;
-        add_sum(pool, sum, &expanded, scale);
-    } else {
-        tir_sum_add(pool, sum, index_div(pool, intern_sum(pool, &difference), tir_index(pool, c)), scale);
-    }
+    if (quotient->constant % c != 0) return false;
+    for (int i = 0; i < quotient->count; i++)
+        if (quotient->terms[i].coefficient % c != 0) return false;
+    divide_exactly(quotient, c);
+    quotient->constant /= c;
+    return true;
 }
 
 static void remove_atom(tir_sum *sum, tir_expr atom) {
@@ -235,7 +231,12 @@ static bool join_with_quotient(tir_pool *pool, tir_sum *sum, tir_term rem, tir_t
     tir_expr q = tir_operand(pool, whole, 0);
     if (!congruent(pool, m, q, d)) return false;
     replace_pair(pool, sum, rem, div, n, rem.coefficient);
-    if (m != q) add_exact_quotient(pool, sum, m, q, d, div.coefficient);
+    if (m == q) return true;
+    tir_sum apart;
+    if (exact_quotient(pool, &apart, m, q, d))
+        add_sum(pool, sum, &apart, div.coefficient);
+    else
+        tir_sum_add(pool, sum, index_div(pool, tir_sub(pool, m, q), tir_index(pool, d)), div.coefficient);
     return true;
 }
 
@@ -294,7 +295,7 @@ static bool join_quotient(tir_pool *pool, tir_sum *sum, tir_term div, int64_t c)
     return true;
 }
 
-/* k*(n div c) - k*(m div c) -> k*((n - m) div c) if n = m (mod c): the division is exact. */
+/* k*(n div c) - k*(m div c) -> k*((n - m) div c) if n - m is a multiple of c, term by term. */
 static bool join_quotients(tir_pool *pool, tir_sum *sum, tir_term div, int64_t c) {
     for (int i = 0; i < sum->count; i++) {
         const tir_term other = sum->terms[i];
@@ -302,10 +303,11 @@ static bool join_quotients(tir_pool *pool, tir_sum *sum, tir_term div, int64_t c
         if (other.atom == div.atom || other.coefficient == INT64_MIN || other.coefficient != -div.coefficient) continue;
         if (!is_by_const(pool, other.atom, TIR_DIV, &d) || d != c) continue;
         const tir_expr n = tir_operand(pool, div.atom, 0), m = tir_operand(pool, other.atom, 0);
-        if (!congruent(pool, n, m, c)) continue;
+        tir_sum apart;
+        if (!congruent(pool, n, m, c) || !exact_quotient(pool, &apart, n, m, c)) continue;
         remove_atom(sum, div.atom);
         remove_atom(sum, other.atom);
-        add_exact_quotient(pool, sum, n, m, c, div.coefficient);
+        add_sum(pool, sum, &apart, div.coefficient);
         return true;
     }
     return false;
