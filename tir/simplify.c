@@ -297,10 +297,11 @@ static bool join_quotient(tir_pool *pool, tir_sum *sum, tir_term div, int64_t c)
 
 /* k*(n div c) - k*(m div c) -> k*((n - m) div c) if n - m is a multiple of c, term by term. */
 static bool join_quotients(tir_pool *pool, tir_sum *sum, tir_term div, int64_t c) {
+    if (div.coefficient == INT64_MIN) return false;
     for (int i = 0; i < sum->count; i++) {
         const tir_term other = sum->terms[i];
         int64_t d;
-        if (other.atom == div.atom || other.coefficient == INT64_MIN || other.coefficient != -div.coefficient) continue;
+        if (other.atom == div.atom || other.coefficient != -div.coefficient) continue;
         if (!is_by_const(pool, other.atom, TIR_DIV, &d) || d != c) continue;
         const tir_expr n = tir_operand(pool, div.atom, 0), m = tir_operand(pool, other.atom, 0);
         tir_sum apart;
