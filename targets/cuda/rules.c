@@ -132,7 +132,7 @@ static int64_t points_of(const cuda_rules *r, const tir_stage *stage) {
     return points;
 }
 
-/* What reads a map, for a decision on inlining it. */
+/* The stages that load a map's tensor: what the decision to inline the map depends on. */
 typedef struct readers {
     /* loads of all readers, of one reader */
     int loads, most;

@@ -115,7 +115,8 @@ typedef struct size_words {
     tir_words block, warps;
 } size_words;
 
-/* As search_sizes of rules_tile.c. */
+/* Sets *chosen to the warps and their tiles of least cost, among those that no pin excludes if `pinned`, and returns the cost; -1: none
+ * fits. words NULL: the candidates are not listed. */
 static double search_sizes(cuda_rules *r, cuda_tile *t, bool pinned, warp_tile *chosen, size_words *words) {
     double best = -1;
     for (int64_t down = 1; down <= 4; down *= 2)

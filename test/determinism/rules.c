@@ -9,6 +9,7 @@
 #include "determinism/texts.h"
 #include "fuzz/case.h"
 #include "targets/target.h"
+#include "test/region.h"
 #include "tir/choice.h"
 #ifdef DLC_TARGET_cuda
 #include "targets/cuda/cuda.h"
@@ -97,19 +98,6 @@ static void rename_region(tir_region *region, renaming kind, uint64_t seed) {
 }
 
 /* ---- one region */
-
-static tir_region *parse_region(lib_arena *arena, const char *text) {
-    tir_pool *pool = LIB_NEW(arena, tir_pool);
-    lib_lexer lexer;
-    tir_pool_init(pool, arena);
-    lib_lexer_init(&lexer, arena, "region", text, strlen(text));
-    lib_lexer_next(&lexer);
-    tir_region *region = tir_region_parse(arena, pool, &lexer);
-    tir_region_verify(arena->scope, region);
-    for (uint32_t t = 0; t < region->tensors.count; t++)
-        if (region->tensors.data[t].argument >= 0) region->tensors.data[t].alignment = TIR_BUFFER_ALIGNMENT;
-    return region;
-}
 
 /* what a target makes of a region */
 typedef struct ruled {
@@ -241,9 +229,9 @@ static void check_rules_see_no_names(lib_arena *arena, const subject *by, const 
 
 static void check_renamings(lib_arena *arena, const subject *by, const char *text) {
     const bool code = regions % 4 == 0;
-    const ruled plain = rule(arena, by, parse_region(arena, text), code);
+    const ruled plain = rule(arena, by, aligned_region_of_text(arena, text), code);
     for (int kind = 0; kind < RENAMINGS; kind++) {
-        tir_region *region = parse_region(arena, text);
+        tir_region *region = aligned_region_of_text(arena, text);
         rename_region(region, (renaming)kind, (uint64_t)regions * RENAMINGS + (uint64_t)kind);
         const bool coded = code && kind == regions / 4 % RENAMINGS;
         const ruled renamed = rule(arena, by, region, coded);
@@ -332,7 +320,7 @@ static const char *sums_on(lib_arena *arena, const subject *by, const tir_region
 
 static void check_threads(lib_arena *arena, const subject *by, const char *text) {
     static const int counts[] = {2, 3, 8, 64};
-    const tir_region *region = tir_region_canonical(arena, parse_region(arena, text));
+    const tir_region *region = tir_region_canonical(arena, aligned_region_of_text(arena, text));
     const char *alone = sums_on(arena, by, region, 1);
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         const char *several = sums_on(arena, by, region, counts[i]);

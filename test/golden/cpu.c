@@ -5,6 +5,7 @@
 #ifdef DLC_TARGET_cpu
 #include "golden/files.h"
 #include "golden/machines.h"
+#include "test/region.h"
 
 #include "targets/cpu/cost.h"
 #include "tir/loop.h"
@@ -24,21 +25,10 @@ typedef struct lines {
     int count;
 } lines;
 
-static tir_region *parse_region(lib_arena *arena, const char *text) {
-    tir_pool *pool = LIB_NEW(arena, tir_pool);
-    lib_lexer lexer;
-    tir_pool_init(pool, arena);
-    lib_lexer_init(&lexer, arena, "region", text, strlen(text));
-    lib_lexer_next(&lexer);
-    tir_region *region = tir_region_parse(arena, pool, &lexer);
-    tir_region_verify(arena->scope, region);
-    return region;
-}
-
 /* The schedule's lines, and the error of lowering, if any. */
 static const char *schedule_text(lib_arena *arena, const char *input, const golden_machine *machine) {
     lib_scope scope, *outer = arena->scope;
-    tir_region *region = parse_region(arena, input);
+    tir_region *region = region_of_text(arena, input);
     tir_schedule schedule;
     tir_schedule_init(&schedule, arena);
     tir_machine facts = machine->facts;

@@ -2,6 +2,7 @@
  * with evaluation by definition. */
 #ifdef DLC_TARGET_cuda
 #include "golden/files.h"
+#include "test/region.h"
 
 #include "targets/cuda/cuda.h"
 #include "tir/schedule.h"
@@ -10,17 +11,9 @@
 #include <stdlib.h>
 
 static void schedule_text(lib_arena *arena, lib_text *out, const char *input) {
-    tir_pool *pool = LIB_NEW(arena, tir_pool);
     tir_machine machine;
-    lib_lexer lexer;
     tir_schedule schedule;
-    tir_pool_init(pool, arena);
-    lib_lexer_init(&lexer, arena, "region", input, strlen(input));
-    lib_lexer_next(&lexer);
-    tir_region *region = tir_region_parse(arena, pool, &lexer);
-    tir_region_verify(arena->scope, region);
-    for (uint32_t t = 0; t < region->tensors.count; t++)
-        if (region->tensors.data[t].argument >= 0) region->tensors.data[t].alignment = TIR_BUFFER_ALIGNMENT;
+    tir_region *region = aligned_region_of_text(arena, input);
     if (!cuda_machine_of_name("sm_90", &machine)) lib_raise(arena->scope, DLC_INTERNAL, "no facts of sm_90");
     tir_schedule_init(&schedule, arena);
     cuda_schedule(&machine, 1, tir_region_copy(arena, region), &schedule);

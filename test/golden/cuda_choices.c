@@ -2,6 +2,7 @@
  * others. The kernel is interpreted with all checks and compared with evaluation by definition. Lowering may refuse some. */
 #ifdef DLC_TARGET_cuda
 #include "test/random.h"
+#include "test/region.h"
 
 #include "targets/cuda/cuda.h"
 #include "tir/choice.h"
@@ -62,15 +63,7 @@ static void run(const char *file, const char *text, const char *schedule, const 
 }
 
 static void try_choices(lib_arena *arena, const tir_machine *machine, const char *file, const char *text) {
-    tir_pool *pool = LIB_NEW(arena, tir_pool);
-    lib_lexer lexer;
-    tir_pool_init(pool, arena);
-    lib_lexer_init(&lexer, arena, "region", text, strlen(text));
-    lib_lexer_next(&lexer);
-    tir_region *region = tir_region_parse(arena, pool, &lexer);
-    tir_region_verify(arena->scope, region);
-    for (uint32_t t = 0; t < region->tensors.count; t++)
-        if (region->tensors.data[t].argument >= 0) region->tensors.data[t].alignment = TIR_BUFFER_ALIGNMENT;
+    const tir_region *region = aligned_region_of_text(arena, text);
     tir_choices made = {.arena = arena, .record = true};
     const char *plain = schedule_with(arena, machine, region, &made);
     uint64_t random = 5;
