@@ -166,8 +166,9 @@ static bool has_functions(const doubts *d) {
         if (!node->op->scalar || node->inputs > OPERANDS) continue;
         tir_pool_init(&pool, d->f->arena);
         for (int k = 0; k < node->inputs; k++)
-            operands[k] =
-                node->input[k] ? tir_var(&pool, "x", TIR_VAR_LET, graph_shape_of(g, node->input[k])->dtype, 0, 0) : 0;
+            operands[k] = node->input[k] ? tir_var(&pool, "x", TIR_VAR_LET,
+                                                   (tir_dtype)graph_shape_of(g, node->input[k])->dtype, 0, 0)
+                                         : 0;
         const tir_dtype dtype = (tir_dtype)graph_shape_of(g, node->first)->dtype;
         tir_rewrite(&pool, node->op->scalar(&pool, dtype, operands, node->attribute), meet_function, &found);
     }
