@@ -358,6 +358,12 @@ graph_id graph_gather_elements(graph *g, graph_id x, graph_id indices, int axis)
     return gather(g, "gather_elements", x, indices, axis);
 }
 
+graph_id graph_scatter_add(graph *g, graph_id x, graph_id indices, graph_id updates, int axis) {
+    return graph_emit_with(
+        g, "scatter", 3, (graph_id[]){x, indices, updates}, 2,
+        (graph_setting[]){graph_set_integer("axis", axis), graph_set_integer("combine", 1 /* add */)});
+}
+
 graph_id graph_pad(graph *g, graph_id x, graph_id value, const int64_t *low, const int64_t *high) {
     int rank = graph_shape_of(g, x)->rank;
     return graph_emit_with(g, "pad", 2, (graph_id[]){x, value}, 2,

@@ -97,6 +97,8 @@ graph_id graph_slice_axis(graph *g, graph_id x, int axis, tir_expr start, tir_ex
 graph_id graph_is_before(graph *g, graph_id a, graph_id b);              /* a < b; NaN comes last, as sort orders it */
 graph_id graph_gather(graph *g, graph_id x, graph_id indices, int axis); /* indices are clamped, as by the row */
 graph_id graph_gather_elements(graph *g, graph_id x, graph_id indices, int axis);
+/* scatter(x, indices, updates, axis, combine=add) */
+graph_id graph_scatter_add(graph *g, graph_id x, graph_id indices, graph_id updates, int axis);
 graph_id graph_pad(graph *g, graph_id x, graph_id value, const int64_t *low,
                    const int64_t *high); /* pad(x, value, low, high) */
 enum { GRAPH_CONCAT_WIDEST = 32 };       /* maximal operands per concat node: larger concats are split */

@@ -546,8 +546,8 @@ static void print_reference_index(void) {
         "message with `dlc_compile`.\n"
         "- **NaN**: arithmetic gives NaN for NaN; what orders or compares says what it does with it. f16, bf16 and floats of 8 bits "
         "compute in f32 within an operator and round once, where nothing else is said.\n"
-        "- **Gradients**: `yes` there is a rule, `not yet` there will be one, `none` there is none by nature: results are "
-        "integers, bools, bits or steps, or depend on no number. vjp: from results back to operands; jvp: from operands on.\n"
+        "- **Gradient**: `by rule`, `linear` (in some of the operands, the others held) or `by expansion` into other operators; `none`: results are "
+        "integers, bools, bits or steps, or depend on no number; `not yet` there will be a rule.\n"
         "- **Samples** are in the text form of graphs; each runs on every target in the tests. `in a..b` limits the test's numbers, with `special` zeros and others of that range are among them.\n");
     for (size_t class_ = 0; class_ < sizeof sections / sizeof *sections; class_++) {
         printf("\n**%s**", sections[class_].title);
@@ -558,8 +558,13 @@ static void print_reference_index(void) {
     }
 }
 
-static const char *gradient_text(void (*rule)(void)) {
-    return rule == graph_no_gradient ? "none" : rule ? "yes" : "not yet";
+/* In which way the row differentiates: graph/gradient.h. */
+static const char *gradient_text(const graph_op *op) {
+    if (op->flat) return "none";
+    if (op->refused) return op->refused;
+    if (op->linear && !op->jvp) return "linear";
+    if (op->vjp || op->jvp || op->partial || (op->class_ == GRAPH_MAP && op->scalar)) return "by rule";
+    return op->expand ? "by expansion" : "not yet";
 }
 
 /* Prints the row's `accuracy`, as test/conformance/accuracy measures it. Rows without it are exact, or their doc states the error. */
@@ -586,7 +591,7 @@ static void print_reference_row(const graph_op *op) {
     if (op->aliases) printf("Also found as: %s.\n\n", op->aliases);
     printf("Element types: %s.", op->dtypes ? op->dtypes : "any");
     if (op->operands && *op->operands) printf(" Operands: `%s`.", op->operands);
-    printf(" Gradients: vjp %s, jvp %s.", gradient_text(op->vjp), gradient_text(op->jvp));
+    printf(" Gradient: %s.", gradient_text(op));
     print_accuracy(op);
     printf("\n");
     if (op->attribute[0].name) printf("\n| attribute | default | meaning |\n|---|---|---|\n");

@@ -255,7 +255,27 @@ void matrix_reference_qr(const graph_reference *r);
 graph_id matrix_diagonal(graph *g, graph_id a);             /* [..., n] of a [..., n, n] */
 graph_id matrix_triangle(graph *g, graph_id a, bool upper); /* a on and above, or below the diagonal; else zeros */
 graph_id matrix_solve(graph *g, graph_id a, graph_id b);    /* x with a x = b */
-void matrix_qr(graph *g, graph_id a, graph_id result[2]);   /* as the row */
+
+/* ---- rules of differentiation (matrix_gradient.c) ---------------------------------------------------------------------- */
+
+void matrix_tangent_cholesky(graph_rule *rule);
+void matrix_transpose_substitution(graph_rule *rule);
+void matrix_tangent_substitution(graph_rule *rule);
+void matrix_tangent_qr(graph_rule *rule);
+void matrix_tangent_lu(graph_rule *rule);
+void matrix_transpose_solve(graph_rule *rule);
+void matrix_tangent_solve(graph_rule *rule);
+void matrix_tangent_inverse(graph_rule *rule);
+void matrix_tangent_det(graph_rule *rule);
+void matrix_tangent_slogdet(graph_rule *rule);
+void matrix_tangent_expm(graph_rule *rule);
+void matrix_cotangent_expm(graph_rule *rule);
+void matrix_tangent_eigh(graph_rule *rule);
+void matrix_tangent_svd(graph_rule *rule);
+void matrix_tangent_pinv(graph_rule *rule);
+void matrix_transpose_lstsq(graph_rule *rule);
+void matrix_tangent_lstsq(graph_rule *rule);
+void matrix_qr(graph *g, graph_id a, graph_id result[2]); /* as the row */
 /* Is the entry of largest magnitude of each column negative? [..., n] */
 graph_id matrix_negative_columns(graph *g, graph_id v);
 /* A power of two near the largest magnitude of each matrix, [..., 1, 1]; 1 for zeros. */

@@ -46,7 +46,8 @@
     X(sequence)     \
     X(distribution) \
     X(pool)         \
-    X(iterated)
+    X(iterated)     \
+    X(gradient)
 
 #define X(family) extern const graph_op *const graph_ops_##family[];
 FAMILIES(X)
@@ -106,8 +107,6 @@ lib_nearest graph_nearest_attribute(const graph_op *op, const char *name) {
         lib_nearest_try(&nearest, op->attribute[i].name, strlen(op->attribute[i].name));
     return nearest;
 }
-
-void graph_no_gradient(void) {}
 
 int graph_op_attribute(const graph_op *op, const char *name) {
     for (int i = 0; op->attribute[i].name; i++)

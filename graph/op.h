@@ -1,5 +1,5 @@
 /* The operator table. A family of operators is one file, graph/ops_<family>.c, with a row per operator that holds everything
- * about it: name, operands, attributes, class, shape rule, compute definition in tir, expansion, gradient rules, an
+ * about it: name, operands, attributes, class, shape rule, compute definition in tir, expansion, rules of differentiation, an
  * independent f64 reference (tests only), samples, documentation. From the rows come lookup, text form, verification, the
  * public <dlc/ops.h> and its functions, the conformance tests and the operator reference. Adding an operator = adding a row.
  * Semantics follow StableHLO where it has the operator. */
@@ -164,6 +164,9 @@ typedef struct graph_accuracy {
     double f32, f64, least;
 } graph_accuracy;
 
+/* Argument of a row's rules of differentiation: graph/gradient.h. */
+typedef struct graph_rule graph_rule;
+
 #ifdef DLC_REFERENCE
 #define GRAPH_REFERENCE(function) function
 #else
@@ -197,9 +200,18 @@ struct graph_op {
     void (*expand)(graph_expand *expand);
     /* MAP: result element */
     tir_expr (*scalar)(tir_pool *pool, tir_dtype dtype, const tir_expr *operands, const graph_attribute *attribute);
-    /* gradients, which only the operator reference tells so far. NULL: not written; graph_no_gradient: the operator has none */
-    void (*vjp)(void);
-    void (*jvp)(void);
+    /* ---- how the row differentiates: see graph/gradient.h, which says in which order these count. Composites with none of them
+     * differentiate by their expansion, maps by their scalar. */
+    /* GRAPH_NO_GRADIENT: results are integers, bools or bits, step functions, or independent of numbers: the derivative is 0 or none */
+    bool flat;
+    /* bit k: linear in operand k while the others are held; GRAPH_JOINTLY: in all operands of a float type together (concat) */
+    uint32_t linear;
+    void (*transpose)(graph_rule *rule);
+    void (*jvp)(graph_rule *rule);
+    void (*vjp)(graph_rule *rule);
+    void (*partial)(graph_rule *rule);
+    /* why there is no gradient, and what to use instead; NULL: there is one */
+    const char *refused;
     void (*reference)(const graph_reference *reference);
     /* Error propagation, if it differs from the default of the class: graph/bound.h. */
     graph_bound (*bound)(const graph_bound_node *node);
@@ -215,10 +227,9 @@ struct graph_op {
     const struct graph_definition *host;
 };
 
-/* For rows without a gradient in principle: results are integers, bools or bits, step functions, or independent of numbers. Never
- * called. */
-void graph_no_gradient(void);
-#define GRAPH_NO_GRADIENT .vjp = graph_no_gradient, .jvp = graph_no_gradient
+#define GRAPH_NO_GRADIENT .flat = true
+#define GRAPH_JOINTLY UINT32_MAX
+#define GRAPH_LINEAR(operands, transpose_) .linear = operands, .transpose = transpose_
 
 /* The public functions of a row are generated into <dlc/ops.h>, whose first comment describes their parameters. */
 

@@ -50,6 +50,7 @@ uint32_t graph_axes_of(const graph_attribute *axes, int rank, bool all);
 /* ---- sums of products: contraction and convolution */
 
 /* The attribute `result` of contractions and convolutions. */
+enum { GRAPH_RESULT_SAME, GRAPH_RESULT_F32 }; /* some of its words */
 #define GRAPH_RESULT_ATTRIBUTE                                                      \
     {                                                                               \
         "result", GRAPH_ATTR_ENUM, "same f32 f64 i32 i64 f16 bf16 u32 u64", "same", \

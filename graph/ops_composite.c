@@ -1,5 +1,6 @@
 /* Composites: common network layers, expanded into other operators. In f16 and bf16 they compute in f32 and round once, at the end. */
 #include "graph/build.h"
+#include "graph/gradient.h"
 #include "graph/ops_common.h"
 
 #ifdef DLC_REFERENCE
@@ -332,6 +333,13 @@ static graph_id is_label(graph *g, const graph_shape *shape, int axis, graph_id 
                     graph_broadcast_to(g, column, shape->rank, shape->dim));
 }
 
+/* bool: is the label one of `count` classes? */
+static graph_id is_known(graph *g, graph_id labels, tir_expr count) {
+    const dlc_dtype dtype = graph_shape_of(g, labels)->dtype;
+    return graph_and(g, graph_le(g, graph_scalar_i64(g, dtype, 0), labels),
+                     graph_lt(g, labels, graph_dimension(g, dtype, count)));
+}
+
 static void expand_one_hot(graph_expand *e) {
     graph_shape shape = *graph_shape_of(e->g, e->input[0]);
     int axis = graph_axis_of(e->attribute[ONE_HOT_AXIS].integer, ++shape.rank);
@@ -365,10 +373,85 @@ static void expand_cross_entropy(graph_expand *e) {
     graph_id sum = graph_reduce_sum(g, graph_exp(g, shifted), 1, &axis, false);
     graph_id hit = is_label(g, &shape, (int)axis, labels);
     graph_id own = graph_reduce_sum(g, graph_select(g, hit, shifted, graph_scalar_like(g, x, 0)), 1, &axis, false);
-    graph_id known = graph_and(g, graph_le(g, graph_scalar_i64(g, dtype, 0), labels),
-                               graph_lt(g, labels, graph_dimension(g, dtype, shape.dim[axis])));
+    graph_id known = is_known(g, labels, shape.dim[axis]);
     graph_id loss = graph_sub(g, graph_log(g, sum), own);
     e->result[0] = graph_cast(g, graph_select(g, known, loss, graph_scalar_like(g, loss, 0)), shape.dtype);
+}
+
+/* ---- rules of differentiation: shorter than those of the expansions, whose maxima cancel --------------------------- */
+
+static void partial_relu(graph_rule *rule) {
+    const graph_id x = graph_rule_operand(rule, 0);
+    rule->out[0] = graph_gt(rule->g, x, graph_scalar_like(rule->g, x, 0));
+}
+
+static void partial_softplus(graph_rule *rule) {
+    rule->out[0] = graph_logistic(rule->g, graph_rule_operand(rule, 0));
+}
+
+/* Of f p(x), f = x: p + f p'; for p = logistic(u), p' = p (1 - p) u'. */
+static void partial_gelu(graph_rule *rule) {
+    graph *g = rule->g;
+    const graph_id x = graph_rule_operand(rule, 0), factor = graph_max(g, x, graph_scalar_like(g, x, -40));
+    const graph_id square = graph_mul(g, x, x);
+    graph_id p, density;
+    if (rule->attribute[0].integer) {
+        const double a = 2 * 0.79788456080286535588, b = a * 0.044715;
+        p = graph_logistic(g, graph_mul(g, x, graph_add_number(g, graph_mul_number(g, square, b), a)));
+        const graph_id slope = graph_add_number(g, graph_mul_number(g, square, 3 * b), a);
+        density = graph_mul(g, graph_mul(g, p, graph_sub(g, graph_scalar_like(g, x, 1), p)), slope);
+    } else {
+        p = graph_normal_cdf(g, x);
+        density =
+            graph_mul_number(g, graph_exp(g, graph_mul_number(g, square, -0.5)), 0.3989422804014327); /* 1/sqrt(2 pi) */
+    }
+    rule->out[0] = graph_add(g, p, graph_mul(g, factor, density));
+}
+
+/* y (d - sum(y d)) */
+static void tangent_softmax(graph_rule *rule) {
+    graph *g = rule->g;
+    const graph_id y = graph_rule_result(rule, 0), d = rule->tangent[0];
+    const int64_t axis = graph_axis_of(rule->attribute[SOFTMAX_AXIS].integer, graph_shape_of(g, y)->rank);
+    rule->out[0] = graph_mul(g, y, graph_sub(g, d, graph_reduce_sum(g, graph_mul(g, y, d), 1, &axis, true)));
+}
+
+/* d - sum(exp(y) d) */
+static void tangent_log_softmax(graph_rule *rule) {
+    graph *g = rule->g;
+    const graph_id y = graph_rule_result(rule, 0), d = rule->tangent[0];
+    const int64_t axis = graph_axis_of(rule->attribute[SOFTMAX_AXIS].integer, graph_shape_of(g, y)->rank);
+    rule->out[0] = graph_sub(g, d, graph_reduce_sum(g, graph_mul(g, graph_exp(g, y), d), 1, &axis, true));
+}
+
+/* sum(exp(x - y) d) */
+static void tangent_logsumexp(graph_rule *rule) {
+    graph *g = rule->g;
+    const graph_id x = graph_rule_operand(rule, 0);
+    const graph_shape shape = *graph_shape_of(g, x);
+    int64_t axes[DLC_MAX_RANK];
+    tir_expr dim[DLC_MAX_RANK];
+    const int count = list_axes(&rule->attribute[LOGSUMEXP_AXES], shape.rank, axes);
+    const bool keep = rule->attribute[LOGSUMEXP_KEEP].integer != 0;
+    memcpy(dim, shape.dim, sizeof dim);
+    for (int i = 0; i < count; i++) dim[axes[i]] = tir_index(g->pool, 1);
+    const graph_id y = graph_reshape(g, graph_rule_result(rule, 0), shape.rank, dim);
+    const graph_id share = graph_exp(g, graph_sub(g, x, y));
+    rule->out[0] = graph_reduce_sum(g, graph_multiply_no_nan(g, rule->tangent[0], share), count, axes, keep);
+}
+
+/* sum((softmax(x) - hit) d), where the label is one. */
+static void tangent_cross_entropy(graph_rule *rule) {
+    graph *g = rule->g;
+    const graph_id x = graph_rule_operand(rule, 0), d = rule->tangent[0];
+    const graph_shape shape = *graph_shape_of(g, x);
+    const int64_t axis = graph_axis_of(rule->attribute[CROSS_AXIS].integer, shape.rank);
+    const dlc_dtype dtype = label_dtype(g, rule->input[1], shape.dim[axis]);
+    const graph_id labels = graph_cast(g, rule->input[1], dtype);
+    const graph_id hit = graph_cast(g, is_label(g, &shape, (int)axis, labels), shape.dtype);
+    const graph_id sum =
+        graph_reduce_sum(g, graph_mul(g, graph_sub(g, graph_softmax(g, x, (int)axis), hit), d), 1, &axis, false);
+    rule->out[0] = graph_select(g, is_known(g, labels, shape.dim[axis]), sum, graph_scalar_like(g, sum, 0));
 }
 
 /* ---- references ------------------------------------------------------------------------------------------------- */
@@ -605,25 +688,26 @@ static void reference_cross_entropy(const graph_reference *r) {
 
 /* name, dtypes, attributes, tolerance in ulp, samples, doc */
 #define ACTIVATION_TABLE(X)                                                                                                                                                                                                                         \
-    X(relu, "number", NO_ATTRIBUTES, 0, SAMPLES("relu"), "max(x, 0); NaN stays NaN. ONNX Relu.")                                                                                                                                                    \
-    X(relu6, "number", NO_ATTRIBUTES, 0, SAMPLES("relu6"), "min(max(x, 0), 6); NaN stays NaN. PyTorch ReLU6.")                                                                                                                                      \
-    X(leaky_relu, "float", LEAKY_ATTRIBUTES, 2, SAMPLES("leaky_relu") "\nleaky_relu(T[67], slope=0.3)",                                                                                                                                             \
+    X(relu, "number", NO_ATTRIBUTES, partial_relu, 0, SAMPLES("relu"), "max(x, 0); NaN stays NaN. ONNX Relu.")                                                                                                                                      \
+    X(relu6, "number", NO_ATTRIBUTES, NULL, 0, SAMPLES("relu6"), "min(max(x, 0), 6); NaN stays NaN. PyTorch ReLU6.")                                                                                                                                \
+    X(leaky_relu, "float", LEAKY_ATTRIBUTES, NULL, 2, SAMPLES("leaky_relu") "\nleaky_relu(T[67], slope=0.3)",                                                                                                                                       \
       "x < 0 ? slope*x : x. ONNX LeakyRelu.")                                                                                                                                                                                                       \
-    X(elu, "float", ELU_ATTRIBUTES, 5, SAMPLES("elu") "\nelu(T[67], alpha=0.7)",                                                                                                                                                                    \
+    X(elu, "float", ELU_ATTRIBUTES, NULL, 5, SAMPLES("elu") "\nelu(T[67], alpha=0.7)",                                                                                                                                                              \
       "x < 0 ? alpha*(exp(x) - 1) : x. ONNX Elu.")                                                                                                                                                                                                  \
-    X(gelu, "float", GELU_ATTRIBUTES, 64,                                                                                                                                                                                                           \
+    X(gelu, "float", GELU_ATTRIBUTES, partial_gelu, 64,                                                                                                                                                                                             \
       "gelu(T[17, 23] in -2..6)\ngelu(T[] in 0..1)\ngelu(T[3, 0, 2])\ngelu(T[67] in -2..6, approximate=tanh)",                                                                                                                                      \
       "x*Phi(x), Phi the normal distribution function: 0.5*x*(1 + erf(x/sqrt(2))), or approximately "                                                                                                                                               \
       "0.5*x*(1 + tanh(sqrt(2/pi)*(x + 0.044715*x^3))). Its error is small beside 1 (exact and in f32: 5 units in the last place, or beside larger results), not beside the tiny results of far negative x. ONNX Gelu; Hendrycks and Gimpel 2016.") \
-    X(hard_sigmoid, "float", HARD_ATTRIBUTES, 16,                                                                                                                                                                                                   \
+    X(hard_sigmoid, "float", HARD_ATTRIBUTES, NULL, 16,                                                                                                                                                                                             \
       "hard_sigmoid(T[17, 23] in -2..6)\nhard_sigmoid(T[])\nhard_sigmoid(T[3, 0, 2])\n"                                                                                                                                                             \
       "hard_sigmoid(T[67] in -2..6, alpha=0.125, beta=0.25)",                                                                                                                                                                                       \
       "min(max(alpha*x + beta, 0), 1). ONNX HardSigmoid.")                                                                                                                                                                                          \
-    X(hard_swish, "float", NO_ATTRIBUTES, 4, SAMPLES("hard_swish"),                                                                                                                                                                                 \
+    X(hard_swish, "float", NO_ATTRIBUTES, NULL, 4, SAMPLES("hard_swish"),                                                                                                                                                                           \
       "x*min(max(x + 3, 0), 6)/6; -0 at -inf. ONNX HardSwish.")                                                                                                                                                                                     \
-    X(softplus, "float", NO_ATTRIBUTES, 6, SAMPLES("softplus"), "log(1 + exp(x)), without overflow. ONNX Softplus.")
+    X(softplus, "float", NO_ATTRIBUTES, partial_softplus, 6, SAMPLES("softplus"),                                                                                                                                                                   \
+      "log(1 + exp(x)), without overflow. ONNX Softplus.")
 
-#define X(name_, dtypes_, attributes_, tolerance_, samples_, doc_)                                                    \
+#define X(name_, dtypes_, attributes_, partial_, tolerance_, samples_, doc_)                                          \
     static void expand_##name_(graph_expand *e) {                                                                     \
         dlc_dtype dtype = graph_shape_of(e->g, e->input[0])->dtype;                                                   \
         e->result[0] = graph_cast(e->g, activate_##name_(e->g, graph_widen(e->g, e->input[0]), e->attribute), dtype); \
@@ -631,7 +715,7 @@ static void reference_cross_entropy(const graph_reference *r) {
 ACTIVATION_TABLE(X)
 #undef X
 #ifdef DLC_REFERENCE
-#define X(name_, dtypes_, attributes_, tolerance_, samples_, doc_)                      \
+#define X(name_, dtypes_, attributes_, partial_, tolerance_, samples_, doc_)            \
     static void reference_##name_(const graph_reference *r) {                           \
         for (int64_t i = 0; i < graph_reference_count(&r->result[0]); i++)              \
             r->result[0].data[i] = number_##name_(r->operand[0].data[i], r->attribute); \
@@ -645,9 +729,10 @@ ACTIVATION_TABLE(X)
     .operands = operands_, .dtypes = dtypes_, .expand = expand_##name_,                                 \
     .reference = GRAPH_REFERENCE(reference_##name_), .tolerance = tolerance_
 
-#define X(name_, dtypes_, attributes_, tolerance_, samples_, doc_)                    \
+#define X(name_, dtypes_, attributes_, partial_, tolerance_, samples_, doc_)          \
     static const graph_op row_##name_ = {FORM(name_, 1, 1, "x", dtypes_, tolerance_), \
                                          .attribute = attributes_,                    \
+                                         .partial = partial_,                         \
                                          .infer = infer_same,                         \
                                          .samples = samples_,                         \
                                          .doc = doc_,                                 \
@@ -675,6 +760,7 @@ static const graph_op row_softmax = {
     FORM(softmax, 1, 1, "x", "float", 128),
     .algebra = GRAPH_EXCESS,
     .attribute = {AXIS("-1")},
+    .jvp = tangent_softmax,
     .infer = infer_softmax,
     .bound = GRAPH_REFERENCE(graph_bound_softmax),
     .samples = SOFTMAX_SAMPLES("softmax"),
@@ -684,6 +770,7 @@ static const graph_op row_log_softmax = {
     FORM(log_softmax, 1, 1, "x", "float", 1024),
     .algebra = GRAPH_EXCESS,
     .attribute = {AXIS("-1")},
+    .jvp = tangent_log_softmax,
     .infer = infer_softmax,
     .bound = GRAPH_REFERENCE(graph_bound_log_softmax),
     .samples = SOFTMAX_SAMPLES("log_softmax"),
@@ -694,6 +781,7 @@ static const graph_op row_logsumexp = {
     FORM(logsumexp, 1, 1, "x", "float", 64),
     .algebra = GRAPH_EXCESS,
     .attribute = {AXES, KEEP},
+    .jvp = tangent_logsumexp,
     .infer = infer_reduced,
     .bound = GRAPH_REFERENCE(graph_bound_log_softmax),
     .samples = REDUCED_SAMPLES("logsumexp"),
@@ -810,6 +898,7 @@ static const graph_op row_cross_entropy = {
     FORM(cross_entropy, 2, 2, "logits labels", "float", 1024),
     .algebra = GRAPH_EXCESS,
     .attribute = {AXIS("-1")},
+    .jvp = tangent_cross_entropy,
     .infer = infer_cross_entropy,
     .bound = GRAPH_REFERENCE(graph_bound_log_softmax),
     .samples = "cross_entropy(T[5, 7], i32[5] in 0..7)\ncross_entropy(T[7], i64[] in 0..7)\n"
@@ -820,7 +909,7 @@ static const graph_op row_cross_entropy = {
 
 extern const graph_op graph_row_attention; /* ops_attention.c */
 
-#define X(name_, dtypes_, attributes_, tolerance_, samples_, doc_) &row_##name_,
+#define X(name_, dtypes_, attributes_, partial_, tolerance_, samples_, doc_) &row_##name_,
 const graph_op *const graph_ops_composite[] = {ACTIVATION_TABLE(X) & row_softmax,
                                                &row_log_softmax,
                                                &row_logsumexp,

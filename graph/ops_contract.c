@@ -1,6 +1,7 @@
 /* Contractions: dot_general is the only primitive; dot, matmul and einsum expand to it, with transposes and sums around it. Its
  * axes are named for schedule rules: b batch, i free in x, j free in w, k contracted. */
 #include "graph/build.h"
+#include "graph/gradient.h"
 #include "graph/ops_common.h"
 
 /* ---- dot_general */
@@ -113,6 +114,44 @@ static void compute_dot_general(graph_compute *c) {
     else
         c->result[0] = tir_stage_value(c->region, stage,
                                        tir_cast(c->pool, (tir_dtype)result->dtype, tir_mul(c->pool, a, b)), 0, 0);
+}
+
+/* The cotangent of an operand: that of the result times the other operand, summed over the other's free axes; the batch, the free
+ * axes and the contracted ones (in the order in which the other operand has them) are put in the operand's order. Products of f16 and bf16
+ * are of the cotangent rounded to that type, and summed in f32. */
+static void transpose_dot_general(graph_rule *rule) {
+    graph *g = rule->g;
+    const int o = rule->operand, other = 1 - o;
+    const graph_shape own = *graph_shape_of(g, rule->input[o]), held = *graph_shape_of(g, rule->input[other]);
+    const int rank[2] = {graph_shape_of(g, rule->input[0])->rank, graph_shape_of(g, rule->input[1])->rank};
+    const graph_attribute *batch = batch_of(rule->attribute, o), *contract = contract_of(rule->attribute, o);
+    const graph_attribute *held_batch = batch_of(rule->attribute, other),
+                          *held_contract = contract_of(rule->attribute, other);
+    int64_t place[2][DLC_MAX_RANK], first[DLC_MAX_RANK], summed[2][DLC_MAX_RANK], order[DLC_MAX_RANK];
+    int sums = 0, next = batch->count;
+    graph_dot_places(rule->attribute, rank, place);
+    for (int i = 0; i < batch->count; i++) first[i] = i;
+    for (int i = 0; i < held.rank; i++) {
+        if (place[other][i] < batch->count) continue; /* batch or contracted */
+        summed[0][sums] = place[other][i];
+        summed[1][sums++] = i;
+    }
+    const bool half = held.dtype == DLC_F16 || held.dtype == DLC_BF16;
+    const graph_id w = half ? rule->input[other] : graph_widen(g, rule->input[other]);
+    const graph_id c = graph_cast(g, rule->cotangent[0], graph_shape_of(g, w)->dtype);
+    graph_setting setting[] = {
+        graph_set_list("batch_x", batch->count, first), graph_set_list("batch_w", batch->count, held_batch->list),
+        graph_set_list("contract_x", sums, summed[0]), graph_set_list("contract_w", sums, summed[1]),
+        graph_set_integer("result", GRAPH_RESULT_F32)};
+    graph_id out = graph_emit_with(g, "dot_general", 2, (graph_id[]){c, w}, half ? 5 : 4, setting);
+    for (int i = 0; i < batch->count; i++) order[graph_axis_of(batch->list[i], own.rank)] = i;
+    for (int i = 0; i < own.rank; i++)
+        if (place[o][i] >= batch->count) order[i] = next++;
+    for (int i = 0; i < held.rank; i++)
+        for (int k = 0; k < contract->count; k++)
+            if (graph_axis_of(held_contract->list[k], held.rank) == i)
+                order[graph_axis_of(contract->list[k], own.rank)] = next++;
+    rule->out[0] = graph_cast(g, graph_transpose(g, out, order), graph_tangent_dtype(own.dtype));
 }
 
 /* ---- dot and matmul */
@@ -798,6 +837,7 @@ static const graph_op row_dot_general = {
                   {"contract_w", GRAPH_ATTR_INTEGERS, NULL, NULL, "contracted axes of w, in the order of those of x"},
                   GRAPH_RESULT_ATTRIBUTE},
     .infer = infer_dot_general,
+    GRAPH_LINEAR(3, transpose_dot_general),
     .compute = compute_dot_general,
     .reference = GRAPH_REFERENCE(reference_dot_general),
     .tolerance = 1,

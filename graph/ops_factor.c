@@ -610,6 +610,7 @@ static void reference_slogdet(const graph_reference *r) {
 
 static const graph_op row_lu_panel = {
     MATRIX_ROW(lu_panel, GRAPH_CONTRACT, 2, 2, "a first"),
+    .refused = "lu is made of it: differentiate that",
     .infer = infer_lu_panel,
     .compute = compute_lu_panel,
     .reference = GRAPH_REFERENCE(reference_lu_panel),
@@ -630,6 +631,8 @@ static const graph_op row_triangular_solve = {
     MATRIX_ROW(triangular_solve, GRAPH_COMPOSITE, 2, 1, "a b"),
     .aliases = "solve_triangular",
     .attribute = {MATRIX_SOLVE_ATTRIBUTES},
+    GRAPH_LINEAR(2, matrix_transpose_substitution),
+    .jvp = matrix_tangent_substitution,
     .infer = matrix_infer_substitution,
     .expand = expand_triangular_solve,
     .reference = GRAPH_REFERENCE(matrix_reference_substitution),
@@ -646,6 +649,7 @@ static const graph_op row_triangular_solve = {
 
 static const graph_op row_lu = {
     MATRIX_ROW(lu, GRAPH_COMPOSITE, 1, 3, "a"),
+    .jvp = matrix_tangent_lu,
     .infer = infer_lu,
     .expand = expand_lu,
     .reference = GRAPH_REFERENCE(reference_lu),
@@ -661,6 +665,8 @@ static const graph_op row_lu = {
 
 static const graph_op row_solve = {
     MATRIX_ROW(solve, GRAPH_COMPOSITE, 2, 1, "a b"),
+    GRAPH_LINEAR(2, matrix_transpose_solve),
+    .jvp = matrix_tangent_solve,
     .infer = infer_linear_solve,
     .expand = expand_linear_solve,
     .reference = GRAPH_REFERENCE(reference_linear_solve),
@@ -677,6 +683,7 @@ static const graph_op row_solve = {
 static const graph_op row_inverse = {
     MATRIX_ROW(inverse, GRAPH_COMPOSITE, 1, 1, "a"),
     .aliases = "inv",
+    .jvp = matrix_tangent_inverse,
     .infer = infer_inverse,
     .expand = expand_inverse,
     .reference = GRAPH_REFERENCE(reference_inverse),
@@ -689,6 +696,7 @@ static const graph_op row_inverse = {
 
 static const graph_op row_slogdet = {
     MATRIX_ROW(slogdet, GRAPH_COMPOSITE, 1, 2, "a"),
+    .jvp = matrix_tangent_slogdet,
     .infer = infer_slogdet,
     .expand = expand_slogdet,
     .reference = GRAPH_REFERENCE(reference_slogdet),
@@ -703,6 +711,8 @@ static const graph_op row_slogdet = {
 static const graph_op row_expm = {
     MATRIX_ROW(expm, GRAPH_COMPOSITE, 1, 1, "a"),
     .aliases = "matrix_exp",
+    .jvp = matrix_tangent_expm,
+    .vjp = matrix_cotangent_expm,
     .infer = infer_inverse,
     .expand = expand_expm,
     .reference = GRAPH_REFERENCE(reference_expm),
@@ -717,6 +727,7 @@ static const graph_op row_expm = {
 
 static const graph_op row_qr = {
     MATRIX_ROW(qr, GRAPH_COMPOSITE, 1, 2, "a"),
+    .jvp = matrix_tangent_qr,
     .infer = matrix_infer_qr,
     .expand = expand_qr,
     .reference = GRAPH_REFERENCE(matrix_reference_qr),

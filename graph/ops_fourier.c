@@ -3,6 +3,7 @@
  * two (Bluestein). Complex numbers are pairs, real part first, along the last axis. */
 #include "graph/build.h"
 #include "graph/codelet.h"
+#include "graph/gradient.h"
 #include "graph/ops_common.h"
 
 #ifdef DLC_REFERENCE
@@ -573,6 +574,60 @@ static void reference_stft(const graph_reference *r) {
 }
 #endif
 
+/* ---- transposes */
+
+/* dft(c) along x's axis. */
+static graph_id transformed(const graph_rule *rule, graph_id c, int axis, bool inverse, bool onesided) {
+    return graph_emit_with(rule->g, "dft", 1, &c, 3,
+                           (graph_setting[]){graph_set_integer("axis", axis), graph_set_bool("inverse", inverse),
+                                             graph_set_bool("onesided", onesided)});
+}
+
+/* The axis cut, or with zeros behind, to `size`. */
+static graph_id resized(graph *g, graph_id x, int axis, tir_expr size) {
+    const graph_shape shape = *graph_shape_of(g, x);
+    const tir_expr more = tir_sub(g->pool, size, shape.dim[axis]), none = tir_index(g->pool, 0);
+    if (tir_prove(g->pool, tir_le(g->pool, size, shape.dim[axis])) == TIR_YES)
+        return graph_slice_axis(g, x, axis, none, size);
+    graph_shape rest = shape;
+    rest.dim[axis] = more;
+    return graph_concat(g, 2, (graph_id[]){x, graph_full(g, shape.dtype, rest.rank, rest.dim, 0)}, axis);
+}
+
+/* With w = exp(-2 pi i / n): the transpose of sums over j of x[j] w^(jk), of pairs of real and imaginary part, is the sum over k of c[k] w^(-jk),
+ * n times the inverse transform; that of the inverse the transform over n. Of real x, the real part. onesided: the results that are
+ * not given are zeros; inverse, each number stands for two but for the first and the middle one. */
+static void transpose_dft(graph_rule *rule) {
+    graph *g = rule->g;
+    tir_pool *pool = g->pool;
+    const graph_shape x = *graph_shape_of(g, rule->input[0]), y = *graph_shape_of(g, rule->first);
+    const int axis = graph_axis_of(rule->attribute[DFT_AXIS].integer, x.rank), last = x.rank - 1;
+    const bool inverse = rule->attribute[DFT_INVERSE].integer != 0,
+               onesided = rule->attribute[DFT_ONESIDED].integer != 0;
+    const int64_t length = rule->attribute[DFT_LENGTH].integer;
+    tir_expr n = length ? tir_index(pool, length) : onesided && inverse ? y.dim[axis] : x.dim[axis];
+    graph_id c = rule->cotangent[0];
+    const graph_id count = graph_dimension(g, graph_shape_of(g, c)->dtype, n);
+    if (onesided && !inverse) c = resized(g, c, axis, n);
+    c = transformed(rule, c, axis, !inverse, onesided && inverse);
+    if (!inverse) {
+        c = graph_mul(g, c, count);
+    } else {
+        c = graph_div(g, c, count);
+        if (onesided) { /* k = 0 and, of an even n, n/2 count once */
+            const graph_shape own = *graph_shape_of(g, c);
+            const graph_id k = graph_iota(g, DLC_I64, own.rank, own.dim, axis), zero = graph_scalar_i64(g, DLC_I64, 0);
+            const graph_id twice = graph_mul_number(g, k, 2);
+            const graph_id once = graph_or(g, graph_eq(g, k, zero), graph_eq(g, twice, graph_dimension(g, DLC_I64, n)));
+            c = graph_select(g, once, c, graph_mul_number(g, c, 2));
+        }
+    }
+    int64_t parts;
+    if (tir_is_const(pool, x.dim[last], &parts) && parts == 1)
+        c = graph_slice_axis(g, c, last, tir_index(pool, 0), tir_index(pool, 1));
+    rule->out[0] = resized(g, c, axis, x.dim[axis]);
+}
+
 /* ---- rows */
 
 static const graph_op row_fft = {
@@ -586,6 +641,7 @@ static const graph_op row_fft = {
     .attribute = {{"radices", GRAPH_ATTR_INTEGERS, NULL, NULL, "1 to 8 numbers of 2 to 32, whose product is n"},
                   {"inverse", GRAPH_ATTR_BOOL, NULL, "false",
                    "passes have positive exponents, and results are over n; factors are taken as given"}},
+    .refused = "dft is made of it: differentiate that",
     .infer = infer_fft,
     .compute = compute_fft,
     .reference = GRAPH_REFERENCE(reference_fft),
@@ -619,6 +675,7 @@ static const graph_op row_dft = {
                    "of real numbers only results 0 to n/2; inverse: from those to real numbers"},
                   {"length", GRAPH_ATTR_INTEGER, NULL, "0",
                    "n: x is cut or takes zeros; 0: the size of the axis, of a onesided inverse twice that less 2"}},
+    GRAPH_LINEAR(1, transpose_dft),
     .infer = infer_dft,
     .expand = expand_dft,
     .reference = GRAPH_REFERENCE(reference_dft),

@@ -1,4 +1,6 @@
 /* Elementary functions as maps. */
+#include "graph/build.h"
+#include "graph/gradient.h"
 #include "graph/ops_map.h"
 #ifdef DLC_REFERENCE
 #include "graph/special_reference.h"
@@ -44,6 +46,17 @@ static tir_expr log_add_exp(tir_pool *pool, tir_expr a, tir_expr b) {
     return tir_add(pool, tir_max(pool, a, b), tail);
 }
 WIDENED_BINARY(log_add_exp, log_add_exp(pool, a, b))
+
+/* ---- derivatives that the scalars, which work on bits or by approximations, do not have */
+
+static void partial_log2(graph_rule *rule) {
+    const graph_id x = graph_rule_operand(rule, 0);
+    rule->out[0] = graph_div(rule->g, graph_scalar_like(rule->g, x, 1.4426950408889634), x); /* 1/log(2) */
+}
+static void partial_log10(graph_rule *rule) {
+    const graph_id x = graph_rule_operand(rule, 0);
+    rule->out[0] = graph_div(rule->g, graph_scalar_like(rule->g, x, 0.4342944819032518), x); /* 1/log(10) */
+}
 
 /* ---- references */
 
@@ -273,15 +286,23 @@ static const graph_op row_exp10 = {
 };
 
 static const graph_op row_log2 = {
-    MAP(log2, 1, "x"),        .dtypes = "float",
-    .infer = graph_infer_map, .accuracy = {0.51, 2, 0},
-    .samples = UNARY("log2"), .doc = "Logarithm to base 2; exact for powers of 2; -inf at zero, NaN below. C99 log2.",
+    MAP(log2, 1, "x"),
+    .partial = partial_log2,
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .accuracy = {0.51, 2, 0},
+    .samples = UNARY("log2"),
+    .doc = "Logarithm to base 2; exact for powers of 2; -inf at zero, NaN below. C99 log2.",
 };
 
 static const graph_op row_log10 = {
-    MAP(log10, 1, "x"),        .dtypes = "float",
-    .infer = graph_infer_map,  .accuracy = {0.51, 2.5, 0},
-    .samples = UNARY("log10"), .doc = "Logarithm to base 10; -inf at zero, NaN below. C99 log10.",
+    MAP(log10, 1, "x"),
+    .partial = partial_log10,
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .accuracy = {0.51, 2.5, 0},
+    .samples = UNARY("log10"),
+    .doc = "Logarithm to base 10; -inf at zero, NaN below. C99 log10.",
 };
 
 static const graph_op row_sinc = {

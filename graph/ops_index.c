@@ -1,6 +1,8 @@
 /* Operators whose addresses are data: gather, scatter, their variants with an index for each element or for several axes at once,
  * dynamic_slice, dynamic_update_slice. No index accesses memory outside a tensor: gathers and dynamic slices clamp, scatters
  * drop. */
+#include "graph/build.h"
+#include "graph/gradient.h"
 #include "graph/ops_common.h"
 
 /* ---- shared ---------------------------------------------------------------------------------------------------- */
@@ -379,6 +381,224 @@ static void compute_dynamic_update_slice(graph_compute *c) {
         tir_stage_value(c->region, stage, graph_operand_load(c, 1, from), graph_operand_load(c, 0, space), 0);
 }
 
+/* ---- rules of differentiation -------------------------------------------------------------------------------------- */
+
+static graph_id zeros_of(const graph_rule *rule, int operand) {
+    const graph_shape *x = graph_shape_of(rule->g, rule->input[operand]);
+    return graph_full(rule->g, graph_tangent_dtype(x->dtype), x->rank, x->dim, 0);
+}
+
+/* indices, clamped to 0 .. size - 1 as gathers do, in i64. */
+static graph_id clamped(graph *g, graph_id indices, tir_expr size) {
+    graph_id last = graph_dimension(g, DLC_I64, tir_sub(g->pool, size, tir_index(g->pool, 1)));
+    if (graph_shape_of(g, indices)->dtype == DLC_U64) /* u64 beyond i64 wraps: clamped before */
+        indices = graph_min(g, indices, graph_cast(g, last, DLC_U64));
+    return graph_clamp(g, graph_scalar_i64(g, DLC_I64, 0), graph_cast(g, indices, DLC_I64), last);
+}
+
+static void transpose_gather(graph_rule *rule) {
+    graph *g = rule->g;
+    const graph_shape *x = graph_shape_of(g, rule->input[0]);
+    const int axis = graph_axis_of(rule->attribute[0].integer, x->rank);
+    graph_id indices = clamped(g, rule->input[1], x->dim[axis]);
+    rule->out[0] = graph_scatter_add(g, zeros_of(rule, 0), indices, rule->cotangent[0], axis);
+}
+
+/* The scatter that adds, by name and axis (-1: none). */
+static graph_id add_at(graph *g, const char *scatter, graph_id x, graph_id indices, graph_id updates, int axis) {
+    const graph_setting setting[] = {graph_set_integer("combine", COMBINE_add), graph_set_integer("axis", axis)};
+    return graph_emit_with(g, scatter, 3, (graph_id[]){x, indices, updates}, axis < 0 ? 1 : 2, setting);
+}
+
+static void transpose_gather_elements(graph_rule *rule) {
+    graph *g = rule->g;
+    const graph_shape *x = graph_shape_of(g, rule->input[0]);
+    const int axis = graph_axis_of(rule->attribute[0].integer, x->rank);
+    graph_id indices = clamped(g, rule->input[1], x->dim[axis]);
+    rule->out[0] = add_at(g, "scatter_elements", zeros_of(rule, 0), indices, rule->cotangent[0], axis);
+}
+
+/* Entry k of the last axis of indices, with that axis of size 1. */
+static graph_id index_column(graph *g, graph_id indices, int64_t k) {
+    const int last = graph_shape_of(g, indices)->rank - 1;
+    return graph_slice_axis(g, indices, last, tir_index(g->pool, k), tir_index(g->pool, k + 1));
+}
+
+static void transpose_gather_nd(graph_rule *rule) {
+    graph *g = rule->g;
+    const graph_shape x = *graph_shape_of(g, rule->input[0]), indices = *graph_shape_of(g, rule->input[1]);
+    const int batch = (int)rule->attribute[0].integer, last = indices.rank - 1;
+    int64_t count = 0;
+    graph_id column[2 * DLC_MAX_RANK];
+    graph_shape one = indices;
+    tir_is_const(g->pool, indices.dim[last], &count);
+    one.dim[last] = tir_index(g->pool, 1);
+    for (int b = 0; b < batch; b++) column[b] = graph_iota(g, DLC_I64, one.rank, one.dim, b);
+    for (int64_t k = 0; k < count; k++)
+        column[batch + k] = clamped(g, index_column(g, rule->input[1], k), x.dim[batch + k]);
+    graph_id at = batch + count ? graph_concat(g, batch + (int)count, column, last) : rule->input[1];
+    rule->out[0] = add_at(g, "scatter_nd", zeros_of(rule, 0), at, rule->cotangent[0], -1);
+}
+
+/* The combine attribute of the three scatters. */
+static int64_t combine_of(const graph_rule *rule) {
+    return rule->attribute[graph_op_attribute(rule->op, "combine")].integer;
+}
+
+/* The same scatter of other values, at the same indices. */
+static graph_id scatter_as(const graph_rule *rule, graph_id x, graph_id updates, int64_t combine) {
+    const int which = graph_op_attribute(rule->op, "combine");
+    graph_attribute attribute[2];
+    for (int i = 0; rule->op->attribute[i].name; i++) attribute[i] = rule->attribute[i];
+    attribute[which].integer = combine;
+    attribute[which].given = true;
+    return graph_emit(rule->g, rule->op, 3, (graph_id[]){x, rule->input[1], updates}, attribute);
+}
+
+/* The elements of a tensor of x's shape that the updates meet; any where they are dropped. */
+static graph_id gather_as(const graph_rule *rule, graph_id x) {
+    static const char *const gathers[][2] = {
+        {"scatter", "gather"}, {"scatter_elements", "gather_elements"}, {"scatter_nd", "gather_nd"}};
+    int which = 0;
+    while (strcmp(gathers[which][0], rule->op->name) != 0) which++;
+    const int axis = graph_op_attribute(rule->op, "axis");
+    const graph_setting along = graph_set_integer("axis", axis < 0 ? 0 : rule->attribute[axis].integer);
+    return graph_emit_with(rule->g, gathers[which][1], 2, (graph_id[]){x, rule->input[1]}, axis < 0 ? 0 : 1, &along);
+}
+
+/* bool, of the updates' shape: the update is not dropped. Its number, met again where it was added, says so. */
+static graph_id is_kept(const graph_rule *rule) {
+    graph *g = rule->g;
+    const graph_shape x = *graph_shape_of(g, rule->input[0]), indices = *graph_shape_of(g, rule->input[1]);
+    const graph_shape updates = *graph_shape_of(g, rule->input[2]);
+    const int along = graph_op_attribute(rule->op, "axis");
+    const graph_id zero = graph_scalar_i64(g, indices.dtype, 0);
+    graph_id kept = 0;
+    int64_t axes[DLC_MAX_RANK], count = 1, last = indices.rank - 1;
+    if (along < 0) tir_is_const(g->pool, indices.dim[last], &count);
+    for (int64_t k = 0; k < count; k++) {
+        graph_id index = along < 0 ? graph_squeeze(g, index_column(g, rule->input[1], k), (int)last) : rule->input[1];
+        const tir_expr size = x.dim[along < 0 ? k : graph_axis_of(rule->attribute[along].integer, x.rank)];
+        graph_id inside = graph_ge(g, index, zero);
+        graph_id wide = indices.dtype == DLC_U64 ? index : graph_cast(g, index, DLC_I64);
+        const dlc_dtype dtype = graph_shape_of(g, wide)->dtype;
+        inside = graph_and(g, inside, graph_lt(g, wide, graph_dimension(g, dtype, size)));
+        kept = kept ? graph_and(g, kept, inside) : inside;
+    }
+    if (!kept) return graph_full(g, DLC_BOOL, updates.rank, updates.dim, 1);
+    const int first =
+        strcmp(rule->op->name, "scatter") == 0 ? graph_axis_of(rule->attribute[along].integer, x.rank) : 0;
+    for (int i = 0; i < graph_shape_of(g, kept)->rank; i++) axes[i] = first + i;
+    return graph_broadcast(g, kept, updates.rank, updates.dim, axes);
+}
+
+/* What reaches the updates of a value of x's shape; 0 for those that are dropped. */
+static graph_id met_by_updates(const graph_rule *rule, graph_id value) {
+    graph *g = rule->g;
+    return graph_select(g, is_kept(rule), gather_as(rule, value), graph_scalar_like(g, value, 0));
+}
+
+/* bool: the update stays: no later one meets the same element. */
+static graph_id is_last(const graph_rule *rule) {
+    graph *g = rule->g;
+    const graph_shape x = *graph_shape_of(g, rule->input[0]), updates = *graph_shape_of(g, rule->input[2]);
+    tir_expr count = tir_index(g->pool, 1);
+    for (int i = 0; i < updates.rank; i++) count = tir_mul(g->pool, count, updates.dim[i]);
+    graph_id number = graph_reshape(g, graph_iota(g, DLC_I64, 1, &count, 0), updates.rank, updates.dim);
+    graph_id last = scatter_as(rule, graph_full(g, DLC_I64, x.rank, x.dim, -1), number, COMBINE_set);
+    return graph_and(g, is_kept(rule), graph_eq(g, gather_as(rule, last), number));
+}
+
+/* Factors of the tangents of x and of the updates. min and max: the elements that equal the result share evenly. mul: the product of the
+ * others, by the number of zeros among them. */
+static void scatter_factors(const graph_rule *rule, graph_id factor[2]) {
+    graph *g = rule->g;
+    const graph_id x = graph_rule_operand(rule, 0), updates = graph_rule_operand(rule, 2);
+    const dlc_dtype dtype = graph_shape_of(g, x)->dtype;
+    const graph_id zero = graph_scalar(g, dtype, 0), one = graph_scalar(g, dtype, 1);
+    if (combine_of(rule) != COMBINE_mul) {
+        const graph_id y = scatter_as(rule, x, updates, combine_of(rule));
+        const graph_id in_x = graph_cast(g, graph_eq(g, x, y), dtype);
+        const graph_id in_updates = graph_cast(g, graph_eq(g, updates, gather_as(rule, y)), dtype);
+        const graph_id share = graph_div(g, one, scatter_as(rule, in_x, in_updates, COMBINE_add));
+        factor[0] = graph_mul(g, in_x, share);
+        factor[1] = graph_mul(g, in_updates, gather_as(rule, share));
+        return;
+    }
+    const graph_id none[2] = {graph_eq(g, x, zero), graph_eq(g, updates, zero)};
+    const graph_id value[2] = {graph_select(g, none[0], one, x), graph_select(g, none[1], one, updates)};
+    const graph_id product = scatter_as(rule, value[0], value[1], COMBINE_mul);
+    const graph_id zeros = scatter_as(rule, graph_cast(g, none[0], dtype), graph_cast(g, none[1], dtype), COMBINE_add);
+    for (int i = 0; i < 2; i++) {
+        const graph_id p = i ? gather_as(rule, product) : product, n = i ? gather_as(rule, zeros) : zeros;
+        const graph_id alone = graph_select(g, graph_eq(g, n, one), p, zero);
+        const graph_id without = graph_select(g, graph_eq(g, n, zero), graph_div(g, p, value[i]), zero);
+        factor[i] = graph_select(g, none[i], alone, without);
+    }
+}
+
+/* Has x no element that an update could meet? */
+static bool meets_nothing(const graph_rule *rule) {
+    const graph_shape *x = graph_shape_of(rule->g, rule->input[0]);
+    int64_t size;
+    for (int i = 0; i < x->rank; i++)
+        if (tir_is_const(rule->g->pool, x->dim[i], &size) && size == 0) return true;
+    return false;
+}
+
+static void tangent_scatter(graph_rule *rule) {
+    graph *g = rule->g;
+    graph_id x = rule->tangent[0] ? rule->tangent[0] : zeros_of(rule, 0);
+    graph_id updates = rule->tangent[2] ? rule->tangent[2] : zeros_of(rule, 2), factor[2];
+    int64_t combine = combine_of(rule);
+    if (combine != COMBINE_set && combine != COMBINE_add && !meets_nothing(rule)) {
+        scatter_factors(rule, factor);
+        x = graph_multiply_no_nan(g, x, factor[0]);
+        updates = graph_multiply_no_nan(g, updates, factor[1]);
+        combine = COMBINE_add;
+    }
+    rule->out[0] = scatter_as(rule, x, updates, combine);
+}
+
+static void cotangent_scatter(graph_rule *rule) {
+    graph *g = rule->g;
+    const graph_id c = rule->cotangent[0];
+    const int64_t combine = combine_of(rule);
+    graph_id factor[2] = {0};
+    if (meets_nothing(rule)) return;
+    if (combine != COMBINE_set && combine != COMBINE_add) scatter_factors(rule, factor);
+    if (rule->wanted[0])
+        rule->out[0] = combine == COMBINE_set ? scatter_as(rule, c, zeros_of(rule, 2), COMBINE_set)
+                       : factor[0]            ? graph_multiply_no_nan(g, c, factor[0])
+                                              : c;
+    if (!rule->wanted[2]) return;
+    graph_id met = met_by_updates(rule, c);
+    if (combine == COMBINE_set) met = graph_select(g, is_last(rule), met, graph_scalar_like(g, met, 0));
+    rule->out[2] = factor[1] ? graph_multiply_no_nan(g, met, factor[1]) : met;
+}
+
+static void transpose_dynamic_slice(graph_rule *rule) {
+    const graph_setting axes = {"axes", rule->attribute[DYNAMIC_AXES]};
+    rule->out[0] = graph_emit_with(rule->g, "dynamic_update_slice", 3,
+                                   (graph_id[]){zeros_of(rule, 0), rule->cotangent[0], rule->input[1]}, 1, &axes);
+}
+
+static void transpose_dynamic_update_slice(graph_rule *rule) {
+    graph *g = rule->g;
+    const graph_shape update = *graph_shape_of(g, rule->input[1]);
+    if (rule->operand == 0) {
+        const graph_id input[] = {rule->cotangent[0], zeros_of(rule, 1), rule->input[2]};
+        rule->out[0] = graph_emit(g, rule->op, 3, input, rule->attribute);
+        return;
+    }
+    int axes[DLC_MAX_RANK], count = dynamic_axes(&rule->attribute[0], update.rank, axes);
+    tir_expr size[DLC_MAX_RANK];
+    for (int i = 0; i < count; i++) size[i] = update.dim[axes[i]];
+    rule->out[0] =
+        graph_emit_with(g, "dynamic_slice", 2, (graph_id[]){rule->cotangent[0], rule->input[2]}, 2,
+                        (graph_setting[]){graph_set_dims("size", count, size), {"axes", rule->attribute[0]}});
+}
+
 /* ---- references ------------------------------------------------------------------------------------------------ */
 
 #ifdef DLC_REFERENCE
@@ -555,6 +775,7 @@ static void reference_dynamic_update_slice(const graph_reference *r) {
 static const graph_op row_gather = {
     .aliases = "take index_select",
     FORM(gather, GRAPH_INJECTIVE, 2, "x indices"),
+    GRAPH_LINEAR(1, transpose_gather),
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis of x that the indices address"}},
     .samples = "gather(T[10, 3], i32[4] in 0..10, axis=0)\ngather(T[3, 11], i64[2, 5] in -4..15, axis=1)\n"
                "gather(T[7], i32[] in 0..7, axis=0)\ngather(T[5, 4], i32[0], axis=0)\ngather(T[0, 4], i32[0], axis=0)\n"
@@ -567,6 +788,8 @@ static const graph_op row_gather = {
 };
 static const graph_op row_scatter = {
     FORM(scatter, GRAPH_SCATTER, 3, "x indices updates"),
+    .jvp = tangent_scatter,
+    .vjp = cotangent_scatter,
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis of x that the indices address"}, COMBINE_ATTRIBUTE},
     .tolerance = 0.5,
     .samples =
@@ -596,6 +819,7 @@ static const graph_op row_scatter = {
 static const graph_op row_gather_elements = {
     .aliases = "take_along_axis",
     FORM(gather_elements, GRAPH_INJECTIVE, 2, "x indices"),
+    GRAPH_LINEAR(1, transpose_gather_elements),
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis of x that the indices address"}},
     .samples = "gather_elements(T[10, 3], i32[4, 3] in 0..10, axis=0)\n"
                "gather_elements(T[3, 11], i64[2, 5] in -4..15, axis=1)\n"
@@ -610,6 +834,7 @@ static const graph_op row_gather_elements = {
 };
 static const graph_op row_gather_nd = {
     FORM(gather_nd, GRAPH_INJECTIVE, 2, "x indices"),
+    GRAPH_LINEAR(1, transpose_gather_nd),
     .attribute = {{"batch", GRAPH_ATTR_INTEGER, NULL, "0", "number of leading axes that x and indices share"}},
     .samples = "gather_nd(T[5, 7], i64[4, 2] in 0..5)\ngather_nd(T[5, 7, 3], i32[2, 4, 1] in -2..7)\n"
                "gather_nd(T[2, 5, 7], i32[2, 3, 1] in 0..5, batch=1)\ngather_nd(T[13], i8[1] in 0..13)\n"
@@ -622,6 +847,8 @@ static const graph_op row_gather_nd = {
 };
 static const graph_op row_scatter_elements = {
     FORM(scatter_elements, GRAPH_SCATTER, 3, "x indices updates"),
+    .jvp = tangent_scatter,
+    .vjp = cotangent_scatter,
     .tolerance = 0.5,
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis of x that the indices address"}, COMBINE_ATTRIBUTE},
     .samples = "scatter_elements(T[10, 3], i32[4, 3] in 0..10, T[4, 3], axis=0)\n"
@@ -639,6 +866,8 @@ static const graph_op row_scatter_elements = {
 };
 static const graph_op row_scatter_nd = {
     FORM(scatter_nd, GRAPH_SCATTER, 3, "x indices updates"),
+    .jvp = tangent_scatter,
+    .vjp = cotangent_scatter,
     .tolerance = 0.5,
     .attribute = {COMBINE_ATTRIBUTE},
     .samples =
@@ -655,6 +884,7 @@ static const graph_op row_scatter_nd = {
 };
 static const graph_op row_dynamic_slice = {
     FORM(dynamic_slice, GRAPH_INJECTIVE, 2, "x start"),
+    GRAPH_LINEAR(1, transpose_dynamic_slice),
     .attribute = {{"size", GRAPH_ATTR_DIMS, NULL, NULL, "elements taken along each of the axes"},
                   {"axes", GRAPH_ATTR_INTEGERS, NULL, "[]", "axes that start and size speak of; empty: all"}},
     .samples = "dynamic_slice(T[10, 7], i32[2] in -2..9, size=[3, 4])\ndynamic_slice(T[], i32[0], size=[])\n"
@@ -670,6 +900,7 @@ static const graph_op row_dynamic_slice = {
 };
 static const graph_op row_dynamic_update_slice = {
     FORM(dynamic_update_slice, GRAPH_SCATTER, 3, "x update start"),
+    GRAPH_LINEAR(GRAPH_JOINTLY, transpose_dynamic_update_slice),
     .attribute = {{"axes", GRAPH_ATTR_INTEGERS, NULL, "[]", "axes that start speaks of; empty: all"}},
     .samples = "dynamic_update_slice(T[10, 7], T[3, 4], i32[2] in -2..9)\ndynamic_update_slice(T[], T[], i32[0])\n"
                "dynamic_update_slice(T[13], T[13], i64[1] in 0..13)\n"

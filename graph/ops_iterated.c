@@ -1,6 +1,7 @@
 /* Elementwise functions that are not a single expression: with two results, or by loops until every element is done. Composites
  * of other rows; operands broadcast. */
 #include "graph/build.h"
+#include "graph/gradient.h"
 #include "graph/ops_common.h"
 
 #ifdef DLC_REFERENCE
@@ -104,6 +105,28 @@ static void expand_lcm(graph_expand *e) {
     e->result[0] = graph_abs(g, graph_mul(g, part, both[1]));
 }
 
+/* d/dx = x^(a-1) exp(-x) / gamma(a) */
+static void tangent_gamma(graph_rule *rule, bool upper) {
+    graph *g = rule->g;
+    const graph_id y = graph_rule_result(rule, 0);
+    if (rule->tangent[0])
+        lib_raise(g->arena->scope, DLC_UNSUPPORTED, "%s has no derivative in a, only in x: stop_gradient(a) holds it",
+                  rule->op->name);
+    const graph_id a = graph_broadcast_like(g, graph_rule_operand(rule, 0), y),
+                   x = graph_broadcast_like(g, graph_rule_operand(rule, 1), y);
+    const graph_id power = graph_mul(g, graph_add_number(g, a, -1), graph_log(g, x));
+    graph_id density = graph_sub(g, graph_sub(g, power, x), graph_emit_with(g, "lgamma", 1, &a, 0, NULL));
+    density = graph_exp(g, density);
+    const graph_id part = graph_multiply_no_nan(g, graph_broadcast_like(g, rule->tangent[1], y), density);
+    rule->out[0] = upper ? graph_neg(g, part) : part;
+}
+static void tangent_gammainc(graph_rule *rule) {
+    tangent_gamma(rule, false);
+}
+static void tangent_gammaincc(graph_rule *rule) {
+    tangent_gamma(rule, true);
+}
+
 /* ---- frexp: the exponent's bits taken out; denormal numbers are scaled before */
 
 static void infer_frexp(graph_infer *infer) {
@@ -114,6 +137,13 @@ static void infer_frexp(graph_infer *infer) {
 static graph_id bits_as(graph *g, graph_id x, dlc_dtype dtype) {
     const graph_setting setting = graph_set_integer("dtype", dtype);
     return graph_emit_with(g, "bit_cast", 1, &x, 1, &setting);
+}
+
+/* mantissa = x 2^-exponent */
+static void tangent_frexp(graph_rule *rule) {
+    graph *g = rule->g;
+    const graph_id down = graph_neg(g, rule->first + 1);
+    rule->out[0] = graph_emit_with(g, "ldexp", 2, (graph_id[]){rule->tangent[0], down}, 0, NULL);
 }
 
 static void expand_frexp(graph_expand *e) {
@@ -315,6 +345,7 @@ static const graph_op row_lcm = {
 };
 static const graph_op row_frexp = {
     FORM(frexp, 1, 2, "x", "f16 bf16 f32 f64"),
+    .jvp = tangent_frexp,
     .infer = infer_frexp,
     .samples = "frexp(T[17, 23])\nfrexp(T[])\nfrexp(T[3, 0, 2])\nfrexp(T[67] in -1e-30..1e-30)",
     .doc =
@@ -326,6 +357,7 @@ static const graph_op row_frexp = {
          "(T[], T[3])\n" name "(T[67] in 1..4, T[67] in 0..0.125)"
 static const graph_op row_gammainc = {
     FORM(gammainc, 2, 1, "a x", "float"),
+    .jvp = tangent_gammainc,
     .infer = infer_broadcast,
     .tolerance = 64,
     .samples = GAMMA_SAMPLES("gammainc"),
@@ -336,6 +368,7 @@ static const graph_op row_gammainc = {
 };
 static const graph_op row_gammaincc = {
     FORM(gammaincc, 2, 1, "a x", "float"),
+    .jvp = tangent_gammaincc,
     .infer = infer_broadcast,
     .tolerance = 64,
     .samples = GAMMA_SAMPLES("gammaincc"),

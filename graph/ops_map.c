@@ -2,6 +2,8 @@
  * stage. Operands have one shape: broadcasting is done by explicit nodes before a map is emitted. Arithmetic is that of
  * tir: total, integers wrap, f16 and bf16 round after every operator. */
 #include "graph/ops_map.h"
+#include "graph/build.h"
+#include "graph/gradient.h"
 #include "tir/math_special.h"
 
 /* ---- scalars */
@@ -126,6 +128,25 @@ SCALAR(cast) {
 SCALAR(bit_cast) {
     (void)attribute;
     return tir_bitcast(pool, dtype, x[0]);
+}
+
+/* ---- derivatives that are shorter, or otherwise chosen, than those of the scalars */
+
+static void partial_rsqrt(graph_rule *rule) {
+    graph *g = rule->g;
+    const graph_id y = graph_rule_result(rule, 0);
+    rule->out[0] = graph_div(g, graph_mul_number(g, y, -0.5), graph_rule_operand(rule, 0));
+}
+
+/* x has it strictly between the bounds; else the bound that decides. Operands: low, x, high. */
+static void partial_clamp(graph_rule *rule) {
+    graph *g = rule->g;
+    const graph_id low = graph_rule_operand(rule, 0), x = graph_rule_operand(rule, 1),
+                   high = graph_rule_operand(rule, 2);
+    const graph_id below_high = graph_lt(g, graph_max(g, x, low), high);
+    rule->out[0] = rule->operand == 1   ? graph_and(g, graph_lt(g, low, x), graph_lt(g, x, high))
+                   : rule->operand == 0 ? graph_and(g, graph_le(g, x, low), graph_lt(g, low, high))
+                                        : graph_not(g, below_high);
 }
 
 /* ---- shape rules other than graph_infer_map and graph_infer_compare */
@@ -344,13 +365,10 @@ static const graph_op row_sqrt = {
 };
 
 static const graph_op row_rsqrt = {
-    MAP(rsqrt, 1, "x"),
-    .aliases = "reciprocal_sqrt",
-    .dtypes = "float",
-    .infer = graph_infer_map,
-    .accuracy = {1.5, 1.5, 0},
-    .samples = UNARY("rsqrt"),
-    .doc = "1 / sqrt(x), two roundings; infinite at zero. StableHLO rsqrt.",
+    MAP(rsqrt, 1, "x"),           .partial = partial_rsqrt,
+    .aliases = "reciprocal_sqrt", .dtypes = "float",
+    .infer = graph_infer_map,     .accuracy = {1.5, 1.5, 0},
+    .samples = UNARY("rsqrt"),    .doc = "1 / sqrt(x), two roundings; infinite at zero. StableHLO rsqrt.",
 };
 
 static const graph_op row_floor = {
@@ -576,9 +594,13 @@ static const graph_op row_select = {
 };
 
 static const graph_op row_clamp = {
-    MAP(clamp, 3, "low x high"), .aliases = "clip",
-    .dtypes = "number",          .infer = graph_infer_map,
-    .samples = TERNARY("clamp"), .doc = "min(max(x, low), high); NaN if any is NaN. StableHLO clamp.",
+    MAP(clamp, 3, "low x high"),
+    .partial = partial_clamp,
+    .aliases = "clip",
+    .dtypes = "number",
+    .infer = graph_infer_map,
+    .samples = TERNARY("clamp"),
+    .doc = "min(max(x, low), high); NaN if any is NaN. StableHLO clamp.",
 };
 
 static const graph_op row_cast = {

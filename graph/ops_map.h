@@ -52,7 +52,7 @@ typedef double (*number_function)(dlc_dtype t, const double *x);
 static inline void graph_reference_map(const graph_reference *r, number_function f) {
     int64_t count = graph_reference_count(&r->result[0]);
     for (int64_t i = 0; i < count; i++) {
-        double x[3];
+        double x[3] = {0};
         for (int k = 0; k < r->inputs; k++) x[k] = r->operand[k].data[i];
         r->result[0].data[i] = f(r->operand[0].dtype, x);
     }

@@ -1,5 +1,7 @@
 /* Operators that order elements: top_k, sort. top_k combines an element and its index into one integer key, ordered like the result:
  * all keys differ, so that any order of comparisons gives the same bits. A sort is a stage kind of its own. */
+#include "graph/build.h"
+#include "graph/gradient.h"
 #include "graph/ops_common.h"
 
 #ifdef DLC_REFERENCE
@@ -757,6 +759,13 @@ static void reference_sort(const graph_reference *r) {
 
 #endif
 
+/* The operand's tangents where the chosen elements come from. */
+static void tangent_chosen(graph_rule *rule) {
+    const int axis = graph_axis_of(rule->attribute[graph_op_attribute(rule->op, "axis")].integer,
+                                   graph_shape_of(rule->g, rule->input[0])->rank);
+    rule->out[0] = graph_gather_elements(rule->g, rule->tangent[0], rule->first + 1, axis);
+}
+
 static const graph_op row_top_k = {
     .name = "top_k",
     .aliases = "topk",
@@ -770,6 +779,7 @@ static const graph_op row_top_k = {
                   {"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis to search along"},
                   {"dtype", GRAPH_ATTR_DTYPE, NULL, "i64", "of the indices: i32 or i64"},
                   {"least", GRAPH_ATTR_BOOL, NULL, "false", "the least instead of the greatest"}},
+    .jvp = tangent_chosen,
     .infer = infer_top_k,
     .compute = compute_top_k,
     .reference = GRAPH_REFERENCE(reference_top_k),
@@ -796,6 +806,7 @@ static const graph_op row_sort = {
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, "-1", "axis to sort along"},
                   {"descending", GRAPH_ATTR_BOOL, NULL, "false", "the greatest first"},
                   {"dtype", GRAPH_ATTR_DTYPE, NULL, "i64", "of the indices: i32 or i64"}},
+    .jvp = tangent_chosen,
     .infer = infer_sort,
     .compute = compute_sort,
     .reference = GRAPH_REFERENCE(reference_sort),

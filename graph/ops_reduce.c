@@ -1,6 +1,8 @@
 /* Reductions over axes, arg_max and arg_min, cumulative_<op>. Sums and products of f16 and bf16 are accumulated in f32 and
  * rounded once at the end; integers keep their own dtype and wrap. Order of a reduction: the axes ascending, the last one
  * fastest. */
+#include "graph/build.h"
+#include "graph/gradient.h"
 #include "graph/ops_common.h"
 
 #ifdef DLC_REFERENCE
@@ -207,6 +209,143 @@ static void compute_cumulative(graph_compute *c, tir_op op) {
     c->result[0] = tir_stage_value(c->region, stage, tir_cast(pool, (tir_dtype)y->dtype, value), 0, 0);
 }
 
+/* ---- rules of differentiation -------------------------------------------------------------------------------------- */
+
+/* A value of the result's shape, repeated over the axes that were reduced. */
+static graph_id over_axes(const graph_rule *rule, graph_id value) {
+    graph *g = rule->g;
+    const graph_shape x = *graph_shape_of(g, rule->input[0]);
+    const uint32_t axes = graph_axes_of(&rule->attribute[0], x.rank, true);
+    int64_t place[DLC_MAX_RANK];
+    tir_expr kept[DLC_MAX_RANK];
+    int count = 0;
+    for (int i = 0; i < x.rank; i++) {
+        if (axes >> i & 1) continue;
+        kept[count] = x.dim[i];
+        place[count++] = i;
+    }
+    if (rule->attribute[1].integer) value = graph_reshape(g, value, count, kept);
+    return graph_broadcast(g, value, x.rank, x.dim, place);
+}
+
+static graph_id reduced(const graph_rule *rule, graph_id value) {
+    return graph_reduce_sum(rule->g, value, rule->attribute[0].count, rule->attribute[0].list,
+                            rule->attribute[1].integer != 0);
+}
+
+static void transpose_sum(graph_rule *rule) {
+    rule->out[0] = over_axes(rule, rule->cotangent[0]);
+}
+
+/* The elements that equal the extreme share evenly. */
+static void tangent_extreme(graph_rule *rule) {
+    graph *g = rule->g;
+    const graph_id x = graph_rule_operand(rule, 0), y = graph_rule_result(rule, 0), d = rule->tangent[0];
+    const graph_id equal = graph_eq(g, x, over_axes(rule, y));
+    const graph_id count = reduced(rule, graph_cast(g, equal, graph_shape_of(g, d)->dtype));
+    const graph_id sum = reduced(rule, graph_select(g, equal, d, graph_scalar_like(g, d, 0)));
+    rule->out[0] = graph_div(g, sum, count);
+}
+
+static graph_id cumulative(graph *g, const char *name, graph_id x, int axis, bool exclusive, bool reverse) {
+    return graph_emit_with(g, name, 1, &x, 3,
+                           (graph_setting[]){graph_set_integer("axis", axis), graph_set_bool("exclusive", exclusive),
+                                             graph_set_bool("reverse", reverse)});
+}
+
+/* Each element's tangent times the product of the others, from both sides: right at zeros, and its derivatives are, too. */
+static void tangent_prod(graph_rule *rule) {
+    graph *g = rule->g;
+    const graph_id x = graph_rule_operand(rule, 0);
+    const graph_shape shape = *graph_shape_of(g, x);
+    const uint32_t axes = graph_axes_of(&rule->attribute[0], shape.rank, true);
+    int64_t order[DLC_MAX_RANK], last;
+    tir_expr dim[DLC_MAX_RANK], count = tir_index(g->pool, 1);
+    int kept = 0, next;
+    for (int i = 0; i < shape.rank; i++)
+        if (!(axes >> i & 1)) {
+            dim[kept] = shape.dim[i];
+            order[kept++] = i;
+        }
+    next = kept;
+    for (int i = 0; i < shape.rank; i++)
+        if (axes >> i & 1) {
+            count = tir_mul(g->pool, count, shape.dim[i]);
+            order[next++] = i;
+        }
+    dim[kept] = count;
+    last = kept;
+    const graph_id flat = graph_reshape(g, graph_transpose(g, x, order), kept + 1, dim);
+    const graph_id d = graph_reshape(g, graph_transpose(g, rule->tangent[0], order), kept + 1, dim);
+    const graph_id before = cumulative(g, "cumulative_prod", flat, kept, true, false);
+    const graph_id after = cumulative(g, "cumulative_prod", flat, kept, true, true);
+    const graph_id sum = graph_reduce_sum(g, graph_mul(g, d, graph_mul(g, before, after)), 1, &last, false);
+    const graph_shape y = *graph_shape_of(g, rule->first);
+    rule->out[0] = graph_reshape(g, sum, y.rank, y.dim);
+}
+
+static bool is_exclusive(const graph_rule *rule) {
+    return rule->attribute[1].integer != 0;
+}
+static bool is_reverse(const graph_rule *rule) {
+    return rule->attribute[2].integer != 0;
+}
+static int running_axis(const graph_rule *rule) {
+    return graph_axis_of(rule->attribute[0].integer, graph_shape_of(rule->g, rule->input[0])->rank);
+}
+
+static void transpose_cumulative_sum(graph_rule *rule) {
+    rule->out[0] = cumulative(rule->g, "cumulative_sum", rule->cotangent[0], running_axis(rule), is_exclusive(rule),
+                              !is_reverse(rule));
+}
+
+/* Of an exclusive scan: the inclusive result, one element later. */
+static graph_id shifted(const graph_rule *rule, graph_id value) {
+    graph *g = rule->g;
+    int64_t low[DLC_MAX_RANK] = {0}, high[DLC_MAX_RANK] = {0};
+    const int axis = running_axis(rule);
+    if (!is_exclusive(rule)) return value;
+    low[axis] = is_reverse(rule) ? -1 : 1;
+    high[axis] = -low[axis];
+    return graph_pad(g, value, graph_scalar_like(g, value, 0), low, high);
+}
+
+/* The tangent at the latest record: the last element on the way that equals the running extreme. */
+static void tangent_record(graph_rule *rule) {
+    graph *g = rule->g;
+    const graph_id x = graph_rule_operand(rule, 0);
+    const graph_shape shape = *graph_shape_of(g, x);
+    const int axis = running_axis(rule);
+    const bool back = is_reverse(rule);
+    const graph_id extreme = cumulative(g, rule->op->name, x, axis, false, back);
+    const graph_id one = graph_scalar_i64(g, DLC_I64, 1),
+                   last = graph_sub(g, graph_dimension(g, DLC_I64, shape.dim[axis]), one);
+    graph_id place = graph_iota(g, DLC_I64, shape.rank, shape.dim, axis);
+    if (back) place = graph_sub(g, last, place); /* counted on the way, too */
+    place = graph_select(g, graph_eq(g, x, extreme), place, graph_scalar_i64(g, DLC_I64, 0));
+    place = cumulative(g, "cumulative_max", place, axis, false, back);
+    if (back) place = graph_sub(g, last, place);
+    rule->out[0] = shifted(rule, graph_gather_elements(g, rule->tangent[0], place, axis));
+}
+
+/* Up to the first zero the product times the sum of tangents over elements; from it on, the product of the others times its tangent; from
+ * the second zero on, 0. */
+static void tangent_cumulative_prod(graph_rule *rule) {
+    graph *g = rule->g;
+    const int axis = running_axis(rule);
+    const bool back = is_reverse(rule);
+    const graph_id x = graph_rule_operand(rule, 0), d = rule->tangent[0];
+    const graph_id zero = graph_scalar_like(g, x, 0), one = graph_scalar_like(g, x, 1);
+    const graph_id none = graph_eq(g, x, zero), others = graph_select(g, none, one, x);
+    const graph_id product = cumulative(g, "cumulative_prod", others, axis, false, back);
+    const graph_id zeros =
+        cumulative(g, "cumulative_sum", graph_cast(g, none, graph_shape_of(g, x)->dtype), axis, false, back);
+    const graph_id sum = cumulative(g, "cumulative_sum", graph_div(g, d, others), axis, false, back);
+    const graph_id at_zero = cumulative(g, "cumulative_sum", graph_select(g, none, d, zero), axis, false, back);
+    const graph_id through = graph_select(g, graph_eq(g, zeros, one), graph_mul(g, product, at_zero), zero);
+    rule->out[0] = shifted(rule, graph_select(g, graph_eq(g, zeros, zero), graph_mul(g, product, sum), through));
+}
+
 /* ---- references ------------------------------------------------------------------------------------------------ */
 
 #ifdef DLC_REFERENCE
@@ -344,40 +483,40 @@ static void reference_cumulative(const graph_reference *r, const reduction *f) {
          "(T[2, 3, 1, 2, 5, 3], axes=[4, 1, 0])\n" name "(T[2, 3, 1, 2, 5, 3], axes=[2, 5], keep=true)"
 
 /* name behind reduce_, aliases, tir operator, dtypes, float and integer where nothing is joined, tolerance beside the error of the order of
- * summing, gradient, doc */
+ * summing, doc */
 #define REDUCE_TABLE(X)                                                                                            \
-    X(sum, "sum", TIR_ADD, "number c64", 0, 0, 0.5, NULL,                                                          \
+    X(sum, "sum", TIR_ADD, "number c64", 0, 0, 0.5,                                                                \
       "Sum over the axes; 0 where there is nothing. f16 and bf16 are summed in f32 and rounded once; integers "    \
       "wrap in their own dtype. StableHLO reduce with add.")                                                       \
-    X(prod, "prod", TIR_MUL, "number", 1, 1, 0.5, NULL,                                                            \
+    X(prod, "prod", TIR_MUL, "number", 1, 1, 0.5,                                                                  \
       "Product over the axes; 1 where there is nothing. f16 and bf16 are multiplied in f32 and rounded once; "     \
       "integers wrap in their own dtype. StableHLO reduce with multiply.")                                         \
-    X(max, "amax", TIR_MAX, "number", -INFINITY, lowest(r->operand[0].dtype), 0, NULL,                             \
+    X(max, "amax", TIR_MAX, "number", -INFINITY, lowest(r->operand[0].dtype), 0,                                   \
       "Greatest element over the axes; NaN if there is one; where there is nothing the lowest of its "             \
       "type: -inf, or the lowest number where there is no infinity. "                                              \
       "StableHLO reduce with maximum.")                                                                            \
-    X(min, "amin", TIR_MIN, "number", INFINITY, highest(r->operand[0].dtype), 0, NULL,                             \
+    X(min, "amin", TIR_MIN, "number", INFINITY, highest(r->operand[0].dtype), 0,                                   \
       "Least element over the axes; NaN if there is one; where there is nothing the highest of its "               \
       "type: inf, or the highest number where there is no infinity. "                                              \
       "StableHLO reduce with minimum.")                                                                            \
-    X(and, "all", TIR_AND, "bool int", 1, -1, 0, graph_no_gradient,                                                \
+    X(and, "all", TIR_AND, "bool int", 1, -1, 0,                                                                   \
       "Logical (bool) or bitwise and over the axes; true or all ones where there is nothing. StableHLO reduce "    \
       "with and.")                                                                                                 \
-    X(or, "any", TIR_OR, "bool int", 0, 0, 0, graph_no_gradient,                                                   \
+    X(or, "any", TIR_OR, "bool int", 0, 0, 0,                                                                      \
       "Logical (bool) or bitwise or over the axes; false or 0 where there is nothing. StableHLO reduce with or.")  \
-    X(xor, NULL, TIR_XOR, "bool int", 0, 0, 0, graph_no_gradient,                                                  \
+    X(xor, NULL, TIR_XOR, "bool int", 0, 0, 0,                                                                     \
       "Logical (bool) or bitwise exclusive or over the axes; false or 0 where there is nothing. StableHLO reduce " \
       "with xor.")
 
-#define X(name_, aliases_, op_, dtypes_, first_, first_integer_, tolerance_, gradient_, doc_) \
-    static void compute_reduce_##name_(graph_compute *c) {                                    \
-        compute_reduce(c, op_);                                                               \
+#define X(name_, aliases_, op_, dtypes_, first_, first_integer_, tolerance_, doc_) \
+    static void compute_reduce_##name_(graph_compute *c) {                         \
+        compute_reduce(c, op_);                                                    \
     }
 REDUCE_TABLE(X)
 #undef X
 
 #ifdef DLC_REFERENCE
-#define X(name_, aliases_, op_, dtypes_, first_, first_integer_, tolerance_, gradient_, doc_)       \
+#define X(name_, aliases_, op_, dtypes_, first_, first_integer_, tolerance_, doc_)                  \
     static void reference_reduce_##name_(const graph_reference *r) {                                \
         reference_reduce(r, &(reduction){first_, first_integer_, number_##name_, integer_##name_}); \
     }
@@ -394,7 +533,15 @@ REDUCE_TABLE(X)
 #define BOUND_OF_TIR_OR graph_bound_extreme
 #define BOUND_OF_TIR_XOR graph_bound_extreme
 
-#define X(name_, aliases_, op_, dtypes_, first_, first_integer_, tolerance_, gradient_, doc_)            \
+#define RULES_OF_TIR_ADD GRAPH_LINEAR(1, transpose_sum)
+#define RULES_OF_TIR_MUL .jvp = tangent_prod
+#define RULES_OF_TIR_MAX .jvp = tangent_extreme
+#define RULES_OF_TIR_MIN .jvp = tangent_extreme
+#define RULES_OF_TIR_AND GRAPH_NO_GRADIENT
+#define RULES_OF_TIR_OR GRAPH_NO_GRADIENT
+#define RULES_OF_TIR_XOR GRAPH_NO_GRADIENT
+
+#define X(name_, aliases_, op_, dtypes_, first_, first_integer_, tolerance_, doc_)                       \
     static const graph_op row_##name_ = {                                                                \
         .name = "reduce_" #name_,                                                                        \
         .aliases = aliases_,                                                                             \
@@ -411,8 +558,7 @@ REDUCE_TABLE(X)
         .reference = GRAPH_REFERENCE(reference_reduce_##name_),                                          \
         .bound = GRAPH_REFERENCE(BOUND_OF_##op_),                                                        \
         .tolerance = tolerance_,                                                                         \
-        .vjp = gradient_,                                                                                \
-        .jvp = gradient_,                                                                                \
+        RULES_OF_##op_,                                                                                  \
         .samples = SAMPLES("reduce_" #name_),                                                            \
         .doc = doc_,                                                                                     \
     };
@@ -491,6 +637,11 @@ CUMULATIVE_TABLE(X)
          "(T[1], axis=0)\n" name "(T[0], axis=0)\n" name "(T[3, 0], axis=0, exclusive=true)\n" name        \
          "(T[131, 2], axis=0)\n" name "(T[2, 3, 1, 2, 5, 3], axis=4)"
 
+#define RUNNING_RULES_OF_TIR_ADD GRAPH_LINEAR(1, transpose_cumulative_sum)
+#define RUNNING_RULES_OF_TIR_MUL .jvp = tangent_cumulative_prod
+#define RUNNING_RULES_OF_TIR_MAX .jvp = tangent_record
+#define RUNNING_RULES_OF_TIR_MIN .jvp = tangent_record
+
 #define X(name_, aliases_, op_, first_, first_integer_, tolerance_, doc_)                           \
     static const graph_op row_cumulative_##name_ = {                                                \
         .name = "cumulative_" #name_,                                                               \
@@ -506,6 +657,7 @@ CUMULATIVE_TABLE(X)
                        "leave the element itself out: the first result is that of nothing"},        \
                       {"reverse", GRAPH_ATTR_BOOL, NULL, "false", "run from the end of the axis"}}, \
         .infer = infer_cumulative,                                                                  \
+        RUNNING_RULES_OF_##op_,                                                                     \
         .compute = compute_cumulative_##name_,                                                      \
         .reference = GRAPH_REFERENCE(reference_cumulative_##name_),                                 \
         .bound = GRAPH_REFERENCE(BOUND_OF_##op_),                                                   \
@@ -516,7 +668,7 @@ CUMULATIVE_TABLE(X)
 CUMULATIVE_TABLE(X)
 #undef X
 
-#define REDUCE_ROW(name_, aliases_, op_, dtypes_, first_, first_integer_, tolerance_, gradient_, doc_) &row_##name_,
+#define REDUCE_ROW(name_, aliases_, op_, dtypes_, first_, first_integer_, tolerance_, doc_) &row_##name_,
 #define ARG_ROW(name_, doc_) &row_##name_,
 #define CUMULATIVE_ROW(name_, aliases_, op_, first_, first_integer_, tolerance_, doc_) &row_cumulative_##name_,
 const graph_op *const graph_ops_reduce[] = {

@@ -1,4 +1,6 @@
 /* Special functions as maps: of the error function's family, gamma, Bessel. */
+#include "graph/build.h"
+#include "graph/gradient.h"
 #include "graph/ops_map.h"
 #ifdef DLC_REFERENCE
 #include "graph/special_reference.h"
@@ -21,6 +23,45 @@ WIDENED(bessel_i0, tir_math_bessel(pool, 0, false, a))
 WIDENED(bessel_i0e, tir_math_bessel(pool, 0, true, a))
 WIDENED(bessel_i1, tir_math_bessel(pool, 1, false, a))
 WIDENED(bessel_i1e, tir_math_bessel(pool, 1, true, a))
+
+/* ---- derivatives (Abramowitz & Stegun 1964, 6.3.1, 9.6.27, 9.6.28) */
+
+static void partial_erfinv(graph_rule *rule) {
+    graph *g = rule->g;
+    const graph_id y = graph_rule_result(rule, 0);
+    rule->out[0] = graph_mul_number(g, graph_exp(g, graph_mul(g, y, y)), 0.886226925452758); /* sqrt(pi)/2 */
+}
+
+static graph_id function_of(graph_rule *rule, const char *name, graph_id x) {
+    return graph_emit_with(rule->g, name, 1, &x, 0, NULL);
+}
+
+static void partial_lgamma(graph_rule *rule) {
+    rule->out[0] = function_of(rule, "digamma", graph_rule_operand(rule, 0));
+}
+
+/* i0' = i1, i1' = i0 - i1/x, which is 1/2 at 0; with the factor exp(-|x|) also minus the function, with the sign of x. */
+static void partial_bessel(graph_rule *rule, const char *i0, const char *i1, bool first, bool scaled) {
+    graph *g = rule->g;
+    const graph_id x = graph_rule_operand(rule, 0), zero = graph_scalar_like(g, x, 0),
+                   half = graph_scalar_like(g, x, 0.5);
+    const graph_id a = function_of(rule, i0, x), b = function_of(rule, i1, x), at_zero = graph_eq(g, x, zero);
+    graph_id d = b;
+    if (first) d = graph_sub(g, a, graph_select(g, at_zero, half, graph_div(g, b, graph_select(g, at_zero, half, x))));
+    rule->out[0] = scaled ? graph_sub(g, d, graph_mul(g, graph_sign(g, x), first ? b : a)) : d;
+}
+static void partial_bessel_i0(graph_rule *rule) {
+    partial_bessel(rule, "bessel_i0", "bessel_i1", false, false);
+}
+static void partial_bessel_i0e(graph_rule *rule) {
+    partial_bessel(rule, "bessel_i0e", "bessel_i1e", false, true);
+}
+static void partial_bessel_i1(graph_rule *rule) {
+    partial_bessel(rule, "bessel_i0", "bessel_i1", true, false);
+}
+static void partial_bessel_i1e(graph_rule *rule) {
+    partial_bessel(rule, "bessel_i0e", "bessel_i1e", true, true);
+}
 
 /* ---- references, in long double */
 
@@ -73,6 +114,7 @@ static const graph_op row_erfc = {
 
 static const graph_op row_erfinv = {
     MAP(erfinv, 1, "x"),
+    .partial = partial_erfinv,
     .dtypes = "float",
     .infer = graph_infer_map,
     .accuracy = {0.6, 5.5, 0},
@@ -82,6 +124,7 @@ static const graph_op row_erfinv = {
 
 static const graph_op row_lgamma = {
     MAP(lgamma, 1, "x"),
+    .partial = partial_lgamma,
     .aliases = "gammaln",
     .dtypes = "float",
     .infer = graph_infer_map,
@@ -103,6 +146,7 @@ static const graph_op row_digamma = {
 
 static const graph_op row_bessel_i0 = {
     MAP(bessel_i0, 1, "x"),
+    .partial = partial_bessel_i0,
     .aliases = "i0",
     .dtypes = "float",
     .infer = graph_infer_map,
@@ -113,6 +157,7 @@ static const graph_op row_bessel_i0 = {
 
 static const graph_op row_bessel_i0e = {
     MAP(bessel_i0e, 1, "x"),
+    .partial = partial_bessel_i0e,
     .aliases = "i0e",
     .dtypes = "float",
     .infer = graph_infer_map,
@@ -123,6 +168,7 @@ static const graph_op row_bessel_i0e = {
 
 static const graph_op row_bessel_i1 = {
     MAP(bessel_i1, 1, "x"),
+    .partial = partial_bessel_i1,
     .aliases = "i1",
     .dtypes = "float",
     .infer = graph_infer_map,
@@ -133,6 +179,7 @@ static const graph_op row_bessel_i1 = {
 
 static const graph_op row_bessel_i1e = {
     MAP(bessel_i1e, 1, "x"),
+    .partial = partial_bessel_i1e,
     .aliases = "i1e",
     .dtypes = "float",
     .infer = graph_infer_map,

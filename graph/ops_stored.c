@@ -3,6 +3,7 @@
  * Only the rows here compute on them; all other rows are expanded to operate on parts of their operands (graph_expand_stored). */
 #include "graph/bound.h"
 #include "graph/build.h"
+#include "graph/gradient.h"
 #include "graph/ops_common.h"
 
 #include <math.h>
@@ -458,39 +459,63 @@ void graph_expand_stored(graph_expand *e, int results) {
                                  : first + (graph_id)k;
 }
 
+/* ---- transposes. A cotangent of a complex number is that of its real part plus i times that of its imaginary part. ---------------- */
+
+static graph_id part_of(graph *g, const char *name, graph_id x) {
+    return graph_emit_with(g, name, 1, &x, 0, NULL);
+}
+
+static void transpose_complex(graph_rule *rule) {
+    rule->out[0] = part_of(rule->g, rule->operand ? "imag" : "real", rule->cotangent[0]);
+}
+static void transpose_real(graph_rule *rule) {
+    graph_id c = rule->cotangent[0];
+    rule->out[0] = emit_complex(rule->g, c, graph_full_like(rule->g, c, 0));
+}
+static void transpose_imag(graph_rule *rule) {
+    graph_id c = rule->cotangent[0];
+    rule->out[0] = emit_complex(rule->g, graph_full_like(rule->g, c, 0), c);
+}
+static void transpose_as_pairs(graph_rule *rule) {
+    rule->out[0] = part_of(rule->g, "as_complex", rule->cotangent[0]);
+}
+static void transpose_as_complex(graph_rule *rule) {
+    rule->out[0] = part_of(rule->g, "as_pairs", rule->cotangent[0]);
+}
+
 /* ---- rows ----------------------------------------------------------------------------------------------------------- */
 
-#define ROW(name_, class_name_, count_, operands_, dtypes_, infer_, field_, function_, gradient_, samples_, doc_) \
-    static const graph_op row_##name_ = {                                                                         \
-        .name = #name_,                                                                                           \
-        .class_ = class_name_,                                                                                    \
-        .min_inputs = count_,                                                                                     \
-        .max_inputs = count_,                                                                                     \
-        .results = 1,                                                                                             \
-        .operands = operands_,                                                                                    \
-        .dtypes = dtypes_,                                                                                        \
-        .infer = infer_,                                                                                          \
-        .field_ = function_,                                                                                      \
-        .vjp = gradient_,                                                                                         \
-        .jvp = gradient_,                                                                                         \
-        .samples = samples_,                                                                                      \
-        .doc = doc_,                                                                                              \
+#define LINEAR(operands, name) .linear = operands, .transpose = transpose_##name,
+#define ROW(name_, class_name_, count_, operands_, dtypes_, infer_, field_, function_, rules_, samples_, doc_) \
+    static const graph_op row_##name_ = {                                                                      \
+        .name = #name_,                                                                                        \
+        .class_ = class_name_,                                                                                 \
+        .min_inputs = count_,                                                                                  \
+        .max_inputs = count_,                                                                                  \
+        .results = 1,                                                                                          \
+        .operands = operands_,                                                                                 \
+        .dtypes = dtypes_,                                                                                     \
+        .infer = infer_,                                                                                       \
+        .field_ = function_,                                                                                   \
+        rules_.samples = samples_,                                                                             \
+        .doc = doc_,                                                                                           \
     };
 
-ROW(complex, GRAPH_INJECTIVE, 2, "real imag", "f32", infer_complex, compute, compute_complex, NULL,
-    "complex(T[5, 7], T[5, 7])", "real + i imag, c64, of two f32 of one shape. StableHLO complex.")
-ROW(real, GRAPH_INJECTIVE, 1, "x", "c64", infer_part, compute, compute_real, NULL, "real(T[5, 7])",
+ROW(complex, GRAPH_INJECTIVE, 2, "real imag", "f32", infer_complex, compute, compute_complex,
+    LINEAR(GRAPH_JOINTLY, complex), "complex(T[5, 7], T[5, 7])",
+    "real + i imag, c64, of two f32 of one shape. StableHLO complex.")
+ROW(real, GRAPH_INJECTIVE, 1, "x", "c64", infer_part, compute, compute_real, LINEAR(1, real), "real(T[5, 7])",
     "Real part of c64, f32. StableHLO real.")
-ROW(imag, GRAPH_INJECTIVE, 1, "x", "c64", infer_part, compute, compute_imag, NULL, "imag(T[5, 7])",
+ROW(imag, GRAPH_INJECTIVE, 1, "x", "c64", infer_part, compute, compute_imag, LINEAR(1, imag), "imag(T[5, 7])",
     "Imaginary part of c64, f32. StableHLO imag.")
-ROW(conj, GRAPH_COMPOSITE, 1, "x", "c64", infer_conj, expand, expand_conj, NULL, "conj(T[5, 7])",
+ROW(conj, GRAPH_COMPOSITE, 1, "x", "c64", infer_conj, expand, expand_conj, , "conj(T[5, 7])",
     "Complex conjugate: the imaginary part with the other sign. NumPy conj.")
-ROW(angle, GRAPH_COMPOSITE, 1, "x", "c64", infer_part, expand, expand_angle, NULL, "angle(T[5, 7])",
+ROW(angle, GRAPH_COMPOSITE, 1, "x", "c64", infer_part, expand, expand_angle, , "angle(T[5, 7])",
     "Argument of c64, f32 from -pi to pi: atan2(imag, real). NumPy angle.")
-ROW(as_pairs, GRAPH_INJECTIVE, 1, "x", "c64", infer_as_pairs, compute, compute_pairs, NULL, "as_pairs(T[5, 7])",
-    "c64[...] as f32[..., 2]: real part, imaginary part. PyTorch view_as_real.")
-ROW(as_complex, GRAPH_INJECTIVE, 1, "x", "f32", infer_as_complex, compute, compute_pairs, NULL, "as_complex(T[5, 2])",
-    "f32[..., 2] as c64[...]: pairs of real and imaginary part. PyTorch view_as_complex.")
+ROW(as_pairs, GRAPH_INJECTIVE, 1, "x", "c64", infer_as_pairs, compute, compute_pairs, LINEAR(1, as_pairs),
+    "as_pairs(T[5, 7])", "c64[...] as f32[..., 2]: real part, imaginary part. PyTorch view_as_real.")
+ROW(as_complex, GRAPH_INJECTIVE, 1, "x", "f32", infer_as_complex, compute, compute_pairs, LINEAR(1, as_complex),
+    "as_complex(T[5, 2])", "f32[..., 2] as c64[...]: pairs of real and imaginary part. PyTorch view_as_complex.")
 
 static const graph_op row_unpack_bits = {
     .name = "unpack_bits",

@@ -1,5 +1,7 @@
 /* Structure: every result element is one operand element or a fill. A row defines the map from result index to operand index; all
  * use one form of stage. Lists of axes accept negative ones, counted from the end. */
+#include "graph/build.h"
+#include "graph/gradient.h"
 #include "graph/ops_common.h"
 
 #define ELEMENT(name) static tir_expr element_##name(graph_compute *c, const tir_expr *axis)
@@ -366,6 +368,182 @@ ELEMENT(iota) {
 }
 COMPUTE(iota)
 
+/* ---- transposes: cotangents of operands ------------------------------------------------------------------------------ */
+
+static const graph_shape *shape_of(const graph_rule *rule, graph_id value) {
+    return graph_shape_of(rule->g, value);
+}
+
+static graph_id zero_for(graph_rule *rule, graph_id x) {
+    return graph_scalar(rule->g, graph_tangent_dtype(shape_of(rule, x)->dtype), 0);
+}
+
+static void transpose_reshape(graph_rule *rule) {
+    const graph_shape *x = shape_of(rule, rule->input[0]);
+    rule->out[0] = graph_reshape(rule->g, rule->cotangent[0], x->rank, x->dim);
+}
+
+static void transpose_transpose(graph_rule *rule) {
+    int64_t inverse[DLC_MAX_RANK];
+    const int rank = shape_of(rule, rule->input[0])->rank;
+    for (int i = 0; i < rank; i++) inverse[graph_axis_of(rule->attribute[0].list[i], rank)] = i;
+    rule->out[0] = graph_transpose(rule->g, rule->cotangent[0], inverse);
+}
+
+/* The sum over the axes along which x was repeated, in the order of x's axes. */
+static void transpose_broadcast(graph_rule *rule) {
+    graph *g = rule->g;
+    const graph_shape x = *shape_of(rule, rule->input[0]), y = *shape_of(rule, rule->first);
+    int64_t summed[DLC_MAX_RANK], order[DLC_MAX_RANK], place[DLC_MAX_RANK];
+    int sums = 0, kept = 0;
+    for (int k = 0; k < y.rank; k++) {
+        int from = 0;
+        while (from < x.rank && graph_axis_of(rule->attribute[1].list[from], y.rank) != k) from++;
+        const bool repeats = from == x.rank || (is_number(g->pool, x.dim[from], 1) && !is_number(g->pool, y.dim[k], 1));
+        if (repeats)
+            summed[sums++] = k;
+        else
+            place[kept++] = from;
+    }
+    graph_id c = rule->cotangent[0];
+    if (sums) c = graph_reduce_sum(g, c, sums, summed, false);
+    /* axis i of c is axis place[i] of x: put in ascending order */
+    for (int i = 0; i < kept; i++) {
+        int before = 0;
+        for (int k = 0; k < kept; k++) before += place[k] < place[i];
+        order[before] = i;
+    }
+    c = graph_transpose(g, c, order);
+    rule->out[0] = graph_reshape(g, c, x.rank, x.dim);
+}
+
+static void transpose_reverse(graph_rule *rule) {
+    rule->out[0] = graph_reverse(rule->g, rule->cotangent[0], rule->attribute[0].count, rule->attribute[0].list);
+}
+
+static graph_id pad_between(graph_rule *rule, graph_id c, const int64_t *low, const int64_t *high,
+                            const int64_t *interior) {
+    const int rank = shape_of(rule, c)->rank;
+    return graph_emit_with(rule->g, "pad", 2, (graph_id[]){c, zero_for(rule, rule->input[0])}, 3,
+                           (graph_setting[]){graph_set_list("low", rank, low), graph_set_list("high", rank, high),
+                                             graph_set_list("interior", rank, interior)});
+}
+
+/* Writes c into zeros of x's shape, at `start`, which are expressions: for sizes that vary, with which `pad` cannot be written. */
+static graph_id place_at(graph_rule *rule, graph_id c, const tir_expr *start) {
+    graph *g = rule->g;
+    const graph_shape x = *shape_of(rule, rule->input[0]);
+    graph_id zeros = graph_full(g, graph_tangent_dtype(x.dtype), x.rank, x.dim, 0), place[DLC_MAX_RANK];
+    for (int i = 0; i < x.rank; i++) place[i] = graph_expand_dims(g, graph_dimension(g, DLC_I64, start[i]), 0);
+    graph_id at = graph_concat(g, x.rank, place, 0);
+    return graph_emit_with(g, "dynamic_update_slice", 3, (graph_id[]){zeros, c, at}, 0, NULL);
+}
+
+static void transpose_slice(graph_rule *rule) {
+    graph *g = rule->g;
+    tir_pool *pool = g->pool;
+    const graph_shape x = *shape_of(rule, rule->input[0]), y = *shape_of(rule, rule->first);
+    const graph_attribute *step = &rule->attribute[2];
+    int64_t low[DLC_MAX_RANK], high[DLC_MAX_RANK], interior[DLC_MAX_RANK], none[DLC_MAX_RANK] = {0};
+    tir_expr start[DLC_MAX_RANK];
+    bool numbers = true, spaced = false;
+    for (int i = 0; i < x.rank; i++) {
+        const int64_t by = step->count ? step->list[i] : 1;
+        start[i] = slice_bound(pool, rule->attribute[0].dims[i], x.dim[i]);
+        tir_expr taken = tir_mul(pool, tir_sub(pool, y.dim[i], tir_index(pool, 1)), tir_index(pool, by));
+        taken = tir_max(pool, tir_add(pool, taken, tir_index(pool, 1)), tir_index(pool, 0));
+        numbers = numbers && tir_is_const(pool, start[i], &low[i]) &&
+                  tir_is_const(pool, tir_sub(pool, x.dim[i], tir_add(pool, start[i], taken)), &high[i]);
+        interior[i] = by - 1;
+        spaced = spaced || by > 1;
+    }
+    if (x.rank == 0) {
+        rule->out[0] = rule->cotangent[0];
+    } else if (numbers) {
+        rule->out[0] = pad_between(rule, rule->cotangent[0], low, high, interior);
+    } else {
+        graph_id c = rule->cotangent[0];
+        if (spaced) c = pad_between(rule, c, none, none, interior);
+        rule->out[0] = place_at(rule, c, start);
+    }
+}
+
+/* x: what it left, taken out again; value: the sum of the others. */
+static void transpose_pad(graph_rule *rule) {
+    graph *g = rule->g;
+    tir_pool *pool = g->pool;
+    const graph_attribute *low = &rule->attribute[0], *high = &rule->attribute[1], *interior = &rule->attribute[2];
+    const graph_shape x = *shape_of(rule, rule->input[0]);
+    graph_id c = rule->cotangent[0];
+    if (rule->operand == 1) {
+        graph_id nothing = graph_full(g, shape_of(rule, c)->dtype, x.rank, x.dim, 0),
+                 one = graph_scalar_like(g, nothing, 1);
+        graph_id outside = graph_emit(g, rule->op, 2, (graph_id[]){nothing, one}, rule->attribute);
+        rule->out[0] = graph_reduce_sum(g, graph_mul(g, c, outside), 0, NULL, false);
+        return;
+    }
+    int64_t before[DLC_MAX_RANK], after[DLC_MAX_RANK], step[DLC_MAX_RANK];
+    tir_expr start[DLC_MAX_RANK], stop[DLC_MAX_RANK];
+    for (int i = 0; i < x.rank; i++) {
+        before[i] = low->list[i] < 0 ? -low->list[i] : 0;
+        after[i] = high->list[i] < 0 ? -high->list[i] : 0;
+    }
+    if (x.rank) c = graph_pad(g, c, zero_for(rule, rule->input[0]), before, after); /* what negative padding removed */
+    for (int i = 0; i < x.rank; i++) {
+        start[i] = tir_index(pool, low->list[i] > 0 ? low->list[i] : 0);
+        stop[i] = tir_sub(pool, shape_of(rule, c)->dim[i], tir_index(pool, high->list[i] > 0 ? high->list[i] : 0));
+        step[i] = interior->count ? interior->list[i] + 1 : 1;
+    }
+    rule->out[0] = graph_slice(g, c, start, stop, step);
+}
+
+/* Positions in an axis of x of the elements of the padded axis: i64[size of the padded axis]. */
+static graph_id repeated_positions(graph_rule *rule, int axis) {
+    graph *g = rule->g;
+    const int64_t mode = rule->attribute[REPEAT_MODE].integer;
+    const tir_expr size = shape_of(rule, rule->input[0])->dim[axis], padded = shape_of(rule, rule->first)->dim[axis];
+    graph_id at =
+        graph_add_number(g, graph_iota(g, DLC_I64, 1, &padded, 0), -(double)rule->attribute[REPEAT_LOW].list[axis]);
+    graph_id one = graph_scalar_i64(g, DLC_I64, 1), zero = graph_scalar_i64(g, DLC_I64, 0);
+    graph_id count = graph_dimension(g, DLC_I64, size), last = graph_sub(g, count, one);
+    if (mode == REPEAT_EDGE) return graph_clamp(g, zero, at, last);
+    graph_id period = mode == REPEAT_WRAP ? count : graph_max(g, graph_mul_number(g, last, 2), one);
+    period = graph_broadcast_like(g, period, at);
+    at = graph_emit_with(g, "mod", 2, (graph_id[]){at, period}, 0, NULL);
+    return mode == REPEAT_WRAP ? at : graph_min(g, at, graph_sub(g, period, at));
+}
+
+static void transpose_pad_repeat(graph_rule *rule) {
+    graph *g = rule->g;
+    graph_id c = rule->cotangent[0];
+    const graph_shape x = *shape_of(rule, rule->input[0]);
+    for (int i = 0; i < x.rank; i++) {
+        const int64_t low = rule->attribute[REPEAT_LOW].list[i], high = rule->attribute[REPEAT_HIGH].list[i];
+        if (low == 0 && high == 0) continue;
+        graph_shape whole = *shape_of(rule, c);
+        if (low <= 0 && high <= 0) {
+            int64_t before[DLC_MAX_RANK] = {0}, after[DLC_MAX_RANK] = {0};
+            before[i] = -low;
+            after[i] = -high;
+            c = graph_pad(g, c, zero_for(rule, rule->input[0]), before, after);
+            continue;
+        }
+        whole.dim[i] = x.dim[i];
+        graph_id zeros = graph_full(g, whole.dtype, whole.rank, whole.dim, 0);
+        c = graph_scatter_add(g, zeros, repeated_positions(rule, i), c, i);
+    }
+    rule->out[0] = c;
+}
+
+static void transpose_concat(graph_rule *rule) {
+    tir_pool *pool = rule->g->pool;
+    const int axis = graph_axis_of(rule->attribute[0].integer, shape_of(rule, rule->first)->rank);
+    tir_expr start = tir_index(pool, 0);
+    for (int k = 0; k < rule->operand; k++) start = tir_add(pool, start, shape_of(rule, rule->input[k])->dim[axis]);
+    tir_expr stop = tir_add(pool, start, shape_of(rule, rule->input[rule->operand])->dim[axis]);
+    rule->out[0] = graph_slice_axis(rule->g, rule->cotangent[0], axis, start, stop);
+}
+
 /* ---- references ------------------------------------------------------------------------------------------------ */
 
 #ifdef DLC_REFERENCE
@@ -513,6 +691,7 @@ static void reference_iota(const graph_reference *r) {
 static const graph_op row_reshape = {
     .aliases = "view",
     FORM(reshape, GRAPH_INJECTIVE, 1, 1, "x", "all"),
+    GRAPH_LINEAR(1, transpose_reshape),
     .attribute = {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result; one may be -1: what is left"}},
     .samples =
         "reshape(T[6, 10], shape=[4, 15])\nreshape(T[], shape=[1, 1])\nreshape(T[1, 1, 1], shape=[])\n"
@@ -526,6 +705,7 @@ static const graph_op row_reshape = {
 static const graph_op row_transpose = {
     .aliases = "permute",
     FORM(transpose, GRAPH_INJECTIVE, 1, 1, "x", "all"),
+    GRAPH_LINEAR(1, transpose_transpose),
     .attribute = {{"permutation", GRAPH_ATTR_INTEGERS, NULL, NULL, "for each result axis, the operand's axis"}},
     .samples =
         "transpose(T[5, 7], permutation=[1, 0])\ntranspose(T[], permutation=[])\ntranspose(T[13], permutation=[0])\n"
@@ -536,6 +716,7 @@ static const graph_op row_transpose = {
 static const graph_op row_broadcast = {
     .aliases = "expand broadcast_to",
     FORM(broadcast, GRAPH_INJECTIVE, 1, 1, "x", "all"),
+    GRAPH_LINEAR(1, transpose_broadcast),
     .attribute = {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result"},
                   {"axes", GRAPH_ATTR_INTEGERS, NULL, NULL, "for each axis of x, its axis in the result"}},
     .samples = "broadcast(T[7], shape=[5, 7], axes=[1])\nbroadcast(T[], shape=[3, 4], axes=[])\n"
@@ -548,6 +729,7 @@ static const graph_op row_broadcast = {
 static const graph_op row_reverse = {
     .aliases = "flip",
     FORM(reverse, GRAPH_INJECTIVE, 1, 1, "x", "all"),
+    GRAPH_LINEAR(1, transpose_reverse),
     .algebra = GRAPH_INVOLUTION,
     .attribute = {{"axes", GRAPH_ATTR_INTEGERS, NULL, NULL, "axes to reverse"}},
     .samples =
@@ -557,6 +739,7 @@ static const graph_op row_reverse = {
 };
 static const graph_op row_slice = {
     FORM(slice, GRAPH_INJECTIVE, 1, 1, "x", "all"),
+    GRAPH_LINEAR(1, transpose_slice),
     .attribute = {{"start", GRAPH_ATTR_DIMS, NULL, NULL,
                    "first index of each axis; negative constants count from the end"},
                   {"stop", GRAPH_ATTR_DIMS, NULL, NULL, "first index not taken; negative constants count from the end"},
@@ -572,6 +755,7 @@ static const graph_op row_slice = {
 };
 static const graph_op row_pad = {
     FORM(pad, GRAPH_INJECTIVE, 2, 2, "x value", "all"),
+    GRAPH_LINEAR(GRAPH_JOINTLY, transpose_pad),
     .attribute = {{"low", GRAPH_ATTR_INTEGERS, NULL, NULL,
                    "elements before the first, per axis; negative ones are removed"},
                   {"high", GRAPH_ATTR_INTEGERS, NULL, NULL,
@@ -589,6 +773,7 @@ static const graph_op row_pad = {
 };
 static const graph_op row_pad_repeat = {
     FORM(pad_repeat, GRAPH_INJECTIVE, 1, 1, "x", "all"),
+    GRAPH_LINEAR(1, transpose_pad_repeat),
     .attribute =
         {{"low", GRAPH_ATTR_INTEGERS, NULL, NULL, "elements before the first, per axis; negative ones are removed"},
          {"high", GRAPH_ATTR_INTEGERS, NULL, NULL, "elements after the last, per axis; negative ones are removed"},
@@ -608,6 +793,7 @@ static const graph_op row_pad_repeat = {
 static const graph_op row_concat = {
     .aliases = "concatenate cat",
     FORM(concat, GRAPH_INJECTIVE, 1, -1, "x", "all"),
+    GRAPH_LINEAR(GRAPH_JOINTLY, transpose_concat),
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis to join along"}},
     .samples = "concat(T[5, 3], T[5, 1], T[5, 7], axis=1)\nconcat(T[13], axis=0)\nconcat(T[2, 3], T[4, 3], axis=-2)\n"
                "concat(T[0], T[3], T[0], T[2], axis=0)\nconcat(T[0], T[0], axis=0)\n"

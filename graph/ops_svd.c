@@ -392,6 +392,7 @@ static void reference_lstsq(const graph_reference *r) {
 
 static const graph_op row_svd = {
     MATRIX_ROW(svd, GRAPH_COMPOSITE, 1, 3, "a"),
+    .jvp = matrix_tangent_svd,
     .infer = infer_svd,
     .expand = expand_svd,
     .reference = GRAPH_REFERENCE(reference_svd),
@@ -411,6 +412,7 @@ static const graph_op row_pinv = {
     MATRIX_ROW(pinv, GRAPH_COMPOSITE, 1, 1, "a"),
     .aliases = "pseudo_inverse",
     .attribute = {TOLERANCE_ATTRIBUTE},
+    .jvp = matrix_tangent_pinv,
     .infer = infer_pinv,
     .expand = expand_pinv,
     .reference = GRAPH_REFERENCE(reference_pinv),
@@ -425,6 +427,8 @@ static const graph_op row_lstsq = {
     MATRIX_ROW(lstsq, GRAPH_COMPOSITE, 2, 1, "a b"),
     .aliases = "least_squares",
     .attribute = {TOLERANCE_ATTRIBUTE},
+    GRAPH_LINEAR(2, matrix_transpose_lstsq),
+    .jvp = matrix_tangent_lstsq,
     .infer = infer_lstsq,
     .expand = expand_lstsq,
     .reference = GRAPH_REFERENCE(reference_lstsq),

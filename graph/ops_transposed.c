@@ -2,6 +2,7 @@
  * with a smaller window of its own. All phases are channels of one convolution of stride 1, whose result is interleaved. There are
  * no products with inserted zeros, except if the stride does not divide the window. */
 #include "graph/build.h"
+#include "graph/gradient.h"
 #include "graph/ops_common.h"
 
 enum { STRIDE, LOW, HIGH, DILATION, OUTPUT_PADDING, GROUPS, RESULT };
@@ -210,6 +211,33 @@ static void expand_convolution_transposed(graph_expand *e) {
 
 /* ---- reference */
 
+/* ---- transposes: x: the convolution of c by w; w: the gradient of that convolution's w, c in the place of its input and x in that of its
+ * output */
+
+static void transpose_convolution_transposed(graph_rule *rule) {
+    graph *g = rule->g;
+    const graph_attribute *a = rule->attribute;
+    const graph_shape own = *graph_shape_of(g, rule->input[rule->operand]);
+    int64_t high[SPATIAL_MAX];
+    for (int i = 0; i < own.rank - 2; i++)
+        high[i] = graph_list_entry(&a[HIGH], i, 0) - graph_list_entry(&a[OUTPUT_PADDING], i, 0);
+    graph_id other = rule->input[1 - rule->operand];
+    const bool half =
+        lib_dtype_is_narrow_float(graph_shape_of(g, other)->dtype) && !lib_dtype_is_f8(graph_shape_of(g, other)->dtype);
+    if (!half) other = graph_widen(g, other);
+    const graph_id c = graph_cast(g, rule->cotangent[0], graph_shape_of(g, other)->dtype);
+    const graph_setting settings[] = {{"stride", a[STRIDE]},
+                                      {"low", a[LOW]},
+                                      graph_set_list("high", own.rank - 2, high),
+                                      {"dilation", a[DILATION]},
+                                      {"groups", a[GROUPS]},
+                                      graph_set_integer("result", half ? GRAPH_RESULT_F32 : GRAPH_RESULT_SAME),
+                                      graph_set_dims("window", own.rank - 2, own.dim + 2)};
+    const graph_id out = graph_emit_with(g, rule->operand ? "convolution_weights" : "convolution", 2,
+                                         (graph_id[]){c, other}, rule->operand ? 7 : 6, settings);
+    rule->out[0] = graph_cast(g, out, graph_tangent_dtype(own.dtype));
+}
+
 #ifdef DLC_REFERENCE
 /* Adds every product to its result element. */
 static void reference_convolution_transposed(const graph_reference *r) {
@@ -259,6 +287,7 @@ static const graph_op row_convolution_transposed = {
                   {"groups", GRAPH_ATTR_INTEGER, NULL, "1",
                    "channels are divided into as many independent convolutions"},
                   GRAPH_RESULT_ATTRIBUTE},
+    GRAPH_LINEAR(3, transpose_convolution_transposed),
     .infer = infer_convolution_transposed,
     .expand = expand_convolution_transposed,
     .reference = GRAPH_REFERENCE(reference_convolution_transposed),

@@ -3,6 +3,7 @@
  * there are max(0, floor((n + low + high - ((window - 1)*dilation + 1)) / stride) + 1) outputs. Padding is not data: a predicate
  * excludes reduction points on it, so that it contributes neither 0*NaN nor the identity of a maximum. */
 #include "graph/build.h"
+#include "graph/gradient.h"
 #include "graph/ops_common.h"
 
 #ifdef DLC_REFERENCE
@@ -209,6 +210,243 @@ static void compute_reduce_window(graph_compute *c) {
     int64_t op = c->attribute[REDUCE_WINDOW_OP].integer;
     if (op == REDUCE_WINDOW_SUM) element = tir_cast(c->pool, (tir_dtype)graph_sum_dtype(x->dtype), element);
     c->result[0] = graph_compute_cast(c, tir_stage_reduce(c->region, stage, ops[op], element), y->dtype, NULL);
+}
+
+/* ---- rules of differentiation -------------------------------------------------------------------------------------- */
+
+/* Elements from -low to size + high of each axis, zeros beyond x: padded, or removed where negative. Sizes that vary are
+ * reached from above, then cut. */
+static graph_id resized(graph *g, graph_id x, double fill, const int64_t *low, const int64_t *high,
+                        const graph_shape *wanted) {
+    const graph_shape shape = *graph_shape_of(g, x);
+    tir_expr start[DLC_MAX_RANK];
+    x = graph_pad(g, x, graph_scalar_like(g, x, fill), low, high);
+    for (int i = 0; i < shape.rank; i++) start[i] = tir_index(g->pool, 0);
+    return graph_slice(g, x, start, wanted->dim, NULL);
+}
+
+/* The sum of the cotangents of all windows that read an element: windows of the cotangents, spread by the stride. */
+static void transpose_window_sum(graph_rule *rule) {
+    graph *g = rule->g;
+    const graph_shape x = *graph_shape_of(g, rule->input[0]);
+    const graph_attribute *size = &rule->attribute[REDUCE_WINDOW_SIZE];
+    int64_t interior[DLC_MAX_RANK], none[DLC_MAX_RANK] = {0}, low[DLC_MAX_RANK], high[DLC_MAX_RANK],
+                                    dilation[DLC_MAX_RANK], stride[DLC_MAX_RANK];
+    tir_expr start[DLC_MAX_RANK];
+    for (int i = 0; i < x.rank; i++) {
+        const window w = window_of(rule->attribute + REDUCE_WINDOW_LISTS, i);
+        const int64_t reach = (size->list[i] - 1) * w.number[WINDOW_DILATION];
+        interior[i] = w.number[WINDOW_STRIDE] - 1;
+        stride[i] = 1;
+        dilation[i] = w.number[WINDOW_DILATION];
+        low[i] = reach - w.number[WINDOW_LOW];
+        high[i] = reach - w.number[WINDOW_HIGH] + interior[i]; /* up to so many elements are in no window */
+        start[i] = tir_index(g->pool, 0);
+    }
+    graph_id c = rule->cotangent[0], zero = graph_scalar_like(g, c, 0);
+    c = graph_emit_with(g, "pad", 2, (graph_id[]){c, zero}, 3,
+                        (graph_setting[]){graph_set_list("low", x.rank, none), graph_set_list("high", x.rank, none),
+                                          graph_set_list("interior", x.rank, interior)});
+    c = graph_emit_with(g, "reduce_window", 1, &c, 6,
+                        (graph_setting[]){graph_set_integer("op", REDUCE_WINDOW_SUM),
+                                          {"window", *size},
+                                          graph_set_list("stride", x.rank, stride),
+                                          graph_set_list("low", x.rank, low),
+                                          graph_set_list("high", x.rank, high),
+                                          graph_set_list("dilation", x.rank, dilation)});
+    rule->out[0] = graph_slice(g, c, start, x.dim, NULL);
+}
+
+/* The elements that position `at` of all windows reads of x padded with `fill`. */
+static graph_id window_elements(const graph_rule *rule, graph_id padded, const int64_t *at) {
+    graph *g = rule->g;
+    const graph_shape y = *graph_shape_of(g, rule->first);
+    tir_expr start[DLC_MAX_RANK], stop[DLC_MAX_RANK];
+    int64_t step[DLC_MAX_RANK];
+    for (int i = 0; i < y.rank; i++) {
+        const window w = window_of(rule->attribute + REDUCE_WINDOW_LISTS, i);
+        step[i] = w.number[WINDOW_STRIDE];
+        start[i] = tir_index(g->pool, at[i] * w.number[WINDOW_DILATION]);
+        tir_expr reach =
+            tir_mul(g->pool, tir_sub(g->pool, y.dim[i], tir_index(g->pool, 1)), tir_index(g->pool, step[i]));
+        stop[i] = tir_add(g->pool, start[i],
+                          tir_max(g->pool, tir_add(g->pool, reach, tir_index(g->pool, 1)), tir_index(g->pool, 0)));
+    }
+    return graph_slice(g, padded, start, stop, step);
+}
+
+/* Of the greatest or least: the tangent of the first element that equals it. */
+static graph_id tangent_of_chosen(graph_rule *rule) {
+    graph *g = rule->g;
+    const graph_id x = graph_rule_operand(rule, 0), y = graph_rule_result(rule, 0);
+    const graph_shape shape = *graph_shape_of(g, x);
+    const graph_attribute *size = &rule->attribute[REDUCE_WINDOW_SIZE];
+    const bool most = rule->attribute[REDUCE_WINDOW_OP].integer == REDUCE_WINDOW_MAX;
+    int64_t low[DLC_MAX_RANK], high[DLC_MAX_RANK], at[DLC_MAX_RANK], extent;
+    for (int i = 0; i < shape.rank; i++) {
+        const window w = window_of(rule->attribute + REDUCE_WINDOW_LISTS, i);
+        low[i] = w.number[WINDOW_LOW];
+        high[i] = w.number[WINDOW_HIGH];
+        at[i] = size->list[i] - 1;
+    }
+    const graph_id fill = graph_scalar_like(g, x, most ? -__builtin_inf() : __builtin_inf()),
+                   zero = graph_scalar_like(g, x, 0);
+    const graph_id padded = shape.rank ? graph_pad(g, x, fill, low, high) : x;
+    const graph_id tangents = shape.rank ? graph_pad(g, rule->tangent[0], zero, low, high) : rule->tangent[0];
+    graph_id d = graph_full_like(g, y, 0);
+    for (int i = 0; i < shape.rank; i++)
+        if (tir_is_const(g->pool, graph_shape_of(g, y)->dim[i], &extent) && extent == 0) return d; /* no window fits */
+    for (int i = 0; i >= 0;) { /* from the last position to the first, which wins */
+        d = graph_select(g, graph_eq(g, window_elements(rule, padded, at), y), window_elements(rule, tangents, at), d);
+        for (i = shape.rank - 1; i >= 0 && at[i]-- == 0; i--) at[i] = size->list[i] - 1;
+    }
+    return d;
+}
+
+static void tangent_reduce_window(graph_rule *rule) {
+    if (rule->attribute[REDUCE_WINDOW_OP].integer == REDUCE_WINDOW_SUM)
+        rule->out[0] = graph_emit(rule->g, rule->op, 1, rule->tangent, rule->attribute);
+    else
+        rule->out[0] = tangent_of_chosen(rule);
+}
+
+static void cotangent_reduce_window(graph_rule *rule) {
+    if (rule->attribute[REDUCE_WINDOW_OP].integer == REDUCE_WINDOW_SUM)
+        transpose_window_sum(rule);
+    else
+        graph_rule_transpose_tangents(rule);
+}
+
+/* An operand for a product with the other in that one's type, and the result's type: sums of f16 and bf16 are f32. */
+static graph_id product_with(const graph_rule *rule, graph_id value, graph_id *other, graph_setting *result) {
+    graph *g = rule->g;
+    const dlc_dtype dtype = graph_shape_of(g, *other)->dtype;
+    const bool half = dtype == DLC_F16 || dtype == DLC_BF16;
+    if (!half) *other = graph_widen(g, *other);
+    *result = graph_set_integer("result", half ? GRAPH_RESULT_F32 : GRAPH_RESULT_SAME);
+    return graph_cast(g, value, graph_shape_of(g, *other)->dtype);
+}
+
+/* x's cotangent: w spread by the stride over c, its ends beyond x removed. */
+static void transpose_into_input(graph_rule *rule, graph_id c, graph_id w) {
+    graph *g = rule->g;
+    const graph_shape x = *graph_shape_of(g, rule->input[0]), shape = *graph_shape_of(g, c);
+    const graph_attribute *attribute = rule->attribute;
+    int64_t low[DLC_MAX_RANK] = {0}, high[DLC_MAX_RANK] = {0}, extent;
+    for (int i = 2; i < x.rank; i++) {
+        const window k = window_of(attribute + CONVOLUTION_LISTS, i - 2);
+        low[i] = -k.number[WINDOW_LOW];
+        high[i] = k.number[WINDOW_STRIDE] - 1 - k.number[WINDOW_HIGH];
+        if (tir_is_const(g->pool, shape.dim[i], &extent) && extent == 0) return; /* no window fits */
+    }
+    graph_setting settings[] = {{"stride", attribute[WINDOW_STRIDE]},
+                                {"dilation", attribute[WINDOW_DILATION]},
+                                {"groups", attribute[CONVOLUTION_GROUPS]},
+                                {0}};
+    c = product_with(rule, c, &w, &settings[3]);
+    const graph_id spread = graph_emit_with(g, "convolution_transposed", 2, (graph_id[]){c, w}, 4, settings);
+    rule->out[0] = graph_cast(g, resized(g, spread, 0, low, high, &x), graph_tangent_dtype(x.dtype));
+}
+
+static void transpose_convolution(graph_rule *rule) {
+    graph *g = rule->g;
+    const graph_attribute *attribute = rule->attribute;
+    if (rule->operand == 0) {
+        transpose_into_input(rule, rule->cotangent[0], rule->input[1]);
+        return;
+    }
+    const graph_shape w = *graph_shape_of(g, rule->input[1]);
+    graph_setting settings[CONVOLUTION_GROUPS + 3];
+    for (int i = 0; i <= CONVOLUTION_GROUPS; i++)
+        settings[i] = (graph_setting){rule->op->attribute[i].name, attribute[i]};
+    graph_id x = rule->input[0], c = product_with(rule, rule->cotangent[0], &x, &settings[CONVOLUTION_GROUPS + 1]);
+    settings[CONVOLUTION_GROUPS + 2] = graph_set_dims("window", w.rank - 2, w.dim + 2);
+    const graph_id out =
+        graph_emit_with(g, "convolution_weights", 2, (graph_id[]){x, c}, CONVOLUTION_GROUPS + 3, settings);
+    rule->out[0] = graph_cast(g, out, graph_tangent_dtype(w.dtype));
+}
+
+/* ---- convolution_weights: x [n, ci, spatial...], y [n, co, outputs...] -> [co, ci/groups, window...] ------------- */
+
+enum { WEIGHTS_WINDOW = CONVOLUTION_RESULT + 1 };
+
+static void infer_convolution_weights(graph_infer *infer) {
+    const graph_shape *x = &infer->operand[0], *y = &infer->operand[1];
+    tir_pool *pool = infer->g->pool;
+    const int64_t groups = infer->attribute[CONVOLUTION_GROUPS].integer;
+    const graph_attribute *size = &infer->attribute[WEIGHTS_WINDOW];
+    const int spatial = x->rank - 2;
+    if (spatial < 1 || spatial > SPATIAL_MAX)
+        graph_infer_fail(infer, "x has rank %d, expected 3 to %d: batch, channels, 1 to %d spatial dimensions", x->rank,
+                         SPATIAL_MAX + 2, SPATIAL_MAX);
+    graph_infer_rank(infer, 1, x->rank);
+    if (size->count != spatial) graph_infer_fail(infer, "window has %d entries, expected %d", size->count, spatial);
+    if (groups < 1) graph_infer_fail(infer, "groups is %lld, expected at least 1", (long long)groups);
+    graph_infer_equal(infer, x->dim[0], y->dim[0], "batches of x and y");
+    graph_infer_equal(infer, tir_rem(pool, x->dim[1], tir_index(pool, groups)), tir_index(pool, 0),
+                      "channels of x modulo groups, and 0,");
+    graph_infer_equal(infer, tir_rem(pool, y->dim[1], tir_index(pool, groups)), tir_index(pool, 0),
+                      "channels of y modulo groups, and 0,");
+    infer_window_lists(infer, infer->attribute + CONVOLUTION_LISTS, spatial);
+    graph_shape *w = &infer->result[0];
+    *w = (graph_shape){.dtype = graph_infer_product_dtype(infer, &infer->attribute[CONVOLUTION_RESULT]),
+                       .rank = x->rank};
+    w->dim[0] = y->dim[1];
+    w->dim[1] = tir_div(pool, x->dim[1], tir_index(pool, groups));
+    for (int i = 0; i < spatial; i++) {
+        const window k = window_of(infer->attribute + CONVOLUTION_LISTS, i);
+        w->dim[2 + i] = size->dims[i];
+        graph_infer_at_most(infer, tir_index(pool, 1), size->dims[i], "the window is empty");
+        graph_infer_equal(infer, window_outputs(pool, x->dim[2 + i], size->dims[i], k), y->dim[2 + i],
+                          "outputs of the windows and sizes of y");
+    }
+}
+
+static void compute_convolution_weights(graph_compute *c) {
+    static const char *const out_names[] = {"d", "h", "w"}, *const window_names[] = {"kd", "kh", "kw"};
+    const graph_shape *x = &c->operand_shape[0], *y = &c->operand_shape[1], *w = &c->result_shape[0];
+    const int spatial = x->rank - 2, skip = SPATIAL_MAX - spatial;
+    const int64_t groups = c->attribute[CONVOLUTION_GROUPS].integer;
+    const char *space[2 + SPATIAL_MAX] = {"co", "ci"}, *reduce[1 + SPATIAL_MAX] = {"n"};
+    tir_expr extent[1 + SPATIAL_MAX] = {y->dim[0]};
+    memcpy(space + 2, window_names + skip, (size_t)spatial * sizeof *space);
+    memcpy(reduce + 1, out_names + skip, (size_t)spatial * sizeof *reduce);
+    memcpy(extent + 1, y->dim + 2, (size_t)spatial * sizeof *extent);
+    tir_stage *stage =
+        tir_region_stage(c->region, TIR_REDUCE, c->name, w->rank, space, w->dim, 1 + spatial, reduce, extent);
+    tir_expr n = stage->axis[w->rank].var, co = stage->axis[0].var, channel = stage->axis[1].var, predicate = 0;
+    if (groups > 1) {
+        tir_expr of_group =
+            tir_max(c->pool, tir_div(c->pool, w->dim[0], tir_index(c->pool, groups)), tir_index(c->pool, 1));
+        channel = tir_add(c->pool, tir_mul(c->pool, tir_div(c->pool, co, of_group), w->dim[1]), channel);
+    }
+    tir_expr x_index[DLC_MAX_RANK] = {n, channel}, y_index[DLC_MAX_RANK] = {n, co};
+    for (int i = 0; i < spatial; i++) {
+        const window k = window_of(c->attribute + CONVOLUTION_LISTS, i);
+        y_index[2 + i] = stage->axis[w->rank + 1 + i].var;
+        x_index[2 + i] = window_input(c->pool, y_index[2 + i], stage->axis[2 + i].var, k);
+        predicate = window_predicate(c->pool, predicate, x_index[2 + i], x->dim[2 + i], k);
+    }
+    stage->predicate = predicate;
+    const tir_dtype sum = (tir_dtype)graph_product_sum_dtype(w->dtype);
+    tir_expr a = tir_cast(c->pool, sum, graph_operand_load(c, 0, x_index));
+    tir_expr b = tir_cast(c->pool, sum, graph_operand_load(c, 1, y_index));
+    c->result[0] = graph_compute_cast(c, tir_stage_contract(c->region, stage, a, b), w->dtype, space);
+}
+
+/* x: the convolution's rule for its input, c in the place of w; y: the convolution by c. */
+static void transpose_convolution_weights(graph_rule *rule) {
+    graph *g = rule->g;
+    graph_setting settings[CONVOLUTION_GROUPS + 2];
+    if (rule->operand == 0) {
+        transpose_into_input(rule, rule->input[1], rule->cotangent[0]);
+        return;
+    }
+    for (int i = 0; i <= CONVOLUTION_GROUPS; i++)
+        settings[i] = (graph_setting){rule->op->attribute[i].name, rule->attribute[i]};
+    graph_id x = rule->input[0], c = product_with(rule, rule->cotangent[0], &x, &settings[CONVOLUTION_GROUPS + 1]);
+    const graph_id out = graph_emit_with(g, "convolution", 2, (graph_id[]){x, c}, CONVOLUTION_GROUPS + 2, settings);
+    rule->out[0] = graph_cast(g, out, graph_tangent_dtype(graph_shape_of(g, rule->input[1])->dtype));
 }
 
 /* ---- pools: windows over the dimensions after batch and channels ------------------------------------------------ */
@@ -499,6 +737,33 @@ static void reference_convolution(const graph_reference *r) {
     } while (graph_reference_next(y, to));
 }
 
+static void reference_convolution_weights(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0], *y = &r->operand[1], *w = &r->result[0];
+    int64_t groups = r->attribute[4].integer, to[DLC_MAX_RANK] = {0};
+    if (graph_reference_count(w) == 0) return;
+    do {
+        double sum = 0;
+        uint64_t word = 0;
+        int64_t at[DLC_MAX_RANK] = {0};
+        if (graph_reference_count(y)) do {
+                int64_t from[DLC_MAX_RANK] = {at[0], to[0] / (w->dim[0] / groups) * w->dim[1] + to[1]};
+                bool inside = at[1] == to[0];
+                for (int i = 2; i < x->rank; i++) {
+                    from[i] = reference_position(r->attribute, i - 2, 1, at[i], to[i], x->dim[i]);
+                    inside &= from[i] >= 0;
+                }
+                if (!inside) continue;
+                double a = x->data[graph_reference_at(x, from)], b = y->data[graph_reference_at(y, at)];
+                if (graph_reference_integral(w->dtype))
+                    word += graph_reference_word(a) * graph_reference_word(b);
+                else
+                    sum += a * b;
+            } while (graph_reference_next(y, at));
+        w->data[graph_reference_at(w, to)] =
+            graph_reference_integral(w->dtype) ? graph_reference_wrap(w->dtype, word) : sum;
+    } while (graph_reference_next(w, to));
+}
+
 /* Sets out[] to the elements of the window at result index `to`, of dimensions from `first` on, without padding; returns their number. */
 static int64_t reference_window(const graph_reference *r, int first, const int64_t *size, const graph_attribute *lists,
                                 bool stride_is_size, const int64_t *to, double *out) {
@@ -644,6 +909,7 @@ static const graph_op row_convolution = {
                   {"groups", GRAPH_ATTR_INTEGER, NULL, "1",
                    "channels are divided into as many independent convolutions"},
                   GRAPH_RESULT_ATTRIBUTE},
+    GRAPH_LINEAR(3, transpose_convolution),
     .infer = infer_convolution,
     .compute = compute_convolution,
     .reference = GRAPH_REFERENCE(reference_convolution),
@@ -676,6 +942,43 @@ static const graph_op row_convolution = {
            "NCHW and OIHW).",
 };
 
+static const graph_op row_convolution_weights = {
+    .name = "convolution_weights",
+    .class_ = GRAPH_CONTRACT,
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .results = 1,
+    .operands = "x y",
+    .dtypes = "number",
+    .attribute = {WINDOW_ATTRIBUTES("distance of the windows; empty: 1"),
+                  {"groups", GRAPH_ATTR_INTEGER, NULL, "1",
+                   "channels are divided into as many independent convolutions"},
+                  GRAPH_RESULT_ATTRIBUTE,
+                  {"window", GRAPH_ATTR_DIMS, NULL, NULL, "spatial dimensions of the window"}},
+    .infer = infer_convolution_weights,
+    .compute = compute_convolution_weights,
+    GRAPH_LINEAR(3, transpose_convolution_weights),
+    .reference = GRAPH_REFERENCE(reference_convolution_weights),
+    .tolerance = 1,
+    .samples =
+        "convolution_weights(T[2, 3, 7, 5], T[2, 4, 5, 4], window=[3, 2])\n"
+        "convolution_weights(T[1, 1, 8, 8], T[1, 5, 8, 8], window=[3, 3], low=[1, 1], high=[1, 1])\n"
+        "convolution_weights(T[2, 3, 11], T[2, 5, 6], window=[4], stride=[2], low=[1], high=[2])\n"
+        "convolution_weights(T[1, 3, 13, 11], T[1, 2, 4, 4], window=[5, 3], stride=[2, 3], low=[2, 0], high=[1, 2], dilation=[2, 1])\n"
+        "convolution_weights(T[2, 6, 5, 5], T[2, 6, 5, 5], window=[3, 3], low=[1, 1], high=[1, 1], groups=6)\n"
+        "convolution_weights(T[2, 6, 5, 4], T[2, 4, 4, 2], window=[2, 2], groups=2, stride=[1, 2])\n"
+        "convolution_weights(T[1, 2, 6, 6], T[1, 2, 3, 2], window=[3, 3], low=[-1, 0], high=[0, -2])\n"
+        "convolution_weights(T[0, 2, 5], T[0, 3, 4], window=[2])\nconvolution_weights(T[1, 2, 1], T[1, 3, 1], window=[1])\n"
+        "convolution_weights(T[1, 2, 3, 4, 5], T[1, 2, 3, 1, 5], window=[2, 3, 2], stride=[1, 2, 1], low=[1, 0, 1])\n"
+        "convolution_weights(bf16[2, 3, 6, 6], bf16[2, 4, 4, 4], window=[3, 3], result=f32)\n"
+        "convolution_weights(T[3, 17, 9, 8], T[3, 18, 9, 8], window=[3, 3], low=[1, 1], high=[1, 1])",
+    .doc =
+        "w[co, ci, k...] = sum over n, o... of y[n, co, o...] * x[n, g*(ci count) + ci, o*stride + k*dilation - low...], g the group of "
+        "co; positions outside x are left out: the gradient of convolution(x, w) with respect to w for the cotangent y. x [batch, "
+        "channels, 1 to 3 spatial dimensions], y [batch, output channels, outputs], whose sizes are those of a convolution "
+        "by the window. Arithmetic and result as for convolution.",
+};
+
 static const graph_op row_reduce_window = {
     .name = "reduce_window",
     .class_ = GRAPH_REDUCE,
@@ -687,6 +990,8 @@ static const graph_op row_reduce_window = {
     .attribute = {{"op", GRAPH_ATTR_ENUM, "sum max min", NULL, "what to do with the elements of a window"},
                   {"window", GRAPH_ATTR_INTEGERS, NULL, NULL, "size of the window in every dimension"},
                   WINDOW_ATTRIBUTES("distance of the windows; empty: 1")},
+    .jvp = tangent_reduce_window,
+    .vjp = cotangent_reduce_window,
     .infer = infer_reduce_window,
     .compute = compute_reduce_window,
     .reference = GRAPH_REFERENCE(reference_reduce_window),
@@ -825,5 +1130,5 @@ static const graph_op row_lp_pool = {
 };
 
 const graph_op *const graph_ops_window[] = {
-    &row_convolution,  &row_reduce_window, &row_max_pool, &row_max_pool_with_indices,
-    &row_average_pool, &row_lp_pool,       NULL};
+    &row_convolution,           &row_convolution_weights, &row_reduce_window, &row_max_pool,
+    &row_max_pool_with_indices, &row_average_pool,        &row_lp_pool,       NULL};

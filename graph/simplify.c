@@ -192,6 +192,18 @@ static graph_id apply_abs_of_neg(const match *m) {
     return graph_abs(m->g, inner(m, 0));
 }
 
+static graph_id apply_only_operand(const match *m) {
+    return m->input[0];
+}
+
+static graph_id apply_multiply_no_nan(const match *m) {
+    double number;
+    if (graph_is_number(m->g, m->input[0], &number))
+        return number == 0 ? m->input[0] : graph_mul(m->g, m->input[1], m->input[0]);
+    if (!graph_is_number(m->g, m->input[1], &number) || !isfinite(number)) return 0;
+    return graph_mul(m->g, m->input[0], m->input[1]);
+}
+
 static graph_id apply_select(const match *m) {
     double condition;
     if (m->input[1] == m->input[2]) return m->input[1];
@@ -464,6 +476,9 @@ static const rule rules[] = {
     {"pow", NULL, LATER, true, apply_pow_small, "x ^ 1 -> x, x ^ 2 -> x * x"},
     {"abs", "neg", LATER, false, apply_abs_of_neg, "abs(neg x) -> abs x (not unsigned)"},
     {"select", NULL, LATER, false, apply_select, "select(c, a, a) -> a; select of a known condition"},
+    {"stop_gradient", NULL, LATER, false, apply_only_operand, "stop_gradient x -> x: derivatives were taken before"},
+    {"multiply_no_nan", NULL, LATER, true, apply_multiply_no_nan,
+     "multiply_no_nan by a finite number, or of one -> mul"},
     {"cast", NULL, LATER, false, apply_cast_same, "cast to the operand's dtype -> x"},
     {"cast", "cast", LATER, false, apply_cast_cast, "cast(cast(x, wider), t) -> cast(x, t)"},
     {"reshape", NULL, LATER, false, apply_same_shape, "reshape to the operand's shape -> x"},

@@ -3,6 +3,7 @@
 #include "dlc-opt.h"
 
 #include "graph/build.h"
+#include "graph/gradient.h"
 #include "graph/graph.h"
 #include "tir/expr.h"
 
@@ -110,6 +111,14 @@ static graph *pass_init(lib_arena *arena, const graph *g, const int64_t *values)
     graph_split_init(arena, g, &init, &rest);
     return rest;
 }
+static graph *pass_gradient(lib_arena *arena, const graph *g, const int64_t *values) {
+    (void)values;
+    return graph_add_gradients(arena, g);
+}
+static graph *pass_jvp(lib_arena *arena, const graph *g, const int64_t *values) {
+    (void)values;
+    return graph_add_tangents(arena, g);
+}
 
 static const struct {
     const char *name, *doc;
@@ -120,6 +129,8 @@ static const struct {
     {"simplify", "rewrite rules, common sub-expressions, dead code", false, pass_simplify},
     {"init", "what depends on constants alone is split off; the rest", false, pass_init},
     {"bind", "numbers for symbols", true, pass_bind},
+    {"gradient", "outputs x.gradient: derivatives of the first output by each float input", false, pass_gradient},
+    {"jvp", "inputs x.tangent, outputs y.tangent: directional derivatives of the outputs", false, pass_jvp},
 };
 
 void list_passes(void) {

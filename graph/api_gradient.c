@@ -1,0 +1,217 @@
+/* <dlc/gradient.h>: derivatives for hosts. */
+#include "graph/api_internal.h"
+#include "graph/build.h"
+#include "graph/gradient.h"
+#include "graph/origin.h"
+
+#include <dlc/gradient.h>
+
+/* The arguments of all four calls. y: results, or the loss; x: with respect to which; vectors: cotangents of y or tangents of x. */
+typedef struct request {
+    const char *call;
+    int results, count, vectors, outputs;
+    const dlc_value *y, *x, *vector;
+    dlc_value *out;
+    void (*derive)(graph *g, const struct request *r, const graph_id *y, const graph_id *x, const graph_id *vector,
+                   graph_id *out);
+} request;
+
+/* ---- arguments --------------------------------------------------------------------------------------------------------- */
+
+static bool is_number(dlc_dtype dtype) {
+    return lib_dtype_is_float(dtype) || dtype == DLC_C64;
+}
+
+static const char *shape_text(graph *g, graph_id value) {
+    lib_text text;
+    lib_text_init(&text, g->arena);
+    graph_describe_shape(&text, g, graph_shape_of(g, value));
+    return text.data;
+}
+
+/* The ids of values that must belong to the handle's graph itself and be of a float type or c64. */
+static graph_id *resolve(dlc_graph *handle, const request *r, int count, const dlc_value *values, const char *what) {
+    lib_scope *scope = handle->arena->scope;
+    if (count < 0 || (count && !values))
+        lib_raise(scope, DLC_INVALID_ARGUMENT, "%s: %d values %s at %s", r->call, count, what,
+                  values ? "a count below 0" : "NULL");
+    graph_id *ids = LIB_NEW_ARRAY(handle->arena, graph_id, (size_t)count);
+    for (int i = 0; i < count; i++) {
+        ids[i] = graph_handle_resolve(handle, values[i], r->call);
+        if (values[i].graph != handle)
+            lib_raise(scope, DLC_INVALID_ARGUMENT,
+                      "%s: %s %d is a value of a graph around the sub-graph, expected one of the graph itself", r->call,
+                      what, i);
+        const graph_value *value = &handle->g->values.data[ids[i]];
+        if (!is_number(value->shape.dtype))
+            lib_raise(scope, DLC_INVALID_ARGUMENT, "%s: %s %d (%s) is %s, expected a float type or c64", r->call, what,
+                      i,
+                      value->called ? value->called
+                      : value->name ? value->name
+                                    : graph_node_of(handle->g, ids[i])->op->name,
+                      shape_text(handle->g, ids[i]));
+    }
+    return ids;
+}
+
+/* Vectors have the shapes and types of the values that they belong to. */
+static void check_vectors(graph *g, const request *r, const graph_id *vector, const graph_id *of, const char *what) {
+    for (int i = 0; i < r->vectors; i++) {
+        const graph_shape *a = graph_shape_of(g, vector[i]), *b = graph_shape_of(g, of[i]);
+        bool same = a->dtype == b->dtype && a->rank == b->rank;
+        for (int d = 0; same && d < a->rank; d++) {
+            same = tir_equal(g->pool, a->dim[d], b->dim[d]) != TIR_NO;
+            if (same) graph_require_equal(g, a->dim[d], b->dim[d], "%s: %s %d, dimension %d", r->call, what, i, d);
+        }
+        if (!same)
+            lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "%s: %s %d is %s, expected %s", r->call, what, i,
+                      shape_text(g, vector[i]), shape_text(g, of[i]));
+    }
+}
+
+static void work(dlc_graph *handle, void *arguments) {
+    const request *r = arguments;
+    graph *g = handle->g;
+    const graph_id *y =
+        resolve(handle, r, r->results, r->y, r->outputs == r->count && r->results == 1 ? "loss" : "result");
+    const graph_id *x = resolve(handle, r, r->count, r->x, "variable");
+    const graph_id *vector = resolve(handle, r, r->vectors, r->vector, "vector");
+    graph_id *out = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)r->outputs);
+    if (r->outputs && !r->out) lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "%s: results are NULL", r->call);
+    r->derive(g, r, y, x, vector, out);
+    for (int i = 0; i < r->outputs; i++) r->out[i] = graph_handle_value(handle, out[i]);
+}
+
+static void poison(const request *r) {
+    for (int i = 0; r->out && i < r->outputs; i++) r->out[i] = graph_poison();
+}
+
+/* The graph of the first value; all others must be of it. Poisoned arguments give poisoned results: their mistake is recorded. */
+static void perform(request *r) {
+    const dlc_value *lists[] = {r->y, r->x, r->vector};
+    const int counts[] = {r->results, r->count, r->vectors};
+    dlc_graph *handle = NULL;
+    poison(r);
+    for (int l = 0; l < 3; l++)
+        for (int i = 0; lists[l] && i < counts[l]; i++) {
+            if (!lists[l][i].graph && lists[l][i].id) return;
+            if (!handle && dlc_value_ok(lists[l][i])) handle = lists[l][i].graph;
+        }
+    if (!handle) {
+        lib_error error;
+        lib_fail(&error, DLC_INVALID_ARGUMENT, "%s: no argument belongs to a living graph", r->call);
+        graph_context_fail(NULL, &error);
+        return;
+    }
+    if (!graph_handle_usable(handle, r->call, false)) return;
+    if (graph_handle_work(handle, work, r) != DLC_OK) poison(r);
+}
+
+/* ---- calls --------------------------------------------------------------------------------------------------------------- */
+
+/* "w.gradient" */
+static void name_after(graph *g, graph_id value, graph_id of, const char *what) {
+    const char *name = g->values.data[of].called ? g->values.data[of].called : g->values.data[of].name;
+    if (name) graph_name_value(g, value, lib_arena_format(g->arena, "%s.%s", name, what));
+}
+
+/* Derivatives in the types of the values that they belong to; zeros where there is none. */
+static void finish(graph *g, int count, const graph_id *of, const char *what, graph_id *out) {
+    for (int i = 0; i < count; i++) {
+        out[i] = out[i] ? graph_cast(g, out[i], graph_shape_of(g, of[i])->dtype) : graph_full_like(g, of[i], 0);
+        name_after(g, out[i], of[i], what);
+    }
+}
+
+/* Vectors in the types of derivatives. */
+static graph_id *widened(graph *g, int count, const graph_id *vector) {
+    graph_id *wide = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)count);
+    for (int i = 0; i < count; i++) wide[i] = graph_widen(g, vector[i]);
+    return wide;
+}
+
+static void derive_gradient(graph *g, const request *r, const graph_id *y, const graph_id *x, const graph_id *vector,
+                            graph_id *out) {
+    (void)vector;
+    graph_gradient(g, r->call, y[0], r->count, x, out);
+    for (int i = 0; i < r->count; i++) name_after(g, out[i], x[i], "gradient");
+}
+
+static void derive_vjp(graph *g, const request *r, const graph_id *y, const graph_id *x, const graph_id *vector,
+                       graph_id *out) {
+    check_vectors(g, r, vector, y, "cotangent");
+    graph_vjp(g, r->call, r->results, y, widened(g, r->results, vector), r->count, x, out);
+    finish(g, r->count, x, "cotangent", out);
+}
+
+static void derive_jvp(graph *g, const request *r, const graph_id *y, const graph_id *x, const graph_id *vector,
+                       graph_id *out) {
+    check_vectors(g, r, vector, x, "tangent");
+    graph_jvp(g, r->call, r->count, x, widened(g, r->count, vector), r->results, y, out);
+    finish(g, r->results, y, "tangent", out);
+}
+
+static void derive_hvp(graph *g, const request *r, const graph_id *y, const graph_id *x, const graph_id *vector,
+                       graph_id *out) {
+    graph_id *gradient = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)r->count);
+    check_vectors(g, r, vector, x, "direction");
+    graph_gradient(g, r->call, y[0], r->count, x, gradient);
+    graph_jvp(g, r->call, r->count, x, widened(g, r->count, vector), r->count, gradient, out);
+    finish(g, r->count, x, "hvp", out);
+}
+
+void dlc_gradient(dlc_value loss, int count, const dlc_value *wrt, dlc_value *gradients) {
+    request r = {.call = "dlc_gradient",
+                 .results = 1,
+                 .y = &loss,
+                 .count = count,
+                 .x = wrt,
+                 .outputs = count,
+                 .out = gradients,
+                 .derive = derive_gradient};
+    perform(&r);
+}
+
+void dlc_vjp(int results, const dlc_value *y, const dlc_value *cotangents, int count, const dlc_value *wrt,
+             dlc_value *out) {
+    request r = {.call = "dlc_vjp",
+                 .results = results,
+                 .y = y,
+                 .count = count,
+                 .x = wrt,
+                 .vectors = results,
+                 .vector = cotangents,
+                 .outputs = count,
+                 .out = out,
+                 .derive = derive_vjp};
+    perform(&r);
+}
+
+void dlc_jvp(int count, const dlc_value *x, const dlc_value *tangents, int results, const dlc_value *y,
+             dlc_value *out) {
+    request r = {.call = "dlc_jvp",
+                 .results = results,
+                 .y = y,
+                 .count = count,
+                 .x = x,
+                 .vectors = count,
+                 .vector = tangents,
+                 .outputs = results,
+                 .out = out,
+                 .derive = derive_jvp};
+    perform(&r);
+}
+
+void dlc_hvp(dlc_value loss, int count, const dlc_value *x, const dlc_value *direction, dlc_value *out) {
+    request r = {.call = "dlc_hvp",
+                 .results = 1,
+                 .y = &loss,
+                 .count = count,
+                 .x = x,
+                 .vectors = count,
+                 .vector = direction,
+                 .outputs = count,
+                 .out = out,
+                 .derive = derive_hvp};
+    perform(&r);
+}

@@ -1,0 +1,488 @@
+/* Walks up (cotangents) and down (tangents) between values of a graph; see gradient.h.
+ *
+ * A walk first lists the nodes between the two sets of values in topological order, from the results down. Composites without a rule of their
+ * own are expanded on the way, in place: their expansion is emitted into the graph, and derivatives pass from a composite's results to those of
+ * its expansion. When the program is compiled, the composite expands to the same nodes again, which are then one. */
+#include "graph/gradient.h"
+
+#include "graph/build.h"
+#include "graph/internal.h"
+
+typedef struct way {
+    graph *g;
+    lib_arena *arena;
+    /* begins messages */
+    const char *call;
+    /* first node and value that can move; the arrays below begin there */
+    uint32_t first_node;
+    graph_id first_value;
+    /* by value: it depends on one of the values with respect to which is differentiated, through numbers */
+    lib_vec(bool) moves;
+    /* by node */
+    lib_vec(bool) visited;
+    /* by node: the results of its expansion; NULL: it is not expanded */
+    lib_vec(graph_id *) expansion;
+    /* nodes from the results down, each after all that it depends on */
+    lib_vec(uint32_t) order;
+    /* by value, after the order is known: cotangents or tangents; 0: none so far */
+    graph_id *derivative;
+    graph_id limit;
+} way;
+
+static bool is_number(dlc_dtype dtype) {
+    return lib_dtype_is_float(dtype) || dtype == DLC_C64;
+}
+
+static bool moves(const way *w, graph_id value) {
+    return value >= w->first_value && w->moves.data[value - w->first_value];
+}
+
+/* ---- what moves ---------------------------------------------------------------------------------------------------- */
+
+/* Extends the arrays to the graph's present nodes. Results move if an operand does, and values that are `given` (by value; NULL: none). */
+static void spread(way *w, const bool *given) {
+    const graph *g = w->g;
+    for (uint32_t i = w->first_node + w->visited.count; i < g->nodes.count; i++) {
+        const graph_node *node = &g->nodes.data[i];
+        bool moving = false;
+        for (int k = 0; k < node->inputs && !node->op->flat; k++) moving = moving || moves(w, node->input[k]);
+        for (int r = 0; r < node->results; r++) {
+            const graph_id value = node->first + (graph_id)r;
+            const bool counts = moving && is_number(graph_shape_of(g, value)->dtype);
+            lib_vec_push(w->arena, &w->moves, counts || (given && given[value]));
+        }
+        lib_vec_push(w->arena, &w->visited, false);
+        lib_vec_push(w->arena, &w->expansion, NULL);
+    }
+}
+
+static way begin(graph *g, const char *call, int count, const graph_id *wrt) {
+    way w = {.g = g, .arena = g->arena, .call = call, .first_node = g->nodes.count};
+    bool *given = LIB_NEW_ARRAY(g->arena, bool, g->values.count);
+    for (int i = 0; i < count; i++) {
+        const uint32_t node = g->values.data[wrt[i]].node;
+        if (node < w.first_node) w.first_node = node;
+        given[wrt[i]] = true;
+    }
+    w.first_value = count ? g->nodes.data[w.first_node].first : (graph_id)g->values.count;
+    spread(&w, given);
+    return w;
+}
+
+/* ---- the way down -------------------------------------------------------------------------------------------------- */
+
+/* Does the row say itself how it differentiates with respect to all operands that move? */
+static bool has_rule(const way *w, const graph_node *node, bool reverse) {
+    const graph_op *op = node->op;
+    if (graph_is_on_stored(w->g, node)) return false;
+    if (op->jvp || op->partial || (op->class_ == GRAPH_MAP && op->scalar) || (op->vjp && reverse)) return true;
+    if (op->linear == GRAPH_JOINTLY) return true;
+    bool linear = op->linear != 0;
+    for (int k = 0; k < node->inputs; k++)
+        if (moves(w, node->input[k])) linear = linear && (op->linear >> k & 1);
+    return linear;
+}
+
+static const char *described(const graph *g, uint32_t node) {
+    const graph_node *n = &g->nodes.data[node];
+    const graph_value *value = &g->values.data[n->first];
+    const char *name = value->called ? value->called : value->name;
+    return name ? name : n->op->name;
+}
+
+typedef struct step {
+    uint32_t node;
+    int next;
+} step;
+typedef lib_vec(step) steps;
+
+/* "loss <- mean <- while <- w": the nodes from the result down to the refused one, which are on the stack, and on to a value that is
+ * differentiated with respect to. */
+static const char *way_text(const way *w, const steps *stack) {
+    enum { SHOWN = 12 };
+    lib_text text;
+    lib_text_init(&text, w->arena);
+    for (uint32_t i = 0; i < stack->count; i++) {
+        if (i >= SHOWN / 2 && i + SHOWN / 2 < stack->count) {
+            if (i == SHOWN / 2) lib_text_add(&text, " <- ...");
+            continue;
+        }
+        lib_text_format(&text, "%s%s", i ? " <- " : "", described(w->g, stack->data[i].node));
+    }
+    uint32_t at = stack->data[stack->count - 1].node;
+    for (bool down = true; down;) {
+        const graph_node *node = &w->g->nodes.data[at];
+        down = false;
+        for (int k = 0; k < node->inputs && !down; k++) {
+            if (!moves(w, node->input[k])) continue;
+            at = w->g->values.data[node->input[k]].node;
+            down = true;
+        }
+    }
+    if (at != stack->data[stack->count - 1].node) lib_text_format(&text, " <- %s", described(w->g, at));
+    return text.data;
+}
+
+_Noreturn static void refuse(const way *w, const steps *stack, bool reverse) {
+    const uint32_t index = stack->data[stack->count - 1].node;
+    const graph_op *op = w->g->nodes.data[index].op;
+    lib_raise(w->arena->scope, DLC_UNSUPPORTED, "%s: %s (node %u) has no %s, on the way %s%s%s", w->call, op->name,
+              index, reverse ? "gradient" : "tangent", way_text(w, stack), op->refused ? ": " : "",
+              op->refused ? op->refused : "");
+}
+
+/* Emits the expansion of node `index` into the graph. */
+static void expand(way *w, uint32_t index) {
+    const graph_node node = w->g->nodes.data[index];
+    graph_expand e = {.g = w->g,
+                      .op = node.op,
+                      .inputs = node.inputs,
+                      .input = node.input,
+                      .attribute = node.attribute,
+                      .result = LIB_NEW_ARRAY(w->arena, graph_id, (size_t)node.results)};
+    if (graph_is_on_stored(w->g, &node))
+        graph_expand_stored(&e, node.results);
+    else
+        node.op->expand(&e);
+    w->expansion.data[index - w->first_node] = e.result;
+    spread(w, NULL);
+}
+
+/* The next node below the one at the top of the stack that is to be visited; UINT32_MAX: none. */
+static uint32_t next_below(const way *w, step *top) {
+    const graph_node *node = &w->g->nodes.data[top->node];
+    const graph_id *expansion = w->expansion.data[top->node - w->first_node];
+    const graph_id *below = expansion ? expansion : node->input;
+    const int count = expansion ? node->results : node->inputs;
+    while (top->next < count) {
+        const graph_id value = below[top->next++];
+        if (!moves(w, value)) continue;
+        const uint32_t index = w->g->values.data[value].node;
+        if (!w->visited.data[index - w->first_node]) return index;
+    }
+    return UINT32_MAX;
+}
+
+/* Is a result of the node one of the values whose operands are of no interest: nothing below it moves? */
+static bool is_end(const way *w, const graph_node *node) {
+    for (int k = 0; k < node->inputs && !node->op->flat; k++)
+        if (moves(w, node->input[k])) return false;
+    return true;
+}
+
+/* Appends the node and all nodes below it that move to the order. */
+static void visit(way *w, uint32_t index, bool reverse) {
+    steps stack = {0};
+    while (index != UINT32_MAX) {
+        w->visited.data[index - w->first_node] = true;
+        lib_vec_push(w->arena, &stack, ((step){index, 0}));
+        const graph_node *node = &w->g->nodes.data[index];
+        if (!is_end(w, node) && !has_rule(w, node, reverse)) {
+            if (!graph_has_expansion(w->g, node)) refuse(w, &stack, reverse);
+            expand(w, index);
+        }
+        while (stack.count && (index = next_below(w, &stack.data[stack.count - 1])) == UINT32_MAX)
+            lib_vec_push(w->arena, &w->order, stack.data[--stack.count].node);
+    }
+}
+
+static void find_order(way *w, int results, const graph_id *y, bool reverse) {
+    for (int i = 0; i < results; i++) {
+        if (!y[i] || !moves(w, y[i])) continue;
+        const uint32_t index = w->g->values.data[y[i]].node;
+        if (!w->visited.data[index - w->first_node]) visit(w, index, reverse);
+    }
+    w->limit = (graph_id)w->g->values.count;
+    w->derivative = LIB_NEW_ARRAY(w->arena, graph_id, w->limit - w->first_value);
+}
+
+/* ---- rules --------------------------------------------------------------------------------------------------------- */
+
+static graph_rule rule_of(const way *w, uint32_t index) {
+    const graph_node *node = &w->g->nodes.data[index];
+    return (graph_rule){.g = w->g,
+                        .op = node->op,
+                        .inputs = node->inputs,
+                        .results = node->results,
+                        .input = node->input,
+                        .attribute = node->attribute,
+                        .first = node->first};
+}
+
+graph_id graph_rule_operand(const graph_rule *rule, int operand) {
+    return graph_widen(rule->g, rule->input[operand]);
+}
+
+graph_id graph_rule_result(const graph_rule *rule, int result) {
+    return graph_widen(rule->g, rule->first + (graph_id)result);
+}
+
+/* A rule of a row must give a derivative of the value's shape and type. */
+static graph_id checked(const way *w, const graph_op *op, graph_id derivative, graph_id value) {
+    const graph_shape *is = graph_shape_of(w->g, derivative), *of = graph_shape_of(w->g, value);
+    bool same = is->rank == of->rank && is->dtype == graph_tangent_dtype(of->dtype);
+    for (int d = 0; same && d < is->rank; d++) same = tir_equal(w->g->pool, is->dim[d], of->dim[d]) != TIR_NO;
+    if (same) return derivative;
+    lib_text text;
+    lib_text_init(&text, w->arena);
+    graph_describe_shape(&text, w->g, is);
+    lib_text_add(&text, " for ");
+    graph_describe_shape(&text, w->g, of);
+    lib_raise(w->arena->scope, op->host ? DLC_INVALID_ARGUMENT : DLC_INTERNAL,
+              "%s: the rule of %s gave a derivative %s", w->call, op->name, text.data);
+}
+
+/* ---- cotangents, up ------------------------------------------------------------------------------------------------ */
+
+static void add_cotangent(way *w, const graph_op *op, graph_id value, graph_id cotangent) {
+    if (!cotangent || !moves(w, value)) return;
+    graph_id *sum = &w->derivative[value - w->first_value];
+    cotangent = checked(w, op, cotangent, value);
+    *sum = *sum ? graph_add(w->g, *sum, cotangent) : cotangent;
+}
+
+/* The row's rule for tangents is applied to placeholders, and what it emits, which is linear in them, differentiated. */
+void graph_rule_transpose_tangents(graph_rule *rule) {
+    graph *g = rule->g;
+    const size_t inputs = (size_t)rule->inputs;
+    graph_id *tangent = LIB_NEW_ARRAY(g->arena, graph_id, inputs), *holder = LIB_NEW_ARRAY(g->arena, graph_id, inputs);
+    graph_id *moved = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)rule->results),
+             *out = LIB_NEW_ARRAY(g->arena, graph_id, inputs);
+    int count = 0;
+    for (int k = 0; k < rule->inputs; k++) {
+        if (!rule->wanted[k]) continue;
+        const graph_id like = graph_rule_operand(rule, k);
+        tangent[k] = holder[count++] = graph_emit_with(g, "again", 1, &like, 0, NULL);
+    }
+    graph_rule forward = *rule;
+    forward.cotangent = NULL;
+    forward.tangent = tangent;
+    forward.out = moved;
+    rule->op->jvp(&forward);
+    graph_vjp(g, rule->op->name, rule->results, moved, rule->cotangent, count, holder, out);
+    for (int k = rule->inputs; k-- > 0;)
+        if (rule->wanted[k]) rule->out[k] = out[--count];
+}
+
+static void cotangents_of_operands(way *w, uint32_t index, const graph_id *cotangent) {
+    graph_rule rule = rule_of(w, index);
+    const graph_op *op = rule.op;
+    bool *wanted = LIB_NEW_ARRAY(w->arena, bool, (size_t)rule.inputs), by_tangents = false;
+    graph_id *out = LIB_NEW_ARRAY(w->arena, graph_id, (size_t)rule.inputs);
+    rule.cotangent = cotangent;
+    rule.wanted = wanted;
+    for (int k = 0; k < rule.inputs; k++) wanted[k] = rule.input[k] && moves(w, rule.input[k]);
+    if (op->vjp) {
+        rule.out = out;
+        op->vjp(&rule);
+        for (int k = 0; k < rule.inputs; k++)
+            if (wanted[k]) add_cotangent(w, op, rule.input[k], out[k]);
+        return;
+    }
+    for (int k = 0; k < rule.inputs; k++) {
+        if (!wanted[k]) continue;
+        graph_id one = 0;
+        rule.operand = k;
+        rule.out = &one;
+        if (op->transpose && (op->linear == GRAPH_JOINTLY || op->linear >> k & 1))
+            op->transpose(&rule);
+        else if (!op->jvp)
+            one = graph_map_scaled(&rule, cotangent[0]);
+        else {
+            by_tangents = true;
+            continue;
+        }
+        wanted[k] = false;
+        add_cotangent(w, op, rule.input[k], one);
+    }
+    if (!by_tangents) return;
+    rule.out = out;
+    graph_rule_transpose_tangents(&rule);
+    for (int k = 0; k < rule.inputs; k++)
+        if (wanted[k]) add_cotangent(w, op, rule.input[k], out[k]);
+}
+
+static void go_up(way *w, uint32_t index) {
+    const graph_node copy = w->g->nodes.data[index], *node = &copy; /* emitting moves the nodes */
+    const graph_id *expansion = w->expansion.data[index - w->first_node];
+    graph_id *cotangent = LIB_NEW_ARRAY(w->arena, graph_id, (size_t)node->results);
+    bool any = false;
+    for (int r = 0; r < node->results; r++) {
+        cotangent[r] = w->derivative[node->first + (graph_id)r - w->first_value];
+        any = any || cotangent[r];
+    }
+    if (!any || is_end(w, node)) return;
+    if (!expansion) {
+        cotangents_of_operands(w, index, cotangent);
+        return;
+    }
+    for (int r = 0; r < node->results; r++) add_cotangent(w, node->op, expansion[r], cotangent[r]);
+}
+
+void graph_vjp(graph *g, const char *call, int results, const graph_id *y, const graph_id *cotangents, int count,
+               const graph_id *wrt, graph_id *out) {
+    way w = begin(g, call, count, wrt);
+    find_order(&w, results, y, true);
+    for (int i = 0; i < results; i++)
+        if (y[i]) add_cotangent(&w, graph_node_of(g, y[i])->op, y[i], cotangents[i]);
+    for (uint32_t i = w.order.count; i-- > 0;) go_up(&w, w.order.data[i]);
+    for (int i = 0; i < count; i++) out[i] = w.derivative[wrt[i] - w.first_value];
+}
+
+/* ---- tangents, down ------------------------------------------------------------------------------------------------ */
+
+/* The tangent of a linear row: the row on the tangents. Operands that are held are widened as tangents are. Of a row that is linear in
+ * all operands together, those that do not move become zeros; of one that is linear in each alone, the sum over the operands. */
+static graph_id emit_linear(way *w, const graph_rule *rule, const graph_id *tangent, int only) {
+    graph *g = w->g;
+    graph_id *input = LIB_NEW_ARRAY(w->arena, graph_id, (size_t)rule->inputs);
+    for (int k = 0; k < rule->inputs; k++) {
+        if (!rule->input[k]) continue;
+        input[k] = graph_rule_operand(rule, k);
+        const bool jointly = rule->op->linear == GRAPH_JOINTLY && is_number(graph_shape_of(g, input[k])->dtype);
+        if (jointly || k == only) input[k] = tangent[k] ? tangent[k] : graph_full_like(g, input[k], 0);
+    }
+    return graph_emit(g, rule->op, rule->inputs, input, rule->attribute);
+}
+
+static void tangents_of_linear(way *w, graph_rule *rule, const graph_id *tangent, const bool *which) {
+    const bool jointly = rule->op->linear == GRAPH_JOINTLY;
+    for (int k = 0; k < rule->inputs; k++) {
+        if (!which[k]) continue;
+        graph_id first = emit_linear(w, rule, tangent, k);
+        for (int r = 0; r < rule->results; r++) {
+            graph_id now = first + (graph_id)r;
+            const dlc_dtype dtype = graph_shape_of(w->g, rule->first + (graph_id)r)->dtype;
+            if (!is_number(dtype)) continue;
+            now = graph_cast(w->g, now, graph_tangent_dtype(dtype));
+            rule->out[r] = rule->out[r] ? graph_add(w->g, rule->out[r], now) : now;
+        }
+        if (jointly) return;
+    }
+}
+
+static void tangents_of_results(way *w, uint32_t index, const graph_id *tangent, graph_id *out) {
+    graph_rule rule = rule_of(w, index);
+    const graph_op *op = rule.op;
+    bool *which = LIB_NEW_ARRAY(w->arena, bool, (size_t)rule.inputs), any = false;
+    graph_id *rest = LIB_NEW_ARRAY(w->arena, graph_id, (size_t)rule.inputs);
+    rule.out = out;
+    for (int k = 0; k < rule.inputs; k++) {
+        which[k] = tangent[k] && (op->linear == GRAPH_JOINTLY || op->linear >> k & 1);
+        rest[k] = which[k] ? 0 : tangent[k];
+        any = any || rest[k];
+    }
+    if (any && op->jvp) {
+        rule.tangent = rest;
+        op->jvp(&rule);
+    }
+    tangents_of_linear(w, &rule, tangent, which);
+    for (int k = 0; any && !op->jvp && k < rule.inputs; k++) {
+        if (!rest[k]) continue;
+        rule.operand = k;
+        graph_id part = graph_map_scaled(&rule, rest[k]);
+        if (part) out[0] = out[0] ? graph_add(w->g, out[0], part) : part;
+    }
+}
+
+static void go_down(way *w, uint32_t index) {
+    const graph_node copy = w->g->nodes.data[index], *node = &copy; /* emitting moves the nodes */
+    const graph_id *expansion = w->expansion.data[index - w->first_node];
+    graph_id *tangent = LIB_NEW_ARRAY(w->arena, graph_id, (size_t)node->inputs);
+    graph_id *out = LIB_NEW_ARRAY(w->arena, graph_id, (size_t)node->results);
+    bool any = false;
+    for (int k = 0; k < node->inputs; k++) {
+        tangent[k] = moves(w, node->input[k]) ? w->derivative[node->input[k] - w->first_value] : 0;
+        any = any || tangent[k];
+    }
+    if (expansion) {
+        for (int r = 0; r < node->results; r++)
+            out[r] = moves(w, expansion[r]) ? w->derivative[expansion[r] - w->first_value] : 0;
+    } else if (any && !node->op->flat) {
+        tangents_of_results(w, index, tangent, out);
+    }
+    for (int r = 0; r < node->results; r++) {
+        const graph_id value = node->first + (graph_id)r;
+        graph_id *known = &w->derivative[value - w->first_value];
+        if (!*known && out[r] && moves(w, value)) *known = checked(w, node->op, out[r], value);
+    }
+}
+
+void graph_jvp(graph *g, const char *call, int count, const graph_id *x, const graph_id *tangents, int results,
+               const graph_id *y, graph_id *out) {
+    way w = begin(g, call, count, x);
+    find_order(&w, results, y, false);
+    for (int i = 0; i < count; i++) w.derivative[x[i] - w.first_value] = tangents[i];
+    for (uint32_t i = 0; i < w.order.count; i++) go_down(&w, w.order.data[i]);
+    for (int i = 0; i < results; i++) out[i] = moves(&w, y[i]) ? w.derivative[y[i] - w.first_value] : 0;
+}
+
+/* ---- gradients ----------------------------------------------------------------------------------------------------- */
+
+void graph_gradient(graph *g, const char *call, graph_id loss, int count, const graph_id *wrt, graph_id *gradients) {
+    const graph_shape *shape = graph_shape_of(g, loss);
+    tir_expr elements = tir_index(g->pool, 1);
+    int64_t number = -1;
+    for (int d = 0; d < shape->rank; d++) elements = tir_mul(g->pool, elements, shape->dim[d]);
+    if (!lib_dtype_is_float(shape->dtype) || !tir_is_const(g->pool, elements, &number) || number != 1) {
+        lib_text text;
+        lib_text_init(&text, g->arena);
+        graph_describe_shape(&text, g, shape);
+        lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "%s: the loss is %s, expected one element of a float type",
+                  call, text.data);
+    }
+    const graph_id seed = graph_full(g, graph_tangent_dtype(shape->dtype), shape->rank, shape->dim, 1);
+    graph_vjp(g, call, 1, &loss, &seed, count, wrt, gradients);
+    for (int i = 0; i < count; i++) {
+        const dlc_dtype dtype = graph_shape_of(g, wrt[i])->dtype;
+        gradients[i] = gradients[i] ? graph_cast(g, gradients[i], dtype) : graph_full_like(g, wrt[i], 0);
+    }
+}
+
+/* ---- passes -------------------------------------------------------------------------------------------------------- */
+
+/* The inputs, or outputs, that are of a float type: values[count]. */
+static int of_numbers(const graph *g, uint32_t all, const graph_id *from, graph_id *values) {
+    int count = 0;
+    for (uint32_t i = 0; i < all; i++)
+        if (is_number(graph_shape_of(g, from[i])->dtype)) values[count++] = from[i];
+    return count;
+}
+
+static const char *named(graph *g, graph_id value, const char *what) {
+    const char *name = g->values.data[value].name;
+    return lib_arena_format(g->arena, "%s.%s", name ? name : lib_arena_format(g->arena, "v%u", value), what);
+}
+
+graph *graph_add_gradients(lib_arena *arena, const graph *g) {
+    graph *out = graph_copy(arena, g);
+    graph_id *wrt = LIB_NEW_ARRAY(arena, graph_id, out->inputs.count),
+             *gradient = LIB_NEW_ARRAY(arena, graph_id, out->inputs.count);
+    const int count = of_numbers(out, out->inputs.count, out->inputs.data, wrt);
+    if (out->outputs.count == 0) lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "gradient: the graph has no output");
+    graph_gradient(out, "gradient", out->outputs.data[0], count, wrt, gradient);
+    for (int i = 0; i < count; i++) graph_new_output(out, named(out, wrt[i], "gradient"), gradient[i]);
+    return out;
+}
+
+graph *graph_add_tangents(lib_arena *arena, const graph *g) {
+    graph *out = graph_copy(arena, g);
+    const uint32_t outputs = out->outputs.count, inputs = out->inputs.count;
+    graph_id *x = LIB_NEW_ARRAY(arena, graph_id, inputs), *tangent = LIB_NEW_ARRAY(arena, graph_id, inputs);
+    graph_id *y = LIB_NEW_ARRAY(arena, graph_id, outputs), *moved = LIB_NEW_ARRAY(arena, graph_id, outputs);
+    const int count = of_numbers(out, inputs, out->inputs.data, x),
+              results = of_numbers(out, outputs, out->outputs.data, y);
+    for (int i = 0; i < count; i++) {
+        graph_shape shape = *graph_shape_of(out, x[i]);
+        const dlc_dtype dtype = shape.dtype;
+        tangent[i] =
+            graph_cast(out, graph_new_input(out, named(out, x[i], "tangent"), &shape), graph_tangent_dtype(dtype));
+    }
+    graph_jvp(out, "tangent", count, x, tangent, results, y, moved);
+    for (int i = 0; i < results; i++) {
+        const dlc_dtype dtype = graph_shape_of(out, y[i])->dtype;
+        moved[i] = moved[i] ? graph_cast(out, moved[i], dtype) : graph_full_like(out, y[i], 0);
+        graph_new_output(out, lib_arena_format(arena, "%s.tangent", out->output_names.data[i]), moved[i]);
+    }
+    return out;
+}

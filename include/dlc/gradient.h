@@ -1,0 +1,52 @@
+/* Derivatives: values of a graph with respect to other values of it, as further values of the same graph. Included in addition to
+ * <dlc/dlc.h>, whose conventions hold.
+ *
+ *   dlc_value loss = ...;                                    one element of a float type
+ *   dlc_value gradients[2];
+ *   dlc_gradient(loss, 2, (dlc_value[]){w, b}, gradients);   ordinary values: outputs, or operands of an update
+ *
+ * The calls are builder calls: they add operators to the graph that the values belong to, which is then compiled, forward and backward
+ * together; derivatives of derivatives are further calls. All operators differentiate by rules of their own or by what they expand to;
+ * the operator reference says how, and which have no derivative.
+ *
+ * Types       Derivatives have the element type of the value that they belong to; between it and the loss, those of f16, bf16 and 8-bit
+ *             floats are f32. c64 counts as two real numbers: the derivative is that in the real part plus i times that in the imaginary one.
+ *             Integers and bools have none: nothing passes through them.
+ * Kinks       Where there is no derivative: 0 for abs and relu at 0; a half each for min and max of equals; equal shares for the greatest
+ *             of a reduction; clamp: the bound; what names a place (sort, top_k, windows, cumulative extremes): the place named.
+ * Zeros       What has no influence gets exactly 0: the side that a select does not take, padding, masked elements, also if the
+ *             derivative there is infinite or NaN. No second select is needed, in derivatives of derivatives neither.
+ * Order       Derivatives that meet in one value are added in an order that depends on the graph alone.
+ * Errors      The first mistake is recorded in the graph, and results are poisoned: values of different graphs, of a destroyed graph, of a
+ *             graph around a sub-graph; wrong shapes or types; DLC_UNSUPPORTED for an operator without a derivative, with the way to it:
+ *             `dlc_gradient: custom_call (node 41) has no gradient, on the way loss <- mean <- custom_call <- w`. The graph stays usable.
+ * Ownership   Arrays are read or written before the call returns. */
+#ifndef DLC_GRADIENT_H
+#define DLC_GRADIENT_H
+
+#include <dlc/dlc.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* gradients[i] = d loss / d wrt[i], of the shape and type of wrt[i], for i < count; zeros if the loss does not depend on it. loss: one
+ * element (of any rank) of a float type. wrt: any values of the loss's graph of float types or c64, inputs or not. */
+DLC_API void dlc_gradient(dlc_value loss, int count, const dlc_value *wrt, dlc_value *gradients);
+/* The transposed Jacobian times vectors (reverse mode): out[i] = sum over r of (d y[r] / d wrt[i])^T cotangents[r]. cotangents[r]: shape
+ * and type of y[r]; out[i]: of wrt[i]. */
+DLC_API void dlc_vjp(int results, const dlc_value *y, const dlc_value *cotangents, int count, const dlc_value *wrt,
+                     dlc_value *out);
+/* The Jacobian times vectors (forward mode): out[r] = sum over i of (d y[r] / d x[i]) tangents[i]. tangents[i]: shape and type of x[i];
+ * out[r]: of y[r]. */
+DLC_API void dlc_jvp(int count, const dlc_value *x, const dlc_value *tangents, int results, const dlc_value *y,
+                     dlc_value *out);
+/* The Hessian of the loss times a vector: out[i] = sum over k of (d^2 loss / d x[i] d x[k]) direction[k], of the shape and type of x[i]: the
+ * jvp of the gradient (Pearlmutter 1994). direction[k]: shape and type of x[k]. */
+DLC_API void dlc_hvp(dlc_value loss, int count, const dlc_value *x, const dlc_value *direction, dlc_value *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

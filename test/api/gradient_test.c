@@ -1,0 +1,487 @@
+/* <dlc/gradient.h>: derivatives through the public header, against differences in double precision, closed forms and tables; what a host may
+ * do wrong. Each row's rule is tested by conformance/gradient.c. */
+#include "api/support.h"
+
+#include <dlc/eager.h>
+#include <dlc/extend.h>
+#include <dlc/gradient.h>
+
+/* ---- helpers ----------------------------------------------------------------------------------------------------------- */
+
+static dlc_graph *new_graph(dlc_context *context) {
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    return g;
+}
+
+/* Outputs "0", "1", ... */
+static void add_outputs(dlc_graph *g, int count, const dlc_value *values) {
+    char name[8];
+    for (int i = 0; i < count; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        dlc_output(g, name, values[i]);
+    }
+}
+
+/* Compiles the graph and runs it on f32 tensors. */
+static void run(dlc_context *context, dlc_graph *g, int inputs, const DLTensor *const *in, int outputs,
+                tensor *const *out) {
+    dlc_program *program = compile(context, g);
+    dlc_output_slot slots[8];
+    for (int i = 0; i < outputs; i++) slots[i] = (dlc_output_slot){&out[i]->dl, NULL};
+    OK(context, dlc_run(program, NULL, in, inputs, slots, outputs));
+    dlc_program_destroy(program);
+}
+
+/* A case on one vector x[n]: y = f(x), its gradient and the gradient of the sum of the gradient. */
+typedef struct scalar_case {
+    const char *name;
+    dlc_value (*build)(dlc_graph *g, dlc_value x);
+    int n;
+    float x[6];
+    double first[6], second[6];
+} scalar_case;
+
+static dlc_value number(dlc_graph *g, double value) {
+    return dlc_scalar(g, DLC_F32, value);
+}
+static dlc_value sum(dlc_value x) {
+    return dlc_reduce_sum(x, 0, NULL);
+}
+
+/* ---- what has no influence has derivative 0 (in first and second order) ---------------------------------------------------- */
+
+static dlc_value positive(dlc_graph *g, dlc_value x) {
+    return dlc_gt(x, number(g, 0));
+}
+static dlc_value guarded_sqrt(dlc_graph *g, dlc_value x) {
+    return dlc_select(positive(g, x), dlc_sqrt(x), number(g, 0));
+}
+static dlc_value guarded_log(dlc_graph *g, dlc_value x) {
+    return dlc_select(positive(g, x), dlc_log(x), number(g, -1));
+}
+static dlc_value guarded_division(dlc_graph *g, dlc_value x) {
+    return dlc_select(positive(g, x), dlc_div(number(g, 1), x), x);
+}
+static dlc_value guarded_power(dlc_graph *g, dlc_value x) {
+    return dlc_select(positive(g, x), dlc_pow(x, number(g, 0.5)), number(g, 0));
+}
+/* atan2(0, x), not at the origin */
+static dlc_value guarded_angle(dlc_graph *g, dlc_value x) {
+    dlc_value none = dlc_eq(x, number(g, 0));
+    return dlc_select(none, number(g, 0), dlc_atan2(x, x));
+}
+/* |x| as the root of a square, 0 at 0 */
+static dlc_value guarded_norm(dlc_graph *g, dlc_value x) {
+    dlc_value square = dlc_mul(x, x);
+    return dlc_select(dlc_gt(square, number(g, 0)), dlc_sqrt(square), number(g, 0));
+}
+static dlc_value masked_overflow(dlc_graph *g, dlc_value x) {
+    return dlc_select(dlc_lt(x, number(g, 10)), x, dlc_exp(dlc_mul(x, x)));
+}
+
+static const scalar_case zeros[] = {
+    {"sqrt", guarded_sqrt, 3, {0, -1, 4}, {0, 0, 0.25}, {0, 0, -1.0 / 32}},
+    {"log", guarded_log, 3, {0, -1, 4}, {0, 0, 0.25}, {0, 0, -1.0 / 16}},
+    {"division", guarded_division, 3, {0, -1, 2}, {1, 1, -0.25}, {0, 0, 0.25}},
+    {"power", guarded_power, 3, {0, -2, 4}, {0, 0, 0.25}, {0, 0, -1.0 / 32}},
+    {"angle", guarded_angle, 3, {0, 1, -2}, {0, 0, 0}, {0, 0, 0}},
+    {"norm", guarded_norm, 3, {0, 3, -4}, {0, 1, -1}, {0, 0, 0}},
+    {"overflow", masked_overflow, 2, {1, 2}, {1, 1}, {0, 0}},
+};
+
+/* ---- where there is no derivative ---------------------------------------------------------------------------------------- */
+
+static dlc_value kink_abs(dlc_graph *g, dlc_value x) {
+    return (void)g, dlc_abs(x);
+}
+static dlc_value kink_relu(dlc_graph *g, dlc_value x) {
+    return (void)g, dlc_relu(x);
+}
+static dlc_value kink_maximum(dlc_graph *g, dlc_value x) {
+    return dlc_max(x, number(g, 1));
+}
+static dlc_value kink_clamp(dlc_graph *g, dlc_value x) {
+    return dlc_clamp(number(g, -1), x, number(g, 1));
+}
+static dlc_value kink_greatest(dlc_graph *g, dlc_value x) {
+    return (void)g, dlc_reduce_max(x, 0, NULL);
+}
+static dlc_value kink_product(dlc_graph *g, dlc_value x) {
+    return (void)g, dlc_reduce_prod(x, 0, NULL);
+}
+static dlc_value kink_running(dlc_graph *g, dlc_value x) {
+    return (void)g, dlc_cumulative_max(x, 0);
+}
+static dlc_value kink_floor(dlc_graph *g, dlc_value x) {
+    return (void)g, dlc_floor(x);
+}
+static dlc_value kink_power(dlc_graph *g, dlc_value x) {
+    return dlc_pow(x, number(g, 0));
+}
+
+static const scalar_case kinks[] = {
+    {"abs", kink_abs, 3, {0, 2, -2}, {0, 1, -1}, {0, 0, 0}},
+    {"relu", kink_relu, 3, {0, 2, -2}, {0, 1, 0}, {0, 0, 0}},
+    {"max", kink_maximum, 3, {1, 2, 0}, {0.5, 1, 0}, {0, 0, 0}},
+    {"clamp", kink_clamp, 4, {-1, 1, 0, 5}, {0, 0, 1, 0}, {0, 0, 0, 0}},
+    {"reduce_max", kink_greatest, 4, {3, 1, 3, 2}, {0.5, 0, 0.5, 0}, {0, 0, 0, 0}},
+    {"reduce_prod", kink_product, 3, {0, 2, 3}, {6, 0, 0}, {5, 3, 2}},
+    {"reduce_prod, two zeros", kink_product, 3, {0, 0, 3}, {0, 0, 0}, {3, 3, 0}},
+    {"cumulative_max", kink_running, 4, {1, 3, 3, 2}, {1, 1, 2, 0}, {0, 0, 0, 0}},
+    {"floor", kink_floor, 2, {1, 1.5}, {0, 0}, {0, 0}},
+    {"x^0", kink_power, 2, {0, -1}, {0, 0}, {0, 0}},
+};
+
+static void run_cases(const char *target, const scalar_case *cases, int count) {
+    dlc_context *context = open_context(target, NULL);
+    if (!context) return;
+    for (int i = 0; i < count; i++) {
+        const scalar_case *c = &cases[i];
+        dlc_graph *g = new_graph(context);
+        dlc_value x = dlc_input(g, "x", DLC_F32, 1, DIMS(SIZE(c->n))), y[2];
+        dlc_gradient(sum(c->build(g, x)), 1, &x, &y[0]);
+        dlc_gradient(sum(y[0]), 1, &x, &y[1]);
+        add_outputs(g, 2, y);
+        float first[6], second[6], data[6];
+        memcpy(data, c->x, sizeof data);
+        tensor tx, a, b;
+        (void)F32(&a, first, c->n);
+        (void)F32(&b, second, c->n);
+        run(context, g, 1, (const DLTensor *[]){F32(&tx, data, c->n)}, 2, (tensor *[]){&a, &b});
+        for (int k = 0; k < c->n; k++) {
+            if (!(fabs(first[k] - c->first[k]) <= 1e-6))
+                failed("%s, %s: first[%d] is %g, expected %g", target, c->name, k, first[k], c->first[k]);
+            if (!(fabs(second[k] - c->second[k]) <= 1e-6))
+                failed("%s, %s: second[%d] is %g, expected %g", target, c->name, k, second[k], c->second[k]);
+        }
+    }
+    dlc_context_destroy(context);
+}
+
+static void test_zero_stays_zero(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) run_cases(all_targets[t], zeros, (int)(sizeof zeros / sizeof *zeros));
+}
+
+static void test_kinks(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) run_cases(all_targets[t], kinks, (int)(sizeof kinks / sizeof *kinks));
+}
+
+/* ---- a network of two layers, one program for all batches ---------------------------------------------------------------- */
+
+enum { IN = 5, HIDDEN = 7, CLASSES = 3, PARAMETERS = IN * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES };
+
+/* Mean cross entropy of labels i % CLASSES. */
+static double network_loss(const double *p, const float *x, int n) {
+    const double *w1 = p, *b1 = w1 + IN * HIDDEN, *w2 = b1 + HIDDEN, *b2 = w2 + HIDDEN * CLASSES;
+    double loss = 0;
+    for (int i = 0; i < n; i++) {
+        double h[HIDDEN], y[CLASSES], total = 0;
+        for (int k = 0; k < HIDDEN; k++) {
+            double s = b1[k];
+            for (int j = 0; j < IN; j++) s += (double)x[i * IN + j] * w1[j * HIDDEN + k];
+            h[k] = tanh(s);
+        }
+        for (int c = 0; c < CLASSES; c++) {
+            y[c] = b2[c];
+            for (int k = 0; k < HIDDEN; k++) y[c] += h[k] * w2[k * CLASSES + c];
+            total += exp(y[c]);
+        }
+        loss += log(total) - y[i % CLASSES];
+    }
+    return loss / n;
+}
+
+static void check_network(dlc_context *context, dlc_program *program, int n) {
+    float p[PARAMETERS], x[64 * IN], gradient[PARAMETERS], loss;
+    int64_t labels[64];
+    double at[PARAMETERS];
+    fill(p, PARAMETERS, 3);
+    fill(x, (size_t)n * IN, (uint32_t)n);
+    for (int i = 0; i < n; i++) labels[i] = i % CLASSES;
+    tensor t[11];
+    const DLTensor *in[] = {F32(&t[0], x, n, IN),
+                            &make_tensor(&t[1], DLC_I64, labels, 1, SHAPE(n))->dl,
+                            F32(&t[2], p, IN, HIDDEN),
+                            F32(&t[3], p + IN * HIDDEN, HIDDEN),
+                            F32(&t[4], p + IN * HIDDEN + HIDDEN, HIDDEN, CLASSES),
+                            F32(&t[5], p + PARAMETERS - CLASSES, CLASSES)};
+    dlc_output_slot out[] = {{&make_tensor(&t[6], DLC_F32, &loss, 0, NULL)->dl, NULL},
+                             {F32(&t[7], gradient, IN, HIDDEN), NULL},
+                             {F32(&t[8], gradient + IN * HIDDEN, HIDDEN), NULL},
+                             {F32(&t[9], gradient + IN * HIDDEN + HIDDEN, HIDDEN, CLASSES), NULL},
+                             {F32(&t[10], gradient + PARAMETERS - CLASSES, CLASSES), NULL}};
+    OK(context, dlc_run(program, NULL, in, 6, out, 5));
+    for (int k = 0; k < PARAMETERS; k++) at[k] = p[k];
+    CHECK(fabs(loss - network_loss(at, x, n)) < 1e-5);
+    for (int k = 0; k < PARAMETERS; k++) {
+        const double step = 1e-4, old = at[k];
+        at[k] = old + step;
+        const double above = network_loss(at, x, n);
+        at[k] = old - step;
+        const double expected = (above - network_loss(at, x, n)) / (2 * step);
+        at[k] = old;
+        if (!(fabs(gradient[k] - expected) < 1e-5))
+            failed("batch %d, parameter %d: %g, expected %g", n, k, gradient[k], expected);
+    }
+}
+
+static void test_network(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_graph *g = new_graph(context);
+        dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(IN)));
+        dlc_value labels = dlc_input(g, "labels", DLC_I64, 1, DIMS(SYMBOL("n")));
+        dlc_value p[] = {dlc_input(g, "w1", DLC_F32, 2, DIMS(SIZE(IN), SIZE(HIDDEN))),
+                         dlc_input(g, "b1", DLC_F32, 1, DIMS(SIZE(HIDDEN))),
+                         dlc_input(g, "w2", DLC_F32, 2, DIMS(SIZE(HIDDEN), SIZE(CLASSES))),
+                         dlc_input(g, "b2", DLC_F32, 1, DIMS(SIZE(CLASSES)))};
+        dlc_value h = dlc_tanh(dlc_linear(x, p[0], p[1])), y[5];
+        y[0] = dlc_mean(dlc_cross_entropy(dlc_linear(h, p[2], p[3]), labels, 1), 0, NULL);
+        dlc_gradient(y[0], 4, p, y + 1);
+        add_outputs(g, 5, y);
+        dlc_program *program = compile(context, g);
+        check_network(context, program, 4);
+        check_network(context, program, 64);
+        check_network(context, program, 33);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+/* ---- forward mode, Hessians, types ---------------------------------------------------------------------------------------- */
+
+/* f(x) = sum(x^3)/6 + (sum x)^2/2: gradient x^2/2 + sum x, Hessian diag(x) + ones. */
+static void test_hessian(void **state) {
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    if (!context) skip();
+    dlc_graph *g = new_graph(context);
+    dlc_value x = dlc_input(g, "x", DLC_F32, 1, DIMS(SIZE(4))), v = dlc_input(g, "v", DLC_F32, 1, DIMS(SIZE(4))), y[3];
+    dlc_value cube = sum(dlc_mul(x, dlc_mul(x, x))), whole = sum(x);
+    dlc_value loss = dlc_add(dlc_div(cube, number(g, 6)), dlc_div(dlc_mul(whole, whole), number(g, 2)));
+    dlc_gradient(loss, 1, &x, &y[0]);
+    dlc_hvp(loss, 1, &x, &v, &y[1]);
+    dlc_jvp(1, &x, &v, 1, &loss, &y[2]);
+    add_outputs(g, 3, y);
+    float dx[] = {1, -2, 3, 0.5f}, dv[] = {1, 2, -1, 4}, first[4], second[4], along;
+    tensor t[5];
+    (void)F32(&t[2], first, 4);
+    (void)F32(&t[3], second, 4);
+    make_tensor(&t[4], DLC_F32, &along, 0, NULL);
+    run(context, g, 2, (const DLTensor *[]){F32(&t[0], dx, 4), F32(&t[1], dv, 4)}, 3,
+        (tensor *[]){&t[2], &t[3], &t[4]});
+    double expected = 0;
+    for (int i = 0; i < 4; i++) {
+        CHECK(fabs(first[i] - (dx[i] * dx[i] / 2 + 2.5)) < 1e-5);
+        CHECK(fabs(second[i] - (dx[i] * dv[i] + 6)) < 1e-5);
+        expected += (double)first[i] * dv[i];
+    }
+    CHECK(fabs(along - expected) < 1e-4);
+    dlc_context_destroy(context);
+}
+
+/* Derivatives have the types of their values; |z|^2 has the derivative 2z. */
+static void test_types(void **state) {
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    if (!context) skip();
+    dlc_graph *g = new_graph(context);
+    dlc_value h = dlc_input(g, "h", DLC_BF16, 1, DIMS(SIZE(3))), w = dlc_input(g, "w", DLC_F32, 1, DIMS(SIZE(3)));
+    dlc_value i = dlc_input(g, "i", DLC_I32, 1, DIMS(SIZE(3))), z = dlc_input(g, "z", DLC_C64, 1, DIMS(SIZE(2))), y[4];
+    dlc_value re = dlc_real(z), im = dlc_imag(z);
+    dlc_value loss = sum(dlc_mul(dlc_mul(dlc_cast(h, DLC_F32), w), dlc_cast(i, DLC_F32)));
+    loss = dlc_add(loss, sum(dlc_add(dlc_mul(re, re), dlc_mul(im, im))));
+    dlc_value wrt[] = {h, w, z, dlc_constant(g, DLC_F32, 0, NULL, &(float){1})};
+    dlc_gradient(loss, 4, wrt, y);
+    CHECK(dlc_value_dtype(y[0]) == DLC_BF16 && dlc_value_dtype(y[1]) == DLC_F32 && dlc_value_dtype(y[2]) == DLC_C64);
+    CHECK(dlc_value_rank(y[3]) == 0); /* on which the loss does not depend: zeros */
+    add_outputs(g, 4, y);
+    uint16_t dh[] = {0x3f80, 0x4000, 0xbf80}, gh[3]; /* 1, 2, -1 */
+    float dw[] = {0.5f, -1, 3}, gw[3], dz[] = {1, -2, 0.25f, 3}, gz[4], g1 = 7;
+    int32_t di[] = {2, 3, 4};
+    tensor t[8];
+    make_tensor(&t[4], DLC_BF16, gh, 1, SHAPE(3));
+    (void)F32(&t[5], gw, 3);
+    make_tensor(&t[6], DLC_C64, gz, 1, SHAPE(2));
+    make_tensor(&t[7], DLC_F32, &g1, 0, NULL);
+    run(context, g, 4,
+        (const DLTensor *[]){&make_tensor(&t[0], DLC_BF16, dh, 1, SHAPE(3))->dl, F32(&t[1], dw, 3),
+                             &make_tensor(&t[2], DLC_I32, di, 1, SHAPE(3))->dl,
+                             &make_tensor(&t[3], DLC_C64, dz, 1, SHAPE(2))->dl},
+        4, (tensor *[]){&t[4], &t[5], &t[6], &t[7]});
+    CHECK(gh[0] == 0x3f80 && gh[1] == 0xc040 && gh[2] == 0x4140); /* 1, -3, 12 */
+    CLOSE(gw, ((double[]){2, 6, -4}), 3, 1e-6);
+    CLOSE(gz, ((double[]){2, -4, 0.5, 6}), 4, 1e-6);
+    CHECK(g1 == 0);
+    dlc_context_destroy(context);
+}
+
+/* In an eager graph the graph is the tape. */
+static void test_eager(void **state) {
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    if (!context) skip();
+    dlc_graph *g;
+    OK(context, dlc_eager_create(context, NULL, &g));
+    float data[] = {1, 2, 3}, gradient[3];
+    tensor t, out;
+    dlc_value x = dlc_eager_tensor(g, F32(&t, data, 3)), y;
+    dlc_gradient(sum(dlc_mul(x, dlc_mul(x, x))), 1, &x, &y);
+    OK(context, dlc_eager_read(g, y, F32(&out, gradient, 3)));
+    CLOSE(gradient, ((double[]){3, 12, 27}), 3, 1e-6);
+    dlc_graph_destroy(g);
+    dlc_context_destroy(context);
+}
+
+/* ---- mistakes ------------------------------------------------------------------------------------------------------------ */
+
+static void host_function(void *user, int inputs, const DLTensor *const *input, int outputs, DLTensor *const *output) {
+    (void)user, (void)inputs, (void)input, (void)outputs, (void)output;
+}
+
+typedef struct mistake {
+    const char *what, *message;
+    dlc_status status;
+    void (*make)(dlc_context *context, dlc_graph *g, dlc_value x);
+} mistake;
+
+static dlc_value gradient_of(dlc_value loss, dlc_value x) {
+    dlc_value y;
+    dlc_gradient(loss, 1, &x, &y);
+    return y;
+}
+static void of_integer(dlc_context *context, dlc_graph *g, dlc_value x) {
+    (void)context, (void)x;
+    gradient_of(sum(x), dlc_input(g, "i", DLC_I32, 1, DIMS(SIZE(3))));
+}
+static void of_vector(dlc_context *context, dlc_graph *g, dlc_value x) {
+    (void)context, (void)g;
+    gradient_of(x, x);
+}
+static void of_integer_loss(dlc_context *context, dlc_graph *g, dlc_value x) {
+    (void)context, (void)g;
+    gradient_of(sum(dlc_cast(x, DLC_I32)), x);
+}
+static void of_another_graph(dlc_context *context, dlc_graph *g, dlc_value x) {
+    (void)g;
+    dlc_graph *other = new_graph(context);
+    gradient_of(sum(x), dlc_input(other, "z", DLC_F32, 1, DIMS(SIZE(3))));
+    dlc_graph_destroy(other);
+}
+static void of_outer_value(dlc_context *context, dlc_graph *g, dlc_value x) {
+    (void)context;
+    dlc_graph *inner = dlc_subgraph(g);
+    dlc_value h = dlc_input(inner, "h", DLC_F32, 1, DIMS(SIZE(3)));
+    gradient_of(sum(dlc_mul(h, x)), x);
+}
+static void wrong_cotangent(dlc_context *context, dlc_graph *g, dlc_value x) {
+    (void)context;
+    dlc_value c = dlc_input(g, "c", DLC_F32, 1, DIMS(SIZE(4))), y = dlc_exp(x), out;
+    dlc_vjp(1, &y, &c, 1, &x, &out);
+}
+static void wrong_tangent_type(dlc_context *context, dlc_graph *g, dlc_value x) {
+    (void)context;
+    dlc_value c = dlc_input(g, "c", DLC_F64, 1, DIMS(SIZE(3))), y = dlc_exp(x), out;
+    dlc_jvp(1, &x, &c, 1, &y, &out);
+}
+static void through_host_function(dlc_context *context, dlc_graph *g, dlc_value x) {
+    OK(context, dlc_custom_register(g, "hosts", host_function, NULL));
+    dlc_value y;
+    dlc_custom_call(g, 1, &x, "hosts", 1, SHAPE(DLC_F32), 1, SHAPE(1), 1, DIMS(SIZE(3)), 1, &y);
+    gradient_of(sum(dlc_exp(y)), x);
+}
+static void null_results(dlc_context *context, dlc_graph *g, dlc_value x) {
+    (void)context, (void)g;
+    dlc_gradient(sum(x), 1, &x, NULL);
+}
+static void negative_count(dlc_context *context, dlc_graph *g, dlc_value x) {
+    (void)context, (void)g;
+    dlc_gradient(sum(x), -1, &x, NULL);
+}
+
+static const mistake mistakes[] = {
+    {"an integer", "dlc_gradient: variable 0 (i) is i32[3], expected a float type or c64", DLC_INVALID_ARGUMENT,
+     of_integer},
+    {"a loss of three elements", "dlc_gradient: the loss is f32[3], expected one element of a float type",
+     DLC_INVALID_ARGUMENT, of_vector},
+    {"an integer loss", "is i32[], expected a float type", DLC_INVALID_ARGUMENT, of_integer_loss},
+    {"another graph", "a value of another graph", DLC_INVALID_ARGUMENT, of_another_graph},
+    {"outside of a sub-graph", "is a value of a graph around the sub-graph", DLC_INVALID_ARGUMENT, of_outer_value},
+    {"cotangent's shape", "dlc_vjp: cotangent 0 is f32[4], expected f32[3]", DLC_INVALID_ARGUMENT, wrong_cotangent},
+    {"tangent's type", "dlc_jvp: tangent 0 is f64[3], expected f32[3]", DLC_INVALID_ARGUMENT, wrong_tangent_type},
+    {"a host function", "<- exp <- custom_call <- x", DLC_UNSUPPORTED, through_host_function},
+    {"results at NULL", "dlc_gradient: results are NULL", DLC_INVALID_ARGUMENT, null_results},
+    {"a negative count", "dlc_gradient: -1 values variable at a count below 0", DLC_INVALID_ARGUMENT, negative_count},
+};
+
+static void test_mistakes(void **state) {
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    if (!context) skip();
+    for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
+        const mistake *m = &mistakes[i];
+        dlc_graph *g = new_graph(context);
+        dlc_value x = dlc_input(g, "x", DLC_F32, 1, DIMS(SIZE(3)));
+        m->make(context, g, x);
+        if (dlc_graph_status(g) != m->status || !strstr(dlc_graph_message(g), m->message))
+            failed("%s: %s: %s", m->what, dlc_status_text(dlc_graph_status(g)), dlc_graph_message(g));
+        dlc_graph_destroy(g);
+    }
+    dlc_context_destroy(context);
+}
+
+/* Poisoned arguments give poisoned results and no second message; so do values of no graph at all. */
+static void test_poison(void **state) {
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    if (!context) skip();
+    dlc_graph *g = new_graph(context);
+    dlc_value x = dlc_input(g, "x", DLC_F32, 1, DIMS(SIZE(3))),
+              bad = dlc_matmul(x, dlc_input(g, "w", DLC_F32, 2, DIMS(SIZE(4), SIZE(4))));
+    char first[1024];
+    CHECK(dlc_graph_status(g) != DLC_OK);
+    snprintf(first, sizeof first, "%s", dlc_graph_message(g));
+    dlc_value y = gradient_of(sum(bad), x);
+    CHECK(!dlc_value_ok(y) && strcmp(first, dlc_graph_message(g)) == 0);
+    y = gradient_of(DLC_NONE, DLC_NONE);
+    CHECK(!dlc_value_ok(y));
+    dlc_graph_destroy(g);
+    dlc_context_destroy(context);
+}
+
+/* Refused memory, at each site in turn. */
+static void test_refused_memory(void **state) {
+    (void)state;
+    counter c;
+    dlc_context *context = open_counted("interp", &c);
+    if (!context) skip();
+    bool done = false;
+    for (int64_t left = 0; !done; left++) {
+        dlc_graph *g = new_graph(context);
+        dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SIZE(3), SIZE(5)));
+        dlc_value loss = sum(dlc_mul(dlc_softmax(x, 1), dlc_gelu(x))), y;
+        CHECK(dlc_graph_status(g) == DLC_OK);
+        atomic_store(&c.left, left);
+        y = gradient_of(loss, x);
+        atomic_store(&c.left, -1);
+        done = dlc_value_ok(y);
+        CHECK(done || dlc_graph_status(g) == DLC_OUT_OF_MEMORY);
+        dlc_graph_destroy(g);
+    }
+    dlc_context_destroy(context);
+    CHECK(atomic_load(&c.blocks) == 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_zero_stays_zero), cmocka_unit_test(test_kinks),  cmocka_unit_test(test_network),
+        cmocka_unit_test(test_hessian),         cmocka_unit_test(test_types),  cmocka_unit_test(test_eager),
+        cmocka_unit_test(test_mistakes),        cmocka_unit_test(test_poison), cmocka_unit_test(test_refused_memory),
+    };
+    return cmocka_run_group_tests_name("gradients of the public API", tests, NULL, NULL);
+}

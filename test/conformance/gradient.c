@@ -1,0 +1,503 @@
+/* Derivatives of every operator row, in f64, on the row's samples:
+ *   tangents against differences of the row's f64 reference, which shares no code with them (Richardson extrapolation of central
+ *   differences; elements whose one-sided differences disagree are left out: at most one of ten);
+ *   <v, J u> = <J^T v, u>: cotangents against tangents;
+ *   the tangent of the cotangent against differences of cotangents: second order.
+ * Programs run on the cpu target, or on DLC_TEST_TARGET. With names of rows as arguments: only those. */
+#include "graph/gradient.h"
+#include "graph/build.h"
+
+#include "conformance/sample.h"
+
+#include <dlc/dlc.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+/* after the above */
+#include <cmocka.h>
+
+enum { RESULTS = 16, VALUES = 3 * SAMPLE_OPERANDS + RESULTS };
+
+/* Dense tensors of f64 (or another type, for operands that are held). */
+typedef graph_reference_tensor tensor;
+
+typedef struct test_case {
+    sample s;
+    lib_arena *arena;
+    tensor operand[SAMPLE_OPERANDS], direction[SAMPLE_OPERANDS], second[SAMPLE_OPERANDS], seed[RESULTS];
+    tensor result[RESULTS];
+    int results;
+    /* operands and results of f64 */
+    bool moves[SAMPLE_OPERANDS], counts[RESULTS];
+    int64_t compared, left_out;
+    char *failure;
+    size_t room;
+} test_case;
+
+static int64_t count_of(const tensor *t) {
+    int64_t count = 1;
+    for (int i = 0; i < t->rank; i++) count *= t->dim[i];
+    return count;
+}
+
+static int64_t extent_of(const tir_pool *pool, tir_expr extent) {
+    int64_t value = -1;
+    assert_true(tir_is_const(pool, extent, &value));
+    return value;
+}
+
+static tensor like(lib_arena *arena, const tensor *t) {
+    tensor out = *t;
+    out.data = LIB_NEW_ARRAY(arena, double, (size_t)count_of(t));
+    return out;
+}
+
+/* ---- the row's reference --------------------------------------------------------------------------------------------- */
+
+static void run_reference(test_case *c, graph *g, const tensor *operand, tensor *result) {
+    graph_attribute attribute[sizeof c->s.attribute / sizeof *c->s.attribute];
+    memcpy(attribute, c->s.attribute, sizeof attribute);
+    for (int i = 0; c->s.op->attribute[i].name; i++) {
+        if (c->s.op->attribute[i].kind != GRAPH_ATTR_DIMS) continue;
+        int64_t *list = LIB_NEW_ARRAY(c->arena, int64_t, (size_t)attribute[i].count);
+        for (int k = 0; k < attribute[i].count; k++) list[k] = extent_of(g->pool, attribute[i].dims[k]);
+        attribute[i].list = list;
+    }
+    for (int i = 0; i < c->results; i++) result[i] = like(c->arena, &c->result[i]);
+    const int inputs = c->s.op->max_inputs > c->s.operands ? c->s.op->max_inputs : c->s.operands;
+    c->s.op->reference(&(graph_reference){
+        .inputs = inputs, .results = c->results, .operand = operand, .attribute = attribute, .result = result});
+}
+
+/* The operands moved by `by` times the direction. */
+static void move(test_case *c, double by, const tensor *direction, tensor *out) {
+    for (int i = 0; i < SAMPLE_OPERANDS; i++) {
+        out[i] = c->operand[i];
+        if (i >= c->s.operands || !c->moves[i]) continue;
+        out[i] = like(c->arena, &c->operand[i]);
+        for (int64_t k = 0; k < count_of(&out[i]); k++)
+            out[i].data[k] = c->operand[i].data[k] + by * direction[i].data[k];
+    }
+}
+
+/* ---- programs of graphs ------------------------------------------------------------------------------------------------ */
+
+static dlc_context *context;
+
+static DLTensor described(const tensor *t, void *data) {
+    DLTensor out = {.data = data, .device = {kDLCPU, 0}, .ndim = t->rank, .shape = (int64_t *)t->dim};
+    out.dtype = lib_dtype_to_dlpack(t->dtype);
+    return out;
+}
+
+static void fail_with(test_case *c, const char *what, const char *message) {
+    lib_raise(c->arena->scope, DLC_INTERNAL, "%s: %s", what, message);
+}
+
+/* Compiles the graph for the context and runs it: in[] are its inputs in order, out[] its outputs. */
+static void run_program(test_case *c, const graph *g, int inputs, const tensor *const *in, int outputs, tensor *out) {
+    lib_text text;
+    lib_text_init(&text, c->arena);
+    graph_print(&text, g);
+    dlc_graph *host = NULL;
+    dlc_program *program = NULL;
+    DLTensor x[VALUES], y[VALUES];
+    const DLTensor *px[VALUES];
+    dlc_output_slot py[VALUES];
+    for (int i = 0; i < inputs; i++) {
+        const size_t size = lib_dtype_size(in[i]->dtype);
+        char *bytes = lib_arena_take(c->arena, (size_t)count_of(in[i]) * size + 1);
+        for (int64_t k = 0; k < count_of(in[i]); k++)
+            lib_element_set_f64(in[i]->dtype, bytes + (size_t)k * size, in[i]->data[k]);
+        x[i] = described(in[i], bytes);
+        px[i] = &x[i];
+    }
+    for (int i = 0; i < outputs; i++) {
+        y[i] =
+            described(&out[i], lib_arena_take(c->arena, (size_t)count_of(&out[i]) * lib_dtype_size(out[i].dtype) + 1));
+        py[i] = (dlc_output_slot){.tensor = &y[i]};
+    }
+    dlc_status status = dlc_graph_parse(context, text.data, text.length, &host);
+    if (status == DLC_OK) status = dlc_compile(context, host, NULL, &program);
+    if (status == DLC_OK) status = dlc_run(program, NULL, px, inputs, py, outputs);
+    if (status != DLC_OK) {
+        const char *message = lib_arena_format(c->arena, "%s\n%s", dlc_error_message(context), text.data);
+        dlc_program_destroy(program);
+        dlc_graph_destroy(host);
+        fail_with(c, "program", message);
+    }
+    for (int i = 0; i < outputs; i++)
+        for (int64_t k = 0; k < count_of(&out[i]); k++)
+            out[i].data[k] =
+                lib_element_get_f64(out[i].dtype, (char *)y[i].data + (size_t)k * lib_dtype_size(out[i].dtype));
+    dlc_program_destroy(program);
+    dlc_graph_destroy(host);
+}
+
+/* The sample in a graph of its own: inputs x0, x1, ... */
+typedef struct built {
+    graph *g;
+    graph_id input[SAMPLE_OPERANDS], first;
+} built;
+
+static built build(test_case *c) {
+    built b = {.g = graph_new(c->arena, NULL)};
+    sample_parse(&c->s, b.g, c->s.op, c->s.line);
+    for (int i = 0; i < c->s.operands; i++) {
+        const sample_operand *operand = &c->s.operand[i];
+        graph_shape shape = {.dtype = operand->dtype, .rank = operand->rank};
+        for (int d = 0; d < operand->rank; d++) shape.dim[d] = tir_index(b.g->pool, operand->dim[d]);
+        b.input[i] = operand->left_out ? 0 : graph_new_input(b.g, lib_arena_format(c->arena, "x%d", i), &shape);
+    }
+    b.first = graph_emit(b.g, c->s.op, c->s.operands, b.input, c->s.attribute);
+    return b;
+}
+
+/* Further inputs of the shapes of some values. */
+static int inputs_like(built *b, const char *name, int count, const graph_id *values, const bool *which,
+                       graph_id *out) {
+    int added = 0;
+    for (int i = 0; i < count; i++) {
+        if (!which[i]) continue;
+        const graph_shape shape = *graph_shape_of(b->g, values[i]);
+        out[added++] = graph_new_input(b->g, lib_arena_format(b->g->arena, "%s%d", name, i), &shape);
+    }
+    return added;
+}
+
+static int chosen(int count, const graph_id *values, const bool *which, graph_id *out) {
+    int kept = 0;
+    for (int i = 0; i < count; i++)
+        if (which[i]) out[kept++] = values[i];
+    return kept;
+}
+
+static void add_outputs(built *b, int count, const graph_id *values, const graph_id *shapes) {
+    for (int i = 0; i < count; i++)
+        graph_new_output(b->g, lib_arena_format(b->g->arena, "z%d", i),
+                         values[i] ? values[i] : graph_full_like(b->g, shapes[i], 0));
+}
+
+typedef struct arguments {
+    const tensor *in[VALUES];
+    int count;
+} arguments;
+
+static arguments given(const test_case *c, const tensor *operand) {
+    arguments a = {.count = 0};
+    for (int i = 0; i < c->s.operands; i++)
+        if (!c->s.operand[i].left_out) a.in[a.count++] = &operand[i];
+    return a;
+}
+
+static void append(arguments *a, int count, const tensor *values, const bool *which) {
+    for (int i = 0; i < count; i++)
+        if (which[i]) a->in[a->count++] = &values[i];
+}
+
+static graph_id results_of(const test_case *c, const built *b, graph_id *y) {
+    for (int r = 0; r < c->results; r++) y[r] = b->first + (graph_id)r;
+    return b->first;
+}
+
+/* out[r]: the tangents of the results along the direction. */
+static void run_tangents(test_case *c, const tensor *direction, tensor *out) {
+    built b = build(c);
+    graph_id x[SAMPLE_OPERANDS], u[SAMPLE_OPERANDS], all[RESULTS] = {0}, y[RESULTS], moved[RESULTS];
+    results_of(c, &b, all);
+    const int count = chosen(c->s.operands, b.input, c->moves, x), results = chosen(c->results, all, c->counts, y);
+    inputs_like(&b, "u", c->s.operands, b.input, c->moves, u);
+    graph_jvp(b.g, "jvp", count, x, u, results, y, moved);
+    add_outputs(&b, results, moved, y);
+    arguments a = given(c, c->operand);
+    append(&a, c->s.operands, direction, c->moves);
+    tensor z[RESULTS];
+    int n = 0;
+    for (int r = 0; r < c->results; r++)
+        if (c->counts[r]) z[n++] = out[r] = like(c->arena, &c->result[r]);
+    run_program(c, b.g, a.count, a.in, n, z);
+}
+
+/* out[i]: the cotangents of the operands for the seeds; or, with a direction, their tangents along it. */
+static void run_cotangents(test_case *c, const tensor *operand, const tensor *direction, tensor *out) {
+    built b = build(c);
+    graph_id x[SAMPLE_OPERANDS], u[SAMPLE_OPERANDS], v[RESULTS], all[RESULTS] = {0}, y[RESULTS], back[SAMPLE_OPERANDS],
+                                                                 second[SAMPLE_OPERANDS];
+    results_of(c, &b, all);
+    const int count = chosen(c->s.operands, b.input, c->moves, x), results = chosen(c->results, all, c->counts, y);
+    inputs_like(&b, "v", c->results, all, c->counts, v);
+    if (direction) inputs_like(&b, "u", c->s.operands, b.input, c->moves, u);
+    graph_vjp(b.g, "vjp", results, y, v, count, x, back);
+    if (direction) {
+        for (int i = 0; i < count; i++)
+            if (!back[i]) back[i] = graph_full_like(b.g, x[i], 0);
+        graph_jvp(b.g, "jvp", count, x, u, count, back, second);
+    }
+    add_outputs(&b, count, direction ? second : back, x);
+    arguments a = given(c, operand);
+    append(&a, c->results, c->seed, c->counts);
+    if (direction) append(&a, c->s.operands, direction, c->moves);
+    tensor z[SAMPLE_OPERANDS];
+    int n = 0;
+    for (int i = 0; i < c->s.operands; i++)
+        if (c->moves[i]) z[n++] = out[i] = like(c->arena, &c->operand[i]);
+    run_program(c, b.g, a.count, a.in, n, z);
+}
+
+/* ---- comparing --------------------------------------------------------------------------------------------------------- */
+
+static const double STEP = 1e-4;
+
+/* Compares derivatives with differences of f at four points around: at[0..3] are f(x + h), f(x - h), f(x + h/2), f(x - h/2), middle is
+ * f(x). `scale`: the size of the largest derivative. */
+static bool compare(test_case *c, const char *what, int number, const tensor *got, const tensor *middle,
+                    tensor *const at, double tolerance) {
+    double scale = 0;
+    bool failed =
+        false; /* NaN among the results: a factorisation that does not exist, say, so that all derivatives may be NaN */
+    const int64_t count = count_of(got);
+    for (int64_t k = 0; k < count; k++) {
+        const double wide = (at[0].data[k] - at[1].data[k]) / (2 * STEP);
+        if (isfinite(wide)) scale = fmax(scale, fabs(wide));
+        failed = failed || isnan(middle->data[k]);
+    }
+    for (int64_t k = 0; k < count; k++) {
+        const double wide = (at[0].data[k] - at[1].data[k]) / (2 * STEP),
+                     narrow = (at[2].data[k] - at[3].data[k]) / STEP;
+        const double up = (at[2].data[k] - middle->data[k]) / (STEP / 2),
+                     down = (middle->data[k] - at[3].data[k]) / (STEP / 2);
+        const double expected = narrow + (narrow - wide) / 3,
+                     slack = tolerance * (fabs(expected) + scale + fabs(middle->data[k]));
+        if (!isfinite(expected) || !isfinite(middle->data[k])) continue; /* outside of the domain */
+        c->compared++;
+        if (fabs(got->data[k] - expected) <= slack + 1e-9) continue;
+        /* no derivative here: a step, a kink, or outside of the domain */
+        if ((failed && isnan(got->data[k])) || fabs(up - down) > 0.02 * (fabs(up) + fabs(down)) ||
+            fabs(narrow - wide) > 1e-4 * (fabs(wide) + fabs(narrow))) {
+            c->left_out++;
+            continue;
+        }
+        snprintf(c->failure, c->room, "%s: %s %d, element %lld is %.12g, expected %.12g (one-sided %.6g, %.6g)",
+                 c->s.line, what, number, (long long)k, got->data[k], expected, down, up);
+        return false;
+    }
+    return true;
+}
+
+static bool check_tangents(test_case *c, const tensor *tangent) {
+    static const double steps[] = {1, -1, 0.5, -0.5};
+    tensor at[4][RESULTS], middle[RESULTS], moved[SAMPLE_OPERANDS];
+    graph *g = build(c).g;
+    for (int s = 0; s < 4; s++) {
+        move(c, steps[s] * STEP, c->direction, moved);
+        run_reference(c, g, moved, at[s]);
+    }
+    run_reference(c, g, c->operand, middle);
+    for (int r = 0; r < c->results; r++) {
+        tensor points[] = {at[0][r], at[1][r], at[2][r], at[3][r]};
+        if (c->counts[r] && !compare(c, "tangent of result", r, &tangent[r], &middle[r], points, 1e-6)) return false;
+    }
+    return true;
+}
+
+/* <a, b> over the tensors that are finite in both; adds magnitudes. */
+static double inner(int count, const tensor *a, const tensor *b, const bool *which, double *magnitude, bool *finite) {
+    double sum = 0;
+    for (int i = 0; i < count; i++)
+        for (int64_t k = 0; which[i] && k < count_of(&a[i]); k++) {
+            const double product = a[i].data[k] * b[i].data[k];
+            *finite = *finite && isfinite(product);
+            sum += product;
+            *magnitude += fabs(product);
+        }
+    return sum;
+}
+
+static bool check_transpose(test_case *c, const tensor *tangent, const tensor *cotangent) {
+    double magnitude = 0;
+    bool finite = true;
+    const double forwards = inner(c->results, c->seed, tangent, c->counts, &magnitude, &finite);
+    const double backwards = inner(c->s.operands, cotangent, c->direction, c->moves, &magnitude, &finite);
+    if (!finite || fabs(forwards - backwards) <= 1e-10 * magnitude + 1e-12) return true;
+    snprintf(c->failure, c->room, "%s: <v, J u> is %.15g, <J^T v, u> %.15g", c->s.line, forwards, backwards);
+    return false;
+}
+
+static bool check_second(test_case *c, const tensor *cotangent) {
+    static const double steps[] = {1, -1, 0.5, -0.5};
+    tensor at[4][SAMPLE_OPERANDS], second[SAMPLE_OPERANDS], moved[SAMPLE_OPERANDS];
+    run_cotangents(c, c->operand, c->second, second);
+    for (int s = 0; s < 4; s++) {
+        move(c, steps[s] * STEP, c->second, moved);
+        run_cotangents(c, moved, NULL, at[s]);
+    }
+    for (int i = 0; i < c->s.operands; i++) {
+        if (!c->moves[i]) continue;
+        tensor points[] = {at[0][i], at[1][i], at[2][i], at[3][i]};
+        if (!compare(c, "second derivative of operand", i, &second[i], &cotangent[i], points, 1e-5)) return false;
+    }
+    return true;
+}
+
+/* ---- cases ------------------------------------------------------------------------------------------------------------- */
+
+/* Numbers of magnitude 0.3 to 1, times `size`. */
+static tensor random_like(test_case *c, const tensor *t, double size, uint64_t seed) {
+    tensor out = like(c->arena, t);
+    for (int64_t k = 0; k < count_of(t); k++)
+        out.data[k] = size * sample_uniform(&seed, 0.3, 1) * (sample_random(&seed) & 1 ? 1 : -1);
+    return out;
+}
+
+static bool can_move(const sample_operand *x) {
+    return !x->left_out && x->dtype == DLC_F64 && !(x->limited && x->low == x->high);
+}
+
+/* Operands in which a row has no derivative, and says so. */
+static bool is_held(const graph_op *op, int operand) {
+    return operand == 0 && (strcmp(op->name, "gammainc") == 0 || strcmp(op->name, "gammaincc") == 0);
+}
+
+/* a := a a^T + n, matrix by matrix: positive definite, as a factorisation needs it. */
+static void make_definite(lib_arena *arena, tensor *a) {
+    const int64_t n = a->rank ? a->dim[a->rank - 1] : 0;
+    const tensor from = *a;
+    *a = like(arena, a);
+    for (int64_t k = 0; n && k < count_of(a); k++) {
+        const int64_t i = k / n % n, j = k % n, matrix = k / n / n * n * n;
+        a->data[k] = i == j ? (double)n : 0;
+        for (int64_t t = 0; t < n; t++) a->data[k] += from.data[matrix + i * n + t] * from.data[matrix + j * n + t];
+    }
+}
+
+static void make_data(test_case *c) {
+    const uint64_t seed = lib_hash64(c->s.line, strlen(c->s.line), (uint64_t)lib_environment_integer(LIB_ENV_SEED, 1));
+    for (int i = c->s.operands; i < SAMPLE_OPERANDS; i++) c->operand[i].rank = -1;
+    for (int i = 0; i < c->s.operands; i++) {
+        const sample_operand *from = &c->s.operand[i];
+        tensor *to = &c->operand[i];
+        *to = (tensor){.dtype = from->dtype, .rank = from->left_out ? -1 : from->rank};
+        memcpy(to->dim, from->dim, sizeof to->dim);
+        c->moves[i] = can_move(from) && !is_held(c->s.op, i);
+        if (from->left_out) continue;
+        to->data = LIB_NEW_ARRAY(c->arena, double, (size_t)count_of(to));
+        void *elements = lib_arena_take(c->arena, (size_t)count_of(to) * lib_dtype_size(from->dtype) + 1);
+        sample_data(from, i, SAMPLE_TAME, seed + (uint64_t)i, count_of(to), elements, to->data);
+        /* away from the ends of the range, so that steps stay in it */
+        for (int64_t k = 0; c->moves[i] && from->limited && k < count_of(to); k++)
+            to->data[k] = 0.01 * (from->low + from->high) / 2 + 0.99 * to->data[k];
+        if (strcmp(c->s.op->name, "cholesky") == 0) make_definite(c->arena, to);
+        if (!c->moves[i]) continue;
+        const double size =
+            from->limited ? fmin(1, (from->high - from->low) / 2) : 1; /* steps are small beside the range */
+        c->direction[i] = random_like(c, to, size, seed + 100 + (uint64_t)i);
+        c->second[i] = random_like(c, to, size, seed + 200 + (uint64_t)i);
+    }
+    for (int r = 0; r < c->results; r++)
+        if (c->counts[r]) c->seed[r] = random_like(c, &c->result[r], 1, seed + 300 + (uint64_t)r);
+}
+
+/* False: the case says nothing, because no operand or no result is of f64. */
+static bool describe(test_case *c) {
+    built b = build(c);
+    bool any = false, results = false;
+    c->results = graph_node_of(b.g, b.first)->results;
+    for (int r = 0; r < c->results; r++) {
+        const graph_shape *shape = graph_shape_of(b.g, b.first + (graph_id)r);
+        c->result[r] = (tensor){.dtype = shape->dtype, .rank = shape->rank};
+        for (int d = 0; d < shape->rank; d++) c->result[r].dim[d] = extent_of(b.g->pool, shape->dim[d]);
+        c->counts[r] = shape->dtype == DLC_F64;
+        results = results || c->counts[r];
+    }
+    for (int i = 0; i < c->s.operands; i++) any = any || can_move(&c->s.operand[i]);
+    return any && results;
+}
+
+/* Rows whose derivatives are steps, so close together near a divisor of 0 that their differences look smooth. */
+static bool is_stepped(const graph_op *op) {
+    return strcmp(op->name, "rem") == 0 || strcmp(op->name, "mod") == 0;
+}
+
+static bool run_checks(test_case *c) {
+    tensor tangent[RESULTS], cotangent[SAMPLE_OPERANDS];
+    if (!describe(c)) return true;
+    make_data(c);
+    run_tangents(c, c->direction, tangent);
+    if (!check_tangents(c, tangent)) return false;
+    run_cotangents(c, c->operand, NULL, cotangent);
+    return check_transpose(c, tangent, cotangent) && (is_stepped(c->s.op) || check_second(c, cotangent));
+}
+
+static bool run_sample(const graph_op *op, const char *line, size_t length, test_case *totals, char *failure,
+                       size_t room) {
+    lib_scope scope;
+    lib_arena arena;
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    volatile bool good = false;
+    if (LIB_ENTER(&scope)) {
+        bool varies;
+        test_case *c = LIB_NEW(&arena, test_case);
+        c->arena = &arena;
+        c->failure = failure;
+        c->room = room;
+        c->s.op = op;
+        c->s.line = sample_line(&arena, line, length, DLC_F64, &varies);
+        good = run_checks(c);
+        totals->compared += c->compared;
+        totals->left_out += c->left_out;
+    } else {
+        snprintf(failure, room, "%.*s: %s", (int)length, line, scope.error.message);
+    }
+    lib_arena_free(&arena);
+    return good;
+}
+
+static void test_row(void **state) {
+    const graph_op *op = *state;
+    static char failure[1 << 16];
+    test_case totals = {.compared = 0};
+    int failures = 0, number = 0;
+    const char *share = getenv("DLC_TEST_SHARE");
+    const int every = share ? atoi(share) : 1;
+    for (const char *line = op->samples; line;) {
+        const size_t length = strcspn(line, "\n");
+        if (number++ % every == 0 && !run_sample(op, line, length, &totals, failure, sizeof failure)) {
+            print_error("%s\n", failure);
+            failures++;
+        }
+        line = line[length] ? line + length + 1 : NULL;
+    }
+    assert_int_equal(failures, 0);
+    if (!totals.compared) skip();
+    assert_true(totals.left_out * 10 <= totals.compared);
+}
+
+/* Rows whose derivatives in f64 have something to differ in. */
+static bool is_tested(const graph_op *op) {
+    return op->samples && op->reference && !op->flat && !op->refused && graph_op_accepts(op, DLC_F64);
+}
+
+int main(int argc, char **argv) {
+    struct CMUnitTest tests[512];
+    size_t count = 0;
+    const char *base = strrchr(argv[0], '/');
+    int part = 1, parts = 1, number = 0;
+    if (sscanf(base ? base + 1 : argv[0], "gradient%dof%d", &part, &parts) != 2) part = parts = 1;
+    const dlc_context_options options = {.struct_size = sizeof options, .target = getenv("DLC_TEST_TARGET")};
+    if (dlc_context_create(&options, &context) != DLC_OK) {
+        fprintf(stderr, "gradient: %s\n", dlc_error_message(NULL));
+        return 1;
+    }
+    for (const graph_op *const *const *family = graph_op_families; *family; family++)
+        for (const graph_op *const *row = *family; *row; row++) {
+            bool wanted = argc < 2 && number++ % parts == part - 1;
+            for (int i = 1; i < argc; i++) wanted = wanted || strcmp(argv[i], (*row)->name) == 0;
+            if (wanted && is_tested(*row))
+                tests[count++] =
+                    (struct CMUnitTest){.name = (*row)->name, .test_func = test_row, .initial_state = (void *)*row};
+        }
+    const int failed = _cmocka_run_group_tests("gradients", tests, count, NULL, NULL);
+    dlc_context_destroy(context);
+    return failed;
+}
