@@ -74,7 +74,7 @@ static way begin(graph *g, const char *call, int count, const graph_id *wrt) {
 /* Does the row say itself how it differentiates with respect to all operands that move? */
 static bool has_rule(const way *w, const graph_node *node, bool reverse) {
     const graph_op *op = node->op;
-    if (graph_is_on_stored(w->g, node)) return false;
+    if (graph_is_on_stored(w->g, node) || (reverse && op->refused)) return false;
     if (op->jvp || op->partial || (op->class_ == GRAPH_MAP && op->scalar) || (op->vjp && reverse)) return true;
     if (op->linear == GRAPH_JOINTLY) return true;
     bool linear = op->linear != 0;

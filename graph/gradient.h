@@ -67,6 +67,14 @@ void graph_gradient(graph *g, const char *call, graph_id loss, int count, const 
 graph *graph_add_gradients(lib_arena *arena, const graph *g);
 graph *graph_add_tangents(lib_arena *arena, const graph *g);
 
+/* gradient_loop.c: rules of the rows of control flow. */
+void graph_tangent_if(graph_rule *rule);
+void graph_cotangent_if(graph_rule *rule);
+void graph_tangent_while(graph_rule *rule);
+void graph_tangent_scan(graph_rule *rule);
+void graph_cotangent_scan(graph_rule *rule);
+void graph_transpose_cut(graph_rule *rule);
+
 /* gradient_map.c: the cotangent (or tangent) `given` times the derivative of the map with respect to rule->operand; 0: it is 0. */
 graph_id graph_map_scaled(const graph_rule *rule, graph_id given);
 /* a * b, and 0 where a is 0 whatever b is; the operands broadcast. */

@@ -210,7 +210,7 @@ struct graph_op {
     void (*jvp)(graph_rule *rule);
     void (*vjp)(graph_rule *rule);
     void (*partial)(graph_rule *rule);
-    /* why there is no gradient, and what to use instead; NULL: there is one */
+    /* why there is no reverse mode, and what to use instead; NULL: there is one */
     const char *refused;
     void (*reference)(const graph_reference *reference);
     /* Error propagation, if it differs from the default of the class: graph/bound.h. */

@@ -1,6 +1,7 @@
 /* Control flow over sub-graphs (branches, loops, scans), and calls of host functions. These have no compute definition: jit runs
  * them between kernels. All values that a sub-graph uses are its inputs (graph.h: graph_new_subgraph). */
 #include "graph/build.h"
+#include "graph/gradient.h"
 #include "graph/internal.h"
 #include "graph/ops_common.h"
 #include "graph/registry.h"
@@ -320,6 +321,8 @@ static const graph_op row_if = {
                   {"sizes", GRAPH_ATTR_DIMS, NULL, "[]",
                    "symbols of their own, which no input has: the names of the sizes in which the branches' results "
                    "differ, results and dimensions in order"}},
+    .jvp = graph_tangent_if,
+    .vjp = graph_cotangent_if,
     .infer = infer_if,
     .expand = expand_if,
     .doc = "The outputs of `then` or of `otherwise`, whose inputs are the operands after condition, a bool of rank "
@@ -338,6 +341,8 @@ static const graph_op row_while = {
     .dtypes = "all",
     .attribute = {{"condition", GRAPH_ATTR_SUBGRAPH, NULL, NULL, "one output, bool of rank 0: go on?"},
                   {"body", GRAPH_ATTR_SUBGRAPH, NULL, NULL, "outputs replace the first operands"}},
+    .jvp = graph_tangent_while,
+    .refused = "use scan, conditional where it may end early",
     .infer = infer_while,
     .doc = "While condition(x...) holds, the first operands are replaced by body(x...), which keeps their dtypes "
            "and shapes; operands beyond its outputs stay. Results: the replaced operands at the end. StableHLO "
@@ -364,6 +369,8 @@ static const graph_op row_scan = {
                                           "last element to its first, else 0; empty: none is"},
                   [GRAPH_SCAN_CONDITIONAL] = {"conditional", GRAPH_ATTR_BOOL, NULL, "false",
                                               "the body says after each iteration whether there is another one"}},
+    .jvp = graph_tangent_scan,
+    .vjp = graph_cotangent_scan,
     .infer = infer_scan,
     .doc =
         "A loop of known length over the elements (along dimension 0) of the operands `sequences`. Iteration i runs "
@@ -385,6 +392,7 @@ static const graph_op row_cut = {
     .dtypes = "any",
     .attribute = {{"size", GRAPH_ATTR_DIMS, NULL, NULL,
                    "a symbol of its own, which no input has: the name of the new leading size"}},
+    GRAPH_LINEAR(GRAPH_JOINTLY, graph_transpose_cut),
     .infer = infer_cut,
     .doc =
         "The first `count` elements of each operand along its leading dimension, count an integer of rank 0 that the run "
@@ -408,6 +416,7 @@ static const graph_op row_cut = {
                       {"ranks", GRAPH_ATTR_INTEGERS, NULL, NULL, "rank of each result"},                         \
                       {"shapes", GRAPH_ATTR_DIMS, NULL, NULL,                                                    \
                        "dimensions of all results, one after the other; at most 12"}},                           \
+        .refused = "register an operator of a tensor expression or an expansion instead",                        \
         .infer = infer_custom,                                                                                   \
         .doc = doc_,                                                                                             \
     };

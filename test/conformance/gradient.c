@@ -447,6 +447,8 @@ static bool run_sample(const graph_op *op, const char *line, size_t length, test
         totals->compared += c->compared;
         totals->left_out += c->left_out;
     } else {
+        /* roi_align with samples=0 contains a loop of unknown length, through which no cotangents pass */
+        good = scope.error.status == DLC_UNSUPPORTED && strstr(scope.error.message, "vjp: while (node");
         snprintf(failure, room, "%.*s: %s", (int)length, line, scope.error.message);
     }
     lib_arena_free(&arena);
@@ -478,6 +480,151 @@ static bool is_tested(const graph_op *op) {
     return op->samples && op->reference && !op->flat && !op->refused && graph_op_accepts(op, DLC_F64);
 }
 
+/* ---- graphs with control flow: gradients of the first output, and of the sum of squares of these, against differences of the programs ------ */
+
+#define INPUTS " input c: f64[2, 3]\n input s: f64[4, 2, 3]\n input w: f64[2, 3]\n"
+#define LOSS " l = reduce_sum(q)\n output l\n}"
+static const char *const graphs[] = {
+    /* carry, sequence, capture, stack */
+    "graph {" INPUTS " r, ys = scan(c, s, w, carries=1, sequences=1, body=graph {\n"
+    "  input h: f64[2, 3]\n  input x: f64[2, 3]\n  input v: f64[2, 3]\n"
+    "  m = mul(h, v)\n  n = add(m, x)\n  y = tanh(n)\n  output y\n  output n\n })\n"
+    " a = reduce_sum(ys, axes=[0])\n q = mul(a, r)\n" LOSS,
+    /* backwards over the sequence, and the stack too */
+    "graph {" INPUTS " r, ys = scan(c, s, w, carries=1, sequences=1, reverse=[1, 1], body=graph {\n"
+    "  input h: f64[2, 3]\n  input x: f64[2, 3]\n  input v: f64[2, 3]\n"
+    "  m = mul(h, v)\n  n = add(m, x)\n  y = sin(n)\n  output y\n  output n\n })\n"
+    " p = mul(ys, s)\n a = reduce_sum(p, axes=[0])\n q = mul(a, r)\n" LOSS,
+    /* only the stack is read; forwards over the sequence, the stack backwards */
+    "graph {" INPUTS " r, ys = scan(c, s, w, carries=1, sequences=1, reverse=[0, 1], body=graph {\n"
+    "  input h: f64[2, 3]\n  input x: f64[2, 3]\n  input v: f64[2, 3]\n"
+    "  m = mul(h, x)\n  y = tanh(m)\n  e = mul(y, v)\n  output y\n  output e\n })\n q = mul(ys, s)\n" LOSS,
+    /* two carries that change places, no sequence, a length */
+    "graph {" INPUTS " r, t = scan(c, w, s, carries=2, sequences=0, length=[5], body=graph {\n"
+    "  input h: f64[2, 3]\n  input k: f64[2, 3]\n  input x: f64[4, 2, 3]\n"
+    "  a = reduce_sum(x, axes=[0])\n  m = sin(a)\n  n = mul(k, m)\n  output n\n  output h\n })\n q = sub(r, t)\n" LOSS,
+    /* an integer carry that chooses an element; a composite in the body */
+    "graph {" INPUTS
+    " i0 = constant i64[] {0}\n r, j = scan(c, i0, s, carries=2, sequences=0, length=[4], body=graph {\n"
+    "  input h: f64[2, 3]\n  input i: i64[]\n  input x: f64[4, 2, 3]\n  one = constant i64[] {1}\n"
+    "  e = gather(x, i, axis=0)\n  m = mul(e, h)\n  y = softmax(m, axis=1)\n  k = add(i, one)\n  output y\n  output k\n })\n"
+    " q = exp(r)\n" LOSS,
+    /* early exit: after the iteration in which the sum passes a bound */
+    "graph {" INPUTS " r, ys, n = scan(c, s, w, carries=1, sequences=1, conditional=true, body=graph {\n"
+    "  input h: f64[2, 3]\n  input x: f64[2, 3]\n  input v: f64[2, 3]\n  z = constant f64[] {0.25}\n"
+    "  a = mul(x, x)\n  b = mul(v, v)\n  d = add(a, b)\n  y = add(h, d)\n  e = sqrt(d)\n  t = reduce_sum(e)\n"
+    "  g = lt(t, z)\n  f = log(e)\n  output y\n  output g\n  output f\n })\n"
+    " p = reduce_sum(ys, axes=[0])\n q = mul(p, r)\n" LOSS,
+    /* a scan in a scan, which captures of both levels enter */
+    "graph {" INPUTS " r = scan(c, s, w, carries=1, sequences=1, body=graph {\n"
+    "  input h: f64[2, 3]\n  input x: f64[2, 3]\n  input v: f64[2, 3]\n"
+    "  i = scan(h, x, v, carries=1, sequences=0, length=[3], body=graph {\n"
+    "   input k: f64[2, 3]\n   input o: f64[2, 3]\n   input u: f64[2, 3]\n"
+    "   m = mul(k, u)\n   n = add(m, o)\n   y = tanh(n)\n   output y\n  })\n"
+    "  g = mul(i, v)\n  output g\n })\n q = mul(r, r)\n" LOSS,
+    /* branches */
+    "graph {" INPUTS " z = constant f64[] {0}\n t = reduce_sum(c)\n g = lt(t, z)\n"
+    " r, u = if(g, c, w, s, then=graph {\n  input a: f64[2, 3]\n  input b: f64[2, 3]\n  input d: f64[4, 2, 3]\n"
+    "  e = mul(a, b)\n  f = exp(b)\n  output e\n  output f\n }, otherwise=graph {\n"
+    "  input a: f64[2, 3]\n  input b: f64[2, 3]\n  input d: f64[4, 2, 3]\n"
+    "  e = sin(a)\n  f = reduce_sum(d, axes=[0])\n  output e\n  output f\n })\n q = mul(r, u)\n" LOSS,
+    /* a branch in a scan */
+    "graph {" INPUTS " r = scan(c, s, w, carries=1, sequences=1, body=graph {\n"
+    "  input h: f64[2, 3]\n  input x: f64[2, 3]\n  input v: f64[2, 3]\n  z = constant f64[] {0}\n"
+    "  t = reduce_sum(x)\n  g = lt(t, z)\n  y = if(g, h, v, then=graph {\n   input a: f64[2, 3]\n   input b: f64[2, 3]\n"
+    "   e = mul(a, b)\n   output e\n  }, otherwise=graph {\n   input a: f64[2, 3]\n   input b: f64[2, 3]\n   e = tanh(a)\n"
+    "   output e\n  })\n  output y\n })\n q = mul(r, r)\n" LOSS,
+    /* no iteration */
+    "graph {" INPUTS
+    " r = scan(c, w, carries=1, sequences=0, length=[0], body=graph {\n  input h: f64[2, 3]\n  input v: f64[2, 3]\n"
+    "  y = mul(h, v)\n  output y\n })\n q = mul(r, w)\n" LOSS,
+};
+
+enum { GRAPH_INPUTS = 3 };
+
+static const graph *read_graph(lib_arena *arena, const char *text) {
+    lib_lexer lexer;
+    lib_lexer_init(&lexer, arena, "graph", text, strlen(text));
+    return graph_parse(arena, &lexer);
+}
+
+/* The graph whose first output is the sum of the squares of its gradients. */
+static const graph *squared(lib_arena *arena, const graph *g) {
+    graph *out = graph_add_gradients(arena, g);
+    graph_id sum = 0;
+    for (uint32_t i = 1; i < out->outputs.count; i++) {
+        const graph_id d = out->outputs.data[i], square = graph_reduce_sum(out, graph_mul(out, d, d), 0, NULL, false);
+        sum = sum ? graph_add(out, sum, square) : square;
+    }
+    out->outputs.data[0] = sum;
+    out->outputs.count = out->output_names.count = 1;
+    return out;
+}
+
+/* The first output at x + by * direction. */
+static double value_at(test_case *c, const graph *g, double by) {
+    tensor moved[SAMPLE_OPERANDS], y = {.dtype = DLC_F64, .data = &(double){0}};
+    const tensor *in[GRAPH_INPUTS];
+    move(c, by, c->direction, moved);
+    for (int i = 0; i < GRAPH_INPUTS; i++) in[i] = &moved[i];
+    run_program(c, g, GRAPH_INPUTS, in, 1, &y);
+    return y.data[0];
+}
+
+/* The gradient times the direction against differences of the first output. */
+static bool check_graph(test_case *c, const graph *g) {
+    const graph *whole = graph_add_gradients(c->arena, g);
+    tensor out[1 + GRAPH_INPUTS] = {{.dtype = DLC_F64, .data = &(double){0}}};
+    const tensor *in[GRAPH_INPUTS];
+    double along = 0;
+    for (int i = 0; i < GRAPH_INPUTS; i++) {
+        in[i] = &c->operand[i];
+        out[1 + i] = like(c->arena, in[i]);
+    }
+    run_program(c, whole, GRAPH_INPUTS, in, 1 + GRAPH_INPUTS, out);
+    for (int i = 0; i < GRAPH_INPUTS; i++)
+        for (int64_t k = 0; k < count_of(in[i]); k++) along += out[1 + i].data[k] * c->direction[i].data[k];
+    const double wide = (value_at(c, g, STEP) - value_at(c, g, -STEP)) / (2 * STEP);
+    const double narrow = (value_at(c, g, STEP / 2) - value_at(c, g, -STEP / 2)) / STEP;
+    const double expected = narrow + (narrow - wide) / 3;
+    if (fabs(along - expected) <= 1e-7 * (1 + fabs(expected))) return true;
+    print_error("derivative along a direction is %.12g, expected %.12g\n", along, expected);
+    return false;
+}
+
+static bool run_graph(const char *text, uint64_t seed) {
+    lib_scope scope;
+    lib_arena arena;
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    volatile bool good = false;
+    if (LIB_ENTER(&scope)) {
+        test_case *c = LIB_NEW(&arena, test_case);
+        c->arena = &arena;
+        c->s.operands = GRAPH_INPUTS;
+        const graph *g = read_graph(&arena, text);
+        for (int k = 0; k < GRAPH_INPUTS; k++) {
+            const graph_shape *shape = graph_shape_of(g, g->inputs.data[k]);
+            tensor t = {.dtype = DLC_F64, .rank = shape->rank};
+            for (int d = 0; d < t.rank; d++) t.dim[d] = extent_of(g->pool, shape->dim[d]);
+            c->operand[k] = random_like(c, &t, 1, seed * 100 + (uint64_t)k);
+            c->direction[k] = random_like(c, &t, 1, seed * 200 + (uint64_t)k);
+            c->moves[k] = true;
+        }
+        good = check_graph(c, g) && check_graph(c, squared(&arena, g));
+    } else {
+        print_error("%s\n", scope.error.message);
+    }
+    lib_arena_free(&arena);
+    return good;
+}
+
+static void test_control(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof graphs / sizeof *graphs; i++)
+        for (uint64_t seed = 1; seed <= 3; seed++)
+            if (!run_graph(graphs[i], seed)) fail_msg("graph %zu, seed %d:\n%s", i, (int)seed, graphs[i]);
+}
+
 int main(int argc, char **argv) {
     struct CMUnitTest tests[512];
     size_t count = 0;
@@ -497,6 +644,9 @@ int main(int argc, char **argv) {
                 tests[count++] =
                     (struct CMUnitTest){.name = (*row)->name, .test_func = test_row, .initial_state = (void *)*row};
         }
+    if (argc < 2 && part == parts) tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_control);
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "control") == 0) tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_control);
     const int failed = _cmocka_run_group_tests("gradients", tests, count, NULL, NULL);
     dlc_context_destroy(context);
     return failed;

@@ -1,0 +1,620 @@
+/* Derivatives of control flow. Forward mode: the same row, with a tangent beside each operand and result. Reverse mode: an `if` of the
+ * cotangents; a `scan` the other way, over what the forward iterations kept. All operands of a sub-graph are its inputs, so captures have
+ * cotangents like other operands, summed over the iterations. */
+#include "graph/build.h"
+#include "graph/gradient.h"
+#include "graph/internal.h"
+
+typedef lib_vec(graph_id) id_list;
+
+static bool is_number(dlc_dtype dtype) {
+    return lib_dtype_is_float(dtype) || dtype == DLC_C64;
+}
+
+static bool is_number_value(const graph *g, graph_id value) {
+    return value && is_number(graph_shape_of(g, value)->dtype);
+}
+
+static graph_shape tangent_shape(const graph *g, graph_id value) {
+    graph_shape shape = *graph_shape_of(g, value);
+    shape.dtype = graph_tangent_dtype(shape.dtype);
+    return shape;
+}
+
+static graph_id zeros(graph *g, const graph_shape *shape) {
+    return graph_full(g, shape->dtype, shape->rank, shape->dim, 0);
+}
+
+/* ---- copying sub-graphs ------------------------------------------------------------------------------------------------ */
+
+static void pass_nothing(graph_walk *walk) {
+    (void)walk;
+}
+
+/* A walk from a graph to another one of the same outermost graph, into which nodes are then emitted one by one. */
+static graph_walk walk_between(const graph *from, graph *to) {
+    graph_walk walk = {.from = from, .to = to, .pass = pass_nothing, .own_outputs = true};
+    graph_walk_into(&walk);
+    walk.pass = graph_walk_all; /* of nested sub-graphs */
+    walk.own_outputs = false;
+    return walk;
+}
+
+/* Emits the body's nodes into `to`, its inputs being `inputs`; sets outputs[] to its outputs. */
+static void inline_body(const graph *body, graph *to, const graph_id *inputs, graph_id *outputs) {
+    graph_walk walk = walk_between(body, to);
+    for (uint32_t i = 0; i < body->inputs.count; i++) walk.map[body->inputs.data[i]] = inputs[i];
+    for (uint32_t i = 0; i < body->nodes.count; i++)
+        if (!walk.map[body->nodes.data[i].first] || body->nodes.data[i].results == 0) graph_walk_node(&walk, i);
+    for (uint32_t i = 0; i < body->outputs.count; i++) outputs[i] = walk.map[body->outputs.data[i]];
+}
+
+static graph_id new_input(graph *g, const graph_shape *shape) {
+    return graph_new_input(g, NULL, shape);
+}
+
+static graph *subgraph_of(const graph_rule *rule, int attribute) {
+    return rule->g->subgraphs.data[rule->attribute[attribute].integer];
+}
+
+/* ---- if ------------------------------------------------------------------------------------------------------------------ */
+
+/* A branch with further inputs, of the shapes of `given` after the operands, and as outputs what `derive` makes of it. */
+typedef struct branch {
+    graph *g;
+    graph_id *input, *output, *further;
+} branch;
+
+static branch open_branch(const graph_rule *rule, int which, const id_list *given, int64_t *number) {
+    const graph *body = subgraph_of(rule, which);
+    graph *outer = rule->g;
+    branch b = {.g = graph_new_subgraph(outer, number)};
+    b.input = LIB_NEW_ARRAY(outer->arena, graph_id, body->inputs.count);
+    b.output = LIB_NEW_ARRAY(outer->arena, graph_id, body->outputs.count);
+    b.further = LIB_NEW_ARRAY(outer->arena, graph_id, given->count);
+    for (uint32_t i = 0; i < body->inputs.count; i++)
+        b.input[i] = new_input(b.g, graph_shape_of(body, body->inputs.data[i]));
+    for (uint32_t i = 0; i < given->count; i++) b.further[i] = new_input(b.g, graph_shape_of(outer, given->data[i]));
+    inline_body(body, b.g, b.input, b.output);
+    return b;
+}
+
+static graph_id emit_if(const graph_rule *rule, const id_list *given, const int64_t branches[2]) {
+    id_list input = {0};
+    for (int i = 0; i < rule->inputs; i++) lib_vec_push(rule->g->arena, &input, rule->input[i]);
+    for (uint32_t i = 0; i < given->count; i++) lib_vec_push(rule->g->arena, &input, given->data[i]);
+    return graph_emit_with(
+        rule->g, "if", (int)input.count, input.data, 2,
+        (graph_setting[]){graph_set_integer("then", branches[0]), graph_set_integer("otherwise", branches[1])});
+}
+
+static void add_output(graph *g, graph_id value, const graph_shape *shape) {
+    graph_new_output(g, NULL, value ? value : zeros(g, shape));
+}
+
+void graph_tangent_if(graph_rule *rule) {
+    graph *g = rule->g;
+    id_list given = {0}, results = {0};
+    int64_t branches[2];
+    for (int i = 1; i < rule->inputs; i++)
+        if (rule->tangent[i]) lib_vec_push(g->arena, &given, rule->tangent[i]);
+    for (int r = 0; r < rule->results; r++)
+        if (is_number_value(g, rule->first + (graph_id)r)) lib_vec_push(g->arena, &results, (graph_id)r);
+    for (int b = 0; b < 2; b++) {
+        branch own = open_branch(rule, b, &given, &branches[b]);
+        id_list x = {0}, y = {0};
+        graph_id *moved = LIB_NEW_ARRAY(g->arena, graph_id, results.count);
+        for (int i = 1; i < rule->inputs; i++)
+            if (rule->tangent[i]) lib_vec_push(g->arena, &x, own.input[i - 1]);
+        for (uint32_t r = 0; r < results.count; r++) lib_vec_push(g->arena, &y, own.output[results.data[r]]);
+        graph_jvp(own.g, rule->op->name, (int)x.count, x.data, own.further, (int)y.count, y.data, moved);
+        for (uint32_t r = 0; r < results.count; r++) {
+            const graph_shape shape = tangent_shape(own.g, y.data[r]);
+            add_output(own.g, moved[r], &shape);
+        }
+    }
+    if (!results.count) return;
+    const graph_id first = emit_if(rule, &given, branches);
+    for (uint32_t r = 0; r < results.count; r++) rule->out[results.data[r]] = first + r;
+}
+
+void graph_cotangent_if(graph_rule *rule) {
+    graph *g = rule->g;
+    id_list given = {0}, results = {0}, wanted = {0};
+    int64_t branches[2];
+    for (int r = 0; r < rule->results; r++) {
+        if (!rule->cotangent[r]) continue;
+        lib_vec_push(g->arena, &given, rule->cotangent[r]);
+        lib_vec_push(g->arena, &results, (graph_id)r);
+    }
+    for (int i = 1; i < rule->inputs; i++)
+        if (rule->wanted[i]) lib_vec_push(g->arena, &wanted, (graph_id)i);
+    for (int b = 0; b < 2; b++) {
+        branch own = open_branch(rule, b, &given, &branches[b]);
+        id_list x = {0}, y = {0};
+        graph_id *back = LIB_NEW_ARRAY(g->arena, graph_id, wanted.count);
+        for (uint32_t i = 0; i < wanted.count; i++) lib_vec_push(g->arena, &x, own.input[wanted.data[i] - 1]);
+        for (uint32_t r = 0; r < results.count; r++) lib_vec_push(g->arena, &y, own.output[results.data[r]]);
+        graph_vjp(own.g, rule->op->name, (int)y.count, y.data, own.further, (int)x.count, x.data, back);
+        for (uint32_t i = 0; i < wanted.count; i++) {
+            const graph_shape shape = tangent_shape(own.g, x.data[i]);
+            add_output(own.g, back[i], &shape);
+        }
+    }
+    const graph_id first = emit_if(rule, &given, branches);
+    for (uint32_t i = 0; i < wanted.count; i++) rule->out[wanted.data[i]] = first + i;
+}
+
+/* ---- while, forwards ------------------------------------------------------------------------------------------------------- */
+
+/* A graph of which each input of a float type is followed, at the end of its group, by its tangent. */
+static graph *doubled(graph *parent, const graph *body, int carries, int64_t *number, graph_id **x, graph_id **d) {
+    graph *g = graph_new_subgraph(parent, number);
+    const int inputs = (int)body->inputs.count, ends[] = {carries, inputs};
+    *x = LIB_NEW_ARRAY(parent->arena, graph_id, (size_t)inputs);
+    *d = LIB_NEW_ARRAY(parent->arena, graph_id, (size_t)inputs);
+    for (int part = 0, from = 0; part < 2; from = ends[part++]) {
+        for (int i = from; i < ends[part]; i++) (*x)[i] = new_input(g, graph_shape_of(body, body->inputs.data[i]));
+        for (int i = from; i < ends[part]; i++) {
+            if (!is_number_value(body, body->inputs.data[i])) continue;
+            const graph_shape shape = tangent_shape(body, body->inputs.data[i]);
+            (*d)[i] = new_input(g, &shape);
+        }
+    }
+    return g;
+}
+
+/* The tangents of y[] in a graph of `doubled`. */
+static void tangents_in(graph *g, const char *call, int inputs, const graph_id *x, const graph_id *d, int count,
+                        const graph_id *y, graph_id *moved) {
+    id_list from = {0}, along = {0};
+    for (int i = 0; i < inputs; i++) {
+        if (!d[i]) continue;
+        lib_vec_push(g->arena, &from, x[i]);
+        lib_vec_push(g->arena, &along, d[i]);
+    }
+    graph_jvp(g, call, (int)from.count, from.data, along.data, count, y, moved);
+}
+
+static graph_id tangent_or_zero(const graph_rule *rule, int operand) {
+    if (rule->tangent[operand]) return rule->tangent[operand];
+    const graph_shape shape = tangent_shape(rule->g, rule->input[operand]);
+    return zeros(rule->g, &shape);
+}
+
+/* Operands first..end - 1, then the tangents of those of a float type. */
+static void push_doubled(const graph_rule *rule, int first, int end, id_list *input) {
+    for (int i = first; i < end; i++) lib_vec_push(rule->g->arena, input, rule->input[i]);
+    for (int i = first; i < end; i++)
+        if (is_number_value(rule->g, rule->input[i])) lib_vec_push(rule->g->arena, input, tangent_or_zero(rule, i));
+}
+
+void graph_tangent_while(graph_rule *rule) {
+    enum { CONDITION, BODY };
+    graph *g = rule->g;
+    const graph *condition = subgraph_of(rule, CONDITION), *body = subgraph_of(rule, BODY);
+    const int carries = (int)body->outputs.count;
+    int64_t numbers[2];
+    graph_id *x, *d, test;
+    graph *own = doubled(g, condition, carries, &numbers[0], &x, &d);
+    inline_body(condition, own, x, &test);
+    graph_new_output(own, NULL, test);
+    own = doubled(g, body, carries, &numbers[1], &x, &d);
+    graph_id *y = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)carries),
+             *moved = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)carries);
+    inline_body(body, own, x, y);
+    tangents_in(own, rule->op->name, (int)body->inputs.count, x, d, carries, y, moved);
+    for (int i = 0; i < carries; i++) graph_new_output(own, NULL, y[i]);
+    for (int i = 0; i < carries; i++) {
+        if (!d[i]) continue;
+        const graph_shape shape = tangent_shape(own, y[i]);
+        add_output(own, moved[i], &shape);
+    }
+    id_list input = {0};
+    push_doubled(rule, 0, carries, &input);
+    push_doubled(rule, carries, rule->inputs, &input);
+    graph_id next = graph_emit_with(g, "while", (int)input.count, input.data, 2,
+                                    (graph_setting[]){graph_set_integer("condition", numbers[0]),
+                                                      graph_set_integer("body", numbers[1])}) +
+                    (graph_id)carries;
+    for (int i = 0; i < carries; i++)
+        if (d[i]) rule->out[i] = next++;
+}
+
+/* ---- scan -------------------------------------------------------------------------------------------------------------- */
+
+/* The parts of a scan. Operands: carries, sequences, captures; results: carries, stacks, and of a conditional one the number of
+ * iterations that ran; outputs of the body: carries, of a conditional one whether to go on, elements of stacks. */
+typedef struct scan_form {
+    const graph *body;
+    int carries, sequences, captures, stacks, conditional;
+    tir_expr length;
+    const graph_attribute *reverse;
+} scan_form;
+
+static scan_form form_of(const graph_rule *rule) {
+    const graph_attribute *a = rule->attribute;
+    scan_form f = {.body = subgraph_of(rule, GRAPH_SCAN_BODY),
+                   .carries = (int)a[GRAPH_SCAN_CARRIES].integer,
+                   .sequences = (int)a[GRAPH_SCAN_SEQUENCES].integer,
+                   .conditional = a[GRAPH_SCAN_CONDITIONAL].integer != 0,
+                   .reverse = &a[GRAPH_SCAN_REVERSE]};
+    f.captures = rule->inputs - f.carries - f.sequences;
+    f.stacks = (int)f.body->outputs.count - f.carries - f.conditional;
+    f.length = a[GRAPH_SCAN_LENGTH].count ? a[GRAPH_SCAN_LENGTH].dims[0]
+                                          : graph_shape_of(rule->g, rule->input[f.carries])->dim[0];
+    return f;
+}
+
+/* Is sequence (or, after the sequences, stack) number i passed through from its last element? */
+static int64_t is_reverse(const scan_form *f, int i) {
+    return f->reverse->count ? f->reverse->list[i] : 0;
+}
+
+static int sequences_end(const scan_form *f) {
+    return f->carries + f->sequences;
+}
+
+/* A scan that is being put together. */
+typedef struct scan_builder {
+    graph *g, *body;
+    int64_t number;
+    id_list carry, sequence, capture;
+    /* flags of sequences and of stacks */
+    lib_vec(int64_t) forward, backward;
+    /* outputs of the body */
+    id_list next, element;
+    graph_id go_on;
+} scan_builder;
+
+static graph_id emit_scan(scan_builder *s, tir_expr length) {
+    graph *g = s->g;
+    id_list input = {0};
+    lib_vec(int64_t) reverse = {0};
+    for (uint32_t i = 0; i < s->carry.count; i++) lib_vec_push(g->arena, &input, s->carry.data[i]);
+    for (uint32_t i = 0; i < s->sequence.count; i++) lib_vec_push(g->arena, &input, s->sequence.data[i]);
+    for (uint32_t i = 0; i < s->capture.count; i++) lib_vec_push(g->arena, &input, s->capture.data[i]);
+    for (uint32_t i = 0; i < s->next.count; i++) graph_new_output(s->body, NULL, s->next.data[i]);
+    if (s->go_on) graph_new_output(s->body, NULL, s->go_on);
+    for (uint32_t i = 0; i < s->element.count; i++) graph_new_output(s->body, NULL, s->element.data[i]);
+    for (uint32_t i = 0; i < s->forward.count; i++) lib_vec_push(g->arena, &reverse, s->forward.data[i]);
+    for (uint32_t i = 0; i < s->backward.count; i++) lib_vec_push(g->arena, &reverse, s->backward.data[i]);
+    return graph_emit_with(
+        g, "scan", (int)input.count, input.data, 6,
+        (graph_setting[]){graph_set_integer("body", s->number), graph_set_integer("carries", s->carry.count),
+                          graph_set_integer("sequences", s->sequence.count), graph_set_dims("length", 1, &length),
+                          graph_set_list("reverse", (int)reverse.count, reverse.data),
+                          graph_set_bool("conditional", s->go_on != 0)});
+}
+
+/* Inputs of a new body in the order carries, sequences, captures, and tangents after each group. */
+void graph_tangent_scan(graph_rule *rule) {
+    graph *g = rule->g;
+    const scan_form f = form_of(rule);
+    const int inputs = (int)f.body->inputs.count, outputs = (int)f.body->outputs.count,
+              ends[] = {f.carries, sequences_end(&f), inputs};
+    scan_builder s = {.g = g};
+    id_list *const operands[] = {&s.carry, &s.sequence, &s.capture};
+    s.body = graph_new_subgraph(g, &s.number);
+    graph_id *x = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)inputs),
+             *d = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)inputs);
+    graph_id *y = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)outputs),
+             *moved = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)outputs);
+    for (int part = 0, from = 0; part < 3; from = ends[part++]) {
+        push_doubled(rule, from, ends[part], operands[part]);
+        for (int i = from; i < ends[part]; i++)
+            x[i] = new_input(s.body, graph_shape_of(f.body, f.body->inputs.data[i]));
+        for (int twice = 0; part == 1 && twice < 2; twice++)
+            for (int i = from; i < ends[part]; i++)
+                if (!twice || is_number_value(g, rule->input[i]))
+                    lib_vec_push(g->arena, &s.forward, is_reverse(&f, i - from));
+        for (int i = from; i < ends[part]; i++) {
+            if (!is_number_value(f.body, f.body->inputs.data[i])) continue;
+            const graph_shape shape = tangent_shape(f.body, f.body->inputs.data[i]);
+            d[i] = new_input(s.body, &shape);
+        }
+    }
+    inline_body(f.body, s.body, x, y);
+    tangents_in(s.body, rule->op->name, inputs, x, d, outputs, y, moved);
+    for (int i = 0; i < outputs; i++) {
+        if (moved[i] || !is_number_value(s.body, y[i])) continue;
+        const graph_shape shape = tangent_shape(s.body, y[i]);
+        moved[i] = zeros(s.body, &shape);
+    }
+    for (int i = 0; i < f.carries; i++) lib_vec_push(g->arena, &s.next, y[i]);
+    for (int i = 0; i < f.carries; i++)
+        if (moved[i]) lib_vec_push(g->arena, &s.next, moved[i]);
+    if (f.conditional) s.go_on = y[f.carries];
+    for (int i = f.carries + f.conditional; i < outputs; i++) {
+        if (!moved[i]) continue;
+        lib_vec_push(g->arena, &s.element, moved[i]);
+        lib_vec_push(g->arena, &s.backward, is_reverse(&f, f.sequences + i - f.carries - f.conditional));
+    }
+    graph_id next = emit_scan(&s, f.length) + (graph_id)f.carries;
+    for (int i = 0; i < f.carries; i++)
+        if (moved[i]) rule->out[i] = next++;
+    for (int i = 0; i < f.stacks; i++)
+        if (moved[f.carries + f.conditional + i]) rule->out[f.carries + i] = next++;
+}
+
+/* ---- scan, backwards: what the iterations keep ------------------------------------------------------------------------------- */
+
+/* One iteration and its reverse in one graph, which is then divided. */
+typedef struct iteration {
+    graph *g;
+    /* by input and output of the body */
+    graph_id *x, *y;
+    /* by output: the input for its cotangent; 0: none. By input: its cotangent; 0: it is 0 or not wanted */
+    graph_id *given, *back;
+    /* by value: it depends on a cotangent; by node: the reverse part needs it */
+    bool *late, *needed;
+    /* by value: the reverse part reads it, and it is kept by the forward iteration */
+    bool *kept;
+} iteration;
+
+static iteration open_iteration(graph_rule *rule, const scan_form *f) {
+    graph *g = rule->g;
+    lib_arena *arena = g->arena;
+    const int inputs = (int)f->body->inputs.count, outputs = (int)f->body->outputs.count;
+    iteration it = {.g = graph_new_inside(g),
+                    .x = LIB_NEW_ARRAY(arena, graph_id, (size_t)inputs),
+                    .y = LIB_NEW_ARRAY(arena, graph_id, (size_t)outputs),
+                    .given = LIB_NEW_ARRAY(arena, graph_id, (size_t)outputs),
+                    .back = LIB_NEW_ARRAY(arena, graph_id, (size_t)inputs)};
+    for (int i = 0; i < inputs; i++) it.x[i] = new_input(it.g, graph_shape_of(f->body, f->body->inputs.data[i]));
+    inline_body(f->body, it.g, it.x, it.y);
+    id_list y = {0}, c = {0}, x = {0}, from = {0};
+    for (int i = 0; i < outputs; i++) {
+        const int stack = i - f->carries - f->conditional;
+        const bool reached = i < f->carries || (stack >= 0 && rule->cotangent[f->carries + stack]);
+        if (!reached || !is_number_value(it.g, it.y[i])) continue;
+        const graph_shape shape = tangent_shape(it.g, it.y[i]);
+        it.given[i] = new_input(it.g, &shape);
+        lib_vec_push(arena, &y, it.y[i]);
+        lib_vec_push(arena, &c, it.given[i]);
+    }
+    for (int i = 0; i < inputs; i++) {
+        /* carries always: what moves in one iteration may move another one in the next */
+        if (!is_number_value(it.g, it.x[i]) || (i >= f->carries && !rule->wanted[i])) continue;
+        lib_vec_push(arena, &x, it.x[i]);
+        lib_vec_push(arena, &from, (graph_id)i);
+    }
+    graph_id *back = LIB_NEW_ARRAY(arena, graph_id, x.count);
+    graph_vjp(it.g, rule->op->name, (int)y.count, y.data, c.data, (int)x.count, x.data, back);
+    for (uint32_t i = 0; i < x.count; i++) it.back[from.data[i]] = back[i];
+    return it;
+}
+
+/* Is the node computed again by the reverse part rather than kept: are its results no larger than what it reads, or computed from
+ * nothing? */
+static bool is_again(const graph_node *node) {
+    const char *const *name;
+    static const char *const cheap[] = {"broadcast", "reshape", "transpose", "slice", "cast", "again", "not", NULL};
+    if (node->op->class_ == GRAPH_SOURCE) return strcmp(node->op->name, "input") != 0;
+    for (name = cheap; *name && strcmp(node->op->name, *name) != 0; name++) continue;
+    return *name != NULL;
+}
+
+/* Marks what depends on cotangents, what the reverse part needs, and, of the rest, what it reads of the forward part. */
+static void divide(iteration *it, int inputs, int outputs) {
+    const graph *g = it->g;
+    it->late = LIB_NEW_ARRAY(g->arena, bool, g->values.count);
+    it->needed = LIB_NEW_ARRAY(g->arena, bool, g->nodes.count);
+    it->kept = LIB_NEW_ARRAY(g->arena, bool, g->values.count);
+    for (int i = 0; i < outputs; i++) it->late[it->given[i]] = it->given[i] != 0;
+    for (uint32_t i = 0; i < g->nodes.count; i++) {
+        const graph_node *node = &g->nodes.data[i];
+        bool late = false;
+        for (int k = 0; k < node->inputs; k++) late = late || (node->input[k] && it->late[node->input[k]]);
+        for (int r = 0; late && r < node->results; r++) it->late[node->first + (graph_id)r] = true;
+    }
+    bool *read = LIB_NEW_ARRAY(g->arena, bool, g->values.count);
+    for (int i = 0; i < inputs; i++) read[it->back[i]] = it->back[i] != 0;
+    for (uint32_t i = g->nodes.count; i-- > 0;) {
+        const graph_node *node = &g->nodes.data[i];
+        bool late = false, wanted = false;
+        for (int r = 0; r < node->results; r++) {
+            late = late || it->late[node->first + (graph_id)r];
+            wanted = wanted || read[node->first + (graph_id)r];
+        }
+        it->needed[i] = wanted && (late || is_again(node));
+        for (int r = 0; wanted && !it->needed[i] && r < node->results; r++)
+            it->kept[node->first + (graph_id)r] = read[node->first + (graph_id)r];
+        for (int k = 0; it->needed[i] && k < node->inputs; k++) read[node->input[k]] = node->input[k] != 0;
+    }
+}
+
+/* The forward scan again, with the kept values stacked behind its own stacks: kept[i] is the stack of values[i]. Where nothing more is kept
+ * than the body has anyway, it is the same scan. */
+static void keep(const graph_rule *rule, const scan_form *f, const iteration *it, const id_list *values,
+                 graph_id *kept) {
+    graph *g = rule->g;
+    scan_builder s = {.g = g};
+    const int inputs = (int)f->body->inputs.count;
+    s.body = graph_new_subgraph(g, &s.number);
+    graph_walk walk = walk_between(it->g, s.body);
+    for (int i = 0; i < inputs; i++) {
+        walk.map[it->x[i]] = new_input(s.body, graph_shape_of(it->g, it->x[i]));
+        lib_vec_push(g->arena,
+                     i < f->carries         ? &s.carry
+                     : i < sequences_end(f) ? &s.sequence
+                                            : &s.capture,
+                     rule->input[i]);
+    }
+    for (uint32_t i = 0; i < it->g->nodes.count; i++) {
+        const graph_node *node = &it->g->nodes.data[i];
+        if (node->results && !it->late[node->first] && !walk.map[node->first]) graph_walk_node(&walk, i);
+    }
+    for (int i = 0; i < f->carries; i++) lib_vec_push(g->arena, &s.next, walk.map[it->y[i]]);
+    if (f->conditional) s.go_on = walk.map[it->y[f->carries]];
+    for (int i = 0; i < f->stacks; i++)
+        lib_vec_push(g->arena, &s.element, walk.map[it->y[f->carries + f->conditional + i]]);
+    for (int i = 0; i < f->sequences; i++) lib_vec_push(g->arena, &s.forward, is_reverse(f, i));
+    for (int i = 0; i < f->stacks; i++) lib_vec_push(g->arena, &s.backward, is_reverse(f, f->sequences + i));
+    for (uint32_t i = 0; i < values->count; i++) {
+        lib_vec_push(g->arena, &s.element, walk.map[values->data[i]]);
+        lib_vec_push(g->arena, &s.backward, 0);
+    }
+    const graph_id first = values->count ? emit_scan(&s, f->length) : 0;
+    for (uint32_t i = 0; i < values->count; i++) kept[i] = first + (graph_id)(f->carries + f->stacks) + i;
+}
+
+/* ---- scan, backwards ------------------------------------------------------------------------------------------------------ */
+
+typedef struct reversal {
+    graph_rule *rule;
+    const scan_form *f;
+    iteration *it;
+    scan_builder s;
+    graph_walk walk;
+    /* of a conditional scan: did this iteration run? */
+    graph_id ran;
+} reversal;
+
+/* Adds an operand and the body's input for it. */
+static graph_id add_operand(reversal *r, id_list *group, graph_id operand, const graph_shape *shape) {
+    lib_vec_push(r->s.g->arena, group, operand);
+    return new_input(r->s.body, shape);
+}
+
+/* Of a conditional scan: the value where the iteration ran, else the other one. */
+static graph_id if_ran(reversal *r, graph_id value, graph_id otherwise) {
+    return r->ran ? graph_select(r->s.body, r->ran, value, otherwise) : value;
+}
+
+/* Carries: cotangents of the scan's carries, then sums of the cotangents of captures, then, if conditional, the number of the iteration. */
+static void add_carries(reversal *r, graph_id *sums, graph_id *count) {
+    graph *g = r->s.g;
+    const int inputs = (int)r->f->body->inputs.count;
+    for (int i = 0; i < r->f->carries; i++) {
+        if (!r->it->given[i]) continue;
+        const graph_shape shape = *graph_shape_of(r->it->g, r->it->given[i]);
+        const graph_id c = r->rule->cotangent[i] ? r->rule->cotangent[i] : zeros(g, &shape);
+        r->walk.map[r->it->given[i]] = add_operand(r, &r->s.carry, c, &shape);
+    }
+    for (int i = sequences_end(r->f); i < inputs; i++) {
+        if (!r->it->back[i]) continue;
+        const graph_shape shape = *graph_shape_of(r->it->g, r->it->back[i]);
+        sums[i] = add_operand(r, &r->s.carry, zeros(g, &shape), &shape);
+    }
+    if (!r->f->conditional) return;
+    const graph_shape number = {.dtype = DLC_I64};
+    const graph_id last = graph_sub(g, graph_dimension(g, DLC_I64, r->f->length), graph_scalar_i64(g, DLC_I64, 1));
+    *count = add_operand(r, &r->s.carry, last, &number);
+}
+
+/* Sequences: of the scan, as far as they are read, kept values, and cotangents of stacks. */
+static void add_sequences(reversal *r, const id_list *values, const graph_id *kept) {
+    graph *g = r->s.g;
+    const scan_form *f = r->f;
+    iteration *it = r->it;
+    for (int i = f->carries; i < sequences_end(f); i++) {
+        if (!it->kept[it->x[i]]) continue;
+        r->walk.map[it->x[i]] = add_operand(r, &r->s.sequence, r->rule->input[i], graph_shape_of(it->g, it->x[i]));
+        lib_vec_push(g->arena, &r->s.forward, !is_reverse(f, i - f->carries));
+    }
+    for (uint32_t i = 0; i < values->count; i++) {
+        r->walk.map[values->data[i]] = add_operand(r, &r->s.sequence, kept[i], graph_shape_of(it->g, values->data[i]));
+        lib_vec_push(g->arena, &r->s.forward, 1);
+    }
+    for (int i = 0; i < f->stacks; i++) {
+        const graph_id given = it->given[f->carries + f->conditional + i];
+        if (!given) continue;
+        r->walk.map[given] =
+            add_operand(r, &r->s.sequence, r->rule->cotangent[f->carries + i], graph_shape_of(it->g, given));
+        lib_vec_push(g->arena, &r->s.forward, !is_reverse(f, f->sequences + i));
+    }
+}
+
+static void add_captures(reversal *r, graph_id count) {
+    const scan_form *f = r->f;
+    iteration *it = r->it;
+    const graph_shape number = {.dtype = DLC_I64};
+    for (int i = sequences_end(f); i < (int)f->body->inputs.count; i++)
+        if (it->kept[it->x[i]])
+            r->walk.map[it->x[i]] = add_operand(r, &r->s.capture, r->rule->input[i], graph_shape_of(it->g, it->x[i]));
+    if (!f->conditional) return;
+    const graph_id ran = add_operand(r, &r->s.capture, r->rule->first + (graph_id)(f->carries + f->stacks), &number);
+    r->ran = graph_lt(r->s.body, count, ran);
+}
+
+/* Outputs of the body, in the order of add_carries, then the cotangents of elements of sequences. */
+static void add_results(reversal *r, const graph_id *sums, graph_id count) {
+    graph *body = r->s.body;
+    const scan_form *f = r->f;
+    const iteration *it = r->it;
+    for (int i = 0; i < f->carries; i++) {
+        if (!it->given[i]) continue;
+        const graph_shape shape = *graph_shape_of(it->g, it->given[i]);
+        const graph_id back = it->back[i] ? r->walk.map[it->back[i]] : zeros(body, &shape);
+        lib_vec_push(body->arena, &r->s.next, if_ran(r, back, r->walk.map[it->given[i]]));
+    }
+    for (int i = sequences_end(f); i < (int)f->body->inputs.count; i++)
+        if (it->back[i])
+            lib_vec_push(body->arena, &r->s.next,
+                         if_ran(r, graph_add(body, sums[i], r->walk.map[it->back[i]]), sums[i]));
+    if (f->conditional)
+        lib_vec_push(body->arena, &r->s.next, graph_sub(body, count, graph_scalar_i64(body, DLC_I64, 1)));
+    for (int i = f->carries; i < sequences_end(f); i++) {
+        if (!it->back[i]) continue;
+        const graph_id back = r->walk.map[it->back[i]];
+        lib_vec_push(body->arena, &r->s.element, if_ran(r, back, graph_scalar_like(body, back, 0)));
+        lib_vec_push(body->arena, &r->s.backward, !is_reverse(f, i - f->carries));
+    }
+}
+
+/* The results of the reverse scan are cotangents of the operands. */
+static void read_results(reversal *r, graph_id next) {
+    const scan_form *f = r->f;
+    for (int i = 0; i < f->carries; i++)
+        if (r->it->given[i]) r->rule->out[i] = next++;
+    for (int i = sequences_end(f); i < (int)f->body->inputs.count; i++)
+        if (r->it->back[i]) r->rule->out[i] = next++;
+    next += (graph_id)f->conditional;
+    for (int i = f->carries; i < sequences_end(f); i++)
+        if (r->it->back[i]) r->rule->out[i] = next++;
+}
+
+void graph_cotangent_scan(graph_rule *rule) {
+    graph *g = rule->g;
+    const scan_form f = form_of(rule);
+    const int inputs = (int)f.body->inputs.count;
+    iteration it = open_iteration(rule, &f);
+    divide(&it, inputs, (int)f.body->outputs.count);
+    id_list values = {0};
+    for (graph_id v = 1; v < it.g->values.count; v++) {
+        bool own = false; /* sequences and captures are operands of the reverse scan themselves */
+        for (int i = f.carries; i < inputs; i++) own = own || it.x[i] == v;
+        if (it.kept[v] && !own) lib_vec_push(g->arena, &values, v);
+    }
+    graph_id *kept = LIB_NEW_ARRAY(g->arena, graph_id, values.count),
+             *sums = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)inputs), count = 0;
+    keep(rule, &f, &it, &values, kept);
+    reversal r = {.rule = rule, .f = &f, .it = &it, .s = {.g = g}};
+    r.s.body = graph_new_subgraph(g, &r.s.number);
+    r.walk = walk_between(it.g, r.s.body);
+    add_carries(&r, sums, &count);
+    add_sequences(&r, &values, kept);
+    add_captures(&r, count);
+    for (uint32_t i = 0; i < it.g->nodes.count; i++) {
+        const graph_node *node = &it.g->nodes.data[i];
+        if (it.needed[i] && !r.walk.map[node->first]) graph_walk_node(&r.walk, i);
+    }
+    add_results(&r, sums, count);
+    if (r.s.carry.count + r.s.element.count == 0) return;
+    read_results(&r, emit_scan(&r.s, f.length));
+}
+
+/* ---- cut ------------------------------------------------------------------------------------------------------------------ */
+
+/* Zeros behind the elements that were left. */
+void graph_transpose_cut(graph_rule *rule) {
+    graph *g = rule->g;
+    const graph_id c = rule->cotangent[rule->operand - 1];
+    const graph_shape whole = *graph_shape_of(g, rule->input[rule->operand]);
+    graph_shape rest = whole;
+    if (!c) return;
+    rest.dtype = graph_shape_of(g, c)->dtype;
+    rest.dim[0] = tir_sub(g->pool, whole.dim[0], graph_shape_of(g, c)->dim[0]);
+    rule->out[0] = graph_concat(g, 2, (graph_id[]){c, zeros(g, &rest)}, 0);
+}
