@@ -474,7 +474,7 @@ $(OUT)/dlc-run: $(patsubst %.c,$(OUT)/%.o,$(wildcard examples/dlc-run/*.c)) $(OU
 	$(call say,LINK,$@)
 	$(Q)$(call link_opt,$(installed_rpath))
 
-.PHONY: examples examples-data demo
+.PHONY: examples examples-data demo demo-train
 examples: $(example_bins)
 # Outside of the tree: models and data that the examples on real data read, and their test.
 EXAMPLES_DATA ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/libdlc/examples
@@ -483,6 +483,9 @@ examples-data:
 demo: | setup-build
 	@$(MAKE) $(OUT)/bin/digits
 	@$(OUT)/bin/digits examples/data
+demo-train: | setup-build
+	@$(MAKE) $(OUT)/bin/train
+	@$(OUT)/bin/train examples/data
 
 # What bench/gpu.sh needs, in a folder that can be carried to a machine without compilers: no LLVM, no CUDA in it.
 gpu_programs := libdlc.so test/conformance/conformance test/cuda/hardware bench/bench bench/models/models bench/models/libmodels.so bin/digits
@@ -562,6 +565,7 @@ clean:
 
 define help_text
   make                libdlc.so and libdlc.a            make demo      set up, build, classify real digits
+  make demo-train     set up, build, train a network on the digits
   make test           set up, build, run the tests      make test-long everything that takes longer
   make asan, tsan     tests under sanitizers            make fuzz      T=60 seconds of random graphs, SEED=1
   make fuzz-onnx      T=60 seconds of the same graphs as ONNX models and back: equal bits

@@ -57,6 +57,7 @@ static const graph_op row_multiply_no_nan = {
     .aliases = "mul_no_nan",
     .dtypes = "float",
     GRAPH_LINEAR(3, transpose_multiply),
+    .tolerance = 0.5,
     .infer = graph_infer_map,
     .samples = BINARY("multiply_no_nan"),
     .doc =

@@ -54,6 +54,8 @@ else
 fi
 "$bin/digits" examples/data >"$work/digits" 2>&1 && grep -q '^accuracy 9[789]\.[0-9] % on 450 held-out digits$' "$work/digits"
 report 'digits' $?
+"$bin/train" examples/data >"$work/train" 2>&1 && grep -q 'of 450 others 9[789]\.[0-9]* % are right$' "$work/train"
+report 'train' $?
 "$bin/digits" --graph examples/data >"$work/digits.txt"
 report 'digits --graph' $?
 
