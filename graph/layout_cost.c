@@ -311,9 +311,9 @@ static void add_stage(costing *c, uint32_t s, int axis) {
         steps *= a == axis ? (double)((extent + lanes - 1) / lanes) : (double)extent;
     }
     double times = points * steps, each = 0.5;
-    const tir_unit *unit = heavy ? tir_unit_for(c->machine->units, region->pool, stage) : NULL;
+    const tir_unit *unit = heavy ? tir_unit_for(c->machine, TIR_BY_THREAD, region->pool, stage) : NULL;
     if (heavy && c->machine->rates.fma > 0) each = 1 / c->machine->rates.fma;
-    if (unit) times /= unit->width;
+    if (unit) times /= tir_unit_width(unit);
     if (axis >= 0 && stage->predicate && tir_uses(region->pool, stage->predicate, stage->axis[axis].var))
         times *= penalty_masked;
     c->way->base += times * each * (heavy ? 1 : operations(region, stage));

@@ -206,7 +206,7 @@ static dlc_status open_context(dlc_context *context, const dlc_context_options *
                                   .compiler_path = context->compiler_path};
     LIB_TRY(context->target->open(&target_opts, &context->device, &context->machine, error));
     context->machine_hash =
-        lib_hash_bytes(&context->machine, sizeof context->machine, (lib_hash128){DLC_VERSION_MINOR, 1});
+        lib_hash_bytes(&context->machine, offsetof(tir_machine, units), (lib_hash128){DLC_VERSION_MINOR, 1});
     LIB_TRY(jit_disk_open(context, options->cache_directory, options->cache_directory_bytes, error));
     LIB_TRY(jit_cache_init(context, options->cache_bytes ? options->cache_bytes : (size_t)64 << 20, error));
     context->default_float_modes = options->default_float_modes;

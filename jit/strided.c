@@ -117,7 +117,7 @@ const tir_kernel *jit_strided_kernel(lib_arena *arena, int element, int rank, in
     lib_text_init(&text, arena);
     write_kernel(&text, element, rank, threads);
     lib_lexer_init(&lexer, arena, "<strided>", text.data, strlen(text.data));
-    return tir_kernel_parse(arena, &lexer);
+    return tir_kernel_parse(arena, &lexer, NULL);
 }
 
 static dlc_status load(dlc_context *context, const tir_kernel *kernel, jit_mover *mover, lib_error *error) {

@@ -4,6 +4,7 @@
 
 #include "tir/interpret.h"
 #include "tir/loop.h"
+#include "units.h"
 
 #include <stdlib.h>
 
@@ -16,7 +17,7 @@ static inline lib_error mutant_run(const char *text, const tir_interpret_options
     if (LIB_ENTER(&scope)) {
         lib_lexer lexer;
         lib_lexer_init(&lexer, &arena, "kernel", text, strlen(text));
-        tir_kernel *kernel = tir_kernel_parse(&arena, &lexer);
+        tir_kernel *kernel = tir_kernel_parse(&arena, &lexer, test_units);
         tir_kernel_verify(&scope, kernel, NULL, NULL);
         void **arguments = LIB_NEW_ARRAY(&arena, void *, (size_t)kernel->arguments);
         for (int i = 0; i < kernel->arguments; i++) {

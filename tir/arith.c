@@ -365,7 +365,7 @@ static float flush(float x) {
     return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x;
 }
 
-/* vdpbf16ps: two fused steps, the odd element first; denormal inputs and results are flushed to zero. */
+/* Two fused steps, the second product first; denormal inputs and results are flushed to zero. */
 static uint64_t dot2_bf16(const uint64_t *x) {
     float sum = flush(f32_of(x[0]));
     for (int i = 1; i >= 0; i--) {

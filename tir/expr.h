@@ -89,8 +89,9 @@ typedef uint8_t tir_dtype;
     X(TIR_CAST, "cast", 1, 0,                                                                                         \
       "value conversion: float to int saturates, NaN gives 0; int to int wraps; bool is x != 0")                      \
     X(TIR_BITCAST, "bitcast", 1, 0, "same bits, dtypes of equal width")                                               \
-    X(TIR_DOT2_BF16, "dot2_bf16", 5, 0, "unit vdpbf16ps: acc, a0, b0, a1, b1 (see tir/unit.h); loop IR only")         \
-    X(TIR_DOT4_U8I8, "dot4_u8i8", 9, 0, "unit vpdpbusd: acc, a0, b0, ... a3, b3; i32 wraps; loop IR only")
+    X(TIR_DOT2_BF16, "dot2_bf16", 5, 0,                                                                               \
+      "a0*b0 + (a1*b1 + acc), all fused, denormals are 0; acc, a0, b0, a1, b1; loop IR only")                         \
+    X(TIR_DOT4_U8I8, "dot4_u8i8", 9, 0, "acc + a0*b0 + ... + a3*b3, i32 wraps; acc, a0, b0, ... a3, b3; loop IR only")
 
 typedef enum tir_op {
 #define X(id, text, arity, flags, meaning) id,

@@ -103,7 +103,7 @@ static const char *register_flaw(const frame *f, thread_tag writer, thread_tag n
     if (!writer.block || writer.thread == THREAD_ALL || writer.thread == now.thread) return NULL;
     if (writer.nest == now.nest) return "a thread reads what another one writes in the same thread loop:";
     if (now.thread == THREAD_ALL)
-        return f->one_warp ? NULL : "outside of thread loops, threads of all warps read a register of one:";
+        return f->threads <= TIR_WARP ? NULL : "outside of thread loops, threads of all warps read a register of one:";
     if (warp_of(writer) != warp_of(now)) return "a thread reads a register of another warp:";
     return NULL;
 }
@@ -490,31 +490,37 @@ static void run_interleave(frame *f, const tir_step *step) {
 
 /* ---- collective statements */
 
-/* A collective statement being executed: values read so far, by place and element. */
+/* Values of a collective statement, by place and element. */
+struct tir_collective_values {
+    double value[TIR_UNIT_PLACES][TIR_UNIT_ELEMENTS];
+    /* of the place read last, then of the result */
+    uint64_t bits[TIR_UNIT_ELEMENTS];
+    bool poison[TIR_UNIT_PLACES][TIR_UNIT_ELEMENTS];
+};
+
+/* A collective statement being executed. */
 typedef struct collective_run {
     frame *f;
     const tir_step *step;
-    const tir_collective *row;
+    const tir_unit *unit;
     /* its first thread */
-    thread_tag warp;
-    double value[TIR_COLLECTIVE_PLACES][TIR_COLLECTIVE_SIDE * TIR_COLLECTIVE_SIDE];
-    uint64_t bits[TIR_COLLECTIVE_SIDE * TIR_COLLECTIVE_SIDE];
-    bool poison[TIR_COLLECTIVE_PLACES][TIR_COLLECTIVE_SIDE * TIR_COLLECTIVE_SIDE];
+    thread_tag first;
+    struct tir_collective_values *values;
 } collective_run;
 
 /* An element's number: the variables that its place uses, the last one fastest. */
 static int element_number(const collective_run *r, int place, const int *point) {
     int number = 0;
-    for (int v = 0; v < TIR_COLLECTIVE_VARS; v++)
-        if (r->row->place[place].uses >> v & 1) number = number << r->row->bits[v] | point[v];
+    for (int v = 0; v < TIR_UNIT_VARS; v++)
+        if (r->unit->place[place].uses >> v & 1) number = number << r->unit->bits[v] | point[v];
     return number;
 }
 
-/* Fails unless the lane that the row names for the element wrote it: a matrix instruction reads no registers of other lanes. */
+/* Fails unless the lane that the unit names for the element wrote it: a matrix instruction reads no registers of other lanes. */
 static void check_owner(collective_run *r, const buffer *b, int place, const cell *c, const int *point) {
     const thread_tag writer = c->thread_writer;
-    const int lane = tir_fragment_lane(r->row, place, point);
-    if (!writer.block || writer.thread == THREAD_ALL || writer.thread == r->warp.thread + (uint32_t)lane) return;
+    const int lane = tir_fragment_lane(r->unit, place, point);
+    if (!writer.block || writer.thread == THREAD_ALL || writer.thread == r->first.thread + (uint32_t)lane) return;
     fail_cell(r->f, b, r->step->collective->index[place],
               lib_arena_format(r->f->arena, "lane %d gives what thread %u has written:", lane, writer.thread));
 }
@@ -526,40 +532,39 @@ static void run_element(collective_run *r, int place, bool writes, const int *po
     const int n = element_number(r, place, point);
     const int64_t offset = offset_of(f, b, index, "out of bounds: place of");
     char *element = element_of(b, offset);
-    if (f->banks && r->row->place[place].memory &&
-        point[2] == 0) /* each row of 16 bytes has a lane that supplies its address */
-        tir_banks_add(f->banks, &(tir_bank_note){.key = r->step,
-                                                 .stmt = r->step->stmt,
-                                                 .run = f->banks->run,
-                                                 .address = element - f->spaces.data[SHARED_SPACE].low,
-                                                 .thread = (int32_t)r->warp.thread + point[0] * 8 + point[1],
-                                                 .bytes = 16});
-    f->thread = r->warp;
-    if (f->thread.block) f->thread.thread += (uint32_t)tir_fragment_lane(r->row, place, point);
+    if (f->banks && r->unit->place[place].memory && point[2] == 0) /* each row has a lane that supplies its address */
+        tir_banks_add(f->banks,
+                      &(tir_bank_note){.key = r->step,
+                                       .stmt = r->step->stmt,
+                                       .run = f->banks->run,
+                                       .address = element - f->spaces.data[SHARED_SPACE].low,
+                                       .thread = (int32_t)r->first.thread + (point[0] << r->unit->bits[1]) + point[1],
+                                       .bytes = b->size << r->unit->bits[2]});
+    f->thread = r->first;
+    if (f->thread.block) f->thread.thread += (uint32_t)tir_fragment_lane(r->unit, place, point);
     if (f->options->check && writes) {
         const tir_step store = {.stmt = r->step->stmt, .index = index};
-        note_write(f, b, offset, &store, r->poison[0][n]);
+        note_write(f, b, offset, &store, r->values->poison[0][n]);
     } else if (f->options->check) {
         const space *s = &f->spaces.data[b->space];
-        if (s->cells && !r->row->place[place].memory)
+        if (s->cells && !r->unit->place[place].memory)
             check_owner(r, b, place, s->cells + (element - s->low) / s->unit, point);
-        r->poison[place][n] = note_read(f, b, offset, &(tir_instruction){.operands = index});
+        r->values->poison[place][n] = note_read(f, b, offset, &(tir_instruction){.operands = index});
     }
     const tir_dtype dtype = (tir_dtype)b->info->dtype;
     if (writes) {
-        tir_bits_store(dtype, element, r->bits[n]);
+        tir_bits_store(dtype, element, r->values->bits[n]);
     } else {
-        r->bits[n] = tir_bits_load(dtype, element);
-        r->value[place][n] = tir_bits_to_f64(dtype, r->bits[n]);
+        r->values->bits[n] = tir_bits_load(dtype, element);
+        r->values->value[place][n] = tir_bits_to_f64(dtype, r->values->bits[n]);
     }
 }
 
 /* Visits all elements of a place, by the variables that it uses. */
 static void run_place(collective_run *r, int place, bool writes) {
     const tir_collective_step *step = r->step->collective;
-    int limit[TIR_COLLECTIVE_VARS], p[TIR_COLLECTIVE_VARS];
-    for (int v = 0; v < TIR_COLLECTIVE_VARS; v++)
-        limit[v] = r->row->place[place].uses >> v & 1 ? 1 << r->row->bits[v] : 1;
+    int limit[TIR_UNIT_VARS], p[TIR_UNIT_VARS];
+    for (int v = 0; v < TIR_UNIT_VARS; v++) limit[v] = r->unit->place[place].uses >> v & 1 ? 1 << r->unit->bits[v] : 1;
     for (p[0] = 0; p[0] < limit[0]; p[0]++) {
         r->f->values[step->variable[0]] = (uint64_t)p[0];
         run_code(r->f, &step->bound[0]);
@@ -576,33 +581,35 @@ static void run_place(collective_run *r, int place, bool writes) {
 }
 
 static void multiply_accumulate(collective_run *r) {
-    const int rows = 1 << r->row->bits[0], columns = 1 << r->row->bits[1], steps = 1 << r->row->bits[2];
+    const int rows = 1 << r->unit->bits[0], columns = 1 << r->unit->bits[1], steps = 1 << r->unit->bits[2];
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < columns; j++) {
-            double sum = r->value[0][i * columns + j];
-            bool poison = r->poison[0][i * columns + j];
+            double sum = r->values->value[0][i * columns + j];
+            bool poison = r->values->poison[0][i * columns + j];
             for (int k = 0; k < steps; k++) {
-                sum += r->value[1][i * steps + k] * r->value[2][j * steps + k];
-                poison = poison || r->poison[1][i * steps + k] || r->poison[2][j * steps + k];
+                sum += r->values->value[1][i * steps + k] * r->values->value[2][j * steps + k];
+                poison = poison || r->values->poison[1][i * steps + k] || r->values->poison[2][j * steps + k];
             }
-            r->bits[i * columns + j] = bits_of_f32((float)sum);
-            r->poison[0][i * columns + j] = poison;
+            r->values->bits[i * columns + j] = bits_of_f32((float)sum);
+            r->values->poison[0][i * columns + j] = poison;
         }
 }
 
 static void run_collective(frame *f, const tir_step *step) {
     const thread_tag around = f->thread;
-    collective_run r = {.f = f, .step = step, .row = step->stmt->collective.row, .warp = around};
-    if (around.thread == THREAD_ALL) r.warp.thread = 0;
-    if (around.block && (r.warp.thread % TIR_WARP || (around.thread == THREAD_ALL && !f->one_warp)))
+    if (!f->collective) f->collective = LIB_NEW(f->arena, struct tir_collective_values);
+    collective_run r = {f, step, step->stmt->collective.unit, around, f->collective};
+    if (around.thread == THREAD_ALL) r.first.thread = 0;
+    const uint32_t lanes = (uint32_t)r.unit->lanes;
+    if (around.block && (r.first.thread % lanes || (around.thread == THREAD_ALL && f->threads > lanes)))
         fail(f, "a collective statement is not executed by one whole warp");
-    r.warp.nest = ++f->nests;
-    if (r.row->kind == TIR_MMA) {
-        for (int place = 0; place < r.row->places; place++) run_place(&r, place, false);
+    r.first.nest = ++f->nests;
+    if (r.unit->kind == TIR_MULTIPLY) {
+        for (int place = 0; place < r.unit->places; place++) run_place(&r, place, false);
         multiply_accumulate(&r);
     } else {
         run_place(&r, 1, false);
-        memcpy(r.poison[0], r.poison[1], sizeof r.poison[0]);
+        memcpy(r.values->poison[0], r.values->poison[1], sizeof r.values->poison[0]);
     }
     run_place(&r, 0, true);
     f->thread = around;
@@ -721,7 +728,7 @@ static void run_task(frame *f, const tir_program_phase *phase, int64_t task) {
     f->step = NULL;
     f->async.open = 1;
     f->async.done = 0;
-    f->one_warp = phase->threads <= TIR_WARP;
+    f->threads = phase->threads;
     f->thread = (thread_tag){0};
     if (phase->threads > 1) f->thread = (thread_tag){.block = ++f->blocks, .thread = THREAD_ALL};
     zero_buffers(f);

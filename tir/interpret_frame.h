@@ -94,8 +94,10 @@ typedef struct tir_frame {
     uint64_t group, grouped;
     /* current tag. block 0: the phase has no thread loops */
     tir_thread_tag thread;
-    /* the block is one warp */
-    bool one_warp;
+    /* of a block of the phase */
+    int64_t threads;
+    /* values of the collective statement being executed; NULL: none was so far */
+    struct tir_collective_values *collective;
     /* number of threads, from `thread` on, that execute the current statement alike */
     uint32_t alike;
     /* blocks and their barriers so far: each starts a new time for `thread` */

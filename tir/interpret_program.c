@@ -245,20 +245,20 @@ static void prepare_store(builder *b, const tir_stmt *stmt, tir_step *step) {
 }
 
 static void prepare_collective(builder *b, const tir_stmt *stmt, tir_step *step) {
-    const tir_collective *row = stmt->collective.row;
+    const tir_unit *unit = stmt->collective.unit;
     tir_collective_step *c = LIB_NEW(b->arena, tir_collective_step);
     b->own = NULL; /* no index depends on memory */
-    for (int v = 0; v < TIR_COLLECTIVE_VARS; v++) {
+    for (int v = 0; v < TIR_UNIT_VARS; v++) {
         push_binder(b, stmt->collective.var[v], &c->bound[v]);
         c->variable[v] = b->slot[stmt->collective.var[v]];
     }
-    for (int p = 0; p < row->places; p++) {
+    for (int p = 0; p < unit->places; p++) {
         const tir_place *at = &stmt->collective.place[p];
         if (at->buffer >= b->kernel->buffers.count) fail(b, "a place in an unknown buffer");
         if (at->rank != b->kernel->buffers.data[at->buffer].rank) fail(b, "a place with a wrong number of indices");
         for (int d = 0; d < at->rank; d++) c->index[p][d] = place(b, at->index[d]);
     }
-    b->stack.count -= TIR_COLLECTIVE_VARS;
+    b->stack.count -= TIR_UNIT_VARS;
     step->collective = c;
 }
 

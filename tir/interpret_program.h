@@ -110,10 +110,10 @@ struct tir_step {
 
 /* A collective statement: the interpreter iterates over its variables, each with the code that depends on it. */
 typedef struct tir_collective_step {
-    tir_code_list bound[TIR_COLLECTIVE_VARS];
-    uint32_t variable[TIR_COLLECTIVE_VARS];
+    tir_code_list bound[TIR_UNIT_VARS];
+    uint32_t variable[TIR_UNIT_VARS];
     /* slots */
-    uint32_t index[TIR_COLLECTIVE_PLACES][16];
+    uint32_t index[TIR_UNIT_PLACES][16];
 } tir_collective_step;
 
 typedef struct tir_program_phase {

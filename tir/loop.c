@@ -53,12 +53,12 @@ tir_stmt *tir_stmt_new(lib_arena *arena, tir_stmt_kind kind) {
     return stmt;
 }
 
-tir_stmt *tir_collective_new(tir_kernel *kernel, const tir_collective *row) {
+tir_stmt *tir_collective_new(tir_kernel *kernel, const tir_unit *unit) {
     tir_stmt *stmt = tir_stmt_new(kernel->arena, TIR_COLLECTIVE);
-    stmt->collective.row = row;
-    for (int v = 0; v < TIR_COLLECTIVE_VARS; v++)
+    stmt->collective.unit = unit;
+    for (int v = 0; v < TIR_UNIT_VARS; v++)
         stmt->collective.var[v] =
-            tir_var(kernel->pool, row->var[v], TIR_VAR_LOOP, TIR_INDEX, 0, (INT64_C(1) << row->bits[v]) - 1);
+            tir_var(kernel->pool, unit->var[v], TIR_VAR_LOOP, TIR_INDEX, 0, (INT64_C(1) << unit->bits[v]) - 1);
     return stmt;
 }
 
@@ -162,7 +162,7 @@ void tir_stmt_exprs(const tir_stmt *stmt, void (*visit)(void *user, tir_expr e),
         for (int i = 0; i < stmt->prefetch.rank; i++) visit(user, stmt->prefetch.index[i]);
         break;
     case TIR_COLLECTIVE:
-        for (int p = 0; p < stmt->collective.row->places; p++)
+        for (int p = 0; p < stmt->collective.unit->places; p++)
             for (int i = 0; i < stmt->collective.place[p].rank; i++) visit(user, stmt->collective.place[p].index[i]);
         break;
     case TIR_INTERLEAVE:
@@ -225,9 +225,9 @@ static tir_stmt *substitute_list(const substitution *s, const tir_stmt *stmt) {
             copy->store.value = replaced(s, stmt->store.value);
             break;
         case TIR_COLLECTIVE:
-            for (int v = 0; v < TIR_COLLECTIVE_VARS; v++)
+            for (int v = 0; v < TIR_UNIT_VARS; v++)
                 copy->collective.var[v] = replaced_binder(s, stmt->collective.var[v]);
-            for (int p = 0; p < stmt->collective.row->places; p++) {
+            for (int p = 0; p < stmt->collective.unit->places; p++) {
                 const tir_place *place = &stmt->collective.place[p];
                 copy->collective.place[p].index = replaced_index(s, place->rank, place->index);
             }
@@ -280,12 +280,12 @@ static void mark_statement(void *user, const tir_stmt *stmt) {
     tir_stmt_exprs(stmt, mark_reads, marker);
     if (stmt->kind == TIR_STORE && stmt->store.buffer < marker->kernel->buffers.count)
         marker->kernel->buffers.data[stmt->store.buffer].written = true;
-    for (int p = 0; stmt->kind == TIR_COLLECTIVE && p < stmt->collective.row->places; p++) {
+    for (int p = 0; stmt->kind == TIR_COLLECTIVE && p < stmt->collective.unit->places; p++) {
         uint32_t id = stmt->collective.place[p].buffer;
         if (id >= marker->kernel->buffers.count) continue;
         tir_buffer *buffer = &marker->kernel->buffers.data[id];
         buffer->written = buffer->written || p == 0;
-        buffer->read = buffer->read || p > 0 || stmt->collective.row->kind == TIR_MMA;
+        buffer->read = buffer->read || p > 0 || stmt->collective.unit->kind == TIR_MULTIPLY;
     }
 }
 
@@ -359,7 +359,7 @@ static int64_t threads_of_statement(const tir_pool *pool, const tir_stmt *stmt) 
         return most > other ? most : other;
     case TIR_INTERLEAVE: return tir_threads(pool, stmt->interleave.body);
     case TIR_SPILL: return tir_threads(pool, stmt->spill.body);
-    case TIR_COLLECTIVE: return TIR_WARP;
+    case TIR_COLLECTIVE: return stmt->collective.unit->lanes;
     case TIR_STORE:
     case TIR_PREFETCH:
     case TIR_BARRIER:

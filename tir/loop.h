@@ -23,9 +23,9 @@
  * Two statements say how others are executed, both made by tir/vectorise.h: the lanes loops in an `interleave` are independent of each other,
  * and are executed side by side, an instruction of each in turn; in a `spill` a reg buffer is in memory, and may be indexed by variables of
  * serial loops.
- * Collective statements are executed by the 32 threads of a warp together, and are allowed only where whole warps execute: outside of
- * thread loops whose iterations are single threads. They count as 32 threads. A place in registers names elements of all threads of the
- * warp: the statement's variables stand where other accesses have the thread variables.
+ * Collective statements are units (tir/unit.h) of a warp or a core. They are allowed only where groups of as many threads execute as the
+ * unit has lanes, for a warp outside of thread loops whose iterations are single threads, and count as so many threads. A place in registers
+ * names elements of all lanes: the statement's variables stand where other accesses have the thread variables.
  * Reg buffers: after unrolling and vectorising every index is constant (+ lane); elements are SSA values carried through
  * loops, never memory.
  *
@@ -34,8 +34,8 @@
 #ifndef TIR_LOOP_H
 #define TIR_LOOP_H
 
-#include "tir/collective.h"
 #include "tir/machine.h"
+#include "tir/unit.h"
 
 typedef enum tir_scope {
     TIR_SCOPE_ARG,       /* region input or output, the caller's memory */
@@ -87,7 +87,7 @@ typedef enum tir_stmt_kind {
     TIR_INTERLEAVE, /* body: lanes loops, executed side by side */
     TIR_SPILL,      /* body, in which a reg buffer is in memory */
     TIR_PREFETCH,   /* hint: address of buffer[index], into cache level `level`; the address may be out of bounds */
-    TIR_COLLECTIVE, /* an instruction of a whole warp on places (tir/collective.h) */
+    TIR_COLLECTIVE, /* a unit on places, executed by its lanes together (tir/unit.h) */
     TIR_BARRIER,    /* the threads of the block, or inside a thread loop those of the warp, wait for each other */
     TIR_COMMIT, /* outside of thread loops: each thread's asynchronous stores since the last commit become a group, possibly empty */
     TIR_WAIT,   /* outside of thread loops: until at most this many of each thread's latest groups are incomplete */
@@ -176,10 +176,10 @@ struct tir_stmt {
             bool write;
         } prefetch;
         struct {
-            const tir_collective *row;
+            const tir_unit *unit;
             /* TIR_VAR_LOOP: bound in the places' indices, starting at 0 */
-            tir_expr var[TIR_COLLECTIVE_VARS];
-            tir_place place[TIR_COLLECTIVE_PLACES];
+            tir_expr var[TIR_UNIT_VARS];
+            tir_place place[TIR_UNIT_PLACES];
         } collective;
         const char *comment;
     };
@@ -227,8 +227,7 @@ tir_kernel *tir_kernel_new(lib_arena *arena, tir_pool *pool, const char *name);
 uint32_t tir_kernel_buffer(tir_kernel *kernel, const char *name, dlc_dtype dtype, tir_scope scope, int rank,
                            const tir_expr *extent); /* compact strides */
 tir_stmt *tir_stmt_new(lib_arena *arena, tir_stmt_kind kind);
-tir_stmt *tir_collective_new(tir_kernel *kernel,
-                             const tir_collective *row); /* with fresh variables and no places yet */
+tir_stmt *tir_collective_new(tir_kernel *kernel, const tir_unit *unit); /* with fresh variables and no places yet */
 /* Variables whose range and multiple follow from their bounds or value; the parser makes the same ones. */
 tir_interval tir_loop_range(tir_pool *pool, tir_expr lower, tir_expr extent); /* of the variable; empty loop: any */
 tir_expr tir_loop_variable(tir_pool *pool, const char *name, tir_expr lower, tir_expr extent);
@@ -288,11 +287,12 @@ int64_t tir_threads(const tir_pool *pool, const tir_stmt *list);
  *     spill C { ... }
  *     prefetch.2 w[1, 0, 0]
  *     prefetch.w D[b, 0]                 for a store
- *     mma.m16n8k16.bf16 (i, j, k) C[i%8, j/2, i/8, j%2] += A[i%8, k%8/2, k/8, i/8, k%2] * B[j, k%8/2, k/8, k%2]
- *     ldmatrix.x1 (q, r, c) F[r, c/2, c%2] = S[r, c]
- *   } */
+ *     product (i, j, k) C[i%8, j/2, i/8, j%2] += A[i%8, k%8/2, k/8, i/8, k%2] * B[j, k%8/2, k/8, k%2]
+ *     matrix (q, r, c) F[r, c/2, c%2] = S[r, c]     collective statements, by the names of the target's units
+ *   }
+ * units: rows that collective statements may name, up to one without a name; NULL: none. */
 void tir_kernel_print(lib_text *text, const tir_kernel *kernel);
-tir_kernel *tir_kernel_parse(lib_arena *arena, lib_lexer *lexer);
+tir_kernel *tir_kernel_parse(lib_arena *arena, lib_lexer *lexer, const tir_unit *units);
 void tir_stmt_print(lib_text *text, const tir_kernel *kernel, const tir_stmt *stmt, int indent);
 
 /* ---- verifier (loop_verify.c): numbered invariants, cited in messages; raises DLC_INTERNAL with the statement's text.

@@ -9,7 +9,7 @@
  *     let b = p*8                    its scope is the rest of the list; or a body in braces
  *     let v: f32 = x[b, 0]           values other than index ones name their dtype
  *     nt D[i] = v                    non-temporal store
- *     ldmatrix.x1 (q, r, c) F[r, c/2, c%2] = S[r, c]    by name and variables of tir/collective.h
+ *     matrix (q, r, c) F[r, c/2, c%2] = S[r, c]    a collective statement, by its name among the units that the parser is given
  *     async xs[i] = x[i]             the copy is pending until its group is waited for
  *     commit                         ends a group
  *     wait 1                         waits for all groups but the last one
@@ -144,14 +144,14 @@ static void print_place(printer *p, uint32_t buffer, int rank, const tir_expr *i
 }
 
 static void print_collective(printer *p, const tir_stmt *stmt) {
-    const tir_collective *row = stmt->collective.row;
-    const char *separator[] = {"", row->kind == TIR_MMA ? " += " : " = ", " * "};
+    const tir_unit *unit = stmt->collective.unit;
+    const char *separator[] = {"", unit->kind == TIR_MULTIPLY ? " += " : " = ", " * "};
     const uint32_t outer = p->scope.count;
-    lib_text_format(p->text, "%s (", row->name);
-    for (int v = 0; v < TIR_COLLECTIVE_VARS; v++)
+    lib_text_format(p->text, "%s (", unit->name);
+    for (int v = 0; v < TIR_UNIT_VARS; v++)
         lib_text_format(p->text, "%s%s", v ? ", " : "", bind(p, stmt->collective.var[v]));
     lib_text_add(p->text, ") ");
-    for (int i = 0; i < row->places; i++) {
+    for (int i = 0; i < unit->places; i++) {
         const tir_place *place = &stmt->collective.place[i];
         lib_text_add(p->text, separator[i]);
         print_place(p, place->buffer, place->rank, place->index);
@@ -332,6 +332,8 @@ void tir_kernel_print(lib_text *text, const tir_kernel *kernel) {
 /* ---- parsing */
 
 typedef struct parser {
+    /* rows that collective statements may name */
+    const tir_unit *units;
     lib_lexer *lexer;
     tir_kernel *kernel;
     /* variables in scope, innermost last */
@@ -502,26 +504,26 @@ static tir_stmt *parse_prefetch(parser *p, int level) {
     return stmt;
 }
 
-static tir_stmt *parse_collective(parser *p, const tir_collective *row) {
+static tir_stmt *parse_collective(parser *p, const tir_unit *unit) {
     tir_stmt *stmt = tir_stmt_new(p->kernel->arena, TIR_COLLECTIVE);
-    const char *separator[] = {NULL, row->kind == TIR_MMA ? "+" : "=", "*"};
-    stmt->collective.row = row;
+    const char *separator[] = {NULL, unit->kind == TIR_MULTIPLY ? "+" : "=", "*"};
+    stmt->collective.unit = unit;
     lib_lexer_expect(p->lexer, "(");
-    for (int v = 0; v < TIR_COLLECTIVE_VARS; v++) {
+    for (int v = 0; v < TIR_UNIT_VARS; v++) {
         if (v) lib_lexer_expect(p->lexer, ",");
         const char *name = lib_lexer_name(p->lexer);
         stmt->collective.var[v] =
-            tir_var(p->kernel->pool, name, TIR_VAR_LOOP, TIR_INDEX, 0, (INT64_C(1) << row->bits[v]) - 1);
+            tir_var(p->kernel->pool, name, TIR_VAR_LOOP, TIR_INDEX, 0, (INT64_C(1) << unit->bits[v]) - 1);
         push_scope(p, stmt->collective.var[v]);
     }
     lib_lexer_expect(p->lexer, ")");
-    for (int i = 0; i < row->places; i++) {
+    for (int i = 0; i < unit->places; i++) {
         tir_place *place = &stmt->collective.place[i];
         if (i) lib_lexer_expect(p->lexer, separator[i]);
-        if (i == 1 && row->kind == TIR_MMA) lib_lexer_expect(p->lexer, "=");
+        if (i == 1 && unit->kind == TIR_MULTIPLY) lib_lexer_expect(p->lexer, "=");
         place->index = parse_place(p, lib_lexer_name(p->lexer), &place->buffer, &place->rank);
     }
-    p->scope.count -= TIR_COLLECTIVE_VARS;
+    p->scope.count -= TIR_UNIT_VARS;
     return stmt;
 }
 
@@ -579,8 +581,8 @@ static tir_stmt *parse_list(parser *p) {
             *link = parse_prefetch(p, word[9] - '0');
         else if (strcmp(word, "prefetch.w") == 0)
             *link = parse_prefetch(p, 0);
-        else if (tir_collective_find(word))
-            *link = parse_collective(p, tir_collective_find(word));
+        else if (tir_unit_find(p->units, word))
+            *link = parse_collective(p, tir_unit_find(p->units, word));
         else
             *link = parse_store(p, word);
         link = &(*link)->next;
@@ -745,13 +747,14 @@ static void parse_phase(parser *p) {
     lib_vec_push(p->kernel->arena, &p->kernel->phases, phase);
 }
 
-tir_kernel *tir_kernel_parse(lib_arena *arena, lib_lexer *lexer) {
+tir_kernel *tir_kernel_parse(lib_arena *arena, lib_lexer *lexer, const tir_unit *units) {
     lexer->dotted_names = true;
     if (lexer->at == lexer->start) lib_lexer_next(lexer); /* a fresh lexer has no token yet */
     tir_pool *pool = LIB_NEW(arena, tir_pool);
     tir_pool_init(pool, arena);
     lib_lexer_expect(lexer, "kernel");
-    parser p = {.lexer = lexer, .names = {.variable = find_variable, .tensor = find_buffer, .user = &p}};
+    parser p = {
+        .lexer = lexer, .units = units, .names = {.variable = find_variable, .tensor = find_buffer, .user = &p}};
     p.kernel = tir_kernel_new(arena, pool, lib_lexer_name(lexer));
     parse_header(&p);
     int64_t repeat_end = 0;

@@ -19,7 +19,7 @@
  *   L14 thread loops have constant extents and are not in a vec loop; a block has at most 1,024 threads; if a thread loop is not the whole
  *       body of the thread loop around it, the iterations of that one are whole warps, or equal parts of a warp; a barrier in a thread
  *       loop requires that its iterations are one warp each
- *   L15 collective statements are executed by whole warps, in no vec loop, and their lanes hold the elements that the row requires
+ *   L15 collective statements are executed by whole warps, in no vec loop, and their lanes hold the elements that the unit requires
  *   L17 a lanes loop has at most as many iterations as lanes, whose number is a power of two; it is in no vec or lanes loop; the body of a
  *       rows loop is one lanes loop, whose bounds do not depend on the row; the steps of other than serial loops are 1, of these a divisor
  *       of the extent; interleave contains lanes loops only; spill names a reg buffer, outside of vec and lanes loops;
@@ -127,7 +127,7 @@ static void check_arithmetic(verifier *v, const tir_node *node, tir_expr e) {
     if (tir_ops[node->op].flags & TIR_LEAF || node->op == TIR_LOAD) return;
     require(v, !(tir_ops[node->op].flags & TIR_MATH) || node->dtype == DLC_F64, "L7: transcendental not of f64");
     require(v, node->op != TIR_FMA || !v->machine || v->machine->fma, "L7: the machine has no fma");
-    require(v, node->op != TIR_LDEXP || !v->machine || v->machine->units & TIR_UNIT_SCALE,
+    require(v, node->op != TIR_LDEXP || !v->machine || v->machine->scales,
             "L7: the machine does not scale by powers of two");
     require(v,
             node->op != TIR_CAST || !(is_f8(node->dtype) || is_f8(tir_dtype_of(v->pool, tir_operand(v->pool, e, 0)))),
@@ -408,18 +408,18 @@ static void check_store(verifier *v, const tir_stmt *stmt) {
 
 /* Checks a collective statement. Its variables count as those of unrolled loops, so that indices of places in registers are constant. */
 static void check_collective(verifier *v, const tir_stmt *stmt) {
-    const tir_collective *row = stmt->collective.row;
+    const tir_unit *unit = stmt->collective.unit;
     require(v, !v->in_vec, "L15: a collective statement in a vec loop");
-    for (int i = 0; i < TIR_COLLECTIVE_VARS; i++)
-        bind(v, stmt->collective.var[i], TIR_VAR_LOOP, 0, (tir_interval){0, (INT64_C(1) << row->bits[i]) - 1});
-    for (int p = 0; p < row->places; p++) {
+    for (int i = 0; i < TIR_UNIT_VARS; i++)
+        bind(v, stmt->collective.var[i], TIR_VAR_LOOP, 0, (tir_interval){0, (INT64_C(1) << unit->bits[i]) - 1});
+    for (int p = 0; p < unit->places; p++) {
         const tir_place *place = &stmt->collective.place[p];
         const tir_buffer *buffer = check_buffer(v, place->buffer, place->rank);
         uint8_t bits = 0;
         for (int d = 0; d < place->rank; d++) bits |= check_expr(v, place->index[d], TIR_INDEX, "an index");
         require(v, buffer->scope != TIR_SCOPE_REG || !(bits & FREE), "L9: index of a reg buffer is not constant");
         if (p == 0) v->written[place->buffer] = true;
-        if (p > 0 || row->kind == TIR_MMA) v->read[place->buffer] = true;
+        if (p > 0 || unit->kind == TIR_MULTIPLY) v->read[place->buffer] = true;
         if (buffer->scope == TIR_SCOPE_REG) note_reg(v, place->buffer, 0);
     }
     if (!v->registers) {
@@ -428,7 +428,7 @@ static void check_collective(verifier *v, const tir_stmt *stmt) {
     }
     const char *wrong = tir_collective_flaw(v->kernel, stmt, &v->around, v->registers);
     if (wrong) fail(v, lib_arena_format(v->kernel->arena, "L15: %s", wrong));
-    for (int i = 0; i < TIR_COLLECTIVE_VARS; i++) unbind(v, stmt->collective.var[i]);
+    for (int i = 0; i < TIR_UNIT_VARS; i++) unbind(v, stmt->collective.var[i]);
 }
 
 /* Checks a branch of an `if`. Outside of all loops, branches are versions of a parallel loop: registers are checked for each alone, since

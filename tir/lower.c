@@ -201,10 +201,10 @@ static void loops(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
         const tir_axis_node *split = leaf->parent < 0 ? NULL : &plan->nodes.data[leaf->parent];
         bool known = tir_is_const(l->pool, tir_node_extent(&l->state, s, plan->unit_node), &trips);
         /* an axis shorter than the unit has one tile, and masks for the steps beyond its end */
-        if (known && trips < plan->unit->width && split && split->mode == TIR_TAIL_MASK) trips = split->factor;
-        if (!known || trips != plan->unit->width)
+        if (known && trips < tir_unit_width(plan->unit) && split && split->mode == TIR_TAIL_MASK) trips = split->factor;
+        if (!known || trips != tir_unit_width(plan->unit))
             tir_schedule_raise(&l->state, "loop %s of stage %s must have %d iterations for unit %s", leaf->name,
-                               tir_stage_of(l, s)->name, plan->unit->width, plan->unit->name);
+                               tir_stage_of(l, s)->name, tir_unit_width(plan->unit), plan->unit->name);
         loops(l, s, k + 1, role);
         return;
     }
@@ -374,7 +374,7 @@ static void find_register_use(void *user, const tir_stmt *stmt) {
     register_search *search = user;
     if (search->found) return;
     tir_stmt_exprs(stmt, find_register, search);
-    for (int p = 0; stmt->kind == TIR_COLLECTIVE && p < stmt->collective.row->places; p++) {
+    for (int p = 0; stmt->kind == TIR_COLLECTIVE && p < stmt->collective.unit->places; p++) {
         const tir_place *place = &stmt->collective.place[p];
         if (search->l->kernel->buffers.data[place->buffer].scope != TIR_SCOPE_REG) continue;
         for (int d = 0; d < place->rank; d++)
@@ -476,21 +476,17 @@ tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_sc
     tir_region *region = tir_region_copy(arena, original);
     tir_lowering l = {.arena = arena, .region = region, .pool = region->pool, .options = options};
     l.has_fma = !options || !options->machine || options->machine->fma;
-    l.scales = options && options->machine && options->machine->units & TIR_UNIT_SCALE;
+    l.scales = options && options->machine && options->machine->scales;
     tir_schedule_apply(&l.state, arena, region, schedule, options, false);
     l.state.scalar = tir_lower_scalar;
     l.state.lowering = &l;
-    for (uint32_t s = 0; s < region->stages.count; s++)
-        if (options && options->machine && l.state.plan[s].unit &&
-            !(options->machine->units & l.state.plan[s].unit->machine))
-            tir_schedule_raise(&l.state, "the machine has no unit %s", l.state.plan[s].unit->name);
     tir_lower_check_outputs(&l, original);
     tir_lower_check_states(&l);
     if (options && options->verify) tir_region_verify(arena->scope, region);
     l.kernel = tir_kernel_new(arena, region->pool, region->name);
     for (uint32_t i = 0; i < region->params.count; i++) lib_vec_push(arena, &l.kernel->params, region->params.data[i]);
     for (uint32_t s = 0; s < region->stages.count; s++)
-        if (!region->stages.data[s].removed && l.state.plan[s].unit && l.state.plan[s].unit->width == 0)
+        if (!region->stages.data[s].removed && l.state.plan[s].unit && tir_unit_is_collective(l.state.plan[s].unit))
             tir_lower_zero_operands(&l, (int)s);
     l.done = LIB_NEW_ARRAY(arena, bool, region->stages.count + 1);
     l.home = LIB_NEW_ARRAY(arena, uint32_t, region->tensors.count + 1);

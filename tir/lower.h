@@ -92,13 +92,14 @@ tir_expr tir_lower_store_guard(tir_lowering *l, int s, bool scratch, bool padded
 /* Loads of the stage's own elements at the current point. */
 void tir_lower_load_state(tir_lowering *l, int s, bool scratch, tir_expr *acc);
 
-/* lower_collective.c: units of a warp. Before lowering: sets zero_axis and zero_end of the plans of operands' stages; the statement at the
+/* lower_collective.c: collective units. Before lowering: sets zero_axis and zero_end of the plans of operands' stages; the statement at the
  * current point; after lowering: checks the collective statements. */
 void tir_lower_zero_operands(tir_lowering *l, int s);
 tir_expr tir_lower_zeroed(tir_lowering *l, int s,
                           tir_expr value); /* the value of an operand's stage at the current point */
 void tir_lower_collective(tir_lowering *l, int s);
-void tir_lower_matrices(tir_lowering *l); /* copies out of shared memory become ldmatrix, if there is a matrix unit */
+void tir_lower_matrices(
+    tir_lowering *l); /* copies out of shared memory become TIR_LOAD_MATRICES units where these fit */
 void tir_lower_check_collectives(tir_lowering *l);
 
 /* lower_sort.c: a line of a sort, at the current point of the free axes */

@@ -109,7 +109,7 @@ static void check_list(checker *c, const tir_stmt *stmt) {
             break;
         case TIR_STORE: check_store(c, stmt); break;
         case TIR_COLLECTIVE:
-            for (int p = 0; p < stmt->collective.row->places; p++) {
+            for (int p = 0; p < stmt->collective.unit->places; p++) {
                 const tir_place *place = &stmt->collective.place[p];
                 check_register(c, place->buffer, place->rank, place->index);
             }

@@ -1,4 +1,4 @@
-/* Units of a warp: the loops that a schedule assigns to one become a collective statement, its operands and sums places in registers.
+/* Collective units: the loops that a schedule assigns to one become a collective statement, its operands and sums places in registers.
  * Operand elements outside of the reduction's domain must be zero, ensured by the stage that copies them from memory. */
 #include "tir/lower.h"
 #include "tir/registers.h"
@@ -105,7 +105,7 @@ static void set_values(tir_stage_plan *plan, tir_pool *pool, int node, tir_expr 
     set_values(plan, pool, n->inner, value ? tir_rem(pool, value, factor) : 0);
 }
 
-/* Checks that the node has as many points as the instruction's variable, in tiles that divide it. */
+/* Checks that the node has as many points as the unit's variable, in tiles that divide it. */
 static void check_side(tir_lowering *l, int s, int node, int64_t side) {
     const tir_stage_plan *plan = tir_plan_of(l, s);
     const tir_axis_node *n = &plan->nodes.data[node];
@@ -150,12 +150,11 @@ static tir_place place_of(tir_lowering *l, int s, tir_expr load, const char *wha
 void tir_lower_collective(tir_lowering *l, int s) {
     tir_stage *stage = tir_stage_of(l, s);
     tir_stage_plan *plan = tir_plan_of(l, s);
-    const tir_collective *row = tir_collective_find(plan->unit->name);
     tir_expr acc[TIR_MAX_STATE], sides[2], i = stage->axis[plan->nodes.data[plan->unit_root[0]].axis].var;
-    tir_stmt *stmt = tir_collective_new(l->kernel, row);
+    tir_stmt *stmt = tir_collective_new(l->kernel, plan->unit);
     l->state.line = stage->name;
-    for (int v = 0; v < TIR_COLLECTIVE_VARS; v++) {
-        check_side(l, s, plan->unit_root[v], INT64_C(1) << row->bits[v]);
+    for (int v = 0; v < TIR_UNIT_VARS; v++) {
+        check_side(l, s, plan->unit_root[v], INT64_C(1) << plan->unit->bits[v]);
         set_values(plan, l->pool, plan->unit_root[v], stmt->collective.var[v]);
     }
     check_steps(l, s);
@@ -169,12 +168,12 @@ void tir_lower_collective(tir_lowering *l, int s) {
     stmt->collective.place[1] = place_of(l, s, tir_lower_translate(l, s, sides[left], NULL), "operands");
     stmt->collective.place[2] = place_of(l, s, tir_lower_translate(l, s, sides[1 - left], NULL), "operands");
     l->kernel->buffers.data[stmt->collective.place[0].buffer].written = true;
-    for (int v = 0; v < TIR_COLLECTIVE_VARS; v++) set_values(plan, l->pool, plan->unit_root[v], 0);
+    for (int v = 0; v < TIR_UNIT_VARS; v++) set_values(plan, l->pool, plan->unit_root[v], 0);
     *l->cursor = stmt;
     l->cursor = &stmt->next;
 }
 
-/* ---- matrices out of shared memory: a warp's copy into registers that ldmatrix executes as one instruction */
+/* ---- matrices out of shared memory: a warp's copy into registers that a TIR_LOAD_MATRICES unit executes at once */
 
 enum { MATRIX_LOOPS = 12 };
 
@@ -219,16 +218,16 @@ static tir_place place_at(const matrix_copy *m, uint32_t buffer, int rank, const
     return (tir_place){buffer, rank, tir_lower_copy_indices(m->l, at, rank)};
 }
 
-/* The copy as the instruction `row`, inside the loops that the instruction does not cover. pair: the number of the loop over the two
- * elements of a register. NULL: the instruction does not fit. */
-static tir_stmt *matrix_statement(matrix_copy *m, const tir_collective *row, bool transposed, int pair) {
+/* The copy as the unit, inside the loops that the unit does not cover. pair: the number of the loop over the two elements of a register.
+ * NULL: the unit does not fit. */
+static tir_stmt *matrix_statement(matrix_copy *m, const tir_unit *unit, int pair) {
     tir_pool *pool = m->l->pool;
-    tir_stmt *stmt = tir_collective_new(m->l->kernel, row), *outermost = stmt;
-    const tir_expr *var = stmt->collective.var, two = tir_index(pool, 2), four = tir_index(pool, 4);
-    const tir_expr slow = var[transposed ? 2 : 1], fast = var[transposed ? 1 : 2];
-    tir_expr lane = tir_add(pool, tir_mul(pool, slow, four), tir_div(pool, fast, two)), matrix = var[0];
+    tir_stmt *stmt = tir_collective_new(m->l->kernel, unit), *outermost = stmt;
+    const tir_expr two = tir_index(pool, 2), lane = tir_fragment_lane_of(pool, unit, 0, stmt->collective.var);
+    const tir_expr element = tir_fragment_register_of(pool, unit, 0, stmt->collective.var);
+    tir_expr number = tir_div(pool, element, two); /* of the register */
     tir_expr from[TIR_THREAD_LOOPS + MATRIX_LOOPS], to[TIR_THREAD_LOOPS + MATRIX_LOOPS];
-    int count = 0, bits = row->bits[0];
+    int count = 0, left = tir_fragment_registers(unit, 0) / 2;
     for (int i = 0; i < m->lanes; i++) {
         tir_expr stride = tir_index(pool, tir_thread_stride(pool, m->lane[i]));
         from[count] = m->lane[i]->for_.var;
@@ -240,12 +239,12 @@ static tir_stmt *matrix_statement(matrix_copy *m, const tir_collective *row, boo
         tir_is_const(pool, loop->for_.extent, &extent);
         from[count] = loop->for_.var;
         if (i == pair) {
-            to[count++] = tir_rem(pool, fast, two);
+            to[count++] = tir_rem(pool, element, two);
             continue;
         }
-        for (; bits && extent % 2 == 0; bits--, extent /= 2) taken *= 2;
-        tir_expr taken_part = tir_rem(pool, matrix, tir_index(pool, taken));
-        matrix = tir_div(pool, matrix, tir_index(pool, taken));
+        for (; left > 1 && extent % 2 == 0; left /= 2, extent /= 2) taken *= 2;
+        tir_expr taken_part = tir_rem(pool, number, tir_index(pool, taken));
+        number = tir_div(pool, number, tir_index(pool, taken));
         tir_stmt *rest = lib_arena_copy(m->l->arena, loop, sizeof *loop);
         rest->for_.extent = tir_index(pool, extent);
         rest->for_.loop = TIR_UNROLL;
@@ -256,7 +255,7 @@ static tir_stmt *matrix_statement(matrix_copy *m, const tir_collective *row, boo
         tir_expr start = extent > 1 ? tir_mul(pool, rest->for_.var, tir_index(pool, taken)) : tir_index(pool, 0);
         to[count++] = tir_add(pool, start, taken_part);
     }
-    if (bits) return NULL;
+    if (left > 1) return NULL;
     const tir_node node = *tir_get(pool, m->store->store.value);
     tir_expr source[TIR_MAX_PHYSICAL_RANK];
     for (int d = 0; d < node.count; d++) source[d] = tir_operand(pool, m->store->store.value, d);
@@ -266,14 +265,15 @@ static tir_stmt *matrix_statement(matrix_copy *m, const tir_collective *row, boo
     return tir_collective_flaw(m->l->kernel, stmt, &m->around, m->registers) ? NULL : outermost;
 }
 
-static tir_stmt *load_matrices(matrix_copy *m) {
-    static const char *const names[] = {"ldmatrix.x4",       "ldmatrix.x4.trans", "ldmatrix.x2",
-                                        "ldmatrix.x2.trans", "ldmatrix.x1",       "ldmatrix.x1.trans"};
+/* The copy by the machine's first unit that fits; lanes: threads of the copy. */
+static tir_stmt *load_matrices(matrix_copy *m, int64_t lanes) {
+    const tir_machine *machine = m->l->options->machine;
     for (int pair = m->loops - 1; pair >= 0; pair--) {
         int64_t extent = 0;
         if (!tir_is_const(m->l->pool, m->loop[pair]->for_.extent, &extent) || extent != 2) continue;
-        for (int i = 0; i < 6; i++) {
-            tir_stmt *made = matrix_statement(m, tir_collective_find(names[i]), i % 2, pair);
+        for (const tir_unit *unit = machine->units; unit->name; unit++) {
+            if (unit->kind != TIR_LOAD_MATRICES || unit->lanes != lanes || !tir_machine_has(machine, unit)) continue;
+            tir_stmt *made = matrix_statement(m, unit, pair);
             if (made) return made;
         }
     }
@@ -286,9 +286,8 @@ static void find_matrices(matrix_copy *m, tir_stmt **link) {
         const bool thread = stmt->kind == TIR_FOR && stmt->for_.loop == TIR_THREAD;
         int64_t extent = 0;
         stmt->next = NULL;
-        if (thread && tir_is_const(m->l->pool, stmt->for_.extent, &extent) &&
-            extent * tir_thread_stride(m->l->pool, stmt) == TIR_WARP && is_matrix_copy(m, stmt) &&
-            (made = load_matrices(m)) != NULL)
+        if (thread && tir_is_const(m->l->pool, stmt->for_.extent, &extent) && is_matrix_copy(m, stmt) &&
+            (made = load_matrices(m, extent * tir_thread_stride(m->l->pool, stmt))) != NULL)
             *link = stmt = made;
         stmt->next = next;
         if (stmt->kind == TIR_FOR && stmt->for_.loop == TIR_THREAD)
@@ -315,7 +314,8 @@ static bool has_collectives(const tir_phase *phase) {
 void tir_lower_matrices(tir_lowering *l) {
     tir_kernel *kernel = l->kernel;
     for (uint32_t p = 0; p < kernel->phases.count; p++) {
-        if (!has_collectives(&kernel->phases.data[p])) continue; /* only registers of matrix units have such lanes */
+        if (!has_collectives(&kernel->phases.data[p]))
+            continue; /* only registers of collective units have such lanes */
         tir_registers *registers = LIB_NEW_ARRAY(l->arena, tir_registers, kernel->buffers.count);
         tir_find_registers(kernel, &kernel->phases.data[p], registers);
         matrix_copy copy = {.l = l, .registers = registers};

@@ -580,7 +580,7 @@ static bool ends_in_zeros(tir_lowering *l, int s, tir_expr operand) {
     if (tensor->stage >= 0 && tir_plan_of(l, tensor->stage)->open) return false; /* scratch has no padding */
     for (int d = 0; d < tensor->rank; d++)
         if (tir_operand(l->pool, operand, d) == axis)
-            return tir_layout_padded_size(&tensor->layout, d, 1) % plan->unit->width == 0;
+            return tir_layout_padded_size(&tensor->layout, d, 1) % tir_unit_width(plan->unit) == 0;
     return false;
 }
 
@@ -617,7 +617,7 @@ static tir_expr unit_value(tir_lowering *l, int s, tir_expr acc, bool zeros) {
     tir_expr operands[2 * 4 + 1] = {acc}, sides[2], terms[TIR_TERM_LIMIT];
     int count = 1, found = tir_conjuncts(l->pool, stage->predicate, terms, TIR_TERM_LIMIT);
     tir_unit_match(plan->unit, l->pool, stage, &sides[0], &sides[1]);
-    for (int i = 0; i < plan->unit->width; i++) {
+    for (int i = 0; i < tir_unit_width(plan->unit); i++) {
         tir_expr inside = unit_step_inside(l, s, i, zeros);
         for (int t = 0; t < found; t++)
             if (!is_of_all_steps(l, s, terms[t]))
@@ -630,7 +630,7 @@ static tir_expr unit_value(tir_lowering *l, int s, tir_expr acc, bool zeros) {
         }
     }
     plan->nodes.data[plan->unit_node].value = 0;
-    return tir_make(l->pool, plan->unit->op, plan->unit->sum, count, operands);
+    return tir_make(l->pool, plan->unit->op, plan->unit->place[0].dtype, count, operands);
 }
 
 static void store_unit(tir_lowering *l, int s, bool scratch, bool zeros) {
@@ -642,7 +642,7 @@ static void store_unit(tir_lowering *l, int s, bool scratch, bool zeros) {
 
 /* Stores the unit's result. If the reduction may end within the unit's steps: in two versions, without masks if it does not, else with. */
 static void choose_unit_version(tir_lowering *l, int s, bool scratch, bool zeros) {
-    int width = tir_plan_of(l, s)->unit->width;
+    int width = tir_unit_width(tir_plan_of(l, s)->unit);
     tir_expr whole = unit_step_inside(l, s, width - 1, zeros);
     if (!whole || tir_is_true(l->pool, whole)) {
         store_unit(l, s, scratch, zeros);
@@ -826,7 +826,7 @@ void tir_lower_statement(tir_lowering *l, int s, tir_nest_role role) {
         statement_copy(l, s);
     else if (role == TIR_ROLE_INIT)
         statement_init(l, s, scratch);
-    else if (tir_plan_of(l, s)->unit && tir_plan_of(l, s)->unit->width == 0)
+    else if (tir_plan_of(l, s)->unit && tir_unit_is_collective(tir_plan_of(l, s)->unit))
         tir_lower_collective(l, s);
     else if (tir_plan_of(l, s)->unit)
         statement_unit(l, s, scratch);

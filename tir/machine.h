@@ -1,6 +1,6 @@
 /* Facts about the machine that schedules, cost models, graph passes and lowering may read: what it has, how fast it is. From CPUID, sysfs,
- * the driver, and by the processor's name, never from timing, so that schedules are reproducible. A zeroed POD without padding: hashed as
- * bytes into kernel keys. */
+ * the driver, and by the processor's name, never from timing, so that schedules are reproducible. A zeroed POD without padding: the bytes
+ * before `units` are hashed into kernel keys. */
 #ifndef TIR_MACHINE_H
 #define TIR_MACHINE_H
 
@@ -45,6 +45,8 @@ typedef struct tir_machine {
     char target[16];
     /* processor name for people and the code generator */
     char name[64];
+    /* number of the instruction set, if the target's machines have such numbers (cuda: 10 * major + minor of the compute capability) */
+    int32_t architecture;
     /* 64, 32, 16; 0: no vectors */
     int32_t vector_bytes;
     /* 32, 16 */
@@ -57,8 +59,8 @@ typedef struct tir_machine {
     int32_t masked;
     /* 1: if the last vectors of two rows in registers are at most half full, it pays to keep both in one */
     int32_t row_pairs;
-    /* bits of tir_machine_unit */
-    int32_t units;
+    /* 1: x * 2^floor(n) of f32 is an instruction: ldexp stays */
+    int32_t scales;
     /* data cache bytes; l3: the share of one core */
     int64_t l1, l2, l3;
     /* cache line bytes */
@@ -82,16 +84,10 @@ typedef struct tir_machine {
     int32_t thread_registers;
     /* number of multiprocessors */
     int32_t multiprocessors;
-    /* 10 * major + minor: determines the instruction set */
-    int32_t compute_capability;
+    /* all: which of `units` the machine has, bits of tir_unit.machines; 0: none */
+    int64_t unit_bits;
+    /* the rows of the target (tir/unit.h), up to one without a name; NULL: none. A constant of the library's */
+    const struct tir_unit *units;
 } tir_machine;
-
-typedef enum tir_machine_unit {
-    TIR_UNIT_BF16_DOT = 1, /* vdpbf16ps */
-    TIR_UNIT_U8I8_DOT = 2, /* vpdpbusd */
-    TIR_UNIT_F16 = 4,      /* f16 conversion instructions */
-    TIR_UNIT_SCALE = 8,    /* vscalefps: x * 2^floor(n) of f32 */
-    TIR_UNIT_MMA = 16      /* mma.m16n8k16 of a warp: bf16 and f16 */
-} tir_machine_unit;
 
 #endif

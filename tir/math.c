@@ -39,7 +39,7 @@
  * exp: overflow gives inf, gradual underflow is correct: LDEXP rounds once. sin and cos: reduced in f64 by 1/(2 pi) in
  * six pieces of at most 27 bits; all products but the last are exact, so the reduction is correct for all finite arguments and
  * needs no slow path. pow: logarithm and power in f64. tanh and erf never exceed 1 and reach it. tanh has one
- * division, about ten cycles for 16 lanes on AVX-512, overlapped with other instructions: forms without it took longer. */
+ * division, about ten cycles for 16 lanes, overlapped with other instructions: forms without it took longer. */
 #include "tir/math_parts.h"
 
 #include "tir/arith.h"

@@ -57,21 +57,21 @@ static void find_by_threads(const owner_search *s, uint32_t buffer, int rank, co
 
 /* Index of a place's element with numbers instead of the statement's variables. */
 static tir_expr at_point(tir_pool *pool, const tir_stmt *stmt, tir_expr index, const int *point) {
-    tir_expr value[TIR_COLLECTIVE_VARS];
-    for (int v = 0; v < TIR_COLLECTIVE_VARS; v++) value[v] = tir_index(pool, point[v]);
-    return tir_substitute(pool, index, TIR_COLLECTIVE_VARS, stmt->collective.var, value);
+    tir_expr value[TIR_UNIT_VARS];
+    for (int v = 0; v < TIR_UNIT_VARS; v++) value[v] = tir_index(pool, point[v]);
+    return tir_substitute(pool, index, TIR_UNIT_VARS, stmt->collective.var, value);
 }
 
-/* Notes the owned dimensions of place p and their strides, from the row: each bit of a lane's number comes from one bit of a variable, which
- * changes the index of one dimension. */
+/* Notes the owned dimensions of place p and their strides, from the unit: each bit of a lane's number comes from one bit of a variable,
+ * which changes the index of one dimension. */
 static void find_by_lanes(const owner_search *s, const tir_stmt *stmt, int p) {
     const tir_place *place = &stmt->collective.place[p];
-    const tir_collective *row = stmt->collective.row;
+    const tir_unit *unit = stmt->collective.unit;
     tir_registers *registers = &s->registers[place->buffer];
-    for (int v = 0; v < TIR_COLLECTIVE_VARS; v++)
-        for (int b = 0; b < row->bits[v] && row->place[p].uses >> v & 1; b++) {
-            const int origin[TIR_COLLECTIVE_VARS] = {0}, lane = row->place[p].bit[v][b];
-            int point[TIR_COLLECTIVE_VARS] = {0};
+    for (int v = 0; v < TIR_UNIT_VARS; v++)
+        for (int b = 0; b < unit->bits[v] && unit->place[p].uses >> v & 1; b++) {
+            const int origin[TIR_UNIT_VARS] = {0}, lane = unit->place[p].bit[v][b];
+            int point[TIR_UNIT_VARS] = {0};
             point[v] = 1 << b;
             for (int d = 0; d < place->rank && lane < TIR_REGISTER_BIT; d++) {
                 int64_t step = 0;
@@ -163,7 +163,7 @@ typedef struct fragment_check {
 
 static const char *flaw(const fragment_check *c, const char *format, int lane, int64_t owner) {
     const tir_place *place = &c->stmt->collective.place[c->place];
-    return lib_arena_format(c->kernel->arena, format, c->stmt->collective.row->name,
+    return lib_arena_format(c->kernel->arena, format, c->stmt->collective.unit->name,
                             c->kernel->buffers.data[place->buffer].name, lane, (long long)owner);
 }
 
@@ -174,25 +174,25 @@ static bool even_pair(tir_pool *pool, tir_expr second) {
     return tir_is_const(pool, first, &number) ? number % 2 == 0 : tir_multiple_of(pool, first) % 2 == 0;
 }
 
-/* Checks that every element is owned by the lane that the row requires, in a register of its own. Returns what is wrong; NULL: nothing. */
+/* Checks that every element is owned by the lane that the unit requires, in a register of its own. Returns what is wrong; NULL:
+ * nothing. */
 static const char *register_flaw(const fragment_check *c) {
-    enum { MOST = 64 };
     tir_pool *pool = c->pool;
-    const tir_collective *row = c->stmt->collective.row;
+    const tir_unit *unit = c->stmt->collective.unit;
     const tir_place *place = &c->stmt->collective.place[c->place];
     const tir_buffer *buffer = &c->kernel->buffers.data[place->buffer];
     const tir_registers *registers = &c->registers[place->buffer];
     const tir_expr first = tir_thread_number(pool, c->threads);
-    const int count = tir_fragment_registers(row, c->place);
-    tir_expr base[MOST] = {0};
-    int64_t at[MOST];
+    const int count = tir_fragment_registers(unit, c->place);
+    tir_expr base[TIR_UNIT_ELEMENTS] = {0};
+    int64_t at[TIR_UNIT_ELEMENTS];
     if (registers->mixed) return flaw(c, "%s: indices of %s mix threads and elements of one thread", 0, 0);
-    for (int lane = 0; lane < TIR_WARP; lane++)
+    for (int lane = 0; lane < unit->lanes; lane++)
         for (int n = 0; n < count; n++) {
-            int point[TIR_COLLECTIVE_VARS];
+            int point[TIR_UNIT_VARS];
             tir_expr index[16];
             int64_t owner = -1, distance = 0;
-            tir_fragment_point(row, c->place, lane, n, point);
+            tir_fragment_point(unit, c->place, lane, n, point);
             for (int d = 0; d < place->rank; d++) index[d] = at_point(pool, c->stmt, place->index[d], point);
             tir_expr holder = tir_sub(pool, tir_owner(pool, c->threads, registers, place->rank, index), first);
             if (!tir_is_const(pool, holder, &owner)) return flaw(c, "%s: which lanes hold %s cannot be told", 0, 0);
@@ -204,7 +204,7 @@ static const char *register_flaw(const fragment_check *c) {
                 return flaw(c, "%s: lanes hold elements of %s in different registers", 0, 0);
             if (!tir_is_const(pool, tir_sub(pool, here, base[0]), &at[n]))
                 return flaw(c, "%s: the registers of %s are not constant", 0, 0);
-            if (c->place == 0 && row->kind == TIR_LDMATRIX && n % 2 &&
+            if (c->place == 0 && unit->kind == TIR_LOAD_MATRICES && n % 2 &&
                 (at[n] != at[n - 1] + 1 || !even_pair(pool, here)))
                 return flaw(c, "%s: pairs of %s do not share a register", 0, 0);
             for (int i = 0; i < n; i++)
@@ -213,13 +213,14 @@ static const char *register_flaw(const fragment_check *c) {
     return NULL;
 }
 
-/* The same for a place in shared memory: rows along the last variable must be 16 contiguous bytes, aligned to 16 bytes. */
+/* The same for a place in shared memory: rows along the last variable must be contiguous, and aligned to their size. */
 static const char *memory_flaw(const fragment_check *c) {
     tir_pool *pool = c->pool;
     const tir_place *place = &c->stmt->collective.place[c->place];
     const tir_buffer *buffer = &c->kernel->buffers.data[place->buffer];
-    const tir_expr column = c->stmt->collective.var[TIR_COLLECTIVE_VARS - 1], zero = tir_index(pool, 0);
+    const tir_expr column = c->stmt->collective.var[TIR_UNIT_VARS - 1], zero = tir_index(pool, 0);
     const int64_t size = (int64_t)lib_dtype_size(buffer->dtype);
+    const int row = (int)size << c->stmt->collective.unit->bits[TIR_UNIT_VARS - 1];
     tir_expr offset = tir_index(pool, 0);
     for (int d = 0; d < place->rank; d++)
         offset = tir_add(pool, offset, tir_mul(pool, place->index[d], buffer->stride[d]));
@@ -227,20 +228,20 @@ static const char *memory_flaw(const fragment_check *c) {
     if (buffer->scope != TIR_SCOPE_SHARED) return flaw(c, "%s: %s is not in shared memory", 0, 0);
     if (tir_sub(pool, offset, start) != column) return flaw(c, "%s: rows of %s are not contiguous", 0, 0);
     int64_t number;
-    if (!(tir_is_const(pool, start, &number) && number == 0) && tir_multiple_of(pool, start) * size % 16)
-        return flaw(c, "%s: rows of %s are not aligned to 16 bytes", 0, 0);
+    if (!(tir_is_const(pool, start, &number) && number == 0) && tir_multiple_of(pool, start) * size % row)
+        return flaw(c, "%s: rows of %s are not aligned to %d bytes", row, 0);
     return NULL;
 }
 
 const char *tir_collective_flaw(tir_kernel *kernel, const tir_stmt *stmt, const tir_thread_loops *threads,
                                 const tir_registers *registers) {
-    const tir_collective *row = stmt->collective.row;
+    const tir_unit *unit = stmt->collective.unit;
     const dlc_dtype moved = kernel->buffers.data[stmt->collective.place[0].buffer].dtype;
     fragment_check c = {kernel, kernel->pool, stmt, threads, registers, 0};
-    if (threads->count && threads->loop[threads->count - 1].stride % TIR_WARP)
-        return lib_arena_format(kernel->arena, "%s: not whole warps come here", row->name);
-    for (c.place = 0; c.place < row->places; c.place++) {
-        const tir_fragment *fragment = &row->place[c.place];
+    if (threads->count && threads->loop[threads->count - 1].stride % unit->lanes)
+        return lib_arena_format(kernel->arena, "%s: not whole warps come here", unit->name);
+    for (c.place = 0; c.place < unit->places; c.place++) {
+        const tir_fragment *fragment = &unit->place[c.place];
         const tir_buffer *buffer = &kernel->buffers.data[stmt->collective.place[c.place].buffer];
         const bool any = fragment->dtype == TIR_INDEX;
         if (any ? buffer->dtype != moved || lib_dtype_size(moved) != 2 : (tir_dtype)buffer->dtype != fragment->dtype)

@@ -50,7 +50,7 @@ tir_expr tir_owner(tir_pool *pool, const tir_thread_loops *threads, const tir_re
 tir_expr tir_register_place(tir_pool *pool, const tir_buffer *buffer, const tir_registers *registers,
                             const tir_expr *index);
 
-/* Why a collective statement is invalid (its lanes do not hold an operand as the row in collective.h requires); NULL: it is valid.
+/* Why a collective statement is invalid (its lanes do not hold an operand as its unit requires); NULL: it is valid.
  * `threads`: the open loops around it; `registers`: of all buffers. */
 const char *tir_collective_flaw(tir_kernel *kernel, const tir_stmt *stmt, const tir_thread_loops *threads,
                                 const tir_registers *registers);

@@ -460,16 +460,16 @@ static bool all_in_unit(const tir_stage_plan *plan, int node) {
     return n->outer < 0 ? n->unit : all_in_unit(plan, n->outer) && all_in_unit(plan, n->inner);
 }
 
-/* unit C.il,ih,jl,je,k mma.m16n8k16.bf16 : axes in the order of the instruction's variables; each is a node all of whose loops are
+/* unit C.il,ih,jl,je,k NAME : a collective statement. Axes in the order of the unit's variables; each is a node all of whose loops are
  * named. */
 static void apply_collective(tir_schedule_state *state, int stage, const int *leaf, int count) {
     tir_stage_plan *plan = &state->plan[stage];
-    int axis[TIR_COLLECTIVE_VARS], axes = 0;
+    int axis[TIR_UNIT_VARS], axes = 0;
     for (int i = 0; i < count; i++) plan->nodes.data[leaf[i]].unit = true;
     for (int i = 0; i < count; i++) {
         int node = leaf[i], a = 0, above;
         while (a < axes && axis[a] != plan->nodes.data[node].axis) a++;
-        if (a == TIR_COLLECTIVE_VARS) tir_schedule_raise(state, "%s has %d axes", plan->unit->name, a);
+        if (a == TIR_UNIT_VARS) tir_schedule_raise(state, "%s has %d axes", plan->unit->name, a);
         axis[a] = plan->nodes.data[node].axis;
         while ((above = plan->nodes.data[node].parent) >= 0 && all_in_unit(plan, above)) node = above;
         if (a < axes && plan->unit_root[a] != node)
@@ -477,16 +477,16 @@ static void apply_collective(tir_schedule_state *state, int stage, const int *le
                                state->region->stages.data[stage].axis[axis[a]].name, plan->unit->name);
         plan->unit_root[a] = node;
         if (a == axes) axes++;
-        if (plan->nodes.data[node].reduce != (a == TIR_COLLECTIVE_VARS - 1))
+        if (plan->nodes.data[node].reduce != (a == TIR_UNIT_VARS - 1))
             tir_schedule_raise(state, "%s takes loops of rows, of columns and of the reduction, in this order",
                                plan->unit->name);
     }
-    if (axes != TIR_COLLECTIVE_VARS)
+    if (axes != TIR_UNIT_VARS)
         tir_schedule_raise(state, "%s takes loops of %d axes: of rows, of columns and of the reduction",
-                           plan->unit->name, TIR_COLLECTIVE_VARS);
+                           plan->unit->name, TIR_UNIT_VARS);
 }
 
-/* unit C.ki vdpbf16ps deviates assoc,ftz : the iterations of loop ki are one instruction. */
+/* unit C.ki NAME deviates assoc,ftz : the iterations of loop ki are one operator. */
 static void apply_unit(tir_schedule_state *state, lib_lexer *lexer) {
     enum { LEAVES = 16 };
     const char *axis;
@@ -498,8 +498,9 @@ static void apply_unit(tir_schedule_state *state, lib_lexer *lexer) {
     }
     tir_stage_plan *plan = &state->plan[stage];
     const char *name = lib_lexer_name(lexer);
-    const tir_unit *unit = tir_unit_find(name);
-    if (!unit) tir_schedule_raise(state, "no unit is called %s", name);
+    const tir_unit *unit = tir_unit_find(state->machine ? state->machine->units : NULL, name);
+    if (!unit || unit->kind != TIR_MULTIPLY) tir_schedule_raise(state, "no unit is called %s", name);
+    if (!tir_machine_has(state->machine, unit)) tir_schedule_raise(state, "the machine has no unit %s", name);
     char given[128] = "";
     if (lib_lexer_accept(lexer, "deviates")) do {
             const char *word = lib_lexer_name(lexer);
@@ -518,10 +519,10 @@ static void apply_unit(tir_schedule_state *state, lib_lexer *lexer) {
     tir_expr left, right;
     if (!tir_unit_match(unit, state->region->pool, &state->region->stages.data[stage], &left, &right))
         tir_schedule_raise(state, "stage %s does not sum products of %s and %s in %s",
-                           state->region->stages.data[stage].name, tir_dtype_name(unit->left),
-                           tir_dtype_name(unit->right), tir_dtype_name(unit->sum));
+                           state->region->stages.data[stage].name, tir_dtype_name(unit->place[1].dtype),
+                           tir_dtype_name(unit->place[2].dtype), tir_dtype_name(unit->place[0].dtype));
     plan->unit = unit;
-    if (unit->width == 0) {
+    if (tir_unit_is_collective(unit)) {
         plan->unit_node = -1;
         apply_collective(state, stage, leaf, leaves);
         return;
@@ -717,7 +718,7 @@ static void check_owners(tir_schedule_state *state, int s) {
     }
 }
 
-/* A unit of a warp consumes whole loops, on registers, and these contain nothing else. */
+/* A collective unit consumes whole loops, on registers, and these contain nothing else. */
 static void check_collective(tir_schedule_state *state, int s) {
     const tir_stage_plan *plan = &state->plan[s];
     for (uint32_t n = 0; n < plan->nodes.count; n++) {
@@ -814,8 +815,8 @@ static void check_plan(tir_schedule_state *state) {
             tir_schedule_raise(state, "store %s: a root lies in its own buffer; attach it first (at)",
                                tir_scope_names[plan->scope]);
         if (stage->kind == TIR_SORT) check_sort(state, (int)s);
-        if (plan->unit && plan->unit->width == 0) check_collective(state, (int)s);
-        if (plan->unit && plan->unit->width > 0) check_unit(state, (int)s);
+        if (plan->unit && tir_unit_is_collective(plan->unit)) check_collective(state, (int)s);
+        if (plan->unit && !tir_unit_is_collective(plan->unit)) check_unit(state, (int)s);
         check_overlap(state, (int)s);
         check_alike(state, (int)s);
         tir_check_pipelines(state, (int)s);
@@ -832,7 +833,10 @@ static void check_plan(tir_schedule_state *state) {
 
 void tir_schedule_apply(tir_schedule_state *state, lib_arena *arena, tir_region *region, const tir_schedule *schedule,
                         const tir_lower_options *options, bool rewrite_only) {
-    *state = (tir_schedule_state){.region = region, .arena = arena, .number = schedule ? schedule->first_line : 0};
+    *state = (tir_schedule_state){.region = region,
+                                  .machine = options ? options->machine : NULL,
+                                  .arena = arena,
+                                  .number = schedule ? schedule->first_line : 0};
     bool in_loops = false;
     const char *at = schedule && schedule->text.data ? schedule->text.data : "";
     while (*at) {

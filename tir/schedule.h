@@ -55,10 +55,9 @@
  *     prefetch y at C.k D.jo tile          the lines that iteration jo stores of y, or loads in other stages than C, are fetched row by
  *                                          row in the iterations of k and of the loops between jo and k
  *     nt      D
- *     unit    C.ki vdpbf16ps deviates assoc,ftz
- *                                          the iterations of loop ki are one instruction (tir/unit.h)
- *     unit    C.il,ih,jl,je,kk mma.m16n8k16.bf16 deviates assoc
- *                                          these loops, by axes in the instruction's order, are one instruction of a warp
+ *     unit    C.ki NAME deviates assoc,ftz the iterations of loop ki are one operator of the target's units (tir/unit.h)
+ *     unit    C.il,ih,jl,je,kk NAME deviates assoc
+ *                                          these loops, by axes in the order of the unit's variables, are a collective statement
  *
  * An illegal directive raises DLC_INVALID_ARGUMENT naming directive, stage and reason, a malformed one
  * DLC_PARSE_ERROR; neither makes wrong code. */
@@ -122,7 +121,7 @@ void tir_schedule_add(tir_schedule *schedule, const char *format, ...) __attribu
 typedef void (*tir_step_callback)(void *user, const char *line, const char *state);
 
 typedef struct tir_lower_options {
-    /* muladd, register count */
+    /* muladd, register count, units; NULL: no units */
     const tir_machine *machine;
     /* the region, and the resulting kernel */
     bool verify;

@@ -74,7 +74,7 @@ typedef struct tir_stage_plan {
     const tir_unit *unit;
     int unit_node;
     /* collective unit: the node of each variable */
-    int unit_root[TIR_COLLECTIVE_VARS];
+    int unit_root[TIR_UNIT_VARS];
     /* While lowering, operand of a collective unit: elements from `zero_end` on along an axis are zero; 0: not required. */
     int zero_axis;
     tir_expr zero_end;
@@ -125,6 +125,8 @@ typedef struct tir_schedule_state {
     const char *line;
     /* its line number in the host's text; 0: none */
     int number;
+    /* whose units the schedule may name; NULL: none */
+    const tir_machine *machine;
     lib_arena *arena;
     uint32_t stamp;
     /* While lowering: returns a variable that holds `value`, an index expression with loads over axes that are fixed by open loops; binds

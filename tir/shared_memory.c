@@ -72,7 +72,7 @@ static void walk(lifetimes *l, const tir_stmt *stmt) {
         l->number++;
         tir_stmt_exprs(stmt, note_loads, l);
         if (stmt->kind == TIR_STORE) note(l, stmt->store.buffer);
-        for (int p = 0; stmt->kind == TIR_COLLECTIVE && p < stmt->collective.row->places; p++)
+        for (int p = 0; stmt->kind == TIR_COLLECTIVE && p < stmt->collective.unit->places; p++)
             note(l, stmt->collective.place[p].buffer);
         if (stmt->kind == TIR_LET) walk(l, stmt->let.body);
         if (stmt->kind == TIR_IF) {

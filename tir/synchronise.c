@@ -104,7 +104,7 @@ static void collect(void *user, const tir_stmt *stmt) {
     tir_stmt_exprs(stmt, collect_loads, user);
     if (stmt->kind == TIR_STORE && is_shared(&c->s->kernel->buffers.data[stmt->store.buffer]))
         mark(c->s, stmt->store.async ? c->set->async : c->set->written, stmt->store.buffer);
-    for (int p = 0; stmt->kind == TIR_COLLECTIVE && p < stmt->collective.row->places; p++) {
+    for (int p = 0; stmt->kind == TIR_COLLECTIVE && p < stmt->collective.unit->places; p++) {
         const uint32_t buffer = stmt->collective.place[p].buffer;
         if (is_shared(&c->s->kernel->buffers.data[buffer])) mark(c->s, p ? c->set->read : c->set->written, buffer);
     }

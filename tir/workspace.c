@@ -49,7 +49,7 @@ static void note_statement(void *user, const tir_stmt *stmt) {
     tir_stmt_exprs(stmt, note_loads, l);
     if (stmt->kind == TIR_STORE) note(l, stmt->store.buffer);
     if (stmt->kind == TIR_PREFETCH) note(l, stmt->prefetch.buffer);
-    for (int p = 0; stmt->kind == TIR_COLLECTIVE && p < stmt->collective.row->places; p++)
+    for (int p = 0; stmt->kind == TIR_COLLECTIVE && p < stmt->collective.unit->places; p++)
         note(l, stmt->collective.place[p].buffer);
 }
 

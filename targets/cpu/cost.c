@@ -4,6 +4,7 @@
  * (cost_memory.c). */
 #include "targets/cpu/cost.h"
 #include "targets/cpu/cpu.h"
+#include "targets/cpu/units.h"
 #include "tir/vectorise.h"
 
 #include <math.h>
@@ -200,7 +201,7 @@ static price price_of(const counter *c, tir_expr e) {
     case TIR_CAST: {
         tir_dtype to = node->dtype;
         if (operand == TIR_INDEX || to == TIR_INDEX) return (price){0, 1};
-        bool unit = (c->machine->units & TIR_UNIT_BF16_DOT) != 0;
+        bool unit = (c->machine->unit_bits & CPU_BF16_DOT) != 0;
         if (to == DLC_BF16 || to == DLC_F16) return (price){0, to == DLC_F16 ? 2 : unit ? 4 : 6};
         if (real && !lib_dtype_is_float((dlc_dtype)to)) return (price){1, 5};
         return (price){0, operand == DLC_F16 ? 2 : 1};

@@ -195,7 +195,7 @@ void emit_statements(emitter *e, const tir_stmt *list) {
         case TIR_SPILL: emit_spill(e, stmt); break;
         case TIR_PREFETCH: emit_prefetch(e, stmt); break;
         case TIR_COLLECTIVE:
-            emit_raise(e, "%s is an instruction of warps, not for this target", stmt->collective.row->name);
+            emit_raise(e, "%s is an instruction of warps, not for this target", stmt->collective.unit->name);
         case TIR_BARRIER:
         case TIR_COMMIT:
         case TIR_WAIT:

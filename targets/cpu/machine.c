@@ -3,6 +3,7 @@
  * calls LLVM, allocates, or may fail by chance: the results are part of kernels' keys. */
 #include "targets/cpu/cost.h"
 #include "targets/cpu/cpuid.h"
+#include "targets/cpu/units.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -179,6 +180,8 @@ static const char *choose_name(const target_device *device, const char *own, cpu
                                    : "x86-64";
 }
 
+const tir_unit cpu_units[] = {CPU_UNITS, {.name = NULL}};
+
 void cpu_choose(target_device *device, const cpu_answers *answers) {
     cpu_feature_set host = cpu_features_from(answers);
     cpu_level best = !has_all(host, avx2_set) ? CPU_BASE : has_all(host, avx512_set) ? CPU_AVX512 : CPU_AVX2;
@@ -200,10 +203,10 @@ void cpu_choose(target_device *device, const cpu_answers *answers) {
     m->fma = level >= CPU_AVX2;
     m->half_units = level == CPU_AVX512 && wide_ports == 1;
     m->masked = level == CPU_AVX512;
-    if (device->features.avx512bf16) m->units |= TIR_UNIT_BF16_DOT;
-    if (device->features.avx512vnni) m->units |= TIR_UNIT_U8I8_DOT;
-    if (device->features.f16c) m->units |= TIR_UNIT_F16;
-    if (level == CPU_AVX512) m->units |= TIR_UNIT_SCALE;
+    m->scales = level == CPU_AVX512;
+    m->units = cpu_units;
+    if (device->features.avx512bf16) m->unit_bits |= CPU_BF16_DOT;
+    if (device->features.avx512vnni) m->unit_bits |= CPU_U8I8_DOT;
 }
 
 #if !defined(__x86_64__)

@@ -58,7 +58,7 @@ static void fetch_ahead(rules *r, const tir_stage *stage, const rules_tile_shape
                         int step) {
     const bool in_unit = t->unit && t->unit_axis == step;
     const char *loop = steps_loop(stage, t, step), *innermost = loop;
-    int64_t each = t->nr * (int64_t)lib_dtype_size(tensor->dtype) * (in_unit ? t->unit->width : 1),
+    int64_t each = t->nr * (int64_t)lib_dtype_size(tensor->dtype) * (in_unit ? tir_unit_width(t->unit) : 1),
             ahead = r->machine->page;
     for (int a = step + 1; a < stage->space + stage->reduce; a++) {
         if (rules_extent(r, &stage->axis[a]) == 1) continue;

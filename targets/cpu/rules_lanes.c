@@ -179,7 +179,7 @@ static bool may_use_lanes(rules *r, int s) {
     if (stage->kind != TIR_REDUCE || stage->predicate || !stage->merge[0] || !stage->reduce || stage->fold >= 0)
         return false;
     if (!rules_is_contraction(r, s) || !rules_simple_group(r, s) || stage->space + 1 > DLC_MAX_RANK) return false;
-    return r->machine->vector_bytes >= 16 && !tir_unit_for(r->machine->units, r->region->pool, stage);
+    return r->machine->vector_bytes >= 16 && !tir_unit_for(r->machine, TIR_BY_THREAD, r->region->pool, stage);
 }
 
 /* A reduction axis that is tried as the axis of lanes. */

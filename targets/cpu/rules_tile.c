@@ -128,13 +128,14 @@ static bool fit_unit(rules *r, int s, rules_tile_shape *t, const tir_unit *unit,
     const tir_stage *stage = &r->region->stages.data[s];
     tir_expr axis = stage->axis[a].var;
     int64_t extent = rules_known_extent(r, &stage->axis[a]);
-    bool ends = extent % unit->width != 0; /* the last steps are after the end: cheap if operands are padded there */
+    bool ends =
+        extent % tir_unit_width(unit) != 0; /* the last steps are after the end: cheap if operands are padded there */
     uint32_t pack = t->pack, steps = UINT32_MAX;
     for (int i = 0; i < count; i++) {
         const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
         bool broadcast = !rules_depends(&access[i], t->v);
-        if (broadcast && runs_in_blocks(r, &access[i], axis, unit->width)) continue;
-        if (broadcast && access[i].stride[a] == 1 && (!ends || extent >= 2 * unit->width)) continue;
+        if (broadcast && runs_in_blocks(r, &access[i], axis, tir_unit_width(unit))) continue;
+        if (broadcast && access[i].stride[a] == 1 && (!ends || extent >= 2 * tir_unit_width(unit))) continue;
         if (tensor->output) return false; /* its layout is the caller's, and a copy would become the output */
         if (broadcast) {
             bool known = tensor->constant || uses_of_element(r, stage, tensor) >= (double)USES;
@@ -143,7 +144,8 @@ static bool fit_unit(rules *r, int s, rules_tile_shape *t, const tir_unit *unit,
             steps = access[i].tensor;
         } else if (rules_panel_width(r, &access[i], stage->axis[t->v].var)) {
             const tir_layout_part *inner = &tensor->layout.part[tensor->layout.count - 1];
-            if (inner->modulus != unit->width || tir_operand(r->region->pool, access[i].load, inner->dim) != axis)
+            if (inner->modulus != tir_unit_width(unit) ||
+                tir_operand(r->region->pool, access[i].load, inner->dim) != axis)
                 return false;
         } else {
             if (!lies_along(r, access, count, &access[i], axis) ||
@@ -166,10 +168,10 @@ static bool fit_unit(rules *r, int s, rules_tile_shape *t, const tir_unit *unit,
 /* Chooses a dot-product unit of the machine, along the first axis that wastes less than half of its steps. */
 static void find_unit(rules *r, int s, rules_tile_shape *t, const rules_access *access, int count, int64_t rows) {
     const tir_stage *stage = &r->region->stages.data[s];
-    const tir_unit *unit = tir_unit_for(r->machine->units, r->region->pool, stage);
+    const tir_unit *unit = tir_unit_for(r->machine, TIR_BY_THREAD, r->region->pool, stage);
     for (int a = stage->space; unit && a < stage->space + stage->reduce; a++) {
         int64_t extent = rules_known_extent(r, &stage->axis[a]);
-        if (rules_round_up(extent, unit->width) >= 2 * extent) continue;
+        if (rules_round_up(extent, tir_unit_width(unit)) >= 2 * extent) continue;
         if (stage->predicate && tir_uses(r->region->pool, stage->predicate, stage->axis[a].var)) continue;
         if (fit_unit(r, s, t, unit, a, access, count, rows)) return;
     }
@@ -448,7 +450,7 @@ static void count_instructions(trial *a) {
     }
     if (!p->separate) choose_unit(r, a->s, t, a->access, a->count, p->m, a->pinned);
     if (!t->unit) return;
-    const int64_t extent = rules_known_extent(r, &a->stage->axis[t->unit_axis]), width = t->unit->width;
+    const int64_t extent = rules_known_extent(r, &a->stage->axis[t->unit_axis]), width = tir_unit_width(t->unit);
     p->steps = p->steps / (double)extent * (double)(rules_round_up(extent, width) / width);
 }
 

@@ -231,7 +231,8 @@ void rules_attach_reduction(rules *r, int s, const char *owner, const char *loop
     tir_schedule_add(out, "at %s %s.%s", name, owner, loop);
     if (rules_fits_registers(r, stage, v)) tir_schedule_add(out, "store %s reg", name);
     if (t->unit)
-        tir_schedule_add(out, "split %s.%s %d -> s_o s_i mask", name, stage->axis[t->unit_axis].name, t->unit->width);
+        tir_schedule_add(out, "split %s.%s %d -> s_o s_i mask", name, stage->axis[t->unit_axis].name,
+                         tir_unit_width(t->unit));
     if (t->blocks_axis > 0)
         tir_schedule_add(out, "split %s.%s %lld -> s_o s_i mask", name, stage->axis[t->blocks_axis].name,
                          (long long)t->block);

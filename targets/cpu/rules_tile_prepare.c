@@ -43,12 +43,12 @@ static void pack_operand(rules *r, int s, const rules_tile_shape *t, uint32_t te
     for (int d = 0; d < packed->rank; d++) {
         const char *comma = parts.length ? ", " : "";
         if (d == at.steps)
-            lib_text_format(&parts, "%s%s/%d", comma, names[d], t->unit->width);
+            lib_text_format(&parts, "%s%s/%d", comma, names[d], tir_unit_width(t->unit));
         else if (d != at.panel && !at.outside[d])
             lib_text_format(&parts, "%s%s", comma, names[d]);
     }
     if (at.panel >= 0) lib_text_format(&parts, ", %s%%%lld", names[at.panel], (long long)t->nr);
-    if (at.steps >= 0) lib_text_format(&parts, ", %s%%%d", names[at.steps], t->unit->width);
+    if (at.steps >= 0) lib_text_format(&parts, ", %s%%%d", names[at.steps], tir_unit_width(t->unit));
     rules_rewrite(r, "layout %s (%s)", packed->name, parts.data);
 }
 

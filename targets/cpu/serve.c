@@ -1,6 +1,7 @@
 /* The helper's end of isolated code generation: the main function of libdlc-compiler. It serves one request after another until the
  * connection is closed; a request that ends this process leaves the host unharmed. */
 #include "targets/cpu/isolate.h"
+#include "targets/cpu/units.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -60,6 +61,7 @@ static bool greet(target_device *device, const char *bytes, size_t size) {
     memcpy(&hello, bytes + id, sizeof hello);
     device->features = hello.features;
     device->machine = hello.machine;
+    device->machine.units = cpu_units; /* not where the host has them */
     device->verify = hello.verify;
     device->no_polls = hello.no_polls;
     memcpy(device->cpu, hello.cpu, sizeof device->cpu);
@@ -71,7 +73,7 @@ static const tir_kernel **parse(lib_arena *arena, const char *text, size_t size,
     lib_lexer lexer;
     const tir_kernel **kernels = LIB_NEW_ARRAY(arena, const tir_kernel *, (size_t)count + 1);
     lib_lexer_init(&lexer, arena, "<request>", text, size);
-    for (int k = 0; k < count; k++) kernels[k] = tir_kernel_parse(arena, &lexer);
+    for (int k = 0; k < count; k++) kernels[k] = tir_kernel_parse(arena, &lexer, cpu_units);
     return kernels;
 }
 

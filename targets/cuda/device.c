@@ -93,7 +93,7 @@ static dlc_status open_device(target_device *device, lib_error *error) {
     LIB_TRY(cuda_load_driver(&device->driver, &device->driver_version, error));
     LIB_TRY(find_device(device, error));
     LIB_TRY(cuda_compiler_open(&device->compiler, &device->allocator, &device->log, device->driver_version,
-                               device->machine.compute_capability, error));
+                               device->machine.architecture, error));
     CUDA_TRY(device, cuDevicePrimaryCtxRetain, (&device->context, device->device), error);
     return prepare(device, error);
 }

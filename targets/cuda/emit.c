@@ -1,6 +1,7 @@
 /* Kernels, functions and statements in CUDA C; see emit.h. */
 #include "targets/cuda/emit.h"
 #include "targets/cuda/cuda.h"
+#include "targets/cuda/units.h"
 
 #include <stdio.h>
 
@@ -122,7 +123,7 @@ static void find_buffers(void *user, tir_expr e) {
 static void find_buffers_in(void *user, const tir_stmt *stmt) {
     tir_stmt_exprs(stmt, find_buffers, user);
     if (stmt->kind == TIR_STORE) ((buffer_use *)user)->used[stmt->store.buffer] = true;
-    for (int p = 0; stmt->kind == TIR_COLLECTIVE && p < stmt->collective.row->places; p++)
+    for (int p = 0; stmt->kind == TIR_COLLECTIVE && p < stmt->collective.unit->places; p++)
         ((buffer_use *)user)->used[stmt->collective.place[p].buffer] = true;
 }
 
@@ -423,7 +424,7 @@ static tir_kernel *own_copy(const tir_kernel *kernel, lib_arena *arena) {
     lib_text_init(&text, arena);
     tir_kernel_print(&text, kernel);
     lib_lexer_init(&lexer, arena, "kernel", text.data, text.length);
-    return tir_kernel_parse(arena, &lexer);
+    return tir_kernel_parse(arena, &lexer, cuda_units);
 }
 
 void cuda_emit(const tir_kernel *original, int number, lib_text *text) {

@@ -1,8 +1,17 @@
 /* Facts of devices, as a tir_machine: from the driver, or for a named kind of device. No vector fields: schedules treat a thread as
  * scalar, and the emitter chooses the width of its loads. */
 #include "targets/cuda/cuda.h"
+#include "targets/cuda/units.h"
 
 #include <stdio.h>
+
+const tir_unit cuda_units[] = {CUDA_UNITS, {.name = NULL}};
+
+static void set_architecture(tir_machine *machine, int capability) {
+    machine->architecture = capability;
+    machine->units = cuda_units;
+    if (capability >= 80) machine->unit_bits |= CUDA_MATRICES;
+}
 
 static void fill_common(tir_machine *machine) {
     memset(machine, 0, sizeof *machine);
@@ -38,8 +47,7 @@ dlc_status cuda_machine_of_device(const cuda_driver *driver, CUdevice device, ti
     machine->cores = machine->multiprocessors = value[MULTIPROCESSORS];
     machine->l2 = value[L2];
     machine->shared_memory = value[OPTIN] > value[SHARED] ? value[OPTIN] : value[SHARED];
-    machine->compute_capability = 10 * value[MAJOR] + value[MINOR];
-    if (machine->compute_capability >= 80) machine->units |= TIR_UNIT_MMA;
+    set_architecture(machine, 10 * value[MAJOR] + value[MINOR]);
     return DLC_OK;
 }
 
@@ -64,8 +72,7 @@ bool cuda_machine_of_name(const char *architecture, tir_machine *machine) {
         machine->cores = machine->multiprocessors = devices[i].multiprocessors;
         machine->l2 = (int64_t)devices[i].l2_mib << 20;
         machine->shared_memory = (int64_t)devices[i].shared_kib << 10;
-        machine->compute_capability = devices[i].capability;
-        if (machine->compute_capability >= 80) machine->units |= TIR_UNIT_MMA;
+        set_architecture(machine, devices[i].capability);
         return true;
     }
     return false;

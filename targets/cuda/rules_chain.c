@@ -70,7 +70,7 @@ static bool is_product(cuda_rules *r, int s) {
         return false;
     for (int a = 0; a < stage->space + 1; a++)
         if (cuda_extent(r, &stage->axis[a]) < 1) return false;
-    return tir_unit_of_warp(r->machine->units, r->region->pool, stage) != NULL && !is_output(r, s);
+    return tir_unit_for(r->machine, TIR_BY_WARP, r->region->pool, stage) != NULL && !is_output(r, s);
 }
 
 /* Does exactly one factor use the axis? *which: that factor. */
@@ -720,7 +720,7 @@ static void schedule_product(const chain_loops *l, const char *name, int column)
         leading(l, name, column, stage->space));
     add(l, "unroll %s.tile_k %s.pair_n", name, name);
     add(l, "unit %s.half_m,lane_m,lane_n,pair_n,point_k %s deviates assoc", name,
-        tir_unit_of_warp(l->r->machine->units, l->r->region->pool, stage)->name);
+        tir_unit_for(l->r->machine, TIR_BY_WARP, l->r->region->pool, stage)->name);
 }
 
 static void schedule_root(const chain_loops *l) {

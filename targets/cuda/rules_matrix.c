@@ -1,5 +1,5 @@
 /* Contractions on matrix units: tiles as in rules_tile.c, with warps in place of threads. A warp keeps the sums of several instructions in
- * registers; operands go from shared memory to the registers of the lanes from which the instruction takes them (tir/collective.h), by
+ * registers; operands go from shared memory to the registers of the lanes from which the instruction takes them (tir/unit.h), by
  * ldmatrix if lowering recognises the copy. One axis of m, one of n and one of the sum run through the instruction. Along an axis a tile is
  * thread x hi x lo  points: warps, instructions of a warp, and points of one instruction: 16 of m, 8 of n, 1 if the axis does not run
  * through it. */
@@ -30,7 +30,7 @@ static int best_axis(const cuda_tile *t, cuda_side side, int64_t points) {
 
 bool cuda_matrix_fits(cuda_rules *r, int s, cuda_tile *t) {
     const tir_stage *stage = &r->region->stages.data[s];
-    t->unit = tir_unit_of_warp(r->machine->units, r->region->pool, stage);
+    t->unit = tir_unit_for(r->machine, TIR_BY_WARP, r->region->pool, stage);
     if (!t->unit) return false;
     if (!tir_choose_yes(r->schedule, stage->name, "unit", true)) return t->unit = NULL, false;
     t->unit_axis[0] = best_axis(t, CUDA_SIDE_M, ROWS);

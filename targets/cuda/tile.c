@@ -38,12 +38,12 @@ void print_tile_prelude(lib_text *text) {
 
 static void element_index(emitter *e, const tir_stmt *stmt, int place, int number, tir_expr *index) {
     const tir_place *at = &stmt->collective.place[place];
-    int point[TIR_COLLECTIVE_VARS];
-    tir_expr value[TIR_COLLECTIVE_VARS];
-    tir_fragment_point(stmt->collective.row, place, 0, number, point);
-    for (int v = 0; v < TIR_COLLECTIVE_VARS; v++) value[v] = tir_index(e->pool, point[v]);
+    int point[TIR_UNIT_VARS];
+    tir_expr value[TIR_UNIT_VARS];
+    tir_fragment_point(stmt->collective.unit, place, 0, number, point);
+    for (int v = 0; v < TIR_UNIT_VARS; v++) value[v] = tir_index(e->pool, point[v]);
     for (int d = 0; d < at->rank; d++)
-        index[d] = tir_substitute(e->pool, at->index[d], TIR_COLLECTIVE_VARS, stmt->collective.var, value);
+        index[d] = tir_substitute(e->pool, at->index[d], TIR_UNIT_VARS, stmt->collective.var, value);
 }
 
 /* Index, in a lane's own array, of element `number` of operand `place`. */
@@ -61,14 +61,14 @@ static const char *pair_text(emitter *e, const tir_stmt *stmt, int place, int n,
     bool even = tir_is_const(e->pool, low, &number) ? number % 2 == 0 : tir_multiple_of(e->pool, low) % 2 == 0;
     if (tir_sub(e->pool, high, low) == tir_index(e->pool, 1) && even)
         return lib_arena_format(e->arena, "*(u32 *)&%s[%s]", array, print_value(e, low));
-    if (written) print_unsupported(e, "%s: pairs of %s do not lie side by side", stmt->collective.row->name, array);
+    if (written) print_unsupported(e, "%s: pairs of %s do not lie side by side", stmt->collective.unit->name, array);
     const char *first = print_value(e, low);
     return lib_arena_format(e->arena, "pair_of(%s[%s], %s[%s])", array, first, array, print_value(e, high));
 }
 
 static void add_registers(emitter *e, lib_text *call, const tir_stmt *stmt, int place) {
     const tir_dtype dtype = (tir_dtype)e->kernel->buffers.data[stmt->collective.place[place].buffer].dtype;
-    const int count = tir_fragment_registers(stmt->collective.row, place);
+    const int count = tir_fragment_registers(stmt->collective.unit, place);
     const bool pairs = lib_dtype_size((dlc_dtype)dtype) == 2;
     const char *array = e->buffer[stmt->collective.place[place].buffer];
     for (int n = 0; n < (pairs ? count / 2 : count); n++) {
@@ -82,7 +82,7 @@ static void add_registers(emitter *e, lib_text *call, const tir_stmt *stmt, int 
 /* The row address that each lane gives to ldmatrix: row lane % 8 of matrix lane / 8; lanes beyond the last matrix repeat some. */
 static const char *row_address(emitter *e, const tir_stmt *stmt) {
     const tir_place *at = &stmt->collective.place[1];
-    const int matrices = 1 << stmt->collective.row->bits[0];
+    const int matrices = 1 << stmt->collective.unit->bits[0];
     const tir_expr zero = tir_index(e->pool, 0);
     tir_expr index[16];
     const char *lanes[] = {lib_arena_format(e->arena, "tid / 8 %% %d", matrices), "tid % 8"};
@@ -99,15 +99,15 @@ static const char *row_address(emitter *e, const tir_stmt *stmt) {
 }
 
 void print_collective(emitter *e, const tir_stmt *stmt) {
-    const tir_collective *row = stmt->collective.row;
+    const tir_unit *unit = stmt->collective.unit;
     lib_text call;
     lib_text_init(&call, e->arena);
-    for (const char *c = row->name; *c; c++) lib_text_format(&call, "%c", *c == '.' ? '_' : *c);
+    for (const char *c = unit->name; *c; c++) lib_text_format(&call, "%c", *c == '.' ? '_' : *c);
     lib_text_add(&call, "(");
     print_line(e, "{");
     e->indent++;
-    for (int place = 0; place < row->places; place++) {
-        if (row->place[place].memory)
+    for (int place = 0; place < unit->places; place++) {
+        if (unit->place[place].memory)
             lib_text_format(&call, ", %s", row_address(e, stmt));
         else
             add_registers(e, &call, stmt, place);

@@ -23,6 +23,19 @@ struct target_module {
     int *phase_count;
 };
 
+/* So that quantised networks compute what they do on machines with such a unit. */
+static const tir_unit units[] = {{.name = "dot4_u8i8",
+                                  .kind = TIR_MULTIPLY,
+                                  .executor = TIR_BY_THREAD,
+                                  .lanes = 1,
+                                  .machines = 1,
+                                  .op = TIR_DOT4_U8I8,
+                                  .deviations = "",
+                                  .places = 3,
+                                  .bits = {0, 0, 2},
+                                  .place = {{.dtype = DLC_I32}, {.dtype = DLC_U8}, {.dtype = DLC_I8}}},
+                                 {.name = NULL}};
+
 static dlc_status interp_open(const target_options *options, target_device **device, tir_machine *machine,
                               lib_error *error) {
     target_device *opened = lib_allocate_zeroed(options->allocator, sizeof *opened, _Alignof(target_device));
@@ -33,7 +46,8 @@ static dlc_status interp_open(const target_options *options, target_device **dev
     memcpy(machine->name, "interpreter", sizeof "interpreter");
     machine->fma = 1;
     machine->masked = 1;
-    machine->units = TIR_UNIT_U8I8_DOT; /* so that quantised networks compute what they do on other machines */
+    machine->units = units;
+    machine->unit_bits = 1;
     machine->l1 = 32 << 10;
     machine->l2 = 512 << 10;
     machine->l3 = 4 << 20;
@@ -126,7 +140,7 @@ static void run_phase(const target_arguments *arguments, int64_t iteration, int6
 }
 
 static void load_kernel(target_module *module, lib_lexer *lexer, int k) {
-    const tir_kernel *kernel = tir_kernel_parse(&module->arena, lexer);
+    const tir_kernel *kernel = tir_kernel_parse(&module->arena, lexer, units);
     const tir_program *program = tir_program_new(&module->arena, kernel);
     module->phases[k] = LIB_NEW_ARRAY(&module->arena, interp_phase, kernel->phases.count);
     module->phase_count[k] = (int)kernel->phases.count;

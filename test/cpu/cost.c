@@ -27,7 +27,7 @@ static cost_work count(const char *text, int64_t parameter) {
     if (LIB_ENTER(&scope)) {
         lib_lexer lexer;
         lib_lexer_init(&lexer, &arena, "<text>", text, strlen(text));
-        const tir_kernel *kernel = tir_kernel_parse(&arena, &lexer);
+        const tir_kernel *kernel = tir_kernel_parse(&arena, &lexer, NULL);
         cost_count(&arena, &machine, kernel, &(target_work){.params = &parameter}, &work);
     } else {
         fail_msg("%s", scope.error.message);

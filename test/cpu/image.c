@@ -31,7 +31,7 @@ typedef struct fixture {
 static tir_kernel *parse(fixture *f, const char *text) {
     lib_lexer lexer;
     lib_lexer_init(&lexer, &f->arena, "test", text, strlen(text));
-    return tir_kernel_parse(&f->arena, &lexer);
+    return tir_kernel_parse(&f->arena, &lexer, NULL);
 }
 
 static void open_fixture(fixture *f, const char *text) {

@@ -34,7 +34,7 @@ static inline void parse_kernel(fixture *f) {
     if (LIB_ENTER(&f->scope)) {
         lib_lexer lexer;
         lib_lexer_init(&lexer, &f->arena, "<test>", KERNEL, sizeof KERNEL - 1);
-        f->kernel = tir_kernel_parse(&f->arena, &lexer);
+        f->kernel = tir_kernel_parse(&f->arena, &lexer, NULL);
         return;
     }
     fail_msg("%s", f->scope.error.message);

@@ -152,7 +152,7 @@ static int64_t number(checked *c, tir_expr e) {
 static void parse(checked *c, const char *text, const int64_t *params, bool verify) {
     lib_lexer lexer;
     lib_lexer_init(&lexer, &c->arena, "test", text, strlen(text));
-    c->kernel = tir_kernel_parse(&c->arena, &lexer);
+    c->kernel = tir_kernel_parse(&c->arena, &lexer, NULL);
     if (verify) tir_kernel_verify(&c->scope, c->kernel, NULL, NULL);
     c->variables = LIB_NEW_ARRAY(&c->arena, uint64_t, c->kernel->pool->variables.count);
     for (uint32_t i = 0; i < c->kernel->params.count; i++)

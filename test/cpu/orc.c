@@ -50,7 +50,7 @@ static void open_with(fixture *f, const dlc_allocator *allocator) {
     if (LIB_ENTER(&f->scope)) {
         lib_lexer lexer;
         lib_lexer_init(&lexer, &f->arena, "test", KERNEL, sizeof KERNEL - 1);
-        f->kernel = tir_kernel_parse(&f->arena, &lexer);
+        f->kernel = tir_kernel_parse(&f->arena, &lexer, NULL);
         f->empty = LIB_NEW(&f->arena, tir_kernel);
     } else {
         fail_msg("%s", f->scope.error.message);
@@ -345,7 +345,7 @@ static void test_empty_kernel(void **state) {
     lib_lexer lexer;
     if (!LIB_ENTER(&f.scope)) fail_msg("%s", f.scope.error.message);
     lib_lexer_init(&lexer, &f.arena, "test", "kernel nothing(x: f32[4] arg)\n", 30);
-    const tir_kernel *kernels[] = {tir_kernel_parse(&f.arena, &lexer), f.kernel};
+    const tir_kernel *kernels[] = {tir_kernel_parse(&f.arena, &lexer, NULL), f.kernel};
     assert_int_equal(target_cpu.compile(f.device, NULL, 2, kernels, &image, &f.error), DLC_OK);
     assert_int_equal(target_cpu.load(f.device, &image, 2, NULL, &module, &f.error), DLC_OK);
     assert_true(target_cpu.phases(module, 0) == 1 && target_cpu.phases(module, 1) == 2);

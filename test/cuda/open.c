@@ -38,12 +38,12 @@ static void test_facts(void **state) {
     assert_int_equal(open_close(1, &machine, &error), DLC_OK);
     assert_string_equal(machine.target, "cuda");
     assert_string_equal(machine.name, "Fake 1");
-    assert_int_equal(machine.compute_capability, 90);
+    assert_int_equal(machine.architecture, 90);
     assert_int_equal(machine.warp, 32);
     assert_int_equal(machine.shared_memory, 227 << 10);
     assert_int_equal(machine.multiprocessors, 4);
     assert_true(cuda_machine_of_name("sm_80", &named));
-    assert_int_equal(named.compute_capability, 80);
+    assert_int_equal(named.architecture, 80);
     assert_false(cuda_machine_of_name("sm_1", &named));
     assert_null(f->driver->message[0] ? f->driver->message : NULL);
 }

@@ -269,7 +269,7 @@ int main(void) {
     for (int i = 0; i < 3; i++) {
         lib_lexer lexer;
         lib_lexer_init(&lexer, &arena, "<text>", texts[i], strlen(texts[i]));
-        kernels[i] = tir_kernel_parse(&arena, &lexer);
+        kernels[i] = tir_kernel_parse(&arena, &lexer, NULL);
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_life),     cmocka_unit_test(test_refused_allocations),

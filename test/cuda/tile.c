@@ -1,6 +1,7 @@
 /* Collective statements and pipelines through a real NVRTC: each kernel compiles for both architectures, stays in registers, and has the
  * instructions that it names. DUMP=folder keeps source and code. */
 #include "targets/cuda/cuda.h"
+#include "targets/cuda/units.h"
 #include "tir/matrix_unit.h"
 #include "tir/scheduled.h"
 
@@ -138,7 +139,7 @@ static void compile_kernel(const tile_case *c, const char *text) {
     if (LIB_ENTER(&scope)) {
         lib_lexer lexer;
         lib_lexer_init(&lexer, &arena, "kernel", text, strlen(text));
-        const tir_kernel *kernel = tir_kernel_parse(&arena, &lexer);
+        const tir_kernel *kernel = tir_kernel_parse(&arena, &lexer, cuda_units);
         lib_text_init(&source, &arena);
         cuda_source(1, &kernel, &source);
         compile(c->name, source.data, c->instruction);

@@ -3,6 +3,7 @@
 #include "golden/files.h"
 
 #include "tir/schedule.h"
+#include "units.h"
 
 static const char schedule_mark[] = "==== schedule\n";
 
@@ -23,7 +24,8 @@ static void lower_text(lib_arena *arena, lib_text *out, const char *input) {
                            .vector_bytes = 64,
                            .vector_registers = 32,
                            .line = 64,
-                           .units = TIR_UNIT_BF16_DOT | TIR_UNIT_U8I8_DOT};
+                           .unit_bits = CPU_BF16_DOT | CPU_U8I8_DOT,
+                           .units = test_units};
     tir_kernel_print(out,
                      tir_lower(arena, region, &schedule, &(tir_lower_options){.machine = &machine, .verify = true}));
 }

@@ -39,7 +39,7 @@ static void **run(lib_arena *arena, const tir_kernel *kernel, bool reverse) {
 static tir_kernel *parse(lib_arena *arena, const char *text) {
     lib_lexer lexer;
     lib_lexer_init(&lexer, arena, "kernel", text, strlen(text));
-    tir_kernel *kernel = tir_kernel_parse(arena, &lexer);
+    tir_kernel *kernel = tir_kernel_parse(arena, &lexer, NULL);
     tir_kernel_verify(arena->scope, kernel, NULL, NULL);
     return kernel;
 }

@@ -73,7 +73,7 @@ static void parse_kernels(const target *t, with_kernels then) {
         for (int i = 0; i < 2; i++) {
             lib_lexer lexer;
             lib_lexer_init(&lexer, &arena, "<text>", texts[i], strlen(texts[i]));
-            kernels[i] = tir_kernel_parse(&arena, &lexer);
+            kernels[i] = tir_kernel_parse(&arena, &lexer, NULL);
         }
         then(t, kernels);
     } else {

@@ -1,8 +1,8 @@
 /* Collective statements: their maps against the tables of the PTX manual, kernels written by hand against plain sums in f64, and
  * kernels that are wrong in one place each. */
 #include "tir/arith.h"
-#include "tir/collective.h"
 #include "tir/interpret.h"
+#include "units.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -16,21 +16,21 @@
 
 /* ---- maps: element e of lane 4g + t, by the formulas of "Matrix fragments for mma.m16n8k16" and of ldmatrix */
 
-static void check_point(const tir_collective *row, int place, int lane, int e, int v0, int v1, int v2) {
+static void check_point(const tir_unit *unit, int place, int lane, int e, int v0, int v1, int v2) {
     int point[3];
-    tir_fragment_point(row, place, lane, e, point);
+    tir_fragment_point(unit, place, lane, e, point);
     if (point[0] != v0 || point[1] != v1 || point[2] != v2)
-        fail_msg("%s place %d lane %d element %d: (%d, %d, %d), not (%d, %d, %d)", row->name, place, lane, e, point[0],
+        fail_msg("%s place %d lane %d element %d: (%d, %d, %d), not (%d, %d, %d)", unit->name, place, lane, e, point[0],
                  point[1], point[2], v0, v1, v2);
-    assert_int_equal(tir_fragment_lane(row, place, point), lane);
-    assert_int_equal(tir_fragment_register(row, place, point), e);
+    assert_int_equal(tir_fragment_lane(unit, place, point), lane);
+    assert_int_equal(tir_fragment_register(unit, place, point), e);
 }
 
 static void test_maps(void **state) {
     (void)state;
-    const tir_collective *mma = tir_collective_find("mma.m16n8k16.bf16");
+    const tir_unit *mma = tir_unit_find(test_units, "mma.m16n8k16.bf16");
     assert_non_null(mma);
-    assert_null(tir_collective_find("mma.m16n8k16"));
+    assert_null(tir_unit_find(test_units, "mma.m16n8k16"));
     for (int lane = 0; lane < 32; lane++) {
         const int g = lane / 4, t = lane % 4;
         for (int e = 0; e < 4; e++) check_point(mma, 0, lane, e, g + 8 * (e >> 1), 2 * t + (e & 1), 0);
@@ -38,8 +38,8 @@ static void test_maps(void **state) {
             check_point(mma, 1, lane, e, g + 8 * (e >> 1 & 1), 0, 2 * t + (e & 1) + 8 * (e >> 2));
         for (int e = 0; e < 4; e++) check_point(mma, 2, lane, e, 0, g, 2 * t + (e & 1) + 8 * (e >> 1));
         for (int e = 0; e < 8; e++) {
-            check_point(tir_collective_find("ldmatrix.x4"), 0, lane, e, e / 2, g, 2 * t + e % 2);
-            check_point(tir_collective_find("ldmatrix.x4.trans"), 0, lane, e, e / 2, 2 * t + e % 2, g);
+            check_point(tir_unit_find(test_units, "ldmatrix.x4"), 0, lane, e, e / 2, g, 2 * t + e % 2);
+            check_point(tir_unit_find(test_units, "ldmatrix.x4.trans"), 0, lane, e, e / 2, 2 * t + e % 2, g);
         }
     }
     assert_int_equal(tir_fragment_registers(mma, 0), 4);
@@ -158,11 +158,11 @@ static void test_case(void **state) {
         lib_lexer lexer;
         lib_text first, second;
         lib_lexer_init(&lexer, &arena, "kernel", c->kernel, strlen(c->kernel));
-        tir_kernel *kernel = tir_kernel_parse(&arena, &lexer);
+        tir_kernel *kernel = tir_kernel_parse(&arena, &lexer, test_units);
         lib_text_init(&first, &arena);
         tir_kernel_print(&first, kernel);
         lib_lexer_init(&lexer, &arena, "kernel", first.data, first.length);
-        kernel = tir_kernel_parse(&arena, &lexer);
+        kernel = tir_kernel_parse(&arena, &lexer, test_units);
         lib_text_init(&second, &arena);
         tir_kernel_print(&second, kernel);
         assert_string_equal(first.data, second.data);

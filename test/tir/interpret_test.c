@@ -18,7 +18,7 @@ static dlc_status run(const char *text, void *const *arguments, const int64_t *p
     if (LIB_ENTER(&scope)) {
         lib_lexer lexer;
         lib_lexer_init(&lexer, &arena, "<text>", text, strlen(text));
-        tir_kernel *kernel = tir_kernel_parse(&arena, &lexer);
+        tir_kernel *kernel = tir_kernel_parse(&arena, &lexer, NULL);
         error->status = tir_interpret(kernel, arguments, params, options, &lib_libc_allocator, error);
     } else {
         *error = scope.error;

@@ -1,6 +1,7 @@
 /* Loop IR: text round trip, parse errors, verifier, substitution. Expectations are written by hand. */
 #include "tir/loop.h"
 #include "tir/polls.h"
+#include "units.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +21,7 @@ static void open_fixture(fixture *f) {
 static tir_kernel *parse(fixture *f, const char *text) {
     lib_lexer lexer;
     lib_lexer_init(&lexer, &f->arena, "<text>", text, strlen(text));
-    return tir_kernel_parse(&f->arena, &lexer);
+    return tir_kernel_parse(&f->arena, &lexer, test_units);
 }
 
 static const char *print(fixture *f, const tir_kernel *kernel) {

@@ -2,6 +2,7 @@
 #include "tir/arith.h"
 #include "tir/interpret.h"
 #include "tir/schedule.h"
+#include "units.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -183,7 +184,8 @@ static void lower(run *r, const char *schedule_text) {
                            .vector_registers = 32,
                            .line = 64,
                            .shared_memory = 99 << 10,
-                           .units = TIR_UNIT_BF16_DOT | TIR_UNIT_U8I8_DOT | TIR_UNIT_MMA};
+                           .unit_bits = -1,
+                           .units = test_units};
     tir_lower_options options = {.machine = &machine, .verify = true};
     r->rewritten = tir_region_copy(r->arena, r->region);
     tir_schedule_rewrite(r->rewritten, &schedule, &options);

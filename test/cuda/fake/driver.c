@@ -3,6 +3,7 @@
  * checks, from the text that stands in its source. Misuse is an error and leaves a message in the control. */
 #include "targets/cuda/api.h"
 #include "test/cuda/fake/fake.h"
+#include "test/units.h"
 #include "tir/interpret.h"
 
 #include <pthread.h>
@@ -278,7 +279,7 @@ static void parse_module(CUmodule module, const char *source) {
         if (!text || !end || number < 0 || number >= KERNELS_MAX) break;
         lib_lexer lexer;
         lib_lexer_init(&lexer, &module->arena, "<fake image>", text, (size_t)(end - text));
-        module->kernel[number] = tir_kernel_parse(&module->arena, &lexer);
+        module->kernel[number] = tir_kernel_parse(&module->arena, &lexer, test_units);
         module->program[number] = tir_program_new(&module->arena, module->kernel[number]);
         at = end;
     }
