@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 static bool is_public(const graph_op *op) {
-    return strcmp(op->name, "input") != 0 && strcmp(op->name, "constant") != 0;
+    return op->structure != GRAPH_ARRIVES && op->structure != GRAPH_STORED;
 }
 static bool is_automatic(const graph_attribute_spec *spec) {
     return spec->initial && strcmp(spec->initial, "auto") == 0;

@@ -81,7 +81,7 @@ static graph_id causal_mask(graph *g, tir_expr queries, tir_expr keys) {
 /* Does the mask depend on positions through at most `depth` maps and moves? Then a kernel can skip keys that no query sees. */
 static bool is_of_positions(const graph *g, graph_id mask, int depth) {
     const graph_node *node = graph_node_of(g, mask);
-    if (strcmp(node->op->name, "iota") == 0) return true;
+    if (node->op->structure == GRAPH_POSITIONS) return true;
     if (depth == 0 || (node->op->class_ != GRAPH_MAP && node->op->class_ != GRAPH_INJECTIVE)) return false;
     for (int k = 0; k < node->inputs; k++)
         if (node->input[k] && is_of_positions(g, node->input[k], depth - 1)) return true;
@@ -172,6 +172,7 @@ const graph_op graph_row_attention = {
     .name = "attention",
     .aliases = "scaled_dot_product_attention",
     .class_ = GRAPH_COMPOSITE,
+    .linear = 4,
     .algebra = GRAPH_EXCESS,
     .min_inputs = 3,
     .max_inputs = 4,

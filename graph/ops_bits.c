@@ -3,12 +3,6 @@
 
 /* ---- scalars */
 
-PLAIN_UNARY(not, TIR_NOT)
-PLAIN_BINARY(shift_left, TIR_SHL, 0, 1)
-PLAIN_BINARY(and, TIR_AND, 0, 1)
-PLAIN_BINARY(or, TIR_OR, 0, 1)
-PLAIN_BINARY(xor, TIR_XOR, 0, 1)
-
 static tir_expr width_of(tir_pool *pool, tir_dtype dtype) {
     return tir_int(pool, dtype, lib_dtypes[dtype].bits);
 }
@@ -125,14 +119,14 @@ static const graph_op row_clz = {
 };
 
 static const graph_op row_not = {
-    MAP(not, 1, "x"),         .aliases = "logical_not bitwise_not invert",
-    .dtypes = "bool int",     .algebra = GRAPH_INVOLUTION,
-    .infer = graph_infer_map, GRAPH_NO_GRADIENT,
-    .samples = UNARY("not"),  .doc = "Logical not of bools, bitwise not of integers. StableHLO not.",
+    PLAIN(not, 1, "x", TIR_NOT), .aliases = "logical_not bitwise_not invert",
+    .dtypes = "bool int",        .algebra = GRAPH_INVOLUTION,
+    .infer = graph_infer_map,    GRAPH_NO_GRADIENT,
+    .samples = UNARY("not"),     .doc = "Logical not of bools, bitwise not of integers. StableHLO not.",
 };
 
 static const graph_op row_shift_left = {
-    MAP(shift_left, 2, "a b"),
+    PLAIN(shift_left, 2, "a b", TIR_SHL),
     .aliases = "left_shift bitwise_left_shift",
     .dtypes = "int",
     .infer = graph_infer_map,
@@ -163,24 +157,24 @@ static const graph_op row_shift_right_logical = {
 };
 
 static const graph_op row_and = {
-    MAP(and, 2, "a b"),       .aliases = "logical_and bitwise_and",
-    .dtypes = "bool int",     .algebra = LATTICE,
-    .infer = graph_infer_map, GRAPH_NO_GRADIENT,
-    .samples = BINARY("and"), .doc = "Logical and of bools, bitwise and of integers. StableHLO and.",
+    PLAIN(and, 2, "a b", TIR_AND), .aliases = "logical_and bitwise_and",
+    .dtypes = "bool int",          .algebra = LATTICE,
+    .infer = graph_infer_map,      GRAPH_NO_GRADIENT,
+    .samples = BINARY("and"),      .doc = "Logical and of bools, bitwise and of integers. StableHLO and.",
 };
 
 static const graph_op row_or = {
-    MAP(or, 2, "a b"),        .aliases = "logical_or bitwise_or",
-    .dtypes = "bool int",     .algebra = LATTICE,
-    .infer = graph_infer_map, GRAPH_NO_GRADIENT,
-    .samples = BINARY("or"),  .doc = "Logical or of bools, bitwise or of integers. StableHLO or.",
+    PLAIN(or, 2, "a b", TIR_OR), .aliases = "logical_or bitwise_or",
+    .dtypes = "bool int",        .algebra = LATTICE,
+    .infer = graph_infer_map,    GRAPH_NO_GRADIENT,
+    .samples = BINARY("or"),     .doc = "Logical or of bools, bitwise or of integers. StableHLO or.",
 };
 
 static const graph_op row_xor = {
-    MAP(xor, 2, "a b"),       .aliases = "logical_xor bitwise_xor",
-    .dtypes = "bool int",     .algebra = SEMIGROUP,
-    .infer = graph_infer_map, GRAPH_NO_GRADIENT,
-    .samples = BINARY("xor"), .doc = "Logical exclusive or of bools, bitwise of integers. StableHLO xor.",
+    PLAIN(xor, 2, "a b", TIR_XOR), .aliases = "logical_xor bitwise_xor",
+    .dtypes = "bool int",          .algebra = SEMIGROUP,
+    .infer = graph_infer_map,      GRAPH_NO_GRADIENT,
+    .samples = BINARY("xor"),      .doc = "Logical exclusive or of bools, bitwise of integers. StableHLO xor.",
 };
 
 const graph_op *const graph_ops_bits[] = {

@@ -703,6 +703,7 @@ static const graph_op row_logsumexp = {
 static const graph_op row_mean = {
     .aliases = "reduce_mean average",
     FORM(mean, 1, 1, "x", "float", 2),
+    .linear = 1,
     .attribute = {AXES, KEEP},
     .infer = infer_reduced,
     .bound = GRAPH_REFERENCE(graph_bound_mean),
@@ -746,6 +747,7 @@ static const graph_op row_layer_norm = {
 static const graph_op row_rms_norm = {
     .aliases = "rms_normalization",
     FORM(rms_norm, 1, 2, "x [scale]", "float", 16),
+    .linear = 2,
     .algebra = GRAPH_EXCESS,
     .attribute = {NORM_AXIS_SPEC, EPSILON},
     .infer = infer_norm,
@@ -786,6 +788,7 @@ static const graph_op row_linear = {
 };
 static const graph_op row_embedding = {
     FORM(embedding, 2, 2, "table ids", "any", 0),
+    .linear = 1,
     .infer = infer_embedding,
     .samples = "embedding(T[10, 3], i32[4] in 0..10)\nembedding(T[7, 2, 3], i64[2, 5] in 0..7)\n"
                "embedding(T[5], i32[] in 0..5)\n"

@@ -629,6 +629,7 @@ static const graph_op row_lu_panel = {
 static const graph_op row_triangular_solve = {
     MATRIX_ROW(triangular_solve, GRAPH_COMPOSITE, 2, 1, "a b"),
     .aliases = "solve_triangular",
+    .linear = 2,
     .attribute = {MATRIX_SOLVE_ATTRIBUTES},
     .infer = matrix_infer_substitution,
     .expand = expand_triangular_solve,
@@ -661,6 +662,7 @@ static const graph_op row_lu = {
 
 static const graph_op row_solve = {
     MATRIX_ROW(solve, GRAPH_COMPOSITE, 2, 1, "a b"),
+    .linear = 2,
     .infer = infer_linear_solve,
     .expand = expand_linear_solve,
     .reference = GRAPH_REFERENCE(reference_linear_solve),

@@ -555,6 +555,8 @@ static void reference_dynamic_update_slice(const graph_reference *r) {
 static const graph_op row_gather = {
     .aliases = "take index_select",
     FORM(gather, GRAPH_INJECTIVE, 2, "x indices"),
+    .structure = GRAPH_LOOKS_UP,
+    .linear = 1,
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis of x that the indices address"}},
     .samples = "gather(T[10, 3], i32[4] in 0..10, axis=0)\ngather(T[3, 11], i64[2, 5] in -4..15, axis=1)\n"
                "gather(T[7], i32[] in 0..7, axis=0)\ngather(T[5, 4], i32[0], axis=0)\ngather(T[0, 4], i32[0], axis=0)\n"
@@ -596,6 +598,8 @@ static const graph_op row_scatter = {
 static const graph_op row_gather_elements = {
     .aliases = "take_along_axis",
     FORM(gather_elements, GRAPH_INJECTIVE, 2, "x indices"),
+    .structure = GRAPH_PICKS,
+    .linear = 1,
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis of x that the indices address"}},
     .samples = "gather_elements(T[10, 3], i32[4, 3] in 0..10, axis=0)\n"
                "gather_elements(T[3, 11], i64[2, 5] in -4..15, axis=1)\n"
@@ -610,6 +614,8 @@ static const graph_op row_gather_elements = {
 };
 static const graph_op row_gather_nd = {
     FORM(gather_nd, GRAPH_INJECTIVE, 2, "x indices"),
+    .structure = GRAPH_PICKS,
+    .linear = 1,
     .attribute = {{"batch", GRAPH_ATTR_INTEGER, NULL, "0", "number of leading axes that x and indices share"}},
     .samples = "gather_nd(T[5, 7], i64[4, 2] in 0..5)\ngather_nd(T[5, 7, 3], i32[2, 4, 1] in -2..7)\n"
                "gather_nd(T[2, 5, 7], i32[2, 3, 1] in 0..5, batch=1)\ngather_nd(T[13], i8[1] in 0..13)\n"
@@ -655,6 +661,8 @@ static const graph_op row_scatter_nd = {
 };
 static const graph_op row_dynamic_slice = {
     FORM(dynamic_slice, GRAPH_INJECTIVE, 2, "x start"),
+    .structure = GRAPH_PICKS,
+    .linear = 1,
     .attribute = {{"size", GRAPH_ATTR_DIMS, NULL, NULL, "elements taken along each of the axes"},
                   {"axes", GRAPH_ATTR_INTEGERS, NULL, "[]", "axes that start and size speak of; empty: all"}},
     .samples = "dynamic_slice(T[10, 7], i32[2] in -2..9, size=[3, 4])\ndynamic_slice(T[], i32[0], size=[])\n"

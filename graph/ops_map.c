@@ -1,31 +1,10 @@
-/* Maps: out[i...] = f(a[i...], b[i...], ...). A row's `scalar` is the whole definition; graph_compute_row makes the
+/* Maps: out[i...] = f(a[i...], b[i...], ...). A row's `scalar` or `operation` is the whole definition; graph_compute_row makes the
  * stage. Operands have one shape: broadcasting is done by explicit nodes before a map is emitted. Arithmetic is that of
  * tir: total, integers wrap, f16 and bf16 round after every operator. */
 #include "graph/ops_map.h"
 #include "tir/math_special.h"
 
 /* ---- scalars */
-
-PLAIN_UNARY(neg, TIR_NEG)
-PLAIN_UNARY(abs, TIR_ABS)
-PLAIN_UNARY(sqrt, TIR_SQRT)
-PLAIN_UNARY(floor, TIR_FLOOR)
-PLAIN_UNARY(ceil, TIR_CEIL)
-PLAIN_UNARY(round, TIR_ROUND)
-PLAIN_UNARY(trunc, TIR_TRUNC)
-PLAIN_BINARY(add, TIR_ADD, 0, 1)
-PLAIN_BINARY(sub, TIR_SUB, 0, 1)
-PLAIN_BINARY(mul, TIR_MUL, 0, 1)
-PLAIN_BINARY(div, TIR_DIV, 0, 1)
-PLAIN_BINARY(rem, TIR_REM, 0, 1)
-PLAIN_BINARY(min, TIR_MIN, 0, 1)
-PLAIN_BINARY(max, TIR_MAX, 0, 1)
-PLAIN_BINARY(eq, TIR_EQ, 0, 1)
-PLAIN_BINARY(ne, TIR_NE, 0, 1)
-PLAIN_BINARY(lt, TIR_LT, 0, 1)
-PLAIN_BINARY(le, TIR_LE, 0, 1)
-PLAIN_BINARY(gt, TIR_LT, 1, 0)
-PLAIN_BINARY(ge, TIR_LE, 1, 0)
 
 WIDENED(rsqrt, tir_div(pool, tir_int(pool, tir_dtype_of(pool, a), 1), tir_unary(pool, TIR_SQRT, a)))
 
@@ -311,8 +290,9 @@ static void reference_bit_cast(const graph_reference *r) {
 /* ---- rows */
 
 static const graph_op row_neg = {
-    MAP(neg, 1, "x"),
+    PLAIN(neg, 1, "x", TIR_NEG),
     .aliases = "negative negate",
+    .linear = 1,
     .dtypes = "number c64",
     .algebra = GRAPH_INVOLUTION,
     .infer = graph_infer_map,
@@ -321,7 +301,7 @@ static const graph_op row_neg = {
 };
 
 static const graph_op row_abs = {
-    MAP(abs, 1, "x"),
+    PLAIN(abs, 1, "x", TIR_ABS),
     .aliases = "absolute fabs",
     .dtypes = "number c64",
     .algebra = GRAPH_IDEMPOTENT,
@@ -338,9 +318,9 @@ static const graph_op row_sign = {
 };
 
 static const graph_op row_sqrt = {
-    MAP(sqrt, 1, "x"),        .dtypes = "float",
-    .infer = graph_infer_map, .accuracy = {0.5, 0.5, 0},
-    .samples = UNARY("sqrt"), .doc = "Square root, correctly rounded; NaN below zero. StableHLO sqrt.",
+    PLAIN(sqrt, 1, "x", TIR_SQRT), .dtypes = "float",
+    .infer = graph_infer_map,      .accuracy = {0.5, 0.5, 0},
+    .samples = UNARY("sqrt"),      .doc = "Square root, correctly rounded; NaN below zero. StableHLO sqrt.",
 };
 
 static const graph_op row_rsqrt = {
@@ -354,17 +334,19 @@ static const graph_op row_rsqrt = {
 };
 
 static const graph_op row_floor = {
-    MAP(floor, 1, "x"),       .dtypes = "float",         .algebra = GRAPH_IDEMPOTENT,
-    .infer = graph_infer_map, .samples = UNARY("floor"), .doc = "Largest integral number not above x. StableHLO floor.",
+    PLAIN(floor, 1, "x", TIR_FLOOR), .dtypes = "float",
+    .algebra = GRAPH_IDEMPOTENT,     .infer = graph_infer_map,
+    .samples = UNARY("floor"),       .doc = "Largest integral number not above x. StableHLO floor.",
 };
 
 static const graph_op row_ceil = {
-    MAP(ceil, 1, "x"),        .dtypes = "float",        .algebra = GRAPH_IDEMPOTENT,
-    .infer = graph_infer_map, .samples = UNARY("ceil"), .doc = "Smallest integral number not below x. StableHLO ceil.",
+    PLAIN(ceil, 1, "x", TIR_CEIL), .dtypes = "float",
+    .algebra = GRAPH_IDEMPOTENT,   .infer = graph_infer_map,
+    .samples = UNARY("ceil"),      .doc = "Smallest integral number not below x. StableHLO ceil.",
 };
 
 static const graph_op row_round = {
-    MAP(round, 1, "x"),
+    PLAIN(round, 1, "x", TIR_ROUND),
     .aliases = "rint round_half_to_even",
     .dtypes = "float",
     .algebra = GRAPH_IDEMPOTENT,
@@ -374,7 +356,7 @@ static const graph_op row_round = {
 };
 
 static const graph_op row_trunc = {
-    MAP(trunc, 1, "x"),
+    PLAIN(trunc, 1, "x", TIR_TRUNC),
     .aliases = "fix",
     .dtypes = "float",
     .algebra = GRAPH_IDEMPOTENT,
@@ -400,7 +382,7 @@ static const graph_op row_is_finite = {
 };
 
 static const graph_op row_add = {
-    MAP(add, 2, "a b"),
+    PLAIN(add, 2, "a b", TIR_ADD),
     .dtypes = "number c64",
     .algebra = SEMIGROUP,
     .infer = graph_infer_map,
@@ -410,7 +392,7 @@ static const graph_op row_add = {
 };
 
 static const graph_op row_sub = {
-    MAP(sub, 2, "a b"),
+    PLAIN(sub, 2, "a b", TIR_SUB),
     .aliases = "subtract",
     .dtypes = "number c64",
     .infer = graph_infer_map,
@@ -420,15 +402,15 @@ static const graph_op row_sub = {
 };
 
 static const graph_op row_mul = {
-    MAP(mul, 2, "a b"),       .aliases = "multiply",
-    .dtypes = "number c64",   .algebra = SEMIGROUP,
-    .infer = graph_infer_map, .accuracy = {0.5, 0.5, 0},
-    .samples = BINARY("mul"), .doc = "a * b; integers wrap. StableHLO multiply.",
+    PLAIN(mul, 2, "a b", TIR_MUL), .aliases = "multiply",    .linear = 3,
+    .dtypes = "number c64",        .algebra = SEMIGROUP,     .infer = graph_infer_map,
+    .accuracy = {0.5, 0.5, 0},     .samples = BINARY("mul"), .doc = "a * b; integers wrap. StableHLO multiply.",
 };
 
 static const graph_op row_div = {
-    MAP(div, 2, "a b"),
+    PLAIN(div, 2, "a b", TIR_DIV),
     .aliases = "divide true_divide",
+    .linear = 1,
     .dtypes = "number c64",
     .infer = graph_infer_map,
     .accuracy = {0.5, 0.5, 0},
@@ -437,7 +419,7 @@ static const graph_op row_div = {
 };
 
 static const graph_op row_rem = {
-    MAP(rem, 2, "a b"),
+    PLAIN(rem, 2, "a b", TIR_REM),
     .aliases = "fmod",
     .dtypes = "number",
     .infer = graph_infer_map,
@@ -476,6 +458,7 @@ static const graph_op row_copy_sign = {
 
 static const graph_op row_ldexp = {
     MAP(ldexp, 2, "x n"),
+    .linear = 1,
     .dtypes = "f16 bf16 f32 f64",
     .infer = infer_ldexp,
     .accuracy = {0.5, 0.5, 0},
@@ -485,7 +468,7 @@ static const graph_op row_ldexp = {
 };
 
 static const graph_op row_min = {
-    MAP(min, 2, "a b"),
+    PLAIN(min, 2, "a b", TIR_MIN),
     .aliases = "minimum",
     .dtypes = "number",
     .algebra = LATTICE,
@@ -495,7 +478,7 @@ static const graph_op row_min = {
 };
 
 static const graph_op row_max = {
-    MAP(max, 2, "a b"),
+    PLAIN(max, 2, "a b", TIR_MAX),
     .aliases = "maximum",
     .dtypes = "number",
     .algebra = LATTICE,
@@ -505,7 +488,7 @@ static const graph_op row_max = {
 };
 
 static const graph_op row_eq = {
-    MAP(eq, 2, "a b"),
+    PLAIN(eq, 2, "a b", TIR_EQ),
     .aliases = "equal",
     .dtypes = "any",
     .algebra = GRAPH_COMMUTES,
@@ -516,7 +499,7 @@ static const graph_op row_eq = {
 };
 
 static const graph_op row_ne = {
-    MAP(ne, 2, "a b"),
+    PLAIN(ne, 2, "a b", TIR_NE),
     .aliases = "not_equal",
     .dtypes = "any",
     .algebra = GRAPH_COMMUTES,
@@ -527,7 +510,7 @@ static const graph_op row_ne = {
 };
 
 static const graph_op row_lt = {
-    MAP(lt, 2, "a b"),
+    PLAIN(lt, 2, "a b", TIR_LT),
     .aliases = "less",
     .dtypes = "number",
     .infer = graph_infer_compare,
@@ -537,7 +520,7 @@ static const graph_op row_lt = {
 };
 
 static const graph_op row_le = {
-    MAP(le, 2, "a b"),
+    PLAIN(le, 2, "a b", TIR_LE),
     .aliases = "less_equal less_or_equal",
     .dtypes = "number",
     .infer = graph_infer_compare,
@@ -547,17 +530,15 @@ static const graph_op row_le = {
 };
 
 static const graph_op row_gt = {
-    MAP(gt, 2, "a b"),
-    .aliases = "greater",
-    .dtypes = "number",
-    .infer = graph_infer_compare,
-    GRAPH_NO_GRADIENT,
-    .samples = BINARY("gt"),
-    .doc = "a > b as bool; false where either is NaN. StableHLO compare GT.",
+    PLAIN(gt, 2, "a b", TIR_LT),  .reversed = true,
+    .aliases = "greater",         .dtypes = "number",
+    .infer = graph_infer_compare, GRAPH_NO_GRADIENT,
+    .samples = BINARY("gt"),      .doc = "a > b as bool; false where either is NaN. StableHLO compare GT.",
 };
 
 static const graph_op row_ge = {
-    MAP(ge, 2, "a b"),
+    PLAIN(ge, 2, "a b", TIR_LE),
+    .reversed = true,
     .aliases = "greater_equal greater_or_equal",
     .dtypes = "number",
     .infer = graph_infer_compare,
@@ -584,6 +565,7 @@ static const graph_op row_clamp = {
 static const graph_op row_cast = {
     .name = "cast",
     .class_ = GRAPH_MAP,
+    .linear = 1,
     .min_inputs = 1,
     .max_inputs = 1,
     .results = 1,
@@ -595,6 +577,7 @@ static const graph_op row_cast = {
                   {"rounding", GRAPH_ATTR_ENUM, "nearest up down", "nearest",
                    "to f8e8m0: to the nearest power of two, halves up, or to the next one above or below"}},
     .infer = infer_cast,
+    .operation = TIR_CAST,
     .scalar = scalar_cast,
     .reference = GRAPH_REFERENCE(reference_cast),
     .tolerance = 0.5,

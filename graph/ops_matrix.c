@@ -344,6 +344,7 @@ static const graph_op row_cholesky = {
 static const graph_op row_substitute = {
     .name = "substitute",
     .class_ = GRAPH_CONTRACT,
+    .linear = 2,
     .min_inputs = 2,
     .max_inputs = 2,
     .results = 1,

@@ -444,6 +444,7 @@ LOSS_TABLE(X)
 
 static const graph_op row_rotary_embedding = {
     FORM(rotary_embedding, 3, 3, "x cosine sine", 8),
+    .linear = 1,
     .algebra = GRAPH_EXCESS,
     .attribute = {{"interleaved", GRAPH_ATTR_BOOL, NULL, "false",
                    "pairs are neighbours; else elements i and i + features/2"}},

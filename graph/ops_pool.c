@@ -214,6 +214,7 @@ static const graph_op row_adaptive_pool = {
 };
 static const graph_op row_max_unpool = {
     FORM(max_unpool, 2, "x indices", "any", 0),
+    .linear = 1,
     .attribute = {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result"}},
     .samples = "max_unpool(T[1, 2, 3], i64[1, 2, 3] in 0..20, shape=[1, 2, 10])\n"
                "max_unpool(T[1, 1, 2, 2], i32[1, 1, 2, 2] in 0..16, shape=[1, 1, 4, 4])\n"

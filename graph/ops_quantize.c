@@ -7,6 +7,7 @@
  * where K is the number of terms. The second term usually depends on constants only, and is then added to the bias once, before the first
  * run. The third term (for a convolution with sums of x over its windows) vanishes for weights without zero point. */
 #include "graph/build.h"
+#include "graph/inference.h"
 #include "graph/ops_common.h"
 
 #ifdef DLC_REFERENCE
@@ -640,7 +641,7 @@ static void reference_dynamic_quantize_linear(const graph_reference *r) {
     "then convert to f32; the factor is x_scale*w_scale/y_scale in f32. "
 #define SCALES "f32[] in 0.01..0.02, f32[] in 0.01..0.02, f32[] in 0.5..1"
 
-static const graph_op row_quantize_linear = {
+const graph_op graph_row_quantize_linear = {
     FORM(quantize_linear, 2, 3, "x scale [zero_point]", "f32 f16 bf16"),
     GRAPH_NO_GRADIENT,
     .attribute =
@@ -671,9 +672,10 @@ static const graph_op row_quantize_linear = {
         "scale has the type of x or is f8e8m0, zero_point has that of the result; computed in f32. ONNX QuantizeLinear.",
 };
 
-static const graph_op row_dequantize_linear = {
+const graph_op graph_row_dequantize_linear = {
     FORM(dequantize_linear, 2, 3, "x scale [zero_point]",
          "u8 i8 u16 i16 i32 u4 i4 u2 i2 f8e4m3fn f8e4m3fnuz f8e5m2 f8e5m2fnuz f4e2m1"),
+    .linear = 2,
     .attribute = {LINEAR_ATTRIBUTES},
     .tolerance = 1,
     .samples =
@@ -782,5 +784,5 @@ static const graph_op row_qlinear_convolution = {
 };
 
 const graph_op *const graph_ops_quantize[] = {
-    &row_quantize_linear,     &row_dequantize_linear, &row_dynamic_quantize_linear, &row_qlinear_matmul,
-    &row_qlinear_convolution, &row_matmul_integer,    &row_convolution_integer,     NULL};
+    &graph_row_quantize_linear, &graph_row_dequantize_linear, &row_dynamic_quantize_linear, &row_qlinear_matmul,
+    &row_qlinear_convolution,   &row_matmul_integer,          &row_convolution_integer,     NULL};

@@ -348,6 +348,7 @@ static const graph_op row_normal = {
 static const graph_op row_dropout = {
     .name = "dropout",
     .class_ = GRAPH_COMPOSITE,
+    .linear = 1,
     .min_inputs = 1,
     .max_inputs = 2,
     .results = 1,

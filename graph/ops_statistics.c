@@ -433,6 +433,7 @@ static const graph_op row_histogram = {
     .max_inputs = 2,
     .results = 2,
     .operands = "x [edges]",
+    .linear = 2,
     .dtypes = "f32 f64",
     .attribute = {{"bins", GRAPH_ATTR_INTEGER, NULL, "10",
                    "bins of one width from low to high, where there are no edges"},

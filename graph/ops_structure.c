@@ -513,6 +513,8 @@ static void reference_iota(const graph_reference *r) {
 static const graph_op row_reshape = {
     .aliases = "view",
     FORM(reshape, GRAPH_INJECTIVE, 1, 1, "x", "all"),
+    .structure = GRAPH_REGROUPS,
+    .linear = 1,
     .attribute = {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result; one may be -1: what is left"}},
     .samples =
         "reshape(T[6, 10], shape=[4, 15])\nreshape(T[], shape=[1, 1])\nreshape(T[1, 1, 1], shape=[])\n"
@@ -526,6 +528,8 @@ static const graph_op row_reshape = {
 static const graph_op row_transpose = {
     .aliases = "permute",
     FORM(transpose, GRAPH_INJECTIVE, 1, 1, "x", "all"),
+    .structure = GRAPH_PERMUTES,
+    .linear = 1,
     .attribute = {{"permutation", GRAPH_ATTR_INTEGERS, NULL, NULL, "for each result axis, the operand's axis"}},
     .samples =
         "transpose(T[5, 7], permutation=[1, 0])\ntranspose(T[], permutation=[])\ntranspose(T[13], permutation=[0])\n"
@@ -536,6 +540,8 @@ static const graph_op row_transpose = {
 static const graph_op row_broadcast = {
     .aliases = "expand broadcast_to",
     FORM(broadcast, GRAPH_INJECTIVE, 1, 1, "x", "all"),
+    .structure = GRAPH_REPEATS,
+    .linear = 1,
     .attribute = {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result"},
                   {"axes", GRAPH_ATTR_INTEGERS, NULL, NULL, "for each axis of x, its axis in the result"}},
     .samples = "broadcast(T[7], shape=[5, 7], axes=[1])\nbroadcast(T[], shape=[3, 4], axes=[])\n"
@@ -548,6 +554,8 @@ static const graph_op row_broadcast = {
 static const graph_op row_reverse = {
     .aliases = "flip",
     FORM(reverse, GRAPH_INJECTIVE, 1, 1, "x", "all"),
+    .structure = GRAPH_PICKS,
+    .linear = 1,
     .algebra = GRAPH_INVOLUTION,
     .attribute = {{"axes", GRAPH_ATTR_INTEGERS, NULL, NULL, "axes to reverse"}},
     .samples =
@@ -557,6 +565,8 @@ static const graph_op row_reverse = {
 };
 static const graph_op row_slice = {
     FORM(slice, GRAPH_INJECTIVE, 1, 1, "x", "all"),
+    .structure = GRAPH_SELECTS,
+    .linear = 1,
     .attribute = {{"start", GRAPH_ATTR_DIMS, NULL, NULL,
                    "first index of each axis; negative constants count from the end"},
                   {"stop", GRAPH_ATTR_DIMS, NULL, NULL, "first index not taken; negative constants count from the end"},
@@ -572,6 +582,7 @@ static const graph_op row_slice = {
 };
 static const graph_op row_pad = {
     FORM(pad, GRAPH_INJECTIVE, 2, 2, "x value", "all"),
+    .structure = GRAPH_PADS,
     .attribute = {{"low", GRAPH_ATTR_INTEGERS, NULL, NULL,
                    "elements before the first, per axis; negative ones are removed"},
                   {"high", GRAPH_ATTR_INTEGERS, NULL, NULL,
@@ -589,6 +600,8 @@ static const graph_op row_pad = {
 };
 static const graph_op row_pad_repeat = {
     FORM(pad_repeat, GRAPH_INJECTIVE, 1, 1, "x", "all"),
+    .structure = GRAPH_PICKS,
+    .linear = 1,
     .attribute =
         {{"low", GRAPH_ATTR_INTEGERS, NULL, NULL, "elements before the first, per axis; negative ones are removed"},
          {"high", GRAPH_ATTR_INTEGERS, NULL, NULL, "elements after the last, per axis; negative ones are removed"},
@@ -608,6 +621,7 @@ static const graph_op row_pad_repeat = {
 static const graph_op row_concat = {
     .aliases = "concatenate cat",
     FORM(concat, GRAPH_INJECTIVE, 1, -1, "x", "all"),
+    .structure = GRAPH_JOINS,
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis to join along"}},
     .samples = "concat(T[5, 3], T[5, 1], T[5, 7], axis=1)\nconcat(T[13], axis=0)\nconcat(T[2, 3], T[4, 3], axis=-2)\n"
                "concat(T[0], T[3], T[0], T[2], axis=0)\nconcat(T[0], T[0], axis=0)\n"
@@ -618,6 +632,7 @@ static const graph_op row_concat = {
 static const graph_op row_iota = {
     .aliases = "arange",
     FORM(iota, GRAPH_SOURCE, 0, 0, "", "number"),
+    .structure = GRAPH_POSITIONS,
     GRAPH_NO_GRADIENT,
     .attribute = {{"dtype", GRAPH_ATTR_DTYPE, NULL, NULL, "element type of the result"},
                   {"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result"},

@@ -424,6 +424,7 @@ static const graph_op row_pinv = {
 static const graph_op row_lstsq = {
     MATRIX_ROW(lstsq, GRAPH_COMPOSITE, 2, 1, "a b"),
     .aliases = "least_squares",
+    .linear = 2,
     .attribute = {TOLERANCE_ATTRIBUTE},
     .infer = infer_lstsq,
     .expand = expand_lstsq,

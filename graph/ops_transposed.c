@@ -245,6 +245,7 @@ static const graph_op row_convolution_transposed = {
     .name = "convolution_transposed",
     .aliases = "conv_transpose",
     .class_ = GRAPH_COMPOSITE,
+    .linear = 3,
     .min_inputs = 2,
     .max_inputs = 2,
     .results = 1,
@@ -263,7 +264,7 @@ static const graph_op row_convolution_transposed = {
     .expand = expand_convolution_transposed,
     .reference = GRAPH_REFERENCE(reference_convolution_transposed),
     .tolerance = 1,
-    .bound = GRAPH_REFERENCE(graph_bound_contraction),
+    .bound = GRAPH_REFERENCE(graph_bound_convolution_transposed),
     .samples =
         "convolution_transposed(T[1, 3, 5, 4], T[3, 2, 2, 2], stride=[2, 2])\n"
         "convolution_transposed(T[2, 3, 5, 4], T[3, 5, 4, 4], stride=[2, 2], low=[1, 1], high=[1, 1])\n"

@@ -436,6 +436,7 @@ static void reference_winograd_output(const graph_reference *r) {
 static const graph_op row_winograd_input = {
     .name = "winograd_input",
     .class_ = GRAPH_REDUCE,
+    .linear = 1,
     .min_inputs = 1,
     .max_inputs = 1,
     .results = 1,
@@ -468,6 +469,7 @@ static const graph_op row_winograd_input = {
 static const graph_op row_winograd_output = {
     .name = "winograd_output",
     .class_ = GRAPH_REDUCE,
+    .linear = 1,
     .min_inputs = 1,
     .max_inputs = 1,
     .results = 1,

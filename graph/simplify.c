@@ -285,7 +285,7 @@ static graph_id apply_broadcast_splat(const match *m) {
 
 /* f(broadcast(a), broadcast(b)) -> broadcast(f(a, b)): fewer elements to compute. */
 static graph_id apply_map_of_broadcasts(const match *m) {
-    if (m->op->class_ != GRAPH_MAP || m->inputs > 3 || !(m->op->compute || m->op->scalar)) return 0;
+    if (m->op->class_ != GRAPH_MAP || m->inputs > 3) return 0;
     graph_id source[3];
     const graph_node *first = first_node(m);
     for (int i = 0; i < m->inputs; i++) {
@@ -406,7 +406,7 @@ static graph_id apply_reduce_nothing(const match *m) {
         if (m->attribute[0].count && !over[i]) continue;
         if (!tir_is_const(m->g->pool, x->dim[i], &extent) || extent != 1) return 0;
     }
-    if (strcmp(m->op->name, "reduce_sum") == 0 && !is_integral(x->dtype)) return 0;
+    if (m->op->operation == TIR_ADD && !is_integral(x->dtype)) return 0;
     return graph_reshape(m->g, m->input[0], m->result->rank, m->result->dim);
 }
 
