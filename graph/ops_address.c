@@ -335,10 +335,8 @@ static void reference_center_crop_pad(const graph_reference *r) {
 
 /* ---- rows */
 
-#define FORM(name_, inputs_, operands_, dtypes_)                                                           \
-    .name = #name_, .class_ = GRAPH_COMPOSITE, .min_inputs = inputs_, .max_inputs = inputs_, .results = 1, \
-    .operands = operands_, .dtypes = dtypes_, .infer = infer_##name_, .expand = expand_##name_,            \
-    .reference = GRAPH_REFERENCE(reference_##name_)
+#define FORM(name_, inputs_, operands_, dtypes_) \
+    COMPOSITE_ROW(name_, inputs_, inputs_, 1, operands_, dtypes_), .infer = infer_##name_
 
 static const graph_op row_reverse_sequence = {
     FORM(reverse_sequence, 2, "x lengths", "any"),

@@ -9,7 +9,6 @@ static tir_expr width_of(tir_pool *pool, tir_dtype dtype) {
 
 /* Bits shifted in are copies of the sign. A shift beyond width - 1 acts like width - 1, which leaves only copies of the sign. */
 SCALAR(shift_right_arithmetic) {
-    (void)attribute;
     tir_expr zero = tir_int(pool, dtype, 0), most = tir_int(pool, dtype, lib_dtypes[dtype].bits - 1);
     tir_expr shifted = tir_binary(pool, TIR_SHR, x[0], x[1]);
     if (lib_dtypes[dtype].class_ == 'u') return shifted;
@@ -19,7 +18,6 @@ SCALAR(shift_right_arithmetic) {
 
 /* Clears the bits shifted in by a mask, (1 << (width - shift)) - 1. For a shift by 0 that is 0 - 1, which keeps all bits. */
 SCALAR(shift_right_logical) {
-    (void)attribute;
     tir_expr shifted = tir_binary(pool, TIR_SHR, x[0], x[1]), one = tir_int(pool, dtype, 1);
     if (lib_dtypes[dtype].class_ == 'u') return shifted;
     tir_expr kept = tir_binary(pool, TIR_SHL, one, tir_sub(pool, width_of(pool, dtype), x[1]));
@@ -35,7 +33,6 @@ static tir_expr repeated_byte(tir_pool *pool, tir_dtype dtype, uint64_t byte) {
 /* Adds neighbouring bits, then pairs, then nibbles; a product adds all bytes up in the highest byte. Masks clear the sign bits that are
  * shifted in. */
 SCALAR(popcount) {
-    (void)attribute;
     tir_expr odd = repeated_byte(pool, dtype, 0x55), pair = repeated_byte(pool, dtype, 0x33);
     tir_expr nibble = repeated_byte(pool, dtype, 0x0f), count = x[0];
 #define SHIFTED(e, amount) tir_binary(pool, TIR_SHR, e, tir_int(pool, dtype, amount))

@@ -544,10 +544,9 @@ static void reference_dynamic_update_slice(const graph_reference *r) {
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 /* name, class, number and names of operands */
-#define FORM(name_, class_name_, inputs_, operands_)                                                         \
-    .name = #name_, .class_ = class_name_, .min_inputs = inputs_, .max_inputs = inputs_, .results = 1,       \
-    .operands = operands_, .dtypes = class_name_ == GRAPH_INJECTIVE ? "all" : "any", .infer = infer_##name_, \
-    .compute = compute_##name_, .reference = GRAPH_REFERENCE(reference_##name_)
+#define FORM(name_, class__, inputs_, operands_)                                                               \
+    PRIMITIVE_ROW(name_, class__, inputs_, inputs_, 1, operands_, class__ == GRAPH_INJECTIVE ? "all" : "any"), \
+        .infer = infer_##name_
 
 #define COMBINE_ATTRIBUTE \
     { "combine", GRAPH_ATTR_ENUM, "set add mul min max and or xor", "set", "how an update joins the element it meets" }

@@ -10,7 +10,6 @@ WIDENED(rsqrt, tir_div(pool, tir_int(pool, tir_dtype_of(pool, a), 1), tir_unary(
 
 /* -1 or 1; zeros and NaN give themselves. */
 SCALAR(sign) {
-    (void)attribute;
     tir_expr zero = tir_int(pool, dtype, 0);
     tir_expr below = tir_select(pool, tir_lt(pool, x[0], zero), tir_int(pool, dtype, -1), x[0]);
     return tir_select(pool, tir_lt(pool, zero, x[0]), tir_int(pool, dtype, 1), below);
@@ -18,7 +17,6 @@ SCALAR(sign) {
 
 /* The remainder of truncating division, plus b if the two have different signs; zeros get the sign of b. */
 SCALAR(mod) {
-    (void)attribute;
     tir_expr a = x[0], b = x[1], r = tir_rem(pool, a, b), zero = tir_int(pool, dtype, 0);
     if (lib_dtypes[dtype].class_ == 'u') return r;
     tir_expr across = tir_binary(pool, TIR_NE, tir_lt(pool, r, zero), tir_lt(pool, b, zero));
@@ -29,25 +27,21 @@ SCALAR(mod) {
 }
 
 SCALAR(is_nan) {
-    (void)dtype, (void)attribute;
     return tir_binary(pool, TIR_NE, x[0], x[0]);
 }
 
 SCALAR(is_inf) {
-    (void)dtype, (void)attribute;
     if (!lib_float_of((dlc_dtype)tir_dtype_of(pool, x[0])).infinite) return tir_bool(pool, false);
     return tir_eq(pool, tir_unary(pool, TIR_ABS, x[0]), tir_highest(pool, tir_dtype_of(pool, x[0])));
 }
 
 SCALAR(is_finite) {
-    (void)dtype, (void)attribute;
     if (!lib_float_of((dlc_dtype)tir_dtype_of(pool, x[0])).infinite) return tir_eq(pool, x[0], x[0]);
     return tir_lt(pool, tir_unary(pool, TIR_ABS, x[0]), tir_highest(pool, tir_dtype_of(pool, x[0])));
 }
 
 /* The neighbour of a has the next greater or smaller bits: magnitudes of floats are ordered like their bits. */
 SCALAR(next_after) {
-    (void)attribute;
     tir_dtype bits = lib_dtypes[dtype].bits == 64 ? DLC_I64 : lib_dtypes[dtype].bits == 32 ? DLC_I32 : DLC_I16;
     tir_expr a = x[0], b = x[1], zero = tir_int(pool, dtype, 0), one = tir_int(pool, bits, 1);
     tir_expr number = tir_bitcast(pool, bits, a), up = tir_lt(pool, a, b);
@@ -62,7 +56,6 @@ SCALAR(next_after) {
 
 /* The sign bit also covers -0 and NaN. */
 SCALAR(copy_sign) {
-    (void)attribute;
     tir_dtype bits = lib_dtypes[dtype].bits == 64 ? DLC_I64 : lib_dtypes[dtype].bits == 32 ? DLC_I32 : DLC_I16;
     tir_expr negative = tir_lt(pool, tir_bitcast(pool, bits, x[1]), tir_int(pool, bits, 0));
     tir_expr magnitude = tir_unary(pool, TIR_ABS, x[0]);
@@ -70,17 +63,14 @@ SCALAR(copy_sign) {
 }
 
 SCALAR(ldexp) {
-    (void)attribute;
     return tir_cast(pool, dtype, tir_math_ldexp(pool, graph_map_widened(pool, x[0]), x[1]));
 }
 
 SCALAR(select) {
-    (void)dtype, (void)attribute;
     return tir_select(pool, x[0], x[1], x[2]);
 }
 
 SCALAR(clamp) {
-    (void)dtype, (void)attribute;
     return tir_min(pool, tir_max(pool, x[1], x[0]), x[2]);
 }
 
@@ -103,7 +93,6 @@ SCALAR(cast) {
 }
 
 SCALAR(bit_cast) {
-    (void)attribute;
     return tir_bitcast(pool, dtype, x[0]);
 }
 
@@ -563,13 +552,8 @@ static const graph_op row_clamp = {
 };
 
 static const graph_op row_cast = {
-    .name = "cast",
-    .class_ = GRAPH_MAP,
+    MAP(cast, 1, "x"),
     .linear = 1,
-    .min_inputs = 1,
-    .max_inputs = 1,
-    .results = 1,
-    .operands = "x",
     .dtypes = "any i4 u4 i2 u2 f4e2m1 f8e8m0 c64",
     .attribute = {{"dtype", GRAPH_ATTR_DTYPE, NULL, NULL, "element type of the result"},
                   {"saturate", GRAPH_ATTR_BOOL, NULL, "false",
@@ -578,8 +562,6 @@ static const graph_op row_cast = {
                    "to f8e8m0: to the nearest power of two, halves up, or to the next one above or below"}},
     .infer = infer_cast,
     .operation = TIR_CAST,
-    .scalar = scalar_cast,
-    .reference = GRAPH_REFERENCE(reference_cast),
     .tolerance = 0.5,
     .samples =
         "cast(T[17, 23], dtype=f32)\ncast(T[17, 23], dtype=f64)\ncast(T[17, 23], dtype=f16)\n"
@@ -605,19 +587,12 @@ static const graph_op row_cast = {
 };
 
 static const graph_op row_bit_cast = {
-    .name = "bit_cast",
+    MAP(bit_cast, 1, "x"),
     .aliases = "bitcast",
-    .class_ = GRAPH_MAP,
-    .min_inputs = 1,
-    .max_inputs = 1,
-    .results = 1,
-    .operands = "x",
     .dtypes = "any",
     .attribute = {{"dtype", GRAPH_ATTR_DTYPE, NULL, NULL, "element type of the result"}},
     .infer = infer_bit_cast,
-    .scalar = scalar_bit_cast,
     GRAPH_NO_GRADIENT,
-    .reference = GRAPH_REFERENCE(reference_bit_cast),
     .samples = "bit_cast(f32[17, 23], dtype=i32)\nbit_cast(i32[17, 23], dtype=f32)\nbit_cast(u8[67], dtype=i8)\n"
                "bit_cast(i8[3, 0, 2], dtype=u8)\nbit_cast(i64[5, 7], dtype=f64)\nbit_cast(f64[] in 1..2, dtype=f64)",
     .doc = "The bits of x as another dtype of as many bits; a NaN keeps being one, its bits may change. StableHLO "

@@ -13,19 +13,18 @@
 
 /* ---- scalars */
 
-#define SCALAR(name) \
-    static tir_expr scalar_##name(tir_pool *pool, tir_dtype dtype, const tir_expr *x, const graph_attribute *attribute)
+#define SCALAR(name)                                                                                          \
+    static tir_expr scalar_##name(tir_pool *pool, __attribute__((unused)) tir_dtype dtype, const tir_expr *x, \
+                                  __attribute__((unused)) const graph_attribute *attribute)
 
 /* An expression of operands a and b in f32 or f64: narrow floats are widened first and rounded once. */
 #define WIDENED(name, expression)                   \
     SCALAR(name) {                                  \
-        (void)attribute;                            \
         tir_expr a = graph_map_widened(pool, x[0]); \
         return tir_cast(pool, dtype, expression);   \
     }
 #define WIDENED_BINARY(name, expression)                                               \
     SCALAR(name) {                                                                     \
-        (void)attribute;                                                               \
         tir_expr a = graph_map_widened(pool, x[0]), b = graph_map_widened(pool, x[1]); \
         return tir_cast(pool, dtype, expression);                                      \
     }

@@ -120,15 +120,15 @@ static void infer_loss(graph_infer *infer) {
     if (infer->attribute[LOSS_REDUCTION].integer != LOSS_NONE) infer->result[0].rank = 0;
 }
 
-#define LOSS(name) static graph_id loss_##name(graph *g, graph_id x, graph_id t, const graph_attribute *attribute)
+#define LOSS(name)                                                \
+    static graph_id loss_##name(graph *g, graph_id x, graph_id t, \
+                                __attribute__((unused)) const graph_attribute *attribute)
 
 LOSS(mse_loss) {
-    (void)attribute;
     graph_id difference = graph_sub(g, x, t);
     return graph_mul(g, difference, difference);
 }
 LOSS(l1_loss) {
-    (void)attribute;
     return graph_abs(g, graph_sub(g, x, t));
 }
 LOSS(huber_loss) {
@@ -140,7 +140,6 @@ LOSS(huber_loss) {
 }
 /* -(t log p + (1 - t) log(1 - p)) with p = logistic(x): max(x, 0) - x t + log(1 + exp(-|x|)) */
 LOSS(binary_cross_entropy) {
-    (void)attribute;
     graph_id tail = graph_log1p(g, graph_exp(g, graph_neg(g, graph_abs(g, x))));
     graph_id line = graph_sub(g, graph_max(g, x, graph_scalar_like(g, x, 0)), graph_mul(g, x, t));
     return graph_add(g, line, tail);
@@ -151,7 +150,6 @@ LOSS(hinge_loss) {
 }
 /* t (log t - x); 0 where t is 0. */
 LOSS(kl_divergence) {
-    (void)attribute;
     graph_id zero = graph_scalar_like(g, x, 0);
     graph_id product = graph_mul(g, t, graph_sub(g, graph_log(g, t), x));
     return graph_select(g, graph_eq(g, t, zero), graph_broadcast_like(g, zero, t), product);
@@ -337,10 +335,8 @@ static void reference_rotary_embedding(const graph_reference *r) {
 
 /* ---- rows */
 
-#define FORM(name_, least_, most_, operands_, tolerance_)                                               \
-    .name = #name_, .class_ = GRAPH_COMPOSITE, .min_inputs = least_, .max_inputs = most_, .results = 1, \
-    .operands = operands_, .dtypes = "float", .expand = expand_##name_,                                 \
-    .reference = GRAPH_REFERENCE(reference_##name_), .tolerance = tolerance_
+#define FORM(name_, least_, most_, operands_, tolerance_) \
+    COMPOSITE_ROW(name_, least_, most_, 1, operands_, "float"), .tolerance = tolerance_
 
 #define EPSILON \
     { "epsilon", GRAPH_ATTR_FLOAT, NULL, "1e-05", "added to the variance" }

@@ -184,10 +184,8 @@ static void reference_max_unpool(const graph_reference *r) {
 
 /* ---- rows */
 
-#define FORM(name_, inputs_, operands_, dtypes_, tolerance_)                                               \
-    .name = #name_, .class_ = GRAPH_COMPOSITE, .min_inputs = inputs_, .max_inputs = inputs_, .results = 1, \
-    .operands = operands_, .dtypes = dtypes_, .infer = infer_##name_, .expand = expand_##name_,            \
-    .reference = GRAPH_REFERENCE(reference_##name_), .tolerance = tolerance_
+#define FORM(name_, inputs_, operands_, dtypes_, tolerance_) \
+    COMPOSITE_ROW(name_, inputs_, inputs_, 1, operands_, dtypes_), .infer = infer_##name_, .tolerance = tolerance_
 
 static const graph_op row_global_pool = {
     FORM(global_pool, 1, "x", "float", 64),

@@ -610,10 +610,8 @@ static void reference_dynamic_quantize_linear(const graph_reference *r) {
 
 /* ---- rows ------------------------------------------------------------------------------------------------------- */
 
-#define FORM(name_, min_, max_, operands_, dtypes_)                                                  \
-    .name = #name_, .class_ = GRAPH_COMPOSITE, .min_inputs = min_, .max_inputs = max_, .results = 1, \
-    .operands = operands_, .dtypes = dtypes_, .infer = infer_##name_, .expand = expand_##name_,      \
-    .reference = GRAPH_REFERENCE(reference_##name_)
+#define FORM(name_, least_, most_, operands_, dtypes_) \
+    COMPOSITE_ROW(name_, least_, most_, 1, operands_, dtypes_), .infer = infer_##name_
 
 #define RESULT_DTYPE \
     { "dtype", GRAPH_ATTR_DTYPE, NULL, "u8", "element type of the result: u8 or i8" }
@@ -726,16 +724,8 @@ static const graph_op row_convolution_integer = {
 };
 
 static const graph_op row_dynamic_quantize_linear = {
-    .name = "dynamic_quantize_linear",
-    .class_ = GRAPH_COMPOSITE,
-    .min_inputs = 1,
-    .max_inputs = 1,
-    .results = 3,
-    .operands = "x",
-    .dtypes = "f32",
+    COMPOSITE_ROW(dynamic_quantize_linear, 1, 1, 3, "x", "f32"),
     .infer = infer_dynamic_quantize_linear,
-    .expand = expand_dynamic_quantize_linear,
-    .reference = GRAPH_REFERENCE(reference_dynamic_quantize_linear),
     .samples =
         "dynamic_quantize_linear(T[5, 7])\ndynamic_quantize_linear(T[67] in 1..3)\ndynamic_quantize_linear(T[2, 3, 4] in -2..-1)\n"
         "dynamic_quantize_linear(T[])",

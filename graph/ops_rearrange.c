@@ -258,10 +258,8 @@ static void reference_eye(const graph_reference *r) {
 
 /* ---- rows */
 
-#define FORM(name_, inputs_, operands_, dtypes_)                                                           \
-    .name = #name_, .class_ = GRAPH_COMPOSITE, .min_inputs = inputs_, .max_inputs = inputs_, .results = 1, \
-    .operands = operands_, .dtypes = dtypes_, .infer = infer_##name_, .expand = expand_##name_,            \
-    .reference = GRAPH_REFERENCE(reference_##name_)
+#define FORM(name_, inputs_, operands_, dtypes_) \
+    COMPOSITE_ROW(name_, inputs_, inputs_, 1, operands_, dtypes_), .infer = infer_##name_
 #define BLOCK_ATTRIBUTES                                                                        \
     {"block", GRAPH_ATTR_INTEGER, NULL, NULL, "side of the blocks"}, {                          \
         "mode", GRAPH_ATTR_ENUM, "depth_first column_first", "depth_first",                     \

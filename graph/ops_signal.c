@@ -274,10 +274,8 @@ static void reference_mel_matrix(const graph_reference *r) {
 
 /* ---- rows */
 
-#define FORM(name_, least_, most_, operands_)                                                           \
-    .name = #name_, .class_ = GRAPH_COMPOSITE, .min_inputs = least_, .max_inputs = most_, .results = 1, \
-    .operands = operands_, .dtypes = "float", .infer = infer_##name_, .expand = expand_##name_,         \
-    .reference = GRAPH_REFERENCE(reference_##name_)
+#define FORM(name_, least_, most_, operands_) \
+    COMPOSITE_ROW(name_, least_, most_, 1, operands_, "float"), .infer = infer_##name_
 
 static const graph_op row_istft = {
     FORM(istft, 1, 2, "x [window]"),

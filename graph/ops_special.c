@@ -8,7 +8,6 @@
 /* ---- scalars */
 
 SCALAR(normal_cdf) {
-    (void)dtype;
     return tir_unary(pool, attribute[0].integer ? TIR_NORMAL_TAIL : TIR_NORMAL_CDF, x[0]);
 }
 

@@ -505,10 +505,8 @@ static void reference_iota(const graph_reference *r) {
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 /* name, class, least and most operands and their names, dtypes */
-#define FORM(name_, class_name_, min_, max_, operands_, dtypes_)                                  \
-    .name = #name_, .class_ = class_name_, .min_inputs = min_, .max_inputs = max_, .results = 1,  \
-    .operands = operands_, .dtypes = dtypes_, .infer = infer_##name_, .compute = compute_##name_, \
-    .reference = GRAPH_REFERENCE(reference_##name_)
+#define FORM(name_, class__, least_, most_, operands_, dtypes_) \
+    PRIMITIVE_ROW(name_, class__, least_, most_, 1, operands_, dtypes_), .infer = infer_##name_
 
 static const graph_op row_reshape = {
     .aliases = "view",

@@ -285,10 +285,8 @@ static void reference_triplet_loss(const graph_reference *r) {
 
 /* ---- rows */
 
-#define FORM(name_, least_, most_, results_, operands_, tolerance_)                                                \
-    .name = #name_, .class_ = GRAPH_COMPOSITE, .algebra = GRAPH_EXCESS, .min_inputs = least_, .max_inputs = most_, \
-    .results = results_, .operands = operands_, .dtypes = "float", .expand = expand_##name_,                       \
-    .reference = GRAPH_REFERENCE(reference_##name_), .tolerance = tolerance_
+#define FORM(name_, least_, most_, results_, operands_, tolerance_) \
+    COMPOSITE_ROW(name_, least_, most_, results_, operands_, "float"), .algebra = GRAPH_EXCESS, .tolerance = tolerance_
 #define REDUCTION \
     { "reduction", GRAPH_ATTR_ENUM, "mean sum none", "mean", "of all losses; none: one result for each" }
 #define CLASS_ATTRIBUTES                                                                                              \
