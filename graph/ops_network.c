@@ -269,29 +269,17 @@ static void reference_local_response_norm(const graph_reference *r) {
     }
 }
 
-static double number_mse_loss(double x, double t, const graph_attribute *attribute) {
-    (void)attribute;
-    return (x - t) * (x - t);
-}
-static double number_l1_loss(double x, double t, const graph_attribute *attribute) {
-    (void)attribute;
-    return fabs(x - t);
-}
-static double number_huber_loss(double x, double t, const graph_attribute *attribute) {
-    double distance = fabs(x - t), delta = attribute[LOSS_PARAMETER].number;
-    return distance <= delta ? 0.5 * distance * distance : delta * (distance - 0.5 * delta);
-}
-static double number_binary_cross_entropy(double x, double t, const graph_attribute *attribute) {
-    (void)attribute;
-    return (x > 0 ? x : 0) - x * t + log1p(exp(-fabs(x)));
-}
-static double number_hinge_loss(double x, double t, const graph_attribute *attribute) {
-    return fmax(0, attribute[LOSS_PARAMETER].number - t * x);
-}
-static double number_kl_divergence(double x, double t, const graph_attribute *attribute) {
-    (void)attribute;
-    return t == 0 ? 0 : t * (log(t) - x);
-}
+#define NUMBER(name, expression)                                                                                \
+    static double number_##name(double x, double t, __attribute__((unused)) const graph_attribute *attribute) { \
+        return expression;                                                                                      \
+    }
+#define PARAMETER (attribute[LOSS_PARAMETER].number)
+NUMBER(mse_loss, (x - t) * (x - t))
+NUMBER(l1_loss, fabs(x - t))
+NUMBER(huber_loss, fabs(x - t) <= PARAMETER ? 0.5 * (x - t) * (x - t) : PARAMETER * (fabs(x - t) - 0.5 * PARAMETER))
+NUMBER(binary_cross_entropy, (x > 0 ? x : 0) - x * t + log1p(exp(-fabs(x))))
+NUMBER(hinge_loss, fmax(0, PARAMETER - t * x))
+NUMBER(kl_divergence, t == 0 ? 0 : t * (log(t) - x))
 
 static void reference_loss(const graph_reference *r,
                            double (*f)(double x, double t, const graph_attribute *attribute)) {
@@ -392,7 +380,7 @@ static const graph_op row_local_response_norm = {
 #define REDUCTION \
     { "reduction", GRAPH_ATTR_ENUM, "mean sum none", "mean", "of all elements; none: one result for each" }
 #define NO_PARAMETER \
-    { NULL, GRAPH_ATTR_INTEGER, NULL, NULL, NULL }
+    { 0 }
 #define DELTA \
     { "delta", GRAPH_ATTR_FLOAT, NULL, "1.0", "distance up to which the loss is a square" }
 #define MARGIN \
