@@ -34,7 +34,7 @@ static void mark_needed(lib_arena *arena, const graph *g, part_walk *w) {
     for (int i = 0; i < part->count; i++) wanted[part->values[i]] = true;
     for (uint32_t n = g->nodes.count; n-- > 0;) {
         const graph_node *node = &g->nodes.data[n];
-        const bool kept = part->keeps_inputs && strcmp(node->op->name, "input") == 0;
+        const bool kept = part->keeps_inputs && graph_is_input(node);
         bool needed = kept || (n >= part->effects_done && node->impure);
         for (int k = 0; k < node->results; k++) {
             graph_id value = node->first + (graph_id)k;
@@ -44,7 +44,7 @@ static void mark_needed(lib_arena *arena, const graph *g, part_walk *w) {
         }
         w->needed[n] = needed;
         for (int k = 0; needed && k < node->results; k++) w->is_input[node->first + (graph_id)k] = false;
-        if (needed && !kept && strcmp(node->op->name, "input") == 0)
+        if (needed && !kept && graph_is_input(node))
             lib_raise(arena->scope, DLC_INVALID_ARGUMENT,
                       "input %s has no tensor: values of an eager graph come from dlc_eager_tensor",
                       g->values.data[node->first].name ? g->values.data[node->first].name : "(no name)");

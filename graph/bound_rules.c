@@ -162,26 +162,6 @@ static bool multiplies_borders(void) {
     return target && strcmp(target, "cuda") == 0;
 }
 
-/* Upper bound of the number of products summed for one element. */
-static double products_of(const graph_bound_node *b) {
-    const bool transposed = strcmp(b->op->name, "convolution_transposed") == 0;
-    const graph_attribute *contract = graph_bound_attribute(b, "contract_x");
-    double terms = 1;
-    if (transposed || strcmp(b->op->name, "convolution") == 0) {
-        const graph_shape *w = graph_bound_shape(b, 1);
-        const int channels = transposed ? 1 : 0; /* the axis of the result's channels, along which nothing is summed */
-        for (int i = 0; i < w->rank; i++)
-            if (i != channels) terms *= (double)graph_bound_dim(b->g, w, i);
-        return terms;
-    }
-    if (strcmp(b->op->name, "einsum") == 0)
-        return graph_bound_count(b->g, b->x) *
-               (b->inputs > 1 ? fmax(1, graph_bound_count(b->g, graph_bound_shape(b, 1)) / 8) : 1);
-    if (!contract) return (double)graph_bound_dim(b->g, b->x, -1); /* dot, matmul, linear */
-    for (int i = 0; i < contract->count; i++) terms *= (double)graph_bound_dim(b->g, b->x, (int)contract->list[i]);
-    return terms;
-}
-
 static void add_bias(const graph_bound_node *b, graph_bound *y) {
     const graph_bound *bias = &b->in[2];
     const double m = graph_bound_magnitude(bias);
@@ -193,25 +173,52 @@ static void add_bias(const graph_bound_node *b, graph_bound *y) {
     if (y->error > 0 && y->special && (b->in[0].error > 0 || b->in[1].error > 0)) y->error = INFINITY;
 }
 
-graph_bound graph_bound_contraction(const graph_bound_node *b) {
-    if (b->inputs < 2) { /* an einsum of one operand */
-        const graph_bound *x = &b->in[0];
-        return graph_bound_summed(b, graph_bound_count(b->g, b->x), graph_bound_magnitude(x), x->error, x->special,
-                                  x->integral);
-    }
-    if (b->inputs > 2 && strcmp(b->op->name, "einsum") == 0) return graph_bound_any_order(b);
+/* Sums of at most `terms` products of elements of the first two operands. */
+static graph_bound of_products(const graph_bound_node *b, double terms) {
     const graph_bound *x = &b->in[0], *w = &b->in[1];
     const double a = graph_bound_magnitude(x), c = graph_bound_magnitude(w);
     const bool special = x->special || w->special;
     double e = x->error > 0 || w->error > 0 ? a * w->error + c * x->error + x->error * w->error : 0;
     if (isnan(e)) e = INFINITY; /* INFINITY * 0: an operand without a bound times an exact one */
-    if (w->special && multiplies_borders() && strncmp(b->op->name, "convolution", 11) == 0)
-        return graph_bound_any_order(b);
-    graph_bound y = graph_bound_summed(b, products_of(b), a * c, e, special, x->integral && w->integral);
+    graph_bound y = graph_bound_summed(b, terms, a * c, e, special, x->integral && w->integral);
     if (lib_dtype_is_narrow_float(b->y->dtype) && b->op->class_ == GRAPH_COMPOSITE && b->excess)
         y.error += graph_bound_epsilon(b->y->dtype, false) * graph_bound_magnitude(&y);
     if (graph_bound_given(b, 2)) add_bias(b, &y);
     return y;
+}
+
+graph_bound graph_bound_contraction(const graph_bound_node *b) {
+    const graph_attribute *contract = graph_bound_attribute(b, "contract_x");
+    double terms = 1;
+    if (!contract) return of_products(b, (double)graph_bound_dim(b->g, b->x, -1)); /* dot, matmul, linear */
+    for (int i = 0; i < contract->count; i++) terms *= (double)graph_bound_dim(b->g, b->x, (int)contract->list[i]);
+    return of_products(b, terms);
+}
+
+graph_bound graph_bound_einsum(const graph_bound_node *b) {
+    const graph_bound *x = &b->in[0];
+    const double elements = graph_bound_count(b->g, b->x);
+    if (b->inputs > 2) return graph_bound_any_order(b);
+    if (b->inputs == 2) return of_products(b, elements * fmax(1, graph_bound_count(b->g, graph_bound_shape(b, 1)) / 8));
+    return graph_bound_summed(b, elements, graph_bound_magnitude(x), x->error, x->special, x->integral);
+}
+
+/* channels: the axis of w for the result's channels, along which nothing is summed. */
+static graph_bound of_windows(const graph_bound_node *b, int channels) {
+    const graph_shape *w = graph_bound_shape(b, 1);
+    double terms = 1;
+    if (b->in[1].special && multiplies_borders()) return graph_bound_any_order(b);
+    for (int i = 0; i < w->rank; i++)
+        if (i != channels) terms *= (double)graph_bound_dim(b->g, w, i);
+    return of_products(b, terms);
+}
+
+graph_bound graph_bound_convolution(const graph_bound_node *b) {
+    return of_windows(b, 0);
+}
+
+graph_bound graph_bound_convolution_transposed(const graph_bound_node *b) {
+    return of_windows(b, 1);
 }
 
 /* Identical arithmetic on machines that fuse products, if x is exact. Else all errors of x may add up in one result, and roundings differ.

@@ -20,9 +20,8 @@ static graph_bound of_constant(const graph_constant *constant, const graph_shape
 
 /* `if`, `while`, `scan`: exact if all operands and sub-graphs are exact; an inexact loop has no bound. */
 static graph_bound of_control(const graph_bound_node *b) {
-    static const char *const bodies[] = {"then", "otherwise", "condition", "body"};
     graph_bound y = graph_bound_join(b), *in = LIB_NEW_ARRAY(b->arena, graph_bound, (size_t)b->inputs + 1);
-    const bool loop = strcmp(b->op->name, "if") != 0;
+    const bool loop = b->op->structure != GRAPH_BRANCHES;
     for (int i = 0; i < b->inputs; i++) {
         in[i] = b->in[i];
         if (!loop) continue;
@@ -31,10 +30,9 @@ static graph_bound of_control(const graph_bound_node *b) {
         any.special = true;
         in[i] = any;
     }
-    for (int s = 0; s < 4; s++) {
-        const graph_attribute *which = graph_bound_attribute(b, bodies[s]);
-        if (!which) continue;
-        const graph *sub = b->g->subgraphs.data[which->integer];
+    for (int s = 0; b->op->attribute[s].name; s++) {
+        if (b->op->attribute[s].kind != GRAPH_ATTR_SUBGRAPH) continue;
+        const graph *sub = b->g->subgraphs.data[b->node->attribute[s].integer];
         graph_bound *value = LIB_NEW_ARRAY(b->arena, graph_bound, sub->values.count + 1);
         graph_bound_values(b->arena, sub, loop ? in : in + 1, b->excess, value);
         for (uint32_t o = 0; o < sub->outputs.count; o++) y.error = fmax(y.error, value[sub->outputs.data[o]].error);
@@ -119,7 +117,7 @@ void graph_bound_values(lib_arena *arena, const graph *g, const graph_bound *inp
                                     .y = graph_shape_of(g, node->first),
                                     .excess = excess};
         const graph_constant *constant = graph_constant_of(g, node->first);
-        if (strcmp(node->op->name, "input") == 0)
+        if (graph_is_input(node))
             *results = inputs[node->attribute[0].integer];
         else if (constant)
             *results = of_constant(constant, b.y);

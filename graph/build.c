@@ -201,11 +201,11 @@ graph_id graph_count_of(graph *g, graph_id x, int count, const int64_t *axes) {
 
 const graph_constant *graph_constant_of(const graph *g, graph_id value) {
     const graph_node *node = graph_node_of(g, value);
-    return strcmp(node->op->name, "constant") == 0 ? &g->constants.data[node->attribute[0].integer] : NULL;
+    return graph_is_constant(node) ? &g->constants.data[node->attribute[0].integer] : NULL;
 }
 
 bool graph_is_number(const graph *g, graph_id x, double *number) {
-    while (graph_is(g, x, "broadcast")) x = graph_node_of(g, x)->input[0];
+    while (graph_node_of(g, x)->op->structure == GRAPH_REPEATS) x = graph_node_of(g, x)->input[0];
     const graph_constant *constant = graph_constant_of(g, x);
     dlc_dtype dtype = graph_shape_of(g, x)->dtype;
     size_t size = lib_dtype_size(dtype);

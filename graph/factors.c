@@ -46,10 +46,6 @@ typedef struct folder {
     link *links;
 } folder;
 
-static bool named(const graph_node *node, const char *name) {
-    return strcmp(node->op->name, name) == 0;
-}
-
 /* By value: number of readers, outputs included. */
 static uint32_t *count_readers(lib_arena *arena, const graph *g, const bool *live) {
     uint32_t *readers = LIB_NEW_ARRAY(arena, uint32_t, g->values.count);
@@ -59,7 +55,7 @@ static uint32_t *count_readers(lib_arena *arena, const graph *g, const bool *liv
     return readers;
 }
 
-/* For each axis of the operands of dot_general the axis of the result; -1: it is contracted. */
+/* For each axis of the operands of a contraction the axis of the result; -1: it is contracted. */
 static void find_places(const graph *g, const graph_node *node, int64_t place[2][DLC_MAX_RANK]) {
     const int ranks[] = {graph_shape_of(g, node->input[0])->rank, graph_shape_of(g, node->input[1])->rank};
     graph_dot_places(node->attribute, ranks, place);
@@ -70,7 +66,7 @@ static void find_places(const graph *g, const graph_node *node, int64_t place[2]
 /* The axis of the product's weights that is the result's `axis`; -1: there is none. */
 static int axis_of_weights(const graph *g, const graph_node *product, int axis) {
     int64_t place[2][DLC_MAX_RANK];
-    if (named(product, "convolution")) return axis == 1 ? 0 : -1;
+    if (product->op->structure == GRAPH_CONVOLVES) return axis == 1 ? 0 : -1;
     find_places(g, product, place);
     for (int i = 0; i < graph_shape_of(g, product->input[1])->rank; i++)
         if (place[1][i] == axis) return i;
@@ -78,7 +74,7 @@ static int axis_of_weights(const graph *g, const graph_node *product, int axis) 
 }
 
 static bool is_product(const graph *g, const graph_node *node) {
-    if (!named(node, "dot_general") && !named(node, "convolution")) return false;
+    if (node->op->structure != GRAPH_CONTRACTS && node->op->structure != GRAPH_CONVOLVES) return false;
     const dlc_dtype dtype = graph_shape_of(g, node->first)->dtype;
     return dtype == DLC_F32 || dtype == DLC_F64;
 }
@@ -98,7 +94,7 @@ static bool takes_factors(const folder *f, const graph_node *product) {
 static bool is_by_channel(const folder *f, graph_id value, int *axis) {
     const graph *g = f->of;
     const graph_node *node = graph_node_of(g, value);
-    if (!named(node, "broadcast") || !f->fixed[g->values.data[node->input[0]].node]) return false;
+    if (node->op->structure != GRAPH_REPEATS || !f->fixed[g->values.data[node->input[0]].node]) return false;
     const graph_shape *from = graph_shape_of(g, node->input[0]);
     *axis = -1;
     for (int i = 0; i < from->rank; i++) {
@@ -115,7 +111,7 @@ static bool is_step(folder *f, uint32_t index, int k) {
     const graph_node *node = &g->nodes.data[index];
     const uint32_t below = g->values.data[node->input[k]].node;
     link *so_far = &f->links[below], *own = &f->links[index];
-    const bool multiplies = named(node, "mul") || named(node, "div");
+    const bool multiplies = node->op->linear >> k & 1;
     int axis;
     if (!so_far->product || so_far->steps == STEPS_MAX || f->readers[node->input[k]] != 1) return false;
     if (!is_by_channel(f, node->input[1 - k], &axis)) return false;
@@ -132,13 +128,13 @@ static bool is_step(folder *f, uint32_t index, int k) {
 
 static void find_link(folder *f, uint32_t index) {
     static const struct {
-        const char *op;
+        tir_op operation;
         int operands; /* that may be the chain so far */
-    } steps[] = {{"add", 2}, {"sub", 2}, {"mul", 2}, {"div", 1}};
+    } steps[] = {{TIR_ADD, 2}, {TIR_SUB, 2}, {TIR_MUL, 2}, {TIR_DIV, 1}};
     const graph_node *node = &f->of->nodes.data[index];
     if (is_product(f->of, node)) f->links[index] = (link){.product = index + 1, .axis = -1};
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
-        for (int k = 0; named(node, steps[i].op) && k < steps[i].operands; k++)
+        for (int k = 0; graph_map_operation(node->op) == steps[i].operation && k < steps[i].operands; k++)
             if (is_step(f, index, k)) return;
 }
 
@@ -196,10 +192,11 @@ static graph_id times(graph *g, graph_id a, graph_id b) {
 /* a followed by the step `node` with numbers c; operand: which operand of the node is the chain. */
 static affine then(graph *g, affine a, const graph_node *node, int operand, graph_id c) {
     const graph_id one = graph_scalar_like(g, c, 1);
-    if (named(node, "mul")) return (affine){times(g, a.factor, c), a.shift ? graph_mul(g, a.shift, c) : 0};
-    if (named(node, "div"))
+    if (graph_map_operation(node->op) == TIR_MUL)
+        return (affine){times(g, a.factor, c), a.shift ? graph_mul(g, a.shift, c) : 0};
+    if (graph_map_operation(node->op) == TIR_DIV)
         return (affine){graph_div(g, a.factor ? a.factor : one, c), a.shift ? graph_div(g, a.shift, c) : 0};
-    if (named(node, "add")) return (affine){a.factor, a.shift ? graph_add(g, a.shift, c) : c};
+    if (graph_map_operation(node->op) == TIR_ADD) return (affine){a.factor, a.shift ? graph_add(g, a.shift, c) : c};
     if (operand == 0) return (affine){a.factor, a.shift ? graph_sub(g, a.shift, c) : graph_neg(g, c)};
     return (affine){graph_neg(g, a.factor ? a.factor : one), a.shift ? graph_sub(g, c, a.shift) : c};
 }
@@ -274,21 +271,22 @@ static bool is_sum_of(const graph *g, graph_id value, graph_id terms, uint32_t a
     double number;
     const graph_node *node = graph_node_of(g, value);
     if (!divides) {
-        if (!named(node, "div") || !graph_is_number(g, node->input[0], &number)) return false;
+        if (graph_map_operation(node->op) != TIR_DIV || !graph_is_number(g, node->input[0], &number)) return false;
         node = graph_node_of(g, node->input[1]);
     }
-    while (named(node, "reshape") || named(node, "broadcast")) node = graph_node_of(g, node->input[0]);
-    return named(node, "reduce_sum") && node->input[0] == terms &&
+    while (node->op->structure == GRAPH_REGROUPS || node->op->structure == GRAPH_REPEATS)
+        node = graph_node_of(g, node->input[0]);
+    return node->op->structure == GRAPH_FOLDS && node->op->operation == TIR_ADD && node->input[0] == terms &&
            graph_axes_of(&node->attribute[0], graph_shape_of(g, terms)->rank, true) == axes;
 }
 
 static bool is_normalized(const graph *g, graph_id value, uint32_t contracted, normalized *out) {
     const graph_node *node = graph_node_of(g, value);
-    const bool divides = named(node, "div");
-    if (!divides && !named(node, "mul")) return false;
+    const bool divides = graph_map_operation(node->op) == TIR_DIV;
+    if (!divides && graph_map_operation(node->op) != TIR_MUL) return false;
     for (int k = divides; k < 2; k++) {
         const graph_node *stretch = graph_node_of(g, node->input[k]);
-        if (!named(stretch, "broadcast")) continue;
+        if (stretch->op->structure != GRAPH_REPEATS) continue;
         *out = (normalized){node->input[1 - k], stretch->input[0], stretch->attribute[1].list, divides};
         const graph_shape *factor = graph_shape_of(g, out->factor);
         bool equal = is_sum_of(g, out->factor, out->terms, contracted, divides);
@@ -328,9 +326,11 @@ static graph_id factor_of(graph_walk *walk, const normalized *n, int rank, const
 static graph_id without_numbers(graph_walk *walk, const uint32_t *readers, graph_id value, int depth, double *number) {
     const graph *g = walk->from;
     const graph_node *node = graph_node_of(g, value);
-    const bool moves = named(node, "transpose") || named(node, "reshape"), divides = named(node, "div");
+    const bool moves = node->op->structure == GRAPH_PERMUTES || node->op->structure == GRAPH_REGROUPS,
+               divides = graph_map_operation(node->op) == TIR_DIV;
     double factor;
-    if (readers[value] != 1 || !depth || (!moves && !divides && !named(node, "mul"))) return walk->map[value];
+    if (readers[value] != 1 || !depth || (!moves && !divides && graph_map_operation(node->op) != TIR_MUL))
+        return walk->map[value];
     if (!moves) {
         if (!graph_is_number(g, node->input[1], &factor)) return walk->map[value];
         *number *= divides ? 1 / factor : factor;
@@ -352,7 +352,7 @@ static graph_id factored_product(graph_walk *walk, const graph_node *node, const
     double number = 1;
     graph_id input[2];
     const dlc_dtype dtype = graph_shape_of(g, node->first)->dtype;
-    if (!named(node, "dot_general") || (dtype != DLC_F32 && dtype != DLC_F64)) return 0;
+    if (node->op->structure != GRAPH_CONTRACTS || (dtype != DLC_F32 && dtype != DLC_F64)) return 0;
     find_places(g, node, place);
     for (int which = 0; which < 2; which++) {
         const graph_id value = node->input[which];

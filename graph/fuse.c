@@ -8,6 +8,7 @@
  * move to the cluster that reads them if fewer bytes are then stored between the two (`give_maps`). Joins in doubt are undone if the
  * parts are faster by the target's cost model (fuse_cost.c). */
 #include "graph/fuse_internal.h"
+#include "graph/ops_common.h"
 
 #include <math.h>
 
@@ -49,10 +50,6 @@ static bool same_but_ones(const graph *g, const graph_shape *a, const graph_shap
 
 /* ---- roles ----------------------------------------------------------------------------------------------------- */
 
-static bool named(const graph_node *node, const char *name) {
-    return strcmp(node->op->name, name) == 0;
-}
-
 static bool widens(const graph *g, const graph_node *node) {
     return lib_dtype_size(graph_shape_of(g, node->first)->dtype) >=
            lib_dtype_size(graph_shape_of(g, node->input[0])->dtype);
@@ -63,10 +60,9 @@ static bool could_be_cheap(const fuser *f, const graph_node *node) {
     const graph *g = f->g;
     if (f->given.view[node - g->nodes.data]) return false;
     if (f->mask_cost[node - g->nodes.data]) return true;
-    if (named(node, "broadcast") || named(node, "slice") || named(node, "iota") || named(node, "dimension"))
-        return true;
-    if (named(node, "cast")) return widens(g, node);
-    if (!named(node, "reshape")) return false;
+    if (graph_map_operation(node->op) == TIR_CAST) return widens(g, node);
+    if (node->op->structure != GRAPH_REGROUPS)
+        return node->op->structure == GRAPH_POSITIONS || graph_is_index_change(node->op);
     uint8_t operand = f->role[g->values.data[node->input[0]].node];
     return operand == FUSE_CHEAP || same_but_ones(g, graph_shape_of(g, node->input[0]), graph_shape_of(g, node->first));
 }
@@ -115,8 +111,8 @@ static void follow_edge(fuser *f, fuse_edge e, graph_id value) {
         /* of masks and of indices, which have few nodes, also of an iota that is an output */
         for (int k = 1; k < node->inputs; k++) follow_edge(f, e, node->input[k]);
         graph_id below = node->input[0];
-        bool expands =
-            named(node, "broadcast") && !same_but_ones(g, graph_shape_of(g, below), graph_shape_of(g, value));
+        bool expands = node->op->structure == GRAPH_REPEATS &&
+                       !same_but_ones(g, graph_shape_of(g, below), graph_shape_of(g, value));
         e.expands |= expands;
         e.direct &= same_dims(graph_shape_of(g, below), graph_shape_of(g, value));
         value = below;
@@ -163,18 +159,8 @@ static void collect_edges(fuser *f) {
 
 /* ---- clusters -------------------------------------------------------------------------------------------------- */
 
-/* Reductions that read every element once, unlike windows and scans. */
-bool graph_fuse_is_row_reduction(const graph_node *node) {
-    return node->op->class_ == GRAPH_REDUCE && !node->op->host && strncmp(node->op->name, "reduce_", 7) == 0 &&
-           strcmp(node->op->attribute[0].name, "axes") == 0;
-}
-
 static uint32_t reduced_axes(const graph *g, const graph_node *node) {
-    int rank = graph_shape_of(g, node->input[0])->rank;
-    const graph_attribute *axes = &node->attribute[0];
-    uint32_t set = 0;
-    for (int i = 0; i < axes->count; i++) set |= 1u << (axes->list[i] < 0 ? axes->list[i] + rank : axes->list[i]);
-    return axes->count ? set : (1u << rank) - 1;
+    return graph_axes_of(&node->attribute[0], graph_shape_of(g, node->input[0])->rank, true);
 }
 
 /* Are the elements of a row contiguous in memory, or in runs of at least RUN_BYTES_LEAST, of which rows share few cache lines? */
@@ -204,9 +190,9 @@ static bool rows_fit(const fuser *f, const graph_shape *domain, uint32_t axes) {
 
 /* Is the slice contiguous in its operand: whole inner axes, a part of one axis, single indices of the outer axes? */
 static bool is_contiguous_slice(const fuser *f, const graph_node *node) {
-    if (!named(node, "slice")) return false;
+    if (node->op->structure != GRAPH_SELECTS) return false;
     const graph_shape *x = graph_shape_of(f->g, node->input[0]), *y = graph_shape_of(f->g, node->first);
-    const graph_attribute *step = &node->attribute[graph_op_attribute(node->op, "step")];
+    const graph_attribute *step = &node->attribute[2];
     for (int i = 0; i < step->count; i++)
         if (step->list[i] != 1) return false;
     int axis = y->rank - 1;
@@ -219,7 +205,7 @@ static bool is_contiguous_slice(const fuser *f, const graph_node *node) {
 /* Are the result's bytes a contiguous part of the operand's? */
 bool graph_fuse_is_view(const fuser *f, const graph_node *node) {
     if (f->machine && f->given.view[node - f->g->nodes.data]) return true;
-    if (!named(node, "reshape") && !is_contiguous_slice(f, node)) return false;
+    if (node->op->structure != GRAPH_REGROUPS && !is_contiguous_slice(f, node)) return false;
     return f->role[f->g->values.data[node->input[0]].node] != FUSE_CHEAP;
 }
 
@@ -236,7 +222,7 @@ fuse_cluster graph_fuse_new_cluster(const fuser *f, uint32_t index) {
     case GRAPH_SCATTER: c.kind = CLUSTER_HEAVY; break;
     case GRAPH_REDUCE:
         c.kind = CLUSTER_HEAVY;
-        if (!graph_fuse_is_row_reduction(node)) break;
+        if (node->op->structure != GRAPH_FOLDS) break;
         c.axes = reduced_axes(f->g, node);
         c.domain = *graph_shape_of(f->g, node->input[0]);
         c.kind = CLUSTER_ROWS;
@@ -351,7 +337,7 @@ static bool rows_stay_on_chip(const fuser *f, const fuse_cluster *rows) {
 static bool continues_rows(const fuser *f, const fuse_cluster *p, const graph_node *node) {
     if (!rows_stay_on_chip(f, p)) return false;
     if (node->op->class_ == GRAPH_MAP) return fits_rows(f, p, graph_shape_of(f->g, node->first));
-    return graph_fuse_is_row_reduction(node) && same_dims(graph_shape_of(f->g, node->input[0]), &p->domain) &&
+    return node->op->structure == GRAPH_FOLDS && same_dims(graph_shape_of(f->g, node->input[0]), &p->domain) &&
            reduced_axes(f->g, node) == p->axes;
 }
 
@@ -369,8 +355,7 @@ static bool is_epilogue(const fuser *f, const fuse_cluster *p, const graph_node 
 static bool computes_parts(const fuser *f, const graph_node *node) {
     enum { PARTS_MAX = 4, PART_LEAST = 16 };
     const graph_shape *result = graph_shape_of(f->g, node->first);
-    int axis = (int)node->attribute[0].integer;
-    axis = axis < 0 ? axis + result->rank : axis;
+    const int axis = graph_axis_of(node->attribute[0].integer, result->rank);
     int64_t before = 1, behind = 1;
     for (int d = 0; d < result->rank; d++) {
         int64_t extent = graph_fuse_extent(f->g, result->dim[d]);
@@ -396,7 +381,8 @@ static bool takes_apart(const fuser *f, uint32_t producer) {
 static bool takes_scattered(const fuser *f, const graph_node *node, const fuse_edge *e) {
     enum { LINE = 64 };
     const graph_node *producer = &f->g->nodes.data[e->producer];
-    if (!named(node, "gather") || e->operand != 0 || !named(producer, "transpose")) return false;
+    if (node->op->structure != GRAPH_LOOKS_UP || e->operand != 0 || producer->op->structure != GRAPH_PERMUTES)
+        return false;
     const graph_shape *value = graph_shape_of(f->g, e->value);
     int last = value->rank - 1;
     while (last > 0 && graph_fuse_extent(f->g, value->dim[last]) == 1) last--;
@@ -410,7 +396,7 @@ static int64_t concat_operands(const fuser *f, const fuse_cluster *c) {
     int64_t count = 0;
     for (uint32_t i = 0; i < c->nodes.count; i++) {
         const graph_node *node = &f->g->nodes.data[c->nodes.data[i]];
-        if (named(node, "concat")) count += node->inputs;
+        if (node->op->structure == GRAPH_JOINS) count += node->inputs;
     }
     return count;
 }
@@ -440,14 +426,14 @@ static bool is_prologue(fuser *f, uint32_t p, uint32_t c, const graph_node *node
     if (e->expands && !moves && !single) return false; /* would be recomputed for each repetition */
     switch (consumer->kind) {
     case CLUSTER_MOVES:
-        if (named(node, "concat")) {
+        if (node->op->structure == GRAPH_JOINS) {
             const graph_node *part = &f->g->nodes.data[e->producer];
-            if (named(part, "concat") &&
+            if (part->op->structure == GRAPH_JOINS &&
                 concat_operands(f, producer) + concat_operands(f, consumer) > GRAPH_CONCAT_WIDEST)
                 return false;
             return moves || computes_parts(f, node);
         }
-        return moves ? !takes_scattered(f, node, e) : !named(node, "gather");
+        return moves ? !takes_scattered(f, node, e) : node->op->structure != GRAPH_LOOKS_UP;
     case CLUSTER_MAPS:
     case CLUSTER_ROWS: return true;
     case CLUSTER_HEAVY:
@@ -455,7 +441,7 @@ static bool is_prologue(fuser *f, uint32_t p, uint32_t c, const graph_node *node
         if (node->op->class_ == GRAPH_MAP) return true;                         /* an operand of the epilogue */
         if (node->op->class_ == GRAPH_SCATTER && e->operand == 0) return false; /* better updated in place */
         if (!moves) return node->op->class_ == GRAPH_CONTRACT && widens_much(f, p, e->value);
-        return !named(&f->g->nodes.data[e->producer], "concat") && !takes_apart(f, e->producer);
+        return f->g->nodes.data[e->producer].op->structure != GRAPH_JOINS && !takes_apart(f, e->producer);
     case CLUSTER_ALONE: return false;
     }
     return false;
@@ -510,13 +496,9 @@ static void join(fuser *f, uint32_t producer, uint32_t user) {
     from->nodes.count = 0;
 }
 
-/* Does the dot_general contract exactly these axes (a bit set) of its operand number `operand`? */
+/* Does the node contract exactly these axes (a bit set) of its operand number `operand`? */
 static bool contracts_over(const graph *g, const graph_node *node, int operand, uint32_t axes) {
-    const graph_attribute *list = &node->attribute[graph_op_attribute(node->op, operand ? "contract_w" : "contract_x")];
-    int rank = graph_shape_of(g, node->input[operand])->rank;
-    uint32_t set = 0;
-    for (int i = 0; i < list->count; i++) set |= 1u << (list->list[i] < 0 ? list->list[i] + rank : list->list[i]);
-    return set == axes;
+    return graph_axes_of(&node->attribute[2 + operand], graph_shape_of(g, node->input[operand])->rank, false) == axes;
 }
 
 /* An edge by which the row chain reads a contraction's result of the shape of its domain; NULL: none. */
@@ -527,7 +509,8 @@ static const fuse_edge *scores_of(const fuser *f, uint32_t rows) {
         for (uint32_t k = f->edges_begin[member]; k < f->edges_begin[member + 1]; k++) {
             uint32_t p = f->cluster_of[f->edges.data[k].producer];
             const fuse_cluster *from = &f->clusters.data[p];
-            if (p != rows && from->kind == CLUSTER_HEAVY && named(&f->g->nodes.data[from->heavy], "dot_general") &&
+            if (p != rows && from->kind == CLUSTER_HEAVY &&
+                f->g->nodes.data[from->heavy].op->structure == GRAPH_CONTRACTS &&
                 same_dims(&from->domain, &chain->domain))
                 return &f->edges.data[k];
         }
@@ -559,7 +542,7 @@ static bool widens_rows(const fuser *f, const graph_node *node, const fuse_clust
  * stored. Row statistics (a sum to divide by) may have other readers. */
 static void try_attention(fuser *f, uint32_t index) {
     const graph_node *node = &f->g->nodes.data[index];
-    if (!named(node, "dot_general")) return;
+    if (node->op->structure != GRAPH_CONTRACTS) return;
     for (uint32_t i = f->edges_begin[index]; i < f->edges_begin[index + 1]; i++) {
         const fuse_edge *e = &f->edges.data[i];
         uint32_t c = f->cluster_of[index], rows = f->cluster_of[e->producer];
@@ -611,19 +594,15 @@ static void form_clusters(fuser *f) {
     }
 }
 
-static int axis_of(const graph_node *node, int rank) {
-    int64_t axis = node->attribute[graph_op_attribute(node->op, "axis")].integer;
-    return (int)(axis < 0 ? axis + rank : axis);
-}
-
 /* Does the gather select the same elements of every row (of the last axis), and at least 1 / PART of them, so that computing whole
  * rows costs less than storing them? ROWS rows must fit L1. */
 static bool chooses_from_rows(const fuser *f, const graph_node *node, const fuse_edge *e) {
     enum { ROWS = 4, PART = 4 };
-    if (!named(node, "gather") || e->operand != 0 || !e->direct) return false;
+    if (node->op->structure != GRAPH_LOOKS_UP || e->operand != 0 || !e->direct) return false;
     const graph_shape *value = graph_shape_of(f->g, e->value), *result = graph_shape_of(f->g, node->first);
     int last = value->rank - 1;
-    if (last < 1 || result->rank != value->rank || axis_of(node, value->rank) != last) return false;
+    if (last < 1 || result->rank != value->rank || graph_axis_of(node->attribute[0].integer, value->rank) != last)
+        return false;
     int64_t row = graph_fuse_extent(f->g, value->dim[last]), chosen = graph_fuse_extent(f->g, result->dim[last]);
     int64_t l1 = f->machine->l1 > 0 ? f->machine->l1 : 32 << 10;
     return row > 0 && chosen >= row / PART && row <= l1 / ROWS / (int64_t)lib_dtype_size(value->dtype);

@@ -49,7 +49,7 @@ static uint32_t root_of(uint32_t *part, uint32_t at) {
 static bool turns_rows(const doubts *d, uint32_t place) {
     const graph *g = d->f->g;
     const graph_node *node = &g->nodes.data[d->nodes.data[place]];
-    if (strcmp(node->op->name, "transpose") != 0) return false;
+    if (node->op->structure != GRAPH_PERMUTES) return false;
     const graph_shape *value = graph_shape_of(g, node->first);
     int last = value->rank - 1, before = last;
     while (last > 0 && graph_fuse_extent(g, value->dim[last]) == 1) last--;
@@ -148,9 +148,12 @@ static bool is_stored(const doubts *d, const fuse_join *join) {
     return f->output[f->g->nodes.data[index].first];
 }
 
+static bool takes_long(tir_op op) {
+    return (tir_ops[op].flags & TIR_MATH) != 0 || op == TIR_DIV || op == TIR_SQRT;
+}
+
 static tir_expr meet_function(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    const tir_op op = tir_op_of(pool, e);
-    *(bool *)user = *(bool *)user || (tir_ops[op].flags & TIR_MATH) != 0 || op == TIR_DIV || op == TIR_SQRT;
+    *(bool *)user = *(bool *)user || takes_long(tir_op_of(pool, e));
     return rebuilt;
 }
 
@@ -163,14 +166,15 @@ static bool has_functions(const doubts *d) {
         const graph_node *node = &g->nodes.data[d->nodes.data[i]];
         tir_expr operands[OPERANDS];
         tir_pool pool;
-        if (!node->op->scalar || node->inputs > OPERANDS) continue;
+        found = takes_long(graph_map_operation(node->op));
+        if (found || !node->op->scalar || node->inputs > OPERANDS) continue;
         tir_pool_init(&pool, d->f->arena);
         for (int k = 0; k < node->inputs; k++)
             operands[k] = node->input[k] ? tir_var(&pool, "x", TIR_VAR_LET,
                                                    (tir_dtype)graph_shape_of(g, node->input[k])->dtype, 0, 0)
                                          : 0;
         const tir_dtype dtype = (tir_dtype)graph_shape_of(g, node->first)->dtype;
-        tir_rewrite(&pool, node->op->scalar(&pool, dtype, operands, node->attribute), meet_function, &found);
+        tir_rewrite(&pool, graph_op_scalar(node->op, &pool, dtype, operands, node->attribute), meet_function, &found);
     }
     return found;
 }
@@ -179,7 +183,7 @@ static bool has_functions(const doubts *d) {
 static bool has_few_columns(const doubts *d, const fuse_join *join) {
     enum { FEW_COLUMNS = 8 };
     const graph_node *node = &d->f->g->nodes.data[d->nodes.data[join->producer]];
-    if (node->op->class_ != GRAPH_CONTRACT || graph_op_attribute(node->op, "stride") >= 0) return false;
+    if (node->op->class_ != GRAPH_CONTRACT || node->op->structure == GRAPH_CONVOLVES) return false;
     const graph_shape *value = graph_shape_of(d->f->g, node->first);
     const int64_t columns = value->rank ? graph_fuse_extent(d->f->g, value->dim[value->rank - 1]) : 1;
     return columns >= 0 && columns <= FEW_COLUMNS && graph_fuse_elements(d->f->g, value) != columns && has_functions(d);

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 static bool is_public(const graph_op *op) {
-    return strcmp(op->name, "input") != 0 && strcmp(op->name, "constant") != 0;
+    return op->structure != GRAPH_ARRIVES && op->structure != GRAPH_STORED;
 }
 static bool is_automatic(const graph_attribute_spec *spec) {
     return spec->initial && strcmp(spec->initial, "auto") == 0;
@@ -563,7 +563,7 @@ static const char *gradient_text(const graph_op *op) {
     if (op->flat) return "none";
     if (op->refused) return op->refused;
     if (op->linear && !op->jvp) return "linear";
-    if (op->vjp || op->jvp || op->partial || (op->class_ == GRAPH_MAP && op->scalar)) return "by rule";
+    if (op->vjp || op->jvp || op->partial || graph_op_has_scalar(op)) return "by rule";
     return op->expand ? "by expansion" : "not yet";
 }
 

@@ -71,16 +71,20 @@ static way begin(graph *g, const char *call, int count, const graph_id *wrt) {
 
 /* ---- the way down -------------------------------------------------------------------------------------------------- */
 
+/* Is the rule of operand k `transpose`? */
+static bool is_transposed(const graph_op *op, int k) {
+    return op->transpose && (op->jointly || op->linear >> k & 1);
+}
+
 /* Does the row say itself how it differentiates with respect to all operands that move? */
 static bool has_rule(const way *w, const graph_node *node, bool reverse) {
     const graph_op *op = node->op;
     if (graph_is_on_stored(w->g, node) || (reverse && op->refused)) return false;
-    if (op->jvp || op->partial || (op->class_ == GRAPH_MAP && op->scalar) || (op->vjp && reverse)) return true;
-    if (op->linear == GRAPH_JOINTLY) return true;
-    bool linear = op->linear != 0;
+    if (op->jvp || op->partial || graph_op_has_scalar(op) || (op->vjp && reverse)) return true;
+    bool all = true;
     for (int k = 0; k < node->inputs; k++)
-        if (moves(w, node->input[k])) linear = linear && (op->linear >> k & 1);
-    return linear;
+        if (moves(w, node->input[k])) all = all && is_transposed(op, k);
+    return all;
 }
 
 static const char *described(const graph *g, uint32_t node) {
@@ -284,7 +288,7 @@ static void cotangents_of_operands(way *w, uint32_t index, const graph_id *cotan
         graph_id one = 0;
         rule.operand = k;
         rule.out = &one;
-        if (op->transpose && (op->linear == GRAPH_JOINTLY || op->linear >> k & 1))
+        if (is_transposed(op, k))
             op->transpose(&rule);
         else if (!op->jvp)
             one = graph_map_scaled(&rule, cotangent[0]);
@@ -339,14 +343,14 @@ static graph_id emit_linear(way *w, const graph_rule *rule, const graph_id *tang
     for (int k = 0; k < rule->inputs; k++) {
         if (!rule->input[k]) continue;
         input[k] = graph_rule_operand(rule, k);
-        const bool jointly = rule->op->linear == GRAPH_JOINTLY && is_number(graph_shape_of(g, input[k])->dtype);
+        const bool jointly = rule->op->jointly && is_number(graph_shape_of(g, input[k])->dtype);
         if (jointly || k == only) input[k] = tangent[k] ? tangent[k] : graph_full_like(g, input[k], 0);
     }
     return graph_emit(g, rule->op, rule->inputs, input, rule->attribute);
 }
 
 static void tangents_of_linear(way *w, graph_rule *rule, const graph_id *tangent, const bool *which) {
-    const bool jointly = rule->op->linear == GRAPH_JOINTLY;
+    const bool jointly = rule->op->jointly;
     for (int k = 0; k < rule->inputs; k++) {
         if (!which[k]) continue;
         graph_id first = emit_linear(w, rule, tangent, k);
@@ -368,7 +372,7 @@ static void tangents_of_results(way *w, uint32_t index, const graph_id *tangent,
     graph_id *rest = LIB_NEW_ARRAY(w->arena, graph_id, (size_t)rule.inputs);
     rule.out = out;
     for (int k = 0; k < rule.inputs; k++) {
-        which[k] = tangent[k] && (op->linear == GRAPH_JOINTLY || op->linear >> k & 1);
+        which[k] = tangent[k] && is_transposed(op, k);
         rest[k] = which[k] ? 0 : tangent[k];
         any = any || rest[k];
     }

@@ -133,7 +133,7 @@ graph_id graph_map_scaled(const graph_rule *rule, graph_id given) {
     const graph_id result = graph_rule_result(rule, 0);
     const tir_expr y = add_leaf(&t, result);
     const tir_dtype dtype = (tir_dtype)graph_shape_of(g, result)->dtype;
-    const tir_expr e = rule->op->scalar(&t.pool, dtype, operands, rule->attribute);
+    const tir_expr e = graph_op_scalar(rule->op, &t.pool, dtype, operands, rule->attribute);
     const tir_expr derivative = tir_derivative(&t.pool, e, operands[rule->operand], y);
     if (!derivative || is_zero(&t, derivative)) return 0;
     t.made = LIB_NEW_ARRAY(g->arena, graph_id, derivative + 1);

@@ -416,7 +416,7 @@ static graph_id append_node(const graph_infer *infer, bool impure, uint64_t hash
                        .hash = hash};
     node.input = lib_arena_copy(g->arena, infer->input, (size_t)infer->inputs * sizeof *infer->input);
     node.first = g->values.count;
-    bool is_input = strcmp(infer->op->name, "input") == 0;
+    bool is_input = infer->op->structure == GRAPH_ARRIVES;
     /* everything that can raise comes before the first change */
     lib_vec_reserve(g->arena, &g->values, (uint32_t)infer->results);
     lib_vec_reserve(g->arena, &g->nodes, 1);

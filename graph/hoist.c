@@ -26,17 +26,17 @@ typedef struct loop {
 } loop;
 
 static bool is_loop(const graph_node *node) {
-    return node->op->class_ == GRAPH_CONTROL && strcmp(node->op->name, "if") != 0;
+    return node->op->structure == GRAPH_LOOPS || node->op->structure == GRAPH_SCANS;
 }
 
 /* Index of the first input of the loop's sub-graphs that is a capture; it and all later inputs are loop-invariant. */
 static int64_t first_capture(const graph_node *node) {
-    if (strcmp(node->op->name, "while") == 0) return node->results;
+    if (node->op->structure == GRAPH_LOOPS) return node->results;
     return node->attribute[GRAPH_SCAN_CARRIES].integer + node->attribute[GRAPH_SCAN_SEQUENCES].integer;
 }
 
 static bool is_invariant(const graph *g, const graph_node *node, int64_t captures, const bool *invariant) {
-    if (strcmp(node->op->name, "input") == 0) return node->attribute[0].integer >= captures;
+    if (graph_is_input(node)) return node->attribute[0].integer >= captures;
     if (node->op->class_ == GRAPH_OPAQUE || node->op->class_ == GRAPH_CONTROL || node->impure) return false;
     for (int k = 0; k < node->inputs; k++)
         if (node->input[k] && !invariant[g->values.data[node->input[k]].node]) return false;
@@ -58,7 +58,7 @@ static void divide(lib_arena *arena, const graph *g, loop *l) {
     for (uint32_t i = 0; i < g->nodes.count; i++) {
         const graph_node *node = &g->nodes.data[i];
         invariant[i] = is_invariant(g, node, first_capture(l->node), invariant);
-        wanted[i] = live[i] && (!invariant[i] || strcmp(node->op->name, "input") == 0);
+        wanted[i] = live[i] && (!invariant[i] || graph_is_input(node));
     }
     for (uint32_t o = 0; o < g->outputs.count; o++) wanted[g->values.data[g->outputs.data[o]].node] = true;
     for (uint32_t i = g->nodes.count; i-- > 0;) {
@@ -86,7 +86,7 @@ static void lift(graph_walk *walk, const graph *inner, loop *l, uint32_t first) 
         for (int k = 0; needed[i] && k < inner->nodes.data[i].inputs; k++)
             if (inner->nodes.data[i].input[k]) needed[inner->values.data[inner->nodes.data[i].input[k]].node] = true;
     for (uint32_t i = 0; i < inner->nodes.count; i++)
-        if (needed[i] && strcmp(inner->nodes.data[i].op->name, "input") != 0) graph_walk_node(&above, i);
+        if (needed[i] && !graph_is_input(&inner->nodes.data[i])) graph_walk_node(&above, i);
     for (uint32_t i = first; i < l->values.count; i++) l->values.data[i].outer = above.map[l->values.data[i].inner];
 }
 
@@ -109,7 +109,7 @@ static void pass_branch(graph_walk *walk) {
     walk->user = l->moves_any;
     const bool *wanted = l->wanted;
     for (uint32_t i = 0; i < from->nodes.count; i++)
-        if (wanted[i] && strcmp(from->nodes.data[i].op->name, "input") != 0) pass_node(walk, i);
+        if (wanted[i] && !graph_is_input(&from->nodes.data[i])) pass_node(walk, i);
 }
 
 static int64_t emit_branch(graph_walk *walk, loop *l) {

@@ -46,18 +46,14 @@ typedef struct finder {
     graph_given *given;
 } finder;
 
-static bool is_op(const graph_node *node, const char *name) {
-    return strcmp(node->op->name, name) == 0;
-}
-
 static bool is_move(const graph_node *node) {
-    return is_op(node, "reshape") || is_op(node, "transpose");
+    return node->op->structure == GRAPH_REGROUPS || node->op->structure == GRAPH_PERMUTES;
 }
 
 /* Does the convolution use whole channel blocks: not grouped, or depthwise? Small groups would pick single channels out of blocks. */
 static bool convolves_blocks(const graph *g, const graph_node *node) {
     int64_t channels;
-    if (!is_op(node, "convolution")) return false;
+    if (node->op->structure != GRAPH_CONVOLVES) return false;
     const graph_shape *w = graph_shape_of(g, node->input[1]);
     return node->attribute[graph_op_attribute(node->op, "groups")].integer == 1 ||
            (tir_is_const(g->pool, w->dim[1], &channels) && channels == 1);
@@ -108,7 +104,7 @@ static digits through_move(const graph *g, const graph_node *node, const digits 
     int64_t operand[DLC_MAX_RANK], result[DLC_MAX_RANK];
     int rank = graph_shape_of(g, node->first)->rank, operand_rank = graph_shape_of(g, node->input[0])->rank;
     if (!known_sizes(g, node->input[0], operand) || !known_sizes(g, node->first, result)) return (digits){.count = -1};
-    if (is_op(node, "reshape"))
+    if (node->op->structure == GRAPH_REGROUPS)
         return back ? through_reshape(in, result, rank, operand, operand_rank)
                     : through_reshape(in, operand, operand_rank, result, rank);
     digits out = *in;
@@ -156,7 +152,8 @@ static const tir_layout *blocks_of(const finder *f, graph_id value, const digits
 
 /* May the node read blocks: a contraction, a map, or a window, which run along blocks as well as along rows? */
 static bool takes_blocks(const graph_node *node) {
-    return node->op->class_ == GRAPH_CONTRACT || node->op->class_ == GRAPH_MAP || is_op(node, "reduce_window");
+    return node->op->class_ == GRAPH_CONTRACT || node->op->class_ == GRAPH_MAP ||
+           node->op->structure == GRAPH_FOLDS_WINDOWS;
 }
 
 /* Collects the readers of each value. */
@@ -171,7 +168,7 @@ static void find_readers(finder *f) {
             r->moves += is_move(node);
             r->refuse = r->refuse || (!is_move(node) && !takes_blocks(node));
             r->image = r->image || (k == 0 && convolves_blocks(g, node));
-            r->refuse = r->refuse || (k == 0 && is_op(node, "convolution") && !convolves_blocks(g, node));
+            r->refuse = r->refuse || (k == 0 && node->op->structure == GRAPH_CONVOLVES && !convolves_blocks(g, node));
         }
     }
     for (uint32_t o = 0; o < g->outputs.count; o++) f->readers[g->outputs.data[o]].host = true;
@@ -204,7 +201,7 @@ static void find_given(const finder *f, graph_id value) {
     int64_t size[DLC_MAX_RANK];
     if (r->refuse || r->host || r->moves || !r->image) return;
     if (start == value || is_laid(f, start) || !known_sizes(g, start, size)) return;
-    if (strcmp(graph_node_of(g, start)->op->name, "constant") == 0) return;
+    if (graph_is_constant(graph_node_of(g, start))) return;
     if (f->given->view[g->values.data[start].node]) return;
     graph_id chain[DIGITS];
     int length = 0;
@@ -256,7 +253,8 @@ graph_given graph_find_given(lib_arena *arena, const graph *g, const bool *live,
                          .layouts = lib_arena_array(arena, g->values.count + 1, sizeof *given.layouts)};
     finder f = {.arena = arena, .g = g, .live = live, .refused = refused, .given = &given};
     bool moves = false;
-    for (uint32_t n = 0; n < g->nodes.count; n++) moves = moves || (live[n] && is_op(&g->nodes.data[n], "transpose"));
+    for (uint32_t n = 0; n < g->nodes.count; n++)
+        moves = moves || (live[n] && g->nodes.data[n].op->structure == GRAPH_PERMUTES);
     if (!moves) return given;
     find_readers(&f);
     const bool *made = find_images(&f);

@@ -6,6 +6,9 @@
 #include "graph/graph.h"
 #include "tir/machine.h"
 
+/* The two rows between which quantised networks compute in floats (ops_quantize.c). */
+extern const graph_op graph_row_quantize_linear, graph_row_dequantize_linear;
+
 /* Is the value a constant, or moved elements of one? */
 bool graph_is_weight(const graph *g, graph_id value);
 

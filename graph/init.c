@@ -36,8 +36,8 @@ static bool has_numbers_only(const graph *g, const graph_node *node) {
 }
 
 static bool is_fixed(const graph *g, const graph_node *node, const bool *fixed) {
-    if (strcmp(node->op->name, "constant") == 0) return true;
-    if (strcmp(node->op->name, "input") == 0 || node->impure) return false;
+    if (graph_is_constant(node)) return true;
+    if (graph_is_input(node) || node->impure) return false;
     if (node->op->class_ == GRAPH_OPAQUE || node->op->class_ == GRAPH_CONTROL) return false;
     for (int i = 0; i < node->inputs; i++)
         if (node->input[i] && !fixed[g->values.data[node->input[i]].node]) return false;
@@ -51,11 +51,7 @@ bool *graph_fixed_nodes(lib_arena *arena, const graph *g) {
 }
 
 bool graph_stays_behind(const graph_node *node, uint8_t index_cost) {
-    if (index_cost) return true;
-    static const char *const names[] = {"constant", "broadcast", "iota", "dimension", "reshape", "slice"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(node->op->name, names[i]) == 0) return true;
-    return false;
+    return index_cost || graph_is_repeatable(node->op);
 }
 
 static bool stays_behind(const graph *g, const split *s, uint32_t index) {
@@ -105,7 +101,7 @@ static double find_sources(lib_arena *arena, const graph *g, const split *s, uin
             graph_id value = node->input[k];
             uint32_t below = value ? g->values.data[value].node : 0;
             if (!value || found->by_node[below] == found->walk || found->by_value[value] == found->walk) continue;
-            if (strcmp(g->nodes.data[below].op->name, "constant") != 0 && may_run_later(g, s, below)) {
+            if (!graph_is_constant(&g->nodes.data[below]) && may_run_later(g, s, below)) {
                 found->by_node[below] = found->walk;
                 lib_vec_push(arena, &found->nodes, below);
             } else {
@@ -117,14 +113,14 @@ static double find_sources(lib_arena *arena, const graph *g, const split *s, uin
     return bytes;
 }
 
-/* By node: of the nodes that run every time, only contractions (dot_general) read it, and it is no output. */
+/* By node: of the nodes that run every time, only contractions over axes read it, and it is no output. */
 static bool *find_contracted(lib_arena *arena, const graph *g, const split *s, const bool *live) {
     bool *contracted = LIB_NEW_ARRAY(arena, bool, g->nodes.count), *other = LIB_NEW_ARRAY(arena, bool, g->nodes.count);
     for (uint32_t i = 0; i < g->nodes.count; i++) {
         const graph_node *node = &g->nodes.data[i];
         for (int k = 0; live[i] && !s->fixed[i] && k < node->inputs; k++) {
             uint32_t below = node->input[k] ? g->values.data[node->input[k]].node : i;
-            if (below != i) *(strcmp(node->op->name, "dot_general") == 0 ? &contracted[below] : &other[below]) = true;
+            if (below != i) *(node->op->structure == GRAPH_CONTRACTS ? &contracted[below] : &other[below]) = true;
         }
     }
     for (uint32_t i = 0; i < g->outputs.count; i++) other[g->values.data[g->outputs.data[i]].node] = true;
@@ -150,7 +146,7 @@ static void find_widening(lib_arena *arena, const graph *g, split *s, const bool
  * contractions pack constant operands and read other operands from memory, where an unstored broadcast is not. */
 static bool is_stored_operand(const graph *g, const graph_node *user, graph_id operand) {
     const double most = 64 << 20;
-    return user->op->class_ == GRAPH_CONTRACT && strcmp(graph_node_of(g, operand)->op->name, "broadcast") == 0 &&
+    return user->op->class_ == GRAPH_CONTRACT && graph_node_of(g, operand)->op->structure == GRAPH_REPEATS &&
            bytes_of(g, operand) <= most;
 }
 
@@ -215,7 +211,7 @@ static void pass_rest(graph_walk *walk) {
     }
     walk->pass = graph_walk_all; /* of sub-graphs */
     for (uint32_t i = 0; i < from->nodes.count; i++)
-        if (s->wanted[i] && strcmp(from->nodes.data[i].op->name, "input") != 0) graph_walk_node(walk, i);
+        if (s->wanted[i] && !graph_is_input(&from->nodes.data[i])) graph_walk_node(walk, i);
 }
 
 void graph_split_init(lib_arena *arena, const graph *g, graph **init, graph **rest) {

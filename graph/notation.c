@@ -29,8 +29,9 @@ typedef struct known_tensor {
     const char *name;
     uint32_t id;
     graph_shape shape;
-    /* a stage, not an operand */
+    /* a stage, not an operand; and then its element at the indices in scope */
     bool stage;
+    tir_expr value;
 } known_tensor;
 
 typedef struct interpreter {
@@ -632,7 +633,8 @@ static known_tensor read_value(interpreter *t, const notation_statement *s, cons
     if (lexer.kind != LIB_END) lib_lexer_raise(&lexer, "expected `;` or the end");
     check_expression(t, value);
     if (tir_dtype_of(t->pool, value) == TIR_INDEX) fail(t, "%s is an index: cast it, cast.i64(...)", s->name);
-    known_tensor tensor = {.name = s->name, .stage = true, .id = (uint32_t)FIRST_STAGE + t->pool->nodes.count};
+    known_tensor tensor = {
+        .name = s->name, .stage = true, .id = (uint32_t)FIRST_STAGE + t->pool->nodes.count, .value = value};
     tensor.shape.dtype = (dlc_dtype)tir_dtype_of(t->pool, value);
     tensor.shape.rank = (int)t->scope.count;
     for (uint32_t i = 0; i < t->scope.count; i++) tensor.shape.dim[i] = t->scope.data[i].extent;
@@ -855,12 +857,82 @@ static graph_shape trial_shape(graph *g, const graph_notation *n, int operand, c
     return shape;
 }
 
+/* ---- facts of maps: those that rows of the table state, read from the expression */
+
+typedef struct map_facts {
+    tir_op operation;
+    bool reversed;
+    uint32_t linear;
+    /* by how many element types so far; is one of them a float's? */
+    int dtypes;
+    bool real;
+} map_facts;
+
+/* Of e in the elements of operand k: 0: it does not depend on them, 1: it is linear, 2: neither. */
+static int degree_of(const tir_pool *pool, tir_expr e, uint32_t k) {
+    const tir_node *node = tir_get(pool, e);
+    int a = 0, b = 0;
+    if (node->op == TIR_LOAD) return node->bits == k;
+    for (int i = 0; i < node->count; i++) {
+        const int degree = degree_of(pool, tir_operand(pool, e, i), k);
+        *(i ? &b : &a) = i > 1 && degree < b ? b : degree;
+    }
+    switch (node->op) {
+    case TIR_NEG: return a;
+    case TIR_ADD:
+    case TIR_SUB: return a == b ? a : 2;
+    case TIR_MUL: return a + b < 2 ? a + b : 2;
+    case TIR_DIV: return b ? 2 : a;
+    default: return a || b ? 2 : 0;
+    }
+}
+
+/* Adds what is so for this element type; where types differ, nothing is stated. */
+static void add_facts(map_facts *facts, const tir_pool *pool, tir_expr value, int operands, tir_dtype dtype) {
+    const tir_node *node = tir_get(pool, value);
+    bool in_order = node->count == operands, reversed = in_order && operands == 2;
+    uint32_t linear = 0;
+    for (int i = 0; i < node->count; i++) {
+        const tir_node *x = tir_get(pool, tir_operand(pool, value, i));
+        const bool loads = x->op == TIR_LOAD && x->dtype == dtype;
+        in_order = in_order && loads && x->bits == (uint64_t)i;
+        reversed = reversed && loads && x->bits == (uint64_t)(1 - i);
+    }
+    const bool keeps = node->dtype == dtype || (tir_ops[node->op].flags & TIR_COMPARES);
+    const tir_op operation = keeps && (in_order || reversed) ? (tir_op)node->op : (tir_op)0;
+    for (int k = 0; k < operands; k++) linear |= (uint32_t)(degree_of(pool, value, (uint32_t)k) == 1) << k;
+    const bool real = lib_dtype_is_float((dlc_dtype)dtype);
+    const bool same = !facts->dtypes++ || (operation == facts->operation && reversed == facts->reversed);
+    facts->operation = same ? operation : (tir_op)0;
+    facts->reversed = same && operation && reversed;
+    facts->linear = !real ? facts->linear : facts->real ? facts->linear & linear : linear;
+    facts->real |= real;
+}
+
+static void learn(map_facts *facts, graph *g, const graph_definition *definition, const graph_shape *operand,
+                  dlc_dtype dtype) {
+    interpreter *t = LIB_NEW(g->arena, interpreter);
+    *t = (interpreter){.n = definition->notation,
+                       .op = &definition->op,
+                       .arena = g->arena,
+                       .pool = g->pool,
+                       .operands = definition->op.max_inputs,
+                       .operand = operand};
+    bind_operands(t);
+    add_operands(t, NULL);
+    const bool given = t->n->has_shape;
+    const graph_shape shape = given ? shape_of_result(t, &t->n->result[0]) : (graph_shape){.rank = 0};
+    const known_tensor result = read_value(t, t->n->statement, given ? &shape : NULL);
+    add_facts(facts, g->pool, result.value, t->operands, (tir_dtype)dtype);
+}
+
 /* Emits the operator on operands of symbolic sizes and this element type. Required numbers are 1, which is valid as factor and
  * divisor; required lists and strings are empty. */
-static void try_with(graph_definition *definition, dlc_dtype dtype) {
+static void try_with(graph_definition *definition, dlc_dtype dtype, map_facts *facts) {
     const graph_op *op = &definition->op;
     graph *g = graph_new(&definition->arena, NULL);
     graph_id input[DLC_MAX_RANK];
+    graph_shape shape[DLC_MAX_RANK];
     graph_attribute attribute[sizeof op->attribute / sizeof *op->attribute] = {0};
     for (int i = 0; op->attribute[i].name; i++)
         if (!op->attribute[i].initial)
@@ -871,19 +943,20 @@ static void try_with(graph_definition *definition, dlc_dtype dtype) {
         char name[32];
         bool optional;
         graph_op_operand(op, i, name, &optional);
-        graph_shape shape = trial_shape(g, definition->notation, i, name, dtype);
-        input[i] = graph_new_input(g, name, &shape);
+        shape[i] = trial_shape(g, definition->notation, i, name, dtype);
+        input[i] = graph_new_input(g, name, &shape[i]);
     }
     for (int i = 0; op->attribute[i].name; i++)
         if (op->attribute[i].kind == GRAPH_ATTR_ENUM && !op->attribute[i].initial) attribute[i].integer = 0;
     graph_emit_broadcast(g, op, op->max_inputs, input, attribute);
+    if (facts) learn(facts, g, definition, shape, dtype);
 }
 
-static bool try_guarded(graph_definition *definition, dlc_dtype dtype, lib_error *error) {
+static bool try_guarded(graph_definition *definition, dlc_dtype dtype, map_facts *facts, lib_error *error) {
     lib_scope *const outer = definition->arena.scope;
     lib_scope inner;
     definition->arena.scope = &inner;
-    if (LIB_ENTER(&inner)) try_with(definition, dtype);
+    if (LIB_ENTER(&inner)) try_with(definition, dtype, facts);
     definition->arena.scope = outer;
     *error = inner.error;
     if (inner.error.status == DLC_OUT_OF_MEMORY) lib_raise_error(outer, &inner.error);
@@ -900,14 +973,22 @@ static bool has_types_of_its_own(const graph_notation *n) {
 }
 
 void graph_notation_try(graph_definition *definition) {
-    const graph_op *op = &definition->op;
+    graph_op *op = &definition->op;
     if (!definition->notation->statements || has_types_of_its_own(definition->notation)) return;
     lib_error first = {.status = DLC_OK}, error;
-    bool good = graph_op_accepts(op, DLC_F32) && try_guarded(definition, DLC_F32, &first);
-    for (dlc_dtype dtype = 0; dtype < DLC_DTYPE_COUNT && !good; dtype++) {
-        if (!graph_op_accepts(op, dtype) || dtype == DLC_F32) continue;
-        good = try_guarded(definition, dtype, &error);
+    map_facts facts = {0};
+    /* an attribute's value decides what an expression is */
+    const bool learns = op->class_ == GRAPH_MAP && !op->attribute[0].name;
+    bool good = false;
+    for (int i = -1; i < DLC_DTYPE_COUNT && (!good || learns); i++) {
+        const dlc_dtype dtype = i < 0 ? DLC_F32 : (dlc_dtype)i;
+        if (!graph_op_accepts(op, dtype) || (i >= 0 && dtype == DLC_F32)) continue;
+        good |= try_guarded(definition, dtype, learns ? &facts : NULL, &error);
         if (first.status == DLC_OK) first = error;
     }
     if (!good && first.status != DLC_OK) lib_raise_error(definition->arena.scope, &first);
+    if (!facts.dtypes) return;
+    op->operation = facts.operation;
+    op->reversed = facts.reversed;
+    op->linear = facts.linear;
 }

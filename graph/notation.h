@@ -18,7 +18,8 @@
  * class, samples, shape rule and compute definition. Raises DLC_PARSE_ERROR or DLC_INVALID_ARGUMENT. */
 void graph_notation_define(graph_definition *definition, const char *shape, const char *expression);
 
-/* Interprets the expression for operands of symbolic sizes, by element type; if all fail, raises the error. Call it last. */
+/* Interprets the expression for operands of symbolic sizes, by element type; if all fail, raises the error. Sets the operation and the
+ * linearity of the row, if it is a map without attributes. Call it last. */
 void graph_notation_try(graph_definition *definition);
 
 /* The shape rule of the definition's notation; also for rows that are not computed by its expression. */

@@ -54,10 +54,10 @@ static uint32_t number_of(search *s, graph_id value) {
     return s->numbers.count - 1;
 }
 
-static bool is_one_of(const graph_node *node, const char *const *names, size_t count) {
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(node->op->name, names[i]) == 0) return true;
-    return false;
+/* Is it one of + - * /, of integers without /, so that no code depends on the numbers? */
+static bool is_arithmetic(const graph_node *node, bool real) {
+    const tir_op op = graph_map_operation(node->op);
+    return op == TIR_ADD || op == TIR_SUB || op == TIR_MUL || (op == TIR_DIV && real);
 }
 
 static bool is_plain(const graph_node *node) {
@@ -66,9 +66,9 @@ static bool is_plain(const graph_node *node) {
 }
 
 static void visit(search *s, const graph_node *node) {
-    static const char *const arithmetic[] = {"add", "sub", "mul", "div"}, *const repeats[] = {"broadcast", "reshape"};
     const bool real = node->results && lib_dtype_is_float(graph_shape_of(s->g, node->first)->dtype);
-    const bool computes = is_one_of(node, arithmetic, real ? 4 : 3), moves = is_one_of(node, repeats, 2);
+    const bool computes = is_arithmetic(node, real),
+               moves = node->op->structure == GRAPH_REPEATS || node->op->structure == GRAPH_REGROUPS;
     for (int k = 0; k < node->inputs; k++) {
         const uint32_t at = node->input[k] ? number_of(s, node->input[k]) : UINT32_MAX;
         if (at == UINT32_MAX) continue;

@@ -354,6 +354,17 @@ graph_shape *graph_infer_results(graph_infer *infer, int results) {
 
 /* ---- compute --------------------------------------------------------------------------------------------------- */
 
+bool graph_op_has_scalar(const graph_op *op) {
+    return op->class_ == GRAPH_MAP && !op->compute && (op->scalar || op->operation);
+}
+
+tir_expr graph_op_scalar(const graph_op *op, tir_pool *pool, tir_dtype dtype, const tir_expr *operands,
+                         const graph_attribute *attribute) {
+    if (op->scalar) return op->scalar(pool, dtype, operands, attribute);
+    if (op->max_inputs == 1) return tir_unary(pool, op->operation, operands[0]);
+    return tir_binary(pool, op->operation, operands[op->reversed], operands[!op->reversed]);
+}
+
 void graph_compute_row(graph_compute *compute) {
     const graph_op *op = compute->op;
     if (op->compute) {
@@ -361,7 +372,7 @@ void graph_compute_row(graph_compute *compute) {
         return;
     }
     tir_expr operand[DLC_MAX_RANK + 4];
-    if (!op->scalar || compute->inputs > (int)(sizeof operand / sizeof *operand))
+    if (!graph_op_has_scalar(op) || compute->inputs > (int)(sizeof operand / sizeof *operand))
         lib_raise(compute->region->arena->scope, DLC_INTERNAL, "operator %s has no compute definition", op->name);
     const graph_shape *shape = compute->result_shape;
     tir_stage *stage =
@@ -371,6 +382,6 @@ void graph_compute_row(graph_compute *compute) {
     for (int i = 0; i < compute->inputs; i++)
         operand[i] =
             compute->operand[i] == GRAPH_NONE ? 0 : tir_region_load(compute->region, compute->operand[i], index);
-    tir_expr value = op->scalar(compute->pool, (tir_dtype)shape->dtype, operand, compute->attribute);
+    tir_expr value = graph_op_scalar(op, compute->pool, (tir_dtype)shape->dtype, operand, compute->attribute);
     compute->result[0] = tir_stage_value(compute->region, stage, value, 0, 0);
 }

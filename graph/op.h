@@ -22,6 +22,54 @@ typedef enum graph_class {
     GRAPH_COMPOSITE /* only expands */
 } graph_class;
 
+/* What the class leaves open: how the elements of the result come from those of the operands. Passes ask for the structure, never for
+ * a name. It says what the operands are and which attributes come first, by the names given here; passes may emit the node again with
+ * other operands and attributes of that meaning. */
+typedef enum graph_structure {
+    /* none of the others */
+    GRAPH_UNSTRUCTURED,
+    /* SOURCE: `index dtype shape`, arrives at run time or from the enclosing graph */
+    GRAPH_ARRIVES,
+    /* `value dtype shape`: bytes of the graph */
+    GRAPH_STORED,
+    /* computed from positions and sizes alone */
+    GRAPH_POSITIONS,
+    /* INJECTIVE, moves of operand 0. `shape axes`: axis i of the operand is axis axes[i] of the result, and repeats if it has size 1, as
+     * the other axes of the result do */
+    GRAPH_REPEATS,
+    /* `start stop step`: a range of each axis */
+    GRAPH_SELECTS,
+    /* `shape`: the same elements in row-major order */
+    GRAPH_REGROUPS,
+    /* `permutation`: for each axis of the result that of the operand */
+    GRAPH_PERMUTES,
+    /* `axis`: rows beside the axis, at the positions of operand 1 along it */
+    GRAPH_LOOKS_UP,
+    /* elements at positions computed from those of the result and from the further operands */
+    GRAPH_PICKS,
+    /* `axis`: all operands, one after the other */
+    GRAPH_JOINS,
+    /* `low high interior`: operand 1 around and between the elements */
+    GRAPH_PADS,
+    /* REDUCE. `axes`: the elements along these axes (none: all) are joined to one by `operation` */
+    GRAPH_FOLDS,
+    /* `op window stride low high dilation`: the elements of each window are joined to one */
+    GRAPH_FOLDS_WINDOWS,
+    /* CONTRACT: sums of products of operands x and w. `batch_x batch_w contract_x contract_w result`: over pairs of axes; the result has
+     * the axes of the batch, of x, of w */
+    GRAPH_CONTRACTS,
+    /* `stride low high dilation groups result`: x [batch, channels, ...], w [channels of the result, channels of a group, window...] */
+    GRAPH_CONVOLVES,
+    /* CONTROL, over sub-graphs; graph.h describes the operands. `then otherwise`: one of two */
+    GRAPH_BRANCHES,
+    /* `condition body`: while the condition holds */
+    GRAPH_LOOPS,
+    /* GRAPH_SCAN_...: for the elements of sequences */
+    GRAPH_SCANS,
+    /* `size`: names a size that the run counts */
+    GRAPH_CUTS
+} graph_structure;
+
 /* Algebraic properties for rewrite rules. */
 enum {
     GRAPH_COMMUTES = 1,
@@ -182,7 +230,15 @@ struct graph_op {
     /* Other names by which lookup finds the row, those of ONNX, NumPy and PyTorch, separated by spaces; NULL: none. */
     const char *aliases;
     graph_class class_;
+    graph_structure structure;
     uint32_t algebra;
+    /* MAP: the one tir operation of the operands' elements that an element of the result is; `reversed`: of them in reverse order.
+     * GRAPH_FOLDS: what joins two elements. 0: more than one operation, or none */
+    tir_op operation;
+    bool reversed;
+    /* Bit k: the row is linear in operand k, the others held fixed: f(s*x + t*y) = s*f(x) + t*f(y) for all results that are floats, apart
+     * from roundings. (x + c is not, for a c other than 0.) */
+    uint32_t linear;
     /* max -1: variadic (public: count and array) */
     int min_inputs, max_inputs;
     /* -1: set by the shape rule */
@@ -198,14 +254,14 @@ struct graph_op {
     void (*compute)(graph_compute *compute);
     /* rows for which graph_expands is true */
     void (*expand)(graph_expand *expand);
-    /* MAP: result element */
+    /* MAP: result element, if it is not just `operation`, or attributes modify that */
     tir_expr (*scalar)(tir_pool *pool, tir_dtype dtype, const tir_expr *operands, const graph_attribute *attribute);
     /* ---- how the row differentiates: see graph/gradient.h, which says in which order these count. Composites with none of them
      * differentiate by their expansion, maps by their scalar. */
     /* GRAPH_NO_GRADIENT: results are integers, bools or bits, step functions, or independent of numbers: the derivative is 0 or none */
     bool flat;
-    /* bit k: linear in operand k while the others are held; GRAPH_JOINTLY: in all operands of a float type together (concat) */
-    uint32_t linear;
+    /* `transpose` is for the operands of `linear`, or, with `jointly`, for all of a float type, in which the row is linear together (concat) */
+    bool jointly;
     void (*transpose)(graph_rule *rule);
     void (*jvp)(graph_rule *rule);
     void (*vjp)(graph_rule *rule);
@@ -228,14 +284,18 @@ struct graph_op {
 };
 
 #define GRAPH_NO_GRADIENT .flat = true
-#define GRAPH_JOINTLY UINT32_MAX
 #define GRAPH_LINEAR(operands, transpose_) .linear = operands, .transpose = transpose_
+#define GRAPH_JOINTLY_LINEAR(transpose_) .jointly = true, .transpose = transpose_
 
 /* The public functions of a row are generated into <dlc/ops.h>, whose first comment describes their parameters. */
 
-/* Runs the row's `compute`; for a row that has only `scalar`, adds the map stage out[i...] = scalar(operands[i...]), where scalar's
- * `dtype` is the result's. */
+/* Runs the row's `compute`; for a row without, adds the map stage out[i...] = graph_op_scalar(operands[i...]). */
 void graph_compute_row(graph_compute *compute);
+/* Is the row a map defined by `scalar` or `operation`? */
+bool graph_op_has_scalar(const graph_op *op);
+/* Then the result's element, of type `dtype`. */
+tir_expr graph_op_scalar(const graph_op *op, tir_pool *pool, tir_dtype dtype, const tir_expr *operands,
+                         const graph_attribute *attribute);
 
 const graph_op *graph_op_find(const char *name); /* only in the table; NULL: unknown */
 /* The row with this name or alias, ignoring case and underscores (Sigmoid, HardSwish, cumsum); NULL: none. */
@@ -256,6 +316,25 @@ int graph_op_attribute(const graph_op *op, const char *name); /* index of the sp
 bool graph_is(const graph *g, graph_id value, const char *op_name);
 void graph_op_operand(const graph_op *op, int operand, char name[32], bool *optional); /* from `operands` */
 bool graph_op_operand_is_typed(const graph_op *op, int operand); /* it is a T in the first sample */
+
+/* `operation` of a map; 0: none, or no map. */
+static inline tir_op graph_map_operation(const graph_op *op) {
+    return op->class_ == GRAPH_MAP ? op->operation : (tir_op)0;
+}
+/* Is the row a move that loads do by another index? */
+static inline bool graph_is_index_change(const graph_op *op) {
+    return op->structure >= GRAPH_REPEATS && op->structure <= GRAPH_REGROUPS;
+}
+/* A constant, values of positions, or such a move: cheaper to compute again than to store and read. */
+static inline bool graph_is_repeatable(const graph_op *op) {
+    return op->structure == GRAPH_STORED || op->structure == GRAPH_POSITIONS || graph_is_index_change(op);
+}
+static inline bool graph_is_constant(const graph_node *node) {
+    return node->op->structure == GRAPH_STORED;
+}
+static inline bool graph_is_input(const graph_node *node) {
+    return node->op->structure == GRAPH_ARRIVES;
+}
 
 /* The accumulator type of sums: f32 for narrower floats, else the dtype itself. */
 static inline dlc_dtype graph_sum_dtype(dlc_dtype dtype) {

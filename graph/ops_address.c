@@ -335,13 +335,12 @@ static void reference_center_crop_pad(const graph_reference *r) {
 
 /* ---- rows */
 
-#define FORM(name_, inputs_, operands_, dtypes_)                                                           \
-    .name = #name_, .class_ = GRAPH_COMPOSITE, .min_inputs = inputs_, .max_inputs = inputs_, .results = 1, \
-    .operands = operands_, .dtypes = dtypes_, .infer = infer_##name_, .expand = expand_##name_,            \
-    .reference = GRAPH_REFERENCE(reference_##name_)
+#define FORM(name_, inputs_, operands_, dtypes_) \
+    COMPOSITE_ROW(name_, inputs_, inputs_, 1, operands_, dtypes_), .infer = infer_##name_
 
 static const graph_op row_reverse_sequence = {
     FORM(reverse_sequence, 2, "x lengths", "any"),
+    .linear = 1,
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, "0", "axis that the sequences run along"},
                   {"batch_axis", GRAPH_ATTR_INTEGER, NULL, "1", "axis of the sequences"}},
     .samples =
@@ -370,6 +369,7 @@ static const graph_op row_search_sorted = {
 };
 static const graph_op row_col2im = {
     FORM(col2im, 1, "x", "number"),
+    .linear = 1,
     .attribute = {{"image", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the images"},
                   {"block", GRAPH_ATTR_INTEGERS, NULL, NULL, "size of a block along each of them"},
                   {"stride", GRAPH_ATTR_INTEGERS, NULL, "[]", "distance of the blocks; empty: 1"},
@@ -388,6 +388,7 @@ static const graph_op row_col2im = {
 };
 static const graph_op row_center_crop_pad = {
     FORM(center_crop_pad, 1, "x", "any"),
+    .linear = 1,
     .attribute = {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result along the axes"},
                   {"axes", GRAPH_ATTR_INTEGERS, NULL, "[]", "axes that shape speaks of; empty: all"}},
     .samples = "center_crop_pad(T[10, 7], shape=[5, 12])\ncenter_crop_pad(T[3, 11, 2], shape=[4], axes=[1])\n"

@@ -81,7 +81,7 @@ static graph_id causal_mask(graph *g, tir_expr queries, tir_expr keys) {
 /* Does the mask depend on positions through at most `depth` maps and moves? Then a kernel can skip keys that no query sees. */
 static bool is_of_positions(const graph *g, graph_id mask, int depth) {
     const graph_node *node = graph_node_of(g, mask);
-    if (strcmp(node->op->name, "iota") == 0) return true;
+    if (node->op->structure == GRAPH_POSITIONS) return true;
     if (depth == 0 || (node->op->class_ != GRAPH_MAP && node->op->class_ != GRAPH_INJECTIVE)) return false;
     for (int k = 0; k < node->inputs; k++)
         if (node->input[k] && is_of_positions(g, node->input[k], depth - 1)) return true;
@@ -169,20 +169,13 @@ static void reference_attention(const graph_reference *r) {
 
 extern const graph_op graph_row_attention;
 const graph_op graph_row_attention = {
-    .name = "attention",
+    COMPOSITE_ROW(attention, 3, 4, 1, "q k v [mask]", "float"),
     .aliases = "scaled_dot_product_attention",
-    .class_ = GRAPH_COMPOSITE,
+    .linear = 4,
     .algebra = GRAPH_EXCESS,
-    .min_inputs = 3,
-    .max_inputs = 4,
-    .results = 1,
-    .operands = "q k v [mask]",
-    .dtypes = "float",
     .attribute = {{"scale", GRAPH_ATTR_FLOAT, NULL, "0.0", "factor of the scores; 0: 1/sqrt(d)"},
                   {"causal", GRAPH_ATTR_BOOL, NULL, "false", "query i sees the keys j <= i + (keys - queries) only"}},
     .infer = infer_attention,
-    .expand = expand_attention,
-    .reference = GRAPH_REFERENCE(reference_attention),
     .tolerance = 16,
     .bound = GRAPH_REFERENCE(graph_bound_attention),
     .samples = "attention(T[2, 2, 3, 4], T[2, 2, 7, 4], T[2, 2, 7, 4], bool[2, 1, 3, 7])\n"

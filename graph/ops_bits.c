@@ -3,19 +3,12 @@
 
 /* ---- scalars */
 
-PLAIN_UNARY(not, TIR_NOT)
-PLAIN_BINARY(shift_left, TIR_SHL, 0, 1)
-PLAIN_BINARY(and, TIR_AND, 0, 1)
-PLAIN_BINARY(or, TIR_OR, 0, 1)
-PLAIN_BINARY(xor, TIR_XOR, 0, 1)
-
 static tir_expr width_of(tir_pool *pool, tir_dtype dtype) {
     return tir_int(pool, dtype, lib_dtypes[dtype].bits);
 }
 
 /* Bits shifted in are copies of the sign. A shift beyond width - 1 acts like width - 1, which leaves only copies of the sign. */
 SCALAR(shift_right_arithmetic) {
-    (void)attribute;
     tir_expr zero = tir_int(pool, dtype, 0), most = tir_int(pool, dtype, lib_dtypes[dtype].bits - 1);
     tir_expr shifted = tir_binary(pool, TIR_SHR, x[0], x[1]);
     if (lib_dtypes[dtype].class_ == 'u') return shifted;
@@ -25,7 +18,6 @@ SCALAR(shift_right_arithmetic) {
 
 /* Clears the bits shifted in by a mask, (1 << (width - shift)) - 1. For a shift by 0 that is 0 - 1, which keeps all bits. */
 SCALAR(shift_right_logical) {
-    (void)attribute;
     tir_expr shifted = tir_binary(pool, TIR_SHR, x[0], x[1]), one = tir_int(pool, dtype, 1);
     if (lib_dtypes[dtype].class_ == 'u') return shifted;
     tir_expr kept = tir_binary(pool, TIR_SHL, one, tir_sub(pool, width_of(pool, dtype), x[1]));
@@ -41,7 +33,6 @@ static tir_expr repeated_byte(tir_pool *pool, tir_dtype dtype, uint64_t byte) {
 /* Adds neighbouring bits, then pairs, then nibbles; a product adds all bytes up in the highest byte. Masks clear the sign bits that are
  * shifted in. */
 SCALAR(popcount) {
-    (void)attribute;
     tir_expr odd = repeated_byte(pool, dtype, 0x55), pair = repeated_byte(pool, dtype, 0x33);
     tir_expr nibble = repeated_byte(pool, dtype, 0x0f), count = x[0];
 #define SHIFTED(e, amount) tir_binary(pool, TIR_SHR, e, tir_int(pool, dtype, amount))
@@ -125,14 +116,14 @@ static const graph_op row_clz = {
 };
 
 static const graph_op row_not = {
-    MAP(not, 1, "x"),         .aliases = "logical_not bitwise_not invert",
-    .dtypes = "bool int",     .algebra = GRAPH_INVOLUTION,
-    .infer = graph_infer_map, GRAPH_NO_GRADIENT,
-    .samples = UNARY("not"),  .doc = "Logical not of bools, bitwise not of integers. StableHLO not.",
+    PLAIN(not, 1, "x", TIR_NOT), .aliases = "logical_not bitwise_not invert",
+    .dtypes = "bool int",        .algebra = GRAPH_INVOLUTION,
+    .infer = graph_infer_map,    GRAPH_NO_GRADIENT,
+    .samples = UNARY("not"),     .doc = "Logical not of bools, bitwise not of integers. StableHLO not.",
 };
 
 static const graph_op row_shift_left = {
-    MAP(shift_left, 2, "a b"),
+    PLAIN(shift_left, 2, "a b", TIR_SHL),
     .aliases = "left_shift bitwise_left_shift",
     .dtypes = "int",
     .infer = graph_infer_map,
@@ -163,24 +154,24 @@ static const graph_op row_shift_right_logical = {
 };
 
 static const graph_op row_and = {
-    MAP(and, 2, "a b"),       .aliases = "logical_and bitwise_and",
-    .dtypes = "bool int",     .algebra = LATTICE,
-    .infer = graph_infer_map, GRAPH_NO_GRADIENT,
-    .samples = BINARY("and"), .doc = "Logical and of bools, bitwise and of integers. StableHLO and.",
+    PLAIN(and, 2, "a b", TIR_AND), .aliases = "logical_and bitwise_and",
+    .dtypes = "bool int",          .algebra = LATTICE,
+    .infer = graph_infer_map,      GRAPH_NO_GRADIENT,
+    .samples = BINARY("and"),      .doc = "Logical and of bools, bitwise and of integers. StableHLO and.",
 };
 
 static const graph_op row_or = {
-    MAP(or, 2, "a b"),        .aliases = "logical_or bitwise_or",
-    .dtypes = "bool int",     .algebra = LATTICE,
-    .infer = graph_infer_map, GRAPH_NO_GRADIENT,
-    .samples = BINARY("or"),  .doc = "Logical or of bools, bitwise or of integers. StableHLO or.",
+    PLAIN(or, 2, "a b", TIR_OR), .aliases = "logical_or bitwise_or",
+    .dtypes = "bool int",        .algebra = LATTICE,
+    .infer = graph_infer_map,    GRAPH_NO_GRADIENT,
+    .samples = BINARY("or"),     .doc = "Logical or of bools, bitwise or of integers. StableHLO or.",
 };
 
 static const graph_op row_xor = {
-    MAP(xor, 2, "a b"),       .aliases = "logical_xor bitwise_xor",
-    .dtypes = "bool int",     .algebra = SEMIGROUP,
-    .infer = graph_infer_map, GRAPH_NO_GRADIENT,
-    .samples = BINARY("xor"), .doc = "Logical exclusive or of bools, bitwise of integers. StableHLO xor.",
+    PLAIN(xor, 2, "a b", TIR_XOR), .aliases = "logical_xor bitwise_xor",
+    .dtypes = "bool int",          .algebra = SEMIGROUP,
+    .infer = graph_infer_map,      GRAPH_NO_GRADIENT,
+    .samples = BINARY("xor"),      .doc = "Logical exclusive or of bools, bitwise of integers. StableHLO xor.",
 };
 
 const graph_op *const graph_ops_bits[] = {

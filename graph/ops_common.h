@@ -68,6 +68,16 @@ static inline dlc_dtype graph_product_sum_dtype(dlc_dtype result) {
 /* The tensor itself, or a map stage that converts it (axis names may be NULL). */
 uint32_t graph_compute_cast(graph_compute *compute, uint32_t tensor, dlc_dtype dtype, const char *const *axis_names);
 
+/* ---- rows: the members that the name determines, of composites and of rows with a compute definition */
+
+#define ROW_OF(name_, class__, least_, most_, results_, operands_, dtypes_)                            \
+    .name = #name_, .class_ = class__, .min_inputs = least_, .max_inputs = most_, .results = results_, \
+    .operands = operands_, .dtypes = dtypes_, .reference = GRAPH_REFERENCE(reference_##name_)
+#define COMPOSITE_ROW(name_, least_, most_, results_, operands_, dtypes_) \
+    ROW_OF(name_, GRAPH_COMPOSITE, least_, most_, results_, operands_, dtypes_), .expand = expand_##name_
+#define PRIMITIVE_ROW(name_, class__, least_, most_, results_, operands_, dtypes_) \
+    ROW_OF(name_, class__, least_, most_, results_, operands_, dtypes_), .compute = compute_##name_
+
 /* ---- references (tests only): dense row-major arrays of doubles */
 
 #ifdef DLC_REFERENCE

@@ -18,65 +18,6 @@ static int list_axes(const graph_attribute *axes, int rank, int64_t *out) {
     return count;
 }
 
-/* ---- activations: y = f(x) by elements -------------------------------------------------------------------------- */
-
-static void infer_same(graph_infer *infer) {
-    infer->result[0] = infer->operand[0];
-}
-
-#define ACTIVATION(name) static graph_id activate_##name(graph *g, graph_id x, const graph_attribute *attribute)
-#define PARAMETER(i) (attribute[i].number)
-
-ACTIVATION(relu) {
-    (void)attribute;
-    return graph_max(g, x, graph_scalar_like(g, x, 0));
-}
-
-ACTIVATION(relu6) {
-    (void)attribute;
-    return graph_clamp(g, graph_scalar_like(g, x, 0), x, graph_scalar_like(g, x, 6));
-}
-
-ACTIVATION(leaky_relu) {
-    graph_id negative = graph_lt(g, x, graph_scalar_like(g, x, 0));
-    return graph_select(g, negative, graph_mul_number(g, x, PARAMETER(0)), x);
-}
-
-ACTIVATION(elu) {
-    graph_id negative = graph_lt(g, x, graph_scalar_like(g, x, 0));
-    return graph_select(g, negative, graph_mul_number(g, graph_expm1(g, x), PARAMETER(0)), x);
-}
-
-ACTIVATION(gelu) {
-    /* so that a gate of 0 gives 0, also for x = -inf */
-    graph_id factor = graph_max(g, x, graph_scalar_like(g, x, -40));
-    if (!attribute[0].integer) return graph_mul(g, factor, graph_normal_cdf(g, x));
-    /* (1 + tanh(u)) / 2 = logistic(2u) with u = sqrt(2/pi) (x + 0.044715 x^3) */
-    graph_id cubic = graph_add_number(g, graph_mul_number(g, graph_mul(g, x, x), 2 * 0.79788456080286535588 * 0.044715),
-                                      2 * 0.79788456080286535588);
-    return graph_mul(g, factor, graph_logistic(g, graph_mul(g, x, cubic)));
-}
-
-ACTIVATION(hard_sigmoid) {
-    graph_id line = graph_add_number(g, graph_mul_number(g, x, PARAMETER(0)), PARAMETER(1));
-    return graph_clamp(g, graph_scalar_like(g, x, 0), line, graph_scalar_like(g, x, 1));
-}
-
-/* The gate is limited to 0..1 before the product, and x to at least -3: no product overflows or is infinity times 0. */
-ACTIVATION(hard_swish) {
-    (void)attribute;
-    graph_id gate = graph_clamp(g, graph_scalar_like(g, x, 0), graph_add_number(g, x, 3), graph_scalar_like(g, x, 6));
-    gate = graph_mul_number(g, gate, 1.0 / 6); /* 6 becomes exactly 1 */
-    return graph_mul(g, graph_max(g, x, graph_scalar_like(g, x, -3)), gate);
-}
-
-/* log(1 + exp(-|x|)) + max(x, 0) neither overflows nor cancels. */
-ACTIVATION(softplus) {
-    (void)attribute;
-    graph_id tail = graph_log1p(g, graph_exp(g, graph_neg(g, graph_abs(g, x))));
-    return graph_add(g, graph_max(g, x, graph_scalar_like(g, x, 0)), tail);
-}
-
 /* ---- softmax and its kin: s = x - max along an axis ------------------------------------------------------------- */
 
 enum { SOFTMAX_AXIS };
@@ -380,34 +321,6 @@ static void expand_cross_entropy(graph_expand *e) {
 
 /* ---- rules of differentiation: shorter than those of the expansions, whose maxima cancel --------------------------- */
 
-static void partial_relu(graph_rule *rule) {
-    const graph_id x = graph_rule_operand(rule, 0);
-    rule->out[0] = graph_gt(rule->g, x, graph_scalar_like(rule->g, x, 0));
-}
-
-static void partial_softplus(graph_rule *rule) {
-    rule->out[0] = graph_logistic(rule->g, graph_rule_operand(rule, 0));
-}
-
-/* Of f p(x), f = x: p + f p'; for p = logistic(u), p' = p (1 - p) u'. */
-static void partial_gelu(graph_rule *rule) {
-    graph *g = rule->g;
-    const graph_id x = graph_rule_operand(rule, 0), factor = graph_max(g, x, graph_scalar_like(g, x, -40));
-    const graph_id square = graph_mul(g, x, x);
-    graph_id p, density;
-    if (rule->attribute[0].integer) {
-        const double a = 2 * 0.79788456080286535588, b = a * 0.044715;
-        p = graph_logistic(g, graph_mul(g, x, graph_add_number(g, graph_mul_number(g, square, b), a)));
-        const graph_id slope = graph_add_number(g, graph_mul_number(g, square, 3 * b), a);
-        density = graph_mul(g, graph_mul(g, p, graph_sub(g, graph_scalar_like(g, x, 1), p)), slope);
-    } else {
-        p = graph_normal_cdf(g, x);
-        density =
-            graph_mul_number(g, graph_exp(g, graph_mul_number(g, square, -0.5)), 0.3989422804014327); /* 1/sqrt(2 pi) */
-    }
-    rule->out[0] = graph_add(g, p, graph_mul(g, factor, density));
-}
-
 /* y (d - sum(y d)) */
 static void tangent_softmax(graph_rule *rule) {
     graph *g = rule->g;
@@ -457,25 +370,6 @@ static void tangent_cross_entropy(graph_rule *rule) {
 /* ---- references ------------------------------------------------------------------------------------------------- */
 
 #ifdef DLC_REFERENCE
-
-#define NUMBER(name, expression)                                              \
-    static double number_##name(double x, const graph_attribute *attribute) { \
-        (void)attribute;                                                      \
-        return expression;                                                    \
-    }
-static double bounded(double x, double low, double high) {
-    return isnan(x) ? x : x < low ? low : x > high ? high : x;
-}
-NUMBER(relu, isnan(x) || x > 0 ? x : 0)
-NUMBER(relu6, bounded(x, 0, 6))
-NUMBER(leaky_relu, x < 0 ? PARAMETER(0) * x : x)
-NUMBER(elu, x < 0 ? PARAMETER(0) * expm1(x) : x)
-NUMBER(gelu, x == -INFINITY         ? -0.0
-             : attribute[0].integer ? 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)))
-                                    : 0.5 * x * erfc(-x / sqrt(2)))
-NUMBER(hard_sigmoid, bounded(PARAMETER(0) * x + PARAMETER(1), 0, 1))
-NUMBER(hard_swish, x <= -3 ? -0.0 : x * (bounded(x + 3, 0, 6) / 6))
-NUMBER(softplus, x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)))
 
 /* Rows along an axis: element i < size of row (o, k), o < outer, k < inner, is at position (o*size + i)*inner + k. */
 typedef struct rows {
@@ -631,7 +525,7 @@ static void reference_embedding(const graph_reference *r) {
     int64_t size = 1;
     for (int i = 1; i < table->rank; i++) size *= table->dim[i];
     for (int64_t i = 0; i < graph_reference_count(ids) * size; i++) {
-        int64_t row = (int64_t)bounded(ids->data[i / size], 0, (double)table->dim[0] - 1);
+        int64_t row = (int64_t)fmin(fmax(ids->data[i / size], 0), (double)table->dim[0] - 1);
         r->result[0].data[i] = table->data[row * size + i % size];
     }
 }
@@ -658,89 +552,10 @@ static void reference_cross_entropy(const graph_reference *r) {
 
 #endif
 
-/* ---- rows: activations ------------------------------------------------------------------------------------------ */
-
-#define NO_ATTRIBUTES                                  \
-    {                                                  \
-        { NULL, GRAPH_ATTR_INTEGER, NULL, NULL, NULL } \
-    }
-#define LEAKY_ATTRIBUTES                                                    \
-    {                                                                       \
-        { "slope", GRAPH_ATTR_FLOAT, NULL, "0.01", "factor of negative x" } \
-    }
-#define ELU_ATTRIBUTES                                                              \
-    {                                                                               \
-        { "alpha", GRAPH_ATTR_FLOAT, NULL, "1.0", "what -y tends to for lowest x" } \
-    }
-#define GELU_ATTRIBUTES                                                                                          \
-    {                                                                                                            \
-        { "approximate", GRAPH_ATTR_ENUM, "none tanh", "none", "none: by erf; tanh: the approximation by tanh" } \
-    }
-#define HARD_ATTRIBUTES                                         \
-    {                                                           \
-        {"alpha", GRAPH_ATTR_FLOAT, NULL, "0.2", "slope"}, {    \
-            "beta", GRAPH_ATTR_FLOAT, NULL, "0.5", "value at 0" \
-        }                                                       \
-    }
-
-#define SAMPLES(name) \
-    name "(T[17, 23])\n" name "(T[])\n" name "(T[1])\n" name "(T[3, 0, 2])\n" name "(T[2, 1, 3, 1, 2, 5])"
-
-/* name, dtypes, attributes, tolerance in ulp, samples, doc */
-#define ACTIVATION_TABLE(X)                                                                                                                                                                                                                         \
-    X(relu, "number", NO_ATTRIBUTES, partial_relu, 0, SAMPLES("relu"), "max(x, 0); NaN stays NaN. ONNX Relu.")                                                                                                                                      \
-    X(relu6, "number", NO_ATTRIBUTES, NULL, 0, SAMPLES("relu6"), "min(max(x, 0), 6); NaN stays NaN. PyTorch ReLU6.")                                                                                                                                \
-    X(leaky_relu, "float", LEAKY_ATTRIBUTES, NULL, 2, SAMPLES("leaky_relu") "\nleaky_relu(T[67], slope=0.3)",                                                                                                                                       \
-      "x < 0 ? slope*x : x. ONNX LeakyRelu.")                                                                                                                                                                                                       \
-    X(elu, "float", ELU_ATTRIBUTES, NULL, 5, SAMPLES("elu") "\nelu(T[67], alpha=0.7)",                                                                                                                                                              \
-      "x < 0 ? alpha*(exp(x) - 1) : x. ONNX Elu.")                                                                                                                                                                                                  \
-    X(gelu, "float", GELU_ATTRIBUTES, partial_gelu, 64,                                                                                                                                                                                             \
-      "gelu(T[17, 23] in -2..6)\ngelu(T[] in 0..1)\ngelu(T[3, 0, 2])\ngelu(T[67] in -2..6, approximate=tanh)",                                                                                                                                      \
-      "x*Phi(x), Phi the normal distribution function: 0.5*x*(1 + erf(x/sqrt(2))), or approximately "                                                                                                                                               \
-      "0.5*x*(1 + tanh(sqrt(2/pi)*(x + 0.044715*x^3))). Its error is small beside 1 (exact and in f32: 5 units in the last place, or beside larger results), not beside the tiny results of far negative x. ONNX Gelu; Hendrycks and Gimpel 2016.") \
-    X(hard_sigmoid, "float", HARD_ATTRIBUTES, NULL, 16,                                                                                                                                                                                             \
-      "hard_sigmoid(T[17, 23] in -2..6)\nhard_sigmoid(T[])\nhard_sigmoid(T[3, 0, 2])\n"                                                                                                                                                             \
-      "hard_sigmoid(T[67] in -2..6, alpha=0.125, beta=0.25)",                                                                                                                                                                                       \
-      "min(max(alpha*x + beta, 0), 1). ONNX HardSigmoid.")                                                                                                                                                                                          \
-    X(hard_swish, "float", NO_ATTRIBUTES, NULL, 4, SAMPLES("hard_swish"),                                                                                                                                                                           \
-      "x*min(max(x + 3, 0), 6)/6; -0 at -inf. ONNX HardSwish.")                                                                                                                                                                                     \
-    X(softplus, "float", NO_ATTRIBUTES, partial_softplus, 6, SAMPLES("softplus"),                                                                                                                                                                   \
-      "log(1 + exp(x)), without overflow. ONNX Softplus.")
-
-#define X(name_, dtypes_, attributes_, partial_, tolerance_, samples_, doc_)                                          \
-    static void expand_##name_(graph_expand *e) {                                                                     \
-        dlc_dtype dtype = graph_shape_of(e->g, e->input[0])->dtype;                                                   \
-        e->result[0] = graph_cast(e->g, activate_##name_(e->g, graph_widen(e->g, e->input[0]), e->attribute), dtype); \
-    }
-ACTIVATION_TABLE(X)
-#undef X
-#ifdef DLC_REFERENCE
-#define X(name_, dtypes_, attributes_, partial_, tolerance_, samples_, doc_)            \
-    static void reference_##name_(const graph_reference *r) {                           \
-        for (int64_t i = 0; i < graph_reference_count(&r->result[0]); i++)              \
-            r->result[0].data[i] = number_##name_(r->operand[0].data[i], r->attribute); \
-    }
-ACTIVATION_TABLE(X)
-#undef X
-#endif
-
-#define FORM(name_, least_, most_, operands_, dtypes_, tolerance_)                                      \
-    .name = #name_, .class_ = GRAPH_COMPOSITE, .min_inputs = least_, .max_inputs = most_, .results = 1, \
-    .operands = operands_, .dtypes = dtypes_, .expand = expand_##name_,                                 \
-    .reference = GRAPH_REFERENCE(reference_##name_), .tolerance = tolerance_
-
-#define X(name_, dtypes_, attributes_, partial_, tolerance_, samples_, doc_)          \
-    static const graph_op row_##name_ = {FORM(name_, 1, 1, "x", dtypes_, tolerance_), \
-                                         .attribute = attributes_,                    \
-                                         .partial = partial_,                         \
-                                         .infer = infer_same,                         \
-                                         .samples = samples_,                         \
-                                         .doc = doc_,                                 \
-                                         .bound = GRAPH_REFERENCE(graph_bound_map)};
-ACTIVATION_TABLE(X)
-#undef X
-
 /* ---- rows: along axes ------------------------------------------------------------------------------------------- */
+
+#define FORM(name_, least_, most_, operands_, dtypes_, tolerance_) \
+    COMPOSITE_ROW(name_, least_, most_, 1, operands_, dtypes_), .tolerance = tolerance_
 
 #define AXIS(initial_) \
     { "axis", GRAPH_ATTR_INTEGER, NULL, initial_, "axis along which" }
@@ -791,6 +606,7 @@ static const graph_op row_logsumexp = {
 static const graph_op row_mean = {
     .aliases = "reduce_mean average",
     FORM(mean, 1, 1, "x", "float", 2),
+    .linear = 1,
     .attribute = {AXES, KEEP},
     .infer = infer_reduced,
     .bound = GRAPH_REFERENCE(graph_bound_mean),
@@ -834,6 +650,7 @@ static const graph_op row_layer_norm = {
 static const graph_op row_rms_norm = {
     .aliases = "rms_normalization",
     FORM(rms_norm, 1, 2, "x [scale]", "float", 16),
+    .linear = 2,
     .algebra = GRAPH_EXCESS,
     .attribute = {NORM_AXIS_SPEC, EPSILON},
     .infer = infer_norm,
@@ -874,6 +691,7 @@ static const graph_op row_linear = {
 };
 static const graph_op row_embedding = {
     FORM(embedding, 2, 2, "table ids", "any", 0),
+    .linear = 1,
     .infer = infer_embedding,
     .samples = "embedding(T[10, 3], i32[4] in 0..10)\nembedding(T[7, 2, 3], i64[2, 5] in 0..7)\n"
                "embedding(T[5], i32[] in 0..5)\n"
@@ -909,19 +727,7 @@ static const graph_op row_cross_entropy = {
 
 extern const graph_op graph_row_attention; /* ops_attention.c */
 
-#define X(name_, dtypes_, attributes_, partial_, tolerance_, samples_, doc_) &row_##name_,
-const graph_op *const graph_ops_composite[] = {ACTIVATION_TABLE(X) & row_softmax,
-                                               &row_log_softmax,
-                                               &row_logsumexp,
-                                               &row_mean,
-                                               &row_variance,
-                                               &row_layer_norm,
-                                               &row_rms_norm,
-                                               &row_batch_norm,
-                                               &row_linear,
-                                               &row_embedding,
-                                               &row_one_hot,
-                                               &row_cross_entropy,
-                                               &graph_row_attention,
-                                               NULL};
-#undef X
+const graph_op *const graph_ops_composite[] = {
+    &row_softmax,    &row_log_softmax,   &row_logsumexp,       &row_mean,   &row_variance,
+    &row_layer_norm, &row_rms_norm,      &row_batch_norm,      &row_linear, &row_embedding,
+    &row_one_hot,    &row_cross_entropy, &graph_row_attention, NULL};

@@ -824,13 +824,8 @@ static void reference_einsum(const graph_reference *r) {
 /* ---- rows */
 
 static const graph_op row_dot_general = {
-    .name = "dot_general",
-    .class_ = GRAPH_CONTRACT,
-    .min_inputs = 2,
-    .max_inputs = 2,
-    .results = 1,
-    .operands = "x w",
-    .dtypes = "number c64",
+    PRIMITIVE_ROW(dot_general, GRAPH_CONTRACT, 2, 2, 1, "x w", "number c64"),
+    .structure = GRAPH_CONTRACTS,
     .attribute = {{"batch_x", GRAPH_ATTR_INTEGERS, NULL, "[]", "batch axes of x"},
                   {"batch_w", GRAPH_ATTR_INTEGERS, NULL, "[]", "batch axes of w, in the order of those of x"},
                   {"contract_x", GRAPH_ATTR_INTEGERS, NULL, NULL, "contracted axes of x"},
@@ -838,8 +833,6 @@ static const graph_op row_dot_general = {
                   GRAPH_RESULT_ATTRIBUTE},
     .infer = infer_dot_general,
     GRAPH_LINEAR(3, transpose_dot_general),
-    .compute = compute_dot_general,
-    .reference = GRAPH_REFERENCE(reference_dot_general),
     .tolerance = 1,
     .samples =
         "dot_general(T[5, 7], T[7, 3], contract_x=[1], contract_w=[0])\n"
@@ -874,17 +867,10 @@ static const graph_op row_dot_general = {
 };
 
 static const graph_op row_dot = {
-    .name = "dot",
-    .class_ = GRAPH_COMPOSITE,
-    .min_inputs = 2,
-    .max_inputs = 2,
-    .results = 1,
-    .operands = "x w",
-    .dtypes = "number c64",
+    COMPOSITE_ROW(dot, 2, 2, 1, "x w", "number c64"),
+    .linear = 3,
     .attribute = {GRAPH_RESULT_ATTRIBUTE},
     .infer = infer_dot,
-    .expand = expand_dot,
-    .reference = GRAPH_REFERENCE(reference_dot),
     .tolerance = 1,
     .bound = GRAPH_REFERENCE(graph_bound_contraction),
     .samples =
@@ -895,18 +881,11 @@ static const graph_op row_dot = {
 };
 
 static const graph_op row_matmul = {
-    .name = "matmul",
+    COMPOSITE_ROW(matmul, 2, 2, 1, "x w", "number c64"),
     .aliases = "mm bmm",
-    .class_ = GRAPH_COMPOSITE,
-    .min_inputs = 2,
-    .max_inputs = 2,
-    .results = 1,
-    .operands = "x w",
-    .dtypes = "number c64",
+    .linear = 3,
     .attribute = {GRAPH_RESULT_ATTRIBUTE},
     .infer = infer_matmul,
-    .expand = expand_matmul,
-    .reference = GRAPH_REFERENCE(reference_matmul),
     .tolerance = 1,
     .bound = GRAPH_REFERENCE(graph_bound_contraction),
     .samples =
@@ -924,20 +903,13 @@ static const graph_op row_matmul = {
 };
 
 static const graph_op row_einsum = {
-    .name = "einsum",
-    .class_ = GRAPH_COMPOSITE,
-    .min_inputs = 1,
-    .max_inputs = -1,
-    .results = 1,
-    .operands = "x",
-    .dtypes = "number c64",
+    COMPOSITE_ROW(einsum, 1, -1, 1, "x", "number c64"),
+    .linear = UINT32_MAX,
     .attribute = {{"equation", GRAPH_ATTR_STRING, NULL, NULL,
                    "labels of the operands' axes, and of the result's: ij,jk->ik"}},
     .infer = infer_einsum,
-    .expand = expand_einsum,
-    .reference = GRAPH_REFERENCE(reference_einsum),
     .tolerance = 1,
-    .bound = GRAPH_REFERENCE(graph_bound_contraction),
+    .bound = GRAPH_REFERENCE(graph_bound_einsum),
     .samples =
         "einsum(T[5, 7], T[7, 3], equation=\"ij,jk->ik\")\neinsum(T[5, 7], equation=\"ij->ji\")\n"
         "einsum(T[5, 5], equation=\"ii\")\neinsum(T[5, 5], equation=\"ii->i\")\n"

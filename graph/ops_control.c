@@ -311,6 +311,7 @@ static void infer_cut(graph_infer *infer) {
 static const graph_op row_if = {
     .name = "if",
     .class_ = GRAPH_CONTROL,
+    .structure = GRAPH_BRANCHES,
     .min_inputs = 1,
     .max_inputs = -1,
     .results = -1,
@@ -334,6 +335,7 @@ static const graph_op row_if = {
 static const graph_op row_while = {
     .name = "while",
     .class_ = GRAPH_CONTROL,
+    .structure = GRAPH_LOOPS,
     .min_inputs = 1,
     .max_inputs = -1,
     .results = -1,
@@ -352,6 +354,7 @@ static const graph_op row_while = {
 static const graph_op row_scan = {
     .name = "scan",
     .class_ = GRAPH_CONTROL,
+    .structure = GRAPH_SCANS,
     .min_inputs = 0,
     .max_inputs = -1,
     .results = -1,
@@ -385,6 +388,7 @@ static const graph_op row_scan = {
 static const graph_op row_cut = {
     .name = "cut",
     .class_ = GRAPH_CONTROL,
+    .structure = GRAPH_CUTS,
     .min_inputs = 2,
     .max_inputs = -1,
     .results = -1,
@@ -392,7 +396,7 @@ static const graph_op row_cut = {
     .dtypes = "any",
     .attribute = {{"size", GRAPH_ATTR_DIMS, NULL, NULL,
                    "a symbol of its own, which no input has: the name of the new leading size"}},
-    GRAPH_LINEAR(GRAPH_JOINTLY, graph_transpose_cut),
+    GRAPH_JOINTLY_LINEAR(graph_transpose_cut),
     .infer = infer_cut,
     .doc =
         "The first `count` elements of each operand along its leading dimension, count an integer of rank 0 that the run "

@@ -176,18 +176,10 @@ static void reference_lora_linear(const graph_reference *r) {
 /* ---- rows */
 
 static const graph_op row_cached_attention = {
-    .name = "cached_attention",
-    .class_ = GRAPH_COMPOSITE,
+    COMPOSITE_ROW(cached_attention, 6, 6, 3, "q k v k_cache v_cache position", "float"),
     .algebra = GRAPH_EXCESS,
-    .min_inputs = 6,
-    .max_inputs = 6,
-    .results = 3,
-    .operands = "q k v k_cache v_cache position",
-    .dtypes = "float",
     .attribute = {{"scale", GRAPH_ATTR_FLOAT, NULL, "0.0", "factor of the scores; 0: 1/sqrt(d)"}},
     .infer = infer_cached_attention,
-    .expand = expand_cached_attention,
-    .reference = GRAPH_REFERENCE(reference_cached_attention),
     .tolerance = 32,
     .samples =
         "cached_attention(T[2, 4, 1, 8], T[2, 2, 1, 8], T[2, 2, 1, 6], T[2, 2, 9, 8], T[2, 2, 9, 6], i64[] in 0..9)\n"
@@ -205,18 +197,10 @@ static const graph_op row_cached_attention = {
 };
 
 static const graph_op row_lora_linear = {
-    .name = "lora_linear",
-    .class_ = GRAPH_COMPOSITE,
+    COMPOSITE_ROW(lora_linear, 4, 5, 1, "x w a b [bias]", "float"),
     .algebra = GRAPH_EXCESS,
-    .min_inputs = 4,
-    .max_inputs = 5,
-    .results = 1,
-    .operands = "x w a b [bias]",
-    .dtypes = "float",
     .attribute = {{"scale", GRAPH_ATTR_FLOAT, NULL, "1.0", "factor of the addition"}},
     .infer = infer_lora_linear,
-    .expand = expand_lora_linear,
-    .reference = GRAPH_REFERENCE(reference_lora_linear),
     .tolerance = 32,
     .samples = "lora_linear(T[5, 7], T[7, 6], T[7, 2], T[2, 6])\n"
                "lora_linear(T[2, 3, 9], T[9, 17], T[9, 4], T[4, 17], T[17], scale=0.5)\n"

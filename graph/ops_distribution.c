@@ -340,9 +340,8 @@ static void reference_rng_categorical(const graph_reference *r) {
 
 /* ---- rows */
 
-#define FORM(name_, least_, most_, operands_, infer_)                                                   \
-    .name = #name_, .class_ = GRAPH_COMPOSITE, .min_inputs = least_, .max_inputs = most_, .results = 1, \
-    .operands = operands_, .infer = infer_, .expand = expand_##name_, .reference = GRAPH_REFERENCE(reference_##name_)
+#define FORM(name_, least_, most_, operands_, dtypes_, infer_) \
+    COMPOSITE_ROW(name_, least_, most_, 1, operands_, dtypes_), .infer = infer_
 #define KEYED                                                                                 \
     {"seed", GRAPH_ATTR_INTEGER, NULL, "0", "key, where the operand is left out"}, {          \
         "stream", GRAPH_ATTR_INTEGER, NULL, "auto", "tells calls with one key apart; 32 bits" \
@@ -352,8 +351,7 @@ static void reference_rng_categorical(const graph_reference *r) {
         {"dtype", GRAPH_ATTR_DTYPE, NULL, "f32", "element type of the result"}, KEYED
 
 static const graph_op row_rng_exponential = {
-    FORM(rng_exponential, 0, 1, "[key]", infer_numbers),
-    .dtypes = "float",
+    FORM(rng_exponential, 0, 1, "[key]", "float", infer_numbers),
     GRAPH_NO_GRADIENT,
     .attribute = {NUMBERS, {"rate", GRAPH_ATTR_FLOAT, NULL, "1.0", "1 over the mean"}},
     .tolerance = 16,
@@ -363,8 +361,7 @@ static const graph_op row_rng_exponential = {
     .doc = "-log(1 - u)/rate with u of [0, 1) as rng_uniform gives it for key and stream (f32, f64 for f64).",
 };
 static const graph_op row_rng_gumbel = {
-    FORM(rng_gumbel, 0, 1, "[key]", infer_numbers),
-    .dtypes = "float",
+    FORM(rng_gumbel, 0, 1, "[key]", "float", infer_numbers),
     GRAPH_NO_GRADIENT,
     .attribute = {NUMBERS},
     .tolerance = 64,
@@ -375,8 +372,7 @@ static const graph_op row_rng_gumbel = {
 };
 static const graph_op row_normal_quantile = {
     .aliases = "ndtri",
-    FORM(normal_quantile, 1, 1, "p", graph_infer_map),
-    .dtypes = "float",
+    FORM(normal_quantile, 1, 1, "p", "float", graph_infer_map),
     .tolerance = 16,
     .samples =
         "normal_quantile(T[17, 23] in 0..1)\nnormal_quantile(T[67] in 0..0.1)\nnormal_quantile(T[29] in 0..0.00001)\n"
@@ -386,8 +382,7 @@ static const graph_op row_normal_quantile = {
         "erf is normal_quantile((x + 1)/2)/sqrt(2).",
 };
 static const graph_op row_rng_truncated_normal = {
-    FORM(rng_truncated_normal, 0, 1, "[key]", infer_rng_truncated_normal),
-    .dtypes = "float",
+    FORM(rng_truncated_normal, 0, 1, "[key]", "float", infer_rng_truncated_normal),
     GRAPH_NO_GRADIENT,
     .attribute = {NUMBERS,
                   {"mean", GRAPH_ATTR_FLOAT, NULL, "0.0", "mean of the whole distribution"},
@@ -407,8 +402,7 @@ static const graph_op row_rng_truncated_normal = {
         "-low. PyTorch trunc_normal_; JAX random.truncated_normal.",
 };
 static const graph_op row_rng_gamma = {
-    FORM(rng_gamma, 1, 2, "alpha [key]", infer_rng_gamma),
-    .dtypes = "float",
+    FORM(rng_gamma, 1, 2, "alpha [key]", "float", infer_rng_gamma),
     .attribute = {KEYED},
     .tolerance = 256,
     .samples =
@@ -422,9 +416,8 @@ static const graph_op row_rng_gamma = {
         "2000. Dirichlet, beta and chi-squared numbers are made of them.",
 };
 static const graph_op row_rng_bernoulli = {
-    FORM(rng_bernoulli, 1, 2, "p [key]", infer_rng_bernoulli),
+    FORM(rng_bernoulli, 1, 2, "p [key]", "float", infer_rng_bernoulli),
     GRAPH_NO_GRADIENT,
-    .dtypes = "float",
     .attribute = {KEYED},
     .samples = "rng_bernoulli(T[67] in 0..1, i64[], stream=1)\nrng_bernoulli(T[5, 7] in 0..1, stream=0)\n"
                "rng_bernoulli(T[] in 0..1, stream=3, seed=12)\nrng_bernoulli(T[0, 2] in 0..1, stream=3)",
@@ -433,9 +426,8 @@ static const graph_op row_rng_bernoulli = {
         "Bernoulli.",
 };
 static const graph_op row_rng_categorical = {
-    FORM(rng_categorical, 1, 2, "logits [key]", infer_rng_categorical),
+    FORM(rng_categorical, 1, 2, "logits [key]", "float", infer_rng_categorical),
     GRAPH_NO_GRADIENT,
-    .dtypes = "float",
     .attribute = {{"samples", GRAPH_ATTR_INTEGER, NULL, NULL, "drawn from each distribution, with replacement"}, KEYED},
     .samples =
         "rng_categorical(T[2, 3, 4], i64[], samples=2, stream=1)\nrng_categorical(T[3, 7], samples=5, stream=0)\n"

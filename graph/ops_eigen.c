@@ -698,18 +698,10 @@ static void reference_eigh(const graph_reference *r) {
 /* ---- rows */
 
 static const graph_op row_jacobi = {
-    .name = "jacobi",
-    .class_ = GRAPH_CONTRACT,
-    .min_inputs = 2,
-    .max_inputs = 2,
-    .results = 2,
-    .operands = "a v",
-    .dtypes = "f32 f64",
+    PRIMITIVE_ROW(jacobi, GRAPH_CONTRACT, 2, 2, 2, "a v", "f32 f64"),
     .attribute = {{"sweeps", GRAPH_ATTR_INTEGER, NULL, "1", "how often each pair of rows is rotated"}},
     .refused = "eigh is made of it: differentiate that",
     .infer = infer_jacobi,
-    .compute = compute_jacobi,
-    .reference = GRAPH_REFERENCE(reference_jacobi),
     .bound = GRAPH_REFERENCE(graph_bound_fused_steps),
     .tolerance = 64,
     .samples = "jacobi(T[1, 1], T[1, 1])\njacobi(T[2, 1, 1], T[2, 1, 1], sweeps=2)\njacobi(T[0, 3, 3], T[0, 3, 3])",
@@ -722,17 +714,9 @@ static const graph_op row_jacobi = {
 };
 
 static const graph_op row_eigh = {
-    .name = "eigh",
-    .class_ = GRAPH_COMPOSITE,
-    .min_inputs = 1,
-    .max_inputs = 1,
-    .results = 2,
-    .operands = "a",
-    .dtypes = "f32 f64",
+    COMPOSITE_ROW(eigh, 1, 1, 2, "a", "f32 f64"),
     .jvp = matrix_tangent_eigh,
     .infer = infer_eigh,
-    .expand = expand_eigh,
-    .reference = GRAPH_REFERENCE(reference_eigh),
     .tolerance = 256,
     .samples = "eigh(T[3, 3])\neigh(T[1, 1])\neigh(T[2, 2, 2])\neigh(T[2, 5, 5])\neigh(T[0, 2, 2])",
     .doc =

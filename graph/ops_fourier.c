@@ -631,20 +631,13 @@ static void transpose_dft(graph_rule *rule) {
 /* ---- rows */
 
 static const graph_op row_fft = {
-    .name = "fft",
-    .class_ = GRAPH_CONTRACT,
-    .min_inputs = 2,
-    .max_inputs = 2,
-    .results = 1,
-    .operands = "x factors",
-    .dtypes = "f32 f64",
+    PRIMITIVE_ROW(fft, GRAPH_CONTRACT, 2, 2, 1, "x factors", "f32 f64"),
+    .linear = 1,
     .attribute = {{"radices", GRAPH_ATTR_INTEGERS, NULL, NULL, "1 to 8 numbers of 2 to 32, whose product is n"},
                   {"inverse", GRAPH_ATTR_BOOL, NULL, "false",
                    "passes have positive exponents, and results are over n; factors are taken as given"}},
     .refused = "dft is made of it: differentiate that",
     .infer = infer_fft,
-    .compute = compute_fft,
-    .reference = GRAPH_REFERENCE(reference_fft),
     .tolerance = 64,
     .bound = GRAPH_REFERENCE(graph_bound_fft),
     .samples = "fft(T[3, 8, 2], T[2, 8], radices=[2, 4])\nfft(T[2, 15, 1], T[2, 15], radices=[5, 3], inverse=true)\n"
@@ -661,14 +654,8 @@ static const graph_op row_fft = {
 };
 
 static const graph_op row_dft = {
-    .name = "dft",
-    .class_ = GRAPH_COMPOSITE,
+    COMPOSITE_ROW(dft, 1, 1, 1, "x", "float"),
     .algebra = GRAPH_BY_NUMBERS,
-    .min_inputs = 1,
-    .max_inputs = 1,
-    .results = 1,
-    .operands = "x",
-    .dtypes = "float",
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, "-2", "axis to transform; not the last"},
                   {"inverse", GRAPH_ATTR_BOOL, NULL, "false", "positive exponents, and results over n"},
                   {"onesided", GRAPH_ATTR_BOOL, NULL, "false",
@@ -677,8 +664,6 @@ static const graph_op row_dft = {
                    "n: x is cut or takes zeros; 0: the size of the axis, of a onesided inverse twice that less 2"}},
     GRAPH_LINEAR(1, transpose_dft),
     .infer = infer_dft,
-    .expand = expand_dft,
-    .reference = GRAPH_REFERENCE(reference_dft),
     .tolerance = 16,
     .bound = GRAPH_REFERENCE(graph_bound_dft),
     .samples =
@@ -698,20 +683,13 @@ static const graph_op row_dft = {
 };
 
 static const graph_op row_stft = {
-    .name = "stft",
-    .class_ = GRAPH_COMPOSITE,
+    COMPOSITE_ROW(stft, 1, 2, 1, "signal [window]", "float"),
+    .linear = 3,
     .algebra = GRAPH_BY_NUMBERS,
-    .min_inputs = 1,
-    .max_inputs = 2,
-    .results = 1,
-    .operands = "signal [window]",
-    .dtypes = "float",
     .attribute = {{"frame_step", GRAPH_ATTR_INTEGER, NULL, NULL, "elements from one frame to the next"},
                   {"frame_length", GRAPH_ATTR_INTEGER, NULL, "0", "elements of a frame; 0: of the window"},
                   {"onesided", GRAPH_ATTR_BOOL, NULL, "true", "of real numbers only results 0 to frame_length/2"}},
     .infer = infer_stft,
-    .expand = expand_stft,
-    .reference = GRAPH_REFERENCE(reference_stft),
     .tolerance = 16,
     .samples = "stft(T[2, 50, 1], T[16], frame_step=8)\nstft(T[1, 40, 1], frame_step=5, frame_length=12)\n"
                "stft(T[2, 30, 2], T[9], frame_step=4, onesided=false)\n"

@@ -9,30 +9,6 @@
 
 /* ---- scalars */
 
-PLAIN_UNARY(exp, TIR_EXP)
-PLAIN_UNARY(expm1, TIR_EXPM1)
-PLAIN_UNARY(log, TIR_LOG)
-PLAIN_UNARY(log1p, TIR_LOG1P)
-PLAIN_UNARY(sin, TIR_SIN)
-PLAIN_UNARY(cos, TIR_COS)
-PLAIN_UNARY(tan, TIR_TAN)
-PLAIN_UNARY(asin, TIR_ASIN)
-PLAIN_UNARY(acos, TIR_ACOS)
-PLAIN_UNARY(atan, TIR_ATAN)
-PLAIN_UNARY(sinh, TIR_SINH)
-PLAIN_UNARY(cosh, TIR_COSH)
-PLAIN_UNARY(asinh, TIR_ASINH)
-PLAIN_UNARY(acosh, TIR_ACOSH)
-PLAIN_UNARY(atanh, TIR_ATANH)
-PLAIN_UNARY(cbrt, TIR_CBRT)
-PLAIN_UNARY(tanh, TIR_TANH)
-PLAIN_UNARY(logistic, TIR_LOGISTIC)
-PLAIN_UNARY(silu, TIR_SILU)
-PLAIN_BINARY(atan2, TIR_ATAN2, 0, 1)
-PLAIN_BINARY(pow, TIR_POW, 0, 1)
-
-PLAIN_UNARY(exp2, TIR_EXP2)
-PLAIN_UNARY(exp10, TIR_EXP10)
 WIDENED(log2, tir_math_log_of(pool, 2, a))
 WIDENED(log10, tir_math_log_of(pool, 10, a))
 WIDENED(sinc, tir_math_sinc(pool, a))
@@ -110,41 +86,44 @@ REFERENCE(log_add_exp, (double)special_log_add_exp((long double)x[0], (long doub
 /* ---- rows */
 
 static const graph_op row_exp = {
-    MAP(exp, 1, "x"),         .dtypes = "float c64",
-    .infer = graph_infer_map, .accuracy = {2.3, 0.55, 0},
-    .samples = UNARY("exp"),  .doc = "e to the power x; of c64 e^real (cos imag + i sin imag). StableHLO exponential.",
+    PLAIN(exp, 1, "x", TIR_EXP),
+    .dtypes = "float c64",
+    .infer = graph_infer_map,
+    .accuracy = {2.3, 0.55, 0},
+    .samples = UNARY("exp"),
+    .doc = "e to the power x; of c64 e^real (cos imag + i sin imag). StableHLO exponential.",
 };
 
 static const graph_op row_expm1 = {
-    MAP(expm1, 1, "x"),        .dtypes = "float",
-    .infer = graph_infer_map,  .accuracy = {1.75, 0.9, 0},
-    .samples = UNARY("expm1"), .doc = "exp(x) - 1, accurate near zero. StableHLO exponential_minus_one.",
+    PLAIN(expm1, 1, "x", TIR_EXPM1), .dtypes = "float",
+    .infer = graph_infer_map,        .accuracy = {1.75, 0.9, 0},
+    .samples = UNARY("expm1"),       .doc = "exp(x) - 1, accurate near zero. StableHLO exponential_minus_one.",
 };
 
 static const graph_op row_log = {
-    MAP(log, 1, "x"),         .dtypes = "float",
-    .infer = graph_infer_map, .accuracy = {0.9, 0.55, 0},
-    .samples = UNARY("log"),  .doc = "Natural logarithm; -inf at zero, NaN below. StableHLO log.",
+    PLAIN(log, 1, "x", TIR_LOG), .dtypes = "float",
+    .infer = graph_infer_map,    .accuracy = {0.9, 0.55, 0},
+    .samples = UNARY("log"),     .doc = "Natural logarithm; -inf at zero, NaN below. StableHLO log.",
 };
 
 static const graph_op row_log1p = {
-    MAP(log1p, 1, "x"),        .dtypes = "float",
-    .infer = graph_infer_map,  .accuracy = {1.65, 0.85, 0},
-    .samples = UNARY("log1p"), .doc = "log(1 + x), accurate near zero. StableHLO log_plus_one.",
+    PLAIN(log1p, 1, "x", TIR_LOG1P), .dtypes = "float",
+    .infer = graph_infer_map,        .accuracy = {1.65, 0.85, 0},
+    .samples = UNARY("log1p"),       .doc = "log(1 + x), accurate near zero. StableHLO log_plus_one.",
 };
 
 static const graph_op row_sin = {
-    MAP(sin, 1, "x"),           .dtypes = "float",       .infer = graph_infer_map,
-    .accuracy = {1.6, 0.55, 0}, .samples = UNARY("sin"), .doc = "Sine of x radians. StableHLO sine.",
+    PLAIN(sin, 1, "x", TIR_SIN), .dtypes = "float",       .infer = graph_infer_map,
+    .accuracy = {1.6, 0.55, 0},  .samples = UNARY("sin"), .doc = "Sine of x radians. StableHLO sine.",
 };
 
 static const graph_op row_cos = {
-    MAP(cos, 1, "x"),           .dtypes = "float",       .infer = graph_infer_map,
-    .accuracy = {1.6, 0.55, 0}, .samples = UNARY("cos"), .doc = "Cosine of x radians. StableHLO cosine.",
+    PLAIN(cos, 1, "x", TIR_COS), .dtypes = "float",       .infer = graph_infer_map,
+    .accuracy = {1.6, 0.55, 0},  .samples = UNARY("cos"), .doc = "Cosine of x radians. StableHLO cosine.",
 };
 
 static const graph_op row_tan = {
-    MAP(tan, 1, "x"),
+    PLAIN(tan, 1, "x", TIR_TAN),
     .dtypes = "float",
     .infer = graph_infer_map,
     .bound = GRAPH_REFERENCE(graph_bound_fused_steps),
@@ -154,7 +133,7 @@ static const graph_op row_tan = {
 };
 
 static const graph_op row_asin = {
-    MAP(asin, 1, "x"),
+    PLAIN(asin, 1, "x", TIR_ASIN),
     .aliases = "arcsin",
     .dtypes = "float",
     .infer = graph_infer_map,
@@ -164,7 +143,7 @@ static const graph_op row_asin = {
 };
 
 static const graph_op row_acos = {
-    MAP(acos, 1, "x"),
+    PLAIN(acos, 1, "x", TIR_ACOS),
     .aliases = "arccos",
     .dtypes = "float",
     .infer = graph_infer_map,
@@ -174,7 +153,7 @@ static const graph_op row_acos = {
 };
 
 static const graph_op row_atan = {
-    MAP(atan, 1, "x"),
+    PLAIN(atan, 1, "x", TIR_ATAN),
     .aliases = "arctan",
     .dtypes = "float",
     .infer = graph_infer_map,
@@ -184,17 +163,17 @@ static const graph_op row_atan = {
 };
 
 static const graph_op row_sinh = {
-    MAP(sinh, 1, "x"),          .dtypes = "float",        .infer = graph_infer_map,
-    .accuracy = {0.65, 0.6, 0}, .samples = UNARY("sinh"), .doc = "Hyperbolic sine. CHLO sinh.",
+    PLAIN(sinh, 1, "x", TIR_SINH), .dtypes = "float",        .infer = graph_infer_map,
+    .accuracy = {0.65, 0.6, 0},    .samples = UNARY("sinh"), .doc = "Hyperbolic sine. CHLO sinh.",
 };
 
 static const graph_op row_cosh = {
-    MAP(cosh, 1, "x"),           .dtypes = "float",        .infer = graph_infer_map,
-    .accuracy = {0.51, 0.55, 0}, .samples = UNARY("cosh"), .doc = "Hyperbolic cosine. CHLO cosh.",
+    PLAIN(cosh, 1, "x", TIR_COSH), .dtypes = "float",        .infer = graph_infer_map,
+    .accuracy = {0.51, 0.55, 0},   .samples = UNARY("cosh"), .doc = "Hyperbolic cosine. CHLO cosh.",
 };
 
 static const graph_op row_asinh = {
-    MAP(asinh, 1, "x"),
+    PLAIN(asinh, 1, "x", TIR_ASINH),
     .aliases = "arcsinh",
     .dtypes = "float",
     .infer = graph_infer_map,
@@ -204,7 +183,7 @@ static const graph_op row_asinh = {
 };
 
 static const graph_op row_acosh = {
-    MAP(acosh, 1, "x"),
+    PLAIN(acosh, 1, "x", TIR_ACOSH),
     .aliases = "arccosh",
     .dtypes = "float",
     .infer = graph_infer_map,
@@ -214,7 +193,7 @@ static const graph_op row_acosh = {
 };
 
 static const graph_op row_atanh = {
-    MAP(atanh, 1, "x"),
+    PLAIN(atanh, 1, "x", TIR_ATANH),
     .aliases = "arctanh",
     .dtypes = "float",
     .infer = graph_infer_map,
@@ -224,17 +203,18 @@ static const graph_op row_atanh = {
 };
 
 static const graph_op row_cbrt = {
-    MAP(cbrt, 1, "x"),          .dtypes = "float",        .infer = graph_infer_map,
-    .accuracy = {0.51, 0.7, 0}, .samples = UNARY("cbrt"), .doc = "Cube root, of negative numbers, too. StableHLO cbrt.",
+    PLAIN(cbrt, 1, "x", TIR_CBRT), .dtypes = "float",
+    .infer = graph_infer_map,      .accuracy = {0.51, 0.7, 0},
+    .samples = UNARY("cbrt"),      .doc = "Cube root, of negative numbers, too. StableHLO cbrt.",
 };
 
 static const graph_op row_tanh = {
-    MAP(tanh, 1, "x"),          .dtypes = "float",        .infer = graph_infer_map,
-    .accuracy = {3.75, 2.2, 0}, .samples = UNARY("tanh"), .doc = "Hyperbolic tangent. StableHLO tanh.",
+    PLAIN(tanh, 1, "x", TIR_TANH), .dtypes = "float",        .infer = graph_infer_map,
+    .accuracy = {3.75, 2.2, 0},    .samples = UNARY("tanh"), .doc = "Hyperbolic tangent. StableHLO tanh.",
 };
 
 static const graph_op row_logistic = {
-    MAP(logistic, 1, "x"),
+    PLAIN(logistic, 1, "x", TIR_LOGISTIC),
     .aliases = "sigmoid expit",
     .dtypes = "float",
     .infer = graph_infer_map,
@@ -244,7 +224,7 @@ static const graph_op row_logistic = {
 };
 
 static const graph_op row_silu = {
-    MAP(silu, 1, "x"),
+    PLAIN(silu, 1, "x", TIR_SILU),
     .aliases = "swish",
     .dtypes = "float",
     .infer = graph_infer_map,
@@ -255,7 +235,7 @@ static const graph_op row_silu = {
 };
 
 static const graph_op row_atan2 = {
-    MAP(atan2, 2, "y x"),
+    PLAIN(atan2, 2, "y x", TIR_ATAN2),
     .aliases = "arctan2",
     .dtypes = "float",
     .infer = graph_infer_map,
@@ -265,7 +245,7 @@ static const graph_op row_atan2 = {
 };
 
 static const graph_op row_pow = {
-    MAP(pow, 2, "a b"),
+    PLAIN(pow, 2, "a b", TIR_POW),
     .aliases = "power float_power",
     .dtypes = "number",
     .infer = graph_infer_map,
@@ -276,13 +256,13 @@ static const graph_op row_pow = {
 };
 
 static const graph_op row_exp2 = {
-    MAP(exp2, 1, "x"),          .dtypes = "float",        .infer = graph_infer_map,
-    .accuracy = {1.3, 0.85, 0}, .samples = UNARY("exp2"), .doc = "2 to the power x; exact for integers. C99 exp2.",
+    PLAIN(exp2, 1, "x", TIR_EXP2), .dtypes = "float",        .infer = graph_infer_map,
+    .accuracy = {1.3, 0.85, 0},    .samples = UNARY("exp2"), .doc = "2 to the power x; exact for integers. C99 exp2.",
 };
 
 static const graph_op row_exp10 = {
-    MAP(exp10, 1, "x"),         .dtypes = "float",         .infer = graph_infer_map,
-    .accuracy = {1.3, 0.85, 0}, .samples = UNARY("exp10"), .doc = "10 to the power x. glibc exp10.",
+    PLAIN(exp10, 1, "x", TIR_EXP10), .dtypes = "float",         .infer = graph_infer_map,
+    .accuracy = {1.3, 0.85, 0},      .samples = UNARY("exp10"), .doc = "10 to the power x. glibc exp10.",
 };
 
 static const graph_op row_log2 = {

@@ -764,10 +764,9 @@ static void reference_dynamic_update_slice(const graph_reference *r) {
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 /* name, class, number and names of operands */
-#define FORM(name_, class_name_, inputs_, operands_)                                                         \
-    .name = #name_, .class_ = class_name_, .min_inputs = inputs_, .max_inputs = inputs_, .results = 1,       \
-    .operands = operands_, .dtypes = class_name_ == GRAPH_INJECTIVE ? "all" : "any", .infer = infer_##name_, \
-    .compute = compute_##name_, .reference = GRAPH_REFERENCE(reference_##name_)
+#define FORM(name_, class__, inputs_, operands_)                                                               \
+    PRIMITIVE_ROW(name_, class__, inputs_, inputs_, 1, operands_, class__ == GRAPH_INJECTIVE ? "all" : "any"), \
+        .infer = infer_##name_
 
 #define COMBINE_ATTRIBUTE \
     { "combine", GRAPH_ATTR_ENUM, "set add mul min max and or xor", "set", "how an update joins the element it meets" }
@@ -775,6 +774,7 @@ static void reference_dynamic_update_slice(const graph_reference *r) {
 static const graph_op row_gather = {
     .aliases = "take index_select",
     FORM(gather, GRAPH_INJECTIVE, 2, "x indices"),
+    .structure = GRAPH_LOOKS_UP,
     GRAPH_LINEAR(1, transpose_gather),
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis of x that the indices address"}},
     .samples = "gather(T[10, 3], i32[4] in 0..10, axis=0)\ngather(T[3, 11], i64[2, 5] in -4..15, axis=1)\n"
@@ -819,6 +819,7 @@ static const graph_op row_scatter = {
 static const graph_op row_gather_elements = {
     .aliases = "take_along_axis",
     FORM(gather_elements, GRAPH_INJECTIVE, 2, "x indices"),
+    .structure = GRAPH_PICKS,
     GRAPH_LINEAR(1, transpose_gather_elements),
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis of x that the indices address"}},
     .samples = "gather_elements(T[10, 3], i32[4, 3] in 0..10, axis=0)\n"
@@ -834,6 +835,7 @@ static const graph_op row_gather_elements = {
 };
 static const graph_op row_gather_nd = {
     FORM(gather_nd, GRAPH_INJECTIVE, 2, "x indices"),
+    .structure = GRAPH_PICKS,
     GRAPH_LINEAR(1, transpose_gather_nd),
     .attribute = {{"batch", GRAPH_ATTR_INTEGER, NULL, "0", "number of leading axes that x and indices share"}},
     .samples = "gather_nd(T[5, 7], i64[4, 2] in 0..5)\ngather_nd(T[5, 7, 3], i32[2, 4, 1] in -2..7)\n"
@@ -884,6 +886,7 @@ static const graph_op row_scatter_nd = {
 };
 static const graph_op row_dynamic_slice = {
     FORM(dynamic_slice, GRAPH_INJECTIVE, 2, "x start"),
+    .structure = GRAPH_PICKS,
     GRAPH_LINEAR(1, transpose_dynamic_slice),
     .attribute = {{"size", GRAPH_ATTR_DIMS, NULL, NULL, "elements taken along each of the axes"},
                   {"axes", GRAPH_ATTR_INTEGERS, NULL, "[]", "axes that start and size speak of; empty: all"}},
@@ -900,7 +903,7 @@ static const graph_op row_dynamic_slice = {
 };
 static const graph_op row_dynamic_update_slice = {
     FORM(dynamic_update_slice, GRAPH_SCATTER, 3, "x update start"),
-    GRAPH_LINEAR(GRAPH_JOINTLY, transpose_dynamic_update_slice),
+    GRAPH_JOINTLY_LINEAR(transpose_dynamic_update_slice),
     .attribute = {{"axes", GRAPH_ATTR_INTEGERS, NULL, "[]", "axes that start speaks of; empty: all"}},
     .samples = "dynamic_update_slice(T[10, 7], T[3, 4], i32[2] in -2..9)\ndynamic_update_slice(T[], T[], i32[0])\n"
                "dynamic_update_slice(T[13], T[13], i64[1] in 0..13)\n"

@@ -319,10 +319,8 @@ static void reference_frexp(const graph_reference *r) {
 
 /* ---- rows */
 
-#define FORM(name_, inputs_, results_, operands_, dtypes_)                                                        \
-    .name = #name_, .class_ = GRAPH_COMPOSITE, .min_inputs = inputs_, .max_inputs = inputs_, .results = results_, \
-    .operands = operands_, .dtypes = dtypes_, .expand = expand_##name_,                                           \
-    .reference = GRAPH_REFERENCE(reference_##name_)
+#define FORM(name_, inputs_, results_, operands_, dtypes_) \
+    COMPOSITE_ROW(name_, inputs_, inputs_, results_, operands_, dtypes_)
 
 #define BOTH_SAMPLES(name)                                                                                      \
     name "(T[17, 23], T[17, 23])\n" name "(T[5, 7], T[7])\n" name "(T[3, 1], T[4])\n" name "(T[], T[3])\n" name \

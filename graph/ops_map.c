@@ -1,4 +1,4 @@
-/* Maps: out[i...] = f(a[i...], b[i...], ...). A row's `scalar` is the whole definition; graph_compute_row makes the
+/* Maps: out[i...] = f(a[i...], b[i...], ...). A row's `scalar` or `operation` is the whole definition; graph_compute_row makes the
  * stage. Operands have one shape: broadcasting is done by explicit nodes before a map is emitted. Arithmetic is that of
  * tir: total, integers wrap, f16 and bf16 round after every operator. */
 #include "graph/ops_map.h"
@@ -8,32 +8,10 @@
 
 /* ---- scalars */
 
-PLAIN_UNARY(neg, TIR_NEG)
-PLAIN_UNARY(abs, TIR_ABS)
-PLAIN_UNARY(sqrt, TIR_SQRT)
-PLAIN_UNARY(floor, TIR_FLOOR)
-PLAIN_UNARY(ceil, TIR_CEIL)
-PLAIN_UNARY(round, TIR_ROUND)
-PLAIN_UNARY(trunc, TIR_TRUNC)
-PLAIN_BINARY(add, TIR_ADD, 0, 1)
-PLAIN_BINARY(sub, TIR_SUB, 0, 1)
-PLAIN_BINARY(mul, TIR_MUL, 0, 1)
-PLAIN_BINARY(div, TIR_DIV, 0, 1)
-PLAIN_BINARY(rem, TIR_REM, 0, 1)
-PLAIN_BINARY(min, TIR_MIN, 0, 1)
-PLAIN_BINARY(max, TIR_MAX, 0, 1)
-PLAIN_BINARY(eq, TIR_EQ, 0, 1)
-PLAIN_BINARY(ne, TIR_NE, 0, 1)
-PLAIN_BINARY(lt, TIR_LT, 0, 1)
-PLAIN_BINARY(le, TIR_LE, 0, 1)
-PLAIN_BINARY(gt, TIR_LT, 1, 0)
-PLAIN_BINARY(ge, TIR_LE, 1, 0)
-
 WIDENED(rsqrt, tir_div(pool, tir_int(pool, tir_dtype_of(pool, a), 1), tir_unary(pool, TIR_SQRT, a)))
 
 /* -1 or 1; zeros and NaN give themselves. */
 SCALAR(sign) {
-    (void)attribute;
     tir_expr zero = tir_int(pool, dtype, 0);
     tir_expr below = tir_select(pool, tir_lt(pool, x[0], zero), tir_int(pool, dtype, -1), x[0]);
     return tir_select(pool, tir_lt(pool, zero, x[0]), tir_int(pool, dtype, 1), below);
@@ -41,7 +19,6 @@ SCALAR(sign) {
 
 /* The remainder of truncating division, plus b if the two have different signs; zeros get the sign of b. */
 SCALAR(mod) {
-    (void)attribute;
     tir_expr a = x[0], b = x[1], r = tir_rem(pool, a, b), zero = tir_int(pool, dtype, 0);
     if (lib_dtypes[dtype].class_ == 'u') return r;
     tir_expr across = tir_binary(pool, TIR_NE, tir_lt(pool, r, zero), tir_lt(pool, b, zero));
@@ -52,25 +29,21 @@ SCALAR(mod) {
 }
 
 SCALAR(is_nan) {
-    (void)dtype, (void)attribute;
     return tir_binary(pool, TIR_NE, x[0], x[0]);
 }
 
 SCALAR(is_inf) {
-    (void)dtype, (void)attribute;
     if (!lib_float_of((dlc_dtype)tir_dtype_of(pool, x[0])).infinite) return tir_bool(pool, false);
     return tir_eq(pool, tir_unary(pool, TIR_ABS, x[0]), tir_highest(pool, tir_dtype_of(pool, x[0])));
 }
 
 SCALAR(is_finite) {
-    (void)dtype, (void)attribute;
     if (!lib_float_of((dlc_dtype)tir_dtype_of(pool, x[0])).infinite) return tir_eq(pool, x[0], x[0]);
     return tir_lt(pool, tir_unary(pool, TIR_ABS, x[0]), tir_highest(pool, tir_dtype_of(pool, x[0])));
 }
 
 /* The neighbour of a has the next greater or smaller bits: magnitudes of floats are ordered like their bits. */
 SCALAR(next_after) {
-    (void)attribute;
     tir_dtype bits = lib_dtypes[dtype].bits == 64 ? DLC_I64 : lib_dtypes[dtype].bits == 32 ? DLC_I32 : DLC_I16;
     tir_expr a = x[0], b = x[1], zero = tir_int(pool, dtype, 0), one = tir_int(pool, bits, 1);
     tir_expr number = tir_bitcast(pool, bits, a), up = tir_lt(pool, a, b);
@@ -85,7 +58,6 @@ SCALAR(next_after) {
 
 /* The sign bit also covers -0 and NaN. */
 SCALAR(copy_sign) {
-    (void)attribute;
     tir_dtype bits = lib_dtypes[dtype].bits == 64 ? DLC_I64 : lib_dtypes[dtype].bits == 32 ? DLC_I32 : DLC_I16;
     tir_expr negative = tir_lt(pool, tir_bitcast(pool, bits, x[1]), tir_int(pool, bits, 0));
     tir_expr magnitude = tir_unary(pool, TIR_ABS, x[0]);
@@ -93,17 +65,14 @@ SCALAR(copy_sign) {
 }
 
 SCALAR(ldexp) {
-    (void)attribute;
     return tir_cast(pool, dtype, tir_math_ldexp(pool, graph_map_widened(pool, x[0]), x[1]));
 }
 
 SCALAR(select) {
-    (void)dtype, (void)attribute;
     return tir_select(pool, x[0], x[1], x[2]);
 }
 
 SCALAR(clamp) {
-    (void)dtype, (void)attribute;
     return tir_min(pool, tir_max(pool, x[1], x[0]), x[2]);
 }
 
@@ -126,7 +95,6 @@ SCALAR(cast) {
 }
 
 SCALAR(bit_cast) {
-    (void)attribute;
     return tir_bitcast(pool, dtype, x[0]);
 }
 
@@ -332,8 +300,9 @@ static void reference_bit_cast(const graph_reference *r) {
 /* ---- rows */
 
 static const graph_op row_neg = {
-    MAP(neg, 1, "x"),
+    PLAIN(neg, 1, "x", TIR_NEG),
     .aliases = "negative negate",
+    .linear = 1,
     .dtypes = "number c64",
     .algebra = GRAPH_INVOLUTION,
     .infer = graph_infer_map,
@@ -342,7 +311,7 @@ static const graph_op row_neg = {
 };
 
 static const graph_op row_abs = {
-    MAP(abs, 1, "x"),
+    PLAIN(abs, 1, "x", TIR_ABS),
     .aliases = "absolute fabs",
     .dtypes = "number c64",
     .algebra = GRAPH_IDEMPOTENT,
@@ -359,9 +328,9 @@ static const graph_op row_sign = {
 };
 
 static const graph_op row_sqrt = {
-    MAP(sqrt, 1, "x"),        .dtypes = "float",
-    .infer = graph_infer_map, .accuracy = {0.5, 0.5, 0},
-    .samples = UNARY("sqrt"), .doc = "Square root, correctly rounded; NaN below zero. StableHLO sqrt.",
+    PLAIN(sqrt, 1, "x", TIR_SQRT), .dtypes = "float",
+    .infer = graph_infer_map,      .accuracy = {0.5, 0.5, 0},
+    .samples = UNARY("sqrt"),      .doc = "Square root, correctly rounded; NaN below zero. StableHLO sqrt.",
 };
 
 static const graph_op row_rsqrt = {
@@ -372,17 +341,19 @@ static const graph_op row_rsqrt = {
 };
 
 static const graph_op row_floor = {
-    MAP(floor, 1, "x"),       .dtypes = "float",         .algebra = GRAPH_IDEMPOTENT,
-    .infer = graph_infer_map, .samples = UNARY("floor"), .doc = "Largest integral number not above x. StableHLO floor.",
+    PLAIN(floor, 1, "x", TIR_FLOOR), .dtypes = "float",
+    .algebra = GRAPH_IDEMPOTENT,     .infer = graph_infer_map,
+    .samples = UNARY("floor"),       .doc = "Largest integral number not above x. StableHLO floor.",
 };
 
 static const graph_op row_ceil = {
-    MAP(ceil, 1, "x"),        .dtypes = "float",        .algebra = GRAPH_IDEMPOTENT,
-    .infer = graph_infer_map, .samples = UNARY("ceil"), .doc = "Smallest integral number not below x. StableHLO ceil.",
+    PLAIN(ceil, 1, "x", TIR_CEIL), .dtypes = "float",
+    .algebra = GRAPH_IDEMPOTENT,   .infer = graph_infer_map,
+    .samples = UNARY("ceil"),      .doc = "Smallest integral number not below x. StableHLO ceil.",
 };
 
 static const graph_op row_round = {
-    MAP(round, 1, "x"),
+    PLAIN(round, 1, "x", TIR_ROUND),
     .aliases = "rint round_half_to_even",
     .dtypes = "float",
     .algebra = GRAPH_IDEMPOTENT,
@@ -392,7 +363,7 @@ static const graph_op row_round = {
 };
 
 static const graph_op row_trunc = {
-    MAP(trunc, 1, "x"),
+    PLAIN(trunc, 1, "x", TIR_TRUNC),
     .aliases = "fix",
     .dtypes = "float",
     .algebra = GRAPH_IDEMPOTENT,
@@ -418,7 +389,7 @@ static const graph_op row_is_finite = {
 };
 
 static const graph_op row_add = {
-    MAP(add, 2, "a b"),
+    PLAIN(add, 2, "a b", TIR_ADD),
     .dtypes = "number c64",
     .algebra = SEMIGROUP,
     .infer = graph_infer_map,
@@ -428,7 +399,7 @@ static const graph_op row_add = {
 };
 
 static const graph_op row_sub = {
-    MAP(sub, 2, "a b"),
+    PLAIN(sub, 2, "a b", TIR_SUB),
     .aliases = "subtract",
     .dtypes = "number c64",
     .infer = graph_infer_map,
@@ -438,15 +409,15 @@ static const graph_op row_sub = {
 };
 
 static const graph_op row_mul = {
-    MAP(mul, 2, "a b"),       .aliases = "multiply",
-    .dtypes = "number c64",   .algebra = SEMIGROUP,
-    .infer = graph_infer_map, .accuracy = {0.5, 0.5, 0},
-    .samples = BINARY("mul"), .doc = "a * b; integers wrap. StableHLO multiply.",
+    PLAIN(mul, 2, "a b", TIR_MUL), .aliases = "multiply",    .linear = 3,
+    .dtypes = "number c64",        .algebra = SEMIGROUP,     .infer = graph_infer_map,
+    .accuracy = {0.5, 0.5, 0},     .samples = BINARY("mul"), .doc = "a * b; integers wrap. StableHLO multiply.",
 };
 
 static const graph_op row_div = {
-    MAP(div, 2, "a b"),
+    PLAIN(div, 2, "a b", TIR_DIV),
     .aliases = "divide true_divide",
+    .linear = 1,
     .dtypes = "number c64",
     .infer = graph_infer_map,
     .accuracy = {0.5, 0.5, 0},
@@ -455,7 +426,7 @@ static const graph_op row_div = {
 };
 
 static const graph_op row_rem = {
-    MAP(rem, 2, "a b"),
+    PLAIN(rem, 2, "a b", TIR_REM),
     .aliases = "fmod",
     .dtypes = "number",
     .infer = graph_infer_map,
@@ -494,6 +465,7 @@ static const graph_op row_copy_sign = {
 
 static const graph_op row_ldexp = {
     MAP(ldexp, 2, "x n"),
+    .linear = 1,
     .dtypes = "f16 bf16 f32 f64",
     .infer = infer_ldexp,
     .accuracy = {0.5, 0.5, 0},
@@ -503,7 +475,7 @@ static const graph_op row_ldexp = {
 };
 
 static const graph_op row_min = {
-    MAP(min, 2, "a b"),
+    PLAIN(min, 2, "a b", TIR_MIN),
     .aliases = "minimum",
     .dtypes = "number",
     .algebra = LATTICE,
@@ -513,7 +485,7 @@ static const graph_op row_min = {
 };
 
 static const graph_op row_max = {
-    MAP(max, 2, "a b"),
+    PLAIN(max, 2, "a b", TIR_MAX),
     .aliases = "maximum",
     .dtypes = "number",
     .algebra = LATTICE,
@@ -523,7 +495,7 @@ static const graph_op row_max = {
 };
 
 static const graph_op row_eq = {
-    MAP(eq, 2, "a b"),
+    PLAIN(eq, 2, "a b", TIR_EQ),
     .aliases = "equal",
     .dtypes = "any",
     .algebra = GRAPH_COMMUTES,
@@ -534,7 +506,7 @@ static const graph_op row_eq = {
 };
 
 static const graph_op row_ne = {
-    MAP(ne, 2, "a b"),
+    PLAIN(ne, 2, "a b", TIR_NE),
     .aliases = "not_equal",
     .dtypes = "any",
     .algebra = GRAPH_COMMUTES,
@@ -545,7 +517,7 @@ static const graph_op row_ne = {
 };
 
 static const graph_op row_lt = {
-    MAP(lt, 2, "a b"),
+    PLAIN(lt, 2, "a b", TIR_LT),
     .aliases = "less",
     .dtypes = "number",
     .infer = graph_infer_compare,
@@ -555,7 +527,7 @@ static const graph_op row_lt = {
 };
 
 static const graph_op row_le = {
-    MAP(le, 2, "a b"),
+    PLAIN(le, 2, "a b", TIR_LE),
     .aliases = "less_equal less_or_equal",
     .dtypes = "number",
     .infer = graph_infer_compare,
@@ -565,17 +537,15 @@ static const graph_op row_le = {
 };
 
 static const graph_op row_gt = {
-    MAP(gt, 2, "a b"),
-    .aliases = "greater",
-    .dtypes = "number",
-    .infer = graph_infer_compare,
-    GRAPH_NO_GRADIENT,
-    .samples = BINARY("gt"),
-    .doc = "a > b as bool; false where either is NaN. StableHLO compare GT.",
+    PLAIN(gt, 2, "a b", TIR_LT),  .reversed = true,
+    .aliases = "greater",         .dtypes = "number",
+    .infer = graph_infer_compare, GRAPH_NO_GRADIENT,
+    .samples = BINARY("gt"),      .doc = "a > b as bool; false where either is NaN. StableHLO compare GT.",
 };
 
 static const graph_op row_ge = {
-    MAP(ge, 2, "a b"),
+    PLAIN(ge, 2, "a b", TIR_LE),
+    .reversed = true,
     .aliases = "greater_equal greater_or_equal",
     .dtypes = "number",
     .infer = graph_infer_compare,
@@ -604,12 +574,8 @@ static const graph_op row_clamp = {
 };
 
 static const graph_op row_cast = {
-    .name = "cast",
-    .class_ = GRAPH_MAP,
-    .min_inputs = 1,
-    .max_inputs = 1,
-    .results = 1,
-    .operands = "x",
+    MAP(cast, 1, "x"),
+    .linear = 1,
     .dtypes = "any i4 u4 i2 u2 f4e2m1 f8e8m0 c64",
     .attribute = {{"dtype", GRAPH_ATTR_DTYPE, NULL, NULL, "element type of the result"},
                   {"saturate", GRAPH_ATTR_BOOL, NULL, "false",
@@ -617,8 +583,7 @@ static const graph_op row_cast = {
                   {"rounding", GRAPH_ATTR_ENUM, "nearest up down", "nearest",
                    "to f8e8m0: to the nearest power of two, halves up, or to the next one above or below"}},
     .infer = infer_cast,
-    .scalar = scalar_cast,
-    .reference = GRAPH_REFERENCE(reference_cast),
+    .operation = TIR_CAST,
     .tolerance = 0.5,
     .samples =
         "cast(T[17, 23], dtype=f32)\ncast(T[17, 23], dtype=f64)\ncast(T[17, 23], dtype=f16)\n"
@@ -644,19 +609,12 @@ static const graph_op row_cast = {
 };
 
 static const graph_op row_bit_cast = {
-    .name = "bit_cast",
+    MAP(bit_cast, 1, "x"),
     .aliases = "bitcast",
-    .class_ = GRAPH_MAP,
-    .min_inputs = 1,
-    .max_inputs = 1,
-    .results = 1,
-    .operands = "x",
     .dtypes = "any",
     .attribute = {{"dtype", GRAPH_ATTR_DTYPE, NULL, NULL, "element type of the result"}},
     .infer = infer_bit_cast,
-    .scalar = scalar_bit_cast,
     GRAPH_NO_GRADIENT,
-    .reference = GRAPH_REFERENCE(reference_bit_cast),
     .samples = "bit_cast(f32[17, 23], dtype=i32)\nbit_cast(i32[17, 23], dtype=f32)\nbit_cast(u8[67], dtype=i8)\n"
                "bit_cast(i8[3, 0, 2], dtype=u8)\nbit_cast(i64[5, 7], dtype=f64)\nbit_cast(f64[] in 1..2, dtype=f64)",
     .doc = "The bits of x as another dtype of as many bits; a NaN keeps being one, its bits may change. StableHLO "

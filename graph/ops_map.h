@@ -1,5 +1,5 @@
 /* Shared by the families of maps: macros of rows, their scalars, references and samples. A map is out[i...] = f(a[i...], b[i...],
- * ...); a row's `scalar` is the whole definition, and graph_compute_row makes the stage. Operands have one shape: broadcasting is
+ * ...); a row's `scalar` or `operation` is the whole definition, and graph_compute_row makes the stage. Operands have one shape: broadcasting is
  * done by explicit nodes before a map is emitted. Arithmetic is that of tir: total, integers wrap, f16 and bf16 round after every
  * operator. */
 #ifndef GRAPH_OPS_MAP_H
@@ -13,29 +13,18 @@
 
 /* ---- scalars */
 
-#define SCALAR(name) \
-    static tir_expr scalar_##name(tir_pool *pool, tir_dtype dtype, const tir_expr *x, const graph_attribute *attribute)
-#define PLAIN_UNARY(name, op)             \
-    SCALAR(name) {                        \
-        (void)dtype, (void)attribute;     \
-        return tir_unary(pool, op, x[0]); \
-    }
-#define PLAIN_BINARY(name, op, first, second)             \
-    SCALAR(name) {                                        \
-        (void)dtype, (void)attribute;                     \
-        return tir_binary(pool, op, x[first], x[second]); \
-    }
+#define SCALAR(name)                                                                                          \
+    static tir_expr scalar_##name(tir_pool *pool, __attribute__((unused)) tir_dtype dtype, const tir_expr *x, \
+                                  __attribute__((unused)) const graph_attribute *attribute)
 
 /* An expression of operands a and b in f32 or f64: narrow floats are widened first and rounded once. */
 #define WIDENED(name, expression)                   \
     SCALAR(name) {                                  \
-        (void)attribute;                            \
         tir_expr a = graph_map_widened(pool, x[0]); \
         return tir_cast(pool, dtype, expression);   \
     }
 #define WIDENED_BINARY(name, expression)                                               \
     SCALAR(name) {                                                                     \
-        (void)attribute;                                                               \
         tir_expr a = graph_map_widened(pool, x[0]), b = graph_map_widened(pool, x[1]); \
         return tir_cast(pool, dtype, expression);                                      \
     }
@@ -94,9 +83,12 @@ static inline uint64_t word(double x) {
 #define SEMIGROUP (GRAPH_COMMUTES | GRAPH_ASSOCIATIVE)
 #define LATTICE (GRAPH_COMMUTES | GRAPH_ASSOCIATIVE | GRAPH_IDEMPOTENT)
 
-/* `number` and `names` of operands. Results of integer and bool dtype are exact regardless of the tolerance. */
-#define MAP(name_, number, names)                                                                                     \
+/* `number` and `names` of operands; PLAIN: of one tir operation. Results of integer and bool dtype are exact regardless of the
+ * tolerance. */
+#define MAP_ROW(name_, number, names)                                                                                 \
     .name = #name_, .class_ = GRAPH_MAP, .min_inputs = number, .max_inputs = number, .results = 1, .operands = names, \
-    .scalar = scalar_##name_, .reference = GRAPH_REFERENCE(reference_##name_)
+    .reference = GRAPH_REFERENCE(reference_##name_)
+#define MAP(name_, number, names) MAP_ROW(name_, number, names), .scalar = scalar_##name_
+#define PLAIN(name_, number, names, operation_) MAP_ROW(name_, number, names), .operation = operation_
 
 #endif

@@ -319,19 +319,11 @@ static void reference_det(const graph_reference *r) {
 /* ---- rows */
 
 static const graph_op row_cholesky = {
-    .name = "cholesky",
-    .class_ = GRAPH_CONTRACT,
-    .min_inputs = 1,
-    .max_inputs = 1,
-    .results = 1,
-    .operands = "a",
-    .dtypes = "f32 f64",
+    PRIMITIVE_ROW(cholesky, GRAPH_CONTRACT, 1, 1, 1, "a", "f32 f64"),
     .attribute = {{"upper", GRAPH_ATTR_BOOL, NULL, "false",
                    "reads the upper triangle of a, and gives u with a = u^T u"}},
     .jvp = matrix_tangent_cholesky,
     .infer = infer_cholesky,
-    .compute = compute_cholesky,
-    .reference = GRAPH_REFERENCE(reference_cholesky),
     .bound = GRAPH_REFERENCE(graph_bound_fused_steps),
     .tolerance = 64,
     .samples =
@@ -398,17 +390,9 @@ static const graph_op row_qr_columns = {
 };
 
 static const graph_op row_det = {
-    .name = "det",
-    .class_ = GRAPH_CONTRACT,
-    .min_inputs = 1,
-    .max_inputs = 1,
-    .results = 1,
-    .operands = "a",
-    .dtypes = "f32 f64",
+    PRIMITIVE_ROW(det, GRAPH_CONTRACT, 1, 1, 1, "a", "f32 f64"),
     .jvp = matrix_tangent_det,
     .infer = infer_det,
-    .compute = compute_det,
-    .reference = GRAPH_REFERENCE(reference_det),
     .bound = GRAPH_REFERENCE(graph_bound_fused_steps),
     .tolerance = 256,
     .samples =

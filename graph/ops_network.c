@@ -120,15 +120,15 @@ static void infer_loss(graph_infer *infer) {
     if (infer->attribute[LOSS_REDUCTION].integer != LOSS_NONE) infer->result[0].rank = 0;
 }
 
-#define LOSS(name) static graph_id loss_##name(graph *g, graph_id x, graph_id t, const graph_attribute *attribute)
+#define LOSS(name)                                                \
+    static graph_id loss_##name(graph *g, graph_id x, graph_id t, \
+                                __attribute__((unused)) const graph_attribute *attribute)
 
 LOSS(mse_loss) {
-    (void)attribute;
     graph_id difference = graph_sub(g, x, t);
     return graph_mul(g, difference, difference);
 }
 LOSS(l1_loss) {
-    (void)attribute;
     return graph_abs(g, graph_sub(g, x, t));
 }
 LOSS(huber_loss) {
@@ -140,7 +140,6 @@ LOSS(huber_loss) {
 }
 /* -(t log p + (1 - t) log(1 - p)) with p = logistic(x): max(x, 0) - x t + log(1 + exp(-|x|)) */
 LOSS(binary_cross_entropy) {
-    (void)attribute;
     graph_id tail = graph_log1p(g, graph_exp(g, graph_neg(g, graph_abs(g, x))));
     graph_id line = graph_sub(g, graph_max(g, x, graph_scalar_like(g, x, 0)), graph_mul(g, x, t));
     return graph_add(g, line, tail);
@@ -151,7 +150,6 @@ LOSS(hinge_loss) {
 }
 /* t (log t - x); 0 where t is 0. */
 LOSS(kl_divergence) {
-    (void)attribute;
     graph_id zero = graph_scalar_like(g, x, 0);
     graph_id product = graph_mul(g, t, graph_sub(g, graph_log(g, t), x));
     return graph_select(g, graph_eq(g, t, zero), graph_broadcast_like(g, zero, t), product);
@@ -271,29 +269,17 @@ static void reference_local_response_norm(const graph_reference *r) {
     }
 }
 
-static double number_mse_loss(double x, double t, const graph_attribute *attribute) {
-    (void)attribute;
-    return (x - t) * (x - t);
-}
-static double number_l1_loss(double x, double t, const graph_attribute *attribute) {
-    (void)attribute;
-    return fabs(x - t);
-}
-static double number_huber_loss(double x, double t, const graph_attribute *attribute) {
-    double distance = fabs(x - t), delta = attribute[LOSS_PARAMETER].number;
-    return distance <= delta ? 0.5 * distance * distance : delta * (distance - 0.5 * delta);
-}
-static double number_binary_cross_entropy(double x, double t, const graph_attribute *attribute) {
-    (void)attribute;
-    return (x > 0 ? x : 0) - x * t + log1p(exp(-fabs(x)));
-}
-static double number_hinge_loss(double x, double t, const graph_attribute *attribute) {
-    return fmax(0, attribute[LOSS_PARAMETER].number - t * x);
-}
-static double number_kl_divergence(double x, double t, const graph_attribute *attribute) {
-    (void)attribute;
-    return t == 0 ? 0 : t * (log(t) - x);
-}
+#define NUMBER(name, expression)                                                                                \
+    static double number_##name(double x, double t, __attribute__((unused)) const graph_attribute *attribute) { \
+        return expression;                                                                                      \
+    }
+#define PARAMETER (attribute[LOSS_PARAMETER].number)
+NUMBER(mse_loss, (x - t) * (x - t))
+NUMBER(l1_loss, fabs(x - t))
+NUMBER(huber_loss, fabs(x - t) <= PARAMETER ? 0.5 * (x - t) * (x - t) : PARAMETER * (fabs(x - t) - 0.5 * PARAMETER))
+NUMBER(binary_cross_entropy, (x > 0 ? x : 0) - x * t + log1p(exp(-fabs(x))))
+NUMBER(hinge_loss, fmax(0, PARAMETER - t * x))
+NUMBER(kl_divergence, t == 0 ? 0 : t * (log(t) - x))
 
 static void reference_loss(const graph_reference *r,
                            double (*f)(double x, double t, const graph_attribute *attribute)) {
@@ -337,10 +323,8 @@ static void reference_rotary_embedding(const graph_reference *r) {
 
 /* ---- rows */
 
-#define FORM(name_, least_, most_, operands_, tolerance_)                                               \
-    .name = #name_, .class_ = GRAPH_COMPOSITE, .min_inputs = least_, .max_inputs = most_, .results = 1, \
-    .operands = operands_, .dtypes = "float", .expand = expand_##name_,                                 \
-    .reference = GRAPH_REFERENCE(reference_##name_), .tolerance = tolerance_
+#define FORM(name_, least_, most_, operands_, tolerance_) \
+    COMPOSITE_ROW(name_, least_, most_, 1, operands_, "float"), .tolerance = tolerance_
 
 #define EPSILON \
     { "epsilon", GRAPH_ATTR_FLOAT, NULL, "1e-05", "added to the variance" }
@@ -396,7 +380,7 @@ static const graph_op row_local_response_norm = {
 #define REDUCTION \
     { "reduction", GRAPH_ATTR_ENUM, "mean sum none", "mean", "of all elements; none: one result for each" }
 #define NO_PARAMETER \
-    { NULL, GRAPH_ATTR_INTEGER, NULL, NULL, NULL }
+    { 0 }
 #define DELTA \
     { "delta", GRAPH_ATTR_FLOAT, NULL, "1.0", "distance up to which the loss is a square" }
 #define MARGIN \
@@ -444,6 +428,7 @@ LOSS_TABLE(X)
 
 static const graph_op row_rotary_embedding = {
     FORM(rotary_embedding, 3, 3, "x cosine sine", 8),
+    .linear = 1,
     .algebra = GRAPH_EXCESS,
     .attribute = {{"interleaved", GRAPH_ATTR_BOOL, NULL, "false",
                    "pairs are neighbours; else elements i and i + features/2"}},

@@ -136,10 +136,9 @@ static void reference_mean_variance_normalization(const graph_reference *r) {
 
 /* ---- rows */
 
-#define FORM(name_, tolerance_)                                                                           \
-    .name = #name_, .class_ = GRAPH_COMPOSITE, .algebra = GRAPH_EXCESS, .min_inputs = 1, .max_inputs = 1, \
-    .results = 1, .operands = "x", .dtypes = "float", .infer = infer_##name_, .expand = expand_##name_,   \
-    .reference = GRAPH_REFERENCE(reference_##name_), .tolerance = tolerance_
+#define FORM(name_, tolerance_)                                                                   \
+    COMPOSITE_ROW(name_, 1, 1, 1, "x", "float"), .algebra = GRAPH_EXCESS, .infer = infer_##name_, \
+                                                 .tolerance = tolerance_
 
 static const graph_op row_hardmax = {
     FORM(hardmax, 0),

@@ -767,22 +767,14 @@ static void tangent_chosen(graph_rule *rule) {
 }
 
 static const graph_op row_top_k = {
-    .name = "top_k",
+    PRIMITIVE_ROW(top_k, GRAPH_REDUCE, 1, 1, 2, "x", "number"),
     .aliases = "topk",
-    .class_ = GRAPH_REDUCE,
-    .min_inputs = 1,
-    .max_inputs = 1,
-    .results = 2,
-    .operands = "x",
-    .dtypes = "number",
     .attribute = {{"k", GRAPH_ATTR_INTEGER, NULL, NULL, "how many; at most the size of the axis"},
                   {"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis to search along"},
                   {"dtype", GRAPH_ATTR_DTYPE, NULL, "i64", "of the indices: i32 or i64"},
                   {"least", GRAPH_ATTR_BOOL, NULL, "false", "the least instead of the greatest"}},
     .jvp = tangent_chosen,
     .infer = infer_top_k,
-    .compute = compute_top_k,
-    .reference = GRAPH_REFERENCE(reference_top_k),
     .bound = GRAPH_REFERENCE(graph_bound_picked),
     .samples = "top_k(T[5, 7], k=3, axis=1)\ntop_k(T[5, 7], k=2, axis=0, dtype=i32)\ntop_k(T[1], k=1, axis=0)\n"
                "top_k(T[3, 131], k=10, axis=-1, least=true)\ntop_k(T[0, 3], k=2, axis=1)\n"
@@ -796,20 +788,12 @@ static const graph_op row_top_k = {
 };
 
 static const graph_op row_sort = {
-    .name = "sort",
-    .class_ = GRAPH_REDUCE,
-    .min_inputs = 1,
-    .max_inputs = 1,
-    .results = 2,
-    .operands = "x",
-    .dtypes = "number",
+    PRIMITIVE_ROW(sort, GRAPH_REDUCE, 1, 1, 2, "x", "number"),
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, "-1", "axis to sort along"},
                   {"descending", GRAPH_ATTR_BOOL, NULL, "false", "the greatest first"},
                   {"dtype", GRAPH_ATTR_DTYPE, NULL, "i64", "of the indices: i32 or i64"}},
     .jvp = tangent_chosen,
     .infer = infer_sort,
-    .compute = compute_sort,
-    .reference = GRAPH_REFERENCE(reference_sort),
     .bound = GRAPH_REFERENCE(graph_bound_picked),
     .samples = "sort(T[5, 7])\nsort(T[7, 5], axis=0, descending=true, dtype=i32)\nsort(T[1])\nsort(T[0, 3], axis=0)\n"
                "sort(T[3, 0])\nsort(T[2, 210] in 0..9)\nsort(T[200], descending=true)\n"
@@ -821,13 +805,7 @@ static const graph_op row_sort = {
 };
 
 static const graph_op row_suppress = {
-    .name = "suppress",
-    .class_ = GRAPH_REDUCE,
-    .min_inputs = 3,
-    .max_inputs = 3,
-    .results = 1,
-    .operands = "boxes scores order",
-    .dtypes = "f32 f64",
+    PRIMITIVE_ROW(suppress, GRAPH_REDUCE, 3, 3, 1, "boxes scores order", "f32 f64"),
     .attribute = {{"most", GRAPH_ATTR_INTEGER, NULL, NULL, "boxes of one line that are kept, at most"},
                   {"overlap", GRAPH_ATTR_FLOAT, NULL, "0", "a box that overlaps one that is kept by more is dropped"},
                   {"score", GRAPH_ATTR_FLOAT, NULL, "-1.7976931348623157e308",
@@ -835,9 +813,7 @@ static const graph_op row_suppress = {
                   {"center", GRAPH_ATTR_BOOL, NULL, "false",
                    "boxes are x and y of the centre, width, height; else y and x of two opposite corners"}},
     .infer = infer_suppress,
-    .compute = compute_suppress,
     GRAPH_NO_GRADIENT,
-    .reference = GRAPH_REFERENCE(reference_suppress),
     .bound = GRAPH_REFERENCE(graph_bound_same_steps),
     .samples = "suppress(T[2, 9, 4] in 0..6, T[2, 3, 9], i32[2, 3, 9] in 0..9, most=9, overlap=0.25)\n"
                "suppress(T[1, 21, 4] in 1..5, T[1, 2, 21], i64[1, 2, 21] in 0..21, most=4, overlap=0.125, score=-0.5, "

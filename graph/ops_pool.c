@@ -184,10 +184,8 @@ static void reference_max_unpool(const graph_reference *r) {
 
 /* ---- rows */
 
-#define FORM(name_, inputs_, operands_, dtypes_, tolerance_)                                               \
-    .name = #name_, .class_ = GRAPH_COMPOSITE, .min_inputs = inputs_, .max_inputs = inputs_, .results = 1, \
-    .operands = operands_, .dtypes = dtypes_, .infer = infer_##name_, .expand = expand_##name_,            \
-    .reference = GRAPH_REFERENCE(reference_##name_), .tolerance = tolerance_
+#define FORM(name_, inputs_, operands_, dtypes_, tolerance_) \
+    COMPOSITE_ROW(name_, inputs_, inputs_, 1, operands_, dtypes_), .infer = infer_##name_, .tolerance = tolerance_
 
 static const graph_op row_global_pool = {
     FORM(global_pool, 1, "x", "float", 64),
@@ -214,6 +212,7 @@ static const graph_op row_adaptive_pool = {
 };
 static const graph_op row_max_unpool = {
     FORM(max_unpool, 2, "x indices", "any", 0),
+    .linear = 1,
     .attribute = {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result"}},
     .samples = "max_unpool(T[1, 2, 3], i64[1, 2, 3] in 0..20, shape=[1, 2, 10])\n"
                "max_unpool(T[1, 1, 2, 2], i32[1, 1, 2, 2] in 0..16, shape=[1, 1, 4, 4])\n"

@@ -7,6 +7,7 @@
  * where K is the number of terms. The second term usually depends on constants only, and is then added to the bias once, before the first
  * run. The third term (for a convolution with sums of x over its windows) vanishes for weights without zero point. */
 #include "graph/build.h"
+#include "graph/inference.h"
 #include "graph/ops_common.h"
 
 #ifdef DLC_REFERENCE
@@ -609,10 +610,8 @@ static void reference_dynamic_quantize_linear(const graph_reference *r) {
 
 /* ---- rows ------------------------------------------------------------------------------------------------------- */
 
-#define FORM(name_, min_, max_, operands_, dtypes_)                                                  \
-    .name = #name_, .class_ = GRAPH_COMPOSITE, .min_inputs = min_, .max_inputs = max_, .results = 1, \
-    .operands = operands_, .dtypes = dtypes_, .infer = infer_##name_, .expand = expand_##name_,      \
-    .reference = GRAPH_REFERENCE(reference_##name_)
+#define FORM(name_, least_, most_, operands_, dtypes_) \
+    COMPOSITE_ROW(name_, least_, most_, 1, operands_, dtypes_), .infer = infer_##name_
 
 #define RESULT_DTYPE \
     { "dtype", GRAPH_ATTR_DTYPE, NULL, "u8", "element type of the result: u8 or i8" }
@@ -640,7 +639,7 @@ static void reference_dynamic_quantize_linear(const graph_reference *r) {
     "then convert to f32; the factor is x_scale*w_scale/y_scale in f32. "
 #define SCALES "f32[] in 0.01..0.02, f32[] in 0.01..0.02, f32[] in 0.5..1"
 
-static const graph_op row_quantize_linear = {
+const graph_op graph_row_quantize_linear = {
     FORM(quantize_linear, 2, 3, "x scale [zero_point]", "f32 f16 bf16"),
     GRAPH_NO_GRADIENT,
     .attribute =
@@ -671,9 +670,10 @@ static const graph_op row_quantize_linear = {
         "scale has the type of x or is f8e8m0, zero_point has that of the result; computed in f32. ONNX QuantizeLinear.",
 };
 
-static const graph_op row_dequantize_linear = {
+const graph_op graph_row_dequantize_linear = {
     FORM(dequantize_linear, 2, 3, "x scale [zero_point]",
          "u8 i8 u16 i16 i32 u4 i4 u2 i2 f8e4m3fn f8e4m3fnuz f8e5m2 f8e5m2fnuz f4e2m1"),
+    .linear = 2,
     .attribute = {LINEAR_ATTRIBUTES},
     .tolerance = 1,
     .samples =
@@ -724,16 +724,8 @@ static const graph_op row_convolution_integer = {
 };
 
 static const graph_op row_dynamic_quantize_linear = {
-    .name = "dynamic_quantize_linear",
-    .class_ = GRAPH_COMPOSITE,
-    .min_inputs = 1,
-    .max_inputs = 1,
-    .results = 3,
-    .operands = "x",
-    .dtypes = "f32",
+    COMPOSITE_ROW(dynamic_quantize_linear, 1, 1, 3, "x", "f32"),
     .infer = infer_dynamic_quantize_linear,
-    .expand = expand_dynamic_quantize_linear,
-    .reference = GRAPH_REFERENCE(reference_dynamic_quantize_linear),
     .samples =
         "dynamic_quantize_linear(T[5, 7])\ndynamic_quantize_linear(T[67] in 1..3)\ndynamic_quantize_linear(T[2, 3, 4] in -2..-1)\n"
         "dynamic_quantize_linear(T[])",
@@ -782,5 +774,5 @@ static const graph_op row_qlinear_convolution = {
 };
 
 const graph_op *const graph_ops_quantize[] = {
-    &row_quantize_linear,     &row_dequantize_linear, &row_dynamic_quantize_linear, &row_qlinear_matmul,
-    &row_qlinear_convolution, &row_matmul_integer,    &row_convolution_integer,     NULL};
+    &graph_row_quantize_linear, &graph_row_dequantize_linear, &row_dynamic_quantize_linear, &row_qlinear_matmul,
+    &row_qlinear_convolution,   &row_matmul_integer,          &row_convolution_integer,     NULL};

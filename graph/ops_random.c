@@ -346,19 +346,12 @@ static const graph_op row_normal = {
 };
 
 static const graph_op row_dropout = {
-    .name = "dropout",
-    .class_ = GRAPH_COMPOSITE,
-    .min_inputs = 1,
-    .max_inputs = 2,
-    .results = 1,
-    .operands = "x [key]",
-    .dtypes = "float",
+    COMPOSITE_ROW(dropout, 1, 2, 1, "x [key]", "float"),
+    .linear = 1,
     .attribute = {{"rate", GRAPH_ATTR_FLOAT, NULL, NULL, "probability that an element becomes 0; below 1"},
                   {"seed", GRAPH_ATTR_INTEGER, NULL, "0", "key, where the operand is left out"},
                   {"stream", GRAPH_ATTR_INTEGER, NULL, "auto", "tells calls with one key apart; 32 bits"}},
     .infer = infer_dropout,
-    .expand = expand_dropout,
-    .reference = GRAPH_REFERENCE(reference_dropout),
     .tolerance = 1,
     .samples =
         "dropout(T[67], i64[], rate=0.5, stream=2)\ndropout(T[17, 23], rate=0.25, stream=1)\n"

@@ -63,7 +63,8 @@ static void infer_reduce(graph_infer *infer) {
     reduced_shape(infer, axes, infer->attribute[REDUCE_KEEP].integer, &infer->result[0]);
 }
 
-static void compute_reduce(graph_compute *c, tir_op op) {
+static void compute_reduce(graph_compute *c) {
+    const tir_op op = c->op->operation;
     const graph_shape *x = &c->operand_shape[0];
     uint32_t axes = graph_axes_of(&c->attribute[REDUCE_AXES], x->rank, true);
     tir_expr index[DLC_MAX_RANK];
@@ -508,13 +509,6 @@ static void reference_cumulative(const graph_reference *r, const reduction *f) {
       "Logical (bool) or bitwise exclusive or over the axes; false or 0 where there is nothing. StableHLO reduce " \
       "with xor.")
 
-#define X(name_, aliases_, op_, dtypes_, first_, first_integer_, tolerance_, doc_) \
-    static void compute_reduce_##name_(graph_compute *c) {                         \
-        compute_reduce(c, op_);                                                    \
-    }
-REDUCE_TABLE(X)
-#undef X
-
 #ifdef DLC_REFERENCE
 #define X(name_, aliases_, op_, dtypes_, first_, first_integer_, tolerance_, doc_)                  \
     static void reference_reduce_##name_(const graph_reference *r) {                                \
@@ -546,6 +540,8 @@ REDUCE_TABLE(X)
         .name = "reduce_" #name_,                                                                        \
         .aliases = aliases_,                                                                             \
         .class_ = GRAPH_REDUCE,                                                                          \
+        .structure = GRAPH_FOLDS,                                                                        \
+        .operation = op_,                                                                                \
         .min_inputs = 1,                                                                                 \
         .max_inputs = 1,                                                                                 \
         .results = 1,                                                                                    \
@@ -554,7 +550,7 @@ REDUCE_TABLE(X)
         .attribute = {{"axes", GRAPH_ATTR_INTEGERS, NULL, "[]", "axes to reduce over; empty: all"},      \
                       {"keep", GRAPH_ATTR_BOOL, NULL, "false", "leave dimensions of 1 in their place"}}, \
         .infer = infer_reduce,                                                                           \
-        .compute = compute_reduce_##name_,                                                               \
+        .compute = compute_reduce,                                                                       \
         .reference = GRAPH_REFERENCE(reference_reduce_##name_),                                          \
         .bound = GRAPH_REFERENCE(BOUND_OF_##op_),                                                        \
         .tolerance = tolerance_,                                                                         \

@@ -424,14 +424,8 @@ static void reference_resize(const graph_reference *r) {
 /* ---- row */
 
 static const graph_op row_resize = {
-    .name = "resize",
-    .class_ = GRAPH_COMPOSITE,
+    COMPOSITE_ROW(resize, 1, 3, 1, "x [scale] [roi]", "any"),
     .algebra = GRAPH_EXCESS,
-    .min_inputs = 1,
-    .max_inputs = 3,
-    .results = 1,
-    .operands = "x [scale] [roi]",
-    .dtypes = "any",
     .attribute =
         {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result along the axes"},
          {"mode", GRAPH_ATTR_ENUM, "nearest linear cubic", NULL,
@@ -456,8 +450,6 @@ static const graph_op row_resize = {
           "not_larger, not_smaller: one scale s for all axes, the least or the greatest of shape over size; the result's sizes are s*size, "
           "halves up, instead of shape. Of no effect with scale"}},
     .infer = infer_resize,
-    .expand = expand_resize,
-    .reference = GRAPH_REFERENCE(reference_resize),
     .tolerance = 32,
     .bound = GRAPH_REFERENCE(graph_bound_resize),
     .samples =

@@ -236,6 +236,7 @@ static void reference_grid_sample(const graph_reference *r) {
 
 static const graph_op row_affine_grid = {
     SAMPLE_FORM(affine_grid, 1, 1, "theta", "float", 32),
+    .linear = 1,
     .attribute = {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "2 or 3 spatial dimensions"}, ALIGN},
     .samples = "affine_grid(T[2, 2, 3], shape=[3, 4])\naffine_grid(T[1, 3, 4], shape=[2, 3, 4], align_corners=true)\n"
                "affine_grid(T[1, 2, 3], shape=[1, 5], align_corners=true)\naffine_grid(T[0, 2, 3], shape=[2, 2])",
@@ -245,6 +246,7 @@ static const graph_op row_affine_grid = {
 
 static const graph_op row_grid_sample = {
     SAMPLE_FORM(grid_sample, 2, 2, "x grid", "f32 f64", 256),
+    .linear = 1,
     .attribute = {{"mode", GRAPH_ATTR_ENUM, "nearest linear cubic", "linear",
                    "nearest (halves to even), or a sum over 2 or 4 neighbours along each axis"},
                   {"padding", GRAPH_ATTR_ENUM, "zeros border reflection", "zeros",

@@ -183,22 +183,14 @@ static void reference_ctc_loss(const graph_reference *r) {
 #endif
 
 static const graph_op row_ctc_loss = {
-    .name = "ctc_loss",
-    .class_ = GRAPH_COMPOSITE,
+    COMPOSITE_ROW(ctc_loss, 4, 4, 1, "x labels steps lengths", "float"),
     .algebra = GRAPH_EXCESS,
-    .min_inputs = 4,
-    .max_inputs = 4,
-    .results = 1,
-    .operands = "x labels steps lengths",
-    .dtypes = "float",
     .attribute =
         {{"blank", GRAPH_ATTR_INTEGER, NULL, "0", "class that says nothing"},
          {"reduction", GRAPH_ATTR_ENUM, "mean sum none", "mean",
           "of all losses, for the mean each over its number of labels (at least 1); none: one result for each"},
          {"zero_infinity", GRAPH_ATTR_BOOL, NULL, "false", "0 in the place of a loss that is infinite"}},
     .infer = infer_ctc_loss,
-    .expand = expand_ctc_loss,
-    .reference = GRAPH_REFERENCE(reference_ctc_loss),
     .tolerance = 256,
     .samples =
         "ctc_loss(T[7, 3, 5] in -4..-1, i64[3, 2] in 1..5, i64[3] in 4..8, i64[3] in 0..3)\n"

@@ -274,13 +274,12 @@ static void reference_mel_matrix(const graph_reference *r) {
 
 /* ---- rows */
 
-#define FORM(name_, least_, most_, operands_)                                                           \
-    .name = #name_, .class_ = GRAPH_COMPOSITE, .min_inputs = least_, .max_inputs = most_, .results = 1, \
-    .operands = operands_, .dtypes = "float", .infer = infer_##name_, .expand = expand_##name_,         \
-    .reference = GRAPH_REFERENCE(reference_##name_)
+#define FORM(name_, least_, most_, operands_) \
+    COMPOSITE_ROW(name_, least_, most_, 1, operands_, "float"), .infer = infer_##name_
 
 static const graph_op row_istft = {
     FORM(istft, 1, 2, "x [window]"),
+    .linear = 1,
     .algebra = GRAPH_EXCESS | GRAPH_BY_NUMBERS,
     .attribute =
         {{"frame_step", GRAPH_ATTR_INTEGER, NULL, NULL, "elements from one frame to the next"},

@@ -19,6 +19,7 @@ static void input_infer(graph_infer *infer) {
 static const graph_op input = {
     .name = "input",
     .class_ = GRAPH_SOURCE,
+    .structure = GRAPH_ARRIVES,
     .results = 1,
     .dtypes = "all",
     .attribute = {{"index", GRAPH_ATTR_INTEGER, NULL, NULL, "position among the graph's inputs"},
@@ -53,6 +54,7 @@ static void constant_infer(graph_infer *infer) {
 static const graph_op constant = {
     .name = "constant",
     .class_ = GRAPH_SOURCE,
+    .structure = GRAPH_STORED,
     .results = 1,
     .dtypes = "all",
     .attribute = {{"value", GRAPH_ATTR_CONSTANT, NULL, NULL, "the bytes, compact row-major"},
@@ -91,6 +93,7 @@ static void dimension_reference(const graph_reference *r) {
 static const graph_op dimension = {
     .name = "dimension",
     .class_ = GRAPH_SOURCE,
+    .structure = GRAPH_POSITIONS,
     .results = 1,
     .dtypes = "number",
     .attribute = {{"size", GRAPH_ATTR_DIMS, NULL, NULL, "one index expression over the graph's symbols"},

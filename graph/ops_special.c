@@ -9,13 +9,10 @@
 
 /* ---- scalars */
 
-PLAIN_UNARY(erf, TIR_ERF)
 SCALAR(normal_cdf) {
-    (void)dtype;
     return tir_unary(pool, attribute[0].integer ? TIR_NORMAL_TAIL : TIR_NORMAL_CDF, x[0]);
 }
 
-PLAIN_UNARY(erfc, TIR_ERFC)
 WIDENED(erfinv, tir_math_erfinv(pool, a))
 WIDENED(lgamma, tir_math_lgamma(pool, a))
 WIDENED(digamma, tir_math_digamma(pool, a))
@@ -84,9 +81,12 @@ REFERENCE(bessel_i1e, (double)special_bessel(1, 1, (long double)x[0]))
 /* ---- rows */
 
 static const graph_op row_erf = {
-    MAP(erf, 1, "x"),         .dtypes = "float",
-    .infer = graph_infer_map, .accuracy = {2.8, 1.2, 0},
-    .samples = UNARY("erf"),  .doc = "Error function, 2/sqrt(pi) times the integral of exp(-t*t) over 0..x. CHLO erf.",
+    PLAIN(erf, 1, "x", TIR_ERF),
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .accuracy = {2.8, 1.2, 0},
+    .samples = UNARY("erf"),
+    .doc = "Error function, 2/sqrt(pi) times the integral of exp(-t*t) over 0..x. CHLO erf.",
 };
 
 static const graph_op row_normal_cdf = {
@@ -103,7 +103,7 @@ static const graph_op row_normal_cdf = {
 };
 
 static const graph_op row_erfc = {
-    MAP(erfc, 1, "x"),
+    PLAIN(erfc, 1, "x", TIR_ERFC),
     .dtypes = "float",
     .infer = graph_infer_map,
     .accuracy = {4.8, 5.2, 0},

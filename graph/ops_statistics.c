@@ -375,19 +375,11 @@ static void reference_lexsort(const graph_reference *r) {
     }
 
 static const graph_op row_median = {
-    .name = "median",
-    .class_ = GRAPH_COMPOSITE,
-    .min_inputs = 1,
-    .max_inputs = 1,
-    .results = 1,
-    .operands = "x",
-    .dtypes = "f16 bf16 f32 f64",
+    COMPOSITE_ROW(median, 1, 1, 1, "x", "f16 bf16 f32 f64"),
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, "-1", "axis of the elements"},
                   {"keep", GRAPH_ATTR_BOOL, NULL, "false", "the axis stays, of size 1"},
                   IGNORE_ATTRIBUTE},
     .infer = infer_median,
-    .expand = expand_median,
-    .reference = GRAPH_REFERENCE(reference_median),
     .tolerance = 2,
     .samples = "median(T[5, 7])\nmedian(T[6])\nmedian(T[4, 3], axis=0, keep=true)\nmedian(T[1])\nmedian(T[0, 3])\n"
                "median(T[2, 8, 3], axis=1, ignore_nan=true)\nmedian(T[2, 2, 1, 2, 3], axis=-2)",
@@ -397,21 +389,13 @@ static const graph_op row_median = {
 };
 
 static const graph_op row_quantile = {
-    .name = "quantile",
-    .class_ = GRAPH_COMPOSITE,
-    .min_inputs = 2,
-    .max_inputs = 2,
-    .results = 1,
-    .operands = "x q",
-    .dtypes = "f16 bf16 f32 f64",
+    COMPOSITE_ROW(quantile, 2, 2, 1, "x q", "f16 bf16 f32 f64"),
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, "-1", "axis of the elements"},
                   {"method", GRAPH_ATTR_ENUM, "linear lower higher nearest midpoint", "linear",
                    "what stands between two elements"},
                   {"keep", GRAPH_ATTR_BOOL, NULL, "false", "the axis stays, of size 1"},
                   IGNORE_ATTRIBUTE},
     .infer = infer_quantile,
-    .expand = expand_quantile,
-    .reference = GRAPH_REFERENCE(reference_quantile),
     .tolerance = 16,
     .samples =
         "quantile(T[5, 7], T[] in 0..1)\nquantile(T[6, 4], T[3] in 0..1, axis=0)\nquantile(T[9], T[4] in 0..1, method=lower)\n"
@@ -426,22 +410,15 @@ static const graph_op row_quantile = {
 };
 
 static const graph_op row_histogram = {
-    .name = "histogram",
+    COMPOSITE_ROW(histogram, 1, 2, 2, "x [edges]", "f32 f64"),
     .aliases = "histc",
-    .class_ = GRAPH_COMPOSITE,
-    .min_inputs = 1,
-    .max_inputs = 2,
-    .results = 2,
-    .operands = "x [edges]",
-    .dtypes = "f32 f64",
+    .linear = 2,
     .attribute = {{"bins", GRAPH_ATTR_INTEGER, NULL, "10",
                    "bins of one width from low to high, where there are no edges"},
                   {"low", GRAPH_ATTR_FLOAT, NULL, "0", "least edge"},
                   {"high", GRAPH_ATTR_FLOAT, NULL, "0",
                    "greatest edge; low and high 0: the least and the greatest element"}},
     .infer = infer_histogram,
-    .expand = expand_histogram,
-    .reference = GRAPH_REFERENCE(reference_histogram),
     .tolerance = 2,
     .samples = "histogram(T[50] in 0..4, bins=4, low=0, high=4)\nhistogram(T[5, 7], bins=8, low=-2, high=2)\n"
                "histogram(T[0], bins=3)\nhistogram(T[3, 3] in 0..0, bins=2)\nhistogram(T[0], T[5])",
@@ -452,18 +429,10 @@ static const graph_op row_histogram = {
 };
 
 static const graph_op row_bincount = {
-    .name = "bincount",
-    .class_ = GRAPH_COMPOSITE,
-    .min_inputs = 1,
-    .max_inputs = 1,
-    .results = 1,
-    .operands = "x",
-    .dtypes = "i8 u8 i16 u16 i32 u32 i64",
+    COMPOSITE_ROW(bincount, 1, 1, 1, "x", "i8 u8 i16 u16 i32 u32 i64"),
     .attribute = {{"bins", GRAPH_ATTR_INTEGER, NULL, NULL, "numbers that are counted: 0 .. bins - 1"}},
     .infer = infer_bincount,
-    .expand = expand_bincount,
     GRAPH_NO_GRADIENT,
-    .reference = GRAPH_REFERENCE(reference_bincount),
     .samples =
         "bincount(T[50] in 0..9, bins=7)\nbincount(T[5, 7] in 0..3, bins=3)\nbincount(T[0], bins=2)\nbincount(T[] in 0..2, bins=1)\n"
         "bincount(T[9], bins=0)",
@@ -473,17 +442,9 @@ static const graph_op row_bincount = {
 };
 
 static const graph_op row_lexsort = {
-    .name = "lexsort",
-    .class_ = GRAPH_COMPOSITE,
-    .min_inputs = 1,
-    .max_inputs = 1,
-    .results = 1,
-    .operands = "keys",
-    .dtypes = "number",
+    COMPOSITE_ROW(lexsort, 1, 1, 1, "keys", "number"),
     .infer = infer_lexsort,
-    .expand = expand_lexsort,
     GRAPH_NO_GRADIENT,
-    .reference = GRAPH_REFERENCE(reference_lexsort),
     .samples =
         "lexsort(T[2, 17] in 0..4)\nlexsort(T[1, 5])\nlexsort(T[3, 2, 9] in 0..2)\nlexsort(T[2, 0])\nlexsort(T[2, 0, 3])",
     .doc =

@@ -305,7 +305,8 @@ bool graph_op_stores(const graph_op *op) {
 }
 
 bool graph_is_on_stored(const graph *g, const graph_node *node) {
-    const bool sums = strcmp(node->op->name, "dot_general") == 0 || strcmp(node->op->name, "reduce_sum") == 0;
+    const bool sums = node->op->structure == GRAPH_CONTRACTS ||
+                      (node->op->structure == GRAPH_FOLDS && node->op->operation == TIR_ADD);
     if ((node->op->class_ != GRAPH_MAP && node->op->class_ != GRAPH_INJECTIVE && !sums) || graph_op_stores(node->op))
         return false;
     bool stored = false;
@@ -425,18 +426,19 @@ static graph_id complex_contraction(graph_expand *e) {
 /* The result of an operator that does not act on both parts separately; 0: it does act on them separately. */
 static graph_id expand_complex(graph_expand *e) {
     graph *g = e->g;
-    const char *name = e->op->name;
-    if (strcmp(name, "mul") == 0) return complex_product(g, parts_of(g, e->input[0]), parts_of(g, e->input[1]));
-    if (strcmp(name, "div") == 0) return complex_quotient(g, parts_of(g, e->input[0]), parts_of(g, e->input[1]));
-    if (strcmp(name, "dot_general") == 0) return complex_contraction(e);
-    if (strcmp(name, "abs") == 0) return complex_magnitude(g, parts_of(g, e->input[0]));
-    if (strcmp(name, "exp") == 0) return complex_exponential(g, parts_of(g, e->input[0]));
-    return 0;
+    if (e->op->structure == GRAPH_CONTRACTS) return complex_contraction(e);
+    switch (graph_map_operation(e->op)) {
+    case TIR_MUL: return complex_product(g, parts_of(g, e->input[0]), parts_of(g, e->input[1]));
+    case TIR_DIV: return complex_quotient(g, parts_of(g, e->input[0]), parts_of(g, e->input[1]));
+    case TIR_ABS: return complex_magnitude(g, parts_of(g, e->input[0]));
+    case TIR_EXP: return complex_exponential(g, parts_of(g, e->input[0]));
+    default: return 0;
+    }
 }
 
 void graph_expand_stored(graph_expand *e, int results) {
     graph *g = e->g;
-    if (strcmp(e->op->name, "cast") == 0) {
+    if (graph_map_operation(e->op) == TIR_CAST) {
         e->result[0] = cast_stored(g, e->input[0], e->attribute);
         return;
     }
@@ -485,36 +487,38 @@ static void transpose_as_complex(graph_rule *rule) {
 
 /* ---- rows ----------------------------------------------------------------------------------------------------------- */
 
-#define LINEAR(operands, name) .linear = operands, .transpose = transpose_##name,
-#define ROW(name_, class_name_, count_, operands_, dtypes_, infer_, field_, function_, rules_, samples_, doc_) \
-    static const graph_op row_##name_ = {                                                                      \
-        .name = #name_,                                                                                        \
-        .class_ = class_name_,                                                                                 \
-        .min_inputs = count_,                                                                                  \
-        .max_inputs = count_,                                                                                  \
-        .results = 1,                                                                                          \
-        .operands = operands_,                                                                                 \
-        .dtypes = dtypes_,                                                                                     \
-        .infer = infer_,                                                                                       \
-        .field_ = function_,                                                                                   \
-        rules_.samples = samples_,                                                                             \
-        .doc = doc_,                                                                                           \
+#define ROW(name_, class_name_, count_, linear_, operands_, dtypes_, infer_, field_, function_, transpose_, samples_, \
+            doc_)                                                                                                     \
+    static const graph_op row_##name_ = {                                                                             \
+        .name = #name_,                                                                                               \
+        .class_ = class_name_,                                                                                        \
+        .min_inputs = count_,                                                                                         \
+        .max_inputs = count_,                                                                                         \
+        .linear = linear_,                                                                                            \
+        .results = 1,                                                                                                 \
+        .operands = operands_,                                                                                        \
+        .dtypes = dtypes_,                                                                                            \
+        .infer = infer_,                                                                                              \
+        .field_ = function_,                                                                                          \
+        .transpose = transpose_,                                                                                      \
+        .jointly = (count_) > 1,                                                                                      \
+        .samples = samples_,                                                                                          \
+        .doc = doc_,                                                                                                  \
     };
 
-ROW(complex, GRAPH_INJECTIVE, 2, "real imag", "f32", infer_complex, compute, compute_complex,
-    LINEAR(GRAPH_JOINTLY, complex), "complex(T[5, 7], T[5, 7])",
-    "real + i imag, c64, of two f32 of one shape. StableHLO complex.")
-ROW(real, GRAPH_INJECTIVE, 1, "x", "c64", infer_part, compute, compute_real, LINEAR(1, real), "real(T[5, 7])",
+ROW(complex, GRAPH_INJECTIVE, 2, 0, "real imag", "f32", infer_complex, compute, compute_complex, transpose_complex,
+    "complex(T[5, 7], T[5, 7])", "real + i imag, c64, of two f32 of one shape. StableHLO complex.")
+ROW(real, GRAPH_INJECTIVE, 1, 1, "x", "c64", infer_part, compute, compute_real, transpose_real, "real(T[5, 7])",
     "Real part of c64, f32. StableHLO real.")
-ROW(imag, GRAPH_INJECTIVE, 1, "x", "c64", infer_part, compute, compute_imag, LINEAR(1, imag), "imag(T[5, 7])",
+ROW(imag, GRAPH_INJECTIVE, 1, 1, "x", "c64", infer_part, compute, compute_imag, transpose_imag, "imag(T[5, 7])",
     "Imaginary part of c64, f32. StableHLO imag.")
-ROW(conj, GRAPH_COMPOSITE, 1, "x", "c64", infer_conj, expand, expand_conj, , "conj(T[5, 7])",
+ROW(conj, GRAPH_COMPOSITE, 1, 1, "x", "c64", infer_conj, expand, expand_conj, NULL, "conj(T[5, 7])",
     "Complex conjugate: the imaginary part with the other sign. NumPy conj.")
-ROW(angle, GRAPH_COMPOSITE, 1, "x", "c64", infer_part, expand, expand_angle, , "angle(T[5, 7])",
+ROW(angle, GRAPH_COMPOSITE, 1, 0, "x", "c64", infer_part, expand, expand_angle, NULL, "angle(T[5, 7])",
     "Argument of c64, f32 from -pi to pi: atan2(imag, real). NumPy angle.")
-ROW(as_pairs, GRAPH_INJECTIVE, 1, "x", "c64", infer_as_pairs, compute, compute_pairs, LINEAR(1, as_pairs),
+ROW(as_pairs, GRAPH_INJECTIVE, 1, 1, "x", "c64", infer_as_pairs, compute, compute_pairs, transpose_as_pairs,
     "as_pairs(T[5, 7])", "c64[...] as f32[..., 2]: real part, imaginary part. PyTorch view_as_real.")
-ROW(as_complex, GRAPH_INJECTIVE, 1, "x", "f32", infer_as_complex, compute, compute_pairs, LINEAR(1, as_complex),
+ROW(as_complex, GRAPH_INJECTIVE, 1, 1, "x", "f32", infer_as_complex, compute, compute_pairs, transpose_as_complex,
     "as_complex(T[5, 2])", "f32[..., 2] as c64[...]: pairs of real and imaginary part. PyTorch view_as_complex.")
 
 static const graph_op row_unpack_bits = {

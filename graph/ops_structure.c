@@ -683,14 +683,13 @@ static void reference_iota(const graph_reference *r) {
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 /* name, class, least and most operands and their names, dtypes */
-#define FORM(name_, class_name_, min_, max_, operands_, dtypes_)                                  \
-    .name = #name_, .class_ = class_name_, .min_inputs = min_, .max_inputs = max_, .results = 1,  \
-    .operands = operands_, .dtypes = dtypes_, .infer = infer_##name_, .compute = compute_##name_, \
-    .reference = GRAPH_REFERENCE(reference_##name_)
+#define FORM(name_, class__, least_, most_, operands_, dtypes_) \
+    PRIMITIVE_ROW(name_, class__, least_, most_, 1, operands_, dtypes_), .infer = infer_##name_
 
 static const graph_op row_reshape = {
     .aliases = "view",
     FORM(reshape, GRAPH_INJECTIVE, 1, 1, "x", "all"),
+    .structure = GRAPH_REGROUPS,
     GRAPH_LINEAR(1, transpose_reshape),
     .attribute = {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result; one may be -1: what is left"}},
     .samples =
@@ -705,6 +704,7 @@ static const graph_op row_reshape = {
 static const graph_op row_transpose = {
     .aliases = "permute",
     FORM(transpose, GRAPH_INJECTIVE, 1, 1, "x", "all"),
+    .structure = GRAPH_PERMUTES,
     GRAPH_LINEAR(1, transpose_transpose),
     .attribute = {{"permutation", GRAPH_ATTR_INTEGERS, NULL, NULL, "for each result axis, the operand's axis"}},
     .samples =
@@ -716,6 +716,7 @@ static const graph_op row_transpose = {
 static const graph_op row_broadcast = {
     .aliases = "expand broadcast_to",
     FORM(broadcast, GRAPH_INJECTIVE, 1, 1, "x", "all"),
+    .structure = GRAPH_REPEATS,
     GRAPH_LINEAR(1, transpose_broadcast),
     .attribute = {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result"},
                   {"axes", GRAPH_ATTR_INTEGERS, NULL, NULL, "for each axis of x, its axis in the result"}},
@@ -729,6 +730,7 @@ static const graph_op row_broadcast = {
 static const graph_op row_reverse = {
     .aliases = "flip",
     FORM(reverse, GRAPH_INJECTIVE, 1, 1, "x", "all"),
+    .structure = GRAPH_PICKS,
     GRAPH_LINEAR(1, transpose_reverse),
     .algebra = GRAPH_INVOLUTION,
     .attribute = {{"axes", GRAPH_ATTR_INTEGERS, NULL, NULL, "axes to reverse"}},
@@ -739,6 +741,7 @@ static const graph_op row_reverse = {
 };
 static const graph_op row_slice = {
     FORM(slice, GRAPH_INJECTIVE, 1, 1, "x", "all"),
+    .structure = GRAPH_SELECTS,
     GRAPH_LINEAR(1, transpose_slice),
     .attribute = {{"start", GRAPH_ATTR_DIMS, NULL, NULL,
                    "first index of each axis; negative constants count from the end"},
@@ -755,7 +758,8 @@ static const graph_op row_slice = {
 };
 static const graph_op row_pad = {
     FORM(pad, GRAPH_INJECTIVE, 2, 2, "x value", "all"),
-    GRAPH_LINEAR(GRAPH_JOINTLY, transpose_pad),
+    .structure = GRAPH_PADS,
+    GRAPH_JOINTLY_LINEAR(transpose_pad),
     .attribute = {{"low", GRAPH_ATTR_INTEGERS, NULL, NULL,
                    "elements before the first, per axis; negative ones are removed"},
                   {"high", GRAPH_ATTR_INTEGERS, NULL, NULL,
@@ -773,6 +777,7 @@ static const graph_op row_pad = {
 };
 static const graph_op row_pad_repeat = {
     FORM(pad_repeat, GRAPH_INJECTIVE, 1, 1, "x", "all"),
+    .structure = GRAPH_PICKS,
     GRAPH_LINEAR(1, transpose_pad_repeat),
     .attribute =
         {{"low", GRAPH_ATTR_INTEGERS, NULL, NULL, "elements before the first, per axis; negative ones are removed"},
@@ -793,7 +798,8 @@ static const graph_op row_pad_repeat = {
 static const graph_op row_concat = {
     .aliases = "concatenate cat",
     FORM(concat, GRAPH_INJECTIVE, 1, -1, "x", "all"),
-    GRAPH_LINEAR(GRAPH_JOINTLY, transpose_concat),
+    .structure = GRAPH_JOINS,
+    GRAPH_JOINTLY_LINEAR(transpose_concat),
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis to join along"}},
     .samples = "concat(T[5, 3], T[5, 1], T[5, 7], axis=1)\nconcat(T[13], axis=0)\nconcat(T[2, 3], T[4, 3], axis=-2)\n"
                "concat(T[0], T[3], T[0], T[2], axis=0)\nconcat(T[0], T[0], axis=0)\n"
@@ -804,6 +810,7 @@ static const graph_op row_concat = {
 static const graph_op row_iota = {
     .aliases = "arange",
     FORM(iota, GRAPH_SOURCE, 0, 0, "", "number"),
+    .structure = GRAPH_POSITIONS,
     GRAPH_NO_GRADIENT,
     .attribute = {{"dtype", GRAPH_ATTR_DTYPE, NULL, NULL, "element type of the result"},
                   {"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result"},

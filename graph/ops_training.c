@@ -285,10 +285,8 @@ static void reference_triplet_loss(const graph_reference *r) {
 
 /* ---- rows */
 
-#define FORM(name_, least_, most_, results_, operands_, tolerance_)                                                \
-    .name = #name_, .class_ = GRAPH_COMPOSITE, .algebra = GRAPH_EXCESS, .min_inputs = least_, .max_inputs = most_, \
-    .results = results_, .operands = operands_, .dtypes = "float", .expand = expand_##name_,                       \
-    .reference = GRAPH_REFERENCE(reference_##name_), .tolerance = tolerance_
+#define FORM(name_, least_, most_, results_, operands_, tolerance_) \
+    COMPOSITE_ROW(name_, least_, most_, results_, operands_, "float"), .algebra = GRAPH_EXCESS, .tolerance = tolerance_
 #define REDUCTION \
     { "reduction", GRAPH_ATTR_ENUM, "mean sum none", "mean", "of all losses; none: one result for each" }
 #define CLASS_ATTRIBUTES                                                                                              \
@@ -313,11 +311,13 @@ static const graph_op row_batch_norm_training = {
 static const graph_op row_nll_loss = {
     .aliases = "negative_log_likelihood_loss",
     FORM(nll_loss, 2, 3, 1, "x labels [weight]", 64),
+    .linear = 1,
     .attribute = {CLASS_ATTRIBUTES},
     .infer = infer_class_loss,
     .samples =
         "nll_loss(T[5, 7], i64[5] in 0..7)\nnll_loss(T[2, 4, 3], i32[2, 3] in -1..6, T[4] in 0..1, reduction=none)\n"
-        "nll_loss(T[6, 3], i64[6] in 0..3, T[3] in 1..2, reduction=sum, ignore_index=1)",
+        "nll_loss(T[6, 3], i64[6] in 0..3, T[3] in 1..2, reduction=sum, ignore_index=1)\n"
+        "nll_loss(T[6, 3], i64[6] in 0..3, T[3] in 1..2)",
     .doc =
         "-x[label]*weight[label] along axis, x logarithms of probabilities; the mean divides by the weights that count. Labels "
         "that are ignored give 0; a mean of none that counts is NaN. ONNX NegativeLogLikelihoodLoss.",
@@ -331,7 +331,8 @@ static const graph_op row_class_cross_entropy = {
     .samples = "class_cross_entropy(T[5, 7], i64[5] in 0..7)\n"
                "class_cross_entropy(T[2, 4, 3], i32[2, 3] in -1..6, T[4] in 0..1, reduction=none, smoothing=0.1)\n"
                "class_cross_entropy(T[6, 3], i64[6] in 0..3, T[3] in 1..2, reduction=sum, ignore_index=1)\n"
-               "class_cross_entropy(T[8, 5], i64[8] in 0..5, smoothing=0.25)",
+               "class_cross_entropy(T[8, 5], i64[8] in 0..5, smoothing=0.25)\n"
+               "class_cross_entropy(T[6, 3], i64[6] in 0..3, T[3] in 1..2)",
     .doc =
         "nll_loss of log_softmax(x): cross entropy of classes, with weights, ignored labels and label smoothing (target: 1 - "
         "smoothing on the label and smoothing/classes on each). ONNX SoftmaxCrossEntropyLoss; PyTorch CrossEntropyLoss; "

@@ -270,14 +270,8 @@ static void reference_convolution_transposed(const graph_reference *r) {
 #endif
 
 static const graph_op row_convolution_transposed = {
-    .name = "convolution_transposed",
+    COMPOSITE_ROW(convolution_transposed, 2, 2, 1, "x w", "number"),
     .aliases = "conv_transpose",
-    .class_ = GRAPH_COMPOSITE,
-    .min_inputs = 2,
-    .max_inputs = 2,
-    .results = 1,
-    .operands = "x w",
-    .dtypes = "number",
     .attribute = {{"stride", GRAPH_ATTR_INTEGERS, NULL, "[]", "distance in the result of neighbours in x; empty: 1"},
                   {"low", GRAPH_ATTR_INTEGERS, NULL, "[]", "elements removed before the first of the result; empty: 0"},
                   {"high", GRAPH_ATTR_INTEGERS, NULL, "[]", "elements removed after the last of the result; empty: 0"},
@@ -289,10 +283,8 @@ static const graph_op row_convolution_transposed = {
                   GRAPH_RESULT_ATTRIBUTE},
     GRAPH_LINEAR(3, transpose_convolution_transposed),
     .infer = infer_convolution_transposed,
-    .expand = expand_convolution_transposed,
-    .reference = GRAPH_REFERENCE(reference_convolution_transposed),
     .tolerance = 1,
-    .bound = GRAPH_REFERENCE(graph_bound_contraction),
+    .bound = GRAPH_REFERENCE(graph_bound_convolution_transposed),
     .samples =
         "convolution_transposed(T[1, 3, 5, 4], T[3, 2, 2, 2], stride=[2, 2])\n"
         "convolution_transposed(T[2, 3, 5, 4], T[3, 5, 4, 4], stride=[2, 2], low=[1, 1], high=[1, 1])\n"

@@ -897,23 +897,17 @@ static void reference_average_pool(const graph_reference *r) {
     }
 
 static const graph_op row_convolution = {
-    .name = "convolution",
+    PRIMITIVE_ROW(convolution, GRAPH_CONTRACT, 2, 2, 1, "x w", "number"),
     .aliases = "conv",
-    .class_ = GRAPH_CONTRACT,
-    .min_inputs = 2,
-    .max_inputs = 2,
-    .results = 1,
-    .operands = "x w",
-    .dtypes = "number",
+    .structure = GRAPH_CONVOLVES,
     .attribute = {WINDOW_ATTRIBUTES("distance of the windows; empty: 1"),
                   {"groups", GRAPH_ATTR_INTEGER, NULL, "1",
                    "channels are divided into as many independent convolutions"},
                   GRAPH_RESULT_ATTRIBUTE},
     GRAPH_LINEAR(3, transpose_convolution),
     .infer = infer_convolution,
-    .compute = compute_convolution,
-    .reference = GRAPH_REFERENCE(reference_convolution),
     .tolerance = 1,
+    .bound = GRAPH_REFERENCE(graph_bound_convolution),
     .samples =
         "convolution(T[1, 1, 8, 8], T[5, 1, 3, 3], low=[1, 1], high=[1, 1])\n"
         "convolution(T[2, 3, 7, 5], T[4, 3, 3, 2])\n"
@@ -981,21 +975,14 @@ static const graph_op row_convolution_weights = {
 };
 
 static const graph_op row_reduce_window = {
-    .name = "reduce_window",
-    .class_ = GRAPH_REDUCE,
-    .min_inputs = 1,
-    .max_inputs = 1,
-    .results = 1,
-    .operands = "x",
-    .dtypes = "number",
+    PRIMITIVE_ROW(reduce_window, GRAPH_REDUCE, 1, 1, 1, "x", "number"),
+    .structure = GRAPH_FOLDS_WINDOWS,
     .attribute = {{"op", GRAPH_ATTR_ENUM, "sum max min", NULL, "what to do with the elements of a window"},
                   {"window", GRAPH_ATTR_INTEGERS, NULL, NULL, "size of the window in every dimension"},
                   WINDOW_ATTRIBUTES("distance of the windows; empty: 1")},
     .jvp = tangent_reduce_window,
     .vjp = cotangent_reduce_window,
     .infer = infer_reduce_window,
-    .compute = compute_reduce_window,
-    .reference = GRAPH_REFERENCE(reference_reduce_window),
     .tolerance = 1,
     .bound = GRAPH_REFERENCE(graph_bound_window),
     .samples =
@@ -1040,17 +1027,9 @@ static const graph_op row_reduce_window = {
     "window=[3], dilation=[2], stride=[2], ceil=true)"
 
 static const graph_op row_max_pool = {
-    .name = "max_pool",
-    .class_ = GRAPH_COMPOSITE,
-    .min_inputs = 1,
-    .max_inputs = 1,
-    .results = 1,
-    .operands = "x",
-    .dtypes = "number",
+    COMPOSITE_ROW(max_pool, 1, 1, 1, "x", "number"),
     .attribute = {POOL_WINDOW, POOL_STRIDE, POOL_CEIL},
     .infer = infer_pool,
-    .expand = expand_max_pool,
-    .reference = GRAPH_REFERENCE(reference_max_pool),
     .bound = GRAPH_REFERENCE(graph_bound_window),
     .samples = POOL_SAMPLES("max_pool") CEIL_SAMPLES("max_pool"),
     .doc = "Greatest element under a window that slides over the dimensions of x after batch and channels; padding "
@@ -1058,21 +1037,13 @@ static const graph_op row_max_pool = {
 };
 
 static const graph_op row_max_pool_with_indices = {
-    .name = "max_pool_with_indices",
-    .class_ = GRAPH_COMPOSITE,
-    .min_inputs = 1,
-    .max_inputs = 1,
-    .results = 2,
-    .operands = "x",
-    .dtypes = "number",
+    COMPOSITE_ROW(max_pool_with_indices, 1, 1, 2, "x", "number"),
     .attribute = {POOL_WINDOW,
                   POOL_STRIDE,
                   POOL_CEIL,
                   {"column_major", GRAPH_ATTR_BOOL, NULL, "false",
                    "the spatial dimensions are counted with the first one innermost"}},
     .infer = infer_max_pool_with_indices,
-    .expand = expand_max_pool_with_indices,
-    .reference = GRAPH_REFERENCE(reference_max_pool_with_indices),
     .samples = POOL_SAMPLES("max_pool_with_indices") CEIL_SAMPLES(
         "max_pool_with_indices") "\nmax_pool_with_indices(T[2, 2, 6, 5] in 0..3, window=[3, 2], stride=[2, 1], column_major=true)\n"
                                  "max_pool_with_indices(T[1, 2, 3, 4, 5] in 0..3, window=[2, 2, 2], column_major=true)",
@@ -1083,14 +1054,9 @@ static const graph_op row_max_pool_with_indices = {
 };
 
 static const graph_op row_average_pool = {
-    .name = "average_pool",
+    COMPOSITE_ROW(average_pool, 1, 1, 1, "x", "float"),
     .aliases = "avg_pool",
-    .class_ = GRAPH_COMPOSITE,
-    .min_inputs = 1,
-    .max_inputs = 1,
-    .results = 1,
-    .operands = "x",
-    .dtypes = "float",
+    .linear = 1,
     .attribute =
         {POOL_WINDOW,
          POOL_STRIDE,
@@ -1098,8 +1064,6 @@ static const graph_op row_average_pool = {
           "divide by the window's size even where it holds padding; what ceil lets stand beyond the padding does not count"},
          POOL_CEIL},
     .infer = infer_pool,
-    .expand = expand_average_pool,
-    .reference = GRAPH_REFERENCE(reference_average_pool),
     .tolerance = 2,
     .bound = GRAPH_REFERENCE(graph_bound_average_pool),
     .samples =
@@ -1111,17 +1075,9 @@ static const graph_op row_average_pool = {
 };
 
 static const graph_op row_lp_pool = {
-    .name = "lp_pool",
-    .class_ = GRAPH_COMPOSITE,
-    .min_inputs = 1,
-    .max_inputs = 1,
-    .results = 1,
-    .operands = "x",
-    .dtypes = "float",
+    COMPOSITE_ROW(lp_pool, 1, 1, 1, "x", "float"),
     .attribute = {POOL_WINDOW, POOL_STRIDE, {"p", GRAPH_ATTR_INTEGER, NULL, "2", "exponent, at least 1"}, POOL_CEIL},
     .infer = infer_lp_pool,
-    .expand = expand_lp_pool,
-    .reference = GRAPH_REFERENCE(reference_lp_pool),
     .tolerance = 64,
     .samples = POOL_SAMPLES("lp_pool") CEIL_SAMPLES("lp_pool") "\nlp_pool(T[1, 2, 7], window=[3], p=1)\n"
                                                                "lp_pool(T[1, 2, 7] in 1..2, window=[3], p=3)",

@@ -434,13 +434,8 @@ static void reference_winograd_output(const graph_reference *r) {
     { "dilation", GRAPH_ATTR_INTEGER, NULL, "1", "distance of the elements of a signal's window" }
 
 static const graph_op row_winograd_input = {
-    .name = "winograd_input",
-    .class_ = GRAPH_REDUCE,
-    .min_inputs = 1,
-    .max_inputs = 1,
-    .results = 1,
-    .operands = "x",
-    .dtypes = "f32 f64",
+    PRIMITIVE_ROW(winograd_input, GRAPH_REDUCE, 1, 1, 1, "x", "f32 f64"),
+    .linear = 1,
     .attribute = {TILE_ATTRIBUTE,
                   {"low", GRAPH_ATTR_INTEGERS, NULL, "[]",
                    "padding before rows and columns, 0 to 2 * dilation; empty: 0"},
@@ -449,8 +444,6 @@ static const graph_op row_winograd_input = {
                   DILATION_ATTRIBUTE},
     .refused = "convolutions become it when a program is compiled: differentiate those",
     .infer = infer_winograd_input,
-    .compute = compute_winograd_input,
-    .reference = GRAPH_REFERENCE(reference_winograd_input),
     .tolerance = 64,
     .bound = GRAPH_REFERENCE(graph_bound_winograd),
     .samples = "winograd_input(T[1, 3, 8, 8], tile=four, low=[1, 1], high=[1, 1])\n"
@@ -467,20 +460,13 @@ static const graph_op row_winograd_input = {
 };
 
 static const graph_op row_winograd_output = {
-    .name = "winograd_output",
-    .class_ = GRAPH_REDUCE,
-    .min_inputs = 1,
-    .max_inputs = 1,
-    .results = 1,
-    .operands = "m",
-    .dtypes = "f32 f64",
+    PRIMITIVE_ROW(winograd_output, GRAPH_REDUCE, 1, 1, 1, "m", "f32 f64"),
+    .linear = 1,
     .attribute = {TILE_ATTRIBUTE,
                   {"shape", GRAPH_ATTR_DIMS, NULL, NULL, "batch, rows and columns of the result"},
                   DILATION_ATTRIBUTE},
     .refused = "convolutions become it when a program is compiled: differentiate those",
     .infer = infer_winograd_output,
-    .compute = compute_winograd_output,
-    .reference = GRAPH_REFERENCE(reference_winograd_output),
     .tolerance = 64,
     .bound = GRAPH_REFERENCE(graph_bound_winograd),
     .samples = "winograd_output(T[6, 6, 4, 5], tile=four, shape=[1, 8, 8])\n"

@@ -137,10 +137,7 @@ static void merge_node(const graph *outer, const graph *g, uint32_t node, graph_
 
 /* Is the node a move? Copies of moves are in many kernels. */
 static bool is_move(const graph_node *node) {
-    static const char *const moves[] = {"broadcast", "reshape", "transpose", "slice"};
-    for (size_t i = 0; i < sizeof moves / sizeof *moves; i++)
-        if (strcmp(node->op->name, moves[i]) == 0) return true;
-    return node->op->class_ == GRAPH_SOURCE;
+    return node->op->class_ == GRAPH_SOURCE || node->op->structure == GRAPH_PERMUTES || graph_is_index_change(node->op);
 }
 
 const char *graph_origins_of_nodes(lib_arena *arena, const graph *g, const uint32_t *nodes, uint32_t count) {

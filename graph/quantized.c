@@ -61,11 +61,11 @@ static const graph_attribute *attribute_of(const graph_node *node, const char *n
 }
 
 static bool dequantizes(const graph *g, const graph_node *node) {
-    return strcmp(node->op->name, "dequantize_linear") == 0 && dtype_of(g, node->input[1]) == DLC_F32;
+    return node->op == &graph_row_dequantize_linear && dtype_of(g, node->input[1]) == DLC_F32;
 }
 
 static bool quantizes_to_bytes(const graph *g, const graph_node *node) {
-    return strcmp(node->op->name, "quantize_linear") == 0 && !attribute_of(node, "block")->integer &&
+    return node->op == &graph_row_quantize_linear && !attribute_of(node, "block")->integer &&
            is_byte(dtype_of(g, node->first)) && dtype_of(g, node->input[0]) == DLC_F32 &&
            dtype_of(g, node->input[1]) == DLC_F32 && graph_shape_of(g, node->input[1])->rank == 0 &&
            (!node->input[2] || graph_shape_of(g, node->input[2])->rank == 0);
@@ -136,12 +136,12 @@ static graph_id raised_zero(graph *g, graph_id zero) {
 
 /* The u8 value from which x, of i8, was computed by shifted(..., -HALF, DLC_I8); 0: x is no such value. */
 static graph_id raised(const graph *g, graph_id x) {
-    static const char *const names[] = {"cast", "add", "cast"};
+    static const tir_op steps[] = {TIR_CAST, TIR_ADD, TIR_CAST};
     double number = -HALF;
     if (dtype_of(g, x) != DLC_I8) return 0;
     for (int i = 0; i < 3; i++) {
-        if (!graph_is(g, x, names[i])) return 0;
         const graph_node *node = graph_node_of(g, x);
+        if (graph_map_operation(node->op) != steps[i]) return 0;
         if (i == 1 && !graph_is_number(g, node->input[1], &number)) return 0;
         x = node->input[0];
     }
@@ -219,16 +219,7 @@ static int cut_axis(const visit *v, const graph_shape *from, const graph_shape *
     return tir_equal(v->g->pool, from->dim[axis], to->dim[axis]) == TIR_YES ? axis : -1;
 }
 
-static const struct {
-    const char *op;
-    int (*axis)(const visit *v, const graph_shape *from, const graph_shape *to, int axis);
-} moves[] = {{"transpose", transposed_axis},
-             {"reshape", reshaped_axis},
-             {"broadcast", stretched_axis},
-             {"slice", cut_axis},
-             {"reverse", NULL},
-             {"gather", NULL},
-             {"gather_elements", NULL}};
+typedef int axis_after(const visit *v, const graph_shape *from, const graph_shape *to, int axis);
 
 /* Emits the node with `first` as its first operand. */
 static graph_id emit_on(const visit *v, graph_id first) {
@@ -240,14 +231,18 @@ static graph_id emit_on(const visit *v, graph_id first) {
 
 /* move(dequantize x) -> dequantize(move x); 0: no such move. With blocked parameters only for transpositions. */
 static graph_id moved(const visit *v, const quantized *x) {
-    size_t i = 0;
-    while (i < sizeof moves / sizeof *moves && strcmp(moves[i].op, v->op->name) != 0) i++;
-    if (i == sizeof moves / sizeof *moves || (x->axis >= 0 && !moves[i].axis)) return 0;
-    if (x->block && moves[i].axis != transposed_axis) return 0;
+    static axis_after *const axes[] = {[GRAPH_REPEATS] = stretched_axis,
+                                       [GRAPH_SELECTS] = cut_axis,
+                                       [GRAPH_REGROUPS] = reshaped_axis,
+                                       [GRAPH_PERMUTES] = transposed_axis,
+                                       [GRAPH_PICKS] = NULL};
+    const graph_structure structure = v->op->structure;
+    if (structure < GRAPH_REPEATS || structure > GRAPH_PICKS || (x->axis >= 0 && !axes[structure])) return 0;
+    if (x->block && structure != GRAPH_PERMUTES) return 0;
     quantized y = *x;
     y.q = emit_on(v, x->q);
     const graph_shape from = *graph_shape_of(v->g, x->q), to = *graph_shape_of(v->g, y.q);
-    if (x->axis >= 0) y.axis = moves[i].axis(v, &from, &to, x->axis);
+    if (x->axis >= 0) y.axis = axes[structure](v, &from, &to, x->axis);
     if (x->axis >= 0 && y.axis < 0) return 0;
     if (x->block) y.scale = emit_on(v, x->scale);
     if (x->block && x->zero) y.zero = emit_on(v, x->zero);
@@ -292,7 +287,7 @@ static bool is_never_empty(const visit *v) {
 static graph_id greatest(const visit *v, const quantized *x) {
     enum { SUM };
     if (x->axis >= 0 || !is_positive(v->g, x->scale)) return 0;
-    if (strcmp(v->op->name, "reduce_window") == 0 && (setting_of(v, "op")->integer == SUM || !is_never_empty(v)))
+    if (v->op->structure == GRAPH_FOLDS_WINDOWS && (setting_of(v, "op")->integer == SUM || !is_never_empty(v)))
         return 0;
     quantized y = *x;
     y.q = graph_emit(v->g, v->op, 1, &x->q, v->attribute);
@@ -441,21 +436,23 @@ static graph_id convolved(const visit *v, const quantized *x) {
 
 /* The rewritten value of a node whose first operand is dequantized x; 0: the node is not rewritten. */
 static graph_id on_integers(const visit *v, const quantized *x) {
-    static const struct {
-        const char *op;
-        graph_id (*apply)(const visit *v, const quantized *x);
-    } rules[] = {{"dot_general", contracted}, {"convolution", convolved}, {"concat", joined},         {"pad", padded},
-                 {"reduce_max", greatest},    {"reduce_min", greatest},   {"reduce_window", greatest}};
-    for (size_t i = 0; are_bytes(v->g, x) && i < sizeof rules / sizeof *rules; i++)
-        if (strcmp(rules[i].op, v->op->name) == 0) return rules[i].apply(v, x);
+    if (are_bytes(v->g, x)) switch (v->op->structure) {
+        case GRAPH_CONTRACTS: return contracted(v, x);
+        case GRAPH_CONVOLVES: return convolved(v, x);
+        case GRAPH_JOINS: return joined(v, x);
+        case GRAPH_PADS: return padded(v, x);
+        case GRAPH_FOLDS: return v->op->operation == TIR_MAX || v->op->operation == TIR_MIN ? greatest(v, x) : 0;
+        case GRAPH_FOLDS_WINDOWS: return greatest(v, x);
+        default: break;
+        }
     return moved(v, x);
 }
 
 static graph_id rewritten(const visit *v) {
     quantized x;
     if (v->inputs == 0 || !v->input[0]) return 0;
-    if (strcmp(v->op->name, "dequantize_linear") == 0) return visit_dequantize(v);
-    if (strcmp(v->op->name, "quantize_linear") == 0) return visit_quantize(v);
+    if (v->op == &graph_row_dequantize_linear) return visit_dequantize(v);
+    if (v->op == &graph_row_quantize_linear) return visit_quantize(v);
     return is_dequantized(v->g, v->input[0], &x) ? on_integers(v, &x) : 0;
 }
 

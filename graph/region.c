@@ -219,7 +219,7 @@ void graph_region_add_node(graph_region_builder *builder, const graph_op *op, in
 
 static bool is_constant_node(void *user, graph_id value) {
     const graph *g = user;
-    return strcmp(graph_node_of(g, value)->op->name, "constant") == 0;
+    return graph_is_constant(graph_node_of(g, value));
 }
 
 /* Sets the layouts of arguments chosen by the layout pass. */

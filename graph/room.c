@@ -2,6 +2,7 @@
  * elements along the concat's axis than input and output have. So only the appended elements are written. */
 #include "graph/build.h"
 #include "graph/internal.h"
+#include "graph/ops_common.h"
 
 #include <string.h>
 
@@ -9,10 +10,8 @@ bool graph_grows(const graph *g, int output, int input, int *axis) {
     const graph_id value = g->outputs.data[output];
     const graph_node *node = graph_node_of(g, value);
     const graph_shape *shape = graph_shape_of(g, value);
-    if (strcmp(node->op->name, "concat") != 0 || node->inputs < 2 || node->input[0] != g->inputs.data[input])
-        return false;
-    const int64_t along = node->attribute[graph_op_attribute(node->op, "axis")].integer;
-    *axis = (int)(along < 0 ? along + shape->rank : along);
+    if (node->op->structure != GRAPH_JOINS || node->inputs < 2 || node->input[0] != g->inputs.data[input]) return false;
+    *axis = graph_axis_of(node->attribute[0].integer, shape->rank);
     return !lib_dtype_is_packed(shape->dtype) && !lib_dtype_is_encoded(shape->dtype) && shape->dtype != DLC_C64;
 }
 

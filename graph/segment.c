@@ -8,7 +8,7 @@
 enum { CUT_SIZE };
 
 static bool is_cut(const graph_node *node) {
-    return strcmp(node->op->name, "cut") == 0;
+    return node->op->structure == GRAPH_CUTS;
 }
 
 bool graph_has_cuts(const graph *g) {
@@ -193,12 +193,10 @@ static void find_levels(splitting *s) {
 }
 
 static void find_cheap(splitting *s) {
-    static const char *const names[] = {"constant", "iota", "dimension", "broadcast", "reshape", "slice"};
     const graph *g = s->g;
     for (uint32_t n = 0; n < g->nodes.count; n++) {
         const graph_node *node = &g->nodes.data[n];
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-            s->again[n] = s->again[n] || strcmp(node->op->name, names[i]) == 0;
+        s->again[n] = graph_is_repeatable(node->op);
         for (int i = 0; i < node->inputs && s->again[n]; i++)
             if (node->input[i] && !s->again[g->values.data[node->input[i]].node]) s->again[n] = false;
     }
@@ -206,14 +204,11 @@ static void find_cheap(splitting *s) {
 
 /* ---- one segment */
 
-static bool is_input(const graph *g, uint32_t node) {
-    return strcmp(g->nodes.data[node].op->name, "input") == 0;
-}
-
 /* Records that the current segment needs the value: its node as needed if the segment computes it, else the value as arriving. */
 static void want(splitting *s, graph_id value) {
     uint32_t node = s->g->values.data[value].node;
-    if (s->again[node] || (s->level[node] == s->now && !is_input(s->g, node) && !is_cut(&s->g->nodes.data[node])))
+    if (s->again[node] ||
+        (s->level[node] == s->now && !graph_is_input(&s->g->nodes.data[node]) && !is_cut(&s->g->nodes.data[node])))
         s->needed[node] = true;
     else
         s->arriving[value] = true;
@@ -295,7 +290,7 @@ static graph_segment_input source_of(const splitting *s, graph_id value) {
         input.symbol = symbol_number(s, node->attribute[CUT_SIZE].dims[0]);
         value = node->input[v->result + 1];
     }
-    if (is_input(g, g->values.data[value].node)) {
+    if (graph_is_input(graph_node_of(g, value))) {
         input.source = GRAPH_FROM_INPUT;
         input.number = (int)g->nodes.data[g->values.data[value].node].attribute[0].integer;
     } else {
@@ -399,7 +394,7 @@ static void find_borders(splitting *s, int last) {
             if (is_cut(node) && s->level[g->values.data[v].node] == s->now)
                 from = node->input[g->values.data[v].result + 1];
             /* a border, whose number is assigned later */
-            if (!is_input(g, g->values.data[from].node)) s->border[from] = 0;
+            if (!graph_is_input(graph_node_of(g, from))) s->border[from] = 0;
         }
     }
     for (graph_id v = 1; v < g->values.count; v++)

@@ -68,10 +68,6 @@ static bool is_integral(dlc_dtype dtype) {
     return !lib_dtype_is_float(dtype);
 }
 
-static int64_t own_axis(int64_t axis, int rank) {
-    return axis < 0 ? axis + rank : axis;
-}
-
 /* ---- algebra bits ---------------------------------------------------------------------------------------------- */
 
 static bool same_attributes(const graph_op *op, const graph_attribute *a, const graph_attribute *b) {
@@ -254,7 +250,7 @@ static graph_id apply_same_shape(const match *m) {
 
 static graph_id apply_transpose_identity(const match *m) {
     for (int i = 0; i < m->result->rank; i++)
-        if (own_axis(m->attribute[0].list[i], m->result->rank) != i) return 0;
+        if (graph_axis_of(m->attribute[0].list[i], m->result->rank) != i) return 0;
     return m->input[0];
 }
 
@@ -262,7 +258,8 @@ static graph_id apply_transpose_transpose(const match *m) {
     int64_t permutation[DLC_MAX_RANK];
     int rank = m->result->rank;
     const int64_t *before = first_node(m)->attribute[0].list;
-    for (int i = 0; i < rank; i++) permutation[i] = own_axis(before[own_axis(m->attribute[0].list[i], rank)], rank);
+    for (int i = 0; i < rank; i++)
+        permutation[i] = graph_axis_of(before[graph_axis_of(m->attribute[0].list[i], rank)], rank);
     return graph_transpose(m->g, inner(m, 0), permutation);
 }
 
@@ -272,7 +269,7 @@ static graph_id apply_reshape_reshape(const match *m) {
 
 static graph_id apply_broadcast_identity(const match *m) {
     for (int i = 0; i < m->attribute[1].count; i++)
-        if (own_axis(m->attribute[1].list[i], m->result->rank) != i) return 0;
+        if (graph_axis_of(m->attribute[1].list[i], m->result->rank) != i) return 0;
     return apply_same_shape(m);
 }
 
@@ -281,7 +278,7 @@ static graph_id apply_broadcast_broadcast(const match *m) {
     const graph_attribute *before = &first_node(m)->attribute[1];
     int middle = graph_shape_of(m->g, m->input[0])->rank;
     for (int i = 0; i < before->count; i++)
-        axes[i] = own_axis(m->attribute[1].list[own_axis(before->list[i], middle)], m->result->rank);
+        axes[i] = graph_axis_of(m->attribute[1].list[graph_axis_of(before->list[i], middle)], m->result->rank);
     return graph_broadcast(m->g, inner(m, 0), m->result->rank, m->result->dim, axes);
 }
 
@@ -297,7 +294,7 @@ static graph_id apply_broadcast_splat(const match *m) {
 
 /* f(broadcast(a), broadcast(b)) -> broadcast(f(a, b)): fewer elements to compute. */
 static graph_id apply_map_of_broadcasts(const match *m) {
-    if (m->op->class_ != GRAPH_MAP || m->inputs > 3 || !(m->op->compute || m->op->scalar)) return 0;
+    if (m->op->class_ != GRAPH_MAP || m->inputs > 3) return 0;
     graph_id source[3];
     const graph_node *first = first_node(m);
     for (int i = 0; i < m->inputs; i++) {
@@ -401,7 +398,7 @@ static graph_id apply_concat_many(const match *m) {
  * computed in floats (resize) then need vectors no wider than those of elements. */
 static graph_id apply_gather_narrow(const match *m) {
     const graph_shape *x = graph_shape_of(m->g, m->input[0]);
-    const int64_t axis = own_axis(m->attribute[0].integer, x->rank);
+    const int64_t axis = graph_axis_of(m->attribute[0].integer, x->rank);
     if (dtype_of(m->g, m->input[1]) != DLC_I64 || !graph_is(m->g, m->input[1], "cast")) return 0;
     const graph_id floats = graph_node_of(m->g, m->input[1])->input[0];
     if (is_integral(dtype_of(m->g, floats)) || tir_range(m->g->pool, x->dim[axis]).high > INT32_MAX) return 0;
@@ -412,13 +409,13 @@ static graph_id apply_gather_narrow(const match *m) {
 static graph_id apply_reduce_nothing(const match *m) {
     const graph_shape *x = graph_shape_of(m->g, m->input[0]);
     bool over[DLC_MAX_RANK] = {false};
-    for (int i = 0; i < m->attribute[0].count; i++) over[own_axis(m->attribute[0].list[i], x->rank)] = true;
+    for (int i = 0; i < m->attribute[0].count; i++) over[graph_axis_of(m->attribute[0].list[i], x->rank)] = true;
     for (int i = 0; i < x->rank; i++) {
         int64_t extent;
         if (m->attribute[0].count && !over[i]) continue;
         if (!tir_is_const(m->g->pool, x->dim[i], &extent) || extent != 1) return 0;
     }
-    if (strcmp(m->op->name, "reduce_sum") == 0 && !is_integral(x->dtype)) return 0;
+    if (m->op->operation == TIR_ADD && !is_integral(x->dtype)) return 0;
     return graph_reshape(m->g, m->input[0], m->result->rank, m->result->dim);
 }
 

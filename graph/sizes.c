@@ -17,7 +17,7 @@ typedef struct size_list {
 static void collect(const graph *g, size_list *list) {
     for (uint32_t n = 0; n < g->nodes.count; n++) {
         const graph_node *node = &g->nodes.data[n];
-        const bool input = !g->parent && strcmp(node->op->name, "input") == 0;
+        const bool input = !g->parent && graph_is_input(node);
         for (int i = 0; node->op->attribute[i].name; i++) {
             const graph_attribute *attribute = &node->attribute[i];
             if (node->op->attribute[i].kind == GRAPH_ATTR_SUBGRAPH)

@@ -198,9 +198,9 @@ static void print_operator(printer *p, const graph_node *node) {
 }
 
 static void print_node(printer *p, const graph_node *node) {
-    if (strcmp(node->op->name, "input") == 0)
+    if (graph_is_input(node))
         print_input(p, node);
-    else if (strcmp(node->op->name, "constant") == 0)
+    else if (graph_is_constant(node))
         print_constant(p, node);
     else
         print_operator(p, node);
@@ -440,7 +440,8 @@ static bool parse_names(parser *p) {
         if (!own) lib_lexer_raise(p->lexer, "expected a name in quotes, or `from`");
         graph_call_value(g, value, own);
         /* the written name was the value's own name */
-        if (written && strcmp(written, own) == 0 && !graph_is(g, value, "input")) g->values.data[value].name = NULL;
+        if (written && strcmp(written, own) == 0 && !graph_is_input(graph_node_of(g, value)))
+            g->values.data[value].name = NULL;
         if (!has_own) graph_origins_add(g, value, graph_origin_named(g, own));
     }
     for (bool more = listed; more; more = lib_lexer_accept(p->lexer, ",")) {

@@ -74,7 +74,7 @@ static void check_attributes(const verifier *v, uint32_t index) {
             if (!node->attribute[i].dims[k] || node->attribute[i].dims[k] >= g->pool->nodes.count)
                 broken(v, 4, index, spec->name);
     }
-    if (strcmp(node->op->name, "constant") != 0) return;
+    if (!graph_is_constant(node)) return;
     const graph_shape *shape = graph_shape_of(g, node->first);
     size_t size = 1;
     for (int i = 0; i < shape->rank; i++) {
@@ -90,7 +90,7 @@ static void check_lists(const verifier *v) {
     const graph *g = v->g;
     uint32_t inputs = 0, none = UINT32_MAX;
     for (uint32_t i = 0; i < g->nodes.count; i++) {
-        if (strcmp(g->nodes.data[i].op->name, "input") != 0) continue;
+        if (!graph_is_input(&g->nodes.data[i])) continue;
         if (inputs >= g->inputs.count || g->inputs.data[inputs] != g->nodes.data[i].first)
             broken(v, 6, i, "not where it belongs in the list of inputs");
         if (g->nodes.data[i].attribute[0].integer != inputs) broken(v, 6, i, "its index is not its position");

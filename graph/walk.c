@@ -6,7 +6,7 @@
 #include "graph/segment.h"
 
 bool graph_is_source(const graph_op *op) {
-    return op->class_ == GRAPH_SOURCE && (strcmp(op->name, "input") == 0 || strcmp(op->name, "constant") == 0);
+    return op->structure == GRAPH_ARRIVES || op->structure == GRAPH_STORED;
 }
 
 /* ---- symbols, constraints, dimensions -------------------------------------------------------------------------- */
@@ -163,25 +163,18 @@ bool *graph_live_nodes(lib_arena *arena, const graph *g) {
     return live;
 }
 
-static bool is_any_of(const graph_node *node, const char *const *names) {
-    for (; *names; names++)
-        if (strcmp(node->op->name, *names) == 0) return true;
-    return false;
-}
-
 static uint8_t index_cost(const graph *g, const graph_node *node, const uint8_t *costs) {
     enum { MOST = 8 };
-    static const char *const sources[] = {"iota", "dimension", NULL};
-    static const char *const moves[] = {"broadcast", "reshape", "slice", NULL};
-    static const char *const cheap[] = {"add", "sub", "min", "max", "and", "or",  "not", "eq",
-                                        "ne",  "lt",  "le",  "gt",  "ge",  "neg", NULL};
+    static const bool cheap[TIR_OP_COUNT] = {
+        [TIR_ADD] = true, [TIR_SUB] = true, [TIR_MIN] = true, [TIR_MAX] = true, [TIR_AND] = true, [TIR_OR] = true,
+        [TIR_NOT] = true, [TIR_EQ] = true,  [TIR_NE] = true,  [TIR_LT] = true,  [TIR_LE] = true,  [TIR_NEG] = true};
     double number;
     if (node->results != 1 || lib_dtype_is_float(graph_shape_of(g, node->first)->dtype)) return 0;
-    if (is_any_of(node, sources)) return 1;
-    if (strcmp(node->op->name, "constant") == 0) return graph_is_number(g, node->first, &number);
-    bool map = is_any_of(node, cheap);
+    if (node->op->structure == GRAPH_POSITIONS) return 1;
+    if (graph_is_constant(node)) return graph_is_number(g, node->first, &number);
+    bool map = cheap[graph_map_operation(node->op)];
     int cost = map;
-    for (int k = 0; k < node->inputs && (map || is_any_of(node, moves)); k++) {
+    for (int k = 0; k < node->inputs && (map || graph_is_index_change(node->op)); k++) {
         uint8_t below = node->input[k] ? costs[g->values.data[node->input[k]].node] : 0;
         if (!below) return 0;
         cost += below;
@@ -199,7 +192,7 @@ uint8_t *graph_index_costs(lib_arena *arena, const graph *g) {
 static bool is_stretched(const graph *g, graph_id value) {
     const double times = 8;
     const graph_node *node = graph_node_of(g, value);
-    if (strcmp(node->op->name, "broadcast") != 0) return false;
+    if (node->op->structure != GRAPH_REPEATS) return false;
     const graph_shape *from = graph_shape_of(g, node->input[0]), *to = graph_shape_of(g, value);
     double before = 1, after = 1;
     for (int i = 0; i < from->rank; i++) before *= (double)tir_range(g->pool, from->dim[i]).high;
@@ -209,13 +202,13 @@ static bool is_stretched(const graph *g, graph_id value) {
 
 static uint8_t mask_cost(const graph *g, const graph_node *node, const uint8_t *index_costs, const uint8_t *costs) {
     enum { MOST = 8 };
-    static const char *const moves[] = {"broadcast", "reshape", "slice", NULL};
-    static const char *const maps[] = {"add", "sub", "min", "max", "and",  "or", "not",
-                                       "lt",  "le",  "gt",  "ge",  "cast", NULL};
+    static const bool maps[TIR_OP_COUNT] = {
+        [TIR_ADD] = true, [TIR_SUB] = true, [TIR_MIN] = true, [TIR_MAX] = true, [TIR_AND] = true,
+        [TIR_OR] = true,  [TIR_NOT] = true, [TIR_LT] = true,  [TIR_LE] = true,  [TIR_CAST] = true};
     const uint32_t index = (uint32_t)(node - g->nodes.data);
     if (index_costs[index] || node->results != 1 || lib_dtype_is_float(graph_shape_of(g, node->first)->dtype))
         return index_costs[index];
-    if (is_any_of(node, moves)) return costs[g->values.data[node->input[0]].node];
+    if (graph_is_index_change(node->op)) return costs[g->values.data[node->input[0]].node];
     int cost = 1, positions = 0, read = 0;
     for (int k = 0; k < node->inputs; k++) {
         if (!node->input[k]) return 0;
@@ -226,7 +219,7 @@ static uint8_t mask_cost(const graph *g, const graph_node *node, const uint8_t *
         cost += below ? below : 1;
         if (lib_dtype_is_float(dtype) || (read && !below && dtype != DLC_BOOL)) return 0;
     }
-    return is_any_of(node, maps) && positions && read <= 1 && cost <= MOST ? (uint8_t)cost : 0;
+    return maps[graph_map_operation(node->op)] && positions && read <= 1 && cost <= MOST ? (uint8_t)cost : 0;
 }
 
 uint8_t *graph_mask_costs(lib_arena *arena, const graph *g, const uint8_t *index_costs) {

@@ -118,7 +118,7 @@ static bool moves_by_one(const graph_node *node, int dim) {
 static bool is_candidate(const graph_walk *walk, const rewriter *r, const graph_node *node) {
     const graph *g = walk->from;
     int64_t size;
-    if (strcmp(node->op->name, "convolution") != 0 || r->of != g) return false;
+    if (node->op->structure != GRAPH_CONVOLVES || r->of != g) return false;
     const graph_shape *x = graph_shape_of(g, node->input[0]), *w = graph_shape_of(g, node->input[1]);
     const graph_shape *y = graph_shape_of(g, node->first);
     const int dims = x->rank - 2;

@@ -214,7 +214,7 @@ void jit_place_sources(jit_build *build) {
     }
     for (uint32_t n = 0; n < g->nodes.count; n++) {
         const graph_node *node = &g->nodes.data[n];
-        if (strcmp(node->op->name, "constant") != 0) continue;
+        if (!graph_is_constant(node)) continue;
         int which = graph_op_attribute(node->op, "value");
         build->place[node->first] = jit_constant_place(build, &g->constants.data[node->attribute[which].integer]);
         build->constant[node->first] = true;

@@ -14,12 +14,8 @@ void jit_check_customs(lib_arena *work, const graph *g) {
     for (uint32_t i = 0; i < g->subgraphs.count; i++) jit_check_customs(work, g->subgraphs.data[i]);
 }
 
-static bool is_named(const graph_node *node, const char *name) {
-    return strcmp(node->op->name, name) == 0;
-}
-
 static bool is_loop(const graph_node *node) {
-    return !is_named(node, "if");
+    return node->op->structure != GRAPH_BRANCHES;
 }
 
 int64_t jit_control_scratch(jit_build *build, const graph_node *node) {

@@ -343,8 +343,8 @@ static void dot_graph(dump *d) {
     }
     for (uint32_t o = 0; o < g->outputs.count; o++) used[g->values.data[g->outputs.data[o]].node] = true;
     for (uint32_t n = 0; n < g->nodes.count; n++)
-        if (used[n] && g->nodes.data[n].op->class_ == GRAPH_SOURCE && region_of[g->nodes.data[n].first] == UINT32_MAX &&
-            (strcmp(g->nodes.data[n].op->name, "input") == 0 || strcmp(g->nodes.data[n].op->name, "constant") == 0))
+        if (used[n] && (graph_is_input(&g->nodes.data[n]) || graph_is_constant(&g->nodes.data[n])) &&
+            region_of[g->nodes.data[n].first] == UINT32_MAX)
             dot_source(d, number, n);
     for (uint32_t r = 0; r < d->build->regions.count; r++) dot_region(d, number, r, region_of);
     for (uint32_t o = 0; o < g->outputs.count; o++) {

@@ -7,7 +7,7 @@
 /* ---- binding */
 
 jit_loop jit_loop_of(const graph_node *node) {
-    if (strcmp(node->op->name, "while") == 0) return (jit_loop){.carries = node->results, .length = INT64_MAX};
+    if (node->op->structure == GRAPH_LOOPS) return (jit_loop){.carries = node->results, .length = INT64_MAX};
     jit_loop loop = {.carries = (int)node->attribute[GRAPH_SCAN_CARRIES].integer,
                      .sequences = (int)node->attribute[GRAPH_SCAN_SEQUENCES].integer,
                      .conditional = node->attribute[GRAPH_SCAN_CONDITIONAL].integer != 0};
@@ -16,7 +16,7 @@ jit_loop jit_loop_of(const graph_node *node) {
 }
 
 int64_t jit_loop_length(jit_build *build, const graph_node *node) {
-    if (strcmp(node->op->name, "while") == 0) return INT64_MAX;
+    if (node->op->structure == GRAPH_LOOPS) return INT64_MAX;
     const graph_attribute *length = &node->attribute[GRAPH_SCAN_LENGTH];
     const int64_t carries = node->attribute[GRAPH_SCAN_CARRIES].integer;
     return jit_dimension(build,

@@ -40,7 +40,7 @@ static void link_views(jit_build *build) {
         const graph_region *region = &build->regions.data[r];
         if (region->kind != GRAPH_REGION_VIEW) continue;
         const graph_node *node = &build->bound->nodes.data[region->nodes[0]];
-        bool slice = strcmp(node->op->name, "slice") == 0 && jit_value_bytes(build, node->first) > 0;
+        bool slice = node->op->structure == GRAPH_SELECTS && jit_value_bytes(build, node->first) > 0;
         build->links[region->outputs[0]] =
             (jit_link){.base = region->inputs[0], .offset = slice ? slice_offset(build, node) : 0};
     }
@@ -76,7 +76,7 @@ static void link_parts(jit_build *build, uint32_t r, const uint32_t *producer) {
     const graph_region *region = &build->regions.data[r];
     const graph_node *node = &build->bound->nodes.data[region->nodes[0]];
     if (region->kind != GRAPH_REGION_KERNEL || region->node_count != 1 || region->output_count != 1) return;
-    if (strcmp(node->op->name, "concat") != 0 || !joins_outermost(build, node)) return;
+    if (node->op->structure != GRAPH_JOINS || !joins_outermost(build, node)) return;
     size_t linked = 0, all = jit_value_bytes(build, node->first);
     int64_t offset = 0;
     for (int k = 0; k < node->inputs; k++) {

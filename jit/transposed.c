@@ -30,16 +30,16 @@ static size_t whole_element(const graph_shape *shape) {
 /* The constant that the value is a transposition of; NULL: it is something else. */
 static const graph_constant *transposed_constant(const graph *g, graph_id value, jit_transposition *t) {
     const graph_node *node = graph_node_of(g, value);
-    if (strcmp(node->op->name, "transpose") != 0) return NULL;
+    if (node->op->structure != GRAPH_PERMUTES) return NULL;
     const graph_shape *from = graph_shape_of(g, node->input[0]);
-    const graph_attribute *permutation = &node->attribute[graph_op_attribute(node->op, "permutation")];
+    const graph_attribute *permutation = &node->attribute[0];
     *t = (jit_transposition){.rank = from->rank, .element = whole_element(from)};
     for (int d = 0; d < from->rank; d++) {
         t->axis[d] = (int)permutation->list[d];
         tir_is_const(g->pool, from->dim[d], &t->shape[d]);
     }
     graph_id operand = node->input[0];
-    while (strcmp(graph_node_of(g, operand)->op->name, "reshape") == 0) operand = graph_node_of(g, operand)->input[0];
+    while (graph_node_of(g, operand)->op->structure == GRAPH_REGROUPS) operand = graph_node_of(g, operand)->input[0];
     return t->element ? graph_constant_of(g, operand) : NULL;
 }
 

@@ -26,7 +26,7 @@ onnx_export_class onnx_export_class_of(const graph_op *op, const char **why) {
     const onnx_export_row *row = onnx_export_row_of(op);
     *why = row ? row->why : NULL;
     if (row) return row->why ? ONNX_EXPORT_NONE : ONNX_EXPORT_NATIVE;
-    if (op->expand || (op->class_ == GRAPH_MAP && op->scalar)) return ONNX_EXPORT_EXPANSION;
+    if (op->expand || graph_op_has_scalar(op)) return ONNX_EXPORT_EXPANSION;
     *why = op->host ? "it is an operator of the host" : "it has no counterpart";
     return ONNX_EXPORT_NONE;
 }
@@ -573,7 +573,7 @@ static void export_node(onnx_export *ex, const graph_node *node) {
         export_empty(ex);
         return;
     }
-    const bool kept = is_kept(ex->g, node), map = node->op->class_ == GRAPH_MAP && node->op->scalar;
+    const bool kept = is_kept(ex->g, node), map = graph_op_has_scalar(node->op);
     ex->widened = kept && is_widened(ex->g, node, ex->row);
     if (kept && !ex->row->why) {
         if (ex->row->since) onnx_need(ex, ex->row->since);

@@ -415,7 +415,7 @@ void onnx_export_scalar(onnx_export *ex) {
     if (wide) o.variable[0] = tir_cast(&pool, DLC_F64, o.variable[0]);
     const tir_expr e =
         tir_cast(&pool, (tir_dtype)y->dtype,
-                 node->op->scalar(&pool, wide ? DLC_F64 : (tir_dtype)y->dtype, o.variable, node->attribute));
+                 graph_op_scalar(node->op, &pool, wide ? DLC_F64 : (tir_dtype)y->dtype, o.variable, node->attribute));
     if (wide) o.variable[0] = variable;
     onnx_label *label = onnx_expression(ex, &pool, e, operand_of, &o);
     if (!o.used) label = onnx_stretched(ex, label, y->rank, y->dim);

@@ -260,7 +260,8 @@ static void test_moves(void **state) {
         " c = quantize_linear(b, s, z, dtype=i8) d = dequantize_linear(c, s, z) e = transpose(d, permutation=[0, 2, 3, 1])"
         " f = pad(e, v, low=[0, 1, 0, 0], high=[0, 0, 2, 0]) g = slice(f, start=[0, 0, 1, 0], stop=[2, 9, 5, 3])"
         " h = reshape(g, shape=[2, 36, 3]) i = concat(h, h, axis=1) j = reverse(i, axes=[1])"
-        " y = quantize_linear(j, s, z, dtype=i8) output y }";
+        " k = pad_repeat(j, low=[0, -2, 0], high=[0, 3, 0], mode=wrap) o = constant i32[1] {1}"
+        " l = dynamic_slice(k, o, size=[72], axes=[1]) y = quantize_linear(l, s, z, dtype=i8) output y }";
     int8_t x[288], y[2][432];
     uint32_t noise_state = 5;
     for (size_t i = 0; i < sizeof x; i++) x[i] = (int8_t)draw(&noise_state, -128, 127);

@@ -408,13 +408,13 @@ static void test_rows_are_complete(void **state) {
             const graph_op *op = *row;
             bool runs = op->class_ != GRAPH_OPAQUE && op->class_ != GRAPH_CONTROL && !graph_is_source(op) &&
                         !(op->algebra & GRAPH_COUNTS); /* test/api/segments_test.c */
-            const char *lacks = !op->infer && !op->expand                            ? "a shape rule"
-                                : !op->doc                                           ? "documentation"
-                                : runs && !op->compute && !op->scalar && !op->expand ? "a definition"
-                                : runs && !op->samples                               ? "samples"
-                                : runs && !op->reference && !is_tested_elsewhere(op) ? "a reference"
-                                : graph_op_find(op->name) != op                      ? "a name of its own"
-                                                                                     : NULL;
+            const char *lacks = !op->infer && !op->expand                                         ? "a shape rule"
+                                : !op->doc                                                        ? "documentation"
+                                : runs && !op->compute && !graph_op_has_scalar(op) && !op->expand ? "a definition"
+                                : runs && !op->samples                                            ? "samples"
+                                : runs && !op->reference && !is_tested_elsewhere(op)              ? "a reference"
+                                : graph_op_find(op->name) != op                                   ? "a name of its own"
+                                                                                                  : NULL;
             if (!lacks) continue;
             print_error("operator %s has no %s\n", op->name, lacks + (lacks[1] == ' ' ? 2 : 0));
             missing++;

@@ -68,7 +68,7 @@ static prepared_region *prepare_region(const test_leg *leg, lib_arena *arena, co
     for (uint32_t n = 0; n < g->nodes.count; n++) {
         const graph_node *node = &g->nodes.data[n];
         if (graph_is_source(node->op)) continue;
-        if (!node->op->compute && !node->op->scalar) return NULL;
+        if (!node->op->compute && !graph_op_has_scalar(node->op)) return NULL;
         graph_shape *shape = LIB_NEW_ARRAY(arena, graph_shape, node->results);
         for (int i = 0; i < node->results; i++) shape[i] = *graph_shape_of(g, node->first + (graph_id)i);
         uint32_t *tensors = LIB_NEW_ARRAY(arena, uint32_t, node->results);
