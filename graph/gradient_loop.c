@@ -385,14 +385,10 @@ static iteration open_iteration(graph_rule *rule, const scan_form *f) {
     return it;
 }
 
-/* Is the node computed again by the reverse part rather than kept: are its results no larger than what it reads, or computed from
- * nothing? */
-static bool is_again(const graph_node *node) {
-    const char *const *name;
-    static const char *const cheap[] = {"broadcast", "reshape", "transpose", "slice", "cast", "again", "not", NULL};
-    if (node->op->class_ == GRAPH_SOURCE) return strcmp(node->op->name, "input") != 0;
-    for (name = cheap; *name && strcmp(node->op->name, *name) != 0; name++) continue;
-    return *name != NULL;
+/* Is the node computed again by the reverse part rather than kept: a move, or a map that is as cheap as one? */
+static bool is_again(const graph_op *op) {
+    const bool cheap = op->class_ == GRAPH_MAP && op->max_inputs == 1 && op->linear;
+    return cheap || graph_is_repeatable(op) || op->structure == GRAPH_PERMUTES;
 }
 
 /* Marks what depends on cotangents, what the reverse part needs, and, of the rest, what it reads of the forward part. */
@@ -417,7 +413,7 @@ static void divide(iteration *it, int inputs, int outputs) {
             late = late || it->late[node->first + (graph_id)r];
             wanted = wanted || read[node->first + (graph_id)r];
         }
-        it->needed[i] = wanted && (late || is_again(node));
+        it->needed[i] = wanted && (late || is_again(node->op));
         for (int r = 0; wanted && !it->needed[i] && r < node->results; r++)
             it->kept[node->first + (graph_id)r] = read[node->first + (graph_id)r];
         for (int k = 0; it->needed[i] && k < node->inputs; k++) read[node->input[k]] = node->input[k] != 0;

@@ -36,6 +36,7 @@ static const graph_op row_stop_gradient = {
     MAP(stop_gradient, 1, "x"),
     .dtypes = "all",
     GRAPH_NO_GRADIENT,
+    .linear = 1,
     .infer = graph_infer_map,
     .bound = GRAPH_REFERENCE(graph_bound_same_steps),
     .samples = UNARY("stop_gradient"),
