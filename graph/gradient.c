@@ -71,6 +71,11 @@ static way begin(graph *g, const char *call, int count, const graph_id *wrt) {
 
 /* ---- the way down -------------------------------------------------------------------------------------------------- */
 
+/* Does the node name a size that the run counts? Its expansion beside it would count it again. */
+static bool counts(const graph_node *node) {
+    return (node->op->algebra & GRAPH_COUNTS) || (node->op->structure == GRAPH_BRANCHES && graph_expands(node));
+}
+
 /* Is the rule of operand k `transpose`? */
 static bool is_transposed(const graph_op *op, int k) {
     return op->transpose && (op->jointly || op->linear >> k & 1);
@@ -79,7 +84,7 @@ static bool is_transposed(const graph_op *op, int k) {
 /* Does the row say itself how it differentiates with respect to all operands that move? */
 static bool has_rule(const way *w, const graph_node *node, bool reverse) {
     const graph_op *op = node->op;
-    if (graph_is_on_stored(w->g, node) || (reverse && op->refused)) return false;
+    if (graph_is_on_stored(w->g, node) || (reverse && op->refused) || counts(node)) return false;
     if (op->jvp || op->partial || graph_op_has_scalar(op) || (op->vjp && reverse)) return true;
     bool all = true;
     for (int k = 0; k < node->inputs; k++)
@@ -182,7 +187,7 @@ static void visit(way *w, uint32_t index, bool reverse) {
         lib_vec_push(w->arena, &stack, ((step){index, 0}));
         const graph_node *node = &w->g->nodes.data[index];
         if (!is_end(w, node) && !has_rule(w, node, reverse)) {
-            if (!graph_has_expansion(w->g, node)) refuse(w, &stack, reverse);
+            if (!graph_has_expansion(w->g, node) || counts(node)) refuse(w, &stack, reverse);
             expand(w, index);
         }
         while (stack.count && (index = next_below(w, &stack.data[stack.count - 1])) == UINT32_MAX)

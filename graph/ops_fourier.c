@@ -585,13 +585,13 @@ static graph_id transformed(const graph_rule *rule, graph_id c, int axis, bool i
 
 /* The axis cut, or with zeros behind, to `size`. */
 static graph_id resized(graph *g, graph_id x, int axis, tir_expr size) {
-    const graph_shape shape = *graph_shape_of(g, x);
-    const tir_expr more = tir_sub(g->pool, size, shape.dim[axis]), none = tir_index(g->pool, 0);
-    if (tir_prove(g->pool, tir_le(g->pool, size, shape.dim[axis])) == TIR_YES)
-        return graph_slice_axis(g, x, axis, none, size);
-    graph_shape rest = shape;
-    rest.dim[axis] = more;
-    return graph_concat(g, 2, (graph_id[]){x, graph_full(g, shape.dtype, rest.rank, rest.dim, 0)}, axis);
+    graph_shape rest = *graph_shape_of(g, x);
+    const tir_expr own = rest.dim[axis], none = tir_index(g->pool, 0);
+    if (tir_prove(g->pool, tir_le(g->pool, size, own)) != TIR_YES) {
+        rest.dim[axis] = tir_max(g->pool, tir_sub(g->pool, size, own), none);
+        x = graph_concat(g, 2, (graph_id[]){x, graph_full(g, rest.dtype, rest.rank, rest.dim, 0)}, axis);
+    }
+    return graph_slice_axis(g, x, axis, none, size);
 }
 
 /* With w = exp(-2 pi i / n): the transpose of sums over j of x[j] w^(jk), of pairs of real and imaginary part, is the sum over k of c[k] w^(-jk),

@@ -338,6 +338,9 @@ static void transpose_into_input(graph_rule *rule, graph_id c, graph_id w) {
         low[i] = -k.number[WINDOW_LOW];
         high[i] = k.number[WINDOW_STRIDE] - 1 - k.number[WINDOW_HIGH];
         if (tir_is_const(g->pool, shape.dim[i], &extent) && extent == 0) return; /* no window fits */
+        if (!tir_is_const(g->pool, graph_shape_of(g, w)->dim[i], &extent))
+            lib_raise(g->arena->scope, DLC_UNSUPPORTED, "%s: no derivative by x where the window's size is a symbol",
+                      rule->op->name);
     }
     graph_setting settings[] = {{"stride", attribute[WINDOW_STRIDE]},
                                 {"dilation", attribute[WINDOW_DILATION]},

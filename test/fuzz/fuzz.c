@@ -1,8 +1,9 @@
-/* Random graphs, interpreter against cpu (or DLC_TEST_TARGET): fuzz SECONDS [FIRST [COUNT]], seed in DLC_SEED. Graphs run in a child, so that a
+/* Random graphs, every third with gradients, interpreter against cpu (or DLC_TEST_TARGET): fuzz SECONDS [FIRST [COUNT]], seed in DLC_SEED. Graphs run in a child, so that a
  * crash or a loop without end costs one graph; a graph that fails is made smaller while it fails in the same way, printed
  * and kept in build/fuzz. With DLC_FUZZ_SHOW the texts are printed before they run. A file's name instead of SECONDS runs
  * that one text; with "shrink" after it, makes it smaller. */
 #include "fuzz/generate.h"
+#include "fuzz/generate_gradient.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -163,6 +164,12 @@ static void run_batch(shared *s, uint64_t seed, double deadline, uint64_t end) {
         char *text = gen_graph(seed, s->number, refused);
         if (!text || strlen(text) >= TEXT_MAX) _exit(2);
         memcpy(s->text, text, strlen(text) + 1);
+        if (s->number % 3 == 1 && !refused[0] && !is_through_onnx()) {
+            snprintf(s->report.stage, sizeof s->report.stage, "gradients");
+            char *more = gen_with_gradients(text, refused);
+            if (more && strlen(more) < TEXT_MAX) memcpy(s->text, more, strlen(more) + 1);
+            free(more);
+        }
         free(text);
         if (refused[0]) {
             snprintf(s->report.message, sizeof s->report.message, "%s", refused);

@@ -1,0 +1,56 @@
+/* A random graph with the gradients of the sum of its outputs by its inputs. */
+#ifndef TEST_FUZZ_GENERATE_GRADIENT_H
+#define TEST_FUZZ_GENERATE_GRADIENT_H
+
+#include "fuzz/case.h"
+#include "graph/build.h"
+#include "graph/gradient.h"
+
+/* The graph with a first output, the sum of the others' elements; NULL: none of them is of a float type. */
+static inline graph *gen_with_loss(lib_arena *arena, const graph *from) {
+    graph *g = graph_copy(arena, from);
+    graph_id loss = 0;
+    for (uint32_t i = 0; i < g->outputs.count; i++) {
+        if (!lib_dtype_is_float(graph_shape_of(g, g->outputs.data[i])->dtype)) continue;
+        const graph_id part =
+            graph_cast(g, graph_reduce_sum(g, graph_widen(g, g->outputs.data[i]), 0, NULL, false), DLC_F32);
+        loss = loss ? graph_add(g, loss, part) : part;
+    }
+    if (!loss) return NULL;
+    graph_new_output(g, "loss", loss);
+    const uint32_t last = g->outputs.count - 1;
+    g->outputs.data[last] = g->outputs.data[0];
+    g->outputs.data[0] = loss;
+    g->output_names.data[last] = g->output_names.data[0];
+    g->output_names.data[0] = "loss";
+    return g;
+}
+
+/* The text with gradients; NULL: it has none, because of its types or of an operator that does not differentiate. Another error than that is
+ * put into `refused`. Caller frees. */
+static inline char *gen_with_gradients(const char *text, char refused[CASE_MESSAGE]) {
+    lib_scope scope;
+    lib_arena arena;
+    char *volatile out = NULL;
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    if (LIB_ENTER(&scope)) {
+        lib_lexer lexer;
+        lib_text printed;
+        const char *body = strchr(text, '\n') + 1; /* after the line that says how to run it */
+        lib_lexer_init(&lexer, &arena, "generated", body, strlen(body));
+        const graph *g = gen_with_loss(&arena, graph_parse(&arena, &lexer));
+        if (g && g->inputs.count + 2 * g->outputs.count < CASE_TENSORS) {
+            g = graph_add_gradients(&arena, g);
+            lib_text_init(&printed, &arena);
+            lib_text_add_bytes(&printed, text, (size_t)(body - text));
+            graph_print(&printed, g);
+            out = strdup(printed.data);
+        }
+    } else if (scope.error.status != DLC_UNSUPPORTED) {
+        snprintf(refused, CASE_MESSAGE, "gradients: %s\n%s", scope.error.message, text);
+    }
+    lib_arena_free(&arena);
+    return out;
+}
+
+#endif
