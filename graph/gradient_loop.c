@@ -25,30 +25,6 @@ static graph_id zeros(graph *g, const graph_shape *shape) {
     return graph_full(g, shape->dtype, shape->rank, shape->dim, 0);
 }
 
-/* ---- copying sub-graphs ------------------------------------------------------------------------------------------------ */
-
-static void pass_nothing(graph_walk *walk) {
-    (void)walk;
-}
-
-/* A walk from a graph to another one of the same outermost graph, into which nodes are then emitted one by one. */
-static graph_walk walk_between(const graph *from, graph *to) {
-    graph_walk walk = {.from = from, .to = to, .pass = pass_nothing, .own_outputs = true};
-    graph_walk_into(&walk);
-    walk.pass = graph_walk_all; /* of nested sub-graphs */
-    walk.own_outputs = false;
-    return walk;
-}
-
-/* Emits the body's nodes into `to`, its inputs being `inputs`; sets outputs[] to its outputs. */
-static void inline_body(const graph *body, graph *to, const graph_id *inputs, graph_id *outputs) {
-    graph_walk walk = walk_between(body, to);
-    for (uint32_t i = 0; i < body->inputs.count; i++) walk.map[body->inputs.data[i]] = inputs[i];
-    for (uint32_t i = 0; i < body->nodes.count; i++)
-        if (!walk.map[body->nodes.data[i].first] || body->nodes.data[i].results == 0) graph_walk_node(&walk, i);
-    for (uint32_t i = 0; i < body->outputs.count; i++) outputs[i] = walk.map[body->outputs.data[i]];
-}
-
 static graph_id new_input(graph *g, const graph_shape *shape) {
     return graph_new_input(g, NULL, shape);
 }
@@ -75,7 +51,7 @@ static branch open_branch(const graph_rule *rule, int which, const id_list *give
     for (uint32_t i = 0; i < body->inputs.count; i++)
         b.input[i] = new_input(b.g, graph_shape_of(body, body->inputs.data[i]));
     for (uint32_t i = 0; i < given->count; i++) b.further[i] = new_input(b.g, graph_shape_of(outer, given->data[i]));
-    inline_body(body, b.g, b.input, b.output);
+    graph_inline(body, b.g, b.input, b.output);
     return b;
 }
 
@@ -197,12 +173,12 @@ void graph_tangent_while(graph_rule *rule) {
     int64_t numbers[2];
     graph_id *x, *d, test;
     graph *own = doubled(g, condition, carries, &numbers[0], &x, &d);
-    inline_body(condition, own, x, &test);
+    graph_inline(condition, own, x, &test);
     graph_new_output(own, NULL, test);
     own = doubled(g, body, carries, &numbers[1], &x, &d);
     graph_id *y = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)carries),
              *moved = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)carries);
-    inline_body(body, own, x, y);
+    graph_inline(body, own, x, y);
     tangents_in(own, rule->op->name, (int)body->inputs.count, x, d, carries, y, moved);
     for (int i = 0; i < carries; i++) graph_new_output(own, NULL, y[i]);
     for (int i = 0; i < carries; i++) {
@@ -267,7 +243,8 @@ typedef struct scan_builder {
     graph_id go_on;
 } scan_builder;
 
-static graph_id emit_scan(scan_builder *s, tir_expr length) {
+/* length: the attribute of that name. */
+static graph_id emit_scan(scan_builder *s, const graph_attribute *length) {
     graph *g = s->g;
     id_list input = {0};
     lib_vec(int64_t) reverse = {0};
@@ -279,12 +256,13 @@ static graph_id emit_scan(scan_builder *s, tir_expr length) {
     for (uint32_t i = 0; i < s->element.count; i++) graph_new_output(s->body, NULL, s->element.data[i]);
     for (uint32_t i = 0; i < s->forward.count; i++) lib_vec_push(g->arena, &reverse, s->forward.data[i]);
     for (uint32_t i = 0; i < s->backward.count; i++) lib_vec_push(g->arena, &reverse, s->backward.data[i]);
-    return graph_emit_with(
-        g, "scan", (int)input.count, input.data, 6,
-        (graph_setting[]){graph_set_integer("body", s->number), graph_set_integer("carries", s->carry.count),
-                          graph_set_integer("sequences", s->sequence.count), graph_set_dims("length", 1, &length),
-                          graph_set_list("reverse", (int)reverse.count, reverse.data),
-                          graph_set_bool("conditional", s->go_on != 0)});
+    return graph_emit_with(g, "scan", (int)input.count, input.data, 6,
+                           (graph_setting[]){graph_set_integer("body", s->number),
+                                             graph_set_integer("carries", s->carry.count),
+                                             graph_set_integer("sequences", s->sequence.count),
+                                             {"length", *length},
+                                             graph_set_list("reverse", (int)reverse.count, reverse.data),
+                                             graph_set_bool("conditional", s->go_on != 0)});
 }
 
 /* Inputs of a new body in the order carries, sequences, captures, and tangents after each group. */
@@ -314,7 +292,7 @@ void graph_tangent_scan(graph_rule *rule) {
             d[i] = new_input(s.body, &shape);
         }
     }
-    inline_body(f.body, s.body, x, y);
+    graph_inline(f.body, s.body, x, y);
     tangents_in(s.body, rule->op->name, inputs, x, d, outputs, y, moved);
     for (int i = 0; i < outputs; i++) {
         if (moved[i] || !is_number_value(s.body, y[i])) continue;
@@ -330,7 +308,7 @@ void graph_tangent_scan(graph_rule *rule) {
         lib_vec_push(g->arena, &s.element, moved[i]);
         lib_vec_push(g->arena, &s.backward, is_reverse(&f, f.sequences + i - f.carries - f.conditional));
     }
-    graph_id next = emit_scan(&s, f.length) + (graph_id)f.carries;
+    graph_id next = emit_scan(&s, &rule->attribute[GRAPH_SCAN_LENGTH]) + (graph_id)f.carries;
     for (int i = 0; i < f.carries; i++)
         if (moved[i]) rule->out[i] = next++;
     for (int i = 0; i < f.stacks; i++)
@@ -362,7 +340,7 @@ static iteration open_iteration(graph_rule *rule, const scan_form *f) {
                     .given = LIB_NEW_ARRAY(arena, graph_id, (size_t)outputs),
                     .back = LIB_NEW_ARRAY(arena, graph_id, (size_t)inputs)};
     for (int i = 0; i < inputs; i++) it.x[i] = new_input(it.g, graph_shape_of(f->body, f->body->inputs.data[i]));
-    inline_body(f->body, it.g, it.x, it.y);
+    graph_inline(f->body, it.g, it.x, it.y);
     id_list y = {0}, c = {0}, x = {0}, from = {0};
     for (int i = 0; i < outputs; i++) {
         const int stack = i - f->carries - f->conditional;
@@ -385,10 +363,13 @@ static iteration open_iteration(graph_rule *rule, const scan_form *f) {
     return it;
 }
 
-/* Is the node computed again by the reverse part rather than kept: a move, or a map that is as cheap as one? */
+/* Is the node computed again by the reverse part rather than kept: a move, or a map of few instructions? */
 static bool is_again(const graph_op *op) {
-    const bool cheap = op->class_ == GRAPH_MAP && op->max_inputs == 1 && op->linear;
-    return cheap || graph_is_repeatable(op) || op->structure == GRAPH_PERMUTES;
+    const tir_op operation = graph_map_operation(op);
+    const bool slow =
+        tir_ops[operation].flags & TIR_MATH || operation == TIR_DIV || operation == TIR_REM || operation == TIR_SQRT;
+    const bool converts = op->class_ == GRAPH_MAP && op->max_inputs == 1 && op->linear; /* cast, again */
+    return converts || (operation && !slow) || graph_is_repeatable(op) || op->structure == GRAPH_PERMUTES;
 }
 
 /* Marks what depends on cotangents, what the reverse part needs, and, of the rest, what it reads of the forward part. */
@@ -428,7 +409,7 @@ static void keep(const graph_rule *rule, const scan_form *f, const iteration *it
     scan_builder s = {.g = g};
     const int inputs = (int)f->body->inputs.count;
     s.body = graph_new_subgraph(g, &s.number);
-    graph_walk walk = walk_between(it->g, s.body);
+    graph_walk walk = graph_walk_between(it->g, s.body);
     for (int i = 0; i < inputs; i++) {
         walk.map[it->x[i]] = new_input(s.body, graph_shape_of(it->g, it->x[i]));
         lib_vec_push(g->arena,
@@ -451,7 +432,7 @@ static void keep(const graph_rule *rule, const scan_form *f, const iteration *it
         lib_vec_push(g->arena, &s.element, walk.map[values->data[i]]);
         lib_vec_push(g->arena, &s.backward, 0);
     }
-    const graph_id first = values->count ? emit_scan(&s, f->length) : 0;
+    const graph_id first = values->count ? emit_scan(&s, &rule->attribute[GRAPH_SCAN_LENGTH]) : 0;
     for (uint32_t i = 0; i < values->count; i++) kept[i] = first + (graph_id)(f->carries + f->stacks) + i;
 }
 
@@ -588,7 +569,7 @@ void graph_cotangent_scan(graph_rule *rule) {
     keep(rule, &f, &it, &values, kept);
     reversal r = {.rule = rule, .f = &f, .it = &it, .s = {.g = g}};
     r.s.body = graph_new_subgraph(g, &r.s.number);
-    r.walk = walk_between(it.g, r.s.body);
+    r.walk = graph_walk_between(it.g, r.s.body);
     add_carries(&r, sums, &count);
     add_sequences(&r, &values, kept);
     add_captures(&r, count);
@@ -598,7 +579,8 @@ void graph_cotangent_scan(graph_rule *rule) {
     }
     add_results(&r, sums, count);
     if (r.s.carry.count + r.s.element.count == 0) return;
-    read_results(&r, emit_scan(&r.s, f.length));
+    const graph_setting length = graph_set_dims("length", 1, &f.length); /* there may be no sequence */
+    read_results(&r, emit_scan(&r.s, &length.value));
 }
 
 /* ---- cut ------------------------------------------------------------------------------------------------------------------ */

@@ -96,6 +96,10 @@ uint8_t *graph_mask_costs(lib_arena *arena, const graph *g, const uint8_t *index
 bool graph_stays_behind(const graph_node *node, uint8_t index_cost);
 /* By node, in `arena`: it depends on constants only, so that it is equal in every run, and its shapes are numbers. */
 bool *graph_fixed_nodes(lib_arena *arena, const graph *g);
+/* A walk between graphs of one outermost graph, by which nodes are then emitted one by one; nodes with sub-graphs take all of these. */
+graph_walk graph_walk_between(const graph *from, graph *to);
+/* Emits the body's nodes into `to`, its inputs being `inputs`; sets outputs[] to its outputs. */
+void graph_inline(const graph *body, graph *to, const graph_id *inputs, graph_id *outputs);
 void graph_walk_live(graph_walk *walk); /* a pass: emits all live nodes again */
 void graph_walk_all(graph_walk *walk);  /* a pass: emits all nodes again */
 

@@ -257,6 +257,28 @@ graph *graph_walk_run(lib_arena *arena, const graph *from, uint32_t phase, const
     return walk.to;
 }
 
+/* ---- parts of one outermost graph --------------------------------------------------------------------------------- */
+
+static void pass_nothing(graph_walk *walk) {
+    (void)walk;
+}
+
+graph_walk graph_walk_between(const graph *from, graph *to) {
+    graph_walk walk = {.from = from, .to = to, .pass = pass_nothing, .own_outputs = true};
+    graph_walk_into(&walk);
+    walk.pass = graph_walk_all; /* of nested sub-graphs */
+    walk.own_outputs = false;
+    return walk;
+}
+
+void graph_inline(const graph *body, graph *to, const graph_id *inputs, graph_id *outputs) {
+    graph_walk walk = graph_walk_between(body, to);
+    for (uint32_t i = 0; i < body->inputs.count; i++) walk.map[body->inputs.data[i]] = inputs[i];
+    for (uint32_t i = 0; i < body->nodes.count; i++)
+        if (!walk.map[body->nodes.data[i].first] || body->nodes.data[i].results == 0) graph_walk_node(&walk, i);
+    for (uint32_t i = 0; i < body->outputs.count; i++) outputs[i] = walk.map[body->outputs.data[i]];
+}
+
 /* ---- copy ------------------------------------------------------------------------------------------------------ */
 
 typedef struct adopter {

@@ -102,7 +102,7 @@ static graph *expand(const dlc_program *program, lib_arena *work, const graph *s
     if (passed != g) g = decompose(program, work, passed);
     if (first != source || g != simple) jit_check_customs(work, g);
     if (!is_as_written(program)) g = graph_fold_factors(work, graph_factor_products(work, g));
-    return lib_environment_lists(LIB_ENV_DISABLE, "simplify") ? g : graph_hoist(work, g);
+    return lib_environment_lists(LIB_ENV_DISABLE, "simplify") ? g : graph_hoist(work, graph_merge_scans(work, g));
 }
 
 /* Passes allocate in `work` and share the constants of the host's graph; the program keeps copies, since the host may destroy its

@@ -7,6 +7,7 @@
 #include "graph/ops_common.h"
 #include "graph/registry.h"
 #include "graph/winograd.h"
+#include "units.h"
 
 #include <dlc/extend.h>
 
@@ -17,7 +18,8 @@ static const tir_machine machine = {.target = "test",
                                     .l2 = 1 << 20,
                                     .l3 = 8 << 20,
                                     .vector_bytes = 32,
-                                    .units = TIR_UNIT_U8I8_DOT,
+                                    .unit_bits = CPU_U8I8_DOT,
+                                    .units = test_units,
                                     .rates = {.fma = 2, .distant = {64, 32, 16, 8}}};
 
 typedef struct copies {
