@@ -27,6 +27,7 @@ typedef struct way {
     /* by value, after the order is known: cotangents or tangents; 0: none so far */
     graph_id *derivative;
     graph_id limit;
+    graph_map_pool *maps;
 } way;
 
 static bool is_number(dlc_dtype dtype) {
@@ -56,8 +57,9 @@ static void spread(way *w, const bool *given) {
     }
 }
 
-static way begin(graph *g, const char *call, int count, const graph_id *wrt) {
-    way w = {.g = g, .arena = g->arena, .call = call, .first_node = g->nodes.count};
+/* maps: of the walk that this one is part of; NULL: none */
+static way begin(graph *g, const char *call, graph_map_pool *maps, int count, const graph_id *wrt) {
+    way w = {.g = g, .arena = g->arena, .call = call, .first_node = g->nodes.count, .maps = maps};
     bool *given = LIB_NEW_ARRAY(g->arena, bool, g->values.count);
     for (int i = 0; i < count; i++) {
         const uint32_t node = g->values.data[wrt[i]].node;
@@ -65,6 +67,7 @@ static way begin(graph *g, const char *call, int count, const graph_id *wrt) {
         given[wrt[i]] = true;
     }
     w.first_value = count ? g->nodes.data[w.first_node].first : (graph_id)g->values.count;
+    if (!maps) w.maps = graph_new_map_pool(g->arena);
     spread(&w, given);
     return w;
 }
@@ -215,7 +218,8 @@ static graph_rule rule_of(const way *w, uint32_t index) {
                         .results = node->results,
                         .input = node->input,
                         .attribute = node->attribute,
-                        .first = node->first};
+                        .first = node->first,
+                        .maps = w->maps};
 }
 
 graph_id graph_rule_operand(const graph_rule *rule, int operand) {
@@ -250,6 +254,9 @@ static void add_cotangent(way *w, const graph_op *op, graph_id value, graph_id c
     *sum = *sum ? graph_add(w->g, *sum, cotangent) : cotangent;
 }
 
+static void walk_up(way *w, int results, const graph_id *y, const graph_id *cotangents, int count, const graph_id *wrt,
+                    graph_id *out);
+
 /* The row's rule for tangents is applied to placeholders, and what it emits, which is linear in them, differentiated. */
 void graph_rule_transpose_tangents(graph_rule *rule) {
     graph *g = rule->g;
@@ -268,7 +275,8 @@ void graph_rule_transpose_tangents(graph_rule *rule) {
     forward.tangent = tangent;
     forward.out = moved;
     rule->op->jvp(&forward);
-    graph_vjp(g, rule->op->name, rule->results, moved, rule->cotangent, count, holder, out);
+    way w = begin(g, rule->op->name, rule->maps, count, holder);
+    walk_up(&w, rule->results, moved, rule->cotangent, count, holder, out);
     for (int k = rule->inputs; k-- > 0;)
         if (rule->wanted[k]) rule->out[k] = out[--count];
 }
@@ -328,14 +336,19 @@ static void go_up(way *w, uint32_t index) {
     for (int r = 0; r < node->results; r++) add_cotangent(w, node->op, expansion[r], cotangent[r]);
 }
 
+static void walk_up(way *w, int results, const graph_id *y, const graph_id *cotangents, int count, const graph_id *wrt,
+                    graph_id *out) {
+    find_order(w, results, y, true);
+    for (int i = 0; i < results; i++)
+        if (y[i]) add_cotangent(w, graph_node_of(w->g, y[i])->op, y[i], cotangents[i]);
+    for (uint32_t i = w->order.count; i-- > 0;) go_up(w, w->order.data[i]);
+    for (int i = 0; i < count; i++) out[i] = w->derivative[wrt[i] - w->first_value];
+}
+
 void graph_vjp(graph *g, const char *call, int results, const graph_id *y, const graph_id *cotangents, int count,
                const graph_id *wrt, graph_id *out) {
-    way w = begin(g, call, count, wrt);
-    find_order(&w, results, y, true);
-    for (int i = 0; i < results; i++)
-        if (y[i]) add_cotangent(&w, graph_node_of(g, y[i])->op, y[i], cotangents[i]);
-    for (uint32_t i = w.order.count; i-- > 0;) go_up(&w, w.order.data[i]);
-    for (int i = 0; i < count; i++) out[i] = w.derivative[wrt[i] - w.first_value];
+    way w = begin(g, call, NULL, count, wrt);
+    walk_up(&w, results, y, cotangents, count, wrt, out);
 }
 
 /* ---- tangents, down ------------------------------------------------------------------------------------------------ */
@@ -419,7 +432,7 @@ static void go_down(way *w, uint32_t index) {
 
 void graph_jvp(graph *g, const char *call, int count, const graph_id *x, const graph_id *tangents, int results,
                const graph_id *y, graph_id *out) {
-    way w = begin(g, call, count, x);
+    way w = begin(g, call, NULL, count, x);
     find_order(&w, results, y, false);
     for (int i = 0; i < count; i++) w.derivative[x[i] - w.first_value] = tangents[i];
     for (uint32_t i = 0; i < w.order.count; i++) go_down(&w, w.order.data[i]);

@@ -21,6 +21,9 @@ static inline dlc_dtype graph_tangent_dtype(dlc_dtype dtype) {
     return graph_sum_dtype(dtype);
 }
 
+/* Scalar expressions and their derivatives, shared by the maps of a walk (gradient_map.c). */
+typedef struct graph_map_pool graph_map_pool;
+
 /* A node whose row's rule is applied, and the rule's arguments. The rule emits into g. */
 struct graph_rule {
     graph *g;
@@ -42,6 +45,8 @@ struct graph_rule {
     /* To be set. transpose: out[0], the cotangent of the operand; vjp: of each wanted operand; jvp: the tangent of each result; partial:
      * out[0], the derivative, or a bool: whether it is 1, else 0. 0: it is 0. */
     graph_id *out;
+    /* the walk's */
+    graph_map_pool *maps;
 };
 
 /* The operand, a result, of a float type narrower than f32 converted to f32: the type in which rules compute. */
@@ -75,7 +80,9 @@ void graph_tangent_scan(graph_rule *rule);
 void graph_cotangent_scan(graph_rule *rule);
 void graph_transpose_cut(graph_rule *rule);
 
-/* gradient_map.c: the cotangent (or tangent) `given` times the derivative of the map with respect to rule->operand; 0: it is 0. */
+/* gradient_map.c */
+graph_map_pool *graph_new_map_pool(lib_arena *arena);
+/* The cotangent (or tangent) `given` times the derivative of the map with respect to rule->operand; 0: it is 0. */
 graph_id graph_map_scaled(const graph_rule *rule, graph_id given);
 /* a * b, and 0 where a is 0 whatever b is; the operands broadcast. */
 graph_id graph_multiply_no_nan(graph *g, graph_id a, graph_id b);
