@@ -216,7 +216,7 @@ static double accuracy(dlc_program *classify) {
     for (int i = 0; i < PARAMETERS; i++) in[1 + i] = &state[i];
     check(dlc_run(classify, NULL, in, 1 + PARAMETERS, &out, 1), "classify");
     for (int i = 0; i < HELD_OUT; i++) right += class[i] == label[TRAINED + i];
-    return 100.0 * right / HELD_OUT;
+    return 100.0 * right / (double)HELD_OUT;
 }
 
 static double seconds(void) {
