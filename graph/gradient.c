@@ -26,7 +26,6 @@ typedef struct way {
     lib_vec(uint32_t) order;
     /* by value, after the order is known: cotangents or tangents; 0: none so far */
     graph_id *derivative;
-    graph_id limit;
     graph_map_pool *maps;
 } way;
 
@@ -204,8 +203,7 @@ static void find_order(way *w, int results, const graph_id *y, bool reverse) {
         const uint32_t index = w->g->values.data[y[i]].node;
         if (!w->visited.data[index - w->first_node]) visit(w, index, reverse);
     }
-    w->limit = (graph_id)w->g->values.count;
-    w->derivative = LIB_NEW_ARRAY(w->arena, graph_id, w->limit - w->first_value);
+    w->derivative = LIB_NEW_ARRAY(w->arena, graph_id, w->g->values.count - w->first_value);
 }
 
 /* ---- rules --------------------------------------------------------------------------------------------------------- */

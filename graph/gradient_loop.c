@@ -1,6 +1,7 @@
-/* Derivatives of control flow. Forward mode: the same row, with a tangent beside each operand and result. Reverse mode: an `if` of the
- * cotangents; a `scan` the other way, over what the forward iterations kept. All operands of a sub-graph are its inputs, so captures have
- * cotangents like other operands, summed over the iterations. */
+/* Derivatives of control flow. Forward mode: the same row, with a tangent beside each operand and result. Reverse mode: of `if`, an `if` of
+ * the same condition on the cotangents; of `scan`, a scan from the last iteration to the first, which reads the values that the forward
+ * iterations stacked for it. All operands of a sub-graph are its inputs, so captures have cotangents like other operands, summed over the
+ * iterations. */
 #include "graph/build.h"
 #include "graph/gradient.h"
 #include "graph/internal.h"
@@ -372,7 +373,7 @@ static bool is_again(const graph_op *op) {
     return converts || (operation && !slow) || graph_is_repeatable(op) || op->structure == GRAPH_PERMUTES;
 }
 
-/* Marks what depends on cotangents, what the reverse part needs, and, of the rest, what it reads of the forward part. */
+/* Sets `late`, `needed` and `kept`. */
 static void divide(iteration *it, int inputs, int outputs) {
     const graph *g = it->g;
     it->late = LIB_NEW_ARRAY(g->arena, bool, g->values.count);

@@ -14,12 +14,12 @@
  *             Integers and bools have none: nothing passes through them.
  * Kinks       Where there is no derivative: 0 for abs and relu at 0; a half each for min and max of equals; equal shares for the greatest
  *             of a reduction; clamp: the bound; what names a place (sort, top_k, windows, cumulative extremes): the place named.
- * Zeros       What has no influence gets exactly 0: the side that a select does not take, padding, masked elements, also if the
- *             derivative there is infinite or NaN. No second select is needed, in derivatives of derivatives neither.
+ * Zeros       A value that does not influence the loss has derivative exactly 0: the side that a select does not take, padding, masked
+ *             elements, also where the operator's derivative is infinite or NaN, and in derivatives of derivatives.
  * Order       Derivatives that meet in one value are added in an order that depends on the graph alone.
  * Errors      The first mistake is recorded in the graph, and results are poisoned: values of different graphs, of a destroyed graph, of a
  *             graph around a sub-graph; wrong shapes or types; DLC_UNSUPPORTED for an operator without a derivative, with the way to it:
- *             `dlc_gradient: custom_call (node 41) has no gradient, on the way loss <- mean <- custom_call <- w`. The graph stays usable.
+ *             `dlc_gradient: custom_call (node 41) has no gradient, on the way loss <- mean <- custom_call <- w`.
  * Ownership   Arrays are read or written before the call returns. */
 #ifndef DLC_GRADIENT_H
 #define DLC_GRADIENT_H

@@ -2,6 +2,7 @@
 #include <dlc/eager.h>
 #include <dlc/extend.h>
 #include <dlc/files.h>
+#include <dlc/gradient.h>
 #include <dlc/onnx.h>
 
 #include <setjmp.h>

@@ -84,18 +84,6 @@ typedef struct test_case {
     int64_t ran;
 } test_case;
 
-static int64_t count_of(const graph_reference_tensor *t) {
-    int64_t count = 1;
-    for (int i = 0; i < t->rank; i++) count *= t->dim[i];
-    return count;
-}
-
-static int64_t extent_of(const tir_pool *pool, tir_expr extent) {
-    int64_t value = -1;
-    assert_true(tir_is_const(pool, extent, &value));
-    return value;
-}
-
 static void emit_sample(test_case *c) {
     graph *g = c->g = graph_new(c->arena, NULL);
     sample_parse(&c->s, g, c->s.op, c->s.line);
@@ -113,7 +101,7 @@ static void emit_sample(test_case *c) {
         const graph_shape *shape = graph_shape_of(g, first + (graph_id)i);
         c->result[i].dtype = shape->dtype;
         c->result[i].rank = shape->rank;
-        for (int d = 0; d < shape->rank; d++) c->result[i].dim[d] = extent_of(g->pool, shape->dim[d]);
+        for (int d = 0; d < shape->rank; d++) c->result[i].dim[d] = sample_extent(g->pool, shape->dim[d]);
     }
     c->primitive = graph_decompose(c->arena, g);
 }
@@ -132,23 +120,8 @@ static void check_text(test_case *c) {
                   again.data);
 }
 
-/* A reference reads dimension lists as numbers in `list`, and operands left out have rank -1. */
 static void run_reference(test_case *c, const graph_reference_tensor *operand, graph_reference_tensor *result) {
-    graph_attribute attribute[sizeof c->s.attribute / sizeof *c->s.attribute];
-    memcpy(attribute, c->s.attribute, sizeof attribute);
-    for (int i = 0; c->s.op->attribute[i].name; i++) {
-        if (c->s.op->attribute[i].kind != GRAPH_ATTR_DIMS) continue;
-        int64_t *list = LIB_NEW_ARRAY(c->arena, int64_t, (size_t)attribute[i].count);
-        for (int k = 0; k < attribute[i].count; k++) list[k] = extent_of(c->g->pool, attribute[i].dims[k]);
-        attribute[i].list = list;
-    }
-    for (int i = 0; i < c->results; i++) {
-        result[i] = c->result[i];
-        result[i].data = LIB_NEW_ARRAY(c->arena, double, (size_t)count_of(&result[i]));
-    }
-    int inputs = c->s.op->max_inputs > c->s.operands ? c->s.op->max_inputs : c->s.operands;
-    c->s.op->reference(&(graph_reference){
-        .inputs = inputs, .results = c->results, .operand = operand, .attribute = attribute, .result = result});
+    sample_reference(&c->s, c->arena, c->g->pool, operand, c->results, c->result, result);
 }
 
 /* Sums are compared relative to the sum of the terms' magnitudes: the reference on absolute values. */
@@ -157,18 +130,18 @@ static void run_scale(test_case *c) {
     memcpy(magnitude, c->operand, sizeof magnitude);
     for (int i = 0; i < c->s.operands; i++) {
         if (magnitude[i].rank < 0 || !lib_dtype_is_float(magnitude[i].dtype)) continue;
-        int64_t count = count_of(&magnitude[i]);
+        int64_t count = sample_count(&magnitude[i]);
         magnitude[i].data = LIB_NEW_ARRAY(c->arena, double, (size_t)count);
         for (int64_t k = 0; k < count; k++) magnitude[i].data[k] = fabs(c->operand[i].data[k]);
     }
     run_reference(c, magnitude, c->scale);
     c->terms = 1;
     for (int k = 0; k < c->s.operands; k++)
-        if (c->operand[k].rank >= 0 && count_of(&c->operand[k]) > c->terms) c->terms = count_of(&c->operand[k]);
+        if (c->operand[k].rank >= 0 && sample_count(&c->operand[k]) > c->terms) c->terms = sample_count(&c->operand[k]);
     for (int r = 0; r < c->results; r++) {
         const graph_reference_tensor *y = &c->result[r];
         c->largest[r] = 0;
-        for (int64_t k = 0; k < count_of(y); k++)
+        for (int64_t k = 0; k < sample_count(y); k++)
             if (isfinite(y->data[k])) c->largest[r] = fmax(c->largest[r], fabs(y->data[k]));
     }
 }
@@ -193,7 +166,7 @@ static bool compare_results(test_case *c, const char *leg_name, const guarded *o
     for (int r = 0; r < c->results; r++) {
         const graph_reference_tensor *y = &c->result[r];
         const double tolerance = graph_op_tolerance(c->s.op, y->dtype);
-        for (int64_t i = 0; i < count_of(y); i++) {
+        for (int64_t i = 0; i < sample_count(y); i++) {
             const char *element = (const char *)outputs[r].data + (size_t)i * lib_dtype_size(y->dtype);
             double got = lib_element_get_f64(y->dtype, element);
             bool legal = y->dtype != DLC_BOOL || (unsigned char)*element <= 1;
@@ -221,16 +194,16 @@ static bool take_memory(test_case *c, run_memory *m, bool at_end) {
     for (int i = 0; i < c->s.operands; i++) {
         if (c->s.operand[i].left_out) continue;
         const graph_reference_tensor *x = &c->operand[i];
-        size_t size = lib_dtype_size(x->dtype), bytes = size * (size_t)count_of(x);
+        size_t size = lib_dtype_size(x->dtype), bytes = size * (size_t)sample_count(x);
         guarded *memory = &m->inputs[m->given];
         if (!guarded_new(memory, bytes, at_end)) return false;
-        for (int64_t k = 0; k < count_of(x); k++)
+        for (int64_t k = 0; k < sample_count(x); k++)
             lib_element_set_f64(x->dtype, (char *)memory->data + (size_t)k * size, x->data[k]);
         m->copy[m->given] = lib_arena_copy(c->arena, bytes ? memory->data : "", bytes);
         m->input[m->given++] = memory->data;
     }
     for (int r = 0; r < c->results; r++) {
-        size_t bytes = lib_dtype_size(c->result[r].dtype) * (size_t)count_of(&c->result[r]);
+        size_t bytes = lib_dtype_size(c->result[r].dtype) * (size_t)sample_count(&c->result[r]);
         if (!guarded_new(&m->outputs[r], bytes, at_end)) return false;
         if (bytes) memset(m->outputs[r].data, 0xff, bytes);
         m->output[r] = m->outputs[r].data;
@@ -286,7 +259,7 @@ static void make_data(test_case *c) {
         *to = (graph_reference_tensor){.dtype = from->dtype, .rank = from->left_out ? -1 : from->rank};
         memcpy(to->dim, from->dim, sizeof to->dim);
         if (from->left_out) continue;
-        int64_t count = count_of(to);
+        int64_t count = sample_count(to);
         to->data = LIB_NEW_ARRAY(c->arena, double, (size_t)count);
         void *elements = lib_arena_take(c->arena, (size_t)count * lib_dtype_size(from->dtype));
         sample_data(from, i, c->fill, c->seed + (uint64_t)i, count, elements, to->data);

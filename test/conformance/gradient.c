@@ -35,39 +35,16 @@ typedef struct test_case {
     size_t room;
 } test_case;
 
-static int64_t count_of(const tensor *t) {
-    int64_t count = 1;
-    for (int i = 0; i < t->rank; i++) count *= t->dim[i];
-    return count;
-}
-
-static int64_t extent_of(const tir_pool *pool, tir_expr extent) {
-    int64_t value = -1;
-    assert_true(tir_is_const(pool, extent, &value));
-    return value;
-}
-
 static tensor like(lib_arena *arena, const tensor *t) {
     tensor out = *t;
-    out.data = LIB_NEW_ARRAY(arena, double, (size_t)count_of(t));
+    out.data = LIB_NEW_ARRAY(arena, double, (size_t)sample_count(t));
     return out;
 }
 
 /* ---- the row's reference --------------------------------------------------------------------------------------------- */
 
 static void run_reference(test_case *c, graph *g, const tensor *operand, tensor *result) {
-    graph_attribute attribute[sizeof c->s.attribute / sizeof *c->s.attribute];
-    memcpy(attribute, c->s.attribute, sizeof attribute);
-    for (int i = 0; c->s.op->attribute[i].name; i++) {
-        if (c->s.op->attribute[i].kind != GRAPH_ATTR_DIMS) continue;
-        int64_t *list = LIB_NEW_ARRAY(c->arena, int64_t, (size_t)attribute[i].count);
-        for (int k = 0; k < attribute[i].count; k++) list[k] = extent_of(g->pool, attribute[i].dims[k]);
-        attribute[i].list = list;
-    }
-    for (int i = 0; i < c->results; i++) result[i] = like(c->arena, &c->result[i]);
-    const int inputs = c->s.op->max_inputs > c->s.operands ? c->s.op->max_inputs : c->s.operands;
-    c->s.op->reference(&(graph_reference){
-        .inputs = inputs, .results = c->results, .operand = operand, .attribute = attribute, .result = result});
+    sample_reference(&c->s, c->arena, g->pool, operand, c->results, c->result, result);
 }
 
 /* The operands moved by `by` times the direction. */
@@ -76,7 +53,7 @@ static void move(test_case *c, double by, const tensor *direction, tensor *out) 
         out[i] = c->operand[i];
         if (i >= c->s.operands || !c->moves[i]) continue;
         out[i] = like(c->arena, &c->operand[i]);
-        for (int64_t k = 0; k < count_of(&out[i]); k++)
+        for (int64_t k = 0; k < sample_count(&out[i]); k++)
             out[i].data[k] = c->operand[i].data[k] + by * direction[i].data[k];
     }
 }
@@ -107,15 +84,15 @@ static void run_program(test_case *c, const graph *g, int inputs, const tensor *
     dlc_output_slot py[VALUES];
     for (int i = 0; i < inputs; i++) {
         const size_t size = lib_dtype_size(in[i]->dtype);
-        char *bytes = lib_arena_take(c->arena, (size_t)count_of(in[i]) * size + 1);
-        for (int64_t k = 0; k < count_of(in[i]); k++)
+        char *bytes = lib_arena_take(c->arena, (size_t)sample_count(in[i]) * size + 1);
+        for (int64_t k = 0; k < sample_count(in[i]); k++)
             lib_element_set_f64(in[i]->dtype, bytes + (size_t)k * size, in[i]->data[k]);
         x[i] = described(in[i], bytes);
         px[i] = &x[i];
     }
     for (int i = 0; i < outputs; i++) {
-        y[i] =
-            described(&out[i], lib_arena_take(c->arena, (size_t)count_of(&out[i]) * lib_dtype_size(out[i].dtype) + 1));
+        y[i] = described(&out[i],
+                         lib_arena_take(c->arena, (size_t)sample_count(&out[i]) * lib_dtype_size(out[i].dtype) + 1));
         py[i] = (dlc_output_slot){.tensor = &y[i]};
     }
     dlc_status status = dlc_graph_parse(context, text.data, text.length, &host);
@@ -128,7 +105,7 @@ static void run_program(test_case *c, const graph *g, int inputs, const tensor *
         fail_with(c, "program", message);
     }
     for (int i = 0; i < outputs; i++)
-        for (int64_t k = 0; k < count_of(&out[i]); k++)
+        for (int64_t k = 0; k < sample_count(&out[i]); k++)
             out[i].data[k] =
                 lib_element_get_f64(out[i].dtype, (char *)y[i].data + (size_t)k * lib_dtype_size(out[i].dtype));
     dlc_program_destroy(program);
@@ -256,7 +233,7 @@ static bool compare(test_case *c, const char *what, int number, const tensor *go
     double scale = 0;
     bool failed =
         false; /* NaN among the results: a factorisation that does not exist, say, so that all derivatives may be NaN */
-    const int64_t count = count_of(got);
+    const int64_t count = sample_count(got);
     for (int64_t k = 0; k < count; k++) {
         const double wide = (at[0].data[k] - at[1].data[k]) / (2 * STEP);
         if (isfinite(wide)) scale = fmax(scale, fabs(wide));
@@ -305,7 +282,7 @@ static bool check_tangents(test_case *c, const tensor *tangent) {
 static double inner(int count, const tensor *a, const tensor *b, const bool *which, double *magnitude, bool *finite) {
     double sum = 0;
     for (int i = 0; i < count; i++)
-        for (int64_t k = 0; which[i] && k < count_of(&a[i]); k++) {
+        for (int64_t k = 0; which[i] && k < sample_count(&a[i]); k++) {
             const double product = a[i].data[k] * b[i].data[k];
             *finite = *finite && isfinite(product);
             sum += product;
@@ -345,7 +322,7 @@ static bool check_second(test_case *c, const tensor *cotangent) {
 /* Numbers of magnitude 0.3 to 1, times `size`. */
 static tensor random_like(test_case *c, const tensor *t, double size, uint64_t seed) {
     tensor out = like(c->arena, t);
-    for (int64_t k = 0; k < count_of(t); k++)
+    for (int64_t k = 0; k < sample_count(t); k++)
         out.data[k] = size * sample_uniform(&seed, 0.3, 1) * (sample_random(&seed) & 1 ? 1 : -1);
     return out;
 }
@@ -364,7 +341,7 @@ static void make_definite(lib_arena *arena, tensor *a) {
     const int64_t n = a->rank ? a->dim[a->rank - 1] : 0;
     const tensor from = *a;
     *a = like(arena, a);
-    for (int64_t k = 0; n && k < count_of(a); k++) {
+    for (int64_t k = 0; n && k < sample_count(a); k++) {
         const int64_t i = k / n % n, j = k % n, matrix = k / n / n * n * n;
         a->data[k] = i == j ? (double)n : 0;
         for (int64_t t = 0; t < n; t++) a->data[k] += from.data[matrix + i * n + t] * from.data[matrix + j * n + t];
@@ -381,11 +358,11 @@ static void make_data(test_case *c) {
         memcpy(to->dim, from->dim, sizeof to->dim);
         c->moves[i] = can_move(from) && !is_held(c->s.op, i);
         if (from->left_out) continue;
-        to->data = LIB_NEW_ARRAY(c->arena, double, (size_t)count_of(to));
-        void *elements = lib_arena_take(c->arena, (size_t)count_of(to) * lib_dtype_size(from->dtype) + 1);
-        sample_data(from, i, SAMPLE_TAME, seed + (uint64_t)i, count_of(to), elements, to->data);
+        to->data = LIB_NEW_ARRAY(c->arena, double, (size_t)sample_count(to));
+        void *elements = lib_arena_take(c->arena, (size_t)sample_count(to) * lib_dtype_size(from->dtype) + 1);
+        sample_data(from, i, SAMPLE_TAME, seed + (uint64_t)i, sample_count(to), elements, to->data);
         /* away from the ends of the range, so that steps stay in it */
-        for (int64_t k = 0; c->moves[i] && from->limited && k < count_of(to); k++)
+        for (int64_t k = 0; c->moves[i] && from->limited && k < sample_count(to); k++)
             to->data[k] = 0.01 * (from->low + from->high) / 2 + 0.99 * to->data[k];
         if (strcmp(c->s.op->name, "cholesky") == 0) make_definite(c->arena, to);
         if (!c->moves[i]) continue;
@@ -406,7 +383,7 @@ static bool describe(test_case *c) {
     for (int r = 0; r < c->results; r++) {
         const graph_shape *shape = graph_shape_of(b.g, b.first + (graph_id)r);
         c->result[r] = (tensor){.dtype = shape->dtype, .rank = shape->rank};
-        for (int d = 0; d < shape->rank; d++) c->result[r].dim[d] = extent_of(b.g->pool, shape->dim[d]);
+        for (int d = 0; d < shape->rank; d++) c->result[r].dim[d] = sample_extent(b.g->pool, shape->dim[d]);
         c->counts[r] = shape->dtype == DLC_F64;
         results = results || c->counts[r];
     }
@@ -583,7 +560,7 @@ static bool check_graph(test_case *c, const graph *g) {
     }
     run_program(c, whole, GRAPH_INPUTS, in, 1 + GRAPH_INPUTS, out);
     for (int i = 0; i < GRAPH_INPUTS; i++)
-        for (int64_t k = 0; k < count_of(in[i]); k++) along += out[1 + i].data[k] * c->direction[i].data[k];
+        for (int64_t k = 0; k < sample_count(in[i]); k++) along += out[1 + i].data[k] * c->direction[i].data[k];
     const double wide = (value_at(c, g, STEP) - value_at(c, g, -STEP)) / (2 * STEP);
     const double narrow = (value_at(c, g, STEP / 2) - value_at(c, g, -STEP / 2)) / STEP;
     const double expected = narrow + (narrow - wide) / 3;
@@ -605,7 +582,7 @@ static bool run_graph(const char *text, uint64_t seed) {
         for (int k = 0; k < GRAPH_INPUTS; k++) {
             const graph_shape *shape = graph_shape_of(g, g->inputs.data[k]);
             tensor t = {.dtype = DLC_F64, .rank = shape->rank};
-            for (int d = 0; d < t.rank; d++) t.dim[d] = extent_of(g->pool, shape->dim[d]);
+            for (int d = 0; d < t.rank; d++) t.dim[d] = sample_extent(g->pool, shape->dim[d]);
             c->operand[k] = random_like(c, &t, 1, seed * 100 + (uint64_t)k);
             c->direction[k] = random_like(c, &t, 1, seed * 200 + (uint64_t)k);
             c->moves[k] = true;

@@ -245,4 +245,41 @@ static inline void sample_data(const sample_operand *operand, int number, sample
     }
 }
 
+/* ---- the row's reference ----------------------------------------------------------------------------------------- */
+
+static inline int64_t sample_count(const graph_reference_tensor *t) {
+    int64_t count = 1;
+    for (int i = 0; i < t->rank; i++) count *= t->dim[i];
+    return count;
+}
+
+/* The number that a dimension of a sample is; -1: it is none. */
+static inline int64_t sample_extent(const tir_pool *pool, tir_expr extent) {
+    int64_t value = -1;
+    tir_is_const(pool, extent, &value);
+    return value;
+}
+
+/* Computes result[results], of the shapes and types of like[], by the row's reference, which reads dimension lists as numbers in `list`.
+ * Operands left out have rank -1. pool: of the sample's graph. */
+static inline void sample_reference(const sample *s, lib_arena *arena, const tir_pool *pool,
+                                    const graph_reference_tensor *operand, int results,
+                                    const graph_reference_tensor *like, graph_reference_tensor *result) {
+    graph_attribute attribute[sizeof s->attribute / sizeof *s->attribute];
+    memcpy(attribute, s->attribute, sizeof attribute);
+    for (int i = 0; s->op->attribute[i].name; i++) {
+        if (s->op->attribute[i].kind != GRAPH_ATTR_DIMS) continue;
+        int64_t *list = LIB_NEW_ARRAY(arena, int64_t, (size_t)attribute[i].count);
+        for (int k = 0; k < attribute[i].count; k++) list[k] = sample_extent(pool, attribute[i].dims[k]);
+        attribute[i].list = list;
+    }
+    for (int i = 0; i < results; i++) {
+        result[i] = like[i];
+        result[i].data = LIB_NEW_ARRAY(arena, double, (size_t)sample_count(&result[i]));
+    }
+    const int inputs = s->op->max_inputs > s->operands ? s->op->max_inputs : s->operands;
+    s->op->reference(&(graph_reference){
+        .inputs = inputs, .results = results, .operand = operand, .attribute = attribute, .result = result});
+}
+
 #endif

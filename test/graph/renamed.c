@@ -147,13 +147,13 @@ static const passed cases[] = {
      "input e: f32[64, 32] input v: f32[32, 8] s = reduce_sum(e, axes=[1])"
      " S = broadcast(s, shape=[64, 32], axes=[0]) p = div(e, S)"
      " y = dot_general(p, v, contract_x=[1], contract_w=[0]) output y"},
-    /* loops, branches, and what moves out of them */
+    /* loops and branches, with nodes that move out of them */
     {print_hoisted, "x, e, condition",
      "input x: f32[4] input n: i32[] z = constant i32[] {0} i, y = while(z, x, n, x, condition=graph { input i: i32[]"
      " input y: f32[4] input n: i32[] input x: f32[4] c = lt(i, n) output c }, body=graph { input i: i32[]"
      " input y: f32[4] input n: i32[] input x: f32[4] o = constant i32[] {1} j = add(i, o) e = exp(x)"
      " w = add(y, e) output j output w }) output y"},
-    /* what constants make, but for moves, positions and weights that stay narrow */
+    /* values computed from constants, which move to the init graph; moves, positions and narrow weights, which do not */
     {print_split, "input t",
      "input x: f32[100, 100] i = iota(dtype=f32, shape=[100, 100], axis=1) e = exp(i)"
      " t = transpose(e, permutation=[1, 0]) y = mul(x, t) z = add(y, i) output z"},
@@ -246,7 +246,7 @@ static void test_of_host(void **state) {
     context_close(&context);
 }
 
-/* What is no single operation of the operands' elements in one element type states none. */
+/* A host's map that is more than one operation of its operands' elements, or changes the element type, has no `operation`. */
 static void test_facts_of_host(void **state) {
     static const struct {
         const char *operands, *expression;
