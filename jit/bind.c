@@ -245,7 +245,9 @@ graph_regions jit_fuse(jit_build *build) {
     graph_regions regions = graph_fuse(build->work, build->bound, off ? NULL : machine, known);
     if (!off && !lib_environment_lists(LIB_ENV_DISABLE, "layout")) assign_layouts(build, &regions, known);
     jit_share_numbers(build, &regions, known);
-    return regions;
+    build->regions = regions;
+    if (!off && !lib_environment_lists(LIB_ENV_DISABLE, "order")) jit_order_regions(build);
+    return build->regions;
 }
 
 static graph_regions fused(jit_build *build) {

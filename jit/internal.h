@@ -221,6 +221,8 @@ tir_region *jit_front_region(jit_build *build, const graph_region *region, jit_k
 graph_fuse_costs jit_fuse_costs(jit_build *build);
 void jit_place_sources(jit_build *build);
 graph_regions jit_fuse(jit_build *build);
+/* order.c: permutes build->regions, so that less is live at once. */
+void jit_order_regions(jit_build *build);
 /* numbers.c: makes numbers in which regions of one form differ inputs of these regions. `costs` keeps decisions; NULL: nothing does. */
 void jit_share_numbers(jit_build *build, graph_regions *regions, const graph_fuse_costs *costs);
 

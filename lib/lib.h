@@ -454,7 +454,7 @@ void lib_tensor_describe(lib_text *text, const DLTensor *tensor);
     X(LIB_ENV_VERIFY, "DLC_VERIFY", "", "0 1 2",                                                                     \
       "0 nothing, 1 graphs, regions and loop IR when finished, 2 also after each pass over a graph, each rewriting " \
       "directive, and LLVM IR (default: 1, debug builds 2)")                                                         \
-    X(LIB_ENV_DISABLE, "DLC_DISABLE", "", "simplify fuse layout rules alias host batch polls",                       \
+    X(LIB_ENV_DISABLE, "DLC_DISABLE", "", "simplify fuse layout rules alias order host batch polls",                 \
       "passes to switch off; host: the CPU in place of a device; batch: CUDA graphs; polls: kernels of the cpu "     \
       "target do not ask whether the run shall go on")                                                               \
     X(LIB_ENV_LAYOUT, "DLC_LAYOUT", "", "all", "every value that may be blocked is, whatever it costs (for tests)")  \
