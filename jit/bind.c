@@ -167,7 +167,8 @@ void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, boo
     jit_bind_symbols(work, g, build->ordinary_inputs, shapes, values);
     if (g == program->graph) jit_bind_rooms(build, shapes, values);
     jit_sizes_choose(build, g, values, learn && g == program->graph, bound_to);
-    if (learn && g == program->graph && !(build->tier & JIT_TIER_BACKGROUND)) take_front(build, g, values, bound_to);
+    if (learn && g == program->graph && !(build->tier & JIT_TIER_BACKGROUND) && !program->options.memory_bytes)
+        take_front(build, g, values, bound_to);
     const graph *bound = build->bound = build->front ? build->front->bound : NULL;
     if (!bound) {
         const graph *narrow = narrowed(work, program, g, values);
@@ -246,7 +247,7 @@ graph_regions jit_fuse(jit_build *build) {
     if (!off && !lib_environment_lists(LIB_ENV_DISABLE, "layout")) assign_layouts(build, &regions, known);
     jit_share_numbers(build, &regions, known);
     build->regions = regions;
-    if (!off && !lib_environment_lists(LIB_ENV_DISABLE, "order")) jit_order_regions(build);
+    if (!off && !lib_environment_lists(LIB_ENV_DISABLE, "order")) jit_order_regions(build, false);
     return build->regions;
 }
 
@@ -265,7 +266,6 @@ static graph_regions fused(jit_build *build) {
 
 static void request_kernels(jit_build *build) {
     dlc_context *context = build->program->context;
-    build->regions = fused(build);
     jit_find_sharing(build);
     build->requests = LIB_NEW_ARRAY(build->work, jit_request, build->regions.count + 1);
     for (uint32_t r = 0; r < build->regions.count; r++) {
@@ -672,8 +672,8 @@ static void describe_extents(jit_build *build) {
 
 /* ---- all of it */
 
-void jit_plan_bound(jit_build *build) {
-    jit_place_sources(build);
+/* Kernels of the regions, and places of their values. */
+static void plan_regions(jit_build *build) {
     request_kernels(build);
     lib_error error;
     if (jit_build_kernels(build, build->work, &error) != DLC_OK) lib_raise_error(build->work->scope, &error);
@@ -681,6 +681,32 @@ void jit_plan_bound(jit_build *build) {
     ask_for_scratch(build);
     jit_share_maps(build);
     jit_plan_memory(build);
+}
+
+void jit_plan_again(jit_build *build) {
+    const lib_error none = {.status = DLC_OK};
+    for (jit_build *branch = build->next; branch; branch = branch->next) {
+        jit_leave_kernels(branch, &none);
+        branch->plan->call_count = 0;
+    }
+    jit_leave_kernels(build, &none);
+    for (jit_plan *branch = build->plan->branches, *sibling; branch; branch = sibling) {
+        sibling = branch->sibling;
+        jit_plan_free(branch);
+    }
+    build->next = NULL;
+    build->plan->branches = NULL;
+    build->plan->packing_count = 0;
+    build->request_count = build->scratch_count = 0;
+    jit_place_sources(build);
+    plan_regions(build);
+}
+
+void jit_plan_bound(jit_build *build) {
+    jit_place_sources(build);
+    build->regions = fused(build);
+    plan_regions(build);
+    if (build == build->root && build->donated && build->program->options.memory_bytes) jit_fit_memory(build);
     jit_plan_donation(build);
     make_steps(build);
     copy_outputs(build);

@@ -221,8 +221,9 @@ tir_region *jit_front_region(jit_build *build, const graph_region *region, jit_k
 graph_fuse_costs jit_fuse_costs(jit_build *build);
 void jit_place_sources(jit_build *build);
 graph_regions jit_fuse(jit_build *build);
-/* order.c: permutes build->regions, so that less is live at once. */
-void jit_order_regions(jit_build *build);
+/* order.c: permutes build->regions, so that less is live at once; or, if `thin`, over all regions, as is best if what crosses the peak is
+ * computed again. */
+void jit_order_regions(jit_build *build, bool thin);
 /* numbers.c: makes numbers in which regions of one form differ inputs of these regions. `costs` keeps decisions; NULL: nothing does. */
 void jit_share_numbers(jit_build *build, graph_regions *regions, const graph_fuse_costs *costs);
 
@@ -424,6 +425,12 @@ void jit_describe_room(jit_build *build, const graph_growth *growth, jit_donatio
 /* memory.c: assigns storage to every value that regions write and to their scratch; regions run in order. Sources are already
  * placed. Sets plan->arena_bytes and live_bytes. */
 void jit_plan_memory(jit_build *build);
+
+/* recompute.c: while the arena of the main graph's plan is larger than memory_bytes, values are computed again. Raises
+ * DLC_BUDGET_EXCEEDED. jit_plan_again (bind.c): drops the kernels and places of the build, and plans other regions of the same graph
+ * as far. */
+void jit_fit_memory(jit_build *build);
+void jit_plan_again(jit_build *build);
 
 /* call.c: the tensors of a run. */
 /* the address range of a tensor's elements */

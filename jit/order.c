@@ -28,6 +28,8 @@ typedef struct order_region {
     region_list before, after, softly;
     uint32_t hard, soft;
     bool is_view;
+    /* what the regions change, at best, that depend on this one alone: at most 0 */
+    int64_t later;
     /* of the schedule that is being made: those that have not run, and bytes that it takes less those that it frees */
     uint32_t hard_left, soft_left;
     int64_t change;
@@ -36,7 +38,8 @@ typedef struct order_region {
 
 typedef struct waiting {
     int64_t change;
-    uint32_t region;
+    /* number of regions that ran before it was ready */
+    uint32_t since, region;
 } waiting;
 
 typedef struct order {
@@ -49,6 +52,10 @@ typedef struct order {
     order_value *value;
     /* a heap of regions that can run; of a region whose change has become less, only the last entry holds */
     lib_vec(waiting) ready;
+    /* what frees is also what only its followers free */
+    bool looks_ahead;
+    /* regions of the schedule so far */
+    uint32_t ran;
 } order;
 
 /* ---- what depends on what ---------------------------------------------------------------------------------------- */
@@ -162,6 +169,26 @@ static void begin(const order *s) {
     }
 }
 
+/* The region that alone reads what r writes, and reads nothing else that is computed; UINT32_MAX: there is none. */
+static uint32_t follower(const order *s, uint32_t r) {
+    const order_region *region = &s->region[r];
+    if (region->after.count == 0) return UINT32_MAX;
+    const uint32_t next = region->after.data[0];
+    bool alone = s->region[next].hard == region->after.count;
+    for (uint32_t k = 0; k < region->after.count; k++) alone = alone && region->after.data[k] == next;
+    return alone ? next : UINT32_MAX;
+}
+
+/* A gradient is transposed, then added to a weight: only the last of these frees. */
+static void find_followers(order *s) {
+    for (uint32_t r = s->count; r-- > 0;) {
+        const uint32_t next = follower(s, r);
+        if (next == UINT32_MAX || s->region[next].is_view) continue;
+        const int64_t later = s->region[next].change + s->region[next].later;
+        if (later < 0) s->region[r].later = later;
+    }
+}
+
 /* Bytes of the donated outputs that are written while the input is still to be read: these need a copy. */
 static int64_t copied_bytes(const order *s, const uint32_t *sequence) {
     const graph *g = s->build->bound;
@@ -180,14 +207,21 @@ static int64_t copied_bytes(const order *s, const uint32_t *sequence) {
     return bytes;
 }
 
-/* The most bytes that are live at once, and copies. */
-static int64_t cost_of(const order *s, const uint32_t *sequence) {
+/* What an order takes: bytes that are live at once, at most; bytes of copies; sum of live bytes over all regions. */
+typedef struct order_cost {
+    int64_t most, copied;
+    double sum;
+} order_cost;
+
+static order_cost cost_of(const order *s, const uint32_t *sequence) {
     int64_t live = 0, most = 0;
+    double sum = 0;
     begin(s);
     for (uint32_t i = 0; i < s->count; i++) {
         const order_region *region = &s->region[sequence[i]];
         for (uint32_t k = 0; k < region->writes.count; k++) live += s->value[region->writes.data[k]].bytes;
         if (live > most) most = live;
+        sum += (double)live;
         for (uint32_t k = 0; k < region->writes.count; k++)
             if (!s->value[region->writes.data[k]].left) live -= s->value[region->writes.data[k]].bytes;
         for (uint32_t k = 0; k < region->reads.count; k++) {
@@ -195,23 +229,32 @@ static int64_t cost_of(const order *s, const uint32_t *sequence) {
             if (--value->left == 0) live -= value->bytes;
         }
     }
-    return most + copied_bytes(s, sequence);
+    return (order_cost){most, copied_bytes(s, sequence), sum};
+}
+
+static bool is_better(const order_cost *a, const order_cost *b, bool thin) {
+    if (!thin) return a->most + a->copied < b->most + b->copied;
+    return a->copied != b->copied ? a->copied < b->copied : a->sum < b->sum;
 }
 
 /* ---- orders --------------------------------------------------------------------------------------------------------- */
 
 /* Views take nothing, and regions wait for them. */
 static int64_t urgency(const order *s, uint32_t r) {
-    return s->region[r].is_view ? INT64_MIN : s->region[r].change;
+    const order_region *region = &s->region[r];
+    if (region->is_view) return INT64_MIN;
+    return region->change + (s->looks_ahead ? region->later : 0);
 }
 
+/* Of those that change as much, the last to be ready: what it reads is in cache, and chains are not interleaved. */
 static bool comes_first(const waiting *a, const waiting *b) {
-    return a->change != b->change ? a->change < b->change : a->region < b->region;
+    if (a->change != b->change) return a->change < b->change;
+    return a->since != b->since ? a->since > b->since : a->region < b->region;
 }
 
 static void add_ready(order *s, uint32_t r) {
     if (s->region[r].done || s->region[r].hard_left || s->region[r].soft_left) return;
-    const waiting new = {urgency(s, r), r};
+    const waiting new = {urgency(s, r), s->ran, r};
     lib_vec_push(s->arena, &s->ready, new);
     uint32_t at = s->ready.count - 1;
     for (; at && comes_first(&new, &s->ready.data[(at - 1) / 2]); at = (at - 1) / 2)
@@ -244,6 +287,7 @@ static const waiting *first_ready(order *s) {
 static void run(order *s, uint32_t r) {
     order_region *region = &s->region[r];
     region->done = true;
+    s->ran++;
     for (uint32_t k = 0; k < region->reads.count; k++) {
         order_value *value = &s->value[region->reads.data[k]];
         value->rest ^= r;
@@ -267,16 +311,16 @@ static uint32_t next_of(const order *s, const uint32_t *base, uint32_t from) {
     lib_raise(s->arena->scope, DLC_INTERNAL, "regions depend on each other in a cycle");
 }
 
-/* What frees runs at once; else, the next of the base order, or, if `least`, what takes least. */
-static const uint32_t *make_order(order *s, const uint32_t *base, bool least) {
+/* What takes at most `most` bytes more than it frees runs at once, that which takes least first; else, the next of the base order. */
+static const uint32_t *make_order(order *s, const uint32_t *base, int64_t most) {
     uint32_t *sequence = LIB_NEW_ARRAY(s->arena, uint32_t, (size_t)s->count + 1), from = 0;
     begin(s);
-    s->ready.count = 0;
+    s->ready.count = s->ran = 0;
     for (uint32_t r = 0; r < s->count; r++) add_ready(s, r);
     for (uint32_t i = 0; i < s->count; i++) {
         const waiting *first = first_ready(s);
         while (from < s->count && s->region[base[from]].done) from++;
-        sequence[i] = first && (least || first->change < 0) ? first->region : next_of(s, base, from);
+        sequence[i] = first && first->change <= most ? first->region : next_of(s, base, from);
         run(s, sequence[i]);
     }
     return sequence;
@@ -309,25 +353,30 @@ static const uint32_t *on_demand(const order *s) {
     return sequence;
 }
 
-void jit_order_regions(jit_build *build) {
-    enum { NEGLIGIBLE = 32 };
+void jit_order_regions(jit_build *build, bool thin) {
+    enum { NEGLIGIBLE = 32, BASES = 2, ORDERS = 6 };
+    static const int64_t most[ORDERS / BASES] = {-1, 0, INT64_MAX};
     order s = {.build = build, .arena = build->passing ? build->passing : build->work, .count = build->regions.count};
     if (build->passing) lib_arena_reset(build->passing);
     s.region = lib_arena_array(s.arena, (size_t)s.count + 1, sizeof *s.region);
     s.root = LIB_NEW_ARRAY(s.arena, graph_id, build->bound->values.count + 1);
     s.value = lib_arena_array(s.arena, build->bound->values.count + 1, sizeof *s.value);
     collect(&s);
+    begin(&s);
+    find_followers(&s);
     uint32_t *listed = LIB_NEW_ARRAY(s.arena, uint32_t, (size_t)s.count + 1);
     for (uint32_t r = 0; r < s.count; r++) listed[r] = r;
-    const uint32_t *const orders[] = {make_order(&s, listed, false), make_order(&s, on_demand(&s), false),
-                                      make_order(&s, listed, true)};
+    const uint32_t *const bases[] = {listed, on_demand(&s)};
     const uint32_t *best = listed;
-    int64_t least = cost_of(&s, listed);
-    least -= least / NEGLIGIBLE;
-    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
-        const int64_t cost = cost_of(&s, orders[i]);
-        if (cost < least) best = orders[i];
-        if (cost < least) least = cost;
+    order_cost least = cost_of(&s, listed);
+    if (!thin) least.most -= least.most / NEGLIGIBLE;
+    for (uint32_t i = 0; i < 2 * ORDERS; i++) {
+        s.looks_ahead = i >= ORDERS;
+        const uint32_t *sequence = make_order(&s, bases[i % BASES], most[i % ORDERS / BASES]);
+        const order_cost cost = cost_of(&s, sequence);
+        if (!is_better(&cost, &least, thin)) continue;
+        best = sequence;
+        least = cost;
     }
     if (best == listed) return;
     graph_region *regions = LIB_NEW_ARRAY(build->work, graph_region, (size_t)s.count + 1);

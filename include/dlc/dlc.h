@@ -313,6 +313,14 @@ typedef struct dlc_compile_options {
      * largest result, some ten times the error of a direct sum; and an infinity or NaN in x spreads to the results of its
      * tile, 16 at most, and to adjacent tiles */
     bool winograd;
+    /* Limit on the bytes that a run needs between its kernels: the arena of a plan (the dump "plan" tells its size), without inputs, outputs
+     * and constants, and without the arenas of branches and of loops' bodies. Within it, values that are kept for long, as by a training
+     * step for its backward pass, are dropped and computed again, those first that take the least time for each byte; never loops, scatters,
+     * sorts, random state and functions of the host. Copies run the same kernels; results keep their bits, unless a
+     * contraction is computed again without what else its kernel computes: its sums may then have another order. A smaller limit never makes
+     * a larger arena. If no recomputation suffices, binding fails with DLC_BUDGET_EXCEEDED, and the message has the least limit that
+     * does. 0: none */
+    size_t memory_bytes;
 } dlc_compile_options;
 #define DLC_COMPILE_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_compile_options)
 

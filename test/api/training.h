@@ -30,19 +30,26 @@ static inline dlc_value parameter_of(training *t, int rank, const int64_t *shape
 }
 #define PARAMETER(t, ...) parameter_of((t), RANK(__VA_ARGS__), SHAPE(__VA_ARGS__))
 
-static inline training *new_training(dlc_context *context, int rank, const int64_t *x, int target_rank,
-                                     const int64_t *target) {
+/* symbol: of the first dimension of x and target; NULL: it is a number. */
+static inline training *new_training_of(dlc_context *context, const char *symbol, int rank, const int64_t *x,
+                                        int target_rank, const int64_t *target) {
     training *t = calloc(1, sizeof *t);
     dlc_dim dim[2][4];
     CHECK(t);
     OK(context, dlc_graph_create(context, &t->g));
     for (int d = 0; d < rank; d++) dim[0][d] = (dlc_dim){t->shape[0][d] = x[d], NULL};
     for (int d = 0; d < target_rank; d++) dim[1][d] = (dlc_dim){t->shape[1][d] = target[d], NULL};
+    if (symbol) dim[0][0] = dim[1][0] = SYMBOL(symbol);
     t->rank[0] = rank;
     t->rank[1] = target_rank;
     t->x = dlc_input(t->g, "x", DLC_F32, rank, dim[0]);
     t->target = dlc_input(t->g, "target", DLC_F32, target_rank, dim[1]);
     return t;
+}
+
+static inline training *new_training(dlc_context *context, int rank, const int64_t *x, int target_rank,
+                                     const int64_t *target) {
+    return new_training_of(context, NULL, rank, x, target_rank, target);
 }
 
 /* Loss: mean square of y - target. Update: gradient descent. */
@@ -58,8 +65,8 @@ static inline void finish_training(training *t, dlc_value y) {
     }
 }
 
-static inline training *mlp(dlc_context *context, int layers, int64_t rows, int64_t width) {
-    training *t = new_training(context, 2, SHAPE(rows, width), 2, SHAPE(rows, width));
+static inline training *mlp_of(dlc_context *context, const char *symbol, int layers, int64_t rows, int64_t width) {
+    training *t = new_training_of(context, symbol, 2, SHAPE(rows, width), 2, SHAPE(rows, width));
     dlc_value x = t->x;
     for (int i = 0; i < layers; i++) {
         dlc_value w = PARAMETER(t, width, width), b = PARAMETER(t, width);
@@ -67,6 +74,10 @@ static inline training *mlp(dlc_context *context, int layers, int64_t rows, int6
     }
     finish_training(t, x);
     return t;
+}
+
+static inline training *mlp(dlc_context *context, int layers, int64_t rows, int64_t width) {
+    return mlp_of(context, NULL, layers, rows, width);
 }
 
 static inline training *conv_net(dlc_context *context, int layers, int64_t images, int64_t channels, int64_t size) {
@@ -111,6 +122,73 @@ static inline training *transformer(dlc_context *context, int layers, int64_t ba
         x = dlc_add(x, dlc_linear(dlc_gelu(dlc_linear(n, w1, c1)), w2, c2));
     }
     finish_training(t, x);
+    return t;
+}
+
+/* Maps and norms of rows alone. */
+static inline training *gates(dlc_context *context, int layers, int64_t rows, int64_t width) {
+    training *t = new_training(context, 2, SHAPE(rows, width), 2, SHAPE(rows, width));
+    dlc_value x = t->x;
+    for (int i = 0; i < layers; i++) {
+        dlc_value w = PARAMETER(t, width), b = PARAMETER(t, width);
+        dlc_value scale = PARAMETER(t, width), bias = PARAMETER(t, width);
+        x = dlc_layer_norm(dlc_gelu(dlc_add(dlc_mul(x, w), b)), scale, bias, -1);
+    }
+    finish_training(t, x);
+    return t;
+}
+
+/* Recurrent layers, which are loops, with products between them. */
+static inline training *recurrent(dlc_context *context, int layers, int64_t steps, int64_t batch, int64_t width) {
+    training *t = new_training(context, 3, SHAPE(steps, batch, width), 3, SHAPE(steps, batch, width));
+    dlc_value x = t->x, none = {0};
+    for (int i = 0; i < layers; i++) {
+        dlc_value w = PARAMETER(t, 1, width, width), r = PARAMETER(t, 1, width, width), results[2];
+        dlc_value v = PARAMETER(t, width, width), b = PARAMETER(t, width);
+        dlc_rnn(x, w, r, none, none, none, 2, results);
+        x = dlc_reshape(results[0], 3, DIMS(SIZE(steps), SIZE(batch), SIZE(width)));
+        x = dlc_gelu(dlc_linear(x, v, b));
+    }
+    finish_training(t, x);
+    return t;
+}
+
+/* A random graph of maps, moves, views, joins, updates of slices, products and norms on values of 16 rows. */
+static inline training *random_graph(dlc_context *context, uint32_t seed) {
+    enum { VALUES = 24, ROWS = 16, WIDTH = 16 };
+    training *t = new_training(context, 2, SHAPE(ROWS, WIDTH), 2, SHAPE(ROWS, WIDTH));
+    dlc_value value[VALUES] = {t->x};
+    for (int i = 1; i < VALUES; i++) {
+        const uint32_t a = (uint32_t)((noise(&seed) + 1) * 0.5f * (float)i), b = (uint32_t)i - 1;
+        const dlc_value x = value[b], y = value[a < b ? a : b];
+        dlc_value both = dlc_concat(2, (const dlc_value[]){x, y}, 0);
+        switch ((int)((noise(&seed) + 1) * 5)) {
+        case 0: value[i] = dlc_tanh(dlc_add(x, y)); break;
+        case 1: value[i] = dlc_matmul(dlc_tanh(x), PARAMETER(t, WIDTH, WIDTH)); break;
+        case 2: value[i] = dlc_layer_norm(x, PARAMETER(t, WIDTH), PARAMETER(t, WIDTH), -1); break;
+        case 3: value[i] = dlc_slice(both, 2, DIMS(SIZE(3), SIZE(0)), 2, DIMS(SIZE(3 + ROWS), SIZE(WIDTH))); break;
+        case 4: value[i] = dlc_slice(both, 2, DIMS(SIZE(ROWS), SIZE(0)), 2, DIMS(SIZE(2 * ROWS), SIZE(WIDTH))); break;
+        case 5:
+            value[i] = dlc_reshape(x, 3, DIMS(SIZE(4), SIZE(4), SIZE(WIDTH)));
+            value[i] = dlc_reshape(dlc_transpose(value[i], 3, SHAPE(1, 0, 2)), 2, DIMS(SIZE(ROWS), SIZE(WIDTH)));
+            break;
+        case 6:
+            both = dlc_slice(y, 2, DIMS(SIZE(0), SIZE(0)), 2, DIMS(SIZE(4), SIZE(WIDTH)));
+            value[i] = dlc_dynamic_update_slice(
+                dlc_sin(x), both, dlc_constant(t->g, DLC_I32, 1, SHAPE(2), (const int32_t[]){5, 0}), 0, NULL);
+            break;
+        case 7: value[i] = dlc_matmul(dlc_softmax(x, -1), y); break;
+        case 8:
+            value[i] = dlc_matmul(both, PARAMETER(t, WIDTH, WIDTH));
+            value[i] = dlc_slice(value[i], 2, DIMS(SIZE(2), SIZE(0)), 2, DIMS(SIZE(2 + ROWS), SIZE(WIDTH)));
+            break;
+        default: value[i] = dlc_mul(dlc_logistic(x), y); break;
+        }
+    }
+    dlc_value y = value[VALUES - 1];
+    for (int i = 0; i < VALUES; i += 5) y = dlc_add(y, value[i]);
+    dlc_value w = PARAMETER(t, WIDTH, WIDTH);
+    finish_training(t, dlc_matmul(y, w));
     return t;
 }
 

@@ -1,4 +1,4 @@
-/* Memory of training steps: the order of their regions. */
+/* Memory of training steps: the order of their regions, and memory_bytes, within which values are computed again. */
 #include "api/training.h"
 
 /* ---- updates run as soon as their gradients are there ------------------------------------------------------------------- */
@@ -35,7 +35,274 @@ static void test_updates_run_early(void **state) {
     dlc_context_destroy(context);
 }
 
+/* ---- memory_bytes --------------------------------------------------------------------------------------------------------- */
+
+/* seed: of a random one */
+typedef training *make_model(dlc_context *context, uint32_t seed);
+
+static training *small_mlp(dlc_context *context, uint32_t seed) {
+    (void)seed;
+    return mlp(context, 12, 64, 64);
+}
+static training *small_conv_net(dlc_context *context, uint32_t seed) {
+    (void)seed;
+    return conv_net(context, 8, 4, 8, 12);
+}
+static training *small_transformer(dlc_context *context, uint32_t seed) {
+    (void)seed;
+    return transformer(context, 6, 2, 24, 32, 4);
+}
+static training *small_gates(dlc_context *context, uint32_t seed) {
+    (void)seed;
+    return gates(context, 12, 64, 64);
+}
+static training *small_recurrent(dlc_context *context, uint32_t seed) {
+    (void)seed;
+    return recurrent(context, 4, 6, 8, 32);
+}
+
+static dlc_program *limited(dlc_context *context, make_model *make, uint32_t seed, size_t memory, training **t) {
+    dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
+    options.memory_bytes = memory;
+    *t = make(context, seed);
+    return compile_training(context, *t, &options);
+}
+
+static dlc_status prepare(const training *t, dlc_program *program) {
+    const int64_t *shapes[PARAMETERS_MOST + 2];
+    for (int i = 0; i < t->count + 2; i++) shapes[i] = t->shape[i];
+    return dlc_prepare(program, shapes, t->rank, t->count + 2);
+}
+
+static size_t elements_of(const training *t, int input) {
+    size_t count = 1;
+    for (int d = 0; d < t->rank[input]; d++) count *= (size_t)t->shape[input][d];
+    return count;
+}
+
+/* Results of a step on fixed numbers: the loss and all parameters, one after the other. */
+static float *step(dlc_context *context, const training *t, dlc_program *program, size_t *count) {
+    const int inputs = t->count + 2, outputs = t->count + 1;
+    const DLTensor *in[PARAMETERS_MOST + 2];
+    dlc_output_slot *out = calloc((size_t)outputs, sizeof *out);
+    tensor *tensors = calloc((size_t)inputs, sizeof *tensors);
+    float **data = calloc((size_t)inputs, sizeof *data), *all, *at;
+    CHECK(out && tensors && data);
+    *count = 1;
+    for (int i = 0; i < inputs; i++) {
+        const size_t n = elements_of(t, i);
+        data[i] = malloc(n * sizeof(float));
+        CHECK(data[i]);
+        fill(data[i], n, (uint32_t)i + 1);
+        for (size_t k = 0; i >= 2 && k < n; k++) data[i][k] *= 0.3f;
+        in[i] = &make_tensor(&tensors[i], DLC_F32, data[i], t->rank[i], t->shape[i])->dl;
+        if (i >= 2) *count += n;
+    }
+    OK(context, dlc_run(program, NULL, in, inputs, out, outputs));
+    all = at = malloc(*count * sizeof *all);
+    CHECK(all);
+    for (int o = 0; o < outputs; o++) {
+        const size_t n = o ? elements_of(t, o + 1) : 1;
+        memcpy(at, out[o].managed->dl_tensor.data, n * sizeof *at);
+        at += n;
+        out[o].managed->deleter(out[o].managed);
+    }
+    for (int i = 0; i < inputs; i++) free(data[i]);
+    free(data);
+    free(tensors);
+    free(out);
+    return all;
+}
+
+static void compare_steps(const float *got, const float *expected, size_t count, bool bits) {
+    for (size_t i = 0; i < count; i++) {
+        const double far = fabs((double)got[i] - (double)expected[i]);
+        if (bits ? memcmp(&got[i], &expected[i], sizeof *got) != 0 : !(far <= 2e-5 * (1 + fabs((double)expected[i]))))
+            failed("element %zu is %.9g, expected %.9g", i, (double)got[i], (double)expected[i]);
+    }
+}
+
+/* The least limit that is possible, from the message that refuses a smaller one. */
+static double least_of(dlc_context *context, make_model *make, uint32_t seed, size_t memory) {
+    double least = 0;
+    training *t;
+    dlc_program *program = limited(context, make, seed, memory, &t);
+    CHECK(prepare(t, program) == DLC_BUDGET_EXCEEDED);
+    const char *at = strstr(dlc_error_message(context), "need at least ");
+    CHECK(at && sscanf(at, "need at least %lf bytes", &least) == 1);
+    dlc_program_destroy(program);
+    free(t);
+    return least;
+}
+
+/* Limits from none down to the least: the arena keeps them and never grows, results stay the same; below is an error. */
+static void check_limits(const char *target, make_model *make, uint32_t seed, double share, bool bits) {
+    const double steps = seed ? 3 : 7;
+    dlc_context *context = open_context(target, NULL);
+    if (!context) return;
+    training *t;
+    double live, first = 0, before = 0;
+    size_t count = 0;
+    const double least = least_of(context, make, seed, 1);
+    float *expected = NULL;
+    for (int i = -1; i <= (int)steps; i++) {
+        const double limit = i < 0 ? 0 : first - (first - least) * i / steps;
+        dlc_program *program = limited(context, make, seed, (size_t)limit, &t);
+        const double arena = arena_of(context, t, program, &live);
+        float *got = step(context, t, program, &count);
+        if (i < 0) {
+            first = before = arena;
+            expected = got;
+        } else {
+            CHECK(arena <= limit && arena <= before && live <= arena);
+            compare_steps(got, expected, count, bits);
+            before = arena;
+            free(got);
+        }
+        dlc_program_destroy(program);
+        free(t);
+    }
+    if (!seed) print_message("%s: arenas of %.0f to %.0f bytes\n", target, first, least);
+    CHECK(least <= share * first && before == least);
+    CHECK(least_of(context, make, seed, (size_t)least - 1) == least);
+    free(expected);
+    dlc_context_destroy(context);
+}
+
+static void test_mlp(void **state) {
+    (void)state;
+    check_limits("cpu", small_mlp, 0, 0.4, false);
+    check_limits("interp", small_mlp, 0, 0.6, false);
+}
+static void test_convolutions(void **state) {
+    (void)state;
+    check_limits("cpu", small_conv_net, 0, 0.7, false);
+}
+static void test_transformer(void **state) {
+    (void)state;
+    check_limits("cpu", small_transformer, 0, 0.4, false);
+}
+static void test_maps_keep_bits(void **state) {
+    (void)state;
+    check_limits("cpu", small_gates, 0, 0.6, true);
+}
+static void test_around_loops(void **state) {
+    (void)state;
+    check_limits("cpu", small_recurrent, 0, 0.7, false);
+}
+
+static void test_random(void **state) {
+    (void)state;
+    for (uint32_t seed = 1; seed <= 16; seed++) {
+        check_limits("cpu", random_graph, seed, 1, false);
+        check_limits("interp", random_graph, seed, 1, false);
+    }
+}
+
+/* Each set of sizes is made to fit; those that cannot are refused, and the program goes on. */
+static training *mlp_of_rows(dlc_context *context, uint32_t seed) {
+    (void)seed;
+    return mlp_of(context, "rows", 12, 64, 64);
+}
+static void test_sizes(void **state) {
+    (void)state;
+    const size_t limit = 400000;
+    static const int64_t rows[] = {64, 100, 1000, 65};
+    dlc_context *context = open_context("cpu", NULL);
+    if (!context) return;
+    training *t, *free_t;
+    dlc_program *program = limited(context, mlp_of_rows, 0, limit, &t);
+    dlc_program *unlimited = limited(context, mlp_of_rows, 0, 0, &free_t);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        double live;
+        size_t count;
+        t->shape[0][0] = t->shape[1][0] = free_t->shape[0][0] = free_t->shape[1][0] = rows[i];
+        if (rows[i] == 1000) {
+            CHECK(prepare(t, program) == DLC_BUDGET_EXCEEDED);
+            continue;
+        }
+        float *got = step(context, t, program, &count), *expected = step(context, free_t, unlimited, &count);
+        CHECK(arena_of(context, t, program, &live) <= (double)limit);
+        CHECK(arena_of(context, t, unlimited, &live) > (double)limit);
+        compare_steps(got, expected, count, false);
+        dlc_text_free(context, dump_training(context, t, program, "profile"));
+        free(got);
+        free(expected);
+    }
+    dlc_program_destroy(program);
+    dlc_program_destroy(unlimited);
+    free(t);
+    free(free_t);
+    dlc_context_destroy(context);
+}
+
+/* 24 transformer blocks in 40 % of the memory that they take without a limit. */
+static training *deep_transformer(dlc_context *context, uint32_t seed) {
+    (void)seed;
+    return transformer(context, 24, 2, 64, 64, 4);
+}
+static void test_deep(void **state) {
+    (void)state;
+    dlc_context *context = open_context("cpu", NULL);
+    if (!context) return;
+    training *t;
+    double live;
+    dlc_program *program = limited(context, deep_transformer, 0, 0, &t);
+    const double first = arena_of(context, t, program, &live);
+    dlc_program_destroy(program);
+    free(t);
+    program = limited(context, deep_transformer, 0, (size_t)(first * 0.4), &t);
+    CHECK(arena_of(context, t, program, &live) <= first * 0.4);
+    dlc_program_destroy(program);
+    free(t);
+    dlc_context_destroy(context);
+}
+
+/* ---- memory of the host that is refused while plans are made to fit --------------------------------------------------------- */
+
+static training *tiny_recurrent(dlc_context *context, uint32_t seed) {
+    (void)seed;
+    return recurrent(context, 2, 3, 4, 8);
+}
+
+static void test_refused(void **state) {
+    (void)state;
+    enum { STRIDE = 13 };
+    dlc_context *plain = open_context("interp", NULL);
+    if (!plain) return;
+    const size_t least = (size_t)least_of(plain, tiny_recurrent, 0, 1);
+    dlc_context_destroy(plain);
+    bool refused = true;
+    for (int64_t site = 0; refused; site += STRIDE) {
+        counter c;
+        training *t;
+        dlc_context *context = open_counted("interp", &c);
+        dlc_program *program = limited(context, tiny_recurrent, 0, least, &t);
+        atomic_store(&c.left, site);
+        const dlc_status status = prepare(t, program);
+        refused = atomic_load(&c.left) == 0;
+        atomic_store(&c.left, -1);
+        CHECK(status == DLC_OK || (refused && status == DLC_OUT_OF_MEMORY));
+        OK(context, prepare(t, program));
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+        CHECK(atomic_load(&c.blocks) == 0);
+        free(t);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_updates_run_early)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_updates_run_early),
+        cmocka_unit_test(test_mlp),
+        cmocka_unit_test(test_convolutions),
+        cmocka_unit_test(test_transformer),
+        cmocka_unit_test(test_maps_keep_bits),
+        cmocka_unit_test(test_around_loops),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_deep),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_refused),
+    };
     return cmocka_run_group_tests_name("memory of training", tests, NULL, NULL);
 }
