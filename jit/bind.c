@@ -707,6 +707,7 @@ void jit_plan_bound(jit_build *build) {
     build->regions = fused(build);
     plan_regions(build);
     if (build == build->root && build->donated && build->program->options.memory_bytes) jit_fit_memory(build);
+    if (build == build->root && build->donated) jit_note_kept(build);
     jit_plan_donation(build);
     make_steps(build);
     copy_outputs(build);

@@ -440,6 +440,10 @@ static void dump_plan(dump *d) {
     }
 }
 
+static void dump_kept(dump *d) {
+    jit_print_kept(&d->text, d->plan);
+}
+
 /* ---- the profile: times of kernels since profiling was switched on */
 
 static double total_ns(jit_plan *plan) {
@@ -567,7 +571,7 @@ static const struct {
     {"vectors", dump_vectors, true, false},   {"llvm", dump_llvm, true, false},
     {"asm", dump_assembly, true, false},      {"source", dump_source, true, false},
     {"dot", dump_dot, true, false},           {"plan", dump_plan, true, true},
-    {"profile", dump_profile, true, true},
+    {"kept", dump_kept, true, true},          {"profile", dump_profile, true, true},
 };
 enum { STAGES = sizeof stages / sizeof *stages };
 

@@ -147,6 +147,8 @@ typedef struct jit_build {
     int *updates;
     /* [values other than views] last region that reads the value; regions.count: copied to an output */
     uint32_t *last_read;
+    /* the first region at which most bytes of the arena are live */
+    uint32_t peak;
     /* the body of a loop */
     bool repeated;
     /* [regions] for regions of control flow */
@@ -431,6 +433,10 @@ void jit_plan_memory(jit_build *build);
  * as far. */
 void jit_fit_memory(jit_build *build);
 void jit_plan_again(jit_build *build);
+
+/* kept.c: notes, and prints, what the plan keeps where most bytes are live, and what it computes again. */
+void jit_note_kept(jit_build *build);
+void jit_print_kept(lib_text *text, const jit_plan *plan);
 
 /* call.c: the tensors of a run. */
 /* the address range of a tensor's elements */

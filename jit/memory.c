@@ -166,6 +166,7 @@ static void place_linked(jit_build *build) {
 
 /* The largest number of bytes live at one time: no placement needs less. (Meaningless if it overflows; such an arena is refused anyway.) */
 static int64_t count_live(jit_build *build, const interval *intervals, uint32_t count) {
+    build->peak = 0;
     uint64_t *change = LIB_NEW_ARRAY(build->work, uint64_t, (size_t)build->regions.count + 2), live = 0, most = 0;
     for (uint32_t i = 0; i < count; i++) {
         change[intervals[i].begin] += (uint64_t)intervals[i].bytes;
@@ -173,7 +174,9 @@ static int64_t count_live(jit_build *build, const interval *intervals, uint32_t 
     }
     for (uint32_t r = 0; r <= build->regions.count; r++) {
         live += change[r];
-        if (live > most) most = live;
+        if (live <= most) continue;
+        most = live;
+        build->peak = r;
     }
     return (int64_t)most;
 }

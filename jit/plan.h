@@ -250,6 +250,17 @@ typedef struct jit_resident {
     void *device;
 } jit_resident;
 
+/* For the dump "kept": bytes that live across the region at which most is live, or that are computed again; kept.c. */
+typedef struct jit_kept {
+    int64_t bytes;
+    /* the region that computes them, and the last one that reads them; of those computed again: the first one */
+    const char *by, *until;
+    /* kept: the reason */
+    const char *why;
+    /* computed again: predicted cycles */
+    double cycles;
+} jit_kept;
+
 enum { JIT_ASKED = 1 };
 
 struct jit_plan {
@@ -290,6 +301,10 @@ struct jit_plan {
     int64_t arena_bytes;
     /* bytes of the values and scratch that are live in the arena at once, at most */
     int64_t live_bytes;
+    /* of plans of whole graphs: the region at which these are live; what is kept across it, and computed again behind it */
+    const char *peak;
+    jit_kept *kept, *again;
+    int kept_count, again_count;
     /* the arena is not part of the frame */
     bool shares_arena;
     /* [outputs][DLC_MAX_RANK] */

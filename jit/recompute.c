@@ -28,6 +28,8 @@ typedef struct item {
     bool again;
     /* goes elsewhere in the sequence that is being made */
     bool moved;
+    /* of a copy: predicted cycles */
+    double time;
     uint32_t at;
 } item;
 
@@ -517,6 +519,7 @@ static void take(memory_fit *s, const candidate *c) {
     item *copy = new_copy(s, region, c->of->origin);
     copy->part = region->node_count < s->regions.data[c->of->origin].node_count ||
                  region->output_count < s->regions.data[c->of->origin].output_count;
+    copy->time = c->by->time;
     s->early.count = s->late.count = s->log.count = 0;
     for (uint32_t i = 0; i < region->input_count; i++)
         copy->inputs[i] = provide(s, read_by(c->of, region->inputs[i]), c->before);
@@ -619,6 +622,23 @@ static int64_t plan_sequence(memory_fit *s) {
     return s->build->plan->arena_bytes;
 }
 
+/* For the dump "kept". */
+static void note_copies(const memory_fit *s) {
+    jit_plan *plan = s->build->plan;
+    plan->again = LIB_NEW_ARRAY(&plan->arena, jit_kept, (size_t)s->sequence.count + 1);
+    for (uint32_t at = 0; at + 1 < s->sequence.count; at++) {
+        const item *here = s->sequence.data[at];
+        jit_kept again = {
+            .by = here->region->name, .until = s->sequence.data[at + 1]->region->name, .cycles = here->time};
+        if (!here->again || is_view(here)) continue;
+        for (uint32_t o = 0; o < here->region->output_count; o++)
+            again.bytes += instance_of(s, here->outputs[o])->bytes;
+        again.by = lib_arena_string(&plan->arena, again.by);
+        again.until = lib_arena_string(&plan->arena, again.until);
+        plan->again[plan->again_count++] = again;
+    }
+}
+
 /* Plans the graph and its regions, and takes steps until the arena is within the limit or there are no more. Returns the arena's bytes. */
 static int64_t fit_within(jit_build *build, graph *bound, graph_regions regions, int64_t limit) {
     memory_fit s;
@@ -632,7 +652,9 @@ static int64_t fit_within(jit_build *build, graph *bound, graph_regions regions,
         planned = s.peak <= limit;
         if (planned) arena = plan_sequence(&s);
     }
-    return planned ? arena : plan_sequence(&s);
+    if (!planned) arena = plan_sequence(&s);
+    if (arena <= limit) note_copies(&s);
+    return arena;
 }
 
 void jit_fit_memory(jit_build *build) {

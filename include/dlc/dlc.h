@@ -478,10 +478,11 @@ DLC_API void dlc_context_statistics(const dlc_context *context, dlc_statistics *
 DLC_API void dlc_program_profile(dlc_program *program, int on);
 /* Stages as text: "graph", "bound", "regions", "stages", "schedule", "choices" (of the target's rules, with the other candidates and the
  * cost model's predictions for them; takes as long as scheduling each kernel some hundred times), "steps" (the effect of each schedule line,
- * up to one that is refused), "loops", "vectors" (loops as the cpu target executes them), "llvm", "asm", "source" (CUDA C), "plan", "profile", "dot" (Graphviz of the fused graph), for given input
+ * up to one that is refused), "loops", "vectors" (loops as the cpu target executes them), "llvm", "asm", "source" (CUDA C), "plan", "kept", "profile", "dot" (Graphviz of the fused graph), for given input
  * shapes (NULL for "graph"). "graph" and "bound" parse back (dlc_graph_parse) unless their first line says that large constants
  * are shortened, or that a graph for precomputed constants comes first. Kernels whose values have names (dlc_name) are
- * followed by `of` and these names. "profile" lists, for each kernel since
+ * followed by `of` and these names. "kept": values in the arena that live across the kernel at which most bytes are live, with the kernels that
+ * compute them and read them last, and why they are not computed again (memory_bytes); and the kernels that are. "profile" lists, for each kernel since
  * dlc_program_profile: its share of the time; the minimum, median (of the last 1,023 runs) and mean time of a run; the number of runs;
  * arithmetic operations and bytes of inputs and outputs per second; if the target has a cost model, also the predicted time per run
  * (for kernels that have not run yet, too), and the share of the roofline: the minimum time for operations and bytes on this machine,

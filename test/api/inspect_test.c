@@ -255,8 +255,8 @@ static dlc_program *parse_program(dlc_context *context, const char *text) {
 /* Every stage says something, also before the first run, and for a graph with branches. */
 static void test_dumps(void **state) {
     (void)state;
-    static const char *const stages[] = {"graph", "bound", "regions", "stages", "schedule",
-                                         "loops", "plan",  "profile", "dot"};
+    static const char *const stages[] = {"graph", "bound", "regions", "stages",  "schedule",
+                                         "loops", "plan",  "kept",    "profile", "dot"};
     for (int t = 0; t < TARGETS; t++) {
         dlc_context *context = open_context(all_targets[t], NULL);
         if (!context) continue;

@@ -105,8 +105,8 @@ static void settle(dlc_context *context, const memory *m) {
 }
 
 static dlc_status dump_all(dlc_context *context, dlc_program *program) {
-    static const char *const stages[] = {"graph", "bound", "regions", "stages", "schedule", "steps",
-                                         "loops", "plan",  "profile", "dot",    "asm"};
+    static const char *const stages[] = {"graph", "bound", "regions", "stages",  "schedule", "steps",
+                                         "loops", "plan",  "kept",    "profile", "dot",      "asm"};
     const int64_t shape[1] = {5}, *shapes[1] = {shape};
     for (size_t s = 0; s < sizeof stages / sizeof *stages; s++) {
         char *text = NULL;

@@ -236,6 +236,36 @@ static void test_sizes(void **state) {
     dlc_context_destroy(context);
 }
 
+/* The dump says what lives where most bytes are live, and what is computed again. */
+static void test_kept(void **state) {
+    (void)state;
+    dlc_context *context = open_context("cpu", NULL);
+    if (!context) return;
+    training *t;
+    double first = 0, live;
+    for (int limits = 0; limits < 2; limits++) {
+        int values = 0, kernels = 0, lines = 0;
+        double bytes = 0, cycles = 0, sum = 0;
+        dlc_program *program = limited(context, small_transformer, 0, limits ? (size_t)(first / 2) : 0, &t);
+        char *text = dump_training(context, t, program, "kept"), *at = strstr(text, "computed again: ");
+        CHECK(sscanf(text, "kept: %d values of %lf bytes", &values, &bytes) == 2 && values > 0);
+        CHECK(at && sscanf(at, "computed again: %d kernels, %lf predicted", &kernels, &cycles) == 2);
+        first = arena_of(context, t, program, &live);
+        CHECK(bytes <= live && (limits ? kernels > 0 && cycles > kernels : kernels == 0));
+        CHECK(strstr(text, limits ? ": memory_bytes is enough" : ": there is no memory_bytes"));
+        for (const char *line = strstr(text, "\n  "); line; line = strstr(line + 1, "\n  "), lines++) {
+            double own = 0;
+            CHECK(sscanf(line, " %lf bytes", &own) == 1 && own > 0);
+            if (line < at) sum += own;
+        }
+        CHECK(lines == values + kernels && sum == bytes);
+        dlc_text_free(context, text);
+        dlc_program_destroy(program);
+        free(t);
+    }
+    dlc_context_destroy(context);
+}
+
 /* 24 transformer blocks in 40 % of the memory that they take without a limit. */
 static training *deep_transformer(dlc_context *context, uint32_t seed) {
     (void)seed;
@@ -301,6 +331,7 @@ int main(void) {
         cmocka_unit_test(test_around_loops),
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_deep),
+        cmocka_unit_test(test_kept),
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_refused),
     };
