@@ -61,6 +61,7 @@ static bool could_be_cheap(const fuser *f, const graph_node *node) {
     if (f->given.view[node - g->nodes.data]) return false;
     if (f->mask_cost[node - g->nodes.data]) return true;
     if (graph_map_operation(node->op) == TIR_CAST) return widens(g, node);
+    if (node->op->structure == GRAPH_SAME) return f->role[g->values.data[node->input[0]].node] == FUSE_CHEAP;
     if (node->op->structure != GRAPH_REGROUPS)
         return node->op->structure == GRAPH_POSITIONS || graph_is_index_change(node->op);
     uint8_t operand = f->role[g->values.data[node->input[0]].node];
@@ -205,7 +206,8 @@ static bool is_contiguous_slice(const fuser *f, const graph_node *node) {
 /* Are the result's bytes a contiguous part of the operand's? */
 bool graph_fuse_is_view(const fuser *f, const graph_node *node) {
     if (f->machine && f->given.view[node - f->g->nodes.data]) return true;
-    if (node->op->structure != GRAPH_REGROUPS && !is_contiguous_slice(f, node)) return false;
+    const bool whole = node->op->structure == GRAPH_REGROUPS || node->op->structure == GRAPH_SAME;
+    if (!whole && !is_contiguous_slice(f, node)) return false;
     return f->role[f->g->values.data[node->input[0]].node] != FUSE_CHEAP;
 }
 

@@ -10,7 +10,7 @@
 
 typedef enum graph_region_kind {
     GRAPH_REGION_KERNEL, /* to be lowered and compiled */
-    GRAPH_REGION_VIEW, /* one reshape, slice or (host_layout.h) transpose: the result's bytes are a contiguous part of the operand's */
+    GRAPH_REGION_VIEW, /* one reshape, slice, `again` or (host_layout.h) transpose: the result's bytes are a contiguous part of the operand's */
     GRAPH_REGION_OPAQUE, /* one custom call */
     GRAPH_REGION_CONTROL /* one if or while */
 } graph_region_kind;

@@ -79,6 +79,7 @@ void graph_tangent_while(graph_rule *rule);
 void graph_tangent_scan(graph_rule *rule);
 void graph_cotangent_scan(graph_rule *rule);
 void graph_transpose_cut(graph_rule *rule);
+void graph_cotangent_recompute(graph_rule *rule);
 
 /* gradient_map.c */
 graph_map_pool *graph_new_map_pool(lib_arena *arena);

@@ -122,6 +122,34 @@ void graph_cotangent_if(graph_rule *rule) {
     for (uint32_t i = 0; i < wanted.count; i++) rule->out[wanted.data[i]] = first + i;
 }
 
+/* ---- recompute ------------------------------------------------------------------------------------------------------------- */
+
+/* The graph is computed again, on operands that are not merged with those of the forward pass: so of what is between the operands and the
+ * results nothing is kept. Constants are the same values. */
+void graph_cotangent_recompute(graph_rule *rule) {
+    graph *g = rule->g;
+    const graph *body = subgraph_of(rule, 0);
+    graph_id *x = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)rule->inputs + 1);
+    graph_id *y = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)rule->results + 1);
+    id_list results = {0}, given = {0}, wanted = {0};
+    for (int i = 0; i < rule->inputs; i++)
+        x[i] = graph_is_constant(graph_node_of(g, rule->input[i]))
+                   ? rule->input[i]
+                   : graph_emit_with(g, "again", 1, &rule->input[i], 0, NULL);
+    graph_inline(body, g, x, y);
+    for (int r = 0; r < rule->results; r++) {
+        if (!rule->cotangent[r]) continue;
+        lib_vec_push(g->arena, &results, y[r]);
+        lib_vec_push(g->arena, &given, rule->cotangent[r]);
+    }
+    for (int i = 0; i < rule->inputs; i++)
+        if (rule->wanted[i]) lib_vec_push(g->arena, &wanted, x[i]);
+    graph_id *back = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)wanted.count + 1);
+    graph_vjp(g, rule->op->name, (int)results.count, results.data, given.data, (int)wanted.count, wanted.data, back);
+    for (int i = 0, at = 0; i < rule->inputs; i++)
+        if (rule->wanted[i]) rule->out[i] = back[at++];
+}
+
 /* ---- while, forwards ------------------------------------------------------------------------------------------------------- */
 
 /* A graph of which each input of a float type is followed, at the end of its group, by its tangent. */

@@ -34,6 +34,8 @@ typedef enum graph_structure {
     GRAPH_STORED,
     /* computed from positions and sizes alone */
     GRAPH_POSITIONS,
+    /* MAP: operand 0, as a value of its own. What stands on the one is not merged with what stands on the other, nor in one kernel */
+    GRAPH_SAME,
     /* INJECTIVE, moves of operand 0. `shape axes`: axis i of the operand is axis axes[i] of the result, and repeats if it has size 1, as
      * the other axes of the result do */
     GRAPH_REPEATS,

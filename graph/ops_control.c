@@ -259,6 +259,22 @@ static void infer_scan(graph_infer *infer) {
     if (conditional) result[carries + stacks] = (graph_shape){.dtype = DLC_I64};
 }
 
+/* ---- recompute --------------------------------------------------------------------------------------------------- */
+
+static void infer_recompute(graph_infer *infer) {
+    const graph *body = subgraph_of(infer, 0, 0);
+    for (uint32_t n = 0; n < body->nodes.count; n++)
+        if (body->nodes.data[n].impure)
+            graph_infer_fail(infer, "the sub-graph has an effect (%s), which a gradient would have a second time",
+                             body->nodes.data[n].op->name);
+    graph_shape *result = graph_infer_results(infer, (int)body->outputs.count);
+    for (uint32_t i = 0; i < body->outputs.count; i++) result[i] = *graph_shape_of(body, body->outputs.data[i]);
+}
+
+static void expand_recompute(graph_expand *e) {
+    graph_inline(e->g->subgraphs.data[e->attribute[0].integer], e->g, e->input, e->result);
+}
+
 /* ---- custom_call ------------------------------------------------------------------------------------------------ */
 
 enum { CUSTOM_TARGET, CUSTOM_DTYPES, CUSTOM_RANKS, CUSTOM_SHAPES };
@@ -405,6 +421,25 @@ static const graph_op row_cut = {
         "With it any operator whose result's size depends on data is made: it fills as much as there can be.",
 };
 
+static const graph_op row_recompute = {
+    .name = "recompute",
+    .aliases = "checkpoint remat",
+    .class_ = GRAPH_COMPOSITE,
+    .min_inputs = 0,
+    .max_inputs = -1,
+    .results = -1,
+    .operands = "x",
+    .dtypes = "all",
+    .attribute = {{"body", GRAPH_ATTR_SUBGRAPH, NULL, NULL, "graph of the results, without effects"}},
+    .vjp = graph_cotangent_recompute,
+    .infer = infer_recompute,
+    .expand = expand_recompute,
+    .doc =
+        "The outputs of `body`, whose inputs are the operands, computed as if they stood in the graph itself; but for a "
+        "gradient they are computed a second time from the operands, so that nothing between operands and results is kept "
+        "for it. JAX checkpoint, PyTorch utils.checkpoint.",
+};
+
 #define CUSTOM(name_, algebra_, doc_)                                                                            \
     static const graph_op row_##name_ = {                                                                        \
         .name = #name_,                                                                                          \
@@ -435,8 +470,8 @@ CUSTOM(
     "results used "
     "or not. StableHLO custom_call with has_side_effect.")
 
-const graph_op *const graph_ops_control[] = {&row_if,          &row_while,         &row_scan, &row_cut,
-                                             &row_custom_call, &row_custom_effect, NULL};
+const graph_op *const graph_ops_control[] = {&row_if,        &row_while,       &row_scan,          &row_cut,
+                                             &row_recompute, &row_custom_call, &row_custom_effect, NULL};
 
 /* ---- host functions --------------------------------------------------------------------------------------------- */
 

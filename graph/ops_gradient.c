@@ -45,6 +45,7 @@ static const graph_op row_stop_gradient = {
 };
 static const graph_op row_again = {
     MAP(again, 1, "x"),
+    .structure = GRAPH_SAME,
     .dtypes = "all",
     GRAPH_LINEAR(1, transpose_again),
     .attribute = {{"stream", GRAPH_ATTR_INTEGER, NULL, "auto", "tells calls on one value apart"}},

@@ -80,6 +80,25 @@ static inline training *mlp(dlc_context *context, int layers, int64_t rows, int6
     return mlp_of(context, NULL, layers, rows, width);
 }
 
+/* The same, of layers in groups of which nothing is kept. */
+static inline training *grouped_mlp(dlc_context *context, int groups, int layers, int64_t rows, int64_t width) {
+    training *t = new_training(context, 2, SHAPE(rows, width), 2, SHAPE(rows, width));
+    dlc_value x = t->x;
+    for (int i = 0; i < groups; i++) {
+        dlc_graph *body = dlc_subgraph(t->g);
+        dlc_value y = dlc_input(body, "x", DLC_F32, 2, DIMS(SIZE(rows), SIZE(width)));
+        for (int k = 0; k < layers; k++) {
+            dlc_value w = PARAMETER(t, width, width), b = PARAMETER(t, width);
+            y = dlc_gelu(dlc_linear(y, w, b));
+        }
+        dlc_output(body, "y", y);
+        y = x;
+        dlc_recompute(t->g, 1, &y, body, 1, &x);
+    }
+    finish_training(t, x);
+    return t;
+}
+
 static inline training *conv_net(dlc_context *context, int layers, int64_t images, int64_t channels, int64_t size) {
     training *t = new_training(context, 4, SHAPE(images, channels, size, size), 2, SHAPE(images, 10));
     dlc_convolution_options same = DLC_CONVOLUTION_OPTIONS_INIT;

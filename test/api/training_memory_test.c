@@ -236,6 +236,92 @@ static void test_sizes(void **state) {
     dlc_context_destroy(context);
 }
 
+/* dlc_recompute: results are those of the same graph without it, and of groups of layers only the operands are kept. */
+static void test_recompute(void **state) {
+    (void)state;
+    for (int target = 0; target < 2; target++) {
+        dlc_context *context = open_context(all_targets[target], NULL);
+        if (!context) continue;
+        training *plain = mlp(context, 24, 64, 64), *grouped = grouped_mlp(context, 6, 4, 64, 64);
+        dlc_program *programs[] = {compile_training(context, plain, NULL), compile_training(context, grouped, NULL)};
+        double live;
+        size_t count;
+        float *expected = step(context, plain, programs[0], &count), *got = step(context, grouped, programs[1], &count);
+        const double arenas[] = {arena_of(context, plain, programs[0], &live),
+                                 arena_of(context, grouped, programs[1], &live)};
+        compare_steps(got, expected, count, false);
+        print_message("%s: arenas of %.0f bytes, %.0f by dlc_recompute\n", all_targets[target], arenas[0], arenas[1]);
+        CHECK(arenas[1] <= 0.5 * arenas[0]);
+        free(expected);
+        free(got);
+        for (int i = 0; i < 2; i++) dlc_program_destroy(programs[i]);
+        free(plain);
+        free(grouped);
+        dlc_context_destroy(context);
+    }
+}
+
+/* Derivatives in both modes and of second order, with a captured value, printed and parsed in between. */
+static void test_recompute_differentiates(void **state) {
+    (void)state;
+    enum { N = 5, RESULTS = 3 };
+    dlc_context *context = open_context("interp", NULL);
+    if (!context) return;
+    float data[2][N], results[2][RESULTS][N];
+    for (int i = 0; i < 2; i++) fill(data[i], N, (uint32_t)i + 1);
+    for (int way = 0; way < 2; way++) {
+        dlc_graph *g, *again;
+        char *text;
+        OK(context, dlc_graph_create(context, &g));
+        dlc_value x = dlc_input(g, "x", DLC_F32, 1, DIMS(SIZE(N))), d = dlc_input(g, "d", DLC_F32, 1, DIMS(SIZE(N)));
+        dlc_value scale = dlc_exp(x), y, out[RESULTS];
+        dlc_graph *body = way ? dlc_subgraph(g) : g;
+        y = way ? dlc_input(body, "x", DLC_F32, 1, DIMS(SIZE(N))) : x;
+        y = dlc_mul(dlc_tanh(dlc_mul(y, y)), scale);
+        if (way) {
+            dlc_output(body, "y", y);
+            dlc_recompute(g, 1, &x, body, 1, &y);
+        }
+        dlc_value loss = dlc_reduce_sum(dlc_mul(y, dlc_sin(y)), 0, NULL);
+        dlc_gradient(loss, 1, &x, &out[0]);
+        dlc_jvp(1, &x, &d, 1, &y, &out[1]);
+        dlc_hvp(loss, 1, &x, &d, &out[2]);
+        for (int r = 0; r < RESULTS; r++) dlc_output(g, (const char *[]){"g", "t", "h"}[r], out[r]);
+        OK(context, dlc_graph_print(g, &text));
+        OK(context, dlc_graph_parse(context, text, strlen(text), &again));
+        CHECK((strstr(text, "recompute(") != NULL) == way);
+        dlc_text_free(context, text);
+        dlc_graph_destroy(g);
+        dlc_program *program = compile(context, again);
+        tensor in[2], to[RESULTS];
+        dlc_output_slot slots[RESULTS];
+        for (int r = 0; r < RESULTS; r++) slots[r] = (dlc_output_slot){F32(&to[r], results[way][r], N), NULL};
+        OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&in[0], data[0], N), F32(&in[1], data[1], N)}, 2,
+                            slots, RESULTS));
+        dlc_program_destroy(program);
+    }
+    for (int r = 0; r < RESULTS; r++) compare_steps(results[1][r], results[0][r], N, false);
+    dlc_context_destroy(context);
+}
+
+/* What has an effect would have it twice. */
+static void test_effects_are_refused(void **state) {
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    if (!context) return;
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value x = dlc_input(g, "x", DLC_F32, 1, DIMS(SIZE(4))), y;
+    dlc_graph *body = dlc_subgraph(g);
+    dlc_value z = dlc_input(body, "x", DLC_F32, 1, DIMS(SIZE(4))), told;
+    dlc_custom_effect(body, 1, &z, "print", 1, (const int64_t[]){DLC_F32}, 1, SHAPE(1), 1, DIMS(SIZE(4)), 1, &told);
+    dlc_output(body, "y", told);
+    dlc_recompute(g, 1, &x, body, 1, &y);
+    CHECK(dlc_graph_status(g) == DLC_INVALID_ARGUMENT && strstr(dlc_graph_message(g), "has an effect"));
+    dlc_graph_destroy(g);
+    dlc_context_destroy(context);
+}
+
 /* The dump says what lives where most bytes are live, and what is computed again. */
 static void test_kept(void **state) {
     (void)state;
@@ -332,6 +418,9 @@ int main(void) {
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_deep),
         cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_recompute),
+        cmocka_unit_test(test_recompute_differentiates),
+        cmocka_unit_test(test_effects_are_refused),
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_refused),
     };

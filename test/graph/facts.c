@@ -13,6 +13,7 @@ static const struct {
     [GRAPH_ARRIVES] = {GRAPH_SOURCE, 0, "index dtype shape"},
     [GRAPH_STORED] = {GRAPH_SOURCE, 0, "value dtype shape"},
     [GRAPH_POSITIONS] = {GRAPH_SOURCE, 0, ""},
+    [GRAPH_SAME] = {GRAPH_MAP, 1, ""},
     [GRAPH_REPEATS] = {GRAPH_INJECTIVE, 1, "shape axes"},
     [GRAPH_SELECTS] = {GRAPH_INJECTIVE, 1, "start stop step"},
     [GRAPH_REGROUPS] = {GRAPH_INJECTIVE, 1, "shape"},
