@@ -639,22 +639,26 @@ static void note_copies(const memory_fit *s) {
     }
 }
 
-/* Plans the graph and its regions, and takes steps until the arena is within the limit or there are no more. Returns the arena's bytes. */
-static int64_t fit_within(jit_build *build, graph *bound, graph_regions regions, int64_t limit) {
+/* Plans the graph and its regions, and takes steps until the arena is within the limit, or, if `all`, until there are no more. Returns the
+ * bytes of the smallest arena that was planned: after the steps that lower the peak and may be within the limit, and after the last one. */
+static int64_t fit_within(jit_build *build, graph *bound, graph_regions regions, int64_t limit, bool all) {
     memory_fit s;
     build->bound = bound;
     build->regions = regions;
     jit_plan_again(build);
     begin(&s, build);
-    int64_t arena = build->plan->arena_bytes;
+    int64_t least = build->plan->arena_bytes, before = INT64_MAX;
     bool planned = true;
-    while (arena > limit && lower_peak(&s)) {
-        planned = s.peak <= limit;
-        if (planned) arena = plan_sequence(&s);
+    while ((all || least > limit) && lower_peak(&s)) {
+        planned = s.peak <= limit && s.peak < before;
+        before = s.peak;
+        const int64_t arena = planned ? plan_sequence(&s) : least;
+        if (arena < least) least = arena;
     }
-    if (!planned) arena = plan_sequence(&s);
-    if (arena <= limit) note_copies(&s);
-    return arena;
+    const int64_t arena = planned ? least : plan_sequence(&s);
+    if (arena < least) least = arena;
+    if (!all && least <= limit) note_copies(&s);
+    return least;
 }
 
 void jit_fit_memory(jit_build *build) {
@@ -665,10 +669,11 @@ void jit_fit_memory(jit_build *build) {
     jit_order_regions(build, true);
     graph *const bound = build->bound;
     const graph_regions regions = build->regions;
-    int64_t arena = fit_within(build, bound, regions, limit);
-    if (arena <= limit) return;
-    /* The last step may not be the one with the smallest arena. */
-    for (; arena < least; arena = fit_within(build, bound, regions, least - 1)) least = arena;
+    const int64_t reached = fit_within(build, bound, regions, limit, false);
+    if (reached <= limit) return;
+    /* The last step need not be the one with the smallest arena. */
+    const int64_t smallest = fit_within(build, bound, regions, reached, true);
+    if (smallest < least) least = smallest;
     lib_raise(build->work->scope, DLC_BUDGET_EXCEEDED,
               "memory_bytes = %zu: the values between kernels need at least %lld bytes at these shapes", given,
               (long long)least);
